@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Identity: ids, digests, and keys derived for a step; and the names of what the headers count.
+ *
+ * The invariant: no two different inputs are hashed as the same bytes. Every part goes in behind
+ * its length, so that moving a byte from one part to the next gives another hash. A step holds no
+ * ':', so that `KEY:step` splits in one way only.
+ *
+ * SHA-256 is libcrypto's low-level one, which keeps its state in the caller's frame. Rejected:
+ * EVP, whose contexts are allocated: the core would then have an out-of-memory case, in the
+ * middle of functions that cannot fail. HMAC is therefore spelled out (RFC 2104).
+ */
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include "bytes.h"
+
+#include <hapax/store.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#define BLOCK_SIZE SHA256_CBLOCK
+
+static_assert(sizeof(struct hapax_id) == SHA256_DIGEST_LENGTH, "an id is a SHA-256");
+static_assert(sizeof(struct hapax_digest) == SHA256_DIGEST_LENGTH, "a digest is a SHA-256");
+
+/* A hash that failed must never be used as one; these fail only on a broken context. */
+static void begin(SHA256_CTX *ctx)
+{
+    int done = SHA256_Init(ctx);
+
+    assert(done == 1);
+}
+
+static void add(SHA256_CTX *ctx, const void *bytes, size_t len)
+{
+    int done = len == 0 ? 1 : SHA256_Update(ctx, bytes, len);
+
+    assert(done == 1);
+}
+
+static void end(uint8_t out[SHA256_DIGEST_LENGTH], SHA256_CTX *ctx)
+{
+    int done = SHA256_Final(out, ctx);
+
+    assert(done == 1);
+    OPENSSL_cleanse(ctx, sizeof(*ctx));
+}
+
+static void add_part(SHA256_CTX *ctx, struct hapax_span part, size_t width)
+{
+    uint8_t length[8];
+    struct hapax__writer w = {length, sizeof(length)};
+
+    assert(width <= sizeof(length));
+    hapax__put_number(&w, part.len, width);
+    add(ctx, length, width);
+    add(ctx, part.ptr, part.len);
+}
+
+struct hapax_span hapax_str(const char *s)
+{
+    return (struct hapax_span){(const uint8_t *)s, s ? strlen(s) : 0};
+}
+
+/* ---- ids ------------------------------------------------------------------------- */
+
+static bool step_valid(struct hapax_span step)
+{
+    return step.len == 0 || (step.len <= HAPAX_STEP_MAX && memchr(step.ptr, ':', step.len) == NULL);
+}
+
+static void add_names(SHA256_CTX *ctx, struct hapax_span scope, struct hapax_span key,
+                      struct hapax_span step)
+{
+    add_part(ctx, scope, 4);
+    add_part(ctx, key, 4);
+    if (step.len > 0)
+        add_part(ctx, step, 4);
+}
+
+/* The secret as HMAC takes it: one block, hashed first where it is longer, each byte xor pad. */
+static void begin_padded(SHA256_CTX *ctx, struct hapax_span secret, uint8_t pad)
+{
+    uint8_t block[BLOCK_SIZE] = {0};
+
+    if (secret.len > sizeof(block)) {
+        begin(ctx);
+        add(ctx, secret.ptr, secret.len);
+        end(block, ctx);
+    } else {
+        memcpy(block, secret.ptr, secret.len);
+    }
+    for (size_t i = 0; i < sizeof(block); i++)
+        block[i] ^= pad;
+    begin(ctx);
+    add(ctx, block, sizeof(block));
+    OPENSSL_cleanse(block, sizeof(block));
+}
+
+enum hapax_error hapax_id(struct hapax_id *out, struct hapax_span scope, struct hapax_span key,
+                          struct hapax_span step, struct hapax_span secret)
+{
+    SHA256_CTX ctx;
+    uint8_t inner[SHA256_DIGEST_LENGTH];
+
+    if (scope.len == 0 || scope.len > HAPAX_SCOPE_MAX)
+        return HAPAX_ERR_INVALID;
+    if (key.len == 0 || key.len > HAPAX_KEY_MAX)
+        return HAPAX_ERR_INVALID;
+    if (!step_valid(step))
+        return HAPAX_ERR_INVALID;
+    if (secret.len == 0) {
+        begin(&ctx);
+        add_names(&ctx, scope, key, step);
+        end(out->bytes, &ctx);
+        return HAPAX_ERR_NONE;
+    }
+    begin_padded(&ctx, secret, 0x36);
+    add_names(&ctx, scope, key, step);
+    end(inner, &ctx);
+    begin_padded(&ctx, secret, 0x5c);
+    add(&ctx, inner, sizeof(inner));
+    end(out->bytes, &ctx);
+    return HAPAX_ERR_NONE;
+}
+
+void hapax_digest(struct hapax_digest *out, const struct hapax_span *parts, size_t n)
+{
+    SHA256_CTX ctx;
+
+    begin(&ctx);
+    for (size_t i = 0; i < n; i++)
+        add_part(&ctx, parts[i], 8);
+    end(out->bytes, &ctx);
+}
+
+/* ---- derived keys ---------------------------------------------------------------- */
+
+static void put_hex(struct hapax__writer *w, const uint8_t *bytes, size_t len)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < len; i++) {
+        hapax__put(w, &digits[bytes[i] >> 4], 1);
+        hapax__put(w, &digits[bytes[i] & 15], 1);
+    }
+}
+
+enum hapax_error hapax_key_derive(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct hapax_span key,
+                                  struct hapax_span step)
+{
+    struct hapax__writer w = {out, HAPAX_KEY_MAX};
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+    SHA256_CTX ctx;
+
+    if (key.len == 0 || key.len > HAPAX_KEY_MAX || step.len == 0 || !step_valid(step))
+        return HAPAX_ERR_INVALID;
+    if (key.len + 1 + step.len <= HAPAX_KEY_MAX) {
+        hapax__put(&w, key.ptr, key.len);
+        hapax__put(&w, ":", 1);
+        hapax__put(&w, step.ptr, step.len);
+    } else {
+        begin(&ctx);
+        add(&ctx, key.ptr, key.len);
+        add(&ctx, ":", 1);
+        add(&ctx, step.ptr, step.len);
+        end(hash, &ctx);
+        hapax__put(&w, "sha256-", 7);
+        put_hex(&w, hash, sizeof(hash));
+    }
+    *len = HAPAX_KEY_MAX - w.left;
+    assert(*len > 0);
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- names ----------------------------------------------------------------------- */
+
+/* Characters and no pointers, so that nothing here has to be relocated. */
+#define NAME_SIZE 14
+
+const char *hapax_error_name(enum hapax_error error)
+{
+    static const char names[][NAME_SIZE] = {"none",    "invalid",     "nomem",
+                                            "too_big", "unavailable", "indeterminate",
+                                            "corrupt", "unsupported", "refused"};
+    long at = -(long)error;
+
+    return at >= 0 && at < (long)(sizeof(names) / sizeof(names[0])) ? names[at] : "?";
+}
+
+const char *hapax_answer_name(enum hapax_answer_kind kind)
+{
+    static const char names[][NAME_SIZE] = {
+        "?",       "fresh",    "replay", "failed",    "missing_key", "bad_key", "in_flight",
+        "unknown", "mismatch", "gone",   "too_large", "store_down",  "bypass"};
+
+    return (size_t)kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "?";
+}
+
+const char *hapax_state_name(enum hapax_state state)
+{
+    static const char names[][NAME_SIZE] = {"absent", "started", "completed", "failed", "unknown"};
+
+    return (size_t)state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
+}
+
+const char *hapax_verdict_name(enum hapax_verdict verdict)
+{
+    static const char names[][NAME_SIZE] = {"none",   "claimed", "in_flight", "completed",
+                                            "failed", "unknown", "mismatch",  "ok",
+                                            "lost",   "found",   "absent"};
+
+    return (size_t)verdict < sizeof(names) / sizeof(names[0]) ? names[verdict] : "?";
+}

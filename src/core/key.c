@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads an Idempotency-Key header: an RFC 8941 Item whose bare item is a String, or a bare token
+ * as most clients send it. `"k"` and `k` give the same bytes.
+ *
+ * The invariant: a value is read whole or refused. Two readers of one header that disagree
+ * about where the key ends are two operations, or one too few; so parameters are checked to
+ * the letter although nothing uses them, and a comma outside quotes, which is how a proxy
+ * joins repeated headers, is never part of a key. Rejected: passing what does not parse on as an
+ * opaque key, which makes one key of a typo and another of its correction.
+ */
+#include "bytes.h"
+
+#define INTEGER_DIGITS_MAX  15 /* RFC 8941, section 3.3.1 */
+#define WHOLE_DIGITS_MAX    12 /* section 3.3.2 */
+#define FRACTION_DIGITS_MAX 3
+
+static const char empty[] = "the key is empty";
+static const char too_long[] = "the key is over 255 bytes";
+static const char repeated[] =
+    "a comma outside quotes: the header is repeated, or holds several keys";
+static const char non_ascii[] = "the key holds a byte that is not ASCII";
+static const char control[] = "the key holds a control character";
+static const char bad_escape[] = "only \\\" and \\\\ may follow a backslash in a quoted key";
+static const char unterminated[] = "the closing quote is missing";
+static const char bad_parameter[] = "what follows the closing quote is no valid parameter";
+static const char bare_space[] = "a space outside quotes";
+static const char bare_parameter[] = "parameters may follow a quoted key only";
+static const char bare_byte[] =
+    "the key holds a character that must be quoted (bare: A-Z a-z 0-9 _ . : ~ + / = -)";
+
+static bool is_digit(uint8_t c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_lower(uint8_t c)
+{
+    return c >= 'a' && c <= 'z';
+}
+
+static bool is_alpha(uint8_t c)
+{
+    return is_lower(c) || (c >= 'A' && c <= 'Z');
+}
+
+/* Whether c is in the set, a C string. */
+static bool is_of(uint8_t c, const char *set)
+{
+    return memchr(set, c, strlen(set)) != NULL;
+}
+
+static bool is_bare(uint8_t c)
+{
+    return is_alpha(c) || is_digit(c) || is_of(c, "_.:~+/=-");
+}
+
+/* The next byte, or 0 at the end: no grammar below takes a NUL. */
+static uint8_t peek(const struct hapax__reader *r)
+{
+    return r->left > 0 ? *r->at : 0;
+}
+
+static bool accept(struct hapax__reader *r, uint8_t c)
+{
+    if (r->left == 0 || *r->at != c)
+        return false;
+    hapax__take(r, 1);
+    return true;
+}
+
+/* ---- parameters (RFC 8941, section 3.1.2) ------------------------------------------ */
+
+static size_t skip_digits(struct hapax__reader *r)
+{
+    size_t n = 0;
+
+    for (; is_digit(peek(r)); n++)
+        hapax__take(r, 1);
+    return n;
+}
+
+static bool skip_number(struct hapax__reader *r)
+{
+    size_t whole;
+    size_t fraction;
+
+    accept(r, '-');
+    whole = skip_digits(r);
+    if (whole == 0)
+        return false;
+    if (!accept(r, '.'))
+        return whole <= INTEGER_DIGITS_MAX;
+    fraction = skip_digits(r);
+    return whole <= WHOLE_DIGITS_MAX && fraction > 0 && fraction <= FRACTION_DIGITS_MAX;
+}
+
+static bool skip_token(struct hapax__reader *r)
+{
+    while (is_alpha(peek(r)) || is_digit(peek(r)) || is_of(peek(r), "!#$%&'*+-.^_`|~:/"))
+        hapax__take(r, 1);
+    return true;
+}
+
+static bool skip_bytes(struct hapax__reader *r)
+{
+    while (is_alpha(peek(r)) || is_digit(peek(r)) || is_of(peek(r), "+/="))
+        hapax__take(r, 1);
+    return accept(r, ':');
+}
+
+/* Reads what stands between quotes, the first of which is taken already. At most max bytes go to
+ * out, which may be NULL; *len counts them all. NULL, or why it is no sf-string. */
+static const char *take_string(struct hapax__reader *r, uint8_t *out, size_t max, size_t *len)
+{
+    *len = 0;
+    while (r->left > 0) {
+        uint8_t c = hapax__take_u8(r);
+
+        if (c == '"')
+            return NULL;
+        if (c == '\\') {
+            if (r->left == 0)
+                return unterminated;
+            c = hapax__take_u8(r);
+            if (c != '"' && c != '\\')
+                return bad_escape;
+        }
+        if (c >= 0x80)
+            return non_ascii;
+        if (c < 0x20 || c == 0x7f)
+            return control;
+        if (*len < max)
+            out[*len] = c;
+        ++*len;
+    }
+    return unterminated;
+}
+
+static bool skip_value(struct hapax__reader *r)
+{
+    uint8_t c = peek(r);
+    size_t len;
+
+    if (c == '-' || is_digit(c))
+        return skip_number(r);
+    if (is_alpha(c) || c == '*')
+        return skip_token(r);
+    if (accept(r, '"'))
+        return take_string(r, NULL, 0, &len) == NULL;
+    if (accept(r, ':'))
+        return skip_bytes(r);
+    if (accept(r, '?'))
+        return accept(r, '0') || accept(r, '1');
+    return false;
+}
+
+static bool skip_parameters(struct hapax__reader *r)
+{
+    while (accept(r, ';')) {
+        while (accept(r, ' '))
+            ;
+        if (!is_lower(peek(r)) && peek(r) != '*')
+            return false;
+        while (is_lower(peek(r)) || is_digit(peek(r)) || is_of(peek(r), "_-.*"))
+            hapax__take(r, 1);
+        if (accept(r, '=') && !skip_value(r))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the key ----------------------------------------------------------------------- */
+
+static const char *take_quoted(struct hapax__reader *r, uint8_t *out, size_t *len)
+{
+    const char *wrong = take_string(r, out, HAPAX_KEY_MAX, len);
+    bool valid;
+
+    if (wrong)
+        return wrong;
+    if (*len == 0)
+        return empty;
+    if (*len > HAPAX_KEY_MAX)
+        return too_long;
+    valid = skip_parameters(r);
+    while (accept(r, ' ') || accept(r, '\t'))
+        ;
+    if (peek(r) == ',')
+        return repeated;
+    return valid && r->left == 0 ? NULL : bad_parameter;
+}
+
+static const char *wrong_bare(uint8_t c)
+{
+    switch (c) {
+    case ',':
+        return repeated;
+    case ';':
+        return bare_parameter;
+    case ' ':
+    case '\t':
+        return bare_space;
+    default:
+        break;
+    }
+    if (c >= 0x80)
+        return non_ascii;
+    return c < 0x20 || c == 0x7f ? control : bare_byte;
+}
+
+static const char *take_bare(struct hapax__reader *r, uint8_t *out, size_t *len)
+{
+    *len = 0;
+    while (r->left > 0) {
+        uint8_t c = hapax__take_u8(r);
+
+        if (!is_bare(c))
+            return wrong_bare(c);
+        if (*len == HAPAX_KEY_MAX)
+            return too_long;
+        out[(*len)++] = c;
+    }
+    return *len == 0 ? empty : NULL;
+}
+
+enum hapax_error hapax_key_parse(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct hapax_span value,
+                                 const char **why)
+{
+    struct hapax__reader r = {value.ptr, value.len, false};
+
+    while (accept(&r, ' ') || accept(&r, '\t'))
+        ;
+    while (r.left > 0 && (r.at[r.left - 1] == ' ' || r.at[r.left - 1] == '\t'))
+        r.left--;
+    *why = accept(&r, '"') ? take_quoted(&r, out, len) : take_bare(&r, out, len);
+    assert(!r.bad);
+    if (*why)
+        return HAPAX_ERR_INVALID;
+    assert(r.left == 0 && *len >= 1 && *len <= HAPAX_KEY_MAX);
+    return HAPAX_ERR_NONE;
+}

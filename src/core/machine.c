@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The machine. One function per kind of op, each a table of docs/design.md read from top to
+ * bottom; the order of the tests is the order of the rows. The invariants it keeps: only the
+ * token that holds a record writes to it; the fence and the attempt never fall while the record
+ * exists; a completed outcome changes by an operator's force alone.
+ */
+#include "machine.h"
+
+#include <assert.h>
+#include <openssl/crypto.h>
+#include <string.h>
+
+#define US_PER_MS INT64_C(1000)
+
+static bool same_digest(const struct hapax_digest *a, const struct hapax_digest *b)
+{
+    return CRYPTO_memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
+}
+
+static bool same_token(const struct hapax_record *record, const struct hapax_op *op)
+{
+    return CRYPTO_memcmp(record->token.bytes, op->token.bytes, sizeof(op->token.bytes)) == 0;
+}
+
+static bool same_span(struct hapax_span a, struct hapax_span b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+static bool same_outcome(const struct hapax_outcome *a, const struct hapax_outcome *b)
+{
+    return a->status == b->status && a->body_kept == b->body_kept &&
+           same_span(a->headers, b->headers) && same_span(a->body, b->body);
+}
+
+/* Ends in the far future, rather than wrapping. */
+static int64_t later(int64_t now_us, int64_t ms)
+{
+    return ms > (INT64_MAX - now_us) / US_PER_MS ? INT64_MAX : now_us + ms * US_PER_MS;
+}
+
+static bool lease_live(const struct hapax_record *record, int64_t now_us)
+{
+    return record->state == HAPAX_STATE_STARTED && now_us < record->lease_until_us;
+}
+
+bool hapax__expired(const struct hapax_record *record, int64_t now_us)
+{
+    return record->expires_us != 0 && now_us >= record->expires_us;
+}
+
+bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op, int64_t now_us)
+{
+    if (hapax__expired(record, now_us))
+        return false;
+    if (op->states != 0 && !(op->states & 1u << record->state))
+        return false;
+    if (op->scope.len > 0 && !same_span(op->scope, record->scope))
+        return false;
+    return record->updated_us <= now_us - op->older_ms * US_PER_MS;
+}
+
+/* Stamps the write and decides when retention ends: never for `unknown`, nor for `started` under
+ * hold; and never before the lease does. */
+static void stamp(struct hapax_record *next, int64_t now_us)
+{
+    next->updated_us = now_us;
+    if (next->state != HAPAX_STATE_STARTED)
+        next->lease_until_us = 0;
+    if (next->state == HAPAX_STATE_UNKNOWN || (next->state == HAPAX_STATE_STARTED && next->hold) ||
+        next->retention_ms == HAPAX_FOREVER_MS) {
+        next->expires_us = 0;
+        return;
+    }
+    next->expires_us = later(now_us, next->retention_ms);
+    if (next->expires_us < next->lease_until_us)
+        next->expires_us = next->lease_until_us;
+}
+
+static uint64_t next_fence(uint64_t previous, int64_t now_us)
+{
+    assert(now_us > 0 && previous < UINT64_MAX);
+    return previous + 1 > (uint64_t)now_us ? previous + 1 : (uint64_t)now_us;
+}
+
+/* The record as this answer may show it: without its token, and without its outcome unless the
+ * answer is that outcome. */
+static void show(struct hapax_op *op, const struct hapax_record *record, bool outcome)
+{
+    assert(&op->record != record);
+    op->record = *record;
+    memset(&op->record.token, 0, sizeof(op->record.token));
+    if (!outcome)
+        op->record.outcome = (struct hapax_outcome){0};
+}
+
+static enum hapax__write say(struct hapax_op *op, enum hapax_verdict verdict,
+                             const struct hapax_record *record)
+{
+    op->verdict = verdict;
+    op->error = HAPAX_ERR_NONE;
+    if (record)
+        show(op, record,
+             verdict == HAPAX_FOUND || verdict == HAPAX_FAILED ||
+                 ((verdict == HAPAX_COMPLETED || verdict == HAPAX_LOST || verdict == HAPAX_OK) &&
+                  record->state == HAPAX_STATE_COMPLETED));
+    return HAPAX__KEEP;
+}
+
+static enum hapax__write write(struct hapax_op *op, enum hapax_verdict verdict,
+                               struct hapax_record *next, int64_t now_us)
+{
+    stamp(next, now_us);
+    say(op, verdict, next);
+    return HAPAX__WRITE;
+}
+
+/* ---- CLAIM ------------------------------------------------------------------------- */
+
+static bool strict(const struct hapax_op *op)
+{
+    return op->on_expired != HAPAX_EXPIRED_RERUN;
+}
+
+/* Grants the claim on what *next already is: a fresh record, or the old one. */
+static enum hapax__write grant(struct hapax_op *op, struct hapax_record *next, int64_t now_us)
+{
+    assert(next->attempt < UINT32_MAX);
+    next->state = HAPAX_STATE_STARTED;
+    next->hold |= strict(op);
+    next->ran = false;
+    next->reruns &= op->rerun_completed;
+    next->attempt++;
+    next->fence = next_fence(next->fence, now_us);
+    next->token = op->token;
+    next->lease_until_us = later(now_us, op->lease_ms);
+    next->retention_ms = op->retention_ms;
+    next->outcome = (struct hapax_outcome){0};
+    return write(op, HAPAX_CLAIMED, next, now_us);
+}
+
+static enum hapax__write claim_absent(struct hapax_op *op, int64_t now_us,
+                                      struct hapax_record *next)
+{
+    memset(next, 0, sizeof(*next));
+    next->id = op->id;
+    next->scope = op->scope;
+    next->fingerprint = op->fingerprint;
+    next->caller = op->caller;
+    next->created_us = now_us;
+    next->reruns = op->rerun_completed;
+    return grant(op, next, now_us);
+}
+
+static enum hapax__write claim_repeated(const struct hapax_record *record, struct hapax_op *op)
+{
+    switch (record->state) {
+    case HAPAX_STATE_STARTED:
+        return say(op, HAPAX_CLAIMED, record);
+    case HAPAX_STATE_COMPLETED:
+        return say(op, HAPAX_COMPLETED, record);
+    default:
+        return say(op, HAPAX_LOST, record);
+    }
+}
+
+static enum hapax__write to_unknown(struct hapax_op *op, struct hapax_record *next, int64_t now_us)
+{
+    next->state = HAPAX_STATE_UNKNOWN;
+    next->stale = true;
+    return write(op, HAPAX_UNKNOWN, next, now_us);
+}
+
+/* An attempt whose fate is not known is followed by another. */
+static enum hapax__write take_over(struct hapax_op *op, struct hapax_record *next, int64_t now_us)
+{
+    next->stale = true;
+    next->spent++;
+    return grant(op, next, now_us);
+}
+
+static bool used_up(const struct hapax_op *op, uint32_t spent)
+{
+    return op->attempts_max > 0 && spent >= op->attempts_max;
+}
+
+static enum hapax__write claim_dead(struct hapax_op *op, struct hapax_record *next, int64_t now_us)
+{
+    if (op->on_expired == HAPAX_EXPIRED_RECONCILE)
+        return take_over(op, next, now_us);
+    if (next->hold || strict(op))
+        return to_unknown(op, next, now_us);
+    if (!used_up(op, next->spent + 1))
+        return take_over(op, next, now_us);
+    /* Each attempt so far died: a request that kills its handlers must not do so for ever. */
+    next->state = HAPAX_STATE_FAILED;
+    next->stale = true;
+    next->ran = true;
+    next->spent++;
+    return write(op, HAPAX_FAILED, next, now_us);
+}
+
+static enum hapax__write claim_failed(struct hapax_op *op, struct hapax_record *next,
+                                      int64_t now_us)
+{
+    if (next->stale && (next->hold || strict(op)) && op->on_expired != HAPAX_EXPIRED_RECONCILE)
+        return to_unknown(op, next, now_us);
+    if (used_up(op, next->spent))
+        return say(op, HAPAX_FAILED, next);
+    return grant(op, next, now_us);
+}
+
+/* Nothing ever ran for this record, so the request it was made for does not bind. */
+static bool unbound(const struct hapax_record *record)
+{
+    return record->state == HAPAX_STATE_FAILED && !record->ran && record->spent == 0 &&
+           !record->stale;
+}
+
+static enum hapax_differs compare(const struct hapax_record *record, const struct hapax_op *op)
+{
+    bool caller = same_digest(&record->caller, &op->caller);
+
+    if (!same_digest(&record->fingerprint, &op->fingerprint))
+        return HAPAX_DIFFERS_FINGERPRINT;
+    return caller ? HAPAX_DIFFERS_NOT : HAPAX_DIFFERS_CALLER;
+}
+
+static enum hapax__write claim(const struct hapax_record *record, struct hapax_op *op,
+                               int64_t now_us, struct hapax_record *next)
+{
+    if (!record)
+        return claim_absent(op, now_us, next);
+    if (same_token(record, op))
+        return claim_repeated(record, op);
+    op->differs = compare(record, op);
+    *next = *record;
+    if (op->differs != HAPAX_DIFFERS_NOT) {
+        if (!unbound(record))
+            return say(op, HAPAX_MISMATCH, record);
+        op->differs = HAPAX_DIFFERS_NOT;
+        next->fingerprint = op->fingerprint;
+        next->caller = op->caller;
+    }
+    if (lease_live(record, now_us))
+        return say(op, HAPAX_IN_FLIGHT, record);
+    switch (record->state) {
+    case HAPAX_STATE_STARTED:
+        return claim_dead(op, next, now_us);
+    case HAPAX_STATE_FAILED:
+        return claim_failed(op, next, now_us);
+    case HAPAX_STATE_UNKNOWN:
+        if (op->on_expired == HAPAX_EXPIRED_RECONCILE)
+            return take_over(op, next, now_us);
+        return say(op, HAPAX_UNKNOWN, record);
+    default:
+        assert(record->state == HAPAX_STATE_COMPLETED);
+        if (!record->reruns || !op->rerun_completed)
+            return say(op, HAPAX_COMPLETED, record);
+        next->spent = 0;
+        return grant(op, next, now_us);
+    }
+}
+
+/* ---- RENEW, COMPLETE, FAIL --------------------------------------------------------- */
+
+static enum hapax__write renew(const struct hapax_record *record, struct hapax_op *op,
+                               int64_t now_us, struct hapax_record *next)
+{
+    int64_t until_us = later(now_us, op->lease_ms);
+
+    if (record->state != HAPAX_STATE_STARTED && record->state != HAPAX_STATE_UNKNOWN)
+        return say(op, HAPAX_LOST, record);
+    *next = *record;
+    if (op->reconciled)
+        next->stale = false;
+    if (record->state == HAPAX_STATE_STARTED && until_us > record->lease_until_us)
+        next->lease_until_us = until_us;
+    return write(op, HAPAX_OK, next, now_us);
+}
+
+static enum hapax__write complete(const struct hapax_record *record, struct hapax_op *op,
+                                  int64_t now_us, struct hapax_record *next)
+{
+    if (record->state == HAPAX_STATE_COMPLETED)
+        return say(op, HAPAX_OK, record);
+    if (record->state == HAPAX_STATE_FAILED)
+        return say(op, HAPAX_LOST, record);
+    *next = *record;
+    next->state = HAPAX_STATE_COMPLETED;
+    next->stale = false;
+    next->outcome = op->outcome;
+    return write(op, HAPAX_OK, next, now_us);
+}
+
+static enum hapax__write fail(const struct hapax_record *record, struct hapax_op *op,
+                              int64_t now_us, struct hapax_record *next)
+{
+    if (record->state == HAPAX_STATE_COMPLETED)
+        return say(op, HAPAX_LOST, record);
+    if (record->state == HAPAX_STATE_UNKNOWN)
+        return say(op, HAPAX_OK, record);
+    if (record->state == HAPAX_STATE_FAILED) {
+        bool same = record->ran == op->ran && !op->as_unknown &&
+                    same_outcome(&record->outcome, &op->outcome);
+
+        return say(op, same ? HAPAX_OK : HAPAX_LOST, record);
+    }
+    *next = *record;
+    next->ran = op->ran;
+    next->outcome = op->outcome;
+    if (op->as_unknown) {
+        next->state = HAPAX_STATE_UNKNOWN;
+        next->stale = true;
+    } else {
+        next->state = HAPAX_STATE_FAILED;
+        next->spent += op->ran;
+    }
+    return write(op, HAPAX_OK, next, now_us);
+}
+
+/* ---- RESOLVE ----------------------------------------------------------------------- */
+
+static enum hapax__write resolve(const struct hapax_record *record, struct hapax_op *op,
+                                 int64_t now_us, struct hapax_record *next)
+{
+    if (!record)
+        return say(op, HAPAX_ABSENT, NULL);
+    if (same_token(record, op))
+        return say(op, HAPAX_OK, record);
+    if (op->if_attempt != 0 && op->if_attempt != record->attempt)
+        return say(op, HAPAX_LOST, record);
+    if (!op->force && lease_live(record, now_us))
+        return say(op, HAPAX_IN_FLIGHT, record);
+    if (!op->force && record->state == HAPAX_STATE_COMPLETED)
+        return say(op, HAPAX_COMPLETED, record);
+    if (op->resolve == HAPAX_RESOLVE_FORGET) {
+        say(op, HAPAX_OK, record);
+        return HAPAX__DELETE;
+    }
+    *next = *record;
+    next->token = op->token;
+    next->fence = next_fence(record->fence, now_us);
+    next->stale = false;
+    next->resolved_us = now_us;
+    next->resolved_by = op->by;
+    next->outcome = op->outcome;
+    if (op->resolve == HAPAX_RESOLVE_COMPLETE) {
+        next->state = HAPAX_STATE_COMPLETED;
+    } else {
+        assert(op->resolve == HAPAX_RESOLVE_FAIL);
+        next->state = HAPAX_STATE_FAILED;
+        next->ran = true;
+        next->spent = 0; /* the operator asks for another attempt, so it must be granted */
+    }
+    return write(op, HAPAX_OK, next, now_us);
+}
+
+/* ------------------------------------------------------------------------------------ */
+
+static enum hapax__write lost_to_absence(struct hapax_op *op)
+{
+    struct hapax_record none = {.id = op->id, .state = HAPAX_STATE_ABSENT};
+
+    return say(op, HAPAX_LOST, &none);
+}
+
+enum hapax__write hapax__machine(const struct hapax_record *record, struct hapax_op *op,
+                                 int64_t now_us, struct hapax_record *next)
+{
+    enum hapax__write (*by_token)(const struct hapax_record *, struct hapax_op *, int64_t,
+                                  struct hapax_record *);
+
+    assert(now_us > 0);
+    assert(!record || memcmp(&record->id, &op->id, sizeof(op->id)) == 0);
+    op->now_us = now_us;
+    op->differs = HAPAX_DIFFERS_NOT;
+    memset(&op->record, 0, sizeof(op->record));
+    if (record && hapax__expired(record, now_us))
+        record = NULL;
+    switch (op->kind) {
+    case HAPAX_OP_CLAIM:
+        return claim(record, op, now_us, next);
+    case HAPAX_OP_RESOLVE:
+        return resolve(record, op, now_us, next);
+    case HAPAX_OP_READ:
+        return say(op, record ? HAPAX_FOUND : HAPAX_ABSENT, record);
+    case HAPAX_OP_RENEW:
+        by_token = renew;
+        break;
+    case HAPAX_OP_COMPLETE:
+        by_token = complete;
+        break;
+    default:
+        assert(op->kind == HAPAX_OP_FAIL);
+        by_token = fail;
+    }
+    if (!record)
+        return lost_to_absence(op);
+    if (!same_token(record, op))
+        return say(op, HAPAX_LOST, record);
+    return by_token(record, op, now_us, next);
+}

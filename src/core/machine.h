@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The store's side of an operation: (record or none, op, now) → verdict and next record. Pure.
+ * docs/design.md has its tables; every store acts exactly like this function.
+ */
+#ifndef HAPAX_CORE_MACHINE_H
+#define HAPAX_CORE_MACHINE_H
+
+#include <hapax/store.h>
+
+enum hapax__write {
+    HAPAX__KEEP, /* the record stays as it is */
+    HAPAX__WRITE, /* *next replaces it */
+    HAPAX__DELETE /* it is forgotten */
+};
+
+/* Judges a CLAIM, RENEW, COMPLETE, FAIL, READ or RESOLVE and fills in its verdict, differs,
+ * record and now_us.
+ *   record  what the store has under op->id, or NULL; expired ones may be passed as they are
+ *   next    written when WRITE is returned; its spans borrow from record and op. May be record itself
+ * op->record borrows from them as well: copy it before they go. It never holds a token. */
+enum hapax__write hapax__machine(const struct hapax_record *record, struct hapax_op *op,
+                                 int64_t now_us, struct hapax_record *next);
+
+/* Whether the record's retention is over: then it is absent. */
+bool hapax__expired(const struct hapax_record *record, int64_t now_us);
+
+/* Whether LIST with this op shows the record. Expired ones are not shown. */
+bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op, int64_t now_us);
+
+#endif
