@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A lane: one thread, one store handle, one queue before it and one list of answers behind it.
+ *
+ * What it keeps: jobs go to the store and come back in the order in which they were submitted, each
+ * exactly once, and no lock is held while the store works or the kernel is asked for something. The
+ * eventfd is written after answers were listed and cleared before they are taken: so it may be
+ * readable with nothing to reap, but never the other way round for longer than a write takes.
+ *
+ * Answers point into the store's memory, which its next run takes back. They are copied into one
+ * block per job, except what the op itself already says (its scope, the outcome it stored): that
+ * is borrowed from the op, so a claim that is granted costs no allocation. A pool of threads
+ * over one handle was not taken: a store judges a batch for less than it judges its ops.
+ */
+#include "lane.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A batch ends with the op that passes this many bytes of outcomes: a store may build all of a batch
+ * in memory before it writes. */
+#define BATCH_BYTES_MAX ((size_t)32 << 20)
+
+struct jobs {
+    struct hapax__job *first;
+    struct hapax__job **end; /* where the next one is linked in */
+};
+
+struct hapax__lane {
+    struct hapax_store *store; /* the thread's, while it runs */
+    struct hapax_op *ops; /* the thread's: a batch, side by side */
+    uint32_t batch_max;
+    uint32_t queue_max;
+    int fd;
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t wake;
+    bool closing;
+    uint32_t waiting;
+    uint32_t under_way;
+    struct jobs queue;
+    struct jobs done;
+    char text[HAPAX_TEXT_MAX];
+};
+
+static void jobs_init(struct jobs *jobs)
+{
+    jobs->first = NULL;
+    jobs->end = &jobs->first;
+}
+
+static void jobs_add(struct jobs *jobs, struct hapax__job *job)
+{
+    job->next = NULL;
+    *jobs->end = job;
+    jobs->end = &job->next;
+}
+
+static struct hapax__job *jobs_take(struct jobs *jobs)
+{
+    struct hapax__job *first = jobs->first;
+
+    jobs_init(jobs);
+    return first;
+}
+
+/* ---- answers ------------------------------------------------------------------------- */
+
+static void answer_error(struct hapax_op *op, enum hapax_error error)
+{
+    op->verdict = HAPAX_NO_VERDICT;
+    op->error = error;
+    memset(&op->record, 0, sizeof(op->record));
+    op->records = NULL;
+    op->count = 0;
+}
+
+/* The bytes the op itself holds, where they are the same. */
+static void borrow(struct hapax_span *answered, struct hapax_span asked)
+{
+    if (answered->len > 0 && answered->len == asked.len &&
+        memcmp(answered->ptr, asked.ptr, asked.len) == 0)
+        *answered = asked;
+}
+
+static size_t size_of(const struct hapax_span *answered, struct hapax_span asked)
+{
+    return answered->ptr == asked.ptr ? 0 : answered->len;
+}
+
+static void move(uint8_t **at, struct hapax_span *answered, struct hapax_span asked)
+{
+    if (size_of(answered, asked) == 0)
+        return;
+    memcpy(*at, answered->ptr, answered->len);
+    answered->ptr = *at;
+    *at += answered->len;
+}
+
+/* What of a record an op holds already. */
+struct asked {
+    struct hapax_span scope, by, headers, body;
+};
+
+static void borrow_record(struct hapax_record *record, const struct asked *asked)
+{
+    borrow(&record->scope, asked->scope);
+    borrow(&record->resolved_by, asked->by);
+    borrow(&record->outcome.headers, asked->headers);
+    borrow(&record->outcome.body, asked->body);
+}
+
+static size_t size_of_record(const struct hapax_record *record, const struct asked *asked)
+{
+    return size_of(&record->scope, asked->scope) + size_of(&record->resolved_by, asked->by) +
+           size_of(&record->outcome.headers, asked->headers) +
+           size_of(&record->outcome.body, asked->body);
+}
+
+static void move_record(uint8_t **at, struct hapax_record *record, const struct asked *asked)
+{
+    move(at, &record->scope, asked->scope);
+    move(at, &record->resolved_by, asked->by);
+    move(at, &record->outcome.headers, asked->headers);
+    move(at, &record->outcome.body, asked->body);
+}
+
+/* Copies what an answer points to from the store's memory into the job. False: out of memory. */
+static bool keep(struct hapax__job *job)
+{
+    struct hapax_op *op = &job->op;
+    struct asked asked = {op->scope, op->by, op->outcome.headers, op->outcome.body};
+    size_t head = op->count * sizeof(*op->records);
+    size_t size = head;
+    uint8_t *at;
+
+    assert(op->count <= HAPAX_LIST_MAX && (op->count == 0 || op->records));
+    borrow_record(&op->record, &asked);
+    size += size_of_record(&op->record, &asked);
+    for (uint32_t i = 0; i < op->count; i++) {
+        borrow_record(&op->records[i], &asked);
+        size += size_of_record(&op->records[i], &asked);
+    }
+    if (op->count == 0)
+        op->records = NULL;
+    if (size == 0)
+        return true;
+    job->memory = malloc(size);
+    if (!job->memory)
+        return false;
+    at = (uint8_t *)job->memory + head;
+    move_record(&at, &op->record, &asked);
+    for (uint32_t i = 0; i < op->count; i++)
+        move_record(&at, &op->records[i], &asked);
+    if (op->count > 0)
+        op->records = memcpy(job->memory, op->records, head);
+    assert(at == (uint8_t *)job->memory + size);
+    return true;
+}
+
+/* ---- the thread ---------------------------------------------------------------------- */
+
+static int64_t monotonic_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Under the lock: moves the next batch out of the queue. */
+static struct hapax__job *take_batch(struct hapax__lane *lane)
+{
+    struct hapax__job *first = lane->queue.first;
+    struct hapax__job *last = first;
+    uint32_t count = 1;
+    size_t bytes;
+
+    assert(first && lane->under_way == 0);
+    bytes = first->op.outcome.headers.len + first->op.outcome.body.len;
+    while (last->next && count < lane->batch_max && bytes < BATCH_BYTES_MAX) {
+        last = last->next;
+        bytes += last->op.outcome.headers.len + last->op.outcome.body.len;
+        count++;
+    }
+    lane->queue.first = last->next;
+    if (!last->next)
+        lane->queue.end = &lane->queue.first;
+    last->next = NULL;
+    assert(count <= lane->waiting);
+    lane->waiting -= count;
+    lane->under_way = count;
+    return first;
+}
+
+/* Begun or not is decided once for a batch, before any of it is sent. */
+static bool begun(const struct hapax__job *job, int64_t now_us)
+{
+    return job->deadline_us == 0 || now_us < job->deadline_us;
+}
+
+static void note_text(struct hapax__lane *lane, const char *text)
+{
+    pthread_mutex_lock(&lane->lock);
+    snprintf(lane->text, sizeof(lane->text), "%s", text);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+/* An op that got no verdict is as it was asked, so that it can be repeated: its cursor, too. */
+static void settle(struct hapax__lane *lane, struct hapax__job *job,
+                   const struct hapax_op *answered)
+{
+    struct hapax_id cursor = job->op.cursor;
+    enum hapax_error error = answered->error;
+
+    job->op = *answered;
+    if (answered->verdict != HAPAX_NO_VERDICT) {
+        if (keep(job))
+            return;
+        error = HAPAX_ERR_INDETERMINATE;
+        note_text(lane, "out of memory for an answer");
+    }
+    job->op.cursor = cursor;
+    answer_error(&job->op, error);
+}
+
+static void run_batch(struct hapax__lane *lane, struct hapax__job *batch)
+{
+    int64_t now_us = monotonic_us();
+    size_t n = 0;
+    size_t i = 0;
+
+    for (struct hapax__job *job = batch; job; job = job->next)
+        if (begun(job, now_us))
+            lane->ops[n++] = job->op;
+    if (n > 0 && hapax_store_run(lane->store, lane->ops, n) != HAPAX_ERR_NONE)
+        note_text(lane, hapax_store_text(lane->store));
+    for (struct hapax__job *job = batch; job; job = job->next) {
+        if (begun(job, now_us))
+            settle(lane, job, &lane->ops[i++]);
+        else
+            answer_error(&job->op, HAPAX_ERR_UNAVAILABLE);
+    }
+    assert(i == n);
+}
+
+/* Under the lock. True: there was nothing to reap before. */
+static bool give_back(struct hapax__lane *lane, struct hapax__job *batch)
+{
+    bool first = !lane->done.first;
+
+    while (batch) {
+        struct hapax__job *next = batch->next;
+
+        assert((batch->op.verdict == HAPAX_NO_VERDICT) == (batch->op.error != HAPAX_ERR_NONE));
+        jobs_add(&lane->done, batch);
+        batch = next;
+    }
+    lane->under_way = 0;
+    return first;
+}
+
+static void tell(struct hapax__lane *lane)
+{
+    uint64_t one = 1;
+    ssize_t written = write(lane->fd, &one, sizeof(one));
+
+    assert(written == (ssize_t)sizeof(one));
+}
+
+static void *lane_main(void *arg)
+{
+    struct hapax__lane *lane = arg;
+
+    pthread_setname_np(pthread_self(), "hapax-lane");
+    pthread_mutex_lock(&lane->lock);
+    for (;;) {
+        struct hapax__job *batch;
+        bool first;
+
+        while (!lane->queue.first && !lane->closing)
+            pthread_cond_wait(&lane->wake, &lane->lock);
+        if (!lane->queue.first)
+            break;
+        batch = take_batch(lane);
+        pthread_mutex_unlock(&lane->lock);
+        run_batch(lane, batch);
+        pthread_mutex_lock(&lane->lock);
+        first = give_back(lane, batch);
+        if (!first)
+            continue;
+        pthread_mutex_unlock(&lane->lock);
+        tell(lane);
+        pthread_mutex_lock(&lane->lock);
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return NULL;
+}
+
+/* ---- the lane ------------------------------------------------------------------------ */
+
+/* Signals are the program's: the thread takes none. */
+static bool start(struct hapax__lane *lane)
+{
+    sigset_t all, before;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&lane->thread, NULL, lane_main, lane);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed == 0;
+}
+
+static void lane_free(struct hapax__lane *lane)
+{
+    if (lane->fd >= 0)
+        close(lane->fd);
+    pthread_cond_destroy(&lane->wake);
+    pthread_mutex_destroy(&lane->lock);
+    free(lane->ops);
+    free(lane);
+}
+
+enum hapax_error hapax__lane_open(struct hapax__lane **out, struct hapax_store *store,
+                                  uint32_t queue_max)
+{
+    struct hapax__lane *lane = calloc(1, sizeof(*lane));
+
+    assert(queue_max > 0);
+    assert(store->type->batch_max >= 1 && store->type->batch_max <= HAPAX_BATCH_MAX);
+    *out = NULL;
+    if (!lane)
+        return HAPAX_ERR_NOMEM;
+    lane->store = store;
+    lane->batch_max = store->type->batch_max;
+    lane->queue_max = queue_max;
+    jobs_init(&lane->queue);
+    jobs_init(&lane->done);
+    pthread_mutex_init(&lane->lock, NULL);
+    pthread_cond_init(&lane->wake, NULL);
+    lane->ops = malloc(lane->batch_max * sizeof(*lane->ops));
+    lane->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!lane->ops || lane->fd < 0 || !start(lane)) {
+        lane_free(lane);
+        return HAPAX_ERR_NOMEM;
+    }
+    *out = lane;
+    return HAPAX_ERR_NONE;
+}
+
+int hapax__lane_fd(const struct hapax__lane *lane)
+{
+    return lane->fd;
+}
+
+bool hapax__lane_submit(struct hapax__lane *lane, struct hapax__job *job)
+{
+    bool taken;
+
+    job->memory = NULL;
+    pthread_mutex_lock(&lane->lock);
+    taken = !lane->closing && lane->waiting < lane->queue_max;
+    if (taken) {
+        jobs_add(&lane->queue, job);
+        lane->waiting++;
+        pthread_cond_signal(&lane->wake); /* after the lock, the lane may be gone */
+    }
+    pthread_mutex_unlock(&lane->lock);
+    if (!taken)
+        answer_error(&job->op, HAPAX_ERR_UNAVAILABLE);
+    return taken;
+}
+
+struct hapax__job *hapax__lane_reap(struct hapax__lane *lane)
+{
+    struct hapax__job *done;
+    uint64_t count;
+
+    /* Cleared first: an answer that comes after this is told of again. */
+    if (read(lane->fd, &count, sizeof(count)) < 0)
+        assert(errno == EAGAIN);
+    pthread_mutex_lock(&lane->lock);
+    done = jobs_take(&lane->done);
+    pthread_mutex_unlock(&lane->lock);
+    return done;
+}
+
+uint32_t hapax__lane_queued(struct hapax__lane *lane)
+{
+    uint32_t count;
+
+    pthread_mutex_lock(&lane->lock);
+    count = lane->waiting + lane->under_way;
+    pthread_mutex_unlock(&lane->lock);
+    return count;
+}
+
+void hapax__lane_text(struct hapax__lane *lane, char out[HAPAX_TEXT_MAX])
+{
+    pthread_mutex_lock(&lane->lock);
+    memcpy(out, lane->text, sizeof(lane->text));
+    pthread_mutex_unlock(&lane->lock);
+}
+
+struct hapax__job *hapax__lane_close(struct hapax__lane *lane)
+{
+    struct hapax__job *done;
+
+    pthread_mutex_lock(&lane->lock);
+    assert(!lane->closing);
+    lane->closing = true;
+    pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
+    pthread_join(lane->thread, NULL);
+    assert(lane->waiting == 0 && lane->under_way == 0);
+    hapax_store_close(lane->store);
+    done = jobs_take(&lane->done);
+    lane_free(lane);
+    return done;
+}

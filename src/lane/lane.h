@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A lane: a thread that owns a store handle, and a bounded queue before it. While one batch is
+ * under way the next gathers, so that group commit comes by itself. Answers come back
+ * through a list and an eventfd, in the order in which they were given.
+ *
+ * A job is the caller's: it must stay where it is, with what its op borrows, from submit until it
+ * is reaped. So a lane copies nothing going in; what it gives back it copies into the job.
+ */
+#ifndef HAPAX_LANE_LANE_H
+#define HAPAX_LANE_LANE_H
+
+#include <hapax/store.h>
+
+#define HAPAX__LANE_QUEUE_MAX 4096u
+
+struct hapax__job {
+    struct hapax_op op;
+    int64_t deadline_us; /* CLOCK_MONOTONIC; 0: none. Not begun by then: UNAVAILABLE, never sent */
+    void *memory; /* what the answer points into; free() it once the answer is used */
+    struct hapax__job *next; /* the lane's */
+};
+
+struct hapax__lane;
+
+/* Starts a lane over an open store. On success the store is the lane's, which closes it; on failure
+ * (NOMEM) it is still yours and *out is NULL. queue_max: 1 or more. */
+enum hapax_error hapax__lane_open(struct hapax__lane **out, struct hapax_store *store,
+                                  uint32_t queue_max);
+
+/* Readable while there is something to reap, and now and then when there is not. The lane's; for
+ * poll() and its kin. */
+int hapax__lane_fd(const struct hapax__lane *lane);
+
+/* Queues a job. False: the queue is full, or the lane is closing; the job is still the caller's and
+ * its op is set to UNAVAILABLE. Safe from any thread, but a job is reaped by one. */
+bool hapax__lane_submit(struct hapax__lane *lane, struct hapax__job *job);
+
+/* Takes every job answered so far, a list by `next` in the order of answers; NULL: none. Clears the
+ * eventfd. */
+struct hapax__job *hapax__lane_reap(struct hapax__lane *lane);
+
+/* Jobs queued, and under way. */
+uint32_t hapax__lane_queued(struct hapax__lane *lane);
+
+/* The text of the last failure of the lane's store, "" if there was none. Safe from any thread. */
+void hapax__lane_text(struct hapax__lane *lane, char out[HAPAX_TEXT_MAX]);
+
+/* Refuses new jobs, runs those that wait, syncs and closes the store, ends the thread. Blocks.
+ * Returns the jobs not reaped yet, a list by `next`. The eventfd is gone. */
+struct hapax__job *hapax__lane_close(struct hapax__lane *lane);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A store is for one secret: with another, every key would hash to another id, and each operation
+ * would run again. So the first user leaves a check value, as an ordinary record that
+ * is completed and never expires; the machine's MISMATCH does the comparing, in every
+ * store alike. Rejected: a field of each store's own, which each would have to race for.
+ */
+#include <hapax/store.h>
+
+#include <string.h>
+#include <sys/random.h>
+
+#define BIND_LEASE_MS 10000
+
+static void bind_op(struct hapax_op *op, enum hapax_op_kind kind, const struct hapax_id *id,
+                    const struct hapax_token *token)
+{
+    memset(op, 0, sizeof(*op));
+    op->kind = kind;
+    op->id = *id;
+    op->token = *token;
+    op->scope = hapax_str("hapax");
+    op->lease_ms = BIND_LEASE_MS;
+    op->retention_ms = HAPAX_FOREVER_MS;
+    op->on_expired = HAPAX_EXPIRED_RERUN;
+}
+
+/* The record's id is hashed otherwise than an operation's, so that no scope and key can name it. The
+ * value is what that scope and key would be under the secret. */
+static void make_check(struct hapax_id *id, struct hapax_digest *check, struct hapax_span secret)
+{
+    const struct hapax_span names[] = {hapax_str("hapax"), hapax_str("secret")};
+    struct hapax_digest name;
+    struct hapax_id value;
+
+    hapax_digest(&name, names, 2);
+    memcpy(id->bytes, name.bytes, sizeof(id->bytes));
+    hapax_id(&value, names[0], names[1], (struct hapax_span){NULL, 0}, secret);
+    memcpy(check->bytes, value.bytes, sizeof(check->bytes));
+}
+
+enum hapax_error hapax_store_bind(struct hapax_store *store, struct hapax_span secret)
+{
+    struct hapax_token token;
+    struct hapax_id id;
+    struct hapax_op op;
+    struct hapax_digest check;
+    enum hapax_error error;
+
+    if (getrandom(token.bytes, sizeof(token.bytes), 0) != sizeof(token.bytes))
+        return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
+    make_check(&id, &check, secret);
+    bind_op(&op, HAPAX_OP_CLAIM, &id, &token);
+    op.fingerprint = check;
+    error = hapax_store_run(store, &op, 1);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (op.verdict == HAPAX_MISMATCH)
+        return hapax_store_fail(store, HAPAX_ERR_REFUSED, "the store was first used with %s",
+                                secret.len > 0 ? "another secret, or with none"
+                                               : "a secret, and none is given");
+    if (op.verdict != HAPAX_CLAIMED)
+        return HAPAX_ERR_NONE;
+    bind_op(&op, HAPAX_OP_COMPLETE, &id, &token);
+    return hapax_store_run(store, &op, 1);
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one way to a store. Checks every op, splits by what the store takes, presets each to
+ * INDETERMINATE and asserts afterwards that it was answered. A store that judges its batch
+ * in parallel never sees one id twice in a batch: later ops on it wait for the next round.
+ */
+#include "types.h"
+
+#include "base/arena.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TYPES_MAX 8
+
+static pthread_mutex_t types_lock = PTHREAD_MUTEX_INITIALIZER;
+static const struct hapax_store_type *types[TYPES_MAX] = {&hapax__memory, &hapax__keeper};
+
+void hapax__store_add(const struct hapax_store_type *type)
+{
+    size_t i;
+
+    pthread_mutex_lock(&types_lock);
+    for (i = 0; i < TYPES_MAX && types[i] && types[i] != type; i++)
+        ;
+    assert(i < TYPES_MAX);
+    if (!types[i]) {
+        memmove(types + 1, types, i * sizeof(types[0]));
+        types[0] = type;
+    }
+    pthread_mutex_unlock(&types_lock);
+}
+
+static const struct hapax_store_type *type_of(const char *uri)
+{
+    const struct hapax_store_type *found = NULL;
+    size_t len = strcspn(uri, ":");
+
+    pthread_mutex_lock(&types_lock);
+    for (size_t i = 0; i < TYPES_MAX && types[i] && !found; i++)
+        if (strlen(types[i]->scheme) == len && memcmp(types[i]->scheme, uri, len) == 0)
+            found = types[i];
+    pthread_mutex_unlock(&types_lock);
+    return found;
+}
+
+enum hapax_error hapax__fail(char text[HAPAX_TEXT_MAX], enum hapax_error error, const char *format,
+                             ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, HAPAX_TEXT_MAX, format, args);
+    va_end(args);
+    return error;
+}
+
+enum hapax_error hapax_store_fail(struct hapax_store *store, enum hapax_error error,
+                                  const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(store->text, sizeof(store->text), format, args);
+    va_end(args);
+    return error;
+}
+
+const char *hapax_store_text(const struct hapax_store *store)
+{
+    return store->text;
+}
+
+void *hapax_store_memory(struct hapax_store *store, size_t size)
+{
+    return hapax__arena_alloc(store->arena, size);
+}
+
+enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    const struct hapax_store_type *type;
+    struct hapax_arena *arena;
+    enum hapax_error error;
+
+    *out = NULL;
+    text[0] = '\0';
+    if (!uri || !strchr(uri, ':'))
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "store \"%s\" is not a URI (try rocksdb:PATH, unix:PATH or memory:)",
+                           uri ? uri : "");
+    type = type_of(uri);
+    if (!type)
+        return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                           "store \"%.*s:\" is of no known scheme (rocksdb, unix, memory)",
+                           (int)strcspn(uri, ":"), uri);
+    arena = calloc(1, sizeof(*arena));
+    if (!arena)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open store: out of memory");
+    error = type->open(out, uri, text);
+    if (error != HAPAX_ERR_NONE) {
+        assert(*out == NULL && text[0] != '\0');
+        free(arena);
+        return error;
+    }
+    if (!(*out)->type) /* opening a held path gives its keeper's type */
+        (*out)->type = type;
+    (*out)->arena = arena;
+    return HAPAX_ERR_NONE;
+}
+
+void hapax_store_close(struct hapax_store *store)
+{
+    struct hapax_arena *arena;
+
+    if (!store)
+        return;
+    arena = store->arena;
+    store->type->close(store);
+    hapax__arena_release(arena);
+    free(arena);
+}
+
+enum hapax_error hapax_store_check(struct hapax_store *store, hapax_say *say, void *arg)
+{
+    store->text[0] = '\0';
+    hapax__arena_reset(store->arena);
+    return store->type->check(store, say, arg);
+}
+
+/* ---- the checks ---------------------------------------------------------------------- */
+
+static const char *fault_of_times(const struct hapax_op *op)
+{
+    bool claim = op->kind == HAPAX_OP_CLAIM;
+
+    if ((claim || op->kind == HAPAX_OP_RENEW) &&
+        (op->lease_ms < 1 || op->lease_ms > HAPAX_DURATION_MAX_MS))
+        return "lease is not between 1 ms and ten years";
+    if (claim && op->retention_ms != HAPAX_FOREVER_MS &&
+        (op->retention_ms < 1 || op->retention_ms > HAPAX_DURATION_MAX_MS))
+        return "retention is not between 1 ms and ten years";
+    if (op->kind == HAPAX_OP_LIST && (op->older_ms < 0 || op->older_ms > HAPAX_DURATION_MAX_MS))
+        return "older is not between 0 and ten years";
+    return NULL;
+}
+
+static bool token_is_zero(const struct hapax_token *token)
+{
+    static const struct hapax_token zero;
+
+    return memcmp(token, &zero, sizeof(zero)) == 0;
+}
+
+static const char *fault_of(const struct hapax_op *op)
+{
+    bool writes = op->kind == HAPAX_OP_CLAIM || op->kind == HAPAX_OP_RENEW ||
+                  op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL ||
+                  op->kind == HAPAX_OP_RESOLVE;
+
+    if (op->kind < HAPAX_OP_CLAIM || op->kind > HAPAX_OP_RESOLVE)
+        return "the kind of op is not known";
+    if (writes && token_is_zero(&op->token))
+        return "the token is all zero";
+    if (op->scope.len > HAPAX_SCOPE_MAX)
+        return "scope is over 255 bytes";
+    if (op->kind == HAPAX_OP_CLAIM && op->scope.len == 0)
+        return "scope is empty";
+    if (op->kind == HAPAX_OP_CLAIM &&
+        (op->on_expired < HAPAX_EXPIRED_RERUN || op->on_expired > HAPAX_EXPIRED_RECONCILE))
+        return "on_expired is not rerun, hold or reconcile";
+    if (op->by.len > HAPAX_BY_MAX)
+        return "the operator's name is over 64 bytes";
+    if (op->kind == HAPAX_OP_RESOLVE &&
+        (op->resolve < HAPAX_RESOLVE_COMPLETE || op->resolve > HAPAX_RESOLVE_FORGET))
+        return "resolve is not complete, fail or forget";
+    if (op->outcome.status < 0 || op->outcome.status > 999)
+        return "status is not between 0 and 999";
+    if (op->limit > HAPAX_LIST_MAX)
+        return "limit is over 1000";
+    if (op->states & ~HAPAX_STATES_ALL)
+        return "states has unknown bits";
+    return fault_of_times(op);
+}
+
+bool hapax__op_check(struct hapax_op *op, size_t body_max, char text[HAPAX_TEXT_MAX])
+{
+    const char *fault = fault_of(op);
+
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    if (fault)
+        error = hapax__fail(text, HAPAX_ERR_INVALID, "%s", fault);
+    else if (op->outcome.headers.len > HAPAX_HEADERS_MAX)
+        error = hapax__fail(text, HAPAX_ERR_TOO_BIG, "headers of %zu bytes are over %u",
+                            op->outcome.headers.len, HAPAX_HEADERS_MAX);
+    else if (op->outcome.body.len > body_max)
+        error = hapax__fail(text, HAPAX_ERR_TOO_BIG, "a body of %zu bytes is over %zu",
+                            op->outcome.body.len, body_max);
+    if (error == HAPAX_ERR_NONE)
+        return true;
+    op->verdict = HAPAX_NO_VERDICT;
+    op->error = error;
+    return false;
+}
+
+/* ---- run ----------------------------------------------------------------------------- */
+
+static void preset(struct hapax_op *op)
+{
+    op->verdict = HAPAX_NO_VERDICT;
+    op->error = HAPAX_ERR_INDETERMINATE;
+    op->differs = HAPAX_DIFFERS_NOT;
+    memset(&op->record, 0, sizeof(op->record));
+    op->now_us = 0;
+    op->records = NULL;
+    op->count = 0;
+    op->purged = 0;
+    op->more = false;
+}
+
+static bool by_id(const struct hapax_op *op)
+{
+    return op->kind != HAPAX_OP_LIST && op->kind != HAPAX_OP_PURGE;
+}
+
+/* An op without a verdict shows nothing, and a LIST or PURGE may be asked again as it is. */
+static void clear_answer(struct hapax_op *op, const struct hapax_id *cursor)
+{
+    enum hapax_error error = op->error;
+
+    preset(op);
+    op->error = error;
+    if (!by_id(op))
+        op->cursor = *cursor;
+}
+
+static void settle(struct hapax_op *op, const struct hapax_id *cursor, enum hapax_error error)
+{
+    if (op->verdict != HAPAX_NO_VERDICT) {
+        op->error = HAPAX_ERR_NONE;
+        return;
+    }
+    assert(op->error != HAPAX_ERR_NONE);
+    /* A store that returned NONE has answered every op. */
+    assert(error != HAPAX_ERR_NONE || op->error != HAPAX_ERR_INDETERMINATE);
+    clear_answer(op, cursor);
+}
+
+/* One call of the store, on ops that are valid and that it may hold together. */
+static void run_round(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    struct hapax_id cursor = ops[0].cursor;
+    enum hapax_error error;
+
+    assert(n == 1 || by_id(&ops[0]));
+    error = store->type->run(store, ops, n);
+    for (size_t i = 0; i < n; i++)
+        settle(&ops[i], &cursor, error);
+}
+
+static bool same_id(const struct hapax_op *a, const struct hapax_op *b)
+{
+    return memcmp(&a->id, &b->id, sizeof(a->id)) == 0;
+}
+
+/* How many ops from the first on may go in one round. A LIST or PURGE goes alone. */
+static size_t round_of(const struct hapax_store *store, const struct hapax_op *ops, size_t n)
+{
+    size_t max = by_id(&ops[0]) ? store->type->batch_max : 1;
+    size_t len;
+
+    for (len = 1; len < n && len < max && by_id(&ops[len]); len++)
+        for (size_t i = 0; i < len && !store->type->serial; i++)
+            if (same_id(&ops[i], &ops[len]))
+                return len;
+    return len;
+}
+
+static void run_valid(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    while (n > 0) {
+        size_t len = round_of(store, ops, n);
+
+        run_round(store, ops, len);
+        ops += len;
+        n -= len;
+    }
+}
+
+enum hapax_error hapax_store_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    enum hapax_error first = HAPAX_ERR_NONE;
+    size_t from = 0;
+
+    store->text[0] = '\0';
+    hapax__arena_reset(store->arena);
+    for (size_t i = 0; i < n; i++)
+        preset(&ops[i]);
+    for (size_t i = 0; i <= n; i++) {
+        if (i < n && hapax__op_check(&ops[i], store->type->body_max, store->text))
+            continue;
+        run_valid(store, ops + from, i - from);
+        from = i + 1;
+    }
+    for (size_t i = 0; i < n && first == HAPAX_ERR_NONE; i++)
+        first = ops[i].error;
+    return first;
+}
+
+/* ---- memory for answers -------------------------------------------------------------- */
+
+static bool keep_span(struct hapax_store *store, struct hapax_span *span)
+{
+    *span = hapax__arena_copy(store->arena, *span);
+    return span->len == 0 || span->ptr;
+}
+
+static bool keep_record(struct hapax_store *store, struct hapax_record *record)
+{
+    return keep_span(store, &record->scope) && keep_span(store, &record->resolved_by) &&
+           keep_span(store, &record->outcome.headers) && keep_span(store, &record->outcome.body);
+}
+
+/* What the asker lent outlives the answer, so it is not copied. */
+static bool keep_unless(struct hapax_store *store, struct hapax_span *span, struct hapax_span lent)
+{
+    return (span->ptr == lent.ptr && span->len == lent.len) || keep_span(store, span);
+}
+
+bool hapax__store_keep(struct hapax_store *store, struct hapax_op *op)
+{
+    struct hapax_record *record = &op->record;
+    bool kept = keep_unless(store, &record->scope, op->scope) &&
+                keep_unless(store, &record->resolved_by, op->by) &&
+                keep_unless(store, &record->outcome.headers, op->outcome.headers) &&
+                keep_unless(store, &record->outcome.body, op->outcome.body);
+
+    for (uint32_t i = 0; i < op->count && kept; i++)
+        kept = keep_record(store, &op->records[i]);
+    if (!kept) {
+        op->verdict = HAPAX_NO_VERDICT;
+        op->error = HAPAX_ERR_INDETERMINATE;
+        op->count = 0;
+        hapax_store_fail(store, HAPAX_ERR_INDETERMINATE, "out of memory for an answer");
+    }
+    return kept;
+}

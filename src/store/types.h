@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The stores this library knows, and what they share. A program adds those of other libraries
+ * (hapax_rocksdb_use()) or of its tests with hapax__store_add() before it opens any.
+ */
+#ifndef HAPAX_STORE_TYPES_H
+#define HAPAX_STORE_TYPES_H
+
+#include <hapax/store.h>
+
+extern const struct hapax_store_type hapax__memory;
+extern const struct hapax_store_type hapax__keeper; /* unix:PATH */
+
+/* Adds a type, once each; one with the scheme of a built-in stands before it. Safe from any thread. */
+void hapax__store_add(const struct hapax_store_type *type);
+
+/* Copies what an answered op shows (record, records) from memory that will go into the store's own.
+ * False: out of memory, and the op has become INDETERMINATE. */
+bool hapax__store_keep(struct hapax_store *store, struct hapax_op *op);
+
+/* Checks an op's fields against their limits, as hapax_store_run() does. False: op->error is INVALID
+ * or TOO_BIG, and text names the field. */
+bool hapax__op_check(struct hapax_op *op, size_t body_max, char text[HAPAX_TEXT_MAX]);
+
+/* Sets text, printf-like; returns error. */
+enum hapax_error hapax__fail(char text[HAPAX_TEXT_MAX], enum hapax_error error, const char *format,
+                             ...) __attribute__((format(printf, 3, 4)));
+
+/* Sets the clock of a memory store: for tests that own time. */
+void hapax__memory_clock(struct hapax_store *store, int64_t (*clock_us)(void *arg), void *arg);
+
+#endif
