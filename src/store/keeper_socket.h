@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The keeper's place in the file system: its socket file, and who may come in by it.
+ */
+#ifndef HAPAX_STORE_KEEPER_SOCKET_H
+#define HAPAX_STORE_KEEPER_SOCKET_H
+
+#include "keeper.h"
+
+#include <sys/un.h>
+
+/* Fills in the address. INVALID: the path is empty or too long; text names the limit. */
+enum hapax_error hapax__socket_address(struct sockaddr_un *out, const char *path,
+                                       char text[HAPAX_TEXT_MAX]);
+
+struct hapax__socket {
+    int fd; /* listens; does not block, is closed on exec */
+    struct sockaddr_un address;
+    dev_t dev; /* of the file, which somebody else may have replaced */
+    ino_t ino;
+    bool grouped;
+    gid_t gid; /* whose members may connect, if grouped */
+};
+
+/* Listens. The file never has more permissions than in the end, and nobody gets in before it has
+ * them. Errors as hapax__keeper_serve(); nothing is left behind then. */
+enum hapax_error hapax__socket_open(struct hapax__socket *out,
+                                    const struct hapax__keeper_options *options,
+                                    char text[HAPAX_TEXT_MAX]);
+
+/* Removes the file, if it is still this socket's, and then stops to listen: in this order no
+ * successor's file is removed. */
+void hapax__socket_close(struct hapax__socket *socket);
+
+/* Whether who is at the other end of fd may come in; *uid says who it is. */
+bool hapax__socket_permits(const struct hapax__socket *socket, int fd, uid_t *uid);
+
+/* The process at the other end, 0 where that is not known. */
+pid_t hapax__socket_peer(int fd);
+
+/* An errno in the words of our texts, which the system's, with their capitals, are not. Valid until
+ * this thread's next call. */
+const char *hapax__socket_reason(int error);
+
+/* CLOCK_MONOTONIC, for deadlines on either side. */
+int64_t hapax__monotonic_us(void);
+
+#endif
