@@ -13,21 +13,25 @@
  *
  * What it promises: while a claim is live no second handler starts; only the holder of
  * the claim's token can finish it; an outcome once stored is the answer to every repeat
- * until its retention ends; no answer is given before it is stored.
+ * until its retention ends; an outcome is stored before it is given, or the answer says that
+ * it is not (`recorded`). What breaks this is asked for by name: on_store_error=open,
+ * rerun_completed, and an operator's force.
  *
  * What it cannot promise: an effect outside the store is not part of the claim. Where a
  * process dies after its effect and before COMPLETE, `rerun` (the default) repeats the
  * effect, `hold` leaves the operation to an operator, and `reconcile` asks a hook
- * whether it happened. A process that was stopped for longer than its lease may still
- * be running when another takes over: hand hapax_attempt_fence() to whatever it writes to,
- * and have that refuse smaller numbers.
+ * whether it happened. A handler that runs longer than run_max, or whose process was stopped
+ * for longer than the lease, may still be running when another takes over: hand
+ * hapax_attempt_fence() to whatever it writes to, and have that refuse smaller numbers.
  *
  * Conventions. A span is a pointer and a length; spans passed in are borrowed until the
  * call returns, unless said otherwise. An out-parameter is yours, a returned pointer is
  * borrowed. Times are int64_t and end in their unit. Failures are of three kinds: a
  * verdict or an answer is normal; an `enum hapax_error` is something the caller can act
- * on; a broken rule of this page is a bug and aborts. The library prints nothing, reads no
- * environment, installs no signal handler. Handles may not be carried over fork().
+ * on, and `text`, where there is one, then says what failed and why; a broken rule of this
+ * page is a bug and aborts. Functions without a handle are safe from any thread. The library
+ * prints nothing, reads no environment, installs no signal handler. Handles may not be carried
+ * over fork().
  */
 #ifndef HAPAX_H
 #define HAPAX_H
@@ -42,17 +46,17 @@ extern "C" {
 
 #define HAPAX_VERSION "0.1.0"
 
-/* Limits. What is over one is refused with HAPAX_ERR_INVALID or HAPAX_ERR_TOO_BIG, and a
- * text that names it; nothing is cut. */
-#define HAPAX_KEY_MAX 255u              /* bytes of a key */
-#define HAPAX_SCOPE_MAX 255u            /* bytes of a scope */
-#define HAPAX_STEP_MAX 64u              /* bytes of a step's name */
-#define HAPAX_BY_MAX 64u                /* bytes of an operator's name */
-#define HAPAX_HEADERS_MAX (64u << 10)   /* bytes of an outcome's headers */
-#define HAPAX_BODY_MAX (16u << 20)      /* bytes of an outcome's body, in any store */
-#define HAPAX_TEXT_MAX 256u             /* bytes of an error's text, its NUL included */
-#define HAPAX_FOREVER_MS INT64_MAX      /* a retention that never ends */
-#define HAPAX_DURATION_MAX_MS (INT64_C(1000) * 86400 * 3650) /* any other duration: ten years */
+/* Limits. What is over one is refused with HAPAX_ERR_INVALID or HAPAX_ERR_TOO_BIG; a text,
+ * where there is one, names it. Nothing is cut. */
+#define HAPAX_KEY_MAX         255u /* bytes of a key */
+#define HAPAX_SCOPE_MAX       255u /* bytes of a scope */
+#define HAPAX_STEP_MAX        64u /* bytes of a step's name */
+#define HAPAX_BY_MAX          64u /* bytes of an operator's name */
+#define HAPAX_HEADERS_MAX     (64u << 10) /* bytes of an outcome's headers */
+#define HAPAX_BODY_MAX        (16u << 20) /* bytes of an outcome's body, in any store */
+#define HAPAX_TEXT_MAX        256u /* bytes of an error's text, its NUL included */
+#define HAPAX_FOREVER_MS      INT64_MAX /* a retention that never ends */
+#define HAPAX_DURATION_MAX_MS (INT64_C(1000) * 86400 * 3650) /* ten years: any other duration */
 
 struct hapax_span {
     const uint8_t *ptr;
@@ -76,14 +80,14 @@ struct hapax_token { /* what proves a claim; a secret */
 
 enum hapax_error {
     HAPAX_ERR_NONE = 0,
-    HAPAX_ERR_INVALID = -1,       /* the arguments; the text names which and its limit */
-    HAPAX_ERR_NOMEM = -2,         /* no memory, thread or descriptor; nothing was done */
-    HAPAX_ERR_TOO_BIG = -3,       /* the outcome is over what the store can hold */
-    HAPAX_ERR_UNAVAILABLE = -4,   /* the store was not reached: surely not applied */
+    HAPAX_ERR_INVALID = -1, /* the arguments; the text names which and its limit */
+    HAPAX_ERR_NOMEM = -2, /* no memory, thread or descriptor: nothing was done */
+    HAPAX_ERR_TOO_BIG = -3, /* the outcome is over what the store can hold */
+    HAPAX_ERR_UNAVAILABLE = -4, /* the store was not reached: surely not applied */
     HAPAX_ERR_INDETERMINATE = -5, /* no reply came: may have been applied */
-    HAPAX_ERR_CORRUPT = -6,       /* the record or the store is damaged; never "absent" */
-    HAPAX_ERR_UNSUPPORTED = -7,   /* unknown scheme, version or kind of op */
-    HAPAX_ERR_REFUSED = -8        /* held by another process, another secret, no permission */
+    HAPAX_ERR_CORRUPT = -6, /* the record or the store is damaged; never "absent" */
+    HAPAX_ERR_UNSUPPORTED = -7, /* unknown scheme, version, kind of op or name of a policy */
+    HAPAX_ERR_REFUSED = -8 /* held by another process, another secret, no permission */
 };
 
 /* The name of an error in lower case ("unavailable"). Static. */
@@ -91,9 +95,10 @@ const char *hapax_error_name(enum hapax_error error);
 
 /* ---- identity -------------------------------------------------------------------- */
 
-/* id = SHA-256 over scope, key and, where step is not empty, step; each preceded by its length as 4
- * bytes, most significant first. With a secret (1 or more bytes): HMAC-SHA-256 over the same.
- * HAPAX_ERR_INVALID: scope or key empty or over its limit; step over its limit or with ':' in it. */
+/* id = SHA-256 over scope, key and, where step is not empty, step; each preceded by its length
+ * as 4 bytes, most significant first. With a secret (1 or more bytes): HMAC-SHA-256 over the
+ * same. HAPAX_ERR_INVALID: scope or key empty or over its limit; step over its limit or with
+ * ':' in it; out is as it was. */
 enum hapax_error hapax_id(struct hapax_id *out, struct hapax_span scope, struct hapax_span key,
                           struct hapax_span step, struct hapax_span secret);
 
@@ -103,16 +108,18 @@ void hapax_digest(struct hapax_digest *out, const struct hapax_span *parts, size
 
 /* Reads one Idempotency-Key header value (draft-ietf-httpapi-idempotency-key-header-07, section
  * 2.1): an RFC 8941 String with or without parameters, or a bare token of A-Z a-z 0-9 _ . : ~
- * + / = -. `"k"` and `k` are the same key. Writes the key's bytes to out and their number to
- * *len. HAPAX_ERR_INVALID: *why says what is wrong, a static text; out is undefined. */
-enum hapax_error hapax_key_parse(uint8_t out[HAPAX_KEY_MAX], size_t *len,
-                                 struct hapax_span value, const char **why);
+ * + / = -. `"k"` and `k` are the same key; spaces and tabs around it do not count. Writes the
+ * key's bytes to out, their number to *len, and NULL to *why. HAPAX_ERR_INVALID: *why says what
+ * is wrong, a static text; out and *len are undefined. */
+enum hapax_error hapax_key_parse(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct hapax_span value,
+                                 const char **why);
 
 /* The key to hand to the next service for one step of this operation: `KEY:step`. Where that
  * would pass HAPAX_KEY_MAX it is `sha256-` and the hex SHA-256 of `KEY:step`; never cut.
- * HAPAX_ERR_INVALID: key or step empty or over its limit, or ':' in the step. */
-enum hapax_error hapax_key_derive(uint8_t out[HAPAX_KEY_MAX], size_t *len,
-                                  struct hapax_span key, struct hapax_span step);
+ * HAPAX_ERR_INVALID: key or step empty or over its limit, or ':' in the step; out and *len are
+ * as they were. */
+enum hapax_error hapax_key_derive(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct hapax_span key,
+                                  struct hapax_span step);
 
 /* ---- outcome --------------------------------------------------------------------- */
 
@@ -125,12 +132,12 @@ struct hapax_outcome {
     struct hapax_span body;
 };
 
-/* What a handler's end means for a retry (DESIGN section 5, step 5). */
+/* What a handler's end means for a retry (docs/design.md, "The flow"). */
 enum hapax_class {
     HAPAX_CLASS_FINAL = 1, /* done: keep the outcome for every repeat */
-    HAPAX_CLASS_NOT_RUN,   /* surely nothing happened: a retry runs */
-    HAPAX_CLASS_FAILED,    /* it failed, perhaps half-way: `on_failed` decides */
-    HAPAX_CLASS_UNKNOWN    /* nobody can tell: `on_expired` decides */
+    HAPAX_CLASS_NOT_RUN, /* surely nothing happened: a retry runs */
+    HAPAX_CLASS_FAILED, /* it failed, perhaps half-way: `on_failed` decides */
+    HAPAX_CLASS_UNKNOWN /* nobody can tell: `on_expired` decides */
 };
 
 /* The class of an HTTP status: 401 403 408 425 429 503 not run; 502 504 unknown; other
@@ -145,52 +152,59 @@ enum hapax_on_store_error { HAPAX_STORE_CLOSED = 1, HAPAX_STORE_OPEN };
 enum hapax_key_policy { HAPAX_KEY_OPTIONAL = 1, HAPAX_KEY_REQUIRED };
 
 struct hapax_policy {
-    int64_t lease_ms;      /* how long an attempt may go without renewing; default 30 s */
-    int64_t run_max_ms;    /* a claim is renewed for this long at most; 1 h */
-    int64_t retention_ms;  /* how long a record is kept after its last write; 24 h */
-    int64_t wait_ms;       /* how long a repeat waits for one in flight; 0: answer IN_FLIGHT */
-    int64_t timeout_ms;    /* how long to try to reach the store before anything runs; 2 s */
-    int64_t save_wait_ms;  /* how long an answer waits for its outcome to be stored; 2 s */
-    enum hapax_on_expired on_expired;         /* rerun */
-    enum hapax_on_failed on_failed;           /* retry */
+    int64_t lease_ms; /* how long an attempt may go without renewing; default 30 s */
+    int64_t run_max_ms; /* a claim is renewed for this long at most; 1 h */
+    int64_t retention_ms; /* how long a record is kept after its last write; 24 h */
+    int64_t wait_ms; /* how long a repeat waits for one in flight; 0: answer IN_FLIGHT */
+    int64_t timeout_ms; /* how long to try to reach the store before anything runs, and to learn
+                           what stands where the claim was lost; 2 s */
+    int64_t save_wait_ms; /* how long an answer waits for its outcome to be stored; 2 s */
+    enum hapax_on_expired on_expired; /* rerun */
+    enum hapax_on_failed on_failed; /* retry */
     enum hapax_on_store_error on_store_error; /* closed */
-    enum hapax_key_policy key;                /* optional */
-    uint32_t attempts_max; /* answer FAILED once this many may have run; 0: no limit */
-    size_t max_request;    /* bytes of a request's body; 1m */
-    size_t max_response;   /* bytes of an outcome's body that is kept; 1m */
-    bool rerun_completed;  /* exclusion without replay, for reads */
-    bool pass_token;       /* the handler may complete the record itself */
+    enum hapax_key_policy key; /* optional */
+    uint32_t attempts_max; /* answer FAILED once this many may have run; default 0: no limit */
+    size_t max_request; /* bytes of a request's body, at doors that see one; 1m */
+    size_t max_response; /* a longer body is given once, and not kept: repeats get GONE; 1m */
+    bool rerun_completed; /* exclusion without replay, for reads; off */
+    bool pass_token; /* the handler may complete the record itself; off. hapax_execute() hands
+                        no token out */
 };
 
 /* Fills in the defaults. */
 void hapax_policy_init(struct hapax_policy *policy);
 
 /* Sets one policy by its name everywhere ("on_expired"; '-' reads as '_') from text: a
- * duration (`500ms`, `30s`, `5m`, `24h`, or `0`), a size (`64k`, `1m`), a number, or one of the words.
- * HAPAX_ERR_UNSUPPORTED: no policy of that name. HAPAX_ERR_INVALID: not such a value. Both
- * leave the policy as it was and say in text what is allowed. */
+ * duration (`500ms`, `30s`, `5m`, `24h`, `7d`, `0`; a retention also `forever`), a size (`64k`,
+ * `1m`), a number, or one of the words (`on` and `off` for a bool). Limits are looked at by
+ * hapax_policy_check(), not here. HAPAX_ERR_UNSUPPORTED: no policy of that name.
+ * HAPAX_ERR_INVALID: not such a value; text says what is one. Both leave the policy as it was. */
 enum hapax_error hapax_policy_set(struct hapax_policy *policy, const char *name, const char *value,
                                   char text[HAPAX_TEXT_MAX]);
 
-/* Whether the values fit together and are within limits (lease 10 ms or more, retention
- * and run_max at least a lease, …). HAPAX_ERR_INVALID: text names the first that does not. */
+/* Whether the values are within limits (lease 10 ms to 24 h; run_max and retention at least a
+ * lease; timeout 10 ms to 1 h; wait and save_wait at most 1 h; sizes at most HAPAX_BODY_MAX).
+ * HAPAX_ERR_INVALID: text names the first that is not. */
 enum hapax_error hapax_policy_check(const struct hapax_policy *policy, char text[HAPAX_TEXT_MAX]);
 
 /* ---- answers --------------------------------------------------------------------- */
 
+/* "Nothing ran" is said of this call's handler. Where that lost the claim while it ran (`cls` is
+ * not 0 then), the answer may be REPLAY, GONE, IN_FLIGHT, UNKNOWN or STORE_DOWN all the same:
+ * what others made of the operation stands, and the handler's own outcome is dropped. */
 enum hapax_answer_kind {
-    HAPAX_ANSWER_FRESH = 1,   /* this call ran the handler; its outcome */
-    HAPAX_ANSWER_REPLAY,      /* the stored outcome; nothing ran */
-    HAPAX_ANSWER_FAILED,      /* attempts_max is used up; the last failure, where one was stored */
+    HAPAX_ANSWER_FRESH = 1, /* this call ran the handler; its outcome */
+    HAPAX_ANSWER_REPLAY, /* the stored outcome; nothing ran */
+    HAPAX_ANSWER_FAILED, /* attempts_max is used up; the last failure, where one was stored */
     HAPAX_ANSWER_MISSING_KEY, /* policy `key` is required and there is none */
-    HAPAX_ANSWER_BAD_KEY,     /* the key is malformed */
-    HAPAX_ANSWER_IN_FLIGHT,   /* another attempt runs; try again after retry_after_ms */
-    HAPAX_ANSWER_UNKNOWN,     /* an earlier attempt's fate is not known; nothing ran */
-    HAPAX_ANSWER_MISMATCH,    /* the key was used for another request, or by another caller */
-    HAPAX_ANSWER_GONE,        /* completed, but its body was not kept; outcome has the status */
-    HAPAX_ANSWER_TOO_LARGE,   /* the request is over max_request */
-    HAPAX_ANSWER_STORE_DOWN,  /* the store cannot be reached; nothing ran */
-    HAPAX_ANSWER_BYPASS       /* ran without protection: no key, or `open` and no store */
+    HAPAX_ANSWER_BAD_KEY, /* the key is malformed; not from hapax_execute() */
+    HAPAX_ANSWER_IN_FLIGHT, /* another attempt runs; try again after retry_after_ms */
+    HAPAX_ANSWER_UNKNOWN, /* an earlier attempt's fate is not known; nothing ran */
+    HAPAX_ANSWER_MISMATCH, /* the key was used for another request, or by another caller */
+    HAPAX_ANSWER_GONE, /* completed, but its body was not kept; status and headers were */
+    HAPAX_ANSWER_TOO_LARGE, /* the request is over max_request; not from hapax_execute() */
+    HAPAX_ANSWER_STORE_DOWN, /* the store cannot be reached, or it failed; nothing ran */
+    HAPAX_ANSWER_BYPASS /* ran without protection: no key, or `open` and no store */
 };
 
 /* The name of an answer in lower case ("in_flight"). Static. */
@@ -200,16 +214,17 @@ enum hapax_differs { HAPAX_DIFFERS_NOT = 0, HAPAX_DIFFERS_FINGERPRINT, HAPAX_DIF
 
 struct hapax_answer {
     enum hapax_answer_kind kind;
-    enum hapax_class cls;         /* FRESH, BYPASS: how the handler ended */
-    enum hapax_differs differs;   /* MISMATCH: in what */
-    enum hapax_error error;       /* STORE_DOWN, or not recorded: why */
-    bool recorded;                /* false with FRESH: the outcome is not stored (yet) */
-    bool unprotected;             /* BYPASS under on_store_error=open */
-    uint32_t attempt;             /* of the record, where one was seen */
-    uint64_t fence;
-    int64_t retry_after_ms;       /* IN_FLIGHT, STORE_DOWN, UNKNOWN where a hook may still tell; -1: none */
-    struct hapax_outcome outcome; /* FRESH, REPLAY, FAILED, GONE, BYPASS */
-    void *memory;                 /* what outcome points into; see hapax_answer_release() */
+    enum hapax_class cls; /* how this call's handler ended; 0: it did not run */
+    enum hapax_differs differs; /* MISMATCH: in what */
+    enum hapax_error error; /* STORE_DOWN, BYPASS under `open`, not recorded: why, if known */
+    bool recorded; /* false with FRESH or REPLAY: the outcome is not stored (yet) */
+    bool unprotected; /* BYPASS under on_store_error=open */
+    uint32_t attempt; /* of the record, where one was seen; else 0 */
+    uint64_t fence; /* FRESH, REPLAY, FAILED, GONE: of that attempt */
+    int64_t retry_after_ms; /* IN_FLIGHT, STORE_DOWN where it may help, UNKNOWN where a hook may
+                               still tell; -1: none */
+    struct hapax_outcome outcome; /* FRESH, REPLAY, FAILED, GONE, BYPASS; until released */
+    void *memory; /* what outcome points into; see hapax_answer_release() */
 };
 
 /* Frees what an answer owns and zeroes it. A zeroed answer is fine. */
@@ -217,72 +232,77 @@ void hapax_answer_release(struct hapax_answer *answer);
 
 /* ---- the C door ------------------------------------------------------------------ */
 
-struct hapax; /* a store, the thread that talks to it, and the operations in hand */
+struct hapax; /* a store, the threads that talk to it, and the operations in hand */
 
 struct hapax_options {
     struct hapax_span secret; /* keys are hashed with it (HMAC); copied; empty: none */
-    uint32_t calls_max;       /* calls in hand, those that still save included; default 4096, at
-                                 most 1048576 */
+    uint32_t calls_max; /* calls in hand, those that still save included: 1 to 1048576; 0: 4096 */
 };
 
-/* Opens a store by URI (docs/stores.md) and starts two threads for it. `options` may be NULL.
- * On success *out is yours until hapax_close(). On failure *out is NULL and text says what
- * failed: INVALID or UNSUPPORTED (the URI), UNAVAILABLE, CORRUPT, NOMEM, or REFUSED (held by another
- * process, or another secret than the store was first used with). Safe from any thread. */
-enum hapax_error hapax_open(struct hapax **out, const char *uri, const struct hapax_options *options,
-                            char text[HAPAX_TEXT_MAX]);
+/* Opens a store by URI (docs/stores.md) and starts two threads for it; the store may start some
+ * of its own. `options` may be NULL. On success *out is yours until hapax_close(). On failure
+ * *out is NULL and text says what failed: INVALID (the URI, calls_max), UNSUPPORTED (its scheme,
+ * or a newer version made it), UNAVAILABLE, CORRUPT, NOMEM, or REFUSED (no permission, held by a
+ * process that does not answer, or first used with another secret). Safe from any thread. */
+enum hapax_error hapax_open(struct hapax **out, const char *uri,
+                            const struct hapax_options *options, char text[HAPAX_TEXT_MAX]);
 
-/* Waits for the calls in hand and for outcomes still being saved, for save_wait_ms at most, and
- * releases the handle. No call may be begun once this has been entered. Returns how many
- * outcomes were still not saved: their leases run out. NULL is fine. */
+/* Waits for the calls in hand, however long their handlers take; then for outcomes still being
+ * saved, for save_wait_ms (0 or more) and the ops under way; and releases the handle. No call may
+ * be begun once this has been entered. Returns how many outcomes were not saved: their leases
+ * run out. NULL is fine. */
 uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms);
 
 struct hapax_request {
     struct hapax_span scope; /* empty: "default" */
-    struct hapax_span key;   /* empty: none, and policy `key` decides */
-    struct hapax_span step;  /* empty: the operation itself */
+    struct hapax_span key; /* empty: none, and policy `key` decides */
+    struct hapax_span step; /* empty: the operation itself; not looked at without a key */
     struct hapax_digest fingerprint; /* hapax_digest() over what makes the request this request */
-    struct hapax_digest caller;      /* hapax_digest() over who asks */
+    struct hapax_digest caller; /* hapax_digest() over who asks */
 };
 
 struct hapax_attempt; /* one run of a handler; valid until the handler returns */
 
 uint32_t hapax_attempt_number(const struct hapax_attempt *attempt); /* counted from 1 */
-uint64_t hapax_attempt_fence(const struct hapax_attempt *attempt);  /* 0 when unprotected */
+uint64_t hapax_attempt_fence(const struct hapax_attempt *attempt); /* 0 when unprotected */
 /* An earlier attempt died and may have had its effect. */
 bool hapax_attempt_stale(const struct hapax_attempt *attempt);
 /* The claim is lost: another attempt may be running. Poll it between effects and stop. */
 bool hapax_attempt_lost(const struct hapax_attempt *attempt);
 
 /* Sets the outcome, copying headers and body; the last call counts. Handlers that set none
- * give an empty one of status 0. HAPAX_ERR_NOMEM, or HAPAX_ERR_INVALID: over a limit. */
+ * give an empty one of status 0. HAPAX_ERR_NOMEM, or HAPAX_ERR_INVALID (status not 0 to 999,
+ * headers or body over their limit): the outcome is as it was. */
 enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
                                        struct hapax_span headers, struct hapax_span body);
 
-/* Runs in the thread that called hapax_execute(). Returns how it ended. */
+/* Runs in the thread that called hapax_execute(), and may call that itself, for another
+ * operation. Returns how it ended. */
 typedef enum hapax_class hapax_handler(struct hapax_attempt *attempt, void *arg);
 
-/* With policy on_expired=reconcile: asked before a stale operation runs again. FINAL: it happened,
- * and the outcome set is its outcome. NOT_RUN: it did not, so run. Anything else: cannot tell. */
+/* With policy on_expired=reconcile: asked before a stale operation runs again, in the same thread.
+ * FINAL: it happened, and the outcome set is its outcome (the answer is REPLAY). NOT_RUN: it did
+ * not, so the handler runs. Anything else: it cannot tell (UNKNOWN). */
 typedef hapax_handler hapax_reconciler;
 
 /* Runs handler(attempt, arg) at most once per claim and gives the operation's answer.
  * Blocks: for the handler, for `wait_ms` where another caller runs it, and for the store
- * (timeout_ms before, save_wait_ms after). Renews the lease meanwhile. Callers of one key in one
- * process share one claim and one answer.
+ * (timeout_ms before, save_wait_ms after). Renews the lease meanwhile. Callers of one handle who
+ * ask the same (id, fingerprint, caller, policy of the claim) share one claim: one of them runs;
+ * of the others, those that wait get its outcome as REPLAY, or run in turn where it failed.
  *   reconcile  may be NULL unless on_expired is reconcile
  *   answer     yours on success, to be released; zeroed on failure
- * HAPAX_ERR_INVALID: a limit or the policy, text names it. NOMEM: calls_max is reached, or there
- * is no memory: nothing ran, or, where text says that the outcome is stored, it cannot be handed
- * over: ask again. With an answer whose error is set, text has the store's own words.
- * Safe from any number of threads. */
+ * HAPAX_ERR_INVALID: a limit or the policy, text names it; nothing ran. NOMEM: calls_max is
+ * reached, or there is no memory: nothing ran, or, where text says that the outcome is stored, it
+ * cannot be handed over: ask again. No other errors. With an answer whose error is set, text has
+ * the store's last words. Safe from any number of threads. */
 enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *policy,
                                const struct hapax_request *request, hapax_handler *handler,
                                hapax_reconciler *reconcile, void *arg, struct hapax_answer *answer,
                                char text[HAPAX_TEXT_MAX]);
 
-/* Makes `rocksdb:PATH` open the database itself. Without it such a URI can only reach a
- * process that holds the database already. In libhapax-rocksdb; call it once, at start. */
+/* Adds the store `rocksdb:`. Without it such a URI is UNSUPPORTED; a store that another process
+ * holds is then reached by unix:PATH/keeper.sock. In libhapax-rocksdb; call it once, at start. */
 void hapax_rocksdb_use(void);
 
 #ifdef __cplusplus

@@ -215,7 +215,7 @@ static enum hapax__write claim_failed(struct hapax_op *op, struct hapax_record *
 static bool unbound(const struct hapax_record *record)
 {
     return record->state == HAPAX_STATE_FAILED && !record->ran && record->spent == 0 &&
-           !record->stale;
+           !record->stale && record->resolved_us == 0;
 }
 
 static enum hapax_differs compare(const struct hapax_record *record, const struct hapax_op *op)
@@ -271,6 +271,8 @@ static enum hapax__write renew(const struct hapax_record *record, struct hapax_o
     int64_t until_us = later(now_us, op->lease_ms);
 
     if (record->state != HAPAX_STATE_STARTED && record->state != HAPAX_STATE_UNKNOWN)
+        return say(op, HAPAX_LOST, record);
+    if (op->if_attempt != 0 && op->if_attempt != record->attempt)
         return say(op, HAPAX_LOST, record);
     *next = *record;
     if (op->reconciled)
