@@ -5,7 +5,7 @@
  * is completed and never expires; the machine's MISMATCH does the comparing, in every
  * store alike. Rejected: a field of each store's own, which each would have to race for.
  */
-#include <hapax/store.h>
+#include "types.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -27,7 +27,7 @@ static void bind_op(struct hapax_op *op, enum hapax_op_kind kind, const struct h
 
 /* The record's id is hashed otherwise than an operation's, so that no scope and key can name it. The
  * value is what that scope and key would be under the secret. */
-static void make_check(struct hapax_id *id, struct hapax_digest *check, struct hapax_span secret)
+void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check, struct hapax_span secret)
 {
     const struct hapax_span names[] = {hapax_str("hapax"), hapax_str("secret")};
     struct hapax_digest name;
@@ -49,7 +49,7 @@ enum hapax_error hapax_store_bind(struct hapax_store *store, struct hapax_span s
 
     if (getrandom(token.bytes, sizeof(token.bytes), 0) != sizeof(token.bytes))
         return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
-    make_check(&id, &check, secret);
+    hapax__bind_check(&id, &check, secret);
     bind_op(&op, HAPAX_OP_CLAIM, &id, &token);
     op.fingerprint = check;
     error = hapax_store_run(store, &op, 1);

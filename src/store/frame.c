@@ -92,7 +92,7 @@ static size_t asked_size(const struct hapax_op *op)
     case HAPAX_OP_CLAIM:
         return ID_SIZE + TOKEN_SIZE + 2 * DIGEST_SIZE + 8 + 8 + 1 + 4 + 1 + 1 + op->scope.len;
     case HAPAX_OP_RENEW:
-        return ID_SIZE + TOKEN_SIZE + 8 + 1;
+        return ID_SIZE + TOKEN_SIZE + 8 + 1 + 4;
     case HAPAX_OP_COMPLETE:
         return ID_SIZE + TOKEN_SIZE + outcome_size(&op->outcome);
     case HAPAX_OP_FAIL:
@@ -159,6 +159,7 @@ void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op)
         put_holder(w, op);
         hapax__put_number(w, (uint64_t)op->lease_ms, 8);
         hapax__put_number(w, op->reconciled ? FLAG_RECONCILED : 0, 1);
+        hapax__put_number(w, op->if_attempt, 4);
         return;
     case HAPAX_OP_COMPLETE:
         put_holder(w, op);
@@ -239,6 +240,7 @@ static bool take_asked(struct hapax__reader *r, struct hapax_op *op)
         take_holder(r, op);
         op->lease_ms = (int64_t)hapax__take_u64(r);
         op->reconciled = take_flags(r, FLAG_RECONCILED);
+        op->if_attempt = hapax__take_u32(r);
         return true;
     case HAPAX_OP_COMPLETE:
         take_holder(r, op);
@@ -462,7 +464,28 @@ static enum hapax__taken take_records(struct hapax__reader *r, struct hapax_op *
     return HAPAX__TAKEN;
 }
 
-/* Whether an op of this kind can be answered so. */
+/* The verdicts that an op of this kind can get, as bits. */
+static unsigned verdicts_of(enum hapax_op_kind kind)
+{
+    switch (kind) {
+    case HAPAX_OP_CLAIM:
+        return 1u << HAPAX_CLAIMED | 1u << HAPAX_IN_FLIGHT | 1u << HAPAX_COMPLETED |
+               1u << HAPAX_FAILED | 1u << HAPAX_UNKNOWN | 1u << HAPAX_MISMATCH | 1u << HAPAX_LOST;
+    case HAPAX_OP_READ:
+        return 1u << HAPAX_FOUND | 1u << HAPAX_ABSENT;
+    case HAPAX_OP_LIST:
+        return 1u << HAPAX_FOUND;
+    case HAPAX_OP_PURGE:
+        return 1u << HAPAX_OK;
+    case HAPAX_OP_RESOLVE:
+        return 1u << HAPAX_OK | 1u << HAPAX_LOST | 1u << HAPAX_IN_FLIGHT | 1u << HAPAX_COMPLETED |
+               1u << HAPAX_ABSENT;
+    default:
+        return 1u << HAPAX_OK | 1u << HAPAX_LOST;
+    }
+}
+
+/* Whether an op of this kind can be answered so. A flow takes a verdict of another kind for a bug. */
 static bool plausible(const struct hapax_op *op, unsigned parts)
 {
     unsigned scan = parts & (HAS_RECORDS | HAS_PURGED);
@@ -475,10 +498,12 @@ static bool plausible(const struct hapax_op *op, unsigned parts)
         return false;
     if (op->verdict == HAPAX_NO_VERDICT)
         return parts == 0;
+    if (!(verdicts_of(op->kind) & 1u << op->verdict))
+        return false;
     if (op->kind == HAPAX_OP_LIST)
-        return op->verdict == HAPAX_FOUND && scan == HAS_RECORDS && !shows;
+        return scan == HAS_RECORDS && !shows;
     if (op->kind == HAPAX_OP_PURGE)
-        return op->verdict == HAPAX_OK && scan == HAS_PURGED && !shows;
+        return scan == HAS_PURGED && !shows;
     if (parts & HAS_RECORD)
         return parts == shows && op->verdict != HAPAX_ABSENT;
     return parts == 0 && (op->verdict == HAPAX_LOST || op->verdict == HAPAX_ABSENT);

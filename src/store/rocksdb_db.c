@@ -415,6 +415,7 @@ static bool group_id(const char *name, gid_t *gid)
 static enum hapax_error let_in(const struct hapax__database_options *options,
                                char text[HAPAX_TEXT_MAX])
 {
+    unsigned asked = options->mode == 0 && options->group ? 0660 : options->mode;
     mode_t mode = 0700;
     gid_t gid;
 
@@ -423,8 +424,8 @@ static enum hapax_error let_in(const struct hapax__database_options *options,
     if (options->group && chown(options->path, (uid_t)-1, gid) != 0)
         return hapax__fail(text, HAPAX_ERR_REFUSED, "cannot give it to group \"%.64s\": %s",
                            options->group, strerror(errno));
-    mode |= options->mode & 0070 ? 0010 : 0;
-    mode |= options->mode & 0007 ? 0001 : 0;
+    mode |= asked & 0070 ? 0010 : 0;
+    mode |= asked & 0007 ? 0001 : 0;
     if (mode != 0700 && chmod(options->path, mode) != 0)
         return hapax__fail(text, HAPAX_ERR_REFUSED, "cannot change its mode: %s", strerror(errno));
     return HAPAX_ERR_NONE;

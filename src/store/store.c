@@ -18,7 +18,8 @@
 #define TYPES_MAX 8
 
 static pthread_mutex_t types_lock = PTHREAD_MUTEX_INITIALIZER;
-static const struct hapax_store_type *types[TYPES_MAX] = {&hapax__memory, &hapax__keeper};
+static const struct hapax_store_type *types[TYPES_MAX] = {&hapax__memory, &hapax__keeper,
+                                                          &hapax__held};
 
 void hapax__store_add(const struct hapax_store_type *type)
 {

@@ -10,6 +10,7 @@
 
 extern const struct hapax_store_type hapax__memory;
 extern const struct hapax_store_type hapax__keeper; /* unix:PATH */
+extern const struct hapax_store_type hapax__held; /* rocksdb:PATH, where another holds it */
 
 /* Adds a type, once each; one with the scheme of a built-in stands before it. Safe from any thread. */
 void hapax__store_add(const struct hapax_store_type *type);
@@ -25,6 +26,10 @@ bool hapax__op_check(struct hapax_op *op, size_t body_max, char text[HAPAX_TEXT_
 /* Sets text, printf-like; returns error. */
 enum hapax_error hapax__fail(char text[HAPAX_TEXT_MAX], enum hapax_error error, const char *format,
                              ...) __attribute__((format(printf, 3, 4)));
+
+/* Where a store keeps the check value of its secret (hapax_store_bind()), and what the value is: that
+ * record's fingerprint. */
+void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check, struct hapax_span secret);
 
 /* Sets the clock of a memory store: for tests that own time. */
 void hapax__memory_clock(struct hapax_store *store, int64_t (*clock_us)(void *arg), void *arg);
