@@ -1,0 +1,627 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pulse. It waits for three things at once: the inbox, where callers put calls that begin and
+ * handlers that ended; the lane's answers; and the nearest timer. Each is an event to one flow, and
+ * after each it does what that flow, and every flow which the event made ready, says next.
+ *
+ * What it keeps: flows and calls are touched by this thread alone, from begin to END, but for the
+ * attempt while its handler runs. What an answered op points into is freed only after all flows that
+ * the op's verdict answered have given their answers. It decides nothing: whatever is a decision,
+ * the flow makes.
+ *
+ * Rejected: driving a flow in its caller's thread. Callers that share one question would have
+ * to hand the claim over between threads, and a lease would be renewed by nobody while a handler runs.
+ */
+#include "pulse.h"
+
+#include "core/waiters.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define US_PER_S  INT64_C(1000000)
+#define US_PER_MS INT64_C(1000)
+
+struct timers { /* a binary heap by wake_us; the first stands at 1 */
+    struct hapax__call **heap;
+    size_t count;
+};
+
+struct hapax__pulse {
+    struct hapax__lane *lane; /* NULL once it is closed */
+    struct hapax__waiters waiters;
+    struct hapax__flow **buckets;
+    struct timers timers;
+    uint32_t calls_max;
+    int inbox_fd;
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t empty;
+    struct hapax__call *inbox;
+    struct hapax__call **inbox_end;
+    uint32_t calls; /* begun and not over */
+    uint32_t callers; /* between begin and leave */
+    bool ending;
+    int64_t end_us; /* when `ending`: no saving after this */
+};
+
+static int64_t monotonic_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * US_PER_S + now.tv_nsec / 1000;
+}
+
+/* ---- outcomes ------------------------------------------------------------------------ */
+
+struct hapax__bytes {
+    atomic_uint holders;
+    size_t size;
+    uint8_t bytes[];
+};
+
+static struct hapax_span move(uint8_t **at, struct hapax_span from)
+{
+    struct hapax_span to = {NULL, 0};
+
+    if (from.len == 0)
+        return to;
+    to = (struct hapax_span){memcpy(*at, from.ptr, from.len), from.len};
+    *at += from.len;
+    return to;
+}
+
+bool hapax__outcome_copy(struct hapax_outcome *to, struct hapax__bytes **memory,
+                         const struct hapax_outcome *from)
+{
+    size_t size = from->headers.len + from->body.len;
+    struct hapax__bytes *bytes = NULL;
+    struct hapax_outcome copy = *from;
+    uint8_t *at = NULL;
+
+    if (size > 0) {
+        bytes = malloc(sizeof(*bytes) + size);
+        if (!bytes)
+            return false;
+        atomic_init(&bytes->holders, 1);
+        bytes->size = size;
+        at = bytes->bytes;
+    }
+    copy.headers = move(&at, from->headers);
+    copy.body = move(&at, from->body);
+    *to = copy;
+    *memory = bytes;
+    return true;
+}
+
+void hapax__bytes_drop(struct hapax__bytes *memory)
+{
+    if (!memory)
+        return;
+    if (atomic_fetch_sub(&memory->holders, 1) == 1)
+        free(memory);
+}
+
+static bool points_into(const struct hapax__bytes *memory, struct hapax_span span)
+{
+    uintptr_t from = (uintptr_t)memory->bytes, at = (uintptr_t)span.ptr;
+
+    return span.len == 0 || (at >= from && at + span.len <= from + memory->size);
+}
+
+/* The attempt's own outcome is shared, so that it is the caller's whatever memory is left. */
+static bool answer_take(struct hapax_answer *to, struct hapax__call *call)
+{
+    struct hapax__bytes *memory = call->attempt.memory;
+    const struct hapax_outcome *outcome = &call->flow.answer.outcome;
+
+    *to = call->flow.answer;
+    to->memory = NULL;
+    if (memory && points_into(memory, outcome->headers) && points_into(memory, outcome->body)) {
+        atomic_fetch_add(&memory->holders, 1);
+    } else if (!hapax__outcome_copy(&to->outcome, &memory, outcome)) {
+        memset(to, 0, sizeof(*to));
+        return false;
+    }
+    to->memory = memory;
+    return true;
+}
+
+/* ---- seats --------------------------------------------------------------------------- */
+
+void hapax__seat_init(struct hapax__seat *seat)
+{
+    memset(seat, 0, sizeof(*seat));
+    pthread_mutex_init(&seat->lock, NULL);
+    pthread_cond_init(&seat->wake, NULL);
+    seat->told = HAPAX__FLOW_PAUSE;
+}
+
+void hapax__seat_release(struct hapax__seat *seat)
+{
+    pthread_cond_destroy(&seat->wake);
+    pthread_mutex_destroy(&seat->lock);
+}
+
+enum hapax__flow_do hapax__seat_wait(struct hapax__seat *seat)
+{
+    enum hapax__flow_do told;
+
+    pthread_mutex_lock(&seat->lock);
+    while (seat->told == HAPAX__FLOW_PAUSE)
+        pthread_cond_wait(&seat->wake, &seat->lock);
+    told = seat->told;
+    seat->told = HAPAX__FLOW_PAUSE;
+    pthread_mutex_unlock(&seat->lock);
+    return told;
+}
+
+/* After this, with ANSWER, the seat may be gone. */
+static void seat_tell(struct hapax__seat *seat, enum hapax__flow_do what)
+{
+    pthread_mutex_lock(&seat->lock);
+    assert(seat->told == HAPAX__FLOW_PAUSE);
+    seat->told = what;
+    pthread_cond_signal(&seat->wake);
+    pthread_mutex_unlock(&seat->lock);
+}
+
+/* ---- timers -------------------------------------------------------------------------- */
+
+static void timer_put(struct timers *timers, size_t at, struct hapax__call *call)
+{
+    timers->heap[at] = call;
+    call->timer = at;
+}
+
+static void timer_rise(struct timers *timers, struct hapax__call *call)
+{
+    size_t at = call->timer;
+
+    while (at > 1 && timers->heap[at / 2]->wake_us > call->wake_us) {
+        timer_put(timers, at, timers->heap[at / 2]);
+        at /= 2;
+    }
+    timer_put(timers, at, call);
+}
+
+static void timer_sink(struct timers *timers, struct hapax__call *call)
+{
+    size_t at = call->timer;
+
+    for (;;) {
+        size_t child = at * 2;
+
+        if (child < timers->count &&
+            timers->heap[child + 1]->wake_us < timers->heap[child]->wake_us)
+            child++;
+        if (child > timers->count || timers->heap[child]->wake_us >= call->wake_us)
+            break;
+        timer_put(timers, at, timers->heap[child]);
+        at = child;
+    }
+    timer_put(timers, at, call);
+}
+
+static void timer_clear(struct timers *timers, struct hapax__call *call)
+{
+    struct hapax__call *last;
+
+    if (call->timer == 0)
+        return;
+    assert(timers->heap[call->timer] == call);
+    last = timers->heap[timers->count--];
+    if (last != call) {
+        timer_put(timers, call->timer, last);
+        timer_rise(timers, last);
+        timer_sink(timers, last);
+    }
+    call->timer = 0;
+}
+
+/* INT64_MAX: none. */
+static void timer_set(struct timers *timers, struct hapax__call *call, int64_t wake_us)
+{
+    timer_clear(timers, call);
+    if (wake_us == INT64_MAX)
+        return;
+    call->wake_us = wake_us;
+    timer_put(timers, ++timers->count, call);
+    timer_rise(timers, call);
+}
+
+/* ---- flows --------------------------------------------------------------------------- */
+
+void hapax__call_free(struct hapax__call *call)
+{
+    hapax__bytes_drop(call->attempt.memory);
+    explicit_bzero(call, sizeof(*call)); /* its token is a secret */
+    free(call);
+}
+
+/* False: the lane did not take it, and the flow's op says so. */
+static bool submit(struct hapax__pulse *pulse, struct hapax__call *call)
+{
+    struct hapax__flow *flow = &call->flow;
+
+    call->job.op = flow->op;
+    /* A CLAIM not begun when the flow gives up needs no following up: it never lands. */
+    call->job.deadline_us = 0;
+    if (flow->op.kind == HAPAX_OP_CLAIM && flow->limit_us != INT64_MAX)
+        call->job.deadline_us = flow->limit_us;
+    if (pulse->lane && hapax__lane_submit(pulse->lane, &call->job))
+        return true;
+    flow->op.verdict = HAPAX_NO_VERDICT;
+    flow->op.error = HAPAX_ERR_UNAVAILABLE;
+    return false;
+}
+
+static void let_run(struct hapax__call *call, enum hapax__flow_do what)
+{
+    struct hapax_attempt *attempt = &call->attempt;
+
+    hapax__bytes_drop(attempt->memory); /* the hook's, which found that nothing happened */
+    attempt->memory = NULL;
+    attempt->outcome = (struct hapax_outcome){.body_kept = true};
+    attempt->number = call->flow.attempt > 0 ? call->flow.attempt : 1;
+    attempt->fence = call->flow.fence;
+    attempt->stale = call->flow.stale;
+    seat_tell(call->seat, what);
+}
+
+static void answer(struct hapax__call *call)
+{
+    struct hapax__seat *seat = call->seat;
+
+    call->seat = NULL;
+    if (!answer_take(&seat->answer, call))
+        seat->error = HAPAX_ERR_NOMEM;
+    seat_tell(seat, HAPAX__FLOW_ANSWER);
+}
+
+static void end(struct hapax__pulse *pulse, struct hapax__call *call)
+{
+    assert(!call->seat);
+    timer_clear(&pulse->timers, call);
+    hapax__call_free(call);
+    pthread_mutex_lock(&pulse->lock);
+    assert(pulse->calls > 0);
+    pulse->calls--;
+    pthread_mutex_unlock(&pulse->lock);
+}
+
+/* Does what a flow says, until it waits for something. */
+static void drive(struct hapax__pulse *pulse, struct hapax__call *call)
+{
+    for (;;) {
+        int64_t now_us = monotonic_us();
+        enum hapax__flow_do what = hapax__flow_next(&call->flow, now_us);
+
+        switch (what) {
+        case HAPAX__FLOW_PAUSE:
+            timer_set(&pulse->timers, call, call->flow.wake_us);
+            return;
+        case HAPAX__FLOW_ASK:
+            if (!submit(pulse, call))
+                hapax__flow_told(&call->flow, now_us);
+            break;
+        case HAPAX__FLOW_RUN:
+        case HAPAX__FLOW_RECONCILE:
+            let_run(call, what);
+            break;
+        case HAPAX__FLOW_ABANDON:
+            atomic_store(&call->attempt.lost, true);
+            break;
+        case HAPAX__FLOW_ANSWER:
+            answer(call);
+            break;
+        case HAPAX__FLOW_END:
+            end(pulse, call);
+            return;
+        }
+    }
+}
+
+/* After an event to one flow: all that it made ready, and that one last, since what it was told
+ * and what its handler gave may be in their answers, and goes with it. */
+static void follow(struct hapax__pulse *pulse, struct hapax__call *call)
+{
+    struct hapax__flow *flow;
+
+    hapax__waiters_wake(&call->flow);
+    while ((flow = hapax__waiters_ready(&pulse->waiters)))
+        drive(pulse, flow->door);
+}
+
+/* ---- events -------------------------------------------------------------------------- */
+
+static void take_call(struct hapax__pulse *pulse, struct hapax__call *call)
+{
+    const struct hapax_outcome *outcome = &call->attempt.outcome;
+    int64_t now_us = monotonic_us();
+
+    if (!call->begun) {
+        call->begun = true;
+        call->flow.door = call;
+        hapax__flow_begin(&call->flow, &call->policy, &pulse->waiters, &call->request, now_us);
+    } else if (call->flow.phase == HAPAX__FLOW_RECONCILING) {
+        hapax__flow_reconciled(&call->flow, call->cls, outcome, now_us);
+    } else {
+        hapax__flow_handled(&call->flow, call->cls, outcome, now_us);
+    }
+    follow(pulse, call);
+}
+
+static void take_inbox(struct hapax__pulse *pulse)
+{
+    struct hapax__call *call;
+    uint64_t count;
+
+    /* Cleared first: what comes after this is told of again. */
+    if (read(pulse->inbox_fd, &count, sizeof(count)) < 0)
+        assert(errno == EAGAIN);
+    pthread_mutex_lock(&pulse->lock);
+    call = pulse->inbox;
+    pulse->inbox = NULL;
+    pulse->inbox_end = &pulse->inbox;
+    pthread_mutex_unlock(&pulse->lock);
+    while (call) {
+        struct hapax__call *next = call->next;
+
+        take_call(pulse, call);
+        call = next;
+    }
+}
+
+static struct hapax__call *call_of(struct hapax__job *job)
+{
+    return (struct hapax__call *)((char *)job - offsetof(struct hapax__call, job));
+}
+
+static void take_answers(struct hapax__pulse *pulse, struct hapax__job *job)
+{
+    while (job) {
+        struct hapax__job *next = job->next;
+        struct hapax__call *call = call_of(job);
+        void *memory = job->memory;
+
+        call->flow.op = job->op;
+        hapax__flow_told(&call->flow, monotonic_us());
+        follow(pulse, call);
+        free(memory);
+        job = next;
+    }
+}
+
+static void take_timers(struct hapax__pulse *pulse)
+{
+    int64_t now_us = monotonic_us();
+
+    while (pulse->timers.count > 0 && pulse->timers.heap[1]->wake_us <= now_us) {
+        struct hapax__call *call = pulse->timers.heap[1];
+
+        timer_clear(&pulse->timers, call);
+        follow(pulse, call);
+    }
+}
+
+/* ---- the thread ---------------------------------------------------------------------- */
+
+/* Waits for something to take; until `until_us` at most. */
+static void wait_for_events(struct hapax__pulse *pulse, int64_t until_us)
+{
+    struct pollfd fds[] = {{.fd = pulse->inbox_fd, .events = POLLIN},
+                           {.fd = hapax__lane_fd(pulse->lane), .events = POLLIN}};
+    struct timespec timeout = {0, 0};
+    int64_t left_us;
+
+    if (pulse->timers.count > 0 && pulse->timers.heap[1]->wake_us < until_us)
+        until_us = pulse->timers.heap[1]->wake_us;
+    left_us = until_us == INT64_MAX ? INT64_MAX : until_us - monotonic_us();
+    if (left_us > 0) {
+        timeout.tv_sec = (time_t)(left_us / US_PER_S);
+        timeout.tv_nsec = (long)(left_us % US_PER_S * 1000);
+    }
+    if (ppoll(fds, 2, left_us == INT64_MAX ? NULL : &timeout, NULL) < 0)
+        assert(errno == EINTR || errno == ENOMEM);
+}
+
+/* Until when events are waited for; 0: it is over. */
+static int64_t until(struct hapax__pulse *pulse)
+{
+    int64_t until_us = INT64_MAX;
+
+    pthread_mutex_lock(&pulse->lock);
+    if (pulse->ending)
+        until_us = pulse->calls > 0 && monotonic_us() < pulse->end_us ? pulse->end_us : 0;
+    pthread_mutex_unlock(&pulse->lock);
+    return until_us;
+}
+
+static void *pulse_main(void *arg)
+{
+    struct hapax__pulse *pulse = arg;
+    int64_t until_us;
+
+    pthread_setname_np(pthread_self(), "hapax-pulse");
+    while ((until_us = until(pulse)) > 0) {
+        wait_for_events(pulse, until_us);
+        take_inbox(pulse);
+        take_answers(pulse, hapax__lane_reap(pulse->lane));
+        take_timers(pulse);
+    }
+    return NULL;
+}
+
+/* Signals are the program's: the thread takes none. */
+static bool start(struct hapax__pulse *pulse)
+{
+    sigset_t all, before;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&pulse->thread, NULL, pulse_main, pulse);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed == 0;
+}
+
+static void pulse_free(struct hapax__pulse *pulse)
+{
+    if (pulse->inbox_fd >= 0)
+        close(pulse->inbox_fd);
+    pthread_cond_destroy(&pulse->empty);
+    pthread_mutex_destroy(&pulse->lock);
+    free(pulse->timers.heap);
+    free(pulse->buckets);
+    free(pulse);
+}
+
+enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane *lane,
+                                   uint32_t calls_max)
+{
+    struct hapax__pulse *pulse = calloc(1, sizeof(*pulse));
+    size_t size = 1;
+
+    assert(calls_max > 0 && calls_max <= HAPAX__CALLS_MAX);
+    *out = NULL;
+    if (!pulse)
+        return HAPAX_ERR_NOMEM;
+    while (size < calls_max)
+        size *= 2;
+    pulse->lane = lane;
+    pulse->calls_max = calls_max;
+    pulse->inbox_end = &pulse->inbox;
+    pthread_mutex_init(&pulse->lock, NULL);
+    pthread_cond_init(&pulse->empty, NULL);
+    pulse->buckets = calloc(size, sizeof(struct hapax__flow *));
+    pulse->timers.heap = calloc((size_t)calls_max + 1, sizeof(struct hapax__call *));
+    pulse->inbox_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (pulse->buckets)
+        hapax__waiters_init(&pulse->waiters, pulse->buckets, size);
+    if (!pulse->buckets || !pulse->timers.heap || pulse->inbox_fd < 0 || !start(pulse)) {
+        pulse_free(pulse);
+        return HAPAX_ERR_NOMEM;
+    }
+    *out = pulse;
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- for callers --------------------------------------------------------------------- */
+
+static void knock(struct hapax__pulse *pulse)
+{
+    uint64_t one = 1;
+    ssize_t written = write(pulse->inbox_fd, &one, sizeof(one));
+
+    assert(written == (ssize_t)sizeof(one));
+}
+
+/* Under the lock. True: the inbox was empty. */
+static bool inbox_add(struct hapax__pulse *pulse, struct hapax__call *call)
+{
+    bool first = !pulse->inbox;
+
+    call->next = NULL;
+    *pulse->inbox_end = call;
+    pulse->inbox_end = &call->next;
+    return first;
+}
+
+bool hapax__pulse_begin(struct hapax__pulse *pulse, struct hapax__call *call)
+{
+    bool taken, first = false;
+
+    assert(call->seat && !call->begun);
+    pthread_mutex_lock(&pulse->lock);
+    assert(!pulse->ending); /* hapax_close() has been entered, and all its callers have left */
+    taken = pulse->calls < pulse->calls_max;
+    if (taken) {
+        first = inbox_add(pulse, call);
+        pulse->calls++;
+        pulse->callers++;
+    }
+    pthread_mutex_unlock(&pulse->lock);
+    if (first)
+        knock(pulse);
+    return taken;
+}
+
+void hapax__pulse_ended(struct hapax__pulse *pulse, struct hapax__call *call, enum hapax_class cls)
+{
+    bool first;
+
+    assert(cls >= HAPAX_CLASS_FINAL && cls <= HAPAX_CLASS_UNKNOWN);
+    call->cls = cls;
+    pthread_mutex_lock(&pulse->lock);
+    first = inbox_add(pulse, call);
+    pthread_mutex_unlock(&pulse->lock);
+    if (first)
+        knock(pulse);
+}
+
+void hapax__pulse_leave(struct hapax__pulse *pulse, const struct hapax_answer *answer,
+                        char text[HAPAX_TEXT_MAX])
+{
+    text[0] = '\0';
+    if (answer->error != HAPAX_ERR_NONE)
+        hapax__lane_text(pulse->lane, text);
+    pthread_mutex_lock(&pulse->lock);
+    assert(pulse->callers > 0);
+    pulse->callers--;
+    if (pulse->callers == 0)
+        pthread_cond_signal(&pulse->empty);
+    pthread_mutex_unlock(&pulse->lock);
+}
+
+/* ---- the end ------------------------------------------------------------------------- */
+
+/* The thread is gone and all callers have their answers. What the lane still had may yet turn out
+ * to be stored; the rest cannot be any more. */
+static uint32_t stop_all(struct hapax__pulse *pulse)
+{
+    struct hapax__job *rest = hapax__lane_close(pulse->lane);
+    uint32_t unsaved = 0;
+
+    pulse->lane = NULL;
+    take_answers(pulse, rest);
+    while (pulse->timers.count > 0) {
+        struct hapax__call *call = pulse->timers.heap[1];
+
+        if (call->flow.phase == HAPAX__FLOW_SAVING)
+            unsaved++;
+        hapax__flow_stop(&call->flow, monotonic_us());
+        follow(pulse, call);
+    }
+    assert(pulse->calls == 0);
+    return unsaved;
+}
+
+uint32_t hapax__pulse_close(struct hapax__pulse *pulse, int64_t save_wait_ms)
+{
+    uint32_t unsaved;
+
+    assert(save_wait_ms >= 0);
+    if (save_wait_ms > HAPAX_DURATION_MAX_MS)
+        save_wait_ms = HAPAX_DURATION_MAX_MS;
+    pthread_mutex_lock(&pulse->lock);
+    while (pulse->callers > 0)
+        pthread_cond_wait(&pulse->empty, &pulse->lock);
+    pulse->ending = true;
+    pulse->end_us = monotonic_us() + save_wait_ms * US_PER_MS;
+    pthread_mutex_unlock(&pulse->lock);
+    knock(pulse);
+    pthread_join(pulse->thread, NULL);
+    unsaved = stop_all(pulse);
+    pulse_free(pulse);
+    return unsaved;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pulse: the one thread of a C door that drives its flows. Callers' threads run handlers and
+ * otherwise sit and wait; whatever a flow says is done by the pulse. A call is the caller's until
+ * hapax__pulse_begin() and the pulse's from then on: it may outlive its caller's answer, while its
+ * outcome is still being stored.
+ */
+#ifndef HAPAX_DOOR_PULSE_H
+#define HAPAX_DOOR_PULSE_H
+
+#include "core/flow.h"
+#include "lane/lane.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* ---- outcomes ------------------------------------------------------------------------ */
+
+/* The bytes of an outcome, which an attempt and an answer may hold together. */
+struct hapax__bytes;
+
+/* Copies an outcome; *to points into *memory, which is yours, NULL where there are no bytes. False:
+ * out of memory, and neither is touched. */
+bool hapax__outcome_copy(struct hapax_outcome *to, struct hapax__bytes **memory,
+                         const struct hapax_outcome *from);
+
+/* Gives one hold up. NULL is fine. */
+void hapax__bytes_drop(struct hapax__bytes *memory);
+
+/* ---- calls --------------------------------------------------------------------------- */
+
+struct hapax_attempt {
+    uint32_t number;
+    uint64_t fence;
+    bool stale;
+    atomic_bool lost; /* written by the pulse while the handler runs; all else is not */
+    struct hapax_outcome outcome;
+    struct hapax__bytes *memory; /* of the outcome */
+};
+
+/* Where a caller sits while the pulse drives its call. On the caller's stack. */
+struct hapax__seat {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    enum hapax__flow_do told; /* PAUSE: nothing yet; RUN, RECONCILE or ANSWER */
+    struct hapax_answer answer; /* with ANSWER: the caller's */
+    enum hapax_error error; /* with ANSWER: NOMEM, there is an answer but no memory for it */
+};
+
+struct hapax__call {
+    /* the caller fills these in */
+    struct hapax_policy policy;
+    struct hapax__flow_request request; /* its scope points to `scope` */
+    uint8_t scope[HAPAX_SCOPE_MAX];
+    struct hapax__seat *seat; /* NULL once answered */
+
+    /* the handler's, while told RUN or RECONCILE */
+    struct hapax_attempt attempt;
+
+    /* the pulse's */
+    enum hapax_class cls;
+    bool begun;
+    struct hapax__call *next; /* in the inbox */
+    size_t timer; /* its place among the timers, from 1; 0: none */
+    int64_t wake_us;
+    struct hapax__flow flow;
+    struct hapax__job job;
+};
+
+void hapax__seat_init(struct hapax__seat *seat);
+void hapax__seat_release(struct hapax__seat *seat);
+
+/* Waits for the pulse's next word. */
+enum hapax__flow_do hapax__seat_wait(struct hapax__seat *seat);
+
+/* Frees a call that was not begun. */
+void hapax__call_free(struct hapax__call *call);
+
+/* ---- the pulse ----------------------------------------------------------------------- */
+
+#define HAPAX__CALLS_MAX (1u << 20)
+
+struct hapax__pulse;
+
+/* Starts the thread. On failure (NOMEM) *out is NULL and the lane is still yours, else it is the
+ * pulse's. calls_max: 1 to HAPAX__CALLS_MAX. */
+enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane *lane,
+                                   uint32_t calls_max);
+
+/* Begins a call, from malloc(). False: calls_max is reached, and the call is still yours. Each
+ * call begun is matched by one hapax__pulse_leave(), once its seat was told ANSWER. */
+bool hapax__pulse_begin(struct hapax__pulse *pulse, struct hapax__call *call);
+
+/* The handler, or the hook, has ended. */
+void hapax__pulse_ended(struct hapax__pulse *pulse, struct hapax__call *call, enum hapax_class cls);
+
+/* The caller takes its answer and goes; `text` gets the store's last words where the answer has an
+ * error, else "". */
+void hapax__pulse_leave(struct hapax__pulse *pulse, const struct hapax_answer *answer,
+                        char text[HAPAX_TEXT_MAX]);
+
+/* Waits until no caller is left, and for what is still being stored, until save_wait_ms is over;
+ * then stops the rest, closes the lane, ends the thread. Returns the outcomes not stored. */
+uint32_t hapax__pulse_close(struct hapax__pulse *pulse, int64_t save_wait_ms);
+
+#endif
