@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line: what every command shares. Each command is one file with one
+ * struct cli_command, which is both how it is run and the one source of its help and man page.
+ */
+#ifndef HAPAX_CLI_CLI_H
+#define HAPAX_CLI_CLI_H
+
+#include <hapax/store.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#define CLI_TEXTS_MAX  64u
+#define CLI_SECRET_MAX 4096u
+
+enum cli_exit {
+    CLI_DONE = 0,
+    CLI_NO = 1, /* the answer is no: no such operation, refused, danger */
+    CLI_USAGE = 2, /* the command line, or what it names, is wrong */
+    CLI_UNREACHED = 3 /* the store cannot be reached, or it failed */
+};
+
+/* ---- commands ------------------------------------------------------------------------ */
+
+enum cli_kind {
+    CLI_FLAG = 1, /* bool */
+    CLI_TEXT, /* const char * */
+    CLI_TEXTS, /* struct cli_texts: may be given several times */
+    CLI_NUMBER, /* int64_t, from min to max */
+    CLI_DURATION, /* int64_t in ms, from min to max */
+    CLI_SIZE /* int64_t in bytes, from min to max */
+};
+
+struct cli_texts {
+    const char *items[CLI_TEXTS_MAX];
+    size_t n;
+};
+
+struct cli_option {
+    const char *name; /* without the dashes */
+    const char *value; /* what stands for its value in the help; NULL for a flag */
+    enum cli_kind kind;
+    size_t at; /* of its field in the command's struct */
+    int64_t min;
+    int64_t max;
+    const char *about; /* a sentence without a full stop */
+};
+
+/* What every command is given; the first member of its own struct, whose other fields begin as
+ * zero, unless the command's defaults() sets them. */
+struct cli_args {
+    const struct cli_command *command;
+    const char *operand; /* NULL: none */
+    const char *store; /* the URI; set even where --store is not given */
+    bool by_default; /* neither --store nor HAPAX_STORE named it */
+    bool json;
+    bool help;
+    char uri[PATH_MAX + 64]; /* what store points to by default */
+};
+
+struct cli_command {
+    const char *name;
+    const char *summary; /* a line without a full stop */
+    const char *synopsis[4]; /* one or more lines, without "hapax NAME" */
+    const char *prose; /* paragraphs, an empty line between two */
+    const struct cli_option *options;
+    size_t option_count;
+    const char *operand; /* of the synopsis; NULL: takes none */
+    bool no_store; /* knows neither --store nor --json */
+    struct cli_example {
+        const char *line;
+        const char *about;
+    } examples[4];
+    size_t args_size;
+    void (*defaults)(struct cli_args *args); /* NULL: all zero */
+    enum cli_exit (*run)(struct cli_args *args);
+};
+
+extern const struct cli_command cli_bench, cli_check, cli_help, cli_init, cli_keep, cli_list,
+    cli_purge, cli_resolve, cli_show;
+
+/* All of them, in the order of the help; ends with NULL. */
+extern const struct cli_command *const cli_commands[];
+
+/* NULL: none of that name. */
+const struct cli_command *cli_command_find(const char *name);
+
+/* The options that every command with a store has. */
+extern const struct cli_option cli_shared_options[];
+extern const size_t cli_shared_option_count;
+
+/* Reads the words after the command's name into args. What is wrong is said, and is CLI_USAGE. */
+enum cli_exit cli_parse(struct cli_args *args, int argc, char **argv);
+
+/* ---- pages --------------------------------------------------------------------------- */
+
+enum cli_form { CLI_FORM_TEXT = 1, CLI_FORM_MAN, CLI_FORM_MARKDOWN };
+
+/* Prints a command's page, or with NULL the page of hapax itself. */
+void cli_page(const struct cli_command *command, enum cli_form form);
+
+/* ---- failures ------------------------------------------------------------------------ */
+
+/* Says that the command failed, on stderr, or with --json as an object on stdout. Returns exit. */
+enum cli_exit cli_fail(const struct cli_args *args, enum cli_exit exit, enum hapax_error error,
+                       const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* The same for a failure of the store, whose exit follows from the error. */
+enum cli_exit cli_store_failed(const struct cli_args *args, enum hapax_error error,
+                               const char *text);
+
+/* ---- the store ----------------------------------------------------------------------- */
+
+/* Sets args->store where --store was not given. */
+enum cli_exit cli_store_name(struct cli_args *args);
+
+enum cli_opening {
+    CLI_EXISTING = 1, /* an embedded store that was never made is an error */
+    CLI_CREATE
+};
+
+/* Opens args->store; on CLI_DONE *out is yours to close. Says what failed. */
+enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
+                       enum cli_opening opening);
+
+/* The folder of an embedded store. False: the URI is of another store, or its path is too long. */
+bool cli_embedded_path(char path[PATH_MAX], const char *uri);
+
+/* Whether there is a store in the folder, or, where it may not be looked into, may be one. */
+bool cli_embedded_made(const char *path);
+
+struct cli_secret {
+    uint8_t bytes[CLI_SECRET_MAX + 2];
+    size_t len; /* 0: none */
+};
+
+/* Reads the file that HAPAX_SECRET_FILE names. */
+enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *args);
+
+/* How an operation is named: by its key, with scope and step, or by its id. */
+struct cli_operation {
+    const char *scope;
+    const char *step;
+    const char *id;
+};
+
+#define CLI_OPERATION_OPTIONS(type, field)                                                         \
+    {"scope",                                                                                      \
+     "S",                                                                                          \
+     CLI_TEXT,                                                                                     \
+     offsetof(type, field.scope),                                                                  \
+     0,                                                                                            \
+     0,                                                                                            \
+     "The scope of KEY; the default is \"default\""},                                              \
+        {"step",                                                                                   \
+         "NAME",                                                                                   \
+         CLI_TEXT,                                                                                 \
+         offsetof(type, field.step),                                                               \
+         0,                                                                                        \
+         0,                                                                                        \
+         "A step of the operation, not the operation itself"},                                     \
+    {                                                                                              \
+        "id", "HEX", CLI_TEXT, offsetof(type, field.id), 0, 0,                                     \
+            "The operation by its id, 64 hex digits, in place of KEY"                              \
+    }
+
+/* Makes the id and opens the store; on CLI_DONE *out is yours to close. Where the id is made from a
+ * key, the secret is compared with the store's, without leaving a check value in one that has
+ * none. */
+enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
+                                 const struct cli_args *args,
+                                 const struct cli_operation *operation);
+
+/* Whether it is the record by which a store knows its secret. */
+bool cli_is_secret_check(const struct hapax_id *id);
+
+/* ---- the embedded store, where it is built in ------------------------------------------ */
+
+/* Makes rocksdb: URIs open the database. False: this hapax was built without it. */
+bool cli_embedded_use(void);
+
+/* The process that holds the folder; 0: none, or not known. */
+pid_t cli_embedded_holder(const char *path);
+
+/* ---- signals ------------------------------------------------------------------------- */
+
+/* From here on SIGINT and SIGTERM end no thread of this process, but make the descriptor that is
+ * returned readable. Call it before any thread is started. Negative: no descriptor is left. */
+int cli_signals_begin(void);
+
+/* Waits for one of the signals. The signal; 0: none came within timeout_ms (negative: no limit). */
+int cli_signals_wait(int fd, int64_t timeout_ms);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax init: makes what a store needs before its first use. The embedded store needs its
+ * folder; with a secret the store is tied to it here, before a service with another one comes.
+ */
+#include "cli.h"
+
+#include "print.h"
+
+#include <string.h>
+
+struct init_args {
+    struct cli_args args;
+    bool print;
+};
+
+static const struct cli_option options[] = {
+    {"print", NULL, CLI_FLAG, offsetof(struct init_args, print), 0, 0,
+     "Say what would be made, and make nothing"},
+};
+
+static enum cli_exit report(const struct cli_args *args, const char *text, bool created)
+{
+    struct json json;
+
+    if (!args->json) {
+        puts(text);
+        return CLI_DONE;
+    }
+    json_begin(&json);
+    json_text(&json, "store", args->store);
+    json_bool(&json, "created", created);
+    json_text(&json, "text", text);
+    json_end(&json);
+    return CLI_DONE;
+}
+
+static enum cli_exit bind_secret(const struct cli_args *args, struct hapax_store *store)
+{
+    struct cli_secret secret;
+    enum hapax_error error;
+    enum cli_exit exit = cli_secret_read(&secret, args);
+
+    if (exit != CLI_DONE || secret.len == 0)
+        return exit;
+    error = hapax_store_bind(store, (struct hapax_span){secret.bytes, secret.len});
+    explicit_bzero(&secret, sizeof(secret));
+    return error == HAPAX_ERR_NONE ? CLI_DONE
+                                   : cli_store_failed(args, error, hapax_store_text(store));
+}
+
+static enum cli_exit make(const struct cli_args *args, const char *path, bool made)
+{
+    struct hapax_store *store;
+    enum cli_exit exit = cli_open(&store, args, CLI_CREATE);
+    char text[PATH_MAX + 64];
+
+    if (exit != CLI_DONE)
+        return exit;
+    exit = bind_secret(args, store);
+    hapax_store_close(store);
+    if (exit != CLI_DONE)
+        return exit;
+    (void)snprintf(text, sizeof(text),
+                   made ? "there is a store in %s already" : "made a store in %s", path);
+    return report(args, text, !made);
+}
+
+static enum cli_exit run(struct cli_args *args)
+{
+    const struct init_args *init = (const struct init_args *)args;
+    struct hapax_store *store;
+    char text[PATH_MAX + 96];
+    char path[PATH_MAX];
+    enum cli_exit exit;
+    bool made;
+
+    if (cli_embedded_path(path, args->store)) {
+        made = cli_embedded_made(path);
+        if (!init->print)
+            return make(args, path, made);
+        (void)snprintf(text, sizeof(text),
+                       made ? "there is a store in %s already"
+                            : "would make the folder %s, for you alone (mode 0700), and a "
+                              "database in it",
+                       path);
+        return report(args, text, false);
+    }
+    if (!init->print) { /* a URI that is wrong is not "nothing to make" */
+        exit = cli_open(&store, args, CLI_CREATE);
+        if (exit == CLI_DONE)
+            exit = bind_secret(args, store);
+        hapax_store_close(store);
+        if (exit != CLI_DONE)
+            return exit;
+    }
+    return report(args, "this kind of store needs nothing to be made", false);
+}
+
+const struct cli_command cli_init = {
+    .name = "init",
+    .summary = "make what a store needs before its first use",
+    .synopsis = {"[--print]"},
+    .prose =
+        "Makes the folder and the database of an embedded store; services do so as well when "
+        "they first open it. It may be run again at any time. Where HAPAX_SECRET_FILE is set, the "
+        "store is tied to that secret.",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .examples = {{"hapax init --store rocksdb:/var/lib/shop/hapax", "A store in this folder."}},
+    .args_size = sizeof(struct init_args),
+    .run = run,
+};

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax keep: holds an embedded store for the processes of this machine, and does nothing else, so
+ * that no application has to stay up for the others. Whoever opens an embedded store serves it
+ * at PATH/keeper.sock by itself; --listen adds a second socket, over a second handle.
+ */
+#include "cli.h"
+
+#include "print.h"
+#include "store/keeper.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#define URI_MAX (PATH_MAX + 256)
+
+struct keep_args {
+    struct cli_args args;
+    const char *listen;
+    const char *group;
+    const char *mode;
+};
+
+static const struct cli_option options[] = {
+    {"listen", "unix:PATH", CLI_TEXT, offsetof(struct keep_args, listen), 0, 0,
+     "Serve at this socket too"},
+    {"group", "G", CLI_TEXT, offsetof(struct keep_args, group), 0, 0,
+     "Let the members of this group connect"},
+    {"mode", "MODE", CLI_TEXT, offsetof(struct keep_args, mode), 0, 0,
+     "Mode of the sockets, in octal; the default is 0600, and 0660 with --group"},
+};
+
+struct keeping {
+    char uri[URI_MAX]; /* with group and mode */
+    char path[PATH_MAX];
+    struct hapax_store *store;
+    struct hapax__keeper_server *second; /* NULL without --listen */
+};
+
+static enum cli_exit parse_mode(unsigned *mode, const struct keep_args *keep)
+{
+    *mode = 0;
+    if (!keep->mode)
+        return CLI_DONE;
+    for (const char *c = keep->mode; *c; c++) {
+        if (*c < '0' || *c > '7' || *mode > 0777u / 8)
+            *mode = 01000;
+        else
+            *mode = *mode * 8 + (unsigned)(*c - '0');
+        if (*mode > 0777)
+            break;
+    }
+    if ((*mode & 0600) == 0600 && *mode <= 0777)
+        return CLI_DONE;
+    return cli_fail(&keep->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                    "--mode \"%s\" is not octal from 0600 to 0777, its owner's 6 included, as 0660",
+                    keep->mode);
+}
+
+/* Adds a parameter to the URI. */
+static bool add(char uri[URI_MAX], const char *name, const char *value)
+{
+    size_t len = strlen(uri);
+    int more =
+        snprintf(uri + len, URI_MAX - len, "%c%s=%s", strchr(uri, '?') ? '&' : '?', name, value);
+
+    return more > 0 && (size_t)more < URI_MAX - len;
+}
+
+static enum cli_exit make_uri(struct keeping *keeping, const struct keep_args *keep)
+{
+    const struct cli_args *args = &keep->args;
+    char mode[16];
+    unsigned bits;
+    enum cli_exit exit = parse_mode(&bits, keep);
+
+    if (exit != CLI_DONE)
+        return exit;
+    if (!cli_embedded_path(keeping->path, args->store) || strlen(args->store) >= URI_MAX)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "cannot keep \"%s\": only an embedded store, rocksdb:PATH, has to be kept",
+                        args->store);
+    if (keep->group && (!*keep->group || strpbrk(keep->group, "&?=")))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--group \"%s\" is no name of a group",
+                        keep->group);
+    (void)snprintf(keeping->uri, sizeof(keeping->uri), "%s", args->store);
+    (void)snprintf(mode, sizeof(mode), "0%o", bits);
+    if ((keep->group && !add(keeping->uri, "group", keep->group)) ||
+        (bits != 0 && !add(keeping->uri, "mode", mode)))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--store or --group is too long");
+    return CLI_DONE;
+}
+
+/* Opens one more handle of the store. Another process that holds it would serve us; then there is
+ * nothing to keep. */
+static enum cli_exit open_held(struct hapax_store **out, const struct cli_args *args,
+                               const struct keeping *keeping)
+{
+    enum cli_exit exit = cli_open(out, args, CLI_CREATE);
+    pid_t holder = cli_embedded_holder(keeping->path);
+    char who[32] = "another process";
+
+    if (exit != CLI_DONE || holder == getpid())
+        return exit;
+    hapax_store_close(*out);
+    *out = NULL;
+    if (holder > 0)
+        (void)snprintf(who, sizeof(who), "process %ld", (long)holder);
+    return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_REFUSED,
+                    "cannot keep \"%s\": %s holds it and serves it at unix:%s/keeper.sock",
+                    keeping->uri, who, keeping->path);
+}
+
+static enum cli_exit serve_second(struct keeping *keeping, const struct keep_args *keep,
+                                  const struct cli_args *args)
+{
+    struct hapax__keeper_options how = {.group = keep->group};
+    struct hapax_store *store;
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+    enum cli_exit exit;
+
+    if (!keep->listen)
+        return CLI_DONE;
+    if (strncmp(keep->listen, "unix:", 5) != 0 || !keep->listen[5])
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--listen \"%s\" is not unix:PATH",
+                        keep->listen);
+    exit = parse_mode(&how.mode, keep);
+    if (exit == CLI_DONE)
+        exit = open_held(&store, args, keeping);
+    if (exit != CLI_DONE)
+        return exit;
+    how.path = keep->listen + 5;
+    error = hapax__keeper_serve(&keeping->second, store, &how, text);
+    if (error == HAPAX_ERR_NONE)
+        return CLI_DONE;
+    hapax_store_close(store);
+    return cli_store_failed(args, error, text);
+}
+
+static void say_ready(const struct keep_args *keep, const struct keeping *keeping)
+{
+    char socket[PATH_MAX + 32];
+    struct json json;
+
+    (void)snprintf(socket, sizeof(socket), "unix:%s/keeper.sock", keeping->path);
+    if (keep->args.json) {
+        json_begin(&json);
+        json_text(&json, "holding", keep->args.store);
+        json_array_begin(&json, "serving");
+        json_item(&json, hapax_str(socket));
+        if (keep->listen)
+            json_item(&json, hapax_str(keep->listen));
+        json_array_end(&json);
+        json_number(&json, "pid", getpid());
+        json_end(&json);
+    } else {
+        printf("hapax keep: holding %s, serving %s%s%s (pid %ld)\n", keep->args.store, socket,
+               keep->listen ? " and " : "", keep->listen ? keep->listen : "", (long)getpid());
+    }
+    (void)fflush(stdout);
+}
+
+static enum cli_exit run(struct cli_args *args)
+{
+    const struct keep_args *keep = (const struct keep_args *)args;
+    struct cli_args with_uri = *args;
+    struct keeping keeping = {.store = NULL};
+    enum cli_exit exit = make_uri(&keeping, keep);
+    int signals;
+
+    if (exit != CLI_DONE)
+        return exit;
+    with_uri.store = keeping.uri;
+    signals = cli_signals_begin();
+    if (signals < 0)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
+    exit = open_held(&keeping.store, &with_uri, &keeping);
+    if (exit == CLI_DONE)
+        exit = serve_second(&keeping, keep, &with_uri);
+    if (exit == CLI_DONE) {
+        say_ready(keep, &keeping);
+        (void)cli_signals_wait(signals, -1);
+    }
+    hapax__keeper_stop(keeping.second);
+    hapax_store_close(keeping.store);
+    close(signals);
+    return exit;
+}
+
+const struct cli_command cli_keep = {
+    .name = "keep",
+    .summary = "hold an embedded store open for the processes of this machine",
+    .synopsis = {"[--listen unix:PATH] [--group G] [--mode MODE]"},
+    .prose = "One process holds an embedded store; the others reach it through that process. This "
+             "one does nothing else, so the store stays up while applications come and go. They "
+             "use the same rocksdb:PATH, or unix:PATH/keeper.sock.\n\n"
+             "Prints one line when it is ready, and runs until SIGTERM or Ctrl-C; then it answers "
+             "what is in hand and ends. Only processes of your own user and of root may connect, "
+             "unless --group is given. If another process holds the store: exit status 3.",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .examples = {{"hapax keep --store rocksdb:/var/lib/shop/hapax --group www-data",
+                  "For the processes of the group www-data too."}},
+    .args_size = sizeof(struct keep_args),
+    .run = run,
+};

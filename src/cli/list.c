@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax list: the records of a store, page by page, printed as they come, so that a store of any
+ * size can be listed in little memory.
+ */
+#include "cli.h"
+
+#include "report.h"
+
+#include <string.h>
+
+struct list_args {
+    struct cli_args args;
+    struct cli_texts states;
+    const char *scope;
+    int64_t older_ms;
+    int64_t limit;
+};
+
+static const struct cli_option options[] = {
+    {"state", "S", CLI_TEXTS, offsetof(struct list_args, states), 0, 0,
+     "Only in this state: started, completed, failed or unknown. May be given several times"},
+    {"scope", "S", CLI_TEXT, offsetof(struct list_args, scope), 0, 0, "Only of this scope"},
+    {"older", "AGE", CLI_DURATION, offsetof(struct list_args, older_ms), 0, HAPAX_DURATION_MAX_MS,
+     "Only where nothing was written for this long"},
+    {"limit", "N", CLI_NUMBER, offsetof(struct list_args, limit), 1, INT64_MAX,
+     "At most so many; the default is 1000"},
+};
+
+static void defaults(struct cli_args *args)
+{
+    ((struct list_args *)args)->limit = 1000;
+}
+
+static enum cli_exit states_of(uint32_t *bits, const struct cli_args *args,
+                               const struct cli_texts *states)
+{
+    *bits = 0;
+    for (size_t i = 0; i < states->n; i++) {
+        uint32_t bit = 0;
+
+        for (int state = HAPAX_STATE_STARTED; state <= HAPAX_STATE_UNKNOWN; state++)
+            if (strcmp(states->items[i], hapax_state_name((enum hapax_state)state)) == 0)
+                bit = 1u << state;
+        if (bit == 0)
+            return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                            "--state \"%s\" is not started, completed, failed or unknown",
+                            states->items[i]);
+        *bits |= bit;
+    }
+    return CLI_DONE;
+}
+
+/* Prints a page; how many of its records count. The store's own record is not an operation. */
+static int64_t put_page(const struct cli_args *args, const struct hapax_op *op, bool first,
+                        int64_t left)
+{
+    int64_t n = 0;
+
+    for (uint32_t i = 0; i < op->count && n < left; i++) {
+        const struct hapax_record *record = &op->records[i];
+
+        if (cli_is_secret_check(&record->id))
+            continue;
+        if (args->json) {
+            report_record_json(record, true);
+        } else {
+            if (first && n == 0)
+                report_row_head();
+            report_row(record, op->now_us);
+        }
+        n++;
+    }
+    return n;
+}
+
+static enum cli_exit put_all(const struct cli_args *args, struct hapax_store *store,
+                             struct hapax_op *op, int64_t limit)
+{
+    int64_t n = 0;
+
+    do {
+        enum hapax_error error = hapax_store_run(store, op, 1);
+
+        if (error != HAPAX_ERR_NONE)
+            return cli_store_failed(args, error, hapax_store_text(store));
+        n += put_page(args, op, n == 0, limit - n);
+    } while (op->more && n < limit && !ferror(stdout));
+    if (n == 0 && !args->json)
+        (void)fputs("hapax list: there are none\n", stderr);
+    if (op->more && n == limit && !args->json)
+        (void)fprintf(stderr, "hapax list: there may be more; this is --limit %lld\n",
+                      (long long)limit);
+    return CLI_DONE;
+}
+
+static enum cli_exit run(struct cli_args *args)
+{
+    const struct list_args *list = (const struct list_args *)args;
+    struct hapax_op op = {.kind = HAPAX_OP_LIST, .older_ms = list->older_ms};
+    struct hapax_store *store;
+    enum cli_exit exit;
+
+    op.scope = hapax_str(list->scope);
+    if (list->scope && (op.scope.len == 0 || op.scope.len > HAPAX_SCOPE_MAX))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--scope is not of 1 to %u bytes",
+                        HAPAX_SCOPE_MAX);
+    exit = states_of(&op.states, args, &list->states);
+    if (exit == CLI_DONE)
+        exit = cli_open(&store, args, CLI_EXISTING);
+    if (exit != CLI_DONE)
+        return exit;
+    exit = put_all(args, store, &op, list->limit);
+    hapax_store_close(store);
+    return exit;
+}
+
+const struct cli_command cli_list = {
+    .name = "list",
+    .summary = "list the operations of a store",
+    .synopsis = {"[--state S]... [--scope S] [--older AGE] [--limit N]"},
+    .prose = "Lists operations, in the order of their ids. AGE is the time since the record was "
+             "last written; LEASE is how long a running attempt may still go without a sign of "
+             "life, or \"over\" where it seems to have died.\n\n"
+             "Unfinished operations (all but completed) are found without reading the finished "
+             "ones. With --json each operation is an object on a line of its own, without its "
+             "body.",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .examples = {{"hapax list --state unknown", "Those that wait for an operator."},
+                 {"hapax list --state started --older 5m", "Those that seem stuck."}},
+    .args_size = sizeof(struct list_args),
+    .defaults = defaults,
+    .run = run,
+};

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax: finds the command, reads its options, runs it. Every command ends here, so that what could
+ * not be printed is noticed once, for all of them.
+ */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct cli_command *const cli_commands[] = {
+    &cli_keep,    &cli_init,  &cli_check, &cli_show, &cli_list,
+    &cli_resolve, &cli_purge, &cli_bench, &cli_help, NULL,
+};
+
+const struct cli_command *cli_command_find(const char *name)
+{
+    for (size_t i = 0; cli_commands[i]; i++)
+        if (strcmp(cli_commands[i]->name, name) == 0)
+            return cli_commands[i];
+    return NULL;
+}
+
+static enum cli_exit run(const struct cli_command *command, int argc, char **argv)
+{
+    struct cli_args *args = calloc(1, command->args_size);
+    enum cli_exit exit;
+
+    if (!args) {
+        (void)fputs("hapax: out of memory\n", stderr);
+        return CLI_UNREACHED;
+    }
+    args->command = command;
+    if (command->defaults)
+        command->defaults(args);
+    exit = cli_parse(args, argc, argv);
+    if (exit == CLI_DONE && args->help)
+        cli_page(command, CLI_FORM_TEXT);
+    else if (exit == CLI_DONE && !command->no_store)
+        exit = cli_store_name(args);
+    if (exit == CLI_DONE && !args->help)
+        exit = command->run(args);
+    free(args);
+    return exit;
+}
+
+static enum cli_exit dispatch(int argc, char **argv)
+{
+    const struct cli_command *command;
+
+    if (argc < 2) {
+        cli_page(NULL, CLI_FORM_TEXT);
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("hapax " HAPAX_VERSION);
+        return CLI_DONE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        cli_page(NULL, CLI_FORM_TEXT);
+        return CLI_DONE;
+    }
+    command = cli_command_find(argv[1]);
+    if (command)
+        return run(command, argc - 2, argv + 2);
+    if (argv[1][0] == '-')
+        (void)fprintf(stderr, "hapax: no option \"%s\"; options come after the command\n", argv[1]);
+    else
+        (void)fprintf(stderr, "hapax: no command \"%s\"; \"hapax help\" lists them\n", argv[1]);
+    return CLI_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    enum cli_exit exit = dispatch(argc, argv);
+
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        perror("hapax: cannot print");
+        return CLI_UNREACHED;
+    }
+    return (int)exit;
+}

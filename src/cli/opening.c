@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which store, which secret, which operation: what a command has to find out before its first op.
+ * The environment is read here and nowhere else.
+ *
+ * A command that only looks must change nothing: it does not make an embedded store where a
+ * path was misspelled, and it does not tie a new store to the secret it happens to have
+ * (hapax_store_bind() would), but compares with the check value that is there.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "print.h"
+#include "store/types.h"
+
+/* ---- failures ------------------------------------------------------------------------ */
+
+enum cli_exit cli_fail(const struct cli_args *args, enum cli_exit exit, enum hapax_error error,
+                       const char *format, ...)
+{
+    char text[1024];
+    struct json json;
+    va_list list;
+
+    va_start(list, format);
+    (void)vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    if (!args->json) {
+        (void)fflush(stdout);
+        (void)fprintf(stderr, "hapax %s: ", args->command->name);
+        print_text(stderr, hapax_str(text), false, 0);
+        (void)fputc('\n', stderr);
+        return exit;
+    }
+    json_begin(&json);
+    json_text(&json, "error", hapax_error_name(error));
+    json_text(&json, "text", text);
+    json_end(&json);
+    return exit;
+}
+
+enum cli_exit cli_store_failed(const struct cli_args *args, enum hapax_error error,
+                               const char *text)
+{
+    bool ours =
+        error == HAPAX_ERR_INVALID || error == HAPAX_ERR_UNSUPPORTED || error == HAPAX_ERR_TOO_BIG;
+
+    return cli_fail(args, ours ? CLI_USAGE : CLI_UNREACHED, error, "%s",
+                    text[0] ? text : hapax_error_name(error));
+}
+
+/* ---- the store ----------------------------------------------------------------------- */
+
+static bool set_from(const char *variable, const char **value)
+{
+    *value = getenv(variable);
+    return *value && **value;
+}
+
+/* The folder in which programs keep their state. */
+static bool state_folder(char *out, size_t size)
+{
+    const struct passwd *user;
+    const char *base;
+    int len;
+
+    if (set_from("XDG_STATE_HOME", &base) && base[0] == '/') {
+        len = snprintf(out, size, "%s", base);
+    } else {
+        if (!set_from("HOME", &base)) {
+            user = getpwuid(geteuid());
+            if (!user)
+                return false;
+            base = user->pw_dir;
+        }
+        len = snprintf(out, size, "%s/.local/state", base);
+    }
+    return len > 0 && (size_t)len < size;
+}
+
+enum cli_exit cli_store_name(struct cli_args *args)
+{
+    char folder[PATH_MAX];
+
+    if (args->store || set_from("HAPAX_STORE", &args->store))
+        return CLI_DONE;
+    args->store = args->uri;
+    args->by_default = true;
+    if (!state_folder(folder, sizeof(folder)))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "no store is named: give --store URI, or set HAPAX_STORE");
+    (void)snprintf(args->uri, sizeof(args->uri), "rocksdb:%s/hapax", folder);
+    return CLI_DONE;
+}
+
+bool cli_embedded_path(char path[PATH_MAX], const char *uri)
+{
+    static const char scheme[] = "rocksdb:";
+    size_t len;
+
+    if (strncmp(uri, scheme, strlen(scheme)) != 0)
+        return false;
+    uri += strlen(scheme);
+    len = strcspn(uri, "?");
+    if (len == 0 || len >= PATH_MAX)
+        return false;
+    memcpy(path, uri, len);
+    path[len] = '\0';
+    return true;
+}
+
+/* The folders above the default store, which the user never named and so cannot be asked to make. */
+static void make_folders_above(const char *path)
+{
+    char folder[PATH_MAX];
+
+    for (size_t i = 1; path[i] != '\0' && i < sizeof(folder); i++) {
+        if (path[i] != '/')
+            continue;
+        memcpy(folder, path, i);
+        folder[i] = '\0';
+        (void)mkdir(folder, 0700); /* what is wrong with it, opening the store will say */
+    }
+}
+
+bool cli_embedded_made(const char *path)
+{
+    char database[PATH_MAX + 4];
+    struct stat st;
+
+    (void)snprintf(database, sizeof(database), "%s/db", path);
+    return stat(database, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
+                       enum cli_opening opening)
+{
+    char text[HAPAX_TEXT_MAX];
+    char path[PATH_MAX];
+    enum hapax_error error;
+
+    *out = NULL;
+    if (cli_embedded_path(path, args->store)) {
+        if (!cli_embedded_use() && cli_embedded_holder(path) == 0)
+            return cli_fail(args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
+                            "cannot open store \"%s\": this hapax was built without RocksDB",
+                            args->store);
+        if (opening == CLI_CREATE && args->by_default)
+            make_folders_above(path);
+        if (opening == CLI_EXISTING && !cli_embedded_made(path))
+            return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                            "there is no store at \"%s\"; \"hapax init\" makes one", args->store);
+    }
+    error = hapax_store_open(out, args->store, text);
+    return error == HAPAX_ERR_NONE ? CLI_DONE : cli_store_failed(args, error, text);
+}
+
+/* ---- the secret ---------------------------------------------------------------------- */
+
+static enum cli_exit secret_fail(const struct cli_args *args, const char *path, const char *why)
+{
+    return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "cannot use HAPAX_SECRET_FILE \"%s\": %s",
+                    path, why);
+}
+
+/* Reads up to the end, or until the buffer is full. False: errno is set. */
+static bool read_all(int fd, uint8_t *out, size_t size, size_t *len)
+{
+    ssize_t got;
+
+    for (*len = 0; *len < size; *len += (size_t)got) {
+        got = read(fd, out + *len, size - *len);
+        if (got < 0 && errno == EINTR) {
+            got = 0;
+            continue;
+        }
+        if (got < 0)
+            return false;
+        if (got == 0)
+            break;
+    }
+    return true;
+}
+
+enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *args)
+{
+    const char *path;
+    struct stat st;
+    bool good;
+    int fd;
+
+    secret->len = 0;
+    if (!set_from("HAPAX_SECRET_FILE", &path))
+        return CLI_DONE;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return secret_fail(args, path, strerror(errno));
+    if (fstat(fd, &st) != 0 || (st.st_mode & S_IROTH)) {
+        close(fd);
+        return secret_fail(args, path, "everybody can read it; chmod o-r it");
+    }
+    good = read_all(fd, secret->bytes, sizeof(secret->bytes), &secret->len);
+    close(fd);
+    if (!good)
+        return secret_fail(args, path, strerror(errno));
+    if (secret->len > 0 && secret->bytes[secret->len - 1] == '\n')
+        secret->len--;
+    if (secret->len == 0)
+        return secret_fail(args, path, "it is empty");
+    if (secret->len > CLI_SECRET_MAX)
+        return secret_fail(args, path, "it is over 4096 bytes");
+    return CLI_DONE;
+}
+
+bool cli_is_secret_check(const struct hapax_id *id)
+{
+    struct hapax_digest value;
+    struct hapax_id check;
+
+    hapax__bind_check(&check, &value, (struct hapax_span){NULL, 0});
+    return memcmp(id, &check, sizeof(check)) == 0;
+}
+
+static enum cli_exit secret_compare(const struct cli_args *args, struct hapax_store *store,
+                                    struct hapax_span secret)
+{
+    struct hapax_op op = {.kind = HAPAX_OP_READ};
+    struct hapax_digest value;
+    enum hapax_error error;
+
+    hapax__bind_check(&op.id, &value, secret);
+    error = hapax_store_run(store, &op, 1);
+    if (error != HAPAX_ERR_NONE)
+        return cli_store_failed(args, error, hapax_store_text(store));
+    if (op.verdict == HAPAX_ABSENT ||
+        memcmp(op.record.fingerprint.bytes, value.bytes, sizeof(value.bytes)) == 0)
+        return CLI_DONE;
+    return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_REFUSED,
+                    secret.len > 0 ? "the store \"%s\" has another secret than the one in "
+                                     "HAPAX_SECRET_FILE, or none"
+                                   : "the store \"%s\" has a secret; set HAPAX_SECRET_FILE",
+                    args->store);
+}
+
+/* ---- the operation ------------------------------------------------------------------- */
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool id_from_hex(struct hapax_id *id, const char *hex)
+{
+    if (strlen(hex) != 2 * sizeof(id->bytes))
+        return false;
+    for (size_t i = 0; i < sizeof(id->bytes); i++) {
+        int high = digit(hex[2 * i]);
+        int low = digit(hex[2 * i + 1]);
+
+        if (high < 0 || low < 0)
+            return false;
+        id->bytes[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+static enum cli_exit id_from_key(struct hapax_id *id, const struct cli_args *args,
+                                 const struct cli_operation *operation, struct hapax_span secret)
+{
+    const char *scope = operation->scope ? operation->scope : "default";
+
+    if (hapax_id(id, hapax_str(scope), hapax_str(args->operand), hapax_str(operation->step),
+                 secret) == HAPAX_ERR_NONE)
+        return CLI_DONE;
+    return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                    "not an operation: KEY and --scope have 1 to %u bytes, --step at most %u and "
+                    "no ':'",
+                    HAPAX_KEY_MAX, HAPAX_STEP_MAX);
+}
+
+/* The id, from what the command line says. secret: what it was made with, if from a key. */
+static enum cli_exit identify(struct hapax_id *id, struct cli_secret *secret,
+                              const struct cli_args *args, const struct cli_operation *operation)
+{
+    enum cli_exit exit;
+
+    if (!args->operand == !operation->id)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "name the operation by its KEY, or by --id HEX%s",
+                        args->operand ? ", not by both" : "");
+    if (operation->id && (operation->scope || operation->step))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--scope and --step go with a KEY; an id has them in it");
+    if (operation->id)
+        return id_from_hex(id, operation->id)
+                   ? CLI_DONE
+                   : cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                              "--id \"%s\" is not 64 hex digits", operation->id);
+    exit = cli_secret_read(secret, args);
+    if (exit != CLI_DONE)
+        return exit;
+    return id_from_key(id, args, operation, (struct hapax_span){secret->bytes, secret->len});
+}
+
+enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
+                                 const struct cli_args *args, const struct cli_operation *operation)
+{
+    struct cli_secret secret;
+    enum cli_exit exit;
+
+    *out = NULL;
+    exit = identify(id, &secret, args, operation);
+    if (exit == CLI_DONE)
+        exit = cli_open(out, args, CLI_EXISTING);
+    if (exit == CLI_DONE && args->operand)
+        exit = secret_compare(args, *out, (struct hapax_span){secret.bytes, secret.len});
+    if (exit != CLI_DONE) {
+        hapax_store_close(*out);
+        *out = NULL;
+    }
+    explicit_bzero(&secret, sizeof(secret));
+    return exit;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A record, printed. A field that has no value is left out for people and is null in JSON, so that a
+ * script can rely on every name.
+ */
+#include "report.h"
+
+#include "print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NAME_WIDTH 14
+
+/* ---- for people ---------------------------------------------------------------------- */
+
+static void put_name(const char *name)
+{
+    printf("%-*s", NAME_WIDTH, name);
+}
+
+static void put_line(const char *name, const char *value)
+{
+    put_name(name);
+    puts(value);
+}
+
+static void put_moment(const char *name, int64_t us, int64_t now_us)
+{
+    char at[PRINT_TIME_MAX];
+    char age[PRINT_AGE_MAX];
+
+    print_time(at, us);
+    print_age(age, us > now_us ? us - now_us : now_us - us);
+    put_name(name);
+    printf(us > now_us ? "%s (in %s)\n" : "%s (%s ago)\n", at, age);
+}
+
+static void put_digest(const char *name, const uint8_t bytes[32])
+{
+    char hex[PRINT_HEX_MAX];
+
+    print_hex(hex, bytes);
+    put_line(name, hex);
+}
+
+static void put_lease(const struct hapax_record *record, int64_t now_us)
+{
+    char age[PRINT_AGE_MAX];
+    bool live = record->lease_until_us > now_us;
+
+    if (record->state != HAPAX_STATE_STARTED)
+        return;
+    print_age(age, live ? record->lease_until_us - now_us : now_us - record->lease_until_us);
+    put_name("lease");
+    printf(live ? "live for another %s\n" : "over since %s\n", age);
+}
+
+static void put_marks(const struct hapax_record *record)
+{
+    if (record->stale)
+        put_line("stale", "yes: an attempt died, and nobody knows what it did");
+    if (record->hold)
+        put_line("hold", "yes: where an attempt dies, an operator decides");
+    if (record->reruns)
+        put_line("reruns", "yes: a repeat runs again once it has completed");
+    if (record->state == HAPAX_STATE_FAILED && record->resolved_us != record->updated_us)
+        put_line("ran", record->ran ? "yes: the last attempt may have had its effect"
+                                    : "no: the last attempt surely had no effect");
+}
+
+static bool is_text(struct hapax_span bytes)
+{
+    return print_is_utf8(bytes) && !(bytes.len > 0 && memchr(bytes.ptr, '\0', bytes.len));
+}
+
+static void put_headers(struct hapax_span headers)
+{
+    const char *name = "headers";
+
+    for (size_t at = 0; at < headers.len; name = "") {
+        const uint8_t *end = memmem(headers.ptr + at, headers.len - at, "\r\n", 2);
+        size_t len = end ? (size_t)(end - headers.ptr) - at : headers.len - at;
+
+        put_name(name);
+        print_text(stdout, (struct hapax_span){headers.ptr + at, len}, false, 0);
+        putchar('\n');
+        at += len + 2;
+    }
+}
+
+static void put_outcome(const struct hapax_record *record)
+{
+    const struct hapax_outcome *outcome = &record->outcome;
+
+    if (record->state != HAPAX_STATE_COMPLETED && outcome->status == 0 && outcome->body.len == 0)
+        return;
+    put_name("status");
+    printf("%d\n", outcome->status);
+    put_headers(outcome->headers);
+    put_name("body");
+    if (!outcome->body_kept)
+        puts("not kept: it was over the limit, or a stream");
+    else if (outcome->body.len == 0)
+        puts("empty");
+    else if (!is_text(outcome->body))
+        printf("%zu bytes, not text; --json gives them in base64\n", outcome->body.len);
+    else {
+        printf("%zu bytes:\n%*s", outcome->body.len, NAME_WIDTH, "");
+        print_text(stdout, outcome->body, true, NAME_WIDTH);
+        putchar('\n');
+    }
+}
+
+void report_record(const struct hapax_record *record, int64_t now_us)
+{
+    put_digest("id", record->id.bytes);
+    put_name("scope");
+    print_text(stdout, record->scope, false, 0);
+    putchar('\n');
+    put_line("state", hapax_state_name(record->state));
+    put_lease(record, now_us);
+    put_marks(record);
+    put_name("attempt");
+    printf("%" PRIu32 "\n", record->attempt);
+    put_name("fence");
+    printf("%" PRIu64 "\n", record->fence);
+    put_moment("created", record->created_us, now_us);
+    put_moment("updated", record->updated_us, now_us);
+    if (record->expires_us > 0)
+        put_moment("expires", record->expires_us, now_us);
+    else
+        put_line("expires", "never");
+    if (record->resolved_us > 0) {
+        put_moment("resolved", record->resolved_us, now_us);
+        put_name("resolved by");
+        print_text(stdout, record->resolved_by, false, 0);
+        putchar('\n');
+    }
+    put_digest("fingerprint", record->fingerprint.bytes);
+    put_digest("caller", record->caller.bytes);
+    put_outcome(record);
+}
+
+/* ---- a table ------------------------------------------------------------------------- */
+
+void report_row_head(void)
+{
+    printf("%-64s  %-9s  %7s  %-7s  %-7s  %s\n", "ID", "STATE", "ATTEMPT", "AGE", "LEASE", "SCOPE");
+}
+
+void report_row(const struct hapax_record *record, int64_t now_us)
+{
+    char id[PRINT_HEX_MAX];
+    char age[PRINT_AGE_MAX];
+    char lease[PRINT_AGE_MAX] = "-";
+
+    print_hex(id, record->id.bytes);
+    print_age(age, now_us - record->updated_us);
+    if (record->state == HAPAX_STATE_STARTED && record->lease_until_us > now_us)
+        print_age(lease, record->lease_until_us - now_us);
+    else if (record->state == HAPAX_STATE_STARTED)
+        (void)snprintf(lease, sizeof(lease), "over");
+    printf("%-64s  %-9s  %7" PRIu32 "  %-7s  %-7s  ", id, hapax_state_name(record->state),
+           record->attempt, age, lease);
+    print_text(stdout, record->scope, false, 0);
+    putchar('\n');
+}
+
+/* ---- JSON ---------------------------------------------------------------------------- */
+
+static void json_moment(struct json *json, const char *name, int64_t us)
+{
+    if (us > 0)
+        json_number(json, name, us);
+    else
+        json_null(json, name);
+}
+
+static void json_headers(struct json *json, struct hapax_span headers)
+{
+    json_array_begin(json, "headers");
+    for (size_t at = 0; at < headers.len;) {
+        const uint8_t *end = memmem(headers.ptr + at, headers.len - at, "\r\n", 2);
+        size_t len = end ? (size_t)(end - headers.ptr) - at : headers.len - at;
+
+        json_item(json, (struct hapax_span){headers.ptr + at, len});
+        at += len + 2;
+    }
+    json_array_end(json);
+}
+
+static void json_outcome(struct json *json, const struct hapax_record *record, bool listed)
+{
+    json_number(json, "status", record->outcome.status);
+    json_headers(json, record->outcome.headers);
+    json_bool(json, "body_kept", record->outcome.body_kept);
+    if (!listed)
+        json_bytes(json, "body", record->outcome.body);
+}
+
+void report_record_json(const struct hapax_record *record, bool listed)
+{
+    struct json json;
+
+    json_begin(&json);
+    json_hex(&json, "id", record->id.bytes);
+    json_bytes(&json, "scope", record->scope);
+    json_text(&json, "state", hapax_state_name(record->state));
+    json_number(&json, "attempt", record->attempt);
+    json_unsigned(&json, "fence", record->fence);
+    json_bool(&json, "stale", record->stale);
+    json_bool(&json, "hold", record->hold);
+    json_bool(&json, "ran", record->ran);
+    json_bool(&json, "reruns", record->reruns);
+    json_hex(&json, "fingerprint", record->fingerprint.bytes);
+    json_hex(&json, "caller", record->caller.bytes);
+    json_number(&json, "created_us", record->created_us);
+    json_number(&json, "updated_us", record->updated_us);
+    json_moment(&json, "lease_until_us", record->lease_until_us);
+    json_moment(&json, "expires_us", record->expires_us);
+    json_outcome(&json, record, listed);
+    json_moment(&json, "resolved_us", record->resolved_us);
+    if (record->resolved_us > 0)
+        json_bytes(&json, "resolved_by", record->resolved_by);
+    else
+        json_null(&json, "resolved_by");
+    json_end(&json);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A record, printed: for people or as JSON, the same fields under the same names.
+ */
+#ifndef HAPAX_CLI_REPORT_H
+#define HAPAX_CLI_REPORT_H
+
+#include <hapax/store.h>
+
+/* Times are shown against now_us, the store's clock. */
+void report_record(const struct hapax_record *record, int64_t now_us);
+
+/* As one object. What a LIST leaves out (the body) stays out where `listed`. */
+void report_record_json(const struct hapax_record *record, bool listed);
+
+void report_row_head(void);
+void report_row(const struct hapax_record *record, int64_t now_us);
+
+#endif

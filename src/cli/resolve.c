@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax resolve: an operator settles an operation by hand. The store decides whether it may be; this
+ * only asks, once. A reply that never came is settled by asking again with the same token,
+ * which the machine knows as the same question.
+ */
+#include "cli.h"
+
+#include "print.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define ASKS_MAX 3
+
+struct resolve_args {
+    struct cli_args args;
+    struct cli_operation operation;
+    int64_t status; /* -1: no --complete */
+    struct cli_texts headers;
+    const char *body;
+    bool fail;
+    bool forget;
+    int64_t if_attempt;
+    bool force;
+    const char *by;
+};
+
+/* What the op lends from. */
+struct resolve_memory {
+    char headers[HAPAX_HEADERS_MAX];
+    size_t headers_len;
+    uint8_t *body;
+    size_t body_len;
+    char by[HAPAX_BY_MAX + 1];
+};
+
+static const struct cli_option options[] = {
+    {"complete", "STATUS", CLI_NUMBER, offsetof(struct resolve_args, status), 0, 999,
+     "It happened: repeats are answered with this status"},
+    {"header", "'N: V'", CLI_TEXTS, offsetof(struct resolve_args, headers), 0, 0,
+     "With --complete: a header of the answer; may be given several times"},
+    {"body", "FILE", CLI_TEXT, offsetof(struct resolve_args, body), 0, 0,
+     "With --complete: the body of the answer; - reads standard input"},
+    {"fail", NULL, CLI_FLAG, offsetof(struct resolve_args, fail), 0, 0,
+     "It did not happen: the next request runs it again"},
+    {"forget", NULL, CLI_FLAG, offsetof(struct resolve_args, forget), 0, 0,
+     "Remove the record: the next request is the first"},
+    {"if-attempt", "N", CLI_NUMBER, offsetof(struct resolve_args, if_attempt), 1, UINT32_MAX,
+     "Only if its last attempt is the Nth"},
+    {"force", NULL, CLI_FLAG, offsetof(struct resolve_args, force), 0, 0,
+     "Even while an attempt runs, or where it has completed; with --forget also where the record "
+     "is damaged"},
+    {"by", "NAME", CLI_TEXT, offsetof(struct resolve_args, by), 0, 0,
+     "Who settles it, for the record; the default is your login name"},
+    CLI_OPERATION_OPTIONS(struct resolve_args, operation),
+};
+
+static void defaults(struct cli_args *args)
+{
+    ((struct resolve_args *)args)->status = -1;
+}
+
+/* ---- what is asked ------------------------------------------------------------------- */
+
+static enum cli_exit add_header(const struct cli_args *args, struct resolve_memory *memory,
+                                const char *header)
+{
+    static const char marks[] = "!#$%&'*+-.^_`|~";
+    size_t left = sizeof(memory->headers) - memory->headers_len;
+    size_t name = 0;
+    bool good;
+    int len;
+
+    while (isalnum((unsigned char)header[name]) || (header[name] && strchr(marks, header[name])))
+        name++;
+    good = name > 0 && header[name] == ':';
+    for (const char *c = header; *c && good; c++)
+        good = ((unsigned char)*c >= 0x20 && *c != 0x7f) || *c == '\t';
+    if (!good)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--header \"%s\" is not of the form 'Name: value'", header);
+    len = snprintf(memory->headers + memory->headers_len, left, "%s\r\n", header);
+    if (len < 0 || (size_t)len >= left)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_TOO_BIG, "the headers are over %u bytes",
+                        HAPAX_HEADERS_MAX);
+    memory->headers_len += (size_t)len;
+    return CLI_DONE;
+}
+
+static enum cli_exit read_body(const struct cli_args *args, struct resolve_memory *memory,
+                               const char *path)
+{
+    bool standard = strcmp(path, "-") == 0;
+    FILE *file = standard ? stdin : fopen(path, "rbe");
+    bool broken;
+
+    if (!file)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "cannot open --body \"%s\": %s", path,
+                        strerror(errno));
+    memory->body = malloc(HAPAX_BODY_MAX + 1u);
+    if (memory->body)
+        memory->body_len = fread(memory->body, 1, HAPAX_BODY_MAX + 1u, file);
+    broken = ferror(file);
+    if (!standard)
+        (void)fclose(file);
+    if (!memory->body)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    if (broken)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "cannot read --body \"%s\"", path);
+    if (memory->body_len > HAPAX_BODY_MAX)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_TOO_BIG, "--body \"%s\" is over %u bytes", path,
+                        HAPAX_BODY_MAX);
+    return CLI_DONE;
+}
+
+static void login_name(char out[HAPAX_BY_MAX + 1])
+{
+    const struct passwd *user;
+
+    if (getlogin_r(out, HAPAX_BY_MAX + 1) == 0 && out[0])
+        return;
+    user = getpwuid(getuid());
+    if (user)
+        (void)snprintf(out, HAPAX_BY_MAX + 1, "%s", user->pw_name);
+    else
+        (void)snprintf(out, HAPAX_BY_MAX + 1, "user %u", (unsigned)getuid());
+}
+
+static enum cli_exit check_choice(const struct resolve_args *resolve)
+{
+    const struct cli_args *args = &resolve->args;
+    int choices = (resolve->status >= 0) + resolve->fail + resolve->forget;
+
+    if (choices != 1)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "say how, with one of --complete STATUS, --fail and --forget");
+    if (resolve->status < 0 && (resolve->headers.n > 0 || resolve->body))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--header and --body go with --complete");
+    if (resolve->by && (!*resolve->by || strlen(resolve->by) > HAPAX_BY_MAX))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--by is not of 1 to %u bytes",
+                        HAPAX_BY_MAX);
+    return CLI_DONE;
+}
+
+static enum cli_exit make_op(struct hapax_op *op, struct resolve_memory *memory,
+                             const struct resolve_args *resolve)
+{
+    const struct cli_args *args = &resolve->args;
+    enum cli_exit exit = check_choice(resolve);
+
+    for (size_t i = 0; i < resolve->headers.n && exit == CLI_DONE; i++)
+        exit = add_header(args, memory, resolve->headers.items[i]);
+    if (exit == CLI_DONE && resolve->body)
+        exit = read_body(args, memory, resolve->body);
+    if (exit != CLI_DONE)
+        return exit;
+    if (getrandom(op->token.bytes, sizeof(op->token.bytes), 0) != sizeof(op->token.bytes))
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
+    if (resolve->by)
+        (void)snprintf(memory->by, sizeof(memory->by), "%s", resolve->by);
+    else
+        login_name(memory->by);
+    op->kind = HAPAX_OP_RESOLVE;
+    op->resolve = resolve->fail     ? HAPAX_RESOLVE_FAIL
+                  : resolve->forget ? HAPAX_RESOLVE_FORGET
+                                    : HAPAX_RESOLVE_COMPLETE;
+    op->if_attempt = (uint32_t)resolve->if_attempt;
+    op->force = resolve->force;
+    op->by = hapax_str(memory->by);
+    if (op->resolve != HAPAX_RESOLVE_COMPLETE)
+        return CLI_DONE;
+    op->outcome.status = (int)resolve->status;
+    op->outcome.body_kept = true;
+    op->outcome.headers =
+        (struct hapax_span){(const uint8_t *)memory->headers, memory->headers_len};
+    op->outcome.body = (struct hapax_span){memory->body, memory->body_len};
+    return CLI_DONE;
+}
+
+/* ---- what is answered ---------------------------------------------------------------- */
+
+static void refusal(char *out, size_t size, const struct hapax_op *op)
+{
+    char age[PRINT_AGE_MAX];
+
+    switch (op->verdict) {
+    case HAPAX_ABSENT:
+        (void)snprintf(out, size, "there is no such operation");
+        break;
+    case HAPAX_IN_FLIGHT:
+        print_age(age, op->record.lease_until_us - op->now_us);
+        (void)snprintf(out, size,
+                       "attempt %" PRIu32 " still runs (its lease lasts another %s); wait, or use "
+                       "--force if you know that it is dead",
+                       op->record.attempt, age);
+        break;
+    case HAPAX_COMPLETED:
+        (void)snprintf(out, size, "it has completed already, with status %d; --force replaces that",
+                       op->record.outcome.status);
+        break;
+    default:
+        (void)snprintf(out, size, "its last attempt is number %" PRIu32 ", not %" PRIu32,
+                       op->record.attempt, op->if_attempt);
+    }
+}
+
+static const char *done_text(const struct hapax_op *op)
+{
+    switch (op->resolve) {
+    case HAPAX_RESOLVE_COMPLETE:
+        return "completed: repeats get the answer you gave";
+    case HAPAX_RESOLVE_FAIL:
+        return "failed: the next request with this key runs it again";
+    case HAPAX_RESOLVE_FORGET:
+        break;
+    }
+    return "forgotten: the next request with this key is the first";
+}
+
+static enum cli_exit report(const struct cli_args *args, const struct hapax_op *op)
+{
+    bool done = op->verdict == HAPAX_OK;
+    bool gone = done ? op->resolve == HAPAX_RESOLVE_FORGET : op->verdict == HAPAX_ABSENT;
+    struct json json;
+    char why[256];
+
+    if (!done)
+        refusal(why, sizeof(why), op);
+    if (!args->json) {
+        if (done)
+            puts(done_text(op));
+        else
+            (void)fprintf(stderr, "hapax resolve: not resolved: %s\n", why);
+        return done ? CLI_DONE : CLI_NO;
+    }
+    json_begin(&json);
+    json_hex(&json, "id", op->id.bytes);
+    json_bool(&json, "resolved", done);
+    json_text(&json, "verdict", hapax_verdict_name(op->verdict));
+    json_text(&json, "state", hapax_state_name(gone ? HAPAX_STATE_ABSENT : op->record.state));
+    if (!gone)
+        json_number(&json, "attempt", op->record.attempt);
+    if (done)
+        json_bytes(&json, "resolved_by", op->by);
+    else
+        json_text(&json, "text", why);
+    json_end(&json);
+    return done ? CLI_DONE : CLI_NO;
+}
+
+static enum cli_exit ask(const struct cli_args *args, struct hapax_store *store,
+                         struct hapax_op *op)
+{
+    enum hapax_error error = HAPAX_ERR_INDETERMINATE;
+
+    /* A forget takes its token away with the record: repeated, it could forget a newer one. */
+    int asks = op->resolve == HAPAX_RESOLVE_FORGET ? 1 : ASKS_MAX;
+
+    for (int i = 0; i < asks && error == HAPAX_ERR_INDETERMINATE; i++)
+        error = hapax_store_run(store, op, 1);
+    if (error == HAPAX_ERR_INDETERMINATE)
+        return cli_fail(args, CLI_UNREACHED, error,
+                        "no reply came, so it may be done or not; look with \"hapax show\": %s",
+                        hapax_store_text(store));
+    if (error != HAPAX_ERR_NONE)
+        return cli_store_failed(args, error, hapax_store_text(store));
+    return report(args, op);
+}
+
+static enum cli_exit run(struct cli_args *args)
+{
+    const struct resolve_args *resolve = (const struct resolve_args *)args;
+    struct resolve_memory *memory = calloc(1, sizeof(*memory));
+    struct hapax_op op = {.kind = HAPAX_OP_RESOLVE};
+    struct hapax_store *store = NULL;
+    enum cli_exit exit;
+
+    if (!memory)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    exit = make_op(&op, memory, resolve);
+    if (exit == CLI_DONE)
+        exit = cli_open_operation(&store, &op.id, args, &resolve->operation);
+    if (exit == CLI_DONE)
+        exit = ask(args, store, &op);
+    hapax_store_close(store);
+    free(memory->body);
+    free(memory);
+    return exit;
+}
+
+const struct cli_command cli_resolve = {
+    .name = "resolve",
+    .summary = "settle an operation by hand",
+    .synopsis = {"KEY --complete STATUS [--header 'N: V']... [--body FILE]",
+                 "KEY --fail | --forget", "--id HEX ..."},
+    .prose = "For operations whose fate the program cannot know (state unknown): find out whether "
+             "it happened, then say so. The record keeps who settled it, and when.\n\n"
+             "An operation that runs at this moment, or that has completed, is left alone (exit "
+             "status 1) unless --force is given. With --force an attempt that still lives "
+             "cannot save its outcome, but what it does elsewhere it may do still.",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .operand = "KEY",
+    .examples = {{"hapax resolve order-1 --complete 200 --body receipt.json",
+                  "The charge was made: repeats get its receipt."},
+                 {"hapax resolve order-1 --fail --if-attempt 3",
+                  "It was not made, and nobody has tried again meanwhile."}},
+    .args_size = sizeof(struct resolve_args),
+    .defaults = defaults,
+    .run = run,
+};

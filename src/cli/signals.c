@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Commands that run until they are told to end. The signals become a descriptor, so that no code of
+ * ours runs inside a handler, and the ending is an event among others.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+int cli_signals_begin(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
+        return -1;
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int cli_signals_wait(int fd, int64_t timeout_ms)
+{
+    struct signalfd_siginfo info;
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    int slice;
+
+    do {
+        slice = timeout_ms < 0 ? -1 : timeout_ms > 3600000 ? 3600000 : (int)timeout_ms;
+        if (poll(&ready, 1, slice) > 0 && read(fd, &info, sizeof(info)) == sizeof(info))
+            return (int)info.ssi_signo;
+        if (timeout_ms > 0)
+            timeout_ms -= slice;
+    } while (timeout_ms != 0);
+    return 0;
+}
