@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs one op against a store, for tests that need a record in a state no command makes:
+ *
+ *     op URI claim    KEY TOKEN [LEASE_MS [rerun|hold [RETENTION_MS [SCOPE]]]]
+ *     op URI complete KEY TOKEN STATUS HEADERS BODY [SCOPE]
+ *     op URI fail     KEY TOKEN ran|not-run|unknown [SCOPE]
+ *     op URI bind     SECRET
+ *
+ * TOKEN is a digit or letter, repeated to make one. \r, \n, \xNN and \\ are read in HEADERS and BODY.
+ * Prints the verdict or the error; exit 1 on an error.
+ */
+#include <hapax/store.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint8_t bytes[2][4096];
+
+static struct hapax_span unescape(int at, const char *text)
+{
+    size_t len = 0;
+
+    for (; *text && len < sizeof(bytes[at]); len++, text++) {
+        char hex[3] = "";
+
+        bytes[at][len] = (uint8_t)*text;
+        if (*text != '\\')
+            continue;
+        text++;
+        bytes[at][len] = (uint8_t)(*text == 'r' ? '\r' : *text == 'n' ? '\n' : *text);
+        if (*text == 'x' && text[1] && text[2]) {
+            memcpy(hex, text + 1, 2);
+            bytes[at][len] = (uint8_t)strtoul(hex, NULL, 16);
+            text += 2;
+        }
+    }
+    return (struct hapax_span){bytes[at], len};
+}
+
+static const char *word(int argc, char **argv, int at, const char *otherwise)
+{
+    return at < argc ? argv[at] : otherwise;
+}
+
+static void make_claim(struct hapax_op *op, int argc, char **argv)
+{
+    op->kind = HAPAX_OP_CLAIM;
+    op->lease_ms = strtoll(word(argc, argv, 5, "30000"), NULL, 10);
+    op->on_expired = strcmp(word(argc, argv, 6, "rerun"), "hold") == 0 ? HAPAX_EXPIRED_HOLD
+                                                                       : HAPAX_EXPIRED_RERUN;
+    op->retention_ms = strtoll(word(argc, argv, 7, "86400000"), NULL, 10);
+    op->scope = hapax_str(word(argc, argv, 8, "default"));
+}
+
+static void make_complete(struct hapax_op *op, int argc, char **argv)
+{
+    op->kind = HAPAX_OP_COMPLETE;
+    op->outcome.status = (int)strtol(word(argc, argv, 5, "200"), NULL, 10);
+    op->outcome.headers = unescape(0, word(argc, argv, 6, ""));
+    op->outcome.body = unescape(1, word(argc, argv, 7, ""));
+    op->outcome.body_kept = true;
+    op->scope = hapax_str(word(argc, argv, 8, "default"));
+}
+
+static void make_fail(struct hapax_op *op, int argc, char **argv)
+{
+    const char *how = word(argc, argv, 5, "ran");
+
+    op->kind = HAPAX_OP_FAIL;
+    op->ran = strcmp(how, "not-run") != 0;
+    op->as_unknown = strcmp(how, "unknown") == 0;
+    op->scope = hapax_str(word(argc, argv, 6, "default"));
+}
+
+int main(int argc, char **argv)
+{
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_store *store;
+    struct hapax_op op = {.kind = 0};
+    enum hapax_error error;
+
+    if (argc < 4)
+        return 2;
+#ifdef HAPAX_TEST_ROCKSDB
+    hapax_rocksdb_use();
+#endif
+    if (hapax_store_open(&store, argv[1], text) != HAPAX_ERR_NONE) {
+        puts(text);
+        return 1;
+    }
+    if (strcmp(argv[2], "claim") == 0)
+        make_claim(&op, argc, argv);
+    else if (strcmp(argv[2], "complete") == 0)
+        make_complete(&op, argc, argv);
+    else if (strcmp(argv[2], "fail") == 0)
+        make_fail(&op, argc, argv);
+    if (strcmp(argv[2], "bind") == 0) {
+        error = hapax_store_bind(store, hapax_str(argv[3]));
+    } else {
+        memset(op.token.bytes, word(argc, argv, 4, "1")[0], sizeof(op.token.bytes));
+        (void)hapax_id(&op.id, op.scope, hapax_str(argv[3]), hapax_str(NULL), hapax_str(NULL));
+        error = hapax_store_run(store, &op, 1);
+    }
+    puts(error == HAPAX_ERR_NONE ? hapax_verdict_name(op.verdict) : hapax_error_name(error));
+    hapax_store_close(store);
+    return error != HAPAX_ERR_NONE;
+}

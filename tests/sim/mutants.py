@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Planted mistakes: each must be caught by the simulator.
+
+One mistake at a time is written into a copy of one source, which is compiled and linked with the
+rest, and the simulator runs until a rule is broken. A mistake that survives, or whose text is no
+longer in the source exactly once, fails the test: then the simulator has a gap, or the list is
+out of date. A change that no schedule could tell from the original does not belong here.
+
+    mutants.py SOURCE_ROOT [--only NAME] [--schedules N] [--jobs N]
+"""
+import argparse
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+CORE = ["flow", "flow_claim", "flow_run", "waiters", "machine", "policy", "id"]
+SIM = ["events", "draw", "store", "network", "door", "world", "checker", "checker_door", "main"]
+
+MACHINE, WAITERS = "src/core/machine.c", "src/core/waiters.c"
+FLOW, CLAIM, RUN = "src/core/flow.c", "src/core/flow_claim.c", "src/core/flow_run.c"
+STORE = "tests/sim/store.c"
+
+MUTANTS = [
+    # ---- the machine
+    ("renew_without_token_compare", MACHINE,
+     "    if (!same_token(record, op))\n        return say(op, HAPAX_LOST, record);\n    return by",
+     "    if (op->kind != HAPAX_OP_RENEW && !same_token(record, op))\n"
+     "        return say(op, HAPAX_LOST, record);\n    return by",
+     "a zombie keeps another's claim alive and believes it its own"),
+    ("complete_without_token_compare", MACHINE,
+     "    if (!same_token(record, op))\n        return say(op, HAPAX_LOST, record);\n    return by",
+     "    if (op->kind != HAPAX_OP_COMPLETE && !same_token(record, op))\n"
+     "        return say(op, HAPAX_LOST, record);\n    return by",
+     "a zombie's outcome is stored while another attempt runs"),
+    ("fail_without_token_compare", MACHINE,
+     "    if (!same_token(record, op))\n        return say(op, HAPAX_LOST, record);\n    return by",
+     "    if (op->kind != HAPAX_OP_FAIL && !same_token(record, op))\n"
+     "        return say(op, HAPAX_LOST, record);\n    return by",
+     "a zombie fails the claim of a live attempt"),
+    ("stale_lost_on_a_repeated_claim", MACHINE,
+     "    case HAPAX_STATE_STARTED:\n        return say(op, HAPAX_CLAIMED, record);",
+     "    case HAPAX_STATE_STARTED:\n        say(op, HAPAX_CLAIMED, record);\n"
+     "        op->record.stale = false;\n        return HAPAX__KEEP;",
+     "after a lost reply the handler runs without asking what happened before"),
+    ("hold_undone_by_another_door", MACHINE,
+     "    if (next->hold || strict(op))\n        return to_unknown(op, next, now_us);",
+     "    if (strict(op))\n        return to_unknown(op, next, now_us);",
+     "a door with rerun repeats what another promised to hold"),
+    ("hold_forgotten_by_a_later_claim", MACHINE,
+     "next->hold |= strict(op);", "next->hold = strict(op);",
+     "the last door decides, not the stricter"),
+    ("rerun_under_hold", MACHINE,
+     "    if (next->hold || strict(op))\n        return to_unknown(op, next, now_us);",
+     "",
+     "hold takes over like rerun"),
+    ("unknown_granted_without_a_hook", MACHINE,
+     "        if (op->on_expired == HAPAX_EXPIRED_RECONCILE)\n"
+     "            return take_over(op, next, now_us);\n        return say(op, HAPAX_UNKNOWN",
+     "        if (op->on_expired != HAPAX_EXPIRED_HOLD)\n"
+     "            return take_over(op, next, now_us);\n        return say(op, HAPAX_UNKNOWN",
+     "what waits for an operator runs again"),
+    ("unknown_forgotten_through_a_fail", MACHINE,
+     "    if (next->stale && (next->hold || strict(op)) && op->on_expired != "
+     "HAPAX_EXPIRED_RECONCILE)\n        return to_unknown(op, next, now_us);",
+     "",
+     "a FAIL of nothing run hides that an earlier attempt's fate is unknown"),
+    ("mismatch_not_checked", MACHINE,
+     "        if (!unbound(record))\n            return say(op, HAPAX_MISMATCH, record);",
+     "",
+     "another request gets this one's outcome"),
+    ("mismatch_after_in_flight", MACHINE,
+     "    if (op->differs != HAPAX_DIFFERS_NOT) {\n        if (!unbound",
+     "    if (lease_live(record, now_us))\n        return say(op, HAPAX_IN_FLIGHT, record);\n"
+     "    if (op->differs != HAPAX_DIFFERS_NOT) {\n        if (!unbound",
+     "409 hides the client's mistake for as long as the attempt runs"),
+    ("mismatch_shows_the_outcome", MACHINE,
+     "verdict == HAPAX_FOUND || verdict == HAPAX_FAILED ||",
+     "verdict == HAPAX_FOUND || verdict == HAPAX_FAILED || verdict == HAPAX_MISMATCH ||",
+     "a stolen key yields another caller's outcome"),
+    ("caller_not_compared", MACHINE,
+     "    bool caller = same_digest(&record->caller, &op->caller);",
+     "    bool caller = true;",
+     "a stolen key yields another caller's outcome"),
+    ("fence_not_raised_on_takeover", MACHINE,
+     "    next->fence = next_fence(next->fence, now_us);\n    next->token = op->token;",
+     "    if (next->attempt == 1)\n        next->fence = next_fence(next->fence, now_us);\n"
+     "    next->token = op->token;",
+     "what the handler writes to cannot refuse the zombie"),
+    ("attempt_reset_by_fail", MACHINE,
+     "    next->ran = op->ran;\n    next->outcome = op->outcome;\n    if (op->as_unknown)",
+     "    next->ran = op->ran;\n    next->attempt = 0;\n    next->outcome = op->outcome;\n"
+     "    if (op->as_unknown)",
+     "a failed record looks as if nothing was ever tried"),
+    ("lease_judged_shorter_than_given", MACHINE,
+     "now_us < record->lease_until_us;", "now_us + 5000 < record->lease_until_us;",
+     "a live attempt is taken over"),
+    ("complete_overwrites_the_stored_outcome", MACHINE,
+     "    if (record->state == HAPAX_STATE_COMPLETED)\n        return say(op, HAPAX_OK, record);\n"
+     "    if (record->state == HAPAX_STATE_FAILED)",
+     "    if (record->state == HAPAX_STATE_FAILED)",
+     "two clients see two outcomes"),
+    ("completed_granted_again", MACHINE,
+     "if (!record->reruns || !op->rerun_completed)", "if (!op->rerun_completed)",
+     "a door for reads runs again what another completed for good"),
+    ("hooks_no_leaves_stale", MACHINE,
+     "    if (op->reconciled)\n        next->stale = false;", "",
+     "the hook is asked for ever and the handler never runs"),
+    ("attempts_max_forgets_deaths", MACHINE,
+     "    next->stale = true;\n    next->spent++;\n    return grant(op, next, now_us);",
+     "    next->stale = true;\n    return grant(op, next, now_us);",
+     "a request that kills its handlers does so for ever"),
+    # ---- stores
+    ("purge_of_a_live_claim", STORE,
+     "        if (!hapax__expired(record, now_us))",
+     "        if (now_us < record->created_us + record->retention_ms * MS)",
+     "retention counted from the beginning ends under a running handler"),
+    ("expiry_of_what_is_unknown", MACHINE,
+     "    if (next->state == HAPAX_STATE_UNKNOWN || (next->state == HAPAX_STATE_STARTED && "
+     "next->hold) ||\n        next->retention_ms",
+     "    if (next->retention_ms",
+     "what an operator has to decide is forgotten and runs again"),
+    # ---- the flow
+    ("answer_before_storing", RUN,
+     "    hapax__flow_ask_at(f, now_us);\n    if (f->unprotected && !f->answered) {",
+     "    hapax__flow_ask_at(f, now_us);\n    if (!f->answered && !f->lost) {\n"
+     "        f->answer.recorded = true;\n        f->answer.outcome = f->outcome;\n"
+     "        hapax__flow_give(f, f->end.answer);\n    }\n"
+     "    if (f->unprotected && !f->answered) {",
+     "a client sees what a retry contradicts"),
+    ("timeout_of_a_save_read_as_done", RUN,
+     "    if (f->op.verdict == HAPAX_OK) {\n        told_saved_ok(f, now_us);",
+     "    if (f->op.verdict == HAPAX_OK || f->op.error == HAPAX_ERR_INDETERMINATE) {\n"
+     "        told_saved_ok(f, now_us);",
+     "no reply is taken for yes"),
+    ("timeout_read_as_a_lasting_error", FLOW,
+     "    return error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_INDETERMINATE ||",
+     "    return error == HAPAX_ERR_UNAVAILABLE ||",
+     "an op without a reply is given up"),
+    ("timeout_of_a_claim_read_as_absent", CLAIM,
+     "    f->ghost |= error == HAPAX_ERR_INDETERMINATE;\n    f->answer.error = error;",
+     "    f->answer.error = error;",
+     "a claim without a reply is forgotten"),
+    ("ghost_claim_left_behind", CLAIM,
+     "        hapax__flow_enter(f, HAPAX__FLOW_RELEASING, INT64_MAX);\n"
+     "        hapax__flow_ask_at(f, now_us);\n    } else",
+     "        hapax__flow_over(f, now_us);\n    } else",
+     "a claim that landed after it was given up blocks its operation"),
+    ("release_without_a_reply_given_up", CLAIM,
+     "    else if (f->op.verdict == HAPAX_NO_VERDICT && hapax__flow_repeatable(f->op.error))\n"
+     "        hapax__flow_ask_at(f,\n                           now_us + "
+     "hapax__flow_pause_us(f, SAVE_PAUSE_MIN_US, SAVE_PAUSE_MAX_US));\n    else",
+     "    else",
+     "the ghost's release is tried once"),
+    ("zombies_own_answer_sent", RUN,
+     "    } else if (f->op.verdict == HAPAX_LOST) {\n"
+     "        hapax__flow_answer_from_record(f, now_us);\n"
+     "    } else if (f->op.error == HAPAX_ERR_TOO_BIG",
+     "    } else if (f->op.verdict == HAPAX_LOST) {\n        pass_on(f, now_us);\n"
+     "    } else if (f->op.error == HAPAX_ERR_TOO_BIG",
+     "two clients see two outcomes"),
+    ("zombies_answer_sent_when_the_store_is_late", RUN,
+     "    if (f->lost) {\n        hapax__flow_store_down",
+     "    if (false) {\n        hapax__flow_store_down",
+     "who knows that the claim is lost still answers for it"),
+    ("zombie_shown_another_requests_outcome", RUN,
+     "    enum hapax_state state = state_for(f, record);",
+     "    enum hapax_state state = record->state;",
+     "a forgotten record's id, used by another caller, yields that one's outcome"),
+    ("waiter_stranded_by_a_fail", CLAIM,
+     "    hapax__flow_ask_at(next, now_us);\n    hapax__waiters_wake(next);", "    (void)now_us;",
+     "after a FAIL nobody of those who waited runs"),
+    ("promoted_mate_never_asks", CLAIM,
+     "    hapax__flow_ask_at(next, now_us);\n    hapax__waiters_wake(next);",
+     "    hapax__waiters_wake(next);",
+     "the next head is woken with nothing to do"),
+    ("handler_on_a_lease_that_is_over", RUN,
+     "    if (now_us >= f->lease_us + lease_of(f) / 2) {", "    if (false) {",
+     "a late reply starts a handler beside another"),
+    ("handler_started_on_unknown", CLAIM,
+     "lost || (f->op.verdict == HAPAX_OK && f->op.record.state == HAPAX_STATE_UNKNOWN)",
+     "lost",
+     "a handler starts without a lease, where a hook may grant the next one at once"),
+    ("hooks_no_for_any_attempt", FLOW,
+     "        f->op.if_attempt = f->reconciled ? f->attempt : 0;\n", "",
+     "a late RENEW clears `stale` of an attempt that the hook was not asked about"),
+    ("attempt_not_compared_by_renew", MACHINE,
+     "        return say(op, HAPAX_LOST, record);\n"
+     "    if (op->if_attempt != 0 && op->if_attempt != record->attempt)\n"
+     "        return say(op, HAPAX_LOST, record);\n    *next = *record;\n    if (op->reconciled)",
+     "        return say(op, HAPAX_LOST, record);\n    *next = *record;\n    if (op->reconciled)",
+     "the same, though the RENEW says which attempt it is of"),
+    ("old_fence_after_a_late_grant", CLAIM,
+     "        f->fence = f->op.record.fence;\n        f->stale = f->op.record.stale;\n"
+     "        hapax__flow_renewed(f);",
+     "        f->stale = f->op.record.stale;\n        hapax__flow_renewed(f);",
+     "the handler of a later attempt writes with an earlier one's fence"),
+    ("hook_not_asked", RUN,
+     "    if (f->stale && hapax__flow_on_expired(f) == HAPAX_EXPIRED_RECONCILE) {",
+     "    if (false) {",
+     "reconcile runs like rerun"),
+    ("unsure_hook_runs_anyway", RUN,
+     "    } else if (cls == HAPAX_CLASS_NOT_RUN) {\n        f->reconciled = true;",
+     "    } else if (cls != HAPAX_CLASS_FINAL) {\n        f->reconciled = true;",
+     "who cannot tell is taken for no"),
+    ("hooks_no_not_stored", FLOW,
+     "        f->op.reconciled = f->reconciled;\n", "",
+     "the hook is asked for ever"),
+    ("unknown_class_stored_as_final", RUN,
+     "        leave_started(f, now_us);\n    }\n}",
+     "        save_as(f, HAPAX_OP_COMPLETE, false, false, now_us);\n    }\n}",
+     "a timeout becomes the outcome of every repeat"),
+    ("failure_stored_as_not_run", RUN,
+     "            save_as(f, HAPAX_OP_FAIL, true, f->policy->on_failed == HAPAX_FAILED_HOLD, "
+     "now_us);",
+     "            save_as(f, HAPAX_OP_FAIL, false, false, now_us);",
+     "attempts_max never counts it, hold never holds it"),
+    ("open_although_another_runs", CLAIM,
+     " && !f->head->seen &&\n        hapax__flow_repeatable(error)",
+     " && hapax__flow_repeatable(error)",
+     "a handler runs unprotected beside one that is known to run"),
+    ("open_for_any_error", CLAIM,
+     " && !f->head->seen &&\n        hapax__flow_repeatable(error)", " && !f->head->seen",
+     "a damaged record runs the handler unprotected"),
+    ("late_result_given_up", FLOW,
+     "    f->answer.outcome = f->outcome;\n    hapax__flow_give(f, f->end.answer);\n}",
+     "    f->answer.outcome = f->outcome;\n    hapax__flow_give(f, f->end.answer);\n"
+     "    hapax__flow_over(f, now_us);\n}",
+     "what the client was given is never stored"),
+    # ---- the waiters
+    ("mates_of_another_request", WAITERS,
+     "           memcmp(&x->fingerprint, &y->fingerprint, sizeof(x->fingerprint)) == 0 &&\n", "",
+     "another request gets the head's answer"),
+    ("mates_forgotten_by_the_next_head", WAITERS,
+     "        mate->head = next;", "        mate->head = next, next->next_mate = NULL;",
+     "only one of those who waited is ever answered"),
+]
+
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-fno-strict-aliasing", "-w"]
+
+
+def compile_source(root, source, output, include_dir):
+    compiler = os.environ.get("CC", "cc").split()
+    subprocess.run(
+        [*compiler, *FLAGS, "-include", f"{root}/src/base/poison.h", "-I", f"{root}/include",
+         "-I", f"{root}/src", "-I", include_dir, "-c", source, "-o", output], check=True)
+
+
+def link(objects, output):
+    compiler = os.environ.get("CC", "cc").split()
+    subprocess.run([*compiler, *objects, "-lcrypto", "-o", output], check=True)
+
+
+def run_sim(sim, schedules):
+    result = subprocess.run([sim, "--schedules", str(schedules), "--jobs", "1"],
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                            timeout=120, check=False)
+    return re.search(r'^violation: seed (\d+) rule "([^"]*)"', result.stdout, re.M)
+
+
+def try_mutant(root, work, objects, mutant, schedules):
+    name, path, old, new, _why = mutant
+    text = open(f"{root}/{path}", encoding="utf-8").read()
+    if text.count(old) != 1:
+        return name, None, f"its text is in {path} {text.count(old)} times, not once"
+    source = f"{work}/{name}.c"
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(text.replace(old, new))
+    compile_source(root, source, f"{work}/{name}.o", os.path.dirname(f"{root}/{path}"))
+    changed = f"{work}/{os.path.basename(path)[:-2]}.o"
+    link([o for o in objects if o != changed] + [f"{work}/{name}.o"], f"{work}/{name}.sim")
+    try:
+        found = run_sim(f"{work}/{name}.sim", schedules)
+    except subprocess.TimeoutExpired:
+        return name, None, "hangs; the simulator should have said so"
+    if not found:
+        return name, None, f"survived {schedules} schedules"
+    return name, (int(found[1]), found[2]), None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root")
+    parser.add_argument("--only")
+    parser.add_argument("--schedules", type=int, default=2000000)
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    chosen = [m for m in MUTANTS if args.only in (None, m[0])]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as work, \
+            concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        sources = [f"{args.root}/src/core/{n}.c" for n in CORE]
+        sources += [f"{args.root}/tests/sim/{n}.c" for n in SIM]
+        objects = [f"{work}/{os.path.basename(source)[:-2]}.o" for source in sources]
+        list(pool.map(lambda pair: compile_source(args.root, *pair, f"{args.root}/tests/sim"),
+                      zip(sources, objects)))
+        link(objects, f"{work}/sim")
+        if run_sim(f"{work}/sim", 2000):
+            sys.exit("the simulator finds a violation in the sources as they are")
+        jobs = [pool.submit(try_mutant, args.root, work, objects, m, args.schedules)
+                for m in chosen]
+        for job in jobs:
+            name, caught, why_not = job.result()
+            if caught:
+                print(f"caught   {name}: seed {caught[0]}, \"{caught[1]}\"", flush=True)
+            else:
+                survivors += 1
+                print(f"SURVIVED {name}: {why_not}", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} planted mistakes caught")
+    return 1 if survivors or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The simulator: the real core (machine, flow, waiters) in a small world under a virtual clock.
+ * One seed is one schedule: 1 to 3 processes with clocks of their own, a store, a network between
+ * them, clients, handlers, an operator, and faults drawn from the seed. Nothing here reads a clock or
+ * allocates while a schedule runs, so that the same seed is the same schedule on every machine.
+ *
+ *     draw.c      what a seed means: policies, handlers, faults
+ *     events.c    what happens when: a heap of events, and the trace
+ *     store.c     the store, its clock, PURGE; network.c what carries ops to it
+ *     door.c      the processes: flows, handlers, hooks
+ *     world.c     the loop: faults, then calm, then quiescence
+ *     checker.c   what no store may do; checker_door.c what no door may do
+ *     main.c      many seeds, totals, and the marks that prove the rare branches were met
+ */
+#ifndef HAPAX_TESTS_SIM_H
+#define HAPAX_TESTS_SIM_H
+
+#include "core/flow.h"
+#include "core/machine.h"
+#include "core/waiters.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+#define PROCS_MAX    3
+#define IDS_MAX      3
+#define CALLS_MAX    64
+#define EXECS_MAX    64
+#define OUTCOMES_MAX 224
+#define MSGS_MAX     128
+#define EVENTS_MAX   512
+#define BUCKETS      4
+#define OPS_MIN      20
+#define TEXT_LEN     8
+#define MS           INT64_C(1000)
+#define SECOND       (1000 * MS)
+
+/* The rare branches. Each must be met in a full run, else what is tested is not what is claimed. */
+/* clang-format off */
+#define MARKS(X) \
+    X(takeover) X(hold_to_unknown) X(mismatch_fingerprint) X(mismatch_caller) X(refingerprinted) \
+    X(repeated_claim) X(repeated_stale_claim) X(zombie_replay) X(zombie_in_flight) \
+    X(zombie_unknown) X(zombie_gone) X(lost_to_another_request) X(ghost_chased) \
+    X(ghost_released) X(ghost_after_end) X(late_claim_confirmed) X(late_claim_lost) \
+    X(late_claim_unknown) X(granted_anew_unrun) X(granted_anew_running) X(shared_question) \
+    X(shared_answer) X(mate_promoted_after_fail) X(mate_asks_after_zombie) X(reconcile_yes) \
+    X(reconcile_no) X(reconcile_unsure) X(reconcile_lost) X(attempts_used_up) \
+    X(attempts_used_up_by_deaths) X(answered_before_saved) X(saved_late) X(open_unprotected) \
+    X(open_saved) X(bypass) X(bodiless_gone) X(store_too_big) X(resolve_raced) \
+    X(resolve_complete) X(resolve_fail) X(resolve_forget) X(resolve_forced) X(purged) \
+    X(purge_met_live_claim) X(clock_mattered) X(crash_before_effect) X(crash_after_effect) \
+    X(pause_over_lease) X(left_started) X(failed_to_unknown) X(self_completed) \
+    X(self_completed_first) X(read_found_completed) X(outlived_run_max) X(rerun_completed) \
+    X(abandon_obeyed) X(abandon_ignored) X(second_effect) X(effect_refused_by_fence) \
+    X(hard_error) X(stopped) X(request_lost) X(reply_lost) X(request_twice) X(request_late) \
+    X(store_outage) X(store_restart) X(store_clock_jump)
+/* clang-format on */
+
+enum mark {
+#define MARK(name) MARK_##name,
+    MARKS(MARK)
+#undef MARK
+        MARKS_COUNT
+};
+
+enum event_kind {
+    EVENT_CALL, /* a client calls */
+    EVENT_REQUEST, /* a message reaches the store */
+    EVENT_REPLY, /* its answer reaches the door */
+    EVENT_TIMEOUT, /* the door stops waiting for a reply */
+    EVENT_WAKE, /* a flow's timer */
+    EVENT_EFFECT, /* a handler has its effect */
+    EVENT_END, /* a handler ends */
+    EVENT_HOOK, /* a reconcile hook ends */
+    EVENT_STOP, /* a client goes away */
+    EVENT_PAUSE,
+    EVENT_CRASH,
+    EVENT_OUTAGE,
+    EVENT_RESTART,
+    EVENT_OPERATOR,
+    EVENT_PURGE,
+    EVENT_CALM
+};
+
+struct event {
+    int64_t at_us;
+    uint32_t seq;
+    uint32_t stamp; /* tells a live event from one that was superseded */
+    uint16_t kind;
+    uint16_t who;
+};
+
+/* What a handler, a hook or an operator gives. Its headers name it, so that it is known by sight. */
+struct result {
+    uint8_t headers[TEXT_LEN];
+    uint8_t body[TEXT_LEN];
+    int status;
+    int id;
+    int life; /* of the record it completed */
+    int variant; /* of the request it answers */
+    bool completed;
+};
+
+struct message {
+    struct hapax_op op;
+    uint8_t bytes[2 * TEXT_LEN]; /* what the answer's outcome points to; spoilt when it goes */
+    bool used;
+    int call; /* -1: nobody waits */
+    uint32_t ask; /* which question of the call */
+    unsigned net_epoch; /* of the store's connections */
+};
+
+enum grant { GRANT_NEW, GRANT_TAKEOVER, GRANT_AFTER_FAIL, GRANT_RERUN };
+
+/* One run of a handler. */
+struct exec {
+    int call;
+    int id;
+    int life;
+    uint64_t fence; /* 0: unprotected */
+    bool remote; /* runs elsewhere: neither stops nor dies with the door's process */
+    bool has_effect;
+    bool effected;
+    bool cancelled;
+    bool obeys;
+    bool abandoned;
+    bool running; /* the door has not seen its end */
+    enum { SELF_NO, SELF_SENDS, SELF_COMMITS } self; /* completes the record itself */
+    enum hapax_class cls;
+    bool said; /* its FAIL is stored … */
+    bool retried; /* … as `failed`, so that a retry runs */
+    uint32_t stamp;
+    int result;
+    int self_result;
+    /* how its claim was granted */
+    enum grant grant;
+    bool held;
+    bool stale;
+};
+
+enum call_state { CALL_UNUSED, CALL_PLANNED, CALL_LIVE, CALL_OVER, CALL_DEAD };
+
+struct call {
+    struct hapax__flow flow;
+    struct hapax_policy policy;
+    enum call_state state;
+    int proc;
+    int id;
+    int variant; /* 1: another fingerprint, 2: another caller */
+    bool reconciles;
+    bool keyless;
+    int again; /* times its client calls once more */
+    int64_t began_us;
+    int64_t jump_us; /* of the store's clock, when it began */
+    uint32_t ask;
+    bool asking;
+    uint32_t asks;
+    uint32_t wake_stamp;
+    int64_t wake_us;
+    /* what the checker knows of it */
+    int exec; /* -1: nothing has run */
+    bool was_mate;
+    bool answered;
+    bool stopped;
+    bool hard; /* the store gave an error that repeating does not cure */
+    bool claimed; /* was told so */
+    uint64_t claimed_fence;
+    bool seen; /* was told anything */
+    bool claim_open; /* the fate of its last CLAIM is not known */
+    uint32_t claim_told; /* the last CLAIM that was answered */
+    bool told_lost;
+    enum hapax_state lost_to;
+    bool end_told; /* its COMPLETE or FAIL was answered */
+    bool confirmed; /* its claim was late */
+    bool hook_no;
+    bool chased;
+    enum hapax_answer_kind kind;
+};
+
+struct proc {
+    struct hapax__waiters waiters;
+    struct hapax__flow *buckets[BUCKETS];
+    int64_t offset_us;
+    int drift; /* in 1024ths */
+    int64_t paused_until_us;
+};
+
+/* What the checker remembers of an operation, by rules of its own. */
+struct shadow {
+    bool present;
+    int life;
+    enum hapax_state state;
+    struct hapax_token holder;
+    uint32_t granted_ask;
+    int64_t lease_until_us;
+    int64_t expires_us;
+    int64_t retention_ms;
+    bool hold;
+    bool stale;
+    bool ran;
+    bool reruns;
+    bool any_ran;
+    bool resolved; /* by an operator: what ran before binds, whatever is counted */
+    uint32_t attempt;
+    uint32_t spent;
+    uint64_t fence;
+    uint64_t fence_max; /* of all its lives */
+    int variant;
+    int result; /* of the completion */
+    enum grant grant;
+    bool held_before;
+    bool stale_before;
+    int64_t free_since_us; /* virtual time; 0: a claim is live */
+};
+
+struct store {
+    struct hapax_record records[IDS_MAX];
+    bool present[IDS_MAX];
+    int drift;
+    int64_t jump_us;
+    bool down;
+    size_t body_max;
+    unsigned net_epoch;
+};
+
+/* Chances in 1000ths. */
+struct faults {
+    unsigned request_lost, reply_lost, twice, late, slow, hard;
+};
+
+struct sim {
+    uint64_t seed;
+    uint64_t random;
+    FILE *trace;
+    uint64_t hash;
+    int64_t now_us;
+    bool calm;
+    int64_t calm_us;
+    bool failed;
+    char rule[48];
+    char text[160];
+
+    struct event heap[EVENTS_MAX];
+    unsigned heap_count;
+    uint32_t heap_seq;
+
+    int procs_count, ids_count, calls_count, execs_count, results_count;
+    struct proc procs[PROCS_MAX];
+    struct call calls[CALLS_MAX];
+    struct exec execs[EXECS_MAX];
+    struct result results[OUTCOMES_MAX];
+    struct message msgs[MSGS_MAX];
+    struct store store;
+    struct shadow shadows[IDS_MAX];
+    uint64_t upstream_fence[IDS_MAX]; /* smaller ones are refused there */
+    struct faults faults;
+    int64_t lease_ms; /* the world's measure of time */
+    int64_t reply_wait_us; /* how long a door waits for a reply */
+    struct hapax_policy policies[2]; /* of the schedule's doors */
+    bool reconciles[2];
+    uint32_t resolves;
+    uint32_t ops, faults_count;
+    uint64_t marks[MARKS_COUNT];
+};
+
+/* ---- events.c ---- */
+
+uint64_t sim_random(struct sim *s);
+uint32_t sim_below(struct sim *s, uint32_t limit);
+int64_t sim_between(struct sim *s, int64_t low, int64_t high);
+bool sim_chance(struct sim *s, unsigned thousandths);
+void sim_at(struct sim *s, int64_t at_us, enum event_kind kind, int who, uint32_t stamp);
+bool sim_take(struct sim *s, struct event *event);
+void sim_trace(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_fail(struct sim *s, const char *rule, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void sim_mark(struct sim *s, enum mark mark);
+void sim_fault(struct sim *s, enum mark mark);
+void sim_mix(struct sim *s, uint64_t value);
+
+/* Whether anybody reads the trace: then lines are worth making. */
+#define TRACE(s, ...)                                                                              \
+    do {                                                                                           \
+        if ((s)->trace)                                                                            \
+            sim_trace(s, __VA_ARGS__);                                                             \
+    } while (0)
+
+/* ---- draw.c ---- */
+
+void draw_world(struct sim *s);
+int draw_call(struct sim *s, int id, bool last);
+void draw_exec(struct sim *s, struct exec *exec, const struct hapax_policy *policy);
+int new_result(struct sim *s, int id, int status);
+struct hapax_outcome outcome_of(const struct sim *s, int result);
+int result_of(const struct sim *s, const struct hapax_outcome *outcome); /* -1: of nobody here */
+
+/* ---- store.c ---- */
+
+int64_t store_now_us(const struct sim *s);
+void store_judge(struct sim *s, struct hapax_op *op, int call, uint32_t ask);
+void store_purge(struct sim *s);
+
+/* ---- network.c ---- */
+
+void network_ask(struct sim *s, int call);
+void network_send(struct sim *s, const struct hapax_op *op);
+void network_request(struct sim *s, int msg);
+void network_reply(struct sim *s, int msg);
+
+/* ---- door.c ---- */
+
+int64_t local_us(const struct sim *s, const struct proc *proc);
+void door_call(struct sim *s, int call);
+void door_told(struct sim *s, int call);
+void door_wake(struct sim *s, int call);
+void door_stop(struct sim *s, int call);
+void door_effect(struct sim *s, int exec);
+void door_end(struct sim *s, int exec, uint32_t stamp);
+void door_hook(struct sim *s, int call);
+void door_crash(struct sim *s, int proc);
+void operator_acts(struct sim *s);
+
+/* ---- world.c ---- */
+
+void sim_run(struct sim *s, uint64_t seed, FILE *trace);
+
+/* ---- checker.c, checker_door.c ---- */
+
+void check_judged(struct sim *s, const struct hapax_op *op, int call, uint32_t ask);
+void check_purged(struct sim *s, int id);
+void check_effect(struct sim *s, int exec);
+int effect_of(const struct sim *s, int id, int life); /* a result, or -1 */
+
+void check_ask(struct sim *s, const struct call *call);
+void check_told(struct sim *s, struct call *call);
+void check_run(struct sim *s, struct call *call);
+void check_answer(struct sim *s, struct call *call);
+void check_end(struct sim *s, struct call *call);
+void check_quiet(struct sim *s);
+
+bool same_token(const struct hapax_token *a, const struct hapax_token *b);
+bool shadow_live(const struct sim *s, const struct shadow *shadow);
+
+#endif

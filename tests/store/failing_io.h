@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A disk that fails: stands before libc's calls that write, sync or name files, and fails the N-th
+ * of them on files under one folder. Linked before libc, or preloaded with
+ * FAILING_IO=FOLDER:NTH:once|ever:ENOSPC|EIO in the environment.
+ */
+#ifndef FAILING_IO_H
+#define FAILING_IO_H
+
+#include <stdbool.h>
+
+/* Fails the nth call (from 1) under the folder, and with `ever` each after it, with this errno. A
+ * write that fails for want of room writes its first half. */
+void failing_io_arm(const char *folder, long nth, bool ever, int error);
+
+/* The fault ends. Returns the calls counted since it was armed. */
+long failing_io_disarm(void);
+
+#endif

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Random histories on the store and on a model, op by op. The store judges by its own clock; the
+ * model is a memory store whose clock is set, for each op, to the very moment the store says it
+ * judged at. So every field of every answer must be equal, times and fences included. Ids and
+ * tokens come from small pools and leases are tiny, so that ops meet. Rejected: checking
+ * properties alone, which an answer that is merely plausible passes.
+ */
+#include "store_test.h"
+
+#include "../unit/record_diff.h"
+#include "store/types.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#define IDS       6u
+#define TOKENS    3u
+#define BATCH_MAX 12u
+#define BATCHES   250u
+#define PAGES_MAX 10000u
+#define LOG_LINES 256u
+
+struct history {
+    const struct suite *suite;
+    uint64_t random;
+    struct hapax_store *store;
+    struct hapax_store *model;
+    int64_t model_us;
+    int64_t last_us; /* the latest time seen */
+    char scopes[2][64];
+    bool alone; /* no records but this history's are in the store */
+    uint8_t body[64];
+    char log[LOG_LINES][120]; /* the last answers, for whoever has to find out why */
+    unsigned logged;
+    unsigned seen[HAPAX_ABSENT + 1]; /* verdicts */
+};
+
+static int64_t model_clock(void *arg)
+{
+    return ((struct history *)arg)->model_us;
+}
+
+static uint64_t pick(struct history *h, uint64_t n)
+{
+    return next_random(&h->random) % n;
+}
+
+static bool once_in(struct history *h, uint64_t n)
+{
+    return pick(h, n) == 0;
+}
+
+static void begin(struct history *h, const struct suite *suite, unsigned round)
+{
+    char text[HAPAX_TEXT_MAX];
+
+    memset(h, 0, sizeof(*h));
+    h->suite = suite;
+    h->random = suite->seed * 1000 + round;
+    for (size_t i = 0; i < 2; i++)
+        snprintf(h->scopes[i], sizeof(h->scopes[i]), "%s%u%c", suite->scope, round,
+                 (char)('a' + i));
+    h->alone = suite->single || (suite->fresh && round == 0);
+    memset(h->body, 'b', sizeof(h->body));
+    h->store = open_store(suite);
+    CHECK(hapax_store_open(&h->model, "memory:", text) == HAPAX_ERR_NONE, "%s", text);
+    hapax__memory_clock(h->model, model_clock, h);
+}
+
+static void end(struct history *h)
+{
+    hapax_store_close(h->store);
+    hapax_store_close(h->model);
+}
+
+/* ---- ops ----------------------------------------------------------------------------- */
+
+static void make_claim(struct history *h, struct hapax_op *op)
+{
+    static const int64_t leases[] = {1, 2, 5, 20, 10000};
+    static const int64_t retentions[] = {1, 5, 30, 3600000, 3600000, HAPAX_FOREVER_MS};
+
+    op->scope = hapax_str(h->scopes[pick(h, 2)]);
+    op->lease_ms = leases[pick(h, 5)];
+    op->retention_ms = retentions[pick(h, 6)];
+    op->on_expired = once_in(h, 2) ? HAPAX_EXPIRED_RERUN
+                                   : (enum hapax_on_expired)(HAPAX_EXPIRED_HOLD + pick(h, 2));
+    op->attempts_max = (uint32_t)pick(h, 4);
+    op->rerun_completed = once_in(h, 2);
+    op->fingerprint.bytes[0] ^= once_in(h, 6);
+    op->caller.bytes[0] ^= once_in(h, 6);
+}
+
+static void make_op(struct history *h, struct hapax_op *op, unsigned round)
+{
+    static const enum hapax_op_kind kinds[] = {HAPAX_OP_CLAIM,    HAPAX_OP_CLAIM,  HAPAX_OP_CLAIM,
+                                               HAPAX_OP_CLAIM,    HAPAX_OP_CLAIM,  HAPAX_OP_RENEW,
+                                               HAPAX_OP_COMPLETE, HAPAX_OP_FAIL,   HAPAX_OP_FAIL,
+                                               HAPAX_OP_READ,     HAPAX_OP_RESOLVE};
+    unsigned n = round * IDS + (unsigned)pick(h, IDS);
+
+    *op = op_of(h->suite, kinds[pick(h, 11)], n, 1 + (unsigned)pick(h, TOKENS));
+    op->lease_ms = 1 + (int64_t)pick(h, 30);
+    if (op->kind == HAPAX_OP_CLAIM)
+        make_claim(h, op);
+    op->reconciled = once_in(h, 2);
+    op->ran = once_in(h, 2);
+    op->as_unknown = once_in(h, 5);
+    op->force = once_in(h, 2);
+    op->resolve = (enum hapax_resolve)(HAPAX_RESOLVE_COMPLETE + pick(h, 3));
+    op->if_attempt = once_in(h, 2) ? 0 : (uint32_t)(1 + pick(h, 3));
+    op->by = once_in(h, 2) ? hapax_str("ann") : hapax_str("bob the second");
+    op->outcome.status = (int)(200 + pick(h, 2));
+    op->outcome.body_kept = !once_in(h, 4);
+    op->outcome.headers = once_in(h, 2) ? hapax_str("A: b\r\n") : hapax_str(NULL);
+    op->outcome.body = (struct hapax_span){h->body, pick(h, sizeof(h->body) + 1)};
+}
+
+/* ---- comparing ----------------------------------------------------------------------- */
+
+static void note(struct history *h, const struct hapax_op *op)
+{
+    char *line = h->log[h->logged++ % LOG_LINES];
+
+    snprintf(line, sizeof(h->log[0]),
+             "%" PRId64 " id %02x%02x token %02x op %d expired %d max %u rc %d ran %d unk %d: %s",
+             op->now_us, op->id.bytes[0], op->id.bytes[1], op->token.bytes[0], (int)op->kind,
+             (int)op->on_expired, op->attempts_max, op->rerun_completed, op->ran, op->as_unknown,
+             hapax_verdict_name(op->verdict));
+}
+
+static void tell(struct history *h)
+{
+    unsigned from = h->logged > LOG_LINES ? h->logged - LOG_LINES : 0;
+
+    for (unsigned i = from; i < h->logged; i++)
+        printf("# %s\n", h->log[i % LOG_LINES]);
+}
+
+static void differs(struct history *h, const struct hapax_op *op, const struct hapax_op *model,
+                    const char *what)
+{
+    tell(h);
+    CHECK(!what, "op %u of kind %d: %s: the store says %s, the model %s", h->logged, (int)op->kind,
+          what, hapax_verdict_name(op->verdict), hapax_verdict_name(model->verdict));
+}
+
+static void compare(struct history *h, const struct hapax_op *op, struct hapax_op *model)
+{
+    const char *what;
+
+    if (op->verdict != model->verdict)
+        differs(h, op, model, "verdict");
+    if (op->error != model->error)
+        differs(h, op, model, "error");
+    if (op->differs != model->differs)
+        differs(h, op, model, "differs");
+    if (model->record.state == HAPAX_STATE_ABSENT)
+        model->record.id = op->record.id;
+    what = record_diff(&op->record, &model->record);
+    if (what)
+        differs(h, op, model, what);
+    if (op->now_us <= 0)
+        differs(h, op, model, "now_us");
+}
+
+/* The same ops on the model, each at its own moment, as asked before the store answered them. */
+static void follow(struct history *h, const struct hapax_op *answered, struct hapax_op *asked,
+                   size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        h->model_us = answered[i].now_us;
+        if (h->model_us > h->last_us)
+            h->last_us = h->model_us;
+        note(h, &answered[i]);
+        CHECK(h->model_us > 0, "op %zu of a batch has no time", i);
+        CHECK(hapax_store_run(h->model, &asked[i], 1) == HAPAX_ERR_NONE, "%s",
+              hapax_store_text(h->model));
+        compare(h, &answered[i], &asked[i]);
+        h->seen[answered[i].verdict]++;
+    }
+}
+
+static void run_batch(struct history *h, const struct hapax_op *ops, size_t n)
+{
+    struct hapax_op asked[BATCH_MAX], answered[BATCH_MAX];
+    int64_t last_us = h->last_us;
+
+    memcpy(asked, ops, n * sizeof(*ops));
+    memcpy(answered, ops, n * sizeof(*ops));
+    CHECK(hapax_store_run(h->store, answered, n) == HAPAX_ERR_NONE, "%s",
+          hapax_store_text(h->store));
+    for (size_t i = 0; i < n; i++)
+        CHECK(answered[i].now_us >= last_us, "the store's clock went back");
+    follow(h, answered, asked, n);
+}
+
+/* ---- LIST, PURGE --------------------------------------------------------------------- */
+
+static void make_list(struct history *h, struct hapax_op *op)
+{
+    static const int64_t ages[] = {0, 0, 1, 5, 1000};
+    static const uint32_t limits[] = {0, 1, 2, 3};
+
+    *op = (struct hapax_op){.kind = HAPAX_OP_LIST};
+    op->states = once_in(h, 3) ? 0 : (uint32_t)pick(h, 16) << 1;
+    op->older_ms = ages[pick(h, 5)];
+    op->limit = limits[pick(h, 4)];
+    if (!h->alone || once_in(h, 2))
+        op->scope = hapax_str(h->scopes[pick(h, 2)]);
+}
+
+/* A page of the store's is the model's, or the beginning of it with more to come. */
+static void compare_page(struct history *h, const struct hapax_op *op, struct hapax_op *model)
+{
+    uint32_t limit = op->limit ? op->limit : HAPAX_LIST_MAX;
+
+    h->model_us = op->now_us;
+    CHECK(hapax_store_run(h->model, model, 1) == HAPAX_ERR_NONE, "model");
+    CHECK(op->verdict == HAPAX_FOUND && op->count <= limit, "%u records of %u", op->count, limit);
+    CHECK(op->more ? op->count <= model->count : op->count == model->count,
+          "%u records, the model has %u (states %#x older %" PRId64 " more %d)", op->count,
+          model->count, op->states, op->older_ms, op->more);
+    CHECK(op->more || !model->more, "the list ends too soon");
+    for (uint32_t i = 0; i < op->count; i++) {
+        const char *what = record_diff(&op->records[i], &model->records[i]);
+
+        if (what)
+            tell(h);
+        CHECK(!what, "record %u: %s", i, what);
+    }
+}
+
+static void compare_list(struct history *h)
+{
+    struct hapax_op op, model;
+    unsigned pages = 0;
+
+    make_list(h, &op);
+    do {
+        struct hapax_id from = op.cursor;
+
+        model = op;
+        CHECK(hapax_store_run(h->store, &op, 1) == HAPAX_ERR_NONE, "%s",
+              hapax_store_text(h->store));
+        CHECK(op.now_us >= h->last_us, "the store's clock went back");
+        h->last_us = op.now_us;
+        compare_page(h, &op, &model);
+        CHECK(!op.more || memcmp(&op.cursor, &from, sizeof(from)) > 0, "the cursor stands still");
+        CHECK(++pages < PAGES_MAX, "the list does not end");
+    } while (op.more);
+}
+
+/* Purges the store to its end, page by page, and the model with it; what is absent stays absent. */
+static void compare_purge(struct history *h)
+{
+    struct hapax_op op = {.kind = HAPAX_OP_PURGE, .limit = 1 + (uint32_t)pick(h, 3)};
+    unsigned pages = 0;
+
+    do {
+        CHECK(hapax_store_run(h->store, &op, 1) == HAPAX_ERR_NONE, "%s",
+              hapax_store_text(h->store));
+        CHECK(op.verdict == HAPAX_OK && op.purged <= op.limit, "%u purged", op.purged);
+        CHECK(++pages < PAGES_MAX, "the purge does not end");
+        h->last_us = op.now_us;
+    } while (op.more);
+    h->model_us = op.now_us;
+    op = (struct hapax_op){.kind = HAPAX_OP_PURGE};
+    CHECK(hapax_store_run(h->model, &op, 1) == HAPAX_ERR_NONE, "model");
+}
+
+/* ---- the cases ----------------------------------------------------------------------- */
+
+static void read_all(struct history *h, unsigned round)
+{
+    struct hapax_op ops[IDS];
+
+    for (unsigned i = 0; i < IDS; i++)
+        ops[i] = op_of(h->suite, HAPAX_OP_READ, round * IDS + i, 0);
+    run_batch(h, ops, IDS);
+}
+
+/* Whatever is asked, the store answers what the model answers. */
+static void a_random_history_is_the_models(const struct suite *suite)
+{
+    unsigned seen[HAPAX_ABSENT + 1] = {0};
+    static struct history h;
+
+    for (unsigned round = 0; round < suite->rounds; round++) {
+        begin(&h, suite, round);
+        for (unsigned b = 0; b < BATCHES; b++) {
+            struct hapax_op ops[BATCH_MAX];
+            size_t n = once_in(&h, 2) ? 1 : 1 + pick(&h, BATCH_MAX);
+
+            for (size_t i = 0; i < n; i++)
+                make_op(&h, &ops[i], round);
+            for (uint64_t times = once_in(&h, 4) ? 2 + pick(&h, 2) : 1; times > 0; times--)
+                run_batch(&h, ops, n);
+            if (once_in(&h, 10))
+                wait_until(h.store, suite, h.last_us + (1 + (int64_t)pick(&h, 6)) * 1000);
+            if (once_in(&h, 12))
+                compare_list(&h);
+            if (once_in(&h, 30))
+                compare_purge(&h);
+        }
+        read_all(&h, round);
+        for (size_t v = 0; v <= HAPAX_ABSENT; v++)
+            seen[v] += h.seen[v];
+        end(&h);
+    }
+    printf("# answers:");
+    for (size_t v = HAPAX_CLAIMED; v <= HAPAX_ABSENT; v++) {
+        printf(" %s %u", hapax_verdict_name((enum hapax_verdict)v), seen[v]);
+        CHECK(seen[v] > 0 || suite->rounds < 4, "no answer was %s",
+              hapax_verdict_name((enum hapax_verdict)v));
+    }
+    printf("\n");
+}
+
+static bool settled(const struct hapax_op *op)
+{
+    return op->verdict != HAPAX_IN_FLIGHT &&
+           !(op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET);
+}
+
+/* Replies are lost: each op is sent up to three times, and says the same each time. An answer that
+ * another attempt is in flight may change, and what was forgotten is gone. */
+static void an_op_may_be_repeated_until_its_reply_comes(const struct suite *suite)
+{
+    static struct history h;
+
+    begin(&h, suite, 1000);
+    for (unsigned i = 0; i < 40 * suite->rounds; i++) {
+        struct hapax_op op, first;
+
+        make_op(&h, &op, 1000);
+        op.retention_ms = 3600000;
+        first = op;
+        run_op(h.store, &first);
+        for (uint64_t times = pick(&h, 3); times > 0 && settled(&first); times--) {
+            struct hapax_op again = op;
+            struct hapax_record record = first.record;
+
+            run_op(h.store, &again);
+            CHECK(again.verdict == first.verdict, "op %u of kind %d: first %s, then %s", i,
+                  (int)op.kind, hapax_verdict_name(first.verdict),
+                  hapax_verdict_name(again.verdict));
+            CHECK(again.record.attempt == record.attempt && again.record.fence == record.fence &&
+                      again.record.stale == record.stale && again.record.state == record.state &&
+                      again.record.outcome.status == record.outcome.status &&
+                      again.record.outcome.body.len == record.outcome.body.len,
+                  "op %u of kind %d: %s differs when repeated", i, (int)op.kind,
+                  hapax_verdict_name(first.verdict));
+        }
+    }
+    end(&h);
+}
+
+/* Three hundred records of two scopes: whole lists, in pages of every size, purges between. */
+static void long_lists_come_in_pages(const struct suite *suite)
+{
+    static struct history h;
+
+    begin(&h, suite, 2000);
+    for (unsigned i = 0; i < 300; i++) {
+        struct hapax_op op = op_of(suite, HAPAX_OP_CLAIM, 5000 + i, 1);
+
+        op.scope = hapax_str(h.scopes[i % 2]);
+        op.retention_ms = i % 5 ? 3600000 : 1;
+        op.lease_ms = i % 3 ? 3600000 : 1;
+        run_batch(&h, &op, 1);
+        if (i % 4 == 0) {
+            op = op_of(suite, HAPAX_OP_COMPLETE, 5000 + i, 1);
+            run_batch(&h, &op, 1);
+        }
+    }
+    for (unsigned i = 0; i < 24; i++) {
+        compare_list(&h);
+        if (i % 8 == 7)
+            compare_purge(&h);
+    }
+    end(&h);
+}
+
+/* PURGE takes what has expired, never a live claim, and says how many. */
+static void a_purge_takes_the_expired_alone(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op;
+    int64_t end_us = 0;
+    unsigned purged = 0;
+
+    for (unsigned i = 0; i < 40; i++) {
+        op = op_of(suite, HAPAX_OP_CLAIM, i, 1);
+        op.retention_ms = 1;
+        op.lease_ms = i < 20 ? 5 : 60000;
+        run_op(store, &op);
+        if (i < 20)
+            end_us = op.record.expires_us;
+    }
+    wait_until(store, suite, end_us);
+    op = (struct hapax_op){.kind = HAPAX_OP_PURGE, .limit = 7};
+    do {
+        run_op(store, &op);
+        purged += op.purged;
+    } while (op.more);
+    CHECK(!suite->fresh || purged == 20, "%u purged, not 20", purged);
+    for (unsigned i = 0; i < 40; i++) {
+        op = op_of(suite, HAPAX_OP_READ, i, 0);
+        run_op(store, &op);
+        CHECK((op.verdict == HAPAX_FOUND) == (i >= 20), "record %u: %s", i,
+              hapax_verdict_name(op.verdict));
+    }
+    hapax_store_close(store);
+}
+
+const struct test_case history_cases[] = {
+    {"a_random_history_is_the_models", a_random_history_is_the_models, false, false},
+    {"an_op_may_be_repeated_until_its_reply_comes", an_op_may_be_repeated_until_its_reply_comes,
+     false, false},
+    {"long_lists_come_in_pages", long_lists_come_in_pages, false, false},
+    {"a_purge_takes_the_expired_alone", a_purge_takes_the_expired_alone, false, false},
+    {NULL, NULL, false, false},
+};

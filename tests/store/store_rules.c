@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rules of the machine that a caller leans on, each shown on a real store and its real clock
+ * with one handle; and what hapax_store_run() promises for batches and limits. The tables
+ * themselves are compared by store_histories.c. A case waits for the store's clock, never for ours.
+ */
+#include "store_test.h"
+
+#include "../unit/record_diff.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define MS INT64_C(1000)
+
+static struct hapax_op claim(struct hapax_store *store, const struct suite *suite, unsigned n,
+                             unsigned who)
+{
+    struct hapax_op op = op_of(suite, HAPAX_OP_CLAIM, n, who);
+
+    run_op(store, &op);
+    return op;
+}
+
+static struct hapax_op claim_briefly(struct hapax_store *store, const struct suite *suite,
+                                     unsigned n, unsigned who, enum hapax_on_expired on_expired)
+{
+    struct hapax_op op = op_of(suite, HAPAX_OP_CLAIM, n, who);
+
+    op.lease_ms = 20;
+    op.on_expired = on_expired;
+    run_op(store, &op);
+    return op;
+}
+
+static struct hapax_op complete(struct hapax_store *store, const struct suite *suite, unsigned n,
+                                unsigned who, int status)
+{
+    struct hapax_op op = op_of(suite, HAPAX_OP_COMPLETE, n, who);
+
+    op.outcome.status = status;
+    run_op(store, &op);
+    return op;
+}
+
+static struct hapax_op fail(struct hapax_store *store, const struct suite *suite, unsigned n,
+                            unsigned who, bool ran)
+{
+    struct hapax_op op = op_of(suite, HAPAX_OP_FAIL, n, who);
+
+    op.ran = ran;
+    op.outcome.status = 500;
+    run_op(store, &op);
+    return op;
+}
+
+static struct hapax_op resolve(struct hapax_store *store, const struct suite *suite, unsigned n,
+                               unsigned who, enum hapax_resolve what, bool force)
+{
+    struct hapax_op op = op_of(suite, HAPAX_OP_RESOLVE, n, who);
+
+    op.resolve = what;
+    op.force = force;
+    op.by = hapax_str("ann");
+    op.outcome.status = 202;
+    run_op(store, &op);
+    return op;
+}
+
+static struct hapax_op reread(struct hapax_store *store, const struct suite *suite, unsigned n)
+{
+    struct hapax_op op = op_of(suite, HAPAX_OP_READ, n, 0);
+
+    run_op(store, &op);
+    return op;
+}
+
+static void expect(const struct hapax_op *op, enum hapax_verdict verdict)
+{
+    CHECK(op->verdict == verdict, "op %d: verdict %s, not %s", (int)op->kind,
+          hapax_verdict_name(op->verdict), hapax_verdict_name(verdict));
+}
+
+/* ---- tokens and leases --------------------------------------------------------------- */
+
+/* Every byte of an outcome comes back, zeros and high bytes too. */
+static void a_repeat_gets_the_first_outcome(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op = op_of(suite, HAPAX_OP_COMPLETE, 1, 1), again;
+    uint8_t body[512];
+
+    for (size_t i = 0; i < sizeof(body); i++)
+        body[i] = (uint8_t)i;
+    again = claim(store, suite, 1, 1);
+    expect(&again, HAPAX_CLAIMED);
+    op.outcome.body = (struct hapax_span){body, sizeof(body)};
+    op.outcome.headers = hapax_str("A: \xff\r\nB: \x01\r\n");
+    run_op(store, &op);
+    expect(&op, HAPAX_OK);
+    again = claim(store, suite, 1, 2);
+    expect(&again, HAPAX_COMPLETED);
+    CHECK(!outcome_diff(&again.record.outcome, &op.outcome), "it differs");
+    hapax_store_close(store);
+}
+
+/* CLAIM, FAIL and COMPLETE, each sent again as after a lost reply. */
+static void a_repeated_op_gives_the_same_answer(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op first = claim(store, suite, 1, 1), again = claim(store, suite, 1, 1);
+
+    expect(&again, HAPAX_CLAIMED);
+    CHECK(!record_diff(&first.record, &again.record), "%s",
+          record_diff(&first.record, &again.record));
+    fail(store, suite, 1, 1, true);
+    again = fail(store, suite, 1, 1, true);
+    expect(&again, HAPAX_OK);
+    again = fail(store, suite, 1, 1, false);
+    expect(&again, HAPAX_LOST);
+    claim(store, suite, 1, 2);
+    complete(store, suite, 1, 2, 200);
+    again = complete(store, suite, 1, 2, 299);
+    expect(&again, HAPAX_OK);
+    CHECK(again.record.outcome.status == 200, "the stored outcome was replaced");
+    again = claim(store, suite, 1, 2);
+    expect(&again, HAPAX_COMPLETED);
+    hapax_store_close(store);
+}
+
+/* Another token takes over when the lease is over, not before; the first one is LOST then. */
+static void a_dead_attempt_is_taken_over(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op first = claim_briefly(store, suite, 1, 1, HAPAX_EXPIRED_RERUN), op;
+
+    do {
+        op = claim_briefly(store, suite, 1, 2, HAPAX_EXPIRED_RERUN);
+        CHECK((op.verdict == HAPAX_IN_FLIGHT) == (op.now_us < first.record.lease_until_us),
+              "%s at %" PRId64 ", lease until %" PRId64, hapax_verdict_name(op.verdict), op.now_us,
+              first.record.lease_until_us);
+    } while (op.verdict == HAPAX_IN_FLIGHT);
+    expect(&op, HAPAX_CLAIMED);
+    CHECK(op.record.attempt == 2 && op.record.stale && op.record.spent == 1, "a second attempt");
+    CHECK(op.record.fence > first.record.fence, "the fence did not rise");
+    op = complete(store, suite, 1, 1, 299);
+    expect(&op, HAPAX_LOST);
+    CHECK(op.record.state == HAPAX_STATE_STARTED, "LOST does not show the state");
+    complete(store, suite, 1, 2, 201);
+    op = fail(store, suite, 1, 1, true);
+    expect(&op, HAPAX_LOST);
+    CHECK(op.record.outcome.status == 201, "LOST does not show what stands");
+    hapax_store_close(store);
+}
+
+/* False: this machine was too slow to renew in time, as the store's clock has it. */
+static bool renewals_keep(struct hapax_store *store, const struct suite *suite, unsigned n,
+                          int64_t lease_ms)
+{
+    struct hapax_op renewed = op_of(suite, HAPAX_OP_CLAIM, n, 1), op;
+    int64_t end_us;
+
+    renewed.lease_ms = lease_ms;
+    run_op(store, &renewed);
+    expect(&renewed, HAPAX_CLAIMED);
+    end_us = renewed.record.lease_until_us + lease_ms * MS;
+    do {
+        renewed = op_of(suite, HAPAX_OP_RENEW, n, 1);
+        renewed.lease_ms = lease_ms;
+        run_op(store, &renewed);
+        expect(&renewed, HAPAX_OK);
+        op = claim(store, suite, n, 2);
+        CHECK((op.verdict == HAPAX_IN_FLIGHT) == (op.now_us < renewed.record.lease_until_us),
+              "%s at %" PRId64 ", lease until %" PRId64, hapax_verdict_name(op.verdict), op.now_us,
+              renewed.record.lease_until_us);
+        if (op.verdict != HAPAX_IN_FLIGHT)
+            return false;
+    } while (op.now_us < end_us);
+    op = op_of(suite, HAPAX_OP_RENEW, n, 1);
+    op.lease_ms = 1;
+    run_op(store, &op);
+    CHECK(op.record.lease_until_us >= renewed.record.lease_until_us, "a lease was shortened");
+    return true;
+}
+
+/* Renewed again and again, a claim outlives its first lease, and no renewal shortens it. */
+static void a_renewed_claim_is_not_taken_over(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    int64_t lease_ms = 300;
+    unsigned n = 1;
+
+    while (!renewals_keep(store, suite, n++, lease_ms)) {
+        lease_ms *= 4;
+        CHECK(lease_ms < 30000, "no lease is long enough");
+    }
+    hapax_store_close(store);
+}
+
+/* ---- failures, requests, unknown fates ----------------------------------------------- */
+
+/* A FAIL keeps count and fence; attempts that ran are used up, those that did nothing are not. */
+static void a_failed_record_keeps_its_attempt_count_and_fence(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    uint64_t fence = claim(store, suite, 1, 1).record.fence;
+    struct hapax_op op;
+
+    fail(store, suite, 1, 1, false);
+    op = op_of(suite, HAPAX_OP_CLAIM, 1, 2);
+    op.attempts_max = 1;
+    run_op(store, &op);
+    expect(&op, HAPAX_CLAIMED);
+    CHECK(op.record.attempt == 2 && op.record.fence > fence, "attempt %u", op.record.attempt);
+    fail(store, suite, 1, 2, true);
+    op = op_of(suite, HAPAX_OP_CLAIM, 1, 3);
+    op.attempts_max = 1;
+    run_op(store, &op);
+    expect(&op, HAPAX_FAILED);
+    CHECK(op.record.outcome.status == 500, "the last failure is not shown");
+    hapax_store_close(store);
+}
+
+/* 422 beats 409, names what differs, shows no outcome; nothing run frees the key. */
+static void mismatch_is_found_before_in_flight(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op other = op_of(suite, HAPAX_OP_CLAIM, 1, 2), op;
+
+    claim(store, suite, 1, 1);
+    other.fingerprint.bytes[0] ^= 1;
+    op = other;
+    run_op(store, &op);
+    expect(&op, HAPAX_MISMATCH);
+    CHECK(op.differs == HAPAX_DIFFERS_FINGERPRINT, "it differs in the fingerprint");
+    fail(store, suite, 1, 1, false);
+    op = other;
+    run_op(store, &op);
+    expect(&op, HAPAX_CLAIMED);
+    complete(store, suite, 1, 2, 200);
+    op = other;
+    op.caller.bytes[0] ^= 1;
+    op.token.bytes[15]++;
+    run_op(store, &op);
+    expect(&op, HAPAX_MISMATCH);
+    CHECK(op.differs == HAPAX_DIFFERS_CALLER, "it differs in the caller");
+    CHECK(op.record.outcome.status == 0 && op.record.outcome.body.len == 0, "an outcome is shown");
+    hapax_store_close(store);
+}
+
+/* Under hold a dead attempt is UNKNOWN to every door, until a hook or an operator says more. */
+static void a_held_operation_becomes_unknown(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op = claim_briefly(store, suite, 1, 1, HAPAX_EXPIRED_HOLD);
+
+    wait_until(store, suite, op.record.lease_until_us);
+    op = claim(store, suite, 1, 2);
+    expect(&op, HAPAX_UNKNOWN);
+    CHECK(op.record.state == HAPAX_STATE_UNKNOWN && op.record.expires_us == 0, "it would expire");
+    op = claim_briefly(store, suite, 1, 3, HAPAX_EXPIRED_RECONCILE);
+    expect(&op, HAPAX_CLAIMED);
+    CHECK(op.record.stale && op.record.attempt == 2, "the hook would not be asked");
+    wait_until(store, suite, op.record.lease_until_us);
+    op = claim(store, suite, 1, 4);
+    expect(&op, HAPAX_UNKNOWN);
+    op = complete(store, suite, 1, 3, 200);
+    expect(&op, HAPAX_OK);
+    op = claim(store, suite, 1, 5);
+    expect(&op, HAPAX_COMPLETED);
+    hapax_store_close(store);
+}
+
+/* ---- retention and operators --------------------------------------------------------- */
+
+/* When its retention is over a record is absent, and the next claim a first one. */
+static void an_expired_record_is_absent(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op = op_of(suite, HAPAX_OP_CLAIM, 1, 1), seen;
+
+    op.retention_ms = 30;
+    run_op(store, &op);
+    op = complete(store, suite, 1, 1, 200);
+    do {
+        seen = reread(store, suite, 1);
+        CHECK((seen.verdict == HAPAX_FOUND) == (seen.now_us < op.record.expires_us),
+              "%s at %" PRId64 ", expires at %" PRId64, hapax_verdict_name(seen.verdict),
+              seen.now_us, op.record.expires_us);
+    } while (seen.verdict == HAPAX_FOUND);
+    seen = complete(store, suite, 1, 1, 200);
+    expect(&seen, HAPAX_LOST);
+    CHECK(seen.record.state == HAPAX_STATE_ABSENT, "LOST does not say that it is gone");
+    seen = claim(store, suite, 1, 2);
+    expect(&seen, HAPAX_CLAIMED);
+    CHECK(seen.record.attempt == 1 && !seen.record.stale, "it is not a first claim");
+    CHECK(seen.record.fence > op.record.fence, "a fence was given twice");
+    hapax_store_close(store);
+}
+
+/* RESOLVE: not against a live lease or a completion, unless forced; by name; and for good. */
+static void an_operator_has_the_last_word(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op = resolve(store, suite, 1, 9, HAPAX_RESOLVE_FAIL, true);
+    uint64_t fence;
+
+    expect(&op, HAPAX_ABSENT);
+    fence = claim(store, suite, 1, 1).record.fence;
+    op = resolve(store, suite, 1, 9, HAPAX_RESOLVE_COMPLETE, false);
+    expect(&op, HAPAX_IN_FLIGHT);
+    op = resolve(store, suite, 1, 9, HAPAX_RESOLVE_COMPLETE, true);
+    expect(&op, HAPAX_OK);
+    CHECK(op.record.fence > fence && op.record.resolved_us == op.now_us, "not written down");
+    CHECK(same_bytes(op.record.resolved_by, hapax_str("ann")), "nobody did it");
+    op = complete(store, suite, 1, 1, 299);
+    expect(&op, HAPAX_LOST);
+    CHECK(op.record.outcome.status == 202, "the operator's outcome does not stand");
+    op = resolve(store, suite, 1, 8, HAPAX_RESOLVE_FORGET, false);
+    expect(&op, HAPAX_COMPLETED);
+    op = op_of(suite, HAPAX_OP_RESOLVE, 1, 8);
+    op.resolve = HAPAX_RESOLVE_FORGET;
+    op.force = true;
+    op.if_attempt = 2;
+    run_op(store, &op);
+    expect(&op, HAPAX_LOST);
+    op.if_attempt = 1;
+    run_op(store, &op);
+    expect(&op, HAPAX_OK);
+    op = reread(store, suite, 1);
+    expect(&op, HAPAX_ABSENT);
+    hapax_store_close(store);
+}
+
+/* What was answered is there when the store is opened again. */
+static void a_reopened_store_has_every_record(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op, before;
+    struct hapax_record kept;
+    char scope[48];
+
+    claim(store, suite, 1, 1);
+    claim(store, suite, 2, 1);
+    complete(store, suite, 2, 1, 207);
+    before = reread(store, suite, 1);
+    kept = before.record;
+    snprintf(scope, sizeof(scope), "%s", suite->scope);
+    kept.scope = hapax_str(scope);
+    hapax_store_close(store);
+    store = open_store(suite);
+    op = reread(store, suite, 1);
+    CHECK(op.verdict == HAPAX_FOUND && !record_diff(&op.record, &kept), "it changed");
+    CHECK(op.now_us >= before.now_us, "the store's clock went back");
+    op = claim(store, suite, 1, 1);
+    expect(&op, HAPAX_CLAIMED);
+    op = claim(store, suite, 2, 2);
+    expect(&op, HAPAX_COMPLETED);
+    CHECK(op.record.outcome.status == 207, "its outcome changed");
+    hapax_store_close(store);
+}
+
+/* ---- batches and limits -------------------------------------------------------------- */
+
+/* A whole life in one batch: ops on one id are judged in order. */
+static void ops_on_one_id_keep_their_order(const struct suite *suite)
+{
+    static const enum hapax_verdict verdicts[] = {HAPAX_CLAIMED, HAPAX_IN_FLIGHT, HAPAX_OK,
+                                                  HAPAX_OK,      HAPAX_COMPLETED, HAPAX_OK,
+                                                  HAPAX_ABSENT,  HAPAX_CLAIMED};
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op ops[] = {
+        op_of(suite, HAPAX_OP_CLAIM, 1, 1), op_of(suite, HAPAX_OP_CLAIM, 1, 2),
+        op_of(suite, HAPAX_OP_RENEW, 1, 1), op_of(suite, HAPAX_OP_COMPLETE, 1, 1),
+        op_of(suite, HAPAX_OP_CLAIM, 1, 3), op_of(suite, HAPAX_OP_RESOLVE, 1, 4),
+        op_of(suite, HAPAX_OP_READ, 1, 0),  op_of(suite, HAPAX_OP_CLAIM, 1, 5),
+    };
+
+    ops[5].resolve = HAPAX_RESOLVE_FORGET;
+    ops[5].force = true;
+    CHECK(hapax_store_run(store, ops, 8) == HAPAX_ERR_NONE, "%s", hapax_store_text(store));
+    for (size_t i = 0; i < 8; i++)
+        expect(&ops[i], verdicts[i]);
+    CHECK(hapax_store_run(store, ops, 0) == HAPAX_ERR_NONE, "no ops are no failure");
+    hapax_store_close(store);
+}
+
+/* More ops than any store takes at once: each is answered, half of them on ids used twice. */
+static void a_batch_may_be_of_any_size(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    size_t n = 2 * HAPAX_BATCH_MAX + 500;
+    struct hapax_op *ops = calloc(n, sizeof(*ops));
+
+    CHECK(ops, "out of memory");
+    for (unsigned i = 0; i < n; i++)
+        ops[i] = op_of(suite, HAPAX_OP_CLAIM, i % 2000, i);
+    CHECK(hapax_store_run(store, ops, n) == HAPAX_ERR_NONE, "%s", hapax_store_text(store));
+    for (size_t i = 0; i < n; i++)
+        expect(&ops[i], i < 2000 ? HAPAX_CLAIMED : HAPAX_IN_FLIGHT);
+    free(ops);
+    hapax_store_close(store);
+}
+
+static void refused(struct hapax_store *store, const struct suite *suite, struct hapax_op bad,
+                    enum hapax_error error, const char *what)
+{
+    struct hapax_op ops[] = {op_of(suite, HAPAX_OP_READ, 1, 0), bad,
+                             op_of(suite, HAPAX_OP_READ, 1, 0)};
+
+    CHECK(hapax_store_run(store, ops, 3) == error, "%s", what);
+    CHECK(ops[1].error == error && ops[1].verdict == HAPAX_NO_VERDICT, "%s", what);
+    CHECK(hapax_store_text(store)[0] != '\0', "%s: no text", what);
+    expect(&ops[0], HAPAX_ABSENT);
+    expect(&ops[2], HAPAX_ABSENT);
+}
+
+#define REFUSED(kind, error, change)                                                               \
+    do {                                                                                           \
+        struct hapax_op bad = op_of(suite, kind, 1, 1);                                            \
+        change;                                                                                    \
+        refused(store, suite, bad, error, #change);                                                \
+    } while (0)
+
+/* An op over a limit is refused with a text, and touches neither its id nor its neighbours. */
+static void an_op_over_a_limit_is_refused_alone(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    static const uint8_t bytes[HAPAX_HEADERS_MAX + 1];
+    uint8_t *big = calloc(1, HAPAX_BODY_MAX + 1);
+    enum hapax_error invalid = HAPAX_ERR_INVALID, too_big = HAPAX_ERR_TOO_BIG;
+    struct hapax_span huge = {big, store->type->body_max + 1};
+
+    CHECK(big && store->type->body_max <= HAPAX_BODY_MAX, "a body of %zu bytes", huge.len);
+    REFUSED((enum hapax_op_kind)0, invalid, (void)bad);
+    REFUSED((enum hapax_op_kind)99, invalid, (void)bad);
+    REFUSED(HAPAX_OP_CLAIM, invalid, memset(&bad.token, 0, sizeof(bad.token)));
+    REFUSED(HAPAX_OP_CLAIM, invalid, bad.scope = hapax_str(NULL));
+    REFUSED(HAPAX_OP_CLAIM, invalid, (bad.scope = (struct hapax_span){bytes, 256}));
+    REFUSED(HAPAX_OP_CLAIM, invalid, bad.lease_ms = 0);
+    REFUSED(HAPAX_OP_CLAIM, invalid, bad.lease_ms = HAPAX_DURATION_MAX_MS + 1);
+    REFUSED(HAPAX_OP_CLAIM, invalid, bad.retention_ms = 0);
+    REFUSED(HAPAX_OP_CLAIM, invalid, bad.retention_ms = HAPAX_FOREVER_MS - 1);
+    REFUSED(HAPAX_OP_CLAIM, invalid, bad.on_expired = (enum hapax_on_expired)0);
+    REFUSED(HAPAX_OP_CLAIM, invalid, bad.on_expired = (enum hapax_on_expired)4);
+    REFUSED(HAPAX_OP_RENEW, invalid, bad.lease_ms = -1);
+    REFUSED(HAPAX_OP_COMPLETE, invalid, bad.outcome.status = 1000);
+    REFUSED(HAPAX_OP_COMPLETE, invalid, bad.outcome.status = -1);
+    REFUSED(HAPAX_OP_COMPLETE, too_big,
+            (bad.outcome.headers = (struct hapax_span){bytes, HAPAX_HEADERS_MAX + 1}));
+    REFUSED(HAPAX_OP_COMPLETE, too_big, bad.outcome.body = huge);
+    REFUSED(HAPAX_OP_FAIL, too_big, bad.outcome.body = huge);
+    REFUSED(HAPAX_OP_RESOLVE, invalid, bad.resolve = (enum hapax_resolve)0);
+    REFUSED(HAPAX_OP_RESOLVE, invalid,
+            (bad.resolve = HAPAX_RESOLVE_FAIL, bad.by = (struct hapax_span){bytes, 65}));
+    REFUSED(HAPAX_OP_LIST, invalid, bad.limit = HAPAX_LIST_MAX + 1);
+    REFUSED(HAPAX_OP_LIST, invalid, bad.states = 1);
+    REFUSED(HAPAX_OP_LIST, invalid, bad.older_ms = -1);
+    REFUSED(HAPAX_OP_PURGE, invalid, bad.limit = HAPAX_LIST_MAX + 1);
+    free(big);
+    hapax_store_close(store);
+}
+
+/* Everything at its limit at once is stored and comes back. */
+static void the_largest_record_comes_back(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    static uint8_t headers[HAPAX_HEADERS_MAX], scope[HAPAX_SCOPE_MAX], by[HAPAX_BY_MAX];
+    size_t body_max = store->type->body_max;
+    uint8_t *body = malloc(body_max);
+    struct hapax_op op = op_of(suite, HAPAX_OP_CLAIM, 1, 1);
+    uint64_t state = suite->seed;
+
+    CHECK(body, "out of memory");
+    for (size_t i = 0; i < body_max; i++)
+        body[i] = (uint8_t)(next_random(&state) >> 32);
+    memcpy(headers, body, sizeof(headers));
+    memset(scope, 's', sizeof(scope));
+    memset(by, 'b', sizeof(by));
+    op.scope = (struct hapax_span){scope, sizeof(scope)};
+    op.lease_ms = HAPAX_DURATION_MAX_MS;
+    op.retention_ms = HAPAX_DURATION_MAX_MS;
+    run_op(store, &op);
+    op = op_of(suite, HAPAX_OP_RESOLVE, 1, 2);
+    op.resolve = HAPAX_RESOLVE_COMPLETE;
+    op.force = true;
+    op.by = (struct hapax_span){by, sizeof(by)};
+    op.outcome = (struct hapax_outcome){999, true, {headers, sizeof(headers)}, {body, body_max}};
+    run_op(store, &op);
+    expect(&op, HAPAX_OK);
+    op = reread(store, suite, 1);
+    CHECK(op.record.outcome.status == 999 && op.record.outcome.body_kept, "status");
+    CHECK(same_bytes(op.record.outcome.body, (struct hapax_span){body, body_max}), "body");
+    CHECK(same_bytes(op.record.outcome.headers, (struct hapax_span){headers, sizeof(headers)}),
+          "headers");
+    CHECK(same_bytes(op.record.scope, (struct hapax_span){scope, sizeof(scope)}), "scope");
+    CHECK(same_bytes(op.record.resolved_by, (struct hapax_span){by, sizeof(by)}), "by");
+    free(body);
+    hapax_store_close(store);
+}
+
+static void count_line(void *arg, bool danger, const char *line)
+{
+    (void)danger;
+    CHECK(line[0] != '\0', "advice without words");
+    ++*(unsigned *)arg;
+}
+
+/* A store that works says so, with or without advice. */
+static void a_healthy_store_checks_out(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    unsigned lines = 0;
+
+    CHECK(hapax_store_check(store, count_line, &lines) == HAPAX_ERR_NONE, "%s",
+          hapax_store_text(store));
+    printf("# %u lines of advice\n", lines);
+    hapax_store_close(store);
+}
+
+const struct test_case rule_cases[] = {
+    {"a_repeat_gets_the_first_outcome", a_repeat_gets_the_first_outcome, false, false},
+    {"a_repeated_op_gives_the_same_answer", a_repeated_op_gives_the_same_answer, false, false},
+    {"a_dead_attempt_is_taken_over", a_dead_attempt_is_taken_over, false, false},
+    {"a_renewed_claim_is_not_taken_over", a_renewed_claim_is_not_taken_over, false, false},
+    {"a_failed_record_keeps_its_attempt_count_and_fence",
+     a_failed_record_keeps_its_attempt_count_and_fence, false, false},
+    {"mismatch_is_found_before_in_flight", mismatch_is_found_before_in_flight, false, false},
+    {"a_held_operation_becomes_unknown", a_held_operation_becomes_unknown, false, false},
+    {"an_expired_record_is_absent", an_expired_record_is_absent, false, false},
+    {"an_operator_has_the_last_word", an_operator_has_the_last_word, false, false},
+    {"a_reopened_store_has_every_record", a_reopened_store_has_every_record, false, true},
+    {"ops_on_one_id_keep_their_order", ops_on_one_id_keep_their_order, false, false},
+    {"a_batch_may_be_of_any_size", a_batch_may_be_of_any_size, false, false},
+    {"an_op_over_a_limit_is_refused_alone", an_op_over_a_limit_is_refused_alone, false, false},
+    {"the_largest_record_comes_back", the_largest_record_comes_back, false, false},
+    {"a_healthy_store_checks_out", a_healthy_store_checks_out, false, false},
+    {NULL, NULL, false, false},
+};

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * LIST, PURGE and expiry on the embedded store: what is stuck is found without looking at what is
+ * finished, and what has expired goes, and nothing else.
+ */
+#include "rocksdb_fixture.h"
+
+/* ---- LIST ---------------------------------------------------------------------------- */
+
+#define LIST_RECORDS 1000000u
+#define LIST_STUCK   1000u
+
+static void load(struct hapax_store *store, uint64_t from, uint64_t n, bool finish)
+{
+    static struct hapax_op ops[HAPAX_BATCH_MAX];
+    static uint8_t bodies[HAPAX_BATCH_MAX][BODY_SIZE];
+
+    for (uint64_t at = from; at < from + n;) {
+        size_t len = from + n - at < HAPAX_BATCH_MAX ? from + n - at : HAPAX_BATCH_MAX;
+
+        for (size_t i = 0; i < len; i++)
+            ops[i] = claim_of(at + i, 1);
+        assert_int_equal(hapax_store_run(store, ops, len), HAPAX_ERR_NONE);
+        for (size_t i = 0; finish && i < len; i++)
+            ops[i] = complete_of(at + i, 1, (struct hapax_span){bodies[i], 50});
+        assert_int_equal(hapax_store_run(store, ops, len), HAPAX_ERR_NONE);
+        at += len;
+    }
+}
+
+/* The stuck records among a million finished ones are listed in less than a second. */
+static void stuck_records_are_found_among_a_million(void **state)
+{
+    struct fixture *f = *state;
+    struct hapax_op list = {.kind = HAPAX_OP_LIST, .states = HAPAX_STATES_OPEN, .limit = 300};
+    uint32_t count = 0;
+    int64_t begin_us;
+
+    close_store(f);
+    open_store(f, "?sync=off");
+    load(f->store, LIST_RECORDS, LIST_STUCK, false);
+    load(f->store, 0, LIST_RECORDS, true);
+    begin_us = monotonic_us();
+    do {
+        assert_int_equal(run_one(f->store, &list), HAPAX_FOUND);
+        for (uint32_t i = 0; i < list.count; i++)
+            assert_int_equal(list.records[i].state, HAPAX_STATE_STARTED);
+        count += list.count;
+    } while (list.more);
+    assert_int_equal(count, LIST_STUCK);
+    assert_in_range(monotonic_us() - begin_us, 0, 1000000);
+    print_message("# listed %u of %u in %ld us\n", count, LIST_RECORDS,
+                  (long)(monotonic_us() - begin_us));
+}
+
+/* The index of unfinished records follows each state a record goes through. */
+static void the_index_follows_the_states(void **state)
+{
+    struct fixture *f = *state;
+    struct hapax_op fail = {.kind = HAPAX_OP_FAIL, .id = id_of(1), .token = {{1}}, .ran = true};
+    struct hapax_op list = {.kind = HAPAX_OP_LIST};
+    const uint32_t started = 1u << HAPAX_STATE_STARTED, failed = 1u << HAPAX_STATE_FAILED;
+
+#define COUNT(bits)                                                                                \
+    (list.states = (bits), memset(&list.cursor, 0, sizeof(list.cursor)),                           \
+     assert_int_equal(run_one(f->store, &list), HAPAX_FOUND), list.count)
+
+    assert_int_equal(claim(f->store, 1, 1), HAPAX_CLAIMED);
+    assert_int_equal(COUNT(started), 1);
+    assert_int_equal(COUNT(failed), 0);
+    assert_int_equal(run_one(f->store, &fail), HAPAX_OK);
+    assert_int_equal(COUNT(started), 0);
+    assert_int_equal(COUNT(failed), 1);
+    assert_int_equal(claim(f->store, 1, 2), HAPAX_CLAIMED);
+    assert_int_equal(COUNT(HAPAX_STATES_OPEN), 1);
+    assert_int_equal(complete(f->store, 1, 2), HAPAX_OK);
+    assert_int_equal(COUNT(HAPAX_STATES_OPEN), 0);
+    assert_int_equal(COUNT(0), 1);
+#undef COUNT
+}
+
+/* ---- expiry -------------------------------------------------------------------------- */
+
+static bool stored(struct fixture *f, enum hapax__family family, uint64_t n)
+{
+    struct hapax__files *files = open_files(f);
+    struct hapax_id id = id_of(n);
+    size_t len;
+    uint8_t *value = get_raw(files, family, id.bytes, sizeof(id), &len);
+    bool found = value != NULL;
+
+    rocksdb_free(value);
+    close_files(files);
+    return found;
+}
+
+/* Leaves a claim (1) and a completion (3) whose retention is over, beside a live claim (2) and a
+ * completion (4). */
+static void make_expired(struct fixture *f)
+{
+    struct hapax_op ops[3] = {claim_of(1, 1), claim_of(3, 1),
+                              complete_of(3, 1, (struct hapax_span){NULL, 0})};
+    int64_t deadline_us = monotonic_us() + 5000000;
+
+    assert_int_equal(claim(f->store, 2, 1), HAPAX_CLAIMED);
+    assert_int_equal(claim(f->store, 4, 1), HAPAX_CLAIMED);
+    assert_int_equal(complete(f->store, 4, 1), HAPAX_OK);
+    for (size_t i = 0; i < 2; i++)
+        ops[i].lease_ms = ops[i].retention_ms = 5;
+    assert_int_equal(hapax_store_run(f->store, ops, 3), HAPAX_ERR_NONE);
+    assert_int_equal(ops[2].verdict, HAPAX_OK);
+    do {
+        assert_true(monotonic_us() < deadline_us);
+        ops[0] = read_of(1);
+        ops[1] = read_of(3);
+        hapax_store_run(f->store, ops, 2);
+    } while (ops[0].verdict != HAPAX_ABSENT || ops[1].verdict != HAPAX_ABSENT);
+}
+
+/* When files are merged, what has expired goes, and nothing else; and only as far as the clock that
+ * judged last has come. */
+static void the_filter_drops_what_has_expired(void **state)
+{
+    struct fixture *f = *state;
+    struct hapax_op op = read_of(4);
+    struct hapax__files *files;
+
+    make_expired(f);
+    run_one(f->store, &op);
+    close_store(f);
+    for (int round = 0; round < 2; round++) {
+        files = open_files(f);
+        atomic_store(&files->judged_us, round == 0 ? 0 : op.now_us);
+        rocksdb_compact_range_cf(files->db, files->family[HAPAX__RECORDS], NULL, 0, NULL, 0);
+        close_files(files);
+        assert_int_equal(stored(f, HAPAX__RECORDS, 1), round == 0);
+        assert_int_equal(stored(f, HAPAX__RECORDS, 3), round == 0);
+    }
+    open_store(f, "");
+    assert_int_equal(claim(f->store, 2, 2), HAPAX_IN_FLIGHT);
+    assert_true(is_completed(f->store, 4));
+    assert_int_equal(claim(f->store, 1, 2), HAPAX_CLAIMED);
+}
+
+/* PURGE removes what has expired, from the index as well, within its limit, and never a live claim. */
+static void purge_never_removes_a_live_claim(void **state)
+{
+    struct fixture *f = *state;
+    struct hapax_op purge = {.kind = HAPAX_OP_PURGE, .limit = 1};
+
+    make_expired(f);
+    assert_int_equal(run_one(f->store, &purge), HAPAX_OK);
+    assert_int_equal(purge.purged, 1);
+    assert_true(purge.more);
+    assert_int_equal(run_one(f->store, &purge), HAPAX_OK);
+    assert_int_equal(purge.purged, 1);
+    assert_false(purge.more);
+    assert_int_equal(claim(f->store, 2, 2), HAPAX_IN_FLIGHT);
+    assert_true(is_completed(f->store, 4));
+    close_store(f);
+    assert_false(stored(f, HAPAX__RECORDS, 1));
+    assert_false(stored(f, HAPAX__OPEN, 1));
+    assert_false(stored(f, HAPAX__RECORDS, 3));
+    assert_true(stored(f, HAPAX__OPEN, 2));
+}
+
+/* An entry of the index whose record the filter dropped is passed over by LIST and removed by PURGE. */
+static void purge_removes_what_the_filter_left(void **state)
+{
+    struct fixture *f = *state;
+    struct hapax_op list = {.kind = HAPAX_OP_LIST, .states = HAPAX_STATES_OPEN};
+    struct hapax_op purge = {.kind = HAPAX_OP_PURGE};
+    struct hapax_id id = id_of(9);
+    struct hapax__files *files;
+
+    close_store(f);
+    files = open_files(f);
+    put_raw(files, HAPAX__OPEN, id.bytes, sizeof(id), "\1\0\0\0\0\0\0\0\1", HAPAX__OPEN_SIZE);
+    close_files(files);
+    open_store(f, "");
+    assert_int_equal(run_one(f->store, &list), HAPAX_FOUND);
+    assert_int_equal(list.count, 0);
+    assert_int_equal(run_one(f->store, &purge), HAPAX_OK);
+    assert_int_equal(purge.purged, 0);
+    close_store(f);
+    assert_false(stored(f, HAPAX__OPEN, 9));
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, make_store, drop_store)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(stuck_records_are_found_among_a_million), CASE(the_index_follows_the_states),
+        CASE(the_filter_drops_what_has_expired),       CASE(purge_never_removes_a_live_claim),
+        CASE(purge_removes_what_the_filter_left),
+    };
+
+    hapax_rocksdb_use();
+    return cmocka_run_group_tests_name("rocksdb_walk", tests, NULL, NULL);
+}

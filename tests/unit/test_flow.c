@@ -1,0 +1,975 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The flow's rules (docs/design.md, "The flow"), each as a short play: what the store and the handler
+ * say stands in the test, what the flow decides is compared as text. Claims and answers here; what
+ * flows of one process share is in test_flow_mates.c.
+ */
+#include "flow_bench.h"
+
+/* ---- the key --------------------------------------------------------------------------- */
+
+/* Policy `key`: a request without one runs unprotected, or is refused. */
+static void without_a_key_it_bypasses_or_is_refused(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->requests[0].key = b->requests[1].key = HAPAX__KEY_NONE;
+    b->policies[1].key = HAPAX_KEY_REQUIRED;
+    begin(b, 0);
+    expect(b, "0 RUN a0\n");
+    stop(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    expect(b, "0 ANSWER bypass 200\n0 END\n");
+    begin(b, 1);
+    expect(b, "1 ANSWER missing_key\n1 END\n");
+}
+
+/* What is malformed or too large is refused before the store is asked. */
+static void a_bad_key_or_a_large_request_asks_nothing(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->requests[0].key = HAPAX__KEY_BAD;
+    b->requests[1].too_large = true;
+    begin(b, 0);
+    begin(b, 1);
+    expect(b, "0 ANSWER bad_key\n0 END\n1 ANSWER too_large\n1 END\n");
+}
+
+/* ---- CLAIM ------------------------------------------------------------------------------ */
+
+/* The whole way: claimed, run, stored, and only then answered. */
+static void it_is_stored_first_and_sent_second(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    begin(b, 0);
+    expect(b, "0 ASK claim\n");
+    told_claimed(b, 0, 1, false);
+    expect(b, "0 RUN a1\n");
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    expect(b, "0 ASK complete 200\n");
+    told_stored(b, 0);
+    expect(b, "0 ANSWER fresh 200 recorded\n0 END\n");
+}
+
+/* Each verdict that ends a CLAIM has its answer. */
+static void a_verdict_is_an_answer(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    begin(b, 0);
+    told_state(b, 0, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
+    expect(b, "0 ASK claim\n0 ANSWER replay 201\n0 END\n");
+    begin(b, 1);
+    answered(b, 1, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED)->record.outcome.body_kept = false;
+    told(b, 1);
+    expect(b, "1 ASK claim\n1 ANSWER gone 201\n1 END\n");
+    begin(b, 2);
+    answered(b, 2, HAPAX_MISMATCH, HAPAX_STATE_STARTED)->differs = HAPAX_DIFFERS_CALLER;
+    told(b, 2);
+    expect(b, "2 ASK claim\n2 ANSWER mismatch caller\n2 END\n");
+    begin(b, 3);
+    told_state(b, 3, HAPAX_UNKNOWN, HAPAX_STATE_UNKNOWN);
+    expect(b, "3 ASK claim\n3 ANSWER unknown\n3 END\n");
+    begin(b, 4);
+    answered(b, 4, HAPAX_FAILED, HAPAX_STATE_FAILED)->record.outcome = outcome_of(500);
+    told(b, 4);
+    expect(b, "4 ASK claim\n4 ANSWER failed 500\n4 END\n");
+    begin(b, 5);
+    told_state(b, 5, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    expect(b, "5 ASK claim\n5 ANSWER in_flight retry 900\n5 END\n");
+}
+
+/* A lost reply: the same CLAIM again, until a verdict comes. */
+static void a_claim_without_a_reply_is_repeated(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    begin(b, 0);
+    told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+    expect(b, "0 ASK claim\n");
+    assert_int_equal(sleeps_ms(b, 0), 10);
+    pass_ms(b, 0, 10);
+    told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+    expect(b, "0 ASK claim\n");
+    assert_int_equal(sleeps_ms(b, 0), 20);
+    pass_ms(b, 0, 20);
+    told_error(b, 0, HAPAX_ERR_NOMEM);
+    pass_ms(b, 0, 40);
+    told_claimed(b, 0, 1, false);
+    expect(b, "0 ASK claim\n0 ASK claim\n0 RUN a1\n");
+}
+
+/* The pauses stop growing, and the timeout ends them. */
+static void a_store_that_is_not_reached_is_down(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->policies[0].timeout_ms = 3600000;
+    begin(b, 0);
+    for (int i = 0; i < 20; i++) {
+        told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+        assert_true(sleeps_ms(b, 0) <= 500);
+        pass_ms(b, 0, sleeps_ms(b, 0));
+    }
+    told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+    b->len = 0;
+    pass_ms(b, 0, 3600000);
+    expect(b, "0 ANSWER store_down unavailable retry 1000\n0 END\n");
+}
+
+/* What repeating does not cure is answered at once. */
+static void a_lasting_error_is_not_repeated(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    begin(b, 0);
+    told_error(b, 0, HAPAX_ERR_CORRUPT);
+    expect(b, "0 ASK claim\n0 ANSWER store_down corrupt\n0 END\n");
+}
+
+/* ---- ghosts ------------------------------------------------------------------------------ */
+
+/* A CLAIM given up on has landed after all: it is found and failed as not run. */
+static void a_ghost_is_chased_and_released(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->policies[0].timeout_ms = 100;
+    begin(b, 0);
+    told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+    b->len = 0;
+    pass_ms(b, 0, 100);
+    expect(b, "0 ANSWER store_down indeterminate retry 1000\n");
+    for (int i = 0; i < 10; i++) {
+        pass_ms(b, 0, sleeps_ms(b, 0));
+        told_error(b, 0, i % 2 ? HAPAX_ERR_INDETERMINATE : HAPAX_ERR_UNAVAILABLE);
+    }
+    assert_true(sleeps_ms(b, 0) >= 2500); /* growing */
+    b->len = 0;
+    pass_ms(b, 0, 5000);
+    told_claimed(b, 0, 1, false);
+    expect(b, "0 ASK claim\n0 ASK fail not-run\n");
+    told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+    pass_ms(b, 0, 20);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_FAILED);
+    expect(b, "0 ASK fail not-run\n0 END\n");
+}
+
+/* The reply is still out when the client is answered: what it says decides. */
+static void a_claim_under_way_is_followed_up(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    begin(b, 0);
+    pass_ms(b, 0, 2000);
+    expect(b, "0 ASK claim\n0 ANSWER store_down indeterminate retry 1000\n");
+    told_claimed(b, 0, 1, false);
+    expect(b, "0 ASK fail not-run\n");
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
+    expect(b, "0 END\n");
+    begin(b, 1);
+    pass_ms(b, 1, 2000);
+    told_error(b, 1, HAPAX_ERR_UNAVAILABLE);
+    expect(b, "1 ASK claim\n1 ANSWER store_down indeterminate retry 1000\n1 END\n");
+    begin(b, 2);
+    pass_ms(b, 2, 2000);
+    told_error(b, 2, HAPAX_ERR_CORRUPT);
+    expect(b, "2 ASK claim\n2 ANSWER store_down indeterminate retry 1000\n2 END\n");
+    begin(b, 3);
+    pass_ms(b, 3, 2000);
+    told_state(b, 3, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    expect(b, "3 ASK claim\n3 ANSWER store_down indeterminate retry 1000\n3 END\n");
+    begin(b, 4);
+    stop(b, 4);
+    told_claimed(b, 4, 1, false);
+    told_error(b, 4, HAPAX_ERR_CORRUPT);
+    expect(b, "4 ASK claim\n4 ANSWER store_down indeterminate retry 1000\n"
+              "4 ASK fail not-run\n4 END\n");
+}
+
+/* A repeated CLAIM can find that its own ghost came and went. */
+static void a_claim_lost_to_time_is_not_run(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    begin(b, 0);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_UNKNOWN);
+    expect(b, "0 ASK claim\n0 ANSWER unknown\n0 END\n");
+    b->policies[1].on_expired = HAPAX_EXPIRED_RECONCILE;
+    b->requests[1].reconciles = true;
+    begin(b, 1);
+    told_state(b, 1, HAPAX_LOST, HAPAX_STATE_UNKNOWN);
+    expect(b, "1 ASK claim reconcile\n1 ANSWER unknown retry 1000\n1 END\n");
+    begin(b, 2);
+    told_state(b, 2, HAPAX_LOST, HAPAX_STATE_FAILED);
+    expect(b, "2 ASK claim\n2 ANSWER in_flight retry 0\n2 END\n");
+}
+
+/* ---- waiting for another process --------------------------------------------------------- */
+
+/* Asks again with growing pauses, and not later than the lease's end; a FAIL there means a run here. */
+static void it_waits_for_one_in_flight(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->policies[0].wait_ms = 5000;
+    begin(b, 0);
+    told_state(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    assert_int_equal(sleeps_ms(b, 0), 25);
+    pass_ms(b, 0, 25);
+    told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+    assert_int_equal(sleeps_ms(b, 0), 50);
+    pass_ms(b, 0, 50);
+    answered(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED)->record.lease_until_us = STORE_US + 3 * MS;
+    told(b, 0);
+    assert_int_equal(sleeps_ms(b, 0), 4);
+    pass_ms(b, 0, 4);
+    told_claimed(b, 0, 2, true);
+    expect(b, "0 ASK claim\n0 ASK claim\n0 ASK claim\n0 ASK claim\n0 RUN a2 stale\n");
+}
+
+/* Waiting ends: by time, or because the client is gone. */
+static void waiting_has_an_end(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->policies[0].wait_ms = b->policies[1].wait_ms = 100;
+    begin(b, 0);
+    told_state(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    pass_ms(b, 0, 100);
+    expect(b, "0 ASK claim\n0 ANSWER in_flight retry 800\n0 END\n");
+    begin(b, 1);
+    told_state(b, 1, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    stop(b, 1);
+    expect(b, "1 ASK claim\n1 ANSWER in_flight retry 900\n1 END\n");
+}
+
+/* While waiting the CLAIM's fate got lost: it is followed up after the answer. */
+static void a_waiters_ghost_is_chased_too(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->policies[0].wait_ms = 40;
+    begin(b, 0);
+    told_state(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    pass_ms(b, 0, 25);
+    told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+    pass_ms(b, 0, 15);
+    expect(b, "0 ASK claim\n0 ASK claim\n0 ANSWER in_flight retry 860\n");
+    stop(b, 0);
+    expect(b, "0 END\n");
+}
+
+/* ---- a late claim ------------------------------------------------------------------------- */
+
+static void claim_late(struct bench *b, int i, bool stale)
+{
+    begin(b, i);
+    b->now_us += 450 * MS;
+    told_claimed(b, i, 1, stale);
+    b->len = 0;
+}
+
+/* Half of the lease has gone: a RENEW must say that the claim is still held. */
+static void a_late_claim_is_confirmed_before_it_runs(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    claim_late(b, 0, true);
+    assert_int_equal(b->flows[0].op.kind, HAPAX_OP_RENEW);
+    told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+    pass_ms(b, 0, 10);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_STARTED);
+    expect(b, "0 ASK renew\n0 RUN a1\n");
+    assert_int_equal(sleeps_ms(b, 0), 300);
+}
+
+/* A repeated CLAIM shows what its first left of the lease. */
+static void the_lease_left_is_what_the_store_says(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    begin(b, 0);
+    answered(b, 0, HAPAX_CLAIMED, HAPAX_STATE_STARTED)->record.lease_until_us = STORE_US + 100 * MS;
+    told(b, 0);
+    expect(b, "0 ASK claim\n0 ASK renew\n");
+}
+
+/* … and where it is not, nothing runs. */
+static void a_late_claim_that_is_lost_does_not_run(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    claim_late(b, 0, false);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED);
+    expect(b, "0 ANSWER replay 201\n0 END\n");
+    claim_late(b, 1, false);
+    told_state(b, 1, HAPAX_LOST, HAPAX_STATE_ABSENT);
+    expect(b, "1 ANSWER in_flight retry 0\n1 END\n");
+    claim_late(b, 2, false);
+    told_state(b, 2, HAPAX_LOST, HAPAX_STATE_STARTED);
+    expect(b, "2 ANSWER in_flight retry 900\n2 END\n");
+    claim_late(b, 3, false);
+    told_state(b, 3, HAPAX_OK, HAPAX_STATE_UNKNOWN);
+    expect(b, "3 ANSWER unknown\n3 END\n");
+    claim_late(b, 4, false);
+    told_error(b, 4, HAPAX_ERR_REFUSED);
+    expect(b, "4 ANSWER store_down refused\n4 END\n");
+}
+
+/* It cannot be confirmed in time: the claim is given back, whatever was under way. */
+static void a_claim_not_confirmed_in_time_is_given_back(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    claim_late(b, 0, false);
+    pass_ms(b, 0, 2000);
+    expect(b, "0 ANSWER store_down indeterminate retry 1000\n");
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_STARTED);
+    expect(b, "0 ASK fail not-run\n");
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_FAILED);
+    expect(b, "0 END\n");
+    claim_late(b, 1, false);
+    told_error(b, 1, HAPAX_ERR_UNAVAILABLE);
+    stop(b, 1);
+    expect(b, "1 ANSWER store_down unavailable retry 1000\n1 ASK fail not-run\n");
+    stop(b, 1);
+    told_state(b, 1, HAPAX_OK, HAPAX_STATE_FAILED);
+    expect(b, "1 END\n");
+}
+
+/* A late copy of the CLAIM was granted anew: what runs knows the attempt it really is. */
+static void a_claim_granted_anew_runs_as_the_new_attempt(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    claim_late(b, 0, false);
+    answered(b, 0, HAPAX_OK, HAPAX_STATE_STARTED)->record.fence = FENCE + 5;
+    b->flows[0].op.record.attempt = 3;
+    told(b, 0);
+    expect(b, "0 RUN a3\n");
+    assert_int_equal(b->flows[0].fence, FENCE + 5);
+}
+
+/* ---- the reconcile hook ------------------------------------------------------------------- */
+
+static void claim_stale(struct bench *b, int i)
+{
+    b->policies[i].on_expired = HAPAX_EXPIRED_RECONCILE;
+    b->requests[i].reconciles = true;
+    begin(b, i);
+    told_claimed(b, i, 2, true);
+    b->len = 0;
+}
+
+/* The hook is asked before a stale operation runs; "it happened" is stored and replayed. */
+static void the_hooks_yes_is_the_outcome(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->policies[0].on_expired = HAPAX_EXPIRED_RECONCILE;
+    b->requests[0].reconciles = true;
+    begin(b, 0);
+    told_claimed(b, 0, 2, true);
+    expect(b, "0 ASK claim reconcile\n0 RECONCILE a2\n");
+    stop(b, 0);
+    hooked(b, 0, HAPAX_CLASS_FINAL, 204);
+    told_stored(b, 0);
+    expect(b, "0 ASK complete 204\n0 ANSWER replay 204\n0 END\n");
+}
+
+/* "It did not": `stale` is cleared in the store first, then the handler runs. */
+static void after_the_hooks_no_it_runs(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    claim_stale(b, 0);
+    hooked(b, 0, HAPAX_CLASS_NOT_RUN, 404);
+    expect(b, "0 ASK renew reconciled\n");
+    answered(b, 0, HAPAX_OK, HAPAX_STATE_STARTED)->record.attempt = 2;
+    told(b, 0);
+    expect(b, "0 RUN a2\n");
+}
+
+/* Who cannot tell runs nothing. */
+static void an_unsure_hook_leaves_it_unknown(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    claim_stale(b, 0);
+    hooked(b, 0, HAPAX_CLASS_FAILED, 500);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_UNKNOWN);
+    expect(b, "0 ASK fail ran unknown\n0 ANSWER unknown retry 1000\n0 END\n");
+}
+
+/* The hook's "no" was about the attempts before it: one granted since makes it worthless. */
+static void a_no_from_before_a_new_grant_does_not_count(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    claim_stale(b, 0);
+    hooked(b, 0, HAPAX_CLASS_NOT_RUN, 404);
+    assert_int_equal(b->flows[0].op.if_attempt, b->flows[0].attempt);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
+    expect(b, "0 ASK renew reconciled\n0 ASK fail ran unknown\n");
+}
+
+/* … and where the operation was completed meanwhile, that is the answer. */
+static void a_no_that_comes_after_completion_runs_nothing(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    claim_stale(b, 0);
+    hooked(b, 0, HAPAX_CLASS_NOT_RUN, 404);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED);
+    expect(b, "0 ASK renew reconciled\n0 ANSWER replay 201\n0 END\n");
+}
+
+/* While the hook is asked the claim is renewed; lost, it is for the record to answer. */
+static void a_claim_lost_while_the_hook_is_asked_runs_nothing(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    claim_stale(b, 0);
+    pass_ms(b, 0, 300);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
+    hooked(b, 0, HAPAX_CLASS_NOT_RUN, 404);
+    expect(b, "0 ASK renew\n0 ABANDON\n0 ASK read\n");
+    told_state(b, 0, HAPAX_ABSENT, HAPAX_STATE_ABSENT);
+    expect(b, "0 ANSWER in_flight retry 0\n0 END\n");
+}
+
+/* With no hook to ask, the store is told to hold. */
+static void reconcile_without_a_hook_is_hold(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->policies[0].on_expired = HAPAX_EXPIRED_RECONCILE;
+    begin(b, 0);
+    expect(b, "0 ASK claim hold\n");
+}
+
+/* ---- the handler runs ---------------------------------------------------------------------- */
+
+/* A RENEW every third of the lease; an error is repeated sooner. */
+static void a_running_handler_keeps_its_lease(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    run_flow(b, 0);
+    stop(b, 0);
+    assert_int_equal(sleeps_ms(b, 0), 300);
+    pass_ms(b, 0, 300);
+    told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(sleeps_ms(b, 0), 10);
+    pass_ms(b, 0, 10);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_UNKNOWN);
+    assert_int_equal(sleeps_ms(b, 0), 300);
+    expect(b, "0 ASK renew\n0 ASK renew\n");
+}
+
+/* Renewing ends at run_max: with a reply, without one, and with one that comes later. */
+static void a_hung_handler_is_not_renewed_for_ever(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->policies[0].run_max_ms = b->policies[1].run_max_ms = LEASE_MS;
+    run_flow(b, 0);
+    pass_ms(b, 0, 300);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_STARTED);
+    pass_ms(b, 0, 300);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_STARTED);
+    assert_int_equal(sleeps_ms(b, 0), 300);
+    pass_ms(b, 0, 300);
+    expect(b, "0 ASK renew\n0 ASK renew\n");
+    assert_true(b->flows[0].wake_us == INT64_MAX);
+    run_flow(b, 1);
+    pass_ms(b, 1, 300);
+    b->now_us += LEASE_MS * MS;
+    told_error(b, 1, HAPAX_ERR_INDETERMINATE);
+    expect(b, "1 ASK renew\n");
+    assert_true(b->flows[1].wake_us == INT64_MAX);
+}
+
+/* The claim is lost: the handler is told, and its end is judged by the record. */
+static void a_lost_claim_is_abandoned(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    run_flow(b, 0);
+    pass_ms(b, 0, 300);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
+    expect(b, "0 ASK renew\n0 ABANDON\n");
+    handled(b, 0, HAPAX_CLASS_UNKNOWN, 504);
+    told_state(b, 0, HAPAX_FOUND, HAPAX_STATE_STARTED);
+    expect(b, "0 ASK read\n0 ANSWER in_flight retry 900\n0 END\n");
+}
+
+/* The token holds the record again, as another attempt: this handler's fence is refused by then. */
+static void a_handler_whose_attempt_is_over_is_abandoned(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    run_flow(b, 0);
+    pass_ms(b, 0, 300);
+    answered(b, 0, HAPAX_OK, HAPAX_STATE_STARTED)->record.fence = FENCE + 1;
+    told(b, 0);
+    expect(b, "0 ASK renew\n0 ABANDON\n");
+}
+
+/* A handler that ends while a RENEW is out is stored once that has come back. */
+static void an_end_waits_for_the_renewal_under_way(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    run_flow(b, 0);
+    pass_ms(b, 0, 300);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    expect(b, "0 ASK renew\n");
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED);
+    expect(b, "0 ASK complete 200\n");
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED);
+    expect(b, "0 ANSWER replay 201\n0 END\n");
+}
+
+/* ---- how it ended -------------------------------------------------------------------------- */
+
+/* Each class, and each policy on failures, is stored as what it is. */
+static void an_end_is_stored_by_its_class(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_NOT_RUN, 503);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_FAILED);
+    expect(b, "0 ASK fail not-run\n0 ANSWER fresh 503 recorded\n0 END\n");
+    run_flow(b, 1);
+    handled(b, 1, HAPAX_CLASS_FAILED, 500);
+    told_state(b, 1, HAPAX_OK, HAPAX_STATE_FAILED);
+    expect(b, "1 ASK fail ran\n1 ANSWER fresh 500 recorded\n1 END\n");
+    b->policies[2].on_failed = HAPAX_FAILED_REPLAY;
+    run_flow(b, 2);
+    handled(b, 2, HAPAX_CLASS_FAILED, 500);
+    told_stored(b, 2);
+    expect(b, "2 ASK complete 500\n2 ANSWER fresh 500 recorded\n2 END\n");
+    b->policies[3].on_failed = HAPAX_FAILED_HOLD;
+    run_flow(b, 3);
+    handled(b, 3, HAPAX_CLASS_FAILED, 500);
+    expect(b, "3 ASK fail ran unknown\n");
+    b->policies[4].on_expired = HAPAX_EXPIRED_HOLD;
+    run_flow(b, 4);
+    handled(b, 4, HAPAX_CLASS_UNKNOWN, 504);
+    expect(b, "4 ASK fail ran unknown\n");
+    run_flow(b, 5);
+    handled(b, 5, HAPAX_CLASS_UNKNOWN, 504);
+    expect(b, "5 ANSWER fresh 504 unrecorded\n5 END\n");
+}
+
+/* The handler had the token: before its end counts as unknown, the record is read. */
+static void a_handler_with_the_token_may_have_committed(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    for (int i = 0; i < 4; i++)
+        b->policies[i].pass_token = true;
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_UNKNOWN, 504);
+    told_state(b, 0, HAPAX_FOUND, HAPAX_STATE_COMPLETED);
+    expect(b, "0 ASK read\n0 ANSWER replay 201\n0 END\n");
+    run_flow(b, 1);
+    handled(b, 1, HAPAX_CLASS_UNKNOWN, 504);
+    told_error(b, 1, HAPAX_ERR_INDETERMINATE);
+    pass_ms(b, 1, 20);
+    told_state(b, 1, HAPAX_FOUND, HAPAX_STATE_STARTED);
+    expect(b, "1 ASK read\n1 ASK read\n1 ANSWER fresh 504 unrecorded\n1 END\n");
+    run_flow(b, 2);
+    handled(b, 2, HAPAX_CLASS_UNKNOWN, 504);
+    pass_ms(b, 2, 2000);
+    expect(b, "2 ASK read\n2 ANSWER fresh 504 unrecorded\n");
+    told_error(b, 2, HAPAX_ERR_INDETERMINATE);
+    expect(b, "2 END\n");
+    run_flow(b, 3);
+    handled(b, 3, HAPAX_CLASS_UNKNOWN, 504);
+    stop(b, 3);
+    told_error(b, 3, HAPAX_ERR_CORRUPT);
+    expect(b, "3 ASK read\n3 ANSWER fresh 504 unrecorded\n3 END\n");
+}
+
+/* The upstream completed the record itself: what it stored is the answer, not what it sent. */
+static void what_is_stored_stands(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_COMPLETED);
+    expect(b, "0 ASK complete 200\n0 ANSWER replay 201\n0 END\n");
+    for (int i = 1; i < 6; i++) {
+        static const char *const answers[] = {"",
+                                              "1 ANSWER gone 200\n1 END\n",
+                                              "2 ANSWER replay 200\n2 END\n",
+                                              "3 ANSWER replay 200\n3 END\n",
+                                              "4 ANSWER fresh 200 recorded\n4 END\n",
+                                              "5 ANSWER fresh 200 recorded\n5 END\n"};
+        struct hapax_op *op;
+
+        run_flow(b, i);
+        handled(b, i, HAPAX_CLASS_FINAL, 200);
+        b->len = 0;
+        op = answered(b, i, HAPAX_OK, HAPAX_STATE_COMPLETED);
+        op->record.outcome = outcome_of(200);
+        if (i == 1)
+            op->record.outcome.body_kept = false;
+        else if (i == 2)
+            op->record.outcome.headers = hapax_str("A: c\r\n");
+        else if (i == 3)
+            op->record.outcome.body = hapax_str("other");
+        else if (i == 4)
+            op->record.outcome.headers.len = op->outcome.headers.len = 0;
+        told(b, i);
+        expect(b, answers[i]);
+    }
+}
+
+/* LOST after the handler ran: the record answers, and never the handler. */
+static void a_zombie_keeps_its_answer_to_itself(void **state)
+{
+    struct bench bench, *b = &bench;
+    static const struct {
+        enum hapax_state state;
+        const char *answer;
+    } cases[] = {
+        {HAPAX_STATE_COMPLETED, "0 ANSWER replay 201\n0 END\n"},
+        {HAPAX_STATE_STARTED, "1 ANSWER in_flight retry 900\n1 END\n"},
+        {HAPAX_STATE_FAILED, "2 ANSWER in_flight retry 0\n2 END\n"},
+        {HAPAX_STATE_UNKNOWN, "3 ANSWER unknown\n3 END\n"},
+        {HAPAX_STATE_ABSENT, "4 ANSWER fresh 200 unrecorded\n4 END\n"},
+    };
+
+    (void)state;
+    bench_init(b);
+    for (int i = 0; i < 5; i++) {
+        run_flow(b, i);
+        handled(b, i, HAPAX_CLASS_FINAL, 200);
+        b->len = 0;
+        told_state(b, i, HAPAX_LOST, cases[i].state);
+        expect(b, cases[i].answer);
+    }
+}
+
+/* Its record was forgotten and the id belongs to another request: that one's outcome stays hidden. */
+static void a_zombie_never_sees_another_requests_outcome(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    answered(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED)->record.caller.bytes[0] ^= 1;
+    told(b, 0);
+    expect(b, "0 ASK complete 200\n0 ANSWER fresh 200 unrecorded\n0 END\n");
+    run_flow(b, 1);
+    handled(b, 1, HAPAX_CLASS_FINAL, 200);
+    answered(b, 1, HAPAX_LOST, HAPAX_STATE_COMPLETED)->record.fingerprint.bytes[0] ^= 1;
+    told(b, 1);
+    expect(b, "1 ASK complete 200\n1 ANSWER fresh 200 unrecorded\n1 END\n");
+}
+
+/* The store says no more to one who lost the claim: then there is no answer but that. */
+static void a_zombie_without_a_store_has_no_answer(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    for (int i = 0; i < 3; i++) {
+        run_flow(b, i);
+        pass_ms(b, i, 300);
+        told_state(b, i, HAPAX_LOST, HAPAX_STATE_STARTED);
+        handled(b, i, i < 2 ? HAPAX_CLASS_FINAL : HAPAX_CLASS_UNKNOWN, 200);
+        b->len = 0;
+    }
+    told_error(b, 0, HAPAX_ERR_CORRUPT);
+    expect(b, "0 ANSWER store_down corrupt\n0 END\n");
+    told_error(b, 1, HAPAX_ERR_UNAVAILABLE);
+    pass_ms(b, 1, 2000);
+    expect(b, "1 ANSWER store_down unavailable retry 1000\n1 END\n");
+    told_error(b, 2, HAPAX_ERR_CORRUPT);
+    expect(b, "2 ANSWER store_down corrupt\n2 END\n");
+}
+
+/* ---- saving -------------------------------------------------------------------------------- */
+
+/* The client is answered after save_wait, marked; the outcome is saved for as long as it takes. */
+static void a_result_is_saved_after_its_answer(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    stop(b, 0);
+    told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(sleeps_ms(b, 0), 20);
+    pass_ms(b, 0, 2000);
+    expect(b, "0 ASK complete 200\n0 ANSWER fresh 200 unrecorded\n0 ASK complete 200\n");
+    for (int i = 0; i < 10; i++) {
+        told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+        assert_true(sleeps_ms(b, 0) <= 300); /* a third of the lease */
+        pass_ms(b, 0, 300);
+    }
+    b->len = 0;
+    told_stored(b, 0);
+    expect(b, "0 END\n");
+}
+
+/* An error that was got over is not in the answer. */
+static void an_answer_does_not_remember_a_passing_error(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+    assert_int_equal(b->flows[0].answer.error, HAPAX_ERR_UNAVAILABLE);
+    pass_ms(b, 0, 20);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED);
+    assert_int_equal(b->flows[0].answer.error, HAPAX_ERR_NONE);
+    assert_int_equal(b->flows[0].answer.retry_after_ms, -1);
+    expect(b, "0 ASK complete 200\n0 ASK complete 200\n0 ANSWER replay 201\n0 END\n");
+}
+
+/* Answered and not saved: another's completion, a lasting error or a stop ends it. */
+static void late_saving_ends_without_a_second_answer(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    for (int i = 0; i < 4; i++) {
+        run_flow(b, i);
+        handled(b, i, HAPAX_CLASS_FINAL, 200);
+        pass_ms(b, i, 2000);
+        b->len = 0;
+    }
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED);
+    expect(b, "0 END\n");
+    told_state(b, 1, HAPAX_LOST, HAPAX_STATE_STARTED);
+    expect(b, "1 END\n");
+    told_error(b, 2, HAPAX_ERR_REFUSED);
+    expect(b, "2 END\n");
+    stop(b, 3);
+    expect(b, "");
+    told_error(b, 3, HAPAX_ERR_INDETERMINATE);
+    expect(b, "3 END\n");
+}
+
+/* A body over the limit, ours or the store's, is not kept; the first answer has it whole. */
+static void a_body_over_the_limit_is_not_kept(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->policies[0].max_response = 2;
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_stored(b, 0);
+    expect(b, "0 ASK complete 200 bodiless\n0 ANSWER fresh 200 recorded\n0 END\n");
+    assert_int_equal(b->flows[0].answer.outcome.body.len, 4);
+    run_flow(b, 1);
+    handled(b, 1, HAPAX_CLASS_FINAL, 200);
+    told_error(b, 1, HAPAX_ERR_TOO_BIG);
+    expect(b, "1 ASK complete 200\n1 ASK complete 200 bodiless\n");
+    told_error(b, 1, HAPAX_ERR_TOO_BIG);
+    expect(b, "1 ANSWER fresh 200 unrecorded\n1 END\n");
+    run_flow(b, 2);
+    {
+        struct hapax_outcome stream = {.status = 200};
+
+        hapax__flow_handled(&b->flows[2], HAPAX_CLASS_FINAL, &stream, b->now_us);
+        go_on(b, 2);
+    }
+    expect(b, "2 ASK complete 200 bodiless\n");
+}
+
+/* ---- without a store ------------------------------------------------------------------------ */
+
+/* `open`: it runs unprotected, is answered at once and tries to save with its token. */
+static void open_runs_unprotected(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    for (int i = 0; i < 4; i++) {
+        b->policies[i].on_store_error = HAPAX_STORE_OPEN;
+        b->policies[i].timeout_ms = 100;
+    }
+    begin(b, 0);
+    told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+    b->len = 0;
+    pass_ms(b, 0, 100);
+    expect(b, "0 RUN a0\n");
+    assert_true(b->flows[0].wake_us == INT64_MAX);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_ABSENT);
+    expect(b, "0 ANSWER bypass 200 unprotected\n0 ASK complete 200\n0 END\n");
+    begin(b, 1);
+    pass_ms(b, 1, 100);
+    handled(b, 1, HAPAX_CLASS_FINAL, 200);
+    expect(b, "1 ASK claim\n1 RUN a0\n1 ANSWER bypass 200 unprotected\n");
+    told_error(b, 1, HAPAX_ERR_INDETERMINATE);
+    pass_ms(b, 1, 2000); /* save_wait has nobody to answer any more */
+    told_stored(b, 1);
+    expect(b, "1 ASK complete 200\n1 END\n");
+    b->policies[2].pass_token = true;
+    begin(b, 2);
+    pass_ms(b, 2, 100);
+    told_claimed(b, 2, 1, false);
+    handled(b, 2, HAPAX_CLASS_UNKNOWN, 504);
+    expect(b, "2 ASK claim\n2 RUN a0\n2 ANSWER bypass 504 unprotected\n2 END\n");
+    begin(b, 3);
+    told_error(b, 3, HAPAX_ERR_CORRUPT);
+    expect(b, "3 ASK claim\n3 ANSWER store_down corrupt\n3 END\n");
+}
+
+/* The client is gone before anything ran. */
+static void a_client_that_leaves_early_runs_nothing(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    begin(b, 0);
+    stop(b, 0);
+    stop(b, 0);
+    told_claimed(b, 0, 1, false);
+    expect(b, "0 ASK claim\n0 ANSWER store_down indeterminate retry 1000\n0 END\n");
+    begin(b, 1);
+    told_error(b, 1, HAPAX_ERR_UNAVAILABLE);
+    stop(b, 1);
+    expect(b, "1 ASK claim\n1 ANSWER store_down unavailable retry 1000\n1 END\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_key_it_bypasses_or_is_refused),
+        cmocka_unit_test(a_bad_key_or_a_large_request_asks_nothing),
+        cmocka_unit_test(it_is_stored_first_and_sent_second),
+        cmocka_unit_test(a_verdict_is_an_answer),
+        cmocka_unit_test(a_claim_without_a_reply_is_repeated),
+        cmocka_unit_test(a_store_that_is_not_reached_is_down),
+        cmocka_unit_test(a_lasting_error_is_not_repeated),
+        cmocka_unit_test(a_ghost_is_chased_and_released),
+        cmocka_unit_test(a_claim_under_way_is_followed_up),
+        cmocka_unit_test(a_claim_lost_to_time_is_not_run),
+        cmocka_unit_test(it_waits_for_one_in_flight),
+        cmocka_unit_test(waiting_has_an_end),
+        cmocka_unit_test(a_waiters_ghost_is_chased_too),
+        cmocka_unit_test(a_late_claim_is_confirmed_before_it_runs),
+        cmocka_unit_test(the_lease_left_is_what_the_store_says),
+        cmocka_unit_test(a_late_claim_that_is_lost_does_not_run),
+        cmocka_unit_test(a_claim_not_confirmed_in_time_is_given_back),
+        cmocka_unit_test(a_claim_granted_anew_runs_as_the_new_attempt),
+        cmocka_unit_test(the_hooks_yes_is_the_outcome),
+        cmocka_unit_test(after_the_hooks_no_it_runs),
+        cmocka_unit_test(an_unsure_hook_leaves_it_unknown),
+        cmocka_unit_test(a_no_from_before_a_new_grant_does_not_count),
+        cmocka_unit_test(a_no_that_comes_after_completion_runs_nothing),
+        cmocka_unit_test(a_claim_lost_while_the_hook_is_asked_runs_nothing),
+        cmocka_unit_test(reconcile_without_a_hook_is_hold),
+        cmocka_unit_test(a_running_handler_keeps_its_lease),
+        cmocka_unit_test(a_hung_handler_is_not_renewed_for_ever),
+        cmocka_unit_test(a_lost_claim_is_abandoned),
+        cmocka_unit_test(a_handler_whose_attempt_is_over_is_abandoned),
+        cmocka_unit_test(an_end_waits_for_the_renewal_under_way),
+        cmocka_unit_test(an_end_is_stored_by_its_class),
+        cmocka_unit_test(a_handler_with_the_token_may_have_committed),
+        cmocka_unit_test(what_is_stored_stands),
+        cmocka_unit_test(a_zombie_keeps_its_answer_to_itself),
+        cmocka_unit_test(a_zombie_never_sees_another_requests_outcome),
+        cmocka_unit_test(a_zombie_without_a_store_has_no_answer),
+        cmocka_unit_test(a_result_is_saved_after_its_answer),
+        cmocka_unit_test(an_answer_does_not_remember_a_passing_error),
+        cmocka_unit_test(late_saving_ends_without_a_second_answer),
+        cmocka_unit_test(a_body_over_the_limit_is_not_kept),
+        cmocka_unit_test(open_runs_unprotected),
+        cmocka_unit_test(a_client_that_leaves_early_runs_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,781 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The lane, over a memory store that fails on purpose. What is tested is what doors lean on: order,
+ * the bound of the queue, deadlines, batches that gather by themselves, answers that outlive the
+ * store's memory, an orderly end; and that each job gets one answer whatever fails.
+ */
+#include "lane/lane.h"
+
+#include "oom.h"
+#include "store/faulty.h"
+#include "store/types.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define WAIT_MS 20000
+
+struct bed {
+    struct hapax__plan plan;
+    struct hapax__lane *lane;
+};
+
+static void open_bed(struct bed *bed, uint32_t queue_max)
+{
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_store *inner, *store;
+
+    hapax__plan_init(&bed->plan);
+    assert_int_equal(hapax_store_open(&inner, "memory:", text), HAPAX_ERR_NONE);
+    assert_int_equal(hapax__faulty_wrap(&store, inner, &bed->plan), HAPAX_ERR_NONE);
+    assert_int_equal(hapax__lane_open(&bed->lane, store, queue_max), HAPAX_ERR_NONE);
+}
+
+static void close_bed(struct bed *bed)
+{
+    assert_null(hapax__lane_close(bed->lane));
+    hapax__plan_release(&bed->plan);
+}
+
+static struct hapax__job new_job(enum hapax_op_kind kind, unsigned number)
+{
+    struct hapax__job job;
+
+    memset(&job, 0, sizeof(job));
+    job.op.kind = kind;
+    memcpy(job.op.id.bytes, &number, sizeof(number));
+    job.op.id.bytes[31] = 1;
+    memcpy(job.op.token.bytes, &number, sizeof(number));
+    job.op.token.bytes[15] = 1;
+    job.op.scope = hapax_str("orders");
+    job.op.lease_ms = 30000;
+    job.op.retention_ms = 60000;
+    job.op.on_expired = HAPAX_EXPIRED_RERUN;
+    return job;
+}
+
+static void submit(struct bed *bed, struct hapax__job *job)
+{
+    assert_true(hapax__lane_submit(bed->lane, job));
+}
+
+/* Waits for n answers; a list in their order. */
+static struct hapax__job *collect(struct hapax__lane *lane, unsigned n)
+{
+    struct hapax__job *all = NULL, **end = &all;
+    unsigned count = 0;
+
+    while (count < n) {
+        struct pollfd fd = {.fd = hapax__lane_fd(lane), .events = POLLIN};
+
+        assert_int_equal(poll(&fd, 1, WAIT_MS), 1);
+        *end = hapax__lane_reap(lane);
+        for (; *end; end = &(*end)->next)
+            count++;
+    }
+    assert_int_equal(count, n);
+    return all;
+}
+
+static void run_one(struct bed *bed, struct hapax__job *job)
+{
+    submit(bed, job);
+    assert_ptr_equal(collect(bed->lane, 1), job);
+}
+
+/* Holds the lane in a first op, so that what is submitted next gathers. */
+static void hold(struct bed *bed, struct hapax__job *first)
+{
+    hapax__plan_set(&bed->plan, HAPAX__DELAY, 1, 1);
+    submit(bed, first);
+    assert_true(hapax__plan_wait(&bed->plan, 1, WAIT_MS));
+}
+
+/* ---- the queue ----------------------------------------------------------------------- */
+
+/* Ops on one id are judged, and all answers given, in the order of submission. */
+static void answers_come_back_in_the_order_of_submission(void **state)
+{
+    static struct hapax__job jobs[300];
+    struct hapax__job *job;
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 300);
+    for (unsigned i = 0; i < 300; i += 3) {
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i);
+        jobs[i + 1] = new_job(HAPAX_OP_COMPLETE, i);
+        jobs[i + 2] = new_job(HAPAX_OP_CLAIM, i);
+        jobs[i + 2].op.token.bytes[14] = 1;
+    }
+    for (unsigned i = 0; i < 300; i++)
+        submit(&bed, &jobs[i]);
+    job = collect(bed.lane, 300);
+    for (unsigned i = 0; i < 300; i++, job = job->next) {
+        static const enum hapax_verdict want[] = {HAPAX_CLAIMED, HAPAX_OK, HAPAX_COMPLETED};
+
+        assert_ptr_equal(job, &jobs[i]);
+        assert_int_equal(job->op.verdict, want[i % 3]);
+        free(job->memory);
+    }
+    assert_int_equal(hapax__lane_queued(bed.lane), 0);
+    close_bed(&bed);
+}
+
+/* A refused job is not touched by the lane any more, and may be submitted again. */
+static void a_full_queue_refuses_and_leaves_the_job(void **state)
+{
+    struct hapax__job jobs[6];
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 4);
+    for (unsigned i = 0; i < 6; i++)
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i);
+    hold(&bed, &jobs[0]);
+    for (unsigned i = 1; i < 5; i++)
+        submit(&bed, &jobs[i]);
+    assert_false(hapax__lane_submit(bed.lane, &jobs[5]));
+    assert_int_equal(jobs[5].op.error, HAPAX_ERR_UNAVAILABLE);
+    assert_int_equal(jobs[5].op.verdict, HAPAX_NO_VERDICT);
+    assert_int_equal(hapax__lane_queued(bed.lane), 5);
+    hapax__plan_go(&bed.plan);
+    collect(bed.lane, 5);
+    assert_int_equal(hapax__plan_counts(&bed.plan).ops, 5);
+    run_one(&bed, &jobs[5]);
+    assert_int_equal(jobs[5].op.verdict, HAPAX_CLAIMED);
+    assert_int_equal(jobs[5].op.record.attempt, 1);
+    close_bed(&bed);
+}
+
+/* UNAVAILABLE means surely not applied, and the jobs around it are not touched. */
+static void a_job_past_its_deadline_never_reaches_the_store(void **state)
+{
+    struct hapax__job first = new_job(HAPAX_OP_CLAIM, 0);
+    struct hapax__job jobs[3], *job;
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 8);
+    hold(&bed, &first);
+    for (unsigned i = 0; i < 3; i++) {
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i + 1);
+        jobs[i].deadline_us = i == 1 ? 1 : i == 2 ? INT64_MAX : 0;
+        submit(&bed, &jobs[i]);
+    }
+    hapax__plan_go(&bed.plan);
+    job = collect(bed.lane, 4);
+    assert_ptr_equal(job, &first);
+    assert_ptr_equal(job->next, &jobs[0]);
+    assert_ptr_equal(job->next->next, &jobs[1]);
+    assert_ptr_equal(job->next->next->next, &jobs[2]);
+    assert_int_equal(jobs[0].op.verdict, HAPAX_CLAIMED);
+    assert_int_equal(jobs[1].op.verdict, HAPAX_NO_VERDICT);
+    assert_int_equal(jobs[1].op.error, HAPAX_ERR_UNAVAILABLE);
+    assert_int_equal(jobs[2].op.verdict, HAPAX_CLAIMED);
+    assert_memory_equal(&jobs[2].op.record.id, &jobs[2].op.id, sizeof(jobs[2].op.id));
+    assert_int_equal(hapax__plan_counts(&bed.plan).ops, 3);
+    jobs[1].deadline_us = 1;
+    run_one(&bed, &jobs[1]); /* a batch of nothing else */
+    assert_int_equal(jobs[1].op.error, HAPAX_ERR_UNAVAILABLE);
+    assert_int_equal(hapax__plan_counts(&bed.plan).runs, 2);
+    close_bed(&bed);
+}
+
+/* Group commit: what came while a batch was under way is the next batch. */
+static void what_gathers_goes_as_one_batch(void **state)
+{
+    static struct hapax__job jobs[101];
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 100);
+    for (unsigned i = 0; i < 101; i++)
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i);
+    hold(&bed, &jobs[0]);
+    for (unsigned i = 1; i < 101; i++)
+        submit(&bed, &jobs[i]);
+    hapax__plan_go(&bed.plan);
+    collect(bed.lane, 101);
+    assert_int_equal(hapax__plan_counts(&bed.plan).runs, 2);
+    assert_int_equal(hapax__plan_counts(&bed.plan).longest, 100);
+    close_bed(&bed);
+}
+
+/* A batch is never longer than the store takes. */
+static void a_batch_stays_within_what_the_store_takes(void **state)
+{
+    static struct hapax__job jobs[1 + 2 * HAPAX_BATCH_MAX + 9];
+    unsigned n = sizeof(jobs) / sizeof(jobs[0]);
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, HAPAX__LANE_QUEUE_MAX);
+    for (unsigned i = 0; i < n; i++)
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i);
+    hold(&bed, &jobs[0]);
+    for (unsigned i = 1; i < n; i++)
+        submit(&bed, &jobs[i]);
+    hapax__plan_go(&bed.plan);
+    collect(bed.lane, n);
+    assert_int_equal(hapax__plan_counts(&bed.plan).longest, HAPAX_BATCH_MAX);
+    assert_int_equal(hapax__plan_counts(&bed.plan).runs, 1 + 3);
+    close_bed(&bed);
+}
+
+/* A thousand large outcomes are not handed to a store in one piece: a batch ends at 32 MiB. */
+static void large_outcomes_end_a_batch(void **state)
+{
+    static struct hapax__job first, jobs[5];
+    uint8_t *body = calloc(1, HAPAX_BODY_MAX);
+    struct bed bed;
+
+    (void)state;
+    assert_non_null(body);
+    open_bed(&bed, 8);
+    first = new_job(HAPAX_OP_READ, 100);
+    hold(&bed, &first);
+    for (unsigned i = 0; i < 5; i++) {
+        jobs[i] = new_job(HAPAX_OP_COMPLETE, i);
+        jobs[i].op.outcome = (struct hapax_outcome){200, true, {NULL, 0}, {body, HAPAX_BODY_MAX}};
+        submit(&bed, &jobs[i]);
+    }
+    hapax__plan_go(&bed.plan);
+    collect(bed.lane, 6);
+    for (unsigned i = 0; i < 5; i++)
+        assert_int_equal(jobs[i].op.verdict, HAPAX_LOST);
+    assert_int_equal(hapax__plan_counts(&bed.plan).longest, 2);
+    assert_int_equal(hapax__plan_counts(&bed.plan).runs, 1 + 3);
+    close_bed(&bed);
+    free(body);
+}
+
+/* ---- answers ------------------------------------------------------------------------- */
+
+/* Records, and what they point to, are the job's: later batches write over the store's memory. */
+static void a_list_outlives_the_stores_memory(void **state)
+{
+    static struct hapax__job jobs[40];
+    struct hapax__job list = new_job(HAPAX_OP_LIST, 0);
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 64);
+    for (unsigned i = 0; i < 40; i++) {
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i);
+        jobs[i].op.scope = hapax_str(i % 2 ? "odd" : "even");
+        if (i < 20)
+            run_one(&bed, &jobs[i]);
+    }
+    list.op.id = (struct hapax_id){{0}};
+    list.op.scope = (struct hapax_span){NULL, 0};
+    run_one(&bed, &list);
+    for (unsigned i = 20; i < 40; i++)
+        run_one(&bed, &jobs[i]);
+    assert_int_equal(list.op.verdict, HAPAX_FOUND);
+    assert_int_equal(list.op.count, 20);
+    assert_ptr_equal(list.op.records, list.memory);
+    for (unsigned i = 0; i < 20; i++) {
+        const struct hapax_record *record = &list.op.records[i];
+
+        assert_memory_equal(&record->id, &jobs[i].op.id, sizeof(record->id));
+        assert_int_equal(record->scope.len, i % 2 ? 3 : 4);
+        assert_memory_equal(record->scope.ptr, i % 2 ? "odd" : "even", record->scope.len);
+    }
+    free(list.memory);
+    close_bed(&bed);
+}
+
+/* A granted claim and a stored outcome cost no allocation; a READ, which says no scope, costs one. */
+static void an_answer_borrows_what_the_op_says_already(void **state)
+{
+    struct hapax__job claim = new_job(HAPAX_OP_CLAIM, 1);
+    struct hapax__job complete = new_job(HAPAX_OP_COMPLETE, 1);
+    struct hapax__job read = new_job(HAPAX_OP_READ, 1);
+    struct hapax__job other = new_job(HAPAX_OP_CLAIM, 2);
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 4);
+    run_one(&bed, &claim);
+    assert_int_equal(claim.op.verdict, HAPAX_CLAIMED);
+    assert_null(claim.memory);
+    assert_ptr_equal(claim.op.record.scope.ptr, claim.op.scope.ptr);
+    complete.op.outcome =
+        (struct hapax_outcome){201, true, hapax_str("A: b\r\n"), hapax_str("made")};
+    run_one(&bed, &complete);
+    assert_int_equal(complete.op.verdict, HAPAX_OK);
+    assert_null(complete.memory);
+    assert_ptr_equal(complete.op.record.outcome.body.ptr, complete.op.outcome.body.ptr);
+    read.op.scope = (struct hapax_span){NULL, 0};
+    run_one(&bed, &read);
+    run_one(&bed, &other);
+    assert_int_equal(read.op.verdict, HAPAX_FOUND);
+    assert_non_null(read.memory);
+    assert_int_equal(read.op.record.scope.len, 6);
+    assert_memory_equal(read.op.record.scope.ptr, "orders", 6);
+    assert_int_equal(read.op.record.outcome.headers.len, 6);
+    assert_memory_equal(read.op.record.outcome.headers.ptr, "A: b\r\n", 6);
+    assert_int_equal(read.op.record.outcome.body.len, 4);
+    assert_memory_equal(read.op.record.outcome.body.ptr, "made", 4);
+    free(read.memory);
+    close_bed(&bed);
+}
+
+/* Nothing is reaped twice, and the eventfd falls silent. */
+static void what_was_reaped_is_gone(void **state)
+{
+    struct hapax__job job = new_job(HAPAX_OP_CLAIM, 1);
+    struct pollfd fd;
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 4);
+    assert_null(hapax__lane_reap(bed.lane));
+    run_one(&bed, &job);
+    assert_null(hapax__lane_reap(bed.lane));
+    fd = (struct pollfd){.fd = hapax__lane_fd(bed.lane), .events = POLLIN};
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    close_bed(&bed);
+}
+
+/* ---- the end ------------------------------------------------------------------------- */
+
+/* A closing lane owes an answer to whoever it took a job from. */
+static void close_runs_what_waits_and_gives_it_back(void **state)
+{
+    static struct hapax__job jobs[50];
+    struct hapax__job *job;
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 64);
+    for (unsigned i = 0; i < 50; i++) {
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i);
+        submit(&bed, &jobs[i]);
+    }
+    job = hapax__lane_close(bed.lane);
+    for (unsigned i = 0; i < 50; i++, job = job->next) {
+        assert_ptr_equal(job, &jobs[i]);
+        assert_int_equal(job->op.verdict, HAPAX_CLAIMED);
+    }
+    assert_null(job);
+    assert_int_equal(hapax__plan_counts(&bed.plan).ops, 50);
+    hapax__plan_release(&bed.plan);
+}
+
+/* A store whose close tries to submit once more, when its lane is closing. */
+struct late {
+    struct hapax_store base;
+    struct hapax__lane *lane;
+    struct hapax__job *job;
+    bool *taken;
+};
+
+static enum hapax_error late_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    (void)ops;
+    (void)n;
+    return hapax_store_fail(store, HAPAX_ERR_INDETERMINATE, "no reply came");
+}
+
+static void late_close(struct hapax_store *store)
+{
+    struct late *late = (struct late *)store;
+
+    *late->taken = hapax__lane_submit(late->lane, late->job);
+    free(late);
+}
+
+static enum hapax_error late_open(struct hapax_store **out, const char *uri,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    (void)uri;
+    (void)text;
+    *out = calloc(1, sizeof(struct late));
+    return HAPAX_ERR_NONE;
+}
+
+static const struct hapax_store_type late_type = {
+    .scheme = "late",
+    .batch_max = 1,
+    .open = late_open,
+    .run = late_run,
+    .close = late_close,
+};
+
+/* From the moment it closes, a lane takes nothing that nobody would answer. */
+static void a_closing_lane_refuses(void **state)
+{
+    struct hapax__job job = new_job(HAPAX_OP_CLAIM, 1);
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_store *store;
+    struct hapax__lane *lane;
+    struct late *late;
+    bool taken = true;
+
+    (void)state;
+    hapax__store_add(&late_type);
+    assert_int_equal(hapax_store_open(&store, "late:", text), HAPAX_ERR_NONE);
+    assert_int_equal(hapax__lane_open(&lane, store, 1), HAPAX_ERR_NONE);
+    late = (struct late *)store;
+    late->lane = lane;
+    late->job = &job;
+    late->taken = &taken;
+    assert_null(hapax__lane_close(lane));
+    assert_false(taken);
+    assert_int_equal(job.op.error, HAPAX_ERR_UNAVAILABLE);
+}
+
+/* Where a lane cannot be had, the store is still the caller's. */
+static void a_lane_that_cannot_open_leaves_the_store(void **state)
+{
+    struct hapax__job job = new_job(HAPAX_OP_CLAIM, 1);
+    struct hapax__lane *lane = (struct hapax__lane *)&job;
+    struct rlimit before, none;
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_store *store;
+    enum hapax_error error;
+
+    (void)state;
+    assert_int_equal(hapax_store_open(&store, "memory:", text), HAPAX_ERR_NONE);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    error = hapax__lane_open(&lane, store, 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(error, HAPAX_ERR_NOMEM);
+    assert_null(lane);
+    assert_int_equal(hapax_store_run(store, &job.op, 1), HAPAX_ERR_NONE);
+    hapax_store_close(store);
+}
+
+/* ---- threads ------------------------------------------------------------------------- */
+
+#define THREADS    16
+#define PER_THREAD 200
+
+struct submitter {
+    pthread_t thread;
+    struct hapax__lane *lane;
+    struct hapax__job *jobs;
+    unsigned refused;
+};
+
+static void *submit_all(void *arg)
+{
+    struct submitter *me = arg;
+
+    for (unsigned i = 0; i < PER_THREAD; i++)
+        me->refused += !hapax__lane_submit(me->lane, &me->jobs[i]);
+    return NULL;
+}
+
+/* Sixteen threads at once: each job is answered once, each thread's in its order. */
+static void many_threads_may_submit(void **state)
+{
+    static struct hapax__job jobs[THREADS * PER_THREAD];
+    struct submitter submitters[THREADS];
+    unsigned seen[THREADS] = {0};
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, THREADS * PER_THREAD);
+    for (unsigned i = 0; i < THREADS * PER_THREAD; i++)
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i);
+    for (unsigned i = 0; i < THREADS; i++) {
+        submitters[i] = (struct submitter){.lane = bed.lane, .jobs = jobs + i * PER_THREAD};
+        assert_int_equal(pthread_create(&submitters[i].thread, NULL, submit_all, &submitters[i]),
+                         0);
+    }
+    for (struct hapax__job *job = collect(bed.lane, THREADS * PER_THREAD); job; job = job->next) {
+        unsigned number = (unsigned)(job - jobs);
+
+        assert_int_equal(number % PER_THREAD, seen[number / PER_THREAD]);
+        seen[number / PER_THREAD]++;
+        assert_int_equal(job->op.verdict, HAPAX_CLAIMED);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(submitters[i].thread, NULL);
+        assert_int_equal(submitters[i].refused, 0);
+        assert_int_equal(seen[i], PER_THREAD);
+    }
+    close_bed(&bed);
+}
+
+/* A signal sent to the process is the program's: the lane's thread does not take it. */
+static void signals_are_left_to_the_program(void **state)
+{
+    struct timespec wait = {WAIT_MS / 1000, 0};
+    struct hapax__job job = new_job(HAPAX_OP_CLAIM, 1);
+    sigset_t usr1, before;
+    struct bed bed;
+
+    (void)state;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    open_bed(&bed, 1);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &usr1, &before), 0);
+    assert_int_equal(kill(getpid(), SIGUSR1), 0);
+    run_one(&bed, &job);
+    assert_int_equal(sigtimedwait(&usr1, NULL, &wait), SIGUSR1);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    close_bed(&bed);
+}
+
+/* ---- failures ------------------------------------------------------------------------ */
+
+/* The claim was granted, its reply was lost: the same token gets it again, nobody else does. */
+static void a_lost_reply_does_not_strand_the_winner(void **state)
+{
+    struct hapax__job job = new_job(HAPAX_OP_CLAIM, 1);
+    struct hapax__job read = new_job(HAPAX_OP_READ, 1);
+    char text[HAPAX_TEXT_MAX];
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 1);
+    hapax__lane_text(bed.lane, text);
+    assert_string_equal(text, "");
+    hapax__plan_set(&bed.plan, HAPAX__LOSE_REPLY, 1, 1);
+    run_one(&bed, &job);
+    assert_int_equal(job.op.verdict, HAPAX_NO_VERDICT);
+    assert_int_equal(job.op.error, HAPAX_ERR_INDETERMINATE);
+    hapax__lane_text(bed.lane, text);
+    assert_string_not_equal(text, "");
+    run_one(&bed, &read);
+    assert_int_equal(read.op.record.state, HAPAX_STATE_STARTED);
+    run_one(&bed, &job);
+    assert_int_equal(job.op.verdict, HAPAX_CLAIMED);
+    assert_int_equal(job.op.record.attempt, 1);
+    assert_true(job.op.record.fence == read.op.record.fence);
+    close_bed(&bed);
+}
+
+/* A LIST whose page was lost is asked again for the same page. */
+static void a_lost_page_is_not_skipped(void **state)
+{
+    struct hapax__job list = new_job(HAPAX_OP_LIST, 0);
+    struct hapax__job job;
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 1);
+    for (unsigned i = 1; i <= 3; i++) {
+        job = new_job(HAPAX_OP_CLAIM, i);
+        run_one(&bed, &job);
+    }
+    list.op.id = (struct hapax_id){{0}};
+    list.op.limit = 2;
+    hapax__plan_set(&bed.plan, HAPAX__LOSE_REPLY, 1, 1);
+    run_one(&bed, &list);
+    assert_int_equal(list.op.error, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(list.op.count, 0);
+    run_one(&bed, &list);
+    assert_int_equal(list.op.count, 2);
+    assert_int_equal(list.op.records[0].id.bytes[0], 1);
+    assert_true(list.op.more);
+    free(list.memory);
+    run_one(&bed, &list);
+    assert_int_equal(list.op.count, 1);
+    assert_int_equal(list.op.records[0].id.bytes[0], 3);
+    assert_false(list.op.more);
+    free(list.memory);
+    close_bed(&bed);
+}
+
+static void fail_each(enum hapax__fault fault, enum hapax_error error, unsigned fails)
+{
+    enum { N = 9 };
+
+    for (unsigned n = 1; n <= N; n++) {
+        struct hapax__job first = new_job(HAPAX_OP_CLAIM, N), jobs[N];
+        struct bed bed;
+
+        open_bed(&bed, N);
+        hold(&bed, &first);
+        hapax__plan_set(&bed.plan, fault, n, fails);
+        for (unsigned i = 0; i < N; i++) {
+            jobs[i] = new_job(HAPAX_OP_CLAIM, i);
+            submit(&bed, &jobs[i]);
+        }
+        hapax__plan_go(&bed.plan);
+        collect(bed.lane, N + 1);
+        for (unsigned i = 0; i < N; i++) {
+            bool failed = i + 1 >= n && i + 1 - n < fails;
+
+            assert_int_equal(jobs[i].op.verdict, failed ? HAPAX_NO_VERDICT : HAPAX_CLAIMED);
+            assert_int_equal(jobs[i].op.error, failed ? error : HAPAX_ERR_NONE);
+        }
+        hapax__plan_set(&bed.plan, HAPAX__NO_FAULT, 0, 0);
+        for (unsigned i = 0; i < N; i++) {
+            run_one(&bed, &jobs[i]);
+            assert_int_equal(jobs[i].op.verdict, HAPAX_CLAIMED);
+            assert_int_equal(jobs[i].op.record.attempt, 1);
+        }
+        close_bed(&bed);
+    }
+}
+
+/* Whichever op of a batch fails, and however: the others have their verdicts, and a repeat its own. */
+static void a_failure_at_any_op_touches_no_other(void **state)
+{
+    (void)state;
+    fail_each(HAPAX__FAIL_BEFORE, HAPAX_ERR_UNAVAILABLE, 1);
+    fail_each(HAPAX__FAIL_BEFORE, HAPAX_ERR_UNAVAILABLE, 9);
+    fail_each(HAPAX__LOSE_OP, HAPAX_ERR_INDETERMINATE, 1);
+    fail_each(HAPAX__LOSE_REPLY, HAPAX_ERR_INDETERMINATE, 2);
+    fail_each(HAPAX__DUPLICATE, HAPAX_ERR_NONE, 0);
+}
+
+static void count_crash(void *arg)
+{
+    ++*(unsigned *)arg;
+}
+
+/* A store that dies half-way: what it had answered stands, the rest is INDETERMINATE. */
+static void a_store_that_dies_half_way_is_safe(void **state)
+{
+    struct hapax__job first = new_job(HAPAX_OP_CLAIM, 9), jobs[4];
+    unsigned crashes = 0;
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 8);
+    hapax__plan_crash(&bed.plan, count_crash, &crashes);
+    hold(&bed, &first);
+    hapax__plan_set(&bed.plan, HAPAX__CRASH_AFTER, 3, 1);
+    for (unsigned i = 0; i < 4; i++) {
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i);
+        submit(&bed, &jobs[i]);
+    }
+    hapax__plan_go(&bed.plan);
+    collect(bed.lane, 5);
+    assert_int_equal(crashes, 1);
+    assert_int_equal(jobs[0].op.verdict, HAPAX_CLAIMED);
+    assert_int_equal(jobs[1].op.verdict, HAPAX_CLAIMED);
+    assert_int_equal(jobs[2].op.error, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(jobs[3].op.error, HAPAX_ERR_INDETERMINATE);
+    for (unsigned i = 0; i < 4; i++) {
+        jobs[i].op.kind = HAPAX_OP_READ;
+        run_one(&bed, &jobs[i]);
+        assert_int_equal(jobs[i].op.verdict, i < 3 ? HAPAX_FOUND : HAPAX_ABSENT);
+    }
+    close_bed(&bed);
+}
+
+/* One round with the n-th allocation failing. What could not be had is refused, what was taken is
+ * answered, and a claim that was answered CLAIMED is there. */
+static void starve(uint64_t n, bool forever)
+{
+    static const enum hapax_op_kind kinds[] = {HAPAX_OP_CLAIM, HAPAX_OP_COMPLETE, HAPAX_OP_READ,
+                                               HAPAX_OP_LIST, HAPAX_OP_PURGE};
+    enum { N = sizeof(kinds) / sizeof(kinds[0]) };
+    struct hapax__job jobs[N];
+    struct hapax_store *inner = NULL, *store = NULL;
+    struct hapax__lane *lane = NULL;
+    struct hapax__plan plan;
+    char text[HAPAX_TEXT_MAX];
+
+    hapax__plan_init(&plan);
+    for (unsigned i = 0; i < N; i++) {
+        jobs[i] = new_job(kinds[i], 1);
+        jobs[i].op.outcome.body = hapax_str("made");
+        jobs[i].op.outcome.body_kept = true;
+        if (kinds[i] == HAPAX_OP_READ || kinds[i] == HAPAX_OP_LIST)
+            jobs[i].op.scope = (struct hapax_span){NULL, 0};
+    }
+    oom_fail_at(n, forever);
+    if (hapax_store_open(&inner, "memory:", text) == HAPAX_ERR_NONE &&
+        hapax__faulty_wrap(&store, inner, &plan) == HAPAX_ERR_NONE &&
+        hapax__lane_open(&lane, store, N) == HAPAX_ERR_NONE) {
+        for (unsigned i = 0; i < N; i++)
+            assert_true(hapax__lane_submit(lane, &jobs[i]));
+        collect(lane, N);
+        assert_null(hapax__lane_close(lane));
+    } else {
+        hapax_store_close(store ? store : inner);
+    }
+    for (unsigned i = 0; i < N && lane; i++) {
+        struct hapax_op *op = &jobs[i].op;
+
+        if (op->verdict == HAPAX_NO_VERDICT) {
+            assert_true(op->error == HAPAX_ERR_NOMEM || op->error == HAPAX_ERR_INDETERMINATE);
+            assert_int_equal(op->cursor.bytes[0], 0); /* a repeat would skip what it was to give */
+        } else {
+            assert_int_equal(op->error, HAPAX_ERR_NONE);
+        }
+        if (op->verdict == HAPAX_FOUND && op->kind == HAPAX_OP_READ)
+            assert_memory_equal(op->record.scope.ptr, "orders", 6);
+        free(jobs[i].memory);
+    }
+    hapax__plan_release(&plan);
+}
+
+static void starve_at_every(bool forever)
+{
+    int64_t live = oom_live();
+    uint64_t n = 0;
+    uint64_t count;
+
+    do {
+        starve(++n, forever);
+        count = oom_count();
+        oom_fail_at(0, false);
+        assert_true(oom_live() == live);
+    } while (count >= n);
+    assert_true(n > 8); /* it did allocate, and each of them failed once */
+}
+
+/* Whichever allocation fails, once: every job that was taken is answered, and nothing leaks. */
+static void one_failed_allocation_costs_no_answer(void **state)
+{
+    (void)state;
+    starve_at_every(false);
+}
+
+/* The same, where there is no memory from some moment on. */
+static void no_memory_from_some_moment_on_costs_no_answer(void **state)
+{
+    (void)state;
+    starve_at_every(true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_come_back_in_the_order_of_submission),
+        cmocka_unit_test(a_full_queue_refuses_and_leaves_the_job),
+        cmocka_unit_test(a_job_past_its_deadline_never_reaches_the_store),
+        cmocka_unit_test(what_gathers_goes_as_one_batch),
+        cmocka_unit_test(a_batch_stays_within_what_the_store_takes),
+        cmocka_unit_test(large_outcomes_end_a_batch),
+        cmocka_unit_test(a_list_outlives_the_stores_memory),
+        cmocka_unit_test(an_answer_borrows_what_the_op_says_already),
+        cmocka_unit_test(what_was_reaped_is_gone),
+        cmocka_unit_test(close_runs_what_waits_and_gives_it_back),
+        cmocka_unit_test(a_closing_lane_refuses),
+        cmocka_unit_test(a_lane_that_cannot_open_leaves_the_store),
+        cmocka_unit_test(many_threads_may_submit),
+        cmocka_unit_test(signals_are_left_to_the_program),
+        cmocka_unit_test(a_lost_reply_does_not_strand_the_winner),
+        cmocka_unit_test(a_lost_page_is_not_skipped),
+        cmocka_unit_test(a_failure_at_any_op_touches_no_other),
+        cmocka_unit_test(a_store_that_dies_half_way_is_safe),
+        cmocka_unit_test(one_failed_allocation_costs_no_answer),
+        cmocka_unit_test(no_memory_from_some_moment_on_costs_no_answer),
+    };
+
+    return cmocka_run_group_tests_name("lane", tests, NULL, NULL);
+}

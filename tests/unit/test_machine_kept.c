@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rules about what is kept, and by whose word: retention, operators (RESOLVE) and LIST. Each is a
+ * short history of one operation under the name of the rule.
+ */
+#include "world.h"
+
+/* ---- retention ----------------------------------------------------------------------- */
+
+/* Expired is absent: the next claim is a first one, of whatever request. */
+static void an_expired_record_is_absent(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op;
+
+    (void)state;
+    claim(&world, 1);
+    complete(&world, 1);
+    world.now_us = world.record.expires_us - 1;
+    assert_int_equal(run(&world, op_of(HAPAX_OP_READ, 0)).verdict, HAPAX_FOUND);
+    world.now_us++;
+    assert_int_equal(run(&world, op_of(HAPAX_OP_READ, 0)).verdict, HAPAX_ABSENT);
+    op = complete(&world, 1);
+    assert_int_equal(op.verdict, HAPAX_LOST);
+    assert_int_equal(op.record.state, HAPAX_STATE_ABSENT);
+    assert_int_equal(resolve(&world, 2, HAPAX_RESOLVE_FAIL, true).verdict, HAPAX_ABSENT);
+    op = claim_otherwise(&world, 3, true);
+    assert_int_equal(op.verdict, HAPAX_CLAIMED);
+    assert_int_equal(op.record.attempt, 1);
+}
+
+/* However short its retention, a claim is there until its lease is over. */
+static void a_live_claim_outlasts_its_retention(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op = op_of(HAPAX_OP_CLAIM, 1);
+
+    (void)state;
+    op.retention_ms = 1;
+    run(&world, op);
+    assert_int_equal(world.record.expires_us, START + LEASE_US);
+    world.now_us = START + LEASE_US - 1;
+    run(&world, op_of(HAPAX_OP_RENEW, 1));
+    assert_int_equal(world.record.expires_us, world.now_us + LEASE_US);
+    complete(&world, 1);
+    assert_int_equal(world.record.expires_us, world.now_us + 1000);
+}
+
+/* What an operator must decide stays until one does. */
+static void unknown_and_held_records_do_not_expire(void **state)
+{
+    struct world world = empty();
+
+    (void)state;
+    claim_as(&world, 1, HAPAX_EXPIRED_HOLD);
+    world.now_us += 1000 * 86400 * SECOND;
+    assert_int_equal(run(&world, op_of(HAPAX_OP_READ, 0)).verdict, HAPAX_FOUND);
+    claim(&world, 2);
+    world.now_us += 1000 * 86400 * SECOND;
+    assert_int_equal(run(&world, op_of(HAPAX_OP_READ, 0)).record.state, HAPAX_STATE_UNKNOWN);
+    resolve(&world, 3, HAPAX_RESOLVE_COMPLETE, false);
+    assert_int_not_equal(world.record.expires_us, 0);
+}
+
+/* A lease or retention past the end of time ends there; it does not wrap into the past. */
+static void the_far_future_does_not_wrap(void **state)
+{
+    struct world world = empty();
+
+    (void)state;
+    world.now_us = INT64_MAX - 5;
+    claim(&world, 1);
+    assert_int_equal(world.record.lease_until_us, INT64_MAX);
+    assert_int_equal(world.record.expires_us, INT64_MAX);
+    assert_int_equal(claim(&world, 2).verdict, HAPAX_IN_FLIGHT);
+}
+
+/* ---- the operator -------------------------------------------------------------------- */
+
+/* A live lease and a completed record are left alone unless forced; a zombie then is LOST. */
+static void an_operator_needs_force_against_a_live_lease(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op;
+    uint64_t fence;
+
+    (void)state;
+    fence = claim(&world, 1).record.fence;
+    assert_int_equal(resolve(&world, 2, HAPAX_RESOLVE_COMPLETE, false).verdict, HAPAX_IN_FLIGHT);
+    op = resolve(&world, 2, HAPAX_RESOLVE_COMPLETE, true);
+    assert_int_equal(op.verdict, HAPAX_OK);
+    assert_int_equal(op.record.outcome.status, 202);
+    assert_int_equal(op.record.resolved_us, START);
+    assert_true(same_bytes(op.record.resolved_by, hapax_str("ann")));
+    assert_true(op.record.fence > fence);
+    op = complete(&world, 1);
+    assert_int_equal(op.verdict, HAPAX_LOST);
+    assert_int_equal(op.record.outcome.status, 202);
+    assert_int_equal(resolve(&world, 3, HAPAX_RESOLVE_FAIL, false).verdict, HAPAX_COMPLETED);
+}
+
+/* The reply to a RESOLVE is lost: its repeat is OK and changes nothing. */
+static void a_repeated_resolve_gives_the_same_answer(void **state)
+{
+    struct world world = empty();
+    struct hapax_op first, again;
+
+    (void)state;
+    claim(&world, 1);
+    let_the_lease_run_out(&world);
+    first = resolve(&world, 2, HAPAX_RESOLVE_COMPLETE, false);
+    world.now_us += SECOND;
+    again = resolve(&world, 2, HAPAX_RESOLVE_COMPLETE, false);
+    assert_int_equal(again.verdict, HAPAX_OK);
+    assert_null(record_diff(&again.record, &first.record));
+}
+
+/* An operator who looked at attempt 1 does not resolve attempt 2. */
+static void an_operator_resolves_the_attempt_that_was_seen(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op = op_of(HAPAX_OP_RESOLVE, 9);
+
+    (void)state;
+    op.resolve = HAPAX_RESOLVE_FORGET;
+    op.force = true;
+    op.if_attempt = 1;
+    claim(&world, 1);
+    fail_with(&world, 1, true);
+    claim(&world, 2);
+    assert_int_equal(run(&world, op).verdict, HAPAX_LOST);
+    op.if_attempt = 2;
+    assert_int_equal(run(&world, op).verdict, HAPAX_OK);
+    assert_false(world.present);
+    assert_int_equal(claim(&world, 3).record.attempt, 1);
+}
+
+/* RESOLVE to failed asks for another attempt: it is granted, used up or not, held or not. */
+static void an_operator_may_ask_for_another_attempt(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op = op_of(HAPAX_OP_CLAIM, 4);
+
+    (void)state;
+    claim_as(&world, 1, HAPAX_EXPIRED_HOLD);
+    let_the_lease_run_out(&world);
+    claim(&world, 2);
+    resolve(&world, 3, HAPAX_RESOLVE_FAIL, false);
+    assert_true(world.record.ran);
+    assert_int_equal(world.record.spent, 0);
+    op.attempts_max = 1;
+    op = run(&world, op);
+    assert_int_equal(op.verdict, HAPAX_CLAIMED);
+    assert_false(op.record.stale);
+    assert_true(op.record.hold);
+}
+
+/* ---- LIST ---------------------------------------------------------------------------- */
+
+/* A record is listed if it is there, of a state and scope asked for, and as old as asked for. */
+static void list_shows_what_was_asked_for(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op = {.kind = HAPAX_OP_LIST};
+    const struct hapax_record *record = &world.record;
+
+    (void)state;
+    claim(&world, 1);
+    assert_true(hapax__listed(record, &op, START));
+    op.states = HAPAX_STATES_ALL;
+    assert_true(hapax__listed(record, &op, START));
+    op.states = HAPAX_STATES_ALL & ~(1u << HAPAX_STATE_STARTED);
+    assert_false(hapax__listed(record, &op, START));
+    op.states = 1u << HAPAX_STATE_STARTED;
+    op.scope = hapax_str("default");
+    assert_true(hapax__listed(record, &op, START));
+    op.scope = hapax_str("defaulT");
+    assert_false(hapax__listed(record, &op, START));
+    op.scope = hapax_str("def");
+    assert_false(hapax__listed(record, &op, START));
+    op.scope.len = 0;
+    op.older_ms = 1000;
+    assert_false(hapax__listed(record, &op, START + SECOND - 1));
+    assert_true(hapax__listed(record, &op, START + SECOND));
+    assert_true(hapax__listed(record, &op, record->expires_us - 1));
+    assert_false(hapax__listed(record, &op, record->expires_us));
+}
+
+#define T(name) cmocka_unit_test(name)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(an_expired_record_is_absent),
+        T(a_live_claim_outlasts_its_retention),
+        T(unknown_and_held_records_do_not_expire),
+        T(the_far_future_does_not_wrap),
+        T(an_operator_needs_force_against_a_live_lease),
+        T(a_repeated_resolve_gives_the_same_answer),
+        T(an_operator_resolves_the_attempt_that_was_seen),
+        T(an_operator_may_ask_for_another_attempt),
+        T(list_shows_what_was_asked_for),
+    };
+
+    return cmocka_run_group_tests_name("machine kept", tests, NULL, NULL);
+}

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the core reads and writes as text: keys, ids, digests, derived keys, names. Hashes are
+ * compared with ones made by another program; the line that made each stands beside it, with
+ *     from hashlib import sha256; import hmac
+ *     L = lambda b, n=4: len(b).to_bytes(n, 'big') + b
+ */
+#include <hapax/store.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static struct hapax_span filled(uint8_t *bytes, uint8_t c, size_t len)
+{
+    memset(bytes, c, len);
+    return (struct hapax_span){bytes, len};
+}
+
+static void assert_hex(const uint8_t *bytes, size_t len, const char *hex)
+{
+    char text[2 * 32 + 1] = "";
+
+    assert_true(2 * len < sizeof(text));
+    for (size_t i = 0; i < len; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    assert_string_equal(text, hex);
+}
+
+/* ---- keys -------------------------------------------------------------------------- */
+
+/* Parses in a block of exactly its size, so that a sanitizer sees a read beyond the end. */
+static enum hapax_error parse(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct hapax_span value,
+                              const char **why)
+{
+    uint8_t *copy = malloc(value.len > 0 ? value.len : 1);
+    enum hapax_error error;
+
+    assert_non_null(copy);
+    if (value.len > 0)
+        memcpy(copy, value.ptr, value.len);
+    error = hapax_key_parse(out, len, (struct hapax_span){copy, value.len}, why);
+    free(copy);
+    return error;
+}
+
+static void assert_key(const char *value, const char *key)
+{
+    uint8_t out[HAPAX_KEY_MAX];
+    size_t len = 0;
+    const char *why = "";
+
+    if (parse(out, &len, hapax_str(value), &why) != HAPAX_ERR_NONE)
+        fail_msg("%s: refused: %s", value, why);
+    assert_null(why);
+    assert_int_equal(len, strlen(key));
+    assert_memory_equal(out, key, len);
+}
+
+static void assert_refused(struct hapax_span value, const char *reason)
+{
+    uint8_t out[HAPAX_KEY_MAX];
+    size_t len = 0;
+    const char *why = NULL;
+
+    if (parse(out, &len, value, &why) != HAPAX_ERR_INVALID)
+        fail_msg("%.*s: accepted", (int)value.len, (const char *)value.ptr);
+    if (!strstr(why, reason))
+        fail_msg("%.*s: \"%s\" does not say \"%s\"", (int)value.len, (const char *)value.ptr, why,
+                 reason);
+}
+
+/* An RFC 8941 String and a bare token of the same characters are the same key. */
+static void a_key_is_the_same_quoted_or_bare(void **state)
+{
+    (void)state;
+    assert_key("\"8e03978e-40d5-43dd-bc93-6894a57f9324\"", "8e03978e-40d5-43dd-bc93-6894a57f9324");
+    assert_key("8e03978e-40d5-43dd-bc93-6894a57f9324", "8e03978e-40d5-43dd-bc93-6894a57f9324");
+    assert_key("\"k\"", "k");
+    assert_key("k", "k");
+    assert_key("AZaz09_.:~+/=-", "AZaz09_.:~+/=-");
+    assert_key("\"AZaz09_.:~+/=-\"", "AZaz09_.:~+/=-");
+    assert_key("-", "-");
+    assert_key("=", "=");
+}
+
+/* Quotes admit every printable character, spaces and commas too; backslash escapes two of them. */
+static void a_quoted_key_holds_any_printable_character(void **state)
+{
+    (void)state;
+    assert_key("\"a b\"", "a b");
+    assert_key("\" \"", " ");
+    assert_key("\"a,b;c=d\"", "a,b;c=d");
+    assert_key("\"\\\"\\\\\"", "\"\\");
+    assert_key("\"!#$%&'()*+,-./:;<=>?@[]^_`{|}~\"", "!#$%&'()*+,-./:;<=>?@[]^_`{|}~");
+}
+
+/* White space around the value is the header's, not the key's. */
+static void space_around_a_value_is_no_part_of_it(void **state)
+{
+    (void)state;
+    assert_key(" \t k \t ", "k");
+    assert_key("\t\"k\" ", "k");
+    assert_key(" \" k \" ", " k ");
+    assert_key("\"k\";a \t", "k");
+}
+
+/* Every kind of bare item that RFC 8941 knows may be a parameter's value, and changes nothing. */
+static void parameters_do_not_change_a_key(void **state)
+{
+    static const char *const values[] = {
+        "\"k\";a",
+        "\"k\";  a",
+        "\"k\";*",
+        "\"k\";*a0_-.*",
+        "\"k\";a;b;c",
+        "\"k\";a=1;a=2",
+        "\"k\";a=0",
+        "\"k\";a=-0",
+        "\"k\";a=00001",
+        "\"k\";a=999999999999999",
+        "\"k\";a=-999999999999.999",
+        "\"k\";a=1.5",
+        "\"k\";a=token",
+        "\"k\";a=*t!#$%&'*+-.^_`|~:/9",
+        "\"k\";a=Zz",
+        "\"k\";a=\"a string, with \\\"quotes\\\" and \\\\\"",
+        "\"k\";a=\"\"",
+        "\"k\";a=::",
+        "\"k\";a=:aGFw+/8=:",
+        "\"k\";a=?0;b=?1",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(values); i++)
+        assert_key(values[i], "k");
+}
+
+/* A parameter that RFC 8941 does not allow refuses the whole value. */
+static void a_malformed_parameter_is_refused(void **state)
+{
+    static const char *const values[] = {
+        "\"k\";",
+        "\"k\"; ",
+        "\"k\" ;a",
+        "\"k\";A",
+        "\"k\";1",
+        "\"k\";\ta",
+        "\"k\";a=",
+        "\"k\";a= 1",
+        "\"k\";a =1",
+        "\"k\";a=-",
+        "\"k\";a=-a",
+        "\"k\";a=1.",
+        "\"k\";a=.5",
+        "\"k\";a=1.2345",
+        "\"k\";a=+1",
+        "\"k\";a=1234567890123456",
+        "\"k\";a=1234567890123.1",
+        "\"k\";a=\"b",
+        "\"k\";a=\"\\b\"",
+        "\"k\";a=\"\xc3\xa9\"",
+        "\"k\";a=:YQ==",
+        "\"k\";a=:Y Q:",
+        "\"k\";a=?",
+        "\"k\";a=?2",
+        "\"k\";a=?11",
+        "\"k\";a=@1",
+        "\"k\";a=(1)",
+        "\"k\"x",
+        "\"k\"\"l\"",
+        "\"k\" \"l\"",
+        "\"k\";a=1x",
+        "\"k\";a\"",
+        "\"k\" k",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(values); i++)
+        assert_refused(hapax_str(values[i]), "no valid parameter");
+}
+
+/* Each way to get a key wrong has its own reason. */
+static void a_refused_key_is_told_why(void **state)
+{
+    static const struct {
+        const char *value;
+        const char *reason;
+    } cases[] = {
+        {"", "is empty"},
+        {" \t ", "is empty"},
+        {"\"\"", "is empty"},
+        {"\"\";a", "is empty"},
+        {"a,b", "repeated"},
+        {",", "repeated"},
+        {"a, \"b\"", "repeated"},
+        {"\"a\",\"b\"", "repeated"},
+        {"\"a\" , \"b\"", "repeated"},
+        {"\"a\";p=1,\"b\"", "repeated"},
+        {"\"a\",", "repeated"},
+        {"caf\xc3\xa9", "not ASCII"},
+        {"\"caf\xc3\xa9\"", "not ASCII"},
+        {"\"\x80\"", "not ASCII"},
+        {"a\x01", "control"},
+        {"a\x7f", "control"},
+        {"\"a\tb\"", "control"},
+        {"\"a\x1f\"", "control"},
+        {"\"a\x7f\"", "control"},
+        {"\"a\nb\"", "control"},
+        {"\"\\n\"", "backslash"},
+        {"\"\\\xc3\"", "backslash"},
+        {"\"k", "closing quote"},
+        {"\"", "closing quote"},
+        {"\"k\\", "closing quote"},
+        {"\"k\\\"", "closing quote"},
+        {"a b", "space outside quotes"},
+        {"a\tb", "space outside quotes"},
+        {"k;a=1", "parameters may follow a quoted key only"},
+        {"k\"", "must be quoted"},
+        {"'k'", "must be quoted"},
+        {"k@home", "must be quoted"},
+        {"{k}", "must be quoted"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++)
+        assert_refused(hapax_str(cases[i].value), cases[i].reason);
+    assert_refused((struct hapax_span){(const uint8_t *)"a\0b", 3}, "control");
+    assert_refused((struct hapax_span){(const uint8_t *)"\"a\0\"", 4}, "control");
+    assert_refused((struct hapax_span){(const uint8_t *)"\"a\";\0", 5}, "no valid parameter");
+    assert_refused((struct hapax_span){NULL, 0}, "is empty");
+}
+
+/* 255 bytes are a key and 256 are none; an escape counts as the one byte it stands for. */
+static void a_key_has_at_most_255_bytes(void **state)
+{
+    char value[2 * 256 + 3];
+    char key[256];
+
+    (void)state;
+    memset(key, 'k', 255);
+    key[255] = '\0';
+    assert_key(key, key);
+    snprintf(value, sizeof(value), "\"%s\"", key);
+    assert_key(value, key);
+    snprintf(value, sizeof(value), "%sk", key);
+    assert_refused(hapax_str(value), "255 bytes");
+    snprintf(value, sizeof(value), "\"%sk\"", key);
+    assert_refused(hapax_str(value), "255 bytes");
+    memset(key, '\\', 255);
+    memset(value, '\\', 512);
+    value[0] = value[511] = '"';
+    value[512] = '\0';
+    assert_key(value, key);
+}
+
+/* ---- ids --------------------------------------------------------------------------- */
+
+static void assert_id(struct hapax_span scope, struct hapax_span key, struct hapax_span step,
+                      struct hapax_span secret, const char *hex)
+{
+    struct hapax_id id;
+
+    assert_int_equal(hapax_id(&id, scope, key, step, secret), HAPAX_ERR_NONE);
+    assert_hex(id.bytes, sizeof(id.bytes), hex);
+}
+
+/* Ids are those another program computes from DESIGN's definition. */
+static void an_id_is_the_documented_hash(void **state)
+{
+    const struct hapax_span none = {NULL, 0};
+    uint8_t a[255];
+    uint8_t b[255];
+    uint8_t c[64];
+
+    (void)state;
+    /* sha256(L(b'default') + L(b'k')).hexdigest() */
+    assert_id(hapax_str("default"), hapax_str("k"), none, none,
+              "ad936fb3bdc705c4e62ff6e49529a8f542a5ceb6bdcbdc469e05387cc386335e");
+    /* sha256(L(b'default') + L(b'k') + L(b'charge')).hexdigest() */
+    assert_id(hapax_str("default"), hapax_str("k"), hapax_str("charge"), none,
+              "be645d39f90387bf4c40b5e887b2d43588f1e8530634135738bc55b160fcd5df");
+    /* sha256(L(b's' * 255) + L(b'\0' * 255) + L(b't' * 64)).hexdigest() */
+    assert_id(filled(a, 's', 255), filled(b, 0, 255), filled(c, 't', 64), none,
+              "8bf128ad370dadce582293180a0ce5d8335a39b99caba825137d79efc2508036");
+}
+
+/* A secret makes it an HMAC, whether it fills a block of the hash or is longer than one. */
+static void an_id_under_a_secret_is_the_hmac(void **state)
+{
+    const struct hapax_span none = {NULL, 0};
+    uint8_t secret[65];
+
+    (void)state;
+    /* hmac.new(b's', L(b'default') + L(b'k'), 'sha256').hexdigest() */
+    assert_id(hapax_str("default"), hapax_str("k"), none, filled(secret, 's', 1),
+              "a80efed63c7638386cc1cac829ea3c749f3d73a4b1e808a5e8bb4385ea729e14");
+    /* hmac.new(b's' * 64, L(b'default') + L(b'k'), 'sha256').hexdigest() */
+    assert_id(hapax_str("default"), hapax_str("k"), none, filled(secret, 's', 64),
+              "aff83c011dfc0a1ee083147c8273d79d5a270dd63228511af04166d4cfd28373");
+    /* hmac.new(b's' * 65, L(b'default') + L(b'k') + L(b'charge'), 'sha256').hexdigest() */
+    assert_id(hapax_str("default"), hapax_str("k"), hapax_str("charge"), filled(secret, 's', 65),
+              "a041684e312f5dd2e6ccae3ec120941c15e98a2e461966139aa3ffc06c3d603c");
+}
+
+/* Every limit of a name refuses it, and nothing else does. */
+static void an_id_of_names_over_their_limits_is_refused(void **state)
+{
+    const struct hapax_span none = {NULL, 0};
+    const struct hapax_span k = hapax_str("k");
+    uint8_t bytes[256];
+    struct hapax_span over = filled(bytes, 'x', 256);
+    struct hapax_id id;
+
+    (void)state;
+    assert_int_equal(hapax_id(&id, none, k, none, none), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_id(&id, over, k, none, none), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_id(&id, k, none, none, none), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_id(&id, k, over, none, none), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_id(&id, k, k, (struct hapax_span){bytes, 65}, none), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_id(&id, k, k, hapax_str("a:b"), none), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_id(&id, k, k, hapax_str(":"), none), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_id(&id, k, k, (struct hapax_span){bytes, 64}, none), HAPAX_ERR_NONE);
+}
+
+/* A byte moved from one part to the next gives another digest. */
+static void a_digest_knows_where_its_parts_end(void **state)
+{
+    const struct hapax_span ab_c[] = {hapax_str("ab"), hapax_str("c")};
+    const struct hapax_span a_bc[] = {hapax_str("a"), hapax_str("bc")};
+    const struct hapax_span empty[] = {hapax_str(NULL)};
+    struct hapax_digest digest;
+
+    (void)state;
+    /* sha256(L(b'ab', 8) + L(b'c', 8)).hexdigest() */
+    hapax_digest(&digest, ab_c, 2);
+    assert_hex(digest.bytes, 32,
+               "601d5476e2ccfe2c87a2bba7a322659734a05749d5b5aa781f513e4912db0d5f");
+    /* sha256(L(b'a', 8) + L(b'bc', 8)).hexdigest() */
+    hapax_digest(&digest, a_bc, 2);
+    assert_hex(digest.bytes, 32,
+               "3fafa1cf2f19a7c1129beb20cf0983f73a489a221fc0dd2f16d1be292d089205");
+    /* sha256(L(b'', 8)).hexdigest() */
+    hapax_digest(&digest, empty, 1);
+    assert_hex(digest.bytes, 32,
+               "af5570f5a1810b7af78caf4bc70a660f0df51e42baf91d4de5b2328de0e83dfc");
+    /* sha256(b'').hexdigest() */
+    hapax_digest(&digest, NULL, 0);
+    assert_hex(digest.bytes, 32,
+               "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+/* A span of a C string leaves its NUL out, and NULL is an empty one. */
+static void a_span_of_a_string_has_its_bytes(void **state)
+{
+    (void)state;
+    assert_int_equal(hapax_str("abc").len, 3);
+    assert_memory_equal(hapax_str("abc").ptr, "abc", 3);
+    assert_int_equal(hapax_str("").len, 0);
+    assert_int_equal(hapax_str(NULL).len, 0);
+    assert_null(hapax_str(NULL).ptr);
+}
+
+/* ---- derived keys ------------------------------------------------------------------ */
+
+/* `KEY:step` as long as it is a key, and a hash of it from the first byte over; never cut. */
+static void a_derived_key_is_never_cut(void **state)
+{
+    uint8_t bytes[255];
+    uint8_t out[HAPAX_KEY_MAX];
+    size_t len = 0;
+
+    (void)state;
+    assert_int_equal(hapax_key_derive(out, &len, hapax_str("k:1"), hapax_str("charge")),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(len, 10);
+    assert_memory_equal(out, "k:1:charge", 10);
+    assert_int_equal(hapax_key_derive(out, &len, filled(bytes, 'k', 248), hapax_str("charge")),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(len, 255);
+    assert_memory_equal(out, bytes, 248);
+    assert_memory_equal(out + 248, ":charge", 7);
+    /* 'sha256-' + sha256(b'k' * 250 + b':charge').hexdigest() */
+    assert_int_equal(hapax_key_derive(out, &len, filled(bytes, 'k', 250), hapax_str("charge")),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(len, 71);
+    assert_memory_equal(
+        out, "sha256-faa0fc6789ea00ec385c95b7523f3afa59c928c34aa36b6af3dbb3a14f22bfed", 71);
+    assert_int_equal(hapax_key_derive(out, &len, filled(bytes, 'k', 249), hapax_str("charge")),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(len, 71);
+}
+
+/* A derived key is a key that the next service's door reads: quoted, or bare where it can be. */
+static void a_derived_key_is_a_key_again(void **state)
+{
+    uint8_t bytes[255];
+    uint8_t out[HAPAX_KEY_MAX];
+    uint8_t parsed[HAPAX_KEY_MAX];
+    size_t len = 0;
+    size_t parsed_len = 0;
+    const char *why;
+
+    (void)state;
+    assert_int_equal(hapax_key_derive(out, &len, filled(bytes, 'k', 255), hapax_str("refund")),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(parse(parsed, &parsed_len, (struct hapax_span){out, len}, &why),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(parsed_len, len);
+    assert_memory_equal(parsed, out, len);
+}
+
+/* Without a key or a step, or over a limit, nothing is derived. */
+static void nothing_is_derived_from_invalid_names(void **state)
+{
+    uint8_t bytes[256];
+    uint8_t out[HAPAX_KEY_MAX];
+    size_t len = 7;
+    struct hapax_span over = filled(bytes, 'k', 256);
+    const struct hapax_span k = hapax_str("k");
+
+    (void)state;
+    assert_int_equal(hapax_key_derive(out, &len, hapax_str(""), k), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_key_derive(out, &len, over, k), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_key_derive(out, &len, k, hapax_str("")), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_key_derive(out, &len, k, hapax_str("a:b")), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax_key_derive(out, &len, k, (struct hapax_span){bytes, 65}),
+                     HAPAX_ERR_INVALID);
+    assert_int_equal(len, 7);
+}
+
+/* ---- names ------------------------------------------------------------------------- */
+
+/* Each value of an enum has its own name, and a foreign one has none. */
+static void every_value_has_its_name(void **state)
+{
+    (void)state;
+    assert_string_equal(hapax_error_name(HAPAX_ERR_NONE), "none");
+    assert_string_equal(hapax_error_name(HAPAX_ERR_INVALID), "invalid");
+    assert_string_equal(hapax_error_name(HAPAX_ERR_NOMEM), "nomem");
+    assert_string_equal(hapax_error_name(HAPAX_ERR_TOO_BIG), "too_big");
+    assert_string_equal(hapax_error_name(HAPAX_ERR_UNAVAILABLE), "unavailable");
+    assert_string_equal(hapax_error_name(HAPAX_ERR_INDETERMINATE), "indeterminate");
+    assert_string_equal(hapax_error_name(HAPAX_ERR_CORRUPT), "corrupt");
+    assert_string_equal(hapax_error_name(HAPAX_ERR_UNSUPPORTED), "unsupported");
+    assert_string_equal(hapax_error_name(HAPAX_ERR_REFUSED), "refused");
+    assert_string_equal(hapax_error_name((enum hapax_error) - 9), "?");
+    assert_string_equal(hapax_error_name((enum hapax_error)1), "?");
+
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_FRESH), "fresh");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_REPLAY), "replay");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_FAILED), "failed");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_MISSING_KEY), "missing_key");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_BAD_KEY), "bad_key");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_IN_FLIGHT), "in_flight");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_UNKNOWN), "unknown");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_MISMATCH), "mismatch");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_GONE), "gone");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_TOO_LARGE), "too_large");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_STORE_DOWN), "store_down");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_BYPASS), "bypass");
+    assert_string_equal(hapax_answer_name((enum hapax_answer_kind)0), "?");
+    assert_string_equal(hapax_answer_name((enum hapax_answer_kind)13), "?");
+
+    assert_string_equal(hapax_state_name(HAPAX_STATE_ABSENT), "absent");
+    assert_string_equal(hapax_state_name(HAPAX_STATE_STARTED), "started");
+    assert_string_equal(hapax_state_name(HAPAX_STATE_COMPLETED), "completed");
+    assert_string_equal(hapax_state_name(HAPAX_STATE_FAILED), "failed");
+    assert_string_equal(hapax_state_name(HAPAX_STATE_UNKNOWN), "unknown");
+    assert_string_equal(hapax_state_name((enum hapax_state)5), "?");
+
+    assert_string_equal(hapax_verdict_name(HAPAX_NO_VERDICT), "none");
+    assert_string_equal(hapax_verdict_name(HAPAX_CLAIMED), "claimed");
+    assert_string_equal(hapax_verdict_name(HAPAX_IN_FLIGHT), "in_flight");
+    assert_string_equal(hapax_verdict_name(HAPAX_COMPLETED), "completed");
+    assert_string_equal(hapax_verdict_name(HAPAX_FAILED), "failed");
+    assert_string_equal(hapax_verdict_name(HAPAX_UNKNOWN), "unknown");
+    assert_string_equal(hapax_verdict_name(HAPAX_MISMATCH), "mismatch");
+    assert_string_equal(hapax_verdict_name(HAPAX_OK), "ok");
+    assert_string_equal(hapax_verdict_name(HAPAX_LOST), "lost");
+    assert_string_equal(hapax_verdict_name(HAPAX_FOUND), "found");
+    assert_string_equal(hapax_verdict_name(HAPAX_ABSENT), "absent");
+    assert_string_equal(hapax_verdict_name((enum hapax_verdict)11), "?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_key_is_the_same_quoted_or_bare),
+        cmocka_unit_test(a_quoted_key_holds_any_printable_character),
+        cmocka_unit_test(space_around_a_value_is_no_part_of_it),
+        cmocka_unit_test(parameters_do_not_change_a_key),
+        cmocka_unit_test(a_malformed_parameter_is_refused),
+        cmocka_unit_test(a_refused_key_is_told_why),
+        cmocka_unit_test(a_key_has_at_most_255_bytes),
+        cmocka_unit_test(an_id_is_the_documented_hash),
+        cmocka_unit_test(an_id_under_a_secret_is_the_hmac),
+        cmocka_unit_test(an_id_of_names_over_their_limits_is_refused),
+        cmocka_unit_test(a_digest_knows_where_its_parts_end),
+        cmocka_unit_test(a_span_of_a_string_has_its_bytes),
+        cmocka_unit_test(a_derived_key_is_never_cut),
+        cmocka_unit_test(a_derived_key_is_a_key_again),
+        cmocka_unit_test(nothing_is_derived_from_invalid_names),
+        cmocka_unit_test(every_value_has_its_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
