@@ -1,0 +1,27 @@
+# Verbs for people. The build itself is meson's; see tools/ for what each verb does.
+
+help:
+	@echo 'make build   install what is missing, build into build/'
+	@echo 'make run     keep an embedded store open and print lines to try, until Ctrl-C'
+	@echo 'make test    build, then run every test'
+	@echo 'make soak    the long tests: hours of what make test does in minutes'
+	@echo 'make clean   remove what was built'
+
+build:
+	@tools/install build
+	@tools/build build
+	@echo 'built: build/hapax'
+
+run: build
+	@tools/run
+
+test:
+	@tools/test
+
+soak: build
+	@tools/soak
+
+clean:
+	rm -rf build build-ci
+
+.PHONY: help build run test soak clean
