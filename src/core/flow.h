@@ -2,7 +2,8 @@
  *
  * The door's side of an operation: one logical request as a state machine without I/O, clock or
  * memory of its own. The door feeds it events and, after each, calls hapax__flow_next() until
- * that says PAUSE or END, doing what it says. Times are µs of the door's monotonic clock.
+ * that says PAUSE or END, doing what it says. Times are µs of a clock that is
+ * never set and that runs on while the machine is suspended (hapax__boot_us()).
  *
  *     begin ─► next ─► ASK ───────► (store) ─► told ─► next ─► …
  *                      RUN ───────► (handler) ─► handled ─► next ─► …

@@ -15,6 +15,7 @@
 #include "pulse.h"
 
 #include "core/waiters.h"
+#include "store/clock.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -52,14 +53,6 @@ struct hapax__pulse {
     bool ending;
     int64_t end_us; /* when `ending`: no saving after this */
 };
-
-static int64_t monotonic_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * US_PER_S + now.tv_nsec / 1000;
-}
 
 /* ---- outcomes ------------------------------------------------------------------------ */
 
@@ -303,7 +296,7 @@ static void end(struct hapax__pulse *pulse, struct hapax__call *call)
 static void drive(struct hapax__pulse *pulse, struct hapax__call *call)
 {
     for (;;) {
-        int64_t now_us = monotonic_us();
+        int64_t now_us = hapax__boot_us();
         enum hapax__flow_do what = hapax__flow_next(&call->flow, now_us);
 
         switch (what) {
@@ -347,7 +340,7 @@ static void follow(struct hapax__pulse *pulse, struct hapax__call *call)
 static void take_call(struct hapax__pulse *pulse, struct hapax__call *call)
 {
     const struct hapax_outcome *outcome = &call->attempt.outcome;
-    int64_t now_us = monotonic_us();
+    int64_t now_us = hapax__boot_us();
 
     if (!call->begun) {
         call->begun = true;
@@ -395,7 +388,7 @@ static void take_answers(struct hapax__pulse *pulse, struct hapax__job *job)
         void *memory = job->memory;
 
         call->flow.op = job->op;
-        hapax__flow_told(&call->flow, monotonic_us());
+        hapax__flow_told(&call->flow, hapax__boot_us());
         follow(pulse, call);
         free(memory);
         job = next;
@@ -404,7 +397,7 @@ static void take_answers(struct hapax__pulse *pulse, struct hapax__job *job)
 
 static void take_timers(struct hapax__pulse *pulse)
 {
-    int64_t now_us = monotonic_us();
+    int64_t now_us = hapax__boot_us();
 
     while (pulse->timers.count > 0 && pulse->timers.heap[1]->wake_us <= now_us) {
         struct hapax__call *call = pulse->timers.heap[1];
@@ -426,7 +419,7 @@ static void wait_for_events(struct hapax__pulse *pulse, int64_t until_us)
 
     if (pulse->timers.count > 0 && pulse->timers.heap[1]->wake_us < until_us)
         until_us = pulse->timers.heap[1]->wake_us;
-    left_us = until_us == INT64_MAX ? INT64_MAX : until_us - monotonic_us();
+    left_us = until_us == INT64_MAX ? INT64_MAX : until_us - hapax__boot_us();
     if (left_us > 0) {
         timeout.tv_sec = (time_t)(left_us / US_PER_S);
         timeout.tv_nsec = (long)(left_us % US_PER_S * 1000);
@@ -442,7 +435,7 @@ static int64_t until(struct hapax__pulse *pulse)
 
     pthread_mutex_lock(&pulse->lock);
     if (pulse->ending)
-        until_us = pulse->calls > 0 && monotonic_us() < pulse->end_us ? pulse->end_us : 0;
+        until_us = pulse->calls > 0 && hapax__boot_us() < pulse->end_us ? pulse->end_us : 0;
     pthread_mutex_unlock(&pulse->lock);
     return until_us;
 }
@@ -599,7 +592,7 @@ static uint32_t stop_all(struct hapax__pulse *pulse)
 
         if (call->flow.phase == HAPAX__FLOW_SAVING)
             unsaved++;
-        hapax__flow_stop(&call->flow, monotonic_us());
+        hapax__flow_stop(&call->flow, hapax__boot_us());
         follow(pulse, call);
     }
     assert(pulse->calls == 0);
@@ -617,7 +610,7 @@ uint32_t hapax__pulse_close(struct hapax__pulse *pulse, int64_t save_wait_ms)
     while (pulse->callers > 0)
         pthread_cond_wait(&pulse->empty, &pulse->lock);
     pulse->ending = true;
-    pulse->end_us = monotonic_us() + save_wait_ms * US_PER_MS;
+    pulse->end_us = hapax__boot_us() + save_wait_ms * US_PER_MS;
     pthread_mutex_unlock(&pulse->lock);
     knock(pulse);
     pthread_join(pulse->thread, NULL);

@@ -14,6 +14,8 @@
  */
 #include "lane.h"
 
+#include "store/clock.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -22,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A batch ends with the op that passes this many bytes of outcomes: a store may build all of a batch
@@ -169,14 +170,6 @@ static bool keep(struct hapax__job *job)
 
 /* ---- the thread ---------------------------------------------------------------------- */
 
-static int64_t monotonic_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 /* Under the lock: moves the next batch out of the queue. */
 static struct hapax__job *take_batch(struct hapax__lane *lane)
 {
@@ -235,7 +228,7 @@ static void settle(struct hapax__lane *lane, struct hapax__job *job,
 
 static void run_batch(struct hapax__lane *lane, struct hapax__job *batch)
 {
-    int64_t now_us = monotonic_us();
+    int64_t now_us = hapax__boot_us();
     size_t n = 0;
     size_t i = 0;
 

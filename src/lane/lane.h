@@ -16,7 +16,7 @@
 
 struct hapax__job {
     struct hapax_op op;
-    int64_t deadline_us; /* CLOCK_MONOTONIC; 0: none. Not begun by then: UNAVAILABLE, never sent */
+    int64_t deadline_us; /* hapax__boot_us(); 0: none. Not begun by then: UNAVAILABLE, never sent */
     void *memory; /* what the answer points into; free() it once the answer is used */
     struct hapax__job *next; /* the lane's */
 };

@@ -570,7 +570,7 @@ static void what_cannot_be_opened_says_why(void **state)
         {":", HAPAX_ERR_UNSUPPORTED, "scheme"},
         {"mem:", HAPAX_ERR_UNSUPPORTED, "\"mem:\""},
         {"memoryx:", HAPAX_ERR_UNSUPPORTED, "\"memoryx:\""},
-        {"rocksdb:/tmp/hapax-none", HAPAX_ERR_UNSUPPORTED, "nobody serves it"},
+        {"rocksdb:/tmp/hapax-none", HAPAX_ERR_UNAVAILABLE, "nobody serves it"},
         {"memory:x", HAPAX_ERR_INVALID, "\"memory:x\""},
         {"probe:x", HAPAX_ERR_REFUSED, "\"probe:x\""},
     };
