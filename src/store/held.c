@@ -19,15 +19,17 @@ static enum hapax_error held_open(struct hapax_store **out, const char *uri,
     int len = (int)strcspn(path, "?"); /* what follows is for the holder */
     char name[sizeof(((struct sockaddr_un *)0)->sun_path)];
     char why[HAPAX_TEXT_MAX];
+    enum hapax_error error;
 
     *out = NULL;
     if (snprintf(name, sizeof(name), "%.*s/keeper.sock", len, path) >= (int)sizeof(name))
         return hapax__fail(text, HAPAX_ERR_INVALID,
                            "store \"%.100s\": its path with /keeper.sock is over %zu bytes", uri,
                            sizeof(name) - 1);
-    if (hapax__keeper_connect(out, name, why) == HAPAX_ERR_NONE)
-        return HAPAX_ERR_NONE;
-    return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+    error = hapax__keeper_connect(out, name, why);
+    if (error == HAPAX_ERR_NONE)
+        return error;
+    return hapax__fail(text, error,
                        "cannot open store \"%.80s\": nobody serves it, and this program opens no "
                        "database itself: %.80s",
                        uri, why);

@@ -79,6 +79,7 @@ void hapax__connection_hang_up(struct hapax__connection *c)
     /* Not left to close(): where a process forked meanwhile, the socket lives on, and its events would
      * come for a connection that is freed. */
     epoll_ctl(c->server->epoll_fd, EPOLL_CTL_DEL, c->fd, &none);
+    shutdown(c->fd, SHUT_RDWR); /* nor would the client hear of the end */
     close(c->fd);
     c->fd = -1;
     c->phase = HAPAX__GONE;

@@ -328,6 +328,15 @@ static bool unanswered(const struct hapax_op *op)
 
 /* Repeats, with their tokens, the ops that got no reply, on the database that is ours now. Whether the
  * dead holder applied them is in that database, so the repeat's verdict is definite. */
+/* A forget takes its token away with the record: the repeat of one that was applied would meet
+ * whatever came after it. */
+static bool may_repeat(const struct hapax_op *op)
+{
+    bool forgets = op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET;
+
+    return unanswered(op) && !(forgets && op->error == HAPAX_ERR_INDETERMINATE);
+}
+
 static enum hapax_error repeat_unanswered(struct handle *handle, struct hapax_op *ops, size_t n)
 {
     enum hapax_error first = HAPAX_ERR_NONE;
@@ -335,7 +344,7 @@ static enum hapax_error repeat_unanswered(struct handle *handle, struct hapax_op
     for (size_t i = 0; i < n; i++) {
         enum hapax_error error = ops[i].error;
 
-        if (unanswered(&ops[i]))
+        if (may_repeat(&ops[i]))
             error = hapax__batch_run(handle->batch, &handle->base, handle->database, &ops[i], 1);
         first = first == HAPAX_ERR_NONE ? error : first;
     }

@@ -485,6 +485,7 @@ static void database_free(struct hapax__database *database)
     rocksdb_writeoptions_destroy(database->write_options);
     if (database->lock_fd >= 0) {
         (void)!ftruncate(database->lock_fd, 0);
+        flock(database->lock_fd, LOCK_UN); /* a forked child may hold the file open */
         close(database->lock_fd);
     }
     pthread_mutex_destroy(&database->mutex);

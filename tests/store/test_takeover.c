@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What becomes of an op whose holder dies before its reply arrives: a relay stands between this process
+ * and the keeper of another, lets the op be applied, and ends the holder in place of a reply.
+ */
+#include "rocksdb_fixture.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+struct relay {
+    char asked[96]; /* where the client connects */
+    char real[96]; /* where the keeper listens by now */
+    int listener;
+    pid_t holder;
+    atomic_bool cut; /* the next reply is not passed on */
+    enum hapax_verdict meanwhile; /* what another's CLAIM was answered just before */
+};
+
+static int socket_at(const char *path, bool listens)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    if (fd < 0)
+        abort();
+    if (listens ? bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 || listen(fd, 8) != 0
+                : connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
+        abort();
+    return fd;
+}
+
+static void end_holder(struct relay *relay)
+{
+    struct hapax_store *other;
+    char text[HAPAX_TEXT_MAX], uri[128];
+    struct hapax_op op = claim_of(1, 2);
+
+    snprintf(uri, sizeof(uri), "unix:%s", relay->real);
+    if (hapax_store_open(&other, uri, text) != HAPAX_ERR_NONE)
+        abort();
+    relay->meanwhile = run_one(other, &op);
+    hapax_store_close(other);
+    kill(relay->holder, SIGKILL);
+    waitpid(relay->holder, NULL, 0);
+    unlink(relay->asked);
+}
+
+/* False: that side has ended. */
+static bool pass(int from, int to)
+{
+    static char bytes[1 << 16];
+    ssize_t n = read(from, bytes, sizeof(bytes));
+
+    return n > 0 && write(to, bytes, (size_t)n) == n;
+}
+
+static void *relay_main(void *arg)
+{
+    struct relay *relay = arg;
+    int client = accept(relay->listener, NULL, NULL);
+    int keeper = socket_at(relay->real, false);
+    bool open = true;
+
+    close(relay->listener);
+    while (open) {
+        struct pollfd fds[] = {{client, POLLIN, 0}, {keeper, POLLIN, 0}};
+
+        poll(fds, 2, -1);
+        if (fds[0].revents) {
+            open = pass(client, keeper);
+        } else if (atomic_load(&relay->cut)) {
+            end_holder(relay);
+            open = false;
+        } else {
+            open = pass(keeper, client);
+        }
+    }
+    close(client);
+    close(keeper);
+    return NULL;
+}
+
+static pid_t start_holder(struct fixture *f)
+{
+    int ready[2];
+    char byte = 1;
+    pid_t pid;
+
+    assert_int_equal(pipe(ready), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (hapax_store_open(&f->store, f->uri, f->text) != HAPAX_ERR_NONE ||
+            write(ready[1], &byte, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return pid;
+}
+
+/* The forget was applied and another has claimed since: repeated at the takeover it would remove a
+ * live claim, and the handler would run twice. */
+static void a_forget_is_not_repeated_at_a_takeover(void **state)
+{
+    struct fixture *f = *state;
+    struct relay relay = {.meanwhile = HAPAX_NO_VERDICT};
+    struct hapax_op forget = {.kind = HAPAX_OP_RESOLVE,
+                              .id = id_of(1),
+                              .token = {{9}},
+                              .resolve = HAPAX_RESOLVE_FORGET,
+                              .force = true};
+    pthread_t thread;
+
+    snprintf(f->uri, sizeof(f->uri), "rocksdb:%s", f->path);
+    snprintf(relay.asked, sizeof(relay.asked), "%s/keeper.sock", f->path);
+    snprintf(relay.real, sizeof(relay.real), "%s/real.sock", f->path);
+    relay.holder = start_holder(f);
+    assert_int_equal(rename(relay.asked, relay.real), 0);
+    relay.listener = socket_at(relay.asked, true);
+    assert_int_equal(pthread_create(&thread, NULL, relay_main, &relay), 0);
+    assert_int_equal(hapax_store_open(&f->store, f->uri, f->text), HAPAX_ERR_NONE);
+    assert_int_equal(claim(f->store, 1, 1), HAPAX_CLAIMED);
+    atomic_store(&relay.cut, true);
+    assert_int_equal(hapax_store_run(f->store, &forget, 1), HAPAX_ERR_INDETERMINATE);
+    pthread_join(thread, NULL);
+    assert_int_equal(relay.meanwhile, HAPAX_CLAIMED);
+    assert_int_equal(claim(f->store, 1, 3), HAPAX_IN_FLIGHT);
+}
+
+/* A path is free once its holder has closed it, though a child of the holder lives on. */
+static void a_forked_child_holds_no_path(void **state)
+{
+    struct fixture *f = *state;
+    int end[2];
+    char none;
+    pid_t pid;
+
+    assert_int_equal(pipe(end), 0);
+    open_store(f, "");
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        close(end[1]);
+        _exit(read(end[0], &none, 1) == 0 ? 0 : 1);
+    }
+    reopen_store(f);
+    close(end[1]);
+    close(end[0]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_forget_is_not_repeated_at_a_takeover, make_folder,
+                                        drop_store),
+        cmocka_unit_test_setup_teardown(a_forked_child_holds_no_path, make_folder, drop_store),
+    };
+
+    hapax_rocksdb_use();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
