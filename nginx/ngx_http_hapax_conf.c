@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The directives, and how the levels they stand in are merged.
+ *
+ * What a level does not set it takes from the one around it. A policy is checked whole, once it
+ * is merged, since its parts limit one another; what only shows in the merged settings of other
+ * modules is checked last. Stores are shared: one per URI and secret, wherever it was named.
+ */
+
+#include "ngx_http_hapax.h"
+
+
+#define NGX_HTTP_HAPAX_LEVELS                                                 \
+    NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF
+
+#define NGX_HTTP_HAPAX_ZONE_SIZE    (1024 * 1024)
+
+#define ngx_http_hapax_policy(name)                                           \
+    { ngx_string("hapax_" name),                                              \
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,                                   \
+      ngx_http_hapax_set_policy,                                              \
+      NGX_HTTP_LOC_CONF_OFFSET,                                               \
+      0,                                                                      \
+      NULL }
+
+
+/* Where a service runs twice by nginx's own doing: checked at the end. */
+
+extern ngx_module_t  ngx_http_proxy_module __attribute__((weak));
+extern ngx_module_t  ngx_http_fastcgi_module __attribute__((weak));
+extern ngx_module_t  ngx_http_uwsgi_module __attribute__((weak));
+extern ngx_module_t  ngx_http_scgi_module __attribute__((weak));
+extern ngx_module_t  ngx_http_grpc_module __attribute__((weak));
+
+
+ngx_command_t  ngx_http_hapax_commands[] = {
+
+    { ngx_string("hapax"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
+      ngx_http_hapax_set_enable,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("hapax_store"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
+      ngx_http_hapax_set_store,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("hapax_secret"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
+      ngx_http_hapax_set_secret,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("hapax_key_header"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
+      ngx_http_hapax_set_key_header,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("hapax_key_from"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_1MORE,
+      ngx_http_hapax_set_key_from,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("hapax_scope"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
+      ngx_http_set_complex_value_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_hapax_loc_conf_t, scope),
+      NULL },
+
+    { ngx_string("hapax_caller"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
+      ngx_http_set_complex_value_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_hapax_loc_conf_t, caller),
+      NULL },
+
+    { ngx_string("hapax_methods"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_1MORE,
+      ngx_http_hapax_set_methods,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("hapax_fingerprint"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_1MORE,
+      ngx_http_hapax_set_fingerprint,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("hapax_class"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_2MORE,
+      ngx_http_hapax_set_class,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("hapax_hide_header"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_1MORE,
+      ngx_http_hapax_set_names,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_hapax_loc_conf_t, hide),
+      NULL },
+
+    { ngx_string("hapax_store_header"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_1MORE,
+      ngx_http_hapax_set_names,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_hapax_loc_conf_t, keep),
+      NULL },
+
+    { ngx_string("hapax_in_flight_status"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
+      ngx_http_hapax_set_in_flight_status,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("hapax_problem_base"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
+      ngx_conf_set_str_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_hapax_loc_conf_t, problem_base),
+      NULL },
+
+    { ngx_string("hapax_reconcile"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
+      ngx_http_set_complex_value_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_hapax_loc_conf_t, reconcile),
+      NULL },
+
+    { ngx_string("hapax_held_max"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_size_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_hapax_main_conf_t, held_max),
+      NULL },
+
+    { ngx_string("hapax_status"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_hapax_status,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    ngx_http_hapax_policy("lease"),
+    ngx_http_hapax_policy("run_max"),
+    ngx_http_hapax_policy("retention"),
+    ngx_http_hapax_policy("wait"),
+    ngx_http_hapax_policy("timeout"),
+    ngx_http_hapax_policy("save_wait"),
+    ngx_http_hapax_policy("on_expired"),
+    ngx_http_hapax_policy("on_failed"),
+    ngx_http_hapax_policy("on_store_error"),
+    ngx_http_hapax_policy("key"),
+    ngx_http_hapax_policy("attempts_max"),
+    ngx_http_hapax_policy("max_request"),
+    ngx_http_hapax_policy("max_response"),
+    ngx_http_hapax_policy("rerun_completed"),
+    ngx_http_hapax_policy("pass_token"),
+
+      ngx_null_command
+};
+
+
+/* creating and merging */
+
+
+void *
+ngx_http_hapax_create_main_conf(ngx_conf_t *cf)
+{
+    ngx_http_hapax_main_conf_t  *hmcf;
+
+    hmcf = ngx_pcalloc(cf->pool, sizeof(ngx_http_hapax_main_conf_t));
+    if (hmcf == NULL) {
+        return NULL;
+    }
+
+    if (ngx_array_init(&hmcf->stores, cf->pool, 2,
+                       sizeof(ngx_http_hapax_store_t *))
+        != NGX_OK
+        || ngx_array_init(&hmcf->locations, cf->pool, 8, sizeof(void **))
+           != NGX_OK)
+    {
+        return NULL;
+    }
+
+    hmcf->held_max = NGX_CONF_UNSET_SIZE;
+
+    return hmcf;
+}
+
+
+char *
+ngx_http_hapax_init_main_conf(ngx_conf_t *cf, void *conf)
+{
+    ngx_http_hapax_main_conf_t *hmcf = conf;
+
+    ngx_str_t  name = ngx_string("hapax");
+
+    ngx_conf_init_size_value(hmcf->held_max, 256 * 1024 * 1024);
+
+    hmcf->zone = ngx_shared_memory_add(cf, &name, NGX_HTTP_HAPAX_ZONE_SIZE,
+                                       &ngx_http_hapax_module);
+    if (hmcf->zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    hmcf->zone->init = ngx_http_hapax_zone_init;
+
+    return NGX_CONF_OK;
+}
+
+
+void *
+ngx_http_hapax_create_loc_conf(ngx_conf_t *cf)
+{
+    ngx_http_hapax_loc_conf_t  *conf;
+
+    conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_hapax_loc_conf_t));
+    if (conf == NULL) {
+        return NULL;
+    }
+
+    conf->enable = NGX_CONF_UNSET_UINT;
+    conf->key_from = NGX_CONF_UNSET_PTR;
+    conf->in_flight_status = NGX_CONF_UNSET_UINT;
+
+    return conf;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_merge_settings(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *prev,
+    ngx_http_hapax_loc_conf_t *conf)
+{
+    ngx_uint_t                 i, k;
+    ngx_array_t               *settings;
+    ngx_http_hapax_setting_t  *from, *to;
+
+    if (prev->settings == NULL) {
+        return NGX_OK;
+    }
+
+    if (conf->settings == NULL) {
+        conf->settings = prev->settings;
+        return NGX_OK;
+    }
+
+    settings = conf->settings;
+    from = prev->settings->elts;
+
+    for (i = 0; i < prev->settings->nelts; i++) {
+        to = settings->elts;
+
+        for (k = 0; k < settings->nelts; k++) {
+            if (to[k].name.data == from[i].name.data) {
+                break;
+            }
+        }
+
+        if (k < settings->nelts) {
+            continue;
+        }
+
+        to = ngx_array_push(settings);
+        if (to == NULL) {
+            return NGX_ERROR;
+        }
+
+        *to = from[i];
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_make_policy(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
+{
+    char                       text[HAPAX_TEXT_MAX];
+    ngx_uint_t                 i;
+    ngx_http_hapax_setting_t  *setting;
+
+    hapax_policy_init(&conf->policy);
+
+    if (conf->settings) {
+        setting = conf->settings->elts;
+
+        for (i = 0; i < conf->settings->nelts; i++) {
+            (void) hapax_policy_set(&conf->policy,
+                                    (char *) setting[i].name.data,
+                                    (char *) setting[i].value.data, text);
+        }
+    }
+
+    if (conf->enable == NGX_HTTP_HAPAX_REQUIRED) {
+        conf->policy.key = HAPAX_KEY_REQUIRED;
+    }
+
+    if (hapax_policy_check(&conf->policy, text) != HAPAX_ERR_NONE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "hapax: %s", text);
+        return NGX_ERROR;
+    }
+
+    if (conf->policy.on_expired == HAPAX_EXPIRED_RECONCILE
+        && conf->reconcile == NULL)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"hapax_on_expired reconcile\" needs "
+                           "\"hapax_reconcile URI\"");
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_http_hapax_store_t *
+ngx_http_hapax_find_store(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
+{
+    ngx_uint_t                    i;
+    ngx_http_hapax_store_t      **stores, *store;
+    ngx_http_hapax_main_conf_t   *hmcf;
+
+    hmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_hapax_module);
+    stores = hmcf->stores.elts;
+
+    for (i = 0; i < hmcf->stores.nelts; i++) {
+        store = stores[i];
+
+        if (store->uri.len == conf->uri.len
+            && store->secret.len == conf->secret.len
+            && ngx_memcmp(store->uri.data, conf->uri.data, conf->uri.len) == 0
+            && (conf->secret.len == 0
+                || ngx_memcmp(store->secret.data, conf->secret.data,
+                              conf->secret.len)
+                   == 0))
+        {
+            return store;
+        }
+    }
+
+    store = ngx_pcalloc(cf->pool, sizeof(ngx_http_hapax_store_t));
+    stores = ngx_array_push(&hmcf->stores);
+
+    if (store == NULL || stores == NULL) {
+        return NULL;
+    }
+
+    store->uri = conf->uri;
+    store->secret = conf->secret;
+    *stores = store;
+
+    return store;
+}
+
+
+static void
+ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
+    ngx_http_hapax_loc_conf_t *conf)
+{
+    ngx_conf_merge_uint_value(conf->enable, prev->enable, NGX_HTTP_HAPAX_OFF);
+    ngx_conf_merge_str_value(conf->uri, prev->uri, "");
+    ngx_conf_merge_str_value(conf->secret, prev->secret, "");
+    ngx_conf_merge_str_value(conf->key_header, prev->key_header,
+                             "Idempotency-Key");
+    ngx_conf_merge_str_value(conf->problem_base, prev->problem_base,
+                             "urn:hapax:problem:");
+    ngx_conf_merge_ptr_value(conf->key_from, prev->key_from, NULL);
+    ngx_conf_merge_uint_value(conf->in_flight_status, prev->in_flight_status,
+                              409);
+
+    if (conf->scope == NULL) {
+        conf->scope = prev->scope;
+    }
+
+    if (conf->caller == NULL) {
+        conf->caller = prev->caller;
+    }
+
+    if (conf->reconcile == NULL) {
+        conf->reconcile = prev->reconcile;
+    }
+
+    if (conf->methods == 0) {
+        conf->methods = prev->methods ? prev->methods
+                                      : (NGX_HTTP_POST|NGX_HTTP_PATCH);
+    }
+
+    if (conf->fingerprint == 0) {
+        conf->fingerprint = prev->fingerprint;
+        conf->pointers = prev->pointers;
+        conf->select = prev->select;
+    }
+
+    if (conf->fingerprint == 0) {
+        conf->fingerprint = NGX_HTTP_HAPAX_FP_METHOD|NGX_HTTP_HAPAX_FP_URI
+                            |NGX_HTTP_HAPAX_FP_BODY;
+    }
+
+    if (conf->select == 0) {
+        conf->select = HAPAX__JSON_EXCLUDE;
+    }
+
+    if (conf->classes == NULL) {
+        conf->classes = prev->classes;
+    }
+
+    if (conf->hide == NULL) {
+        conf->hide = prev->hide;
+    }
+
+    if (conf->keep == NULL) {
+        conf->keep = prev->keep;
+    }
+}
+
+
+char *
+ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    ngx_http_hapax_loc_conf_t *prev = parent;
+    ngx_http_hapax_loc_conf_t *conf = child;
+
+    void                       ***location;
+    ngx_http_hapax_main_conf_t   *hmcf;
+
+    ngx_http_hapax_merge_names(prev, conf);
+
+    if (ngx_http_hapax_merge_settings(cf, prev, conf) != NGX_OK
+        || ngx_http_hapax_make_policy(cf, conf) != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->enable == NGX_HTTP_HAPAX_OFF) {
+        return NGX_CONF_OK;
+    }
+
+    if (conf->uri.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"hapax\" is on, and there is no \"hapax_store\"");
+        return NGX_CONF_ERROR;
+    }
+
+    conf->store = ngx_http_hapax_find_store(cf, conf);
+    if (conf->store == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    hmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_hapax_module);
+
+    location = ngx_array_push(&hmcf->locations);
+    if (location == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *location = ((ngx_http_conf_ctx_t *) cf->ctx)->loc_conf;
+
+    return NGX_CONF_OK;
+}
+
+
+/*
+ * With "non_idempotent" nginx sends a request to a next server after it was
+ * sent to one: two runs under one claim. All modules are merged by now; each of
+ * these has the upstream's configuration first in its own.
+ */
+
+ngx_int_t
+ngx_http_hapax_check_locations(ngx_conf_t *cf)
+{
+    void                       ***locations;
+    ngx_uint_t                    i, k;
+    ngx_http_upstream_conf_t     *upstream;
+    ngx_http_hapax_main_conf_t   *hmcf;
+
+    struct {
+        ngx_module_t  *module;
+        const char    *name;
+    } modules[] = {
+        { &ngx_http_proxy_module, "proxy" },
+        { &ngx_http_fastcgi_module, "fastcgi" },
+        { &ngx_http_uwsgi_module, "uwsgi" },
+        { &ngx_http_scgi_module, "scgi" },
+        { &ngx_http_grpc_module, "grpc" }
+    };
+
+    hmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_hapax_module);
+    locations = hmcf->locations.elts;
+
+    for (i = 0; i < hmcf->locations.nelts; i++) {
+
+        for (k = 0; k < sizeof(modules) / sizeof(modules[0]); k++) {
+
+            if (modules[k].module == NULL) {
+                continue;
+            }
+
+            upstream = locations[i][modules[k].module->ctx_index];
+
+            if (upstream == NULL
+                || !(upstream->next_upstream
+                     & NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT))
+            {
+                continue;
+            }
+
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                          "\"%s_next_upstream ... non_idempotent\" and "
+                          "\"hapax\" in one location: nginx would run an "
+                          "operation twice", modules[k].name);
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What each directive takes. Policies are one function: a directive hapax_NAME sets the policy NAME
+ * through hapax_policy_set(), so that a policy has one name, one syntax and one text everywhere.
+ *
+ * What is wrong fails `nginx -t`, with the directive's name and what is allowed. Stores are
+ * not opened here: nginx must start while they are down.
+ */
+
+#include "ngx_http_hapax.h"
+
+
+#define NGX_HTTP_HAPAX_SECRET_MAX   4096
+
+
+static char *
+ngx_http_hapax_refused(ngx_conf_t *cf, ngx_command_t *cmd, ngx_str_t *value,
+    const char *allowed)
+{
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%V\" does not take \"%V\": it takes %s", &cmd->name,
+                       value, allowed);
+
+    return NGX_CONF_ERROR;
+}
+
+
+/* the settings */
+
+
+char *
+ngx_http_hapax_set_enable(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (hlcf->enable != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    if (ngx_strcmp(value[1].data, "on") == 0) {
+        hlcf->enable = NGX_HTTP_HAPAX_ON;
+
+    } else if (ngx_strcmp(value[1].data, "required") == 0) {
+        hlcf->enable = NGX_HTTP_HAPAX_REQUIRED;
+
+    } else if (ngx_strcmp(value[1].data, "off") == 0) {
+        hlcf->enable = NGX_HTTP_HAPAX_OFF;
+
+    } else {
+        return ngx_http_hapax_refused(cf, cmd, &value[1],
+                                      "on, off or required");
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_hapax_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    char                 text[HAPAX_TEXT_MAX];
+    u_char              *colon, scheme[32];
+    ngx_str_t           *value;
+    struct hapax_store  *store;
+
+    value = cf->args->elts;
+
+    if (hlcf->uri.data) {
+        return "is duplicate";
+    }
+
+    colon = ngx_strlchr(value[1].data, value[1].data + value[1].len, ':');
+
+    if (colon == NULL || colon == value[1].data
+        || colon - value[1].data > (ssize_t) sizeof(scheme) - 2)
+    {
+        return ngx_http_hapax_refused(cf, cmd, &value[1],
+                       "the URI of a store, as unix:PATH of a keeper's socket");
+    }
+
+    hlcf->uri = value[1];
+
+    if (ngx_strncmp(value[1].data, "rocksdb:", 8) == 0) {
+        return NGX_CONF_OK;                    /* reached through its keeper */
+    }
+
+    /* only whether the scheme is known: the store itself may be down now */
+
+    *ngx_cpymem(scheme, value[1].data, colon + 1 - value[1].data) = '\0';
+
+    if (hapax_store_open(&store, (char *) scheme, text) == HAPAX_ERR_NONE) {
+        hapax_store_close(store);
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_strstr(text, "no known scheme") != NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": %s", &cmd->name,
+                           text);
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_hapax_set_secret(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    u_char           buf[NGX_HTTP_HAPAX_SECRET_MAX + 2];
+    ssize_t          n;
+    ngx_fd_t         fd;
+    ngx_str_t       *value, path;
+    const char      *why;
+    ngx_file_info_t  fi;
+
+    value = cf->args->elts;
+
+    if (hlcf->secret.data) {
+        return "is duplicate";
+    }
+
+    path = value[1];
+
+    if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    fd = ngx_open_file(path.data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+
+    if (fd == NGX_INVALID_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           "\"%V\": cannot open \"%V\"", &cmd->name, &path);
+        return NGX_CONF_ERROR;
+    }
+
+    why = NULL;
+    n = ngx_read_fd(fd, buf, sizeof(buf));
+
+    if (ngx_fd_info(fd, &fi) == NGX_FILE_ERROR || (fi.st_mode & S_IROTH)) {
+        why = "everybody can read it; chmod o-r it";
+    }
+
+    (void) ngx_close_file(fd);
+
+    if (n > 0 && buf[n - 1] == '\n') {
+        n--;
+    }
+
+    if (n <= 0) {
+        why = "it is empty, or cannot be read";
+
+    } else if (n > NGX_HTTP_HAPAX_SECRET_MAX) {
+        why = "it is over 4096 bytes";
+    }
+
+    if (why) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\": cannot use \"%V\": %s", &cmd->name, &path,
+                           why);
+        return NGX_CONF_ERROR;
+    }
+
+    hlcf->secret.len = n;
+    hlcf->secret.data = ngx_pnalloc(cf->pool, n);
+
+    if (hlcf->secret.data == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_memcpy(hlcf->secret.data, buf, n);
+    explicit_bzero(buf, sizeof(buf));
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_is_name(ngx_str_t *name)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < name->len; i++) {
+        if ((name->data[i] < 'a' || name->data[i] > 'z')
+            && (name->data[i] < 'A' || name->data[i] > 'Z')
+            && (name->data[i] < '0' || name->data[i] > '9')
+            && name->data[i] != '-')
+        {
+            return 0;
+        }
+    }
+
+    return name->len > 0;
+}
+
+
+char *
+ngx_http_hapax_set_key_header(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (hlcf->key_header.data) {
+        return "is duplicate";
+    }
+
+    if (!ngx_http_hapax_is_name(&value[1])) {
+        return ngx_http_hapax_refused(cf, cmd, &value[1],
+                                "the name of a header, of A-Z a-z 0-9 and -");
+    }
+
+    hlcf->key_header = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_hapax_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    ngx_str_t    *value;
+    ngx_uint_t    i, k;
+
+    static const struct {
+        const char  *name;
+        ngx_uint_t   method;
+    } methods[] = {
+        { "GET", NGX_HTTP_GET },
+        { "HEAD", NGX_HTTP_HEAD },
+        { "POST", NGX_HTTP_POST },
+        { "PUT", NGX_HTTP_PUT },
+        { "DELETE", NGX_HTTP_DELETE },
+        { "PATCH", NGX_HTTP_PATCH },
+        { NULL, 0 }
+    };
+
+    value = cf->args->elts;
+
+    if (hlcf->methods) {
+        return "is duplicate";
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        for (k = 0; methods[k].name; k++) {
+            if (ngx_strcasecmp(value[i].data, (u_char *) methods[k].name)
+                == 0)
+            {
+                hlcf->methods |= methods[k].method;
+                break;
+            }
+        }
+
+        if (methods[k].name == NULL) {
+            return ngx_http_hapax_refused(cf, cmd, &value[i],
+                                     "POST, PATCH, PUT, DELETE, GET and HEAD");
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_push_pointer(ngx_conf_t *cf, ngx_command_t *cmd,
+    ngx_array_t **pointers, u_char *data, size_t len)
+{
+    const char         *why;
+    struct hapax_span  *pointer;
+
+    if (*pointers == NULL) {
+        *pointers = ngx_array_create(cf->pool, 4, sizeof(struct hapax_span));
+        if (*pointers == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    if ((*pointers)->nelts == HAPAX__JSON_POINTERS_MAX) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" takes at most %d JSON pointers", &cmd->name,
+                           HAPAX__JSON_POINTERS_MAX);
+        return NGX_ERROR;
+    }
+
+    pointer = ngx_array_push(*pointers);
+    if (pointer == NULL) {
+        return NGX_ERROR;
+    }
+
+    pointer->ptr = data;
+    pointer->len = len;
+
+    if (!hapax__json_pointer_check(*pointer, &why)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" takes JSON pointers, as /order/id: \"%*s\": "
+                           "%s", &cmd->name, len, data, why);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+char *
+ngx_http_hapax_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    ngx_str_t               *value;
+    ngx_uint_t               i;
+    enum hapax__json_select  select;
+
+    value = cf->args->elts;
+
+    if (hlcf->fingerprint) {
+        return "is duplicate";
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        if (ngx_strcmp(value[i].data, "method") == 0) {
+            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_METHOD;
+
+        } else if (ngx_strcmp(value[i].data, "uri") == 0) {
+            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_URI;
+
+        } else if (ngx_strcmp(value[i].data, "body") == 0) {
+            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_BODY;
+
+        } else if (ngx_strcmp(value[i].data, "json") == 0) {
+            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_JSON;
+
+        } else if (ngx_strcmp(value[i].data, "off") == 0) {
+            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_OFF;
+
+        } else if (value[i].len > 1
+                   && (value[i].data[0] == '+' || value[i].data[0] == '-')
+                   && value[i].data[1] == '/')
+        {
+            select = value[i].data[0] == '+' ? HAPAX__JSON_INCLUDE
+                                             : HAPAX__JSON_EXCLUDE;
+
+            if (hlcf->pointers && select != hlcf->select) {
+                return "takes pointers with + or with -, not both";
+            }
+
+            hlcf->select = select;
+            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_JSON;
+
+            if (ngx_http_hapax_push_pointer(cf, cmd, &hlcf->pointers,
+                                            value[i].data + 1,
+                                            value[i].len - 1)
+                != NGX_OK)
+            {
+                return NGX_CONF_ERROR;
+            }
+
+        } else {
+            return ngx_http_hapax_refused(cf, cmd, &value[i],
+                        "method, uri, body, json, +/POINTER, -/POINTER, or off");
+        }
+    }
+
+    if ((hlcf->fingerprint & NGX_HTTP_HAPAX_FP_OFF)
+        && hlcf->fingerprint != NGX_HTTP_HAPAX_FP_OFF)
+    {
+        return "takes \"off\" alone";
+    }
+
+    if ((hlcf->fingerprint & NGX_HTTP_HAPAX_FP_BODY)
+        && (hlcf->fingerprint & NGX_HTTP_HAPAX_FP_JSON))
+    {
+        return "takes \"body\" or JSON, not both";
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_hapax_set_key_from(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    value = cf->args->elts;
+
+    if (hlcf->key_from != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    hlcf->key_from = NULL;
+
+    if (cf->args->nelts == 2 && ngx_strcmp(value[1].data, "off") == 0) {
+        return NGX_CONF_OK;
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        if (ngx_http_hapax_push_pointer(cf, cmd, &hlcf->key_from,
+                                        value[i].data, value[i].len)
+            != NGX_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_hapax_set_class(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    ngx_int_t                n;
+    ngx_str_t               *value, *word;
+    ngx_uint_t               i;
+    enum hapax_class         cls;
+    ngx_http_hapax_class_t  *c;
+
+    value = cf->args->elts;
+    word = &value[cf->args->nelts - 1];
+
+    if (ngx_strcmp(word->data, "final") == 0) {
+        cls = HAPAX_CLASS_FINAL;
+
+    } else if (ngx_strcmp(word->data, "not_run") == 0) {
+        cls = HAPAX_CLASS_NOT_RUN;
+
+    } else if (ngx_strcmp(word->data, "failed") == 0) {
+        cls = HAPAX_CLASS_FAILED;
+
+    } else if (ngx_strcmp(word->data, "unknown") == 0) {
+        cls = HAPAX_CLASS_UNKNOWN;
+
+    } else {
+        return ngx_http_hapax_refused(cf, cmd, word,
+                     "final, not_run, failed or unknown, after the statuses");
+    }
+
+    if (hlcf->classes == NULL) {
+        hlcf->classes = ngx_array_create(cf->pool, 4,
+                                         sizeof(ngx_http_hapax_class_t));
+        if (hlcf->classes == NULL) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    for (i = 1; i < cf->args->nelts - 1; i++) {
+
+        c = ngx_array_push(hlcf->classes);
+        if (c == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        c->cls = cls;
+
+        if (value[i].len == 3 && value[i].data[0] >= '2'
+            && value[i].data[0] <= '5'
+            && ngx_strcmp(value[i].data + 1, "xx") == 0)
+        {
+            c->first = (value[i].data[0] - '0') * 100;
+            c->last = c->first + 99;
+            continue;
+        }
+
+        n = ngx_atoi(value[i].data, value[i].len);
+
+        if (n < 200 || n > 599) {
+            return ngx_http_hapax_refused(cf, cmd, &value[i],
+                                 "statuses from 200 to 599, or 2xx to 5xx");
+        }
+
+        c->first = n;
+        c->last = n;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_hapax_set_names(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    u_char       *p = conf;
+
+    ngx_str_t    *value, *name;
+    ngx_uint_t    i;
+    ngx_array_t **names;
+
+    value = cf->args->elts;
+    names = (ngx_array_t **) (p + cmd->offset);
+
+    if (*names == NULL) {
+        *names = ngx_array_create(cf->pool, 4, sizeof(ngx_str_t));
+        if (*names == NULL) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        if (!ngx_http_hapax_is_name(&value[i])) {
+            return ngx_http_hapax_refused(cf, cmd, &value[i],
+                                          "names of headers");
+        }
+
+        name = ngx_array_push(*names);
+        if (name == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        ngx_strlow(value[i].data, value[i].data, value[i].len);
+        *name = value[i];
+
+        if (cmd->offset != offsetof(ngx_http_hapax_loc_conf_t, keep)) {
+            continue;
+        }
+
+        if (ngx_strcmp(name->data, "set-cookie") != 0
+            && ngx_strcmp(name->data, "date") != 0)
+        {
+            return ngx_http_hapax_refused(cf, cmd, name,
+                              "Set-Cookie and Date: others are stored, or "
+                              "belong to one connection");
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_hapax_set_in_flight_status(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (hlcf->in_flight_status != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    if (ngx_strcmp(value[1].data, "409") == 0) {
+        hlcf->in_flight_status = 409;
+
+    } else if (ngx_strcmp(value[1].data, "429") == 0) {
+        hlcf->in_flight_status = 429;
+
+    } else {
+        return ngx_http_hapax_refused(cf, cmd, &value[1], "409 or 429");
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_hapax_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    char                       text[HAPAX_TEXT_MAX];
+    ngx_str_t                 *value, name;
+    ngx_uint_t                 i;
+    struct hapax_policy        policy;
+    ngx_http_hapax_setting_t  *setting;
+
+    value = cf->args->elts;
+
+    name.data = cmd->name.data + sizeof("hapax_") - 1;
+    name.len = cmd->name.len - (sizeof("hapax_") - 1);
+
+    if (hlcf->settings == NULL) {
+        hlcf->settings = ngx_array_create(cf->pool, 4,
+                                          sizeof(ngx_http_hapax_setting_t));
+        if (hlcf->settings == NULL) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    setting = hlcf->settings->elts;
+
+    for (i = 0; i < hlcf->settings->nelts; i++) {
+        if (setting[i].name.data == name.data) {
+            return "is duplicate";
+        }
+    }
+
+    hapax_policy_init(&policy);
+
+    if (hapax_policy_set(&policy, (char *) name.data, (char *) value[1].data,
+                         text)
+        != HAPAX_ERR_NONE)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": %s", &cmd->name,
+                           text);
+        return NGX_CONF_ERROR;
+    }
+
+    setting = ngx_array_push(hlcf->settings);
+    if (setting == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    setting->name = name;
+    setting->value = value[1];
+
+    return NGX_CONF_OK;
+}

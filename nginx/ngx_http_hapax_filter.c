@@ -1,0 +1,719 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The way out: a handler's response is taken and held until its outcome is stored.
+ *
+ * Stored first, sent second: not a byte goes out before the flow has answered. The header filter
+ * keeps nginx from sending the header, the body filter copies what comes; at the end the flow is
+ * told, r->buffered keeps the request, and the answer's event sends all of it on. A response
+ * that is not kept (over the limit, a stream) is told as such; what has come of it waits for the
+ * answer, and the rest passes. That backpressure is nginx's own: buffers are not
+ * consumed, so nothing more is read from the upstream.
+ *
+ * The header's flag header_only is normally set further down; here it must be known, or the end of
+ * a response without a body would never come.
+ */
+
+#include "ngx_http_hapax.h"
+
+
+static ngx_int_t ngx_http_hapax_end(ngx_http_request_t *r,
+    ngx_http_hapax_ctx_t *ctx, ngx_uint_t kept, enum hapax_class cls);
+static ngx_int_t ngx_http_hapax_send(ngx_http_request_t *r,
+    ngx_http_hapax_ctx_t *ctx);
+
+
+/* held bytes */
+
+
+ngx_http_hapax_body_t *
+ngx_http_hapax_body_create(void)
+{
+    ngx_http_hapax_body_t  *body;
+
+    body = calloc(1, sizeof(ngx_http_hapax_body_t));
+
+    if (body) {
+        body->refs = 1;
+    }
+
+    return body;
+}
+
+
+ngx_int_t
+ngx_http_hapax_body_append(ngx_http_hapax_body_t *body, u_char *data,
+    size_t len, size_t max)
+{
+    u_char  *p;
+    size_t   size;
+
+    if (len == 0) {
+        return NGX_OK;
+    }
+
+    if (body->len + len > body->size) {
+        size = ngx_max(2 * body->size, 1024);
+        size = ngx_max(size, body->len + len);
+        size = ngx_max(ngx_min(size, max), body->len + len);
+
+        p = realloc(body->data, size);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_http_hapax_count_held((ssize_t) (size - body->size));
+        body->data = p;
+        body->size = size;
+    }
+
+    ngx_memcpy(body->data + body->len, data, len);
+    body->len += len;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_hapax_body_drop(ngx_http_hapax_body_t *body)
+{
+    if (body == NULL || --body->refs) {
+        return;
+    }
+
+    ngx_http_hapax_count_held(-(ssize_t) body->size);
+    free(body->data);
+    free(body);
+}
+
+
+/* the header */
+
+
+static ngx_int_t
+ngx_http_hapax_is_stream(ngx_http_request_t *r)
+{
+    ngx_str_t  *type;
+
+    type = &r->headers_out.content_type;
+
+    return (type->len >= sizeof("text/event-stream") - 1
+            && ngx_strncasecmp(type->data, (u_char *) "text/event-stream",
+                               sizeof("text/event-stream") - 1)
+               == 0)
+           || (type->len >= sizeof("multipart/x-mixed-replace") - 1
+               && ngx_strncasecmp(type->data,
+                                  (u_char *) "multipart/x-mixed-replace",
+                                  sizeof("multipart/x-mixed-replace") - 1)
+                  == 0);
+}
+
+
+static ngx_int_t
+ngx_http_hapax_hook_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+{
+    r->filter_need_in_memory = 1;
+    r->allow_ranges = 0;
+
+    ngx_http_hapax_body_drop(ctx->body);
+    ctx->hook_over = 0;
+    ctx->hook_last = (r->header_only
+                      || r->headers_out.status == NGX_HTTP_NO_CONTENT);
+
+    ctx->body = ngx_http_hapax_body_create();
+
+    return ctx->body ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_hold_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+{
+    ngx_http_hapax_loc_conf_t  *conf;
+
+    ctx->body = ngx_http_hapax_body_create();
+    if (ctx->body == NULL) {
+        return NGX_ERROR;
+    }
+
+    ctx->phase = NGX_HTTP_HAPAX_HOLDING;
+
+    /* ranges are cut above us, of what is stored there are none */
+    ngx_http_clear_accept_ranges(r);
+    r->filter_need_in_memory = 1;
+
+    if (ngx_http_hapax_location_absolute(r) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (r->method == NGX_HTTP_HEAD
+        || r->headers_out.status == NGX_HTTP_NO_CONTENT
+        || r->headers_out.status == NGX_HTTP_NOT_MODIFIED)
+    {
+        r->header_only = 1;
+    }
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+
+    if (r->header_only) {
+        ctx->header_only = 1;
+
+        return ngx_http_hapax_end(r, ctx, 1, ngx_http_hapax_class(r, conf))
+               == NGX_OK ? NGX_AGAIN : NGX_ERROR;
+    }
+
+    if (ngx_http_hapax_is_stream(r)
+        || r->headers_out.content_length_n
+           > (off_t) ctx->call->policy.max_response)
+    {
+        ctx->streaming = 1;
+
+        return ngx_http_hapax_end(r, ctx, 0, ngx_http_hapax_class(r, conf));
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_hapax_header_filter(ngx_http_request_t *r)
+{
+    ngx_http_hapax_ctx_t  *ctx;
+
+    ctx = ngx_http_hapax_get_ctx(r->main);
+
+    if (ctx == NULL) {
+        return ngx_http_hapax_next_header_filter(r);
+    }
+
+    if (r != r->main) {
+        return (ctx->hook == r) ? ngx_http_hapax_hook_header(r, ctx)
+                                : ngx_http_hapax_next_header_filter(r);
+    }
+
+    switch (ctx->phase) {
+
+    case NGX_HTTP_HAPAX_RUNNING:
+        break;
+
+    case NGX_HTTP_HAPAX_HOLDING:
+        /* replaced: what was held is not what will be answered */
+        ngx_http_hapax_body_drop(ctx->body);
+        ctx->body = NULL;
+        break;
+
+    case NGX_HTTP_HAPAX_SAVING:
+    case NGX_HTTP_HAPAX_SENDING:
+        return NGX_AGAIN;
+
+    case NGX_HTTP_HAPAX_DROPPING:
+        return NGX_OK;
+
+    default:
+        return ngx_http_hapax_next_header_filter(r);
+    }
+
+    if (r->headers_out.status == NGX_HTTP_SWITCHING_PROTOCOLS) {
+        /* nginx tunnels from here on, and nothing can be held */
+        ctx->phase = NGX_HTTP_HAPAX_PASSING;
+        ctx->streaming = 1;
+
+        if (ngx_http_hapax_end(r, ctx, 0, HAPAX_CLASS_FINAL) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        return ngx_http_hapax_next_header_filter(r);
+    }
+
+    if (r->headers_out.status < NGX_HTTP_OK) {
+        return ngx_http_hapax_next_header_filter(r);
+    }
+
+    return ngx_http_hapax_hold_header(r, ctx);
+}
+
+
+/* the body */
+
+
+static void
+ngx_http_hapax_consume(ngx_buf_t *b)
+{
+    b->pos = b->last;
+
+    if (b->in_file) {
+        b->file_pos = b->file_last;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_hapax_hook_body(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_chain_t *in)
+{
+    size_t        len, max;
+    ngx_buf_t    *b;
+
+    if (ctx->call == NULL || ctx->body == NULL) {
+        return NGX_OK;
+    }
+
+    max = ctx->call->policy.max_response;
+
+    for ( /* void */ ; in; in = in->next) {
+        b = in->buf;
+        len = ngx_buf_in_memory(b) ? (size_t) (b->last - b->pos) : 0;
+
+        if (len > max - ctx->body->len) {
+            ctx->hook_over = 1;
+
+        } else if (ngx_http_hapax_body_append(ctx->body, b->pos, len, max)
+                   != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        if (b->last_in_chain || b->last_buf) {
+            ctx->hook_last = 1;
+        }
+
+        ngx_http_hapax_consume(b);
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * Copies what comes. DONE: the response has ended. DECLINED: it is over a
+ * limit, and *rest is what was not copied.
+ */
+
+static ngx_int_t
+ngx_http_hapax_take(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_chain_t *in, ngx_chain_t **rest, ngx_uint_t *flush)
+{
+    size_t                       len, max;
+    ngx_int_t                    rc;
+    ngx_buf_t                   *b;
+    ngx_chain_t                 *cl;
+    ngx_http_hapax_main_conf_t  *hmcf;
+
+    hmcf = ngx_http_get_module_main_conf(r, ngx_http_hapax_module);
+    max = ctx->call->policy.max_response;
+    rc = NGX_OK;
+
+    for (cl = in; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            len = b->last - b->pos;
+
+            if (len > max - ctx->body->len
+                || (len && ngx_http_hapax_held + len > hmcf->held_max))
+            {
+                *rest = cl;
+                return NGX_DECLINED;
+            }
+
+            if (ngx_http_hapax_body_append(ctx->body, b->pos, len, max)
+                != NGX_OK)
+            {
+                return NGX_ERROR;
+            }
+
+        } else if (!ngx_buf_special(b)) {
+            ngx_log_error(NGX_LOG_ALERT, r->connection->log, 0,
+                          "hapax: a buffer is not in memory");
+            return NGX_ERROR;
+        }
+
+        ngx_http_hapax_consume(b);
+
+        if (b->last_buf) {
+            rc = NGX_DONE;
+        }
+
+        if (b->flush) {
+            *flush = 1;
+        }
+    }
+
+    return rc;
+}
+
+
+/* nginx ends a response that was cut off with a flush, and no last buffer */
+
+static ngx_int_t
+ngx_http_hapax_is_truncated(ngx_http_request_t *r)
+{
+    return r->upstream && r->upstream->cleanup == NULL && !r->keepalive;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_truncated(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+{
+    ngx_str_t  text;
+
+    if (ngx_http_hapax_answer_truncated(r, &text) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->body->len = 0;
+
+    if (ngx_http_hapax_body_append(ctx->body, text.data, text.len, text.len)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_hapax_end(r, ctx, 1, HAPAX_CLASS_UNKNOWN);
+}
+
+
+static ngx_int_t
+ngx_http_hapax_hold(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_chain_t *in)
+{
+    ngx_int_t                   rc;
+    ngx_uint_t                  flush;
+    ngx_chain_t                *rest;
+    enum hapax_class            cls;
+    ngx_http_hapax_loc_conf_t  *conf;
+
+    flush = 0;
+    rest = NULL;
+
+    rc = ngx_http_hapax_take(r, ctx, in, &rest, &flush);
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (rc == NGX_OK) {
+
+        if (!flush || !ngx_http_hapax_is_truncated(r)) {
+            return NGX_OK;
+        }
+
+        return ngx_http_hapax_truncated(r, ctx) == NGX_OK ? NGX_AGAIN
+                                                          : NGX_ERROR;
+    }
+
+    if (rc == NGX_DECLINED) {
+        ctx->streaming = 1;
+
+        if (ngx_chain_add_copy(r->pool, &ctx->rest, rest) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+    cls = ngx_http_hapax_class(r, conf);
+
+    if (ngx_http_hapax_end(r, ctx, rc == NGX_DONE, cls) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return NGX_AGAIN;
+}
+
+
+ngx_int_t
+ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    ngx_chain_t           *cl;
+    ngx_http_hapax_ctx_t  *ctx;
+
+    ctx = ngx_http_hapax_get_ctx(r->main);
+
+    if (ctx == NULL) {
+        return ngx_http_hapax_next_body_filter(r, in);
+    }
+
+    if (r != r->main) {
+        return (ctx->hook == r) ? ngx_http_hapax_hook_body(r, ctx, in)
+                                : ngx_http_hapax_next_body_filter(r, in);
+    }
+
+    switch (ctx->phase) {
+
+    case NGX_HTTP_HAPAX_HOLDING:
+        return in ? ngx_http_hapax_hold(r, ctx, in) : NGX_OK;
+
+    case NGX_HTTP_HAPAX_SAVING:
+    case NGX_HTTP_HAPAX_SENDING:
+
+        if (in && ctx->streaming) {
+
+            if (ngx_chain_add_copy(r->pool, &ctx->rest, in) != NGX_OK) {
+                return NGX_ERROR;
+            }
+
+        } else {
+            for (cl = in; cl; cl = cl->next) {
+                ngx_http_hapax_consume(cl->buf);
+            }
+        }
+
+        if (ctx->phase == NGX_HTTP_HAPAX_SAVING || ctx->wake.posted) {
+            return NGX_AGAIN;
+        }
+
+        return ngx_http_hapax_send(r, ctx);
+
+    case NGX_HTTP_HAPAX_DROPPING:
+
+        for (cl = in; cl; cl = cl->next) {
+            ngx_http_hapax_consume(cl->buf);
+        }
+
+        return ngx_http_hapax_next_body_filter(r, NULL);
+
+    default:
+        return ngx_http_hapax_next_body_filter(r, in);
+    }
+}
+
+
+/* The handler has ended: its flow is told, and what it points to is the call's. */
+
+static ngx_int_t
+ngx_http_hapax_end(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_uint_t kept, enum hapax_class cls)
+{
+    size_t                      len;
+    u_char                     *headers;
+    ngx_http_hapax_call_t      *call;
+    struct hapax_outcome        outcome;
+    ngx_http_hapax_loc_conf_t  *conf;
+
+    call = ctx->call;
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+
+    headers = ngx_http_hapax_headers_write(r, conf, ctx->header_only, &len);
+    if (headers == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (len > HAPAX_HEADERS_MAX) {
+        kept = 0;
+        len = 0;
+    }
+
+    free(call->headers);
+    call->headers = headers;
+
+    ngx_memzero(&outcome, sizeof(struct hapax_outcome));
+
+    outcome.status = (int) r->headers_out.status;
+    outcome.headers.ptr = headers;
+    outcome.headers.len = len;
+
+    if (kept) {
+        ngx_http_hapax_body_drop(call->body);
+        call->body = ctx->body;
+        call->body->refs++;
+
+        outcome.body_kept = true;
+        outcome.body.ptr = ctx->body->data;
+        outcome.body.len = ctx->body->len;
+    }
+
+    if (ctx->phase != NGX_HTTP_HAPAX_PASSING) {
+        ctx->phase = NGX_HTTP_HAPAX_SAVING;
+        r->buffered |= NGX_HTTP_HAPAX_BUFFERED;
+    }
+
+    ngx_http_hapax_call_ended(call, cls, &outcome);
+
+    return NGX_OK;
+}
+
+
+/* The held response, as it came. */
+
+static ngx_int_t
+ngx_http_hapax_release(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_str_t *text)
+{
+    ctx->phase = NGX_HTTP_HAPAX_PASSING;
+
+    text->data = ctx->body->data;
+    text->len = ctx->body->len;
+
+    if (!ctx->streaming && !ctx->header_only) {
+        ngx_http_clear_content_length(r);
+        r->headers_out.content_length_n = text->len;
+    }
+
+    if (r->headers_out.trailers.part.nelts) {
+        /* there are clients that take a length for the end */
+        r->expect_trailers = 1;
+        ngx_http_clear_content_length(r);
+    }
+
+    return ngx_http_hapax_answer_mark(r, ctx);
+}
+
+
+/* Somebody else's answer stands: what is held, and what still comes, is not sent. */
+
+static ngx_int_t
+ngx_http_hapax_replace(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_str_t *text)
+{
+    ngx_chain_t  *cl;
+
+    ctx->phase = NGX_HTTP_HAPAX_DROPPING;
+
+    for (cl = ctx->rest; cl; cl = cl->next) {
+        ngx_http_hapax_consume(cl->buf);
+    }
+
+    ctx->rest = NULL;
+
+    ngx_http_clean_header(r);
+    r->header_only = (r->method == NGX_HTTP_HEAD);
+
+    return ngx_http_hapax_answer_fill(r, ctx, text);
+}
+
+
+static ngx_int_t
+ngx_http_hapax_send(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+{
+    ngx_int_t     rc;
+    ngx_str_t     text;
+    ngx_buf_t    *b;
+    ngx_uint_t    ours;
+    ngx_chain_t   out;
+
+    r->buffered &= ~NGX_HTTP_HAPAX_BUFFERED;
+
+    if (ctx->failed) {
+        return NGX_ERROR;
+    }
+
+    ours = (ctx->answer.kind == HAPAX_ANSWER_FRESH
+            || ctx->answer.kind == HAPAX_ANSWER_BYPASS);
+
+    rc = ours ? ngx_http_hapax_release(r, ctx, &text)
+              : ngx_http_hapax_replace(r, ctx, &text);
+
+    if (rc != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    rc = ngx_http_hapax_next_header_filter(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (r->header_only) {
+        return rc;
+    }
+
+    b = ngx_calloc_buf(r->pool);
+    if (b == NULL) {
+        return NGX_ERROR;
+    }
+
+    b->pos = text.data;
+    b->last = text.data + text.len;
+    b->memory = text.len ? 1 : 0;
+    b->last_buf = (!ours || !ctx->streaming);
+    b->last_in_chain = b->last_buf;
+
+    out.buf = b;
+    out.next = ctx->rest;
+    ctx->rest = NULL;
+
+    if (text.len == 0 && !b->last_buf) {
+        return out.next ? ngx_http_hapax_next_body_filter(r, out.next) : rc;
+    }
+
+    return ngx_http_hapax_next_body_filter(r, &out);
+}
+
+
+/* the hook */
+
+
+ngx_int_t
+ngx_http_hapax_hook_done(ngx_http_request_t *sr, void *data, ngx_int_t rc)
+{
+    size_t                      len;
+    ngx_uint_t                  status;
+    enum hapax_class            cls;
+    ngx_http_hapax_ctx_t       *ctx = data;
+    ngx_http_hapax_call_t      *call;
+    struct hapax_outcome        outcome;
+    ngx_http_hapax_loc_conf_t  *conf;
+
+    call = ctx->call;
+
+    if (call == NULL || ctx->hook != sr || rc == NGX_ERROR) {
+        return rc;
+    }
+
+    if (!sr->header_sent
+        && (rc >= NGX_HTTP_SPECIAL_RESPONSE || rc == NGX_HTTP_CREATED
+            || rc == NGX_HTTP_NO_CONTENT))
+    {
+        /* nginx makes a response of it, and comes again */
+        return rc;
+    }
+
+    ctx->hook = NULL;
+
+    conf = ngx_http_get_module_loc_conf(ctx->request, ngx_http_hapax_module);
+    status = sr->headers_out.status;
+
+    ngx_memzero(&outcome, sizeof(struct hapax_outcome));
+    cls = HAPAX_CLASS_UNKNOWN;
+
+    if (status == NGX_HTTP_NOT_FOUND) {
+        cls = HAPAX_CLASS_NOT_RUN;
+
+    } else if (status >= 200 && status < 300 && ctx->hook_last && ctx->body) {
+        cls = HAPAX_CLASS_FINAL;
+
+        call->headers = ngx_http_hapax_headers_write(sr, conf, 0, &len);
+
+        if (call->headers == NULL) {
+            cls = HAPAX_CLASS_UNKNOWN;
+            len = 0;
+        }
+
+        if (len > HAPAX_HEADERS_MAX) {
+            ctx->hook_over = 1;
+            len = 0;
+        }
+
+        outcome.status = (int) status;
+        outcome.headers.ptr = call->headers;
+        outcome.headers.len = len;
+
+        if (!ctx->hook_over) {
+            call->body = ctx->body;
+            call->body->refs++;
+
+            outcome.body_kept = true;
+            outcome.body.ptr = call->body->data;
+            outcome.body.len = call->body->len;
+        }
+    }
+
+    ngx_http_hapax_body_drop(ctx->body);
+    ctx->body = NULL;
+
+    ctx->asked = 0;
+    ctx->phase = NGX_HTTP_HAPAX_ASKING;
+
+    ngx_http_hapax_call_ended(call, cls, &outcome);
+
+    return rc;
+}

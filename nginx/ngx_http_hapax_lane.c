@@ -1,0 +1,648 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A worker's lanes, and the calls on them: what a flow says next is done here.
+ *
+ * Each event (a store's answer, a timer, a handler's end, a request that went away) is told to one
+ * flow; then every flow it made ready is driven, and that one last, since what it was told may be in
+ * the others' answers. A request is never resumed from here: its context gets a phase and a
+ * posted event. So a call cannot end under the hands of the loop that drives it.
+ *
+ * Every call without END keeps a timer where its flow has one, so that a worker that quits waits
+ * for what is being stored; without a request for one lease at most, since after that
+ * another attempt may have taken over.
+ */
+
+#include "ngx_http_hapax.h"
+
+#include <sys/random.h>
+
+
+#define NGX_HTTP_HAPAX_TIMER_MAX_US  (INT64_C(3600) * 1000000)
+
+
+static void ngx_http_hapax_lane_handler(ngx_event_t *ev);
+static void ngx_http_hapax_timer_handler(ngx_event_t *ev);
+static void ngx_http_hapax_follow(ngx_http_hapax_call_t *call);
+static void ngx_http_hapax_drive(ngx_http_hapax_call_t *call);
+
+
+/* lanes */
+
+
+ngx_int_t
+ngx_http_hapax_lane_open(ngx_http_hapax_store_t *store, ngx_log_t *log)
+{
+    char                 text[HAPAX_TEXT_MAX];
+    ngx_connection_t    *c;
+    struct hapax_store  *late;
+
+    if (store->lane) {
+        return NGX_OK;
+    }
+
+    if (store->buckets == NULL) {
+        store->buckets = calloc(NGX_HTTP_HAPAX_BUCKETS,
+                                sizeof(struct hapax__flow *));
+        if (store->buckets == NULL) {
+            return NGX_ERROR;
+        }
+
+        hapax__waiters_init(&store->waiters, store->buckets,
+                            NGX_HTTP_HAPAX_BUCKETS);
+        ngx_queue_init(&store->calls);
+    }
+
+    late = ngx_http_hapax_late_open(store, text);
+    if (late == NULL) {
+        ngx_log_error(NGX_LOG_ERR, log, 0, "hapax: store \"%V\": %s",
+                      &store->uri, text);
+        return NGX_ERROR;
+    }
+
+    if (hapax__lane_open(&store->lane, late, HAPAX__LANE_QUEUE_MAX)
+        != HAPAX_ERR_NONE)
+    {
+        hapax_store_close(late);
+        return NGX_ERROR;
+    }
+
+    c = ngx_get_connection(hapax__lane_fd(store->lane), log);
+    if (c == NULL) {
+        goto failed;
+    }
+
+    c->data = store;
+    c->log = log;
+    c->read->log = log;
+    c->write->log = log;
+    c->read->handler = ngx_http_hapax_lane_handler;
+
+    if (ngx_add_event(c->read, NGX_READ_EVENT, 0) != NGX_OK) {
+        ngx_free_connection(c);
+        c->fd = (ngx_socket_t) -1;
+        goto failed;
+    }
+
+    store->connection = c;
+
+    return NGX_OK;
+
+failed:
+
+    (void) hapax__lane_close(store->lane);
+    store->lane = NULL;
+
+    return NGX_ERROR;
+}
+
+
+/* What was queued is still stored; what is to be asked after that is left to leases. */
+
+void
+ngx_http_hapax_lane_close(ngx_http_hapax_store_t *store)
+{
+    ngx_queue_t            *q;
+    ngx_connection_t       *c;
+    struct hapax__job      *job, *next;
+    ngx_http_hapax_call_t  *call;
+
+    if (store->lane == NULL) {
+        return;
+    }
+
+    c = store->connection;
+
+    if (c->read->active) {
+        (void) ngx_del_event(c->read, NGX_READ_EVENT, 0);
+    }
+
+    if (c->read->posted) {
+        ngx_delete_posted_event(c->read);
+    }
+
+    ngx_free_connection(c);
+    c->fd = (ngx_socket_t) -1;              /* the lane closes it */
+
+    for (job = hapax__lane_close(store->lane); job; job = next) {
+        next = job->next;
+        free(job->memory);
+    }
+
+    store->lane = NULL;
+
+    while (!ngx_queue_empty(&store->calls)) {
+        q = ngx_queue_head(&store->calls);
+        ngx_queue_remove(q);
+
+        call = ngx_queue_data(q, ngx_http_hapax_call_t, queue);
+
+        if (call->ctx) {
+            call->ctx->call = NULL;
+        }
+
+        if (call->timer.timer_set) {
+            ngx_del_timer(&call->timer);
+        }
+
+        ngx_http_hapax_body_drop(call->body);
+        free(call->headers);
+        explicit_bzero(call, sizeof(ngx_http_hapax_call_t));
+        free(call);
+    }
+
+    free(store->buckets);
+    store->buckets = NULL;
+}
+
+
+/* Once a second at most: with a store that is down every request has this to say. */
+
+void
+ngx_http_hapax_lane_log(ngx_http_hapax_store_t *store, ngx_log_t *log,
+    enum hapax_error error)
+{
+    char  text[HAPAX_TEXT_MAX];
+
+    if (store->logged == ngx_time()) {
+        return;
+    }
+
+    store->logged = ngx_time();
+    text[0] = '\0';
+
+    if (store->lane) {
+        hapax__lane_text(store->lane, text);
+    }
+
+    ngx_log_error(NGX_LOG_ERR, log, 0, "hapax: store \"%V\" is %s%s%s",
+                  &store->uri, hapax_error_name(error),
+                  text[0] ? ": " : "", text);
+}
+
+
+static ngx_http_hapax_call_t *
+ngx_http_hapax_call_of(struct hapax__job *job)
+{
+    return (ngx_http_hapax_call_t *)
+                ((u_char *) job - offsetof(ngx_http_hapax_call_t, job));
+}
+
+
+static void
+ngx_http_hapax_lane_handler(ngx_event_t *ev)
+{
+    int64_t                  now_us;
+    ngx_connection_t        *c;
+    struct hapax__job       *job, *next;
+    ngx_http_hapax_call_t   *call;
+    ngx_http_hapax_store_t  *store;
+    void                    *memory;
+
+    c = ev->data;
+    store = c->data;
+
+    for (job = hapax__lane_reap(store->lane); job; job = next) {
+        next = job->next;
+        call = ngx_http_hapax_call_of(job);
+        memory = job->memory;
+
+        call->flow.op = job->op;
+        now_us = hapax__boot_us();
+
+        ngx_http_hapax_count_time(now_us - call->submitted_us);
+
+        if (call->flow.op.error != HAPAX_ERR_NONE && ngx_http_hapax_counts) {
+            (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->store_errors,
+                                        1);
+        }
+
+        hapax__flow_told(&call->flow, now_us);
+        ngx_http_hapax_follow(call);
+
+        free(memory);
+    }
+
+    if (ngx_http_hapax_counts) {
+        ngx_http_hapax_counts->queued = hapax__lane_queued(store->lane);
+    }
+}
+
+
+/* calls */
+
+
+static ngx_http_hapax_call_t *
+ngx_http_hapax_call_create(ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request)
+{
+    ngx_http_hapax_call_t  *call;
+
+    call = calloc(1, sizeof(ngx_http_hapax_call_t));
+    if (call == NULL) {
+        return NULL;
+    }
+
+    if (getrandom(request->token.bytes, sizeof(request->token.bytes), 0)
+        != (ssize_t) sizeof(request->token.bytes))
+    {
+        free(call);
+        return NULL;
+    }
+
+    ngx_memcpy(call->scope, request->scope.ptr, request->scope.len);
+    request->scope.ptr = call->scope;
+
+    call->policy = conf->policy;
+    call->store = conf->store;
+    call->flow.door = call;
+
+    call->timer.handler = ngx_http_hapax_timer_handler;
+    call->timer.data = call;
+    call->timer.log = ngx_cycle->log;
+
+    call->ctx = ctx;
+    ctx->call = call;
+
+    ngx_queue_insert_tail(&call->store->calls, &call->queue);
+
+    if (ngx_http_hapax_counts) {
+        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->in_flight, 1);
+    }
+
+    return call;
+}
+
+
+static void
+ngx_http_hapax_call_free(ngx_http_hapax_call_t *call)
+{
+    if (call->ctx) {
+        call->ctx->call = NULL;
+    }
+
+    if (call->timer.timer_set) {
+        ngx_del_timer(&call->timer);
+    }
+
+    ngx_queue_remove(&call->queue);
+
+    if (ngx_http_hapax_counts) {
+        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->in_flight, -1);
+    }
+
+    ngx_http_hapax_body_drop(call->body);
+    free(call->headers);
+
+    explicit_bzero(call, sizeof(ngx_http_hapax_call_t)); /* its token */
+    free(call);
+}
+
+
+ngx_int_t
+ngx_http_hapax_call_begin(ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request)
+{
+    ngx_http_hapax_call_t  *call;
+
+    if (ngx_http_hapax_lane_open(conf->store, ctx->request->connection->log)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    call = ngx_http_hapax_call_create(ctx, conf, request);
+    if (call == NULL) {
+        return NGX_ERROR;
+    }
+
+    ctx->since_us = hapax__boot_us();
+
+    hapax__flow_begin(&call->flow, &call->policy, &call->store->waiters,
+                      request, ctx->since_us);
+    ngx_http_hapax_follow(call);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_hapax_call_ended(ngx_http_hapax_call_t *call, enum hapax_class cls,
+    const struct hapax_outcome *outcome)
+{
+    int64_t  now_us;
+
+    now_us = hapax__boot_us();
+
+    if (call->ctx) {
+        call->ctx->since_us = now_us;
+    }
+
+    if (call->flow.phase == HAPAX__FLOW_RECONCILING) {
+        hapax__flow_reconciled(&call->flow, cls, outcome, now_us);
+
+    } else {
+        hapax__flow_handled(&call->flow, cls, outcome, now_us);
+    }
+
+    ngx_http_hapax_follow(call);
+}
+
+
+/*
+ * The request ends before its operation has an answer: what was not begun is
+ * given up, what has ended goes on being stored, and of what was cut off in
+ * between nobody can tell what it did.
+ */
+
+void
+ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx)
+{
+    enum hapax_class        cls;
+    ngx_http_hapax_call_t  *call;
+    struct hapax_outcome    outcome;
+
+    call = ctx->call;
+    call->ctx = NULL;
+    ctx->call = NULL;
+
+    switch (call->flow.phase) {
+
+    case HAPAX__FLOW_RECONCILING:
+    case HAPAX__FLOW_RUNNING:
+
+        if (call->flow.handled) {
+            return;
+        }
+
+        ngx_memzero(&outcome, sizeof(struct hapax_outcome));
+
+        cls = (ctx->entered || call->flow.phase == HAPAX__FLOW_RECONCILING)
+              ? HAPAX_CLASS_UNKNOWN : HAPAX_CLASS_NOT_RUN;
+
+        ngx_http_hapax_call_ended(call, cls, &outcome);
+        return;
+
+    default:
+        hapax__flow_stop(&call->flow, hapax__boot_us());
+        ngx_http_hapax_follow(call);
+    }
+}
+
+
+static void
+ngx_http_hapax_timer_handler(ngx_event_t *ev)
+{
+    ngx_http_hapax_follow(ev->data);
+}
+
+
+static void
+ngx_http_hapax_follow(ngx_http_hapax_call_t *call)
+{
+    struct hapax__flow      *flow;
+    ngx_http_hapax_store_t  *store;
+
+    store = call->store;
+
+    hapax__waiters_wake(&call->flow);
+
+    while ((flow = hapax__waiters_ready(&store->waiters)) != NULL) {
+        ngx_http_hapax_drive(flow->door);
+    }
+}
+
+
+/* driving */
+
+
+static ngx_int_t
+ngx_http_hapax_submit(ngx_http_hapax_call_t *call, int64_t now_us)
+{
+    struct hapax__flow  *flow;
+
+    flow = &call->flow;
+
+    call->submitted_us = now_us;
+    call->job.op = flow->op;
+    call->job.deadline_us = 0;
+
+    /* a CLAIM not begun when the flow gives up never lands */
+
+    if (flow->op.kind == HAPAX_OP_CLAIM && flow->limit_us != INT64_MAX) {
+        call->job.deadline_us = flow->limit_us;
+    }
+
+    if (call->store->lane
+        && hapax__lane_submit(call->store->lane, &call->job))
+    {
+        return NGX_OK;
+    }
+
+    flow->op.verdict = HAPAX_NO_VERDICT;
+    flow->op.error = HAPAX_ERR_UNAVAILABLE;
+
+    return NGX_DECLINED;
+}
+
+
+static void
+ngx_http_hapax_set_timer(ngx_http_hapax_call_t *call, int64_t now_us)
+{
+    int64_t  left_us, until_us;
+
+    if (call->timer.timer_set) {
+        ngx_del_timer(&call->timer);
+    }
+
+    if (call->flow.wake_us == INT64_MAX) {
+        return;
+    }
+
+    left_us = ngx_max(call->flow.wake_us - now_us, 0);
+    left_us = ngx_min(left_us, NGX_HTTP_HAPAX_TIMER_MAX_US);
+
+    until_us = call->flow.begun_us + call->policy.lease_ms * 1000;
+    until_us = ngx_max(until_us, call->flow.lease_end_us);
+    call->timer.cancelable = (call->ctx == NULL && now_us > until_us);
+
+    ngx_add_timer(&call->timer, (ngx_msec_t) ((left_us + 999) / 1000));
+}
+
+
+static void
+ngx_http_hapax_resume(ngx_http_hapax_ctx_t *ctx, ngx_http_hapax_phase_e phase)
+{
+    ctx->waited_us += hapax__boot_us() - ctx->since_us;
+    ctx->phase = phase;
+
+    ngx_post_event(&ctx->wake, &ngx_posted_events);
+}
+
+
+static ngx_int_t
+ngx_http_hapax_keep_span(ngx_pool_t *pool, struct hapax_span *span)
+{
+    u_char  *p;
+
+    if (span->len == 0) {
+        span->ptr = NULL;
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(pool, span->len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(p, span->ptr, span->len);
+    span->ptr = p;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_hapax_give(ngx_http_hapax_call_t *call)
+{
+    ngx_pool_t                *pool;
+    ngx_http_hapax_ctx_t      *ctx;
+    const struct hapax_answer *answer;
+
+    ctx = call->ctx;
+    answer = &call->flow.answer;
+
+    ngx_http_hapax_count_answer(answer->kind);
+
+    if (answer->kind == HAPAX_ANSWER_FRESH && !answer->recorded
+        && ngx_http_hapax_counts)
+    {
+        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->unrecorded, 1);
+    }
+
+    if (ctx == NULL) {
+        return;
+    }
+
+    call->ctx = NULL;
+    ctx->call = NULL;
+
+    ctx->answered = 1;
+    ctx->answer = *answer;
+    ctx->attempt = answer->attempt;
+    ctx->fence = answer->fence;
+
+    if (answer->error != HAPAX_ERR_NONE) {
+        ngx_http_hapax_lane_log(call->store, ctx->request->connection->log,
+                                answer->error);
+    }
+
+    switch (answer->kind) {
+
+    case HAPAX_ANSWER_FRESH:
+    case HAPAX_ANSWER_BYPASS:
+        /* the response is held already */
+        break;
+
+    default:
+        pool = ctx->request->pool;
+
+        if (ngx_http_hapax_keep_span(pool, &ctx->answer.outcome.headers)
+            != NGX_OK
+            || ngx_http_hapax_keep_span(pool, &ctx->answer.outcome.body)
+               != NGX_OK)
+        {
+            ctx->failed = 1;
+        }
+    }
+
+    switch (ctx->phase) {
+
+    case NGX_HTTP_HAPAX_SAVING:
+        ngx_http_hapax_resume(ctx, NGX_HTTP_HAPAX_SENDING);
+        break;
+
+    case NGX_HTTP_HAPAX_PASSING:
+        break;
+
+    default:
+        ngx_http_hapax_resume(ctx, NGX_HTTP_HAPAX_ANSWERING);
+    }
+}
+
+
+static void
+ngx_http_hapax_run(ngx_http_hapax_call_t *call, ngx_http_hapax_phase_e phase)
+{
+    int64_t                now_us;
+    ngx_http_hapax_ctx_t  *ctx;
+    struct hapax_outcome   outcome;
+
+    ctx = call->ctx;
+
+    if (ctx == NULL) {
+        now_us = hapax__boot_us();
+        ngx_memzero(&outcome, sizeof(struct hapax_outcome));
+
+        if (phase == NGX_HTTP_HAPAX_RECONCILING) {
+            hapax__flow_reconciled(&call->flow, HAPAX_CLASS_UNKNOWN, &outcome,
+                                   now_us);
+
+        } else {
+            hapax__flow_handled(&call->flow, HAPAX_CLASS_NOT_RUN, &outcome,
+                                now_us);
+        }
+
+        return;
+    }
+
+    ctx->attempt = call->flow.attempt;
+    ctx->fence = call->flow.fence;
+
+    ngx_http_hapax_resume(ctx, phase);
+}
+
+
+static void
+ngx_http_hapax_drive(ngx_http_hapax_call_t *call)
+{
+    int64_t  now_us;
+
+    for ( ;; ) {
+        now_us = hapax__boot_us();
+
+        switch (hapax__flow_next(&call->flow, now_us)) {
+
+        case HAPAX__FLOW_PAUSE:
+            ngx_http_hapax_set_timer(call, now_us);
+            return;
+
+        case HAPAX__FLOW_ASK:
+            if (ngx_http_hapax_submit(call, now_us) != NGX_OK) {
+                hapax__flow_told(&call->flow, now_us);
+            }
+
+            break;
+
+        case HAPAX__FLOW_RUN:
+            ngx_http_hapax_run(call, NGX_HTTP_HAPAX_RUNNING);
+            break;
+
+        case HAPAX__FLOW_RECONCILE:
+            ngx_http_hapax_run(call, NGX_HTTP_HAPAX_RECONCILING);
+            break;
+
+        case HAPAX__FLOW_ABANDON:
+            ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                          "hapax: a claim was lost while its handler runs");
+            break;
+
+        case HAPAX__FLOW_ANSWER:
+            ngx_http_hapax_give(call);
+            break;
+
+        case HAPAX__FLOW_END:
+            ngx_http_hapax_call_free(call);
+            return;
+        }
+    }
+}

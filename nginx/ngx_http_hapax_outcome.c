@@ -1,0 +1,675 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A response as an outcome, and an outcome as a response.
+ *
+ * An outcome's headers are lines `Name: value\r\n`, in the order in which the response had them. Never
+ * among them: what belongs to one connection (hop-by-hop), to one client (Set-Cookie, Authorization,
+ * WWW-Authenticate), to one moment (Date), and what nginx makes itself (Content-Length). Trailers
+ * stand at the end, after a line `Trailer` that names them.
+ */
+
+#include "ngx_http_hapax.h"
+
+
+static ngx_str_t  ngx_http_hapax_never[] = {
+    ngx_string("authorization"),
+    ngx_string("connection"),
+    ngx_string("content-length"),
+    ngx_string("date"),
+    ngx_string("idempotency-protected"),
+    ngx_string("idempotency-recorded"),
+    ngx_string("idempotency-replayed"),
+    ngx_string("keep-alive"),
+    ngx_string("proxy-authenticate"),
+    ngx_string("proxy-authorization"),
+    ngx_string("proxy-connection"),
+    ngx_string("set-cookie"),
+    ngx_string("set-cookie2"),
+    ngx_string("te"),
+    ngx_string("trailer"),
+    ngx_string("transfer-encoding"),
+    ngx_string("upgrade"),
+    ngx_string("www-authenticate"),
+    ngx_null_string
+};
+
+
+static ngx_int_t
+ngx_http_hapax_same(ngx_str_t *a, u_char *b, size_t len)
+{
+    return a->len == len && ngx_strncasecmp(a->data, b, len) == 0;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_in(ngx_array_t *names, ngx_str_t *name)
+{
+    ngx_str_t   *n;
+    ngx_uint_t   i;
+
+    if (names == NULL) {
+        return 0;
+    }
+
+    n = names->elts;
+
+    for (i = 0; i < names->nelts; i++) {
+        if (ngx_http_hapax_same(&n[i], name->data, name->len)) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_is_stored(ngx_http_hapax_loc_conf_t *conf, ngx_str_t *name)
+{
+    ngx_str_t  *never;
+
+    if (ngx_http_hapax_in(conf->hide, name)) {
+        return 0;
+    }
+
+    for (never = ngx_http_hapax_never; never->len; never++) {
+        if (ngx_http_hapax_same(never, name->data, name->len)) {
+            return ngx_http_hapax_in(conf->keep, name);
+        }
+    }
+
+    return 1;
+}
+
+
+/* writing: with out == NULL only the length is counted */
+
+
+static size_t
+ngx_http_hapax_line(u_char *out, ngx_str_t *name, ngx_str_t *value)
+{
+    if (out) {
+        out = ngx_cpymem(out, name->data, name->len);
+        *out++ = ':';
+        *out++ = ' ';
+        out = ngx_cpymem(out, value->data, value->len);
+        *out++ = '\r';
+        *out++ = '\n';
+    }
+
+    return name->len + value->len + 4;
+}
+
+
+static size_t
+ngx_http_hapax_line_of(u_char *out, const char *name, ngx_str_t *value)
+{
+    ngx_str_t  key;
+
+    key.data = (u_char *) name;
+    key.len = ngx_strlen(name);
+
+    return ngx_http_hapax_line(out, &key, value);
+}
+
+
+static size_t
+ngx_http_hapax_content_type(u_char *out, ngx_http_request_t *r)
+{
+    size_t      len;
+    ngx_str_t   value, charset;
+
+    value = r->headers_out.content_type;
+    charset = r->headers_out.charset;
+
+    if (value.len == 0) {
+        return 0;
+    }
+
+    len = ngx_http_hapax_line_of(out, "Content-Type", &value);
+
+    if (charset.len == 0 || r->headers_out.content_type_len != value.len) {
+        return len;
+    }
+
+    if (out) {
+        out = ngx_cpymem(out + len - 2, "; charset=",
+                         sizeof("; charset=") - 1);
+        out = ngx_cpymem(out, charset.data, charset.len);
+        *out++ = '\r';
+        *out++ = '\n';
+    }
+
+    return len + sizeof("; charset=") - 1 + charset.len;
+}
+
+
+static size_t
+ngx_http_hapax_list(u_char *out, ngx_list_t *list,
+    ngx_http_hapax_loc_conf_t *conf)
+{
+    size_t            len;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    len = 0;
+
+    for (part = &list->part; part; part = part->next) {
+        h = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+            if (h[i].hash == 0
+                || (conf && !ngx_http_hapax_is_stored(conf, &h[i].key)))
+            {
+                continue;
+            }
+
+            len += ngx_http_hapax_line(out ? out + len : NULL, &h[i].key,
+                                       &h[i].value);
+        }
+    }
+
+    return len;
+}
+
+
+/* The names of the trailers, as the value of a line. */
+
+static size_t
+ngx_http_hapax_trailers(u_char *out, ngx_http_request_t *r)
+{
+    size_t            len;
+    ngx_uint_t        i;
+    ngx_list_t       *list;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    list = &r->headers_out.trailers;
+    len = 0;
+
+    for (part = &list->part; part; part = part->next) {
+        h = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+            if (h[i].hash == 0) {
+                continue;
+            }
+
+            if (out) {
+                ngx_memcpy(out + len, len ? ", " : "Trailer: ",
+                           len ? 2 : sizeof("Trailer: ") - 1);
+            }
+
+            len += len ? 2 : sizeof("Trailer: ") - 1;
+
+            if (out) {
+                ngx_memcpy(out + len, h[i].key.data, h[i].key.len);
+            }
+
+            len += h[i].key.len;
+        }
+    }
+
+    if (len == 0) {
+        return 0;
+    }
+
+    if (out) {
+        out[len] = '\r';
+        out[len + 1] = '\n';
+    }
+
+    return len + 2 + ngx_http_hapax_list(out ? out + len + 2 : NULL, list,
+                                         NULL);
+}
+
+
+static size_t
+ngx_http_hapax_lines(u_char *out, ngx_http_request_t *r,
+    ngx_http_hapax_loc_conf_t *conf, ngx_uint_t with_length)
+{
+    size_t     len;
+    u_char     buf[sizeof("Wed, 31 Dec 1986 18:00:00 GMT") - 1];
+    ngx_str_t  value;
+
+#define NGX_HTTP_HAPAX_AT  (out ? out + len : NULL)
+
+    len = ngx_http_hapax_content_type(out, r);
+
+    if (r->headers_out.last_modified == NULL
+        && r->headers_out.last_modified_time != -1)
+    {
+        value.data = buf;
+        value.len = ngx_http_time(buf, r->headers_out.last_modified_time)
+                    - buf;
+        len += ngx_http_hapax_line_of(NGX_HTTP_HAPAX_AT, "Last-Modified",
+                                      &value);
+    }
+
+    if (with_length && r->headers_out.content_length_n >= 0) {
+        value.data = buf;
+        value.len = ngx_sprintf(buf, "%O", r->headers_out.content_length_n)
+                    - buf;
+        len += ngx_http_hapax_line_of(NGX_HTTP_HAPAX_AT, "Content-Length",
+                                      &value);
+    }
+
+    len += ngx_http_hapax_list(NGX_HTTP_HAPAX_AT, &r->headers_out.headers,
+                               conf);
+    len += ngx_http_hapax_trailers(NGX_HTTP_HAPAX_AT, r);
+
+#undef NGX_HTTP_HAPAX_AT
+
+    return len;
+}
+
+
+/* with_length: of a response to HEAD, the length that its body would have */
+
+u_char *
+ngx_http_hapax_headers_write(ngx_http_request_t *r,
+    ngx_http_hapax_loc_conf_t *conf, ngx_uint_t with_length, size_t *len)
+{
+    u_char  *out;
+
+    *len = ngx_http_hapax_lines(NULL, r, conf, with_length);
+
+    out = malloc(*len + 1);
+
+    if (out) {
+        (void) ngx_http_hapax_lines(out, r, conf, with_length);
+    }
+
+    return out;
+}
+
+
+/* reading */
+
+
+/* Headers for which nginx keeps a pointer, or a field. */
+
+static void
+ngx_http_hapax_point(ngx_http_request_t *r, ngx_table_elt_t *h)
+{
+    size_t   len;
+    u_char  *name;
+
+    name = h->key.data;
+    len = h->key.len;
+
+    switch (len) {
+
+    case 4:
+        if (ngx_strncasecmp(name, (u_char *) "etag", len) == 0) {
+            r->headers_out.etag = h;
+        }
+
+        break;
+
+    case 6:
+        if (ngx_strncasecmp(name, (u_char *) "server", len) == 0) {
+            r->headers_out.server = h;
+        }
+
+        break;
+
+    case 8:
+        /* nginx would make "/path" absolute; when it did so, that was stored */
+        if (ngx_strncasecmp(name, (u_char *) "location", len) == 0
+            && h->value.len && h->value.data[0] != '/')
+        {
+            r->headers_out.location = h;
+        }
+
+        break;
+
+    case 13:
+        if (ngx_strncasecmp(name, (u_char *) "last-modified", len) == 0) {
+            r->headers_out.last_modified = h;
+            r->headers_out.last_modified_time =
+                               ngx_parse_http_time(h->value.data, h->value.len);
+        }
+
+        break;
+
+    case 16:
+        if (ngx_strncasecmp(name, (u_char *) "content-encoding", len) == 0) {
+            r->headers_out.content_encoding = h;
+        }
+
+        break;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
+    ngx_str_t *value, ngx_uint_t trailer)
+{
+    ngx_table_elt_t  *h;
+
+    if (trailer) {
+        r->expect_trailers = 1;
+
+        h = ngx_http_hapax_header(&r->headers_out.trailers, NULL, value->data,
+                                  value->len);
+        if (h == NULL) {
+            return NGX_ERROR;
+        }
+
+        h->key = *name;
+        return NGX_OK;
+    }
+
+    if (ngx_http_hapax_same(name, (u_char *) "content-type", 12)) {
+        r->headers_out.content_type = *value;
+        r->headers_out.content_type_len = value->len;
+        r->headers_out.content_type_lowcase = NULL;
+        return NGX_OK;
+    }
+
+    if (ngx_http_hapax_same(name, (u_char *) "content-length", 14)) {
+
+        if (r->method == NGX_HTTP_HEAD) {
+            r->headers_out.content_length_n = ngx_atoof(value->data,
+                                                        value->len);
+        }
+
+        return NGX_OK;
+    }
+
+    if (ngx_http_hapax_same(name, (u_char *) "transfer-encoding", 17)
+        || ngx_http_hapax_same(name, (u_char *) "connection", 10))
+    {
+        /* an operator's outcome may hold anything */
+        return NGX_OK;
+    }
+
+    h = ngx_http_hapax_header(&r->headers_out.headers, NULL, value->data,
+                              value->len);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->key = *name;
+    ngx_http_hapax_point(r, h);
+
+    return NGX_OK;
+}
+
+
+/* The lines' memory is the request's. What is no line is left out. */
+
+ngx_int_t
+ngx_http_hapax_headers_read(ngx_http_request_t *r, struct hapax_span headers)
+{
+    u_char      *p, *end, *eol, *colon;
+    ngx_str_t    name, value;
+    ngx_uint_t   trailer;
+
+    p = (u_char *) headers.ptr;
+    end = p + headers.len;
+    trailer = 0;
+
+    for ( /* void */ ; p < end; p = eol + 1) {
+
+        eol = ngx_strlchr(p, end, '\n');
+        if (eol == NULL) {
+            break;
+        }
+
+        colon = ngx_strlchr(p, eol, ':');
+        if (colon == NULL || colon == p) {
+            continue;
+        }
+
+        name.data = p;
+        name.len = colon - p;
+
+        value.data = colon + 1;
+
+        while (value.data < eol && *value.data == ' ') {
+            value.data++;
+        }
+
+        value.len = eol - value.data;
+
+        while (value.len && (value.data[value.len - 1] == '\r'
+                             || value.data[value.len - 1] == ' '))
+        {
+            value.len--;
+        }
+
+        if (ngx_http_hapax_same(&name, (u_char *) "trailer", 7)) {
+            trailer = 1;
+            continue;
+        }
+
+        if (ngx_http_hapax_read_line(r, &name, &value, trailer) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * nginx makes "Location: /path" absolute further down, where a replay could
+ * not tell it from an upstream's that was meant to be relative.
+ */
+
+ngx_int_t
+ngx_http_hapax_location_absolute(ngx_http_request_t *r)
+{
+    u_char                     *p, addr[NGX_SOCKADDR_STRLEN];
+    ngx_str_t                   host;
+    in_port_t                   port;
+    ngx_uint_t                  tls;
+    ngx_table_elt_t            *location;
+    ngx_http_core_loc_conf_t   *clcf;
+    ngx_http_core_srv_conf_t   *cscf;
+
+    location = r->headers_out.location;
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    if (location == NULL || location->value.len == 0
+        || location->value.data[0] != '/' || !clcf->absolute_redirect)
+    {
+        return NGX_OK;
+    }
+
+    if (clcf->server_name_in_redirect) {
+        cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
+        host = cscf->server_name;
+
+    } else if (r->headers_in.server.len) {
+        host = r->headers_in.server;
+
+    } else {
+        host.len = NGX_SOCKADDR_STRLEN;
+        host.data = addr;
+
+        if (ngx_connection_local_sockaddr(r->connection, &host, 0) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    tls = 0;
+    port = ngx_inet_get_port(r->connection->local_sockaddr);
+
+#if (NGX_HTTP_SSL)
+    tls = (r->connection->ssl != NULL);
+#endif
+
+    if (!clcf->port_in_redirect || port == (tls ? 443 : 80)) {
+        port = 0;
+    }
+
+    p = ngx_pnalloc(r->pool, sizeof("https://:65535") - 1 + host.len
+                             + location->value.len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    host.data = ngx_pstrdup(r->pool, &host);
+    if (host.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    addr[0] = '\0';
+    if (port) {
+        *ngx_sprintf(addr, ":%ui", (ngx_uint_t) port) = '\0';
+    }
+
+    location->value.len = ngx_sprintf(p, "%s://%V%s%V",
+                                      tls ? "https" : "http", &host, addr,
+                                      &location->value)
+                          - p;
+    location->value.data = p;
+
+    return NGX_OK;
+}
+
+
+/* classes */
+
+
+/* 0: no bytes of the request have left for any upstream that was tried */
+
+static ngx_int_t
+ngx_http_hapax_was_sent(ngx_http_request_t *r)
+{
+    ngx_uint_t                  i, tried;
+    ngx_http_upstream_t        *u;
+    ngx_http_upstream_state_t  *state;
+
+    if (r->upstream_states == NULL) {
+        return 1;
+    }
+
+    /* a state is filled in when its connection is given back */
+    u = r->upstream;
+
+    if (u && u->peer.connection && u->peer.connection->sent > 0) {
+        return 1;
+    }
+
+    state = r->upstream_states->elts;
+    tried = 0;
+
+    for (i = 0; i < r->upstream_states->nelts; i++) {
+
+        if (state[i].bytes_sent > 0) {
+            return 1;
+        }
+
+        if (state[i].peer) {
+            tried = 1;
+        }
+    }
+
+    return !tried;
+}
+
+
+static ngx_table_elt_t *
+ngx_http_hapax_find(ngx_list_t *list, const char *name)
+{
+    size_t            len;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    len = ngx_strlen(name);
+
+    for (part = &list->part; part; part = part->next) {
+        h = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+            if (h[i].hash
+                && ngx_http_hapax_same(&h[i].key, (u_char *) name, len))
+            {
+                return &h[i];
+            }
+        }
+    }
+
+    return NULL;
+}
+
+
+static enum hapax_class
+ngx_http_hapax_class_of_grpc(ngx_int_t status)
+{
+    switch (status) {
+
+    case 7:     /* PERMISSION_DENIED */
+    case 8:     /* RESOURCE_EXHAUSTED */
+    case 14:    /* UNAVAILABLE */
+    case 16:    /* UNAUTHENTICATED */
+        return HAPAX_CLASS_NOT_RUN;
+
+    case 10:    /* ABORTED */
+    case 13:    /* INTERNAL */
+    case 15:    /* DATA_LOSS */
+        return HAPAX_CLASS_FAILED;
+
+    case 1:     /* CANCELLED */
+    case 2:     /* UNKNOWN */
+    case 4:     /* DEADLINE_EXCEEDED */
+    case NGX_ERROR:
+        return HAPAX_CLASS_UNKNOWN;
+
+    default:
+        return HAPAX_CLASS_FINAL;
+    }
+}
+
+
+enum hapax_class
+ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
+{
+    ngx_str_t               *type;
+    ngx_uint_t               i, status;
+    ngx_table_elt_t         *h;
+    ngx_http_hapax_class_t  *c;
+
+    if (!ngx_http_hapax_was_sent(r)) {
+        return HAPAX_CLASS_NOT_RUN;
+    }
+
+    status = r->headers_out.status;
+
+    if (conf->classes) {
+        c = conf->classes->elts;
+
+        for (i = 0; i < conf->classes->nelts; i++) {
+            if (status >= c[i].first && status <= c[i].last) {
+                return c[i].cls;
+            }
+        }
+    }
+
+    type = &r->headers_out.content_type;
+
+    if (status == NGX_HTTP_OK && type->len >= sizeof("application/grpc") - 1
+        && ngx_strncasecmp(type->data, (u_char *) "application/grpc",
+                           sizeof("application/grpc") - 1)
+           == 0)
+    {
+        h = ngx_http_hapax_find(&r->headers_out.trailers, "grpc-status");
+
+        if (h == NULL) {
+            h = ngx_http_hapax_find(&r->headers_out.headers, "grpc-status");
+        }
+
+        return ngx_http_hapax_class_of_grpc(
+                             h ? ngx_atoi(h->value.data, h->value.len)
+                               : NGX_ERROR);
+    }
+
+    return hapax_class_of_status((int) status);
+}

@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The way in: which requests are operations, what names them, and how a request waits for its flow
+ * and goes on. Order matters: headers that only the gate may set are stripped first, whatever
+ * comes of the request; a bad key is answered before the body is read.
+ *
+ * A waiting request has no event handlers of nginx's: a client that goes away is not noticed
+ * until the answer is written, which is what keeps its handler's outcome.
+ */
+
+#include "ngx_http_hapax.h"
+
+
+static ngx_int_t ngx_http_hapax_begin(ngx_http_request_t *r,
+    ngx_http_hapax_loc_conf_t *conf);
+static ngx_int_t ngx_http_hapax_go_on(ngx_http_request_t *r,
+    ngx_http_hapax_ctx_t *ctx);
+static ngx_int_t ngx_http_hapax_content_handler(ngx_http_request_t *r);
+
+
+static EVP_MD  *ngx_http_hapax_sha256;
+
+static ngx_str_t  ngx_http_hapax_ours[] = {
+    ngx_string("idempotency-fence"),
+    ngx_string("idempotency-attempt"),
+    ngx_string("idempotency-token"),
+    ngx_null_string
+};
+
+
+/* headers */
+
+
+/* nginx may let '_' through, and what is behind it may read it as '-' */
+
+static ngx_int_t
+ngx_http_hapax_same_name(ngx_str_t *given, ngx_str_t *name)
+{
+    u_char      c, n;
+    ngx_uint_t  i;
+
+    if (given->len != name->len) {
+        return 0;
+    }
+
+    for (i = 0; i < name->len; i++) {
+        c = ngx_tolower(given->data[i]);
+        n = ngx_tolower(name->data[i]);
+
+        if ((c == '_' ? '-' : c) != (n == '_' ? '-' : n)) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_is_ours(ngx_table_elt_t *h)
+{
+    ngx_str_t  *name;
+
+    if (h->key.len < 11 || ngx_tolower(h->key.data[0]) != 'i') {
+        return 0;
+    }
+
+    for (name = ngx_http_hapax_ours; name->len; name++) {
+        if (ngx_http_hapax_same_name(&h->key, name)) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static ngx_table_elt_t *
+ngx_http_hapax_next_header(ngx_list_part_t **part, ngx_uint_t *i)
+{
+    ngx_table_elt_t  *h;
+
+    while (*i >= (*part)->nelts) {
+        if ((*part)->next == NULL) {
+            return NULL;
+        }
+
+        *part = (*part)->next;
+        *i = 0;
+    }
+
+    h = (*part)->elts;
+
+    return &h[(*i)++];
+}
+
+
+/*
+ * The list is made anew: nginx has pointers to its elements, and they go on
+ * pointing to the old ones, which stay as they were.
+ */
+
+static ngx_int_t
+ngx_http_hapax_strip(ngx_http_request_t *r)
+{
+    ngx_uint_t        i, n, ours;
+    ngx_list_t        list;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h, *new;
+
+    ours = 0;
+    n = 0;
+    i = 0;
+    part = &r->headers_in.headers.part;
+
+    while ((h = ngx_http_hapax_next_header(&part, &i)) != NULL) {
+        n++;
+        ours += ngx_http_hapax_is_ours(h);
+    }
+
+    if (ours == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_list_init(&list, r->pool, n + 4, sizeof(ngx_table_elt_t))
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    i = 0;
+    part = &r->headers_in.headers.part;
+
+    while ((h = ngx_http_hapax_next_header(&part, &i)) != NULL) {
+
+        if (ngx_http_hapax_is_ours(h)) {
+            continue;
+        }
+
+        new = ngx_list_push(&list);
+        if (new == NULL) {
+            return NGX_ERROR;
+        }
+
+        *new = *h;
+    }
+
+    r->headers_in.headers = list;
+
+    /* it fitted into one part, which is embedded in the list */
+    r->headers_in.headers.last = &r->headers_in.headers.part;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_hapax_find_key(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
+    ngx_http_hapax_ctx_t *ctx)
+{
+    ngx_uint_t         i, n, exact;
+    ngx_list_part_t   *part;
+    ngx_table_elt_t   *h, *found;
+    struct hapax_span  value;
+
+    n = 0;
+    i = 0;
+    exact = 0;
+    found = NULL;
+    part = &r->headers_in.headers.part;
+
+    while ((h = ngx_http_hapax_next_header(&part, &i)) != NULL) {
+
+        if (!ngx_http_hapax_same_name(&h->key, &conf->key_header)) {
+            continue;
+        }
+
+        n++;
+        found = h;
+        exact = (ngx_strncasecmp(h->key.data, conf->key_header.data,
+                                 h->key.len)
+                 == 0);
+    }
+
+    if (n == 0) {
+        ctx->given = HAPAX__KEY_NONE;
+        return;
+    }
+
+    ctx->given = HAPAX__KEY_BAD;
+
+    if (n > 1) {
+        ctx->why = "the header stands more than once";
+        return;
+    }
+
+    if (!exact) {
+        ctx->why = "the name of the header is misspelled";
+        return;
+    }
+
+    value.ptr = found->value.data;
+    value.len = found->value.len;
+
+    if (hapax_key_parse(ctx->key, &ctx->key_len, value, &ctx->why)
+        == HAPAX_ERR_NONE)
+    {
+        ctx->given = HAPAX__KEY_GIVEN;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_hapax_add_header(ngx_http_request_t *r, ngx_uint_t which,
+    u_char *value, size_t len)
+{
+    ngx_table_elt_t         *h;
+    static const char *const names[] = {
+        "Idempotency-Fence", "Idempotency-Attempt", "Idempotency-Token"
+    };
+
+    h = ngx_http_hapax_header(&r->headers_in.headers, names[which], value,
+                              len);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->lowcase_key = ngx_http_hapax_ours[which].data;
+    h->hash = ngx_hash_key(h->lowcase_key, h->key.len);
+
+    return NGX_OK;
+}
+
+
+/* What the handler may refuse a zombie by, and complete the record with. */
+
+static ngx_int_t
+ngx_http_hapax_hand_over(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+{
+    u_char                 *p, *value;
+    ngx_str_t               raw, encoded;
+    ngx_http_hapax_call_t  *call;
+    u_char                  token[sizeof(struct hapax_id)
+                                  + sizeof(struct hapax_token)];
+
+    if (ngx_http_hapax_strip(r) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    call = ctx->call;
+
+    if (call == NULL || ctx->fence == 0) {
+        return NGX_OK;
+    }
+
+    value = ngx_pnalloc(r->pool, NGX_INT64_LEN + NGX_INT32_LEN
+                                 + ngx_base64_encoded_length(sizeof(token)));
+    if (value == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_sprintf(value, "%uL", ctx->fence);
+
+    if (ngx_http_hapax_add_header(r, 0, value, p - value) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    value = p;
+    p = ngx_sprintf(value, "%uD", ctx->attempt);
+
+    if (ngx_http_hapax_add_header(r, 1, value, p - value) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (!call->policy.pass_token) {
+        return NGX_OK;
+    }
+
+    raw.data = token;
+    raw.len = sizeof(token);
+    ngx_memcpy(ngx_cpymem(token, ctx->id.bytes, sizeof(ctx->id.bytes)),
+               call->flow.request.token.bytes,
+               sizeof(call->flow.request.token.bytes));
+
+    encoded.data = p;
+    ngx_encode_base64url(&encoded, &raw);
+    explicit_bzero(token, sizeof(token));
+
+    return ngx_http_hapax_add_header(r, 2, encoded.data, encoded.len);
+}
+
+
+/* the handler of the phase */
+
+
+ngx_int_t
+ngx_http_hapax_handler(ngx_http_request_t *r)
+{
+    ngx_http_hapax_ctx_t       *ctx;
+    ngx_http_hapax_loc_conf_t  *conf;
+
+    if (r != r->main) {
+        return NGX_DECLINED;
+    }
+
+    ctx = ngx_http_hapax_get_ctx(r);
+
+    if (ctx) {
+        return ngx_http_hapax_go_on(r, ctx);
+    }
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+
+    if (conf->enable == NGX_HTTP_HAPAX_OFF) {
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_hapax_strip(r) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (!(r->method & conf->methods)) {
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_hapax_begin(r, conf);
+}
+
+
+static ngx_http_hapax_ctx_t *
+ngx_http_hapax_create_ctx(ngx_http_request_t *r)
+{
+    ngx_pool_cleanup_t    *cln;
+    ngx_http_hapax_ctx_t  *ctx;
+
+    ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_hapax_ctx_t));
+    if (ctx == NULL) {
+        return NULL;
+    }
+
+    cln = ngx_pool_cleanup_add(r->pool, 0);
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    cln->handler = ngx_http_hapax_cleanup;
+    cln->data = ctx;
+
+    ctx->request = r;
+    ctx->wake.handler = ngx_http_hapax_wake_handler;
+    ctx->wake.data = ctx;
+    ctx->wake.log = r->connection->log;
+
+    ngx_http_set_ctx(r, ctx, ngx_http_hapax_module);
+
+    return ctx;
+}
+
+
+void
+ngx_http_hapax_settle(ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf, ngx_uint_t too_large)
+{
+    int64_t                      now_us;
+    struct hapax__flow           flow;
+    struct hapax_outcome         outcome;
+    struct hapax__flow_request   request;
+
+    ngx_memzero(&request, sizeof(struct hapax__flow_request));
+    ngx_memzero(&outcome, sizeof(struct hapax_outcome));
+
+    request.key = ctx->given;
+    request.too_large = too_large;
+    now_us = hapax__boot_us();
+
+    flow.door = NULL;
+    hapax__flow_begin(&flow, &conf->policy, &conf->store->waiters, &request,
+                      now_us);
+
+    ctx->phase = NGX_HTTP_HAPAX_ANSWERING;
+
+    if (hapax__flow_next(&flow, now_us) == HAPAX__FLOW_RUN) {
+        ctx->phase = NGX_HTTP_HAPAX_PASSING;
+
+        hapax__flow_handled(&flow, HAPAX_CLASS_FINAL, &outcome, now_us);
+        (void) hapax__flow_next(&flow, now_us);
+    }
+
+    ctx->answered = 1;
+    ctx->answer = flow.answer;
+
+    ngx_http_hapax_count_answer(flow.answer.kind);
+}
+
+
+/* The gate holds as many bytes of responses as it may: nothing new is begun. */
+
+static void
+ngx_http_hapax_refuse(ngx_http_hapax_ctx_t *ctx)
+{
+    ctx->phase = NGX_HTTP_HAPAX_ANSWERING;
+    ctx->answered = 1;
+    ctx->full = 1;
+    ctx->answer.kind = HAPAX_ANSWER_STORE_DOWN;
+    ctx->answer.retry_after_ms = 1000;
+
+    ngx_http_hapax_count_answer(ctx->answer.kind);
+}
+
+
+static ngx_int_t
+ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
+{
+    ngx_int_t                    rc;
+    ngx_uint_t                   too_large;
+    ngx_http_hapax_ctx_t        *ctx;
+    ngx_http_hapax_main_conf_t  *hmcf;
+
+    ctx = ngx_http_hapax_create_ctx(r);
+    if (ctx == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_http_hapax_find_key(r, conf, ctx);
+
+    too_large = r->headers_in.content_length_n
+                > (off_t) conf->policy.max_request;
+
+    if (ctx->given == HAPAX__KEY_NONE && conf->key_from && too_large) {
+        /* whatever key it holds, it is over the limit */
+        ctx->given = HAPAX__KEY_GIVEN;
+    }
+
+    hmcf = ngx_http_get_module_main_conf(r, ngx_http_hapax_module);
+
+    if (ctx->given == HAPAX__KEY_BAD
+        || (ctx->given == HAPAX__KEY_NONE && conf->key_from == NULL)
+        || too_large)
+    {
+        ngx_http_hapax_settle(ctx, conf, too_large);
+        return ngx_http_hapax_go_on(r, ctx);
+    }
+
+    if (ngx_http_hapax_held >= hmcf->held_max) {
+        ngx_http_hapax_refuse(ctx);
+        return ngx_http_hapax_go_on(r, ctx);
+    }
+
+    ctx->md = EVP_MD_CTX_new();
+
+    if (ngx_http_hapax_sha256 == NULL) {
+        /* fetched once: each use of EVP_sha256() would look it up again */
+        ngx_http_hapax_sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+    }
+
+    if (ctx->md == NULL || ngx_http_hapax_sha256 == NULL
+        || EVP_DigestInit_ex(ctx->md, ngx_http_hapax_sha256, NULL) != 1)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_read_client_request_body(r, ngx_http_hapax_body_handler);
+
+    if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+        return rc;
+    }
+
+    ngx_http_finalize_request(r, NGX_DONE);
+
+    return NGX_DONE;
+}
+
+
+/* "Did it happen?": its response is taken by the filters. */
+
+static ngx_int_t
+ngx_http_hapax_ask_hook(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf)
+{
+    ngx_str_t                    uri, args;
+    ngx_uint_t                   flags;
+    ngx_http_request_t          *sr;
+    ngx_http_post_subrequest_t  *ps;
+
+    if (ngx_http_hapax_hand_over(r, ctx) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_str_null(&args);
+    flags = 0;
+
+    if (ngx_http_complex_value(r, conf->reconcile, &uri) != NGX_OK
+        || ngx_http_parse_unsafe_uri(r, &uri, &args, &flags) != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ps = ngx_palloc(r->pool, sizeof(ngx_http_post_subrequest_t));
+    if (ps == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ps->handler = ngx_http_hapax_hook_done;
+    ps->data = ctx;
+
+    if (ngx_http_subrequest(r, &uri, &args, &sr, ps,
+                            NGX_HTTP_SUBREQUEST_WAITED)
+        != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ctx->asked = 1;
+    ctx->hook = sr;
+
+    return NGX_AGAIN;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+{
+    ngx_http_hapax_loc_conf_t  *conf;
+
+    if (ctx->failed && ctx->phase < NGX_HTTP_HAPAX_HOLDING) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    switch (ctx->phase) {
+
+    case NGX_HTTP_HAPAX_READING:
+    case NGX_HTTP_HAPAX_ASKING:
+        return NGX_DONE;
+
+    case NGX_HTTP_HAPAX_RECONCILING:
+
+        if (ctx->asked) {
+            return NGX_AGAIN;
+        }
+
+        conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+
+        return ngx_http_hapax_ask_hook(r, ctx, conf);
+
+    case NGX_HTTP_HAPAX_RUNNING:
+
+        if (!ctx->entered) {
+            if (ngx_http_hapax_hand_over(r, ctx) != NGX_OK) {
+                return NGX_HTTP_INTERNAL_SERVER_ERROR;
+            }
+
+            ctx->entered = 1;
+        }
+
+        r->disable_not_modified = 1;
+
+        if (r->content_handler
+            && r->content_handler != ngx_http_hapax_content_handler)
+        {
+            ctx->content_handler = r->content_handler;
+            r->content_handler = ngx_http_hapax_content_handler;
+        }
+
+        return NGX_DECLINED;
+
+    case NGX_HTTP_HAPAX_ANSWERING:
+
+        /* OK, and not DECLINED: the rest of the phase is skipped */
+        r->content_handler = ngx_http_hapax_answer_handler;
+        return NGX_OK;
+
+    default:
+        return NGX_DECLINED;
+    }
+}
+
+
+/*
+ * Starts the handler, then takes off the watch for a client that goes away:
+ * what the handler answers is stored all the same.
+ */
+
+static ngx_int_t
+ngx_http_hapax_content_handler(ngx_http_request_t *r)
+{
+    ngx_int_t              rc;
+    ngx_http_upstream_t   *u;
+    ngx_http_hapax_ctx_t  *ctx;
+
+    ctx = ngx_http_hapax_get_ctx(r);
+
+    /*
+     * nginx passes GET, PUT and DELETE on to a next upstream after bytes were
+     * sent; what is PATCH as well it does not
+     */
+    if (r->method & (NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_DELETE)) {
+        r->method |= NGX_HTTP_PATCH;
+    }
+
+    rc = ctx->content_handler(r);
+
+    if (rc != NGX_DONE) {
+        return rc;
+    }
+
+    u = r->upstream;
+
+    if (u && u->cleanup && !r->buffered) {
+        r->read_event_handler = ngx_http_block_reading;
+
+        if (!u->header_sent) {
+            r->write_event_handler = ngx_http_request_empty_handler;
+        }
+    }
+
+    return rc;
+}
+
+
+void
+ngx_http_hapax_wake_handler(ngx_event_t *ev)
+{
+    ngx_connection_t      *c;
+    ngx_http_request_t    *r;
+    ngx_http_hapax_ctx_t  *ctx;
+
+    ctx = ev->data;
+    r = ctx->request;
+    c = r->connection;
+
+    ngx_http_set_log_request(c->log, r);
+
+    switch (ctx->phase) {
+
+    case NGX_HTTP_HAPAX_SENDING:
+
+        /*
+         * where the upstream still sends, its handler would not call the
+         * filters before it has more
+         */
+        (void) ngx_http_output_filter(r, NULL);
+        break;
+
+    default:
+        r->write_event_handler = ngx_http_core_run_phases;
+    }
+
+    r->write_event_handler(r);
+
+    ngx_http_run_posted_requests(c);
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the gate counts, and the page that shows it (hapax_status): Prometheus text, and JSON with
+ * ?format=json. Each worker counts in a slot of its own in shared memory, so no counter is
+ * contended; a page is the sum of all. Gauges are set back when a worker takes a slot, so that
+ * one that was killed leaves none behind.
+ */
+
+#include "ngx_http_hapax.h"
+
+
+#define NGX_HTTP_HAPAX_PAGE  8192
+
+
+typedef struct {
+    const char  *le;
+    int64_t      us;
+} ngx_http_hapax_time_t;
+
+
+static ngx_http_hapax_time_t  ngx_http_hapax_times[NGX_HTTP_HAPAX_TIMES] = {
+    { "0.0001", 100 },
+    { "0.00025", 250 },
+    { "0.0005", 500 },
+    { "0.001", 1000 },
+    { "0.0025", 2500 },
+    { "0.005", 5000 },
+    { "0.01", 10000 },
+    { "0.025", 25000 },
+    { "0.1", 100000 },
+    { "0.25", 250000 },
+    { "1", 1000000 },
+    { "2.5", 2500000 }
+};
+
+
+ngx_http_hapax_counts_t  *ngx_http_hapax_counts;
+size_t                    ngx_http_hapax_held;
+
+
+ngx_int_t
+ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data)
+{
+    ngx_slab_pool_t  *pool;
+
+    if (data) {
+        zone->data = data;          /* a reload goes on counting */
+        return NGX_OK;
+    }
+
+    pool = (ngx_slab_pool_t *) zone->shm.addr;
+
+    if (zone->shm.exists) {
+        zone->data = pool->data;
+        return NGX_OK;
+    }
+
+    zone->data = ngx_slab_calloc(pool, NGX_HTTP_HAPAX_SLOTS
+                                       * sizeof(ngx_http_hapax_counts_t));
+    pool->data = zone->data;
+
+    return zone->data ? NGX_OK : NGX_ERROR;
+}
+
+
+void
+ngx_http_hapax_count_answer(enum hapax_answer_kind kind)
+{
+    if (ngx_http_hapax_counts) {
+        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->answers[kind], 1);
+    }
+}
+
+
+void
+ngx_http_hapax_count_time(int64_t us)
+{
+    ngx_uint_t  i;
+
+    if (ngx_http_hapax_counts == NULL) {
+        return;
+    }
+
+    for (i = 0; i < NGX_HTTP_HAPAX_TIMES; i++) {
+        if (us <= ngx_http_hapax_times[i].us) {
+            break;
+        }
+    }
+
+    (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->times[i], 1);
+    (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->time_us, us);
+}
+
+
+void
+ngx_http_hapax_count_held(ssize_t change)
+{
+    ngx_http_hapax_held += change;
+
+    if (ngx_http_hapax_counts) {
+        ngx_http_hapax_counts->held = ngx_http_hapax_held;
+    }
+}
+
+
+static void
+ngx_http_hapax_sum(ngx_http_hapax_counts_t *sum, ngx_http_hapax_counts_t *slots)
+{
+    ngx_uint_t     i, k;
+    ngx_atomic_t  *to, *from;
+
+    ngx_memzero(sum, sizeof(ngx_http_hapax_counts_t));
+
+    to = (ngx_atomic_t *) sum;
+
+    for (i = 0; slots && i < NGX_HTTP_HAPAX_SLOTS; i++) {
+        from = (ngx_atomic_t *) &slots[i];
+
+        for (k = 0; k < sizeof(*sum) / sizeof(ngx_atomic_t); k++) {
+            to[k] += from[k];
+        }
+    }
+}
+
+
+static u_char *
+ngx_http_hapax_text(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
+{
+    ngx_uint_t  i, n;
+
+    p = ngx_slprintf(p, end,
+                     "# HELP hapax_answers_total Answers, by kind.\n"
+                     "# TYPE hapax_answers_total counter\n");
+
+    for (i = 1; i < NGX_HTTP_HAPAX_ANSWERS; i++) {
+        p = ngx_slprintf(p, end, "hapax_answers_total{answer=\"%s\"} %uA\n",
+                         hapax_answer_name((enum hapax_answer_kind) i),
+                         sum->answers[i]);
+    }
+
+    p = ngx_slprintf(p, end,
+                     "# HELP hapax_unrecorded_total Answers that went out "
+                     "before their outcome was stored.\n"
+                     "# TYPE hapax_unrecorded_total counter\n"
+                     "hapax_unrecorded_total %uA\n"
+                     "# HELP hapax_store_errors_total Ops without a verdict.\n"
+                     "# TYPE hapax_store_errors_total counter\n"
+                     "hapax_store_errors_total %uA\n"
+                     "# HELP hapax_store_seconds From an op's submission to "
+                     "its answer.\n"
+                     "# TYPE hapax_store_seconds histogram\n",
+                     sum->unrecorded, sum->store_errors);
+
+    n = 0;
+
+    for (i = 0; i < NGX_HTTP_HAPAX_TIMES; i++) {
+        n += sum->times[i];
+        p = ngx_slprintf(p, end, "hapax_store_seconds_bucket{le=\"%s\"} %ui\n",
+                         ngx_http_hapax_times[i].le, n);
+    }
+
+    n += sum->times[i];
+
+    return ngx_slprintf(p, end,
+                        "hapax_store_seconds_bucket{le=\"+Inf\"} %ui\n"
+                        "hapax_store_seconds_sum %uA.%06uA\n"
+                        "hapax_store_seconds_count %ui\n"
+                        "# HELP hapax_in_flight Operations in hand.\n"
+                        "# TYPE hapax_in_flight gauge\n"
+                        "hapax_in_flight %uA\n"
+                        "# HELP hapax_lane_queue Ops that wait or are under "
+                        "way.\n"
+                        "# TYPE hapax_lane_queue gauge\n"
+                        "hapax_lane_queue %uA\n"
+                        "# HELP hapax_held_bytes Memory of held responses.\n"
+                        "# TYPE hapax_held_bytes gauge\n"
+                        "hapax_held_bytes %uA\n",
+                        n, sum->time_us / 1000000, sum->time_us % 1000000, n,
+                        sum->in_flight, sum->queued, sum->held);
+}
+
+
+static u_char *
+ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
+{
+    ngx_uint_t  i, n;
+
+    p = ngx_slprintf(p, end, "{\"answers\":{");
+
+    for (i = 1; i < NGX_HTTP_HAPAX_ANSWERS; i++) {
+        p = ngx_slprintf(p, end, "%s\"%s\":%uA", i > 1 ? "," : "",
+                         hapax_answer_name((enum hapax_answer_kind) i),
+                         sum->answers[i]);
+    }
+
+    n = 0;
+
+    for (i = 0; i <= NGX_HTTP_HAPAX_TIMES; i++) {
+        n += sum->times[i];
+    }
+
+    return ngx_slprintf(p, end,
+                        "},\"unrecorded\":%uA,\"store_errors\":%uA,"
+                        "\"store_ops\":%ui,\"store_time_us\":%uA,"
+                        "\"in_flight\":%uA,\"lane_queue\":%uA,"
+                        "\"held_bytes\":%uA}\n",
+                        sum->unrecorded, sum->store_errors, n, sum->time_us,
+                        sum->in_flight, sum->queued, sum->held);
+}
+
+
+static ngx_int_t
+ngx_http_hapax_status_handler(ngx_http_request_t *r)
+{
+    u_char                      *end;
+    ngx_int_t                    rc;
+    ngx_buf_t                   *b;
+    ngx_str_t                    format;
+    ngx_uint_t                   json;
+    ngx_chain_t                  out;
+    ngx_http_hapax_counts_t      sum;
+    ngx_http_hapax_main_conf_t  *hmcf;
+
+    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
+        return NGX_HTTP_NOT_ALLOWED;
+    }
+
+    rc = ngx_http_discard_request_body(r);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    hmcf = ngx_http_get_module_main_conf(r, ngx_http_hapax_module);
+
+    json = (ngx_http_arg(r, (u_char *) "format", 6, &format) == NGX_OK
+            && format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0);
+
+    b = ngx_create_temp_buf(r->pool, NGX_HTTP_HAPAX_PAGE);
+    if (b == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    end = b->end;
+    ngx_http_hapax_sum(&sum, hmcf->zone ? hmcf->zone->data : NULL);
+
+    if (json) {
+        ngx_str_set(&r->headers_out.content_type, "application/json");
+        b->last = ngx_http_hapax_json(b->pos, end, &sum);
+
+    } else {
+        ngx_str_set(&r->headers_out.content_type,
+                    "text/plain; version=0.0.4");
+        b->last = ngx_http_hapax_text(b->pos, end, &sum);
+    }
+
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    r->headers_out.status = NGX_HTTP_OK;
+    r->headers_out.content_length_n = b->last - b->pos;
+
+    b->last_buf = (r == r->main) ? 1 : 0;
+    b->last_in_chain = 1;
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    out.buf = b;
+    out.next = NULL;
+
+    return ngx_http_output_filter(r, &out);
+}
+
+
+char *
+ngx_http_hapax_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = ngx_http_hapax_status_handler;
+
+    return NGX_CONF_OK;
+}

@@ -1,0 +1,1154 @@
+"""The HTTP gate, end to end: nginx with the module, a keeper, and an API that counts its effects."""
+import json
+
+import pytest
+
+import gate as g
+from conftest import wait_until
+
+pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
+
+
+@pytest.fixture
+def api():
+    api = g.Api()
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def cgi():
+    cgi = g.Cgi()
+    yield cgi
+    cgi.close()
+
+
+@pytest.fixture
+def uri(folder, hapax, store):
+    """A keeper of one's own; the URI at which it is reached."""
+    folder.chmod(0o755)
+    hapax.keeper = hapax.keep(store)
+    return f"unix:{folder}/store/keeper.sock"
+
+
+@pytest.fixture
+def make_gate(folder, uri):
+    gates = []
+
+    def make(http, **more):
+        patience = "" if "hapax_timeout" in http else "hapax_timeout 10s; hapax_save_wait 10s;"
+        gates.append(g.Gate(folder, f"hapax_store {uri}; {patience}\n" + http, **more))
+        return gates[-1]
+
+    yield make
+    for gate in gates:
+        gate.stop()
+    for gate in gates:
+        gate.check_log()
+
+
+@pytest.fixture
+def gate(make_gate, api, cgi, folder):
+    gate = make_gate(g.locations(api, folder, cgi.server_address[1]))
+    (gate.folder / "html/error.html").write_text("the error page")
+    (gate.folder / "html/file.txt").write_text("the file")
+    return gate.start()
+
+
+def test_smoke(gate, api):
+    """A second request with the key of the first is answered from the store."""
+    first = gate.post("/ok", "k", b"hello")
+    assert (first.status, first.body, first.replayed) == (200, b"effect=1 body=5", "false"), first
+    again = gate.post("/ok", "k", b"hello")
+    assert (again.status, again.body, again.replayed) == (200, b"effect=1 body=5", "true")
+    assert api.count("k") == 1
+
+
+def same(first, again):
+    """What a replay repeats: status, body, and every header but those of one response."""
+    own = ("date", "idempotency-replayed", "set-cookie", "connection", "accept-ranges")
+
+    def kept(response):
+        return sorted(h for h in response.headers if h[0].lower() not in own)
+
+    assert (again.status, again.body) == (first.status, first.body)
+    assert kept(again) == kept(first)
+
+
+# ---- the key -----------------------------------------------------------------------------
+
+
+def test_a_quoted_key_is_the_bare_one(gate, api):
+    """`"k"`, `k` and `"k";p=1` name one operation."""
+    gate.post("/ok", '"k"')
+    assert gate.post("/ok", "k").replayed == "true"
+    assert gate.post("/ok", '"k";p=1').replayed == "true"
+    assert gate.post("/ok", "k2").replayed == "false"
+
+
+@pytest.mark.parametrize("key", ["", '""', "a b", "a,b", '"a', "k" * 256, "ä", "a\x7f", "a;b c"])
+def test_a_malformed_key_is_400(gate, api, key):
+    """What is no key is refused, and nothing runs."""
+    answer = gate.post("/ok", key)
+    assert (answer.status, answer.problem) == (400, "bad-key")
+    assert api.seen == []
+
+
+def test_a_repeated_key_is_400(gate, api):
+    """Two headers are refused, equal or not, and under any spelling."""
+    for name in ("Idempotency-Key", "idempotency-key", "Idempotency_Key"):
+        answer = gate.post("/ok", "k", headers=[(name, "k")])
+        assert (answer.status, answer.problem) == (400, "bad-key")
+    assert api.seen == []
+
+
+def test_a_key_under_another_spelling_is_400(gate, api):
+    """`Idempotency_Key`, where nginx lets it through, neither names an operation nor passes as none."""
+    assert gate.post("/ok", headers=[("Idempotency_Key", "k")]).problem == "bad-key"
+    assert api.seen == []
+
+
+def test_a_folded_key_is_refused(gate, api):
+    """A folded header never reaches the API."""
+    with gate.connect() as connection:
+        connection.send(b"POST /ok HTTP/1.1\r\nHost: a\r\nIdempotency-Key: a\r\n b\r\nContent-Length: 0\r\n\r\n")
+        assert connection.response().status == 400
+    assert api.seen == []
+
+
+def test_a_problem_is_json(gate):
+    """Also where what is wrong has to be escaped."""
+    problem = json.loads(gate.post("/ok", '"a\\b"').body)
+    assert problem["status"] == 400 and problem["type"].endswith("bad-key") and '\\"' in problem["detail"]
+
+
+def test_a_bad_key_is_refused_before_the_body(gate, api):
+    """400 comes without "100 Continue", and without waiting for the body."""
+    with gate.connect() as connection:
+        connection.send(g.request("POST", "/ok", "a b", headers=[("Content-Length", "100000"),
+                                                                ("Expect", "100-continue")], length=False))
+        answer = connection.response()
+        assert (answer.status, answer.problem) == (400, "bad-key")
+
+
+def test_100_continue_is_sent_for_a_good_key(gate, api):
+    """A client that expects "100 Continue" gets it, then its answer."""
+    with gate.connect() as connection:
+        connection.send(g.request("POST", "/ok", "k", headers=[("Content-Length", "5"),
+                                                              ("Expect", "100-continue")], length=False))
+        assert connection.response().status == 100
+        connection.send(b"hello")
+        assert connection.response().body == b"effect=1 body=5"
+
+
+def test_no_key_passes_as_through_plain_nginx(gate, api):
+    """Optional keys: a request without one runs each time, unmarked."""
+    for nth in (1, 2):
+        answer = gate.post("/ok", body=b"x")
+        assert (answer.body, answer.replayed) == (b"effect=%d body=1" % nth, None)
+
+
+def test_required_and_missing_is_400(gate, api):
+    """`hapax required` refuses a request without a key, with a link to what says so."""
+    answer = gate.post("/required/ok")
+    assert (answer.status, answer.problem) == (400, "missing-key")
+    assert 'rel="describedby"' in answer.get("Link") and api.seen == []
+
+
+def test_problems_are_named_under_the_base(gate):
+    """hapax_problem_base stands before the slug, in type and in Link."""
+    answer = gate.post("/base/ok")
+    assert b'"type":"https://api.test/problems/missing-key"' in answer.body
+    assert answer.get("Link") == '<https://api.test/problems/missing-key>; rel="describedby"'
+
+
+def test_other_methods_are_not_operations(gate, api):
+    """GET, PUT and DELETE with a key run each time unless hapax_methods names them."""
+    for method in ("GET", "PUT", "DELETE"):
+        gate.send(method, "/ok", method)
+        assert gate.send(method, "/ok", method).replayed is None
+        assert api.count(method) == 2
+        gate.send(method, "/methods/ok", method + "2")
+        assert gate.send(method, "/methods/ok", method + "2").replayed == "true"
+        assert api.count(method + "2") == 1
+
+
+def test_another_header_can_hold_the_key(gate, api):
+    """hapax_key_header names it."""
+    gate.post("/named/ok", headers=[("X-Request-Id", "k")])
+    assert gate.post("/named/ok", headers=[("X-Request-Id", "k")]).replayed == "true"
+
+
+def test_off_is_off(gate, api):
+    """Under `hapax off` a key means nothing."""
+    gate.post("/off/ok", "k")
+    assert gate.post("/off/ok", "k").replayed is None and api.count("k") == 2
+
+
+def test_a_key_from_the_payload(gate, api):
+    """hapax_key_from: the field names the operation; a header beats it; null and absent are no key."""
+    order = b'{"order": {"id": "o-1"}}'
+    assert gate.post("/derived/ok", body=order).replayed == "false"
+    assert gate.post("/derived/ok", body=order).replayed == "true"
+    assert gate.post("/derived/ok", "k", body=order).replayed == "false"
+    for body in (b"{}", b'{"order": {"id": null}}', b"no json"):
+        assert gate.post("/derived/ok", body=body).replayed is None
+    for body in (b'{"order": {"id": {}}}', b'{"order": {"id": ""}}', b'{"order": {"id": "%s"}}' % (b"x" * 256)):
+        assert gate.post("/derived/ok", body=body).problem == "bad-key"
+
+
+def test_a_key_from_two_fields(gate, api):
+    """Several pointers make one key, which no other pair makes; one missing is no key."""
+    assert gate.post("/derived2/ok", body=b'{"shop": "a", "order": "bc"}').replayed == "false"
+    assert gate.post("/derived2/ok", body=b'{"shop": "ab", "order": "c"}').replayed == "false"
+    assert gate.post("/derived2/ok", body=b'{"shop": "a", "order": "bc"}').replayed == "true"
+    assert gate.post("/derived2/ok", body=b'{"shop": "a"}').problem == "missing-key"
+
+
+# ---- what names an operation ----------------------------------------------------------------
+
+
+def test_another_body_is_422(gate, api):
+    """The same key for another request is a client's mistake, and nothing runs."""
+    gate.post("/ok", "k", b"a")
+    for answer in (gate.post("/ok", "k", b"b"), gate.post("/ok?x", "k", b"a"), gate.send("PATCH", "/ok", "k", b"a")):
+        assert (answer.status, answer.problem) == (422, "fingerprint-mismatch")
+    assert api.count("k") == 1
+
+
+def test_mismatch_beats_in_flight(gate, api):
+    """422 is answered though the first attempt still runs."""
+    first = gate.later("/hold/d", "k", b"a")
+    wait_until(lambda: api.count("k") == 1, "the first attempt")
+    assert gate.post("/hold/d", "k", b"b").status == 422
+    api.door("d").set()
+    assert first().status == 200
+
+
+def test_another_caller_is_422(gate, api):
+    """A key found by somebody else yields no byte of the first one's response."""
+    gate.post("/ok", "k", b"a", [("Authorization", "alice")])
+    answer = gate.post("/ok", "k", b"a", [("Authorization", "bob")])
+    assert (answer.status, answer.problem) == (422, "caller-mismatch")
+    assert b"effect" not in answer.body and api.count("k") == 1
+
+
+def test_two_tenants_with_one_key(gate, api):
+    """Scopes part them: two effects, two replays; a request without a scope is refused."""
+    for tenant in ("a", "b"):
+        assert gate.post("/tenant/ok", "k", headers=[("X-Tenant", tenant)]).replayed == "false"
+        assert gate.post("/tenant/ok", "k", headers=[("X-Tenant", tenant)]).replayed == "true"
+    assert api.count("k") == 2
+    assert gate.post("/tenant/ok", "k").problem == "bad-key"
+    assert gate.post("/tenant/ok", "k", headers=[("X-Tenant", "t" * 256)]).problem == "bad-key"
+
+
+def test_json_fingerprints_see_through_spelling(gate, api):
+    """Order, spaces and an excluded field do not count; values do."""
+    gate.post("/json/ok", "k", b'{"a": 1, "b": 2, "at": 1}')
+    assert gate.post("/json/ok", "k", b'{"b":2.0,"a":1,"at":2}').replayed == "true"
+    assert gate.post("/json/ok", "k", b'{"a": 1, "b": 3, "at": 1}').status == 422
+
+
+def test_a_fingerprint_can_be_off(gate, api):
+    """hapax_fingerprint off: the key alone decides."""
+    gate.post("/nofp/ok", "k", b"a")
+    assert gate.post("/nofp/ok", "k", b"b").replayed == "true"
+
+
+def test_a_large_body_counts_to_its_last_byte(gate, api):
+    """1 MB, spooled to disk, chunked or not, is one fingerprint; another last byte is another."""
+    body = b"x" * (1 << 20)
+    assert gate.post("/ok", "k", body).body == b"effect=1 body=1048576"
+    chunks = b"".join(b"%x\r\n%s\r\n" % (1 << 18, body[:1 << 18]) for _ in range(4)) + b"0\r\n\r\n"
+    with gate.connect() as connection:
+        connection.send(g.request("POST", "/ok", "k", headers=[("Transfer-Encoding", "chunked")], length=False))
+        connection.send(chunks)
+        assert connection.response().replayed == "true"
+    assert gate.post("/ok", "k", body[:-1] + b"y").status == 422
+
+
+def test_a_request_over_the_limit_is_413(gate, api):
+    """Over max_request nothing runs, with a length or chunked; without a key it passes."""
+    answer = gate.post("/tiny/ok", "k", b"x" * 1025)
+    assert (answer.status, answer.problem) == (413, "request-too-large")
+    with gate.connect() as connection:
+        connection.send(g.request("POST", "/tiny/ok", "k", headers=[("Transfer-Encoding", "chunked")], length=False))
+        connection.send(b"800\r\n" + b"x" * 0x800 + b"\r\n0\r\n\r\n")
+        assert connection.response().problem == "request-too-large"
+        connection.send(g.request("POST", "/tiny/ok", "k", b"x"))
+        assert connection.response().replayed == "false"
+    assert api.count("k") == 1
+    assert gate.post("/tiny/ok", body=b"x" * 1025).status == 200
+
+
+def test_20_mb_without_a_key_pass(gate, api):
+    """Uploads without a key are not the gate's business."""
+    body = b"x" * (20 << 20)
+    assert gate.post("/ok", body=body).body == b"effect=1 body=20971520"
+
+
+# ---- headers to the API -----------------------------------------------------------------------
+
+
+def test_the_api_gets_fence_and_attempt(gate, api):
+    """The key as it came in, a fence that grows with each attempt, and its number."""
+    gate.post("/status/500", '"k"')
+    gate.post("/status/500", '"k"')
+    first, second = (dict(headers) for headers in api.headers_of('"k"'))
+    assert (first["Idempotency-Attempt"], second["Idempotency-Attempt"]) == ("1", "2")
+    assert 0 < int(first["Idempotency-Fence"]) < int(second["Idempotency-Fence"])
+    assert "Idempotency-Token" not in first
+
+
+@pytest.mark.parametrize("key", ["k", None])
+def test_headers_of_the_gate_cannot_be_forged(gate, api, key):
+    """A client's fence, attempt and token are stripped in every spelling, without a key too."""
+    forged = [(name, "666") for name in ("Idempotency-Fence", "idempotency-FENCE", "Idempotency_Fence",
+                                         "Idempotency-Attempt", "Idempotency-Token", "Idempotency_Token")]
+    many = [("X-%d" % i, str(i)) for i in range(40)]
+    assert gate.post("/ok", key, headers=forged[:3] + many + forged[3:]).status == 200
+    headers = api.seen[0][2]
+    assert "666" not in [value for _, value in headers]
+    assert [pair for pair in headers if pair[0].startswith("X-")] == many
+    assert dict(headers).get("Idempotency-Attempt") == ("1" if key else None)
+
+
+def test_headers_of_the_gate_are_stripped_from_other_methods(gate, api):
+    """GET, which is no operation, cannot carry a fence either."""
+    gate.send("GET", "/ok", headers=[("Idempotency-Fence", "666")])
+    assert "Idempotency-Fence" not in dict(api.seen[0][2])
+
+
+def test_a_token_is_handed_over_on_demand(gate, api):
+    """hapax_pass_token: base64url of id and token, 64 characters."""
+    gate.post("/token/ok", "k")
+    token = dict(api.headers_of("k")[0])["Idempotency-Token"]
+    assert len(token) == 64 and set(token) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+# ---- replays ----------------------------------------------------------------------------------
+
+
+def test_a_replay_is_the_first_response(gate, api):
+    """Status, body and headers are the same, several of one name in their order; cookies never."""
+    first = gate.post("/edge/ok", "k")
+    again = gate.post("/edge/ok", "k")
+    same(first, g.Response(again.status, [h if h[0] != "X-Answer" else ("X-Answer", "fresh") for h in again.headers],
+                           again.body))
+    assert again.all("X-A") == ["1", "2"] and again.get("ETag") == '"abc"' and again.get("X-Edge") == "yes"
+    assert first.all("Set-Cookie") == ["a=1", "b=2"] and again.all("Set-Cookie") == []
+    assert (first.get("X-Answer"), again.get("X-Answer")) == ("fresh", "replay")
+
+
+def test_which_headers_are_stored_can_be_said(gate):
+    """hapax_store_header keeps Set-Cookie, hapax_hide_header drops X-A."""
+    gate.post("/cookies/ok", "k")
+    again = gate.post("/cookies/ok", "k")
+    assert again.all("Set-Cookie") == ["a=1", "b=2"] and again.all("X-A") == []
+
+
+@pytest.mark.parametrize("path", ["/chunked", "/nobuf/chunked", "/nobuf/ok", "/created", "/gzip", "/status/204",
+                                  "/status/304", "/status/404", "/echo", "/ok?len=0", "/ok?len=1048576",
+                                  "/type?t=text/x", "/try/ok", "/sub/ok", "/replays/status/500"])
+def test_each_kind_of_response_is_replayed(gate, api, path):
+    """Chunked, empty, gzipped, without a body, an error that is final, 1 MB: all come back as they were."""
+    first = gate.post(path, "k", b"in")
+    assert first.replayed == "false"
+    again = gate.post(path, "k", b"in")
+    assert again.replayed == "true"
+    first.headers = [h for h in first.headers if h[0] != "Transfer-Encoding"]
+    again.headers = [h for h in again.headers if h[0] != "Transfer-Encoding"]
+    same(first, again)
+    assert api.count("k") == 1
+
+
+def test_head_is_replayed_with_its_length(gate, api):
+    """HEAD under hapax_methods: no body, the length that it would have."""
+    for replayed in ("false", "true"):
+        answer = gate.send("HEAD", "/methods/ok?len=55", "k")
+        assert (answer.replayed, answer.get("Content-Length")) == (replayed, "55")
+    assert api.count("k") == 1
+
+
+def test_a_replay_is_gzipped_for_who_takes_it(gate):
+    """Stored is what the API said: each client gets it in its own encoding."""
+    accept = [("Accept-Encoding", "gzip")]
+    first = gate.post("/gz/ok", "k", headers=accept)
+    assert first.get("Content-Encoding") == "gzip"
+    assert gate.post("/gz/ok", "k").body == b"effect=1 body=0"
+    again = gate.post("/gz/ok", "k", headers=accept)
+    assert again.get("Content-Encoding") == "gzip" and g.gzip.decompress(again.body) == b"effect=1 body=0"
+
+
+def test_static_files(gate):
+    """A file is held and stored as a whole: no ranges, no 304."""
+    ranged = [("Range", "bytes=0-2"), ("If-Modified-Since", "Fri, 01 Jan 2100 00:00:00 GMT")]
+    for replayed in ("false", "true"):
+        answer = gate.send("GET", "/static/file.txt", "k", headers=ranged)
+        assert (answer.status, answer.body, answer.replayed) == (200, b"the file", replayed)
+        assert answer.get("Last-Modified")
+    (gate.folder / "html/file.txt").write_text("changed")
+    assert gate.send("GET", "/static/file.txt", "k").body == b"the file"
+    assert gate.send("GET", "/static/none", "k2").body == b"the error page"
+    assert gate.send("GET", "/static/none", "k2").replayed == "true"
+
+
+def test_a_file_put_by_dav(gate):
+    """PUT of a file, whose 201 has no body and a Location that nginx makes absolute."""
+    first = gate.send("PUT", "/dav/a/b", "k", b"content")
+    assert (first.status, first.replayed) == (201, "false")
+    assert (gate.folder / "dav/a/b").read_bytes() == b"content"
+    (gate.folder / "dav/a/b").unlink()
+    again = gate.send("PUT", "/dav/a/b", "k", b"content")
+    assert again.replayed == "true" and not (gate.folder / "dav/a/b").exists()
+    same(first, again)
+    assert first.get("Location").startswith("http://api.test")
+
+
+@pytest.mark.parametrize("kind", ["scgi", "fcgi"])
+def test_scgi_and_fastcgi(gate, cgi, kind):
+    """Handlers of other protocols are held and replayed alike, and get the fence."""
+    first = gate.post(f"/{kind}/x", "k", b"12345")
+    assert (first.status, first.body, first.replayed) == (202, b"run=1", "false")
+    again = gate.post(f"/{kind}/x", "k", b"12345")
+    assert again.replayed == "true" and cgi.runs == 1
+    same(first, again)
+    fields = cgi.fields
+    assert (b"HTTP_IDEMPOTENCY_FENCE" in fields)
+
+
+def test_an_error_page_is_part_of_the_response(gate, api):
+    """error_page under a claim: its page is held, stored where the status is final, and runs nothing twice."""
+    assert gate.post("/icept/status/500", "k").body == b"the error page"
+    assert gate.post("/icept/status/500", "k").body == b"the error page"
+    assert api.count("k") == 2  # 500 failed: a retry runs
+
+
+def test_return_is_before_the_gate(gate):
+    """What the rewrite phase answers is not an operation."""
+    gate.post("/ret", "k")
+    assert gate.post("/ret", "k").replayed is None
+
+
+def test_a_mirror_sees_each_operation_once(gate, api):
+    """Replays are not mirrored."""
+    gate.post("/mirrored/ok", "k")
+    wait_until(lambda: api.count("MIRROR") == 1, "the mirror")
+    gate.post("/mirrored/ok", "k")
+    gate.post("/mirrored/ok", "k2")
+    wait_until(lambda: api.count("MIRROR") == 2, "the mirror")
+
+
+def test_replays_are_authorised(gate, api):
+    """auth_request is asked for a replay too; revoked credentials get 401, not the stored response."""
+    assert gate.post("/auth/ok", "k").replayed == "false"
+    assert gate.post("/auth/ok", "k").replayed == "true"
+    assert api.count("AUTH") == 2
+    assert gate.post("/auth/ok", "k", headers=[("Authorization", "revoked")]).status == 401
+
+
+def test_a_response_over_the_limit_is_gone(gate, api):
+    """It passes whole, with or without a length; a repeat is told 410, and what the status was."""
+    for path in ("/small/ok?len=3000", "/small/chunked?n=30&x=100", "/ok?len=5000000", "/nobuf/chunked?n=30&x=10000",
+                 "/chunked?n=40&x=10000"):
+        first = gate.post(path, path.replace("?", ":").replace("&", ":"))
+        assert (first.status, first.replayed) == (200, "false") and len(first.body) > 2000
+        again = gate.post(path, path.replace("?", ":").replace("&", ":"))
+        assert (again.status, again.problem) == (410, "response-not-kept")
+        assert b'"original_status":200' in again.body
+    assert len(gate.post("/chunked?n=40&x=10000", "k2").body) == sum(len(b"%d-chunk " % i) * 10000 for i in range(40))
+
+
+def test_headers_over_the_limit_are_gone(gate, api):
+    """80 headers of 900 bytes are over 64k: the response passes, a repeat is GONE."""
+    first = gate.post("/bighead/many", "k")
+    assert (first.status, first.body) == (200, b"effect=1") and len(first.headers) > 80
+    assert gate.post("/bighead/many", "k").problem == "response-not-kept"
+
+
+def test_an_event_stream_passes_at_once(gate, api):
+    """Its first event comes while it still runs; a repeat is GONE."""
+    with gate.connect() as connection:
+        connection.send(g.request("POST", "/nobuf/events/d", "k"))
+        assert connection.file.readline().startswith(b"HTTP/1.1 200")
+        while connection.file.readline() != b"\r\n":
+            pass
+        assert b"data: 1" in connection.file.readline() + connection.file.readline()
+        assert gate.post("/nobuf/events/d", "k").problem == "response-not-kept"
+        api.door("d").set()
+        assert any(b"data: 2" in connection.file.readline() for _ in range(6))
+    assert api.count("k") == 1
+
+
+def test_ssi_is_done_again_for_a_replay(gate, api):
+    """Stored is the page; what it includes is fetched each time."""
+    (gate.folder / "html/page.html").write_text('<!--#include virtual="/off/ok" -->!')
+    assert gate.send("GET", "/ssi/page.html", "k").body == b"effect=1 body=0!"
+    (gate.folder / "html/page.html").write_text("changed")
+    again = gate.send("GET", "/ssi/page.html", "k")
+    assert (again.body, again.replayed) == (b"effect=2 body=0!", "true")
+
+
+def test_an_upgraded_connection_passes(gate, api):
+    """After 101 bytes go through as they are; a repeat is GONE."""
+    with gate.connect() as connection:
+        connection.send(g.request("POST", "/upgrade", "k", headers=[("Upgrade", "echo"), ("Connection", "upgrade")]))
+        assert connection.response().status == 101
+        connection.send(b"ping\n")
+        assert connection.file.readline() == b"ping\n"
+    wait_until(lambda: gate.post("/upgrade", "k").problem == "response-not-kept", "the end being stored")
+    assert api.count("k") == 1
+
+
+@pytest.mark.parametrize("path", ["/hold/d", "/small/hold/d?len=5000"])
+def test_an_outcome_stored_by_another_is_the_answer(gate, api, hapax, store, path):
+    """Who resolved the operation while it ran is believed, and not the handler's own end."""
+    first = gate.later(path, "k")
+    wait_until(lambda: api.count("k") == 1, "the attempt")
+    resolved = hapax("resolve", "--store", store, "k", "--complete", "207", "--header", "X-By: operator", "--force")
+    assert resolved.code == 0, resolved.err
+    api.door("d").set()
+    for answer in (first(), gate.post(path, "k")):
+        assert (answer.status, answer.replayed, answer.get("X-By")) == (207, "true", "operator")
+
+
+# ---- outcomes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [401, 403, 408, 425, 429, 503])
+def test_a_refusal_is_passed_on_and_a_retry_runs(gate, api, status):
+    """Nothing ran: the answer is the API's, and the same key runs again, with refreshed credentials too."""
+    assert gate.post(f"/status/{status},200", "k", headers=[("Authorization", "old")]).status == status
+    answer = gate.post(f"/status/{status},200", "k", headers=[("Authorization", "new")])
+    assert (answer.status, answer.body, answer.replayed) == (200, b"effect=2", "false")
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 422, 301])
+def test_a_final_error_is_replayed(gate, api, status):
+    """Other 4xx and 3xx are the operation's outcome."""
+    assert gate.post(f"/status/{status}", "k").replayed == "false"
+    assert gate.post(f"/status/{status}", "k").replayed == "true"
+
+
+def test_a_failure_by_policy(gate, api):
+    """500: `retry` runs again, `replay` keeps it, `hold` leaves it to an operator."""
+    assert gate.post("/status/500,200", "a").status == 500
+    assert gate.post("/status/500,200", "a").status == 200
+    assert gate.post("/replays/status/500,200", "b").status == 500
+    again = gate.post("/replays/status/500,200", "b")
+    assert (again.status, again.replayed) == (500, "true")
+    assert gate.post("/failhold/status/500,200", "c").status == 500
+    again = gate.post("/failhold/status/500,200", "c")
+    assert (again.status, again.problem) == (409, "unknown-outcome")
+    assert [api.count(k) for k in "abc"] == [2, 1, 1]
+
+
+def test_attempts_run_out(gate, api):
+    """After attempts_max the last failure is the answer."""
+    gate.post("/twice/status/500", "k")
+    gate.post("/twice/status/500", "k")
+    answer = gate.post("/twice/status/500", "k")
+    assert (answer.status, answer.body, answer.replayed) == (500, b"effect=2", "true")
+    assert api.count("k") == 2
+
+
+def test_classes_can_be_set(gate, api):
+    """hapax_class 5xx final: a 500 is kept."""
+    gate.post("/class/status/500", "k")
+    assert gate.post("/class/status/500", "k").replayed == "true"
+
+
+def test_nothing_was_sent_so_a_retry_runs(gate):
+    """An upstream that cannot be connected to leaves no claim, with error_page or without."""
+    for path, status in (("/dead", 502), ("/dead_named", 503)):
+        for _ in range(2):
+            answer = gate.post(path, "k" + path[1:])
+            assert (answer.status, answer.replayed) == (status, "false")
+
+
+@pytest.mark.parametrize("path", ["/drop", "/trunc", "/truncchunked", "/nobuf/trunc", "/slowdead/hold/never"])
+def test_a_cut_response_is_an_honest_error(gate, api, path):
+    """Dropped, truncated or timed out after it was sent: 502 or 504, not recorded, in flight for its lease."""
+    answer = gate.post(path, "k")
+    assert answer.status in (502, 504), answer
+    assert answer.get("Idempotency-Recorded") == "false"
+    again = gate.post(path, "k")
+    assert (again.status, again.problem) == (409, "in-flight")
+    assert 1 <= int(again.get("Retry-After")) <= 30
+    assert api.count("k") == 1
+
+
+def test_a_truncated_response_says_so(gate):
+    """The client never gets half of a body under a 200."""
+    assert gate.post("/trunc", "k").problem == "response-truncated"
+
+
+def test_unknown_under_hold_is_left_to_an_operator(gate, api):
+    """With on_expired=hold a cut response is unknown at once, and never runs again."""
+    assert gate.post("/holds/drop", "k").status == 502
+    answer = gate.post("/holds/drop", "k")
+    assert (answer.status, answer.problem, answer.get("Retry-After")) == (409, "unknown-outcome", None)
+    assert api.count("k") == 1
+
+
+def test_unknown_under_rerun_runs_again(gate, api):
+    """When the lease of a cut attempt is over the next one takes over."""
+    assert gate.post("/short/drop", "k").status == 502
+    wait_until(lambda: gate.post("/short/drop", "k").status == 502, "a second attempt")
+    assert api.count("k") == 2
+
+
+# ---- at the same time -----------------------------------------------------------------------------
+
+
+def test_in_flight_is_409(gate, api):
+    """While the first runs a second gets 409 and the lease that is left; then the replay."""
+    first = gate.later("/hold/d", "k")
+    wait_until(lambda: api.count("k") == 1, "the first attempt")
+    second = gate.post("/hold/d", "k")
+    assert (second.status, second.problem) == (409, "in-flight")
+    assert 25 <= int(second.get("Retry-After")) <= 30
+    api.door("d").set()
+    assert first().body == b"effect=1"
+    assert gate.post("/hold/d", "k").replayed == "true"
+
+
+def test_in_flight_can_be_429(gate, api):
+    """hapax_in_flight_status."""
+    first = gate.later("/429/hold/d", "k")
+    wait_until(lambda: api.count("k") == 1, "the first attempt")
+    assert gate.post("/429/hold/d", "k").status == 429
+    api.door("d").set()
+    first()
+
+
+def test_waiters_get_the_answer(gate, api):
+    """With hapax_wait repeats wait for the first and are given its response."""
+    first = gate.later("/waits/hold/d", "k")
+    wait_until(lambda: api.count("k") == 1, "the first attempt")
+    others = [gate.later("/waits/hold/d", "k") for _ in range(5)]
+    wait_until(lambda: '"in_flight":6' in gate.send("GET", "/hapax?format=json").body.decode(), "waiting")
+    api.door("d").set()
+    assert first().replayed == "false"
+    assert [other().replayed for other in others] == ["true"] * 5
+    assert api.count("k") == 1
+
+
+def test_a_lease_is_renewed_while_the_handler_runs(gate, api):
+    """An attempt ten times as long as its lease is not taken over."""
+    first = gate.later("/short/hold/d", "k")
+    wait_until(lambda: api.count("k") == 1, "the first attempt")
+    end = g.time.monotonic() + 1.5
+    while g.time.monotonic() < end:
+        assert gate.post("/short/hold/d", "k").problem == "in-flight"
+    api.door("d").set()
+    assert first().status == 200 and api.count("k") == 1
+
+
+@pytest.mark.parametrize("path, rest", [("/waits/hold/d", "true"), ("/hold/d", None)])
+def test_200_racing_duplicates_run_once(make_gate, api, folder, path, rest):
+    """Over 4 workers and 2 gates on one store: 1 effect; all equal answers, or one and 199 × 409."""
+    gates = [make_gate(g.locations(api, folder), workers=4, name=name).start() for name in ("one", "two")]
+    calls = [gates[i % 2].later(path, "k", b"body") for i in range(200)]
+    if rest is None:
+        # the losers are turned away at once, and the winner waits for them
+        wait_until(lambda: sum(not thread.is_alive() for thread in (call.thread for call in calls)) == 199, "199 answers")
+    else:
+        wait_until(lambda: api.count("k") == 1, "the winner")
+    api.door("d").set()
+    answers = [call() for call in calls]
+    fresh = [answer for answer in answers if answer.replayed == "false"]
+    assert len(fresh) == 1 and fresh[0].body == b"effect=1" and api.count("k") == 1
+    if rest is None:
+        assert sorted(answer.status for answer in answers) == [200] + [409] * 199
+    else:
+        assert {(answer.status, answer.body) for answer in answers} == {(200, b"effect=1")}
+        assert sorted(answer.replayed for answer in answers) == ["false"] + ["true"] * 199
+
+
+def test_the_next_in_line_runs_after_a_failure(gate, api):
+    """Of those who wait one runs when the first failed; the others get its answer."""
+    first = gate.later("/waits/status/500,200", "k")
+    assert first().status == 500
+    assert gate.post("/waits/status/500,200", "k").status == 200
+    assert api.count("k") == 2
+
+
+# ---- protocols ----------------------------------------------------------------------------------
+
+
+def test_http_1_0(gate):
+    """No chunks are sent to HTTP/1.0."""
+    for replayed in ("false", "true"):
+        answer = gate.post("/chunked", "k", b"x", version="1.0")
+        assert (answer.body, answer.replayed) == (b"0-chunk 1-chunk 2-chunk ", replayed)
+
+
+def test_keepalive_and_pipelining(gate, api):
+    """Requests on one connection, sent at once, are answered in order."""
+    with gate.connect() as connection:
+        connection.send(g.request("POST", "/ok", "a", b"x") + g.request("POST", "/ok", "b", b"xy")
+                        + g.request("POST", "/ok", "a", b"x") + g.request("POST", "/required/ok")
+                        + g.request("POST", "/ok", "c", b""))
+        answers = [connection.response() for _ in range(5)]
+    assert [a.status for a in answers] == [200, 200, 200, 400, 200]
+    assert [a.replayed for a in answers] == ["false", "false", "true", None, "false"]
+    assert [a.body for a in answers if a.status == 200] == [b"effect=1 body=1", b"effect=1 body=2",
+                                                           b"effect=1 body=1", b"effect=1 body=0"]
+
+
+def curl(gate, path, key, *words):
+    done = g.subprocess.run(["curl", "-sS", "--http2-prior-knowledge", "-i", "-m", "30", "-X", "POST", "-H",
+                             f"Idempotency-Key: {key}", *words, f"http://127.0.0.1:{gate.h2_port}{path}"],
+                            capture_output=True, timeout=60)
+    return done.stdout.decode("latin-1").replace("\r", "")
+
+
+h2 = pytest.mark.skipif(not g.shutil.which("curl"), reason="no curl")
+
+
+@h2
+def test_http2(gate, api):
+    """One record serves HTTP/2 and HTTP/1.1; large bodies, over the limit, problems."""
+    body = "x" * 100000
+    (gate.folder / "body").write_text(body)
+    first = curl(gate, "/ok", "k", "--data-binary", f"@{gate.folder}/body")
+    assert first.startswith("HTTP/2 200") and "idempotency-replayed: false" in first
+    assert gate.post("/ok", "k", body.encode()).replayed == "true"
+    assert "idempotency-replayed: true" in curl(gate, "/ok", "k", "--data-binary", f"@{gate.folder}/body")
+    assert curl(gate, "/required/ok", "a b").startswith("HTTP/2 400")
+    over = curl(gate, "/chunked?n=40&x=10000", "k2", "-d", "x")
+    assert over.startswith("HTTP/2 200") and over.count("39-chunk ") == 10000
+    assert curl(gate, "/chunked?n=40&x=10000", "k2", "-d", "x").startswith("HTTP/2 410")
+    assert curl(gate, "/status/204", "k3", "-d", "x").startswith("HTTP/2 204")
+
+
+@h2
+def test_a_client_that_leaves_http2(gate, api):
+    """A stream that is reset leaves its outcome recorded."""
+    process = g.subprocess.Popen(["curl", "-sS", "--http2-prior-knowledge", "-X", "POST", "-H", "Idempotency-Key: k",
+                                  f"http://127.0.0.1:{gate.h2_port}/hold/d"], stdout=-3, stderr=-3)
+    wait_until(lambda: api.count("k") == 1, "the attempt")
+    process.kill()
+    process.wait()
+    api.door("d").set()
+    wait_until(lambda: gate.post("/hold/d", "k").replayed == "true", "the outcome being stored")
+    assert api.count("k") == 1
+
+
+@h2
+@pytest.mark.parametrize("status, replayed", [(0, "true"), (5, "true"), (13, "false"), (14, "false"), (16, "false")])
+def test_grpc(make_gate, status, replayed):
+    """Unary calls are classed by grpc-status; a replay has the trailers of the first response."""
+    port = g.free_port()
+    gate = make_gate(f"""
+        server {{ listen 127.0.0.1:{port} http2; location / {{ default_type application/grpc; return 200 "message";
+                  add_trailer grpc-status {status} always; add_trailer grpc-message text always; }} }}
+        server {{ LISTEN hapax on; location / {{ grpc_pass grpc://127.0.0.1:{port}; }} }}
+        """).start()
+    first = curl(gate, "/service/method", "k", "-d", "x", "-H", "TE: trailers")
+    again = curl(gate, "/service/method", "k", "-d", "x", "-H", "TE: trailers")
+    assert "idempotency-replayed: false" in first and f"idempotency-replayed: {replayed}" in again
+    for response in (first, again):
+        assert "content-type: application/grpc" in response and "message" in response
+        assert f"grpc-status: {status}\n" in response and "grpc-message: text\n" in response
+
+
+# ---- clients that leave -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/hold/d", "/nobuf/hold/d"])
+def test_a_client_that_leaves_is_recorded(gate, api, path):
+    """Its operation runs to its end, and a retry gets the response."""
+    with gate.connect() as connection:
+        connection.send(g.request("POST", path, "k"))
+        wait_until(lambda: api.count("k") == 1, "the attempt")
+    assert gate.post(path, "k").problem == "in-flight"
+    api.door("d").set()
+    wait_until(lambda: gate.post(path, "k").replayed == "true", "the outcome being stored")
+    assert gate.post(path, "k").body == b"effect=1" and api.count("k") == 1
+
+
+def test_a_client_that_leaves_a_replay_runs_nothing(gate, api):
+    """An aborted replay changes nothing."""
+    gate.post("/ok?len=1000000", "k")
+    for _ in range(10):
+        with gate.connect() as connection:
+            connection.send(g.request("POST", "/ok?len=1000000", "k"))
+    assert gate.post("/ok?len=1000000", "k").replayed == "true" and api.count("k") == 1
+
+
+def test_a_client_that_leaves_its_upload_claims_nothing(gate, api):
+    """Half of a body is no request."""
+    with gate.connect() as connection:
+        connection.send(g.request("POST", "/ok", "k", headers=[("Content-Length", "100")], length=False) + b"half")
+    assert gate.post("/ok", "k", b"x" * 100).replayed == "false" and api.count("k") == 1
+
+
+# ---- processes ----------------------------------------------------------------------------------
+
+
+def test_reload_with_requests_in_flight(gate, api):
+    """The old worker ends its operation, the new one replays it."""
+    first = gate.later("/hold/d", "k")
+    wait_until(lambda: api.count("k") == 1, "the attempt")
+    old = gate.workers()
+    gate.signal(g.signal.SIGHUP)
+    wait_until(lambda: [w for w in gate.workers() if w not in old], "a new worker")
+    wait_until(lambda: gate.post("/ok", "other").status == 200, "the new worker")
+    assert gate.post("/hold/d", "k").problem == "in-flight"
+    api.door("d").set()
+    assert first().body == b"effect=1"
+    wait_until(lambda: old[0] not in gate.workers(), "the old worker leaving")
+    assert gate.post("/hold/d", "k").replayed == "true" and api.count("k") == 1
+
+
+def test_a_graceful_quit_answers_first(gate, api):
+    """SIGQUIT waits for the handler and its outcome; a new gate replays it."""
+    first = gate.later("/hold/d", "k")
+    wait_until(lambda: api.count("k") == 1, "the attempt")
+    gate.signal(g.signal.SIGQUIT)
+    api.door("d").set()
+    assert first().body == b"effect=1"
+    assert gate.process.wait(g.PATIENCE) == 0
+    gate.process.stderr.close()
+    gate.start()
+    assert gate.post("/hold/d", "k").replayed == "true"
+
+
+@pytest.mark.parametrize("path, runs", [("/short/hold/d", 2), ("/holds/hold/d", 1)])
+def test_kill_9_of_a_worker(gate, api, path, runs):
+    """Its claim runs out with its lease: `rerun` runs again, `hold` never twice."""
+    first = gate.later(path, "k")
+    wait_until(lambda: api.count("k") == 1, "the attempt")
+    old = gate.workers()
+    g.os.kill(old[0], g.signal.SIGKILL)
+    with pytest.raises(AssertionError):
+        first()
+    api.door("d").set()
+    wait_until(lambda: gate.workers() and gate.workers() != old, "a new worker")
+    wait_until(lambda: gate.post(path, "k").status != 409 or gate.post(path, "k").problem == "unknown-outcome",
+               "the end of the lease")
+    assert api.count("k") == runs
+    assert gate.post(path, "k").status == (200 if runs == 2 else 409)
+    assert gate.post("/ok", "other").status == 200
+
+
+@pytest.mark.parametrize("step", ["reading", "claiming", "saving"])
+def test_kill_9_of_a_worker_at_each_step(gate, api, hapax, step):
+    """Wherever a worker dies, under `hold` no effect happens twice, and the key gets a last word."""
+    path, old = "/holds/hold/d", gate.workers()
+    if step == "reading":
+        connection = gate.connect()
+        connection.send(g.request("POST", path, "k", headers=[("Content-Length", "9")], length=False) + b"half")
+        api.door("d").set()
+    else:
+        if step == "claiming":
+            hapax.keeper.send_signal(g.signal.SIGSTOP)
+            api.door("d").set()
+        connection = gate.connect()
+        connection.send(g.request("POST", path, "k", b"whole", headers=[]))
+        if step == "claiming":
+            wait_until(lambda: b'"in_flight":1' in gate.send("GET", "/hapax?format=json").body, "the claim")
+        else:
+            wait_until(lambda: api.count("k") == 1, "the attempt")
+            hapax.keeper.send_signal(g.signal.SIGSTOP)
+            api.door("d").set()
+            wait_until(lambda: b'"held_bytes":0' not in gate.send("GET", "/hapax?format=json").body, "the response")
+    try:
+        g.os.kill(old[0], g.signal.SIGKILL)
+        wait_until(lambda: gate.workers() and gate.workers() != old, "a new worker")
+    finally:
+        hapax.keeper.send_signal(g.signal.SIGCONT)
+    connection.close()
+    answers = [gate.post(path, "k", b"whole")]
+    while answers[-1].status != 200 and answers[-1].problem in ("in-flight", "store-unavailable"):
+        answers.append(gate.post(path, "k", b"whole"))
+    assert answers[-1].status == 200 or answers[-1].problem == "unknown-outcome"
+    assert api.count("k") <= 1
+
+
+def test_binary_upgrade(make_gate, api, folder):
+    """SIGUSR2 and SIGQUIT: the old binary ends what it has in hand, the new one replays it."""
+    gate = make_gate(g.locations(api, folder), daemon="on")  # a child of the test would not be upgraded
+    pid_file = gate.folder / "nginx.pid"
+    masters = []
+
+    def new_master():
+        pid = pid_file.read_text().strip() if pid_file.exists() else ""
+        return pid and int(pid) not in masters and not masters.append(int(pid))
+
+    assert gate.nginx().returncode == 0
+    try:
+        wait_until(new_master, "the master")
+        first = gate.later("/hold/d", "k")
+        wait_until(lambda: api.count("k") == 1, "the attempt")
+        g.os.kill(masters[0], g.signal.SIGUSR2)
+        wait_until(new_master, "the new master")
+        g.os.kill(masters[0], g.signal.SIGQUIT)
+        api.door("d").set()
+        assert first().body == b"effect=1"
+        wait_until(lambda: gate.post("/hold/d", "k").replayed == "true", "the new worker")
+        wait_until(lambda: not g.os.path.exists(f"/proc/{masters[0]}"), "the old master ending")
+        assert api.count("k") == 1
+    finally:
+        g.os.kill(masters[-1], g.signal.SIGTERM)
+        wait_until(lambda: not pid_file.exists(), "the master ending")
+
+
+def test_kill_9_of_the_keeper(make_gate, api, folder, hapax, store):
+    """503 while it is away, nothing runs; service and records are back with the next keeper."""
+    gate = make_gate("hapax_timeout 500ms;" + g.locations(api, folder)).start()
+    assert gate.post("/ok", "before").status == 200
+    hapax.keeper.kill()
+    hapax.keeper.wait()
+    answer = gate.post("/ok", "k")
+    assert (answer.status, answer.problem) == (503, "store-unavailable") and int(answer.get("Retry-After")) > 0
+    assert api.count("k") == 0
+    hapax.keep(store)
+    wait_until(lambda: gate.post("/ok", "before").replayed == "true", "the keeper being found")
+    wait_until(lambda: gate.post("/ok", "k").status == 200, "service")
+    assert api.count("k") == 1 and api.count("before") == 1
+
+
+def test_a_store_that_is_down_at_the_start(folder, api, hapax, store):
+    """nginx starts, refuses with 503, and serves by itself once the store is there."""
+    folder.chmod(0o755)
+    gate = g.Gate(folder, f"hapax_store unix:{folder}/store/keeper.sock; hapax_timeout 200ms;" + g.locations(api, folder))
+    try:
+        gate.start()
+        assert gate.post("/ok", "k").problem == "store-unavailable"
+        assert gate.post("/ok").status == 200  # no key, no store
+        hapax.keep(store)
+        wait_until(lambda: gate.post("/ok", "k").status == 200, "service")
+        assert api.count("k") == 1
+    finally:
+        gate.stop()
+    assert "keeper.sock" in gate.log()
+    gate.check_log()
+
+
+def test_a_stopped_store_blocks_nobody(make_gate, api, folder, hapax):
+    """SIGSTOP of the keeper: claims get 503 in time, nothing runs, no ghost blocks a key, service resumes."""
+    gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms;" + g.locations(api, folder)).start()
+    running = gate.later("/hold/d", "running")
+    wait_until(lambda: api.count("running") == 1, "the attempt")
+    hapax.keeper.send_signal(g.signal.SIGSTOP)
+    try:
+        calls = [gate.later("/ok", f"k{i}") for i in range(20)]
+        assert {call().problem for call in calls} == {"store-unavailable"}
+        api.door("d").set()
+        late = running()
+        assert (late.status, late.body, late.get("Idempotency-Recorded")) == (200, b"effect=1", "false")
+        assert api.count("k0") == 0
+    finally:
+        hapax.keeper.send_signal(g.signal.SIGCONT)
+    for i in range(20):
+        wait_until(lambda: gate.post("/ok", f"k{i}").status == 200, "service")
+        assert api.count(f"k{i}") == 1
+    wait_until(lambda: gate.post("/hold/d", "running").replayed == "true", "the late outcome")
+    assert api.count("running") == 1
+
+
+def test_an_embedded_store_is_reached_through_its_holder(make_gate, api, folder, store):
+    """hapax_store rocksdb:PATH means the keeper there."""
+    gate = make_gate(f"server {{ LISTEN hapax on; hapax_store {store}; location / {{ proxy_pass http://127.0.0.1:{api.port}; }} }}")
+    gate.start()
+    assert gate.post("/ok", "k").replayed == "false"
+    assert gate.post("/ok", "k").replayed == "true"
+
+
+def test_open_runs_without_protection(folder, api, hapax, store):
+    """on_store_error=open: the API is reached, and the response says that nothing protects it."""
+    folder.chmod(0o755)
+    gate = g.Gate(folder, f"hapax_store unix:{folder}/store/keeper.sock; hapax_timeout 100ms; hapax_save_wait 100ms;"
+                          "hapax_on_store_error open;" + g.locations(api, folder))
+    try:
+        gate.start()
+        answer = gate.post("/ok", "k")
+        assert (answer.status, answer.get("Idempotency-Protected"), answer.replayed) == (200, "false", None)
+        assert api.count("k") == 1
+    finally:
+        gate.stop()
+    gate.check_log()
+
+
+# ---- secrets, limits ------------------------------------------------------------------------------
+
+
+def test_another_secret_is_refused(make_gate, api, folder, hapax):
+    """A store used under one secret serves no gate with another."""
+    for name in ("one", "two"):
+        (folder / name).write_text(f"secret {name}\n")
+        (folder / name).chmod(0o600)
+    gates = [make_gate(f"hapax_secret {folder}/{name};" + g.locations(api, folder), name="nginx-" + name).start()
+             for name in ("one", "two")]
+    wait_until(lambda: gates[0].post("/ok", "k").status == 200, "service")
+    answer = gates[1].post("/ok", "k2")
+    assert (answer.status, answer.get("Retry-After")) == (503, None)
+    assert "another secret" in gates[1].log()
+    assert api.count("k2") == 0
+
+
+def test_held_bytes_are_limited(make_gate, api, folder):
+    """Over hapax_held_max nothing new is begun, and what runs passes unkept."""
+    gate = make_gate("hapax_held_max 64k;" + g.locations(api, folder)).start()
+    first = gate.post("/ok?len=200000", "k")
+    assert len(first.body) == 200000
+    assert gate.post("/ok?len=200000", "k").problem == "response-not-kept"
+    wait_until(lambda: b"hapax_held_bytes 0\n" in gate.send("GET", "/hapax").body, "the memory being free")
+    assert gate.post("/ok", "k2").status == 200
+
+
+def test_memory_and_descriptors_stay_flat(gate, api):
+    """Thousands of first runs, replays, refusals and aborts leave nothing behind in the worker."""
+    def measure():
+        wait_until(lambda: b'"in_flight":0,' in gate.send("GET", "/hapax?format=json").body, "all calls ending")
+        process = g.pathlib.Path(f"/proc/{gate.workers()[0]}")
+        pages = int((process / "statm").read_text().split()[1])
+        return pages * 4096, len(list((process / "fd").iterdir()))
+
+    def work(name, n):
+        with gate.connect() as connection:
+            for i in range(n):
+                key = f"{name}-{i // 2}"  # each twice
+                connection.send(g.request("POST", "/ok?len=5000", key) + g.request("POST", "/ok", "a b")
+                                + g.request("POST", "/small/ok?len=5000", key + "s"))
+                assert [connection.response().status for _ in range(3)] == [200, 400, 410 if i % 2 else 200]
+        for i in range(n // 20):
+            with gate.connect() as connection:
+                connection.send(g.request("POST", "/ok?len=5000", f"{name}-abort-{i}"))
+
+    work("warm", 300)
+    before, descriptors = measure()
+    for name in ("a", "b", "c", "d"):
+        work(name, 300)
+    after, more_descriptors = measure()
+    assert after - before < 2 << 20
+    assert more_descriptors <= descriptors + 16  # what the upstream may keep alive; 60 were aborted
+    wait_until(lambda: b'"in_flight":0,"lane_queue":0,"held_bytes":0}' in gate.send("GET", "/hapax?format=json").body,
+               "all memory being free")
+
+
+# ---- what it shows ----------------------------------------------------------------------------------
+
+
+def test_status_page(gate, api):
+    """Prometheus text and JSON count answers and the store's time; nothing is left in hand."""
+    gate.post("/ok", "k")
+    gate.post("/ok", "k")
+    gate.post("/required/ok")
+    wait_until(lambda: b'"in_flight":0' in gate.send("GET", "/hapax?format=json").body, "all calls ending")
+    text = gate.send("GET", "/hapax").body.decode()
+    for line in ('hapax_answers_total{answer="fresh"} 1', 'hapax_answers_total{answer="replay"} 1',
+                 'hapax_answers_total{answer="missing_key"} 1', 'hapax_store_seconds_count 3', 'hapax_in_flight 0'):
+        assert line + "\n" in text, text
+    page = gate.send("GET", "/hapax?format=json")
+    assert page.get("Content-Type") == "application/json"
+    assert json.loads(page.body)["answers"]["replay"] == 1
+
+
+def test_variables_are_logged(gate, api):
+    """$hapax_answer, _key_id, _attempt, _fence and _time, of fresh, replayed and bypassed requests."""
+    for key in ("k", "k", None):
+        gate.post("/ok", key)
+    wait_until(lambda: gate.log("access.log").count("\n") == 3, "the log")
+    fresh, replay, bypass = (line.split() for line in gate.log("access.log").splitlines())
+    assert fresh[:2] == ["200", "fresh"] and replay[:2] == ["200", "replay"] and bypass[:2] == ["200", "bypass"]
+    assert fresh[2] == replay[2] and len(fresh[2]) == 64 and bypass[2] == "-"
+    assert fresh[3] == "1" and int(fresh[4]) > 0 and float(fresh[5]) > 0 and bypass[3:5] == ["-", "-"]
+
+
+# ---- next upstream, reconcile -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "GET"])
+def test_nginx_runs_an_operation_once(make_gate, api, folder, method):
+    """After bytes were sent no next server gets the request, whatever its method."""
+    other = g.Api()
+    try:
+        gate = make_gate(f"""
+            upstream both {{ server 127.0.0.1:{api.port}; server 127.0.0.1:{other.port}; }}
+            server {{ LISTEN hapax on; hapax_methods POST PUT DELETE GET; location / {{ proxy_pass http://both; }} }}
+            """).start()
+        assert gate.send(method, "/drop", "k").status == 502
+        assert api.count("k") + other.count("k") == 1
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("status, runs", [(200, 1), (404, 2), (500, 1)])
+def test_reconcile_asks_before_a_stale_operation_runs(make_gate, api, folder, status, runs):
+    """2xx is the outcome, 404 runs, anything else leaves it unknown with a Retry-After."""
+    gate = make_gate(f"""
+        server {{ LISTEN
+            location / {{ hapax on; hapax_lease 300ms; hapax_on_expired reconcile; hapax_reconcile /did;
+                          proxy_pass http://127.0.0.1:{api.port}; }}
+            location = /did {{ internal; proxy_pass http://127.0.0.1:{api.port}/status/{status};
+                               proxy_method GET; proxy_pass_request_body off; proxy_set_header Content-Length "";
+                               proxy_set_header Idempotency-Key ASKED; }} }}
+        """).start()
+    assert gate.post("/drop", "k").status == 502
+    answers = [gate.post("/drop", "k")]
+    while answers[-1].status == 409 and answers[-1].problem == "in-flight":
+        answers.append(gate.post("/drop", "k"))
+    answer = answers[-1]
+    assert api.count("ASKED") == 1
+    if status == 200:
+        assert (answer.body, answer.replayed) == (b"effect=1", "true")
+        assert gate.post("/drop", "k").replayed == "true"
+    elif status == 500:
+        assert (answer.status, answer.problem, answer.get("Retry-After")) == (409, "unknown-outcome", "1")
+    else:
+        assert (answer.status, answer.replayed) == (502, "false")
+    assert api.count("k") == runs
+
+
+# ---- configuration --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lines, said", [
+    ("hapax maybe;", '"hapax" does not take "maybe": it takes on, off or required'),
+    ("hapax on;", 'there is no "hapax_store"'),
+    ("hapax_store nowhere;", '"hapax_store" does not take "nowhere"'),
+    ("hapax_store ftp:x;", "no known scheme"),
+    ("hapax_methods BREW;", '"hapax_methods" does not take "BREW": it takes POST'),
+    ("hapax_lease soon;", '"hapax_lease": cannot set "lease" to "soon"'),
+    ("hapax_lease 1ms;", '"lease" is out of its limits'),
+    ("hapax_on_expired explode;", "must be rerun, hold or reconcile"),
+    ("hapax_on_expired reconcile;", 'needs "hapax_reconcile URI"'),
+    ("hapax_fingerprint body json;", '"body" or JSON, not both'),
+    ("hapax_fingerprint nose;", '"hapax_fingerprint" does not take "nose"'),
+    ("hapax_fingerprint +/a -/b;", "not both"),
+    ("hapax_key_from order;", '"hapax_key_from" takes JSON pointers'),
+    ("hapax_class 99 final;", "statuses from 200 to 599"),
+    ("hapax_class 500 maybe;", "final, not_run, failed or unknown"),
+    ("hapax_in_flight_status 400;", "409 or 429"),
+    ("hapax_store_header Connection;", '"hapax_store_header" does not take "connection"'),
+    ("hapax_secret /nonexistent;", '"hapax_secret": cannot open "/nonexistent"'),
+    ("hapax_key_header Key:;", '"hapax_key_header" does not take "Key:"'),
+    ("hapax_wait 1s; hapax_wait 2s;", '"hapax_wait" directive is duplicate'),
+    ("hapax_store unix:/x; hapax on; proxy_next_upstream error non_idempotent;", "would run an operation twice"),
+])
+def test_malformed_configuration_fails(folder, lines, said):
+    """nginx -t names the directive and what it takes."""
+    gate = g.Gate(folder, f"server {{ LISTEN location / {{ {lines} proxy_pass http://127.0.0.1:1; }} }}")
+    done = gate.nginx("-t")
+    assert done.returncode == 1 and said in done.stderr, done.stderr
+
+
+def test_settings_are_inherited(make_gate, api, folder):
+    """A location takes what it does not set from its server, and the server from http."""
+    gate = make_gate(f"""
+        hapax_max_response 10; hapax required;
+        server {{ LISTEN hapax_in_flight_status 429; proxy_set_header Host $host;
+                  location / {{ proxy_pass http://127.0.0.1:{api.port}; }}
+                  location /more/ {{ hapax_max_response 1k; hapax on; proxy_pass http://127.0.0.1:{api.port}/; }} }}
+        """).start()
+    assert gate.post("/ok").problem == "missing-key"
+    gate.post("/ok", "a")
+    assert gate.post("/ok", "a").problem == "response-not-kept"
+    gate.post("/more/ok", "b")
+    assert gate.post("/more/ok", "b").replayed == "true"
+    assert gate.post("/more/ok").status == 200
