@@ -51,6 +51,21 @@ static void mates_get_the_heads_verdict(void **state)
     expect(b, "3 ASK claim\n3 ANSWER replay 201\n3 END\n4 ANSWER replay 201\n4 END\n");
 }
 
+/* A body that was not kept is gone for all of them, and what is recorded is so for all. */
+static void a_body_that_was_not_kept_is_gone_for_mates(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    start(b, 0);
+    for (int i = 0; i < 2; i++)
+        begin(b, i);
+    answered(b, 0, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED)->record.outcome.body_kept = false;
+    told(b, 0);
+    expect(b, "0 ASK claim\n0 ANSWER gone 201\n0 END\n1 ANSWER gone 201\n1 END\n");
+    assert_true(b->flows[0].answer.recorded && b->flows[1].answer.recorded);
+}
+
 /* Those who do not wait are turned away as soon as one runs; those who come later as well. */
 static void who_does_not_wait_is_turned_away(void **state)
 {
@@ -259,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_question_one_run_one_answer),
         cmocka_unit_test(mates_get_the_heads_verdict),
+        cmocka_unit_test(a_body_that_was_not_kept_is_gone_for_mates),
         cmocka_unit_test(who_does_not_wait_is_turned_away),
         cmocka_unit_test(after_a_fail_one_of_them_runs),
         cmocka_unit_test(a_head_that_gives_up_is_replaced),
