@@ -2,7 +2,7 @@
 
 help:
 	@echo 'make build   install what is missing, build into build/'
-	@echo 'make run     keep an embedded store open and print lines to try, until Ctrl-C'
+	@echo 'make run     a sample API with hapax serve before it, and lines to try, until Ctrl-C'
 	@echo 'make test    build, then run every test'
 	@echo 'make soak    the long tests: hours of what make test does in minutes'
 	@echo 'make clean   remove what was built'
@@ -13,7 +13,7 @@ build:
 	@echo 'built: build/hapax'
 
 run: build
-	@tools/run
+	@tools/run $(PORT)
 
 test:
 	@tools/test

@@ -79,7 +79,7 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_bench, cli_check, cli_help, cli_init, cli_keep, cli_list,
-    cli_purge, cli_resolve, cli_show;
+    cli_purge, cli_resolve, cli_serve, cli_show;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const struct cli_command *const cli_commands[];
@@ -134,6 +134,7 @@ bool cli_embedded_made(const char *path);
 struct cli_secret {
     uint8_t bytes[CLI_SECRET_MAX + 2];
     size_t len; /* 0: none */
+    const char *file; /* its name, where len is not 0 */
 };
 
 /* Reads the file that HAPAX_SECRET_FILE names. */
@@ -189,6 +190,9 @@ pid_t cli_embedded_holder(const char *path);
 /* From here on SIGINT and SIGTERM end no thread of this process, but make the descriptor that is
  * returned readable. Call it before any thread is started. Negative: no descriptor is left. */
 int cli_signals_begin(void);
+
+/* The same for more signals besides those two. */
+int cli_signals_begin_with(const int *more, size_t n);
 
 /* Waits for one of the signals. The signal; 0: none came within timeout_ms (negative: no limit). */
 int cli_signals_wait(int fd, int64_t timeout_ms);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which store, which secret, which operation: what a command has to find out before its first op.
- * The environment is read here and nowhere else.
+ * What the environment says of stores is read here and nowhere else.
  *
  * A command that only looks must change nothing: it does not make an embedded store where a
  * path was misspelled, and it does not tie a new store to the secret it happens to have
@@ -200,6 +200,7 @@ enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *
     secret->len = 0;
     if (!set_from("HAPAX_SECRET_FILE", &path))
         return CLI_DONE;
+    secret->file = path;
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return secret_fail(args, path, strerror(errno));

@@ -14,11 +14,18 @@
 
 int cli_signals_begin(void)
 {
+    return cli_signals_begin_with(NULL, 0);
+}
+
+int cli_signals_begin_with(const int *more, size_t n)
+{
     sigset_t set;
 
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    for (size_t i = 0; i < n; i++)
+        sigaddset(&set, more[i]);
     if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
         return -1;
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

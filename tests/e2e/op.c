@@ -7,7 +7,8 @@
  *     op URI fail     KEY TOKEN ran|not-run|unknown [SCOPE]
  *     op URI bind     SECRET
  *
- * TOKEN is a digit or letter, repeated to make one. \r, \n, \xNN and \\ are read in HEADERS and BODY.
+ * TOKEN is a digit or letter, repeated to make one, or 32 digits of hex. \r, \n, \xNN and \\ are read
+ * in HEADERS and BODY.
  * Prints the verdict or the error; exit 1 on an error.
  */
 #include <hapax/store.h>
@@ -40,6 +41,13 @@ static struct hapax_span unescape(int at, const char *text)
 static const char *word(int argc, char **argv, int at, const char *otherwise)
 {
     return at < argc ? argv[at] : otherwise;
+}
+
+static void make_token(struct hapax_token *token, const char *text)
+{
+    memset(token->bytes, text[0], sizeof(token->bytes));
+    for (size_t i = 0; strlen(text) == 2 * sizeof(token->bytes) && i < sizeof(token->bytes); i++)
+        token->bytes[i] = (uint8_t)strtoul((char[]){text[2 * i], text[2 * i + 1], 0}, NULL, 16);
 }
 
 static void make_claim(struct hapax_op *op, int argc, char **argv)
@@ -97,7 +105,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[2], "bind") == 0) {
         error = hapax_store_bind(store, hapax_str(argv[3]));
     } else {
-        memset(op.token.bytes, word(argc, argv, 4, "1")[0], sizeof(op.token.bytes));
+        make_token(&op.token, word(argc, argv, 4, "1"));
         (void)hapax_id(&op.id, op.scope, hapax_str(argv[3]), hapax_str(NULL), hapax_str(NULL));
         error = hapax_store_run(store, &op, 1);
     }

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 from conftest import HAPAX, ROOT, end, read_line, wait_until
 
-COMMANDS = ["keep", "init", "check", "show", "list", "resolve", "purge", "bench", "help"]
+COMMANDS = ["serve", "keep", "init", "check", "show", "list", "resolve", "purge", "bench", "help"]
 RECORD = {"id", "scope", "state", "attempt", "fence", "stale", "hold", "ran", "reruns", "fingerprint", "caller",
           "created_us", "updated_us", "lease_until_us", "expires_us", "status", "headers", "body_kept",
           "resolved_us", "resolved_by"}

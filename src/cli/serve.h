@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax serve, in three parts: serve.c holds the store and watches, serve_conf.c reads the command
+ * line's values and writes nginx's configuration, serve_nginx.c finds nginx, tries it and starts it.
+ */
+#ifndef HAPAX_CLI_SERVE_H
+#define HAPAX_CLI_SERVE_H
+
+#include "cli.h"
+
+#define SERVE_POLICIES 15u
+#define SERVE_NAME_MAX 255u
+#define SERVE_URI_MAX  (PATH_MAX + 64)
+
+struct serve_args {
+    struct cli_args args;
+    const char *upstream;
+    const char *upstream_ca;
+    const char *listen;
+    const char *scope;
+    const char *key_header;
+    const char *fingerprint;
+    const char *methods;
+    const char *auth_request;
+    const char *reconcile;
+    const char *tls_cert;
+    const char *tls_key;
+    const char *nginx;
+    const char *module;
+    struct cli_texts locations;
+    int64_t workers; /* 0: one per processor */
+    bool access_log;
+    bool config_only;
+    const char *policies[SERVE_POLICIES]; /* NULL: the default. As their options stand */
+};
+
+/* The options of the policies come last, in the order of policies[]. */
+extern const struct cli_option serve_options[];
+extern const size_t serve_option_count;
+
+/* ---- the configuration ----------------------------------------------------------------- */
+
+struct serve_address {
+    char host[SERVE_NAME_MAX + 1]; /* IPv6 without its brackets */
+    char port[6];
+    bool v6;
+};
+
+struct serve_url {
+    struct serve_address at;
+    bool tls;
+    char path[1024]; /* as it came; empty: none */
+};
+
+/* What the configuration is made of. Texts are borrowed. */
+struct serve_conf {
+    const struct serve_args *args;
+    struct serve_url upstream;
+    struct serve_url auth_request; /* all zero: none */
+    struct serve_url reconcile;
+    struct serve_address listen;
+    struct hapax_policy policy; /* of the server; locations may differ */
+    char store[SERVE_URI_MAX]; /* as the workers reach it */
+    char tls_cert[PATH_MAX]; /* absolute; empty: none */
+    char tls_key[PATH_MAX];
+    char upstream_ca[PATH_MAX];
+    const char *folder; /* of what nginx writes; NULL: nginx's own */
+    const char *user; /* whom workers run as; NULL: whoever starts nginx */
+    const char *group;
+    const char *module;
+    const char *secret; /* a file; NULL: none */
+    unsigned version; /* 1.22.1 is 1022001; 0: not known */
+};
+
+/* Reads and checks all that the command line says. What is wrong is said, and is CLI_USAGE. */
+enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *args);
+
+/* Writes it, for nginx as a child of ours, or where folder is NULL for an nginx of the user's. */
+void serve_conf_write(FILE *out, const struct serve_conf *conf);
+
+/* As it stands in a URL, IPv6 in its brackets: "[::1]:8080". */
+void serve_address_text(char out[SERVE_NAME_MAX + 16], const struct serve_address *address);
+
+/* ---- nginx ------------------------------------------------------------------------------ */
+
+struct serve_nginx {
+    char program[PATH_MAX];
+    char module[PATH_MAX];
+    unsigned version; /* 0: there is no nginx */
+    pid_t master; /* and its process group; 0: not started */
+};
+
+/* Finds nginx and the module, and looks at the version. */
+enum cli_exit serve_nginx_find(struct serve_nginx *nginx, const struct serve_args *args);
+
+/* Lets nginx read the configuration FOLDER/nginx.conf, and says its line if it refuses. */
+enum cli_exit serve_nginx_try(const struct serve_nginx *nginx, const struct serve_args *args,
+                              const char *folder);
+
+/* Starts it as a child that ends when this process does, however it does. */
+enum cli_exit serve_nginx_start(struct serve_nginx *nginx, const struct serve_args *args,
+                                const char *folder);
+
+/* Whether it has ended by itself; *status as of waitpid(). Whatever it left is killed then. */
+bool serve_nginx_ended(struct serve_nginx *nginx, int *status);
+
+/* Binds the address and lets it go again: whether nginx can have it. */
+enum cli_exit serve_address_try(const struct serve_args *args, const struct serve_address *address);
+
+/* Whether somebody accepts connections there. */
+bool serve_address_accepts(const struct serve_address *address);
+
+#endif

@@ -1,0 +1,72 @@
+"""What the README tells a newcomer to type, verbatim, and what it says they will see."""
+import os
+import re
+import signal
+import socket
+import subprocess
+
+import pytest
+
+import gate as g
+from conftest import BUILD, PATIENCE, ROOT, wait_until
+
+pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
+
+
+@pytest.fixture
+def port(folder):
+    """tools/run, ready, at a port of its own; after Ctrl-C nothing of it is left."""
+    port = g.free_port()
+    env = {k: v for k, v in os.environ.items() if not k.startswith("HAPAX_")}
+    with open(folder / "printed", "w") as printed:
+        process = subprocess.Popen([ROOT / "tools/run", str(port)], env={**env, "HAPAX_BUILD": str(BUILD)},
+                                   stdout=printed, stderr=printed, start_new_session=True)
+
+    def ready():
+        text = (folder / "printed").read_text()
+        assert process.poll() is None, text
+        return "Ctrl-C ends it" in text
+
+    try:
+        wait_until(ready, "tools/run")
+        yield port
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(PATIENCE) == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def curl_lines():
+    """(command, comment) of each line of the README that runs curl, in its order."""
+    text = (ROOT / "README.md").read_text()
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", text, re.S) for line in block.splitlines()]
+    found = [re.fullmatch(r"(.*?) +# (.*)", line) for line in lines if "curl " in line]
+    assert len(found) == 5 and all(found), "each curl line says what it answers"
+    return [match.groups() for match in found]
+
+
+def shell(line, port):
+    assert "localhost:8080" in line
+    env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    done = subprocess.run(["bash", "-c", line.replace("localhost:8080", f"127.0.0.1:{port}")], env=env,
+                          capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_lines_of_the_readme_answer_as_it_says(port):
+    """A charge, its replay, a mismatch, the counter, a conflict."""
+    (charge, c1), (again, c2), (other, c3), (count, c4), (race, c5) = curl_lines()
+    first = shell(charge, port)
+    assert c1.startswith("201") and first.startswith("HTTP/1.1 201") and "Idempotency-Replayed: false" in first
+    second = shell(again, port)
+    assert c2.startswith("201") and again == charge and "Idempotency-Replayed: true" in second
+    assert second.splitlines()[-1] == first.splitlines()[-1] and "r-1" in first
+    assert c3.startswith("422") and shell(other, port).startswith("HTTP/1.1 422")
+    assert c4 in shell(count, port)
+    answers = re.findall(r"HTTP/1.1 (\d+)", shell(race, port))
+    assert c5.startswith("one 201, one 409") and sorted(answers) == ["201", "409"]
+    assert '"charges": 2' in shell(count, port)
