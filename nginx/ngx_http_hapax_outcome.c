@@ -288,9 +288,95 @@ ngx_http_hapax_headers_write(ngx_http_request_t *r,
 /* reading */
 
 
-/* Headers for which nginx keeps a pointer, or a field. */
+/* The type without its charset is what filters compare with their types. */
 
 static void
+ngx_http_hapax_set_type(ngx_http_request_t *r, ngx_str_t *value)
+{
+    u_char  *p, *semicolon, *last;
+
+    r->headers_out.content_type = *value;
+    r->headers_out.content_type_len = value->len;
+    r->headers_out.content_type_lowcase = NULL;
+    ngx_str_null(&r->headers_out.charset);
+
+    p = value->data;
+    last = p + value->len;
+
+    while ((semicolon = ngx_strlchr(p, last, ';')) != NULL) {
+
+        p = semicolon + 1;
+
+        while (p < last && *p == ' ') {
+            p++;
+        }
+
+        if (last - p < 8
+            || ngx_strncasecmp(p, (u_char *) "charset=", 8) != 0)
+        {
+            continue;
+        }
+
+        p += 8;
+        r->headers_out.content_type_len = semicolon - value->data;
+
+        if (p < last && *p == '"') {
+            p++;
+        }
+
+        if (p < last && *(last - 1) == '"') {
+            last--;
+        }
+
+        r->headers_out.charset.data = p;
+        r->headers_out.charset.len = last - p;
+
+        return;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_hapax_point_cache_control(ngx_http_request_t *r, ngx_table_elt_t *h)
+{
+#if (nginx_version >= 1023000)
+
+    ngx_table_elt_t  **last;
+
+    for (last = &r->headers_out.cache_control; *last; last = &(*last)->next) {
+        /* void */
+    }
+
+    *last = h;
+
+#else
+
+    ngx_table_elt_t  **last;
+
+    if (r->headers_out.cache_control.elts == NULL
+        && ngx_array_init(&r->headers_out.cache_control, r->pool, 1,
+                          sizeof(ngx_table_elt_t *))
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    last = ngx_array_push(&r->headers_out.cache_control);
+    if (last == NULL) {
+        return NGX_ERROR;
+    }
+
+    *last = h;
+
+#endif
+
+    return NGX_OK;
+}
+
+
+/* Headers for which nginx keeps a pointer, or a field. */
+
+static ngx_int_t
 ngx_http_hapax_point(ngx_http_request_t *r, ngx_table_elt_t *h)
 {
     size_t   len;
@@ -304,6 +390,9 @@ ngx_http_hapax_point(ngx_http_request_t *r, ngx_table_elt_t *h)
     case 4:
         if (ngx_strncasecmp(name, (u_char *) "etag", len) == 0) {
             r->headers_out.etag = h;
+
+        } else if (ngx_strncasecmp(name, (u_char *) "date", len) == 0) {
+            r->headers_out.date = h;
         }
 
         break;
@@ -311,6 +400,13 @@ ngx_http_hapax_point(ngx_http_request_t *r, ngx_table_elt_t *h)
     case 6:
         if (ngx_strncasecmp(name, (u_char *) "server", len) == 0) {
             r->headers_out.server = h;
+        }
+
+        break;
+
+    case 7:
+        if (ngx_strncasecmp(name, (u_char *) "expires", len) == 0) {
+            r->headers_out.expires = h;
         }
 
         break;
@@ -330,6 +426,10 @@ ngx_http_hapax_point(ngx_http_request_t *r, ngx_table_elt_t *h)
             r->headers_out.last_modified = h;
             r->headers_out.last_modified_time =
                                ngx_parse_http_time(h->value.data, h->value.len);
+
+        } else if (ngx_strncasecmp(name, (u_char *) "cache-control", len) == 0)
+        {
+            return ngx_http_hapax_point_cache_control(r, h);
         }
 
         break;
@@ -341,6 +441,34 @@ ngx_http_hapax_point(ngx_http_request_t *r, ngx_table_elt_t *h)
 
         break;
     }
+
+    return NGX_OK;
+}
+
+
+/*
+ * A record may have been completed by others: what nginx would not take from
+ * an upstream is no line. LF ends one, so there is none in it.
+ */
+
+static ngx_int_t
+ngx_http_hapax_is_line(ngx_str_t *name, ngx_str_t *value)
+{
+    size_t  i;
+
+    for (i = 0; i < name->len; i++) {
+        if (name->data[i] <= ' ' || name->data[i] == 0x7f) {
+            return 0;
+        }
+    }
+
+    for (i = 0; i < value->len; i++) {
+        if (value->data[i] == '\0' || value->data[i] == CR) {
+            return 0;
+        }
+    }
+
+    return 1;
 }
 
 
@@ -348,7 +476,8 @@ static ngx_int_t
 ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
     ngx_str_t *value, ngx_uint_t trailer)
 {
-    ngx_table_elt_t  *h;
+    ngx_table_elt_t            *h;
+    ngx_http_hapax_loc_conf_t  *conf;
 
     if (trailer) {
         r->expect_trailers = 1;
@@ -364,9 +493,7 @@ ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
     }
 
     if (ngx_http_hapax_same(name, (u_char *) "content-type", 12)) {
-        r->headers_out.content_type = *value;
-        r->headers_out.content_type_len = value->len;
-        r->headers_out.content_type_lowcase = NULL;
+        ngx_http_hapax_set_type(r, value);
         return NGX_OK;
     }
 
@@ -380,10 +507,10 @@ ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
         return NGX_OK;
     }
 
-    if (ngx_http_hapax_same(name, (u_char *) "transfer-encoding", 17)
-        || ngx_http_hapax_same(name, (u_char *) "connection", 10))
-    {
-        /* an operator's outcome may hold anything */
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+
+    if (!ngx_http_hapax_is_stored(conf, name)) {
+        /* an outcome that others stored may hold anything */
         return NGX_OK;
     }
 
@@ -394,9 +521,8 @@ ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
     }
 
     h->key = *name;
-    ngx_http_hapax_point(r, h);
 
-    return NGX_OK;
+    return ngx_http_hapax_point(r, h);
 }
 
 
@@ -440,6 +566,10 @@ ngx_http_hapax_headers_read(ngx_http_request_t *r, struct hapax_span headers)
                              || value.data[value.len - 1] == ' '))
         {
             value.len--;
+        }
+
+        if (!ngx_http_hapax_is_line(&name, &value)) {
+            continue;
         }
 
         if (ngx_http_hapax_same(&name, (u_char *) "trailer", 7)) {

@@ -148,6 +148,11 @@ void hapax__flow_cannot_tell(struct hapax__flow *f, int64_t now_us)
     f->answer.retry_after_ms = RETRY_AFTER_MS;
 }
 
+static enum hapax_answer_kind replay_of(const struct hapax_outcome *outcome)
+{
+    return outcome->body_kept ? HAPAX_ANSWER_REPLAY : HAPAX_ANSWER_GONE;
+}
+
 static void hook_ended(struct hapax__flow *f, int64_t now_us)
 {
     enum hapax_class cls = f->answer.cls;
@@ -158,7 +163,7 @@ static void hook_ended(struct hapax__flow *f, int64_t now_us)
         read_first(f, now_us);
     } else if (cls == HAPAX_CLASS_FINAL) {
         save_as(f, HAPAX_OP_COMPLETE, false, false, now_us);
-        f->end.answer = HAPAX_ANSWER_REPLAY;
+        f->end.answer = replay_of(&f->outcome);
     } else if (cls == HAPAX_CLASS_NOT_RUN) {
         f->reconciled = true;
         hapax__flow_enter(f, HAPAX__FLOW_CONFIRMING, now_us + f->policy->timeout_ms * US_PER_MS);
@@ -217,11 +222,6 @@ void hapax__flow_reconciled(struct hapax__flow *f, enum hapax_class cls,
 }
 
 /* ---- answering from the record ------------------------------------------------------- */
-
-static enum hapax_answer_kind replay_of(const struct hapax_outcome *outcome)
-{
-    return outcome->body_kept ? HAPAX_ANSWER_REPLAY : HAPAX_ANSWER_GONE;
-}
 
 void hapax__flow_replay(struct hapax__flow *f, int64_t now_us)
 {

@@ -828,7 +828,7 @@ def test_kill_9_of_a_worker(gate, api, path, runs):
         first()
     api.door("d").set()
     wait_until(lambda: gate.workers() and gate.workers() != old, "a new worker")
-    wait_until(lambda: gate.post(path, "k").status != 409 or gate.post(path, "k").problem == "unknown-outcome",
+    wait_until(lambda: (answer := gate.post(path, "k")).status != 409 or answer.problem == "unknown-outcome",
                "the end of the lease")
     assert api.count("k") == runs
     assert gate.post(path, "k").status == (200 if runs == 2 else 409)

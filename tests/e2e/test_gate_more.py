@@ -1,0 +1,505 @@
+"""The HTTP gate, end to end, continued: callers, policies by their effect, stores that stop, what a replay
+may hold, and the handlers and transports that test_gate.py leaves out."""
+import base64
+import contextlib
+import json
+import shutil
+import socketserver
+import struct
+import subprocess
+import threading
+import time
+
+import pytest
+
+import gate as g
+from conftest import wait_until
+from test_gate import api, gate, cgi, make_gate, same, uri  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
+
+
+class Fake(socketserver.ThreadingTCPServer):
+    """A fake upstream: counts its runs, and answers each with the bytes that it was made with."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(self, handler, response):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.lock, self.runs, self.response, self.fields = threading.Lock(), 0, response, {}
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    @property
+    def port(self):
+        return self.server_address[1]
+
+    def run(self):
+        with self.lock:
+            self.runs += 1
+            return self.response.replace(b"RUN", b"%d" % self.runs)
+
+    def handle_error(self, request, client_address):
+        pass
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+
+
+class FakeHttp(socketserver.StreamRequestHandler):
+    """HTTP whose response is written down to the byte."""
+
+    def handle(self):
+        length = 0
+        while (line := self.rfile.readline()) not in (b"\r\n", b""):
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        if line:
+            self.rfile.read(length)
+            self.wfile.write(self.server.run())
+
+
+class FakeUwsgi(socketserver.StreamRequestHandler):
+    """The uwsgi protocol, as much as a test needs: one packet of variables, the body, an HTTP response."""
+
+    def handle(self):
+        modifier, size, _ = struct.unpack("<BHB", self.rfile.read(4))
+        assert modifier == 0
+        packet, at, words = self.rfile.read(size), 0, []
+        while at < size:
+            length, = struct.unpack_from("<H", packet, at)
+            words.append(packet[at + 2:at + 2 + length])
+            at += 2 + length
+        self.server.fields = dict(zip(words[::2], words[1::2]))
+        self.rfile.read(int(self.server.fields[b"CONTENT_LENGTH"] or 0))
+        self.wfile.write(self.server.run())
+
+
+@pytest.fixture
+def fake():
+    made = []
+
+    def make(handler, response):
+        made.append(Fake(handler, response))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+def server(api, lines):
+    """One server before the API, with settings of its own."""
+    return f"server {{ LISTEN hapax on; {lines} location / {{ proxy_pass http://127.0.0.1:{api.port}; }} }}"
+
+
+def status(gate):
+    """The numbers of the status page."""
+    return json.loads(gate.send("GET", "/hapax?format=json").body)
+
+
+STATUS = "location = /hapax { hapax off; hapax_status; }"
+
+
+# ---- who asks ------------------------------------------------------------------------------------
+
+
+def refused(answer, secret):
+    """Another caller's request: told so, with no byte of the stored response."""
+    assert (answer.status, answer.problem) == (422, "caller-mismatch")
+    whole = repr(answer.headers).encode() + answer.body
+    assert secret not in whole and answer.all("X-A") == [] and answer.get("ETag") is None
+
+
+def test_a_caller_is_what_hapax_caller_says(make_gate, api):
+    """By a variable of one's own: its other value is refused; credentials that change are not."""
+    gate = make_gate(server(api, "hapax_caller $http_x_user;")).start()
+    first = gate.post("/ok", "k", headers=[("X-User", "ann"), ("Authorization", "Bearer 1")])
+    assert first.replayed == "false"
+    for headers in ([("X-User", "bob"), ("Authorization", "Bearer 1")], [("Authorization", "Bearer 1")],
+                    [("X-User", "")], [("X-User", "ann ann")]):
+        refused(gate.post("/ok", "k", headers=headers), first.body)
+    same(first, gate.post("/ok", "k", headers=[("X-User", "ann"), ("Authorization", "Bearer 2")]))
+    assert api.count("k") == 1
+
+
+def test_without_hapax_caller_credentials_are_the_caller(gate, api):
+    """Who has none is a caller as well: not one who has, nor the other way round."""
+    bearer = [("Authorization", "Bearer 1")]
+    first = gate.post("/ok", "anonymous")
+    refused(gate.post("/ok", "anonymous", headers=bearer), first.body)
+    assert gate.post("/ok", "anonymous").replayed == "true"
+    first = gate.post("/ok", "known", headers=bearer)
+    refused(gate.post("/ok", "known"), first.body)
+    refused(gate.post("/ok", "known", headers=[("Authorization", "bearer 1")]), first.body)
+    assert gate.post("/ok", "known", headers=bearer).replayed == "true"
+    assert api.count("anonymous") == 1 and api.count("known") == 1
+
+
+def test_another_caller_is_refused_while_the_first_runs(gate, api):
+    """A mismatch of callers is told before 409, and does not wait."""
+    first = gate.later("/waits/hold/d", "k", headers=[("Authorization", "a")])
+    wait_until(lambda: api.count("k") == 1, "the first attempt")
+    refused(gate.post("/waits/hold/d", "k", headers=[("Authorization", "b")]), b"effect=1")
+    api.door("d").set()
+    assert first().body == b"effect=1" and api.count("k") == 1
+
+
+def test_two_scopes_with_one_key_are_two_operations(make_gate, api):
+    """Two effects, and each scope replays its own."""
+    gate = make_gate(f"""server {{ LISTEN hapax on;
+        location /a/ {{ hapax_scope a; proxy_pass http://127.0.0.1:{api.port}/; }}
+        location /b/ {{ hapax_scope b; proxy_pass http://127.0.0.1:{api.port}/; }} }}""").start()
+    bodies = [gate.post(path, "k").body for path in ("/a/ok", "/b/ok")]
+    assert bodies == [b"effect=1 body=0", b"effect=2 body=0"]
+    again = [gate.post(path, "k") for path in ("/a/ok", "/b/ok")]
+    assert [a.body for a in again] == bodies and [a.replayed for a in again] == ["true", "true"]
+    assert api.count("k") == 2
+
+
+def test_revoked_credentials_get_no_replay(make_gate, api):
+    """The same credentials, once refused by auth_request, get 401 and not the stored body."""
+    gate = make_gate(f"""server {{ LISTEN
+        location /auth/ {{ hapax on; auth_request /asks; proxy_pass http://127.0.0.1:{api.port}/; }}
+        location = /asks {{ internal; proxy_method GET; proxy_pass_request_body off;
+                            proxy_set_header Content-Length ""; proxy_set_header Idempotency-Key ASKS;
+                            proxy_pass http://127.0.0.1:{api.port}/status/200,200,401; }} }}""").start()
+    bearer = [("Authorization", "Bearer 1")]
+    first = gate.post("/auth/ok", "k", headers=bearer)
+    same(first, gate.post("/auth/ok", "k", headers=bearer))
+    answer = gate.post("/auth/ok", "k", headers=bearer)
+    assert answer.status == 401 and first.body not in answer.body and answer.replayed is None
+    assert answer.all("X-A") == [] and api.count("k") == 1
+
+
+# ---- policies, by their effect -------------------------------------------------------------------
+
+
+def test_run_max_ends_the_renewing(make_gate, api):
+    """A hung handler holds its key for run_max and a lease; whoever takes over is the one believed."""
+    gate = make_gate(server(api, "hapax_lease 200ms; hapax_run_max 800ms; hapax_fingerprint off;")).start()
+    first = gate.later("/hold/d", "k")
+    wait_until(lambda: api.count("k") == 1, "the first attempt")
+    begun = time.monotonic()
+    answers = [gate.post("/ok", "k")]
+    deadline = begun + 20
+    while answers[-1].status == 409:
+        assert time.monotonic() < deadline, "nobody took over"
+        answers.append(gate.post("/ok", "k"))
+    assert time.monotonic() - begun > 0.6
+    assert (answers[-1].body, answers[-1].replayed) == (b"effect=2 body=0", "false")
+    api.door("d").set()
+    late = first()
+    assert (late.body, late.replayed) == (b"effect=2 body=0", "true")
+
+
+def test_retention_ends(make_gate, api):
+    """A response is replayed for as long as it is kept; after that the key is new."""
+    gate = make_gate(server(api, "hapax_lease 100ms; hapax_retention 700ms;")).start()
+    assert gate.post("/ok", "k").replayed == "false"
+    begun = time.monotonic()
+    assert gate.post("/ok", "k").replayed == "true"
+    wait_until(lambda: gate.post("/ok", "k").replayed == "false", "the end of retention")
+    assert time.monotonic() - begun > 0.5
+    assert api.count("k") == 2
+
+
+def test_rerun_completed_excludes_and_does_not_replay(make_gate, api):
+    """One after the other both run; at the same time only one does."""
+    gate = make_gate(server(api, "hapax_rerun_completed on;")).start()
+    answers = [gate.post("/ok", "k") for _ in range(2)]
+    assert [(a.body, a.replayed) for a in answers] == [(b"effect=1 body=0", "false"), (b"effect=2 body=0", "false")]
+    first = gate.later("/hold/d", "k2")
+    wait_until(lambda: api.count("k2") == 1, "the first attempt")
+    assert gate.post("/hold/d", "k2").problem == "in-flight"
+    api.door("d").set()
+    assert first().status == 200 and api.count("k2") == 1
+
+
+def test_held_max_refuses_what_is_new(make_gate, api, hapax):
+    """While held responses fill hapax_held_max a new operation is 503 and nothing runs; then it does."""
+    gate = make_gate("hapax_held_max 16k; hapax_timeout 10s; hapax_save_wait 30s; proxy_buffer_size 64k;"
+                     "proxy_buffers 4 64k; proxy_busy_buffers_size 64k;" + server(api, STATUS)).start()
+    first = gate.later("/hold/d?len=16384", "k")
+    wait_until(lambda: api.count("k") == 1, "the attempt")
+    hapax.keeper.send_signal(g.signal.SIGSTOP)
+    try:
+        api.door("d").set()
+        wait_until(lambda: status(gate)["held_bytes"] >= 16384, "the response being held")
+        answer = gate.post("/ok", "new")
+        assert (answer.status, answer.problem, answer.get("Retry-After")) == (503, "store-unavailable", "1")
+        assert b"as many responses as it may" in answer.body and api.count("new") == 0
+        assert gate.post("/ok").status == 200  # no key, nothing held
+    finally:
+        hapax.keeper.send_signal(g.signal.SIGCONT)
+    assert first().get("Idempotency-Recorded") is None
+    wait_until(lambda: status(gate)["held_bytes"] == 0, "the memory being free")
+    assert gate.post("/ok", "new").replayed == "false"
+    assert gate.post("/hold/d?len=16384", "k").body == b"x" * 16384 and api.count("k") == 1
+
+
+# ---- a store that stops --------------------------------------------------------------------------
+
+
+def test_open_is_saved_when_the_store_is_back(make_gate, api, hapax, uri):  # noqa: F811
+    """on_store_error=open: marked as not protected, and recorded later, so that the key replays."""
+    gate = make_gate("hapax_timeout 200ms; hapax_save_wait 200ms; hapax_on_store_error open;"
+                     + server(api, STATUS)).start()
+    assert gate.post("/ok", "before").replayed == "false"
+    hapax.keeper.send_signal(g.signal.SIGSTOP)
+    try:
+        answer = gate.post("/ok", "k")
+        assert (answer.status, answer.get("Idempotency-Protected"), answer.replayed) == (200, "false", None)
+    finally:
+        hapax.keeper.send_signal(g.signal.SIGCONT)
+    wait_until(lambda: hapax("show", "--store", uri, "--json", "k").json.get("state") == "completed",
+               "the outcome being saved")
+    again = gate.post("/ok", "k")
+    assert (again.status, again.body, again.replayed) == (200, answer.body, "true")
+    assert again.get("Idempotency-Protected") is None and api.count("k") == 1
+    wait_until(lambda: status(gate)["in_flight"] == 0, "the end of all calls")
+
+
+def test_open_without_any_store_is_served_when_it_is_back(make_gate, api, hapax, store):
+    """A claim that surely never landed: each request runs and says so; with the store back keys hold again."""
+    gate = make_gate("hapax_timeout 200ms; hapax_save_wait 200ms; hapax_on_store_error open;"
+                     + server(api, STATUS)).start()
+    hapax.keeper.kill()
+    hapax.keeper.wait()
+    answer = gate.post("/ok", "k")
+    assert (answer.status, answer.get("Idempotency-Protected"), answer.replayed) == (200, "false", None)
+    hapax.keeper = hapax.keep(store)
+    wait_until(lambda: gate.post("/ok", "k").replayed == "true", "the key holding again")
+    runs = api.count("k")
+    assert gate.post("/ok", "k").get("Idempotency-Protected") is None and api.count("k") == runs
+    wait_until(lambda: status(gate)["in_flight"] == 0, "the end of all calls")
+
+
+def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
+    """20 clients at a time: 503 in time, nothing runs, service is back within 2 s, no ghost keeps a key."""
+    gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms;" + server(api, STATUS), workers=2).start()
+    assert gate.post("/ok", "before").status == 200
+    keys, faults, lock = [], [], threading.Lock()
+    hapax.keeper.send_signal(g.signal.SIGSTOP)
+    try:
+        end = time.monotonic() + 3
+
+        def client(n):
+            i = 0
+            while time.monotonic() < end:
+                key, begun = f"c{n}-{i}", time.monotonic()
+                i += 1
+                try:
+                    answer = gate.post("/ok", key)
+                    took = time.monotonic() - begun
+                    good = (answer.status == 503 and answer.problem == "store-unavailable"
+                            and int(answer.get("Retry-After")) > 0 and took < 2)
+                except Exception as error:  # noqa: BLE001 - told below
+                    answer, took, good = error, 0, False
+                with lock:
+                    keys.append(key)
+                    if not good:
+                        faults.append((key, took, answer))
+
+        clients = [threading.Thread(target=client, args=(n,), daemon=True) for n in range(20)]
+        for thread in clients:
+            thread.start()
+        for thread in clients:
+            thread.join(g.PATIENCE)
+        assert faults == [] and len(keys) >= 40
+        assert sum(api.effects.values()) == 1, "something ran without the store"
+    finally:
+        hapax.keeper.send_signal(g.signal.SIGCONT)
+    back = time.monotonic()
+    wait_until(lambda: gate.post("/ok", "after").status == 200, "service")
+    assert time.monotonic() - back < 2
+    for key in keys:
+        wait_until(lambda: gate.post("/ok", key).status == 200, f"key {key} being free")
+        assert api.count(key) == 1
+    assert time.monotonic() - back < 15, "keys were free only when their leases had run out"
+    wait_until(lambda: status(gate)["in_flight"] == 0, "the end of all calls")
+
+
+@pytest.mark.parametrize("hook", ["trunc", "truncchunked", "drop", "dead", "status/204", "ok?len=5000"])
+def test_a_hook_is_believed_only_whole(make_gate, api, hook):
+    """A hook's response that was cut off tells nothing; one without a body, or over the limit, that it happened."""
+    port = 1 if hook == "dead" else api.port
+    gate = make_gate(f"""server {{ LISTEN
+        location / {{ hapax on; hapax_lease 300ms; hapax_on_expired reconcile; hapax_reconcile /did;
+                      hapax_max_response 1k; proxy_pass http://127.0.0.1:{api.port}; }}
+        location = /did {{ internal; proxy_pass http://127.0.0.1:{port}/{hook}; proxy_method GET;
+                           proxy_pass_request_body off; proxy_set_header Content-Length "";
+                           proxy_set_header Idempotency-Key ASKED; }}
+        {STATUS} }}""").start()
+    assert gate.post("/drop", "k").status == 502
+    answer = gate.post("/drop", "k")
+    deadline = time.monotonic() + g.PATIENCE
+    while answer.status == 409 and answer.problem == "in-flight":
+        assert time.monotonic() < deadline, "the lease did not end"
+        answer = gate.post("/drop", "k")
+    if hook == "status/204":
+        assert (answer.status, answer.replayed) == (204, "true")
+    elif hook.startswith("ok"):
+        assert (answer.status, answer.problem) == (410, "response-not-kept")
+    else:
+        assert (answer.status, answer.problem, answer.get("Retry-After")) == (409, "unknown-outcome", "1")
+        assert b"half" not in answer.body
+    assert api.count("k") == 1
+    wait_until(lambda: status(gate)["in_flight"] == 0 and status(gate)["held_bytes"] == 0, "the end of all calls")
+
+
+# ---- what a replay holds -------------------------------------------------------------------------
+
+BIG_HEAD = "proxy_buffer_size 16k; proxy_buffers 4 16k; proxy_busy_buffers_size 16k;"
+RESPONSE = (b"HTTP/1.1 201 Made\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 401\r\n"
+            b"Date: Wed, 21 Oct 2015 07:28:00 GMT\r\nX-A: 1\r\nX-A: 2\r\nx-a: 1\r\nVary: Accept\r\nVary: Origin\r\n"
+            b"Link: <a>; rel=a\r\nLink: <b>; rel=b\r\nCache-Control: private\r\nCache-Control: max-age=5\r\n"
+            b"Expires: Wed, 21 Oct 2065 07:28:00 GMT\r\nETag: W/\"a\xc3\xa9\"\r\nLocation: ../orders/RUN?a=b#c\r\n"
+            b"Content-Disposition: attachment; filename=\"a:b\"\r\nX-Empty:\r\nX-Long: " + b"v" * 3000 + b"\r\n"
+            b"Set-Cookie: sid=secret\r\nSet-Cookie2: old=secret\r\nAuthorization: Bearer secret\r\n"
+            b"WWW-Authenticate: Basic realm=secret\r\nKeep-Alive: timeout=5\r\nConnection: close\r\n\r\n"
+            b"RUN" + b"\x00\xff\r\n" * 100)
+
+
+def test_a_replay_has_the_same_bytes_and_headers(make_gate, fake, hapax, uri):  # noqa: F811
+    """Repeated headers in their order, ETag, Location and bytes of any kind; none that is one response's own."""
+    upstream = fake(FakeHttp, RESPONSE)
+    gate = make_gate(server(upstream, BIG_HEAD)).start()
+    first, again = gate.post("/x", "k"), gate.post("/x", "k")
+    assert (first.status, first.body, first.all("Set-Cookie")) == (201, b"1" + b"\x00\xff\r\n" * 100, ["sid=secret"])
+    assert (again.status, again.body, again.replayed) == (first.status, first.body, "true")
+
+    def values(response):
+        gone = ("date", "set-cookie", "set-cookie2", "authorization", "www-authenticate", "idempotency-replayed")
+        return {name.lower(): response.all(name) for name, _ in response.headers if name.lower() not in gone}
+
+    assert values(again) == values(first)
+    assert again.all("X-A") == ["1", "2", "1"] and again.all("Cache-Control") == ["private", "max-age=5"]
+    assert again.get("Location") == "../orders/1?a=b#c" and again.get("ETag") == 'W/"a\xc3\xa9"'
+    assert "secret" not in repr(again.headers) and again.get("Date") != "Wed, 21 Oct 2015 07:28:00 GMT"
+    stored = hapax("show", "--store", uri, "--json", "k").out
+    assert "secret" not in stored and "orders/1" in stored
+    assert upstream.runs == 1
+
+
+def test_what_nginx_adds_is_the_same_on_a_replay(make_gate, fake):
+    """Types with a charset, expires: filters look at a replay as they did at the first response."""
+    upstream = fake(FakeHttp, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 8\r\n"
+                              b"Cache-Control: private\r\nExpires: Wed, 21 Oct 2065 07:28:00 GMT\r\n\r\neffect=RUN")
+    gate = make_gate(server(upstream, "sub_filter effect EFFECT; sub_filter_types text/plain; expires 1h;")).start()
+    first, again = gate.post("/x", "k"), gate.post("/x", "k")
+    assert (first.body, first.get("Content-Type")) == (b"EFFECT=1", "text/plain; charset=utf-8")
+    assert (again.body, again.get("Content-Type"), again.replayed) == (first.body, first.get("Content-Type"), "true")
+    assert again.all("Cache-Control") == first.all("Cache-Control")
+    assert len(first.all("Expires")) == len(again.all("Expires")) == 1
+
+
+def test_a_stored_date_stands_once(make_gate, fake):
+    """hapax_store_header Date: the replay has that one, and not nginx's own beside it."""
+    upstream = fake(FakeHttp, RESPONSE)
+    gate = make_gate(server(upstream, "hapax_store_header Date; proxy_pass_header Date;" + BIG_HEAD)).start()
+    first, again = gate.post("/x", "k"), gate.post("/x", "k")
+    assert first.all("Date") == again.all("Date") == ["Wed, 21 Oct 2015 07:28:00 GMT"]
+
+
+def test_what_a_handler_redirects_to_is_replayed(make_gate, fake):
+    """X-Accel-Redirect: the file is the response, with the handler's type; a replay needs neither of them."""
+    upstream = fake(FakeHttp, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Type: text/x-made\r\n"
+                              b"X-Accel-Redirect: /files/made.txt\r\nSet-Cookie: sid=secret\r\n\r\n")
+    gate = make_gate(server(upstream, "location /files/ { internal; hapax off; root html; }"))
+    (gate.folder / "html/files").mkdir()
+    (gate.folder / "html/files/made.txt").write_text("RUN made")
+    first = gate.start().post("/x", "k")
+    assert (first.status, first.body, first.get("Content-Type")) == (200, b"RUN made", "text/x-made")
+    (gate.folder / "html/files/made.txt").unlink()
+    again = gate.post("/x", "k")
+    same(first, again)
+    assert again.replayed == "true" and again.all("Set-Cookie") == [] and upstream.runs == 1
+
+
+def complete(hapax, uri, api, key, headers, body="done"):  # noqa: F811
+    """Completes what runs under KEY as its handler could, with the token that it was handed."""
+    token = base64.urlsafe_b64decode(dict(api.headers_of(key)[-1])["Idempotency-Token"])[32:]
+    assert hapax.op(uri, "complete", key, token.hex(), 200, headers, body) == "ok"
+
+
+@pytest.mark.parametrize("line", [r"X-Bad: a\rX-Injected: 1", r"X-Bad: a\x00b", r"X Bad: a",
+                                  r"X-Bad\r: a", r"\x00: a", r"Content-Type: a\rX-Injected: 1"])
+def test_a_stored_line_that_is_no_header_is_left_out(gate, api, hapax, uri, line):  # noqa: F811
+    """A record may be completed by others: no CR, LF or NUL of theirs gets into a response."""
+    first = gate.later("/token/hold/d", "k")
+    wait_until(lambda: api.count("k") == 1, "the attempt")
+    complete(hapax, uri, api, "k", r"X-Good: 1\r\n" + line + r"\r\nX-Last: 2\r\n")
+    api.door("d").set()
+    for answer in (first(), gate.post("/token/hold/d", "k")):
+        assert (answer.status, answer.body, answer.get("X-Good"), answer.get("X-Last")) == (200, b"done", "1", "2")
+        head = repr(answer.headers).lower()
+        assert "injected" not in head and "bad" not in head and "\\x00" not in head
+
+
+def test_headers_that_are_never_replayed(gate, api, hapax, uri):  # noqa: F811
+    """Whoever completed the record: cookies, credentials, dates, hop-by-hop headers and our marks stay out."""
+    first = gate.later("/token/hold/d", "k")
+    wait_until(lambda: api.count("k") == 1, "the attempt")
+    bad = ("Set-Cookie: sid=foreign", "Authorization: foreign", "WWW-Authenticate: foreign", "Date: foreign",
+           "Keep-Alive: foreign", "Upgrade: foreign", "Proxy-Authenticate: foreign", "Transfer-Encoding: foreign",
+           "Connection: foreign", "Content-Length: 1", "Idempotency-Replayed: foreign",
+           "Idempotency-Recorded: foreign", "Idempotency-Protected: foreign", "TE: foreign")
+    complete(hapax, uri, api, "k", "".join(line + r"\r\n" for line in bad) + r"X-Good: 1\r\n")
+    api.door("d").set()
+    for answer in (first(), gate.post("/token/hold/d", "k")):
+        assert (answer.body, answer.get("X-Good"), answer.replayed) == (b"done", "1", "true")
+        assert "foreign" not in repr(answer.headers) and answer.get("Content-Length") == "4"
+
+
+# ---- handlers and transports ---------------------------------------------------------------------
+
+
+def test_uwsgi(make_gate, fake):
+    """A uwsgi application is run once; it gets the key, the fence and the attempt."""
+    upstream = fake(FakeUwsgi, b"HTTP/1.1 202 Accepted\r\nContent-Type: text/x-u\r\nX-U: 1\r\nX-U: 2\r\n\r\nrun=RUN")
+    gate = make_gate(f"""server {{ LISTEN hapax on; location / {{ uwsgi_pass 127.0.0.1:{upstream.port};
+        uwsgi_param CONTENT_LENGTH $content_length; uwsgi_param REQUEST_METHOD $request_method; }} }}""").start()
+    first, again = gate.post("/u", "k", b"body"), gate.post("/u", "k", b"body")
+    assert (first.status, first.body, first.replayed) == (202, b"run=1", "false")
+    same(first, again)
+    assert again.replayed == "true" and again.all("X-U") == ["1", "2"] and upstream.runs == 1
+    assert upstream.fields[b"HTTP_IDEMPOTENCY_KEY"] == b"k" and upstream.fields[b"HTTP_IDEMPOTENCY_ATTEMPT"] == b"1"
+    assert int(upstream.fields[b"HTTP_IDEMPOTENCY_FENCE"]) > 0
+    assert gate.post("/u", "k", b"other").problem == "fingerprint-mismatch"
+
+
+@pytest.mark.skipif(not (shutil.which("openssl") and shutil.which("curl")), reason="no openssl or curl")
+def test_tls_and_http2(make_gate, api, folder):
+    """Over TLS by HTTP/2 and HTTP/1.1 one operation runs once; problems and bodies come whole."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-days", "2", "-subj",
+                    "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+    port = g.free_port()
+    gate = make_gate(server(api, f"listen 127.0.0.1:{port} ssl http2; ssl_certificate {folder}/cert.pem;"
+                                 f"ssl_certificate_key {folder}/key.pem;")).start()
+
+    def curl(version, key, *words, path="/ok?len=100000"):
+        done = subprocess.run(["curl", "-sS", version, "-i", "-m", "30", "--cacert", folder / "cert.pem", "--resolve",
+                               f"localhost:{port}:127.0.0.1", "-X", "POST", "-H", f"Idempotency-Key: {key}", *words,
+                               f"https://localhost:{port}{path}"], capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        head, _, body = done.stdout.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        pairs = [tuple(line.split(": ", 1)) for line in lines[1:]]
+        return lines[0].split()[0], g.Response(int(lines[0].split()[1]), pairs, body)
+
+    kind, first = curl("--http2", "k", "-d", "x")
+    assert kind == "HTTP/2" and (first.status, len(first.body), first.replayed) == (200, 100000, "false")
+    for version, kind in (("--http2", "HTTP/2"), ("--http1.1", "HTTP/1.1")):
+        got, again = curl(version, "k", "-d", "x")
+        assert got == kind and (again.status, again.body, again.replayed) == (200, first.body, "true")
+        assert again.all("x-a") == ["1", "2"] and again.get("etag") == '"abc"' and again.all("set-cookie") == []
+    assert curl("--http2", "k", "-d", "y")[1].status == 422
+    assert curl("--http2", "a b")[1].status == 400
+    kind, made = curl("--http2", "k2", path="/created")
+    assert (made.status, made.get("location")) == (201, "/orders/1")
+    assert curl("--http1.1", "k2", path="/created")[1].get("location") == made.get("location")
+    assert api.count("k") == 1 and api.count("k2") == 1
