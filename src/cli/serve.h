@@ -19,6 +19,8 @@ struct serve_args {
     const char *listen;
     const char *scope;
     const char *key_header;
+    const char *key_from;
+    const char *caller;
     const char *fingerprint;
     const char *methods;
     const char *auth_request;
@@ -27,6 +29,7 @@ struct serve_args {
     const char *tls_key;
     const char *nginx;
     const char *module;
+    struct cli_texts classes;
     struct cli_texts locations;
     int64_t workers; /* 0: one per processor */
     bool access_log;

@@ -244,7 +244,19 @@ static enum cli_exit read_location(struct hapax_policy *policy, const struct ser
     return exit == CLI_DONE ? check_policy(policy, args, where) : exit;
 }
 
-/* Whatever is written as a word must be one: no line may end in it. */
+/* Whatever is written as words must be that: no line may end in it. */
+static enum cli_exit check_word(const struct serve_args *args, const char *name, const char *value)
+{
+    if (!value)
+        return CLI_DONE;
+    if (!value[0] || strlen(value) >= WORD_MAX)
+        return refuse(args, name, value, "it is empty, or over 1023 bytes");
+    for (const char *c = value; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            return refuse(args, name, value, "control characters in it");
+    return CLI_DONE;
+}
+
 static enum cli_exit check_words(const struct serve_args *args)
 {
     const struct {
@@ -253,6 +265,8 @@ static enum cli_exit check_words(const struct serve_args *args)
     } words[] = {
         {"scope", args->scope},
         {"key-header", args->key_header},
+        {"key-from", args->key_from},
+        {"caller", args->caller},
         {"fingerprint", args->fingerprint},
         {"methods", args->methods},
         {"tls-cert", args->tls_cert},
@@ -261,16 +275,13 @@ static enum cli_exit check_words(const struct serve_args *args)
         {"module", args->module},
     };
 
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if (!words[i].value)
-            continue;
-        if (!words[i].value[0] || strlen(words[i].value) >= WORD_MAX)
-            return refuse(args, words[i].name, words[i].value, "it is empty, or over 1023 bytes");
-        for (const char *c = words[i].value; *c; c++)
-            if ((unsigned char)*c < ' ' || *c == 127)
-                return refuse(args, words[i].name, words[i].value, "control characters in it");
-    }
-    return CLI_DONE;
+    enum cli_exit exit = CLI_DONE;
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && exit == CLI_DONE; i++)
+        exit = check_word(args, words[i].name, words[i].value);
+    for (size_t i = 0; i < args->classes.n && exit == CLI_DONE; i++)
+        exit = check_word(args, "class", args->classes.items[i]);
+    return exit;
 }
 
 /* nginx looks for a relative path beside its configuration; the user means the current folder. */
@@ -403,8 +414,12 @@ static void put_gate(FILE *out, const struct serve_conf *conf)
     put_setting(out, "    ", "hapax_secret", conf->secret);
     put_setting(out, "    ", "hapax_scope", args->scope);
     put_setting(out, "    ", "hapax_key_header", args->key_header);
+    put_setting(out, "    ", "hapax_caller", args->caller);
+    put_list(out, "hapax_key_from", args->key_from);
     put_list(out, "hapax_fingerprint", args->fingerprint);
     put_list(out, "hapax_methods", args->methods);
+    for (size_t i = 0; i < args->classes.n; i++)
+        put_list(out, "hapax_class", args->classes.items[i]);
     if (args->reconcile)
         (void)fputs("    hapax_reconcile /hapax-reconcile;\n", out);
     for (size_t i = 0; i < SERVE_POLICIES; i++)

@@ -211,6 +211,20 @@ def test_words_of_the_request_by_flag(serve, api):
     assert served.post("/ok", headers=[("X-Request-Id", "k")]).replayed is None
 
 
+def test_what_a_status_means_and_who_asks_by_flag(serve, api):
+    """--class, --caller and --key-from reach the gate."""
+    served = serve("--class", "500 final", "--class", "202 204 not_run", "--caller", "$http_x_user",
+                   "--key-from", "/order/id")
+    assert served.post("/status/500,200", "k", headers=[("X-User", "a")]).status == 500
+    assert served.post("/status/500,200", "k", headers=[("X-User", "a")]).replayed == "true"
+    assert served.post("/status/500,200", "k", headers=[("X-User", "b")]).problem == "caller-mismatch"
+    assert served.post("/status/202,200", "n").status == 202
+    assert served.post("/status/202,200", "n").status == 200
+    first = served.post("/ok", body=b'{"order": {"id": "o-1"}}')
+    again = served.post("/ok", body=b'{"order": {"id": "o-1"}}')
+    assert (first.replayed, again.replayed) == ("false", "true")
+
+
 def test_a_location_has_policies_of_its_own(serve, api):
     """--location: what it names differs there, and nowhere else; off is off."""
     served = serve("--location", "/status on_failed=replay key=required", "--location", "/echo off")
@@ -411,6 +425,7 @@ UP = ("--upstream", "http://127.0.0.1:9")
     ([*UP, "--location", "/v1 lease"], "after the path come POLICY=VALUE"),
     ([*UP, "--location", "/v1 leas=5s"], '"leas"'),
     ([*UP, "--location", "/v1 lease=1ms"], '--location "/v1 lease=1ms"'),
+    ([*UP, "--class", "500 maybe"], "final, not_run, failed or unknown"),
     ([*UP, "--methods", "BREW"], '"hapax_methods" does not take "BREW"'),
     ([*UP, "--scope", "$nothing"], 'unknown "nothing" variable'),
     ([*UP, "--scope", "a\nb"], "control characters"),
