@@ -446,8 +446,6 @@ const struct cli_command cli_serve = {
              "a key pass. docs/nginx.md tells more.",
     .options = serve_options,
     .option_count = sizeof(serve_options) / sizeof(serve_options[0]),
-    .examples = {{"hapax serve --upstream http://127.0.0.1:9000 --on-expired hold",
-                  "What cannot be known to have run once, an operator decides."}},
     .args_size = sizeof(struct serve_args),
     .defaults = defaults,
     .run = run,
