@@ -3,6 +3,7 @@ may hold, and the handlers and transports that test_gate.py leaves out."""
 import base64
 import contextlib
 import json
+import os
 import shutil
 import socketserver
 import struct
@@ -284,7 +285,7 @@ def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
     keys, faults, lock = [], [], threading.Lock()
     hapax.keeper.send_signal(g.signal.SIGSTOP)
     try:
-        end = time.monotonic() + 3
+        end = time.monotonic() + int(os.environ.get("HAPAX_STOP_SECONDS", 3))
 
         def client(n):
             i = 0
