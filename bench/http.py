@@ -5,6 +5,7 @@
     b  the gate, keys of their own, synced     e  bare nginx that answers `return 200`
     c  the same on a store with ?sync=off      f g h  requests without a key: bare nginx,
                                                       `hapax off` and `hapax on` in the gate
+    i j  bare nginx, and the gate, at about half of the rate that b reached: for their p99
 
 The gate reaches a store on disk through `hapax keep`. The upstream is an nginx that returns 200 bytes;
 every nginx has one worker. The rows take turns, so that all see the same machine; a rate alone says
@@ -170,6 +171,14 @@ class Bench:
         shutil.copytree(self.folder / "synced", self.folder / "unsynced", ignore=shutil.ignore_patterns("*.sock"))
         print(f"{row.requests} records were there before, filled in {time.monotonic() - begun:.0f} s")
 
+    def at_half_load(self, rows):
+        """The gate at about half of what it can do, and a bare nginx at the same rate."""
+        of = {row.letter: row for row in rows}
+        pause_ms = max(1, round(CONNECTIONS / (of["b"].rate / 2) * 1000 - of["b"].p50_ms / 2))
+        return [Row(self, letter, text, of[like].nginx, "http_unique.lua", path, str(pause_ms))
+                for letter, text, like, path in (("i", "bare nginx, at half of b", "a", "/off/"),
+                                                 ("j", "gate, at half of b", "b", "/on/"))]
+
     def rows(self):
         self.keep("synced")
         self.keep("unsynced", "?sync=off")
@@ -226,7 +235,10 @@ def main():
         for _ in range(wanted.rounds):
             for row in rows:
                 row.run(wanted.seconds)
-        return 0 if judge(rows) else 1
+        halves = bench.at_half_load(rows)
+        for row in halves:
+            row.run(wanted.seconds)
+        return 0 if judge(rows + halves) else 1
 
 
 if __name__ == "__main__":
