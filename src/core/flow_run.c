@@ -8,6 +8,7 @@
  * is lost, and then the answer is the record's.
  */
 #include "flow_parts.h"
+#include "machine.h"
 
 #include <assert.h>
 #include <string.h>
@@ -337,25 +338,12 @@ void hapax__flow_told_read(struct hapax__flow *f, int64_t now_us)
     }
 }
 
-static bool same_span(struct hapax_span a, struct hapax_span b)
-{
-    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
-}
-
-/* What stands is ours, so the handler's own outcome, whole, is the answer. */
-static bool ours_stands(const struct hapax__flow *f)
-{
-    const struct hapax_outcome *a = &f->op.record.outcome, *b = &f->op.outcome;
-
-    return a->status == b->status && a->body_kept == b->body_kept &&
-           same_span(a->headers, b->headers) && same_span(a->body, b->body);
-}
-
+/* Where what stands is ours, the handler's own outcome, whole, is the answer. */
 static void told_saved_ok(struct hapax__flow *f, int64_t now_us)
 {
     bool completed = f->op.kind == HAPAX_OP_COMPLETE;
     const struct hapax_outcome *stored = &f->op.record.outcome;
-    bool ours = !completed || ours_stands(f);
+    bool ours = !completed || hapax__outcome_same(stored, &f->op.outcome);
 
     if (completed && !f->policy->rerun_completed)
         hapax__flow_share(f, replay_of(stored), stored, now_us);

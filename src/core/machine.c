@@ -28,7 +28,7 @@ static bool same_span(struct hapax_span a, struct hapax_span b)
     return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
 }
 
-static bool same_outcome(const struct hapax_outcome *a, const struct hapax_outcome *b)
+bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outcome *b)
 {
     return a->status == b->status && a->body_kept == b->body_kept &&
            same_span(a->headers, b->headers) && same_span(a->body, b->body);
@@ -305,7 +305,7 @@ static enum hapax__write fail(const struct hapax_record *record, struct hapax_op
         return say(op, HAPAX_OK, record);
     if (record->state == HAPAX_STATE_FAILED) {
         bool same = record->ran == op->ran && !op->as_unknown &&
-                    same_outcome(&record->outcome, &op->outcome);
+                    hapax__outcome_same(&record->outcome, &op->outcome);
 
         return say(op, same ? HAPAX_OK : HAPAX_LOST, record);
     }

@@ -22,6 +22,9 @@ enum hapax__write {
 enum hapax__write hapax__machine(const struct hapax_record *record, struct hapax_op *op,
                                  int64_t now_us, struct hapax_record *next);
 
+/* Whether two outcomes are the same, to the byte. */
+bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outcome *b);
+
 /* Whether the record's retention is over: then it is absent. */
 bool hapax__expired(const struct hapax_record *record, int64_t now_us);
 
