@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 #define HAPAX_BATCH_MAX 1024u /* ops in one call of a store's own `run` */
-#define HAPAX_LIST_MAX  1000u /* records one LIST gives, and one PURGE removes */
+#define HAPAX_LIST_MAX  1000u /* records one LIST gives, and one PURGE changes */
 
 /* ---- records --------------------------------------------------------------------- */
 
@@ -72,13 +72,15 @@ enum hapax_op_kind {
 
 enum hapax_verdict {
     HAPAX_NO_VERDICT = 0, /* see error */
-    HAPAX_CLAIMED, /* CLAIM: the token holds it; record.attempt, .fence, .stale, .lease_until_us */
+    HAPAX_CLAIMED, /* CLAIM: the token holds it; record.attempt, .fence, .stale, .lease_until_us,
+                      .created_us, .resolved_us */
     HAPAX_IN_FLIGHT, /* CLAIM, RESOLVE: a live lease; record.attempt, .lease_until_us */
     HAPAX_COMPLETED, /* CLAIM, RESOLVE: record.outcome */
     HAPAX_FAILED, /* CLAIM: attempts_max is used up; record.outcome, the last failure */
     HAPAX_UNKNOWN, /* CLAIM: an attempt's fate is not known */
     HAPAX_MISMATCH, /* CLAIM: differs says in what */
-    HAPAX_OK, /* done; COMPLETE: record.outcome is what is stored; PURGE: purged, more, cursor */
+    HAPAX_OK, /* done; COMPLETE: record.outcome is what is stored; PURGE: purged, settled, more,
+                   cursor */
     HAPAX_LOST, /* the token holds nothing: record.state (absent included), .attempt, .fingerprint,
                    .caller and, if completed, .outcome. RENEW, RESOLVE: if_attempt does not fit */
     HAPAX_FOUND, /* READ: record. LIST: records, count, more, cursor */
@@ -98,7 +100,9 @@ struct hapax_op {
 
     /* asked; spans are borrowed until the call returns */
     struct hapax_id id;
-    struct hapax_token token; /* RESOLVE: a new one, which becomes the record's */
+    struct hapax_token
+        token; /* one request's alone: its fingerprint and caller go with it. RESOLVE: a
+                                 new one, which becomes the record's */
     struct hapax_span scope; /* LIST: only this scope; empty: all */
     struct hapax_digest fingerprint;
     struct hapax_digest caller;
@@ -119,8 +123,10 @@ struct hapax_op {
     int64_t older_ms; /* LIST: last written at least this long ago */
     uint32_t limit; /* LIST, PURGE: at most HAPAX_LIST_MAX; 0: that. An answer may have fewer, even
                        none, and `more` */
-    struct hapax_id cursor; /* LIST, PURGE: begin after this id; zeroed: at the start. Answered:
-                               where to go on, when `more` */
+    struct hapax_id cursor; /* LIST, PURGE: zeroed: at the start. Answered: where to go on, when
+                               `more`. An id in stores that list in the order of ids, which then begin
+                               after it; opaque in stores that hash (redis): their LIST comes in no
+                               order, and may show a record twice, but misses none that stays */
 
     /* answered; what spans point to is the store's and valid until its next call, or is what the
      * op itself lent (the scope of a CLAIM, the outcome of a COMPLETE) */
@@ -131,7 +137,9 @@ struct hapax_op {
     int64_t now_us; /* the store's clock when it judged; 0 where it did not */
     struct hapax_record *records; /* LIST: without outcomes' headers and bodies */
     uint32_t count;
-    uint32_t purged;
+    uint32_t purged; /* PURGE: expired records removed; with settled, at most limit */
+    uint32_t
+        settled; /* PURGE: claims under hold whose lease is over, and which are `unknown` now */
     bool more;
 };
 
@@ -168,6 +176,16 @@ const char *hapax_store_text(const struct hapax_store *store);
  * errors as hapax_store_run(); it may be called again. */
 enum hapax_error hapax_store_bind(struct hapax_store *store, struct hapax_span secret);
 
+/* Makes what the store needs before its first use (tables, functions), or brings it to what this
+ * version needs; where all is there it does nothing. Calls say(arg, false, line) for each thing made,
+ * or, with print, for each line of what would be run, and runs nothing. Errors as hapax_store_open(), and
+ * UNSUPPORTED: a newer version made it. */
+enum hapax_error hapax_store_init(const char *uri, bool print, hapax_say *say, void *arg,
+                                  char text[HAPAX_TEXT_MAX]);
+
+/* A URI as logs may show it: with *** for each password in it. Cut to fit. */
+void hapax_store_shown(char out[HAPAX_TEXT_MAX], const char *uri);
+
 /* Syncs what is in hand and releases the handle. NULL is fine. */
 void hapax_store_close(struct hapax_store *store);
 
@@ -187,9 +205,12 @@ struct hapax_store_type {
     uint32_t batch_max; /* ops in one run, 1 to HAPAX_BATCH_MAX */
     size_t body_max; /* bytes of a body; an op over it gets TOO_BIG and does not reach run */
     bool serial; /* judges a batch in order, so that it may hold one id several times */
+    bool
+        forgets; /* drops expired records by itself, and cannot walk for more: PURGE does nothing */
 
     /* Allocates *out, with the struct hapax_store first in it and zeroed. On failure *out is NULL
-     * and text is set. A store that finds another to serve it may return a handle of that
+     * and text is set. A store on a network looks at the URI only and connects when it is first run,
+     * so that a server that is down keeps nobody from starting. A store that finds another to serve it may return a handle of that
      * type, with `type` set. */
     enum hapax_error (*open)(struct hapax_store **out, const char *uri, char text[HAPAX_TEXT_MAX]);
 
@@ -200,6 +221,10 @@ struct hapax_store_type {
      * a handler twice. A verdict, once given, is durable as far as the store promises
      * durability at all. */
     enum hapax_error (*run)(struct hapax_store *store, struct hapax_op *ops, size_t n);
+
+    /* As hapax_store_init(). NULL: it needs nothing. */
+    enum hapax_error (*init)(const char *uri, bool print, hapax_say *say, void *arg,
+                             char text[HAPAX_TEXT_MAX]);
 
     /* As hapax_store_check(). */
     enum hapax_error (*check)(struct hapax_store *store, hapax_say *say, void *arg);

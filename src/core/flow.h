@@ -70,6 +70,8 @@ struct hapax__flow {
     uint32_t attempt; /* with RUN and RECONCILE */
     uint64_t fence;
     bool stale;
+    int64_t created_us; /* of the record, by the store's clock; 0: none */
+    bool resolved; /* an operator has decided about the record */
     void *door; /* whatever the door likes */
 
     /* the flow's own */

@@ -181,9 +181,10 @@ static void claim_failed(struct hapax__flow *f, int64_t now_us)
 static void told_in_flight(struct hapax__flow *f, int64_t now_us)
 {
     int64_t left_us = f->op.record.lease_until_us - f->op.now_us;
+    int64_t pause_us;
 
     f->attempt = f->op.record.attempt;
-    f->lease_end_us = now_us + left_us;
+    f->lease_end_us = left_us > 0 ? now_us + left_us : now_us;
     hapax__flow_mates_see_in_flight(f, now_us);
     if (!waits(f)) {
         hapax__flow_give_in_flight(f, f->attempt, f->lease_end_us, now_us);
@@ -192,9 +193,10 @@ static void told_in_flight(struct hapax__flow *f, int64_t now_us)
     }
     if (f->phase != HAPAX__FLOW_WAITING)
         wait_for(f);
-    hapax__flow_ask_at(f,
-                       now_us + least(hapax__flow_pause_us(f, WAIT_PAUSE_MIN_US, WAIT_PAUSE_MAX_US),
-                                      left_us + US_PER_MS));
+    pause_us = hapax__flow_pause_us(f, WAIT_PAUSE_MIN_US, WAIT_PAUSE_MAX_US);
+    if (left_us > 0) /* else nobody knows when it ends */
+        pause_us = least(pause_us, left_us + US_PER_MS);
+    hapax__flow_ask_at(f, now_us + pause_us);
 }
 
 static void share_and_end(struct hapax__flow *f, enum hapax_answer_kind kind, int64_t now_us)

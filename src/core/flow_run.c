@@ -54,6 +54,8 @@ void hapax__flow_claimed(struct hapax__flow *f, int64_t now_us)
     f->attempt = f->op.record.attempt;
     f->fence = f->op.record.fence;
     f->stale = f->op.record.stale;
+    f->created_us = f->op.record.created_us;
+    f->resolved = f->op.record.resolved_us > 0;
     f->run_until_us = now_us + f->policy->run_max_ms * US_PER_MS;
     f->limit_us = now_us + f->policy->timeout_ms * US_PER_MS;
     hapax__flow_mates_see_in_flight(f, now_us);

@@ -78,6 +78,12 @@ static void stamp(struct hapax_record *next, int64_t now_us)
         next->expires_us = next->lease_until_us;
 }
 
+static void lose_track(struct hapax_record *next)
+{
+    next->state = HAPAX_STATE_UNKNOWN;
+    next->stale = true;
+}
+
 static uint64_t next_fence(uint64_t previous, int64_t now_us)
 {
     assert(now_us > 0 && previous < UINT64_MAX);
@@ -167,8 +173,7 @@ static enum hapax__write claim_repeated(const struct hapax_record *record, struc
 
 static enum hapax__write to_unknown(struct hapax_op *op, struct hapax_record *next, int64_t now_us)
 {
-    next->state = HAPAX_STATE_UNKNOWN;
-    next->stale = true;
+    lose_track(next);
     return write(op, HAPAX_UNKNOWN, next, now_us);
 }
 
@@ -313,8 +318,7 @@ static enum hapax__write fail(const struct hapax_record *record, struct hapax_op
     next->ran = op->ran;
     next->outcome = op->outcome;
     if (op->as_unknown) {
-        next->state = HAPAX_STATE_UNKNOWN;
-        next->stale = true;
+        lose_track(next);
     } else {
         next->state = HAPAX_STATE_FAILED;
         next->spent += op->ran;
@@ -357,6 +361,23 @@ static enum hapax__write resolve(const struct hapax_record *record, struct hapax
         next->spent = 0; /* the operator asks for another attempt, so it must be granted */
     }
     return write(op, HAPAX_OK, next, now_us);
+}
+
+/* ---- PURGE ------------------------------------------------------------------------- */
+
+enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us,
+                               struct hapax_record *next)
+{
+    assert(now_us > 0);
+    if (hapax__expired(record, now_us))
+        return HAPAX__DELETE;
+    if (record->state != HAPAX_STATE_STARTED || !record->hold || lease_live(record, now_us))
+        return HAPAX__KEEP;
+    *next = *record;
+    lose_track(next);
+    stamp(next, now_us);
+    assert(next->expires_us == 0);
+    return HAPAX__WRITE;
 }
 
 /* ------------------------------------------------------------------------------------ */

@@ -28,6 +28,12 @@ bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outco
 /* Whether the record's retention is over: then it is absent. */
 bool hapax__expired(const struct hapax_record *record, int64_t now_us);
 
+/* What PURGE does with a record: DELETE an expired one; WRITE *next for a claim under hold whose lease is
+ * over, as the next CLAIM would find it: `unknown`. Its owner may still complete it by its token. All
+ * else stays. next: as above. */
+enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us,
+                               struct hapax_record *next);
+
 /* Whether LIST with this op shows the record. Expired ones are not shown. */
 bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op, int64_t now_us);
 

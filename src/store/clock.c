@@ -21,6 +21,11 @@ int64_t hapax__boot_us(void)
     return read_us(CLOCK_BOOTTIME);
 }
 
+int64_t hapax__monotonic_us(void)
+{
+    return read_us(CLOCK_MONOTONIC);
+}
+
 /* Where the kernel gives no boot id (no /proc), it stays zero, and the wall clock decides. */
 struct hapax__clock_mark hapax__clock_machine(void)
 {

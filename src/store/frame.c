@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "core/record.h"
 #include "frame_parts.h"
+#include "types.h"
 
 enum {
     FLAG_RERUN_COMPLETED = 1, /* CLAIM */
@@ -401,7 +402,7 @@ size_t hapax__frame_answer_size(const struct hapax_op *op, const char *text)
         size += record_size(&record);
     }
     if (parts & HAS_PURGED)
-        size += ID_SIZE + 2;
+        size += LIST_FIXED + 2;
     if (parts & HAS_RECORDS) {
         size += LIST_FIXED;
         for (uint32_t i = 0; i < op->count; i++)
@@ -429,10 +430,12 @@ void hapax__frame_put_answer(struct hapax__writer *w, const struct hapax_op *op,
         put_record(w, &record);
     }
     if (parts & (HAS_RECORDS | HAS_PURGED)) {
-        assert(op->count <= HAPAX_LIST_MAX && op->purged <= HAPAX_LIST_MAX);
+        assert(op->count <= HAPAX_LIST_MAX && op->purged + op->settled <= HAPAX_LIST_MAX);
         hapax__put(w, op->cursor.bytes, ID_SIZE);
         hapax__put_number(w, parts & HAS_RECORDS ? op->count : op->purged, 2);
     }
+    if (parts & HAS_PURGED)
+        hapax__put_number(w, op->settled, 2);
     if (parts & HAS_RECORDS)
         for (uint32_t i = 0; i < op->count; i++)
             put_record(w, &op->records[i]);
@@ -464,27 +467,6 @@ static enum hapax__taken take_records(struct hapax__reader *r, struct hapax_op *
     return HAPAX__TAKEN;
 }
 
-/* The verdicts that an op of this kind can get, as bits. */
-static unsigned verdicts_of(enum hapax_op_kind kind)
-{
-    switch (kind) {
-    case HAPAX_OP_CLAIM:
-        return 1u << HAPAX_CLAIMED | 1u << HAPAX_IN_FLIGHT | 1u << HAPAX_COMPLETED |
-               1u << HAPAX_FAILED | 1u << HAPAX_UNKNOWN | 1u << HAPAX_MISMATCH | 1u << HAPAX_LOST;
-    case HAPAX_OP_READ:
-        return 1u << HAPAX_FOUND | 1u << HAPAX_ABSENT;
-    case HAPAX_OP_LIST:
-        return 1u << HAPAX_FOUND;
-    case HAPAX_OP_PURGE:
-        return 1u << HAPAX_OK;
-    case HAPAX_OP_RESOLVE:
-        return 1u << HAPAX_OK | 1u << HAPAX_LOST | 1u << HAPAX_IN_FLIGHT | 1u << HAPAX_COMPLETED |
-               1u << HAPAX_ABSENT;
-    default:
-        return 1u << HAPAX_OK | 1u << HAPAX_LOST;
-    }
-}
-
 /* Whether an op of this kind can be answered so. A flow takes a verdict of another kind for a bug. */
 static bool plausible(const struct hapax_op *op, unsigned parts)
 {
@@ -498,7 +480,7 @@ static bool plausible(const struct hapax_op *op, unsigned parts)
         return false;
     if (op->verdict == HAPAX_NO_VERDICT)
         return parts == 0;
-    if (!(verdicts_of(op->kind) & 1u << op->verdict))
+    if (!(hapax__verdicts_of(op->kind) & 1u << op->verdict))
         return false;
     if (op->kind == HAPAX_OP_LIST)
         return scan == HAS_RECORDS && !shows;
@@ -536,7 +518,8 @@ static enum hapax__taken take_parts(struct hapax__reader *r, struct hapax_op *op
     if (parts & HAS_PURGED) {
         hapax__take_into(r, op->cursor.bytes, ID_SIZE);
         op->purged = hapax__take_u16(r);
-        r->bad |= op->purged > HAPAX_LIST_MAX;
+        op->settled = hapax__take_u16(r);
+        r->bad |= op->purged + op->settled > HAPAX_LIST_MAX;
     }
     return HAPAX__TAKEN;
 }

@@ -16,6 +16,7 @@
 #include "keeper.h"
 
 #include "base/arena.h"
+#include "clock.h"
 #include "frame.h"
 #include "keeper_socket.h"
 #include "types.h"

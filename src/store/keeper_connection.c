@@ -14,6 +14,7 @@
  */
 #include "keeper_connection.h"
 
+#include "clock.h"
 #include "types.h"
 
 #include <errno.h>

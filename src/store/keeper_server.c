@@ -10,6 +10,7 @@
  */
 #include "keeper.h"
 
+#include "clock.h"
 #include "keeper_connection.h"
 #include "types.h"
 

@@ -24,7 +24,6 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BACKLOG       512
@@ -76,14 +75,6 @@ const char *hapax__socket_reason(int error)
     default:
         return strerror(error);
     }
-}
-
-int64_t hapax__monotonic_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
 /* ---- who may come in ----------------------------------------------------------------- */

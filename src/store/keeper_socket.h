@@ -42,7 +42,4 @@ pid_t hapax__socket_peer(int fd);
  * this thread's next call. */
 const char *hapax__socket_reason(int error);
 
-/* CLOCK_MONOTONIC, for deadlines on either side. */
-int64_t hapax__monotonic_us(void);
-
 #endif

@@ -168,9 +168,11 @@ static int by_id(const void *a, const void *b)
 
 static bool wanted(const struct hapax_record *record, const struct hapax_op *op, int64_t now_us)
 {
+    struct hapax_record next;
+
     if (memcmp(&record->id, &op->cursor, sizeof(op->cursor)) <= 0)
         return false;
-    return op->kind == HAPAX_OP_PURGE ? hapax__expired(record, now_us)
+    return op->kind == HAPAX_OP_PURGE ? hapax__swept(record, now_us, &next) != HAPAX__KEEP
                                       : hapax__listed(record, op, now_us);
 }
 
@@ -207,14 +209,19 @@ static bool fill_list(struct memory *memory, struct hapax_op *op, const struct h
 }
 
 static void fill_purge(struct memory *memory, struct hapax_op *op,
-                       const struct hapax_record **found)
+                       const struct hapax_record **found, int64_t now_us)
 {
     for (uint32_t i = 0; i < op->count; i++) {
-        struct hapax_id id = found[i]->id;
+        struct entry **slot = slot_of(memory, &found[i]->id);
+        struct hapax_record *record = &(*slot)->record;
 
-        drop(memory, slot_of(memory, &id));
+        if (hapax__swept(record, now_us, record) == HAPAX__DELETE) {
+            drop(memory, slot);
+            op->purged++;
+        } else {
+            op->settled++;
+        }
     }
-    op->purged = op->count;
     op->count = 0;
     op->verdict = HAPAX_OK;
 }
@@ -236,7 +243,7 @@ static bool scan(struct memory *memory, struct hapax_op *op, int64_t now_us)
     if (op->kind == HAPAX_OP_LIST)
         done = fill_list(memory, op, found);
     else
-        fill_purge(memory, op, found);
+        fill_purge(memory, op, found, now_us);
     free(found);
     return done;
 }

@@ -254,28 +254,33 @@ static enum hapax_state open_state(enum hapax_state state)
     return state == HAPAX_STATE_COMPLETED ? HAPAX_STATE_ABSENT : state;
 }
 
+void hapax__batch_put_open(rocksdb_writebatch_t *writes, struct hapax__files *files,
+                           const struct hapax_record *record)
+{
+    uint8_t bytes[HAPAX__OPEN_SIZE];
+    struct hapax__writer w = {bytes, sizeof(bytes)};
+
+    hapax__put_number(&w, (uint64_t)record->state, 1);
+    hapax__put_number(&w, (uint64_t)record->updated_us, 8);
+    assert(w.left == 0);
+    rocksdb_writebatch_put_cf(writes, files->family[HAPAX__OPEN], (const char *)record->id.bytes,
+                              sizeof(record->id), (const char *)bytes, sizeof(bytes));
+}
+
 /* Keeps `open` in step: it changes when the state does, so a RENEW leaves it alone. */
 static void put_open(struct hapax__batch *batch, struct hapax__files *files,
                      const struct entry *entry)
 {
     enum hapax_state had = open_state(entry->stored);
     enum hapax_state has = entry->exists ? open_state(entry->record.state) : HAPAX_STATE_ABSENT;
-    const char *key = (const char *)entry->id->bytes;
-    uint8_t bytes[HAPAX__OPEN_SIZE];
-    struct hapax__writer w = {bytes, sizeof(bytes)};
 
     if (has == had)
         return;
-    if (has == HAPAX_STATE_ABSENT) {
-        rocksdb_writebatch_delete_cf(batch->writes, files->family[HAPAX__OPEN], key,
-                                     sizeof(*entry->id));
-        return;
-    }
-    hapax__put_number(&w, (uint64_t)has, 1);
-    hapax__put_number(&w, (uint64_t)entry->record.updated_us, 8);
-    assert(w.left == 0);
-    rocksdb_writebatch_put_cf(batch->writes, files->family[HAPAX__OPEN], key, sizeof(*entry->id),
-                              (const char *)bytes, sizeof(bytes));
+    if (has != HAPAX_STATE_ABSENT)
+        hapax__batch_put_open(batch->writes, files, &entry->record);
+    else
+        rocksdb_writebatch_delete_cf(batch->writes, files->family[HAPAX__OPEN],
+                                     (const char *)entry->id->bytes, sizeof(*entry->id));
 }
 
 static bool put(struct hapax__batch *batch, struct hapax__files *files, const struct entry *entry)

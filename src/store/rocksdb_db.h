@@ -105,6 +105,10 @@ enum hapax_error hapax__batch_run(struct hapax__batch *batch, struct hapax_store
 enum hapax_error hapax__batch_unreadable(struct hapax_store *store, const uint8_t id[32],
                                          enum hapax_error error);
 
+/* Writes the entry of `open` for a record that is not completed. */
+void hapax__batch_put_open(rocksdb_writebatch_t *writes, struct hapax__files *files,
+                           const struct hapax_record *record);
+
 /* LIST and PURGE, between enter and exit. False: op has an error. */
 bool hapax__walk_list(struct hapax_store *store, struct hapax__files *files, struct hapax_op *op,
                       int64_t now_us);

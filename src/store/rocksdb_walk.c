@@ -6,7 +6,9 @@
  *
  * A LIST that does not ask for completed records walks `open`, and never sees the million that are
  * finished. PURGE walks both families side by side, since the filter that drops expired records
- * from one leaves their entries in the other; LIST passes over such entries.
+ * from one leaves their entries in the other; LIST passes over such entries. It meets each record once, and so
+ * judges it once: whether it has expired, and whether it is a dead claim under hold. Rejected: a second
+ * walk over `open` for those, which would look up each of them in the other family.
  */
 #include "rocksdb_db.h"
 
@@ -16,6 +18,7 @@
 #include "types.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LIST_STEPS_MAX  20000u
@@ -28,6 +31,7 @@ static bool fail_op(struct hapax_op *op, enum hapax_error error)
     op->error = error;
     op->count = 0;
     op->purged = 0;
+    op->settled = 0;
     op->more = false;
     return false;
 }
@@ -224,6 +228,7 @@ bool hapax__walk_list(struct hapax_store *store, struct hapax__files *files, str
 /* ---- PURGE --------------------------------------------------------------------------- */
 
 struct purge {
+    struct hapax_store *store;
     struct hapax_op *op;
     struct hapax__files *files;
     rocksdb_writebatch_t *writes;
@@ -239,14 +244,32 @@ static void forget(struct purge *purge, const struct hapax_id *id)
                                      (const char *)id->bytes, sizeof(*id));
 }
 
-/* What cannot be read is left where it is. */
-static bool is_over(const struct purge *purge, const struct hapax_id *id,
-                    const struct walk *records)
+/* What cannot be read is left where it is. *next borrows from where the walk stands. */
+static enum hapax__write judge(const struct purge *purge, const struct hapax_id *id,
+                               const struct walk *records, struct hapax_record *next)
 {
     struct hapax_record record;
 
-    return hapax__record_decode(&record, id, value_at(records)) == HAPAX_ERR_NONE &&
-           hapax__expired(&record, purge->now_us);
+    if (hapax__record_decode(&record, id, value_at(records)) != HAPAX_ERR_NONE)
+        return HAPAX__KEEP;
+    return hapax__swept(&record, purge->now_us, next);
+}
+
+static bool replace(struct purge *purge, const struct hapax_record *next)
+{
+    size_t size = hapax__record_size(next);
+    uint8_t *bytes = malloc(size);
+
+    if (!bytes)
+        return fail_op(purge->op, hapax_store_fail(purge->store, HAPAX_ERR_NOMEM,
+                                                   "out of memory for a record"));
+    hapax__record_encode(bytes, next);
+    rocksdb_writebatch_put_cf(purge->writes, purge->files->family[HAPAX__RECORDS],
+                              (const char *)next->id.bytes, sizeof(next->id), (const char *)bytes,
+                              size);
+    hapax__batch_put_open(purge->writes, purge->files, next);
+    free(bytes);
+    return true;
 }
 
 /* The lower of the ids on which the two walks stand. False: both are at their end, or one stands on
@@ -277,15 +300,20 @@ static void walk_purge(struct purge *purge, struct walk *records, struct walk *o
     uint32_t steps = 0;
 
     while (lower_id(records, open, &id, &in_records, &in_open)) {
-        bool over = in_records && is_over(purge, &id, records);
+        struct hapax_record next;
+        enum hapax__write write = in_records ? judge(purge, &id, records, &next) : HAPAX__KEEP;
+        bool full = purge->op->purged + purge->op->settled == purge->limit;
 
-        if (steps++ == PURGE_STEPS_MAX || (over && purge->op->purged == purge->limit)) {
+        if (steps++ == PURGE_STEPS_MAX || (full && write != HAPAX__KEEP)) {
             purge->op->more = true;
             return;
         }
-        if (over || !in_records)
+        if (write == HAPAX__DELETE || !in_records)
             forget(purge, &id);
-        purge->op->purged += over;
+        if (write == HAPAX__WRITE && !replace(purge, &next))
+            return;
+        purge->op->purged += write == HAPAX__DELETE;
+        purge->op->settled += write == HAPAX__WRITE;
         purge->last = id;
         if (in_records)
             rocksdb_iter_next(records->it);
@@ -311,7 +339,8 @@ static bool write_purge(struct hapax_store *store, struct hapax__database *datab
 bool hapax__walk_purge(struct hapax_store *store, struct hapax__database *database,
                        struct hapax__files *files, struct hapax_op *op, int64_t now_us)
 {
-    struct purge purge = {.op = op,
+    struct purge purge = {.store = store,
+                          .op = op,
                           .files = files,
                           .writes = rocksdb_writebatch_create(),
                           .now_us = now_us,
@@ -330,7 +359,7 @@ bool hapax__walk_purge(struct hapax_store *store, struct hapax__database *databa
     /* A walk that broke off looks like one at its end: nothing may be concluded from it. */
     if (failure || other)
         fail_read(store, op, failure ? failure : other);
-    else if (write_purge(store, database, &purge))
+    else if (op->error == HAPAX_ERR_NONE && write_purge(store, database, &purge))
         op->cursor = purge.last;
     if (failure && other)
         rocksdb_free(other);

@@ -2,7 +2,9 @@
  *
  * The one way to a store. Checks every op, splits by what the store takes, presets each to
  * INDETERMINATE and asserts afterwards that it was answered. A store that judges its batch
- * in parallel never sees one id twice in a batch: later ops on it wait for the next round.
+ * in parallel never sees one id twice in a batch: the second op on an id goes in a second round, with
+ * the second ops on all other ids, and so on. Rejected: cutting the batch at the first id that comes
+ * again, which makes a round of each op where one key is hot.
  */
 #include "types.h"
 
@@ -15,11 +17,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TYPES_MAX 8
+#define TYPES_MAX 24
 
 static pthread_mutex_t types_lock = PTHREAD_MUTEX_INITIALIZER;
-static const struct hapax_store_type *types[TYPES_MAX] = {&hapax__memory, &hapax__keeper,
-                                                          &hapax__held};
+static const struct hapax_store_type *types[TYPES_MAX] = {&hapax__memory,
+                                                          &hapax__keeper,
+                                                          &hapax__held,
+                                                          &hapax__postgres,
+                                                          &hapax__postgresql,
+                                                          &hapax__redis_node,
+                                                          &hapax__redis_node_tls,
+                                                          &hapax__redis_sentinel,
+                                                          &hapax__redis_sentinel_tls,
+                                                          &hapax__redis_cluster,
+                                                          &hapax__redis_cluster_tls,
+                                                          &hapax__hybrid};
 
 void hapax__store_add(const struct hapax_store_type *type)
 {
@@ -71,6 +83,17 @@ enum hapax_error hapax_store_fail(struct hapax_store *store, enum hapax_error er
     return error;
 }
 
+void hapax__tell(hapax_say *say, void *arg, bool danger, const char *format, ...)
+{
+    char line[HAPAX_TEXT_MAX];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    say(arg, danger, line);
+}
+
 const char *hapax_store_text(const struct hapax_store *store)
 {
     return store->text;
@@ -92,12 +115,14 @@ enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
     text[0] = '\0';
     if (!uri || !strchr(uri, ':'))
         return hapax__fail(text, HAPAX_ERR_INVALID,
-                           "store \"%s\" is not a URI (try rocksdb:PATH, unix:PATH or memory:)",
+                           "store \"%s\" is not a URI (try rocksdb:PATH, unix:PATH, "
+                           "redis://HOST, postgres://HOST/DB or memory:)",
                            uri ? uri : "");
     type = type_of(uri);
     if (!type)
         return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
-                           "store \"%.*s:\" is of no known scheme (rocksdb, unix, memory)",
+                           "store \"%.*s:\" is of no known scheme (rocksdb, unix, redis, "
+                           "postgres, hybrid, memory)",
                            (int)strcspn(uri, ":"), uri);
     arena = calloc(1, sizeof(*arena));
     if (!arena)
@@ -112,6 +137,21 @@ enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
         (*out)->type = type;
     (*out)->arena = arena;
     return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax_store_init(const char *uri, bool print, hapax_say *say, void *arg,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    const struct hapax_store_type *type = uri ? type_of(uri) : NULL;
+    struct hapax_store *store;
+    enum hapax_error error;
+
+    text[0] = '\0';
+    if (type && type->init)
+        return type->init(uri, print, say, arg, text);
+    error = hapax_store_open(&store, uri, text); /* a URI that is wrong is not "nothing to make" */
+    hapax_store_close(store);
+    return error;
 }
 
 void hapax_store_close(struct hapax_store *store)
@@ -209,6 +249,26 @@ bool hapax__op_check(struct hapax_op *op, size_t body_max, char text[HAPAX_TEXT_
     return false;
 }
 
+unsigned hapax__verdicts_of(enum hapax_op_kind kind)
+{
+    switch (kind) {
+    case HAPAX_OP_CLAIM:
+        return 1u << HAPAX_CLAIMED | 1u << HAPAX_IN_FLIGHT | 1u << HAPAX_COMPLETED |
+               1u << HAPAX_FAILED | 1u << HAPAX_UNKNOWN | 1u << HAPAX_MISMATCH | 1u << HAPAX_LOST;
+    case HAPAX_OP_READ:
+        return 1u << HAPAX_FOUND | 1u << HAPAX_ABSENT;
+    case HAPAX_OP_LIST:
+        return 1u << HAPAX_FOUND;
+    case HAPAX_OP_PURGE:
+        return 1u << HAPAX_OK;
+    case HAPAX_OP_RESOLVE:
+        return 1u << HAPAX_OK | 1u << HAPAX_LOST | 1u << HAPAX_IN_FLIGHT | 1u << HAPAX_COMPLETED |
+               1u << HAPAX_ABSENT;
+    default:
+        return 1u << HAPAX_OK | 1u << HAPAX_LOST;
+    }
+}
+
 /* ---- run ----------------------------------------------------------------------------- */
 
 static void preset(struct hapax_op *op)
@@ -221,6 +281,7 @@ static void preset(struct hapax_op *op)
     op->records = NULL;
     op->count = 0;
     op->purged = 0;
+    op->settled = 0;
     op->more = false;
 }
 
@@ -264,30 +325,109 @@ static void run_round(struct hapax_store *store, struct hapax_op *ops, size_t n)
         settle(&ops[i], &cursor, error);
 }
 
-static bool same_id(const struct hapax_op *a, const struct hapax_op *b)
-{
-    return memcmp(&a->id, &b->id, sizeof(a->id)) == 0;
-}
-
-/* How many ops from the first on may go in one round. A LIST or PURGE goes alone. */
+/* Ops that go together: a LIST or PURGE goes alone. */
 static size_t round_of(const struct hapax_store *store, const struct hapax_op *ops, size_t n)
 {
     size_t max = by_id(&ops[0]) ? store->type->batch_max : 1;
     size_t len;
 
     for (len = 1; len < n && len < max && by_id(&ops[len]); len++)
-        for (size_t i = 0; i < len && !store->type->serial; i++)
-            if (same_id(&ops[i], &ops[len]))
-                return len;
+        ;
     return len;
 }
 
-static void run_valid(struct hapax_store *store, struct hapax_op *ops, size_t n)
+static void run_rounds(struct hapax_store *store, struct hapax_op *ops, size_t n)
 {
     while (n > 0) {
         size_t len = round_of(store, ops, n);
 
         run_round(store, ops, len);
+        ops += len;
+        n -= len;
+    }
+}
+
+/* An op's place in its batch, and the round it goes in: how many before it are on its id. */
+struct place {
+    const struct hapax_id *id;
+    size_t at;
+    size_t round;
+};
+
+static int by_id_then_place(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int order = memcmp(x->id, y->id, sizeof(*x->id));
+
+    return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+static int by_round_then_place(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+
+    if (x->round != y->round)
+        return x->round > y->round ? 1 : -1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* Sorts the places by round. Returns how many rounds there are. */
+static size_t plan(struct place *places, const struct hapax_op *ops, size_t n)
+{
+    size_t rounds = 1;
+
+    for (size_t i = 0; i < n; i++)
+        places[i] = (struct place){&ops[i].id, i, 0};
+    qsort(places, n, sizeof(*places), by_id_then_place);
+    for (size_t i = 1; i < n; i++) {
+        if (memcmp(places[i].id, places[i - 1].id, sizeof(*places[i].id)) == 0)
+            places[i].round = places[i - 1].round + 1;
+        if (places[i].round >= rounds)
+            rounds = places[i].round + 1;
+    }
+    if (rounds > 1)
+        qsort(places, n, sizeof(*places), by_round_then_place);
+    return rounds;
+}
+
+/* Ops by id on a store that judges in parallel. */
+static void run_parallel(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    struct place *places = malloc(n * sizeof(*places));
+    size_t rounds = places ? plan(places, ops, n) : n;
+    struct hapax_op *sorted = rounds > 1 && places ? malloc(n * sizeof(*sorted)) : NULL;
+
+    if (rounds == 1) {
+        run_rounds(store, ops, n);
+    } else if (!sorted) { /* out of memory: one at a time is right as well */
+        for (size_t i = 0; i < n; i++)
+            run_round(store, &ops[i], 1);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            sorted[i] = ops[places[i].at];
+        for (size_t i = 0, len; i < n; i += len) {
+            for (len = 1; i + len < n && places[i + len].round == places[i].round; len++)
+                ;
+            run_rounds(store, sorted + i, len);
+        }
+        for (size_t i = 0; i < n; i++)
+            ops[places[i].at] = sorted[i];
+    }
+    free(sorted);
+    free(places);
+}
+
+static void run_valid(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    while (n > 0) {
+        size_t len = 1;
+
+        while (len < n && by_id(&ops[len - 1]) && by_id(&ops[len]))
+            len++;
+        if (store->type->serial || len == 1)
+            run_rounds(store, ops, len);
+        else
+            run_parallel(store, ops, len);
         ops += len;
         n -= len;
     }

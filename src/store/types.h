@@ -10,6 +10,15 @@
 
 extern const struct hapax_store_type hapax__memory;
 extern const struct hapax_store_type hapax__keeper; /* unix:PATH */
+extern const struct hapax_store_type hapax__postgres; /* postgres://… */
+extern const struct hapax_store_type hapax__postgresql; /* the same, by its other name */
+extern const struct hapax_store_type hapax__redis_node; /* redis://… */
+extern const struct hapax_store_type hapax__redis_node_tls; /* rediss://… */
+extern const struct hapax_store_type hapax__redis_sentinel; /* redis+sentinel://… */
+extern const struct hapax_store_type hapax__redis_sentinel_tls; /* rediss+sentinel://… */
+extern const struct hapax_store_type hapax__redis_cluster; /* redis+cluster://… */
+extern const struct hapax_store_type hapax__redis_cluster_tls; /* rediss+cluster://… */
+extern const struct hapax_store_type hapax__hybrid; /* hybrid:redis://…+postgres://… */
 extern const struct hapax_store_type hapax__held; /* rocksdb:PATH, where another holds it */
 
 /* Adds a type, once each; one with the scheme of a built-in stands before it. Safe from any thread. */
@@ -22,6 +31,13 @@ bool hapax__store_keep(struct hapax_store *store, struct hapax_op *op);
 /* Checks an op's fields against their limits, as hapax_store_run() does. False: op->error is INVALID
  * or TOO_BIG, and text names the field. */
 bool hapax__op_check(struct hapax_op *op, size_t body_max, char text[HAPAX_TEXT_MAX]);
+
+/* The verdicts that an op of this kind can get, as bits, for who reads them from foreign bytes. */
+unsigned hapax__verdicts_of(enum hapax_op_kind kind);
+
+/* Says a line, printf-like, cut to HAPAX_TEXT_MAX: for `check`. */
+void hapax__tell(hapax_say *say, void *arg, bool danger, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* Sets text, printf-like; returns error. */
 enum hapax_error hapax__fail(char text[HAPAX_TEXT_MAX], enum hapax_error error, const char *format,

@@ -473,6 +473,23 @@ void check_purged(struct sim *s, int id)
     shadow->present = false;
 }
 
+void check_swept(struct sim *s, int id)
+{
+    struct shadow *shadow = &s->shadows[id];
+
+    forget_expired(s, shadow);
+    if (!shadow->present || shadow->state != HAPAX_STATE_STARTED)
+        sim_fail(s, "i a sweep settles what was left", "id %d was not started", id);
+    else if (shadow_live(s, shadow))
+        sim_fail(s, "j leases last", "id %d was swept to unknown although live", id);
+    else if (!shadow->hold)
+        sim_fail(s, "i a sweep settles what was left", "id %d runs again: nobody said hold", id);
+    else
+        end_attempt(s, shadow, HAPAX_STATE_UNKNOWN, true);
+    if (!s->failed)
+        compare(s, id);
+}
+
 /* ---- effects ---------------------------------------------------------------------------------- */
 
 int effect_of(const struct sim *s, int id, int life)

@@ -115,14 +115,21 @@ MUTANTS = [
      "a request that kills its handlers does so for ever"),
     # ---- stores
     ("purge_of_a_live_claim", STORE,
-     "        if (!hapax__expired(record, now_us))",
-     "        if (now_us < record->created_us + record->retention_ms * MS)",
+     "        write = hapax__swept(record, now_us, record);",
+     "        write = now_us < record->created_us + record->retention_ms * MS ? HAPAX__KEEP : HAPAX__DELETE;",
      "retention counted from the beginning ends under a running handler"),
     ("expiry_of_what_is_unknown", MACHINE,
      "    if (next->state == HAPAX_STATE_UNKNOWN || (next->state == HAPAX_STATE_STARTED && "
      "next->hold) ||\n        next->retention_ms",
      "    if (next->retention_ms",
      "what an operator has to decide is forgotten and runs again"),
+    ("sweep_of_a_live_claim", MACHINE,
+     "!record->hold || lease_live(record, now_us))", "!record->hold)",
+     "a claim under hold is unknown while its handler runs"),
+    ("sweep_without_hold", MACHINE,
+     "    if (record->state != HAPAX_STATE_STARTED || !record->hold || lease_live",
+     "    if (record->state != HAPAX_STATE_STARTED || lease_live",
+     "what was to run again waits for an operator"),
     # ---- the flow
     ("answer_before_storing", RUN,
      "    hapax__flow_ask_at(f, now_us);\n    if (f->unprotected && !f->answered) {",

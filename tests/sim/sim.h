@@ -49,8 +49,8 @@
     X(attempts_used_up_by_deaths) X(answered_before_saved) X(saved_late) X(open_unprotected) \
     X(open_saved) X(bypass) X(bodiless_gone) X(store_too_big) X(resolve_raced) \
     X(resolve_complete) X(resolve_fail) X(resolve_forget) X(resolve_forced) X(purged) \
-    X(purge_met_live_claim) X(clock_mattered) X(crash_before_effect) X(crash_after_effect) \
-    X(pause_over_lease) X(left_started) X(failed_to_unknown) X(self_completed) \
+    X(purge_met_live_claim) X(swept_to_unknown) X(clock_mattered) X(crash_before_effect) \
+    X(crash_after_effect) X(pause_over_lease) X(left_started) X(failed_to_unknown) X(self_completed) \
     X(self_completed_first) X(read_found_completed) X(outlived_run_max) X(rerun_completed) \
     X(abandon_obeyed) X(abandon_ignored) X(second_effect) X(effect_refused_by_fence) \
     X(hard_error) X(stopped) X(request_lost) X(reply_lost) X(request_twice) X(request_late) \
@@ -329,6 +329,7 @@ void sim_run(struct sim *s, uint64_t seed, FILE *trace);
 
 void check_judged(struct sim *s, const struct hapax_op *op, int call, uint32_t ask);
 void check_purged(struct sim *s, int id);
+void check_swept(struct sim *s, int id); /* to unknown */
 void check_effect(struct sim *s, int exec);
 int effect_of(const struct sim *s, int id, int life); /* a result, or -1 */
 

@@ -57,17 +57,23 @@ void store_purge(struct sim *s)
     int64_t now_us = store_now_us(s);
 
     for (int id = 0; id < s->ids_count; id++) {
-        const struct hapax_record *record = &s->store.records[id];
+        struct hapax_record *record = &s->store.records[id];
+        enum hapax__write write;
 
         if (!s->store.present[id])
             continue;
         if (shadow_live(s, &s->shadows[id]))
             sim_mark(s, MARK_purge_met_live_claim);
-        if (!hapax__expired(record, now_us))
-            continue;
-        s->store.present[id] = false;
-        sim_mark(s, MARK_purged);
-        TRACE(s, "        store: purged id %d", id);
-        check_purged(s, id);
+        write = hapax__swept(record, now_us, record);
+        if (write == HAPAX__DELETE) {
+            s->store.present[id] = false;
+            sim_mark(s, MARK_purged);
+            TRACE(s, "        store: purged id %d", id);
+            check_purged(s, id);
+        } else if (write == HAPAX__WRITE) {
+            sim_mark(s, MARK_swept_to_unknown);
+            TRACE(s, "        store: swept id %d to unknown", id);
+            check_swept(s, id);
+        }
     }
 }

@@ -181,7 +181,7 @@ static bool parse(struct suite *suite, int argc, char **argv)
         else
             return false;
     }
-    return suite->asked && strlen(suite->asked) < 60 && suite->children >= 2 &&
+    return suite->asked && strlen(suite->asked) < 440 && suite->children >= 2 &&
            suite->children <= 64;
 }
 
@@ -199,6 +199,8 @@ int main(int argc, char **argv)
     hapax_rocksdb_use();
 #endif
     suite.single = strcmp(suite.asked, "memory:") == 0;
+    suite.unordered = strncmp(suite.asked, "redis", 5) == 0;
+    suite.hinted = strncmp(suite.asked, "hybrid:", 7) == 0;
     suite.fresh = suite.single || strstr(suite.asked, "@tmp");
     signal(SIGPIPE, SIG_IGN);
     printf("# store \"%s\", seed 0x%" PRIx64 "\n", suite.asked, suite.seed);

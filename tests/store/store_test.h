@@ -13,7 +13,7 @@
 
 struct suite {
     const char *asked; /* the URI of the command line */
-    char uri[128]; /* what to open */
+    char uri[512]; /* what to open */
     char folder[64]; /* "" unless the URI said @tmp */
     char scope[48]; /* no other run uses it, nor one that begins with it */
     uint64_t seed; /* of this case */
@@ -21,6 +21,8 @@ struct suite {
     unsigned seconds; /* of the storm */
     unsigned rounds; /* of random histories */
     bool fresh; /* nobody else's records are in the store */
+    bool unordered; /* its LIST comes in no order, and may show a record twice */
+    bool hinted; /* IN_FLIGHT may be what a lock says that stands a moment longer than its claim */
     bool single; /* the store is private to its handle */
 };
 

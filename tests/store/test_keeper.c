@@ -91,6 +91,7 @@ static void same_answer(const struct hapax_op *a, const struct hapax_op *b)
     assert_int_equal(a->now_us, b->now_us);
     assert_int_equal(a->count, b->count);
     assert_int_equal(a->purged, b->purged);
+    assert_int_equal(a->settled, b->settled);
     assert_int_equal(a->more, b->more);
     assert_memory_equal(&a->cursor, &b->cursor, sizeof(a->cursor));
     if (record_diff(&a->record, &b->record))

@@ -146,7 +146,7 @@ static struct storm_client client_of(const struct suite *suite, struct world *wo
 {
     struct storm_client client = {
         .suite = suite, .storm = &world->storm, .slot = slot, .reads_max = 64, .run = insist};
-    char uri[192];
+    char uri[sizeof(suite->uri) + 32];
 
     if (slot >= PATH_FIRST)
         snprintf(uri, sizeof(uri), "%s", suite->uri);

@@ -334,6 +334,39 @@ static void want_of_memory_applies_nothing(void **state)
     print_message("# %ld allocations\n", nth);
 }
 
+/* A sweep that gets no memory changes nothing, and the next one does it all. */
+static void a_sweep_in_want_of_memory_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct hapax_op op = claim_of(1, 1), purge;
+    int64_t until_us;
+    long nth = 0;
+
+    op.lease_ms = 1;
+    op.on_expired = HAPAX_EXPIRED_HOLD;
+    assert_int_equal(run_one(f->store, &op), HAPAX_CLAIMED);
+    until_us = op.record.lease_until_us;
+    do {
+        op = read_of(1);
+        run_one(f->store, &op);
+    } while (op.now_us < until_us);
+    do {
+        op = read_of(1);
+        assert_int_equal(run_one(f->store, &op), HAPAX_FOUND);
+        assert_int_equal(op.record.state, HAPAX_STATE_STARTED);
+        purge = (struct hapax_op){.kind = HAPAX_OP_PURGE};
+        atomic_store(&allocations, ++nth);
+        hapax_store_run(f->store, &purge, 1);
+        atomic_store(&allocations, 0);
+        assert_true(purge.error == HAPAX_ERR_NONE || purge.error == HAPAX_ERR_NOMEM);
+        assert_int_equal(purge.settled, purge.error == HAPAX_ERR_NONE);
+    } while (purge.error != HAPAX_ERR_NONE);
+    assert_true(nth > 1);
+    op = read_of(1);
+    assert_int_equal(run_one(f->store, &op), HAPAX_FOUND);
+    assert_int_equal(op.record.state, HAPAX_STATE_UNKNOWN);
+}
+
 /* ---- kill -9 ------------------------------------------------------------------------- */
 
 #define WORK_OPS 4u
@@ -479,6 +512,7 @@ int main(int argc, char **argv)
         CASE(a_replay_syncs_nothing),
         CASE(a_fault_while_opening_loses_nothing),
         BARE(want_of_memory_applies_nothing),
+        CASE(a_sweep_in_want_of_memory_changes_nothing),
         BARE(kills_lose_nothing),
         BARE(kills_lose_nothing_without_sync),
     };

@@ -164,6 +164,45 @@ static void purge_never_removes_a_live_claim(void **state)
     assert_true(stored(f, HAPAX__OPEN, 2));
 }
 
+/* A sweep makes a dead claim under hold unknown, within its limit, and moves it in the index as well; so it
+ * stays when the store is opened again. */
+static void a_sweep_moves_dead_claims_in_the_index(void **state)
+{
+    struct fixture *f = *state;
+    struct hapax_op list = {.kind = HAPAX_OP_LIST, .states = 1u << HAPAX_STATE_UNKNOWN};
+    struct hapax_op purge = {.kind = HAPAX_OP_PURGE, .limit = 2}, held;
+
+    make_expired(f);
+    for (uint64_t n = 5; n < 8; n++) {
+        held = claim_of(n, 1);
+        held.lease_ms = n < 7 ? 1 : held.lease_ms;
+        held.on_expired = HAPAX_EXPIRED_HOLD;
+        assert_int_equal(run_one(f->store, &held), HAPAX_CLAIMED);
+        for (struct hapax_op op = held; n < 7 && op.now_us < held.record.lease_until_us;) {
+            op = read_of(n);
+            run_one(f->store, &op);
+        }
+    }
+    for (unsigned page = 0; page < 2; page++) {
+        assert_int_equal(run_one(f->store, &purge), HAPAX_OK);
+        assert_int_equal(purge.purged + purge.settled, 2);
+        assert_int_equal(purge.more, page == 0);
+    }
+    close_store(f);
+    open_store(f, "");
+    assert_int_equal(run_one(f->store, &list), HAPAX_FOUND);
+    assert_int_equal(list.count, 2);
+    assert_true(list.records[0].stale && list.records[0].state == HAPAX_STATE_UNKNOWN);
+    list.states = 1u << HAPAX_STATE_STARTED;
+    memset(&list.cursor, 0, sizeof(list.cursor));
+    assert_int_equal(run_one(f->store, &list), HAPAX_FOUND);
+    assert_int_equal(list.count, 2); /* 2 and 7, which live */
+    purge = (struct hapax_op){.kind = HAPAX_OP_PURGE};
+    assert_int_equal(run_one(f->store, &purge), HAPAX_OK);
+    assert_int_equal(purge.purged + purge.settled, 0);
+    assert_int_equal(complete(f->store, 5, 1), HAPAX_OK);
+}
+
 /* An entry of the index whose record the filter dropped is passed over by LIST and removed by PURGE. */
 static void purge_removes_what_the_filter_left(void **state)
 {
@@ -193,7 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(stuck_records_are_found_among_a_million), CASE(the_index_follows_the_states),
         CASE(the_filter_drops_what_has_expired),       CASE(purge_never_removes_a_live_claim),
-        CASE(purge_removes_what_the_filter_left),
+        CASE(a_sweep_moves_dead_claims_in_the_index),  CASE(purge_removes_what_the_filter_left),
     };
 
     hapax_rocksdb_use();

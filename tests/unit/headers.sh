@@ -10,7 +10,7 @@ set -u
 include=$1
 cc=$2
 cxx=$3
-warnings='-Wall -Wextra -Wpedantic -Wconversion -Werror'
+warnings="-Wall -Wextra -Wpedantic -Wconversion -Werror $(pkg-config --cflags libpq | sed 's/-I/-isystem /g')"
 dir=$(mktemp -d /tmp/hapax-headers.XXXXXX) || exit 1
 trap 'rm -rf "$dir"' EXIT
 failed=0

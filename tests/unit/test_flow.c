@@ -252,6 +252,32 @@ static void it_waits_for_one_in_flight(void **state)
     expect(b, "0 ASK claim\n0 ASK claim\n0 ASK claim\n0 ASK claim\n0 RUN a2 stale\n");
 }
 
+/* A store may tell of one in flight whose lease is over: on PostgreSQL, a caller's own transaction keeps its record to itself.
+ * It is asked again with pauses all the same. */
+static void a_lease_that_is_over_is_waited_for_with_pauses(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    b->policies[0].wait_ms = 5000;
+    begin(b, 0);
+    answered(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED)->record.lease_until_us = STORE_US - MS;
+    told(b, 0);
+    assert_int_equal(sleeps_ms(b, 0), 25);
+    pass_ms(b, 0, 25);
+    answered(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED)->record.lease_until_us = 0;
+    told(b, 0);
+    assert_int_equal(sleeps_ms(b, 0), 50);
+    pass_ms(b, 0, 50);
+    told_claimed(b, 0, 2, true);
+    begin(b, 1);
+    answered(b, 1, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED)->record.lease_until_us = STORE_US - MS;
+    told(b, 1);
+    expect(b, "0 ASK claim\n0 ASK claim\n0 ASK claim\n0 RUN a2 stale\n"
+              "1 ASK claim\n1 ANSWER in_flight retry 0\n1 END\n");
+}
+
 /* Waiting ends: by time, or because the client is gone. */
 static void waiting_has_an_end(void **state)
 {
@@ -938,6 +964,7 @@ int main(void)
         cmocka_unit_test(a_claim_under_way_is_followed_up),
         cmocka_unit_test(a_claim_lost_to_time_is_not_run),
         cmocka_unit_test(it_waits_for_one_in_flight),
+        cmocka_unit_test(a_lease_that_is_over_is_waited_for_with_pauses),
         cmocka_unit_test(waiting_has_an_end),
         cmocka_unit_test(a_waiters_ghost_is_chased_too),
         cmocka_unit_test(a_late_claim_is_confirmed_before_it_runs),

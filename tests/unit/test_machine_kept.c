@@ -62,6 +62,31 @@ static void unknown_and_held_records_do_not_expire(void **state)
     assert_int_not_equal(world.record.expires_us, 0);
 }
 
+/* A sweep makes of a dead claim under hold what the next CLAIM would have made of it, to the byte; its owner
+ * may still complete it. */
+static void a_sweep_is_the_claim_that_never_came(void **state)
+{
+    struct world world = empty(), claimed;
+
+    (void)state;
+    claim_as(&world, 1, HAPAX_EXPIRED_HOLD);
+    world.now_us = world.record.lease_until_us - 1;
+    assert_int_equal(hapax__swept(&world.record, world.now_us, &world.record), HAPAX__KEEP);
+    world.now_us++;
+    claimed = world;
+    assert_int_equal(claim(&claimed, 2).verdict, HAPAX_UNKNOWN);
+    assert_int_equal(hapax__swept(&world.record, world.now_us, &world.record), HAPAX__WRITE);
+    assert_null(record_diff(&world.record, &claimed.record));
+    assert_int_equal(hapax__swept(&world.record, world.now_us + SECOND, &world.record),
+                     HAPAX__KEEP);
+    assert_int_equal(run(&world, op_of(HAPAX_OP_RENEW, 1)).record.state, HAPAX_STATE_UNKNOWN);
+    assert_int_equal(fail_with(&world, 1, true).verdict, HAPAX_OK);
+    assert_int_equal(world.record.state, HAPAX_STATE_UNKNOWN);
+    assert_int_equal(complete(&world, 1).verdict, HAPAX_OK);
+    assert_int_equal(world.record.state, HAPAX_STATE_COMPLETED);
+    assert_false(world.record.stale);
+}
+
 /* A lease or retention past the end of time ends there; it does not wrap into the past. */
 static void the_far_future_does_not_wrap(void **state)
 {
@@ -194,6 +219,7 @@ int main(void)
         T(an_expired_record_is_absent),
         T(a_live_claim_outlasts_its_retention),
         T(unknown_and_held_records_do_not_expire),
+        T(a_sweep_is_the_claim_that_never_came),
         T(the_far_future_does_not_wrap),
         T(an_operator_needs_force_against_a_live_lease),
         T(a_repeated_resolve_gives_the_same_answer),

@@ -211,6 +211,16 @@ static const struct row resolve_rows[] = {
      RESOLVE | RAN_ON | SPENT_ZERO},
 };
 
+static const struct row purge_rows[] = {
+    {"expired: removed", ABSENT, 0, 0, 0, HAPAX_STATE_ABSENT, 0},
+    {"a live lease", STARTED | LIVE, 0, 0, 0, 0, 0},
+    {"lease over, the record holds", STARTED | HOLD, 0, 0, 0, HAPAX_STATE_UNKNOWN, STALE_ON},
+    {"lease over: runs again", STARTED, 0, 0, 0, 0, 0},
+    {"completed", COMPLETED, 0, 0, 0, 0, 0},
+    {"failed", FAILED, 0, 0, 0, 0, 0},
+    {"unknown", UNKNOWN, 0, 0, 0, 0, 0},
+};
+
 #define ROWS(rows)                                                                                 \
     {                                                                                              \
         rows, sizeof(rows) / sizeof((rows)[0])                                                     \
@@ -223,6 +233,7 @@ static const struct {
     [HAPAX_OP_CLAIM] = ROWS(claim_rows),       [HAPAX_OP_RENEW] = ROWS(renew_rows),
     [HAPAX_OP_COMPLETE] = ROWS(complete_rows), [HAPAX_OP_FAIL] = ROWS(fail_rows),
     [HAPAX_OP_READ] = ROWS(read_rows),         [HAPAX_OP_RESOLVE] = ROWS(resolve_rows),
+    [HAPAX_OP_PURGE] = ROWS(purge_rows),
 };
 
 static unsigned long hits[HAPAX_OP_RESOLVE + 1][32];
@@ -427,6 +438,29 @@ static void judge(const struct hapax_record *record, const struct hapax_op *aske
         check(row, "the record judged", record_diff(record, &before), facts);
 }
 
+/* What PURGE makes of a record, with a separate next record and in place. */
+static void sweep(const struct hapax_record *record, const struct hapax_op *purge)
+{
+    uint32_t facts = facts_of_record(record, purge);
+    const struct row *row = row_of(HAPAX_OP_PURGE, facts);
+    enum hapax__write writes =
+        facts & ABSENT ? HAPAX__DELETE : (row->state ? HAPAX__WRITE : HAPAX__KEEP);
+    struct hapax_record before = *record, place = *record, expected = *record, next;
+
+    if (writes == HAPAX__WRITE) {
+        expected.state = row->state;
+        expect_bits(&expected, purge, row->effects);
+        expect_times(&expected, purge, row->effects);
+    }
+    if (hapax__swept(record, NOW, &next) != writes || hapax__swept(&place, NOW, &place) != writes)
+        fail_msg("row \"%s\": write is not %d (facts %#x)", row->name, (int)writes,
+                 (unsigned)facts);
+    if (writes == HAPAX__WRITE)
+        check(row, "next record", record_diff(&next, &expected), facts);
+    check(row, "next record in place", record_diff(&place, &expected), facts);
+    check(row, "the record judged", record_diff(record, &before), facts);
+}
+
 /* ---- every record -------------------------------------------------------------------- */
 
 static struct hapax_op some_op(enum hapax_op_kind kind, bool own)
@@ -465,7 +499,7 @@ static void each_of_state(enum hapax_state state, int64_t lease_until_us, const 
         record.spent = i / 64 % 3;
         record.fence = (uint64_t)(i / 192 % 2 ? NOW + 9 : NOW - 9);
         record.resolved_us = i / 384 ? NOW - 4000 : 0;
-        judge(&record, op);
+        (op->kind == HAPAX_OP_PURGE ? sweep : judge)(&record, op);
     }
 }
 
@@ -473,7 +507,8 @@ static void each_record(const struct hapax_op *op)
 {
     static const int64_t leases[] = {NOW - 1, NOW, NOW + 1, NOW + 2 * LEASE_MS * MS};
 
-    judge(NULL, op);
+    if (op->kind != HAPAX_OP_PURGE)
+        judge(NULL, op);
     for (size_t i = 0; i < sizeof(leases) / sizeof(leases[0]); i++)
         each_of_state(HAPAX_STATE_STARTED, leases[i], op);
     each_of_state(HAPAX_STATE_COMPLETED, 0, op);
@@ -586,12 +621,23 @@ static void resolve_follows_its_table(void **state)
     every_row_was_reached(HAPAX_OP_RESOLVE);
 }
 
+/* PURGE removes what has expired and makes dead claims under hold unknown; all else stays. */
+static void purge_follows_its_table(void **state)
+{
+    struct hapax_op op = some_op(HAPAX_OP_PURGE, false);
+
+    (void)state;
+    each_record(&op);
+    every_row_was_reached(HAPAX_OP_PURGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(claim_follows_its_table),    cmocka_unit_test(renew_follows_its_table),
         cmocka_unit_test(complete_follows_its_table), cmocka_unit_test(fail_follows_its_table),
         cmocka_unit_test(read_follows_its_table),     cmocka_unit_test(resolve_follows_its_table),
+        cmocka_unit_test(purge_follows_its_table),
     };
 
     return cmocka_run_group_tests_name("machine table", tests, NULL, NULL);

@@ -525,6 +525,28 @@ static void a_parallel_store_never_sees_an_id_twice_in_a_batch(void **state)
     hapax_store_close(store);
 }
 
+/* One hot id costs rounds of its own, and no round of the others'. Each op keeps its own answer. */
+static void a_hot_id_does_not_make_a_round_of_each_op(void **state)
+{
+    struct hapax_store *store = open_store("probe:");
+    struct probe *probe = (struct probe *)store;
+    struct hapax_op ops[7];
+
+    (void)state;
+    probe->type.serial = false;
+    assert_int_equal(run_ids(probe, "ABACADA"), 4);
+    assert_int_equal(probe->sizes[0], 4);
+    no_id_twice(probe);
+    for (size_t i = 0; i < 7; i++)
+        ops[i] = new_op(HAPAX_OP_READ, (uint8_t) "ABACADA"[i]);
+    assert_int_equal(hapax_store_run(store, ops, 7), HAPAX_ERR_NONE);
+    for (size_t i = 0; i < 7; i++) {
+        assert_int_equal(ops[i].id.bytes[0], "ABACADA"[i]);
+        assert_int_equal(ops[i].record.scope.ptr[0], "ABACADA"[i]);
+    }
+    hapax_store_close(store);
+}
+
 /* One that judges in order takes them together: that is what batches are for. */
 static void a_serial_store_takes_an_id_many_times(void **state)
 {
@@ -690,6 +712,7 @@ int main(void)
         cmocka_unit_test(a_batch_is_split_by_what_the_store_takes),
         cmocka_unit_test(a_round_that_fails_leaves_the_others),
         cmocka_unit_test(a_parallel_store_never_sees_an_id_twice_in_a_batch),
+        cmocka_unit_test(a_hot_id_does_not_make_a_round_of_each_op),
         cmocka_unit_test(a_serial_store_takes_an_id_many_times),
         cmocka_unit_test(order_per_id_is_kept_over_a_parallel_store),
         cmocka_unit_test(what_cannot_be_opened_says_why),
