@@ -1,0 +1,444 @@
+-- SPDX-License-Identifier: Apache-2.0
+--
+-- The machine inside Redis: docs/design.md, "The machine", as src/core/machine.c says it, function for
+-- function. tests/store compares the two, times and fences included.
+--
+--   KEYS[i]  the key of op i; one may come several times, and its ops are judged in order
+--   ARGV[1]  how many bytes of records the reply may have; where the next would pass it, judging stops
+--   ARGV[2]  '1': the caller will WAIT for replicas
+--   ARGV[3…] for each op its fields, and behind those of COMPLETE, FAIL and RESOLVE headers and body
+--
+-- The reply: seconds and µs of the server's clock, then two elements for each op that was judged, a
+-- number and a string. The number is the verdict, plus DIFFERS × in what, plus SHOWN (the string ends
+-- with the stored outcome) or OWN (the outcome is the op's own), plus HELD (it counts once the replicas
+-- hold it). The string is the record behind its token: no token leaves Redis. Negative numbers, below,
+-- are no verdicts. src/store/redis_ops.c is the other side.
+--
+-- What it keeps: a value that is not exactly a record is never taken for "absent"; a write that Redis
+-- refuses leaves the record as it was and ends neither the script nor the other ops. Numbers are
+-- doubles, which are exact below 2^53: nothing above is written, and what is read above is damage.
+-- Rejected: a hash per record (twice the memory and time); a checksum (nothing here computes one
+-- quickly, and Redis checks its own files).
+
+local STARTED, COMPLETED, FAILED_STATE, UNKNOWN_STATE = 1, 2, 3, 4
+local CLAIMED, IN_FLIGHT, DONE, FAILED, UNKNOWN, MISMATCH, OK, LOST, FOUND, ABSENT =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local DIFFERS, SHOWN, OWN, HELD = 16, 64, 128, 256
+local REFUSED, CORRUPT, UNSUPPORTED, LATER = -1, -2, -3, -4
+local CLAIM, RENEW, COMPLETE, FAIL, READ, LOOK, RESOLVE = 1, 2, 3, 4, 5, 6, 8
+local RERUN, RECONCILE = 1, 3
+local RESOLVE_COMPLETE, FORGET = 1, 3
+
+-- A record: version token · state hold stale ran reruns body_kept · status attempt spent · fence · created
+-- updated lease_until expires (0: never) · retention in ms (0: for ever) · resolved · the lengths of
+-- headers, body, scope and resolved_by; then what it is bound to: fingerprint, caller, scope,
+-- resolved_by; then headers and body. Each string costs Lua a hash, so what stays together is one.
+local HEAD = '>Bc16BBBBBBI2I4I4I8I8I8I8I8I8I8I4I4BB'
+local HEAD_SIZE, REQUEST_SIZE, TOKEN_END, VERSION = 99, 64, 17, 1
+local BY_MAX, BOUND_MAX, HEADERS_MAX, BODY_MAX, EXACT = 64, 383, 65536, 16777216, 2 ^ 53
+local RETENTION_MAX = 315360000000 -- ten years, as hapax_store_run() has it: so `expires` stays exact
+
+local pack, unpack, sub, byte = struct.pack, struct.unpack, string.sub, string.byte
+local call = redis.pcall
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local waits = ARGV[2] == '1'
+local wrote, held = false, nil
+local key, arg, headers, body -- of the op in hand
+local expiry_us, expiry = 0, '' -- the last one as Redis is told it: most of a batch share one
+
+-- ---- records ----------------------------------------------------------------------------
+
+-- The record in hand. One table for all of them: making one takes as long as judging it.
+local r = {
+  value = '', bound_end = 0, token = '', state = 0, hold = 0, stale = 0, ran = 0, reruns = 0, kept = 0,
+  status = 0, attempt = 0, spent = 0, fence = 0, created = 0, lease = 0, expires = 0, retention = 0,
+  resolved = 0, headers_len = 0, body_len = 0, scope_len = 0, by_len = 0
+}
+
+-- Takes the record in hand that a value of this size is, or begins; or returns what is wrong with it.
+local function read(value, size)
+  if byte(value) ~= VERSION then
+    return #value == 0 and CORRUPT or UNSUPPORTED
+  end
+  if #value < HEAD_SIZE + REQUEST_SIZE then
+    return CORRUPT
+  end
+  local _, token, state, hold, stale, ran, reruns, kept, status, attempt, spent, fence, created,
+    updated, lease, expires, retention, resolved, headers_len, body_len, scope_len, by_len =
+    unpack(HEAD, value)
+  local bound_end = HEAD_SIZE + REQUEST_SIZE + scope_len + by_len
+  if size ~= bound_end + headers_len + body_len or state < STARTED or state > UNKNOWN_STATE or
+    hold > 1 or stale > 1 or ran > 1 or reruns > 1 or kept > 1 or status > 999 or
+    by_len > BY_MAX or headers_len > HEADERS_MAX or body_len > BODY_MAX or
+    attempt >= 4294967295 or spent >= 4294967295 or fence >= EXACT or created >= EXACT or
+    updated >= EXACT or lease >= EXACT or expires >= EXACT or retention > RETENTION_MAX or
+    resolved >= EXACT or expires > 0 and expires < updated or lease > 0 and state ~= STARTED then
+    return CORRUPT
+  end
+  r.value, r.bound_end, r.token, r.state, r.hold, r.stale = value, bound_end, token, state, hold, stale
+  r.ran, r.reruns, r.kept, r.status, r.attempt, r.spent = ran, reruns, kept, status, attempt, spent
+  r.fence, r.created, r.lease, r.expires, r.retention = fence, created, lease, expires, retention
+  r.resolved, r.headers_len, r.body_len = resolved, headers_len, body_len
+  r.scope_len, r.by_len = scope_len, by_len
+end
+
+-- Answers with the record as it stands, and with its outcome only where the answer is that outcome.
+local function say(verdict)
+  local completed = r.state == COMPLETED
+  local whole = verdict == FOUND or verdict == FAILED or
+    completed and (verdict == DONE or verdict == LOST or verdict == OK)
+  local code = verdict
+  if waits and (completed or verdict == CLAIMED or verdict == OK) then
+    code, held = code + HELD, key
+  end
+  if whole then
+    return code + SHOWN, sub(r.value, TOKEN_END + 1)
+  end
+  return code, sub(r.value, TOKEN_END + 1, r.bound_end)
+end
+
+-- Stamps the record and decides when its retention ends: never for `unknown`, nor for `started` under
+-- hold; and never before the lease does. Without new headers and body those stored stay.
+local function write(verdict, bound, own_headers, own_body)
+  local expires = 0
+  if r.state ~= STARTED then
+    r.lease = 0
+  end
+  if r.retention > 0 and r.state ~= UNKNOWN_STATE and not (r.state == STARTED and r.hold == 1) then
+    expires = now + r.retention * 1000
+    if expires < r.lease then
+      expires = r.lease
+    end
+  end
+  if own_headers then
+    r.headers_len, r.body_len = #own_headers, #own_body
+  else
+    own_headers, own_body = sub(r.value, r.bound_end + 1), ''
+  end
+  local value, reply = pack(HEAD, VERSION, r.token, r.state, r.hold, r.stale, r.ran, r.reruns, r.kept,
+    r.status, r.attempt, r.spent, r.fence, r.created, now, r.lease, expires, r.retention, r.resolved,
+    r.headers_len, r.body_len, r.scope_len, r.by_len) .. bound .. own_headers .. own_body, nil
+  if expires == 0 then
+    reply = call('SET', key, value)
+  else
+    if expires ~= expiry_us then
+      expiry_us, expiry = expires, string.format('%.0f', math.ceil(expires / 1000))
+    end
+    reply = call('SET', key, value, 'PXAT', expiry)
+  end
+  if reply.err then
+    return REFUSED, reply.err
+  end
+  wrote = true
+  if waits then
+    verdict = verdict + HELD
+  end
+  return verdict, sub(value, TOKEN_END + 1, HEAD_SIZE + #bound)
+end
+
+local function bound()
+  return sub(r.value, HEAD_SIZE + 1, r.bound_end)
+end
+
+local function next_fence(previous)
+  return previous + 1 > now and previous + 1 or now
+end
+
+-- ---- CLAIM ------------------------------------------------------------------------------
+
+-- Grants the claim on what the record already is: a fresh one, or the old one.
+local function grant(bound, token, on_expired, reruns, lease, retention)
+  r.state = STARTED
+  if on_expired ~= RERUN then
+    r.hold = 1
+  end
+  if reruns == 0 then
+    r.reruns = 0
+  end
+  r.ran = 0
+  r.attempt = r.attempt + 1
+  r.fence = next_fence(r.fence)
+  r.token = token
+  r.lease = now + lease * 1000
+  r.retention = retention
+  r.status, r.kept = 0, 0
+  return write(CLAIMED, bound, '', '')
+end
+
+local function to_unknown(bound)
+  r.state, r.stale = UNKNOWN_STATE, 1
+  return write(UNKNOWN, bound)
+end
+
+local function claim(exists)
+  local _, token, on_expired, reruns, max, lease, retention, at = unpack('>Bc16BBI4I8I8', arg)
+  if not exists then
+    r.hold, r.stale, r.reruns, r.attempt, r.spent, r.fence = 0, 0, reruns, 0, 0, 0
+    r.created, r.resolved, r.scope_len, r.by_len = now, 0, #arg - at - REQUEST_SIZE + 1, 0
+    return grant(sub(arg, at), token, on_expired, reruns, lease, retention)
+  end
+
+  local state = r.state
+  if r.token == token then
+    return say(state == STARTED and CLAIMED or state == COMPLETED and DONE or LOST)
+  end
+
+  -- Where nothing ever ran, the request it was made for does not bind.
+  local old = bound()
+  local request = sub(arg, at, at + REQUEST_SIZE - 1)
+  if sub(old, 1, REQUEST_SIZE) ~= request then
+    if state ~= FAILED_STATE or r.ran == 1 or r.spent > 0 or r.stale == 1 or r.resolved > 0 then
+      local code, shown = say(MISMATCH)
+      return code + DIFFERS * (sub(old, 1, 32) ~= sub(request, 1, 32) and 1 or 2), shown
+    end
+    old = request .. sub(old, REQUEST_SIZE + 1)
+  end
+  if state == STARTED and now < r.lease then
+    return say(IN_FLIGHT)
+  end
+
+  local reconcile = on_expired == RECONCILE
+  local holds = (r.hold == 1 or on_expired ~= RERUN) and not reconcile
+  if state == STARTED then
+    if holds then
+      return to_unknown(old)
+    end
+    r.stale, r.spent = 1, r.spent + 1
+    if not reconcile and max > 0 and r.spent >= max then
+      r.state, r.ran = FAILED_STATE, 1
+      return write(FAILED, old)
+    end
+  elseif state == FAILED_STATE then
+    if r.stale == 1 and holds then
+      return to_unknown(old)
+    end
+    if max > 0 and r.spent >= max then
+      return say(FAILED)
+    end
+  elseif state == UNKNOWN_STATE then
+    if not reconcile then
+      return say(UNKNOWN)
+    end
+    r.stale, r.spent = 1, r.spent + 1
+  else
+    if r.reruns == 0 or reruns == 0 then
+      return say(DONE)
+    end
+    r.spent = 0
+  end
+  return grant(old, token, on_expired, reruns, lease, retention)
+end
+
+-- ---- RENEW, COMPLETE, FAIL --------------------------------------------------------------
+
+local function renew()
+  local _, _, reconciled, if_attempt, lease = unpack('>Bc16BI4I8', arg)
+  local until_us = now + lease * 1000
+  if r.state ~= STARTED and r.state ~= UNKNOWN_STATE or
+    if_attempt > 0 and if_attempt ~= r.attempt then
+    return say(LOST)
+  end
+  if reconciled == 1 then
+    r.stale = 0
+  end
+  if r.state == STARTED and until_us > r.lease then
+    r.lease = until_us
+  end
+  return write(OK, bound())
+end
+
+local function complete()
+  if r.state == COMPLETED then
+    return say(OK)
+  end
+  if r.state == FAILED_STATE then
+    return say(LOST)
+  end
+  local _, _, kept, status = unpack('>Bc16BI2', arg)
+  r.state, r.stale, r.kept, r.status = COMPLETED, 0, kept, status
+  return write(OK + OWN, bound(), headers, body)
+end
+
+local function fail()
+  if r.state == COMPLETED then
+    return say(LOST)
+  end
+  if r.state == UNKNOWN_STATE then
+    return say(OK)
+  end
+  local _, _, kept, status, ran, as_unknown = unpack('>Bc16BI2BB', arg)
+  if r.state == FAILED_STATE then
+    local same = r.ran == ran and as_unknown == 0 and r.status == status and r.kept == kept and
+      r.headers_len == #headers and sub(r.value, r.bound_end + 1) == headers .. body
+    return say(same and OK or LOST)
+  end
+  r.ran, r.kept, r.status = ran, kept, status
+  if as_unknown == 1 then
+    r.state, r.stale = UNKNOWN_STATE, 1
+  else
+    r.state, r.spent = FAILED_STATE, r.spent + ran
+  end
+  return write(OK, bound(), headers, body)
+end
+
+-- ---- RESOLVE, READ ----------------------------------------------------------------------
+
+local function forget()
+  local reply = call('UNLINK', key)
+  if type(reply) == 'table' then
+    return reply.err
+  end
+  wrote = true
+end
+
+local function resolve(exists)
+  local _, token, kept, status, how, force, if_attempt, at = unpack('>Bc16BI2BBI4', arg)
+  if not exists then
+    return ABSENT, false
+  end
+  if r.token == token then
+    return say(OK)
+  end
+  if if_attempt > 0 and if_attempt ~= r.attempt then
+    return say(LOST)
+  end
+  if force == 0 and r.state == STARTED and now < r.lease then
+    return say(IN_FLIGHT)
+  end
+  if force == 0 and r.state == COMPLETED then
+    return say(DONE)
+  end
+  if how == FORGET then
+    local refusal = forget()
+    if refusal then
+      return REFUSED, refusal
+    end
+    return say(OK)
+  end
+  local by = sub(arg, at)
+  local by_whom = sub(r.value, HEAD_SIZE + 1, r.bound_end - r.by_len) .. by
+  r.token, r.fence, r.stale, r.resolved = token, next_fence(r.fence), 0, now
+  r.kept, r.status, r.by_len = kept, status, #by
+  if how == RESOLVE_COMPLETE then
+    r.state = COMPLETED
+    return write(OK + OWN, by_whom, headers, body)
+  end
+  r.state, r.ran, r.spent = FAILED_STATE, 1, 0
+  return write(OK, by_whom, headers, body)
+end
+
+-- An operator may forget what cannot be read: nobody else can ever do anything with it.
+local function unreadable(trouble, kind)
+  if trouble == CORRUPT and kind == RESOLVE then
+    local _, _, _, _, how, force = unpack('>Bc16BI2BBI4', arg)
+    if how == FORGET and force == 1 then
+      local refusal = forget()
+      return refusal and REFUSED or OK + (waits and HELD or 0), refusal or false
+    end
+  end
+  return trouble, false
+end
+
+local by_token = {[RENEW] = renew, [COMPLETE] = complete, [FAIL] = fail}
+
+local function judge(kind, exists)
+  if kind == CLAIM then
+    return claim(exists)
+  end
+  if kind == RESOLVE then
+    return resolve(exists)
+  end
+  if kind == READ or kind == LOOK then
+    if not exists then
+      return ABSENT, false
+    end
+    if kind == LOOK then
+      return FOUND, sub(r.value, TOKEN_END + 1, r.bound_end)
+    end
+    return say(FOUND)
+  end
+  if not exists then
+    return LOST, false
+  end
+  if r.token ~= sub(arg, 2, TOKEN_END) then
+    return say(LOST)
+  end
+  return by_token[kind]()
+end
+
+-- ---- the batch --------------------------------------------------------------------------
+
+-- The value under the key and its size. A look, which is for lists, does without the outcome.
+local function fetch(kind)
+  if kind ~= LOOK then
+    local value = call('GET', key)
+    return value, type(value) == 'string' and #value
+  end
+  local value = call('GETRANGE', key, 0, HEAD_SIZE + BOUND_MAX - 1)
+  if value == '' and call('EXISTS', key) == 0 then
+    return false
+  end
+  return value, call('STRLEN', key)
+end
+
+local out = {time[1], time[2]}
+local left = tonumber(ARGV[1])
+local at = 3
+
+for i = 1, #KEYS do
+  local exists, trouble, code, shown = false, nil, nil, nil
+  key, arg = KEYS[i], ARGV[at]
+  local kind = byte(arg)
+  if kind == COMPLETE or kind == FAIL or kind == RESOLVE then
+    headers, body = ARGV[at + 1], ARGV[at + 2]
+    at = at + 2
+  end
+  at = at + 1
+
+  local value, size = fetch(kind)
+  if type(value) == 'string' then
+    trouble = read(value, size)
+    left = left - #value
+    if left < 0 and not trouble then
+      out[2 * i + 1], out[2 * i + 2] = LATER, tostring(#value)
+      break
+    end
+    exists = r.expires == 0 or now < r.expires
+  elseif value then
+    shown = value.err
+    if string.find(shown, '^WRONGTYPE') then
+      trouble = CORRUPT
+    else
+      code = REFUSED
+    end
+  end
+  if trouble then
+    code, shown = unreadable(trouble, kind)
+  elseif not code then
+    code, shown = judge(kind, exists)
+  end
+  if code == REFUSED and string.find(shown, '^READONLY') then
+    return redis.error_reply(shown) -- a replica: nothing was written, and what it shows may be old
+  end
+  out[2 * i + 1], out[2 * i + 2] = code, shown
+end
+
+-- A script that wrote nothing looks whether it could: a replica's records may be old. And where replicas
+-- are to hold what others wrote, WAIT may count nothing but this client's own writes, so it makes
+-- one that changes nothing.
+if not wrote then
+  local touch = call('SETRANGE', held or KEYS[1], 0, held and '\1' or '')
+  if type(touch) == 'table' and string.find(touch.err, '^READONLY') then
+    return redis.error_reply(touch.err)
+  end
+  if type(touch) == 'table' and held then
+    for i = 3, #out, 2 do
+      if out[i] >= HELD then
+        out[i], out[i + 1] = REFUSED, touch.err
+      end
+    end
+  end
+end
+return out

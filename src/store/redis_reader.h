@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads RESP2 as it comes, in pieces of any size, into the replies that were asked for.
+ */
+#ifndef HAPAX_STORE_REDIS_READER_H
+#define HAPAX_STORE_REDIS_READER_H
+
+#include <hapax/store.h>
+
+#include <hiredis/hiredis.h>
+
+#define HAPAX__REDIS_BULK_MAX     (64u << 20) /* bytes of a bulk string */
+#define HAPAX__REDIS_ARRAY_MAX    (HAPAX_BATCH_MAX * 16u) /* elements of one array */
+#define HAPAX__REDIS_ELEMENTS_MAX (HAPAX_BATCH_MAX * 64u) /* of all arrays of one reply */
+#define HAPAX__REDIS_DEPTH_MAX    7u /* arrays in arrays */
+#define HAPAX__REDIS_LINE_MAX     (32u << 10) /* bytes of a status, an error, a length */
+#define HAPAX__REDIS_HELD_MAX     (1u << 30) /* bytes of all replies not taken yet */
+
+struct hapax__redis_reader;
+
+/* NULL: out of memory. */
+struct hapax__redis_reader *hapax__redis_reader_open(void);
+void hapax__redis_reader_close(struct hapax__redis_reader *reader);
+
+/* Expects one more reply. False: out of memory. */
+bool hapax__redis_reader_want(struct hapax__redis_reader *reader);
+
+/* How many replies are expected and have not been taken, and how many of them are complete. */
+size_t hapax__redis_reader_wanted(const struct hapax__redis_reader *reader);
+size_t hapax__redis_reader_ready(const struct hapax__redis_reader *reader);
+
+/* Where the next bytes go, and how many at most: never 0. */
+void *hapax__redis_reader_room(struct hapax__redis_reader *reader, size_t *len);
+
+/* So many bytes have been put there. NULL, or what is wrong with them, a static text; then only what was
+ * complete before can still be taken. */
+const char *hapax__redis_reader_took(struct hapax__redis_reader *reader, size_t len);
+
+/* The next complete reply, which is the caller's: freeReplyObject(). NULL: there is none yet. */
+redisReply *hapax__redis_reader_next(struct hapax__redis_reader *reader);
+
+#endif

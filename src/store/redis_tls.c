@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * TLS to Redis. The certificate must be of the host the URI names (or of its address, where it names
+ * one) and signed by a CA it names, or the system's; what is looser is asked for by `tls_verify=off`.
+ *
+ * OpenSSL's socket BIO would raise SIGPIPE, which a library may not touch, and would not tell whether a
+ * byte has left; so the BIO is ours. A key under a passphrase is refused: OpenSSL would ask the terminal.
+ */
+#include "redis_wire.h"
+
+#include "types.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <openssl/err.h>
+#include <openssl/x509v3.h>
+
+/* ---- the BIO --------------------------------------------------------------------------- */
+
+static int bio_write(BIO *bio, const char *data, int len)
+{
+    ssize_t n;
+
+    if (len <= 0)
+        return 0;
+    n = hapax__redis_wire_send(BIO_get_data(bio), data, (size_t)len);
+    BIO_clear_retry_flags(bio);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        BIO_set_retry_write(bio);
+    return (int)n;
+}
+
+static int bio_read(BIO *bio, char *out, int size)
+{
+    ssize_t n;
+
+    if (size <= 0)
+        return 0;
+    n = hapax__redis_wire_recv(BIO_get_data(bio), out, (size_t)size);
+    BIO_clear_retry_flags(bio);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        BIO_set_retry_read(bio);
+    if (n == 0)
+        BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+    return (int)n;
+}
+
+static long bio_ctrl(BIO *bio, int command, long number, void *pointer)
+{
+    (void)number;
+    (void)pointer;
+    if (command == BIO_CTRL_EOF)
+        return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
+    return command == BIO_CTRL_FLUSH;
+}
+
+static BIO_METHOD *make_method(void)
+{
+    BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "hapax");
+
+    if (!method)
+        return NULL;
+    if (BIO_meth_set_write(method, bio_write) == 1 && BIO_meth_set_read(method, bio_read) == 1 &&
+        BIO_meth_set_ctrl(method, bio_ctrl) == 1)
+        return method;
+    BIO_meth_free(method);
+    return NULL;
+}
+
+/* ---- the context ----------------------------------------------------------------------- */
+
+static const char *reason(void)
+{
+    unsigned long code = ERR_peek_last_error();
+    const char *why = code != 0 ? ERR_reason_error_string(code) : NULL;
+
+    if (code != 0 && ERR_GET_LIB(code) == ERR_LIB_SYS)
+        return strerror(ERR_GET_REASON(code));
+    return why ? why : "no reason is known";
+}
+
+static enum hapax_error file_fail(char text[HAPAX_TEXT_MAX], const char *name, const char *path)
+{
+    unsigned long first = ERR_peek_error();
+
+    /* That the file is not there comes first and is then called a fault of PEM. */
+    return hapax__fail(text, HAPAX_ERR_INVALID, "cannot use %s \"%.100s\": %s", name, path,
+                       first != 0 && ERR_GET_LIB(first) == ERR_LIB_SYS
+                           ? strerror(ERR_GET_REASON(first))
+                           : reason());
+}
+
+static int no_passphrase(char *out, int size, int writing, void *arg)
+{
+    (void)out;
+    (void)size;
+    (void)writing;
+    (void)arg;
+    return -1;
+}
+
+static enum hapax_error load_own(SSL_CTX *context, const struct hapax__redis_uri *uri,
+                                 char text[HAPAX_TEXT_MAX])
+{
+    struct stat st;
+
+    if (SSL_CTX_use_certificate_chain_file(context, uri->tls_cert) != 1)
+        return file_fail(text, "tls_cert", uri->tls_cert);
+    if (stat(uri->tls_key, &st) == 0 && (st.st_mode & S_IROTH))
+        return hapax__fail(text, HAPAX_ERR_REFUSED,
+                           "cannot use tls_key \"%.120s\": everybody can read it; chmod o-r it",
+                           uri->tls_key);
+    SSL_CTX_set_default_passwd_cb(context, no_passphrase);
+    if (SSL_CTX_use_PrivateKey_file(context, uri->tls_key, SSL_FILETYPE_PEM) != 1)
+        return file_fail(text, "tls_key", uri->tls_key);
+    if (SSL_CTX_check_private_key(context) != 1)
+        return file_fail(text, "tls_key", uri->tls_key);
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error load_ca(SSL_CTX *context, const char *path, char text[HAPAX_TEXT_MAX])
+{
+    struct stat st;
+    int loaded;
+
+    if (path[0] == '\0')
+        return SSL_CTX_set_default_verify_paths(context) == 1
+                   ? HAPAX_ERR_NONE
+                   : hapax__fail(text, HAPAX_ERR_NOMEM, "cannot set TLS up: out of memory");
+    loaded = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? SSL_CTX_load_verify_dir(context, path)
+                                                         : SSL_CTX_load_verify_file(context, path);
+    return loaded == 1 ? HAPAX_ERR_NONE : file_fail(text, "tls_ca", path);
+}
+
+enum hapax_error hapax__redis_tls_open(struct hapax__redis_tls **out,
+                                       const struct hapax__redis_uri *uri,
+                                       char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__redis_tls *tls;
+    enum hapax_error error;
+
+    *out = NULL;
+    if (!uri->tls)
+        return HAPAX_ERR_NONE;
+    ERR_clear_error();
+    tls = calloc(1, sizeof(*tls));
+    if (tls) {
+        tls->context = SSL_CTX_new(TLS_client_method());
+        tls->method = make_method();
+    }
+    if (!tls || !tls->context || !tls->method ||
+        SSL_CTX_set_min_proto_version(tls->context, TLS1_2_VERSION) != 1) {
+        hapax__redis_tls_close(tls);
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot set TLS up: out of memory");
+    }
+    (void)SSL_CTX_set_mode(tls->context,
+                           SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    (void)SSL_CTX_set_session_cache_mode(tls->context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_verify(tls->context, uri->tls_verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
+    error = load_ca(tls->context, uri->tls_ca, text);
+    if (error == HAPAX_ERR_NONE && uri->tls_cert[0] != '\0')
+        error = load_own(tls->context, uri, text);
+    ERR_clear_error();
+    if (error == HAPAX_ERR_NONE)
+        *out = tls;
+    else
+        hapax__redis_tls_close(tls);
+    return error;
+}
+
+void hapax__redis_tls_close(struct hapax__redis_tls *tls)
+{
+    if (!tls)
+        return;
+    SSL_CTX_free(tls->context);
+    BIO_meth_free(tls->method);
+    free(tls);
+}
+
+/* ---- a connection ---------------------------------------------------------------------- */
+
+static bool is_address(const char *host)
+{
+    unsigned char bytes[16];
+
+    return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
+}
+
+static SSL *make_ssl(struct hapax__redis_wire *wire, struct hapax__redis_tls *tls, const char *host)
+{
+    SSL *ssl = SSL_new(tls->context);
+    BIO *bio = ssl ? BIO_new(tls->method) : NULL;
+    bool set;
+
+    if (!bio) {
+        SSL_free(ssl);
+        return NULL;
+    }
+    BIO_set_data(bio, wire);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(ssl, bio, bio);
+    if (is_address(host))
+        set = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host) == 1;
+    else
+        set = SSL_set_tlsext_host_name(ssl, host) == 1 && SSL_set1_host(ssl, host) == 1;
+    if (set)
+        return ssl;
+    SSL_free(ssl);
+    return NULL;
+}
+
+/* What an SSL call that did not succeed means: 0: it would block, and *wants says for what; -1. */
+static int judge(struct hapax__redis_wire *wire, int returned, short *wants)
+{
+    int error = errno;
+    unsigned long code;
+
+    switch (SSL_get_error(wire->ssl, returned)) {
+    case SSL_ERROR_WANT_READ:
+        *wants = POLLIN;
+        return 0;
+    case SSL_ERROR_WANT_WRITE:
+        *wants = POLLOUT;
+        return 0;
+    case SSL_ERROR_ZERO_RETURN:
+        hapax__redis_wire_lost(wire, 0);
+        return -1;
+    case SSL_ERROR_SYSCALL:
+        hapax__redis_wire_lost(wire, error);
+        return -1;
+    default:
+        break;
+    }
+    code = ERR_peek_last_error();
+    if (ERR_GET_LIB(code) == ERR_LIB_SSL &&
+        ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
+        hapax__redis_wire_lost(wire, 0);
+        return -1;
+    }
+    wire->refused = true;
+    if (SSL_get_verify_result(wire->ssl) != X509_V_OK && SSL_get_verify_mode(wire->ssl) != 0)
+        (void)snprintf(wire->why, sizeof(wire->why), "its certificate is refused: %s",
+                       X509_verify_cert_error_string(SSL_get_verify_result(wire->ssl)));
+    else
+        (void)snprintf(wire->why, sizeof(wire->why), "TLS failed: %s", reason());
+    return -1;
+}
+
+enum hapax_error hapax__redis_tls_begin(struct hapax__redis_wire *wire,
+                                        struct hapax__redis_tls *tls, const char *host,
+                                        int64_t deadline_us)
+{
+    ERR_clear_error();
+    wire->ssl = make_ssl(wire, tls, host);
+    if (!wire->ssl) {
+        (void)snprintf(wire->why, sizeof(wire->why), "out of memory for TLS");
+        return HAPAX_ERR_NOMEM;
+    }
+    for (;;) {
+        short wants = 0;
+        int connected;
+
+        ERR_clear_error();
+        connected = SSL_connect(wire->ssl);
+        if (connected == 1)
+            return HAPAX_ERR_NONE;
+        if (judge(wire, connected, &wants) < 0)
+            return wire->refused ? HAPAX_ERR_REFUSED : HAPAX_ERR_UNAVAILABLE;
+        if (!hapax__redis_wire_wait(wire, wants, deadline_us)) {
+            hapax__redis_wire_lost(wire, ETIMEDOUT);
+            return HAPAX_ERR_UNAVAILABLE;
+        }
+    }
+}
+
+ssize_t hapax__redis_tls_read(struct hapax__redis_wire *wire, void *out, size_t size)
+{
+    int n;
+
+    ERR_clear_error();
+    n = SSL_read(wire->ssl, out, size < INT_MAX ? (int)size : INT_MAX);
+    if (n > 0)
+        return n;
+    return judge(wire, n, &wire->read_wants);
+}
+
+ssize_t hapax__redis_tls_write(struct hapax__redis_wire *wire, const void *data, size_t len)
+{
+    int n;
+
+    ERR_clear_error();
+    n = SSL_write(wire->ssl, data, len < INT_MAX ? (int)len : INT_MAX);
+    if (n > 0)
+        return n;
+    return judge(wire, n, &wire->write_wants);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Redis URIs, as people get them wrong: the input alone, and behind a login, whose password no text and no
+ * URI as it is shown may have in it. What is read is within its limits, what is not has a text.
+ */
+#include "fuzz.h"
+
+#include "store/redis_uri.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PASSWORD "Hu5h-Hu5h"
+
+static void check(const struct hapax__redis_uri *uri)
+{
+    assert(uri->host_count >= 1 && uri->host_count <= HAPAX__REDIS_HOSTS_MAX);
+    assert(uri->kind != HAPAX__REDIS_NODE || uri->host_count == 1);
+    for (size_t i = 0; i < uri->host_count; i++) {
+        assert(memchr(uri->hosts[i].host, '\0', sizeof(uri->hosts[i].host)));
+        assert(uri->hosts[i].host[0] != '\0' && uri->hosts[i].port != 0);
+    }
+    assert((uri->master[0] != '\0') == (uri->kind == HAPAX__REDIS_SENTINEL));
+    assert(uri->db == 0 || uri->kind != HAPAX__REDIS_CLUSTER);
+    assert(uri->login.user[0] == '\0' || uri->login.password[0] != '\0');
+    assert(uri->prefix[0] != '\0' && strlen(uri->prefix) <= HAPAX__REDIS_PREFIX_MAX);
+    assert(uri->wait <= HAPAX__REDIS_WAIT_MAX);
+    assert(uri->timeout_ms >= 10 && uri->timeout_ms <= 60000);
+    assert(uri->tls || (uri->tls_verify && !uri->tls_ca[0] && !uri->tls_cert[0]));
+}
+
+static void read_uri(const char *uri, const char *hidden)
+{
+    char text[HAPAX_TEXT_MAX] = "", shown[HAPAX_TEXT_MAX];
+    struct hapax__redis_uri out;
+    enum hapax_error error = hapax__redis_uri(&out, uri, text);
+
+    hapax_store_shown(shown, uri);
+    assert(strlen(shown) < sizeof(shown));
+    if (error == HAPAX_ERR_NONE) {
+        check(&out);
+    } else {
+        assert(error == HAPAX_ERR_INVALID || error == HAPAX_ERR_REFUSED);
+        assert(text[0] != '\0' && memchr(text, '\0', sizeof(text)));
+    }
+    if (hidden)
+        assert(!strstr(text, hidden) && !strstr(shown, hidden));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *uri = malloc(size + 64);
+    size_t n = 0;
+
+    assert(uri);
+    for (size_t i = 0; i < size; i++)
+        if (data[i] != '\0')
+            uri[n++] = (char)data[i];
+    uri[n] = '\0';
+    read_uri(uri, NULL);
+
+    if (strstr(uri, PASSWORD)) { /* a fuzzer reads what it is compared with */
+        free(uri);
+        return 0;
+    }
+
+    /* Whatever follows a login belongs to no password. */
+    memmove(uri + strlen("redis://:" PASSWORD "@"), uri, n + 1);
+    memcpy(uri, "redis://:" PASSWORD "@", strlen("redis://:" PASSWORD "@"));
+    read_uri(uri, PASSWORD);
+    free(uri);
+    return 0;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a hostile Redis may send. The first byte says how many replies are expected and the second how
+ * the rest is cut into pieces. However it is cut, the same replies come of it and the same fault; no
+ * reply is over a limit, none comes that was not expected, and each is RESP that reads as itself.
+ */
+#include "fuzz.h"
+
+#include "store/redis_reader.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t elements;
+
+/* Writes a reply as RESP again, and looks at it on the way. */
+static void put(FILE *out, const redisReply *reply, size_t depth)
+{
+    static const char types[] = {[REDIS_REPLY_STATUS] = '+', [REDIS_REPLY_ERROR] = '-'};
+
+    assert(depth <= HAPAX__REDIS_DEPTH_MAX);
+    switch (reply->type) {
+    case REDIS_REPLY_STATUS:
+    case REDIS_REPLY_ERROR:
+        assert(reply->len <= HAPAX__REDIS_LINE_MAX && reply->str[reply->len] == '\0');
+        assert(!memchr(reply->str, '\n', reply->len));
+        fputc(types[reply->type], out);
+        fwrite(reply->str, 1, reply->len, out);
+        fputs("\r\n", out);
+        break;
+    case REDIS_REPLY_INTEGER:
+        fprintf(out, ":%lld\r\n", reply->integer);
+        break;
+    case REDIS_REPLY_STRING:
+        assert(reply->len <= HAPAX__REDIS_BULK_MAX && reply->str[reply->len] == '\0');
+        fprintf(out, "$%zu\r\n", reply->len);
+        fwrite(reply->str, 1, reply->len, out);
+        fputs("\r\n", out);
+        break;
+    case REDIS_REPLY_NIL:
+        assert(!reply->str && !reply->element);
+        fputs("$-1\r\n", out);
+        break;
+    default:
+        assert(reply->type == REDIS_REPLY_ARRAY && reply->elements <= HAPAX__REDIS_ARRAY_MAX);
+        elements += reply->elements;
+        assert(elements <= HAPAX__REDIS_ELEMENTS_MAX);
+        fprintf(out, "*%zu\r\n", reply->elements);
+        for (size_t i = 0; i < reply->elements; i++)
+            put(out, reply->element[i], depth + 1);
+    }
+}
+
+struct reading {
+    char *bytes; /* all replies, as RESP */
+    size_t len;
+    size_t count;
+    const char *fault;
+};
+
+/* step 0: all at once. */
+static struct reading read_all(const uint8_t *data, size_t size, size_t wants, size_t step)
+{
+    struct hapax__redis_reader *reader = hapax__redis_reader_open();
+    struct reading reading = {NULL, 0, 0, NULL};
+    FILE *out = open_memstream(&reading.bytes, &reading.len);
+    redisReply *reply;
+
+    assert(reader && out);
+    for (size_t i = 0; i < wants; i++)
+        assert(hapax__redis_reader_want(reader));
+    for (size_t at = 0; at < size && !reading.fault;) {
+        size_t room, n = step > 0 && step < size - at ? step : size - at;
+        void *to = hapax__redis_reader_room(reader, &room);
+
+        assert(room > 0);
+        n = n < room ? n : room;
+        memcpy(to, data + at, n);
+        reading.fault = hapax__redis_reader_took(reader, n);
+        at += n;
+    }
+    while ((reply = hapax__redis_reader_next(reader)) != NULL) {
+        elements = 0;
+        put(out, reply, 0);
+        freeReplyObject(reply);
+        reading.count++;
+    }
+    assert(reading.count + hapax__redis_reader_wanted(reader) == wants);
+    fclose(out);
+    hapax__redis_reader_close(reader);
+    return reading;
+}
+
+static bool same(const struct reading *one, const struct reading *other)
+{
+    return one->fault == other->fault && one->count == other->count && one->len == other->len &&
+           memcmp(one->bytes, other->bytes, one->len) == 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct reading whole, pieces, again;
+    size_t wants, step;
+
+    if (size < 2)
+        return 0;
+    wants = data[0] % 32u;
+    step = data[1] % 64u + 1;
+    whole = read_all(data + 2, size - 2, wants, 0);
+    pieces = read_all(data + 2, size - 2, wants, step);
+    assert(same(&whole, &pieces));
+    again = read_all((const uint8_t *)whole.bytes, whole.len, whole.count, step);
+    assert(!again.fault && again.count == whole.count && again.len == whole.len &&
+           memcmp(again.bytes, whole.bytes, whole.len) == 0);
+    free(whole.bytes);
+    free(pieces.bytes);
+    free(again.bytes);
+    return 0;
+}

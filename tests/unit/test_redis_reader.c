@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * RESP, as a table: what is read, what is refused, and at which limit. Each row is read at once, byte by
+ * byte, and cut in two at every place; all must come to the same.
+ */
+#include "store/redis_reader.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+/* Writes a reply as text: "s" status, "e" error, ":" integer, "'…'" bulk, "nil", "[…]". */
+static void show(FILE *out, const redisReply *reply)
+{
+    switch (reply->type) {
+    case REDIS_REPLY_STATUS:
+        fprintf(out, "s(%s)", reply->str);
+        break;
+    case REDIS_REPLY_ERROR:
+        fprintf(out, "e(%s)", reply->str);
+        break;
+    case REDIS_REPLY_INTEGER:
+        fprintf(out, ":%lld", reply->integer);
+        break;
+    case REDIS_REPLY_STRING:
+        assert_int_equal(reply->str[reply->len], '\0');
+        fprintf(out, "'%.*s'", (int)reply->len, reply->str);
+        break;
+    case REDIS_REPLY_NIL:
+        fprintf(out, "nil");
+        break;
+    default:
+        assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
+        fputc('[', out);
+        for (size_t i = 0; i < reply->elements; i++) {
+            fputs(i > 0 ? " " : "", out);
+            show(out, reply->element[i]);
+        }
+        fputc(']', out);
+    }
+}
+
+/* Gives the reader bytes in pieces that end at `cut` and then each of `step` bytes. */
+static const char *feed(struct hapax__redis_reader *reader, const char *bytes, size_t len,
+                        size_t cut, size_t step)
+{
+    const char *fault = NULL;
+
+    for (size_t at = 0; at < len && !fault;) {
+        size_t n = at < cut ? cut - at : step;
+        size_t room;
+        void *to = hapax__redis_reader_room(reader, &room);
+
+        n = n < len - at ? n : len - at;
+        n = n < room ? n : room;
+        memcpy(to, bytes + at, n);
+        fault = hapax__redis_reader_took(reader, n);
+        at += n;
+    }
+    return fault;
+}
+
+static void read_in_pieces(const char *bytes, size_t len, size_t wants, const char *expected,
+                           size_t cut, size_t step)
+{
+    struct hapax__redis_reader *reader = hapax__redis_reader_open();
+    char *shown = NULL;
+    size_t shown_len = 0;
+    FILE *out = open_memstream(&shown, &shown_len);
+    redisReply *reply;
+    const char *fault;
+
+    assert_non_null(reader);
+    assert_non_null(out);
+    for (size_t i = 0; i < wants; i++)
+        assert_true(hapax__redis_reader_want(reader));
+    fault = feed(reader, bytes, len, cut, step);
+    while ((reply = hapax__redis_reader_next(reader)) != NULL) {
+        show(out, reply);
+        fputc(';', out);
+        freeReplyObject(reply);
+    }
+    if (fault)
+        fprintf(out, "!%s", fault);
+    fclose(out);
+    assert_string_equal(shown, expected);
+    free(shown);
+    hapax__redis_reader_close(reader);
+}
+
+static void read_as(const char *bytes, size_t len, size_t wants, const char *expected)
+{
+    read_in_pieces(bytes, len, wants, expected, 0, len);
+    read_in_pieces(bytes, len, wants, expected, 0, 1);
+    for (size_t cut = 1; cut < len; cut++)
+        read_in_pieces(bytes, len, wants, expected, cut, len);
+}
+
+#define NONSENSE "!its reply is not RESP"
+#define OVER     "!its reply is over the limit"
+
+static const struct row {
+    const char *bytes;
+    size_t wants;
+    const char *expected;
+} rows[] = {
+    {"+OK\r\n", 1, "s(OK);"},
+    {"+\r\n", 1, "s();"},
+    {"-ERR no\r\n", 1, "e(ERR no);"},
+    {":0\r\n:-7\r\n", 2, ":0;:-7;"},
+    {":9223372036854775807\r\n", 1, ":9223372036854775807;"},
+    {":-9223372036854775808\r\n", 1, ":-9223372036854775808;"},
+    {"$0\r\n\r\n", 1, "'';"},
+    {"$4\r\na\r\nb\r\n", 1, "'a\r\nb';"},
+    {"$-1\r\n*-1\r\n", 2, "nil;nil;"},
+    {"*0\r\n", 1, "[];"},
+    {"*3\r\n:1\r\n$1\r\nx\r\n*2\r\n+a\r\n$-1\r\n", 1, "[:1 'x' [s(a) nil]];"},
+    {"*2\r\n*0\r\n*1\r\n*0\r\n+OK\r\n", 2, "[[] [[]]];s(OK);"},
+    {"*1\r\n-ERR in it\r\n", 1, "[e(ERR in it)];"},
+    {"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", 1, "[[[[[[[:1]]]]]]];"},
+
+    /* What is complete before the fault is still there. */
+    {"+OK\r\nx\r\n", 2, "s(OK);" NONSENSE},
+    {"+OK\r\n+OK\r\n", 1, "s(OK);!it sent a reply nobody asked for"},
+
+    /* A number that is not one is no value. */
+    {":\r\n", 1, NONSENSE},
+    {":-\r\n", 1, NONSENSE},
+    {":1x\r\n", 1, NONSENSE},
+    {": 1\r\n", 1, NONSENSE},
+    {":+1\r\n", 1, NONSENSE},
+    {":9223372036854775808\r\n", 1, NONSENSE},
+    {"$abc\r\n", 1, NONSENSE},
+    {"$-2\r\n", 1, NONSENSE},
+    {"$\r\n", 1, NONSENSE},
+    {"*x\r\n", 1, NONSENSE},
+    {"*-2\r\n", 1, NONSENSE},
+    {"$18446744073709551617\r\n", 1, NONSENSE},
+    {"*18446744073709551617\r\n", 1, NONSENSE},
+
+    {"+OK\n", 1, NONSENSE},
+    {"\r\n", 1, NONSENSE},
+    {"$1\r\nxyz", 1, NONSENSE},
+    {"HTTP/1.1 400 Bad Request\r\n", 1, NONSENSE},
+    {"%1\r\n", 1, NONSENSE},
+
+    {"$67108865\r\n", 1, OVER},
+    {"$9223372036854775807\r\n", 1, OVER},
+    {"*16385\r\n", 1, OVER},
+    {"*4294967297\r\n", 1, OVER},
+    {"*9223372036854775807\r\n", 1, OVER},
+    {"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n", 1, OVER},
+};
+
+/* Each row means what it says, however it is cut. */
+static void replies_are_read_however_they_are_cut(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        read_as(rows[i].bytes, strlen(rows[i].bytes), rows[i].wants, rows[i].expected);
+}
+
+/* Many arrays that are each within the limit are not, together. */
+static void the_elements_of_a_reply_are_counted_together(void **state)
+{
+    static const char four[] = "*16384\r\n", inner[] = "*16384\r\n";
+    struct hapax__redis_reader *reader = hapax__redis_reader_open();
+    const char *fault = NULL;
+    size_t arrays = 0;
+
+    (void)state;
+    assert_true(hapax__redis_reader_want(reader));
+    fault = feed(reader, four, strlen(four), 0, 100);
+    for (; !fault && arrays < 100; arrays++) {
+        fault = feed(reader, inner, strlen(inner), 0, 100);
+        for (int i = 0; i < 16384 && !fault; i++)
+            fault = feed(reader, ":1\r\n", 4, 0, 4);
+    }
+    assert_string_equal(fault, "its reply is over the limit");
+    assert_int_equal(arrays, 4);
+    hapax__redis_reader_close(reader);
+}
+
+/* A line without an end is not collected for ever. */
+static void a_line_has_a_limit(void **state)
+{
+    struct hapax__redis_reader *reader = hapax__redis_reader_open();
+    const char *fault = feed(reader, "", 0, 0, 1);
+    size_t fed = 0;
+
+    (void)state;
+    assert_true(hapax__redis_reader_want(reader));
+    for (; !fault && fed < 1u << 20; fed++)
+        fault = feed(reader, "+", 1, 0, 1);
+    assert_string_equal(fault, "its reply is over the limit");
+    assert_int_equal(fed, HAPAX__REDIS_LINE_MAX + 1);
+    hapax__redis_reader_close(reader);
+}
+
+/* A large bulk string, which is received into its reply, is the same as one that was copied; what
+ * follows it is not lost. */
+static void a_large_string_is_whole(void **state)
+{
+    static const size_t steps[] = {1000, 16384, 65536, 1u << 20, 5u << 20};
+    size_t len = 3u << 20, total;
+    char *bytes = malloc(len + 64);
+
+    (void)state;
+    assert_non_null(bytes);
+    total = (size_t)snprintf(bytes, 64, "*2\r\n$%zu\r\n", len);
+    for (size_t i = 0; i < len; i++)
+        bytes[total++] = (char)(i * 2654435761u >> 13);
+    memcpy(bytes + total, "\r\n:5\r\n", 6);
+    total += 6;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        struct hapax__redis_reader *reader = hapax__redis_reader_open();
+        redisReply *reply;
+
+        assert_true(hapax__redis_reader_want(reader));
+        assert_null(feed(reader, bytes, total, 0, steps[i]));
+        reply = hapax__redis_reader_next(reader);
+        assert_non_null(reply);
+        assert_int_equal(reply->element[0]->len, len);
+        assert_memory_equal(reply->element[0]->str, bytes + total - 6 - len, len);
+        assert_int_equal(reply->element[1]->integer, 5);
+        assert_int_equal(hapax__redis_reader_wanted(reader), 0);
+        freeReplyObject(reply);
+        hapax__redis_reader_close(reader);
+    }
+    free(bytes);
+}
+
+/* The replies of a long pipeline come in order, taken now and then or all at the end. */
+static void a_long_pipeline_keeps_its_order(void **state)
+{
+    struct hapax__redis_reader *reader = hapax__redis_reader_open();
+    long long next = 0;
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        char line[32];
+        int len = snprintf(line, sizeof(line), ":%d\r\n", i);
+
+        assert_true(hapax__redis_reader_want(reader));
+        assert_null(feed(reader, line, (size_t)len, 0, 100));
+        assert_int_equal(hapax__redis_reader_wanted(reader), (size_t)(i + 1 - next));
+        for (int j = 0; j < i % 3; j++) {
+            redisReply *reply = hapax__redis_reader_next(reader);
+
+            if (!reply)
+                break;
+            assert_int_equal(reply->integer, next++);
+            freeReplyObject(reply);
+        }
+    }
+    assert_int_equal(hapax__redis_reader_ready(reader), hapax__redis_reader_wanted(reader));
+    hapax__redis_reader_close(reader);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replies_are_read_however_they_are_cut),
+        cmocka_unit_test(the_elements_of_a_reply_are_counted_together),
+        cmocka_unit_test(a_line_has_a_limit),
+        cmocka_unit_test(a_large_string_is_whole),
+        cmocka_unit_test(a_long_pipeline_keeps_its_order),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
