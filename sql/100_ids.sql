@@ -1,0 +1,146 @@
+-- SPDX-License-Identifier: Apache-2.0
+--
+-- Names: ids, digests and derived keys, equal to those of hapax_id(), hapax_digest() and hapax_key_derive() (hapax.h), so that an
+-- operation is one record through whichever door it comes.
+--
+-- The secret, where the doors have one (HAPAX_SECRET_FILE), is the setting hapax.secret, in hex. Behind PgBouncer in
+-- transaction mode a SET would be another client's too: use SELECT set_config('hapax.secret', ..., true) in the transaction.
+--
+-- Every function of this schema names what it uses in full or has its search_path pinned: nobody can slip another function
+-- under one that runs with its owner's rights.
+
+CREATE OR REPLACE FUNCTION hapax.hmac(p_secret bytea, p_message bytea) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_block bytea := CASE WHEN octet_length(p_secret) > 64 THEN sha256(p_secret) ELSE p_secret END;
+    v_inner bytea := decode(repeat('36', 64), 'hex');
+    v_outer bytea := decode(repeat('5c', 64), 'hex');
+BEGIN
+    FOR i IN 0 .. octet_length(v_block) - 1 LOOP
+        v_inner := set_byte(v_inner, i, get_byte(v_block, i) # 54);
+        v_outer := set_byte(v_outer, i, get_byte(v_block, i) # 92);
+    END LOOP;
+    RETURN sha256(v_outer || sha256(v_inner || p_message));
+END
+$$;
+COMMENT ON FUNCTION hapax.hmac(bytea, bytea) IS 'HMAC-SHA-256 (RFC 2104)';
+
+-- A part behind its length, as 4 bytes.
+CREATE OR REPLACE FUNCTION hapax.part(p_bytes bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT pg_catalog.int4send(pg_catalog.octet_length($1)) OPERATOR(pg_catalog.||) $1 $$;
+
+CREATE OR REPLACE FUNCTION hapax.check_size(p_what text, p_bytes bytea, p_max integer) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF p_bytes IS NULL OR octet_length(p_bytes) = 0 THEN
+        RAISE EXCEPTION 'hapax: % is empty', p_what USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF octet_length(p_bytes) > p_max THEN
+        RAISE EXCEPTION 'hapax: % of % bytes is over %', p_what, octet_length(p_bytes), p_max USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN p_bytes;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hapax.check_step(p_step text) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF position(':' IN p_step) > 0 THEN
+        RAISE EXCEPTION 'hapax: the step "%" holds a colon', p_step USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN hapax.check_size('the step', convert_to(p_step, 'UTF8'), 64);
+END
+$$;
+
+-- Without a secret where it is NULL.
+CREATE OR REPLACE FUNCTION hapax.id_of(p_scope text, p_key text, p_step text, p_secret bytea) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_names bytea := hapax.part(hapax.check_size('the scope', convert_to(p_scope, 'UTF8'), 255))
+        || hapax.part(hapax.check_size('the key', convert_to(p_key, 'UTF8'), 255));
+BEGIN
+    IF p_step <> '' THEN
+        v_names := v_names || hapax.part(hapax.check_step(p_step));
+    END IF;
+    RETURN CASE WHEN p_secret IS NULL THEN sha256(v_names) ELSE hapax.hmac(p_secret, v_names) END;
+END
+$$;
+
+-- The session's secret; NULL: none.
+CREATE OR REPLACE FUNCTION hapax.secret() RETURNS bytea
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN decode(nullif(current_setting('hapax.secret', true), ''), 'hex');
+EXCEPTION WHEN invalid_parameter_value OR data_exception THEN
+    RAISE EXCEPTION 'hapax: the setting hapax.secret is not hex' USING ERRCODE = 'invalid_parameter_value';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hapax.id(scope text, key text, step text DEFAULT NULL) RETURNS bytea
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT hapax.id_of($1, $2, $3, hapax.secret()) $$;
+COMMENT ON FUNCTION hapax.id(text, text, text) IS 'The id of an operation, or of a step of it, under the session''s secret';
+
+CREATE OR REPLACE FUNCTION hapax.digest(VARIADIC parts bytea[]) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_part bytea;
+    v_all bytea := '';
+BEGIN
+    FOREACH v_part IN ARRAY parts LOOP
+        v_all := v_all || int8send(coalesce(octet_length(v_part), 0)) || coalesce(v_part, '');
+    END LOOP;
+    RETURN sha256(v_all);
+END
+$$;
+COMMENT ON FUNCTION hapax.digest(bytea[]) IS 'A fingerprint or a caller: SHA-256 over the parts, each behind its length; NULL counts as empty';
+
+CREATE OR REPLACE FUNCTION hapax.key_derive(key text, step text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_key bytea := hapax.check_size('the key', convert_to(key, 'UTF8'), 255) || ':'::bytea || hapax.check_step(coalesce(step, ''));
+BEGIN
+    RETURN CASE WHEN octet_length(v_key) <= 255 THEN convert_from(v_key, 'UTF8') ELSE 'sha256-' || encode(sha256(v_key), 'hex') END;
+END
+$$;
+COMMENT ON FUNCTION hapax.key_derive(text, text) IS 'The key to hand to the next service for one step: KEY:step';
+
+CREATE OR REPLACE FUNCTION hapax.headers(VARIADIC names_and_values text[]) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_all text := '';
+BEGIN
+    IF array_ndims(names_and_values) > 1 OR array_position(names_and_values, NULL) > 0 THEN
+        RAISE EXCEPTION 'hapax: a header''s name or value is NULL, or an array' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF cardinality(names_and_values) % 2 = 1 THEN
+        RAISE EXCEPTION 'hapax: a header''s value is missing' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    FOR i IN 1 .. cardinality(names_and_values) BY 2 LOOP
+        IF names_and_values[i] ~ '[[:space:]:]' OR names_and_values[i] = '' OR names_and_values[i + 1] ~ E'[\r\n]' THEN
+            RAISE EXCEPTION 'hapax: "%" is no header', names_and_values[i] USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        v_all := v_all || names_and_values[i] || ': ' || names_and_values[i + 1] || E'\r\n';
+    END LOOP;
+    RETURN convert_to(v_all, 'UTF8');
+END
+$$;
+COMMENT ON FUNCTION hapax.headers(text[]) IS 'An outcome''s headers of names and values in turn';

@@ -1,0 +1,145 @@
+-- SPDX-License-Identifier: Apache-2.0
+--
+-- What is not about one id: listing records, and sweeping: removing those whose retention is over, and settling dead claims
+-- under hold. Both are bounded: a
+-- call looks at some thousand rows and then says where to go on.
+
+-- Pages through the records by id. Open ones (all but completed) are found by their own index, which knows their age and not
+-- their ids: so they are sorted, as long as they are few; where they are many, walking all records by id meets them soon enough.
+-- Rejected: that index by id, which costs a tenth of all throughput for what an operator asks now and then.
+-- The last row is no record: its state is NULL, and id is where to go on.
+CREATE OR REPLACE FUNCTION hapax.list(p_states integer, p_scope bytea, p_older_ms bigint, p_limit integer, p_cursor bytea)
+RETURNS TABLE (
+    id bytea, state smallint, hold boolean, stale boolean, ran boolean, reruns boolean, attempt integer, spent integer, fence bigint,
+    fingerprint bytea, caller bytea, scope bytea,
+    created_us bigint, updated_us bigint, lease_until_us bigint, expires_us bigint, retention_ms bigint,
+    resolved_us bigint, resolved_by bytea, status integer, body_kept boolean, now_us bigint, more boolean)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    c_few CONSTANT integer := 20000; -- open records that are sorted for a page
+    c_walk CONSTANT integer := 5000; -- records looked at for a page otherwise
+    v_now CONSTANT bigint := hapax.now_us();
+    v_before CONSTANT bigint := v_now - coalesce(p_older_ms, 0) * 1000;
+    v_states CONSTANT integer := coalesce(nullif(p_states, 0), 30);
+    v_scope CONSTANT bytea := nullif(p_scope, '');
+    v_limit CONSTANT integer := CASE WHEN p_limit BETWEEN 1 AND 1000 THEN p_limit ELSE 1000 END;
+    v_cursor bytea := coalesce(p_cursor, decode(repeat('00', 32), 'hex'));
+    v_ids bytea[];
+    v_end bytea;
+    v_seen integer;
+BEGIN
+    IF v_states & 4 = 0 THEN
+        SELECT count(*) INTO v_seen
+        FROM (SELECT FROM hapax.operations o WHERE o.state <> 2 AND o.created_us <= v_before LIMIT c_few + 1) few;
+    END IF;
+    IF v_seen <= c_few THEN
+        v_ids := ARRAY(
+            SELECT o.id FROM (
+                SELECT * FROM hapax.operations WHERE state <> 2 AND created_us <= v_before OFFSET 0) o
+            WHERE o.id > v_cursor AND o.updated_us <= v_before AND v_states >> o.state & 1 = 1
+                AND (v_scope IS NULL OR o.scope = v_scope) AND (o.expires_us = 0 OR v_now < o.expires_us)
+            ORDER BY o.id LIMIT v_limit + 1);
+    ELSE
+        WITH walked AS MATERIALIZED (
+            SELECT o.id, v_states >> o.state & 1 = 1 AND (v_scope IS NULL OR o.scope = v_scope)
+                AND o.updated_us <= v_before AND (o.expires_us = 0 OR v_now < o.expires_us) AS wanted
+            FROM hapax.operations o WHERE o.id > v_cursor ORDER BY o.id LIMIT c_walk)
+        SELECT ARRAY(SELECT w.id FROM walked w WHERE w.wanted ORDER BY w.id LIMIT v_limit + 1),
+            (SELECT w.id FROM walked w ORDER BY w.id OFFSET c_walk - 1)
+        INTO v_ids, v_end;
+    END IF;
+    IF cardinality(v_ids) > v_limit THEN
+        v_ids := v_ids[1:v_limit];
+        v_end := v_ids[v_limit];
+    END IF;
+    RETURN QUERY
+    SELECT o.id, o.state, o.hold, o.stale, o.ran, o.reruns, o.attempt, o.spent, o.fence, o.fingerprint, o.caller, o.scope,
+        o.created_us, o.updated_us, o.lease_until_us, o.expires_us, o.retention_ms, o.resolved_us, o.resolved_by,
+        o.status::integer, o.body_kept, v_now, true
+    FROM unnest(v_ids) WITH ORDINALITY a(id, n), LATERAL (SELECT * FROM hapax.operations WHERE id = a.id OFFSET 0) o
+    ORDER BY a.n;
+    id := coalesce(v_end, v_ids[cardinality(v_ids)], v_cursor);
+    now_us := v_now;
+    more := v_end IS NOT NULL;
+    RETURN NEXT;
+END
+$$;
+
+-- Removes records whose retention is over, and makes claims under hold whose lease is over `unknown`, as the next CLAIM would: at
+-- most p_limit of both (and 500). It walks over 256 pages of the table at most: pages in their own order, since records written
+-- together expire together, which is a read from end to end for the disk and no index for every write. The dead claims are met on the
+-- same way. p_cursor holds the number of the page to go on with.
+-- It never waits and nobody waits for it for longer than one call: a record whose lock or row another has is left for the next
+-- sweep. One sweeper at a time; another is told that there is nothing to do.
+CREATE OR REPLACE FUNCTION hapax.purge(p_cursor bytea, p_limit integer)
+RETURNS TABLE (purged integer, settled integer, more boolean, cursor bytea, now_us bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    c_sweeper CONSTANT bigint := 5206439827364518178;
+    c_pages CONSTANT bigint := 256;
+    v_now CONSTANT bigint := hapax.now_us();
+    v_limit CONSTANT integer := CASE WHEN p_limit BETWEEN 1 AND 500 THEN p_limit ELSE 500 END;
+    v_pages CONSTANT bigint := pg_relation_size('hapax.operations') / current_setting('block_size')::bigint;
+    v_first CONSTANT bigint := ('x' || encode(substr(coalesce(p_cursor, ''), 25, 8), 'hex'))::bit(64)::bigint;
+    v_next bigint := v_first + c_pages;
+    v_ids bytea[];
+    v_last tid;
+BEGIN
+    purged := 0;
+    settled := 0;
+    more := false;
+    now_us := v_now;
+    cursor := decode(repeat('00', 32), 'hex');
+    IF v_first >= v_pages OR NOT pg_try_advisory_xact_lock(c_sweeper) THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    SELECT array_agg(e.id) FILTER (WHERE pg_try_advisory_xact_lock(hapax.lock_of(e.id))), max(e.place) FILTER (WHERE e.n = v_limit)
+    INTO v_ids, v_last
+    FROM (
+        SELECT o.id, o.ctid AS place, row_number() OVER () AS n FROM hapax.operations o
+        WHERE o.ctid >= format('(%s,0)', v_first)::tid AND o.ctid < format('(%s,0)', least(v_next, 4294967295))::tid
+            AND (o.expires_us <> 0 AND v_now >= o.expires_us OR o.state = 1 AND o.hold AND v_now >= o.lease_until_us)
+        LIMIT v_limit OFFSET 0) e;
+    -- Judged again, by a statement that begins after the locks: between the look and its lock the record may have been claimed or
+    -- renewed. Two writes on two kinds of record: what has expired is not settled.
+    DELETE FROM hapax.operations o
+    WHERE o.id = ANY (v_ids) AND o.expires_us <> 0 AND v_now >= o.expires_us
+        AND CASE WHEN o.xmax = '0'::xid THEN true ELSE hapax.row_free(o.id) END;
+    GET DIAGNOSTICS purged = ROW_COUNT;
+    -- The condition stands in a CASE lest the planner reads the whole index of open records for it.
+    UPDATE hapax.operations o SET state = 4, stale = true, lease_until_us = 0, expires_us = 0, updated_us = v_now
+    WHERE o.id = ANY (v_ids)
+        AND CASE WHEN o.state <> 1 OR NOT o.hold OR v_now < o.lease_until_us OR o.expires_us <> 0 AND v_now >= o.expires_us THEN false
+            WHEN o.xmax = '0'::xid THEN true ELSE hapax.row_free(o.id) END;
+    GET DIAGNOSTICS settled = ROW_COUNT;
+    IF v_last IS NOT NULL AND purged + settled > 0 THEN
+        v_next := split_part(trim(v_last::text, '()'), ',', 1)::bigint;
+    END IF;
+    IF v_next < v_pages THEN
+        more := true;
+        cursor := decode(repeat('00', 24), 'hex') || int8send(v_next);
+    END IF;
+    RETURN NEXT;
+END
+$$;
+COMMENT ON FUNCTION hapax.list IS 'A page of records in the order of their ids; its last row says where to go on';
+COMMENT ON FUNCTION hapax.purge IS 'Removes some of the records whose retention is over, and makes some dead claims under hold unknown; its row says where to go on';

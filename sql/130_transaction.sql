@@ -1,0 +1,250 @@
+-- SPDX-License-Identifier: Apache-2.0
+--
+-- In the caller's own transaction: hapax.begin(), then the business writes, then hapax.complete(), and COMMIT makes
+-- both true or neither. Rolled back, nothing ever happened.
+--
+--   BEGIN;
+--   SELECT * FROM hapax.begin('shop', 'order-17', fingerprint => hapax.digest(...));   -- claimed: go on; completed: answer with that
+--   INSERT INTO orders ...;
+--   SELECT * FROM hapax.complete(token, 201, hapax.headers('Location', '/orders/17'), body);
+--   COMMIT;
+--
+-- What claims or writes holds its id's lock to the end of the transaction, so a second caller of the key waits there
+-- and then sees what came of it (or, with wait => false, is told in_flight at once). That is in READ COMMITTED, where each
+-- statement sees what has been committed; in REPEATABLE READ and SERIALIZABLE it gets 40001, which is to be
+-- repeated as any other. Who begins several keys in one transaction begins them in one order everywhere, as with rows.
+--
+-- complete(), fail() and renew() raise HX001 where the claim is lost: a zombie cannot commit what it did. With "raise" => false they
+-- return lost instead.
+--
+-- The functions run with their owner's rights, since whoever could read the table could take any operation's token, and whoever
+-- could write it could undo what was promised. Give a program what it needs and no more:
+--
+--   CREATE ROLE shop_idempotent NOLOGIN;
+--   GRANT USAGE ON SCHEMA hapax TO shop_idempotent;
+--   GRANT EXECUTE ON FUNCTION hapax.begin, hapax.complete, hapax.fail, hapax.renew, hapax.headers, hapax.digest TO shop_idempotent;
+--   GRANT shop_idempotent TO shop;
+--
+-- A store (hapax serve, hapax list, ...) needs hapax.version, hapax.run, hapax.list and hapax.purge.
+
+-- The id and the token within what a handler was given.
+CREATE OR REPLACE FUNCTION hapax.token_parts(p_token text, OUT id bytea, OUT token bytea)
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_bytes bytea;
+BEGIN
+    IF p_token IS NULL OR p_token !~ '^[A-Za-z0-9_-]{64}$' THEN
+        RAISE EXCEPTION 'hapax: the token is not one (64 characters of base64url)' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    v_bytes := decode(translate(p_token, '-_', '+/'), 'base64');
+    id := substr(v_bytes, 1, 32);
+    token := substr(v_bytes, 33, 16);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hapax.ms_of(p_what text, p_span interval, p_min_ms bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_ms CONSTANT double precision := date_part('epoch', p_span) * 1000;
+BEGIN
+    IF v_ms IS NULL OR v_ms < p_min_ms OR v_ms > 315360000000 THEN
+        RAISE EXCEPTION 'hapax: % is not between % ms and ten years', p_what, p_min_ms USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN v_ms::bigint;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hapax.check_outcome(p_status integer, p_headers bytea, p_body bytea) RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF p_status IS NULL OR p_status < 0 OR p_status > 999 THEN
+        RAISE EXCEPTION 'hapax: status % is not between 0 and 999', p_status USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF octet_length(p_headers) > 65536 THEN
+        RAISE EXCEPTION 'hapax: headers of % bytes are over 65536', octet_length(p_headers) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF octet_length(p_body) > 16777216 THEN
+        RAISE EXCEPTION 'hapax: a body of % bytes is over 16777216', octet_length(p_body) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+END
+$$;
+
+-- A store is for one secret: the first who uses it leaves a check value under a fixed id (src/store/bind.c), all others are compared.
+CREATE OR REPLACE FUNCTION hapax.bind(p_secret bytea) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+AS $$
+DECLARE
+    c_zero CONSTANT bytea := decode(repeat('00', 32), 'hex');
+    v_id CONSTANT bytea := hapax.digest('hapax', 'secret');
+    v_check CONSTANT bytea := hapax.id_of('hapax', 'secret', NULL, p_secret);
+    v_token bytea;
+    v_found bytea;
+    v_verdict integer;
+BEGIN
+    SELECT o.fingerprint INTO v_found FROM hapax.operations o WHERE o.id = v_id;
+    IF NOT FOUND THEN
+        v_token := uuid_send(gen_random_uuid());
+        SELECT r.verdict INTO v_verdict FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token], ARRAY['hapax'::bytea], ARRAY[v_check], ARRAY[c_zero],
+            '{10000}', '{9223372036854775807}', '{1}', '{0}', NULL, NULL, NULL, NULL, NULL) r;
+        IF v_verdict = 1 THEN
+            PERFORM FROM hapax.run('{3}', ARRAY[v_id], ARRAY[v_token], NULL, NULL, NULL, NULL, NULL, '{0}', NULL, '{0}', NULL, NULL, NULL, NULL);
+        END IF;
+        v_found := CASE v_verdict WHEN 6 THEN NULL ELSE v_check END;
+    END IF;
+    IF v_found IS DISTINCT FROM v_check THEN
+        RAISE EXCEPTION 'hapax: the store was first used with %', CASE WHEN p_secret IS NULL THEN 'a secret, and none is given (hapax.secret)'
+            ELSE 'another secret, or with none' END USING ERRCODE = 'HX002';
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hapax.begin(
+    scope text, key text,
+    fingerprint bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
+    caller bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
+    lease interval DEFAULT '30s', retention interval DEFAULT '24h', on_expired text DEFAULT 'rerun',
+    attempts_max integer DEFAULT 0, step text DEFAULT NULL, wait boolean DEFAULT true,
+    OUT verdict text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
+    OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT token text, OUT lease_left interval)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+    v_secret CONSTANT bytea := hapax.secret();
+    v_id CONSTANT bytea := hapax.id_of(scope, key, step, v_secret);
+    v_token CONSTANT bytea := uuid_send(gen_random_uuid());
+    v_expired CONSTANT integer := array_position(ARRAY['rerun', 'hold', 'reconcile'], on_expired);
+    v_lease_ms CONSTANT bigint := hapax.ms_of('lease', lease, 1);
+    v_retention_ms CONSTANT bigint := CASE WHEN retention IS NULL THEN 9223372036854775807 ELSE hapax.ms_of('retention', retention, 1) END;
+    r record;
+BEGIN
+    IF step LIKE '.%' THEN
+        RAISE EXCEPTION 'hapax: the step "%" begins with a point', step USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF v_expired IS NULL THEN
+        RAISE EXCEPTION 'hapax: on_expired is not rerun, hold or reconcile' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF attempts_max IS NULL OR attempts_max < 0 THEN
+        RAISE EXCEPTION 'hapax: attempts_max is below 0' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF octet_length(fingerprint) IS DISTINCT FROM 32 OR octet_length(caller) IS DISTINCT FROM 32 THEN
+        RAISE EXCEPTION 'hapax: fingerprint and caller are digests of 32 bytes (hapax.digest)' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM hapax.bind(v_secret);
+    SELECT * INTO STRICT r FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token], ARRAY[convert_to(scope, 'UTF8')], ARRAY[fingerprint], ARRAY[caller],
+        ARRAY[v_lease_ms], ARRAY[v_retention_ms], ARRAY[v_expired], ARRAY[attempts_max::bigint], NULL, NULL, NULL, NULL, CASE WHEN wait IS NOT FALSE THEN true END);
+    verdict := (ARRAY['claimed', 'in_flight', 'completed', 'failed', 'unknown', 'mismatch'])[r.verdict];
+    IF r.state > 0 THEN
+        attempt := r.attempt;
+        fence := r.fence;
+        stale := r.stale;
+        IF r.outcome = 1 THEN
+            status := r.status;
+            headers := r.headers;
+            body := r.body;
+            body_kept := r.body_kept;
+        END IF;
+        IF r.state = 1 THEN
+            lease_left := greatest(r.lease_until_us - r.now_us, 0) * interval '1 microsecond';
+        END IF;
+    END IF;
+    differs := (ARRAY['fingerprint', 'caller'])[r.differs];
+    IF verdict = 'claimed' THEN
+        token := translate(encode(v_id || v_token, 'base64'), E'+/\n', '-_');
+        PERFORM pg_advisory_xact_lock(hapax.long_lock_of(v_id));
+    END IF;
+END
+$$;
+
+-- A RENEW, COMPLETE or FAIL by token. Where it is lost there is no outcome: a made-up token proves nothing about fingerprint and
+-- caller, and hapax.begin() is there to compare them.
+CREATE OR REPLACE FUNCTION hapax.by_token(p_kind smallint, p_token text, p_lease_ms bigint, p_flags integer,
+    p_status integer, p_headers bytea, p_body bytea, p_raise boolean,
+    OUT verdict text, OUT state text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
+    OUT attempt integer, OUT fence bigint)
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+    t record;
+    r record;
+BEGIN
+    t := hapax.token_parts(p_token);
+    PERFORM hapax.check_outcome(p_status, p_headers, p_body);
+    SELECT * INTO STRICT r FROM hapax.run(ARRAY[p_kind], ARRAY[t.id], ARRAY[t.token], NULL, NULL, NULL, ARRAY[p_lease_ms], NULL,
+        ARRAY[p_flags], '{0}', ARRAY[p_status], ARRAY[p_headers], ARRAY[p_body], NULL, true);
+    state := (ARRAY['absent', 'started', 'completed', 'failed', 'unknown'])[r.state + 1];
+    IF r.verdict <> 7 AND coalesce(p_raise, true) THEN
+        RAISE EXCEPTION 'hapax: the claim is lost: the operation is %', state
+            USING ERRCODE = 'HX001', HINT = 'Another attempt has it. Roll back; nothing of this transaction may be committed.';
+    END IF;
+    verdict := CASE r.verdict WHEN 7 THEN 'ok' ELSE 'lost' END;
+    IF r.state > 0 THEN
+        attempt := r.attempt;
+        fence := r.fence;
+    END IF;
+    IF r.outcome = 1 AND verdict = 'ok' THEN
+        status := r.status;
+        headers := r.headers;
+        body := r.body;
+        body_kept := r.body_kept;
+    ELSIF r.outcome = 2 THEN
+        status := p_status;
+        headers := coalesce(p_headers, '');
+        body := coalesce(p_body, '');
+        body_kept := p_flags & 512 <> 0;
+    END IF;
+    IF verdict = 'ok' THEN
+        PERFORM pg_advisory_xact_lock(hapax.long_lock_of(t.id));
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hapax.complete(token text, OUT verdict text, OUT state text,
+    INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '', "raise" boolean DEFAULT true,
+    OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
+    FROM hapax.by_token(3::smallint, token, NULL, CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise") b
+$$;
+COMMENT ON FUNCTION hapax.complete(text, integer, bytea, bytea, boolean) IS 'Completes the operation; a body of NULL is not kept. What is stored already stands, and is returned';
+
+CREATE OR REPLACE FUNCTION hapax.fail(token text, OUT verdict text, OUT state text,
+    ran boolean DEFAULT true, as_unknown boolean DEFAULT false, INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '',
+    INOUT body bytea DEFAULT '', "raise" boolean DEFAULT true,
+    OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
+    FROM hapax.by_token(4::smallint, token, NULL, CASE WHEN coalesce(ran, true) THEN 64 ELSE 0 END + CASE WHEN as_unknown THEN 128 ELSE 0 END
+        + CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise") b
+$$;
+COMMENT ON FUNCTION hapax.fail(text, boolean, boolean, integer, bytea, bytea, boolean) IS 'Ends the attempt: the next caller runs again, or with as_unknown an operator decides. ran false: surely nothing happened';
+
+CREATE OR REPLACE FUNCTION hapax.renew(token text, OUT verdict text, OUT state text,
+    lease interval DEFAULT '30s', "raise" boolean DEFAULT true, OUT status integer, OUT headers bytea, OUT body bytea,
+    OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
+    FROM hapax.by_token(2::smallint, token, hapax.ms_of('lease', lease, 1), 0, 0, NULL, NULL, "raise") b
+$$;
+COMMENT ON FUNCTION hapax.renew(text, interval, boolean) IS 'Renews the lease; it is never shortened';
+
+COMMENT ON FUNCTION hapax.begin(text, text, bytea, bytea, interval, interval, text, integer, text, boolean)
+    IS 'Claims the operation in this transaction, or tells what came of it';

@@ -1,0 +1,14 @@
+-- SPDX-License-Identifier: Apache-2.0
+--
+-- The version that stands here now; and nobody may call anything before he is granted it.
+
+CREATE OR REPLACE FUNCTION hapax.version() RETURNS integer
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT max(version) FROM hapax.schema_version $$;
+COMMENT ON FUNCTION hapax.version() IS 'The version of this schema; a program that knows another one does not use it';
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hapax FROM PUBLIC;
+
+INSERT INTO hapax.schema_version (version) VALUES (1) ON CONFLICT DO NOTHING;
+COMMIT;

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ops as the arguments of hapax.run(), hapax.list() and hapax.purge(), and their rows as answers. The columns
+ * are those of sql/, by their place. hapax.run() gives its rows in no order, each with the number of its op.
+ *
+ * The invariant: an op gets a verdict only from a row of its own in which every value makes sense. A row that does not
+ * is never "absent": its op keeps the error it came with.
+ */
+#include "postgres.h"
+
+#include "base/arena.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char hapax__pg_run_sql[] =
+    "SELECT * FROM hapax.run($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)";
+const char hapax__pg_list_sql[] = "SELECT * FROM hapax.list($1,$2,$3,$4,$5)";
+const char hapax__pg_purge_sql[] = "SELECT * FROM hapax.purge($1,$2)";
+
+#define OP_SIZE 320u /* of an op without what its spans hold */
+#define TRANSACTION_US                                                                             \
+    INT64_C(1000000) /* what is shown as the lease of a caller's open transaction, which has none */
+
+enum flag { /* of p_flags; on_expired stands in the lowest two bits, resolve in the next two */
+            FLAG_RERUN_COMPLETED = 16,
+            FLAG_RECONCILED = 32,
+            FLAG_RAN = 64,
+            FLAG_AS_UNKNOWN = 128,
+            FLAG_FORCE = 256,
+            FLAG_BODY_KEPT = 512
+};
+
+enum run_column {
+    RUN_ORD,
+    RUN_VERDICT,
+    RUN_ERROR,
+    RUN_DIFFERS,
+    RUN_NOW_US,
+    RUN_RECORD, /* the first of enum record_column */
+    RUN_OUTCOME = 23,
+    RUN_STATUS,
+    RUN_BODY_KEPT,
+    RUN_HEADERS,
+    RUN_BODY,
+    RUN_COLUMNS
+};
+
+enum record_column {
+    RECORD_STATE,
+    RECORD_HOLD,
+    RECORD_STALE,
+    RECORD_RAN,
+    RECORD_RERUNS,
+    RECORD_ATTEMPT,
+    RECORD_SPENT,
+    RECORD_FENCE,
+    RECORD_FINGERPRINT,
+    RECORD_CALLER,
+    RECORD_SCOPE,
+    RECORD_CREATED_US,
+    RECORD_UPDATED_US,
+    RECORD_LEASE_UNTIL_US,
+    RECORD_EXPIRES_US,
+    RECORD_RETENTION_MS,
+    RECORD_RESOLVED_US,
+    RECORD_RESOLVED_BY,
+    RECORD_COLUMNS
+};
+
+enum list_column {
+    LIST_ID,
+    LIST_RECORD,
+    LIST_STATUS = LIST_RECORD + RECORD_COLUMNS,
+    LIST_BODY_KEPT,
+    LIST_NOW_US,
+    LIST_MORE,
+    LIST_COLUMNS
+};
+
+enum purge_column {
+    PURGE_PURGED,
+    PURGE_SETTLED,
+    PURGE_MORE,
+    PURGE_CURSOR,
+    PURGE_NOW_US,
+    PURGE_COLUMNS
+};
+
+_Static_assert(RUN_RECORD + RECORD_COLUMNS == RUN_OUTCOME,
+               "the record ends where the outcome begins");
+
+/* ---- ops ----------------------------------------------------------------------------- */
+
+size_t hapax__pg_op_size(const struct hapax_op *op)
+{
+    return OP_SIZE + op->scope.len + op->by.len + op->outcome.headers.len + op->outcome.body.len;
+}
+
+static int64_t flags_of(const struct hapax_op *op)
+{
+    return (op->kind == HAPAX_OP_CLAIM ? (int64_t)op->on_expired : 0) |
+           (op->kind == HAPAX_OP_RESOLVE ? (int64_t)op->resolve << 2 : 0) |
+           (op->rerun_completed ? FLAG_RERUN_COMPLETED : 0) |
+           (op->reconciled ? FLAG_RECONCILED : 0) | (op->ran ? FLAG_RAN : 0) |
+           (op->as_unknown ? FLAG_AS_UNKNOWN : 0) | (op->force ? FLAG_FORCE : 0) |
+           (op->outcome.body_kept ? FLAG_BODY_KEPT : 0);
+}
+
+static int64_t limit_of(const struct hapax_op *op)
+{
+    return op->kind == HAPAX_OP_CLAIM ? op->attempts_max : op->if_attempt;
+}
+
+static bool leases(const struct hapax_op *op)
+{
+    return op->kind == HAPAX_OP_CLAIM || op->kind == HAPAX_OP_RENEW;
+}
+
+static bool has_outcome(const struct hapax_op *op)
+{
+    return op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL ||
+           op->kind == HAPAX_OP_RESOLVE;
+}
+
+/* An array of one field. One in which nothing stands is not sent: of a batch of CLAIMs, or of COMPLETEs,
+ * that is half of them, and the server would take each apart. */
+#define PUT_INTS(out, type, ops, n, has, value)                                                    \
+    do {                                                                                           \
+        bool any = false;                                                                          \
+                                                                                                   \
+        for (size_t i = 0; i < (n) && !any; i++)                                                   \
+            any = (has);                                                                           \
+        if (!any) {                                                                                \
+            hapax__pg_put_no_array(out, type);                                                     \
+            break;                                                                                 \
+        }                                                                                          \
+        hapax__pg_begin_array(out, type, n);                                                       \
+        for (size_t i = 0; i < (n); i++)                                                           \
+            hapax__pg_put_int(out, type, value);                                                   \
+    } while (0)
+
+#define PUT_SPANS(out, ops, n, has, span)                                                          \
+    do {                                                                                           \
+        bool any = false;                                                                          \
+                                                                                                   \
+        for (size_t i = 0; i < (n) && !any; i++)                                                   \
+            any = (has);                                                                           \
+        if (!any) {                                                                                \
+            hapax__pg_put_no_array(out, HAPAX__PG_BYTEA);                                          \
+            break;                                                                                 \
+        }                                                                                          \
+        hapax__pg_begin_array(out, HAPAX__PG_BYTEA, n);                                            \
+        for (size_t i = 0; i < (n); i++) {                                                         \
+            if (has)                                                                               \
+                hapax__pg_put_bytes(out, span);                                                    \
+            else                                                                                   \
+                hapax__pg_put_null(out);                                                           \
+        }                                                                                          \
+    } while (0)
+
+#define SPAN_OF(field) ((struct hapax_span){(field).bytes, sizeof((field).bytes)})
+
+void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, size_t n)
+{
+    hapax__pg_out_reset(out);
+    PUT_INTS(out, HAPAX__PG_INT2, ops, n, true, (int64_t)ops[i]->kind);
+    PUT_SPANS(out, ops, n, true, SPAN_OF(ops[i]->id));
+    PUT_SPANS(out, ops, n, ops[i]->kind != HAPAX_OP_READ, SPAN_OF(ops[i]->token));
+    PUT_SPANS(out, ops, n, ops[i]->kind == HAPAX_OP_CLAIM, ops[i]->scope);
+    PUT_SPANS(out, ops, n, ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->fingerprint));
+    PUT_SPANS(out, ops, n, ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->caller));
+    PUT_INTS(out, HAPAX__PG_INT8, ops, n, leases(ops[i]), ops[i]->lease_ms);
+    PUT_INTS(out, HAPAX__PG_INT8, ops, n, ops[i]->kind == HAPAX_OP_CLAIM, ops[i]->retention_ms);
+    PUT_INTS(out, HAPAX__PG_INT4, ops, n, true, flags_of(ops[i]));
+    PUT_INTS(out, HAPAX__PG_INT8, ops, n, limit_of(ops[i]) != 0, limit_of(ops[i]));
+    PUT_INTS(out, HAPAX__PG_INT4, ops, n, has_outcome(ops[i]), ops[i]->outcome.status);
+    PUT_SPANS(out, ops, n, has_outcome(ops[i]) && ops[i]->outcome.headers.len > 0,
+              ops[i]->outcome.headers);
+    PUT_SPANS(out, ops, n, has_outcome(ops[i]) && ops[i]->outcome.body.len > 0,
+              ops[i]->outcome.body);
+    PUT_SPANS(out, ops, n, ops[i]->kind == HAPAX_OP_RESOLVE, ops[i]->by);
+    hapax__pg_begin_value(out, HAPAX__PG_BOOL);
+    hapax__pg_put_bare_int(out, HAPAX__PG_BOOL, false); /* waits for no other transaction */
+}
+
+static uint32_t limit(const struct hapax_op *op)
+{
+    return op->limit > 0 ? op->limit : HAPAX_LIST_MAX;
+}
+
+void hapax__pg_put_list(struct hapax__pg_out *out, const struct hapax_op *op)
+{
+    hapax__pg_out_reset(out);
+    hapax__pg_begin_value(out, HAPAX__PG_INT4);
+    hapax__pg_put_bare_int(out, HAPAX__PG_INT4, op->states);
+    hapax__pg_begin_value(out, HAPAX__PG_BYTEA);
+    hapax__pg_put_bare_bytes(out, op->scope);
+    hapax__pg_begin_value(out, HAPAX__PG_INT8);
+    hapax__pg_put_bare_int(out, HAPAX__PG_INT8, op->older_ms);
+    hapax__pg_begin_value(out, HAPAX__PG_INT4);
+    hapax__pg_put_bare_int(out, HAPAX__PG_INT4, limit(op));
+    hapax__pg_begin_value(out, HAPAX__PG_BYTEA);
+    hapax__pg_put_bare_bytes(out, SPAN_OF(op->cursor));
+}
+
+void hapax__pg_put_purge(struct hapax__pg_out *out, const struct hapax_op *op)
+{
+    hapax__pg_out_reset(out);
+    hapax__pg_begin_value(out, HAPAX__PG_BYTEA);
+    hapax__pg_put_bare_bytes(out, SPAN_OF(op->cursor));
+    hapax__pg_begin_value(out, HAPAX__PG_INT4);
+    hapax__pg_put_bare_int(out, HAPAX__PG_INT4, limit(op));
+}
+
+/* ---- answers ------------------------------------------------------------------------- */
+
+/* A number from 0 to max; else the row is bad. */
+static uint64_t get_within(struct hapax__pg_in *in, int column, enum hapax__pg_type type,
+                           uint64_t max)
+{
+    uint64_t value = (uint64_t)hapax__pg_get_int(in, column, type);
+
+    if (value <= max)
+        return value;
+    in->bad = true;
+    return 0;
+}
+
+static bool get_bool(struct hapax__pg_in *in, int column)
+{
+    return get_within(in, column, HAPAX__PG_BOOL, 1) != 0;
+}
+
+static int64_t get_time(struct hapax__pg_in *in, int column)
+{
+    return (int64_t)get_within(in, column, HAPAX__PG_INT8, INT64_MAX);
+}
+
+static void get_fixed(struct hapax__pg_in *in, int column, uint8_t *out, size_t len)
+{
+    struct hapax_span bytes = hapax__pg_get_bytes(in, column);
+
+    if (bytes.len == len)
+        memcpy(out, bytes.ptr, len);
+    else
+        in->bad = true;
+}
+
+/* A span that fits its limit, still in the row. */
+static struct hapax_span get_span(struct hapax__pg_in *in, int column, size_t max)
+{
+    struct hapax_span bytes = hapax__pg_get_bytes(in, column);
+
+    if (bytes.len <= max)
+        return bytes;
+    in->bad = true;
+    return (struct hapax_span){NULL, 0};
+}
+
+/* The columns of a record from `at` on. What only the op knows is left to the caller. */
+static void get_record(struct hapax__pg_in *in, int at, struct hapax_record *out)
+{
+    out->state =
+        (enum hapax_state)get_within(in, at + RECORD_STATE, HAPAX__PG_INT2, HAPAX_STATE_UNKNOWN);
+    out->hold = get_bool(in, at + RECORD_HOLD);
+    out->stale = get_bool(in, at + RECORD_STALE);
+    out->ran = get_bool(in, at + RECORD_RAN);
+    out->reruns = get_bool(in, at + RECORD_RERUNS);
+    out->attempt = (uint32_t)get_within(in, at + RECORD_ATTEMPT, HAPAX__PG_INT4, INT32_MAX);
+    out->spent = (uint32_t)get_within(in, at + RECORD_SPENT, HAPAX__PG_INT4, INT32_MAX);
+    out->fence = get_within(in, at + RECORD_FENCE, HAPAX__PG_INT8, INT64_MAX);
+    if (!hapax__pg_is_null(in, at + RECORD_FINGERPRINT))
+        get_fixed(in, at + RECORD_FINGERPRINT, out->fingerprint.bytes, sizeof(out->fingerprint));
+    if (!hapax__pg_is_null(in, at + RECORD_CALLER))
+        get_fixed(in, at + RECORD_CALLER, out->caller.bytes, sizeof(out->caller));
+    out->scope = get_span(in, at + RECORD_SCOPE, HAPAX_SCOPE_MAX);
+    out->created_us = get_time(in, at + RECORD_CREATED_US);
+    out->updated_us = get_time(in, at + RECORD_UPDATED_US);
+    out->lease_until_us = get_time(in, at + RECORD_LEASE_UNTIL_US);
+    out->expires_us = get_time(in, at + RECORD_EXPIRES_US);
+    out->retention_ms = get_time(in, at + RECORD_RETENTION_MS);
+    out->resolved_us = get_time(in, at + RECORD_RESOLVED_US);
+    out->resolved_by = get_span(in, at + RECORD_RESOLVED_BY, HAPAX_BY_MAX);
+}
+
+static void get_outcome(struct hapax__pg_in *in, const struct hapax_op *op,
+                        struct hapax_outcome *out)
+{
+    uint64_t which = get_within(in, RUN_OUTCOME, HAPAX__PG_INT2, 2);
+
+    if (which == 2)
+        *out = op->outcome;
+    if (which != 1)
+        return;
+    out->status = (int)get_within(in, RUN_STATUS, HAPAX__PG_INT4, 999);
+    out->body_kept = get_bool(in, RUN_BODY_KEPT);
+    out->headers = get_span(in, RUN_HEADERS, HAPAX_HEADERS_MAX);
+    out->body = get_span(in, RUN_BODY, HAPAX_BODY_MAX);
+}
+
+/* What of a CLAIM's own stands in its record is not sent back. */
+static void take_own(struct hapax__pg_in *in, const struct hapax_op *op, struct hapax_record *out)
+{
+    if (op->kind != HAPAX_OP_CLAIM || out->state == HAPAX_STATE_ABSENT)
+        return;
+    if (hapax__pg_is_null(in, RUN_RECORD + RECORD_FINGERPRINT))
+        out->fingerprint = op->fingerprint;
+    if (hapax__pg_is_null(in, RUN_RECORD + RECORD_CALLER))
+        out->caller = op->caller;
+    if (hapax__pg_is_null(in, RUN_RECORD + RECORD_SCOPE))
+        out->scope = op->scope;
+}
+
+static bool copy(struct hapax_store *store, struct hapax_span *span)
+{
+    *span = hapax__arena_copy(store->arena, *span);
+    return span->len == 0 || span->ptr;
+}
+
+/* The row goes; what the op lent stays. */
+static bool keep(struct hapax_store *store, const struct hapax_op *op, struct hapax_record *record)
+{
+    struct hapax_outcome *outcome = &record->outcome;
+
+    return (record->scope.ptr == op->scope.ptr || copy(store, &record->scope)) &&
+           copy(store, &record->resolved_by) &&
+           (outcome->headers.ptr == op->outcome.headers.ptr || copy(store, &outcome->headers)) &&
+           (outcome->body.ptr == op->outcome.body.ptr || copy(store, &outcome->body));
+}
+
+/* One row for one op, which gets it whole or not at all. */
+static enum hapax_error take_row(struct hapax_store *store, struct hapax_op *op,
+                                 struct hapax__pg_in *in)
+{
+    int64_t error = hapax__pg_get_int(in, RUN_ERROR, HAPAX__PG_INT2);
+    enum hapax_verdict verdict =
+        (enum hapax_verdict)get_within(in, RUN_VERDICT, HAPAX__PG_INT2, HAPAX_ABSENT);
+    enum hapax_differs differs =
+        (enum hapax_differs)get_within(in, RUN_DIFFERS, HAPAX__PG_INT2, HAPAX_DIFFERS_CALLER);
+    int64_t now_us = get_time(in, RUN_NOW_US);
+    struct hapax_record record = {.id = op->id};
+
+    if (error == HAPAX_ERR_UNAVAILABLE && verdict == HAPAX_NO_VERDICT && !in->bad) {
+        op->error = HAPAX_ERR_UNAVAILABLE;
+        return HAPAX_ERR_NONE;
+    }
+    get_record(in, RUN_RECORD, &record);
+    take_own(in, op, &record);
+    get_outcome(in, op, &record.outcome);
+    if (record.state == HAPAX_STATE_ABSENT) /* what is there may have expired */
+        record = (struct hapax_record){.id = op->id};
+    if (in->bad || error != 0 || verdict == HAPAX_NO_VERDICT || now_us == 0)
+        return HAPAX_ERR_CORRUPT;
+    if (verdict == HAPAX_IN_FLIGHT && record.lease_until_us <= now_us) {
+        record.state = HAPAX_STATE_STARTED;
+        record.lease_until_us = now_us + TRANSACTION_US;
+    }
+    if (!keep(store, op, &record))
+        return HAPAX_ERR_NOMEM;
+    if (verdict == HAPAX_ABSENT)
+        memset(&record, 0, sizeof(record));
+    op->record = record;
+    op->differs = differs;
+    op->now_us = now_us;
+    op->verdict = verdict;
+    op->error = HAPAX_ERR_NONE;
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__pg_take_ops(struct hapax_store *store, struct hapax_op **ops, size_t n,
+                                    const PGresult *rows)
+{
+    enum hapax_error worst = HAPAX_ERR_NONE;
+    bool taken[HAPAX__PG_BATCH_MAX] = {false};
+
+    assert(n <= HAPAX__PG_BATCH_MAX);
+    if (PQnfields(rows) != RUN_COLUMNS || PQntuples(rows) != (int)n)
+        return HAPAX_ERR_CORRUPT;
+    for (int row = 0; row < (int)n; row++) {
+        struct hapax__pg_in in = {.rows = rows, .row = row};
+        uint64_t ord = (uint64_t)hapax__pg_get_int(&in, RUN_ORD, HAPAX__PG_INT4) - 1;
+        enum hapax_error error;
+
+        if (ord >= n || taken[ord])
+            return HAPAX_ERR_CORRUPT;
+        taken[ord] = true;
+        error = take_row(store, ops[ord], &in);
+        if (error != HAPAX_ERR_NONE)
+            worst = error;
+    }
+    return worst;
+}
+
+static enum hapax_error take_listed(struct hapax_store *store, struct hapax__pg_in *in,
+                                    struct hapax_record *out)
+{
+    static const struct hapax_op none;
+
+    memset(out, 0, sizeof(*out));
+    get_fixed(in, LIST_ID, out->id.bytes, sizeof(out->id));
+    get_record(in, LIST_RECORD, out);
+    out->outcome.status = (int)get_within(in, LIST_STATUS, HAPAX__PG_INT4, 999);
+    out->outcome.body_kept = get_bool(in, LIST_BODY_KEPT);
+    if (in->bad || out->state == HAPAX_STATE_ABSENT)
+        return HAPAX_ERR_CORRUPT;
+    return keep(store, &none, out) ? HAPAX_ERR_NONE : HAPAX_ERR_NOMEM;
+}
+
+enum hapax_error hapax__pg_take_list(struct hapax_store *store, struct hapax_op *op,
+                                     const PGresult *rows)
+{
+    int count = PQntuples(rows) - 1; /* the last is no record */
+    struct hapax__pg_in last = {.rows = rows, .row = count};
+    enum hapax_error error = HAPAX_ERR_NONE;
+    struct hapax_record *records;
+
+    if (PQnfields(rows) != LIST_COLUMNS || count < 0 || count > (int)limit(op) ||
+        !hapax__pg_is_null(&last, LIST_RECORD))
+        return HAPAX_ERR_CORRUPT;
+    records = hapax_store_memory(store, (size_t)(count > 0 ? count : 1) * sizeof(*records));
+    if (!records)
+        return HAPAX_ERR_NOMEM;
+    for (int row = 0; row < count && error == HAPAX_ERR_NONE; row++) {
+        struct hapax__pg_in in = {.rows = rows, .row = row};
+
+        error = take_listed(store, &in, &records[row]);
+    }
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    op->more = get_bool(&last, LIST_MORE);
+    op->now_us = get_time(&last, LIST_NOW_US);
+    if (op->more)
+        get_fixed(&last, LIST_ID, op->cursor.bytes, sizeof(op->cursor));
+    if (last.bad || op->now_us == 0)
+        return HAPAX_ERR_CORRUPT;
+    op->records = records;
+    op->count = (uint32_t)count;
+    op->verdict = HAPAX_FOUND;
+    op->error = HAPAX_ERR_NONE;
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__pg_take_purge(struct hapax_op *op, const PGresult *rows)
+{
+    struct hapax__pg_in in = {.rows = rows, .row = 0};
+    struct hapax_id cursor = op->cursor;
+
+    if (PQnfields(rows) != PURGE_COLUMNS || PQntuples(rows) != 1)
+        return HAPAX_ERR_CORRUPT;
+    op->purged = (uint32_t)get_within(&in, PURGE_PURGED, HAPAX__PG_INT4, HAPAX_LIST_MAX);
+    op->settled =
+        (uint32_t)get_within(&in, PURGE_SETTLED, HAPAX__PG_INT4, HAPAX_LIST_MAX - op->purged);
+    op->more = get_bool(&in, PURGE_MORE);
+    op->now_us = get_time(&in, PURGE_NOW_US);
+    if (op->more)
+        get_fixed(&in, PURGE_CURSOR, cursor.bytes, sizeof(cursor));
+    if (in.bad || op->now_us == 0)
+        return HAPAX_ERR_CORRUPT;
+    op->cursor = cursor;
+    op->verdict = HAPAX_OK;
+    op->error = HAPAX_ERR_NONE;
+    return HAPAX_ERR_NONE;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parameters and rows in PostgreSQL's binary format: numbers most significant byte first, an array as a head
+ * of five words and its elements, each behind its length. Binary, because text would escape each byte of a
+ * body, and arrays, because one statement then carries a batch.
+ *
+ * The invariant: what is handed to libpq is whole and within HAPAX__PG_OUT_MAX, or not handed over at all; each
+ * array has as many elements as it said.
+ */
+#include "postgres.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OUT_MIN 4096u
+
+static const struct {
+    Oid type, array;
+    size_t size; /* 0: any */
+} types[] = {
+    [HAPAX__PG_BOOL] = {16, 1000, 1}, [HAPAX__PG_BYTEA] = {17, 1001, 0},
+    [HAPAX__PG_INT2] = {21, 1005, 2}, [HAPAX__PG_INT4] = {23, 1007, 4},
+    [HAPAX__PG_INT8] = {20, 1016, 8},
+};
+
+/* ---- out ----------------------------------------------------------------------------- */
+
+void hapax__pg_out_reset(struct hapax__pg_out *out)
+{
+    out->len = 0;
+    out->n = 0;
+    out->failed = false;
+}
+
+/* Room for more bytes; NULL and failed, where there is none. */
+static uint8_t *room(struct hapax__pg_out *out, size_t size)
+{
+    size_t cap = out->cap > 0 ? out->cap : OUT_MIN;
+    uint8_t *bytes;
+
+    if (out->failed || size > HAPAX__PG_OUT_MAX - out->len) {
+        out->failed = true;
+        return NULL;
+    }
+    while (cap < out->len + size)
+        cap *= 2;
+    if (cap > out->cap) {
+        bytes = realloc(out->bytes, cap);
+        if (!bytes) {
+            out->failed = true;
+            return NULL;
+        }
+        out->bytes = bytes;
+        out->cap = cap;
+    }
+    bytes = out->bytes + out->len;
+    out->len += size;
+    return bytes;
+}
+
+static void put_number(struct hapax__pg_out *out, uint64_t value, size_t size)
+{
+    uint8_t *bytes = room(out, size);
+
+    for (size_t i = 0; bytes && i < size; i++)
+        bytes[i] = (uint8_t)(value >> 8 * (size - 1 - i));
+}
+
+void hapax__pg_begin_value(struct hapax__pg_out *out, enum hapax__pg_type type)
+{
+    assert(out->n < (int)HAPAX__PG_PARAMS_MAX);
+    out->starts[out->n] = out->len;
+    out->nulls[out->n] = false;
+    out->types[out->n++] = types[type].type;
+}
+
+void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type)
+{
+    hapax__pg_begin_value(out, type);
+    out->types[out->n - 1] = types[type].array;
+    out->nulls[out->n - 1] = true;
+}
+
+void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type, size_t n)
+{
+    assert(n > 0 && n <= HAPAX_BATCH_MAX);
+    hapax__pg_begin_value(out, type);
+    out->types[out->n - 1] = types[type].array;
+    put_number(out, 1, 4); /* dimensions */
+    put_number(out, 1, 4); /* there may be NULLs */
+    put_number(out, types[type].type, 4);
+    put_number(out, n, 4);
+    put_number(out, 1, 4); /* the first index */
+}
+
+void hapax__pg_put_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value)
+{
+    assert(types[type].size > 0);
+    put_number(out, types[type].size, 4);
+    hapax__pg_put_bare_int(out, type, value);
+}
+
+void hapax__pg_put_bytes(struct hapax__pg_out *out, struct hapax_span bytes)
+{
+    put_number(out, bytes.len, 4); /* one that is too long does not get in below */
+    hapax__pg_put_bare_bytes(out, bytes);
+}
+
+void hapax__pg_put_null(struct hapax__pg_out *out)
+{
+    put_number(out, UINT32_MAX, 4);
+}
+
+void hapax__pg_put_bare_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value)
+{
+    put_number(out, (uint64_t)value, types[type].size);
+}
+
+void hapax__pg_put_bare_bytes(struct hapax__pg_out *out, struct hapax_span bytes)
+{
+    uint8_t *to = room(out, bytes.len);
+
+    if (to && bytes.len > 0)
+        memcpy(to, bytes.ptr, bytes.len);
+}
+
+bool hapax__pg_out_params(struct hapax__pg_out *out, struct hapax__pg_params *params)
+{
+    if (out->failed)
+        return false;
+    for (int i = 0; i < out->n; i++) {
+        size_t end = i + 1 < out->n ? out->starts[i + 1] : out->len;
+
+        out->values[i] = out->nulls[i] ? NULL : (const char *)out->bytes + out->starts[i];
+        out->lengths[i] = (int)(end - out->starts[i]);
+    }
+    *params = (struct hapax__pg_params){out->n, out->types, out->values, out->lengths};
+    return true;
+}
+
+/* ---- in ------------------------------------------------------------------------------ */
+
+bool hapax__pg_is_null(const struct hapax__pg_in *in, int column)
+{
+    return PQgetisnull(in->rows, in->row, column) != 0;
+}
+
+int64_t hapax__pg_get_int(struct hapax__pg_in *in, int column, enum hapax__pg_type type)
+{
+    const uint8_t *bytes = (const uint8_t *)PQgetvalue(in->rows, in->row, column);
+    size_t size = types[type].size;
+    uint64_t value;
+
+    assert(size > 0);
+    if (hapax__pg_is_null(in, column))
+        return 0;
+    if (PQgetlength(in->rows, in->row, column) != (int)size) {
+        in->bad = true;
+        return 0;
+    }
+    value = bytes[0] & 0x80 ? UINT64_MAX : 0; /* the sign goes on to the left */
+    for (size_t i = 0; i < size; i++)
+        value = value << 8 | bytes[i];
+    return (int64_t)value;
+}
+
+struct hapax_span hapax__pg_get_bytes(const struct hapax__pg_in *in, int column)
+{
+    if (hapax__pg_is_null(in, column))
+        return (struct hapax_span){NULL, 0};
+    return (struct hapax_span){(const uint8_t *)PQgetvalue(in->rows, in->row, column),
+                               (size_t)PQgetlength(in->rows, in->row, column)};
+}

@@ -1,0 +1,912 @@
+"""What runs inside PostgreSQL (sql/): names, the caller's transaction, locks, plans, walks and migrations. That
+hapax.run() judges as the machine does is the business of store_test.
+
+    HAPAX_BUILD=build /usr/bin/python3 -m pytest tests/store/test_sql.py
+"""
+import base64
+import concurrent.futures
+import ctypes
+import os
+import pathlib
+import random
+import secrets
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("HAPAX_BUILD", ROOT / "build")).resolve()
+sys.path.insert(0, str(ROOT / "tests/servers"))
+psycopg2 = pytest.importorskip("psycopg2")
+postgres_server = pytest.importorskip("postgres_server")
+from process import PATIENCE, wait_for  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not (postgres_server.BIN / "postgres").exists(), reason="no PostgreSQL")
+SCRIPT = "".join(path.read_text() for path in sorted((ROOT / "sql").glob("*.sql")))
+CLAIM, RENEW, COMPLETE, FAIL, READ, RESOLVE = 1, 2, 3, 4, 5, 8
+CLAIMED, IN_FLIGHT, COMPLETED, UNKNOWN, OK, LOST, FOUND, ABSENT = 1, 2, 3, 5, 7, 8, 9, 10
+RERUN, HOLD = 1, 2
+FORGET, FORCE = 3 << 2, 256
+BUSY = -4
+FOREVER = 2**63 - 1
+TYPES = ("smallint bytea bytea bytea bytea bytea bigint bigint integer bigint integer bytea bytea bytea").split()
+
+
+@pytest.fixture(scope="session")
+def server():
+    running = postgres_server.Postgres(max_connections=60).start()
+    yield running
+    running.end()
+
+
+class Database:
+    def __init__(self, server, script=SCRIPT):
+        self.server, self.name, self.open = server, server.database(), []
+        if script:
+            self.run(script)
+
+    def connect(self, port=None, autocommit=True, **more):
+        conn = psycopg2.connect(host="127.0.0.1", port=port or self.server.port, dbname=self.name, user=more.pop("user", "postgres"), **more)
+        conn.autocommit = autocommit
+        self.open.append(conn)
+        return conn
+
+    def run(self, statement, *values):
+        conn = self.connect()
+        try:
+            return ask(conn, statement, *values)
+        finally:
+            conn.close()
+
+    def close(self):
+        for conn in self.open:
+            conn.close()
+
+
+@pytest.fixture
+def db(server):
+    database = Database(server)
+    yield database
+    database.close()
+
+
+def ask(conn, statement, *values):
+    with conn.cursor() as cursor:
+        cursor.execute(statement, values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def row(conn, call, *values):
+    """The one row of a function, by the names of its columns."""
+    with conn.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {call}", values)
+        (values,) = cursor.fetchall()
+        return {column.name: bytes(value) if isinstance(value, memoryview) else value
+                for column, value in zip(cursor.description, values)}
+
+
+def begin(conn, key="k", **more):
+    names = "".join(f", {name} => %s" for name in more)
+    return row(conn, f"hapax.begin('shop', %s{names})", key, *more.values())
+
+
+def complete(conn, token, body=b"done", **more):
+    names = "".join(f', "{name}" => %s' for name in more)
+    return row(conn, f"hapax.complete(%s, 200, hapax.headers('A', 'b'), %s{names})", token, body, *more.values())
+
+
+def op(kind, id, token=bytes(15) + b"1", flags=RERUN, lease_ms=30000, retention_ms=3600000, limit=0, body=b"", scope=b"s"):
+    return (kind, id, token, scope, bytes(32), bytes(32), lease_ms, retention_ms, flags, limit, 200, b"", body, b"")
+
+
+def run(conn, ops, wait=False):
+    """hapax.run(); its rows in the order of the ops, as (verdict, error, state, attempt)."""
+    arrays = [list(column) for column in zip(*ops)]
+    words = ", ".join(f"%s::{type}[]" for type in TYPES)
+    rows = ask(conn, f"SELECT ord, verdict, error, state, attempt FROM hapax.run({words}, %s)", *arrays, wait)
+    assert sorted(r[0] for r in rows) == list(range(1, len(ops) + 1))
+    return [r[1:] for r in sorted(rows)]
+
+
+def waits(db, conn):
+    """Until conn's backend waits for a lock."""
+    wait_for(lambda: db.run("SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'", conn.info.backend_pid),
+             "a backend waiting for a lock")
+
+
+def later(what, *args):
+    """Runs it in a thread."""
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    future = pool.submit(what, *args)
+    pool.shutdown(wait=False)
+    return future
+
+
+# ---- names ------------------------------------------------------------------------------------
+
+
+class Span(ctypes.Structure):
+    _fields_ = [("ptr", ctypes.c_char_p), ("len", ctypes.c_size_t)]
+
+
+def span(data):
+    return Span(data, len(data))
+
+
+@pytest.fixture(scope="session")
+def library():
+    return ctypes.CDLL(str(BUILD / "libhapax.so"))
+
+
+# An operation is one record through whichever door it comes: names of any size, with and without step and secret.
+def test_ids_are_those_of_the_library(db, library):
+    draw = random.Random(17)
+    conn = db.connect()
+    for length in (1, 2, 63, 64, 65, 254, 255):
+        for secret in (b"", b"s", bytes(range(64)), bytes(range(200))):
+            scope, key = ("".join(chr(draw.randrange(32, 127)) for _ in range(length)) for _ in range(2))
+            step = "" if draw.random() < .5 else "st" * draw.randrange(1, 33)
+            out = ctypes.create_string_buffer(32)
+            assert library.hapax_id(out, span(scope.encode()), span(key.encode()), span(step.encode()), span(secret)) == 0
+            ask(conn, "SELECT set_config('hapax.secret', %s, false)", secret.hex())
+            assert bytes(ask(conn, "SELECT hapax.id(%s, %s, %s)", scope, key, step)[0][0]) == out.raw
+
+
+# Fingerprints and callers are made alike on both sides, to the byte: parts do not run into each other.
+def test_digests_and_derived_keys_are_those_of_the_library(db, library):
+    conn = db.connect()
+    for parts in ([], [b""], [b"ab", b"c"], [b"a", b"bc"], [bytes(range(256)) * 40]):
+        out = ctypes.create_string_buffer(32)
+        library.hapax_digest(out, (Span * len(parts))(*map(span, parts)), len(parts))
+        assert bytes(ask(conn, "SELECT hapax.digest(VARIADIC %s::bytea[])", parts)[0][0]) == out.raw
+    for key, step in (("k", "s"), ("k" * 240, "s" * 14), ("k" * 240, "s" * 15), ("k" * 255, "s" * 64)):
+        out, length = ctypes.create_string_buffer(255), ctypes.c_size_t()
+        assert library.hapax_key_derive(out, ctypes.byref(length), span(key.encode()), span(step.encode())) == 0
+        assert ask(conn, "SELECT hapax.key_derive(%s, %s)", key, step)[0][0].encode() == out.raw[:length.value]
+
+
+# What is over a limit is refused by name, and nothing is cut.
+@pytest.mark.parametrize("call, what", [
+    ("hapax.begin('', 'k')", "the scope is empty"),
+    ("hapax.begin('s', '')", "the key is empty"),
+    ("hapax.begin('s', NULL)", "the key is empty"),
+    ("hapax.begin(repeat('s', 256), 'k')", "the scope of 256 bytes is over 255"),
+    ("hapax.begin('s', repeat('ä', 128))", "the key of 256 bytes is over 255"),
+    ("hapax.begin('s', 'k', step => 'a:b')", 'the step "a:b" holds a colon'),
+    ("hapax.begin('s', 'k', step => repeat('s', 65))", "the step of 65 bytes is over 64"),
+    ("hapax.begin('s', 'k', lease => '0')", "lease is not between"),
+    ("hapax.begin('s', 'k', lease => '11 years')", "lease is not between"),
+    ("hapax.begin('s', 'k', on_expired => 'never')", "on_expired is not"),
+    ("hapax.begin('s', 'k', attempts_max => -1)", "attempts_max is below 0"),
+    ("hapax.begin('s', 'k', fingerprint => 'x')", "digests of 32 bytes"),
+    ("hapax.complete('x')", "the token is not one"),
+    ("hapax.complete(repeat('A', 64), 1000)", "status 1000 is not between"),
+    ("hapax.complete(repeat('A', 64), 200, convert_to(repeat('h', 65537), 'UTF8'))", "headers of 65537 bytes are over"),
+    ("hapax.headers('A')", "value is missing"),
+    ("hapax.headers('A', E'b\\r\\nC: d')", "is no header"),
+])
+def test_a_limit_is_named(db, call, what):
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match=what):
+        db.run(f"SELECT * FROM {call}")
+
+
+# ---- the caller's transaction -----------------------------------------------------------------
+
+
+# Claim, effect and outcome are one commit, and each later caller gets that outcome, to the byte.
+def test_a_transaction_that_commits_is_replayed(db):
+    conn = db.connect(autocommit=False)
+    ask(conn, "CREATE TABLE effects (n int)")
+    claimed = begin(conn)
+    assert (claimed["verdict"], claimed["attempt"], claimed["stale"]) == ("claimed", 1, False)
+    assert len(base64.urlsafe_b64decode(claimed["token"])) == 48 and claimed["fence"] > 0
+    ask(conn, "INSERT INTO effects VALUES (1)")
+    body = bytes(range(256)) * 300
+    done = complete(conn, claimed["token"], body)
+    assert (done["verdict"], done["state"], done["status"], done["body"]) == ("ok", "completed", 200, body)
+    conn.commit()
+    again = begin(conn)
+    assert (again["verdict"], again["status"], again["headers"], again["body"], again["body_kept"], again["token"]) == \
+        ("completed", 200, b"A: b\r\n", body, True, None)
+    assert complete(conn, claimed["token"], b"another")["body"] == body
+    conn.commit()
+
+
+# Rolled back, in whole or to a savepoint, nothing ever happened.
+def test_a_transaction_that_rolls_back_leaves_nothing(db):
+    conn = db.connect(autocommit=False)
+    begin(conn, "first")  # leaves what the first user of a store leaves
+    conn.commit()
+    before = db.run("SELECT count(*) FROM hapax.operations")
+    complete(conn, begin(conn)["token"])
+    conn.rollback()
+    ask(conn, "SAVEPOINT here")
+    complete(conn, begin(conn)["token"])
+    ask(conn, "ROLLBACK TO here")
+    conn.commit()
+    assert db.run("SELECT count(*) FROM hapax.operations") == before
+    assert begin(conn)["attempt"] == 1
+
+
+# An open claim is nobody else's to see, but it is in flight for those who will not wait, at once.
+def test_one_who_will_not_wait_is_told_in_flight(db):
+    holder, other = db.connect(autocommit=False), db.connect()
+    begin(other, "first")
+    claimed = begin(holder)
+    assert begin(other, wait=False)["verdict"] == "in_flight"
+    assert run(other, [op(READ, bytes(ask(other, "SELECT hapax.id('shop', 'k')")[0][0]))])[0][0] == ABSENT
+    complete(holder, claimed["token"])
+    assert begin(other, wait=False)["verdict"] == "in_flight"
+    holder.commit()
+    assert begin(other, wait=False)["verdict"] == "completed"
+
+
+# The second waits for the first and sees what came of it, although its statement is the older one.
+@pytest.mark.parametrize("end, verdict", [("commit", "completed"), ("rollback", "claimed")])
+def test_one_who_waits_sees_what_came_of_it(db, end, verdict):
+    holder, other = db.connect(autocommit=False), db.connect()
+    begin(other, "first")
+    complete(holder, begin(holder)["token"], b"theirs")
+    answer = later(begin, other)
+    waits(db, other)
+    assert not answer.done()
+    getattr(holder, end)()
+    answer = answer.result(PATIENCE)
+    assert answer["verdict"] == verdict and answer["body"] == (b"theirs" if verdict == "completed" else None)
+
+
+# A snapshot older than the other's commit cannot claim: 40001, and the repeat sees the outcome.
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_stricter_transaction_is_told_to_repeat(db, level):
+    holder, other = db.connect(autocommit=False), db.connect(autocommit=False)
+    begin(other, "first")
+    other.commit()
+    other.set_session(isolation_level=level)
+    complete(holder, begin(holder)["token"], b"theirs")
+    ask(other, "SELECT 1 FROM pg_class")  # the snapshot
+    answer = later(begin, other)
+    waits(db, other)
+    holder.commit()
+    with pytest.raises(psycopg2.errors.SerializationFailure):
+        answer.result(PATIENCE)
+    other.rollback()
+    assert begin(other)["body"] == b"theirs"
+
+
+# A zombie's transaction cannot commit: complete() raises, unless it is asked to return.
+def test_a_zombie_cannot_commit(db):
+    zombie, other = db.connect(), db.connect()
+    ask(zombie, "CREATE TABLE effects (n int)")
+    old = begin(zombie, lease="1 ms")
+    new = wait_for(lambda: (lambda got: got if got["verdict"] == "claimed" else None)(begin(other)), "the lease being over")
+    assert (new["attempt"], new["stale"]) == (2, True) and new["fence"] > old["fence"]
+    for call in ("complete(%s)", "fail(%s)", "renew(%s)"):
+        zombie.autocommit = False
+        ask(zombie, "INSERT INTO effects VALUES (1)")
+        with pytest.raises(psycopg2.Error) as raised:
+            row(zombie, "hapax." + call, old["token"])
+        assert raised.value.pgcode == "HX001"
+        with pytest.raises(psycopg2.errors.InFailedSqlTransaction):
+            ask(zombie, "SELECT 1")
+        zombie.commit()
+    assert db.run("SELECT count(*) FROM effects") == [(0,)]
+    lost = complete(zombie, old["token"], **{"raise": False})
+    assert (lost["verdict"], lost["state"], lost["attempt"], lost["body"]) == ("lost", "started", 2, None)
+    complete(other, new["token"], b"theirs")
+    lost = complete(zombie, old["token"], **{"raise": False})
+    assert (lost["verdict"], lost["state"], lost["body"]) == ("lost", "completed", None)
+    assert begin(zombie)["body"] == b"theirs"
+
+
+# A made-up token shows no outcome: only begin() does, which compares fingerprint and caller.
+def test_a_made_up_token_shows_no_outcome(db):
+    conn = db.connect()
+    complete(conn, begin(conn, caller=b"c" * 32)["token"], b"a secret")
+    ((id,),) = ask(conn, "SELECT hapax.id('shop', 'k')")
+    token = base64.urlsafe_b64encode(bytes(id) + bytes(16)).decode()
+    for call in ("complete", "fail", "renew"):
+        lost = row(conn, f'hapax.{call}(%s, "raise" => false)', token)
+        assert lost["verdict"] == "lost" and lost["status"] is lost["headers"] is lost["body"] is None
+    assert begin(conn)["verdict"] == "mismatch"
+
+
+# A failure is recorded: the next runs again, with its attempt counted, and as_unknown is for an operator.
+def test_a_failure_is_recorded(db):
+    conn = db.connect()
+    token = begin(conn)["token"]
+    failed = row(conn, "hapax.fail(%s, status => 500)", token)
+    assert (failed["verdict"], failed["state"]) == ("ok", "failed")
+    assert row(conn, "hapax.fail(%s, status => 500)", token)["verdict"] == "ok"
+    last = begin(conn, attempts_max=1)
+    assert (last["verdict"], last["status"]) == ("failed", 500)
+    again = begin(conn)
+    assert (again["verdict"], again["attempt"]) == ("claimed", 2)
+    assert row(conn, "hapax.fail(%s, as_unknown => true)", again["token"])["state"] == "unknown"
+    assert begin(conn)["verdict"] == "unknown"
+    assert begin(conn, fingerprint=bytes(31) + b"1")["differs"] == "fingerprint"
+    assert begin(conn, caller=bytes(31) + b"1")["differs"] == "caller"
+
+
+# A renewal lengthens the lease and never shortens it; a body of NULL is not kept; a retention of NULL never ends.
+def test_leases_bodies_and_retentions(db):
+    conn = db.connect()
+    claimed = begin(conn, retention=None)
+    until = "SELECT lease_until_us, expires_us FROM hapax.operations WHERE scope = 'shop'"
+    (first, expires), = db.run(until)
+    assert expires == 0
+    row(conn, "hapax.renew(%s, '1 second')", claimed["token"])
+    assert db.run(until) == [(first, 0)]
+    row(conn, "hapax.renew(%s, '1 hour')", claimed["token"])
+    assert db.run(until)[0][0] > first + 3000 * 10**6
+    row(conn, "hapax.complete(%s, 200, body => NULL)", claimed["token"])
+    gone = begin(conn)
+    assert (gone["verdict"], gone["body_kept"], gone["body"]) == ("completed", False, b"")
+
+
+# Another secret makes other ids: a store first used with one refuses all others.
+def test_another_secret_is_refused(db):
+    conn = db.connect()
+    begin(conn)
+    ask(conn, "SET hapax.secret = '0011'")
+    with pytest.raises(psycopg2.Error, match="another secret, or with none") as raised:
+        begin(conn)
+    assert raised.value.pgcode == "HX002"
+    ask(conn, "SET hapax.secret = 'no hex'")
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match="not hex"):
+        begin(conn)
+
+
+# The record that binds a store is the library's: bound by hapax here, SQL with that secret is let in.
+def test_a_bound_store_is_one_for_both_doors(db):
+    conn = db.connect()
+    ask(conn, "SET hapax.secret = '73336372337430'")
+    begin(conn)
+    (check,), = db.run("SELECT fingerprint FROM hapax.operations WHERE id = hapax.digest('hapax', 'secret') AND state = 2 AND expires_us = 0")
+    assert bytes(check) == bytes(ask(conn, "SELECT hapax.id('hapax', 'secret')")[0][0])
+
+
+# A program gets the functions it needs, and neither the table, where tokens are, nor an operator's powers.
+def test_a_program_gets_no_more_than_it_is_granted(db):
+    db.run("DROP ROLE IF EXISTS shop; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA hapax TO shop;"
+           "GRANT EXECUTE ON FUNCTION hapax.begin, hapax.complete, hapax.fail, hapax.renew, hapax.headers, hapax.id TO shop")
+    conn = db.connect(user="shop")
+    complete(conn, begin(conn)["token"])
+    assert begin(conn)["verdict"] == "completed" and ask(conn, "SELECT hapax.id('a', 'b')")
+    for forbidden in ("SELECT token FROM hapax.operations", "DELETE FROM hapax.operations", "SELECT * FROM hapax.purge(NULL, 1)",
+                      "SELECT * FROM hapax.list(0, NULL, 0, 1, NULL)",
+                      "SELECT * FROM hapax.run('{5}', '{x}', NULL, NULL, NULL, NULL, NULL, NULL, '{0}', NULL, NULL, NULL, NULL, NULL, false)"):
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            ask(conn, forbidden)
+    conn.close()
+    db.run("DROP OWNED BY shop; DROP ROLE shop")
+
+
+# ---- locks ------------------------------------------------------------------------------------
+
+
+def ids(n):
+    return [secrets.token_bytes(32) for _ in range(n)]
+
+
+# One operation held by an open transaction, and one row by an operator's own UPDATE, delay nobody else.
+def test_a_held_row_delays_no_other(db):
+    holder, operator, conn = db.connect(autocommit=False), db.connect(autocommit=False), db.connect()
+    many = ids(1000)
+    run(conn, [op(CLAIM, many[7], b"t" * 16)])
+    run(holder, [op(CLAIM, many[500])])
+    ask(operator, "UPDATE hapax.operations SET spent = spent WHERE id = %s", many[7])
+    ask(conn, "SET statement_timeout = '30s'")
+    verdicts = [verdict for at in range(0, 1000, 100) for verdict in run(conn, [op(CLAIM, id) for id in many[at:at + 100]])]
+    assert [v[0] for v in verdicts].count(CLAIMED) == 998
+    assert verdicts[500][:2] == (0, BUSY) and verdicts[7][0] == IN_FLIGHT
+    done = [verdict for at in range(0, 1000, 100)
+            for verdict in run(conn, [op(COMPLETE, id, b"t" * 16 if id == many[7] else bytes(15) + b"1") for id in many[at:at + 100]])]
+    assert [v[0] for v in done].count(OK) == 998
+    assert done[7][:2] == (0, BUSY) and done[500][0] == LOST
+    holder.commit()
+    operator.rollback()
+    assert run(conn, [op(COMPLETE, many[500]), op(COMPLETE, many[7], b"t" * 16)]) == [(OK, 0, 2, 1)] * 2
+
+
+# A store's CLAIM that meets a caller's transaction is IN_FLIGHT at once; what meets another batch is busy, since that may be its own ghost.
+def test_who_is_met_decides_the_answer(db):
+    holder, conn = db.connect(autocommit=False), db.connect()
+    begin(conn, "first")
+    begin(holder)
+    id = bytes(ask(conn, "SELECT hapax.id('shop', 'k')")[0][0])
+    other, = ids(1)
+    run(holder, [op(CLAIM, other)])
+    assert run(conn, [op(CLAIM, id), op(CLAIM, other)]) == [(IN_FLIGHT, 0, 0, None), (0, BUSY, 0, None)]
+    holder.rollback()
+    assert [r[0] for r in run(conn, [op(CLAIM, id), op(CLAIM, other)])] == [CLAIMED, CLAIMED]
+
+
+# Who was told in_flight holds nothing for it: his transaction, however long, is in nobody's way.
+def test_one_who_was_turned_away_holds_nothing(db):
+    batch, turned_away, conn = db.connect(autocommit=False), db.connect(autocommit=False), db.connect()
+    begin(conn, "first")
+    id = bytes(ask(conn, "SELECT hapax.id('shop', 'k')")[0][0])
+    run(batch, [op(CLAIM, id)])
+    assert begin(turned_away, wait=False)["verdict"] == "in_flight"
+    batch.rollback()
+    ask(conn, "SET statement_timeout = '30s'")
+    assert begin(conn)["verdict"] == "claimed"
+    assert ask(turned_away, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()") == [(0,)]
+
+
+# Batches that overlap in any order neither deadlock nor wait, and each operation has one winner.
+def test_overlapping_batches_do_not_deadlock(db):
+    many, won, lock, faults = ids(40), {}, threading.Lock(), []
+
+    def work(seed):
+        draw, conn = random.Random(seed), db.connect()
+        try:
+            while len(won) < len(many):
+                some = draw.sample(many, 24)
+                token = secrets.token_bytes(16)
+                for id, answer in zip(some, run(conn, [op(CLAIM, id, token) for id in some])):
+                    if answer[0] == CLAIMED:
+                        with lock:
+                            faults.extend([id] if id in won else [])
+                            won[id] = token
+                    elif answer[0] != IN_FLIGHT and answer[1] != BUSY:
+                        faults.append(answer)
+        except psycopg2.Error as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not faults and len(won) == 40
+    assert db.run("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == [(0,)]
+
+
+# What commits between the look and the lock is seen: under eight who race for every key, none is claimed twice,
+# and no completion is written over.
+def test_a_record_that_changed_is_judged_again(db):
+    ends, faults = {}, []
+
+    def work(seed):
+        draw, conn = random.Random(seed), db.connect()
+        try:
+            for n in range(150):
+                some = [n.to_bytes(32, "big") for n in draw.sample(range(n, n + 8), 4)]
+                token = secrets.token_bytes(16)
+                won = [id for id, answer in zip(some, run(conn, [op(CLAIM, id, token) for id in some])) if answer[0] == CLAIMED]
+                for id, answer in zip(won, run(conn, [op(COMPLETE, id, token, body=token) for id in won]) if won else []):
+                    if answer[0] == OK and ends.setdefault(id, token) != token:
+                        faults.append(id)
+        except psycopg2.Error as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not faults
+    stored = {bytes(id): bytes(body) for id, body in db.run("SELECT id, body FROM hapax.operations WHERE state = 2")}
+    assert all(stored[id] == token for id, token in ends.items()) and len(ends) > 50
+
+
+# A row that is rewritten by hand, without the lock, while an op on it is under way, is not written over with what was judged before.
+def test_a_row_that_was_rewritten_is_judged_again(db):
+    operator, conn = db.connect(autocommit=False), db.connect()
+    token = begin(conn)["token"]
+    ask(operator, "UPDATE hapax.operations SET hold = true, spent = 7 WHERE scope = 'shop'")
+    done = later(complete, conn, token)
+    waits(db, conn)
+    operator.commit()
+    assert done.result(PATIENCE)["verdict"] == "ok"
+    assert db.run("SELECT state, hold, spent FROM hapax.operations WHERE scope = 'shop'") == [(2, True, 7)]
+
+
+# A row that is inserted by hand while a claim of its id is under way is found, not lost, and not claimed.
+def test_a_row_that_was_inserted_is_judged_again(db):
+    operator, conn = db.connect(autocommit=False), db.connect()
+    ask(operator, "INSERT INTO hapax.operations SELECT 1, 1, 0, 0, 1, 0, 1, 1, 0, 2, 204, false, false, false, false, true, hapax.id('shop', 'k'),"
+        "substr(sha256(''), 1, 16), decode(repeat('00', 32), 'hex'), decode(repeat('00', 32), 'hex'), 'shop', '', '', 'by hand'")
+    answer = later(begin, conn)
+    waits(db, conn)
+    operator.commit()
+    assert answer.result(PATIENCE)["body"] == b"by hand"
+
+
+# Claims of what is new and completions by their own token go another way than the rest: each op of a mixed batch is answered
+# once, by the same rules.
+def test_a_mixed_batch_answers_each_op_once(db):
+    conn = db.connect()
+    ids = [secrets.token_bytes(32) for _ in range(40)]
+    other = b"2" * 16
+    assert {r[0] for r in run(conn, [op(CLAIM, id) for id in ids[:30]])} == {CLAIMED}
+    assert {r[0] for r in run(conn, [op(COMPLETE, id, body=b"x") for id in ids[:10]])} == {OK}
+    wanted = ([(op(CLAIM, id, other), COMPLETED) for id in ids[:5]] + [(op(COMPLETE, id), OK) for id in ids[5:10]]
+              + [(op(COMPLETE, id), OK) for id in ids[10:15]] + [(op(COMPLETE, id, other), LOST) for id in ids[15:20]]
+              + [(op(CLAIM, id, other), IN_FLIGHT) for id in ids[20:24]] + [(op(CLAIM, id), CLAIMED) for id in ids[24:26]]
+              + [(op(READ, id), FOUND) for id in ids[26:30]] + [(op(CLAIM, id), CLAIMED) for id in ids[30:35]]
+              + [(op(COMPLETE, id), LOST) for id in ids[35:38]] + [(op(READ, id), ABSENT) for id in ids[38:]])
+    random.shuffle(wanted)
+    assert [r[:2] for r in run(conn, [w[0] for w in wanted])] == [(w[1], 0) for w in wanted]
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match="twice"):
+        run(conn, [op(COMPLETE, ids[30]), op(COMPLETE, ids[30]), op(COMPLETE, ids[31])])
+    assert [r[0] for r in run(conn, [op(COMPLETE, ids[30]), op(COMPLETE, ids[31])])] == [OK, OK]
+
+
+# The same id twice in one batch is the seam's mistake, and is told, not written.
+def test_an_id_comes_once_in_a_batch(db):
+    same, = ids(1)
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match="twice"):
+        run(db.connect(), [op(CLAIM, same, b"a" * 16), op(CLAIM, same, b"b" * 16)])
+    assert db.run("SELECT count(*) FROM hapax.operations") == [(0,)]
+
+
+# ---- plans ------------------------------------------------------------------------------------
+
+
+def scans(db):
+    """Sequential scans of the table so far, as counted once the statistics have arrived."""
+    return db.run("SELECT seq_scan FROM pg_stat_all_tables WHERE relid = 'hapax.operations'::regclass")[0][0] or 0
+
+
+# A plan that was made while the table was empty, or just analyzed so, still finds ids one by one when it is large.
+@pytest.mark.parametrize("before", ["", "VACUUM ANALYZE hapax.operations", "full"])
+def test_a_plan_made_on_an_empty_table_stays_right(db, before):
+    conn = db.connect()
+    if before != "full":
+        if before:
+            ask(conn, before)
+        run(conn, [op(CLAIM, id) for id in ids(8)])
+        ask(conn, "SELECT * FROM hapax.list(26, NULL, 0, 10, NULL)")
+        ask(conn, "SELECT * FROM hapax.purge(NULL, 10)")
+    db.run("INSERT INTO hapax.operations SELECT 1, 1, 0, 0, 1, 0, 1, 1, 0, 2, 200, false, false, false, false, true, sha256(int4send(i)),"
+           "substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''), 's', '', '', 'x' FROM generate_series(1, 60000) i")
+    if before == "full":
+        db.run("ANALYZE hapax.operations")
+    start = scans(db)
+    for _ in range(10):
+        some = ids(64)
+        assert all(r[0] == CLAIMED for r in run(conn, [op(CLAIM, id) for id in some]))
+        assert all(r[0] == OK for r in run(conn, [op(COMPLETE, id) for id in some]))
+        assert all(r[0] == FOUND for r in run(conn, [op(READ, id) for id in some]))
+        assert all(r[0] == OK for r in run(conn, [op(RESOLVE, id, b"new" * 5 + b"1", FORGET | FORCE) for id in some]))
+    ask(conn, "SELECT * FROM hapax.list(26, NULL, 0, 10, NULL)")
+    ask(conn, "SELECT * FROM hapax.list(0, NULL, 0, 10, NULL)")
+    ask(conn, "SELECT * FROM hapax.purge(NULL, 10)")
+    conn.close()  # tells its statistics
+    wait_for(lambda: db.run("SELECT idx_scan >= 2560 FROM pg_stat_all_tables WHERE relid = 'hapax.operations'::regclass")[0][0],
+             "the statistics")
+    assert scans(db) == start
+
+
+# ---- walks ------------------------------------------------------------------------------------
+
+
+def page_through(conn, states=0, scope=None, older_ms=0, limit=1000):
+    cursor, found, more = None, [], True
+    while more:
+        rows = ask(conn, "SELECT id, state, more FROM hapax.list(%s, %s, %s, %s, %s)", states, scope, older_ms, limit, cursor)
+        assert len(rows) <= limit + 1
+        found += [bytes(r[0]) for r in rows[:-1]]
+        last, state, more = rows[-1]
+        assert state is None and (cursor is None or bytes(last) > bytes(cursor) or not more)
+        cursor = last
+    return found
+
+
+# Pages are in the order of ids, hold each record once, and filter by state, scope and age, few or many.
+def test_a_list_holds_each_record_once(db):
+    conn = db.connect()
+    db.run("INSERT INTO hapax.operations SELECT i, 1000 + i, 0, CASE WHEN i %% 10 = 0 THEN 1 ELSE 0 END, 1, 0, 1, 1, 0, 1 + i %% 4, 200, false, false, "
+           "false, false, true, sha256(int4send(i)), substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''),"
+           "CASE WHEN i %% 3 = 0 THEN 'a' ELSE 'b' END::bytea, '', '', 'x' FROM generate_series(1, %s) i", 30000)
+    for states, scope in ((0, None), (0, b"a"), (4, b"b"), (26, b"a"), (8, None), (2, b"b")):
+        want = db.run("SELECT id FROM hapax.operations WHERE (%s = 0 OR %s >> state & 1 = 1) AND (%s IS NULL OR scope = %s) AND expires_us = 0 "
+                      "ORDER BY id", states, states, scope, scope)
+        assert page_through(conn, states, scope, limit=700) == [bytes(id) for id, in want]
+    assert page_through(conn, older_ms=10**13) == []
+    db.run("UPDATE hapax.operations SET updated_us = hapax.now_us() WHERE updated_us % 2 = 0")
+    for states in (0, 26):
+        want = db.run("SELECT id FROM hapax.operations WHERE updated_us < 10^9 AND (%s = 0 OR state <> 2) AND expires_us = 0 ORDER BY id", states)
+        assert page_through(conn, states, older_ms=3600000) == [bytes(id) for id, in want] and want
+    db.run("UPDATE hapax.operations SET state = 3")  # more open ones than are sorted for a page
+    db.run("VACUUM hapax.operations")
+    want = [bytes(id) for id, in db.run("SELECT id FROM hapax.operations WHERE expires_us = 0 AND scope = 'a' ORDER BY id")]
+    assert page_through(conn, 8, b"a") == want
+
+
+def sweep(conn, limit=500):
+    cursor, total, more = None, 0, True
+    while more:
+        (purged, settled, more, cursor, _), = ask(conn, "SELECT * FROM hapax.purge(%s, %s)", cursor, limit)
+        assert purged + settled <= limit and settled == 0
+        total += purged
+    return total
+
+
+# A sweep takes what has expired, all of it, in bounded steps, and nothing else.
+def test_a_sweep_takes_the_expired_alone(db):
+    conn = db.connect()
+    db.run("INSERT INTO hapax.operations SELECT i, i, 0, CASE WHEN i %% 3 = 0 THEN 1 WHEN i %% 3 = 1 THEN 0 ELSE %s END, 1, 0, 1, 1, 0, 2, 200, false, false, "
+           "false, false, true, sha256(int4send(i)), substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''),"
+           "'s', '', '', repeat('x', 500)::bytea FROM generate_series(1, 9000) i", FOREVER)
+    assert sweep(conn, 7) == 3000
+    assert db.run("SELECT count(*), min(expires_us) FROM hapax.operations") == [(6000, 0)]
+    assert sweep(conn) == 0
+
+
+def settle(conn, limit=500):
+    cursor, total, more = None, 0, True
+    while more:
+        (purged, settled, more, cursor, _), = ask(conn, "SELECT * FROM hapax.purge(%s, %s)", cursor, limit)
+        assert purged + settled <= limit and purged == 0
+        total += settled
+    return total
+
+
+# Dead claims under hold become unknown, all of them, in bounded steps; those that live, or may run again, stay as they are.
+def test_a_sweep_settles_dead_claims_under_hold(db):
+    conn, some = db.connect(), ids(60)
+    run(conn, [op(CLAIM, id, lease_ms=60000 if n % 3 == 2 else 1, flags=RERUN if n % 3 == 0 else HOLD) for n, id in enumerate(some)])
+    wait_for(lambda: db.run("SELECT count(*) FROM hapax.operations WHERE lease_until_us < hapax.now_us()") == [(40,)], "the leases being over")
+    before = db.run("SELECT * FROM hapax.operations WHERE NOT hold OR lease_until_us > hapax.now_us() ORDER BY id")
+    assert settle(conn, 7) == 20
+    assert db.run("SELECT * FROM hapax.operations WHERE state = 1 ORDER BY id") == before and len(before) == 40
+    assert db.run("SELECT count(*) FROM hapax.operations WHERE state = 4 AND stale AND hold AND lease_until_us = 0 AND expires_us = 0 "
+                  "AND updated_us > created_us AND attempt = 1 AND spent = 0") == [(20,)]
+    assert settle(conn) == 0
+
+
+# A holder that renews or completes in a transaction still open is neither swept nor waited for, though its lease is over; nor is a row
+# that somebody has locked. A renewed claim lives on.
+def test_a_sweep_leaves_a_holder_that_is_late(db):
+    renewer, completer, operator, conn = *(db.connect(autocommit=False) for _ in range(3)), db.connect()
+    some = ids(4)
+    run(conn, [op(CLAIM, id, lease_ms=1, flags=HOLD) for id in some])
+    wait_for(lambda: db.run("SELECT max(lease_until_us) < hapax.now_us() FROM hapax.operations")[0][0], "the leases being over")
+    assert run(renewer, [op(RENEW, some[0], lease_ms=60000)])[0][0] == OK
+    assert run(completer, [op(COMPLETE, some[1])])[0][0] == OK
+    ask(operator, "SELECT FROM hapax.operations WHERE id = %s FOR UPDATE", some[2])
+    ask(conn, "SET statement_timeout = '30s'")
+    assert settle(conn) == 1
+    for each in (renewer, completer):
+        each.commit()
+    operator.rollback()
+    assert settle(conn) == 1
+    assert [answer[2] for answer in run(conn, [op(READ, id) for id in some])] == [1, 2, 4, 4]
+    assert run(conn, [op(COMPLETE, some[3])])[0][0] == OK
+
+
+# A claim that is under way is not swept, nor waited for; nor is a row that somebody has locked.
+def test_a_sweep_leaves_what_is_being_claimed(db):
+    holder, operator, conn = db.connect(autocommit=False), db.connect(autocommit=False), db.connect()
+    some = ids(3)
+    run(conn, [op(CLAIM, id, retention_ms=1, lease_ms=1) for id in some])
+    wait_for(lambda: run(conn, [op(READ, some[0])])[0][0] == ABSENT, "the records being expired")
+    assert run(holder, [op(CLAIM, some[0], b"n" * 16)])[0][0] == CLAIMED
+    ask(operator, "SELECT FROM hapax.operations WHERE id = %s FOR UPDATE", some[1])
+    ask(conn, "SET statement_timeout = '30s'")
+    assert sweep(conn) == 1
+    holder.commit()
+    operator.rollback()
+    assert sweep(conn) == 1
+    assert run(conn, [op(READ, id) for id in some])[0][2] == 1
+    assert db.run("SELECT count(*) FROM hapax.operations") == [(1,)]
+
+
+# One sweeper at a time; a second is told that nothing is left, and does not wait.
+def test_one_sweeper_at_a_time(db):
+    first, second = db.connect(autocommit=False), db.connect()
+    run(second, [op(CLAIM, id, retention_ms=1, lease_ms=1) for id in ids(10)])
+    wait_for(lambda: db.run("SELECT bool_and(expires_us < hapax.now_us()) FROM hapax.operations")[0][0], "the records being expired")
+    assert sweep(first, 3) == 10
+    assert ask(second, "SELECT purged, more FROM hapax.purge(NULL, 10)") == [(0, False)]
+    first.rollback()
+    assert sweep(second) == 10
+
+
+# Sweeps and claims that race for the same expired records: every claim that was granted is still there.
+def test_a_sweep_never_takes_a_claim(db):
+    stop, claimed, faults, many = threading.Event(), {}, [], ids(60)
+
+    def claim(seed):
+        draw, conn = random.Random(seed), db.connect()
+        try:
+            for _ in range(60):
+                some, token = draw.sample(many, 16), secrets.token_bytes(16)
+                last = draw.random() < .2
+                answers = run(conn, [op(CLAIM, id, token, lease_ms=60000 if last else 1, retention_ms=60000 if last else 1) for id in some])
+                claimed.update({id: token for id, answer in zip(some, answers) if answer[0] == CLAIMED and last})
+        except psycopg2.Error as error:
+            faults.append(error)
+
+    def purge():
+        conn = db.connect()
+        while not stop.is_set():
+            sweep(conn, 20)
+
+    threads = [threading.Thread(target=claim, args=(seed,)) for seed in range(4)]
+    sweeper = threading.Thread(target=purge)
+    for thread in [*threads, sweeper]:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    stop.set()
+    sweeper.join(PATIENCE)
+    assert not faults and len(claimed) > 10
+    stored = {bytes(id): bytes(token) for id, token in db.run("SELECT id, token FROM hapax.operations")}
+    assert all(stored.get(id) == token for id, token in claimed.items())
+
+
+# Sweeps and late holders that race for the same dead claims: whoever was told that the claim is renewed and still started has it.
+def test_a_sweep_never_takes_a_renewed_claim(db):
+    stop, kept, swept, faults = threading.Event(), set(), [], []
+
+    def hold(first):
+        conn = db.connect()
+        try:
+            for n in range(first, first + 600, 12):
+                some = [n.to_bytes(32, "big") for n in range(n + 1, n + 13)]
+                run(conn, [op(CLAIM, id, lease_ms=1, flags=HOLD) for id in some])
+                time.sleep(random.random() * .01)
+                answers = run(conn, [op(RENEW, id, lease_ms=60000) for id in some])
+                kept.update(id for id, (verdict, _, state, _) in zip(some, answers) if verdict == OK and state == 1)
+        except psycopg2.Error as error:
+            faults.append(error)
+
+    def purge():
+        conn = db.connect()
+        while not stop.is_set():
+            swept.append(settle(conn, 20))
+
+    threads = [threading.Thread(target=hold, args=(1000 * n,)) for n in range(3)]
+    sweeper = threading.Thread(target=purge)
+    for thread in [*threads, sweeper]:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    stop.set()
+    sweeper.join(PATIENCE)
+    states = {bytes(id): state for id, state in db.run("SELECT id, state FROM hapax.operations")}
+    assert not faults and kept and sum(swept) and all(states[id] == 1 for id in kept)
+    assert sum(swept) == sum(state == 4 for state in states.values())
+
+
+# ---- migrations -------------------------------------------------------------------------------
+
+
+# What a role, or another client of a pooler, has set does not change what a batch does.
+@pytest.mark.parametrize("setting", ["hapax.again = '1'", "hapax.again = 'x'", "standard_conforming_strings = off", "search_path = ''",
+                                     "bytea_output = escape", "transform_null_equals = on", "plan_cache_mode = force_custom_plan",
+                                     "IntervalStyle = sql_standard", "DateStyle = 'German'", "TimeZone = 'Europe/Berlin'"])
+def test_no_setting_is_in_the_way(db, setting):
+    conn, by_hand = db.connect(), db.connect(autocommit=False)
+    ask(conn, f"SET {setting}")
+    some = ids(3)
+    run(db.connect(), [op(CLAIM, some[2])])
+    ask(by_hand, "DELETE FROM hapax.operations WHERE id = %s", some[2])
+    ask(by_hand, "INSERT INTO hapax.operations SELECT 1,1,0,0,3600000,0,1,1,0,2,0,false,false,false,false,false,%s,'',%s,%s,'s','','',''",
+        some[0], bytes(32), bytes(32))
+    answers = later(run, conn, [op(CLAIM, id) for id in some])  # the first meets that row, and goes round again
+    waits(db, conn)
+    by_hand.commit()
+    assert [answer[0] for answer in answers.result(PATIENCE)][:2] == [COMPLETED, CLAIMED]
+    held = begin(conn, "order", lease="1 day")
+    assert str(held["lease_left"]) == "1 day, 0:00:00"
+    assert complete(conn, held["token"])["headers"] == b"A: b\r\n"
+    ask(conn, "SELECT hapax.headers('Transfers', 's')")
+    assert run(conn, [op(RESOLVE, some[1], flags=FORGET | FORCE)])[0][0] == OK
+
+
+# A second run changes nothing that is kept, and two at once wait for each other.
+def test_the_script_may_be_run_again(server):
+    db = Database(server, script=None)
+    runs = [later(db.run, SCRIPT) for _ in range(2)]
+    for each in runs:
+        each.result(PATIENCE)
+    conn = db.connect()
+    complete(conn, begin(conn)["token"])
+    db.run(SCRIPT)
+    assert begin(conn)["verdict"] == "completed" and db.run("SELECT hapax.version()") == [(1,)]
+    assert db.run("SELECT version FROM hapax.schema_version") == [(1,)]
+    db.close()
+
+
+# A second run waits for no open transaction that has written here, and holds up nobody.
+def test_the_script_waits_for_no_caller(db):
+    holder = db.connect(autocommit=False)
+    begin(holder)
+    db.run(SCRIPT.replace("lock_timeout = '60s'", "lock_timeout = '100ms'"))
+    holder.commit()
+
+
+# Whoever may make schemas cannot lay traps for the one who sets Hapax up: a schema of his is not taken for ours.
+def test_a_schema_of_another_role_is_refused(server):
+    db = Database(server, script=None)
+    stranger = f"stranger_{os.getpid()}"
+    db.run(f"CREATE ROLE {stranger} LOGIN; GRANT CREATE ON DATABASE {db.name} TO {stranger}")
+    trap = f"LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'ALTER ROLE {stranger} SUPERUSER'; RETURN NULL; END $$"
+    try:
+        conn = db.connect(user=stranger)
+        ask(conn, "CREATE SCHEMA hapax; GRANT USAGE ON SCHEMA hapax TO public; CREATE TABLE hapax.schema_version (version integer PRIMARY KEY)")
+        ask(conn, f"CREATE FUNCTION hapax.version() RETURNS integer {trap}; CREATE FUNCTION hapax.t() RETURNS trigger {trap}")
+        ask(conn, "CREATE TRIGGER t BEFORE INSERT ON hapax.schema_version FOR EACH ROW EXECUTE FUNCTION hapax.t()")
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            db.run(SCRIPT)
+        done = subprocess.run([BUILD / "hapax", "init", "--store", server.uri(db.name)], capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode != 0 and "belongs to another role" in done.stderr
+        assert db.run("SELECT rolsuper FROM pg_roles WHERE rolname = %s", stranger) == [(False,)]
+        ask(conn, "DROP SCHEMA hapax CASCADE; CREATE SCHEMA hapax AUTHORIZATION CURRENT_USER")
+        ask(conn, SCRIPT)
+        assert begin(conn)["verdict"] == "claimed"
+        ask(conn, SCRIPT)
+    finally:
+        db.close()
+        db.run(f"DROP OWNED BY {stranger} CASCADE; DROP ROLE {stranger}")
+
+
+# psql runs it as it is printed; what an older version made is brought here with its records; a newer one's is left alone.
+def test_older_is_brought_here_and_newer_is_refused(server):
+    db = Database(server, script=None)
+    path = server.folder / "script.sql"
+    path.write_text(SCRIPT)
+    path.chmod(0o644)
+    server.run("psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", server.folder, "-p", server.port, "-U", "postgres", "-d", db.name, "-f", path)
+    conn = db.connect()
+    begin(conn)
+    db.run("UPDATE hapax.schema_version SET version = 0; DROP INDEX hapax.operations_open; DROP FUNCTION hapax.headers")
+    db.run(SCRIPT)
+    assert db.run("SELECT hapax.version(), to_regclass('hapax.operations_open') IS NOT NULL") == [(1, True)]
+    assert begin(conn)["verdict"] == "in_flight"
+    db.run("INSERT INTO hapax.schema_version VALUES (2)")
+    with pytest.raises(psycopg2.Error, match="version 2, this is version 1") as refused:
+        db.run(SCRIPT)
+    assert refused.value.pgcode == "HX003" and db.run("SELECT hapax.version()") == [(2,)]
+    db.close()
+
+
+# Every column and what anybody calls is commented, and nobody is granted anything by the script.
+def test_the_schema_explains_itself(db):
+    assert db.run("SELECT attname FROM pg_attribute WHERE attrelid IN ('hapax.operations'::regclass, 'hapax.schema_version'::regclass)"
+                  "AND attnum > 0 AND col_description(attrelid, attnum) IS NULL") == []
+    assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND obj_description(oid) IS NULL AND proname IN"
+                  "('run', 'list', 'purge', 'begin', 'complete', 'fail', 'renew', 'id', 'digest', 'key_derive', 'headers', 'version')") == []
+    db.run("DROP ROLE IF EXISTS nobody_yet; CREATE ROLE nobody_yet")
+    assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND has_function_privilege('nobody_yet', oid, 'EXECUTE')") == []
+    assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND prosecdef AND proconfig::text NOT LIKE '%%search_path%%'",
+                  ) == []
+    db.run("DROP ROLE nobody_yet")
+
+
+# ---- PgBouncer --------------------------------------------------------------------------------
+
+
+# In transaction mode, where each statement may meet another backend: batches and whole transactions.
+def test_pgbouncer_in_transaction_mode(server, db):
+    if not pathlib.Path("/usr/sbin/pgbouncer").exists():
+        pytest.skip("no PgBouncer")
+    bouncer = postgres_server.PgBouncer(server, default_pool_size=3).start()
+    try:
+        def work(seed):
+            conn = db.connect(port=bouncer.port)
+            some = ids(20)
+            assert all(r[0] == CLAIMED for r in run(conn, [op(CLAIM, id) for id in some]))
+            assert all(r[0] == OK for r in run(conn, [op(COMPLETE, id) for id in some]))
+            conn.autocommit = False
+            for n in range(10):
+                answer = begin(conn, f"key-{n}")
+                if answer["verdict"] == "claimed":
+                    complete(conn, answer["token"])
+                conn.commit()
+            conn.close()
+
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            list(pool.map(work, range(6)))
+        assert db.run("SELECT count(*) FROM hapax.operations WHERE state = 2") == [(6 * 20 + 10 + 1,)]
+        assert db.run("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+    finally:
+        bouncer.end()
