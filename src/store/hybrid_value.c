@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Hints as bytes. The invariant: what is read back is whole and of this id (the record's checksum covers it), or it is
+ * no hint; a value that somebody else wrote under the key, or one of another id or version, costs a question to
+ * PostgreSQL and nothing more. Digits, and not bytes, for the rank: the scripts compare it as text, which orders
+ * digits rightly in every locale.
+ */
+#include "core/record.h"
+#include "hybrid.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NUMBER    20u /* digits of a 64-bit number */
+#define BARE_SIZE (HAPAX__HINT_HEAD + 32u + 32u + NUMBER)
+
+static void put_number(uint8_t *out, uint64_t value)
+{
+    for (size_t i = NUMBER; i > 0; i--) {
+        out[i - 1] = (uint8_t)('0' + value % 10);
+        value /= 10;
+    }
+}
+
+static void put_rank(uint8_t *out, uint64_t fence, enum hapax__hint_kind kind, uint64_t last)
+{
+    put_number(out, fence);
+    out[NUMBER] = (uint8_t)('0' + kind);
+    put_number(out + NUMBER + 1, last);
+}
+
+/* False: no such number. */
+static bool take_number(uint64_t *out, const uint8_t *in)
+{
+    uint64_t value = 0;
+
+    for (size_t i = 0; i < NUMBER; i++) {
+        unsigned digit = (unsigned)in[i] - '0';
+
+        if (digit > 9 || value > (UINT64_MAX - digit) / 10)
+            return false;
+        value = value * 10 + digit;
+    }
+    *out = value;
+    return true;
+}
+
+struct hapax__mark hapax__hint_mark(const struct hapax_token *token)
+{
+    const struct hapax_span part = {token->bytes, sizeof(token->bytes)};
+    struct hapax_digest digest;
+    struct hapax__mark mark;
+
+    hapax_digest(&digest, &part, 1);
+    memcpy(mark.bytes, digest.bytes, sizeof(mark.bytes));
+    return mark;
+}
+
+struct hapax_span hapax__hint_bare(struct hapax_arena *arena, const struct hapax_op *claim,
+                                   const struct hapax__mark *mark, int64_t until_us)
+{
+    uint8_t *out = hapax__arena_alloc(arena, BARE_SIZE), *at = out;
+
+    assert(until_us > 0);
+    if (!out)
+        return (struct hapax_span){NULL, 0};
+    put_rank(at, 0, HAPAX__HINT_BARE, 0);
+    memcpy(at + HAPAX__HINT_RANK, mark->bytes, sizeof(mark->bytes));
+    at += HAPAX__HINT_HEAD;
+    memcpy(at, claim->fingerprint.bytes, 32);
+    memcpy(at + 32, claim->caller.bytes, 32);
+    put_number(at + 64, (uint64_t)until_us);
+    return (struct hapax_span){out, BARE_SIZE};
+}
+
+static struct hapax_span make(struct hapax_arena *arena, const struct hapax_record *record,
+                              enum hapax__hint_kind kind, const struct hapax__mark *mark,
+                              uint64_t last)
+{
+    static const struct hapax_token none;
+    size_t size = HAPAX__HINT_HEAD + hapax__record_size(record);
+    uint8_t *out = hapax__arena_alloc(arena, size);
+
+    assert(memcmp(&record->token, &none, sizeof(none)) == 0);
+    if (!out)
+        return (struct hapax_span){NULL, 0};
+    put_rank(out, record->fence, kind, last);
+    memcpy(out + HAPAX__HINT_RANK, mark->bytes, sizeof(mark->bytes));
+    hapax__record_encode(out + HAPAX__HINT_HEAD, record);
+    return (struct hapax_span){out, size};
+}
+
+struct hapax_span hapax__hint_lock(struct hapax_arena *arena, const struct hapax_record *record,
+                                   const struct hapax__mark *mark)
+{
+    assert(record->state == HAPAX_STATE_STARTED && record->lease_until_us > 0);
+    return make(arena, record, HAPAX__HINT_LOCK, mark, (uint64_t)record->lease_until_us);
+}
+
+struct hapax_span hapax__hint_copy(struct hapax_arena *arena, const struct hapax_record *record,
+                                   uint64_t epoch)
+{
+    static const struct hapax__mark none;
+
+    assert(record->state == HAPAX_STATE_COMPLETED && !record->reruns && epoch > 0);
+    return make(arena, record, HAPAX__HINT_COPY, &none, epoch);
+}
+
+static bool read_bare(struct hapax__hint *out, const struct hapax_id *id, struct hapax_span value)
+{
+    const uint8_t *at = value.ptr + HAPAX__HINT_HEAD;
+    uint64_t until_us;
+
+    if (value.len != BARE_SIZE || !take_number(&until_us, at + 64) || until_us > INT64_MAX)
+        return false;
+    out->record.id = *id;
+    out->record.state = HAPAX_STATE_STARTED;
+    memcpy(out->record.fingerprint.bytes, at, 32);
+    memcpy(out->record.caller.bytes, at + 32, 32);
+    out->record.lease_until_us = (int64_t)until_us;
+    return true;
+}
+
+bool hapax__hint_read(struct hapax__hint *out, const struct hapax_id *id, struct hapax_span value)
+{
+    struct hapax_span rest = {NULL, 0};
+    uint64_t fence, last;
+
+    memset(out, 0, sizeof(*out));
+    if (value.len <= HAPAX__HINT_HEAD || !take_number(&fence, value.ptr) ||
+        !take_number(&last, value.ptr + NUMBER + 1))
+        return false;
+    memcpy(out->mark.bytes, value.ptr + HAPAX__HINT_RANK, sizeof(out->mark.bytes));
+    rest = (struct hapax_span){value.ptr + HAPAX__HINT_HEAD, value.len - HAPAX__HINT_HEAD};
+    switch (value.ptr[NUMBER]) {
+    case '0':
+        out->kind = HAPAX__HINT_BARE;
+        return fence == 0 && last == 0 && read_bare(out, id, value);
+    case '1':
+        out->kind = HAPAX__HINT_LOCK;
+        return hapax__record_decode(&out->record, id, rest) == HAPAX_ERR_NONE &&
+               out->record.state == HAPAX_STATE_STARTED && out->record.fence == fence;
+    case '2':
+        out->kind = HAPAX__HINT_COPY;
+        out->epoch = last;
+        return hapax__record_decode(&out->record, id, rest) == HAPAX_ERR_NONE &&
+               out->record.state == HAPAX_STATE_COMPLETED && !out->record.reruns &&
+               out->record.fence == fence;
+    default:
+        return false;
+    }
+}

@@ -1,0 +1,636 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hybrid store and a Redis that lies: test_hybrid URI, of a hybrid store over one Redis or several. Each case has ids
+ * of its own, and writes into the hints behind the store's back whatever a Redis can come to say: the locks of the dead,
+ * copies of what was, of other ids, damaged ones, dumps of yesterday. PostgreSQL's answer must come out.
+ */
+#include "store/clock.h"
+#include "store/hybrid.h"
+#include "store/types.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define PATIENCE_MS 60000
+#define VALUE_MAX   4096u
+
+static const char *hybrid_uri;
+static char postgres_uri[512];
+static redisContext *nodes[9];
+static size_t node_count;
+
+struct bed {
+    struct hapax_store *store; /* the hybrid */
+    struct hapax_store *other; /* another handle of it */
+    struct hapax_store *postgres; /* the same records, past the hints */
+    struct hapax_id id;
+    struct hapax_arena arena;
+};
+
+static struct hapax_store *open_uri(const char *uri)
+{
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_store *store;
+
+    if (hapax_store_open(&store, uri, text) != HAPAX_ERR_NONE)
+        fail_msg("%s", text);
+    return store;
+}
+
+static int set_up(void **state)
+{
+    struct bed *bed = calloc(1, sizeof(*bed));
+
+    assert_non_null(bed);
+    bed->store = open_uri(hybrid_uri);
+    bed->other = open_uri(hybrid_uri);
+    bed->postgres = open_uri(postgres_uri);
+    assert_int_equal(getrandom(bed->id.bytes, sizeof(bed->id.bytes), 0), sizeof(bed->id.bytes));
+    *state = bed;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct bed *bed = *state;
+
+    hapax_store_close(bed->store);
+    hapax_store_close(bed->other);
+    hapax_store_close(bed->postgres);
+    hapax__arena_release(&bed->arena);
+    free(bed);
+    return 0;
+}
+
+/* ---- ops ----------------------------------------------------------------------------- */
+
+static struct hapax_op op_of(const struct bed *bed, enum hapax_op_kind kind, char who)
+{
+    struct hapax_op op = {.kind = kind,
+                          .id = bed->id,
+                          .scope = hapax_str("hybrid"),
+                          .lease_ms = 30000,
+                          .retention_ms = 3600000,
+                          .on_expired = HAPAX_EXPIRED_RERUN};
+
+    memset(op.token.bytes, who, sizeof(op.token.bytes));
+    op.outcome = (struct hapax_outcome){200, true, hapax_str("A: b\r\n"), hapax_str("first")};
+    return op;
+}
+
+static struct hapax_op run(struct hapax_store *store, struct hapax_op op)
+{
+    if (hapax_store_run(store, &op, 1) != HAPAX_ERR_NONE)
+        fail_msg("op %d: %s", (int)op.kind, hapax_store_text(store));
+    return op;
+}
+
+static struct hapax_op claim(const struct bed *bed, struct hapax_store *store, char who)
+{
+    return run(store, op_of(bed, HAPAX_OP_CLAIM, who));
+}
+
+static void expect(struct hapax_op op, enum hapax_verdict verdict)
+{
+    assert_string_equal(hapax_verdict_name(op.verdict), hapax_verdict_name(verdict));
+}
+
+static void complete_first(const struct bed *bed)
+{
+    expect(claim(bed, bed->store, '1'), HAPAX_CLAIMED);
+    expect(run(bed->store, op_of(bed, HAPAX_OP_COMPLETE, '1')), HAPAX_OK);
+}
+
+/* ---- what stands in Redis ------------------------------------------------------------ */
+
+static redisReply *ask_node(size_t i, const char *format, ...)
+{
+    redisReply *reply;
+    va_list args;
+
+    va_start(args, format);
+    reply = redisvCommand(nodes[i], format, args);
+    va_end(args);
+    assert_non_null(reply);
+    if (reply->type == REDIS_REPLY_ERROR)
+        fail_msg("%s", reply->str);
+    return reply;
+}
+
+static void on_all(const char *command)
+{
+    for (size_t i = 0; i < node_count; i++)
+        freeReplyObject(ask_node(i, command));
+}
+
+static void key_of(char out[96], const struct hapax_id *id)
+{
+    size_t len = (size_t)snprintf(out, 96, "hapax:hint:");
+
+    for (size_t i = 0; i < sizeof(id->bytes); i++)
+        len += (size_t)snprintf(out + len, 96 - len, "%02x", id->bytes[i]);
+}
+
+/* What node 0 has under the id; its length, 0: nothing. */
+static size_t get_hint(const struct hapax_id *id, uint8_t out[VALUE_MAX])
+{
+    char key[96];
+    redisReply *reply;
+    size_t len = 0;
+
+    key_of(key, id);
+    reply = ask_node(0, "GET %s", key);
+    if (reply->type == REDIS_REPLY_STRING) {
+        assert_true(reply->len <= VALUE_MAX);
+        memcpy(out, reply->str, reply->len);
+        len = reply->len;
+    }
+    freeReplyObject(reply);
+    return len;
+}
+
+/* On all nodes, and for good. */
+static void set_hint(const struct hapax_id *id, struct hapax_span value)
+{
+    char key[96];
+
+    assert_non_null(value.ptr);
+    key_of(key, id);
+    for (size_t i = 0; i < node_count; i++)
+        freeReplyObject(ask_node(i, "SET %s %b", key, value.ptr, value.len));
+}
+
+/* Waits until the store's own hint of that kind stands there. */
+static size_t await_hint(const struct hapax_id *id, char kind, uint8_t out[VALUE_MAX])
+{
+    int64_t deadline_us = hapax__boot_us() + PATIENCE_MS * INT64_C(1000);
+    size_t len;
+
+    do {
+        len = get_hint(id, out);
+        assert_true(hapax__boot_us() < deadline_us);
+    } while (len < HAPAX__HINT_HEAD || out[20] != (uint8_t)kind);
+    return len;
+}
+
+/* ---- what hints are for -------------------------------------------------------------- */
+
+/* A live lock turns away who asks for the same, and PostgreSQL is not asked. */
+static void a_lock_turns_contention_away(void **state)
+{
+    struct bed *bed = *state;
+    uint8_t value[VALUE_MAX];
+    struct hapax_op first = claim(bed, bed->store, '1'), op;
+
+    expect(first, HAPAX_CLAIMED);
+    (void)await_hint(&bed->id, '0', value);
+    op = claim(bed, bed->other, '2');
+    expect(op, HAPAX_IN_FLIGHT);
+    assert_true(op.now_us < op.record.lease_until_us);
+    assert_true(op.record.lease_until_us <= first.record.lease_until_us);
+    first = run(bed->store, op_of(bed, HAPAX_OP_RENEW, '1'));
+    expect(first, HAPAX_OK);
+    (void)await_hint(&bed->id, '1', value);
+    expect(claim(bed, bed->other, '2'), HAPAX_IN_FLIGHT);
+    op = op_of(bed, HAPAX_OP_RESOLVE, '9');
+    op.resolve = HAPAX_RESOLVE_FORGET;
+    op.force = true;
+    expect(run(bed->postgres, op), HAPAX_OK); /* PostgreSQL would grant it now */
+    op = claim(bed, bed->other, '2');
+    expect(op, HAPAX_IN_FLIGHT);
+    assert_int_equal(op.record.attempt, 1);
+    assert_int_equal(op.record.fence, first.record.fence);
+    assert_int_equal(op.record.lease_until_us, first.record.lease_until_us);
+    assert_true(op.now_us > 0 && op.now_us < op.record.lease_until_us);
+}
+
+/* 422 beats 409: what a lock or a copy does not fit is PostgreSQL's to judge. */
+static void another_request_is_a_mismatch(void **state)
+{
+    struct bed *bed = *state;
+    struct hapax_op op = op_of(bed, HAPAX_OP_CLAIM, '2');
+    uint8_t value[VALUE_MAX];
+
+    expect(claim(bed, bed->store, '1'), HAPAX_CLAIMED);
+    (void)await_hint(&bed->id, '0', value);
+    op.fingerprint.bytes[0] = 1;
+    expect(run(bed->other, op), HAPAX_MISMATCH);
+    expect(run(bed->store, op_of(bed, HAPAX_OP_COMPLETE, '1')), HAPAX_OK);
+    (void)await_hint(&bed->id, '2', value);
+    op = run(bed->other, op);
+    expect(op, HAPAX_MISMATCH);
+    assert_int_equal(op.differs, HAPAX_DIFFERS_FINGERPRINT);
+    op = op_of(bed, HAPAX_OP_CLAIM, '2');
+    op.caller.bytes[0] = 1;
+    op = run(bed->other, op);
+    expect(op, HAPAX_MISMATCH);
+    assert_int_equal(op.differs, HAPAX_DIFFERS_CALLER);
+    assert_int_equal(op.record.outcome.body.len, 0);
+}
+
+/* A completion is replayed from its copy, byte for byte, and PostgreSQL is not asked. */
+static void a_copy_answers_replays(void **state)
+{
+    struct bed *bed = *state;
+    uint8_t value[VALUE_MAX];
+    struct hapax_op op;
+
+    complete_first(bed);
+    (void)await_hint(&bed->id, '2', value);
+    expect(claim(bed, bed->other, '2'), HAPAX_COMPLETED);
+    {
+        struct hapax_op read = run(bed->postgres, op_of(bed, HAPAX_OP_READ, '2'));
+        struct hapax__known known = {0};
+        struct hapax__hint hint;
+        struct hapax_record record;
+        size_t len = get_hint(&bed->id, value);
+
+        /* What PostgreSQL has never said, under today's epoch: a copy that is believed. */
+        assert_true(hapax__hint_read(&hint, &bed->id, (struct hapax_span){value, len}));
+        assert_int_equal(hapax__known_ask(&known, bed->postgres), HAPAX_ERR_NONE);
+        assert_int_equal(hint.epoch, known.epoch);
+        assert_int_equal(hint.record.fence, read.record.fence);
+        record = hint.record;
+        record.outcome.body = hapax_str("from the copy");
+        set_hint(&bed->id, hapax__hint_copy(&bed->arena, &record, known.epoch));
+    }
+    op = claim(bed, bed->other, '2');
+    expect(op, HAPAX_COMPLETED);
+    assert_int_equal(op.record.outcome.body.len, strlen("from the copy"));
+    assert_memory_equal(op.record.outcome.headers.ptr, "A: b\r\n", 6);
+}
+
+/* A repeat of the claim that holds the record is CLAIMED again, whoever's lock stands in Redis. */
+static void a_repeat_is_the_same_claim(void **state)
+{
+    struct bed *bed = *state;
+    struct hapax_op first = claim(bed, bed->store, '1'), again;
+
+    expect(first, HAPAX_CLAIMED);
+    again = claim(bed, bed->other, '1');
+    expect(again, HAPAX_CLAIMED);
+    assert_int_equal(again.record.fence, first.record.fence);
+}
+
+/* What failed may run again at once: its lock is gone. */
+static void a_failure_releases_the_lock(void **state)
+{
+    struct bed *bed = *state;
+    uint8_t value[VALUE_MAX];
+    struct hapax_op op;
+
+    expect(claim(bed, bed->store, '1'), HAPAX_CLAIMED);
+    (void)await_hint(&bed->id, '0', value);
+    expect(run(bed->store, op_of(bed, HAPAX_OP_FAIL, '1')), HAPAX_OK);
+    op = claim(bed, bed->store, '2');
+    expect(op, HAPAX_CLAIMED);
+    assert_int_equal(op.record.attempt, 2);
+}
+
+/* ---- lies ---------------------------------------------------------------------------- */
+
+/* The lock of an attempt that is over by PostgreSQL's clock, though Redis keeps it for ever. */
+static void a_lock_of_the_dead_ends_with_its_lease(void **state)
+{
+    struct bed *bed = *state;
+    struct hapax__mark mark = {{'x'}};
+    struct hapax_op op = op_of(bed, HAPAX_OP_CLAIM, '1');
+    struct hapax_record record;
+
+    op.lease_ms = 300;
+    op = run(bed->postgres, op);
+    expect(op, HAPAX_CLAIMED);
+    record = op.record;
+    set_hint(&bed->id, hapax__hint_lock(&bed->arena, &record, &mark));
+    do
+        op = claim(bed, bed->other, '2');
+    while (op.verdict == HAPAX_IN_FLIGHT && op.now_us < record.lease_until_us);
+    expect(op, HAPAX_CLAIMED);
+    assert_int_equal(op.record.attempt, 2);
+}
+
+/* A bare lock that claims to stand for longer than any of ours does is not believed. */
+static void a_bare_lock_for_ever_is_not_believed(void **state)
+{
+    struct bed *bed = *state;
+    struct hapax__mark mark = {{'x'}};
+    struct hapax_op op = op_of(bed, HAPAX_OP_CLAIM, '1');
+
+    set_hint(&bed->id, hapax__hint_bare(&bed->arena, &op, &mark, INT64_MAX));
+    expect(claim(bed, bed->other, '2'), HAPAX_CLAIMED);
+}
+
+/* Bytes flipped, cut, of another id, of no hint at all: PostgreSQL is asked, and what it says replaces them. */
+static void a_damaged_copy_is_none(void **state)
+{
+    struct bed *bed = *state;
+    uint8_t value[VALUE_MAX], bad[VALUE_MAX];
+    struct bed elsewhere = *bed;
+    size_t len;
+
+    complete_first(bed);
+    len = await_hint(&bed->id, '2', value);
+    elsewhere.id.bytes[0] ^= 1;
+    set_hint(&elsewhere.id, (struct hapax_span){value, len});
+    expect(claim(&elsewhere, bed->other, '2'), HAPAX_CLAIMED);
+    for (size_t at = 0; at < len; at += 7) {
+        struct hapax_op op;
+
+        memcpy(bad, value, len);
+        bad[at] ^= 0x11;
+        set_hint(&bed->id, (struct hapax_span){bad, len});
+        op = claim(bed, bed->other, '2');
+        expect(op, HAPAX_COMPLETED);
+        assert_int_equal(op.record.outcome.body.len, 5);
+        assert_memory_equal(op.record.outcome.body.ptr, "first", 5);
+        set_hint(&bed->id, (struct hapax_span){value, at});
+        expect(claim(bed, bed->other, '2'), HAPAX_COMPLETED);
+    }
+    {
+        char key[96];
+
+        key_of(key, &bed->id);
+        for (size_t i = 0; i < node_count; i++) {
+            freeReplyObject(ask_node(i, "DEL %s", key));
+            freeReplyObject(ask_node(i, "RPUSH %s no string", key));
+        }
+        expect(claim(bed, bed->other, '2'), HAPAX_COMPLETED);
+        (void)await_hint(&bed->id, '2', value);
+    }
+}
+
+/* After a RESOLVE through the hybrid nobody is shown what was before, though Redis is put back to where it was. */
+static void a_copy_from_before_a_resolve_is_not_served(void **state)
+{
+    struct bed *bed = *state;
+    uint8_t value[VALUE_MAX];
+    struct hapax_op op;
+    size_t len;
+
+    complete_first(bed);
+    len = await_hint(&bed->id, '2', value);
+    expect(claim(bed, bed->other, '2'), HAPAX_COMPLETED); /* it knows the epoch, and is fresh */
+    op = op_of(bed, HAPAX_OP_RESOLVE, '9');
+    op.resolve = HAPAX_RESOLVE_COMPLETE;
+    op.force = true;
+    op.outcome.body = hapax_str("the operator's");
+    expect(run(bed->store, op), HAPAX_OK);
+    set_hint(&bed->id, (struct hapax_span){value, len});
+    op = claim(bed, bed->other, '2');
+    expect(op, HAPAX_COMPLETED);
+    assert_int_equal(op.record.outcome.body.len, strlen("the operator's"));
+    op = op_of(bed, HAPAX_OP_RESOLVE, '8');
+    op.resolve = HAPAX_RESOLVE_FORGET;
+    op.force = true;
+    expect(run(bed->store, op), HAPAX_OK);
+    set_hint(&bed->id, (struct hapax_span){value, len});
+    op = claim(bed, bed->other, '2');
+    expect(op, HAPAX_CLAIMED);
+    assert_int_equal(op.record.attempt, 1);
+}
+
+/* The same where the RESOLVE did not come through the hybrid: the epoch rises in PostgreSQL. It is not waited for then. */
+static void a_resolve_past_the_hybrid_raises_the_epoch(void **state)
+{
+    struct bed *bed = *state;
+    int64_t deadline_us = hapax__boot_us() + PATIENCE_MS * INT64_C(1000);
+    struct hapax__known before = {0}, after = {0};
+    uint8_t value[VALUE_MAX];
+    struct hapax_op op;
+
+    complete_first(bed);
+    (void)await_hint(&bed->id, '2', value);
+    assert_int_equal(hapax__known_ask(&before, bed->postgres), HAPAX_ERR_NONE);
+    op = op_of(bed, HAPAX_OP_RESOLVE, '9');
+    op.resolve = HAPAX_RESOLVE_FORGET;
+    op.force = true;
+    expect(run(bed->postgres, op), HAPAX_OK);
+    assert_int_equal(hapax__known_ask(&after, bed->postgres), HAPAX_ERR_NONE);
+    assert_true(after.epoch > before.epoch);
+    do {
+        op = claim(bed, bed->other, '2');
+        assert_true(hapax__boot_us() < deadline_us);
+    } while (op.verdict == HAPAX_COMPLETED);
+    expect(op, HAPAX_CLAIMED);
+}
+
+/* A RESOLVE that is not forced changes nothing that is completed: copies stay. */
+static void an_unforced_resolve_keeps_the_epoch(void **state)
+{
+    struct bed *bed = *state;
+    struct hapax__known before = {0}, after = {0};
+    struct hapax_op op = op_of(bed, HAPAX_OP_RESOLVE, '9');
+
+    assert_int_equal(hapax__known_ask(&before, bed->postgres), HAPAX_ERR_NONE);
+    expect(claim(bed, bed->store, '1'), HAPAX_CLAIMED);
+    expect(run(bed->store, op_of(bed, HAPAX_OP_FAIL, '1')), HAPAX_OK);
+    op.resolve = HAPAX_RESOLVE_FAIL;
+    expect(run(bed->store, op), HAPAX_OK);
+    assert_int_equal(hapax__known_ask(&after, bed->postgres), HAPAX_ERR_NONE);
+    assert_int_equal(after.epoch, before.epoch);
+    assert_true(before.epoch > 0);
+}
+
+/* A copy ends with its retention by PostgreSQL's clock, however long Redis keeps it. */
+static void a_copy_ends_with_its_retention(void **state)
+{
+    struct bed *bed = *state;
+    struct hapax_op op = op_of(bed, HAPAX_OP_CLAIM, '1');
+    uint8_t value[VALUE_MAX];
+    int64_t expires_us;
+    size_t len;
+
+    op.retention_ms = 1500;
+    op.lease_ms = 1000;
+    expect(run(bed->store, op), HAPAX_CLAIMED);
+    op = run(bed->store, op_of(bed, HAPAX_OP_COMPLETE, '1'));
+    expires_us = op.record.expires_us;
+    len = await_hint(&bed->id, '2', value);
+    set_hint(&bed->id, (struct hapax_span){value, len});
+    do {
+        op = claim(bed, bed->other, '2');
+        assert_true(op.verdict == HAPAX_CLAIMED || op.now_us < expires_us);
+    } while (op.verdict == HAPAX_COMPLETED);
+    expect(op, HAPAX_CLAIMED);
+    assert_int_equal(op.record.attempt, 1);
+}
+
+/* What may run again although it is completed is never copied. */
+static void a_read_that_reruns_has_no_copy(void **state)
+{
+    struct bed *bed = *state;
+    struct hapax_op op = op_of(bed, HAPAX_OP_CLAIM, '1');
+
+    op.rerun_completed = true;
+    expect(run(bed->store, op), HAPAX_CLAIMED);
+    expect(run(bed->store, op_of(bed, HAPAX_OP_COMPLETE, '1')), HAPAX_OK);
+    op = op_of(bed, HAPAX_OP_CLAIM, '2');
+    op.rerun_completed = true;
+    op = run(bed->store, op);
+    expect(op, HAPAX_CLAIMED);
+    assert_int_equal(op.record.attempt, 2);
+}
+
+/* FLUSHALL: answers are PostgreSQL's, and the copy comes back with the first of them. */
+static void a_wiped_redis_forgets_nothing(void **state)
+{
+    struct bed *bed = *state;
+    uint8_t value[VALUE_MAX];
+    struct bed running = *bed;
+
+    complete_first(bed);
+    running.id.bytes[1] ^= 1;
+    expect(claim(&running, bed->store, '1'), HAPAX_CLAIMED);
+    on_all("FLUSHALL");
+    expect(claim(&running, bed->other, '2'), HAPAX_IN_FLIGHT);
+    expect(claim(bed, bed->other, '2'), HAPAX_COMPLETED);
+    (void)await_hint(&bed->id, '2', value);
+    expect(run(bed->store, op_of(&running, HAPAX_OP_RENEW, '1')), HAPAX_OK);
+    (void)await_hint(&running.id, '1', value); /* a renewal brings the lock back */
+    expect(run(bed->store, op_of(&running, HAPAX_OP_COMPLETE, '1')), HAPAX_OK);
+    expect(claim(&running, bed->other, '2'), HAPAX_COMPLETED);
+}
+
+/* A late hint of an earlier attempt takes no later one's place. */
+static void the_higher_fence_wins(void **state)
+{
+    struct bed *bed = *state;
+    struct hapax__redlock *lock = NULL;
+    struct hapax__settling late = {.what = HAPAX__SETTLE_PUT, .id = &bed->id, .ttl_ms = 60000};
+    struct hapax__mark mark = {{'x'}};
+    uint8_t value[VALUE_MAX];
+    struct hapax_op first = op_of(bed, HAPAX_OP_CLAIM, '1');
+    char uri[64], text[HAPAX_TEXT_MAX];
+    const char *uris[] = {uri};
+
+    first.lease_ms = 1;
+    first = run(bed->postgres, first);
+    expect(first, HAPAX_CLAIMED);
+    while (claim(bed, bed->store, '2').verdict != HAPAX_CLAIMED)
+        ;
+    expect(run(bed->store, op_of(bed, HAPAX_OP_COMPLETE, '2')), HAPAX_OK);
+    (void)await_hint(&bed->id, '2', value);
+    late.mark = &mark;
+    late.value = hapax__hint_lock(&bed->arena, &first.record, &mark);
+    (void)snprintf(uri, sizeof(uri), "redis://127.0.0.1:%d", nodes[0]->tcp.port);
+    assert_int_equal(hapax__redlock_open(&lock, uris, 1, text), HAPAX_ERR_NONE);
+    hapax__hints_settle(lock, &bed->arena, &late, 1);
+    {
+        struct hapax_span time = hapax_str("TIME");
+        redisReply *reply;
+
+        /* What was told before was carried out before. */
+        assert_int_equal(
+            hapax__redlock_ask(lock, &time, 1, PATIENCE_MS * INT64_C(1000), &reply, text), 1);
+    }
+    (void)await_hint(&bed->id, '2', value);
+    hapax__redlock_close(lock);
+    expect(claim(bed, bed->other, '8'), HAPAX_COMPLETED);
+}
+
+/* ---- URIs ---------------------------------------------------------------------------- */
+
+/* What is wrong with a URI is said, without its passwords. */
+static void a_wrong_uri_is_refused(void **state)
+{
+    static const char *const uris[] = {
+        "hybrid:",
+        "hybrid:redis://h",
+        "hybrid:postgres://h/d",
+        "hybrid:redis://h+postgres",
+        "hybrid:redis://h1,redis://h2+postgres://h/d", /* an even number */
+        "hybrid:redis://h1,redis://h1,redis://h2+postgres://h/d",
+        "hybrid:redis+cluster://h+postgres://h/d",
+        "hybrid:redis://h?wait=1+postgres://h/d",
+        "hybrid:redis://:secret@h,h2+postgres://h/d",
+        "hybrid:redis://:secret@h+postgres://u:secret@h/d?stale_replay=maybe",
+        "hybrid:redis://:secret@h+postgres://u:secret@h/d?stale_replay=on&stale_replay=on",
+        "hybrid:redis://:secret@h+postgres://u:secret@h/d?nonsense=1",
+        "hybrid:memory:+postgres://h/d"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(uris) / sizeof(uris[0]); i++) {
+        struct hapax_store *store;
+        char text[HAPAX_TEXT_MAX];
+
+        assert_int_equal(hapax_store_open(&store, uris[i], text), HAPAX_ERR_INVALID);
+        assert_null(store);
+        assert_true(text[0] != '\0');
+        assert_null(strstr(text, "secret"));
+    }
+}
+
+/* Sentinels have commas of their own; parameters of each half stay with it; passwords are not shown. */
+static void a_uri_is_cut_in_the_right_places(void **state)
+{
+    static const char *const uris[] = {
+        "hybrid:redis+sentinel://redis1:1,redis2:2/m?prefix=a:+postgres://u:p@h/d",
+        "hybrid:redis://:secret@a,rediss://:secret@b,redis://:secret@c:6380/1+postgresql://u:secret@h/d?stale_replay=on",
+        "hybrid:redis://a+postgres://h/d?timeout=1s&stale_replay=off&sslmode=disable",
+        "hybrid:redis://a+postgres://h/d?stale_replay=on&timeout=1s"};
+    char shown[HAPAX_TEXT_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(uris) / sizeof(uris[0]); i++)
+        hapax_store_close(open_uri(uris[i]));
+    hapax_store_shown(shown, uris[1]);
+    assert_null(strstr(shown, "secret"));
+}
+
+/* ---- main ---------------------------------------------------------------------------- */
+
+static void connect_nodes(void)
+{
+    const char *end = strstr(hybrid_uri, "+postgres");
+
+    for (const char *at = strstr(hybrid_uri, "127.0.0.1:"); at && at < end;
+         at = strstr(at + 1, "127.0.0.1:"))
+        nodes[node_count++] = redisConnect("127.0.0.1", (int)strtol(at + 10, NULL, 10));
+    for (size_t i = 0; i < node_count; i++)
+        if (!nodes[i] || nodes[i]->err)
+            exit(2);
+    (void)snprintf(postgres_uri, sizeof(postgres_uri), "%s", end + 1);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_lock_turns_contention_away),
+        CASE(another_request_is_a_mismatch),
+        CASE(a_copy_answers_replays),
+        CASE(a_repeat_is_the_same_claim),
+        CASE(a_failure_releases_the_lock),
+        CASE(a_lock_of_the_dead_ends_with_its_lease),
+        CASE(a_bare_lock_for_ever_is_not_believed),
+        CASE(a_damaged_copy_is_none),
+        CASE(a_copy_from_before_a_resolve_is_not_served),
+        CASE(a_resolve_past_the_hybrid_raises_the_epoch),
+        CASE(an_unforced_resolve_keeps_the_epoch),
+        CASE(a_copy_ends_with_its_retention),
+        CASE(a_read_that_reruns_has_no_copy),
+        CASE(a_wiped_redis_forgets_nothing),
+        CASE(the_higher_fence_wins),
+        cmocka_unit_test(a_wrong_uri_is_refused),
+        cmocka_unit_test(a_uri_is_cut_in_the_right_places),
+    };
+    int failed;
+
+    if (argc != 2)
+        return 2;
+    hybrid_uri = argv[1];
+    connect_nodes();
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    for (size_t i = 0; i < node_count; i++)
+        redisFree(nodes[i]);
+    return failed;
+}
