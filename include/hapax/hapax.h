@@ -17,7 +17,8 @@
  * it is not (`recorded`). What breaks this is asked for by name: on_store_error=open,
  * rerun_completed, and an operator's force.
  *
- * What it cannot promise: an effect outside the store is not part of the claim. Where a
+ * What it cannot promise: an effect outside the store is not part of the claim (rows in the database
+ * of a PostgreSQL store can be: postgres.h). Where a
  * process dies after its effect and before COMPLETE, `rerun` (the default) repeats the
  * effect, `hold` leaves the operation to an operator, and `reconcile` asks a hook
  * whether it happened. A handler that runs longer than run_max, or whose process was stopped
@@ -51,10 +52,12 @@ extern "C" {
 #define HAPAX_KEY_MAX         255u /* bytes of a key */
 #define HAPAX_SCOPE_MAX       255u /* bytes of a scope */
 #define HAPAX_STEP_MAX        64u /* bytes of a step's name */
+#define HAPAX_STEPS_MAX       64u /* steps of an operation that `hapax show` finds */
 #define HAPAX_BY_MAX          64u /* bytes of an operator's name */
 #define HAPAX_HEADERS_MAX     (64u << 10) /* bytes of an outcome's headers */
 #define HAPAX_BODY_MAX        (16u << 20) /* bytes of an outcome's body, in any store */
 #define HAPAX_TEXT_MAX        256u /* bytes of an error's text, its NUL included */
+#define HAPAX_TOKEN_TEXT_MAX  65u /* bytes of an attempt's token as text, its NUL included */
 #define HAPAX_FOREVER_MS      INT64_MAX /* a retention that never ends */
 #define HAPAX_DURATION_MAX_MS (INT64_C(1000) * 86400 * 3650) /* ten years: any other duration */
 
@@ -167,8 +170,7 @@ struct hapax_policy {
     size_t max_request; /* bytes of a request's body, at doors that see one; 1m */
     size_t max_response; /* a longer body is given once, and not kept: repeats get GONE; 1m */
     bool rerun_completed; /* exclusion without replay, for reads; off */
-    bool pass_token; /* the handler may complete the record itself; off. hapax_execute() hands
-                        no token out */
+    bool pass_token; /* the handler may complete the record itself (hapax_attempt_token()); off */
 };
 
 /* Fills in the defaults. */
@@ -256,7 +258,8 @@ uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms);
 struct hapax_request {
     struct hapax_span scope; /* empty: "default" */
     struct hapax_span key; /* empty: none, and policy `key` decides */
-    struct hapax_span step; /* empty: the operation itself; not looked at without a key */
+    struct hapax_span step; /* empty: the operation itself; does not begin with '.'; not looked at
+                               without a key */
     struct hapax_digest fingerprint; /* hapax_digest() over what makes the request this request */
     struct hapax_digest caller; /* hapax_digest() over who asks */
 };
@@ -269,6 +272,18 @@ uint64_t hapax_attempt_fence(const struct hapax_attempt *attempt); /* 0 when unp
 bool hapax_attempt_stale(const struct hapax_attempt *attempt);
 /* The claim is lost: another attempt may be running. Poll it between effects and stop. */
 bool hapax_attempt_lost(const struct hapax_attempt *attempt);
+
+/* The key to hand to the next service as its idempotency key: the operation's own, in a step the one
+ * that hapax_key_derive() makes of it and the step. Empty where the request had no key. Borrowed until
+ * the handler returns. */
+struct hapax_span hapax_attempt_key(const struct hapax_attempt *attempt);
+
+/* With policy pass_token: the token as text (what the HTTP door sends as Idempotency-Token), by which
+ * whoever has it completes the record itself, in a transaction of its own: `SELECT
+ * hapax.complete(token, …)` (docs/postgres.md). That outcome is then the operation's, whatever the
+ * handler returns. A secret: not for logs. False: pass_token is off, or nothing is claimed, and out
+ * is "". */
+bool hapax_attempt_token(const struct hapax_attempt *attempt, char out[HAPAX_TOKEN_TEXT_MAX]);
 
 /* Sets the outcome, copying headers and body; the last call counts. Handlers that set none
  * give an empty one of status 0. HAPAX_ERR_NOMEM, or HAPAX_ERR_INVALID (status not 0 to 999,
@@ -300,6 +315,54 @@ enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *polic
                                const struct hapax_request *request, hapax_handler *handler,
                                hapax_reconciler *reconcile, void *arg, struct hapax_answer *answer,
                                char text[HAPAX_TEXT_MAX]);
+
+/* ---- steps ----------------------------------------------------------------------- */
+
+/* Within a handler: runs fn(attempt of the step, arg) at most once for this operation and `name`, and
+ * gives what came of it; a later attempt of the operation gets the stored outcome, and nothing runs.
+ * So a handler that charges, then reserves, then mails, and dies or fails half-way, goes on where it
+ * was when it is run again (docs/steps.md).
+ *
+ *     if (hapax_step(attempt, "charge", charge, order, &answer, text) != HAPAX_ERR_NONE ||
+ *         answer.outcome.status != 201)
+ *         return HAPAX_CLASS_FAILED;
+ *
+ * A step is hapax_execute() for the id of scope, key and step, with the operation's fingerprint, caller
+ * and policy, and has its own number, fence, stale, lost, token and outcome; hapax_attempt_key() gives
+ * it `KEY:name` for the next service. Where the policy differs: it waits for a lease at least, so that
+ * an attempt that died in this step is followed at once; and on_expired=reconcile is `hold`, for the
+ * hook knows of the operation, not of its parts. Let the retention be longer than an operation is tried
+ * again for: after that its steps may be forgotten, and none that is absent is run.
+ *
+ * What the answer's kind means for the handler:
+ *   FRESH, cls FINAL    done now, and stored before this returned, unless `recorded` is false
+ *   FRESH, other cls    fn failed; on_failed says what the next attempt finds
+ *   REPLAY              done by an earlier attempt, or by another thread of this one
+ *   GONE                done; its body was over max_response, and was not kept
+ *   BYPASS              ran unprotected: no key, or on_store_error=open and no store. A handler that
+ *                       runs so still asks the store for each of its steps
+ *   all the others      not run by this call. IN_FLIGHT: another attempt of the operation is in this
+ *                       step, though its claim was lost; or hapax_attempt_lost() holds for this one
+ *                       (retry_after_ms -1 then). UNKNOWN: an operator settles it (`hapax resolve
+ *                       --step`); also where the operation was first claimed longer than its retention ago,
+ *                       and what came of the step may be forgotten. MISMATCH: the step was run for another request of this
+ *                       key. FAILED, STORE_DOWN: as ever
+ * Where it cannot go on, let the handler return FAILED: NOT_RUN would say that no step had an effect.
+ *
+ * Names: 1 to HAPAX_STEP_MAX bytes without ':', not beginning with '.', and the same in every run. A
+ * step has no steps of its own. Several threads may run steps of one attempt at once, until the handler
+ * returns. Each counts against calls_max, and takes one more call to put its name into the list that
+ * `hapax show` prints steps from; the HAPAX_STEPS_MAX + 1st and later ones are not listed.
+ *
+ * In a handler of hapax_pg_execute() the step's record is written in the same transaction, on the same
+ * connection: rolled back with it, it was never done. That suits steps that are rows. A step with an
+ * effect elsewhere needs a record that outlives a rollback: run it within hapax_execute().
+ *
+ * HAPAX_ERR_INVALID: the name, or a step of a step. Other errors, `answer` and `text` as
+ * hapax_execute() or hapax_pg_execute(): where no answer is given, whether fn ran is told by its own
+ * doing, and the next attempt of the operation gets the answer. */
+enum hapax_error hapax_step(struct hapax_attempt *attempt, const char *name, hapax_handler *fn,
+                            void *arg, struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
 
 /* Adds the store `rocksdb:`. Without it such a URI is UNSUPPORTED; a store that another process
  * holds is then reached by unix:PATH/keeper.sock. In libhapax-rocksdb; call it once, at start. */

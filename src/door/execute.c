@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define CALLS_MAX_DEFAULT 4096u
 
@@ -134,93 +133,7 @@ uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms)
     return unsaved;
 }
 
-/* ---- attempts and answers ------------------------------------------------------------ */
-
-uint32_t hapax_attempt_number(const struct hapax_attempt *attempt)
-{
-    return attempt->number;
-}
-
-uint64_t hapax_attempt_fence(const struct hapax_attempt *attempt)
-{
-    return attempt->fence;
-}
-
-bool hapax_attempt_stale(const struct hapax_attempt *attempt)
-{
-    return attempt->stale;
-}
-
-bool hapax_attempt_lost(const struct hapax_attempt *attempt)
-{
-    return atomic_load(&attempt->lost);
-}
-
-enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
-                                       struct hapax_span headers, struct hapax_span body)
-{
-    const struct hapax_outcome given = {status, true, headers, body};
-    struct hapax__bytes *before = attempt->memory;
-
-    if (status < 0 || status > 999 || headers.len > HAPAX_HEADERS_MAX || body.len > HAPAX_BODY_MAX)
-        return HAPAX_ERR_INVALID;
-    /* Copied before the last one goes: it may be made of that. */
-    if (!hapax__outcome_copy(&attempt->outcome, &attempt->memory, &given))
-        return HAPAX_ERR_NOMEM;
-    hapax__bytes_drop(before);
-    return HAPAX_ERR_NONE;
-}
-
-void hapax_answer_release(struct hapax_answer *answer)
-{
-    hapax__bytes_drop(answer->memory);
-    memset(answer, 0, sizeof(*answer));
-}
-
 /* ---- execute ------------------------------------------------------------------------- */
-
-static enum hapax_error over(char text[HAPAX_TEXT_MAX], const char *what, size_t len, unsigned max)
-{
-    return hapax__fail(text, HAPAX_ERR_INVALID, "%s of %zu bytes is over %u", what, len, max);
-}
-
-static enum hapax_error check(const struct hapax_policy *policy,
-                              const struct hapax_request *request, bool reconciles,
-                              char text[HAPAX_TEXT_MAX])
-{
-    if (request->scope.len > HAPAX_SCOPE_MAX)
-        return over(text, "scope", request->scope.len, HAPAX_SCOPE_MAX);
-    if (request->key.len > HAPAX_KEY_MAX)
-        return over(text, "key", request->key.len, HAPAX_KEY_MAX);
-    if (request->step.len > HAPAX_STEP_MAX)
-        return over(text, "step", request->step.len, HAPAX_STEP_MAX);
-    if (request->step.len > 0 && memchr(request->step.ptr, ':', request->step.len))
-        return hapax__fail(text, HAPAX_ERR_INVALID, "step \"%.*s\" holds a ':'",
-                           (int)request->step.len, (const char *)request->step.ptr);
-    if (policy->on_expired == HAPAX_EXPIRED_RECONCILE && !reconciles)
-        return hapax__fail(text, HAPAX_ERR_INVALID,
-                           "on_expired is reconcile, and there is no handler to ask");
-    return hapax_policy_check(policy, text);
-}
-
-/* What the flow needs to know of a request that has a key. */
-static bool identify(struct hapax__call *call, const struct hapax *h,
-                     const struct hapax_request *request)
-{
-    struct hapax__flow_request *asked = &call->request;
-    struct hapax_span scope = request->scope.len > 0 ? request->scope : hapax_str("default");
-    enum hapax_error error;
-
-    memcpy(call->scope, scope.ptr, scope.len);
-    asked->key = HAPAX__KEY_GIVEN;
-    asked->scope = (struct hapax_span){call->scope, scope.len};
-    asked->fingerprint = request->fingerprint;
-    asked->caller = request->caller;
-    error = hapax_id(&asked->id, asked->scope, request->key, request->step, secret_of(h));
-    assert(error == HAPAX_ERR_NONE);
-    return getrandom(asked->token.bytes, sizeof(asked->token.bytes), 0) ==
-           (ssize_t)sizeof(asked->token.bytes);
-}
 
 static enum hapax_error call_new(struct hapax__call **out, const struct hapax *h,
                                  const struct hapax_policy *policy,
@@ -233,7 +146,8 @@ static enum hapax_error call_new(struct hapax__call **out, const struct hapax *h
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot begin the call: out of memory");
     call->policy = *policy;
     call->request.key = HAPAX__KEY_NONE;
-    if (request->key.len > 0 && !identify(call, h, request)) {
+    if (request->key.len > 0 &&
+        !hapax__call_identify(&call->request, call->scope, request, secret_of(h))) {
         hapax__call_free(call);
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot begin the call: no random bytes");
     }
@@ -255,23 +169,25 @@ static void attend(struct hapax *h, struct hapax__call *call, struct hapax__seat
     }
 }
 
-enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *policy,
-                               const struct hapax_request *request, hapax_handler *handler,
-                               hapax_reconciler *reconcile, void *arg, struct hapax_answer *answer,
-                               char text[HAPAX_TEXT_MAX])
+static hapax__nest nest;
+
+/* A call that was checked; `outer` is NULL unless it is nested. */
+static enum hapax_error execute(struct hapax *h, const struct hapax_policy *policy,
+                                const struct hapax_request *request,
+                                const struct hapax_attempt *outer, hapax_handler *handler,
+                                hapax_reconciler *reconcile, void *arg, struct hapax_answer *answer,
+                                char text[HAPAX_TEXT_MAX])
 {
+    struct hapax__origin origin = {.nest = nest, .door = h};
     struct hapax__call *call;
     struct hapax__seat seat;
     enum hapax_error error;
 
-    assert(handler);
-    memset(answer, 0, sizeof(*answer));
-    text[0] = '\0';
-    error = check(policy, request, reconcile != NULL, text);
-    if (error == HAPAX_ERR_NONE)
-        error = call_new(&call, h, policy, request, text);
+    error = call_new(&call, h, policy, request, text);
     if (error != HAPAX_ERR_NONE)
         return error;
+    hapax__origin_init(&origin, policy, request, outer);
+    call->attempt.origin = &origin;
     call->request.reconciles = reconcile != NULL;
     hapax__seat_init(&seat);
     call->seat = &seat;
@@ -289,4 +205,31 @@ enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *polic
     if (error == HAPAX_ERR_NONE)
         return error;
     return hapax__fail(text, error, "out of memory for an outcome that is stored; ask again");
+}
+
+static enum hapax_error nest(const struct hapax_attempt *outer, const struct hapax_policy *policy,
+                             const struct hapax_request *request, hapax_handler *handler, void *arg,
+                             struct hapax_answer *answer, char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error = hapax__call_check(policy, request, true, false, text);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    return execute(outer->origin->door, policy, request, outer, handler, NULL, arg, answer, text);
+}
+
+enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *policy,
+                               const struct hapax_request *request, hapax_handler *handler,
+                               hapax_reconciler *reconcile, void *arg, struct hapax_answer *answer,
+                               char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error;
+
+    assert(handler);
+    memset(answer, 0, sizeof(*answer));
+    text[0] = '\0';
+    error = hapax__call_check(policy, request, false, reconcile != NULL, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    return execute(h, policy, request, NULL, handler, reconcile, arg, answer, text);
 }

@@ -54,81 +54,6 @@ struct hapax__pulse {
     int64_t end_us; /* when `ending`: no saving after this */
 };
 
-/* ---- outcomes ------------------------------------------------------------------------ */
-
-struct hapax__bytes {
-    atomic_uint holders;
-    size_t size;
-    uint8_t bytes[];
-};
-
-static struct hapax_span move(uint8_t **at, struct hapax_span from)
-{
-    struct hapax_span to = {NULL, 0};
-
-    if (from.len == 0)
-        return to;
-    to = (struct hapax_span){memcpy(*at, from.ptr, from.len), from.len};
-    *at += from.len;
-    return to;
-}
-
-bool hapax__outcome_copy(struct hapax_outcome *to, struct hapax__bytes **memory,
-                         const struct hapax_outcome *from)
-{
-    size_t size = from->headers.len + from->body.len;
-    struct hapax__bytes *bytes = NULL;
-    struct hapax_outcome copy = *from;
-    uint8_t *at = NULL;
-
-    if (size > 0) {
-        bytes = malloc(sizeof(*bytes) + size);
-        if (!bytes)
-            return false;
-        atomic_init(&bytes->holders, 1);
-        bytes->size = size;
-        at = bytes->bytes;
-    }
-    copy.headers = move(&at, from->headers);
-    copy.body = move(&at, from->body);
-    *to = copy;
-    *memory = bytes;
-    return true;
-}
-
-void hapax__bytes_drop(struct hapax__bytes *memory)
-{
-    if (!memory)
-        return;
-    if (atomic_fetch_sub(&memory->holders, 1) == 1)
-        free(memory);
-}
-
-static bool points_into(const struct hapax__bytes *memory, struct hapax_span span)
-{
-    uintptr_t from = (uintptr_t)memory->bytes, at = (uintptr_t)span.ptr;
-
-    return span.len == 0 || (at >= from && at + span.len <= from + memory->size);
-}
-
-/* The attempt's own outcome is shared, so that it is the caller's whatever memory is left. */
-static bool answer_take(struct hapax_answer *to, struct hapax__call *call)
-{
-    struct hapax__bytes *memory = call->attempt.memory;
-    const struct hapax_outcome *outcome = &call->flow.answer.outcome;
-
-    *to = call->flow.answer;
-    to->memory = NULL;
-    if (memory && points_into(memory, outcome->headers) && points_into(memory, outcome->body)) {
-        atomic_fetch_add(&memory->holders, 1);
-    } else if (!hapax__outcome_copy(&to->outcome, &memory, outcome)) {
-        memset(to, 0, sizeof(*to));
-        return false;
-    }
-    to->memory = memory;
-    return true;
-}
-
 /* ---- seats --------------------------------------------------------------------------- */
 
 void hapax__seat_init(struct hapax__seat *seat)
@@ -236,7 +161,7 @@ static void timer_set(struct timers *timers, struct hapax__call *call, int64_t w
 
 void hapax__call_free(struct hapax__call *call)
 {
-    hapax__bytes_drop(call->attempt.memory);
+    hapax__attempt_release(&call->attempt);
     explicit_bzero(call, sizeof(*call)); /* its token is a secret */
     free(call);
 }
@@ -260,14 +185,7 @@ static bool submit(struct hapax__pulse *pulse, struct hapax__call *call)
 
 static void let_run(struct hapax__call *call, enum hapax__flow_do what)
 {
-    struct hapax_attempt *attempt = &call->attempt;
-
-    hapax__bytes_drop(attempt->memory); /* the hook's, which found that nothing happened */
-    attempt->memory = NULL;
-    attempt->outcome = (struct hapax_outcome){.body_kept = true};
-    attempt->number = call->flow.attempt > 0 ? call->flow.attempt : 1;
-    attempt->fence = call->flow.fence;
-    attempt->stale = call->flow.stale;
+    hapax__attempt_begin(&call->attempt, &call->flow);
     seat_tell(call->seat, what);
 }
 
@@ -276,7 +194,7 @@ static void answer(struct hapax__call *call)
     struct hapax__seat *seat = call->seat;
 
     call->seat = NULL;
-    if (!answer_take(&seat->answer, call))
+    if (!hapax__answer_take(&seat->answer, &call->flow, &call->attempt))
         seat->error = HAPAX_ERR_NOMEM;
     seat_tell(seat, HAPAX__FLOW_ANSWER);
 }

@@ -8,35 +8,12 @@
 #ifndef HAPAX_DOOR_PULSE_H
 #define HAPAX_DOOR_PULSE_H
 
-#include "core/flow.h"
+#include "attempt.h"
 #include "lane/lane.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
-
-/* ---- outcomes ------------------------------------------------------------------------ */
-
-/* The bytes of an outcome, which an attempt and an answer may hold together. */
-struct hapax__bytes;
-
-/* Copies an outcome; *to points into *memory, which is yours, NULL where there are no bytes. False:
- * out of memory, and neither is touched. */
-bool hapax__outcome_copy(struct hapax_outcome *to, struct hapax__bytes **memory,
-                         const struct hapax_outcome *from);
-
-/* Gives one hold up. NULL is fine. */
-void hapax__bytes_drop(struct hapax__bytes *memory);
 
 /* ---- calls --------------------------------------------------------------------------- */
-
-struct hapax_attempt {
-    uint32_t number;
-    uint64_t fence;
-    bool stale;
-    atomic_bool lost; /* written by the pulse while the handler runs; all else is not */
-    struct hapax_outcome outcome;
-    struct hapax__bytes *memory; /* of the outcome */
-};
 
 /* Where a caller sits while the pulse drives its call. On the caller's stack. */
 struct hapax__seat {

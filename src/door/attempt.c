@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every C door does alike: it checks and names what is asked, lets a handler see its attempt
+ * and set an outcome, and hands an answer over. What it keeps: an outcome once set by a
+ * handler reaches the caller whatever memory is left, for the two share it; nothing is copied
+ * twice. Rejected: outcomes copied into the answer. A handler that had its effect would then be
+ * answered with NOMEM.
+ */
+#include "attempt.h"
+
+#include "core/token.h"
+#include "store/types.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+struct hapax__bytes {
+    atomic_uint holders;
+    size_t size;
+    uint8_t bytes[];
+};
+
+/* ---- outcomes ------------------------------------------------------------------------ */
+
+static struct hapax_span move(uint8_t **at, struct hapax_span from)
+{
+    struct hapax_span to = {NULL, 0};
+
+    if (from.len == 0)
+        return to;
+    to = (struct hapax_span){memcpy(*at, from.ptr, from.len), from.len};
+    *at += from.len;
+    return to;
+}
+
+/* *to points into *memory, NULL where there are no bytes. False: out of memory, and neither is
+ * touched. */
+static bool outcome_copy(struct hapax_outcome *to, struct hapax__bytes **memory,
+                         const struct hapax_outcome *from)
+{
+    size_t size = from->headers.len + from->body.len;
+    struct hapax__bytes *bytes = NULL;
+    struct hapax_outcome copy = *from;
+    uint8_t *at = NULL;
+
+    if (size > 0) {
+        bytes = malloc(sizeof(*bytes) + size);
+        if (!bytes)
+            return false;
+        atomic_init(&bytes->holders, 1);
+        bytes->size = size;
+        at = bytes->bytes;
+    }
+    copy.headers = move(&at, from->headers);
+    copy.body = move(&at, from->body);
+    *to = copy;
+    *memory = bytes;
+    return true;
+}
+
+/* Gives one hold up. NULL is fine. */
+static void bytes_drop(struct hapax__bytes *memory)
+{
+    if (!memory)
+        return;
+    if (atomic_fetch_sub(&memory->holders, 1) == 1)
+        free(memory);
+}
+
+static bool points_into(const struct hapax__bytes *memory, struct hapax_span span)
+{
+    uintptr_t from = (uintptr_t)memory->bytes, at = (uintptr_t)span.ptr;
+
+    return span.len == 0 || (at >= from && at + span.len <= from + memory->size);
+}
+
+/* ---- answers ------------------------------------------------------------------------- */
+
+bool hapax__answer_take(struct hapax_answer *to, const struct hapax__flow *flow,
+                        const struct hapax_attempt *attempt)
+{
+    struct hapax__bytes *memory = attempt->memory;
+    const struct hapax_outcome *outcome = &flow->answer.outcome;
+
+    *to = flow->answer;
+    to->memory = NULL;
+    if (memory && points_into(memory, outcome->headers) && points_into(memory, outcome->body)) {
+        atomic_fetch_add(&memory->holders, 1);
+    } else if (!outcome_copy(&to->outcome, &memory, outcome)) {
+        memset(to, 0, sizeof(*to));
+        return false;
+    }
+    to->memory = memory;
+    return true;
+}
+
+void hapax_answer_release(struct hapax_answer *answer)
+{
+    bytes_drop(answer->memory);
+    memset(answer, 0, sizeof(*answer));
+}
+
+/* ---- attempts ------------------------------------------------------------------------ */
+
+void hapax__attempt_begin(struct hapax_attempt *attempt, const struct hapax__flow *flow)
+{
+    bytes_drop(attempt->memory); /* the hook's, which found that nothing happened */
+    attempt->memory = NULL;
+    attempt->outcome = (struct hapax_outcome){.body_kept = true};
+    attempt->number = flow->attempt > 0 ? flow->attempt : 1;
+    attempt->fence = flow->fence;
+    attempt->stale = flow->stale;
+    attempt->created_us = flow->fence > 0 ? flow->created_us : 0;
+    attempt->resolved = flow->resolved;
+    /* Without a claim there is nothing to complete, and a token that lands late would be a trap. */
+    attempt->has_token = flow->policy->pass_token && flow->fence > 0;
+    attempt->id = flow->request.id;
+    attempt->token = flow->request.token;
+}
+
+void hapax__attempt_release(struct hapax_attempt *attempt)
+{
+    bytes_drop(attempt->memory);
+    explicit_bzero(attempt, sizeof(*attempt));
+}
+
+uint32_t hapax_attempt_number(const struct hapax_attempt *attempt)
+{
+    return attempt->number;
+}
+
+uint64_t hapax_attempt_fence(const struct hapax_attempt *attempt)
+{
+    return attempt->fence;
+}
+
+bool hapax_attempt_stale(const struct hapax_attempt *attempt)
+{
+    return attempt->stale;
+}
+
+/* A step is no longer its operation's to run once that one's claim is lost. */
+bool hapax_attempt_lost(const struct hapax_attempt *attempt)
+{
+    bool lost = false;
+
+    for (; attempt && !lost; attempt = attempt->origin->outer)
+        lost = atomic_load(&attempt->lost);
+    return lost;
+}
+
+struct hapax_span hapax_attempt_key(const struct hapax_attempt *attempt)
+{
+    return (struct hapax_span){attempt->origin->key, attempt->origin->key_len};
+}
+
+bool hapax_attempt_token(const struct hapax_attempt *attempt, char out[HAPAX_TOKEN_TEXT_MAX])
+{
+    static_assert(HAPAX_TOKEN_TEXT_MAX == HAPAX__TOKEN_TEXT + 1, "text and NUL");
+    out[0] = '\0';
+    if (attempt->has_token)
+        hapax__token_text(out, &attempt->id, &attempt->token);
+    return attempt->has_token;
+}
+
+enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
+                                       struct hapax_span headers, struct hapax_span body)
+{
+    const struct hapax_outcome given = {status, true, headers, body};
+    struct hapax__bytes *before = attempt->memory;
+
+    if (status < 0 || status > 999 || headers.len > HAPAX_HEADERS_MAX || body.len > HAPAX_BODY_MAX)
+        return HAPAX_ERR_INVALID;
+    /* Copied before the last one goes: it may be made of that. */
+    if (!outcome_copy(&attempt->outcome, &attempt->memory, &given))
+        return HAPAX_ERR_NOMEM;
+    bytes_drop(before);
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- what is asked ------------------------------------------------------------------- */
+
+static enum hapax_error over(char text[HAPAX_TEXT_MAX], const char *what, size_t len, unsigned max)
+{
+    return hapax__fail(text, HAPAX_ERR_INVALID, "%s of %zu bytes is over %u", what, len, max);
+}
+
+enum hapax_error hapax__call_check(const struct hapax_policy *policy,
+                                   const struct hapax_request *request, bool nested,
+                                   bool reconciles, char text[HAPAX_TEXT_MAX])
+{
+    if (request->scope.len > HAPAX_SCOPE_MAX)
+        return over(text, "scope", request->scope.len, HAPAX_SCOPE_MAX);
+    if (request->key.len > HAPAX_KEY_MAX)
+        return over(text, "key", request->key.len, HAPAX_KEY_MAX);
+    if (request->step.len > HAPAX_STEP_MAX)
+        return over(text, "step", request->step.len, HAPAX_STEP_MAX);
+    if (request->step.len > 0 && memchr(request->step.ptr, ':', request->step.len))
+        return hapax__fail(text, HAPAX_ERR_INVALID, "step \"%.*s\" holds a ':'",
+                           (int)request->step.len, (const char *)request->step.ptr);
+    if (!nested && request->step.len > 0 && request->step.ptr[0] == '.')
+        return hapax__fail(text, HAPAX_ERR_INVALID, "step \"%.*s\" begins with a '.'",
+                           (int)request->step.len, (const char *)request->step.ptr);
+    if (policy->on_expired == HAPAX_EXPIRED_RECONCILE && !reconciles)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "on_expired is reconcile, and there is no handler to ask");
+    return hapax_policy_check(policy, text);
+}
+
+bool hapax__call_identify(struct hapax__flow_request *to, uint8_t scope[HAPAX_SCOPE_MAX],
+                          const struct hapax_request *request, struct hapax_span secret)
+{
+    struct hapax_span given = request->scope.len > 0 ? request->scope : hapax_str("default");
+    enum hapax_error error;
+
+    memcpy(scope, given.ptr, given.len);
+    to->key = HAPAX__KEY_GIVEN;
+    to->scope = (struct hapax_span){scope, given.len};
+    to->fingerprint = request->fingerprint;
+    to->caller = request->caller;
+    error = hapax_id(&to->id, to->scope, request->key, request->step, secret);
+    assert(error == HAPAX_ERR_NONE);
+    return getrandom(to->token.bytes, sizeof(to->token.bytes), 0) ==
+           (ssize_t)sizeof(to->token.bytes);
+}
+
+void hapax__origin_init(struct hapax__origin *origin, const struct hapax_policy *policy,
+                        const struct hapax_request *request, const struct hapax_attempt *outer)
+{
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    assert(origin->nest && origin->door);
+    origin->policy = policy;
+    origin->request = request;
+    origin->outer = outer;
+    origin->key_len = request->key.len;
+    atomic_init(&origin->listed, 0);
+    if (request->key.len > 0 && request->step.len > 0)
+        error = hapax_key_derive(origin->key, &origin->key_len, request->key, request->step);
+    else if (request->key.len > 0)
+        memcpy(origin->key, request->key.ptr, request->key.len);
+    assert(error == HAPAX_ERR_NONE);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Steps: named parts of an operation, each with a record of its own, so that what a handler did before
+ * it failed or died is not done again. A step is a call nested in the operation's (attempt.h), with the
+ * same flow and the same rules; all that is here is what makes that call a step.
+ *
+ * What it keeps: a step begins only while its operation's claim is held. Where the operation is so old
+ * that a step's record may have come and gone, a step that is absent is not run. Before a step runs, its
+ * name is in the operation's list.
+ *
+ * The list: stores have no index from an operation to its steps, so ordinary completed records under the
+ * names ".1", ".2", … hold one step's name each. They are found by their ids, written by the same flow, and
+ * expire with the rest. Their fingerprint is the same for all, by which `hapax list` leaves them out.
+ * Rejected: names in the operation's own record, which would need an op that changes a live claim in
+ * every store; a store's index by key, which would have to keep keys.
+ */
+#include "step.h"
+
+#include "attempt.h"
+#include "store/types.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define US_PER_MS    INT64_C(1000)
+#define WAIT_MORE_MS 2000 /* a store asked again at growing pauses is a second late */
+#define WAIT_MAX_MS  INT64_C(3600000) /* what a policy may say at most */
+
+struct step {
+    struct hapax_attempt *outer;
+    struct hapax_span name;
+    hapax_handler *fn;
+    void *arg;
+    /* Why fn was not called: one of the two. */
+    enum hapax_answer_kind refused;
+    enum hapax_error error;
+    enum hapax_error store_error;
+    char text[HAPAX_TEXT_MAX];
+};
+
+/* ---- how long ------------------------------------------------------------------------ */
+
+/* Whether an earlier record of this step may have come and gone since the operation began. None has
+ * before a retention is over. Kept for longer, steps would be there still when the operation is not, and
+ * be taken for those of the next one under its key. */
+static bool may_be_forgotten(const struct hapax_attempt *attempt, const struct hapax_attempt *outer)
+{
+    int64_t kept_ms = attempt->origin->policy->retention_ms;
+    int64_t between_us = attempt->created_us - outer->created_us;
+
+    if (outer->number == 1 || outer->created_us == 0 || attempt->created_us == 0 ||
+        attempt->resolved)
+        return false;
+    return kept_ms != HAPAX_FOREVER_MS && !attempt->origin->policy->rerun_completed &&
+           between_us / US_PER_MS >= kept_ms;
+}
+
+static void step_policy(struct hapax_policy *policy, const struct hapax_policy *operation)
+{
+    int64_t lease_ms = operation->lease_ms + WAIT_MORE_MS;
+
+    *policy = *operation;
+    if (policy->wait_ms < lease_ms)
+        policy->wait_ms = lease_ms < WAIT_MAX_MS ? lease_ms : WAIT_MAX_MS;
+    if (policy->on_expired == HAPAX_EXPIRED_RECONCILE)
+        policy->on_expired = HAPAX_EXPIRED_HOLD;
+}
+
+/* ---- the list of steps --------------------------------------------------------------- */
+
+void hapax__steps_fingerprint(struct hapax_digest *out)
+{
+    const struct hapax_span parts[] = {hapax_str("hapax"), hapax_str("step")};
+
+    hapax_digest(out, parts, 2);
+}
+
+void hapax__step_place(char out[HAPAX__PLACE_SIZE], unsigned number)
+{
+    assert(number > 0 && number <= HAPAX_STEPS_MAX);
+    snprintf(out, HAPAX__PLACE_SIZE, ".%u", number);
+}
+
+/* A place has one name for ever, and nobody waits for it: one that is busy or lost is left out. */
+static void place_policy(struct hapax_policy *policy, const struct hapax_policy *step)
+{
+    *policy = *step;
+    policy->wait_ms = 0;
+    policy->on_expired = HAPAX_EXPIRED_RERUN;
+    policy->on_failed = HAPAX_FAILED_RETRY;
+    policy->on_store_error = HAPAX_STORE_CLOSED;
+    policy->attempts_max = 0;
+    policy->max_response = HAPAX_STEP_MAX;
+    policy->rerun_completed = false;
+    policy->pass_token = false;
+}
+
+static enum hapax_class put_name(struct hapax_attempt *attempt, void *arg)
+{
+    const struct step *step = arg;
+
+    if (hapax_attempt_outcome(attempt, 0, hapax_str(NULL), step->name) != HAPAX_ERR_NONE)
+        return HAPAX_CLASS_NOT_RUN;
+    return HAPAX_CLASS_FINAL;
+}
+
+static bool is_name(const struct hapax_answer *answer, struct hapax_span name)
+{
+    struct hapax_span body = answer->outcome.body;
+
+    return body.len == name.len && memcmp(body.ptr, name.ptr, name.len) == 0;
+}
+
+enum place { PLACE_OURS = 1, PLACE_TAKEN, PLACE_NOT_REACHED };
+
+/* Takes a place of the list for this name, if nobody has it. */
+static enum place take_place(struct step *step, unsigned number)
+{
+    const struct hapax__origin *origin = step->outer->origin;
+    struct hapax_request request = *origin->request;
+    enum place place = PLACE_TAKEN;
+    struct hapax_answer answer;
+    struct hapax_policy policy, kept;
+    char name[HAPAX__PLACE_SIZE];
+
+    step_policy(&kept, origin->policy);
+    place_policy(&policy, &kept);
+    hapax__step_place(name, number);
+    request.step = hapax_str(name);
+    hapax__steps_fingerprint(&request.fingerprint);
+    memset(&request.caller, 0, sizeof(request.caller));
+    memset(&answer, 0, sizeof(answer));
+    step->error = origin->nest(step->outer, &policy, &request, put_name, step, &answer, step->text);
+    if (step->error != HAPAX_ERR_NONE)
+        return PLACE_NOT_REACHED;
+    if (answer.kind == HAPAX_ANSWER_STORE_DOWN) {
+        step->store_error = answer.error;
+        place = PLACE_NOT_REACHED;
+    } else if (answer.kind == HAPAX_ANSWER_FRESH && answer.cls != HAPAX_CLASS_FINAL) {
+        step->error = hapax__fail(step->text, HAPAX_ERR_NOMEM, "out of memory for a step's name");
+        place = PLACE_NOT_REACHED;
+    } else if (answer.kind == HAPAX_ANSWER_FRESH || answer.kind == HAPAX_ANSWER_REPLAY) {
+        place = is_name(&answer, step->name) ? PLACE_OURS : PLACE_TAKEN;
+    }
+    hapax_answer_release(&answer);
+    return place;
+}
+
+/* A step that is run for the first time cannot be in the list: it goes behind those of this attempt.
+ * False: the list is out of reach. */
+static bool put_in_list(struct step *step, uint32_t number)
+{
+    atomic_uint *listed = &step->outer->origin->listed;
+    unsigned at = number == 1 ? atomic_load(listed) : 0;
+    enum place place = PLACE_TAKEN;
+
+    while (place == PLACE_TAKEN && at < HAPAX_STEPS_MAX)
+        place = take_place(step, ++at);
+    if (place == PLACE_NOT_REACHED)
+        return false;
+    for (unsigned seen = atomic_load(listed); seen < at;)
+        if (atomic_compare_exchange_weak(listed, &seen, at))
+            break;
+    return true;
+}
+
+/* ---- the step ------------------------------------------------------------------------ */
+
+static enum hapax_class run(struct hapax_attempt *attempt, void *arg)
+{
+    struct step *step = arg;
+    bool claimed = attempt->fence > 0;
+
+    step->refused = 0;
+    if (may_be_forgotten(attempt, step->outer))
+        step->refused = HAPAX_ANSWER_UNKNOWN;
+    else if (claimed && !attempt->origin->in_transaction && !put_in_list(step, attempt->number))
+        step->refused = HAPAX_ANSWER_STORE_DOWN;
+    else if (hapax_attempt_lost(attempt))
+        step->refused = HAPAX_ANSWER_IN_FLIGHT;
+    return step->refused ? HAPAX_CLASS_NOT_RUN : step->fn(attempt, step->arg);
+}
+
+static enum hapax_error refuse(struct step *step, struct hapax_answer *answer,
+                               char text[HAPAX_TEXT_MAX])
+{
+    hapax_answer_release(answer);
+    text[0] = '\0';
+    if (step->refused == HAPAX_ANSWER_STORE_DOWN)
+        snprintf(text, HAPAX_TEXT_MAX, "%s", step->text);
+    if (step->error != HAPAX_ERR_NONE)
+        return step->error;
+    answer->kind = step->refused;
+    answer->error = step->store_error;
+    answer->retry_after_ms = -1;
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error check_name(const struct hapax__origin *origin, struct hapax_span name,
+                                   char text[HAPAX_TEXT_MAX])
+{
+    if (origin->outer || (origin->request->key.len > 0 && origin->request->step.len > 0))
+        return hapax__fail(text, HAPAX_ERR_INVALID, "a step has no steps of its own");
+    if (name.len == 0 || name.len > HAPAX_STEP_MAX)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "a step's name of %zu bytes is not of 1 to %u",
+                           name.len, HAPAX_STEP_MAX);
+    if (name.ptr[0] == '.' || memchr(name.ptr, ':', name.len))
+        return hapax__fail(text, HAPAX_ERR_INVALID, "step \"%.*s\" %s", (int)name.len,
+                           (const char *)name.ptr,
+                           name.ptr[0] == '.' ? "begins with a '.'" : "holds a ':'");
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax_step(struct hapax_attempt *attempt, const char *name, hapax_handler *fn,
+                            void *arg, struct hapax_answer *answer, char text[HAPAX_TEXT_MAX])
+{
+    const struct hapax__origin *origin = attempt->origin;
+    struct step step = {.outer = attempt, .name = hapax_str(name), .fn = fn, .arg = arg};
+    struct hapax_request request = *origin->request;
+    struct hapax_policy policy;
+    enum hapax_error error;
+
+    assert(fn);
+    memset(answer, 0, sizeof(*answer));
+    text[0] = '\0';
+    error = check_name(origin, step.name, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (hapax_attempt_lost(attempt)) {
+        step.refused = HAPAX_ANSWER_IN_FLIGHT;
+        return refuse(&step, answer, text);
+    }
+    step_policy(&policy, origin->policy);
+    request.step = step.name;
+    error = origin->nest(attempt, &policy, &request, run, &step, answer, text);
+    if (error == HAPAX_ERR_NONE && step.refused)
+        return refuse(&step, answer, text);
+    /* Where fn's rows go back to a savepoint, what was written within it would go along. */
+    if (error == HAPAX_ERR_NONE && answer->cls && origin->in_transaction && request.key.len > 0 &&
+        !put_in_list(&step, answer->attempt) && step.error != HAPAX_ERR_NONE) {
+        hapax_answer_release(answer);
+        return hapax__fail(text, step.error, "%s", step.text);
+    }
+    return error;
+}
