@@ -22,6 +22,7 @@
 #include <openssl/evp.h>
 
 #include "core/flow.h"
+#include "core/token.h"
 #include "core/waiters.h"
 #include "json/json.h"
 #include "lane/lane.h"
@@ -79,6 +80,7 @@ typedef struct {
 /* A store and a secret; in a worker, also the lane over it. */
 struct ngx_http_hapax_store_s {
     ngx_str_t                       uri;
+    ngx_str_t                       shown;      /* in logs: without passwords */
     ngx_str_t                       secret;
 
     struct hapax__lane             *lane;

@@ -330,6 +330,8 @@ ngx_http_hapax_make_policy(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
 static ngx_http_hapax_store_t *
 ngx_http_hapax_find_store(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
 {
+    char                          shown[HAPAX_TEXT_MAX];
+    ngx_str_t                     text;
     ngx_uint_t                    i;
     ngx_http_hapax_store_t      **stores, *store;
     ngx_http_hapax_main_conf_t   *hmcf;
@@ -361,6 +363,18 @@ ngx_http_hapax_find_store(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
 
     store->uri = conf->uri;
     store->secret = conf->secret;
+
+    hapax_store_shown(shown, (char *) conf->uri.data);
+
+    text.data = (u_char *) shown;
+    text.len = ngx_strlen(shown);
+    store->shown.len = text.len;
+    store->shown.data = ngx_pstrdup(cf->pool, &text);
+
+    if (store->shown.data == NULL) {
+        return NULL;
+    }
+
     *stores = store;
 
     return store;

@@ -66,7 +66,7 @@ ngx_http_hapax_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     char                 text[HAPAX_TEXT_MAX];
     u_char              *colon, scheme[32];
-    ngx_str_t           *value;
+    ngx_str_t           *value, shown;
     struct hapax_store  *store;
 
     value = cf->args->elts;
@@ -80,7 +80,11 @@ ngx_http_hapax_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     if (colon == NULL || colon == value[1].data
         || colon - value[1].data > (ssize_t) sizeof(scheme) - 2)
     {
-        return ngx_http_hapax_refused(cf, cmd, &value[1],
+        hapax_store_shown(text, (char *) value[1].data);
+        shown.data = (u_char *) text;
+        shown.len = ngx_strlen(text);
+
+        return ngx_http_hapax_refused(cf, cmd, &shown,
                        "the URI of a store, as unix:PATH of a keeper's socket");
     }
 

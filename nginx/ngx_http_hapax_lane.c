@@ -55,7 +55,7 @@ ngx_http_hapax_lane_open(ngx_http_hapax_store_t *store, ngx_log_t *log)
     late = ngx_http_hapax_late_open(store, text);
     if (late == NULL) {
         ngx_log_error(NGX_LOG_ERR, log, 0, "hapax: store \"%V\": %s",
-                      &store->uri, text);
+                      &store->shown, text);
         return NGX_ERROR;
     }
 
@@ -175,7 +175,7 @@ ngx_http_hapax_lane_log(ngx_http_hapax_store_t *store, ngx_log_t *log,
     }
 
     ngx_log_error(NGX_LOG_ERR, log, 0, "hapax: store \"%V\" is %s%s%s",
-                  &store->uri, hapax_error_name(error),
+                  &store->shown, hapax_error_name(error),
                   text[0] ? ": " : "", text);
 }
 

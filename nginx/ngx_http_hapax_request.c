@@ -238,10 +238,7 @@ static ngx_int_t
 ngx_http_hapax_hand_over(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
     u_char                 *p, *value;
-    ngx_str_t               raw, encoded;
     ngx_http_hapax_call_t  *call;
-    u_char                  token[sizeof(struct hapax_id)
-                                  + sizeof(struct hapax_token)];
 
     if (ngx_http_hapax_strip(r) != NGX_OK) {
         return NGX_ERROR;
@@ -254,7 +251,7 @@ ngx_http_hapax_hand_over(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     }
 
     value = ngx_pnalloc(r->pool, NGX_INT64_LEN + NGX_INT32_LEN
-                                 + ngx_base64_encoded_length(sizeof(token)));
+                                 + HAPAX__TOKEN_TEXT + 1);
     if (value == NULL) {
         return NGX_ERROR;
     }
@@ -276,17 +273,9 @@ ngx_http_hapax_hand_over(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
         return NGX_OK;
     }
 
-    raw.data = token;
-    raw.len = sizeof(token);
-    ngx_memcpy(ngx_cpymem(token, ctx->id.bytes, sizeof(ctx->id.bytes)),
-               call->flow.request.token.bytes,
-               sizeof(call->flow.request.token.bytes));
+    hapax__token_text((char *) p, &ctx->id, &call->flow.request.token);
 
-    encoded.data = p;
-    ngx_encode_base64url(&encoded, &raw);
-    explicit_bzero(token, sizeof(token));
-
-    return ngx_http_hapax_add_header(r, 2, encoded.data, encoded.len);
+    return ngx_http_hapax_add_header(r, 2, p, HAPAX__TOKEN_TEXT);
 }
 
 

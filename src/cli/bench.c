@@ -258,7 +258,7 @@ static void report(const struct bench *bench)
 {
     const struct bench_args *args = bench->args;
 
-    printf("store     %s\n", args->args.store);
+    printf("store     %s\n", args->args.shown);
     printf("load      %" PRId64 " clients for %.1f s, %" PRId64 " %% repeats, bodies of %" PRId64
            " bytes\n",
            args->clients, (double)(bench->ended_ns - bench->begun_ns) / 1e9, args->duplicates,
@@ -283,7 +283,7 @@ static void report_json(const struct bench *bench)
     struct json json;
 
     json_begin(&json);
-    json_text(&json, "store", args->args.store);
+    json_text(&json, "store", args->args.shown);
     json_number(&json, "clients", args->clients);
     json_number(&json, "elapsed_us", (bench->ended_ns - bench->begun_ns) / 1000);
     json_number(&json, "duplicates", args->duplicates);

@@ -57,7 +57,9 @@ struct cli_args {
     bool by_default; /* neither --store nor HAPAX_STORE named it */
     bool json;
     bool help;
-    char uri[PATH_MAX + 64]; /* what store points to by default */
+    const char *shown; /* store as it was named, without passwords */
+    char uri[PATH_MAX + 64]; /* what store points to by default, or with a login */
+    char shown_uri[HAPAX_TEXT_MAX]; /* what shown points to, where there may be a password */
 };
 
 struct cli_command {
@@ -113,7 +115,8 @@ enum cli_exit cli_store_failed(const struct cli_args *args, enum hapax_error err
 
 /* ---- the store ----------------------------------------------------------------------- */
 
-/* Sets args->store where --store was not given. */
+/* Sets args->store where --store was not given, and args->shown. A Redis without a login of its own
+ * is given the environment's. */
 enum cli_exit cli_store_name(struct cli_args *args);
 
 enum cli_opening {
@@ -174,8 +177,13 @@ enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
                                  const struct cli_args *args,
                                  const struct cli_operation *operation);
 
-/* Whether it is the record by which a store knows its secret. */
-bool cli_is_secret_check(const struct hapax_id *id);
+/* The ids of an operation's steps; the operation was named by its key, and opened so. */
+enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps, size_t n,
+                           const struct cli_args *args, const struct cli_operation *operation);
+
+/* Whether it is a record of the library's own: the one by which a store knows its secret, or one that
+ * lists an operation's steps. */
+bool cli_is_own(const struct hapax_record *record);
 
 /* ---- the embedded store, where it is built in ------------------------------------------ */
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * hapax init: makes what a store needs before its first use. The embedded store needs its
- * folder; with a secret the store is tied to it here, before a service with another one comes.
+ * folder, PostgreSQL a schema; with a secret the store is tied to it here, before a service with another one comes.
  */
 #include "cli.h"
 
 #include "print.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct init_args {
@@ -16,7 +17,7 @@ struct init_args {
 
 static const struct cli_option options[] = {
     {"print", NULL, CLI_FLAG, offsetof(struct init_args, print), 0, 0,
-     "Say what would be made, and make nothing"},
+     "Say what would be made, or what SQL would be run, and make nothing"},
 };
 
 static enum cli_exit report(const struct cli_args *args, const char *text, bool created)
@@ -28,7 +29,7 @@ static enum cli_exit report(const struct cli_args *args, const char *text, bool 
         return CLI_DONE;
     }
     json_begin(&json);
-    json_text(&json, "store", args->store);
+    json_text(&json, "store", args->shown);
     json_bool(&json, "created", created);
     json_text(&json, "text", text);
     json_end(&json);
@@ -66,35 +67,72 @@ static enum cli_exit make(const struct cli_args *args, const char *path, bool ma
     return report(args, text, !made);
 }
 
+/* What a store says of what it makes, or would run: a line each, put together. */
+static void take_line(void *arg, bool danger, const char *line)
+{
+    FILE *lines = arg;
+
+    (void)danger;
+    if (ftell(lines) > 0)
+        (void)fputc('\n', lines);
+    (void)fputs(line, lines);
+}
+
+/* A store with a schema of its own, or one that needs nothing. */
+static enum cli_exit make_elsewhere(const struct cli_args *args, bool print, FILE *lines)
+{
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error = hapax_store_init(args->store, print, take_line, lines, text);
+    struct hapax_store *store;
+    enum cli_exit exit;
+
+    if (error != HAPAX_ERR_NONE)
+        return cli_store_failed(args, error, text);
+    if (print)
+        return CLI_DONE;
+    exit = cli_open(&store, args, CLI_CREATE);
+    if (exit == CLI_DONE)
+        exit = bind_secret(args, store);
+    hapax_store_close(store);
+    return exit;
+}
+
+static enum cli_exit init_elsewhere(const struct cli_args *args, bool print)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *lines = open_memstream(&text, &len);
+    enum cli_exit exit;
+
+    if (!lines)
+        return cli_store_failed(args, HAPAX_ERR_NOMEM, "out of memory");
+    exit = make_elsewhere(args, print, lines);
+    if (fclose(lines) != 0)
+        exit = cli_store_failed(args, HAPAX_ERR_NOMEM, "out of memory");
+    if (exit == CLI_DONE)
+        exit = report(args, len > 0 ? text : "nothing had to be made", len > 0 && !print);
+    free(text);
+    return exit;
+}
+
 static enum cli_exit run(struct cli_args *args)
 {
     const struct init_args *init = (const struct init_args *)args;
-    struct hapax_store *store;
     char text[PATH_MAX + 96];
     char path[PATH_MAX];
-    enum cli_exit exit;
     bool made;
 
-    if (cli_embedded_path(path, args->store)) {
-        made = cli_embedded_made(path);
-        if (!init->print)
-            return make(args, path, made);
-        (void)snprintf(text, sizeof(text),
-                       made ? "there is a store in %s already"
-                            : "would make the folder %s, for you alone (mode 0700), and a "
-                              "database in it",
-                       path);
-        return report(args, text, false);
-    }
-    if (!init->print) { /* a URI that is wrong is not "nothing to make" */
-        exit = cli_open(&store, args, CLI_CREATE);
-        if (exit == CLI_DONE)
-            exit = bind_secret(args, store);
-        hapax_store_close(store);
-        if (exit != CLI_DONE)
-            return exit;
-    }
-    return report(args, "this kind of store needs nothing to be made", false);
+    if (!cli_embedded_path(path, args->store))
+        return init_elsewhere(args, init->print);
+    made = cli_embedded_made(path);
+    if (!init->print)
+        return make(args, path, made);
+    (void)snprintf(text, sizeof(text),
+                   made ? "there is a store in %s already"
+                        : "would make the folder %s, for you alone (mode 0700), and a "
+                          "database in it",
+                   path);
+    return report(args, text, false);
 }
 
 const struct cli_command cli_init = {
@@ -103,11 +141,12 @@ const struct cli_command cli_init = {
     .synopsis = {"[--print]"},
     .prose =
         "Makes the folder and the database of an embedded store; services do so as well when "
-        "they first open it. It may be run again at any time. Where HAPAX_SECRET_FILE is set, the "
+        "they first open it. Redis needs nothing made. It may be run again at any time. Where HAPAX_SECRET_FILE is set, the "
         "store is tied to that secret.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
-    .examples = {{"hapax init --store rocksdb:/var/lib/shop/hapax", "A store in this folder."}},
+    .examples = {{"hapax init --store rocksdb:/var/lib/shop/hapax", "A store in this folder."},
+                 {"hapax init --store postgres://shop@db/shop", "The schema in this database."}},
     .args_size = sizeof(struct init_args),
     .run = run,
 };

@@ -81,7 +81,7 @@ static enum cli_exit make_uri(struct keeping *keeping, const struct keep_args *k
     if (!cli_embedded_path(keeping->path, args->store) || strlen(args->store) >= URI_MAX)
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "cannot keep \"%s\": only an embedded store, rocksdb:PATH, has to be kept",
-                        args->store);
+                        args->shown);
     if (keep->group && (!*keep->group || strpbrk(keep->group, "&?=")))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--group \"%s\" is no name of a group",
                         keep->group);

@@ -51,7 +51,7 @@ static enum cli_exit states_of(uint32_t *bits, const struct cli_args *args,
     return CLI_DONE;
 }
 
-/* Prints a page; how many of its records count. The store's own record is not an operation. */
+/* Prints a page; how many of its records count. The library's own are no operations. */
 static int64_t put_page(const struct cli_args *args, const struct hapax_op *op, bool first,
                         int64_t left)
 {
@@ -60,7 +60,7 @@ static int64_t put_page(const struct cli_args *args, const struct hapax_op *op, 
     for (uint32_t i = 0; i < op->count && n < left; i++) {
         const struct hapax_record *record = &op->records[i];
 
-        if (cli_is_secret_check(&record->id))
+        if (cli_is_own(record))
             continue;
         if (args->json) {
             report_record_json(record, true);
@@ -119,12 +119,15 @@ const struct cli_command cli_list = {
     .name = "list",
     .summary = "list the operations of a store",
     .synopsis = {"[--state S]... [--scope S] [--older AGE] [--limit N]"},
-    .prose = "Lists operations, in the order of their ids. AGE is the time since the record was "
-             "last written; LEASE is how long a running attempt may still go without a sign of "
-             "life, or \"over\" where it seems to have died.\n\n"
-             "Unfinished operations (all but completed) are found without reading the finished "
-             "ones. With --json each operation is an object on a line of its own, without its "
-             "body.",
+    .prose =
+        "Lists operations, in the order of their ids (a Redis has none, and may show one twice). "
+        "AGE is the time since the record was last written; LEASE is how long a running "
+        "attempt may still go without a sign of life, or \"over\" where it seems to have "
+        "died.\n\n"
+        "A step stands here as an operation of its own, in its scope.\n\n"
+        "Unfinished operations (all but completed) are found without reading the finished "
+        "ones, except in a Redis, which is walked from end to end. With --json each "
+        "operation is an object on a line of its own, without its body.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax list --state unknown", "Those that wait for an operator."},

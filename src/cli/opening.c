@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "door/step.h"
 #include "print.h"
 #include "store/types.h"
 
@@ -86,18 +87,123 @@ static bool state_folder(char *out, size_t size)
     return len > 0 && (size_t)len < size;
 }
 
+/* Percent-encoded, as a user or a password has to be. */
+static void put_encoded(FILE *out, const char *word)
+{
+    for (; *word != '\0'; word++) {
+        bool plain = (*word >= '0' && *word <= '9') || (*word >= 'A' && *word <= 'Z') ||
+                     (*word >= 'a' && *word <= 'z');
+
+        (void)fprintf(out, plain ? "%c" : "%%%02X", (unsigned char)*word);
+    }
+}
+
+/* Whether a Redis URI of a list begins at `at`; *len is how long it is, and *scheme its scheme. */
+static bool is_redis(const char *uri, const char *at, size_t *len, size_t *scheme)
+{
+    const char *slashes = strstr(at, "://");
+    const char *end;
+
+    if (strncmp(at, "redis", 5) != 0 || !slashes || (at > uri && !strchr(":,+", at[-1])))
+        return false;
+    *scheme = (size_t)(slashes + 3 - at);
+    if (strcspn(at, ":,") + 3 != *scheme)
+        return false;
+    for (end = slashes + 3; *end != '\0'; end++)
+        if (strncmp(end, ",redis", 6) == 0 || strncmp(end, "+postgres", 9) == 0)
+            if (strstr(end, "://"))
+                break;
+    *len = (size_t)(end - at);
+    return true;
+}
+
+static bool has_login(const char *at, size_t len)
+{
+    size_t hosts = strcspn(at, "/?");
+
+    return memchr(at, '@', hosts < len ? hosts : len) ||
+           memmem(at, len, "?password_file=", strlen("?password_file=")) ||
+           memmem(at, len, "&password_file=", strlen("&password_file="));
+}
+
+static void put_with_login(FILE *out, const char *uri, const char *user, const char *password)
+{
+    const char *at = uri;
+
+    while (*at != '\0') {
+        size_t len, scheme;
+
+        if (!is_redis(uri, at, &len, &scheme)) {
+            (void)fputc(*at++, out);
+            continue;
+        }
+        (void)fwrite(at, 1, scheme, out);
+        if (!has_login(at + scheme, len - scheme)) {
+            put_encoded(out, user ? user : "");
+            (void)fputc(':', out);
+            put_encoded(out, password);
+            (void)fputc('@', out);
+        }
+        (void)fwrite(at + scheme, 1, len - scheme, out);
+        at += len;
+    }
+}
+
+/* Gives each Redis of the URI that has no login the environment's: a command line can be read by
+ * others, an environment cannot. */
+static enum cli_exit add_login(struct cli_args *args)
+{
+    const char *user, *password;
+    bool has_user = set_from("HAPAX_REDIS_USERNAME", &user);
+    char *uri = NULL;
+    size_t len = 0;
+    FILE *out;
+    bool good;
+
+    if (!strstr(args->store, "redis"))
+        return CLI_DONE;
+    if (!set_from("HAPAX_REDIS_PASSWORD", &password))
+        return has_user ? cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                                   "HAPAX_REDIS_USERNAME is set, but not HAPAX_REDIS_PASSWORD")
+                        : CLI_DONE;
+    out = open_memstream(&uri, &len);
+    if (!out)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    put_with_login(out, args->store, user, password);
+    good = fclose(out) == 0 && len < sizeof(args->uri);
+    if (good) {
+        memcpy(args->uri, uri, len + 1);
+        args->store = args->uri;
+    }
+    if (uri)
+        explicit_bzero(uri, len);
+    free(uri);
+    return good ? CLI_DONE : cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--store is too long");
+}
+
+static enum cli_exit store_named(struct cli_args *args)
+{
+    args->shown = args->store; /* a path is shown whole, however long */
+    if (strncmp(args->store, "rocksdb:", 8) == 0 || strncmp(args->store, "unix:", 5) == 0)
+        return CLI_DONE;
+    hapax_store_shown(args->shown_uri, args->store);
+    args->shown = args->shown_uri;
+    return add_login(args);
+}
+
 enum cli_exit cli_store_name(struct cli_args *args)
 {
     char folder[PATH_MAX];
 
     if (args->store || set_from("HAPAX_STORE", &args->store))
-        return CLI_DONE;
+        return store_named(args);
     args->store = args->uri;
     args->by_default = true;
     if (!state_folder(folder, sizeof(folder)))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "no store is named: give --store URI, or set HAPAX_STORE");
     (void)snprintf(args->uri, sizeof(args->uri), "rocksdb:%s/hapax", folder);
+    args->shown = args->store;
     return CLI_DONE;
 }
 
@@ -221,13 +327,15 @@ enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *
     return CLI_DONE;
 }
 
-bool cli_is_secret_check(const struct hapax_id *id)
+bool cli_is_own(const struct hapax_record *record)
 {
-    struct hapax_digest value;
+    struct hapax_digest value, steps;
     struct hapax_id check;
 
     hapax__bind_check(&check, &value, (struct hapax_span){NULL, 0});
-    return memcmp(id, &check, sizeof(check)) == 0;
+    hapax__steps_fingerprint(&steps);
+    return memcmp(&record->id, &check, sizeof(check)) == 0 ||
+           memcmp(&record->fingerprint, &steps, sizeof(steps)) == 0;
 }
 
 static enum cli_exit secret_compare(const struct cli_args *args, struct hapax_store *store,
@@ -248,7 +356,7 @@ static enum cli_exit secret_compare(const struct cli_args *args, struct hapax_st
                     secret.len > 0 ? "the store \"%s\" has another secret than the one in "
                                      "HAPAX_SECRET_FILE, or none"
                                    : "the store \"%s\" has a secret; set HAPAX_SECRET_FILE",
-                    args->store);
+                    args->shown);
 }
 
 /* ---- the operation ------------------------------------------------------------------- */
@@ -326,6 +434,25 @@ enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
     if (exit != CLI_DONE) {
         hapax_store_close(*out);
         *out = NULL;
+    }
+    explicit_bzero(&secret, sizeof(secret));
+    return exit;
+}
+
+enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps, size_t n,
+                           const struct cli_args *args, const struct cli_operation *operation)
+{
+    struct cli_secret secret;
+    enum cli_exit exit = cli_secret_read(&secret, args);
+
+    for (size_t i = 0; i < n && exit == CLI_DONE; i++) {
+        enum hapax_error error = hapax_id(
+            &ids[i], hapax_str(operation->scope ? operation->scope : "default"),
+            hapax_str(args->operand), steps[i], (struct hapax_span){secret.bytes, secret.len});
+
+        if (error != HAPAX_ERR_NONE)
+            exit = cli_fail(args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,
+                            "the list of steps holds what is no name of one");
     }
     explicit_bzero(&secret, sizeof(secret));
     return exit;

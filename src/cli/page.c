@@ -293,8 +293,12 @@ static const char overview[] =
 
 static const char stores[] =
     "rocksdb:PATH is the embedded store, a folder. One process holds it, and serves it to the "
-    "others of the machine. unix:PATH is the socket of a process that holds one. memory: is for "
-    "tests; it ends with the process.\n\n"
+    "others of the machine. unix:PATH is the socket of a process that holds one. "
+    "redis://HOST, redis+sentinel://HOST,HOST/MASTER and redis+cluster://HOST,HOST are a Redis for "
+    "many machines, rediss:// and so on the same encrypted. postgres://HOST/DB is a PostgreSQL "
+    "database, where \"hapax init\" was run; hybrid:REDIS-URI+POSTGRES-URI the same with Redis in "
+    "front of it. memory: is for tests; it ends with the process. "
+    "docs/stores.md has their settings.\n\n"
     "Without --store it is $HAPAX_STORE, else the embedded store in $XDG_STATE_HOME/hapax or "
     "~/.local/state/hapax.";
 
@@ -312,6 +316,7 @@ static const struct {
     const char *term, *about;
 } variables[] = {
     {"HAPAX_STORE", "The store where --store is not given"},
+    {"HAPAX_REDIS_USERNAME, HAPAX_REDIS_PASSWORD", "The login of a Redis whose URI has none"},
     {"HAPAX_SECRET_FILE",
      "A file with the secret of the store, for stores whose keys are hashed with one. At most "
      "4096 bytes, a newline at the end not counted; others must not be able to read it"},

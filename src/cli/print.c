@@ -179,6 +179,18 @@ void json_end(struct json *json)
     puts("}");
 }
 
+void json_object_begin(struct json *json)
+{
+    fputs(json->more ? ", {" : "{", stdout);
+    json->more = false;
+}
+
+void json_object_end(struct json *json)
+{
+    putchar('}');
+    json->more = true;
+}
+
 void json_text(struct json *json, const char *name, const char *value)
 {
     put_name(json, name, "");

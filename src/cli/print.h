@@ -46,6 +46,10 @@ void json_unsigned(struct json *json, const char *name, uint64_t value);
 void json_bool(struct json *json, const char *name, bool value);
 void json_null(struct json *json, const char *name);
 
+/* An object within an array. */
+void json_object_begin(struct json *json);
+void json_object_end(struct json *json);
+
 void json_array_begin(struct json *json, const char *name);
 void json_item(struct json *json, struct hapax_span value); /* what is not UTF-8: U+FFFD */
 void json_array_end(struct json *json);

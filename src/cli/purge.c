@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax purge: removes expired records, in batches, so that no batch holds the store up for long.
- * With --every it goes on until a signal, and a store that is away for a while ends nothing.
+ * hapax purge: removes expired records, and settles what was left unfinished under hold, in batches, so that
+ * no batch holds the store up for long. With --every it goes on until a signal, and a store that is away for a
+ * while ends nothing. A store that forgets by itself is not even asked.
  */
 #include "cli.h"
 
 #include "print.h"
 
 #include <inttypes.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 struct purge_args {
@@ -17,14 +19,33 @@ struct purge_args {
 
 static const struct cli_option options[] = {
     {"every", "TIME", CLI_DURATION, offsetof(struct purge_args, every_ms), 1000,
-     HAPAX_DURATION_MAX_MS, "Again and again, with this long between, until Ctrl-C or SIGTERM"},
+     HAPAX_DURATION_MAX_MS,
+     "Again and again, with about this long between, until Ctrl-C or SIGTERM"},
 };
+
+static void say_done(const struct cli_args *args, uint64_t purged, uint64_t settled)
+{
+    struct json json;
+
+    if (args->json) {
+        json_begin(&json);
+        json_unsigned(&json, "purged", purged);
+        json_unsigned(&json, "settled", settled);
+        json_end(&json);
+    } else {
+        printf("removed %" PRIu64 " expired record%s", purged, purged == 1 ? "" : "s");
+        if (settled > 0)
+            printf(", %" PRIu64 " left unfinished %s now unknown", settled,
+                   settled == 1 ? "is" : "are");
+        putchar('\n');
+    }
+    (void)fflush(stdout);
+}
 
 static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *store, int signals)
 {
     struct hapax_op op = {.kind = HAPAX_OP_PURGE};
-    uint64_t purged = 0;
-    struct json json;
+    uint64_t purged = 0, settled = 0;
 
     do {
         enum hapax_error error = hapax_store_run(store, &op, 1);
@@ -32,15 +53,52 @@ static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *
         if (error != HAPAX_ERR_NONE)
             return cli_store_failed(args, error, hapax_store_text(store));
         purged += op.purged;
+        settled += op.settled;
     } while (op.more && (signals < 0 || cli_signals_wait(signals, 0) == 0));
-    if (args->json) {
-        json_begin(&json);
-        json_unsigned(&json, "purged", purged);
-        json_end(&json);
-    } else {
-        printf("removed %" PRIu64 " expired record%s\n", purged, purged == 1 ? "" : "s");
+    say_done(args, purged, settled);
+    return CLI_DONE;
+}
+
+static void say_forgets(const struct cli_args *args)
+{
+    static const char text[] = "nothing to remove: this store drops expired records by itself";
+    struct json json;
+
+    if (!args->json) {
+        puts(text);
+        return;
     }
-    (void)fflush(stdout);
+    json_begin(&json);
+    json_unsigned(&json, "purged", 0);
+    json_unsigned(&json, "settled", 0);
+    json_text(&json, "text", text);
+    json_end(&json);
+}
+
+/* A tenth more or less, so that sweepers that were started together do not stay together. */
+static int64_t about(int64_t ms)
+{
+    uint32_t random;
+
+    if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != sizeof(random))
+        return ms;
+    return ms - ms / 10 + (int64_t)(random % 1024) * (ms / 5) / 1024;
+}
+
+static enum cli_exit purge_store(const struct purge_args *purge, struct hapax_store *store,
+                                 int signals)
+{
+    enum cli_exit exit;
+
+    if (store->type->forgets) {
+        say_forgets(&purge->args);
+        return CLI_DONE;
+    }
+    exit = purge_all(&purge->args, store, signals);
+    if (signals < 0)
+        return exit;
+    while (cli_signals_wait(signals, about(purge->every_ms)) == 0)
+        (void)purge_all(&purge->args, store, signals);
     return CLI_DONE;
 }
 
@@ -53,24 +111,25 @@ static enum cli_exit run(struct cli_args *args)
 
     if (exit != CLI_DONE)
         return exit;
-    exit = purge_all(args, store, signals);
-    if (signals >= 0) {
-        while (cli_signals_wait(signals, purge->every_ms) == 0)
-            (void)purge_all(args, store, signals);
+    exit = purge_store(purge, store, signals);
+    if (signals >= 0)
         close(signals);
-        exit = CLI_DONE;
-    }
     hapax_store_close(store);
     return exit;
 }
 
 const struct cli_command cli_purge = {
     .name = "purge",
-    .summary = "remove expired records",
+    .summary = "remove expired records, settle abandoned ones",
     .synopsis = {"[--every TIME]"},
-    .prose = "Removes records whose retention is over. They are never shown or used after that, "
-             "so this is about room only; an embedded store also drops them by itself in time. "
-             "Operations that run, or that wait for an operator, are never removed.",
+    .prose =
+        "Removes records whose retention is over. They are never shown or used after that, "
+        "so this is about room only; an embedded store also drops them by itself in time, "
+        "and Redis does at once, so that there is nothing to do. "
+        "Operations that run, or that wait for an operator, are never removed.\n\n"
+        "What was left unfinished under `hold`, its lease over, becomes `unknown`, as it would when "
+        "it is next asked for; `hapax list --state unknown` then shows it. Redis is not walked "
+        "through: there `hapax list --state started --older 5m` finds it.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax purge", "Once."}, {"hapax purge --every 60s", "Until it is stopped."}},

@@ -168,6 +168,28 @@ void report_row(const struct hapax_record *record, int64_t now_us)
     putchar('\n');
 }
 
+/* The name comes last: it may be long, and it may be anybody's. */
+void report_step_head(void)
+{
+    printf("\n%-9s  %7s  %6s  %-7s  %-7s  %s\n", "STATE", "ATTEMPT", "STATUS", "CREATED", "UPDATED",
+           "STEP");
+}
+
+void report_step(const struct hapax_record *record, struct hapax_span name, int64_t now_us)
+{
+    char created[PRINT_AGE_MAX], updated[PRINT_AGE_MAX];
+    char status[16] = "-";
+
+    print_age(created, now_us - record->created_us);
+    print_age(updated, now_us - record->updated_us);
+    if (record->state == HAPAX_STATE_COMPLETED || record->outcome.status > 0)
+        (void)snprintf(status, sizeof(status), "%d", record->outcome.status);
+    printf("%-9s  %7" PRIu32 "  %6s  %-7s  %-7s  ", hapax_state_name(record->state),
+           record->attempt, status, created, updated);
+    print_text(stdout, name, false, 0);
+    putchar('\n');
+}
+
 /* ---- JSON ---------------------------------------------------------------------------- */
 
 static void json_moment(struct json *json, const char *name, int64_t us)
@@ -200,31 +222,36 @@ static void json_outcome(struct json *json, const struct hapax_record *record, b
         json_bytes(json, "body", record->outcome.body);
 }
 
+void report_members(struct json *json, const struct hapax_record *record, bool listed)
+{
+    json_hex(json, "id", record->id.bytes);
+    json_bytes(json, "scope", record->scope);
+    json_text(json, "state", hapax_state_name(record->state));
+    json_number(json, "attempt", record->attempt);
+    json_unsigned(json, "fence", record->fence);
+    json_bool(json, "stale", record->stale);
+    json_bool(json, "hold", record->hold);
+    json_bool(json, "ran", record->ran);
+    json_bool(json, "reruns", record->reruns);
+    json_hex(json, "fingerprint", record->fingerprint.bytes);
+    json_hex(json, "caller", record->caller.bytes);
+    json_number(json, "created_us", record->created_us);
+    json_number(json, "updated_us", record->updated_us);
+    json_moment(json, "lease_until_us", record->lease_until_us);
+    json_moment(json, "expires_us", record->expires_us);
+    json_outcome(json, record, listed);
+    json_moment(json, "resolved_us", record->resolved_us);
+    if (record->resolved_us > 0)
+        json_bytes(json, "resolved_by", record->resolved_by);
+    else
+        json_null(json, "resolved_by");
+}
+
 void report_record_json(const struct hapax_record *record, bool listed)
 {
     struct json json;
 
     json_begin(&json);
-    json_hex(&json, "id", record->id.bytes);
-    json_bytes(&json, "scope", record->scope);
-    json_text(&json, "state", hapax_state_name(record->state));
-    json_number(&json, "attempt", record->attempt);
-    json_unsigned(&json, "fence", record->fence);
-    json_bool(&json, "stale", record->stale);
-    json_bool(&json, "hold", record->hold);
-    json_bool(&json, "ran", record->ran);
-    json_bool(&json, "reruns", record->reruns);
-    json_hex(&json, "fingerprint", record->fingerprint.bytes);
-    json_hex(&json, "caller", record->caller.bytes);
-    json_number(&json, "created_us", record->created_us);
-    json_number(&json, "updated_us", record->updated_us);
-    json_moment(&json, "lease_until_us", record->lease_until_us);
-    json_moment(&json, "expires_us", record->expires_us);
-    json_outcome(&json, record, listed);
-    json_moment(&json, "resolved_us", record->resolved_us);
-    if (record->resolved_us > 0)
-        json_bytes(&json, "resolved_by", record->resolved_by);
-    else
-        json_null(&json, "resolved_by");
+    report_members(&json, record, listed);
     json_end(&json);
 }

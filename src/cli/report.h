@@ -13,6 +13,15 @@ void report_record(const struct hapax_record *record, int64_t now_us);
 /* As one object. What a LIST leaves out (the body) stays out where `listed`. */
 void report_record_json(const struct hapax_record *record, bool listed);
 
+struct json;
+
+/* The members of that object alone. */
+void report_members(struct json *json, const struct hapax_record *record, bool listed);
+
+/* A step, on one line below its operation: state, attempt, status, times. */
+void report_step_head(void);
+void report_step(const struct hapax_record *record, struct hapax_span name, int64_t now_us);
+
 void report_row_head(void);
 void report_row(const struct hapax_record *record, int64_t now_us);
 

@@ -301,11 +301,14 @@ const struct cli_command cli_resolve = {
     .summary = "settle an operation by hand",
     .synopsis = {"KEY --complete STATUS [--header 'N: V']... [--body FILE]",
                  "KEY --fail | --forget", "--id HEX ..."},
-    .prose = "For operations whose fate the program cannot know (state unknown): find out whether "
-             "it happened, then say so. The record keeps who settled it, and when.\n\n"
-             "An operation that runs at this moment, or that has completed, is left alone (exit "
-             "status 1) unless --force is given. With --force an attempt that still lives "
-             "cannot save its outcome, but what it does elsewhere it may do still.",
+    .prose =
+        "For operations whose fate the program cannot know (state unknown): find out whether "
+        "it happened, then say so. The record keeps who settled it, and when.\n\n"
+        "An operation that runs at this moment, or that has completed, is left alone (exit "
+        "status 1) unless --force is given. With --force an attempt that still lives "
+        "cannot save its outcome, but what it does elsewhere it may do still.\n\n"
+        "A step is settled with --step, apart from its operation: once it is completed, the next "
+        "request with KEY goes on behind it. --forget leaves an operation's steps as they are.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .operand = "KEY",

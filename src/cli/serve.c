@@ -13,8 +13,8 @@
 #include "serve.h"
 
 #include "print.h"
+#include "store/clock.h"
 #include "store/keeper.h"
-#include "store/keeper_socket.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -283,7 +283,7 @@ static void say_ready(const struct serving *serving)
     const char *scheme = args->tls_cert ? "https" : "http";
     char at[SERVE_NAME_MAX + 16];
     char local[SERVE_NAME_MAX + 32];
-    const char *store = serving->path[0] ? serving->path : args->args.store;
+    const char *store = serving->path[0] ? serving->path : args->args.shown;
     struct json json;
 
     serve_address_text(at, &serving->conf.listen);
@@ -300,7 +300,7 @@ static void say_ready(const struct serving *serving)
         json_text(&json, "upstream", args->upstream);
         (void)snprintf(url, sizeof(url), "%s://%s/hapax-status", scheme, local);
         json_text(&json, "status", url);
-        json_text(&json, "store", args->args.store);
+        json_text(&json, "store", args->args.shown);
         json_number(&json, "pid", getpid());
         json_end(&json);
     } else {
@@ -395,6 +395,12 @@ static enum cli_exit print_conf(struct serving *serving)
     if (serving->path[0])
         printf("# Keep the store open for it: hapax keep --store 'rocksdb:%s' --group www-data\n",
                serving->path);
+    if (!serving->path[0] && strstr(serving->conf.store, "://")) {
+        printf(
+            "# Passwords are left out. Name one by password_file=PATH, which the workers can read.\n");
+        (void)snprintf(serving->conf.store, sizeof(serving->conf.store), "%s",
+                       serving->args->args.shown);
+    }
     serve_conf_write(stdout, &serving->conf);
     return CLI_DONE;
 }

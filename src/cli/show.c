@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax show: one operation's record.
+ * hapax show: one operation's record, and its steps below it. They are found by the operation's list of
+ * steps (door/step.h), whose places follow from scope and key: so not where only an id is given.
  */
 #include "cli.h"
 
+#include "door/step.h"
 #include "print.h"
 #include "report.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 struct show_args {
     struct cli_args args;
@@ -16,41 +21,190 @@ static const struct cli_option options[] = {
     CLI_OPERATION_OPTIONS(struct show_args, operation),
 };
 
-static enum cli_exit say_absent(const struct cli_args *args, const struct hapax_id *id)
+/* ---- steps --------------------------------------------------------------------------- */
+
+/* What an operation's list of steps says, copied out of the store. */
+struct steps {
+    size_t n;
+    struct {
+        size_t len;
+        uint8_t bytes[HAPAX_STEP_MAX];
+    } names[HAPAX_STEPS_MAX];
+    struct hapax_id ids[HAPAX_STEPS_MAX];
+};
+
+static struct hapax_span name_of(const struct steps *steps, size_t i)
+{
+    return (struct hapax_span){steps->names[i].bytes, steps->names[i].len};
+}
+
+static bool is_listed(const struct steps *steps, struct hapax_span name)
+{
+    for (size_t i = 0; i < steps->n; i++)
+        if (steps->names[i].len == name.len &&
+            memcmp(steps->names[i].bytes, name.ptr, name.len) == 0)
+            return true;
+    return false;
+}
+
+/* Takes the name that a record of the list has, each once. */
+static void take_name(struct steps *steps, const struct hapax_record *record)
+{
+    struct hapax_span name = record->outcome.body;
+    struct hapax_digest ours;
+
+    hapax__steps_fingerprint(&ours);
+    if (record->state != HAPAX_STATE_COMPLETED || name.len == 0 || name.len > HAPAX_STEP_MAX ||
+        memchr(name.ptr, ':', name.len) || memcmp(&record->fingerprint, &ours, sizeof(ours)) != 0 ||
+        is_listed(steps, name))
+        return;
+    steps->names[steps->n].len = name.len;
+    memcpy(steps->names[steps->n].bytes, name.ptr, name.len);
+    steps->n++;
+}
+
+/* Reads the list: all its places in one batch. */
+static enum cli_exit read_list(struct steps *steps, struct hapax_store *store,
+                               const struct show_args *show)
+{
+    char places[HAPAX_STEPS_MAX][HAPAX__PLACE_SIZE];
+    struct hapax_span names[HAPAX_STEPS_MAX];
+    struct hapax_op *ops = calloc(HAPAX_STEPS_MAX, sizeof(*ops));
+    enum hapax_error error;
+    enum cli_exit exit;
+
+    steps->n = 0;
+    if (!ops)
+        return cli_fail(&show->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    for (unsigned i = 0; i < HAPAX_STEPS_MAX; i++) {
+        hapax__step_place(places[i], i + 1);
+        names[i] = hapax_str(places[i]);
+    }
+    exit = cli_step_ids(steps->ids, names, HAPAX_STEPS_MAX, &show->args, &show->operation);
+    for (size_t i = 0; i < HAPAX_STEPS_MAX; i++) {
+        ops[i].kind = HAPAX_OP_READ;
+        ops[i].id = steps->ids[i];
+    }
+    if (exit == CLI_DONE) {
+        error = hapax_store_run(store, ops, HAPAX_STEPS_MAX);
+        if (error != HAPAX_ERR_NONE)
+            exit = cli_store_failed(&show->args, error, hapax_store_text(store));
+    }
+    for (size_t i = 0; i < HAPAX_STEPS_MAX && exit == CLI_DONE; i++)
+        if (ops[i].verdict == HAPAX_FOUND)
+            take_name(steps, &ops[i].record);
+    free(ops);
+    for (size_t i = 0; i < steps->n; i++)
+        names[i] = name_of(steps, i);
+    return exit == CLI_DONE
+               ? cli_step_ids(steps->ids, names, steps->n, &show->args, &show->operation)
+               : exit;
+}
+
+static void put_step_json(struct json *json, struct hapax_span name, const struct hapax_op *op)
+{
+    json_object_begin(json);
+    json_bytes(json, "step", name);
+    if (op->verdict == HAPAX_FOUND) {
+        report_members(json, &op->record, false);
+    } else {
+        json_hex(json, "id", op->id.bytes);
+        json_text(json, "state", hapax_state_name(HAPAX_STATE_ABSENT));
+    }
+    json_object_end(json);
+}
+
+/* A step whose record is gone while it is still listed has nothing to show to people. */
+static void put_steps(const struct steps *steps, const struct hapax_op *ops, struct json *json)
+{
+    if (json)
+        json_array_begin(json, "steps");
+    else if (steps->n > 0)
+        report_step_head();
+    for (size_t i = 0; i < steps->n; i++) {
+        if (json)
+            put_step_json(json, name_of(steps, i), &ops[i]);
+        else if (ops[i].verdict == HAPAX_FOUND)
+            report_step(&ops[i].record, name_of(steps, i), ops[i].now_us);
+    }
+    if (json)
+        json_array_end(json);
+}
+
+/* ---- the operation -------------------------------------------------------------------- */
+
+static void put_operation_json(struct json *json, const struct hapax_op *op)
+{
+    json_begin(json);
+    if (op->verdict == HAPAX_FOUND) {
+        report_members(json, &op->record, false);
+    } else {
+        json_hex(json, "id", op->id.bytes);
+        json_text(json, "state", hapax_state_name(HAPAX_STATE_ABSENT));
+    }
+}
+
+/* Prints the operation, ops[0], and its steps behind it. `steps` NULL: it was not asked for by a key, or
+ * is a step. */
+static enum cli_exit put_all(const struct hapax_op *ops, const struct steps *steps,
+                             const struct cli_args *args)
 {
     struct json json;
 
-    if (!args->json) {
-        (void)fprintf(stderr, "hapax show: no such operation in \"%s\"\n", args->store);
-        return CLI_NO;
+    if (args->json) {
+        put_operation_json(&json, &ops[0]);
+        if (steps)
+            put_steps(steps, ops + 1, &json);
+        else
+            json_null(&json, "steps");
+        json_end(&json);
+    } else {
+        if (ops[0].verdict == HAPAX_FOUND)
+            report_record(&ops[0].record, ops[0].now_us);
+        else
+            (void)fprintf(stderr, "hapax show: no such operation in \"%s\"\n", args->shown);
+        if (steps)
+            put_steps(steps, ops + 1, NULL);
     }
-    json_begin(&json);
-    json_hex(&json, "id", id->bytes);
-    json_text(&json, "state", hapax_state_name(HAPAX_STATE_ABSENT));
-    json_end(&json);
-    return CLI_NO;
+    return ops[0].verdict == HAPAX_FOUND ? CLI_DONE : CLI_NO;
+}
+
+/* Reads them at one moment, so that what is printed is whole or not begun. */
+static enum cli_exit show_all(const struct hapax_id *id, const struct steps *steps,
+                              struct hapax_store *store, const struct cli_args *args)
+{
+    size_t n = 1 + (steps ? steps->n : 0);
+    struct hapax_op *ops = calloc(n, sizeof(*ops));
+    enum hapax_error error;
+    enum cli_exit exit;
+
+    if (!ops)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        ops[i].kind = HAPAX_OP_READ;
+        ops[i].id = i == 0 ? *id : steps->ids[i - 1];
+    }
+    error = hapax_store_run(store, ops, n);
+    exit = error != HAPAX_ERR_NONE ? cli_store_failed(args, error, hapax_store_text(store))
+                                   : put_all(ops, steps, args);
+    free(ops);
+    return exit;
 }
 
 static enum cli_exit run(struct cli_args *args)
 {
     const struct show_args *show = (const struct show_args *)args;
-    struct hapax_op op = {.kind = HAPAX_OP_READ};
+    bool whole = args->operand && !show->operation.step;
     struct hapax_store *store;
+    struct hapax_id id;
+    struct steps steps;
     enum cli_exit exit;
-    enum hapax_error error;
 
-    exit = cli_open_operation(&store, &op.id, args, &show->operation);
-    if (exit != CLI_DONE)
-        return exit;
-    error = hapax_store_run(store, &op, 1);
-    if (error != HAPAX_ERR_NONE)
-        exit = cli_store_failed(args, error, hapax_store_text(store));
-    else if (op.verdict == HAPAX_ABSENT)
-        exit = say_absent(args, &op.id);
-    else if (args->json)
-        report_record_json(&op.record, false);
-    else
-        report_record(&op.record, op.now_us);
+    exit = cli_open_operation(&store, &id, args, &show->operation);
+    if (exit == CLI_DONE && whole)
+        exit = read_list(&steps, store, show);
+    if (exit == CLI_DONE)
+        exit = show_all(&id, whole ? &steps : NULL, store, args);
     hapax_store_close(store);
     return exit;
 }
@@ -60,15 +214,17 @@ const struct cli_command cli_show = {
     .summary = "print what is known of an operation",
     .synopsis = {"[--scope S] [--step NAME] KEY", "--id HEX"},
     .prose = "Prints the record of one operation: its state, its attempts, its times, and the "
-             "outcome that repeats are answered with.\n\n"
+             "outcome that repeats are answered with; and the steps of the operation, if it has "
+             "any, in the order in which they were first run.\n\n"
              "KEY is the key as the client sends it, without quotes. Keys are not stored, only "
-             "what they hash to, so the scope has to be the same as in the service. Exit status "
-             "1: there is no such operation.",
+             "what they hash to, so the scope has to be the same as in the service. With --id no "
+             "steps are shown. Exit status 1: there is no such operation.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .operand = "KEY",
     .examples = {{"hapax show --scope cards order-1", "The operation order-1 of the scope cards."},
-                 {"hapax show --json order-1 | jq -r .body", "The answer that was stored."}},
+                 {"hapax show --json order-1 | jq -r .body", "The answer that was stored."},
+                 {"hapax show --step charge order-1", "What is known of one step."}},
     .args_size = sizeof(struct show_args),
     .run = run,
 };
