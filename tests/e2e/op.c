@@ -6,12 +6,14 @@
  *     op URI complete KEY TOKEN STATUS HEADERS BODY [SCOPE]
  *     op URI fail     KEY TOKEN ran|not-run|unknown [SCOPE]
  *     op URI bind     SECRET
+ *     op URI          each line of stdin is such an op, all on one handle
  *
  * TOKEN is a digit or letter, repeated to make one, or 32 digits of hex. \r, \n, \xNN and \\ are read
  * in HEADERS and BODY.
- * Prints the verdict or the error; exit 1 on an error.
+ * Prints the verdict or the error, and the store's text on stderr; exit 1 on an error.
  */
 #include <hapax/store.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,22 +82,12 @@ static void make_fail(struct hapax_op *op, int argc, char **argv)
     op->scope = hapax_str(word(argc, argv, 6, "default"));
 }
 
-int main(int argc, char **argv)
+/* argv[2] and on say the op. */
+static enum hapax_error run(struct hapax_store *store, int argc, char **argv)
 {
-    char text[HAPAX_TEXT_MAX];
-    struct hapax_store *store;
     struct hapax_op op = {.kind = 0};
     enum hapax_error error;
 
-    if (argc < 4)
-        return 2;
-#ifdef HAPAX_TEST_ROCKSDB
-    hapax_rocksdb_use();
-#endif
-    if (hapax_store_open(&store, argv[1], text) != HAPAX_ERR_NONE) {
-        puts(text);
-        return 1;
-    }
     if (strcmp(argv[2], "claim") == 0)
         make_claim(&op, argc, argv);
     else if (strcmp(argv[2], "complete") == 0)
@@ -110,6 +102,46 @@ int main(int argc, char **argv)
         error = hapax_store_run(store, &op, 1);
     }
     puts(error == HAPAX_ERR_NONE ? hapax_verdict_name(op.verdict) : hapax_error_name(error));
+    fflush(stdout);
+    if (error != HAPAX_ERR_NONE)
+        fprintf(stderr, "%s\n", hapax_store_text(store));
+    return error;
+}
+
+static void run_lines(struct hapax_store *store, char *uri)
+{
+    char line[4096];
+
+    while (fgets(line, sizeof(line), stdin)) {
+        char *argv[16] = {"op", uri}, *rest = line;
+        int argc = 2;
+
+        while (argc < 16 && (argv[argc] = strsep(&rest, " \n")) != NULL)
+            argc += argv[argc][0] != '\0';
+        if (argc >= 4)
+            (void)run(store, argc, argv);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_store *store;
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    if (argc != 2 && argc < 4)
+        return 2;
+#ifdef HAPAX_TEST_ROCKSDB
+    hapax_rocksdb_use();
+#endif
+    if (hapax_store_open(&store, argv[1], text) != HAPAX_ERR_NONE) {
+        puts(text);
+        return 1;
+    }
+    if (argc == 2)
+        run_lines(store, argv[1]);
+    else
+        error = run(store, argc, argv);
     hapax_store_close(store);
     return error != HAPAX_ERR_NONE;
 }

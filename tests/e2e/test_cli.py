@@ -215,12 +215,12 @@ def test_show_prints_the_stored_outcome(hapax, store):
                  r"^ +X: y$", r"^ +line 2$", r"^expires .*\(in 23h59m\)$"):
         assert re.search(part, text.out, re.M), part
     record = hapax("show", "--store", store, "--scope", "cards", "order-1", "--json").json
-    assert record.keys() == RECORD | {"body"}
+    assert record.keys() == RECORD | {"body", "steps"} and record["steps"] == []
     assert record["headers"] == ["Content-Type: text/plain", "X: y"]
     assert (record["status"], record["body"], record["attempt"]) == (201, "line 1\nline 2\n", 1)
     assert record["lease_until_us"] is None and record["resolved_by"] is None
     assert record["expires_us"] - record["updated_us"] == 86400 * 10**6
-    assert hapax("show", "--store", store, "--id", record["id"], "--json").json == record
+    assert hapax("show", "--store", store, "--id", record["id"], "--json").json == {**record, "steps": None}
 
 
 def test_a_body_that_is_no_text_is_base64(hapax, store):
@@ -379,16 +379,25 @@ def test_purge_removes_what_has_expired_and_nothing_else(hapax, store):
     hapax.completed(store, "short", retention_ms=1)
     hapax.completed(store, "long")
     wait_until(lambda: hapax("show", "--store", store, "short").code == 1, "expiry")
-    assert hapax("purge", "--store", store, "--json").json == {"purged": 1}
+    assert hapax("purge", "--store", store, "--json").json == {"purged": 1, "settled": 0}
     assert hapax("purge", "--store", store).out == "removed 0 expired records\n"
     assert hapax("show", "--store", store, "long").code == 0
+
+
+def test_purge_settles_what_was_left_under_hold(hapax, store):
+    assert hapax.op(store, "claim", "held", "1", 1, "hold") == "claimed"
+    assert hapax.op(store, "claim", "again", "1", 1, "rerun") == "claimed"
+    wait_until(lambda: "1 left unfinished is now unknown" in hapax("purge", "--store", store).out, "the lease being over")
+    assert hapax("purge", "--store", store, "--json").json == {"purged": 0, "settled": 0}
+    assert [line["state"] for line in hapax("list", "--state", "unknown", "--store", store, "--json").lines] == ["unknown"]
+    assert [line["state"] for line in hapax("list", "--state", "started", "--store", store, "--json").lines] == ["started"]
 
 
 def test_purge_goes_on_until_a_signal(hapax, store):
     hapax("init", "--store", store)
     process = hapax.start("purge", "--store", store, "--every", "1s", "--json")
     for _ in range(2):
-        assert json.loads(read_line(process)) == {"purged": 0}
+        assert json.loads(read_line(process)) == {"purged": 0, "settled": 0}
     assert end(process, signal.SIGINT) == 0
 
 

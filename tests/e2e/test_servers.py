@@ -1,0 +1,75 @@
+"""tests/servers: what is started there ends, whatever becomes of the test."""
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+
+import pytest
+from conftest import PATIENCE, ROOT, read_line, wait_until
+
+WITH = ROOT / "tests/servers/with.py"
+
+
+@pytest.fixture
+def start():
+    """Starts with.py around a command that says where the server is, and waits; it and all its processes."""
+    started = []
+
+    def begin(kind):
+        process = subprocess.Popen([str(WITH), kind, "sh", "-c", 'echo "$0"; exec sleep 600', "{uri}"], text=True,
+                                   stdout=subprocess.PIPE)
+        started.append(process)
+        assert "127.0.0.1:" in read_line(process)
+        return process, [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if belongs(pid, process.pid)]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def belongs(pid, ancestor):
+    while pid > 1 and pid != ancestor:
+        try:
+            pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+    return pid == ancestor
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+# The signal of a harness that gives up, and the one that leaves no time to clean up.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("kind", ["redis", "postgres-bare"])
+def test_servers_end_with_the_test_that_is_killed(start, kind, number):
+    process, family = start(kind)
+    assert len(family) >= 4  # it, the minder, the server, the command
+    process.send_signal(number)
+    process.wait(PATIENCE)
+    wait_until(lambda: not any(alive(pid) for pid in family), "every process ending")
+
+
+# So that a test run with a server fails when its program does, and its output is the program's.
+def test_the_command_s_status_and_output_are_passed_on():
+    done = subprocess.run([str(WITH), "redis", "sh", "-c", "echo out; exit 7"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (7, "out\n")
+    assert subprocess.run([str(WITH), "redis", "sh", "-c", "kill -9 $$"]).returncode == 128 + 9
+
+
+# The folder of a server goes with it.
+def test_no_folder_is_left_behind():
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([str(WITH), "redis", "true"], env={**os.environ, "TMPDIR": folder})
+        assert done.returncode == 0 and os.listdir(folder) == []
+        process = subprocess.Popen([str(WITH), "redis", "sleep", "600"], env={**os.environ, "TMPDIR": folder})
+        wait_until(lambda: os.listdir(folder), "the server starting")
+        process.kill()
+        process.wait(PATIENCE)
+        wait_until(lambda: not os.listdir(folder), "the folder being removed")

@@ -1,0 +1,247 @@
+"""Real servers for tests: processes in a folder of their own that surely end.
+
+Every folder is told to a minder, before it is made: a process that outlives the test by a moment. When
+the test is gone, however it went (kill -9 included), the minder kills all that still works in those folders,
+servers and their children, and removes them. A death signal would do for one process, but is lost when
+a server changes its user, is bound to the thread that started it, and leaves stopped children behind.
+"""
+import atexit
+import contextlib
+import ctypes
+import os
+import pathlib
+import pwd
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+PATIENCE = 60  # seconds after which something that should have happened has not
+
+
+class NotReady(Exception):
+    """A server ended, or said nothing, before it was ready."""
+
+
+# ---- what is left of a test ---------------------------------------------------------------
+
+
+def children_of(pid):
+    found = []
+    with contextlib.suppress(OSError):  # it may end while it is looked at
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+    return found
+
+
+def family_of(pid):
+    """The process and all that came from it."""
+    return [pid] + [member for child in children_of(pid) for member in family_of(child)]
+
+
+def signal_each(pids, number):
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def remove_folder(path):
+    """Also the shared memory that a killed PostgreSQL leaves; its lock file names it."""
+    for lock in pathlib.Path(path).glob("*/postmaster.pid"):
+        with contextlib.suppress(OSError, IndexError):
+            subprocess.run(["ipcrm", "-m", lock.read_text().split("\n")[6].split()[1]], stderr=subprocess.DEVNULL)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def inside(folder):
+    """Processes that work in a folder, as servers and their children do in theirs."""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            where = os.readlink(f"/proc/{entry}/cwd")
+            if where == folder or where.startswith(folder + "/"):
+                yield int(entry)
+
+
+def mind():
+    """The minder: a folder on each line, until the test is gone."""
+    for folder in [line.rstrip("\n") for line in sys.stdin]:
+        while pids := list(inside(folder)):
+            signal_each(pids, signal.SIGKILL)
+            time.sleep(0.01)
+        remove_folder(folder)
+
+
+class Minder:
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.process = None
+
+    def tell(self, folder):
+        with self.lock:
+            if self.process is None or self.owner != os.getpid():
+                self.owner = os.getpid()
+                self.process = subprocess.Popen([sys.executable, "-S", __file__], stdin=subprocess.PIPE,
+                                                stdout=subprocess.DEVNULL, start_new_session=True, cwd="/", text=True)
+                atexit.register(self.process.stdin.close)
+            self.process.stdin.write(f"{folder}\n")
+            self.process.stdin.flush()
+
+
+minder = Minder()
+
+# ---- small things ---------------------------------------------------------------------------
+
+
+def free_port():
+    """Below those that the system gives to clients, so that a server can be started again on its own."""
+    low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10000, max(low, 20000))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def wait_for(true, what, seconds=PATIENCE, pause=0.01):
+    """Waits for an event, and gives what it was."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = true()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise NotReady(f"{what}: not within {seconds} s")
+        time.sleep(pause)
+
+
+def end_with_parent():
+    """For preexec_fn: the process dies with the thread that started it."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def becomes(user):
+    """For preexec_fn: what root has to give up for servers that refuse it."""
+    entry = pwd.getpwnam(user)
+
+    def change():
+        os.setgroups([])
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+
+    return change
+
+
+# ---- a server -------------------------------------------------------------------------------
+
+
+class Server:
+    """One process. Subclasses say what is run (command) and whether it answers (answers)."""
+
+    name = "server"
+    user = None  # whom root becomes
+    taken = ("Address already in use", "could not bind")  # what the log says of a port that is not free
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.gettempdir()).resolve() / f"hapax-{self.name}-{secrets.token_hex(5)}"
+        minder.tell(self.folder)
+        self.folder.mkdir(0o700)
+        self.log = self.folder / "log"
+        self.process = None
+        self.stopped = False
+        if os.geteuid() != 0:
+            self.user = None
+        if self.user:
+            os.chown(self.folder, pwd.getpwnam(self.user).pw_uid, pwd.getpwnam(self.user).pw_gid)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+    def choose_ports(self):
+        self.port = free_port()
+
+    def start(self):
+        """On ports that are free, others if somebody was faster."""
+        for last in [False] * 9 + [True]:
+            self.choose_ports()
+            try:
+                self.launch()
+                return self
+            except NotReady:
+                text = self.log.read_text(errors="replace") if self.log.exists() else ""
+                self.kill()
+                if last or not any(word in text for word in self.taken):
+                    self.end()
+                    raise
+                self.log.unlink()
+        return self
+
+    def launch(self, ready=True):
+        """Starts it where it was; ready: and waits until it serves."""
+        assert not self.running
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([str(word) for word in self.command()], cwd=self.folder, stdout=log,
+                                            stdin=subprocess.DEVNULL, stderr=log, start_new_session=True,
+                                            preexec_fn=becomes(self.user) if self.user else None)
+        self.stopped = False
+        if ready:
+            self.wait_ready()
+        return self
+
+    def wait_ready(self, seconds=PATIENCE):
+        def ready():
+            if self.process.poll() is not None:
+                tail = self.log.read_text(errors="replace")[-2000:]
+                raise NotReady(f"{self.name} ended with {self.process.returncode}: {tail}")
+            return self.answers()
+
+        wait_for(ready, f"{self.name} on port {self.port}", seconds)
+        return self
+
+    @property
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def reap(self):
+        self.process.wait(PATIENCE)
+        self.process = None
+
+    def kill(self, number=signal.SIGKILL):
+        """Ends it by a signal, with its children where that is kill -9."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            family = family_of(self.process.pid)
+            signal_each(family if number == signal.SIGKILL else family[:1], number)
+            if self.stopped:
+                self.cont()
+        self.reap()
+
+    def stop(self):
+        """Stops it and its children in their tracks; connections stay open and nobody answers."""
+        self.stopped = True
+        signal_each(family_of(self.process.pid), signal.SIGSTOP)
+
+    def cont(self):
+        self.stopped = False
+        signal_each(family_of(self.process.pid)[::-1], signal.SIGCONT)
+
+    def restart(self, number=signal.SIGTERM, ready=True):
+        self.kill(number)
+        return self.launch(ready)
+
+    def end(self):
+        self.kill()
+        remove_folder(self.folder)
+
+
+if __name__ == "__main__":
+    mind()
