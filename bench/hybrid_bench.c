@@ -7,19 +7,18 @@
  *     replay   95 of 100 operations repeat one of 1,000 that are completed, the others are new
  *     unique   batches of 64 operations under keys of their own, claimed and completed, over 4 handles
  *
- * with the transactions that PostgreSQL has counted for each. Exits 1 where the hybrid's hot p99 is over 0.3 of
- * PostgreSQL's (0.4 on a busy machine), or unique keys are under 0.75 of its throughput (0.7).
+ * with the transactions that PostgreSQL has counted for each. Handles have met nobody for long when a work begins. Exits 1
+ * where the hybrid's hot p99 is over 0.3 of PostgreSQL's, or unique keys are under 0.75 of its throughput; TOLERANCE of
+ * either is for a machine that does other work at the same time.
  *
  *     hybrid_bench URI [--seconds S]          (with.py hybrid build/bench/hybrid_bench '{uri}')
  */
 #include <hapax/store.h>
+
+#include "bench.h"
+
 #include <libpq-fe.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define HANDLES    16u
@@ -31,8 +30,11 @@
 #define BATCH      64u
 #define BODY_SIZE  300u
 #define TIMES_MAX  400000u
-#define HOT_MAX    0.4
-#define UNIQUE_MIN 0.7
+#define WARM                                                                                       \
+    5u /* batches of unique keys before a work: more than CALM_CLAIMS of src/store/hybrid.c */
+#define HOT_MAX    0.3
+#define UNIQUE_MIN 0.75
+#define TOLERANCE  0.05
 
 enum work { HOT, REPLAY, UNIQUE, WORKS };
 
@@ -70,38 +72,6 @@ static atomic_ullong counter;
 static uint8_t body[BODY_SIZE];
 static struct hapax_id completed[REPLAYS];
 
-static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "hybrid_bench: %s: %s\n", what, why);
-    exit(2);
-}
-
-static int64_t now_us(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
-
-static uint64_t random_number(void)
-{
-    uint64_t x = atomic_fetch_add(&counter, UINT64_C(0x9e3779b97f4a7c15));
-
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-static void draw(uint8_t *out, size_t size)
-{
-    for (size_t i = 0; i < size; i += 8) {
-        uint64_t number = random_number();
-
-        memcpy(out + i, &number, 8);
-    }
-}
-
 static struct hapax_op claim_of(const struct hapax_id *id)
 {
     struct hapax_op op = {.kind = HAPAX_OP_CLAIM,
@@ -111,7 +81,7 @@ static struct hapax_op claim_of(const struct hapax_id *id)
                           .retention_ms = 3600000,
                           .on_expired = HAPAX_EXPIRED_RERUN};
 
-    draw(op.token.bytes, sizeof(op.token.bytes));
+    draw(&counter, op.token.bytes, sizeof(op.token.bytes));
     return op;
 }
 
@@ -162,7 +132,7 @@ static void run_unique(struct hapax_store *store, size_t n)
     struct hapax_id id;
 
     for (size_t i = 0; i < n; i++) {
-        draw(id.bytes, sizeof(id.bytes));
+        draw(&counter, id.bytes, sizeof(id.bytes));
         ops[i] = claim_of(&id);
     }
     run(store, ops, n);
@@ -178,8 +148,8 @@ static void work_replay(struct turn *turn, struct hapax_store *store)
     while (now_us() < turn->end_us) {
         int64_t begin_us = now_us();
 
-        if (random_number() % 100 < 95) {
-            struct hapax_op op = claim_of(&completed[random_number() % REPLAYS]);
+        if (random_number(&counter) % 100 < 95) {
+            struct hapax_op op = claim_of(&completed[random_number(&counter) % REPLAYS]);
 
             run(store, &op, 1);
             expect(&op, HAPAX_COMPLETED);
@@ -208,13 +178,6 @@ static void *work(void *arg)
 
     works[worker->turn->work](worker->turn, worker->turn->side->stores[worker->handle]);
     return NULL;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
 }
 
 /* ---- turns --------------------------------------------------------------------------- */
@@ -283,7 +246,8 @@ static void open_handles(struct side *side)
     for (unsigned i = 0; i < HANDLES; i++) {
         if (hapax_store_open(&side->stores[i], side->uri, text) != HAPAX_ERR_NONE)
             die("open", text);
-        run_unique(side->stores[i], 1);
+        for (unsigned warm = 0; warm < WARM; warm++)
+            run_unique(side->stores[i], BATCH);
     }
 }
 
@@ -293,8 +257,8 @@ static void close_handles(struct side *side)
         hapax_store_close(side->stores[i]);
 }
 
-/* Of the transactions some are made by what is around the work: two of each handle that is opened, and one more of
- * a hybrid's; the winner's of each hot key; a few of this program's own. */
+/* Of the transactions some are made by what is around the work: one or two of each handle of a hybrid; the winner's of each
+ * hot key; a few of this program's own. Those of warming up are not counted. */
 static void take_turn(struct side *side, enum work work_kind, double seconds)
 {
     struct turn turn = {.side = side, .work = work_kind};
@@ -309,7 +273,7 @@ static void take_turn(struct side *side, enum work work_kind, double seconds)
         struct hapax_op op;
 
         if (work_kind == HOT) {
-            draw(turn.hot.bytes, sizeof(turn.hot.bytes));
+            draw(&counter, turn.hot.bytes, sizeof(turn.hot.bytes));
             op = claim_of(&turn.hot);
             run(side->stores[0], &op, 1);
             expect(&op, HAPAX_CLAIMED);
@@ -321,7 +285,7 @@ static void take_turn(struct side *side, enum work work_kind, double seconds)
     }
     result->rates[result->turns++] = (double)(result->count - count) / (double)(result->us - us);
     close_handles(side);
-    result->statements += transactions() - before;
+    result->statements += transactions() - before - (long long)(2 * WARM * HANDLES);
 }
 
 /* Servers of tests do not wait for the disk, and nobody runs one like that. */
@@ -343,7 +307,7 @@ static void complete_replays(struct side *hybrid)
     for (unsigned i = 0; i < REPLAYS; i++) {
         struct hapax_op op;
 
-        draw(completed[i].bytes, sizeof(completed[i].bytes));
+        draw(&counter, completed[i].bytes, sizeof(completed[i].bytes));
         op = claim_of(&completed[i]);
         run(hybrid->stores[0], &op, 1);
         to_complete(&op);
@@ -382,13 +346,6 @@ static void print(struct side *side)
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Of turns that follow each other, and of these the median. */
 static double unique_ratio(const struct side *postgres, const struct side *hybrid)
 {
@@ -409,7 +366,7 @@ int main(int argc, char **argv)
     if (argc < 2 || !strstr(argv[1], "+postgres"))
         die("usage", "hybrid_bench hybrid:… [--seconds S]");
     counter = (uint64_t)now_us();
-    draw(body, 296);
+    draw(&counter, body, 296);
     postgres_uri = strstr(argv[1], "+postgres") + 1;
     sides[0].uri = postgres_uri;
     sides[1].uri = argv[1];
@@ -427,8 +384,8 @@ int main(int argc, char **argv)
         print(&sides[s]);
     hot = hot_p99(&sides[1]) / hot_p99(&sides[0]);
     unique = unique_ratio(&sides[0], &sides[1]);
-    printf(
-        "hot p99 of a round, %.2f and %.2f ms: hybrid/postgres %.2f (at most %.1f); unique keys %.2f (at least %.2f)\n",
-        hot_p99(&sides[0]), hot_p99(&sides[1]), hot, HOT_MAX, unique, UNIQUE_MIN);
-    return hot > HOT_MAX || unique < UNIQUE_MIN;
+    printf("hot p99 of a round, %.2f and %.2f ms: hybrid/postgres %.2f (at most %.2f); "
+           "unique keys %.2f (at least %.2f); tolerance %.2f\n",
+           hot_p99(&sides[0]), hot_p99(&sides[1]), hot, HOT_MAX, unique, UNIQUE_MIN, TOLERANCE);
+    return hot > HOT_MAX + TOLERANCE || unique < UNIQUE_MIN - TOLERANCE;
 }

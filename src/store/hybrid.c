@@ -16,7 +16,6 @@
 #include "hybrid.h"
 #include "clock.h"
 #include "types.h"
-#include "uri.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -27,8 +26,9 @@
 
 #define US_PER_MS      INT64_C(1000)
 #define US_PER_S       INT64_C(1000000)
-#define NODES_MAX      9u
+#define NODES_MAX      HAPAX__REDLOCK_NODES_MAX
 #define DOUBTS         1024u
+#define CALM_CLAIMS    256u /* in a row that met nobody: then no locks are taken until one does */
 #define COPY_MAX       ((size_t)256 << 10) /* bytes of a hint */
 #define COPY_LIFE_MS   (INT64_C(24) * 3600 * 1000)
 #define COPY_MIN_US    (1 * US_PER_S) /* of retention left: less is not worth a copy */
@@ -39,7 +39,6 @@
      US_PER_S) /* what claims to stand longer was not written by us */
 #define RESOLVE_WAIT_US (HAPAX__HYBRID_FRESH_US + 50 * US_PER_MS)
 #define DOWN_US         (1 * US_PER_S) /* before PostgreSQL is asked again whether a copy may be served */
-#define URI_MAX         4096u
 #define SKEW_MAX_US     (1 * US_PER_S)
 
 struct hybrid {
@@ -56,6 +55,9 @@ struct hybrid {
     struct hapax__mark marks[HAPAX__HYBRID_BATCH_MAX]; /* of each op of the batch */
     struct hapax__look looks[HAPAX__HYBRID_BATCH_MAX];
     size_t looked; /* how many of them */
+    unsigned large; /* hapax__hints_look()'s */
+    size_t calm; /* CLAIMs since one was IN_FLIGHT, CALM_CLAIMS at most */
+    bool take; /* the locks of this run's CLAIMs are taken */
     size_t look_of[HAPAX__HYBRID_BATCH_MAX]; /* of each op: its place among looks, + 1; 0: none */
     uint64_t
         epoch; /* that was known before PostgreSQL was asked; 0: none was, no copies are made */
@@ -213,6 +215,7 @@ static enum hapax_error look(struct hybrid *h, struct hapax_op *ops, size_t n)
     bool down = hapax__boot_us() < h->down_until_us;
 
     choose_looks(h, ops, n);
+    h->take = h->calm < CALM_CLAIMS || h->large > 0;
     if (h->looked == 0)
         return error;
     if (!down && ignorant(h, hapax__boot_us()))
@@ -221,7 +224,8 @@ static enum hapax_error look(struct hybrid *h, struct hapax_op *ops, size_t n)
         return error;
     if (!hapax__hints_look(h->lock, &h->arena, h->looks, h->looked,
                            h->known.clock ? hapax__known_low(&h->known, hapax__boot_us())
-                                          : wall_us()))
+                                          : wall_us(),
+                           h->take, &h->large))
         return error;
     if (error == HAPAX_ERR_NONE && !down && any_copy(h) &&
         !hapax__known_fresh(&h->known, hapax__boot_us()))
@@ -290,49 +294,67 @@ static bool shows_completion(const struct hapax_op *op)
                                           : op->verdict == HAPAX_COMPLETED);
 }
 
-/* What becomes of the hint of an op that PostgreSQL was asked. */
-static void settle_op(struct hybrid *h, const struct hapax_op *op, size_t i)
+/* Whether a lock of the op's own may stand somewhere. */
+static bool left_lock(struct hybrid *h, const struct hapax_op *op, size_t i)
 {
-    struct hapax__settling *out = &h->settlings[h->settling_count];
-    bool started =
-        op->record.state == HAPAX_STATE_STARTED &&
-        (op->verdict == HAPAX_CLAIMED || (op->kind == HAPAX_OP_RENEW && op->verdict == HAPAX_OK));
-
-    *out =
-        (struct hapax__settling){.what = HAPAX__SETTLE_DROP, .id = &op->id, .mark = &h->marks[i]};
-    if (op->kind == HAPAX_OP_READ || op->error == HAPAX_ERR_INDETERMINATE || lock_will_do(h, op, i))
-        return;
-    if (op->kind == HAPAX_OP_RESOLVE) {
-        if (op->verdict != HAPAX_OK)
-            return;
-        out->what = HAPAX__SETTLE_FORGET;
-    } else if (h->known.clock && ((started && make_lock(h, out, &op->record)) ||
-                                  (shows_completion(op) && make_copy(h, out, &op->record)))) {
-        out->what = HAPAX__SETTLE_PUT;
-    } else if (op->verdict == HAPAX_NO_VERDICT && op->kind != HAPAX_OP_CLAIM) {
-        return; /* surely not applied: the attempt goes on */
-    }
-    h->settling_count++;
+    if (op->kind != HAPAX_OP_CLAIM)
+        return true;
+    return h->look_of[i] > 0 ? h->looks[h->look_of[i] - 1].placed : doubtful(h, &h->marks[i]);
 }
 
-/* Whether a lock of a claim that PostgreSQL was not asked for may stand somewhere. */
-static bool left_lock(const struct hybrid *h, size_t i)
+/* What the hint of an op that PostgreSQL was asked has to become; its value is in out then. DROP: nothing. 0: it stays. */
+static enum hapax__settle to_become(struct hybrid *h, struct hapax__settling *out,
+                                    const struct hapax_op *op, size_t i)
 {
-    return h->look_of[i] > 0 && h->looks[h->look_of[i] - 1].placed;
+    bool granted = op->verdict == HAPAX_CLAIMED;
+    bool started = op->record.state == HAPAX_STATE_STARTED &&
+                   (granted || (op->kind == HAPAX_OP_RENEW && op->verdict == HAPAX_OK));
+
+    if (op->kind == HAPAX_OP_READ || op->error == HAPAX_ERR_INDETERMINATE)
+        return 0;
+    if (op->kind == HAPAX_OP_RESOLVE)
+        return op->verdict == HAPAX_OK ? HAPAX__SETTLE_FORGET : 0;
+    if (granted && (!h->take || lock_will_do(h, op, i)))
+        return 0;
+    if (h->known.clock && started && make_lock(h, out, &op->record))
+        return HAPAX__SETTLE_PUT;
+    if (h->known.clock && shows_completion(op) && make_copy(h, out, &op->record))
+        return op->kind == HAPAX_OP_COMPLETE && op->verdict == HAPAX_OK ? HAPAX__SETTLE_COPY
+                                                                        : HAPAX__SETTLE_PUT;
+    if (op->verdict == HAPAX_NO_VERDICT && op->kind != HAPAX_OP_CLAIM)
+        return 0; /* surely not applied: the attempt goes on */
+    return left_lock(h, op, i) ? HAPAX__SETTLE_DROP : 0;
+}
+
+/* Counts the CLAIMs that met nobody. */
+static void note_calm(struct hybrid *h, const struct hapax_op *ops, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (ops[i].kind == HAPAX_OP_CLAIM && ops[i].verdict != HAPAX_NO_VERDICT)
+            h->calm++;
+        if (ops[i].verdict == HAPAX_IN_FLIGHT && ops[i].kind == HAPAX_OP_CLAIM)
+            h->calm = 0;
+    }
+    if (h->calm > CALM_CLAIMS)
+        h->calm = CALM_CLAIMS;
 }
 
 static void settle(struct hybrid *h, const struct hapax_op *ops, const bool *sent, size_t n)
 {
     h->settling_count = 0;
     for (size_t i = 0; i < n; i++) {
+        struct hapax__settling *out = &h->settlings[h->settling_count];
+
+        *out = (struct hapax__settling){.id = &ops[i].id, .mark = &h->marks[i]};
+        if (sent[i])
+            out->what = to_become(h, out, &ops[i], i);
+        else if (h->look_of[i] > 0 && left_lock(h, &ops[i], i))
+            out->what = HAPAX__SETTLE_DROP;
+        h->settling_count += out->what != 0;
         if (sent[i] && ops[i].kind == HAPAX_OP_CLAIM)
             note_fate(h, &h->marks[i], ops[i].error != HAPAX_ERR_INDETERMINATE);
-        if (sent[i])
-            settle_op(h, &ops[i], i);
-        else if (left_lock(h, i))
-            h->settlings[h->settling_count++] = (struct hapax__settling){
-                .what = HAPAX__SETTLE_DROP, .id = &ops[i].id, .mark = &h->marks[i]};
     }
+    note_calm(h, ops, n);
     hapax__hints_settle(h->lock, &h->arena, h->settlings, h->settling_count);
 }
 
@@ -479,11 +501,12 @@ static void check_node(const struct clocks *clocks, size_t node, const redisRepl
 static enum hapax_error check_redis(struct hybrid *h, const struct clocks *clocks)
 {
     const struct hapax_span command = hapax_str("TIME");
+    const struct hapax__redlock_call call = {&command, 1};
     size_t nodes = hapax__redlock_nodes(h->lock), answered;
     redisReply *replies[NODES_MAX];
     char text[HAPAX_TEXT_MAX];
 
-    answered = hapax__redlock_ask(h->lock, &command, 1, US_PER_S, replies, text);
+    answered = hapax__redlock_ask(h->lock, &call, 1, US_PER_S, replies, text);
     for (size_t i = 0; i < nodes; i++)
         check_node(clocks, i, replies[i]);
     if (text[0])
@@ -517,128 +540,6 @@ static enum hapax_error hybrid_check(struct hapax_store *store, hapax_say *say, 
     return check_redis(h, &clocks);
 }
 
-/* ---- the URI ------------------------------------------------------------------------- */
-
-/* A copy of it, cut into its parts. */
-struct parts {
-    char *copy;
-    size_t size;
-    const char *redis[NODES_MAX];
-    size_t redis_count;
-    char *postgres; /* without the parameters that are the hybrid's own */
-    bool stale_replay;
-};
-
-static void release_parts(struct parts *parts)
-{
-    if (parts->copy)
-        explicit_bzero(parts->copy, parts->size); /* there are passwords in it */
-    free(parts->copy);
-}
-
-static bool begins_redis(const char *at)
-{
-    static const char *const schemes[] = {"redis://",           "rediss://",
-                                          "redis+sentinel://",  "redis+cluster://",
-                                          "rediss+sentinel://", "rediss+cluster://"};
-
-    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
-        if (strncmp(at, schemes[i], strlen(schemes[i])) == 0)
-            return true;
-    return false;
-}
-
-static char *find_postgres(char *uri)
-{
-    char *found = NULL;
-
-    for (char *at = strchr(uri, '+'); at; at = strchr(at + 1, '+'))
-        if (strncmp(at, "+postgres://", 12) == 0 || strncmp(at, "+postgresql://", 14) == 0)
-            found = at;
-    return found;
-}
-
-static enum hapax_error wrong(char text[HAPAX_TEXT_MAX], const char *what)
-{
-    return hapax__fail(text, HAPAX_ERR_INVALID, "the hybrid URI is wrong: %s", what);
-}
-
-/* Takes stale_replay out of PostgreSQL's parameters. */
-static enum hapax_error take_parameters(struct parts *parts, char text[HAPAX_TEXT_MAX])
-{
-    char *host = strstr(parts->postgres, "://") + 3, *query, *to;
-    struct hapax__uri_parameter given;
-    const char *rest;
-    bool seen = false;
-
-    if (host[strcspn(host, "@/")] == '@')
-        host += strcspn(host, "@/");
-    query = strchr(host, '?');
-    if (!query)
-        return HAPAX_ERR_NONE;
-    rest = to = query + 1;
-    while (hapax__uri_parameter(&given, &rest)) {
-        size_t len = (size_t)(given.value + given.value_len - given.name);
-
-        if (given.name_len != 12 || memcmp(given.name, "stale_replay", 12) != 0) {
-            memmove(to, given.name, len);
-            to += len;
-            if (*rest != '\0')
-                *to++ = '&';
-            continue;
-        }
-        parts->stale_replay = given.value_len == 2 && memcmp(given.value, "on", 2) == 0;
-        if (seen ||
-            (!parts->stale_replay && (given.value_len != 3 || memcmp(given.value, "off", 3) != 0)))
-            return wrong(text, "\"stale_replay\" is not on or off, once");
-        seen = true;
-    }
-    if (to > query + 1 && to[-1] == '&')
-        to--;
-    *(to == query + 1 ? query : to) = '\0';
-    return HAPAX_ERR_NONE;
-}
-
-static enum hapax_error split_redis(struct parts *parts, char *at, char text[HAPAX_TEXT_MAX])
-{
-    if (!begins_redis(at))
-        return wrong(text, "it is not hybrid:REDIS-URI[,REDIS-URI…]+POSTGRES-URI");
-    while (at) {
-        char *next = strchr(at, ',');
-
-        while (next && !begins_redis(next + 1))
-            next = strchr(next + 1, ',');
-        if (next)
-            *next = '\0';
-        if (parts->redis_count == NODES_MAX)
-            return wrong(text, "it has more than 9 Redis nodes");
-        parts->redis[parts->redis_count++] = at;
-        at = next ? next + 1 : NULL;
-    }
-    return HAPAX_ERR_NONE;
-}
-
-static enum hapax_error split(struct parts *parts, const char *uri, char text[HAPAX_TEXT_MAX])
-{
-    enum hapax_error error;
-    char *postgres;
-
-    memset(parts, 0, sizeof(*parts));
-    if (strlen(uri) > URI_MAX)
-        return wrong(text, "it is over 4096 bytes");
-    parts->copy = strdup(uri + strcspn(uri, ":") + 1);
-    if (!parts->copy)
-        return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open store: out of memory");
-    parts->size = strlen(parts->copy);
-    postgres = find_postgres(parts->copy);
-    if (!postgres)
-        return wrong(text, "no +postgres://… follows its Redis");
-    *postgres = '\0';
-    parts->postgres = postgres + 1;
-    error = split_redis(parts, parts->copy, text);
-    return error == HAPAX_ERR_NONE ? take_parameters(parts, text) : error;
-}
-
 /* ---- open, close, init --------------------------------------------------------------- */
 
 static void hybrid_close(struct hapax_store *store)
@@ -651,7 +552,7 @@ static void hybrid_close(struct hapax_store *store)
     free(h);
 }
 
-static enum hapax_error open_halves(struct hybrid *h, const struct parts *parts,
+static enum hapax_error open_halves(struct hybrid *h, const struct hapax__hybrid_parts *parts,
                                     char text[HAPAX_TEXT_MAX])
 {
     enum hapax_error error = hapax__redlock_open(&h->lock, parts->redis, parts->redis_count, text);
@@ -664,16 +565,16 @@ static enum hapax_error hybrid_open(struct hapax_store **out, const char *uri,
                                     char text[HAPAX_TEXT_MAX])
 {
     struct hybrid *h = calloc(1, sizeof(*h));
-    struct parts parts;
+    struct hapax__hybrid_parts parts;
     enum hapax_error error;
 
     *out = NULL;
     if (!h)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open store: out of memory");
-    error = split(&parts, uri, text);
+    error = hapax__hybrid_parts(&parts, uri, text);
     if (error == HAPAX_ERR_NONE)
         error = open_halves(h, &parts, text);
-    release_parts(&parts);
+    hapax__hybrid_parts_release(&parts);
     if (error != HAPAX_ERR_NONE) {
         hybrid_close(&h->base);
         return error;
@@ -685,12 +586,12 @@ static enum hapax_error hybrid_open(struct hapax_store **out, const char *uri,
 static enum hapax_error hybrid_init(const char *uri, bool print, hapax_say *say, void *arg,
                                     char text[HAPAX_TEXT_MAX])
 {
-    struct parts parts;
-    enum hapax_error error = split(&parts, uri, text);
+    struct hapax__hybrid_parts parts;
+    enum hapax_error error = hapax__hybrid_parts(&parts, uri, text);
 
     if (error == HAPAX_ERR_NONE)
         error = hapax_store_init(parts.postgres, print, say, arg, text);
-    release_parts(&parts);
+    hapax__hybrid_parts_release(&parts);
     return error;
 }
 

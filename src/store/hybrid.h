@@ -62,29 +62,37 @@ struct hapax__look {
     bool copied; /* some node has a copy: `copy`, the highest */
     bool placed; /* its own bare lock may stand on a node */
     bool taken; /* a majority has it, or a fuller one of the same mark */
-    int64_t until_us; /* what the bare lock says */
+    int64_t until_us; /* what that lock says */
     struct hapax__hint lock;
     struct hapax__hint copy;
 };
 
-/* Looks at the hints of n CLAIMs on all nodes at once, and takes the locks that are free; they end no later than the leases
- * will that are granted after now_us. What it finds is valid until the lock's next look. Without an answer nothing is found. False: no memory; nothing was done. */
+/* Looks at the hints of n CLAIMs on all nodes at once. take: and takes the locks that are free; they end no later than
+ * the leases will that are granted after now_us. What it finds is valid until the lock's next look. Without an answer nothing
+ * is found. *large is the look's own, 0 at first: so many looks to come have their answers bounded to 4 MiB, and take
+ * locks, for it has met large copies; of what goes beyond nothing is found. False: no memory; nothing was done. */
 bool hapax__hints_look(struct hapax__redlock *lock, struct hapax_arena *arena,
-                       struct hapax__look *looks, size_t n, int64_t now_us);
+                       struct hapax__look *looks, size_t n, int64_t now_us, bool take,
+                       unsigned *large);
 
 /* One hint to bring up to date. */
-enum hapax__settle { HAPAX__SETTLE_DROP = 1, HAPAX__SETTLE_PUT, HAPAX__SETTLE_FORGET };
+enum hapax__settle {
+    HAPAX__SETTLE_DROP = 1, /* the lock of this mark */
+    HAPAX__SETTLE_PUT, /* in place of what has no higher rank */
+    HAPAX__SETTLE_COPY, /* a copy, in place of anything: cheaper than PUT */
+    HAPAX__SETTLE_FORGET /* whatever stands there */
+};
 struct hapax__settling {
     enum hapax__settle what;
     const struct hapax_id *id;
-    const struct hapax__mark *mark; /* DROP: whose lock */
-    struct hapax_span value; /* PUT */
-    int64_t ttl_ms; /* PUT */
+    const struct hapax__mark *mark; /* its own; for FORGET of no account */
+    struct hapax_span value; /* PUT, COPY */
+    int64_t ttl_ms; /* PUT, COPY */
 };
 
-/* Tells all nodes, and waits for nobody. */
+/* Tells all nodes, and waits for nobody. What goes beyond 4 MiB is dropped instead: settlings says so afterwards. */
 void hapax__hints_settle(struct hapax__redlock *lock, struct hapax_arena *arena,
-                         const struct hapax__settling *settlings, size_t n);
+                         struct hapax__settling *settlings, size_t n);
 
 /* ---- what is known of PostgreSQL (hybrid_epoch.c) ---------------------------------- */
 
@@ -114,5 +122,22 @@ void hapax__known_epoch(struct hapax__known *known, const struct hapax_op *read,
 
 /* Asks for both, and makes the epoch's record where there is none. Errors as hapax_store_run(). */
 enum hapax_error hapax__known_ask(struct hapax__known *known, struct hapax_store *postgres);
+
+/* ---- the URI (hybrid_uri.c) ---------------------------------------------------------- */
+
+/* A copy of it, cut into its parts. */
+struct hapax__hybrid_parts {
+    char *copy;
+    size_t size;
+    const char *redis[HAPAX__REDLOCK_NODES_MAX];
+    size_t redis_count;
+    char *postgres; /* without the parameters that are the hybrid's own */
+    bool stale_replay;
+};
+
+/* INVALID: it is none, and text says why, without its passwords; NOMEM. Release the parts in any case. */
+enum hapax_error hapax__hybrid_parts(struct hapax__hybrid_parts *parts, const char *uri,
+                                     char text[HAPAX_TEXT_MAX]);
+void hapax__hybrid_parts_release(struct hapax__hybrid_parts *parts);
 
 #endif

@@ -1,24 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Redlock over links of its own, one per node. A take connects where it must, notes the time, sends one
- * script to every node, and only then waits for the answers, so that N nodes cost one round trip.
+ * Redlock. A take notes the time, sends one script to every node, and only then waits for the answers.
  *
  * The invariant: a lock is `taken` only if a majority answered that it has this value, and its time left,
  * counted from before the first byte was sent and less the drift, is more than 0 when take returns.
  * Whatever may stand on a node and is not taken has a release sent after it, also to a node that said
- * nothing: its answer may only be late.
- *
- * A node that lets others wait is not asked again for a while, so that one that hangs costs its patience
- * once a second and not at each take. Rejected: a thread per node (the caller's is enough where
- * nobody waits before all is sent), and the routes of the Redis store, which wait for one node after
- * the other. A route only looks up whom the sentinels name.
+ * nothing: its answer may only be late. Rejected: to leave what did not reach a majority to run out, for
+ * whoever tries next would wait for it.
  */
 #include "redlock.h"
 
-#include "base/arena.h"
 #include "clock.h"
 #include "redis_link.h"
-#include "redis_route.h"
+#include "redlock_nodes.h"
 #include "types.h"
 
 #include <assert.h>
@@ -27,37 +21,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODES_MAX       9u
 #define US_PER_MS       INT64_C(1000)
 #define DRIFT_US        (2 * US_PER_MS)
 #define PATIENCE_MIN_US (5 * US_PER_MS)
 #define PATIENCE_MAX_US (200 * US_PER_MS)
-#define GRACE_US        US_PER_MS /* to take up what has arrived while another node was waited for */
-#define PAUSE_US        (1000 * US_PER_MS)
-#define SENTINEL_MIN_MS 10
-#define TOLD_MAX        4096u /* commands a node may be told without an answer */
 #define NUMBER_SIZE     21u
 
 extern const char hapax__redlock_lock[], hapax__redlock_unlock[]; /* lua/lock.lua, lua/unlock.lua */
-
-struct node {
-    struct hapax__redis_uri uri;
-    struct hapax__redis_tls *tls;
-    struct hapax__redis_link *link; /* NULL: not connected */
-    int64_t pause_until_us; /* not asked before */
-    bool waits; /* sent to, its reply is to come */
-    size_t owed; /* replies that did not come in time, and are still to come on this link */
-    size_t told; /* replies that nobody waits for, in front of the next one that somebody does */
-    bool asked; /* the take under way may have reached it */
-    redisReply *reply; /* of the last take, where it was one */
-};
-
-struct hapax__redlock {
-    struct hapax_arena arena;
-    size_t count;
-    char why[HAPAX_TEXT_MAX]; /* what failed last, on any node */
-    struct node nodes[NODES_MAX];
-};
 
 /* What one call sends, made before its first byte, so that no memory is asked for in between. */
 struct batch {
@@ -140,10 +110,10 @@ enum hapax_error hapax__redlock_open(struct hapax__redlock **out, const char *co
     struct hapax__redlock *lock;
 
     *out = NULL;
-    if (count == 0 || count > NODES_MAX || count % 2 == 0)
+    if (count == 0 || count > HAPAX__REDLOCK_NODES_MAX || count % 2 == 0)
         return hapax__fail(text, HAPAX_ERR_INVALID,
-                           "a lock takes an odd number of nodes, 1 to %u, and not %zu", NODES_MAX,
-                           count);
+                           "a lock takes an odd number of nodes, 1 to %u, and not %zu",
+                           HAPAX__REDLOCK_NODES_MAX, count);
     lock = calloc(1, sizeof(*lock));
     if (!lock)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open a lock: out of memory");
@@ -163,224 +133,20 @@ enum hapax_error hapax__redlock_open(struct hapax__redlock **out, const char *co
     return HAPAX_ERR_NONE;
 }
 
-static void drop_link(struct node *node)
-{
-    hapax__redis_link_close(node->link);
-    node->link = NULL;
-    node->owed = node->told = 0;
-}
-
-static void drop_reply(struct node *node)
-{
-    if (node->reply)
-        freeReplyObject(node->reply);
-    node->reply = NULL;
-}
-
 void hapax__redlock_close(struct hapax__redlock *lock)
 {
     if (!lock)
         return;
     for (size_t i = 0; i < lock->count; i++) {
-        drop_reply(&lock->nodes[i]);
+        hapax__redlock_drop_replies(&lock->nodes[i]);
         if (lock->nodes[i].link)
-            drop_link(&lock->nodes[i]);
+            hapax__redlock_drop_link(&lock->nodes[i]);
         if (lock->nodes[i].tls)
             hapax__redis_tls_close(lock->nodes[i].tls);
     }
     hapax__arena_release(&lock->arena);
     OPENSSL_cleanse(lock, sizeof(*lock)); /* the URIs hold passwords */
     free(lock);
-}
-
-/* ---- connections --------------------------------------------------------------------- */
-
-/* From the name a route gives: "host:port", "[host]:port". */
-static bool address_from(struct hapax__redis_address *out, const char *name)
-{
-    const char *colon = strrchr(name, ':');
-    size_t len = colon ? (size_t)(colon - name) : 0;
-    unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
-
-    if (len > 2 && name[0] == '[' && name[len - 1] == ']') {
-        name++;
-        len -= 2;
-    }
-    if (len == 0 || len >= sizeof(out->host) || port == 0 || port > UINT16_MAX)
-        return false;
-    memcpy(out->host, name, len);
-    out->host[len] = '\0';
-    out->port = (uint16_t)port;
-    return true;
-}
-
-/* Whom the sentinels name now. A route is asked anew each time, for one that is kept believes in
- * the primary it knows until a call of its own fails. */
-static bool find_primary(struct hapax__redis_address *out, const struct node *node,
-                         int64_t patience_us, char text[HAPAX_TEXT_MAX])
-{
-    const struct hapax_span ping = hapax_str("PING");
-    struct hapax__redis_call call = {.args = &ping, .argc = 1};
-    struct hapax__redis_uri uri = node->uri;
-    struct hapax__redis_route *route;
-    bool found;
-
-    uri.timeout_ms = patience_us / US_PER_MS;
-    if (uri.timeout_ms < SENTINEL_MIN_MS)
-        uri.timeout_ms = SENTINEL_MIN_MS;
-    if (hapax__redis_route_open(&route, &uri, text) != HAPAX_ERR_NONE)
-        return false;
-    found = hapax__redis_route_run(route, &call, 1, false, text) == HAPAX_ERR_NONE &&
-            address_from(out, hapax__redis_route_name(route, 0));
-    hapax__redis_route_close(route);
-    return found;
-}
-
-/* It let us wait in vain: the next takes do without it. A node that refused at once costs nothing, and
- * may be back at once. */
-static void blame(struct node *node, int64_t since_us, int64_t patience_us)
-{
-    int64_t now_us = hapax__monotonic_us();
-
-    if (now_us - since_us >= patience_us / 2)
-        node->pause_until_us = now_us + PAUSE_US;
-}
-
-static void connect_node(struct hapax__redlock *lock, struct node *node, int64_t patience_us)
-{
-    int64_t begin_us = hapax__monotonic_us();
-    struct hapax__redis_address primary;
-    const struct hapax__redis_address *address = &node->uri.hosts[0];
-
-    if (node->uri.kind == HAPAX__REDIS_SENTINEL) {
-        if (!find_primary(&primary, node, patience_us, lock->why)) {
-            blame(node, begin_us, patience_us);
-            return;
-        }
-        address = &primary;
-    }
-    if (hapax__redis_link_open(&node->link, address, &node->uri, &node->uri.login, node->uri.db,
-                               node->tls, hapax__monotonic_us() + patience_us,
-                               lock->why) != HAPAX_ERR_NONE) {
-        node->link = NULL;
-        blame(node, begin_us, patience_us);
-    }
-}
-
-/* Drops what has come of replies that nobody waits for. */
-static void collect_told(struct hapax__redlock *lock, struct node *node)
-{
-    redisReply *reply;
-    bool refused = false;
-
-    while (node->told > 0 && !refused && hapax__redis_link_ready(node->link, 0)) {
-        if (hapax__redis_link_get(node->link, &reply, 0, lock->why) != HAPAX_ERR_NONE) {
-            drop_link(node);
-            return;
-        }
-        refused = reply->type == REDIS_REPLY_ERROR;
-        freeReplyObject(reply);
-        node->told--;
-    }
-    if (refused) /* what stands at its other end may have changed */
-        drop_link(node);
-}
-
-/* Takes what has come too late. */
-static void collect_owed(struct hapax__redlock *lock, struct node *node)
-{
-    redisReply *reply;
-
-    while (node->owed > 0 && hapax__redis_link_ready(node->link, 0)) {
-        if (hapax__redis_link_get(node->link, &reply, 0, lock->why) != HAPAX_ERR_NONE) {
-            drop_link(node);
-            return;
-        }
-        freeReplyObject(reply);
-        node->owed--;
-    }
-    if (node->owed == 0)
-        node->pause_until_us = 0;
-}
-
-static void connect_all(struct hapax__redlock *lock, int64_t patience_us)
-{
-    for (size_t i = 0; i < lock->count; i++) {
-        struct node *node = &lock->nodes[i];
-
-        if (node->owed > 0)
-            collect_owed(lock, node);
-        else if (node->told > 0)
-            collect_told(lock, node);
-        if (node->link && node->owed + node->told == 0 && hapax__redis_link_stale(node->link))
-            drop_link(node);
-        if ((node->link && node->owed == 0) || hapax__monotonic_us() < node->pause_until_us)
-            continue;
-        if (node->link)
-            drop_link(node);
-        connect_node(lock, node, patience_us);
-    }
-}
-
-/* ---- one round over the nodes -------------------------------------------------------- */
-
-static int64_t no_earlier(int64_t deadline_us)
-{
-    int64_t grace_us = hapax__monotonic_us() + GRACE_US;
-
-    return deadline_us < grace_us ? grace_us : deadline_us;
-}
-
-static void send_to(struct hapax__redlock *lock, struct node *node, const struct hapax_span *args,
-                    size_t argc, int64_t deadline_us)
-{
-    enum hapax_error error;
-
-    if (!hapax__redis_link_put(node->link, args, argc)) {
-        hapax__fail(lock->why, HAPAX_ERR_NOMEM, "out of memory for a command");
-        drop_link(node);
-        return;
-    }
-    error = hapax__redis_link_send(node->link, no_earlier(deadline_us), lock->why);
-    node->waits = error == HAPAX_ERR_NONE;
-    node->asked = node->asked || error != HAPAX_ERR_UNAVAILABLE;
-    if (error != HAPAX_ERR_NONE)
-        drop_link(node);
-}
-
-/* NULL: no reply in time, which may come yet; or an error, and then the link is gone, for what stands at its
- * other end may have changed. */
-static redisReply *take_reply(struct hapax__redlock *lock, struct node *node, int64_t begin_us,
-                              int64_t patience_us)
-{
-    redisReply *reply = NULL;
-
-    node->waits = false;
-    for (node->told++; node->told > 0; node->told--) {
-        if (reply)
-            freeReplyObject(reply);
-        reply = NULL;
-        if (!hapax__redis_link_ready(node->link, no_earlier(begin_us + patience_us))) {
-            hapax__fail(lock->why, HAPAX_ERR_UNAVAILABLE, "node \"%s:%u\": no answer in time",
-                        node->uri.hosts[0].host, node->uri.hosts[0].port);
-            node->owed += node->told;
-            node->told = 0;
-            blame(node, begin_us, patience_us);
-            return NULL;
-        }
-        if (hapax__redis_link_get(node->link, &reply, 0, lock->why) != HAPAX_ERR_NONE) {
-            drop_link(node);
-            return NULL;
-        }
-    }
-    if (reply->type == REDIS_REPLY_ERROR) {
-        hapax__fail(lock->why, HAPAX_ERR_UNAVAILABLE, "node \"%s:%u\": %.*s",
-                    node->uri.hosts[0].host, node->uri.hosts[0].port, (int)reply->len, reply->str);
-        freeReplyObject(reply);
-        drop_link(node);
-        return NULL;
-    }
-    return reply;
 }
 
 /* Whether it is an answer of lua/lock.lua to n locks. */
@@ -482,21 +248,21 @@ static size_t put_unlock(struct batch *batch, size_t chosen)
  * was asked before, and is not waited for. */
 static void release_chosen(struct hapax__redlock *lock, struct batch *batch, size_t chosen)
 {
-    size_t argc = put_unlock(batch, chosen);
+    struct hapax__redlock_call call = {batch->args, put_unlock(batch, chosen)};
     int64_t begin_us = hapax__monotonic_us();
 
     for (size_t i = 0; i < lock->count; i++)
         if (lock->nodes[i].link)
-            send_to(lock, &lock->nodes[i], batch->args, argc, begin_us + batch->patience_us);
+            hapax__redlock_send(lock, &lock->nodes[i], &call, 1, begin_us + batch->patience_us);
     for (size_t i = 0; i < lock->count; i++) {
-        struct node *node = &lock->nodes[i];
+        struct hapax__redlock_node *node = &lock->nodes[i];
         redisReply *reply = NULL;
 
-        if (node->waits && node->owed > 0) {
-            node->waits = false;
-            node->owed++;
-        } else if (node->waits) {
-            reply = take_reply(lock, node, begin_us, batch->patience_us);
+        if (node->waits > 0 && node->owed > 0) {
+            node->owed += node->waits;
+            node->waits = 0;
+        } else if (node->waits > 0) {
+            (void)hapax__redlock_receive(lock, node, &reply, begin_us, batch->patience_us);
         }
         if (reply)
             freeReplyObject(reply);
@@ -512,7 +278,7 @@ void hapax__redlock_release(struct hapax__redlock *lock, const struct hapax__red
         return;
     for (size_t i = 0; i < n; i++)
         batch.chosen[i] = i;
-    connect_all(lock, batch.patience_us);
+    hapax__redlock_connect(lock, batch.patience_us);
     release_chosen(lock, &batch, n);
 }
 
@@ -521,25 +287,31 @@ void hapax__redlock_release(struct hapax__redlock *lock, const struct hapax__red
 /* How many nodes answered. */
 static size_t ask_all(struct hapax__redlock *lock, struct batch *batch)
 {
-    size_t argc = put_lock(batch), answered = 0;
+    struct hapax__redlock_call call = {batch->args, put_lock(batch)};
     int64_t begin_us = hapax__monotonic_us();
+    size_t answered = 0;
 
     for (size_t i = 0; i < lock->count; i++)
         if (lock->nodes[i].link && lock->nodes[i].owed == 0)
-            send_to(lock, &lock->nodes[i], batch->args, argc, begin_us + batch->patience_us);
+            hapax__redlock_send(lock, &lock->nodes[i], &call, 1, begin_us + batch->patience_us);
     for (size_t i = 0; i < lock->count; i++) {
-        struct node *node = &lock->nodes[i];
+        struct hapax__redlock_node *node = &lock->nodes[i];
+        redisReply *reply = NULL;
 
-        if (!node->waits)
+        if (node->waits == 0)
             continue;
-        node->reply = take_reply(lock, node, begin_us, batch->patience_us);
-        if (node->reply && !is_answer(node->reply, batch->n)) {
-            hapax__fail(lock->why, HAPAX_ERR_UNAVAILABLE, "node \"%s:%u\": its reply is nonsense",
-                        node->uri.hosts[0].host, node->uri.hosts[0].port);
-            drop_reply(node);
-            drop_link(node);
+        (void)hapax__redlock_receive(lock, node, &reply, begin_us, batch->patience_us);
+        if (!reply)
+            continue;
+        node->replies[node->replied++] = reply;
+        if (is_answer(reply, batch->n)) {
+            answered++;
+            continue;
         }
-        answered += node->reply ? 1 : 0;
+        hapax__fail(lock->why, HAPAX_ERR_UNAVAILABLE, "node \"%s:%u\": its reply is nonsense",
+                    node->uri.hosts[0].host, node->uri.hosts[0].port);
+        hapax__redlock_drop_replies(node);
+        hapax__redlock_drop_link(node);
     }
     return answered;
 }
@@ -552,8 +324,8 @@ static void count_votes(const struct hapax__redlock *lock, struct batch *batch,
     bool silent = false;
 
     for (size_t j = 0; j < lock->count; j++) {
-        const struct node *node = &lock->nodes[j];
-        const redisReply *said = node->reply ? node->reply->element[i] : NULL;
+        const struct hapax__redlock_node *node = &lock->nodes[j];
+        const redisReply *said = node->replied > 0 ? node->replies[0]->element[i] : NULL;
 
         silent = silent || (node->asked && !said);
         if (said && said->type == REDIS_REPLY_INTEGER)
@@ -591,16 +363,12 @@ static void reconnect_asked(struct hapax__redlock *lock, int64_t patience_us)
 {
     for (size_t i = 0; i < lock->count; i++)
         if (lock->nodes[i].asked && !lock->nodes[i].link)
-            connect_node(lock, &lock->nodes[i], patience_us);
+            hapax__redlock_connect_node(lock, &lock->nodes[i], patience_us);
 }
 
 static void forget_last(struct hapax__redlock *lock, struct hapax__redlock_item *items, size_t n)
 {
-    lock->why[0] = '\0';
-    for (size_t i = 0; i < lock->count; i++) {
-        drop_reply(&lock->nodes[i]);
-        lock->nodes[i].asked = false;
-    }
+    hapax__redlock_forget(lock);
     for (size_t i = 0; i < n; i++) {
         items[i].taken = items[i].known = false;
         items[i].valid_ms = 0;
@@ -621,7 +389,7 @@ enum hapax_error hapax__redlock_take(struct hapax__redlock *lock, struct hapax__
         return HAPAX_ERR_NONE;
     if (!batch_init(lock, &batch, items, n))
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot take locks: out of memory");
-    connect_all(lock, batch.patience_us);
+    hapax__redlock_connect(lock, batch.patience_us);
     begin_us = hapax__boot_us(); /* goes on while the machine sleeps, as the nodes' clocks do */
     answered = ask_all(lock, &batch);
     for (size_t i = 0; i < n; i++)
@@ -639,66 +407,4 @@ enum hapax_error hapax__redlock_take(struct hapax__redlock *lock, struct hapax__
         release_chosen(lock, &batch, chosen);
     }
     return error;
-}
-
-/* ---- other commands ------------------------------------------------------------------ */
-
-size_t hapax__redlock_nodes(const struct hapax__redlock *lock)
-{
-    return lock->count;
-}
-
-struct hapax_span hapax__redlock_prefix(const struct hapax__redlock *lock)
-{
-    return hapax_str(lock->nodes[0].uri.prefix);
-}
-
-size_t hapax__redlock_ask(struct hapax__redlock *lock, const struct hapax_span *args, size_t argc,
-                          int64_t patience_us, redisReply **replies, char text[HAPAX_TEXT_MAX])
-{
-    size_t answered = 0;
-    int64_t begin_us;
-
-    assert(argc > 0 && patience_us > 0);
-    forget_last(lock, NULL, 0);
-    connect_all(lock, patience_us);
-    begin_us = hapax__monotonic_us();
-    for (size_t i = 0; i < lock->count; i++)
-        if (lock->nodes[i].link && lock->nodes[i].owed == 0)
-            send_to(lock, &lock->nodes[i], args, argc, begin_us + patience_us);
-    for (size_t i = 0; i < lock->count; i++) {
-        struct node *node = &lock->nodes[i];
-
-        if (node->waits)
-            node->reply = take_reply(lock, node, begin_us, patience_us);
-        replies[i] = node->reply;
-        answered += node->reply ? 1 : 0;
-    }
-    (void)hapax__fail(text, HAPAX_ERR_NONE, "%s", lock->why);
-    return answered;
-}
-
-void hapax__redlock_tell(struct hapax__redlock *lock, const struct hapax_span *args, size_t argc,
-                         int64_t patience_us)
-{
-    int64_t begin_us;
-
-    assert(argc > 0 && patience_us > 0);
-    connect_all(lock, patience_us);
-    begin_us = hapax__monotonic_us();
-    for (size_t i = 0; i < lock->count; i++) {
-        struct node *node = &lock->nodes[i];
-
-        if (node->link && node->owed + node->told >= TOLD_MAX)
-            drop_link(node);
-        if (!node->link)
-            continue;
-        send_to(lock, node, args, argc, begin_us + patience_us);
-        if (!node->waits) {
-            blame(node, begin_us, patience_us);
-            continue;
-        }
-        node->waits = false;
-        *(node->owed > 0 ? &node->owed : &node->told) += 1;
-    }
 }

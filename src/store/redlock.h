@@ -17,7 +17,16 @@
 
 #include <hiredis/hiredis.h>
 
+#define HAPAX__REDLOCK_NODES_MAX 9u
+#define HAPAX__REDLOCK_CALLS_MAX 128u
+
 struct hapax__redlock;
+
+/* One command. */
+struct hapax__redlock_call {
+    const struct hapax_span *args;
+    size_t argc;
+};
 
 /* One lock of a batch. */
 struct hapax__redlock_item {
@@ -60,16 +69,18 @@ void hapax__redlock_release(struct hapax__redlock *lock, const struct hapax__red
 size_t hapax__redlock_nodes(const struct hapax__redlock *lock);
 struct hapax_span hapax__redlock_prefix(const struct hapax__redlock *lock);
 
-/* Sends one command to all nodes at the same time, and waits for each answer no longer than the patience.
- * replies[i], of node i: the lock's until its next take or ask; NULL: none in time, or an error. Nodes that are
- * down or left out are as in take. Returns how many answered; text: what failed last, "" if nothing did. */
-size_t hapax__redlock_ask(struct hapax__redlock *lock, const struct hapax_span *args, size_t argc,
-                          int64_t patience_us, redisReply **replies, char text[HAPAX_TEXT_MAX]);
+/* Sends n commands, at most HAPAX__REDLOCK_CALLS_MAX, to all nodes at the same time, and waits for each node's answers
+ * no longer than the patience. replies[i * n + j], node i's to command j: the lock's until its next take or ask; NULL:
+ * none in time, or an error. Nodes that are down or left out are as in take. Returns how many nodes answered all of
+ * them; text: what failed last, "" if nothing did. */
+size_t hapax__redlock_ask(struct hapax__redlock *lock, const struct hapax__redlock_call *calls,
+                          size_t n, int64_t patience_us, redisReply **replies,
+                          char text[HAPAX_TEXT_MAX]);
 
-/* Sends one command to all nodes and waits for no answer; what they say is dropped. Each node carries out
+/* Sends so many commands to all nodes and waits for no answer; what they say is dropped. Each node carries out
  * what it is told and asked in order, as long as its connection lasts. Best effort. */
-void hapax__redlock_tell(struct hapax__redlock *lock, const struct hapax_span *args, size_t argc,
-                         int64_t patience_us);
+void hapax__redlock_tell(struct hapax__redlock *lock, const struct hapax__redlock_call *calls,
+                         size_t n, int64_t patience_us);
 
 /* The arithmetic. What is left of ttl_ms after elapsed_us: less the drift of the nodes' clocks, a
  * hundredth of ttl_ms and 2 ms. A lock is held while this is above 0. */

@@ -17,7 +17,7 @@ from test_redis_failover import LOAD, Load
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 from postgres_server import BIN, Postgres  # noqa: E402
-from process import end_with_parent, wait_for  # noqa: E402
+from process import wait_for  # noqa: E402
 from redis_server import Redis  # noqa: E402
 
 ROUNDS = int(os.environ.get("HAPAX_HYBRID_ROUNDS", "4"))
@@ -67,9 +67,14 @@ def servers(request):
     hybrid.end()
 
 
-@pytest.fixture
-def whole(servers):
-    """Both halves, running and without hints; what a test breaks is mended after it."""
+@pytest.fixture(scope="module")
+def quorum():
+    hybrid = Hybrid(3)
+    yield hybrid
+    hybrid.end()
+
+
+def mended(servers):
     for node in servers.redis:
         node.do("FLUSHALL")
     yield servers
@@ -78,6 +83,17 @@ def whole(servers):
             server.cont()
         if not server.running:
             server.launch()
+
+
+@pytest.fixture
+def whole(servers):
+    """Both halves, running and without hints; what a test breaks is mended after it."""
+    yield from mended(servers)
+
+
+@pytest.fixture
+def whole_quorum(quorum):
+    yield from mended(quorum)
 
 
 # ---- the command line ------------------------------------------------------------------------
@@ -165,17 +181,15 @@ def test_without_redis_it_is_postgresql(hapax, whole, how):
 
 
 # A node of three down: the quorum turns contention away; two down, and PostgreSQL is asked.
-def test_a_quorum_bears_a_node_that_is_down(hapax, whole):
-    if len(whole.redis) < 3:
-        pytest.skip("one node is no quorum")
+def test_a_quorum_bears_a_node_that_is_down(hapax, whole_quorum):
     for down in (0, 1):
-        whole.redis[down].kill()
+        whole_quorum.redis[down].kill()
         key = f"quorum{down}{time.monotonic_ns()}"
-        assert hapax.op(whole.uri(), "claim", key, "1", 30000) == "claimed"
-        wait_for(lambda: whole.hints(2), "a lock")
-        assert hapax.op(whole.uri(), "claim", key, "2", 30000) == "in_flight"
-        assert hapax.op(whole.uri(), "complete", key, "1", 200, "", "x") == "ok"
-        assert hapax.op(whole.uri(), "claim", key, "2", 30000) == "completed"
+        assert hapax.op(whole_quorum.uri(), "claim", key, "1", 30000) == "claimed"
+        wait_for(lambda: whole_quorum.hints(2), "a lock")
+        assert hapax.op(whole_quorum.uri(), "claim", key, "2", 30000) == "in_flight"
+        assert hapax.op(whole_quorum.uri(), "complete", key, "1", 200, "", "x") == "ok"
+        assert hapax.op(whole_quorum.uri(), "claim", key, "2", 30000) == "completed"
 
 
 # A node that was stopped for ten leases comes back with what stood there then; nobody believes it.
@@ -197,13 +211,6 @@ def test_a_node_paused_for_ten_leases_is_not_believed(hapax, whole):
 
 
 # ---- rounds under load -----------------------------------------------------------------------
-
-
-class HybridLoad(Load):
-    def __init__(self, uri, lease_ms, workers=6, pause_us=1000):
-        self.process = subprocess.Popen([str(LOAD), uri, str(workers), str(pause_us), str(lease_ms)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, preexec_fn=end_with_parent)
-        self.slow = []
 
 
 def kill(node, load):
@@ -244,7 +251,7 @@ def judge(counts, what):
 def test_redis_may_break_under_load(nodes):
     hybrid = Hybrid(nodes)
     try:
-        with HybridLoad(hybrid.uri(timeout="5s"), LEASE_MS) as load:
+        with Load(hybrid.uri(timeout="5s"), pause_us=1000, lease_ms=LEASE_MS) as load:
             for number in range(ROUNDS):
                 load.wait_ops(300)
                 victims = hybrid.redis[:1 + number % nodes]  # one, or a majority, or all
@@ -262,7 +269,7 @@ def test_redis_may_break_under_load(nodes):
 def test_postgresql_may_restart_under_load():
     hybrid = Hybrid(1)
     try:
-        with HybridLoad(hybrid.uri(timeout="5s"), 300000) as load:
+        with Load(hybrid.uri(timeout="5s"), pause_us=1000, lease_ms=300000) as load:
             for number in range(RESTARTS):
                 load.wait_ops(300)
                 hybrid.postgres.restart((signal.SIGINT, signal.SIGKILL)[number % 2])

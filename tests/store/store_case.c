@@ -17,6 +17,8 @@
 #include <time.h>
 
 #define CASE_TIMEOUT_MS 120000
+#define ROUND_MS                                                                                   \
+    60000 /* of random histories on hybrid:, where a forced RESOLVE takes half a second */
 
 /* ---- ops ----------------------------------------------------------------------------- */
 
@@ -165,7 +167,10 @@ bool run_alone(const struct suite *suite, const struct test_case *test, int inhe
         exit(0);
     }
     setpgid(pid, pid);
-    status = wait_for(pid, CASE_TIMEOUT_MS + 1000 * (int64_t)suite->seconds, true);
+    status = wait_for(pid,
+                      CASE_TIMEOUT_MS + 1000 * (int64_t)suite->seconds +
+                          (suite->hinted ? ROUND_MS * (int64_t)suite->rounds : 0),
+                      true);
     kill(-pid, SIGKILL);
     if (status > 0 && WIFSIGNALED(status))
         printf("# ended by signal %d\n", WTERMSIG(status));

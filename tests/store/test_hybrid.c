@@ -295,6 +295,72 @@ static void a_failure_releases_the_lock(void **state)
     assert_int_equal(op.record.attempt, 2);
 }
 
+/* Whoever has met nobody for long takes no locks, and takes them again after one IN_FLIGHT; copies are made all the same. */
+static void a_calm_handle_takes_no_locks(void **state)
+{
+    struct bed *bed = *state;
+    struct hapax_op ops[HAPAX__HYBRID_BATCH_MAX];
+    struct bed next = *bed;
+    uint8_t value[VALUE_MAX];
+
+    for (unsigned round = 0; round < 3; round++) {
+        for (size_t i = 0; i < HAPAX__HYBRID_BATCH_MAX; i++) {
+            ops[i] = op_of(bed, HAPAX_OP_CLAIM, '1');
+            ops[i].id.bytes[0] ^= (uint8_t)(i + 1);
+            ops[i].id.bytes[1] ^= (uint8_t)(round + 1);
+        }
+        assert_int_equal(hapax_store_run(bed->store, ops, HAPAX__HYBRID_BATCH_MAX), HAPAX_ERR_NONE);
+    }
+    (void)await_hint(&ops[0].id, '0', value);
+    expect(claim(bed, bed->store, '1'), HAPAX_CLAIMED);
+    expect(run(bed->store, op_of(bed, HAPAX_OP_RENEW, '1')), HAPAX_OK);
+    (void)await_hint(&bed->id, '1', value); /* what the claim might have told came before */
+    next.id.bytes[2] ^= 1;
+    expect(claim(&next, bed->store, '1'), HAPAX_CLAIMED);
+    assert_int_equal(get_hint(&next.id, value), 0);
+    expect(claim(&next, bed->other, '2'), HAPAX_IN_FLIGHT);
+    expect(run(bed->store, op_of(&next, HAPAX_OP_COMPLETE, '1')), HAPAX_OK);
+    (void)await_hint(&next.id, '2', value);
+    expect(claim(bed, bed->store, '2'), HAPAX_IN_FLIGHT);
+    next.id.bytes[2] ^= 2;
+    expect(claim(&next, bed->store, '1'), HAPAX_CLAIMED);
+    (void)await_hint(&next.id, '0', value);
+}
+
+/* Batches of large copies are answered rightly, also where their bytes are too many for one look. */
+static void large_copies_are_replayed(void **state)
+{
+    enum { COUNT = 40, SIZE = 200000 };
+    struct bed *bed = *state;
+    struct hapax_op ops[COUNT];
+    uint8_t *body = malloc(SIZE);
+
+    assert_non_null(body);
+    memset(body, 'l', SIZE);
+    for (unsigned round = 0; round < 4; round++) {
+        for (size_t i = 0; i < COUNT; i++) {
+            struct bed each = *bed;
+
+            each.id.bytes[0] ^= (uint8_t)(i + 1);
+            ops[i] = op_of(&each, HAPAX_OP_CLAIM, round == 0 ? '1' : '2');
+        }
+        assert_int_equal(hapax_store_run(bed->store, ops, COUNT), HAPAX_ERR_NONE);
+        for (size_t i = 0; i < COUNT; i++) {
+            expect(ops[i], round == 0 ? HAPAX_CLAIMED : HAPAX_COMPLETED);
+            if (round == 0) {
+                ops[i].kind = HAPAX_OP_COMPLETE;
+                body[0] = (uint8_t)i;
+                ops[i].outcome = (struct hapax_outcome){200, true, hapax_str(NULL), {body, SIZE}};
+                expect(run(bed->store, ops[i]), HAPAX_OK);
+                continue;
+            }
+            assert_int_equal(ops[i].record.outcome.body.len, SIZE);
+            assert_int_equal(ops[i].record.outcome.body.ptr[0], i);
+        }
+    }
+    free(body);
+}
+
 /* ---- lies ---------------------------------------------------------------------------- */
 
 /* The lock of an attempt that is over by PostgreSQL's clock, though Redis keeps it for ever. */
@@ -525,11 +591,12 @@ static void the_higher_fence_wins(void **state)
     hapax__hints_settle(lock, &bed->arena, &late, 1);
     {
         struct hapax_span time = hapax_str("TIME");
+        struct hapax__redlock_call call = {&time, 1};
         redisReply *reply;
 
         /* What was told before was carried out before. */
         assert_int_equal(
-            hapax__redlock_ask(lock, &time, 1, PATIENCE_MS * INT64_C(1000), &reply, text), 1);
+            hapax__redlock_ask(lock, &call, 1, PATIENCE_MS * INT64_C(1000), &reply, text), 1);
     }
     (void)await_hint(&bed->id, '2', value);
     hapax__redlock_close(lock);
@@ -610,6 +677,8 @@ int main(int argc, char **argv)
         CASE(a_copy_answers_replays),
         CASE(a_repeat_is_the_same_claim),
         CASE(a_failure_releases_the_lock),
+        CASE(a_calm_handle_takes_no_locks),
+        CASE(large_copies_are_replayed),
         CASE(a_lock_of_the_dead_ends_with_its_lease),
         CASE(a_bare_lock_for_ever_is_not_believed),
         CASE(a_damaged_copy_is_none),
