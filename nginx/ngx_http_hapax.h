@@ -22,6 +22,7 @@
 #include <openssl/evp.h>
 
 #include "core/flow.h"
+#include "core/key.h"
 #include "core/token.h"
 #include "core/waiters.h"
 #include "json/json.h"
@@ -47,6 +48,14 @@
 #define NGX_HTTP_HAPAX_FP_BODY      0x04
 #define NGX_HTTP_HAPAX_FP_JSON      0x08
 #define NGX_HTTP_HAPAX_FP_OFF       0x10
+#define NGX_HTTP_HAPAX_FP_DEFAULT   0x20    /* none was set; the rest is ours */
+#define NGX_HTTP_HAPAX_FP_PUSH      0x40    /* what a message says, without its envelope */
+
+/* brokers that push, of hapax_push */
+#define NGX_HTTP_HAPAX_PUSH_OFF     0
+#define NGX_HTTP_HAPAX_PUSH_DAPR    1
+#define NGX_HTTP_HAPAX_PUSH_KNATIVE 2
+#define NGX_HTTP_HAPAX_PUSH_SNS     3
 
 
 typedef struct ngx_http_hapax_store_s  ngx_http_hapax_store_t;
@@ -66,6 +75,15 @@ typedef enum {
     NGX_HTTP_HAPAX_DROPPING,        /* answered otherwise; what still comes is dropped */
     NGX_HTTP_HAPAX_PASSING          /* no more to do */
 } ngx_http_hapax_phase_e;
+
+
+/* What a broker is told of a message, and makes of a response. */
+typedef enum {
+    NGX_HTTP_HAPAX_TELL_DONE = 0,   /* it is not delivered again */
+    NGX_HTTP_HAPAX_TELL_RETRY,      /* it is delivered again */
+    NGX_HTTP_HAPAX_TELL_DROP,       /* never again: dead letters, or nothing */
+    NGX_HTTP_HAPAX_TELL_STORED      /* what the stored response says */
+} ngx_http_hapax_tell_e;
 
 
 /* The bytes of a held response: its request's and its call's, whichever is the last. */
@@ -132,6 +150,7 @@ struct ngx_http_hapax_ctx_s {
     int64_t                         since_us;
     int64_t                         waited_us;
 
+    unsigned                        envelope:1;     /* the body is one, around a message */
     unsigned                        answered:1;
     unsigned                        identified:1;
     unsigned                        failed:1;       /* out of memory: 500 */
@@ -168,6 +187,7 @@ typedef struct {
 
 typedef struct {
     ngx_uint_t                      enable;
+    ngx_uint_t                      push;
     ngx_uint_t                      methods;
     ngx_str_t                       uri;
     ngx_str_t                       secret;
@@ -195,6 +215,7 @@ typedef struct {
     ngx_atomic_t                    answers[NGX_HTTP_HAPAX_ANSWERS];
     ngx_atomic_t                    unrecorded;
     ngx_atomic_t                    store_errors;
+    ngx_atomic_t                    told[NGX_HTTP_HAPAX_TELL_STORED];
     ngx_atomic_t                    times[NGX_HTTP_HAPAX_TIMES + 1];
     ngx_atomic_t                    time_us;
     ngx_atomic_t                    in_flight;
@@ -232,6 +253,9 @@ char *ngx_http_hapax_set_key_from(ngx_conf_t *cf, ngx_command_t *cmd, void *conf
 char *ngx_http_hapax_set_class(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_hapax_set_names(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_hapax_set_in_flight_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_hapax_set_push(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_hapax_refused(ngx_conf_t *cf, ngx_command_t *cmd, ngx_str_t *value,
+    const char *allowed);
 char *ngx_http_hapax_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* lanes and calls */
@@ -265,6 +289,10 @@ void ngx_http_hapax_settle(ngx_http_hapax_ctx_t *ctx, ngx_http_hapax_loc_conf_t 
 /* The request's body is here: identifies the operation and begins its call. */
 void ngx_http_hapax_body_handler(ngx_http_request_t *r);
 
+/* The last header of that name, whether with '-' or '_'; *n: how many; *exact: the last is not misspelled. */
+ngx_table_elt_t *ngx_http_hapax_find_header(ngx_http_request_t *r, ngx_str_t *name,
+    ngx_uint_t *n, ngx_uint_t *exact);
+
 extern ngx_http_request_body_filter_pt  ngx_http_hapax_next_request_body_filter;
 
 /* responses */
@@ -283,7 +311,7 @@ ngx_int_t ngx_http_hapax_body_append(ngx_http_hapax_body_t *body, u_char *data, 
     size_t max);
 void ngx_http_hapax_body_drop(ngx_http_hapax_body_t *body);
 
-/* outcomes: a response's status and headers as lines, and back */
+/* outcomes: what a response means; its status and headers as lines, and back */
 
 enum hapax_class ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf);
 u_char *ngx_http_hapax_headers_write(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
@@ -299,9 +327,28 @@ ngx_int_t ngx_http_hapax_answer_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t
     ngx_str_t *body);
 /* The headers by which a handler's own response is marked. */
 ngx_int_t ngx_http_hapax_answer_mark(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx);
+ngx_int_t ngx_http_hapax_answer_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_uint_t status, ngx_str_t *body);
 ngx_int_t ngx_http_hapax_answer_truncated(ngx_http_request_t *r, ngx_str_t *body);
 ngx_table_elt_t *ngx_http_hapax_header(ngx_list_t *list, const char *name, u_char *value,
     size_t len);
+
+/* brokers that push */
+
+/* Looks at the headers of a message: its key, or that the body is an envelope which has it. */
+ngx_int_t ngx_http_hapax_push_begin(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf);
+ngx_int_t ngx_http_hapax_push_key(ngx_http_hapax_ctx_t *ctx, struct hapax_span body);
+enum hapax__json_result ngx_http_hapax_push_fingerprint(struct hapax_digest *out,
+    ngx_http_hapax_loc_conf_t *conf, struct hapax_span body);
+/* The scope where none is set: who is subscribed. */
+ngx_int_t ngx_http_hapax_push_scope(ngx_http_request_t *r, ngx_str_t *scope);
+enum hapax_class ngx_http_hapax_push_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf);
+/* What the gate's own answer is for the broker; counts and logs it. STORED: a replay as it stands. */
+ngx_http_hapax_tell_e ngx_http_hapax_push_tell(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf);
+ngx_int_t ngx_http_hapax_push_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_tell_e tell, ngx_str_t *body);
 
 /* counting */
 
@@ -310,6 +357,7 @@ extern size_t                    ngx_http_hapax_held;
 
 ngx_int_t ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data);
 void ngx_http_hapax_count_answer(enum hapax_answer_kind kind);
+void ngx_http_hapax_count_told(ngx_http_hapax_tell_e tell);
 void ngx_http_hapax_count_time(int64_t us);
 void ngx_http_hapax_count_held(ssize_t change);
 char *ngx_http_hapax_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

@@ -17,11 +17,16 @@ typedef struct {
 
 static ngx_http_hapax_problem_t  ngx_http_hapax_problems[] = {
 
-    /* HAPAX_ANSWER_FAILED, where no failure was stored */
+    /* HAPAX_ANSWER_FAILED, where no failure was stored, or under hapax_push */
     [HAPAX_ANSWER_FAILED] =
     { 500, "attempts-used-up", "No more attempts",
-      "All attempts that this operation may have were used up, and none of "
-      "them left a response." },
+      "All attempts that this operation may have were used up." },
+
+    /* under hapax_push, where the stored response would be retried for ever */
+    [HAPAX_ANSWER_REPLAY] =
+    { 400, "refused-before", "The message was refused before",
+      "The operation completed with a response that is no success, and will "
+      "not have another." },
 
     [HAPAX_ANSWER_MISSING_KEY] =
     { 400, "missing-key", "Idempotency key is missing",
@@ -212,12 +217,13 @@ ngx_http_hapax_say(ngx_http_request_t *r, ngx_http_hapax_problem_t *problem,
 }
 
 
-static ngx_int_t
-ngx_http_hapax_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
-    ngx_str_t *body)
+/* status 0: the problem's own */
+
+ngx_int_t
+ngx_http_hapax_answer_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_uint_t status, ngx_str_t *body)
 {
     int                         original;
-    ngx_uint_t                  status;
     const char                 *why;
     ngx_http_hapax_problem_t   *problem;
     ngx_http_hapax_loc_conf_t  *conf;
@@ -248,6 +254,7 @@ ngx_http_hapax_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 
         break;
 
+    case HAPAX_ANSWER_REPLAY:
     case HAPAX_ANSWER_GONE:
         original = ctx->answer.outcome.status;
         break;
@@ -256,8 +263,10 @@ ngx_http_hapax_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         break;
     }
 
-    status = (ctx->answer.kind == HAPAX_ANSWER_IN_FLIGHT)
-             ? conf->in_flight_status : problem->status;
+    if (status == 0) {
+        status = (ctx->answer.kind == HAPAX_ANSWER_IN_FLIGHT)
+                 ? conf->in_flight_status : problem->status;
+    }
 
     if (ngx_http_hapax_say(r, problem, status, why, original, body) != NGX_OK)
     {
@@ -321,8 +330,21 @@ ngx_int_t
 ngx_http_hapax_answer_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_str_t *body)
 {
+    ngx_http_hapax_tell_e       tell;
+    ngx_http_hapax_loc_conf_t  *conf;
+
     r->allow_ranges = 0;
     r->disable_not_modified = 1;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+
+    if (conf->push) {
+        tell = ngx_http_hapax_push_tell(r, ctx, conf);
+
+        if (tell != NGX_HTTP_HAPAX_TELL_STORED) {
+            return ngx_http_hapax_push_fill(r, ctx, tell, body);
+        }
+    }
 
     switch (ctx->answer.kind) {
 
@@ -337,7 +359,7 @@ ngx_http_hapax_answer_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         /* fall through */
 
     default:
-        return ngx_http_hapax_problem(r, ctx, body);
+        return ngx_http_hapax_answer_problem(r, ctx, 0, body);
     }
 }
 

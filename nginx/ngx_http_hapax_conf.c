@@ -126,6 +126,13 @@ ngx_command_t  ngx_http_hapax_commands[] = {
       0,
       NULL },
 
+    { ngx_string("hapax_push"),
+      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
+      ngx_http_hapax_set_push,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("hapax_problem_base"),
       NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
       ngx_conf_set_str_slot,
@@ -234,6 +241,7 @@ ngx_http_hapax_create_loc_conf(ngx_conf_t *cf)
     }
 
     conf->enable = NGX_CONF_UNSET_UINT;
+    conf->push = NGX_CONF_UNSET_UINT;
     conf->key_from = NGX_CONF_UNSET_PTR;
     conf->in_flight_status = NGX_CONF_UNSET_UINT;
 
@@ -386,6 +394,7 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
     ngx_http_hapax_loc_conf_t *conf)
 {
     ngx_conf_merge_uint_value(conf->enable, prev->enable, NGX_HTTP_HAPAX_OFF);
+    ngx_conf_merge_uint_value(conf->push, prev->push, NGX_HTTP_HAPAX_PUSH_OFF);
     ngx_conf_merge_str_value(conf->uri, prev->uri, "");
     ngx_conf_merge_str_value(conf->secret, prev->secret, "");
     ngx_conf_merge_str_value(conf->key_header, prev->key_header,
@@ -419,9 +428,14 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
         conf->select = prev->select;
     }
 
-    if (conf->fingerprint == 0) {
-        conf->fingerprint = NGX_HTTP_HAPAX_FP_METHOD|NGX_HTTP_HAPAX_FP_URI
-                            |NGX_HTTP_HAPAX_FP_BODY;
+    if (conf->fingerprint == 0
+        || (conf->fingerprint & NGX_HTTP_HAPAX_FP_DEFAULT))
+    {
+        conf->fingerprint = NGX_HTTP_HAPAX_FP_DEFAULT
+                            | (conf->push ? NGX_HTTP_HAPAX_FP_PUSH
+                                          : NGX_HTTP_HAPAX_FP_METHOD
+                                            |NGX_HTTP_HAPAX_FP_URI
+                                            |NGX_HTTP_HAPAX_FP_BODY);
     }
 
     if (conf->select == 0) {

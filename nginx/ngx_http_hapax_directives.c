@@ -13,7 +13,7 @@
 #define NGX_HTTP_HAPAX_SECRET_MAX   4096
 
 
-static char *
+char *
 ngx_http_hapax_refused(ngx_conf_t *cf, ngx_command_t *cmd, ngx_str_t *value,
     const char *allowed)
 {

@@ -195,29 +195,63 @@ ngx_http_hapax_derive_key(ngx_http_hapax_ctx_t *ctx,
 
 
 static ngx_int_t
+ngx_http_hapax_fingerprint_json(ngx_http_request_t *r,
+    ngx_http_hapax_loc_conf_t *conf, struct hapax_span body,
+    struct hapax_digest *out)
+{
+    ngx_uint_t                n;
+    enum hapax__json_result   rc;
+    const struct hapax_span  *pointers;
+
+    if (conf->fingerprint & NGX_HTTP_HAPAX_FP_PUSH) {
+        rc = ngx_http_hapax_push_fingerprint(out, conf, body);
+        n = 1;
+
+    } else {
+        pointers = conf->pointers ? conf->pointers->elts : NULL;
+        n = conf->pointers ? conf->pointers->nelts : 0;
+        rc = hapax__json_fingerprint(out, body, conf->select, pointers, n);
+    }
+
+    if (rc == HAPAX__JSON_NOT_CANONICAL && n) {
+        ngx_log_error(NGX_LOG_NOTICE, r->connection->log, 0,
+                      "hapax: the body is no JSON to select from, "
+                      "all of it counts for the fingerprint");
+    }
+
+    return rc == HAPAX__JSON_NOMEM ? NGX_ERROR : NGX_OK;
+}
+
+
+static ngx_int_t
 ngx_http_hapax_fingerprint(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, struct hapax_span body,
     struct hapax_digest *out)
 {
-    size_t                   n;
-    ngx_uint_t               npointers;
-    struct hapax_span        parts[3];
-    struct hapax_digest      digest;
-    const struct hapax_span *pointers;
+    size_t               n;
+    ngx_uint_t           which;
+    struct hapax_span    parts[3];
+    struct hapax_digest  digest;
 
     n = 0;
+    which = conf->fingerprint;
 
-    if (conf->fingerprint & NGX_HTTP_HAPAX_FP_METHOD) {
+    if (which & NGX_HTTP_HAPAX_FP_PUSH) {
+        which |= ctx->envelope ? NGX_HTTP_HAPAX_FP_JSON
+                               : NGX_HTTP_HAPAX_FP_BODY;
+    }
+
+    if (which & NGX_HTTP_HAPAX_FP_METHOD) {
         parts[n].ptr = r->method_name.data;
         parts[n++].len = r->method_name.len;
     }
 
-    if (conf->fingerprint & NGX_HTTP_HAPAX_FP_URI) {
+    if (which & NGX_HTTP_HAPAX_FP_URI) {
         parts[n].ptr = r->unparsed_uri.data;
         parts[n++].len = r->unparsed_uri.len;
     }
 
-    if (conf->fingerprint & NGX_HTTP_HAPAX_FP_BODY) {
+    if (which & NGX_HTTP_HAPAX_FP_BODY) {
 
         if (ctx->received == 0 && body.len) {
             /* read before us */
@@ -231,29 +265,10 @@ ngx_http_hapax_fingerprint(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         parts[n].ptr = digest.bytes;
         parts[n++].len = sizeof(digest.bytes);
 
-    } else if (conf->fingerprint & NGX_HTTP_HAPAX_FP_JSON) {
+    } else if (which & NGX_HTTP_HAPAX_FP_JSON) {
 
-        pointers = conf->pointers ? conf->pointers->elts : NULL;
-        npointers = conf->pointers ? conf->pointers->nelts : 0;
-
-        switch (hapax__json_fingerprint(&digest, body, conf->select, pointers,
-                                        npointers))
-        {
-        case HAPAX__JSON_NOMEM:
+        if (ngx_http_hapax_fingerprint_json(r, conf, body, &digest) != NGX_OK) {
             return NGX_ERROR;
-
-        case HAPAX__JSON_NOT_CANONICAL:
-
-            if (npointers) {
-                ngx_log_error(NGX_LOG_NOTICE, r->connection->log, 0,
-                              "hapax: the body is no JSON to select from, "
-                              "all of it counts for the fingerprint");
-            }
-
-            break;
-
-        default:
-            break;
         }
 
         parts[n].ptr = digest.bytes;
@@ -280,7 +295,8 @@ ngx_http_hapax_caller(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
         }
 
     } else {
-        h = r->headers_in.authorization;
+        /* a broker's credentials change from delivery to delivery */
+        h = conf->push ? NULL : r->headers_in.authorization;
         ngx_str_null(&value);
 
         if (h) {
@@ -310,7 +326,7 @@ ngx_http_hapax_look_for_key(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         rc = NGX_DECLINED;
 
     } else if (conf->key_from || (conf->fingerprint & NGX_HTTP_HAPAX_FP_JSON)
-               || ctx->received == 0)
+               || ctx->envelope || ctx->received == 0)
     {
         rc = ngx_http_hapax_gather(r, conf->policy.max_request, body);
     }
@@ -324,14 +340,20 @@ ngx_http_hapax_look_for_key(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         return rc;
     }
 
-    if (ctx->given == HAPAX__KEY_NONE
-        && ngx_http_hapax_derive_key(ctx, conf, *body) != NGX_OK)
-    {
-        return NGX_ERROR;
+    if (ctx->given == HAPAX__KEY_NONE) {
+        rc = conf->key_from ? ngx_http_hapax_derive_key(ctx, conf, *body)
+                            : ngx_http_hapax_push_key(ctx, *body);
+        if (rc != NGX_OK) {
+            return NGX_ERROR;
+        }
     }
 
-    if (conf->scope && ngx_http_complex_value(r, conf->scope, scope) != NGX_OK)
-    {
+    if (conf->scope) {
+        if (ngx_http_complex_value(r, conf->scope, scope) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+    } else if (conf->push && ngx_http_hapax_push_scope(r, scope) != NGX_OK) {
         return NGX_ERROR;
     }
 

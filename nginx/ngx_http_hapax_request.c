@@ -154,33 +154,44 @@ ngx_http_hapax_strip(ngx_http_request_t *r)
 }
 
 
-static void
-ngx_http_hapax_find_key(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
-    ngx_http_hapax_ctx_t *ctx)
+ngx_table_elt_t *
+ngx_http_hapax_find_header(ngx_http_request_t *r, ngx_str_t *name,
+    ngx_uint_t *n, ngx_uint_t *exact)
 {
-    ngx_uint_t         i, n, exact;
-    ngx_list_part_t   *part;
-    ngx_table_elt_t   *h, *found;
-    struct hapax_span  value;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h, *found;
 
-    n = 0;
+    *n = 0;
+    *exact = 0;
     i = 0;
-    exact = 0;
     found = NULL;
     part = &r->headers_in.headers.part;
 
     while ((h = ngx_http_hapax_next_header(&part, &i)) != NULL) {
 
-        if (!ngx_http_hapax_same_name(&h->key, &conf->key_header)) {
+        if (!ngx_http_hapax_same_name(&h->key, name)) {
             continue;
         }
 
-        n++;
+        ++*n;
         found = h;
-        exact = (ngx_strncasecmp(h->key.data, conf->key_header.data,
-                                 h->key.len)
-                 == 0);
+        *exact = (ngx_strncasecmp(h->key.data, name->data, name->len) == 0);
     }
+
+    return found;
+}
+
+
+static void
+ngx_http_hapax_find_key(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
+    ngx_http_hapax_ctx_t *ctx)
+{
+    ngx_uint_t         n, exact;
+    ngx_table_elt_t   *found;
+    struct hapax_span  value;
+
+    found = ngx_http_hapax_find_header(r, &conf->key_header, &n, &exact);
 
     if (n == 0) {
         ctx->given = HAPAX__KEY_NONE;
@@ -401,7 +412,7 @@ static ngx_int_t
 ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
 {
     ngx_int_t                    rc;
-    ngx_uint_t                   too_large;
+    ngx_uint_t                   too_large, in_body;
     ngx_http_hapax_ctx_t        *ctx;
     ngx_http_hapax_main_conf_t  *hmcf;
 
@@ -412,10 +423,16 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
 
     ngx_http_hapax_find_key(r, conf, ctx);
 
+    if (conf->push && ngx_http_hapax_push_begin(r, ctx, conf) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    in_body = (conf->key_from || ctx->envelope);
+
     too_large = r->headers_in.content_length_n
                 > (off_t) conf->policy.max_request;
 
-    if (ctx->given == HAPAX__KEY_NONE && conf->key_from && too_large) {
+    if (ctx->given == HAPAX__KEY_NONE && in_body && too_large) {
         /* whatever key it holds, it is over the limit */
         ctx->given = HAPAX__KEY_GIVEN;
     }
@@ -423,7 +440,7 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
     hmcf = ngx_http_get_module_main_conf(r, ngx_http_hapax_module);
 
     if (ctx->given == HAPAX__KEY_BAD
-        || (ctx->given == HAPAX__KEY_NONE && conf->key_from == NULL)
+        || (ctx->given == HAPAX__KEY_NONE && !in_body)
         || too_large)
     {
         ngx_http_hapax_settle(ctx, conf, too_large);

@@ -73,6 +73,15 @@ ngx_http_hapax_count_answer(enum hapax_answer_kind kind)
 
 
 void
+ngx_http_hapax_count_told(ngx_http_hapax_tell_e tell)
+{
+    if (ngx_http_hapax_counts) {
+        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->told[tell], 1);
+    }
+}
+
+
+void
 ngx_http_hapax_count_time(int64_t us)
 {
     ngx_uint_t  i;
@@ -146,10 +155,19 @@ ngx_http_hapax_text(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
                      "# HELP hapax_store_errors_total Ops without a verdict.\n"
                      "# TYPE hapax_store_errors_total counter\n"
                      "hapax_store_errors_total %uA\n"
+                     "# HELP hapax_push_total What brokers were told of "
+                     "messages that were not run.\n"
+                     "# TYPE hapax_push_total counter\n"
+                     "hapax_push_total{told=\"done\"} %uA\n"
+                     "hapax_push_total{told=\"retry\"} %uA\n"
+                     "hapax_push_total{told=\"drop\"} %uA\n"
                      "# HELP hapax_store_seconds From an op's submission to "
                      "its answer.\n"
                      "# TYPE hapax_store_seconds histogram\n",
-                     sum->unrecorded, sum->store_errors);
+                     sum->unrecorded, sum->store_errors,
+                     sum->told[NGX_HTTP_HAPAX_TELL_DONE],
+                     sum->told[NGX_HTTP_HAPAX_TELL_RETRY],
+                     sum->told[NGX_HTTP_HAPAX_TELL_DROP]);
 
     n = 0;
 
@@ -201,10 +219,15 @@ ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
 
     return ngx_slprintf(p, end,
                         "},\"unrecorded\":%uA,\"store_errors\":%uA,"
+                        "\"push\":{\"done\":%uA,\"retry\":%uA,"
+                        "\"drop\":%uA},"
                         "\"store_ops\":%ui,\"store_time_us\":%uA,"
                         "\"in_flight\":%uA,\"lane_queue\":%uA,"
                         "\"held_bytes\":%uA}\n",
-                        sum->unrecorded, sum->store_errors, n, sum->time_us,
+                        sum->unrecorded, sum->store_errors,
+                        sum->told[NGX_HTTP_HAPAX_TELL_DONE],
+                        sum->told[NGX_HTTP_HAPAX_TELL_RETRY],
+                        sum->told[NGX_HTTP_HAPAX_TELL_DROP], n, sum->time_us,
                         sum->in_flight, sum->queued, sum->held);
 }
 

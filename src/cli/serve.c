@@ -33,10 +33,6 @@
 #define PAUSE_MS   10
 #define FOLDER_MAX 80u /* so that the socket in it has a path that a socket can have */
 
-#define POLICY(number, name, value, about)                                                         \
-    {                                                                                              \
-        name, value, CLI_TEXT, offsetof(struct serve_args, policies[number]), 0, 0, about          \
-    }
 #define TEXT(name, value, field, about)                                                            \
     {                                                                                              \
         name, value, CLI_TEXT, offsetof(struct serve_args, field), 0, 0, about                     \
@@ -52,6 +48,7 @@ const struct cli_option serve_options[] = {
     TEXT("caller", "VALUE", caller, "Who asks, as $ssl_client_s_dn; Authorization"),
     TEXT("fingerprint", "PARTS", fingerprint, "As \"method uri json -/at\"; method uri body"),
     TEXT("methods", "METHODS", methods, "The default is \"POST PATCH\""),
+    TEXT("push", "BROKER", push, "Before a push broker: dapr, knative or sns"),
     {"class", "RULE", CLI_TEXTS, offsetof(struct serve_args, classes), 0, 0,
      "What statuses mean, as \"409 425 not_run\""},
     {"location", "RULE", CLI_TEXTS, offsetof(struct serve_args, locations), 0, 0,
@@ -68,21 +65,10 @@ const struct cli_option serve_options[] = {
     TEXT("module", "FILE", module, "Not the one beside hapax or nginx's"),
     {"config-only", NULL, CLI_FLAG, offsetof(struct serve_args, config_only), 0, 0,
      "Print a configuration for your own nginx"},
-    POLICY(0, "lease", "TIME", "A claim not renewed for this long is dead; 30s"),
-    POLICY(1, "run-max", "TIME", "How long a handler may take; 1h"),
-    POLICY(2, "retention", "TIME", "How long an outcome is kept; 24h"),
-    POLICY(3, "wait", "TIME", "How long a repeat waits for the first; 0: 409"),
-    POLICY(4, "timeout", "TIME", "How long the store is tried, then 503; 2s"),
-    POLICY(5, "save-wait", "TIME", "How long a response waits to be stored; 2s"),
-    POLICY(6, "on-expired", "WHAT", "A claim died: rerun, hold or reconcile; rerun"),
-    POLICY(7, "on-failed", "WHAT", "A 5xx: retry, replay or hold; retry"),
-    POLICY(8, "on-store-error", "WHAT", "closed: 503; open: run unprotected; closed"),
-    POLICY(9, "key", "WHAT", "optional, or required: 400 without one; optional"),
-    POLICY(10, "attempts-max", "N", "After so many, the last failure stands; 0: none"),
-    POLICY(11, "max-request", "SIZE", "A larger body is 413; 1m"),
-    POLICY(12, "max-response", "SIZE", "A larger body is not kept; 1m"),
-    POLICY(13, "rerun-completed", "on", "No replays, only exclusion; off"),
-    POLICY(14, "pass-token", "on", "The handler may complete the record itself; off"),
+    CLI_POLICY_OPTIONS(struct serve_args, policies, "A 5xx: retry, replay or hold; retry",
+                       "After so many, the last failure stands; 0: none"),
+    CLI_POLICY_OPTION(struct serve_args, policies, CLI_POLICIES, "key", "WHAT",
+                      "optional, or required: 400 without one; optional"),
 };
 const size_t serve_option_count = sizeof(serve_options) / sizeof(serve_options[0]);
 

@@ -6,9 +6,9 @@
 #ifndef HAPAX_CLI_SERVE_H
 #define HAPAX_CLI_SERVE_H
 
-#include "cli.h"
+#include "policies.h"
 
-#define SERVE_POLICIES 15u
+#define SERVE_POLICIES (CLI_POLICIES + 1)
 #define SERVE_NAME_MAX 255u
 #define SERVE_URI_MAX  (PATH_MAX + 64)
 
@@ -23,6 +23,7 @@ struct serve_args {
     const char *caller;
     const char *fingerprint;
     const char *methods;
+    const char *push;
     const char *auth_request;
     const char *reconcile;
     const char *tls_cert;

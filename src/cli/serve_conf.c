@@ -170,16 +170,6 @@ static bool next_word(char word[WORD_MAX], const char **text)
     return true;
 }
 
-static enum cli_exit set_policy(struct hapax_policy *policy, const struct serve_args *args,
-                                const char *option, const char *name, const char *value)
-{
-    char text[HAPAX_TEXT_MAX];
-
-    if (hapax_policy_set(policy, name, value, text) == HAPAX_ERR_NONE)
-        return CLI_DONE;
-    return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "--%.200s: %s", option, text);
-}
-
 static enum cli_exit check_policy(const struct hapax_policy *policy, const struct serve_args *args,
                                   const char *where)
 {
@@ -196,13 +186,12 @@ static enum cli_exit check_policy(const struct hapax_policy *policy, const struc
 
 static enum cli_exit read_policies(struct serve_conf *conf, const struct serve_args *args)
 {
-    enum cli_exit exit = CLI_DONE;
+    enum cli_exit exit;
 
     hapax_policy_init(&conf->policy);
-    for (size_t i = 0; i < SERVE_POLICIES && exit == CLI_DONE; i++)
-        if (args->policies[i])
-            exit =
-                set_policy(&conf->policy, args, policy_name(i), policy_name(i), args->policies[i]);
+    exit = cli_policies_set(&conf->policy, &args->args,
+                            &serve_options[serve_option_count - SERVE_POLICIES], args->policies,
+                            SERVE_POLICIES);
     return exit == CLI_DONE ? check_policy(&conf->policy, args, "the policies") : exit;
 }
 
@@ -212,6 +201,16 @@ static bool is_path(const char *path)
         if (*c <= ' ' || *c > '~' || strchr("\"'\\;{}$", *c))
             return false;
     return path[0] == '/' && strncmp(path, RESERVED_PATHS, strlen(RESERVED_PATHS)) != 0;
+}
+
+static bool is_broker(const char *word)
+{
+    static const char *const brokers[] = {"off", "dapr", "knative", "sns"};
+
+    for (size_t i = 0; i < sizeof(brokers) / sizeof(brokers[0]); i++)
+        if (strcmp(word, brokers[i]) == 0)
+            return true;
+    return false;
 }
 
 /* Checks `/path name=value off …`. *policy begins as the server's and ends as the location's. */
@@ -235,11 +234,12 @@ static enum cli_exit read_location(struct hapax_policy *policy, const struct ser
         if (!value)
             return refuse(args, "location", text,
                           "after the path come POLICY=VALUE, scope=VALUE, "
-                          "or off");
+                          "push=BROKER, or off");
         *value++ = '\0';
-        if (strcmp(word, "scope") == 0 && *value)
+        if ((strcmp(word, "scope") == 0 && *value) ||
+            (strcmp(word, "push") == 0 && is_broker(value)))
             continue;
-        exit = set_policy(policy, args, where + 2, word, value);
+        exit = cli_policy_set(policy, &args->args, where + 2, word, value);
     }
     return exit == CLI_DONE ? check_policy(policy, args, where) : exit;
 }
@@ -249,6 +249,8 @@ static enum cli_exit check_word(const struct serve_args *args, const char *name,
 {
     if (!value)
         return CLI_DONE;
+    if (!value[0] && strcmp(name, "caller") == 0)
+        return CLI_DONE; /* nobody, as messages have it */
     if (!value[0] || strlen(value) >= WORD_MAX)
         return refuse(args, name, value, "it is empty, or over 1023 bytes");
     for (const char *c = value; *c; c++)
@@ -322,6 +324,8 @@ enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *
 
         exit = read_location(&policy, args, args->locations.items[i]);
     }
+    if (exit == CLI_DONE && args->push && !is_broker(args->push))
+        exit = refuse(args, "push", args->push, "not dapr, knative or sns, nor off");
     if (exit == CLI_DONE)
         exit = check_words(args);
     return exit == CLI_DONE ? read_files(conf, args) : exit;
@@ -418,6 +422,7 @@ static void put_gate(FILE *out, const struct serve_conf *conf)
     put_list(out, "hapax_key_from", args->key_from);
     put_list(out, "hapax_fingerprint", args->fingerprint);
     put_list(out, "hapax_methods", args->methods);
+    put_setting(out, "    ", "hapax_push", args->push);
     for (size_t i = 0; i < args->classes.n; i++)
         put_list(out, "hapax_class", args->classes.items[i]);
     if (args->reconcile)
@@ -535,8 +540,8 @@ static bool put_location(FILE *out, const struct serve_conf *conf, const char *t
             continue;
         }
         *value++ = '\0';
-        if (strcmp(word, "scope") == 0) {
-            put_setting(out, "            ", "hapax_scope", value);
+        if (strcmp(word, "scope") == 0 || strcmp(word, "push") == 0) {
+            put_setting(out, "            ", *word == 's' ? "hapax_scope" : "hapax_push", value);
             continue;
         }
         (void)hapax_policy_set(&policy, word, value, ignored);

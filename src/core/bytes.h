@@ -95,4 +95,14 @@ static inline void hapax__put_number(struct hapax__writer *w, uint64_t value, si
     w->left -= width;
 }
 
+static inline void hapax__put_hex(struct hapax__writer *w, const uint8_t *bytes, size_t len)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < len; i++) {
+        hapax__put(w, &digits[bytes[i] >> 4], 1);
+        hapax__put(w, &digits[bytes[i] & 15], 1);
+    }
+}
+
 #endif

@@ -135,16 +135,6 @@ void hapax_digest(struct hapax_digest *out, const struct hapax_span *parts, size
 
 /* ---- derived keys ---------------------------------------------------------------- */
 
-static void put_hex(struct hapax__writer *w, const uint8_t *bytes, size_t len)
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < len; i++) {
-        hapax__put(w, &digits[bytes[i] >> 4], 1);
-        hapax__put(w, &digits[bytes[i] & 15], 1);
-    }
-}
-
 enum hapax_error hapax_key_derive(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct hapax_span key,
                                   struct hapax_span step)
 {
@@ -165,7 +155,7 @@ enum hapax_error hapax_key_derive(uint8_t out[HAPAX_KEY_MAX], size_t *len, struc
         add(&ctx, step.ptr, step.len);
         end(hash, &ctx);
         hapax__put(&w, "sha256-", 7);
-        put_hex(&w, hash, sizeof(hash));
+        hapax__put_hex(&w, hash, sizeof(hash));
     }
     *len = HAPAX_KEY_MAX - w.left;
     assert(*len > 0);

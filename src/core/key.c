@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reads an Idempotency-Key header: an RFC 8941 Item whose bare item is a String, or a bare token
- * as most clients send it. `"k"` and `k` give the same bytes.
+ * as most clients send it. `"k"` and `k` give the same bytes. And makes the key of an event (key.h).
  *
  * The invariant: a value is read whole or refused. Two readers of one header that disagree
  * about where the key ends are two operations, or one too few; so parameters are checked to
@@ -9,6 +9,8 @@
  * joins repeated headers, is never part of a key. Rejected: passing what does not parse on as an
  * opaque key, which makes one key of a typo and another of its correction.
  */
+#include "key.h"
+
 #include "bytes.h"
 
 #define INTEGER_DIGITS_MAX  15 /* RFC 8941, section 3.3.1 */
@@ -238,5 +240,41 @@ enum hapax_error hapax_key_parse(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct
     if (*why)
         return HAPAX_ERR_INVALID;
     assert(r.left == 0 && *len >= 1 && *len <= HAPAX_KEY_MAX);
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- events ------------------------------------------------------------------------ */
+
+static bool is_printable(struct hapax_span text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.ptr[i] < 0x20 || text.ptr[i] > 0x7e)
+            return false;
+    }
+    return true;
+}
+
+enum hapax_error hapax__key_of_event(uint8_t out[HAPAX_KEY_MAX], size_t *len,
+                                     struct hapax_span source, struct hapax_span id)
+{
+    const struct hapax_span names[] = {source, id};
+    struct hapax__writer w = {out, HAPAX_KEY_MAX};
+    struct hapax_digest digest;
+
+    if (source.len == 0 || source.len > HAPAX__EVENT_NAME_MAX || id.len == 0 ||
+        id.len > HAPAX__EVENT_NAME_MAX)
+        return HAPAX_ERR_INVALID;
+    if (source.len + 1 + id.len <= HAPAX_KEY_MAX && is_printable(source) && is_printable(id) &&
+        memchr(source.ptr, ' ', source.len) == NULL) {
+        hapax__put(&w, source.ptr, source.len);
+        hapax__put(&w, " ", 1);
+        hapax__put(&w, id.ptr, id.len);
+    } else {
+        hapax_digest(&digest, names, 2);
+        hapax__put(&w, "sha256-", 7);
+        hapax__put_hex(&w, digest.bytes, sizeof(digest.bytes));
+    }
+    *len = HAPAX_KEY_MAX - w.left;
+    assert(*len > 0);
     return HAPAX_ERR_NONE;
 }

@@ -235,6 +235,18 @@ def test_a_location_has_policies_of_its_own(serve, api):
     assert served.post("/echo", "e", b"1").replayed is None
 
 
+def test_a_push_broker_by_flag(serve, api):
+    """Its events are operations, and a location may have another broker, or none."""
+    served = serve("--push", "dapr", "--location", "/sns push=sns scope=sns", "--location", "/api push=off")
+    dapr = [("Content-Type", "application/cloudevents+json")]
+    assert served.post("/ok", headers=dapr, body=b'{"id":"1","source":"/s","data":1}').replayed == "false"
+    assert served.post("/ok", headers=dapr, body=b'{"id":"1","source":"/s","data":1,"time":"t"}').replayed == "true"
+    assert served.post("/ok", headers=dapr, body=b'{"id":"1","source":"/s","data":2}').body == b'{"status":"DROP"}\n'
+    assert served.post("/sns", headers=[("x-amz-sns-message-id", "1")], body=b"{}").replayed == "false"
+    assert served.post("/sns", headers=[("x-amz-sns-message-id", "1")], body=b"{}").replayed == "true"
+    assert served.post("/api", headers=dapr, body=b'{"id":"1","source":"/s"}').replayed is None
+
+
 def test_idempotency_key_in_another_spelling_is_refused(serve, api):
     """Idempotency_Key is seen, not dropped."""
     assert serve().post("/ok", headers=[("Idempotency_Key", "k")]).problem == "bad-key"
@@ -425,6 +437,8 @@ UP = ("--upstream", "http://127.0.0.1:9")
     ([*UP, "--location", "/v1 lease"], "after the path come POLICY=VALUE"),
     ([*UP, "--location", "/v1 leas=5s"], '"leas"'),
     ([*UP, "--location", "/v1 lease=1ms"], '--location "/v1 lease=1ms"'),
+    ([*UP, "--push", "kafka"], '--push "kafka": not dapr, knative or sns'),
+    ([*UP, "--location", "/v1 push=kafka"], '"push"'),
     ([*UP, "--class", "500 maybe"], "final, not_run, failed or unknown"),
     ([*UP, "--methods", "BREW"], '"hapax_methods" does not take "BREW"'),
     ([*UP, "--scope", "$nothing"], 'unknown "nothing" variable'),

@@ -5,6 +5,8 @@
  *     from hashlib import sha256; import hmac
  *     L = lambda b, n=4: len(b).to_bytes(n, 'big') + b
  */
+#include "core/key.h"
+
 #include <hapax/store.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -436,6 +438,78 @@ static void nothing_is_derived_from_invalid_names(void **state)
     assert_int_equal(len, 7);
 }
 
+/* ---- keys of events ----------------------------------------------------------------- */
+
+static void assert_event_key(struct hapax_span source, struct hapax_span id, const char *key)
+{
+    uint8_t out[HAPAX_KEY_MAX];
+    size_t len = 0;
+
+    assert_int_equal(hapax__key_of_event(out, &len, source, id), HAPAX_ERR_NONE);
+    assert_int_equal(len, strlen(key));
+    assert_memory_equal(out, key, len);
+}
+
+/* As text where the one space tells them apart, and else as a hash of both; never cut. */
+static void the_key_of_an_event_names_its_source_and_id(void **state)
+{
+    uint8_t bytes[HAPAX__EVENT_NAME_MAX];
+    char key[HAPAX_KEY_MAX + 1] = "";
+
+    (void)state;
+    assert_event_key(hapax_str("/orders"), hapax_str("A-1 x"), "/orders A-1 x");
+    memset(key, 's', 253);
+    memcpy(key + 253, " 1", 2);
+    assert_event_key(filled(bytes, 's', 253), hapax_str("1"), key);
+    /* 'sha256-' + sha256(L(b's' * 254, 8) + L(b'1', 8)).hexdigest(), and so on */
+    assert_event_key(filled(bytes, 's', 254), hapax_str("1"),
+                     "sha256-e15dbb46bec2938419191135bb03e37d83ec60658eb69e43aa803779beb093eb");
+    assert_event_key(filled(bytes, 's', HAPAX__EVENT_NAME_MAX), hapax_str("1"),
+                     "sha256-b874c6dd0c6dda7dfd88480d2d1d6859dda6cba37eb2cf19e2363b59aaf07583");
+    assert_event_key(hapax_str("/a b"), hapax_str("c"),
+                     "sha256-41ed01389860015d62c3bee9f5d3add97a801bd919769f39fcba8da89bd2173b");
+    assert_event_key(hapax_str("/a"), hapax_str("b c"), "/a b c");
+    assert_event_key(hapax_str("/a"), hapax_str("\xc3\xa9"),
+                     "sha256-00e57c2356c18d4c27304ab6d8adfdd86a62100d29bd01182f9286acf8491a1e");
+    assert_event_key(hapax_str("/a"), hapax_str("1\n"),
+                     "sha256-e7ed330021025e356c418ee912c46f41dfda1796a61ab07d3ba78228fc9a3994");
+}
+
+/* What the HTTP door is given in quotes is the key that it makes itself. */
+static void the_key_of_an_event_can_be_quoted(void **state)
+{
+    uint8_t out[HAPAX_KEY_MAX];
+    uint8_t parsed[HAPAX_KEY_MAX];
+    size_t len = 0;
+    size_t parsed_len = 0;
+    const char *why;
+
+    (void)state;
+    assert_int_equal(hapax__key_of_event(out, &len, hapax_str("/o"), hapax_str("a\"b")),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(parse(parsed, &parsed_len, hapax_str("\"/o a\\\"b\""), &why), HAPAX_ERR_NONE);
+    assert_int_equal(parsed_len, len);
+    assert_memory_equal(parsed, out, len);
+}
+
+/* Half an event names nothing. */
+static void an_event_without_source_or_id_has_no_key(void **state)
+{
+    uint8_t bytes[HAPAX__EVENT_NAME_MAX + 1];
+    uint8_t out[HAPAX_KEY_MAX];
+    size_t len = 7;
+    struct hapax_span over = filled(bytes, 'k', sizeof(bytes));
+
+    (void)state;
+    assert_int_equal(hapax__key_of_event(out, &len, hapax_str(""), hapax_str("1")),
+                     HAPAX_ERR_INVALID);
+    assert_int_equal(hapax__key_of_event(out, &len, hapax_str("/o"), hapax_str("")),
+                     HAPAX_ERR_INVALID);
+    assert_int_equal(hapax__key_of_event(out, &len, over, hapax_str("1")), HAPAX_ERR_INVALID);
+    assert_int_equal(hapax__key_of_event(out, &len, hapax_str("/o"), over), HAPAX_ERR_INVALID);
+    assert_int_equal(len, 7);
+}
+
 /* ---- names ------------------------------------------------------------------------- */
 
 /* Each value of an enum has its own name, and a foreign one has none. */
@@ -508,6 +582,9 @@ int main(void)
         cmocka_unit_test(a_derived_key_is_never_cut),
         cmocka_unit_test(a_derived_key_is_a_key_again),
         cmocka_unit_test(nothing_is_derived_from_invalid_names),
+        cmocka_unit_test(the_key_of_an_event_names_its_source_and_id),
+        cmocka_unit_test(the_key_of_an_event_can_be_quoted),
+        cmocka_unit_test(an_event_without_source_or_id_has_no_key),
         cmocka_unit_test(every_value_has_its_name),
     };
 

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a response says of the operation: done, failed, not run, or nobody can tell.
+ *
+ * The first of these that knows decides: no byte has left for an upstream, so nothing ran; hapax_class;
+ * what a broker that pushes would make of it; a gRPC status; the HTTP status.
+ */
+
+#include "ngx_http_hapax.h"
+
+
+/* 0: no bytes of the request have left for any upstream that was tried */
+
+static ngx_int_t
+ngx_http_hapax_was_sent(ngx_http_request_t *r)
+{
+    ngx_uint_t                  i, tried;
+    ngx_http_upstream_t        *u;
+    ngx_http_upstream_state_t  *state;
+
+    if (r->upstream_states == NULL) {
+        return 1;
+    }
+
+    /* a state is filled in when its connection is given back */
+    u = r->upstream;
+
+    if (u && u->peer.connection && u->peer.connection->sent > 0) {
+        return 1;
+    }
+
+    state = r->upstream_states->elts;
+    tried = 0;
+
+    for (i = 0; i < r->upstream_states->nelts; i++) {
+
+        if (state[i].bytes_sent > 0) {
+            return 1;
+        }
+
+        if (state[i].peer) {
+            tried = 1;
+        }
+    }
+
+    return !tried;
+}
+
+
+static ngx_table_elt_t *
+ngx_http_hapax_find(ngx_list_t *list, const char *name)
+{
+    size_t            len;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    len = ngx_strlen(name);
+
+    for (part = &list->part; part; part = part->next) {
+        h = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+            if (h[i].hash
+                && h[i].key.len == len
+                && ngx_strncasecmp(h[i].key.data, (u_char *) name, len) == 0)
+            {
+                return &h[i];
+            }
+        }
+    }
+
+    return NULL;
+}
+
+
+static enum hapax_class
+ngx_http_hapax_class_of_grpc(ngx_int_t status)
+{
+    switch (status) {
+
+    case 7:     /* PERMISSION_DENIED */
+    case 8:     /* RESOURCE_EXHAUSTED */
+    case 14:    /* UNAVAILABLE */
+    case 16:    /* UNAUTHENTICATED */
+        return HAPAX_CLASS_NOT_RUN;
+
+    case 10:    /* ABORTED */
+    case 13:    /* INTERNAL */
+    case 15:    /* DATA_LOSS */
+        return HAPAX_CLASS_FAILED;
+
+    case 1:     /* CANCELLED */
+    case 2:     /* UNKNOWN */
+    case 4:     /* DEADLINE_EXCEEDED */
+    case NGX_ERROR:
+        return HAPAX_CLASS_UNKNOWN;
+
+    default:
+        return HAPAX_CLASS_FINAL;
+    }
+}
+
+
+enum hapax_class
+ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
+{
+    ngx_str_t               *type;
+    ngx_uint_t               i, status;
+    ngx_table_elt_t         *h;
+    ngx_http_hapax_class_t  *c;
+
+    if (!ngx_http_hapax_was_sent(r)) {
+        return HAPAX_CLASS_NOT_RUN;
+    }
+
+    status = r->headers_out.status;
+
+    if (conf->classes) {
+        c = conf->classes->elts;
+
+        for (i = 0; i < conf->classes->nelts; i++) {
+            if (status >= c[i].first && status <= c[i].last) {
+                return c[i].cls;
+            }
+        }
+    }
+
+    if (conf->push) {
+        return ngx_http_hapax_push_class(r, conf);
+    }
+
+    type = &r->headers_out.content_type;
+
+    if (status == NGX_HTTP_OK && type->len >= sizeof("application/grpc") - 1
+        && ngx_strncasecmp(type->data, (u_char *) "application/grpc",
+                           sizeof("application/grpc") - 1)
+           == 0)
+    {
+        h = ngx_http_hapax_find(&r->headers_out.trailers, "grpc-status");
+
+        if (h == NULL) {
+            h = ngx_http_hapax_find(&r->headers_out.headers, "grpc-status");
+        }
+
+        return ngx_http_hapax_class_of_grpc(
+                             h ? ngx_atoi(h->value.data, h->value.len)
+                               : NGX_ERROR);
+    }
+
+    return hapax_class_of_status((int) status);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The key that an event brings along: a CloudEvent is named by its source and id, and whoever delivers it
+ * twice delivers the same two. The HTTP gate and the message door make the key here, so that an event
+ * that comes in by both is one operation.
+ */
+#ifndef HAPAX_CORE_KEY_H
+#define HAPAX_CORE_KEY_H
+
+#include <hapax/hapax.h>
+
+#define HAPAX__EVENT_NAME_MAX 4096u /* bytes of a source, and of an id */
+
+/* Writes the key of the event `id` of `source`, as they are once the transport's own encoding is taken off:
+ * `SOURCE ID`, with one space, where that is of 255 printable ASCII characters at most and the source
+ * has no space in it, as no URI has; else `sha256-` and the hex hapax_digest() of source and id. So no
+ * two events have the same key, and it can always be quoted as an Idempotency-Key.
+ * HAPAX_ERR_INVALID: one of them is empty or over its limit; out and *len are as they were. */
+enum hapax_error hapax__key_of_event(uint8_t out[HAPAX_KEY_MAX], size_t *len,
+                                     struct hapax_span source, struct hapax_span id);
+
+#endif
