@@ -39,8 +39,8 @@ BEGIN
         RETURN;
     END IF;
     EXECUTE 'SELECT max(version) FROM hapax.schema_version' INTO found;
-    IF found > 1 THEN
-        RAISE EXCEPTION 'cannot set up hapax: the schema "hapax" is of version %, this is version 1 (use a newer hapax)', found
+    IF found > 2 THEN
+        RAISE EXCEPTION 'cannot set up hapax: the schema "hapax" is of version %, this is version 2 (use a newer hapax)', found
             USING ERRCODE = 'HX003';
     END IF;
 END

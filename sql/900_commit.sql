@@ -10,5 +10,5 @@ COMMENT ON FUNCTION hapax.version() IS 'The version of this schema; a program th
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hapax FROM PUBLIC;
 
-INSERT INTO hapax.schema_version (version) VALUES (1) ON CONFLICT DO NOTHING;
+INSERT INTO hapax.schema_version (version) VALUES (1), (2) ON CONFLICT DO NOTHING;
 COMMIT;

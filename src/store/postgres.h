@@ -9,7 +9,7 @@
 
 #include "postgres_link.h"
 
-#define HAPAX__PG_VERSION 1 /* of the schema: hapax.version() */
+#define HAPAX__PG_VERSION 2 /* of the schema: hapax.version() */
 #define HAPAX__PG_BATCH_MAX                                                                        \
     128u /* each write holds an advisory lock until its commit: a small part of them */
 #define HAPAX__PG_PARAMS_MAX 15u
@@ -36,7 +36,9 @@ enum hapax__pg_type {
     HAPAX__PG_BYTEA,
     HAPAX__PG_INT2,
     HAPAX__PG_INT4,
-    HAPAX__PG_INT8
+    HAPAX__PG_INT8,
+    HAPAX__PG_TEXT,
+    HAPAX__PG_UUID /* 16 bytes */
 };
 
 /* Forgets what was in it, and keeps its memory. */
@@ -47,8 +49,9 @@ void hapax__pg_out_reset(struct hapax__pg_out *out);
 void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type, size_t n);
 void hapax__pg_begin_value(struct hapax__pg_out *out, enum hapax__pg_type type);
 
-/* The next parameter, whole: NULL instead of an array. */
+/* The next parameter, whole: NULL instead of an array, or of a value. */
 void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type);
+void hapax__pg_put_none(struct hapax__pg_out *out, enum hapax__pg_type type);
 
 /* An element of an array. */
 void hapax__pg_put_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value);

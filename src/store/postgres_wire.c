@@ -19,9 +19,10 @@ static const struct {
     Oid type, array;
     size_t size; /* 0: any */
 } types[] = {
-    [HAPAX__PG_BOOL] = {16, 1000, 1}, [HAPAX__PG_BYTEA] = {17, 1001, 0},
-    [HAPAX__PG_INT2] = {21, 1005, 2}, [HAPAX__PG_INT4] = {23, 1007, 4},
-    [HAPAX__PG_INT8] = {20, 1016, 8},
+    [HAPAX__PG_BOOL] = {16, 1000, 1},   [HAPAX__PG_BYTEA] = {17, 1001, 0},
+    [HAPAX__PG_INT2] = {21, 1005, 2},   [HAPAX__PG_INT4] = {23, 1007, 4},
+    [HAPAX__PG_INT8] = {20, 1016, 8},   [HAPAX__PG_TEXT] = {25, 1009, 0},
+    [HAPAX__PG_UUID] = {2950, 2951, 0},
 };
 
 /* ---- out ----------------------------------------------------------------------------- */
@@ -75,11 +76,16 @@ void hapax__pg_begin_value(struct hapax__pg_out *out, enum hapax__pg_type type)
     out->types[out->n++] = types[type].type;
 }
 
-void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type)
+void hapax__pg_put_none(struct hapax__pg_out *out, enum hapax__pg_type type)
 {
     hapax__pg_begin_value(out, type);
-    out->types[out->n - 1] = types[type].array;
     out->nulls[out->n - 1] = true;
+}
+
+void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type)
+{
+    hapax__pg_put_none(out, type);
+    out->types[out->n - 1] = types[type].array;
 }
 
 void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type, size_t n)

@@ -14,11 +14,12 @@ import time
 import psycopg2
 import pytest
 from conftest import HAPAX, OP, PATIENCE, ROOT
+from handle import Handle
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402
 from postgres_server import PgBouncer, Postgres  # noqa: E402
-from process import end_with_parent, free_port, wait_for  # noqa: E402
+from process import free_port, wait_for  # noqa: E402
 from proxy import Proxy  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not pathlib.Path(postgres_server.BIN, "postgres").exists() or not OP.exists(),
@@ -65,41 +66,6 @@ def database(server):
 def proxy(server):
     with Proxy(server.port) as started:
         yield started
-
-
-class Handle:
-    """One handle of the store, in a process of its own, that runs op after op."""
-
-    def __init__(self, uri):
-        self.process = subprocess.Popen([str(OP), uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True, preexec_fn=end_with_parent)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        try:  # at the end of stdin it closes the store and ends
-            self.process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.communicate()
-            raise
-        assert self.process.returncode in (0, -signal.SIGKILL)
-
-    def begin(self, *words):
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        return self.process.stdout.readline().strip()
-
-    def __call__(self, *words):
-        """The op's verdict, or the error's name."""
-        self.begin(*words)
-        return self.end()
-
-    def text(self):
-        return self.process.stderr.readline().strip()
 
 
 # ---- lost replies -----------------------------------------------------------------------
@@ -253,7 +219,7 @@ def test_an_open_transaction_delays_nobody_else(database):
         began = time.monotonic()
         for i in range(1000):
             run.begin("claim", f"k{i}", "1")
-        assert [run.end() for _ in range(1000)] == ["claimed"] * 1000
+        assert [run.verdict() for _ in range(1000)] == ["claimed"] * 1000
         took = time.monotonic() - began
         assert run("claim", "held", "1") == "in_flight"
         holder.rollback()
@@ -262,7 +228,7 @@ def test_an_open_transaction_delays_nobody_else(database):
         began = time.monotonic()
         for i in range(1000):
             run.begin("claim", f"l{i}", "1")
-        assert [run.end() for _ in range(1000)] == ["claimed"] * 1000
+        assert [run.verdict() for _ in range(1000)] == ["claimed"] * 1000
         assert took < 10 * (time.monotonic() - began) + 5
 
 
@@ -279,19 +245,19 @@ def test_without_a_schema_it_says_what_to_do(server, hapax):
         assert run("claim", "k", "1") == "claimed"
 
 
-@pytest.mark.parametrize("version, advice", [(0, 'run "hapax init"'), (2, "use a newer Hapax")])
+@pytest.mark.parametrize("version, advice", [(1, 'run "hapax init"'), (3, "use a newer Hapax")])
 def test_another_version_is_refused_by_both_numbers(database, version, advice):
     database.sql(f"CREATE OR REPLACE FUNCTION hapax.version() RETURNS integer LANGUAGE sql AS 'SELECT {version}'")
     with Handle(database.uri()) as run:
         assert run("claim", "k", "1") == "unsupported"
         text = run.text()
-        assert f"of version {version}, this is for version 1" in text and advice in text
+        assert f"of version {version}, this is for version 2" in text and advice in text
 
 
 def test_init_leaves_a_newer_schema_alone(database, hapax):
-    database.sql("INSERT INTO hapax.schema_version (version) VALUES (2)")
+    database.sql("INSERT INTO hapax.schema_version (version) VALUES (3)")
     done = hapax("init", "--store", database.uri())
-    assert done.code == 2 and "version 2" in done.err
+    assert done.code == 2 and "version 3" in done.err
 
 
 # Many at once: each succeeds, and there is one schema.
@@ -354,7 +320,7 @@ def test_an_ended_backend_changes_no_answer(database):
             run.begin("claim", f"k{i}", "1")
             database.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
                          " AND pid <> pg_backend_pid()")
-            assert run.end() == "claimed"
+            assert run.verdict() == "claimed"
     assert database.records() == ["1|1"] * 50
 
 
@@ -378,7 +344,7 @@ def test_a_host_that_is_dead_or_hangs_does_not_hide_the_next(server, database, p
 
 
 def test_nobody_there_is_unavailable_and_within_its_time():
-    with Handle(f"postgres://postgres@127.0.0.1:{free_port()}/x?timeout=500ms") as run:
+    with Handle(f"postgres://postgres@127.0.0.1:{free_port()}/x?timeout=3s") as run:
         began = time.monotonic()
         for _ in range(10):
             assert run("claim", "k", "1") == "unavailable"

@@ -1,0 +1,241 @@
+-- SPDX-License-Identifier: Apache-2.0
+--
+-- The transactional outbox: hapax.publish() in the business transaction, and what hapax relay asks.
+--
+--   BEGIN;
+--   SELECT * FROM hapax.begin('shop', 'order-17', ...);                  -- or behind the gate, or in a consumer's handler
+--   INSERT INTO orders ...;
+--   SELECT hapax.publish('payments', 'order-17', 'order-17', 'pay', payload);
+--   SELECT hapax.complete(token, 201);
+--   COMMIT;                                                              -- now it will be published: at least once, with the
+--                                                                        -- key order-17:pay each time
+--
+-- Order: within an aggregate messages are published in the order of their commits. For this publish() takes a lock of the aggregate
+-- to the end of the transaction, before it takes a number: who writes messages of one aggregate waits for the other. In
+-- one transaction publish for several aggregates in one order everywhere, as with rows. Between aggregates there is no order.
+--
+-- A relay leases parts, and for the rows of its parts says turn(): settles what became of the last ones and takes the next, in one short
+-- transaction; what it took is published with none open. A row that fails is due later and until then holds back its
+-- aggregate, and no other; after so many tries it is put aside, and those behind it go on. A relay that dies, or was asleep for longer
+-- than its lease, leaves rows that are published twice: with one key, so that their consumer replays them.
+--
+-- A relay needs hapax.version, hapax.outbox_lease, hapax.outbox_turn, hapax.outbox_lag and hapax.outbox_sweep; a publisher hapax.publish.
+
+CREATE OR REPLACE FUNCTION hapax.check_text(p_what text, p_text text, p_max integer) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF p_text IS NULL OR p_text = '' OR octet_length(p_text) > p_max THEN
+        RAISE EXCEPTION 'hapax: % has % bytes, which is not between 1 and %', p_what, coalesce(octet_length(p_text), 0), p_max
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN p_text;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hapax.publish(topic text, aggregate text, key text, step text DEFAULT NULL, payload bytea DEFAULT '',
+    headers jsonb DEFAULT '{}', content_type text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+    v_hash bigint;
+    v_seq bigint;
+BEGIN
+    PERFORM hapax.check_text('the topic', topic, 255);
+    PERFORM hapax.check_text('the aggregate', aggregate, 255);
+    PERFORM hapax.check_size('the key', convert_to(key, 'UTF8'), 255);
+    IF octet_length(coalesce(content_type, '')) > 255 THEN
+        RAISE EXCEPTION 'hapax: the content type has % bytes, over 255', octet_length(content_type) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF octet_length(payload) > 16777216 THEN
+        RAISE EXCEPTION 'hapax: a payload of % bytes is over 16777216', octet_length(payload) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF jsonb_typeof(coalesce(headers, '{}')) <> 'object' OR octet_length(headers::text) > 65536 THEN
+        RAISE EXCEPTION 'hapax: the headers are not an object, or over 65536 bytes' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF EXISTS (SELECT FROM jsonb_each(coalesce(headers, '{}')) h WHERE jsonb_typeof(h.value) <> 'string' OR h.key = '') THEN
+        RAISE EXCEPTION 'hapax: a header is no string, or has no name' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    v_hash := hashtextextended(aggregate, 2);
+    PERFORM pg_advisory_xact_lock(v_hash);
+    INSERT INTO hapax.outbox (created_us, due_us, ended_us, tries, part, state, topic, aggregate, key, content_type, headers, payload, error)
+    VALUES (hapax.now_us(), 0, 0, 0, v_hash & 63, 0, topic, aggregate,
+        CASE WHEN step IS NULL THEN key ELSE hapax.key_derive(key, step) END,
+        coalesce(content_type, ''), coalesce(headers, '{}'), coalesce(payload, ''), '')
+    RETURNING seq INTO v_seq;
+    PERFORM pg_notify('hapax_outbox', '');
+    RETURN v_seq;
+END
+$$;
+COMMENT ON FUNCTION hapax.publish(text, text, text, text, bytea, jsonb, text)
+    IS 'Has a message published once this transaction has committed, in the order of its aggregate; its key is KEY, or KEY:step';
+
+-- Says that a relay lives, and gives it its share of the parts: as many as the living relays can have alike. It keeps those it has, gives
+-- back what is too many, and takes what is free. p_lease_ms 0: it ends, and gives back all. To be called with nothing in hand.
+CREATE OR REPLACE FUNCTION hapax.outbox_lease(p_relay uuid, p_lease_ms bigint) RETURNS smallint[]
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_now bigint;
+    v_until bigint;
+    v_share integer;
+    v_mine smallint[];
+BEGIN
+    PERFORM pg_advisory_xact_lock(5206439827364518179); -- relays, one at a time
+    v_now := hapax.now_us();
+    v_until := v_now + p_lease_ms * 1000;
+    DELETE FROM hapax.outbox_relays r WHERE r.until_us <= v_now OR r.relay = p_relay;
+    IF p_lease_ms > 0 THEN
+        INSERT INTO hapax.outbox_relays VALUES (p_relay, v_until);
+        v_share := (SELECT (63 + count(*)) / count(*) FROM hapax.outbox_relays);
+    ELSE
+        v_share := 0;
+    END IF;
+    v_mine := ARRAY(
+        SELECT p.part FROM hapax.outbox_parts p
+        WHERE p.relay = p_relay OR p.relay IS NULL OR p.until_us <= v_now
+        ORDER BY p.relay = p_relay DESC NULLS LAST, p.part LIMIT v_share);
+    UPDATE hapax.outbox_parts p SET relay = CASE WHEN p.part = ANY (v_mine) THEN p_relay END,
+        until_us = CASE WHEN p.part = ANY (v_mine) THEN v_until ELSE 0 END
+    WHERE p.part = ANY (v_mine) OR p.relay = p_relay;
+    RETURN v_mine;
+END
+$$;
+COMMENT ON FUNCTION hapax.outbox_lease(uuid, bigint) IS 'Leases a relay its share of the parts';
+
+-- What became of rows (p_seq: their numbers; p_error: NULL published, else why not), and the next ones to publish, in the
+-- order of their numbers: at most p_limit, with numbers over p_floor, of p_parts. A row is left out while the first that waits of its
+-- aggregate is not due, or is under the floor: it may have been committed after others with higher numbers. A row that failed is due after
+-- p_retry_ms * 2^tries, an hour at most; after p_tries_max it is put aside. What has ended stays so, whoever says it again. No
+-- parts: nothing is taken. headers: of each its name and its value, each with a zero byte behind.
+-- (The first of an aggregate is the first from (aggregate, 0) on. An equality would let the planner walk all that waits instead.)
+CREATE OR REPLACE FUNCTION hapax.outbox_turn(p_seq bigint[], p_error text[], p_retry_ms bigint, p_tries_max integer,
+    p_parts smallint[], p_floor bigint, p_limit integer)
+RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text, headers bytea, payload bytea)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET enable_material = off
+SET enable_sort = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now CONSTANT bigint := hapax.now_us();
+    c_end CONSTANT bytea := decode('00', 'hex');
+BEGIN
+    IF cardinality(p_seq) > 0 THEN
+        UPDATE hapax.outbox o SET
+            state = CASE WHEN s.error IS NULL THEN 1 WHEN o.tries + 1 >= p_tries_max THEN 2 ELSE 0 END,
+            tries = CASE WHEN s.error IS NULL THEN o.tries ELSE o.tries + 1 END,
+            error = coalesce(left(s.error, 255), o.error),
+            ended_us = CASE WHEN s.error IS NULL OR o.tries + 1 >= p_tries_max THEN v_now ELSE 0 END,
+            due_us = CASE WHEN s.error IS NULL THEN o.due_us
+                ELSE v_now + least(p_retry_ms * (1 << least(o.tries, 20))::bigint, 3600000) * 1000 END
+        FROM unnest(p_seq, p_error) s(seq, error)
+        WHERE o.seq = s.seq AND o.state = 0;
+    END IF;
+    IF coalesce(cardinality(p_parts), 0) = 0 OR p_limit < 1 THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT o.seq, o.topic, o.aggregate, o.key, o.content_type,
+        CASE WHEN o.headers <> '{}' THEN (
+            SELECT string_agg(convert_to(h.key, 'UTF8') || c_end || convert_to(h.value, 'UTF8') || c_end, ''::bytea ORDER BY h.key)
+            FROM jsonb_each_text(o.headers) h) END,
+        o.payload
+    FROM hapax.outbox o, LATERAL (
+        SELECT e.seq, e.due_us FROM hapax.outbox e
+        WHERE e.state = 0 AND (e.aggregate, e.seq) >= (o.aggregate, 0::bigint)
+        ORDER BY e.aggregate, e.seq LIMIT 1) head
+    WHERE o.state = 0 AND o.seq > p_floor AND o.part = ANY (p_parts) AND head.seq > p_floor AND head.due_us <= v_now
+    ORDER BY o.seq LIMIT p_limit;
+END
+$$;
+COMMENT ON FUNCTION hapax.outbox_turn(bigint[], text[], bigint, integer, smallint[], bigint, integer)
+    IS 'Settles what a relay has published, and takes the next';
+
+-- How much waits, of all parts, counted up to a limit; how old the oldest of it is; and how much was put aside.
+CREATE OR REPLACE FUNCTION hapax.outbox_lag(OUT pending bigint, OUT age_us bigint, OUT aside bigint)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+    SELECT (SELECT count(*) FROM (SELECT FROM hapax.outbox o WHERE o.state = 0 ORDER BY o.seq LIMIT 100000) p),
+        coalesce((SELECT greatest(hapax.now_us() - o.created_us, 0) FROM hapax.outbox o WHERE o.state = 0 ORDER BY o.seq LIMIT 1), 0),
+        (SELECT count(*) FROM (SELECT FROM hapax.outbox o WHERE o.state = 2 ORDER BY o.seq LIMIT 100000) a)
+$$;
+COMMENT ON FUNCTION hapax.outbox_lag() IS 'How many messages wait (at most 100000), how old the oldest is, how many were put aside';
+
+-- What was put aside, in pages.
+CREATE OR REPLACE FUNCTION hapax.outbox_aside(p_after bigint, p_limit integer)
+RETURNS TABLE (seq bigint, topic text, aggregate text, key text, tries integer, error text, created_us bigint, ended_us bigint, size integer)
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+    SELECT o.seq, o.topic, o.aggregate, o.key, o.tries, o.error, o.created_us, o.ended_us, octet_length(o.payload)
+    FROM hapax.outbox o WHERE o.state = 2 AND o.seq > p_after ORDER BY o.seq LIMIT least(p_limit, 1000)
+$$;
+COMMENT ON FUNCTION hapax.outbox_aside(bigint, integer) IS 'A page of the messages that were put aside';
+
+-- Puts messages back that were put aside: those of a key, or (NULL) all after p_after, at most 1000 in the order of their numbers. Returns the last number
+-- and how many.
+CREATE OR REPLACE FUNCTION hapax.outbox_put_back(p_key text, p_after bigint, OUT count integer, OUT last bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_seqs bigint[];
+BEGIN
+    v_seqs := ARRAY(
+        SELECT o.seq FROM hapax.outbox o
+        WHERE o.state = 2 AND o.seq > p_after AND (p_key IS NULL OR o.key = p_key) ORDER BY o.seq LIMIT 1000 FOR UPDATE);
+    UPDATE hapax.outbox o SET state = 0, tries = 0, due_us = 0, ended_us = 0 WHERE o.seq = ANY (v_seqs) AND o.state = 2;
+    count := cardinality(v_seqs);
+    last := v_seqs[count];
+    IF count > 0 THEN
+        PERFORM pg_notify('hapax_outbox', '');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION hapax.outbox_put_back(text, bigint) IS 'Has messages that were put aside published after all';
+
+-- Removes published messages older than p_keep_ms: of the 5000 after p_after. One sweeper at a time. More: go on from last; a page without any
+-- such message ends the sweep, for those behind it are younger.
+CREATE OR REPLACE FUNCTION hapax.outbox_sweep(p_keep_ms bigint, p_after bigint, OUT swept integer, OUT last bigint, OUT more boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_before CONSTANT bigint := hapax.now_us() - p_keep_ms * 1000;
+    v_seqs bigint[];
+    v_seen bigint[];
+BEGIN
+    swept := 0;
+    more := false;
+    last := p_after;
+    IF NOT pg_try_advisory_xact_lock(5206439827364518180) THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(w.seq) FILTER (WHERE w.state = 1 AND w.ended_us <= v_before), array_agg(w.seq)
+    INTO v_seqs, v_seen
+    FROM (SELECT o.seq, o.state, o.ended_us FROM hapax.outbox o WHERE o.seq > p_after ORDER BY o.seq LIMIT 5000) w;
+    DELETE FROM hapax.outbox o WHERE o.seq = ANY (v_seqs) AND o.state = 1;
+    GET DIAGNOSTICS swept = ROW_COUNT;
+    last := coalesce(v_seen[cardinality(v_seen)], p_after);
+    more := coalesce(cardinality(v_seen), 0) = 5000 AND swept > 0;
+END
+$$;
+COMMENT ON FUNCTION hapax.outbox_sweep(bigint, bigint) IS 'Removes some of the messages that were published long ago; says where to go on';

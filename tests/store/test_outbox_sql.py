@@ -1,0 +1,314 @@
+"""The outbox inside PostgreSQL (sql/150_outbox.sql): what is published with its transaction, in which order it is taken, who
+may take it, and what becomes of what cannot be sent.
+
+    HAPAX_BUILD=build /usr/bin/python3 -m pytest tests/store/test_outbox_sql.py
+"""
+import json
+import random
+import select
+import threading
+import uuid
+
+import pytest
+
+from test_sql import PATIENCE, Database, ask, db, later, postgres_server, psycopg2, pytestmark, row, server, waits  # noqa: F401
+
+ALL = list(range(64))
+LEASE = 30000
+
+
+def publish(conn, aggregate="a", key="k", step=None, payload=b"m", topic="t", headers=None):
+    return ask(conn, "SELECT hapax.publish(%s, %s, %s, %s, %s, %s)", topic, aggregate, key, step, payload, json.dumps(headers or {}))[0][0]
+
+
+def turn(conn, done=(), failed=(), parts=ALL, floor=0, limit=100, retry_ms=1000, tries_max=3):
+    """What is to be published next, as numbers, once these are settled."""
+    ended = [(seq, None) for seq in done] + [(seq, "no such queue") for seq in failed]
+    return [r[0] for r in ask(conn, "SELECT * FROM hapax.outbox_turn(%s::bigint[], %s::text[], %s, %s, %s::smallint[], %s, %s)",
+                              [e[0] for e in ended], [e[1] for e in ended], retry_ms, tries_max, list(parts), floor, limit)]
+
+
+def lease(conn, relay, ms=LEASE):
+    return ask(conn, "SELECT hapax.outbox_lease(%s, %s)", str(relay), ms)[0][0]
+
+
+def state(conn, seq):
+    return ask(conn, "SELECT state, tries, error FROM hapax.outbox WHERE seq = %s", seq)[0]
+
+
+def due(conn):
+    ask(conn, "UPDATE hapax.outbox SET due_us = 0")
+
+
+# ---- publish ---------------------------------------------------------------------------------
+
+
+def test_a_message_is_there_with_its_transaction_or_not_at_all(db):
+    conn = db.connect(autocommit=False)
+    gone = publish(conn)
+    conn.rollback()
+    stays = publish(conn)
+    assert turn(db.connect()) == []
+    conn.commit()
+    assert turn(db.connect()) == [stays] and gone != stays
+
+
+def test_its_key_is_derived_by_the_one_rule(db):
+    conn = db.connect()
+    seqs = [publish(conn, step=step, key=key) for key, step in (("k", None), ("k", "pay"), ("k" * 255, "pay"))]
+    keys = [ask(conn, "SELECT key FROM hapax.outbox WHERE seq = %s", seq)[0][0] for seq in seqs]
+    assert keys[:2] == ["k", "k:pay"] and keys[2] == ask(conn, "SELECT hapax.key_derive(%s, 'pay')", "k" * 255)[0][0]
+
+
+@pytest.mark.parametrize("what, values", [
+    ("the topic has 0 bytes", {"topic": ""}),
+    ("the topic has 256 bytes", {"topic": "t" * 256}),
+    ("the aggregate has 0 bytes", {"aggregate": ""}),
+    ("the aggregate has 510 bytes", {"aggregate": "é" * 255}),
+    ("the key", {"key": ""}),
+    ("the key", {"key": "k" * 256}),
+    ("a payload of 16777217 bytes is over 16777216", {"payload": bytes(16777217)}),
+    ("a header is no string", {"headers": {"a": 1}}),
+    ("over 65536 bytes", {"headers": {"a": "b" * 65536}}),
+])
+def test_what_is_over_a_limit_is_refused_by_name(db, what, values):
+    with pytest.raises(psycopg2.Error, match=what):
+        publish(db.connect(), **values)
+
+
+def test_a_listener_is_woken(db):
+    conn = db.connect()
+    ask(conn, "LISTEN hapax_outbox")
+    publish(db.connect())
+    assert select.select([conn], [], [], PATIENCE)[0]
+    conn.poll()
+    assert [n.channel for n in conn.notifies] == ["hapax_outbox"]
+
+
+# Who writes messages of one aggregate waits for the other; so numbers are in the order of commits.
+def test_writers_of_one_aggregate_take_turns(db):
+    first, second, other = (db.connect(autocommit=False) for _ in range(3))
+    a = publish(first, "a")
+    waiting = later(publish, second, "a")
+    waits(db, second)
+    b = publish(other, "b")
+    other.commit()
+    assert turn(db.connect()) == [b]
+    first.commit()
+    c = waiting.result(PATIENCE)
+    assert turn(db.connect()) == [a, b]
+    second.commit()
+    assert turn(db.connect()) == [a, b, c]
+
+
+# ---- taking and settling ---------------------------------------------------------------------
+
+
+def test_what_commits_late_is_not_passed_over(db):
+    late, conn = db.connect(autocommit=False), db.connect()
+    a = publish(late, "late")
+    b = publish(conn, "early")
+    assert turn(conn) == [b] and turn(conn, done=[b]) == []
+    late.commit()
+    assert turn(conn) == [a] and turn(conn, floor=b) == []
+
+
+def test_a_failed_one_holds_back_its_aggregate_and_no_other(db):
+    conn = db.connect()
+    a, b, c = publish(conn, "a"), publish(conn, "b"), publish(conn, "a")
+    assert turn(conn) == [a, b, c]
+    assert turn(conn, failed=[a], done=[b]) == []
+    assert state(conn, a) == (0, 1, "no such queue")
+    due(conn)
+    assert turn(conn) == [a, c] and turn(conn, done=[a, c]) == []
+
+
+# A row that commits late has a number under the floor, and the next of its aggregate one over it.
+def test_one_that_commits_late_under_the_floor_holds_back_what_follows_it(db):
+    late, conn = db.connect(autocommit=False), db.connect()
+    a = publish(late, "a")
+    b = publish(conn, "b")
+    assert turn(conn) == [b]
+    late.commit()
+    c = publish(conn, "a")
+    assert turn(conn, done=[b], floor=b) == [] and turn(conn) == [a, c]
+
+
+# Nor does it once it is due, for a relay that looks only at what is behind it.
+def test_a_failed_one_under_the_floor_holds_back_too(db):
+    conn = db.connect()
+    a, b = publish(conn, "a"), publish(conn, "a")
+    turn(conn, failed=[a])
+    due(conn)
+    assert turn(conn, floor=a) == [] and turn(conn) == [a, b]
+
+
+def test_headers_come_as_names_and_values(db):
+    conn = db.connect()
+    publish(conn, headers={"b": "é", "a": ""})
+    publish(conn)
+    assert [bytes(r[5] or b"") for r in ask(conn, "SELECT * FROM hapax.outbox_turn(NULL, NULL, 1, 1, %s::smallint[], 0, 9)", ALL)] \
+        == [b"a\0\0b\0" + "é".encode() + b"\0", b""]
+
+
+def test_pauses_grow_and_end_aside_where_those_behind_go_on(db):
+    conn = db.connect()
+    a, b = publish(conn, "a"), publish(conn, "a")
+    pauses = []
+    for _ in range(2):
+        assert turn(conn, failed=[a], tries_max=3) == []
+        pauses += ask(conn, "SELECT (due_us - hapax.now_us()) / 1e6 FROM hapax.outbox WHERE seq = %s", a)[0]
+        due(conn)
+    assert 0 < pauses[0] <= 1 < pauses[1] <= 2
+    assert turn(conn, failed=[a], tries_max=3) == [b]
+    assert state(conn, a) == (2, 3, "no such queue")
+    aside = row(conn, "hapax.outbox_aside(0, 10)")
+    assert (aside["seq"], aside["key"], aside["error"]) == (a, "k", "no such queue")
+
+
+# A relay that wakes up late says what others have said, or its opposite.
+def test_what_has_ended_stays_so(db):
+    conn = db.connect()
+    a, b = publish(conn), publish(conn)
+    turn(conn, done=[a])
+    turn(conn, failed=[b], tries_max=1)
+    turn(conn, failed=[a], done=[b], tries_max=1)
+    assert state(conn, a)[0] == 1 and state(conn, b)[0] == 2
+
+
+def test_what_was_put_aside_can_be_put_back(db):
+    conn = db.connect()
+    seqs = [publish(conn, key=key) for key in ("x", "y", "x")]
+    turn(conn, failed=seqs, tries_max=1)
+    assert row(conn, "hapax.outbox_put_back('y', 0)") == {"count": 1, "last": seqs[1]}
+    assert turn(conn) == [seqs[1]] and state(conn, seqs[1])[1] == 0
+    assert row(conn, "hapax.outbox_put_back(NULL, %s)", seqs[0]) == {"count": 1, "last": seqs[2]}
+    assert row(conn, "hapax.outbox_put_back('none', 0)") == {"count": 0, "last": None}
+
+
+def test_only_rows_of_the_parts_are_taken_up_to_the_limit(db):
+    conn = db.connect()
+    seqs = [publish(conn, str(i)) for i in range(200)]
+    of = dict(ask(conn, "SELECT seq, part FROM hapax.outbox"))
+    assert set(of.values()) <= set(ALL) and len(set(of.values())) > 32
+    assert turn(conn, parts=[7], limit=1000) == [seq for seq in seqs if of[seq] == 7]
+    assert turn(conn, limit=50) == seqs[:50] and turn(conn, parts=[]) == []
+
+
+def test_lag_and_sweep(db):
+    conn = db.connect()
+    seqs = [publish(conn) for _ in range(5)]
+    turn(conn, done=seqs[:3])
+    turn(conn, failed=[seqs[3]], tries_max=1)
+    lag = row(conn, "hapax.outbox_lag()")
+    assert (lag["pending"], lag["aside"]) == (1, 1) and lag["age_us"] > 0
+    assert row(conn, "hapax.outbox_sweep(3600000, 0)")["swept"] == 0
+    assert row(conn, "hapax.outbox_sweep(0, 0)") == {"swept": 3, "last": seqs[4], "more": False}
+    assert ask(conn, "SELECT seq FROM hapax.outbox ORDER BY 1") == [(seqs[3],), (seqs[4],)]
+
+
+# Nothing in hand is walked twice for what a long transaction keeps: the floor is a bound of the index.
+def test_the_floor_bounds_the_walk(db):
+    conn = db.connect()
+    ask(conn, "SELECT hapax.publish('t', i::text, 'k') FROM generate_series(1, 2000) i")
+    seqs = turn(conn, limit=2000)
+    turn(conn, done=seqs[:-1])
+    for setting in ask(conn, "SELECT unnest(proconfig) FROM pg_proc WHERE oid = 'hapax.outbox_turn'::regproc"):
+        ask(conn, "SELECT set_config(%s, %s, false)", *setting[0].split("=", 1))
+    plan = "\n".join(r[0] for r in ask(conn, """EXPLAIN (COSTS OFF) SELECT o.seq FROM hapax.outbox o, LATERAL (
+            SELECT e.seq, e.due_us FROM hapax.outbox e WHERE e.state = 0 AND (e.aggregate, e.seq) >= (o.aggregate, 0::bigint)
+            ORDER BY e.aggregate, e.seq LIMIT 1) head
+        WHERE o.state = 0 AND o.seq > %s AND o.part = ANY (%s) AND head.seq > %s AND head.due_us <= 1 ORDER BY o.seq LIMIT 10""",
+                                         seqs[-2], ALL, seqs[-2]))
+    assert "Index Scan using outbox_pending" in plan and "Index Cond: (seq >" in plan and "Sort" not in plan
+    assert "using outbox_heads" in plan and "Index Cond: (ROW(aggregate, seq) >=" in plan
+
+
+# ---- leases ----------------------------------------------------------------------------------
+
+
+def test_relays_share_the_parts_and_no_part_has_two(db):
+    conn = db.connect()
+    relays = [uuid.uuid4() for _ in range(5)]
+    assert lease(conn, relays[0]) == ALL
+    for _ in range(2):
+        shares = {relay: lease(conn, relay) for relay in relays}
+    shares = {relay: lease(conn, relay) for relay in relays}
+    assert sorted(part for share in shares.values() for part in share) == ALL
+    assert max(map(len, shares.values())) == 13
+    assert lease(conn, relays[1], 0) == []
+    for _ in range(2):
+        shares = {relay: lease(conn, relay) for relay in relays if relay != relays[1]}
+    assert sorted(part for share in shares.values() for part in share) == ALL and set(map(len, shares.values())) == {16}
+
+
+def test_a_dead_relays_parts_are_taken_over(db):
+    conn = db.connect()
+    dead, heir = uuid.uuid4(), uuid.uuid4()
+    assert lease(conn, dead) == ALL and lease(conn, heir) == []
+    ask(conn, "UPDATE hapax.outbox_relays SET until_us = 1 WHERE relay = %s; UPDATE hapax.outbox_parts SET until_us = 1", str(dead))
+    assert lease(conn, heir) == ALL
+    assert lease(conn, dead) == []
+    assert len(lease(conn, heir)) == 32 and len(lease(conn, dead)) == 32
+
+
+# ---- all at once -----------------------------------------------------------------------------
+
+
+# Relays that die with rows in hand, writers that commit late and roll back: within an aggregate the first publication of
+# each message is in the order of commits, and none is missing.
+def test_a_storm_keeps_the_order_and_loses_nothing(db):
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    committed, published, lock, over = {}, {}, threading.Lock(), threading.Event()
+
+    def write(number):
+        draw, conn = random.Random(seed + number), db.connect(autocommit=False)
+        for i in range(60):
+            names = sorted(draw.sample("abcdefgh", draw.choice([1, 1, 2])))
+            seqs = [(name, publish(conn, name, f"{number}-{i}-{name}")) for name in names]
+            if draw.random() < .2:
+                conn.rollback()
+                continue
+            with lock:  # the order of commits, as nobody commits meanwhile
+                conn.commit()
+                for name, seq in seqs:
+                    committed.setdefault(name, []).append(seq)
+
+    def relay(number):
+        draw, conn, name, parts, done = random.Random(seed - number), db.connect(), uuid.uuid4(), [], []
+        while not over.is_set():
+            if draw.random() < .2:
+                turn(conn, done=done)
+                done, parts = [], lease(conn, name, draw.choice([LEASE, LEASE, 0]))
+            failed = [seq for seq in done[-1:] if draw.random() < .1]
+            took = turn(conn, [seq for seq in done if seq not in failed], failed, parts, limit=draw.randrange(1, 20), retry_ms=1, tries_max=1000)
+            of = dict(ask(conn, "SELECT seq, aggregate FROM hapax.outbox WHERE seq = ANY (%s)", took))
+            done = []
+            for seq in took:
+                with lock:
+                    published.setdefault(of[seq], []).append(seq)
+                done.append(seq)
+                if draw.random() < .05:
+                    break
+            if draw.random() < .1:
+                done = []  # it dies, and its heir has to wait for the lease; this one gives it back
+        turn(conn, done=done)
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    relays = [threading.Thread(target=relay, args=(n,)) for n in range(3)]
+    for thread in writers + relays:
+        thread.start()
+    for thread in writers:
+        thread.join(PATIENCE)
+    conn = db.connect()
+    try:
+        from process import wait_for
+        wait_for(lambda: row(conn, "hapax.outbox_lag()")["pending"] == 0, "an empty outbox")
+    finally:
+        over.set()
+        for thread in relays:
+            thread.join(PATIENCE)
+    for name, seqs in committed.items():
+        assert seqs == sorted(seqs), f"numbers of {name} are not in the order of commits"
+        assert list(dict.fromkeys(published[name])) == seqs, f"{name} is out of order, or not whole (seed {seed})"
