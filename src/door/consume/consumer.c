@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A consumer from its settings: their defaults and limits, and the opening of what the loop drives. The invariant:
+ * what hapax_consumer_check() lets pass, hapax_consumer_run() refuses for nothing but the store, the broker or want
+ * of memory; both read the settings by the same function, with defaults put in for what was left open.
+ */
+#include "loop.h"
+
+#include "store/types.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define NAME_MAX_BYTES 255u /* of a queue or topic, at either broker */
+#define PAUSE_MAX_MS   (INT64_C(1000) * 86400)
+
+void hapax_consumer_init(struct hapax_consumer *consumer)
+{
+    memset(consumer, 0, sizeof(*consumer));
+    hapax_policy_init(&consumer->policy);
+    consumer->policy.attempts_max = 8;
+    consumer->policy.key = HAPAX_KEY_REQUIRED;
+    consumer->no_key = HAPAX_NO_KEY_DEAD_LETTER;
+    consumer->in_flight = HAPAX_IN_FLIGHT_DELAY;
+    consumer->unknown = HAPAX_UNKNOWN_PARK;
+    consumer->order = HAPAX_ORDER_DEFAULT;
+    consumer->retry_min_ms = 1000;
+    consumer->retry_max_ms = 300000;
+    consumer->drain_ms = 30000;
+    consumer->concurrency = 16;
+    consumer->stop_fd = -1;
+    consumer->hurry_fd = -1;
+}
+
+/* ---- settings -------------------------------------------------------------------------- */
+
+static enum hapax_error check_words(const struct hapax_consumer *consumer,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    const char *wrong = NULL;
+
+    if (consumer->no_key < HAPAX_NO_KEY_DEAD_LETTER || consumer->no_key > HAPAX_NO_KEY_RUN)
+        wrong = "no_key";
+    else if (consumer->in_flight < HAPAX_IN_FLIGHT_DELAY ||
+             consumer->in_flight > HAPAX_IN_FLIGHT_REQUEUE)
+        wrong = "in_flight";
+    else if (consumer->unknown < HAPAX_UNKNOWN_PARK ||
+             consumer->unknown > HAPAX_UNKNOWN_DEAD_LETTER)
+        wrong = "unknown";
+    else if (consumer->order < HAPAX_ORDER_DEFAULT || consumer->order > HAPAX_ORDER_NONE)
+        wrong = "order";
+    if (wrong)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "%s is none of its values", wrong);
+    if (consumer->in_flight == HAPAX_IN_FLIGHT_WAIT && consumer->policy.wait_ms == 0)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "in_flight=wait needs a wait over 0");
+    if (consumer->policy.on_failed == HAPAX_FAILED_REPLAY)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "on_failed=replay would acknowledge what failed");
+    return hapax_policy_check(&consumer->policy, text);
+}
+
+static enum hapax_error check_numbers(const struct hapax_consumer *consumer,
+                                      char text[HAPAX_TEXT_MAX])
+{
+    if (consumer->concurrency == 0 || consumer->concurrency > HAPAX_CONCURRENCY_MAX)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "concurrency of %u is not 1 to %u",
+                           consumer->concurrency, HAPAX_CONCURRENCY_MAX);
+    if (consumer->in_hand_max > HAPAX_IN_HAND_MAX ||
+        (consumer->in_hand_max > 0 && consumer->in_hand_max < consumer->concurrency))
+        return hapax__fail(text, HAPAX_ERR_INVALID, "in_hand_max of %u is not %u to %u",
+                           consumer->in_hand_max, consumer->concurrency, HAPAX_IN_HAND_MAX);
+    if (consumer->retry_min_ms < 1 || consumer->retry_max_ms < consumer->retry_min_ms ||
+        consumer->retry_max_ms > PAUSE_MAX_MS)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "retry of %lld to %lld ms is not within 1ms to 24h",
+                           (long long)consumer->retry_min_ms, (long long)consumer->retry_max_ms);
+    if (consumer->drain_ms < 0 || consumer->drain_ms > PAUSE_MAX_MS)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "drain of %lld ms is not 0 to 24h",
+                           (long long)consumer->drain_ms);
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error check_type(const struct hapax_consumer *consumer,
+                                   const struct hapax__source_type *type, char text[HAPAX_TEXT_MAX])
+{
+    if (consumer->no_key == HAPAX_NO_KEY_REJECT && !type->rejects)
+        return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                           "no_key=reject: this broker has no dead-lettering of its own");
+    if (type->orders == HAPAX_ORDER_NONE && consumer->order != HAPAX_ORDER_DEFAULT &&
+        consumer->order != HAPAX_ORDER_NONE)
+        return hapax__fail(text, HAPAX_ERR_UNSUPPORTED, "order: this broker has none to keep");
+    if (consumer->in_flight == HAPAX_IN_FLIGHT_REQUEUE && consumer->order != HAPAX_ORDER_NONE &&
+        type->orders != HAPAX_ORDER_NONE)
+        return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                           "in_flight=requeue: those behind it in its order would overtake it");
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- what is opened ---------------------------------------------------------------------- */
+
+struct opened {
+    struct hapax_consumer consumer; /* without defaults left open */
+    struct hapax__loop_parts parts;
+    struct hapax__ask *ask;
+    char *dead_letters, *parked; /* NULL: the consumer's own */
+};
+
+static void release(struct opened *opened)
+{
+    hapax__ask_close(opened->ask);
+    free(opened->dead_letters);
+    free(opened->parked);
+}
+
+static void close_unused(struct opened *opened)
+{
+    if (opened->parts.sink)
+        opened->parts.sink_type->close(opened->parts.sink);
+    if (opened->parts.source)
+        opened->parts.source_type->close(opened->parts.source, 0);
+    release(opened);
+}
+
+/* The name given, or NAME.suffix. */
+static enum hapax_error letters_name(const char **to, char **made, const char *given,
+                                     const struct hapax__loop_parts *parts, const char *what,
+                                     const char *suffix, char text[HAPAX_TEXT_MAX])
+{
+    const struct hapax__source *source = parts->source;
+    const char *taken_from = parts->sink->name; /* the topic itself; the source's is TOPIC.GROUP */
+    size_t size = strlen(source->name) + strlen(suffix) + 1;
+
+    *to = given;
+    if (!given) {
+        *made = malloc(size);
+        if (!*made)
+            return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+        snprintf(*made, size, "%s%s", source->name, suffix);
+        *to = *made;
+    }
+    if ((*to)[0] == '\0' || strlen(*to) > NAME_MAX_BYTES)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "%s is a name of %zu bytes, not 1 to %u", what,
+                           strlen(*to), NAME_MAX_BYTES);
+    if (strcmp(*to, source->name) == 0 || strcmp(*to, taken_from) == 0)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "%s is what messages are taken from", what);
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error name_letters(struct opened *opened, char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__loop_parts *parts = &opened->parts;
+    enum hapax_error error;
+
+    error = letters_name(&parts->dead_letters, &opened->dead_letters, opened->consumer.dead_letters,
+                         parts, "dead_letters", ".dead", text);
+    if (error == HAPAX_ERR_NONE)
+        error = letters_name(&parts->parked, &opened->parked, opened->consumer.parked, parts,
+                             "parked", ".parked", text);
+    return error;
+}
+
+static enum hapax_error find_types(struct opened *opened, char text[HAPAX_TEXT_MAX])
+{
+    const char *from = opened->consumer.from;
+
+    if (!from || from[0] == '\0')
+        return hapax__fail(text, HAPAX_ERR_INVALID, "from is missing");
+    opened->parts.source_type = hapax__source_type_of(from);
+    opened->parts.sink_type = hapax__sink_type_of(from);
+    if (!opened->parts.source_type || !opened->parts.sink_type)
+        return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                           "from: scheme \"%.*s\" is none of amqp, amqps, kafka",
+                           (int)(strcspn(from, ":") < 32 ? strcspn(from, ":") : 32), from);
+    return check_type(&opened->consumer, opened->parts.source_type, text);
+}
+
+static enum hapax_error open_parts(struct opened *opened, char text[HAPAX_TEXT_MAX])
+{
+    struct hapax_consumer *consumer = &opened->consumer;
+    struct hapax__loop_parts *parts = &opened->parts;
+    enum hapax_error error;
+
+    parts->consumer = consumer;
+    error = find_types(opened, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (consumer->order == HAPAX_ORDER_DEFAULT)
+        consumer->order = parts->source_type->orders;
+    if (consumer->in_hand_max == 0)
+        consumer->in_hand_max = 4 * consumer->concurrency;
+    error = parts->source_type->open(&parts->source, consumer, text);
+    if (error == HAPAX_ERR_NONE)
+        error = parts->sink_type->open(&parts->sink, consumer->from, text);
+    if (error == HAPAX_ERR_NONE)
+        error = hapax__ask_open(&opened->ask, consumer, parts->source, text);
+    if (error == HAPAX_ERR_NONE)
+        error = name_letters(opened, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    parts->scope = consumer->scope ? consumer->scope : parts->source->group;
+    return HAPAX_ERR_NONE;
+}
+
+/* On failure all is closed again. */
+static enum hapax_error open_all(struct opened *opened, const struct hapax_consumer *consumer,
+                                 char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error;
+
+    text[0] = '\0';
+    memset(opened, 0, sizeof(*opened));
+    opened->consumer = *consumer;
+    error = check_words(consumer, text);
+    if (error == HAPAX_ERR_NONE)
+        error = check_numbers(consumer, text);
+    if (error == HAPAX_ERR_NONE)
+        error = open_parts(opened, text);
+    if (error != HAPAX_ERR_NONE)
+        close_unused(opened);
+    return error;
+}
+
+enum hapax_error hapax_consumer_check(const struct hapax_consumer *consumer,
+                                      char text[HAPAX_TEXT_MAX])
+{
+    struct opened opened;
+    enum hapax_error error = open_all(&opened, consumer, text);
+
+    if (error == HAPAX_ERR_NONE)
+        close_unused(&opened);
+    return error;
+}
+
+/* ---- running ----------------------------------------------------------------------------- */
+
+/* Others may read it already. */
+static void clear(struct hapax_consumer_stats *stats)
+{
+    uint64_t *words = &stats->taken;
+
+    for (size_t i = 0; i < offsetof(struct hapax_consumer_stats, lag) / sizeof(*words); i++)
+        __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < 32; i++) {
+        __atomic_store_n(&stats->handler_us[i], 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&stats->message_us[i], 0, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&stats->handler_us_sum, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->message_us_sum, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->lag, -1, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->connected, false, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->store_up, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->draining, false, __ATOMIC_RELAXED);
+}
+
+enum hapax_error hapax_consumer_run(struct hapax *h, const struct hapax_consumer *consumer,
+                                    hapax_message_handler *handler,
+                                    hapax_message_handler *reconcile, void *arg,
+                                    struct hapax_consumer_stats *stats, char text[HAPAX_TEXT_MAX])
+{
+    struct hapax_consumer_stats unread;
+    struct hapax__work work = {.h = h, .handler = handler, .reconcile = reconcile, .arg = arg};
+    struct opened opened;
+    enum hapax_error error;
+
+    assert(h && handler);
+    text[0] = '\0';
+    if (consumer->policy.on_expired == HAPAX_EXPIRED_RECONCILE && !reconcile)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "on_expired is reconcile, and there is no handler to ask");
+    if (getrandom(&work.seed, sizeof(work.seed), 0) != (ssize_t)sizeof(work.seed))
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "no random bytes");
+    error = open_all(&opened, consumer, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    work.consumer = &opened.consumer;
+    work.ask = opened.ask;
+    work.stats = stats ? stats : &unread;
+    clear(work.stats);
+    opened.parts.work = &work;
+    error = hapax__loop_run(&opened.parts, text);
+    release(&opened);
+    return error;
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines, twins and timers of the deliveries in hand. All memory is taken at the start, so that nothing that was
+ * taken from a broker can fail for want of it. The invariant: an entry is in hand from add to remove; of a line only
+ * the first is in the table, only the first has a phase other than IN_LINE, and the others follow it in the order
+ * they were taken.
+ *
+ * Rejected: a node per order with a copy of its bytes. A line's bytes are those of its first delivery, which stay
+ * until that is settled.
+ */
+#include "inhand.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#define XXH_NO_STREAM
+#include <xxhash.h>
+
+/* ---- storage ------------------------------------------------------------------------- */
+
+enum hapax_error hapax__inhand_open(struct hapax__inhand *inhand, uint32_t max, uint64_t seed)
+{
+    size_t size = 2;
+
+    assert(max > 0 && max <= HAPAX_IN_HAND_MAX);
+    memset(inhand, 0, sizeof(*inhand));
+    while (size < max)
+        size *= 2;
+    inhand->max = max;
+    inhand->seed = seed;
+    inhand->mask = size - 1;
+    inhand->entries = calloc(max, sizeof(*inhand->entries));
+    inhand->lines = calloc(size, sizeof(*inhand->lines));
+    inhand->twins = calloc(size, sizeof(*inhand->twins));
+    inhand->heap = calloc((size_t)max + 1, sizeof(*inhand->heap));
+    if (!inhand->entries || !inhand->lines || !inhand->twins || !inhand->heap) {
+        hapax__inhand_close(inhand);
+        return HAPAX_ERR_NOMEM;
+    }
+    for (uint32_t i = max; i-- > 0;) {
+        inhand->entries[i].line_next = inhand->unused;
+        inhand->unused = &inhand->entries[i];
+    }
+    return HAPAX_ERR_NONE;
+}
+
+void hapax__inhand_close(struct hapax__inhand *inhand)
+{
+    assert(inhand->count == 0);
+    free(inhand->entries);
+    free(inhand->lines);
+    free(inhand->twins);
+    free(inhand->heap);
+    memset(inhand, 0, sizeof(*inhand));
+}
+
+/* ---- lines --------------------------------------------------------------------------- */
+
+static bool same_order(const struct hapax__entry *a, const struct hapax__entry *b)
+{
+    const struct hapax_span *x = &a->delivered->order, *y = &b->delivered->order;
+
+    return a->order_hash == b->order_hash && x->len == y->len &&
+           memcmp(x->ptr, y->ptr, x->len) == 0;
+}
+
+static bool in_order(const struct hapax__entry *entry)
+{
+    return entry->delivered->order.len > 0;
+}
+
+/* Where the line of this entry's order stands, or would. */
+static struct hapax__entry **line_of(struct hapax__inhand *inhand, const struct hapax__entry *entry)
+{
+    struct hapax__entry **at = &inhand->lines[entry->order_hash & inhand->mask];
+
+    while (*at && !same_order(*at, entry))
+        at = &(*at)->line_bucket;
+    return at;
+}
+
+static void line_up(struct hapax__inhand *inhand, struct hapax__entry *entry)
+{
+    const struct hapax_span *order = &entry->delivered->order;
+    struct hapax__entry **at;
+
+    entry->order_hash = XXH3_64bits_withSeed(order->ptr, order->len, inhand->seed);
+    at = line_of(inhand, entry);
+    if (*at) {
+        (*at)->line_last->line_next = entry;
+        (*at)->line_last = entry;
+        entry->phase = HAPAX__PHASE_IN_LINE;
+    } else {
+        entry->line_last = entry;
+        *at = entry;
+    }
+}
+
+struct hapax__entry *hapax__inhand_add(struct hapax__inhand *inhand,
+                                       struct hapax__delivered *delivered, int64_t now_us)
+{
+    struct hapax__entry *entry = inhand->unused;
+
+    assert(entry && entry->phase == HAPAX__PHASE_FREE && inhand->count < inhand->max);
+    inhand->unused = entry->line_next;
+    inhand->count++;
+    memset(entry, 0, sizeof(*entry));
+    entry->delivered = delivered;
+    entry->taken_us = now_us;
+    entry->phase = HAPAX__PHASE_READY;
+    entry->after_it = inhand->all;
+    if (inhand->all)
+        inhand->all->before_it = entry;
+    inhand->all = entry;
+    delivered->loop = entry;
+    if (in_order(entry))
+        line_up(inhand, entry);
+    return entry;
+}
+
+static struct hapax__entry *leave_line(struct hapax__inhand *inhand, struct hapax__entry *entry)
+{
+    struct hapax__entry **at = line_of(inhand, entry);
+    struct hapax__entry *next = entry->line_next;
+
+    assert(*at == entry);
+    if (next) {
+        assert(next->phase == HAPAX__PHASE_IN_LINE);
+        next->line_last = entry->line_last;
+        next->line_bucket = entry->line_bucket;
+        *at = next;
+    } else {
+        *at = entry->line_bucket;
+    }
+    return next;
+}
+
+struct hapax__entry *hapax__inhand_remove(struct hapax__inhand *inhand, struct hapax__entry *entry)
+{
+    struct hapax__entry *next = NULL;
+
+    assert(entry->phase != HAPAX__PHASE_FREE && entry->phase != HAPAX__PHASE_IN_LINE);
+    assert(inhand->count > 0 && !entry->posting);
+    hapax__inhand_wake_not(inhand, entry);
+    hapax__inhand_untwin(inhand, entry);
+    if (in_order(entry))
+        next = leave_line(inhand, entry);
+    if (entry->before_it)
+        entry->before_it->after_it = entry->after_it;
+    else
+        inhand->all = entry->after_it;
+    if (entry->after_it)
+        entry->after_it->before_it = entry->before_it;
+    entry->phase = HAPAX__PHASE_FREE;
+    entry->line_next = inhand->unused;
+    inhand->unused = entry;
+    inhand->count--;
+    return next;
+}
+
+/* ---- twins --------------------------------------------------------------------------- */
+
+uint64_t hapax__operation_hash(const struct hapax_request *request, uint64_t seed)
+{
+    const struct hapax_span parts[] = {request->scope, request->key, request->step};
+    uint64_t hash = seed;
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (parts[i].len > 0)
+            hash = XXH3_64bits_withSeed(parts[i].ptr, parts[i].len, hash + i + 1);
+    return hash > 0 ? hash : 1;
+}
+
+void hapax__inhand_twin(struct hapax__inhand *inhand, struct hapax__entry *entry)
+{
+    struct hapax__entry **bucket = &inhand->twins[entry->operation & inhand->mask];
+
+    assert(!entry->twin && entry->operation > 0);
+    entry->twin = true;
+    entry->twin_next = *bucket;
+    *bucket = entry;
+}
+
+void hapax__inhand_untwin(struct hapax__inhand *inhand, struct hapax__entry *entry)
+{
+    struct hapax__entry **at = &inhand->twins[entry->operation & inhand->mask];
+
+    if (!entry->twin)
+        return;
+    while (*at != entry)
+        at = &(*at)->twin_next;
+    *at = entry->twin_next;
+    entry->twin = false;
+}
+
+struct hapax__entry *hapax__inhand_twin_of(struct hapax__inhand *inhand, uint64_t operation)
+{
+    struct hapax__entry *entry = inhand->twins[operation & inhand->mask];
+
+    while (entry && entry->operation != operation)
+        entry = entry->twin_next;
+    return entry;
+}
+
+/* ---- timers: a binary heap by wake_us -------------------------------------------------- */
+
+static void put(struct hapax__inhand *inhand, size_t at, struct hapax__entry *entry)
+{
+    inhand->heap[at] = entry;
+    entry->timer = at;
+}
+
+static void rise(struct hapax__inhand *inhand, struct hapax__entry *entry)
+{
+    size_t at = entry->timer;
+
+    while (at > 1 && inhand->heap[at / 2]->wake_us > entry->wake_us) {
+        put(inhand, at, inhand->heap[at / 2]);
+        at /= 2;
+    }
+    put(inhand, at, entry);
+}
+
+static void sink(struct hapax__inhand *inhand, struct hapax__entry *entry)
+{
+    size_t at = entry->timer;
+
+    for (;;) {
+        size_t child = at * 2;
+
+        if (child < inhand->timers &&
+            inhand->heap[child + 1]->wake_us < inhand->heap[child]->wake_us)
+            child++;
+        if (child > inhand->timers || inhand->heap[child]->wake_us >= entry->wake_us)
+            break;
+        put(inhand, at, inhand->heap[child]);
+        at = child;
+    }
+    put(inhand, at, entry);
+}
+
+void hapax__inhand_wake_not(struct hapax__inhand *inhand, struct hapax__entry *entry)
+{
+    struct hapax__entry *last;
+
+    if (entry->timer == 0)
+        return;
+    assert(inhand->heap[entry->timer] == entry);
+    last = inhand->heap[inhand->timers--];
+    if (last != entry) {
+        put(inhand, entry->timer, last);
+        rise(inhand, last);
+        sink(inhand, last);
+    }
+    entry->timer = 0;
+}
+
+void hapax__inhand_wake_at(struct hapax__inhand *inhand, struct hapax__entry *entry,
+                           int64_t wake_us)
+{
+    hapax__inhand_wake_not(inhand, entry);
+    entry->wake_us = wake_us;
+    put(inhand, ++inhand->timers, entry);
+    rise(inhand, entry);
+}
+
+int64_t hapax__inhand_due(const struct hapax__inhand *inhand)
+{
+    return inhand->timers > 0 ? inhand->heap[1]->wake_us : INT64_MAX;
+}
+
+struct hapax__entry *hapax__inhand_woken(struct hapax__inhand *inhand, int64_t now_us)
+{
+    struct hapax__entry *entry = inhand->timers > 0 ? inhand->heap[1] : NULL;
+
+    if (!entry || entry->wake_us > now_us)
+        return NULL;
+    hapax__inhand_wake_not(inhand, entry);
+    return entry;
+}

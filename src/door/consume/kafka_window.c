@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which offsets of a partition are in hand. Handlers end in any order, and Kafka keeps one number per partition, so
+ * that only what is done without a gap may be committed: `next` never passes an offset that is not done.
+ *
+ * Offsets have gaps of their own (compaction, transactions), so that a place in the ring is not an offset. Rejected:
+ * a list of what is done in the commit's metadata, as others keep it; the store knows it better, and answers what is
+ * delivered again with its outcome.
+ */
+#include "kafka.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define SIZE_FIRST 64u
+
+bool hapax__kafka_window_open(const struct hapax__kafka_window *window)
+{
+    return window->tail - window->head < HAPAX__KAFKA_WINDOW_MAX;
+}
+
+static struct hapax__kafka_slot *slot_at(const struct hapax__kafka_window *window, uint64_t place)
+{
+    return &window->slots[place & (window->size - 1)];
+}
+
+static bool grow(struct hapax__kafka_window *window)
+{
+    struct hapax__kafka_window bigger = *window;
+
+    bigger.size = window->size == 0 ? SIZE_FIRST : window->size * 2;
+    bigger.slots = malloc(bigger.size * sizeof(*bigger.slots));
+    if (!bigger.slots)
+        return false;
+    for (uint64_t at = window->head; at < window->tail; at++)
+        *slot_at(&bigger, at) = *slot_at(window, at);
+    free(window->slots);
+    *window = bigger;
+    return true;
+}
+
+bool hapax__kafka_window_add(struct hapax__kafka_window *window, int64_t offset, void *item,
+                             uint64_t *place)
+{
+    assert(item && offset >= window->next && hapax__kafka_window_open(window));
+    assert(window->tail == window->head || slot_at(window, window->tail - 1)->offset < offset);
+    if (window->tail - window->head == window->size && !grow(window))
+        return false;
+    *place = window->tail++;
+    *slot_at(window, *place) = (struct hapax__kafka_slot){offset, item};
+    return true;
+}
+
+void hapax__kafka_window_done(struct hapax__kafka_window *window, uint64_t place)
+{
+    assert(place >= window->head && place < window->tail && slot_at(window, place)->item);
+    slot_at(window, place)->item = NULL;
+    while (window->head < window->tail && !slot_at(window, window->head)->item)
+        window->next = slot_at(window, window->head++)->offset + 1;
+}
+
+void *hapax__kafka_window_item(const struct hapax__kafka_window *window, uint64_t *place)
+{
+    if (*place < window->head)
+        *place = window->head;
+    while (*place < window->tail) {
+        void *item = slot_at(window, (*place)++)->item;
+
+        if (item)
+            return item;
+    }
+    return NULL;
+}
+
+void hapax__kafka_window_release(struct hapax__kafka_window *window)
+{
+    free(window->slots);
+    *window = (struct hapax__kafka_window){.next = -1};
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a letter carries. A retry has hapax-attempts and hapax-base alone; without a reason it is what it was,
+ * some attempts later. A dead or parked letter's hapax-base is where its next life begins: the record's attempt at
+ * which it was given up, so that whoever puts it back need only put it back. A crash counts at the record and in no
+ * header, and the record's attempt is the bound of both.
+ *
+ * Rejected: counting by the broker's own x-death or delivery counts. They count redeliveries of which nothing ran,
+ * and begin anew where a letter is copied by other tools.
+ */
+#include "letter.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OWN_MAX 8
+
+struct hapax__posting {
+    struct hapax__letter letter;
+    struct hapax_message_header own[OWN_MAX];
+    char attempts[12];
+    char base[12];
+    char time[24];
+    char error[HAPAX_TEXT_MAX];
+    struct hapax_message_header headers[];
+};
+
+static bool is(struct hapax_span name, const char *own)
+{
+    return name.len == strlen(own) && memcmp(name.ptr, own, name.len) == 0;
+}
+
+static bool is_own(struct hapax_span name)
+{
+    return is(name, HAPAX__HEADER_ATTEMPTS) || is(name, HAPAX__HEADER_BASE) ||
+           is(name, HAPAX__HEADER_REASON) || is(name, HAPAX__HEADER_ERROR) ||
+           is(name, HAPAX__HEADER_FROM) || is(name, HAPAX__HEADER_SCOPE) ||
+           is(name, HAPAX__HEADER_TIME) || is(name, HAPAX__HEADER_POSITION);
+}
+
+/* ---- reading ------------------------------------------------------------------------- */
+
+static uint32_t count_of(struct hapax_span value)
+{
+    uint64_t count = 0;
+
+    if (value.len == 0 || value.len > 10)
+        return 0;
+    for (size_t i = 0; i < value.len; i++) {
+        if (value.ptr[i] < '0' || value.ptr[i] > '9')
+            return 0;
+        count = count * 10 + (uint64_t)(value.ptr[i] - '0');
+    }
+    return count <= HAPAX__COUNT_MAX ? (uint32_t)count : 0;
+}
+
+struct hapax__history hapax__history_read(const struct hapax_message *message)
+{
+    struct hapax__history history = {0, 0};
+    bool put_back = false;
+
+    for (size_t i = 0; i < message->header_count; i++) {
+        const struct hapax_message_header *header = &message->headers[i];
+
+        if (is(header->name, HAPAX__HEADER_ATTEMPTS))
+            history.attempts = count_of(header->value);
+        else if (is(header->name, HAPAX__HEADER_BASE))
+            history.base = count_of(header->value);
+        else if (is(header->name, HAPAX__HEADER_REASON))
+            put_back = true;
+    }
+    if (put_back)
+        history.attempts = 0;
+    return history;
+}
+
+uint32_t hapax__attempts_limit(uint32_t attempts_max, uint32_t base)
+{
+    if (attempts_max == 0)
+        return 0;
+    return attempts_max > UINT32_MAX - base ? UINT32_MAX : attempts_max + base;
+}
+
+/* ---- writing ------------------------------------------------------------------------- */
+
+static uint32_t next_base(const struct hapax__post_what *what)
+{
+    uint32_t base = what->history.base;
+
+    if (what->reason && what->ended->attempt > base)
+        base = what->ended->attempt;
+    return base < HAPAX__COUNT_MAX ? base : HAPAX__COUNT_MAX;
+}
+
+static const char *differs(const struct hapax__ended *ended)
+{
+    return ended->differs == HAPAX_DIFFERS_CALLER ? "the key was used by another caller"
+                                                  : "the key was used for another message";
+}
+
+/* A line for people: no keys, no bodies. */
+static void say_why(char error[HAPAX_TEXT_MAX], const struct hapax__post_what *what)
+{
+    const struct hapax__ended *ended = what->ended;
+    const char *line = ended->why ? ended->why : "";
+
+    if (strcmp(what->reason, "refused") == 0)
+        line = what->refused;
+    else if (ended->kind == HAPAX_ANSWER_MISMATCH)
+        line = differs(ended);
+    else if (strcmp(what->reason, "unknown") == 0)
+        line = "it is not known what became of an earlier attempt";
+    else if (strcmp(what->reason, "no_key") == 0)
+        line = "the message has no key";
+    if (strcmp(what->reason, "failed") != 0)
+        snprintf(error, HAPAX_TEXT_MAX, "%s", line);
+    else if (ended->status > 0)
+        snprintf(error, HAPAX_TEXT_MAX, "all attempts failed, the last with status %d",
+                 ended->status);
+    else
+        snprintf(error, HAPAX_TEXT_MAX, "all attempts failed, or died");
+}
+
+static void add(struct hapax__posting *posting, const char *name, struct hapax_span value)
+{
+    assert(posting->letter.own_count < OWN_MAX);
+    posting->own[posting->letter.own_count++] =
+        (struct hapax_message_header){hapax_str(name), value};
+}
+
+/* Where it first stood: a copy of a copy is still the same message. */
+static struct hapax_span position_of(const struct hapax_message *message)
+{
+    for (size_t i = 0; i < message->header_count; i++)
+        if (is(message->headers[i].name, HAPAX__HEADER_POSITION))
+            return message->headers[i].value;
+    return message->position;
+}
+
+static void add_own(struct hapax__posting *posting, const struct hapax_message *message,
+                    const struct hapax__post_what *what)
+{
+    struct hapax_span position = position_of(message);
+    uint32_t attempts = what->history.attempts;
+
+    snprintf(posting->attempts, sizeof(posting->attempts), "%" PRIu32,
+             attempts < HAPAX__COUNT_MAX ? attempts : HAPAX__COUNT_MAX);
+    add(posting, HAPAX__HEADER_ATTEMPTS, hapax_str(posting->attempts));
+    snprintf(posting->base, sizeof(posting->base), "%" PRIu32, next_base(what));
+    add(posting, HAPAX__HEADER_BASE, hapax_str(posting->base));
+    if (position.len > 0)
+        add(posting, HAPAX__HEADER_POSITION, position);
+    if (!what->reason)
+        return;
+    add(posting, HAPAX__HEADER_REASON, hapax_str(what->reason));
+    say_why(posting->error, what);
+    add(posting, HAPAX__HEADER_ERROR, hapax_str(posting->error));
+    add(posting, HAPAX__HEADER_FROM, message->from);
+    add(posting, HAPAX__HEADER_SCOPE, hapax_str(what->scope));
+    snprintf(posting->time, sizeof(posting->time), "%" PRId64, what->time_us);
+    add(posting, HAPAX__HEADER_TIME, hapax_str(posting->time));
+}
+
+struct hapax__posting *hapax__posting_new(const struct hapax_message *message,
+                                          const struct hapax__post_what *what)
+{
+    struct hapax__posting *posting =
+        calloc(1, sizeof(*posting) + message->header_count * sizeof(posting->headers[0]));
+    struct hapax__letter *letter;
+
+    if (!posting)
+        return NULL;
+    letter = &posting->letter;
+    letter->to = what->to;
+    letter->body = message->body;
+    letter->content_type = message->content_type;
+    letter->id = message->id;
+    letter->type = message->type;
+    letter->key = message->key;
+    letter->delay_ms = what->delay_ms;
+    letter->tag = what->tag;
+    letter->headers = posting->headers;
+    letter->own = posting->own;
+    for (size_t i = 0; i < message->header_count; i++)
+        if (!is_own(message->headers[i].name))
+            posting->headers[letter->header_count++] = message->headers[i];
+    add_own(posting, message, what);
+    return posting;
+}
+
+void hapax__posting_free(struct hapax__posting *posting)
+{
+    free(posting);
+}
+
+const struct hapax__letter *hapax__posting_letter(const struct hapax__posting *posting)
+{
+    return &posting->letter;
+}

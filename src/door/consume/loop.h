@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loop of the message door: its thread alone touches source and sink.
+ */
+#ifndef HAPAX_DOOR_CONSUME_LOOP_H
+#define HAPAX_DOOR_CONSUME_LOOP_H
+
+#include "hands.h"
+
+/* All that the loop drives, opened by hapax_consumer_run(). Settings are whole: no zero stands for a default. */
+struct hapax__loop_parts {
+    const struct hapax_consumer *consumer;
+    const struct hapax__source_type *source_type;
+    struct hapax__source *source;
+    const struct hapax__sink_type *sink_type;
+    struct hapax__sink *sink;
+    struct hapax__work *work;
+    const char *scope;
+    const char *dead_letters;
+    const char *parked;
+};
+
+/* Runs until stop_fd is readable and all is settled; closes the source and the sink in any case. NOMEM; REFUSED: the
+ * source's pump() said so, and text is its. */
+enum hapax_error hapax__loop_run(const struct hapax__loop_parts *parts, char text[HAPAX_TEXT_MAX]);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * AMQP URIs, as people get them wrong: the input alone, and behind a login, whose password no text and no URI as it is
+ * shown may have in it. What is read is within its limits, what is not has a text.
+ */
+#include "fuzz.h"
+
+#include "door/consume/amqp_uri.h"
+
+#include <hapax/store.h>
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PASSWORD "Hu5h-Hu5h"
+#define LOGIN    "amqp://u:" PASSWORD "@"
+
+static void check(const struct hapax__amqp_uri *uri)
+{
+    assert(uri->host[0] != '\0' && memchr(uri->host, '\0', sizeof(uri->host)));
+    assert(uri->vhost[0] != '\0' && memchr(uri->vhost, '\0', sizeof(uri->vhost)));
+    assert(uri->user[0] != '\0' && memchr(uri->user, '\0', sizeof(uri->user)));
+    assert(memchr(uri->password, '\0', sizeof(uri->password)));
+    assert(strlen(uri->queue) <= HAPAX__AMQP_QUEUE_MAX);
+    assert(uri->port != 0);
+    assert(uri->heartbeat_s >= 1 && uri->heartbeat_s <= 600);
+    assert(uri->timeout_ms >= 100 && uri->timeout_ms <= 60000);
+    assert((uri->tls_cert[0] == '\0') == (uri->tls_key[0] == '\0'));
+    assert(uri->tls || (uri->tls_verify && !uri->tls_ca[0] && !uri->tls_cert[0]));
+}
+
+static void read_uri(const char *uri, const char *hidden)
+{
+    char text[HAPAX_TEXT_MAX] = "", shown[HAPAX_TEXT_MAX];
+    struct hapax__amqp_uri out;
+    enum hapax_error error = hapax__amqp_uri(&out, uri, text);
+
+    hapax_store_shown(shown, uri);
+    if (error == HAPAX_ERR_NONE) {
+        check(&out);
+    } else {
+        assert(error == HAPAX_ERR_INVALID);
+        assert(text[0] != '\0' && memchr(text, '\0', sizeof(text)));
+    }
+    if (hidden)
+        assert(!strstr(text, hidden) && !strstr(shown, hidden));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *uri = malloc(size + 64);
+    size_t n = 0;
+
+    assert(uri);
+    for (size_t i = 0; i < size; i++)
+        if (data[i] != '\0')
+            uri[n++] = (char)data[i];
+    uri[n] = '\0';
+    read_uri(uri, NULL);
+    if (!strstr(uri, PASSWORD)) { /* a fuzzer reads what it is compared with */
+        memmove(uri + strlen(LOGIN), uri,
+                n + 1); /* whatever follows a login belongs to no password */
+        memcpy(uri, LOGIN, strlen(LOGIN));
+        read_uri(uri, PASSWORD);
+    }
+    free(uri);
+    return 0;
+}

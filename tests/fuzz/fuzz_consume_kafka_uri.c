@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kafka URIs, as people get them wrong: the input alone, and behind a password, which no text may show. What is read is
+ * within its limits, and has its topic and group; what is not has a text.
+ */
+#include "fuzz.h"
+
+#include "door/consume/kafka.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PASSWORD "Hu5h-Hu5h"
+
+static void read_uri(const char *uri, enum hapax__kafka_role role, const char *hidden)
+{
+    char text[HAPAX_TEXT_MAX] = "";
+    struct hapax__kafka_uri out;
+    enum hapax_error error = hapax__kafka_uri(&out, uri, role, text);
+
+    if (error == HAPAX_ERR_NONE) {
+        assert(out.conf && memchr(out.topic, '\0', sizeof(out.topic)));
+        assert(out.partitions == -1 ||
+               (out.partitions > 0 && out.partitions <= (int)HAPAX__KAFKA_PARTITIONS_MAX));
+        assert(role == HAPAX__KAFKA_SINK || (out.topic[0] != '\0' && out.group[0] != '\0'));
+        rd_kafka_conf_destroy(out.conf);
+    } else {
+        assert(error == HAPAX_ERR_INVALID && !out.conf);
+        assert(text[0] != '\0' && memchr(text, '\0', sizeof(text)));
+    }
+    assert(!hidden || !strstr(text, hidden));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char login[] = "kafka://h:1/t?group=g&sasl.password=" PASSWORD;
+    char *uri = calloc(1, size + sizeof(login) + 1);
+    size_t n = 0;
+
+    assert(uri);
+    for (size_t i = 0; i < size; i++)
+        if (data[i] != '\0')
+            uri[n++] = (char)data[i];
+    read_uri(uri, HAPAX__KAFKA_SOURCE, NULL);
+    read_uri(uri, HAPAX__KAFKA_SINK, NULL);
+    if (!strstr(uri, PASSWORD)) { /* a fuzzer reads what it is compared with */
+        memmove(uri + strlen(login), uri, n + 1);
+        memcpy(uri, login, strlen(login));
+        read_uri(uri, HAPAX__KAFKA_SOURCE, PASSWORD);
+    }
+    free(uri);
+    return 0;
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rules of settling, walked over every answer, class and setting; what holds of all of them, and the rows of the
+ * table at the head of hapax/consume.h.
+ */
+#include "door/consume/settle.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct asked {
+    struct hapax_consumer consumer;
+    struct hapax__ended ended;
+    struct hapax__before before;
+};
+
+static void asked_init(struct asked *asked, enum hapax_answer_kind kind, enum hapax_class cls)
+{
+    memset(asked, 0, sizeof(*asked));
+    hapax_consumer_init(&asked->consumer);
+    asked->ended.kind = kind;
+    asked->ended.cls = cls;
+    asked->ended.recorded = true;
+    asked->ended.retry_after_ms = -1;
+}
+
+static struct hapax__settling settle(const struct asked *asked)
+{
+    return hapax__settle_rule(&asked->consumer, &asked->ended, &asked->before, 200);
+}
+
+static void expect(const struct asked *asked, enum hapax__act act, const char *reason)
+{
+    struct hapax__settling settling = settle(asked);
+
+    assert_int_equal(settling.act, act);
+    assert_string_equal(settling.reason ? settling.reason : "", reason);
+}
+
+static void expect_hold(const struct asked *asked, enum hapax__hold hold, int64_t after_ms)
+{
+    struct hapax__settling settling = settle(asked);
+
+    assert_int_equal(settling.hold, hold);
+    assert_int_equal(settling.after_ms, after_ms);
+}
+
+/* ---- all of them ----------------------------------------------------------------------- */
+
+static bool is_pause(enum hapax__act act)
+{
+    return act == HAPAX__ACT_RETRY || act == HAPAX__ACT_HOLD || act == HAPAX__ACT_RETURN;
+}
+
+/* Which answers may ever be acknowledged, whatever the settings. */
+static bool may_acknowledge(const struct hapax__ended *ended)
+{
+    switch (ended->kind) {
+    case HAPAX_ANSWER_REPLAY:
+    case HAPAX_ANSWER_GONE:
+        return ended->recorded;
+    case HAPAX_ANSWER_FRESH:
+        return ended->recorded && ended->cls == HAPAX_CLASS_FINAL;
+    case HAPAX_ANSWER_BYPASS:
+        return ended->cls == HAPAX_CLASS_FINAL;
+    default:
+        return false;
+    }
+}
+
+static bool may_run(enum hapax_answer_kind kind)
+{
+    return kind == HAPAX_ANSWER_FRESH || kind == HAPAX_ANSWER_BYPASS;
+}
+
+static void check_sound(const struct asked *asked)
+{
+    const struct hapax__ended *ended = &asked->ended;
+    struct hapax__settling settling = settle(asked);
+    bool given_up = settling.act == HAPAX__ACT_DEAD || settling.act == HAPAX__ACT_PARK;
+
+    assert_in_range(settling.act, HAPAX__ACT_ACK, HAPAX__ACT_REJECT);
+    assert_int_equal(settling.act == HAPAX__ACT_ACK, may_acknowledge(ended));
+    assert_int_equal(given_up, settling.reason != NULL);
+    assert_int_equal(is_pause(settling.act), settling.hold != HAPAX__HOLD_NOT);
+    assert_int_equal(is_pause(settling.act), settling.after_ms > 0);
+    assert_true(settling.after_ms <= asked->consumer.policy.lease_ms ||
+                settling.after_ms <= asked->consumer.retry_max_ms * 12 / 10);
+    assert_int_equal(settling.ran, ended->cls != 0 && ended->cls != HAPAX_CLASS_NOT_RUN);
+    if (ended->kind == HAPAX_ANSWER_STORE_DOWN)
+        assert_int_equal(settling.hold, HAPAX__HOLD_STORE);
+    if (settling.act == HAPAX__ACT_PARK)
+        assert_int_equal(asked->consumer.unknown, HAPAX_UNKNOWN_PARK);
+    if (settling.act == HAPAX__ACT_RETURN)
+        assert_int_equal(asked->consumer.in_flight, HAPAX_IN_FLIGHT_REQUEUE);
+    if (settling.act == HAPAX__ACT_REJECT)
+        assert_int_equal(ended->kind, HAPAX_ANSWER_MISSING_KEY);
+    if (settling.act == HAPAX__ACT_RETRY) /* never past the last attempt */
+        assert_true(asked->before.attempts + 1 < asked->consumer.policy.attempts_max ||
+                    asked->consumer.policy.attempts_max == 0);
+}
+
+/* The settings that rules look at, as the digits of a number. */
+#define SETTINGS (3 * 2 * 2 * 3 * 3 * 3)
+
+static void set(struct hapax_consumer *consumer, unsigned number)
+{
+    consumer->policy.on_expired = (enum hapax_on_expired)(1 + number % 3);
+    number /= 3;
+    consumer->policy.on_failed = number % 2 ? HAPAX_FAILED_HOLD : HAPAX_FAILED_RETRY;
+    number /= 2;
+    consumer->unknown = (enum hapax_unknown)(1 + number % 2);
+    number /= 2;
+    consumer->in_flight = (enum hapax_in_flight)(1 + number % 3);
+    number /= 3;
+    consumer->no_key = (enum hapax_no_key)(1 + number % 3);
+    number /= 3;
+    consumer->policy.attempts_max = number % 3;
+}
+
+/* And what else an answer holds. */
+#define SHADES (2 * 2 * 2 * 3 * 3 * 2)
+
+static void shade(struct asked *asked, unsigned number)
+{
+    static const enum hapax_error errors[] = {HAPAX_ERR_NONE, HAPAX_ERR_UNAVAILABLE,
+                                              HAPAX_ERR_CORRUPT};
+    static const int64_t after_ms[] = {-1, 0, INT64_MAX - 1};
+
+    asked->ended.recorded = number % 2;
+    number /= 2;
+    asked->ended.unprotected = number % 2;
+    number /= 2;
+    asked->ended.refused = number % 2 && asked->ended.cls == HAPAX_CLASS_FAILED;
+    number /= 2;
+    asked->ended.error = errors[number % 3];
+    number /= 3;
+    asked->ended.retry_after_ms = after_ms[number % 3];
+    number /= 3;
+    asked->before.attempts = number % 2 ? UINT32_MAX - 1 : 0;
+    asked->before.hold = number % 2 ? HAPAX__HOLD_STORE : HAPAX__HOLD_NOT;
+    asked->before.holds = number % 2 ? 1000000 : 0;
+}
+
+/* Nothing that is not done is acknowledged, nothing is dropped, every pause is bounded: for all there is. */
+static void every_answer_under_every_setting_is_settled_soundly(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind <= HAPAX_ANSWER_BYPASS; kind++)
+        for (int cls = 0; cls <= HAPAX_CLASS_UNKNOWN; cls++)
+            for (unsigned setting = 0; setting < SETTINGS; setting++)
+                for (unsigned number = 0; number < SHADES; number++) {
+                    struct asked asked;
+
+                    if (may_run((enum hapax_answer_kind)kind) && cls == 0)
+                        continue;
+                    asked_init(&asked, (enum hapax_answer_kind)kind, (enum hapax_class)cls);
+                    set(&asked.consumer, setting);
+                    shade(&asked, number);
+                    check_sound(&asked);
+                }
+}
+
+/* ---- the rows ------------------------------------------------------------------------------ */
+
+static void what_is_done_is_acknowledged(void **state)
+{
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FINAL);
+    expect(&asked, HAPAX__ACT_ACK, "");
+    asked_init(&asked, HAPAX_ANSWER_GONE, (enum hapax_class)0);
+    expect(&asked, HAPAX__ACT_ACK, "");
+    asked_init(&asked, HAPAX_ANSWER_REPLAY, (enum hapax_class)0);
+    expect(&asked, HAPAX__ACT_ACK, "");
+    asked_init(&asked, HAPAX_ANSWER_BYPASS, HAPAX_CLASS_FINAL);
+    asked.ended.recorded = false;
+    expect(&asked, HAPAX__ACT_ACK, "");
+}
+
+/* The pause doubles, up to the most; the last attempt ends it. */
+static void what_failed_is_tried_again_with_growing_pauses(void **state)
+{
+    static const int64_t pauses_ms[] = {1000, 2000, 4000, 8000, 16000, 20000, 20000};
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FAILED);
+    asked.consumer.retry_max_ms = 20000;
+    for (asked.before.attempts = 0; asked.before.attempts < 7; asked.before.attempts++) {
+        expect(&asked, HAPAX__ACT_RETRY, "");
+        expect_hold(&asked, HAPAX__HOLD_FAILED, pauses_ms[asked.before.attempts]);
+    }
+    expect(&asked, HAPAX__ACT_DEAD, "failed");
+    asked.consumer.policy.attempts_max = 0;
+    expect(&asked, HAPAX__ACT_RETRY, "");
+    asked.ended.refused = true;
+    expect(&asked, HAPAX__ACT_DEAD, "refused");
+}
+
+static void what_failed_under_hold_is_unknown(void **state)
+{
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FAILED);
+    asked.consumer.policy.on_failed = HAPAX_FAILED_HOLD;
+    expect(&asked, HAPAX__ACT_PARK, "unknown");
+    asked.consumer.unknown = HAPAX_UNKNOWN_DEAD_LETTER;
+    expect(&asked, HAPAX__ACT_DEAD, "unknown");
+    asked.consumer.policy.on_expired = HAPAX_EXPIRED_RECONCILE; /* the hook may tell */
+    expect(&asked, HAPAX__ACT_RETRY, "");
+}
+
+static void what_did_not_run_is_not_counted(void **state)
+{
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_NOT_RUN);
+    asked.before.attempts = 7;
+    expect_hold(&asked, HAPAX__HOLD_AWAY, 1000);
+    assert_false(settle(&asked).ran);
+    asked.before.hold = HAPAX__HOLD_AWAY;
+    asked.before.holds = 3;
+    expect_hold(&asked, HAPAX__HOLD_AWAY, 8000);
+    asked.before.holds = 40000;
+    expect_hold(&asked, HAPAX__HOLD_AWAY, 300000);
+}
+
+/* One tenant's messages, say, must not keep the place of all others. */
+static void who_is_turned_away_by_a_status_goes_round_by_the_broker(void **state)
+{
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_NOT_RUN);
+    asked.ended.status = 403;
+    asked.before.hold = HAPAX__HOLD_AWAY;
+    asked.before.holds = 2;
+    expect_hold(&asked, HAPAX__HOLD_AWAY, 4000);
+    asked.before.holds = 3;
+    expect(&asked, HAPAX__ACT_RETRY, "");
+    assert_false(settle(&asked).ran);
+    assert_in_range(settle(&asked).after_ms, 240000, 360000);
+    asked.ended.status = 0;
+    expect_hold(&asked, HAPAX__HOLD_AWAY, 8000);
+}
+
+static void an_unknown_end_waits_for_the_lease(void **state)
+{
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_UNKNOWN);
+    asked.ended.recorded = false;
+    expect_hold(&asked, HAPAX__HOLD_LEASE, 30000);
+    assert_int_equal(settle(&asked).store, HAPAX__STORE_NOT_SEEN);
+    asked.consumer.policy.on_expired = HAPAX_EXPIRED_HOLD;
+    expect_hold(&asked, HAPAX__HOLD_LEASE, 30000);
+    asked.ended.recorded = true;
+    expect(&asked, HAPAX__ACT_PARK, "unknown");
+    /* Without a record to count it, it is counted here. */
+    asked_init(&asked, HAPAX_ANSWER_BYPASS, HAPAX_CLASS_UNKNOWN);
+    asked.before.attempts = 6;
+    expect_hold(&asked, HAPAX__HOLD_LEASE, 30000);
+    asked.before.attempts = 7;
+    expect(&asked, HAPAX__ACT_PARK, "unknown");
+}
+
+/* Soon at first, then when the lease may be over. */
+static void one_in_flight_is_asked_for_again(void **state)
+{
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_IN_FLIGHT, (enum hapax_class)0);
+    asked.ended.retry_after_ms = 900;
+    expect_hold(&asked, HAPAX__HOLD_TWIN, 100);
+    asked.before.hold = HAPAX__HOLD_TWIN;
+    asked.before.holds = 3;
+    expect_hold(&asked, HAPAX__HOLD_TWIN, 800);
+    asked.before.holds = 4;
+    expect_hold(&asked, HAPAX__HOLD_TWIN, 901);
+    asked.ended.retry_after_ms = 86400000;
+    asked.before.holds = 60;
+    expect_hold(&asked, HAPAX__HOLD_TWIN, 30000);
+    asked.consumer.in_flight = HAPAX_IN_FLIGHT_REQUEUE;
+    expect(&asked, HAPAX__ACT_RETURN, "");
+    expect_hold(&asked, HAPAX__HOLD_RETURN, 1000);
+    asked.consumer.policy.lease_ms = 10; /* shorter than any pause */
+    expect_hold(&asked, HAPAX__HOLD_RETURN, 10);
+}
+
+static void an_unknown_operation_is_given_up_unless_a_hook_may_tell(void **state)
+{
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_UNKNOWN, (enum hapax_class)0);
+    expect(&asked, HAPAX__ACT_PARK, "unknown");
+    asked.consumer.unknown = HAPAX_UNKNOWN_DEAD_LETTER;
+    expect(&asked, HAPAX__ACT_DEAD, "unknown");
+    asked.ended.retry_after_ms = 1000;
+    expect_hold(&asked, HAPAX__HOLD_HOOK, 1000);
+    asked.before.hold = HAPAX__HOLD_HOOK;
+    asked.before.holds = 7;
+    expect(&asked, HAPAX__ACT_DEAD, "unknown");
+}
+
+static void what_cannot_be_asked_for_is_given_up(void **state)
+{
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_FAILED, (enum hapax_class)0);
+    expect(&asked, HAPAX__ACT_DEAD, "failed");
+    asked_init(&asked, HAPAX_ANSWER_MISMATCH, (enum hapax_class)0);
+    expect(&asked, HAPAX__ACT_DEAD, "mismatch");
+    asked_init(&asked, HAPAX_ANSWER_BAD_KEY, (enum hapax_class)0);
+    expect(&asked, HAPAX__ACT_DEAD, "bad_key");
+    asked_init(&asked, HAPAX_ANSWER_TOO_LARGE, (enum hapax_class)0);
+    expect(&asked, HAPAX__ACT_DEAD, "too_large");
+    asked_init(&asked, HAPAX_ANSWER_MISSING_KEY, (enum hapax_class)0);
+    expect(&asked, HAPAX__ACT_DEAD, "no_key");
+    asked.consumer.no_key = HAPAX_NO_KEY_REJECT;
+    expect(&asked, HAPAX__ACT_REJECT, "");
+}
+
+/* The store's state is told by answers that come from it; a damaged record is not a store that is away. */
+static void the_store_is_seen_by_its_answers(void **state)
+{
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_STORE_DOWN, (enum hapax_class)0);
+    asked.ended.error = HAPAX_ERR_UNAVAILABLE;
+    expect_hold(&asked, HAPAX__HOLD_STORE, 100);
+    assert_int_equal(settle(&asked).store, HAPAX__STORE_AWAY);
+    asked.before.hold = HAPAX__HOLD_STORE;
+    asked.before.holds = 10;
+    expect_hold(&asked, HAPAX__HOLD_STORE, 5000);
+    asked.ended.error = HAPAX_ERR_CORRUPT;
+    assert_int_equal(settle(&asked).store, HAPAX__STORE_NOT_SEEN);
+    asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FINAL);
+    assert_int_equal(settle(&asked).store, HAPAX__STORE_UP);
+    asked.ended.recorded = false;
+    expect_hold(&asked, HAPAX__HOLD_STORE, 100);
+    assert_int_equal(settle(&asked).store, HAPAX__STORE_AWAY);
+    asked_init(&asked, HAPAX_ANSWER_BYPASS, HAPAX_CLASS_FINAL);
+    assert_int_equal(settle(&asked).store, HAPAX__STORE_NOT_SEEN);
+    asked.ended.unprotected = true;
+    assert_int_equal(settle(&asked).store, HAPAX__STORE_AWAY);
+}
+
+static void pauses_grow_within_their_jitter(void **state)
+{
+    (void)state;
+    assert_int_equal(hapax__settle_pause_ms(1000, 300000, 0, 0), 800);
+    assert_int_equal(hapax__settle_pause_ms(1000, 300000, 0, 200), 1000);
+    assert_int_equal(hapax__settle_pause_ms(1000, 300000, 0, 400), 1200);
+    assert_int_equal(hapax__settle_pause_ms(1, 1, 0, 0), 1);
+    for (unsigned n = 0; n < 100; n++)
+        for (uint32_t random = 0; random < 1000; random++) {
+            int64_t pause_ms = hapax__settle_pause_ms(1000, 300000, n, random * 4294967);
+
+            assert_in_range(pause_ms, 800, 360000);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_answer_under_every_setting_is_settled_soundly),
+        cmocka_unit_test(what_is_done_is_acknowledged),
+        cmocka_unit_test(what_failed_is_tried_again_with_growing_pauses),
+        cmocka_unit_test(what_failed_under_hold_is_unknown),
+        cmocka_unit_test(what_did_not_run_is_not_counted),
+        cmocka_unit_test(who_is_turned_away_by_a_status_goes_round_by_the_broker),
+        cmocka_unit_test(an_unknown_end_waits_for_the_lease),
+        cmocka_unit_test(one_in_flight_is_asked_for_again),
+        cmocka_unit_test(an_unknown_operation_is_given_up_unless_a_hook_may_tell),
+        cmocka_unit_test(what_cannot_be_asked_for_is_given_up),
+        cmocka_unit_test(the_store_is_seen_by_its_answers),
+        cmocka_unit_test(pauses_grow_within_their_jitter),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
