@@ -98,14 +98,59 @@ minder = Minder()
 # ---- small things ---------------------------------------------------------------------------
 
 
+class Ports:
+    """Ports that no other process of these tests is given, so that nobody takes one between its choice and its use.
+
+    A process holds blocks of them, each by a socket with an abstract name: those names reach as far as ports do, to the
+    end of the network namespace, and one whose process is gone, however it went, is free again. A port is given out
+    once while there are others: what still connects to a server that is gone meets nobody.
+    """
+
+    SIZE, MOST = 32, 64  # ports of a block, blocks of a process
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.holders, self.mine, self.left, self.owner = [], [], [], None
+
+    def next(self):
+        with self.lock:
+            if self.owner != os.getpid():  # a fork's blocks are its parent's
+                self.holders, self.mine, self.left, self.owner = [], [], [], os.getpid()
+            for _ in range(100000):
+                if not self.left:
+                    self.left = self.block() or list(self.mine)
+                port = self.left.pop()
+                with socket.socket() as probe, contextlib.suppress(OSError):
+                    probe.bind(("127.0.0.1", port))
+                    return port
+        raise NotReady("there is no free port")
+
+    def block(self):
+        """A block that nobody held; none where all are held, or enough by this process."""
+        if len(self.holders) == self.MOST:
+            return []
+        # Below those that the system gives to clients, so that a server can be started again on its own.
+        low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        starts = range(10000, max(low, 20000) - self.SIZE + 1, self.SIZE)
+        for start in random.sample(starts, len(starts)):
+            holder = socket.socket(socket.AF_UNIX)
+            try:
+                holder.bind(f"\0hapax-test-ports-{start}")
+            except OSError:
+                holder.close()
+                continue
+            self.holders.append(holder)
+            self.mine += range(start, start + self.SIZE)
+            return list(range(start, start + self.SIZE))
+        return []
+
+
+ports = Ports()
+
+
 def free_port():
-    """Below those that the system gives to clients, so that a server can be started again on its own."""
-    low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(10000, max(low, 20000))
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+    """A port of 127.0.0.1 for a server, which other processes of these tests leave alone as long as this one lives."""
+    return ports.next()
 
 
 def wait_for(true, what, seconds=PATIENCE, pause=0.01):

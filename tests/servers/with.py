@@ -2,7 +2,8 @@
 """Runs a command with a real server: with.py KIND COMMAND ARG…
 
 KIND: redis redis-aof redis-tls cluster cluster-replicas sentinel postgres pgbouncer postgres-bare pgbouncer-bare
-      hybrid hybrid3 (over three Redis) hybrid-sentinel
+      hybrid hybrid3 (over three Redis) hybrid-sentinel rabbitmq
+      kafka (without topics; started again whenever it dies, HAPAX_SERVER_PID is the first one's)
 `{uri}` in the ARGs becomes the server's URI: of a new database, where `hapax init` was run (not with -bare).
 HAPAX_BUILD names the build directory of hapax (default: build/ of this tree). Exits with the
 command's status; its output is passed through. All that was started has ended by then.
@@ -12,10 +13,13 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from kafka_server import Kafka, have_kafka  # noqa: E402
 from postgres_server import PgBouncer, Postgres  # noqa: E402
 from process import end_with_parent  # noqa: E402
+from rabbitmq_server import RabbitMQ  # noqa: E402
 from redis_server import Redis, RedisCluster, Sentinels  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -26,6 +30,13 @@ class Ended(Exception):
     pass
 
 
+def revive(server, over):
+    """Starts it again, where it was, each time it is found dead."""
+    while not over.wait(0.05):
+        if not server.running:
+            server.launch(ready=False)
+
+
 def start(kind, servers):
     """Starts what is asked for, adding each server to servers; the URI."""
     def add(server):
@@ -34,6 +45,10 @@ def start(kind, servers):
 
     if kind in ("redis", "redis-aof", "redis-tls"):
         return add(Redis(tls=kind == "redis-tls", appendonly="yes" if kind == "redis-aof" else "no")).uri()
+    if kind == "kafka":
+        server = add(Kafka())
+        os.environ["HAPAX_SERVER_PID"] = str(server.process.pid)
+        return server.uri()
     if kind in ("cluster", "cluster-replicas"):
         return add(RedisCluster(replicas=int(kind != "cluster"))).uri()
     if kind == "sentinel":
@@ -49,17 +64,25 @@ def start(kind, servers):
             subprocess.run([str(HAPAX), "init", "--store", postgres.uri(database)], check=True, stdout=sys.stderr,
                            stdin=subprocess.DEVNULL)
         return door.uri(database)
+    if kind == "rabbitmq":
+        return add(RabbitMQ()).uri()
     sys.exit(__doc__)
 
 
 def main(words):
     if len(words) < 2:
         sys.exit(__doc__)
-    servers = []
+    if words[0] == "kafka" and not have_kafka():
+        print("1..0 # SKIP there is no Kafka broker (tools/kafka/fetch)")
+        return 0
+    servers, over, reviver = [], threading.Event(), None
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: (_ for _ in ()).throw(Ended()))
     try:
         uri = start(words[0], servers)
+        if words[0] == "kafka":
+            reviver = threading.Thread(target=revive, args=(servers[0], over))
+            reviver.start()
         command = [word.replace("{uri}", uri) for word in words[1:]]
         process = subprocess.Popen(command, preexec_fn=end_with_parent)
         try:
@@ -70,6 +93,9 @@ def main(words):
     except Ended:
         return 1
     finally:
+        over.set()
+        if reviver:
+            reviver.join()
         for server in reversed(servers):
             server.end()
 

@@ -1,0 +1,170 @@
+"""What the tests of the message door share: one RabbitMQ for all of them, queues of its own for each, a handler that
+does as it is told, and `hapax consume` before it."""
+import atexit
+import contextlib
+import itertools
+import os
+import pathlib
+import sys
+import threading
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pika
+
+from conftest import HAPAX, PATIENCE, ROOT, read_line, wait_until
+
+sys.path.insert(0, str(ROOT / "tests/servers"))
+import rabbitmq_server  # noqa: E402
+
+usable = pathlib.Path(rabbitmq_server.HOME, "sbin").exists() and HAPAX.exists()
+servers = []
+numbers = itertools.count(1)
+
+
+def server():
+    """The one server of this process; a test that breaks servers starts its own."""
+    if not servers:
+        servers.append(rabbitmq_server.RabbitMQ().start())
+        atexit.register(servers[0].end)
+    return servers[0]
+
+
+class Queue:
+    """A queue that is there, and what a test does at it. Each call has a connection of its own."""
+
+    def __init__(self, broker, name=None, **arguments):
+        self.broker, self.name = broker, name or f"q{os.getpid()}-{next(numbers)}"
+        with self.channel() as channel:
+            channel.queue_declare(self.name, durable=True, arguments={"x-queue-type": "quorum", **arguments})
+
+    @contextlib.contextmanager
+    def channel(self):
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.broker.port))
+        try:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            yield channel
+        finally:
+            with contextlib.suppress(pika.exceptions.AMQPError):
+                connection.close()
+
+    def uri(self, port=None, **parameters):
+        return self.broker.uri(queue=self.name, port=port, **parameters)
+
+    @property
+    def dead(self):
+        return self.beside(f"{self.name}.dead")
+
+    @property
+    def parked(self):
+        return self.beside(f"{self.name}.parked")
+
+    def beside(self, name):
+        """A queue that Hapax makes, or has made."""
+        queue = object.__new__(Queue)
+        queue.broker, queue.name = self.broker, name
+        return queue
+
+    def publish(self, *bodies, id=None, **headers):
+        with self.channel() as channel:
+            for body in bodies:
+                properties = pika.BasicProperties(delivery_mode=2, message_id=id or f"id-{body}", headers=headers or None)
+                channel.basic_publish("", self.name, str(body).encode(), properties, mandatory=True)
+
+    def ready(self):
+        """How many messages wait in it; -1: there is no such queue."""
+        try:
+            with self.channel() as channel:
+                return channel.queue_declare(self.name, passive=True).method.message_count
+        except pika.exceptions.ChannelClosedByBroker:
+            return -1
+
+    def wait_ready(self, n):
+        wait_until(lambda: self.ready() == n, f"{n} messages in {self.name} (now {self.ready()})")
+
+    def take(self):
+        """All that is ready: (body, headers) of each."""
+        found = []
+        with self.channel() as channel:
+            while True:
+                method, properties, body = channel.basic_get(self.name, auto_ack=True)
+                if method is None:
+                    return found
+                found.append((body.decode(), properties.headers or {}))
+
+
+class Handler:
+    """An HTTP service. answers(body) says the status; without it, 200."""
+
+    def __init__(self, answers=lambda body: 200):
+        self.answers = answers
+        self.calls = []  # (body, headers) of each, when it came
+        self.lock = threading.Lock()
+        handler = self
+
+        class Posts(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+                with handler.lock:
+                    handler.calls.append((body, dict(self.headers)))
+                status = handler.answers(body)
+                with contextlib.suppress(OSError):
+                    self.send_response(status)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+
+            do_GET = do_POST
+
+            def log_message(self, *args):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Posts)
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}/messages"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def bodies(self):
+        with self.lock:
+            return [body for body, _ in self.calls]
+
+    def wait_calls(self, n):
+        wait_until(lambda: len(self.bodies) >= n, f"{n} calls")
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Consumer:
+    """A hapax consume that is connected."""
+
+    def __init__(self, hapax, source, to, store, *words, ready=True, **env):
+        self.process = hapax.start("consume", "--from", source, "--to", to, "--store", store, "--metrics",
+                                   "127.0.0.1:0", *words, **env)
+        self.line = read_line(self.process) if ready else ""
+        assert self.line or not ready, self.process.stderr.read()
+        for word in self.line.replace('"', " ").replace(";", " ").replace(",", " ").split():
+            if word.endswith("/metrics"):
+                self.base = word.removesuffix("/metrics")
+
+    def get(self, path):
+        try:
+            with urllib.request.urlopen(self.base + path, timeout=PATIENCE) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def metric(self, name):
+        for line in self.get("/metrics")[1].splitlines():
+            if line.split(" ")[0] == name:
+                return float(line.split(" ")[1])
+        return None
+
+    def wait_metric(self, name, value):
+        wait_until(lambda: self.metric(name) == value, f"{name} {value}: {self.metric(name)}")

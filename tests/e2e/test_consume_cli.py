@@ -1,0 +1,384 @@
+"""hapax consume and hapax redrive as commands: what they are told, what they say, how they begin and end. Against a
+real RabbitMQ; what becomes of messages is told by other tests."""
+import json
+import signal
+import socket
+import threading
+
+import pytest
+
+import rabbit  # it makes tests/servers known
+from conftest import PATIENCE, ROOT, end, read_line, wait_until
+from proxy import Proxy
+from rabbit import Consumer, Handler, Queue
+
+pytestmark = pytest.mark.skipif(not rabbit.usable, reason="RabbitMQ or hapax is missing")
+
+
+@pytest.fixture
+def queue():
+    return Queue(rabbit.server())
+
+
+@pytest.fixture
+def handler():
+    handler = Handler()
+    yield handler
+    handler.close()
+
+
+@pytest.fixture
+def consume(hapax, queue, handler, store):
+    def start(*words, to=handler.url, **more):
+        return Consumer(hapax, queue.uri(), to, store, *words, **more)
+
+    return start
+
+
+def read_err(process):
+    return process.stderr.readline()
+
+
+# ---- settings ------------------------------------------------------------------------------
+
+AMQP = "amqp://127.0.0.1:1/?queue=q"
+
+
+@pytest.mark.parametrize("words, said", [
+    ([], "--from URI is missing"),
+    (["--from", AMQP], "--to URL is missing"),
+    (["--from", "nats://h/q", "--to", "http://h/"], "--from"),
+    (["--from", "amqp://u:geheim@h/", "--to", "http://h/"], "queue"),
+    (["--from", "amqp://u:geheim@h/?queue=q&colour=red", "--to", "http://h/"], "colour"),
+    (["--from", AMQP, "--to", "ftp://h/"], "--to is no http:// or https:// URL"),
+    (["--from", AMQP, "--to", "http://h/", "--no-key", "guess"], '--no-key "guess" is not dead-letter, reject or run'),
+    (["--from", AMQP, "--to", "http://h/", "--in-flight", "ack"], '--in-flight "ack" is not delay, wait or requeue'),
+    (["--from", AMQP, "--to", "http://h/", "--in-flight", "wait"], "--in-flight"),
+    (["--from", AMQP, "--to", "http://h/", "--unknown", "ack"], '--unknown "ack" is not park or dead-letter'),
+    (["--from", AMQP, "--to", "http://h/", "--order", "time"], '--order "time" is not key, partition or none'),
+    (["--from", AMQP, "--to", "http://h/", "--order", "key"], "--order"),
+    (["--from", AMQP, "--to", "http://h/", "--key", "position"], "--key"),
+    (["--from", AMQP, "--to", "http://h/", "--key", "/a~2"], "--key"),
+    (["--from", AMQP, "--to", "http://h/", "--fingerprint", "colour"], "--fingerprint"),
+    (["--from", AMQP, "--to", "http://h/", "--step", "a:b"], "--step"),
+    (["--from", AMQP, "--to", "http://h/", "--scope", "s" * 256], "--scope"),
+    (["--from", AMQP, "--to", "http://h/", "--retry", "1s"], '--retry "1s" is not MIN..MAX, as 1s..5m'),
+    (["--from", AMQP, "--to", "http://h/", "--retry", "1s..later"], '--retry "1s..later" is not a duration'),
+    (["--from", AMQP, "--to", "http://h/", "--retry", "5m..1s"], "--retry"),
+    (["--from", AMQP, "--to", "http://h/", "--concurrency", "1025"], '--concurrency "1025" is not within 1 to 1024'),
+    (["--from", AMQP, "--to", "http://h/", "--in-hand-max", "3"], "--in-hand-max"),
+    (["--from", AMQP, "--to", "http://h/", "--drain", "soon"], '--drain "soon" is not a duration'),
+    (["--from", AMQP, "--to", "http://h/", "--dead-letters", "q"], "--dead-letters"),
+    (["--from", AMQP, "--to", "http://h/", "--parked", ""], "--parked"),
+    (["--from", AMQP, "--to", "http://h/", "--ca", "/no/such"], '--ca "/no/such"'),
+    (["--from", AMQP, "--to", "http://h/", "--metrics", "9464"], '"9464" is not HOST:PORT'),
+    (["--from", AMQP, "--to", "http://h/", "--lease", "1ms"], "lease"),
+    (["--from", AMQP, "--to", "http://h/", "--on-failed", "replay"], "--on-failed"),
+    (["--from", AMQP, "--to", "http://h/", "--on-expired", "reconcile"], "no --reconcile URL to ask"),
+    (["--from", AMQP, "--to", "http://h/", "--on-expired", "reconcile", "--reconcile", "x"], "--reconcile is no"),
+    (["--from", AMQP, "--to", "http://h/", "--attempts", "8"], 'no option "--attempts"'),
+    (["--from", AMQP, "--to", "http://h/", "more"], '"more" is too much'),
+])
+def test_bad_settings_are_named(hapax, words, said):
+    done = hapax("consume", "--store", "memory:", *words)
+    assert done.code == 2
+    assert done.err.startswith("hapax consume: ") and done.err.count("\n") == 1, done.err
+    assert said in done.err and "geheim" not in done.err
+    done = hapax("consume", "--store", "memory:", "--json", *words)
+    assert done.code == 2 and done.err == "" and said in done.json["text"], done.out
+
+
+def test_a_metrics_port_that_is_taken_is_named(hapax):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = hapax("consume", "--store", "memory:", "--from", AMQP, "--to", "http://h/", "--metrics",
+                     f"127.0.0.1:{taken.getsockname()[1]}")
+    assert done.code == 2 and "already in use" in done.err
+
+
+def test_every_flag_is_in_the_manual(hapax):
+    """docs/consume.md names each option that the command has and that no other page tells of."""
+    page = (ROOT / "docs/consume.md").read_text()
+    for command in ("consume", "redrive"):
+        options = [line.split()[0] for line in hapax("help", command).out.splitlines() if line.startswith("  --")]
+        assert len(options) > 9
+        missing = [option for option in options if option not in page and option not in ("--help", "--json")]
+        assert not missing
+
+
+# ---- beginning -----------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_not_there_ends_it(hapax, handler, store):
+    done = hapax("consume", "--from", rabbit.server().uri(queue="no-such-queue"), "--to", handler.url, "--store", store)
+    assert done.code == 1 and done.out == ""
+    assert "no-such-queue" in done.err.splitlines()[-1]
+    done = hapax("consume", "--from", rabbit.server().uri(vhost="nowhere", queue="q"), "--to", handler.url, "--store", store)
+    assert done.code == 1 and "nowhere" in done.err.splitlines()[-1]
+
+
+def test_the_ready_line_and_the_pages_show_no_password(hapax, queue, handler, store):
+    uri = queue.uri(prefetch=20).replace("guest:guest@", "guest:%67uest@")
+    consumer = Consumer(hapax, uri, handler.url.replace("http://", "http://me:geheim@"), store)
+    assert consumer.line.startswith(f"hapax consume: takes messages from amqp://guest:***@127.0.0.1:{queue.broker.port}/?queue="
+                                    f"{queue.name} for http://me:***@127.0.0.1:{handler.port}/messages (pid ")
+    assert f"hapax list --store '{store}'" in consumer.line
+    assert "prefetch" not in consumer.line  # parameters may be secrets, as properties of Kafka's are
+    status, page = consumer.get("/metrics")
+    assert status == 200 and "amqp://guest:***@" in page and "uest@" not in page.replace("***@", "")
+    assert end(consumer.process) == 0
+    assert "geheim" not in consumer.process.stderr.read()
+
+
+def test_json_has_a_ready_line_and_log_lines(consume, queue):
+    consumer = consume("--json")
+    ready = json.loads(consumer.line)
+    while "log" in ready:  # that of the connection may come first
+        assert ready["time_us"] > 0
+        ready = json.loads(read_line(consumer.process))
+    assert ready["pid"] == consumer.process.pid and ready["consuming"].endswith(f"?queue={queue.name}")
+    assert set(ready) == {"consuming", "to", "store", "metrics", "pid"}
+    consumer.process.send_signal(signal.SIGTERM)
+    out, err = consumer.process.communicate(timeout=PATIENCE)
+    assert consumer.process.returncode == 0 and err == ""
+    assert any("stopping" in json.loads(line)["log"] for line in out.splitlines())
+
+
+def test_a_broker_that_is_away_is_waited_for(hapax, queue, handler, store):
+    with Proxy(queue.broker.port) as proxy:
+        proxy.refuse()
+        consumer = Consumer(hapax, queue.uri(port=proxy.port), handler.url, store, ready=False)
+        assert "the broker is away" in read_err(consumer.process)
+        queue.publish("one")
+        proxy.heal()
+        proxy.listen()
+        assert "takes messages from" in read_line(consumer.process)
+        handler.wait_calls(1)
+        assert end(consumer.process) == 0
+        assert "the broker is away" not in consumer.process.stderr.read()  # said once
+
+
+def test_a_store_that_is_away_is_waited_for(hapax, queue, handler, folder):
+    """Also by the pages, which tell of it; and a signal ends the waiting."""
+    path = f"unix:{folder}/store/keeper.sock"
+    consumer = Consumer(hapax, queue.uri(), handler.url, path, ready=False)
+    assert "waiting for it" in read_err(consumer.process)
+    assert end(consumer.process) == 0
+    consumer = Consumer(hapax, queue.uri(), handler.url, path, ready=False)
+    assert "waiting for it" in read_err(consumer.process)
+    queue.publish("one")
+    hapax.keep(f"rocksdb:{folder}/store")
+    assert "takes messages from" in read_line(consumer.process)
+    handler.wait_calls(1)
+    assert end(consumer.process) == 0
+    assert "waiting for it" not in consumer.process.stderr.read()
+
+
+# ---- running -------------------------------------------------------------------------------
+
+
+def test_each_message_runs_once_and_is_counted(consume, queue, handler):
+    for _ in range(3):
+        queue.publish(*range(10))
+    consumer = consume()
+    consumer.wait_metric("hapax_consumer_acknowledged_total", 30)
+    assert sorted(handler.bodies, key=int) == [str(n) for n in range(10)]
+    assert consumer.metric('hapax_answers_total{answer="fresh"}') == 10
+    assert consumer.metric('hapax_answers_total{answer="replay"}') == 20
+    assert consumer.metric("hapax_consumer_run_total") == 10
+    assert consumer.metric("hapax_consumer_taken_total") >= 30
+    consumer.wait_metric("hapax_consumer_in_hand", 0)
+    assert consumer.metric("hapax_consumer_handler_seconds_count") == 10
+    assert consumer.metric("hapax_consumer_message_seconds_count") == 30
+    assert consumer.get("/health") == (200, "ok\n")
+    assert queue.ready() == 0
+
+
+def test_the_secret_and_the_scope_are_those_of_other_commands(hapax, consume, queue, handler, store, folder):
+    (folder / "secret").write_text("hush\n")
+    (folder / "secret").chmod(0o600)
+    queue.publish("one", id="order-1")
+    consumer = consume(HAPAX_SECRET_FILE=str(folder / "secret"))
+    consumer.wait_metric("hapax_consumer_acknowledged_total", 1)
+    shown = hapax("show", "--store", store, "--scope", queue.name, "order-1", HAPAX_SECRET_FILE=str(folder / "secret"))
+    assert shown.code == 0 and "completed" in shown.out
+    assert end(consumer.process) == 0
+    assert hapax("show", "--store", store, "--scope", queue.name, "order-1").code == 3
+    done = hapax("consume", "--from", queue.uri(), "--to", handler.url, "--store", store)
+    assert done.code == 3 and "secret" in done.err
+
+
+def test_the_environment_has_the_login(hapax, queue, handler, store):
+    uri = queue.uri().replace("guest:guest@", "")
+    consumer = Consumer(hapax, uri, handler.url, store, HAPAX_AMQP_USER="guest", HAPAX_AMQP_PASSWORD="guest")
+    assert end(consumer.process) == 0
+    done = hapax("consume", "--from", uri, "--to", handler.url, "--store", store, HAPAX_AMQP_USER="guest",
+                 HAPAX_AMQP_PASSWORD="geheim")
+    assert done.code == 1 and "geheim" not in done.err
+
+
+def test_policies_have_their_names(hapax, queue, handler, store):
+    """--attempts-max is the policy of every door; the third failure is a dead letter."""
+    handler.answers = lambda body: 500
+    consumer = Consumer(hapax, queue.uri(), handler.url, store, "--attempts-max", "3", "--retry", "10ms..20ms")
+    queue.publish("one")
+    consumer.wait_metric("hapax_consumer_dead_lettered_total", 1)
+    assert len(handler.bodies) == 3
+    (body, headers), = queue.dead.take()
+    assert body == "one" and headers["hapax-reason"] == "failed" and headers["hapax-scope"] == queue.name
+
+
+# ---- ending --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gate(handler):
+    """Holds calls of the handler until it is set."""
+    gate = threading.Event()
+    handler.answers = lambda body: 200 if gate.wait(PATIENCE) else 500
+    yield gate
+    gate.set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_handlers_finish(hapax, consume, queue, handler, gate, store, number):
+    consumer = consume("--concurrency", "1")
+    queue.publish("one", "two", "three")
+    handler.wait_calls(1)
+    consumer.process.send_signal(number)
+    wait_until(lambda: consumer.get("/health") == (503, "it is being stopped\n"), "draining")
+    gate.set()
+    assert consumer.process.wait(PATIENCE) == 0
+    queue.wait_ready(2)  # what had not begun is the broker's again
+    assert handler.bodies == ["one"]
+    assert "completed" in hapax("list", "--store", store, "--scope", queue.name).out
+
+
+def test_a_second_signal_does_not(hapax, consume, queue, handler, gate, store):
+    """The handler's call is given up; its message comes again, and waits for the lease."""
+    consumer = consume("--drain", "10m")
+    queue.publish("one")
+    handler.wait_calls(1)
+    consumer.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: consumer.metric("hapax_consumer_draining") == 1, "draining")
+    consumer.process.send_signal(signal.SIGTERM)
+    assert consumer.process.wait(PATIENCE) == 0
+    queue.wait_ready(1)
+    assert "started" in hapax("list", "--store", store, "--scope", queue.name).out
+
+
+def test_the_drain_has_an_end(consume, queue, handler, gate):
+    consumer = consume("--drain", "100ms")
+    queue.publish("one")
+    handler.wait_calls(1)
+    assert end(consumer.process) == 0
+    queue.wait_ready(1)
+
+
+# ---- redrive -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dead(consume, queue, handler):
+    """Five dead letters: refused 1 to 3, a mismatch, no key; and a handler that has been mended since."""
+    handler.answers = lambda body: 200 if body == "good" else 422
+    consumer = consume()
+    queue.publish("good", id="good")
+    handler.wait_calls(1)
+    queue.publish("1", "2", "3")
+    queue.publish("bad", id="good")
+    with queue.channel() as channel:
+        channel.basic_publish("", queue.name, b"keyless")
+    consumer.wait_metric("hapax_consumer_dead_lettered_total", 5)
+    assert end(consumer.process) == 0
+    handler.answers = lambda body: 200
+    handler.calls.clear()
+    assert queue.dead.ready() == 5
+    return queue.dead
+
+
+def test_dead_letters_run_again_after_a_redrive(hapax, consume, queue, handler, dead):
+    done = hapax("redrive", "--from", dead.uri(), "--to", queue.uri())
+    assert (done.code, done.out, done.err) == (0, "put back: 3, left: 2\n", "")
+    assert dead.ready() == 2
+    consumer = consume()
+    consumer.wait_metric("hapax_consumer_acknowledged_total", 3)
+    assert sorted(handler.bodies) == ["1", "2", "3"]
+    assert end(consumer.process) == 0
+    assert sorted(headers["hapax-reason"] for _, headers in dead.take()) == ["mismatch", "no_key"]
+
+
+def test_what_fails_again_does_not_go_round(hapax, consume, queue, handler, dead):
+    """A consumer that still refuses makes dead letters as fast as they are put back."""
+    handler.answers = lambda body: 422
+    consume()
+    done = hapax("redrive", "--from", dead.uri(), "--to", queue.uri(), "--json")
+    assert done.code == 0 and done.json["put_back"] == 3
+    dead.wait_ready(5)
+    assert sorted(handler.bodies) == ["1", "2", "3"]
+
+
+def test_one_letter_by_its_key(hapax, queue, dead):
+    def redrive(*words):
+        return hapax("redrive", "--from", dead.uri(), "--to", queue.uri(), "--json", *words)
+
+    missing = {"put_back": 0, "left": 5, "failed_again": 0, "not_seen": 0}
+    done = redrive("--key", "id-9")
+    assert done.code == 1 and done.json == missing
+    done = redrive("--key", "id-2", "--scope", "elsewhere")
+    assert done.code == 1 and done.json == missing
+    done = redrive("--key", "2", "--key-from", "x-order")
+    assert done.code == 1 and done.json == missing
+    done = redrive("--key", "id-2", "--scope", queue.name)
+    assert done.code == 0 and done.json == {**missing, "put_back": 1, "left": 4}
+    assert [body for body, _ in queue.take()] == ["2"] and dead.ready() == 4
+
+
+def test_all_and_limit(hapax, queue, dead):
+    done = hapax("redrive", "--from", dead.uri(), "--to", queue.uri(), "--limit", "2", "--json")
+    assert done.code == 0 and done.json["put_back"] == 2 and dead.ready() == 3
+    done = hapax("redrive", "--from", dead.uri(), "--to", queue.uri(), "--all", "--json")
+    assert done.code == 0 and done.json["put_back"] == 3 and dead.ready() == 0
+    back = queue.take()
+    assert sorted(body for body, _ in back) == ["1", "2", "3", "bad", "keyless"]
+    assert all(headers["hapax-reason"] and headers["hapax-redrive"] for _, headers in back)
+
+
+def test_a_dry_run_changes_nothing(hapax, queue, dead):
+    done = hapax("redrive", "--from", dead.uri(), "--to", queue.uri(), "--dry-run", "--json")
+    assert done.code == 0 and sorted(line["reason"] for line in done.lines) == ["mismatch", "no_key"] + 3 * ["refused"]
+    assert sum(line["put_back"] for line in done.lines) == 3
+    assert all(line["from"] == queue.name and int(line["time_us"]) > 0 for line in done.lines)
+    done = hapax("redrive", "--from", dead.uri(), "--to", queue.uri(), "--dry-run")
+    assert done.code == 0 and len(done.out.splitlines()) == 5 and "reason=refused" in done.out
+    assert dead.ready() == 5 and queue.ready() == 0
+
+
+def test_a_target_that_is_not_there_loses_nothing(hapax, queue, dead):
+    done = hapax("redrive", "--from", dead.uri(), "--to", rabbit.server().uri(queue="no-such-queue"))
+    assert done.code == 1 and "no-such-queue" in done.err
+    dead.wait_ready(5)
+
+
+@pytest.mark.parametrize("words, code, said", [
+    ([], 2, "--from URI is missing"),
+    (["--from", AMQP], 2, "--to URI is missing"),
+    (["--from", AMQP, "--to", AMQP], 2, "are the same"),
+    (["--from", "nats://h", "--to", AMQP], 2, "--from is of no scheme"),
+    (["--from", AMQP, "--to", "nats://h"], 2, "--to: is of no scheme"),
+    (["--from", "amqp://127.0.0.1:1/", "--to", AMQP], 2, "--from: "),
+    (["--from", AMQP, "--to", "amqp://127.0.0.1:1/"], 2, "--to: names no queue or topic"),
+    (["--from", AMQP, "--to", "amqp://h/?queue=r", "--key", "k", "--key-from", "/a~2"], 2, "--key-from"),
+    (["--from", AMQP, "--to", "amqp://h/?queue=r", "--limit", "0"], 2, "--limit"),
+    (["--from", AMQP, "--to", "amqp://h/?queue=r", "--store", "memory:"], 2, 'no option "--store"'),
+])
+def test_bad_settings_of_a_redrive_are_named(hapax, words, code, said):
+    done = hapax("redrive", *words)
+    assert done.code == code and said in done.err and done.err.count("\n") == 1
+
+
+def test_a_redrive_from_what_is_not_there(hapax, queue):
+    done = hapax("redrive", "--from", rabbit.server().uri(queue="no-such-queue"), "--to", queue.uri())
+    assert done.code == 1 and "no-such-queue" in done.err
+    Queue(rabbit.server(), queue.dead.name)
+    done = hapax("redrive", "--from", queue.dead.uri(), "--to", queue.uri())
+    assert (done.code, done.out) == (0, "put back: 0, left: 0\n")

@@ -1,0 +1,535 @@
+"""hapax consume where everything dies: consumers, the broker and the store, by kill -9 under load; and where handlers are
+slow, away, or want nothing of some. Against a real RabbitMQ.
+
+HAPAX_STORM_MESSAGES (4000): how many of a storm; 30 % of them are repeats of another. tools/soak has 100,000.
+"""
+import collections
+import concurrent.futures
+import contextlib
+import os
+import random
+import re
+import socketserver
+import threading
+import time
+
+import pytest
+
+import gate
+import pg
+import rabbit  # it makes tests/servers known
+from conftest import PATIENCE, end, wait_until
+from process import free_port
+from rabbit import Consumer, Handler, Queue
+from redis_server import Redis
+from test_serve import Served, api  # noqa: F401: a fixture
+
+pytestmark = pytest.mark.skipif(not rabbit.usable, reason="RabbitMQ or hapax is missing")
+MESSAGES = int(os.environ.get("HAPAX_STORM_MESSAGES", 4000))
+LEASE_S = 3
+SAVED_S = 5  # an outcome is stored within this while its store is there, on a machine with other work
+
+
+class Call:
+    """One that the handler was asked."""
+
+    def __init__(self, who, key, headers):
+        self.who, self.key, self.begun, self.ended, self.status = who, key, time.monotonic(), None, None
+        self.attempt, self.fence = int(headers["idempotency-attempt"]), int(headers["idempotency-fence"])
+
+
+class Effects(socketserver.ThreadingTCPServer):
+    """A handler for thousands of calls, that knows who asks: each consumer is given a path of its own. answers(key, nth)
+    is the status of the nth call for a key; takes(key) is how many seconds it is at work."""
+
+    daemon_threads = allow_reuse_address = True
+    request_queue_size = 512
+
+    def __init__(self, answers=lambda key, nth: 200, takes=lambda key: 0, port=0):
+        super().__init__(("127.0.0.1", port), Asked)
+        self.answers, self.takes = answers, takes
+        self.lock, self.calls, self.done = threading.Lock(), collections.defaultdict(list), set()
+        self.port = self.server_address[1]
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def url(self, who="one"):
+        return f"http://127.0.0.1:{self.port}/{who}"
+
+    def counts(self):
+        """How often each key was asked for."""
+        with self.lock:
+            return {key: len(calls) for key, calls in self.calls.items()}
+
+    def handle_error(self, request, client_address):
+        pass  # consumers die in these tests
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+
+
+class Asked(socketserver.StreamRequestHandler):
+    disable_nagle_algorithm = True
+
+    def handle(self):
+        with contextlib.suppress(OSError):
+            while line := self.rfile.readline():
+                self.one(line.split()[1].decode().strip("/"))
+
+    def one(self, who):
+        headers = {}
+        while (line := self.rfile.readline()) not in (b"\r\n", b""):
+            name, _, value = line.decode().partition(":")
+            headers[name.lower()] = value.strip()
+        self.rfile.read(int(headers.get("content-length", 0)))
+        effects, key = self.server, headers["idempotency-key"].strip('"')
+        call = Call(who, key, headers)
+        with effects.lock:
+            effects.calls[key].append(call)
+            nth = len(effects.calls[key])
+        time.sleep(effects.takes(key))
+        call.status = effects.answers(key, nth)
+        call.ended = time.monotonic()
+        with effects.lock:
+            if call.status == 200:
+                effects.done.add(key)
+        body = f"effect of {key}".encode()
+        self.wfile.write(b"HTTP/1.1 %d Said\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s" %
+                         (call.status, len(body), body))
+
+
+def publish(queue, keys, at_once=4):
+    """Each is confirmed when this returns."""
+
+    def some(keys):
+        with queue.channel() as channel:
+            for key in keys:
+                channel.basic_publish("", queue.name, f'{{"order": "{key}"}}'.encode(),
+                                      rabbit.pika.BasicProperties(delivery_mode=2, message_id=key), mandatory=True)
+
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(some, [keys[i::at_once] for i in range(min(at_once, len(keys)))]))
+
+
+def left(queue):
+    """What is anywhere: in the queue or not settled, among its retries, dead or parked. By asking each queue's leader:
+    what rabbitmqctl lists may be five seconds old."""
+    text = queue.broker.ctl("eval", f"""
+        [begin
+            {{ok, {{_, N}}, _}} = ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1, 20000),
+            {{element(4, amqqueue:get_name(Q)), N}}
+         end || Q <- rabbit_amqqueue:list(),
+                lists:prefix("{queue.name}.", binary_to_list(element(4, amqqueue:get_name(Q))) ++ ".")].""")
+    counts = re.findall(r'<<"([^"]+)">>,\s*(\d+)', text)
+    assert queue.name in dict(counts), text
+    return {name: int(n) for name, n in counts if n != "0"}
+
+
+def wait_for_all(queue, effects, keys):
+    wait_until(lambda: len(effects.done) >= len(keys), f"all keys ({len(effects.done)} of {len(keys)})")
+    wait_until(lambda: not left(queue), f"an empty queue ({left(queue)})")
+    assert effects.done == set(keys)
+
+
+@pytest.fixture
+def effects():
+    with contextlib.ExitStack() as stack:
+        def start(*words, **more):
+            started = Effects(*words, **more)
+            stack.callback(started.close)
+            return started
+
+        yield start
+
+
+@pytest.fixture
+def queue():
+    return Queue(rabbit.server())
+
+
+# ---- the storm -------------------------------------------------------------------------------
+
+
+class RedisStore:
+    """With a log that is written before it answers: another may lose what it has acknowledged."""
+
+    def __init__(self, hapax, folder):
+        self.server = Redis(appendonly="yes", appendfsync="always").start()
+        self.uri = self.server.uri()
+
+    def restart(self):
+        self.server.kill()
+        self.server.launch()
+
+    def end(self):
+        self.server.end()
+
+
+class PostgresStore(RedisStore):
+    def __init__(self, hapax, folder):
+        self.server = pg.postgres_server.Postgres().start()
+        self.uri = pg.Database(self.server).uri
+
+
+class KeeperStore:
+    def __init__(self, hapax, folder):
+        self.hapax, self.path, self.uri = hapax, f"rocksdb:{folder}/store", f"unix:{folder}/store/keeper.sock"
+        self.keeper = hapax.keep(self.path)
+
+    def restart(self):
+        self.keeper.kill()
+        self.keeper.wait()
+        self.keeper = self.hapax.keep(self.path)
+
+    def end(self):
+        pass
+
+
+class EmbeddedStore:
+    """Held by one of the consumers: it dies with it, and the other takes over."""
+
+    restart = None
+
+    def __init__(self, hapax, folder):
+        self.uri = f"rocksdb:{folder}/store"
+
+    def end(self):
+        pass
+
+
+class Storm:
+    """Two consumers, and who dies when: each death waits for so many keys to be done."""
+
+    def __init__(self, hapax, queue, store, effects, seed):
+        self.hapax, self.queue, self.store, self.effects, self.draw = hapax, queue, store, effects, random.Random(seed)
+        self.killed = {}  # by who: when it was about to be
+        self.outages = []  # (from, to) of the store
+        self.consumers = [None, None]
+        self.started = 0
+
+    def start_both(self):
+        for i in range(2):
+            self.start(i)
+
+    def start(self, i):
+        self.started += 1
+        who = f"c{self.started}"
+        consumer = Consumer(self.hapax, self.queue.uri(), self.effects.url(who), self.store.uri, "--lease", f"{LEASE_S}s",
+                            "--retry", "100ms..1s", ready=False)
+        self.consumers[i] = (who, consumer.process)
+
+    def kill_consumer(self):
+        both = self.draw.random() < 0.25
+        for i in range(2) if both else [self.draw.randrange(2)]:
+            who, process = self.consumers[i]
+            assert process.poll() is None, process.stderr.read()
+            self.killed[who] = time.monotonic()
+            process.kill()
+            process.communicate()
+            self.start(i)
+
+    def kill_store(self):
+        began = time.monotonic()
+        self.store.restart()
+        self.outages.append((began, time.monotonic()))
+
+    def kill_broker(self):
+        self.queue.broker.restart()
+
+    def blow(self, keys):
+        acts = [self.kill_consumer] * (6 + MESSAGES // 1000) + [self.kill_broker] * (1 + MESSAGES // 20000)
+        if self.store.restart:
+            acts += [self.kill_store] * (2 + MESSAGES // 4000)
+        self.draw.shuffle(acts)
+        for nth, act in enumerate(acts):
+            most = len(keys) * (nth + 1) // (len(acts) + 1)
+            wait_until(lambda: len(self.effects.done) >= most, f"{most} keys (of them {len(self.effects.done)})")
+            act()
+
+    def was_away(self, since, until):
+        return any(begun < until + SAVED_S and over > since - SAVED_S for begun, over in self.outages)
+
+    def check_repeat(self, call, again):
+        """A key is asked for again only where the attempt before is surely or perhaps lost, and its lease over."""
+        what = f"{call.key}: attempt {call.attempt} of {call.who}, then {again.attempt} of {again.who}"
+        assert again.fence > call.fence and again.attempt > call.attempt, what
+        if call.status == 500:
+            return
+        assert again.begun - call.begun > LEASE_S / 2, f"{what}: within its lease"
+        if self.was_away(call.begun, again.begun):
+            return
+        assert call.who in self.killed and again.begun > self.killed[call.who], f"{what}: nobody was killed"
+        assert call.ended is None or self.killed[call.who] - call.ended < SAVED_S, f"{what}: long since stored"
+
+    def check(self):
+        repeats = 0
+        for calls in self.effects.calls.values():
+            for call, again in zip(calls, calls[1:]):
+                self.check_repeat(call, again)
+                repeats += call.status != 500
+        return repeats
+
+    def end(self):
+        for _, process in self.consumers:
+            assert end(process) == 0, process.stderr.read()
+
+
+@pytest.fixture(scope="module")
+def mortal():
+    """A broker that may be killed."""
+    with rabbit.rabbitmq_server.RabbitMQ() as broker:
+        yield broker.start()
+
+
+@pytest.mark.parametrize("kind", [RedisStore, PostgresStore, KeeperStore, EmbeddedStore])
+def test_whoever_dies_nothing_is_lost_or_done_twice(hapax, mortal, effects, folder, kind):
+    if kind is PostgresStore and not pg.usable:
+        pytest.skip("PostgreSQL is missing")
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    draw = random.Random(seed)
+    queue, store = Queue(mortal), kind(hapax, folder)
+    handler = effects(takes=lambda key: draw.random() * .02,
+                      answers=lambda key, nth: 500 if key.startswith("fails") and nth == 1 else 200)
+    keys = [f"{'fails' if i % 50 == 0 else 'k'}-{i}" for i in range(MESSAGES * 7 // 10)]
+    messages = keys + [draw.choice(keys) for _ in range(MESSAGES - len(keys))]
+    draw.shuffle(messages)
+    storm = Storm(hapax, queue, store, handler, seed)
+    try:
+        # The queues for retries are made while nobody dies: of RabbitMQ 3.10 a quorum queue may not outlive a kill
+        # in its first second.
+        publish(queue, ["fails-first"])
+        storm.start_both()
+        wait_for_all(queue, handler, ["fails-first"])
+        storm.end()
+        publish(queue, messages)
+        begun = time.monotonic()
+        storm.start_both()
+        storm.blow(keys)
+        wait_for_all(queue, handler, keys + ["fails-first"])
+        repeats = storm.check()
+        print(f"{len(messages)} messages of {len(keys)} keys in {time.monotonic() - begun:.1f} s; {len(storm.killed)} consumers, "
+              f"{len(storm.outages)} times the store killed: {repeats} repeated")
+        storm.end()
+        assert not left(queue)
+        assert repeats <= 16 * (len(storm.killed) + 2 * len(storm.outages)), "more than were with handlers"
+        listed = hapax("list", "--store", store.uri, "--scope", queue.name, "--limit", 10 * MESSAGES, "--json")
+        states = collections.Counter(record["state"] for record in listed.lines)
+        assert states == {"completed": len(keys) + 1}
+    finally:
+        store.end()
+
+
+# ---- handlers that take long -------------------------------------------------------------------
+
+
+def test_a_handler_of_ten_consumer_timeouts_runs_once(hapax, mortal, effects, store):
+    """AMQP cannot ask for more time: the message comes again each time, waits for the first run, and none runs it."""
+    queue = Queue(mortal)
+    handler = effects(takes=lambda key: 10 if key == "slow" else 0)
+    mortal.consumer_timeout(1000)
+    try:
+        consumer = Consumer(hapax, queue.uri(), handler.url(), store, "--lease", f"{LEASE_S}s")
+        queue.publish("slow", id="slow")
+        wait_until(lambda: handler.counts() == {"slow": 1}, "the slow one")
+        for n in range(10):
+            queue.publish(n, id=f"quick-{n}")
+        wait_until(lambda: len(handler.done) == 10, "the quick ones, meanwhile")
+        wait_until(lambda: len(handler.done) == 11, "the slow one's end")
+        wait_until(lambda: not left(queue), "an empty queue")
+    finally:
+        mortal.consumer_timeout(1800000)
+    assert set(handler.counts().values()) == {1} and consumer.metric("hapax_consumer_run_total") == 11
+    timeouts = consumer.metric("hapax_consumer_reconnects_total")
+    again = consumer.metric("hapax_consumer_taken_total") - 11
+    assert 2 <= timeouts <= 11, "the broker lost patience, once in a second at most"
+    slow, = handler.calls["slow"]
+    assert slow.ended - slow.begun >= 10
+    # What else was in hand when the channel was closed comes again, too: at most the ten quick ones, once.
+    assert 2 <= again <= timeouts + 10, f"{again} came again in {timeouts} timeouts"
+    assert consumer.metric('hapax_answers_total{answer="fresh"}') == 11
+    assert consumer.metric('hapax_answers_total{answer="in_flight"}') >= 2
+    assert consumer.metric("hapax_consumer_dead_lettered_total") == consumer.metric("hapax_consumer_parked_total") == 0
+
+
+# ---- one operation by two doors ------------------------------------------------------------------
+
+
+class Shared:
+    """The settings of docs/consume.md, "Sharing records with the HTTP door", and one operation as it comes by each."""
+
+    def __init__(self, serve, consume, key=None, message=None, post=b'{"a": 1}', sent=None, headers=()):
+        self.serve, self.consume, self.key, self.message = serve, consume, key, message or key
+        self.post, self.sent, self.headers = post, sent or post, headers
+
+
+SHARED = {
+    "body": Shared(["--fingerprint", "body"], [], key="k-1"),
+    "caller": Shared(["--fingerprint", "body", "--caller", ""], [], key="k-1", headers=[("Authorization", "Bearer x")]),
+    "json": Shared(["--fingerprint", "json -/sent_at"], ["--fingerprint", "json -/sent_at"], key="k-1",
+                   post=b'{"a": 1, "sent_at": 1}', sent=b'{"sent_at":2,"a":1}'),
+    "pointers": Shared(["--key-from", "/order/id /line", "--fingerprint", "body"],
+                       ["--key", "Idempotency-Key,/order/id /line"], message="another", post=b'{"order": {"id": "o"}, "line": 1}'),
+    "step": Shared(["--fingerprint", "body"], ["--step", "pay"], key="k-1:pay", message="k-1"),
+}
+
+
+@pytest.fixture
+def doors(hapax, api, queue, effects, store):  # noqa: F811
+    """Both doors of one scope and store: post(path), and send(), which gives the consumer that is done with it."""
+    with contextlib.ExitStack() as stack:
+        class Doors:
+            def __init__(self, shared):
+                self.shared, self.effects = shared, effects()
+                self.served = Served(hapax, api, store, "--scope", "orders", *shared.serve)
+                stack.callback(end, self.served.process)
+
+            def post(self, path="/ok"):
+                return self.served.post(path, self.shared.key, self.shared.post, self.shared.headers)
+
+            def send(self):
+                with queue.channel() as channel:
+                    channel.basic_publish("", queue.name, self.shared.sent,
+                                          rabbit.pika.BasicProperties(delivery_mode=2, message_id=self.shared.message))
+                consumer = Consumer(hapax, queue.uri(), self.effects.url(), store, "--scope", "orders", *self.shared.consume)
+                consumer.wait_metric("hapax_consumer_acknowledged_total", 1)
+                return consumer
+
+        yield Doors
+
+
+needs_gate = pytest.mark.skipif(not gate.usable, reason="nginx or its module is missing")
+
+
+@needs_gate
+@pytest.mark.parametrize("name", SHARED)
+def test_a_message_is_a_repeat_of_a_request(doors, api, name):  # noqa: F811
+    both = doors(SHARED[name])
+    assert both.post().replayed == "false"
+    consumer = both.send()
+    assert consumer.metric('hapax_answers_total{answer="replay"}') == 1
+    assert both.effects.counts() == {} and len(api.seen) == 1
+
+
+@needs_gate
+@pytest.mark.parametrize("name", SHARED)
+def test_a_request_is_a_repeat_of_a_message(doors, api, name):  # noqa: F811
+    both = doors(SHARED[name])
+    both.send()
+    (key, times), = both.effects.counts().items()
+    answer = both.post()
+    assert (answer.status, answer.replayed, answer.get("Content-Type")) == (200, "true", "text/plain")
+    assert answer.body == f"effect of {key}".encode() and times == 1 and not api.seen
+
+
+@needs_gate
+def test_what_was_refused_for_good_by_http_is_done(doors, api):  # noqa: F811
+    both = doors(SHARED["body"])
+    assert both.post("/status/422").status == 422
+    assert both.send().metric('hapax_answers_total{answer="replay"}') == 1
+    assert both.effects.counts() == {}
+
+
+# ---- dead letters --------------------------------------------------------------------------------
+
+
+def test_dead_letters_of_every_kind_run_once_after_the_fix(hapax, queue, effects, store):
+    """Those whose attempts were used up, and those refused, each with its repeats; and once in vain before the fix."""
+    keys = [f"{kind}-{n}" for kind in ("failed", "refused") for n in range(10)]
+    broken = {"failed": 500, "refused": 422}
+    handler = effects(answers=lambda key, nth: broken.get(key.split("-")[0], 200))
+    words = ("--attempts-max", "2", "--retry", "10ms..20ms")
+    publish(queue, keys * 2)
+    consumer = Consumer(hapax, queue.uri(), handler.url(), store, *words)
+    consumer.wait_metric("hapax_consumer_dead_lettered_total", 40)
+    before = handler.counts()
+
+    def redrive():
+        done = hapax("redrive", "--from", queue.dead.uri(), "--to", queue.uri(), "--json")
+        assert done.code == 0 and done.json["put_back"] == 40, done.out
+
+    redrive()
+    consumer.wait_metric("hapax_consumer_dead_lettered_total", 80)
+    again = handler.counts()
+    assert all(again[key] > before[key] for key in keys), "each had another chance"
+    broken.clear()
+    redrive()
+    wait_for_all(queue, handler, keys)
+    assert all(handler.counts()[key] == again[key] + 1 for key in keys)
+    assert end(consumer.process) == 0
+
+
+# ---- being told to stop ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [KeeperStore, EmbeddedStore])
+def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, folder, kind):
+    keys, store = [f"k-{n}" for n in range(1500)], kind(hapax, folder).uri
+    handler = effects(takes=lambda key: .02)
+    publish(queue, keys)
+    numbers = iter(range(100))
+    # With the holder of an embedded store the others lose it for two seconds, which is all that --save-wait is.
+    words = ["--save-wait", "20s"] if kind is EmbeddedStore else []
+
+    def start():
+        return Consumer(hapax, queue.uri(), handler.url(f"c{next(numbers)}"), store, *words, ready=False).process
+
+    def ended(process):
+        code = process.wait(PATIENCE)
+        assert code == 0, f"exit status {code}: {process.stderr.read()}"
+
+    consumers = [start() for _ in range(3)]
+    for n in range(1, 7):
+        wait_until(lambda: len(handler.done) >= 150 * n, f"{150 * n} keys")
+        consumers[0].terminate()
+        ended(consumers.pop(0))
+        consumers.append(start())
+    wait_until(lambda: len(handler.done) >= 1100, "1100 keys")
+    for process in consumers:  # all at once
+        process.terminate()
+    for process in consumers:
+        ended(process)
+    expected = len(keys) - len(handler.done)  # what was done is acknowledged, and all else is there
+    wait_until(lambda: queue.ready() >= expected, f"{expected} messages")
+    assert left(queue) == {queue.name: expected}
+    last = start()
+    wait_for_all(queue, handler, keys)
+    assert end(last) == 0
+    assert set(handler.counts().values()) == {1}
+    assert len({call.who for calls in handler.calls.values() for call in calls}) >= 6
+
+
+# ---- handlers that are away, or want nothing of some ------------------------------------------------
+
+
+def test_a_handler_that_is_away_gets_all_once_it_is_back(hapax, queue, effects, store):
+    keys = [f"k-{n}" for n in range(500)]
+    publish(queue, keys)
+    port = free_port()
+    consumer = Consumer(hapax, queue.uri(), f"http://127.0.0.1:{port}/late", store, "--retry", "50ms..200ms", "--attempts-max", "2")
+    wait_until(lambda: consumer.metric("hapax_consumer_retried_total") > 500, "many attempts in vain")
+    assert consumer.metric("hapax_consumer_in_hand") <= 64  # it does not take what it cannot place
+    handler = effects(port=port)
+    wait_for_all(queue, handler, keys)
+    assert set(handler.counts().values()) == {1}
+    assert consumer.metric("hapax_consumer_dead_lettered_total") == consumer.metric("hapax_consumer_parked_total") == 0
+    assert end(consumer.process) == 0
+
+
+def test_a_tenant_that_is_turned_away_does_not_hold_up_the_others(hapax, queue, effects, store):
+    """More messages of it than would fit in hand."""
+    theirs, ours = [f"theirs-{n}" for n in range(40)], [f"ours-{n}" for n in range(200)]
+    closed = ["theirs"]
+    handler = effects(answers=lambda key, nth: 403 if key.split("-")[0] in closed else 200)
+    publish(queue, theirs)
+    publish(queue, ours[:100])
+    consumer = Consumer(hapax, queue.uri(), handler.url(), store, "--concurrency", "4", "--retry", "50ms..200ms")
+    wait_until(lambda: len(handler.done) == 100, f"100 of others ({len(handler.done)})")
+    queue.publish(*ours[100:])
+    wait_until(lambda: len(handler.done) == 200, f"200 of others ({len(handler.done)})")
+    assert consumer.metric("hapax_consumer_dead_lettered_total") == consumer.metric("hapax_consumer_parked_total") == 0
+    closed.clear()
+    wait_until(lambda: handler.done >= set(theirs), "those of the tenant")
+    wait_until(lambda: not left(queue), f"an empty queue ({left(queue)})")
+    assert all(count == 1 for key, count in handler.counts().items() if "ours" in key)
+    assert end(consumer.process) == 0

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The Kafka source and sink against librdkafka's mock cluster, which fails where it is told to: what no real broker
+ * does on demand.
+ */
+#include "kafka_bed.h"
+
+#include <librdkafka/rdkafka.h>
+
+#include <librdkafka/rdkafka_mock.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+/* Kafka's numbers of requests. */
+#define PRODUCE       0
+#define OFFSET_COMMIT 8
+#define HEARTBEAT     12
+
+#define QUICK "&session.timeout.ms=6000&heartbeat.interval.ms=200"
+
+static rd_kafka_t *owner;
+static rd_kafka_mock_cluster_t *cluster;
+static char broker[URI_MAX];
+static size_t wanted;
+
+static void hold(struct bed *bed, struct member *member, struct hapax__delivered *delivered)
+{
+    (void)bed;
+    (void)member;
+    (void)delivered;
+}
+
+static struct bed *bed_new(const char *topic, int n)
+{
+    struct bed *bed = calloc(1, sizeof(*bed));
+
+    must(bed);
+    bed->broker = broker;
+    bed->handle = hold;
+    must(!rd_kafka_mock_topic_create(cluster, topic, 1, 1));
+    open_sink(bed, "?linger.ms=1");
+    publish_and_wait(bed, topic, 0, n, 0);
+    return bed;
+}
+
+static void bed_free(struct bed *bed)
+{
+    for (struct member *member = bed->members; member < bed->members + MEMBERS; member++)
+        quit(member, 10000);
+    hapax__sink_kafka.close(bed->sink);
+    free(bed);
+}
+
+static bool first_holds(struct bed *bed)
+{
+    return bed->members[0].held_count >= wanted;
+}
+
+static bool some_voided(struct bed *bed)
+{
+    return bed->members[0].source->voided > 0;
+}
+
+/* A group that went on without us: all is voided at once, nothing of it is committed, and all comes again. */
+static void a_lost_partition_is_voided_and_not_committed(void **state)
+{
+    struct bed *bed = bed_new("lost", 10);
+    struct member *member;
+
+    (void)state;
+    member = join(bed, "lost", QUICK, HAPAX_ORDER_KEY);
+    wanted = 10;
+    assert_true(spin(bed, first_holds, DEADLINE));
+    rd_kafka_mock_push_request_errors(cluster, HEARTBEAT, 1, RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID);
+    assert_true(spin(bed, some_voided, DEADLINE));
+    assert_int_equal(member->source->voided, 10);
+    for (size_t i = 0; i < 10; i++)
+        assert_true(member->held[i]->voided);
+    settle_all(member, HAPAX__SETTLE_ACK);
+    assert_int_equal(member->acked, 0);
+    assert_true(spin(bed, first_holds, DEADLINE));
+    assert_int_equal(number_of(member->held[0]), 0);
+    bed_free(bed);
+}
+
+/* A commit that is refused is made again, and what was settled does not come again. */
+static void a_refused_commit_is_made_again(void **state)
+{
+    struct bed *bed = bed_new("commits", 10);
+    struct member *member;
+
+    (void)state;
+    member = join(bed, "commits", "", HAPAX_ORDER_KEY);
+    wanted = 10;
+    assert_true(spin(bed, first_holds, DEADLINE));
+    rd_kafka_mock_push_request_errors(
+        cluster, OFFSET_COMMIT, 3, RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS,
+        RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS, RD_KAFKA_RESP_ERR__TRANSPORT);
+    while (member->held_count > 4)
+        settle(member, 0, HAPAX__SETTLE_ACK);
+    spin(bed, NULL, 2 * SECONDS);
+    quit(member, 10000);
+    member = join(bed, "commits", "", HAPAX_ORDER_KEY);
+    wanted = 4;
+    assert_true(spin(bed, first_holds, DEADLINE));
+    assert_int_equal(number_of(member->held[0]), 6);
+    assert_int_equal(member->held_count, 4);
+    bed_free(bed);
+}
+
+/* A connection that breaks while letters are under way neither loses nor doubles nor reorders them. */
+static void letters_survive_a_broken_connection(void **state)
+{
+    struct bed *bed = bed_new("broken", 1);
+    struct member *member;
+
+    (void)state;
+    rd_kafka_mock_push_request_errors(cluster, PRODUCE, 2, RD_KAFKA_RESP_ERR__TRANSPORT,
+                                      RD_KAFKA_RESP_ERR__TRANSPORT);
+    publish_and_wait(bed, "broken", 1, 199, 1);
+    member = join(bed, "broken", "", HAPAX_ORDER_KEY);
+    wanted = 200;
+    assert_true(spin(bed, first_holds, DEADLINE));
+    spin(bed, NULL, SECONDS);
+    assert_int_equal(member->held_count, 200);
+    for (size_t i = 0; i < 200; i++)
+        assert_int_equal(number_of(member->held[i]), (int)i);
+    bed_free(bed);
+}
+
+/* What the broker says no to for good is REFUSED, not sent for ever. */
+static void a_letter_that_may_not_be_written_is_refused(void **state)
+{
+    struct bed *bed = bed_new("denied", 1);
+
+    (void)state;
+    rd_kafka_mock_push_request_errors(cluster, PRODUCE, 1,
+                                      RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED);
+    publish(bed, "denied", 1, 1, 0);
+    assert_true(spin(bed, all_reported, DEADLINE));
+    assert_int_equal(bed->refused, 1);
+    bed_free(bed);
+}
+
+/* With the broker gone for good, source and sink close within their time. */
+static void closing_without_a_broker_ends(void **state)
+{
+    struct bed *bed = bed_new("gone", 10);
+    int64_t began_us;
+
+    (void)state;
+    join(bed, "gone", "", HAPAX_ORDER_KEY);
+    wanted = 10;
+    assert_true(spin(bed, first_holds, DEADLINE));
+    rd_kafka_mock_broker_set_down(cluster, 1);
+    publish(bed, "gone", 10, 10, 0);
+    settle_all(&bed->members[0], HAPAX__SETTLE_ACK);
+    began_us = hapax__monotonic_us();
+    quit(&bed->members[0], 2000);
+    hapax__sink_kafka.close(bed->sink);
+    assert_true(hapax__monotonic_us() - began_us < 20 * SECONDS);
+    rd_kafka_mock_broker_set_up(cluster, 1);
+    free(bed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lost_partition_is_voided_and_not_committed),
+        cmocka_unit_test(a_refused_commit_is_made_again),
+        cmocka_unit_test(letters_survive_a_broken_connection),
+        cmocka_unit_test(a_letter_that_may_not_be_written_is_refused),
+        cmocka_unit_test(closing_without_a_broker_ends),
+    };
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    char text[HAPAX_TEXT_MAX];
+    int failed;
+
+    rd_kafka_conf_set_log_cb(conf, NULL);
+    owner = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof(text));
+    must(owner);
+    cluster = rd_kafka_mock_cluster_new(owner, 1);
+    must(cluster);
+    snprintf(broker, sizeof(broker), "kafka://%s", rd_kafka_mock_cluster_bootstraps(cluster));
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rd_kafka_mock_cluster_destroy(cluster);
+    rd_kafka_destroy(owner);
+    return failed;
+}

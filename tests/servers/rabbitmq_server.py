@@ -1,0 +1,167 @@
+"""RabbitMQ for tests: a node of its own, with an epmd of its own, that shares nothing with others."""
+import glob
+import os
+import pathlib
+import re
+import secrets
+import signal
+import socket
+import subprocess
+
+from process import PATIENCE, Server, becomes, free_port, wait_for
+
+HOME = pathlib.Path(sorted(glob.glob("/usr/lib/rabbitmq/lib/rabbitmq_server-*"))[-1]
+                    if glob.glob("/usr/lib/rabbitmq/lib/rabbitmq_server-*") else "")
+
+
+class RabbitMQ(Server):
+    """One node on 127.0.0.1, user guest:guest. Options are rabbitmq.conf's:
+    RabbitMQ(consumer_timeout=5000); those with a dot go by `conf`, a text that is appended.
+
+    The Erlang node is run without RabbitMQ's shell scripts, and epmd as its child in the foreground, so that kill() takes
+    both, as a machine that dies would.
+    """
+
+    name = "rabbitmq"
+    user = "rabbitmq"
+    taken = ("eaddrinuse", "already in use", "Address already in use")
+
+    def __init__(self, conf="", tls=False, **options):
+        super().__init__()
+        self.cookie = secrets.token_hex(10)
+        self.node = f"hapax-{secrets.token_hex(5)}@localhost"
+        self.conf = conf
+        self.options = options
+        self.tls_port = None
+        self.ca = None
+        self.tls = tls
+        (self.folder / "home").mkdir()
+        cookie = self.folder / "home" / ".erlang.cookie"
+        cookie.write_text(self.cookie)
+        cookie.chmod(0o400)
+        if tls:
+            self.make_certificates()
+        self.give()
+
+    def give(self):
+        """Root's files in the folder become the server's."""
+        if self.user:
+            subprocess.run(["chown", "-R", self.user, str(self.folder)], check=True)
+
+    def make_certificates(self):
+        def openssl(*words):
+            subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
+
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                "/CN=test CA", "-keyout", "ca.key", "-out", "ca.pem")
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=127.0.0.1",
+                "-keyout", "key.pem", "-out", "request.pem")
+        (self.folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        openssl("x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days",
+                "2", "-extfile", "names", "-out", "cert.pem")
+        self.ca = self.folder / "ca.pem"
+
+    def choose_ports(self):
+        self.port, self.epmd_port, self.dist_port = free_port(), free_port(), free_port()
+        self.tls_port = free_port() if self.tls else None
+
+    def environment(self):
+        return {"PATH": os.environ["PATH"], "HOME": str(self.folder / "home"), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8",
+                "ERL_EPMD_PORT": str(self.epmd_port), "ERL_EPMD_ADDRESS": "127.0.0.1", "ERL_MAX_PORTS": "4096",
+                "ERL_MAX_ETS_TABLES": "50000", "ERL_LIBS": str(HOME / "plugins"), "RABBITMQ_HOME": str(HOME),
+                "RABBITMQ_NODENAME": self.node, "RABBITMQ_BASE": str(self.folder),
+                "RABBITMQ_MNESIA_BASE": str(self.folder / "mnesia"), "RABBITMQ_LOG_BASE": str(self.folder / "logs"),
+                "RABBITMQ_LOGS": "-", "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+                "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "advanced.config"),
+                "RABBITMQ_CONF_ENV_FILE": "/dev/null", "RABBITMQ_ENABLED_PLUGINS": "", "SYS_PREFIX": "",
+                "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
+                "RABBITMQ_DIST_PORT": str(self.dist_port)}
+
+    def write_config(self):
+        lines = {"listeners.tcp.1": f"127.0.0.1:{self.port}", "log.console.level": "warning",
+                 "vm_memory_high_watermark.absolute": "1GB", "disk_free_limit.absolute": "1MB",
+                 "loopback_users": "none", "collect_statistics": "none"}
+        if self.tls:
+            lines.update({"listeners.ssl.1": f"127.0.0.1:{self.tls_port}",
+                          "ssl_options.cacertfile": self.ca, "ssl_options.certfile": self.folder / "cert.pem",
+                          "ssl_options.keyfile": self.folder / "key.pem", "ssl_options.verify": "verify_none"})
+        lines.update(self.options)
+        text = "".join(f"{name} = {value}\n" for name, value in lines.items())
+        (self.folder / "rabbitmq.conf").write_text(text + self.conf)
+        # How often consumers are looked at is in no rabbitmq.conf.
+        (self.folder / "advanced.config").write_text("[{rabbit, [{channel_tick_interval, 1000}]}].\n")
+        self.give()
+
+    def command(self):
+        self.write_config()
+        words = "".join(f"export {name}='{value}'\n" for name, value in self.environment().items())
+        script = (words + f"epmd -port {self.epmd_port} -address 127.0.0.1 &\n"
+                  f"exec erl -noinput -s rabbit boot -boot start_sasl +W w +S 2:2 +SDio 8 +A 8 +sbwt none +sbwtdcpu none "
+                  "+sbwtdio none +P 65536 +B i -start_epmd false -syslog logger '[]' -syslog syslog_error_logger false "
+                  "-kernel prevent_overlapping_partitions false -kernel inet_dist_use_interface '{127,0,0,1}'\n")
+        return ["sh", "-c", script]
+
+    def answers(self):
+        """The listeners are opened last, when the queues are there."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as wire:
+                wire.settimeout(5)
+                wire.sendall(b"AMQP\0\0\x09\x01")
+                return wire.recv(1) == b"\x01"
+        except OSError:
+            return False
+
+    def ctl(self, *words, program="rabbitmqctl", check=True):
+        """rabbitmqctl; what it printed. It takes a second or more, most of it its own start."""
+        done = subprocess.run([str(HOME / "sbin" / program), "-q", "-n", self.node, *map(str, words)], cwd=self.folder,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
+                              preexec_fn=becomes(self.user) if self.user else None, env=self.environment())
+        if check and done.returncode != 0:
+            raise RuntimeError(f"{program} {words[0]}: {done.stdout}{done.stderr}")
+        return done.stdout.strip()
+
+    def uri(self, vhost="", queue=None, port=None, tls=False, **parameters):
+        """amqp://…; vhost as it stands in a URI: "" is the default, %2f."""
+        if queue is not None:
+            parameters = {"queue": queue, **parameters}
+        if tls:
+            parameters = {"tls_ca": self.ca, **parameters}
+        words = "&".join(f"{name}={value}" for name, value in parameters.items())
+        scheme, at = ("amqps", self.tls_port) if tls else ("amqp", self.port)
+        return f"{scheme}://guest:guest@127.0.0.1:{port or at}/{vhost}" + (f"?{words}" if words else "")
+
+    def consumer_timeout(self, ms):
+        """How long a delivery may stay unsettled; for channels opened from now on."""
+        self.ctl("eval", f"application:set_env(rabbit, consumer_timeout, {ms}).")
+
+    def queues(self):
+        """Messages by queue: ready and unacknowledged."""
+        found = {}
+        for line in self.ctl("list_queues", "--silent", "name", "messages").splitlines():
+            match = re.fullmatch(r"(\S+)\s+(\d+)", line)
+            if match:
+                found[match[1]] = int(match[2])
+        return found
+
+    def restart(self, number=signal.SIGKILL, ready=True):
+        """By kill -9 unless told else: what was confirmed is on disk."""
+        self.kill(number)
+        wait_for(self.ports_free, "the ports being free")
+        self.launch(ready)
+        if ready:
+            self.elect()
+        return self
+
+    def elect(self):
+        """RabbitMQ 3.10 on one node leaves some quorum queues without a leader after a kill, for ever."""
+        self.ctl("eval", "[ra:trigger_election({Name, node()}) || {Name, follower} <- ets:tab2list(ra_state)].")
+
+    def ports_free(self):
+        for port in (self.port, self.epmd_port, self.dist_port):
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError:
+                    return False
+        return True
