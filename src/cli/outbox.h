@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The outbox's part of two commands: hapax list --outbox, and hapax redrive --from postgres://...
+ */
+#ifndef HAPAX_CLI_OUTBOX_H
+#define HAPAX_CLI_OUTBOX_H
+
+#include "cli.h"
+
+/* Lists the messages that were put aside, at most limit. */
+enum cli_exit outbox_list(const struct cli_args *args, const char *uri, int64_t limit);
+
+/* Has them published after all: all, or those of a key. */
+enum cli_exit outbox_put_back(const struct cli_args *args, const char *uri, const char *key);
+
+#endif

@@ -1,0 +1,308 @@
+"""hapax relay: what was committed is published, in order, whoever dies; real PostgreSQL, real RabbitMQ.
+
+HAPAX_RELAY_ROUNDS (8) is how often a relay is killed or stopped while four writers write; 200 in a soak.
+"""
+import collections
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import urllib.request
+
+import psycopg2
+import pytest
+
+import rabbit
+from conftest import PATIENCE, ROOT, end, read_line, wait_until
+from pg import Database
+
+sys.path.insert(0, str(ROOT / "tests/servers"))
+import postgres_server  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not rabbit.usable, reason="no RabbitMQ")
+ROUNDS = int(os.environ.get("HAPAX_RELAY_ROUNDS", 8))
+
+
+@pytest.fixture(scope="module")
+def server():
+    running = postgres_server.Postgres(max_connections=60).start()
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def database(server):
+    return Database(server)
+
+
+@pytest.fixture
+def queue():
+    return rabbit.Queue(rabbit.server())
+
+
+def publish(database, queue, *payloads, aggregate="a", key=None, step=None, headers=None):
+    with psycopg2.connect(database.uri) as conn, conn.cursor() as cursor:
+        for payload in payloads:
+            cursor.execute("SELECT hapax.publish(%s, %s, %s, %s, %s, %s)",
+                           (getattr(queue, "name", queue), aggregate, key or f"k-{payload}", step, str(payload).encode(),
+                            json.dumps(headers or {})))
+    conn.close()
+
+
+def relay(hapax, database, *words, broker=None, uri=None, ready=True):
+    process = hapax.start("relay", "--from", uri or database.uri, "--to", broker or rabbit.server().uri(), *words)
+    if ready:
+        process.ready = read_line(process)
+        assert "publishes" in process.ready, process.ready + process.stderr.read()
+    return process
+
+
+def bodies(queue, n):
+    """n messages of the queue, with their headers; they are taken out."""
+    found = []
+    wait_until(lambda: found.extend(queue.take()) or len(found) >= n, f"{n} messages ({len(found)})")
+    own = ("hapax-letter", "x-delivery-count")  # the sink's, and the queue's
+    return [(body, {name: value for name, value in headers.items() if name not in own}) for body, headers in found]
+
+
+def waiting(database):
+    return database.run("SELECT count(*) FROM hapax.outbox WHERE state = 0")[0][0]
+
+
+# ---- what is published ----------------------------------------------------------------------
+
+
+def test_what_was_committed_is_published_with_its_key(hapax, database, queue):
+    relay(hapax, database)
+    conn = psycopg2.connect(database.uri)
+    with conn.cursor() as cursor:
+        cursor.execute("SELECT hapax.publish(%s, 'a', 'gone', NULL, 'never')", (queue.name,))
+    conn.rollback()
+    conn.close()
+    publish(database, queue, "one", key="order 17", step="pay", headers={"x-tenant": "é", "hapax-like": "b"})
+    publish(database, queue, "two", key='with "quotes"')
+    publish(database, queue, "three", key="schlüssel")
+    (one, two, three) = bodies(queue, 3)
+    assert one == ("one", {"idempotency-key": '"order 17:pay"', "x-tenant": "é", "hapax-like": "b"})
+    assert two == ("two", {"idempotency-key": '"with \\"quotes\\""'})
+    assert three == ("three", {})  # its id is the key
+    wait_until(lambda: waiting(database) == 0, "the rows being settled")
+
+
+# The key that a consumer reads is the one that was published: the message and its repeat are one operation.
+def test_a_consumer_reads_the_key_it_was_published_with(hapax, database, queue, store):
+    handler = rabbit.Handler()
+    rabbit.Consumer(hapax, queue.uri(), handler.url, store, "--scope", "s")
+    relay(hapax, database)
+    for key in ("order 17", "schlüssel", "k" * 255):
+        publish(database, queue, "m", key=key)
+        publish(database, queue, "m", key=key)
+    handler.wait_calls(3)
+    wait_until(lambda: queue.ready() == 0 and waiting(database) == 0, "all being settled")
+    assert handler.bodies == ["m"] * 3
+    handler.close()
+
+
+def test_it_is_called_and_polls_only_for_the_rest(hapax, database, queue):
+    relay(hapax, database, "--poll", "60s")
+    publish(database, queue, "first")
+    bodies(queue, 1)
+    begun = time.monotonic()
+    publish(database, queue, "second")
+    bodies(queue, 1)
+    assert time.monotonic() - begun < 20
+
+
+def test_behind_pgbouncer_polling_alone_does(hapax, server, database, queue):
+    bouncer = postgres_server.PgBouncer(server).start()
+    try:
+        relay(hapax, database, "--poll", "100ms", uri=bouncer.uri(database.name))
+        publish(database, queue, *range(20))
+        assert [body for body, _ in bodies(queue, 20)] == [str(i) for i in range(20)]
+    finally:
+        bouncer.end()
+
+
+def test_published_rows_are_swept(hapax, database, queue):
+    publish(database, queue, *range(50))
+    relay(hapax, database, "--keep", "0")
+    bodies(queue, 50)
+    wait_until(lambda: waiting(database) == 0, "the rows being settled")
+    relay(hapax, database, "--keep", "0")
+    wait_until(lambda: database.run("SELECT count(*) FROM hapax.outbox")[0][0] == 0, "an empty table")
+
+
+def test_metrics_and_health(hapax, database, queue):
+    process = relay(hapax, database, "--metrics", "127.0.0.1:0")
+    port = int(process.ready.split("port ")[1])
+    publish(database, queue, 1, 2)
+    bodies(queue, 2)
+
+    def page(path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
+            return answer.read().decode()
+
+    wait_until(lambda: "hapax_relay_published_total 2\n" in page("/metrics"), "two published")
+    text = page("/metrics")
+    assert "hapax_relay_parts 64\n" in text and "hapax_relay_connected 1\n" in text and page("/health") == "ok\n"
+    assert "k-1" not in text
+
+
+# ---- what cannot be published ---------------------------------------------------------------
+
+
+def test_a_refused_one_holds_back_its_aggregate_alone_and_goes_aside(hapax, database, queue):
+    relay(hapax, database, "--retry", "50ms", "--attempts-max", "3")
+    publish(database, "no-such-queue", "bad", aggregate="x")
+    publish(database, queue, "behind", aggregate="x")
+    publish(database, queue, "other", aggregate="y")
+    assert [body for body, _ in bodies(queue, 2)] == ["other", "behind"]
+    listed = hapax("list", "--outbox", "--json", "--store", database.uri)
+    assert listed.code == 0, listed.err
+    shown = json.loads(listed.out)
+    assert (shown["topic"], shown["aggregate"], shown["tries"]) == ("no-such-queue", "x", 3) and shown["error"]
+    assert "k-bad" not in listed.out
+    late = rabbit.Queue(rabbit.server(), "no-such-queue")
+    try:
+        done = hapax("redrive", "--from", database.uri, "--key", "k-bad")
+        assert done.code == 0 and "put back: 1" in done.out
+        assert [body for body, _ in bodies(late, 1)] == ["bad"]
+    finally:
+        with late.channel() as channel:
+            channel.queue_delete(late.name)
+    assert hapax("redrive", "--from", database.uri, "--key", "k-bad").code == 1
+
+
+@pytest.mark.parametrize("words, what", [
+    (["--to", "amqp://localhost"], "--from URI is missing"),
+    (["--from", "postgres://localhost/x"], "--to URI is missing"),
+    (["--from", "postgres://localhost/x", "--to", "smtp://localhost"], "no broker"),
+    (["--from", "redis://localhost", "--to", "amqp://localhost"], "postgres"),
+    (["--from", "postgres://localhost/x", "--to", "amqp://localhost", "--batch", "1001"], "--batch"),
+])
+def test_bad_settings_are_named(hapax, words, what):
+    done = hapax("relay", *words)
+    assert done.code == 2 and what in done.err
+
+
+def test_a_database_without_the_outbox_is_refused(hapax, server):
+    process = relay(hapax, None, uri=server.uri(server.database()), ready=False)
+    assert process.wait(PATIENCE) == 2 and 'run "hapax init"' in process.stderr.read()
+
+
+# ---- who dies -------------------------------------------------------------------------------
+
+
+def test_sigterm_gives_its_parts_to_the_next_at_once(hapax, database, queue):
+    first = relay(hapax, database, "--lease", "1h")
+    publish(database, queue, 1)
+    bodies(queue, 1)
+    assert end(first) == 0
+    relay(hapax, database)
+    publish(database, queue, 2)
+    assert [body for body, _ in bodies(queue, 1)] == ["2"]
+
+
+def test_a_broker_that_was_away_gets_all(hapax, database):
+    broker = rabbit.rabbitmq_server.RabbitMQ().start()
+    try:
+        # A quorum queue of RabbitMQ 3.10 whose node is killed a moment after it was made may not come back at all.
+        queue = rabbit.Queue(broker, **{"x-queue-type": "classic"})
+        relay(hapax, database, broker=broker.uri())
+        publish(database, queue, "before")
+        bodies(queue, 1)
+        broker.kill()
+        publish(database, queue, *range(300))
+        broker.restart()
+        wait_until(lambda: waiting(database) == 0, "all being published")
+        found = list(dict.fromkeys(body for body, _ in bodies(queue, 300)))  # what it had not written down comes again
+        assert [body for body in found if body != "before"] == [str(i) for i in range(300)]
+    finally:
+        broker.end()
+
+
+def test_a_database_that_was_away_is_waited_for(hapax, queue):
+    server = postgres_server.Postgres(max_connections=30).start()
+    try:
+        database = Database(server)
+        relay(hapax, database)
+        publish(database, queue, "before")
+        bodies(queue, 1)
+        server.restart()
+        publish(database, queue, "after")
+        assert [body for body, _ in bodies(queue, 1)] == ["after"]
+    finally:
+        server.end()
+
+
+class Writers:
+    """Transactions that write for one or two aggregates each, roll back now and then, and commit late."""
+
+    def __init__(self, database, queue, seed):
+        self.committed, self.lock, self.enough = collections.defaultdict(list), threading.Lock(), threading.Event()
+        self.threads = [threading.Thread(target=self.run, args=(database, queue, random.Random(seed + i), i)) for i in range(4)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, database, queue, draw, number):
+        conn, done = psycopg2.connect(database.uri), 0
+        while not self.enough.is_set():
+            names = sorted({f"a{draw.randrange(1000)}" for _ in range(draw.randrange(1, 9))})
+            with conn.cursor() as cursor:
+                for i, name in enumerate(names):
+                    body = f"{name} {number}-{done}-{i}"
+                    cursor.execute("SELECT hapax.publish(%s, %s, %s, NULL, %s)", (queue.name, name, body, body.encode()))
+            self.enough.wait(draw.random() * .03)  # and so it is late; the queue is to stay within what a test reads
+            if draw.random() < .1:
+                conn.rollback()
+                continue
+            with self.lock:  # the order of commits is known
+                conn.commit()
+                for i, name in enumerate(names):
+                    self.committed[name].append(f"{name} {number}-{done}-{i}")
+            done += len(names)
+        conn.close()
+
+    def end(self):
+        self.enough.set()
+        for thread in self.threads:
+            thread.join()
+
+
+# Four relays, killed and stopped at random, with rows that commit late: of each aggregate the first copies are in the order
+# of commits, and none is missing.
+def test_relays_that_are_killed_keep_the_order_and_lose_nothing(hapax, database, queue):
+    seed = random.randrange(1 << 30)
+    draw = random.Random(seed)
+    print("seed", seed)
+    words = ("--lease", "1s", "--poll", "100ms", "--batch", "50")
+    relays = [relay(hapax, database, *words) for _ in range(4)]
+    writers, kills = Writers(database, queue, seed), 0
+    for done in range(ROUNDS):
+        victim = draw.randrange(4)
+        if done % 2 == 0:
+            relays[victim].kill()
+            relays[victim].wait()
+            relays[victim] = relay(hapax, database, *words)
+            kills += 1
+        else:
+            relays[victim].send_signal(signal.SIGSTOP)
+            threading.Event().wait(1.2)  # longer than its lease: it wakes up a zombie
+            relays[victim].send_signal(signal.SIGCONT)
+    writers.end()
+    wait_until(lambda: waiting(database) == 0, "all being published")
+    for process in relays:
+        end(process)
+    seen = queue.take()
+    first = collections.defaultdict(dict)
+    for body, headers in seen:
+        assert headers["idempotency-key"] == f'"{body}"'
+        first[body.split(" ")[0]].setdefault(body)
+    total = sum(map(len, writers.committed.values()))
+    print(f"{total} rows, {len(seen) - total} repeated, {kills} kills, {ROUNDS - kills} stops")
+    for name, expected in writers.committed.items():
+        assert list(first[name]) == expected, f"{name}: {list(first[name])} is not {expected} (seed {seed})"
+    assert set(first) == set(writers.committed)
