@@ -70,7 +70,8 @@ struct cli_command {
     const struct cli_option *options;
     size_t option_count;
     const char *operand; /* of the synopsis; NULL: takes none */
-    bool no_store; /* knows neither --store nor --json */
+    bool no_store; /* knows no --store */
+    bool no_shared; /* knows none of the shared options */
     struct cli_example {
         const char *line;
         const char *about;
@@ -80,8 +81,8 @@ struct cli_command {
     enum cli_exit (*run)(struct cli_args *args);
 };
 
-extern const struct cli_command cli_bench, cli_check, cli_help, cli_init, cli_keep, cli_list,
-    cli_purge, cli_resolve, cli_serve, cli_show;
+extern const struct cli_command cli_bench, cli_check, cli_consume, cli_help, cli_init, cli_keep,
+    cli_list, cli_purge, cli_redrive, cli_relay, cli_resolve, cli_serve, cli_show;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const struct cli_command *const cli_commands[];
@@ -89,9 +90,9 @@ extern const struct cli_command *const cli_commands[];
 /* NULL: none of that name. */
 const struct cli_command *cli_command_find(const char *name);
 
-/* The options that every command with a store has. */
-extern const struct cli_option cli_shared_options[];
-extern const size_t cli_shared_option_count;
+/* The options that commands share: the one at this place, of those that this command knows. NULL: past the
+ * last. */
+const struct cli_option *cli_shared_option(const struct cli_command *command, size_t place);
 
 /* Reads the words after the command's name into args. What is wrong is said, and is CLI_USAGE. */
 enum cli_exit cli_parse(struct cli_args *args, int argc, char **argv);
@@ -113,6 +114,10 @@ enum cli_exit cli_fail(const struct cli_args *args, enum cli_exit exit, enum hap
 enum cli_exit cli_store_failed(const struct cli_args *args, enum hapax_error error,
                                const char *text);
 
+/* Says a line of a command that runs on, on stderr, or with --json as an object on stdout. Each line whole, from any
+ * thread. */
+void cli_log(const struct cli_args *args, const char *line);
+
 /* ---- the store ----------------------------------------------------------------------- */
 
 /* Sets args->store where --store was not given, and args->shown. A Redis without a login of its own
@@ -123,6 +128,10 @@ enum cli_opening {
     CLI_EXISTING = 1, /* an embedded store that was never made is an error */
     CLI_CREATE
 };
+
+/* Sees to it that args->store can be opened: knows RocksDB where it needs it, and makes the folders above a
+ * store that nobody named. */
+enum cli_exit cli_prepare(const struct cli_args *args, enum cli_opening opening);
 
 /* Opens args->store; on CLI_DONE *out is yours to close. Says what failed. */
 enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,

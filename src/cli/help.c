@@ -48,6 +48,7 @@ const struct cli_command cli_help = {
     .option_count = sizeof(options) / sizeof(options[0]),
     .operand = "COMMAND",
     .no_store = true,
+    .no_shared = true,
     .examples = {{"hapax help resolve", "How to settle an operation by hand."}},
     .args_size = sizeof(struct help_args),
     .run = run,

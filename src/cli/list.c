@@ -5,6 +5,7 @@
  */
 #include "cli.h"
 
+#include "outbox.h"
 #include "report.h"
 
 #include <string.h>
@@ -15,6 +16,7 @@ struct list_args {
     const char *scope;
     int64_t older_ms;
     int64_t limit;
+    bool outbox;
 };
 
 static const struct cli_option options[] = {
@@ -25,6 +27,8 @@ static const struct cli_option options[] = {
      "Only where nothing was written for this long"},
     {"limit", "N", CLI_NUMBER, offsetof(struct list_args, limit), 1, INT64_MAX,
      "At most so many; the default is 1000"},
+    {"outbox", NULL, CLI_FLAG, offsetof(struct list_args, outbox), 0, 0,
+     "Not operations, but messages of the outbox that were put aside"},
 };
 
 static void defaults(struct cli_args *args)
@@ -105,6 +109,11 @@ static enum cli_exit run(struct cli_args *args)
     if (list->scope && (op.scope.len == 0 || op.scope.len > HAPAX_SCOPE_MAX))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--scope is not of 1 to %u bytes",
                         HAPAX_SCOPE_MAX);
+    if (list->outbox && (list->states.n > 0 || list->scope || list->older_ms > 0))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--outbox goes with --limit alone: messages have no state, scope or age");
+    if (list->outbox)
+        return outbox_list(args, args->store, list->limit);
     exit = states_of(&op.states, args, &list->states);
     if (exit == CLI_DONE)
         exit = cli_open(&store, args, CLI_EXISTING);
@@ -118,13 +127,14 @@ static enum cli_exit run(struct cli_args *args)
 const struct cli_command cli_list = {
     .name = "list",
     .summary = "list the operations of a store",
-    .synopsis = {"[--state S]... [--scope S] [--older AGE] [--limit N]"},
+    .synopsis = {"[--state S]... [--scope S] [--older AGE] [--limit N]", "--outbox [--limit N]"},
     .prose =
         "Lists operations, in the order of their ids (a Redis has none, and may show one twice). "
         "AGE is the time since the record was last written; LEASE is how long a running "
         "attempt may still go without a sign of life, or \"over\" where it seems to have "
         "died.\n\n"
-        "A step stands here as an operation of its own, in its scope.\n\n"
+        "A step stands here as an operation of its own, in its scope. With --outbox: the messages that "
+        "a relay has put aside, without their keys and payloads; \"hapax redrive\" puts them back.\n\n"
         "Unfinished operations (all but completed) are found without reading the finished "
         "ones, except in a Redis, which is walked from end to end. With --json each "
         "operation is an object on a line of its own, without its body.",

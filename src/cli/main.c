@@ -9,8 +9,8 @@
 #include <string.h>
 
 const struct cli_command *const cli_commands[] = {
-    &cli_serve,   &cli_keep,  &cli_init,  &cli_check, &cli_show, &cli_list,
-    &cli_resolve, &cli_purge, &cli_bench, &cli_help,  NULL,
+    &cli_serve, &cli_consume, &cli_relay,   &cli_redrive, &cli_keep,  &cli_init, &cli_check,
+    &cli_show,  &cli_list,    &cli_resolve, &cli_purge,   &cli_bench, &cli_help, NULL,
 };
 
 const struct cli_command *cli_command_find(const char *name)

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "door/step.h"
@@ -46,6 +47,29 @@ enum cli_exit cli_fail(const struct cli_args *args, enum cli_exit exit, enum hap
     json_text(&json, "text", text);
     json_end(&json);
     return exit;
+}
+
+void cli_log(const struct cli_args *args, const char *line)
+{
+    struct timespec now;
+    struct json json;
+
+    if (!args->json) {
+        flockfile(stderr);
+        (void)fprintf(stderr, "hapax %s: ", args->command->name);
+        print_text(stderr, hapax_str(line), false, 0);
+        (void)fputc('\n', stderr);
+        funlockfile(stderr);
+        return;
+    }
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    flockfile(stdout);
+    json_begin(&json);
+    json_bytes(&json, "log", hapax_str(line));
+    json_number(&json, "time_us", (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    json_end(&json);
+    (void)fflush(stdout);
+    funlockfile(stdout);
 }
 
 enum cli_exit cli_store_failed(const struct cli_args *args, enum hapax_error error,
@@ -246,25 +270,35 @@ bool cli_embedded_made(const char *path)
     return stat(database, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
+enum cli_exit cli_prepare(const struct cli_args *args, enum cli_opening opening)
+{
+    char path[PATH_MAX];
+
+    if (!cli_embedded_path(path, args->store))
+        return CLI_DONE;
+    if (!cli_embedded_use() && cli_embedded_holder(path) == 0)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
+                        "cannot open store \"%s\": this hapax was built without RocksDB",
+                        args->store);
+    if (opening == CLI_CREATE && args->by_default)
+        make_folders_above(path);
+    if (opening == CLI_EXISTING && !cli_embedded_made(path))
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                        "there is no store at \"%s\"; \"hapax init\" makes one", args->store);
+    return CLI_DONE;
+}
+
 enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
                        enum cli_opening opening)
 {
     char text[HAPAX_TEXT_MAX];
-    char path[PATH_MAX];
     enum hapax_error error;
+    enum cli_exit exit;
 
     *out = NULL;
-    if (cli_embedded_path(path, args->store)) {
-        if (!cli_embedded_use() && cli_embedded_holder(path) == 0)
-            return cli_fail(args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
-                            "cannot open store \"%s\": this hapax was built without RocksDB",
-                            args->store);
-        if (opening == CLI_CREATE && args->by_default)
-            make_folders_above(path);
-        if (opening == CLI_EXISTING && !cli_embedded_made(path))
-            return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
-                            "there is no store at \"%s\"; \"hapax init\" makes one", args->store);
-    }
+    exit = cli_prepare(args, opening);
+    if (exit != CLI_DONE)
+        return exit;
     error = hapax_store_open(out, args->store, text);
     return error == HAPAX_ERR_NONE ? CLI_DONE : cli_store_failed(args, error, text);
 }

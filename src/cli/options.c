@@ -18,14 +18,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct cli_option cli_shared_options[] = {
+static const struct cli_option shared[] = {
     {"store", "URI", CLI_TEXT, offsetof(struct cli_args, store), 0, 0,
      "Which store; \"hapax help\" tells which it is without"},
     {"json", NULL, CLI_FLAG, offsetof(struct cli_args, json), 0, 0,
      "Print JSON: one object, or one on each line"},
     {"help", NULL, CLI_FLAG, offsetof(struct cli_args, help), 0, 0, "Print this page"},
 };
-const size_t cli_shared_option_count = sizeof(cli_shared_options) / sizeof(cli_shared_options[0]);
+
+const struct cli_option *cli_shared_option(const struct cli_command *command, size_t place)
+{
+    if (command->no_shared)
+        return NULL;
+    if (command->no_store)
+        place++; /* --store is the first */
+    return place < sizeof(shared) / sizeof(shared[0]) ? &shared[place] : NULL;
+}
 
 static enum cli_exit usage(const struct cli_args *args, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -131,9 +139,7 @@ static const struct cli_option *option_at(const struct cli_command *command, siz
 {
     if (place < command->option_count)
         return &command->options[place];
-    place -= command->option_count;
-    return !command->no_store && place < cli_shared_option_count ? &cli_shared_options[place]
-                                                                 : NULL;
+    return cli_shared_option(command, place - command->option_count);
 }
 
 /* The place of the option of this name, which ends at len; -1: there is none. */
@@ -188,7 +194,7 @@ static enum cli_exit take_operand(struct cli_args *args, const char *word)
 /* Errors are printed as --json asks, wherever it stands on the line. */
 static bool asks_json(const struct cli_command *command, int argc, char **argv)
 {
-    if (command->no_store)
+    if (command->no_shared)
         return false;
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--json") == 0)

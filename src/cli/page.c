@@ -260,16 +260,19 @@ static void put_head(const struct cli_command *command, enum cli_form form)
 
 static void put_options(const struct cli_command *command, enum cli_form form)
 {
-    if (command->no_store)
+    const struct cli_option *option;
+
+    if (command->no_shared)
         return;
     put_title(form, "Options");
     for (size_t i = 0; i < command->option_count; i++)
         put_option(form, &command->options[i]);
     if (form == CLI_FORM_MARKDOWN)
-        puts("- `--store URI`, `--json`, `--help`: as every command");
+        printf("- %s`--json`, `--help`: as every command\n",
+               command->no_store ? "" : "`--store URI`, ");
     else
-        for (size_t i = 0; i < cli_shared_option_count; i++)
-            put_option(form, &cli_shared_options[i]);
+        for (size_t i = 0; (option = cli_shared_option(command, i)); i++)
+            put_option(form, option);
 }
 
 static void put_command(const struct cli_command *command, enum cli_form form)

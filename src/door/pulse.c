@@ -40,6 +40,8 @@ struct hapax__pulse {
     struct hapax__waiters waiters;
     struct hapax__flow **buckets;
     struct timers timers;
+    struct hapax__seat *told; /* by next: to be woken when this turn is over */
+    struct hapax__seat **told_end;
     uint32_t calls_max;
     int inbox_fd;
     pthread_t thread;
@@ -59,38 +61,52 @@ struct hapax__pulse {
 void hapax__seat_init(struct hapax__seat *seat)
 {
     memset(seat, 0, sizeof(*seat));
-    pthread_mutex_init(&seat->lock, NULL);
-    pthread_cond_init(&seat->wake, NULL);
+    (void)sem_init(&seat->wake, 0, 0);
     seat->told = HAPAX__FLOW_PAUSE;
 }
 
 void hapax__seat_release(struct hapax__seat *seat)
 {
-    pthread_cond_destroy(&seat->wake);
-    pthread_mutex_destroy(&seat->lock);
+    sem_destroy(&seat->wake);
 }
 
 enum hapax__flow_do hapax__seat_wait(struct hapax__seat *seat)
 {
     enum hapax__flow_do told;
 
-    pthread_mutex_lock(&seat->lock);
-    while (seat->told == HAPAX__FLOW_PAUSE)
-        pthread_cond_wait(&seat->wake, &seat->lock);
+    while (sem_wait(&seat->wake) != 0)
+        assert(errno == EINTR);
     told = seat->told;
+    assert(told != HAPAX__FLOW_PAUSE);
     seat->told = HAPAX__FLOW_PAUSE;
-    pthread_mutex_unlock(&seat->lock);
     return told;
 }
 
-/* After this, with ANSWER, the seat may be gone. */
-static void seat_tell(struct hapax__seat *seat, enum hapax__flow_do what)
+/* It hears of it at the end of the pulse's turn: who is woken before that takes the processor from those who wait still. */
+static void seat_tell(struct hapax__pulse *pulse, struct hapax__seat *seat,
+                      enum hapax__flow_do what)
 {
-    pthread_mutex_lock(&seat->lock);
     assert(seat->told == HAPAX__FLOW_PAUSE);
     seat->told = what;
-    pthread_cond_signal(&seat->wake);
-    pthread_mutex_unlock(&seat->lock);
+    seat->next = NULL;
+    *pulse->told_end = seat;
+    pulse->told_end = &seat->next;
+}
+
+/* After this those with ANSWER may be gone. */
+static void seats_wake(struct hapax__pulse *pulse)
+{
+    struct hapax__seat *seat = pulse->told;
+
+    pulse->told = NULL;
+    pulse->told_end = &pulse->told;
+    while (seat) {
+        struct hapax__seat *next = seat->next;
+        int failed = sem_post(&seat->wake);
+
+        assert(failed == 0);
+        seat = next;
+    }
 }
 
 /* ---- timers -------------------------------------------------------------------------- */
@@ -183,20 +199,20 @@ static bool submit(struct hapax__pulse *pulse, struct hapax__call *call)
     return false;
 }
 
-static void let_run(struct hapax__call *call, enum hapax__flow_do what)
+static void let_run(struct hapax__pulse *pulse, struct hapax__call *call, enum hapax__flow_do what)
 {
     hapax__attempt_begin(&call->attempt, &call->flow);
-    seat_tell(call->seat, what);
+    seat_tell(pulse, call->seat, what);
 }
 
-static void answer(struct hapax__call *call)
+static void answer(struct hapax__pulse *pulse, struct hapax__call *call)
 {
     struct hapax__seat *seat = call->seat;
 
     call->seat = NULL;
     if (!hapax__answer_take(&seat->answer, &call->flow, &call->attempt))
         seat->error = HAPAX_ERR_NOMEM;
-    seat_tell(seat, HAPAX__FLOW_ANSWER);
+    seat_tell(pulse, seat, HAPAX__FLOW_ANSWER);
 }
 
 static void end(struct hapax__pulse *pulse, struct hapax__call *call)
@@ -227,13 +243,13 @@ static void drive(struct hapax__pulse *pulse, struct hapax__call *call)
             break;
         case HAPAX__FLOW_RUN:
         case HAPAX__FLOW_RECONCILE:
-            let_run(call, what);
+            let_run(pulse, call, what);
             break;
         case HAPAX__FLOW_ABANDON:
             atomic_store(&call->attempt.lost, true);
             break;
         case HAPAX__FLOW_ANSWER:
-            answer(call);
+            answer(pulse, call);
             break;
         case HAPAX__FLOW_END:
             end(pulse, call);
@@ -369,6 +385,7 @@ static void *pulse_main(void *arg)
         take_inbox(pulse);
         take_answers(pulse, hapax__lane_reap(pulse->lane));
         take_timers(pulse);
+        seats_wake(pulse);
     }
     return NULL;
 }
@@ -412,6 +429,7 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
     pulse->lane = lane;
     pulse->calls_max = calls_max;
     pulse->inbox_end = &pulse->inbox;
+    pulse->told_end = &pulse->told;
     pthread_mutex_init(&pulse->lock, NULL);
     pthread_cond_init(&pulse->empty, NULL);
     pulse->buckets = calloc(size, sizeof(struct hapax__flow *));

@@ -12,14 +12,15 @@
 #include "lane/lane.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 
 /* ---- calls --------------------------------------------------------------------------- */
 
 /* Where a caller sits while the pulse drives its call. On the caller's stack. */
 struct hapax__seat {
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
+    sem_t wake; /* not a lock and a condition: who wakes up would wait for the lock at once */
     enum hapax__flow_do told; /* PAUSE: nothing yet; RUN, RECONCILE or ANSWER */
+    struct hapax__seat *next; /* the pulse's: to be woken at the end of its turn */
     struct hapax_answer answer; /* with ANSWER: the caller's */
     enum hapax_error error; /* with ANSWER: NOMEM, there is an answer but no memory for it */
 };

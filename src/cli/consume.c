@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax consume: the message door. Reads the settings, opens the store, and lets hapax_consumer_run() hand each message
+ * to an HTTP service.
+ *
+ * Everything the command line says is checked before anything is connected to. From then on what is away is waited
+ * for, with one line about it, since a consumer is started beside its store and its broker as often as after them;
+ * only what will not mend by itself ends it. The consumer runs in a thread, and this one watches: for signals, of
+ * which the first drains and the second hurries, for the first connection, which is when the ready line is printed,
+ * and for the end.
+ */
+#include "policies.h"
+
+#include "core/policy.h"
+#include "door/consume/parts.h"
+#include "print.h"
+#include "store/uri.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define PAUSE_MS      10 /* between two looks for the first connection */
+#define STORE_WAIT_MS 1000 /* between two tries to open a store that is away */
+#define CALLS_MIN     4096u
+#define SHOWN_MAX     2048u
+
+struct consume_args {
+    struct cli_args args;
+    const char *from;
+    const char *to;
+    const char *scope;
+    const char *key;
+    const char *no_key;
+    const char *fingerprint;
+    const char *step;
+    const char *in_flight;
+    const char *unknown;
+    const char *retry;
+    const char *order;
+    const char *dead_letters;
+    const char *parked;
+    const char *reconcile;
+    const char *ca;
+    const char *metrics;
+    int64_t concurrency; /* 0: the default */
+    int64_t in_hand_max;
+    int64_t drain_ms; /* -1: the default */
+    const char *policies[CLI_POLICIES];
+};
+
+#define TEXT(name, value, field, about)                                                            \
+    {                                                                                              \
+        name, value, CLI_TEXT, offsetof(struct consume_args, field), 0, 0, about                   \
+    }
+
+/* The policies come last. */
+static const struct cli_option options[] = {
+    TEXT("from", "URI", from, "amqp://HOST/VHOST?queue=Q or kafka://HOST/TOPIC?group=G"),
+    TEXT("to", "URL", to, "The handler: each message is POSTed to it"),
+    TEXT("key", "SOURCES", key, "Headers, JSON Pointers, payload or position"),
+    TEXT("no-key", "WHAT", no_key, "dead-letter, reject or run; dead-letter"),
+    TEXT("fingerprint", "PARTS", fingerprint, "body, or as \"json -/sent_at\"; body"),
+    TEXT("scope", "NAME", scope, "The default is the queue, or the group"),
+    TEXT("step", "NAME", step, "A part of the operation that the key names"),
+    TEXT("in-flight", "WHAT", in_flight, "delay, wait or requeue; delay"),
+    TEXT("unknown", "WHAT", unknown, "park or dead-letter; park"),
+    TEXT("retry", "MIN..MAX", retry, "Pauses between attempts; 1s..5m"),
+    {"concurrency", "N", CLI_NUMBER, offsetof(struct consume_args, concurrency), 1,
+     HAPAX_CONCURRENCY_MAX, "Handlers at once; 16"},
+    {"in-hand-max", "N", CLI_NUMBER, offsetof(struct consume_args, in_hand_max), 1,
+     HAPAX_IN_HAND_MAX, "Messages taken and not settled; 4 for each handler"},
+    TEXT("order", "WHAT", order, "Of Kafka: key, partition or none; key"),
+    TEXT("dead-letters", "NAME", dead_letters, "The default is QUEUE.dead, or TOPIC.GROUP.dead"),
+    TEXT("parked", "NAME", parked, "The default is QUEUE.parked, or TOPIC.GROUP.parked"),
+    TEXT("reconcile", "URL", reconcile, "Asked whether a stale operation happened"),
+    TEXT("ca", "FILE", ca, "Whom https handlers are trusted to; the system's"),
+    {"drain", "TIME", CLI_DURATION, offsetof(struct consume_args, drain_ms), 0, 3600000,
+     "At the end, how long handlers may go on; 30s"},
+    TEXT("metrics", "HOST:PORT", metrics, "Serve /metrics and /health there"),
+    CLI_POLICY_OPTIONS(struct consume_args, policies, "A 5xx: retry or hold; retry",
+                       "After so many, it is a dead letter; 0: never; 8"),
+};
+#define OPTIONS (sizeof(options) / sizeof(options[0]))
+
+static void defaults(struct cli_args *args)
+{
+    ((struct consume_args *)args)->drain_ms = -1;
+}
+
+struct consuming {
+    const struct consume_args *args;
+    struct hapax_consumer consumer;
+    struct hapax_consumer_stats stats;
+    struct hapax__post *post;
+    struct hapax__metrics *metrics;
+    uint16_t port; /* of the metrics */
+    struct cli_secret secret;
+    struct hapax *h;
+    int signals;
+    int stop; /* an eventfd, as the next two */
+    int hurry;
+    int ended; /* readable once error and text are set */
+    enum hapax_error error; /* of hapax_consumer_run() */
+    char text[HAPAX_TEXT_MAX];
+    char from[HAPAX_TEXT_MAX]; /* without passwords, as the next */
+    char to[HAPAX_TEXT_MAX];
+};
+
+/* ---- lines ------------------------------------------------------------------------------- */
+
+/* Called from any thread. */
+static void say(void *arg, const char *line)
+{
+    const struct consuming *consuming = arg;
+
+    cli_log(&consuming->args->args, line);
+}
+
+/* ---- settings ---------------------------------------------------------------------------- */
+
+static enum cli_exit invalid(const struct consume_args *args, const char *text)
+{
+    return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "%s", text);
+}
+
+/* A text of the library's begins with the name of a setting, which here is an option. */
+static enum cli_exit refused(const struct consume_args *args, enum hapax_error error,
+                             const char *text)
+{
+    enum cli_exit exit = error == HAPAX_ERR_NOMEM ? CLI_UNREACHED : CLI_USAGE;
+    size_t len = strcspn(text, " :=");
+
+    for (size_t i = 0; i < OPTIONS; i++) {
+        const char *name = options[i].name;
+        size_t at = 0;
+
+        while (at < len && name[at] == (text[at] == '_' ? '-' : text[at]))
+            at++;
+        if (at == len && len > 0 && name[at] == '\0')
+            return cli_fail(&args->args, exit, error, "--%s%s", name, text + len);
+    }
+    return cli_fail(&args->args, exit, error, "%s", text);
+}
+
+/* Which of the words it is, counted from 1; 0: the option was not given. */
+static enum cli_exit read_word(uint32_t *out, const struct consume_args *args, const char *option,
+                               const char *value, const char *const words[3])
+{
+    *out = 0;
+    if (!value)
+        return CLI_DONE;
+    for (uint32_t i = 0; i < 3 && words[i]; i++)
+        if (strcmp(words[i], value) == 0)
+            *out = i + 1;
+    if (*out > 0)
+        return CLI_DONE;
+    return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "--%s \"%.100s\" is not %s%s%s%s%s",
+                    option, value, words[0], words[2] ? ", " : " or ", words[1],
+                    words[2] ? " or " : "", words[2] ? words[2] : "");
+}
+
+static enum cli_exit read_words(struct hapax_consumer *consumer, const struct consume_args *args)
+{
+    static const char *const no_keys[3] = {"dead-letter", "reject", "run"};
+    static const char *const in_flights[3] = {"delay", "wait", "requeue"};
+    static const char *const unknowns[3] = {"park", "dead-letter", NULL};
+    static const char *const orders[3] = {"key", "partition", "none"};
+    enum cli_exit exit;
+    uint32_t word;
+
+    static_assert(HAPAX_NO_KEY_RUN == 3 && HAPAX_IN_FLIGHT_REQUEUE == 3 &&
+                      HAPAX_UNKNOWN_DEAD_LETTER == 2 && HAPAX_ORDER_NONE == 3,
+                  "the words stand in the order of their enums");
+    exit = read_word(&word, args, "no-key", args->no_key, no_keys);
+    if (word)
+        consumer->no_key = (enum hapax_no_key)word;
+    if (exit == CLI_DONE)
+        exit = read_word(&word, args, "in-flight", args->in_flight, in_flights);
+    if (exit == CLI_DONE && word)
+        consumer->in_flight = (enum hapax_in_flight)word;
+    if (exit == CLI_DONE)
+        exit = read_word(&word, args, "unknown", args->unknown, unknowns);
+    if (exit == CLI_DONE && word)
+        consumer->unknown = (enum hapax_unknown)word;
+    if (exit == CLI_DONE)
+        exit = read_word(&word, args, "order", args->order, orders);
+    if (exit == CLI_DONE && word)
+        consumer->order = (enum hapax_order)word;
+    return exit;
+}
+
+/* MIN..MAX, two durations. */
+static enum cli_exit read_retry(struct hapax_consumer *consumer, const struct consume_args *args)
+{
+    const char *dots = args->retry ? strstr(args->retry, "..") : NULL;
+    const char *why = "not MIN..MAX, as 1s..5m";
+    char first[32];
+
+    if (!args->retry)
+        return CLI_DONE;
+    if (dots && (size_t)(dots - args->retry) < sizeof(first)) {
+        (void)snprintf(first, sizeof(first), "%.*s", (int)(dots - args->retry), args->retry);
+        if (hapax__duration_parse(&consumer->retry_min_ms, first, &why) &&
+            hapax__duration_parse(&consumer->retry_max_ms, dots + 2, &why))
+            return CLI_DONE;
+    }
+    return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "--retry \"%.100s\" is %s",
+                    args->retry, why);
+}
+
+static void read_plain(struct hapax_consumer *consumer, const struct consume_args *args)
+{
+    consumer->from = args->from;
+    consumer->scope = args->scope;
+    consumer->key = args->key;
+    consumer->fingerprint = args->fingerprint;
+    consumer->step = args->step;
+    consumer->dead_letters = args->dead_letters;
+    consumer->parked = args->parked;
+    if (args->concurrency > 0)
+        consumer->concurrency = (uint32_t)args->concurrency;
+    if (args->in_hand_max > 0)
+        consumer->in_hand_max = (uint32_t)args->in_hand_max;
+    if (args->drain_ms >= 0)
+        consumer->drain_ms = args->drain_ms;
+}
+
+static enum cli_exit open_post(struct consuming *consuming)
+{
+    const struct consume_args *args = consuming->args;
+    const struct hapax_consumer *consumer = &consuming->consumer;
+    struct hapax__post_options how = {
+        .to = args->to,
+        .reconcile = args->reconcile,
+        .ca = args->ca,
+        .broker = hapax__source_type_of(args->from)->schemes[0],
+        .timeout_ms = consumer->policy.run_max_ms,
+        .body_max = consumer->policy.max_response,
+        .concurrency = consumer->concurrency,
+        .log = say,
+        .log_arg = consuming,
+    };
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+
+    if (consumer->policy.on_expired == HAPAX_EXPIRED_RECONCILE && !args->reconcile)
+        return invalid(args, "--on-expired is reconcile, and there is no --reconcile URL to ask");
+    error = hapax__post_open(&consuming->post, &how, text);
+    if (error == HAPAX_ERR_NONE)
+        return CLI_DONE;
+    return refused(args, error, text);
+}
+
+/* Of the parameters only the names of what is read: any other may be a secret, as properties of Kafka's are. */
+static void show_source(char out[HAPAX_TEXT_MAX], const char *uri)
+{
+    struct hapax__uri_parameter parameter;
+    const char *query = strchr(uri, '?');
+    char shown[SHOWN_MAX];
+    size_t len = query ? (size_t)(query - uri) : strlen(uri);
+    char by = '?';
+
+    (void)snprintf(shown, sizeof(shown), "%.*s", (int)(len < SHOWN_MAX ? len : SHOWN_MAX), uri);
+    len = strlen(shown);
+    query = query ? query + 1 : "";
+    while (hapax__uri_parameter(&parameter, &query)) {
+        if (parameter.name_len != 5 ||
+            (memcmp(parameter.name, "queue", 5) != 0 && memcmp(parameter.name, "group", 5) != 0))
+            continue;
+        if (parameter.value_len < SHOWN_MAX && len + parameter.value_len + 8 < SHOWN_MAX)
+            len += (size_t)snprintf(shown + len, SHOWN_MAX - len, "%c%.5s=%.*s", by, parameter.name,
+                                    (int)parameter.value_len, parameter.value);
+        by = '&';
+    }
+    hapax_store_shown(out, shown);
+}
+
+/* Reads and checks all that the command line says. */
+static enum cli_exit read_settings(struct consuming *consuming)
+{
+    const struct consume_args *args = consuming->args;
+    struct hapax_consumer *consumer = &consuming->consumer;
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+    enum cli_exit exit;
+
+    if (!args->from)
+        return invalid(args,
+                       "--from URI is missing: the queue or topic, as "
+                       "amqp://localhost/?queue=orders or kafka://localhost/orders?group=billing");
+    if (!args->to)
+        return invalid(args, "--to URL is missing: the handler, as http://127.0.0.1:9000/orders");
+    read_plain(consumer, args);
+    exit = read_words(consumer, args);
+    if (exit == CLI_DONE)
+        exit = read_retry(consumer, args);
+    if (exit == CLI_DONE)
+        exit = cli_policies_set(&consumer->policy, &args->args, &options[OPTIONS - CLI_POLICIES],
+                                args->policies, CLI_POLICIES);
+    if (exit != CLI_DONE)
+        return exit;
+    error = hapax_consumer_check(consumer, text);
+    if (error != HAPAX_ERR_NONE)
+        return refused(args, error, text);
+    show_source(consuming->from, args->from);
+    hapax_store_shown(consuming->to, args->to);
+    return open_post(consuming);
+}
+
+/* ---- ready ------------------------------------------------------------------------------- */
+
+/* http://HOST:PORT/metrics, with the port that was taken; empty: none. */
+static void metrics_url(char *out, size_t size, const struct consuming *consuming)
+{
+    const char *address = consuming->args->metrics;
+
+    out[0] = '\0';
+    if (consuming->metrics)
+        (void)snprintf(out, size, "http://%.*s:%u/metrics", (int)(strrchr(address, ':') - address),
+                       address, consuming->port);
+}
+
+static void say_ready(const struct consuming *consuming)
+{
+    const struct cli_args *args = &consuming->args->args;
+    char metrics[320];
+    struct json json;
+
+    metrics_url(metrics, sizeof(metrics), consuming);
+    flockfile(stdout);
+    if (args->json) {
+        json_begin(&json);
+        json_text(&json, "consuming", consuming->from);
+        json_text(&json, "to", consuming->to);
+        json_text(&json, "store", args->shown);
+        if (metrics[0])
+            json_text(&json, "metrics", metrics);
+        json_number(&json, "pid", getpid());
+        json_end(&json);
+    } else {
+        printf("hapax consume: takes messages from %s for %s (pid %ld)%s%s; operations: hapax list "
+               "--store '%s'\n",
+               consuming->from, consuming->to, (long)getpid(), metrics[0] ? "; metrics: " : "",
+               metrics, args->shown);
+    }
+    (void)fflush(stdout);
+    funlockfile(stdout);
+}
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+static enum cli_exit open_metrics(struct consuming *consuming)
+{
+    const struct consume_args *args = consuming->args;
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+
+    if (!args->metrics)
+        return CLI_DONE;
+    error = hapax__metrics_open(&consuming->metrics, args->metrics, &consuming->stats,
+                                consuming->from, &consuming->port, text);
+    if (error == HAPAX_ERR_NONE)
+        return CLI_DONE;
+    return refused(args, error, text);
+}
+
+/* Waits for a store that is away, until a signal ends it: then h stays NULL. */
+static enum cli_exit open_store(struct consuming *consuming)
+{
+    const struct cli_args *args = &consuming->args->args;
+    struct hapax_options how = {
+        .secret = {consuming->secret.bytes, consuming->secret.len},
+        .calls_max = 2 * consuming->consumer.in_hand_max,
+    };
+    char text[HAPAX_TEXT_MAX];
+    enum cli_exit exit = cli_prepare(args, CLI_CREATE);
+    bool told = false;
+
+    if (how.calls_max < CALLS_MIN)
+        how.calls_max = CALLS_MIN;
+    while (exit == CLI_DONE) {
+        enum hapax_error error = hapax_open(&consuming->h, args->store, &how, text);
+
+        if (error == HAPAX_ERR_NONE)
+            break;
+        if (error != HAPAX_ERR_UNAVAILABLE && error != HAPAX_ERR_INDETERMINATE)
+            return cli_store_failed(args, error, text);
+        if (!told) {
+            char line[HAPAX_TEXT_MAX + 64];
+
+            (void)snprintf(line, sizeof(line), "%s; waiting for it",
+                           text[0] ? text : "the store is away");
+            say(consuming, line);
+            told = true;
+        }
+        if (cli_signals_wait(consuming->signals, STORE_WAIT_MS) != 0)
+            break;
+    }
+    return exit;
+}
+
+static enum cli_exit open_events(struct consuming *consuming)
+{
+    consuming->signals = cli_signals_begin();
+    consuming->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    consuming->hurry = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    consuming->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (consuming->signals < 0 || consuming->stop < 0 || consuming->hurry < 0 ||
+        consuming->ended < 0)
+        return cli_fail(&consuming->args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM,
+                        "no descriptor is left");
+    consuming->consumer.stop_fd = consuming->stop;
+    consuming->consumer.hurry_fd = consuming->hurry;
+    consuming->consumer.log = say;
+    consuming->consumer.log_arg = consuming;
+    return CLI_DONE;
+}
+
+/* ---- running ----------------------------------------------------------------------------- */
+
+static void *consume(void *arg)
+{
+    struct consuming *consuming = arg;
+
+    consuming->error = hapax_consumer_run(consuming->h, &consuming->consumer, hapax__post_handler,
+                                          consuming->args->reconcile ? hapax__post_reconcile : NULL,
+                                          consuming->post, &consuming->stats, consuming->text);
+    (void)eventfd_write(consuming->ended, 1);
+    return NULL;
+}
+
+/* Until the consumer has ended. */
+static void watch(const struct consuming *consuming)
+{
+    struct pollfd ready[2] = {{.fd = consuming->ended, .events = POLLIN},
+                              {.fd = consuming->signals, .events = POLLIN}};
+    struct hapax_consumer_stats stats;
+    bool connected = false;
+    unsigned signals = 0;
+
+    for (;;) {
+        (void)poll(ready, 2, connected || signals > 0 ? -1 : PAUSE_MS);
+        if (ready[0].revents & POLLIN)
+            return;
+        if (cli_signals_wait(consuming->signals, 0) != 0 && signals < 2)
+            (void)eventfd_write(++signals == 1 ? consuming->stop : consuming->hurry, 1);
+        if (connected)
+            continue;
+        hapax_consumer_read(&stats, &consuming->stats);
+        connected = stats.connected;
+        if (connected)
+            say_ready(consuming);
+    }
+}
+
+static enum cli_exit run_consumer(struct consuming *consuming)
+{
+    const struct cli_args *args = &consuming->args->args;
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, consume, consuming) != 0)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no thread is left");
+    watch(consuming);
+    (void)pthread_join(thread, NULL);
+    switch (consuming->error) {
+    case HAPAX_ERR_NONE:
+        return CLI_DONE;
+    case HAPAX_ERR_REFUSED:
+        return cli_fail(args, CLI_NO, consuming->error, "%s", consuming->text);
+    case HAPAX_ERR_INVALID:
+    case HAPAX_ERR_UNSUPPORTED:
+        return cli_fail(args, CLI_USAGE, consuming->error, "%s", consuming->text);
+    default:
+        return cli_fail(args, CLI_UNREACHED, consuming->error, "%s", consuming->text);
+    }
+}
+
+/* What has not been stored was not acknowledged either: it is delivered again. */
+static enum cli_exit close_store(struct consuming *consuming, enum cli_exit exit)
+{
+    uint32_t lost = hapax_close(consuming->h, consuming->consumer.policy.save_wait_ms);
+
+    if (lost == 0 || exit != CLI_DONE)
+        return exit;
+    return cli_fail(&consuming->args->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                    "%u outcomes could not be stored; their messages are delivered again", lost);
+}
+
+static void release(struct consuming *consuming)
+{
+    const int fds[] = {consuming->signals, consuming->stop, consuming->hurry, consuming->ended};
+
+    hapax__metrics_close(consuming->metrics);
+    hapax__post_close(consuming->post);
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    explicit_bzero(&consuming->secret, sizeof(consuming->secret));
+    free(consuming);
+}
+
+static enum cli_exit run(struct cli_args *args)
+{
+    struct consuming *consuming = calloc(1, sizeof(*consuming));
+    enum cli_exit exit;
+
+    if (!consuming)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    consuming->args = (const struct consume_args *)args;
+    consuming->signals = consuming->stop = consuming->hurry = consuming->ended = -1;
+    consuming->stats.lag = -1;
+    hapax_consumer_init(&consuming->consumer);
+    exit = open_events(consuming); /* first: threads inherit what signals are blocked */
+    if (exit == CLI_DONE)
+        exit = read_settings(consuming);
+    if (exit == CLI_DONE)
+        exit = cli_secret_read(&consuming->secret, args);
+    if (exit == CLI_DONE)
+        exit = open_metrics(consuming);
+    if (exit == CLI_DONE)
+        exit = open_store(consuming);
+    if (exit == CLI_DONE && consuming->h)
+        exit = run_consumer(consuming);
+    if (consuming->h)
+        exit = close_store(consuming, exit);
+    release(consuming);
+    return exit;
+}
+
+const struct cli_command cli_consume = {
+    .name = "consume",
+    .summary = "take messages from a broker and let a handler run once for each",
+    .synopsis = {"--from URI --to URL [--key SOURCES] [--POLICY VALUE]..."},
+    .prose =
+        "Takes messages from RabbitMQ or Kafka and POSTs each to a handler, once, though brokers "
+        "deliver twice, producers send twice and consumers die half-way. A message leaves the broker "
+        "once its outcome is stored: 2xx is done, 401, 403, 408, 425, 429, 503 and no connection are "
+        "tried again, other 5xx too, --attempts-max times; then, and at once for another 4xx, it is a "
+        "dead letter, which \"hapax redrive\" puts back.\n\n"
+        "A store or a broker that is away is waited for. Prints a line once it is connected. SIGTERM "
+        "and Ctrl-C let handlers finish within --drain, a second one does not; what is not finished is "
+        "delivered again. A queue or topic that is not there: exit status 1. docs/consume.md tells "
+        "more.",
+    .options = options,
+    .option_count = OPTIONS,
+    .examples = {{"hapax consume --from 'amqp://localhost/?queue=orders' --to "
+                  "http://127.0.0.1:9000/orders",
+                  "Keys are in the usual headers, or are the messages' ids."},
+                 {"hapax consume --from 'kafka://localhost/orders?group=billing' --to "
+                  "http://127.0.0.1:9000/orders --key /order/id --on-expired hold",
+                  "The key is in the payload; what died half-way waits for an operator."}},
+    .args_size = sizeof(struct consume_args),
+    .defaults = defaults,
+    .run = run,
+};

@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax redrive: puts dead letters back to where they came from, after the reason for their failing is gone.
+ *
+ * A dead letter leaves its queue once its copy is confirmed by the target, so whatever dies, none is lost; one may
+ * be put back twice, and its record then lets it run once. The copy keeps hapax-reason, which is what tells the
+ * consumer that it is no duplicate. What is not to be put back is held until the end, so that it does not come round
+ * and round, and what fails again and is a dead letter again meanwhile is known by the mark of this run.
+ *
+ * A topic of Kafka's takes nothing back: there the group's offsets say how far letters were looked at. Those that are
+ * left, and stand before one that was put back, are therefore published anew at its end, and a later run sees them.
+ * Rejected: to pass over them, for then a redrive of one key would hide all the others.
+ */
+#include "redrive.h"
+
+#include "outbox.h"
+#include "print.h"
+#include "store/clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HELD_BYTES_MAX (256u << 20)
+#define IDLE_US        INT64_C(1000000) /* nothing comes: that was all */
+#define IDLE_BLIND_US                                                                              \
+    INT64_C(10000000) /* the same where the broker does not say how many there are */
+#define STUCK_US      INT64_C(30000000) /* nothing happens, and something should */
+#define CLOSE_WAIT_MS 5000
+#define TURN_MS       100
+
+static const struct cli_option options[] = {
+    {"from", "URI", CLI_TEXT, offsetof(struct redrive_args, from), 0, 0,
+     "The dead letters, as amqp://localhost/?queue=orders.dead"},
+    {"to", "URI", CLI_TEXT, offsetof(struct redrive_args, to), 0, 0,
+     "Where they are put, as amqp://localhost/?queue=orders"},
+    {"scope", "S", CLI_TEXT, offsetof(struct redrive_args, scope), 0, 0,
+     "Those of this scope alone"},
+    {"key", "K", CLI_TEXT, offsetof(struct redrive_args, key), 0, 0, "That of this key alone"},
+    {"key-from", "SOURCES", CLI_TEXT, offsetof(struct redrive_args, key_from), 0, 0,
+     "Where K is looked for: what \"hapax consume\" has as --key"},
+    {"all", NULL, CLI_FLAG, offsetof(struct redrive_args, all), 0, 0,
+     "Also those that neither failed nor were refused"},
+    {"limit", "N", CLI_NUMBER, offsetof(struct redrive_args, limit), 1, 1000000000,
+     "So many at most"},
+    {"dry-run", NULL, CLI_FLAG, offsetof(struct redrive_args, dry_run), 0, 0,
+     "Print what they are, and leave them all"},
+};
+
+enum cli_exit redrive_failed(const struct redriving *redriving, enum cli_exit exit,
+                             enum hapax_error error, const char *text)
+{
+    return cli_fail(&redriving->args->args, exit, error, "%s", text);
+}
+
+/* ---- letters ------------------------------------------------------------------------------ */
+
+/* The value of one of the consumer's headers; an empty span: it is not there. */
+static struct hapax_span header_of(const struct hapax_message *message, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (size_t i = 0; i < message->header_count; i++)
+        if (message->headers[i].name.len == len &&
+            memcmp(message->headers[i].name.ptr, name, len) == 0)
+            return message->headers[i].value;
+    return (struct hapax_span){NULL, 0};
+}
+
+static bool is(struct hapax_span span, const char *word)
+{
+    return span.len == strlen(word) && (span.len == 0 || memcmp(span.ptr, word, span.len) == 0);
+}
+
+/* Whether it has the key that was asked for; NOMEM leaves it, which harms nobody. */
+static bool has_key(struct redriving *redriving, const struct hapax__delivered *delivered)
+{
+    struct hapax__asked asked;
+
+    return hapax__ask(&asked, redriving->ask, &redriving->policy, delivered) == HAPAX_ERR_NONE &&
+           asked.refused == 0 && is(asked.request.key, redriving->args->key);
+}
+
+static bool is_wanted(struct redriving *redriving, const struct hapax__delivered *delivered)
+{
+    const struct redrive_args *args = redriving->args;
+    const struct hapax_message *message = &delivered->message;
+    struct hapax_span reason = header_of(message, HAPAX__HEADER_REASON);
+
+    if (is(header_of(message, HAPAX__HEADER_REDRIVE), redriving->run)) {
+        redriving->again++;
+        return false;
+    }
+    if (!args->all && !is(reason, "failed") && !is(reason, "refused"))
+        return false;
+    if (args->scope && !is(header_of(message, HAPAX__HEADER_SCOPE), args->scope))
+        return false;
+    if (args->limit > 0 && redriving->put_back + redriving->busy >= (uint64_t)args->limit)
+        return false;
+    return !args->key || has_key(redriving, delivered);
+}
+
+/* What an operator needs to decide; no key, no body. */
+static void print_letter(const struct redriving *redriving, const struct hapax_message *message,
+                         bool wanted)
+{
+    static const struct {
+        const char *header, *name;
+    } shown[] = {
+        {HAPAX__HEADER_REASON, "reason"}, {HAPAX__HEADER_FROM, "from"},
+        {HAPAX__HEADER_SCOPE, "scope"},   {HAPAX__HEADER_ATTEMPTS, "attempts"},
+        {HAPAX__HEADER_TIME, "time_us"},  {HAPAX__HEADER_ERROR, "error"},
+    };
+    struct json json;
+
+    if (redriving->args->args.json) {
+        json_begin(&json);
+        json_bool(&json, "put_back", wanted);
+    } else {
+        fputs(wanted ? "would be put back:" : "would be left:", stdout);
+    }
+    for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++) {
+        struct hapax_span value = header_of(message, shown[i].header);
+
+        if (!value.ptr)
+            continue;
+        if (redriving->args->args.json) {
+            json_bytes(&json, shown[i].name, value);
+        } else {
+            printf(" %s=", shown[i].name);
+            print_text(stdout, value, false, 0);
+        }
+    }
+    if (redriving->args->args.json)
+        json_end(&json);
+    else
+        putchar('\n');
+}
+
+/* ---- taking and sending --------------------------------------------------------------------- */
+
+static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
+{
+    struct item *item = calloc(1, sizeof(*item));
+    bool wanted;
+
+    if (!item)
+        return false;
+    wanted = is_wanted(redriving, delivered);
+    item->delivered = delivered;
+    item->fate = wanted && !redriving->args->dry_run ? TO_SEND : LEFT;
+    if (item->fate == TO_SEND)
+        redriving->busy++;
+    *redriving->last = item;
+    redriving->last = &item->next;
+    redriving->held++;
+    redriving->held_bytes += delivered->message.body.len;
+    redriving->seen++;
+    if (redriving->args->dry_run)
+        print_letter(redriving, &delivered->message, wanted);
+    return true;
+}
+
+static size_t room(const struct redriving *redriving)
+{
+    const struct redrive_args *args = redriving->args;
+    bool enough = args->limit > 0 && redriving->put_back + redriving->busy >= (uint64_t)args->limit;
+
+    if (redriving->full || redriving->stopped || enough || redriving->held >= REDRIVE_HELD_MAX ||
+        redriving->held_bytes >= HELD_BYTES_MAX)
+        return 0;
+    return REDRIVE_HELD_MAX - redriving->held;
+}
+
+static void take_all(struct redriving *redriving)
+{
+    struct hapax__delivered *delivered;
+
+    while (room(redriving) > 0 && (delivered = redriving->source->type->take(redriving->source))) {
+        redriving->event_us = hapax__monotonic_us();
+        if (!add(redriving, delivered)) {
+            redriving->source->type->settle(redriving->source, delivered, HAPAX__SETTLE_RETURN);
+            redriving->full = true;
+        }
+    }
+}
+
+/* False: the sink has no room for now. */
+static bool send_item(struct redriving *redriving, struct item *item)
+{
+    const struct hapax_message *message = &item->delivered->message;
+    struct hapax__sink *sink = item->moved ? redriving->back : redriving->sink;
+    struct hapax__letter letter = {
+        .to = item->moved ? redriving->back->name : redriving->sink->name,
+        .body = message->body,
+        .content_type = message->content_type,
+        .id = message->id,
+        .type = message->type,
+        .key = message->key,
+        .headers = message->headers,
+        .header_count = message->header_count,
+        .own = &redriving->mark,
+        .own_count = item->moved ? 0 : 1,
+        .tag = item,
+    };
+
+    if (!sink->type->send(sink, &letter))
+        return false;
+    item->fate = SENT;
+    return true;
+}
+
+static void send_all(struct redriving *redriving)
+{
+    for (struct item *item = redriving->first; item; item = item->next)
+        if (item->fate == TO_SEND && !send_item(redriving, item))
+            return;
+}
+
+/* The last of an item. */
+static void settle_item(struct redriving *redriving, struct item *item, enum hapax__settle how,
+                        enum fate fate)
+{
+    redriving->held--;
+    redriving->held_bytes -= item->delivered->message.body.len;
+    redriving->source->type->settle(redriving->source, item->delivered, how);
+    item->delivered = NULL;
+    item->fate = fate;
+}
+
+/* False: the target refuses letters. */
+static bool reap_all(struct redriving *redriving, struct hapax__sink *sink)
+{
+    enum hapax__sent sent;
+    void *tag;
+
+    while (sink && (sent = sink->type->reap(sink, &tag)) != HAPAX__SENT_NOTHING) {
+        struct item *item = tag;
+
+        assert(item->fate == SENT);
+        redriving->event_us = hapax__monotonic_us();
+        if (sent == HAPAX__SENT_LOST) {
+            item->fate = TO_SEND;
+            continue;
+        }
+        redriving->busy--;
+        if (sent == HAPAX__SENT_REFUSED) {
+            item->fate = LEFT;
+            return false;
+        }
+        if (!item->moved)
+            redriving->put_back++;
+        settle_item(redriving, item, HAPAX__SETTLE_ACK, DONE);
+    }
+    return true;
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+/* Waits until something can be done. */
+static void wait_turn(struct redriving *redriving)
+{
+    struct pollfd fds[3 * HAPAX__POLLFDS_MAX + 1];
+    int64_t now_us = hapax__monotonic_us();
+    int64_t due_us = now_us + INT64_C(1000) * TURN_MS;
+    struct hapax__sink *sinks[2] = {redriving->sink, redriving->back};
+    int64_t one_us = due_us;
+    size_t n;
+
+    fds[0] = (struct pollfd){.fd = redriving->signals, .events = POLLIN};
+    n = 1 + redriving->source->type->watch(redriving->source, fds + 1, &one_us);
+    due_us = one_us < due_us ? one_us : due_us;
+    for (size_t i = 0; i < 2; i++) {
+        if (!sinks[i])
+            continue;
+        one_us = due_us;
+        n += sinks[i]->type->watch(sinks[i], fds + n, &one_us);
+        due_us = one_us < due_us ? one_us : due_us;
+    }
+    (void)poll(fds, (nfds_t)n, due_us > now_us ? (int)((due_us - now_us + 999) / 1000) : 0);
+    if (cli_signals_wait(redriving->signals, 0) != 0)
+        redriving->stopped = true;
+}
+
+/* How many letters stand behind those that were seen; -1: not known. Kafka counts what is held, too, and what was put
+ * back behind something that is held. */
+static int64_t not_seen(const struct redriving *redriving)
+{
+    int64_t lag = redriving->source->lag;
+
+    if (!redriving->back || lag < 0)
+        return lag;
+    return lag <= (int64_t)redriving->held ? 0 : -1;
+}
+
+/* Whether all letters that are there have been seen, and those to put back are. */
+static bool is_done(const struct redriving *redriving)
+{
+    const struct hapax__source *source = redriving->source;
+    int64_t idle_us = hapax__monotonic_us() - redriving->event_us;
+
+    if (redriving->busy > 0)
+        return false;
+    if (room(redriving) == 0)
+        return true;
+    return source->connected && idle_us >= (not_seen(redriving) == 0 ? IDLE_US : IDLE_BLIND_US);
+}
+
+static enum cli_exit check_progress(const struct redriving *redriving)
+{
+    const struct hapax__source *source = redriving->source;
+    const struct hapax__sink *back = redriving->back;
+    const char *text = redriving->sink->text;
+
+    if (hapax__monotonic_us() - redriving->event_us < STUCK_US)
+        return CLI_DONE;
+    if (!source->connected)
+        text = source->text;
+    else if (back && !back->connected)
+        text = back->text;
+    return redrive_failed(redriving, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                          text[0] ? text : "the broker does not answer");
+}
+
+/* Lets go of deliveries that the broker took back: it gives them again. */
+static void forget_voided(struct redriving *redriving)
+{
+    if (redriving->voided == redriving->source->voided)
+        return;
+    redriving->voided = redriving->source->voided;
+    for (struct item *item = redriving->first; item; item = item->next) {
+        if ((item->fate != LEFT && item->fate != TO_SEND) || !item->delivered->voided)
+            continue;
+        redriving->busy -= item->fate == TO_SEND;
+        redriving->seen--;
+        settle_item(redriving, item, HAPAX__SETTLE_RETURN, FORGOTTEN);
+    }
+}
+
+/* Notes that the connection came or went, which is when waiting begins anew. */
+static enum cli_exit pump_source(struct redriving *redriving, bool taking)
+{
+    struct hapax__source *source = redriving->source;
+    bool was = source->connected;
+    enum hapax_error error = source->type->pump(source, taking ? room(redriving) : 0);
+
+    if (error == HAPAX_ERR_REFUSED)
+        return redrive_failed(redriving, CLI_NO, error, source->text);
+    if (source->connected != was)
+        redriving->event_us = hapax__monotonic_us();
+    forget_voided(redriving);
+    return CLI_DONE;
+}
+
+/* Lets source and sinks work until all is seen and put back; or, with `taking` false, until what is to be sent is. */
+static enum cli_exit work(struct redriving *redriving, bool taking)
+{
+    enum cli_exit exit = CLI_DONE;
+
+    redriving->event_us = hapax__monotonic_us();
+    do {
+        exit = pump_source(redriving, taking);
+        if (exit != CLI_DONE)
+            break;
+        if (taking)
+            take_all(redriving);
+        send_all(redriving);
+        redriving->sink->type->pump(redriving->sink);
+        if (redriving->back)
+            redriving->back->type->pump(redriving->back);
+        if (!reap_all(redriving, redriving->sink))
+            return redrive_failed(redriving, CLI_NO, HAPAX_ERR_REFUSED, redriving->sink->text);
+        if (!reap_all(redriving, redriving->back))
+            return redrive_failed(redriving, CLI_NO, HAPAX_ERR_REFUSED, redriving->back->text);
+        if (taking ? is_done(redriving) : redriving->busy == 0)
+            break;
+        exit = check_progress(redriving);
+        wait_turn(redriving);
+    } while (exit == CLI_DONE);
+    return exit;
+}
+
+/* Kafka: letters that are left, but stand before one that was put back, are to be seen by a later run. */
+static enum cli_exit move_left(struct redriving *redriving)
+{
+    struct item *last = NULL;
+
+    if (!redriving->back)
+        return CLI_DONE;
+    for (struct item *item = redriving->first; item; item = item->next)
+        if (item->fate == DONE && !item->moved)
+            last = item;
+    for (struct item *item = redriving->first; last && item != last; item = item->next)
+        if (item->fate == LEFT) {
+            item->fate = TO_SEND;
+            item->moved = true;
+            redriving->busy++;
+            redriving->left++;
+        }
+    return redriving->busy > 0 ? work(redriving, false) : CLI_DONE;
+}
+
+static void close_sinks(struct redriving *redriving)
+{
+    if (redriving->sink)
+        redriving->sink->type->close(redriving->sink);
+    if (redriving->back)
+        redriving->back->type->close(redriving->back);
+    redriving->sink = redriving->back = NULL;
+}
+
+/* The sinks go first, for they borrow what the source keeps. */
+static void return_left(struct redriving *redriving)
+{
+    struct item *next;
+
+    close_sinks(redriving);
+    for (struct item *item = redriving->first; item; item = next) {
+        next = item->next;
+        if (item->delivered) {
+            redriving->left += !item->moved;
+            settle_item(redriving, item, HAPAX__SETTLE_RETURN, FORGOTTEN);
+        }
+        free(item);
+    }
+    redriving->first = NULL;
+}
+
+/* waiting: as not_seen() said. */
+static void print_sum(const struct redriving *redriving, int64_t waiting)
+{
+    struct json json;
+
+    if (redriving->args->args.json) {
+        json_begin(&json);
+        json_unsigned(&json, "put_back", redriving->put_back);
+        json_unsigned(&json, "left", redriving->left);
+        json_unsigned(&json, "failed_again", redriving->again);
+        if (waiting >= 0)
+            json_number(&json, "not_seen", waiting);
+        else
+            json_null(&json, "not_seen");
+        json_end(&json);
+        return;
+    }
+    printf("put back: %" PRIu64 ", left: %" PRIu64, redriving->put_back, redriving->left);
+    if (redriving->again > 0)
+        printf(", of these failed again: %" PRIu64, redriving->again);
+    if (waiting > 0)
+        printf(", not seen: %" PRId64, waiting);
+    putchar('\n');
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static void release(struct redriving *redriving)
+{
+    if (redriving->source) {
+        return_left(redriving);
+        redriving->source->type->close(redriving->source, CLOSE_WAIT_MS);
+    }
+    close_sinks(redriving);
+    hapax__ask_close(redriving->ask);
+    if (redriving->signals >= 0)
+        close(redriving->signals);
+    explicit_bzero(redriving, sizeof(*redriving));
+    free(redriving);
+}
+
+static enum cli_exit redrive(const struct redrive_args *args)
+{
+    struct redriving *redriving = calloc(1, sizeof(*redriving));
+    bool opened = false;
+    enum cli_exit exit;
+
+    if (!redriving)
+        return cli_fail(&args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    redriving->args = args;
+    redriving->last = &redriving->first;
+    redriving->signals = cli_signals_begin();
+    exit = redriving->signals >= 0
+               ? redrive_open(redriving)
+               : redrive_failed(redriving, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
+    opened = exit == CLI_DONE;
+    if (opened)
+        exit = work(redriving, true);
+    if (exit == CLI_DONE)
+        exit = move_left(redriving);
+    if (opened) {
+        int64_t waiting = not_seen(redriving);
+
+        return_left(redriving);
+        if (!redriving->args->dry_run)
+            print_sum(redriving, waiting);
+    }
+    if (exit == CLI_DONE && redriving->args->key && redriving->seen == redriving->left)
+        exit = redriving->args->dry_run ? exit : CLI_NO;
+    release(redriving);
+    return exit;
+}
+
+/* Messages of an outbox that a relay put aside. */
+static enum cli_exit redrive_outbox(const struct redrive_args *args)
+{
+    if (args->to || args->scope || args->key_from || args->limit > 0 || args->all || args->dry_run)
+        return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--from postgres://... goes with --key alone: a relay publishes to where "
+                        "each message was to go");
+    return outbox_put_back(&args->args, args->from, args->key);
+}
+
+static bool is_outbox(const char *from)
+{
+    return from && (strncmp(from, "postgres://", strlen("postgres://")) == 0 ||
+                    strncmp(from, "postgresql://", strlen("postgresql://")) == 0);
+}
+
+static enum cli_exit run(struct cli_args *args)
+{
+    if (is_outbox(((const struct redrive_args *)args)->from))
+        return redrive_outbox((const struct redrive_args *)args);
+    return redrive((const struct redrive_args *)args);
+}
+
+const struct cli_command cli_redrive = {
+    .name = "redrive",
+    .summary = "put dead letters back",
+    .synopsis = {"--from URI --to URI [--limit N] [--dry-run]",
+                 "--from URI --to URI --key K [--scope S] [--key-from SOURCES]",
+                 "--from postgres://... [--key K]"},
+    .prose =
+        "Takes the dead letters of a queue or topic and puts them back to where they came from: each "
+        "then runs as often as a new message would. Only those that failed or were refused are put "
+        "back; the others (a mismatch, no key, an unknown outcome) need --all, and most often an "
+        "operator before that. What is left stays where it is. A letter leaves its queue once its copy "
+        "is confirmed, so none is lost, whatever dies.\n\n"
+        "It ends when all that were there have been seen, and prints how many were put back and how "
+        "many are left; exit status 1 where --key found none, or a queue is not there. In a topic of "
+        "Kafka's the group TOPIC.redrive keeps how far it has come; what is left before one that was "
+        "put back goes to the topic's end. From a database: the messages of its outbox that a relay has "
+        "put aside, all or of a key, are published after all. docs/consume.md and docs/sagas.md tell more.",
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+    .no_store = true,
+    .examples = {{"hapax redrive --from 'amqp://localhost/?queue=orders.dead' --to "
+                  "'amqp://localhost/?queue=orders'",
+                  "After the handler is mended."}},
+    .args_size = sizeof(struct redrive_args),
+    .run = run,
+};
