@@ -9,13 +9,9 @@
  */
 #include <hapax/hapax.h>
 
-#include <errno.h>
+#include "bench.h"
+
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define THREADS_MAX 1024
@@ -37,20 +33,6 @@ struct worker {
     size_t samples;
     int64_t *ns;
 };
-
-static void die(const char *what)
-{
-    fprintf(stderr, "execute_bench: %s\n", what);
-    exit(2);
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static enum hapax_class handle(struct hapax_attempt *attempt, void *arg)
 {
@@ -76,9 +58,9 @@ static void call(struct worker *worker, uint64_t key_number)
     request.key = hapax_str(key);
     if (hapax_execute(worker->bench->h, &worker->bench->policy, &request, handle, NULL, NULL,
                       &answer, text) != HAPAX_ERR_NONE)
-        die(text);
+        die(text, NULL);
     if (answer.kind != HAPAX_ANSWER_FRESH && answer.kind != HAPAX_ANSWER_REPLAY)
-        die(hapax_answer_name(answer.kind));
+        die(hapax_answer_name(answer.kind), NULL);
     worker->calls++;
     worker->replays += answer.kind == HAPAX_ANSWER_REPLAY;
     hapax_answer_release(&answer);
@@ -103,13 +85,6 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const int64_t *x = a, *y = b;
-
-    return (*x > *y) - (*x < *y);
-}
-
 static void print(struct worker *workers, unsigned threads, double seconds)
 {
     uint64_t calls = 0, replays = 0;
@@ -120,7 +95,7 @@ static void print(struct worker *workers, unsigned threads, double seconds)
         n += workers[i].samples;
     all = calloc(n + 1, sizeof(*all));
     if (!all)
-        die("out of memory");
+        die("out of memory", NULL);
     n = 0;
     for (unsigned i = 0; i < threads; i++) {
         memcpy(all + n, workers[i].ns, workers[i].samples * sizeof(*all));
@@ -128,7 +103,7 @@ static void print(struct worker *workers, unsigned threads, double seconds)
         calls += workers[i].calls;
         replays += workers[i].replays;
     }
-    qsort(all, n, sizeof(*all), by_value);
+    qsort(all, n, sizeof(*all), by_size);
     printf("%u threads: %.0f calls/s, %.1f %% replays, p50 %.1f us, p99 %.1f us\n", threads,
            (double)calls / seconds, 100.0 * (double)replays / (double)(calls ? calls : 1),
            (double)all[n / 2] / 1000, (double)all[n * 99 / 100] / 1000);
@@ -146,7 +121,7 @@ static void run(struct bench *bench, unsigned threads, unsigned seconds)
         workers[i].ns = calloc(SAMPLES_MAX, sizeof(*workers[i].ns));
         if (!workers[i].ns ||
             pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) != 0)
-            die("cannot start a thread");
+            die("cannot start a thread", NULL);
     }
     sleep(seconds);
     atomic_store(&bench->over, true);
@@ -165,7 +140,7 @@ static unsigned number_of(const char *text, unsigned long max)
     errno = 0;
     number = strtoul(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || number > max)
-        die("a number is out of bounds");
+        die("a number is out of bounds", NULL);
     return (unsigned)number;
 }
 
@@ -179,7 +154,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc)
             die("usage: execute_bench [--store URI] [--threads N] [--seconds S] "
-                "[--duplicates PCT]");
+                "[--duplicates PCT]",
+                NULL);
         if (strcmp(argv[i], "--store") == 0)
             uri = argv[i + 1];
         else if (strcmp(argv[i], "--threads") == 0)
@@ -189,13 +165,13 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--duplicates") == 0)
             bench.duplicates = number_of(argv[i + 1], 99);
         else
-            die("no such option");
+            die("no such option", NULL);
     }
 #ifdef HAPAX_BENCH_ROCKSDB
     hapax_rocksdb_use();
 #endif
     if (hapax_open(&bench.h, uri, NULL, text) != HAPAX_ERR_NONE)
-        die(text);
+        die(text, NULL);
     hapax_policy_init(&bench.policy);
     run(&bench, threads, seconds);
     return hapax_close(bench.h, bench.policy.save_wait_ms) == 0 ? 0 : 1;

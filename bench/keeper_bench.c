@@ -10,14 +10,10 @@
 #include <hapax/hapax.h>
 #include <hapax/store.h>
 
-#include <ftw.h>
+#include "bench.h"
+
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define CALLERS   64u
@@ -28,20 +24,6 @@ static struct hapax *handles[2]; /* in process, through the keeper */
 static atomic_uint turn; /* whose; 2: over */
 static atomic_uint_fast64_t calls[2];
 static int64_t spent_ns[2];
-
-static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "keeper_bench: %s: %s\n", what, why);
-    exit(2);
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static enum hapax_class handle(struct hapax_attempt *attempt, void *arg)
 {
@@ -136,14 +118,6 @@ static double per_second(unsigned which)
     return (double)atomic_load(&calls[which]) * 1e9 / (double)spent_ns[which];
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-    (void)st;
-    (void)kind;
-    (void)ftw;
-    return remove(path);
-}
-
 static void open_handle(struct hapax **out, const char *uri)
 {
     char text[HAPAX_TEXT_MAX];
@@ -185,6 +159,6 @@ int main(int argc, char **argv)
     hapax_close(handles[1], 1000);
     close(end_fd);
     waitpid(child, NULL, 0);
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_folder(folder);
     return per_second(1) / per_second(0) < RATIO_MIN;
 }

@@ -8,48 +8,23 @@
  *
  *     lane_bench [--seconds N]     exit 1: a lane takes over 1.5 times as long on one core or on two
  */
+#include "bench.h"
 #include "lane/lane.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TRIPS      100 /* in a round */
 #define ROUNDS_MAX 20000
 #define RATIO_MAX  1.5
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const int64_t *x = a, *y = b;
-
-    return (*x > *y) - (*x < *y);
-}
-
 static int64_t median(int64_t *values, size_t n)
 {
-    qsort(values, n, sizeof(*values), by_value);
+    qsort(values, n, sizeof(*values), by_size);
     return values[n / 2];
-}
-
-static void die(const char *what)
-{
-    fprintf(stderr, "lane_bench: %s\n", what);
-    exit(2);
 }
 
 static void wait_for(int fd)
@@ -57,7 +32,7 @@ static void wait_for(int fd)
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
 
     if (poll(&poll_fd, 1, 10000) != 1)
-        die("no answer within ten seconds");
+        die("no answer within ten seconds", NULL);
 }
 
 /* ---- the lane ------------------------------------------------------------------------ */
@@ -71,13 +46,13 @@ static void lane_trip(struct hapax__lane *lane)
     job.op.kind = HAPAX_OP_READ;
     job.op.id.bytes[0] = 1;
     if (!hapax__lane_submit(lane, &job))
-        die("the lane is full");
+        die("the lane is full", NULL);
     do {
         wait_for(hapax__lane_fd(lane));
         done = hapax__lane_reap(lane);
     } while (!done);
     if (done != &job || job.op.verdict != HAPAX_ABSENT)
-        die("a wrong answer");
+        die("a wrong answer", NULL);
     free(job.memory);
 }
 
@@ -88,9 +63,9 @@ static struct hapax__lane *lane_new(void)
     struct hapax__lane *lane;
 
     if (hapax_store_open(&store, "memory:", text) != HAPAX_ERR_NONE)
-        die(text);
+        die(text, NULL);
     if (hapax__lane_open(&lane, store, 1) != HAPAX_ERR_NONE)
-        die("cannot open a lane");
+        die("cannot open a lane", NULL);
     return lane;
 }
 
@@ -119,7 +94,7 @@ static void *bare_main(void *arg)
         bare->asked = false;
         pthread_mutex_unlock(&bare->lock);
         if (write(bare->fd, &one, sizeof(one)) != (ssize_t)sizeof(one))
-            die("cannot write to an eventfd");
+            die("cannot write to an eventfd", NULL);
         pthread_mutex_lock(&bare->lock);
     }
     pthread_mutex_unlock(&bare->lock);
@@ -141,7 +116,7 @@ static void bare_trip(struct bare *bare)
     bare_ask(bare, &bare->asked);
     wait_for(bare->fd);
     if (read(bare->fd, &count, sizeof(count)) != (ssize_t)sizeof(count))
-        die("cannot read an eventfd");
+        die("cannot read an eventfd", NULL);
 }
 
 static void bare_open(struct bare *bare)
@@ -151,7 +126,7 @@ static void bare_open(struct bare *bare)
     pthread_cond_init(&bare->wake, NULL);
     bare->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (bare->fd < 0 || pthread_create(&bare->thread, NULL, bare_main, bare) != 0)
-        die("cannot start a thread");
+        die("cannot start a thread", NULL);
 }
 
 static void bare_close(struct bare *bare)
@@ -200,11 +175,11 @@ static int64_t seconds_of(int argc, char **argv)
     if (argc == 1)
         return 3;
     if (argc != 3 || strcmp(argv[1], "--seconds") != 0)
-        die("usage: lane_bench [--seconds N]");
+        die("usage: lane_bench [--seconds N]", NULL);
     errno = 0;
     seconds = strtol(argv[2], &end, 10);
     if (errno != 0 || *end != '\0' || end == argv[2] || seconds < 1 || seconds > 600)
-        die("--seconds takes 1 to 600");
+        die("--seconds takes 1 to 600", NULL);
     return seconds;
 }
 
@@ -216,7 +191,7 @@ static void move_to(size_t core)
     CPU_ZERO(&set);
     CPU_SET(core, &set);
     if (sched_setaffinity(0, sizeof(set), &set) != 0)
-        die("cannot choose a core");
+        die("cannot choose a core", NULL);
 }
 
 /* The first and the last core this process may use. */
@@ -227,7 +202,7 @@ static void cores(size_t *first, size_t *last)
     *first = CPU_SETSIZE;
     *last = CPU_SETSIZE;
     if (sched_getaffinity(0, sizeof(set), &set) != 0)
-        die("cannot read which cores there are");
+        die("cannot read which cores there are", NULL);
     for (size_t i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &set)) {
             *first = *first == CPU_SETSIZE ? i : *first;

@@ -25,15 +25,11 @@
  */
 #include <hapax/store.h>
 
+#include "bench.h"
 #include "store/postgres.h"
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #define BATCH        64u
 #define THREADS_MAX  16u
@@ -75,32 +71,12 @@ static int64_t turn_end_ns;
 static uint64_t salt; /* so that a database may be used again */
 static uint8_t body[300];
 
-static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "postgres_bench: %s: %s\n", what, why);
-    exit(2);
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Random, as ids are: they come in no order. */
 static void make_id(uint8_t out[32], uint64_t worker, uint64_t n)
 {
-    uint64_t z = (worker << 56 ^ n) + salt;
+    atomic_ullong counter = (worker << 56 ^ n) + salt;
 
-    for (size_t i = 0; i < 32; i += 8) {
-        z += 0x9e3779b97f4a7c15u;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        z ^= z >> 31;
-        memcpy(out + i, &z, 8);
-    }
+    draw(&counter, out, 32);
 }
 
 static PGresult *check_rows(PGconn *conn, PGresult *rows)
@@ -375,19 +351,12 @@ static double take_turn(enum contender contender, unsigned n)
     return (double)cycles * 1e9 / (double)(now_ns() - begin_ns);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-
-    return (*x > *y) - (*x < *y);
-}
-
 static double median(const double *numbers, unsigned n)
 {
     double sorted[TURNS_MAX];
 
     memcpy(sorted, numbers, n * sizeof(*sorted));
-    qsort(sorted, n, sizeof(*sorted), by_number);
+    qsort(sorted, n, sizeof(*sorted), by_value);
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
@@ -404,7 +373,7 @@ static double cost(enum contender contender, unsigned connections)
         n += costs->n;
         costs->n = 0;
     }
-    qsort(all, n, sizeof(*all), by_number);
+    qsort(all, n, sizeof(*all), by_value);
     return n > 0 ? all[n / 4] : 0;
 }
 
@@ -497,13 +466,6 @@ static void *race_main(void *arg)
     while ((caller = atomic_fetch_add(&race.next, 1)) < CALLERS)
         call(arg, caller);
     return NULL;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const int64_t *x = a, *y = b;
-
-    return (*x > *y) - (*x < *y);
 }
 
 static void race_for_one_key(PGconn *monitor)

@@ -11,12 +11,8 @@
  *
  *     redis_bench URI [--seconds S]          (with.py redis build/bench/redis_bench '{uri}')
  */
+#include "bench.h"
 #include "store/redis.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #define BATCH        64u
 #define BODY_SIZE    300u
@@ -48,40 +44,7 @@ static redisContext *context;
 static struct script_call claim_call, complete_call;
 static struct hapax_id ids[BATCH];
 static uint8_t body[BODY_SIZE];
-static uint64_t counter;
-
-static int64_t now_us(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
-
-static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "redis_bench: %s: %s\n", what, why);
-    exit(2);
-}
-
-static uint64_t random_number(void)
-{
-    uint64_t x = (counter += UINT64_C(0x9e3779b97f4a7c15));
-
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-static void draw_ids(void)
-{
-    for (size_t i = 0; i < BATCH; i++)
-        for (size_t j = 0; j < sizeof(ids[i]); j += 8) {
-            uint64_t number = random_number();
-
-            memcpy(ids[i].bytes + j, &number, 8);
-        }
-}
+static atomic_ullong counter;
 
 static struct hapax_op claim_of(size_t i)
 {
@@ -227,7 +190,7 @@ static void turn(struct row *row)
     int64_t begin_us = now_us(), end_us;
 
     do {
-        draw_ids();
+        draw(&counter, ids, sizeof(ids));
         row->cycle();
         row->cycles += BATCH;
         end_us = now_us();
@@ -255,12 +218,11 @@ int main(int argc, char **argv)
     if (argc < 2)
         die("usage", "redis_bench URI [--seconds S]");
     counter = (uint64_t)now_us();
-    for (size_t i = 0; i < BODY_SIZE; i++)
-        body[i] = (uint8_t)random_number();
+    draw(&counter, body, sizeof(body));
     if (hapax_store_open(&store, argv[1], text) != HAPAX_ERR_NONE)
         die("open", text);
     redis = (struct hapax__redis *)store;
-    draw_ids();
+    draw(&counter, ids, sizeof(ids));
     store_cycle(); /* which also loads the script */
     prepare(&claim_call, claim_of);
     prepare(&complete_call, complete_of);

@@ -7,15 +7,11 @@
  *
  *     rocksdb_bench [--seconds S] [--sync off]
  */
+#include "bench.h"
 #include "core/bytes.h"
 #include "core/record.h"
 #include "store/rocksdb_db.h"
 
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BATCH     64u
@@ -41,40 +37,7 @@ struct rate {
 
 static struct hapax_id ids[BATCH];
 static uint8_t body[BODY_SIZE];
-static uint64_t counter;
-
-static int64_t now_us(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
-
-static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "rocksdb_bench: %s: %s\n", what, why);
-    exit(2);
-}
-
-static uint64_t random_number(void)
-{
-    uint64_t x = (counter += UINT64_C(0x9e3779b97f4a7c15));
-
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-static void draw_ids(void)
-{
-    for (size_t i = 0; i < BATCH; i++)
-        for (size_t j = 0; j < sizeof(ids[i]); j += 8) {
-            uint64_t number = random_number();
-
-            memcpy(ids[i].bytes + j, &number, 8);
-        }
-}
+static atomic_ullong counter;
 
 /* ---- the store ----------------------------------------------------------------------- */
 
@@ -201,7 +164,7 @@ static void turn(struct rate *rate, struct hapax_store *store, struct bare *bare
     int64_t begin_us = now_us(), end_us;
 
     do {
-        draw_ids();
+        draw(&counter, ids, sizeof(ids));
         if (store)
             store_cycle(store);
         else
@@ -210,14 +173,6 @@ static void turn(struct rate *rate, struct hapax_store *store, struct bare *bare
         end_us = now_us();
     } while (end_us - begin_us < TURN_US);
     rate->us += end_us - begin_us;
-}
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-    (void)st;
-    (void)kind;
-    (void)ftw;
-    return remove(path);
 }
 
 static double per_second(const struct rate *rate)
@@ -258,8 +213,7 @@ int main(int argc, char **argv)
             die(argv[i], "not known (--seconds S, --sync off)");
     }
     counter = (uint64_t)now_us();
-    for (size_t i = 0; i < BODY_SIZE; i++)
-        body[i] = (uint8_t)random_number();
+    draw(&counter, body, sizeof(body));
     if (!mkdtemp(folder))
         die(folder, "cannot make it");
     hapax_rocksdb_use();
@@ -272,6 +226,6 @@ int main(int argc, char **argv)
     printf("ratio %.2f (at least %.2f)\n", ratio, RATIO_MIN);
     bare_close(&bare);
     hapax_store_close(store);
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_folder(folder);
     return ratio < RATIO_MIN;
 }

@@ -4,7 +4,9 @@
 Takes meson's testlog.json (with testlog.junit.xml beside it, which has the single cases of each
 TAP program), JUnit files of pytest, and text files whose last line is a sum of this script. Prints
 `N passed, N failed, N skipped` and exits 1 if any failed. A file that is not there, or holds no
-result at all, is a failure: what was to run has not.
+result at all, is a failure: what was to run has not. Of each failed meson test it prints what the
+program said of its failed cases, with their `#` lines: meson itself shows stderr only, and a seed
+stands in stdout.
 """
 import json
 import os
@@ -13,6 +15,7 @@ import sys
 import xml.etree.ElementTree as xml
 
 BAD = {"FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"}
+SHOWN = 60  # lines of a failed test
 SUM = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 
 
@@ -30,6 +33,14 @@ def cases(element):
     return [passed, failed, skipped]
 
 
+def said(output):
+    """The last lines of a TAP program's output, without the middle of each run of cases that passed."""
+    lines = output.splitlines()
+    dull = [line.startswith("ok ") for line in lines]
+    near = zip([False, *dull], dull, [*dull[1:], False])
+    return [line for line, three in zip(lines, near) if not all(three)][-SHOWN:]
+
+
 def of_meson(path):
     suites = {suite.get("name"): suite for suite in xml.parse(path.replace(".json", ".junit.xml")).iter("testsuite")}
     total = [0, 0, 0]
@@ -45,6 +56,8 @@ def of_meson(path):
                 counts[1] = 1
         if bad:
             print(f"failed: {test['name']} ({test['result'].lower()})", file=sys.stderr)
+            for shown in said(test.get("stdout", "")):
+                print(f"    {shown}", file=sys.stderr)
         total = [a + b for a, b in zip(total, counts)]
     return total
 

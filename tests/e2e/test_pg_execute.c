@@ -18,50 +18,13 @@
 
 #include <cmocka.h>
 
+#include "pg_bed.h"
+
 #define WAIT_MS 60000 /* no event of a test takes longer, on any machine */
 
 static const char *uri;
 
-#define must(claim)                                                                                \
-    do {                                                                                           \
-        if (!(claim)) {                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim);                    \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
 /* ---- the bed ------------------------------------------------------------------------- */
-
-static PGconn *connect_to(const char *where)
-{
-    PGconn *conn = PQconnectdb(where);
-
-    if (PQstatus(conn) != CONNECTION_OK)
-        fprintf(stderr, "%s", PQerrorMessage(conn));
-    must(PQstatus(conn) == CONNECTION_OK);
-    return conn;
-}
-
-static void sql(PGconn *conn, const char *statement)
-{
-    PGresult *result = PQexec(conn, statement);
-
-    if (PQresultStatus(result) != PGRES_COMMAND_OK && PQresultStatus(result) != PGRES_TUPLES_OK)
-        fprintf(stderr, "%s: %s", statement, PQerrorMessage(conn));
-    must(PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK);
-    PQclear(result);
-}
-
-static long number(PGconn *conn, const char *query)
-{
-    PGresult *result = PQexec(conn, query);
-    long value;
-
-    must(PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1);
-    value = strtol(PQgetvalue(result, 0, 0), NULL, 10);
-    PQclear(result);
-    return value;
-}
 
 struct bed {
     PGconn *conn;

@@ -14,34 +14,9 @@
 
 #include <cmocka.h>
 
+#include "pg_bed.h"
+
 static const char *uri;
-
-#define must(claim)                                                                                \
-    do {                                                                                           \
-        if (!(claim)) {                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim);                    \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
-static void sql(PGconn *conn, const char *statement)
-{
-    PGresult *result = PQexec(conn, statement);
-
-    must(PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK);
-    PQclear(result);
-}
-
-static long number(PGconn *conn, const char *query)
-{
-    PGresult *result = PQexec(conn, query);
-    long value;
-
-    must(PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1);
-    value = strtol(PQgetvalue(result, 0, 0), NULL, 10);
-    PQclear(result);
-    return value;
-}
 
 #define LISTED                                                                                     \
     "SELECT count(*) FROM hapax.operations WHERE state = 2 AND fingerprint = "                     \
@@ -65,8 +40,7 @@ struct order {
 static PGconn *open_bed(struct order *order)
 {
     memset(order, 0, sizeof(*order));
-    order->conn = PQconnectdb(uri);
-    must(PQstatus(order->conn) == CONNECTION_OK);
+    order->conn = connect_to(uri);
     sql(order->conn, "SET client_min_messages = warning; DROP TABLE IF EXISTS lines; "
                      "DELETE FROM hapax.operations; CREATE TABLE lines (key text)");
     order->cls[0] = order->cls[1] = order->ends = HAPAX_CLASS_FINAL;

@@ -3,8 +3,6 @@ the same op repeated finds out its fate, and that the record knows of one attemp
 line and hapax serve on Redis.
 """
 import contextlib
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,9 +11,10 @@ import pytest
 
 import gate as g
 from conftest import HAPAX, OP, PATIENCE, ROOT, end, wait_until
+from handle import Handle
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
-from process import end_with_parent, wait_for  # noqa: E402
+from process import wait_for  # noqa: E402
 from proxy import Proxy  # noqa: E402
 from redis_server import Redis, RedisCluster, RedisError, Sentinels, attempt  # noqa: E402
 from test_serve import Served  # noqa: E402
@@ -26,49 +25,6 @@ PASSWORD = "correct-horse:battery/staple"
 QUOTED = "correct-horse%3Abattery%2Fstaple"
 
 pytestmark = pytest.mark.skipif(not OP.exists() or not HAPAX.exists(), reason="hapax is not built")
-
-
-class Handle:
-    """Many ops over one handle of a store, by tests/e2e/op.c."""
-
-    def __init__(self, uri):
-        self.process = subprocess.Popen([str(OP), uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True, preexec_fn=end_with_parent)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        try:  # at the end of stdin it closes the store and ends
-            self.process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.communicate()
-            raise
-        assert self.process.returncode in (0, -signal.SIGKILL)
-
-    def begin(self, *words):
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-
-    def verdict(self):
-        line = self.process.stdout.readline()
-        assert line, self.process.stderr.read()
-        return line.strip()
-
-    def __call__(self, *words):
-        self.begin(*words)
-        return self.verdict()
-
-    def until(self, verdict, *words):
-        """Repeats an op until its verdict is that; errors may come before."""
-        def asked():
-            given = self(*words)
-            assert given in (verdict, "unavailable", "indeterminate"), given
-            return given == verdict
-
-        wait_for(asked, f"{verdict} for {words}", pause=0.05)
-        return verdict
 
 
 @pytest.fixture

@@ -27,9 +27,10 @@ pytestmark = pytest.mark.skipif(not LOAD.exists(), reason="tests/e2e/load is not
 class Load:
     """tests/e2e/load.c: workers that race for operations, and the ledger of what they saw."""
 
-    def __init__(self, uri, workers=6, pause_us=2000):
-        self.process = subprocess.Popen([str(LOAD), uri, str(workers), str(pause_us)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, preexec_fn=end_with_parent)
+    def __init__(self, uri, workers=6, pause_us=2000, lease_ms=None):
+        words = [LOAD, uri, workers, pause_us, *([lease_ms] if lease_ms else [])]
+        self.process = subprocess.Popen(list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        preexec_fn=end_with_parent)
         self.slow = []
 
     def __enter__(self):

@@ -61,7 +61,7 @@ static enum hapax_error borrowed_open(struct hapax_store **out, const char *uri,
 
     (void)uri;
     (void)text;
-    MUST(borrowed);
+    must(borrowed);
     borrowed->inner = lend;
     *out = &borrowed->base;
     return HAPAX_ERR_NONE;
@@ -91,8 +91,8 @@ void bed_serve(struct bed *bed, struct hapax__keeper_options *options)
     options->path = bed->path;
     lend = bed->kept;
     hapax__store_add(&borrowed_type);
-    MUST(hapax_store_open(&inner, "borrowed:", text) == HAPAX_ERR_NONE);
-    MUST(hapax__faulty_wrap(&store, inner, &bed->plan) == HAPAX_ERR_NONE);
+    must(hapax_store_open(&inner, "borrowed:", text) == HAPAX_ERR_NONE);
+    must(hapax__faulty_wrap(&store, inner, &bed->plan) == HAPAX_ERR_NONE);
     if (hapax__keeper_serve(&bed->server, store, options, text) != HAPAX_ERR_NONE) {
         fprintf(stderr, "%s\n", text);
         abort();
@@ -105,11 +105,11 @@ void bed_open(struct bed *bed, struct hapax__keeper_options *options)
 
     memset(bed, 0, sizeof(*bed));
     snprintf(bed->folder, sizeof(bed->folder), "/tmp/hapax-keeper-XXXXXX");
-    MUST(mkdtemp(bed->folder));
+    must(mkdtemp(bed->folder));
     snprintf(bed->path, sizeof(bed->path), "%s/keeper.sock", bed->folder);
     snprintf(bed->uri, sizeof(bed->uri), "unix:%s", bed->path);
     hapax__plan_init(&bed->plan);
-    MUST(hapax_store_open(&bed->kept, "memory:", text) == HAPAX_ERR_NONE);
+    must(hapax_store_open(&bed->kept, "memory:", text) == HAPAX_ERR_NONE);
     bed_serve(bed, options);
 }
 
@@ -118,8 +118,8 @@ void bed_close(struct bed *bed)
     hapax__keeper_stop(bed->server);
     hapax_store_close(bed->kept);
     hapax__plan_release(&bed->plan);
-    MUST(access(bed->path, F_OK) != 0 && errno == ENOENT);
-    MUST(rmdir(bed->folder) == 0);
+    must(access(bed->path, F_OK) != 0 && errno == ENOENT);
+    must(rmdir(bed->folder) == 0);
 }
 
 struct hapax_store *bed_client(const struct bed *bed, const char *query)
@@ -156,6 +156,16 @@ struct hapax_op bed_op(enum hapax_op_kind kind, unsigned n, unsigned who)
     return op;
 }
 
+void bed_still_serves(const struct bed *bed)
+{
+    struct hapax_store *client = bed_client(bed, "");
+    struct hapax_op op = bed_op(HAPAX_OP_READ, 4000000, 1);
+
+    must(hapax_store_run(client, &op, 1) == HAPAX_ERR_NONE);
+    must(op.verdict == HAPAX_ABSENT);
+    hapax_store_close(client);
+}
+
 /* ---- peers --------------------------------------------------------------------------- */
 
 int peer_dial(const char *path)
@@ -165,11 +175,11 @@ int peer_dial(const char *path)
     char text[HAPAX_TEXT_MAX];
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    MUST(fd >= 0);
-    MUST(hapax__socket_address(&address, path, text) == HAPAX_ERR_NONE);
-    MUST(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
-    MUST(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) == 0);
-    MUST(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) == 0);
+    must(fd >= 0);
+    must(hapax__socket_address(&address, path, text) == HAPAX_ERR_NONE);
+    must(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
+    must(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) == 0);
+    must(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) == 0);
     return fd;
 }
 
@@ -182,10 +192,10 @@ int peer_greet(const char *path)
     int fd = peer_dial(path);
 
     hapax__frame_put_hello(&w, &hello);
-    MUST(peer_send(fd, bytes, sizeof(bytes)));
-    MUST(peer_read(fd, &kind, &payload));
-    MUST(kind == HAPAX__FRAME_WELCOME && hapax__frame_take_welcome(payload, &hello));
-    MUST(hello.version == 1 && hello.pid == (uint32_t)getpid());
+    must(peer_send(fd, bytes, sizeof(bytes)));
+    must(peer_read(fd, &kind, &payload));
+    must(kind == HAPAX__FRAME_WELCOME && hapax__frame_take_welcome(payload, &hello));
+    must(hello.version == 1 && hello.pid == (uint32_t)getpid());
     free((void *)(uintptr_t)payload.ptr);
     return fd;
 }
@@ -200,7 +210,7 @@ bool peer_send(int fd, const void *bytes, size_t len)
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0) {
-            MUST(errno == EPIPE || errno == ECONNRESET);
+            must(errno == EPIPE || errno == ECONNRESET);
             return false;
         }
         at += sent;
@@ -216,7 +226,7 @@ static bool read_all(int fd, uint8_t *at, size_t len)
 
         if (got < 0 && errno == EINTR)
             continue;
-        MUST(got >= 0 || errno == ECONNRESET); /* EAGAIN: it took too long */
+        must(got >= 0 || errno == ECONNRESET); /* EAGAIN: it took too long */
         if (got <= 0)
             return false;
         at += got;
@@ -235,9 +245,9 @@ bool peer_read(int fd, uint8_t *kind, struct hapax_span *payload)
         return false;
     len = hapax__take_u32(&r);
     *kind = hapax__take_u8(&r);
-    MUST(len >= 1 && len <= HAPAX__FRAME_MAX);
+    must(len >= 1 && len <= HAPAX__FRAME_MAX);
     bytes = malloc(len);
-    MUST(bytes);
+    must(bytes);
     if (!read_all(fd, bytes, len - 1)) {
         free(bytes);
         return false;
@@ -250,7 +260,7 @@ void peer_ends(int fd)
 {
     uint8_t byte;
 
-    MUST(!read_all(fd, &byte, 1));
+    must(!read_all(fd, &byte, 1));
     close(fd);
 }
 
@@ -261,8 +271,8 @@ void peer_faulted(int fd, const char *text)
     enum hapax_error error;
     uint8_t kind;
 
-    MUST(peer_read(fd, &kind, &payload));
-    MUST(kind == HAPAX__FRAME_FAULT && hapax__frame_take_fault(payload, &error, said));
+    must(peer_read(fd, &kind, &payload));
+    must(kind == HAPAX__FRAME_FAULT && hapax__frame_take_fault(payload, &error, said));
     if (!strstr(said, text)) {
         fprintf(stderr, "the fault is \"%s\", not \"%s\"\n", said, text);
         abort();
@@ -281,12 +291,12 @@ struct hapax_span peer_request(uint32_t seq, const struct hapax_op *ops, uint16_
     for (uint16_t i = 0; i < n; i++)
         size += hapax__frame_op_size(&ops[i]);
     bytes = malloc(HAPAX__FRAME_HEAD + HAPAX__FRAME_REQUEST_SIZE + size);
-    MUST(bytes);
+    must(bytes);
     w = (struct hapax__writer){bytes, HAPAX__FRAME_HEAD + HAPAX__FRAME_REQUEST_SIZE + size};
     hapax__frame_put_request(&w, &request, size);
     for (uint16_t i = 0; i < n; i++)
         hapax__frame_put_op(&w, &ops[i]);
-    MUST(w.left == 0);
+    must(w.left == 0);
     return (struct hapax_span){bytes, (size_t)(w.at - bytes)};
 }
 
@@ -304,21 +314,21 @@ bool peer_answers(int fd, uint32_t seq, struct hapax_op *ops, uint16_t n,
         struct hapax__reader r;
         uint8_t kind;
 
-        MUST(frame);
+        must(frame);
         if (!peer_read(fd, &kind, &payload)) {
             free(frame);
             return false;
         }
         *frame = (struct peer_frame){*frames, (uint8_t *)(uintptr_t)payload.ptr};
         *frames = frame;
-        MUST(kind == HAPAX__FRAME_REPLY);
+        must(kind == HAPAX__FRAME_REPLY);
         r = (struct hapax__reader){payload.ptr, payload.len, false};
-        MUST(hapax__frame_take_reply(&r, &reply) && reply.seq == seq && reply.first == place);
+        must(hapax__frame_take_reply(&r, &reply) && reply.seq == seq && reply.first == place);
         for (uint16_t i = 0; i < reply.count; i++, place++) {
-            MUST(place < n && ops[place].kind != HAPAX_OP_LIST);
-            MUST(hapax__frame_take_answer(&r, &ops[place], &arena, text) == HAPAX__TAKEN);
+            must(place < n && ops[place].kind != HAPAX_OP_LIST);
+            must(hapax__frame_take_answer(&r, &ops[place], &arena, text) == HAPAX__TAKEN);
         }
-        MUST(r.left == 0);
+        must(r.left == 0);
     }
     return true;
 }
@@ -343,8 +353,8 @@ struct bed_info bed_ask(const struct bed *bed)
     int fd = peer_greet(bed->path);
 
     hapax__frame_put_ask(&w, 5);
-    MUST(peer_send(fd, bytes, sizeof(bytes)) && peer_read(fd, &kind, &payload));
-    MUST(kind == HAPAX__FRAME_INFO && hapax__frame_take_info(payload, &info) && info.seq == 5);
+    must(peer_send(fd, bytes, sizeof(bytes)) && peer_read(fd, &kind, &payload));
+    must(kind == HAPAX__FRAME_INFO && hapax__frame_take_info(payload, &info) && info.seq == 5);
     free((void *)(uintptr_t)payload.ptr);
     close(fd);
     return (struct bed_info){info.queued, info.clients};

@@ -10,26 +10,16 @@
 #include "store/frame.h"
 #include "store/keeper.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include "../must.h"
 
 #define WAIT_MS 20000
-
-/* A check that may fail in any thread. */
-#define MUST(ok)                                                                                   \
-    do {                                                                                           \
-        if (!(ok)) {                                                                               \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #ok);                       \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
 
 /* Waits until the condition holds; aborts where it does not in time. */
 #define AWAIT(ok)                                                                                  \
     do {                                                                                           \
         int64_t until_ms = bed_now_ms() + WAIT_MS;                                                 \
         while (!(ok)) {                                                                            \
-            MUST(bed_now_ms() < until_ms);                                                         \
+            must(bed_now_ms() < until_ms);                                                         \
             bed_pause();                                                                           \
         }                                                                                          \
     } while (0)
@@ -57,6 +47,9 @@ struct hapax_store *bed_client(const struct bed *bed, const char *query);
 
 /* An op on the n-th id by the who-th token, everything else set to ordinary values. */
 struct hapax_op bed_op(enum hapax_op_kind kind, unsigned n, unsigned who);
+
+/* The keeper serves, whatever became of others. */
+void bed_still_serves(const struct bed *bed);
 
 /* What the keeper says of itself. */
 struct bed_info {

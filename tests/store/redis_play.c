@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "redis_play.h"
 
+#include "../must.h"
+
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
@@ -17,14 +19,6 @@
 #define PATIENCE_S 60
 #define WORDS_MAX  4096u
 
-#define MUST(condition)                                                                            \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
 /* ---- what was asked ------------------------------------------------------------------ */
 
 /* The end of a line `<type><number>\r\n` at *at, with its number; false: not all of it is there. */
@@ -34,7 +28,7 @@ static bool number_at(const struct play_peer *peer, size_t *at, char type, size_
 
     if (!end)
         return false;
-    MUST(peer->bytes[*at] == type);
+    must(peer->bytes[*at] == type);
     *out = strtoul(peer->bytes + *at + 1, NULL, 10);
     *at = (size_t)(end + 1 - peer->bytes);
     return true;
@@ -50,7 +44,7 @@ static bool next_command(struct play_peer *peer, char words[WORDS_MAX])
     for (size_t i = 0; i < argc; i++) {
         if (at >= peer->len || !number_at(peer, &at, '$', &len) || peer->len - at < len + 2)
             return false;
-        MUST(n + len + 1 < WORDS_MAX);
+        must(n + len + 1 < WORDS_MAX);
         memcpy(words + n, peer->bytes + at, len);
         n += len;
         words[n++] = ' ';
@@ -105,7 +99,7 @@ static void answer(struct play *play, struct play_peer *peer, const char *words)
     bool cut = reply[len - 1] == CUT[0];
 
     if (strncmp(words, "PING", 4) != 0 && strncmp(words, "CLIENT", 6) != 0) {
-        MUST(play->log_len + words_len + 2 < PLAY_LOG);
+        must(play->log_len + words_len + 2 < PLAY_LOG);
         memcpy(play->log + play->log_len, words, words_len);
         play->log_len += words_len;
         play->log[play->log_len++] = ';';
@@ -147,7 +141,7 @@ static void meet(struct play *play)
         play->met++;
         return;
     }
-    MUST(false && "a free peer");
+    must(false && "a free peer");
 }
 
 static void *run(void *arg)
@@ -187,16 +181,16 @@ void play_open(struct play *play)
     for (size_t k = 0; k < PLAY_PEERS; k++)
         play->peers[k].fd = -1;
     play->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    MUST(play->listener >= 0);
-    MUST(bind(play->listener, (struct sockaddr *)&at, len) == 0);
-    MUST(listen(play->listener, 64) == 0);
-    MUST(getsockname(play->listener, (struct sockaddr *)&at, &len) == 0);
+    must(play->listener >= 0);
+    must(bind(play->listener, (struct sockaddr *)&at, len) == 0);
+    must(listen(play->listener, 64) == 0);
+    must(getsockname(play->listener, (struct sockaddr *)&at, &len) == 0);
     play->port = ntohs(at.sin_port);
-    MUST(pipe(play->wake) == 0);
+    must(pipe(play->wake) == 0);
     pthread_mutex_init(&play->lock, NULL);
     pthread_cond_init(&play->changed, NULL);
     play->running = true;
-    MUST(pthread_create(&play->thread, NULL, run, play) == 0);
+    must(pthread_create(&play->thread, NULL, run, play) == 0);
 }
 
 void play_die(struct play *play)
@@ -206,7 +200,7 @@ void play_die(struct play *play)
     pthread_mutex_lock(&play->lock);
     play->running = false;
     pthread_mutex_unlock(&play->lock);
-    MUST(write(play->wake[1], "x", 1) == 1);
+    must(write(play->wake[1], "x", 1) == 1);
     pthread_join(play->thread, NULL);
     close(play->listener);
     for (size_t k = 0; k < PLAY_PEERS; k++)
@@ -226,7 +220,7 @@ void play_close(struct play *play)
 void play_rule(struct play *play, const char *command, const char *reply, int times)
 {
     pthread_mutex_lock(&play->lock);
-    MUST(play->rule_count < PLAY_RULES);
+    must(play->rule_count < PLAY_RULES);
     play->rules[play->rule_count++] = (struct play_rule){command, reply, times};
     pthread_mutex_unlock(&play->lock);
 }
@@ -261,7 +255,7 @@ void play_wait_left(struct play *play, int left)
     until.tv_sec += PATIENCE_S;
     pthread_mutex_lock(&play->lock);
     while (play->left < left)
-        MUST(pthread_cond_timedwait(&play->changed, &play->lock, &until) == 0);
+        must(pthread_cond_timedwait(&play->changed, &play->lock, &until) == 0);
     pthread_mutex_unlock(&play->lock);
 }
 

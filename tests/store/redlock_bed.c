@@ -9,31 +9,57 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #define PATIENCE_US INT64_C(60000000)
-#define PORT_FIRST  12000
-#define PORT_COUNT  16000
+/* Below what the system gives to clients, so that a node can be started again on its own port. */
+#define PORT_FIRST 10000
+#define BLOCK_SIZE 32
+#define BLOCKS     500
 
 struct bed_node bed_nodes[BED_NODES];
 
-/* Below what the system gives to clients, so that a node can be started again on its own port. */
+/* A block of ports that no other test is given, held by an abstract name, as tests/servers/process.py does. */
+static int own_block(void)
+{
+    static const struct sockaddr_un nameless = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    for (unsigned tried = 0; tried < BLOCKS; tried++) {
+        int first = PORT_FIRST + (int)(((unsigned)getpid() * 97u + tried) % BLOCKS) * BLOCK_SIZE;
+        struct sockaddr_un holder = nameless;
+        int len = snprintf(holder.sun_path + 1, sizeof(holder.sun_path) - 1, "hapax-test-ports-%d",
+                           first);
+
+        if (bind(fd, (struct sockaddr *)&holder,
+                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len)) == 0)
+            return first; /* until this process ends */
+    }
+    fail_msg("every block of ports is held");
+    return 0;
+}
+
 static int free_port(void)
 {
-    static unsigned tried;
+    static int block, given;
 
+    if (block == 0)
+        block = own_block();
     for (;;) {
         struct sockaddr_in address = {.sin_family = AF_INET};
-        int port = PORT_FIRST + (int)(((unsigned)getpid() * 97u + tried++ * 13u) % PORT_COUNT);
+        int port = block + given++ % BLOCK_SIZE;
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         int taken;
 

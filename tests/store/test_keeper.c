@@ -256,8 +256,8 @@ static void a_held_path_leads_to_its_keeper(void **state)
     (void)state;
     bed_open(&bed, &options);
     snprintf(uri, sizeof(uri), "rocksdb:%s?sync=off", bed.folder);
-    MUST(hapax_store_open(&client, uri, text) == HAPAX_ERR_NONE);
-    MUST(hapax_store_run(client, &op, 1) == HAPAX_ERR_NONE && op.verdict == HAPAX_CLAIMED);
+    must(hapax_store_open(&client, uri, text) == HAPAX_ERR_NONE);
+    must(hapax_store_run(client, &op, 1) == HAPAX_ERR_NONE && op.verdict == HAPAX_CLAIMED);
     hapax_store_close(client);
     bed_close(&bed);
 }
@@ -338,14 +338,14 @@ static void *race_main(void *arg)
     for (unsigned key = 0; key < 200; key++) {
         struct hapax_op op = bed_op(HAPAX_OP_CLAIM, key, caller->who);
 
-        MUST(run_one(client, &op) == HAPAX_ERR_NONE);
-        MUST(op.verdict == HAPAX_CLAIMED || op.verdict == HAPAX_IN_FLIGHT ||
+        must(run_one(client, &op) == HAPAX_ERR_NONE);
+        must(op.verdict == HAPAX_CLAIMED || op.verdict == HAPAX_IN_FLIGHT ||
              op.verdict == HAPAX_COMPLETED);
         if (op.verdict != HAPAX_CLAIMED)
             continue;
         caller->won++;
         op = outcome_op(HAPAX_OP_COMPLETE, key, caller->who, hapax_str("once"));
-        MUST(run_one(client, &op) == HAPAX_ERR_NONE && op.verdict == HAPAX_OK);
+        must(run_one(client, &op) == HAPAX_ERR_NONE && op.verdict == HAPAX_OK);
     }
     hapax_store_close(client);
     return NULL;
@@ -395,15 +395,15 @@ static void one_operation(struct bed *bed, unsigned n)
         run_one(client, &op);
         if (op.verdict == HAPAX_NO_VERDICT)
             while (run_one(client, &op) != HAPAX_ERR_NONE)
-                MUST(op.error != HAPAX_ERR_INVALID && op.error != HAPAX_ERR_CORRUPT);
-        MUST(op.verdict == HAPAX_CLAIMED && op.record.attempt == 1);
+                must(op.error != HAPAX_ERR_INVALID && op.error != HAPAX_ERR_CORRUPT);
+        must(op.verdict == HAPAX_CLAIMED && op.record.attempt == 1);
         op = outcome_op(HAPAX_OP_COMPLETE, n, 1, (struct hapax_span){body, sizeof(body)});
         while (run_one(client, &op) != HAPAX_ERR_NONE)
-            MUST(op.error != HAPAX_ERR_INVALID && op.error != HAPAX_ERR_CORRUPT);
-        MUST(op.verdict == HAPAX_OK && op.record.outcome.body.len == sizeof(body));
+            must(op.error != HAPAX_ERR_INVALID && op.error != HAPAX_ERR_CORRUPT);
+        must(op.verdict == HAPAX_OK && op.record.outcome.body.len == sizeof(body));
         while (run_one(client, &list) != HAPAX_ERR_NONE)
-            MUST(list.error != HAPAX_ERR_INVALID && list.error != HAPAX_ERR_CORRUPT);
-        MUST(list.verdict == HAPAX_FOUND && list.count == 1);
+            must(list.error != HAPAX_ERR_INVALID && list.error != HAPAX_ERR_CORRUPT);
+        must(list.verdict == HAPAX_FOUND && list.count == 1);
         hapax_store_close(client);
     }
     hapax__keeper_stop(server);

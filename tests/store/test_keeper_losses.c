@@ -62,7 +62,7 @@ static bool readable(int fd, int stop)
     struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = stop, .events = POLLIN}};
 
     while (poll(fds, 2, -1) < 0)
-        MUST(errno == EINTR);
+        must(errno == EINTR);
     return !fds[1].revents;
 }
 
@@ -85,7 +85,7 @@ static void serve_one(struct relay *relay, int client, enum relay_plan plan)
 
     while (on) {
         while (poll(fds, 3, -1) < 0)
-            MUST(errno == EINTR);
+            must(errno == EINTR);
         if (fds[2].revents)
             break;
         if (fds[0].revents) {
@@ -106,7 +106,7 @@ static void *relay_main(void *arg)
         int client = accept(relay->listener, NULL, NULL);
         size_t which = relay->connections < relay->plans ? relay->connections : relay->plans - 1;
 
-        MUST(client >= 0);
+        must(client >= 0);
         relay->connections++;
         serve_one(relay, client, relay->plan[which]);
         /* The plan is over: nobody is there to repeat to. */
@@ -379,8 +379,8 @@ static void a_stopped_keeper_is_indeterminate(void **state)
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        MUST(hapax_store_open(&held, "memory:", text) == HAPAX_ERR_NONE);
-        MUST(hapax__keeper_serve(&server, held, &options, text) == HAPAX_ERR_NONE);
+        must(hapax_store_open(&held, "memory:", text) == HAPAX_ERR_NONE);
+        must(hapax__keeper_serve(&server, held, &options, text) == HAPAX_ERR_NONE);
         for (;;)
             pause();
     }

@@ -18,17 +18,6 @@
 
 #include <cmocka.h>
 
-/* The keeper serves, whatever became of others. */
-static void still_serves(const struct bed *bed)
-{
-    struct hapax_store *client = bed_client(bed, "");
-    struct hapax_op op = bed_op(HAPAX_OP_READ, 4000000, 1);
-
-    assert_int_equal(hapax_store_run(client, &op, 1), HAPAX_ERR_NONE);
-    assert_int_equal(op.verdict, HAPAX_ABSENT);
-    hapax_store_close(client);
-}
-
 static void send_span(int fd, struct hapax_span span)
 {
     assert_true(peer_send(fd, span.ptr, span.len));
@@ -57,7 +46,7 @@ static void garbage_is_faulted(void **state)
     fd = peer_dial(bed.path);
     assert_true(peer_send(fd, zeros, sizeof(zeros)));
     peer_faulted(fd, "a frame of 0 bytes");
-    still_serves(&bed);
+    bed_still_serves(&bed);
     bed_close(&bed);
 }
 
@@ -142,7 +131,7 @@ static void a_malformed_request_runs_nothing(void **state)
     bad[good.len - 9] = 2;
     faulted(&bed, bad, good.len, "op 2 of a request is malformed");
     assert_int_equal(hapax__plan_counts(&bed.plan).ops, 0);
-    still_serves(&bed);
+    bed_still_serves(&bed);
     bed_close(&bed);
     free(bad);
     free_span(good);
@@ -295,7 +284,7 @@ static void a_client_that_never_reads_is_dropped(void **state)
     request = peer_request(1, reads, 200);
     fd = peer_greet(bed.path);
     send_span(fd, request);
-    still_serves(&bed);
+    bed_still_serves(&bed);
     AWAIT(bed_ask(&bed).clients == 2);
     /* It never came to judge them all: who does not read is not worked for. */
     assert_true(hapax__plan_counts(&bed.plan).ops < 200);
@@ -346,7 +335,7 @@ static void long_requests_share_a_bounded_memory(void **state)
     fds[PEERS - 1] = peer_greet(bed.path);
     for (unsigned i = 0; i < 30; i++) { /* each time the server has had its turn */
         sent += send_some(fds[PEERS - 1], request.ptr + sent, STARTED - sent);
-        still_serves(&bed);
+        bed_still_serves(&bed);
     }
     assert_true(sent < STARTED);
     close(fds[0]); /* and the last is let in */
@@ -480,7 +469,7 @@ static void a_keeper_out_of_descriptors_recovers(void **state)
     assert_int_equal(fd, next);
     poll(NULL, 0, 300); /* a few times the server may look */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    still_serves(&bed);
+    bed_still_serves(&bed);
     close(fd);
     bed_close(&bed);
 }

@@ -24,17 +24,6 @@
 #define NOBODY     65534u
 #define SOME_GROUP 65533u
 
-/* The keeper serves, whatever became of others. */
-static void still_serves(const struct bed *bed)
-{
-    struct hapax_store *client = bed_client(bed, "");
-    struct hapax_op op = bed_op(HAPAX_OP_READ, 4000000, 1);
-
-    assert_int_equal(hapax_store_run(client, &op, 1), HAPAX_ERR_NONE);
-    assert_int_equal(op.verdict, HAPAX_ABSENT);
-    hapax_store_close(client);
-}
-
 /* A socket file nobody listens on, as a killed keeper leaves it. */
 static void leave_stale(const struct bed *bed)
 {
@@ -76,7 +65,7 @@ static void a_second_keeper_is_refused_with_the_pid_of_the_first(void **state)
     assert_int_equal(serve_again(bed.path, NULL, text), HAPAX_ERR_REFUSED);
     snprintf(pid, sizeof(pid), "process %ld ", (long)getpid());
     assert_non_null(strstr(text, pid));
-    still_serves(&bed);
+    bed_still_serves(&bed);
     bed_close(&bed);
 }
 
@@ -94,7 +83,7 @@ static void only_a_stale_socket_is_replaced(void **state)
     leave_stale(&bed);
     assert_int_equal(stat(bed.path, &info), 0);
     bed_serve(&bed, NULL);
-    still_serves(&bed);
+    bed_still_serves(&bed);
     snprintf(file, sizeof(file), "%s/notes", bed.folder);
     fd = open(file, O_CREAT | O_WRONLY, 0600);
     close(fd);
@@ -165,7 +154,7 @@ static void *start_main(void *arg)
     struct hapax__keeper_options options = {.path = starter->path};
     char text[HAPAX_TEXT_MAX];
 
-    MUST(hapax_store_open(&starter->store, "memory:", text) == HAPAX_ERR_NONE);
+    must(hapax_store_open(&starter->store, "memory:", text) == HAPAX_ERR_NONE);
     pthread_barrier_wait(starter->line);
     starter->error = hapax__keeper_serve(&starter->server, starter->store, &options, text);
     return NULL;
@@ -200,7 +189,7 @@ static void keepers_that_start_at_once_leave_one(void **state)
                         starters[i].error == HAPAX_ERR_REFUSED);
         }
         assert_int_equal(served, 1);
-        still_serves(&bed);
+        bed_still_serves(&bed);
         for (unsigned i = 0; i < STARTERS; i++) {
             if (starters[i].error != HAPAX_ERR_NONE)
                 hapax_store_close(starters[i].store);

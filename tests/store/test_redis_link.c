@@ -5,6 +5,7 @@
  */
 #include "store/redis_link.h"
 
+#include "../must.h"
 #include "../unit/oom.h"
 #include "store/clock.h"
 #include "store/redis_reader.h"
@@ -24,14 +25,6 @@
 #define PATIENCE_US (60 * INT64_C(1000000))
 #define MARGIN_US   (20 * INT64_C(1000000)) /* two cores, many tests */
 #define MEGABYTE    (1u << 20)
-
-#define MUST(condition)                                                                            \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
 
 /* ---- the server ------------------------------------------------------------------------ */
 
@@ -68,7 +61,7 @@ static bool take_number(int fd, char type, size_t *out)
             return false;
     while (line[len++] != '\n');
     line[len] = '\0';
-    MUST(line[0] == type);
+    must(line[0] == type);
     *out = strtoul(line + 1, NULL, 10);
     return true;
 }
@@ -85,7 +78,7 @@ static bool take_command(struct server *server, int fd)
 
         if (!take_number(fd, '$', &len))
             return false;
-        MUST(len + 2 <= sizeof(word));
+        must(len + 2 <= sizeof(word));
         if (!take(fd, word, len + 2))
             return false;
         if (server->seen_len + len + 1 < sizeof(server->seen)) {
@@ -150,7 +143,7 @@ static void *serve(void *arg)
         if (fds[1].revents)
             break;
         fd = accept(server->listener, NULL, NULL);
-        MUST(fd >= 0);
+        must(fd >= 0);
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         server->play(server, fd);
         close(fd);
@@ -165,10 +158,10 @@ static void listen_at(struct server *server, int backlog)
 
     memset(server, 0, sizeof(*server));
     server->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    MUST(server->listener >= 0);
-    MUST(bind(server->listener, (struct sockaddr *)&at, sizeof(at)) == 0);
-    MUST(listen(server->listener, backlog) == 0);
-    MUST(getsockname(server->listener, (struct sockaddr *)&at, &len) == 0);
+    must(server->listener >= 0);
+    must(bind(server->listener, (struct sockaddr *)&at, sizeof(at)) == 0);
+    must(listen(server->listener, backlog) == 0);
+    must(getsockname(server->listener, (struct sockaddr *)&at, &len) == 0);
     memcpy(server->address.host, "127.0.0.1", sizeof("127.0.0.1"));
     server->address.port = ntohs(at.sin_port);
 }
@@ -178,14 +171,14 @@ static void server_begin(struct server *server, void (*play)(struct server *, in
     listen_at(server, 16);
     server->play = play;
     server->times = times;
-    MUST(pipe(server->stop) == 0);
-    MUST(pthread_create(&server->thread, NULL, serve, server) == 0);
+    must(pipe(server->stop) == 0);
+    must(pthread_create(&server->thread, NULL, serve, server) == 0);
 }
 
 static void server_end(struct server *server)
 {
-    MUST(write(server->stop[1], "x", 1) == 1);
-    MUST(pthread_join(server->thread, NULL) == 0);
+    must(write(server->stop[1], "x", 1) == 1);
+    must(pthread_join(server->thread, NULL) == 0);
     close(server->listener);
     close(server->stop[0]);
     close(server->stop[1]);
@@ -801,16 +794,16 @@ static void use_once(const struct server *server)
     const struct hapax_span arg = hapax_str("ASK");
     bool good = error == HAPAX_ERR_NONE;
 
-    MUST(good || error == HAPAX_ERR_NOMEM || error == HAPAX_ERR_UNAVAILABLE);
-    MUST(good == (link != NULL));
+    must(good || error == HAPAX_ERR_NOMEM || error == HAPAX_ERR_UNAVAILABLE);
+    must(good == (link != NULL));
     for (int i = 0; i < 20 && good; i++)
         good = hapax__redis_link_put(link, &arg, 1);
     if (good)
-        MUST(hapax__redis_link_send(link, in(PATIENCE_US), text) == HAPAX_ERR_NONE);
+        must(hapax__redis_link_send(link, in(PATIENCE_US), text) == HAPAX_ERR_NONE);
     for (int i = 0; i < 20 && good; i++) {
         error = hapax__redis_link_get(link, &got, in(PATIENCE_US), text);
         good = error == HAPAX_ERR_NONE;
-        MUST(good || error == HAPAX_ERR_INDETERMINATE);
+        must(good || error == HAPAX_ERR_INDETERMINATE);
         if (good)
             freeReplyObject(got);
     }

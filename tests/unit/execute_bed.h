@@ -24,15 +24,9 @@
 
 #include <cmocka.h>
 
-#define WAIT_MS 20000 /* no event of a test takes longer, on any machine */
+#include "../must.h"
 
-#define must(claim)                                                                                \
-    do {                                                                                           \
-        if (!(claim)) {                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim);                    \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
+#define WAIT_MS 20000 /* no event of a test takes longer, on any machine */
 
 struct bed {
     struct hapax__plan plan;

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the benches share: a clock, an end with a reason, keys that come in no order, comparisons for qsort(),
+ * and the folder that goes with the bench.
+ */
+#ifndef HAPAX_BENCH_H
+#define HAPAX_BENCH_H
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Ends the bench with status 2; `why` may be NULL. */
+static inline _Noreturn void die(const char *what, const char *why)
+{
+    fprintf(stderr, "%s: %s%s%s\n", program_invocation_short_name, what, why ? ": " : "",
+            why ? why : "");
+    exit(2);
+}
+
+static inline int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static inline int64_t now_us(void)
+{
+    return now_ns() / 1000;
+}
+
+/* The next of the random numbers that begin at a counter (splitmix64); many threads may draw from one. */
+static inline uint64_t random_number(atomic_ullong *counter)
+{
+    uint64_t x = atomic_fetch_add(counter, UINT64_C(0x9e3779b97f4a7c15));
+
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static inline void draw(atomic_ullong *counter, void *out, size_t size)
+{
+    for (size_t at = 0; at < size; at += 8) {
+        uint64_t number = random_number(counter);
+
+        memcpy((uint8_t *)out + at, &number, size - at < 8 ? size - at : 8);
+    }
+}
+
+/* For qsort(): of int64_t, of double. */
+static inline int by_size(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+static inline int by_value(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+static inline int bench__remove(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    (void)st;
+    (void)kind;
+    (void)ftw;
+    return remove(path);
+}
+
+static inline void remove_folder(const char *path)
+{
+    nftw(path, bench__remove, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+#endif
