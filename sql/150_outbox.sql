@@ -112,7 +112,8 @@ COMMENT ON FUNCTION hapax.outbox_lease(uuid, bigint) IS 'Leases a relay its shar
 -- aggregate is not due, or is under the floor: it may have been committed after others with higher numbers. A row that failed is due after
 -- p_retry_ms * 2^tries, an hour at most; after p_tries_max it is put aside. What has ended stays so, whoever says it again. No
 -- parts: nothing is taken. headers: of each its name and its value, each with a zero byte behind.
--- (The first of an aggregate is the first from (aggregate, 0) on. An equality would let the planner walk all that waits instead.)
+-- (The first of an aggregate is the first from (aggregate, 0) on. An equality would let the planner walk all that waits instead; as
+-- would a join with what is settled, where the plan was made while the table was empty: each row that waits beside each of those.)
 CREATE OR REPLACE FUNCTION hapax.outbox_turn(p_seq bigint[], p_error text[], p_retry_ms bigint, p_tries_max integer,
     p_parts smallint[], p_floor bigint, p_limit integer)
 RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text, headers bytea, payload bytea)
@@ -131,17 +132,22 @@ AS $$
 DECLARE
     v_now CONSTANT bigint := hapax.now_us();
     c_end CONSTANT bytea := decode('00', 'hex');
+    v_published bigint[];
+    v_failed bigint[];
 BEGIN
-    IF cardinality(p_seq) > 0 THEN
+    v_published := ARRAY(SELECT s.seq FROM unnest(p_seq, p_error) s(seq, error) WHERE s.error IS NULL);
+    IF cardinality(v_published) > 0 THEN
+        UPDATE hapax.outbox o SET state = 1, ended_us = v_now WHERE o.seq = ANY (v_published) AND o.state = 0;
+    END IF;
+    v_failed := ARRAY(SELECT s.seq FROM unnest(p_seq, p_error) s(seq, error) WHERE s.error IS NOT NULL);
+    IF cardinality(v_failed) > 0 THEN
         UPDATE hapax.outbox o SET
-            state = CASE WHEN s.error IS NULL THEN 1 WHEN o.tries + 1 >= p_tries_max THEN 2 ELSE 0 END,
-            tries = CASE WHEN s.error IS NULL THEN o.tries ELSE o.tries + 1 END,
-            error = coalesce(left(s.error, 255), o.error),
-            ended_us = CASE WHEN s.error IS NULL OR o.tries + 1 >= p_tries_max THEN v_now ELSE 0 END,
-            due_us = CASE WHEN s.error IS NULL THEN o.due_us
-                ELSE v_now + least(p_retry_ms * (1 << least(o.tries, 20))::bigint, 3600000) * 1000 END
-        FROM unnest(p_seq, p_error) s(seq, error)
-        WHERE o.seq = s.seq AND o.state = 0;
+            state = CASE WHEN o.tries + 1 >= p_tries_max THEN 2 ELSE 0 END,
+            tries = o.tries + 1,
+            error = left(p_error[array_position(p_seq, o.seq)], 255),
+            ended_us = CASE WHEN o.tries + 1 >= p_tries_max THEN v_now ELSE 0 END,
+            due_us = v_now + least(p_retry_ms * (1 << least(o.tries, 20))::bigint, 3600000) * 1000
+        WHERE o.seq = ANY (v_failed) AND o.state = 0;
     END IF;
     IF coalesce(cardinality(p_parts), 0) = 0 OR p_limit < 1 THEN
         RETURN;
