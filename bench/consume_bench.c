@@ -18,6 +18,7 @@
  */
 #include "bench.h"
 
+#include "door/attempt.h"
 #include "door/consume/parts.h"
 #include "store/clock.h"
 
@@ -116,6 +117,7 @@ enum hapax_error __wrap_hapax_execute(struct hapax *h, const struct hapax_policy
 {
     struct hapax_request unkeyed = {.scope = request->scope};
     struct hapax_policy open = *policy;
+    struct hapax_attempt attempt;
 
     if (!atomic_load_explicit(&without, memory_order_relaxed))
         return __real_hapax_execute(h, policy, request, handler, reconcile, arg, answer, text);
@@ -125,7 +127,8 @@ enum hapax_error __wrap_hapax_execute(struct hapax *h, const struct hapax_policy
     }
     memset(answer, 0, sizeof(*answer));
     answer->kind = HAPAX_ANSWER_FRESH;
-    answer->cls = handler(NULL, arg);
+    memset(&attempt, 0, sizeof(attempt));
+    answer->cls = handler(&attempt, arg);
     answer->recorded = true;
     answer->retry_after_ms = -1;
     return HAPAX_ERR_NONE;
