@@ -481,10 +481,16 @@ static enum cli_exit run_consumer(struct consuming *consuming)
     }
 }
 
-/* What has not been stored was not acknowledged either: it is delivered again. */
+/* What has not been stored was not acknowledged either: it is delivered again. So outcomes are saved for as long as
+ * handlers may go on, or their operations would run once more: where a store's holder ends beside us, others take it
+ * over a moment later. */
 static enum cli_exit close_store(struct consuming *consuming, enum cli_exit exit)
 {
-    uint32_t lost = hapax_close(consuming->h, consuming->consumer.policy.save_wait_ms);
+    const struct hapax_consumer *consumer = &consuming->consumer;
+    int64_t wait_ms = consumer->policy.save_wait_ms > consumer->drain_ms
+                          ? consumer->policy.save_wait_ms
+                          : consumer->drain_ms;
+    uint32_t lost = hapax_close(consuming->h, wait_ms);
 
     if (lost == 0 || exit != CLI_DONE)
         return exit;
