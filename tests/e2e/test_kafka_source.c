@@ -220,9 +220,13 @@ static void a_letter_arrives_as_it_was_sent(void **state)
     assert_memory_equal(m->key.ptr, "k", 1);
     assert_int_equal(m->position.len, strlen("letters/0/0"));
     assert_memory_equal(m->position.ptr, "letters/0/0", strlen("letters/0/0"));
-    for (size_t i = 0; i < m->header_count; i++)
-        if (memcmp(m->headers[i].name.ptr, "hapax-base", m->headers[i].name.len) == 0)
-            assert_memory_equal(m->headers[i].value.ptr, "2", 1);
+    for (size_t i = 0; i < m->header_count; i++) {
+        const struct hapax_message_header *header = &m->headers[i];
+
+        if (header->name.len == strlen("hapax-base") &&
+            memcmp(header->name.ptr, "hapax-base", header->name.len) == 0)
+            assert_memory_equal(header->value.ptr, "2", 1);
+    }
     assert_true(m->time_us > INT64_C(1600000000) * 1000000);
     assert_int_equal(bed->members[0].held[0]->order.len, 5);
     assert_int_equal(bed->members[0].held[1]->order.len, 0);
