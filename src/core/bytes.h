@@ -11,6 +11,11 @@
 #include <hapax/hapax.h>
 #include <string.h>
 
+static inline bool hapax__same(struct hapax_span a, struct hapax_span b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
 struct hapax__reader {
     const uint8_t *at;
     size_t left;

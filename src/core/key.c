@@ -278,3 +278,20 @@ enum hapax_error hapax__key_of_event(uint8_t out[HAPAX_KEY_MAX], size_t *len,
     assert(*len > 0);
     return HAPAX_ERR_NONE;
 }
+
+bool hapax__key_quote(uint8_t out[HAPAX__KEY_QUOTED_MAX], size_t *len, struct hapax_span key)
+{
+    size_t n = 0;
+
+    if (key.len == 0 || key.len > HAPAX_KEY_MAX || !is_printable(key))
+        return false;
+    out[n++] = '"';
+    for (size_t i = 0; i < key.len; i++) {
+        if (key.ptr[i] == '"' || key.ptr[i] == '\\')
+            out[n++] = '\\';
+        out[n++] = key.ptr[i];
+    }
+    out[n++] = '"';
+    *len = n;
+    return true;
+}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The key that an event brings along: a CloudEvent is named by its source and id, and whoever delivers it
- * twice delivers the same two. The HTTP gate and the message door make the key here, so that an event
- * that comes in by both is one operation.
+ * Keys as they come and go: the key that an event brings along, and how a key is written where it is handed on. A
+ * CloudEvent is named by its source and id, and whoever delivers it twice delivers the same two. The HTTP gate and
+ * the message door make the key here, so that an event that comes in by both is one operation.
  */
 #ifndef HAPAX_CORE_KEY_H
 #define HAPAX_CORE_KEY_H
@@ -18,5 +18,10 @@
  * HAPAX_ERR_INVALID: one of them is empty or over its limit; out and *len are as they were. */
 enum hapax_error hapax__key_of_event(uint8_t out[HAPAX_KEY_MAX], size_t *len,
                                      struct hapax_span source, struct hapax_span id);
+
+/* Writes the key as an RFC 8941 String, which hapax_key_parse() reads back. False: it cannot be one, for it is empty, over
+ * HAPAX_KEY_MAX or not of printable ASCII alone; out and *len are as they were. */
+#define HAPAX__KEY_QUOTED_MAX (2 * HAPAX_KEY_MAX + 2)
+bool hapax__key_quote(uint8_t out[HAPAX__KEY_QUOTED_MAX], size_t *len, struct hapax_span key);
 
 #endif

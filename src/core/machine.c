@@ -7,6 +7,8 @@
  */
 #include "machine.h"
 
+#include "bytes.h"
+
 #include <assert.h>
 #include <openssl/crypto.h>
 #include <string.h>
@@ -23,15 +25,10 @@ static bool same_token(const struct hapax_record *record, const struct hapax_op 
     return CRYPTO_memcmp(record->token.bytes, op->token.bytes, sizeof(op->token.bytes)) == 0;
 }
 
-static bool same_span(struct hapax_span a, struct hapax_span b)
-{
-    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
-}
-
 bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outcome *b)
 {
     return a->status == b->status && a->body_kept == b->body_kept &&
-           same_span(a->headers, b->headers) && same_span(a->body, b->body);
+           hapax__same(a->headers, b->headers) && hapax__same(a->body, b->body);
 }
 
 /* Ends in the far future, rather than wrapping. */
@@ -56,7 +53,7 @@ bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op,
         return false;
     if (op->states != 0 && !(op->states & 1u << record->state))
         return false;
-    if (op->scope.len > 0 && !same_span(op->scope, record->scope))
+    if (op->scope.len > 0 && !hapax__same(op->scope, record->scope))
         return false;
     return record->updated_us <= now_us - op->older_ms * US_PER_MS;
 }

@@ -20,6 +20,9 @@
 #include "relay.h"
 
 #include "base/arena.h"
+#include "core/bytes.h"
+#include "core/key.h"
+#include "door/consume/parts.h"
 #include "store/clock.h"
 #include "store/types.h"
 
@@ -116,11 +119,6 @@ static void say(const struct running *r, const char *line)
 static void set(int64_t *gauge, int64_t value)
 {
     __atomic_store_n(gauge, value, __ATOMIC_RELAXED);
-}
-
-static void count(uint64_t *counter, uint64_t n)
-{
-    (void)__atomic_add_fetch(counter, n, __ATOMIC_RELAXED);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------- */
@@ -261,35 +259,21 @@ static size_t texts_in(struct hapax_span headers)
     return n;
 }
 
-static bool is_printable(struct hapax_span text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] < 0x20 || text.ptr[i] > 0x7e)
-            return false;
-    return true;
-}
-
 /* The key as an RFC 8941 String. One that cannot be a String is the message's id alone, which is read as a key where
  * there is no such header. False: out of memory. */
 static bool write_key(struct running *r, struct item *item)
 {
-    struct hapax_span key = item->row.key;
     struct hapax_message_header *header = hapax__arena_alloc(&r->arena, sizeof(*header));
-    uint8_t *value = hapax__arena_alloc(&r->arena, 2 * key.len + 2), *at = value;
+    uint8_t *value = hapax__arena_alloc(&r->arena, HAPAX__KEY_QUOTED_MAX);
+    size_t len;
 
     if (!header || !value)
         return false;
-    *at++ = '"';
-    for (size_t i = 0; i < key.len; i++) {
-        if (key.ptr[i] == '"' || key.ptr[i] == '\\')
-            *at++ = '\\';
-        *at++ = key.ptr[i];
-    }
-    *at++ = '"';
-    *header =
-        (struct hapax_message_header){hapax_str("idempotency-key"), {value, (size_t)(at - value)}};
+    if (!hapax__key_quote(value, &len, item->row.key))
+        return true;
+    *header = (struct hapax_message_header){hapax_str("idempotency-key"), {value, len}};
     item->letter.own = header;
-    item->letter.own_count = is_printable(key);
+    item->letter.own_count = 1;
     return true;
 }
 
@@ -325,11 +309,6 @@ static bool write_letter(struct running *r, struct item *item)
 
 /* ---- a batch ----------------------------------------------------------------------------- */
 
-static bool same(struct hapax_span a, struct hapax_span b)
-{
-    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
-}
-
 static size_t bucket_of(struct hapax_span aggregate)
 {
     uint64_t hash = 1469598103934665603u; /* FNV-1a */
@@ -345,7 +324,7 @@ static void chain(struct running *r, struct item *item)
     struct item **bucket = &r->buckets[bucket_of(item->row.aggregate)];
     struct item *head = *bucket;
 
-    while (head && !same(head->row.aggregate, item->row.aggregate))
+    while (head && !hapax__same(head->row.aggregate, item->row.aggregate))
         head = head->next_bucket;
     if (head) {
         item->fate = BEHIND;
@@ -403,7 +382,7 @@ static void end_item(struct running *r, struct item *item, enum fate fate)
 
 static void published(struct running *r, struct item *item)
 {
-    count(&r->stats->published, 1);
+    hapax__stats_add(&r->stats->published, 1);
     end_item(r, item, PUBLISHED);
     if (item->next && item->next->fate == BEHIND)
         item->next->fate = READY;
@@ -411,7 +390,7 @@ static void published(struct running *r, struct item *item)
 
 static void refused(struct running *r, struct item *item)
 {
-    count(&r->stats->failed, 1);
+    hapax__stats_add(&r->stats->failed, 1);
     (void)snprintf(item->error, sizeof(item->error), "%s",
                    r->sink->text[0] ? r->sink->text : "refused by the broker");
     end_item(r, item, REFUSED);
@@ -433,7 +412,7 @@ static void reap(struct running *r)
         } else if (sent == HAPAX__SENT_REFUSED) {
             refused(r, item);
         } else {
-            count(&r->stats->repeated, 1);
+            hapax__stats_add(&r->stats->repeated, 1);
             item->fate = READY;
             item->again_us =
                 hapax__monotonic_us() +
@@ -513,7 +492,7 @@ static bool turn(struct running *r, enum hapax_error *error)
     if (*error != HAPAX_ERR_NONE)
         return database_failed(r, *error) && !r->stopping;
     database_works(r);
-    count(&r->stats->turns, 1);
+    hapax__stats_add(&r->stats->turns, 1);
     PQclear(r->rows); /* what the settled rows pointed into */
     r->rows = rows;
     r->count = n;
@@ -566,7 +545,7 @@ static void look_after(struct running *r, int64_t now_us)
     if (now_us >= r->sweep_due_us || r->sweep_after > 0) {
         if (hapax__outbox_sweep(&r->outbox, r->how->keep_ms, &r->sweep_after, &swept) ==
             HAPAX_ERR_NONE)
-            count(&r->stats->swept, (uint64_t)swept);
+            hapax__stats_add(&r->stats->swept, (uint64_t)swept);
         else
             r->sweep_after = 0;
         if (r->sweep_after == 0)

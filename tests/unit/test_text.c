@@ -492,6 +492,31 @@ static void the_key_of_an_event_can_be_quoted(void **state)
     assert_memory_equal(parsed, out, len);
 }
 
+/* What the doors hand on is what a door reads; what no String holds is left to them. */
+static void a_key_is_quoted_as_it_is_read(void **state)
+{
+    uint8_t out[HAPAX__KEY_QUOTED_MAX], parsed[HAPAX_KEY_MAX], bytes[HAPAX_KEY_MAX + 1];
+    const struct hapax_span keys[] = {hapax_str("k"), hapax_str("a \"b\" \\ ~"),
+                                      filled(bytes, '"', HAPAX_KEY_MAX)};
+    size_t len = 7, parsed_len = 0;
+    const char *why;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        assert_true(hapax__key_quote(out, &len, keys[i]));
+        assert_int_equal(parse(parsed, &parsed_len, (struct hapax_span){out, len}, &why),
+                         HAPAX_ERR_NONE);
+        assert_int_equal(parsed_len, keys[i].len);
+        assert_memory_equal(parsed, keys[i].ptr, parsed_len);
+    }
+    len = 7;
+    assert_false(hapax__key_quote(out, &len, hapax_str("")));
+    assert_false(hapax__key_quote(out, &len, hapax_str("\xc3\xa9")));
+    assert_false(hapax__key_quote(out, &len, hapax_str("\t")));
+    assert_false(hapax__key_quote(out, &len, filled(bytes, 'k', HAPAX_KEY_MAX + 1)));
+    assert_int_equal(len, 7);
+}
+
 /* Half an event names nothing. */
 static void an_event_without_source_or_id_has_no_key(void **state)
 {
@@ -584,6 +609,7 @@ int main(void)
         cmocka_unit_test(nothing_is_derived_from_invalid_names),
         cmocka_unit_test(the_key_of_an_event_names_its_source_and_id),
         cmocka_unit_test(the_key_of_an_event_can_be_quoted),
+        cmocka_unit_test(a_key_is_quoted_as_it_is_read),
         cmocka_unit_test(an_event_without_source_or_id_has_no_key),
         cmocka_unit_test(every_value_has_its_name),
     };

@@ -15,6 +15,7 @@
 #include "event.h"
 #include "parts.h"
 
+#include "core/bytes.h"
 #include "core/key.h"
 #include "store/types.h"
 #include "json/json.h"
@@ -339,18 +340,13 @@ static enum found found_bytes(struct search *search, struct hapax_span bytes)
     return FOUND;
 }
 
-static bool same(struct hapax_span a, struct hapax_span b)
-{
-    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
-}
-
 /* One more value that a name has; the first stands. */
 static enum found agree(struct search *search, struct hapax_span *value, enum found so_far,
                         struct hapax_span more)
 {
     if (so_far != FOUND)
         *value = more;
-    else if (!same(*value, more))
+    else if (!hapax__same(*value, more))
         return bad(search, "the message names its key twice, and not alike");
     return FOUND;
 }

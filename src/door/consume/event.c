@@ -12,6 +12,9 @@
  */
 #include "event.h"
 
+#include "core/bytes.h"
+#include "core/key.h"
+
 #include <assert.h>
 #include <curl/curl.h>
 #include <inttypes.h>
@@ -450,27 +453,18 @@ static void put_event(struct lines *lines, const struct hapax_message *message,
 static void put_key(struct lines *lines, struct hapax_span key)
 {
     uint8_t digest[SHA256_DIGEST_LENGTH];
-    char text[2 * HAPAX_KEY_MAX + 4];
-    size_t len = 0;
-    bool printable = true;
+    uint8_t text[HAPAX__KEY_QUOTED_MAX + 1], hashed[7 + 2 * SHA256_DIGEST_LENGTH];
+    struct hapax__writer w = {hashed, sizeof(hashed)};
+    size_t len;
 
-    assert(key.len <= HAPAX_KEY_MAX);
-    text[len++] = '"';
-    for (size_t i = 0; i < key.len; i++) {
-        printable = printable && key.ptr[i] >= 0x20 && key.ptr[i] <= 0x7e;
-        if (key.ptr[i] == '"' || key.ptr[i] == '\\')
-            text[len++] = '\\';
-        text[len++] = (char)key.ptr[i];
-    }
-    if (!printable) {
+    if (!hapax__key_quote(text, &len, key)) {
         SHA256(key.ptr, key.len, digest);
-        len = (size_t)snprintf(text, sizeof(text), "\"sha256-");
-        for (size_t i = 0; i < sizeof(digest); i++)
-            len += (size_t)snprintf(text + len, sizeof(text) - len, "%02x", digest[i]);
+        hapax__put(&w, "sha256-", 7);
+        hapax__put_hex(&w, digest, sizeof(digest));
+        (void)hapax__key_quote(text, &len, (struct hapax_span){hashed, sizeof(hashed)});
     }
-    text[len++] = '"';
     text[len] = '\0';
-    put_text(lines, "Idempotency-Key", text);
+    put_text(lines, "Idempotency-Key", (const char *)text);
 }
 
 static void put_operation(struct lines *lines, const struct hapax_attempt *attempt,

@@ -14,6 +14,7 @@
 #include "kafka.h"
 #include "source.h"
 
+#include "core/bytes.h"
 #include "store/clock.h"
 #include "store/types.h"
 
@@ -311,15 +312,10 @@ static size_t kafka_watch(struct hapax__sink *sink, struct pollfd *fds, int64_t 
 
 /* ---- letters ------------------------------------------------------------------------------------- */
 
-static bool same(struct hapax_span a, struct hapax_span b)
-{
-    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
-}
-
 static bool has(const struct hapax_message_header *headers, size_t count, struct hapax_span name)
 {
     for (size_t i = 0; i < count; i++)
-        if (same(headers[i].name, name))
+        if (hapax__same(headers[i].name, name))
             return true;
     return false;
 }
@@ -364,7 +360,7 @@ static rd_kafka_headers_t *headers_of(const struct hapax__letter *letter)
         struct hapax_span name = letter->headers[i].name;
         bool ours = name.len >= 6 && memcmp(name.ptr, "hapax-", 6) == 0;
 
-        if (same(name, hapax_str(HAPAX__KAFKA_DUE)) ||
+        if (hapax__same(name, hapax_str(HAPAX__KAFKA_DUE)) ||
             (ours && has(letter->own, letter->own_count, name)))
             continue;
         ok = add(headers, name, letter->headers[i].value);
