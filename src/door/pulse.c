@@ -40,7 +40,9 @@ struct hapax__pulse {
     struct hapax__waiters waiters;
     struct hapax__flow **buckets;
     struct timers timers;
-    struct hapax__seat *told; /* by next: to be woken when this turn is over */
+    struct hapax__job *asked; /* by next: for the lane when this turn is over, one batch of it */
+    struct hapax__job **asked_end;
+    struct hapax__seat *told; /* by next: to be woken after that */
     struct hapax__seat **told_end;
     uint32_t calls_max;
     int inbox_fd;
@@ -182,8 +184,7 @@ void hapax__call_free(struct hapax__call *call)
     free(call);
 }
 
-/* False: the lane did not take it, and the flow's op says so. */
-static bool submit(struct hapax__pulse *pulse, struct hapax__call *call)
+static void put_asked(struct hapax__pulse *pulse, struct hapax__call *call)
 {
     struct hapax__flow *flow = &call->flow;
 
@@ -192,11 +193,18 @@ static bool submit(struct hapax__pulse *pulse, struct hapax__call *call)
     call->job.deadline_us = 0;
     if (flow->op.kind == HAPAX_OP_CLAIM && flow->limit_us != INT64_MAX)
         call->job.deadline_us = flow->limit_us;
-    if (pulse->lane && hapax__lane_submit(pulse->lane, &call->job))
-        return true;
-    flow->op.verdict = HAPAX_NO_VERDICT;
-    flow->op.error = HAPAX_ERR_UNAVAILABLE;
-    return false;
+    call->job.next = NULL;
+    *pulse->asked_end = &call->job;
+    pulse->asked_end = &call->job.next;
+}
+
+static struct hapax__job *take_asked(struct hapax__pulse *pulse)
+{
+    struct hapax__job *jobs = pulse->asked;
+
+    pulse->asked = NULL;
+    pulse->asked_end = &pulse->asked;
+    return jobs;
 }
 
 static void let_run(struct hapax__pulse *pulse, struct hapax__call *call, enum hapax__flow_do what)
@@ -238,8 +246,13 @@ static void drive(struct hapax__pulse *pulse, struct hapax__call *call)
             timer_set(&pulse->timers, call, call->flow.wake_us);
             return;
         case HAPAX__FLOW_ASK:
-            if (!submit(pulse, call))
-                hapax__flow_told(&call->flow, now_us);
+            if (pulse->lane) {
+                put_asked(pulse, call);
+                break;
+            }
+            call->flow.op.verdict = HAPAX_NO_VERDICT;
+            call->flow.op.error = HAPAX_ERR_UNAVAILABLE;
+            hapax__flow_told(&call->flow, now_us);
             break;
         case HAPAX__FLOW_RUN:
         case HAPAX__FLOW_RECONCILE:
@@ -329,6 +342,13 @@ static void take_answers(struct hapax__pulse *pulse, struct hapax__job *job)
     }
 }
 
+/* All that this turn asks at once, so that it is one batch; who is refused may ask for something else. */
+static void submit_asked(struct hapax__pulse *pulse)
+{
+    while (pulse->asked)
+        take_answers(pulse, hapax__lane_submit_all(pulse->lane, take_asked(pulse)));
+}
+
 static void take_timers(struct hapax__pulse *pulse)
 {
     int64_t now_us = hapax__boot_us();
@@ -385,6 +405,7 @@ static void *pulse_main(void *arg)
         take_inbox(pulse);
         take_answers(pulse, hapax__lane_reap(pulse->lane));
         take_timers(pulse);
+        submit_asked(pulse);
         seats_wake(pulse);
     }
     return NULL;
@@ -429,6 +450,7 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
     pulse->lane = lane;
     pulse->calls_max = calls_max;
     pulse->inbox_end = &pulse->inbox;
+    pulse->asked_end = &pulse->asked;
     pulse->told_end = &pulse->told;
     pthread_mutex_init(&pulse->lock, NULL);
     pthread_cond_init(&pulse->empty, NULL);

@@ -356,22 +356,34 @@ int hapax__lane_fd(const struct hapax__lane *lane)
     return lane->fd;
 }
 
+struct hapax__job *hapax__lane_submit_all(struct hapax__lane *lane, struct hapax__job *jobs)
+{
+    bool taken = false;
+
+    pthread_mutex_lock(&lane->lock);
+    while (jobs && !lane->closing && lane->waiting < lane->queue_max) {
+        struct hapax__job *next = jobs->next;
+
+        jobs->memory = NULL;
+        jobs_add(&lane->queue, jobs);
+        lane->waiting++;
+        taken = true;
+        jobs = next;
+    }
+    if (taken)
+        pthread_cond_signal(&lane->wake); /* after the lock, the lane may be gone */
+    pthread_mutex_unlock(&lane->lock);
+    for (struct hapax__job *job = jobs; job; job = job->next) {
+        job->memory = NULL;
+        answer_error(&job->op, HAPAX_ERR_UNAVAILABLE);
+    }
+    return jobs;
+}
+
 bool hapax__lane_submit(struct hapax__lane *lane, struct hapax__job *job)
 {
-    bool taken;
-
-    job->memory = NULL;
-    pthread_mutex_lock(&lane->lock);
-    taken = !lane->closing && lane->waiting < lane->queue_max;
-    if (taken) {
-        jobs_add(&lane->queue, job);
-        lane->waiting++;
-        pthread_cond_signal(&lane->wake); /* after the lock, the lane may be gone */
-    }
-    pthread_mutex_unlock(&lane->lock);
-    if (!taken)
-        answer_error(&job->op, HAPAX_ERR_UNAVAILABLE);
-    return taken;
+    job->next = NULL;
+    return !hapax__lane_submit_all(lane, job);
 }
 
 struct hapax__job *hapax__lane_reap(struct hapax__lane *lane)

@@ -18,7 +18,7 @@ struct hapax__job {
     struct hapax_op op;
     int64_t deadline_us; /* hapax__boot_us(); 0: none. Not begun by then: UNAVAILABLE, never sent */
     void *memory; /* what the answer points into; free() it once the answer is used */
-    struct hapax__job *next; /* the lane's */
+    struct hapax__job *next; /* the lane's, from submit until it is reaped */
 };
 
 struct hapax__lane;
@@ -35,6 +35,10 @@ int hapax__lane_fd(const struct hapax__lane *lane);
 /* Queues a job. False: the queue is full, or the lane is closing; the job is still the caller's and
  * its op is set to UNAVAILABLE. Safe from any thread, but a job is reaped by one. */
 bool hapax__lane_submit(struct hapax__lane *lane, struct hapax__job *job);
+
+/* Queues jobs, a list by `next`, in its order and with one wake of the lane: so what its caller has gathered is one batch, as
+ * far as the store takes it. Returns those that are not taken, the list's end; each as one that hapax__lane_submit() refused. */
+struct hapax__job *hapax__lane_submit_all(struct hapax__lane *lane, struct hapax__job *jobs);
 
 /* Takes every job answered so far, a list by `next` in the order of answers; NULL: none. Clears the
  * eventfd. */

@@ -158,6 +158,37 @@ static void a_full_queue_refuses_and_leaves_the_job(void **state)
     close_bed(&bed);
 }
 
+/* A list goes in by one lock, in its order; what finds no room comes back as a list, refused, and is not run. */
+static void a_list_is_one_batch_and_its_rest_is_refused(void **state)
+{
+    struct hapax__job jobs[7], *rest;
+    struct bed bed;
+
+    (void)state;
+    open_bed(&bed, 4);
+    for (unsigned i = 0; i < 7; i++)
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i);
+    hold(&bed, &jobs[0]);
+    for (unsigned i = 1; i < 7; i++)
+        jobs[i].next = i < 6 ? &jobs[i + 1] : NULL;
+    rest = hapax__lane_submit_all(bed.lane, &jobs[1]);
+    assert_ptr_equal(rest, &jobs[5]);
+    assert_ptr_equal(rest->next, &jobs[6]);
+    assert_null(jobs[6].next);
+    for (unsigned i = 5; i < 7; i++) {
+        assert_int_equal(jobs[i].op.error, HAPAX_ERR_UNAVAILABLE);
+        assert_int_equal(jobs[i].op.verdict, HAPAX_NO_VERDICT);
+    }
+    hapax__plan_go(&bed.plan);
+    rest = collect(bed.lane, 5);
+    for (unsigned i = 0; i < 5; i++, rest = rest->next)
+        assert_ptr_equal(rest, &jobs[i]);
+    assert_int_equal(hapax__plan_counts(&bed.plan).runs, 2);
+    assert_int_equal(hapax__plan_counts(&bed.plan).ops, 5);
+    assert_null(hapax__lane_submit_all(bed.lane, NULL));
+    close_bed(&bed);
+}
+
 /* UNAVAILABLE means surely not applied, and the jobs around it are not touched. */
 static void a_job_past_its_deadline_never_reaches_the_store(void **state)
 {
@@ -757,6 +788,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_come_back_in_the_order_of_submission),
         cmocka_unit_test(a_full_queue_refuses_and_leaves_the_job),
+        cmocka_unit_test(a_list_is_one_batch_and_its_rest_is_refused),
         cmocka_unit_test(a_job_past_its_deadline_never_reaches_the_store),
         cmocka_unit_test(what_gathers_goes_as_one_batch),
         cmocka_unit_test(a_batch_stays_within_what_the_store_takes),
