@@ -67,12 +67,22 @@ static bool reserve(struct hapax__redis_link *link, size_t more)
     return true;
 }
 
+/* Digit by digit: a request has one for each of its arguments, and printf is made for fewer. */
 static void put_number(struct hapax__redis_link *link, char type, size_t n)
 {
-    int len = snprintf(link->out + link->len, NUMBER_MAX, "%c%zu\r\n", type, n);
+    char digits[NUMBER_MAX];
+    size_t at = NUMBER_MAX;
 
-    assert(len > 0 && len < NUMBER_MAX);
-    link->len += (size_t)len;
+    digits[--at] = '\n';
+    digits[--at] = '\r';
+    do {
+        digits[--at] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n > 0);
+    assert(at > 0);
+    digits[--at] = type;
+    memcpy(link->out + link->len, digits + at, NUMBER_MAX - at);
+    link->len += NUMBER_MAX - at;
 }
 
 bool hapax__redis_link_put(struct hapax__redis_link *link, const struct hapax_span *args,
