@@ -35,6 +35,7 @@
 #define PAUSE_MAX_US (1000 * US_PER_MS)
 #define KEYWORDS_MAX 96u
 #define VALUE_MAX    512u
+#define CUTS_MAX     3u /* connections in a row that are ended before they are of use */
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -231,6 +232,12 @@ static enum hapax_error dial(struct hapax__pg_link *link, size_t host, int64_t d
     return HAPAX_ERR_NONE;
 }
 
+/* "Terminating connection due to administrator command", and not "the system is shutting down". */
+static bool was_ended(const struct hapax__pg_link *link)
+{
+    return strcmp(link->sqlstate, "57P01") == 0;
+}
+
 /* Whether Hapax can work with what it has found there. */
 static enum hapax_error greet(struct hapax__pg_link *link, int64_t deadline_us)
 {
@@ -246,8 +253,10 @@ static enum hapax_error greet(struct hapax__pg_link *link, int64_t deadline_us)
             set_text(link, "there is no schema \"hapax\" (run \"hapax init\")");
         return error;
     }
-    if (end != HAPAX__PG_DONE)
+    if (end != HAPAX__PG_DONE) {
+        link->cut |= end == HAPAX__PG_LOST && (link->sqlstate[0] == '\0' || was_ended(link));
         return HAPAX_ERR_UNAVAILABLE;
+    }
     version = strtol(PQgetvalue(rows, 0, 0), NULL, 10);
     if (PQgetvalue(rows, 0, 1)[0] != 'f') {
         set_text(link, "it is a standby");
@@ -267,6 +276,7 @@ static enum hapax_error try_host(struct hapax__pg_link *link, size_t host, int64
 {
     enum hapax_error error = dial(link, host, deadline_us);
 
+    link->cut |= error == HAPAX_ERR_UNAVAILABLE && was_ended(link);
     if (error == HAPAX_ERR_NONE && !link->bare)
         error = greet(link, deadline_us);
     if (error != HAPAX_ERR_NONE)
@@ -330,6 +340,7 @@ static bool stale(struct hapax__pg_link *link)
 enum hapax_error hapax__pg_connect(struct hapax__pg_link *link, int64_t deadline_us, bool patient)
 {
     enum hapax_error error;
+    unsigned cuts = 0;
 
     if (link->conn && !stale(link))
         return HAPAX_ERR_NONE;
@@ -337,10 +348,13 @@ enum hapax_error hapax__pg_connect(struct hapax__pg_link *link, int64_t deadline
     do {
         if (!sleep_until(link->not_before_us, deadline_us))
             return HAPAX_ERR_UNAVAILABLE; /* text says what failed before */
+        link->cut = false;
         error = try_hosts(link, deadline_us);
         if (error != HAPAX_ERR_NONE)
             back_off(link);
-    } while (error == HAPAX_ERR_UNAVAILABLE && patient && hapax__monotonic_us() < deadline_us);
+        cuts += link->cut;
+    } while (error == HAPAX_ERR_UNAVAILABLE && (patient || (link->cut && cuts < CUTS_MAX)) &&
+             hapax__monotonic_us() < deadline_us);
     assert(!error == !!link->conn);
     return error;
 }

@@ -32,6 +32,7 @@ struct hapax__pg_link {
     size_t host; /* the one to try first */
     bool bare; /* asks neither for Hapax's schema nor for a primary */
     bool doomed; /* the server said that it ends the connection */
+    bool cut; /* a connection was taken, and ended before it was of use: the next may fare better */
     int64_t pause_us; /* before the next try to connect; grows with each that failed */
     int64_t not_before_us;
     uint64_t random;
@@ -41,8 +42,9 @@ struct hapax__pg_link {
 };
 
 /* Makes sure that there is a connection, unless there is. Tries each host once, the last good one first; with
- * `patient` again and again until the deadline. UNAVAILABLE: nobody there, or no primary; REFUSED: the login;
- * UNSUPPORTED: no schema of Hapax's, or one of another version. text says why. */
+ * `patient` again and again until the deadline; without it, a few times where a connection was taken and then cut.
+ * UNAVAILABLE: nobody there, or no primary; REFUSED: the login; UNSUPPORTED: no schema of Hapax's, or one of
+ * another version. text says why. */
 enum hapax_error hapax__pg_connect(struct hapax__pg_link *link, int64_t deadline_us, bool patient);
 
 /* Drops the connection with all that is not sent yet. */

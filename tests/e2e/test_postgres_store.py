@@ -324,6 +324,22 @@ def test_an_ended_backend_changes_no_answer(database):
     assert database.records() == ["1|1"] * 50
 
 
+# So is a connection that is ended before any op went over it. One whose server ends all of them is not tried for ever.
+@pytest.mark.parametrize("how", ["rst", "fin"])
+def test_a_connection_that_is_cut_at_once_is_made_again(database, proxy, how):
+    with Handle(database.uri(proxy.port)) as run:
+        rule = proxy.cut("reply", how=how, containing=b"pg_is_in_recovery")
+        assert run("claim", "k", "1") == "claimed"
+        assert rule.fired.is_set()
+    rule = proxy.cut("reply", how=how, containing=b"pg_is_in_recovery", times=0)
+    with Handle(database.uri(proxy.port)) as run:
+        began = time.monotonic()
+        assert run("claim", "k2", "1") == "unavailable"
+        assert rule.fired.is_set() and time.monotonic() - began < 15  # of 30
+        proxy.heal()
+        assert run("claim", "k2", "1") == "claimed"
+
+
 # A server, or a database, that takes no writes is not the one; where the URI has another, that is asked.
 def test_a_read_only_server_is_unavailable(database, proxy):
     database.sql(f"ALTER DATABASE {database.name} SET default_transaction_read_only = on")
