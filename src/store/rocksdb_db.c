@@ -11,8 +11,9 @@
  * have dropped what it could not write: RocksDB refuses to go on, and so do we. Reads are still
  * answered from what was durable before. The next batch opens the database again, once a file
  * of ours can be written beside it; opening writes the records of the log to new, synced
- * files, whatever was in the page cache. Rejected: asking RocksDB to resume, which its C
- * interface does not offer and which would trust the old log.
+ * files, whatever was in the page cache. If the disk fails just then, nothing can be read until it
+ * works. Rejected: asking RocksDB to resume, which its C interface does not offer and which would trust the old
+ * log; opening it for reading alone meanwhile, which would show what stands in the log and is not durable.
  */
 #include "rocksdb_db.h"
 
