@@ -123,7 +123,7 @@ int main(int argc, char **argv)
     }
     printf("confirmed %zu, came %zu, sent again %zu, came again %zu, reconnects %" PRIu64 "\n",
            confirmed, came, sent_again, came_again, bed.source->reconnects);
-    bed.source->type->close(bed.source, 5000);
+    bed.source->type->close(bed.source, PATIENCE_MS);
     if (bed.sink)
         bed.sink->type->close(bed.sink);
     free(letters);

@@ -81,10 +81,17 @@ class Command:
 
 
 def read_line(process):
-    """The next line of a process's stdout, within PATIENCE; "" at its end."""
-    readable, _, _ = select.select([process.stdout], [], [], PATIENCE)
-    assert readable, "the process printed nothing"
-    return process.stdout.readline()
+    """The next line of a process's stdout, within PATIENCE; "" at its end. Byte by byte, past the pipe's own buffer: what that
+    held, select() would not see; and whoever reads on by read() or communicate() misses nothing."""
+    line, deadline = b"", time.monotonic() + PATIENCE
+    while not line.endswith(b"\n"):
+        readable, _, _ = select.select([process.stdout], [], [], max(0, deadline - time.monotonic()))
+        assert readable, f"the process printed nothing but {line!r}"
+        byte = os.read(process.stdout.fileno(), 1)
+        if not byte:
+            break
+        line += byte
+    return line.decode()
 
 
 def wait_until(true, what):

@@ -38,7 +38,7 @@ def traffic():
     yield start
     for process in started:
         process.kill()
-        process.communicate()
+        process.wait()
 
 
 def counts_of(process):
@@ -56,7 +56,12 @@ def counts_of(process):
 @pytest.mark.parametrize("kind", ["quorum", "classic"])
 def test_a_killed_broker_loses_no_confirmed_letter(rabbitmq, traffic, kind):
     queue, letters = f"killed.{kind}", 20000
-    process = traffic(rabbitmq.uri(queue=queue, declare="on", type=kind), rabbitmq.uri(type=kind), letters, 0)
+    maker = traffic(rabbitmq.uri(queue=queue, declare="on", type=kind))
+    assert read_line(maker) == "connected\n"
+    maker.stdin.close()
+    assert maker.wait(PATIENCE) == 0
+    rabbitmq.keep_queues()
+    process = traffic(rabbitmq.uri(queue=queue), rabbitmq.uri(type=kind), letters, 0)
     assert read_line(process) == "connected\n"
     assert read_line(process) == "half\n"
     rabbitmq.restart()
@@ -78,7 +83,7 @@ def test_a_broker_behind_a_black_hole_is_noticed(rabbitmq, traffic, sides):
         for side in sides:
             proxy.blackhole(side)
         assert read_line(process) == "lost\n"
-        assert time.monotonic() - began < 10  # of heartbeats every second
+        assert time.monotonic() - began < 30  # of heartbeats every second
         proxy.heal()
         assert read_line(process) == "connected\n"
 
