@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading replies.
+ *
+ * What it keeps: whatever the bytes are, only what they are is looked at, and nothing is allocated; a reply that is not
+ * understood is "may have been applied", never "was not".
+ *
+ * Rejected: yajl here. What is wanted of an error or of a document of keys is one or two strings of the outermost
+ * object, and yajl does not survive the end of memory without an allocator of one's own.
+ */
+#include "answer.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- meaning ------------------------------------------------------------------------------- */
+
+static bool is_one_of(const char *name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+#define IS_ONE_OF(name, names) is_one_of(name, names, sizeof(names) / sizeof((names)[0]))
+
+enum hapax__aws_meaning hapax__aws_meaning_of(int status, const char *name, const char *service)
+{
+    static const char *const later[] = {
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "RequestLimitExceeded",
+        "ProvisionedThroughputExceededException",
+        "TooManyRequestsException",
+        "KmsThrottled",
+        "KMS.ThrottlingException",
+        "SlowDown",
+    };
+    static const char *const keys[] = {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSignature",
+        "InvalidSignatureException",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "RequestExpired",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    };
+
+    if (status == 200)
+        return HAPAX__AWS_DONE;
+    if (status < 400 || status > 599)
+        return HAPAX__AWS_DOUBT;
+    if (IS_ONE_OF(name, later) ||
+        (strcmp(name, "LimitExceededException") == 0 && strcmp(service, "dynamodb") == 0) ||
+        (status == 429 && !name[0]))
+        return HAPAX__AWS_LATER;
+    if (IS_ONE_OF(name, keys))
+        return HAPAX__AWS_KEYS;
+    /* Another call with the same token is under way: perhaps an earlier try of this one. */
+    if (strcmp(name, "TransactionInProgressException") == 0)
+        return HAPAX__AWS_DOUBT;
+    /* The service names its refusals. Servers send these two unasked, too, on a connection they want to end, and
+     * then they are no answer to what is being sent. */
+    if (status == 408 || (status == 400 && !name[0]))
+        return HAPAX__AWS_DOUBT;
+    return status >= 500 ? HAPAX__AWS_DOUBT : HAPAX__AWS_NO;
+}
+
+void hapax__aws_error_name(char *out, size_t size, const char *type, struct hapax_span body)
+{
+    char text[256];
+    const char *begin = text, *hash;
+    size_t len = 0;
+
+    out[0] = '\0';
+    if (type[0])
+        snprintf(text, sizeof(text), "%s", type);
+    else if (!hapax__aws_json_string(text, sizeof(text), body, "__type") &&
+             !hapax__aws_json_string(text, sizeof(text), body, "code"))
+        return;
+    if ((hash = strchr(text, '#')))
+        begin = hash + 1;
+    /* Nothing but what names are made of: it goes into texts. */
+    while (len + 1 < size &&
+           ((begin[len] >= 'A' && begin[len] <= 'Z') || (begin[len] >= 'a' && begin[len] <= 'z') ||
+            (begin[len] >= '0' && begin[len] <= '9') || begin[len] == '.' || begin[len] == '_')) {
+        out[len] = begin[len];
+        len++;
+    }
+    out[len] = '\0';
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+struct cursor {
+    const char *at;
+    const char *end;
+};
+
+static void skip_space(struct cursor *c)
+{
+    while (c->at < c->end && (*c->at == ' ' || *c->at == '\t' || *c->at == '\n' || *c->at == '\r'))
+        c->at++;
+}
+
+/* From behind the opening quote to behind the closing one; what is between them. */
+static bool skip_string(struct cursor *c, struct hapax_span *inside)
+{
+    const char *begin = c->at;
+
+    for (; c->at < c->end; c->at++) {
+        if (*c->at == '"') {
+            *inside = (struct hapax_span){(const uint8_t *)begin, (size_t)(c->at - begin)};
+            c->at++;
+            return true;
+        }
+        if (*c->at == '\\' && ++c->at == c->end)
+            break;
+    }
+    return false;
+}
+
+static bool read_hex(const uint8_t *at, const uint8_t *end, unsigned *out)
+{
+    *out = 0;
+    if (end - at < 4)
+        return false;
+    for (size_t i = 0; i < 4; i++) {
+        static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+        const char *digit = at[i] ? strchr(digits, at[i]) : NULL;
+
+        if (!digit)
+            return false;
+        *out = *out << 4 | (unsigned)((digit - digits) & 15);
+    }
+    return true;
+}
+
+static size_t put_character(char out[3], unsigned c)
+{
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (char)(0xc0 | c >> 6);
+        out[1] = (char)(0x80 | (c & 0x3f));
+        return 2;
+    }
+    if (c >= 0xd800 && c <= 0xdfff)
+        c = 0xfffd; /* halves of pairs: of no use in what is read here */
+    out[0] = (char)(0xe0 | c >> 12);
+    out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+    out[2] = (char)(0x80 | (c & 0x3f));
+    return 3;
+}
+
+/* The character at `at`, which is moved behind it; its bytes, 0 where it is none. */
+static size_t unescape(char out[3], const uint8_t **at, const uint8_t *end)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    unsigned c = *(*at)++;
+    const char *found;
+
+    if (c != '\\') {
+        out[0] = (char)c;
+        return c != '\0';
+    }
+    c = *(*at)++; /* skip_string() saw it */
+    if (c == 'u') {
+        if (!read_hex(*at, end, &c) || c == 0)
+            return 0;
+        *at += 4;
+        return put_character(out, c);
+    }
+    found = c ? strchr(from, (int)c) : NULL;
+    if (found)
+        out[0] = to[found - from];
+    return found != NULL;
+}
+
+static bool copy_string(char *out, size_t size, struct hapax_span inside)
+{
+    const uint8_t *at = inside.ptr, *end = at + inside.len;
+    size_t len = 0;
+
+    while (at < end) {
+        char bytes[3];
+        size_t n = unescape(bytes, &at, end);
+
+        if (n == 0 || len + n >= size) {
+            out[0] = '\0';
+            return false;
+        }
+        memcpy(out + len, bytes, n);
+        len += n;
+    }
+    out[len] = '\0';
+    return true;
+}
+
+static bool is_name(struct hapax_span inside, const char *name)
+{
+    return inside.len == strlen(name) && memcmp(inside.ptr, name, inside.len) == 0;
+}
+
+bool hapax__aws_json_string(char *out, size_t size, struct hapax_span json, const char *name)
+{
+    struct cursor c = {(const char *)json.ptr, (const char *)json.ptr + json.len};
+    struct hapax_span inside;
+    size_t depth = 0;
+
+    out[0] = '\0';
+    if (json.len == 0)
+        return false;
+    skip_space(&c);
+    if (c.at == c.end || *c.at != '{')
+        return false;
+    while (c.at < c.end) {
+        char byte = *c.at++;
+
+        if (byte == '{' || byte == '[')
+            depth++;
+        else if ((byte == '}' || byte == ']') && --depth == 0)
+            return false;
+        if (byte != '"')
+            continue;
+        if (!skip_string(&c, &inside))
+            return false;
+        skip_space(&c);
+        if (depth != 1 || c.at == c.end || *c.at != ':' || !is_name(inside, name))
+            continue;
+        c.at++;
+        skip_space(&c);
+        return c.at < c.end && *c.at++ == '"' && skip_string(&c, &inside) &&
+               copy_string(out, size, inside);
+    }
+    return false;
+}
+
+/* ---- XML ----------------------------------------------------------------------------------- */
+
+bool hapax__aws_xml_text(char *out, size_t size, struct hapax_span xml, const char *name)
+{
+    char open[64];
+    int open_len = snprintf(open, sizeof(open), "<%s>", name);
+    const uint8_t *begin, *end;
+    size_t len;
+
+    out[0] = '\0';
+    begin = xml.len > 0 ? memmem(xml.ptr, xml.len, open, (size_t)open_len) : NULL;
+    if (!begin)
+        return false;
+    begin += open_len;
+    end = memchr(begin, '<', (size_t)(xml.ptr + xml.len - begin));
+    if (!end)
+        return false;
+    len = (size_t)(end - begin);
+    if (len >= size || memchr(begin, '&', len) || memchr(begin, '\0', len))
+        return false;
+    memcpy(out, begin, len);
+    out[len] = '\0';
+    return true;
+}
+
+/* ---- times and sums ------------------------------------------------------------------------ */
+
+static bool read_number(const char **at, size_t digits, char after, int *out)
+{
+    *out = 0;
+    for (size_t i = 0; i < digits; i++, (*at)++) {
+        if (**at < '0' || **at > '9')
+            return false;
+        *out = *out * 10 + (**at - '0');
+    }
+    if (after && *(*at)++ != after)
+        return false;
+    return true;
+}
+
+int64_t hapax__aws_time(const char *text)
+{
+    struct tm tm = {0};
+    const char *at = text;
+
+    if (!read_number(&at, 4, '-', &tm.tm_year) || !read_number(&at, 2, '-', &tm.tm_mon) ||
+        !read_number(&at, 2, 'T', &tm.tm_mday) || !read_number(&at, 2, ':', &tm.tm_hour) ||
+        !read_number(&at, 2, ':', &tm.tm_min) || !read_number(&at, 2, '\0', &tm.tm_sec))
+        return -1;
+    if (*at == '.')
+        at += 1 + strspn(at + 1, "0123456789");
+    if (strcmp(at, "Z") != 0 && strcmp(at, "+00:00") != 0)
+        return -1;
+    if (tm.tm_year < 1970 || tm.tm_mon < 1 || tm.tm_mon > 12 || tm.tm_mday < 1 || tm.tm_mday > 31 ||
+        tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60)
+        return -1;
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    return timegm(&tm);
+}
+
+uint32_t hapax__aws_crc32(struct hapax_span bytes)
+{
+    uint32_t table[256], crc = UINT32_MAX;
+
+    for (uint32_t i = 0; i < 256; i++) {
+        table[i] = i;
+        for (int bit = 0; bit < 8; bit++)
+            table[i] = table[i] >> 1 ^ (table[i] & 1 ? UINT32_C(0xedb88320) : 0);
+    }
+    for (size_t i = 0; i < bytes.len; i++)
+        crc = crc >> 8 ^ table[(crc ^ bytes.ptr[i]) & 0xff];
+    return ~crc;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a reply says: the name of an error, and what it means for the call. Functions of bytes, without state.
+ */
+#ifndef HAPAX_AWS_ANSWER_H
+#define HAPAX_AWS_ANSWER_H
+
+#include <hapax/hapax.h>
+
+enum hapax__aws_meaning {
+    HAPAX__AWS_DONE = 1, /* 200 */
+    HAPAX__AWS_NO, /* and trying again says the same */
+    HAPAX__AWS_LATER, /* surely not applied: throttled */
+    HAPAX__AWS_KEYS, /* surely not applied: the keys or the signature are not taken */
+    HAPAX__AWS_DOUBT /* may have been applied */
+};
+
+/* name: as hapax__aws_error_name() gives it; service: a LimitExceededException is a rate of DynamoDB only. */
+enum hapax__aws_meaning hapax__aws_meaning_of(int status, const char *name, const char *service);
+
+/* The error's name without its namespace and what follows it ("com.amazonaws.sqs#QueueDoesNotExist:http://…"); from the
+ * header x-amzn-errortype, or where that is empty from __type or code of the body. "": there is none. */
+void hapax__aws_error_name(char *out, size_t size, const char *type, struct hapax_span body);
+
+/* One string of a JSON object, unescaped, of its outermost level. False: it is not there, is no string, holds a NUL, or does
+ * not fit; out is "" then. The rest of the document is walked over, not checked. */
+bool hapax__aws_json_string(char *out, size_t size, struct hapax_span json, const char *name);
+
+/* The text of the first element of this name in an XML document, which STS answers by. False: as above, or it has
+ * elements or references in it. */
+bool hapax__aws_xml_text(char *out, size_t size, struct hapax_span xml, const char *name);
+
+/* Seconds since 1970 of "2015-08-30T12:36:00Z", with or without fractions; -1: it is none. */
+int64_t hapax__aws_time(const char *text);
+
+/* CRC-32 (IEEE 802.3), which DynamoDB sends along in x-amz-crc32. */
+uint32_t hapax__aws_crc32(struct hapax_span bytes);
+
+#endif
