@@ -31,8 +31,8 @@
  * verdict or an answer is normal; an `enum hapax_error` is something the caller can act
  * on, and `text`, where there is one, then says what failed and why; a broken rule of this
  * page is a bug and aborts. Functions without a handle are safe from any thread. The library
- * prints nothing, reads no environment, installs no signal handler. Handles may not be carried
- * over fork().
+ * prints nothing, reads no environment but what docs/aws.md names (dynamodb: stores), installs no signal
+ * handler. Handles may not be carried over fork().
  */
 #ifndef HAPAX_H
 #define HAPAX_H
@@ -222,6 +222,8 @@ struct hapax_answer {
     bool recorded; /* false with FRESH or REPLAY: the outcome is not stored (yet) */
     bool unprotected; /* BYPASS under on_store_error=open */
     uint32_t attempt; /* of the record, where one was seen; else 0 */
+    uint32_t spent; /* FRESH, FAILED, UNKNOWN: how many of its attempts failed or died and may have
+                       run, this call's included: what attempts_max limits; else 0 */
     uint64_t fence; /* FRESH, REPLAY, FAILED, GONE: of that attempt */
     int64_t retry_after_ms; /* IN_FLIGHT, STORE_DOWN where it may help, UNKNOWN where a hook may
                                still tell; -1: none */

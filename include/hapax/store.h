@@ -72,15 +72,15 @@ enum hapax_op_kind {
 
 enum hapax_verdict {
     HAPAX_NO_VERDICT = 0, /* see error */
-    HAPAX_CLAIMED, /* CLAIM: the token holds it; record.attempt, .fence, .stale, .lease_until_us,
-                      .created_us, .resolved_us */
+    HAPAX_CLAIMED, /* CLAIM: the token holds it; record.attempt, .spent, .fence, .stale,
+                      .lease_until_us, .created_us, .resolved_us */
     HAPAX_IN_FLIGHT, /* CLAIM, RESOLVE: a live lease; record.attempt, .lease_until_us */
     HAPAX_COMPLETED, /* CLAIM, RESOLVE: record.outcome */
-    HAPAX_FAILED, /* CLAIM: attempts_max is used up; record.outcome, the last failure */
-    HAPAX_UNKNOWN, /* CLAIM: an attempt's fate is not known */
+    HAPAX_FAILED, /* CLAIM: attempts_max is used up; record.spent, .outcome, the last failure */
+    HAPAX_UNKNOWN, /* CLAIM: an attempt's fate is not known; record.spent */
     HAPAX_MISMATCH, /* CLAIM: differs says in what */
-    HAPAX_OK, /* done; COMPLETE: record.outcome is what is stored; PURGE: purged, settled, more,
-                   cursor */
+    HAPAX_OK, /* done; COMPLETE: record.outcome is what is stored; RENEW: what CLAIMED shows; PURGE:
+                   purged, settled, more, cursor */
     HAPAX_LOST, /* the token holds nothing: record.state (absent included), .attempt, .fingerprint,
                    .caller and, if completed, .outcome. RENEW, RESOLVE: if_attempt does not fit */
     HAPAX_FOUND, /* READ: record. LIST: records, count, more, cursor */

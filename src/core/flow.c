@@ -62,12 +62,29 @@ void hapax__flow_set_due(struct hapax__flow *f, enum hapax__flow_do due)
     f->due = due;
 }
 
+/* What FAIL adds to the record's, or whoever takes over what was left started. */
+static uint32_t spent_of(const struct hapax__flow *f, enum hapax_answer_kind kind)
+{
+    bool ran = f->answer.cls == HAPAX_CLASS_FAILED || f->answer.cls == HAPAX_CLASS_UNKNOWN;
+
+    switch (kind) {
+    case HAPAX_ANSWER_FRESH:
+        return f->spent + ran;
+    case HAPAX_ANSWER_FAILED:
+    case HAPAX_ANSWER_UNKNOWN:
+        return f->spent;
+    default:
+        return 0;
+    }
+}
+
 void hapax__flow_give(struct hapax__flow *f, enum hapax_answer_kind kind)
 {
     assert(!f->answered);
     f->answered = true;
     f->answer.kind = kind;
     f->answer.attempt = f->attempt;
+    f->answer.spent = spent_of(f, kind);
     f->answer.fence = f->fence;
     hapax__flow_set_due(f, HAPAX__FLOW_ANSWER);
 }

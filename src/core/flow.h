@@ -68,6 +68,7 @@ struct hapax__flow {
     struct hapax_answer answer; /* with ANSWER; its memory is the door's to fill */
     int64_t wake_us; /* with PAUSE */
     uint32_t attempt; /* with RUN and RECONCILE */
+    uint32_t spent; /* of the record, before the handler ended */
     uint64_t fence;
     bool stale;
     int64_t created_us; /* of the record, by the store's clock; 0: none */

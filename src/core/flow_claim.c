@@ -82,6 +82,7 @@ void hapax__flow_share(struct hapax__flow *head, enum hapax_answer_kind kind,
 
     while (head->head == head && (mate = head->next_mate)) {
         mate->attempt = head->attempt;
+        mate->spent = head->spent;
         mate->fence = head->fence;
         mate->answer.differs = head->answer.differs;
         mate->answer.retry_after_ms = head->answer.retry_after_ms;
@@ -205,6 +206,7 @@ static void share_and_end(struct hapax__flow *f, enum hapax_answer_kind kind, in
 
     if (kind != HAPAX_ANSWER_MISMATCH) { /* the record is another's, and none of its business */
         f->attempt = f->op.record.attempt;
+        f->spent = f->op.record.spent;
         f->fence = f->op.record.fence;
     }
     f->answer.recorded = is_stored(kind);
@@ -259,6 +261,7 @@ void hapax__flow_told_confirm(struct hapax__flow *f, int64_t now_us)
         hapax__flow_answer_from_record(f, now_us);
     } else if (f->op.verdict == HAPAX_OK) {
         f->attempt = f->op.record.attempt;
+        f->spent = f->op.record.spent;
         f->fence = f->op.record.fence;
         f->stale = f->op.record.stale;
         hapax__flow_renewed(f);

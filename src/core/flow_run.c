@@ -52,6 +52,7 @@ void hapax__flow_claimed(struct hapax__flow *f, int64_t now_us)
     f->lease_end_us = f->asked_us + f->op.record.lease_until_us - f->op.now_us;
     f->lease_us = f->lease_end_us - lease_of(f);
     f->attempt = f->op.record.attempt;
+    f->spent = f->op.record.spent;
     f->fence = f->op.record.fence;
     f->stale = f->op.record.stale;
     f->created_us = f->op.record.created_us;

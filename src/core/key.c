@@ -13,6 +13,8 @@
 
 #include "bytes.h"
 
+#include <openssl/sha.h>
+
 #define INTEGER_DIGITS_MAX  15 /* RFC 8941, section 3.3.1 */
 #define WHOLE_DIGITS_MAX    12 /* section 3.3.2 */
 #define FRACTION_DIGITS_MAX 3
@@ -271,12 +273,33 @@ enum hapax_error hapax__key_of_event(uint8_t out[HAPAX_KEY_MAX], size_t *len,
         hapax__put(&w, id.ptr, id.len);
     } else {
         hapax_digest(&digest, names, 2);
-        hapax__put(&w, "sha256-", 7);
-        hapax__put_hex(&w, digest.bytes, sizeof(digest.bytes));
+        *len = hapax__key_of_digest(out, digest.bytes);
+        return HAPAX_ERR_NONE;
     }
     *len = HAPAX_KEY_MAX - w.left;
     assert(*len > 0);
     return HAPAX_ERR_NONE;
+}
+
+size_t hapax__key_of_digest(uint8_t out[HAPAX_KEY_MAX], const uint8_t digest[32])
+{
+    struct hapax__writer w = {out, HAPAX_KEY_MAX};
+
+    hapax__put(&w, "sha256-", 7);
+    hapax__put_hex(&w, digest, SHA256_DIGEST_LENGTH);
+    assert(HAPAX_KEY_MAX - w.left == HAPAX__KEY_DIGEST_LEN);
+    return HAPAX__KEY_DIGEST_LEN;
+}
+
+size_t hapax__key_of_bytes(uint8_t out[HAPAX_KEY_MAX], struct hapax_span bytes)
+{
+    uint8_t digest[SHA256_DIGEST_LENGTH];
+
+    if (bytes.len > HAPAX_KEY_MAX)
+        return hapax__key_of_digest(out, SHA256(bytes.ptr, bytes.len, digest));
+    if (bytes.len > 0)
+        memcpy(out, bytes.ptr, bytes.len);
+    return bytes.len;
 }
 
 bool hapax__key_quote(uint8_t out[HAPAX__KEY_QUOTED_MAX], size_t *len, struct hapax_span key)

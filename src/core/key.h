@@ -19,6 +19,15 @@
 enum hapax_error hapax__key_of_event(uint8_t out[HAPAX_KEY_MAX], size_t *len,
                                      struct hapax_span source, struct hapax_span id);
 
+/* Writes what a key is where it is a digest of 32 bytes, as where several values make one: `sha256-` and its hex. Returns its
+ * length, HAPAX__KEY_DIGEST_LEN. */
+#define HAPAX__KEY_DIGEST_LEN 71u
+size_t hapax__key_of_digest(uint8_t out[HAPAX_KEY_MAX], const uint8_t digest[32]);
+
+/* Writes the key of bytes that are no header: themselves up to HAPAX_KEY_MAX of them, else their SHA-256 as above; nothing is
+ * cut. Returns its length; 0: there are none. */
+size_t hapax__key_of_bytes(uint8_t out[HAPAX_KEY_MAX], struct hapax_span bytes);
+
 /* Writes the key as an RFC 8941 String, which hapax_key_parse() reads back. False: it cannot be one, for it is empty, over
  * HAPAX_KEY_MAX or not of printable ASCII alone; out and *len are as they were. */
 #define HAPAX__KEY_QUOTED_MAX (2 * HAPAX_KEY_MAX + 2)

@@ -133,6 +133,7 @@ static void a_dead_attempt_is_taken_over(const struct suite *suite)
 {
     struct hapax_store *store = open_store(suite);
     struct hapax_op first = claim_briefly(store, suite, 1, 1, HAPAX_EXPIRED_RERUN), op;
+    uint64_t fence;
 
     do {
         op = claim_briefly(store, suite, 1, 2, HAPAX_EXPIRED_RERUN);
@@ -143,6 +144,14 @@ static void a_dead_attempt_is_taken_over(const struct suite *suite)
     expect(&op, HAPAX_CLAIMED);
     CHECK(op.record.attempt == 2 && op.record.stale && op.record.spent == 1, "a second attempt");
     CHECK(op.record.fence > first.record.fence, "the fence did not rise");
+    fence = op.record.fence;
+    op = op_of(suite, HAPAX_OP_RENEW, 1, 2);
+    op.if_attempt = 2;
+    run_op(store, &op);
+    expect(&op, HAPAX_OK);
+    CHECK(op.record.attempt == 2 && op.record.spent == 1 && op.record.fence == fence &&
+              op.record.stale,
+          "RENEW does not show the attempt");
     op = complete(store, suite, 1, 1, 299);
     expect(&op, HAPAX_LOST);
     CHECK(op.record.state == HAPAX_STATE_STARTED, "LOST does not show the state");
@@ -212,12 +221,25 @@ static void a_failed_record_keeps_its_attempt_count_and_fence(const struct suite
     run_op(store, &op);
     expect(&op, HAPAX_CLAIMED);
     CHECK(op.record.attempt == 2 && op.record.fence > fence, "attempt %u", op.record.attempt);
+    CHECK(op.record.spent == 0, "what did nothing is spent: %u", op.record.spent);
     fail(store, suite, 1, 2, true);
     op = op_of(suite, HAPAX_OP_CLAIM, 1, 3);
     op.attempts_max = 1;
     run_op(store, &op);
     expect(&op, HAPAX_FAILED);
     CHECK(op.record.outcome.status == 500, "the last failure is not shown");
+    CHECK(op.record.spent == 1, "%u spent", op.record.spent);
+    op = op_of(suite, HAPAX_OP_CLAIM, 1, 3);
+    op.attempts_max = 2;
+    run_op(store, &op);
+    expect(&op, HAPAX_CLAIMED);
+    CHECK(op.record.attempt == 3 && op.record.spent == 1, "%u spent", op.record.spent);
+    fail(store, suite, 1, 3, true);
+    op = op_of(suite, HAPAX_OP_CLAIM, 1, 4);
+    op.attempts_max = 2;
+    run_op(store, &op);
+    expect(&op, HAPAX_FAILED);
+    CHECK(op.record.spent == 2, "%u spent", op.record.spent);
     hapax_store_close(store);
 }
 
@@ -268,6 +290,14 @@ static void a_held_operation_becomes_unknown(const struct suite *suite)
     expect(&op, HAPAX_OK);
     op = claim(store, suite, 1, 5);
     expect(&op, HAPAX_COMPLETED);
+    claim(store, suite, 2, 1);
+    fail(store, suite, 2, 1, true);
+    op = claim_briefly(store, suite, 2, 2, HAPAX_EXPIRED_HOLD);
+    expect(&op, HAPAX_CLAIMED);
+    wait_until(store, suite, op.record.lease_until_us);
+    op = claim(store, suite, 2, 3);
+    expect(&op, HAPAX_UNKNOWN);
+    CHECK(op.record.spent == 1, "%u spent", op.record.spent);
     hapax_store_close(store);
 }
 
@@ -554,6 +584,11 @@ static void the_largest_record_comes_back(const struct suite *suite)
           "headers");
     CHECK(same_bytes(op.record.scope, (struct hapax_span){scope, sizeof(scope)}), "scope");
     CHECK(same_bytes(op.record.resolved_by, (struct hapax_span){by, sizeof(by)}), "by");
+    op = op_of(suite, HAPAX_OP_RESOLVE, 1, 3);
+    op.resolve = HAPAX_RESOLVE_FORGET;
+    op.force = true;
+    run_op(store, &op);
+    expect(&op, HAPAX_OK);
     free(body);
     hapax_store_close(store);
 }

@@ -400,6 +400,50 @@ static void a_claim_not_confirmed_in_time_is_given_back(void **state)
     expect(b, "1 END\n");
 }
 
+static uint32_t spent_of(struct bench *b, int i)
+{
+    assert_true(b->flows[i].answered);
+    return b->flows[i].answer.spent;
+}
+
+static void claim_spent(struct bench *b, int i, uint32_t spent)
+{
+    begin(b, i);
+    answered(b, i, HAPAX_CLAIMED, HAPAX_STATE_STARTED)->record.attempt = 9;
+    b->flows[i].op.record.spent = spent;
+    told(b, i);
+}
+
+/* The answer says what attempts_max limits: what may have run, this attempt with it, and nothing else. */
+static void an_answer_says_what_is_spent(void **state)
+{
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    bench_init(b);
+    claim_spent(b, 0, 2);
+    handled(b, 0, HAPAX_CLASS_FAILED, 500);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_FAILED);
+    assert_int_equal(spent_of(b, 0), 3);
+    claim_spent(b, 1, 2);
+    handled(b, 1, HAPAX_CLASS_NOT_RUN, 503);
+    told_state(b, 1, HAPAX_OK, HAPAX_STATE_FAILED);
+    assert_int_equal(spent_of(b, 1), 2);
+    claim_spent(b, 2, 2);
+    handled(b, 2, HAPAX_CLASS_UNKNOWN, 504);
+    assert_int_equal(spent_of(b, 2), 3);
+    b->requests[4].id = b->requests[3].id; /* asks the same */
+    begin(b, 3);
+    begin(b, 4);
+    answered(b, 3, HAPAX_FAILED, HAPAX_STATE_FAILED)->record.spent = 5;
+    told(b, 3);
+    assert_int_equal(spent_of(b, 3), 5);
+    assert_int_equal(spent_of(b, 4), 5);
+    begin(b, 5);
+    told_state(b, 5, HAPAX_MISMATCH, HAPAX_STATE_FAILED);
+    assert_int_equal(spent_of(b, 5), 0);
+}
+
 /* A late copy of the CLAIM was granted anew: what runs knows the attempt it really is. */
 static void a_claim_granted_anew_runs_as_the_new_attempt(void **state)
 {
@@ -971,6 +1015,7 @@ int main(void)
         cmocka_unit_test(the_lease_left_is_what_the_store_says),
         cmocka_unit_test(a_late_claim_that_is_lost_does_not_run),
         cmocka_unit_test(a_claim_not_confirmed_in_time_is_given_back),
+        cmocka_unit_test(an_answer_says_what_is_spent),
         cmocka_unit_test(a_claim_granted_anew_runs_as_the_new_attempt),
         cmocka_unit_test(the_hooks_yes_is_the_outcome),
         cmocka_unit_test(after_the_hooks_no_it_runs),
