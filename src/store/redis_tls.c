@@ -4,13 +4,13 @@
  * one) and signed by a CA it names, or the system's; what is looser is asked for by `tls_verify=off`.
  *
  * OpenSSL's socket BIO would raise SIGPIPE, which a library may not touch, and would not tell whether a
- * byte has left; so the BIO is ours. A key under a passphrase is refused: OpenSSL would ask the terminal.
+ * byte has left; so the BIO is ours.
  */
 #include "redis_wire.h"
 
+#include "tls.h"
 #include "types.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
@@ -77,80 +76,18 @@ static BIO_METHOD *make_method(void)
 
 /* ---- the context ----------------------------------------------------------------------- */
 
-static const char *reason(void)
-{
-    unsigned long code = ERR_peek_last_error();
-    const char *why = code != 0 ? ERR_reason_error_string(code) : NULL;
-
-    if (code != 0 && ERR_GET_LIB(code) == ERR_LIB_SYS)
-        return strerror(ERR_GET_REASON(code));
-    return why ? why : "no reason is known";
-}
-
-static enum hapax_error file_fail(char text[HAPAX_TEXT_MAX], const char *name, const char *path)
-{
-    unsigned long first = ERR_peek_error();
-
-    /* That the file is not there comes first and is then called a fault of PEM. */
-    return hapax__fail(text, HAPAX_ERR_INVALID, "cannot use %s \"%.100s\": %s", name, path,
-                       first != 0 && ERR_GET_LIB(first) == ERR_LIB_SYS
-                           ? strerror(ERR_GET_REASON(first))
-                           : reason());
-}
-
-static int no_passphrase(char *out, int size, int writing, void *arg)
-{
-    (void)out;
-    (void)size;
-    (void)writing;
-    (void)arg;
-    return -1;
-}
-
-static enum hapax_error load_own(SSL_CTX *context, const struct hapax__redis_uri *uri,
-                                 char text[HAPAX_TEXT_MAX])
-{
-    struct stat st;
-
-    if (SSL_CTX_use_certificate_chain_file(context, uri->tls_cert) != 1)
-        return file_fail(text, "tls_cert", uri->tls_cert);
-    if (stat(uri->tls_key, &st) == 0 && (st.st_mode & S_IROTH))
-        return hapax__fail(text, HAPAX_ERR_REFUSED,
-                           "cannot use tls_key \"%.120s\": everybody can read it; chmod o-r it",
-                           uri->tls_key);
-    SSL_CTX_set_default_passwd_cb(context, no_passphrase);
-    if (SSL_CTX_use_PrivateKey_file(context, uri->tls_key, SSL_FILETYPE_PEM) != 1)
-        return file_fail(text, "tls_key", uri->tls_key);
-    if (SSL_CTX_check_private_key(context) != 1)
-        return file_fail(text, "tls_key", uri->tls_key);
-    return HAPAX_ERR_NONE;
-}
-
-static enum hapax_error load_ca(SSL_CTX *context, const char *path, char text[HAPAX_TEXT_MAX])
-{
-    struct stat st;
-    int loaded;
-
-    if (path[0] == '\0')
-        return SSL_CTX_set_default_verify_paths(context) == 1
-                   ? HAPAX_ERR_NONE
-                   : hapax__fail(text, HAPAX_ERR_NOMEM, "cannot set TLS up: out of memory");
-    loaded = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? SSL_CTX_load_verify_dir(context, path)
-                                                         : SSL_CTX_load_verify_file(context, path);
-    return loaded == 1 ? HAPAX_ERR_NONE : file_fail(text, "tls_ca", path);
-}
-
 enum hapax_error hapax__redis_tls_open(struct hapax__redis_tls **out,
                                        const struct hapax__redis_uri *uri,
                                        char text[HAPAX_TEXT_MAX])
 {
+    const struct hapax__tls_files files = {uri->tls_ca, uri->tls_cert, uri->tls_key,
+                                           uri->tls_verify};
     struct hapax__redis_tls *tls;
     enum hapax_error error;
 
     *out = NULL;
     if (!uri->tls)
         return HAPAX_ERR_NONE;
-    ERR_clear_error();
     tls = calloc(1, sizeof(*tls));
     if (tls) {
         tls->context = SSL_CTX_new(TLS_client_method());
@@ -164,11 +101,7 @@ enum hapax_error hapax__redis_tls_open(struct hapax__redis_tls **out,
     (void)SSL_CTX_set_mode(tls->context,
                            SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     (void)SSL_CTX_set_session_cache_mode(tls->context, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_verify(tls->context, uri->tls_verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
-    error = load_ca(tls->context, uri->tls_ca, text);
-    if (error == HAPAX_ERR_NONE && uri->tls_cert[0] != '\0')
-        error = load_own(tls->context, uri, text);
-    ERR_clear_error();
+    error = hapax__tls_use(tls->context, &files, text);
     if (error == HAPAX_ERR_NONE)
         *out = tls;
     else
@@ -187,13 +120,6 @@ void hapax__redis_tls_close(struct hapax__redis_tls *tls)
 
 /* ---- a connection ---------------------------------------------------------------------- */
 
-static bool is_address(const char *host)
-{
-    unsigned char bytes[16];
-
-    return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
-}
-
 static SSL *make_ssl(struct hapax__redis_wire *wire, struct hapax__redis_tls *tls, const char *host)
 {
     SSL *ssl = SSL_new(tls->context);
@@ -207,7 +133,7 @@ static SSL *make_ssl(struct hapax__redis_wire *wire, struct hapax__redis_tls *tl
     BIO_set_data(bio, wire);
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl, bio, bio);
-    if (is_address(host))
+    if (hapax__tls_is_address(host))
         set = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host) == 1;
     else
         set = SSL_set_tlsext_host_name(ssl, host) == 1 && SSL_set1_host(ssl, host) == 1;
@@ -250,7 +176,8 @@ static int judge(struct hapax__redis_wire *wire, int returned, short *wants)
         (void)snprintf(wire->why, sizeof(wire->why), "its certificate is refused: %s",
                        X509_verify_cert_error_string(SSL_get_verify_result(wire->ssl)));
     else
-        (void)snprintf(wire->why, sizeof(wire->why), "TLS failed: %s", reason());
+        (void)snprintf(wire->why, sizeof(wire->why), "TLS failed: %s",
+                       hapax__tls_reason(ERR_peek_last_error()));
     return -1;
 }
 

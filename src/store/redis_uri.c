@@ -32,11 +32,9 @@
 
 struct reading {
     struct hapax__redis_uri *out;
-    char *text;
-    bool secretive; /* a '@' behind the hosts: what is read may be the end of a password */
+    struct hapax__uri_reading uri;
     bool password; /* one stands in the URI */
     bool sentinel_user;
-    uint32_t seen; /* bit per parameter */
 };
 
 struct parameter {
@@ -75,31 +73,7 @@ static const struct parameter parameters[] = {
 
 static enum hapax_error bad(struct reading *r, const char *why)
 {
-    return hapax__fail(r->text, HAPAX_ERR_INVALID, "the Redis URI is wrong: %s", why);
-}
-
-static bool graphic(const char *s, const char *except)
-{
-    for (; *s != '\0'; s++)
-        if (*s <= ' ' || *s > '~' || strchr(except, *s))
-            return false;
-    return true;
-}
-
-/* A whole number of 1 to 9 digits up to max. */
-static bool number(uint32_t *out, const char *in, size_t len, uint32_t max)
-{
-    uint32_t value = 0;
-
-    if (len == 0 || len > 9)
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        if (in[i] < '0' || in[i] > '9')
-            return false;
-        value = value * 10 + (uint32_t)(in[i] - '0');
-    }
-    *out = value;
-    return value <= max;
+    return hapax__uri_wrong(&r->uri, "%s", why);
 }
 
 /* ---- the parameters -------------------------------------------------------------------- */
@@ -107,8 +81,7 @@ static bool number(uint32_t *out, const char *in, size_t len, uint32_t max)
 static enum hapax_error set_path(struct reading *r, const struct parameter *p, const char *value)
 {
     if (value[0] == '\0')
-        return hapax__fail(r->text, HAPAX_ERR_INVALID,
-                           "the Redis URI is wrong: \"%s\" names no file", p->name);
+        return hapax__uri_wrong(&r->uri, "\"%s\" names no file", p->name);
     memcpy((char *)r->out + p->field, value, strlen(value) + 1);
     return HAPAX_ERR_NONE;
 }
@@ -119,7 +92,7 @@ static enum hapax_error set_prefix(struct reading *r, const struct parameter *p,
 
     (void)p;
     /* No braces, which choose the slot in a cluster; nothing that means something to SCAN's MATCH. */
-    if (len == 0 || len > HAPAX__REDIS_PREFIX_MAX || !graphic(value, "{}*?[]\\^\"'"))
+    if (len == 0 || len > HAPAX__REDIS_PREFIX_MAX || !hapax__uri_graphic(value, "{}*?[]\\^\"'"))
         return bad(r, "\"prefix\" is not 1 to 64 letters, digits or signs other than "
                       "{ } * ? [ ] \\ ^ \" '");
     memcpy(r->out->prefix, value, len + 1);
@@ -161,7 +134,7 @@ static enum hapax_error set_verify(struct reading *r, const struct parameter *p,
 static enum hapax_error set_wait(struct reading *r, const struct parameter *p, const char *value)
 {
     (void)p;
-    if (!number(&r->out->wait, value, strlen(value), HAPAX__REDIS_WAIT_MAX))
+    if (!hapax__uri_number(&r->out->wait, value, strlen(value), HAPAX__REDIS_WAIT_MAX))
         return bad(r, "\"wait\" is not a number of replicas, 0 to 16");
     return HAPAX_ERR_NONE;
 }
@@ -171,7 +144,7 @@ static enum hapax_error set_wait(struct reading *r, const struct parameter *p, c
 static enum hapax_error file_fail(struct reading *r, enum hapax_error error, const char *name,
                                   const char *path, const char *why)
 {
-    return hapax__fail(r->text, error, "cannot use %s \"%.120s\": %s", name, path, why);
+    return hapax__fail(r->uri.text, error, "cannot use %s \"%.120s\": %s", name, path, why);
 }
 
 /* Reads up to the end, or until the buffer is full. False: errno is set. */
@@ -243,31 +216,19 @@ static enum hapax_error set_password(struct reading *r, const struct parameter *
 
 /* ---- the query ------------------------------------------------------------------------- */
 
+static const char *parameter_name(size_t i)
+{
+    return i < PARAMETERS ? parameters[i].name : NULL;
+}
+
 static enum hapax_error set_parameter(struct reading *r, const struct hapax__uri_parameter *given)
 {
     char value[HAPAX__REDIS_NAME_MAX + 1];
     size_t i;
+    enum hapax_error error =
+        hapax__uri_named(&i, value, sizeof(value), &r->uri, given, parameter_name);
 
-    for (i = 0; i < PARAMETERS; i++)
-        if (strlen(parameters[i].name) == given->name_len &&
-            memcmp(parameters[i].name, given->name, given->name_len) == 0)
-            break;
-    if (i == PARAMETERS && r->secretive)
-        return bad(r, "a parameter is not known, or a '?' of the password is not written %3F");
-    if (i == PARAMETERS)
-        return hapax__fail(r->text, HAPAX_ERR_INVALID,
-                           "the Redis URI is wrong: parameter \"%.*s\" is not known",
-                           (int)(given->name_len < 40 ? given->name_len : 40), given->name);
-    if (r->seen & 1u << i)
-        return hapax__fail(r->text, HAPAX_ERR_INVALID,
-                           "the Redis URI is wrong: \"%s\" is given twice", parameters[i].name);
-    r->seen |= 1u << i;
-    if (!hapax__uri_decode(value, sizeof(value), given->value, given->value_len))
-        return hapax__fail(r->text, HAPAX_ERR_INVALID,
-                           "the Redis URI is wrong: the value of \"%s\" is over 255 bytes, or "
-                           "has a '%%' without two hex digits",
-                           parameters[i].name);
-    return parameters[i].set(r, &parameters[i], value);
+    return error == HAPAX_ERR_NONE ? parameters[i].set(r, &parameters[i], value) : error;
 }
 
 static enum hapax_error check_parameters(struct reading *r)
@@ -276,7 +237,7 @@ static enum hapax_error check_parameters(struct reading *r)
     bool any_tls = false, any_sentinel = false;
 
     for (size_t i = 0; i < PARAMETERS; i++) {
-        bool given = (r->seen & 1u << i) != 0;
+        bool given = (r->uri.seen & 1u << i) != 0;
 
         any_tls |= given && strncmp(parameters[i].name, "tls_", 4) == 0;
         any_sentinel |= given && strncmp(parameters[i].name, "sentinel_", 9) == 0;
@@ -312,21 +273,13 @@ static enum hapax_error read_query(struct reading *r, const char *query)
 static enum hapax_error read_login(struct reading *r, const char *at, size_t len)
 {
     struct hapax__redis_login *login = &r->out->login;
-    const char *colon = memchr(at, ':', len);
-    size_t user_len = colon ? (size_t)(colon - at) : len;
+    enum hapax_error error;
 
-    if (memchr(at, '@', len))
-        return bad(r, "there are two '@' in it; one of a user or password is written %40");
-    if (memchr(at, ',', len))
+    if (memchr(at, ',', len) && !memchr(at, '@', len))
         return bad(r, "user and password stand once, in front of the first host");
-    if (!hapax__uri_decode(login->user, sizeof(login->user), at, user_len))
-        return bad(r, "the user is over 255 bytes, or has a '%' without two hex digits");
-    if (!colon)
-        return HAPAX_ERR_NONE;
-    if (!hapax__uri_decode(login->password, sizeof(login->password), colon + 1, len - user_len - 1))
-        return bad(r, "the password is over 255 bytes, or has a '%' without two hex digits");
+    error = hapax__uri_login(login->user, login->password, sizeof(login->user), &r->uri, at, len);
     r->password = login->password[0] != '\0';
-    return HAPAX_ERR_NONE;
+    return error;
 }
 
 /* HOST[:PORT]; an IPv6 host in [ ]. */
@@ -351,12 +304,13 @@ static enum hapax_error read_host(struct reading *r, const char *at, size_t len)
     if (out->host_count == HAPAX__REDIS_HOSTS_MAX)
         return bad(r, "there are more than 16 hosts");
     if (used < len &&
-        (at[used] != ':' || !number(&port, at + used + 1, len - used - 1, 65535) || port == 0))
+        (at[used] != ':' || !hapax__uri_number(&port, at + used + 1, len - used - 1, 65535) ||
+         port == 0))
         return bad(r, "a port is not 1 to 65535 (an IPv6 host stands in [ ])");
     address = &out->hosts[out->host_count++];
     memcpy(address->host, host, host_len);
     address->port = (uint16_t)port;
-    if (!graphic(address->host, six ? "[]@/?#," : "[]@/?#,:%"))
+    if (!hapax__uri_graphic(address->host, six ? "[]@/?#," : "[]@/?#,:%"))
         return bad(r, "a host is not a name or an address");
     return HAPAX_ERR_NONE;
 }
@@ -404,7 +358,7 @@ static enum hapax_error read_path(struct reading *r, const char *at, size_t len)
         if (master_len == 0)
             return bad(r, "it names no master (redis+sentinel://HOST/MASTER)");
         if (!hapax__uri_decode(out->master, sizeof(out->master), at, master_len) ||
-            !graphic(out->master, ""))
+            !hapax__uri_graphic(out->master, ""))
             return bad(r,
                        "the master's name is over 255 bytes or has spaces or control characters");
         if (!slash)
@@ -412,7 +366,7 @@ static enum hapax_error read_path(struct reading *r, const char *at, size_t len)
         at = slash + 1;
         len -= master_len + 1;
     }
-    if (len > 0 && !number(&out->db, at, len, DB_MAX))
+    if (len > 0 && !hapax__uri_number(&out->db, at, len, DB_MAX))
         return bad(r, "the database is not a number up to 99999");
     return HAPAX_ERR_NONE;
 }
@@ -443,7 +397,7 @@ static const char *read_scheme(struct hapax__redis_uri *out, const char *uri)
 enum hapax_error hapax__redis_uri(struct hapax__redis_uri *out, const char *uri,
                                   char text[HAPAX_TEXT_MAX])
 {
-    struct reading r = {.out = out, .text = text};
+    struct reading r = {.out = out, .uri = {.what = "Redis", .text = text}};
     enum hapax_error error;
     const char *at, *query;
     size_t hosts_len, path_len;
@@ -462,7 +416,7 @@ enum hapax_error hapax__redis_uri(struct hapax__redis_uri *out, const char *uri,
     hosts_len = strcspn(at, "/?");
     path_len = strcspn(at + hosts_len, "?");
     query = at + hosts_len + path_len;
-    r.secretive = strchr(at + hosts_len, '@') != NULL;
+    r.uri.secretive = strchr(at + hosts_len, '@') != NULL;
     error = read_hosts(&r, at, hosts_len);
     if (error == HAPAX_ERR_NONE && path_len > 1)
         error = read_path(&r, at + hosts_len + 1, path_len - 1);

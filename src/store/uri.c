@@ -6,6 +6,10 @@
  */
 #include "uri.h"
 
+#include "types.h"
+
+#include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -57,6 +61,93 @@ bool hapax__uri_parameter(struct hapax__uri_parameter *out, const char **query)
     out->value_len = (size_t)(at + len - out->value);
     *query = at + len + (at[len] == '&');
     return true;
+}
+
+/* ---- reading one ----------------------------------------------------------------------- */
+
+enum hapax_error hapax__uri_wrong(const struct hapax__uri_reading *reading, const char *format, ...)
+{
+    char why[HAPAX_TEXT_MAX - 64];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(why, sizeof(why), format, args);
+    va_end(args);
+    return hapax__fail(reading->text, HAPAX_ERR_INVALID, "the %.32s URI is wrong: %s",
+                       reading->what, why);
+}
+
+enum hapax_error hapax__uri_named(size_t *at, char *value, size_t size,
+                                  struct hapax__uri_reading *reading,
+                                  const struct hapax__uri_parameter *given,
+                                  const char *(*name_of)(size_t i))
+{
+    const char *name;
+    size_t i = 0;
+
+    while ((name = name_of(i)) &&
+           (strlen(name) != given->name_len || memcmp(name, given->name, given->name_len) != 0))
+        i++;
+    if (!name && reading->secretive)
+        return hapax__uri_wrong(reading, "a parameter is not known, or a '?' of the password is "
+                                         "not written %%3F");
+    if (!name)
+        return hapax__uri_wrong(reading, "parameter \"%.*s\" is not known",
+                                (int)(given->name_len < 40 ? given->name_len : 40), given->name);
+    assert(i < 32);
+    if (reading->seen & 1u << i)
+        return hapax__uri_wrong(reading, "\"%s\" is given twice", name);
+    reading->seen |= 1u << i;
+    *at = i;
+    if (!hapax__uri_decode(value, size, given->value, given->value_len))
+        return hapax__uri_wrong(reading,
+                                "the value of \"%s\" is over %zu bytes, or has a '%%' without two "
+                                "hex digits",
+                                name, size - 1);
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__uri_login(char *user, char *password, size_t size,
+                                  const struct hapax__uri_reading *reading, const char *in,
+                                  size_t len)
+{
+    const char *colon = memchr(in, ':', len);
+    size_t user_len = colon ? (size_t)(colon - in) : len;
+
+    if (memchr(in, '@', len))
+        return hapax__uri_wrong(reading, "there are two '@' in it; one of a user or password is "
+                                         "written %%40");
+    if (!hapax__uri_decode(user, size, in, user_len))
+        return hapax__uri_wrong(
+            reading, "the user is over %zu bytes, or has a '%%' without two hex digits", size - 1);
+    if (colon && !hapax__uri_decode(password, size, colon + 1, len - user_len - 1))
+        return hapax__uri_wrong(
+            reading, "the password is over %zu bytes, or has a '%%' without two hex digits",
+            size - 1);
+    return HAPAX_ERR_NONE;
+}
+
+bool hapax__uri_graphic(const char *s, const char *except)
+{
+    for (; *s != '\0'; s++)
+        if (*s <= ' ' || *s > '~' || strchr(except, *s))
+            return false;
+    return true;
+}
+
+bool hapax__uri_number(uint32_t *out, const char *in, size_t len, uint32_t max)
+{
+    uint32_t value = 0;
+
+    if (len == 0 || len > 9)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        if (in[i] < '0' || in[i] > '9')
+            return false;
+        value = value * 10 + (uint32_t)(in[i] - '0');
+    }
+    *out = value;
+    return value <= max;
 }
 
 /* ---- showing --------------------------------------------------------------------------- */

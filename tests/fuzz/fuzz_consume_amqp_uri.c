@@ -3,18 +3,11 @@
  * AMQP URIs, as people get them wrong: the input alone, and behind a login, whose password no text and no URI as it is
  * shown may have in it. What is read is within its limits, what is not has a text.
  */
-#include "fuzz.h"
+#include "fuzz_uri.h"
 
 #include "door/consume/amqp_uri.h"
 
 #include <hapax/store.h>
-
-#include <assert.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define PASSWORD "Hu5h-Hu5h"
-#define LOGIN    "amqp://u:" PASSWORD "@"
 
 static void check(const struct hapax__amqp_uri *uri)
 {
@@ -49,21 +42,6 @@ static void read_uri(const char *uri, const char *hidden)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *uri = malloc(size + 64);
-    size_t n = 0;
-
-    assert(uri);
-    for (size_t i = 0; i < size; i++)
-        if (data[i] != '\0')
-            uri[n++] = (char)data[i];
-    uri[n] = '\0';
-    read_uri(uri, NULL);
-    if (!strstr(uri, PASSWORD)) { /* a fuzzer reads what it is compared with */
-        memmove(uri + strlen(LOGIN), uri,
-                n + 1); /* whatever follows a login belongs to no password */
-        memcpy(uri, LOGIN, strlen(LOGIN));
-        read_uri(uri, PASSWORD);
-    }
-    free(uri);
+    fuzz_uri(data, size, "amqp://u:" PASSWORD "@", read_uri);
     return 0;
 }

@@ -3,17 +3,11 @@
  * Kafka URIs, as people get them wrong: the input alone, and behind a password, which no text may show. What is read is
  * within its limits, and has its topic and group; what is not has a text.
  */
-#include "fuzz.h"
+#include "fuzz_uri.h"
 
 #include "door/consume/kafka.h"
 
-#include <assert.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define PASSWORD "Hu5h-Hu5h"
-
-static void read_uri(const char *uri, enum hapax__kafka_role role, const char *hidden)
+static void read_as(const char *uri, enum hapax__kafka_role role, const char *hidden)
 {
     char text[HAPAX_TEXT_MAX] = "";
     struct hapax__kafka_uri out;
@@ -32,23 +26,14 @@ static void read_uri(const char *uri, enum hapax__kafka_role role, const char *h
     assert(!hidden || !strstr(text, hidden));
 }
 
+static void read_uri(const char *uri, const char *hidden)
+{
+    read_as(uri, HAPAX__KAFKA_SOURCE, hidden);
+    read_as(uri, HAPAX__KAFKA_SINK, hidden);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char login[] = "kafka://h:1/t?group=g&sasl.password=" PASSWORD;
-    char *uri = calloc(1, size + sizeof(login) + 1);
-    size_t n = 0;
-
-    assert(uri);
-    for (size_t i = 0; i < size; i++)
-        if (data[i] != '\0')
-            uri[n++] = (char)data[i];
-    read_uri(uri, HAPAX__KAFKA_SOURCE, NULL);
-    read_uri(uri, HAPAX__KAFKA_SINK, NULL);
-    if (!strstr(uri, PASSWORD)) { /* a fuzzer reads what it is compared with */
-        memmove(uri + strlen(login), uri, n + 1);
-        memcpy(uri, login, strlen(login));
-        read_uri(uri, HAPAX__KAFKA_SOURCE, PASSWORD);
-    }
-    free(uri);
+    fuzz_uri(data, size, "kafka://h:1/t?group=g&sasl.password=" PASSWORD, read_uri);
     return 0;
 }

@@ -14,14 +14,15 @@
 #include "amqp_link.h"
 
 #include "store/clock.h"
+#include "store/tls.h"
 #include "store/types.h"
 
 #include <amqp_ssl_socket.h>
 #include <amqp_tcp_socket.h>
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <linux/sock_diag.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -107,62 +108,28 @@ void hapax__amqp_text(char *out, size_t size, amqp_bytes_t bytes)
 
 /* ---- TLS ------------------------------------------------------------------------------- */
 
-static int no_passphrase(char *out, int size, int writing, void *arg)
+static enum hapax_error set_tls(SSL_CTX *context, const struct hapax__amqp_uri *uri,
+                                char text[HAPAX_TEXT_MAX])
 {
-    (void)out;
-    (void)size;
-    (void)writing;
-    (void)arg;
-    return -1;
-}
-
-static const char *tls_reason(void)
-{
-    unsigned long code = ERR_peek_error();
-    const char *why = code != 0 ? ERR_reason_error_string(code) : NULL;
-
-    if (code != 0 && ERR_GET_LIB(code) == ERR_LIB_SYS)
-        return strerror(ERR_GET_REASON(code));
-    return why ? why : "no reason is known";
-}
-
-static bool is_address(const char *host)
-{
-    unsigned char bytes[16];
-
-    return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
-}
-
-/* The name of the parameter that fails, NULL: none. */
-static const char *set_tls(SSL_CTX *context, const struct hapax__amqp_uri *uri)
-{
+    const struct hapax__tls_files files = {uri->tls_ca, uri->tls_cert, uri->tls_key,
+                                           uri->tls_verify};
     X509_VERIFY_PARAM *param = SSL_CTX_get0_param(context);
+    enum hapax_error error = hapax__tls_use(context, &files, text);
 
-    SSL_CTX_set_verify(context, uri->tls_verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
-    if ((uri->tls_ca[0] != '\0' ? SSL_CTX_load_verify_locations(context, uri->tls_ca, NULL)
-                                : SSL_CTX_set_default_verify_paths(context)) != 1)
-        return "tls_ca";
-    SSL_CTX_set_default_passwd_cb(context, no_passphrase);
-    if (uri->tls_cert[0] != '\0') {
-        if (SSL_CTX_use_certificate_chain_file(context, uri->tls_cert) != 1)
-            return "tls_cert";
-        if (SSL_CTX_use_PrivateKey_file(context, uri->tls_key, SSL_FILETYPE_PEM) != 1 ||
-            SSL_CTX_check_private_key(context) != 1)
-            return "tls_key";
-    }
-    if (uri->tls_verify &&
-        (is_address(uri->host) ? X509_VERIFY_PARAM_set1_ip_asc(param, uri->host)
-                               : X509_VERIFY_PARAM_set1_host(param, uri->host, 0)) != 1)
-        return "tls_verify";
-    return NULL;
+    if (error != HAPAX_ERR_NONE || !uri->tls_verify)
+        return error;
+    if ((hapax__tls_is_address(uri->host) ? X509_VERIFY_PARAM_set1_ip_asc(param, uri->host)
+                                          : X509_VERIFY_PARAM_set1_host(param, uri->host, 0)) == 1)
+        return HAPAX_ERR_NONE;
+    return hapax__fail(text, HAPAX_ERR_INVALID, "cannot look for the host in certificates");
 }
 
-/* The socket belongs to the state. */
-static amqp_socket_t *make_socket(struct hapax__amqp_link *link, const char **failed)
+/* The socket belongs to the state. NULL: text says why, but where there was no memory. */
+static amqp_socket_t *make_socket(struct hapax__amqp_link *link, char text[HAPAX_TEXT_MAX])
 {
     amqp_socket_t *socket;
 
-    *failed = NULL;
+    text[0] = '\0';
     if (!link->uri->tls)
         return amqp_tcp_socket_new(link->state);
     socket = amqp_ssl_socket_new(link->state);
@@ -171,9 +138,9 @@ static amqp_socket_t *make_socket(struct hapax__amqp_link *link, const char **fa
     /* The library knows no certificates of addresses; OpenSSL, which does, looks at both by itself. */
     amqp_ssl_socket_set_verify_hostname(socket, false);
     amqp_ssl_socket_set_verify_peer(socket, link->uri->tls_verify);
-    ERR_clear_error();
-    *failed = set_tls(amqp_ssl_socket_get_context(socket), link->uri);
-    return *failed ? NULL : socket;
+    if (set_tls(amqp_ssl_socket_get_context(socket), link->uri, text) != HAPAX_ERR_NONE)
+        return NULL;
+    return socket;
 }
 
 /* ---- connecting ------------------------------------------------------------------------ */
@@ -186,12 +153,12 @@ static enum hapax_error refused(struct hapax__amqp_link *link)
 static enum hapax_error open_socket(struct hapax__amqp_link *link, const struct timeval *timeout)
 {
     const struct hapax__amqp_uri *uri = link->uri;
-    const char *failed;
-    amqp_socket_t *socket = make_socket(link, &failed);
+    char text[HAPAX_TEXT_MAX];
+    amqp_socket_t *socket = make_socket(link, text);
     int status;
 
-    if (failed) {
-        hapax__amqp_link_lose(link, "cannot use %s: %.150s", failed, tls_reason());
+    if (text[0] != '\0') {
+        hapax__amqp_link_lose(link, "%s", text);
         return refused(link);
     }
     if (!socket) {
@@ -206,7 +173,7 @@ static enum hapax_error open_socket(struct hapax__amqp_link *link, const struct 
         bool judged = ERR_GET_REASON(ERR_peek_error()) == SSL_R_CERTIFICATE_VERIFY_FAILED;
 
         hapax__amqp_link_lose(link, "cannot connect to RabbitMQ at %.80s:%u: TLS failed: %.100s",
-                              uri->host, uri->port, tls_reason());
+                              uri->host, uri->port, hapax__tls_reason(ERR_peek_error()));
         return judged ? refused(link) : HAPAX_ERR_UNAVAILABLE;
     }
     hapax__amqp_link_lose(link, "cannot connect to RabbitMQ at %.80s:%u: %.100s", uri->host,

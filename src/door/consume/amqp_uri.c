@@ -7,8 +7,7 @@
  * vhost or the parameters ("amqp://u:a/b@h"), so nothing of those is shown where a '@' comes later; else
  * names of parameters are, and no value ever.
  *
- * Rejected: amqp_parse_url(), which knows no parameters, writes into its input and asks for a port as it likes;
- * sharing the tables with redis_uri.c, whose URIs have lists of hosts and files of passwords.
+ * Rejected: amqp_parse_url(), which knows no parameters, writes into its input and asks for a port as it likes.
  */
 #include "amqp_uri.h"
 
@@ -30,10 +29,8 @@
 
 struct reading {
     struct hapax__amqp_uri *out;
-    char *text;
-    bool secretive; /* a '@' behind the host: what is read may be the end of a password */
+    struct hapax__uri_reading uri;
     bool password; /* one stands in the URI */
-    uint32_t seen; /* bit per parameter */
 };
 
 struct parameter {
@@ -70,31 +67,7 @@ static const struct parameter parameters[] = {
 
 static enum hapax_error bad(struct reading *r, const char *why)
 {
-    return hapax__fail(r->text, HAPAX_ERR_INVALID, "the AMQP URI is wrong: %s", why);
-}
-
-static bool graphic(const char *s, const char *except)
-{
-    for (; *s != '\0'; s++)
-        if (*s <= ' ' || *s > '~' || strchr(except, *s))
-            return false;
-    return true;
-}
-
-/* A whole number of 1 to 5 digits, 1 to 65535. */
-static bool number(uint16_t *out, const char *in, size_t len)
-{
-    uint32_t value = 0;
-
-    if (len == 0 || len > 5)
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        if (in[i] < '0' || in[i] > '9')
-            return false;
-        value = value * 10 + (uint32_t)(in[i] - '0');
-    }
-    *out = (uint16_t)value;
-    return value >= 1 && value <= UINT16_MAX;
+    return hapax__uri_wrong(&r->uri, "%s", why);
 }
 
 /* ---- the parameters -------------------------------------------------------------------- */
@@ -121,8 +94,7 @@ static enum hapax_error set_duration(struct reading *r, const struct parameter *
 static enum hapax_error set_path(struct reading *r, const struct parameter *p, const char *value)
 {
     if (value[0] == '\0')
-        return hapax__fail(r->text, HAPAX_ERR_INVALID,
-                           "the AMQP URI is wrong: \"%s\" names no file", p->name);
+        return hapax__uri_wrong(&r->uri, "\"%s\" names no file", p->name);
     memcpy((char *)r->out + p->field, value, strlen(value) + 1);
     return HAPAX_ERR_NONE;
 }
@@ -130,9 +102,12 @@ static enum hapax_error set_path(struct reading *r, const struct parameter *p, c
 static enum hapax_error set_prefetch(struct reading *r, const struct parameter *p,
                                      const char *value)
 {
+    uint32_t n;
+
     (void)p;
-    if (!number(&r->out->prefetch, value, strlen(value)))
+    if (!hapax__uri_number(&n, value, strlen(value), UINT16_MAX) || n == 0)
         return bad(r, "\"prefetch\" is not a number of messages, 1 to 65535");
+    r->out->prefetch = (uint16_t)n;
     return HAPAX_ERR_NONE;
 }
 
@@ -153,39 +128,26 @@ static enum hapax_error set_word(struct reading *r, const struct parameter *p, c
 
     *out = strcmp(value, p->words[1]) == 0;
     if (!*out && strcmp(value, p->words[0]) != 0)
-        return hapax__fail(r->text, HAPAX_ERR_INVALID,
-                           "the AMQP URI is wrong: \"%s\" is not %s or %s", p->name, p->words[1],
-                           p->words[0]);
+        return hapax__uri_wrong(&r->uri, "\"%s\" is not %s or %s", p->name, p->words[1],
+                                p->words[0]);
     return HAPAX_ERR_NONE;
 }
 
 /* ---- the query ------------------------------------------------------------------------- */
 
+static const char *parameter_name(size_t i)
+{
+    return i < PARAMETERS ? parameters[i].name : NULL;
+}
+
 static enum hapax_error set_parameter(struct reading *r, const struct hapax__uri_parameter *given)
 {
     char value[HAPAX__AMQP_NAME_MAX + 1];
     size_t i;
+    enum hapax_error error =
+        hapax__uri_named(&i, value, sizeof(value), &r->uri, given, parameter_name);
 
-    for (i = 0; i < PARAMETERS; i++)
-        if (strlen(parameters[i].name) == given->name_len &&
-            memcmp(parameters[i].name, given->name, given->name_len) == 0)
-            break;
-    if (i == PARAMETERS && r->secretive)
-        return bad(r, "a parameter is not known, or a '?' of the password is not written %3F");
-    if (i == PARAMETERS)
-        return hapax__fail(r->text, HAPAX_ERR_INVALID,
-                           "the AMQP URI is wrong: parameter \"%.*s\" is not known",
-                           (int)(given->name_len < 40 ? given->name_len : 40), given->name);
-    if (r->seen & 1u << i)
-        return hapax__fail(r->text, HAPAX_ERR_INVALID,
-                           "the AMQP URI is wrong: \"%s\" is given twice", parameters[i].name);
-    r->seen |= 1u << i;
-    if (!hapax__uri_decode(value, sizeof(value), given->value, given->value_len))
-        return hapax__fail(r->text, HAPAX_ERR_INVALID,
-                           "the AMQP URI is wrong: the value of \"%s\" is over 255 bytes, or has "
-                           "a '%%' without two hex digits",
-                           parameters[i].name);
-    return parameters[i].set(r, &parameters[i], value);
+    return error == HAPAX_ERR_NONE ? parameters[i].set(r, &parameters[i], value) : error;
 }
 
 static enum hapax_error read_query(struct reading *r, const char *query)
@@ -200,7 +162,7 @@ static enum hapax_error read_query(struct reading *r, const char *query)
             return error;
     }
     for (size_t i = 0; i < PARAMETERS; i++)
-        any_tls |= (r->seen & 1u << i) != 0 && strncmp(parameters[i].name, "tls_", 4) == 0;
+        any_tls |= (r->uri.seen & 1u << i) != 0 && strncmp(parameters[i].name, "tls_", 4) == 0;
     if (any_tls && !r->out->tls)
         return bad(r, "it has tls_ parameters, but its scheme is not amqps");
     if ((r->out->tls_cert[0] == '\0') != (r->out->tls_key[0] == '\0'))
@@ -212,20 +174,8 @@ static enum hapax_error read_query(struct reading *r, const char *query)
 
 static enum hapax_error read_login(struct reading *r, const char *at, size_t len)
 {
-    const char *colon = memchr(at, ':', len);
-    size_t user_len = colon ? (size_t)(colon - at) : len;
-
-    if (memchr(at, '@', len))
-        return bad(r, "there are two '@' in it; one of a user or password is written %40");
-    if (!hapax__uri_decode(r->out->user, sizeof(r->out->user), at, user_len))
-        return bad(r, "the user is over 255 bytes, or has a '%' without two hex digits");
-    if (!colon)
-        return HAPAX_ERR_NONE;
-    r->password = true;
-    if (!hapax__uri_decode(r->out->password, sizeof(r->out->password), colon + 1,
-                           len - user_len - 1))
-        return bad(r, "the password is over 255 bytes, or has a '%' without two hex digits");
-    return HAPAX_ERR_NONE;
+    r->password = memchr(at, ':', len) != NULL;
+    return hapax__uri_login(r->out->user, r->out->password, sizeof(r->out->user), &r->uri, at, len);
 }
 
 /* HOST[:PORT]; an IPv6 host in [ ]. */
@@ -236,6 +186,7 @@ static enum hapax_error read_host(struct reading *r, const char *at, size_t len)
     const char *end = six ? memchr(at, ']', len) : memchr(at, ':', len);
     const char *host = at + six;
     size_t host_len, used;
+    uint32_t port = out->port;
 
     if (six && !end)
         return bad(r, "a '[' has no ']'");
@@ -243,11 +194,14 @@ static enum hapax_error read_host(struct reading *r, const char *at, size_t len)
     used = host_len + (six ? 2 : 0);
     if (host_len == 0 || host_len > HAPAX__AMQP_NAME_MAX)
         return bad(r, "the host is empty or over 255 bytes");
-    if (used < len && (at[used] != ':' || !number(&out->port, at + used + 1, len - used - 1)))
+    if (used < len &&
+        (at[used] != ':' || !hapax__uri_number(&port, at + used + 1, len - used - 1, UINT16_MAX) ||
+         port == 0))
         return bad(r, "the port is not 1 to 65535 (an IPv6 host stands in [ ])");
+    out->port = (uint16_t)port;
     memcpy(out->host, host, host_len);
     out->host[host_len] = '\0';
-    if (!graphic(out->host, six ? "[]@/?#," : "[]@/?#,:%"))
+    if (!hapax__uri_graphic(out->host, six ? "[]@/?#," : "[]@/?#,:%"))
         return bad(r, "the host is not a name or an address");
     return HAPAX_ERR_NONE;
 }
@@ -310,7 +264,7 @@ static enum hapax_error read_environment(struct reading *r)
 enum hapax_error hapax__amqp_uri(struct hapax__amqp_uri *out, const char *uri,
                                  char text[HAPAX_TEXT_MAX])
 {
-    struct reading r = {.out = out, .text = text};
+    struct reading r = {.out = out, .uri = {.what = "AMQP", .text = text}};
     enum hapax_error error;
     const char *at, *query;
     size_t host_len, path_len;
@@ -330,7 +284,7 @@ enum hapax_error hapax__amqp_uri(struct hapax__amqp_uri *out, const char *uri,
     host_len = strcspn(at, "/?");
     path_len = strcspn(at + host_len, "?");
     query = at + host_len + path_len;
-    r.secretive = strchr(at + host_len, '@') != NULL;
+    r.uri.secretive = strchr(at + host_len, '@') != NULL;
     error = read_authority(&r, at, host_len);
     if (error == HAPAX_ERR_NONE)
         error = read_vhost(&r, at + host_len + (path_len > 0), path_len - (path_len > 0));

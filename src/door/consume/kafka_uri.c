@@ -14,9 +14,11 @@
 #include "store/uri.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/eventfd.h>
 
 #define NAME_MAX_LEN 128u /* of a property */
 
@@ -316,4 +318,19 @@ enum hapax_error hapax__kafka_uri(struct hapax__kafka_uri *out, const char *uri,
         memset(out, 0, sizeof(*out));
     }
     return error;
+}
+
+enum hapax_error hapax__kafka_begin(struct hapax__kafka_uri *out, int *wake, const char *uri,
+                                    enum hapax__kafka_role role, char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error = hapax__kafka_uri(out, uri, role, text);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    *wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (*wake >= 0)
+        return HAPAX_ERR_NONE;
+    rd_kafka_conf_destroy(out->conf);
+    memset(out, 0, sizeof(*out));
+    return hapax__fail(text, HAPAX_ERR_NOMEM, "no descriptor: %s", strerror(errno));
 }
