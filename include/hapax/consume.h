@@ -9,10 +9,12 @@
  *   FRESH and final, REPLAY, GONE  acknowledged, once the outcome is stored
  *   FRESH, failed                  tried again after a pause that grows from retry_min_ms to retry_max_ms, until
  *                                  attempts_max attempts may have run; then it goes to the dead letters.
- *                                  One that the handler refused goes there at once
+ *                                  One that the handler refused goes there at once. With on_failed=hold both
+ *                                  are unknown, and go where `unknown` says
  *   FRESH, not run                 tried again after such a pause, and not counted. Where the handler gave no status, nobody
- *                                  listens: it stays in hand, and while most of what is in hand does, no other is
- *                                  taken. One that a status turned away several times goes round by the broker
+ *                                  listens: it stays in hand. Once most of what may be in hand was not run, no other is
+ *                                  taken until three quarters of that go through again, or go. One that a status turned
+ *                                  away several times goes round by the broker
  *   FRESH, unknown                 held until the lease is over, then tried again; UNKNOWN from then on
  *                                  where on_expired or on_failed is hold
  *   IN_FLIGHT                      as in_flight says; never acknowledged
@@ -21,6 +23,7 @@
  *                                  is held and asked attempts_max times first
  *   MISSING_KEY                    as `no_key` says
  *   STORE_DOWN, or not recorded    held and tried again; meanwhile no message is taken
+ *   STORE_DOWN, CORRUPT            its record is damaged: as `unknown` says, with hapax-reason `corrupt`
  *   BYPASS                         (on_store_error=open, or no_key=run) as its class says, and counted
  *
  * A message leaves the broker only by an acknowledgement, or after its copy among the retries, the parked
@@ -28,16 +31,20 @@
  * record says what to do. A copy carries its history in these headers:
  *
  *   hapax-attempts  how many of its attempts may have run since it was published or put back
- *   hapax-base      the attempt of the record at which that count began; in dead and parked letters, at which the next
- *                   one begins. The record gives up at hapax-base + attempts_max, so that handlers which die with
- *                   their process are counted too. Both are decimal, 0 to 1000000000; anything else counts as 0
- *   hapax-reason    dead and parked letters: failed, refused, mismatch, unknown, no_key, bad_key, too_large
+ *   hapax-base      how many attempts of the record may have run (`spent` of its answer) when that count began; in dead
+ *                   and parked letters, when the next one begins. The record gives up at hapax-base + attempts_max, so
+ *                   that handlers which die with their process are counted too. Both are decimal, 0 to 1000000000;
+ *                   anything else counts as 0
+ *   hapax-reason    dead and parked letters: failed, refused, mismatch, unknown, corrupt, no_key, bad_key, too_large
  *   hapax-error     and a line about it, without keys or bodies
  *   hapax-from      and the queue or topic it came from
  *   hapax-scope     and the scope it was asked for in
  *   hapax-time      and when, in µs since 1970
  *   hapax-position  where it first stood, at brokers that have positions: with key=position a copy is the same message
  *   hapax-redrive   put back by `hapax redrive`: which run of it
+ *
+ * A letter that the broker refuses keeps its message in hand and is sent again, for as long as it takes:
+ * letters_refused counts them, and the log says it again each minute.
  *
  * A message that arrives with hapax-reason was put back, by `hapax redrive` or any other tool: it is no
  * duplicate of the one that failed, and is run attempts_max times more.
@@ -119,6 +126,7 @@ struct hapax_consumer_stats {
     uint64_t reconnects;
     uint64_t in_hand;
     uint64_t running;
+    uint64_t letters_refused; /* of in_hand: the broker refused their letters, the last time */
     int64_t lag; /* messages that wait at the broker; -1: not known */
     bool connected; /* to the broker */
     bool store_up; /* as of the last answer */
@@ -153,21 +161,25 @@ struct hapax_consumer {
         in_flight; /* DELAY: held, and asked again when the other is done, if that is in this
                                        process, or after pauses that grow until the lease may be over. WAIT: a
                                        handler's thread waits, for policy.wait_ms, and drain_ms at most, before it is held. REQUEUE: given back after
-                                       retry_min_ms at most; only where there is no order to keep */
+                                       retry_min_ms at most; only where there is no order to keep, and counted by a
+                                       queue's delivery limit */
     enum hapax_unknown unknown; /* PARK: to NAME.parked; DEAD_LETTER: to NAME.dead */
     enum hapax_order
         order; /* messages of a Kafka key (default), or of a partition, run one at a time and in
-                               order, retries included; AMQP has no order but NONE */
+                               order, retries included, and so do those of a group of a FIFO queue (KEY, its default);
+                               AMQP and other queues of SQS have no order but NONE */
     int64_t retry_min_ms; /* 1 s */
     int64_t retry_max_ms; /* 5 min */
     int64_t drain_ms; /* after `stop`: how long what runs may go on; 30 s */
     uint32_t concurrency; /* handlers at once: 1 to HAPAX_CONCURRENCY_MAX; 16 */
     uint32_t
         in_hand_max; /* messages taken and not settled, at least concurrency; 0: 4 times that */
-    const char *dead_letters; /* queue or topic; NULL: NAME.dead (Kafka: TOPIC.GROUP.dead) */
-    const char *parked; /* NULL: NAME.parked (Kafka: TOPIC.GROUP.parked) */
+    const char *dead_letters; /* queue or topic; NULL: NAME.dead (Kafka: TOPIC.GROUP.dead; SQS:
+                                 NAME-dead) */
+    const char *parked; /* NULL: NAME.parked (Kafka: TOPIC.GROUP.parked; SQS: NAME-parked) */
     int stop_fd; /* readable: stop; -1: never */
     int hurry_fd; /* readable after stop_fd: drain_ms is over; -1: never */
+    int ready_fd; /* an eventfd, to which 1 is written when the broker is there for the first time; -1: none */
     void (*log)(void *arg, const char *line); /* NULL: none; called from any of its threads */
     void *log_arg;
 };

@@ -25,7 +25,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define PAUSE_MS      10 /* between two looks for the first connection */
 #define STORE_WAIT_MS 1000 /* between two tries to open a store that is away */
 #define CALLS_MIN     4096u
 #define SHOWN_MAX     2048u
@@ -61,7 +60,8 @@ struct consume_args {
 
 /* The policies come last. */
 static const struct cli_option options[] = {
-    TEXT("from", "URI", from, "amqp://HOST/VHOST?queue=Q or kafka://HOST/TOPIC?group=G"),
+    TEXT("from", "URI", from,
+         "amqp://HOST/VHOST?queue=Q, kafka://HOST/TOPIC?group=G or sqs://REGION/QUEUE"),
     TEXT("to", "URL", to, "The handler: each message is POSTed to it"),
     TEXT("key", "SOURCES", key, "Headers, JSON Pointers, payload or position"),
     TEXT("no-key", "WHAT", no_key, "dead-letter, reject or run; dead-letter"),
@@ -75,9 +75,12 @@ static const struct cli_option options[] = {
      HAPAX_CONCURRENCY_MAX, "Handlers at once; 16"},
     {"in-hand-max", "N", CLI_NUMBER, offsetof(struct consume_args, in_hand_max), 1,
      HAPAX_IN_HAND_MAX, "Messages taken and not settled; 4 for each handler"},
-    TEXT("order", "WHAT", order, "Of Kafka: key, partition or none; key"),
-    TEXT("dead-letters", "NAME", dead_letters, "The default is QUEUE.dead, or TOPIC.GROUP.dead"),
-    TEXT("parked", "NAME", parked, "The default is QUEUE.parked, or TOPIC.GROUP.parked"),
+    TEXT("order", "WHAT", order,
+         "Of Kafka: key, partition or none; key. Of a FIFO queue: key or none; key"),
+    TEXT("dead-letters", "NAME", dead_letters,
+         "The default is QUEUE.dead, TOPIC.GROUP.dead, or QUEUE-dead at SQS"),
+    TEXT("parked", "NAME", parked,
+         "The default is QUEUE.parked, TOPIC.GROUP.parked, or QUEUE-parked"),
     TEXT("reconcile", "URL", reconcile, "Asked whether a stale operation happened"),
     TEXT("ca", "FILE", ca, "Whom https handlers are trusted to; the system's"),
     {"drain", "TIME", CLI_DURATION, offsetof(struct consume_args, drain_ms), 0, 3600000,
@@ -103,8 +106,9 @@ struct consuming {
     struct cli_secret secret;
     struct hapax *h;
     int signals;
-    int stop; /* an eventfd, as the next two */
+    int stop; /* an eventfd, as the next three */
     int hurry;
+    int ready; /* readable once it is connected */
     int ended; /* readable once error and text are set */
     enum hapax_error error; /* of hapax_consumer_run() */
     char text[HAPAX_TEXT_MAX];
@@ -293,7 +297,8 @@ static enum cli_exit read_settings(struct consuming *consuming)
     if (!args->from)
         return invalid(args,
                        "--from URI is missing: the queue or topic, as "
-                       "amqp://localhost/?queue=orders or kafka://localhost/orders?group=billing");
+                       "amqp://localhost/?queue=orders, kafka://localhost/orders?group=billing or "
+                       "sqs://eu-central-1/orders");
     if (!args->to)
         return invalid(args, "--to URL is missing: the handler, as http://127.0.0.1:9000/orders");
     read_plain(consumer, args);
@@ -410,13 +415,15 @@ static enum cli_exit open_events(struct consuming *consuming)
     consuming->signals = cli_signals_begin();
     consuming->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     consuming->hurry = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    consuming->ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     consuming->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (consuming->signals < 0 || consuming->stop < 0 || consuming->hurry < 0 ||
-        consuming->ended < 0)
+        consuming->ready < 0 || consuming->ended < 0)
         return cli_fail(&consuming->args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM,
                         "no descriptor is left");
     consuming->consumer.stop_fd = consuming->stop;
     consuming->consumer.hurry_fd = consuming->hurry;
+    consuming->consumer.ready_fd = consuming->ready;
     consuming->consumer.log = say;
     consuming->consumer.log_arg = consuming;
     return CLI_DONE;
@@ -438,24 +445,21 @@ static void *consume(void *arg)
 /* Until the consumer has ended. */
 static void watch(const struct consuming *consuming)
 {
-    struct pollfd ready[2] = {{.fd = consuming->ended, .events = POLLIN},
-                              {.fd = consuming->signals, .events = POLLIN}};
-    struct hapax_consumer_stats stats;
-    bool connected = false;
+    struct pollfd fds[3] = {{.fd = consuming->ready, .events = POLLIN},
+                            {.fd = consuming->ended, .events = POLLIN},
+                            {.fd = consuming->signals, .events = POLLIN}};
     unsigned signals = 0;
 
     for (;;) {
-        (void)poll(ready, 2, connected || signals > 0 ? -1 : PAUSE_MS);
-        if (ready[0].revents & POLLIN)
+        (void)poll(fds, 3, -1);
+        if (fds[0].revents & POLLIN) { /* before the end, where both are to be told */
+            fds[0].fd = -1;
+            say_ready(consuming);
+        }
+        if (fds[1].revents & POLLIN)
             return;
         if (cli_signals_wait(consuming->signals, 0) != 0 && signals < 2)
             (void)eventfd_write(++signals == 1 ? consuming->stop : consuming->hurry, 1);
-        if (connected)
-            continue;
-        hapax_consumer_read(&stats, &consuming->stats);
-        connected = stats.connected;
-        if (connected)
-            say_ready(consuming);
     }
 }
 
@@ -500,7 +504,8 @@ static enum cli_exit close_store(struct consuming *consuming, enum cli_exit exit
 
 static void release(struct consuming *consuming)
 {
-    const int fds[] = {consuming->signals, consuming->stop, consuming->hurry, consuming->ended};
+    const int fds[] = {consuming->signals, consuming->stop, consuming->hurry, consuming->ready,
+                       consuming->ended};
 
     hapax__metrics_close(consuming->metrics);
     hapax__post_close(consuming->post);
@@ -519,7 +524,8 @@ static enum cli_exit run(struct cli_args *args)
     if (!consuming)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
     consuming->args = (const struct consume_args *)args;
-    consuming->signals = consuming->stop = consuming->hurry = consuming->ended = -1;
+    consuming->signals = consuming->stop = consuming->hurry = -1;
+    consuming->ready = consuming->ended = -1;
     consuming->stats.lag = -1;
     hapax_consumer_init(&consuming->consumer);
     exit = open_events(consuming); /* first: threads inherit what signals are blocked */
@@ -544,7 +550,7 @@ const struct cli_command cli_consume = {
     .summary = "take messages from a broker and let a handler run once for each",
     .synopsis = {"--from URI --to URL [--key SOURCES] [--POLICY VALUE]..."},
     .prose =
-        "Takes messages from RabbitMQ or Kafka and POSTs each to a handler, once, though brokers "
+        "Takes messages from RabbitMQ, Kafka or SQS and POSTs each to a handler, once, though brokers "
         "deliver twice, producers send twice and consumers die half-way. A message leaves the broker "
         "once its outcome is stored: 2xx is done, 401, 403, 408, 425, 429, 503 and no connection are "
         "tried again, other 5xx too, --attempts-max times; then, and at once for another 4xx, it is a "
@@ -555,12 +561,15 @@ const struct cli_command cli_consume = {
         "more.",
     .options = options,
     .option_count = OPTIONS,
-    .examples = {{"hapax consume --from 'amqp://localhost/?queue=orders' --to "
-                  "http://127.0.0.1:9000/orders",
-                  "Keys are in the usual headers, or are the messages' ids."},
-                 {"hapax consume --from 'kafka://localhost/orders?group=billing' --to "
-                  "http://127.0.0.1:9000/orders --key /order/id --on-expired hold",
-                  "The key is in the payload; what died half-way waits for an operator."}},
+    .examples =
+        {{"hapax consume --from 'amqp://localhost/?queue=orders' --to "
+          "http://127.0.0.1:9000/orders",
+          "Keys are in the usual headers, or are the messages' ids."},
+         {"hapax consume --from 'kafka://localhost/orders?group=billing' --to "
+          "http://127.0.0.1:9000/orders --key /order/id --on-expired hold",
+          "The key is in the payload; what died half-way waits for an operator."},
+         {"hapax consume --from sqs://eu-central-1/orders --to http://127.0.0.1:9000/orders",
+          "Credentials as for every AWS program."}},
     .args_size = sizeof(struct consume_args),
     .defaults = defaults,
     .run = run,

@@ -17,6 +17,7 @@
 #define HELD_MAX 20000
 #define SECONDS  INT64_C(1000000)
 #define DEADLINE (90 * SECONDS)
+#define CLOSE_MS 60000
 #define URI_MAX  1024
 #define TICK     (SECONDS / 50) /* how often `so` of spin() is asked without an event */
 

@@ -49,7 +49,7 @@ static struct bed *bed_new(const char *topic, int n)
 static void bed_free(struct bed *bed)
 {
     for (struct member *member = bed->members; member < bed->members + MEMBERS; member++)
-        quit(member, 10000);
+        quit(member, CLOSE_MS);
     hapax__sink_kafka.close(bed->sink);
     free(bed);
 }
@@ -102,7 +102,7 @@ static void a_refused_commit_is_made_again(void **state)
     while (member->held_count > 4)
         settle(member, 0, HAPAX__SETTLE_ACK);
     spin(bed, NULL, 2 * SECONDS);
-    quit(member, 10000);
+    quit(member, CLOSE_MS);
     member = join(bed, "commits", "", HAPAX_ORDER_KEY);
     wanted = 4;
     assert_true(spin(bed, first_holds, DEADLINE));

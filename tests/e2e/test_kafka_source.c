@@ -55,7 +55,7 @@ static struct bed *bed_new(const char *topic, int partitions)
 static void bed_free(struct bed *bed)
 {
     for (struct member *member = bed->members; member < bed->members + MEMBERS; member++)
-        quit(member, 10000);
+        quit(member, CLOSE_MS);
     if (bed->sink)
         hapax__sink_kafka.close(bed->sink);
     free(bed);
@@ -114,7 +114,7 @@ static void an_unsettled_message_holds_the_commit_back(void **state)
         settle(&bed->members[0], i, HAPAX__SETTLE_ACK);
     for (size_t i = 50; i > 0; i--)
         settle(&bed->members[0], i - 1, HAPAX__SETTLE_ACK);
-    quit(&bed->members[0], 10000);
+    quit(&bed->members[0], CLOSE_MS);
     assert_int_equal(committed("settled", 0), 50);
     join(bed, "settled", "", HAPAX_ORDER_KEY);
     wanted = 50;
@@ -123,7 +123,7 @@ static void an_unsettled_message_holds_the_commit_back(void **state)
     for (size_t i = 0; i < 50; i++)
         assert_int_equal(number_of(bed->members[0].held[i]), (int)i + 50);
     settle_all(&bed->members[0], HAPAX__SETTLE_ACK);
-    quit(&bed->members[0], 10000);
+    quit(&bed->members[0], CLOSE_MS);
     assert_int_equal(committed("settled", 0), 100);
     bed_free(bed);
 }
@@ -145,7 +145,7 @@ static void a_returned_message_comes_again_alone(void **state)
     assert_int_equal(number_of(member->held[2]), 1);
     assert_true(member->held[2]->message.redelivered);
     settle_all(member, HAPAX__SETTLE_ACK);
-    quit(member, 10000);
+    quit(member, CLOSE_MS);
     assert_int_equal(committed("returned", 0), 3);
     bed_free(bed);
 }
@@ -328,7 +328,7 @@ static void members_that_come_and_go_lose_and_repeat_nothing(void **state)
         if (member->source) {
             spin(bed, settle_a_few, SECONDS);
             settle_all(member, HAPAX__SETTLE_ACK);
-            quit(member, 10000);
+            quit(member, CLOSE_MS);
         }
         join(bed, "storm", "", HAPAX_ORDER_KEY);
         publish(bed, "storm", round * STORM / 6, STORM / 6, 50);

@@ -128,6 +128,12 @@ static inline void bed_run(struct consume_bed *bed)
     bed->play.stop_when_done = false;
 }
 
+static inline void bed_run_one(struct consume_bed *bed)
+{
+    play_publish(&bed->play, 1, "k", NULL, "body");
+    bed_run(bed);
+}
+
 static inline void bed_wait_log(struct consume_bed *bed, const char *part)
 {
     struct timespec until;
@@ -229,6 +235,13 @@ static inline enum hapax_class play_script(struct hapax_attempt *attempt,
     if (c == 'r')
         hapax_delivery_refuse(delivery, "no such customer");
     return class_of(c);
+}
+
+/* A bed with a script for its handler. */
+static inline void bed_script(struct consume_bed *bed, struct script *script, const char *classes)
+{
+    script_init(script, classes);
+    bed_open(bed, play_script, script);
 }
 
 #endif

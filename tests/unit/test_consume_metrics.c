@@ -111,6 +111,7 @@ static void counters_are_shown(void **state)
     stats.reconnects = 20;
     stats.in_hand = 21;
     stats.running = 22;
+    stats.letters_refused = 24;
     stats.lag = 23;
     assert_int_equal(ask("GET", "/metrics"), 200);
     assert_has("Content-Type: text/plain; version=0.0.4");
@@ -129,6 +130,7 @@ static void counters_are_shown(void **state)
     assert_has("\nhapax_consumer_reconnects_total 20\n");
     assert_has("\nhapax_consumer_in_hand 21\n");
     assert_has("\nhapax_consumer_running 22\n");
+    assert_has("\nhapax_consumer_letters_refused 24\n");
     assert_has("\n# TYPE hapax_consumer_lag gauge\nhapax_consumer_lag 23\n");
     assert_has("\nhapax_consumer_connected 1\n");
     assert_has("\nhapax_consumer_store_up 1\n");

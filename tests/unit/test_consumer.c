@@ -5,6 +5,8 @@
  */
 #include "consume_bed.h"
 
+#include <sys/eventfd.h>
+
 /* ---- done with ----------------------------------------------------------------------- */
 
 /* The same key twice: one run, two acknowledgements. */
@@ -14,8 +16,7 @@ static void a_duplicate_is_acknowledged_and_not_run(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "F");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "F");
     for (int i = 0; i < 10; i++)
         play_publish(&bed.play, i, "same", NULL, "body");
     bed_run(&bed);
@@ -34,9 +35,8 @@ static void a_twin_in_flight_is_woken_when_the_other_is_done(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "F");
+    bed_script(&bed, &script, "F");
     script.gated = true;
-    bed_open(&bed, play_script, &script);
     bed.play.stop_when_done = true;
     bed.consumer.policy.lease_ms = 60000;
     play_publish(&bed.play, 1, "same", NULL, "body");
@@ -66,11 +66,9 @@ static void a_failed_message_goes_round_and_then_to_the_dead_letters(void **stat
     struct play_message *letter;
 
     (void)state;
-    script_init(&script, "f");
+    bed_script(&bed, &script, "f");
     script.status = 500;
-    bed_open(&bed, play_script, &script);
-    play_publish(&bed.play, 1, "k", NULL, "body");
-    bed_run(&bed);
+    bed_run_one(&bed);
     assert_int_equal(script.runs, 3);
     expect_header(play_letter(&bed.play, "Q", 1), "hapax-attempts", "1");
     expect_header(play_letter(&bed.play, "Q", 2), "hapax-attempts", "2");
@@ -102,11 +100,9 @@ static void a_dead_letter_put_back_runs_again(void **state)
     struct play_message *letter;
 
     (void)state;
-    script_init(&script, "fffffFf");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "fffffFf");
     bed.consumer.policy.attempts_max = 2;
-    play_publish(&bed.play, 1, "k", NULL, "body");
-    bed_run(&bed);
+    bed_run_one(&bed);
     assert_int_equal(script.runs, 2);
     letter = play_letter(&bed.play, "Q.dead", 0);
     play_put_back(&bed.play, letter);
@@ -135,8 +131,7 @@ static void headers_that_hold_garbage_count_as_none(void **state)
     for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++) {
         struct play_message *message;
 
-        script_init(&script, "f");
-        bed_open(&bed, play_script, &script);
+        bed_script(&bed, &script, "f");
         message = play_publish(&bed.play, 1, "k", NULL, "body");
         play_header(message, "hapax-attempts", garbage[i]);
         play_header(message, "hapax-base", garbage[i]);
@@ -154,12 +149,32 @@ static void attempts_that_died_are_counted_by_the_record(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "u");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "u");
     bed.consumer.policy.lease_ms = bed.consumer.policy.run_max_ms = 10;
-    play_publish(&bed.play, 1, "k", NULL, "body");
-    bed_run(&bed);
+    bed_run_one(&bed);
     assert_int_equal(script.runs, 3);
+    expect_header(play_letter(&bed.play, "Q.dead", 0), "hapax-reason", "failed");
+    bed_close(&bed);
+}
+
+/* What did not run is no part of hapax-base: put back, a message that kills its handlers is given up as soon. */
+static void a_dead_letter_put_back_has_the_attempts_of_a_new_one(void **state)
+{
+    struct consume_bed bed;
+    struct script script;
+    struct play_message *letter;
+
+    (void)state;
+    bed_script(&bed, &script, "nnnnnnnnnnfffu");
+    bed.consumer.policy.lease_ms = bed.consumer.policy.run_max_ms = 10;
+    bed_run_one(&bed);
+    assert_int_equal(script.runs, 13);
+    letter = play_letter(&bed.play, "Q.dead", 0);
+    expect_header(letter, "hapax-base", "3");
+    play_put_back(&bed.play, letter);
+    bed_run(&bed);
+    assert_int_equal(script.runs, 16);
+    expect_header(play_letter(&bed.play, "Q.dead", 0), "hapax-base", "6");
     expect_header(play_letter(&bed.play, "Q.dead", 0), "hapax-reason", "failed");
     bed_close(&bed);
 }
@@ -170,14 +185,29 @@ static void a_refused_message_is_dead_at_once(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "r");
-    bed_open(&bed, play_script, &script);
-    play_publish(&bed.play, 1, "k", NULL, "body");
-    bed_run(&bed);
+    bed_script(&bed, &script, "r");
+    bed_run_one(&bed);
     assert_int_equal(script.runs, 1);
     expect_header(play_letter(&bed.play, "Q.dead", 0), "hapax-reason", "refused");
     expect_header(play_letter(&bed.play, "Q.dead", 0), "hapax-error", "no such customer");
     expect_header(play_letter(&bed.play, "Q.dead", 0), "hapax-attempts", "1");
+    bed_close(&bed);
+}
+
+/* With on_failed=hold its record is unknown, and a letter that says `refused` would be put back in vain. */
+static void a_refused_message_is_parked_under_hold(void **state)
+{
+    struct consume_bed bed;
+    struct script script;
+
+    (void)state;
+    bed_script(&bed, &script, "r");
+    bed.consumer.policy.on_failed = HAPAX_FAILED_HOLD;
+    bed_run_one(&bed);
+    assert_int_equal(script.runs, 1);
+    assert_int_equal(play_count(&bed.play, "Q.dead"), 0);
+    expect_header(play_letter(&bed.play, "Q.parked", 0), "hapax-reason", "unknown");
+    expect_header(play_letter(&bed.play, "Q.parked", 0), "hapax-error", "no such customer");
     bed_close(&bed);
 }
 
@@ -189,8 +219,7 @@ static void what_cannot_be_asked_for_is_a_dead_letter(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "F");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "F");
     bed.consumer.concurrency = 1;
     play_publish(&bed.play, 1, "k", NULL, "body");
     play_publish(&bed.play, 2, "k", NULL, "another body");
@@ -211,8 +240,7 @@ static void no_key_may_be_rejected_or_run(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "F");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "F");
     bed.consumer.no_key = HAPAX_NO_KEY_REJECT;
     play_publish(&bed.play, 1, NULL, NULL, "body");
     bed_run(&bed);
@@ -232,11 +260,9 @@ static void an_unknown_fate_is_parked(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "u");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "u");
     bed.consumer.policy.on_expired = HAPAX_EXPIRED_HOLD;
-    play_publish(&bed.play, 1, "k", NULL, "body");
-    bed_run(&bed);
+    bed_run_one(&bed);
     play_publish(&bed.play, 2, "k", NULL, "body");
     bed_run(&bed);
     assert_int_equal(script.runs, 1);
@@ -352,9 +378,8 @@ static void a_lost_connection_repeats_nothing(void **state)
     char key[16];
 
     (void)state;
-    script_init(&script, "F");
+    bed_script(&bed, &script, "F");
     script.gated = true;
-    bed_open(&bed, play_script, &script);
     bed.play.stop_when_done = true;
     bed.consumer.concurrency = 2;
     bed.consumer.in_hand_max = 8;
@@ -383,8 +408,7 @@ static void a_queue_that_is_gone_ends_the_run(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "F");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "F");
     bed.play.gone = true;
     bed_start(&bed);
     bed_join(&bed);
@@ -403,8 +427,7 @@ static void a_letter_refused_or_lost_is_sent_again(void **state)
     unsigned dead = 0;
 
     (void)state;
-    script_init(&script, "r");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "r");
     bed.play.chances = (struct play_chances){.refused = 300, .lost = 200, .lost_published = 200};
     publish_many(&bed, 0, 10);
     bed_run(&bed);
@@ -425,9 +448,8 @@ static void stopped_it_drains_and_gives_the_rest_back(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "F");
+    bed_script(&bed, &script, "F");
     script.gated = true;
-    bed_open(&bed, play_script, &script);
     bed.consumer.concurrency = 2;
     bed.consumer.in_hand_max = 8;
     publish_many(&bed, 0, 20);
@@ -458,8 +480,7 @@ static void stopped_it_waits_for_no_pause(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "f");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "f");
     bed.play.type.delays = false;
     bed.play.type.orders = HAPAX_ORDER_KEY;
     bed.consumer.retry_min_ms = bed.consumer.retry_max_ms = 3600000;
@@ -481,8 +502,7 @@ static void stopped_it_waits_for_no_other_attempt(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "u");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "u");
     bed.consumer.policy.lease_ms = 3600000;
     bed.consumer.policy.wait_ms = 3600000;
     bed.consumer.in_flight = HAPAX_IN_FLIGHT_WAIT;
@@ -505,9 +525,8 @@ static void after_the_drain_handlers_are_told_to_hurry(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "F");
+    bed_script(&bed, &script, "F");
     script.hurries = true;
-    bed_open(&bed, play_script, &script);
     bed.consumer.drain_ms = 1;
     publish_many(&bed, 0, 1);
     bed_start(&bed);
@@ -525,8 +544,7 @@ static void letters_never_confirmed_are_given_up_at_the_end(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "r");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "r");
     bed.play.chances.late = 1000;
     bed.consumer.drain_ms = 0;
     publish_many(&bed, 0, 3);
@@ -537,6 +555,44 @@ static void letters_never_confirmed_are_given_up_at_the_end(void **state)
     assert_int_equal(play_count(&bed.play, "Q"), 3);
     assert_int_equal(bed.stats.dead_lettered, 0);
     assert_int_equal(log_count(&bed, "3 letters not confirmed"), 1);
+    bed_close(&bed);
+}
+
+/* ---- told from outside ----------------------------------------------------------------------------- */
+
+/* However often it connects. */
+static void the_first_connection_is_told_once(void **state)
+{
+    struct consume_bed bed;
+    struct script script;
+    uint64_t count = 0;
+
+    (void)state;
+    bed_script(&bed, &script, "F");
+    bed.consumer.ready_fd = eventfd(0, EFD_NONBLOCK);
+    must(bed.consumer.ready_fd >= 0);
+    bed.play.chances.cut = 500;
+    publish_many(&bed, 0, 20);
+    bed_run(&bed);
+    assert_true(bed.stats.reconnects > 1);
+    assert_int_equal(read(bed.consumer.ready_fd, &count, sizeof(count)), sizeof(count));
+    assert_int_equal(count, 1);
+    close(bed.consumer.ready_fd);
+    bed_close(&bed);
+}
+
+static void requeue_warns_of_delivery_limits(void **state)
+{
+    struct consume_bed bed;
+    struct script script;
+
+    (void)state;
+    bed_script(&bed, &script, "F");
+    bed_run_one(&bed);
+    assert_int_equal(log_count(&bed, "delivery limit"), 0);
+    bed.consumer.in_flight = HAPAX_IN_FLIGHT_REQUEUE;
+    bed_run_one(&bed);
+    assert_int_equal(log_count(&bed, "delivery limit"), 1);
     bed_close(&bed);
 }
 
@@ -608,7 +664,9 @@ int main(void)
         cmocka_unit_test(a_dead_letter_put_back_runs_again),
         cmocka_unit_test(headers_that_hold_garbage_count_as_none),
         cmocka_unit_test(attempts_that_died_are_counted_by_the_record),
+        cmocka_unit_test(a_dead_letter_put_back_has_the_attempts_of_a_new_one),
         cmocka_unit_test(a_refused_message_is_dead_at_once),
+        cmocka_unit_test(a_refused_message_is_parked_under_hold),
         cmocka_unit_test(what_cannot_be_asked_for_is_a_dead_letter),
         cmocka_unit_test(no_key_may_be_rejected_or_run),
         cmocka_unit_test(an_unknown_fate_is_parked),
@@ -622,6 +680,8 @@ int main(void)
         cmocka_unit_test(stopped_it_waits_for_no_other_attempt),
         cmocka_unit_test(after_the_drain_handlers_are_told_to_hurry),
         cmocka_unit_test(letters_never_confirmed_are_given_up_at_the_end),
+        cmocka_unit_test(the_first_connection_is_told_once),
+        cmocka_unit_test(requeue_warns_of_delivery_limits),
         cmocka_unit_test(settings_that_cannot_be_are_named),
     };
 

@@ -92,6 +92,8 @@ static void check_sound(const struct asked *asked)
                 settling.after_ms <= asked->consumer.retry_max_ms * 12 / 10);
     assert_int_equal(settling.ran, ended->cls != 0 && ended->cls != HAPAX_CLASS_NOT_RUN);
     if (ended->kind == HAPAX_ANSWER_STORE_DOWN)
+        assert_int_equal(given_up, ended->error == HAPAX_ERR_CORRUPT);
+    if (ended->kind == HAPAX_ANSWER_STORE_DOWN && !given_up)
         assert_int_equal(settling.hold, HAPAX__HOLD_STORE);
     if (settling.act == HAPAX__ACT_PARK)
         assert_int_equal(asked->consumer.unknown, HAPAX_UNKNOWN_PARK);
@@ -213,8 +215,29 @@ static void what_failed_under_hold_is_unknown(void **state)
     expect(&asked, HAPAX__ACT_PARK, "unknown");
     asked.consumer.unknown = HAPAX_UNKNOWN_DEAD_LETTER;
     expect(&asked, HAPAX__ACT_DEAD, "unknown");
+    asked.ended.refused = true;
+    expect(&asked, HAPAX__ACT_DEAD, "unknown");
     asked.consumer.policy.on_expired = HAPAX_EXPIRED_RECONCILE; /* the hook may tell */
+    expect(&asked, HAPAX__ACT_DEAD, "refused");
+    asked.ended.refused = false;
     expect(&asked, HAPAX__ACT_RETRY, "");
+    asked.ended.kind = HAPAX_ANSWER_BYPASS; /* no record says so */
+    asked.ended.refused = true;
+    expect(&asked, HAPAX__ACT_DEAD, "refused");
+}
+
+/* A damaged record stays so, and says nothing of the store. */
+static void one_whose_record_is_damaged_is_set_aside(void **state)
+{
+    struct asked asked;
+
+    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_STORE_DOWN, (enum hapax_class)0);
+    asked.ended.error = HAPAX_ERR_CORRUPT;
+    expect(&asked, HAPAX__ACT_PARK, "corrupt");
+    assert_int_equal(settle(&asked).store, HAPAX__STORE_NOT_SEEN);
+    asked.consumer.unknown = HAPAX_UNKNOWN_DEAD_LETTER;
+    expect(&asked, HAPAX__ACT_DEAD, "corrupt");
 }
 
 static void what_did_not_run_is_not_counted(void **state)
@@ -332,7 +355,7 @@ static void what_cannot_be_asked_for_is_given_up(void **state)
     expect(&asked, HAPAX__ACT_REJECT, "");
 }
 
-/* The store's state is told by answers that come from it; a damaged record is not a store that is away. */
+/* The store's state is told by answers that come from it; an outcome too big is not a store that is away. */
 static void the_store_is_seen_by_its_answers(void **state)
 {
     struct asked asked;
@@ -345,7 +368,7 @@ static void the_store_is_seen_by_its_answers(void **state)
     asked.before.hold = HAPAX__HOLD_STORE;
     asked.before.holds = 10;
     expect_hold(&asked, HAPAX__HOLD_STORE, 5000);
-    asked.ended.error = HAPAX_ERR_CORRUPT;
+    asked.ended.error = HAPAX_ERR_TOO_BIG;
     assert_int_equal(settle(&asked).store, HAPAX__STORE_NOT_SEEN);
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FINAL);
     assert_int_equal(settle(&asked).store, HAPAX__STORE_UP);
@@ -380,6 +403,7 @@ int main(void)
         cmocka_unit_test(what_is_done_is_acknowledged),
         cmocka_unit_test(what_failed_is_tried_again_with_growing_pauses),
         cmocka_unit_test(what_failed_under_hold_is_unknown),
+        cmocka_unit_test(one_whose_record_is_damaged_is_set_aside),
         cmocka_unit_test(what_did_not_run_is_not_counted),
         cmocka_unit_test(who_is_turned_away_by_a_status_goes_round_by_the_broker),
         cmocka_unit_test(an_unknown_end_waits_for_the_lease),

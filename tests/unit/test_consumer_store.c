@@ -12,8 +12,7 @@ static void a_store_that_is_away_stops_the_taking(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "F");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "F");
     bed.play.stop_when_done = true;
     bed.consumer.in_hand_max = 16;
     bed.consumer.policy.timeout_ms = 10;
@@ -44,9 +43,8 @@ static void a_store_that_is_back_is_seen_before_the_handler_ends(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "F");
+    bed_script(&bed, &script, "F");
     script.gated = true;
-    bed_open(&bed, play_script, &script);
     bed.play.stop_when_done = true;
     bed.consumer.policy.timeout_ms = 10;
     hapax__plan_set(&bed.plan, HAPAX__FAIL_BEFORE, 1, HAPAX__FOR_EVER);
@@ -80,9 +78,8 @@ static void with_nobody_left_to_ask_the_store_taking_goes_on(void **state)
     atomic_bool away = false;
 
     (void)state;
-    script_init(&script, "F");
+    bed_script(&bed, &script, "F");
     script.gated = true;
-    bed_open(&bed, play_script, &script);
     bed.play.stop_when_done = true;
     bed.consumer.policy.timeout_ms = 10;
     bed.consumer.retry_min_ms = bed.consumer.retry_max_ms = 10000;
@@ -112,8 +109,7 @@ static void with_open_it_runs_unprotected_and_counts(void **state)
     struct script script;
 
     (void)state;
-    script_init(&script, "F");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "F");
     bed.consumer.policy.timeout_ms = 10;
     bed.consumer.policy.on_store_error = HAPAX_STORE_OPEN;
     hapax__plan_set(&bed.plan, HAPAX__FAIL_BEFORE, 1, HAPAX__FOR_EVER);
@@ -144,8 +140,7 @@ static void what_is_not_recorded_is_not_acknowledged(void **state)
     atomic_bool away = true;
 
     (void)state;
-    script_init(&script, "F");
-    bed_open(&bed, play_script, &script);
+    bed_script(&bed, &script, "F");
     bed.play.stop_when_done = true;
     bed.consumer.policy.save_wait_ms = 10;
     hapax__plan_decide(&bed.plan, fail_completes, &away);

@@ -313,31 +313,15 @@ static enum found bad(struct search *search, const char *why)
 
 static enum found found_digest(struct search *search, const uint8_t digest[SHA256_DIGEST_LENGTH])
 {
-    static const char digits[] = "0123456789abcdef";
-    uint8_t *at = search->key;
-
-    memcpy(at, "sha256-", 7);
-    at += 7;
-    for (size_t i = 0; i < SHA256_DIGEST_LENGTH; i++) {
-        *at++ = (uint8_t)digits[digest[i] >> 4];
-        *at++ = (uint8_t)digits[digest[i] & 15];
-    }
-    search->len = (size_t)(at - search->key);
+    search->len = hapax__key_of_digest(search->key, digest);
     return FOUND;
 }
 
 /* Bytes as they stand. */
 static enum found found_bytes(struct search *search, struct hapax_span bytes)
 {
-    uint8_t digest[SHA256_DIGEST_LENGTH];
-
-    if (bytes.len == 0)
-        return bad(search, "the key is empty");
-    if (bytes.len > HAPAX_KEY_MAX)
-        return found_digest(search, SHA256(bytes.ptr, bytes.len, digest));
-    memcpy(search->key, bytes.ptr, bytes.len);
-    search->len = bytes.len;
-    return FOUND;
+    search->len = hapax__key_of_bytes(search->key, bytes);
+    return search->len > 0 ? FOUND : bad(search, "the key is empty");
 }
 
 /* One more value that a name has; the first stands. */

@@ -32,6 +32,7 @@ void hapax_consumer_init(struct hapax_consumer *consumer)
     consumer->concurrency = 16;
     consumer->stop_fd = -1;
     consumer->hurry_fd = -1;
+    consumer->ready_fd = -1;
 }
 
 /* ---- settings -------------------------------------------------------------------------- */
@@ -92,7 +93,7 @@ static enum hapax_error check_type(const struct hapax_consumer *consumer,
         consumer->order != HAPAX_ORDER_NONE)
         return hapax__fail(text, HAPAX_ERR_UNSUPPORTED, "order: this broker has none to keep");
     if (consumer->in_flight == HAPAX_IN_FLIGHT_REQUEUE && consumer->order != HAPAX_ORDER_NONE &&
-        type->orders != HAPAX_ORDER_NONE)
+        type->orders != HAPAX_ORDER_NONE && !type->postpone)
         return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
                            "in_flight=requeue: those behind it in its order would overtake it");
     return HAPAX_ERR_NONE;
@@ -123,21 +124,25 @@ static void close_unused(struct opened *opened)
     release(opened);
 }
 
-/* The name given, or NAME.suffix. */
+/* The name given, or NAME.what, or what this broker calls it. */
 static enum hapax_error letters_name(const char **to, char **made, const char *given,
                                      const struct hapax__loop_parts *parts, const char *what,
-                                     const char *suffix, char text[HAPAX_TEXT_MAX])
+                                     const char *kind, char text[HAPAX_TEXT_MAX])
 {
     const struct hapax__source *source = parts->source;
     const char *taken_from = parts->sink->name; /* the topic itself; the source's is TOPIC.GROUP */
-    size_t size = strlen(source->name) + strlen(suffix) + 1;
+    size_t size = strlen(source->name) + strlen(kind) + 2;
+    const char *why;
 
     *to = given;
     if (!given) {
         *made = malloc(size);
         if (!*made)
             return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
-        snprintf(*made, size, "%s%s", source->name, suffix);
+        if (source->type->name_letters)
+            source->type->name_letters(source, *made, size, kind);
+        else
+            snprintf(*made, size, "%s.%s", source->name, kind);
         *to = *made;
     }
     if ((*to)[0] == '\0' || strlen(*to) > NAME_MAX_BYTES)
@@ -145,6 +150,8 @@ static enum hapax_error letters_name(const char **to, char **made, const char *g
                            strlen(*to), NAME_MAX_BYTES);
     if (strcmp(*to, source->name) == 0 || strcmp(*to, taken_from) == 0)
         return hapax__fail(text, HAPAX_ERR_INVALID, "%s is what messages are taken from", what);
+    if (parts->sink_type->name_check && !parts->sink_type->name_check(*to, &why))
+        return hapax__fail(text, HAPAX_ERR_INVALID, "%s: \"%.80s\": %s", what, *to, why);
     return HAPAX_ERR_NONE;
 }
 
@@ -154,10 +161,11 @@ static enum hapax_error name_letters(struct opened *opened, char text[HAPAX_TEXT
     enum hapax_error error;
 
     error = letters_name(&parts->dead_letters, &opened->dead_letters, opened->consumer.dead_letters,
-                         parts, "dead_letters", ".dead", text);
-    if (error == HAPAX_ERR_NONE)
+                         parts, "dead_letters", "dead", text);
+    if (error == HAPAX_ERR_NONE &&
+        (opened->consumer.parked || opened->consumer.unknown == HAPAX_UNKNOWN_PARK))
         error = letters_name(&parts->parked, &opened->parked, opened->consumer.parked, parts,
-                             "parked", ".parked", text);
+                             "parked", "parked", text);
     return error;
 }
 
@@ -171,7 +179,7 @@ static enum hapax_error find_types(struct opened *opened, char text[HAPAX_TEXT_M
     opened->parts.sink_type = hapax__sink_type_of(from);
     if (!opened->parts.source_type || !opened->parts.sink_type)
         return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
-                           "from: scheme \"%.*s\" is none of amqp, amqps, kafka",
+                           "from: scheme \"%.*s\" is none of amqp, amqps, kafka, sqs",
                            (int)(strcspn(from, ":") < 32 ? strcspn(from, ":") : 32), from);
     return check_type(&opened->consumer, opened->parts.source_type, text);
 }

@@ -6,9 +6,11 @@
  * confirmed. What is `voided` is not begun any more, and its letter not sent. Those of one order are asked for one
  * at a time; one that is held, or whose letter is on its way, keeps the others behind it.
  *
- * Taking stops while the store is away, or while most of what is in hand was not run because nobody listens; those
- * in hand go on asking, and the first that goes through lets the taking go on and wakes the others. Rejected: probes
- * of our own. They would know less than the operations themselves, and load what is already in trouble.
+ * Taking stops while the store is away, or once most of what may be in hand was not run because nobody listens. Those
+ * in hand go on asking. The first that the store answers lets the taking go on, and wakes the others; of those for
+ * which nobody listened each that goes through wakes two more, and taking goes on when few are left: a handler that is
+ * overloaded lets some through, too. Rejected: probes of our own. They would know less than the operations themselves,
+ * and load what is already in trouble.
  */
 #include "course.h"
 
@@ -19,9 +21,11 @@
 #include <string.h>
 #include <time.h>
 
-#define US_PER_MS     INT64_C(1000)
-#define RESEND_MIN_MS 100
-#define RESEND_MAX_MS 30000
+#define US_PER_MS       INT64_C(1000)
+#define RESEND_MIN_MS   100
+#define POSTPONE_MIN_MS 750
+#define RESEND_MAX_MS   30000
+#define SAY_AGAIN_US    (60 * 1000 * US_PER_MS) /* the log says the same once in this time */
 
 /* ---- small things -------------------------------------------------------------------- */
 
@@ -98,32 +102,59 @@ static void make_ready(struct hapax__course *course, struct hapax__entry *entry)
     add(&course->ready, entry);
 }
 
+static void set_away(struct hapax__course *course, struct hapax__entry *entry, bool away)
+{
+    course->away += (uint32_t)away - (uint32_t)entry->away;
+    entry->away = away;
+}
+
+static void set_refused(struct hapax__course *course, struct hapax__entry *entry, bool refused)
+{
+    if (entry->letter_refused == refused)
+        return;
+    entry->letter_refused = refused;
+    if (refused)
+        hapax__stats_add(&course->stats->letters_refused, 1);
+    else
+        hapax__stats_sub(&course->stats->letters_refused, 1);
+}
+
 static struct hapax__entry *settle_one(struct hapax__course *course, struct hapax__entry *entry,
                                        enum hapax__settle how)
 {
     struct hapax__delivered *delivered = entry->delivered;
+    int64_t postpone_ms = entry->postpone_ms;
     struct hapax__entry *next;
 
-    if (how != HAPAX__SETTLE_ACK && !delivered->voided)
+    if (how != HAPAX__SETTLE_ACK && !delivered->voided && postpone_ms == 0)
         hapax__stats_add(&course->stats->returned, 1);
     hapax__stats_time(course->stats->message_us, &course->stats->message_us_sum,
                       hapax__monotonic_us() - entry->taken_us);
     hapax__stats_sub(&course->stats->in_hand, 1);
     hapax__posting_free(entry->posting);
     entry->posting = NULL;
+    set_refused(course, entry, false);
+    set_away(course, entry, false);
     next = hapax__inhand_remove(&course->inhand, entry);
-    course->parts->source_type->settle(course->parts->source, delivered, how);
+    if (postpone_ms > 0)
+        course->parts->source_type->postpone(course->parts->source, delivered, postpone_ms);
+    else
+        course->parts->source_type->settle(course->parts->source, delivered, how);
     course->settled = true;
     return next;
 }
 
-/* Settles one that stands in no list, and lets the next of its order go: to a hand, or out as well. */
+/* Settles one that stands in no list, and lets the next of its order go: to a hand, or out as well. A broker that can be
+ * asked for a message later gives none of its order before it, and takes back one at a time: what is behind that goes, too. */
 static void release(struct hapax__course *course, struct hapax__entry *entry,
                     enum hapax__settle how)
 {
     struct hapax__entry *next = settle_one(course, entry, how);
+    bool keeps_order = course->parts->source_type->postpone != NULL;
+    bool back = how == HAPAX__SETTLE_RETURN && keeps_order;
 
-    while (next && (next->delivered->voided || course->draining)) {
+    while (next && (next->delivered->voided || course->draining || back)) {
+        back |= next->delivered->voided && keeps_order;
         next->phase = HAPAX__PHASE_READY;
         next = settle_one(course, next, HAPAX__SETTLE_RETURN);
     }
@@ -185,6 +216,7 @@ static void hold(struct hapax__course *course, struct hapax__entry *entry, enum 
         entry->before.holds = 0;
     entry->before.hold = why;
     entry->before.holds++;
+    set_away(course, entry, why == HAPAX__HOLD_AWAY);
     entry->phase = HAPAX__PHASE_HELD;
     course->held[why]++;
     hapax__inhand_wake_at(&course->inhand, entry, course->now_us + after_ms * US_PER_MS);
@@ -194,15 +226,16 @@ static void hold(struct hapax__course *course, struct hapax__entry *entry, enum 
         hapax__stats_add(&course->stats->retried, 1);
 }
 
-static void wake_all(struct hapax__course *course, enum hapax__hold why)
+/* Their pauses do not begin anew: what they are woken for may not hold for all of them. */
+static void wake(struct hapax__course *course, enum hapax__hold why, uint32_t most)
 {
-    for (struct hapax__entry *entry = course->inhand.all; entry && course->held[why] > 0;
-         entry = entry->after_it) {
+    for (struct hapax__entry *entry = course->inhand.all;
+         entry && course->held[why] > 0 && most > 0; entry = entry->after_it) {
         if (entry->phase != HAPAX__PHASE_HELD || entry->before.hold != why)
             continue;
         unhold(course, entry);
-        entry->before.holds = 0;
         make_ready(course, entry);
+        most--;
     }
 }
 
@@ -217,9 +250,13 @@ static void wake_twins(struct hapax__course *course, uint64_t operation)
     }
 }
 
-static bool most_are(const struct hapax__course *course, enum hapax__hold why)
+/* Whether it is time to say something (again), which is noted. */
+static bool is_due(const struct hapax__course *course, int64_t *said_us)
 {
-    return course->held[why] > course->parts->consumer->in_hand_max / 2;
+    if (*said_us > 0 && course->now_us < *said_us + SAY_AGAIN_US)
+        return false;
+    *said_us = course->now_us;
+    return true;
 }
 
 /* ---- letters --------------------------------------------------------------------------- */
@@ -253,10 +290,11 @@ static void post(struct hapax__course *course, struct hapax__entry *entry, enum 
 
     assert(!entry->posting);
     entry->posting = hapax__posting_new(&entry->delivered->message, &what);
-    if (!entry->posting) { /* asked again, it says the same */
+    if (!entry->posting) { /* it is asked for again, and where it failed runs again */
         hold(course, entry, HAPAX__HOLD_MEMORY, RESEND_MIN_MS);
         return;
     }
+    set_away(course, entry, false);
     entry->sent_as = as;
     entry->sends = 0;
     entry->phase = HAPAX__PHASE_SENDING;
@@ -277,27 +315,29 @@ static void count_letter(struct hapax__course *course, const struct hapax__entry
     }
 }
 
-/* One line when they begin to be refused, one when they are taken again. */
+/* A line when they begin to be refused and, while they are, now and then; one when they are taken again. */
 static void say_refused(struct hapax__course *course, const struct hapax__entry *entry,
                         bool refused)
 {
-    if (course->refused[entry->sent_as] == refused)
-        return;
-    course->refused[entry->sent_as] = refused;
-    if (refused)
+    int64_t *said_us = &course->refused_us[entry->sent_as];
+
+    if (refused && is_due(course, said_us))
         hapax__course_say(course, "letters to \"%s\" are refused, their messages are kept: %s",
                           to_of(course, entry->sent_as), course->parts->sink->text);
-    else
-        hapax__course_say(course, "letters to \"%s\" are taken again",
-                          to_of(course, entry->sent_as));
+    if (refused || *said_us == 0)
+        return;
+    *said_us = 0;
+    hapax__course_say(course, "letters to \"%s\" are taken again", to_of(course, entry->sent_as));
 }
 
 static void letter_back(struct hapax__course *course, struct hapax__entry *entry,
                         enum hapax__sent sent)
 {
     assert(entry->phase == HAPAX__PHASE_SENDING && entry->posting);
-    if (sent != HAPAX__SENT_LOST)
+    if (sent != HAPAX__SENT_LOST) {
+        set_refused(course, entry, sent == HAPAX__SENT_REFUSED);
         say_refused(course, entry, sent == HAPAX__SENT_REFUSED);
+    }
     if (sent == HAPAX__SENT_OK) {
         count_letter(course, entry);
         release(course, entry, HAPAX__SETTLE_ACK);
@@ -374,7 +414,7 @@ static void see_store(struct hapax__course *course, const struct hapax__entry *e
     } else if (course->store_away &&
                (settling->store == HAPAX__STORE_UP || entry->ended.kind == HAPAX_ANSWER_BYPASS)) {
         set_store_away(course, false);
-        wake_all(course, HAPAX__HOLD_STORE);
+        wake(course, HAPAX__HOLD_STORE, UINT32_MAX);
     }
 }
 
@@ -384,34 +424,103 @@ void hapax__course_see_claims(struct hapax__course *course)
     if (!course->store_away || atomic_load(&course->parts->work->store_away))
         return;
     set_store_away(course, false);
-    wake_all(course, HAPAX__HOLD_STORE);
+    wake(course, HAPAX__HOLD_STORE, UINT32_MAX);
 }
 
+/* Two for each that went through: as many as a handler that is well takes, and no more than one that is not. */
 static void see_listener(struct hapax__course *course, const struct hapax__settling *settling)
 {
-    if (!settling->ran || !course->nobody)
+    if (!settling->ran)
         return;
+    if (course->nobody)
+        wake(course, HAPAX__HOLD_AWAY, 2);
+    if (course->nobody && course->away > course->parts->consumer->in_hand_max / 4)
+        return;
+    if (course->nobody)
+        wake(course, HAPAX__HOLD_AWAY, UINT32_MAX);
     course->nobody = false;
-    hapax__course_say(course, "the handler takes messages again");
-    wake_all(course, HAPAX__HOLD_AWAY);
+    if (course->nobody_told)
+        hapax__course_say(course, "the handler takes messages again");
+    course->nobody_told = false;
+}
+
+static void see_nobody(struct hapax__course *course)
+{
+    if (course->nobody || course->away <= course->parts->consumer->in_hand_max / 2)
+        return;
+    course->nobody = true;
+    if (course->nobody_told || !is_due(course, &course->nobody_us))
+        return;
+    course->nobody_told = true;
+    hapax__course_say(course,
+                      "the handler takes no messages: none is taken until some went through");
+}
+
+static void say_corrupt(struct hapax__course *course, const struct hapax__ended *ended)
+{
+    if (ended->kind == HAPAX_ANSWER_STORE_DOWN && ended->error == HAPAX_ERR_CORRUPT &&
+        is_due(course, &course->corrupt_us))
+        hapax__course_say(course,
+                          "a record is damaged: its message goes to \"%s\" with hapax-reason "
+                          "corrupt, as do all such",
+                          to_of(course, course->parts->consumer->unknown == HAPAX_UNKNOWN_PARK
+                                            ? HAPAX__ACT_PARK
+                                            : HAPAX__ACT_DEAD));
+}
+
+/* Whether its attempts are counted by the record, for what comes again from the broker has no count. With a hook that is
+ * asked what a death was they are not. */
+static bool is_counted(const struct hapax__course *course, const struct hapax__entry *entry,
+                       const struct hapax__settling *settling)
+{
+    if (settling->hold == HAPAX__HOLD_FAILED)
+        return entry->ended.kind == HAPAX_ANSWER_FRESH;
+    if (settling->hold == HAPAX__HOLD_LEASE)
+        return entry->ended.kind == HAPAX_ANSWER_FRESH &&
+               course->parts->consumer->policy.on_expired != HAPAX_EXPIRED_RECONCILE;
+    return true;
+}
+
+/* For how long it is left with a broker that takes it back for a time; 0: it is held. In whole seconds, so that what is short
+ * is held, but for one that is turned away, whose place is for others. A twin is held until its pauses are a quarter of the
+ * lease, for what is in this process wakes it, and then left for the rest of that. */
+static int64_t postponed_ms(const struct hapax__course *course, const struct hapax__entry *entry,
+                            const struct hapax__settling *settling, bool crowded)
+{
+    bool twin = settling->hold == HAPAX__HOLD_TWIN && settling->act == HAPAX__ACT_HOLD;
+    bool turned_away = settling->hold == HAPAX__HOLD_AWAY && settling->act == HAPAX__ACT_RETRY;
+    int64_t least_ms = twin ? course->parts->consumer->policy.lease_ms / 4 : POSTPONE_MIN_MS;
+    int64_t lease_ms = twin ? entry->ended.retry_after_ms : 0;
+
+    if (!course->parts->source_type->postpone || course->draining ||
+        !is_counted(course, entry, settling))
+        return 0;
+    if (settling->act != HAPAX__ACT_RETRY && settling->hold != HAPAX__HOLD_LEASE && !twin)
+        return 0;
+    if (settling->after_ms < least_ms && !crowded && !turned_away)
+        return 0;
+    return lease_ms > settling->after_ms ? lease_ms : settling->after_ms;
 }
 
 static void hold_or_delay(struct hapax__course *course, struct hapax__entry *entry,
                           const struct hapax__settling *settling)
 {
-    bool crowded = settling->hold == HAPAX__HOLD_TWIN && most_are(course, HAPAX__HOLD_TWIN);
+    bool crowded = settling->hold == HAPAX__HOLD_TWIN &&
+                   course->held[HAPAX__HOLD_TWIN] > course->parts->consumer->in_hand_max / 2;
 
     if (course->by_broker && (crowded || settling->act == HAPAX__ACT_RETRY)) {
         post(course, entry, HAPAX__ACT_RETRY, settling);
         return;
     }
-    hold(course, entry, settling->hold, settling->after_ms);
-    if (settling->hold == HAPAX__HOLD_AWAY && !course->nobody &&
-        most_are(course, HAPAX__HOLD_AWAY)) {
-        course->nobody = true;
-        hapax__course_say(course,
-                          "the handler takes no messages: none is taken until one went through");
+    entry->postpone_ms = postponed_ms(course, entry, settling, crowded);
+    if (entry->postpone_ms > 0) {
+        hapax__stats_add(&course->stats->retried, 1);
+        release(course, entry, HAPAX__SETTLE_RETURN);
+        return;
     }
+    hold(course, entry, settling->hold, settling->after_ms);
+    if (settling->hold == HAPAX__HOLD_AWAY)
+        see_nobody(course);
 }
 
 static void act(struct hapax__course *course, struct hapax__entry *entry,
@@ -437,6 +546,20 @@ static void act(struct hapax__course *course, struct hapax__entry *entry,
     }
 }
 
+/* What was left with the broker carries no count: the record's is the one. */
+static void see_spent(const struct hapax__course *course, struct hapax__entry *entry)
+{
+    struct hapax__history *history = &entry->history;
+    const struct hapax__ended *ended = &entry->ended;
+    bool ran = ended->cls == HAPAX_CLASS_FAILED || ended->cls == HAPAX_CLASS_UNKNOWN;
+    uint32_t spent =
+        ended->spent - (ran && ended->spent > 0); /* this one is counted by its answer */
+
+    if (course->parts->source_type->postpone && spent > history->base &&
+        spent - history->base > history->attempts)
+        history->attempts = spent - history->base;
+}
+
 static bool is_over(enum hapax__act what)
 {
     return what == HAPAX__ACT_ACK || what == HAPAX__ACT_DEAD || what == HAPAX__ACT_PARK;
@@ -451,6 +574,7 @@ void hapax__course_answered(struct hapax__course *course, struct hapax__entry *e
 
     assert(entry->phase == HAPAX__PHASE_RUNNING && course->running > 0);
     course->running--;
+    see_spent(course, entry);
     entry->before.attempts = entry->history.attempts;
     settling =
         hapax__settle_rule(course->parts->consumer, ended, &entry->before, random_of(course));
@@ -458,8 +582,11 @@ void hapax__course_answered(struct hapax__course *course, struct hapax__entry *e
         hapax__stats_add(&course->stats->answers[ended->kind], 1);
     if (ended->kind == HAPAX_ANSWER_BYPASS)
         hapax__stats_add(&course->stats->unprotected, 1);
-    if (settling.ran)
+    if (settling.ran) {
         entry->history.attempts++;
+        set_away(course, entry, false);
+    }
+    say_corrupt(course, ended);
     see_store(course, entry, &settling);
     see_listener(course, &settling);
     if (voided)
@@ -478,12 +605,11 @@ void hapax__course_answered(struct hapax__course *course, struct hapax__entry *e
 static bool takes(struct hapax__course *course)
 {
     uint64_t in_handlers = __atomic_load_n(&course->stats->running, __ATOMIC_RELAXED);
-    bool asking = course->running > 0 || course->ready.first;
 
     if (course->store_away && !course->ready.first && course->running <= in_handlers &&
         course->held[HAPAX__HOLD_STORE] == 0)
         set_store_away(course, false);
-    if (!asking && course->held[HAPAX__HOLD_AWAY] == 0)
+    if (course->away == 0)
         course->nobody = false;
     return !course->draining && !course->store_away && !course->nobody;
 }
@@ -550,6 +676,10 @@ void hapax__course_wake(struct hapax__course *course)
 void hapax__course_voided(struct hapax__course *course)
 {
     give_back_all(course, true);
+    /* With a hand: what it finds out may take as long as its handler. */
+    for (struct hapax__entry *entry = course->inhand.all; entry; entry = entry->after_it)
+        if (entry->delivered->voided)
+            set_away(course, entry, false);
 }
 
 void hapax__course_drain(struct hapax__course *course)

@@ -26,9 +26,14 @@ struct hapax__course {
     struct hapax__queue to_send;
     uint32_t running; /* with hands */
     uint32_t held[HAPAX__HOLDS];
+    uint32_t away; /* entries that are */
     bool store_away; /* taking stops for it */
     bool nobody; /* nobody listens: so does it for that */
-    bool refused[HAPAX__ACT_REJECT + 1]; /* letters sent as that: the log says so */
+    bool nobody_told; /* the log says so */
+    int64_t nobody_us; /* when it last did; 0: never */
+    /* when the log last said that letters sent as that are refused; 0: they are taken */
+    int64_t refused_us[HAPAX__ACT_REJECT + 1];
+    int64_t corrupt_us; /* when it last said that a record is damaged; 0: never */
     bool draining;
     bool settled; /* set: the source may have something to tell. The loop clears it */
     bool sent; /* set: the sink has. The loop clears it */

@@ -131,7 +131,6 @@ static bool is_kept_back(struct hapax_span name)
         "date",
         "expect",
         "forwarded",
-        "hapax-left-out",
         "host",
         "http2-settings",
         "keep-alive",
@@ -149,9 +148,9 @@ static bool is_kept_back(struct hapax_span name)
         "x-method-override",
         "x-real-ip",
     };
-    static const char *const stems[] = {"access-control-", "ce-",        "cloudevents-", "content-",
-                                        "idempotency-",    "if-",        "proxy-",       "sec-",
-                                        "x-forwarded-",    "x-original-"};
+    static const char *const stems[] = {
+        "access-control-", "ce-",  "cloudevents-", "content-",   "hapax-", "idempotency-", "if-",
+        "proxy-",          "sec-", "x-forwarded-", "x-original-"};
     uint8_t plain[NAME_MAX_];
     struct hapax_span p = {plain, name.len};
 

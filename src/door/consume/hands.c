@@ -125,7 +125,7 @@ static void take_answer(struct hapax__ended *ended, const struct hapax__entry *e
         .unprotected = answer->unprotected,
         .refused = answer->cls == HAPAX_CLASS_FAILED && entry->delivery.refused,
         .status = answer->outcome.status,
-        .attempt = answer->attempt,
+        .spent = answer->spent,
         .retry_after_ms = answer->retry_after_ms,
     };
 }

@@ -37,6 +37,8 @@ struct hapax__entry {
     struct hapax__delivered *delivered;
     struct hapax__history history; /* in the letters it came by, and since */
     struct hapax__before before; /* `attempts` is history's */
+    int64_t postpone_ms; /* it is given back, to come again after this; 0: it is not */
+    bool away; /* nobody listened the last time, and it asks again */
     int64_t taken_us;
 
     /* between the loop and a hand */
@@ -50,6 +52,7 @@ struct hapax__entry {
     struct hapax__posting *posting; /* NULL: none */
     enum hapax__act sent_as;
     unsigned sends; /* in vain */
+    bool letter_refused; /* the last time */
 
     /* inhand.c's */
     struct hapax__entry *before_it, *after_it; /* of all in hand */

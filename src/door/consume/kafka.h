@@ -42,6 +42,10 @@ struct hapax__kafka_uri {
 enum hapax_error hapax__kafka_uri(struct hapax__kafka_uri *out, const char *uri,
                                   enum hapax__kafka_role role, char text[HAPAX_TEXT_MAX]);
 
+/* The same, and the eventfd that librdkafka writes to when it has something to tell: the caller's, to close. */
+enum hapax_error hapax__kafka_begin(struct hapax__kafka_uri *out, int *wake, const char *uri,
+                                    enum hapax__kafka_role role, char text[HAPAX_TEXT_MAX]);
+
 /* ---- the window of a partition (kafka_window.c) ------------------------------------------ */
 
 #define HAPAX__KAFKA_WINDOW_MAX                                                                    \

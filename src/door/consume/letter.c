@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a letter carries. A retry has hapax-attempts and hapax-base alone; without a reason it is what it was,
- * some attempts later. A dead or parked letter's hapax-base is where its next life begins: the record's attempt at
- * which it was given up, so that whoever puts it back need only put it back. A crash counts at the record and in no
- * header, and the record's attempt is the bound of both.
+ * some attempts later. A dead or parked letter's hapax-base is where its next life begins: what the record had spent
+ * when it was given up, so that whoever puts it back need only put it back. A crash counts at the record and in no
+ * header, and what the record has spent is the bound of both; not its attempt, which counts those that did not run.
  *
  * Rejected: counting by the broker's own x-death or delivery counts. They count redeliveries of which nothing ran,
  * and begin anew where a letter is copied by other tools.
@@ -89,8 +89,8 @@ static uint32_t next_base(const struct hapax__post_what *what)
 {
     uint32_t base = what->history.base;
 
-    if (what->reason && what->ended->attempt > base)
-        base = what->ended->attempt;
+    if (what->reason && what->ended->spent > base)
+        base = what->ended->spent;
     return base < HAPAX__COUNT_MAX ? base : HAPAX__COUNT_MAX;
 }
 
@@ -106,8 +106,10 @@ static void say_why(char error[HAPAX_TEXT_MAX], const struct hapax__post_what *w
     const struct hapax__ended *ended = what->ended;
     const char *line = ended->why ? ended->why : "";
 
-    if (strcmp(what->reason, "refused") == 0)
+    if (ended->refused)
         line = what->refused;
+    else if (strcmp(what->reason, "corrupt") == 0)
+        line = "its record is damaged";
     else if (ended->kind == HAPAX_ANSWER_MISMATCH)
         line = differs(ended);
     else if (strcmp(what->reason, "unknown") == 0)
@@ -130,13 +132,20 @@ static void add(struct hapax__posting *posting, const char *name, struct hapax_s
         (struct hapax_message_header){hapax_str(name), value};
 }
 
+static struct hapax_span header_of(const struct hapax_message *message, const char *name)
+{
+    for (size_t i = 0; i < message->header_count; i++)
+        if (is(message->headers[i].name, name))
+            return message->headers[i].value;
+    return (struct hapax_span){NULL, 0};
+}
+
 /* Where it first stood: a copy of a copy is still the same message. */
 static struct hapax_span position_of(const struct hapax_message *message)
 {
-    for (size_t i = 0; i < message->header_count; i++)
-        if (is(message->headers[i].name, HAPAX__HEADER_POSITION))
-            return message->headers[i].value;
-    return message->position;
+    struct hapax_span first = header_of(message, HAPAX__HEADER_POSITION);
+
+    return first.len > 0 ? first : message->position;
 }
 
 static void add_own(struct hapax__posting *posting, const struct hapax_message *message,
@@ -179,6 +188,7 @@ struct hapax__posting *hapax__posting_new(const struct hapax_message *message,
     letter->id = message->id;
     letter->type = message->type;
     letter->key = message->key;
+    letter->life = header_of(message, HAPAX__HEADER_TIME);
     letter->delay_ms = what->delay_ms;
     letter->tag = what->tag;
     letter->headers = posting->headers;

@@ -12,11 +12,11 @@
 
 struct hapax__history {
     uint32_t attempts; /* how many may have run since it was published or put back */
-    uint32_t base; /* the attempt of the record at which that count began */
+    uint32_t base; /* what the record had spent when that count began */
 };
 
 /* hapax-attempts and hapax-base, decimal numbers; what is no such number counts as 0. With hapax-reason the message
- * was put back: it begins with no attempts, at the attempt at which it was given up. */
+ * was put back: it begins with no attempts, at what was spent when it was given up. */
 struct hapax__history hapax__history_read(const struct hapax_message *message);
 
 /* What the CLAIM's attempts_max is for a message with this base; 0: no limit. */
@@ -31,7 +31,7 @@ struct hapax__post_what {
     int64_t delay_ms;
     const char *reason; /* NULL: a retry, and `ended` is not looked at */
     const struct hapax__ended *ended;
-    const char *refused; /* what the handler said, for the reason `refused` */
+    const char *refused; /* what the handler said, where it refused */
     const char *scope;
     int64_t time_us; /* since 1970 */
     void *tag;

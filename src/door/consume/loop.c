@@ -18,6 +18,7 @@
 #include <poll.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define US_PER_MS     INT64_C(1000)
 #define EXTEND_US     (5000 * US_PER_MS)
@@ -34,6 +35,7 @@ struct loop {
     uint64_t voided; /* the source's count, as last seen */
     bool had_room; /* as the source was told at its last pump() */
     enum broker_seen broker;
+    bool told_ready;
     int64_t drain_until_us; /* then handlers are told to hurry */
     int64_t quiet_us; /* draining: when the last hand came back */
     enum hapax_error error;
@@ -80,6 +82,19 @@ static void take(struct loop *loop)
     }
 }
 
+/* Once in its life. */
+static void tell_ready(struct loop *loop)
+{
+    int fd = loop->parts->consumer->ready_fd;
+    uint64_t one = 1;
+
+    if (fd < 0 || loop->told_ready)
+        return;
+    loop->told_ready = true;
+    if (write(fd, &one, sizeof(one)) < 0)
+        hapax__course_say(&loop->course, "ready_fd cannot be written to: %s", strerror(errno));
+}
+
 static void see_source(struct loop *loop)
 {
     const struct hapax__source *source = loop->parts->source;
@@ -91,6 +106,7 @@ static void see_source(struct loop *loop)
     __atomic_store_n(&stats->lag, source->lag, __ATOMIC_RELAXED);
     if (source->connected && loop->broker != CONNECTED) {
         loop->broker = CONNECTED;
+        tell_ready(loop);
         hapax__course_say(&loop->course, "connected, taking from \"%s\"", source->name);
     } else if (!source->connected &&
                (loop->broker == CONNECTED || (loop->broker == NOT_SEEN && source->text[0]))) {
@@ -322,6 +338,11 @@ enum hapax_error hapax__loop_run(const struct hapax__loop_parts *parts, char tex
         parts->sink_type->make(parts->sink, parts->dead_letters);
         if (consumer->unknown == HAPAX_UNKNOWN_PARK)
             parts->sink_type->make(parts->sink, parts->parked);
+        if (consumer->in_flight == HAPAX_IN_FLIGHT_REQUEUE)
+            hapax__course_say(
+                &loop.course,
+                "in_flight is requeue: each message given back counts for a delivery limit of "
+                "the queue, which then drops it or dead-letters it: let it have none");
         run(&loop);
         error = loop.error;
     } else {

@@ -57,6 +57,8 @@ static void put_numbers(FILE *out, const struct hapax_consumer_stats *stats)
     const struct hapax__page_number gauges[] = {
         {"hapax_consumer_in_hand", (int64_t)stats->in_hand, "Messages taken and not settled."},
         {"hapax_consumer_running", (int64_t)stats->running, "Handlers under way."},
+        {"hapax_consumer_letters_refused", (int64_t)stats->letters_refused,
+         "Messages in hand whose letter the broker refuses."},
         {"hapax_consumer_connected", stats->connected,
          "Whether there is a connection to the broker."},
         {"hapax_consumer_store_up", stats->store_up, "Whether the store answered, the last time."},

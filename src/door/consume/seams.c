@@ -9,9 +9,10 @@
 
 #define SCHEMES 3
 
-static const struct hapax__source_type *const sources[] = {&hapax__source_amqp,
-                                                           &hapax__source_kafka};
-static const struct hapax__sink_type *const sinks[] = {&hapax__sink_amqp, &hapax__sink_kafka};
+static const struct hapax__source_type *const sources[] = {
+    &hapax__source_amqp, &hapax__source_kafka, &hapax__source_sqs};
+static const struct hapax__sink_type *const sinks[] = {&hapax__sink_amqp, &hapax__sink_kafka,
+                                                       &hapax__sink_sqs};
 static const struct hapax__source_type *played_source;
 static const struct hapax__sink_type *played_sink;
 

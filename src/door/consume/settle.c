@@ -83,10 +83,16 @@ static struct hapax__settling hold_shortly(const struct rule *r, enum hapax__hol
     return hold(why, hapax__settle_pause_ms(ask_min_ms(r), STORE_MAX_MS, holds(r, why), r->random));
 }
 
-static struct hapax__settling fate_unknown(const struct rule *r)
+/* For an operator. */
+static struct hapax__settling set_aside(const struct rule *r, const char *reason)
 {
     return give_up(r->consumer->unknown == HAPAX_UNKNOWN_PARK ? HAPAX__ACT_PARK : HAPAX__ACT_DEAD,
-                   "unknown");
+                   reason);
+}
+
+static struct hapax__settling fate_unknown(const struct rule *r)
+{
+    return set_aside(r, "unknown");
 }
 
 /* ---- answers ------------------------------------------------------------------------- */
@@ -103,10 +109,11 @@ static struct hapax__settling failed(const struct rule *r)
 {
     uint32_t attempts = r->before->attempts + 1;
 
-    if (r->ended->refused)
-        return give_up(HAPAX__ACT_DEAD, "refused");
+    /* Before `refused`: whoever put that back would find the record unknown. */
     if (is_unknown_now(r, r->consumer->policy.on_failed == HAPAX_FAILED_HOLD))
         return fate_unknown(r);
+    if (r->ended->refused)
+        return give_up(HAPAX__ACT_DEAD, "refused");
     if (used_up(r, attempts))
         return give_up(HAPAX__ACT_DEAD, "failed");
     return (struct hapax__settling){.act = HAPAX__ACT_RETRY,
@@ -191,6 +198,14 @@ static struct hapax__settling missing_key(const struct rule *r)
     return give_up(HAPAX__ACT_DEAD, "no_key");
 }
 
+/* A damaged record does not mend by itself, and says nothing of its operation. */
+static struct hapax__settling store_down(const struct rule *r)
+{
+    if (r->ended->error == HAPAX_ERR_CORRUPT)
+        return set_aside(r, "corrupt");
+    return hold_shortly(r, HAPAX__HOLD_STORE);
+}
+
 static struct hapax__settling act_on(const struct rule *r)
 {
     switch (r->ended->kind) {
@@ -221,7 +236,7 @@ static struct hapax__settling act_on(const struct rule *r)
     case HAPAX_ANSWER_MISSING_KEY:
         return missing_key(r);
     case HAPAX_ANSWER_STORE_DOWN:
-        return hold_shortly(r, HAPAX__HOLD_STORE);
+        return store_down(r);
     }
     /* There was no memory to ask with. */
     assert(r->ended->kind == 0);

@@ -42,7 +42,7 @@ struct hapax__ended {
     bool unprotected; /* BYPASS under on_store_error=open */
     bool refused; /* the handler said so (hapax_delivery_refuse()) */
     int status;
-    uint32_t attempt; /* of the record; 0: none was seen */
+    uint32_t spent; /* of the record (struct hapax_answer); 0: not known */
     int64_t retry_after_ms; /* -1: none */
     const char *why; /* of BAD_KEY and TOO_LARGE: static; else NULL */
 };

@@ -23,7 +23,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -483,14 +482,7 @@ static enum hapax_error kafka_open(struct hapax__sink **out, const char *uri,
 
     if (!s)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
-    error = hapax__kafka_uri(&s->uri, uri, HAPAX__KAFKA_SINK, text);
-    if (error == HAPAX_ERR_NONE) {
-        s->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-        if (s->wake < 0) {
-            rd_kafka_conf_destroy(s->uri.conf);
-            error = hapax__fail(text, HAPAX_ERR_NOMEM, "no descriptor: %s", strerror(errno));
-        }
-    }
+    error = hapax__kafka_begin(&s->uri, &s->wake, uri, HAPAX__KAFKA_SINK, text);
     if (error != HAPAX_ERR_NONE) {
         free(s);
         return error;

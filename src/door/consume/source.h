@@ -61,7 +61,9 @@ struct hapax__letter {
     struct hapax_span content_type;
     struct hapax_span id;
     struct hapax_span type;
-    struct hapax_span key; /* Kafka: the key; AMQP: not used */
+    struct hapax_span key; /* Kafka: the key; SQS: the group; AMQP: not used */
+    struct hapax_span
+        life; /* what tells it from one that was put back and is a letter again: `hapax-time` of the message */
     const struct hapax_message_header
         *headers; /* not those of names beginning with `hapax-` that `own` has too */
     size_t header_count;
@@ -99,7 +101,8 @@ struct hapax__source_type {
     bool delays; /* its sink can delay letters: retries go by way of the broker */
     bool rejects;
     bool positions; /* its messages have one */
-    enum hapax_order orders; /* the default order; NONE: it has no other */
+    enum hapax_order
+        orders; /* the default order; NONE: it has no other; DEFAULT: open() knows, and refuses what it has not */
 
     /* Reads the settings' URI and connects to nobody. INVALID, UNSUPPORTED, NOMEM; text says which. */
     enum hapax_error (*open)(struct hapax__source **out, const struct hapax_consumer *consumer,
@@ -124,12 +127,22 @@ struct hapax__source_type {
     /* It is still in hand: called for each every few seconds. NULL: not needed. */
     void (*extend)(struct hapax__source *source, struct hapax__delivered *delivered);
 
+    /* Ends a delivery as RETURN does, but it is delivered again after this time at the earliest, as far as the broker
+     * can. NULL: it cannot. Where it can, messages of an order are not delivered while one of them is out or waits, so
+     * those behind one that is given back are given back as well. */
+    void (*postpone)(struct hapax__source *source, struct hapax__delivered *delivered,
+                     int64_t delay_ms);
+
+    /* What the queue is called that dead letters ("dead") or parked ones ("parked") go to. NULL: NAME.dead, NAME.parked. */
+    void (*name_letters)(const struct hapax__source *source, char *out, size_t size,
+                         const char *what);
+
     /* The loop takes no more, and has settled all: tells the broker what is left to tell, for wait_ms at most,
      * and frees the source. */
     void (*close)(struct hapax__source *source, int64_t wait_ms);
 };
 
-extern const struct hapax__source_type hapax__source_amqp, hapax__source_kafka;
+extern const struct hapax__source_type hapax__source_amqp, hapax__source_kafka, hapax__source_sqs;
 
 /* The type for a URI; NULL: none of its scheme. */
 const struct hapax__source_type *hapax__source_type_of(const char *uri);
@@ -153,6 +166,9 @@ struct hapax__sink_type {
      * Where that is refused, letters to it are. */
     void (*make)(struct hapax__sink *sink, const char *name);
 
+    /* Whether letters can go to this name, or *why not: a static text. NULL: to any. */
+    bool (*name_check)(const char *name, const char **why);
+
     size_t (*watch)(struct hapax__sink *sink, struct pollfd *fds, int64_t *due_us);
     void (*pump)(struct hapax__sink *sink);
 
@@ -166,7 +182,7 @@ struct hapax__sink_type {
     void (*close)(struct hapax__sink *sink);
 };
 
-extern const struct hapax__sink_type hapax__sink_amqp, hapax__sink_kafka;
+extern const struct hapax__sink_type hapax__sink_amqp, hapax__sink_kafka, hapax__sink_sqs;
 
 const struct hapax__sink_type *hapax__sink_type_of(const char *uri);
 

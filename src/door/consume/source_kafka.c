@@ -23,7 +23,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
@@ -543,14 +542,7 @@ static enum hapax_error kafka_open(struct hapax__source **out,
 
     if (!s)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
-    error = hapax__kafka_uri(&s->uri, consumer->from, HAPAX__KAFKA_SOURCE, text);
-    if (error == HAPAX_ERR_NONE) {
-        s->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-        if (s->wake < 0) {
-            rd_kafka_conf_destroy(s->uri.conf);
-            error = hapax__fail(text, HAPAX_ERR_NOMEM, "no descriptor: %s", strerror(errno));
-        }
-    }
+    error = hapax__kafka_begin(&s->uri, &s->wake, consumer->from, HAPAX__KAFKA_SOURCE, text);
     if (error != HAPAX_ERR_NONE) {
         free(s);
         return error;

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The course of deliveries without its loop: a test plays the source, the sink, the hands and the clock, so that what
+ * takes minutes, or needs a certain order of events, is seen for certain.
+ */
+#include "door/consume/course.h"
+
+#include "store/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../must.h"
+
+#define IN_HAND 8
+#define TAKEN   64
+#define MS      INT64_C(1000)
+#define MINUTE  (60000 * MS)
+
+struct bed {
+    struct hapax_consumer consumer;
+    struct hapax_consumer_stats stats;
+    struct hapax__source source;
+    struct hapax__sink sink;
+    struct hapax__work work;
+    struct hapax__loop_parts parts;
+    struct hapax__course course;
+    struct hapax__delivered delivered[TAKEN];
+    unsigned taken, settled;
+    void *tags[IN_HAND]; /* letters with the sink */
+    unsigned letters;
+    enum hapax__sent fate; /* of letters */
+    char log[4096];
+};
+
+static struct bed *playing;
+
+static void settle(struct hapax__source *source, struct hapax__delivered *delivered,
+                   enum hapax__settle how)
+{
+    (void)source, (void)delivered, (void)how;
+    playing->settled++;
+}
+
+static bool send_letter(struct hapax__sink *sink, const struct hapax__letter *letter)
+{
+    (void)sink;
+    must(playing->letters < IN_HAND);
+    playing->tags[playing->letters++] = letter->tag;
+    return true;
+}
+
+static enum hapax__sent reap(struct hapax__sink *sink, void **tag)
+{
+    (void)sink;
+    if (playing->letters == 0)
+        return HAPAX__SENT_NOTHING;
+    *tag = playing->tags[--playing->letters];
+    return playing->fate;
+}
+
+static const struct hapax__source_type source_type = {.settle = settle};
+static const struct hapax__sink_type sink_type = {.send = send_letter, .reap = reap};
+
+static void log_line(void *arg, const char *line)
+{
+    struct bed *bed = arg;
+    size_t used = strlen(bed->log);
+
+    snprintf(bed->log + used, sizeof(bed->log) - used, "%s\n", line);
+}
+
+static unsigned log_count(const struct bed *bed, const char *part)
+{
+    unsigned count = 0;
+
+    for (const char *at = bed->log; (at = strstr(at, part)); at++)
+        count++;
+    return count;
+}
+
+static void bed_open(struct bed *bed)
+{
+    memset(bed, 0, sizeof(*bed));
+    playing = bed;
+    hapax_consumer_init(&bed->consumer);
+    bed->consumer.in_hand_max = IN_HAND;
+    bed->consumer.concurrency = IN_HAND;
+    bed->consumer.log = log_line;
+    bed->consumer.log_arg = bed;
+    bed->source.name = "Q";
+    bed->fate = HAPAX__SENT_OK;
+    bed->parts = (struct hapax__loop_parts){
+        .consumer = &bed->consumer,
+        .source_type = &source_type,
+        .source = &bed->source,
+        .sink_type = &sink_type,
+        .sink = &bed->sink,
+        .work = &bed->work,
+        .scope = "Q",
+        .dead_letters = "Q.dead",
+        .parked = "Q.parked",
+    };
+    bed->course.parts = &bed->parts;
+    bed->course.stats = &bed->stats;
+    bed->course.by_broker = true;
+    bed->course.now_us = 1; /* taken_us is compared with the real clock */
+    must(hapax__inhand_open(&bed->course.inhand, IN_HAND, 1) == HAPAX_ERR_NONE);
+}
+
+static void bed_close(struct bed *bed)
+{
+    hapax__course_drain(&bed->course);
+    hapax__course_end(&bed->course);
+    assert_int_equal(bed->course.inhand.count, 0);
+    assert_int_equal(bed->course.away, 0);
+    assert_int_equal(bed->stats.letters_refused, 0);
+    assert_int_equal(bed->settled, bed->taken);
+    hapax__inhand_close(&bed->course.inhand);
+}
+
+/* Takes as many as there is room for, n at most; how many. */
+static unsigned take(struct bed *bed, unsigned n)
+{
+    size_t room = hapax__course_room(&bed->course);
+    unsigned most = n < room ? n : (unsigned)room;
+
+    must(bed->taken + most <= TAKEN);
+    for (unsigned i = 0; i < most; i++)
+        hapax__course_take(&bed->course, &bed->delivered[bed->taken++]);
+    return most;
+}
+
+static struct hapax__entry *begin(struct bed *bed)
+{
+    struct hapax__entry *entry = hapax__course_next(&bed->course);
+
+    if (entry)
+        memset(&entry->ended, 0, sizeof(entry->ended));
+    return entry;
+}
+
+/* Its handler ended so. */
+static void end(struct bed *bed, struct hapax__entry *entry, enum hapax_class cls)
+{
+    entry->ended = (struct hapax__ended){
+        .kind = HAPAX_ANSWER_FRESH, .cls = cls, .recorded = true, .retry_after_ms = -1};
+    hapax__course_answered(&bed->course, entry);
+}
+
+/* Runs all that are ready: the last `good` to end go through, nobody listened to the others. How many ran. */
+static unsigned run_ready(struct bed *bed, unsigned good)
+{
+    struct hapax__entry *entries[IN_HAND];
+    unsigned n = 0;
+
+    while (n < IN_HAND && (entries[n] = begin(bed)))
+        n++;
+    for (unsigned i = 0; i < n; i++)
+        end(bed, entries[i], i + good >= n ? HAPAX_CLASS_FINAL : HAPAX_CLASS_NOT_RUN);
+    return n;
+}
+
+static void pass_us(struct bed *bed, int64_t us)
+{
+    bed->course.now_us += us;
+    hapax__course_wake(&bed->course);
+}
+
+/* ---- nobody listens ---------------------------------------------------------------------- */
+
+/* A handler that lets one of many through is overloaded, not back: pauses go on growing, nothing more is taken, and
+ * the log does not flap. */
+static void a_storm_of_503_does_not_begin_the_pauses_anew(void **state)
+{
+    unsigned fewest = UINT32_MAX;
+    struct bed bed;
+
+    (void)state;
+    bed_open(&bed);
+    assert_int_equal(take(&bed, TAKEN), IN_HAND);
+    run_ready(&bed, 0);
+    assert_int_equal(hapax__course_room(&bed.course), 0);
+    for (int round = 0; round < 3; round++) {
+        pass_us(&bed, MINUTE / 4);
+        assert_true(run_ready(&bed, 1) > 0);
+        assert_int_equal(hapax__course_room(&bed.course), 0);
+        assert_int_equal(run_ready(&bed, 0), 2); /* woken by it */
+    }
+    for (struct hapax__entry *entry = bed.course.inhand.all; entry; entry = entry->after_it)
+        fewest = entry->before.holds < fewest ? entry->before.holds : fewest;
+    assert_true(fewest >= 4);
+    assert_int_equal(bed.course.away, IN_HAND - 3);
+    assert_int_equal(log_count(&bed, "takes no messages"), 1);
+    assert_int_equal(log_count(&bed, "takes messages again"), 0);
+    bed_close(&bed);
+}
+
+/* Back for good, it has all of them soon: each that goes through wakes two. */
+static void a_handler_that_is_back_gets_all_that_waited(void **state)
+{
+    struct hapax__entry *first;
+    struct bed bed;
+
+    (void)state;
+    bed_open(&bed);
+    bed.consumer.retry_min_ms = 1000;
+    take(&bed, TAKEN);
+    run_ready(&bed, 0);
+    while (bed.course.ready.first == NULL)
+        pass_us(&bed, 1 * MS);
+    first = begin(&bed);
+    end(&bed, first, HAPAX_CLASS_FINAL);
+    while (run_ready(&bed, IN_HAND) > 0)
+        continue;
+    assert_int_equal(bed.stats.acknowledged, IN_HAND);
+    assert_int_equal(hapax__course_room(&bed.course), IN_HAND);
+    assert_int_equal(log_count(&bed, "takes messages again"), 1);
+    bed_close(&bed);
+}
+
+/* Those who would find out are the broker's again, and a long handler is none of them. */
+static void taking_goes_on_when_those_who_waited_are_taken_back(void **state)
+{
+    struct hapax__entry *longest;
+    struct bed bed;
+
+    (void)state;
+    bed_open(&bed);
+    take(&bed, TAKEN);
+    longest = begin(&bed);
+    run_ready(&bed, 0);
+    assert_int_equal(hapax__course_room(&bed.course), 0);
+    for (unsigned i = 0; i < bed.taken; i++)
+        bed.delivered[i].voided = true;
+    hapax__course_voided(&bed.course);
+    assert_int_equal(hapax__course_room(&bed.course), IN_HAND - 1);
+    end(&bed, longest, HAPAX_CLASS_FINAL);
+    bed_close(&bed);
+}
+
+/* One that asks again is waited for, or each round would take more; but not once it is voided. */
+static void while_one_asks_again_none_is_taken(void **state)
+{
+    struct hapax__entry *asking[IN_HAND];
+    struct bed bed;
+    unsigned n = 0;
+
+    (void)state;
+    bed_open(&bed);
+    take(&bed, IN_HAND - 2);
+    run_ready(&bed, 0);
+    pass_us(&bed, MINUTE);
+    while ((asking[n] = begin(&bed)))
+        n++;
+    assert_int_equal(n, IN_HAND - 2);
+    bed.stats.running = n; /* within their handlers */
+    assert_int_equal(hapax__course_room(&bed.course), 0);
+    for (unsigned i = 0; i < n; i++)
+        bed.delivered[i].voided = true;
+    hapax__course_voided(&bed.course);
+    assert_int_equal(hapax__course_room(&bed.course), 2);
+    bed.stats.running = 0;
+    for (unsigned i = 0; i < n; i++)
+        end(&bed, asking[i], HAPAX_CLASS_NOT_RUN);
+    bed_close(&bed);
+}
+
+/* ---- letters ------------------------------------------------------------------------------- */
+
+/* Refused for good, it is seen in a gauge, and the log says so each minute. */
+static void a_letter_that_is_refused_for_good_is_shown(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    bed_open(&bed);
+    bed.fate = HAPAX__SENT_REFUSED;
+    snprintf(bed.sink.text, sizeof(bed.sink.text), "no queue");
+    take(&bed, 2);
+    for (int i = 0; i < 2; i++) {
+        struct hapax__entry *entry = begin(&bed);
+
+        entry->ended = (struct hapax__ended){.kind = HAPAX_ANSWER_MISMATCH, .retry_after_ms = -1};
+        hapax__course_answered(&bed.course, entry);
+    }
+    for (int minute = 0; minute < 10; minute++) {
+        for (int i = 0; i < 12; i++) {
+            hapax__course_send(&bed.course);
+            hapax__course_reap(&bed.course);
+            pass_us(&bed, MINUTE / 12);
+        }
+        assert_int_equal(bed.stats.letters_refused, 2);
+    }
+    assert_in_range(log_count(&bed, "letters to \"Q.dead\" are refused"), 5, 10);
+    assert_int_equal(log_count(&bed, "no queue"), log_count(&bed, "are refused"));
+    bed.fate = HAPAX__SENT_OK;
+    pass_us(&bed, MINUTE);
+    hapax__course_send(&bed.course);
+    hapax__course_reap(&bed.course);
+    assert_int_equal(bed.stats.letters_refused, 0);
+    assert_int_equal(bed.stats.dead_lettered, 2);
+    assert_int_equal(log_count(&bed, "are taken again"), 1);
+    bed_close(&bed);
+}
+
+/* One that is refused when the broker takes its message back counts no more. */
+static void a_refused_letter_whose_message_is_voided_counts_no_more(void **state)
+{
+    struct hapax__entry *entry;
+    struct bed bed;
+
+    (void)state;
+    bed_open(&bed);
+    bed.fate = HAPAX__SENT_REFUSED;
+    take(&bed, 1);
+    entry = begin(&bed);
+    entry->ended = (struct hapax__ended){.kind = HAPAX_ANSWER_MISMATCH, .retry_after_ms = -1};
+    hapax__course_answered(&bed.course, entry);
+    hapax__course_send(&bed.course);
+    hapax__course_reap(&bed.course);
+    assert_int_equal(bed.stats.letters_refused, 1);
+    bed.delivered[0].voided = true;
+    hapax__course_voided(&bed.course);
+    assert_int_equal(bed.stats.letters_refused, 0);
+    bed_close(&bed);
+}
+
+/* ---- damaged records ------------------------------------------------------------------------- */
+
+/* Many of them are one line, and a store that is not away. */
+static void damaged_records_are_parked_and_said_once(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    bed_open(&bed);
+    take(&bed, 5);
+    for (int i = 0; i < 5; i++) {
+        struct hapax__entry *entry = begin(&bed);
+
+        entry->ended = (struct hapax__ended){
+            .kind = HAPAX_ANSWER_STORE_DOWN, .error = HAPAX_ERR_CORRUPT, .retry_after_ms = -1};
+        hapax__course_answered(&bed.course, entry);
+    }
+    hapax__course_send(&bed.course);
+    hapax__course_reap(&bed.course);
+    assert_int_equal(bed.stats.parked, 5);
+    assert_int_equal(log_count(&bed, "a record is damaged"), 1);
+    assert_int_equal(log_count(&bed, "\"Q.parked\""), 1);
+    assert_int_equal(hapax__course_room(&bed.course), IN_HAND);
+    bed_close(&bed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_storm_of_503_does_not_begin_the_pauses_anew),
+        cmocka_unit_test(a_handler_that_is_back_gets_all_that_waited),
+        cmocka_unit_test(taking_goes_on_when_those_who_waited_are_taken_back),
+        cmocka_unit_test(while_one_asks_again_none_is_taken),
+        cmocka_unit_test(a_letter_that_is_refused_for_good_is_shown),
+        cmocka_unit_test(a_refused_letter_whose_message_is_voided_counts_no_more),
+        cmocka_unit_test(damaged_records_are_parked_and_said_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
