@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The SQS source and sink against a stand-in: test_sqs_source URI (tests/servers/sqs_server.mjs). What needs its faults is
+ * test_sqs.py.
+ */
+#include "sqs_bed.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+/* behind what it needs */
+#include <cmocka.h>
+
+static const char *uri;
+
+/* A queue with these bodies, one a character, and a source at it. */
+static void open_with(struct bed *bed, const char *queue, const char *bodies, const char *more)
+{
+    open_sink(bed, uri);
+    bed->sink->type->make(bed->sink, queue);
+    for (; *bodies; bodies++) {
+        char body[2] = {*bodies, '\0'};
+
+        assert_int_equal(send_text(bed, queue, "g", body), HAPAX__SENT_OK);
+    }
+    open_source(bed, uri, queue, more);
+}
+
+/* Whether nothing waits, by the queue's own count after this moment. */
+static bool is_empty(struct bed *bed)
+{
+    int64_t lag;
+
+    turn_until(bed, bed->source->lag >= 0);
+    lag = bed->source->lag;
+    return lag == 0 && !bed->source->type->take(bed->source);
+}
+
+/* What is acknowledged is gone, what is returned comes again at once, what is postponed after its time, and what is not
+ * settled when the source is closed, too. */
+static void each_settlement_does_what_it_says(void **state)
+{
+    struct hapax__delivered *hand[4], *again;
+    struct bed bed;
+    int64_t begun_us;
+
+    (void)state;
+    open_with(&bed, "settle", "1234", "");
+    for (size_t i = 0; i < 4; i++)
+        hand[i] = take(&bed);
+    assert_false(hand[1]->message.redelivered);
+    assert_true(hand[1]->message.time_us > 0 && is_text(hand[1]->message.from, "settle"));
+    settle(&bed, hand[0], HAPAX__SETTLE_ACK);
+    begun_us = hapax__monotonic_us();
+    bed.source->type->postpone(bed.source, hand[1], 1500);
+    settle(&bed, hand[2], HAPAX__SETTLE_RETURN);
+    again = take(&bed);
+    assert_true(is_text(again->message.body, "3") && again->message.redelivered);
+    settle(&bed, again, HAPAX__SETTLE_ACK);
+    again = take(&bed);
+    assert_true(is_text(again->message.body, "2") && again->message.redelivered);
+    assert_true(hapax__monotonic_us() - begun_us >= 1900000); /* whole seconds */
+    settle(&bed, again, HAPAX__SETTLE_ACK);
+    settle(&bed, hand[3], HAPAX__SETTLE_RETURN);
+    close_source(&bed); /* tells what is left to tell */
+    open_source(&bed, uri, "settle", "");
+    again = take(&bed);
+    assert_true(is_text(again->message.body, "4"));
+    settle(&bed, again, HAPAX__SETTLE_ACK);
+    close_source(&bed);
+    open_source(&bed, uri, "settle", "");
+    assert_true(is_empty(&bed));
+    close_bed(&bed);
+}
+
+/* What is in hand, taken or not, is nobody else's, however long that is. */
+static void what_is_in_hand_stays_hidden(void **state)
+{
+    struct hapax__delivered *first;
+    struct bed bed, other;
+
+    (void)state;
+    open_with(&bed, "hidden", "123456789abcdef", "&visibility=2s");
+    first = take(&bed);
+    open_sink(&other, uri);
+    open_source(&other, uri, "hidden", "&visibility=2s");
+    for (int i = 0; i < 6; i++) {
+        turn_for(&bed, 250000);
+        turn_for(&other, 250000);
+        assert_null(other.source->type->take(other.source));
+    }
+    assert_int_equal(bed.source->voided, 0);
+    settle(&bed, first, HAPAX__SETTLE_ACK);
+    for (int i = 1; i < 15; i++)
+        settle(&bed, take(&bed), HAPAX__SETTLE_ACK);
+    close_bed(&bed);
+    assert_true(is_empty(&other));
+    close_bed(&other);
+}
+
+/* Without a turn for longer than a message is hidden it may be others': it is voided, and settled without a word. */
+static void what_is_forgotten_is_voided(void **state)
+{
+    struct hapax__delivered *first, *second;
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, "voided", "1", "&visibility=2s");
+    first = take(&bed);
+    (void)poll(NULL, 0, 2500); /* the process stands still */
+    turn_until(&bed, first->voided);
+    assert_int_equal(bed.source->voided, 1);
+    second = take(&bed);
+    assert_true(is_text(second->message.body, "1") && second->message.redelivered);
+    settle(&bed, first, HAPAX__SETTLE_ACK);
+    settle(&bed, second, HAPAX__SETTLE_ACK);
+    assert_true(is_empty(&bed));
+    close_bed(&bed);
+}
+
+/* Messages of a group have one order, and come again in it. */
+static void a_group_is_given_back_in_its_order(void **state)
+{
+    struct hapax__delivered *hand[5];
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, "group.fifo", "12345", "");
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 5; i++) {
+            char body[2] = {(char)('1' + i), '\0'};
+
+            hand[i] = take(&bed);
+            assert_true(is_text(hand[i]->message.body, body) && is_text(hand[i]->order, "g"));
+        }
+        if (round == 2)
+            break;
+        bed.source->type->postpone(bed.source, hand[0], 1000);
+        for (int i = 4; i > 0; i--) /* in whatever order that is told */
+            settle(&bed, hand[i], HAPAX__SETTLE_RETURN);
+    }
+    for (int i = 0; i < 5; i++)
+        settle(&bed, hand[i], HAPAX__SETTLE_ACK);
+    assert_true(is_empty(&bed));
+    close_bed(&bed);
+}
+
+/* A copy has what the message had, is known by its id, and a copy of it by the same. */
+static void a_copy_has_all_of_it(void **state)
+{
+    struct hapax_message_header own = {hapax_str("hapax-reason"), hapax_str("failed")};
+    struct hapax_message_header headers[] = {{hapax_str("plain"), hapax_str("text")},
+                                             {hapax_str("empty"), hapax_str("")},
+                                             {hapax_str("bytes"), {(const uint8_t *)"\0\xff", 2}}};
+    struct hapax__letter letter = {.to = "copy",
+                                   .body = hapax_str("a \"body\" \xc3\xa9\n"),
+                                   .id = hapax_str("first"),
+                                   .content_type = hapax_str("text/plain"),
+                                   .headers = headers,
+                                   .header_count = 3};
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, "copy", "", "");
+    turn_until(&bed, bed.source->connected || bed.error != HAPAX_ERR_NONE);
+    assert_int_equal(send_letter(&bed, &letter), HAPAX__SENT_OK);
+    for (int i = 0; i < 2; i++) {
+        struct hapax__delivered *one = take(&bed);
+        const struct hapax_message *message = &one->message;
+
+        assert_true(is_text(message->id, "first") && is_text(message->content_type, "text/plain"));
+        assert_true(is_text(header(one, "plain"), "text") && header(one, "bytes").len == 2);
+        assert_true(header(one, "empty").ptr && header(one, "empty").len == 0);
+        assert_int_equal(message->header_count, 5 + (size_t)i);
+        letter = (struct hapax__letter){.to = "copy",
+                                        .body = message->body,
+                                        .id = message->id,
+                                        .content_type = message->content_type,
+                                        .headers = message->headers,
+                                        .header_count = message->header_count,
+                                        .own = &own,
+                                        .own_count = 1};
+        if (i == 0)
+            assert_int_equal(send_letter(&bed, &letter), HAPAX__SENT_OK);
+        settle(&bed, one, HAPAX__SETTLE_ACK);
+    }
+    close_bed(&bed);
+}
+
+/* A queue that is not there is refused by its name, and found once it is there; letters to it are refused, and to one that
+ * may be made are not. */
+static void a_missing_queue_is_refused_or_made(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    open_sink(&bed, uri);
+    open_source(&bed, uri, "missing", "");
+    turn_until(&bed, bed.error != HAPAX_ERR_NONE);
+    assert_int_equal(bed.error, HAPAX_ERR_REFUSED);
+    assert_non_null(strstr(bed.source->text, "queue \"missing\" does not exist"));
+    assert_int_equal(send_text(&bed, "missing", "", "1"), HAPAX__SENT_REFUSED);
+    assert_non_null(strstr(bed.sink->text, "there is no such queue"));
+    assert_int_equal(send_text(&bed, "no.name", "", "1"), HAPAX__SENT_REFUSED);
+    bed.sink->type->close(bed.sink); /* it would remember for five seconds */
+    bed.sink = sink_at(uri);
+    bed.sink->type->make(bed.sink, "missing");
+    assert_int_equal(send_text(&bed, "missing", "", "1"), HAPAX__SENT_OK);
+    settle(&bed, take(&bed), HAPAX__SETTLE_ACK);
+    close_bed(&bed);
+}
+
+/* No more is asked for than there is room for, and what comes without any is given back. */
+static void no_more_comes_than_there_is_room_for(void **state)
+{
+    struct hapax__delivered *hand[10];
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, "room", "123456789abcdefghij", "&visibility=2s");
+    bed.room = 10;
+    for (size_t i = 0; i < 10; i++) {
+        hand[i] = take(&bed);
+        bed.room--;
+    }
+    bed.room = 0;
+    turn_for(&bed, 500000);
+    assert_null(bed.source->type->take(bed.source));
+    for (size_t i = 0; i < 10; i++)
+        settle(&bed, hand[i], HAPAX__SETTLE_ACK);
+    bed.room = 40;
+    for (size_t i = 10; i < 19; i++)
+        settle(&bed, take(&bed), HAPAX__SETTLE_ACK);
+    close_bed(&bed);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_settlement_does_what_it_says),
+        cmocka_unit_test(what_is_in_hand_stays_hidden),
+        cmocka_unit_test(what_is_forgotten_is_voided),
+        cmocka_unit_test(a_group_is_given_back_in_its_order),
+        cmocka_unit_test(a_copy_has_all_of_it),
+        cmocka_unit_test(a_missing_queue_is_refused_or_made),
+        cmocka_unit_test(no_more_comes_than_there_is_room_for),
+    };
+
+    must(argc == 2);
+    uri = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

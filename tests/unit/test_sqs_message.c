@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SQS messages and letters without a service: what is written is read back, whatever its headers; what each reply of a batch
+ * says of its entries; and how long a message may be hidden.
+ */
+#include "door/consume/letter.h"
+#include "door/consume/sqs_source.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define US_PER_S INT64_C(1000000)
+
+static struct hapax_span bytes(const char *at, size_t len)
+{
+    return (struct hapax_span){(const uint8_t *)at, len};
+}
+
+static bool is_text(struct hapax_span span, const char *text)
+{
+    return span.len == strlen(text) && memcmp(span.ptr, text, span.len) == 0;
+}
+
+static struct hapax_span header(const struct hapax_message *message, const char *name)
+{
+    for (size_t i = 0; i < message->header_count; i++)
+        if (is_text(message->headers[i].name, name))
+            return message->headers[i].value;
+    return bytes(NULL, 0);
+}
+
+/* The letter as SQS would give it to a poll. */
+struct trip {
+    struct hapax__sqs_text entry;
+    struct hapax__sqs_text message;
+    struct hapax_arena arena;
+    const struct hapax__sqs_value *sent;
+    struct hapax__sqs_delivery *delivery;
+};
+
+static size_t attributes_of(const struct trip *trip)
+{
+    const struct hapax__sqs_value *all = hapax__sqs_get(trip->sent, "MessageAttributes");
+    size_t n = 0;
+
+    for (const struct hapax__sqs_value *one = all->first; one; one = one->next)
+        n++;
+    return n;
+}
+
+static void go(struct trip *trip, const struct hapax__letter *letter, bool fifo)
+{
+    const struct hapax__sqs_value *attributes;
+    const char *at, *why;
+    size_t size;
+
+    memset(trip, 0, sizeof(*trip));
+    assert_int_equal(hapax__sqs_entry(&trip->entry, &size, letter, 3, fifo, hapax_str("c"), &why),
+                     HAPAX_ERR_NONE);
+    trip->sent = hapax__sqs_parse(&trip->arena, bytes(trip->entry.at, trip->entry.len));
+    assert_non_null(trip->sent);
+    assert_true(is_text(hapax__sqs_get_text(trip->sent, "Id"), "3"));
+    attributes = hapax__sqs_get(trip->sent, "MessageAttributes");
+    assert_non_null(attributes);
+    at = strstr(trip->entry.at, "\"MessageAttributes\":");
+    hapax__sqs_put(&trip->message, "{\"MessageId\":\"new\",\"ReceiptHandle\":\"r\",\"Body\":");
+    hapax__sqs_put_string(&trip->message, hapax__sqs_get_text(trip->sent, "MessageBody"));
+    hapax__sqs_put(&trip->message, ",\"Attributes\":{\"SentTimestamp\":\"7\"");
+    if (fifo) {
+        hapax__sqs_put(&trip->message, ",\"MessageDeduplicationId\":");
+        hapax__sqs_put_string(&trip->message,
+                              hapax__sqs_get_text(trip->sent, "MessageDeduplicationId"));
+    }
+    hapax__sqs_put(&trip->message, "},");
+    hapax__sqs_put(&trip->message, at);
+    trip->delivery = hapax__sqs_delivery(
+        hapax__sqs_parse(&trip->arena, bytes(trip->message.at, trip->message.len)), &trip->arena,
+        hapax_str("q"), false);
+    assert_non_null(trip->delivery);
+    assert_false(trip->delivery->shown.damaged);
+}
+
+static void end(struct trip *trip)
+{
+    free(trip->delivery);
+    hapax__sqs_text_release(&trip->entry);
+    hapax__sqs_text_release(&trip->message);
+    hapax__arena_release(&trip->arena);
+}
+
+/* From none to as many as there may be, of all kinds: ten attributes at most, and all of them come back. */
+static void headers_come_back_however_many_there_are(void **state)
+{
+    static const struct {
+        const char *value;
+        size_t len;
+    } values[] = {{"plain", 5},   {"", 0},         {"\xff\x00\x01", 3}, {"a \"b\"\\\n", 8},
+                  {"\x01", 1},    {"\xc3\xa9", 2}, {"\xed\xa0\x80", 3}, {"\xf0\x9f\x98\x80", 4},
+                  {"\xc0\xaf", 2}};
+    static char names[HAPAX_MESSAGE_HEADERS_MAX][24];
+    static struct hapax_message_header headers[HAPAX_MESSAGE_HEADERS_MAX];
+    static const size_t counts[] = {0, 1, 2, 7, 8, 9, 10, 11, 200};
+    struct hapax_message_header own[] = {{hapax_str("hapax-reason"), hapax_str("failed")},
+                                         {hapax_str("hapax-error"), hapax_str("")},
+                                         {hapax_str("hapax-base"), hapax_str("8")}};
+    struct trip trip;
+
+    (void)state;
+    for (size_t i = 0; i < HAPAX_MESSAGE_HEADERS_MAX; i++) {
+        size_t which = i % (sizeof(values) / sizeof(values[0]));
+
+        (void)snprintf(names[i], sizeof(names[i]), i % 5 == 4 ? "odd name %zu" : "n%zu", i);
+        headers[i] = (struct hapax_message_header){hapax_str(names[i]),
+                                                   bytes(values[which].value, values[which].len)};
+    }
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
+        for (size_t own_count = 0; own_count <= 3; own_count++) {
+            struct hapax__letter letter = {.to = "q",
+                                           .body = hapax_str("body"),
+                                           .id = hapax_str("first"),
+                                           .content_type = hapax_str("text/plain"),
+                                           .headers = headers,
+                                           .header_count = counts[c],
+                                           .own = own,
+                                           .own_count = own_count};
+            const struct hapax_message *message;
+
+            go(&trip, &letter, false);
+            message = &trip.delivery->shown.message;
+            assert_true(attributes_of(&trip) <= HAPAX__SQS_ATTRIBUTES_MAX);
+            assert_int_equal(message->header_count, counts[c] + own_count + 2);
+            for (size_t i = 0; i < counts[c]; i++) {
+                struct hapax_span value = header(message, names[i]);
+
+                assert_int_equal(value.len, headers[i].value.len);
+                if (value.len > 0)
+                    assert_memory_equal(value.ptr, headers[i].value.ptr, value.len);
+            }
+            assert_true(own_count == 0 || is_text(header(message, "hapax-reason"), "failed"));
+            assert_true(is_text(message->id, "first") && is_text(message->body, "body"));
+            assert_true(is_text(message->content_type, "text/plain"));
+            assert_int_equal(message->time_us, 7000);
+            end(&trip);
+        }
+}
+
+static struct hapax_span deduplication(struct trip *trip)
+{
+    return hapax__sqs_get_text(trip->sent, "MessageDeduplicationId");
+}
+
+/* The same letter has the same, and another life another. */
+static void a_deduplication_id_is_of_one_life(void **state)
+{
+    struct hapax_message_header base = {hapax_str("hapax-base"), hapax_str("8")};
+    struct hapax_message_header time[] = {base,
+                                          {hapax_str("hapax-time"), hapax_str("1")},
+                                          {hapax_str("hapax-attempts"), hapax_str("3")}};
+    struct hapax_message_header run[] = {base, {hapax_str("hapax-redrive"), hapax_str("7")}};
+    struct hapax__letter letter = {.to = "q.fifo",
+                                   .body = hapax_str("body"),
+                                   .id = hapax_str("m"),
+                                   .key = hapax_str("group 1"),
+                                   .own = &base,
+                                   .own_count = 1};
+    struct trip first, other;
+
+    (void)state;
+    go(&first, &letter, true);
+    assert_int_equal(deduplication(&first).len, 64);
+    assert_int_equal(hapax__sqs_get_text(first.sent, "MessageGroupId").len,
+                     64); /* a blank is none of its */
+    letter.own = time;
+    letter.own_count = 3;
+    letter.key = hapax_str("group-1");
+    go(&other, &letter, true);
+    assert_true(is_text(hapax__sqs_get_text(other.sent, "MessageGroupId"), "group-1"));
+    assert_memory_equal(deduplication(&first).ptr, deduplication(&other).ptr, 64);
+    end(&other);
+    letter.own = run;
+    letter.own_count = 2;
+    go(&other, &letter, true);
+    assert_memory_not_equal(deduplication(&first).ptr, deduplication(&other).ptr, 64);
+    end(&other);
+    letter.own_count = 1;
+    letter.body = hapax_str("bodz");
+    go(&other, &letter, true);
+    assert_memory_not_equal(deduplication(&first).ptr, deduplication(&other).ptr, 64);
+    end(&other);
+    end(&first);
+}
+
+/* A message that any tool put back, and that is a dead letter again for the same reason, is not the letter it was; a copy of
+ * the same delivery is. */
+static void a_letter_put_back_has_another_life(void **state)
+{
+    static const char *const times[] = {NULL, "1", "2", "2"};
+    char last[64] = "";
+
+    (void)state;
+    for (int64_t i = 0; i < 4; i++) {
+        struct hapax_message_header put_back[] = {
+            {hapax_str("hapax-reason"), hapax_str("mismatch")},
+            {hapax_str("hapax-time"), times[i] ? hapax_str(times[i]) : bytes(NULL, 0)}};
+        struct hapax_message message = {.body = hapax_str("body"),
+                                        .id = hapax_str("m"),
+                                        .key = hapax_str("g"),
+                                        .from = hapax_str("q.fifo"),
+                                        .headers = put_back,
+                                        .header_count = times[i] ? 2 : 0};
+        struct hapax__ended ended = {.kind = HAPAX_ANSWER_MISMATCH};
+        struct hapax__posting *posting =
+            hapax__posting_new(&message, &(struct hapax__post_what){.to = "q-dead.fifo",
+                                                                    .reason = "mismatch",
+                                                                    .ended = &ended,
+                                                                    .scope = "s",
+                                                                    .time_us = 100 + i});
+        struct trip trip;
+
+        go(&trip, hapax__posting_letter(posting), true);
+        assert_int_equal(memcmp(last, deduplication(&trip).ptr, 64) == 0, i == 3);
+        memcpy(last, deduplication(&trip).ptr, 64);
+        /* Ours names no operation: the copy would be another than the message. */
+        assert_int_equal(header(&trip.delivery->shown.message, "MessageDeduplicationId").len, 0);
+        assert_true(is_text(trip.delivery->shown.message.id, "m"));
+        end(&trip);
+        hapax__posting_free(posting);
+    }
+}
+
+/* Names that SQS does not take are told before anything is taken, as letters to them would be refused for ever. */
+static void letters_need_names_that_sqs_takes(void **state)
+{
+    static const struct {
+        const char *queue, *dead, *parked, *wrong;
+    } rows[] = {
+        {"orders", NULL, NULL, NULL},
+        {"orders", "dead", "parked.fifo", NULL},
+        {"orders", "orders.dead", NULL, "dead_letters: "},
+        {"orders", NULL, "a/b", "parked: "},
+        {"a2345678901234567890123456789012345678901234567890123456789012345678901234", NULL, NULL,
+         "parked: "},
+        {"a23456789012345678901234567890123456789012345678901234567890123456789012345", NULL, "p",
+         NULL},
+        {"a234567890123456789012345678901234567890123456789012345678901234567890123456", NULL, "p",
+         "dead_letters: "},
+        {"a2345678901234567890123456789012345678901234567890123456789012345678901.fifo", "d", "p",
+         NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hapax_consumer consumer;
+        char from[256], text[HAPAX_TEXT_MAX] = "";
+        enum hapax_error error;
+
+        hapax_consumer_init(&consumer);
+        (void)snprintf(from, sizeof(from), "sqs://r/%s?endpoint=http://127.0.0.1:1", rows[i].queue);
+        consumer.from = from;
+        consumer.dead_letters = rows[i].dead;
+        consumer.parked = rows[i].parked;
+        error = hapax_consumer_check(&consumer, text);
+        if (!rows[i].wrong)
+            assert_string_equal(text, "");
+        else
+            assert_int_equal(strncmp(text, rows[i].wrong, strlen(rows[i].wrong)), 0);
+        assert_int_equal(error, rows[i].wrong ? HAPAX_ERR_INVALID : HAPAX_ERR_NONE);
+    }
+}
+
+/* What SQS would refuse with a whole batch is refused alone, and before. */
+static void what_sqs_cannot_carry_is_told(void **state)
+{
+    char *large = malloc(HAPAX__SQS_MESSAGE_MAX + 1);
+    struct hapax__letter letter = {.to = "q"};
+    struct hapax__sqs_text text = {0};
+    const char *why;
+    size_t size;
+
+    (void)state;
+    assert_non_null(large);
+    memset(large, 'x', HAPAX__SQS_MESSAGE_MAX + 1);
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const bodies[] = {"", "\x01", "\xff"};
+
+        letter.body = hapax_str(bodies[i]);
+        assert_int_equal(hapax__sqs_entry(&text, &size, &letter, 0, false, bytes(NULL, 0), &why),
+                         HAPAX_ERR_INVALID);
+        assert_non_null(strstr(why, "no text that SQS takes"));
+    }
+    letter.body = bytes(large, HAPAX__SQS_MESSAGE_MAX);
+    assert_int_equal(hapax__sqs_entry(&text, &size, &letter, 0, false, bytes(NULL, 0), &why),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(size, HAPAX__SQS_MESSAGE_MAX);
+    letter.body.len++;
+    assert_int_equal(hapax__sqs_entry(&text, &size, &letter, 0, false, bytes(NULL, 0), &why),
+                     HAPAX_ERR_TOO_BIG);
+    hapax__sqs_text_release(&text);
+    free(large);
+}
+
+/* Each entry for itself; what is not named is asked again, and so is all of what cannot be read. */
+static void each_entry_of_a_batch_has_its_own_fate(void **state)
+{
+    struct hapax__sqs_result results[HAPAX__SQS_BATCH_MAX];
+
+    (void)state;
+    assert_true(hapax__sqs_batch(
+        results, 6,
+        hapax_str("{\"Successful\":[{\"Id\":\"0\"},{\"Id\":\"9\"},{\"Id\":\"x\"}],\"Failed\":["
+                  "{\"Id\":\"1\",\"SenderFault\":true,\"Code\":\"ReceiptHandleIsInvalid\"},"
+                  "{\"Id\":\"2\",\"SenderFault\":false,\"Code\":\"InternalError\"},"
+                  "{\"Id\":\"3\",\"SenderFault\":true,\"Code\":\"RequestThrottled\"},"
+                  "{\"Id\":\"4\"}]}")));
+    assert_int_equal(results[0].fate, HAPAX__SQS_DONE);
+    assert_int_equal(results[1].fate, HAPAX__SQS_NEVER);
+    assert_string_equal(results[1].code, "ReceiptHandleIsInvalid");
+    for (size_t i = 2; i < 6; i++)
+        assert_int_equal(results[i].fate, HAPAX__SQS_AGAIN);
+    assert_false(hapax__sqs_batch(results, 1, hapax_str("{\"Successful\":[{\"Id\":\"0\"}")));
+    assert_int_equal(results[0].fate, HAPAX__SQS_AGAIN);
+}
+
+/* Never beyond twelve hours from when it was received, and no more just before. */
+static void twelve_hours_are_the_limit(void **state)
+{
+    int64_t received_us = 5 * US_PER_S, limit_s = HAPAX__SQS_VISIBILITY_MAX_S;
+
+    (void)state;
+    assert_int_equal(sqs_longer(received_us, received_us, 30), 30);
+    assert_int_equal(sqs_longer(received_us, received_us + (limit_s - 60) * US_PER_S, 30), 30);
+    assert_int_equal(sqs_longer(received_us, received_us + (limit_s - 50) * US_PER_S, 30), 20);
+    assert_int_equal(sqs_longer(received_us, received_us + (limit_s - 30) * US_PER_S, 30), 0);
+    assert_int_equal(sqs_longer(received_us, received_us + limit_s * US_PER_S, 30), 0);
+    for (int64_t s = 0; s <= limit_s; s += 61)
+        assert_true(s + sqs_longer(0, s * US_PER_S, HAPAX__SQS_VISIBILITY_MAX_S) <= limit_s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headers_come_back_however_many_there_are),
+        cmocka_unit_test(a_deduplication_id_is_of_one_life),
+        cmocka_unit_test(a_letter_put_back_has_another_life),
+        cmocka_unit_test(letters_need_names_that_sqs_takes),
+        cmocka_unit_test(what_sqs_cannot_carry_is_told),
+        cmocka_unit_test(each_entry_of_a_batch_has_its_own_fate),
+        cmocka_unit_test(twelve_hours_are_the_limit),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
