@@ -35,10 +35,14 @@ void hapax__aws_curl_init(void)
     pthread_once(&once, init_once);
 }
 
+static _Thread_local unsigned quiet_depth;
+
 void hapax__aws_quiet_begin(struct hapax__aws_quiet *quiet)
 {
     sigset_t pipe, pending;
 
+    if (quiet_depth++ > 0)
+        return;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     sigpending(&pending);
@@ -51,6 +55,8 @@ void hapax__aws_quiet_end(const struct hapax__aws_quiet *quiet)
     const struct timespec now = {0, 0};
     sigset_t pipe;
 
+    if (--quiet_depth > 0)
+        return;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     while (!quiet->pending && sigtimedwait(&pipe, NULL, &now) == -1 && errno == EINTR)

@@ -15,7 +15,7 @@
 void hapax__aws_curl_init(void);
 
 /* OpenSSL's writes to a peer that is gone may raise SIGPIPE, and libcurl's own way to suppress that is the whole process's. So
- * it is blocked in this thread between begin and end, and taken back if it came. */
+ * it is blocked in this thread between begin and end, and taken back if it came. What is begun within another costs nothing. */
 struct hapax__aws_quiet {
     sigset_t before;
     bool pending;
