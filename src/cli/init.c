@@ -146,7 +146,8 @@ const struct cli_command cli_init = {
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax init --store rocksdb:/var/lib/shop/hapax", "A store in this folder."},
-                 {"hapax init --store postgres://shop@db/shop", "The schema in this database."}},
+                 {"hapax init --store postgres://shop@db/shop", "The schema in this database."},
+                 {"hapax init --store dynamodb://eu-central-1/hapax", "The table, and its TTL."}},
     .args_size = sizeof(struct init_args),
     .run = run,
 };

@@ -383,6 +383,44 @@ static void put_patience(FILE *out, const char *indent, const struct hapax_polic
                   indent, seconds, indent, seconds);
 }
 
+/* nginx clears the environment of its workers, which open the store: what AWS's credentials come from stays. */
+static void put_environment(FILE *out, const struct serve_conf *conf)
+{
+    static const char *const names[] = {
+        "HOME",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_PROFILE",
+        "AWS_DEFAULT_PROFILE",
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_ROLE_ARN",
+        "AWS_ROLE_SESSION_NAME",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+        "AWS_EC2_METADATA_DISABLED",
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
+        "AWS_CA_BUNDLE",
+        "AWS_USE_FIPS_ENDPOINT",
+        "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_DYNAMODB",
+        "AWS_ENDPOINT_URL_STS",
+    };
+
+    if (strncmp(conf->store, "dynamodb:", strlen("dynamodb:")) != 0)
+        return;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        (void)fprintf(out, "env %s;\n", names[i]);
+}
+
 static void put_process(FILE *out, const struct serve_conf *conf)
 {
     struct rlimit files = {.rlim_max = 1024};
@@ -403,6 +441,7 @@ static void put_process(FILE *out, const struct serve_conf *conf)
         (void)fprintf(out, "worker_processes %" PRId64 ";\n", conf->args->workers);
     else
         (void)fputs("worker_processes auto;\n", out);
+    put_environment(out, conf);
     (void)fprintf(out,
                   "worker_rlimit_nofile %lu;\nworker_shutdown_timeout 30s;\n\n"
                   "events {\n    worker_connections %lu;\n}\n\n",

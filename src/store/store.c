@@ -31,6 +31,7 @@ static const struct hapax_store_type *types[TYPES_MAX] = {&hapax__memory,
                                                           &hapax__redis_sentinel_tls,
                                                           &hapax__redis_cluster,
                                                           &hapax__redis_cluster_tls,
+                                                          &hapax__dynamodb,
                                                           &hapax__hybrid};
 
 void hapax__store_add(const struct hapax_store_type *type)
@@ -116,13 +117,13 @@ enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
     if (!uri || !strchr(uri, ':'))
         return hapax__fail(text, HAPAX_ERR_INVALID,
                            "store \"%s\" is not a URI (try rocksdb:PATH, unix:PATH, "
-                           "redis://HOST, postgres://HOST/DB or memory:)",
+                           "redis://HOST, postgres://HOST/DB, dynamodb://REGION/TABLE or memory:)",
                            uri ? uri : "");
     type = type_of(uri);
     if (!type)
         return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
                            "store \"%.*s:\" is of no known scheme (rocksdb, unix, redis, "
-                           "postgres, hybrid, memory)",
+                           "postgres, hybrid, dynamodb, memory)",
                            (int)strcspn(uri, ":"), uri);
     arena = calloc(1, sizeof(*arena));
     if (!arena)

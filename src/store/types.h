@@ -18,6 +18,7 @@ extern const struct hapax_store_type hapax__redis_sentinel; /* redis+sentinel://
 extern const struct hapax_store_type hapax__redis_sentinel_tls; /* rediss+sentinel://… */
 extern const struct hapax_store_type hapax__redis_cluster; /* redis+cluster://… */
 extern const struct hapax_store_type hapax__redis_cluster_tls; /* rediss+cluster://… */
+extern const struct hapax_store_type hapax__dynamodb; /* dynamodb://… */
 extern const struct hapax_store_type hapax__hybrid; /* hybrid:redis://…+postgres://… */
 extern const struct hapax_store_type hapax__held; /* rocksdb:PATH, where another holds it */
 

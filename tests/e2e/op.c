@@ -82,6 +82,15 @@ static void make_fail(struct hapax_op *op, int argc, char **argv)
     op->scope = hapax_str(word(argc, argv, 6, "default"));
 }
 
+/* The scope goes into the id, so that what an answer shows of it is the op's. */
+static bool same_scope(const struct hapax_op *op)
+{
+    const struct hapax_span *shown = &op->record.scope;
+
+    return shown->len == 0 ||
+           (shown->len == op->scope.len && memcmp(shown->ptr, op->scope.ptr, shown->len) == 0);
+}
+
 /* argv[2] and on say the op. */
 static enum hapax_error run(struct hapax_store *store, int argc, char **argv)
 {
@@ -101,7 +110,10 @@ static enum hapax_error run(struct hapax_store *store, int argc, char **argv)
         (void)hapax_id(&op.id, op.scope, hapax_str(argv[3]), hapax_str(NULL), hapax_str(NULL));
         error = hapax_store_run(store, &op, 1);
     }
-    puts(error == HAPAX_ERR_NONE ? hapax_verdict_name(op.verdict) : hapax_error_name(error));
+    if (error == HAPAX_ERR_NONE && !same_scope(&op))
+        puts("wrong scope");
+    else
+        puts(error == HAPAX_ERR_NONE ? hapax_verdict_name(op.verdict) : hapax_error_name(error));
     fflush(stdout);
     if (error != HAPAX_ERR_NONE)
         fprintf(stderr, "%s\n", hapax_store_text(store));
