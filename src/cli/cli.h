@@ -53,6 +53,7 @@ struct cli_option {
 struct cli_args {
     const struct cli_command *command;
     const char *operand; /* NULL: none */
+    char **words; /* of a command that takes them: those after "--"; ends with NULL */
     const char *store; /* the URI; set even where --store is not given */
     bool by_default; /* neither --store nor HAPAX_STORE named it */
     bool json;
@@ -70,6 +71,7 @@ struct cli_command {
     const struct cli_option *options;
     size_t option_count;
     const char *operand; /* of the synopsis; NULL: takes none */
+    bool words; /* takes all that stands after "--" */
     bool no_store; /* knows no --store */
     bool no_shared; /* knows none of the shared options */
     struct cli_example {
@@ -82,7 +84,7 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_bench, cli_check, cli_consume, cli_help, cli_init, cli_keep,
-    cli_list, cli_purge, cli_redrive, cli_relay, cli_resolve, cli_serve, cli_show;
+    cli_lambda, cli_list, cli_purge, cli_redrive, cli_relay, cli_resolve, cli_serve, cli_show;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const struct cli_command *const cli_commands[];

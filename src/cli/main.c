@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct cli_command *const cli_commands[] = {
-    &cli_serve, &cli_consume, &cli_relay,   &cli_redrive, &cli_keep,  &cli_init, &cli_check,
-    &cli_show,  &cli_list,    &cli_resolve, &cli_purge,   &cli_bench, &cli_help, NULL,
-};
-
 const struct cli_command *cli_command_find(const char *name)
 {
     for (size_t i = 0; cli_commands[i]; i++)

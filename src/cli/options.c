@@ -210,6 +210,10 @@ enum cli_exit cli_parse(struct cli_args *args, int argc, char **argv)
 
     args->json = asks_json(args->command, argc, argv);
     for (int i = 0; i < argc && exit == CLI_DONE; i++) {
+        if (args->command->words && strcmp(argv[i], "--") == 0) {
+            args->words = &argv[i + 1];
+            return CLI_DONE;
+        }
         if (words_only || argv[i][0] != '-' || argv[i][1] == '\0')
             exit = take_operand(args, argv[i]);
         else if (strcmp(argv[i], "--") == 0)

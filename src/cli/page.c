@@ -300,7 +300,8 @@ static const char stores[] =
     "redis://HOST, redis+sentinel://HOST,HOST/MASTER and redis+cluster://HOST,HOST are a Redis for "
     "many machines, rediss:// and so on the same encrypted. postgres://HOST/DB is a PostgreSQL "
     "database, where \"hapax init\" was run; hybrid:REDIS-URI+POSTGRES-URI the same with Redis in "
-    "front of it. memory: is for tests; it ends with the process. "
+    "front of it. dynamodb://REGION/TABLE is a table of DynamoDB, where \"hapax init\" was run. "
+    "memory: is for tests; it ends with the process. "
     "docs/stores.md has their settings.\n\n"
     "Without --store it is $HAPAX_STORE, else the embedded store in $XDG_STATE_HOME/hapax or "
     "~/.local/state/hapax.";

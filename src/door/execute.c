@@ -11,7 +11,7 @@
  * Rejected: calling hapax_store_run() from the caller's thread. One caller alone would save two
  * changes of thread, and a thousand would each pay their own fsync.
  */
-#include "pulse.h"
+#include "begun.h"
 
 #include "store/types.h"
 
@@ -155,21 +155,72 @@ static enum hapax_error call_new(struct hapax__call **out, const struct hapax *h
     return HAPAX_ERR_NONE;
 }
 
+static hapax__nest nest;
+
+enum hapax_error hapax__begin(struct hapax__begun *begun, struct hapax *h,
+                              const struct hapax_policy *policy,
+                              const struct hapax_request *request, bool reconciles,
+                              char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__call *call;
+    enum hapax_error error = call_new(&call, h, policy, request, text);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    begun->origin.nest = nest;
+    begun->origin.door = h;
+    hapax__origin_init(&begun->origin, policy, request, begun->outer);
+    call->attempt.origin = &begun->origin;
+    call->request.reconciles = reconciles;
+    hapax__seat_init(&begun->seat);
+    call->seat = &begun->seat;
+    begun->call = call;
+    if (hapax__pulse_begin(h->pulse, call))
+        return HAPAX_ERR_NONE;
+    hapax__call_free(call);
+    hapax__seat_release(&begun->seat);
+    begun->call = NULL;
+    return hapax__fail(text, HAPAX_ERR_NOMEM, "calls_max of %u calls in hand is reached",
+                       h->calls_max);
+}
+
+enum hapax__flow_do hapax__begun_wait(struct hapax__begun *begun)
+{
+    return hapax__seat_wait(&begun->seat);
+}
+
+void hapax__begun_ended(struct hapax__begun *begun, struct hapax *h, enum hapax_class cls)
+{
+    hapax__pulse_ended(h->pulse, begun->call, cls);
+}
+
+enum hapax_error hapax__begun_leave(struct hapax__begun *begun, struct hapax *h,
+                                    struct hapax_answer *answer, char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error = begun->seat.error;
+
+    hapax__pulse_leave(h->pulse, &begun->seat.answer, text);
+    *answer = begun->seat.answer;
+    begun->call = NULL;
+    hapax__seat_release(&begun->seat);
+    if (error == HAPAX_ERR_NONE)
+        return error;
+    return hapax__fail(text, error, "out of memory for an outcome that is stored; ask again");
+}
+
 /* Sits until there is an answer, running what is to be run. With ANSWER the call is gone. */
-static void attend(struct hapax *h, struct hapax__call *call, struct hapax__seat *seat,
-                   hapax_handler *handler, hapax_reconciler *reconcile, void *arg)
+static void attend(struct hapax *h, struct hapax__begun *begun, hapax_handler *handler,
+                   hapax_reconciler *reconcile, void *arg)
 {
     enum hapax__flow_do told;
 
-    while ((told = hapax__seat_wait(seat)) != HAPAX__FLOW_ANSWER) {
+    while ((told = hapax__begun_wait(begun)) != HAPAX__FLOW_ANSWER) {
         hapax_handler *run = told == HAPAX__FLOW_RUN ? handler : reconcile;
 
         assert(run);
-        hapax__pulse_ended(h->pulse, call, run(&call->attempt, arg));
+        hapax__begun_ended(begun, h, run(&begun->call->attempt, arg));
     }
 }
-
-static hapax__nest nest;
 
 /* A call that was checked; `outer` is NULL unless it is nested. */
 static enum hapax_error execute(struct hapax *h, const struct hapax_policy *policy,
@@ -178,33 +229,13 @@ static enum hapax_error execute(struct hapax *h, const struct hapax_policy *poli
                                 hapax_reconciler *reconcile, void *arg, struct hapax_answer *answer,
                                 char text[HAPAX_TEXT_MAX])
 {
-    struct hapax__origin origin = {.nest = nest, .door = h};
-    struct hapax__call *call;
-    struct hapax__seat seat;
-    enum hapax_error error;
+    struct hapax__begun begun = {.outer = outer};
+    enum hapax_error error = hapax__begin(&begun, h, policy, request, reconcile != NULL, text);
 
-    error = call_new(&call, h, policy, request, text);
     if (error != HAPAX_ERR_NONE)
         return error;
-    hapax__origin_init(&origin, policy, request, outer);
-    call->attempt.origin = &origin;
-    call->request.reconciles = reconcile != NULL;
-    hapax__seat_init(&seat);
-    call->seat = &seat;
-    if (!hapax__pulse_begin(h->pulse, call)) {
-        hapax__call_free(call);
-        hapax__seat_release(&seat);
-        return hapax__fail(text, HAPAX_ERR_NOMEM, "calls_max of %u calls in hand is reached",
-                           h->calls_max);
-    }
-    attend(h, call, &seat, handler, reconcile, arg);
-    hapax__pulse_leave(h->pulse, &seat.answer, text);
-    *answer = seat.answer;
-    error = seat.error;
-    hapax__seat_release(&seat);
-    if (error == HAPAX_ERR_NONE)
-        return error;
-    return hapax__fail(text, error, "out of memory for an outcome that is stored; ask again");
+    attend(h, &begun, handler, reconcile, arg);
+    return hapax__begun_leave(&begun, h, answer, text);
 }
 
 static enum hapax_error nest(const struct hapax_attempt *outer, const struct hapax_policy *policy,

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The commands of hapax, in the order of the help.
+ */
+#include "cli.h"
+
+const struct cli_command *const cli_commands[] = {
+    &cli_serve,   &cli_consume, &cli_relay, &cli_redrive, &cli_lambda,
+    &cli_keep,    &cli_init,    &cli_check, &cli_show,    &cli_list,
+    &cli_resolve, &cli_purge,   &cli_bench, &cli_help,    NULL,
+};

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax lambda: the Lambda door. Starts a function's runtime as its child, with itself for the Runtime API.
+ *
+ * What it keeps: it ends when its child does, with its status; signals go to the child. A setting that is wrong is said
+ * where AWS shows it, by init/error, besides being printed. The store is opened while the runtime starts, so that a
+ * cold start does not wait for both in turn; the first event is asked for once the store was tried.
+ */
+#include "policies.h"
+
+#include "door/lambda/proxy.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define POLICIES     13u
+#define CALLS_MAX    32768u
+#define AGAIN_MS     200 /* between two tries to open a store that is away */
+#define NOT_FOUND    127 /* what shells end with where a command is not there */
+#define NOT_RUNNABLE 126
+#define SIGNALLED    128
+
+struct lambda_args {
+    struct cli_args args;
+    const char *key;
+    const char *no_key;
+    const char *scope;
+    const char *fingerprint;
+    const char *step;
+    const char *batch_report;
+    const char *listen;
+    const char *policies[POLICIES];
+};
+
+#define TEXT(name, value, field, about)                                                            \
+    {                                                                                              \
+        name, value, CLI_TEXT, offsetof(struct lambda_args, field), 0, 0, about                    \
+    }
+
+/* The policies come last; there is nothing by which a runtime could be handed a token. */
+static const struct cli_option options[] = {
+    TEXT("key", "SOURCES", key, "Headers, JSON Pointers, event-id, request-id or payload"),
+    TEXT("no-key", "WHAT", no_key, "An event without a key: run or fail; run"),
+    TEXT("scope", "NAME", scope, "The default is the function's name"),
+    TEXT("fingerprint", "PARTS", fingerprint, "As \"method uri json -/sent_at\"; method uri body"),
+    TEXT("step", "NAME", step, "A part of the operation that the key names"),
+    TEXT("batch-report", "on|off", batch_report,
+         "Whether the event source reads batchItemFailures; on"),
+    TEXT("listen", "ADDRESS", listen,
+         "Where the runtime finds it; 127.0.0.1:9009, or another port"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 0, "lease", "TIME",
+                      "A claim lasts so long, and is renewed; until the deadline, and 1s"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 1, "run-max", "TIME",
+                      "With --lease, how long it is renewed; 1h"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 2, "retention", "TIME",
+                      "How long an outcome is kept; 24h"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 3, "wait", "TIME",
+                      "How long a repeat waits for the first; 0: not at all"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 4, "timeout", "TIME",
+                      "How long the store is tried before anything runs; 2s"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 5, "save-wait", "TIME",
+                      "How long an outcome waits to be stored; 2s"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 6, "on-expired", "WHAT",
+                      "A claim died: rerun or hold; rerun"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 7, "on-failed", "WHAT",
+                      "An error or a 5xx: retry, replay or hold; retry"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 8, "on-store-error", "WHAT",
+                      "closed: nothing runs; open: run unprotected; closed"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 9, "attempts-max", "N",
+                      "After so many, the last failure is the answer; 0: never; 0"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 10, "max-request", "SIZE",
+                      "A larger body is refused; 6m"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 11, "max-response", "SIZE",
+                      "A larger body is not kept; 6m"),
+    CLI_POLICY_OPTION(struct lambda_args, policies, 12, "rerun-completed", "on",
+                      "No replays, only exclusion; off"),
+};
+#define OPTIONS (sizeof(options) / sizeof(options[0]))
+
+struct serving {
+    struct lambda_args *args;
+    struct hapax_lambda lambda;
+    struct hapax_lambda_stats stats;
+    struct hapax__lambda_ask *ask;
+    struct hapax__door door;
+    struct hapax__upstream *upstream;
+    struct hapax__proxy *proxy;
+    struct cli_secret secret;
+    int signals;
+    pid_t child;
+    pthread_t opener;
+    pthread_mutex_t lock; /* of what follows */
+    bool closing; /* no store is opened any more */
+    enum hapax_error error; /* of the store, where it cannot mend */
+    char text[HAPAX_TEXT_MAX];
+};
+
+static void say(void *arg, const char *line)
+{
+    const struct serving *serving = arg;
+
+    cli_log(&serving->args->args, line);
+}
+
+/* ---- failures -------------------------------------------------------------------------- */
+
+/* Prints it, and posts it to init/error. */
+static enum cli_exit failed(struct serving *serving, enum cli_exit exit, enum hapax_error error,
+                            const char *text)
+{
+    struct hapax__reply reply;
+    struct hapax__got got;
+
+    if (serving->upstream &&
+        hapax__reply_error(&reply, exit == CLI_USAGE ? "Settings" : "CannotStart", text, NULL)) {
+        if (hapax__upstream_post(&got, serving->upstream, (struct hapax_span){NULL, 0}, &reply))
+            hapax__got_release(&got);
+        hapax__reply_release(&reply);
+    }
+    return cli_fail(&serving->args->args, exit, error, "%s", text);
+}
+
+static enum cli_exit refused(struct serving *serving, enum hapax_error error, const char *format,
+                             ...) __attribute__((format(printf, 3, 4)));
+
+static enum cli_exit refused(struct serving *serving, enum hapax_error error, const char *format,
+                             ...)
+{
+    char text[HAPAX_TEXT_MAX + 64];
+    va_list list;
+
+    va_start(list, format);
+    (void)vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    return failed(serving, error == HAPAX_ERR_NOMEM ? CLI_UNREACHED : CLI_USAGE, error, text);
+}
+
+/* ---- settings ---------------------------------------------------------------------------- */
+
+/* HAPAX_ and the option's name: a layer cannot put options on a command line. */
+static void take_environment(struct lambda_args *args)
+{
+    for (size_t i = 0; i < OPTIONS; i++) {
+        const char **field = (const char **)((char *)args + options[i].at);
+        char name[64] = "HAPAX_";
+        size_t len = strlen(name);
+
+        for (const char *at = options[i].name; *at != '\0' && len + 1 < sizeof(name); at++)
+            name[len++] = *at == '-' ? '_' : (char)(*at & ~0x20);
+        name[len] = '\0';
+        if (!*field && getenv(name) && *getenv(name) != '\0')
+            *field = getenv(name);
+    }
+    if (!args->args.json && getenv("HAPAX_JSON"))
+        args->args.json = strcmp(getenv("HAPAX_JSON"), "on") == 0;
+}
+
+static enum cli_exit read_word(bool *first, struct serving *serving, const char *option,
+                               const char *value, const char *const words[2])
+{
+    char text[HAPAX_TEXT_MAX];
+
+    if (!value)
+        return CLI_DONE;
+    if (strcmp(value, words[0]) == 0 || strcmp(value, words[1]) == 0) {
+        *first = strcmp(value, words[0]) == 0;
+        return CLI_DONE;
+    }
+    (void)snprintf(text, sizeof(text), "\"%.100s\" is not %s or %s", value, words[0], words[1]);
+    return refused(serving, HAPAX_ERR_INVALID, "--%s %s", option, text);
+}
+
+static enum cli_exit read_policies(struct serving *serving)
+{
+    const struct lambda_args *args = serving->args;
+    char text[HAPAX_TEXT_MAX];
+
+    for (size_t i = 0; i < POLICIES; i++) {
+        const char *name = options[OPTIONS - POLICIES + i].name;
+
+        if (!args->policies[i])
+            continue;
+        if (hapax_policy_set(&serving->lambda.policy, name, args->policies[i], text) !=
+            HAPAX_ERR_NONE)
+            return refused(serving, HAPAX_ERR_INVALID, "--%s: %s", name, text);
+        if (strcmp(name, "lease") == 0)
+            serving->lambda.lease_set = true;
+    }
+    return CLI_DONE;
+}
+
+/* Lambda's own variable: what is no number there is none of the user's mistakes. */
+static uint32_t read_concurrency(void)
+{
+    const char *value = getenv("AWS_LAMBDA_MAX_CONCURRENCY");
+    unsigned long n = value ? strtoul(value, NULL, 10) : 1;
+
+    return n < 1                              ? 1
+           : n > HAPAX_LAMBDA_CONCURRENCY_MAX ? HAPAX_LAMBDA_CONCURRENCY_MAX
+                                              : (uint32_t)n;
+}
+
+static enum cli_exit read_settings(struct serving *serving)
+{
+    static const char *const no_keys[2] = {"run", "fail"}, *const reports[2] = {"on", "off"};
+    const struct lambda_args *args = serving->args;
+    struct hapax_lambda *lambda = &serving->lambda;
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+    enum cli_exit exit;
+    bool run = true;
+
+    lambda->key = args->key;
+    lambda->fingerprint = args->fingerprint;
+    lambda->step = args->step;
+    lambda->scope = args->scope ? args->scope : getenv("AWS_LAMBDA_FUNCTION_NAME");
+    lambda->concurrency = read_concurrency();
+    lambda->log = say;
+    lambda->log_arg = serving;
+    exit = read_word(&run, serving, "no-key", args->no_key, no_keys);
+    if (exit == CLI_DONE)
+        exit =
+            read_word(&lambda->batch_report, serving, "batch-report", args->batch_report, reports);
+    lambda->policy.key = run ? HAPAX_KEY_OPTIONAL : HAPAX_KEY_REQUIRED;
+    if (exit == CLI_DONE)
+        exit = read_policies(serving);
+    if (exit != CLI_DONE)
+        return exit;
+    error = hapax_lambda_check(lambda, text);
+    if (error == HAPAX_ERR_NONE)
+        error = hapax__lambda_ask_open(&serving->ask, lambda, text);
+    if (error == HAPAX_ERR_NONE)
+        return CLI_DONE;
+    /* A text of the library's begins with the name of a setting, which here is an option. */
+    for (char *at = text; *at != '\0' && *at != ' '; at++)
+        *at = *at == '_' ? '-' : *at;
+    return refused(serving, error, "--%s", text);
+}
+
+static enum cli_exit open_upstream(struct serving *serving)
+{
+    const char *address = getenv("HAPAX_LAMBDA_RUNTIME_API");
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+
+    if (!address || *address == '\0')
+        address = getenv("AWS_LAMBDA_RUNTIME_API");
+    if (!address || *address == '\0')
+        return cli_fail(&serving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "AWS_LAMBDA_RUNTIME_API is not set: there is no Lambda around");
+    error = hapax__upstream_open(&serving->upstream, address, -1, text);
+    if (error == HAPAX_ERR_NONE)
+        return CLI_DONE;
+    return cli_fail(&serving->args->args, CLI_USAGE, error, "AWS_LAMBDA_RUNTIME_API: %s", text);
+}
+
+static enum cli_exit open_proxy(struct serving *serving)
+{
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+
+    serving->door.lambda = &serving->lambda;
+    serving->door.ask = serving->ask;
+    serving->door.stats = &serving->stats;
+    error = hapax__proxy_open(&serving->proxy, &serving->door, serving->upstream,
+                              serving->args->listen, text);
+    if (error != HAPAX_ERR_NONE)
+        return refused(serving, error, "--%s", text);
+    if (serving->args->args.by_default)
+        return refused(
+            serving, HAPAX_ERR_INVALID,
+            "no store is named: give --store URI, or set HAPAX_STORE; a sandbox has no disk "
+            "that others see");
+    return CLI_DONE;
+}
+
+/* ---- the store --------------------------------------------------------------------------- */
+
+static bool mends(enum hapax_error error)
+{
+    return error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_INDETERMINATE;
+}
+
+static bool is_closing(struct serving *serving)
+{
+    bool closing;
+
+    pthread_mutex_lock(&serving->lock);
+    closing = serving->closing;
+    pthread_mutex_unlock(&serving->lock);
+    return closing;
+}
+
+/* The child is watch()'s to end, which knows whether it is still there; it waits for a SIGCHLD. */
+static void refuse_store(struct serving *serving, enum hapax_error error, const char *text)
+{
+    pthread_mutex_lock(&serving->lock);
+    serving->error = error;
+    (void)snprintf(serving->text, sizeof(serving->text), "%s", text);
+    pthread_mutex_unlock(&serving->lock);
+    (void)kill(getpid(), SIGCHLD);
+}
+
+static bool is_refused(struct serving *serving)
+{
+    bool refused;
+
+    pthread_mutex_lock(&serving->lock);
+    refused = serving->error != HAPAX_ERR_NONE;
+    pthread_mutex_unlock(&serving->lock);
+    return refused;
+}
+
+/* Until it is open: meanwhile events are answered as the policy says of a store that is away. */
+static void *open_store(void *arg)
+{
+    struct serving *serving = arg;
+    struct hapax_options how = {
+        .secret = {serving->secret.bytes, serving->secret.len},
+        .calls_max = CALLS_MAX,
+    };
+    char text[HAPAX_TEXT_MAX];
+    bool told = false;
+
+    do {
+        struct hapax *h;
+        enum hapax_error error = hapax_open(&h, serving->args->args.store, &how, text);
+
+        if (error == HAPAX_ERR_NONE) {
+            atomic_store(&serving->door.h, h);
+        } else if (!mends(error)) {
+            refuse_store(serving, error, text);
+            return NULL;
+        } else if (!told) {
+            say(serving, text[0] ? text : "the store is away");
+            told = true;
+        }
+        hapax__proxy_ready(serving->proxy);
+        if (error != HAPAX_ERR_NONE)
+            usleep(AGAIN_MS * 1000);
+    } while (!atomic_load(&serving->door.h) && !is_closing(serving));
+    return NULL;
+}
+
+static void close_store(struct serving *serving)
+{
+    const struct hapax_policy *policy = &serving->lambda.policy;
+    struct hapax *h = atomic_load(&serving->door.h);
+
+    if (hapax__proxy_lost(serving->proxy, policy->timeout_ms + policy->save_wait_ms) && h)
+        (void)hapax_close(h, policy->save_wait_ms);
+}
+
+/* A layer brings its own CAs along, for the store's TLS. They are not the function's: this comes after the fork, and before
+ * there are threads. */
+static void use_ca(void)
+{
+    const char *ca = getenv("HAPAX_CA_FILE");
+
+    if (!ca || *ca == '\0')
+        return;
+    (void)setenv("AWS_CA_BUNDLE", ca, 0);
+    (void)setenv("SSL_CERT_FILE", ca, 0);
+}
+
+/* ---- the child --------------------------------------------------------------------------- */
+
+static void exec_child(const struct serving *serving, pid_t parent)
+{
+    char **words = serving->args->args.words;
+    sigset_t none;
+
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(SIGNALLED + SIGKILL);
+    (void)execvp(words[0], words);
+    (void)fprintf(stderr, "hapax lambda: cannot start \"%s\": %s\n", words[0], strerror(errno));
+    _exit(errno == ENOENT || errno == ENOTDIR ? NOT_FOUND : NOT_RUNNABLE);
+}
+
+static enum cli_exit start_child(struct serving *serving)
+{
+    pid_t parent = getpid();
+
+    /* A proxy within the child speaks to this one, not past it. */
+    if (setenv("AWS_LAMBDA_RUNTIME_API", hapax__proxy_address(serving->proxy), 1) != 0 ||
+        unsetenv("HAPAX_LAMBDA_RUNTIME_API") != 0)
+        return refused(serving, HAPAX_ERR_NOMEM, "out of memory");
+    serving->child = fork();
+    if (serving->child == 0)
+        exec_child(serving, parent);
+    if (serving->child < 0)
+        return refused(serving, HAPAX_ERR_NOMEM, "cannot start a process: %s", strerror(errno));
+    return CLI_DONE;
+}
+
+/* Until the child has ended; its status as a shell tells it. Others' children may be ours, where we are the first process. */
+static int watch(struct serving *serving)
+{
+    for (;;) {
+        int signal = cli_signals_wait(serving->signals, -1);
+        pid_t ended;
+        int status;
+
+        if (signal != SIGCHLD && signal != 0)
+            (void)kill(serving->child, signal);
+        while ((ended = waitpid(-1, &status, WNOHANG)) > 0)
+            if (ended == serving->child)
+                return WIFSIGNALED(status) ? SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
+        if (is_refused(serving))
+            (void)kill(serving->child, SIGKILL);
+    }
+}
+
+static enum cli_exit serve(struct serving *serving)
+{
+    enum cli_exit exit = start_child(serving);
+    int status;
+
+    if (exit != CLI_DONE)
+        return exit;
+    use_ca();
+    if (!hapax__proxy_start(serving->proxy) ||
+        pthread_create(&serving->opener, NULL, open_store, serving) != 0) {
+        (void)kill(serving->child, SIGKILL);
+        return refused(serving, HAPAX_ERR_NOMEM, "no thread is left");
+    }
+    status = watch(serving);
+    pthread_mutex_lock(&serving->lock);
+    serving->closing = true;
+    pthread_mutex_unlock(&serving->lock);
+    (void)pthread_join(serving->opener, NULL);
+    close_store(serving);
+    if (serving->error != HAPAX_ERR_NONE)
+        return failed(serving, serving->error == HAPAX_ERR_REFUSED ? CLI_UNREACHED : CLI_USAGE,
+                      serving->error, serving->text);
+    return (enum cli_exit)status;
+}
+
+/* ---- the command --------------------------------------------------------------------------- */
+
+static enum cli_exit run(struct cli_args *args)
+{
+    static const int more[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
+    struct serving *serving = calloc(1, sizeof(*serving));
+    enum cli_exit exit;
+
+    if (!serving)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    serving->args = (struct lambda_args *)args;
+    pthread_mutex_init(&serving->lock, NULL);
+    hapax_lambda_init(&serving->lambda);
+    if (!args->words || !args->words[0])
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "COMMAND is missing: -- and the function's runtime, as -- \"$@\"");
+    take_environment(serving->args);
+    serving->signals = cli_signals_begin_with(more, sizeof(more) / sizeof(more[0]));
+    exit = open_upstream(serving);
+    if (exit == CLI_DONE)
+        exit = read_settings(serving);
+    if (exit == CLI_DONE)
+        exit = cli_secret_read(&serving->secret, args);
+    if (exit == CLI_DONE)
+        exit = cli_prepare(args, CLI_CREATE);
+    if (exit == CLI_DONE)
+        exit = open_proxy(serving);
+    if (exit == CLI_DONE)
+        exit = serve(serving);
+    explicit_bzero(&serving->secret, sizeof(serving->secret));
+    /* Threads that wait for the Runtime API end with the process: what they stand on is left to it, too. */
+    return exit;
+}
+
+const struct cli_command cli_lambda = {
+    .name = "lambda",
+    .summary = "run each event of a Lambda function once, whatever its language",
+    .synopsis = {"[--key SOURCES] [--POLICY VALUE]... -- COMMAND [ARG]..."},
+    .words = true,
+    .prose =
+        "Starts COMMAND, a function's runtime, and stands between it and the Lambda Runtime API: takes "
+        "each event, claims its operation, and hands it on, or posts the stored response itself. The "
+        "response is stored before it is posted. A lease lasts until the invocation's deadline.\n"
+        "\n"
+        "As a layer (AWS_LAMBDA_EXEC_WRAPPER) it needs no option: each has a variable, as "
+        "HAPAX_STORE or HAPAX_ON_FAILED. In a container, and with provided runtimes, it is the entry point.\n"
+        "\n"
+        "The key is the header Idempotency-Key of an HTTP event, or the id of a message, a record or an "
+        "event; or what --key names. Of a batch each record is an operation: those that are not done are "
+        "named in batchItemFailures, which the event source must be set up to read, or say "
+        "--batch-report off. HAPAX_LAMBDA_RUNTIME_API names the Runtime API where another proxy stands "
+        "behind.",
+    .options = options,
+    .option_count = OPTIONS,
+    .examples =
+        {
+            {"hapax lambda --store dynamodb://eu-west-1/hapax -- \"$@\"", "A wrapper's last line"},
+            {"hapax lambda --key /detail/order_id --on-expired hold -- ./bootstrap",
+             "A key within the event, and effects that must not repeat"},
+        },
+    .args_size = sizeof(struct lambda_args),
+    .run = run,
+};

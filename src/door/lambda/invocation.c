@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One invocation, from its event to what is posted.
+ *
+ * What it keeps: all claims of a batch are begun before the first is waited for, so that they are one batch of the
+ * store's, and no thread is needed for each; what ran is ended, and its outcome stored, before there is anything to post;
+ * where the flow says that another attempt's answer stands, the function's own is dropped.
+ *
+ * The lease: nobody can run on after the invocation's deadline, since the sandbox is killed then. So a claim lasts
+ * until a little later, and no renewal has to be sent while the sandbox may be frozen.
+ */
+#include "invocation.h"
+#include "raw.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MARGIN_MS      1000 /* between the deadline and the end of the lease */
+#define LEASE_MIN_MS   1000
+#define RETRY_AFTER_MS 1000
+
+static void count(uint64_t *counter)
+{
+    (void)__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+}
+
+/* ---- the policy ------------------------------------------------------------------------ */
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What waits for another attempt, waits no longer than it may live. */
+static void set_policy(struct hapax__invocation *invocation)
+{
+    struct hapax_policy *policy = &invocation->policy;
+    int64_t deadline_ms, left_ms;
+
+    *policy = invocation->door->lambda->policy;
+    if (invocation->batch)
+        policy->wait_ms = 0;
+    if (!hapax__raw_number(&deadline_ms,
+                           hapax__head_line(&invocation->event.head, "Lambda-Runtime-Deadline-Ms")))
+        return;
+    left_ms = deadline_ms - now_ms();
+    if (left_ms < 0)
+        left_ms = 0;
+    policy->wait_ms = least(policy->wait_ms, left_ms - least(left_ms / 4, 1000));
+    if (invocation->door->lambda->lease_set)
+        return;
+    policy->lease_ms = least(left_ms + MARGIN_MS, INT64_C(86400000));
+    if (policy->lease_ms < LEASE_MIN_MS)
+        policy->lease_ms = LEASE_MIN_MS;
+    if (policy->lease_ms > policy->retention_ms)
+        policy->lease_ms = policy->retention_ms;
+    else
+        policy->run_max_ms = policy->lease_ms / 4; /* nothing is renewed */
+}
+
+/* ---- units ----------------------------------------------------------------------------- */
+
+static void take_answer(struct hapax__invocation *invocation, struct hapax__unit *unit)
+{
+    char text[HAPAX_TEXT_MAX];
+
+    if (hapax__begun_leave(&unit->begun, invocation->door->h, &unit->answer, text) ==
+        HAPAX_ERR_NONE)
+        return;
+    /* It is stored, and there is no memory to say so: who asks again will be told. */
+    unit->answer = (struct hapax_answer){.kind = HAPAX_ANSWER_STORE_DOWN,
+                                         .error = HAPAX_ERR_NOMEM,
+                                         .retry_after_ms = RETRY_AFTER_MS};
+}
+
+static void count_answer(const struct hapax__invocation *invocation, const struct hapax__unit *unit)
+{
+    struct hapax_lambda_stats *stats = invocation->door->stats;
+
+    count(&stats->answers[unit->answer.kind]);
+    if (unit->answer.kind == HAPAX_ANSWER_FRESH && !unit->answer.recorded)
+        count(&stats->not_recorded);
+}
+
+/* What an answer without a run means for its unit. */
+static void judge(struct hapax__unit *unit)
+{
+    char type[8];
+
+    switch (unit->answer.kind) {
+    case HAPAX_ANSWER_REPLAY:
+    case HAPAX_ANSWER_GONE:
+        unit->state = hapax__outcome_is_error(type, sizeof(type), &unit->answer.outcome)
+                          ? HAPAX__UNIT_BACK
+                          : HAPAX__UNIT_DONE;
+        return;
+    default:
+        unit->state = HAPAX__UNIT_BACK;
+    }
+}
+
+static void refuse(struct hapax__unit *unit, enum hapax_answer_kind kind, enum hapax_error error)
+{
+    unit->answer = (struct hapax_answer){
+        .kind = kind,
+        .error = error,
+        .retry_after_ms = kind == HAPAX_ANSWER_STORE_DOWN ? RETRY_AFTER_MS : -1,
+    };
+    unit->state = HAPAX__UNIT_BACK;
+}
+
+/* The store was never reached: as the flow would decide it. */
+static void begin_without_store(struct hapax__invocation *invocation, struct hapax__unit *unit)
+{
+    const struct hapax_policy *policy = &invocation->policy;
+    bool keyed = unit->asked.request.key.len > 0;
+
+    if (!keyed && policy->key == HAPAX_KEY_REQUIRED) {
+        refuse(unit, HAPAX_ANSWER_MISSING_KEY, HAPAX_ERR_NONE);
+    } else if (keyed && policy->on_store_error == HAPAX_STORE_CLOSED) {
+        refuse(unit, HAPAX_ANSWER_STORE_DOWN, HAPAX_ERR_UNAVAILABLE);
+    } else {
+        unit->answer = (struct hapax_answer){
+            .kind = HAPAX_ANSWER_BYPASS, .unprotected = keyed, .retry_after_ms = -1};
+        unit->state = HAPAX__UNIT_RUN;
+    }
+}
+
+/* False: out of memory. */
+static bool unit_begin(struct hapax__invocation *invocation, struct hapax__unit *unit)
+{
+    struct hapax *h = invocation->door->h;
+    char text[HAPAX_TEXT_MAX];
+
+    if (!hapax__lambda_asks(&unit->asked, invocation->door->ask, invocation->kind, unit->json,
+                            invocation->id))
+        return false;
+    if (unit >= invocation->units + HAPAX_LAMBDA_RECORDS_MAX)
+        refuse(unit, HAPAX_ANSWER_STORE_DOWN, HAPAX_ERR_NOMEM);
+    else if (unit->asked.refused)
+        refuse(unit, unit->asked.refused, HAPAX_ERR_NONE);
+    else if (!h)
+        begin_without_store(invocation, unit);
+    else if (hapax__begin(&unit->begun, h, &invocation->policy, &unit->asked.request, false,
+                          text) != HAPAX_ERR_NONE)
+        refuse(unit, HAPAX_ANSWER_STORE_DOWN, HAPAX_ERR_NOMEM);
+    return true;
+}
+
+static void unit_await(struct hapax__invocation *invocation, struct hapax__unit *unit)
+{
+    if (unit->begun.call) {
+        if (hapax__begun_wait(&unit->begun) == HAPAX__FLOW_RUN) {
+            unit->state = HAPAX__UNIT_RUN;
+            return;
+        }
+        take_answer(invocation, unit);
+        judge(unit);
+    }
+    if (unit->state != HAPAX__UNIT_RUN)
+        count_answer(invocation, unit);
+}
+
+void hapax__unit_end(struct hapax__invocation *invocation, struct hapax__unit *unit,
+                     enum hapax_class cls)
+{
+    assert(unit->state == HAPAX__UNIT_RUN && !unit->ended);
+    unit->ended = true;
+    unit->answer.cls = cls;
+    if (unit->begun.call)
+        hapax__begun_ended(&unit->begun, invocation->door->h, cls);
+}
+
+/* After a run: done, where this run's or another's completion stands. */
+static void judge_run(struct hapax__unit *unit)
+{
+    bool own = unit->answer.kind == HAPAX_ANSWER_FRESH || unit->answer.kind == HAPAX_ANSWER_BYPASS;
+
+    if (!own)
+        judge(unit);
+    else
+        unit->state = unit->answer.cls == HAPAX_CLASS_FINAL ? HAPAX__UNIT_DONE : HAPAX__UNIT_BACK;
+}
+
+void hapax__units_settle_ended(struct hapax__invocation *invocation)
+{
+    for (size_t i = 0; i < invocation->unit_count; i++) {
+        struct hapax__unit *unit = &invocation->units[i];
+
+        if (!unit->ended)
+            continue;
+        unit->ended = false;
+        if (unit->begun.call) {
+            enum hapax__flow_do told = hapax__begun_wait(&unit->begun);
+
+            assert(told == HAPAX__FLOW_ANSWER);
+            take_answer(invocation, unit);
+        }
+        count_answer(invocation, unit);
+        judge_run(unit);
+    }
+}
+
+void hapax__units_settle(struct hapax__invocation *invocation)
+{
+    hapax__units_settle_ended(invocation);
+    for (size_t i = 0; i < invocation->unit_count; i++)
+        if (invocation->units[i].state == HAPAX__UNIT_TWIN)
+            invocation->units[i].state = invocation->units[invocation->units[i].twin].state;
+}
+
+/* The outcome of a run, shared with the answer. What cannot be kept is completed without its body. */
+static void set_outcome(struct hapax__unit *unit, const struct hapax_outcome *outcome)
+{
+    static const struct hapax_span none = {NULL, 0};
+    struct hapax_attempt *attempt;
+    enum hapax_error error;
+
+    if (!unit->begun.call)
+        return;
+    attempt = &unit->begun.call->attempt;
+    error = hapax_attempt_outcome(attempt, outcome->status, outcome->headers, outcome->body);
+    if (error != HAPAX_ERR_NONE && /* the header may say that it is an error */
+        hapax_attempt_outcome(attempt, outcome->status, outcome->headers, none) != HAPAX_ERR_NONE)
+        (void)hapax_attempt_outcome(attempt, outcome->status, none, none);
+    attempt->outcome.body_kept = error == HAPAX_ERR_NONE && outcome->body_kept;
+}
+
+void hapax__invocation_hold(struct hapax__invocation *invocation)
+{
+    atomic_fetch_add(&invocation->holders, 1);
+}
+
+void hapax__invocation_free(struct hapax__invocation *invocation)
+{
+    if (atomic_fetch_sub(&invocation->holders, 1) > 1)
+        return;
+    for (size_t i = 0; i < invocation->unit_count; i++) {
+        assert(!invocation->units[i].begun.call);
+        hapax_answer_release(&invocation->units[i].answer);
+    }
+    free(invocation->units);
+    free(invocation->cut);
+    hapax__reply_release(&invocation->reply);
+    hapax__got_release(&invocation->event);
+    free(invocation);
+}
+
+static void give_up(struct hapax__invocation *invocation, enum hapax_class cls)
+{
+    for (size_t i = 0; i < invocation->unit_count; i++)
+        if (invocation->units[i].state == HAPAX__UNIT_RUN && !invocation->units[i].ended)
+            hapax__unit_end(invocation, &invocation->units[i], cls);
+    hapax__units_settle(invocation);
+    hapax__invocation_free(invocation);
+}
+
+void hapax__unit_fail(struct hapax__invocation *invocation, struct hapax__unit *unit,
+                      enum hapax_class cls, struct hapax_span type, struct hapax_span text)
+{
+    struct hapax__said said;
+
+    if (!hapax__said_error(&said, type, text)) /* it ran: what is known of it is kept */
+        said.outcome = (struct hapax_outcome){.status = 500};
+    set_outcome(unit, &said.outcome);
+    hapax__unit_end(invocation, unit, cls);
+    hapax__said_release(&said);
+}
+
+/* ---- beginning ------------------------------------------------------------------------- */
+
+static bool single_unit(struct hapax__invocation *invocation)
+{
+    invocation->units = calloc(1, sizeof(*invocation->units));
+    invocation->unit_count = invocation->units ? 1 : 0;
+    if (invocation->units)
+        invocation->units[0].json = invocation->root;
+    return invocation->units != NULL;
+}
+
+/* False: out of memory; what was begun has been given back. */
+static bool claim(struct hapax__invocation *invocation)
+{
+    size_t n = 0;
+    bool good = true;
+
+    while (n < invocation->unit_count && good)
+        good = unit_begin(invocation, &invocation->units[n++]);
+    for (size_t i = 0; i < n; i++)
+        unit_await(invocation, &invocation->units[i]);
+    if (good)
+        return true;
+    invocation->unit_count = n;
+    for (size_t i = 0; i < n; i++)
+        if (invocation->units[i].state == HAPAX__UNIT_RUN)
+            hapax__unit_end(invocation, &invocation->units[i], HAPAX_CLASS_NOT_RUN);
+    hapax__units_settle(invocation);
+    return false;
+}
+
+static bool has_run(const struct hapax__invocation *invocation)
+{
+    for (size_t i = 0; i < invocation->unit_count; i++)
+        if (invocation->units[i].state == HAPAX__UNIT_RUN)
+            return true;
+    return false;
+}
+
+static bool begin(struct hapax__invocation *invocation, bool *run, struct hapax__reply *reply)
+{
+    const struct hapax__unit *unit;
+
+    if (!(invocation->batch ? hapax__batch_units(invocation) : single_unit(invocation)) ||
+        !claim(invocation))
+        return false;
+    if (invocation->batch)
+        hapax__batch_order(invocation);
+    *run = has_run(invocation);
+    if (*run) {
+        count(&invocation->door->stats->run);
+        return !invocation->batch || hapax__batch_cut(invocation);
+    }
+    count(&invocation->door->stats->short_cut);
+    if (invocation->batch)
+        return hapax__batch_reply(reply, invocation, (struct hapax_span){NULL, 0});
+    unit = &invocation->units[0];
+    return hapax__reply_answer(reply, invocation->kind, invocation->root, &unit->answer,
+                               unit->asked.why);
+}
+
+struct hapax__invocation *hapax__invocation_begin(struct hapax__door *door, struct hapax__got *got,
+                                                  bool *run, struct hapax__reply *reply)
+{
+    struct hapax__invocation *invocation = calloc(1, sizeof(*invocation));
+
+    memset(reply, 0, sizeof(*reply));
+    if (!invocation)
+        return NULL;
+    count(&door->stats->invocations);
+    atomic_init(&invocation->holders, 1);
+    invocation->door = door;
+    invocation->event = *got;
+    invocation->id = hapax__head_line(&invocation->event.head, "Lambda-Runtime-Aws-Request-Id");
+    invocation->text = (struct hapax_span){got->body, got->len};
+    if (!hapax__raw_check(&invocation->root, invocation->text))
+        invocation->root = (struct hapax_span){NULL, 0};
+    invocation->kind = hapax__event_kind(invocation->root);
+    invocation->batch = hapax__event_is_batch(invocation->kind);
+    set_policy(invocation);
+    if (begin(invocation, run, reply)) {
+        memset(got, 0, sizeof(*got));
+        return invocation;
+    }
+    invocation->event.body = NULL;
+    invocation->event.head.memory = NULL;
+    give_up(invocation, HAPAX_CLASS_NOT_RUN);
+    return NULL;
+}
+
+struct hapax_span hapax__invocation_event(const struct hapax__invocation *invocation)
+{
+    if (invocation->cut)
+        return (struct hapax_span){(uint8_t *)invocation->cut, invocation->cut_len};
+    return invocation->text;
+}
+
+/* ---- ending ---------------------------------------------------------------------------- */
+
+static bool is_own(const struct hapax_answer *answer)
+{
+    return answer->kind == HAPAX_ANSWER_FRESH || answer->kind == HAPAX_ANSWER_BYPASS;
+}
+
+/* The function's own words: its headers go with them. */
+static bool own(struct hapax__reply *reply, bool good)
+{
+    reply->own = good && !reply->error;
+    return good;
+}
+
+static bool reply_error(struct hapax__reply *reply, struct hapax_span type, struct hapax_span text)
+{
+    if (!hapax__reply_text(reply, text))
+        return false;
+    reply->error = reply->own = true;
+    (void)snprintf(reply->error_type, sizeof(reply->error_type), "%.*s", (int)type.len,
+                   (const char *)type.ptr);
+    return true;
+}
+
+static bool reply_own(struct hapax__invocation *invocation, bool error, struct hapax_span type,
+                      struct hapax_span text, struct hapax__reply *reply)
+{
+    const struct hapax__unit *unit = &invocation->units[0];
+
+    if (!is_own(&unit->answer))
+        return hapax__reply_answer(reply, invocation->kind, invocation->root, &unit->answer,
+                                   unit->asked.why);
+    return error ? reply_error(reply, type, text)
+                 : own(reply, hapax__reply_fresh(reply, invocation->kind, text, &unit->answer));
+}
+
+static void end_with_response(struct hapax__invocation *invocation, struct hapax_span text)
+{
+    struct hapax__said said;
+
+    if (!hapax__said_response(&said, invocation->kind,
+                              text)) /* it ran: what is known of it is kept */
+        said.outcome = (struct hapax_outcome){.status = said.outcome.status, .body_kept = false};
+    set_outcome(&invocation->units[0], &said.outcome);
+    hapax__unit_end(invocation, &invocation->units[0], said.cls);
+    hapax__said_release(&said);
+}
+
+/* Of a batch that failed as a whole, or whose records were reported. */
+static void end_batch(struct hapax__invocation *invocation, bool error, struct hapax_span type,
+                      struct hapax_span text)
+{
+    struct hapax__report report = {.all = true};
+    const struct hapax_outcome done = {.body_kept = true};
+
+    if (!error)
+        hapax__batch_report(&report, invocation, text);
+    for (size_t i = 0; i < invocation->unit_count; i++) {
+        struct hapax__unit *unit = &invocation->units[i];
+
+        if (unit->state != HAPAX__UNIT_RUN)
+            continue;
+        if (report.all || hapax__batch_reports(&report, invocation, i)) {
+            hapax__unit_fail(invocation, unit, HAPAX_CLASS_FAILED,
+                             error ? type : hapax_str("Hapax.RecordFailed"), hapax_str("{}"));
+        } else {
+            set_outcome(unit, &done);
+            hapax__unit_end(invocation, unit, HAPAX_CLASS_FINAL);
+        }
+    }
+}
+
+bool hapax__invocation_end(struct hapax__invocation *invocation, bool error, struct hapax_span type,
+                           struct hapax_span text, struct hapax__reply *reply)
+{
+    memset(reply, 0, sizeof(*reply));
+    if (invocation->batch)
+        end_batch(invocation, error, type, text);
+    else if (error)
+        hapax__unit_fail(invocation, &invocation->units[0], HAPAX_CLASS_FAILED, type, text);
+    else
+        end_with_response(invocation, text);
+    hapax__units_settle(invocation);
+    if (!invocation->batch)
+        return reply_own(invocation, error, type, text, reply);
+    return error ? reply_error(reply, type, text)
+                 : own(reply, hapax__batch_reply(reply, invocation, text));
+}
+
+/* What it says of its status may be there without a body. */
+static void read_prelude(struct hapax__said *said, struct hapax__invocation *invocation,
+                         struct hapax_span prelude)
+{
+    if (prelude.len == 0 ||
+        !hapax__said_response(
+            said, hapax__event_is_http(invocation->kind) ? invocation->kind : HAPAX_LAMBDA_HTTP,
+            prelude)) {
+        memset(said, 0, sizeof(*said));
+        said->cls = HAPAX_CLASS_FINAL;
+        said->outcome.status = hapax__event_is_http(invocation->kind) ? 200 : 0;
+    }
+    said->outcome.body_kept = false;
+    said->outcome.body = (struct hapax_span){NULL, 0};
+}
+
+bool hapax__invocation_end_stream(struct hapax__invocation *invocation, struct hapax_span prelude,
+                                  bool *own, struct hapax__reply *reply)
+{
+    struct hapax__unit *unit = &invocation->units[0];
+    struct hapax__said said;
+
+    memset(reply, 0, sizeof(*reply));
+    *own = true;
+    if (invocation->batch) { /* a stream reports nothing */
+        end_batch(invocation, false, (struct hapax_span){NULL, 0}, (struct hapax_span){NULL, 0});
+        hapax__units_settle(invocation);
+        return hapax__reply_text(reply, prelude);
+    }
+    read_prelude(&said, invocation, prelude);
+    set_outcome(unit, &said.outcome);
+    hapax__unit_end(invocation, unit, said.cls);
+    hapax__said_release(&said);
+    hapax__units_settle(invocation);
+    *own = is_own(&unit->answer);
+    return reply_own(invocation, false, (struct hapax_span){NULL, 0}, prelude, reply);
+}
+
+void hapax__invocation_lost(struct hapax__invocation *invocation)
+{
+    give_up(invocation, HAPAX_CLASS_UNKNOWN);
+}

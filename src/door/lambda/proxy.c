@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The listener, and what becomes of each request of a runtime's. A thread for each connection, since a question for the next event
+ * may wait for ever, and what is known here of an event is asked for by another connection as likely as by the same.
+ *
+ * What it keeps: an outcome is stored before its response leaves for the Runtime API; the runtime is answered with what that
+ * says; an event that could not be handed over is handed to who asks next; what is not about an invocation goes through
+ * as it is.
+ */
+#include "proxy.h"
+
+#include "connection.h"
+
+#include "core/bytes.h"
+#include "store/types.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG         128
+#define CONNECTIONS_MAX 1024u
+#define STACK_SIZE      (512u << 10)
+#define DEFAULT_ADDRESS "127.0.0.1:9009"
+
+/* A post under way, on its thread's stack: of one invocation there is one at a time. */
+struct ending {
+    struct hapax_span id;
+    struct ending *next;
+};
+
+struct hapax__proxy {
+    struct hapax__door *door;
+    struct hapax__upstream *upstream;
+    int fd;
+    char address[64];
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    bool ready;
+    bool closing; /* nothing is begun or ended any more */
+    unsigned inside; /* threads that begin or end something */
+    unsigned connections;
+    unsigned asking; /* threads that ask for the next event; at most `concurrency` */
+    struct ending *ending;
+    struct hapax__invocation *running; /* handed to the runtime, and not ended or not posted */
+    struct hapax__invocation *left; /* begun, and its connection broke before it had them */
+};
+
+struct connection {
+    struct hapax__connection c; /* the first, as what is about it alone is told of it */
+    struct hapax__proxy *proxy;
+};
+
+/* ---- invocations in hand ------------------------------------------------------------------ */
+
+static void keep(struct hapax__proxy *proxy, struct hapax__invocation **list,
+                 struct hapax__invocation *invocation)
+{
+    pthread_mutex_lock(&proxy->lock);
+    invocation->next = *list;
+    *list = invocation;
+    pthread_cond_broadcast(&proxy->changed);
+    pthread_mutex_unlock(&proxy->lock);
+}
+
+/* By its id; an empty one: any. NULL: none. */
+static struct hapax__invocation *fetch(struct hapax__proxy *proxy, struct hapax__invocation **list,
+                                       struct hapax_span id)
+{
+    struct hapax__invocation *found;
+
+    pthread_mutex_lock(&proxy->lock);
+    while (*list && id.len > 0 && !hapax__same((*list)->id, id))
+        list = &(*list)->next;
+    found = *list;
+    if (found)
+        *list = found->next;
+    pthread_mutex_unlock(&proxy->lock);
+    return found;
+}
+
+/* False: it is over. */
+static bool enter(struct hapax__proxy *proxy)
+{
+    bool good;
+
+    pthread_mutex_lock(&proxy->lock);
+    good = !proxy->closing;
+    proxy->inside += good;
+    pthread_mutex_unlock(&proxy->lock);
+    return good;
+}
+
+static void leave(struct hapax__proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->lock);
+    proxy->inside--;
+    pthread_cond_broadcast(&proxy->changed);
+    pthread_mutex_unlock(&proxy->lock);
+}
+
+/* ---- the next event ------------------------------------------------------------------------ */
+
+/* Waits for a turn to ask: a runtime that closed a connection and asks by another one must not have two events under way. */
+static void begin_asking(struct hapax__proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->lock);
+    while (!proxy->ready ||
+           (proxy->asking >= proxy->door->lambda->concurrency && !proxy->left && !proxy->closing))
+        pthread_cond_wait(&proxy->changed, &proxy->lock);
+    proxy->asking++;
+    pthread_mutex_unlock(&proxy->lock);
+}
+
+static void end_asking(struct hapax__proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->lock);
+    proxy->asking--;
+    pthread_cond_broadcast(&proxy->changed);
+    pthread_mutex_unlock(&proxy->lock);
+}
+
+/* What we post ourselves; whatever is said to it, the next event is asked for. */
+static void post(struct hapax__proxy *proxy, struct hapax_span id, const struct hapax__reply *reply)
+{
+    struct hapax__got got;
+
+    if (!hapax__upstream_post(&got, proxy->upstream, id, reply)) {
+        hapax__say(proxy->door->lambda, "an answer could not be posted", errno);
+        return;
+    }
+    if (got.head.status >= 300) {
+        char line[64];
+
+        (void)snprintf(line, sizeof(line), "an answer was refused with %d", got.head.status);
+        hapax__say(proxy->door->lambda, line, 0);
+    }
+    hapax__got_release(&got);
+}
+
+/* Takes an event that was asked for. NULL: it has been answered. */
+static struct hapax__invocation *begin(struct hapax__proxy *proxy, struct hapax__got *got)
+{
+    struct hapax__invocation *invocation;
+    struct hapax__reply reply;
+    bool run = false;
+
+    invocation = hapax__invocation_begin(proxy->door, got, &run, &reply);
+    if (invocation && run)
+        return invocation;
+    if (!invocation &&
+        !hapax__reply_error(&reply, "OutOfMemory", "There is no memory for this event", NULL)) {
+        hapax__got_release(got);
+        return NULL;
+    }
+    post(proxy,
+         invocation ? invocation->id
+                    : hapax__head_line(&got->head, "Lambda-Runtime-Aws-Request-Id"),
+         &reply);
+    hapax__reply_release(&reply);
+    if (invocation)
+        hapax__invocation_free(invocation);
+    hapax__got_release(got);
+    return NULL;
+}
+
+static bool hand_over(struct connection *c, struct hapax__invocation *invocation)
+{
+    struct hapax__proxy *proxy = c->proxy;
+    struct hapax__invocation *back;
+    bool good;
+
+    /* Kept first, and held: its response may come by another connection before this call returns. */
+    hapax__invocation_hold(invocation);
+    keep(proxy, &proxy->running, invocation);
+    good = !hapax__wire_is_closed(&c->c.wire) &&
+           hapax__respond(&c->c, 200, &invocation->event.head, hapax__invocation_event(invocation));
+    back = good ? NULL : fetch(proxy, &proxy->running, invocation->id);
+    hapax__invocation_free(invocation);
+    if (back)
+        keep(proxy, &proxy->left, back);
+    return good;
+}
+
+static bool ask_next(struct connection *c)
+{
+    struct hapax__proxy *proxy = c->proxy;
+    struct hapax__invocation *invocation;
+    struct hapax__got got;
+    bool good;
+
+    while (!hapax__wire_is_closed(&c->c.wire)) {
+        invocation = fetch(proxy, &proxy->left, (struct hapax_span){NULL, 0});
+        if (invocation)
+            return hand_over(c, invocation);
+        if (!hapax__upstream_next(&got, proxy->upstream, c->c.wire.fd))
+            return errno == ECANCELED ? false : hapax__gone(&c->c);
+        if (got.head.status != 200)
+            return hapax__relay(&c->c, &got);
+        if (!enter(proxy)) {
+            hapax__got_release(&got);
+            return false;
+        }
+        invocation = begin(proxy, &got);
+        good = invocation && hand_over(c, invocation);
+        leave(proxy);
+        if (invocation)
+            return good;
+    }
+    return false;
+}
+
+static bool serve_next(struct connection *c)
+{
+    bool good;
+
+    begin_asking(c->proxy);
+    good = ask_next(c);
+    end_asking(c->proxy);
+    return good;
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+static bool is_streaming(const struct hapax__head *head)
+{
+    struct hapax__line mode = {.name =
+                                   hapax__head_line(head, "Lambda-Runtime-Function-Response-Mode")};
+
+    return hapax__line_is(&mode, hapax_str("streaming"));
+}
+
+static bool serve_end(struct connection *c, struct hapax__invocation *invocation, bool error,
+                      struct hapax_span body)
+{
+    struct hapax_span type = hapax__head_line(&c->c.head, "Lambda-Runtime-Function-Error-Type");
+    bool streaming = !error && is_streaming(&c->c.head);
+    bool again = invocation->ended;
+    struct hapax__got got;
+
+    if (streaming)
+        error = hapax__stream_failed(&c->c, &type, &body);
+    if (!again && !hapax__invocation_end(invocation, error, type, body, &invocation->reply)) {
+        hapax__invocation_free(invocation);
+        return hapax__respond_error(&c->c, 500, "OutOfMemory",
+                                    "There is no memory for this response");
+    }
+    invocation->ended = true;
+    if (again || streaming) /* what the headers of this request say may be of another body */
+        invocation->reply.own = false;
+    if (!hapax__post_end(&got, &c->c, invocation, &invocation->reply)) {
+        keep(c->proxy, &c->proxy->running, invocation);
+        return hapax__gone(&c->c);
+    }
+    hapax__invocation_free(invocation);
+    return hapax__relay(&c->c, &got);
+}
+
+/* A response or an error, once all of it has come: a runtime that breaks off may post it again. Of what is not in hand, it
+ * is the Runtime API's to say what is wrong with it. */
+static bool serve_whole(struct connection *c, struct hapax_span id, bool error)
+{
+    struct hapax__invocation *invocation;
+    uint8_t *body;
+    size_t len;
+    bool good;
+
+    if (!hapax__read_body(&c->c, &body, &len))
+        return false;
+    invocation = fetch(c->proxy, &c->proxy->running, id);
+    if (invocation)
+        good = serve_end(c, invocation, error, (struct hapax_span){body, len});
+    else
+        good = hapax__pass(&c->c, (struct hapax_span){body, len});
+    free(body);
+    return good;
+}
+
+static bool serve_stream(struct connection *c, struct hapax_span id)
+{
+    struct hapax__invocation *invocation = fetch(c->proxy, &c->proxy->running, id);
+    bool good, over;
+
+    /* What a batch's response reports has to be known before anything of it is told. */
+    if (invocation && !invocation->batch && !invocation->ended) {
+        good = hapax__serve_stream(&c->c, invocation, &over);
+        if (!over)
+            keep(c->proxy, &c->proxy->running, invocation);
+        return good;
+    }
+    if (invocation)
+        keep(c->proxy, &c->proxy->running, invocation);
+    return serve_whole(c, id, false);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
+
+/* A target without its query, which the Runtime API does not look at either. */
+static struct hapax_span path_of(struct hapax_span target)
+{
+    const uint8_t *query = memchr(target.ptr, '?', target.len);
+
+    return (struct hapax_span){target.ptr, query ? (size_t)(query - target.ptr) : target.len};
+}
+
+/* Whether it is …/invocation/ID/WHAT; *id is its middle. */
+static bool is_end(struct hapax_span *id, struct hapax_span target, const char *what)
+{
+    static const char before[] = HAPAX__RUNTIME_PATH "invocation/";
+    size_t first = strlen(before), last = strlen(what);
+
+    if (target.len <= first + last || memcmp(target.ptr, before, first) != 0 ||
+        memcmp(target.ptr + target.len - last, what, last) != 0)
+        return false;
+    *id = (struct hapax_span){target.ptr + first, target.len - first - last};
+    return !memchr(id->ptr, '/', id->len);
+}
+
+static bool is_ending(const struct hapax__proxy *proxy, struct hapax_span id)
+{
+    for (const struct ending *at = proxy->ending; at; at = at->next)
+        if (hapax__same(at->id, id))
+            return true;
+    return false;
+}
+
+/* A runtime that is tired of waiting posts again while the first one is being stored: the second must not overtake it. */
+static void begin_ending(struct hapax__proxy *proxy, struct ending *own)
+{
+    pthread_mutex_lock(&proxy->lock);
+    while (is_ending(proxy, own->id))
+        pthread_cond_wait(&proxy->changed, &proxy->lock);
+    own->next = proxy->ending;
+    proxy->ending = own;
+    pthread_mutex_unlock(&proxy->lock);
+}
+
+static void end_ending(struct hapax__proxy *proxy, struct ending *own)
+{
+    struct ending **at = &proxy->ending;
+
+    pthread_mutex_lock(&proxy->lock);
+    while (*at != own)
+        at = &(*at)->next;
+    *at = own->next;
+    pthread_cond_broadcast(&proxy->changed);
+    pthread_mutex_unlock(&proxy->lock);
+}
+
+static bool serve_post(struct connection *c, struct hapax_span id, bool error)
+{
+    struct ending own = {.id = id};
+    bool good;
+
+    if (!enter(c->proxy))
+        return false;
+    begin_ending(c->proxy, &own);
+    good = !error && is_streaming(&c->c.head) ? serve_stream(c, id) : serve_whole(c, id, error);
+    end_ending(c->proxy, &own);
+    leave(c->proxy);
+    return good;
+}
+
+static bool serve_other(struct connection *c)
+{
+    uint8_t *body;
+    size_t len;
+    bool good;
+
+    if (!hapax__read_body(&c->c, &body, &len))
+        return false;
+    if (hapax__same(c->c.head.method, hapax_str("GET")) &&
+        hapax__same(path_of(c->c.head.target), hapax_str(HAPAX__RUNTIME_PATH "invocation/next")))
+        good = serve_next(c);
+    else
+        good = hapax__pass(&c->c, (struct hapax_span){body, len});
+    free(body);
+    return good;
+}
+
+/* Whether the connection goes on. */
+static bool serve(struct connection *c)
+{
+    struct hapax_span id, path = path_of(c->c.head.target);
+    bool posts = hapax__same(c->c.head.method, hapax_str("POST"));
+
+    if (posts && is_end(&id, path, "/response"))
+        return serve_post(c, id, false);
+    if (posts && is_end(&id, path, "/error"))
+        return serve_post(c, id, true);
+    return serve_other(c);
+}
+
+static void *serve_connection(void *arg)
+{
+    struct connection *c = arg;
+    struct hapax__proxy *proxy = c->proxy;
+    bool goes_on = true;
+
+    while (goes_on && hapax__wire_request(&c->c.wire, &c->c.head) == HAPAX__WIRE_GOOD) {
+        goes_on = serve(c) && c->c.head.keep_alive && c->c.wire.framing == HAPAX__BODY_OVER;
+        hapax__head_release(&c->c.head);
+    }
+    hapax__wire_close(&c->c.wire);
+    free(c);
+    pthread_mutex_lock(&proxy->lock);
+    proxy->connections--;
+    pthread_mutex_unlock(&proxy->lock);
+    return NULL;
+}
+
+/* ---- the listener -------------------------------------------------------------------------------- */
+
+static bool start(void *(*run)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    bool good;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_SIZE);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    good = pthread_create(&thread, &attr, run, arg) == 0;
+    pthread_attr_destroy(&attr);
+    return good;
+}
+
+static bool count_in(struct hapax__proxy *proxy)
+{
+    bool good;
+
+    pthread_mutex_lock(&proxy->lock);
+    good = proxy->connections < CONNECTIONS_MAX;
+    proxy->connections += good;
+    pthread_mutex_unlock(&proxy->lock);
+    return good;
+}
+
+static void take_in(struct hapax__proxy *proxy, int fd)
+{
+    struct connection *c;
+
+    if (!count_in(proxy)) {
+        close(fd);
+        return;
+    }
+    c = calloc(1, sizeof(*c));
+    if (c) {
+        c->proxy = proxy;
+        c->c.lambda = proxy->door->lambda;
+        c->c.upstream = proxy->upstream;
+        if (hapax__wire_open(&c->c.wire, fd) && start(serve_connection, c))
+            return;
+        hapax__wire_close(&c->c.wire);
+        free(c);
+    } else {
+        close(fd);
+    }
+    pthread_mutex_lock(&proxy->lock);
+    proxy->connections--;
+    pthread_mutex_unlock(&proxy->lock);
+}
+
+static void *accept_all(void *arg)
+{
+    struct hapax__proxy *proxy = arg;
+
+    for (;;) {
+        int fd = accept4(proxy->fd, NULL, NULL, SOCK_CLOEXEC);
+
+        if (fd >= 0)
+            take_in(proxy, fd);
+        else if (errno == EBADF || errno == EINVAL)
+            return NULL;
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+            usleep(10000);
+    }
+}
+
+bool hapax__proxy_start(struct hapax__proxy *proxy)
+{
+    return start(accept_all, proxy);
+}
+
+void hapax__proxy_ready(struct hapax__proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->lock);
+    proxy->ready = true;
+    pthread_cond_broadcast(&proxy->changed);
+    pthread_mutex_unlock(&proxy->lock);
+}
+
+bool hapax__proxy_lost(struct hapax__proxy *proxy, int64_t wait_ms)
+{
+    struct hapax__invocation *invocation;
+    struct timespec until;
+    bool over;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(wait_ms / 1000) + 1;
+    pthread_mutex_lock(&proxy->lock);
+    proxy->closing = true;
+    while (proxy->inside > 0 &&
+           pthread_cond_timedwait(&proxy->changed, &proxy->lock, &until) != ETIMEDOUT)
+        continue;
+    over = proxy->inside == 0;
+    pthread_mutex_unlock(&proxy->lock);
+    while ((invocation = fetch(proxy, &proxy->running, (struct hapax_span){NULL, 0})))
+        hapax__invocation_lost(invocation);
+    while ((invocation = fetch(proxy, &proxy->left, (struct hapax_span){NULL, 0})))
+        hapax__invocation_lost(invocation);
+    return over;
+}
+
+const char *hapax__proxy_address(const struct hapax__proxy *proxy)
+{
+    return proxy->address;
+}
+
+/* HOST:PORT with a loopback host: whoever reaches the listener can answer for the function. */
+static bool read_address(struct sockaddr_in *at, const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    char host[32], *end;
+    unsigned long port;
+
+    if (!colon || (size_t)(colon - address) >= sizeof(host) || colon[1] < '0' || colon[1] > '9')
+        return false;
+    (void)snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);
+    port = strtoul(colon + 1, &end, 10);
+    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    if (port > 65535 || *end != '\0')
+        return false;
+    if (strcmp(host, "localhost") == 0)
+        (void)snprintf(host, sizeof(host), "127.0.0.1");
+    return inet_pton(AF_INET, host, &at->sin_addr) == 1 && ntohl(at->sin_addr.s_addr) >> 24 == 127;
+}
+
+static int listen_at(struct sockaddr_in *at)
+{
+    static const int on = 1;
+    socklen_t len = sizeof(*at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int error;
+
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, (struct sockaddr *)at, sizeof(*at)) == 0 && listen(fd, BACKLOG) == 0 &&
+        getsockname(fd, (struct sockaddr *)at, &len) == 0)
+        return fd;
+    error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+enum hapax_error hapax__proxy_open(struct hapax__proxy **out, struct hapax__door *door,
+                                   struct hapax__upstream *upstream, const char *address,
+                                   char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__proxy *proxy;
+    struct sockaddr_in at;
+    char host[INET_ADDRSTRLEN];
+    int fd;
+
+    *out = NULL;
+    if (!read_address(&at, address ? address : DEFAULT_ADDRESS))
+        return hapax__fail(
+            text, HAPAX_ERR_INVALID,
+            "listen \"%.100s\" is not 127.0.0.1:PORT: only the function may reach it", address);
+    fd = listen_at(&at);
+    if (fd < 0 && errno == EADDRINUSE && !address) {
+        at.sin_port = 0;
+        fd = listen_at(&at);
+    }
+    if (fd < 0)
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "listen: cannot listen on \"%.100s\": %s",
+                           address ? address : DEFAULT_ADDRESS, strerror(errno));
+    proxy = calloc(1, sizeof(*proxy));
+    if (!proxy) {
+        close(fd);
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    }
+    proxy->door = door;
+    proxy->upstream = upstream;
+    proxy->fd = fd;
+    (void)inet_ntop(AF_INET, &at.sin_addr, host, sizeof(host));
+    (void)snprintf(proxy->address, sizeof(proxy->address), "%s:%u", host, ntohs(at.sin_port));
+    pthread_mutex_init(&proxy->lock, NULL);
+    pthread_cond_init(&proxy->changed, NULL);
+    *out = proxy;
+    return HAPAX_ERR_NONE;
+}

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Responses of Lambda functions, written. What is stored of an HTTP response is what it is on the wire (status, header lines,
+ * body), as the HTTP door stores it, so that either door can replay what came in by the other; of other events it is
+ * the response's bytes.
+ *
+ * What it keeps: a function's own response is passed on byte for byte, but for the headers that mark it. A stored error is
+ * never sent as a response.
+ */
+#include "reply.h"
+#include "lines.h"
+#include "raw.h"
+
+#include "core/bytes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RETRY_LEN 24
+
+void hapax__reply_release(struct hapax__reply *reply)
+{
+    free(reply->text);
+    memset(reply, 0, sizeof(*reply));
+}
+
+static FILE *reply_open(struct hapax__reply *reply)
+{
+    memset(reply, 0, sizeof(*reply));
+    return open_memstream(&reply->text, &reply->len);
+}
+
+static bool reply_close(struct hapax__reply *reply, FILE *out)
+{
+    bool good = !ferror(out);
+
+    good = fclose(out) == 0 && good;
+    if (!good)
+        hapax__reply_release(reply);
+    return good;
+}
+
+bool hapax__reply_text(struct hapax__reply *reply, struct hapax_span text)
+{
+    memset(reply, 0, sizeof(*reply));
+    reply->text = malloc(text.len + 1);
+    if (!reply->text)
+        return false;
+    if (text.len > 0)
+        memcpy(reply->text, text.ptr, text.len);
+    reply->text[text.len] = '\0';
+    reply->len = text.len;
+    return true;
+}
+
+bool hapax__reply_error(struct hapax__reply *reply, const char *type, const char *message,
+                        const char *detail)
+{
+    FILE *out = reply_open(reply);
+
+    if (!out)
+        return false;
+    (void)fputs("{\"errorType\":\"Hapax.", out);
+    (void)fputs(type, out);
+    (void)fputs("\",\"errorMessage\":", out);
+    if (detail) {
+        char text[512];
+
+        (void)snprintf(text, sizeof(text), "%s: %s", message, detail);
+        hapax__raw_put_string(out, hapax_str(text));
+    } else {
+        hapax__raw_put_string(out, hapax_str(message));
+    }
+    (void)fputs(",\"stackTrace\":[]}", out);
+    reply->error = true;
+    (void)snprintf(reply->error_type, sizeof(reply->error_type), "Hapax.%s", type);
+    return reply_close(reply, out);
+}
+
+/* ---- HTTP ------------------------------------------------------------------------------ */
+
+static void put_all(FILE *out, struct hapax_span bytes)
+{
+    if (bytes.len > 0)
+        (void)fwrite(bytes.ptr, 1, bytes.len, out);
+}
+
+static void put_values(FILE *out, const struct hapax__lines *lines, size_t first, bool list)
+{
+    struct hapax_span name = lines->at[first].name;
+    bool more = false;
+    char *joined = NULL;
+    size_t len = 0;
+    FILE *join = list ? NULL : open_memstream(&joined, &len);
+
+    (void)fputs(list ? "[" : "", out);
+    for (size_t i = first; i < lines->n; i++) {
+        if (!hapax__line_is(&lines->at[i], name))
+            continue;
+        if (list) {
+            (void)fputs(more ? "," : "", out);
+            hapax__raw_put_string(out, lines->at[i].value);
+        } else if (join) {
+            (void)fputs(more ? ", " : "", join);
+            put_all(join, lines->at[i].value);
+        }
+        more = true;
+    }
+    if (join && fclose(join) == 0)
+        hapax__raw_put_string(out, (struct hapax_span){(uint8_t *)joined, len});
+    else if (!list)
+        (void)fputs("\"\"", out);
+    free(joined);
+    (void)fputs(list ? "]" : "", out);
+}
+
+static void put_headers(FILE *out, const struct hapax__lines *lines, bool list)
+{
+    bool more = false;
+
+    (void)fputs(list ? "\"multiValueHeaders\":{" : "\"headers\":{", out);
+    for (size_t i = 0; i < lines->n; i++) {
+        if (hapax__lines_first(lines, lines->at[i].name) != i)
+            continue;
+        (void)fputs(more ? "," : "", out);
+        hapax__raw_put_string(out, lines->at[i].name);
+        (void)fputc(':', out);
+        put_values(out, lines, i, list);
+        more = true;
+    }
+    (void)fputc('}', out);
+}
+
+/* Whether headers stand in lists: where a load balancer is set to, and where a REST API has several of one name. */
+static bool lists_headers(enum hapax_lambda_kind kind, struct hapax_span root,
+                          const struct hapax__lines *lines)
+{
+    struct hapax_span value;
+
+    if (kind == HAPAX_LAMBDA_ALB)
+        return hapax__raw_member(&value, root, "multiValueHeaders") && hapax__raw_is_object(value);
+    if (kind != HAPAX_LAMBDA_REST)
+        return false;
+    for (size_t i = 0; i < lines->n; i++)
+        if (hapax__lines_first(lines, lines->at[i].name) != i)
+            return true;
+    return false;
+}
+
+static bool put_http(struct hapax__reply *reply, enum hapax_lambda_kind kind,
+                     struct hapax_span root, int status, const struct hapax__lines *lines,
+                     struct hapax_span body)
+{
+    bool text = hapax__is_utf8(body);
+    FILE *out = reply_open(reply);
+
+    if (!out)
+        return false;
+    (void)fprintf(out, "{\"statusCode\":%d,", status);
+    put_headers(out, lines, lists_headers(kind, root, lines));
+    (void)fputs(",\"body\":", out);
+    if (text) {
+        hapax__raw_put_string(out, body);
+    } else {
+        (void)fputc('"', out);
+        hapax__base64_put(out, body);
+        (void)fputc('"', out);
+    }
+    (void)fprintf(out, ",\"isBase64Encoded\":%s}", text ? "false" : "true");
+    return reply_close(reply, out);
+}
+
+/* A bare string, which an HTTP API makes a body of in its own way: it does so again. */
+static bool is_bare_string(enum hapax_lambda_kind kind, const struct hapax_outcome *outcome)
+{
+    return kind == HAPAX_LAMBDA_HTTP && outcome->status == 200 && outcome->body.len > 0 &&
+           outcome->body.ptr[0] == '"' &&
+           hapax__same(outcome->headers, hapax_str("Content-Type: application/json\r\n"));
+}
+
+/* The marks of a response, as lines. */
+static void add_marks(struct hapax__lines *lines, const struct hapax_answer *answer)
+{
+    bool fresh = answer->kind == HAPAX_ANSWER_FRESH;
+
+    if (answer->unprotected)
+        hapax__lines_add(lines, "Idempotency-Protected", "false");
+    else if (answer->kind != HAPAX_ANSWER_BYPASS)
+        hapax__lines_add(lines, "Idempotency-Replayed", fresh ? "false" : "true");
+    if (fresh && !answer->recorded)
+        hapax__lines_add(lines, "Idempotency-Recorded", "false");
+}
+
+bool hapax__reply_outcome(struct hapax__reply *reply, enum hapax_lambda_kind kind,
+                          struct hapax_span root, const struct hapax_answer *answer)
+{
+    const struct hapax_outcome *outcome = &answer->outcome;
+    struct hapax__lines lines;
+
+    if (is_bare_string(kind, outcome))
+        return hapax__reply_text(reply, outcome->body);
+    hapax__lines_read(&lines, outcome->headers, true);
+    add_marks(&lines, answer);
+    return put_http(reply, kind, root, outcome->status >= 200 ? outcome->status : 200, &lines,
+                    outcome->body);
+}
+
+/* ---- problems -------------------------------------------------------------------------- */
+
+struct problem {
+    int status;
+    const char *slug;
+    const char *error; /* the type of an invocation's error */
+    const char *title;
+    const char *detail;
+};
+
+static const struct problem problems[] = {
+    [HAPAX_ANSWER_FAILED] = {500, "attempts-used-up", "AttemptsUsedUp", "No more attempts",
+                             "All attempts that this operation may have were used up."},
+    [HAPAX_ANSWER_MISSING_KEY] = {400, "missing-key", "MissingKey", "Idempotency key is missing",
+                                  "This operation needs an idempotency key."},
+    [HAPAX_ANSWER_BAD_KEY] = {400, "bad-key", "BadKey", "Idempotency key is malformed",
+                              "The key is not what this service takes for one."},
+    [HAPAX_ANSWER_IN_FLIGHT] = {409, "in-flight", "InFlight",
+                                "A request with this idempotency key is in flight",
+                                "Ask again, with the same key, after the time in Retry-After."},
+    [HAPAX_ANSWER_UNKNOWN] = {409, "unknown-outcome", "UnknownOutcome",
+                              "The outcome of this operation is not known",
+                              "An earlier attempt was cut off, and may or may not have had its "
+                              "effect. It is not run again."},
+    [HAPAX_ANSWER_MISMATCH] = {422, "fingerprint-mismatch", "FingerprintMismatch",
+                               "Idempotency key was used for another request",
+                               "The key names an operation whose request was another."},
+    [HAPAX_ANSWER_GONE] = {410, "response-not-kept", "ResponseNotKept",
+                           "The operation completed, its response was not kept",
+                           "The operation took effect. Its response was too large, or a stream."},
+    [HAPAX_ANSWER_TOO_LARGE] = {413, "request-too-large", "RequestTooLarge",
+                                "Request is too large for an idempotent operation",
+                                "Nothing was run."},
+    [HAPAX_ANSWER_STORE_DOWN] = {503, "store-unavailable", "StoreUnavailable",
+                                 "The operation cannot be protected now",
+                                 "The idempotency store is not available. Nothing was run for this "
+                                 "request."},
+};
+
+static const struct problem caller_mismatch = {422, "caller-mismatch", "CallerMismatch",
+                                               "Idempotency key is another caller's",
+                                               "The key names an operation of another caller."};
+
+static const char problem_base[] = "urn:hapax:problem:";
+
+static const struct problem *problem_of(const struct hapax_answer *answer)
+{
+    if (answer->kind == HAPAX_ANSWER_MISMATCH && answer->differs == HAPAX_DIFFERS_CALLER)
+        return &caller_mismatch;
+    return &problems[answer->kind];
+}
+
+static void put_problem(FILE *out, const struct problem *problem, const struct hapax_answer *answer,
+                        const char *why)
+{
+    (void)fprintf(out, "{\"type\":\"%s%s\",\"title\":\"%s\",\"status\":%d,\"detail\":\"%s",
+                  problem_base, problem->slug, problem->title, problem->status, problem->detail);
+    if (why)
+        (void)fprintf(out, " %c%s.", why[0] >= 'a' && why[0] <= 'z' ? why[0] - 32 : why[0],
+                      why + 1);
+    (void)fputc('"', out);
+    if (answer->kind == HAPAX_ANSWER_GONE)
+        (void)fprintf(out, ",\"original_status\":%d", answer->outcome.status);
+    (void)fputs("}\n", out);
+}
+
+static bool reply_problem(struct hapax__reply *reply, enum hapax_lambda_kind kind,
+                          struct hapax_span root, const struct hapax_answer *answer,
+                          const char *why)
+{
+    const struct problem *problem = problem_of(answer);
+    char link[160], retry[RETRY_LEN], *body = NULL;
+    struct hapax__lines lines = {.n = 0};
+    size_t len = 0;
+    FILE *out = open_memstream(&body, &len);
+    bool good;
+
+    if (!out)
+        return false;
+    put_problem(out, problem, answer, why);
+    good = fclose(out) == 0;
+    hapax__lines_add(&lines, "Content-Type", "application/problem+json");
+    (void)snprintf(link, sizeof(link), "<%s%s>; rel=\"describedby\"", problem_base, problem->slug);
+    hapax__lines_add(&lines, "Link", link);
+    hapax__lines_add(&lines, "Cache-Control", "no-store");
+    if (answer->kind == HAPAX_ANSWER_FAILED)
+        hapax__lines_add(&lines, "Idempotency-Replayed", "true");
+    if (answer->retry_after_ms >= 0) {
+        int64_t seconds = (answer->retry_after_ms + 999) / 1000;
+
+        (void)snprintf(retry, sizeof(retry), "%lld", (long long)(seconds > 0 ? seconds : 1));
+        hapax__lines_add(&lines, "Retry-After", retry);
+    }
+    if (good)
+        good = put_http(reply, kind, root, problem->status, &lines,
+                        (struct hapax_span){(uint8_t *)body, len});
+    free(body);
+    return good;
+}
+
+/* ---- answers --------------------------------------------------------------------------- */
+
+static bool reply_stored_error(struct hapax__reply *reply, const char *type,
+                               const struct hapax_outcome *outcome)
+{
+    if (!hapax__reply_text(reply, outcome->body))
+        return false;
+    reply->error = true;
+    (void)snprintf(reply->error_type, sizeof(reply->error_type), "%s", type);
+    return true;
+}
+
+/* Nobody waits for the response: that it was done is enough. */
+static bool is_told_only(enum hapax_lambda_kind kind)
+{
+    return kind == HAPAX_LAMBDA_SNS || kind == HAPAX_LAMBDA_EVENTBRIDGE ||
+           kind == HAPAX_LAMBDA_CLOUDEVENT;
+}
+
+bool hapax__reply_answer(struct hapax__reply *reply, enum hapax_lambda_kind kind,
+                         struct hapax_span root, const struct hapax_answer *answer, const char *why)
+{
+    bool stored = answer->kind == HAPAX_ANSWER_REPLAY ||
+                  (answer->kind == HAPAX_ANSWER_FAILED && answer->outcome.body_kept &&
+                   (answer->outcome.status > 0 || answer->outcome.body.len > 0));
+    const struct problem *problem;
+    char type[256];
+
+    if (stored && hapax__outcome_is_error(type, sizeof(type), &answer->outcome))
+        return reply_stored_error(reply, type, &answer->outcome);
+    if (hapax__event_is_http(kind))
+        return stored ? hapax__reply_outcome(reply, kind, root, answer)
+                      : reply_problem(reply, kind, root, answer, why);
+    if (answer->kind == HAPAX_ANSWER_REPLAY)
+        return hapax__reply_text(reply, answer->outcome.body.len > 0 ? answer->outcome.body
+                                                                     : hapax_str("null"));
+    if (answer->kind == HAPAX_ANSWER_GONE && is_told_only(kind) &&
+        !hapax__outcome_is_error(type, sizeof(type), &answer->outcome))
+        return hapax__reply_text(reply, hapax_str("null"));
+    problem = problem_of(answer);
+    return hapax__reply_error(reply, problem->error, problem->title, why);
+}
+
+/* ---- a function's own response ------------------------------------------------------------ */
+
+/* Where the marks go: into the headers that are there, else into new ones. *list: they are lists. False: what stands in their place
+ * is no headers. */
+static bool find_headers(struct hapax_span *out, struct hapax_span response, bool *list)
+{
+    struct hapax_span single, lists;
+
+    (void)hapax__raw_member(&single, response, "headers");
+    (void)hapax__raw_member(&lists, response, "multiValueHeaders");
+    *list = hapax__raw_is_object(lists) && hapax__raw_is_null(single);
+    *out = *list ? lists : single;
+    return hapax__raw_is_null(*out) || hapax__raw_is_object(*out);
+}
+
+static void put_mark(FILE *out, const char *name, const char *value, bool list)
+{
+    (void)fprintf(out, list ? "\"%s\":[\"%s\"]" : "\"%s\":\"%s\"", name, value);
+}
+
+static void put_marks(FILE *out, const struct hapax_answer *answer, bool list)
+{
+    if (answer->unprotected) {
+        put_mark(out, "Idempotency-Protected", "false", list);
+        return;
+    }
+    put_mark(out, "Idempotency-Replayed", "false", list);
+    if (!answer->recorded) {
+        (void)fputc(',', out);
+        put_mark(out, "Idempotency-Recorded", "false", list);
+    }
+}
+
+/* The other members of an object; those that mark a response are ours alone. */
+static void put_others(FILE *out, struct hapax_span headers)
+{
+    struct hapax_span name, value;
+    struct hapax__raw_walk walk;
+
+    hapax__raw_begin(&walk, headers);
+    while (hapax__raw_next(&walk, &name, &value)) {
+        if (hapax__line_is_mark((struct hapax_span){name.ptr + 1, name.len - 2}))
+            continue;
+        (void)fputc(',', out);
+        put_all(out, name);
+        (void)fputc(':', out);
+        put_all(out, value);
+    }
+}
+
+bool hapax__reply_fresh(struct hapax__reply *reply, enum hapax_lambda_kind kind,
+                        struct hapax_span text, const struct hapax_answer *answer)
+{
+    struct hapax_span root, headers, status;
+    const uint8_t *at;
+    bool list;
+    FILE *out;
+
+    if (!hapax__event_is_http(kind) ||
+        (answer->kind == HAPAX_ANSWER_BYPASS && !answer->unprotected) ||
+        !hapax__raw_check(&root, text) || !hapax__raw_is_object(root) ||
+        !hapax__raw_member(&status, root, "statusCode") || !find_headers(&headers, root, &list))
+        return hapax__reply_text(reply, text);
+    out = reply_open(reply);
+    if (!out)
+        return false;
+    at = headers.ptr ? headers.ptr : root.ptr + 1;
+    put_all(out, (struct hapax_span){text.ptr, (size_t)(at - text.ptr)});
+    (void)fputs(headers.ptr ? "{" : "\"headers\":{", out);
+    put_marks(out, answer, list);
+    put_others(out, headers);
+    (void)fputs(headers.ptr ? "}" : "},", out);
+    at += headers.len;
+    put_all(out, (struct hapax_span){at, (size_t)(text.ptr + text.len - at)});
+    return reply_close(reply, out);
+}

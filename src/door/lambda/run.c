@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The runtime for functions in C: takes events, runs the handler for each operation, posts what came of it.
+ *
+ * What it keeps: a record's outcome is on its way to the store while the next one runs, and all are stored before the
+ * response is posted; of a group or a stream nothing runs behind what failed.
+ */
+#include "invocation.h"
+#include "raw.h"
+
+#include "store/types.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_MAX 1024u
+
+struct runtime {
+    struct hapax__door door;
+    struct hapax__upstream *upstream;
+    hapax_lambda_handler *handler;
+    void *arg;
+    pthread_mutex_t lock; /* of what follows */
+    enum hapax_error error;
+    char text[HAPAX_TEXT_MAX];
+};
+
+static void describe(struct hapax_lambda_event *event, const struct hapax__invocation *invocation,
+                     const struct hapax__unit *unit)
+{
+    const struct hapax__head *head = &invocation->event.head;
+
+    *event = (struct hapax_lambda_event){
+        .kind = invocation->kind,
+        .json = invocation->batch ? unit->json : invocation->text,
+        .request_id = invocation->id,
+        .function_arn = hapax__head_line(head, "Lambda-Runtime-Invoked-Function-Arn"),
+        .trace_id = hapax__head_line(head, "Lambda-Runtime-Trace-Id"),
+    };
+    if (!hapax__raw_number(&event->deadline_ms,
+                           hapax__head_line(head, "Lambda-Runtime-Deadline-Ms")))
+        event->deadline_ms = 0;
+}
+
+static enum hapax_class handle(const struct runtime *runtime, struct hapax__invocation *invocation,
+                               struct hapax__unit *unit)
+{
+    struct hapax_lambda_event event;
+    enum hapax_class cls;
+
+    describe(&event, invocation, unit);
+    cls = runtime->handler(&unit->begun.call->attempt, &event, runtime->arg);
+    assert(cls >= HAPAX_CLASS_FINAL && cls <= HAPAX_CLASS_UNKNOWN);
+    return cls;
+}
+
+/* ---- one event --------------------------------------------------------------------------- */
+
+/* An error for who invoked the function, with what the handler says of it. */
+static bool make_error(struct hapax__reply *reply, const struct hapax_outcome *outcome)
+{
+    char message[MESSAGE_MAX + 1] = "the handler failed";
+    struct hapax_span body = outcome->body;
+
+    if (body.len > 0 && body.len <= MESSAGE_MAX && hapax__is_utf8(body) &&
+        !memchr(body.ptr, '\0', body.len)) {
+        memcpy(message, body.ptr, body.len);
+        message[body.len] = '\0';
+    }
+    return hapax__reply_error(reply, "HandlerFailed", message, NULL);
+}
+
+static bool is_own(const struct hapax_answer *answer)
+{
+    return answer->kind == HAPAX_ANSWER_FRESH || answer->kind == HAPAX_ANSWER_BYPASS;
+}
+
+static bool answer_single(struct hapax__invocation *invocation, struct hapax__reply *reply)
+{
+    const struct hapax__unit *unit = &invocation->units[0];
+
+    if (!is_own(&unit->answer))
+        return hapax__reply_answer(reply, invocation->kind, invocation->root, &unit->answer, NULL);
+    if (hapax__event_is_http(invocation->kind))
+        return hapax__reply_outcome(reply, invocation->kind, invocation->root, &unit->answer);
+    return hapax__reply_text(reply, unit->answer.outcome.body.len > 0 ? unit->answer.outcome.body
+                                                                      : hapax_str("null"));
+}
+
+static bool run_single(const struct runtime *runtime, struct hapax__invocation *invocation,
+                       struct hapax__reply *reply)
+{
+    struct hapax__unit *unit = &invocation->units[0];
+    enum hapax_class cls = handle(runtime, invocation, unit);
+    const struct hapax_outcome *outcome = &unit->begun.call->attempt.outcome;
+    struct hapax__reply error = {.text = NULL};
+    bool good;
+
+    if (cls == HAPAX_CLASS_FINAL ||
+        (hapax__event_is_http(invocation->kind) && outcome->status > 0)) {
+        hapax__unit_end(invocation, unit, cls);
+        hapax__units_settle(invocation);
+        return answer_single(invocation, reply);
+    }
+    good = make_error(&error, outcome);
+    hapax__unit_fail(invocation, unit, cls, hapax_str(error.error_type),
+                     (struct hapax_span){(uint8_t *)error.text, error.len});
+    hapax__units_settle(invocation);
+    if (good && is_own(&unit->answer)) {
+        *reply = error;
+        return true;
+    }
+    hapax__reply_release(&error);
+    return answer_single(invocation, reply);
+}
+
+/* ---- batches ------------------------------------------------------------------------------- */
+
+static bool is_blocked(const struct hapax__invocation *invocation, const bool *failed, size_t k)
+{
+    for (size_t i = 0; i < k; i++)
+        if (failed[i] && hapax__batch_is_behind(invocation, i, k))
+            return true;
+    return false;
+}
+
+static bool run_batch(const struct runtime *runtime, struct hapax__invocation *invocation,
+                      struct hapax__reply *reply)
+{
+    bool *failed = calloc(invocation->unit_count, sizeof(*failed)), any = false;
+
+    for (size_t i = 0; i < invocation->unit_count; i++) {
+        struct hapax__unit *unit = &invocation->units[i];
+        enum hapax_class cls = HAPAX_CLASS_NOT_RUN;
+
+        if (unit->state != HAPAX__UNIT_RUN)
+            continue;
+        if (failed && !(any && is_blocked(invocation, failed, i)))
+            cls = handle(runtime, invocation, unit);
+        if (cls == HAPAX_CLASS_FINAL) {
+            hapax__unit_end(invocation, unit, cls);
+            continue;
+        }
+        hapax__unit_fail(invocation, unit, cls, hapax_str("Hapax.RecordFailed"), hapax_str("{}"));
+        any = true;
+        if (failed)
+            failed[i] = true;
+    }
+    free(failed);
+    hapax__units_settle(invocation);
+    return hapax__batch_reply(reply, invocation, (struct hapax_span){NULL, 0});
+}
+
+/* ---- the loop ------------------------------------------------------------------------------ */
+
+static void say(const struct runtime *runtime, const char *line)
+{
+    const struct hapax_lambda *lambda = runtime->door.lambda;
+
+    if (lambda->log)
+        lambda->log(lambda->log_arg, line);
+}
+
+static void post(const struct runtime *runtime, struct hapax_span id,
+                 const struct hapax__reply *reply)
+{
+    struct hapax__got got;
+
+    if (!hapax__upstream_post(&got, runtime->upstream, id, reply)) {
+        say(runtime, "an answer could not be posted");
+        return;
+    }
+    if (got.head.status >= 300)
+        say(runtime, "an answer was refused");
+    hapax__got_release(&got);
+}
+
+static void run_one(struct runtime *runtime, struct hapax__got *got)
+{
+    struct hapax__invocation *invocation;
+    struct hapax__reply reply;
+    bool run = false, good;
+
+    invocation = hapax__invocation_begin(&runtime->door, got, &run, &reply);
+    good = invocation != NULL;
+    if (invocation && run)
+        good = (invocation->batch ? run_batch : run_single)(runtime, invocation, &reply);
+    if (!good)
+        good = hapax__reply_error(&reply, "OutOfMemory", "There is no memory for this event", NULL);
+    if (good)
+        post(runtime,
+             invocation ? invocation->id
+                        : hapax__head_line(&got->head, "Lambda-Runtime-Aws-Request-Id"),
+             &reply);
+    hapax__reply_release(&reply);
+    if (invocation)
+        hapax__invocation_free(invocation);
+    else
+        hapax__got_release(got);
+}
+
+/* False: there are no more events. */
+static bool take_one(struct runtime *runtime)
+{
+    struct hapax__got got;
+
+    if (hapax__upstream_next(&got, runtime->upstream, -1)) {
+        if (got.head.status == 200) {
+            run_one(runtime, &got);
+            return true;
+        }
+        hapax__got_release(&got);
+        errno = EPROTO;
+    }
+    if (errno == ECANCELED)
+        return false;
+    pthread_mutex_lock(&runtime->lock);
+    runtime->error = hapax__fail(runtime->text, HAPAX_ERR_UNAVAILABLE,
+                                 "cannot take an event from the Runtime API: %s", strerror(errno));
+    pthread_mutex_unlock(&runtime->lock);
+    return false;
+}
+
+static void *run_all(void *arg)
+{
+    while (take_one(arg))
+        continue;
+    return NULL;
+}
+
+static enum hapax_error run_threads(struct runtime *runtime, char text[HAPAX_TEXT_MAX])
+{
+    pthread_t threads[HAPAX_LAMBDA_CONCURRENCY_MAX];
+    uint32_t n = 1;
+
+    while (n < runtime->door.lambda->concurrency &&
+           pthread_create(&threads[n], NULL, run_all, runtime) == 0)
+        n++;
+    if (n < runtime->door.lambda->concurrency)
+        say(runtime, "there are fewer threads than invocations at once");
+    (void)run_all(runtime);
+    for (uint32_t i = 1; i < n; i++)
+        (void)pthread_join(threads[i], NULL);
+    memcpy(text, runtime->text, HAPAX_TEXT_MAX);
+    return runtime->error;
+}
+
+enum hapax_error hapax_lambda_run(struct hapax *h, const struct hapax_lambda *lambda,
+                                  hapax_lambda_handler *handler, void *arg,
+                                  struct hapax_lambda_stats *stats, char text[HAPAX_TEXT_MAX])
+{
+    struct hapax_lambda_stats own = {0};
+    struct runtime runtime = {.handler = handler, .arg = arg};
+    struct hapax__lambda_ask *ask = NULL;
+    enum hapax_error error = hapax_lambda_check(lambda, text);
+
+    assert(h && handler);
+    if (error == HAPAX_ERR_NONE && !lambda->runtime_api)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "runtime_api is missing: there is no Lambda around");
+    if (error == HAPAX_ERR_NONE)
+        error = hapax__lambda_ask_open(&ask, lambda, text);
+    if (error == HAPAX_ERR_NONE)
+        error = hapax__upstream_open(&runtime.upstream, lambda->runtime_api, lambda->stop_fd, text);
+    if (error == HAPAX_ERR_NONE) {
+        runtime.door.lambda = lambda;
+        runtime.door.ask = ask;
+        runtime.door.stats = stats ? stats : &own;
+        atomic_store(&runtime.door.h, h);
+        pthread_mutex_init(&runtime.lock, NULL);
+        error = run_threads(&runtime, text);
+        pthread_mutex_destroy(&runtime.lock);
+    }
+    hapax__upstream_close(runtime.upstream);
+    hapax__lambda_ask_close(ask);
+    return error;
+}

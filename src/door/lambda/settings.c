@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The door's settings.
+ */
+#include "event.h"
+
+#include "store/types.h"
+
+#include <string.h>
+
+#define KEPT_MAX (6u << 20) /* what Lambda takes of a request and of a response */
+
+void hapax_lambda_init(struct hapax_lambda *lambda)
+{
+    memset(lambda, 0, sizeof(*lambda));
+    hapax_policy_init(&lambda->policy);
+    lambda->policy.max_request = KEPT_MAX;
+    lambda->policy.max_response = KEPT_MAX;
+    lambda->batch_report = true;
+    lambda->concurrency = 1;
+    lambda->stop_fd = -1;
+}
+
+enum hapax_error hapax_lambda_check(const struct hapax_lambda *lambda, char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__lambda_ask *ask;
+    enum hapax_error error = hapax_policy_check(&lambda->policy, text);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (lambda->policy.on_expired == HAPAX_EXPIRED_RECONCILE)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "on_expired is reconcile, and there is no hook to ask");
+    if (lambda->concurrency < 1 || lambda->concurrency > HAPAX_LAMBDA_CONCURRENCY_MAX)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "concurrency of %u is not 1 to %u",
+                           lambda->concurrency, HAPAX_LAMBDA_CONCURRENCY_MAX);
+    error = hapax__lambda_ask_open(&ask, lambda, text);
+    hapax__lambda_ask_close(ask);
+    return error;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * HTTP/1.1 as the Runtime API speaks it, on both sides of the door: heads, bodies by length and in chunks, trailers. Calls
+ * block, since the Runtime API's next event may take as long as it likes.
+ */
+#ifndef HAPAX_DOOR_LAMBDA_WIRE_H
+#define HAPAX_DOOR_LAMBDA_WIRE_H
+
+#include "lines.h"
+
+#define HAPAX__HEAD_MAX (256u << 10) /* bytes of a head */
+#define HAPAX__BODY_MAX (64u << 20) /* bytes of a body that is not passed through as it comes */
+
+struct hapax__wire {
+    int fd; /* -1: closed */
+    int stop_fd; /* until a message begins, reading fails with ECANCELED once it has stop_events, of poll(); -1: never */
+    short stop_events;
+    uint8_t *buffer;
+    size_t from, to, size;
+    enum {
+        HAPAX__BODY_OVER = 0, /* the message has come to its end */
+        HAPAX__BODY_LENGTH,
+        HAPAX__BODY_CHUNKED,
+        HAPAX__BODY_CLOSE /* ends with the connection */
+    } framing;
+    uint64_t left; /* of the body, or of the chunk */
+    bool begun; /* the first chunk's size has been read */
+    char *trailers; /* lines, after the last piece of a chunked body; NULL: none */
+    size_t trailers_len;
+};
+
+struct hapax__head {
+    char *memory;
+    struct hapax_span method, target; /* of a request */
+    int status; /* of a response */
+    bool keep_alive;
+    bool expects; /* 100-continue */
+    bool chunked;
+    struct hapax__lines lines;
+};
+
+/* Takes the descriptor. False: out of memory, and it is closed. */
+bool hapax__wire_open(struct hapax__wire *wire, int fd);
+void hapax__wire_close(struct hapax__wire *wire);
+
+/* Whether nothing has come from an idle connection, not even its end. */
+bool hapax__wire_is_idle(const struct hapax__wire *wire);
+
+/* Whether the other side has closed, and nothing of it is left to be read. */
+bool hapax__wire_is_closed(const struct hapax__wire *wire);
+
+enum hapax__wire_end {
+    HAPAX__WIRE_GOOD = 0,
+    HAPAX__WIRE_OVER, /* closed, or reset, before the first byte */
+    HAPAX__WIRE_BROKEN /* errno: EPROTO no HTTP, EMSGSIZE over a limit, ECANCELED stopped, or the socket's */
+};
+
+/* Reads the next head; what came before was read to its end. Lines are spans of memory; to be released on GOOD. */
+enum hapax__wire_end hapax__wire_request(struct hapax__wire *wire, struct hapax__head *head);
+enum hapax__wire_end hapax__wire_response(struct hapax__wire *wire, struct hapax__head *head);
+void hapax__head_release(struct hapax__head *head);
+
+/* The value of a header; empty: none. */
+struct hapax_span hapax__head_line(const struct hapax__head *head, const char *name);
+
+/* The next piece of the body, valid until the next call; an empty one: it is over. False: broken. */
+bool hapax__wire_piece(struct hapax__wire *wire, struct hapax_span *piece);
+
+/* The whole body, from malloc(). False: broken, or over max (EMSGSIZE). */
+bool hapax__wire_body(struct hapax__wire *wire, uint8_t **body, size_t *len, size_t max);
+
+/* Sends all of up to eight spans. */
+bool hapax__wire_send(struct hapax__wire *wire, const struct hapax_span *parts, size_t n);
+
+#endif

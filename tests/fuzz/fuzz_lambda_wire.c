@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * HTTP/1.1 as the Lambda door reads it. The input is a letter ('@' with bits: 1 responses, 2 bodies piece by piece, 4 the
+ * connection is reset at its end), a byte for where the text comes in two, a byte for how long what stands between the first
+ * two '~' is made by repeating it (UNIT bytes for each, so that limits are reached), and the text. Claims: what is read is the
+ * same whether its bytes come at once, in two pieces or in small ones; nothing grows beyond its limit; what is broken says why;
+ * and what is told of a head lies in it.
+ *
+ * recv() is this file's, since a socket chooses for itself in how many pieces bytes come.
+ */
+#include "fuzz.h"
+
+#include "door/lambda/wire.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define BODY_MAX 4096u
+#define UNIT     4096u
+
+enum { RESPONSES = 1, PIECES = 2, RESET = 4 };
+
+static struct {
+    struct hapax_span text;
+    size_t at, asked;
+    size_t first, step; /* bytes of the first piece, and of each one after it */
+    bool reset;
+} peer;
+
+ssize_t recv(int fd, void *bytes, size_t size, int flags)
+{
+    size_t n = peer.at < peer.first ? peer.first - peer.at : peer.step;
+
+    assert(fd == -1 && flags == 0 && size > 0);
+    peer.asked++;
+    if (n > size)
+        n = size;
+    if (n > peer.text.len - peer.at)
+        n = peer.text.len - peer.at;
+    if (n == 0 && peer.reset) {
+        errno = ECONNRESET;
+        return -1;
+    }
+    memcpy(bytes, peer.text.ptr + peer.at, n);
+    peer.at += n;
+    return (ssize_t)n;
+}
+
+static void put(FILE *out, struct hapax_span span)
+{
+    (void)fprintf(out, "%zu:", span.len);
+    (void)fwrite(span.ptr, 1, span.len, out);
+}
+
+static void broken(FILE *out)
+{
+    assert(errno == EPROTO || errno == EMSGSIZE || (errno == ECONNRESET && peer.reset));
+    (void)fprintf(out, "broken %d", errno);
+}
+
+static void put_part(FILE *out, const struct hapax__head *head, struct hapax_span part)
+{
+    assert(part.len == 0 || (const char *)part.ptr >= head->memory);
+    assert(part.len <= HAPAX__HEAD_MAX);
+    for (size_t i = 0; i < part.len; i++)
+        assert(part.ptr[i] != '\r' && part.ptr[i] != '\n');
+    put(out, part);
+}
+
+static void put_head(FILE *out, const struct hapax__head *head, bool response)
+{
+    assert(head->lines.n < HAPAX__LINES_MAX);
+    assert(!response || (head->status >= 200 && head->status <= 999));
+    assert(response || (head->method.len > 0 && head->target.len > 0));
+    (void)fprintf(out, "head %d %d%d%d ", head->status, head->keep_alive, head->expects,
+                  head->chunked);
+    put_part(out, head, head->method);
+    put_part(out, head, head->target);
+    for (size_t i = 0; i < head->lines.n; i++) {
+        put_part(out, head, head->lines.at[i].name);
+        put_part(out, head, head->lines.at[i].value);
+    }
+}
+
+/* Pieces are joined: where one ends is nobody's promise. */
+static bool put_pieces(FILE *out, struct hapax__wire *wire)
+{
+    struct hapax_span piece;
+
+    do {
+        errno = 0;
+        if (!hapax__wire_piece(wire, &piece))
+            return false;
+        assert(piece.len <= HAPAX__HEAD_MAX);
+        (void)fwrite(piece.ptr, 1, piece.len, out);
+    } while (piece.len > 0 || wire->framing != HAPAX__BODY_OVER);
+    return true;
+}
+
+static bool put_body(FILE *out, struct hapax__wire *wire)
+{
+    uint8_t *body;
+    size_t len;
+
+    errno = 0;
+    if (!hapax__wire_body(wire, &body, &len, BODY_MAX)) {
+        assert(!body);
+        return false;
+    }
+    assert(len <= BODY_MAX);
+    put(out, (struct hapax_span){body, len});
+    free(body);
+    return true;
+}
+
+static bool put_message(FILE *out, struct hapax__wire *wire, uint8_t mode)
+{
+    bool response = (mode & RESPONSES) != 0, good;
+    enum hapax__wire_end end;
+    struct hapax__head head;
+
+    errno = 0;
+    end = response ? hapax__wire_response(wire, &head) : hapax__wire_request(wire, &head);
+    if (end == HAPAX__WIRE_OVER)
+        return false;
+    if (end == HAPAX__WIRE_BROKEN) {
+        broken(out);
+        return false;
+    }
+    put_head(out, &head, response);
+    hapax__head_release(&head);
+    good = mode & PIECES ? put_pieces(out, wire) : put_body(out, wire);
+    if (!good)
+        broken(out);
+    assert(wire->from <= wire->to && wire->to <= wire->size && wire->size <= HAPAX__HEAD_MAX);
+    assert(wire->trailers_len <= HAPAX__HEAD_MAX);
+    if (good && wire->trailers)
+        put(out, (struct hapax_span){(uint8_t *)wire->trailers, wire->trailers_len});
+    return good;
+}
+
+/* All that is told of the text, as text. */
+static char *read_all(size_t *len, struct hapax_span text, size_t first, size_t step, uint8_t mode)
+{
+    struct hapax__wire wire;
+    char *told = NULL;
+    FILE *out = open_memstream(&told, len);
+
+    assert(out);
+    memset(&peer, 0, sizeof(peer));
+    peer.text = text;
+    peer.first = first;
+    peer.step = step;
+    peer.reset = (mode & RESET) != 0;
+    assert(hapax__wire_open(&wire, -1));
+    while (put_message(out, &wire, mode))
+        continue;
+    hapax__wire_close(&wire);
+    assert(peer.asked > 0 && fclose(out) == 0);
+    return told;
+}
+
+/* The text with what stands between its first two marks repeated. */
+static struct hapax_span stretch(struct hapax_span text, size_t least)
+{
+    const uint8_t *from = text.len > 0 ? memchr(text.ptr, '~', text.len) : NULL, *to;
+    size_t before = from ? (size_t)(from - text.ptr) : text.len;
+    size_t unit = 0, n = 1, rest = 0;
+    uint8_t *bytes;
+
+    to = from ? memchr(from + 1, '~', text.len - before - 1) : NULL;
+    if (to) {
+        unit = (size_t)(to - from) - 1;
+        n = unit > 0 ? least / unit + 1 : 1;
+        rest = text.len - before - unit - 2;
+    } else {
+        before = text.len;
+    }
+    bytes = malloc(before + unit * n + rest + 1);
+    assert(bytes);
+    if (before > 0)
+        memcpy(bytes, text.ptr, before);
+    for (size_t i = 0; i < n && unit > 0; i++)
+        memcpy(bytes + before + i * unit, from + 1, unit);
+    if (rest > 0)
+        memcpy(bytes + before + unit * n, to + 1, rest);
+    return (struct hapax_span){bytes, before + unit * n + rest};
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct hapax_span text;
+    char *told, *again;
+    size_t len, again_len, first;
+
+    if (size < 3)
+        return 0;
+    text = stretch((struct hapax_span){data + 3, size - 3}, data[2] * UNIT);
+    told = read_all(&len, text, 0, text.len, data[0]);
+    first = text.len * data[1] / 256;
+    again = read_all(&again_len, text, first, text.len - first, data[0]);
+    assert(again_len == len && memcmp(again, told, len) == 0);
+    free(again);
+    again = read_all(&again_len, text, 0, text.len <= UNIT ? 1 : 251, data[0]);
+    assert(again_len == len && memcmp(again, told, len) == 0);
+    free(again);
+    free(told);
+    free((void *)(uintptr_t)text.ptr);
+    return 0;
+}

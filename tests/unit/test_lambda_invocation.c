@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Invocations on the memory store: what each event asks, what is run, what is posted, and what a batch makes of its
+ * records.
+ */
+#include "door/lambda/invocation.h"
+#include "door/lambda/raw.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- the bed ------------------------------------------------------------------------- */
+
+struct bed {
+    struct hapax_lambda lambda;
+    struct hapax_lambda_stats stats;
+    struct hapax__lambda_ask *ask;
+    struct hapax__door door;
+    struct hapax__invocation *invocation; /* the last one that is to be run */
+    char text[HAPAX_TEXT_MAX];
+    char posted[4096]; /* what was posted last */
+    bool error;
+};
+
+static void open_with(struct bed *bed, const char *key)
+{
+    struct hapax *h;
+
+    memset(bed, 0, sizeof(*bed));
+    hapax_lambda_init(&bed->lambda);
+    bed->lambda.key = key;
+    assert_int_equal(hapax_open(&h, "memory:", NULL, bed->text), HAPAX_ERR_NONE);
+    assert_int_equal(hapax__lambda_ask_open(&bed->ask, &bed->lambda, bed->text), HAPAX_ERR_NONE);
+    bed->door = (struct hapax__door){.lambda = &bed->lambda, .ask = bed->ask, .stats = &bed->stats};
+    atomic_store(&bed->door.h, h);
+}
+
+static void close_bed(struct bed *bed)
+{
+    hapax_close(bed->door.h, 0);
+    hapax__lambda_ask_close(bed->ask);
+}
+
+static void take_reply(struct bed *bed, struct hapax__reply *reply)
+{
+    assert_true(reply->len < sizeof(bed->posted));
+    memcpy(bed->posted, reply->text, reply->len);
+    bed->posted[reply->len] = '\0';
+    bed->error = reply->error;
+    hapax__reply_release(reply);
+}
+
+/* Whether it is to be run; else it has been answered. */
+static bool begin(struct bed *bed, const char *event)
+{
+    struct hapax__got got = {.body = (uint8_t *)strdup(event), .len = strlen(event)};
+    struct hapax__reply reply;
+    bool run = false;
+
+    hapax__lines_add(&got.head.lines, "Lambda-Runtime-Aws-Request-Id", "r-1");
+    bed->invocation = hapax__invocation_begin(&bed->door, &got, &run, &reply);
+    assert_non_null(bed->invocation);
+    if (run)
+        return true;
+    take_reply(bed, &reply);
+    hapax__invocation_free(bed->invocation);
+    bed->invocation = NULL;
+    return false;
+}
+
+static void end(struct bed *bed, bool error, const char *text)
+{
+    struct hapax__reply reply;
+
+    assert_true(hapax__invocation_end(bed->invocation, error, hapax_str(error ? "Unlucky" : ""),
+                                      hapax_str(text), &reply));
+    take_reply(bed, &reply);
+    hapax__invocation_free(bed->invocation);
+    bed->invocation = NULL;
+}
+
+#define assert_event(bed, text)                                                                    \
+    do {                                                                                           \
+        struct hapax_span event_ = hapax__invocation_event((bed)->invocation);                     \
+        assert_int_equal(event_.len, strlen(text));                                                \
+        assert_memory_equal(event_.ptr, text, event_.len);                                         \
+    } while (0)
+
+/* ---- one event ----------------------------------------------------------------------- */
+
+/* A repeat gets the same bytes, and nothing is run. */
+static void a_response_is_replayed_byte_for_byte(void **state)
+{
+    static const char response[] = " {\"a\" : 1.50,\"b\":\"\\u00e9\"} ";
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, "/id");
+    assert_true(begin(&bed, "{\"id\":\"k\"}"));
+    end(&bed, false, response);
+    assert_string_equal(bed.posted, response);
+    assert_false(begin(&bed, "{ \"id\" : \"k\" }")); /* JSON that says the same is the same */
+    assert_string_equal(bed.posted, response);
+    assert_false(bed.error);
+    assert_false(begin(&bed, "{\"id\":\"k\",\"more\":1}"));
+    assert_true(bed.error);
+    assert_non_null(strstr(bed.posted, "Hapax.FingerprintMismatch"));
+    close_bed(&bed);
+}
+
+/* A function that dies leaves its claim to the lease. */
+static void what_was_lost_is_in_flight(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, "/id");
+    assert_true(begin(&bed, "{\"id\":\"k\"}"));
+    hapax__invocation_lost(bed.invocation);
+    assert_false(begin(&bed, "{\"id\":\"k\"}"));
+    assert_non_null(strstr(bed.posted, "Hapax.InFlight"));
+    close_bed(&bed);
+}
+
+/* Nothing of an error is taken for a response, under `replay` neither. */
+static void a_stored_error_is_an_error_again(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, "/id");
+    bed.lambda.policy.on_failed = HAPAX_FAILED_REPLAY;
+    assert_true(begin(&bed, "{\"id\":\"k\"}"));
+    end(&bed, true, "{\"errorType\":\"Unlucky\"}");
+    assert_false(begin(&bed, "{\"id\":\"k\"}"));
+    assert_true(bed.error);
+    assert_string_equal(bed.posted, "{\"errorType\":\"Unlucky\"}");
+    close_bed(&bed);
+}
+
+/* The key's places: into a string that holds JSON, and into base64 of it. */
+static void pointers_go_on_into_strings(void **state)
+{
+    static const char *const events[][2] = {
+        {"/body/id", "{\"body\":\"{\\\"id\\\":\\\"k\\\"}\"}"},
+        {"/data/id", "{\"data\":\"eyJpZCI6ImsifQ==\"}"},
+        {"/a/0/b~1c", "{\"a\":[{\"b/c\":\"k\"}]}"},
+    };
+    struct bed bed;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        open_with(&bed, events[i][0]);
+        assert_true(begin(&bed, events[i][1]));
+        assert_int_equal(bed.invocation->units[0].asked.request.key.len, 1);
+        assert_int_equal(bed.invocation->units[0].asked.key[0], 'k');
+        end(&bed, false, "1");
+        close_bed(&bed);
+    }
+}
+
+/* Names that are there twice, and values that are none, are no key to rely on. */
+static void a_doubtful_key_is_none_or_bad(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, "/id");
+    assert_true(begin(&bed, "{\"id\":\"a\",\"id\":\"b\"}"));
+    assert_int_equal(bed.invocation->units[0].asked.request.key.len, 0);
+    end(&bed, false, "1");
+    assert_false(begin(&bed, "{\"id\":{}}"));
+    assert_non_null(strstr(bed.posted, "Hapax.BadKey"));
+    assert_false(begin(&bed, "{\"id\":\"\"}"));
+    assert_non_null(strstr(bed.posted, "Hapax.BadKey"));
+    close_bed(&bed);
+}
+
+/* ---- HTTP ---------------------------------------------------------------------------- */
+
+static const char http[] =
+    "{\"version\":\"2.0\",\"rawPath\":\"/a\",\"rawQueryString\":\"\",\"headers\":{\"idempotency-key\":\"k\"},"
+    "\"requestContext\":{\"http\":{\"method\":\"POST\"}},\"body\":\"b\"}";
+
+/* Marks are put into the response; cookies are not stored; the body comes back. */
+static void an_http_response_is_stored_as_it_is_on_the_wire(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, NULL);
+    assert_true(begin(&bed, http));
+    assert_int_equal(bed.invocation->kind, HAPAX_LAMBDA_HTTP);
+    end(&bed, false,
+        "{\"statusCode\":201,\"headers\":{\"X-A\":\"b\",\"Set-Cookie\":\"s\"},\"body\":\"/w==\","
+        "\"isBase64Encoded\":true}");
+    assert_string_equal(bed.posted,
+                        "{\"statusCode\":201,\"headers\":{\"Idempotency-Replayed\":\"false\","
+                        "\"X-A\":\"b\",\"Set-Cookie\":\"s\"},\"body\":\"/w==\","
+                        "\"isBase64Encoded\":true}");
+    assert_false(begin(&bed, http));
+    assert_string_equal(
+        bed.posted,
+        "{\"statusCode\":201,\"headers\":{\"X-A\":\"b\",\"Idempotency-Replayed\":\"true\"},"
+        "\"body\":\"/w==\",\"isBase64Encoded\":true}");
+    close_bed(&bed);
+}
+
+/* A 503 says that nothing ran, a 500 that it failed: both run again; a 404 is final. */
+static void a_status_says_whether_it_runs_again(void **state)
+{
+    static const struct {
+        const char *status;
+        bool again;
+    } cases[] = {{"503", true}, {"500", true}, {"404", false}, {"\"302\"", false}, {"\"x\"", true}};
+    struct bed bed;
+    char response[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        open_with(&bed, NULL);
+        assert_true(begin(&bed, http));
+        (void)snprintf(response, sizeof(response), "{\"statusCode\":%s}", cases[i].status);
+        end(&bed, false, response);
+        assert_int_equal(begin(&bed, http), cases[i].again);
+        if (bed.invocation)
+            end(&bed, false, response);
+        close_bed(&bed);
+    }
+}
+
+/* ---- batches --------------------------------------------------------------------------- */
+
+#define RECORD(id, more)                                                                           \
+    "{\"messageId\":\"" id "\",\"body\":\"" id "\",\"eventSource\":\"aws:sqs\"" more "}"
+#define FIFO(group)                                                                                \
+    ",\"eventSourceARN\":\"arn:q.fifo\",\"attributes\":{\"MessageGroupId\":\"" group "\"}"
+#define STREAM(id)                                                                                 \
+    "{\"eventID\":\"" id "\",\"kinesis\":{\"sequenceNumber\":\"" id                                \
+    "\",\"data\":\"eA==\"},\"eventSource\":\"aws:kinesis\"}"
+
+/* Done ones are cut out, and every other byte stays. */
+static void done_records_are_cut_out_of_the_text(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, NULL);
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("b", "") "]}"));
+    end(&bed, false, "{\"batchItemFailures\":[]}");
+    assert_true(begin(&bed, "{ \"x\" : 1, \"Records\" : [ " RECORD("a", "") " , " RECORD(
+                                "b", "") " , " RECORD("c", "") " ] }"));
+    assert_event(&bed, "{ \"x\" : 1, \"Records\" : [ " RECORD("a", "") "," RECORD("c", "") " ] }");
+    end(&bed, false, "null");
+    assert_string_equal(bed.posted, "null");
+    assert_false(begin(&bed, "{\"Records\":[" RECORD("a", "") "," RECORD("c", "") "]}"));
+    assert_string_equal(bed.posted, "{\"batchItemFailures\":[]}");
+    close_bed(&bed);
+}
+
+/* One in flight elsewhere is reported beside what the function reports. */
+static void reports_are_merged(void **state)
+{
+    struct hapax__invocation *elsewhere;
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, NULL);
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("a", "") "]}"));
+    elsewhere = bed.invocation;
+    assert_true(
+        begin(&bed, "{\"Records\":[" RECORD("a", "") "," RECORD("b", "") "," RECORD("c", "") "]}"));
+    end(&bed, false, "{\"batchItemFailures\": [{\"itemIdentifier\":\"b\"}]}");
+    assert_string_equal(
+        bed.posted,
+        "{\"batchItemFailures\": [{\"itemIdentifier\":\"a\"},{\"itemIdentifier\":\"b\"}]}");
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("b", "") "," RECORD("c", "") "]}"));
+    assert_event(&bed, "{\"Records\":[" RECORD("b", "") "]}");
+    end(&bed, false, "");
+    hapax__invocation_lost(elsewhere);
+    close_bed(&bed);
+}
+
+/* The second of a key is neither run nor reported: its fate is the first one's. */
+static void twins_share_their_fate(void **state)
+{
+    static const char event[] = "{\"Records\":[" RECORD("a", "") "," RECORD("a", "") "]}";
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, NULL);
+    bed.lambda.policy.wait_ms = 60000; /* which must not be waited for oneself */
+    assert_true(begin(&bed, event));
+    assert_event(&bed, "{\"Records\":[" RECORD("a", "") "]}");
+    end(&bed, true, "{}");
+    assert_true(begin(&bed, event));
+    end(&bed, false, "");
+    assert_string_equal(bed.posted, "");
+    assert_false(begin(&bed, event));
+    close_bed(&bed);
+}
+
+/* Of a group nothing runs behind what has to come again; of another group it does. */
+static void a_group_keeps_its_order(void **state)
+{
+    struct hapax__invocation *elsewhere;
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, NULL);
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("a", FIFO("g")) "]}"));
+    elsewhere = bed.invocation;
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("a", FIFO("g")) "," RECORD(
+                                "b", FIFO("h")) "," RECORD("c", FIFO("g")) "]}"));
+    assert_event(&bed, "{\"Records\":[" RECORD("b", FIFO("h")) "]}");
+    end(&bed, false, "");
+    assert_string_equal(
+        bed.posted,
+        "{\"batchItemFailures\":[{\"itemIdentifier\":\"a\"},{\"itemIdentifier\":\"c\"}]}");
+    hapax__invocation_lost(elsewhere);
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("c", FIFO("g")) "]}")); /* it was given back */
+    end(&bed, false, "");
+    close_bed(&bed);
+}
+
+/* Behind a record that a function reports, nobody knows what it did. */
+static void a_stream_comes_again_from_the_first_that_is_reported(void **state)
+{
+    static const char event[] = "{\"Records\":[" STREAM("1") "," STREAM("2") "," STREAM("3") "]}";
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, NULL);
+    assert_true(begin(&bed, event));
+    end(&bed, false, "{\"batchItemFailures\":[{\"itemIdentifier\":\"2\"}]}");
+    assert_true(begin(&bed, event));
+    assert_event(&bed, "{\"Records\":[" STREAM("2") "," STREAM("3") "]}");
+    end(&bed, false, "");
+    assert_false(begin(&bed, event));
+    close_bed(&bed);
+}
+
+/* Where an answer means all of the batch, one that is not done makes it an error. */
+static void without_reports_it_is_all_or_an_error(void **state)
+{
+    struct hapax__invocation *elsewhere;
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, NULL);
+    bed.lambda.batch_report = false;
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("a", "") "]}"));
+    elsewhere = bed.invocation;
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("a", "") "," RECORD("b", "") "]}"));
+    end(&bed, false, "1");
+    assert_true(bed.error);
+    assert_non_null(strstr(bed.posted, "Hapax.InFlight"));
+    bed.invocation = elsewhere;
+    end(&bed, false, "1");
+    assert_false(begin(&bed, "{\"Records\":[" RECORD("a", "") "," RECORD("b", "") "]}"));
+    assert_false(bed.error);
+    close_bed(&bed);
+}
+
+/* ---- settings -------------------------------------------------------------------------- */
+
+static void settings_that_cannot_be_are_named(void **state)
+{
+    static const struct {
+        struct hapax_lambda lambda;
+        const char *named;
+    } cases[] = {
+        {{.key = "a,,b"}, "key"},
+        {{.key = "payload,a"}, "key"},
+        {{.key = "/~x"}, "key"},
+        {{.key = "a b"}, "key"},
+        {{.fingerprint = ""}, "finger"},
+        {{.fingerprint = "body json"}, "finger"},
+        {{.fingerprint = "+/a -/b"}, "finger"},
+        {{.scope = ""}, "scope"},
+        {{.step = "a:b"}, "step"},
+        {{.step = ".a"}, "step"},
+    };
+    struct hapax__lambda_ask *ask;
+    char text[HAPAX_TEXT_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(hapax__lambda_ask_open(&ask, &cases[i].lambda, text), HAPAX_ERR_INVALID);
+        assert_non_null(strstr(text, cases[i].named));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_response_is_replayed_byte_for_byte),
+        cmocka_unit_test(what_was_lost_is_in_flight),
+        cmocka_unit_test(a_stored_error_is_an_error_again),
+        cmocka_unit_test(pointers_go_on_into_strings),
+        cmocka_unit_test(a_doubtful_key_is_none_or_bad),
+        cmocka_unit_test(an_http_response_is_stored_as_it_is_on_the_wire),
+        cmocka_unit_test(a_status_says_whether_it_runs_again),
+        cmocka_unit_test(done_records_are_cut_out_of_the_text),
+        cmocka_unit_test(reports_are_merged),
+        cmocka_unit_test(twins_share_their_fate),
+        cmocka_unit_test(a_group_keeps_its_order),
+        cmocka_unit_test(a_stream_comes_again_from_the_first_that_is_reported),
+        cmocka_unit_test(without_reports_it_is_all_or_an_error),
+        cmocka_unit_test(settings_that_cannot_be_are_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

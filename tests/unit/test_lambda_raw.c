@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * JSON as it stands: what is taken for JSON, where its values are, and what its strings say.
+ */
+#include "door/lambda/raw.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bool is_json(const char *text)
+{
+    struct hapax_span value;
+
+    return hapax__raw_check(&value, hapax_str(text));
+}
+
+static struct hapax_span root(const char *text)
+{
+    struct hapax_span value;
+
+    if (!hapax__raw_check(&value, hapax_str(text)))
+        fail_msg("no JSON: %s", text);
+    return value;
+}
+
+#define assert_span(span, text)                                                                    \
+    do {                                                                                           \
+        assert_int_equal((span).len, strlen(text));                                                \
+        assert_memory_equal((span).ptr, text, strlen(text));                                       \
+    } while (0)
+
+/* RFC 8259, and nothing that some readers add to it. */
+static void what_is_json_and_what_is_not(void **state)
+{
+    static const char *const good[] = {
+        "{}",
+        "[]",
+        " [ ] ",
+        "null",
+        "true",
+        "0",
+        "-0.5e+10",
+        "\"\"",
+        "\"\\u00e9\\n\\\"\"",
+        "{\"a\":{\"b\":[1,2,{\"c\":null}]},\"d\":\"}\"}",
+        "[[],{},\"]\"]",
+        "\t{\n}\r ",
+    };
+    static const char *const bad[] = {
+        "",        " ",        "{",           "}",       "[1,]", "{,}",
+        "{\"a\"}", "{\"a\":}", "{\"a\":1,}",  "{a:1}",   "01",   "+1",
+        ".5",      "1.",       "1e",          "--1",     "nul",  "True",
+        "'a'",     "\"\\x\"",  "\"\\u12g4\"", "\"\t\"",  "\"",   "[1 2]",
+        "1 2",     "[1}",      "{\"a\":1]",   "\"\\u00", "NaN",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+        if (!is_json(good[i]))
+            fail_msg("refused: %s", good[i]);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        if (is_json(bad[i]))
+            fail_msg("taken: %s", bad[i]);
+}
+
+/* A NUL is no escape, though strchr() finds it. */
+static void a_nul_behind_a_backslash_is_no_escape(void **state)
+{
+    struct hapax_span value;
+
+    (void)state;
+    assert_false(hapax__raw_check(&value, (struct hapax_span){(const uint8_t *)"\"\\\0\"", 4}));
+}
+
+/* As deep as the limit, and not deeper. */
+static void depth_has_a_limit(void **state)
+{
+    char text[2 * HAPAX__RAW_DEPTH_MAX + 3] = "";
+
+    (void)state;
+    memset(text, '[', HAPAX__RAW_DEPTH_MAX);
+    memset(text + HAPAX__RAW_DEPTH_MAX, ']', HAPAX__RAW_DEPTH_MAX);
+    assert_true(is_json(text));
+    memset(text, '[', HAPAX__RAW_DEPTH_MAX + 1);
+    memset(text + HAPAX__RAW_DEPTH_MAX + 1, ']', HAPAX__RAW_DEPTH_MAX + 1);
+    assert_false(is_json(text));
+}
+
+/* A value is found with every byte it has, and nothing around it. */
+static void members_are_found_where_they_stand(void **state)
+{
+    struct hapax_span top = root(
+        " { \"a\" : { \"b\" : [ 1 , \"x,]\" ] } , \"c\":-1.5e3,\"\\u0064\" : \"e\" , \"c\" : true } ");
+    struct hapax_span value;
+
+    (void)state;
+    assert_true(hapax__raw_member(&value, top, "a.b"));
+    assert_span(value, "[ 1 , \"x,]\" ]");
+    assert_true(hapax__raw_member(&value, top, "d"));
+    assert_span(value, "\"e\"");
+    assert_true(hapax__raw_member(&value, top, "c")); /* of several the last */
+    assert_span(value, "true");
+    assert_false(hapax__raw_member(&value, top, "a.c"));
+    assert_false(hapax__raw_member(&value, top, "c.d"));
+    assert_int_equal(value.len, 0);
+}
+
+static void elements_come_in_their_order(void **state)
+{
+    struct hapax_span top = root("[ {\"a\":\"]\"},2 , null,\"\\\"\" ]"), name, value;
+    static const char *const expected[] = {"{\"a\":\"]\"}", "2", "null", "\"\\\"\""};
+    struct hapax__raw_walk walk;
+    size_t n = 0;
+
+    (void)state;
+    hapax__raw_begin(&walk, top);
+    for (; hapax__raw_next(&walk, &name, &value); n++)
+        assert_span(value, expected[n]);
+    assert_int_equal(n, 4);
+    hapax__raw_begin(&walk, root("{}"));
+    assert_false(hapax__raw_next(&walk, &name, &value));
+    hapax__raw_begin(&walk, root("7"));
+    assert_false(hapax__raw_next(&walk, &name, &value));
+}
+
+/* Escapes are what they stand for; half of a surrogate pair is no character. */
+static void strings_say_what_their_escapes_stand_for(void **state)
+{
+    static const char *const cases[][2] = {
+        {"\"a\\tb\\/\\\\\\\"\"", "a\tb/\\\""},
+        {"\"\\u00e9\\u20ac\"", "\xc3\xa9\xe2\x82\xac"},
+        {"\"\\ud83d\\ude00!\"", "\xf0\x9f\x98\x80!"},
+        {"\"\\ud83dx\"", "\xef\xbf\xbdx"},
+        {"\"\\ude00\"", "\xef\xbf\xbd"},
+        {"\"\\ud83d\\u0041\"", "\xef\xbf\xbd"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint8_t out[64];
+        size_t len = hapax__raw_unescape(out, root(cases[i][0])), expected = strlen(cases[i][1]);
+
+        assert_true(len >= expected && len <= strlen(cases[i][0]));
+        assert_memory_equal(out, cases[i][1], expected);
+    }
+}
+
+/* What is written is JSON, and says the same. */
+static void a_string_that_is_written_is_read_back(void **state)
+{
+    static const char bytes[] = "a\"\\\n\x01\xc3\xa9/";
+    uint8_t out[128];
+    char *text = NULL;
+    size_t len = 0;
+    FILE *to = open_memstream(&text, &len);
+
+    (void)state;
+    hapax__raw_put_string(to, hapax_str(bytes));
+    assert_int_equal(fclose(to), 0);
+    assert_int_equal(hapax__raw_unescape(out, root(text)), strlen(bytes));
+    assert_memory_equal(out, bytes, strlen(bytes));
+    free(text);
+}
+
+static void base64_goes_both_ways(void **state)
+{
+    static const char *const cases[][2] = {
+        {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *text = NULL;
+        uint8_t out[16];
+        size_t len = 0, n;
+        FILE *to = open_memstream(&text, &len);
+
+        hapax__base64_put(to, hapax_str(cases[i][0]));
+        assert_int_equal(fclose(to), 0);
+        assert_string_equal(text, cases[i][1]);
+        assert_true(hapax__base64_decode(out, &n, hapax_str(text)));
+        assert_int_equal(n, strlen(cases[i][0]));
+        assert_memory_equal(out, cases[i][0], n);
+        free(text);
+    }
+    assert_false(hapax__base64_decode((uint8_t[8]){0}, &(size_t){0}, hapax_str("a")));
+    assert_false(hapax__base64_decode((uint8_t[8]){0}, &(size_t){0}, hapax_str("a-b_")));
+}
+
+static void utf8_is_known_from_other_bytes(void **state)
+{
+    static const char *const bad[] = {"\xc0\x80", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                                      "\x80",     "\xff",     "a\xc3"};
+
+    (void)state;
+    assert_true(hapax__is_utf8(hapax_str("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80")));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_false(hapax__is_utf8(hapax_str(bad[i])));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_json_and_what_is_not),
+        cmocka_unit_test(a_nul_behind_a_backslash_is_no_escape),
+        cmocka_unit_test(depth_has_a_limit),
+        cmocka_unit_test(members_are_found_where_they_stand),
+        cmocka_unit_test(elements_come_in_their_order),
+        cmocka_unit_test(strings_say_what_their_escapes_stand_for),
+        cmocka_unit_test(a_string_that_is_written_is_read_back),
+        cmocka_unit_test(base64_goes_both_ways),
+        cmocka_unit_test(utf8_is_known_from_other_bytes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
