@@ -2,7 +2,7 @@
 """What the message door costs: build/bench/consume_bench (whose head says what is compared) over real servers,
 for each store, with a handler in C and with that of `hapax consume`.
 
-    bench/consume.py [--brokers rabbitmq,kafka] [--stores memory,rocksdb,redis,postgres] [--handlers c,http]
+    bench/consume.py [--brokers rabbitmq,kafka,sqs] [--stores memory,rocksdb,redis,postgres] [--handlers c,http]
                      [--messages N] [--rounds N]
 
 Exits 1 where on RabbitMQ, with a handler in C, redis: or rocksdb: give under half of the messages that the same loop without
@@ -25,6 +25,7 @@ from kafka_server import Kafka, have_kafka  # noqa: E402 - they are found only n
 from postgres_server import Postgres  # noqa: E402
 from rabbitmq_server import RabbitMQ  # noqa: E402
 from redis_server import Redis  # noqa: E402
+from sqs_server import KEYS, Sqs, have_sqs  # noqa: E402
 
 BOUND = 0.5
 BOUNDED = ("redis", "rocksdb")
@@ -59,7 +60,7 @@ def store(kind):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--brokers", default="rabbitmq,kafka")
+    parser.add_argument("--brokers", default="rabbitmq,kafka,sqs")
     parser.add_argument("--stores", default="memory,rocksdb,redis,postgres")
     parser.add_argument("--handlers", default="c,http")
     parser.add_argument("--messages", type=int, default=40000)
@@ -70,7 +71,12 @@ def main():
         if name == "kafka" and not have_kafka():
             print("kafka: skipped, there is no broker (tools/kafka/fetch)")
             continue
-        with running(Kafka() if name == "kafka" else RabbitMQ()) as broker:
+        if name == "sqs" and not have_sqs():
+            print("sqs: skipped, there is no stand-in (tools/npm/fetch)")
+            continue
+        if name == "sqs":  # fauxqs, which tells what Hapax costs beside it, and nothing of SQS
+            os.environ.update(KEYS)
+        with running({"kafka": Kafka, "sqs": Sqs}.get(name, RabbitMQ)()) as broker:
             for handler in args.handlers.split(","):
                 for kind in args.stores.split(","):
                     bound = BOUND if name == "rabbitmq" and handler == "c" and kind in BOUNDED else 0

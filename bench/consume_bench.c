@@ -13,7 +13,7 @@
  * to a server in a child process that answers 204. Rejected as the baseline: no_key=run, which goes through hapax_execute() all
  * the same; a consumer of another make, which compares loops and not what Hapax adds.
  *
- *     consume_bench --broker amqp://…|kafka://HOST:PORT --store URI [--messages N] [--rounds N] [--hands N]
+ *     consume_bench --broker amqp://…|kafka://HOST:PORT|sqs://REGION?endpoint=… --store URI [--messages N] [--rounds N] [--hands N]
  *                   [--in-hand N] [--handler c|http] [--type classic|quorum] [--bound R] [--tolerance PCT]
  */
 #include "bench.h"
@@ -255,8 +255,9 @@ static void pump(struct hapax__sink *sink)
 
 static void write_letter(struct letter *letter, const char *name, unsigned number)
 {
-    static const uint8_t body[BODY_BYTES];
+    static uint8_t body[BODY_BYTES];
 
+    memset(body, 'x', sizeof(body)); /* SQS takes text alone */
     (void)snprintf(letter->id, sizeof(letter->id), "%ld-%.24s-%u", (long)getpid(), name, number);
     (void)snprintf(letter->key, sizeof(letter->key), "\"%s\"", letter->id);
     letter->header =
@@ -275,14 +276,14 @@ static void write_letter(struct letter *letter, const char *name, unsigned numbe
 static void fill(const struct bench *bench, const char *name)
 {
     static struct letter letters[LETTERS];
-    bool kafka = strncmp(bench->broker, "kafka:", 6) == 0;
+    bool amqp = strncmp(bench->broker, "amqp", 4) == 0;
     char uri[URI_MAX], text[HAPAX_TEXT_MAX];
     unsigned sent = 0, confirmed = 0;
     struct hapax__sink *sink;
     enum hapax__sent fate;
     void *tag;
 
-    (void)snprintf(uri, sizeof(uri), kafka ? "%s" : "%s?type=%s", bench->broker, bench->type);
+    (void)snprintf(uri, sizeof(uri), amqp ? "%s?type=%s" : "%s", bench->broker, bench->type);
     if (hapax__sink_type_of(uri)->open(&sink, uri, text) != HAPAX_ERR_NONE)
         die(text, NULL);
     sink->type->make(sink, name);
@@ -307,9 +308,15 @@ static void fill(const struct bench *bench, const char *name)
 
 static void name_source(struct bench *bench, const char *name)
 {
-    (void)snprintf(bench->where, sizeof(bench->where),
-                   strncmp(bench->broker, "kafka:", 6) == 0 ? "%s/%s?group=%s" : "%s?queue=%s",
-                   bench->broker, name, name);
+    size_t len = strcspn(bench->broker, "?");
+
+    if (strncmp(bench->broker, "sqs:", 4) == 0)
+        (void)snprintf(bench->where, sizeof(bench->where), "%.*s/%s%s", (int)len, bench->broker,
+                       name, bench->broker + len);
+    else
+        (void)snprintf(bench->where, sizeof(bench->where),
+                       strncmp(bench->broker, "kafka:", 6) == 0 ? "%s/%s?group=%s" : "%s?queue=%s",
+                       bench->broker, name, name);
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */

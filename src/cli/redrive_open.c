@@ -71,7 +71,8 @@ static enum cli_exit open_sink(struct redriving *redriving, struct hapax__sink *
 
     if (!type)
         return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
-                        "%sis of no scheme known here: amqp://, amqps:// or kafka://", option);
+                        "%sis of no scheme known here: amqp://, amqps://, kafka:// or sqs://",
+                        option);
     error = type->open(out, uri, text);
     if (error != HAPAX_ERR_NONE)
         return open_failed(redriving, error, option, text);
@@ -89,8 +90,9 @@ static enum cli_exit open_source(struct redriving *redriving)
     enum hapax_error error;
 
     if (!type)
-        return redrive_failed(redriving, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
-                              "--from is of no scheme known here: amqp://, amqps:// or kafka://");
+        return redrive_failed(
+            redriving, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
+            "--from is of no scheme known here: amqp://, amqps://, kafka:// or sqs://");
     hapax_consumer_init(consumer);
     consumer->from = redriving->from;
     consumer->key = redriving->args->key_from;

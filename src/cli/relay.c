@@ -31,7 +31,8 @@ struct relay_args {
 
 static const struct cli_option options[] = {
     {"from", "URI", CLI_TEXT, AT(from), 0, 0, "The database, as postgres://localhost/shop"},
-    {"to", "URI", CLI_TEXT, AT(to), 0, 0, "The broker, as amqp://localhost or kafka://localhost"},
+    {"to", "URI", CLI_TEXT, AT(to), 0, 0,
+     "The broker, as amqp://localhost, kafka://localhost or sqs://REGION"},
     {"batch", "N", CLI_NUMBER, AT(batch), 1, HAPAX__RELAY_BATCH_MAX, "Messages in hand; 500"},
     {"poll", "TIME", CLI_DURATION, AT(poll_ms), 10, 60000,
      "How often to look where nobody calls; 500ms"},
@@ -146,7 +147,7 @@ static enum cli_exit run(struct cli_args *args)
     if (!relay_args->to)
         return cli_fail(
             args, CLI_USAGE, HAPAX_ERR_INVALID,
-            "--to URI is missing: the broker, as amqp://localhost or kafka://localhost");
+            "--to URI is missing: the broker, as amqp://localhost, kafka://localhost or sqs://eu-central-1");
     signals = cli_signals_begin();
     if (signals < 0)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
@@ -158,7 +159,8 @@ static enum cli_exit run(struct cli_args *args)
 const struct cli_command cli_relay = {
     .name = "relay",
     .summary = "publish the outbox of a PostgreSQL database",
-    .synopsis = {"--from postgres://... --to amqp://...|kafka://... [--batch N] [--poll TIME]"},
+    .synopsis =
+        {"--from postgres://... --to amqp://...|kafka://...|sqs://... [--batch N] [--poll TIME]"},
     .prose =
         "Publishes what hapax.publish() wrote in transactions that committed: each message at least "
         "once, with one key however often, and those of an aggregate in the order of their commits, "

@@ -626,7 +626,7 @@ enum hapax_error hapax__relay_check(const struct hapax__relay *how, char text[HA
                            "from is no postgres:// URI: an outbox is in PostgreSQL");
     if (!type)
         return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
-                           "to is of no broker known here: amqp://, amqps:// or kafka://");
+                           "to is of no broker known here: amqp://, amqps://, kafka:// or sqs://");
     error = hapax__pg_uri(&uri, how->from, text);
     if (error != HAPAX_ERR_NONE)
         return error;

@@ -1,6 +1,7 @@
 """What the tests of the message door share: one RabbitMQ for all of them, queues of its own for each, a handler that
 does as it is told, and `hapax consume` before it."""
 import atexit
+import concurrent.futures
 import contextlib
 import itertools
 import os
@@ -32,7 +33,11 @@ def server():
 
 
 class Queue:
-    """A queue that is there, and what a test does at it. Each call has a connection of its own."""
+    """A queue that is there, and what a test does at it. Each call has a connection of its own. sqs.py has another with
+    the same face."""
+
+    keyless = "no_key"  # what a message that names no key of use is refused for
+    kind = "rabbitmq"
 
     def __init__(self, broker, name=None, **arguments):
         self.broker, self.name = broker, name or f"q{os.getpid()}-{next(numbers)}"
@@ -72,6 +77,37 @@ class Queue:
             for body in bodies:
                 properties = pika.BasicProperties(delivery_mode=2, message_id=id or f"id-{body}", headers=headers or None)
                 channel.basic_publish("", self.name, str(body).encode(), properties, mandatory=True)
+
+    def publish_keyless(self, body):
+        with self.channel() as channel:
+            channel.basic_publish("", self.name, str(body).encode())
+
+    def publish_keys(self, keys, at_once=4):
+        """Messages of these ids; each is confirmed when this returns."""
+
+        def some(keys):
+            with self.channel() as channel:
+                for key in keys:
+                    channel.basic_publish("", self.name, f'{{"order": "{key}"}}'.encode(),
+                                          pika.BasicProperties(delivery_mode=2, message_id=key), mandatory=True)
+
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(some, [keys[i::at_once] for i in range(min(at_once, len(keys)))]))
+
+    def left(self):
+        """What is anywhere: in the queue or not settled, among its retries, dead or parked."""
+        counts = {name: n for name, n in self.broker.queues().items() if f"{name}.".startswith(f"{self.name}.")}
+        assert self.name in counts, counts
+        return {name: n for name, n in counts.items() if n}
+
+    def stumble(self):
+        """What a broker does in the way of dying."""
+        self.broker.keep_queues()
+        self.broker.restart()
+
+    def missing(self):
+        """The URI of a queue that is not there."""
+        return self.broker.uri(queue="no-such-queue")
 
     def ready(self):
         """How many messages wait in it; -1: there is no such queue."""

@@ -104,7 +104,7 @@ def count(database):
 
 def finish(queue, process):
     """All that are not acknowledged come back, and each is replayed."""
-    wait_until(lambda: queue.broker.queues()[queue.name] == 0, "an empty queue")
+    wait_until(lambda: queue.broker.queues().get(queue.name) == 0, "an empty queue")
     assert end(process) == 0
 
 

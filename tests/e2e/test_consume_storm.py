@@ -1,14 +1,12 @@
 """hapax consume where everything dies: consumers, the broker and the store, by kill -9 under load; and where handlers are
-slow, away, or want nothing of some. Against a real RabbitMQ.
+slow, away, or want nothing of some. Against a real RabbitMQ, and a stand-in for SQS (tests/servers/sqs_server.py).
 
 HAPAX_STORM_MESSAGES (4000): how many of a storm; 30 % of them are repeats of another. tools/soak has 100,000.
 """
 import collections
-import concurrent.futures
 import contextlib
 import os
 import random
-import re
 import socketserver
 import threading
 import time
@@ -18,6 +16,7 @@ import pytest
 import gate
 import pg
 import rabbit  # it makes tests/servers known
+import sqs
 from conftest import PATIENCE, end, wait_until
 from process import free_port
 from rabbit import Consumer, Handler, Queue
@@ -98,36 +97,9 @@ class Asked(socketserver.StreamRequestHandler):
                          (call.status, len(body), body))
 
 
-def publish(queue, keys, at_once=4):
-    """Each is confirmed when this returns."""
-
-    def some(keys):
-        with queue.channel() as channel:
-            for key in keys:
-                channel.basic_publish("", queue.name, f'{{"order": "{key}"}}'.encode(),
-                                      rabbit.pika.BasicProperties(delivery_mode=2, message_id=key), mandatory=True)
-
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        list(pool.map(some, [keys[i::at_once] for i in range(min(at_once, len(keys)))]))
-
-
-def left(queue):
-    """What is anywhere: in the queue or not settled, among its retries, dead or parked. By asking each queue's leader:
-    what rabbitmqctl lists may be five seconds old."""
-    text = queue.broker.ctl("eval", f"""
-        [begin
-            {{ok, {{_, N}}, _}} = ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1, 20000),
-            {{element(4, amqqueue:get_name(Q)), N}}
-         end || Q <- rabbit_amqqueue:list(),
-                lists:prefix("{queue.name}.", binary_to_list(element(4, amqqueue:get_name(Q))) ++ ".")].""")
-    counts = re.findall(r'<<"([^"]+)">>,\s*(\d+)', text)
-    assert queue.name in dict(counts), text
-    return {name: int(n) for name, n in counts if n != "0"}
-
-
 def wait_for_all(queue, effects, keys):
     wait_until(lambda: len(effects.done) >= len(keys), f"all keys ({len(effects.done)} of {len(keys)})")
-    wait_until(lambda: not left(queue), f"an empty queue ({left(queue)})")
+    wait_until(lambda: not queue.left(), f"an empty queue ({queue.left()})")
     assert effects.done == set(keys)
 
 
@@ -143,8 +115,8 @@ def effects():
 
 
 @pytest.fixture
-def queue():
-    return Queue(rabbit.server())
+def queue(request, hapax):
+    return sqs.make_queue(getattr(request, "param", "rabbitmq"), hapax)
 
 
 # ---- the storm -------------------------------------------------------------------------------
@@ -234,7 +206,7 @@ class Storm:
         self.outages.append((began, time.monotonic()))
 
     def kill_broker(self):
-        self.queue.broker.restart()
+        self.queue.stumble()
 
     def blow(self, keys):
         acts = [self.kill_consumer] * (6 + MESSAGES // 1000) + [self.kill_broker] * (1 + MESSAGES // 20000)
@@ -281,14 +253,16 @@ def mortal():
         yield broker.start()
 
 
-@pytest.mark.parametrize("kind", [RedisStore, PostgresStore, KeeperStore, EmbeddedStore])
-def test_whoever_dies_nothing_is_lost_or_done_twice(hapax, mortal, effects, folder, kind):
+@pytest.mark.parametrize("broker, kind", [("rabbitmq", RedisStore), ("rabbitmq", PostgresStore), ("rabbitmq", KeeperStore),
+                                          ("rabbitmq", EmbeddedStore), ("sqs", RedisStore)])
+def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, folder, broker, kind):
     if kind is PostgresStore and not pg.usable:
         pytest.skip("PostgreSQL is missing")
     seed = random.randrange(1 << 30)
     print("seed", seed)
     draw = random.Random(seed)
-    queue, store = Queue(mortal), kind(hapax, folder)
+    queue = sqs.make_queue(broker, hapax, request.getfixturevalue("mortal") if broker == "rabbitmq" else None)
+    store = kind(hapax, folder)
     handler = effects(takes=lambda key: draw.random() * .02,
                       answers=lambda key, nth: 500 if key.startswith("fails") and nth == 1 else 200)
     keys = [f"{'fails' if i % 50 == 0 else 'k'}-{i}" for i in range(MESSAGES * 7 // 10)]
@@ -296,13 +270,12 @@ def test_whoever_dies_nothing_is_lost_or_done_twice(hapax, mortal, effects, fold
     draw.shuffle(messages)
     storm = Storm(hapax, queue, store, handler, seed)
     try:
-        # The queues for retries are made while nobody dies: of RabbitMQ 3.10 a quorum queue may not outlive a kill
-        # in its first second.
-        publish(queue, ["fails-first"])
+        # The queues for retries are made while nobody dies: a kill may take a queue that was just made.
+        queue.publish_keys(["fails-first"])
         storm.start_both()
         wait_for_all(queue, handler, ["fails-first"])
         storm.end()
-        publish(queue, messages)
+        queue.publish_keys(messages)
         begun = time.monotonic()
         storm.start_both()
         storm.blow(keys)
@@ -311,7 +284,7 @@ def test_whoever_dies_nothing_is_lost_or_done_twice(hapax, mortal, effects, fold
         print(f"{len(messages)} messages of {len(keys)} keys in {time.monotonic() - begun:.1f} s; {len(storm.killed)} consumers, "
               f"{len(storm.outages)} times the store killed: {repeats} repeated")
         storm.end()
-        assert not left(queue)
+        assert not queue.left()
         assert repeats <= 16 * (len(storm.killed) + 2 * len(storm.outages)), "more than were with handlers"
         listed = hapax("list", "--store", store.uri, "--scope", queue.name, "--limit", 10 * MESSAGES, "--json")
         states = collections.Counter(record["state"] for record in listed.lines)
@@ -336,7 +309,7 @@ def test_a_handler_of_ten_consumer_timeouts_runs_once(hapax, mortal, effects, st
             queue.publish(n, id=f"quick-{n}")
         wait_until(lambda: len(handler.done) == 10, "the quick ones, meanwhile")
         wait_until(lambda: len(handler.done) == 11, "the slow one's end")
-        wait_until(lambda: not left(queue), "an empty queue")
+        wait_until(lambda: not queue.left(), "an empty queue")
     finally:
         mortal.consumer_timeout(1800000)
     assert set(handler.counts().values()) == {1} and consumer.metric("hapax_consumer_run_total") == 11
@@ -433,13 +406,14 @@ def test_what_was_refused_for_good_by_http_is_done(doors, api):  # noqa: F811
 # ---- dead letters --------------------------------------------------------------------------------
 
 
+@sqs.both
 def test_dead_letters_of_every_kind_run_once_after_the_fix(hapax, queue, effects, store):
     """Those whose attempts were used up, and those refused, each with its repeats; and once in vain before the fix."""
     keys = [f"{kind}-{n}" for kind in ("failed", "refused") for n in range(10)]
     broken = {"failed": 500, "refused": 422}
     handler = effects(answers=lambda key, nth: broken.get(key.split("-")[0], 200))
     words = ("--attempts-max", "2", "--retry", "10ms..20ms")
-    publish(queue, keys * 2)
+    queue.publish_keys(keys * 2)
     consumer = Consumer(hapax, queue.uri(), handler.url(), store, *words)
     consumer.wait_metric("hapax_consumer_dead_lettered_total", 40)
     before = handler.counts()
@@ -462,11 +436,12 @@ def test_dead_letters_of_every_kind_run_once_after_the_fix(hapax, queue, effects
 # ---- being told to stop ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [KeeperStore, EmbeddedStore])
+@pytest.mark.parametrize("queue, kind", [("rabbitmq", KeeperStore), ("rabbitmq", EmbeddedStore), ("sqs", KeeperStore)],
+                         indirect=["queue"])
 def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, folder, kind):
     keys, store = [f"k-{n}" for n in range(1500)], kind(hapax, folder).uri
     handler = effects(takes=lambda key: .02)
-    publish(queue, keys)
+    queue.publish_keys(keys)
     numbers = iter(range(100))
 
     def start():
@@ -490,7 +465,7 @@ def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, fol
     expected = len(keys) - len(handler.done)  # what was done is acknowledged, and all else is there
     wait_until(lambda: queue.ready() >= expected, f"{expected} messages")
     if kind is KeeperStore:
-        assert left(queue) == {queue.name: expected}
+        assert queue.left() == {queue.name: expected}
     # With the holder of an embedded store the others lose it for two seconds, which is all that --save-wait is: what
     # they finish then is given back, stored as they end, and replayed.
     last = start()
@@ -503,9 +478,10 @@ def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, fol
 # ---- handlers that are away, or want nothing of some ------------------------------------------------
 
 
+@sqs.both
 def test_a_handler_that_is_away_gets_all_once_it_is_back(hapax, queue, effects, store):
     keys = [f"k-{n}" for n in range(500)]
-    publish(queue, keys)
+    queue.publish_keys(keys)
     port = free_port()
     consumer = Consumer(hapax, queue.uri(), f"http://127.0.0.1:{port}/late", store, "--retry", "50ms..200ms", "--attempts-max", "2")
     wait_until(lambda: consumer.metric("hapax_consumer_retried_total") > 500, "many attempts in vain")
@@ -517,13 +493,14 @@ def test_a_handler_that_is_away_gets_all_once_it_is_back(hapax, queue, effects, 
     assert end(consumer.process) == 0
 
 
+@sqs.both
 def test_a_tenant_that_is_turned_away_does_not_hold_up_the_others(hapax, queue, effects, store):
     """More messages of it than would fit in hand."""
     theirs, ours = [f"theirs-{n}" for n in range(40)], [f"ours-{n}" for n in range(200)]
     closed = ["theirs"]
     handler = effects(answers=lambda key, nth: 403 if key.split("-")[0] in closed else 200)
-    publish(queue, theirs)
-    publish(queue, ours[:100])
+    queue.publish_keys(theirs)
+    queue.publish_keys(ours[:100])
     consumer = Consumer(hapax, queue.uri(), handler.url(), store, "--concurrency", "4", "--retry", "50ms..200ms")
     wait_until(lambda: len(handler.done) == 100, f"100 of others ({len(handler.done)})")
     queue.publish(*ours[100:])
@@ -531,6 +508,6 @@ def test_a_tenant_that_is_turned_away_does_not_hold_up_the_others(hapax, queue, 
     assert consumer.metric("hapax_consumer_dead_lettered_total") == consumer.metric("hapax_consumer_parked_total") == 0
     closed.clear()
     wait_until(lambda: handler.done >= set(theirs), "those of the tenant")
-    wait_until(lambda: not left(queue), f"an empty queue ({left(queue)})")
+    wait_until(lambda: not queue.left(), f"an empty queue ({queue.left()})")
     assert all(count == 1 for key, count in handler.counts().items() if "ours" in key)
     assert end(consumer.process) == 0

@@ -20,7 +20,7 @@ from redis_server import Redis, RedisCluster, RedisError, Sentinels, attempt  # 
 from test_serve import Served  # noqa: E402
 
 TIMEOUT_MS = 500  # of the store, where something is not to answer
-LATE_S = 10  # longer than any op may take on a busy machine, its timeout included
+LATE_S = 30  # longer than any op may take on a busy machine, its timeout included
 PASSWORD = "correct-horse:battery/staple"
 QUOTED = "correct-horse%3Abattery%2Fstaple"
 

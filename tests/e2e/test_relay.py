@@ -16,6 +16,7 @@ import psycopg2
 import pytest
 
 import rabbit
+import sqs
 from conftest import PATIENCE, ROOT, end, read_line, wait_until
 from pg import Database
 
@@ -104,6 +105,27 @@ def test_a_consumer_reads_the_key_it_was_published_with(hapax, database, queue, 
     wait_until(lambda: queue.ready() == 0 and waiting(database) == 0, "all being settled")
     assert handler.bodies == ["m"] * 3
     handler.close()
+
+
+@pytest.mark.skipif(not sqs.usable, reason="hapax is missing")
+def test_to_sqs_an_aggregate_is_a_group_and_keeps_its_order(hapax, database):
+    """Though parts of batches fail, and answers are lost: what was sent again is taken once."""
+    hapax.env.update(sqs.KEYS)
+    queue = sqs.Queue(sqs.server(), fifo=True)
+    queue.broker.faults({"op": "SendMessageBatch", "how": "partial", "entries": [0, 1], "code": "InternalError", "times": 4},
+                        {"op": "SendMessageBatch", "how": "lost", "times": 2})
+    for aggregate in "abc":
+        publish(database, queue, *(f"{aggregate}{n}" for n in range(12)), aggregate=aggregate)
+    process = relay(hapax, database, broker=queue.broker.uri())
+    wait_until(lambda: waiting(database) == 0, "that all are published")
+    messages = sorted(queue.inside()["ready"], key=lambda one: one["sequenceNumber"])
+    for aggregate in "abc":
+        assert [one["body"] for one in messages if one["messageGroupId"] == aggregate] == [f"{aggregate}{n}" for n in range(12)]
+    assert len(messages) == 36
+    assert {one["messageAttributes"]["idempotency-key"]["StringValue"].strip('"') for one in messages} == \
+        {f"k-{one['body']}" for one in messages}
+    assert end(process) == 0
+    queue.broker.faults()
 
 
 def test_it_is_called_and_polls_only_for_the_rest(hapax, database, queue):
@@ -209,11 +231,11 @@ def test_sigterm_gives_its_parts_to_the_next_at_once(hapax, database, queue):
 def test_a_broker_that_was_away_gets_all(hapax, database):
     broker = rabbit.rabbitmq_server.RabbitMQ().start()
     try:
-        # A quorum queue of RabbitMQ 3.10 whose node is killed a moment after it was made may not come back at all.
         queue = rabbit.Queue(broker, **{"x-queue-type": "classic"})
         relay(hapax, database, broker=broker.uri())
         publish(database, queue, "before")
         bodies(queue, 1)
+        broker.keep_queues()
         broker.kill()
         publish(database, queue, *range(300))
         broker.restart()

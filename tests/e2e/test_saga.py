@@ -191,8 +191,7 @@ def test_the_grants_of_the_page_are_enough(users, hapax):
 
 
 def make_retry_queues(broker):
-    """As the consumers would: a quorum queue of RabbitMQ 3.10 whose node is killed a moment after it was made may not come
-    back at all."""
+    """As the consumers would, which make each when they have need of it: a kill may take a queue that was just made."""
     for name in STEPS:
         for seconds in (1, 2, 4):
             rabbit.Queue(broker, f"{name}.retry.{seconds}", **{
@@ -261,6 +260,7 @@ def test_a_storm_loses_no_order_and_does_nothing_twice(start, storm):
         saga = start(server.uri(server.database()), "--rabbitmq", broker.uri(), "--orders", count, "--rate", RATE, "--relays", 2,
                      "--lease", "1s", "--stay")
         wait_until(lambda: saga.numbers("payment.refunds"), f"a first refund\n{saga.text}")
+        broker.keep_queues()
         servers, deadline = Servers(broker, server, random.Random(seed + 1)), time.monotonic() + SECONDS
         try:
             while time.monotonic() < deadline:

@@ -4,6 +4,8 @@
 KIND: redis redis-aof redis-tls cluster cluster-replicas sentinel postgres pgbouncer postgres-bare pgbouncer-bare
       hybrid hybrid3 (over three Redis) hybrid-sentinel rabbitmq
       kafka (without topics; started again whenever it dies, HAPAX_SERVER_PID is the first one's)
+      sqs (a stand-in without queues)
+      dynamodb (DynamoDB Local) dynalite (each also with -bare)
 `{uri}` in the ARGs becomes the server's URI: of a new database, where `hapax init` was run (not with -bare).
 HAPAX_BUILD names the build directory of hapax (default: build/ of this tree). Exits with the
 command's status; its output is passed through. All that was started has ended by then.
@@ -16,11 +18,13 @@ import sys
 import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from dynamodb_server import KEYS, Dynalite, DynamoDB  # noqa: E402
 from kafka_server import Kafka, have_kafka  # noqa: E402
 from postgres_server import PgBouncer, Postgres  # noqa: E402
 from process import end_with_parent  # noqa: E402
 from rabbitmq_server import RabbitMQ  # noqa: E402
 from redis_server import Redis, RedisCluster, Sentinels  # noqa: E402
+from sqs_server import Sqs  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HAPAX = pathlib.Path(os.environ.get("HAPAX_BUILD", ROOT / "build")).resolve() / "hapax"
@@ -66,6 +70,15 @@ def start(kind, servers):
         return door.uri(database)
     if kind == "rabbitmq":
         return add(RabbitMQ()).uri()
+    if kind == "sqs":
+        os.environ.update(KEYS)
+        return add(Sqs()).uri()
+    if kind.removesuffix("-bare") in ("dynamodb", "dynalite"):
+        os.environ.update(KEYS)
+        uri = add(DynamoDB() if kind.startswith("dynamodb") else Dynalite()).uri()
+        if not kind.endswith("-bare"):
+            subprocess.run([str(HAPAX), "init", "--store", uri], check=True, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+        return uri
     sys.exit(__doc__)
 
 

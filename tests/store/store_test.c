@@ -199,7 +199,8 @@ int main(int argc, char **argv)
     hapax_rocksdb_use();
 #endif
     suite.single = strcmp(suite.asked, "memory:") == 0;
-    suite.unordered = strncmp(suite.asked, "redis", 5) == 0;
+    suite.unordered =
+        strncmp(suite.asked, "redis", 5) == 0 || strncmp(suite.asked, "dynamodb", 8) == 0;
     suite.hinted = strncmp(suite.asked, "hybrid:", 7) == 0;
     suite.fresh = suite.single || strstr(suite.asked, "@tmp");
     signal(SIGPIPE, SIG_IGN);

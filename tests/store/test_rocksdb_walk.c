@@ -7,8 +7,9 @@
 
 /* ---- LIST ---------------------------------------------------------------------------- */
 
-#define LIST_RECORDS 1000000u
-#define LIST_STUCK   1000u
+#define LIST_STUCK 1000u
+
+static uint32_t list_records = 1000000;
 
 static void load(struct hapax_store *store, uint64_t from, uint64_t n, bool finish)
 {
@@ -38,8 +39,8 @@ static void stuck_records_are_found_among_a_million(void **state)
 
     close_store(f);
     open_store(f, "?sync=off");
-    load(f->store, LIST_RECORDS, LIST_STUCK, false);
-    load(f->store, 0, LIST_RECORDS, true);
+    load(f->store, list_records, LIST_STUCK, false);
+    load(f->store, 0, list_records, true);
     begin_us = monotonic_us();
     do {
         assert_int_equal(run_one(f->store, &list), HAPAX_FOUND);
@@ -49,7 +50,7 @@ static void stuck_records_are_found_among_a_million(void **state)
     } while (list.more);
     assert_int_equal(count, LIST_STUCK);
     assert_in_range(monotonic_us() - begin_us, 0, 1000000);
-    print_message("# listed %u of %u in %ld us\n", count, LIST_RECORDS,
+    print_message("# listed %u of %u in %ld us\n", count, list_records,
                   (long)(monotonic_us() - begin_us));
 }
 
@@ -227,7 +228,8 @@ static void purge_removes_what_the_filter_left(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, make_store, drop_store)
 
-int main(void)
+/* test_rocksdb_walk [RECORDS] */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         CASE(stuck_records_are_found_among_a_million), CASE(the_index_follows_the_states),
@@ -235,6 +237,8 @@ int main(void)
         CASE(a_sweep_moves_dead_claims_in_the_index),  CASE(purge_removes_what_the_filter_left),
     };
 
+    if (argc > 1)
+        list_records = (uint32_t)strtoul(argv[1], NULL, 10);
     hapax_rocksdb_use();
     return cmocka_run_group_tests_name("rocksdb_walk", tests, NULL, NULL);
 }

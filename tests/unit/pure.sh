@@ -21,7 +21,7 @@ strchr strcmp strcspn strlen strncmp strnlen strspn
 snprintf vsnprintf
 __memcpy_chk __memmove_chk __memset_chk __snprintf_chk __vsnprintf_chk
 __stack_chk_fail __assert_fail _GLOBAL_OFFSET_TABLE_
-CRYPTO_memcmp OPENSSL_cleanse SHA256_Init SHA256_Update SHA256_Final
+CRYPTO_memcmp OPENSSL_cleanse SHA256 SHA256_Init SHA256_Update SHA256_Final
 '
 
 report() { # ok? name
