@@ -451,11 +451,11 @@ static enum cli_exit serve(struct serving *serving)
 static enum cli_exit run(struct cli_args *args)
 {
     static const int more[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
-    struct serving *serving = calloc(1, sizeof(*serving));
+    /* Threads that wait for the Runtime API end with the process, and stand on it until then. */
+    static struct serving standing;
+    struct serving *serving = &standing;
     enum cli_exit exit;
 
-    if (!serving)
-        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
     serving->args = (struct lambda_args *)args;
     pthread_mutex_init(&serving->lock, NULL);
     hapax_lambda_init(&serving->lambda);
@@ -476,7 +476,6 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = serve(serving);
     explicit_bzero(&serving->secret, sizeof(serving->secret));
-    /* Threads that wait for the Runtime API end with the process: what they stand on is left to it, too. */
     return exit;
 }
 
