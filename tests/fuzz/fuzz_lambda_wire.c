@@ -53,7 +53,8 @@ ssize_t recv(int fd, void *bytes, size_t size, int flags)
 static void put(FILE *out, struct hapax_span span)
 {
     (void)fprintf(out, "%zu:", span.len);
-    (void)fwrite(span.ptr, 1, span.len, out);
+    if (span.len > 0)
+        (void)fwrite(span.ptr, 1, span.len, out);
 }
 
 static void broken(FILE *out)
@@ -96,7 +97,8 @@ static bool put_pieces(FILE *out, struct hapax__wire *wire)
         if (!hapax__wire_piece(wire, &piece))
             return false;
         assert(piece.len <= HAPAX__HEAD_MAX);
-        (void)fwrite(piece.ptr, 1, piece.len, out);
+        if (piece.len > 0)
+            (void)fwrite(piece.ptr, 1, piece.len, out);
     } while (piece.len > 0 || wire->framing != HAPAX__BODY_OVER);
     return true;
 }
