@@ -17,6 +17,7 @@
 
 #include "core/bytes.h"
 #include "core/key.h"
+#include "door/setting.h"
 #include "store/types.h"
 #include "json/json.h"
 
@@ -51,12 +52,10 @@ enum counts { COUNTS_BYTES = 1, COUNTS_JSON, COUNTS_NOTHING };
 struct hapax__ask {
     struct key_source sources[HAPAX_KEY_SOURCES_MAX];
     size_t source_count;
-    struct hapax_span pointers[HAPAX__JSON_POINTERS_MAX];
-    size_t pointer_count;
+    struct hapax__pointers pointers;
     enum counts counts;
     enum hapax__json_select select;
-    struct hapax_span selected[HAPAX__JSON_POINTERS_MAX];
-    size_t selected_count;
+    struct hapax__pointers selected;
     struct hapax_span scope;
     struct hapax_span step;
     struct hapax_digest caller;
@@ -64,67 +63,15 @@ struct hapax__ask {
 
 /* ---- the settings ---------------------------------------------------------------------- */
 
-static struct hapax_span trim(struct hapax_span s)
-{
-    while (s.len > 0 && s.ptr[0] == ' ') {
-        s.ptr++;
-        s.len--;
-    }
-    while (s.len > 0 && s.ptr[s.len - 1] == ' ')
-        s.len--;
-    return s;
-}
-
-/* Takes what stands before the next `by` off *rest; false: there is no more. */
-static bool take_word(struct hapax_span *word, struct hapax_span *rest, uint8_t by)
-{
-    const uint8_t *end;
-
-    if (!rest->ptr)
-        return false;
-    end = rest->len > 0 ? memchr(rest->ptr, by, rest->len) : NULL;
-    *word = *rest;
-    *rest = (struct hapax_span){NULL, 0};
-    if (end) {
-        size_t len = (size_t)(end - word->ptr);
-
-        *rest = (struct hapax_span){end + 1, word->len - len - 1};
-        word->len = len;
-    }
-    *word = trim(*word);
-    return true;
-}
-
-static enum hapax_error add_pointer(struct hapax_span *pointers, size_t *n,
-                                    struct hapax_span pointer, const char *setting,
-                                    char text[HAPAX_TEXT_MAX])
-{
-    const char *why;
-
-    if (*n == HAPAX__JSON_POINTERS_MAX)
-        return hapax__fail(text, HAPAX_ERR_INVALID, "%s has over %u pointers", setting,
-                           HAPAX__JSON_POINTERS_MAX);
-    if (!hapax__json_pointer_check(pointer, &why))
-        return hapax__fail(text, HAPAX_ERR_INVALID, "%s \"%.*s\": %s", setting,
-                           pointer.len < 64 ? (int)pointer.len : 64, (const char *)pointer.ptr,
-                           why);
-    pointers[(*n)++] = pointer;
-    return HAPAX_ERR_NONE;
-}
-
 static enum hapax_error read_pointers(struct hapax__ask *ask, struct key_source *source,
                                       struct hapax_span rest, char text[HAPAX_TEXT_MAX])
 {
-    enum hapax_error error = HAPAX_ERR_NONE;
-    struct hapax_span word;
+    enum hapax_error error;
 
     source->kind = OF_POINTERS;
-    source->first = ask->pointer_count;
-    while (error == HAPAX_ERR_NONE && take_word(&word, &rest, ' ')) {
-        if (word.len > 0)
-            error = add_pointer(ask->pointers, &ask->pointer_count, word, "key", text);
-    }
-    source->count = ask->pointer_count - source->first;
+    source->first = ask->pointers.n;
+    error = hapax__setting_pointers(&ask->pointers, rest, "key", text);
+    source->count = ask->pointers.n - source->first;
     return error;
 }
 
@@ -186,25 +133,9 @@ static enum hapax_error read_key(struct hapax__ask *ask, const char *setting,
     enum hapax_error error = HAPAX_ERR_NONE;
     struct hapax_span word;
 
-    while (error == HAPAX_ERR_NONE && take_word(&word, &rest, ','))
+    while (error == HAPAX_ERR_NONE && hapax__setting_word(&word, &rest, ','))
         error = read_source(ask, word, from, text);
     return error;
-}
-
-static enum hapax_error read_selected(struct hapax__ask *ask, struct hapax_span word,
-                                      char text[HAPAX_TEXT_MAX])
-{
-    enum hapax__json_select select = word.ptr[0] == '-' ? HAPAX__JSON_EXCLUDE : HAPAX__JSON_INCLUDE;
-
-    if (word.ptr[0] != '/') {
-        word.ptr++;
-        word.len--;
-    }
-    if (ask->selected_count > 0 && ask->select != select)
-        return hapax__fail(text, HAPAX_ERR_INVALID,
-                           "fingerprint takes pointers with + or with -, not both");
-    ask->select = select;
-    return add_pointer(ask->selected, &ask->selected_count, word, "fingerprint", text);
 }
 
 static enum hapax_error read_fingerprint(struct hapax__ask *ask, const char *setting,
@@ -214,13 +145,13 @@ static enum hapax_error read_fingerprint(struct hapax__ask *ask, const char *set
     enum hapax_error error = HAPAX_ERR_NONE;
     struct hapax_span word;
 
-    while (error == HAPAX_ERR_NONE && take_word(&word, &rest, ' ')) {
+    while (error == HAPAX_ERR_NONE && hapax__setting_word(&word, &rest, ' ')) {
         enum counts counts = COUNTS_JSON;
 
         if (word.len == 0)
             continue;
-        if (word.ptr[0] == '/' || (word.len > 1 && strchr("+-", word.ptr[0]) && word.ptr[1] == '/'))
-            error = read_selected(ask, word, text);
+        if (hapax__setting_selects(word))
+            error = hapax__setting_select(&ask->selected, &ask->select, word, text);
         else if (hapax__name_is(word, "body"))
             counts = COUNTS_BYTES;
         else if (hapax__name_is(word, "off"))
@@ -474,7 +405,7 @@ static enum found find_pointed(struct search *search, const struct key_source *s
         size_t len = 0;
 
         switch (hapax__json_scalar(values[i], HAPAX_KEY_MAX, &len, search->message->body,
-                                   search->ask->pointers[source->first + i])) {
+                                   search->ask->pointers.at[source->first + i])) {
         case HAPAX__JSON_OK:
             break;
         case HAPAX__JSON_NOMEM:
@@ -546,7 +477,7 @@ static enum hapax_error digest_body(struct hapax_digest *out, const struct hapax
         SHA256(body.len > 0 ? body.ptr : (const uint8_t *)"", body.len, out->bytes);
         return HAPAX_ERR_NONE;
     }
-    if (hapax__json_fingerprint(out, body, ask->select, ask->selected, ask->selected_count) ==
+    if (hapax__json_fingerprint(out, body, ask->select, ask->selected.at, ask->selected.n) ==
         HAPAX__JSON_NOMEM)
         return HAPAX_ERR_NOMEM;
     return HAPAX_ERR_NONE;

@@ -14,69 +14,20 @@
 
 /* ---- the settings ---------------------------------------------------------------------- */
 
-/* Takes what stands before the next `by` off *rest, without the spaces around it; false: there is no more. */
-static bool take_word(struct hapax_span *word, struct hapax_span *rest, uint8_t by)
-{
-    const uint8_t *end;
-
-    if (!rest->ptr)
-        return false;
-    end = rest->len > 0 ? memchr(rest->ptr, by, rest->len) : NULL;
-    *word = *rest;
-    *rest = (struct hapax_span){NULL, 0};
-    if (end) {
-        size_t len = (size_t)(end - word->ptr);
-
-        *rest = (struct hapax_span){end + 1, word->len - len - 1};
-        word->len = len;
-    }
-    while (word->len > 0 && word->ptr[0] == ' ') {
-        word->ptr++;
-        word->len--;
-    }
-    while (word->len > 0 && word->ptr[word->len - 1] == ' ')
-        word->len--;
-    return true;
-}
-
 static bool is(struct hapax_span word, const char *other)
 {
     return word.len == strlen(other) && strncasecmp((const char *)word.ptr, other, word.len) == 0;
 }
 
-static enum hapax_error refuse_word(char text[HAPAX_TEXT_MAX], const char *setting,
-                                    struct hapax_span word, const char *why)
-{
-    return hapax__fail(text, HAPAX_ERR_INVALID, "%s \"%.*s\": %s", setting,
-                       word.len < 64 ? (int)word.len : 64, (const char *)word.ptr, why);
-}
-
-static enum hapax_error add_pointer(struct hapax_span *pointers, size_t *n, struct hapax_span word,
-                                    const char *setting, char text[HAPAX_TEXT_MAX])
-{
-    const char *why;
-
-    if (*n == HAPAX__JSON_POINTERS_MAX)
-        return hapax__fail(text, HAPAX_ERR_INVALID, "%s has over %u pointers", setting,
-                           HAPAX__JSON_POINTERS_MAX);
-    if (!hapax__json_pointer_check(word, &why))
-        return refuse_word(text, setting, word, why);
-    pointers[(*n)++] = word;
-    return HAPAX_ERR_NONE;
-}
-
 static enum hapax_error read_pointers(struct hapax__lambda_ask *ask, struct key_source *source,
                                       struct hapax_span rest, char text[HAPAX_TEXT_MAX])
 {
-    enum hapax_error error = HAPAX_ERR_NONE;
-    struct hapax_span word;
+    enum hapax_error error;
 
     source->kind = OF_POINTERS;
-    source->first = ask->pointer_count;
-    while (error == HAPAX_ERR_NONE && take_word(&word, &rest, ' '))
-        if (word.len > 0)
-            error = add_pointer(ask->pointers, &ask->pointer_count, word, "key", text);
-    source->count = ask->pointer_count - source->first;
+    source->first = ask->pointers.n;
+    error = hapax__setting_pointers(&ask->pointers, rest, "key", text);
+    source->count = ask->pointers.n - source->first;
     return error;
 }
 
@@ -104,7 +55,7 @@ static enum hapax_error read_source(struct hapax__lambda_ask *ask, struct hapax_
         return hapax__fail(text, HAPAX_ERR_INVALID,
                            "key has a source behind payload, which every event has");
     if (word.ptr[0] != '/' && (word.len > HEADER_NAME_MAX || memchr(word.ptr, ' ', word.len)))
-        return refuse_word(text, "key", word, "no name of a header, and no JSON Pointer");
+        return hapax__setting_refuse(text, "key", word, "no name of a header, and no JSON Pointer");
     ask->source_count++;
     if (word.ptr[0] == '/')
         return read_pointers(ask, source, word, text);
@@ -120,36 +71,20 @@ static enum hapax_error read_key(struct hapax__lambda_ask *ask, const char *sett
     enum hapax_error error = HAPAX_ERR_NONE;
     struct hapax_span word;
 
-    while (error == HAPAX_ERR_NONE && take_word(&word, &rest, ','))
+    while (error == HAPAX_ERR_NONE && hapax__setting_word(&word, &rest, ','))
         error = read_source(ask, word, text);
     return error;
-}
-
-static enum hapax_error read_selected(struct hapax__lambda_ask *ask, struct hapax_span word,
-                                      char text[HAPAX_TEXT_MAX])
-{
-    enum hapax__json_select select = word.ptr[0] == '-' ? HAPAX__JSON_EXCLUDE : HAPAX__JSON_INCLUDE;
-
-    if (word.ptr[0] != '/') {
-        word.ptr++;
-        word.len--;
-    }
-    if (ask->selected_count > 0 && ask->select != select)
-        return hapax__fail(text, HAPAX_ERR_INVALID,
-                           "fingerprint takes pointers with + or with -, not both");
-    ask->select = select;
-    ask->counts = COUNTS_JSON;
-    return add_pointer(ask->selected, &ask->selected_count, word, "fingerprint", text);
 }
 
 static enum hapax_error read_part(struct hapax__lambda_ask *ask, struct hapax_span word,
                                   char text[HAPAX_TEXT_MAX])
 {
-    if (word.ptr[0] == '/' || (word.len > 1 && strchr("+-", word.ptr[0]) && word.ptr[1] == '/')) {
+    if (hapax__setting_selects(word)) {
         if (ask->counts == COUNTS_BYTES)
             return hapax__fail(text, HAPAX_ERR_INVALID,
                                "fingerprint takes body, or JSON and pointers, not both");
-        return read_selected(ask, word, text);
+        ask->counts = COUNTS_JSON;
+        return hapax__setting_select(&ask->selected, &ask->select, word, text);
     }
     if (is(word, "method"))
         ask->method = true;
@@ -160,8 +95,9 @@ static enum hapax_error read_part(struct hapax__lambda_ask *ask, struct hapax_sp
     else if (is(word, "json") && ask->counts != COUNTS_BYTES)
         ask->counts = COUNTS_JSON;
     else
-        return refuse_word(text, "fingerprint", word,
-                           "takes method, uri, then body, or json, +/POINTER, -/POINTER; or off");
+        return hapax__setting_refuse(
+            text, "fingerprint", word,
+            "takes method, uri, then body, or json, +/POINTER, -/POINTER; or off");
     return HAPAX_ERR_NONE;
 }
 
@@ -175,7 +111,7 @@ static enum hapax_error read_fingerprint(struct hapax__lambda_ask *ask, const ch
 
     if (is(rest, "off"))
         return HAPAX_ERR_NONE;
-    while (error == HAPAX_ERR_NONE && take_word(&word, &rest, ' '))
+    while (error == HAPAX_ERR_NONE && hapax__setting_word(&word, &rest, ' '))
         if (word.len > 0) {
             error = read_part(ask, word, text);
             words++;
@@ -199,7 +135,7 @@ static enum hapax_error read_names(struct hapax__lambda_ask *ask, const struct h
         return hapax__fail(text, HAPAX_ERR_INVALID, "step of %zu bytes is not 1 to %u",
                            ask->step.len, HAPAX_STEP_MAX);
     if (ask->step.ptr[0] == '.' || memchr(ask->step.ptr, ':', ask->step.len))
-        return refuse_word(text, "step", ask->step, "begins with a '.', or holds a ':'");
+        return hapax__setting_refuse(text, "step", ask->step, "begins with a '.', or holds a ':'");
     return HAPAX_ERR_NONE;
 }
 

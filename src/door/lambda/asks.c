@@ -374,7 +374,8 @@ static enum found find_pointed(struct look *look, const struct key_source *sourc
 
     for (size_t i = 0; i < source->count; i++) {
         size_t len;
-        enum found found = pointed(look, values[i], &len, look->ask->pointers[source->first + i]);
+        enum found found =
+            pointed(look, values[i], &len, look->ask->pointers.at[source->first + i]);
 
         if (found != FOUND)
             return found;
@@ -394,8 +395,8 @@ static bool digest_body(struct hapax_digest *out, struct look *look)
     struct hapax_span body = look->body;
 
     if (ask->counts == COUNTS_JSON || look->body_is_value)
-        return hapax__json_fingerprint(out, body, ask->select, ask->selected,
-                                       ask->selected_count) != HAPAX__JSON_NOMEM;
+        return hapax__json_fingerprint(out, body, ask->select, ask->selected.at, ask->selected.n) !=
+               HAPAX__JSON_NOMEM;
     SHA256(body.len > 0 ? body.ptr : (const uint8_t *)"", body.len, out->bytes);
     return true;
 }

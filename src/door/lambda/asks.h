@@ -7,7 +7,7 @@
 
 #include "event.h"
 
-#include "json/json.h"
+#include "door/setting.h"
 
 #define HAPAX__SOURCES_MAX 16u
 
@@ -31,13 +31,11 @@ enum counts { COUNTS_NOTHING = 0, COUNTS_BYTES, COUNTS_JSON };
 struct hapax__lambda_ask {
     struct key_source sources[HAPAX__SOURCES_MAX];
     size_t source_count;
-    struct hapax_span pointers[HAPAX__JSON_POINTERS_MAX];
-    size_t pointer_count;
+    struct hapax__pointers pointers;
     bool method, uri;
     enum counts counts;
     enum hapax__json_select select;
-    struct hapax_span selected[HAPAX__JSON_POINTERS_MAX];
-    size_t selected_count;
+    struct hapax__pointers selected;
     struct hapax_span scope;
     struct hapax_span step;
     size_t request_max;
