@@ -4,13 +4,13 @@
  * that does nothing, beside
  *
  *     bare    the same loop without Hapax: the same source, loop, hands and handler, and the same acknowledgements, but no key
- *             is read, nothing hashed and nothing claimed. This program is linked so that hands call __wrap_hapax__ask()
- *             and __wrap_hapax_execute(), which leave that out when told so. The ratio is hapax / bare.
+ *             is read, nothing hashed and nothing claimed. This program is linked so that hands call __wrap_hapax__ask(),
+ *             __wrap_hapax__begin() and so on, which leave that out when told so. The ratio is hapax / bare.
  *     source  the source alone: one thread takes and acknowledges, nobody runs. What the broker gives at most.
  *
  * They take turns on queues of their own, filled before, and the median of the rounds' ratios is judged: exit 1 where it is under
  * the bound by more than the tolerance. The handler is a C function, or (--handler http) that of `hapax consume`, which POSTs
- * to a server in a child process that answers 204. Rejected as the baseline: no_key=run, which goes through hapax_execute() all
+ * to a server in a child process that answers 204. Rejected as the baseline: no_key=run, which goes through the pulse all
  * the same; a consumer of another make, which compares loops and not what Hapax adds.
  *
  *     consume_bench --broker amqp://…|kafka://HOST:PORT|sqs://REGION?endpoint=… --store URI [--messages N] [--rounds N] [--hands N]
@@ -18,7 +18,7 @@
  */
 #include "bench.h"
 
-#include "door/attempt.h"
+#include "door/begun.h"
 #include "door/consume/parts.h"
 #include "store/clock.h"
 
@@ -75,6 +75,7 @@ struct figure {
 
 static atomic_bool without; /* Hapax */
 static bool with_post;
+static struct hapax_policy keyless;
 static atomic_llong first_us; /* when the first message was at its handler; 0: none was */
 
 /* ---- what hands call ----------------------------------------------------------------------- */
@@ -85,14 +86,20 @@ enum hapax_error __real_hapax__ask(struct hapax__asked *out, const struct hapax_
 enum hapax_error __wrap_hapax__ask(struct hapax__asked *out, const struct hapax__ask *ask,
                                    const struct hapax_policy *policy,
                                    const struct hapax__delivered *delivered);
-enum hapax_error __real_hapax_execute(struct hapax *h, const struct hapax_policy *policy,
-                                      const struct hapax_request *request, hapax_handler *handler,
-                                      hapax_reconciler *reconcile, void *arg,
-                                      struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
-enum hapax_error __wrap_hapax_execute(struct hapax *h, const struct hapax_policy *policy,
-                                      const struct hapax_request *request, hapax_handler *handler,
-                                      hapax_reconciler *reconcile, void *arg,
-                                      struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
+enum hapax_error __real_hapax__begin(struct hapax__begun *begun, struct hapax *h,
+                                     const struct hapax_policy *policy,
+                                     const struct hapax_request *request, bool reconciles,
+                                     char text[HAPAX_TEXT_MAX]);
+enum hapax_error __wrap_hapax__begin(struct hapax__begun *begun, struct hapax *h,
+                                     const struct hapax_policy *policy,
+                                     const struct hapax_request *request, bool reconciles,
+                                     char text[HAPAX_TEXT_MAX]);
+void __real_hapax__begun_ended(struct hapax__begun *begun, struct hapax *h, enum hapax_class cls);
+void __wrap_hapax__begun_ended(struct hapax__begun *begun, struct hapax *h, enum hapax_class cls);
+enum hapax_error __real_hapax__begun_leave(struct hapax__begun *begun, struct hapax *h,
+                                           struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
+enum hapax_error __wrap_hapax__begun_leave(struct hapax__begun *begun, struct hapax *h,
+                                           struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
 
 enum hapax_error __wrap_hapax__ask(struct hapax__asked *out, const struct hapax__ask *ask,
                                    const struct hapax_policy *policy,
@@ -109,28 +116,50 @@ enum hapax_error __wrap_hapax__ask(struct hapax__asked *out, const struct hapax_
     return HAPAX_ERR_NONE;
 }
 
-/* A handler over HTTP wants an attempt, and gets one without a key: no store is asked. */
-enum hapax_error __wrap_hapax_execute(struct hapax *h, const struct hapax_policy *policy,
-                                      const struct hapax_request *request, hapax_handler *handler,
-                                      hapax_reconciler *reconcile, void *arg,
-                                      struct hapax_answer *answer, char text[HAPAX_TEXT_MAX])
+/* A call that is told something at once. */
+static void tell(struct hapax__begun *begun, enum hapax__flow_do what)
 {
-    struct hapax_request unkeyed = {.scope = request->scope};
-    struct hapax_policy open = *policy;
-    struct hapax_attempt attempt;
+    begun->seat.told = what;
+    begun->seat.next = NULL;
+    begun->ear->hear(begun->ear, &begun->seat);
+}
+
+/* A handler over HTTP wants an attempt, and gets one without a key: no store is asked. */
+enum hapax_error __wrap_hapax__begin(struct hapax__begun *begun, struct hapax *h,
+                                     const struct hapax_policy *policy,
+                                     const struct hapax_request *request, bool reconciles,
+                                     char text[HAPAX_TEXT_MAX])
+{
+    static const struct hapax_request unkeyed = {.scope = {NULL, 0}};
+    static struct hapax__call nobody;
 
     if (!atomic_load_explicit(&without, memory_order_relaxed))
-        return __real_hapax_execute(h, policy, request, handler, reconcile, arg, answer, text);
-    if (with_post) {
-        open.key = HAPAX_KEY_OPTIONAL;
-        return __real_hapax_execute(h, &open, &unkeyed, handler, NULL, arg, answer, text);
+        return __real_hapax__begin(begun, h, policy, request, reconciles, text);
+    if (with_post)
+        return __real_hapax__begin(begun, h, &keyless, &unkeyed, reconciles, text);
+    begun->call = &nobody;
+    tell(begun, HAPAX__FLOW_RUN);
+    return HAPAX_ERR_NONE;
+}
+
+void __wrap_hapax__begun_ended(struct hapax__begun *begun, struct hapax *h, enum hapax_class cls)
+{
+    if (!atomic_load_explicit(&without, memory_order_relaxed) || with_post) {
+        __real_hapax__begun_ended(begun, h, cls);
+        return;
     }
-    memset(answer, 0, sizeof(*answer));
-    answer->kind = HAPAX_ANSWER_FRESH;
-    memset(&attempt, 0, sizeof(attempt));
-    answer->cls = handler(&attempt, arg);
-    answer->recorded = true;
-    answer->retry_after_ms = -1;
+    begun->seat.answer = (struct hapax_answer){
+        .kind = HAPAX_ANSWER_FRESH, .cls = cls, .recorded = true, .retry_after_ms = -1};
+    tell(begun, HAPAX__FLOW_ANSWER);
+}
+
+enum hapax_error __wrap_hapax__begun_leave(struct hapax__begun *begun, struct hapax *h,
+                                           struct hapax_answer *answer, char text[HAPAX_TEXT_MAX])
+{
+    if (!atomic_load_explicit(&without, memory_order_relaxed) || with_post)
+        return __real_hapax__begun_leave(begun, h, answer, text);
+    *answer = begun->seat.answer;
+    begun->call = NULL;
     return HAPAX_ERR_NONE;
 }
 
@@ -235,6 +264,8 @@ static void open_post(struct bench *bench)
     if (hapax__post_open(&bench->post, &how, text) != HAPAX_ERR_NONE)
         die(text, NULL);
     with_post = true;
+    hapax_policy_init(&keyless);
+    keyless.key = HAPAX_KEY_OPTIONAL;
 }
 
 /* ---- filling a queue ----------------------------------------------------------------------- */

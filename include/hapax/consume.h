@@ -97,7 +97,7 @@ void hapax_delivery_refuse(struct hapax_delivery *delivery, const char *why);
  * still stored; what is not done is delivered again. */
 bool hapax_delivery_hurry(const struct hapax_delivery *delivery);
 
-/* Runs in one of `concurrency` threads. `attempt` is as in hapax_execute(): fence, token, steps, outcome. */
+/* Runs in one of `concurrency` threads; the hook of a message may have another than its handler. `attempt` is as in hapax_execute(): fence, token, steps, outcome. */
 typedef enum hapax_class hapax_message_handler(struct hapax_attempt *attempt,
                                                struct hapax_delivery *delivery, void *arg);
 
@@ -159,8 +159,8 @@ struct hapax_consumer {
                                  takes it or nobody (AMQP only). RUN: unprotected, counted */
     enum hapax_in_flight
         in_flight; /* DELAY: held, and asked again when the other is done, if that is in this
-                                       process, or after pauses that grow until the lease may be over. WAIT: a
-                                       handler's thread waits, for policy.wait_ms, and drain_ms at most, before it is held. REQUEUE: given back after
+                                       process, or after pauses that grow until the lease may be over. WAIT: it
+                                       keeps one of `concurrency` for policy.wait_ms, and drain_ms at most, before it is held. REQUEUE: given back after
                                        retry_min_ms at most; only where there is no order to keep, and counted by a
                                        queue's delivery limit */
     enum hapax_unknown unknown; /* PARK: to NAME.parked; DEAD_LETTER: to NAME.dead */

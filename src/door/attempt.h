@@ -23,8 +23,8 @@ typedef enum hapax_error hapax__nest(const struct hapax_attempt *outer,
                                      void *arg, struct hapax_answer *answer,
                                      char text[HAPAX_TEXT_MAX]);
 
-/* Where an attempt's call came from, for its steps. It stands on the stack of the thread that runs the
- * handler, and is gone with the call. */
+/* Where an attempt's call came from, for its steps. It is its caller's, often on a stack, and gone with
+ * the answer. */
 struct hapax__origin {
     hapax__nest *nest;
     void *door; /* nest's: a struct hapax or a PGconn */

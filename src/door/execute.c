@@ -172,7 +172,7 @@ enum hapax_error hapax__begin(struct hapax__begun *begun, struct hapax *h,
     hapax__origin_init(&begun->origin, policy, request, begun->outer);
     call->attempt.origin = &begun->origin;
     call->request.reconciles = reconciles;
-    hapax__seat_init(&begun->seat);
+    hapax__seat_init(&begun->seat, begun->ear);
     call->seat = &begun->seat;
     begun->call = call;
     if (hapax__pulse_begin(h->pulse, call))
@@ -187,6 +187,11 @@ enum hapax_error hapax__begin(struct hapax__begun *begun, struct hapax *h,
 enum hapax__flow_do hapax__begun_wait(struct hapax__begun *begun)
 {
     return hapax__seat_wait(&begun->seat);
+}
+
+enum hapax__flow_do hapax__begun_heard(struct hapax__begun *begun)
+{
+    return hapax__seat_heard(&begun->seat);
 }
 
 void hapax__begun_ended(struct hapax__begun *begun, struct hapax *h, enum hapax_class cls)

@@ -60,10 +60,11 @@ struct hapax__pulse {
 
 /* ---- seats --------------------------------------------------------------------------- */
 
-void hapax__seat_init(struct hapax__seat *seat)
+void hapax__seat_init(struct hapax__seat *seat, struct hapax__ear *ear)
 {
     memset(seat, 0, sizeof(*seat));
     (void)sem_init(&seat->wake, 0, 0);
+    seat->ear = ear;
     seat->told = HAPAX__FLOW_PAUSE;
 }
 
@@ -72,16 +73,21 @@ void hapax__seat_release(struct hapax__seat *seat)
     sem_destroy(&seat->wake);
 }
 
-enum hapax__flow_do hapax__seat_wait(struct hapax__seat *seat)
+enum hapax__flow_do hapax__seat_heard(struct hapax__seat *seat)
 {
-    enum hapax__flow_do told;
+    enum hapax__flow_do told = seat->told;
 
-    while (sem_wait(&seat->wake) != 0)
-        assert(errno == EINTR);
-    told = seat->told;
     assert(told != HAPAX__FLOW_PAUSE);
     seat->told = HAPAX__FLOW_PAUSE;
     return told;
+}
+
+enum hapax__flow_do hapax__seat_wait(struct hapax__seat *seat)
+{
+    assert(!seat->ear);
+    while (sem_wait(&seat->wake) != 0)
+        assert(errno == EINTR);
+    return hapax__seat_heard(seat);
 }
 
 /* It hears of it at the end of the pulse's turn: who is woken before that takes the processor from those who wait still. */
@@ -95,6 +101,13 @@ static void seat_tell(struct hapax__pulse *pulse, struct hapax__seat *seat,
     pulse->told_end = &seat->next;
 }
 
+static void post(struct hapax__seat *seat)
+{
+    int failed = sem_post(&seat->wake);
+
+    assert(failed == 0);
+}
+
 /* After this those with ANSWER may be gone. */
 static void seats_wake(struct hapax__pulse *pulse)
 {
@@ -103,10 +116,17 @@ static void seats_wake(struct hapax__pulse *pulse)
     pulse->told = NULL;
     pulse->told_end = &pulse->told;
     while (seat) {
-        struct hapax__seat *next = seat->next;
-        int failed = sem_post(&seat->wake);
+        struct hapax__ear *ear = seat->ear;
+        struct hapax__seat *last = seat, *next;
 
-        assert(failed == 0);
+        while (ear && last->next && last->next->ear == ear)
+            last = last->next;
+        next = last->next;
+        last->next = NULL;
+        if (ear)
+            ear->hear(ear, seat);
+        else
+            post(seat);
         seat = next;
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The pulse: the one thread of a C door that drives its flows. Callers' threads run handlers and
- * otherwise sit and wait; whatever a flow says is done by the pulse. A call is the caller's until
+ * otherwise sit and wait, or have an ear that hears what they are told; whatever a flow says is done by the pulse. A call is the caller's until
  * hapax__pulse_begin() and the pulse's from then on: it may outlive its caller's answer, while its
  * outcome is still being stored.
  */
@@ -16,11 +16,21 @@
 
 /* ---- calls --------------------------------------------------------------------------- */
 
-/* Where a caller sits while the pulse drives its call. On the caller's stack. */
+struct hapax__seat;
+
+/* Who hears what seats are told, instead of a thread that waits in each. */
+struct hapax__ear {
+    /* In the pulse's thread, with what one turn of it has for this ear, by next; in parts where others are told something between.
+     * Those told ANSWER are the hearer's from here on. It must not block; the ear stays until it has returned. */
+    void (*hear)(struct hapax__ear *ear, struct hapax__seat *seats);
+};
+
+/* Where a caller sits while the pulse drives its call. It stays where it is. */
 struct hapax__seat {
     sem_t wake; /* not a lock and a condition: who wakes up would wait for the lock at once */
+    struct hapax__ear *ear; /* NULL: hapax__seat_wait() */
     enum hapax__flow_do told; /* PAUSE: nothing yet; RUN, RECONCILE or ANSWER */
-    struct hapax__seat *next; /* the pulse's: to be woken at the end of its turn */
+    struct hapax__seat *next; /* the pulse's, until it is woken or heard */
     struct hapax_answer answer; /* with ANSWER: the caller's */
     enum hapax_error error; /* with ANSWER: NOMEM, there is an answer but no memory for it */
 };
@@ -45,11 +55,12 @@ struct hapax__call {
     struct hapax__job job;
 };
 
-void hapax__seat_init(struct hapax__seat *seat);
+void hapax__seat_init(struct hapax__seat *seat, struct hapax__ear *ear);
 void hapax__seat_release(struct hapax__seat *seat);
 
-/* Waits for the pulse's next word. */
+/* Takes the pulse's word: waits for it; or, with an ear, takes what was heard. */
 enum hapax__flow_do hapax__seat_wait(struct hapax__seat *seat);
+enum hapax__flow_do hapax__seat_heard(struct hapax__seat *seat);
 
 /* Frees a call that was not begun. */
 void hapax__call_free(struct hapax__call *call);

@@ -33,7 +33,7 @@ struct consume_bed {
     struct play play;
     struct hapax_consumer consumer;
     struct hapax_consumer_stats stats;
-    hapax_message_handler *handler;
+    hapax_message_handler *handler, *reconcile; /* the latter: none, unless a test sets it */
     void *arg;
     pthread_t thread;
     enum hapax_error error;
@@ -93,7 +93,7 @@ static inline void *bed_main(void *arg)
 {
     struct consume_bed *bed = arg;
 
-    bed->error = hapax_consumer_run(bed->h, &bed->consumer, bed->handler, NULL, bed->arg,
+    bed->error = hapax_consumer_run(bed->h, &bed->consumer, bed->handler, bed->reconcile, bed->arg,
                                     &bed->stats, bed->text);
     return NULL;
 }

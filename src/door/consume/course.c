@@ -642,7 +642,7 @@ struct hapax__entry *hapax__course_next(struct hapax__course *course)
     entry->policy = consumer->policy;
     entry->policy.attempts_max =
         hapax__attempts_limit(consumer->policy.attempts_max, entry->history.base);
-    /* A hand that waits cannot be told to stop. */
+    /* What waits for another attempt cannot be told to stop. */
     entry->policy.wait_ms = consumer->in_flight == HAPAX_IN_FLIGHT_WAIT
                                 ? least(consumer->policy.wait_ms, consumer->drain_ms)
                                 : 0;

@@ -1,37 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A hand takes an entry, asks what the message asks (ask.c), executes that with the policy, and gives the
- * answer back. It decides nothing and touches neither source nor sink: of the delivery it reads the bytes, which
- * stay while it has the entry.
+ * A hand takes what waits: an entry, of which it asks what its message asks (ask.c) and begins that; or one that was begun and
+ * is told to run, whose handler it runs. It waits for no store: what is begun is heard of again by way of the pulse's ear, and
+ * an answer goes past the hands to the loop. So a message costs no change of threads of its own; they come by the batch. A
+ * hand decides nothing and touches neither source nor sink: of the delivery it reads the bytes, which stay
+ * while the entry is out.
  *
- * Rejected: a hand that goes on with what becomes of the message. Brokers' libraries want one thread for a
+ * What it keeps: no more than `concurrency` are out, so that whoever is told to run finds a hand; while something
+ * waits and a hand idles, one is being woken, and who takes something while more waits wakes the next.
+ *
+ * Rejected: a hand that blocks in hapax_execute(): three changes of threads for each message, which was half of its cost on
+ * two processors. A hand that goes on with what becomes of the message: brokers' libraries want one thread for a
  * connection, and a handler that hangs would keep its acknowledgements.
  */
 #include "hands.h"
 
+#include "door/begun.h"
 #include "store/clock.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* An entry that is out. */
+struct run {
+    struct hapax__begun begun;
+    struct hapax__asked asked;
+    struct hapax__hands *hands;
+    struct hapax__entry *entry;
+    struct run *next; /* of the line it stands in, or of those unused */
+};
+
 struct line { /* by next */
-    struct hapax__entry *first;
-    struct hapax__entry **end;
+    struct run *first;
+    struct run **end;
 };
 
 struct hapax__hands {
     struct hapax__work *work;
+    struct hapax__ear ear;
     int done_fd;
+    struct run *runs;
+    struct run *unused; /* the loop's */
+    sem_t
+        wake; /* not a condition, as in seats; and a signal that is lost would be missed for ever */
     pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t given;
-    struct line waiting;
-    struct line done;
+    struct line waiting; /* to be begun, or told to run */
+    struct line done; /* answered, or refused */
+    uint32_t idle;
+    bool waking; /* one that was idle: `wake` is posted, or about to be */
     bool ending;
     uint32_t count;
     pthread_t threads[];
@@ -43,11 +67,11 @@ static void line_init(struct line *line)
     line->end = &line->first;
 }
 
-static void line_add(struct line *line, struct hapax__entry *entry)
+static void line_add(struct line *line, struct run *run)
 {
-    entry->next = NULL;
-    *line->end = entry;
-    line->end = &entry->next;
+    run->next = NULL;
+    *line->end = run;
+    line->end = &run->next;
 }
 
 /* ---- what a handler sees --------------------------------------------------------------- */
@@ -68,13 +92,7 @@ bool hapax_delivery_hurry(const struct hapax_delivery *delivery)
     return atomic_load_explicit(delivery->hurry, memory_order_relaxed);
 }
 
-/* ---- one message ----------------------------------------------------------------------- */
-
-struct run {
-    const struct hapax__hands *hands;
-    struct hapax__work *work;
-    struct hapax__entry *entry;
-};
+/* ---- changes of threads ------------------------------------------------------------------ */
 
 static void wake_loop(const struct hapax__hands *hands)
 {
@@ -84,18 +102,107 @@ static void wake_loop(const struct hapax__hands *hands)
     assert(written == (ssize_t)sizeof(one));
 }
 
-static enum hapax_class run_handler(struct hapax_attempt *attempt, void *arg)
+static void wake_hand(struct hapax__hands *hands)
 {
-    const struct run *run = arg;
-    struct hapax_consumer_stats *stats = run->work->stats;
+    int failed = sem_post(&hands->wake);
+
+    assert(failed == 0);
+}
+
+/* Under the lock. True: a hand is to be woken, once it is free: who wakes up would wait for it. */
+static bool wants_hand(struct hapax__hands *hands)
+{
+    if (!hands->waiting.first || hands->idle == 0 || hands->waking)
+        return false;
+    hands->waking = true;
+    return true;
+}
+
+static void idle(struct hapax__hands *hands)
+{
+    hands->idle++;
+    pthread_mutex_unlock(&hands->lock);
+    while (sem_wait(&hands->wake) != 0)
+        assert(errno == EINTR);
+    pthread_mutex_lock(&hands->lock);
+    hands->idle--;
+    hands->waking = false;
+}
+
+static struct run *next_waiting(struct hapax__hands *hands)
+{
+    struct run *run;
+    bool wake;
+
+    pthread_mutex_lock(&hands->lock);
+    while (!hands->waiting.first && !hands->ending)
+        idle(hands);
+    run = hands->waiting.first;
+    if (run) {
+        hands->waiting.first = run->next;
+        if (!run->next)
+            hands->waiting.end = &hands->waiting.first;
+    }
+    wake = wants_hand(hands);
+    pthread_mutex_unlock(&hands->lock);
+    if (wake)
+        wake_hand(hands);
+    return run;
+}
+
+/* Without an answer: nothing was begun. */
+static void give_back(struct hapax__hands *hands, struct run *run)
+{
+    bool first;
+
+    pthread_mutex_lock(&hands->lock);
+    first = !hands->done.first;
+    line_add(&hands->done, run);
+    pthread_mutex_unlock(&hands->lock);
+    if (first)
+        wake_loop(hands);
+}
+
+static struct run *run_of(struct hapax__seat *seat)
+{
+    return (struct run *)((char *)seat - offsetof(struct run, begun.seat));
+}
+
+static void hear(struct hapax__ear *ear, struct hapax__seat *seats)
+{
+    struct hapax__hands *hands =
+        (struct hapax__hands *)((char *)ear - offsetof(struct hapax__hands, ear));
+    bool none_done;
+
+    pthread_mutex_lock(&hands->lock);
+    none_done = !hands->done.first;
+    while (seats) {
+        struct hapax__seat *next = seats->next;
+
+        line_add(seats->told == HAPAX__FLOW_ANSWER ? &hands->done : &hands->waiting, run_of(seats));
+        seats = next;
+    }
+    if (wants_hand(hands))
+        wake_hand(hands);
+    if (none_done && hands->done.first)
+        wake_loop(hands);
+    pthread_mutex_unlock(&hands->lock); /* last: after it, the hands may be gone */
+}
+
+/* ---- one message ----------------------------------------------------------------------- */
+
+static enum hapax_class run_handler(struct hapax_attempt *attempt, const struct run *run)
+{
+    struct hapax__work *work = run->hands->work;
+    struct hapax_consumer_stats *stats = work->stats;
     int64_t begun_us = hapax__monotonic_us();
     enum hapax_class cls;
 
     hapax__stats_add(&stats->running, 1);
-    if (hapax_attempt_fence(attempt) > 0 && atomic_load(&run->work->store_away) &&
-        atomic_exchange(&run->work->store_away, false))
+    if (hapax_attempt_fence(attempt) > 0 && atomic_load(&work->store_away) &&
+        atomic_exchange(&work->store_away, false))
         wake_loop(run->hands);
-    cls = run->work->handler(attempt, &run->entry->delivery, run->work->arg);
+    cls = work->handler(attempt, &run->entry->delivery, work->arg);
     assert(cls >= HAPAX_CLASS_FINAL && cls <= HAPAX_CLASS_UNKNOWN);
     hapax__stats_time(stats->handler_us, &stats->handler_us_sum, hapax__monotonic_us() - begun_us);
     hapax__stats_sub(&stats->running, 1);
@@ -104,13 +211,23 @@ static enum hapax_class run_handler(struct hapax_attempt *attempt, void *arg)
 }
 
 /* What it says by way of the delivery is the handler's to say. */
-static enum hapax_class run_reconcile(struct hapax_attempt *attempt, void *arg)
+static enum hapax_class run_reconcile(struct hapax_attempt *attempt, const struct run *run)
 {
-    const struct run *run = arg;
-    enum hapax_class cls = run->work->reconcile(attempt, &run->entry->delivery, run->work->arg);
+    const struct hapax__work *work = run->hands->work;
+    enum hapax_class cls = work->reconcile(attempt, &run->entry->delivery, work->arg);
 
     run->entry->delivery.refused = false;
     return cls;
+}
+
+static void go_on(struct run *run)
+{
+    struct hapax_attempt *attempt = &run->begun.call->attempt;
+    enum hapax_class cls = hapax__begun_heard(&run->begun) == HAPAX__FLOW_RUN
+                               ? run_handler(attempt, run)
+                               : run_reconcile(attempt, run);
+
+    hapax__begun_ended(&run->begun, run->hands->work->h, cls);
 }
 
 static void take_answer(struct hapax__ended *ended, const struct hapax__entry *entry,
@@ -135,92 +252,60 @@ static bool runs_without_key(const struct hapax__work *work, const struct hapax_
     return asked->refused == HAPAX_ANSWER_MISSING_KEY && work->consumer->no_key == HAPAX_NO_KEY_RUN;
 }
 
-static void execute(const struct hapax__hands *hands, struct hapax__entry *entry,
-                    const struct hapax__asked *asked)
+/* False: nothing was begun, for there is no memory. */
+static bool begin_request(struct run *run)
 {
-    struct hapax__work *work = hands->work;
-    struct run run = {hands, work, entry};
-    struct hapax_answer answer;
+    const struct hapax__work *work = run->hands->work;
+    const struct hapax_request *request = &run->asked.request;
+    const struct hapax_policy *policy = &run->entry->policy;
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error;
 
-    error = hapax_execute(work->h, &entry->policy, &asked->request, run_handler,
-                          work->reconcile ? run_reconcile : NULL, &run, &answer, text);
     /* The policy was checked when the consumer was, and the request when it was made. */
+    error = hapax__call_check(policy, request, false, work->reconcile != NULL, text);
+    assert(error == HAPAX_ERR_NONE);
+    error = hapax__begin(&run->begun, work->h, policy, request, work->reconcile != NULL, text);
     assert(error == HAPAX_ERR_NONE || error == HAPAX_ERR_NOMEM);
-    if (error == HAPAX_ERR_NONE)
-        take_answer(&entry->ended, entry, &answer);
-    hapax_answer_release(&answer);
+    return error == HAPAX_ERR_NONE;
 }
 
-static void work_on(const struct hapax__hands *hands, struct hapax__entry *entry)
+/* False: it is over already. True: it may be anybody's. */
+static bool begin(struct run *run)
 {
-    const struct hapax__work *work = hands->work;
-    struct hapax__asked asked;
+    struct hapax__work *work = run->hands->work;
+    struct hapax__entry *entry = run->entry;
     enum hapax_error error;
 
-    memset(&entry->ended, 0, sizeof(entry->ended));
-    entry->operation = 0;
-    entry->delivery.message = &entry->delivered->message;
-    entry->delivery.hurry = &work->hurry;
-    entry->delivery.refused = false;
-    entry->delivery.why[0] = '\0';
-    error = hapax__ask(&asked, work->ask, &entry->policy, entry->delivered);
+    error = hapax__ask(&run->asked, work->ask, &entry->policy, entry->delivered);
     if (error != HAPAX_ERR_NONE) {
         assert(error == HAPAX_ERR_NOMEM);
-        return;
+        return false;
     }
-    if (asked.refused == 0 || runs_without_key(work, &asked)) {
-        if (asked.refused == 0)
-            entry->operation = hapax__operation_hash(&asked.request, work->seed);
-        execute(hands, entry, &asked);
-        return;
+    if (run->asked.refused == 0) {
+        entry->operation = hapax__operation_hash(&run->asked.request, work->seed);
+        return begin_request(run);
     }
-    entry->ended.kind = asked.refused;
-    entry->ended.why = asked.why;
+    if (runs_without_key(work, &run->asked))
+        return begin_request(run);
+    entry->ended.kind = run->asked.refused;
+    entry->ended.why = run->asked.why;
     entry->ended.retry_after_ms = -1;
+    return false;
 }
 
 /* ---- threads ----------------------------------------------------------------------------- */
 
-static struct hapax__entry *next_given(struct hapax__hands *hands)
-{
-    struct hapax__entry *entry;
-
-    pthread_mutex_lock(&hands->lock);
-    while (!hands->waiting.first && !hands->ending)
-        pthread_cond_wait(&hands->given, &hands->lock);
-    entry = hands->waiting.first;
-    if (entry) {
-        hands->waiting.first = entry->next;
-        if (!entry->next)
-            hands->waiting.end = &hands->waiting.first;
-    }
-    pthread_mutex_unlock(&hands->lock);
-    return entry;
-}
-
-static void give_back(struct hapax__hands *hands, struct hapax__entry *entry)
-{
-    bool first;
-
-    pthread_mutex_lock(&hands->lock);
-    first = !hands->done.first;
-    line_add(&hands->done, entry);
-    pthread_mutex_unlock(&hands->lock);
-    if (first)
-        wake_loop(hands);
-}
-
 static void *hand_main(void *arg)
 {
     struct hapax__hands *hands = arg;
-    struct hapax__entry *entry;
+    struct run *run;
 
     pthread_setname_np(pthread_self(), "hapax-hand");
-    while ((entry = next_given(hands))) {
-        work_on(hands, entry);
-        give_back(hands, entry);
+    while ((run = next_waiting(hands))) {
+        if (run->begun.call)
+            go_on(run);
+        else if (!begin(run))
+            give_back(hands, run);
     }
     return NULL;
 }
@@ -240,6 +325,20 @@ static bool start(struct hapax__hands *hands)
     return hands->count == wanted;
 }
 
+static bool runs_open(struct hapax__hands *hands)
+{
+    uint32_t count = hands->work->consumer->concurrency;
+
+    hands->runs = calloc(count, sizeof(*hands->runs));
+    for (uint32_t i = 0; hands->runs && i < count; i++) {
+        hands->runs[i].hands = hands;
+        hands->runs[i].begun.ear = &hands->ear;
+        hands->runs[i].next = hands->unused;
+        hands->unused = &hands->runs[i];
+    }
+    return hands->runs;
+}
+
 enum hapax_error hapax__hands_open(struct hapax__hands **out, struct hapax__work *work)
 {
     struct hapax__hands *hands;
@@ -249,12 +348,13 @@ enum hapax_error hapax__hands_open(struct hapax__hands **out, struct hapax__work
     if (!hands)
         return HAPAX_ERR_NOMEM;
     hands->work = work;
+    hands->ear.hear = hear;
     line_init(&hands->waiting);
     line_init(&hands->done);
     pthread_mutex_init(&hands->lock, NULL);
-    pthread_cond_init(&hands->given, NULL);
+    (void)sem_init(&hands->wake, 0, 0);
     hands->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (hands->done_fd < 0 || !start(hands)) {
+    if (hands->done_fd < 0 || !runs_open(hands) || !start(hands)) {
         hapax__hands_close(hands);
         return HAPAX_ERR_NOMEM;
     }
@@ -269,24 +369,42 @@ void hapax__hands_close(struct hapax__hands *hands)
     pthread_mutex_lock(&hands->lock);
     assert(!hands->waiting.first);
     hands->ending = true;
-    pthread_cond_broadcast(&hands->given);
     pthread_mutex_unlock(&hands->lock);
+    for (uint32_t i = 0; i < hands->count; i++)
+        wake_hand(hands);
     for (uint32_t i = 0; i < hands->count; i++)
         pthread_join(hands->threads[i], NULL);
     assert(!hands->done.first);
     if (hands->done_fd >= 0)
         close(hands->done_fd);
-    pthread_cond_destroy(&hands->given);
+    sem_destroy(&hands->wake);
     pthread_mutex_destroy(&hands->lock);
+    free(hands->runs);
     free(hands);
 }
 
+/* ---- the loop's side ----------------------------------------------------------------------- */
+
 void hapax__hands_give(struct hapax__hands *hands, struct hapax__entry *entry)
 {
+    struct run *run = hands->unused;
+    bool wake;
+
+    assert(run && !run->begun.call);
+    hands->unused = run->next;
+    run->entry = entry;
+    memset(&entry->ended, 0, sizeof(entry->ended));
+    entry->operation = 0;
+    entry->delivery.message = &entry->delivered->message;
+    entry->delivery.hurry = &hands->work->hurry;
+    entry->delivery.refused = false;
+    entry->delivery.why[0] = '\0';
     pthread_mutex_lock(&hands->lock);
-    line_add(&hands->waiting, entry);
+    line_add(&hands->waiting, run);
+    wake = wants_hand(hands);
     pthread_mutex_unlock(&hands->lock);
-    pthread_cond_signal(&hands->given); /* who wakes up would wait for the lock */
+    if (wake)
+        wake_hand(hands);
 }
 
 int hapax__hands_fd(const struct hapax__hands *hands)
@@ -294,17 +412,41 @@ int hapax__hands_fd(const struct hapax__hands *hands)
     return hands->done_fd;
 }
 
+static void leave(struct run *run)
+{
+    struct hapax__entry *entry = run->entry;
+    struct hapax_answer answer;
+    char text[HAPAX_TEXT_MAX];
+
+    if (hapax__begun_leave(&run->begun, run->hands->work->h, &answer, text) == HAPAX_ERR_NONE)
+        take_answer(&entry->ended, entry, &answer);
+    hapax_answer_release(&answer);
+}
+
 struct hapax__entry *hapax__hands_reap(struct hapax__hands *hands)
 {
-    struct hapax__entry *first;
+    struct hapax__entry *first = NULL, **end = &first;
+    struct run *run;
     uint64_t count;
 
     /* Cleared first: what comes after this is told of again. */
     if (read(hands->done_fd, &count, sizeof(count)) < 0)
         assert(errno == EAGAIN);
     pthread_mutex_lock(&hands->lock);
-    first = hands->done.first;
+    run = hands->done.first;
     line_init(&hands->done);
     pthread_mutex_unlock(&hands->lock);
+    while (run) {
+        struct run *next = run->next;
+
+        if (run->begun.call)
+            leave(run);
+        *end = run->entry;
+        end = &run->entry->next;
+        run->next = hands->unused;
+        hands->unused = run;
+        run = next;
+    }
+    *end = NULL;
     return first;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The hands: threads that ask for operations and run their handlers, one each at a time. The loop gives them
- * entries and gets each back once, with `ended` and `operation` set.
+ * entries and gets each back once, with `ended` and `operation` set. Between the two an entry is with one of them, or waits
+ * for the store without any.
  */
 #ifndef HAPAX_DOOR_CONSUME_HANDS_H
 #define HAPAX_DOOR_CONSUME_HANDS_H
@@ -28,10 +29,10 @@ struct hapax__work {
 /* Starts consumer->concurrency threads. NOMEM: no memory, threads or descriptors. */
 enum hapax_error hapax__hands_open(struct hapax__hands **out, struct hapax__work *work);
 
-/* Ends and joins the threads; none may be at work. NULL is fine. */
+/* Ends and joins the threads; none may be at work, and all that were given are reaped. NULL is fine. */
 void hapax__hands_close(struct hapax__hands *hands);
 
-/* Gives an entry to the next idle hand; at most `concurrency` are out. Its delivery stays until it is back. */
+/* Gives an entry to the next hand that is free; at most `concurrency` are out. Its delivery stays until it is back. */
 void hapax__hands_give(struct hapax__hands *hands, struct hapax__entry *entry);
 
 /* Readable when some are back, or the store is. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The deliveries in hand: those taken and not settled, who waits behind whom, and who waits for when. Of the
- * loop's thread alone, but for the fields of an entry that a hand writes while it runs.
+ * loop's thread alone, but for the fields of an entry that hands write while it is with them.
  *
  * Deliveries of one order stand in a line, of which only the first may be asked for; a line costs no memory of its
  * own, for its first entry stands for it in the table of lines.
@@ -26,7 +26,7 @@ enum hapax__phase {
     HAPAX__PHASE_FREE = 0, /* not in hand */
     HAPAX__PHASE_IN_LINE, /* behind another of its order */
     HAPAX__PHASE_READY, /* for a hand */
-    HAPAX__PHASE_RUNNING, /* with a hand */
+    HAPAX__PHASE_RUNNING, /* with the hands, or the store for them */
     HAPAX__PHASE_HELD, /* until its timer, or until woken */
     HAPAX__PHASE_SENDING, /* its letter waits for the sink, or is with it */
     HAPAX__PHASE_RESEND /* its letter came back, and goes again after a pause */
@@ -46,7 +46,8 @@ struct hapax__entry {
     struct hapax_delivery delivery;
     struct hapax__ended ended;
     uint64_t operation; /* a hash of what it asks for; 0: not known */
-    struct hapax__entry *next; /* of the one list it stands in: ready, a hand's, letters to send */
+    struct hapax__entry
+        *next; /* of the one list it stands in: ready, back from the hands, letters to send */
 
     /* its letter */
     struct hapax__posting *posting; /* NULL: none */

@@ -126,8 +126,10 @@ static void drain(struct loop *loop)
     __atomic_store_n(&loop->course.stats->draining, true, __ATOMIC_RELAXED);
     loop->quiet_us = loop->course.now_us;
     loop->drain_until_us = loop->course.now_us + loop->parts->consumer->drain_ms * US_PER_MS;
-    hapax__course_say(&loop->course, "stopping: %u messages in hand, %u of them with the handler",
-                      loop->course.inhand.count, loop->course.running);
+    hapax__course_say(
+        &loop->course, "stopping: %u messages in hand, %llu of them with the handler",
+        loop->course.inhand.count,
+        (unsigned long long)__atomic_load_n(&loop->course.stats->running, __ATOMIC_RELAXED));
     hapax__course_drain(&loop->course);
 }
 
