@@ -66,9 +66,10 @@ class Command:
         assert self.op(store, "claim", key, "1", 30000, "hold") == "claimed"
         assert self.op(store, "fail", key, "1", "unknown") == "ok"
 
-    def start(self, *words, **env):
+    def start(self, *words, stderr=subprocess.PIPE, **env):
+        """What logs much needs another stderr: nobody reads the pipe before the end, and when it is full, the process stands."""
         process = subprocess.Popen([str(HAPAX), *map(str, words)], cwd=self.folder, env={**self.env, **env},
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                   stdout=subprocess.PIPE, stderr=stderr, text=True)
         self.processes.append(process)
         return process
 
