@@ -70,7 +70,17 @@ struct hapax__pg_in {
     const PGresult *rows;
     int row;
     bool bad;
+    const struct hapax_span
+        *fields; /* of the row's one value, by hapax__pg_split(); NULL: it has columns */
 };
+
+/* The row is one value of a composite type: its n fields, which borrow from it, are the columns from now on. A
+ * NULL has no ptr. False: it is none such. */
+bool hapax__pg_split(struct hapax__pg_in *in, struct hapax_span *fields, size_t n);
+
+/* A number of size bytes, with its sign. */
+int64_t hapax__pg_number(const uint8_t *bytes, size_t size);
+
 bool hapax__pg_is_null(const struct hapax__pg_in *in, int column);
 int64_t hapax__pg_get_int(struct hapax__pg_in *in, int column, enum hapax__pg_type type);
 struct hapax_span hapax__pg_get_bytes(const struct hapax__pg_in *in, int column);
@@ -88,9 +98,9 @@ void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, s
 void hapax__pg_put_list(struct hapax__pg_out *out, const struct hapax_op *op);
 void hapax__pg_put_purge(struct hapax__pg_out *out, const struct hapax_op *op);
 
-/* Takes the answers. An op without a row, or with one that makes no sense, stays as it is; one that another
- * transaction keeps from being judged gets UNAVAILABLE. NOMEM: the same, for want of memory. CORRUPT: rows
- * made no sense. */
+/* Takes the answers, each row of which is one composite value. An op without a row, or with one that makes no
+ * sense, stays as it is; one that another transaction keeps from being judged gets UNAVAILABLE. NOMEM: the same,
+ * for want of memory. CORRUPT: rows made no sense. */
 enum hapax_error hapax__pg_take_ops(struct hapax_store *store, struct hapax_op **ops, size_t n,
                                     const PGresult *rows);
 enum hapax_error hapax__pg_take_list(struct hapax_store *store, struct hapax_op *op,

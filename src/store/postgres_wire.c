@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define OUT_MIN 4096u
+#define WORD    4u /* the size of a length, and of the number of a type */
 
 static const struct {
     Oid type, array;
@@ -147,34 +148,67 @@ bool hapax__pg_out_params(struct hapax__pg_out *out, struct hapax__pg_params *pa
 
 /* ---- in ------------------------------------------------------------------------------ */
 
-bool hapax__pg_is_null(const struct hapax__pg_in *in, int column)
+int64_t hapax__pg_number(const uint8_t *bytes, size_t size)
 {
-    return PQgetisnull(in->rows, in->row, column) != 0;
-}
+    uint64_t value = bytes[0] & 0x80 ? UINT64_MAX : 0; /* the sign goes on to the left */
 
-int64_t hapax__pg_get_int(struct hapax__pg_in *in, int column, enum hapax__pg_type type)
-{
-    const uint8_t *bytes = (const uint8_t *)PQgetvalue(in->rows, in->row, column);
-    size_t size = types[type].size;
-    uint64_t value;
-
-    assert(size > 0);
-    if (hapax__pg_is_null(in, column))
-        return 0;
-    if (PQgetlength(in->rows, in->row, column) != (int)size) {
-        in->bad = true;
-        return 0;
-    }
-    value = bytes[0] & 0x80 ? UINT64_MAX : 0; /* the sign goes on to the left */
+    assert(size > 0 && size <= sizeof(value));
     for (size_t i = 0; i < size; i++)
         value = value << 8 | bytes[i];
     return (int64_t)value;
 }
 
+bool hapax__pg_split(struct hapax__pg_in *in, struct hapax_span *fields, size_t n)
+{
+    struct hapax_span rest = hapax__pg_get_bytes(in, 0);
+
+    if (rest.len < WORD || hapax__pg_number(rest.ptr, WORD) != (int64_t)n)
+        return false;
+    rest = (struct hapax_span){rest.ptr + WORD, rest.len - WORD};
+    for (size_t i = 0; i < n; i++) {
+        int64_t len;
+
+        if (rest.len < 2 * WORD) /* its type and its length */
+            return false;
+        len = hapax__pg_number(rest.ptr + WORD, WORD);
+        rest = (struct hapax_span){rest.ptr + 2 * WORD, rest.len - 2 * WORD};
+        fields[i] = (struct hapax_span){NULL, 0};
+        if (len == -1)
+            continue;
+        if (len < 0 || (uint64_t)len > rest.len)
+            return false;
+        fields[i] = (struct hapax_span){rest.ptr, (size_t)len};
+        rest = (struct hapax_span){rest.ptr + len, rest.len - (size_t)len};
+    }
+    in->fields = fields;
+    return rest.len == 0;
+}
+
+/* Of a NULL, the ptr is NULL. */
 struct hapax_span hapax__pg_get_bytes(const struct hapax__pg_in *in, int column)
 {
-    if (hapax__pg_is_null(in, column))
+    if (in->fields)
+        return in->fields[column];
+    if (PQgetisnull(in->rows, in->row, column))
         return (struct hapax_span){NULL, 0};
     return (struct hapax_span){(const uint8_t *)PQgetvalue(in->rows, in->row, column),
                                (size_t)PQgetlength(in->rows, in->row, column)};
+}
+
+bool hapax__pg_is_null(const struct hapax__pg_in *in, int column)
+{
+    return !hapax__pg_get_bytes(in, column).ptr;
+}
+
+int64_t hapax__pg_get_int(struct hapax__pg_in *in, int column, enum hapax__pg_type type)
+{
+    struct hapax_span bytes = hapax__pg_get_bytes(in, column);
+
+    assert(types[type].size > 0);
+    if (!bytes.ptr)
+        return 0;
+    if (bytes.len == types[type].size)
+        return hapax__pg_number(bytes.ptr, bytes.len);
+    in->bad = true;
+    return 0;
 }

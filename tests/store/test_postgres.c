@@ -260,24 +260,51 @@ static struct answer good_answer(void)
     return answer;
 }
 
-static PGresult *rows_of(const struct answer *answer)
+/* Bytes in the making: of a composite value, or of what stands in one. */
+struct bytes {
+    uint8_t at[200000];
+    size_t len;
+};
+
+static void put(struct bytes *out, int64_t value, size_t size)
+{
+    for (size_t b = 0; b < size; b++)
+        out->at[out->len++] = (uint8_t)((uint64_t)value >> 8 * (size - 1 - b));
+}
+
+/* Rows of one composite value each; the last column's bytes are `body`, if there are any. */
+static PGresult *rows_with(const struct answer *answer, struct hapax_span body)
 {
     PGresult *rows = PQmakeEmptyPGresult(NULL, PGRES_TUPLES_OK);
-    PGresAttDesc columns[COLUMNS] = {0};
+    PGresAttDesc column = {.name = "run", .format = 1};
+    struct bytes *out = calloc(1, sizeof(*out));
 
-    for (int i = 0; i < COLUMNS; i++)
-        columns[i] = (PGresAttDesc){.name = "c", .format = 1};
-    assert_true(PQsetResultAttrs(rows, answer->columns, columns));
-    for (int row = 0; row < answer->rows; row++)
-        for (int i = 0; i < answer->columns; i++) {
-            char bytes[9] = {0};
+    assert_non_null(out);
+    assert_true(PQsetResultAttrs(rows, 1, &column));
+    put(out, answer->columns, 4);
+    for (int i = 0; i < answer->columns; i++) {
+        size_t more = i == answer->wrong, len = i == 27 ? body.len : sizes[i] + more;
 
-            for (size_t b = 0; b < sizes[i]; b++)
-                bytes[b] = (char)((uint64_t)answer->ints[i] >> 8 * (sizes[i] - 1 - b));
-            assert_true(PQsetvalue(rows, row, i, bytes,
-                                   answer->null[i] ? -1 : (int)sizes[i] + (i == answer->wrong)));
+        put(out, 0, 4); /* the type */
+        put(out, answer->null[i] ? -1 : (int64_t)len, 4);
+        if (answer->null[i])
+            continue;
+        put(out, answer->ints[i], sizes[i]);
+        put(out, 0, more);
+        if (i == 27 && body.len > 0) {
+            memcpy(out->at + out->len, body.ptr, body.len);
+            out->len += body.len;
         }
+    }
+    for (int row = 0; row < answer->rows; row++)
+        assert_true(PQsetvalue(rows, row, 0, (char *)out->at, (int)out->len));
+    free(out);
     return rows;
+}
+
+static PGresult *rows_of(const struct answer *answer)
+{
+    return rows_with(answer, (struct hapax_span){NULL, 0});
 }
 
 static enum hapax_error take(const struct answer *answer, struct hapax_op *op)
@@ -386,8 +413,7 @@ static void a_row_survives_want_of_memory(void **state)
     answer.ints[1] = HAPAX_COMPLETED;
     answer.ints[5] = HAPAX_STATE_COMPLETED;
     answer.ints[23] = 1;
-    rows = rows_of(&answer);
-    assert_true(PQsetvalue(rows, 0, 27, (char *)(uintptr_t)body, sizeof(body)));
+    rows = rows_with(&answer, (struct hapax_span){body, sizeof(body)});
     assert_int_equal(hapax_store_open(&store, "postgres://", text), HAPAX_ERR_NONE);
     oom_fail_at(1, true);
     assert_int_equal(hapax__pg_take_ops(store, ops, 1, rows), HAPAX_ERR_NOMEM);
@@ -417,9 +443,171 @@ static void a_busy_row_is_unavailable(void **state)
     assert_int_equal(op.error, HAPAX_ERR_INDETERMINATE);
 }
 
+/* ---- rows for several ops ---------------------------------------------------------------- */
+
+#define NOW_US INT64_C(1700000000000000)
+
+static struct answer packed_answer(enum hapax_verdict verdict)
+{
+    struct answer answer = {.columns = COLUMNS, .rows = 1, .wrong = -1};
+
+    for (int i = 0; i < COLUMNS; i++)
+        answer.null[i] = i != 1 && i != 4 && i != 27;
+    answer.ints[1] = verdict;
+    answer.ints[4] = NOW_US;
+    return answer;
+}
+
+/* An array of ords, as array_send() writes it. */
+static void put_ords(struct bytes *out, int64_t first, int64_t second)
+{
+    static const int64_t head[] = {1, 0, 23, 2, 1};
+
+    for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
+        put(out, head[i], 4);
+    put(out, 4, 4);
+    put(out, first, 4);
+    put(out, 4, 4);
+    put(out, second, 4);
+}
+
+static void put_done(struct bytes *out, int64_t ord, const char *scope)
+{
+    put(out, ord, 4);
+    put(out, NOW_US - 9, 8); /* created */
+    put(out, NOW_US - 7, 8); /* fence */
+    put(out, 1000, 8); /* retention */
+    put(out, 3, 4); /* attempt */
+    put(out, 2, 4); /* spent */
+    put(out, 1 | 2 | (int64_t)strlen(scope) << 8, 4); /* hold, ran */
+    memset(out->at + out->len, 'f', 32);
+    memset(out->at + out->len + 32, 'c', 32);
+    memcpy(out->at + out->len + 64, scope, strlen(scope));
+    out->len += 64 + strlen(scope);
+}
+
+/* Two ops of a kind, against one such row. */
+static enum hapax_error take_packed(enum hapax_op_kind kind, const struct answer *answer,
+                                    const struct bytes *body, struct hapax_op op[2],
+                                    struct hapax_store **store)
+{
+    struct hapax_op *ops[2] = {&op[0], &op[1]};
+    char text[HAPAX_TEXT_MAX];
+    PGresult *rows = rows_with(answer, (struct hapax_span){body->at, body->len});
+    enum hapax_error error;
+
+    assert_int_equal(hapax_store_open(store, "postgres://", text), HAPAX_ERR_NONE);
+    for (int i = 0; i < 2; i++)
+        op[i] = (struct hapax_op){.kind = kind,
+                                  .error = HAPAX_ERR_INDETERMINATE,
+                                  .scope = hapax_str("own"),
+                                  .lease_ms = 5,
+                                  .retention_ms = 1000,
+                                  .on_expired = HAPAX_EXPIRED_RERUN,
+                                  .outcome = {201, true, {NULL, 0}, hapax_str("done")}};
+    error = hapax__pg_take_ops(*store, ops, 2, rows);
+    PQclear(rows);
+    return error;
+}
+
+/* One row answers several ops, and what it does not say follows from them. */
+static void a_row_for_several_ops_is_taken(void **state)
+{
+    struct answer granted = packed_answer(HAPAX_CLAIMED), done = packed_answer(HAPAX_OK);
+    static struct bytes body;
+    struct hapax_store *store;
+    struct hapax_op op[2];
+
+    (void)state;
+    body.len = 0;
+    put_ords(&body, 2, 1);
+    assert_int_equal(take_packed(HAPAX_OP_CLAIM, &granted, &body, op, &store), HAPAX_ERR_NONE);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(op[i].verdict, HAPAX_CLAIMED);
+        assert_int_equal(op[i].error, HAPAX_ERR_NONE);
+        assert_int_equal(op[i].record.fence, NOW_US);
+        assert_int_equal(op[i].record.lease_until_us, NOW_US + 5000);
+        assert_int_equal(op[i].record.expires_us, NOW_US + 1000000);
+        assert_ptr_equal(op[i].record.scope.ptr, op[i].scope.ptr);
+    }
+    hapax_store_close(store);
+    body.len = 0;
+    put_done(&body, 2, "theirs");
+    put_done(&body, 1, "");
+    assert_int_equal(take_packed(HAPAX_OP_COMPLETE, &done, &body, op, &store), HAPAX_ERR_NONE);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(op[i].verdict, HAPAX_OK);
+        assert_int_equal(op[i].record.state, HAPAX_STATE_COMPLETED);
+        assert_int_equal(op[i].record.fence, NOW_US - 7);
+        assert_int_equal(op[i].record.created_us, NOW_US - 9);
+        assert_int_equal(op[i].record.updated_us, NOW_US);
+        assert_int_equal(op[i].record.expires_us, NOW_US + 1000000);
+        assert_true(op[i].record.attempt == 3 && op[i].record.spent == 2);
+        assert_true(op[i].record.hold && op[i].record.ran && !op[i].record.reruns);
+        assert_true(op[i].record.fingerprint.bytes[31] == 'f' &&
+                    op[i].record.caller.bytes[0] == 'c');
+        assert_ptr_equal(op[i].record.outcome.body.ptr, op[i].outcome.body.ptr);
+    }
+    assert_int_equal(op[0].record.scope.len, 0);
+    assert_memory_equal(op[1].record.scope.ptr, "theirs", 6);
+    hapax_store_close(store);
+}
+
+/* One that is cut, speaks of an op twice or of one that is not there, or of another kind, gives no op a verdict. */
+static void a_row_for_several_ops_that_makes_no_sense_gives_no_verdict(void **state)
+{
+    static const int64_t ords[][2] = {{1, 1}, {1, 3}, {0, 1}, {-1, 2}};
+    struct answer granted = packed_answer(HAPAX_CLAIMED), done = packed_answer(HAPAX_OK);
+    static struct bytes whole, body;
+    struct hapax_op op[2];
+    struct hapax_store *store;
+
+#define REFUSED(kind, answer)                                                                      \
+    do {                                                                                           \
+        assert_int_equal(take_packed(kind, answer, &body, op, &store), HAPAX_ERR_CORRUPT);         \
+        assert_true(op[0].verdict == HAPAX_NO_VERDICT && op[1].verdict == HAPAX_NO_VERDICT);       \
+        assert_int_equal(op[0].error, HAPAX_ERR_INDETERMINATE);                                    \
+        hapax_store_close(store);                                                                  \
+    } while (0)
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(ords) / sizeof(ords[0]); i++) {
+        body.len = 0;
+        put_ords(&body, ords[i][0], ords[i][1]);
+        REFUSED(HAPAX_OP_CLAIM, &granted);
+        body.len = 0;
+        put_done(&body, ords[i][0], "s");
+        put_done(&body, ords[i][1], "s");
+        REFUSED(HAPAX_OP_COMPLETE, &done);
+    }
+    whole.len = 0;
+    put_ords(&whole, 1, 2);
+    for (body = whole; body.len-- > 0;)
+        REFUSED(HAPAX_OP_CLAIM, &granted);
+    body = whole;
+    REFUSED(HAPAX_OP_COMPLETE, &granted);
+    REFUSED(HAPAX_OP_COMPLETE, &done);
+    granted.ints[4] = 0; /* at no time */
+    REFUSED(HAPAX_OP_CLAIM, &granted);
+    whole.len = 0;
+    put_done(&whole, 1, "some");
+    put_done(&whole, 2, "thing");
+    for (body = whole; body.len-- > 0;)
+        REFUSED(HAPAX_OP_COMPLETE, &done);
+    body = whole;
+    REFUSED(HAPAX_OP_CLAIM, &done);
+    body.at[38] = 2; /* a scope of more than is there, and than may be */
+    REFUSED(HAPAX_OP_COMPLETE, &done);
+    done.ints[1] = HAPAX_LOST;
+    body = whole;
+    REFUSED(HAPAX_OP_COMPLETE, &done);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_row_for_several_ops_is_taken),
+        cmocka_unit_test(a_row_for_several_ops_that_makes_no_sense_gives_no_verdict),
         cmocka_unit_test(good_uris_open_without_a_server),
         cmocka_unit_test(bad_uris_are_refused_without_their_password),
         cmocka_unit_test(opening_survives_want_of_memory),

@@ -6,10 +6,13 @@ hapax.run() judges as the machine does is the business of store_test.
 import base64
 import concurrent.futures
 import ctypes
+import hashlib
 import os
 import pathlib
 import random
+import re
 import secrets
+import struct
 import subprocess
 import sys
 import threading
@@ -29,7 +32,7 @@ SCRIPT = "".join(path.read_text() for path in sorted((ROOT / "sql").glob("*.sql"
 CLAIM, RENEW, COMPLETE, FAIL, READ, RESOLVE = 1, 2, 3, 4, 5, 8
 CLAIMED, IN_FLIGHT, COMPLETED, UNKNOWN, OK, LOST, FOUND, ABSENT = 1, 2, 3, 5, 7, 8, 9, 10
 RERUN, HOLD = 1, 2
-FORGET, FORCE = 3 << 2, 256
+FORGET, FORCE, PACKED = 3 << 2, 256, 1024
 BUSY = -4
 FOREVER = 2**63 - 1
 TYPES = ("smallint bytea bytea bytea bytea bytea bigint bigint integer bigint integer bytea bytea bytea").split()
@@ -102,13 +105,41 @@ def op(kind, id, token=bytes(15) + b"1", flags=RERUN, lease_ms=30000, retention_
     return (kind, id, token, scope, bytes(32), bytes(32), lease_ms, retention_ms, flags, limit, 200, b"", body, b"")
 
 
-def run(conn, ops, wait=False):
-    """hapax.run(); its rows in the order of the ops, as (verdict, error, state, attempt)."""
-    arrays = [list(column) for column in zip(*ops)]
+def unpacked(ops, row):
+    """The rows that a row of hapax.run() stands for: as dicts, with what follows from the ops filled in."""
+    if row["ord"] is not None:
+        return [row]
+    now, body, told = row["now_us"], row["body"], []
+    if row["verdict"] == CLAIMED:
+        assert len(body) == 20 + 8 * int.from_bytes(body[12:16], "big")
+        for at in range(24, len(body), 8):
+            ord = int.from_bytes(body[at:at + 4], "big")
+            told.append({"ord": ord, "state": 1, "attempt": 1, "spent": 0, "fence": now, "created_us": now, "outcome": None,
+                         "hold": ops[ord - 1][8] & 3 != RERUN, "lease_until_us": now + ops[ord - 1][6] * 1000})
+    while row["verdict"] == OK and body:
+        ord, created, fence, retention, attempt, spent, bits = struct.unpack(">iqqqiii", body[:40])
+        told.append({"ord": ord, "state": 2, "attempt": attempt, "spent": spent, "fence": fence, "created_us": created, "outcome": 2,
+                     "hold": bits & 1 != 0, "fingerprint": body[40:72], "caller": body[72:104], "scope": body[104:104 + (bits >> 8)]})
+        body = body[104 + (bits >> 8):]
+    return [{**row, "error": 0, "updated_us": now, "body": None, **one} for one in told]
+
+
+def answers(conn, ops, wait=False, packed=True):
+    """hapax.run(); its rows in the order of the ops, as dicts."""
+    ops = [ops[0][:8] + (ops[0][8] | PACKED * packed,) + ops[0][9:], *ops[1:]]
     words = ", ".join(f"%s::{type}[]" for type in TYPES)
-    rows = ask(conn, f"SELECT ord, verdict, error, state, attempt FROM hapax.run({words}, %s)", *arrays, wait)
-    assert sorted(r[0] for r in rows) == list(range(1, len(ops) + 1))
-    return [r[1:] for r in sorted(rows)]
+    with conn.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM hapax.run({words}, %s)", [list(column) for column in zip(*ops)] + [wait])
+        rows = [{column.name: bytes(value) if isinstance(value, memoryview) else value for column, value in zip(cursor.description, row)}
+                for row in cursor.fetchall()]
+    rows = sorted((one for row in rows for one in unpacked(ops, row)), key=lambda row: row["ord"])
+    assert [row["ord"] for row in rows] == list(range(1, len(ops) + 1))
+    return rows
+
+
+def run(conn, ops, wait=False, packed=True):
+    """hapax.run(); its rows in the order of the ops, as (verdict, error, state, attempt)."""
+    return [(row["verdict"], row["error"], row["state"], row["attempt"]) for row in answers(conn, ops, wait, packed)]
 
 
 def waits(db, conn):
@@ -517,10 +548,15 @@ def test_a_row_that_was_inserted_is_judged_again(db):
     assert answer.result(PATIENCE)["body"] == b"by hand"
 
 
-# Claims of what is new and completions by their own token go another way than the rest: each op of a mixed batch is answered
-# once, by the same rules.
-def test_a_mixed_batch_answers_each_op_once(db):
+# Claims of what is new and completions by their own token go another way than the rest, where rows may be packed: each op of a
+# mixed batch is answered once, by the same rules.
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_mixed_batch_answers_each_op_once(db, packed):
     conn = db.connect()
+
+    def run(conn, ops):
+        return [(row["verdict"], row["error"]) for row in answers(conn, ops, packed=packed)]
+
     ids = [secrets.token_bytes(32) for _ in range(40)]
     other = b"2" * 16
     assert {r[0] for r in run(conn, [op(CLAIM, id) for id in ids[:30]])} == {CLAIMED}
@@ -535,6 +571,37 @@ def test_a_mixed_batch_answers_each_op_once(db):
     with pytest.raises(psycopg2.errors.InvalidParameterValue, match="twice"):
         run(conn, [op(COMPLETE, ids[30]), op(COMPLETE, ids[30]), op(COMPLETE, ids[31])])
     assert [r[0] for r in run(conn, [op(COMPLETE, ids[30]), op(COMPLETE, ids[31])])] == [OK, OK]
+
+
+# What a packed row says of an op, and what follows from it, is what its record says.
+@pytest.mark.parametrize("flags", [RERUN, HOLD, RERUN | 16])
+def test_a_packed_row_says_what_the_record_does(db, flags):
+    conn, some = db.connect(), ids(3)
+    call = "SELECT ord, verdict FROM hapax.run(" + ", ".join(f"%s::{type}[]" for type in TYPES) + ", false)"
+
+    def check(told, *more):
+        for id, row in zip(some, told):
+            read, = answers(conn, [op(READ, id)])
+            for name in ("state", "hold", "attempt", "spent", "fence", "created_us", "updated_us", *more):
+                assert row[name] == read[name], name
+
+    check(answers(conn, [op(CLAIM, id, flags=flags, scope=b"s" * 255) for id in some]), "lease_until_us")
+    db.run("UPDATE hapax.operations SET attempt = 3, spent = 2, ran = true, fence = fence + 7, created_us = created_us - 5")
+    check(answers(conn, [op(COMPLETE, id, flags=512, body=b"b") for id in some]), "scope", "fingerprint", "caller")
+    told = answers(conn, [op(COMPLETE, id, flags=512, body=b"other") for id in some])  # what stands is told
+    assert [(row["outcome"], row["body"]) for row in told] == [(1, b"b")] * 3
+    for kind, verdict in (CLAIM, CLAIMED), (COMPLETE, OK):
+        ops = [op(kind, id, flags=RERUN | PACKED) for id in (b"1" * 32, b"2" * 32)]
+        assert ask(conn, call, *[list(column) for column in zip(*ops)]) == [(None, verdict)]
+
+
+# A record that an operator has decided about is no common one: its completion is judged by the tables, and tells of it.
+def test_a_resolved_record_is_not_packed(db):
+    conn, (id,) = db.connect(), ids(1)
+    run(conn, [op(CLAIM, id)])
+    db.run("UPDATE hapax.operations SET resolved_us = 17, resolved_by = 'ann'")
+    row, = answers(conn, [op(COMPLETE, id)])
+    assert (row["verdict"], row["resolved_us"], row["resolved_by"], row["attempt"]) == (OK, 17, b"ann", 1)
 
 
 # The same id twice in one batch is the seam's mistake, and is told, not written.

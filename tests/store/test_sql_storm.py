@@ -15,8 +15,8 @@ import time
 
 import pytest
 
-from test_sql import (BUSY, CLAIM, CLAIMED, COMPLETE, FAIL, FORCE, FORGET, OK, READ, RENEW, RESOLVE, SCRIPT, TYPES, Database,
-                      ask, op, postgres_server, psycopg2, pytestmark)  # noqa: F401
+from test_sql import (BUSY, CLAIM, CLAIMED, COMPLETE, FAIL, FORCE, FORGET, OK, READ, RENEW, RESOLVE, SCRIPT, Database,
+                      answers, ask, op, postgres_server, psycopg2, pytestmark)  # noqa: F401
 
 SECONDS = float(os.environ.get("HAPAX_STORM_SECONDS", 9))
 ROUND = 3  # seconds on one set of keys: what lasts is completed after a while, and then little happens
@@ -24,7 +24,6 @@ CALLERS = 10
 LASTING, PASSING = ["a", "b", "c", "d"], ["p", "q", "r", "s"]  # the latter expire at once and may be forgotten
 LEVELS = ["READ COMMITTED"] * 4 + ["REPEATABLE READ", "SERIALIZABLE"]
 REPEAT = ("40001", "40P01")
-RUN = "SELECT * FROM hapax.run(" + ", ".join(f"%s::{type}[]" for type in TYPES) + ", false)"
 Told = collections.namedtuple("Told", "start end what id token answer body")
 
 
@@ -74,10 +73,9 @@ class Storm:
     def batch(self, conn, draw):
         ops = [self.draw_op(draw, id) for id in draw.sample(list(self.keys.values()), draw.randint(1, 6))]
         start = time.monotonic()
-        answers = rows(conn, RUN, *[list(column) for column in zip(*ops)])
+        told = answers(conn, ops, packed=draw.random() < .8)
         end = time.monotonic()
-        assert sorted(answer["ord"] for answer in answers) == list(range(1, len(ops) + 1))
-        for answer in answers:
+        for answer in told:
             asked = ops[answer["ord"] - 1]
             if answer["error"] != BUSY:
                 self.told.append(Told(start, end, asked[0], asked[1], asked[2], answer, asked[12]))
