@@ -58,6 +58,45 @@ BEGIN
 END
 $$;
 
+-- Headers are refused here by the rules of hapax resolve --header for names and line ends, and of all who replay them for values (see
+-- ngx_http_hapax_is_line() and src/door/lambda/lines.c): those leave out what is no line, which whoever stored it would not hear of; and
+-- an LF in what was meant as one value ends the line. Values may be secrets, so an error shows none. The text of escape format
+-- differs from the bytes in NUL, backslash and what is not ASCII only.
+CREATE OR REPLACE FUNCTION hapax.check_headers(p_headers bytea) RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    c_name CONSTANT text := '[!#$%&''*+.^_`|~0-9A-Za-z-]+';
+    c_good CONSTANT text := '^(?:' || c_name || E':[^\r\n]*\r\n)*';
+    v_text CONSTANT text := encode(p_headers, 'escape');
+    v_bad text;
+    v_line integer;
+    v_name text;
+BEGIN
+    IF octet_length(p_headers) > 65536 THEN
+        RAISE EXCEPTION 'hapax: headers of % bytes are over 65536', octet_length(p_headers) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF position(decode('00', 'hex') IN p_headers) > 0 THEN
+        RAISE EXCEPTION 'hapax: the headers hold a NUL' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF v_text IS NULL OR v_text ~ (c_good || '$') THEN
+        RETURN;
+    END IF;
+    v_bad := regexp_replace(v_text, c_good, '');
+    v_line := 1 + length(v_text) - length(replace(v_text, E'\n', '')) - length(v_bad) + length(replace(v_bad, E'\n', ''));
+    v_name := substring(v_bad FROM '^(' || c_name || '):');
+    v_bad := split_part(v_bad, E'\n', 1) || CASE WHEN position(E'\n' IN v_bad) > 0 THEN E'\n' ELSE '' END;
+    IF v_name IS NULL THEN
+        RAISE EXCEPTION 'hapax: line % of the headers has no name, or what no name may hold, before a colon', v_line
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Each line is Name: value and CR LF; hapax.headers() makes them.';
+    END IF;
+    RAISE EXCEPTION 'hapax: line % of the headers, "%", %', v_line, v_name,
+        CASE WHEN right(v_bad, 2) = E'\r\n' THEN 'holds a CR' ELSE 'does not end with CR LF' END
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'Each line is Name: value and CR LF; hapax.headers() makes them.';
+END
+$$;
+
 CREATE OR REPLACE FUNCTION hapax.check_outcome(p_status integer, p_headers bytea, p_body bytea) RETURNS void
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
@@ -66,9 +105,7 @@ BEGIN
     IF p_status IS NULL OR p_status < 0 OR p_status > 999 THEN
         RAISE EXCEPTION 'hapax: status % is not between 0 and 999', p_status USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF octet_length(p_headers) > 65536 THEN
-        RAISE EXCEPTION 'hapax: headers of % bytes are over 65536', octet_length(p_headers) USING ERRCODE = 'invalid_parameter_value';
-    END IF;
+    PERFORM hapax.check_headers(p_headers);
     IF octet_length(p_body) > 16777216 THEN
         RAISE EXCEPTION 'hapax: a body of % bytes is over 16777216', octet_length(p_body) USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -220,7 +257,8 @@ AS $$
     SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
     FROM hapax.by_token(3::smallint, token, NULL, CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise") b
 $$;
-COMMENT ON FUNCTION hapax.complete(text, integer, bytea, bytea, boolean) IS 'Completes the operation; a body of NULL is not kept. What is stored already stands, and is returned';
+COMMENT ON FUNCTION hapax.complete(text, integer, bytea, bytea, boolean)
+    IS 'Completes the operation; a body of NULL is not kept. What is stored already stands, and is returned. Headers are lines of Name: value and CR LF, or 22023: hapax.headers() makes them';
 
 CREATE OR REPLACE FUNCTION hapax.fail(token text, OUT verdict text, OUT state text,
     ran boolean DEFAULT true, as_unknown boolean DEFAULT false, INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '',
@@ -233,7 +271,8 @@ AS $$
     FROM hapax.by_token(4::smallint, token, NULL, CASE WHEN coalesce(ran, true) THEN 64 ELSE 0 END + CASE WHEN as_unknown THEN 128 ELSE 0 END
         + CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise") b
 $$;
-COMMENT ON FUNCTION hapax.fail(text, boolean, boolean, integer, bytea, bytea, boolean) IS 'Ends the attempt: the next caller runs again, or with as_unknown an operator decides. ran false: surely nothing happened';
+COMMENT ON FUNCTION hapax.fail(text, boolean, boolean, integer, bytea, bytea, boolean)
+    IS 'Ends the attempt: the next caller runs again, or with as_unknown an operator decides. ran false: surely nothing happened. Headers as in hapax.complete()';
 
 CREATE OR REPLACE FUNCTION hapax.renew(token text, OUT verdict text, OUT state text,
     lease interval DEFAULT '30s', "raise" boolean DEFAULT true, OUT status integer, OUT headers bytea, OUT body bytea,

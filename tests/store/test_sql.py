@@ -224,6 +224,52 @@ def test_a_limit_is_named(db, call, what):
         db.run(f"SELECT * FROM {call}")
 
 
+# Headers that a replay would leave out, or read as others than were meant, are refused by what is wrong, and none of their values is shown.
+def test_headers_that_are_none_are_refused(db):
+    conn = db.connect()
+    operation = begin(conn)["token"]
+    step = ask(conn, "SELECT step_token FROM hapax.step_begin(%s, 'shop', 'k', 's')", operation)[0][0]
+    for headers, what in (
+            (b"not a header line", "line 1 of the headers has no name"),
+            (b"secret\r\n", "line 1 of the headers has no name"),
+            (b"A: b\r\n: secret\r\n", "line 2 of the headers has no name"),
+            (b"A: b\r\n\r\n", "line 2 of the headers has no name"),
+            (b"X A: secret\r\n", "line 1 of the headers has no name"),
+            (b"X-A : secret\r\n", "line 1 of the headers has no name"),
+            (b"X(A): secret\r\n", "line 1 of the headers has no name"),
+            (b"X\\000: secret\r\n", "line 1 of the headers has no name"),
+            ("Ä: secret\r\n".encode(), "line 1 of the headers has no name"),
+            (b"A: b\r\n secret\r\n", "line 2 of the headers has no name"),
+            (b"A: b\r\n" * 5000 + b"secret\r\n", "line 5001 of the headers has no name"),
+            (b"X-A: secret", 'line 1 of the headers, "X-A", does not end with CR LF'),
+            (b"A: b\r\nX-A: secret", 'line 2 of the headers, "X-A", does not end with CR LF'),
+            (b"X-A: secret\r", 'line 1 of the headers, "X-A", does not end with CR LF'),
+            (b"X-A: secret\nX-B: no\r\n", 'line 1 of the headers, "X-A", does not end with CR LF'),
+            (b"A: b\r\nX-A: secret\rX-B: no\r\n", 'line 2 of the headers, "X-A", holds a CR'),
+            (b"X-A: secret\r\r\n", 'line 1 of the headers, "X-A", holds a CR'),
+            (b"X\x00A: secret\r\n", "the headers hold a NUL"),
+            (b"X-A: secret\x00\r\n", "the headers hold a NUL")):
+        for function, token in (("complete", operation), ("fail", operation), ("step_complete", step), ("step_fail", step)):
+            with pytest.raises(psycopg2.errors.InvalidParameterValue, match=what) as refused:
+                ask(conn, f"SELECT * FROM hapax.{function}(%s, status => 200, headers => %s)", token, headers)
+            assert refused.value.pgcode == "22023" and "secret" not in str(refused.value)
+    assert [row(conn, "hapax.renew(%s)", token)["state"] for token in (operation, step)] == ["started", "started"]
+
+
+# All that is a header is stored to the byte: any sign of a name, no value, any byte but CR, LF and NUL in one.
+def test_headers_are_stored_to_the_byte(db):
+    conn = db.connect()
+    for i, headers in enumerate((
+            None, b"", b"A:\r\n", b"A:b\r\n", b"!#$%&'*+-.^_`|~09azAZ: \r\n", b"Location: /a:b\r\nX-A: 1\r\nX-A: 2\r\n",
+            b"X: " + bytes(set(range(1, 256)) - {10, 13}) + b"\r\n", b"X: \\000 \\\r\n", b"A: b\r\n" * 10922)):
+        operation = begin(conn, str(i))["token"]
+        step = ask(conn, "SELECT step_token FROM hapax.step_begin(%s, 'shop', %s, 's')", operation, str(i))[0][0]
+        assert row(conn, "hapax.step_complete(%s, 200, %s)", step, headers)["headers"] == (headers or b"")
+        assert row(conn, "hapax.fail(%s, status => 500, headers => %s)", operation, headers)["state"] == "failed"
+        assert row(conn, "hapax.complete(%s, 200, %s)", begin(conn, str(i))["token"], headers)["headers"] == (headers or b"")
+        assert begin(conn, str(i))["headers"] == (headers or b"")
+
+
 # ---- the caller's transaction -----------------------------------------------------------------
 
 
@@ -680,10 +726,72 @@ def test_a_list_holds_each_record_once(db):
     for states in (0, 26):
         want = db.run("SELECT id FROM hapax.operations WHERE updated_us < 10^9 AND (%s = 0 OR state <> 2) AND expires_us = 0 ORDER BY id", states)
         assert page_through(conn, states, older_ms=3600000) == [bytes(id) for id, in want] and want
-    db.run("UPDATE hapax.operations SET state = 3")  # more open ones than are sorted for a page
+    db.run("UPDATE hapax.operations SET state = 3")  # more open ones than are sorted for a page, until few are left behind the cursor
     db.run("VACUUM hapax.operations")
-    want = [bytes(id) for id, in db.run("SELECT id FROM hapax.operations WHERE expires_us = 0 AND scope = 'a' ORDER BY id")]
-    assert page_through(conn, 8, b"a") == want
+    for scope in (None, b"a"):
+        want = [bytes(id) for id, in db.run("SELECT id FROM hapax.operations WHERE expires_us = 0 AND (%s IS NULL OR scope = %s) ORDER BY id", scope, scope)]
+        assert page_through(conn, 8, scope) == want
+
+
+def some_records(db, first, last, state):
+    """Old records of one state; their ids, in order."""
+    db.run("INSERT INTO hapax.operations SELECT i, 1000 + i, 0, 0, 1, 0, 1, 1, 0, %s, 200, false, false, false, false, true, sha256(int4send(i)), "
+           "substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''), 's', '', '', 'x' FROM generate_series(%s, %s) i", state, first, last)
+    return sorted(hashlib.sha256(i.to_bytes(4, "big")).digest() for i in range(first, last + 1))
+
+
+def pages_of(conn, states, limit=1000):
+    """How many pages a list of what is old has; its ids."""
+    calls, found, cursor, more = 0, [], None, True
+    while more:
+        *rows, (cursor, more) = ask(conn, "SELECT id, more FROM hapax.list(%s, NULL, 300000, %s, %s)", states, limit, cursor)
+        calls, found = calls + 1, found + [bytes(id) for id, _ in rows]
+    return calls, found
+
+
+def read_for_a_page(db, states):
+    """How many entries the first page of a list reads: of the index of what is open, and of that of all ids."""
+    conn = db.connect(autocommit=False)
+    ask(conn, "SELECT FROM hapax.list(%s, NULL, 300000, 1000, NULL)", states)
+    return ask(conn, "SELECT pg_stat_get_xact_tuples_returned('hapax.operations_open'::regclass),"
+                     "pg_stat_get_xact_tuples_returned('hapax.operations_pkey'::regclass)")[0]
+
+
+# Few of one state are found by the index, all in one page, however many failed ones are there besides; what has completed is not looked at.
+def test_many_of_another_state_hide_no_index(db):
+    conn = db.connect()
+    some_records(db, 1, 22000, 3)
+    stuck = some_records(db, 22001, 22003, 1)
+    some_records(db, 22004, 45000, 2)
+    db.run("VACUUM ANALYZE hapax.operations")
+    assert pages_of(conn, 2) == (1, stuck)
+    assert pages_of(conn, 2, limit=2) == (2, stuck)
+    assert read_for_a_page(db, 2) == (22003, 3)
+
+
+# Where the index is left, since much is asked for or more is open than one page looks through, and where it is taken again, the list is
+# the same. It is left without a look where the statistics are right, and after one where they are not.
+def test_a_list_is_the_same_by_the_index_and_by_a_walk(server):
+    script = SCRIPT
+    for name, value, small in (("few", 20000, 200), ("look", 200000, 1000), ("walk", 5000, 50)):
+        line = f"c_{name} CONSTANT integer := %d;"
+        assert script.count(line % value) == 1
+        script = script.replace(line % value, line % small)
+    db = Database(server, script=script)
+    conn = db.connect()
+    db.run("ALTER TABLE hapax.operations SET (autovacuum_enabled = off)")
+    failed, stuck = some_records(db, 1, 500, 3), some_records(db, 501, 520, 1)
+    some_records(db, 521, 1000, 2)
+    assert pages_of(conn, 2) == (1, stuck) and pages_of(conn, 2, limit=7) == (3, stuck)
+    calls, found = pages_of(conn, 10)
+    assert found == sorted(failed + stuck) and 8 < calls < 1000 // 50  # a walk, until 200 are left
+    failed += some_records(db, 1001, 1800, 3)
+    for looked in (1001, 0):  # before the statistics know, and after
+        assert pages_of(conn, 2) == (1 + 1800 // 50, stuck) and pages_of(conn, 8)[1] == sorted(failed)
+        read, walked = read_for_a_page(db, 2)
+        assert read == looked and 50 <= walked <= 100
+        db.run("ANALYZE hapax.operations")
+    db.close()
 
 
 def sweep(conn, limit=500):
