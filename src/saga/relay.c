@@ -83,6 +83,7 @@ struct running {
     int64_t listen_due_us;
     bool stopping;
     bool called; /* somebody has published */
+    bool broker_away; /* and that was said */
     PGresult *rows;
     struct hapax__outbox_row taken[HAPAX__RELAY_BATCH_MAX];
     struct item items[HAPAX__RELAY_BATCH_MAX];
@@ -140,6 +141,19 @@ static void hear(struct running *r)
     }
 }
 
+/* Says once that the broker is away, as soon as the sink knows why, and once that it is back. */
+static void see_broker(struct running *r)
+{
+    char line[HAPAX_TEXT_MAX + 32];
+
+    __atomic_store_n(&r->stats->connected, r->sink->connected, __ATOMIC_RELAXED);
+    if (r->sink->connected == !r->broker_away || (!r->broker_away && r->sink->text[0] == '\0'))
+        return;
+    r->broker_away = !r->sink->connected;
+    (void)snprintf(line, sizeof(line), "the broker is away: %s", r->sink->text);
+    say(r, r->broker_away ? line : "the broker answers again");
+}
+
 /* Waits until the moment, or something happens; keeps the sink alive. */
 static void wait_until(struct running *r, int64_t moment_us)
 {
@@ -163,7 +177,7 @@ static void wait_until(struct running *r, int64_t moment_us)
     if (ears < n && fds[ears].revents != 0)
         hear(r);
     r->sink->type->pump(r->sink);
-    __atomic_store_n(&r->stats->connected, r->sink->connected, __ATOMIC_RELAXED);
+    see_broker(r);
 }
 
 /* The database did not do what was asked: says so once, and waits a while. False: it never will. */

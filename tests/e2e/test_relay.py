@@ -232,13 +232,15 @@ def test_a_broker_that_was_away_gets_all(hapax, database):
     broker = rabbit.rabbitmq_server.RabbitMQ().start()
     try:
         queue = rabbit.Queue(broker, **{"x-queue-type": "classic"})
-        relay(hapax, database, broker=broker.uri())
+        process = relay(hapax, database, broker=broker.uri())
         publish(database, queue, "before")
         bodies(queue, 1)
         broker.keep_queues()
         broker.kill()
+        assert "the broker is away: " in process.stderr.readline()
         publish(database, queue, *range(300))
         broker.restart()
+        assert "the broker answers again" in process.stderr.readline()
         wait_until(lambda: waiting(database) == 0, "all being published")
         found = list(dict.fromkeys(body for body, _ in bodies(queue, 300)))  # what it had not written down comes again
         assert [body for body in found if body != "before"] == [str(i) for i in range(300)]
