@@ -83,11 +83,12 @@ class Command:
 
 def read_line(process):
     """The next line of a process's stdout, within PATIENCE; "" at its end. Byte by byte, past the pipe's own buffer: what that
-    held, select() would not see; and whoever reads on by read() or communicate() misses nothing."""
+    held, poll() would not see; and whoever reads on by read() or communicate() misses nothing."""
     line, deadline = b"", time.monotonic() + PATIENCE
     while not line.endswith(b"\n"):
-        readable, _, _ = select.select([process.stdout], [], [], max(0, deadline - time.monotonic()))
-        assert readable, f"the process printed nothing but {line!r}"
+        poll = select.poll()
+        poll.register(process.stdout, select.POLLIN)
+        assert poll.poll(max(0, deadline - time.monotonic()) * 1000), f"the process printed nothing but {line!r}"
         byte = os.read(process.stdout.fileno(), 1)
         if not byte:
             break

@@ -106,6 +106,8 @@ def finish(queue, process):
     """All that are not acknowledged come back, and each is replayed."""
     wait_until(lambda: queue.broker.queues().get(queue.name) == 0, "an empty queue")
     assert end(process) == 0
+    process.stdout.close()
+    process.stderr.close()
 
 
 def rounds(queue, database, starting):
@@ -121,6 +123,8 @@ def rounds(queue, database, starting):
             wait_until(lambda: count(database) >= paid and rule.fired.is_set(), f"payments of round {number}")
             process.send_signal(signal.SIGKILL)
             assert process.wait(PATIENCE) == -signal.SIGKILL
+            process.stdout.close()
+            process.stderr.close()
             proxy.heal()
             proxy.cut_all()
             if number % 5 == 4 or number == ROUNDS - 1:  # before they are all that a consumer takes at a time
