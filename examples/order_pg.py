@@ -1,20 +1,25 @@
 #!/usr/bin/python3
-"""An orders API behind Hapax's gate: an order is charged, reserved and mailed, each once, whatever fails on the way.
+"""An orders API behind Hapax's gate or consumer: an order is charged, reserved and mailed, each once, whatever fails on
+the way.
 
     order_pg.py PORT CONNINFO [LEASE]
 
 POST /orders  {"item": "lamp"}   orders one; 500 while none is in stock, and then a retry goes on where it was
 GET  /orders                     how often each service was called
 
-The gate in front of it keeps its records in the same database and hands on a token:
+Whoever is in front of it keeps its records in the same database and hands on a token. The scope is `default` here, which a
+consumer has to be told:
 
     hapax serve --upstream http://127.0.0.1:PORT --store postgres://… --pass-token on
+    hapax consume --from 'amqp://localhost/?queue=orders' --to http://127.0.0.1:PORT/orders --scope default \
+        --store postgres://… --pass-token on
 
 The services stand for those of others: each would be called over the network, with the step's key. The tables are
 those of orders.sql. LEASE (30s) is how long a step may take before its caller counts as dead.
 """
 import json
 import sys
+import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import psycopg2
@@ -67,6 +72,12 @@ def step(conn, token, key, name, item):
     return receipt
 
 
+def key_of(headers):
+    """The operation's key: from a consumer percent-encoded, whatever bytes it has; from the gate as the client sent it."""
+    key = headers.get("Hapax-Key")
+    return headers.get("Idempotency-Key", "").strip('"') if key is None else urllib.parse.unquote(key)
+
+
 class Orders(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -87,7 +98,7 @@ class Orders(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        token, key = self.headers.get("Idempotency-Token"), self.headers.get("Idempotency-Key", "").strip('"')
+        token, key = self.headers.get("Idempotency-Token"), key_of(self.headers)
         if not token:
             return self.answer(400, "an Idempotency-Key is needed")
         conn = connect()

@@ -81,7 +81,7 @@ static const struct cli_option options[] = {
          "The default is QUEUE.dead, TOPIC.GROUP.dead, or QUEUE-dead at SQS"),
     TEXT("parked", "NAME", parked,
          "The default is QUEUE.parked, TOPIC.GROUP.parked, or QUEUE-parked"),
-    TEXT("reconcile", "URL", reconcile, "Asked whether a stale operation happened"),
+    TEXT("reconcile", "URL", reconcile, "Whom --on-expired reconcile asks: has it happened?"),
     TEXT("ca", "FILE", ca, "Whom https handlers are trusted to; the system's"),
     {"drain", "TIME", CLI_DURATION, offsetof(struct consume_args, drain_ms), 0, 3600000,
      "At the end, how long handlers may go on; 30s"},

@@ -54,7 +54,7 @@ const struct cli_option serve_options[] = {
     {"location", "RULE", CLI_TEXTS, offsetof(struct serve_args, locations), 0, 0,
      "\"/path POLICY=VALUE...\": differs there; or off"},
     TEXT("auth-request", "URL", auth_request, "Asked before every request; 2xx lets it in"),
-    TEXT("reconcile", "URL", reconcile, "Asked whether a stale operation happened"),
+    TEXT("reconcile", "URL", reconcile, "Whom --on-expired reconcile asks: has it happened?"),
     TEXT("tls-cert", "FILE", tls_cert, "Serve https, with this certificate (PEM)"),
     TEXT("tls-key", "FILE", tls_key, "And its key"),
     {"workers", "N", CLI_NUMBER, offsetof(struct serve_args, workers), 1, 256,

@@ -518,8 +518,42 @@ static void a_message_is_posted_as_a_cloud_event(void **state)
     assert_header("Idempotency-Attempt", "1");
     assert_non_null(header_in(server.head, "Idempotency-Fence"));
     assert_int_equal(strcspn(header_in(server.head, "Idempotency-Token"), "\r"), 64);
+    assert_header("Hapax-Key", "a%22b\\");
     assert_header("Expect", NULL);
     assert_header("User-Agent", "hapax/" HAPAX_VERSION);
+    bed_close(&bed);
+}
+
+/* Whoever is told the token is told the key that it is of, too, whatever bytes that has. */
+static void the_key_itself_goes_with_the_token(void **state)
+{
+    static const char *const keys[][2] = {{"k", "k"},
+                                          {"h\xc3\xa9llo", "h%C3%A9llo"},
+                                          {"100% \"\\", "100%25%20%22\\"},
+                                          {"a%20b", "a%2520b"},
+                                          {"\xff\r\nX-Injected: 1", "%FF%0D%0AX-Injected:%201"}};
+    char longest[HAPAX_KEY_MAX + 1], encoded[3 * HAPAX_KEY_MAX + 1];
+    struct bed bed;
+
+    (void)state;
+    bed_open(&bed, "/echo");
+    bed.policy.pass_token = true;
+    add_header(&bed, "hapax-key", "spoofed");
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        assert_int_equal(run_as(&bed, keys[i][0]), HAPAX_CLASS_FINAL);
+        assert_header("Hapax-Key", keys[i][1]);
+        assert_header("X-Injected", NULL);
+    }
+    for (size_t i = 0; i < HAPAX_KEY_MAX; i++) {
+        longest[i] = '\x80';
+        memcpy(encoded + 3 * i, "%80", 3);
+    }
+    longest[HAPAX_KEY_MAX] = encoded[3 * HAPAX_KEY_MAX] = '\0';
+    assert_int_equal(run_as(&bed, longest), HAPAX_CLASS_FINAL);
+    assert_header("Hapax-Key", encoded);
+    bed.policy.pass_token = false;
+    assert_int_equal(run_as(&bed, "another"), HAPAX_CLASS_FINAL);
+    assert_header("Hapax-Key", NULL);
     bed_close(&bed);
 }
 
@@ -1125,6 +1159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_is_posted_as_a_cloud_event),
+        cmocka_unit_test(the_key_itself_goes_with_the_token),
         cmocka_unit_test(an_event_keeps_its_attributes),
         cmocka_unit_test(a_structured_event_is_passed_on_as_it_is),
         cmocka_unit_test(headers_that_mean_something_are_not_passed_on),

@@ -1,5 +1,7 @@
-"""Steps of an operation: as operators see them, from SQL behind the gate, and by the keeper's protocol."""
+"""Steps of an operation: as operators see them, from SQL behind the gate and a consumer, and by the keeper's protocol."""
+import base64
 import hashlib
+import json
 import os
 import random
 import re
@@ -8,6 +10,8 @@ import socket
 import struct
 import subprocess
 import sys
+import urllib.parse
+import urllib.request
 
 import psycopg2
 import psycopg2.errors
@@ -15,11 +19,13 @@ import pytest
 
 import gate as g
 import pg
-from conftest import BUILD, PATIENCE, ROOT, read_line, wait_until
+import rabbit
+from conftest import BUILD, PATIENCE, ROOT, end, read_line, wait_until
 
 ORDER = BUILD / "examples/order"
 with_embedded = pytest.mark.skipif(not ORDER.exists(), reason="built without RocksDB")
 with_pg = pytest.mark.skipif(not pg.usable, reason="PostgreSQL or hapax is missing")
+with_consumer = pytest.mark.skipif(not (rabbit.usable and pg.usable), reason="RabbitMQ, PostgreSQL or hapax is missing")
 with_gate = pytest.mark.skipif(not (g.usable and pg.usable), reason="nginx, its module, PostgreSQL or hapax is missing")
 
 
@@ -210,7 +216,8 @@ def served(hapax, db, folder):
     api = Upstream(db, ROOT / "tests/e2e/step_upstream.py")
     port = g.free_port()
     serve = hapax.start("serve", "--upstream", f"http://127.0.0.1:{api.port}", "--listen", f"127.0.0.1:{port}", "--store",
-                        db.uri, "--module", g.MODULE, "--pass-token", "on", "--lease", "1s", "--run-max", "1h")
+                        db.uri, "--module", g.MODULE, "--pass-token", "on", "--lease", "1s", "--run-max", "1h",
+                        stderr=subprocess.DEVNULL)
     assert read_line(serve)
 
     def post(key, query=""):
@@ -269,11 +276,89 @@ def test_an_api_killed_between_and_inside_steps(served, db, folder):
     assert calls(db) == {name: rounds + more for name, more in again.items()}, seed
 
 
+# ---- behind a consumer ---------------------------------------------------------------------
+
+
+@with_consumer
+def test_an_order_behind_a_consumer(hapax, db):
+    """The worked example of docs/steps.md: the API and the command that are started there, and the counts it shows."""
+    page = (ROOT / "docs/steps.md").read_text().split("## Behind a consumer")[1].split("\n## ")[0]
+    command = re.search(r"^\$ hapax consume (.*) &$", page, re.M).group(1)
+    charged, whole = map(json.loads, re.findall(r"^{.*}$", page, re.M))
+    assert re.search(r"```python\n(.*?)```", page, re.S).group(1) in (ROOT / "examples/order_pg.py").read_text()
+    queue, port = rabbit.Queue(rabbit.server()), g.free_port()
+    api = subprocess.Popen([ROOT / "examples/order_pg.py", str(port), db.conninfo()], stdout=subprocess.PIPE, text=True)
+
+    def counts():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/orders", timeout=PATIENCE) as answer:
+            return json.load(answer)
+
+    try:
+        assert read_line(api) == f"orders: http://127.0.0.1:{port}\n"
+        for word, ours in [("'amqp://localhost/?queue=orders'", queue.uri()), (":9000", f":{port}"),
+                           ("postgres://localhost/shop", db.uri)]:
+            assert command.count(word) == 1
+            command = command.replace(word, ours)
+        assert read_line(hapax.start("consume", *command.split(), stderr=subprocess.DEVNULL))
+        queue.publish('{"item": "lamp"}', id="order-17")
+        wait_until(lambda: hapax("show", "--store", db.uri, "order-17").out.count("failed") >= 2,
+                   "the order, and the step reserve, failing")
+        assert counts() == charged
+        db.run("UPDATE stock SET left_over = 1")
+        wait_until(lambda: not queue.left(), "the message being done")
+        assert counts() == whole
+    finally:
+        api.kill()
+        api.communicate()
+
+
+@with_consumer
+@pytest.mark.parametrize("key", ["order-17", "h\u00e9llo", 'a"b\\c%41', "\u00e9" * 127], ids=["plain", "utf8", "quotes", "long"])
+def test_a_redelivered_message_goes_on_where_it_was(hapax, db, folder, key):
+    """examples/order_pg.py behind hapax consume, whatever bytes the key has: killed between two steps, and the consumer with
+    it; the redelivered message finds what was done, and each service is called once. A repeat calls none."""
+    queue, api = rabbit.Queue(rabbit.server()), Upstream(db, ROOT / "tests/e2e/step_upstream.py")
+    to = f"http://127.0.0.1:{api.port}/orders?die=reserve:begun&once={folder}/died"
+
+    def consumer():
+        return rabbit.Consumer(hapax, queue.uri(), to, db.uri, "--scope", "default", "--pass-token", "on", "--lease", "3s",
+                               "--retry", "1s..1s", stderr=subprocess.DEVNULL)
+
+    try:
+        db.run("UPDATE stock SET left_over = 1")
+        first = consumer()
+        queue.publish('{"item": "lamp"}', id=key)
+        assert api.process.wait(PATIENCE) == -signal.SIGKILL
+        assert calls(db) == {"charge": 1}
+        assert end(first.process, signal.SIGKILL) == -signal.SIGKILL
+        api.revive()
+        second = consumer()
+        wait_until(lambda: not queue.left(), "the message being done")
+        queue.publish('{"item": "lamp"}', id=key)
+        second.wait_metric("hapax_consumer_acknowledged_total", 2)
+        assert second.metric('hapax_answers_total{answer="replay"}') == 1
+        assert end(second.process) == 0
+    finally:
+        api.stop()
+    assert not queue.left()
+    assert dict(db.run("SELECT service, key FROM calls")) == {name: step_key(key, name) for name in ("charge", "reserve", "mail")}
+    assert calls(db) == {"charge": 1, "reserve": 1, "mail": 1}
+    record = hapax("show", "--json", "--store", db.uri, key).json
+    assert record["state"] == "completed" and record["attempt"] > 1
+    assert [(s["step"], s["attempt"]) for s in record["steps"]] == [("charge", 1), ("reserve", 2), ("mail", 1)]
+
+
+def step_key(key, name):
+    text = f"{key}:{name}".encode()
+    return text.decode() if len(text) <= 255 else "sha256-" + hashlib.sha256(text).hexdigest()
+
+
 # ---- the keeper's protocol -----------------------------------------------------------------
 
 
 def part(text):
-    return struct.pack(">I", len(text)) + text.encode()
+    data = text if isinstance(text, bytes) else text.encode()
+    return struct.pack(">I", len(data)) + data
 
 
 def step_id(scope, key, name=""):
@@ -318,6 +403,7 @@ class Keeper:
         body = b""
         if parts & 1 and not parts & 16:
             record = reply[24 + 32 + 4:]
+            self.fingerprint, self.caller = record[85:117], record[117:149]
             at = 5 + 8 + 8 + 6 * 8 + 16 + 32 + 32
             for width in (1, 1, 4, 4):
                 size = int.from_bytes(record[at:at + width], "big")
@@ -352,6 +438,41 @@ def test_a_step_by_the_keepers_protocol(hapax):
         "completed", b"receipt")
     shown = hapax("show", "--json", "--store", "rocksdb:s", "order-17").json
     assert (shown["state"], [(s["step"], s["body"]) for s in shown["steps"]]) == ("started", [("charge", "receipt")])
+
+
+@with_embedded
+@pytest.mark.skipif(not rabbit.usable, reason="RabbitMQ is missing")
+def test_a_step_behind_a_consumer_by_the_keepers_protocol(hapax):
+    """A handler in another language, told no more than docs/steps.md says, of a key that is no text: its first attempt does
+    the step and fails, its second is given what came of it."""
+    queue, scope, key, verdicts = rabbit.Queue(rabbit.server()), "orders", b"\xff\x00k", []
+
+    def answers(_):
+        headers = handler.calls[-1][1]
+        both = base64.urlsafe_b64decode(headers["Idempotency-Token"])
+        client, id, token = Keeper(hapax.folder / "s/keeper.sock"), both[:32], both[32:]
+        assert id == step_id(scope, urllib.parse.unquote_to_bytes(headers["Hapax-Key"])) == step_id(scope, key)
+        client.run(5, id)
+        charge, ours = step_id(scope, key, "charge"), os.urandom(16)
+        verdicts.append(client.claim(charge, ours, client.fingerprint, client.caller, scope))
+        if verdicts[-1][0] == "completed":
+            return 200
+        assert client.run(2, id + token + struct.pack(">QBI", 30000, 0, 0))[0] == "ok"
+        assert client.complete(charge, ours, b"receipt")[0] == "ok"
+        return 500
+
+    handler = rabbit.Handler(answers)
+    try:
+        consumer = rabbit.Consumer(hapax, queue.uri(), handler.url, "rocksdb:s", "--scope", scope, "--key", "x-key",
+                                   "--pass-token", "on", "--retry", "1s..1s", stderr=subprocess.DEVNULL)
+        queue.publish("m", **{"x-key": key})
+        wait_until(lambda: not queue.left(), "the message being done")
+        assert verdicts == [("claimed", b""), ("completed", b"receipt")]
+        shown = hapax("show", "--json", "--store", "rocksdb:s", "--id", step_id(scope, key, "charge").hex()).json
+        assert (shown["state"], shown["attempt"], shown["body"]) == ("completed", 1, "receipt")
+        assert end(consumer.process) == 0
+    finally:
+        handler.close()
 
 
 def test_the_ids_in_the_keepers_page():

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The consumer whose store goes away: nothing is taken, run or acknowledged that must not be, and it goes on by itself.
+ * The consumer whose store goes away: nothing is taken, run or acknowledged that must not be, and it goes on by itself. And
+ * what its handler keeps there of its own: steps.
  */
 #include "consume_bed.h"
 
@@ -157,6 +158,63 @@ static void what_is_not_recorded_is_not_acknowledged(void **state)
     bed_close(&bed);
 }
 
+#define ORDERS 8
+
+struct orders {
+    atomic_uint runs, charges, charged[ORDERS];
+};
+
+static enum hapax_class charge(struct hapax_attempt *attempt, void *arg)
+{
+    struct orders *orders = arg;
+    struct hapax_span key = hapax_attempt_key(attempt);
+    char expected[16];
+
+    must(key.len > 1 && key.ptr[1] >= '0' && key.ptr[1] < '0' + ORDERS);
+    snprintf(expected, sizeof(expected), "k%c:charge", key.ptr[1]);
+    must(key.len == strlen(expected) && memcmp(key.ptr, expected, key.len) == 0);
+    orders->charged[key.ptr[1] - '0']++;
+    orders->charges++;
+    must(hapax_attempt_outcome(attempt, 201, hapax_str(NULL), hapax_str("receipt")) ==
+         HAPAX_ERR_NONE);
+    return HAPAX_CLASS_FINAL;
+}
+
+static enum hapax_class charge_then_ship(struct hapax_attempt *attempt,
+                                         struct hapax_delivery *delivery, void *arg)
+{
+    struct orders *orders = arg;
+    bool first = hapax_attempt_number(attempt) == 1;
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_answer answer;
+
+    (void)delivery;
+    orders->runs++;
+    must(hapax_step(attempt, "charge", charge, orders, &answer, text) == HAPAX_ERR_NONE);
+    must(answer.kind == (first ? HAPAX_ANSWER_FRESH : HAPAX_ANSWER_REPLAY));
+    must(answer.outcome.status == 201 && answer.outcome.body.len == strlen("receipt"));
+    hapax_answer_release(&answer);
+    return first ? HAPAX_CLASS_FAILED : HAPAX_CLASS_FINAL;
+}
+
+/* The callback of a message that is tried again is given what the step came to before, under the message's key. */
+static void a_message_that_is_tried_again_goes_on_behind_its_step(void **state)
+{
+    struct orders orders = {0};
+    struct consume_bed bed;
+
+    (void)state;
+    bed_open(&bed, charge_then_ship, &orders);
+    publish_many(&bed, 0, ORDERS);
+    bed_run(&bed);
+    assert_int_equal(orders.runs, 2 * ORDERS);
+    assert_int_equal(orders.charges, ORDERS);
+    for (size_t i = 0; i < ORDERS; i++)
+        assert_int_equal(orders.charged[i], 1);
+    assert_int_equal(bed.stats.acknowledged, ORDERS);
+    bed_close(&bed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +223,7 @@ int main(void)
         cmocka_unit_test(with_nobody_left_to_ask_the_store_taking_goes_on),
         cmocka_unit_test(with_open_it_runs_unprotected_and_counts),
         cmocka_unit_test(what_is_not_recorded_is_not_acknowledged),
+        cmocka_unit_test(a_message_that_is_tried_again_goes_on_behind_its_step),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

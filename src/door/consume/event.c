@@ -466,6 +466,16 @@ static void put_key(struct lines *lines, struct hapax_span key)
     put_text(lines, "Idempotency-Key", (const char *)text);
 }
 
+/* For whoever is told the token: the ids of the operation's steps are made of the key's own bytes. */
+static void put_whole_key(struct lines *lines, struct hapax_span key)
+{
+    struct value value;
+    bool whole = encode(&value, key, false);
+
+    assert(whole); /* HAPAX_KEY_MAX is far below VALUE_MAX */
+    put(lines, "", hapax_str("Hapax-Key"), span_of(&value));
+}
+
 static void put_operation(struct lines *lines, const struct hapax_attempt *attempt,
                           struct hapax_span key)
 {
@@ -477,8 +487,10 @@ static void put_operation(struct lines *lines, const struct hapax_attempt *attem
         return;
     put_number(lines, "Idempotency-Attempt", hapax_attempt_number(attempt));
     put_number(lines, "Idempotency-Fence", hapax_attempt_fence(attempt));
-    if (hapax_attempt_token(attempt, token))
+    if (hapax_attempt_token(attempt, token)) {
         put_text(lines, "Idempotency-Token", token);
+        put_whole_key(lines, key);
+    }
     explicit_bzero(token, sizeof(token));
 }
 

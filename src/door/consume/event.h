@@ -34,6 +34,8 @@ bool hapax__event_structured(struct hapax_span content_type, bool json);
 /* Makes the lines of a request about a message; *out is to be freed by curl_slist_free_all(), on failure NULL.
  *   broker   the first part of a ce-source that is made: /BROKER/QUEUE
  *   body     whether the request has one
+ * An Idempotency-Key that cannot hold the key has its hash. Where the handler is told the token, `Hapax-Key` has the
+ * key itself, percent-encoded as an attribute is.
  * False: out of memory. */
 bool hapax__event_lines(struct curl_slist **out, const struct hapax_message *message,
                         const struct hapax_attempt *attempt, const char *broker, bool body);
