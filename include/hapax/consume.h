@@ -68,7 +68,8 @@ struct hapax_message_header {
     struct hapax_span value; /* numbers and booleans as text; tables and arrays are left out */
 };
 
-/* Valid until the handler returns. */
+/* Valid until the handler returns. Kafka tells NULL from empty in a key, a body (NULL: a tombstone) and a header's value:
+ * ptr is NULL for the one, and is not for the other. */
 struct hapax_message {
     struct hapax_span body;
     struct hapax_span content_type; /* empty: not said */

@@ -66,12 +66,19 @@ struct hapax__kafka_window {
 /* Whether another offset may be added. */
 bool hapax__kafka_window_open(const struct hapax__kafka_window *window);
 
-/* Adds an offset that is greater than all before it; *place names it. item is not NULL, and the caller's. False: out
+/* The least offset that may be added. */
+int64_t hapax__kafka_window_least(const struct hapax__kafka_window *window);
+
+/* Adds an offset; *place names it. item is not NULL, and the caller's. False: out
  * of memory. */
 bool hapax__kafka_window_add(struct hapax__kafka_window *window, int64_t offset, void *item,
                              uint64_t *place);
 
 void hapax__kafka_window_done(struct hapax__kafka_window *window, uint64_t place);
+
+/* Nothing comes any more of the offsets below `end` that were not added: they are done where all before them are. Without
+ * the memory for it, or with a single place left, that is known with the next offset. The window stays open. */
+void hapax__kafka_window_end(struct hapax__kafka_window *window, int64_t end);
 
 /* The items that are not done, oldest first: *place is 0 at the beginning. NULL: no more. */
 void *hapax__kafka_window_item(const struct hapax__kafka_window *window, uint64_t *place);

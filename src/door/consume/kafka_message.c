@@ -2,6 +2,8 @@
  *
  * What is fetched, as the loop sees it. The bytes of key, body and headers stay librdkafka's, which frees them with
  * the message; what is made here (the headers' table, the position, the order) stands behind the item, in one block.
+ * What is NULL in Kafka stays so: a copy of a tombstone that had an empty value would delete nothing, and a message
+ * with an empty key has a partition of its own.
  *
  * Where messages go by way of the retry topic, each gets a header that says where it stood first, which its copies
  * carry: so its position is the same at each delivery, though a copy stands elsewhere.
@@ -22,7 +24,7 @@ static bool is(struct hapax_span name, const char *what)
 
 static struct hapax_span span_of(const void *ptr, size_t len)
 {
-    return (struct hapax_span){ptr ? ptr : (const void *)"", ptr ? len : 0};
+    return (struct hapax_span){ptr, ptr ? len : 0};
 }
 
 static const struct hapax_message_header *find(const struct hapax_message *message,

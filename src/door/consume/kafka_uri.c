@@ -64,7 +64,7 @@ static const struct setting source_owned[] = {
     {"enable.auto.commit", "false"},
     {"enable.auto.offset.store", "false"},
     {"partition.assignment.strategy", "cooperative-sticky"},
-    {"enable.partition.eof", "false"},
+    {"enable.partition.eof", "true"}, /* what is behind the last message is committed by it */
     {NULL, NULL},
 };
 

@@ -3,7 +3,9 @@
  * Which offsets of a partition are in hand. Handlers end in any order, and Kafka keeps one number per partition, so
  * that only what is done without a gap may be committed: `next` never passes an offset that is not done.
  *
- * Offsets have gaps of their own (compaction, transactions), so that a place in the ring is not an offset. Rejected:
+ * Offsets have gaps of their own (compaction, transactions), so that a place in the ring is not an offset. The gap behind
+ * the last message is known by the end of the partition alone: without that, a group would never seem to be done with a
+ * transaction, whose last record is no message. Rejected:
  * a list of what is done in the commit's metadata, as others keep it; the store knows it better, and answers what is
  * delivered again with its outcome.
  */
@@ -24,6 +26,12 @@ static struct hapax__kafka_slot *slot_at(const struct hapax__kafka_window *windo
     return &window->slots[place & (window->size - 1)];
 }
 
+int64_t hapax__kafka_window_least(const struct hapax__kafka_window *window)
+{
+    return window->tail == window->head ? window->next
+                                        : slot_at(window, window->tail - 1)->offset + 1;
+}
+
 static bool grow(struct hapax__kafka_window *window)
 {
     struct hapax__kafka_window bigger = *window;
@@ -42,8 +50,7 @@ static bool grow(struct hapax__kafka_window *window)
 bool hapax__kafka_window_add(struct hapax__kafka_window *window, int64_t offset, void *item,
                              uint64_t *place)
 {
-    assert(item && offset >= window->next && hapax__kafka_window_open(window));
-    assert(window->tail == window->head || slot_at(window, window->tail - 1)->offset < offset);
+    assert(item && hapax__kafka_window_open(window) && offset >= hapax__kafka_window_least(window));
     if (window->tail - window->head == window->size && !grow(window))
         return false;
     *place = window->tail++;
@@ -57,6 +64,20 @@ void hapax__kafka_window_done(struct hapax__kafka_window *window, uint64_t place
     slot_at(window, place)->item = NULL;
     while (window->head < window->tail && !slot_at(window, window->head)->item)
         window->next = slot_at(window, window->head++)->offset + 1;
+}
+
+void hapax__kafka_window_end(struct hapax__kafka_window *window, int64_t end)
+{
+    if (end <= hapax__kafka_window_least(window))
+        return;
+    if (window->tail == window->head) {
+        window->next = end;
+        return;
+    }
+    if (window->tail - window->head + 1 >= HAPAX__KAFKA_WINDOW_MAX ||
+        (window->tail - window->head == window->size && !grow(window)))
+        return;
+    *slot_at(window, window->tail++) = (struct hapax__kafka_slot){end - 1, NULL};
 }
 
 void *hapax__kafka_window_item(const struct hapax__kafka_window *window, uint64_t *place)

@@ -382,12 +382,11 @@ static bool topic_of(char out[HAPAX__KAFKA_TOPIC_MAX + 1], const struct hapax__l
     return len > 0 && (size_t)len <= HAPAX__KAFKA_TOPIC_MAX;
 }
 
-/* The error of handing it to librdkafka. */
+/* The error of handing it to librdkafka. Key, value and a header's value that have no pointer are NULL there, too. */
 static rd_kafka_resp_err_t produce(struct sink *s, const char *topic,
                                    const struct hapax__letter *letter, struct out *out)
 {
     rd_kafka_headers_t *headers = headers_of(letter);
-    const void *key = letter->key.len > 0 ? letter->key.ptr : NULL; /* no pointer: no key */
     rd_kafka_resp_err_t error;
 
     if (!headers)
@@ -395,8 +394,8 @@ static rd_kafka_resp_err_t produce(struct sink *s, const char *topic,
     error =
         rd_kafka_producev(s->rk, RD_KAFKA_V_TOPIC(topic), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
                           RD_KAFKA_V_VALUE((void *)(uintptr_t)letter->body.ptr, letter->body.len),
-                          RD_KAFKA_V_KEY(key, letter->key.len), RD_KAFKA_V_HEADERS(headers),
-                          RD_KAFKA_V_OPAQUE(out), RD_KAFKA_V_END);
+                          RD_KAFKA_V_KEY(letter->key.ptr, letter->key.len),
+                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(out), RD_KAFKA_V_END);
     if (error)
         rd_kafka_headers_destroy(headers);
     return error;

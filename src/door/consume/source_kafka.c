@@ -33,6 +33,9 @@
 #define TURN          64u /* messages of one partition before another's */
 #define LOOK_MAX_MS   2000 /* for the question whether a topic exists */
 #define CLOSE_TICK_MS 20
+#define END_PAUSE     (3000 * MS)
+
+#define SCRAM_MENDED 0x020601ff /* librdkafka 2.6.1 */
 
 static struct kafka_source *of(struct hapax__source *source)
 {
@@ -48,8 +51,7 @@ static void refuse(struct kafka_source *s, const char *why)
 {
     s->refused = true;
     snprintf(s->base.text, sizeof(s->base.text),
-             "cannot read topic \"%.100s\" as group \"%.60s\": %s", s->uri.topic, s->uri.group,
-             why);
+             "cannot read topic \"%.80s\" as group \"%.60s\": %s", s->uri.topic, s->uri.group, why);
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -65,6 +67,20 @@ static void fatal(struct kafka_source *s)
     }
     say(s, "the Kafka client gave up, and is started anew", why);
     s->broken = true;
+}
+
+/* Older librdkafkas repeat their nonce in SCRAM's last message (its pull request 4895), which Kafka 4 takes for a wrong
+ * password. */
+static void refuse_login(struct kafka_source *s)
+{
+    char mechanism[64] = "";
+    size_t size = sizeof(mechanism);
+
+    (void)rd_kafka_conf_get(s->uri.conf, "sasl.mechanisms", mechanism, &size);
+    if (strncmp(mechanism, "SCRAM", strlen("SCRAM")) == 0 && rd_kafka_version() < SCRAM_MENDED)
+        refuse(s, "the broker does not accept the login; Kafka 4's SCRAM needs librdkafka 2.6.1");
+    else
+        refuse(s, "the broker does not accept the login");
 }
 
 /* topic: whose error it is; NULL: nobody's. */
@@ -87,7 +103,7 @@ static void see_error(struct kafka_source *s, rd_kafka_resp_err_t error, const c
     case RD_KAFKA_RESP_ERR__AUTHENTICATION:
     case RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED:
         if (!s->seen)
-            refuse(s, "the broker does not accept the login");
+            refuse_login(s);
         return;
     case RD_KAFKA_RESP_ERR__FATAL:
         fatal(s);
@@ -171,6 +187,15 @@ static void subscribe(struct kafka_source *s)
         refuse(s, rd_kafka_err2str(error));
 }
 
+/* A client that librdkafka cannot make (no such CA) takes the interceptors with it, and what remains of its conf must not
+ * be destroyed: that would free them once more. Where it is, a search for leaks finds it. */
+static void leave_behind(rd_kafka_conf_t *conf)
+{
+    static _Atomic(rd_kafka_conf_t *) left;
+
+    atomic_store(&left, conf);
+}
+
 static void make(struct kafka_source *s, int64_t now_us)
 {
     char why[HAPAX_TEXT_MAX] = "";
@@ -181,10 +206,10 @@ static void make(struct kafka_source *s, int64_t now_us)
     rd_kafka_conf_set_error_cb(conf, error_cb);
     rd_kafka_conf_set_log_cb(conf, log_cb);
     kafka_group_listen(s, conf);
-    s->assigned = s->stillborn = false;
+    s->assigned = s->anew = s->stillborn = false;
     s->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
     if (!s->rk) {
-        rd_kafka_conf_destroy(conf);
+        leave_behind(conf);
         s->make_us = now_us + AGAIN;
         if (rd_kafka_last_error() == RD_KAFKA_RESP_ERR__INVALID_ARG)
             refuse(s, why);
@@ -270,7 +295,14 @@ static enum hapax_error kafka_pump(struct hapax__source *source, size_t room)
     return s->refused ? HAPAX_ERR_REFUSED : HAPAX_ERR_NONE;
 }
 
-static int64_t part_due(const struct kafka_part *part)
+/* Of a topic that was made anew the offsets begin again: then nothing of before may be in hand, or on its way to be committed. */
+static bool must_wait(const struct kafka_source *s, const struct kafka_part *part)
+{
+    return part->held->raw->offset < hapax__kafka_window_least(&part->window) &&
+           (part->window.head != part->window.tail || s->committing);
+}
+
+static int64_t part_due(const struct kafka_source *s, const struct kafka_part *part)
 {
     int64_t due_us = INT64_MAX;
 
@@ -278,7 +310,8 @@ static int64_t part_due(const struct kafka_part *part)
         return due_us;
     if (part->again)
         due_us = part->again->due_us;
-    if (part->held && part->held->due_us < due_us && hapax__kafka_window_open(&part->window))
+    if (part->held && part->held->due_us < due_us && hapax__kafka_window_open(&part->window) &&
+        !must_wait(s, part))
         due_us = part->held->due_us;
     return due_us;
 }
@@ -296,7 +329,7 @@ static size_t kafka_watch(struct hapax__source *source, struct pollfd *fds, int6
     if (s->missing_us != 0 && s->missing_us < *due_us)
         *due_us = s->missing_us;
     for (const struct kafka_part *part = s->parts; part && s->room > 0; part = part->after_it) {
-        int64_t part_us = part_due(part);
+        int64_t part_us = part_due(s, part);
 
         *due_us = part_us < *due_us ? part_us : *due_us;
     }
@@ -322,6 +355,27 @@ static void set_due(const struct kafka_source *s, struct kafka_item *item, int64
     item->due_us = wait_ms > 0 ? now_us + wait_ms * MS : 0;
 }
 
+/* All before the end was taken. There is no haste to commit it: one more commit while members come and go is one more that
+ * may meet a join (kafka_group.c). */
+static void see_end(struct kafka_source *s, struct kafka_part *part, int64_t end, int64_t now_us)
+{
+    bool other = kafka_uncommitted(s);
+
+    hapax__kafka_window_end(&part->window, end);
+    if (!other && kafka_uncommitted(s) && s->commit_us < now_us + END_PAUSE)
+        s->commit_us = now_us + END_PAUSE;
+}
+
+/* What its queue has beside messages: an error, or the end. */
+static void see_sign(struct kafka_source *s, struct kafka_part *part,
+                     const rd_kafka_message_t *sign, int64_t now_us)
+{
+    if (sign->err == RD_KAFKA_RESP_ERR__PARTITION_EOF)
+        see_end(s, part, sign->offset, now_us);
+    else
+        see_error(s, sign->err, rd_kafka_message_errstr(sign), kafka_topic_of(s, part));
+}
+
 /* The next message of its queue. NULL: none, or no memory for it now. */
 static struct kafka_item *fetch(struct kafka_source *s, struct kafka_part *part, int64_t now_us)
 {
@@ -332,8 +386,7 @@ static struct kafka_item *fetch(struct kafka_source *s, struct kafka_part *part,
         if (!part->raw)
             return NULL;
         if (part->raw->err) {
-            see_error(s, part->raw->err, rd_kafka_message_errstr(part->raw),
-                      kafka_topic_of(s, part));
+            see_sign(s, part, part->raw, now_us);
             rd_kafka_message_destroy(part->raw);
             part->raw = NULL;
         }
@@ -374,8 +427,13 @@ static struct kafka_item *next_of(struct kafka_source *s, struct kafka_part *par
     if (!part->held)
         part->held = fetch(s, part, now_us);
     item = part->held;
-    if (!item || item->due_us > now_us ||
-        !hapax__kafka_window_add(&part->window, item->raw->offset, item, &item->place))
+    if (!item || item->due_us > now_us || must_wait(s, part))
+        return NULL;
+    if (item->raw->offset < part->window.next) {
+        part->window.next = part->committed = -1;
+        s->anew = true;
+    }
+    if (!hapax__kafka_window_add(&part->window, item->raw->offset, item, &item->place))
         return NULL;
     part->held = NULL;
     return item;

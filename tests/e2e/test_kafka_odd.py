@@ -1,0 +1,221 @@
+"""hapax consume and what only Kafka has: keys, values and headers that are NULL, which is not empty, and records of transactions
+that no consumer is given. Against a real Kafka."""
+import threading
+import time
+
+import pytest
+
+import topics
+from conftest import PATIENCE, end, wait_until
+from rabbit import Consumer, Handler
+from topics import Topic
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+AdminClient = pytest.importorskip("confluent_kafka.admin").AdminClient
+pytestmark = pytest.mark.skipif(not topics.usable, reason="Kafka's jars or hapax are missing")
+
+ODD = {  # by message-id: key, value
+    "tombstone": ("k1", None),
+    "empty": ("k2", b""),
+    "empty key": (b"", b"v"),
+    "no key": (None, b"v"),
+    "nothing": (None, None),
+}
+HEADERS = [("nul", None), ("none", b""), ("x", b"1"), ("x", b"2"), ("bin", b"\xff\x00")]
+
+
+@pytest.fixture
+def handler():
+    handler = Handler()
+    yield handler
+    handler.close()
+
+
+@pytest.fixture
+def topic():
+    return Topic(topics.server())
+
+
+def client(topic, **settings):
+    return confluent_kafka.Consumer({"bootstrap.servers": topic.broker.address, "group.id": topic.name, "log_level": 0,
+                                     "enable.auto.commit": False, **settings})
+
+
+def everything(topic, name):
+    """All messages of the topic of this name, from the first on."""
+    reader = client(topic, **{"enable.partition.eof": True})
+    try:
+        asked = [confluent_kafka.TopicPartition(name, n, 0) for n in reader.list_topics(name, timeout=10).topics[name].partitions]
+        reader.assign(asked)
+        found, ends, deadline = [], set(), time.monotonic() + PATIENCE
+        while len(ends) < len(asked):
+            assert time.monotonic() < deadline, found
+            message = reader.poll(.5)
+            if message is None:
+                continue
+            if message.error():
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+                ends.add(message.partition())
+            else:
+                found.append(message)
+        return found
+    finally:
+        reader.close()
+
+
+def is_as_sent(message):
+    headers = [(name, value) for name, value in message.headers() if not name.startswith("hapax-")]
+    key, value = ODD[dict(headers)["message-id"].decode()]
+    assert message.key() == (key.encode() if isinstance(key, str) else key)
+    assert message.value() == value
+    assert [header for header in headers if header[0] != "message-id"] == HEADERS
+    return dict(headers)["message-id"].decode()
+
+
+# Where Kafka says NULL, so does each copy: among the retries, the dead and the parked, and what is put back from there. An empty
+# key stays in its partition.
+@pytest.mark.parametrize("way", ["dead", "parked"])
+def test_a_tombstone_stays_one(hapax, topic, handler, store, way):
+    producer = confluent_kafka.Producer({"bootstrap.servers": topic.broker.address, "partitioner": "murmur2_random",
+                                         "log_level": 0})
+    for id, (key, value) in ODD.items():
+        producer.produce(topic.name, value, key, headers=[("message-id", id), *HEADERS])
+    assert producer.flush(PATIENCE) == 0
+    handler.answers = lambda body: 500
+    words = {"dead": ("--order", "none", "--attempts-max", 2, "--retry", "10ms..20ms"),
+             "parked": ("--on-failed", "hold")}[way]
+    letters = f"{topic.name}.{topic.name}.{way}"
+    consumer = Consumer(hapax, topic.uri(**{"topic.metadata.refresh.interval.ms": 500}), handler.url, store, *words)
+    count = {"dead": "hapax_consumer_dead_lettered_total", "parked": "hapax_consumer_parked_total"}[way]
+    consumer.wait_metric(count, len(ODD))
+    assert end(consumer.process) == 0
+    times = 2 if way == "dead" else 1
+    assert sorted(handler.bodies) == sorted(times * [(value or b"").decode() for _, value in ODD.values()])
+    if way == "dead":
+        assert sorted(map(is_as_sent, everything(topic, f"{topic.name}.{topic.name}.retry"))) == sorted(ODD)
+    assert sorted(map(is_as_sent, everything(topic, letters))) == sorted(ODD)
+    done = hapax("redrive", "--all", "--from", topic.broker.uri(letters), "--to", topic.broker.uri(topic.name), "--json")
+    assert (done.code, done.json["put_back"]) == (0, len(ODD)), done.json
+    back = everything(topic, topic.name)
+    assert sorted(map(is_as_sent, back)) == sorted([*ODD, *ODD])
+    for key in b"k1", b"k2", b"":
+        assert len({message.partition() for message in back if message.key() == key}) == 1, key
+
+
+class Transactions:
+    """One message in each, to the topic's only partition."""
+
+    def __init__(self, topic):
+        self.topic = topic
+        self.producer = confluent_kafka.Producer({"bootstrap.servers": topic.broker.address, "transactional.id": topic.name,
+                                                 "log_level": 0})
+        self.producer.init_transactions()
+
+    def begin(self, body):
+        self.producer.begin_transaction()
+        self.producer.produce(self.topic.name, body, body, headers={"message-id": body})
+        assert self.producer.flush(PATIENCE) == 0
+
+    def send(self, *bodies):
+        for body in bodies:
+            self.begin(body)
+            self.producer.commit_transaction()
+
+    def abort(self, body):
+        self.begin(body)
+        self.producer.abort_transaction()
+
+
+@pytest.fixture
+def single():
+    return Topic(topics.server(), partitions=1)
+
+
+def committed(topic):
+    reader = client(topic)
+    try:
+        return reader.committed([confluent_kafka.TopicPartition(topic.name, 0)], timeout=10)[0].offset
+    finally:
+        reader.close()
+
+
+# What ends a transaction is a record that no consumer is given: it is no message that waits, and what is committed is behind it. So
+# are the messages of a transaction that was aborted.
+def test_the_end_of_a_transaction_does_not_wait(hapax, single, handler, store):
+    transactions = Transactions(single)
+    transactions.send("a", "b")
+    transactions.abort("c")
+    consumer = Consumer(hapax, single.uri(), handler.url, store)
+    single.wait_ready(0)
+    consumer.wait_metric("hapax_consumer_lag", 0)
+    transactions.abort("d")  # nothing at all is handed out
+    single.wait_ready(0)
+    consumer.wait_metric("hapax_consumer_lag", 0)
+    transactions.begin("e")
+    consumer.wait_metric("hapax_consumer_lag", 1)
+    transactions.producer.commit_transaction()
+    single.wait_ready(0)
+    consumer.wait_metric("hapax_consumer_lag", 0)
+    assert sorted(handler.bodies) == ["a", "b", "e"]
+    assert end(consumer.process) == 0
+    assert committed(single) == 10
+
+
+# The end of a partition is behind what is in hand of it: that is not committed before it is settled.
+def test_the_end_of_a_partition_commits_nothing_that_is_in_hand(hapax, single, handler, store):
+    transactions, free = Transactions(single), threading.Event()
+    handler.answers = lambda body: 200 if body != "stuck" or free.wait(PATIENCE) else 500
+    transactions.send("first", "stuck")
+    words = "--drain", "100ms", "--lease", "1s"
+    uri = single.uri(**{"fetch.wait.max.ms": 10})
+    consumer = Consumer(hapax, uri, handler.url, store, *words)
+    try:
+        handler.wait_calls(2)
+        for n in range(10):  # the end is met after each
+            transactions.send(f"m{n}")
+            handler.wait_calls(3 + n)
+        assert end(consumer.process) == 0
+        assert 1 <= committed(single) <= 2  # the offset of "stuck" is 2
+    finally:
+        free.set()
+    consumer = Consumer(hapax, uri, handler.url, store, *words)
+    single.wait_ready(0)
+    consumer.wait_metric("hapax_consumer_lag", 0)
+    assert end(consumer.process) == 0
+    assert sorted(set(handler.bodies)) == sorted(["first", "stuck", *(f"m{n}" for n in range(10))])
+
+
+# Its offsets begin again.
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning(hapax, single, handler, store):
+    free = threading.Event()
+    handler.answers = lambda body: 200 if body != "stuck" or free.wait(PATIENCE) else 500
+    single.publish("a", "b", "stuck", "c")
+    consumer = Consumer(hapax, single.uri(**{"topic.metadata.refresh.interval.ms": 200}), handler.url, store)
+    try:
+        handler.wait_calls(4)
+        admin = AdminClient({"bootstrap.servers": single.broker.address})
+        admin.delete_topics([single.name])[single.name].result(PATIENCE)
+        wait_until(lambda: single.name not in admin.list_topics(timeout=10).topics, "the topic is gone")
+        single.broker.make_topic(single.name, 1)
+        single.publish("d", "e")
+    finally:
+        free.set()
+    handler.wait_calls(6)
+    single.wait_ready(0)
+    assert sorted(handler.bodies) == ["a", "b", "c", "d", "e", "stuck"]
+    assert end(consumer.process) == 0
+    assert committed(single) == 2
+
+
+# A group that begins at the end keeps its place from its start on: what comes while nobody is there is not passed over.
+def test_a_group_that_begins_at_the_end_has_its_place_at_once(hapax, single, handler, store):
+    single.publish("before")
+    uri = single.uri(**{"auto.offset.reset": "latest"})
+    consumer = Consumer(hapax, uri, handler.url, store)
+    wait_until(lambda: committed(single) == 1, "the place is committed")
+    assert end(consumer.process) == 0
+    single.publish("meanwhile")
+    consumer = Consumer(hapax, uri, handler.url, store)
+    single.wait_ready(0)
+    assert end(consumer.process) == 0
+    assert handler.bodies == ["meanwhile"]
