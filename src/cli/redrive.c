@@ -10,6 +10,11 @@
  * A topic of Kafka's takes nothing back: there the group's offsets say how far letters were looked at. Those that are
  * left, and stand before one that was put back, are therefore published anew at its end, and a later run sees them.
  * Rejected: to pass over them, for then a redrive of one key would hide all the others.
+ *
+ * There is an end to what a run can hold, and what stands behind that is said not to be seen. Rejected: to publish what
+ * is left anew at the end of a queue of RabbitMQ's, too. The copy is without what the broker notes on a letter (x-death), its
+ * time to live begins anew, and a queue of bounded length drops letters to make room for it: who wants that says so, by --all
+ * and another queue.
  */
 #include "redrive.h"
 
@@ -29,6 +34,7 @@
 #define IDLE_US        INT64_C(1000000) /* nothing comes: that was all */
 #define IDLE_BLIND_US                                                                              \
     INT64_C(10000000) /* the same where the broker does not say how many there are */
+#define COUNTED_US    INT64_C(6000000) /* a source has counted anew what waits */
 #define STUCK_US      INT64_C(30000000) /* nothing happens, and something should */
 #define CLOSE_WAIT_MS 5000
 #define TURN_MS       100
@@ -85,6 +91,14 @@ static bool has_key(struct redriving *redriving, const struct hapax__delivered *
            asked.refused == 0 && is(asked.request.key, redriving->args->key);
 }
 
+/* As many are put back as were to be. */
+static bool is_enough(const struct redriving *redriving)
+{
+    int64_t limit = redriving->args->limit;
+
+    return limit > 0 && redriving->put_back + redriving->busy >= (uint64_t)limit;
+}
+
 static bool is_wanted(struct redriving *redriving, const struct hapax__delivered *delivered)
 {
     const struct redrive_args *args = redriving->args;
@@ -99,7 +113,7 @@ static bool is_wanted(struct redriving *redriving, const struct hapax__delivered
         return false;
     if (args->scope && !is(header_of(message, HAPAX__HEADER_SCOPE), args->scope))
         return false;
-    if (args->limit > 0 && redriving->put_back + redriving->busy >= (uint64_t)args->limit)
+    if (is_enough(redriving))
         return false;
     return !args->key || has_key(redriving, delivered);
 }
@@ -165,13 +179,15 @@ static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
     return true;
 }
 
+/* No more can be held. */
+static bool is_loaded(const struct redriving *redriving)
+{
+    return redriving->held >= REDRIVE_HELD_MAX || redriving->held_bytes >= HELD_BYTES_MAX;
+}
+
 static size_t room(const struct redriving *redriving)
 {
-    const struct redrive_args *args = redriving->args;
-    bool enough = args->limit > 0 && redriving->put_back + redriving->busy >= (uint64_t)args->limit;
-
-    if (redriving->full || redriving->stopped || enough || redriving->held >= REDRIVE_HELD_MAX ||
-        redriving->held_bytes >= HELD_BYTES_MAX)
+    if (redriving->full || redriving->stopped || is_enough(redriving) || is_loaded(redriving))
         return 0;
     return REDRIVE_HELD_MAX - redriving->held;
 }
@@ -203,6 +219,7 @@ static bool send_item(struct redriving *redriving, struct item *item)
         .key = message->key,
         .headers = message->headers,
         .header_count = message->header_count,
+        .kept = item->delivered->kept,
         .own = &redriving->mark,
         .own_count = item->moved ? 0 : 1,
         .tag = item,
@@ -297,17 +314,41 @@ static int64_t not_seen(const struct redriving *redriving)
     return lag <= (int64_t)redriving->held ? 0 : -1;
 }
 
-/* Whether all letters that are there have been seen, and those to put back are. */
+/* Whether all letters that are there have been seen, or no more can be, and those to put back are. */
 static bool is_done(const struct redriving *redriving)
 {
     const struct hapax__source *source = redriving->source;
     int64_t idle_us = hapax__monotonic_us() - redriving->event_us;
+    int64_t enough_us = not_seen(redriving) == 0 ? IDLE_US : IDLE_BLIND_US;
 
     if (redriving->busy > 0)
         return false;
-    if (room(redriving) == 0)
+    if (room(redriving) == 0 && (redriving->full || redriving->stopped || is_enough(redriving)))
         return true;
-    return source->connected && idle_us >= (not_seen(redriving) == 0 ? IDLE_US : IDLE_BLIND_US);
+    return source->connected && idle_us >= (is_loaded(redriving) ? COUNTED_US : enough_us);
+}
+
+/* Why letters that were to be looked at were not; NULL: all were. waiting: as not_seen() said, with all still held. */
+static const char *why_not_seen(const struct redriving *redriving, int64_t waiting)
+{
+    if (redriving->full)
+        return "out of memory";
+    if (redriving->stopped || is_enough(redriving) || waiting == 0)
+        return NULL;
+    if (is_loaded(redriving))
+        return "those that are left before them are as many as one run holds, 65535 or 256 MiB: put "
+               "some aside with --all --limit N and another queue or topic for --to";
+    return waiting > 0 ? "the broker gives no more at once (prefetch), or gives them to another"
+                       : NULL;
+}
+
+/* Some were not seen, so that nobody may take them for not there. */
+static enum cli_exit say_not_seen(const struct redriving *redriving, const char *why)
+{
+    char text[HAPAX_TEXT_MAX];
+
+    (void)snprintf(text, sizeof(text), "not all letters were seen: %s", why);
+    return redrive_failed(redriving, CLI_NO, HAPAX_ERR_TOO_BIG, text);
 }
 
 static enum cli_exit check_progress(const struct redriving *redriving)
@@ -492,10 +533,13 @@ static enum cli_exit redrive(const struct redrive_args *args)
         exit = move_left(redriving);
     if (opened) {
         int64_t waiting = not_seen(redriving);
+        const char *why = exit == CLI_DONE ? why_not_seen(redriving, waiting) : NULL;
 
         return_left(redriving);
         if (!redriving->args->dry_run)
             print_sum(redriving, waiting);
+        if (why)
+            exit = say_not_seen(redriving, why);
     }
     if (exit == CLI_DONE && redriving->args->key && redriving->seen == redriving->left)
         exit = redriving->args->dry_run ? exit : CLI_NO;
@@ -539,8 +583,9 @@ const struct cli_command cli_redrive = {
         "operator before that. What is left stays where it is. A letter leaves its queue once its copy "
         "is confirmed, so none is lost, whatever dies.\n\n"
         "It ends when all that were there have been seen, and prints how many were put back and how "
-        "many are left; exit status 1 where --key found none, or a queue is not there. In a topic of "
-        "Kafka's the group TOPIC.redrive keeps how far it has come; what is left before one that was "
+        "many are left; exit status 1 where --key found none, a queue is not there, or letters were not "
+        "seen: a run holds 65535 of those that it leaves, or 256 MiB, and sees none behind them. In a topic "
+        "of Kafka's the group TOPIC.redrive keeps how far it has come; what is left before one that was "
         "put back goes to the topic's end. From a database: the messages of its outbox that a relay has "
         "put aside, all or of a key, are published after all. docs/consume.md and docs/sagas.md tell more.",
     .options = options,

@@ -1,11 +1,15 @@
 """hapax consume and hapax redrive as commands: what they are told, what they say, how they begin and end. Against a
 real RabbitMQ, some of them also a stand-in for SQS; what becomes of messages is told by other tests."""
+import datetime
+import decimal
 import json
 import signal
 import socket
 import subprocess
 import threading
+import time
 
+import pika
 import pytest
 
 import rabbit  # it makes tests/servers known
@@ -402,6 +406,113 @@ def test_a_target_that_is_not_there_loses_nothing(hapax, queue, dead):
 def test_bad_settings_of_a_redrive_are_named(hapax, words, code, said):
     done = hapax("redrive", *words)
     assert done.code == code and said in done.err and done.err.count("\n") == 1
+
+
+def fill(queue, count, key="left", **headers):
+    """Letters that are left, but for one to be put back, which is behind them."""
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", queue.broker.port))
+    channel = connection.channel()
+    for n in range(count + 1):
+        reason, key = ("failed", "last") if n == count else ("mismatch", f"left-{n}")
+        channel.basic_publish("", queue.name, b"x", pika.BasicProperties(
+            delivery_mode=2, message_id=key, headers={"hapax-reason": reason}))
+    connection.close()
+    queue.wait_ready(count + 1)
+
+
+# What is left stands before what was not seen: nobody is to take that for not there.
+@pytest.mark.parametrize("words, said", [
+    ([], "put back: 0, left: 10, not seen: 11\n"),
+    (["--key", "last"], "put back: 0, left: 10, not seen: 11\n"),
+    (["--dry-run"], 10 * "would be left: reason=mismatch\n"),
+])
+def test_letters_behind_a_prefetch_are_told_as_not_seen(hapax, queue, words, said):
+    letters = Queue(rabbit.server(), queue.dead.name)
+    fill(letters, 20)
+    done = hapax("redrive", "--from", letters.uri(prefetch=10), "--to", queue.uri(), *words)
+    assert (done.code, done.out) == (1, said)
+    assert "not all letters were seen: the broker gives no more" in done.err and done.err.count("\n") == 1
+    letters.wait_ready(21)
+    assert queue.ready() == 0
+
+
+# The most that one run holds; and when it is over, the broker has all of them again at once.
+def test_letters_behind_all_that_a_run_holds_are_told_as_not_seen(hapax, queue):
+    letters = Queue(rabbit.server(), queue.dead.name, **{"x-queue-type": "classic"})
+    fill(letters, 65540)
+    done = hapax("redrive", "--from", letters.uri(), "--to", queue.uri(), "--key", "last")
+    assert (done.code, done.out) == (1, "put back: 0, left: 65535, not seen: 6\n")
+    assert "not all letters were seen: those that are left before them" in done.err and "--limit" in done.err
+    ended = time.monotonic()
+    with letters.channel() as channel:
+        method, properties, _ = channel.basic_get(letters.name)
+        assert properties.message_id == "left-0" and time.monotonic() - ended < 5
+        channel.basic_nack(method.delivery_tag)
+    aside = Queue(rabbit.server(), f"{queue.name}.aside")
+    done = hapax("redrive", "--from", letters.uri(), "--to", aside.uri(), "--all", "--limit", "100")
+    assert done.code == 0 and done.out.startswith("put back: 100, ")
+    done = hapax("redrive", "--from", letters.uri(), "--to", queue.uri(), "--key", "last")
+    assert (done.code, done.out) == (0, "put back: 1, left: 65440\n")
+
+
+# ---- headers of RabbitMQ's ------------------------------------------------------------------
+
+HEADERS = {
+    "text": "t", "bytes": b"\xff\x00", "empty": "", "number": 5, "long": pika.compat.long(1 << 40), "negative": -1, "true": True, "false": False,
+    "decimal": decimal.Decimal("1.5"), "none": None, "time": datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc),
+    "table": {"x": 1, "deep": {"list": [1, "two", {"three": 3}]}}, "array": [1, "b", True, [2]],
+}
+
+
+def properties_of(queue):
+    """Of the one message in it, which stays there."""
+    queue.wait_ready(1)
+    with queue.channel() as channel:
+        method, properties, _ = channel.basic_get(queue.name)
+        channel.basic_nack(method.delivery_tag)
+    return properties
+
+
+def test_headers_keep_their_types_in_retries_letters_and_redrives(hapax, consume, queue, handler):
+    handler.answers = lambda body: 500
+    consumer = consume("--attempts-max", "2", "--retry", "1s..1s")
+    other = Queue(queue.broker, f"{queue.name}-other")
+    with queue.channel() as channel:
+        channel.basic_publish("", queue.name, b"one", pika.BasicProperties(
+            delivery_mode=2, message_id="a", headers={**HEADERS, "CC": [other.name]}))
+    queue.dead.wait_ready(1)
+    assert end(consumer.process) == 0
+    assert len(handler.calls) == 2 and other.ready() == 1
+    for _, headers in handler.calls:
+        names = {name.lower(): value for name, value in headers.items()}
+        assert names["number"] == "5" and names["true"] == "true"
+        assert not {"table", "array", "decimal", "none"} & set(names)
+
+    def kept(properties):
+        assert not {"CC", "x-death"} & set(properties.headers)
+        return {name: (value, type(value)) for name, value in properties.headers.items() if name in HEADERS}
+
+    expected = {name: (value, type(value)) for name, value in HEADERS.items()}
+    expected["time"] = (HEADERS["time"].replace(tzinfo=None), datetime.datetime)
+    letter = properties_of(queue.dead)
+    assert kept(letter) == expected and letter.headers["hapax-reason"] == "failed"
+    assert hapax("redrive", "--from", queue.dead.uri(), "--to", queue.uri()).code == 0
+    assert kept(properties_of(queue)) == expected
+
+
+@pytest.mark.parametrize("headers", [
+    {"Idempotency-Key": {"a": 1}}, {"Idempotency-Key": [1]}, {"Idempotency-Key": None}, {"x-deduplication-header": {"a": 1}},
+    {"ce-id": [1], "ce-source": "s"},
+])
+def test_a_key_that_is_a_table_is_a_bad_key(consume, queue, handler, headers):
+    consumer = consume()
+    with queue.channel() as channel:
+        channel.basic_publish("", queue.name, b"one", pika.BasicProperties(
+            delivery_mode=2, message_id="zz", headers={**headers, "other": {"a": 1}}))
+    letter = properties_of(queue.dead)
+    assert letter.headers["hapax-reason"] == "bad_key" and letter.headers["other"] == {"a": 1}
+    assert all(letter.headers[name] == value for name, value in headers.items())
+    assert end(consumer.process) == 0 and not handler.calls
 
 
 def test_a_redrive_from_what_is_not_there(hapax, queue):

@@ -625,6 +625,31 @@ static void no_memory_is_no_answer(void **state)
     assert_int_equal(oom_live(), live);
 }
 
+/* A header that holds a table is there: the next source would make of the same message another operation. */
+static void a_header_without_a_text_is_a_bad_key(void **state)
+{
+    static const char *const names[] = {"idempotency-key", "id", "message-id", "ce-id",
+                                        "cloudEvents:source"};
+    const struct hapax_consumer settings = {0};
+    struct hapax_span unread[2] = {{(const uint8_t *)"other", 5}};
+    struct bed bed;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        set_message(&bed, "body", NULL);
+        bed.delivered.message.id = hapax_str("m-1");
+        bed.delivered.unread = unread;
+        bed.delivered.unread_count = 1;
+        ask_with(&bed, &settings, &amqp);
+        assert_int_equal(bed.asked.refused, 0);
+        unread[1] = hapax_str(names[i]);
+        bed.delivered.unread_count = 2;
+        ask_with(&bed, &settings, &amqp);
+        /* What stands behind the one that has a key is not looked at. */
+        assert_int_equal(bed.asked.refused, strcmp(names[i], "id") == 0 ? 0 : HAPAX_ANSWER_BAD_KEY);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -654,6 +679,7 @@ int main(void)
         cmocka_unit_test(a_setting_that_cannot_be_is_named),
         cmocka_unit_test(a_long_group_needs_a_scope),
         cmocka_unit_test(no_memory_is_no_answer),
+        cmocka_unit_test(a_header_without_a_text_is_a_bad_key),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -208,19 +208,19 @@ static void a_letter_put_back_has_another_life(void **state)
         struct hapax_message_header put_back[] = {
             {hapax_str("hapax-reason"), hapax_str("mismatch")},
             {hapax_str("hapax-time"), times[i] ? hapax_str(times[i]) : bytes(NULL, 0)}};
-        struct hapax_message message = {.body = hapax_str("body"),
-                                        .id = hapax_str("m"),
-                                        .key = hapax_str("g"),
-                                        .from = hapax_str("q.fifo"),
-                                        .headers = put_back,
-                                        .header_count = times[i] ? 2 : 0};
+        struct hapax__delivered delivered = {.message = {.body = hapax_str("body"),
+                                                         .id = hapax_str("m"),
+                                                         .key = hapax_str("g"),
+                                                         .from = hapax_str("q.fifo"),
+                                                         .headers = put_back,
+                                                         .header_count = times[i] ? 2 : 0}};
         struct hapax__ended ended = {.kind = HAPAX_ANSWER_MISMATCH};
         struct hapax__posting *posting =
-            hapax__posting_new(&message, &(struct hapax__post_what){.to = "q-dead.fifo",
-                                                                    .reason = "mismatch",
-                                                                    .ended = &ended,
-                                                                    .scope = "s",
-                                                                    .time_us = 100 + i});
+            hapax__posting_new(&delivered, &(struct hapax__post_what){.to = "q-dead.fifo",
+                                                                      .reason = "mismatch",
+                                                                      .ended = &ended,
+                                                                      .scope = "s",
+                                                                      .time_us = 100 + i});
         struct trip trip;
 
         go(&trip, hapax__posting_letter(posting), true);

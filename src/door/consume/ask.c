@@ -228,6 +228,7 @@ void hapax__ask_close(struct hapax__ask *ask)
 struct search {
     const struct hapax__ask *ask;
     const struct hapax_message *message;
+    const struct hapax__delivered *delivered; /* the message's */
     const struct hapax_digest *payload;
     const char *why; /* BAD */
     size_t len;
@@ -266,19 +267,31 @@ static enum found agree(struct search *search, struct hapax_span *value, enum fo
     return FOUND;
 }
 
+static bool same_name(struct hapax_span name, struct hapax_span other)
+{
+    return other.len == name.len && name.len > 0 &&
+           strncasecmp((const char *)other.ptr, (const char *)name.ptr, name.len) == 0;
+}
+
+/* A header that is there, and holds a table or the like. */
+static enum found bad_type(struct search *search)
+{
+    return bad(search, "the header of the key holds no text");
+}
+
 static enum found find_header(struct search *search, struct hapax_span *value,
                               struct hapax_span name)
 {
+    const struct hapax__delivered *delivered = search->delivered;
     const struct hapax_message *message = search->message;
     enum found found = NOTHING;
 
-    for (size_t i = 0; i < message->header_count && found != BAD; i++) {
-        struct hapax_span other = message->headers[i].name;
-
-        if (other.len == name.len && name.len > 0 &&
-            strncasecmp((const char *)other.ptr, (const char *)name.ptr, name.len) == 0)
+    for (size_t i = 0; i < delivered->unread_count; i++)
+        if (same_name(name, delivered->unread[i]))
+            return bad_type(search);
+    for (size_t i = 0; i < message->header_count && found != BAD; i++)
+        if (same_name(name, message->headers[i].name))
             found = agree(search, value, found, message->headers[i].value);
-    }
     return found;
 }
 
@@ -332,11 +345,16 @@ static enum found found_event(struct search *search, const struct event *event)
 static enum found find_attribute(struct search *search, struct event *event, enum name name)
 {
     const struct hapax_message *message = search->message;
+    const struct hapax__delivered *delivered = search->delivered;
     struct hapax_span attribute, *value = &event->names[name];
     uint8_t decoded[HAPAX__EVENT_NAME_MAX];
     enum found found = NOTHING;
     bool encoded;
 
+    for (size_t i = 0; i < delivered->unread_count; i++)
+        if (hapax__event_attribute(&attribute, &encoded, delivered->unread[i]) &&
+            hapax__name_is(attribute, name_texts[name]))
+            return bad_type(search);
     for (size_t i = 0; i < message->header_count && found != BAD; i++) {
         struct hapax_span more = message->headers[i].value;
         uint8_t *to = found == FOUND ? decoded : event->bytes[name];
@@ -515,7 +533,8 @@ enum hapax_error hapax__ask(struct hapax__asked *out, const struct hapax__ask *a
     const struct hapax_message *message = &delivered->message;
     struct hapax_digest payload;
     struct hapax_span part = {payload.bytes, sizeof(payload.bytes)};
-    struct search search = {.ask = ask, .message = message, .payload = &payload};
+    struct search search = {
+        .ask = ask, .message = message, .delivered = delivered, .payload = &payload};
     enum found found = NOTHING;
 
     memset(out, 0, sizeof(*out));

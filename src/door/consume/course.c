@@ -289,7 +289,7 @@ static void post(struct hapax__course *course, struct hapax__entry *entry, enum 
     };
 
     assert(!entry->posting);
-    entry->posting = hapax__posting_new(&entry->delivered->message, &what);
+    entry->posting = hapax__posting_new(entry->delivered, &what);
     if (!entry->posting) { /* it is asked for again, and where it failed runs again */
         hold(course, entry, HAPAX__HOLD_MEMORY, RESEND_MIN_MS);
         return;

@@ -172,9 +172,10 @@ static void add_own(struct hapax__posting *posting, const struct hapax_message *
     add(posting, HAPAX__HEADER_TIME, hapax_str(posting->time));
 }
 
-struct hapax__posting *hapax__posting_new(const struct hapax_message *message,
+struct hapax__posting *hapax__posting_new(const struct hapax__delivered *delivered,
                                           const struct hapax__post_what *what)
 {
+    const struct hapax_message *message = &delivered->message;
     struct hapax__posting *posting =
         calloc(1, sizeof(*posting) + message->header_count * sizeof(posting->headers[0]));
     struct hapax__letter *letter;
@@ -188,6 +189,7 @@ struct hapax__posting *hapax__posting_new(const struct hapax_message *message,
     letter->id = message->id;
     letter->type = message->type;
     letter->key = message->key;
+    letter->kept = delivered->kept;
     letter->life = header_of(message, HAPAX__HEADER_TIME);
     letter->delay_ms = what->delay_ms;
     letter->tag = what->tag;

@@ -37,9 +37,9 @@ struct hapax__post_what {
     void *tag;
 };
 
-/* A copy of the message with its history; with a reason, why it was given up. The message is borrowed until it is
- * freed. NULL: out of memory. */
-struct hapax__posting *hapax__posting_new(const struct hapax_message *message,
+/* A copy of the delivery's message with its history; with a reason, why it was given up. The delivery is borrowed until
+ * it is freed. NULL: out of memory. */
+struct hapax__posting *hapax__posting_new(const struct hapax__delivered *delivered,
                                           const struct hapax__post_what *what);
 void hapax__posting_free(struct hapax__posting *posting);
 const struct hapax__letter *hapax__posting_letter(const struct hapax__posting *posting);

@@ -85,6 +85,7 @@ struct sink {
     struct queue *queues[QUEUES_MAX];
     size_t queue_count;
     amqp_table_entry_t entries[HAPAX__AMQP_ENTRIES_MAX];
+    amqp_pool_t pool; /* of the letter that is begun */
 };
 
 static struct sink *of(struct hapax__sink *sink)
@@ -148,6 +149,7 @@ static enum hapax_error sink_open(struct hapax__sink **out, const char *uri,
         free(sink);
         return error;
     }
+    init_amqp_pool(&sink->pool, 4096);
     sink->base.type = &hapax__sink_amqp;
     sink->base.name = sink->uri.queue;
     hapax__amqp_link_init(&sink->link, &sink->uri, sink->base.text);
@@ -347,8 +349,8 @@ static bool begin_letter(struct sink *sink, struct slot *slot)
     amqp_basic_properties_t properties;
     amqp_frame_t frame = {.frame_type = AMQP_FRAME_HEADER, .channel = PUBLISHING};
 
-    if (strlen(to) > 255 ||
-        !hapax__amqp_properties(&properties, sink->entries, &slot->letter, sink->numbers + 1)) {
+    if (strlen(to) > 255 || !hapax__amqp_properties(&properties, sink->entries, &slot->letter,
+                                                    sink->numbers + 1, &sink->pool)) {
         (void)hapax__fail(sink->base.text, HAPAX_ERR_TOO_BIG,
                           "a letter to \"%.100s\" has a name, a property or headers over what AMQP "
                           "can carry",
@@ -681,6 +683,7 @@ static void sink_close(struct hapax__sink *base)
     hapax__amqp_link_release(&sink->link);
     for (size_t i = 0; i < sink->queue_count; i++)
         free(sink->queues[i]);
+    empty_amqp_pool(&sink->pool);
     explicit_bzero(&sink->uri, sizeof(sink->uri));
     free(sink);
 }

@@ -42,6 +42,11 @@ struct hapax__delivered {
     bool voided; /* set by the source, in the loop's thread */
     bool
         damaged; /* its headers cannot be read, or are too many: `too_large` or a letter as it is */
+    const struct hapax_span
+        *unread; /* names of headers whose values are no text: not among the message's, but there */
+    size_t unread_count;
+    struct hapax_span
+        kept; /* AMQP: headers of other types than text, as encoded, for letters to AMQP */
     void *loop; /* the loop's own */
 };
 
@@ -67,6 +72,7 @@ struct hapax__letter {
     const struct hapax_message_header
         *headers; /* not those of names beginning with `hapax-` that `own` has too */
     size_t header_count;
+    struct hapax_span kept; /* of the delivery it is a copy of */
     const struct hapax_message_header *own;
     size_t own_count;
     int64_t

@@ -398,14 +398,14 @@ static bool tell(struct source *source, const struct untold *untold)
 }
 
 /* Tells those of a kind, as many as there is room for, and drops them. */
-static size_t tell_each(struct source *source, bool acks, size_t room)
+static size_t tell_each(struct source *source, enum hapax__settle how, size_t room)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < source->untold_count; i++) {
         const struct untold *untold = &source->untold[i];
 
-        if ((untold->how == HAPAX__SETTLE_ACK) == acks && room > 0 && tell(source, untold))
+        if (untold->how == how && room > 0 && tell(source, untold))
             room--;
         else
             source->untold[kept++] = *untold;
@@ -414,13 +414,16 @@ static size_t tell_each(struct source *source, bool acks, size_t room)
     return room;
 }
 
-/* One acknowledgement for all below the oldest message in hand. Only where nothing else below it is untold. */
+/* One acknowledgement for all below the oldest message in hand, or that is untold to go another way. */
 static void tell_below(struct source *source)
 {
     uint64_t limit = source->oldest ? source->oldest->tag : UINT64_MAX, last = 0;
     amqp_basic_ack_t ack = {.multiple = true};
     size_t kept = 0;
 
+    for (size_t i = 0; i < source->untold_count; i++)
+        if (source->untold[i].how != HAPAX__SETTLE_ACK && source->untold[i].tag < limit)
+            limit = source->untold[i].tag;
     for (size_t i = 0; i < source->untold_count; i++)
         if (source->untold[i].tag < limit && source->untold[i].tag > last)
             last = source->untold[i].tag;
@@ -434,18 +437,31 @@ static void tell_below(struct source *source)
     source->untold_count = kept;
 }
 
-static void flush(struct source *source)
+/* closing: what goes back is not told. The channel's end returns it, all at once, where a classic queue takes letters that
+ * are told one by one back in a time that grows with their square. */
+static void flush(struct source *source, bool closing)
 {
     size_t room;
 
     if (source->untold_count == 0)
         return;
     room = hapax__amqp_link_room(&source->link) / SETTLE_BYTES;
-    room = tell_each(source, false, room);
+    if (!closing)
+        room = tell_each(source, HAPAX__SETTLE_RETURN, room);
+    room = tell_each(source, HAPAX__SETTLE_REJECT, room);
     if (room == 0)
         return;
     tell_below(source);
-    (void)tell_each(source, true, room - 1);
+    (void)tell_each(source, HAPAX__SETTLE_ACK, room - 1);
+}
+
+/* Whether nothing but returns is untold. */
+static bool told_all(const struct source *source)
+{
+    for (size_t i = 0; i < source->untold_count; i++)
+        if (source->untold[i].how != HAPAX__SETTLE_RETURN)
+            return false;
+    return true;
 }
 
 static void source_settle(struct hapax__source *base, struct hapax__delivered *delivered,
@@ -526,7 +542,7 @@ static enum hapax_error source_pump(struct hapax__source *base, size_t room)
     }
     if (source->link.state) {
         hapax__amqp_link_cork(&source->link, true);
-        flush(source);
+        flush(source, false);
         error = read_frames(source);
         ask_count(source);
         hapax__amqp_link_cork(&source->link, false);
@@ -570,8 +586,9 @@ static void say_goodbye(struct source *source, int64_t wait_ms)
 
         fd.fd = amqp_get_sockfd(source->link.state);
         (void)poll(&fd, 1, left_us < 1000000 ? (int)(left_us / 1000) + 1 : 1000);
-        flush(source);
-        if (!closing && source->untold_count == 0 && hapax__amqp_link_room(&source->link) > 0)
+        if (!closing)
+            flush(source, true);
+        if (!closing && told_all(source) && hapax__amqp_link_room(&source->link) > 0)
             closing = hapax__amqp_link_method(&source->link, CONSUMING, AMQP_CHANNEL_CLOSE_METHOD,
                                               &close);
         done = read_goodbye(source);

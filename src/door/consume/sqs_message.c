@@ -216,7 +216,9 @@ static struct hapax__sqs_delivery *build(const struct reading *r, const struct h
     message->body = copy(&at, shown->body);
     message->id = copy(&at, shown->id);
     message->content_type = copy(&at, shown->content_type);
-    message->key = copy(&at, shown->key);
+    message->key = (struct hapax_span){NULL, 0}; /* to Kafka an empty one is one */
+    if (shown->key.len > 0)
+        message->key = copy(&at, shown->key);
     delivery->receipt = copy(&at, receipt);
     delivery->shown.damaged = r->damaged;
     return delivery;
