@@ -51,6 +51,23 @@ def signal_each(pids, number):
             os.kill(pid, number)
 
 
+def is_over(pid):
+    """Gone, or waiting to be reaped."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def kill_family(pid):
+    """kill -9 of the process and all that came from it. It is stopped first, as what it forks after we have looked would live on,
+    with its shared memory; and waits until all are gone."""
+    signal_each([pid], signal.SIGSTOP)
+    family = family_of(pid)
+    signal_each(family, signal.SIGKILL)
+    wait_for(lambda: all(map(is_over, family)), f"the end of process {pid} and its children")
+
+
 def remove_folder(path):
     """Also the shared memory that a killed PostgreSQL leaves; its lock file names it."""
     for lock in pathlib.Path(path).glob("*/postmaster.pid"):
@@ -264,8 +281,10 @@ class Server:
         if self.process is None:
             return
         if self.process.poll() is None:
-            family = family_of(self.process.pid)
-            signal_each(family if number == signal.SIGKILL else family[:1], number)
+            if number == signal.SIGKILL:
+                kill_family(self.process.pid)
+            else:
+                signal_each([self.process.pid], number)
             if self.stopped:
                 self.cont()
         self.reap()
