@@ -255,6 +255,9 @@ static enum cli_exit open_post(struct consuming *consuming)
 
     if (consumer->policy.on_expired == HAPAX_EXPIRED_RECONCILE && !args->reconcile)
         return invalid(args, "--on-expired is reconcile, and there is no --reconcile URL to ask");
+    if (consumer->policy.on_expired != HAPAX_EXPIRED_RECONCILE && args->reconcile)
+        return invalid(args,
+                       "--reconcile is given, and nobody asks: --on-expired is not reconcile");
     error = hapax__post_open(&consuming->post, &how, text);
     if (error == HAPAX_ERR_NONE)
         return CLI_DONE;

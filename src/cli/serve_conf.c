@@ -314,16 +314,22 @@ static enum cli_exit read_files(struct serve_conf *conf, const struct serve_args
 enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *args)
 {
     enum cli_exit exit;
+    bool asks;
 
     conf->args = args;
     exit = read_urls(conf, args);
     if (exit == CLI_DONE)
         exit = read_policies(conf, args);
+    asks = conf->policy.on_expired == HAPAX_EXPIRED_RECONCILE;
     for (size_t i = 0; i < args->locations.n && exit == CLI_DONE; i++) {
         struct hapax_policy policy = conf->policy;
 
         exit = read_location(&policy, args, args->locations.items[i]);
+        asks = asks || policy.on_expired == HAPAX_EXPIRED_RECONCILE;
     }
+    if (exit == CLI_DONE && args->reconcile && !asks)
+        exit =
+            refuse(args, "reconcile", args->reconcile, "nobody asks: on_expired is not reconcile");
     if (exit == CLI_DONE && args->push && !is_broker(args->push))
         exit = refuse(args, "push", args->push, "not dapr, knative or sns, nor off");
     if (exit == CLI_DONE)

@@ -90,6 +90,7 @@ AMQP = "amqp://127.0.0.1:1/?queue=q"
     (["--from", AMQP, "--to", "http://h/", "--on-failed", "replay"], "--on-failed"),
     (["--from", AMQP, "--to", "http://h/", "--on-expired", "reconcile"], "no --reconcile URL to ask"),
     (["--from", AMQP, "--to", "http://h/", "--on-expired", "reconcile", "--reconcile", "x"], "--reconcile is no"),
+    (["--from", AMQP, "--to", "http://h/", "--reconcile", "http://h/did"], "--on-expired is not reconcile"),
     (["--from", AMQP, "--to", "http://h/", "--attempts", "8"], 'no option "--attempts"'),
     (["--from", AMQP, "--to", "http://h/", "more"], '"more" is too much'),
 ])

@@ -432,6 +432,7 @@ UP = ("--upstream", "http://127.0.0.1:9")
     ([*UP, "--lease", "1ms"], '"lease" is out of its limits'),
     ([*UP, "--on-expired", "explode"], "must be rerun, hold or reconcile"),
     ([*UP, "--on-expired", "reconcile"], "there is no --reconcile URL"),
+    ([*UP, "--reconcile", "http://127.0.0.1:9/did"], "nobody asks: on_expired is not reconcile"),
     ([*UP, "--location", "v1"], "does not begin with a path"),
     ([*UP, "--location", "/v1;"], "does not begin with a path"),
     ([*UP, "--location", "/v1 lease"], "after the path come POLICY=VALUE"),
