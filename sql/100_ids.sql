@@ -135,7 +135,7 @@ BEGIN
         RAISE EXCEPTION 'hapax: a header''s value is missing' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     FOR i IN 1 .. cardinality(names_and_values) BY 2 LOOP
-        IF names_and_values[i] ~ '[[:space:]:]' OR names_and_values[i] = '' OR names_and_values[i + 1] ~ E'[\r\n]' THEN
+        IF names_and_values[i] !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$' OR names_and_values[i + 1] ~ E'[\r\n]' THEN -- as check_headers() has it
             RAISE EXCEPTION 'hapax: "%" is no header', names_and_values[i] USING ERRCODE = 'invalid_parameter_value';
         END IF;
         v_all := v_all || names_and_values[i] || ': ' || names_and_values[i + 1] || E'\r\n';

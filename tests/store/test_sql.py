@@ -218,6 +218,8 @@ def test_digests_and_derived_keys_are_those_of_the_library(db, library):
     ("hapax.complete(repeat('A', 64), 200, convert_to(repeat('h', 65537), 'UTF8'))", "headers of 65537 bytes are over"),
     ("hapax.headers('A')", "value is missing"),
     ("hapax.headers('A', E'b\\r\\nC: d')", "is no header"),
+    ("hapax.headers('X(A)', 'b')", "is no header"),
+    ("hapax.headers('', 'b')", "is no header"),
 ])
 def test_a_limit_is_named(db, call, what):
     with pytest.raises(psycopg2.errors.InvalidParameterValue, match=what):
