@@ -160,7 +160,8 @@ BEGIN
             FROM unnest(v_locked) g(i)
             WHERE o.id = ANY (ARRAY[p_id[g.i]]) AND o.token = p_token[g.i] AND o.state + 0 = 1
                 AND (o.expires_us = 0 OR v_now < o.expires_us) AND o.resolved_us = 0 AND o.xmax = '0'::xid
-                AND octet_length(o.fingerprint) = 32 AND octet_length(o.caller) = 32
+                AND octet_length(o.fingerprint) = 32 AND octet_length(o.caller) = 32 -- what is damaged goes by itself
+                AND least(o.attempt, o.fence, o.created_us) > 0 AND octet_length(o.scope) < 256
             RETURNING g.i, int4send(g.i) || int8send(o.created_us) || int8send(o.fence) || int8send(o.retention_ms)
                 || int8send((o.attempt::bigint << 32) | o.spent)
                 || int4send(CASE WHEN o.hold THEN 1 ELSE 0 END | CASE WHEN o.ran THEN 2 ELSE 0 END | CASE WHEN o.reruns THEN 4 ELSE 0 END
