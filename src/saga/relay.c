@@ -141,13 +141,15 @@ static void hear(struct running *r)
     }
 }
 
-/* Says once that the broker is away, as soon as the sink knows why, and once that it is back. */
+/* Says once that the broker is away, as soon as the sink knows why and a row waits for it (before the first was sent, one
+ * of several brokers may be away, and none be missed), and once that it is back. */
 static void see_broker(struct running *r)
 {
     char line[HAPAX_TEXT_MAX + 32];
 
     __atomic_store_n(&r->stats->connected, r->sink->connected, __ATOMIC_RELAXED);
-    if (r->sink->connected == !r->broker_away || (!r->broker_away && r->sink->text[0] == '\0'))
+    if (r->sink->connected == !r->broker_away ||
+        (!r->broker_away && (r->sink->text[0] == '\0' || r->count == 0)))
         return;
     r->broker_away = !r->sink->connected;
     (void)snprintf(line, sizeof(line), "the broker is away: %s", r->sink->text);
