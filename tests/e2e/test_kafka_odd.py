@@ -207,6 +207,24 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(hapax, single, ha
     assert committed(single) == 2
 
 
+# What is committed may lie behind the end of a log that was cut off, or is another's of that name: less is committed then.
+@pytest.mark.parametrize("count", [10, 0])
+def test_what_is_committed_behind_the_end_is_taken_back(hapax, single, handler, store, count):
+    setter = client(single)
+    setter.commit(offsets=[confluent_kafka.TopicPartition(single.name, 0, 500)], asynchronous=False)
+    setter.close()
+    single.publish(*map(str, range(count)))
+    consumer = Consumer(hapax, single.uri(), handler.url, store)
+    handler.wait_calls(count)
+    wait_until(lambda: committed(single) == count, "what is there is committed")
+    assert end(consumer.process) == 0
+    single.publish(*map(str, range(count, 520)))
+    consumer = Consumer(hapax, single.uri(), handler.url, store)
+    handler.wait_calls(520)
+    assert end(consumer.process) == 0
+    assert sorted(map(int, handler.bodies)) == list(range(520))
+
+
 # A group that begins at the end keeps its place from its start on: what comes while nobody is there is not passed over.
 def test_a_group_that_begins_at_the_end_has_its_place_at_once(hapax, single, handler, store):
     single.publish("before")

@@ -319,7 +319,8 @@ static void put_message(struct block *block, struct hapax_message *out,
         put(block, property(properties, AMQP_BASIC_CONTENT_TYPE_FLAG, properties->content_type));
     out->id = put(block, property(properties, AMQP_BASIC_MESSAGE_ID_FLAG, properties->message_id));
     out->type = put(block, property(properties, AMQP_BASIC_TYPE_FLAG, properties->type));
-    out->key = put(block, (struct hapax_span){coming->key, coming->key_len});
+    if (coming->key_len > 0) /* else it has none: to Kafka an empty one is one */
+        out->key = put(block, (struct hapax_span){coming->key, coming->key_len});
     put_headers(block, properties);
     if (properties->_flags & AMQP_BASIC_HEADERS_FLAG)
         put_kept(block, &properties->headers);
@@ -441,7 +442,7 @@ static bool add_header(amqp_table_t *table, const struct hapax_message_header *h
     amqp_table_entry_t *entry = &table->entries[table->num_entries];
     size_t around = 6; /* two lengths and a kind */
 
-    if (header->name.len == 0 || header->name.len > 255 || header->value.len > *left ||
+    if (header->name.len > 255 || header->value.len > *left ||
         header->name.len + header->value.len + around > *left ||
         table->num_entries == (int)HAPAX__AMQP_ENTRIES_MAX)
         return false;

@@ -446,12 +446,11 @@ static void leave(struct kafka_source *s, int64_t now_us)
 /* ---- leaving --------------------------------------------------------------------------------- */
 
 /* librdkafka before 2.3 ends the process (an assertion in the sticky assignor, its issue 4312) where a client is
- * destroyed that joined the group and had no assignment yet. Where a topic was made anew under it, 2.0.2 waits for ever for
- * a broker's thread. */
+ * destroyed that joined the group and had no assignment yet. */
 void kafka_group_stillborn(struct kafka_source *s)
 {
-    s->stillborn = s->anew || (!s->assigned && rd_kafka_version() < MENDED &&
-                               strcmp(rd_kafka_rebalance_protocol(s->rk), "NONE") != 0);
+    s->stillborn = !s->assigned && rd_kafka_version() < MENDED &&
+                   strcmp(rd_kafka_rebalance_protocol(s->rk), "NONE") != 0;
 }
 
 static bool owns(struct kafka_source *s)

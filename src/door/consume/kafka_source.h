@@ -59,7 +59,6 @@ struct kafka_source {
     bool broken; /* a fatal error: it is made anew when nothing is lent */
     bool closing;
     bool assigned; /* the client was told of an assignment, if only of an empty one */
-    bool anew; /* a topic was deleted and made anew since it was made */
     bool stillborn; /* the client must not be destroyed (kafka_group_stillborn()) */
     bool kept; /* such a client is left behind, and may still look at us */
     bool seen; /* it was connected before */

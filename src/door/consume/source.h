@@ -97,6 +97,7 @@ struct hapax__source {
     uint64_t reconnects;
     uint64_t voided;
     int64_t lag; /* -1: not known */
+    bool more; /* when nothing is taken any more: it has messages, or takes none as it is full */
     const char *
         name; /* of the queue, or TOPIC.GROUP: what dead letters, retries and parked ones are named after */
     const char *group; /* what the scope is by default: the queue, or the group */
@@ -107,6 +108,7 @@ struct hapax__source_type {
     bool delays; /* its sink can delay letters: retries go by way of the broker */
     bool rejects;
     bool positions; /* its messages have one */
+    bool estimates; /* its lag is about right, and a minute late */
     enum hapax_order
         orders; /* the default order; NONE: it has no other; DEFAULT: open() knows, and refuses what it has not */
 

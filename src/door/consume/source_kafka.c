@@ -131,12 +131,13 @@ static void error_cb(rd_kafka_t *rk, int error, const char *why, void *opaque)
 static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *what)
 {
     const struct kafka_source *s = rd_kafka_opaque(rk);
+    void (*log)(void *arg, const char *line) = __atomic_load_n(&s->log, __ATOMIC_RELAXED);
     char line[1024];
 
-    if (!s->log || (level > LOG_CRIT && level != LOG_DEBUG))
+    if (!log || (level > LOG_CRIT && level != LOG_DEBUG))
         return;
     snprintf(line, sizeof(line), "librdkafka: %s: %s", facility, what);
-    s->log(s->log_arg, line);
+    log(s->log_arg, line);
 }
 
 /* Blocks, but the consumer ends where the answer is no. */
@@ -206,7 +207,7 @@ static void make(struct kafka_source *s, int64_t now_us)
     rd_kafka_conf_set_error_cb(conf, error_cb);
     rd_kafka_conf_set_log_cb(conf, log_cb);
     kafka_group_listen(s, conf);
-    s->assigned = s->anew = s->stillborn = false;
+    s->assigned = s->stillborn = false;
     s->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
     if (!s->rk) {
         leave_behind(conf);
@@ -295,11 +296,26 @@ static enum hapax_error kafka_pump(struct hapax__source *source, size_t room)
     return s->refused ? HAPAX_ERR_REFUSED : HAPAX_ERR_NONE;
 }
 
-/* Of a topic that was made anew the offsets begin again: then nothing of before may be in hand, or on its way to be committed. */
+/* Of a topic that was made anew, or cut off at its end, the offsets begin again, below what is done or committed. */
+static bool goes_back(const struct kafka_part *part, int64_t offset)
+{
+    return offset < hapax__kafka_window_least(&part->window) || offset < part->committed;
+}
+
+/* Nothing of before may be in hand then, or on its way to be committed. */
+static bool may_go_back(const struct kafka_source *s, const struct kafka_part *part)
+{
+    return part->window.head == part->window.tail && !s->committing;
+}
+
+static void go_back(struct kafka_part *part)
+{
+    part->window.next = part->committed = -1;
+}
+
 static bool must_wait(const struct kafka_source *s, const struct kafka_part *part)
 {
-    return part->held->raw->offset < hapax__kafka_window_least(&part->window) &&
-           (part->window.head != part->window.tail || s->committing);
+    return goes_back(part, part->held->raw->offset) && !may_go_back(s, part);
 }
 
 static int64_t part_due(const struct kafka_source *s, const struct kafka_part *part)
@@ -361,6 +377,8 @@ static void see_end(struct kafka_source *s, struct kafka_part *part, int64_t end
 {
     bool other = kafka_uncommitted(s);
 
+    if (goes_back(part, end) && may_go_back(s, part))
+        go_back(part);
     hapax__kafka_window_end(&part->window, end);
     if (!other && kafka_uncommitted(s) && s->commit_us < now_us + END_PAUSE)
         s->commit_us = now_us + END_PAUSE;
@@ -429,14 +447,21 @@ static struct kafka_item *next_of(struct kafka_source *s, struct kafka_part *par
     item = part->held;
     if (!item || item->due_us > now_us || must_wait(s, part))
         return NULL;
-    if (item->raw->offset < part->window.next) {
-        part->window.next = part->committed = -1;
-        s->anew = true;
-    }
+    if (goes_back(part, item->raw->offset))
+        go_back(part);
     if (!hapax__kafka_window_add(&part->window, item->raw->offset, item, &item->place))
         return NULL;
     part->held = NULL;
     return item;
+}
+
+/* Nothing is to be handed out now. */
+static void note_more(struct kafka_source *s)
+{
+    for (const struct kafka_part *part = s->parts; part; part = part->after_it)
+        if (!part->leaving &&
+            (part->raw || part->held || part->again || !hapax__kafka_window_open(&part->window)))
+            s->base.more = true;
 }
 
 static void turn_to(struct kafka_source *s, struct kafka_part *part)
@@ -461,6 +486,7 @@ static struct hapax__delivered *kafka_take(struct hapax__source *source)
     int64_t now_us = hapax__monotonic_us();
     struct kafka_part *first;
 
+    s->base.more = false;
     if (!s->parts)
         return NULL;
     if (!s->turn || s->turn_left == 0)
@@ -473,6 +499,7 @@ static struct hapax__delivered *kafka_take(struct hapax__source *source)
             return lend(s, item);
         turn_to(s, s->turn->after_it);
     } while (s->turn != first);
+    note_more(s);
     return NULL;
 }
 
@@ -521,7 +548,6 @@ static void release(struct kafka_source *s)
 {
     rd_kafka_conf_destroy(s->uri.conf);
     close(s->wake);
-    s->log = NULL;
     if (!s->kept)
         free(s);
 }
@@ -546,13 +572,16 @@ static void *unmake_apart(void *arg)
     return NULL;
 }
 
-/* Destroying a client that did not close may never end: a thread of its own waits for that. */
-static void abandon(struct kafka_source *s)
+/* Destroying a client may never end: not one that did not close, nor (librdkafka 2.0.2) one whose topic was deleted and made
+ * anew. So a thread of its own does it, and is waited for until then. */
+static void destroy(struct kafka_source *s, int64_t until_us)
 {
+    const struct timespec until = {until_us / 1000000, until_us % 1000000 * 1000};
     pthread_t thread;
 
-    s->log = NULL;
-    if (pthread_create(&thread, NULL, unmake_apart, s) == 0)
+    __atomic_store_n(&s->log, NULL, __ATOMIC_RELAXED);
+    if (pthread_create(&thread, NULL, unmake_apart, s) == 0 &&
+        pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) != 0)
         (void)pthread_detach(thread);
 }
 
@@ -565,16 +594,14 @@ static void kafka_close(struct hapax__source *source, int64_t wait_ms)
     if (s->rk && !s->broken) {
         s->commit_us = 0;
         commit_all(s, until_us);
-        if (!kafka_group_leave(s, until_us)) {
-            abandon(s);
-            return;
-        }
+        (void)kafka_group_leave(s, until_us);
     } else if (s->rk) {
         kafka_group_stillborn(s);
     }
     if (s->rk)
-        unmake(s);
-    release(s);
+        destroy(s, until_us);
+    else
+        release(s);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------- */
