@@ -304,14 +304,19 @@ static void wait_turn(struct redriving *redriving)
 }
 
 /* How many letters stand behind those that were seen; -1: not known. Kafka counts what is held, too, and what was put
- * back behind something that is held. */
+ * back behind something that is held. The others do not count what the source has fetched, and SQS may say what was true
+ * a minute ago. */
 static int64_t not_seen(const struct redriving *redriving)
 {
-    int64_t lag = redriving->source->lag;
+    const struct hapax__source *source = redriving->source;
 
-    if (!redriving->back || lag < 0)
-        return lag;
-    return lag <= (int64_t)redriving->held ? 0 : -1;
+    if (source->lag < 0)
+        return -1;
+    if (redriving->back)
+        return source->lag <= (int64_t)redriving->held ? 0 : -1;
+    if (source->more || (source->lag == 0 ? is_loaded(redriving) : source->type->estimates))
+        return -1;
+    return source->lag;
 }
 
 /* Whether all letters that are there have been seen, or no more can be, and those to put back are. */
@@ -321,16 +326,21 @@ static bool is_done(const struct redriving *redriving)
     int64_t idle_us = hapax__monotonic_us() - redriving->event_us;
     int64_t enough_us = not_seen(redriving) == 0 ? IDLE_US : IDLE_BLIND_US;
 
+    if (is_loaded(redriving) || source->more)
+        enough_us = COUNTED_US;
     if (redriving->busy > 0)
         return false;
     if (room(redriving) == 0 && (redriving->full || redriving->stopped || is_enough(redriving)))
         return true;
-    return source->connected && idle_us >= (is_loaded(redriving) ? COUNTED_US : enough_us);
+    return source->connected && idle_us >= enough_us;
 }
 
-/* Why letters that were to be looked at were not; NULL: all were. waiting: as not_seen() said, with all still held. */
+/* Why letters that were to be looked at were not, or may not have been; NULL: all were. waiting: as not_seen() says, with
+ * all still held. */
 static const char *why_not_seen(const struct redriving *redriving, int64_t waiting)
 {
+    const struct hapax__source *source = redriving->source;
+
     if (redriving->full)
         return "out of memory";
     if (redriving->stopped || is_enough(redriving) || waiting == 0)
@@ -338,16 +348,36 @@ static const char *why_not_seen(const struct redriving *redriving, int64_t waiti
     if (is_loaded(redriving))
         return "those that are left before them are as many as one run holds, 65535 or 256 MiB: put "
                "some aside with --all --limit N and another queue or topic for --to";
+    if (source->more && redriving->back)
+        return "a run sees 16384 letters of a partition from the first that it leaves: run it again; "
+               "where that puts back none, put some aside with --all --limit N and another topic for --to";
+    if (source->more)
+        return "some were still on the way, or no more can be held: run it again";
+    if (source->type->estimates && source->lag > 0)
+        return "SQS still counts some, which may be a minute old: run it again then. They may be in "
+               "other hands, or behind letters of their group that are left";
     return waiting > 0 ? "the broker gives no more at once (prefetch), or gives them to another"
                        : NULL;
 }
 
+/* Whether there are such letters; else there may be. */
+static bool is_sure(const struct redriving *redriving, int64_t waiting)
+{
+    const struct hapax__source *source = redriving->source;
+
+    if (waiting > 0 || redriving->full)
+        return true;
+    return redriving->back ? source->lag > (int64_t)redriving->seen
+                           : source->more && !source->type->estimates;
+}
+
 /* Some were not seen, so that nobody may take them for not there. */
-static enum cli_exit say_not_seen(const struct redriving *redriving, const char *why)
+static enum cli_exit say_not_seen(const struct redriving *redriving, const char *why, bool surely)
 {
     char text[HAPAX_TEXT_MAX];
 
-    (void)snprintf(text, sizeof(text), "not all letters were seen: %s", why);
+    (void)snprintf(text, sizeof(text), "%snot all letters were seen: %s", surely ? "" : "perhaps ",
+                   why);
     return redrive_failed(redriving, CLI_NO, HAPAX_ERR_TOO_BIG, text);
 }
 
@@ -515,7 +545,9 @@ static void release(struct redriving *redriving)
 static enum cli_exit redrive(const struct redrive_args *args)
 {
     struct redriving *redriving = calloc(1, sizeof(*redriving));
-    bool opened = false;
+    const char *why = NULL; /* letters were not seen */
+    int64_t waiting = -1;
+    bool opened = false, surely = false;
     enum cli_exit exit;
 
     if (!redriving)
@@ -529,17 +561,20 @@ static enum cli_exit redrive(const struct redrive_args *args)
     opened = exit == CLI_DONE;
     if (opened)
         exit = work(redriving, true);
-    if (exit == CLI_DONE)
-        exit = move_left(redriving);
     if (opened) {
-        int64_t waiting = not_seen(redriving);
-        const char *why = exit == CLI_DONE ? why_not_seen(redriving, waiting) : NULL;
-
+        waiting = not_seen(redriving);
+        surely = is_sure(redriving, waiting);
+    }
+    if (exit == CLI_DONE) {
+        why = why_not_seen(redriving, waiting);
+        exit = move_left(redriving);
+    }
+    if (opened) {
         return_left(redriving);
         if (!redriving->args->dry_run)
             print_sum(redriving, waiting);
-        if (why)
-            exit = say_not_seen(redriving, why);
+        if (why && exit == CLI_DONE)
+            exit = say_not_seen(redriving, why, surely);
     }
     if (exit == CLI_DONE && redriving->args->key && redriving->seen == redriving->left)
         exit = redriving->args->dry_run ? exit : CLI_NO;
@@ -586,7 +621,8 @@ const struct cli_command cli_redrive = {
         "many are left; exit status 1 where --key found none, a queue is not there, or letters were not "
         "seen: a run holds 65535 of those that it leaves, or 256 MiB, and sees none behind them. In a topic "
         "of Kafka's the group TOPIC.redrive keeps how far it has come; what is left before one that was "
-        "put back goes to the topic's end. From a database: the messages of its outbox that a relay has "
+        "put back goes to the topic's end; of a partition 16384 letters are seen, from the first that is "
+        "left. From a database: the messages of its outbox that a relay has "
         "put aside, all or of a key, are published after all. docs/consume.md and docs/sagas.md tell more.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),

@@ -456,6 +456,37 @@ def test_letters_behind_all_that_a_run_holds_are_told_as_not_seen(hapax, queue):
     assert (done.code, done.out) == (0, "put back: 1, left: 65440\n")
 
 
+# The broker has given all by then, and counts none that waits.
+def test_letters_behind_the_bytes_that_a_run_holds_are_told_as_not_seen(hapax, queue):
+    letters = Queue(rabbit.server(), queue.dead.name, **{"x-queue-type": "classic"})
+    body = bytes(10 << 20)
+    with letters.channel() as channel:
+        for n in range(27):
+            channel.basic_publish("", letters.name, body if n < 26 else b"x", pika.BasicProperties(
+                message_id=f"{n}", headers={"hapax-reason": "mismatch" if n < 26 else "failed"}))
+    letters.wait_ready(27)
+    done = hapax("redrive", "--from", letters.uri(), "--to", queue.uri(), "--json")
+    assert done.code == 1 and done.lines[0] == {"put_back": 0, "left": 26, "failed_again": 0, "not_seen": None}
+    assert "not all letters were seen: those that are left before them are as many" in done.lines[1]["text"]
+    done = hapax("redrive", "--from", letters.uri(), "--to", queue.uri(), "--all", "--limit", "1")
+    assert (done.code, done.err) == (0, "")
+    done = hapax("redrive", "--from", letters.uri(), "--to", queue.uri(), "--key", "26")
+    assert (done.code, done.out) == (0, "put back: 1, left: 25\n")
+
+
+# Those of a group stand behind ten that are left, and what SQS counts is no more than about right.
+def test_letters_behind_their_group_may_not_have_been_seen(hapax):
+    hapax.env.update(sqs.KEYS)
+    letters = sqs.Queue(sqs.server(), fifo=True)
+    target = sqs.Queue(sqs.server(), fifo=True)
+    for n in range(12):
+        letters.send("x", **{"message-id": f"{n}", "hapax-reason": "failed" if n == 11 else "mismatch"})
+    done = hapax("redrive", "--from", letters.uri(visibility="30s"), "--to", target.uri())
+    assert (done.code, done.out) == (1, "put back: 0, left: 10\n")
+    assert "perhaps not all letters were seen: SQS still counts some" in done.err and done.err.count("\n") == 1
+    letters.wait_ready(12)
+
+
 # ---- headers of RabbitMQ's ------------------------------------------------------------------
 
 HEADERS = {

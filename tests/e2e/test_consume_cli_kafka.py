@@ -25,6 +25,16 @@ def publish(kafka, topic, *keys):
     assert producer.flush(PATIENCE) == 0
 
 
+def fill(kafka, topic, *parts, body="x"):
+    """Letters as (how many, reason), one behind the other."""
+    kafka.make_topic(topic, 1)
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.address})
+    for count, reason in parts:
+        for n in range(count):
+            producer.produce(topic, body, headers={"hapax-reason": reason, "message-id": f"{reason}-{n}"})
+    assert producer.flush(PATIENCE) == 0
+
+
 def test_letters_that_are_left_are_seen_by_a_later_run(kafka, hapax, store):
     handler = Handler(lambda body: 422)
     dead = f"kafka://{kafka.address}/orders.billing.dead"
@@ -60,3 +70,52 @@ def test_letters_that_are_left_are_seen_by_a_later_run(kafka, hapax, store):
         assert sorted(handler.bodies) == ["order 1", "order 2", "order 3"]
     finally:
         handler.close()
+
+
+# Of a partition a run sees what its window takes, and says that there may be more.
+def test_letters_behind_a_window_are_told_as_not_seen(kafka, hapax):
+    said = "hapax redrive: not all letters were seen: a run sees 16384 letters of a partition from the first that it leaves: run it again;"
+
+    def redrive(*words):
+        return hapax("redrive", "--from", f"kafka://{kafka.address}/window.dead", "--to", f"kafka://{kafka.address}/orders", *words)
+
+    fill(kafka, "window.dead", (1, "mismatch"), (17000, "failed"))
+    done = redrive("--dry-run")
+    assert done.code == 1 and len(done.out.splitlines()) == 16384 and done.err.startswith(said) and done.err.count("\n") == 1
+    done = redrive()
+    assert (done.code, done.out) == (1, "put back: 16383, left: 1\n")
+    assert done.err.startswith(said) and done.err.count("\n") == 1
+    done = redrive()  # the one that is left was moved to the end
+    assert (done.code, done.out, done.err) == (0, "put back: 617, left: 1\n", "")
+
+
+def test_letters_behind_a_window_of_those_left_are_told_as_not_seen(kafka, hapax):
+    def redrive(*words, to="orders"):
+        return hapax("redrive", "--from", f"kafka://{kafka.address}/left.dead", "--to", f"kafka://{kafka.address}/{to}", *words)
+
+    fill(kafka, "left.dead", (17000, "mismatch"), (1, "failed"))
+    for words in ((), ("--key", "failed-0")):
+        done = redrive(*words)
+        assert (done.code, done.out) == (1, "put back: 0, left: 16384\n")
+        assert "not all letters were seen: a run sees 16384" in done.err and done.err.count("\n") == 1
+        assert done.err.endswith("put some aside with --all --limit N and another topic for --to\n")
+    kafka.make_topic("aside")
+    done = redrive("--all", "--limit", "1000", to="aside")
+    assert (done.code, done.err) == (0, "") and done.out.startswith("put back: 1000, left: ")
+    done = redrive("--key", "failed-0")
+    assert (done.code, done.out, done.err) == (0, "put back: 1, left: 16000\n", "")
+
+
+# As many as the window takes, and none behind them: all were seen.
+def test_a_window_that_is_just_full_hides_nothing(kafka, hapax):
+    fill(kafka, "full.dead", (16384, "mismatch"))
+    done = hapax("redrive", "--from", f"kafka://{kafka.address}/full.dead", "--to", f"kafka://{kafka.address}/orders", "--json")
+    assert (done.code, done.json) == (0, {"put_back": 0, "left": 16384, "failed_again": 0, "not_seen": 0})
+
+
+# What is left before one that was put back goes to the topic's end, and is then held no more.
+def test_a_run_that_held_all_it_can_says_so_when_it_let_go(kafka, hapax):
+    fill(kafka, "big.dead", (170, "mismatch"), (1, "failed"), (170, "mismatch"), body=bytes(900000))
+    done = hapax("redrive", "--from", f"kafka://{kafka.address}/big.dead", "--to", f"kafka://{kafka.address}/orders")
+    assert (done.code, done.out) == (1, "put back: 1, left: 299\n")
+    assert "not all letters were seen: those that are left before them are as many" in done.err and done.err.count("\n") == 1

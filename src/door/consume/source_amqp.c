@@ -147,6 +147,12 @@ static void remove_delivery(struct source *source, struct hapax__amqp_delivery *
         source->newest = delivery->older;
 }
 
+/* What came and was not taken, or is coming in. */
+static void note_more(struct source *source)
+{
+    source->base.more = source->next || source->awaits != NOTHING;
+}
+
 /* The channel is gone: its messages are the broker's again. */
 static void void_all(struct source *source)
 {
@@ -549,6 +555,7 @@ static enum hapax_error source_pump(struct hapax__source *base, size_t room)
     }
     if (!source->link.state)
         forget(source);
+    note_more(source);
     return error;
 }
 
@@ -560,6 +567,7 @@ static struct hapax__delivered *source_take(struct hapax__source *base)
     if (!delivery)
         return NULL;
     source->next = delivery->newer;
+    note_more(source);
     return &delivery->shown;
 }
 

@@ -404,6 +404,12 @@ static void ask_all(struct sqs_source *s)
         ;
 }
 
+/* Where there is less room than is worth a poll, none is sent. */
+static void note_more(struct sqs_source *s)
+{
+    s->base.more = s->ready || s->room < s->worth;
+}
+
 static enum hapax_error source_pump(struct hapax__source *base, size_t room)
 {
     struct sqs_source *s = of(base);
@@ -416,6 +422,7 @@ static enum hapax_error source_pump(struct hapax__source *base, size_t room)
     s->error = HAPAX_ERR_NONE;
     if (error == HAPAX_ERR_NONE)
         ask_all(s);
+    note_more(s);
     return error;
 }
 
@@ -462,6 +469,7 @@ static struct hapax__delivered *source_take(struct hapax__source *base)
         s->ready_last = NULL;
     s->ready_count--;
     d->ready = false;
+    note_more(s);
     return &d->shown;
 }
 
@@ -534,6 +542,7 @@ static void source_close(struct hapax__source *base, int64_t wait_ms)
 
 const struct hapax__source_type hapax__source_sqs = {
     .schemes = {"sqs"},
+    .estimates = true,
     .orders = HAPAX_ORDER_DEFAULT,
     .open = source_open,
     .watch = source_watch,
