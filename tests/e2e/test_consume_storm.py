@@ -516,7 +516,8 @@ def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, fol
     wait_for_all(queue, handler, keys)
     assert end(last) == 0
     assert set(handler.counts().values()) == {1}
-    assert len({call.who for calls in handler.calls.values() for call in calls}) >= 6
+    least = 6 if queue.kind != "kafka" else 3  # a member has no partitions before the group is joined anew
+    assert len({call.who for calls in handler.calls.values() for call in calls}) >= least
 
 
 # ---- handlers that are away, or want nothing of some ------------------------------------------------

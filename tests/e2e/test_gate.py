@@ -6,6 +6,7 @@ import pytest
 
 import gate as g
 from conftest import wait_until
+from process import stop
 
 pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
 
@@ -846,7 +847,7 @@ def test_kill_9_of_a_worker_at_each_step(gate, api, hapax, step):
         api.door("d").set()
     else:
         if step == "claiming":
-            hapax.keeper.send_signal(g.signal.SIGSTOP)
+            stop(hapax.keeper.pid)
             api.door("d").set()
         connection = gate.connect()
         connection.send(g.request("POST", path, "k", b"whole", headers=[]))
@@ -854,7 +855,7 @@ def test_kill_9_of_a_worker_at_each_step(gate, api, hapax, step):
             wait_until(lambda: b'"in_flight":1' in gate.send("GET", "/hapax?format=json").body, "the claim")
         else:
             wait_until(lambda: api.count("k") == 1, "the attempt")
-            hapax.keeper.send_signal(g.signal.SIGSTOP)
+            stop(hapax.keeper.pid)
             api.door("d").set()
             wait_until(lambda: b'"held_bytes":0' not in gate.send("GET", "/hapax?format=json").body, "the response")
     try:
@@ -935,7 +936,7 @@ def test_a_stopped_store_blocks_nobody(make_gate, api, folder, hapax):
     gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms;" + g.locations(api, folder)).start()
     running = gate.later("/hold/d", "running")
     wait_until(lambda: api.count("running") == 1, "the attempt")
-    hapax.keeper.send_signal(g.signal.SIGSTOP)
+    stop(hapax.keeper.pid)
     try:
         calls = [gate.later("/ok", f"k{i}") for i in range(20)]
         assert {call().problem for call in calls} == {"store-unavailable"}

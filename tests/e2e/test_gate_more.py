@@ -15,6 +15,7 @@ import pytest
 
 import gate as g
 from conftest import wait_until
+from process import stop
 from test_gate import api, gate, cgi, make_gate, same, uri  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
@@ -225,7 +226,7 @@ def test_held_max_refuses_what_is_new(make_gate, api, hapax):
                      "proxy_buffers 4 64k; proxy_busy_buffers_size 64k;" + server(api, STATUS)).start()
     first = gate.later("/hold/d?len=16384", "k")
     wait_until(lambda: api.count("k") == 1, "the attempt")
-    hapax.keeper.send_signal(g.signal.SIGSTOP)
+    stop(hapax.keeper.pid)
     try:
         api.door("d").set()
         wait_until(lambda: status(gate)["held_bytes"] >= 16384, "the response being held")
@@ -249,7 +250,7 @@ def test_open_is_saved_when_the_store_is_back(make_gate, api, hapax, uri):  # no
     gate = make_gate("hapax_timeout 200ms; hapax_save_wait 200ms; hapax_on_store_error open;"
                      + server(api, STATUS)).start()
     assert gate.post("/ok", "before").replayed == "false"
-    hapax.keeper.send_signal(g.signal.SIGSTOP)
+    stop(hapax.keeper.pid)
     try:
         answer = gate.post("/ok", "k")
         assert (answer.status, answer.get("Idempotency-Protected"), answer.replayed) == (200, "false", None)
@@ -283,7 +284,7 @@ def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
     gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms;" + server(api, STATUS), workers=2).start()
     assert gate.post("/ok", "before").status == 200
     keys, faults, lock = [], [], threading.Lock()
-    hapax.keeper.send_signal(g.signal.SIGSTOP)
+    stop(hapax.keeper.pid)
     try:
         end = time.monotonic() + int(os.environ.get("HAPAX_STOP_SECONDS", 3))
 

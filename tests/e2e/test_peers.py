@@ -15,6 +15,7 @@ import pytest
 
 import gate as g
 from conftest import wait_until
+from process import stop
 from test_gate import api, cgi, gate, make_gate, same, uri  # noqa: F401 - fixtures
 from test_gate_more import FakeHttp, fake  # noqa: F401 - fixtures
 from test_serve import serve  # noqa: F401 - a fixture
@@ -162,7 +163,7 @@ def test_a_claim_whose_reply_was_lost_is_not_a_rival(make_gate, api, hapax):
     gate = make_gate(f"""hapax_timeout 200ms; hapax_save_wait 200ms; server {{ LISTEN hapax on;
                          location / {{ proxy_pass http://127.0.0.1:{api.port}; }} }}""").start()
     assert gate.post("/ok", "before").status == 200
-    hapax.keeper.send_signal(g.signal.SIGSTOP)
+    stop(hapax.keeper.pid)
     try:
         assert [gate.post("/ok", "k").status for _ in range(3)] == [503] * 3
     finally:
@@ -316,7 +317,7 @@ def test_a_response_that_was_not_saved_says_so(make_gate, api, hapax):
     gate = make_gate(f"""hapax_timeout 10s; hapax_save_wait 200ms; server {{ LISTEN hapax on;
                          location / {{ proxy_pass http://127.0.0.1:{api.port}; }} }}""").start()
     first = begin(gate, api, "/hold/d", "k")
-    hapax.keeper.send_signal(g.signal.SIGSTOP)
+    stop(hapax.keeper.pid)
     try:
         api.door("d").set()
         answer = first()

@@ -59,10 +59,25 @@ def is_over(pid):
         return True
 
 
+def stands(pid):
+    """Stopped, with all of its threads, or over."""
+    try:
+        states = [task.read_text().rpartition(")")[2].split()[0] for task in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread ended meanwhile
+        return is_over(pid)
+    return all(state in "TtZX" for state in states)
+
+
+def stop(pid):
+    """SIGSTOP; what a thread is at, it does for a moment longer, and that is waited for."""
+    signal_each([pid], signal.SIGSTOP)
+    wait_for(lambda: stands(pid), f"process {pid} standing still")
+
+
 def kill_family(pid):
     """kill -9 of the process and all that came from it. It is stopped first, as what it forks after we have looked would live on,
     with its shared memory; and waits until all are gone."""
-    signal_each([pid], signal.SIGSTOP)
+    stop(pid)
     family = family_of(pid)
     signal_each(family, signal.SIGKILL)
     wait_for(lambda: all(map(is_over, family)), f"the end of process {pid} and its children")
