@@ -1,7 +1,7 @@
 """hapax consume where everything dies: consumers, the broker and the store, by kill -9 under load; and where handlers are
 slow, away, or want nothing of some. Against a real RabbitMQ and a real Kafka, and a stand-in for SQS (tests/servers/sqs_server.py).
 
-HAPAX_STORM_MESSAGES (4000, at Kafka 2000): how many of a storm; 30 % of them are repeats of another. tools/soak has 100,000.
+HAPAX_STORM_MESSAGES (3000, at Kafka 1500): how many of a storm; 30 % of them are repeats of another. tools/soak has 100,000.
 """
 import collections
 import contextlib
@@ -306,7 +306,7 @@ def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, fol
     store = kind(hapax, folder)
     handler = effects(takes=lambda key: draw.random() * .02,
                       answers=lambda key, nth: 500 if key.startswith("fails") and nth == 1 else 200)
-    count = MESSAGES or (2000 if queue.kind == "kafka" else 4000)
+    count = MESSAGES or (1500 if queue.kind == "kafka" else 3000)
     keys = [f"{'fails' if i % 50 == 0 else 'k'}-{i}" for i in range(count * 7 // 10)]
     messages = keys + [draw.choice(keys) for _ in range(count - len(keys))]
     draw.shuffle(messages)
