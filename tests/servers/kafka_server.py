@@ -37,21 +37,8 @@ class Kafka(Server):
         self.options = {name.replace("_", "."): value for name, value in options.items()}
         self.logins, self.tls_port, self.ca, self.leaves = logins, None, None, None
         if logins:
-            self.make_certificates()
-
-    def make_certificates(self):
-        def openssl(*words):
-            subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
-
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
-                "/CN=test CA", "-keyout", "ca.key", "-out", "ca.pem")
-        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=127.0.0.1",
-                "-keyout", "key.pem", "-out", "request.pem")
-        (self.folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-        openssl("x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days",
-                "2", "-extfile", "names", "-out", "cert.pem")
-        (self.folder / "both.pem").write_text((self.folder / "key.pem").read_text() + (self.folder / "cert.pem").read_text())
-        self.ca = self.folder / "ca.pem"
+            self.ca = self.make_certificates()
+            (self.folder / "both.pem").write_text((self.folder / "key.pem").read_text() + (self.folder / "cert.pem").read_text())
 
     def login_properties(self):
         """Of the port that asks for a login."""

@@ -245,6 +245,20 @@ class Server:
     def choose_ports(self):
         self.port = free_port()
 
+    def make_certificates(self):
+        """cert.pem and key.pem for it, signed by ca.pem, whose path is given."""
+        def openssl(*words):
+            subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
+
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                "/CN=test CA", "-keyout", "ca.key", "-out", "ca.pem")
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=127.0.0.1",
+                "-keyout", "key.pem", "-out", "request.pem")
+        (self.folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        openssl("x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days",
+                "2", "-extfile", "names", "-out", "cert.pem")
+        return self.folder / "ca.pem"
+
     def start(self):
         """On ports that are free, others if somebody was faster."""
         for last in [False] * 9 + [True]:

@@ -41,26 +41,13 @@ class RabbitMQ(Server):
         cookie.write_text(self.cookie)
         cookie.chmod(0o400)
         if tls:
-            self.make_certificates()
+            self.ca = self.make_certificates()
         self.give()
 
     def give(self):
         """Root's files in the folder become the server's."""
         if self.user:
             subprocess.run(["chown", "-R", self.user, str(self.folder)], check=True)
-
-    def make_certificates(self):
-        def openssl(*words):
-            subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
-
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
-                "/CN=test CA", "-keyout", "ca.key", "-out", "ca.pem")
-        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=127.0.0.1",
-                "-keyout", "key.pem", "-out", "request.pem")
-        (self.folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-        openssl("x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days",
-                "2", "-extfile", "names", "-out", "cert.pem")
-        self.ca = self.folder / "ca.pem"
 
     def choose_ports(self):
         self.port, self.epmd_port, self.dist_port = free_port(), free_port(), free_port()

@@ -3,7 +3,6 @@ import contextlib
 import signal
 import socket
 import ssl
-import subprocess
 
 from process import PATIENCE, Server, free_port, wait_for
 from proxy import Proxy
@@ -83,7 +82,7 @@ class Redis(Server):
         if acl:
             self.options["aclfile"] = self.folder / "acl"
             (self.folder / "acl").write_text("".join(line + "\n" for line in acl))
-        self.ca = self.make_certificates() if tls else None
+        self.ca = self.use_tls() if tls else None
         self.wire = None
 
     @property
@@ -91,20 +90,11 @@ class Redis(Server):
         """The port by which others reach it."""
         return self.port
 
-    def make_certificates(self):
-        def openssl(*words):
-            subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
-
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
-                "/CN=test CA", "-keyout", "ca.key", "-out", "ca.pem")
-        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=127.0.0.1",
-                "-keyout", "key.pem", "-out", "request.pem")
-        (self.folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-        openssl("x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days",
-                "2", "-extfile", "names", "-out", "cert.pem")
+    def use_tls(self):
+        ca = self.make_certificates()
         self.options.update(tls_cert_file="cert.pem", tls_key_file="key.pem", tls_ca_cert_file="ca.pem",
                             tls_auth_clients="no")
-        return self.folder / "ca.pem"
+        return ca
 
     def config(self):
         ports = {"port": 0, "tls_port": self.port} if self.ca else {"port": self.port}
