@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define CASE_TIMEOUT_MS 120000
+#define CASE_TIMEOUT_MS 300000
 #define ROUND_MS                                                                                   \
     60000 /* of random histories on hybrid:, where a forced RESOLVE takes half a second */
 
