@@ -362,13 +362,15 @@ static int64_t wall_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void set_due(const struct kafka_source *s, struct kafka_item *item, int64_t now_us)
+/* Both clocks are read here: with a monotonic time taken before the wall's, it would come too soon by what passed
+ * between. */
+static void set_due(const struct kafka_source *s, struct kafka_item *item)
 {
     int64_t wait_ms = kafka_item_due(item) - wall_ms();
 
     if (wait_ms > s->hold_max_ms)
         wait_ms = s->hold_max_ms;
-    item->due_us = wait_ms > 0 ? now_us + wait_ms * MS : 0;
+    item->due_us = wait_ms > 0 ? hapax__monotonic_us() + wait_ms * MS : 0;
 }
 
 /* All before the end was taken. There is no haste to commit it: one more commit while members come and go is one more that
@@ -416,7 +418,7 @@ static struct kafka_item *fetch(struct kafka_source *s, struct kafka_part *part,
         return NULL;
     part->raw = NULL;
     if (part->retry)
-        set_due(s, item, now_us);
+        set_due(s, item);
     return item;
 }
 
