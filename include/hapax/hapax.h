@@ -289,7 +289,8 @@ bool hapax_attempt_token(const struct hapax_attempt *attempt, char out[HAPAX_TOK
 
 /* Sets the outcome, copying headers and body; the last call counts. Handlers that set none
  * give an empty one of status 0. HAPAX_ERR_NOMEM, or HAPAX_ERR_INVALID (status not 0 to 999,
- * headers or body over their limit): the outcome is as it was. */
+ * headers or body over their limit, headers that are not lines `Name: value\r\n`): the outcome is as
+ * it was. */
 enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
                                        struct hapax_span headers, struct hapax_span body);
 

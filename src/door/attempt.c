@@ -165,13 +165,46 @@ bool hapax_attempt_token(const struct hapax_attempt *attempt, char out[HAPAX_TOK
     return attempt->has_token;
 }
 
+bool hapax__line_is_whole(struct hapax_span name, struct hapax_span value)
+{
+    for (size_t i = 0; i < name.len; i++)
+        if (name.ptr[i] <= ' ' || name.ptr[i] == ':' || name.ptr[i] == 0x7f)
+            return false;
+    for (size_t i = 0; i < value.len; i++)
+        if (strchr("\r\n", value.ptr[i])) /* and NUL */
+            return false;
+    return name.len > 0;
+}
+
+static struct hapax_span span_between(const uint8_t *from, const uint8_t *to)
+{
+    return (struct hapax_span){from, (size_t)(to - from)};
+}
+
+static bool are_lines(struct hapax_span headers)
+{
+    const uint8_t *at = headers.ptr, *end = headers.len > 0 ? at + headers.len : at;
+
+    while (at != end) {
+        const uint8_t *lf = memchr(at, '\n', (size_t)(end - at));
+        const uint8_t *colon = lf ? memchr(at, ':', (size_t)(lf - at)) : NULL;
+
+        if (!colon || lf[-1] != '\r' ||
+            !hapax__line_is_whole(span_between(at, colon), span_between(colon + 1, lf - 1)))
+            return false;
+        at = lf + 1;
+    }
+    return true;
+}
+
 enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
                                        struct hapax_span headers, struct hapax_span body)
 {
     const struct hapax_outcome given = {status, true, headers, body};
     struct hapax__bytes *before = attempt->memory;
 
-    if (status < 0 || status > 999 || headers.len > HAPAX_HEADERS_MAX || body.len > HAPAX_BODY_MAX)
+    if (status < 0 || status > 999 || headers.len > HAPAX_HEADERS_MAX || !are_lines(headers) ||
+        body.len > HAPAX_BODY_MAX)
         return HAPAX_ERR_INVALID;
     /* Copied before the last one goes: it may be made of that. */
     if (!outcome_copy(&attempt->outcome, &attempt->memory, &given))

@@ -64,6 +64,9 @@ void hapax__attempt_release(struct hapax_attempt *attempt);
 bool hapax__answer_take(struct hapax_answer *to, const struct hapax__flow *flow,
                         const struct hapax_attempt *attempt);
 
+/* Whether both can stand in a line `Name: value\r\n` of an outcome's headers. Who replays headers leaves out what cannot. */
+bool hapax__line_is_whole(struct hapax_span name, struct hapax_span value);
+
 /* What the limits of hapax.h and the policy say of a call; INVALID, and text names it. `nested`: by a
  * hapax__nest. `reconciles`: there is a hook. */
 enum hapax_error hapax__call_check(const struct hapax_policy *policy,

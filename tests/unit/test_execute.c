@@ -52,18 +52,29 @@ static enum hapax_class says_nothing(struct hapax_attempt *attempt, void *arg)
 
 static enum hapax_class corrects_itself(struct hapax_attempt *attempt, void *arg)
 {
+    static const char *const no_lines[] = {
+        "A: b",        "A: b\n",       "\r\n",      "\n",           "A\r\n",
+        ": b\r\n",     "A B: c\r\n",   "A : b\r\n", "A\x7f: b\r\n", "A: b\r\nB: c",
+        "A: b\rc\r\n", "A: b\n c\r\n", " A: b\r\n", "A: b\r\n\r\n", "A: b\r\nB\r\n",
+    };
     static uint8_t big[HAPAX_BODY_MAX + 1];
     struct hapax_span none = {NULL, 0};
 
     (void)arg;
     must(hapax_attempt_outcome(attempt, 500, none, hapax_str("first")) == HAPAX_ERR_NONE);
-    must(hapax_attempt_outcome(attempt, 200, none, hapax_str("second")) == HAPAX_ERR_NONE);
+    must(hapax_attempt_outcome(attempt, 200, hapax_str("A:\r\nB: c:d\te\xc3\r\n"),
+                               hapax_str("second")) == HAPAX_ERR_NONE);
     must(hapax_attempt_outcome(attempt, 1000, none, none) == HAPAX_ERR_INVALID);
     must(hapax_attempt_outcome(attempt, -1, none, none) == HAPAX_ERR_INVALID);
     must(hapax_attempt_outcome(attempt, 200, none, (struct hapax_span){big, sizeof(big)}) ==
          HAPAX_ERR_INVALID);
     must(hapax_attempt_outcome(attempt, 200, (struct hapax_span){big, HAPAX_HEADERS_MAX + 1},
                                none) == HAPAX_ERR_INVALID);
+    must(hapax_attempt_outcome(attempt, 200, (struct hapax_span){(const uint8_t *)"A: \0\r\n", 6},
+                               none) == HAPAX_ERR_INVALID);
+    for (size_t i = 0; i < sizeof(no_lines) / sizeof(no_lines[0]); i++)
+        must(hapax_attempt_outcome(attempt, 200, hapax_str(no_lines[i]), none) ==
+             HAPAX_ERR_INVALID);
     return HAPAX_CLASS_FINAL;
 }
 
@@ -440,6 +451,7 @@ static void with_the_store_down_closed_runs_nothing(void **state)
     hapax_answer_release(&answer);
     assert_int_equal(script.runs, 0);
     hapax__plan_set(&bed.plan, HAPAX__NO_FAULT, 0, 0);
+    bed.policy.timeout_ms = WAIT_MS;
     expect(&bed, "k", &script, HAPAX_ANSWER_FRESH, "ran");
     bed_close(&bed);
 }
@@ -465,6 +477,7 @@ static void with_the_store_down_open_runs_unprotected(void **state)
     hapax__plan_set(&bed.plan, HAPAX__LOSE_REPLY, 1, HAPAX__FOR_EVER);
     expect(&bed, "deaf", &script, HAPAX_ANSWER_BYPASS, "ran");
     hapax__plan_set(&bed.plan, HAPAX__NO_FAULT, 0, 0);
+    bed.policy.timeout_ms = WAIT_MS;
     expect(&bed, "deaf", &script, HAPAX_ANSWER_REPLAY, "ran");
     assert_int_equal(script.runs, 2);
     bed_close(&bed);
@@ -588,6 +601,7 @@ static void a_claim_given_up_does_not_hold_the_key(void **state)
     expect(&bed, "k", &script, HAPAX_ANSWER_STORE_DOWN, "");
     assert_int_equal(script.runs, 0);
     hapax__plan_set(&bed.plan, HAPAX__NO_FAULT, 0, 0);
+    bed.policy.timeout_ms = WAIT_MS;
     bed.policy.lease_ms = 4 * WAIT_MS;
     expect(&bed, "k", &script, HAPAX_ANSWER_FRESH, "ran");
     assert_int_equal(script.runs, 1);

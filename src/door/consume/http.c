@@ -466,7 +466,7 @@ static bool is_line(const struct curl_header *header)
         if (((unsigned char)*c < 0x20 && *c != '\t') || *c == 0x7f)
             return false;
     }
-    return header->name[0] && !strpbrk(header->name, " \t");
+    return hapax__line_is_whole(hapax_str(header->name), hapax_str(header->value));
 }
 
 static size_t put(char *out, size_t at, const char *text)

@@ -5,6 +5,8 @@
  */
 #include "lines.h"
 
+#include "door/attempt.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -47,17 +49,6 @@ bool hapax__line_is_kept(struct hapax_span name)
     };
 
     return !hapax__line_is_mark(name) && !is_one_of(never, sizeof(never) / sizeof(never[0]), name);
-}
-
-bool hapax__line_is_whole(struct hapax_span name, struct hapax_span value)
-{
-    for (size_t i = 0; i < name.len; i++)
-        if (name.ptr[i] <= ' ' || name.ptr[i] == ':' || name.ptr[i] == 0x7f)
-            return false;
-    for (size_t i = 0; i < value.len; i++)
-        if (strchr("\r\n", value.ptr[i])) /* and NUL */
-            return false;
-    return name.len > 0;
 }
 
 bool hapax__line_is(const struct hapax__line *line, struct hapax_span name)

@@ -36,7 +36,4 @@ bool hapax__line_is_kept(struct hapax_span name);
 /* Whether it is one of the headers by which a door marks a response. */
 bool hapax__line_is_mark(struct hapax_span name);
 
-/* Whether both can stand in a line. */
-bool hapax__line_is_whole(struct hapax_span name, struct hapax_span value);
-
 #endif

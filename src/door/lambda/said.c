@@ -9,6 +9,8 @@
 #include "raw.h"
 #include "reply.h"
 
+#include "door/attempt.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
