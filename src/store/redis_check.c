@@ -44,8 +44,8 @@ struct look {
     int64_t online; /* its replicas */
     bool any_replicas; /* some node has one */
     bool clock_known; /* of some node */
-    int64_t ahead_min_us; /* of this host's clock, over the nodes */
-    int64_t ahead_max_us;
+    int64_t least_us; /* of this host's clock, over the nodes: one is no more than this ahead, */
+    int64_t most_us; /* and one no less than that */
 };
 
 __attribute__((format(printf, 3, 4))) static void tell(struct look *look, bool danger,
@@ -408,7 +408,7 @@ static void tell_clock(struct look *look, int64_t ahead_us, int64_t doubt_us)
 static enum hapax_error check_clock(struct look *look)
 {
     char text[HAPAX_TEXT_MAX];
-    int64_t begin_us = wall_us(), end_us, theirs_us, ahead_us;
+    int64_t begin_us = wall_us(), end_us, theirs_us, ahead_us, doubt_us;
     redisReply *reply;
     enum hapax_error error = ask(look, "TIME", &reply, text);
 
@@ -424,11 +424,12 @@ static enum hapax_error check_clock(struct look *look)
     theirs_us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 +
                 strtoll(reply->element[1]->str, NULL, 10);
     ahead_us = theirs_us - (begin_us + end_us) / 2;
-    tell_clock(look, ahead_us, (end_us - begin_us) / 2);
-    if (!look->clock_known || ahead_us < look->ahead_min_us)
-        look->ahead_min_us = ahead_us;
-    if (!look->clock_known || ahead_us > look->ahead_max_us)
-        look->ahead_max_us = ahead_us;
+    doubt_us = (end_us - begin_us) / 2;
+    tell_clock(look, ahead_us, doubt_us);
+    if (!look->clock_known || ahead_us + doubt_us < look->least_us)
+        look->least_us = ahead_us + doubt_us;
+    if (!look->clock_known || ahead_us - doubt_us > look->most_us)
+        look->most_us = ahead_us - doubt_us;
     look->clock_known = true;
     return HAPAX_ERR_NONE;
 }
@@ -537,7 +538,7 @@ static void check_encryption(struct look *look)
 static void check_deployment(struct look *look)
 {
     const struct hapax__redis_uri *uri = &look->redis->uri;
-    int64_t apart_us = look->ahead_max_us - look->ahead_min_us;
+    int64_t apart_us = look->most_us - look->least_us;
 
     look->name[0] = '\0';
     check_encryption(look);
