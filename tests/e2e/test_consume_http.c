@@ -28,7 +28,7 @@
 
 #include "../must.h"
 
-#define WAIT_MS   20000 /* no event of a test takes longer, on any machine */
+#define WAIT_MS   60000 /* no event of a test takes longer, on any machine */
 #define PEERS_MAX 1024
 
 /* ---- the server ------------------------------------------------------------------------ */
@@ -396,6 +396,7 @@ static void bed_open_at(struct bed *bed, const char *to, int64_t timeout_ms)
     memset(bed, 0, sizeof(*bed));
     hapax_policy_init(&bed->policy);
     bed->policy.max_response = options.body_max;
+    bed->policy.timeout_ms = bed->policy.save_wait_ms = WAIT_MS;
     if (hapax__post_open(&bed->post, &options, text) != HAPAX_ERR_NONE)
         fail_msg("%s", text);
     assert_int_equal(hapax_open(&bed->h, "memory:", NULL, text), HAPAX_ERR_NONE);
@@ -521,6 +522,25 @@ static void a_message_is_posted_as_a_cloud_event(void **state)
     assert_header("Hapax-Key", "a%22b\\");
     assert_header("Expect", NULL);
     assert_header("User-Agent", "hapax/" HAPAX_VERSION);
+    bed_close(&bed);
+}
+
+/* A body that is NULL comes as an empty one that is marked; no message can mark itself. */
+static void a_tombstone_is_told_from_an_empty_value(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    bed_open(&bed, "/echo");
+    add_header(&bed, "hapax-tombstone", "spoofed");
+    bed.delivery.message.body = (struct hapax_span){(const uint8_t *)"", 0};
+    assert_int_equal(run_as(&bed, "empty"), HAPAX_CLASS_FINAL);
+    assert_string_equal(server.body, "");
+    assert_header("Hapax-Tombstone", NULL);
+    bed.delivery.message.body = (struct hapax_span){NULL, 0};
+    assert_int_equal(run_as(&bed, "tombstone"), HAPAX_CLASS_FINAL);
+    assert_string_equal(server.body, "");
+    assert_header("Hapax-Tombstone", "true");
     bed_close(&bed);
 }
 
@@ -927,9 +947,10 @@ static void without_an_answer_in_time_it_is_unknown(void **state)
 
     (void)state;
     snprintf(url, sizeof(url), "http://127.0.0.1:%u/never", server.port);
-    bed_open_at(&bed, url, 200);
+    bed_open_at(&bed, url, 2000); /* within which it is sent */
     bed.policy.lease_ms = 10;
     assert_int_equal(run(&bed), HAPAX_CLASS_UNKNOWN);
+    wait_until(&server.requests, before + 1);
     assert_int_equal(count(&server.requests), before + 1);
     bed_close(&bed);
 }
@@ -1160,6 +1181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_is_posted_as_a_cloud_event),
         cmocka_unit_test(the_key_itself_goes_with_the_token),
+        cmocka_unit_test(a_tombstone_is_told_from_an_empty_value),
         cmocka_unit_test(an_event_keeps_its_attributes),
         cmocka_unit_test(a_structured_event_is_passed_on_as_it_is),
         cmocka_unit_test(headers_that_mean_something_are_not_passed_on),

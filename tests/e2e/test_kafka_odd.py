@@ -45,7 +45,7 @@ def everything(topic, name):
     """All messages of the topic of this name, from the first on."""
     reader = client(topic, **{"enable.partition.eof": True})
     try:
-        asked = [confluent_kafka.TopicPartition(name, n, 0) for n in reader.list_topics(name, timeout=10).topics[name].partitions]
+        asked = [confluent_kafka.TopicPartition(name, n, 0) for n in reader.list_topics(name, timeout=PATIENCE).topics[name].partitions]
         reader.assign(asked)
         found, ends, deadline = [], set(), time.monotonic() + PATIENCE
         while len(ends) < len(asked):
@@ -91,6 +91,8 @@ def test_a_tombstone_stays_one(hapax, topic, handler, store, way):
     assert end(consumer.process) == 0
     times = 2 if way == "dead" else 1
     assert sorted(handler.bodies) == sorted(times * [(value or b"").decode() for _, value in ODD.values()])
+    assert all((headers.get("Hapax-Tombstone") == "true") == (ODD[headers["message-id"]][1] is None)
+               for _, headers in handler.calls)
     if way == "dead":
         assert sorted(map(is_as_sent, everything(topic, f"{topic.name}.{topic.name}.retry"))) == sorted(ODD)
     assert sorted(map(is_as_sent, everything(topic, letters))) == sorted(ODD)
@@ -134,7 +136,7 @@ def single():
 def committed(topic):
     reader = client(topic)
     try:
-        return reader.committed([confluent_kafka.TopicPartition(topic.name, 0)], timeout=10)[0].offset
+        return reader.committed([confluent_kafka.TopicPartition(topic.name, 0)], timeout=PATIENCE)[0].offset
     finally:
         reader.close()
 
@@ -174,6 +176,7 @@ def test_the_end_of_a_partition_commits_nothing_that_is_in_hand(hapax, single, h
         for n in range(10):  # the end is met after each
             transactions.send(f"m{n}")
             handler.wait_calls(3 + n)
+        wait_until(lambda: committed(single) >= 1, "a commit")
         assert end(consumer.process) == 0
         assert 1 <= committed(single) <= 2  # the offset of "stuck" is 2
     finally:
@@ -195,7 +198,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(hapax, single, ha
         handler.wait_calls(4)
         admin = AdminClient({"bootstrap.servers": single.broker.address})
         admin.delete_topics([single.name])[single.name].result(PATIENCE)
-        wait_until(lambda: single.name not in admin.list_topics(timeout=10).topics, "the topic is gone")
+        wait_until(lambda: single.name not in admin.list_topics(timeout=PATIENCE).topics, "the topic is gone")
         single.broker.make_topic(single.name, 1)
         single.publish("d", "e")
     finally:

@@ -547,6 +547,8 @@ bool hapax__event_lines(struct curl_slist **out, const struct hapax_message *mes
     put_operation(&lines, attempt, key);
     put_content_type(&lines, message, body);
     add(&lines, "Expect:");
+    if (!message->body.ptr)
+        put_text(&lines, "Hapax-Tombstone", "true");
     pass_headers(&lines, message, true);
     if (!hapax__event_structured(message->content_type, false))
         put_event(&lines, message, key, broker);

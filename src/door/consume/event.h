@@ -35,7 +35,7 @@ bool hapax__event_structured(struct hapax_span content_type, bool json);
  *   broker   the first part of a ce-source that is made: /BROKER/QUEUE
  *   body     whether the request has one
  * An Idempotency-Key that cannot hold the key has its hash. Where the handler is told the token, `Hapax-Key` has the
- * key itself, percent-encoded as an attribute is.
+ * key itself, percent-encoded as an attribute is. A body that is NULL, not empty, is told by `Hapax-Tombstone: true`.
  * False: out of memory. */
 bool hapax__event_lines(struct curl_slist **out, const struct hapax_message *message,
                         const struct hapax_attempt *attempt, const char *broker, bool body);
