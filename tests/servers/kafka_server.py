@@ -6,7 +6,9 @@ import secrets
 import shutil
 import signal
 import socket
+import struct
 import subprocess
+import time
 
 from process import PATIENCE, NotReady, Server, free_port
 
@@ -123,7 +125,7 @@ class Kafka(Server):
             subprocess.run([str(w) for w in self.java("kafka.tools.StorageTool", "format", "-t", "A" * 22, "-c",
                                                       self.folder / "format", "--add-scram",
                                                       f'SCRAM-SHA-256=[name="{USER}",password="{PASSWORD}"]')],
-                           check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+                           check=True, stdout=subprocess.DEVNULL, timeout=3 * PATIENCE)
             with contextlib.suppress(OSError):  # another was faster
                 new.rename(form)
             shutil.rmtree(new, ignore_errors=True)
@@ -131,9 +133,15 @@ class Kafka(Server):
             shutil.copytree(form, self.folder / "data")
 
     def answers(self):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-            return True
+        """It names itself as a broker: before that it takes connections and requests, and has no room for a topic."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as wire, wire.makefile("rb") as reply:
+            wire.settimeout(5)
+            wire.sendall(struct.pack(">ihhihi", 14, 3, 1, 0, -1, 0))  # Metadata of no topic
+            return int.from_bytes(reply.read(12)[8:], "big") == 1  # behind length and number: how many brokers there are
         return False
+
+    def wait_ready(self, seconds=3 * PATIENCE):
+        return super().wait_ready(seconds)
 
     @property
     def address(self):
@@ -149,7 +157,21 @@ class Kafka(Server):
         return f"kafka://127.0.0.1:{self.tls_port}/{topic}?{query}"
 
     def make_topic(self, topic, partitions=1):
+        """Makes it, also where the broker is not heard in time by its own controller and is out of office for a moment."""
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic
+        passing = (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 3})
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PATIENCE)
-        return topic
+        deadline, again = time.monotonic() + PATIENCE, False
+        while True:
+            try:
+                admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PATIENCE)
+                return topic
+            except KafkaException as error:
+                code = error.args[0].code()
+                if again and code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return topic
+                if code not in passing or time.monotonic() > deadline:
+                    raise
+                again = True
+                time.sleep(.1)

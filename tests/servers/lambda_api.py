@@ -173,6 +173,8 @@ class Api:
         self.close()
 
     def close(self):
+        with contextlib.suppress(OSError):  # wakes accept(), which else may go on at whatever has its number next
+            self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         for rule in self.rules.values():
             if isinstance(rule, Hold):

@@ -36,7 +36,7 @@ class Postgres(Server):
         """One of PostgreSQL's programs, as the user who owns the server."""
         done = subprocess.run([str(BIN / program), *map(str, words)], cwd=self.folder, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, preexec_fn=becomes(self.user) if self.user else None,
-                              timeout=PATIENCE, env={**os.environ, "LC_ALL": "C"})
+                              timeout=3 * PATIENCE, env={**os.environ, "LC_ALL": "C"})
         if done.returncode != 0:
             raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
         return done.stdout

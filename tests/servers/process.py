@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 
-PATIENCE = 60  # seconds after which something that should have happened has not
+PATIENCE = 120  # seconds after which something that should have happened has not
 
 
 class NotReady(Exception):

@@ -99,6 +99,9 @@ class RabbitMQ(Server):
         except OSError:
             return False
 
+    def wait_ready(self, seconds=3 * PATIENCE):
+        return super().wait_ready(seconds)
+
     def ctl(self, *words, program="rabbitmqctl", check=True):
         """rabbitmqctl; what it printed. It takes a second or more, most of it its own start, and once in a great while it never
         ends: then again, so a command must be one that may be repeated."""

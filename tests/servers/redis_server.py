@@ -246,13 +246,14 @@ class FarRedis(Redis):
 class Sentinels(Group):
     """A primary, replicas, and three sentinels over them. lags_s: each node is so far away.
 
-    With down-after-milliseconds 1000, which is the pause between a sentinel's attempts to connect, sentinels that
+    What tests failovers asks for a shorter down_after_ms: a node that has no processor for some seconds is not to be
+    replaced under any other test. With down-after-milliseconds 1000, which is the pause between a sentinel's attempts to connect, sentinels that
     have just followed a failover now and then took the new primary for dead, and made another beside it.
     """
 
     master = "mymaster"
 
-    def __init__(self, replicas=2, sentinels=3, down_after_ms=2000, lags_s=(), requirepass=None, **options):
+    def __init__(self, replicas=2, sentinels=3, down_after_ms=20000, lags_s=(), requirepass=None, **options):
         self.nodes, self.sentinels = [], []
         self.counts, self.down_after_ms, self.lags_s = (replicas, sentinels), down_after_ms, lags_s
         self.options = {"requirepass": requirepass, **options}
@@ -289,7 +290,7 @@ class Sentinels(Group):
                                            self.options["requirepass"]).start())
         self.wait_ready()
 
-    def wait_ready(self, seconds=PATIENCE):
+    def wait_ready(self, seconds=2 * PATIENCE):
         """The primary has all its replicas, and every sentinel knows them and the others."""
         replicas, sentinels = self.counts
 
@@ -353,11 +354,11 @@ class ClusterNode(Redis):
 
 
 class RedisCluster(Group):
-    """Three primaries, each with some replicas."""
+    """Three primaries, each with some replicas. What tests failovers asks for a shorter node_timeout_ms."""
 
     SLOTS = 16384
 
-    def __init__(self, primaries=3, replicas=0, node_timeout_ms=2000, requirepass=None, **options):
+    def __init__(self, primaries=3, replicas=0, node_timeout_ms=20000, requirepass=None, **options):
         self.nodes, self.counts, self.node_timeout_ms = [], (primaries, replicas), node_timeout_ms
         self.options = {"requirepass": requirepass, **options}
 
@@ -392,7 +393,7 @@ class RedisCluster(Group):
     def id_of(self, node):
         return node.do("CLUSTER", "MYID")
 
-    def wait_ready(self, seconds=PATIENCE):
+    def wait_ready(self, seconds=2 * PATIENCE):
         """Every running node sees all slots served, and every replica has its primary."""
         primaries, replicas = self.counts
 
@@ -440,7 +441,7 @@ class RedisCluster(Group):
             keys = source.do("CLUSTER", "GETKEYSINSLOT", slot, 100)
             if not keys:
                 break
-            source.do("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, *password, "KEYS", *keys)
+            source.do("MIGRATE", "127.0.0.1", target.port, "", 0, 1000 * PATIENCE, *password, "KEYS", *keys)
         owner = self.id_of(target)
         for node in [target, source, *[n for n in self.primaries() if n not in (source, target)]]:
             node.do("CLUSTER", "SETSLOT", slot, "NODE", owner)
