@@ -7,7 +7,8 @@
  * claim is granted, an outcome once its completion was acknowledged or seen. Leases and retention outlast any run, for
  * old keys are asked for to its end: so nobody may rightly take over or forget, a second effect of a key is a
  * claim that the store forgot, and a key that was seen completed and no longer is, a completion that it forgot.
- * An op is repeated with its token until it has a verdict, so no worker ever gives an operation up.
+ * With LEASE_MS a claim of a worker that stood still may lapse, and its operation is held: UNKNOWN is right from a lease after
+ * the key was first asked for. An op is repeated with its token until it has a verdict, so no worker ever gives an operation up.
  *
  * Commands on stdin, a line of JSON for each: `report`; `look N` reads back the last N keys first; end of
  * file ends the workers, reads back, and reports a last time.
@@ -45,8 +46,9 @@ struct ledger {
     atomic_bool over;
     atomic_uint next; /* keys below were begun */
     atomic_uint effects[KEYS];
+    _Atomic int64_t asked_us[KEYS]; /* when the first claim of it began; 0: none did */
     atomic_ulong outcome[KEYS]; /* hash of what was acknowledged or seen; 0: nothing */
-    atomic_ulong ops, claimed, acknowledged, replayed, in_flight, lost_claims;
+    atomic_ulong ops, claimed, acknowledged, replayed, in_flight, lost_claims, lapsed;
     atomic_ulong doubles; /* effects after the first, of one key */
     atomic_ulong lost; /* outcomes that the store no longer has */
     atomic_ulong changed; /* keys with two outcomes */
@@ -208,13 +210,18 @@ static void complete(struct hapax_store *store, struct hapax_op *claim, unsigned
 static void take(struct hapax_store *store, unsigned key, unsigned worker, uint64_t *random)
 {
     struct hapax_op op = op_of(HAPAX_OP_CLAIM, key, random);
+    int64_t none = 0;
 
+    (void)atomic_compare_exchange_strong(&ledger->asked_us[key], &none, now_us());
     run_op(store, &op, worker);
     if (op.verdict == HAPAX_COMPLETED) {
         ledger->replayed++;
         saw(key, op.record.outcome.body);
     } else if (op.verdict == HAPAX_IN_FLIGHT) {
         ledger->in_flight++;
+    } else if (op.verdict == HAPAX_UNKNOWN &&
+               now_us() - ledger->asked_us[key] >= lease_ms * INT64_C(1000)) {
+        ledger->lapsed++;
     } else if (op.verdict == HAPAX_CLAIMED) {
         ledger->claimed++;
         if (op.record.attempt != 1 || op.record.stale)
@@ -321,9 +328,9 @@ static void report(unsigned workers)
         if (ledger->began_us[i] != 0 && ledger->began_us[i] < oldest)
             oldest = ledger->began_us[i];
     printf("{\"ops\":%lu,\"keys\":%u,\"claimed\":%lu,\"acknowledged\":%lu,\"replayed\":%lu,"
-           "\"in_flight\":%lu,\"lost_claims\":%lu,",
+           "\"in_flight\":%lu,\"lost_claims\":%lu,\"lapsed\":%lu,",
            ledger->ops, ledger->next, ledger->claimed, ledger->acknowledged, ledger->replayed,
-           ledger->in_flight, ledger->lost_claims);
+           ledger->in_flight, ledger->lost_claims, ledger->lapsed);
     printf("\"doubles\":%lu,\"lost\":%lu,\"changed\":%lu,\"wrong\":%lu,\"unavailable\":%lu,"
            "\"indeterminate\":%lu,\"refused\":%lu,",
            ledger->doubles, ledger->lost, ledger->changed, ledger->wrong, ledger->unavailable,

@@ -14,6 +14,7 @@ import pytest
 import pg
 import postgres_server
 from conftest import PATIENCE, wait_until
+from process import wait_for
 from proxy import REPLY, REQUEST, Proxy
 
 pytestmark = pytest.mark.skipif(not pg.usable, reason="PostgreSQL or hapax is missing")
@@ -43,6 +44,7 @@ class Round:
         self.where = draw.choice(["lost on its way", "on its way", "done, not told", "done, never told"])
         self.who = draw.choice(["client", "client", "connection", "server"])
         self.key, self.amount = f"k{number}", number + 1
+        self.away_s = 0
 
     def __repr__(self):
         return (f"{self.key}: {self.program.name}, statement {self.nth} {self.where}, the {self.who} dies "
@@ -58,8 +60,10 @@ class Round:
         elif self.who == "connection":
             self.db.terminate()
         else:
+            began = time.monotonic()
             self.server.kill()
             self.server.launch()
+            self.away_s = time.monotonic() - began
 
     def run(self):
         with Proxy(self.server.port) as proxy:
@@ -75,6 +79,9 @@ class Round:
             if self.who == "client" and rule.fired.is_set():
                 process.communicate(timeout=PATIENCE)
                 known = False
+            elif self.away_s > 3:  # the server was away for about as long as a program tries again
+                process.communicate(timeout=PATIENCE)
+                known = process.returncode == 0
             else:
                 acknowledged(process)
                 known = True
@@ -177,13 +184,13 @@ def test_failover_to_a_synchronous_standby_loses_and_doubles_nothing():
         both = both.replace(f"port='{primary.port}'", f"port='{primary.port},{standby.port}'")
         over = threading.Event()
         workers = [Worker(i, both + " target_session_attrs='read-write' connect_timeout='3'", over) for i in range(4)]
-        wait_until(lambda: all(len(w.known) >= 3 for w in workers), "work on the primary")
+        wait_for(lambda: all(len(w.known) >= 3 for w in workers), "work on the primary", 5 * PATIENCE)
         primary.kill()
         standby.promote()
         standby.psql("ALTER SYSTEM SET synchronous_standby_names = ''")
         standby.psql("SELECT pg_reload_conf()")
         before = [len(w.known) for w in workers]
-        wait_until(lambda: all(len(w.known) >= n + 3 for w, n in zip(workers, before)), "work on the standby")
+        wait_for(lambda: all(len(w.known) >= n + 3 for w, n in zip(workers, before)), "work on the standby", 5 * PATIENCE)
         over.set()
         for worker in workers:
             worker.join(PATIENCE)

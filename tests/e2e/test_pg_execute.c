@@ -41,6 +41,7 @@ static void open_bed(struct bed *bed)
                    "CREATE TABLE lines (text text, head int REFERENCES heads "
                    "DEFERRABLE INITIALLY DEFERRED)");
     hapax_policy_init(&bed->policy);
+    bed->policy.timeout_ms = WAIT_MS;
 }
 
 static long lines(const struct bed *bed)
@@ -243,7 +244,7 @@ static void an_unknown_end_is_left_to_the_lease(void **state)
     open_bed(&bed);
     bed.policy.lease_ms = bed.policy.run_max_ms = 300;
     expect(&bed, "k", &bad, HAPAX_ANSWER_FRESH, "");
-    bed.policy.wait_ms = WAIT_MS;
+    bed.policy.lease_ms = bed.policy.run_max_ms = bed.policy.wait_ms = WAIT_MS;
     expect(&bed, "k", &good, HAPAX_ANSWER_FRESH, "receipt");
     assert_true(good.stale && good.number == 2 && good.fence > bad.fence);
     close_bed(&bed);
@@ -497,6 +498,7 @@ static void the_second_waits_for_the_first_or_is_told_at_once(void **state)
                               .token = {{1}}};
         struct hapax_store *store;
         struct script script = final();
+        char store_uri[512];
         struct bed bed;
 
         open_bed(&bed);
@@ -507,7 +509,8 @@ static void the_second_waits_for_the_first_or_is_told_at_once(void **state)
         assert_int_equal(pthread_create(&first.thread, NULL, call_main, &first), 0);
         gate_wait(&gate, &gate.entered);
         expect(&bed, "k", &script, HAPAX_ANSWER_IN_FLIGHT, "");
-        assert_int_equal(hapax_store_open(&store, uri, bed.text), HAPAX_ERR_NONE);
+        snprintf(store_uri, sizeof(store_uri), "%s?timeout=30s", uri);
+        assert_int_equal(hapax_store_open(&store, store_uri, bed.text), HAPAX_ERR_NONE);
         assert_int_equal(
             hapax_id(&op.id, op.scope, hapax_str("k"), hapax_str(NULL), hapax_str(NULL)),
             HAPAX_ERR_NONE);

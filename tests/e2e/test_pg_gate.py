@@ -15,6 +15,7 @@ import pg
 from conftest import PATIENCE, ROOT, read_line, wait_until
 
 pytestmark = pytest.mark.skipif(not (g.usable and pg.usable), reason="nginx, its module, PostgreSQL or hapax is missing")
+GIVEN_UP = (502, 503, 504)  # behind /short/ the API has a second, and a busy machine may take it away
 UPSTREAM = ROOT / "tests/e2e/pg_upstream.py"
 
 
@@ -122,13 +123,14 @@ def test_a_crash_amid_the_answer_is_answered_with_what_was_committed(gate, api, 
 @pytest.mark.parametrize("where", ["begun", "before"])
 def test_a_crash_before_the_commit_runs_again(gate, api, db, folder, where):
     """Nothing was committed, so a retry runs once the dead attempt's lease is over."""
-    assert pay(gate, "k", f"?die={where}&once={folder}/once", "/short").status == 502
+    assert pay(gate, "k", f"?die={where}&once={folder}/once", "/short").status in GIVEN_UP
     api.died()
     assert payments(db) == 0
     answers = []
     wait_until(lambda: answers.append(pay(gate, "k", f"?die={where}&once={folder}/once", "/short")) or
-               answers[-1].status != 409, "the lease being over")
-    assert answers[-1].status == 201 and answers[-1].replayed == "false"
+               answers[-1].status not in (409, *GIVEN_UP), "the lease being over")
+    assert answers[-1].status == 201
+    assert answers[-1].replayed == "false" or set(GIVEN_UP) & {answer.status for answer in answers}
     check = pay(gate, "k", where="/short", query=f"?die={where}&once={folder}/once")
     assert check.status == 201 and check.body == answers[-1].body
     assert payments(db) == 1
@@ -175,10 +177,11 @@ def test_a_zombie_cannot_commit_its_payment(gate, api, db, folder):
 
     wait_until(second, "the second attempt")
     assert payments(db) == 1
+    numbers = db.one("SELECT last_value FROM payments_number_seq")
     (folder / "go").touch()
     with pytest.raises((OSError, AssertionError)):
         first()
-    wait_until(lambda: db.one("SELECT last_value FROM payments_number_seq") == 2, "the zombie's try")
+    wait_until(lambda: db.one("SELECT last_value FROM payments_number_seq") > numbers, "the zombie's try")
     wait_until(db.idle, "its end")
     assert payments(db) == 1
     assert pay(gate, "k", query, "/short").body == answers[-1].body
@@ -190,7 +193,7 @@ def test_hapax_serve_and_the_example_as_they_are_printed(hapax, db, folder):
     api = Upstream(db, ROOT / "examples/payments_pg.py")
     port = g.free_port()
     words = ["serve", "--upstream", f"http://127.0.0.1:{api.port}", "--listen", f"127.0.0.1:{port}", "--store", db.uri,
-             "--module", g.MODULE, "--pass-token", "on"]
+             "--module", g.MODULE, "--pass-token", "on", "--timeout", "20s"]
     try:
         gate = hapax.start(*words)
         assert read_line(gate)

@@ -17,6 +17,7 @@
 #include "pg_bed.h"
 
 static const char *uri;
+static char store_uri[512]; /* the same, where an op has the time that it takes on a busy machine */
 
 #define LISTED                                                                                     \
     "SELECT count(*) FROM hapax.operations WHERE state = 2 AND fingerprint = "                     \
@@ -116,6 +117,7 @@ static enum hapax_answer_kind execute_on(struct hapax *h, struct order *order)
     enum hapax_answer_kind kind;
 
     hapax_policy_init(&policy);
+    policy.timeout_ms = policy.save_wait_ms = 60000;
     must(hapax_execute(h, &policy, &request, do_steps, NULL, order, &answer, text) ==
          HAPAX_ERR_NONE);
     kind = answer.kind;
@@ -188,7 +190,7 @@ static void on_a_store_steps_outlive_a_failed_operation(void **state)
     struct hapax *h;
 
     (void)state;
-    assert_int_equal(hapax_open(&h, uri, NULL, text), HAPAX_ERR_NONE);
+    assert_int_equal(hapax_open(&h, store_uri, NULL, text), HAPAX_ERR_NONE);
     order.ends = HAPAX_CLASS_FAILED;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(execute_on(h, &order), HAPAX_ANSWER_FRESH);
@@ -210,7 +212,7 @@ static void resolve_as_failed(const char *step)
     memset(&op.token, 7, sizeof(op.token));
     must(hapax_id(&op.id, hapax_str("default"), hapax_str("k"), hapax_str(step), hapax_str(NULL)) ==
          HAPAX_ERR_NONE);
-    must(hapax_store_open(&store, uri, text) == HAPAX_ERR_NONE);
+    must(hapax_store_open(&store, store_uri, text) == HAPAX_ERR_NONE);
     must(hapax_store_run(store, &op, 1) == HAPAX_ERR_NONE && op.verdict == HAPAX_OK);
     hapax_store_close(store);
 }
@@ -225,7 +227,7 @@ static void a_forgotten_step_waits_for_an_operator(void **state)
     struct hapax *h;
 
     (void)state;
-    assert_int_equal(hapax_open(&h, uri, NULL, text), HAPAX_ERR_NONE);
+    assert_int_equal(hapax_open(&h, store_uri, NULL, text), HAPAX_ERR_NONE);
     order.idle = true;
     execute_on(h, &order);
     sql(conn, "UPDATE hapax.operations SET created_us = created_us - 3 * 86400 * 1000000::bigint "
@@ -258,5 +260,6 @@ int main(int argc, char **argv)
     if (argc != 2)
         return fprintf(stderr, "usage: test_pg_step URI\n"), 2;
     uri = argv[1];
+    snprintf(store_uri, sizeof(store_uri), "%s?timeout=30s", uri);
     return cmocka_run_group_tests_name("pg_step", tests, NULL, NULL);
 }

@@ -21,7 +21,9 @@ from postgres_server import PgBouncer, Postgres, synchronous_pair  # noqa: E402
 from process import wait_for  # noqa: E402
 
 FAILOVERS = int(os.environ.get("HAPAX_FAILOVERS", "2"))
-SERVICE_S = 5.0  # within which operations succeed again, from when a server can serve them
+# Within which operations succeed again, from when a server can serve them: who waits for the kernel to give up a connection
+# needs minutes. A few are counted among all other tests, any of whose processes may stand for seconds.
+SERVICE_S = 5.0 if FAILOVERS > 2 else 20.0
 TIMEOUT_MS = 2000
 
 pytestmark = pytest.mark.skipif(not pathlib.Path(postgres_server.BIN, "postgres").exists()
@@ -38,7 +40,7 @@ def judge(counts, waited=()):
     print("\n" + json.dumps(counts))
     assert counts["doubles"] == counts["lost"] == counts["changed"] == counts["wrong"] == counts["refused"] == 0
     assert counts["acknowledged"] > 0 and counts["replayed"] > 0
-    assert counts["longest_run_us"] <= (TIMEOUT_MS + 2000) * 1000  # nothing hangs
+    assert counts["longest_run_us"] <= (TIMEOUT_MS + SERVICE_S * 1000) * 1000  # nothing hangs
     assert counts["longest_without_service_s"] <= SERVICE_S
 
 

@@ -81,7 +81,7 @@ def test_a_lost_reply_is_asked_for_again(database, proxy, after, how):
         for words, verdict in [(("claim", "k", "1"), "claimed"), (("complete", "k", "1", 201, "A", "b"), "ok")]:
             rule = proxy.cut("reply", after=after, how=how, containing=RUN)
             assert run(*words) == verdict
-            assert rule.fired.is_set()
+            assert rule.fired.wait(PATIENCE)
     assert sorted(database.records()) == ["1|1", "2|1"]
 
 
@@ -92,34 +92,34 @@ def test_a_statement_that_was_cut_is_sent_again(database, proxy, after):
         assert run("claim", "warm", "1") == "claimed"
         rule = proxy.cut("request", after=after, containing=RUN)
         assert run("claim", "k", "2") == "claimed"
-        assert rule.fired.is_set()
+        assert rule.fired.wait(PATIENCE)
     assert database.records() == ["1|1", "1|1"]
 
 
 # No reply ever comes: nobody knows, within the time; and the same op with the same token finds out later.
 def test_without_any_reply_an_op_is_indeterminate(database, proxy):
     with Handle(database.uri(proxy.port, timeout=f"{TIMEOUT_S}s")) as run:
-        assert run("claim", "k", "1") == "claimed"
-        proxy.cut("reply", containing=RUN, times=0)
-        assert run("complete", "k", "1", 200, "A", "b") == "indeterminate"
+        run.until("claimed", "claim", "k", "1")
+        rule = proxy.cut("reply", containing=RUN, times=0)
+        assert run.sent(lambda: rule.used, "complete", "k", "1", 200, "A", "b") == "indeterminate"
         assert "postgres" in run.text()
         proxy.heal()
-        assert run("complete", "k", "1", 200, "A", "b") == "ok"
+        run.until("ok", "complete", "k", "1", 200, "A", "b")
     assert database.records() == ["2|1"]
 
 
-# Bytes vanish: the op is answered when its time is over, not later by much.
+# Bytes vanish: the op is answered when its time is over, and not when the kernel gives up, after minutes.
 @pytest.mark.parametrize("side", ["request", "reply"])
 def test_a_silent_connection_ends_in_time(database, proxy, side):
     with Handle(database.uri(proxy.port, timeout=f"{TIMEOUT_S}s")) as run:
-        assert run("claim", "warm", "1") == "claimed"
-        proxy.blackhole(side, containing=RUN, times=0)
+        run.until("claimed", "claim", "warm", "1")
+        rule = proxy.blackhole(side, containing=RUN, times=0)
         began = time.monotonic()
-        assert run("claim", "k", "1") == "indeterminate"
-        assert TIMEOUT_S - 0.1 < time.monotonic() - began < TIMEOUT_S + 5
+        assert run.sent(lambda: rule.used, "claim", "k", "1") == "indeterminate"
+        assert TIMEOUT_S - 0.1 < time.monotonic() - began < TIMEOUT_S + 20
         assert "no answer in time" in run.text()
         proxy.heal()
-        assert run("claim", "k", "1") == "claimed"
+        run.until("claimed", "claim", "k", "1")
 
 
 # Forgetting takes the token along, so a repeat would meet whatever came after it.
@@ -128,7 +128,7 @@ def test_a_forget_is_not_sent_twice(database, proxy, hapax):
     assert hapax.op(database.uri(), "claim", "k", "1") == "claimed"
     rule = proxy.cut("reply", containing=resolves)
     done = hapax("resolve", "k", "--forget", "--force", "--store", database.uri(proxy.port))
-    assert rule.fired.is_set(), done.err
+    assert rule.fired.wait(PATIENCE), done.err
     assert len([sent for sent in proxy.requests if resolves in sent]) == 1
     assert database.records() == []
 
@@ -206,7 +206,7 @@ def test_a_row_that_is_held_is_unavailable_at_once(database):
         assert run("complete", "k", "1", 200, "A", "b") == "unavailable"
         assert "holds" in run.text()
         assert run("claim", "other", "1") == "claimed"
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25  # of 30, in which one who waits gets no answer
         holder.close()
         assert run("complete", "k", "1", 200, "A", "b") == "ok"
 
@@ -229,7 +229,7 @@ def test_an_open_transaction_delays_nobody_else(database):
         for i in range(1000):
             run.begin("claim", f"l{i}", "1")
         assert [run.verdict() for _ in range(1000)] == ["claimed"] * 1000
-        assert took < 10 * (time.monotonic() - began) + 5
+        assert took < 10 * (time.monotonic() - began) + 20  # each of a thousand that waited would take its 30 s
 
 
 # ---- what is there -----------------------------------------------------------------------
@@ -306,7 +306,7 @@ def test_a_handle_outlives_a_restart(number):
     with Postgres().start() as own:
         database = Database(own)
         with Handle(database.uri(timeout=f"{TIMEOUT_S}s")) as run:
-            assert run("claim", "k", "1") == "claimed"
+            run.until("claimed", "claim", "k", "1")
             own.kill(number) if number == signal.SIGKILL else own.kill(signal.SIGINT)
             assert run("complete", "k", "1", 200, "A", "b") in ("unavailable", "indeterminate")
             own.launch()
@@ -330,12 +330,12 @@ def test_a_connection_that_is_cut_at_once_is_made_again(database, proxy, how):
     with Handle(database.uri(proxy.port)) as run:
         rule = proxy.cut("reply", how=how, containing=b"pg_is_in_recovery")
         assert run("claim", "k", "1") == "claimed"
-        assert rule.fired.is_set()
+        assert rule.fired.wait(PATIENCE)
     rule = proxy.cut("reply", how=how, containing=b"pg_is_in_recovery", times=0)
     with Handle(database.uri(proxy.port)) as run:
         began = time.monotonic()
         assert run("claim", "k2", "1") == "unavailable"
-        assert rule.fired.is_set() and time.monotonic() - began < 15  # of 30
+        assert rule.fired.wait(PATIENCE) and time.monotonic() - began < 25  # of 30
         proxy.heal()
         assert run("claim", "k2", "1") == "claimed"
 
@@ -344,8 +344,11 @@ def test_a_connection_that_is_cut_at_once_is_made_again(database, proxy, how):
 def test_a_read_only_server_is_unavailable(database, proxy):
     database.sql(f"ALTER DATABASE {database.name} SET default_transaction_read_only = on")
     with Handle(database.uri(timeout=f"{TIMEOUT_S}s")) as run:
-        assert run("claim", "k", "1") == "unavailable"
-        assert "read-only" in run.text()
+        def told():
+            run.until("unavailable", "claim", "k", "1")
+            return "read-only" in run.text()
+
+        wait_for(told, "a refusal")
 
 
 def test_a_host_that_is_dead_or_hangs_does_not_hide_the_next(server, database, proxy):
@@ -353,10 +356,10 @@ def test_a_host_that_is_dead_or_hangs_does_not_hide_the_next(server, database, p
     for port in (free_port(), proxy.port):
         uri = f"postgres://postgres@127.0.0.1:{port},127.0.0.1:{server.port}/{database.name}?timeout=6s&sslmode=disable"
         with Handle(uri) as run:
-            assert run("claim", f"k{port}", "1") == "claimed"
-            began = time.monotonic()
-            assert run("complete", f"k{port}", "1", 200, "A", "b") == "ok"
-            assert time.monotonic() - began < 3  # it stays with the one that answers
+            run.until("claimed", "claim", f"k{port}", "1")
+            before = proxy.connections
+            run.until("ok", "complete", f"k{port}", "1", 200, "A", "b")
+            assert proxy.connections == before  # it stays with the one that answers
 
 
 def test_nobody_there_is_unavailable_and_within_its_time():
@@ -365,7 +368,7 @@ def test_nobody_there_is_unavailable_and_within_its_time():
         for _ in range(10):
             assert run("claim", "k", "1") == "unavailable"
             assert "connection refused" in run.text()
-        assert 0.5 < time.monotonic() - began < 30  # it pauses between its tries, and not for long
+        assert 0.5 < time.monotonic() - began < 60  # it pauses between its tries, and not for long
 
 
 # ---- logins and TLS ----------------------------------------------------------------------

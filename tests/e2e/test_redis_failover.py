@@ -2,6 +2,7 @@
 
 HAPAX_FAILOVERS is how many of each kind (1; `make soak`: 50, 350 in all). Each prints its counts (pytest -s).
 """
+import contextlib
 import json
 import os
 import subprocess
@@ -13,12 +14,16 @@ from conftest import BUILD, PATIENCE, ROOT
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 from process import end_with_parent, wait_for  # noqa: E402
-from redis_server import RedisCluster, Sentinels, attempt  # noqa: E402
+from redis_server import RedisCluster, RedisError, Sentinels, attempt  # noqa: E402
 
 LOAD = BUILD / "tests/e2e/load"
 FAILOVERS = int(os.environ.get("HAPAX_FAILOVERS", "1"))
-SERVICE_S = 3.0  # within which operations succeed again, from when a new primary can serve them
+# Within which operations succeed again, from when a new primary can serve them: who waits for the kernel to give up a
+# connection needs minutes. A single one is counted among all other tests, any of whose processes may stand for seconds.
+SERVICE_S = 3.0 if FAILOVERS > 1 else 20.0
 TIMEOUT_MS = 1000
+DOWN_MS = {0: 2000, 1: 5000}  # after which a node that says nothing is replaced, by wait: where nothing may be lost, a
+# replica that stood still for some seconds has read what was sent to it before it can be chosen
 LAG_S = 0.02  # of replicas that are far away
 
 pytestmark = pytest.mark.skipif(not LOAD.exists(), reason="tests/e2e/load is not built")
@@ -55,12 +60,12 @@ class Load:
 
     def wait_ops(self, more):
         enough = self.ask()["ops"] + more
-        return wait_for(lambda: self.ask()["ops"] >= enough, f"{more} ops")
+        return wait_for(lambda: self.ask()["ops"] >= enough, f"{more} ops", 3 * PATIENCE)
 
     def served_again(self, since_s, usual_s=0.2):
         """Waits until no op takes longer than usual; how long after that moment the last that did had its verdict."""
         wait_for(lambda: time.monotonic() - since_s > 0.3 and self.ask()["oldest_op_us"] < usual_s * 1e6,
-                 "every worker having a verdict", pause=0.05)
+                 "every worker having a verdict", 3 * PATIENCE, 0.05)
         since_us = since_s * 1e6
         waited = [ended - max(began, since_us) for began, ended in self.slow if ended > since_us]
         self.slow = []
@@ -74,19 +79,19 @@ class Load:
 
 
 def sentinels(wait):
-    return Sentinels(replicas=2).start()
+    return Sentinels(replicas=2, down_after_ms=DOWN_MS[wait]).start()
 
 
 def far_sentinels(wait):
-    return Sentinels(replicas=2, lags_s=[LAG_S] * 3).start()
+    return Sentinels(replicas=2, lags_s=[LAG_S] * 3, down_after_ms=DOWN_MS[wait]).start()
 
 
 def uneven_sentinels(wait):
-    return Sentinels(replicas=2, lags_s=[0.005, 0.005, 0.3]).start()
+    return Sentinels(replicas=2, lags_s=[0.005, 0.005, 0.3], down_after_ms=DOWN_MS[wait]).start()
 
 
 def cluster(wait):
-    return RedisCluster(replicas=2 if wait else 1).start()
+    return RedisCluster(replicas=2 if wait else 1, node_timeout_ms=DOWN_MS[wait]).start()
 
 
 KINDS = [(sentinels, 0), (sentinels, 1), (far_sentinels, 0), (cluster, 0), (cluster, 1)]
@@ -96,14 +101,14 @@ if FAILOVERS > 1:
 
 def fail_over(servers, how, wait):
     """Breaks a primary; it, and when another could serve in its place: elected, with the replicas it must ask."""
-    before = servers.primaries()
+    before = wait_for(lambda: (found := servers.primaries()) and all(found) and found, "primaries")
     old = before[int(time.monotonic() * 1000) % len(before)]
     old.kill() if how == "kill" else old.stop()
     others = [node for node in servers.nodes if node not in before]
-    new = wait_for(lambda: [node for node in others if servers.elected(node)], "an election", pause=0.005)[0]
+    new = wait_for(lambda: [node for node in others if servers.elected(node)], "an election", 2 * PATIENCE, 0.005)[0]
     elected_s = time.monotonic()
     wait_for(lambda: int(attempt(lambda: new.info("replication")["connected_slaves"], 0)) >= wait, "replicas following",
-             pause=0.005)
+             2 * PATIENCE, 0.005)
     return old, new, elected_s, time.monotonic()
 
 
@@ -137,7 +142,7 @@ def judge(counts, kind, wait, sure=True):
     print(f"\n{kind} wait={wait}: {json.dumps(counts)}")
     assert counts["wrong"] == 0 and counts["refused"] == 0
     assert counts["longest_without_service_s"] <= SERVICE_S
-    assert counts["longest_run_us"] <= (TIMEOUT_MS + 3000) * 1000  # nothing hangs
+    assert counts["longest_run_us"] <= (TIMEOUT_MS + SERVICE_S * 1000) * 1000  # nothing hangs
     assert counts["acknowledged"] > 0 and counts["replayed"] > 0
     if wait and sure:
         assert counts["doubles"] == counts["lost"] == counts["changed"] == 0
@@ -168,22 +173,23 @@ def cut_off(node):
     for line in node.do("CLIENT", "LIST").splitlines():
         peer = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if peer["flags"] == "S" or peer["name"].startswith("sentinel"):
-            node.do("CLIENT", "KILL", "ID", peer["id"])
+            with contextlib.suppress(RedisError):  # it has gone by itself
+                node.do("CLIENT", "KILL", "ID", peer["id"])
 
 
 # It goes on answering those who are still connected to it, while another has taken over: what it takes is lost
 # (10,687 of 11,185 in 8 s), unless replicas had to acknowledge it, or it may not write without them.
 @pytest.mark.parametrize("wait, options", [(1, {}), (0, {"min_replicas_to_write": 1, "min_replicas_max_lag": 1})])
 def test_a_primary_that_is_cut_off_from_its_replicas_is_left(wait, options):
-    with Sentinels(replicas=2, **options).start() as servers:
+    with Sentinels(replicas=2, down_after_ms=DOWN_MS[wait], **options).start() as servers:
         with Load(servers.uri(timeout=f"{TIMEOUT_MS}ms", wait=wait)) as load:
             load.wait_ops(300)
-            old = servers.primary()
+            old = wait_for(servers.primary, "a primary")
             cut_off(old)
             new = wait_for(lambda: [node for node in servers.nodes if node is not old and servers.elected(node)],
-                           "an election", pause=0.005)[0]
+                           "an election", 2 * PATIENCE, 0.005)[0]
             wait_for(lambda: int(attempt(lambda: new.info("replication")["connected_slaves"], 0)) >= 1,
-                     "a replica following", pause=0.005)
+                     "a replica following", 2 * PATIENCE, 0.005)
             counts = {"longest_without_service_s": round(load.served_again(time.monotonic()), 3)}
             load.wait_ops(300)
             old.do("CONFIG", "SET", "requirepass", "")
@@ -195,7 +201,7 @@ def test_a_primary_that_is_cut_off_from_its_replicas_is_left(wait, options):
 
 # Slots go back and forth with their keys; half-way a slot's keys are on two nodes.
 def test_resharding_under_load_loses_nothing():
-    with RedisCluster().start() as servers, Load(servers.uri(timeout="2s")) as load:
+    with RedisCluster().start() as servers, Load(servers.uri(timeout="20s")) as load:
         load.wait_ops(1000)
         first, second, third = servers.primaries()
         moves = [(first, second, 0), (second, third, 5462), (third, first, 10923)]

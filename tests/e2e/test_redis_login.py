@@ -11,10 +11,12 @@ import gate as g
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 from process import free_port  # noqa: E402
-from redis_server import Redis  # noqa: E402
+import redis_server  # noqa: E402
+from handle import patient  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not shutil.which("redis-server"), reason="there is no redis-server")
 
+Redis = patient(redis_server.Redis)
 HUSH = "hu5h-hu5h"
 
 
@@ -56,7 +58,7 @@ def tls_redis(names):
 
 
 def uri(redis, host="127.0.0.1", **parameters):
-    query = "&".join(f"{name}={value}" for name, value in parameters.items())
+    query = "&".join(f"{name}={value}" for name, value in {"timeout": "20s", **parameters}.items())
     return f"rediss://{host}:{redis.port}?{query}"
 
 
@@ -164,7 +166,7 @@ def guarded():
 
 
 def named(redis, login="", query=""):
-    return f"redis://{login}127.0.0.1:{redis.port}{query}"
+    return f"redis://{login}127.0.0.1:{redis.port}{query}{'&' if query else '?'}timeout=20s"
 
 
 def test_a_login_comes_from_the_uri_a_file_or_the_environment(hapax, guarded):
@@ -251,7 +253,8 @@ def test_what_succeeds_does_not_show_the_password(hapax, guarded):
 def test_serve_logs_in_and_does_not_show_how(hapax, guarded, login, env):
     api = g.Api()
     port = g.free_port()
-    words = ["serve", "--upstream", f"http://127.0.0.1:{api.port}", "--listen", f"127.0.0.1:{port}", "--module", g.MODULE]
+    words = ["serve", "--upstream", f"http://127.0.0.1:{api.port}", "--listen", f"127.0.0.1:{port}", "--module", g.MODULE,
+             "--timeout", "20s"]
     try:
         shown = hapax(*words, "--store", named(guarded, login), "--config-only", **env)
         assert HUSH not in shown.out + shown.err

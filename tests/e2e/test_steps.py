@@ -188,12 +188,12 @@ def test_a_step_that_may_be_forgotten_is_unknown(db, hapax):
 class Upstream:
     """The orders API, on one port however often it dies."""
 
-    def __init__(self, db, program):
-        self.db, self.program, self.port = db, program, g.free_port()
+    def __init__(self, db, program, lease="1s"):
+        self.db, self.program, self.port, self.lease = db, program, g.free_port(), lease
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen([sys.executable, self.program, str(self.port), self.db.conninfo(), "1s"],
+        self.process = subprocess.Popen([sys.executable, self.program, str(self.port), self.db.conninfo(), self.lease],
                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert "orders:" in read_line(self.process)
 
@@ -210,13 +210,14 @@ class Upstream:
 
 
 @pytest.fixture
-def served(hapax, db, folder):
-    """(post(key, query), the API) behind hapax serve as the example's head says."""
+def served(hapax, db, folder, request):
+    """(post(key, query), the API) behind hapax serve as the example's head says; the parameter is the leases' length."""
     folder.chmod(0o755)
-    api = Upstream(db, ROOT / "tests/e2e/step_upstream.py")
+    lease = getattr(request, "param", "30s")
+    api = Upstream(db, ROOT / "tests/e2e/step_upstream.py", lease)
     port = g.free_port()
     serve = hapax.start("serve", "--upstream", f"http://127.0.0.1:{api.port}", "--listen", f"127.0.0.1:{port}", "--store",
-                        db.uri, "--module", g.MODULE, "--pass-token", "on", "--lease", "1s", "--run-max", "1h",
+                        db.uri, "--module", g.MODULE, "--pass-token", "on", "--lease", lease, "--run-max", "1h", "--timeout", "30s",
                         stderr=subprocess.DEVNULL)
     assert read_line(serve)
 
@@ -250,6 +251,7 @@ def test_an_order_goes_on_where_it_was(served, db, hapax):
 
 
 @with_gate
+@pytest.mark.parametrize("served", ["1s"], indirect=True, ids=["killed"])  # each death is waited out; nobody else asks, so that none is too short
 def test_an_api_killed_between_and_inside_steps(served, db, folder):
     """kill -9 at points drawn at random, each order repeated until it is answered: each service has done its part once,
     and was called again only where the API died between the call and its completion."""

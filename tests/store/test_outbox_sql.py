@@ -154,12 +154,12 @@ def test_headers_come_as_names_and_values(db):
 def test_pauses_grow_and_end_aside_where_those_behind_go_on(db):
     conn = db.connect()
     a, b = publish(conn, "a"), publish(conn, "a")
-    pauses = []
-    for _ in range(2):
+    for most_us in (10**6, 2 * 10**6):
+        before = ask(conn, "SELECT hapax.now_us()")[0][0]
         assert turn(conn, failed=[a], tries_max=3) == []
-        pauses += ask(conn, "SELECT (due_us - hapax.now_us()) / 1e6 FROM hapax.outbox WHERE seq = %s", a)[0]
+        due_us, after = ask(conn, "SELECT due_us, hapax.now_us() FROM hapax.outbox WHERE seq = %s", a)[0]
+        assert due_us - before > most_us - 10**6 and due_us - after <= most_us
         due(conn)
-    assert 0 < pauses[0] <= 1 < pauses[1] <= 2
     assert turn(conn, failed=[a], tries_max=3) == [b]
     assert state(conn, a) == (2, 3, "no such queue")
     aside = row(conn, "hapax.outbox_aside(0, 10)")
@@ -300,11 +300,11 @@ def test_a_storm_keeps_the_order_and_loses_nothing(db):
     for thread in writers + relays:
         thread.start()
     for thread in writers:
-        thread.join(PATIENCE)
+        thread.join(5 * PATIENCE)
     conn = db.connect()
     try:
         from process import wait_for
-        wait_for(lambda: row(conn, "hapax.outbox_lag()")["pending"] == 0, "an empty outbox")
+        wait_for(lambda: row(conn, "hapax.outbox_lag()")["pending"] == 0, "an empty outbox", 5 * PATIENCE)
     finally:
         over.set()
         for thread in relays:
