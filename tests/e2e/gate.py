@@ -491,6 +491,7 @@ def locations(api, folder, cgi_port=1):
         location /waits/ {{ hapax_wait 20s; proxy_pass http://api/; }}
         location /short/ {{ hapax_lease 300ms; proxy_pass http://api/; }}
         location /holds/ {{ hapax_lease 300ms; hapax_on_expired hold; proxy_pass http://api/; }}
+        location /operated/ {{ hapax_on_expired hold; proxy_pass http://api/; }}
         location /replays/ {{ hapax_on_failed replay; proxy_pass http://api/; }}
         location /failhold/ {{ hapax_on_failed hold; proxy_pass http://api/; }}
         location /twice/ {{ hapax_attempts_max 2; proxy_pass http://api/; }}

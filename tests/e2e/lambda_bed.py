@@ -28,7 +28,8 @@ class Function:
         command = command or [*PYTHON, name, *words]
         before = [HAPAX, "lambda", "--store", store, "--listen", f"127.0.0.1:{self.port}", *options, "--"]
         kept = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
-        env = {"PATH": "/usr/bin:/bin", "HOME": str(hapax.folder), "LC_ALL": "C", **kept, **env}
+        patience = {"HAPAX_TIMEOUT": "30s", "HAPAX_SAVE_WAIT": "30s"}  # a store that is slow now and then is no matter of most
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(hapax.folder), "LC_ALL": "C", **patience, **kept, **env}
         self.sandbox = lambda_api.Sandbox(self.api, command if bare else before + command, hapax.folder, env)
 
     def __enter__(self):
@@ -180,13 +181,20 @@ def reported(answer):
 
 # ---- stores -----------------------------------------------------------------------------------
 
+class PatientRedis(Redis):
+    """Whose users give it time."""
+
+    def uri(self, port=None, **parameters):
+        return super().uri(port, **{"timeout": "30s", **parameters})
+
+
 redis_servers = []
 
 
 def redis_server():
     """One of this process, empty."""
     if not redis_servers:
-        redis_servers.append(Redis().start())
+        redis_servers.append(PatientRedis().start())
         atexit.register(redis_servers[0].end)
     redis_servers[0].do("FLUSHALL")
     return redis_servers[0]

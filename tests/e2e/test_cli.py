@@ -249,13 +249,13 @@ def test_an_operation_that_is_not_there_is_a_no(hapax, store):
 
 
 def test_a_running_attempt_shows_its_lease(hapax, store):
-    assert hapax.op(store, "claim", "k", "1", 60000, "hold") == "claimed"
+    assert hapax.op(store, "claim", "k", "1", 3600000, "hold") == "claimed"
     text = hapax("show", "--store", store, "k").out
     assert re.search(r"^state +started$", text, re.M)
-    assert re.search(r"^lease +live for another (59s|1m)$", text, re.M)
+    assert re.search(r"^lease +live for another (59m.*|1h)$", text, re.M)
     assert re.search(r"^hold +yes", text, re.M)
     record = hapax("list", "--store", store, "--json").json
-    assert record["hold"] and record["lease_until_us"] - record["updated_us"] == 60 * 10**6
+    assert record["hold"] and record["lease_until_us"] - record["updated_us"] == 3600 * 10**6
 
 
 def test_list_picks_by_state_scope_and_age(hapax, store):
@@ -278,8 +278,8 @@ def test_list_picks_by_state_scope_and_age(hapax, store):
 
 def test_list_goes_on_past_a_page(hapax, store):
     made = 0
-    while made <= 2500:  # more than a page has
-        made += hapax("bench", "--store", store, "--seconds", "1", "--json").json["claimed"]
+    while made <= 2500:  # more than a page has; all at once, as they expire in a minute
+        made += hapax("bench", "--store", store, "--clients", "4096", "--seconds", "1", "--json").json["claimed"]
     def ids(limit):
         return [line["id"] for line in hapax("list", "--store", store, "--json", "--limit", limit).lines]
     assert len(set(ids(2500))) == 2500
@@ -352,9 +352,9 @@ def test_an_attempt_that_is_not_the_last_is_not_resolved(hapax, store):
 
 
 def test_a_live_attempt_is_left_alone_unless_forced(hapax, store):
-    assert hapax.op(store, "claim", "k", "1", 60000) == "claimed"
+    assert hapax.op(store, "claim", "k", "1", 3600000) == "claimed"
     refused = hapax("resolve", "--store", store, "k", "--fail")
-    assert refused.code == 1 and re.search(r"attempt 1 still runs \(its lease lasts another (59s|1m)\)", refused.err)
+    assert refused.code == 1 and re.search(r"attempt 1 still runs \(its lease lasts another (59m.*|1h)\)", refused.err)
     assert hapax("resolve", "--store", store, "k", "--complete", "200", "--force").code == 0
     assert hapax.op(store, "complete", "k", "1", 500) == "lost"
     assert hapax("show", "--store", store, "k", "--json").json["status"] == 200
@@ -554,9 +554,10 @@ def test_bench_measures_what_it_says(hapax, store):
     assert result["ops"] == result["claimed"] + result["cycles"] + result["replayed"] + result["refused"]
     assert result["cycles"] == result["claimed"] > 0
     repeats = result["replayed"] + result["refused"]
-    assert 0.4 < repeats / (repeats + result["claimed"]) < 0.6
+    drawn = repeats + result["claimed"]
+    assert abs(repeats - drawn / 2) < 3 * drawn ** 0.5 + 1  # six standard deviations
     assert 0 < result["p50_us"] <= result["p99_us"] <= result["p999_us"] <= result["max_us"]
-    assert 900_000 < result["elapsed_us"] < 10_000_000
+    assert 900_000 < result["elapsed_us"] < 60_000_000
     record = hapax("list", "--store", store, "--json", "--limit", "1").json
     assert record["scope"] == "bench"
     assert record["expires_us"] - record["updated_us"] == 60 * 10**6
@@ -575,4 +576,4 @@ def test_bench_ends_early_with_its_figures(hapax, store):
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert json.loads(out)["elapsed_us"] < 60_000_000
+    assert json.loads(out)["elapsed_us"] < 300_000_000

@@ -5,7 +5,7 @@ import os
 import pytest
 
 import gate as g
-from conftest import wait_until
+from conftest import at_some_pace, wait_until
 from process import stop
 
 pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
@@ -38,7 +38,7 @@ def make_gate(folder, uri):
     gates = []
 
     def make(http, **more):
-        patience = "" if "hapax_timeout" in http else "hapax_timeout 10s; hapax_save_wait 10s;"
+        patience = "" if "hapax_timeout" in http else "hapax_timeout 30s; hapax_save_wait 30s;"
         gates.append(g.Gate(folder, f"hapax_store {uri}; {patience}\n" + http, **more))
         return gates[-1]
 
@@ -578,6 +578,7 @@ def test_a_cut_response_is_an_honest_error(gate, api, path):
     again = gate.post(path, "k")
     assert (again.status, again.problem) == (409, "in-flight")
     assert 1 <= int(again.get("Retry-After")) <= 30
+    wait_until(lambda: api.count("k") > 0, "the attempt")  # which the gate may have given up before it was read
     assert api.count("k") == 1
 
 
@@ -587,9 +588,9 @@ def test_a_truncated_response_says_so(gate):
 
 
 def test_unknown_under_hold_is_left_to_an_operator(gate, api):
-    """With on_expired=hold a cut response is unknown at once, and never runs again."""
-    assert gate.post("/holds/drop", "k").status == 502
-    answer = gate.post("/holds/drop", "k")
+    """With on_expired=hold a cut response is unknown at once, long before the lease is over, and never runs again."""
+    assert gate.post("/operated/drop", "k").status == 502
+    answer = gate.post("/operated/drop", "k")
     assert (answer.status, answer.problem, answer.get("Retry-After")) == (409, "unknown-outcome", None)
     assert api.count("k") == 1
 
@@ -610,7 +611,7 @@ def test_in_flight_is_409(gate, api):
     wait_until(lambda: api.count("k") == 1, "the first attempt")
     second = gate.post("/hold/d", "k")
     assert (second.status, second.problem) == (409, "in-flight")
-    assert 25 <= int(second.get("Retry-After")) <= 30
+    assert 10 <= int(second.get("Retry-After")) <= 30  # it is renewed when 20 are left
     api.door("d").set()
     assert first().body == b"effect=1"
     assert gate.post("/hold/d", "k").replayed == "true"
@@ -637,15 +638,26 @@ def test_waiters_get_the_answer(gate, api):
     assert api.count("k") == 1
 
 
-def test_a_lease_is_renewed_while_the_handler_runs(gate, api):
-    """An attempt ten times as long as its lease is not taken over."""
-    first = gate.later("/short/hold/d", "k")
-    wait_until(lambda: api.count("k") == 1, "the first attempt")
-    end = g.time.monotonic() + 1.5
-    while g.time.monotonic() < end:
-        assert gate.post("/short/hold/d", "k").problem == "in-flight"
-    api.door("d").set()
-    assert first().status == 200 and api.count("k") == 1
+def test_a_lease_is_renewed_while_the_handler_runs(make_gate, api):
+    """An attempt several times as long as its lease is not taken over."""
+    leases_ms = (300, 2000, 10000)
+    gate = make_gate("server { LISTEN hapax on;" + "".join(
+        f"location /{ms}/ {{ hapax_lease {ms}ms; proxy_pass http://127.0.0.1:{api.port}/; }}" for ms in leases_ms) + "}").start()
+
+    def renewed(ms):
+        path, key = f"/{ms}/hold/{ms}", f"k{ms}"
+        first = gate.later(path, key)
+        try:
+            wait_until(lambda: api.count(key) == 1, "the first attempt")
+            end = g.time.monotonic() + ms * 4 / 1000
+            while g.time.monotonic() < end:
+                again = gate.post(path, key)
+                assert again.status == 409 and again.problem == "in-flight"
+        finally:
+            api.door(str(ms)).set()
+        assert first().status == 200 and api.count(key) == 1
+
+    at_some_pace(renewed, *leases_ms)
 
 
 @pytest.mark.parametrize("path, rest", [("/waits/hold/d", "true"), ("/hold/d", None)])
@@ -878,7 +890,9 @@ def test_binary_upgrade(make_gate, api, folder):
     masters = []
 
     def new_master():
-        pid = pid_file.read_text().strip() if pid_file.exists() else ""
+        pid = ""
+        with g.contextlib.suppress(FileNotFoundError):  # it is renamed, and written anew
+            pid = pid_file.read_text().strip()
         return pid and int(pid) not in masters and not masters.append(int(pid))
 
     assert gate.nginx().returncode == 0
@@ -902,14 +916,16 @@ def test_binary_upgrade(make_gate, api, folder):
 def test_kill_9_of_the_keeper(make_gate, api, folder, hapax, store):
     """503 while it is away, nothing runs; service and records are back with the next keeper."""
     gate = make_gate("hapax_timeout 500ms;" + g.locations(api, folder)).start()
-    assert gate.post("/ok", "before").status == 200
+    patient = make_gate(g.locations(api, folder), name="patient").start()
+    assert patient.post("/ok", "before").status == 200
+    wait_until(lambda: gate.post("/ok", "before").replayed == "true", "the keeper being found")
     hapax.keeper.kill()
     hapax.keeper.wait()
     answer = gate.post("/ok", "k")
     assert (answer.status, answer.problem) == (503, "store-unavailable") and int(answer.get("Retry-After")) > 0
     assert api.count("k") == 0
     hapax.keep(store)
-    wait_until(lambda: gate.post("/ok", "before").replayed == "true", "the keeper being found")
+    wait_until(lambda: gate.post("/ok", "before").replayed == "true", "the keeper being found again")
     wait_until(lambda: gate.post("/ok", "k").status == 200, "service")
     assert api.count("k") == 1 and api.count("before") == 1
 
@@ -933,7 +949,9 @@ def test_a_store_that_is_down_at_the_start(folder, api, hapax, store):
 
 def test_a_stopped_store_blocks_nobody(make_gate, api, folder, hapax):
     """SIGSTOP of the keeper: claims get 503 in time, nothing runs, no ghost blocks a key, service resumes."""
-    gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms;" + g.locations(api, folder)).start()
+    held = f"location /hold/ {{ hapax_timeout 30s; proxy_pass http://127.0.0.1:{api.port}; }}"  # begins while all is well
+    gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms;"
+                     + g.locations(api, folder).replace("LISTEN", "LISTEN " + held)).start()
     running = gate.later("/hold/d", "running")
     wait_until(lambda: api.count("running") == 1, "the attempt")
     stop(hapax.keeper.pid)
@@ -989,7 +1007,7 @@ def test_another_secret_is_refused(make_gate, api, folder, hapax):
     wait_until(lambda: gates[0].post("/ok", "k").status == 200, "service")
     answer = gates[1].post("/ok", "k2")
     assert (answer.status, answer.get("Retry-After")) == (503, None)
-    assert "another secret" in gates[1].log()
+    wait_until(lambda: "another secret" in gates[1].log(), "a line of it")
     assert api.count("k2") == 0
 
 

@@ -105,7 +105,7 @@ def test_a_killed_holder_blocks_its_key_for_a_lease(gate, api):
 
     wait_until(through, "the key being free")
     assert (answers[-1].body, answers[-1].replayed) == (b"effect=2", "false")
-    assert time.monotonic() - killed < 20
+    assert time.monotonic() - killed < 25  # a lease of 300 ms, and not the usual one
 
 
 @pytest.mark.parametrize("path", ["/hold/d", "/waits/hold/d"])
@@ -160,17 +160,16 @@ def test_a_late_holder_does_not_overwrite_its_successor(make_gate, api):
 
 def test_a_claim_whose_reply_was_lost_is_not_a_rival(make_gate, api, hapax):
     """A claim landed, its reply was lost, and the retry took its own row for another's: nobody ran, all got 409."""
-    gate = make_gate(f"""hapax_timeout 200ms; hapax_save_wait 200ms; server {{ LISTEN hapax on;
+    gate = make_gate(f"""hapax_timeout 200ms; hapax_save_wait 200ms; hapax_lease 1h; server {{ LISTEN hapax on;
                          location / {{ proxy_pass http://127.0.0.1:{api.port}; }} }}""").start()
-    assert gate.post("/ok", "before").status == 200
+    wait_until(lambda: gate.post("/ok", "before").status == 200, "the keeper being found")
     stop(hapax.keeper.pid)
     try:
         assert [gate.post("/ok", "k").status for _ in range(3)] == [503] * 3
     finally:
         hapax.keeper.send_signal(g.signal.SIGCONT)
-    back = time.monotonic()
-    wait_until(lambda: gate.post("/ok", "k").status == 200, "the key being free")
-    assert time.monotonic() - back < 15 and api.count("k") == 1  # and not when a lease of 30 s is over
+    wait_until(lambda: gate.post("/ok", "k").status == 200, "the key being free, long before its lease is over")
+    assert api.count("k") == 1
 
 
 def test_claiming_is_one_step(make_gate, api, folder):

@@ -61,7 +61,7 @@ def serve(hapax, api, store):
     started = []
 
     def start(*words, store=store, **more):
-        started.append(Served(hapax, api, store, *words, **more))
+        started.append(Served(hapax, api, store, "--timeout", "30s", "--save-wait", "30s", *words, **more))
         return started[-1]
 
     yield start
@@ -142,12 +142,13 @@ def test_two_share_a_store_and_the_second_outlives_the_first(serve, api):
     one, two = serve("--workers", "1"), serve("--workers", "1")
     assert one.post("/ok", "k").replayed == "false"
     assert two.post("/ok", "k").replayed == "true"
-    folder = folder_of(one)
+    family, folder = one.family(), folder_of(one)
     one.process.kill()
     one.process.wait(PATIENCE)
     wait_until(lambda: two.post("/ok", "k").replayed == "true", "the second taking over")
     assert two.post("/ok", "k2").replayed == "false"
     assert (api.count("k"), api.count("k2")) == (1, 1)
+    wait_until(lambda: not any(map(alive, family)), "nginx ending")
     shutil.rmtree(folder)
 
 

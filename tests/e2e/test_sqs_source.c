@@ -54,11 +54,13 @@ static void each_settlement_does_what_it_says(void **state)
     assert_true(hand[1]->message.time_us > 0 && is_text(hand[1]->message.from, "settle"));
     settle(&bed, hand[0], HAPAX__SETTLE_ACK);
     begun_us = hapax__monotonic_us();
-    bed.source->type->postpone(bed.source, hand[1], 1500);
     settle(&bed, hand[2], HAPAX__SETTLE_RETURN);
     again = take(&bed);
     assert_true(is_text(again->message.body, "3") && again->message.redelivered);
+    assert_true(hapax__monotonic_us() - begun_us < 25000000); /* hidden it would be for 30 s */
     settle(&bed, again, HAPAX__SETTLE_ACK);
+    begun_us = hapax__monotonic_us();
+    bed.source->type->postpone(bed.source, hand[1], 1500);
     again = take(&bed);
     assert_true(is_text(again->message.body, "2") && again->message.redelivered);
     assert_true(hapax__monotonic_us() - begun_us >= 1900000); /* whole seconds */
@@ -75,49 +77,81 @@ static void each_settlement_does_what_it_says(void **state)
     close_bed(&bed);
 }
 
+/* A case whose times are short, so that it breaks where a process stands still for a moment: it is played again with
+ * messages that are hidden for longer. What is wrong is wrong each time. */
+static void at_some_pace(bool (*holds)(int hidden_s))
+{
+    assert_true(holds(2) || holds(8) || holds(20));
+}
+
+/* Whether none came to the other, and to the first none a second time. */
+static bool in_hand_stays_hidden(int hidden_s)
+{
+    struct hapax__delivered *first, *next;
+    struct bed bed, other;
+    char queue[32], more[32];
+    bool hidden = true;
+
+    (void)snprintf(queue, sizeof(queue), "hidden-%d", hidden_s);
+    (void)snprintf(more, sizeof(more), "&visibility=%ds", hidden_s);
+    open_with(&bed, queue, "123456789abcdef", more);
+    first = take(&bed);
+    open_sink(&other, uri);
+    open_source(&other, uri, queue, more);
+    for (int i = 0; i < 6 * hidden_s; i++) {
+        turn_for(&bed, 125000);
+        turn_for(&other, 125000);
+        hidden &= other.source->type->take(other.source) == NULL;
+    }
+    settle(&bed, first, HAPAX__SETTLE_ACK);
+    for (int i = 1; i < 15 && hidden; i++) {
+        next = take(&bed);
+        hidden &= !next->message.redelivered;
+        settle(&bed, next, HAPAX__SETTLE_ACK);
+    }
+    hidden &= bed.source->voided == 0;
+    close_bed(&bed);
+    hidden = hidden && is_empty(&other);
+    close_bed(&other);
+    return hidden;
+}
+
 /* What is in hand, taken or not, is nobody else's, however long that is. */
 static void what_is_in_hand_stays_hidden(void **state)
 {
-    struct hapax__delivered *first;
-    struct bed bed, other;
-
     (void)state;
-    open_with(&bed, "hidden", "123456789abcdef", "&visibility=2s");
-    first = take(&bed);
-    open_sink(&other, uri);
-    open_source(&other, uri, "hidden", "&visibility=2s");
-    for (int i = 0; i < 6; i++) {
-        turn_for(&bed, 250000);
-        turn_for(&other, 250000);
-        assert_null(other.source->type->take(other.source));
-    }
-    assert_int_equal(bed.source->voided, 0);
-    settle(&bed, first, HAPAX__SETTLE_ACK);
-    for (int i = 1; i < 15; i++)
-        settle(&bed, take(&bed), HAPAX__SETTLE_ACK);
-    close_bed(&bed);
-    assert_true(is_empty(&other));
-    close_bed(&other);
+    at_some_pace(in_hand_stays_hidden);
 }
 
-/* Without a turn for longer than a message is hidden it may be others': it is voided, and settled without a word. */
-static void what_is_forgotten_is_voided(void **state)
+/* Whether the second delivery was kept until it was settled. */
+static bool forgotten_is_voided(int hidden_s)
 {
     struct hapax__delivered *first, *second;
     struct bed bed;
+    char queue[32], more[32];
+    bool settled;
 
-    (void)state;
-    open_with(&bed, "voided", "1", "&visibility=2s");
+    (void)snprintf(queue, sizeof(queue), "voided-%d", hidden_s);
+    (void)snprintf(more, sizeof(more), "&visibility=%ds", hidden_s);
+    open_with(&bed, queue, "1", more);
     first = take(&bed);
-    (void)poll(NULL, 0, 2500); /* the process stands still */
+    (void)poll(NULL, 0, hidden_s * 1000 + 500); /* the process stands still */
     turn_until(&bed, first->voided);
     assert_int_equal(bed.source->voided, 1);
     second = take(&bed);
     assert_true(is_text(second->message.body, "1") && second->message.redelivered);
     settle(&bed, first, HAPAX__SETTLE_ACK);
     settle(&bed, second, HAPAX__SETTLE_ACK);
-    assert_true(is_empty(&bed));
+    settled = is_empty(&bed);
     close_bed(&bed);
+    return settled;
+}
+
+/* Without a turn for longer than a message is hidden it may be others': it is voided, and settled without a word. */
+static void what_is_forgotten_is_voided(void **state)
+{
+    (void)state;
+    at_some_pace(forgotten_is_voided);
 }
 
 /* Messages of a group have one order, and come again in it. */
