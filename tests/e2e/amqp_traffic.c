@@ -2,10 +2,11 @@
  *
  * Traffic through a RabbitMQ queue, for tests that break the broker meanwhile (tests/e2e/test_amqp.py):
  *
- *   amqp_traffic SOURCE-URI SINK-URI N EVERY   sends N numbered letters, each until it is OK, one of EVERY by way of
- *                                              a delay (0: none), and takes and acknowledges what comes, until all
- *                                              have
- *   amqp_traffic SOURCE-URI                    only stays connected
+ *   amqp_traffic SOURCE-URI SINK-URI N EVERY [MOST]
+ *                              sends N numbered letters, each until it is OK, one of EVERY by way of a delay (0: none),
+ *                              and takes and acknowledges what comes, until all have. MOST: goes on to send, up to so
+ *                              many, until the connection is lost
+ *   amqp_traffic SOURCE-URI    only stays connected
  *
  * Says "connected" and "lost" as that changes, "half" when half the letters came, and counts at its end; ends where its
  * standard input does.
@@ -23,7 +24,7 @@ struct letter {
 
 static struct bed bed;
 static struct letter *letters;
-static size_t n, every, confirmed, came, came_again, sent_again;
+static size_t n, half, every, confirmed, came, came_again, sent_again;
 
 static void say(const char *word)
 {
@@ -80,7 +81,7 @@ static void take_all(void)
         must(i < n);
         came_again += letters[i].came;
         came += !letters[i].came;
-        if (!letters[i].came && came == n / 2)
+        if (!letters[i].came && came == half)
             say("half");
         letters[i].came = true;
         bed.source->type->settle(bed.source, delivered, HAPAX__SETTLE_ACK);
@@ -97,16 +98,19 @@ static bool input_ended(void)
 int main(int argc, char **argv)
 {
     bool connected = false;
-    size_t next = 0;
+    size_t next = 0, least;
 
-    must(argc == 2 || argc == 5);
+    must(argc == 2 || argc == 5 || argc == 6);
     bed.source = source_at(500, "%s", argv[1]);
     bed.room = 500;
-    n = argc == 5 ? strtoul(argv[3], NULL, 10) : 0;
-    every = argc == 5 ? strtoul(argv[4], NULL, 10) : 0;
+    n = least = argc > 2 ? strtoul(argv[3], NULL, 10) : 0;
+    half = least / 2;
+    every = argc > 2 ? strtoul(argv[4], NULL, 10) : 0;
+    if (argc == 6)
+        n = strtoul(argv[5], NULL, 10);
     letters = calloc(n + 1, sizeof(*letters));
     must(letters);
-    if (argc == 5)
+    if (argc > 2)
         bed.sink = sink_at(argv[2]);
     while (!input_ended() && (argc == 2 || confirmed < n || came < n)) {
         turn(&bed);
@@ -119,6 +123,8 @@ int main(int argc, char **argv)
         if (connected != bed.source->connected) {
             connected = bed.source->connected;
             say(connected ? "connected" : "lost");
+            if (!connected)
+                n = next > least ? next : least;
         }
     }
     printf("confirmed %zu, came %zu, sent again %zu, came again %zu, reconnects %" PRIu64 "\n",

@@ -32,6 +32,11 @@ def server():
     return servers[0]
 
 
+def connect(broker):
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port, socket_timeout=PATIENCE,
+                                                             stack_timeout=PATIENCE))
+
+
 class Queue:
     """A queue that is there, and what a test does at it. Each call has a connection of its own. sqs.py has another with
     the same face."""
@@ -41,12 +46,21 @@ class Queue:
 
     def __init__(self, broker, name=None, **arguments):
         self.broker, self.name = broker, name or f"q{os.getpid()}-{next(numbers)}"
-        with self.channel() as channel:
-            channel.queue_declare(self.name, durable=True, arguments={"x-queue-type": "quorum", **arguments})
+        wait_until(lambda: self.declare({"x-queue-type": "quorum", **arguments}), f"queue {self.name}")
+
+    def declare(self, arguments):
+        """False where a quorum queue has not come about within RabbitMQ's five seconds: that may be asked for again."""
+        try:
+            with self.channel() as channel:
+                return bool(channel.queue_declare(self.name, durable=True, arguments=arguments))
+        except pika.exceptions.ConnectionClosedByBroker as error:
+            if error.reply_code != 541:  # an internal error
+                raise
+            return False
 
     @contextlib.contextmanager
     def channel(self):
-        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.broker.port))
+        connection = connect(self.broker)
         try:
             channel = connection.channel()
             channel.confirm_delivery()
@@ -158,8 +172,11 @@ class Handler:
             def log_message(self, *args):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Posts)
-        self.server.daemon_threads = True
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 512  # who does not fit is heard again a second later, or three
+
+        self.server = Server(("127.0.0.1", 0), Posts)
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/messages"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()

@@ -55,20 +55,20 @@ def counts_of(process):
 # it holds, but may sit on it until the next letter comes.
 @pytest.mark.parametrize("kind", ["quorum", "classic"])
 def test_a_killed_broker_loses_no_confirmed_letter(rabbitmq, traffic, kind):
-    queue, letters = f"killed.{kind}", 20000
+    queue, letters, most = f"killed.{kind}", 20000, 400000
     maker = traffic(rabbitmq.uri(queue=queue, declare="on", type=kind))
     assert read_line(maker) == "connected\n"
     maker.stdin.close()
     assert maker.wait(PATIENCE) == 0
     rabbitmq.keep_queues()
-    process = traffic(rabbitmq.uri(queue=queue), rabbitmq.uri(type=kind), letters, 0)
+    process = traffic(rabbitmq.uri(queue=queue), rabbitmq.uri(type=kind), letters, 0, most)
     assert read_line(process) == "connected\n"
     assert read_line(process) == "half\n"
     rabbitmq.restart()
     assert read_line(process) == "lost\n"
     assert read_line(process) == "connected\n"
     counts = counts_of(process)
-    assert counts["confirmed"] == counts["came"] == letters
+    assert counts["confirmed"] == counts["came"] >= letters
     assert counts["sent again"] > 0
     assert wait_for(lambda: rabbitmq.queues().get(queue) == 0, "the queue being empty", pause=0.5)
 
@@ -77,7 +77,7 @@ def test_a_killed_broker_loses_no_confirmed_letter(rabbitmq, traffic, kind):
 @pytest.mark.parametrize("sides", [(REPLY,), (REQUEST,), (REQUEST, REPLY)])
 def test_a_broker_behind_a_black_hole_is_noticed(rabbitmq, traffic, sides):
     with Proxy(rabbitmq.port) as proxy:
-        process = traffic(rabbitmq.uri(queue="hole", declare="on", port=proxy.port, heartbeat="1s", timeout="1s"))
+        process = traffic(rabbitmq.uri(queue="hole", declare="on", port=proxy.port, heartbeat="1s"))
         assert read_line(process) == "connected\n"
         began = time.monotonic()
         for side in sides:
@@ -90,7 +90,7 @@ def test_a_broker_behind_a_black_hole_is_noticed(rabbitmq, traffic, sides):
 
 # A broker that is stopped (and not dead) is the same; one that comes back is used again.
 def test_a_stopped_broker_is_noticed(rabbitmq, traffic):
-    process = traffic(rabbitmq.uri(queue="stopped", declare="on", heartbeat="1s", timeout="1s"))
+    process = traffic(rabbitmq.uri(queue="stopped", declare="on", heartbeat="1s"))
     assert read_line(process) == "connected\n"
     rabbitmq.stop()
     try:
@@ -115,10 +115,10 @@ def test_tls_is_verified(rabbitmq, traffic):
 def test_an_alarm_is_waited_out(rabbitmq, traffic):
     rabbitmq.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
     try:
-        process = traffic(rabbitmq.uri(queue="alarm", declare="on", heartbeat="1s"), rabbitmq.uri(heartbeat="1s"), 2000, 0)
+        process = traffic(rabbitmq.uri(queue="alarm", declare="on", heartbeat="3s"), rabbitmq.uri(heartbeat="3s"), 2000, 0)
         assert read_line(process) == "connected\n"
         wait_for(lambda: "blocked" in rabbitmq.ctl("list_connections", "state").split(), "the alarm")
-        over = time.monotonic() + 4  # several heartbeats
+        over = time.monotonic() + 9  # several heartbeats
         wait_for(lambda: time.monotonic() > over or process.poll() is not None, "heartbeats", pause=0.1)
         assert process.poll() is None
     finally:
@@ -131,7 +131,7 @@ def test_an_alarm_is_waited_out(rabbitmq, traffic):
 
 # A message in hand for longer than the broker waits (test_amqp_source.c).
 def test_the_consumer_timeout_is_survived(rabbitmq):
-    rabbitmq.consumer_timeout(2000)
+    rabbitmq.consumer_timeout(5000)
     try:
         done = subprocess.run([str(SOURCE), rabbitmq.uri(), "impatient"], capture_output=True, text=True, timeout=PATIENCE)
     finally:

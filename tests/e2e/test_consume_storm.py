@@ -5,6 +5,7 @@ HAPAX_STORM_MESSAGES (3000, at Kafka 1500): how many of a storm; 30 % of them ar
 """
 import collections
 import contextlib
+import itertools
 import os
 import random
 import socketserver
@@ -26,8 +27,8 @@ from test_serve import Served, api  # noqa: F401: a fixture
 
 pytestmark = pytest.mark.skipif(not rabbit.usable, reason="RabbitMQ or hapax is missing")
 MESSAGES = int(os.environ.get("HAPAX_STORM_MESSAGES", 0))
-LEASE_S = 3
-SAVED_S = 5  # an outcome is stored within this while its store is there, on a machine with other work
+LEASE_S = 5
+SAVED_S = 10  # an outcome is stored within this while its store is there, on a machine with other work
 
 
 class Call:
@@ -204,8 +205,9 @@ class Storm:
     def start(self, i):
         self.started += 1
         who = f"c{self.started}"
-        consumer = Consumer(self.hapax, self.queue.uri(), self.effects.url(who), self.store.uri, "--lease", f"{LEASE_S}s",
-                            "--retry", "100ms..1s", *words_of(self.queue), ready=False)
+        mortal = topics.MISSED_SOON if self.queue.kind == "kafka" else {}
+        consumer = Consumer(self.hapax, self.queue.uri(**mortal), self.effects.url(who), self.store.uri, "--lease",
+                            f"{LEASE_S}s", "--retry", "100ms..1s", *words_of(self.queue), ready=False)
         self.consumers[i] = (who, consumer.process)
 
     def kill_consumer(self):
@@ -246,7 +248,8 @@ class Storm:
         assert again.fence > call.fence and again.attempt > call.attempt, what
         if call.status == 500:
             return
-        assert again.begun - call.begun > LEASE_S / 2, f"{what}: within its lease"
+        # From when the handler had it, which may be seconds after the claim.
+        assert again.begun - call.begun > LEASE_S / 4, f"{what}: within its lease"
         if self.was_away(call.begun, again.begun):
             return
         assert call.who in self.killed and again.begun > self.killed[call.who], f"{what}: nobody was killed"
@@ -351,19 +354,19 @@ def test_a_handler_of_ten_consumer_timeouts_runs_once(hapax, mortal, effects, st
         wait_until(lambda: handler.counts() == {"slow": 1}, "the slow one")
         for n in range(10):
             queue.publish(n, id=f"quick-{n}")
-        wait_until(lambda: len(handler.done) == 10, "the quick ones, meanwhile")
-        wait_until(lambda: len(handler.done) == 11, "the slow one's end")
+        wait_until(lambda: len(handler.done) == 11, "the quick ones, and the slow one's end")
         wait_until(lambda: not queue.left(), "an empty queue")
     finally:
         mortal.consumer_timeout(1800000)
     assert set(handler.counts().values()) == {1} and consumer.metric("hapax_consumer_run_total") == 11
     timeouts = consumer.metric("hapax_consumer_reconnects_total")
     again = consumer.metric("hapax_consumer_taken_total") - 11
-    assert 2 <= timeouts <= 11, "the broker lost patience, once in a second at most"
     slow, = handler.calls["slow"]
     assert slow.ended - slow.begun >= 10
-    # What else was in hand when the channel was closed comes again, too: at most the ten quick ones, once.
-    assert 2 <= again <= timeouts + 10, f"{again} came again in {timeouts} timeouts"
+    assert all(quick.ended < slow.ended for key, (quick,) in handler.calls.items() if key != "slow"), "meanwhile"
+    assert 2 <= timeouts <= time.monotonic() - slow.begun + 1, "the broker lost patience, once in a second at most"
+    # What else was in hand when the channel was closed comes again, too: at most the ten quick ones.
+    assert 2 <= again <= 11 * timeouts, f"{again} came again in {timeouts} timeouts"
     assert consumer.metric('hapax_answers_total{answer="fresh"}') == 11
     assert consumer.metric('hapax_answers_total{answer="in_flight"}') >= 2
     assert consumer.metric("hapax_consumer_dead_lettered_total") == consumer.metric("hapax_consumer_parked_total") == 0
@@ -484,12 +487,29 @@ def test_dead_letters_of_every_kind_run_once_after_the_fix(hapax, queue, effects
                                          ("kafka", KeeperStore)], indirect=["queue"])
 def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, folder, kind):
     keys, store = [f"k-{n}" for n in range(1500)], kind(hapax, folder).uri
-    handler = effects(takes=lambda key: .02)
+    # So many are done by then, and those at work besides (48): whoever joins finds work. Not at Kafka, where nobody joins
+    # while handlers wait.
+    most = [150 if queue.kind != "kafka" else len(keys)]
+
+    def takes(key):
+        while len(handler.done) >= most[0]:
+            time.sleep(.01)
+        return .02
+
+    handler = effects(takes=takes)
     queue.publish_keys(keys)
-    numbers = iter(range(100))
+    numbers = itertools.count()
+
+    def callers():
+        with handler.lock:
+            return {call.who for calls in handler.calls.values() for call in calls}
 
     def start():
-        return Consumer(hapax, queue.uri(), handler.url(f"c{next(numbers)}"), store).process
+        who = f"c{next(numbers)}"
+        process = Consumer(hapax, queue.uri(), handler.url(who), store).process
+        if queue.kind != "kafka":  # where a member has no partitions before the group is joined anew
+            wait_until(lambda: who in callers(), f"a call of {who}")
+        return process
 
     def ended(process):
         code = process.wait(PATIENCE)
@@ -498,12 +518,16 @@ def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, fol
     consumers = [start() for _ in range(3)]
     for n in range(1, 7):
         wait_until(lambda: len(handler.done) >= 150 * n, f"{150 * n} keys")
+        most[0] = max(most[0], 150 * (n + 1))
         consumers[0].terminate()
         ended(consumers.pop(0))
         consumers.append(start())
+    if queue.kind != "kafka":
+        most[0] = 1100
     wait_until(lambda: len(handler.done) >= 1100, "1100 keys")
     for process in consumers:  # all at once
         process.terminate()
+    most[0] = max(most[0], 1200)
     for process in consumers:
         ended(process)
     expected = len(keys) - len(handler.done)  # what was done is acknowledged, and all else is there
@@ -512,12 +536,11 @@ def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, fol
         assert queue.left() == {queue.name: expected}
     # With the holder of an embedded store the others lose it for two seconds, which is all that --save-wait is: what
     # they finish then is given back, stored as they end, and replayed.
+    most[0] = len(keys)
     last = start()
     wait_for_all(queue, handler, keys)
     assert end(last) == 0
     assert set(handler.counts().values()) == {1}
-    least = 6 if queue.kind != "kafka" else 3  # a member has no partitions before the group is joined anew
-    assert len({call.who for calls in handler.calls.values() for call in calls}) >= least
 
 
 # ---- handlers that are away, or want nothing of some ------------------------------------------------

@@ -161,7 +161,7 @@ static void closing_without_a_broker_ends(void **state)
     began_us = hapax__monotonic_us();
     quit(&bed->members[0], 2000);
     hapax__sink_kafka.close(bed->sink);
-    assert_true(hapax__monotonic_us() - began_us < 20 * SECONDS);
+    assert_true(hapax__monotonic_us() - began_us < 60 * SECONDS); /* and not never */
     rd_kafka_mock_broker_set_up(cluster, 1);
     free(bed);
 }

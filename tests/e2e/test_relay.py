@@ -135,7 +135,7 @@ def test_it_is_called_and_polls_only_for_the_rest(hapax, database, queue):
     begun = time.monotonic()
     publish(database, queue, "second")
     bodies(queue, 1)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 45  # it looks for itself after 60
 
 
 def test_behind_pgbouncer_polling_alone_does(hapax, server, database, queue):
@@ -177,10 +177,10 @@ def test_metrics_and_health(hapax, database, queue):
 
 
 def test_a_refused_one_holds_back_its_aggregate_alone_and_goes_aside(hapax, database, queue):
-    relay(hapax, database, "--retry", "50ms", "--attempts-max", "3")
     publish(database, "no-such-queue", "bad", aggregate="x")
     publish(database, queue, "behind", aggregate="x")
     publish(database, queue, "other", aggregate="y")
+    relay(hapax, database, "--retry", "50ms", "--attempts-max", "3")  # which finds all of them there
     assert [body for body, _ in bodies(queue, 2)] == ["other", "behind"]
     listed = hapax("list", "--outbox", "--json", "--store", database.uri)
     assert listed.code == 0, listed.err
@@ -222,6 +222,7 @@ def test_sigterm_gives_its_parts_to_the_next_at_once(hapax, database, queue):
     first = relay(hapax, database, "--lease", "1h")
     publish(database, queue, 1)
     bodies(queue, 1)
+    wait_until(lambda: waiting(database) == 0, "the row being settled")
     assert end(first) == 0
     relay(hapax, database)
     publish(database, queue, 2)
@@ -255,6 +256,7 @@ def test_a_database_that_was_away_is_waited_for(hapax, queue):
         relay(hapax, database)
         publish(database, queue, "before")
         bodies(queue, 1)
+        wait_until(lambda: waiting(database) == 0, "the row being settled")
         server.restart()
         publish(database, queue, "after")
         assert [body for body, _ in bodies(queue, 1)] == ["after"]
