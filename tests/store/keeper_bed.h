@@ -12,7 +12,7 @@
 
 #include "../must.h"
 
-#define WAIT_MS 20000
+#define WAIT_MS 60000
 
 /* Waits until the condition holds; aborts where it does not in time. */
 #define AWAIT(ok)                                                                                  \

@@ -19,7 +19,7 @@
 #define KEYS          200u
 #define CHUNK         20u
 #define CHILDREN_MAX  64u
-#define WAIT_MS       30000
+#define WAIT_MS       120000 /* no event of a case takes longer, on any machine */
 #define WINDOW        64u
 #define KILL_EVERY_MS 15
 
@@ -339,8 +339,20 @@ static void look_back(const struct suite *suite, struct shared *shared)
     hapax_store_close(client.store);
 }
 
+/* Whether a storm has met what it is for. Where processes take long to begin, few come to do anything before they are
+ * killed. */
+static bool has_happened(const struct storm *seen, unsigned kills)
+{
+    unsigned acknowledged = atomic_load(&seen->acknowledged);
+
+    return kills > 0 && acknowledged > 0 &&
+           (kills < 50 || acknowledged < 100 ||
+            (atomic_load(&seen->taken_over) && atomic_load(&seen->unknown)));
+}
+
 /* Processes claim, complete and are killed at any moment: under hold no effect happens twice, no two
- * answers differ, no acknowledged completion is lost, no key is stranded. */
+ * answers differ, no acknowledged completion is lost, no key is stranded. It goes on, with fewer kills, until all that
+ * was to happen has. */
 static void a_storm_of_kills_loses_nothing(const struct suite *suite)
 {
     struct shared *shared = share();
@@ -356,12 +368,16 @@ static void a_storm_of_kills_loses_nothing(const struct suite *suite)
     seen->window = WINDOW;
     for (unsigned i = 0; i < suite->children; i++)
         pids[i] = start_child(suite, shared, i, storm);
-    while (monotonic_ms() < start_ms + all_ms) {
+    while (monotonic_ms() < start_ms + all_ms ||
+           (!has_happened(seen, kills) && monotonic_ms() < start_ms + all_ms + WAIT_MS)) {
         int64_t passed_ms = monotonic_ms() - start_ms;
+        unsigned first = (unsigned)(keys * passed_ms / all_ms);
         unsigned i = (unsigned)(next_random(&random) % suite->children);
         int status;
 
-        atomic_store(&seen->first, (unsigned)(keys * passed_ms / all_ms));
+        atomic_store(&seen->first, first < STORM_KEYS - WINDOW ? first : STORM_KEYS - WINDOW);
+        if (passed_ms > all_ms)
+            pause.tv_nsec = 4 * KILL_EVERY_MS * 1000000;
         nanosleep(&pause, NULL); /* the rate of kills; nothing is awaited here */
         CHECK(kill(pids[i], SIGKILL) == 0 && waitpid(pids[i], &status, 0) == pids[i], "kill");
         CHECK(WIFSIGNALED(status), "child %u had ended with %d", i, status);
@@ -378,10 +394,7 @@ static void a_storm_of_kills_loses_nothing(const struct suite *suite)
            atomic_load(&seen->replayed), atomic_load(&seen->taken_over),
            atomic_load(&seen->unknown));
     look_back(suite, shared);
-    CHECK(kills > 0 && atomic_load(&seen->acknowledged) > 0, "nothing happened");
-    CHECK(kills < 50 || atomic_load(&seen->acknowledged) < 100 ||
-              (atomic_load(&seen->taken_over) && atomic_load(&seen->unknown)),
-          "no kill left a claim behind");
+    CHECK(has_happened(seen, kills), "nothing happened, or no kill left a claim behind");
 }
 
 const struct test_case process_cases[] = {

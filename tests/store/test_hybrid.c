@@ -514,7 +514,7 @@ static void a_copy_ends_with_its_retention(void **state)
     int64_t expires_us;
     size_t len;
 
-    op.retention_ms = 1500;
+    op.retention_ms = 5000; /* within which its copy is seen */
     op.lease_ms = 1000;
     expect(run(bed->store, op), HAPAX_CLAIMED);
     op = run(bed->store, op_of(bed, HAPAX_OP_COMPLETE, '1'));

@@ -124,19 +124,25 @@ static void a_repeat_left_for_later_is_not_surely_undone(void **state)
 static void the_rounds_of_a_batch_share_one_timeout(void **state)
 {
     struct hapax_op ops[] = {op_of(HAPAX_OP_READ, 1), op_of(HAPAX_OP_READ, 2)};
-    int64_t before_us = hapax__monotonic_us(), took_us;
-    struct bed bed;
+    int64_t took_us = INT64_MAX;
 
     (void)state;
-    bed_open(&bed, "?timeout=2s", 2);
-    play_rule(&bed.plays[0], "SENTINEL", bed.names[2], 0);
-    play_rule(&bed.plays[2], "EVALSHA", "-READONLY for a while\r\n", 70); /* 20 ms each */
-    play_rule(&bed.plays[2], "EVALSHA", TWO(ABSENT, LATER), 1);
-    play_rule(&bed.plays[2], "EVALSHA", HANG, 0);
-    assert_int_not_equal(hapax_store_run(bed.store, ops, 2), HAPAX_ERR_NONE);
-    took_us = hapax__monotonic_us() - before_us;
-    assert_in_range(took_us, 1400000, 3300000);
-    bed_close(&bed);
+    for (unsigned tries = 0; took_us > 3300000;
+         tries++) { /* others may keep us from the processor */
+        int64_t before_us = hapax__monotonic_us();
+        struct bed bed;
+
+        assert_true(tries < 6);
+        bed_open(&bed, "?timeout=2s", 2);
+        play_rule(&bed.plays[0], "SENTINEL", bed.names[2], 0);
+        play_rule(&bed.plays[2], "EVALSHA", "-READONLY for a while\r\n", 70); /* 20 ms each */
+        play_rule(&bed.plays[2], "EVALSHA", TWO(ABSENT, LATER), 1);
+        play_rule(&bed.plays[2], "EVALSHA", HANG, 0);
+        assert_int_not_equal(hapax_store_run(bed.store, ops, 2), HAPAX_ERR_NONE);
+        took_us = hapax__monotonic_us() - before_us;
+        assert_true(took_us >= 1400000);
+        bed_close(&bed);
+    }
 }
 
 /* A primary whose replicas do not follow it may be the one of before: the next batch asks who it is now, and

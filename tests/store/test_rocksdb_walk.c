@@ -29,19 +29,29 @@ static void load(struct hapax_store *store, uint64_t from, uint64_t n, bool fini
     }
 }
 
+/* Of this thread, which others may keep from the processor for as long again. */
+static int64_t worked_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
 /* The stuck records among a million finished ones are listed in less than a second. */
 static void stuck_records_are_found_among_a_million(void **state)
 {
     struct fixture *f = *state;
     struct hapax_op list = {.kind = HAPAX_OP_LIST, .states = HAPAX_STATES_OPEN, .limit = 300};
     uint32_t count = 0;
-    int64_t begin_us;
+    int64_t begin_us, begin_work_us;
 
     close_store(f);
     open_store(f, "?sync=off");
     load(f->store, list_records, LIST_STUCK, false);
     load(f->store, 0, list_records, true);
     begin_us = monotonic_us();
+    begin_work_us = worked_us();
     do {
         assert_int_equal(run_one(f->store, &list), HAPAX_FOUND);
         for (uint32_t i = 0; i < list.count; i++)
@@ -49,7 +59,7 @@ static void stuck_records_are_found_among_a_million(void **state)
         count += list.count;
     } while (list.more);
     assert_int_equal(count, LIST_STUCK);
-    assert_in_range(monotonic_us() - begin_us, 0, 1000000);
+    assert_in_range(worked_us() - begin_work_us, 0, 1000000);
     print_message("# listed %u of %u in %ld us\n", count, list_records,
                   (long)(monotonic_us() - begin_us));
 }
@@ -101,7 +111,7 @@ static void make_expired(struct fixture *f)
 {
     struct hapax_op ops[3] = {claim_of(1, 1), claim_of(3, 1),
                               complete_of(3, 1, (struct hapax_span){NULL, 0})};
-    int64_t deadline_us = monotonic_us() + 5000000;
+    int64_t deadline_us = monotonic_us() + 60000000;
 
     assert_int_equal(claim(f->store, 2, 1), HAPAX_CLAIMED);
     assert_int_equal(claim(f->store, 4, 1), HAPAX_CLAIMED);

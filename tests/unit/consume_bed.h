@@ -25,7 +25,7 @@
 
 #include "../must.h"
 
-#define WAIT_MS 20000 /* no event of a test takes longer, on any machine */
+#define WAIT_MS 60000 /* no event of a test takes longer, on any machine */
 
 struct consume_bed {
     struct hapax__plan plan;
@@ -71,6 +71,7 @@ static inline void bed_open(struct consume_bed *bed, hapax_message_handler *hand
     bed->consumer.retry_min_ms = 1;
     bed->consumer.retry_max_ms = 4;
     bed->consumer.policy.attempts_max = 3;
+    bed->consumer.policy.timeout_ms = bed->consumer.policy.save_wait_ms = WAIT_MS;
     bed->consumer.concurrency = 4;
     bed->consumer.drain_ms = WAIT_MS;
     bed->consumer.stop_fd = bed->play.stop_fd;

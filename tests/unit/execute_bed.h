@@ -26,7 +26,7 @@
 
 #include "../must.h"
 
-#define WAIT_MS 20000 /* no event of a test takes longer, on any machine */
+#define WAIT_MS 60000 /* no event of a test takes longer, on any machine */
 
 struct bed {
     struct hapax__plan plan;
@@ -34,7 +34,7 @@ struct bed {
     struct hapax_policy policy;
 };
 
-/* The policy is the default but for `wait`: a repeat waits as long as a test may take. */
+/* The policy is the default but for its waits: each is as long as a test may take. */
 static inline void bed_open_with(struct bed *bed, const struct hapax_options *options)
 {
     char text[HAPAX_TEXT_MAX];
@@ -43,7 +43,7 @@ static inline void bed_open_with(struct bed *bed, const struct hapax_options *op
     hapax__faulty_use(&bed->plan);
     assert_int_equal(hapax_open(&bed->h, "faulty:memory:", options, text), HAPAX_ERR_NONE);
     hapax_policy_init(&bed->policy);
-    bed->policy.wait_ms = WAIT_MS;
+    bed->policy.wait_ms = bed->policy.timeout_ms = bed->policy.save_wait_ms = WAIT_MS;
 }
 
 static inline void bed_open(struct bed *bed)

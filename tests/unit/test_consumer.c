@@ -150,7 +150,7 @@ static void attempts_that_died_are_counted_by_the_record(void **state)
 
     (void)state;
     bed_script(&bed, &script, "u");
-    bed.consumer.policy.lease_ms = bed.consumer.policy.run_max_ms = 10;
+    bed.consumer.policy.lease_ms = bed.consumer.policy.run_max_ms = 100;
     bed_run_one(&bed);
     assert_int_equal(script.runs, 3);
     expect_header(play_letter(&bed.play, "Q.dead", 0), "hapax-reason", "failed");
@@ -166,7 +166,7 @@ static void a_dead_letter_put_back_has_the_attempts_of_a_new_one(void **state)
 
     (void)state;
     bed_script(&bed, &script, "nnnnnnnnnnfffu");
-    bed.consumer.policy.lease_ms = bed.consumer.policy.run_max_ms = 10;
+    bed.consumer.policy.lease_ms = bed.consumer.policy.run_max_ms = 100;
     bed_run_one(&bed);
     assert_int_equal(script.runs, 13);
     letter = play_letter(&bed.play, "Q.dead", 0);

@@ -16,7 +16,8 @@ static void a_store_that_is_away_stops_the_taking(void **state)
     bed_script(&bed, &script, "F");
     bed.play.stop_when_done = true;
     bed.consumer.in_hand_max = 16;
-    bed.consumer.policy.timeout_ms = 10;
+    bed.consumer.policy.timeout_ms =
+        1000; /* a claim that takes longer says once more that the store is away */
     hapax__plan_set(&bed.plan, HAPAX__FAIL_BEFORE, 1, HAPAX__FOR_EVER);
     publish_many(&bed, 0, 4);
     bed_start(&bed);
@@ -82,7 +83,7 @@ static void with_nobody_left_to_ask_the_store_taking_goes_on(void **state)
     bed_script(&bed, &script, "F");
     script.gated = true;
     bed.play.stop_when_done = true;
-    bed.consumer.policy.timeout_ms = 10;
+    bed.consumer.policy.timeout_ms = 1000;
     bed.consumer.retry_min_ms = bed.consumer.retry_max_ms = 10000;
     hapax__plan_decide(&bed.plan, fail_claims, &away);
     publish_many(&bed, 0, 1);

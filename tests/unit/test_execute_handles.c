@@ -49,7 +49,7 @@ static void bed_at(struct bed *bed, const struct shop *shop)
 
     assert_int_equal(hapax_open(&bed->h, shop->uri, NULL, text), HAPAX_ERR_NONE);
     hapax_policy_init(&bed->policy);
-    bed->policy.wait_ms = WAIT_MS;
+    bed->policy.wait_ms = bed->policy.timeout_ms = bed->policy.save_wait_ms = WAIT_MS;
 }
 
 /* ---- secrets ------------------------------------------------------------------------- */

@@ -92,7 +92,6 @@ static void sixty_four_threads_racing_on_one_key_run_the_handler_once(void **sta
 
     (void)state;
     bed_open(&bed);
-    bed.policy.wait_ms = 30000;
     memset(&race, 0, sizeof(race));
     race.bed = &bed;
     race.keys = keys_of_race();
@@ -236,7 +235,7 @@ static void a_lease_is_renewed_while_the_handler_runs(void **state)
 
     (void)state;
     bed_open(&bed);
-    bed.policy.lease_ms = 300;
+    bed.policy.lease_ms = 5000; /* and a renewal may be late by more than half of it */
     sem_init(&renewals.seen, 0, 0);
     hapax__plan_decide(&bed.plan, note_renewals, &renewals);
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
@@ -246,7 +245,7 @@ static void a_lease_is_renewed_while_the_handler_runs(void **state)
     /* One with another attempts_max asks a question of its own, and would be granted it. */
     bed.policy.attempts_max = 5;
     caller_start(&rival, &bed, "k", &script);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 4; i++)
         wait_for(&renewals.seen);
     sem_post(&script.go);
     caller_join(&first);
@@ -314,10 +313,11 @@ static void a_handler_whose_claim_is_lost_is_told(void **state)
     zombie.bed = &bed;
     sem_init(&zombie.entered, 0, 0);
     sem_init(&renewals.seen, 0, 0);
-    hapax__plan_decide(&bed.plan, note_renewals, &renewals);
     script_init(&script, HAPAX_CLASS_FINAL, 200, "of the other");
     assert_int_equal(pthread_create(&thread, NULL, zombie_main, &zombie), 0);
     wait_for(&zombie.entered);
+    hapax__plan_decide(&bed.plan, note_renewals, &renewals);
+    bed.policy.lease_ms = WAIT_MS; /* the other's, which needs no renewal */
     expect(&bed, "k", &script, HAPAX_ANSWER_FRESH, "of the other");
     assert_true(script.stale);
     assert_int_equal(script.number, 2);

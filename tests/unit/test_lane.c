@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-#define WAIT_MS 20000
+#define WAIT_MS 60000
 
 struct bed {
     struct hapax__plan plan;

@@ -61,7 +61,7 @@ static void the_policy_says_what_becomes_of_a_step(void **state)
 
     (void)state;
     bed_open(&bed);
-    bed.policy.lease_ms = 300;
+    bed.policy.lease_ms = 1500;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct order order;
         char key[16];
@@ -77,7 +77,12 @@ static void the_policy_says_what_becomes_of_a_step(void **state)
         snprintf(key, sizeof(key), "k%zu", i);
         assert_int_equal(run_order(&order, key), HAPAX_ANSWER_FRESH);
         assert_int_equal(order.kinds[0], HAPAX_ANSWER_FRESH);
-        assert_int_equal(run_order(&order, key), HAPAX_ANSWER_FRESH);
+        /* The wait for the lease may be over before it is asked for the last time, where others have the processor. */
+        for (int tries = 0; tries < 3; tries++) {
+            assert_int_equal(run_order(&order, key), HAPAX_ANSWER_FRESH);
+            if (order.kinds[0] != HAPAX_ANSWER_IN_FLIGHT)
+                break;
+        }
         assert_int_equal(order.kinds[0], rows[i].then);
         assert_int_equal(order.steps[0].runs, rows[i].runs);
         assert_int_equal(order.steps[0].stale,
@@ -332,7 +337,7 @@ static void under_open_each_step_asks_for_itself(void **state)
     bed_open(&bed);
     order_init(&order, &bed);
     bed.policy.on_store_error = HAPAX_STORE_OPEN;
-    bed.policy.timeout_ms = 50;
+    bed.policy.timeout_ms = 1000; /* within which the second step is claimed */
     outage.order = &order;
     atomic_init(&outage.failing, true);
     hapax__plan_decide(&bed.plan, fail_until_told, &outage.failing);

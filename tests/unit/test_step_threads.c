@@ -191,9 +191,10 @@ static void overtake(bool within)
     order_init(&zombie.order, &bed);
     order_init(&order, &bed);
     sem_init(&zombie.entered, 0, 0);
-    hapax__plan_decide(&bed.plan, fail_renewals, NULL);
     assert_int_equal(pthread_create(&thread, NULL, zombie_main, &zombie), 0);
     wait_for(&zombie.entered);
+    hapax__plan_decide(&bed.plan, fail_renewals, NULL);
+    bed.policy.lease_ms = WAIT_MS; /* the successor's, which needs no renewal */
     assert_int_equal(run_order(&order, "k"), HAPAX_ANSWER_FRESH);
     assert_int_equal(order.steps[0].stale, within);
     assert_int_equal(order.steps[0].number, within ? 2 : 1);
@@ -374,7 +375,7 @@ static void a_step_that_cannot_be_listed_is_not_run(void **state)
     bed_open(&bed);
     order_init(&order, &bed);
     list_init(&list, &bed);
-    bed.policy.timeout_ms = 50;
+    bed.policy.timeout_ms = 1000; /* within which the operation is claimed */
     list.fail = true;
     order.n = 1;
     assert_int_equal(run_order(&order, "k"), HAPAX_ANSWER_FRESH);
@@ -402,7 +403,7 @@ static void a_step_that_may_be_forgotten_is_not_run(void **state)
     bed_open(&bed);
     order_init(&order, &bed);
     list_init(&list, &bed);
-    bed.policy.retention_ms = 2000;
+    bed.policy.retention_ms = 5000; /* of the operation, since it was last tried */
     bed.policy.lease_ms = 1000;
     bed.policy.run_max_ms = 1000;
     order.n = 1;
