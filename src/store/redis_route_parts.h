@@ -163,7 +163,8 @@ void hapax__redis_quote(char *out, size_t size, const redisReply *reply);
 /* ---- redis_sentinel.c ---------------------------------------------------------------- */
 
 /* Connects nodes[0] to the primary that a sentinel names and that says itself to be one. Asks each
- * sentinel once. On failure nodes[0]->heard says whether a sentinel answered. */
+ * sentinel once. On failure nodes[0]->heard says whether a sentinel answered, and text, "" or of this run
+ * before, why: of a last question that the deadline cut short only where nothing else is known. */
 enum hapax_error hapax__redis_sentinel_connect(struct hapax__redis_route *route,
                                                int64_t deadline_us, char text[HAPAX_TEXT_MAX]);
 

@@ -171,12 +171,19 @@ enum hapax_error hapax__redis_sentinel_connect(struct hapax__redis_route *route,
 
     assert(route->uri.kind == HAPAX__REDIS_SENTINEL && !route->nodes[0]->link);
     for (size_t k = 0; k < count; k++) {
+        char said[HAPAX_TEXT_MAX] = "";
+        bool late;
+
         error = follow(route, route->sentinels[0], &heard,
-                       hapax__redis_share(deadline_us, count - k), text);
+                       hapax__redis_share(deadline_us, count - k), said);
+        late = hapax__monotonic_us() >= deadline_us;
+        /* A question that the deadline cut short says less than an answer before it. */
+        if (!late || text[0] == '\0')
+            memcpy(text, said, sizeof(said));
         if (error == HAPAX_ERR_NONE || error == HAPAX_ERR_NOMEM)
             break;
         hapax__redis_sentinel_doubt(route);
-        if (hapax__monotonic_us() >= deadline_us)
+        if (late)
             break;
     }
     route->nodes[0]->heard = heard;

@@ -599,8 +599,8 @@ static void a_sentinel_that_lies_is_passed_over(void **state)
     bed_close(bed);
 }
 
-/* Runs call 0 into its timeout until the text says so: where the deadline cuts a last question short, the
- * text is of that. The error is the same each time. */
+/* Runs call 0 into its timeout until the text says so: where all stood still for as long, nobody has answered. The
+ * error is the same each time. */
 static void run_until_told(struct bed *bed, enum hapax_error error, const char *says)
 {
     for (unsigned tries = 0; tries == 0 || (tries < 10 && !strstr(bed->text, says)); tries++) {
