@@ -114,6 +114,15 @@ class Queue:
         assert self.name in counts, counts
         return {name: n for name, n in counts.items() if n}
 
+    def make_retries(self, *pauses_s):
+        """As one makes them oneself, so that none is made just before the broker is killed (keep_queues() says why)."""
+        with self.channel() as channel:
+            for s in pauses_s:
+                channel.queue_declare(f"{self.name}.retry.{s}", durable=True, arguments={
+                    "x-queue-type": "quorum", "x-message-ttl": 1000 * s, "x-dead-letter-exchange": "",
+                    "x-dead-letter-routing-key": self.name, "x-dead-letter-strategy": "at-least-once",
+                    "x-overflow": "reject-publish"})
+
     def stumble(self):
         """What a broker does in the way of dying."""
         self.broker.keep_queues()

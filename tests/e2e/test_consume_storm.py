@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import socketserver
+import subprocess
 import threading
 import time
 
@@ -255,6 +256,15 @@ class Storm:
         assert call.who in self.killed and again.begun > self.killed[call.who], f"{what}: nobody was killed"
         assert call.ended is None or self.killed[call.who] - call.ended < SAVED_S, f"{what}: long since stored"
 
+    def story(self, records):
+        """What is not completed, and all that handlers heard of it: they know a record by the fence of an attempt that ran."""
+        lines = [f"killed {self.killed}, store away {self.outages}"]
+        for record in records:
+            if record["state"] != "completed":
+                lines += [str(record), *(str([vars(call) for call in calls]) for calls in self.effects.calls.values()
+                                         if record["fence"] in [call.fence for call in calls])]
+        return "\n".join(lines)
+
     def check(self):
         repeats = 0
         for calls in self.effects.calls.values():
@@ -315,7 +325,9 @@ def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, fol
     draw.shuffle(messages)
     storm = Storm(hapax, queue, store, handler, seed)
     try:
-        # The queues for retries are made while nobody dies: a kill may take a queue that was just made.
+        # What retries need is made while nobody dies: a kill may take a queue that was just made, with all that is in it.
+        if queue.kind == "rabbitmq":
+            queue.make_retries(1, 2, 4, 8)
         queue.publish_keys(["fails-first"])
         storm.start_both()
         wait_for_all(queue, handler, ["fails-first"])
@@ -335,7 +347,7 @@ def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, fol
         assert repeats <= 16 * (len(storm.killed) + 2 * len(storm.outages)), "more than were with handlers"
         listed = hapax("list", "--store", store.uri, "--scope", queue.name, "--limit", 10 * count, "--json")
         states = collections.Counter(record["state"] for record in listed.lines)
-        assert states == {"completed": len(keys) + 1}
+        assert states == {"completed": len(keys) + 1}, storm.story(listed.lines)
     finally:
         store.end()
 
@@ -365,8 +377,9 @@ def test_a_handler_of_ten_consumer_timeouts_runs_once(hapax, mortal, effects, st
     assert slow.ended - slow.begun >= 10
     assert all(quick.ended < slow.ended for key, (quick,) in handler.calls.items() if key != "slow"), "meanwhile"
     assert 2 <= timeouts <= time.monotonic() - slow.begun + 1, "the broker lost patience, once in a second at most"
-    # What else was in hand when the channel was closed comes again, too: at most the ten quick ones.
-    assert 2 <= again <= 11 * timeouts, f"{again} came again in {timeouts} timeouts"
+    # What else was in hand when the channel was closed comes again, too: the quick ones, until they were done.
+    quick_s = max(call.ended for key, (call,) in handler.calls.items() if key != "slow") - slow.begun
+    assert 2 <= again <= timeouts + 10 * (quick_s + 1), f"{again} came again in {timeouts} timeouts"
     assert consumer.metric('hapax_answers_total{answer="fresh"}') == 11
     assert consumer.metric('hapax_answers_total{answer="in_flight"}') >= 2
     assert consumer.metric("hapax_consumer_dead_lettered_total") == consumer.metric("hapax_consumer_parked_total") == 0
@@ -512,7 +525,12 @@ def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, fol
         return process
 
     def ended(process):
-        code = process.wait(PATIENCE)
+        """Whose last calls may have come after the others had used up what was to be done by then."""
+        deadline, code = time.monotonic() + PATIENCE, None
+        while code is None and time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(.5)
+            most[0] = max(most[0], len(handler.done) + 48)
         assert code == 0, f"exit status {code}: {process.stderr.read()}"
 
     consumers = [start() for _ in range(3)]

@@ -76,8 +76,10 @@ class RabbitMQ(Server):
         lines.update(self.options)
         text = "".join(f"{name} = {value}\n" for name, value in lines.items())
         (self.folder / "rabbitmq.conf").write_text(text + self.conf)
-        # How often consumers are looked at is in no rabbitmq.conf.
-        (self.folder / "advanced.config").write_text("[{rabbit, [{channel_tick_interval, 1000}]}].\n")
+        # How often consumers are looked at is in no rabbitmq.conf; nor when a retry queue whose letter got no answer, since the
+        # broker came up just then, sends it again: three minutes as it comes.
+        (self.folder / "advanced.config").write_text(
+            "[{rabbit, [{channel_tick_interval, 1000}, {dead_letter_worker_publisher_confirm_timeout, 5000}]}].\n")
         self.give()
 
     def command(self):
