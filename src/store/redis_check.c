@@ -549,7 +549,7 @@ static void check_deployment(struct look *look)
     if (look->clock_known && apart_us > SKEW_MAX_US)
         tell(
             look, true,
-            "the clocks of its nodes are %.1f s apart: leases end early or late by as much where a "
+            "the clocks of its nodes are %.1f s or more apart: leases end early or late by as much where a "
             "slot or a primary moves; set the clocks by NTP",
             (double)apart_us / 1e6);
 }

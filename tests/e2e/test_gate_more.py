@@ -293,7 +293,7 @@ def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
     patient = make_gate(server(api, ""), name="patient").start()
     assert patient.post("/ok", "before").status == 200
     wait_until(lambda: gate.post("/ok", "before").replayed == "true", "the keeper being found")
-    keys, faults, lock = [], [], threading.Lock()
+    keys, times, faults, lock = [], [], [], threading.Lock()
     stop(hapax.keeper.pid)
     try:
         end = time.monotonic() + int(os.environ.get("HAPAX_STOP_SECONDS", 3))
@@ -312,6 +312,7 @@ def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
                     answer, took, good = error, 0, False
                 with lock:
                     keys.append(key)
+                    times.append(took)
                     if not good:
                         faults.append((key, took, answer))
 
@@ -321,6 +322,7 @@ def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
         for thread in clients:
             thread.join(2 * g.PATIENCE)
         assert faults == [] and len(keys) >= 20
+        assert min(times) < 2, "nobody was told in time"
         assert sum(api.effects.values()) == 1, "something ran without the store"
     finally:
         hapax.keeper.send_signal(g.signal.SIGCONT)

@@ -426,11 +426,13 @@ static void a_loop_without_room_stays_in_the_group(void **state)
 
     (void)state;
     publish_and_wait(bed, "full", 0, 3000, 0);
-    join(bed, "full", WAITING, HAPAX_ORDER_KEY);
+    join(bed, "full",
+         "&session.timeout.ms=6000&heartbeat.interval.ms=500&max.poll.interval.ms=6000",
+         HAPAX_ORDER_KEY);
     member->room = 10;
     wanted = 10;
     assert_true(spin(bed, first_holds, DEADLINE));
-    spin(bed, NULL, 16 * SECONDS);
+    spin(bed, NULL, 9 * SECONDS);
     assert_int_equal(member->taken, 10);
     assert_int_equal(member->source->voided, 0);
     settle_all(member, HAPAX__SETTLE_ACK);

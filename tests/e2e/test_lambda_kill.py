@@ -384,7 +384,7 @@ class Storm:
                 self.died[key] += invocation.answer.kind == "died"
             self.function.sandbox.ready()
         answer = invocation.wait()
-        self.late[key] += time.monotonic() - invocation.given_at > DEADLINE_S + 0.9
+        self.late[key] += invocation.settled_at - invocation.given_at > DEADLINE_S + 0.9
         if answer.kind == "response":
             self.answers[key].append(answer)
         elif answer.kind == "error":

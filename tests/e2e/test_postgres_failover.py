@@ -40,7 +40,7 @@ def judge(counts, waited=()):
     print("\n" + json.dumps(counts))
     assert counts["doubles"] == counts["lost"] == counts["changed"] == counts["wrong"] == counts["refused"] == 0
     assert counts["acknowledged"] > 0 and counts["replayed"] > 0
-    assert counts["longest_run_us"] <= (TIMEOUT_MS + SERVICE_S * 1000) * 1000  # nothing hangs
+    assert counts["longest_run_us"] <= (TIMEOUT_MS + (2000 if FAILOVERS > 2 else 20000)) * 1000  # nothing hangs
     assert counts["longest_without_service_s"] <= SERVICE_S
 
 

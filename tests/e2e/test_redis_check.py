@@ -34,6 +34,7 @@ def check_until(hapax, uri, code, kind, text):
     """The same where what is told hangs on how long it took: it is asked again until it has said so."""
     def told():
         result = hapax("check", "--store", uri)
+        assert code != 0 or result.code == 0, result.out
         return result.code == code and [line for line in result.out.splitlines() if line.split()[0] == kind and text in line]
 
     wait_for(told, f"{kind}: {text}")

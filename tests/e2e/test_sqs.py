@@ -101,7 +101,7 @@ def test_retries_are_left_with_the_queue_and_counted_by_the_record(consume, queu
     consumer = consume(queue, "--retry", "1s..1s", "--attempts-max", "3")
     consumer.wait_metric("hapax_consumer_dead_lettered_total", 1)
     assert len(handler.bodies) == 3
-    assert consumer.metric("hapax_consumer_taken_total") >= 3, "it was in hand between its attempts"
+    assert consumer.metric("hapax_consumer_taken_total") >= 3, "it was kept in hand between its attempts"
     (body, headers), = queue.dead.take()
     assert body == "one" and headers["hapax-reason"] == "failed" and headers["hapax-attempts"] == headers["hapax-base"] == "3"
     assert headers["hapax-from"] == queue.name and headers["message-id"] == "id-one"

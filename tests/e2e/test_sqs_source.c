@@ -81,7 +81,14 @@ static void each_settlement_does_what_it_says(void **state)
  * messages that are hidden for longer. What is wrong is wrong each time. */
 static void at_some_pace(bool (*holds)(int hidden_s))
 {
-    assert_true(holds(2) || holds(8) || holds(20));
+    static const int hidden_s[] = {2, 8};
+
+    for (size_t i = 0; i < sizeof(hidden_s) / sizeof(hidden_s[0]); i++) {
+        if (holds(hidden_s[i]))
+            return;
+        print_message("# not where they are hidden for %d s\n", hidden_s[i]);
+    }
+    assert_true(holds(20));
 }
 
 /* Whether none came to the other, and to the first none a second time. */

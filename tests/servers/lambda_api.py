@@ -94,11 +94,11 @@ class Invocation:
     def __init__(self, id, body, headers, deadline_s):
         self.id, self.body, self.headers, self.deadline_s = id, body, headers, deadline_s
         self.given, self.settled, self.answer = threading.Event(), threading.Event(), None
-        self.given_at = None
+        self.given_at = self.settled_at = None
 
     def settle(self, answer):
         if not self.settled.is_set():
-            self.answer = answer
+            self.answer, self.settled_at = answer, time.monotonic()
             self.settled.set()
 
     def wait(self, seconds=PATIENCE):
