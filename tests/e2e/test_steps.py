@@ -342,7 +342,7 @@ def test_a_redelivered_message_goes_on_where_it_was(hapax, db, folder, key):
         assert end(second.process) == 0
     finally:
         api.stop()
-    assert not queue.left()
+    wait_until(lambda: not queue.left(), "the last acknowledgement being taken in")
     assert dict(db.run("SELECT service, key FROM calls")) == {name: step_key(key, name) for name in ("charge", "reserve", "mail")}
     assert calls(db) == {"charge": 1, "reserve": 1, "mail": 1}
     record = hapax("show", "--json", "--store", db.uri, key).json
