@@ -18,9 +18,9 @@
  */
 #include "bench.h"
 
+#include "base/clock.h"
 #include "door/begun.h"
 #include "door/consume/parts.h"
-#include "store/clock.h"
 
 #include <netinet/in.h>
 #include <poll.h>

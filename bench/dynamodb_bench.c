@@ -16,7 +16,7 @@
 #include "bench.h"
 
 #include "core/record.h"
-#include "store/dynamodb.h"
+#include "store/dynamodb/dynamodb.h"
 
 #include <curl/curl.h>
 #include <math.h>

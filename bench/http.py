@@ -34,10 +34,10 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
-sys.path[0] = str(HERE.parent / "tests/e2e")  # not this folder: http.py would stand for the library's http
+sys.path[0] = str(HERE.parent / "tests")  # not this folder: http.py would stand for the library's http
 sys.path.insert(1, str(HERE.parent / "tests/servers"))
-import gate as e2e  # noqa: E402 - it is found only now
-from conftest import Command, end  # noqa: E402
+from conftest import Command, end  # noqa: E402 - it is found only now
+import gate as e2e  # noqa: E402
 from redis_server import Redis  # noqa: E402
 
 CONNECTIONS = 64

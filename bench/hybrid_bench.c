@@ -31,7 +31,7 @@
 #define BODY_SIZE  300u
 #define TIMES_MAX  400000u
 #define WARM                                                                                       \
-    5u /* batches of unique keys before a work: more than CALM_CLAIMS of src/store/hybrid.c */
+    5u /* batches of unique keys before a work: more than CALM_CLAIMS of src/store/hybrid/store.c */
 #define HOT_MAX    0.3
 #define UNIQUE_MIN 0.75
 #define TOLERANCE  0.05

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What `hapax lambda` adds to an invocation: the same small runtime (tests/e2e/lambda_functions) on the same fake Runtime API,
+"""What `hapax lambda` adds to an invocation: the same small runtime (tests/e2e/lambda/functions) on the same fake Runtime API,
 once by itself and once behind hapax, in turns. An invocation lasts from when the API hands out the event until the
 response is on its way back; of what is added the store's own time is taken off, a claim and a completion by one client
 (`hapax bench`) on that store. Events are new each time (fresh), or repeats of one (replay, which never reaches the function).
@@ -28,7 +28,7 @@ from lambda_api import Api, Sandbox  # noqa: E402 - they are found only now
 from process import free_port  # noqa: E402
 from redis_server import Redis  # noqa: E402
 
-RUNTIME = ["/usr/bin/python3", "-S", "-E", "-B", ROOT / "tests/e2e/lambda_functions/runtime.py", "nothing"]
+RUNTIME = ["/usr/bin/python3", "-S", "-E", "-B", ROOT / "tests/e2e/lambda/functions/runtime.py", "nothing"]
 BOUND_MS = 1.0
 BOUNDED = ("memory", "redis")
 

@@ -26,7 +26,7 @@
 #include <hapax/store.h>
 
 #include "bench.h"
-#include "store/postgres.h"
+#include "store/postgres/postgres.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -12,7 +12,7 @@
  *     redis_bench URI [--seconds S]          (with.py redis build/bench/redis_bench '{uri}')
  */
 #include "bench.h"
-#include "store/redis.h"
+#include "store/redis/redis.h"
 
 #define BATCH        64u
 #define BODY_SIZE    300u

@@ -28,7 +28,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
-sys.path[0] = str(HERE.parent / "tests/e2e")  # not this folder: http.py would stand for the library's http
+sys.path[0] = str(HERE.parent / "tests")  # not this folder: http.py would stand for the library's http
 sys.path.insert(1, str(HERE.parent / "tests/servers"))
 import urllib.request  # noqa: E402 - they are found only now
 

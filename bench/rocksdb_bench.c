@@ -7,10 +7,10 @@
  *
  *     rocksdb_bench [--seconds S] [--sync off]
  */
+#include "base/bytes.h"
 #include "bench.h"
-#include "core/bytes.h"
 #include "core/record.h"
-#include "store/rocksdb_db.h"
+#include "store/rocksdb/db.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
 -- Looks at hints on one node, and takes the locks that nobody has, where large copies stand, so that the answer
--- must be bounded; else SET and MGET do (src/store/hybrid_hints.c). KEYS: the hints; ARGV: for
+-- must be bounded; else SET and MGET do (src/store/hybrid/hints.c). KEYS: the hints; ARGV: for
 -- each the lock to put there and its time in ms. A value is a rank (41 digits), a mark (16 bytes) and more; see
 -- src/store/hybrid.h. Answers for each 1 where the mark stands there now, else the value that does; '' where the answer
 -- would grow too long. A lock of this mark is left as it is: it may say more than the one that was brought.

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- Brings hints up to what PostgreSQL has said (src/store/hybrid_hints.c). KEYS: the hints; ARGV: for each what to do, and
+-- Brings hints up to what PostgreSQL has said (src/store/hybrid/hints.c). KEYS: the hints; ARGV: for each what to do, and
 -- with what: a time in ms and a value, which takes the place of nothing, of what is no hint, and of a lower or equal
 -- rank; `drop` and a mark, whose lock is deleted; `forget`, and whatever stands there is deleted. Answers nothing.
 for i, key in ipairs(KEYS) do

@@ -12,7 +12,7 @@
 -- number and a string. The number is the verdict, plus DIFFERS × in what, plus SHOWN (the string ends
 -- with the stored outcome) or OWN (the outcome is the op's own), plus HELD (it counts once the replicas
 -- hold it). The string is the record behind its token: no token leaves Redis. Negative numbers, below,
--- are no verdicts. src/store/redis_ops.c is the other side.
+-- are no verdicts. src/store/redis/ops.c is the other side.
 --
 -- What it keeps: a value that is not exactly a record is never taken for "absent"; a write that Redis
 -- refuses leaves the record as it was and ends neither the script nor the other ops. Numbers are

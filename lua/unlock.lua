@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- Gives locks back on one node (src/store/redlock.c). KEYS: the locks; ARGV: the value of each. What another
+-- Gives locks back on one node (src/store/redlock/redlock.c). KEYS: the locks; ARGV: the value of each. What another
 -- value holds is left alone. Answers how many were deleted.
 local deleted = 0
 for i, key in ipairs(KEYS) do

@@ -27,7 +27,7 @@
 #include "core/waiters.h"
 #include "json/json.h"
 #include "lane/lane.h"
-#include "store/clock.h"
+#include "base/clock.h"
 
 
 /* r->buffered has four bits: ssi 1, sub 2, copy 4, image_filter 8 */

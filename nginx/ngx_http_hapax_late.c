@@ -10,6 +10,7 @@
  */
 
 #include "ngx_http_hapax.h"
+#include "base/fail.h"
 #include "store/types.h"
 
 #include <stdio.h>

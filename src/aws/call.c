@@ -21,8 +21,8 @@
 #include "fetch.h"
 #include "try.h"
 
-#include "store/clock.h"
-#include "store/types.h"
+#include "base/clock.h"
+#include "base/fail.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -15,7 +15,7 @@
 #include "givers.h"
 #include "profile.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <assert.h>
 #include <errno.h>

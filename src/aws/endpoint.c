@@ -9,7 +9,7 @@
  */
 #include "endpoint.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <curl/curl.h>
 #include <stdio.h>

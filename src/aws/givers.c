@@ -13,7 +13,7 @@
 #include "fetch.h"
 #include "profile.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>

@@ -11,10 +11,10 @@
  */
 #include "policies.h"
 
+#include "base/uri.h"
 #include "core/policy.h"
 #include "door/consume/parts.h"
 #include "print.h"
-#include "store/uri.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  */
 #include "cli.h"
 
-#include "store/rocksdb.h"
+#include "store/rocksdb/rocksdb.h"
 
 bool cli_embedded_use(void)
 {

@@ -7,7 +7,7 @@
 #include "cli.h"
 
 #include "print.h"
-#include "store/keeper.h"
+#include "store/keeper/keeper.h"
 
 #include <inttypes.h>
 #include <string.h>

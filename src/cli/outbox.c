@@ -4,9 +4,9 @@
  */
 #include "outbox.h"
 
+#include "base/clock.h"
 #include "print.h"
-#include "saga/relay.h"
-#include "store/clock.h"
+#include "relay/relay.h"
 
 #include <inttypes.h>
 #include <time.h>

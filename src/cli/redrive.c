@@ -18,9 +18,9 @@
  */
 #include "redrive.h"
 
+#include "base/clock.h"
 #include "outbox.h"
 #include "print.h"
-#include "store/clock.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,8 +5,8 @@
  */
 #include "redrive.h"
 
-#include "store/clock.h"
-#include "store/uri.h"
+#include "base/clock.h"
+#include "base/uri.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax relay: publishes the outbox of a PostgreSQL database (src/saga/relay.h). Runs until a signal; then it settles
+ * hapax relay: publishes the outbox of a PostgreSQL database (src/relay/relay.h). Runs until a signal; then it settles
  * what is in hand and gives its parts back.
  */
 #include "cli.h"
 
 #include "print.h"
-#include "saga/metrics.h"
+#include "relay/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,9 +12,9 @@
  */
 #include "serve.h"
 
+#include "base/clock.h"
 #include "print.h"
-#include "store/clock.h"
-#include "store/keeper.h"
+#include "store/keeper/keeper.h"
 
 #include <assert.h>
 #include <errno.h>

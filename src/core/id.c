@@ -11,7 +11,7 @@
  * middle of functions that cannot fail. HMAC is therefore spelled out (RFC 2104).
  */
 #define OPENSSL_SUPPRESS_DEPRECATED
-#include "bytes.h"
+#include "base/bytes.h"
 
 #include <hapax/store.h>
 #include <openssl/crypto.h>

@@ -11,7 +11,7 @@
  */
 #include "key.h"
 
-#include "bytes.h"
+#include "base/bytes.h"
 
 #include <openssl/sha.h>
 

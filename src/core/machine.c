@@ -7,7 +7,7 @@
  */
 #include "machine.h"
 
-#include "bytes.h"
+#include "base/bytes.h"
 
 #include <assert.h>
 #include <openssl/crypto.h>

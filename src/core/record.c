@@ -13,7 +13,7 @@
  */
 #include "record.h"
 
-#include "bytes.h"
+#include "base/bytes.h"
 
 #define XXH_INLINE_ALL
 #define XXH_NO_STREAM

@@ -8,8 +8,8 @@
  */
 #include "attempt.h"
 
+#include "base/fail.h"
 #include "core/token.h"
-#include "store/types.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
  */
 #include "begun.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <assert.h>
 #include <stdio.h>

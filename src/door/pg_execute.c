@@ -16,9 +16,10 @@
 #include <hapax/postgres.h>
 
 #include "attempt.h"
+#include "base/clock.h"
+#include "base/fail.h"
 #include "core/waiters.h"
-#include "store/clock.h"
-#include "store/postgres.h"
+#include "store/postgres/postgres.h"
 #include "store/types.h"
 
 #include "base/arena.h"

@@ -14,8 +14,8 @@
  */
 #include "pulse.h"
 
+#include "base/clock.h"
 #include "core/waiters.h"
-#include "store/clock.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  */
 #include "setting.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <string.h>
 

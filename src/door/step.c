@@ -17,7 +17,7 @@
 #include "step.h"
 
 #include "attempt.h"
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
  */
 #include "lane.h"
 
-#include "store/clock.h"
+#include "base/clock.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,10 +3,11 @@
  * The reference store: records in a hash table, judged by the machine. `memory:` is private to
  * its handle and gone with it. What it answers is by definition right.
  */
+#include "base/fail.h"
 #include "types.h"
 
 #include "base/arena.h"
-#include "clock.h"
+#include "base/clock.h"
 #include "core/machine.h"
 
 #include <assert.h>

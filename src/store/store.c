@@ -6,6 +6,7 @@
  * the second ops on all other ids, and so on. Rejected: cutting the batch at the first id that comes
  * again, which makes a round of each op where one key is hot.
  */
+#include "base/fail.h"
 #include "types.h"
 
 #include "base/arena.h"
@@ -62,17 +63,6 @@ static const struct hapax_store_type *type_of(const char *uri)
     return found;
 }
 
-enum hapax_error hapax__fail(char text[HAPAX_TEXT_MAX], enum hapax_error error, const char *format,
-                             ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, HAPAX_TEXT_MAX, format, args);
-    va_end(args);
-    return error;
-}
-
 enum hapax_error hapax_store_fail(struct hapax_store *store, enum hapax_error error,
                                   const char *format, ...)
 {
@@ -82,17 +72,6 @@ enum hapax_error hapax_store_fail(struct hapax_store *store, enum hapax_error er
     vsnprintf(store->text, sizeof(store->text), format, args);
     va_end(args);
     return error;
-}
-
-void hapax__tell(hapax_say *say, void *arg, bool danger, const char *format, ...)
-{
-    char line[HAPAX_TEXT_MAX];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(line, sizeof(line), format, args);
-    va_end(args);
-    say(arg, danger, line);
 }
 
 const char *hapax_store_text(const struct hapax_store *store)

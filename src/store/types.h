@@ -36,14 +36,6 @@ bool hapax__op_check(struct hapax_op *op, size_t body_max, char text[HAPAX_TEXT_
 /* The verdicts that an op of this kind can get, as bits, for who reads them from foreign bytes. */
 unsigned hapax__verdicts_of(enum hapax_op_kind kind);
 
-/* Says a line, printf-like, cut to HAPAX_TEXT_MAX: for `check`. */
-void hapax__tell(hapax_say *say, void *arg, bool danger, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-
-/* Sets text, printf-like; returns error. */
-enum hapax_error hapax__fail(char text[HAPAX_TEXT_MAX], enum hapax_error error, const char *format,
-                             ...) __attribute__((format(printf, 3, 4)));
-
 /* Where a store keeps the check value of its secret (hapax_store_bind()), and what the value is: that
  * record's fingerprint. */
 void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check, struct hapax_span secret);

@@ -5,7 +5,7 @@
  */
 #include "fuzz_uri.h"
 
-#include "door/consume/amqp_uri.h"
+#include "broker/amqp/uri.h"
 
 #include <hapax/store.h>
 

@@ -5,7 +5,7 @@
  */
 #include "fuzz_uri.h"
 
-#include "door/consume/kafka.h"
+#include "broker/kafka/kafka.h"
 
 static void read_as(const char *uri, enum hapax__kafka_role role, const char *hidden)
 {

@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "door/consume/sqs_message.h"
+#include "broker/sqs/message.h"
 
 #include <assert.h>
 #include <stdlib.h>

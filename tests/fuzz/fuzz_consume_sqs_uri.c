@@ -5,7 +5,7 @@
  */
 #include "fuzz_uri.h"
 
-#include "door/consume/sqs_uri.h"
+#include "broker/sqs/uri.h"
 
 static void read_uri(const char *uri, const char *hidden)
 {

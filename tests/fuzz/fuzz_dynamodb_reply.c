@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "store/dynamodb.h"
+#include "store/dynamodb/dynamodb.h"
 
 #include <assert.h>
 #include <stdlib.h>

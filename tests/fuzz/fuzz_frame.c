@@ -7,7 +7,7 @@
 #include "fuzz.h"
 
 #include "base/arena.h"
-#include "store/frame.h"
+#include "store/keeper/frame.h"
 #include "store/types.h"
 
 #include <assert.h>

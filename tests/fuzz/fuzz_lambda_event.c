@@ -8,7 +8,7 @@
 #include "fuzz.h"
 
 #include "door/lambda/invocation.h"
-#include "door/lambda/raw.h"
+#include "json/raw.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
  */
 #include "fuzz.h"
 
-#include "store/redis.h"
-#include "store/redis_reader.h"
+#include "store/redis/reader.h"
+#include "store/redis/redis.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  */
 #include "fuzz_uri.h"
 
-#include "store/redis_uri.h"
+#include "store/redis/uri.h"
 
 static void check(const struct hapax__redis_uri *uri)
 {

@@ -6,7 +6,7 @@
  */
 #include "fuzz.h"
 
-#include "store/redis_reader.h"
+#include "store/redis/reader.h"
 
 #include <assert.h>
 #include <stdbool.h>

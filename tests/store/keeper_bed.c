@@ -6,7 +6,7 @@
 #include "keeper_bed.h"
 
 #include "base/arena.h"
-#include "store/keeper_socket.h"
+#include "store/keeper/socket.h"
 #include "store/types.h"
 
 #include <errno.h>

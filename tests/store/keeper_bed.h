@@ -6,9 +6,9 @@
 #ifndef HAPAX_TESTS_KEEPER_BED_H
 #define HAPAX_TESTS_KEEPER_BED_H
 
-#include "store/faulty.h"
-#include "store/frame.h"
-#include "store/keeper.h"
+#include "faulty.h"
+#include "store/keeper/frame.h"
+#include "store/keeper/keeper.h"
 
 #include "../must.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "redlock_bed.h"
 
-#include "store/clock.h"
+#include "base/clock.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

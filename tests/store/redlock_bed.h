@@ -6,7 +6,7 @@
 #ifndef HAPAX_TESTS_REDLOCK_BED_H
 #define HAPAX_TESTS_REDLOCK_BED_H
 
-#include "store/redlock.h"
+#include "store/redlock/redlock.h"
 
 #include <hiredis/hiredis.h>
 #include <sys/types.h>

@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
-#include "store/rocksdb.h"
-#include "store/rocksdb_db.h"
+#include "base/bytes.h"
+#include "store/rocksdb/db.h"
+#include "store/rocksdb/rocksdb.h"
 
 #define BODY_SIZE 300
 #define LEASE_MS  INT64_C(3600000)

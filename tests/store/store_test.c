@@ -10,7 +10,7 @@
  */
 #include "store_test.h"
 
-#include "store/keeper.h"
+#include "store/keeper/keeper.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,8 +6,7 @@
 #include "../unit/record_diff.h"
 #include "base/arena.h"
 #include "core/machine.h"
-#include "store/frame.h"
-#include "store/types.h"
+#include "store/keeper/frame.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,9 +4,8 @@
  * of its own, and writes into the hints behind the store's back whatever a Redis can come to say: the locks of the dead,
  * copies of what was, of other ids, damaged ones, dumps of yesterday. PostgreSQL's answer must come out.
  */
-#include "store/clock.h"
-#include "store/hybrid.h"
-#include "store/types.h"
+#include "base/clock.h"
+#include "store/hybrid/hybrid.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

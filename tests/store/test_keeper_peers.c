@@ -6,8 +6,6 @@
  */
 #include "keeper_bed.h"
 
-#include "store/types.h"
-
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,8 +5,6 @@
  */
 #include "keeper_bed.h"
 
-#include "store/types.h"
-
 #include <fcntl.h>
 #include <grp.h>
 #include <pthread.h>

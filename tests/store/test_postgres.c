@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The PostgreSQL store as far as it needs no server: URIs, the bytes of a statement, what an SQLSTATE means, and rows
- * that make no sense. What needs one is in tests/e2e/test_postgres_store.py and in store_test.
+ * that make no sense. What needs one is in tests/store/test_postgres_store.py and in store_test.
  */
 #include "../unit/oom.h"
-#include "store/postgres.h"
+#include "store/postgres/postgres.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

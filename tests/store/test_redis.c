@@ -4,7 +4,7 @@
  * the replicas it was asked for. The store suite has what is in order; here is what is not. The server is
  * set back after each case.
  */
-#include "store/redis.h"
+#include "store/redis/redis.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

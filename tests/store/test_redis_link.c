@@ -3,12 +3,12 @@
  * A link to a Redis process that does what it likes: a server of our own plays a part per test, in a
  * thread, and the link must say UNAVAILABLE only where nothing has left it.
  */
-#include "store/redis_link.h"
+#include "store/redis/link.h"
 
 #include "../must.h"
 #include "../unit/oom.h"
-#include "store/clock.h"
-#include "store/redis_reader.h"
+#include "base/clock.h"
+#include "store/redis/reader.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -4,10 +4,10 @@
  * often, and what is said of a call whose reply was lost.
  */
 #include "redis_play.h"
-#include "store/redis_route.h"
+#include "store/redis/route.h"
 
 #include "../unit/oom.h"
-#include "store/clock.h"
+#include "base/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

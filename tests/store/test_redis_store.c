@@ -5,7 +5,7 @@
  */
 #include "redis_play.h"
 
-#include "store/clock.h"
+#include "base/clock.h"
 
 #include <hapax/store.h>
 

@@ -8,7 +8,7 @@
 #include "redlock_bed.h"
 
 #include "../unit/oom.h"
-#include "store/clock.h"
+#include "base/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

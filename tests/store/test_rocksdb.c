@@ -6,9 +6,9 @@
  */
 #include "rocksdb_fixture.h"
 
+#include "base/clock.h"
 #include "core/record.h"
-#include "store/clock.h"
-#include "store/keeper.h"
+#include "store/keeper/keeper.h"
 
 #include <signal.h>
 #include <sys/prctl.h>

@@ -8,7 +8,7 @@
 
 #include "consume_play.h"
 
-#include "store/faulty.h"
+#include "../store/faulty.h"
 
 #include <errno.h>
 #include <sched.h>

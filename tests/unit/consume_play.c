@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "consume_play.h"
 
-#include "store/clock.h"
+#include "base/clock.h"
 
 #include "../must.h"
 

@@ -9,7 +9,7 @@
 
 #include <hapax/hapax.h>
 
-#include "store/faulty.h"
+#include "../store/faulty.h"
 
 #include <errno.h>
 #include <pthread.h>

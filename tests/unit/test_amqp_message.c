@@ -2,7 +2,7 @@
  *
  * Headers of AMQP that are no texts: what is shown of them, what is kept, and what a letter has of that.
  */
-#include "door/consume/amqp_message.h"
+#include "broker/amqp/message.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  *
  * What an AMQP URI says, as a table; every mistake has its text; what the environment adds; and no text shows a password.
  */
-#include "door/consume/amqp_uri.h"
+#include "broker/amqp/uri.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

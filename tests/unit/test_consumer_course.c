@@ -5,7 +5,7 @@
  */
 #include "door/consume/course.h"
 
-#include "store/clock.h"
+#include "base/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

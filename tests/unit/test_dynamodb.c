@@ -3,7 +3,7 @@
  * The DynamoDB store's parts that need no server: its URI as a table, where every mistake has its text; items as they are
  * written and as they come back; JSON that others write; what a handle remembers.
  */
-#include "store/dynamodb.h"
+#include "store/dynamodb/dynamodb.h"
 
 #include "core/record.h"
 #include "oom.h"

@@ -5,7 +5,7 @@
  */
 #include "execute_bed.h"
 
-#include "store/keeper.h"
+#include "store/keeper/keeper.h"
 
 #include <hapax/store.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
  * records.
  */
 #include "door/lambda/invocation.h"
-#include "door/lambda/raw.h"
+#include "json/raw.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

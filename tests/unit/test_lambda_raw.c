@@ -2,7 +2,7 @@
  *
  * JSON as it stands: what is taken for JSON, where its values are, and what its strings say.
  */
-#include "door/lambda/raw.h"
+#include "json/raw.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,8 +6,8 @@
  */
 #include "lane/lane.h"
 
+#include "../store/faulty.h"
 #include "oom.h"
-#include "store/faulty.h"
 #include "store/types.h"
 
 #include <poll.h>

@@ -3,7 +3,7 @@
  * RESP, as a table: what is read, what is refused, and at which limit. Each row is read at once, byte by
  * byte, and cut in two at every place; all must come to the same.
  */
-#include "store/redis_reader.h"
+#include "store/redis/reader.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

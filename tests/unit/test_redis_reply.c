@@ -3,7 +3,7 @@
  * What the Redis store makes of replies that lua/machine.lua did not give: cut off, changed, of other
  * types. None crashes it, none is read as "absent", and none gets a verdict that its op cannot have.
  */
-#include "store/redis.h"
+#include "store/redis/redis.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  *
  * What a Redis URI says, as a table; every mistake has its text; and no text shows a password.
  */
-#include "store/redis_uri.h"
+#include "store/redis/uri.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  *
  * The lock's arithmetic.
  */
-#include "store/redlock.h"
+#include "store/redlock/redlock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * SQS messages and letters without a service: what is written is read back, whatever its headers; what each reply of a batch
  * says of its entries; and how long a message may be hidden.
  */
-#include "door/consume/letter.h"
-#include "door/consume/sqs_source.h"
+#include "broker/letter.h"
+#include "broker/sqs/source.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  *
  * What an SQS URI says, as a table; every mistake has its text, and no text shows a value.
  */
-#include "door/consume/sqs_uri.h"
+#include "broker/sqs/uri.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  *
  * hapax_step() over a memory store: what each answer means for a handler that is run again, what a step
  * is given, and what is refused. Threads, zombies and faults are in test_step_threads.c, processes that die in
- * tests/e2e/test_step_kill.c, transactions in test_pg_step.c.
+ * tests/e2e/door/test_step_kill.c, transactions in test_pg_step.c.
  */
 #include "step_bed.h"
 

@@ -6,7 +6,8 @@
  */
 #include <hapax/store.h>
 
-#include "store/faulty.h"
+#include "../store/faulty.h"
+#include "base/fail.h"
 #include "store/types.h"
 
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * Percent-decoding, parameters, and that a URI is shown without its passwords: of any store, in a list,
  * and where it is wrong.
  */
-#include "store/uri.h"
+#include "base/uri.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -15,10 +15,10 @@
 #include "event.h"
 #include "parts.h"
 
-#include "core/bytes.h"
+#include "base/bytes.h"
+#include "base/fail.h"
 #include "core/key.h"
 #include "door/setting.h"
-#include "store/types.h"
 #include "json/json.h"
 
 #include <assert.h>

@@ -6,7 +6,7 @@
  */
 #include "loop.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <assert.h>
 #include <stdlib.h>

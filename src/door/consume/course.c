@@ -14,7 +14,7 @@
  */
 #include "course.h"
 
-#include "store/clock.h"
+#include "base/clock.h"
 
 #include <assert.h>
 #include <stdarg.h>

@@ -12,7 +12,7 @@
  */
 #include "event.h"
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/key.h"
 
 #include <assert.h>

@@ -15,8 +15,8 @@
  */
 #include "hands.h"
 
+#include "base/clock.h"
 #include "door/begun.h"
-#include "store/clock.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -16,8 +16,8 @@
 #include "event.h"
 #include "parts.h"
 
+#include "base/fail.h"
 #include "door/attempt.h"
-#include "store/types.h"
 
 #include <assert.h>
 #include <curl/curl.h>

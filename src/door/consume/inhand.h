@@ -9,7 +9,7 @@
 #ifndef HAPAX_DOOR_CONSUME_INHAND_H
 #define HAPAX_DOOR_CONSUME_INHAND_H
 
-#include "letter.h"
+#include "broker/letter.h"
 #include "settle.h"
 
 #include <stdatomic.h>

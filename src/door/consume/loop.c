@@ -10,8 +10,8 @@
  */
 #include "loop.h"
 
+#include "base/clock.h"
 #include "course.h"
-#include "store/clock.h"
 
 #include <assert.h>
 #include <errno.h>

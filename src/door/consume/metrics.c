@@ -4,10 +4,10 @@
  *
  * The invariant: nothing of a message is here, no key and no body; the only text is the source's name, as logs show it.
  */
-#include "pages.h"
+#include "http/pages.h"
 #include "parts.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <assert.h>
 #include <inttypes.h>

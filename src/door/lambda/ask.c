@@ -4,7 +4,7 @@
  */
 #include "asks.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <stdlib.h>
 #include <string.h>

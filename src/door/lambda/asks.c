@@ -11,10 +11,10 @@
  * else's: who wants that says so.
  */
 #include "asks.h"
-#include "raw.h"
+#include "json/raw.h"
 
 #include "base/arena.h"
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/key.h"
 
 #include <assert.h>

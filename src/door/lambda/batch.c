@@ -8,9 +8,9 @@
  * text, and nothing else changed. What the function itself reports reaches the source as it was said.
  */
 #include "invocation.h"
-#include "raw.h"
+#include "json/raw.h"
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #include <stdlib.h>
 #include <string.h>

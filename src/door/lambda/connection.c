@@ -5,7 +5,7 @@
  */
 #include "connection.h"
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #include <errno.h>
 #include <stdlib.h>

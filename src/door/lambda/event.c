@@ -4,7 +4,7 @@
  * PLAIN, and is passed on as it is.
  */
 #include "event.h"
-#include "raw.h"
+#include "json/raw.h"
 
 #include <assert.h>
 #include <string.h>

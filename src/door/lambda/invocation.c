@@ -10,7 +10,7 @@
  * until a little later, and no renewal has to be sent while the sandbox may be frozen.
  */
 #include "invocation.h"
-#include "raw.h"
+#include "json/raw.h"
 
 #include <assert.h>
 #include <stdlib.h>

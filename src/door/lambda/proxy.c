@@ -11,8 +11,8 @@
 
 #include "connection.h"
 
-#include "core/bytes.h"
-#include "store/types.h"
+#include "base/bytes.h"
+#include "base/fail.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -9,9 +9,9 @@
  */
 #include "reply.h"
 #include "lines.h"
-#include "raw.h"
+#include "json/raw.h"
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,9 +6,9 @@
  * response is posted; of a group or a stream nothing runs behind what failed.
  */
 #include "invocation.h"
-#include "raw.h"
+#include "json/raw.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <assert.h>
 #include <errno.h>

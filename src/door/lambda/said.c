@@ -6,8 +6,8 @@
  * make a 502 of has failed. Set-Cookie, Date and their like are not stored.
  */
 #include "lines.h"
-#include "raw.h"
 #include "reply.h"
+#include "json/raw.h"
 
 #include "door/attempt.h"
 

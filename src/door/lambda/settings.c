@@ -4,7 +4,7 @@
  */
 #include "event.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * the first byte leaves, so that no retry can contradict what a client may have seen of it.
  */
 #include "connection.h"
-#include "raw.h"
+#include "json/raw.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  */
 #include "upstream.h"
 
-#include "store/types.h"
+#include "base/fail.h"
 
 #include <errno.h>
 #include <netdb.h>

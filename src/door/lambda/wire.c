@@ -11,7 +11,7 @@
  */
 #include "wire.h"
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #include <assert.h>
 #include <errno.h>

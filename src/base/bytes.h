@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Numbers and spans in foreign bytes, most significant byte first. A reader that meets the end
+ * gives zeros and remembers it in `bad`, so that a decoder checks once, at its end. A
+ * writer is sized beforehand; running over is a bug.
+ */
+#ifndef HAPAX_BASE_BYTES_H
+#define HAPAX_BASE_BYTES_H
+
+#include <assert.h>
+#include <hapax/hapax.h>
+#include <string.h>
+
+static inline bool hapax__same(struct hapax_span a, struct hapax_span b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+struct hapax__reader {
+    const uint8_t *at;
+    size_t left;
+    bool bad;
+};
+
+static inline struct hapax_span hapax__take(struct hapax__reader *r, size_t len)
+{
+    struct hapax_span span = {r->at, len};
+
+    if (r->bad || len > r->left) {
+        r->bad = true;
+        return (struct hapax_span){NULL, 0};
+    }
+    r->at += len;
+    r->left -= len;
+    return span;
+}
+
+static inline uint64_t hapax__take_number(struct hapax__reader *r, size_t width)
+{
+    struct hapax_span span = hapax__take(r, width);
+    uint64_t value = 0;
+
+    for (size_t i = 0; i < span.len; i++)
+        value = value << 8 | span.ptr[i];
+    return value;
+}
+
+static inline uint8_t hapax__take_u8(struct hapax__reader *r)
+{
+    return (uint8_t)hapax__take_number(r, 1);
+}
+
+static inline uint16_t hapax__take_u16(struct hapax__reader *r)
+{
+    return (uint16_t)hapax__take_number(r, 2);
+}
+
+static inline uint32_t hapax__take_u32(struct hapax__reader *r)
+{
+    return (uint32_t)hapax__take_number(r, 4);
+}
+
+static inline uint64_t hapax__take_u64(struct hapax__reader *r)
+{
+    return hapax__take_number(r, 8);
+}
+
+static inline void hapax__take_into(struct hapax__reader *r, void *out, size_t len)
+{
+    struct hapax_span span = hapax__take(r, len);
+
+    if (span.len == len)
+        memcpy(out, span.ptr, len);
+    else
+        memset(out, 0, len);
+}
+
+struct hapax__writer {
+    uint8_t *at;
+    size_t left;
+};
+
+static inline void hapax__put(struct hapax__writer *w, const void *bytes, size_t len)
+{
+    assert(len <= w->left);
+    if (len > 0)
+        memcpy(w->at, bytes, len);
+    w->at += len;
+    w->left -= len;
+}
+
+static inline void hapax__put_number(struct hapax__writer *w, uint64_t value, size_t width)
+{
+    assert(width <= w->left);
+    for (size_t i = width; i > 0; i--) {
+        w->at[i - 1] = (uint8_t)value;
+        value >>= 8;
+    }
+    w->at += width;
+    w->left -= width;
+}
+
+static inline void hapax__put_hex(struct hapax__writer *w, const uint8_t *bytes, size_t len)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < len; i++) {
+        hapax__put(w, &digits[bytes[i] >> 4], 1);
+        hapax__put(w, &digits[bytes[i] & 15], 1);
+    }
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the TLS of stores and brokers has in common: the files that a URI names.
+ */
+#ifndef HAPAX_BASE_TLS_H
+#define HAPAX_BASE_TLS_H
+
+#include <hapax/store.h>
+#include <openssl/ssl.h>
+
+struct hapax__tls_files { /* paths; "": none is named */
+    const char *ca; /* or a directory; none: the system's */
+    const char *cert; /* with `key` */
+    const char *key;
+    bool verify;
+};
+
+/* Whom a context trusts, and what it shows of itself. INVALID: a file is not there or is no such thing, or the key is
+ * under a passphrase; REFUSED: everybody can read the key; NOMEM. text names the parameter (tls_ca, tls_cert, tls_key)
+ * and the file. */
+enum hapax_error hapax__tls_use(SSL_CTX *context, const struct hapax__tls_files *files,
+                                char text[HAPAX_TEXT_MAX]);
+
+/* What an error of OpenSSL's queue (ERR_peek_error() and its like) means; 0: none was there. */
+const char *hapax__tls_reason(unsigned long code);
+
+/* Whether the host is an address, whose certificate names it as one. */
+bool hapax__tls_is_address(const char *host);
+
+#endif

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The Kafka sink: an idempotent producer. librdkafka sends again what was lost on the way, without doubling or
+ * reordering it, until message.timeout.ms is over; what it reports then is what reap() says.
+ *
+ * The invariant: each letter taken is reaped once, or forgotten by close(). REFUSED is only what the broker surely does
+ * not have and would refuse again; whatever may have come there is LOST. After a fatal error the client is made anew,
+ * when all it had is reported.
+ *
+ * A delayed letter to NAME goes to the topic NAME.retry, with the time before which the source does not hand it out;
+ * that topic is made with the first of them. Rejected: to lend librdkafka the letter's bytes instead of copying
+ * them: a purge reports a message whose bytes a socket may still be sending.
+ */
+#include "broker/source.h"
+#include "kafka.h"
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/fail.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MS              INT64_C(1000)
+#define AGAIN           (1000 * MS) /* for what failed and may do better */
+#define TICK            (1000 * MS)
+#define OUTSTANDING_MAX 10000u
+#define MAKES_MAX       16u /* topics */
+#define MAKE_TIMEOUT_MS 10000
+#define CLOSE_WAIT      (5000 * MS)
+#define HEADERS_MAX     (HAPAX_MESSAGE_HEADERS_MAX + 32u)
+
+/* A letter that is under way, or reported. */
+struct out {
+    struct out *next;
+    void *tag;
+    enum hapax__sent sent;
+};
+
+enum making { MAKING_WANTED = 1, MAKING_ASKED, MAKING_DONE };
+
+struct topic {
+    char name[HAPAX__KAFKA_TOPIC_MAX + 1];
+    enum making making;
+    int64_t ask_us;
+};
+
+struct sink {
+    struct hapax__sink base; /* first: the loop knows it by this */
+    struct hapax__kafka_uri uri;
+    int wake; /* eventfd */
+    rd_kafka_t *rk; /* NULL: to be made at make_us */
+    rd_kafka_queue_t *common, *replies;
+    int64_t make_us;
+    bool broken; /* a fatal error */
+    bool closing;
+    size_t outstanding;
+    struct out *reports, **reports_end;
+    struct topic topics[MAKES_MAX];
+    size_t topic_count;
+};
+
+static struct sink *of(struct hapax__sink *sink)
+{
+    return (struct sink *)sink;
+}
+
+static void say(struct sink *s, const char *what, const char *why)
+{
+    snprintf(s->base.text, sizeof(s->base.text), "%.100s: %s", what, why);
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+/* Whether it would be refused again. */
+static bool lasting(rd_kafka_resp_err_t error)
+{
+    switch (error) {
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+    case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
+    case RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE:
+    case RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE:
+    case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
+    case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_INVALID_RECORD:
+    case RD_KAFKA_RESP_ERR_POLICY_VIOLATION:
+    case RD_KAFKA_RESP_ERR_INVALID_CONFIG:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void report(struct sink *s, struct out *out, enum hapax__sent sent)
+{
+    out->sent = sent;
+    out->next = NULL;
+    *s->reports_end = out;
+    s->reports_end = &out->next;
+}
+
+static void delivered_cb(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque)
+{
+    struct sink *s = opaque;
+    struct out *out = message->_private;
+
+    (void)rk;
+    if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        s->base.connected = true;
+        report(s, out, HAPAX__SENT_OK);
+        return;
+    }
+    say(s, rd_kafka_topic_name(message->rkt), rd_kafka_err2str(message->err));
+    report(s, out,
+           rd_kafka_message_status(message) == RD_KAFKA_MSG_STATUS_NOT_PERSISTED &&
+                   lasting(message->err)
+               ? HAPAX__SENT_REFUSED
+               : HAPAX__SENT_LOST);
+}
+
+static void error_cb(rd_kafka_t *rk, int error, const char *why, void *opaque)
+{
+    struct sink *s = opaque;
+    char fatal[HAPAX_TEXT_MAX] = "";
+
+    if (error == RD_KAFKA_RESP_ERR__FATAL) {
+        s->broken = rd_kafka_fatal_error(rk, fatal, sizeof(fatal)) != RD_KAFKA_RESP_ERR_NO_ERROR;
+        say(s, "the Kafka client gave up, and is started anew", fatal);
+        return;
+    }
+    if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
+        s->base.connected = false;
+    else
+        say(s, rd_kafka_err2name((rd_kafka_resp_err_t)error), why);
+}
+
+/* ---- topics -------------------------------------------------------------------------------------- */
+
+static struct topic *find_topic(struct sink *s, const char *name)
+{
+    for (size_t i = 0; i < s->topic_count; i++)
+        if (strcmp(s->topics[i].name, name) == 0)
+            return &s->topics[i];
+    return NULL;
+}
+
+static struct topic *want_topic(struct sink *s, const char *name)
+{
+    struct topic *topic = find_topic(s, name);
+
+    if (topic || s->topic_count == MAKES_MAX || strlen(name) > HAPAX__KAFKA_TOPIC_MAX)
+        return topic;
+    topic = &s->topics[s->topic_count++];
+    memcpy(topic->name, name, strlen(name) + 1);
+    topic->making = MAKING_WANTED;
+    return topic;
+}
+
+static void ask_for_topic(struct sink *s, struct topic *topic)
+{
+    char why[HAPAX_TEXT_MAX] = "";
+    rd_kafka_NewTopic_t *wanted =
+        rd_kafka_NewTopic_new(topic->name, s->uri.partitions, -1, why, sizeof(why));
+    rd_kafka_AdminOptions_t *options;
+
+    if (!wanted) { /* no name for a topic: letters to it are refused when they are sent */
+        say(s, topic->name, why);
+        topic->making = MAKING_DONE;
+        return;
+    }
+    options = rd_kafka_AdminOptions_new(s->rk, RD_KAFKA_ADMIN_OP_CREATETOPICS);
+    (void)rd_kafka_AdminOptions_set_request_timeout(options, MAKE_TIMEOUT_MS, why, sizeof(why));
+    rd_kafka_AdminOptions_set_opaque(options, topic);
+    rd_kafka_CreateTopics(s->rk, &wanted, 1, options, s->replies);
+    rd_kafka_AdminOptions_destroy(options);
+    rd_kafka_NewTopic_destroy(wanted);
+    topic->making = MAKING_ASKED;
+}
+
+/* One that may not be made may still be there, made by somebody who may: letters to it will tell. */
+static void topic_made(struct sink *s, const rd_kafka_event_t *event)
+{
+    struct topic *topic = rd_kafka_event_opaque((rd_kafka_event_t *)event);
+    const rd_kafka_CreateTopics_result_t *result =
+        rd_kafka_event_CreateTopics_result((rd_kafka_event_t *)event);
+    size_t n = 0;
+    const rd_kafka_topic_result_t **topics =
+        result ? rd_kafka_CreateTopics_result_topics(result, &n) : NULL;
+    rd_kafka_resp_err_t error = n == 1 ? rd_kafka_topic_result_error(topics[0])
+                                       : rd_kafka_event_error((rd_kafka_event_t *)event);
+
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR || error == RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS) {
+        s->base.connected = true;
+        topic->making = MAKING_DONE;
+        return;
+    }
+    say(s, topic->name, rd_kafka_err2str(error));
+    switch (error) {
+    case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_INVALID_REPLICATION_FACTOR:
+    case RD_KAFKA_RESP_ERR_INVALID_PARTITIONS:
+    case RD_KAFKA_RESP_ERR_INVALID_CONFIG:
+    case RD_KAFKA_RESP_ERR_POLICY_VIOLATION:
+    case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
+    case RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION:
+    case RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE:
+        topic->making = MAKING_DONE;
+        return;
+    default:
+        topic->making = MAKING_WANTED;
+        topic->ask_us = hapax__monotonic_us() + AGAIN;
+    }
+}
+
+static void see_topics(struct sink *s, int64_t now_us)
+{
+    rd_kafka_event_t *event;
+
+    while ((event = rd_kafka_queue_poll(s->replies, 0))) {
+        if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_CREATETOPICS_RESULT)
+            topic_made(s, event);
+        rd_kafka_event_destroy(event);
+    }
+    for (size_t i = 0; i < s->topic_count; i++)
+        if (s->topics[i].making == MAKING_WANTED && now_us >= s->topics[i].ask_us)
+            ask_for_topic(s, &s->topics[i]);
+}
+
+/* ---- the client ------------------------------------------------------------------------------ */
+
+static void make_client(struct sink *s, int64_t now_us)
+{
+    static const uint64_t one = 1;
+    char why[HAPAX_TEXT_MAX] = "";
+    rd_kafka_conf_t *conf = rd_kafka_conf_dup(s->uri.conf);
+
+    rd_kafka_conf_set_opaque(conf, s);
+    rd_kafka_conf_set_dr_msg_cb(conf, delivered_cb);
+    rd_kafka_conf_set_error_cb(conf, error_cb);
+    rd_kafka_conf_set_log_cb(conf, NULL);
+    s->make_us = now_us + AGAIN;
+    s->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof(why));
+    if (!s->rk) {
+        rd_kafka_conf_destroy(conf);
+        say(s, "cannot start the Kafka client", why);
+        return;
+    }
+    s->common = rd_kafka_queue_get_main(s->rk);
+    s->replies = rd_kafka_queue_new(s->rk);
+    rd_kafka_queue_io_event_enable(s->common, s->wake, &one, sizeof(one));
+    rd_kafka_queue_io_event_enable(s->replies, s->wake, &one, sizeof(one));
+    s->broken = false;
+}
+
+/* Reports all that is under way, as lost where it may have come through, and ends the client. */
+static void unmake_client(struct sink *s, int64_t until_us)
+{
+    (void)rd_kafka_purge(s->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+    while (rd_kafka_outq_len(s->rk) > 0 && hapax__monotonic_us() < until_us)
+        rd_kafka_poll(s->rk, 10);
+    rd_kafka_queue_io_event_enable(s->common, -1, NULL, 0);
+    rd_kafka_queue_io_event_enable(s->replies, -1, NULL, 0);
+    rd_kafka_queue_destroy(s->common);
+    rd_kafka_queue_destroy(s->replies);
+    rd_kafka_destroy(s->rk);
+    s->rk = NULL;
+    s->base.connected = false;
+    for (size_t i = 0; i < s->topic_count; i++)
+        if (s->topics[i].making == MAKING_ASKED)
+            s->topics[i].making = MAKING_WANTED;
+}
+
+static void kafka_pump(struct hapax__sink *sink)
+{
+    struct sink *s = of(sink);
+    int64_t now_us = hapax__monotonic_us();
+    uint64_t count;
+
+    while (read(s->wake, &count, sizeof(count)) < 0 && errno == EINTR)
+        continue;
+    if (!s->rk && now_us >= s->make_us)
+        make_client(s, now_us);
+    if (!s->rk)
+        return;
+    rd_kafka_poll(s->rk, 0);
+    see_topics(s, now_us);
+    if (s->broken)
+        unmake_client(s, now_us + CLOSE_WAIT);
+}
+
+static size_t kafka_watch(struct hapax__sink *sink, struct pollfd *fds, int64_t *due_us)
+{
+    struct sink *s = of(sink);
+
+    fds[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
+    *due_us = s->rk ? hapax__monotonic_us() + TICK : s->make_us;
+    for (size_t i = 0; s->rk && i < s->topic_count; i++)
+        if (s->topics[i].making == MAKING_WANTED && s->topics[i].ask_us < *due_us)
+            *due_us = s->topics[i].ask_us;
+    return 1;
+}
+
+/* ---- letters ------------------------------------------------------------------------------------- */
+
+static bool has(const struct hapax_message_header *headers, size_t count, struct hapax_span name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (hapax__same(headers[i].name, name))
+            return true;
+    return false;
+}
+
+static bool add(rd_kafka_headers_t *headers, struct hapax_span name, struct hapax_span value)
+{
+    return rd_kafka_header_add(headers, (const char *)name.ptr, (ssize_t)name.len, value.ptr,
+                               (ssize_t)value.len) == RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static bool add_missing(rd_kafka_headers_t *headers, const struct hapax__letter *letter,
+                        const char *name, struct hapax_span value)
+{
+    return value.len == 0 || has(letter->headers, letter->header_count, hapax_str(name)) ||
+           add(headers, hapax_str(name), value);
+}
+
+/* A letter that is to be tried later says from when on; what an earlier one said does not count any more. */
+static bool add_due(rd_kafka_headers_t *headers, int64_t delay_ms)
+{
+    struct timespec now;
+    char text[32];
+
+    if (delay_ms <= 0)
+        return true;
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(text, sizeof(text), "%" PRId64,
+             (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + delay_ms);
+    return add(headers, hapax_str(HAPAX__KAFKA_DUE), hapax_str(text));
+}
+
+/* NULL: out of memory. */
+static rd_kafka_headers_t *headers_of(const struct hapax__letter *letter)
+{
+    rd_kafka_headers_t *headers =
+        rd_kafka_headers_new(letter->header_count + letter->own_count + 3);
+    bool ok = headers != NULL;
+
+    for (size_t i = 0; ok && i < letter->own_count; i++)
+        ok = add(headers, letter->own[i].name, letter->own[i].value);
+    for (size_t i = 0; ok && i < letter->header_count; i++) {
+        struct hapax_span name = letter->headers[i].name;
+        bool ours = name.len >= 6 && memcmp(name.ptr, "hapax-", 6) == 0;
+
+        if (hapax__same(name, hapax_str(HAPAX__KAFKA_DUE)) ||
+            (ours && has(letter->own, letter->own_count, name)))
+            continue;
+        ok = add(headers, name, letter->headers[i].value);
+    }
+    ok = ok && add_missing(headers, letter, "content-type", letter->content_type) &&
+         add_missing(headers, letter, "message-id", letter->id) &&
+         add_missing(headers, letter, "message-type", letter->type) &&
+         add_due(headers, letter->delay_ms);
+    if (!ok && headers)
+        rd_kafka_headers_destroy(headers);
+    return ok ? headers : NULL;
+}
+
+/* The topic a letter goes to. False: its name is too long to be one. */
+static bool topic_of(char out[HAPAX__KAFKA_TOPIC_MAX + 1], const struct hapax__letter *letter)
+{
+    int len = snprintf(out, HAPAX__KAFKA_TOPIC_MAX + 1, "%s%s", letter->to,
+                       letter->delay_ms > 0 ? HAPAX__KAFKA_RETRY : "");
+
+    return len > 0 && (size_t)len <= HAPAX__KAFKA_TOPIC_MAX;
+}
+
+/* The error of handing it to librdkafka. Key, value and a header's value that have no pointer are NULL there, too. */
+static rd_kafka_resp_err_t produce(struct sink *s, const char *topic,
+                                   const struct hapax__letter *letter, struct out *out)
+{
+    rd_kafka_headers_t *headers = headers_of(letter);
+    rd_kafka_resp_err_t error;
+
+    if (!headers)
+        return RD_KAFKA_RESP_ERR__QUEUE_FULL;
+    error =
+        rd_kafka_producev(s->rk, RD_KAFKA_V_TOPIC(topic), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+                          RD_KAFKA_V_VALUE((void *)(uintptr_t)letter->body.ptr, letter->body.len),
+                          RD_KAFKA_V_KEY(letter->key.ptr, letter->key.len),
+                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(out), RD_KAFKA_V_END);
+    if (error)
+        rd_kafka_headers_destroy(headers);
+    return error;
+}
+
+static bool kafka_send(struct hapax__sink *sink, const struct hapax__letter *letter)
+{
+    char name[HAPAX__KAFKA_TOPIC_MAX + 1];
+    struct sink *s = of(sink);
+    bool named = topic_of(name, letter);
+    struct topic *topic = named && letter->delay_ms > 0 ? want_topic(s, name)
+                          : named                       ? find_topic(s, name)
+                                                        : NULL;
+    rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION;
+    struct out *out;
+
+    if (!s->rk || s->broken || s->outstanding == OUTSTANDING_MAX ||
+        (topic && topic->making != MAKING_DONE))
+        return false;
+    out = calloc(1, sizeof(*out));
+    if (!out)
+        return false;
+    out->tag = letter->tag;
+    if (named)
+        error = produce(s, name, letter, out);
+    if (error == RD_KAFKA_RESP_ERR__QUEUE_FULL || error == RD_KAFKA_RESP_ERR__FATAL) {
+        free(out);
+        return false;
+    }
+    s->outstanding++;
+    if (error) {
+        say(s, letter->to, rd_kafka_err2str(error));
+        report(s, out, lasting(error) ? HAPAX__SENT_REFUSED : HAPAX__SENT_LOST);
+    }
+    return true;
+}
+
+static enum hapax__sent kafka_reap(struct hapax__sink *sink, void **tag)
+{
+    struct sink *s = of(sink);
+    struct out *out = s->reports;
+    enum hapax__sent sent;
+
+    if (!out)
+        return HAPAX__SENT_NOTHING;
+    s->reports = out->next;
+    if (!s->reports)
+        s->reports_end = &s->reports;
+    assert(s->outstanding > 0);
+    s->outstanding--;
+    sent = out->sent;
+    *tag = out->tag;
+    free(out);
+    return sent;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------------- */
+
+static void kafka_make(struct hapax__sink *sink, const char *name)
+{
+    (void)want_topic(of(sink), name);
+}
+
+static void kafka_close(struct hapax__sink *sink)
+{
+    struct sink *s = of(sink);
+    void *tag;
+
+    if (s->rk)
+        unmake_client(s, hapax__monotonic_us() + CLOSE_WAIT);
+    while (kafka_reap(sink, &tag) != HAPAX__SENT_NOTHING)
+        continue;
+    rd_kafka_conf_destroy(s->uri.conf);
+    close(s->wake);
+    free(s);
+}
+
+static enum hapax_error kafka_open(struct hapax__sink **out, const char *uri,
+                                   char text[HAPAX_TEXT_MAX])
+{
+    struct sink *s = calloc(1, sizeof(*s));
+    enum hapax_error error;
+
+    if (!s)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    error = hapax__kafka_begin(&s->uri, &s->wake, uri, HAPAX__KAFKA_SINK, text);
+    if (error != HAPAX_ERR_NONE) {
+        free(s);
+        return error;
+    }
+    s->reports_end = &s->reports;
+    s->base.type = &hapax__sink_kafka;
+    s->base.name = s->uri.topic;
+    *out = &s->base;
+    return HAPAX_ERR_NONE;
+}
+
+const struct hapax__sink_type hapax__sink_kafka = {
+    .schemes = {"kafka"},
+    .open = kafka_open,
+    .make = kafka_make,
+    .watch = kafka_watch,
+    .pump = kafka_pump,
+    .send = kafka_send,
+    .reap = kafka_reap,
+    .close = kafka_close,
+};

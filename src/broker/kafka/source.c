@@ -1,0 +1,664 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The Kafka source. Messages are taken from a queue per partition, as there is room for them; librdkafka stops fetching
+ * a partition whose queue is long enough. So nothing has to be paused: the common queue, with rebalances and errors, is
+ * polled at every pump whatever waits (max.poll.interval.ms is kept by that), and a partition whose window is full or
+ * whose next message is not due simply is not read from.
+ *
+ * The invariant: a message taken is in its partition's window until it is settled as done, and only then may an
+ * offset behind it be committed. What is given back stays in memory and is handed out once more: nobody else could
+ * have it while the partition is ours.
+ *
+ * Rejected: rd_kafka_pause_partitions(), which throws away what was fetched (a resume costs up to a second), and cannot
+ * be asked for its state; one queue for all, in which a rebalance stands behind thousands of messages; seeking back
+ * for what is given back, which fetches again all that is behind it, too.
+ */
+#include "source.h"
+
+#include "base/clock.h"
+#include "base/fail.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MS            INT64_C(1000)
+#define AGAIN         (1000 * MS) /* for what failed and may do better */
+#define LEAVE_MAX     (10000 * MS) /* how long a revoked partition is waited for, at most */
+#define TURN          64u /* messages of one partition before another's */
+#define LOOK_MAX_MS   2000 /* for the question whether a topic exists */
+#define CLOSE_TICK_MS 20
+#define END_PAUSE     (3000 * MS)
+
+#define SCRAM_MENDED 0x020601ff /* librdkafka 2.6.1 */
+
+static struct kafka_source *of(struct hapax__source *source)
+{
+    return (struct kafka_source *)source;
+}
+
+static void say(struct kafka_source *s, const char *what, const char *why)
+{
+    snprintf(s->base.text, sizeof(s->base.text), "%s: %s", what, why);
+}
+
+static void refuse(struct kafka_source *s, const char *why)
+{
+    s->refused = true;
+    snprintf(s->base.text, sizeof(s->base.text),
+             "cannot read topic \"%.80s\" as group \"%.60s\": %s", s->uri.topic, s->uri.group, why);
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static void fatal(struct kafka_source *s)
+{
+    char why[HAPAX_TEXT_MAX] = "";
+    rd_kafka_resp_err_t error = rd_kafka_fatal_error(s->rk, why, sizeof(why));
+
+    if (error == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID) {
+        refuse(s, "another consumer has the same group.instance.id");
+        return;
+    }
+    say(s, "the Kafka client gave up, and is started anew", why);
+    s->broken = true;
+}
+
+/* Older librdkafkas repeat their nonce in SCRAM's last message (its pull request 4895), which Kafka 4 takes for a wrong
+ * password. */
+static void refuse_login(struct kafka_source *s)
+{
+    char mechanism[64] = "";
+    size_t size = sizeof(mechanism);
+
+    (void)rd_kafka_conf_get(s->uri.conf, "sasl.mechanisms", mechanism, &size);
+    if (strncmp(mechanism, "SCRAM", strlen("SCRAM")) == 0 && rd_kafka_version() < SCRAM_MENDED)
+        refuse(s, "the broker does not accept the login; Kafka 4's SCRAM needs librdkafka 2.6.1");
+    else
+        refuse(s, "the broker does not accept the login");
+}
+
+/* topic: whose error it is; NULL: nobody's. */
+static void see_error(struct kafka_source *s, rd_kafka_resp_err_t error, const char *why,
+                      const char *topic)
+{
+    switch (error) {
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+        /* A retry topic is made with the first message that is to be tried later. One that was made just
+         * now is not known to each broker yet: it is asked for once more before it is believed. */
+        if (topic && strcmp(topic, s->uri.topic) == 0 && s->missing_us == 0)
+            s->missing_us = hapax__monotonic_us() + AGAIN;
+        return;
+    case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET:
+        refuse(s, rd_kafka_err2str(error));
+        return;
+    case RD_KAFKA_RESP_ERR__AUTHENTICATION:
+    case RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED:
+        if (!s->seen)
+            refuse_login(s);
+        return;
+    case RD_KAFKA_RESP_ERR__FATAL:
+        fatal(s);
+        return;
+    case RD_KAFKA_RESP_ERR__TRANSPORT:
+    case RD_KAFKA_RESP_ERR__RESOLVE:
+        say(s, "no broker answers", why);
+        kafka_doubt(s);
+        return;
+    case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN: /* the text says which already */
+        kafka_doubt(s);
+        return;
+    default:
+        say(s, rd_kafka_err2name(error), why);
+    }
+}
+
+static void error_cb(rd_kafka_t *rk, int error, const char *why, void *opaque)
+{
+    (void)rk;
+    see_error(opaque, (rd_kafka_resp_err_t)error, why, NULL);
+}
+
+/* What is worth a line comes by error_cb(); the rest is said only where `debug` asks for it. */
+static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *what)
+{
+    const struct kafka_source *s = rd_kafka_opaque(rk);
+    void (*log)(void *arg, const char *line) = __atomic_load_n(&s->log, __ATOMIC_RELAXED);
+    char line[1024];
+
+    if (!log || (level > LOG_CRIT && level != LOG_DEBUG))
+        return;
+    snprintf(line, sizeof(line), "librdkafka: %s: %s", facility, what);
+    log(s->log_arg, line);
+}
+
+/* Blocks, but the consumer ends where the answer is no. */
+static void look_for_topic(struct kafka_source *s)
+{
+    const struct rd_kafka_metadata *found = NULL;
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(s->rk, s->uri.topic, NULL);
+    rd_kafka_resp_err_t error =
+        topic ? rd_kafka_metadata(s->rk, 0, topic, &found, LOOK_MAX_MS) : rd_kafka_last_error();
+
+    s->missing_us = error ? hapax__monotonic_us() + AGAIN : 0;
+    if (!error && found->topic_cnt == 1) {
+        if (found->topics[0].err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)
+            refuse(s, "there is no such topic");
+        else if (found->topics[0].err != RD_KAFKA_RESP_ERR_NO_ERROR)
+            s->missing_us = hapax__monotonic_us() + AGAIN;
+    }
+    if (found)
+        rd_kafka_metadata_destroy(found);
+    if (topic)
+        rd_kafka_topic_destroy(topic);
+}
+
+/* ---- the client ------------------------------------------------------------------------------ */
+
+static void make_queues(struct kafka_source *s)
+{
+    static const uint64_t one = 1;
+
+    rd_kafka_poll_set_consumer(s->rk);
+    s->common = rd_kafka_queue_get_consumer(s->rk);
+    s->replies = rd_kafka_queue_new(s->rk);
+    rd_kafka_queue_io_event_enable(s->common, s->wake, &one, sizeof(one));
+    rd_kafka_queue_io_event_enable(s->replies, s->wake, &one, sizeof(one));
+}
+
+static void subscribe(struct kafka_source *s)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(2);
+    rd_kafka_resp_err_t error;
+
+    rd_kafka_topic_partition_list_add(list, s->uri.topic, RD_KAFKA_PARTITION_UA);
+    if (s->retry[0] != '\0')
+        rd_kafka_topic_partition_list_add(list, s->retry, RD_KAFKA_PARTITION_UA);
+    error = rd_kafka_subscribe(s->rk, list);
+    rd_kafka_topic_partition_list_destroy(list);
+    if (error)
+        refuse(s, rd_kafka_err2str(error));
+}
+
+/* A client that librdkafka cannot make (no such CA) takes the interceptors with it, and what remains of its conf must not
+ * be destroyed: that would free them once more. Where it is, a search for leaks finds it. */
+static void leave_behind(rd_kafka_conf_t *conf)
+{
+    static _Atomic(rd_kafka_conf_t *) left;
+
+    atomic_store(&left, conf);
+}
+
+static void make(struct kafka_source *s, int64_t now_us)
+{
+    char why[HAPAX_TEXT_MAX] = "";
+    rd_kafka_conf_t *conf = rd_kafka_conf_dup(s->uri.conf);
+
+    rd_kafka_conf_set_opaque(conf, s);
+    rd_kafka_conf_set_rebalance_cb(conf, kafka_rebalanced);
+    rd_kafka_conf_set_error_cb(conf, error_cb);
+    rd_kafka_conf_set_log_cb(conf, log_cb);
+    kafka_group_listen(s, conf);
+    s->assigned = s->stillborn = false;
+    s->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
+    if (!s->rk) {
+        leave_behind(conf);
+        s->make_us = now_us + AGAIN;
+        if (rd_kafka_last_error() == RD_KAFKA_RESP_ERR__INVALID_ARG)
+            refuse(s, why);
+        else
+            say(s, "cannot start the Kafka client", why);
+        return;
+    }
+    make_queues(s);
+    s->committing = s->broken = false;
+    s->commit_us = s->missing_us = 0;
+    s->ask_us = now_us + AGAIN;
+    subscribe(s);
+}
+
+/* Nothing of the client may be left but itself: rd_kafka_destroy() waits for ever for each message and queue. */
+static void unmake(struct kafka_source *s)
+{
+    assert(s->lent == 0);
+    kafka_void_all(s);
+    rd_kafka_queue_io_event_enable(s->common, -1, NULL, 0);
+    rd_kafka_queue_io_event_enable(s->replies, -1, NULL, 0);
+    rd_kafka_queue_destroy(s->common);
+    rd_kafka_queue_destroy(s->replies);
+    if (s->stillborn)
+        s->kept = true;
+    else
+        rd_kafka_destroy_flags(s->rk, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+    s->rk = NULL;
+    s->common = s->replies = NULL;
+}
+
+static void mend(struct kafka_source *s, int64_t now_us)
+{
+    kafka_void_all(s);
+    kafka_seen(s, false);
+    if (s->lent > 0)
+        return;
+    kafka_group_stillborn(s);
+    unmake(s);
+    s->make_us = now_us + AGAIN;
+}
+
+/* ---- pumping ----------------------------------------------------------------------------------- */
+
+/* Errors; and messages only of a partition that there was no memory for: those are not committed. */
+static void serve(struct kafka_source *s)
+{
+    rd_kafka_message_t *message;
+
+    while (!s->broken && (message = rd_kafka_consumer_poll(s->rk, 0))) {
+        if (message->err)
+            see_error(s, message->err, rd_kafka_message_errstr(message),
+                      message->rkt ? rd_kafka_topic_name(message->rkt) : NULL);
+        rd_kafka_message_destroy(message);
+    }
+}
+
+static void drain_wake(struct kafka_source *s)
+{
+    uint64_t count;
+
+    while (read(s->wake, &count, sizeof(count)) < 0 && errno == EINTR)
+        continue;
+}
+
+static enum hapax_error kafka_pump(struct hapax__source *source, size_t room)
+{
+    struct kafka_source *s = of(source);
+    int64_t now_us = hapax__monotonic_us();
+
+    s->room = room;
+    drain_wake(s);
+    if (!s->rk && now_us >= s->make_us && !s->refused)
+        make(s, now_us);
+    if (s->rk && !s->broken) {
+        serve(s);
+        kafka_group_pump(s, now_us);
+    }
+    if (s->rk && s->missing_us != 0 && now_us >= s->missing_us && !s->refused)
+        look_for_topic(s);
+    if (s->rk && s->broken)
+        mend(s, now_us);
+    return s->refused ? HAPAX_ERR_REFUSED : HAPAX_ERR_NONE;
+}
+
+/* Of a topic that was made anew, or cut off at its end, the offsets begin again, below what is done or committed. */
+static bool goes_back(const struct kafka_part *part, int64_t offset)
+{
+    return offset < hapax__kafka_window_least(&part->window) || offset < part->committed;
+}
+
+/* Nothing of before may be in hand then, or on its way to be committed. */
+static bool may_go_back(const struct kafka_source *s, const struct kafka_part *part)
+{
+    return part->window.head == part->window.tail && !s->committing;
+}
+
+static void go_back(struct kafka_part *part)
+{
+    part->window.next = part->committed = -1;
+}
+
+static bool must_wait(const struct kafka_source *s, const struct kafka_part *part)
+{
+    return goes_back(part, part->held->raw->offset) && !may_go_back(s, part);
+}
+
+static int64_t part_due(const struct kafka_source *s, const struct kafka_part *part)
+{
+    int64_t due_us = INT64_MAX;
+
+    if (part->leaving)
+        return due_us;
+    if (part->again)
+        due_us = part->again->due_us;
+    if (part->held && part->held->due_us < due_us && hapax__kafka_window_open(&part->window) &&
+        !must_wait(s, part))
+        due_us = part->held->due_us;
+    return due_us;
+}
+
+static size_t kafka_watch(struct hapax__source *source, struct pollfd *fds, int64_t *due_us)
+{
+    struct kafka_source *s = of(source);
+
+    fds[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
+    if (!s->rk) {
+        *due_us = s->make_us;
+        return 1;
+    }
+    *due_us = kafka_group_due(s);
+    if (s->missing_us != 0 && s->missing_us < *due_us)
+        *due_us = s->missing_us;
+    for (const struct kafka_part *part = s->parts; part && s->room > 0; part = part->after_it) {
+        int64_t part_us = part_due(s, part);
+
+        *due_us = part_us < *due_us ? part_us : *due_us;
+    }
+    return 1;
+}
+
+/* ---- taking -------------------------------------------------------------------------------------- */
+
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Both clocks are read here: with a monotonic time taken before the wall's, it would come too soon by what passed
+ * between. */
+static void set_due(const struct kafka_source *s, struct kafka_item *item)
+{
+    int64_t wait_ms = kafka_item_due(item) - wall_ms();
+
+    if (wait_ms > s->hold_max_ms)
+        wait_ms = s->hold_max_ms;
+    item->due_us = wait_ms > 0 ? hapax__monotonic_us() + wait_ms * MS : 0;
+}
+
+/* All before the end was taken. There is no haste to commit it: one more commit while members come and go is one more that
+ * may meet a join (kafka_group.c). */
+static void see_end(struct kafka_source *s, struct kafka_part *part, int64_t end, int64_t now_us)
+{
+    bool other = kafka_uncommitted(s);
+
+    if (goes_back(part, end) && may_go_back(s, part))
+        go_back(part);
+    hapax__kafka_window_end(&part->window, end);
+    if (!other && kafka_uncommitted(s) && s->commit_us < now_us + END_PAUSE)
+        s->commit_us = now_us + END_PAUSE;
+}
+
+/* What its queue has beside messages: an error, or the end. */
+static void see_sign(struct kafka_source *s, struct kafka_part *part,
+                     const rd_kafka_message_t *sign, int64_t now_us)
+{
+    if (sign->err == RD_KAFKA_RESP_ERR__PARTITION_EOF)
+        see_end(s, part, sign->offset, now_us);
+    else
+        see_error(s, sign->err, rd_kafka_message_errstr(sign), kafka_topic_of(s, part));
+}
+
+/* The next message of its queue. NULL: none, or no memory for it now. */
+static struct kafka_item *fetch(struct kafka_source *s, struct kafka_part *part, int64_t now_us)
+{
+    struct kafka_item *item;
+
+    while (!part->raw) {
+        part->raw = rd_kafka_consume_queue(part->queue, 0);
+        if (!part->raw)
+            return NULL;
+        if (part->raw->err) {
+            see_sign(s, part, part->raw, now_us);
+            rd_kafka_message_destroy(part->raw);
+            part->raw = NULL;
+        }
+    }
+    if (!s->base.connected)
+        kafka_seen(s, true);
+    item = kafka_item_new(s, part, part->raw);
+    if (!item)
+        return NULL;
+    part->raw = NULL;
+    if (part->retry)
+        set_due(s, item);
+    return item;
+}
+
+static struct kafka_item *take_again(struct kafka_part *part)
+{
+    struct kafka_item *item = part->again;
+
+    part->again = item->next;
+    if (!part->again)
+        part->again_end = &part->again;
+    item->next = NULL;
+    return item;
+}
+
+/* The partition's next message that may be handed out. */
+static struct kafka_item *next_of(struct kafka_source *s, struct kafka_part *part, int64_t now_us)
+{
+    struct kafka_item *item;
+
+    if (part->leaving)
+        return NULL;
+    if (part->again && part->again->due_us <= now_us)
+        return take_again(part);
+    if (!hapax__kafka_window_open(&part->window))
+        return NULL;
+    if (!part->held)
+        part->held = fetch(s, part, now_us);
+    item = part->held;
+    if (!item || item->due_us > now_us || must_wait(s, part))
+        return NULL;
+    if (goes_back(part, item->raw->offset))
+        go_back(part);
+    if (!hapax__kafka_window_add(&part->window, item->raw->offset, item, &item->place))
+        return NULL;
+    part->held = NULL;
+    return item;
+}
+
+/* Nothing is to be handed out now. */
+static void note_more(struct kafka_source *s)
+{
+    for (const struct kafka_part *part = s->parts; part; part = part->after_it)
+        if (!part->leaving &&
+            (part->raw || part->held || part->again || !hapax__kafka_window_open(&part->window)))
+            s->base.more = true;
+}
+
+static void turn_to(struct kafka_source *s, struct kafka_part *part)
+{
+    s->turn = part ? part : s->parts;
+    s->turn_left = TURN;
+}
+
+static struct hapax__delivered *lend(struct kafka_source *s, struct kafka_item *item)
+{
+    s->turn_left--;
+    s->lent++;
+    item->part->lent++;
+    item->lent = true;
+    return &item->delivered;
+}
+
+/* A few of each partition in turn, so that none starves another. */
+static struct hapax__delivered *kafka_take(struct hapax__source *source)
+{
+    struct kafka_source *s = of(source);
+    int64_t now_us = hapax__monotonic_us();
+    struct kafka_part *first;
+
+    s->base.more = false;
+    if (!s->parts)
+        return NULL;
+    if (!s->turn || s->turn_left == 0)
+        turn_to(s, s->turn ? s->turn->after_it : NULL);
+    first = s->turn;
+    do {
+        struct kafka_item *item = next_of(s, s->turn, now_us);
+
+        if (item)
+            return lend(s, item);
+        turn_to(s, s->turn->after_it);
+    } while (s->turn != first);
+    note_more(s);
+    return NULL;
+}
+
+/* ---- settling ------------------------------------------------------------------------------------ */
+
+static void give_back(struct kafka_item *item)
+{
+    struct kafka_part *part = item->part;
+
+    item->delivered.message.redelivered = true;
+    item->delivered.loop = NULL;
+    item->due_us = 0;
+    *part->again_end = item;
+    part->again_end = &item->next;
+}
+
+static void kafka_settle(struct hapax__source *source, struct hapax__delivered *delivered,
+                         enum hapax__settle how)
+{
+    struct kafka_source *s = of(source);
+    struct kafka_item *item = (struct kafka_item *)delivered;
+    struct kafka_part *part = item->part;
+
+    assert(item->lent && s->lent > 0 && how != HAPAX__SETTLE_REJECT);
+    item->lent = false;
+    s->lent--;
+    if (!part) {
+        kafka_item_free(item);
+        return;
+    }
+    assert(part->lent > 0);
+    part->lent--;
+    if (how == HAPAX__SETTLE_RETURN) {
+        give_back(item);
+    } else {
+        hapax__kafka_window_done(&part->window, item->place);
+        kafka_item_free(item);
+    }
+    if (part->leaving && part->lent == 0)
+        s->commit_us = 0;
+}
+
+/* ---- closing ------------------------------------------------------------------------------------- */
+
+static void release(struct kafka_source *s)
+{
+    rd_kafka_conf_destroy(s->uri.conf);
+    close(s->wake);
+    if (!s->kept)
+        free(s);
+}
+
+/* A rebalance may be going on, and has to end before anything can be committed. */
+static void commit_all(struct kafka_source *s, int64_t until_us)
+{
+    while ((s->committing || kafka_uncommitted(s)) && hapax__monotonic_us() < until_us &&
+           !s->broken && !rd_kafka_assignment_lost(s->rk)) {
+        serve(s);
+        kafka_group_pump(s, hapax__monotonic_us());
+        kafka_replies(s, CLOSE_TICK_MS);
+    }
+}
+
+static void *unmake_apart(void *arg)
+{
+    struct kafka_source *s = arg;
+
+    unmake(s);
+    release(s);
+    return NULL;
+}
+
+/* Destroying a client may never end: not one that did not close, nor (librdkafka 2.0.2) one whose topic was deleted and made
+ * anew. So a thread of its own does it, and is waited for until then. */
+static void destroy(struct kafka_source *s, int64_t until_us)
+{
+    const struct timespec until = {until_us / 1000000, until_us % 1000000 * 1000};
+    pthread_t thread;
+
+    __atomic_store_n(&s->log, NULL, __ATOMIC_RELAXED);
+    if (pthread_create(&thread, NULL, unmake_apart, s) == 0 &&
+        pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) != 0)
+        (void)pthread_detach(thread);
+}
+
+static void kafka_close(struct hapax__source *source, int64_t wait_ms)
+{
+    struct kafka_source *s = of(source);
+    int64_t until_us = hapax__monotonic_us() + wait_ms * MS;
+
+    assert(s->lent == 0 && wait_ms >= 0);
+    if (s->rk && !s->broken) {
+        s->commit_us = 0;
+        commit_all(s, until_us);
+        (void)kafka_group_leave(s, until_us);
+    } else if (s->rk) {
+        kafka_group_stillborn(s);
+    }
+    if (s->rk)
+        destroy(s, until_us);
+    else
+        release(s);
+}
+
+/* ---- opening ------------------------------------------------------------------------------------- */
+
+static void set_limits(struct kafka_source *s, const struct hapax_consumer *consumer)
+{
+    char value[32] = "";
+    size_t size = sizeof(value);
+    int64_t poll_ms = 0;
+
+    if (rd_kafka_conf_get(s->uri.conf, "max.poll.interval.ms", value, &size) == RD_KAFKA_CONF_OK)
+        poll_ms = strtoll(value, NULL, 10);
+    s->leave_max_us = poll_ms * MS / 4 < LEAVE_MAX ? poll_ms * MS / 4 : LEAVE_MAX;
+    s->hold_max_ms = consumer->retry_max_ms;
+    s->order = consumer->order == HAPAX_ORDER_DEFAULT ? HAPAX_ORDER_KEY : consumer->order;
+}
+
+static enum hapax_error kafka_open(struct hapax__source **out,
+                                   const struct hapax_consumer *consumer, char text[HAPAX_TEXT_MAX])
+{
+    struct kafka_source *s = calloc(1, sizeof(*s));
+    enum hapax_error error;
+
+    if (!s)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    error = hapax__kafka_begin(&s->uri, &s->wake, consumer->from, HAPAX__KAFKA_SOURCE, text);
+    if (error != HAPAX_ERR_NONE) {
+        free(s);
+        return error;
+    }
+    set_limits(s, consumer);
+    snprintf(s->name, sizeof(s->name), "%.*s.%.*s", (int)strlen(s->uri.topic), s->uri.topic,
+             (int)strlen(s->uri.group), s->uri.group);
+    if (s->order == HAPAX_ORDER_NONE)
+        snprintf(s->retry, sizeof(s->retry), "%.*s%s", (int)strlen(s->name), s->name,
+                 HAPAX__KAFKA_RETRY);
+    s->log = consumer->log;
+    s->log_arg = consumer->log_arg;
+    s->base.type = &hapax__source_kafka;
+    s->base.lag = -1;
+    s->base.name = s->name;
+    s->base.group = s->uri.group;
+    *out = &s->base;
+    return HAPAX_ERR_NONE;
+}
+
+const struct hapax__source_type hapax__source_kafka = {
+    .schemes = {"kafka"},
+    .delays = true, /* with order NONE */
+    .positions = true,
+    .orders = HAPAX_ORDER_KEY,
+    .open = kafka_open,
+    .watch = kafka_watch,
+    .pump = kafka_pump,
+    .take = kafka_take,
+    .settle = kafka_settle,
+    .close = kafka_close,
+};

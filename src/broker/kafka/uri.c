@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads Kafka URIs. Properties go to librdkafka, which knows what each may be; a table here says which of them this
+ * door owns, since with another value it would lose messages (enable.auto.commit) or load code (plugin.library.paths).
+ *
+ * The invariant: no text shows a secret. Of a property whose name sounds like one, librdkafka's own text is not
+ * shown; and behind one no name is, since a password that is not percent-encoded may go on as the next parameter.
+ *
+ * Rejected: a list of our own of the properties that may be set; it would be old with the next librdkafka.
+ */
+#include "kafka.h"
+
+#include "base/fail.h"
+#include "base/uri.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/eventfd.h>
+
+#define NAME_MAX_LEN 128u /* of a property */
+
+static const char scheme[] = "kafka://";
+
+struct reading {
+    struct hapax__kafka_uri *out;
+    enum hapax__kafka_role role;
+    char *text;
+    bool secretive; /* what is read may be the end of a password */
+    bool user, password, protocol, mechanism; /* said in the URI */
+};
+
+struct setting {
+    const char *name, *value;
+};
+
+/* What each role begins with, and may be told otherwise. */
+static const struct setting source_settings[] = {
+    {"auto.offset.reset", "earliest"}, /* a new group: nothing is passed over */
+    {"queued.min.messages",
+     "1000"}, /* and kbytes: of each partition; handlers are slower than brokers */
+    {"queued.max.messages.kbytes", "4096"},
+    {"topic.metadata.refresh.interval.ms",
+     "10000"}, /* a retry topic that is made later is seen so */
+    {"reconnect.backoff.max.ms", "5000"},
+    {"client.id", "hapax"},
+    {NULL, NULL},
+};
+
+static const struct setting sink_settings[] = {
+    {"partitioner", "murmur2_random"}, /* where Java's producers put a key, too */
+    {"message.timeout.ms", "60000"},
+    {"topic.metadata.propagation.max.ms",
+     "5000"}, /* so long may a topic be unknown before letters are refused */
+    {"reconnect.backoff.max.ms", "5000"},
+    {"client.id", "hapax"},
+    {NULL, NULL},
+};
+
+/* What each role must have. */
+static const struct setting source_owned[] = {
+    {"enable.auto.commit", "false"},
+    {"enable.auto.offset.store", "false"},
+    {"partition.assignment.strategy", "cooperative-sticky"},
+    {"enable.partition.eof", "true"}, /* what is behind the last message is committed by it */
+    {NULL, NULL},
+};
+
+static const struct setting sink_owned[] = {
+    {"enable.idempotence", "true"},
+    {"acks", "all"},
+    {NULL, NULL},
+};
+
+static const char *const owned[] = {
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "group.id",
+    "enable.auto.commit",
+    "auto.commit.enable",
+    "enable.auto.offset.store",
+    "enable.partition.eof",
+    "partition.assignment.strategy",
+    "enable.idempotence",
+    "acks",
+    "request.required.acks",
+    "transactional.id",
+    "plugin.library.paths",
+    "log.queue",
+    "enable.gapless.guarantee",
+    "offset.store.method",
+};
+
+static const char *const secret_words[] = {"password", "secret", "key",  "pem",
+                                           "token",    "oauth",  "jaas", "username"};
+
+static enum hapax_error bad(struct reading *r, const char *why)
+{
+    return hapax__fail(r->text, HAPAX_ERR_INVALID, "the Kafka URI is wrong: %s", why);
+}
+
+static bool sounds_secret(const char *name)
+{
+    for (size_t i = 0; i < sizeof(secret_words) / sizeof(secret_words[0]); i++)
+        if (strcasestr(name, secret_words[i]))
+            return true;
+    return false;
+}
+
+/* ---- properties ------------------------------------------------------------------------ */
+
+static bool is_owned(const char *name)
+{
+    for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++)
+        if (strcmp(name, owned[i]) == 0)
+            return true;
+    return false;
+}
+
+static enum hapax_error refuse_name(struct reading *r, const char *name, const char *why)
+{
+    if (r->secretive)
+        return bad(r, "what follows a secret is no parameter; is it percent-encoded?");
+    return hapax__fail(r->text, HAPAX_ERR_INVALID, "the Kafka URI is wrong: \"%.64s\" %s", name,
+                       why);
+}
+
+static enum hapax_error set_property(struct reading *r, const char *name, const char *value)
+{
+    char said[HAPAX_TEXT_MAX] = "";
+    bool secret = sounds_secret(name);
+    rd_kafka_conf_res_t result;
+
+    if (is_owned(name))
+        return refuse_name(r, name, "is not to be set: the consumer sees to it");
+    result = rd_kafka_conf_set(r->out->conf, name, value, said, sizeof(said));
+    if (result == RD_KAFKA_CONF_UNKNOWN)
+        return refuse_name(r, name, "is no parameter of ours and no property of librdkafka");
+    if (result != RD_KAFKA_CONF_OK && (secret || r->secretive))
+        return refuse_name(r, name, "has a value that librdkafka does not take");
+    if (result != RD_KAFKA_CONF_OK)
+        return hapax__fail(r->text, HAPAX_ERR_INVALID, "the Kafka URI is wrong: %.200s", said);
+    r->secretive = r->secretive || secret;
+    r->user = r->user || strcmp(name, "sasl.username") == 0;
+    r->password = r->password || strcmp(name, "sasl.password") == 0;
+    r->protocol = r->protocol || strcmp(name, "security.protocol") == 0;
+    r->mechanism = r->mechanism || strncmp(name, "sasl.mechanism", 14) == 0;
+    return HAPAX_ERR_NONE;
+}
+
+static void set_own(struct reading *r, const char *name, const char *value)
+{
+    char said[HAPAX_TEXT_MAX];
+    rd_kafka_conf_res_t result = rd_kafka_conf_set(r->out->conf, name, value, said, sizeof(said));
+
+    assert(result == RD_KAFKA_CONF_OK);
+}
+
+static void set_all(struct reading *r, const struct setting *settings)
+{
+    for (; settings->name; settings++)
+        set_own(r, settings->name, settings->value);
+}
+
+/* ---- parameters ------------------------------------------------------------------------ */
+
+static bool is_name(const char *s)
+{
+    size_t len = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+
+    return len > 0 && s[len] == '\0' && strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
+}
+
+static enum hapax_error set_group(struct reading *r, const char *value)
+{
+    if (r->out->group[0] != '\0')
+        return bad(r, "\"group\" is given twice");
+    if (!is_name(value) || strlen(value) > HAPAX__KAFKA_TOPIC_MAX)
+        return bad(r, "\"group\" is not 1 to 249 of A-Z a-z 0-9 . _ - (topics are named after it)");
+    memcpy(r->out->group, value, strlen(value) + 1);
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error set_partitions(struct reading *r, const char *value)
+{
+    size_t len = strspn(value, "0123456789");
+    unsigned long n = len > 0 && len < 6 && value[len] == '\0' ? strtoul(value, NULL, 10) : 0;
+
+    if (n == 0 || n > HAPAX__KAFKA_PARTITIONS_MAX)
+        return bad(r, "\"partitions\" is not 1 to 10000");
+    r->out->partitions = (int)n;
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error set_parameter(struct reading *r, const struct hapax__uri_parameter *p)
+{
+    char name[NAME_MAX_LEN + 1], value[HAPAX__KAFKA_VALUE_MAX + 1];
+
+    if (!hapax__uri_decode(name, sizeof(name), p->name, p->name_len) || name[0] == '\0')
+        return bad(r, "a parameter's name is empty, longer than 128 bytes, or badly encoded");
+    if (!hapax__uri_decode(value, sizeof(value), p->value, p->value_len))
+        return refuse_name(r, name, "has a value longer than 8192 bytes, or badly encoded");
+    if (strcmp(name, "group") == 0)
+        return set_group(r, value);
+    if (strcmp(name, "partitions") == 0)
+        return set_partitions(r, value);
+    return set_property(r, name, value);
+}
+
+/* What is not in the URI comes from the environment; then what follows from there being a user. */
+static enum hapax_error set_login(struct reading *r)
+{
+    const char *user = r->user ? NULL : getenv("HAPAX_KAFKA_USER");
+    const char *password = r->password ? NULL : getenv("HAPAX_KAFKA_PASSWORD");
+
+    if (user && user[0] != '\0') {
+        set_own(r, "sasl.username", user);
+        r->user = true;
+    }
+    if (password && password[0] != '\0')
+        set_own(r, "sasl.password", password);
+    if (r->user && !r->protocol)
+        set_own(r, "security.protocol", "sasl_ssl");
+    if (r->user && !r->mechanism)
+        set_own(r, "sasl.mechanisms", "PLAIN");
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- the URI ----------------------------------------------------------------------------- */
+
+static enum hapax_error read_brokers(struct reading *r, const char *at, size_t len)
+{
+    char brokers[HAPAX__KAFKA_BROKERS_MAX + 1];
+
+    if (memchr(at, '@', len))
+        return bad(r, "a user and a password do not stand before the hosts; they are sasl.username "
+                      "and sasl.password");
+    if (len == 0 || len > HAPAX__KAFKA_BROKERS_MAX)
+        return bad(r, "the brokers are not 1 to 2048 bytes of HOST:PORT[,HOST:PORT]");
+    for (size_t i = 0; i < len; i++)
+        if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_:,[]", at[i]))
+            return bad(r, "the brokers are not HOST:PORT[,HOST:PORT]");
+    memcpy(brokers, at, len);
+    brokers[len] = '\0';
+    set_own(r, "bootstrap.servers", brokers);
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error read_topic(struct reading *r, const char *at, size_t len)
+{
+    char *topic = r->out->topic;
+
+    if (len == 0)
+        return HAPAX_ERR_NONE;
+    if (!hapax__uri_decode(topic, sizeof(r->out->topic), at, len) || !is_name(topic))
+        return bad(r, "the topic is not 1 to 249 of A-Z a-z 0-9 . _ -");
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error check_source(struct reading *r)
+{
+    const struct hapax__kafka_uri *out = r->out;
+
+    if (r->role != HAPAX__KAFKA_SOURCE)
+        return HAPAX_ERR_NONE;
+    if (out->topic[0] == '\0')
+        return bad(r, "it names no topic: kafka://HOST:PORT/TOPIC?group=GROUP");
+    if (out->group[0] == '\0')
+        return bad(r, "it names no group: kafka://HOST:PORT/TOPIC?group=GROUP");
+    if (strlen(out->topic) + strlen(out->group) + strlen("..parked") > HAPAX__KAFKA_TOPIC_MAX)
+        return bad(r, "TOPIC.GROUP.parked would be longer than 249 bytes, Kafka's limit");
+    set_own(r, "group.id", out->group);
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error read_uri(struct reading *r, const char *uri)
+{
+    const char *at = uri + strlen(scheme), *query;
+    size_t len = strcspn(at, "/?");
+    struct hapax__uri_parameter parameter;
+    enum hapax_error error = read_brokers(r, at, len);
+
+    at += len;
+    if (*at == '/')
+        at++;
+    len = strcspn(at, "?");
+    if (error == HAPAX_ERR_NONE)
+        error = read_topic(r, at, len);
+    query = at[len] == '?' ? at + len + 1 : at + len;
+    while (error == HAPAX_ERR_NONE && hapax__uri_parameter(&parameter, &query))
+        error = set_parameter(r, &parameter);
+    if (error == HAPAX_ERR_NONE)
+        error = set_login(r);
+    return error != HAPAX_ERR_NONE ? error : check_source(r);
+}
+
+enum hapax_error hapax__kafka_uri(struct hapax__kafka_uri *out, const char *uri,
+                                  enum hapax__kafka_role role, char text[HAPAX_TEXT_MAX])
+{
+    struct reading r = {.out = out, .role = role, .text = text};
+    bool source = role == HAPAX__KAFKA_SOURCE;
+    enum hapax_error error;
+
+    memset(out, 0, sizeof(*out));
+    out->partitions = -1;
+    if (strncmp(uri, scheme, strlen(scheme)) != 0)
+        return bad(&r, "it does not begin with kafka://");
+    out->conf = rd_kafka_conf_new();
+    if (!out->conf)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    set_all(&r, source ? source_settings : sink_settings);
+    set_all(&r, source ? source_owned : sink_owned);
+    error = read_uri(&r, uri);
+    if (error != HAPAX_ERR_NONE) {
+        rd_kafka_conf_destroy(out->conf);
+        memset(out, 0, sizeof(*out));
+    }
+    return error;
+}
+
+enum hapax_error hapax__kafka_begin(struct hapax__kafka_uri *out, int *wake, const char *uri,
+                                    enum hapax__kafka_role role, char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error = hapax__kafka_uri(out, uri, role, text);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    *wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (*wake >= 0)
+        return HAPAX_ERR_NONE;
+    rd_kafka_conf_destroy(out->conf);
+    memset(out, 0, sizeof(*out));
+    return hapax__fail(text, HAPAX_ERR_NOMEM, "no descriptor: %s", strerror(errno));
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls to SQS. The queue's URL is asked for by its name rather than put together: accounts and stand-ins have
+ * URLs of their own, and it tells at once whether there is such a queue.
+ */
+#include "link.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define CONNECT_MS 3000
+#define TRY_MS     5000
+#define URL_MS     5000
+
+enum hapax_error hapax__sqs_link_open(struct hapax__sqs_link *link, const char *uri,
+                                      uint32_t connections, char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error;
+
+    memset(link, 0, sizeof(*link));
+    error = hapax__sqs_uri(&link->uri, uri, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    return hapax__aws_open(
+        &link->aws,
+        &(struct hapax__aws_options){
+            .service = "sqs",
+            .target = "AmazonSQS",
+            .region = link->uri.region,
+            .endpoint = link->uri.endpoint[0] != '\0' ? link->uri.endpoint : NULL,
+            .profile = link->uri.profile[0] != '\0' ? link->uri.profile : NULL,
+            .connections_max = connections,
+            .connect_ms = CONNECT_MS,
+            .try_ms = TRY_MS,
+        },
+        text);
+}
+
+void hapax__sqs_link_close(struct hapax__sqs_link *link)
+{
+    hapax__aws_close(link->aws);
+    link->aws = NULL;
+}
+
+struct hapax__sqs_text *hapax__sqs_begin(struct hapax__sqs_call *call)
+{
+    assert(!call->busy);
+    hapax__sqs_text_clear(&call->body);
+    return &call->body;
+}
+
+bool hapax__sqs_submit(struct hapax__sqs_link *link, struct hapax__sqs_call *call,
+                       const char *operation, int64_t within_ms, int64_t try_ms, bool once)
+{
+    assert(!call->busy);
+    if (call->body.failed)
+        return false;
+    memset(&call->call, 0, sizeof(call->call));
+    call->call.operation = operation;
+    call->call.body = (struct hapax_span){(const uint8_t *)call->body.at, call->body.len};
+    call->begun_us = hapax__monotonic_us();
+    call->call.deadline_us = call->begun_us + within_ms * 1000;
+    call->call.try_ms = try_ms;
+    call->call.once = once;
+    call->call.tag = call;
+    call->busy = true;
+    hapax__aws_submit(link->aws, &call->call);
+    return true;
+}
+
+bool hapax__sqs_ask_url(struct hapax__sqs_link *link, struct hapax__sqs_call *call,
+                        const char *queue)
+{
+    struct hapax__sqs_text *body = hapax__sqs_begin(call);
+
+    hapax__sqs_put(body, "{\"QueueName\":");
+    hapax__sqs_put_string(body, hapax_str(queue));
+    if (link->uri.account[0] != '\0') {
+        hapax__sqs_put(body, ",\"QueueOwnerAWSAccountId\":");
+        hapax__sqs_put_string(body, hapax_str(link->uri.account));
+    }
+    hapax__sqs_put(body, "}");
+    return hapax__sqs_submit(link, call, "GetQueueUrl", URL_MS, 0, false);
+}
+
+bool hapax__sqs_url(char out[HAPAX__SQS_URL_MAX], const struct hapax__sqs_call *call)
+{
+    struct hapax_arena arena = {NULL};
+    struct hapax_span url =
+        hapax__sqs_get_text(hapax__sqs_parse(&arena, call->call.reply), "QueueUrl");
+    bool read = url.len > 0 && url.len < HAPAX__SQS_URL_MAX && !memchr(url.ptr, '\0', url.len);
+
+    if (read) {
+        memcpy(out, url.ptr, url.len);
+        out[url.len] = '\0';
+    }
+    hapax__arena_release(&arena);
+    return read;
+}
+
+struct hapax__sqs_call *hapax__sqs_reap(struct hapax__sqs_link *link)
+{
+    struct hapax__aws_call *ended = hapax__aws_reap(link->aws);
+    struct hapax__sqs_call *call = ended ? ended->tag : NULL;
+
+    if (call) {
+        assert(call->busy && ended->fate != HAPAX__AWS_OPEN);
+        call->busy = false;
+    }
+    return call;
+}
+
+void hapax__sqs_done(struct hapax__sqs_call *call)
+{
+    assert(!call->busy);
+    hapax__aws_call_release(&call->call);
+}
+
+void hapax__sqs_call_release(struct hapax__sqs_link *link, struct hapax__sqs_call *call)
+{
+    if (call->busy)
+        hapax__aws_cancel(link->aws, &call->call);
+    call->busy = false;
+    hapax__aws_call_release(&call->call);
+    hapax__sqs_text_release(&call->body);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+enum hapax__sqs_refusal hapax__sqs_refusal(const struct hapax__sqs_call *call)
+{
+    static const char *const gone[] = {"QueueDoesNotExist", "NonExistentQueue",
+                                       "AWS.SimpleQueueService.NonExistentQueue"};
+    static const char *const denied[] = {"AccessDenied", "AccessDeniedException", "KmsAccessDenied",
+                                         "InvalidAddress", "InvalidSecurity"};
+
+    if (call->call.fate != HAPAX__AWS_REFUSED)
+        return HAPAX__SQS_OTHER;
+    for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
+        if (strcmp(call->call.error, gone[i]) == 0)
+            return HAPAX__SQS_GONE;
+    for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++)
+        if (strcmp(call->call.error, denied[i]) == 0)
+            return HAPAX__SQS_DENIED;
+    return HAPAX__SQS_OTHER;
+}

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SQS messages to and fro. The invariant: what a letter says is what is read from it, be its headers attributes or packed:
+ * names, values, id and content type; only the order of headers may be another.
+ *
+ * A deduplication id is a hash of what makes a letter the same letter: its id, its body, and where it is in its history
+ * (base, reason, when it was put back, run of a redrive), for SQS swallows for five minutes what has the same. Rejected: the message's own, with
+ * which a letter that fails again after a redrive would be swallowed, and lost; the MD5 sums of replies, which tell no more
+ * than TLS does, and which a FIPS build of OpenSSL cannot make.
+ */
+#include "message.h"
+
+#include "base/bytes.h"
+
+#include <assert.h>
+#include <openssl/sha.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_ID      "message-id"
+#define CONTENT_TYPE    "content-type"
+#define DEDUPLICATION   "MessageDeduplicationId"
+#define NAME_MAX_BYTES  256u
+#define GROUP_MAX_BYTES 128u
+
+static bool is(struct hapax_span span, const char *text)
+{
+    return span.len == strlen(text) && memcmp(span.ptr, text, span.len) == 0;
+}
+
+static void hex(char out[2 * SHA256_DIGEST_LENGTH + 1], const uint8_t digest[SHA256_DIGEST_LENGTH])
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < SHA256_DIGEST_LENGTH; i++) {
+        out[2 * i] = digits[digest[i] >> 4];
+        out[2 * i + 1] = digits[digest[i] & 15];
+    }
+    out[2 * SHA256_DIGEST_LENGTH] = '\0';
+}
+
+/* The character at span[at], *len its bytes; 0: no UTF-8. */
+static uint32_t character(struct hapax_span span, size_t at, size_t *len)
+{
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    uint8_t c = span.ptr[at];
+    size_t n = c < 0x80 ? 1 : c >> 5 == 6 ? 2 : c >> 4 == 14 ? 3 : c >> 3 == 30 ? 4 : 0;
+    uint32_t value = n == 1 ? c : n > 1 ? c & (0x7fu >> n) : 0;
+
+    *len = n;
+    if (n == 0 || span.len - at < n)
+        return 0;
+    for (size_t i = 1; i < n; i++) {
+        if (span.ptr[at + i] >> 6 != 2)
+            return 0;
+        value = value << 6 | (span.ptr[at + i] & 0x3f);
+    }
+    return value < least[n] || value > 0x10ffff || value >> 11 == 0x1b ? 0 : value;
+}
+
+bool hapax__sqs_is_text(struct hapax_span span)
+{
+    size_t len;
+
+    for (size_t i = 0; i < span.len; i += len) {
+        uint32_t c = character(span, i, &len);
+
+        if (c == 0 || (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0xfffe ||
+            c == 0xffff)
+            return false;
+    }
+    return span.len > 0;
+}
+
+/* ---- from SQS ---------------------------------------------------------------------------- */
+
+struct reading {
+    struct hapax_arena *arena;
+    struct hapax_message_header headers[HAPAX_MESSAGE_HEADERS_MAX];
+    size_t count;
+    bool damaged;
+};
+
+static const struct hapax_message_header *find(const struct reading *r, const char *name)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (is(r->headers[i].name, name))
+            return &r->headers[i];
+    return NULL;
+}
+
+static void add_header(struct reading *r, struct hapax_span name, struct hapax_span value)
+{
+    if (r->count == HAPAX_MESSAGE_HEADERS_MAX)
+        r->damaged = true;
+    else
+        r->headers[r->count++] = (struct hapax_message_header){name, value};
+}
+
+/* {"name": "text", "name": ["base64"], …} */
+static void unpack(struct reading *r, struct hapax_span packed)
+{
+    const struct hapax__sqs_value *all = hapax__sqs_parse(r->arena, packed);
+
+    if (!all || all->type != HAPAX__SQS_OBJECT) {
+        r->damaged = true;
+        return;
+    }
+    for (const struct hapax__sqs_value *one = all->first; one; one = one->next) {
+        struct hapax_span value = one->text;
+
+        if (one->type == HAPAX__SQS_ARRAY && one->first && one->first->type == HAPAX__SQS_STRING) {
+            if (!hapax__sqs_base64(&value, r->arena, one->first->text))
+                r->damaged = true;
+        } else if (one->type != HAPAX__SQS_STRING) {
+            r->damaged = true;
+        }
+        add_header(r, one->name, value);
+    }
+}
+
+static void read_attribute(struct reading *r, const struct hapax__sqs_value *attribute)
+{
+    const struct hapax__sqs_value *binary = hapax__sqs_get(attribute, "BinaryValue");
+    struct hapax_span value = hapax__sqs_get_text(attribute, "StringValue");
+
+    if (binary && binary->type == HAPAX__SQS_STRING &&
+        !hapax__sqs_base64(&value, r->arena, binary->text))
+        r->damaged = true;
+    if (is(attribute->name, HAPAX__SQS_PACKED))
+        unpack(r, value);
+    else
+        add_header(r, attribute->name, value);
+}
+
+static bool is_hash_of(struct hapax_span id, struct hapax_span body)
+{
+    uint8_t digest[SHA256_DIGEST_LENGTH];
+    char text[2 * SHA256_DIGEST_LENGTH + 1];
+
+    if (id.len != 2 * sizeof(digest))
+        return false;
+    SHA256(body.len > 0 ? body.ptr : (const uint8_t *)"", body.len, digest);
+    hex(text, digest);
+    return is(id, text);
+}
+
+static void read_headers(struct reading *r, const struct hapax__sqs_value *message,
+                         const struct hapax__sqs_value *system, struct hapax_span body)
+{
+    const struct hapax__sqs_value *attributes = hapax__sqs_get(message, "MessageAttributes");
+    struct hapax_span deduplication = hapax__sqs_get_text(system, DEDUPLICATION);
+
+    if (attributes && attributes->type == HAPAX__SQS_OBJECT)
+        for (const struct hapax__sqs_value *one = attributes->first; one; one = one->next)
+            read_attribute(r, one);
+    /* A copy's is the sink's own; what the message had is among its headers. */
+    if (find(r, HAPAX__HEADER_BASE) || find(r, HAPAX__HEADER_REDRIVE))
+        return;
+    if (deduplication.len > 0 && !find(r, DEDUPLICATION) && !is_hash_of(deduplication, body))
+        add_header(r, hapax_str(DEDUPLICATION), deduplication);
+}
+
+static int64_t number_of(struct hapax_span span)
+{
+    int64_t number = 0;
+
+    if (span.len > 15)
+        return 0;
+    for (size_t i = 0; i < span.len; i++) {
+        if (span.ptr[i] < '0' || span.ptr[i] > '9')
+            return 0;
+        number = number * 10 + (span.ptr[i] - '0');
+    }
+    return number;
+}
+
+static struct hapax_span copy(uint8_t **at, struct hapax_span span)
+{
+    uint8_t *to = *at;
+
+    if (span.len > 0)
+        memcpy(to, span.ptr, span.len);
+    *at += span.len;
+    return (struct hapax_span){to, span.len};
+}
+
+/* One block: the delivery, the table of headers, and the bytes of all. `from` is borrowed. */
+static struct hapax__sqs_delivery *build(const struct reading *r, const struct hapax_message *shown,
+                                         struct hapax_span receipt)
+{
+    size_t table = r->count * sizeof(r->headers[0]);
+    size_t len = table + shown->body.len + shown->id.len + shown->content_type.len +
+                 shown->key.len + receipt.len;
+    struct hapax__sqs_delivery *delivery;
+    struct hapax_message_header *headers;
+    struct hapax_message *message;
+    uint8_t *at;
+
+    for (size_t i = 0; i < r->count; i++)
+        len += r->headers[i].name.len + r->headers[i].value.len;
+    delivery = malloc(sizeof(*delivery) + len);
+    if (!delivery)
+        return NULL;
+    memset(delivery, 0, sizeof(*delivery));
+    headers = (struct hapax_message_header *)(delivery + 1);
+    at = (uint8_t *)headers + table;
+    message = &delivery->shown.message;
+    *message = *shown;
+    message->headers = headers;
+    message->header_count = r->count;
+    for (size_t i = 0; i < r->count; i++) {
+        headers[i].name = copy(&at, r->headers[i].name);
+        headers[i].value = copy(&at, r->headers[i].value);
+    }
+    message->body = copy(&at, shown->body);
+    message->id = copy(&at, shown->id);
+    message->content_type = copy(&at, shown->content_type);
+    message->key = (struct hapax_span){NULL, 0}; /* to Kafka an empty one is one */
+    if (shown->key.len > 0)
+        message->key = copy(&at, shown->key);
+    delivery->receipt = copy(&at, receipt);
+    delivery->shown.damaged = r->damaged;
+    return delivery;
+}
+
+struct hapax__sqs_delivery *hapax__sqs_delivery(const struct hapax__sqs_value *message,
+                                                struct hapax_arena *arena, struct hapax_span from,
+                                                bool ordered)
+{
+    const struct hapax__sqs_value *system = hapax__sqs_get(message, "Attributes");
+    struct hapax_span receipt = hapax__sqs_get_text(message, "ReceiptHandle");
+    struct hapax_message shown = {.body = hapax__sqs_get_text(message, "Body"),
+                                  .id = hapax__sqs_get_text(message, "MessageId"),
+                                  .key = hapax__sqs_get_text(system, "MessageGroupId"),
+                                  .from = from};
+    struct reading reading = {.arena = arena};
+    const struct hapax_message_header *said;
+    struct hapax__sqs_delivery *delivery;
+
+    if (receipt.len == 0)
+        return NULL;
+    read_headers(&reading, message, system, shown.body);
+    said = find(&reading, MESSAGE_ID);
+    if (said && said->value.len > 0)
+        shown.id = said->value;
+    said = find(&reading, CONTENT_TYPE);
+    if (said)
+        shown.content_type = said->value;
+    shown.time_us = number_of(hapax__sqs_get_text(system, "SentTimestamp")) * 1000;
+    shown.redelivered = number_of(hapax__sqs_get_text(system, "ApproximateReceiveCount")) > 1;
+    delivery = build(&reading, &shown, receipt);
+    if (delivery && ordered)
+        delivery->shown.order = delivery->shown.message.key;
+    return delivery;
+}
+
+/* ---- to SQS ------------------------------------------------------------------------------ */
+
+/* Letters, digits, '_', '-' and '.', no '.' at either end or two of them, and not of AWS's own. */
+static bool is_attribute_name(struct hapax_span name)
+{
+    if (name.len == 0 || name.len > NAME_MAX_BYTES || name.ptr[0] == '.' ||
+        name.ptr[name.len - 1] == '.' || is(name, HAPAX__SQS_PACKED))
+        return false;
+    for (size_t i = 0; i < name.len; i++) {
+        uint8_t c = name.ptr[i];
+
+        if (!((c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_' ||
+              c == '-' || (c == '.' && name.ptr[i - 1] != '.')))
+            return false;
+    }
+    return !(name.len >= 4 && strncasecmp((const char *)name.ptr, "aws.", 4) == 0) &&
+           !(name.len >= 7 && strncasecmp((const char *)name.ptr, "amazon.", 7) == 0);
+}
+
+/* The headers a letter goes out with, those that may be packed last. */
+struct writing {
+    struct hapax_message_header all[2 * HAPAX_MESSAGE_HEADERS_MAX];
+    size_t count;
+    size_t plain; /* so many of them are attributes of their own */
+};
+
+static bool has(const struct hapax_message_header *headers, size_t n, struct hapax_span name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (hapax__same(headers[i].name, name))
+            return true;
+    return false;
+}
+
+static bool take(struct writing *w, struct hapax_span name, struct hapax_span value)
+{
+    if (w->count == sizeof(w->all) / sizeof(w->all[0]))
+        return false;
+    w->all[w->count++] = (struct hapax_message_header){name, value};
+    return true;
+}
+
+static bool is_plain(const struct hapax_message_header *header)
+{
+    return is_attribute_name(header->name) && header->value.len > 0;
+}
+
+/* Of one name there is one attribute: of headers that have it twice the later ones are packed, too. */
+static bool take_some(struct writing *w, const struct hapax__letter *letter, bool plain)
+{
+    for (size_t i = 0; i < letter->header_count; i++) {
+        const struct hapax_message_header *header = &letter->headers[i];
+        bool ours = header->name.len > 6 && memcmp(header->name.ptr, "hapax-", 6) == 0;
+        bool can = is_plain(header) && !has(letter->headers, i, header->name);
+
+        if (ours && has(letter->own, letter->own_count, header->name))
+            continue;
+        if (can == plain && !take(w, header->name, header->value))
+            return false;
+    }
+    return true;
+}
+
+static bool take_all(struct writing *w, const struct hapax__letter *letter)
+{
+    static const struct hapax_span id = {(const uint8_t *)MESSAGE_ID, sizeof(MESSAGE_ID) - 1};
+    static const struct hapax_span type = {(const uint8_t *)CONTENT_TYPE, sizeof(CONTENT_TYPE) - 1};
+    bool taken = true;
+    size_t fit, own_from;
+
+    if (letter->id.len > 0 && !has(letter->headers, letter->header_count, id))
+        taken = take(w, id, letter->id);
+    if (letter->content_type.len > 0 && !has(letter->headers, letter->header_count, type))
+        taken = taken && take(w, type, letter->content_type);
+    taken = taken && take_some(w, letter, true);
+    own_from = fit = w->count;
+    for (size_t i = 0; i < letter->own_count; i++)
+        taken = taken && take(w, letter->own[i].name, letter->own[i].value);
+    for (size_t i = own_from; i < w->count && fit == i; i++)
+        fit += is_plain(&w->all[i]);
+    taken = taken && take_some(w, letter, false);
+    if (fit == w->count && fit <= HAPAX__SQS_ATTRIBUTES_MAX)
+        w->plain = fit;
+    else
+        w->plain = own_from < HAPAX__SQS_ATTRIBUTES_MAX ? own_from : HAPAX__SQS_ATTRIBUTES_MAX - 1;
+    return taken;
+}
+
+static void put_name(struct hapax__sqs_text *out, struct hapax_span name, bool *first)
+{
+    hapax__sqs_put(out, *first ? "" : ",");
+    hapax__sqs_put_string(out, name);
+    hapax__sqs_put(out, ":");
+    *first = false;
+}
+
+/* size counts what SQS counts: name, type, and value. */
+static void put_attribute(struct hapax__sqs_text *out, struct hapax_span name,
+                          struct hapax_span value, bool *first, size_t *size)
+{
+    put_name(out, name, first);
+    if (hapax__sqs_is_text(value)) {
+        hapax__sqs_put(out, "{\"DataType\":\"String\",\"StringValue\":");
+        hapax__sqs_put_string(out, value);
+    } else {
+        hapax__sqs_put(out, "{\"DataType\":\"Binary\",\"BinaryValue\":");
+        hapax__sqs_put_base64(out, value);
+    }
+    hapax__sqs_put(out, "}");
+    *size += name.len + 6 + value.len;
+}
+
+static bool put_packed(struct hapax__sqs_text *out, const struct writing *w, bool *first,
+                       size_t *size)
+{
+    struct hapax__sqs_text packed = {0};
+    bool first_packed = true;
+
+    hapax__sqs_put(&packed, "{");
+    for (size_t i = w->plain; i < w->count; i++) {
+        struct hapax_span name = w->all[i].name, value = w->all[i].value;
+
+        if (!hapax__sqs_is_text(name))
+            continue; /* nothing that SQS or JSON could carry */
+        put_name(&packed, name, &first_packed);
+        if (value.len == 0 || hapax__sqs_is_text(value)) {
+            hapax__sqs_put_string(&packed, value);
+        } else {
+            hapax__sqs_put(&packed, "[");
+            hapax__sqs_put_base64(&packed, value);
+            hapax__sqs_put(&packed, "]");
+        }
+    }
+    hapax__sqs_put(&packed, "}");
+    if (!packed.failed)
+        put_attribute(out, hapax_str(HAPAX__SQS_PACKED),
+                      (struct hapax_span){(const uint8_t *)packed.at, packed.len}, first, size);
+    out->failed |= packed.failed;
+    hapax__sqs_text_release(&packed);
+    return !out->failed;
+}
+
+/* ---- groups and deduplication --------------------------------------------------------------- */
+
+static bool is_group(struct hapax_span key)
+{
+    if (key.len == 0 || key.len > GROUP_MAX_BYTES)
+        return false;
+    for (size_t i = 0; i < key.len; i++)
+        if (key.ptr[i] <= ' ' || key.ptr[i] > '~')
+            return false;
+    return true;
+}
+
+#define PARTS_MAX 24u
+
+struct parts {
+    struct hapax_span at[PARTS_MAX];
+    size_t count;
+};
+
+static void add_history(struct parts *parts, const struct hapax_message_header *headers, size_t n)
+{
+    for (size_t i = 0; i < n && parts->count + 2 <= PARTS_MAX; i++)
+        if (is(headers[i].name, HAPAX__HEADER_BASE) || is(headers[i].name, HAPAX__HEADER_REASON) ||
+            is(headers[i].name, HAPAX__HEADER_SCOPE) || is(headers[i].name, HAPAX__HEADER_FROM) ||
+            is(headers[i].name, HAPAX__HEADER_REDRIVE)) {
+            parts->at[parts->count++] = headers[i].name;
+            parts->at[parts->count++] = headers[i].value;
+        }
+}
+
+static void deduplication_of(char out[2 * SHA256_DIGEST_LENGTH + 1],
+                             const struct hapax__letter *letter, struct hapax_span chance)
+{
+    struct parts parts = {
+        .at = {letter->id.len > 0 ? letter->id : chance, letter->body, letter->life}, .count = 3};
+    struct hapax_digest digest;
+
+    add_history(&parts, letter->own, letter->own_count);
+    add_history(&parts, letter->headers, letter->header_count);
+    hapax_digest(&digest, parts.at, parts.count);
+    hex(out, digest.bytes);
+}
+
+/* What has no key goes each its own way; a key that is no group's name is hashed. */
+static void put_order(struct hapax__sqs_text *out, const struct hapax__letter *letter,
+                      struct hapax_span chance)
+{
+    char deduplication[2 * SHA256_DIGEST_LENGTH + 1], group[2 * SHA256_DIGEST_LENGTH + 1];
+    uint8_t digest[SHA256_DIGEST_LENGTH];
+    struct hapax_span name = letter->key;
+
+    deduplication_of(deduplication, letter, chance);
+    if (letter->key.len == 0) {
+        name = hapax_str(deduplication);
+    } else if (!is_group(letter->key)) {
+        SHA256(letter->key.ptr, letter->key.len, digest);
+        hex(group, digest);
+        name = hapax_str(group);
+    }
+    hapax__sqs_put(out, ",\"MessageGroupId\":");
+    hapax__sqs_put_string(out, name);
+    hapax__sqs_put(out, ",\"MessageDeduplicationId\":");
+    hapax__sqs_put_string(out, hapax_str(deduplication));
+}
+
+static enum hapax_error no_entry(const char **why, enum hapax_error error, const char *what)
+{
+    *why = what;
+    return error;
+}
+
+enum hapax_error hapax__sqs_entry(struct hapax__sqs_text *out, size_t *size,
+                                  const struct hapax__letter *letter, unsigned id, bool fifo,
+                                  struct hapax_span chance, const char **why)
+{
+    struct writing *w = calloc(1, sizeof(*w));
+    bool first = true, whole = w && take_all(w, letter);
+
+    *size = letter->body.len;
+    *why = "there is no memory for it";
+    hapax__sqs_put(out, "{\"Id\":\"");
+    hapax__sqs_put_number(out, id);
+    hapax__sqs_put(out, "\",\"MessageBody\":");
+    hapax__sqs_put_string(out, letter->body);
+    hapax__sqs_put(out, ",\"MessageAttributes\":{");
+    for (size_t i = 0; w && i < w->plain; i++)
+        put_attribute(out, w->all[i].name, w->all[i].value, &first, size);
+    if (w && w->plain < w->count)
+        (void)put_packed(out, w, &first, size);
+    hapax__sqs_put(out, "}");
+    if (fifo)
+        put_order(out, letter, chance);
+    hapax__sqs_put(out, "}");
+    out->failed |= !w;
+    free(w);
+    if (out->failed)
+        return HAPAX_ERR_NOMEM;
+    if (!whole)
+        return no_entry(why, HAPAX_ERR_TOO_BIG, "it has too many headers");
+    if (!hapax__sqs_is_text(letter->body))
+        return no_entry(why, HAPAX_ERR_INVALID,
+                        "its body is empty, or no text that SQS takes (UTF-8 without control "
+                        "characters)");
+    if (*size > HAPAX__SQS_MESSAGE_MAX)
+        return no_entry(why, HAPAX_ERR_TOO_BIG, "it is over 1 MiB with its attributes");
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- batches ----------------------------------------------------------------------------- */
+
+/* One digit. */
+static bool entry_of(size_t *out, const struct hapax__sqs_value *one, size_t n)
+{
+    struct hapax_span id = hapax__sqs_get_text(one, "Id");
+
+    if (id.len != 1 || id.ptr[0] < '0' || id.ptr[0] > '9')
+        return false;
+    *out = (size_t)(id.ptr[0] - '0');
+    return *out < n;
+}
+
+static void read_failed(struct hapax__sqs_result *result, const struct hapax__sqs_value *one)
+{
+    const struct hapax__sqs_value *sender = hapax__sqs_get(one, "SenderFault");
+    struct hapax_span code = hapax__sqs_get_text(one, "Code");
+
+    result->fate = HAPAX__SQS_AGAIN;
+    if (!sender || !is(sender->text, "true") ||
+        (code.len >= 9 && memmem(code.ptr, code.len, "Throttl", 7)))
+        return;
+    result->fate = HAPAX__SQS_NEVER;
+    for (size_t i = 0; i < code.len && i < sizeof(result->code) - 1; i++)
+        result->code[i] = code.ptr[i] > ' ' && code.ptr[i] <= '~' ? (char)code.ptr[i] : '?';
+}
+
+bool hapax__sqs_batch(struct hapax__sqs_result out[HAPAX__SQS_BATCH_MAX], size_t n,
+                      struct hapax_span reply)
+{
+    struct hapax_arena arena = {NULL};
+    const struct hapax__sqs_value *read = hapax__sqs_parse(&arena, reply), *list;
+    bool readable = read && read->type == HAPAX__SQS_OBJECT;
+    size_t i;
+
+    assert(n <= HAPAX__SQS_BATCH_MAX);
+    memset(out, 0, n * sizeof(*out));
+    list = hapax__sqs_get(read, "Successful");
+    for (const struct hapax__sqs_value *one = list ? list->first : NULL; one; one = one->next)
+        if (entry_of(&i, one, n))
+            out[i].fate = HAPAX__SQS_DONE;
+    list = hapax__sqs_get(read, "Failed");
+    for (const struct hapax__sqs_value *one = list ? list->first : NULL; one; one = one->next)
+        if (entry_of(&i, one, n))
+            read_failed(&out[i], one);
+    hapax__arena_release(&arena);
+    return readable;
+}

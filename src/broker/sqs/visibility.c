@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is received and not settled, and what SQS is still to be told of those that are.
+ *
+ * The invariant: a delivery stands in one list at most (kept: hidden, to be asked longer for; urgent: that failed; acked: to
+ * be deleted; changed: to be visible again), and in none while a call is about it, so that nothing that SQS is told of it
+ * can overtake another. Longer is asked for at a third of the visibility, so that two such calls may fail; where the time is
+ * over all the same, or SQS says that the receipt is, others may have it, and it is voided.
+ *
+ * A deletion that SQS refuses is none of our trouble: the message comes again, and its record says that it is done.
+ * Rejected: a heartbeat per message, ten times the calls.
+ */
+#include "source.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define US_PER_S    INT64_C(1000000)
+#define MARGIN_S    30 /* before the 12 hours are over */
+#define TELL_MIN_MS 100
+#define TELL_MS     5000
+#define AGAIN_US    (US_PER_S / 5) /* before what failed is told again */
+#define TOGETHER    12 /* those that are due within a twelfth of the visibility go along */
+#define DELETES     8u /* at once; the others are left for what is about visibility */
+
+int sqs_longer(int64_t received_us, int64_t now_us, int visibility_s)
+{
+    int64_t left_s =
+        HAPAX__SQS_VISIBILITY_MAX_S - MARGIN_S - (now_us - received_us + US_PER_S - 1) / US_PER_S;
+
+    if (left_s <= 0)
+        return 0;
+    return left_s < visibility_s ? (int)left_s : visibility_s;
+}
+
+/* ---- lists ----------------------------------------------------------------------------- */
+
+/* Kept ones by when they are due, which is mostly the order they come in. */
+static void push(struct sqs_source *s, enum hapax__sqs_list which, struct hapax__sqs_delivery *d)
+{
+    struct sqs_list *list = &s->lists[which];
+
+    struct hapax__sqs_delivery *before = list->last;
+
+    assert(d->list == HAPAX__SQS_NO_LIST && !d->busy);
+    while (which == HAPAX__SQS_KEPT && before && before->extend_us > d->extend_us)
+        before = before->before;
+    d->list = which;
+    d->before = before;
+    d->behind = before ? before->behind : list->first;
+    if (d->behind)
+        d->behind->before = d;
+    else
+        list->last = d;
+    if (before)
+        before->behind = d;
+    else
+        list->first = d;
+    list->count++;
+}
+
+static void leave(struct sqs_source *s, struct hapax__sqs_delivery *d)
+{
+    struct sqs_list *list = &s->lists[d->list];
+
+    if (d->list == HAPAX__SQS_NO_LIST)
+        return;
+    if (d->before)
+        d->before->behind = d->behind;
+    else
+        list->first = d->behind;
+    if (d->behind)
+        d->behind->before = d->before;
+    else
+        list->last = d->before;
+    list->count--;
+    d->list = HAPAX__SQS_NO_LIST;
+}
+
+static void unready(struct sqs_source *s, struct hapax__sqs_delivery *d)
+{
+    struct hapax__sqs_delivery **at = &s->ready, *before = NULL;
+
+    while (*at != d) {
+        before = *at;
+        at = &(*at)->next_ready;
+    }
+    *at = d->next_ready;
+    if (s->ready_last == d)
+        s->ready_last = before;
+    s->ready_count--;
+    d->ready = false;
+}
+
+void sqs_drop(struct sqs_source *s, struct hapax__sqs_delivery *d)
+{
+    leave(s, d);
+    d->over = true;
+    if (!d->busy)
+        free(d);
+}
+
+/* Others may have it. */
+static void make_void(struct sqs_source *s, struct hapax__sqs_delivery *d)
+{
+    leave(s, d);
+    if (d->ready) {
+        unready(s, d);
+        sqs_drop(s, d);
+        return;
+    }
+    d->shown.voided = true;
+    s->base.voided++;
+}
+
+static void keep(struct sqs_source *s, struct hapax__sqs_delivery *d, int64_t from_us, int seconds)
+{
+    d->until_us = from_us + seconds * US_PER_S;
+    d->extend_us = from_us + seconds * US_PER_S / 3;
+    push(s, HAPAX__SQS_KEPT, d);
+}
+
+void sqs_keep(struct sqs_source *s, struct hapax__sqs_delivery *d)
+{
+    d->received_us = s->now_us;
+    keep(s, d, s->now_us, s->link.uri.visibility_s);
+}
+
+/* At once, or when the call that is about it has ended. */
+static void settled(struct sqs_source *s, struct hapax__sqs_delivery *d, enum hapax__sqs_list which)
+{
+    leave(s, d);
+    if (d->busy)
+        d->then = which;
+    else
+        push(s, which, d);
+}
+
+void sqs_delete(struct sqs_source *s, struct hapax__sqs_delivery *d)
+{
+    settled(s, d, HAPAX__SQS_ACKED);
+}
+
+void sqs_give_back(struct sqs_source *s, struct hapax__sqs_delivery *d, int seconds)
+{
+    if (d->ready)
+        unready(s, d);
+    d->later = seconds;
+    settled(s, d, HAPAX__SQS_CHANGED);
+}
+
+/* ---- telling --------------------------------------------------------------------------- */
+
+static struct hapax__sqs_call *free_call(struct sqs_source *s)
+{
+    for (size_t i = 0; i < SQS_TELLS_MAX; i++)
+        if (!s->tells[i].busy)
+            return &s->tells[i];
+    return NULL;
+}
+
+/* Puts up to ten of a list into the call. */
+static void gather(struct sqs_source *s, struct hapax__sqs_call *call, enum hapax__sqs_list which,
+                   int64_t due_us)
+{
+    struct hapax__sqs_delivery *d, *behind;
+
+    for (d = s->lists[which].first; d && call->count < HAPAX__SQS_BATCH_MAX; d = behind) {
+        behind = d->behind;
+        if (which == HAPAX__SQS_KEPT && d->extend_us > due_us)
+            return;
+        leave(s, d);
+        d->seconds = d->later;
+        if (which == HAPAX__SQS_KEPT || which == HAPAX__SQS_URGENT) {
+            d->seconds = s->now_us < d->until_us
+                             ? sqs_longer(d->received_us, s->now_us, s->link.uri.visibility_s)
+                             : 0;
+            if (d->seconds == 0) {
+                make_void(s, d);
+                continue;
+            }
+        }
+        d->busy = true;
+        call->of[call->count++] = d;
+    }
+}
+
+static enum hapax__sqs_list list_of(int what)
+{
+    return what == SQS_DELETE ? HAPAX__SQS_ACKED : HAPAX__SQS_CHANGED;
+}
+
+/* What is told in vain is told again, for as long as it means anything. */
+static void settle_one(struct sqs_source *s, int what, struct hapax__sqs_delivery *d,
+                       enum hapax__sqs_fate fate, int64_t asked_us)
+{
+    d->busy = false;
+    if (d->over) {
+        free(d);
+    } else if (what != SQS_EXTEND) {
+        if (fate == HAPAX__SQS_AGAIN && s->now_us < d->until_us)
+            push(s, list_of(what), d);
+        else
+            free(d);
+    } else if (d->then != HAPAX__SQS_NO_LIST) {
+        push(s, d->then, d);
+    } else if (fate == HAPAX__SQS_DONE) {
+        keep(s, d, asked_us, d->seconds);
+    } else if (fate == HAPAX__SQS_NEVER || s->now_us >= d->until_us) {
+        make_void(s, d);
+    } else {
+        push(s, HAPAX__SQS_URGENT, d);
+    }
+}
+
+static void settle_all(struct sqs_source *s, struct hapax__sqs_call *call,
+                       const struct hapax__sqs_result *results)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        enum hapax__sqs_fate fate = results ? results[i].fate : HAPAX__SQS_AGAIN;
+
+        if (fate == HAPAX__SQS_AGAIN)
+            s->tell_gate_us = s->now_us + AGAIN_US;
+        settle_one(s, call->what, call->of[i], fate, call->begun_us);
+    }
+    call->count = 0;
+}
+
+/* A longer time is of no use to a message that is visible before it is granted. */
+static int64_t within_ms(const struct sqs_source *s, const struct hapax__sqs_call *call)
+{
+    int64_t ms = TELL_MS;
+
+    for (size_t i = 0; call->what == SQS_EXTEND && i < call->count; i++) {
+        const struct hapax__sqs_delivery *d = call->of[i];
+        int64_t left_ms = (d->until_us - s->now_us) / 1000;
+
+        ms = left_ms < ms ? left_ms : ms;
+    }
+    return ms > TELL_MIN_MS ? ms : TELL_MIN_MS;
+}
+
+/* False: there was no memory to ask with; nothing more is told in this turn. */
+static bool send(struct sqs_source *s, struct hapax__sqs_call *call)
+{
+    struct hapax__sqs_text *body = hapax__sqs_begin(call);
+
+    hapax__sqs_put(body, "{\"QueueUrl\":");
+    hapax__sqs_put_string(body, hapax_str(s->url));
+    hapax__sqs_put(body, ",\"Entries\":[");
+    for (size_t i = 0; i < call->count; i++) {
+        const struct hapax__sqs_delivery *d = call->of[i];
+
+        hapax__sqs_put(body, i > 0 ? ",{\"Id\":\"" : "{\"Id\":\"");
+        hapax__sqs_put_number(body, (int64_t)i);
+        hapax__sqs_put(body, "\",\"ReceiptHandle\":");
+        hapax__sqs_put_string(body, d->receipt);
+        if (call->what != SQS_DELETE) {
+            hapax__sqs_put(body, ",\"VisibilityTimeout\":");
+            hapax__sqs_put_number(body, d->seconds);
+        }
+        hapax__sqs_put(body, "}");
+    }
+    hapax__sqs_put(body, "]}");
+    if (!hapax__sqs_submit(&s->link, call,
+                           call->what == SQS_DELETE ? "DeleteMessageBatch"
+                                                    : "ChangeMessageVisibilityBatch",
+                           within_ms(s, call), 0, false)) {
+        settle_all(s, call, NULL);
+        return false;
+    }
+    s->telling[call->what]++;
+    return true;
+}
+
+/* One batch of a list; false: there is nothing in it for now, or no call left. */
+static bool tell_some(struct sqs_source *s, enum sqs_what what, enum hapax__sqs_list which,
+                      int64_t due_us)
+{
+    struct hapax__sqs_call *call = free_call(s);
+
+    if (!call)
+        return false;
+    call->what = (int)what;
+    call->count = 0;
+    gather(s, call, which, due_us);
+    if (call->count == 0)
+        return false;
+    return send(s, call);
+}
+
+/* Full batches at once; what is left of them when no other is under way, so that they fill while one is. */
+static void tell_settled(struct sqs_source *s, enum sqs_what what, size_t most)
+{
+    enum hapax__sqs_list which = list_of((int)what);
+
+    while (s->lists[which].count > 0 && s->telling[what] < most &&
+           (s->telling[what] == 0 || s->lists[which].count >= HAPAX__SQS_BATCH_MAX))
+        if (!tell_some(s, what, which, 0))
+            return;
+}
+
+void sqs_tell(struct sqs_source *s)
+{
+    const struct sqs_list *kept = &s->lists[HAPAX__SQS_KEPT];
+    int64_t along_us = s->link.uri.visibility_s * US_PER_S / TOGETHER;
+
+    if (s->now_us < s->tell_gate_us || s->now_us < s->gate_us || s->url[0] == '\0')
+        return;
+    while (s->lists[HAPAX__SQS_URGENT].count > 0)
+        if (!tell_some(s, SQS_EXTEND, HAPAX__SQS_URGENT, 0))
+            break;
+    while (kept->first && kept->first->extend_us <= s->now_us)
+        if (!tell_some(s, SQS_EXTEND, HAPAX__SQS_KEPT, s->now_us + along_us))
+            break;
+    tell_settled(s, SQS_CHANGE, SQS_TELLS_MAX);
+    tell_settled(s, SQS_DELETE, DELETES);
+}
+
+void sqs_told(struct sqs_source *s, struct hapax__sqs_call *call)
+{
+    struct hapax__sqs_result results[HAPAX__SQS_BATCH_MAX];
+    bool answered = call->call.fate == HAPAX__AWS_OK;
+
+    s->telling[call->what]--;
+    if (answered) {
+        (void)hapax__sqs_batch(results, call->count, call->call.reply);
+        settle_all(s, call, results);
+        return;
+    }
+    settle_all(s, call, NULL);
+    if (hapax__sqs_refusal(call) != HAPAX__SQS_OTHER)
+        sqs_refuse(s, call);
+    else
+        sqs_lose(s, call->call.text);
+}
+
+/* ---- when ------------------------------------------------------------------------------ */
+
+int64_t sqs_tell_due(const struct sqs_source *s)
+{
+    const struct sqs_list *kept = &s->lists[HAPAX__SQS_KEPT];
+    int64_t gate_us = s->gate_us > s->tell_gate_us ? s->gate_us : s->tell_gate_us;
+    int64_t due_us = INT64_MAX;
+    size_t under_way = 0;
+
+    for (int what = SQS_DELETE; what <= SQS_EXTEND; what++)
+        under_way += s->telling[what];
+    if (under_way == SQS_TELLS_MAX)
+        return INT64_MAX;
+    if (s->lists[HAPAX__SQS_URGENT].count > 0 ||
+        (s->lists[HAPAX__SQS_ACKED].count > 0 && s->telling[SQS_DELETE] == 0) ||
+        (s->lists[HAPAX__SQS_CHANGED].count > 0 && s->telling[SQS_CHANGE] == 0))
+        due_us = 0;
+    else if (kept->first)
+        due_us = kept->first->extend_us;
+    return due_us < gate_us ? gate_us : due_us;
+}
+
+bool sqs_all_told(const struct sqs_source *s)
+{
+    return s->lists[HAPAX__SQS_ACKED].count == 0 && s->lists[HAPAX__SQS_CHANGED].count == 0 &&
+           s->telling[SQS_DELETE] == 0 && s->telling[SQS_CHANGE] == 0 &&
+           s->telling[SQS_EXTEND] == 0;
+}
+
+void sqs_forget(struct sqs_source *s)
+{
+    for (size_t i = 0; i < SQS_TELLS_MAX; i++)
+        for (size_t j = 0; s->tells[i].busy && j < s->tells[i].count; j++) {
+            struct hapax__sqs_delivery *d = s->tells[i].of[j];
+
+            leave(s, d);
+            if (d->ready)
+                unready(s, d);
+            free(d);
+        }
+    for (int which = HAPAX__SQS_KEPT; which < HAPAX__SQS_LISTS; which++)
+        while (s->lists[which].first) {
+            struct hapax__sqs_delivery *d = s->lists[which].first;
+
+            if (d->ready)
+                unready(s, d);
+            leave(s, d);
+            free(d);
+        }
+    assert(!s->ready);
+}

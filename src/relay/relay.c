@@ -1,0 +1,697 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The relay's loop: lease parts, take rows, publish them with no transaction open, settle them with the next taking.
+ *
+ * Order: of the rows in hand, those of one aggregate make a chain, and each is sent once the one before it is confirmed. Where
+ * one is refused, the rest of its chain is left as it was, and the database holds it back. Whoever leases the part
+ * next begins with the first row that is not settled; so, though a relay that was asleep may send again what others have
+ * sent, nothing is ever sent for the first time before what precedes it.
+ *
+ * Nothing is sent once the lease is over by our own clock, which began before the database's. What was sent by then is
+ * still settled, which does no harm: a row that has ended stays so.
+ *
+ * The floor: the database keeps index entries of published rows as long as any transaction is open that began before. So rows are taken
+ * from behind the last taken on, unless something of their aggregate waits before it; and, since one that commits late has a lower number, from the beginning on every tenth of
+ * a second, but for a tenth of the time at most.
+ *
+ * Rejected: a transaction held open while publishing (it holds back every vacuum, and a broker that is slow makes it
+ * long); a thread per part (64 connections, and what waits is the broker, not the processor).
+ */
+#include "relay.h"
+
+#include "base/arena.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "core/key.h"
+#include "door/consume/parts.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define US_PER_MS    INT64_C(1000)
+#define US_PER_S     INT64_C(1000000)
+#define LATE_US      (100 * US_PER_MS) /* how long a late committer may be overlooked */
+#define LATE_SHARE   10 /* of the time, for looking for them: one in so many */
+#define PAUSE_MIN_US (50 * US_PER_MS)
+#define PAUSE_MAX_US (2 * US_PER_S)
+#define LAG_US       (2 * US_PER_S)
+#define SWEEP_US     (60 * US_PER_S)
+#define FDS_MAX      (HAPAX__POLLFDS_MAX + 2u)
+#define BUCKETS      (2u * HAPAX__RELAY_BATCH_MAX)
+
+enum fate {
+    BEHIND, /* waits for the one before it */
+    READY, /* to be sent at again_us */
+    SENT,
+    PUBLISHED,
+    REFUSED,
+    LEFT /* not ours any more, or behind one that was refused */
+};
+
+struct item {
+    struct hapax__outbox_row row;
+    struct hapax__letter letter;
+    enum fate fate;
+    int64_t again_us;
+    unsigned tries; /* whose fate was not known */
+    struct item *next; /* of its aggregate */
+    struct item *next_bucket; /* of the heads of chains */
+    struct item *last; /* a head's: the end of its chain */
+    char error[HAPAX_TEXT_MAX];
+};
+
+struct running {
+    const struct hapax__relay *how;
+    struct hapax__relay_stats *stats;
+    struct hapax__outbox outbox;
+    struct hapax__pg_link listener;
+    struct hapax__sink *sink;
+    struct hapax_arena arena; /* of a batch */
+    int16_t parts[HAPAX__RELAY_PARTS];
+    size_t part_count;
+    int64_t lease_due_us;
+    int64_t lease_end_us;
+    int64_t floor;
+    int64_t late_due_us;
+    int64_t lag_due_us;
+    int64_t sweep_due_us;
+    int64_t sweep_after;
+    int64_t pause_us; /* after a failure of the database */
+    int64_t listen_due_us;
+    bool stopping;
+    bool called; /* somebody has published */
+    bool broker_away; /* and that was said */
+    PGresult *rows;
+    struct hapax__outbox_row taken[HAPAX__RELAY_BATCH_MAX];
+    struct item items[HAPAX__RELAY_BATCH_MAX];
+    size_t count;
+    size_t open; /* items not ended */
+    struct hapax__outbox_end ends[HAPAX__RELAY_BATCH_MAX];
+    size_t end_count;
+    struct item *buckets[BUCKETS];
+};
+
+void hapax__relay_init(struct hapax__relay *relay)
+{
+    *relay = (struct hapax__relay){.poll_ms = 500,
+                                   .lease_ms = 10000,
+                                   .retry_ms = 1000,
+                                   .keep_ms = INT64_C(24) * 3600 * 1000,
+                                   .drain_ms = 10000,
+                                   .batch = 500,
+                                   .attempts_max = 16,
+                                   .stop_fd = -1};
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void say(const struct running *r, const char *line)
+{
+    if (r->how->log)
+        r->how->log(r->how->log_arg, line);
+}
+
+static void set(int64_t *gauge, int64_t value)
+{
+    __atomic_store_n(gauge, value, __ATOMIC_RELAXED);
+}
+
+/* ---- waiting ----------------------------------------------------------------------------- */
+
+/* Whether somebody has published since we looked. */
+static void hear(struct running *r)
+{
+    PGnotify *notify;
+
+    if (!r->listener.conn)
+        return;
+    if (!PQconsumeInput(r->listener.conn)) {
+        hapax__pg_drop(&r->listener);
+        return;
+    }
+    while ((notify = PQnotifies(r->listener.conn)) != NULL) {
+        r->called = true;
+        PQfreemem(notify);
+    }
+}
+
+/* Says once that the broker is away, as soon as the sink knows why and a row waits for it (before the first was sent, one
+ * of several brokers may be away, and none be missed), and once that it is back. */
+static void see_broker(struct running *r)
+{
+    char line[HAPAX_TEXT_MAX + 32];
+
+    __atomic_store_n(&r->stats->connected, r->sink->connected, __ATOMIC_RELAXED);
+    if (r->sink->connected == !r->broker_away ||
+        (!r->broker_away && (r->sink->text[0] == '\0' || r->count == 0)))
+        return;
+    r->broker_away = !r->sink->connected;
+    (void)snprintf(line, sizeof(line), "the broker is away: %s", r->sink->text);
+    say(r, r->broker_away ? line : "the broker answers again");
+}
+
+/* Waits until the moment, or something happens; keeps the sink alive. */
+static void wait_until(struct running *r, int64_t moment_us)
+{
+    struct pollfd fds[FDS_MAX];
+    int64_t due_us = moment_us, now_us;
+    size_t n = r->sink->type->watch(r->sink, fds, &due_us);
+    size_t stop = n, ears;
+
+    assert(n <= HAPAX__POLLFDS_MAX);
+    if (r->how->stop_fd >= 0 && !r->stopping)
+        fds[n++] = (struct pollfd){.fd = r->how->stop_fd, .events = POLLIN};
+    ears = n;
+    if (r->listener.conn)
+        fds[n++] = (struct pollfd){.fd = PQsocket(r->listener.conn), .events = POLLIN};
+    now_us = hapax__monotonic_us();
+    due_us = least(due_us, moment_us);
+    (void)poll(fds, (nfds_t)n,
+               due_us <= now_us ? 0 : (int)least((due_us - now_us) / US_PER_MS + 1, 60000));
+    if (stop < ears && fds[stop].revents != 0)
+        r->stopping = true;
+    if (ears < n && fds[ears].revents != 0)
+        hear(r);
+    r->sink->type->pump(r->sink);
+    see_broker(r);
+}
+
+/* The database did not do what was asked: says so once, and waits a while. False: it never will. */
+static bool database_failed(struct running *r, enum hapax_error error)
+{
+    bool was_up = __atomic_exchange_n(&r->stats->database_up, false, __ATOMIC_RELAXED);
+    int64_t until_us;
+
+    if (error != HAPAX_ERR_UNAVAILABLE && error != HAPAX_ERR_INDETERMINATE)
+        return false;
+    if (was_up || r->pause_us == 0)
+        say(r, r->outbox.link.text);
+    r->pause_us = r->pause_us == 0 ? PAUSE_MIN_US : least(2 * r->pause_us, PAUSE_MAX_US);
+    until_us = hapax__monotonic_us() + r->pause_us;
+    while (!r->stopping && hapax__monotonic_us() < until_us)
+        wait_until(r, until_us);
+    return true;
+}
+
+static void database_works(struct running *r)
+{
+    if (r->pause_us > 0)
+        say(r, "the database answers again");
+    r->pause_us = 0;
+    __atomic_store_n(&r->stats->database_up, true, __ATOMIC_RELAXED);
+}
+
+/* ---- leases ------------------------------------------------------------------------------ */
+
+static enum hapax_error lease(struct running *r, bool *changed)
+{
+    int64_t now_us = hapax__monotonic_us(), lease_ms = r->how->lease_ms;
+    int16_t before[HAPAX__RELAY_PARTS];
+    size_t count_before = r->part_count;
+    enum hapax_error error;
+
+    memcpy(before, r->parts, sizeof(before));
+    error = hapax__outbox_lease(&r->outbox, lease_ms, r->parts, &r->part_count);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    r->lease_end_us = now_us + lease_ms * US_PER_MS;
+    r->lease_due_us = now_us + lease_ms * US_PER_MS / 3;
+    *changed = count_before != r->part_count ||
+               memcmp(before, r->parts, r->part_count * sizeof(before[0])) != 0;
+    if (*changed)
+        r->floor = 0; /* what another left is below it */
+    __atomic_store_n(&r->stats->parts, (uint64_t)r->part_count, __ATOMIC_RELAXED);
+    return error;
+}
+
+/* Rows that are not sent yet stay for whoever has their part next. */
+static void leave_unsent(struct running *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->items[i].fate == BEHIND || r->items[i].fate == READY) {
+            r->items[i].fate = LEFT;
+            r->open--;
+        }
+    r->floor = 0;
+}
+
+/* While rows are in hand: says that we live, and gives up what is not ours any more. */
+static void keep_lease(struct running *r)
+{
+    bool changed = false;
+
+    if (hapax__monotonic_us() >= r->lease_due_us && lease(r, &changed) != HAPAX_ERR_NONE)
+        r->lease_due_us = hapax__monotonic_us() + US_PER_S;
+    if (changed || hapax__monotonic_us() >= r->lease_end_us)
+        leave_unsent(r);
+}
+
+/* ---- letters ----------------------------------------------------------------------------- */
+
+static bool next_text(struct hapax_span *text, struct hapax_span *rest)
+{
+    const uint8_t *end = rest->len > 0 ? memchr(rest->ptr, '\0', rest->len) : NULL;
+
+    if (!end)
+        return false;
+    *text = (struct hapax_span){rest->ptr, (size_t)(end - rest->ptr)};
+    rest->ptr = end + 1;
+    rest->len -= text->len + 1;
+    return true;
+}
+
+static size_t texts_in(struct hapax_span headers)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < headers.len; i++)
+        n += headers.ptr[i] == '\0';
+    return n;
+}
+
+/* The key as an RFC 8941 String. One that cannot be a String is the message's id alone, which is read as a key where
+ * there is no such header. False: out of memory. */
+static bool write_key(struct running *r, struct item *item)
+{
+    struct hapax_message_header *header = hapax__arena_alloc(&r->arena, sizeof(*header));
+    uint8_t *value = hapax__arena_alloc(&r->arena, HAPAX__KEY_QUOTED_MAX);
+    size_t len;
+
+    if (!header || !value)
+        return false;
+    if (!hapax__key_quote(value, &len, item->row.key))
+        return true;
+    *header = (struct hapax_message_header){hapax_str("idempotency-key"), {value, len}};
+    item->letter.own = header;
+    item->letter.own_count = 1;
+    return true;
+}
+
+/* False: out of memory. */
+static bool write_letter(struct running *r, struct item *item)
+{
+    const struct hapax__outbox_row *row = &item->row;
+    size_t room = 1 + texts_in(row->headers) / 2;
+    struct hapax_message_header *headers = hapax__arena_alloc(&r->arena, room * sizeof(*headers));
+    char *to = hapax__arena_alloc(&r->arena, row->topic.len + 1);
+    struct hapax_span rest = row->headers;
+
+    item->letter = (struct hapax__letter){.body = row->payload,
+                                          .content_type = row->content_type,
+                                          .id = row->key,
+                                          .key = row->aggregate,
+                                          .headers = headers,
+                                          .tag = item};
+    if (!headers || !to || !write_key(r, item))
+        return false;
+    memcpy(to, row->topic.ptr, row->topic.len);
+    to[row->topic.len] = '\0';
+    item->letter.to = to;
+    while (item->letter.header_count < room) {
+        struct hapax_message_header *header = &headers[item->letter.header_count];
+
+        if (!next_text(&header->name, &rest) || !next_text(&header->value, &rest))
+            break;
+        item->letter.header_count++;
+    }
+    return true;
+}
+
+/* ---- a batch ----------------------------------------------------------------------------- */
+
+static size_t bucket_of(struct hapax_span aggregate)
+{
+    uint64_t hash = 1469598103934665603u; /* FNV-1a */
+
+    for (size_t i = 0; i < aggregate.len; i++)
+        hash = (hash ^ aggregate.ptr[i]) * 1099511628211u;
+    return (size_t)(hash % BUCKETS);
+}
+
+/* Puts it behind the last of its aggregate. */
+static void chain(struct running *r, struct item *item)
+{
+    struct item **bucket = &r->buckets[bucket_of(item->row.aggregate)];
+    struct item *head = *bucket;
+
+    while (head && !hapax__same(head->row.aggregate, item->row.aggregate))
+        head = head->next_bucket;
+    if (head) {
+        item->fate = BEHIND;
+        head->last->next = item;
+        head->last = item;
+        return;
+    }
+    item->fate = READY;
+    item->last = item;
+    item->next_bucket = *bucket;
+    *bucket = item;
+}
+
+/* False: out of memory; then nothing is in hand. */
+static bool take_in_hand(struct running *r)
+{
+    hapax__arena_reset(&r->arena);
+    memset(r->buckets, 0, sizeof(r->buckets));
+    for (size_t i = 0; i < r->count; i++) {
+        struct item *item = &r->items[i];
+
+        memset(item, 0, offsetof(struct item, error));
+        item->error[0] = '\0';
+        item->row = r->taken[i];
+        if (!write_letter(r, item)) {
+            r->count = 0;
+            return false;
+        }
+        chain(r, item);
+    }
+    r->open = r->count;
+    return true;
+}
+
+static void send_ready(struct running *r)
+{
+    int64_t now_us = hapax__monotonic_us();
+
+    for (size_t i = 0; i < r->count; i++) {
+        struct item *item = &r->items[i];
+
+        if (item->fate != READY || item->again_us > now_us)
+            continue;
+        if (!r->sink->type->send(r->sink, &item->letter))
+            return;
+        item->fate = SENT;
+    }
+}
+
+static void end_item(struct running *r, struct item *item, enum fate fate)
+{
+    item->fate = fate;
+    r->open--;
+}
+
+static void published(struct running *r, struct item *item)
+{
+    hapax__stats_add(&r->stats->published, 1);
+    end_item(r, item, PUBLISHED);
+    if (item->next && item->next->fate == BEHIND)
+        item->next->fate = READY;
+}
+
+static void refused(struct running *r, struct item *item)
+{
+    hapax__stats_add(&r->stats->failed, 1);
+    (void)snprintf(item->error, sizeof(item->error), "%s",
+                   r->sink->text[0] ? r->sink->text : "refused by the broker");
+    end_item(r, item, REFUSED);
+    for (item = item->next; item && item->fate == BEHIND; item = item->next)
+        end_item(r, item, LEFT);
+}
+
+static void reap(struct running *r)
+{
+    enum hapax__sent sent;
+    void *tag;
+
+    while ((sent = r->sink->type->reap(r->sink, &tag)) != HAPAX__SENT_NOTHING) {
+        struct item *item = tag;
+
+        assert(item->fate == SENT);
+        if (sent == HAPAX__SENT_OK) {
+            published(r, item);
+        } else if (sent == HAPAX__SENT_REFUSED) {
+            refused(r, item);
+        } else {
+            hapax__stats_add(&r->stats->repeated, 1);
+            item->fate = READY;
+            item->again_us =
+                hapax__monotonic_us() +
+                least(PAUSE_MIN_US << (item->tries < 6 ? item->tries : 6), PAUSE_MAX_US);
+            item->tries++;
+        }
+    }
+}
+
+/* When there is something to do but for what the sink says. */
+static int64_t next_moment(const struct running *r)
+{
+    int64_t moment_us = least(r->lease_due_us, r->lease_end_us);
+
+    for (size_t i = 0; i < r->count; i++)
+        if (r->items[i].fate == READY)
+            moment_us = least(moment_us, r->items[i].again_us);
+    return moment_us;
+}
+
+/* Publishes what is in hand. */
+static void publish(struct running *r)
+{
+    int64_t stop_us = INT64_MAX;
+
+    while (r->open > 0) {
+        int64_t moment_us;
+
+        send_ready(r);
+        r->sink->type->pump(r->sink);
+        reap(r);
+        keep_lease(r);
+        if (r->stopping && stop_us == INT64_MAX) {
+            stop_us = hapax__monotonic_us() + r->how->drain_ms * US_PER_MS;
+            leave_unsent(r);
+        }
+        if (r->open == 0 || hapax__monotonic_us() >= stop_us)
+            return;
+        moment_us = next_moment(r);
+        if (moment_us <= hapax__monotonic_us()) /* there is no connection: the sink wakes us */
+            moment_us = hapax__monotonic_us() + 100 * US_PER_MS;
+        wait_until(r, least(moment_us, stop_us));
+        reap(r);
+    }
+}
+
+/* ---- turns ------------------------------------------------------------------------------- */
+
+static void collect_ends(struct running *r)
+{
+    r->end_count = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct item *item = &r->items[i];
+
+        if (item->fate == PUBLISHED || item->fate == REFUSED)
+            r->ends[r->end_count++] = (struct hapax__outbox_end){
+                item->row.seq, item->fate == REFUSED ? item->error : NULL};
+    }
+}
+
+/* Settles the last rows and takes the next. False: stop, for good where *error is set. */
+static bool turn(struct running *r, enum hapax_error *error)
+{
+    int64_t begun_us = hapax__monotonic_us(), took_us;
+    bool late = begun_us >= r->late_due_us || r->floor == 0;
+    struct hapax__outbox_take take = {.retry_ms = r->how->retry_ms,
+                                      .tries_max = r->how->attempts_max,
+                                      .parts = r->parts,
+                                      .part_count = r->stopping ? 0 : r->part_count,
+                                      .floor = late ? 0 : r->floor,
+                                      .limit = r->how->batch};
+    PGresult *rows = NULL;
+    size_t n = 0;
+
+    collect_ends(r);
+    *error = hapax__outbox_turn(&r->outbox, r->ends, r->end_count, &take, &rows, r->taken, &n);
+    if (*error != HAPAX_ERR_NONE)
+        return database_failed(r, *error) && !r->stopping;
+    database_works(r);
+    hapax__stats_add(&r->stats->turns, 1);
+    PQclear(r->rows); /* what the settled rows pointed into */
+    r->rows = rows;
+    r->count = n;
+    took_us = hapax__monotonic_us() - begun_us;
+    if (late)
+        r->late_due_us =
+            begun_us + (took_us * LATE_SHARE > LATE_US ? took_us * LATE_SHARE : LATE_US);
+    if (n > 0 && (r->taken[n - 1].seq > r->floor || (late && n == take.limit)))
+        r->floor = r->taken[n - 1].seq;
+    if (!take_in_hand(r)) {
+        say(r, "out of memory for a batch");
+        r->floor = 0;
+    }
+    __atomic_store_n(&r->stats->in_hand, (uint64_t)r->count, __ATOMIC_RELAXED);
+    return true;
+}
+
+/* ---- what is done beside ----------------------------------------------------------------- */
+
+/* A connection that is called when somebody publishes. Without it, polling does. */
+static void listen(struct running *r, int64_t now_us)
+{
+    PGresult *rows = NULL;
+
+    if (r->listener.conn || now_us < r->listen_due_us)
+        return;
+    r->listen_due_us = now_us + 30 * US_PER_S;
+    if (hapax__pg_connect(&r->listener, now_us + US_PER_S, false) != HAPAX_ERR_NONE)
+        return;
+    if (hapax__pg_exec(&r->listener, "LISTEN hapax_outbox", NULL, now_us + 2 * US_PER_S, &rows) !=
+        HAPAX__PG_DONE)
+        hapax__pg_drop(&r->listener);
+    PQclear(rows);
+    r->called = true;
+}
+
+static void look_after(struct running *r, int64_t now_us)
+{
+    int64_t pending, age_us, aside, swept;
+
+    listen(r, now_us);
+    if (now_us >= r->lag_due_us) {
+        r->lag_due_us = now_us + LAG_US;
+        if (hapax__outbox_lag(&r->outbox, &pending, &age_us, &aside) == HAPAX_ERR_NONE) {
+            set(&r->stats->pending, pending);
+            set(&r->stats->age_us, age_us);
+            set(&r->stats->aside, aside);
+        }
+    }
+    if (now_us >= r->sweep_due_us || r->sweep_after > 0) {
+        if (hapax__outbox_sweep(&r->outbox, r->how->keep_ms, &r->sweep_after, &swept) ==
+            HAPAX_ERR_NONE)
+            hapax__stats_add(&r->stats->swept, (uint64_t)swept);
+        else
+            r->sweep_after = 0;
+        if (r->sweep_after == 0)
+            r->sweep_due_us = now_us + SWEEP_US;
+    }
+}
+
+/* Nothing was there to take: until somebody calls, a row may be due, or a late one may have come. */
+static void idle(struct running *r)
+{
+    int64_t now_us = hapax__monotonic_us();
+    int64_t until_us = least(now_us + r->how->poll_ms * US_PER_MS, r->lease_due_us);
+
+    if (r->sweep_after > 0)
+        return;
+    while (!r->stopping && !r->called && hapax__monotonic_us() < until_us)
+        wait_until(r, until_us);
+    if (r->called)
+        r->floor = 0; /* it may have a lower number than what was there before */
+}
+
+static enum hapax_error run(struct running *r)
+{
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    while (!r->stopping) {
+        int64_t now_us = hapax__monotonic_us();
+        bool changed;
+
+        if (now_us >= r->lease_due_us) {
+            error = lease(r, &changed);
+            if (error != HAPAX_ERR_NONE) {
+                if (!database_failed(r, error))
+                    return error;
+                continue;
+            }
+            database_works(r);
+        }
+        look_after(r, now_us);
+        r->called = false;
+        if (!turn(r, &error) && !r->stopping)
+            return error;
+        if (error != HAPAX_ERR_NONE)
+            continue;
+        if (r->count > 0)
+            publish(r);
+        else
+            idle(r);
+    }
+    if (r->open > 0) { /* it still has letters, which are about to go */
+        r->sink->type->close(r->sink);
+        r->sink = NULL;
+    }
+    (void)turn(r, &error);
+    (void)hapax__outbox_lease(&r->outbox, 0, r->parts, &r->part_count);
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__relay_check(const struct hapax__relay *how, char text[HAPAX_TEXT_MAX])
+{
+    const struct hapax__sink_type *type = hapax__sink_type_of(how->to);
+    struct hapax__pg_uri uri;
+    struct hapax__sink *sink;
+    enum hapax_error error;
+
+    if (how->batch < 1 || how->batch > HAPAX__RELAY_BATCH_MAX)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "batch of %u is not between 1 and %u",
+                           how->batch, HAPAX__RELAY_BATCH_MAX);
+    if (how->lease_ms < 1000 || how->lease_ms > 3600000)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "lease is not between 1 s and 1 h");
+    if (how->poll_ms < 10 || how->poll_ms > 60000)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "poll is not between 10 ms and 1 min");
+    if (how->attempts_max < 1 || how->retry_ms < 1 || how->keep_ms < 0 || how->drain_ms < 0)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "attempts_max and retry are at least 1, keep and drain at least 0");
+    if (strncmp(how->from, "postgres://", 11) != 0 && strncmp(how->from, "postgresql://", 13) != 0)
+        return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                           "from is no postgres:// URI: an outbox is in PostgreSQL");
+    if (!type)
+        return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                           "to is of no broker known here: amqp://, amqps://, kafka:// or sqs://");
+    error = hapax__pg_uri(&uri, how->from, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    hapax__pg_uri_release(&uri);
+    error = type->open(&sink, how->to, text);
+    if (error == HAPAX_ERR_NONE)
+        type->close(sink);
+    return error;
+}
+
+static enum hapax_error open_all(struct running *r, char text[HAPAX_TEXT_MAX])
+{
+    const struct hapax__sink_type *type = hapax__sink_type_of(r->how->to);
+    enum hapax_error error = hapax__outbox_open(&r->outbox, r->how->from, text);
+
+    if (error == HAPAX_ERR_NONE)
+        error = hapax__pg_uri(&r->listener.uri, r->how->from, text);
+    if (error == HAPAX_ERR_NONE)
+        error = type->open(&r->sink, r->how->to, text);
+    return error;
+}
+
+enum hapax_error hapax__relay_run(const struct hapax__relay *relay,
+                                  struct hapax__relay_stats *stats, char text[HAPAX_TEXT_MAX])
+{
+    struct running *r = calloc(1, sizeof(*r));
+    enum hapax_error error;
+
+    text[0] = '\0';
+    if (!r)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    r->how = relay;
+    r->stats = stats;
+    stats->pending = stats->age_us = stats->aside = -1;
+    error = hapax__relay_check(relay, text);
+    if (error == HAPAX_ERR_NONE)
+        error = open_all(r, text);
+    if (error == HAPAX_ERR_NONE) {
+        error = run(r);
+        if (error != HAPAX_ERR_NONE)
+            (void)snprintf(text, HAPAX_TEXT_MAX, "%s", r->outbox.link.text);
+    }
+    if (r->sink)
+        r->sink->type->close(r->sink);
+    PQclear(r->rows);
+    hapax__pg_drop(&r->listener);
+    hapax__pg_uri_release(&r->listener.uri);
+    hapax__outbox_close(&r->outbox);
+    hapax__arena_release(&r->arena);
+    free(r);
+    return error;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The relay: publishes what stands in the outbox of a PostgreSQL database (sql/150_outbox.sql), by a sink of the
+ * message door. Each message at least once, with one key however often; those of an aggregate in the order of
+ * their commits, however many relays run.
+ */
+#ifndef HAPAX_RELAY_RELAY_H
+#define HAPAX_RELAY_RELAY_H
+
+#include "broker/source.h"
+#include "store/postgres/postgres.h"
+
+#define HAPAX__RELAY_BATCH_MAX 1000u
+#define HAPAX__RELAY_PARTS     64u
+
+/* ---- the outbox (outbox.c) --------------------------------------------------------------- */
+
+/* A connection that asks hapax.outbox_…(). One statement at a time; each is one short transaction. */
+struct hapax__outbox {
+    struct hapax__pg_link link;
+    struct hapax__pg_out out;
+    uint8_t relay[16]; /* random: who we are */
+};
+
+/* What a turn settles. */
+struct hapax__outbox_end {
+    int64_t seq;
+    const char *error; /* NULL: published */
+};
+
+struct hapax__outbox_row {
+    int64_t seq;
+    struct hapax_span topic, aggregate, key, content_type, payload;
+    struct hapax_span headers; /* names and values in turn, each with a zero byte behind */
+};
+
+/* UNAVAILABLE, REFUSED, UNSUPPORTED (no schema, or another version): outbox->link.text says why. Nothing that a
+ * turn settles is lost by asking again. */
+enum hapax_error hapax__outbox_open(struct hapax__outbox *outbox, const char *uri,
+                                    char text[HAPAX_TEXT_MAX]); /* connects to nobody */
+void hapax__outbox_close(struct hapax__outbox *outbox);
+
+/* Leases our share of the parts for lease_ms from the moment of the call on; 0: gives all back. */
+enum hapax_error hapax__outbox_lease(struct hapax__outbox *outbox, int64_t lease_ms,
+                                     int16_t parts[HAPAX__RELAY_PARTS], size_t *n);
+
+struct hapax__outbox_take {
+    int64_t retry_ms;
+    uint32_t tries_max;
+    const int16_t *parts;
+    size_t part_count; /* 0: nothing is taken */
+    int64_t floor;
+    uint32_t limit;
+};
+
+/* Settles n (at most HAPAX__RELAY_BATCH_MAX), then takes. On NONE *rows is yours to PQclear(), and out[0..*count)
+ * points into it. */
+enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
+                                    const struct hapax__outbox_end *ends, size_t n,
+                                    const struct hapax__outbox_take *take, PGresult **rows,
+                                    struct hapax__outbox_row out[HAPAX__RELAY_BATCH_MAX],
+                                    size_t *count);
+
+enum hapax_error hapax__outbox_lag(struct hapax__outbox *outbox, int64_t *pending, int64_t *age_us,
+                                   int64_t *aside);
+
+/* A step of the sweep of what was published keep_ms ago; *after says where to go on, 0: it is through. */
+enum hapax_error hapax__outbox_sweep(struct hapax__outbox *outbox, int64_t keep_ms, int64_t *after,
+                                     int64_t *swept);
+
+/* What was put aside: a page of the rows after *after, which is set to where to go on, 0: that was all. As a turn's,
+ * but that out has neither key nor payload. */
+struct hapax__outbox_aside {
+    int64_t seq;
+    struct hapax_span topic, aggregate, error;
+    int64_t tries, created_us, ended_us, size;
+};
+enum hapax_error hapax__outbox_aside(struct hapax__outbox *outbox, int64_t *after, PGresult **rows,
+                                     struct hapax__outbox_aside out[HAPAX__RELAY_BATCH_MAX],
+                                     size_t *count);
+
+/* Has rows that were put aside published after all: those after *after, at most 1000, or of them those of the key.
+ * *after: where to go on, 0: that was all. */
+enum hapax_error hapax__outbox_put_back(struct hapax__outbox *outbox, const char *key,
+                                        int64_t *after, int64_t *count);
+
+/* ---- the relay (relay.c) ----------------------------------------------------------------- */
+
+/* To be read while it runs, each by itself (hapax__relay_read()). */
+struct hapax__relay_stats {
+    uint64_t published;
+    uint64_t repeated; /* sent once more, since their fate was not known */
+    uint64_t failed; /* tries that were refused */
+    uint64_t turns;
+    uint64_t swept;
+    uint64_t parts; /* that are ours */
+    uint64_t in_hand;
+    int64_t pending; /* -1: not known yet */
+    int64_t age_us;
+    int64_t aside;
+    bool database_up;
+    bool connected; /* to the broker */
+};
+
+struct hapax__relay {
+    const char *from; /* postgres://… */
+    const char *to; /* amqp://… or kafka://… */
+    int64_t poll_ms; /* how often to look where nobody calls; 500 ms */
+    int64_t lease_ms; /* 10 s */
+    int64_t retry_ms; /* the first pause of a message that was refused; 1 s */
+    int64_t keep_ms; /* how long published messages stay; 24 h */
+    int64_t drain_ms; /* 10 s */
+    uint32_t batch; /* 500 */
+    uint32_t attempts_max; /* then it is put aside; 16 */
+    int stop_fd;
+    void (*log)(void *arg, const char *line);
+    void *log_arg;
+};
+
+void hapax__relay_init(struct hapax__relay *relay);
+
+/* Whether the settings can be, URIs included. INVALID, UNSUPPORTED: text names the first that cannot. */
+enum hapax_error hapax__relay_check(const struct hapax__relay *relay, char text[HAPAX_TEXT_MAX]);
+
+/* Relays until stop_fd is readable; then it settles what is in hand and returns NONE. A database or a broker that is
+ * away is waited for. INVALID, UNSUPPORTED, REFUSED, NOMEM: text says what. */
+enum hapax_error hapax__relay_run(const struct hapax__relay *relay,
+                                  struct hapax__relay_stats *stats, char text[HAPAX_TEXT_MAX]);
+
+#endif

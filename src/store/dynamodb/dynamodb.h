@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The DynamoDB store's own parts: its URI (dynamodb_uri.c), JSON (dynamodb_json.c), items (dynamodb_item.c), what this
+ * handle wrote (dynamodb_recent.c), one op's course (dynamodb_course.c), batches (dynamodb.c), LIST (dynamodb_list.c),
+ * the table (dynamodb_init.c) and what to say of it (dynamodb_check.c). docs/dynamodb.md is the page for people.
+ */
+#ifndef HAPAX_STORE_DYNAMODB_DYNAMODB_H
+#define HAPAX_STORE_DYNAMODB_DYNAMODB_H
+
+#include <hapax/store.h>
+
+#include "aws/aws.h"
+#include "base/arena.h"
+
+#define HAPAX__DDB_BATCH_MAX 256u
+#define HAPAX__DDB_V_LEN     16u
+#define HAPAX__DDB_SET_LEN   16u
+#define HAPAX__DDB_ITEM_MAX                                                                        \
+    390000u /* bytes of a record inside its item; an item has at most 409600 in all */
+#define HAPAX__DDB_CHUNK      (350u << 10) /* bytes of a body in one item beside its record */
+#define HAPAX__DDB_CHUNKS_MAX ((HAPAX_BODY_MAX + HAPAX__DDB_CHUNK - 1) / HAPAX__DDB_CHUNK)
+#define HAPAX__DDB_SLACK_S    3600 /* between a record's end and when the table's TTL may remove it */
+
+/* ---- the URI (dynamodb_uri.c) ---------------------------------------------------------- */
+
+/* dynamodb://REGION/TABLE[?endpoint=URL&timeout=2s&skew=1s&connections=32&body_max=16m&inline_max=380k&profile=NAME] */
+struct hapax__ddb_uri {
+    char region[64];
+    char table[256]; /* 3 to 255 of a-z A-Z 0-9 _ . - */
+    char endpoint[256]; /* ""; the region's own */
+    char profile[129]; /* ""; AWS_PROFILE, else "default" */
+    int64_t timeout_ms; /* one run; 10ms to 1m */
+    int64_t skew_ms; /* by which leases are lengthened; 0 to 1m */
+    uint32_t connections; /* 1 to 256 */
+    size_t body_max; /* 1k to HAPAX_BODY_MAX */
+    size_t inline_max; /* bytes of a body in its record's item, if it fits; 0 to 380k */
+};
+
+/* INVALID: text names the part that is wrong, and its limit. */
+enum hapax_error hapax__ddb_uri(struct hapax__ddb_uri *out, const char *uri,
+                                char text[HAPAX_TEXT_MAX]);
+
+/* Opens the AWS client for it. Errors as hapax__aws_open(). */
+enum hapax_error hapax__ddb_client(struct hapax__aws **out, const struct hapax__ddb_uri *uri,
+                                   char text[HAPAX_TEXT_MAX]);
+
+/* ---- JSON (dynamodb_json.c) ------------------------------------------------------------ */
+
+/* Text in the making. Once memory was out, `failed` stays set and nothing more is put. */
+struct hapax__ddb_out {
+    char *bytes; /* the maker's; free() */
+    size_t len;
+    size_t cap;
+    bool failed;
+};
+
+void hapax__ddb_put_text(struct hapax__ddb_out *out, const char *text);
+void hapax__ddb_put_number(struct hapax__ddb_out *out, int64_t value);
+void hapax__ddb_put_base64(struct hapax__ddb_out *out, struct hapax_span bytes);
+
+/* "NAME":{"B":"…"} and "NAME":{"N":"…"}, with a ',' before it unless it comes first behind a '{'. */
+void hapax__ddb_put_binary(struct hapax__ddb_out *out, const char *name, struct hapax_span bytes);
+void hapax__ddb_put_numeric(struct hapax__ddb_out *out, const char *name, int64_t value);
+
+/* The members of an object, or the elements of an array, one by one. What is skipped need only end where it should; what
+ * is looked at must be JSON. Spans borrow from the text. */
+struct hapax__ddb_walk {
+    const uint8_t *at;
+    const uint8_t *end;
+    bool object;
+    bool first;
+    bool bad; /* no JSON: nothing more comes */
+};
+
+/* value: its text, as hapax__ddb_next() gave it, or a whole reply. False: neither object nor array. */
+bool hapax__ddb_walk(struct hapax__ddb_walk *walk, struct hapax_span value);
+/* name is empty in an array, and has no quotes. False: the end, or bad. */
+bool hapax__ddb_next(struct hapax__ddb_walk *walk, struct hapax_span *name,
+                     struct hapax_span *value);
+
+/* Whether it is one JSON object, and nothing else. */
+bool hapax__ddb_is_reply(struct hapax_span reply);
+
+/* The value of a member; a path has '/' between names. False: it is not there, or this is no JSON. */
+bool hapax__ddb_find(struct hapax_span object, const char *path, struct hapax_span *value);
+
+/* What a reader saw. */
+enum hapax__ddb_seen {
+    HAPAX__DDB_FOUND,
+    HAPAX__DDB_NONE, /* the reply has no item */
+    HAPAX__DDB_DAMAGED, /* an item, but not one of ours; out->has_v may be set. A value: not of its type */
+    HAPAX__DDB_NONSENSE, /* no reply of such a server */
+    HAPAX__DDB_NOMEM
+};
+
+/* Readings of a value's text. False: it is none such, or out of range. bytes: FOUND, DAMAGED, NOMEM. */
+bool hapax__ddb_is(struct hapax_span value, const char *string);
+bool hapax__ddb_string(char *out, size_t size, struct hapax_span value);
+bool hapax__ddb_integer(int64_t *out, struct hapax_span value); /* 5 or "5" */
+enum hapax__ddb_seen hapax__ddb_bytes(struct hapax_span *out, struct hapax_arena *arena,
+                                      struct hapax_span value);
+
+/* ---- items (dynamodb_item.c) ----------------------------------------------------------- */
+
+/* A body that is kept beside its record. */
+struct hapax__ddb_chunks {
+    uint8_t set[HAPAX__DDB_SET_LEN];
+    uint16_t count; /* 0: there are none */
+    uint32_t len; /* of the body */
+    uint64_t sum;
+};
+
+/* What stands in the table under an id. */
+struct hapax__ddb_item {
+    uint8_t v[HAPAX__DDB_V_LEN]; /* changes with each write */
+    bool has_v;
+    struct hapax_span r; /* the encoded record */
+    struct hapax__ddb_chunks chunks;
+};
+
+/* Lays out a body of len bytes in chunks of a new set, which the caller gives; sums it up. */
+void hapax__ddb_chunks_of(struct hapax__ddb_chunks *out, const struct hapax_id *id,
+                          const uint8_t set[HAPAX__DDB_SET_LEN], struct hapax_span body);
+bool hapax__ddb_chunks_hold(const struct hapax__ddb_chunks *chunks, const struct hapax_id *id,
+                            struct hapax_span body);
+
+/* The bytes of chunk i. */
+size_t hapax__ddb_chunk_len(const struct hapax__ddb_chunks *chunks, size_t i);
+
+/* Whether the record is to have its body in its item, and fits so. */
+bool hapax__ddb_fits(const struct hapax_record *record, size_t inline_max);
+
+/* The TTL of a record's item; 0: none. */
+int64_t hapax__ddb_ttl(const struct hapax_record *record);
+
+/* Requests. `v` of a condition: NULL, "there is no such item".
+ * put: writes the record, encoded in `r`, with its new version. */
+void hapax__ddb_ask_put(struct hapax__ddb_out *out, const char *table,
+                        const struct hapax_record *record, const struct hapax__ddb_item *item,
+                        const uint8_t *v);
+void hapax__ddb_ask_get(struct hapax__ddb_out *out, const char *table, const struct hapax_id *id);
+/* v NULL: what is damaged, and has no version. */
+void hapax__ddb_ask_delete(struct hapax__ddb_out *out, const char *table, const struct hapax_id *id,
+                           const uint8_t *v);
+void hapax__ddb_ask_put_chunk(struct hapax__ddb_out *out, const char *table,
+                              const struct hapax_id *id, const struct hapax__ddb_chunks *chunks,
+                              size_t i, struct hapax_span body, int64_t ttl_s);
+void hapax__ddb_ask_get_chunk(struct hapax__ddb_out *out, const char *table,
+                              const struct hapax_id *id, const struct hapax__ddb_chunks *chunks,
+                              size_t i);
+void hapax__ddb_ask_delete_chunk(struct hapax__ddb_out *out, const char *table,
+                                 const struct hapax_id *id, const struct hapax__ddb_chunks *chunks,
+                                 size_t i);
+
+/* A page of the scan behind a LIST; `from` zeroed: from the start. */
+void hapax__ddb_ask_scan(struct hapax__ddb_out *out, const char *table, const struct hapax_op *op,
+                         const struct hapax_id *from, uint32_t limit, int64_t until_us);
+
+/* Replies. FOUND: *out, whose spans are in the arena or the reply. */
+enum hapax__ddb_seen hapax__ddb_take_item(struct hapax__ddb_item *out, struct hapax_arena *arena,
+                                          struct hapax_span reply);
+/* Whether the item of a reply has this version. */
+bool hapax__ddb_shows(struct hapax_span reply, const uint8_t v[HAPAX__DDB_V_LEN]);
+/* The text of an item itself. */
+enum hapax__ddb_seen hapax__ddb_read_item(struct hapax__ddb_item *out, struct hapax_arena *arena,
+                                          struct hapax_span item);
+/* id and r of an item of a scan. */
+enum hapax__ddb_seen hapax__ddb_read_listed(struct hapax_id *id, struct hapax_span *r,
+                                            struct hapax_arena *arena, struct hapax_span item);
+/* The bytes of a chunk. */
+enum hapax__ddb_seen hapax__ddb_take_chunk(struct hapax_span *out, struct hapax_arena *arena,
+                                           struct hapax_span reply);
+
+/* ---- what this handle wrote (dynamodb_recent.c) ---------------------------------------- */
+
+/* The records that this handle left `started`, as far as there is room: a later write that begins with one asks
+ * nobody first, for its condition finds out whether it still is so. */
+struct hapax__ddb_recent;
+
+struct hapax__ddb_recent *hapax__ddb_recent_new(void); /* NULL: out of memory */
+void hapax__ddb_recent_free(struct hapax__ddb_recent *recent);
+/* Borrows its memory of the arena. False: not there, or out of memory. */
+bool hapax__ddb_recent_get(const struct hapax__ddb_recent *recent, struct hapax__ddb_item *out,
+                           const struct hapax_id *id, struct hapax_arena *arena);
+void hapax__ddb_recent_put(struct hapax__ddb_recent *recent, const struct hapax_id *id,
+                           const struct hapax__ddb_item *item);
+void hapax__ddb_recent_drop(struct hapax__ddb_recent *recent, const struct hapax_id *id);
+/* Drops it where another version stands in the table. */
+void hapax__ddb_recent_seen(struct hapax__ddb_recent *recent, const struct hapax_id *id,
+                            const struct hapax__ddb_item *item);
+
+/* ---- the store (dynamodb.c) ------------------------------------------------------------ */
+
+struct hapax__ddb {
+    struct hapax_store base;
+    struct hapax__ddb_uri uri;
+    struct hapax__aws *aws;
+    struct hapax__ddb_recent *recent;
+    size_t kept; /* bytes of the answers of this run */
+};
+
+/* µs since 1970 by this host's wall clock. */
+int64_t hapax__ddb_now_us(void);
+
+/* What a call's end means where it was not the one hoped for; sets the handle's text. */
+enum hapax_error hapax__ddb_error(struct hapax__ddb *ddb, const struct hapax__aws_call *call);
+
+/* The same, for who has no handle. */
+enum hapax_error hapax__ddb_error_text(const struct hapax__aws *aws, const char *table,
+                                       const struct hapax__aws_call *call,
+                                       char text[HAPAX_TEXT_MAX]);
+
+/* Says why a record cannot be read; returns error. */
+enum hapax_error hapax__ddb_unreadable(struct hapax__ddb *ddb, const struct hapax_id *id,
+                                       enum hapax_error error, const char *why);
+
+/* One call by itself, to its end; body is put into it. The reply is the call's. */
+void hapax__ddb_ask(struct hapax__aws *aws, struct hapax__aws_call *call, const char *operation,
+                    const struct hapax__ddb_out *body, int64_t deadline_us);
+
+/* ---- one op's course (dynamodb_course.c) ----------------------------------------------- */
+
+struct hapax__ddb_course;
+
+/* Begins it: from here on its calls come back by way of hapax__aws_reap(). NULL: out of memory, and op is not touched.
+ * It may be over at once. */
+struct hapax__ddb_course *hapax__ddb_course_new(struct hapax__ddb *ddb, struct hapax_op *op,
+                                                int64_t deadline_us);
+/* The course a reaped call belongs to, after it has taken it. */
+struct hapax__ddb_course *hapax__ddb_course_take(struct hapax__aws_call *call);
+/* Whether op is answered and nothing is under way any more. */
+bool hapax__ddb_course_over(const struct hapax__ddb_course *course);
+/* Only when it is over. */
+void hapax__ddb_course_free(struct hapax__ddb_course *course);
+
+/* ---- LIST, init, check ----------------------------------------------------------------- */
+
+enum hapax_error hapax__ddb_list(struct hapax__ddb *ddb, struct hapax_op *op, int64_t deadline_us);
+enum hapax_error hapax__ddb_init(const char *uri, bool print, hapax_say *say, void *arg,
+                                 char text[HAPAX_TEXT_MAX]);
+enum hapax_error hapax__ddb_check(struct hapax_store *store, hapax_say *say, void *arg);
+
+/* Whether a table has the key that ours have; reply: of DescribeTable. */
+bool hapax__ddb_keyed(struct hapax_span reply);
+
+#endif

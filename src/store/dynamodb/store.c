@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The DynamoDB store: ops run side by side, each on a course of its own (dynamodb_course.c), as many at once as there are
+ * connections. One that is slow holds up nobody but whoever waits for its place.
+ *
+ * The machine judges here, by this host's clock, and DynamoDB only says whether anything has changed meanwhile; so
+ * verdicts are the machine's by construction. Rejected: TransactWriteItems, all or nothing at twice the price; and PartiQL's
+ * batches, which show no item with a failed INSERT.
+ */
+#include "dynamodb.h"
+
+#include "aws/fetch.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "store/types.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define US_PER_MS  INT64_C(1000)
+#define ANSWER_MAX (256u << 20) /* bytes of a batch's answers; what is under way may pass it */
+
+int64_t hapax__ddb_now_us(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+/* ---- errors ---------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    enum hapax_error error;
+    const char *hint;
+} meanings[] = {
+    {"ResourceNotFoundException", HAPAX_ERR_UNSUPPORTED,
+     "there is no such table (run \"hapax init\")"},
+    {"AccessDeniedException", HAPAX_ERR_REFUSED, NULL},
+    {"AccessDenied", HAPAX_ERR_REFUSED, NULL},
+    {"UnrecognizedClientException", HAPAX_ERR_REFUSED, NULL},
+    {"InvalidClientTokenId", HAPAX_ERR_REFUSED, NULL},
+    {"InvalidSignatureException", HAPAX_ERR_REFUSED, NULL},
+    {"SignatureDoesNotMatch", HAPAX_ERR_REFUSED, NULL},
+    {"IncompleteSignatureException", HAPAX_ERR_REFUSED, NULL},
+    {"MissingAuthenticationTokenException", HAPAX_ERR_REFUSED, NULL},
+    {"MissingAuthenticationToken", HAPAX_ERR_REFUSED, NULL},
+    {"ExpiredTokenException", HAPAX_ERR_REFUSED, NULL},
+    {"KMSAccessDeniedException", HAPAX_ERR_REFUSED, NULL},
+    {"UnknownOperationException", HAPAX_ERR_UNSUPPORTED, NULL},
+};
+
+enum hapax_error hapax__ddb_error_text(const struct hapax__aws *aws, const char *table,
+                                       const struct hapax__aws_call *call,
+                                       char text[HAPAX_TEXT_MAX])
+{
+    for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++) {
+        if (call->fate == HAPAX__AWS_INDETERMINATE || strcmp(meanings[i].name, call->error) != 0)
+            continue;
+        return hapax__fail(text, meanings[i].error, "dynamodb: %.60s, table \"%.60s\": %.110s",
+                           hapax__aws_host(aws), table,
+                           meanings[i].hint ? meanings[i].hint : call->text);
+    }
+    return hapax__fail(text,
+                       call->fate == HAPAX__AWS_INDETERMINATE ? HAPAX_ERR_INDETERMINATE
+                                                              : HAPAX_ERR_UNAVAILABLE,
+                       "dynamodb: %.240s", call->text);
+}
+
+enum hapax_error hapax__ddb_error(struct hapax__ddb *ddb, const struct hapax__aws_call *call)
+{
+    return hapax__ddb_error_text(ddb->aws, ddb->uri.table, call, ddb->base.text);
+}
+
+enum hapax_error hapax__ddb_unreadable(struct hapax__ddb *ddb, const struct hapax_id *id,
+                                       enum hapax_error error, const char *why)
+{
+    uint8_t hex[2 * sizeof(id->bytes)];
+    struct hapax__writer w = {hex, sizeof(hex)};
+
+    hapax__put_hex(&w, id->bytes, sizeof(id->bytes));
+    return hapax_store_fail(&ddb->base, error, "cannot read record \"%.*s\": %s", (int)sizeof(hex),
+                            (const char *)hex, why);
+}
+
+void hapax__ddb_ask(struct hapax__aws *aws, struct hapax__aws_call *call, const char *operation,
+                    const struct hapax__ddb_out *body, int64_t deadline_us)
+{
+    hapax__aws_call_release(call);
+    *call = (struct hapax__aws_call){.operation = operation, .deadline_us = deadline_us};
+    if (body->failed) {
+        call->fate = HAPAX__AWS_UNAVAILABLE;
+        (void)hapax__fail(call->text, HAPAX_ERR_NOMEM, "out of memory for a request");
+        return;
+    }
+    call->body = (struct hapax_span){(const uint8_t *)body->bytes, body->len};
+    hapax__aws_run(aws, call, 1);
+}
+
+/* ---- run ------------------------------------------------------------------------------- */
+
+struct run {
+    struct hapax__ddb *ddb;
+    struct hapax_op *ops;
+    size_t n;
+    size_t next; /* to begin */
+    size_t active;
+    int64_t deadline_us;
+};
+
+static bool too_big(struct hapax__ddb *ddb, struct hapax_op *op)
+{
+    bool carries =
+        op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL || op->kind == HAPAX_OP_RESOLVE;
+
+    if (!carries || op->outcome.body.len <= ddb->uri.body_max)
+        return false;
+    op->error = hapax_store_fail(&ddb->base, HAPAX_ERR_TOO_BIG, "a body of %zu bytes is over %zu",
+                                 op->outcome.body.len, ddb->uri.body_max);
+    return true;
+}
+
+static void end_if_over(struct run *run, struct hapax__ddb_course *course)
+{
+    if (!hapax__ddb_course_over(course))
+        return;
+    hapax__ddb_course_free(course);
+    run->active--;
+}
+
+static void begin_op(struct run *run, struct hapax_op *op)
+{
+    struct hapax__ddb *ddb = run->ddb;
+    struct hapax__ddb_course *course;
+
+    if (too_big(ddb, op))
+        return;
+    if (ddb->kept >= ANSWER_MAX) {
+        op->error = hapax_store_fail(&ddb->base, HAPAX_ERR_UNAVAILABLE,
+                                     "over 256 MiB of answers in one batch");
+        return;
+    }
+    course = hapax__ddb_course_new(ddb, op, run->deadline_us);
+    if (!course) {
+        op->error = hapax_store_fail(&ddb->base, HAPAX_ERR_NOMEM, "out of memory for an operation");
+        return;
+    }
+    run->active++;
+    end_if_over(run, course);
+}
+
+static void wait_for_calls(struct hapax__aws *aws)
+{
+    struct pollfd fd = {.fd = hapax__aws_fd(aws), .events = POLLIN};
+    int64_t due_us = hapax__aws_due(aws), wait_us = due_us - hapax__monotonic_us();
+    struct timespec ts = {0};
+
+    if (wait_us > 0) { /* EINTR: it is looked at again */
+        ts.tv_sec = (time_t)(wait_us / 1000000);
+        ts.tv_nsec = (long)(wait_us % 1000000) * 1000;
+        (void)ppoll(&fd, 1, due_us == INT64_MAX ? NULL : &ts, NULL);
+    }
+    hapax__aws_pump(aws);
+}
+
+static void run_ops(struct run *run)
+{
+    struct hapax__aws *aws = run->ddb->aws;
+    struct hapax__aws_call *call;
+
+    while (run->next < run->n || run->active > 0) {
+        while (run->next < run->n && run->active < run->ddb->uri.connections)
+            begin_op(run, &run->ops[run->next++]);
+        call = hapax__aws_reap(aws);
+        if (call)
+            end_if_over(run, hapax__ddb_course_take(call));
+        else if (run->active > 0)
+            wait_for_calls(aws);
+    }
+}
+
+static enum hapax_error ddb_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    struct hapax__ddb *ddb = (struct hapax__ddb *)store;
+    int64_t deadline_us = hapax__monotonic_us() + ddb->uri.timeout_ms * US_PER_MS;
+    struct run run = {.ddb = ddb, .ops = ops, .n = n, .deadline_us = deadline_us};
+    struct hapax__aws_quiet quiet;
+
+    if (ops[0].kind == HAPAX_OP_LIST)
+        return hapax__ddb_list(ddb, &ops[0], deadline_us);
+    if (ops[0].kind ==
+        HAPAX_OP_PURGE) { /* the table's TTL forgets; LIST finds dead claims under hold */
+        ops[0].verdict = HAPAX_OK;
+        ops[0].error = HAPAX_ERR_NONE;
+        ops[0].now_us = hapax__ddb_now_us();
+        return HAPAX_ERR_NONE;
+    }
+    ddb->kept = 0;
+    hapax__aws_quiet_begin(&quiet); /* once for all its calls */
+    run_ops(&run);
+    hapax__aws_quiet_end(&quiet);
+    for (size_t i = 0; i < n; i++)
+        if (ops[i].error != HAPAX_ERR_NONE)
+            return ops[i].error;
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- open, close ----------------------------------------------------------------------- */
+
+static void ddb_close(struct hapax_store *store)
+{
+    struct hapax__ddb *ddb = (struct hapax__ddb *)store;
+
+    hapax__aws_close(ddb->aws);
+    hapax__ddb_recent_free(ddb->recent);
+    free(ddb);
+}
+
+static enum hapax_error ddb_open(struct hapax_store **out, const char *uri,
+                                 char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__ddb *ddb = calloc(1, sizeof(*ddb));
+    enum hapax_error error;
+
+    *out = NULL;
+    if (!ddb)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open store: out of memory");
+    error = hapax__ddb_uri(&ddb->uri, uri, text);
+    if (error == HAPAX_ERR_NONE) {
+        ddb->recent = hapax__ddb_recent_new();
+        if (!ddb->recent)
+            error = hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open store: out of memory");
+    }
+    if (error == HAPAX_ERR_NONE)
+        error = hapax__ddb_client(&ddb->aws, &ddb->uri, text);
+    if (error != HAPAX_ERR_NONE) {
+        hapax__ddb_recent_free(ddb->recent);
+        free(ddb);
+        return error;
+    }
+    *out = &ddb->base;
+    return HAPAX_ERR_NONE;
+}
+
+const struct hapax_store_type hapax__dynamodb = {
+    .scheme = "dynamodb",
+    .batch_max = HAPAX__DDB_BATCH_MAX,
+    .body_max = HAPAX_BODY_MAX,
+    .forgets = true,
+    .open = ddb_open,
+    .run = ddb_run,
+    .init = hapax__ddb_init,
+    .check = hapax__ddb_check,
+    .close = ddb_close,
+};

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hybrid store's own parts: hints in Redis, in front of records in PostgreSQL (docs/design.md, "Hybrid"). A hint
+ * is a value under one key per id:
+ *
+ *   rank    41 digits: the fence (20), the kind (1), the lease's end of a lock or the epoch of a copy (20)
+ *   mark    16 bytes: of a lock, SHA-256 over its token, cut; of a copy, zeros
+ *   bare    (kind 0, fence 0) fingerprint 32, caller 32, until 20 digits: a claim that PostgreSQL has not judged yet
+ *   lock    (kind 1) the record as its CLAIM or RENEW showed it, by hapax__record_encode()
+ *   copy    (kind 2) the completed record, the same way
+ *
+ * The higher rank wins, so hints that come late change nothing. Tokens are not in it.
+ */
+#ifndef HAPAX_STORE_HYBRID_HYBRID_H
+#define HAPAX_STORE_HYBRID_HYBRID_H
+
+#include "base/arena.h"
+#include "store/redlock/redlock.h"
+
+#define HAPAX__HYBRID_BATCH_MAX 127u /* one op less than PostgreSQL's: to ask for the epoch */
+#define HAPAX__HYBRID_FRESH_US  INT64_C(500000) /* how old knowledge of the epoch may be */
+#define HAPAX__HINT_BARE_MS     30000 /* a bare lock stands for its lease, and no longer than this */
+#define HAPAX__HINT_RANK        41u
+#define HAPAX__HINT_MARK        16u
+#define HAPAX__HINT_HEAD        (HAPAX__HINT_RANK + HAPAX__HINT_MARK)
+
+struct hapax__mark {
+    uint8_t bytes[HAPAX__HINT_MARK];
+};
+
+/* ---- values (hybrid_value.c) ------------------------------------------------------- */
+
+enum hapax__hint_kind { HAPAX__HINT_BARE, HAPAX__HINT_LOCK, HAPAX__HINT_COPY };
+
+struct hapax__hint {
+    enum hapax__hint_kind kind;
+    struct hapax__mark mark;
+    uint64_t epoch; /* of a copy */
+    struct hapax_record record; /* bare: as far as it is known; spans borrow from the value */
+};
+
+struct hapax__mark hapax__hint_mark(const struct hapax_token *token);
+
+/* Each made in the arena; ptr NULL: out of memory. record must be STARTED, or COMPLETED. */
+struct hapax_span hapax__hint_bare(struct hapax_arena *arena, const struct hapax_op *claim,
+                                   const struct hapax__mark *mark, int64_t until_us);
+struct hapax_span hapax__hint_lock(struct hapax_arena *arena, const struct hapax_record *record,
+                                   const struct hapax__mark *mark);
+struct hapax_span hapax__hint_copy(struct hapax_arena *arena, const struct hapax_record *record,
+                                   uint64_t epoch);
+
+/* Reads the hint of an id. False: it is none, or none of this id. */
+bool hapax__hint_read(struct hapax__hint *out, const struct hapax_id *id, struct hapax_span value);
+
+/* ---- rounds (hybrid_hints.c) ------------------------------------------------------- */
+
+/* What the nodes say of one CLAIM. */
+struct hapax__look {
+    const struct hapax_op *op;
+    struct hapax__mark mark;
+    bool locked; /* a majority of the nodes has the lock of one other mark: `lock` */
+    bool copied; /* some node has a copy: `copy`, the highest */
+    bool placed; /* its own bare lock may stand on a node */
+    bool taken; /* a majority has it, or a fuller one of the same mark */
+    int64_t until_us; /* what that lock says */
+    struct hapax__hint lock;
+    struct hapax__hint copy;
+};
+
+/* Looks at the hints of n CLAIMs on all nodes at once. take: and takes the locks that are free; they end no later than
+ * the leases will that are granted after now_us. What it finds is valid until the lock's next look. Without an answer nothing
+ * is found. *large is the look's own, 0 at first: so many looks to come have their answers bounded to 4 MiB, and take
+ * locks, for it has met large copies; of what goes beyond nothing is found. False: no memory; nothing was done. */
+bool hapax__hints_look(struct hapax__redlock *lock, struct hapax_arena *arena,
+                       struct hapax__look *looks, size_t n, int64_t now_us, bool take,
+                       unsigned *large);
+
+/* One hint to bring up to date. */
+enum hapax__settle {
+    HAPAX__SETTLE_DROP = 1, /* the lock of this mark */
+    HAPAX__SETTLE_PUT, /* in place of what has no higher rank */
+    HAPAX__SETTLE_COPY, /* a copy, in place of anything: cheaper than PUT */
+    HAPAX__SETTLE_FORGET /* whatever stands there */
+};
+struct hapax__settling {
+    enum hapax__settle what;
+    const struct hapax_id *id;
+    const struct hapax__mark *mark; /* its own; for FORGET of no account */
+    struct hapax_span value; /* PUT, COPY */
+    int64_t ttl_ms; /* PUT, COPY */
+};
+
+/* Tells all nodes, and waits for nobody. What goes beyond 4 MiB is dropped instead: settlings says so afterwards. */
+void hapax__hints_settle(struct hapax__redlock *lock, struct hapax_arena *arena,
+                         struct hapax__settling *settlings, size_t n);
+
+/* ---- what is known of PostgreSQL (hybrid_epoch.c) ---------------------------------- */
+
+struct hapax__known {
+    bool clock; /* the rest of it is known */
+    int64_t low_us, low_boot_us; /* PostgreSQL's clock was not below low_us at that boot time, … */
+    int64_t high_us, high_boot_us; /* … and not above high_us at this one */
+    uint64_t epoch; /* 0: not known */
+    int64_t epoch_us; /* boot time, before the READ that said so was sent */
+    int64_t asked_us; /* boot time of the last question; 0: none */
+};
+
+int64_t hapax__known_low(const struct hapax__known *known, int64_t boot_us);
+int64_t hapax__known_high(const struct hapax__known *known, int64_t boot_us);
+
+/* Whether a copy of this epoch may be served. */
+bool hapax__known_fresh(const struct hapax__known *known, int64_t boot_us);
+
+/* The READ that asks for the epoch. */
+struct hapax_op hapax__epoch_read(void);
+
+/* Takes what answers say: of the clock, those of a call that began at sent_us and has just ended; of the epoch, that
+ * READ. */
+void hapax__known_clock(struct hapax__known *known, const struct hapax_op *ops, size_t n,
+                        int64_t sent_us, int64_t got_us);
+void hapax__known_epoch(struct hapax__known *known, const struct hapax_op *read, int64_t sent_us);
+
+/* Asks for both, and makes the epoch's record where there is none. Errors as hapax_store_run(). */
+enum hapax_error hapax__known_ask(struct hapax__known *known, struct hapax_store *postgres);
+
+/* ---- the URI (hybrid_uri.c) ---------------------------------------------------------- */
+
+/* A copy of it, cut into its parts. */
+struct hapax__hybrid_parts {
+    char *copy;
+    size_t size;
+    const char *redis[HAPAX__REDLOCK_NODES_MAX];
+    size_t redis_count;
+    char *postgres; /* without the parameters that are the hybrid's own */
+    bool stale_replay;
+};
+
+/* INVALID: it is none, and text says why, without its passwords; NOMEM. Release the parts in any case. */
+enum hapax_error hapax__hybrid_parts(struct hapax__hybrid_parts *parts, const char *uri,
+                                     char text[HAPAX_TEXT_MAX]);
+void hapax__hybrid_parts_release(struct hapax__hybrid_parts *parts);
+
+#endif

@@ -1,0 +1,606 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hybrid store: Redis in front of PostgreSQL. A batch looks at the hints of its CLAIMs in one round over the Redis
+ * nodes; what a lock turns away, or a copy answers, is done; the rest is one batch of the PostgreSQL store, after
+ * which the hints are brought up to date without waiting.
+ *
+ * The invariant: PostgreSQL alone grants claims and judges writes. A hint answers IN_FLIGHT to who asks for the same
+ * request while another's lock stands, which costs them a later question at worst; or COMPLETED from a copy that is whole,
+ * within its retention, and of the epoch that PostgreSQL had less than half a second ago (hybrid_epoch.c). So
+ * a Redis that is down, slow, wiped, older than it was, or lying makes it slower, never wrong.
+ *
+ * A CLAIM whose fate is not known is repeated past the hints: its own first try may hold the record, and somebody
+ * else's lock must not hide that. Rejected: a store with rules of its own for what Redis has and PostgreSQL has not;
+ * there is no such thing.
+ */
+#include "base/clock.h"
+#include "base/fail.h"
+#include "hybrid.h"
+#include "store/types.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define US_PER_MS      INT64_C(1000)
+#define US_PER_S       INT64_C(1000000)
+#define NODES_MAX      HAPAX__REDLOCK_NODES_MAX
+#define DOUBTS         1024u
+#define CALM_CLAIMS    256u /* in a row that met nobody: then no locks are taken until one does */
+#define COPY_MAX       ((size_t)256 << 10) /* bytes of a hint */
+#define COPY_LIFE_MS   (INT64_C(24) * 3600 * 1000)
+#define COPY_MIN_US    (1 * US_PER_S) /* of retention left: less is not worth a copy */
+#define COPY_MARGIN_US (100 * US_PER_MS)
+#define LOCK_MIN_US    (5 * US_PER_MS)
+#define BARE_MAX_US                                                                                \
+    (HAPAX__HINT_BARE_MS * US_PER_MS +                                                             \
+     US_PER_S) /* what claims to stand longer was not written by us */
+#define RESOLVE_WAIT_US (HAPAX__HYBRID_FRESH_US + 50 * US_PER_MS)
+#define DOWN_US         (1 * US_PER_S) /* before PostgreSQL is asked again whether a copy may be served */
+#define SKEW_MAX_US     (1 * US_PER_S)
+
+struct hybrid {
+    struct hapax_store base;
+    struct hapax_store *postgres;
+    struct hapax__redlock *lock;
+    bool stale_replay;
+    struct hapax_arena arena; /* of one run */
+    struct hapax__known known;
+    int64_t down_until_us; /* boot time; PostgreSQL did not answer a moment ago */
+    struct hapax__mark
+        doubts[DOUBTS]; /* of CLAIMs whose fate is not known, by their first bytes; a newer
+                                          one in the same place overwrites */
+    struct hapax__mark marks[HAPAX__HYBRID_BATCH_MAX]; /* of each op of the batch */
+    struct hapax__look looks[HAPAX__HYBRID_BATCH_MAX];
+    size_t looked; /* how many of them */
+    unsigned large; /* hapax__hints_look()'s */
+    size_t calm; /* CLAIMs since one was IN_FLIGHT, CALM_CLAIMS at most */
+    bool take; /* the locks of this run's CLAIMs are taken */
+    size_t look_of[HAPAX__HYBRID_BATCH_MAX]; /* of each op: its place among looks, + 1; 0: none */
+    uint64_t
+        epoch; /* that was known before PostgreSQL was asked; 0: none was, no copies are made */
+    struct hapax__settling settlings[HAPAX__HYBRID_BATCH_MAX];
+    size_t settling_count;
+    struct hapax_op asked[HAPAX__HYBRID_BATCH_MAX + 1];
+    size_t from[HAPAX__HYBRID_BATCH_MAX];
+};
+
+/* ---- doubts -------------------------------------------------------------------------- */
+
+static bool same_mark(const struct hapax__mark *a, const struct hapax__mark *b)
+{
+    return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+static struct hapax__mark *place_of(struct hybrid *h, const struct hapax__mark *mark)
+{
+    return &h->doubts[((size_t)mark->bytes[0] << 8 | mark->bytes[1]) % DOUBTS];
+}
+
+static bool doubtful(struct hybrid *h, const struct hapax__mark *mark)
+{
+    return same_mark(place_of(h, mark), mark);
+}
+
+static void note_fate(struct hybrid *h, const struct hapax__mark *mark, bool known)
+{
+    if (!known)
+        *place_of(h, mark) = *mark;
+    else if (doubtful(h, mark))
+        memset(place_of(h, mark), 0, sizeof(*mark));
+}
+
+/* ---- answers from hints -------------------------------------------------------------- */
+
+static bool same_request(const struct hapax_op *op, const struct hapax_record *record)
+{
+    return memcmp(&op->fingerprint, &record->fingerprint, sizeof(op->fingerprint)) == 0 &&
+           memcmp(&op->caller, &record->caller, sizeof(op->caller)) == 0;
+}
+
+/* False: out of memory, and the op is as it was. */
+static bool answer(struct hybrid *h, struct hapax_op *op, enum hapax_verdict verdict,
+                   const struct hapax_record *record, int64_t now_us)
+{
+    op->verdict = verdict;
+    op->error = HAPAX_ERR_NONE;
+    op->record = *record;
+    op->now_us = now_us;
+    return hapax__store_keep(&h->base, op);
+}
+
+/* The lock of another attempt at the same request, whose time is not over. */
+static bool turn_away(struct hybrid *h, struct hapax_op *op, struct hapax__look *look)
+{
+    struct hapax_record *record = &look->lock.record;
+    int64_t boot_us = hapax__boot_us();
+    int64_t low_us, high_us;
+
+    if (!look->locked || !h->known.clock || !same_request(op, record))
+        return false;
+    low_us = hapax__known_low(&h->known, boot_us);
+    high_us = hapax__known_high(&h->known, boot_us);
+    if (high_us >= record->lease_until_us)
+        return false;
+    if (look->lock.kind == HAPAX__HINT_BARE) {
+        if (record->lease_until_us - low_us > BARE_MAX_US)
+            return false;
+        record->scope = op->scope;
+    }
+    return answer(h, op, HAPAX_IN_FLIGHT, record, low_us);
+}
+
+static int64_t wall_us(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (int64_t)ts.tv_sec * US_PER_S + ts.tv_nsec / 1000;
+}
+
+/* A copy that fits the request and whose retention is not over. */
+static bool fits(const struct hybrid *h, const struct hapax_op *op, const struct hapax__look *look)
+{
+    const struct hapax_record *record = &look->copy.record;
+    int64_t now_us = h->known.clock ? hapax__known_high(&h->known, hapax__boot_us()) : wall_us();
+
+    return look->copied && same_request(op, record) &&
+           (record->expires_us == 0 || now_us + COPY_MARGIN_US < record->expires_us);
+}
+
+/* stale: PostgreSQL cannot be asked for the epoch, and the policy is to do without. */
+static bool replay(struct hybrid *h, struct hapax_op *op, const struct hapax__look *look,
+                   bool stale)
+{
+    int64_t boot_us = hapax__boot_us();
+
+    if (!fits(h, op, look))
+        return false;
+    if (!stale && (!h->known.clock || !hapax__known_fresh(&h->known, boot_us) ||
+                   look->copy.epoch != h->known.epoch))
+        return false;
+    return answer(h, op, HAPAX_COMPLETED, &look->copy.record,
+                  h->known.clock ? hapax__known_low(&h->known, boot_us) : wall_us());
+}
+
+/* ---- looking ------------------------------------------------------------------------- */
+
+static void choose_looks(struct hybrid *h, const struct hapax_op *ops, size_t n)
+{
+    h->looked = 0;
+    for (size_t i = 0; i < n; i++) {
+        h->look_of[i] = 0;
+        h->marks[i] = hapax__hint_mark(&ops[i].token);
+        if (ops[i].kind != HAPAX_OP_CLAIM || doubtful(h, &h->marks[i]))
+            continue;
+        h->looks[h->looked++] = (struct hapax__look){.op = &ops[i], .mark = h->marks[i]};
+        h->look_of[i] = h->looked;
+    }
+}
+
+/* Asks PostgreSQL for its clock and the epoch, alone. False: it did not say. */
+static bool ask(struct hybrid *h, enum hapax_error *error)
+{
+    *error = hapax__known_ask(&h->known, h->postgres);
+    if (*error == HAPAX_ERR_INDETERMINATE)
+        *error = HAPAX_ERR_UNAVAILABLE; /* nothing was asked but a READ */
+    if (*error == HAPAX_ERR_UNAVAILABLE && h->stale_replay)
+        h->down_until_us = hapax__boot_us() + DOWN_US;
+    if (*error != HAPAX_ERR_NONE)
+        (void)hapax_store_fail(&h->base, *error, "%s", hapax_store_text(h->postgres));
+    return *error == HAPAX_ERR_NONE;
+}
+
+static bool any_copy(const struct hybrid *h)
+{
+    for (size_t i = 0; i < h->looked; i++)
+        if (fits(h, h->looks[i].op, &h->looks[i]))
+            return true;
+    return false;
+}
+
+/* Whether a handle that knows nothing yet, or no epoch, should ask first. */
+static bool ignorant(const struct hybrid *h, int64_t boot_us)
+{
+    return !h->known.clock ||
+           (h->known.epoch == 0 && boot_us - h->known.asked_us >= HAPAX__HYBRID_FRESH_US);
+}
+
+/* Looks at the hints and answers what they can. An error: PostgreSQL was asked what must be known, and did not say. */
+static enum hapax_error look(struct hybrid *h, struct hapax_op *ops, size_t n)
+{
+    enum hapax_error error = HAPAX_ERR_NONE;
+    bool down = hapax__boot_us() < h->down_until_us;
+
+    choose_looks(h, ops, n);
+    h->take = h->calm < CALM_CLAIMS || h->large > 0;
+    if (h->looked == 0)
+        return error;
+    if (!down && ignorant(h, hapax__boot_us()))
+        (void)ask(h, &error);
+    if (error != HAPAX_ERR_NONE && !h->stale_replay)
+        return error;
+    if (!hapax__hints_look(h->lock, &h->arena, h->looks, h->looked,
+                           h->known.clock ? hapax__known_low(&h->known, hapax__boot_us())
+                                          : wall_us(),
+                           h->take, &h->large))
+        return error;
+    if (error == HAPAX_ERR_NONE && !down && any_copy(h) &&
+        !hapax__known_fresh(&h->known, hapax__boot_us()))
+        (void)ask(h, &error);
+    for (size_t i = 0; i < n; i++) {
+        struct hapax__look *found = h->look_of[i] > 0 ? &h->looks[h->look_of[i] - 1] : NULL;
+
+        if (found &&
+            !replay(h, &ops[i], found, h->stale_replay && (down || error == HAPAX_ERR_UNAVAILABLE)))
+            (void)turn_away(h, &ops[i], found);
+    }
+    return error;
+}
+
+/* ---- settling ------------------------------------------------------------------------ */
+
+static int64_t ms_of(int64_t us)
+{
+    int64_t ms = us / US_PER_MS + 1;
+
+    return ms < COPY_LIFE_MS ? ms : COPY_LIFE_MS;
+}
+
+static bool make_lock(struct hybrid *h, struct hapax__settling *out,
+                      const struct hapax_record *record)
+{
+    int64_t left_us = record->lease_until_us - hapax__known_high(&h->known, hapax__boot_us());
+
+    if (left_us < LOCK_MIN_US)
+        return false;
+    out->value = hapax__hint_lock(&h->arena, record, out->mark);
+    out->ttl_ms = ms_of(left_us);
+    return out->value.ptr != NULL;
+}
+
+static bool make_copy(struct hybrid *h, struct hapax__settling *out,
+                      const struct hapax_record *record)
+{
+    int64_t left_us = record->expires_us == 0
+                          ? COPY_LIFE_MS * US_PER_MS
+                          : record->expires_us - hapax__known_high(&h->known, hapax__boot_us());
+
+    if (h->epoch == 0 || record->reruns || left_us < COPY_MIN_US ||
+        record->outcome.headers.len + record->outcome.body.len > COPY_MAX)
+        return false;
+    out->value = hapax__hint_copy(&h->arena, record, h->epoch);
+    out->ttl_ms = ms_of(left_us);
+    return out->value.ptr != NULL;
+}
+
+/* Whether the bare lock of a granted claim says enough: it ends when the lease does, or sooner. RENEW puts the
+ * record there; many operations end before they are renewed. */
+static bool lock_will_do(const struct hybrid *h, const struct hapax_op *op, size_t i)
+{
+    const struct hapax__look *look = h->look_of[i] > 0 ? &h->looks[h->look_of[i] - 1] : NULL;
+
+    return op->verdict == HAPAX_CLAIMED && look && look->taken &&
+           look->until_us <= op->record.lease_until_us;
+}
+
+/* Whether the op's answer shows a completed record with its outcome. */
+static bool shows_completion(const struct hapax_op *op)
+{
+    return op->record.state == HAPAX_STATE_COMPLETED &&
+           (op->kind == HAPAX_OP_COMPLETE ? op->verdict == HAPAX_OK || op->verdict == HAPAX_LOST
+                                          : op->verdict == HAPAX_COMPLETED);
+}
+
+/* Whether a lock of the op's own may stand somewhere. */
+static bool left_lock(struct hybrid *h, const struct hapax_op *op, size_t i)
+{
+    if (op->kind != HAPAX_OP_CLAIM)
+        return true;
+    return h->look_of[i] > 0 ? h->looks[h->look_of[i] - 1].placed : doubtful(h, &h->marks[i]);
+}
+
+/* What the hint of an op that PostgreSQL was asked has to become; its value is in out then. DROP: nothing. 0: it stays. */
+static enum hapax__settle to_become(struct hybrid *h, struct hapax__settling *out,
+                                    const struct hapax_op *op, size_t i)
+{
+    bool granted = op->verdict == HAPAX_CLAIMED;
+    bool started = op->record.state == HAPAX_STATE_STARTED &&
+                   (granted || (op->kind == HAPAX_OP_RENEW && op->verdict == HAPAX_OK));
+
+    if (op->kind == HAPAX_OP_READ || op->error == HAPAX_ERR_INDETERMINATE)
+        return 0;
+    if (op->kind == HAPAX_OP_RESOLVE)
+        return op->verdict == HAPAX_OK ? HAPAX__SETTLE_FORGET : 0;
+    if (granted && (!h->take || lock_will_do(h, op, i)))
+        return 0;
+    if (h->known.clock && started && make_lock(h, out, &op->record))
+        return HAPAX__SETTLE_PUT;
+    if (h->known.clock && shows_completion(op) && make_copy(h, out, &op->record))
+        return op->kind == HAPAX_OP_COMPLETE && op->verdict == HAPAX_OK ? HAPAX__SETTLE_COPY
+                                                                        : HAPAX__SETTLE_PUT;
+    if (op->verdict == HAPAX_NO_VERDICT && op->kind != HAPAX_OP_CLAIM)
+        return 0; /* surely not applied: the attempt goes on */
+    return left_lock(h, op, i) ? HAPAX__SETTLE_DROP : 0;
+}
+
+/* Counts the CLAIMs that met nobody. */
+static void note_calm(struct hybrid *h, const struct hapax_op *ops, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (ops[i].kind == HAPAX_OP_CLAIM && ops[i].verdict != HAPAX_NO_VERDICT)
+            h->calm++;
+        if (ops[i].verdict == HAPAX_IN_FLIGHT && ops[i].kind == HAPAX_OP_CLAIM)
+            h->calm = 0;
+    }
+    if (h->calm > CALM_CLAIMS)
+        h->calm = CALM_CLAIMS;
+}
+
+static void settle(struct hybrid *h, const struct hapax_op *ops, const bool *sent, size_t n)
+{
+    h->settling_count = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct hapax__settling *out = &h->settlings[h->settling_count];
+
+        *out = (struct hapax__settling){.id = &ops[i].id, .mark = &h->marks[i]};
+        if (sent[i])
+            out->what = to_become(h, out, &ops[i], i);
+        else if (h->look_of[i] > 0 && left_lock(h, &ops[i], i))
+            out->what = HAPAX__SETTLE_DROP;
+        h->settling_count += out->what != 0;
+        if (sent[i] && ops[i].kind == HAPAX_OP_CLAIM)
+            note_fate(h, &h->marks[i], ops[i].error != HAPAX_ERR_INDETERMINATE);
+    }
+    note_calm(h, ops, n);
+    hapax__hints_settle(h->lock, &h->arena, h->settlings, h->settling_count);
+}
+
+/* ---- run ----------------------------------------------------------------------------- */
+
+/* Asks PostgreSQL what is not answered yet, and for the epoch where that will soon be old. */
+static enum hapax_error run_rest(struct hybrid *h, struct hapax_op *ops, size_t n, bool *sent)
+{
+    int64_t sent_us = hapax__boot_us();
+    enum hapax_error error;
+    size_t count = 0, more = 0;
+
+    h->epoch = h->known.epoch;
+    for (size_t i = 0; i < n; i++) {
+        sent[i] = ops[i].verdict == HAPAX_NO_VERDICT;
+        if (!sent[i])
+            continue;
+        h->from[count] = i;
+        h->asked[count++] = ops[i];
+    }
+    if (count == 0)
+        return HAPAX_ERR_NONE;
+    if (sent_us - h->known.epoch_us > HAPAX__HYBRID_FRESH_US / 2)
+        h->asked[count + more++] = hapax__epoch_read();
+    error = hapax_store_run(h->postgres, h->asked, count + more);
+    hapax__known_clock(&h->known, h->asked, count + more, sent_us, hapax__boot_us());
+    if (more > 0)
+        hapax__known_epoch(&h->known, &h->asked[count], sent_us);
+    for (size_t i = 0; i < count; i++) {
+        ops[h->from[i]] = h->asked[i];
+        if (h->asked[i].verdict != HAPAX_NO_VERDICT)
+            (void)hapax__store_keep(&h->base, &ops[h->from[i]]);
+    }
+    if (error != HAPAX_ERR_NONE)
+        (void)hapax_store_fail(&h->base, error, "%s", hapax_store_text(h->postgres));
+    for (size_t i = 0; i < count; i++)
+        if (ops[h->from[i]].error != HAPAX_ERR_NONE)
+            return ops[h->from[i]].error;
+    return HAPAX_ERR_NONE;
+}
+
+/* Nothing of them was sent to PostgreSQL. */
+static void give_up(struct hapax_op *ops, size_t n, enum hapax_error error)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ops[i].verdict == HAPAX_NO_VERDICT)
+            ops[i].error = error;
+}
+
+/* A forced RESOLVE is the last word once nobody believes in the epoch before it. */
+static void outwait_copies(struct hybrid *h, const struct hapax_op *ops, size_t n)
+{
+    int64_t end_us = hapax__boot_us() + RESOLVE_WAIT_US;
+    bool wait = false;
+
+    for (size_t i = 0; i < n; i++)
+        wait |= ops[i].kind == HAPAX_OP_RESOLVE && ops[i].force &&
+                (ops[i].verdict == HAPAX_OK || ops[i].error == HAPAX_ERR_INDETERMINATE);
+    if (!wait)
+        return;
+    h->known.epoch = 0;
+    h->known.asked_us = 0;
+    for (int64_t left_us = RESOLVE_WAIT_US; left_us > 0; left_us = end_us - hapax__boot_us())
+        (void)poll(NULL, 0, (int)(left_us / US_PER_MS) + 1);
+}
+
+/* LIST and PURGE. What they show outlives PostgreSQL's next answer. */
+static enum hapax_error run_walk(struct hybrid *h, struct hapax_op *op)
+{
+    int64_t sent_us = hapax__boot_us();
+    enum hapax_error error = hapax_store_run(h->postgres, op, 1);
+    struct hapax_record *records = NULL;
+
+    hapax__known_clock(&h->known, op, 1, sent_us, hapax__boot_us());
+    if (error != HAPAX_ERR_NONE)
+        return hapax_store_fail(&h->base, error, "%s", hapax_store_text(h->postgres));
+    if (op->count > 0) {
+        records = hapax_store_memory(&h->base, op->count * sizeof(*records));
+        if (records)
+            memcpy(records, op->records, op->count * sizeof(*records));
+        op->records = records;
+    }
+    if ((op->count == 0 || records) && hapax__store_keep(&h->base, op))
+        return HAPAX_ERR_NONE;
+    op->verdict = HAPAX_NO_VERDICT;
+    op->error = HAPAX_ERR_NOMEM;
+    return hapax_store_fail(&h->base, HAPAX_ERR_NOMEM, "out of memory for a list");
+}
+
+static enum hapax_error hybrid_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    struct hybrid *h = (struct hybrid *)store;
+    bool sent[HAPAX__HYBRID_BATCH_MAX] = {false};
+    enum hapax_error error;
+
+    assert(n >= 1 && n <= HAPAX__HYBRID_BATCH_MAX);
+    if (ops[0].kind == HAPAX_OP_LIST || ops[0].kind == HAPAX_OP_PURGE)
+        return run_walk(h, &ops[0]);
+    hapax__arena_reset(&h->arena);
+    error = look(h, ops, n);
+    if (error == HAPAX_ERR_NONE)
+        error = run_rest(h, ops, n, sent);
+    else
+        give_up(ops, n, error);
+    settle(h, ops, sent, n);
+    outwait_copies(h, ops, n);
+    return error;
+}
+
+/* ---- check --------------------------------------------------------------------------- */
+
+struct clocks {
+    hapax_say *say;
+    void *arg;
+    int64_t ahead_us; /* PostgreSQL's clock, of boot time */
+};
+
+#define tell(c, ...) hapax__tell((c)->say, (c)->arg, __VA_ARGS__)
+
+/* A node's answer to TIME: seconds and µs. */
+static void check_node(const struct clocks *clocks, size_t node, const redisReply *reply)
+{
+    int64_t clock_us, off_us;
+
+    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+        reply->element[0]->type != REDIS_REPLY_STRING ||
+        reply->element[1]->type != REDIS_REPLY_STRING) {
+        tell(clocks, false, "redis node %zu does not answer", node + 1);
+        return;
+    }
+    clock_us = strtoll(reply->element[0]->str, NULL, 10) * US_PER_S +
+               strtoll(reply->element[1]->str, NULL, 10);
+    off_us = clock_us - clocks->ahead_us - hapax__boot_us();
+    if (off_us > SKEW_MAX_US || off_us < -SKEW_MAX_US)
+        tell(clocks, false,
+             "redis node %zu: its clock is %" PRId64 " s %s PostgreSQL's (nothing depends on it: "
+             "what stands in Redis has a time to live, and PostgreSQL judges)",
+             node + 1, (off_us > 0 ? off_us : -off_us) / US_PER_S,
+             off_us > 0 ? "ahead of" : "behind");
+    else
+        tell(clocks, false, "redis node %zu answers; its clock agrees with PostgreSQL's", node + 1);
+}
+
+static enum hapax_error check_redis(struct hybrid *h, const struct clocks *clocks)
+{
+    const struct hapax_span command = hapax_str("TIME");
+    const struct hapax__redlock_call call = {&command, 1};
+    size_t nodes = hapax__redlock_nodes(h->lock), answered;
+    redisReply *replies[NODES_MAX];
+    char text[HAPAX_TEXT_MAX];
+
+    answered = hapax__redlock_ask(h->lock, &call, 1, US_PER_S, replies, text);
+    for (size_t i = 0; i < nodes; i++)
+        check_node(clocks, i, replies[i]);
+    if (text[0])
+        tell(clocks, false, "redis: %.200s", text);
+    if (answered >= hapax__redlock_majority(nodes))
+        return HAPAX_ERR_NONE;
+    return hapax_store_fail(
+        &h->base, HAPAX_ERR_UNAVAILABLE,
+        "redis: %zu of %zu nodes answer, so every op goes to PostgreSQL: %.150s", answered, nodes,
+        text);
+}
+
+static enum hapax_error hybrid_check(struct hapax_store *store, hapax_say *say, void *arg)
+{
+    struct hybrid *h = (struct hybrid *)store;
+    struct clocks clocks = {say, arg, 0};
+    enum hapax_error error = hapax_store_check(h->postgres, say, arg);
+
+    if (error == HAPAX_ERR_NONE)
+        error = hapax__known_ask(&h->known, h->postgres);
+    if (error != HAPAX_ERR_NONE)
+        return hapax_store_fail(store, error, "%s", hapax_store_text(h->postgres));
+    clocks.ahead_us = h->known.low_us - h->known.low_boot_us;
+    if (h->known.epoch == 0)
+        tell(&clocks, false, "the epoch's record is not there yet: no copies are kept");
+    if (h->stale_replay)
+        tell(
+            &clocks, false,
+            "stale_replay is on: while PostgreSQL does not answer, what an operator resolved may be "
+            "answered as it was before");
+    return check_redis(h, &clocks);
+}
+
+/* ---- open, close, init --------------------------------------------------------------- */
+
+static void hybrid_close(struct hapax_store *store)
+{
+    struct hybrid *h = (struct hybrid *)store;
+
+    hapax__redlock_close(h->lock);
+    hapax_store_close(h->postgres);
+    hapax__arena_release(&h->arena);
+    free(h);
+}
+
+static enum hapax_error open_halves(struct hybrid *h, const struct hapax__hybrid_parts *parts,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error = hapax__redlock_open(&h->lock, parts->redis, parts->redis_count, text);
+
+    h->stale_replay = parts->stale_replay;
+    return error == HAPAX_ERR_NONE ? hapax_store_open(&h->postgres, parts->postgres, text) : error;
+}
+
+static enum hapax_error hybrid_open(struct hapax_store **out, const char *uri,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    struct hybrid *h = calloc(1, sizeof(*h));
+    struct hapax__hybrid_parts parts;
+    enum hapax_error error;
+
+    *out = NULL;
+    if (!h)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open store: out of memory");
+    error = hapax__hybrid_parts(&parts, uri, text);
+    if (error == HAPAX_ERR_NONE)
+        error = open_halves(h, &parts, text);
+    hapax__hybrid_parts_release(&parts);
+    if (error != HAPAX_ERR_NONE) {
+        hybrid_close(&h->base);
+        return error;
+    }
+    *out = &h->base;
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error hybrid_init(const char *uri, bool print, hapax_say *say, void *arg,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__hybrid_parts parts;
+    enum hapax_error error = hapax__hybrid_parts(&parts, uri, text);
+
+    if (error == HAPAX_ERR_NONE)
+        error = hapax_store_init(parts.postgres, print, say, arg, text);
+    hapax__hybrid_parts_release(&parts);
+    return error;
+}
+
+const struct hapax_store_type hapax__hybrid = {.scheme = "hybrid",
+                                               .batch_max = HAPAX__HYBRID_BATCH_MAX,
+                                               .body_max = HAPAX_BODY_MAX,
+                                               .open = hybrid_open,
+                                               .run = hybrid_run,
+                                               .init = hybrid_init,
+                                               .check = hybrid_check,
+                                               .close = hybrid_close};

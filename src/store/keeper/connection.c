@@ -1,0 +1,650 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One client's connection: a phase, one request in hand at most, and the buffers for both. While
+ * a request is in hand nothing more is read, so that a client that sends faster than it reads is
+ * slowed down by its own socket.
+ *
+ * A request is decoded where it was received: its ops borrow from `in` until the last of them came
+ * back from the lane, even where the client is gone by then. Nothing of a request runs before
+ * the whole of it was decoded. In steady state a request costs no allocation.
+ *
+ * What is bounded: memory for long requests (GROWN_MAX over all; those that find none wait with
+ * only their head read), and answers that wait for their reply (HELD_MAX per connection; how
+ * many ops may give that much is guessed from the answers before).
+ */
+#include "connection.h"
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "store/types.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define US_PER_MS     INT64_C(1000)
+#define BUFFER_SIZE   ((size_t)32 << 10) /* what a connection has of its own, in and out */
+#define GROWN_MAX     ((size_t)256 << 20)
+#define HELD_MAX      ((size_t)64 << 20)
+#define ANSWER_GUESS  ((size_t)512 << 10) /* how long an answer may be, before any was seen */
+#define REPLY_SIZE    ((size_t)1 << 20) /* answers this long together do not wait for the rest */
+#define WORK_KEPT_MAX 256u
+#define LENGTH_SIZE   4u
+
+static void watch(struct hapax__connection *c, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = c};
+    int failed;
+
+    if (c->events == events)
+        return;
+    failed = epoll_ctl(c->server->epoll_fd, EPOLL_CTL_MOD, c->fd, &event);
+    assert(!failed); /* to change what is watched takes no memory */
+    c->events = events;
+}
+
+/* ---- its life ------------------------------------------------------------------------ */
+
+bool hapax__connection_open(struct hapax__keeper_server *server, int fd)
+{
+    struct hapax__connection *c = calloc(1, sizeof(*c));
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+
+    if (!c || epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        free(c);
+        return false;
+    }
+    c->server = server;
+    c->fd = fd;
+    c->phase = HAPAX__GREETING;
+    c->events = EPOLLIN;
+    c->frame_max = HAPAX__FRAME_LEAST;
+    c->answer_max = ANSWER_GUESS;
+    c->since_us = hapax__monotonic_us();
+    c->next = server->connections;
+    if (c->next)
+        c->next->prev = c;
+    server->connections = c;
+    server->clients++;
+    return true;
+}
+
+void hapax__connection_hang_up(struct hapax__connection *c)
+{
+    struct epoll_event none = {0};
+
+    if (c->phase == HAPAX__GONE)
+        return;
+    /* Not left to close(): where a process forked meanwhile, the socket lives on, and its events would
+     * come for a connection that is freed. */
+    epoll_ctl(c->server->epoll_fd, EPOLL_CTL_DEL, c->fd, &none);
+    shutdown(c->fd, SHUT_RDWR); /* nor would the client hear of the end */
+    close(c->fd);
+    c->fd = -1;
+    c->phase = HAPAX__GONE;
+    c->server->graves = true;
+}
+
+static void free_in(struct hapax__connection *c)
+{
+    if (c->in_cap > BUFFER_SIZE) {
+        assert(c->server->grown >= c->in_cap);
+        c->server->grown -= c->in_cap;
+        c->server->released = true;
+    }
+    free(c->in);
+    c->in = NULL;
+    c->in_cap = 0;
+}
+
+static void free_out(struct hapax__connection *c)
+{
+    free(c->out);
+    c->out = NULL;
+    c->out_cap = 0;
+}
+
+static void free_work(struct hapax__connection *c)
+{
+    free(c->work);
+    c->work = NULL;
+    c->work_cap = 0;
+}
+
+void hapax__connection_bury(struct hapax__connection *c)
+{
+    assert(c->phase == HAPAX__GONE && c->in_lane == 0 && !c->touched);
+    for (uint32_t i = c->replied; i < c->submitted; i++)
+        free(c->work[i].job.memory);
+    *(c->prev ? &c->prev->next : &c->server->connections) = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    assert(c->server->clients > 0);
+    c->server->clients--;
+    free_in(c);
+    free_out(c);
+    free_work(c);
+    free(c);
+}
+
+bool hapax__connection_overdue(const struct hapax__connection *c, int64_t now_us)
+{
+    bool waits_for_client = c->phase == HAPAX__GREETING || c->phase == HAPAX__CLOSING ||
+                            (c->phase == HAPAX__READING && c->in_len > 0) ||
+                            (c->phase == HAPAX__RUNNING && c->out_at < c->out_len);
+
+    return waits_for_client && now_us - c->since_us > c->server->patience_ms * US_PER_MS;
+}
+
+/* ---- output -------------------------------------------------------------------------- */
+
+static bool reserve_out(struct hapax__connection *c, size_t size)
+{
+    assert(c->out_at == c->out_len);
+    c->out_at = 0;
+    c->out_len = 0;
+    if (size <= c->out_cap)
+        return true;
+    free_out(c);
+    if (size < BUFFER_SIZE)
+        size = BUFFER_SIZE;
+    c->out = malloc(size);
+    if (c->out)
+        c->out_cap = size;
+    return c->out != NULL;
+}
+
+/* Writes what it can. True: all of it is out. False: not yet, or the client is gone. */
+static bool flush(struct hapax__connection *c)
+{
+    while (c->out_at < c->out_len) {
+        ssize_t sent = send(c->fd, c->out + c->out_at, c->out_len - c->out_at, MSG_NOSIGNAL);
+
+        if (sent >= 0) {
+            c->out_at += (size_t)sent;
+            c->since_us = hapax__monotonic_us();
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            watch(c, EPOLLOUT);
+            return false;
+        } else if (errno != EINTR) {
+            hapax__connection_hang_up(c);
+            return false;
+        }
+    }
+    if (c->events == EPOLLOUT)
+        watch(c, EPOLLIN);
+    if (c->out_cap > BUFFER_SIZE)
+        free_out(c);
+    c->out_at = 0;
+    c->out_len = 0;
+    return true;
+}
+
+/* Tells the client what is wrong; the connection ends with it. */
+static void fault(struct hapax__connection *c, enum hapax_error error, const char *text)
+{
+    struct hapax__writer w;
+
+    if (!reserve_out(c, HAPAX__FRAME_FAULT_MAX)) {
+        hapax__connection_hang_up(c);
+        return;
+    }
+    w = (struct hapax__writer){c->out, c->out_cap};
+    hapax__frame_put_fault(&w, error, text);
+    c->out_len = (size_t)(w.at - c->out);
+    c->phase = HAPAX__CLOSING;
+    c->since_us = hapax__monotonic_us();
+}
+
+/* ---- replies ------------------------------------------------------------------------- */
+
+/* Why an op has an error. */
+static const char *text_of(const struct hapax__connection *c, const struct hapax_op *op,
+                           char text[HAPAX_TEXT_MAX])
+{
+    struct hapax_op again;
+
+    text[0] = '\0';
+    if (op->error == HAPAX_ERR_NONE)
+        return text;
+    again = *op;
+    if (op->kind < HAPAX_OP_CLAIM || op->kind > HAPAX_OP_RESOLVE)
+        hapax__fail(text, op->error, "kind of op %d is not known", (int)op->kind);
+    else if (hapax__op_check(&again, c->server->body_max, text))
+        hapax__lane_text(c->server->lane, text);
+    if (text[0] == '\0')
+        hapax__fail(text, op->error, "the keeper answers %s", hapax_error_name(op->error));
+    return text;
+}
+
+/* At most this; the text of an error is looked up when it is written. */
+static size_t answer_bound(const struct hapax_op *op)
+{
+    return hapax__frame_answer_size(op, "") + (op->error != HAPAX_ERR_NONE ? UINT8_MAX : 0);
+}
+
+static size_t answers_room(const struct hapax__connection *c)
+{
+    return c->frame_max - HAPAX__FRAME_HEAD - HAPAX__FRAME_REPLY_SIZE;
+}
+
+/* Counts what is answered, in order. */
+static bool gather(struct hapax__connection *c)
+{
+    uint32_t before = c->ready;
+
+    for (; c->ready < c->submitted && c->work[c->ready].done; c->ready++) {
+        struct hapax_op *op = &c->work[c->ready].job.op;
+        size_t size;
+
+        hapax__frame_fit_answer(op, answers_room(c));
+        size = answer_bound(op);
+        assert(size <= answers_room(c));
+        c->ready_size += size;
+        if (size > c->answer_max)
+            c->answer_max = size;
+    }
+    return c->ready > before;
+}
+
+/* The ops of the next reply: as many as are ready and fit in a frame. */
+static uint32_t reply_end(const struct hapax__connection *c, size_t *size)
+{
+    uint32_t to;
+
+    *size = 0;
+    for (to = c->replied; to < c->ready; to++) {
+        size_t one = answer_bound(&c->work[to].job.op);
+
+        if (one > answers_room(c) - *size)
+            break;
+        *size += one;
+    }
+    assert(to > c->replied);
+    return to;
+}
+
+/* Puts the next reply into the output. False: no memory, and the connection is given up, which leaves
+ * its ops as undecided as they would be without it. */
+static bool reply(struct hapax__connection *c)
+{
+    struct hapax__reply head = {.seq = c->seq, .first = (uint16_t)c->replied};
+    struct hapax__writer w, head_w;
+    char text[HAPAX_TEXT_MAX];
+    size_t size;
+    uint32_t to = reply_end(c, &size);
+    const size_t head_size = HAPAX__FRAME_HEAD + HAPAX__FRAME_REPLY_SIZE;
+
+    if (!reserve_out(c, head_size + size)) {
+        hapax__connection_hang_up(c);
+        return false;
+    }
+    w = (struct hapax__writer){c->out + head_size, c->out_cap - head_size};
+    head.count = (uint16_t)(to - c->replied);
+    for (; c->replied < to; c->replied++) {
+        struct hapax__job *job = &c->work[c->replied].job;
+
+        c->ready_size -= answer_bound(&job->op);
+        hapax__frame_put_answer(&w, &job->op, text_of(c, &job->op, text));
+        free(job->memory);
+        job->memory = NULL;
+    }
+    c->out_len = (size_t)(w.at - c->out);
+    head_w = (struct hapax__writer){c->out, head_size};
+    hapax__frame_put_reply(&head_w, &head, c->out_len - head_size);
+    c->since_us = hapax__monotonic_us();
+    return true;
+}
+
+/* ---- a request ----------------------------------------------------------------------- */
+
+/* How many ops may be without answer at a time, so that their answers stay within HELD_MAX. */
+static uint32_t window(const struct hapax__connection *c)
+{
+    size_t ops = HELD_MAX / (c->answer_max > 0 ? c->answer_max : 1);
+
+    if (ops > HAPAX_BATCH_MAX)
+        ops = HAPAX_BATCH_MAX;
+    return ops > 0 ? (uint32_t)ops : 1;
+}
+
+/* An op that is refused here costs its own answer and nothing else. */
+static void submit_one(struct hapax__connection *c, struct hapax__work *work)
+{
+    char text[HAPAX_TEXT_MAX];
+
+    work->done = work->job.op.error != HAPAX_ERR_NONE ||
+                 !hapax__op_check(&work->job.op, c->server->body_max, text) ||
+                 !hapax__lane_submit(c->server->lane, &work->job);
+    if (!work->done)
+        c->in_lane++;
+}
+
+static bool submit(struct hapax__connection *c)
+{
+    uint32_t before = c->submitted;
+
+    while (c->submitted < c->count && c->submitted - c->ready < window(c) &&
+           c->ready_size < REPLY_SIZE)
+        submit_one(c, &c->work[c->submitted++]);
+    return c->submitted > before;
+}
+
+void hapax__connection_answered(struct hapax__work *work)
+{
+    struct hapax__connection *c = work->connection;
+
+    assert(!work->done && c->in_lane > 0);
+    work->done = true;
+    c->in_lane--;
+    if (c->phase == HAPAX__GONE)
+        c->server->graves = true;
+}
+
+/* Gives the memory of the frame in hand back, and moves up what came behind it. */
+static void consume(struct hapax__connection *c)
+{
+    size_t rest = c->in_len - c->frame_len;
+
+    assert(c->frame_len > 0 && c->in_len >= c->frame_len && c->in_lane == 0);
+    if (rest > 0)
+        memmove(c->in, c->in + c->frame_len, rest);
+    c->in_len = rest;
+    c->frame_len = 0;
+    if (c->in_cap > BUFFER_SIZE) {
+        assert(rest == 0); /* it was made for this frame */
+        free_in(c);
+    }
+    if (c->work_cap > WORK_KEPT_MAX)
+        free_work(c);
+    if (c->count > 0)
+        c->answer_max /= 2; /* what was long once need not stay so */
+    c->count = c->submitted = c->ready = c->replied = 0;
+    c->since_us = hapax__monotonic_us();
+}
+
+/* Moves the request in hand on. True: something moved. */
+static bool run(struct hapax__connection *c)
+{
+    bool moved = submit(c);
+
+    moved |= gather(c);
+    if (moved)
+        return true;
+    if (!flush(c))
+        return false;
+    if (c->ready > c->replied && (c->ready == c->count || c->ready_size >= REPLY_SIZE))
+        return reply(c);
+    if (c->replied < c->count)
+        return false;
+    consume(c);
+    c->phase = HAPAX__READING;
+    return true;
+}
+
+static bool reserve_work(struct hapax__connection *c, uint32_t count)
+{
+    if (count <= c->work_cap)
+        return true;
+    free_work(c);
+    c->work = malloc(count * sizeof(*c->work));
+    if (c->work)
+        c->work_cap = count;
+    return c->work != NULL;
+}
+
+static void take_request(struct hapax__connection *c, struct hapax_span payload)
+{
+    struct hapax__reader r = {payload.ptr, payload.len, false};
+    struct hapax__request request;
+    char text[HAPAX_TEXT_MAX];
+    int64_t until_us;
+
+    if (!hapax__frame_take_request(&r, &request)) {
+        hapax__fail(text, HAPAX_ERR_INVALID, "a request is malformed, or has not 1 to %u ops",
+                    HAPAX_BATCH_MAX);
+        fault(c, HAPAX_ERR_INVALID, text);
+        return;
+    }
+    if (!reserve_work(c, request.count)) {
+        fault(c, HAPAX_ERR_NOMEM, "out of memory for a request");
+        return;
+    }
+    until_us = hapax__monotonic_us() + request.wait_ms * US_PER_MS;
+    for (uint16_t i = 0; i < request.count; i++) {
+        struct hapax__work *work = &c->work[i];
+
+        if (!hapax__frame_take_op(&r, &work->job.op)) {
+            hapax__fail(text, HAPAX_ERR_INVALID, "op %u of a request is malformed", i + 1u);
+            fault(c, HAPAX_ERR_INVALID, text);
+            return;
+        }
+        work->job.deadline_us = request.wait_ms > 0 ? until_us : 0;
+        work->job.memory = NULL;
+        work->connection = c;
+        work->done = false;
+    }
+    if (r.left > 0) {
+        fault(c, HAPAX_ERR_INVALID, "a request has bytes behind its last op");
+        return;
+    }
+    c->seq = request.seq;
+    c->count = request.count;
+    c->phase = HAPAX__RUNNING;
+}
+
+/* ---- the other frames ---------------------------------------------------------------- */
+
+static void take_hello(struct hapax__connection *c, struct hapax_span payload)
+{
+    struct hapax__hello hello, welcome = {.version = HAPAX__FRAME_VERSION,
+                                          .frame_max = HAPAX__FRAME_MAX,
+                                          .batch_max = HAPAX_BATCH_MAX,
+                                          .body_max = (uint32_t)c->server->body_max,
+                                          .pid = (uint32_t)getpid()};
+    struct hapax__writer w;
+
+    if (!hapax__frame_take_hello(payload, &hello)) {
+        fault(c, HAPAX_ERR_UNSUPPORTED, "the greeting is not of this protocol");
+        return;
+    }
+    if (!reserve_out(c, HAPAX__FRAME_HEAD + HAPAX__FRAME_WELCOME_SIZE)) {
+        hapax__connection_hang_up(c);
+        return;
+    }
+    c->frame_max = hello.frame_max < HAPAX__FRAME_MAX ? hello.frame_max : HAPAX__FRAME_MAX;
+    w = (struct hapax__writer){c->out, c->out_cap};
+    hapax__frame_put_welcome(&w, &welcome);
+    c->out_len = (size_t)(w.at - c->out);
+    c->phase = HAPAX__RUNNING;
+}
+
+static void take_ask(struct hapax__connection *c, struct hapax_span payload)
+{
+    struct hapax__info info = c->server->info;
+    struct hapax__writer w;
+
+    if (!hapax__frame_take_ask(payload, &info.seq)) {
+        fault(c, HAPAX_ERR_INVALID, "a question is malformed");
+        return;
+    }
+    if (!reserve_out(c, hapax__frame_info_size(&info))) {
+        hapax__connection_hang_up(c);
+        return;
+    }
+    info.queued = hapax__lane_queued(c->server->lane);
+    info.clients = c->server->clients;
+    w = (struct hapax__writer){c->out, c->out_cap};
+    hapax__frame_put_info(&w, &info);
+    c->out_len = (size_t)(w.at - c->out);
+    c->phase = HAPAX__RUNNING;
+}
+
+static void take_frame(struct hapax__connection *c)
+{
+    struct hapax_span payload = {c->in + HAPAX__FRAME_HEAD, c->frame_len - HAPAX__FRAME_HEAD};
+    uint8_t kind = c->in[LENGTH_SIZE];
+    char text[HAPAX_TEXT_MAX];
+
+    if (c->phase == HAPAX__GREETING && kind == HAPAX__FRAME_HELLO) {
+        take_hello(c, payload);
+    } else if (c->phase == HAPAX__READING && kind == HAPAX__FRAME_REQUEST) {
+        take_request(c, payload);
+    } else if (c->phase == HAPAX__READING && kind == HAPAX__FRAME_ASK) {
+        take_ask(c, payload);
+    } else {
+        hapax__fail(text, HAPAX_ERR_INVALID, "a frame of kind %u has no place here", kind);
+        fault(c, HAPAX_ERR_INVALID, text);
+    }
+}
+
+/* ---- input --------------------------------------------------------------------------- */
+
+/* The bytes of the frame that `in` begins with, its length included. */
+static size_t frame_size(const struct hapax__connection *c)
+{
+    struct hapax__reader r = {c->in, c->in_len, false};
+
+    return LENGTH_SIZE + (size_t)hapax__take_u32(&r);
+}
+
+/* Takes the next frame, if it is there as a whole. */
+static bool next_frame(struct hapax__connection *c)
+{
+    uint32_t max = c->phase == HAPAX__GREETING ? HAPAX__FRAME_HELLO_MAX : HAPAX__FRAME_MAX;
+    char text[HAPAX_TEXT_MAX];
+    size_t size;
+
+    assert(c->frame_len == 0);
+    if (c->server->stopping) {
+        hapax__connection_hang_up(c);
+        return false;
+    }
+    if (c->in_len >= LENGTH_SIZE) {
+        size = frame_size(c);
+        if (size < HAPAX__FRAME_HEAD || size > LENGTH_SIZE + max) {
+            hapax__fail(text, HAPAX_ERR_INVALID, "a frame of %zu bytes is not within 1 to %u here",
+                        size - LENGTH_SIZE, max);
+            fault(c, HAPAX_ERR_INVALID, text);
+            return true;
+        }
+        if (size <= c->in_len) {
+            c->frame_len = size;
+            take_frame(c);
+            return true;
+        }
+        if (size > c->in_cap) {
+            c->phase = HAPAX__ADMISSION;
+            return true;
+        }
+    }
+    watch(c, EPOLLIN);
+    return false;
+}
+
+static bool admit(struct hapax__connection *c)
+{
+    size_t size = frame_size(c);
+    uint8_t *in;
+
+    assert(size > BUFFER_SIZE && c->in_cap == BUFFER_SIZE);
+    if (size > GROWN_MAX - c->server->grown) {
+        watch(c, 0);
+        return false;
+    }
+    in = realloc(c->in, size);
+    if (!in) {
+        fault(c, HAPAX_ERR_NOMEM, "out of memory for a request");
+        return true;
+    }
+    c->in = in;
+    c->in_cap = size;
+    c->server->grown += size;
+    c->phase = HAPAX__READING;
+    c->since_us = hapax__monotonic_us();
+    return true;
+}
+
+void hapax__connection_advance(struct hapax__connection *c)
+{
+    bool moved = true;
+
+    while (moved) {
+        switch (c->phase) {
+        case HAPAX__GREETING:
+        case HAPAX__READING:
+            moved = next_frame(c);
+            break;
+        case HAPAX__ADMISSION:
+            moved = admit(c);
+            break;
+        case HAPAX__RUNNING:
+            moved = run(c);
+            break;
+        case HAPAX__CLOSING:
+            if (flush(c))
+                hapax__connection_hang_up(c);
+            moved = false;
+            break;
+        case HAPAX__GONE:
+            moved = false;
+        }
+    }
+}
+
+void hapax__connection_receive(struct hapax__connection *c)
+{
+    ssize_t got;
+
+    assert(c->phase == HAPAX__GREETING || c->phase == HAPAX__READING);
+    if (!c->in) {
+        assert(c->in_len == 0);
+        c->in = malloc(BUFFER_SIZE);
+        if (!c->in) {
+            hapax__connection_hang_up(c);
+            return;
+        }
+        c->in_cap = BUFFER_SIZE;
+    }
+    assert(c->in_len < c->in_cap);
+    do
+        got = recv(c->fd, c->in + c->in_len, c->in_cap - c->in_len, 0);
+    while (got < 0 && errno == EINTR);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return;
+    if (got <= 0) {
+        hapax__connection_hang_up(c);
+        return;
+    }
+    if (c->in_len == 0 && c->phase == HAPAX__READING)
+        c->since_us = hapax__monotonic_us();
+    c->in_len += (size_t)got;
+    hapax__connection_advance(c);
+}
+
+void hapax__connection_event(struct hapax__connection *c, uint32_t events)
+{
+    switch (c->phase) {
+    case HAPAX__GREETING:
+    case HAPAX__READING:
+        hapax__connection_receive(c);
+        return;
+    case HAPAX__ADMISSION:
+    case HAPAX__RUNNING:
+        if (events & (EPOLLERR | EPOLLHUP))
+            hapax__connection_hang_up(c);
+        else if (events & EPOLLOUT)
+            hapax__connection_advance(c);
+        else
+            watch(c, 0); /* it sends on before it is answered */
+        return;
+    case HAPAX__CLOSING:
+        hapax__connection_advance(c);
+        return;
+    case HAPAX__GONE:
+        return;
+    }
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One client's connection to a keeper's server. All of it belongs to the server's thread.
+ */
+#ifndef HAPAX_STORE_KEEPER_CONNECTION_H
+#define HAPAX_STORE_KEEPER_CONNECTION_H
+
+#include "frame.h"
+#include "lane/lane.h"
+#include "socket.h"
+
+enum hapax__phase {
+    HAPAX__GREETING, /* a HELLO is awaited */
+    HAPAX__READING, /* a request is awaited, or its rest */
+    HAPAX__ADMISSION, /* a long request waits for memory */
+    HAPAX__RUNNING, /* a request is in hand, or its reply is being written */
+    HAPAX__CLOSING, /* a fault is being written */
+    HAPAX__GONE /* closed; jobs in the lane may still borrow from it */
+};
+
+struct hapax__work { /* one op in hand */
+    struct hapax__job job; /* first, so that it is found from the job */
+    struct hapax__connection *connection;
+    bool done;
+};
+
+struct hapax__connection {
+    struct hapax__keeper_server *server;
+    struct hapax__connection *next, *prev; /* of all */
+    struct hapax__connection *next_touched;
+    bool touched; /* some of its jobs came back in this round */
+    enum hapax__phase phase;
+    int fd;
+    uint32_t events; /* what epoll watches for */
+    int64_t since_us; /* when a half frame began, or output last moved */
+    uint32_t frame_max; /* the longest the client takes */
+
+    uint8_t *in;
+    size_t in_cap;
+    size_t in_len;
+    size_t frame_len; /* of the frame in hand, head included; it is at the start of `in` */
+
+    uint8_t *out;
+    size_t out_cap;
+    size_t out_at;
+    size_t out_len;
+
+    struct hapax__work *work; /* the ops of the request in hand */
+    uint32_t work_cap;
+    uint32_t seq;
+    uint32_t count;
+    uint32_t submitted; /* ops before this were given to the lane, or refused */
+    uint32_t ready; /* ops before this are answered */
+    uint32_t replied; /* ops before this are in a reply */
+    uint32_t in_lane;
+    size_t ready_size; /* of the answers from replied to ready */
+    size_t answer_max; /* the longest answer of late */
+};
+
+struct hapax__keeper_server {
+    struct hapax__lane *lane;
+    struct hapax__socket socket;
+    size_t body_max;
+    uint32_t clients_max;
+    int64_t patience_ms;
+    int stop_fd;
+    int epoll_fd;
+
+    struct hapax__connection *connections;
+    uint32_t clients;
+    size_t grown; /* bytes of buffers for long requests */
+    bool released; /* some of them came free */
+    bool graves; /* some connections are GONE */
+    bool deaf; /* no descriptors to accept with, until the next tick */
+    bool stopping;
+
+    struct hapax__info info; /* the store's own advice, as it was when the server began */
+    char lines[HAPAX__FRAME_LINES_MAX][HAPAX_TEXT_MAX];
+};
+
+/* Takes fd over and joins the server's list. False: no memory or descriptor; fd is still yours. */
+bool hapax__connection_open(struct hapax__keeper_server *server, int fd);
+
+/* What epoll says of it. */
+void hapax__connection_event(struct hapax__connection *c, uint32_t events);
+
+/* One recv(), and what comes of it. */
+void hapax__connection_receive(struct hapax__connection *c);
+
+/* Does what can be done now: takes frames, submits, replies. */
+void hapax__connection_advance(struct hapax__connection *c);
+
+/* A job of its came back. Advance it when all have. */
+void hapax__connection_answered(struct hapax__work *work);
+
+/* Whether the client takes too long over a frame or a reply. */
+bool hapax__connection_overdue(const struct hapax__connection *c, int64_t now_us);
+
+/* Closes its socket; it is GONE. */
+void hapax__connection_hang_up(struct hapax__connection *c);
+
+/* Frees one that is GONE and has no job in the lane. */
+void hapax__connection_bury(struct hapax__connection *c);
+
+#endif

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The frame codec. Its invariant: whatever bytes come in, what is taken from them lies inside them,
+ * and what it puts out is taken in again as the same values. An op and an answer each begin with
+ * their length, so that a kind of op that is not known costs that op, not the connection.
+ *
+ * Records go out in their stored form (core/record.h), checksum included: one codec to fuzz, and
+ * a record that was damaged on its way is found. Rejected: a general serialiser, which would
+ * bring a library, a schema and allocations to what is nine fixed layouts.
+ */
+#include "frame.h"
+
+#include "base/arena.h"
+#include "core/record.h"
+#include "frame_parts.h"
+#include "store/types.h"
+
+enum {
+    FLAG_RERUN_COMPLETED = 1, /* CLAIM */
+    FLAG_RECONCILED = 1, /* RENEW */
+    FLAG_RAN = 1, /* FAIL */
+    FLAG_AS_UNKNOWN = 2,
+    FLAG_FORCE = 1 /* RESOLVE */
+};
+
+enum {
+    HAS_RECORD = 1, /* of an answer */
+    HAS_RECORDS = 2, /* LIST */
+    HAS_PURGED = 4,
+    HAS_MORE = 8,
+    HAS_ECHO = 16, /* the record's headers and body are the op's own, and left out */
+    HAS_ALL = 31
+};
+
+#define ID_SIZE     sizeof(((struct hapax_id *)NULL)->bytes)
+#define TOKEN_SIZE  sizeof(((struct hapax_token *)NULL)->bytes)
+#define DIGEST_SIZE sizeof(((struct hapax_digest *)NULL)->bytes)
+
+/* What follows in a part of its own, with its length before it. */
+static struct hapax__reader take_part(struct hapax__reader *r)
+{
+    struct hapax_span span = take_span(r, 4);
+
+    return (struct hapax__reader){span.ptr, span.len, r->bad};
+}
+
+/* ---- requests ------------------------------------------------------------------------ */
+
+void hapax__frame_put_request(struct hapax__writer *w, const struct hapax__request *request,
+                              size_t size)
+{
+    assert(request->count >= 1 && request->count <= HAPAX_BATCH_MAX);
+    hapax__frame_begin(w, HAPAX__FRAME_REQUEST, HAPAX__FRAME_REQUEST_SIZE + size);
+    hapax__put_number(w, request->seq, 4);
+    hapax__put_number(w, request->wait_ms, 4);
+    hapax__put_number(w, request->count, 2);
+}
+
+bool hapax__frame_take_request(struct hapax__reader *r, struct hapax__request *out)
+{
+    out->seq = hapax__take_u32(r);
+    out->wait_ms = hapax__take_u32(r);
+    out->count = hapax__take_u16(r);
+    return !r->bad && out->count >= 1 && out->count <= HAPAX_BATCH_MAX;
+}
+
+static size_t outcome_size(const struct hapax_outcome *outcome)
+{
+    return 2 + 1 + 4 + outcome->headers.len + 4 + outcome->body.len;
+}
+
+static void put_outcome(struct hapax__writer *w, const struct hapax_outcome *outcome)
+{
+    assert(outcome->status >= 0 && outcome->status <= 999);
+    hapax__put_number(w, (uint64_t)outcome->status, 2);
+    hapax__put_number(w, outcome->body_kept, 1);
+    put_span(w, outcome->headers, 4);
+    put_span(w, outcome->body, 4);
+}
+
+static void take_outcome(struct hapax__reader *r, struct hapax_outcome *out)
+{
+    out->status = hapax__take_u16(r);
+    out->body_kept = take_flags(r, 1);
+    out->headers = take_span(r, 4);
+    out->body = take_span(r, 4);
+}
+
+/* The bytes behind an op's kind. */
+static size_t asked_size(const struct hapax_op *op)
+{
+    switch (op->kind) {
+    case HAPAX_OP_CLAIM:
+        return ID_SIZE + TOKEN_SIZE + 2 * DIGEST_SIZE + 8 + 8 + 1 + 4 + 1 + 1 + op->scope.len;
+    case HAPAX_OP_RENEW:
+        return ID_SIZE + TOKEN_SIZE + 8 + 1 + 4;
+    case HAPAX_OP_COMPLETE:
+        return ID_SIZE + TOKEN_SIZE + outcome_size(&op->outcome);
+    case HAPAX_OP_FAIL:
+        return ID_SIZE + TOKEN_SIZE + 1 + outcome_size(&op->outcome);
+    case HAPAX_OP_READ:
+        return ID_SIZE;
+    case HAPAX_OP_LIST:
+        return 1 + 8 + 2 + ID_SIZE + 1 + op->scope.len;
+    case HAPAX_OP_PURGE:
+        return 2 + ID_SIZE;
+    default:
+        assert(op->kind == HAPAX_OP_RESOLVE);
+        return ID_SIZE + TOKEN_SIZE + 1 + 1 + 4 + 1 + op->by.len + outcome_size(&op->outcome);
+    }
+}
+
+size_t hapax__frame_op_size(const struct hapax_op *op)
+{
+    return 4 + 1 + asked_size(op);
+}
+
+static void put_holder(struct hapax__writer *w, const struct hapax_op *op)
+{
+    hapax__put(w, op->id.bytes, ID_SIZE);
+    hapax__put(w, op->token.bytes, TOKEN_SIZE);
+}
+
+static void put_claim(struct hapax__writer *w, const struct hapax_op *op)
+{
+    assert(op->scope.len <= HAPAX_SCOPE_MAX);
+    put_holder(w, op);
+    hapax__put(w, op->fingerprint.bytes, DIGEST_SIZE);
+    hapax__put(w, op->caller.bytes, DIGEST_SIZE);
+    hapax__put_number(w, (uint64_t)op->lease_ms, 8);
+    hapax__put_number(w, (uint64_t)op->retention_ms, 8);
+    hapax__put_number(w, (uint64_t)op->on_expired, 1);
+    hapax__put_number(w, op->attempts_max, 4);
+    hapax__put_number(w, op->rerun_completed ? FLAG_RERUN_COMPLETED : 0, 1);
+    put_span(w, op->scope, 1);
+}
+
+static void put_resolve(struct hapax__writer *w, const struct hapax_op *op)
+{
+    assert(op->by.len <= HAPAX_BY_MAX);
+    put_holder(w, op);
+    hapax__put_number(w, (uint64_t)op->resolve, 1);
+    hapax__put_number(w, op->force ? FLAG_FORCE : 0, 1);
+    hapax__put_number(w, op->if_attempt, 4);
+    put_span(w, op->by, 1);
+    put_outcome(w, &op->outcome);
+}
+
+void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op)
+{
+    unsigned failed = (op->ran ? FLAG_RAN : 0u) | (op->as_unknown ? FLAG_AS_UNKNOWN : 0u);
+
+    hapax__put_number(w, 1 + asked_size(op), 4);
+    hapax__put_number(w, (uint64_t)op->kind, 1);
+    switch (op->kind) {
+    case HAPAX_OP_CLAIM:
+        put_claim(w, op);
+        return;
+    case HAPAX_OP_RENEW:
+        put_holder(w, op);
+        hapax__put_number(w, (uint64_t)op->lease_ms, 8);
+        hapax__put_number(w, op->reconciled ? FLAG_RECONCILED : 0, 1);
+        hapax__put_number(w, op->if_attempt, 4);
+        return;
+    case HAPAX_OP_COMPLETE:
+        put_holder(w, op);
+        put_outcome(w, &op->outcome);
+        return;
+    case HAPAX_OP_FAIL:
+        put_holder(w, op);
+        hapax__put_number(w, failed, 1);
+        put_outcome(w, &op->outcome);
+        return;
+    case HAPAX_OP_READ:
+        hapax__put(w, op->id.bytes, ID_SIZE);
+        return;
+    case HAPAX_OP_LIST:
+        hapax__put_number(w, op->states, 1);
+        hapax__put_number(w, (uint64_t)op->older_ms, 8);
+        hapax__put_number(w, op->limit, 2);
+        hapax__put(w, op->cursor.bytes, ID_SIZE);
+        put_span(w, op->scope, 1);
+        return;
+    case HAPAX_OP_PURGE:
+        hapax__put_number(w, op->limit, 2);
+        hapax__put(w, op->cursor.bytes, ID_SIZE);
+        return;
+    default:
+        put_resolve(w, op);
+    }
+}
+
+static void take_holder(struct hapax__reader *r, struct hapax_op *op)
+{
+    hapax__take_into(r, op->id.bytes, ID_SIZE);
+    hapax__take_into(r, op->token.bytes, TOKEN_SIZE);
+}
+
+static void take_claim(struct hapax__reader *r, struct hapax_op *op)
+{
+    take_holder(r, op);
+    hapax__take_into(r, op->fingerprint.bytes, DIGEST_SIZE);
+    hapax__take_into(r, op->caller.bytes, DIGEST_SIZE);
+    op->lease_ms = (int64_t)hapax__take_u64(r);
+    op->retention_ms = (int64_t)hapax__take_u64(r);
+    op->on_expired = (enum hapax_on_expired)hapax__take_u8(r);
+    op->attempts_max = hapax__take_u32(r);
+    op->rerun_completed = take_flags(r, FLAG_RERUN_COMPLETED);
+    op->scope = take_span(r, 1);
+}
+
+static void take_fail(struct hapax__reader *r, struct hapax_op *op)
+{
+    unsigned flags;
+
+    take_holder(r, op);
+    flags = take_flags(r, FLAG_RAN | FLAG_AS_UNKNOWN);
+    op->ran = flags & FLAG_RAN;
+    op->as_unknown = flags & FLAG_AS_UNKNOWN;
+    take_outcome(r, &op->outcome);
+}
+
+static void take_resolve(struct hapax__reader *r, struct hapax_op *op)
+{
+    take_holder(r, op);
+    op->resolve = (enum hapax_resolve)hapax__take_u8(r);
+    op->force = take_flags(r, FLAG_FORCE);
+    op->if_attempt = hapax__take_u32(r);
+    op->by = take_span(r, 1);
+    take_outcome(r, &op->outcome);
+}
+
+/* False: no kind of op has this number. */
+static bool take_asked(struct hapax__reader *r, struct hapax_op *op)
+{
+    switch (op->kind) {
+    case HAPAX_OP_CLAIM:
+        take_claim(r, op);
+        return true;
+    case HAPAX_OP_RENEW:
+        take_holder(r, op);
+        op->lease_ms = (int64_t)hapax__take_u64(r);
+        op->reconciled = take_flags(r, FLAG_RECONCILED);
+        op->if_attempt = hapax__take_u32(r);
+        return true;
+    case HAPAX_OP_COMPLETE:
+        take_holder(r, op);
+        take_outcome(r, &op->outcome);
+        return true;
+    case HAPAX_OP_FAIL:
+        take_fail(r, op);
+        return true;
+    case HAPAX_OP_READ:
+        hapax__take_into(r, op->id.bytes, ID_SIZE);
+        return true;
+    case HAPAX_OP_LIST:
+        op->states = hapax__take_u8(r);
+        op->older_ms = (int64_t)hapax__take_u64(r);
+        op->limit = hapax__take_u16(r);
+        hapax__take_into(r, op->cursor.bytes, ID_SIZE);
+        op->scope = take_span(r, 1);
+        return true;
+    case HAPAX_OP_PURGE:
+        op->limit = hapax__take_u16(r);
+        hapax__take_into(r, op->cursor.bytes, ID_SIZE);
+        return true;
+    case HAPAX_OP_RESOLVE:
+        take_resolve(r, op);
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool hapax__frame_take_op(struct hapax__reader *r, struct hapax_op *op)
+{
+    struct hapax__reader part = take_part(r);
+
+    memset(op, 0, sizeof(*op));
+    op->kind = (enum hapax_op_kind)hapax__take_u8(&part);
+    if (part.bad)
+        return false;
+    if (!take_asked(&part, op)) {
+        op->error = HAPAX_ERR_UNSUPPORTED;
+        return true;
+    }
+    return whole(&part);
+}
+
+/* ---- replies ------------------------------------------------------------------------- */
+
+void hapax__frame_put_reply(struct hapax__writer *w, const struct hapax__reply *reply, size_t size)
+{
+    assert(reply->count >= 1 && reply->first + reply->count <= (int)HAPAX_BATCH_MAX);
+    hapax__frame_begin(w, HAPAX__FRAME_REPLY, HAPAX__FRAME_REPLY_SIZE + size);
+    hapax__put_number(w, reply->seq, 4);
+    hapax__put_number(w, reply->first, 2);
+    hapax__put_number(w, reply->count, 2);
+}
+
+bool hapax__frame_take_reply(struct hapax__reader *r, struct hapax__reply *out)
+{
+    out->seq = hapax__take_u32(r);
+    out->first = hapax__take_u16(r);
+    out->count = hapax__take_u16(r);
+    return !r->bad && out->count >= 1 && (uint32_t)out->first + out->count <= HAPAX_BATCH_MAX;
+}
+
+static bool same_place(struct hapax_span a, struct hapax_span b)
+{
+    return a.len == b.len && (a.len == 0 || a.ptr == b.ptr);
+}
+
+/* Whether the answer shows the very bytes that were asked to be stored. A lane makes it so. */
+static bool echoes(const struct hapax_op *op)
+{
+    const struct hapax_outcome *shown = &op->record.outcome;
+
+    return (op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_RESOLVE) &&
+           shown->headers.len + shown->body.len > 0 &&
+           same_place(shown->headers, op->outcome.headers) &&
+           same_place(shown->body, op->outcome.body);
+}
+
+/* Which parts an answer has. LOST to absence, and ABSENT, show no record. */
+static unsigned parts_of(const struct hapax_op *op)
+{
+    if (op->verdict == HAPAX_NO_VERDICT)
+        return 0;
+    if (op->kind == HAPAX_OP_LIST)
+        return HAS_RECORDS | (op->more ? HAS_MORE : 0u);
+    if (op->kind == HAPAX_OP_PURGE)
+        return HAS_PURGED | (op->more ? HAS_MORE : 0u);
+    if (op->record.state == HAPAX_STATE_ABSENT)
+        return 0;
+    return HAS_RECORD | (echoes(op) ? HAS_ECHO : 0u);
+}
+
+/* The record as it is sent. */
+static struct hapax_record record_of(const struct hapax_op *op, unsigned parts)
+{
+    struct hapax_record record = op->record;
+
+    if (parts & HAS_ECHO) {
+        record.outcome.headers.len = 0;
+        record.outcome.body.len = 0;
+    }
+    return record;
+}
+
+static size_t record_size(const struct hapax_record *record)
+{
+    return ID_SIZE + 4 + hapax__record_size(record);
+}
+
+static void put_record(struct hapax__writer *w, const struct hapax_record *record)
+{
+    size_t size = hapax__record_size(record);
+
+    hapax__put(w, record->id.bytes, ID_SIZE);
+    hapax__put_number(w, size, 4);
+    assert(size <= w->left);
+    hapax__record_encode(w->at, record);
+    w->at += size;
+    w->left -= size;
+}
+
+/* length · verdict · error · differs · parts · now_us */
+#define ANSWER_FIXED (4u + 1 + 1 + 1 + 1 + 8)
+#define LIST_FIXED   (ID_SIZE + 2)
+
+void hapax__frame_fit_answer(struct hapax_op *op, size_t max)
+{
+    size_t size = ANSWER_FIXED + LIST_FIXED;
+    uint32_t fit;
+
+    if (op->kind != HAPAX_OP_LIST || op->verdict == HAPAX_NO_VERDICT)
+        return;
+    for (fit = 0; fit < op->count; fit++) {
+        size += record_size(&op->records[fit]);
+        if (size > max)
+            break;
+    }
+    if (fit == op->count)
+        return;
+    assert(fit > 0);
+    op->count = fit;
+    op->cursor = op->records[fit - 1].id;
+    op->more = true;
+}
+
+size_t hapax__frame_answer_size(const struct hapax_op *op, const char *text)
+{
+    unsigned parts = parts_of(op);
+    size_t size = ANSWER_FIXED;
+    struct hapax_record record;
+
+    if (op->error != HAPAX_ERR_NONE)
+        size += 1 + text_span(text).len;
+    if (parts & HAS_RECORD) {
+        record = record_of(op, parts);
+        size += record_size(&record);
+    }
+    if (parts & HAS_PURGED)
+        size += LIST_FIXED + 2;
+    if (parts & HAS_RECORDS) {
+        size += LIST_FIXED;
+        for (uint32_t i = 0; i < op->count; i++)
+            size += record_size(&op->records[i]);
+    }
+    return size;
+}
+
+void hapax__frame_put_answer(struct hapax__writer *w, const struct hapax_op *op, const char *text)
+{
+    unsigned parts = parts_of(op);
+    struct hapax_record record;
+
+    assert((op->verdict == HAPAX_NO_VERDICT) == (op->error != HAPAX_ERR_NONE));
+    hapax__put_number(w, hapax__frame_answer_size(op, text) - 4, 4);
+    hapax__put_number(w, (uint64_t)op->verdict, 1);
+    hapax__put_number(w, (uint64_t)-op->error, 1);
+    hapax__put_number(w, (uint64_t)op->differs, 1);
+    hapax__put_number(w, parts, 1);
+    hapax__put_number(w, (uint64_t)op->now_us, 8);
+    if (op->error != HAPAX_ERR_NONE)
+        put_span(w, text_span(text), 1);
+    if (parts & HAS_RECORD) {
+        record = record_of(op, parts);
+        put_record(w, &record);
+    }
+    if (parts & (HAS_RECORDS | HAS_PURGED)) {
+        assert(op->count <= HAPAX_LIST_MAX && op->purged + op->settled <= HAPAX_LIST_MAX);
+        hapax__put(w, op->cursor.bytes, ID_SIZE);
+        hapax__put_number(w, parts & HAS_RECORDS ? op->count : op->purged, 2);
+    }
+    if (parts & HAS_PURGED)
+        hapax__put_number(w, op->settled, 2);
+    if (parts & HAS_RECORDS)
+        for (uint32_t i = 0; i < op->count; i++)
+            put_record(w, &op->records[i]);
+}
+
+static bool take_record(struct hapax__reader *r, struct hapax_record *out)
+{
+    struct hapax_id id;
+    struct hapax_span bytes;
+
+    hapax__take_into(r, id.bytes, ID_SIZE);
+    bytes = take_span(r, 4);
+    return !r->bad && hapax__record_decode(out, &id, bytes) == HAPAX_ERR_NONE;
+}
+
+static enum hapax__taken take_records(struct hapax__reader *r, struct hapax_op *op,
+                                      struct hapax_arena *arena)
+{
+    hapax__take_into(r, op->cursor.bytes, ID_SIZE);
+    op->count = hapax__take_u16(r);
+    if (r->bad || op->count > HAPAX_LIST_MAX)
+        return HAPAX__TAKEN_MALFORMED;
+    op->records = hapax__arena_alloc(arena, op->count * sizeof(*op->records) + 1);
+    if (!op->records)
+        return HAPAX__TAKEN_NOMEM;
+    for (uint32_t i = 0; i < op->count; i++)
+        if (!take_record(r, &op->records[i]))
+            return HAPAX__TAKEN_MALFORMED;
+    return HAPAX__TAKEN;
+}
+
+/* Whether an op of this kind can be answered so. A flow takes a verdict of another kind for a bug. */
+static bool plausible(const struct hapax_op *op, unsigned parts)
+{
+    unsigned scan = parts & (HAS_RECORDS | HAS_PURGED);
+    unsigned shows = parts & (HAS_RECORD | HAS_ECHO);
+
+    if (op->verdict > HAPAX_ABSENT || op->error < HAPAX_ERR_REFUSED ||
+        op->differs > HAPAX_DIFFERS_CALLER || op->now_us < 0)
+        return false;
+    if ((op->verdict == HAPAX_NO_VERDICT) != (op->error != HAPAX_ERR_NONE))
+        return false;
+    if (op->verdict == HAPAX_NO_VERDICT)
+        return parts == 0;
+    if (!(hapax__verdicts_of(op->kind) & 1u << op->verdict))
+        return false;
+    if (op->kind == HAPAX_OP_LIST)
+        return scan == HAS_RECORDS && !shows;
+    if (op->kind == HAPAX_OP_PURGE)
+        return scan == HAS_PURGED && !shows;
+    if (parts & HAS_RECORD)
+        return parts == shows && op->verdict != HAPAX_ABSENT;
+    return parts == 0 && (op->verdict == HAPAX_LOST || op->verdict == HAPAX_ABSENT);
+}
+
+/* The record of the op's id, with what was left out put back. */
+static bool take_own_record(struct hapax__reader *r, struct hapax_op *op, unsigned parts)
+{
+    if (!take_record(r, &op->record) || memcmp(&op->record.id, &op->id, sizeof(op->id)) != 0)
+        return false;
+    if (!(parts & HAS_ECHO))
+        return true;
+    if (op->record.outcome.headers.len + op->record.outcome.body.len > 0)
+        return false;
+    op->record.outcome.headers = op->outcome.headers;
+    op->record.outcome.body = op->outcome.body;
+    return op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_RESOLVE;
+}
+
+static enum hapax__taken take_parts(struct hapax__reader *r, struct hapax_op *op, unsigned parts,
+                                    struct hapax_arena *arena)
+{
+    if (parts & HAS_RECORD)
+        return take_own_record(r, op, parts) ? HAPAX__TAKEN : HAPAX__TAKEN_MALFORMED;
+    if (op->verdict == HAPAX_LOST)
+        op->record.id = op->id;
+    op->more = parts & HAS_MORE;
+    if (parts & HAS_RECORDS)
+        return take_records(r, op, arena);
+    if (parts & HAS_PURGED) {
+        hapax__take_into(r, op->cursor.bytes, ID_SIZE);
+        op->purged = hapax__take_u16(r);
+        op->settled = hapax__take_u16(r);
+        r->bad |= op->purged + op->settled > HAPAX_LIST_MAX;
+    }
+    return HAPAX__TAKEN;
+}
+
+enum hapax__taken hapax__frame_take_answer(struct hapax__reader *r, struct hapax_op *op,
+                                           struct hapax_arena *arena, char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__reader part = take_part(r);
+    struct hapax_op answered = *op;
+    enum hapax__taken taken;
+    unsigned parts;
+
+    answered.verdict = (enum hapax_verdict)hapax__take_u8(&part);
+    answered.error = (enum hapax_error) - (int)hapax__take_u8(&part);
+    answered.differs = (enum hapax_differs)hapax__take_u8(&part);
+    parts = take_flags(&part, HAS_ALL);
+    answered.now_us = (int64_t)hapax__take_u64(&part);
+    if (part.bad || !plausible(&answered, parts))
+        return HAPAX__TAKEN_MALFORMED;
+    if (answered.error != HAPAX_ERR_NONE)
+        take_text(&part, text);
+    taken = take_parts(&part, &answered, parts, arena);
+    if (taken == HAPAX__TAKEN && !whole(&part))
+        taken = HAPAX__TAKEN_MALFORMED;
+    if (taken == HAPAX__TAKEN)
+        *op = answered;
+    return taken;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The frames of the keeper's protocol (docs/keeper.md has the byte tables). Encoding is sized
+ * beforehand and cannot fail; decoding takes foreign bytes, reads none beyond their end, and
+ * copies none: spans borrow from the frame.
+ *
+ *   frame   length u32, of all that follows · kind u8 · payload
+ */
+#ifndef HAPAX_STORE_KEEPER_FRAME_H
+#define HAPAX_STORE_KEEPER_FRAME_H
+
+#include "base/bytes.h"
+
+#include <hapax/store.h>
+
+#define HAPAX__FRAME_VERSION   1u
+#define HAPAX__FRAME_HEAD      5u /* length and kind */
+#define HAPAX__FRAME_MAX       (20u << 20) /* what a length may say */
+#define HAPAX__FRAME_LEAST     (17u << 20) /* what either side must take: one op with a full body */
+#define HAPAX__FRAME_HELLO_MAX 64u /* nothing longer before the greeting */
+#define HAPAX__FRAME_LINES_MAX 16u /* lines of advice in an INFO */
+
+enum hapax__frame_kind {
+    HAPAX__FRAME_HELLO = 1, /* client: version, frame_max */
+    HAPAX__FRAME_WELCOME, /* server: version, frame_max, batch_max, body_max, pid */
+    HAPAX__FRAME_REQUEST, /* client: seq, wait_ms, count, ops */
+    HAPAX__FRAME_REPLY, /* server: seq, first, count, answers */
+    HAPAX__FRAME_ASK, /* client: seq */
+    HAPAX__FRAME_INFO, /* server: seq, pid, queued, clients, scheme, lines */
+    HAPAX__FRAME_FAULT /* server: error, text; then it closes */
+};
+
+/* The head of a frame in the making: its payload has `size` bytes. */
+void hapax__frame_begin(struct hapax__writer *w, enum hapax__frame_kind kind, size_t size);
+
+/* ---- greeting ------------------------------------------------------------------------ */
+
+struct hapax__hello {
+    uint16_t version; /* HELLO: the highest the client speaks; WELCOME: the one spoken */
+    uint32_t frame_max; /* the longest frame the sender takes */
+    uint16_t batch_max; /* WELCOME only, as what follows: ops in one REQUEST */
+    uint32_t body_max;
+    uint32_t pid;
+};
+
+#define HAPAX__FRAME_HELLO_SIZE   (4u + 2 + 4)
+#define HAPAX__FRAME_WELCOME_SIZE (4u + 2 + 4 + 2 + 4 + 4)
+
+/* Write a whole frame: HAPAX__FRAME_HEAD and the SIZE. */
+void hapax__frame_put_hello(struct hapax__writer *w, const struct hapax__hello *hello);
+void hapax__frame_put_welcome(struct hapax__writer *w, const struct hapax__hello *hello);
+
+/* Read a payload. False: not one, or limits that cannot be. Any version is read. */
+bool hapax__frame_take_hello(struct hapax_span payload, struct hapax__hello *out);
+bool hapax__frame_take_welcome(struct hapax_span payload, struct hapax__hello *out);
+
+/* ---- requests ------------------------------------------------------------------------ */
+
+struct hapax__request {
+    uint32_t seq;
+    uint32_t
+        wait_ms; /* how long the client waits: what is not begun by then need not be; 0: no end */
+    uint16_t count;
+};
+
+#define HAPAX__FRAME_REQUEST_SIZE (4u + 4 + 2) /* the payload before its ops */
+
+/* Write a REQUEST's head, for ops of `size` bytes together, and each op. The op passes
+ * hapax__op_check(). */
+void hapax__frame_put_request(struct hapax__writer *w, const struct hapax__request *request,
+                              size_t size);
+size_t hapax__frame_op_size(const struct hapax_op *op);
+void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op);
+
+/* Read what comes before the ops. False: malformed, or no op, or more than HAPAX_BATCH_MAX. */
+bool hapax__frame_take_request(struct hapax__reader *r, struct hapax__request *out);
+
+/* Reads one op; what its kind does not ask is zero. Its values may still be out of range: that is
+ * hapax__op_check()'s. A kind that this build does not know has its number in op->kind and
+ * UNSUPPORTED in op->error, else NONE. False: malformed, and nothing after it can be read. */
+bool hapax__frame_take_op(struct hapax__reader *r, struct hapax_op *op);
+
+/* ---- replies ------------------------------------------------------------------------- */
+
+struct hapax__reply {
+    uint32_t seq;
+    uint16_t first; /* the place in the REQUEST of the first op answered here */
+    uint16_t count;
+};
+
+#define HAPAX__FRAME_REPLY_SIZE (4u + 2 + 2)
+
+void hapax__frame_put_reply(struct hapax__writer *w, const struct hapax__reply *reply, size_t size);
+bool hapax__frame_take_reply(struct hapax__reader *r, struct hapax__reply *out);
+
+/* Cuts a LIST's answer to what fits in `max` bytes: fewer records, and more to come. Any other
+ * fits in HAPAX__FRAME_LEAST. */
+void hapax__frame_fit_answer(struct hapax_op *op, size_t max);
+
+/* An answered op; `text` says why it has an error, cut to 255 bytes. */
+size_t hapax__frame_answer_size(const struct hapax_op *op, const char *text);
+void hapax__frame_put_answer(struct hapax__writer *w, const struct hapax_op *op, const char *text);
+
+/* Reads the answer to `op`, the one asked, into its answered fields. `records` come from the arena,
+ * all else borrows from the frame. text is written when there is an error. MALFORMED, or NOMEM: the
+ * op is as unanswered as before. */
+enum hapax__taken { HAPAX__TAKEN, HAPAX__TAKEN_MALFORMED, HAPAX__TAKEN_NOMEM };
+enum hapax__taken hapax__frame_take_answer(struct hapax__reader *r, struct hapax_op *op,
+                                           struct hapax_arena *arena, char text[HAPAX_TEXT_MAX]);
+
+/* ---- info, fault --------------------------------------------------------------------- */
+
+struct hapax__info_line {
+    bool danger;
+    struct hapax_span text; /* at most HAPAX_TEXT_MAX bytes */
+};
+
+struct hapax__info {
+    uint32_t seq;
+    uint32_t pid;
+    uint32_t queued;
+    uint32_t clients;
+    struct hapax_span scheme; /* of the store held; at most 255 bytes */
+    uint8_t lines;
+    struct hapax__info_line line[HAPAX__FRAME_LINES_MAX]; /* the store's own advice */
+};
+
+/* Whole frames. */
+size_t hapax__frame_info_size(const struct hapax__info *info);
+void hapax__frame_put_info(struct hapax__writer *w, const struct hapax__info *info);
+bool hapax__frame_take_info(struct hapax_span payload, struct hapax__info *out);
+
+#define HAPAX__FRAME_ASK_SIZE 4u
+void hapax__frame_put_ask(struct hapax__writer *w, uint32_t seq);
+bool hapax__frame_take_ask(struct hapax_span payload, uint32_t *seq);
+
+#define HAPAX__FRAME_FAULT_MAX (HAPAX__FRAME_HEAD + 1 + 1 + 255u)
+void hapax__frame_put_fault(struct hapax__writer *w, enum hapax_error error, const char *text);
+bool hapax__frame_take_fault(struct hapax_span payload, enum hapax_error *error,
+                             char text[HAPAX_TEXT_MAX]);
+
+#endif

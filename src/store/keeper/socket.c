@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The keeper's socket file. A path holds one living keeper at most: who finds a file there asks
+ * whether somebody listens, and only then replaces it, with the directory locked against others
+ * who do the same. The lock is flock() on the directory itself, so that no lock file is left
+ * behind; a rename over the path, which needs no lock, would push a living keeper off its path when
+ * two start at once.
+ *
+ * Permissions: bind() makes the file with the mode of the socket's own inode less the umask, so
+ * that one is set first (umask() belongs to all threads of the process). The final mode and group
+ * are set before listen(): until then every connect is refused.
+ */
+#include "socket.h"
+
+#include "base/fail.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BACKLOG       512
+#define LOCK_WAIT_MS  2000
+#define LOCK_PAUSE_MS 10
+#define GROUPS_MAX    65536u
+#define PATH_LEN_MAX  (sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1)
+
+enum hapax_error hapax__socket_address(struct sockaddr_un *out, const char *path,
+                                       char text[HAPAX_TEXT_MAX])
+{
+    size_t len = path ? strlen(path) : 0;
+
+    memset(out, 0, sizeof(*out));
+    if (len == 0)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "the socket's path is empty (unix:PATH)");
+    if (len > PATH_LEN_MAX)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "the socket's path \"%.60s...\" has %zu bytes, over the limit of %zu",
+                           path, len, PATH_LEN_MAX);
+    out->sun_family = AF_UNIX;
+    memcpy(out->sun_path, path, len + 1);
+    return HAPAX_ERR_NONE;
+}
+
+pid_t hapax__socket_peer(int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || len != sizeof(peer))
+        return 0;
+    return peer.pid;
+}
+
+const char *hapax__socket_reason(int error)
+{
+    switch (error) {
+    case ENOENT:
+        return "there is no such file";
+    case ECONNREFUSED:
+        return "nobody listens there";
+    case EACCES:
+    case EPERM:
+        return "no permission";
+    case ECONNRESET:
+    case EPIPE:
+        return "the connection was lost";
+    default:
+        return strerror(error);
+    }
+}
+
+/* ---- who may come in ----------------------------------------------------------------- */
+
+static bool in_groups(int fd, gid_t gid)
+{
+    socklen_t len = 0;
+    gid_t *groups;
+    bool found = false;
+
+    /* The first call fails with ERANGE and says how long the list is. */
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &len) == 0 || errno != ERANGE)
+        return false;
+    if (len > GROUPS_MAX * sizeof(*groups))
+        return false;
+    groups = malloc(len);
+    if (!groups)
+        return false;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) == 0)
+        for (size_t i = 0; i < len / sizeof(*groups); i++)
+            found |= groups[i] == gid;
+    free(groups);
+    return found;
+}
+
+bool hapax__socket_permits(const struct hapax__socket *socket, int fd, uid_t *uid)
+{
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
+
+    *uid = (uid_t)-1;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || len != sizeof(peer))
+        return false;
+    *uid = peer.uid;
+    if (peer.uid == geteuid() || peer.uid == 0)
+        return true;
+    return socket->grouped && (peer.gid == socket->gid || in_groups(fd, socket->gid));
+}
+
+static enum hapax_error find_group(struct hapax__socket *socket, const char *name,
+                                   char text[HAPAX_TEXT_MAX])
+{
+    char buffer[16384];
+    struct group entry, *found = NULL;
+    unsigned long number;
+    char *end;
+
+    socket->grouped = name != NULL;
+    if (!name)
+        return HAPAX_ERR_NONE;
+    if (getgrnam_r(name, &entry, buffer, sizeof(buffer), &found) == 0 && found) {
+        socket->gid = found->gr_gid;
+        return HAPAX_ERR_NONE;
+    }
+    errno = 0;
+    number = strtoul(name, &end, 10);
+    if (name[0] < '0' || name[0] > '9' || *end != '\0' || errno != 0 || number >= (gid_t)-1)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "there is no group \"%.64s\"", name);
+    socket->gid = (gid_t)number;
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- the file ------------------------------------------------------------------------ */
+
+static enum hapax_error cannot(const char *path, const char *what, char text[HAPAX_TEXT_MAX])
+{
+    int error = errno;
+
+    return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot listen at \"%.110s\": %s: %s", path,
+                       what, hapax__socket_reason(error));
+}
+
+/* Locks the directory the path lies in. Returns a descriptor to close, or -1 with text set. */
+static int lock_directory(const char *path, char text[HAPAX_TEXT_MAX])
+{
+    char directory[PATH_LEN_MAX + 1] = ".";
+    const char *slash = strrchr(path, '/');
+    int fd;
+
+    if (slash) {
+        size_t len = slash == path ? 1 : (size_t)(slash - path);
+
+        memcpy(directory, path, len);
+        directory[len] = '\0';
+    }
+    fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        cannot(path, "cannot open its directory", text);
+        return -1;
+    }
+    for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += LOCK_PAUSE_MS) {
+        if ((errno != EWOULDBLOCK && errno != EINTR) || waited >= LOCK_WAIT_MS) {
+            cannot(path, "cannot lock its directory", text);
+            close(fd);
+            return -1;
+        }
+        poll(NULL, 0, LOCK_PAUSE_MS);
+    }
+    return fd;
+}
+
+static enum hapax_error refuse(const char *path, pid_t pid, char text[HAPAX_TEXT_MAX])
+{
+    if (pid > 0)
+        return hapax__fail(text, HAPAX_ERR_REFUSED,
+                           "cannot listen at \"%.110s\": the keeper of process %ld answers there",
+                           path, (long)pid);
+    return hapax__fail(text, HAPAX_ERR_REFUSED,
+                       "cannot listen at \"%.110s\": another keeper answers there", path);
+}
+
+/* Removes a socket file that nobody listens on; one that is no socket is left alone. */
+static enum hapax_error clear_path(const struct sockaddr_un *address, char text[HAPAX_TEXT_MAX])
+{
+    const char *path = address->sun_path;
+    struct stat file;
+    enum hapax_error error = HAPAX_ERR_NONE;
+    int fd;
+
+    if (lstat(path, &file) != 0)
+        return errno == ENOENT ? HAPAX_ERR_NONE : cannot(path, "cannot look at it", text);
+    if (!S_ISSOCK(file.st_mode))
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "cannot listen at \"%.110s\": there is a file that is no socket", path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return cannot(path, "no socket", text);
+    if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0)
+        error = refuse(path, hapax__socket_peer(fd), text);
+    else if (errno == EAGAIN) /* alive, with a full backlog */
+        error = refuse(path, 0, text);
+    else if (errno != ECONNREFUSED && errno != ENOENT)
+        error = cannot(path, "cannot tell if it is in use", text);
+    else if (unlink(path) != 0 && errno != ENOENT)
+        error = cannot(path, "cannot remove the stale socket", text);
+    close(fd);
+    return error;
+}
+
+static enum hapax_error dress(struct hapax__socket *socket, unsigned mode,
+                              char text[HAPAX_TEXT_MAX])
+{
+    const char *path = socket->address.sun_path;
+    struct stat file;
+
+    if (socket->grouped && lchown(path, (uid_t)-1, socket->gid) != 0)
+        return cannot(path, "cannot give it to the group", text);
+    if (chmod(path, (mode_t)mode) != 0)
+        return cannot(path, "cannot set its mode", text);
+    if (lstat(path, &file) != 0)
+        return cannot(path, "cannot look at it", text);
+    socket->dev = file.st_dev;
+    socket->ino = file.st_ino;
+    if (listen(socket->fd, BACKLOG) != 0)
+        return cannot(path, "no connections", text);
+    return HAPAX_ERR_NONE;
+}
+
+/* With the directory locked. */
+static enum hapax_error occupy(struct hapax__socket *out, unsigned mode, char text[HAPAX_TEXT_MAX])
+{
+    const char *path = out->address.sun_path;
+    enum hapax_error error = clear_path(&out->address, text);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    out->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (out->fd < 0)
+        return cannot(path, "no socket", text);
+    if (fchmod(out->fd, 0600) != 0 ||
+        bind(out->fd, (const struct sockaddr *)&out->address, sizeof(out->address)) != 0) {
+        error = cannot(path, "cannot make the socket", text);
+        close(out->fd);
+        return error;
+    }
+    error = dress(out, mode, text);
+    if (error != HAPAX_ERR_NONE) {
+        unlink(path);
+        close(out->fd);
+    }
+    return error;
+}
+
+enum hapax_error hapax__socket_open(struct hapax__socket *out,
+                                    const struct hapax__keeper_options *options,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    unsigned mode = options->mode ? options->mode : options->group ? 0660 : 0600;
+    enum hapax_error error;
+    int lock;
+
+    memset(out, 0, sizeof(*out));
+    out->fd = -1;
+    if (mode & ~0777u)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "mode %#o is not between 0 and 0777", mode);
+    error = hapax__socket_address(&out->address, options->path, text);
+    if (error == HAPAX_ERR_NONE)
+        error = find_group(out, options->group, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    lock = lock_directory(out->address.sun_path, text);
+    if (lock < 0)
+        return HAPAX_ERR_UNAVAILABLE;
+    error = occupy(out, mode, text);
+    flock(lock, LOCK_UN); /* a fork of another thread may hold a copy of the descriptor */
+    close(lock);
+    if (error != HAPAX_ERR_NONE)
+        out->fd = -1;
+    return error;
+}
+
+void hapax__socket_close(struct hapax__socket *socket)
+{
+    struct stat file;
+
+    assert(socket->fd >= 0);
+    if (lstat(socket->address.sun_path, &file) == 0 && file.st_dev == socket->dev &&
+        file.st_ino == socket->ino)
+        unlink(socket->address.sun_path);
+    close(socket->fd);
+    socket->fd = -1;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax check on PostgreSQL: what of a server's settings can lose an answered operation is a danger; what only costs
+ * time or room is advice. One statement asks for all of it, so that the answers belong to one server even
+ * behind a pooler. What a role may not see is not known, and then not spoken of.
+ */
+#include "base/clock.h"
+#include "base/fail.h"
+#include "postgres.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define US_PER_MS     INT64_C(1000)
+#define US_PER_S      INT64_C(1000000)
+#define SKEW_MAX_US   (1 * US_PER_S)
+#define TRANSACTION_S 300 /* one that is open for longer keeps dead rows from being removed */
+#define DEAD_MIN      10000
+
+static const char question[] =
+    "SELECT current_setting('server_version') AS server,"
+    " hapax.version() AS version,"
+    " current_setting('fsync') AS fsync,"
+    " current_setting('full_page_writes') AS full_page_writes,"
+    " current_setting('synchronous_commit') AS synchronous_commit,"
+    " current_setting('synchronous_standby_names') AS standby_names,"
+    " (SELECT count(*) FROM pg_catalog.pg_stat_replication) AS standbys,"
+    " current_setting('transaction_read_only') AS read_only,"
+    " current_setting('autovacuum') AS autovacuum,"
+    " coalesce((SELECT bool_or(o = 'autovacuum_enabled=false') FROM pg_catalog.pg_class c,"
+    "  unnest(c.reloptions) o WHERE c.oid = to_regclass('hapax.operations')), false) AS no_vacuum,"
+    " coalesce((SELECT relpersistence FROM pg_catalog.pg_class"
+    "  WHERE oid = to_regclass('hapax.operations')), 'p') AS persistence,"
+    " coalesce((SELECT n_live_tup FROM pg_catalog.pg_stat_all_tables"
+    "  WHERE relid = to_regclass('hapax.operations')), 0) AS live,"
+    " coalesce((SELECT n_dead_tup FROM pg_catalog.pg_stat_all_tables"
+    "  WHERE relid = to_regclass('hapax.operations')), 0) AS dead,"
+    " coalesce((SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::bigint"
+    "  FROM pg_catalog.pg_stat_activity WHERE pid <> pg_backend_pid()"
+    "  AND backend_type = 'client backend'), 0) AS oldest,"
+    " current_setting('max_locks_per_transaction')::bigint"
+    "  * (current_setting('max_connections')::bigint"
+    "  + current_setting('max_prepared_transactions')::bigint) AS locks,"
+    " pg_backend_pid() AS pid,"
+    " (SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_catalog.pg_proc p"
+    "  WHERE p.pronamespace = to_regnamespace('hapax')"
+    "  AND p.proname IN ('run', 'list', 'purge')) AS permitted,"
+    " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock";
+
+struct checking {
+    struct hapax__pg *pg;
+    const PGresult *rows;
+    hapax_say *say;
+    void *arg;
+};
+
+static const char *value(const struct checking *c, const char *name)
+{
+    int column = PQfnumber(c->rows, name);
+
+    return column >= 0 ? PQgetvalue(c->rows, 0, column) : "";
+}
+
+static int64_t number(const struct checking *c, const char *name)
+{
+    return strtoll(value(c, name), NULL, 10);
+}
+
+static bool is(const struct checking *c, const char *name, const char *text)
+{
+    return strcmp(value(c, name), text) == 0;
+}
+
+#define tell(c, ...) hapax__tell((c)->say, (c)->arg, __VA_ARGS__)
+
+static void check_disk(const struct checking *c)
+{
+    if (is(c, "fsync", "off"))
+        tell(c, true, "fsync is off: a power cut can lose any record, or the database");
+    if (is(c, "full_page_writes", "off"))
+        tell(c, true, "full_page_writes is off: a power cut can damage pages");
+    if (is(c, "synchronous_commit", "off"))
+        tell(c, true,
+             "synchronous_commit is off: a crash of the server loses the last answered operations");
+    if (is(c, "persistence", "u"))
+        tell(c, true, "the table hapax.operations is UNLOGGED: a crash of the server empties it");
+}
+
+static void check_failover(const struct checking *c)
+{
+    bool names = !is(c, "standby_names", "");
+    bool waits = !is(c, "synchronous_commit", "off") && !is(c, "synchronous_commit", "local");
+
+    if (names && waits)
+        tell(c, false, "commits wait for standbys (synchronous_standby_names \"%.100s\")",
+             value(c, "standby_names"));
+    else if (names)
+        tell(c, true,
+             "synchronous_commit is %s: commits do not wait for the standbys named, and a failover "
+             "loses the last answered operations",
+             value(c, "synchronous_commit"));
+    else if (number(c, "standbys") > 0)
+        tell(
+            c, true,
+            "it has standbys (%s), and none is synchronous: a failover to one loses the last answered "
+            "operations (set synchronous_standby_names)",
+            value(c, "standbys"));
+}
+
+static void check_room(const struct checking *c)
+{
+    int64_t live = number(c, "live"), dead = number(c, "dead");
+
+    if (is(c, "autovacuum", "off") || is(c, "no_vacuum", "t"))
+        tell(c, false, "autovacuum is off for hapax.operations: it grows with each operation");
+    if (dead > DEAD_MIN && dead > live)
+        tell(c, false,
+             "hapax.operations has %" PRId64 " dead rows and %" PRId64 " live ones: is autovacuum "
+             "held up?",
+             dead, live);
+    if (number(c, "oldest") > TRANSACTION_S)
+        tell(
+            c, false,
+            "a transaction has been open for %s s: as long as it is, dead rows stay, and what it holds is "
+            "busy",
+            value(c, "oldest"));
+    if (number(c, "locks") < 16 * (int64_t)HAPAX__PG_BATCH_MAX)
+        tell(
+            c, false,
+            "the lock table has %s places, and a batch takes up to %u (raise max_locks_per_transaction)",
+            value(c, "locks"), HAPAX__PG_BATCH_MAX);
+}
+
+static void check_line(const struct checking *c)
+{
+    PGconn *conn = c->pg->link.conn;
+    const char *address = PQhostaddr(conn);
+    bool near = !address || !*address || *address == '/' || strncmp(address, "127.", 4) == 0 ||
+                strcmp(address, "::1") == 0;
+
+    if (number(c, "pid") != PQbackendPID(conn))
+        tell(c, false, "there is a pooler (PgBouncer?) in front of it, which Hapax allows for");
+    if (!near && !PQsslInUse(conn))
+        tell(
+            c, false,
+            "the connection to %.100s is not encrypted (sslmode=verify-full encrypts it, and knows the "
+            "server)",
+            PQhost(conn));
+}
+
+static void check_clock(const struct checking *c, int64_t before_us, int64_t after_us)
+{
+    int64_t clock_us = number(c, "clock");
+    int64_t off_us = clock_us < before_us  ? clock_us - before_us
+                     : clock_us > after_us ? clock_us - after_us
+                                           : 0;
+
+    if (off_us > SKEW_MAX_US || off_us < -SKEW_MAX_US)
+        tell(c, false,
+             "its clock is %" PRId64
+             " s %s this host's: leases follow its clock, so only a failover to "
+             "another clock matters",
+             (off_us > 0 ? off_us : -off_us) / US_PER_S, off_us > 0 ? "ahead of" : "behind");
+}
+
+static int64_t wall_us(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (int64_t)ts.tv_sec * US_PER_S + ts.tv_nsec / 1000;
+}
+
+static enum hapax_error check_use(const struct checking *c)
+{
+    struct hapax__pg *pg = c->pg;
+
+    if (!is(c, "permitted", "t"))
+        return hapax_store_fail(&pg->base, HAPAX_ERR_REFUSED,
+                                "%.100s: no permission for the functions of the schema \"hapax\"",
+                                pg->link.at);
+    if (!is(c, "read_only", "off"))
+        return hapax_store_fail(&pg->base, HAPAX_ERR_UNAVAILABLE,
+                                "%.100s: it is read-only for this role or database", pg->link.at);
+    tell(c, false, "%s is PostgreSQL %.40s: schema version %s, %s operations, about", pg->link.at,
+         value(c, "server"), value(c, "version"), value(c, "live"));
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void *arg)
+{
+    struct hapax__pg *pg = (struct hapax__pg *)store;
+    int64_t deadline_us = hapax__monotonic_us() + pg->link.uri.timeout_ms * US_PER_MS;
+    enum hapax__pg_end end = HAPAX__PG_LOST;
+    enum hapax_error error = HAPAX_ERR_NONE;
+    PGresult *rows = NULL;
+    int64_t before_us = 0;
+
+    for (int tries = 0; tries < 2 && end == HAPAX__PG_LOST; tries++) {
+        error = hapax__pg_connect(&pg->link, deadline_us, false);
+        if (error != HAPAX_ERR_NONE)
+            return hapax_store_fail(store, error, "%s", pg->link.text);
+        before_us = wall_us();
+        end = hapax__pg_exec(&pg->link, question, NULL, deadline_us, &rows);
+    }
+    if (end != HAPAX__PG_DONE) {
+        error = end == HAPAX__PG_ROLLED_BACK ? hapax__pg_error_of(pg->link.sqlstate)
+                                             : HAPAX_ERR_UNAVAILABLE;
+        return hapax_store_fail(store, error, "%s", pg->link.text);
+    }
+    {
+        struct checking c = {pg, rows, say, arg};
+
+        error = check_use(&c);
+        if (error == HAPAX_ERR_NONE) {
+            check_disk(&c);
+            check_failover(&c);
+            check_room(&c);
+            check_line(&c);
+            check_clock(&c, before_us, wall_us());
+        }
+    }
+    PQclear(rows);
+    return error;
+}

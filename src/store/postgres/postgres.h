@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The PostgreSQL store's own parts: ops as arrays for hapax.run(), its rows as answers (postgres_ops.c), the
+ * arrays' bytes (postgres_wire.c), the schema (postgres_init.c) and what to say of a server (postgres_check.c).
+ * The machine itself is in sql/.
+ */
+#ifndef HAPAX_STORE_POSTGRES_POSTGRES_H
+#define HAPAX_STORE_POSTGRES_POSTGRES_H
+
+#include "link.h"
+
+#define HAPAX__PG_VERSION 2 /* of the schema: hapax.version() */
+#define HAPAX__PG_BATCH_MAX                                                                        \
+    128u /* each write holds an advisory lock until its commit: a small part of them */
+#define HAPAX__PG_PARAMS_MAX 15u
+#define HAPAX__PG_OUT_MAX    ((size_t)32 << 20) /* bytes of one statement's parameters */
+
+/* ---- bytes (postgres_wire.c) ------------------------------------------------------- */
+
+/* Parameters in the making. Once one did not fit, or memory was out, `failed` stays set. */
+struct hapax__pg_out {
+    uint8_t *bytes; /* the maker's, with cap; free() */
+    size_t len;
+    size_t cap;
+    bool failed;
+    size_t starts[HAPAX__PG_PARAMS_MAX];
+    Oid types[HAPAX__PG_PARAMS_MAX];
+    bool nulls[HAPAX__PG_PARAMS_MAX];
+    int n;
+    const char *values[HAPAX__PG_PARAMS_MAX];
+    int lengths[HAPAX__PG_PARAMS_MAX];
+};
+
+enum hapax__pg_type {
+    HAPAX__PG_BOOL,
+    HAPAX__PG_BYTEA,
+    HAPAX__PG_INT2,
+    HAPAX__PG_INT4,
+    HAPAX__PG_INT8,
+    HAPAX__PG_TEXT,
+    HAPAX__PG_UUID /* 16 bytes */
+};
+
+/* Forgets what was in it, and keeps its memory. */
+void hapax__pg_out_reset(struct hapax__pg_out *out);
+
+/* Begins the next parameter: an array of n elements, which follow, each by one of the calls below; or one
+ * value, which follows bare. */
+void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type, size_t n);
+void hapax__pg_begin_value(struct hapax__pg_out *out, enum hapax__pg_type type);
+
+/* The next parameter, whole: NULL instead of an array, or of a value. */
+void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type);
+void hapax__pg_put_none(struct hapax__pg_out *out, enum hapax__pg_type type);
+
+/* An element of an array. */
+void hapax__pg_put_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value);
+void hapax__pg_put_bytes(struct hapax__pg_out *out, struct hapax_span bytes);
+void hapax__pg_put_null(struct hapax__pg_out *out);
+
+/* A bare value. */
+void hapax__pg_put_bare_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value);
+void hapax__pg_put_bare_bytes(struct hapax__pg_out *out, struct hapax_span bytes);
+
+/* The finished parameters; they borrow from out. False: failed. */
+bool hapax__pg_out_params(struct hapax__pg_out *out, struct hapax__pg_params *params);
+
+/* Reads values of a row; what does not have the length of its type sets *bad. NULL is 0 and empty. */
+struct hapax__pg_in {
+    const PGresult *rows;
+    int row;
+    bool bad;
+    const struct hapax_span
+        *fields; /* of the row's one value, by hapax__pg_split(); NULL: it has columns */
+};
+
+/* The row is one value of a composite type: its n fields, which borrow from it, are the columns from now on. A
+ * NULL has no ptr. False: it is none such. */
+bool hapax__pg_split(struct hapax__pg_in *in, struct hapax_span *fields, size_t n);
+
+/* A number of size bytes, with its sign. */
+int64_t hapax__pg_number(const uint8_t *bytes, size_t size);
+
+bool hapax__pg_is_null(const struct hapax__pg_in *in, int column);
+int64_t hapax__pg_get_int(struct hapax__pg_in *in, int column, enum hapax__pg_type type);
+struct hapax_span hapax__pg_get_bytes(const struct hapax__pg_in *in, int column);
+
+/* ---- ops (postgres_ops.c) ---------------------------------------------------------- */
+
+extern const char hapax__pg_run_sql[];
+extern const char hapax__pg_list_sql[];
+extern const char hapax__pg_purge_sql[];
+
+/* The bytes an op adds to a statement, about and never less. */
+size_t hapax__pg_op_size(const struct hapax_op *op);
+
+void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, size_t n);
+void hapax__pg_put_list(struct hapax__pg_out *out, const struct hapax_op *op);
+void hapax__pg_put_purge(struct hapax__pg_out *out, const struct hapax_op *op);
+
+/* Takes the answers, each row of which is one composite value. An op without a row, or with one that makes no
+ * sense, stays as it is; one that another transaction keeps from being judged gets UNAVAILABLE. NOMEM: the same,
+ * for want of memory. CORRUPT: rows made no sense. */
+enum hapax_error hapax__pg_take_ops(struct hapax_store *store, struct hapax_op **ops, size_t n,
+                                    const PGresult *rows);
+enum hapax_error hapax__pg_take_list(struct hapax_store *store, struct hapax_op *op,
+                                     const PGresult *rows);
+enum hapax_error hapax__pg_take_purge(struct hapax_op *op, const PGresult *rows);
+
+/* ---- the store --------------------------------------------------------------------- */
+
+struct hapax__pg {
+    struct hapax_store base;
+    struct hapax__pg_link link;
+    struct hapax__pg_out out;
+    struct hapax_op *pending[HAPAX__PG_BATCH_MAX];
+};
+
+/* `init` (postgres_init.c) and `check` (postgres_check.c) of the type. */
+enum hapax_error hapax__pg_init(const char *uri, bool print, hapax_say *say, void *arg,
+                                char text[HAPAX_TEXT_MAX]);
+enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void *arg);
+
+/* sql/, in order: from nothing, or an older version, to HAPAX__PG_VERSION. */
+extern const char hapax__postgres_sql[];
+
+#endif

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The PostgreSQL store: a batch of ops is one statement, a call of hapax.run() with arrays, in a transaction of its
+ * own. The machine runs there (sql/), under the server's clock; this file decides what to send again.
+ *
+ * The invariant: an op is UNAVAILABLE, or refused, only if every statement it was in surely was not committed.
+ * Once one was lost, the ops are sent again with the same tokens on a new connection, and whatever is not
+ * answered by then is INDETERMINATE: an error that answers a repeat says nothing of the first try. A
+ * RESOLVE that forgets takes its token along, so it is not sent twice.
+ *
+ * hapax.run() waits for nobody: an op on an id that another transaction is writing comes back as busy, and is
+ * sent again a moment later. Only for a moment, since others are in the same batch; what is still busy then
+ * is UNAVAILABLE.
+ */
+#include "postgres.h"
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "store/types.h"
+
+#include <assert.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define US_PER_MS    INT64_C(1000)
+#define BATCH_BYTES  ((size_t)20 << 20) /* of one statement; a single op always fits */
+#define REPEATS_MAX  3u /* of a statement that was lost */
+#define BUSY_MAX     7u /* of ops that others hold: 1 to 64 ms apart, 127 ms in all */
+#define OUT_KEPT_MAX ((size_t)1 << 20) /* a longer statement's memory is given back */
+
+_Static_assert(BATCH_BYTES + HAPAX_BODY_MAX / 4 < HAPAX__PG_OUT_MAX, "a batch fits a statement");
+
+/* Ops that go together, as far as they are not answered. */
+struct group {
+    struct hapax_op **ops;
+    size_t n;
+    int64_t deadline_us;
+    unsigned lost; /* statements with them whose fate is not known */
+    unsigned busy; /* times that some of them had to wait for others */
+    unsigned moved; /* hosts that were no primary any more */
+};
+
+/* ---- statements ---------------------------------------------------------------------- */
+
+static enum hapax_error say_no(struct hapax__pg *pg, enum hapax_error error)
+{
+    assert(error != HAPAX_ERR_NONE);
+    return hapax_store_fail(&pg->base, error, "%s", pg->link.text);
+}
+
+static bool make_params(struct hapax__pg *pg, struct hapax__pg_params *params)
+{
+    if (hapax__pg_out_params(&pg->out, params))
+        return true;
+    hapax__fail(pg->link.text, HAPAX_ERR_NOMEM, "postgres: out of memory for a statement");
+    return false;
+}
+
+static void trim(struct hapax__pg *pg)
+{
+    if (pg->out.cap <= OUT_KEPT_MAX)
+        return;
+    free(pg->out.bytes);
+    memset(&pg->out, 0, sizeof(pg->out));
+}
+
+/* Half of it to the whole of it, so that those who met do not meet again. */
+static void pause_about(struct hapax__pg *pg, unsigned ms, int64_t deadline_us)
+{
+    int64_t left_ms = (deadline_us - hapax__monotonic_us()) / US_PER_MS;
+    unsigned part;
+
+    pg->link.random = pg->link.random * 0x5851f42d4c957f2du + 0x14057b7ef767814fu;
+    part = ms / 2 + (unsigned)((pg->link.random >> 40) % (ms / 2 + 1));
+    if (left_ms > 0)
+        poll(NULL, 0, (int)(part < left_ms ? part : left_ms));
+}
+
+/* The ops that are still to be answered move to the front. */
+static void leave_answered(struct group *group)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < group->n; i++)
+        if (group->ops[i]->verdict == HAPAX_NO_VERDICT)
+            group->ops[kept++] = group->ops[i];
+    group->n = kept;
+}
+
+static void leave_forgets(struct group *group)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < group->n; i++) {
+        struct hapax_op *op = group->ops[i];
+
+        if (op->kind != HAPAX_OP_RESOLVE || op->resolve != HAPAX_RESOLVE_FORGET)
+            group->ops[kept++] = op;
+        else
+            op->error = HAPAX_ERR_INDETERMINATE;
+    }
+    group->n = kept;
+}
+
+/* Whether to go on with what another transaction holds. */
+static bool wait_for_others(struct hapax__pg *pg, struct group *group)
+{
+    if (group->busy >= BUSY_MAX || hapax__monotonic_us() >= group->deadline_us)
+        return false;
+    pause_about(pg, 1u << group->busy++, group->deadline_us);
+    return hapax__monotonic_us() < group->deadline_us;
+}
+
+/* A statement that is committed. NONE: what is left is busy, and worth another try. */
+static enum hapax_error take_rows(struct hapax__pg *pg, struct group *group, PGresult *rows)
+{
+    enum hapax_error error = hapax__pg_take_ops(&pg->base, group->ops, group->n, rows);
+
+    PQclear(rows);
+    leave_answered(group);
+    if (error != HAPAX_ERR_NONE) {
+        group->lost++; /* what has no answer is committed all the same */
+        hapax__fail(pg->link.text, error, "%.100s: %s", pg->link.at,
+                    error == HAPAX_ERR_NOMEM ? "out of memory for its answers"
+                                             : "its answers make no sense");
+        return HAPAX_ERR_INDETERMINATE;
+    }
+    if (group->n == 0 || wait_for_others(pg, group))
+        return HAPAX_ERR_NONE;
+    hapax__fail(pg->link.text, HAPAX_ERR_UNAVAILABLE,
+                "%.100s: another transaction holds the operation", pg->link.at);
+    return HAPAX_ERR_UNAVAILABLE;
+}
+
+/* A statement that surely did nothing. NONE: it is worth another try. */
+static enum hapax_error take_refusal(struct hapax__pg *pg, struct group *group)
+{
+    struct hapax__pg_link *link = &pg->link;
+    enum hapax_error error = hapax__pg_error_of(link->sqlstate);
+
+    if (hapax__pg_transient(link->sqlstate) && wait_for_others(pg, group))
+        return HAPAX_ERR_NONE;
+    if (strcmp(link->sqlstate, "25006") == 0) {
+        hapax__pg_drop(link);
+        link->host = (link->host + 1) % link->uri.hosts;
+        if (++group->moved < link->uri.hosts)
+            return HAPAX_ERR_NONE;
+    }
+    if (error == HAPAX_ERR_UNSUPPORTED) /* whoever comes next asks for the version first */
+        hapax__pg_drop(link);
+    return error;
+}
+
+/* One statement. NONE: go on with what is left. */
+static enum hapax_error exchange(struct hapax__pg *pg, struct group *group)
+{
+    struct hapax__pg_params params;
+    PGresult *rows;
+
+    hapax__pg_put_ops(&pg->out, group->ops, group->n);
+    if (!make_params(pg, &params))
+        return HAPAX_ERR_NOMEM;
+    switch (hapax__pg_exec(&pg->link, hapax__pg_run_sql, &params, group->deadline_us, &rows)) {
+    case HAPAX__PG_DONE:
+        return take_rows(pg, group, rows);
+    case HAPAX__PG_ROLLED_BACK:
+        return take_refusal(pg, group);
+    case HAPAX__PG_LATE:
+        group->lost++;
+        return HAPAX_ERR_INDETERMINATE;
+    default:
+        group->lost++;
+        leave_forgets(group);
+        return group->lost > REPEATS_MAX ? HAPAX_ERR_INDETERMINATE : HAPAX_ERR_NONE;
+    }
+}
+
+/* Answers what it can; the rest gets the error that it returns. */
+static enum hapax_error run_group(struct hapax__pg *pg, struct group *group)
+{
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    while (group->n > 0 && error == HAPAX_ERR_NONE) {
+        error = hapax__pg_connect(&pg->link, group->deadline_us, group->lost > 0);
+        if (error == HAPAX_ERR_NONE)
+            error = exchange(pg, group);
+    }
+    if (error != HAPAX_ERR_NONE && group->lost > 0)
+        error = HAPAX_ERR_INDETERMINATE;
+    for (size_t i = 0; i < group->n; i++)
+        group->ops[i]->error = error;
+    return error;
+}
+
+/* ---- run ----------------------------------------------------------------------------- */
+
+/* How many of the ops go into one statement. */
+static size_t fit(struct hapax_op *const *ops, size_t n)
+{
+    size_t size = hapax__pg_op_size(ops[0]), count = 1;
+
+    while (count < n && size + hapax__pg_op_size(ops[count]) <= BATCH_BYTES)
+        size += hapax__pg_op_size(ops[count++]);
+    return count;
+}
+
+static enum hapax_error first_error(const struct hapax_op *ops, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ops[i].verdict == HAPAX_NO_VERDICT)
+            return ops[i].error;
+    return HAPAX_ERR_NONE;
+}
+
+static bool passing(enum hapax_error error, const struct group *group)
+{
+    return error == HAPAX_ERR_NONE || (error == HAPAX_ERR_UNAVAILABLE && group->busy >= BUSY_MAX);
+}
+
+static enum hapax_error run_ops(struct hapax__pg *pg, struct hapax_op *ops, size_t n,
+                                int64_t deadline_us)
+{
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    for (size_t i = 0; i < n; i++)
+        pg->pending[i] = &ops[i];
+    for (size_t from = 0, count; from < n; from += count) {
+        struct group group = {.ops = pg->pending + from, .deadline_us = deadline_us};
+
+        count = fit(pg->pending + from, n - from);
+        group.n = count;
+        if (error == HAPAX_ERR_NONE) {
+            error = run_group(pg, &group);
+            if (passing(error, &group))
+                error = HAPAX_ERR_NONE;
+            continue;
+        }
+        for (size_t i = 0; i < count; i++) /* nothing of them was sent */
+            group.ops[i]->error = HAPAX_ERR_UNAVAILABLE;
+    }
+    error = first_error(ops, n);
+    return error == HAPAX_ERR_NONE ? error : say_no(pg, error);
+}
+
+static enum hapax_error take_walk(struct hapax__pg *pg, struct hapax_op *op, PGresult *rows)
+{
+    enum hapax_error error = op->kind == HAPAX_OP_LIST ? hapax__pg_take_list(&pg->base, op, rows)
+                                                       : hapax__pg_take_purge(op, rows);
+
+    PQclear(rows);
+    if (error != HAPAX_ERR_NONE)
+        hapax__fail(pg->link.text, error, "%.100s: %s", pg->link.at,
+                    error == HAPAX_ERR_NOMEM ? "out of memory for its answer"
+                                             : "its answer makes no sense");
+    return error;
+}
+
+/* A LIST or a PURGE: both may be asked again, whatever became of the first try. */
+static enum hapax_error run_walk(struct hapax__pg *pg, struct hapax_op *op, int64_t deadline_us)
+{
+    const char *sql = op->kind == HAPAX_OP_LIST ? hapax__pg_list_sql : hapax__pg_purge_sql;
+    enum hapax_error error = HAPAX_ERR_NONE;
+    struct hapax__pg_params params;
+    PGresult *rows;
+
+    if (op->kind == HAPAX_OP_LIST)
+        hapax__pg_put_list(&pg->out, op);
+    else
+        hapax__pg_put_purge(&pg->out, op);
+    if (!make_params(pg, &params))
+        error = HAPAX_ERR_NOMEM;
+    for (unsigned tries = 0; error == HAPAX_ERR_NONE && op->verdict == HAPAX_NO_VERDICT; tries++) {
+        enum hapax__pg_end end;
+
+        error = hapax__pg_connect(&pg->link, deadline_us, tries > 0);
+        if (error != HAPAX_ERR_NONE)
+            break;
+        end = hapax__pg_exec(&pg->link, sql, &params, deadline_us, &rows);
+        if (end == HAPAX__PG_DONE)
+            error = take_walk(pg, op, rows);
+        else if (end == HAPAX__PG_ROLLED_BACK)
+            error = hapax__pg_error_of(pg->link.sqlstate);
+        else if (end == HAPAX__PG_LATE || tries >= REPEATS_MAX)
+            error = HAPAX_ERR_INDETERMINATE;
+    }
+    if (error == HAPAX_ERR_NONE)
+        return error;
+    op->error = error;
+    return say_no(pg, error);
+}
+
+static enum hapax_error pg_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    struct hapax__pg *pg = (struct hapax__pg *)store;
+    int64_t deadline_us = hapax__monotonic_us() + pg->link.uri.timeout_ms * US_PER_MS;
+    enum hapax_error error;
+
+    assert(n >= 1 && n <= HAPAX__PG_BATCH_MAX);
+    if (ops[0].kind == HAPAX_OP_LIST || ops[0].kind == HAPAX_OP_PURGE)
+        error = run_walk(pg, &ops[0], deadline_us);
+    else
+        error = run_ops(pg, ops, n, deadline_us);
+    trim(pg);
+    return error;
+}
+
+/* ---- open, close --------------------------------------------------------------------- */
+
+static void pg_close(struct hapax_store *store)
+{
+    struct hapax__pg *pg = (struct hapax__pg *)store;
+
+    hapax__pg_drop(&pg->link);
+    hapax__pg_uri_release(&pg->link.uri);
+    free(pg->out.bytes);
+    free(pg);
+}
+
+static enum hapax_error pg_open(struct hapax_store **out, const char *uri,
+                                char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__pg *pg = calloc(1, sizeof(*pg));
+    enum hapax_error error;
+
+    *out = NULL;
+    if (!pg)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open store: out of memory");
+    error = hapax__pg_uri(&pg->link.uri, uri, text);
+    if (error != HAPAX_ERR_NONE) {
+        free(pg);
+        return error;
+    }
+    *out = &pg->base;
+    return HAPAX_ERR_NONE;
+}
+
+#define POSTGRES(name)                                                                             \
+    {                                                                                              \
+        .scheme = (name), .batch_max = HAPAX__PG_BATCH_MAX, .body_max = HAPAX_BODY_MAX,            \
+        .open = pg_open, .run = pg_run, .init = hapax__pg_init, .check = hapax__pg_check,          \
+        .close = pg_close                                                                          \
+    }
+
+const struct hapax_store_type hapax__postgres = POSTGRES("postgres");
+const struct hapax_store_type hapax__postgresql = POSTGRES("postgresql");

@@ -1,0 +1,698 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `check` on Redis: what each primary says of its memory, its log, its replicas and its clock, and its
+ * sentinels of their patience, told as what can be lost and what to set; and whether it takes a write at all.
+ *
+ * The invariant: what may not be looked at (a managed Redis has no CONFIG, an ACL may deny INFO) is said to
+ * be so, and is neither a danger nor a failure; only a node that cannot be reached, or that refuses what
+ * every op needs, fails the check. So most is read from INFO, which nearly all allow, and only what is
+ * not there from CONFIG. Rejected: ACL DRYRUN for what ops need, which few may call and which knows
+ * nothing of -OOM, -READONLY and -MISCONF; a write that is taken back in the same step shows them all.
+ */
+#include "redis.h"
+
+#include <openssl/evp.h>
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define LINE_MAX_SIZE    512u
+#define VALUE_SIZE       128u
+#define CLUSTER_PROBES   16u /* keys, spread over the slots */
+#define SLOTS            16384
+#define VERSION_MIN      7
+#define SKEW_MAX_US      INT64_C(1000000)
+#define REPLICA_LAG_S    10
+#define REPLICA_LAG_SIZE (INT64_C(16) << 20)
+#define REPLICAS_MAX     64
+#define DOWN_AFTER_MS    2000
+
+extern const char hapax__redis_check_lua[]; /* lua/check.lua */
+
+struct look {
+    struct hapax__redis *redis;
+    hapax_say *say;
+    void *arg;
+    size_t node;
+    char name[HAPAX__REDIS_NAME_MAX + 9]; /* of the node; "": of no node alone */
+    const char *info; /* of the node; "": it may not be read */
+    int64_t online; /* its replicas */
+    bool any_replicas; /* some node has one */
+    bool clock_known; /* of some node */
+    int64_t least_us; /* of this host's clock, over the nodes: one is no more than this ahead, */
+    int64_t most_us; /* and one no less than that */
+};
+
+__attribute__((format(printf, 3, 4))) static void tell(struct look *look, bool danger,
+                                                       const char *format, ...)
+{
+    char line[LINE_MAX_SIZE];
+    size_t len = 0;
+    va_list args;
+
+    if (look->name[0])
+        len = (size_t)snprintf(line, sizeof(line), "%s: ", look->name);
+    assert(len < sizeof(line));
+    va_start(args, format);
+    (void)vsnprintf(line + len, sizeof(line) - len, format, args);
+    va_end(args);
+    look->say(look->arg, danger, line);
+}
+
+/* ---- asking -------------------------------------------------------------------------- */
+
+/* One plain command, words separated by single spaces. NULL reply: text says why; of errors only those
+ * that mean the node is gone. */
+static enum hapax_error ask(struct look *look, const char *command, redisReply **reply,
+                            char text[HAPAX_TEXT_MAX])
+{
+    struct hapax_span words[4];
+    struct hapax__redis_call call = {.args = words, .node = look->node};
+    enum hapax_error error;
+
+    for (const char *at = command; *at;) {
+        size_t len = strcspn(at, " ");
+
+        assert(call.argc < sizeof(words) / sizeof(words[0]));
+        words[call.argc++] = (struct hapax_span){(const uint8_t *)at, len};
+        at += len + (at[len] == ' ' ? 1 : 0);
+    }
+    *reply = NULL;
+    text[0] = '\0';
+    error = hapax__redis_route_run(look->redis->route, &call, 1, false, text);
+    if (error == HAPAX_ERR_REFUSED)
+        return HAPAX_ERR_NONE;
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (call.reply->type == REDIS_REPLY_ERROR)
+        (void)snprintf(text, HAPAX_TEXT_MAX, "%.200s", call.reply->str);
+    else
+        *reply = call.reply;
+    return HAPAX_ERR_NONE;
+}
+
+/* CONFIG GET of one name. False: it may not be read, or this server has none of that name. */
+static bool config(struct look *look, const char *name, char out[VALUE_SIZE],
+                   enum hapax_error *error, char text[HAPAX_TEXT_MAX])
+{
+    char command[64];
+    redisReply *reply;
+
+    (void)snprintf(command, sizeof(command), "CONFIG GET %s", name);
+    *error = ask(look, command, &reply, text);
+    if (*error != HAPAX_ERR_NONE || !reply)
+        return false;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+        reply->element[1]->type != REDIS_REPLY_STRING)
+        return false;
+    (void)snprintf(out, VALUE_SIZE, "%s", reply->element[1]->str);
+    return true;
+}
+
+/* The value of a line `field:value` of INFO. */
+static bool info(const char *text, const char *field, char *out, size_t size)
+{
+    size_t field_len = strlen(field);
+
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n' ? 1 : 0;
+        if (strncmp(line, field, field_len) == 0 && line[field_len] == ':') {
+            const char *value = line + field_len + 1;
+            size_t len = strcspn(value, "\r\n");
+
+            if (len >= size)
+                len = size - 1;
+            memcpy(out, value, len);
+            out[len] = '\0';
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool info_number(const char *text, const char *field, int64_t *out)
+{
+    char value[VALUE_SIZE];
+    char *end;
+
+    if (!info(text, field, value, sizeof(value)))
+        return false;
+    *out = strtoll(value, &end, 10);
+    return end != value;
+}
+
+/* ---- version, memory ----------------------------------------------------------------- */
+
+static void check_version(struct look *look)
+{
+    char version[VALUE_SIZE], valkey[VALUE_SIZE];
+
+    if (!info(look->info, "redis_version", version, sizeof(version)))
+        return;
+    if (info(look->info, "valkey_version", valkey, sizeof(valkey)))
+        tell(look, false, "valkey %s: not tested with it; it says to be like redis %s", valkey,
+             version);
+    else if (strtol(version, NULL, 10) < VERSION_MIN)
+        tell(look, true, "redis %s is older than what this is tested with; use %d.0 or later",
+             version, VERSION_MIN);
+    else
+        tell(look, false, "redis %s", version);
+}
+
+static void check_memory(struct look *look)
+{
+    char policy[VALUE_SIZE];
+    int64_t limit;
+    bool drops;
+
+    if (!info_number(look->info, "maxmemory", &limit) ||
+        !info(look->info, "maxmemory_policy", policy, sizeof(policy)))
+        return;
+    drops = strcmp(policy, "noeviction") != 0;
+    if (limit > 0 && drops)
+        tell(look, true,
+             "maxmemory-policy %s: when its memory is full it drops records, and their operations "
+             "run again; set maxmemory-policy noeviction",
+             policy);
+    else if (limit > 0)
+        tell(look, false,
+             "maxmemory %" PRId64 " MiB, noeviction: when it is full new operations are refused "
+             "and no record is dropped",
+             limit >> 20);
+    else
+        tell(look, false, "no maxmemory, so nothing is dropped%s%s%s", drops ? "; " : "",
+             drops ? "before you set one, set maxmemory-policy noeviction in place of " : "",
+             drops ? policy : "");
+}
+
+/* ---- what a restart keeps ------------------------------------------------------------ */
+
+static enum hapax_error check_snapshots(struct look *look)
+{
+    char text[HAPAX_TEXT_MAX], save[VALUE_SIZE];
+    enum hapax_error error;
+    bool known = config(look, "save", save, &error, text);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (known && save[0] == '\0')
+        tell(look, true,
+             "no append-only file and no snapshots: a restart forgets everything, and operations "
+             "run again; set appendonly yes and appendfsync always");
+    else
+        tell(
+            look, true,
+            "no append-only file: a restart forgets what was written since the last snapshot%s%s%s, "
+            "and those operations run again; set appendonly yes and appendfsync always",
+            known ? " (save " : "", known ? save : "", known ? ")" : "");
+    return HAPAX_ERR_NONE;
+}
+
+static void tell_fsync(struct look *look, const char *fsync)
+{
+    if (strcmp(fsync, "always") == 0)
+        tell(look, false, "appendonly yes, appendfsync always: what is answered is on disk");
+    else if (strcmp(fsync, "everysec") == 0)
+        tell(look, true,
+             "appendfsync everysec: a crash of the machine or a power cut loses the last second or "
+             "two, and those operations run again; set appendfsync always");
+    else
+        tell(
+            look, true,
+            "appendfsync %s: a crash of the machine or a power cut loses what was not written yet, "
+            "half a minute and more, and those operations run again; set appendfsync always",
+            fsync);
+}
+
+static enum hapax_error check_log(struct look *look)
+{
+    char text[HAPAX_TEXT_MAX], value[VALUE_SIZE];
+    enum hapax_error error;
+
+    if (config(look, "appendfsync", value, &error, text))
+        tell_fsync(look, value);
+    else if (error == HAPAX_ERR_NONE)
+        tell(
+            look, false,
+            "appendonly yes, but cannot look at appendfsync (%s); unless it is \"always\", a crash "
+            "of the machine loses the last moments",
+            text[0] ? text : "there is none");
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (config(look, "no-appendfsync-on-rewrite", value, &error, text) && strcmp(value, "yes") == 0)
+        tell(look, true,
+             "no-appendfsync-on-rewrite yes: while its file is rewritten, a crash of the machine "
+             "loses all since then; set it to no");
+    if (info(look->info, "aof_last_write_status", value, sizeof(value)) && strcmp(value, "ok") != 0)
+        tell(look, true, "its append-only file cannot be written; its log says why");
+    return error;
+}
+
+static enum hapax_error check_persistence(struct look *look)
+{
+    int64_t log;
+
+    if (!info_number(look->info, "aof_enabled", &log))
+        return HAPAX_ERR_NONE;
+    return log ? check_log(look) : check_snapshots(look);
+}
+
+/* ---- replicas ------------------------------------------------------------------------ */
+
+/* The value of `field=` in a line of a replica: ip=…,port=…,state=…,offset=…,lag=… */
+static void part(const char *line, const char *field, char *out, size_t size)
+{
+    size_t len = strlen(field);
+
+    out[0] = '\0';
+    for (const char *at = line; at; at = strchr(at, ',')) {
+        at += *at == ',' ? 1 : 0;
+        if (strncmp(at, field, len) == 0 && at[len] == '=') {
+            (void)snprintf(out, size, "%.*s", (int)strcspn(at + len + 1, ","), at + len + 1);
+            return;
+        }
+    }
+}
+
+static void check_replica(struct look *look, const char *line, int64_t primary_offset)
+{
+    char ip[VALUE_SIZE], port[16], state[32], offset[32], lag[32];
+    int64_t behind, lag_s;
+    bool online;
+
+    part(line, "ip", ip, sizeof(ip));
+    part(line, "port", port, sizeof(port));
+    part(line, "state", state, sizeof(state));
+    part(line, "offset", offset, sizeof(offset));
+    part(line, "lag", lag, sizeof(lag));
+    behind = primary_offset - strtoll(offset, NULL, 10);
+    lag_s = strtoll(lag, NULL, 10);
+    online = strcmp(state, "online") == 0;
+    look->online += online ? 1 : 0;
+    if (!online)
+        tell(look, false, "replica %.64s:%s is not online yet (%s)", ip, port, state);
+    else if (behind > REPLICA_LAG_SIZE || lag_s > REPLICA_LAG_S)
+        tell(look, true,
+             "replica %.64s:%s is behind, by %" PRId64 " bytes, and last heard of %" PRId64
+             " s ago: if it takes over, what it lacks is lost",
+             ip, port, behind, lag_s);
+    else
+        tell(look, false,
+             "replica %.64s:%s is behind by %" PRId64 " bytes, heard of %" PRId64 " s ago", ip,
+             port, behind > 0 ? behind : 0, lag_s);
+}
+
+static void check_wait(struct look *look)
+{
+    uint32_t wait = look->redis->uri.wait;
+
+    if (wait > look->online)
+        tell(look, true,
+             "wait=%" PRIu32 ", but %" PRId64 " of its replicas are online: no operation can be "
+             "claimed or completed; add replicas, or set a smaller wait",
+             wait, look->online);
+    else if (wait > 0 && wait < look->online)
+        tell(look, false,
+             "wait=%" PRIu32 " of %" PRId64 " replicas: what is acknowledged is lost only if "
+             "another takes over, one that does not hold it",
+             wait, look->online);
+    else if (wait > 0)
+        tell(look, false,
+             "wait=%" PRIu32 " of %" PRId64 " replicas: what is acknowledged is on each; while one "
+             "is away, nothing is",
+             wait, look->online);
+}
+
+/* A primary of a cluster that is cut off stops by itself; the one under sentinels does not. With `wait`
+ * what it takes then counts for nothing. */
+static void tell_least_replicas(struct look *look, const char *least)
+{
+    const struct hapax__redis_uri *uri = &look->redis->uri;
+
+    if (strcmp(least, "0") != 0)
+        tell(look, false,
+             "min-replicas-to-write %s: cut off from its replicas it takes writes for "
+             "min-replicas-max-lag, and no longer",
+             least);
+    else if (uri->wait > 0)
+        tell(look, false,
+             "min-replicas-to-write 0: cut off from its replicas it goes on taking writes; with "
+             "wait they count for nothing, and 1 would refuse them at once");
+    else
+        tell(look, uri->kind == HAPAX__REDIS_SENTINEL,
+             "min-replicas-to-write 0: cut off from its replicas it goes on taking writes, which "
+             "are lost when another has taken over; set it to 1, and min-replicas-max-lag to a few "
+             "seconds");
+}
+
+static enum hapax_error check_replicas(struct look *look)
+{
+    char role[VALUE_SIZE], line[VALUE_SIZE * 2], field[32], text[HAPAX_TEXT_MAX];
+    int64_t count = 0, offset = 0;
+    enum hapax_error error;
+
+    look->online = 0;
+    if (info(look->info, "role", role, sizeof(role)) && strcmp(role, "master") != 0)
+        tell(look, true,
+             "it is a replica, and takes no writes: name the primary, or use redis+sentinel:// or "
+             "redis+cluster://");
+    (void)info_number(look->info, "master_repl_offset", &offset);
+    if (!info_number(look->info, "connected_slaves", &count))
+        return HAPAX_ERR_NONE;
+    for (int64_t i = 0; i < count && i < REPLICAS_MAX; i++) {
+        (void)snprintf(field, sizeof(field), "slave%" PRId64, i);
+        if (info(look->info, field, line, sizeof(line)))
+            check_replica(look, line, offset);
+    }
+    look->any_replicas = look->any_replicas || count > 0;
+    if (count == 0 && look->redis->uri.kind != HAPAX__REDIS_NODE)
+        tell(look, false, "no replicas: when it is gone, so are its records until it is back");
+    check_wait(look);
+    if (count > 0 && config(look, "min-replicas-to-write", line, &error, text))
+        tell_least_replicas(look, line);
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- clocks -------------------------------------------------------------------------- */
+
+static int64_t wall_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void tell_clock(struct look *look, int64_t ahead_us, int64_t doubt_us)
+{
+    bool behind = ahead_us < 0;
+    int64_t off_us = behind ? -ahead_us : ahead_us;
+
+    if (off_us - doubt_us > SKEW_MAX_US)
+        tell(look, true,
+             "its clock is %.1f s %s this host's: after a failover to another clock leases end "
+             "that much early or late, and an operation may run twice; set the clocks by NTP",
+             (double)off_us / 1e6, behind ? "behind" : "ahead of");
+    else
+        tell(look, false, "its clock is within %.1f ms of this host's",
+             (double)(off_us + doubt_us) / 1e3);
+}
+
+/* The time is the server's at some moment between asking and answer: half the way is meant, and half
+ * the way is the doubt. */
+static enum hapax_error check_clock(struct look *look)
+{
+    char text[HAPAX_TEXT_MAX];
+    int64_t begin_us = wall_us(), end_us, theirs_us, ahead_us, doubt_us;
+    redisReply *reply;
+    enum hapax_error error = ask(look, "TIME", &reply, text);
+
+    end_us = wall_us();
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+        reply->element[0]->type != REDIS_REPLY_STRING ||
+        reply->element[1]->type != REDIS_REPLY_STRING) {
+        tell(look, false, "cannot look at its clock (%s)", text[0] ? text : "TIME gives nonsense");
+        return HAPAX_ERR_NONE;
+    }
+    theirs_us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 +
+                strtoll(reply->element[1]->str, NULL, 10);
+    ahead_us = theirs_us - (begin_us + end_us) / 2;
+    doubt_us = (end_us - begin_us) / 2;
+    tell_clock(look, ahead_us, doubt_us);
+    if (!look->clock_known || ahead_us + doubt_us < look->least_us)
+        look->least_us = ahead_us + doubt_us;
+    if (!look->clock_known || ahead_us - doubt_us > look->most_us)
+        look->most_us = ahead_us - doubt_us;
+    look->clock_known = true;
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- a cluster's own view ------------------------------------------------------------ */
+
+static enum hapax_error check_cluster(struct look *look)
+{
+    char text[HAPAX_TEXT_MAX], state[VALUE_SIZE];
+    int64_t covered = 0;
+    redisReply *reply;
+    enum hapax_error error = ask(look, "CLUSTER INFO", &reply, text);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (!reply || reply->type != REDIS_REPLY_STRING) {
+        tell(look, false, "cannot look at its cluster (%s)", text[0] ? text : "no CLUSTER INFO");
+        return HAPAX_ERR_NONE;
+    }
+    if (info(reply->str, "cluster_state", state, sizeof(state)) && strcmp(state, "ok") != 0)
+        tell(look, true, "cluster_state is \"%s\": some or all operations are refused", state);
+    if (info_number(reply->str, "cluster_slots_ok", &covered) && covered < SLOTS)
+        tell(look, true, "%" PRId64 " of %d slots are served: operations in the others are refused",
+             covered, SLOTS);
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- one node ------------------------------------------------------------------------ */
+
+/* Reads INFO, which the next call would overwrite, into the handle's memory. */
+static enum hapax_error read_info(struct look *look)
+{
+    char text[HAPAX_TEXT_MAX];
+    redisReply *reply;
+    enum hapax_error error = ask(look, "INFO", &reply, text);
+    char *copy;
+
+    look->info = "";
+    if (error != HAPAX_ERR_NONE)
+        return hapax_store_fail(&look->redis->base, error, "%s", text);
+    /* With sentinels it is known only now. */
+    (void)snprintf(look->name, sizeof(look->name), "%s",
+                   hapax__redis_route_name(look->redis->route, look->node));
+    if (!reply || reply->type != REDIS_REPLY_STRING) {
+        tell(look, false, "cannot look at its version, memory, log and replicas (%s)",
+             text[0] ? text : "INFO gives nonsense");
+        return HAPAX_ERR_NONE;
+    }
+    copy = hapax_store_memory(&look->redis->base, (size_t)reply->len + 1);
+    if (!copy)
+        return hapax_store_fail(&look->redis->base, HAPAX_ERR_NOMEM, "out of memory for a reply");
+    memcpy(copy, reply->str, (size_t)reply->len);
+    copy[reply->len] = '\0';
+    look->info = copy;
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error check_node(struct look *look)
+{
+    enum hapax_error error = read_info(look);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    check_version(look);
+    check_memory(look);
+    error = check_persistence(look);
+    if (error == HAPAX_ERR_NONE)
+        error = check_replicas(look);
+    if (error == HAPAX_ERR_NONE && look->redis->uri.kind == HAPAX__REDIS_CLUSTER)
+        error = check_cluster(look);
+    if (error == HAPAX_ERR_NONE)
+        error = check_clock(look);
+    if (error != HAPAX_ERR_NONE)
+        return hapax_store_fail(&look->redis->base, error,
+                                "node \"%s\" was lost while it was asked", look->name);
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- the whole ----------------------------------------------------------------------- */
+
+static bool is_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+static void check_encryption(struct look *look)
+{
+    const struct hapax__redis_uri *uri = &look->redis->uri;
+
+    if (uri->tls && !uri->tls_verify)
+        tell(look, true,
+             "tls_verify=off: whoever stands between can read and change all; name the "
+             "certificates' authority with tls_ca");
+    for (size_t i = 0; i < uri->host_count && !uri->tls; i++)
+        if (!is_loopback(uri->hosts[i].host)) {
+            tell(
+                look, true,
+                "not encrypted on the way to \"%.255s\": whoever can listen there reads passwords, "
+                "tokens and outcomes; use rediss",
+                uri->hosts[i].host);
+            return;
+        }
+}
+
+static void check_deployment(struct look *look)
+{
+    const struct hapax__redis_uri *uri = &look->redis->uri;
+    int64_t apart_us = look->most_us - look->least_us;
+
+    look->name[0] = '\0';
+    check_encryption(look);
+    if (uri->wait == 0 && (look->any_replicas || uri->kind != HAPAX__REDIS_NODE))
+        tell(look, true,
+             "no wait: a failover loses what had not reached the replica that takes over, and "
+             "those operations run again; add wait=1 to the URI, which makes that rare");
+    if (look->clock_known && apart_us > SKEW_MAX_US)
+        tell(
+            look, true,
+            "the clocks of its nodes are %.1f s or more apart: leases end early or late by as much where a "
+            "slot or a primary moves; set the clocks by NTP",
+            (double)apart_us / 1e6);
+}
+
+/* ---- sentinels ----------------------------------------------------------------------- */
+
+static bool down_after(const redisReply *reply, int64_t *out)
+{
+    if (reply->type != REDIS_REPLY_ARRAY)
+        return false;
+    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+        const redisReply *name = reply->element[i], *value = reply->element[i + 1];
+
+        if (name->type == REDIS_REPLY_STRING && value->type == REDIS_REPLY_STRING &&
+            strcmp(name->str, "down-after-milliseconds") == 0) {
+            *out = strtoll(value->str, NULL, 10);
+            return *out > 0;
+        }
+    }
+    return false;
+}
+
+static void tell_down_after(struct look *look, int64_t ms)
+{
+    tell(look, ms < DOWN_AFTER_MS, "down-after-milliseconds %" PRId64 "%s", ms,
+         ms < DOWN_AFTER_MS ? ": sentinels as hasty as that make a second primary beside the first "
+                              "now and then, and what one of the two took is lost; set 2000 or more"
+                            : "");
+}
+
+/* A sentinel that is away is missed only when there are too few of them. */
+static enum hapax_error check_sentinels(struct look *look)
+{
+    const struct hapax__redis_uri *uri = &look->redis->uri;
+
+    for (size_t k = 0; uri->kind == HAPAX__REDIS_SENTINEL && k < uri->host_count; k++) {
+        char text[HAPAX_TEXT_MAX] = "";
+        const char *name;
+        redisReply *reply;
+        int64_t ms;
+        enum hapax_error error =
+            hapax__redis_route_sentinel(look->redis->route, k, &reply, &name, text);
+
+        if (error == HAPAX_ERR_NOMEM)
+            return hapax_store_fail(&look->redis->base, error, "%s", text);
+        (void)snprintf(look->name, sizeof(look->name), "%s", name);
+        if (error != HAPAX_ERR_NONE)
+            tell(look, false, "cannot look at this sentinel (%s)", text);
+        else if (down_after(reply, &ms))
+            tell_down_after(look, ms);
+        else
+            tell(look, false, "cannot look at this sentinel (%.200s)",
+                 reply->type == REDIS_REPLY_ERROR ? reply->str : "SENTINEL MASTER gives nonsense");
+        freeReplyObject(reply);
+    }
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- a write ------------------------------------------------------------------------- */
+
+static void script_init(struct hapax__redis_script *script)
+{
+    uint8_t sha[EVP_MAX_MD_SIZE];
+    unsigned len = 0;
+    int good;
+
+    script->text = hapax__redis_check_lua;
+    good = EVP_Digest(script->text, strlen(script->text), sha, &len, EVP_sha1(), NULL);
+    assert(good == 1 && len == 20);
+    (void)good;
+    for (unsigned i = 0; i < len; i++)
+        (void)snprintf(script->sha + 2 * i, 3, "%02x", sha[i]);
+}
+
+static enum hapax_error check_write(struct look *look)
+{
+    struct hapax__redis *redis = look->redis;
+    size_t n = redis->uri.kind == HAPAX__REDIS_CLUSTER ? CLUSTER_PROBES : 1;
+    struct hapax__redis_call calls[CLUSTER_PROBES] = {{0}};
+    char keys[CLUSTER_PROBES][HAPAX__REDIS_PREFIX_MAX + 16], text[HAPAX_TEXT_MAX];
+    struct hapax_span args[CLUSTER_PROBES][2];
+    struct hapax__redis_script script;
+    enum hapax_error error;
+
+    script_init(&script);
+    for (size_t i = 0; i < n; i++) {
+        (void)snprintf(keys[i], sizeof(keys[i]), "%scheck:%zu", redis->uri.prefix, i);
+        args[i][0] = hapax_str("1");
+        args[i][1] = hapax_str(keys[i]);
+        calls[i] = (struct hapax__redis_call){
+            .script = &script, .args = args[i], .argc = 2, .key = args[i][1]};
+    }
+    text[0] = '\0';
+    error = hapax__redis_route_run(redis->route, calls, n, true, text);
+    if (strstr(text, "user executing the script")) /* may not do what stands in the script */
+        error = HAPAX_ERR_REFUSED;
+    if (error != HAPAX_ERR_NONE)
+        return hapax_store_fail(&redis->base, error, "%s", text);
+    for (size_t i = 0; i < n; i++) {
+        if (calls[i].reply->type == REDIS_REPLY_ERROR)
+            return hapax_store_fail(&redis->base, HAPAX_ERR_REFUSED, "cannot write: %.200s",
+                                    calls[i].reply->str);
+        if (!calls[i].held) {
+            tell(look, true,
+                 "wait=%" PRIu32 ": too few replicas acknowledged a write in time, so operations "
+                 "are neither claimed nor completed",
+                 redis->uri.wait);
+            break;
+        }
+    }
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error check_list(struct look *look)
+{
+    char text[HAPAX_TEXT_MAX];
+    redisReply *reply;
+    enum hapax_error error;
+
+    look->node = 0;
+    error = ask(look, "SCAN 0 COUNT 1", &reply, text);
+    if (error == HAPAX_ERR_NONE && !reply)
+        tell(look, false, "cannot list: SCAN is refused (%s)", text);
+    return error;
+}
+
+enum hapax_error hapax__redis_check(struct hapax_store *store, hapax_say *say, void *arg)
+{
+    struct look look = {.redis = (struct hapax__redis *)store, .say = say, .arg = arg};
+    char text[HAPAX_TEXT_MAX] = "";
+    enum hapax_error error = HAPAX_ERR_NONE;
+    size_t nodes = hapax__redis_route_nodes(look.redis->route, &error, text);
+
+    if (nodes == 0)
+        return hapax_store_fail(store, error, "%s", text);
+    for (look.node = 0; look.node < nodes; look.node++) {
+        error = check_node(&look);
+        if (error != HAPAX_ERR_NONE)
+            return error;
+    }
+    error = check_sentinels(&look);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    check_deployment(&look);
+    error = check_list(&look);
+    return error == HAPAX_ERR_NONE ? check_write(&look) : error;
+}

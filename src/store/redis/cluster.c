@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The map of a cluster: which primary serves which slot, by CLUSTER SLOTS of any of its nodes.
+ *
+ * A map is only a guess, and is allowed to be wrong: the node itself turns away what is not its own (MOVED,
+ * ASK), so that a stale map costs a round trip and never a wrong answer. It is asked for anew after a
+ * loss, and now and then after a MOVED, which by itself corrects its one slot at once. Nodes that were
+ * lost or not reached lately are asked last, and the first to be asked changes each time: a node that
+ * was cut off from the others describes the cluster of before.
+ *
+ * Primaries are counted by their lowest slot and not in the order in which they were met: whoever
+ * replaces one in a failover gets its number, so that a scan over all of them skips nobody.
+ */
+#include "route_parts.h"
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "store/types.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOWHERE       HAPAX__REDIS_NOWHERE
+#define SLOTS         HAPAX__REDIS_SLOTS
+#define SHUNNED_US    5000000 /* for so long a lost node is asked last */
+#define LOOK_EVERY_US 20000 /* at most */
+
+/* ---- slots of keys ------------------------------------------------------------------- */
+
+/* CRC-16/XMODEM: polynomial 0x1021, from 0, most significant bit first. Four bits at a time: the
+ * polynomial's ones are four and more apart, so that their remainder is a plain product. */
+static uint16_t crc16(const uint8_t *ptr, size_t len)
+{
+    uint32_t crc = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        crc = (crc << 4 ^ (crc >> 12 ^ ptr[i] >> 4) * 0x1021u) & 0xffffu;
+        crc = (crc << 4 ^ (crc >> 12 ^ (ptr[i] & 15u)) * 0x1021u) & 0xffffu;
+    }
+    return (uint16_t)crc;
+}
+
+uint16_t hapax__redis_slot(struct hapax_span key)
+{
+    const uint8_t *open = key.len > 0 ? memchr(key.ptr, '{', key.len) : NULL;
+
+    if (open) {
+        size_t rest = key.len - (size_t)(open + 1 - key.ptr);
+        const uint8_t *close = rest > 0 ? memchr(open + 1, '}', rest) : NULL;
+
+        if (close && close > open + 1) {
+            key.ptr = open + 1;
+            key.len = (size_t)(close - key.ptr);
+        }
+    }
+    return crc16(key.ptr, key.len) % SLOTS;
+}
+
+/* ---- nodes --------------------------------------------------------------------------- */
+
+uint16_t hapax__redis_cluster_node(struct hapax__redis_route *route,
+                                   const struct hapax__redis_address *address)
+{
+    size_t at = HAPAX__REDIS_NODES;
+
+    for (size_t k = 0; k < route->node_count; k++) {
+        const struct hapax__redis_node *node = route->nodes[k];
+
+        if (!node && at == HAPAX__REDIS_NODES)
+            at = k;
+        if (node && node->address.port == address->port &&
+            strcmp(node->address.host, address->host) == 0)
+            return (uint16_t)k;
+    }
+    if (at == HAPAX__REDIS_NODES)
+        at = route->node_count;
+    if (at >= HAPAX__REDIS_NODES)
+        return NOWHERE;
+    route->nodes[at] = hapax__redis_node_new(address);
+    if (!route->nodes[at])
+        return NOWHERE;
+    if (at == route->node_count)
+        route->node_count++;
+    route->unswept = true;
+    return (uint16_t)at;
+}
+
+void hapax__redis_cluster_sweep(struct hapax__redis_route *route)
+{
+    bool used[HAPAX__REDIS_NODES] = {false};
+
+    if (!route->unswept)
+        return;
+    route->unswept = false;
+    for (size_t slot = 0; slot < SLOTS; slot++)
+        if (route->slots[slot] != NOWHERE)
+            used[route->slots[slot]] = true;
+    for (size_t k = 0; k < route->node_count; k++) {
+        struct hapax__redis_node *node = route->nodes[k];
+
+        if (!node || used[k] || node->listed)
+            continue;
+        hapax__redis_node_close(node);
+        if (node->seed)
+            continue;
+        hapax__redis_node_free(node);
+        route->nodes[k] = NULL;
+    }
+}
+
+/* ---- redirections -------------------------------------------------------------------- */
+
+/* An address without a host is on the host that said it. */
+static bool read_address(struct hapax__redis_address *out, const struct hapax__redis_node *node,
+                         const char *host, size_t host_len, unsigned long port)
+{
+    if (port == 0 || port > UINT16_MAX || host_len > HAPAX__REDIS_NAME_MAX ||
+        memchr(host, '\0', host_len) || (host_len == 1 && host[0] == '?'))
+        return false;
+    *out = node->address;
+    if (host_len > 0) {
+        memcpy(out->host, host, host_len);
+        out->host[host_len] = '\0';
+    }
+    out->port = (uint16_t)port;
+    return true;
+}
+
+uint16_t hapax__redis_cluster_target(struct hapax__redis_route *route,
+                                     const struct hapax__redis_node *node, const char *said,
+                                     uint16_t slot)
+{
+    const char *number = strchr(said, ' ');
+    const char *host, *colon;
+    char *end;
+    unsigned long port;
+    struct hapax__redis_address address;
+
+    if (!number || strtoul(number + 1, &end, 10) != slot || end == number + 1 || *end != ' ')
+        return NOWHERE;
+    host = end + 1;
+    colon = strrchr(host, ':');
+    if (!colon || colon[1] < '0' || colon[1] > '9')
+        return NOWHERE;
+    port = strtoul(colon + 1, &end, 10);
+    if (*end != '\0' || !read_address(&address, node, host, (size_t)(colon - host), port))
+        return NOWHERE;
+    return hapax__redis_cluster_node(route, &address);
+}
+
+/* ---- the map ------------------------------------------------------------------------- */
+
+/* One range: [first, last, [host, port, …], replicas…]. */
+static bool read_range(struct hapax__redis_route *route, const struct hapax__redis_node *node,
+                       const redisReply *range, uint16_t *slots)
+{
+    const redisReply *primary, *host;
+    struct hapax__redis_address address;
+    long long first, last;
+    uint16_t at = NOWHERE;
+
+    if (range->type != REDIS_REPLY_ARRAY || range->elements < 3 ||
+        range->element[0]->type != REDIS_REPLY_INTEGER ||
+        range->element[1]->type != REDIS_REPLY_INTEGER)
+        return false;
+    first = range->element[0]->integer;
+    last = range->element[1]->integer;
+    primary = range->element[2];
+    if (first < 0 || first > last || last >= (long long)SLOTS ||
+        primary->type != REDIS_REPLY_ARRAY || primary->elements < 2 ||
+        primary->element[1]->type != REDIS_REPLY_INTEGER)
+        return false;
+    host = primary->element[0];
+    if (host->type == REDIS_REPLY_NIL) {
+        if (primary->element[1]->integer <= 0 ||
+            !read_address(&address, node, "", 0, (unsigned long)primary->element[1]->integer))
+            return false;
+        at = hapax__redis_cluster_node(route, &address);
+    } else if (host->type != REDIS_REPLY_STRING) {
+        return false;
+    } else if (primary->element[1]->integer > 0 &&
+               read_address(&address, node, host->str, host->len,
+                            (unsigned long)primary->element[1]->integer)) {
+        at = hapax__redis_cluster_node(route, &address);
+    }
+    for (long long slot = first; slot <= last; slot++)
+        slots[slot] = at;
+    return true;
+}
+
+/* Takes a map over as a whole, or not at all. */
+static bool take_map(struct hapax__redis_route *route, const struct hapax__redis_node *node,
+                     const redisReply *reply)
+{
+    uint16_t slots[SLOTS];
+    bool counted[HAPAX__REDIS_NODES] = {false};
+    uint16_t primaries[HAPAX__REDIS_PRIMARIES];
+    size_t count = 0;
+    bool gaps = false;
+
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || reply->elements > SLOTS)
+        return false;
+    for (size_t slot = 0; slot < SLOTS; slot++)
+        slots[slot] = NOWHERE;
+    for (size_t k = 0; k < reply->elements; k++)
+        if (!read_range(route, node, reply->element[k], slots))
+            return false;
+    for (size_t slot = 0; slot < SLOTS; slot++) {
+        uint16_t at = slots[slot];
+
+        gaps = gaps || at == NOWHERE;
+        if (at == NOWHERE || counted[at])
+            continue;
+        if (count == HAPAX__REDIS_PRIMARIES)
+            return false;
+        counted[at] = true;
+        primaries[count++] = at;
+    }
+    if (count == 0)
+        return false;
+    memcpy(route->slots, slots, sizeof(slots));
+    memcpy(route->primaries, primaries, count * sizeof(primaries[0]));
+    route->primary_count = count;
+    if (!gaps)
+        route->gaps_us = 0;
+    else if (route->gaps_us == 0)
+        route->gaps_us = hapax__monotonic_us();
+    route->unswept = true;
+    for (size_t k = 0; k < route->node_count; k++)
+        if (route->nodes[k])
+            route->nodes[k]->listed = counted[k];
+    return true;
+}
+
+static enum hapax_error ask(struct hapax__redis_route *route, struct hapax__redis_node *node,
+                            int64_t deadline_us, char text[HAPAX_TEXT_MAX])
+{
+    const struct hapax_span args[] = {hapax_str("CLUSTER"), hapax_str("SLOTS")};
+    enum hapax_error error = HAPAX_ERR_NONE;
+    redisReply *reply;
+
+    if (node->link && hapax__redis_link_stale(node->link))
+        hapax__redis_node_close(node);
+    if (!node->link)
+        error = hapax__redis_node_connect(route, node, &route->uri.login, 0, deadline_us, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    error = hapax__redis_node_ask(node, args, 2, &reply, deadline_us, text);
+    if (error != HAPAX_ERR_NONE)
+        return error == HAPAX_ERR_NOMEM ? error : HAPAX_ERR_UNAVAILABLE;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        char said[100];
+        bool refused =
+            strncmp(reply->str, "NOAUTH", 6) == 0 || strncmp(reply->str, "NOPERM", 6) == 0;
+
+        hapax__redis_quote(said, sizeof(said), reply);
+        error = hapax__fail(text, refused ? HAPAX_ERR_REFUSED : HAPAX_ERR_UNAVAILABLE,
+                            "cannot read the map of the cluster: \"%.100s\" answered: %s",
+                            node->name, said);
+    } else if (!take_map(route, node, reply)) {
+        error = hapax__fail(text, HAPAX_ERR_UNAVAILABLE,
+                            "cannot read the map of the cluster: \"%.100s\" knows of no slots",
+                            node->name);
+    }
+    freeReplyObject(reply);
+    return error;
+}
+
+static bool shunned(const struct hapax__redis_node *node, int64_t now_us)
+{
+    int64_t last_us = node->lost_us > node->failed_us ? node->lost_us : node->failed_us;
+
+    return last_us != 0 && now_us - last_us < SHUNNED_US;
+}
+
+/* Asks the nodes that are, or are not, shunned, until one knows. True: no other need be asked. */
+static bool ask_all(struct hapax__redis_route *route, bool bad, int64_t deadline_us,
+                    enum hapax_error *error, char text[HAPAX_TEXT_MAX])
+{
+    size_t count = route->node_count, from = route->ask;
+
+    for (size_t k = 0; k < count; k++) {
+        struct hapax__redis_node *node = route->nodes[(from + k) % count];
+        int64_t now_us = hapax__monotonic_us();
+
+        if (!node || shunned(node, now_us) != bad)
+            continue;
+        if (now_us >= deadline_us)
+            return true;
+        *error = ask(route, node, hapax__redis_share(deadline_us, 4), text);
+        if (*error == HAPAX_ERR_NONE || *error == HAPAX_ERR_NOMEM)
+            return true;
+    }
+    return false;
+}
+
+enum hapax_error hapax__redis_cluster_look(struct hapax__redis_route *route, int64_t deadline_us,
+                                           char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error = HAPAX_ERR_UNAVAILABLE;
+    int64_t now_us = hapax__monotonic_us();
+    bool known = route->primary_count > 0;
+
+    assert(route->uri.kind == HAPAX__REDIS_CLUSTER && route->node_count > 0);
+    if (known && (!route->look || now_us - route->looked_us < LOOK_EVERY_US))
+        return HAPAX_ERR_NONE;
+    route->ask = (route->ask + 1) % route->node_count;
+    if (!ask_all(route, false, deadline_us, &error, text))
+        ask_all(route, true, deadline_us, &error, text);
+    route->looked_us = hapax__monotonic_us();
+    route->look = route->look && error != HAPAX_ERR_NONE;
+    return known ? HAPAX_ERR_NONE : error;
+}

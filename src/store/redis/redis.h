@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The Redis store's own parts: ops as arguments of lua/machine.lua, its replies as answers, and what is
+ * not an op on one id.
+ */
+#ifndef HAPAX_STORE_REDIS_REDIS_H
+#define HAPAX_STORE_REDIS_REDIS_H
+
+#include "route.h"
+
+#define HAPAX__REDIS_BATCH_MAX 256u
+#define HAPAX__REDIS_KEY_MAX   (HAPAX__REDIS_PREFIX_MAX + 64u)
+#define HAPAX__REDIS_ARG_MAX   512u
+#define HAPAX__REDIS_ARGS_MAX  3u /* of one op */
+#define HAPAX__REDIS_REPLY_MAX (16u << 20) /* bytes of records in one reply; one more may pass it */
+
+/* An op as the script takes it. */
+struct hapax__redis_args {
+    uint8_t key[HAPAX__REDIS_KEY_MAX];
+    size_t key_len;
+    uint8_t fixed[HAPAX__REDIS_ARG_MAX];
+    struct hapax_span args[HAPAX__REDIS_ARGS_MAX]; /* into `fixed`, and borrowed from the op */
+    size_t count;
+};
+
+struct hapax__redis {
+    struct hapax_store base;
+    struct hapax__redis_uri uri;
+    struct hapax__redis_route *route;
+    struct hapax__redis_script machine; /* lua/machine.lua */
+    struct hapax__redis_args packed[HAPAX__REDIS_BATCH_MAX];
+    char text[HAPAX_TEXT_MAX]; /* of the route */
+};
+
+/* ---- ops and answers (redis_ops.c) --------------------------------------------------- */
+
+/* PREFIX and the id in hex. Returns its length. */
+size_t hapax__redis_key(uint8_t out[HAPAX__REDIS_KEY_MAX], const char *prefix,
+                        const struct hapax_id *id);
+
+/* The id of such a key. False: it is none of ours. */
+bool hapax__redis_id(struct hapax_id *out, const char *prefix, struct hapax_span key);
+
+/* Packs an op on one id. */
+void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op,
+                       const char *prefix);
+
+/* Packs a look at a record for LIST: it is FOUND without its outcome's headers and body. */
+void hapax__redis_pack_look(struct hapax__redis_args *out, const struct hapax_id *id,
+                            const char *prefix);
+
+/* The arguments of a call of the script. `spans` has room for hapax__redis_argc() of them; `numbers` is
+ * theirs. */
+struct hapax__redis_numbers {
+    char keys[16];
+    char bytes[24];
+};
+size_t hapax__redis_argc(const struct hapax__redis_args *const *ops, size_t n);
+void hapax__redis_fill(struct hapax_span *spans, struct hapax__redis_numbers *numbers,
+                       const struct hapax__redis_args *const *ops, size_t n, size_t reply_max,
+                       bool waits);
+
+enum hapax__redis_said {
+    HAPAX__REDIS_ANSWERED, /* a verdict, or an error of this op: UNAVAILABLE, REFUSED, CORRUPT, … */
+    HAPAX__REDIS_LATER, /* not judged: the reply is full */
+    HAPAX__REDIS_NONSENSE /* not what the script says */
+};
+
+/* Reads what a reply of the script says of its i-th op and answers it; spans borrow from the reply.
+ *   held   out: the answer counts only once the replicas hold what was written
+ *   need   out, LATER: bytes of the record
+ *   text   what failed, where an error was answered */
+enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const redisReply *reply, size_t i,
+                                           bool *held, size_t *need, char text[HAPAX_TEXT_MAX]);
+
+/* Sets text to why a record cannot be read; returns error. */
+enum hapax_error hapax__redis_unreadable(char text[HAPAX_TEXT_MAX], const struct hapax_id *id,
+                                         enum hapax_error error);
+
+/* ---- LIST, PURGE (redis_list.c) ------------------------------------------------------ */
+
+/* For `run`: answer op, or return the error, with the handle's text. */
+enum hapax_error hapax__redis_list(struct hapax__redis *redis, struct hapax_op *op);
+enum hapax_error hapax__redis_purge(struct hapax__redis *redis, struct hapax_op *op);
+
+/* ---- check (redis_check.c) ----------------------------------------------------------- */
+
+enum hapax_error hapax__redis_check(struct hapax_store *store, hapax_say *say, void *arg);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Redlock: a lock held on a majority of independent Redis nodes, for as long as its arithmetic says.
+ * With one node it is that node's lock.
+ *
+ * What it does not promise: that only one holder acts. A holder may be paused past its lock's validity, a
+ * node may lose a lock it gave (a restart without its log, a failover), clocks may jump (Kleppmann, "How to
+ * do distributed locking", 2016). So it turns contention away and nothing more: what must happen once is
+ * granted by a store with a fence, which refuses who came late.
+ *
+ * Locks are keys of the nodes (their prefix, then the name); locks and records must not be called alike.
+ */
+#ifndef HAPAX_STORE_REDLOCK_REDLOCK_H
+#define HAPAX_STORE_REDLOCK_REDLOCK_H
+
+#include "store/redis/uri.h"
+
+#include <hiredis/hiredis.h>
+
+#define HAPAX__REDLOCK_NODES_MAX 9u
+#define HAPAX__REDLOCK_CALLS_MAX 128u
+
+struct hapax__redlock;
+
+/* One command. */
+struct hapax__redlock_call {
+    const struct hapax_span *args;
+    size_t argc;
+};
+
+/* One lock of a batch. */
+struct hapax__redlock_item {
+    struct hapax_span name; /* the key, without the prefix */
+    struct hapax_span
+        value; /* unique to this holder: compared at the release, and at a repeat, which
+                                gets the whole time again */
+    int64_t ttl_ms;
+
+    /* answered by take */
+    bool taken;
+    int64_t valid_ms; /* taken: how long from now on it is surely held: ttl − time used − drift */
+    bool known; /* not taken: some node answered with another's value */
+    struct hapax_span
+        other; /* that value, of the first such node; the lock's until its next call */
+};
+
+/* Opens a lock over the nodes of these URIs (redis://, rediss://, or redis+sentinel://, one each).
+ * Connects to nobody yet. Errors as hapax__redis_uri(); INVALID also: count is 0, even, or over 9; two are
+ * the same, or have different prefixes; one has `wait`, or is a cluster. */
+enum hapax_error hapax__redlock_open(struct hapax__redlock **out, const char *const *uris,
+                                     size_t count, char text[HAPAX_TEXT_MAX]);
+void hapax__redlock_close(struct hapax__redlock *lock);
+
+/* Tries each lock once on every node, all nodes at the same time and a batch per node. What did not
+ * reach a majority, or reached it too late to be valid, is released everywhere. Nodes that are down count
+ * as no; one that does not answer is waited for a tenth of the shortest ttl_ms (5 to 200 ms), and then
+ * left out for a second. n: at most HAPAX_BATCH_MAX. Returns NONE where a majority of nodes answered,
+ * else UNAVAILABLE (text: why), and then nothing is taken; NOMEM: nothing was done. */
+enum hapax_error hapax__redlock_take(struct hapax__redlock *lock, struct hapax__redlock_item *items,
+                                     size_t n, char text[HAPAX_TEXT_MAX]);
+
+/* Deletes each lock where its value is still there (compare and delete, in one step per node). Best
+ * effort: what is not released runs out. */
+void hapax__redlock_release(struct hapax__redlock *lock, const struct hapax__redlock_item *items,
+                            size_t n);
+
+/* Other commands over the same nodes, for who keeps more under a lock's name than its value. How many there
+ * are, and what stands before each name. */
+size_t hapax__redlock_nodes(const struct hapax__redlock *lock);
+struct hapax_span hapax__redlock_prefix(const struct hapax__redlock *lock);
+
+/* Sends n commands, at most HAPAX__REDLOCK_CALLS_MAX, to all nodes at the same time, and waits for each node's answers
+ * no longer than the patience. replies[i * n + j], node i's to command j: the lock's until its next take or ask; NULL:
+ * none in time, or an error. Nodes that are down or left out are as in take. Returns how many nodes answered all of
+ * them; text: what failed last, "" if nothing did. */
+size_t hapax__redlock_ask(struct hapax__redlock *lock, const struct hapax__redlock_call *calls,
+                          size_t n, int64_t patience_us, redisReply **replies,
+                          char text[HAPAX_TEXT_MAX]);
+
+/* Sends so many commands to all nodes and waits for no answer; what they say is dropped. Each node carries out
+ * what it is told and asked in order, as long as its connection lasts. Best effort. */
+void hapax__redlock_tell(struct hapax__redlock *lock, const struct hapax__redlock_call *calls,
+                         size_t n, int64_t patience_us);
+
+/* The arithmetic. What is left of ttl_ms after elapsed_us: less the drift of the nodes' clocks, a
+ * hundredth of ttl_ms and 2 ms. A lock is held while this is above 0. */
+int64_t hapax__redlock_valid_us(int64_t ttl_ms, int64_t elapsed_us);
+size_t hapax__redlock_majority(size_t nodes);
+
+#endif

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One batch on the embedded store: read its records together, judge its ops in order, write what
+ * changed in one synced write.
+ *
+ * Ops on one id see each other through the batch's entries, which hold the record as the ops so
+ * far have left it; each entry is written once, however many ops changed it. A verdict that
+ * rests on an entry not yet written is given only when the write has succeeded: if it fails, the op
+ * that wrote and those that saw its write become INDETERMINATE together. Ops that
+ * changed nothing and saw no change keep their verdicts, and a batch of such ops syncs nothing.
+ *
+ * Rejected: RocksDB's transactions, which lock per key what one mutex already orders.
+ */
+#include "db.h"
+
+#include "base/bytes.h"
+#include "core/machine.h"
+#include "core/record.h"
+#include "store/types.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS        2048u /* a power of two, twice the ops */
+#define BYTES_MAX    (32u << 20) /* of outcomes in one write */
+#define SCRATCH_KEPT (1u << 20) /* bytes of a buffer kept between batches */
+
+_Static_assert(SLOTS >= 2 * HAPAX_BATCH_MAX, "the table of entries must not fill up");
+
+struct entry {
+    const struct hapax_id *id;
+    rocksdb_pinnableslice_t *value; /* what record's spans point into, unless an op changed it */
+    struct hapax_record record;
+    enum hapax_state stored; /* the state in the database; ABSENT: none there */
+    enum hapax_error error; /* it could not be read */
+    bool exists;
+    bool changed;
+};
+
+struct hapax__batch {
+    size_t count; /* of entries */
+    uint16_t slots[SLOTS]; /* place of an entry, plus 1 */
+    uint16_t place[HAPAX_BATCH_MAX]; /* op → its entry */
+    bool rests[HAPAX_BATCH_MAX]; /* the op's verdict rests on a change */
+    const char *keys[HAPAX_BATCH_MAX];
+    size_t key_sizes[HAPAX_BATCH_MAX];
+    rocksdb_pinnableslice_t *values[HAPAX_BATCH_MAX];
+    char *failures[HAPAX_BATCH_MAX];
+    rocksdb_readoptions_t *read_options;
+    rocksdb_writebatch_t *writes;
+    size_t written; /* bytes in writes */
+    uint8_t *scratch;
+    size_t scratch_size;
+    struct entry entries[HAPAX_BATCH_MAX];
+};
+
+struct hapax__batch *hapax__batch_new(void)
+{
+    struct hapax__batch *batch = calloc(1, sizeof(*batch));
+
+    if (!batch)
+        return NULL;
+    batch->read_options = rocksdb_readoptions_create();
+    batch->writes = rocksdb_writebatch_create();
+    for (size_t i = 0; i < HAPAX_BATCH_MAX; i++)
+        batch->key_sizes[i] = sizeof(struct hapax_id);
+    return batch;
+}
+
+void hapax__batch_free(struct hapax__batch *batch)
+{
+    if (!batch)
+        return;
+    rocksdb_readoptions_destroy(batch->read_options);
+    rocksdb_writebatch_destroy(batch->writes);
+    free(batch->scratch);
+    free(batch);
+}
+
+enum hapax_error hapax__batch_unreadable(struct hapax_store *store, const uint8_t id[32],
+                                         enum hapax_error error)
+{
+    char hex[65];
+
+    for (size_t i = 0; i < 32; i++)
+        snprintf(hex + 2 * i, 3, "%02x", id[i]);
+    return hapax_store_fail(store, error, "cannot read record \"%s\": %s", hex,
+                            error == HAPAX_ERR_CORRUPT ? "it is damaged"
+                                                       : "a newer version of hapax wrote it");
+}
+
+/* ---- reading ------------------------------------------------------------------------- */
+
+static uint16_t place_of(struct hapax__batch *batch, const struct hapax_id *id)
+{
+    uint32_t hash;
+    size_t at;
+
+    memcpy(&hash, id->bytes, sizeof(hash));
+    for (at = hash & (SLOTS - 1); batch->slots[at]; at = (at + 1) & (SLOTS - 1)) {
+        size_t place = batch->slots[at] - 1u;
+
+        if (memcmp(batch->entries[place].id, id, sizeof(*id)) == 0)
+            return (uint16_t)place;
+    }
+    assert(batch->count < HAPAX_BATCH_MAX);
+    batch->entries[batch->count].id = id;
+    batch->keys[batch->count] = (const char *)id->bytes;
+    batch->slots[at] = (uint16_t)++batch->count;
+    return (uint16_t)(batch->count - 1);
+}
+
+static void take_value(struct hapax_store *store, struct entry *entry,
+                       rocksdb_pinnableslice_t *value, char *failure)
+{
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_span bytes;
+
+    entry->value = value;
+    entry->stored = HAPAX_STATE_ABSENT;
+    entry->error = HAPAX_ERR_NONE;
+    entry->exists = false;
+    entry->changed = false;
+    if (failure) {
+        entry->error = hapax__files_error(failure, text);
+        if (entry->error != HAPAX_ERR_CORRUPT)
+            entry->error = HAPAX_ERR_UNAVAILABLE;
+        hapax_store_fail(store, entry->error, "cannot read: %s", text);
+        return;
+    }
+    if (!value)
+        return;
+    bytes.ptr = (const uint8_t *)rocksdb_pinnableslice_value(value, &bytes.len);
+    entry->error = hapax__record_decode(&entry->record, entry->id, bytes);
+    if (entry->error != HAPAX_ERR_NONE) {
+        hapax__batch_unreadable(store, entry->id->bytes, entry->error);
+        return;
+    }
+    entry->exists = true;
+    entry->stored = entry->record.state;
+}
+
+static void load(struct hapax__batch *batch, struct hapax_store *store, struct hapax__files *files,
+                 const struct hapax_op *ops, size_t n)
+{
+    batch->count = 0;
+    memset(batch->slots, 0, sizeof(batch->slots));
+    for (size_t i = 0; i < n; i++)
+        batch->place[i] = place_of(batch, &ops[i].id);
+    rocksdb_batched_multi_get_cf(files->db, batch->read_options, files->family[HAPAX__RECORDS],
+                                 batch->count, batch->keys, batch->key_sizes, batch->values,
+                                 batch->failures, false);
+    for (size_t i = 0; i < batch->count; i++)
+        take_value(store, &batch->entries[i], batch->values[i], batch->failures[i]);
+}
+
+static void unload(struct hapax__batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->entries[i].value)
+            rocksdb_pinnableslice_destroy(batch->entries[i].value);
+    if (batch->written > SCRATCH_KEPT) {
+        rocksdb_writebatch_destroy(batch->writes);
+        batch->writes = rocksdb_writebatch_create();
+    }
+    if (batch->scratch_size > SCRATCH_KEPT) {
+        free(batch->scratch);
+        batch->scratch = NULL;
+        batch->scratch_size = 0;
+    }
+}
+
+/* ---- judging ------------------------------------------------------------------------- */
+
+static void refuse(struct hapax_op *op, enum hapax_error error)
+{
+    op->verdict = HAPAX_NO_VERDICT;
+    op->error = error;
+}
+
+/* An operator may forget what cannot be read: nobody else can ever do anything with it. */
+static bool forgets_damage(const struct entry *entry, const struct hapax_op *op)
+{
+    return entry->error == HAPAX_ERR_CORRUPT && op->kind == HAPAX_OP_RESOLVE && op->force &&
+           op->resolve == HAPAX_RESOLVE_FORGET;
+}
+
+static void forget_damage(struct entry *entry, struct hapax_op *op, int64_t now_us)
+{
+    entry->error = HAPAX_ERR_NONE;
+    entry->stored = HAPAX_STATE_STARTED; /* for all that is known: so `open` is cleared as well */
+    entry->changed = true;
+    entry->exists = false;
+    op->verdict = HAPAX_OK;
+    op->error = HAPAX_ERR_NONE;
+    op->now_us = now_us;
+    op->record.id = op->id;
+}
+
+/* The answer is copied before the entry it may point into changes. */
+static bool judge(struct hapax_store *store, const struct hapax__database *database,
+                  struct entry *entry, struct hapax_op *op, int64_t now_us)
+{
+    struct hapax_record next;
+    enum hapax__write write;
+    bool rests = entry->changed;
+
+    if (forgets_damage(entry, op) && hapax__database_writable(database)) {
+        forget_damage(entry, op, now_us);
+        return true;
+    }
+    if (entry->error != HAPAX_ERR_NONE) {
+        refuse(op, entry->error);
+        return false;
+    }
+    write = hapax__machine(entry->exists ? &entry->record : NULL, op, now_us, &next);
+    if (write != HAPAX__KEEP && !hapax__database_writable(database)) {
+        refuse(op, hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot write: %s",
+                                    hapax__database_why(database)));
+        return false;
+    }
+    if (!hapax__store_keep(store, op)) {
+        refuse(op, HAPAX_ERR_NOMEM);
+        return false;
+    }
+    if (write == HAPAX__KEEP)
+        return rests;
+    entry->changed = true;
+    entry->exists = write == HAPAX__WRITE;
+    if (entry->exists)
+        entry->record = next;
+    return true;
+}
+
+/* ---- writing ------------------------------------------------------------------------- */
+
+static bool make_scratch(struct hapax__batch *batch, size_t size)
+{
+    uint8_t *scratch;
+
+    if (size <= batch->scratch_size)
+        return true;
+    scratch = realloc(batch->scratch, size);
+    if (!scratch)
+        return false;
+    batch->scratch = scratch;
+    batch->scratch_size = size;
+    return true;
+}
+
+static enum hapax_state open_state(enum hapax_state state)
+{
+    return state == HAPAX_STATE_COMPLETED ? HAPAX_STATE_ABSENT : state;
+}
+
+void hapax__batch_put_open(rocksdb_writebatch_t *writes, struct hapax__files *files,
+                           const struct hapax_record *record)
+{
+    uint8_t bytes[HAPAX__OPEN_SIZE];
+    struct hapax__writer w = {bytes, sizeof(bytes)};
+
+    hapax__put_number(&w, (uint64_t)record->state, 1);
+    hapax__put_number(&w, (uint64_t)record->updated_us, 8);
+    assert(w.left == 0);
+    rocksdb_writebatch_put_cf(writes, files->family[HAPAX__OPEN], (const char *)record->id.bytes,
+                              sizeof(record->id), (const char *)bytes, sizeof(bytes));
+}
+
+/* Keeps `open` in step: it changes when the state does, so a RENEW leaves it alone. */
+static void put_open(struct hapax__batch *batch, struct hapax__files *files,
+                     const struct entry *entry)
+{
+    enum hapax_state had = open_state(entry->stored);
+    enum hapax_state has = entry->exists ? open_state(entry->record.state) : HAPAX_STATE_ABSENT;
+
+    if (has == had)
+        return;
+    if (has != HAPAX_STATE_ABSENT)
+        hapax__batch_put_open(batch->writes, files, &entry->record);
+    else
+        rocksdb_writebatch_delete_cf(batch->writes, files->family[HAPAX__OPEN],
+                                     (const char *)entry->id->bytes, sizeof(*entry->id));
+}
+
+static bool put(struct hapax__batch *batch, struct hapax__files *files, const struct entry *entry)
+{
+    const char *key = (const char *)entry->id->bytes;
+    size_t size;
+
+    put_open(batch, files, entry);
+    if (!entry->exists) {
+        rocksdb_writebatch_delete_cf(batch->writes, files->family[HAPAX__RECORDS], key,
+                                     sizeof(*entry->id));
+        return true;
+    }
+    size = hapax__record_size(&entry->record);
+    if (!make_scratch(batch, size))
+        return false;
+    hapax__record_encode(batch->scratch, &entry->record);
+    rocksdb_writebatch_put_cf(batch->writes, files->family[HAPAX__RECORDS], key, sizeof(*entry->id),
+                              (const char *)batch->scratch, size);
+    batch->written += size;
+    return true;
+}
+
+static enum hapax_error write_changes(struct hapax__batch *batch, struct hapax_store *store,
+                                      struct hapax__database *database, struct hapax__files *files)
+{
+    bool changed = false;
+
+    rocksdb_writebatch_clear(batch->writes);
+    batch->written = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (!batch->entries[i].changed)
+            continue;
+        changed = true;
+        if (!put(batch, files, &batch->entries[i]))
+            return hapax_store_fail(store, HAPAX_ERR_NOMEM, "out of memory for a record");
+    }
+    if (!changed)
+        return HAPAX_ERR_NONE;
+    if (hapax__database_write(database, batch->writes) == HAPAX_ERR_NONE)
+        return HAPAX_ERR_NONE;
+    return hapax_store_fail(store, HAPAX_ERR_INDETERMINATE, "cannot write: %s",
+                            hapax__database_why(database));
+}
+
+/* ---- the batch ----------------------------------------------------------------------- */
+
+static enum hapax_error run_by_id(struct hapax__batch *batch, struct hapax_store *store,
+                                  struct hapax__database *database, struct hapax__files *files,
+                                  struct hapax_op *ops, size_t n, int64_t now_us)
+{
+    enum hapax_error error;
+
+    load(batch, store, files, ops, n);
+    for (size_t i = 0; i < n; i++)
+        batch->rests[i] = judge(store, database, &batch->entries[batch->place[i]], &ops[i], now_us);
+    error = write_changes(batch, store, database, files);
+    for (size_t i = 0; i < n && error != HAPAX_ERR_NONE; i++)
+        if (batch->rests[i])
+            refuse(&ops[i], error);
+    unload(batch);
+    return error;
+}
+
+static bool walks(const struct hapax_op *op)
+{
+    return op->kind == HAPAX_OP_LIST || op->kind == HAPAX_OP_PURGE;
+}
+
+/* How many ops from the first on go into one write. */
+static size_t ops_together(const struct hapax_op *ops, size_t n)
+{
+    size_t bytes = 0;
+    size_t len;
+
+    for (len = 0; len < n && !walks(&ops[len]); len++) {
+        bytes += ops[len].outcome.headers.len + ops[len].outcome.body.len;
+        if (bytes > BYTES_MAX && len > 0)
+            break;
+    }
+    return len;
+}
+
+static void walk(struct hapax_store *store, struct hapax__database *database,
+                 struct hapax__files *files, struct hapax_op *op, int64_t now_us)
+{
+    op->now_us = now_us;
+    if (op->kind == HAPAX_OP_LIST)
+        hapax__walk_list(store, files, op, now_us);
+    else
+        hapax__walk_purge(store, database, files, op, now_us);
+}
+
+static enum hapax_error refuse_all(struct hapax_store *store, struct hapax__database *database,
+                                   struct hapax_op *ops, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        refuse(&ops[i], HAPAX_ERR_UNAVAILABLE);
+    return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "the database does not open again: %s",
+                            hapax__database_why(database));
+}
+
+enum hapax_error hapax__batch_run(struct hapax__batch *batch, struct hapax_store *store,
+                                  struct hapax__database *database, struct hapax_op *ops, size_t n)
+{
+    int64_t now_us;
+    struct hapax__files *files = hapax__database_enter(database, &now_us);
+    enum hapax_error first = HAPAX_ERR_NONE;
+
+    assert(n > 0 && n <= HAPAX_BATCH_MAX);
+    if (!files->db)
+        first = refuse_all(store, database, ops, n);
+    for (size_t at = 0; files->db && at < n;) {
+        size_t len = ops_together(ops + at, n - at);
+        enum hapax_error error;
+
+        if (len == 0) {
+            walk(store, database, files, &ops[at], now_us);
+            error = ops[at].error;
+            len = 1;
+        } else {
+            error = run_by_id(batch, store, database, files, ops + at, len, now_us);
+        }
+        first = first == HAPAX_ERR_NONE ? error : first;
+        at += len;
+    }
+    hapax__database_exit(database);
+    return first;
+}

@@ -1,0 +1,594 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The database that all handles of one process on one path share: who may open it, its clock, and
+ * how it comes back after a failed write.
+ *
+ * The lock on hapax.lock decides which process holds the store; it is taken before RocksDB is
+ * opened and goes with the process, however that ends. Users are counted; the keeper's
+ * handle is not, so the last user's leaving ends the keeper as well.
+ *
+ * After a failed write nobody knows what the log holds, and after a failed sync the kernel may
+ * have dropped what it could not write: RocksDB refuses to go on, and so do we. Reads are still
+ * answered from what was durable before. The next batch opens the database again, once a file
+ * of ours can be written beside it; opening writes the records of the log to new, synced
+ * files, whatever was in the page cache. If the disk fails just then, nothing can be read until it
+ * works. Rejected: asking RocksDB to resume, which its C interface does not offer and which would trust the old
+ * log; opening it for reading alone meanwhile, which would show what stands in the log and is not durable.
+ */
+#include "db.h"
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "rocksdb.h"
+#include "store/keeper/keeper.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define PAUSE_MIN_US INT64_C(50000)
+#define PAUSE_MAX_US INT64_C(2000000)
+#define ROOM_MIN     (UINT64_C(8) << 20) /* to open a database beside what its log holds */
+#define SOCKET_MAX   (sizeof(((struct sockaddr_un *)0)->sun_path) - 1)
+
+static const char lock_name[] = "/hapax.lock";
+static const char socket_name[] = "/keeper.sock";
+static const char folder_name[] = "/db";
+static const char probe_name[] = "/hapax.probe";
+
+struct hapax__database {
+    struct hapax__database *next; /* guarded, as users, by databases_lock */
+    unsigned users;
+    char path[PATH_MAX];
+    dev_t device;
+    ino_t inode;
+    int lock_fd;
+    bool sync;
+    struct hapax__keeper_server *keeper;
+
+    pthread_mutex_t mutex; /* guards what follows */
+    struct hapax__files files;
+    rocksdb_writeoptions_t *write_options;
+    struct hapax__clock clock;
+    bool broken; /* a write failed; none is tried until the files have been opened again */
+    int64_t retry_boot_us;
+    int64_t pause_us;
+    char why[HAPAX_TEXT_MAX];
+};
+
+static pthread_mutex_t databases_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hapax__database *databases;
+
+static void path_in(char out[PATH_MAX], const char *folder, const char *name)
+{
+    int len = snprintf(out, PATH_MAX, "%s%s", folder, name);
+
+    assert(len > 0 && len < PATH_MAX); /* join() looks at the length */
+    (void)len;
+}
+
+const char *hapax__database_path(const struct hapax__database *database)
+{
+    return database->path;
+}
+
+bool hapax__database_synced(const struct hapax__database *database)
+{
+    return database->sync;
+}
+
+/* ---- meta ---------------------------------------------------------------------------- */
+
+/* Reads a value of `meta` that must have this size. *found false: there is none. */
+static enum hapax_error read_meta(struct hapax__files *files, const char *key, uint8_t *out,
+                                  size_t size, bool *found, char text[HAPAX_TEXT_MAX])
+{
+    rocksdb_readoptions_t *options = rocksdb_readoptions_create();
+    char *failure = NULL;
+    size_t len = 0;
+    char *value = rocksdb_get_cf(files->db, options, files->family[HAPAX__META], key, strlen(key),
+                                 &len, &failure);
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    rocksdb_readoptions_destroy(options);
+    *found = value != NULL;
+    if (failure)
+        return hapax__files_error(failure, text);
+    if (value && len != size)
+        error = hapax__fail(text, HAPAX_ERR_CORRUPT, "its \"%s\" has %zu bytes, not %zu", key, len,
+                            size);
+    else if (value)
+        memcpy(out, value, size);
+    rocksdb_free(value);
+    return error;
+}
+
+static bool has_records(struct hapax__files *files)
+{
+    rocksdb_readoptions_t *options = rocksdb_readoptions_create();
+    rocksdb_iterator_t *it =
+        rocksdb_create_iterator_cf(files->db, options, files->family[HAPAX__RECORDS]);
+    bool has;
+
+    rocksdb_iter_seek_to_first(it);
+    has = rocksdb_iter_valid(it);
+    rocksdb_iter_destroy(it);
+    rocksdb_readoptions_destroy(options);
+    return has;
+}
+
+static enum hapax_error check_format(struct hapax__database *database, char text[HAPAX_TEXT_MAX])
+{
+    uint8_t bytes[4];
+    struct hapax__reader r = {bytes, sizeof(bytes), false};
+    struct hapax__writer w = {bytes, sizeof(bytes)};
+    rocksdb_writebatch_t *batch;
+    uint32_t format;
+    bool found;
+    enum hapax_error error =
+        read_meta(&database->files, "format", bytes, sizeof(bytes), &found, text);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (found) {
+        format = hapax__take_u32(&r);
+        if (format == HAPAX__ROCKSDB_FORMAT)
+            return HAPAX_ERR_NONE;
+        return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                           "it is of format %u and this version of hapax knows format %u alone",
+                           format, HAPAX__ROCKSDB_FORMAT);
+    }
+    if (has_records(&database->files))
+        return hapax__fail(text, HAPAX_ERR_CORRUPT, "its database has records but no format");
+    hapax__put_number(&w, HAPAX__ROCKSDB_FORMAT, sizeof(bytes));
+    batch = rocksdb_writebatch_create();
+    rocksdb_writebatch_put_cf(batch, database->files.family[HAPAX__META], "format", 6,
+                              (const char *)bytes, sizeof(bytes));
+    error = hapax__database_write(database, batch);
+    rocksdb_writebatch_destroy(batch);
+    if (error == HAPAX_ERR_NONE)
+        return error;
+    return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "%s", database->why);
+}
+
+/* ---- clock --------------------------------------------------------------------------- */
+
+static int64_t now_of(const struct hapax__database *database)
+{
+    return hapax__clock_at(&database->clock, hapax__boot_us());
+}
+
+static void put_clock(struct hapax__database *database, rocksdb_writebatch_t *batch)
+{
+    uint8_t bytes[HAPAX__CLOCK_SIZE];
+    struct hapax__writer w = {bytes, sizeof(bytes)};
+    int64_t boot_us = hapax__boot_us();
+
+    hapax__put_number(&w, (uint64_t)hapax__clock_at(&database->clock, boot_us), 8);
+    hapax__put_number(&w, (uint64_t)boot_us, 8);
+    hapax__put(&w, database->clock.boot_id, sizeof(database->clock.boot_id));
+    assert(w.left == 0);
+    rocksdb_writebatch_put_cf(batch, database->files.family[HAPAX__META], "clock", 5,
+                              (const char *)bytes, sizeof(bytes));
+}
+
+static enum hapax_error start_clock(struct hapax__database *database, char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__clock_mark now = hapax__clock_machine();
+    struct hapax__clock_mark last = {0};
+    uint8_t bytes[HAPAX__CLOCK_SIZE];
+    struct hapax__reader r = {bytes, sizeof(bytes), false};
+    bool found;
+    enum hapax_error error =
+        read_meta(&database->files, "clock", bytes, sizeof(bytes), &found, text);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (found) {
+        last.clock_us = (int64_t)hapax__take_u64(&r);
+        last.boot_us = (int64_t)hapax__take_u64(&r);
+        hapax__take_into(&r, last.boot_id, sizeof(last.boot_id));
+        if (last.clock_us <= 0 || last.boot_us < 0)
+            return hapax__fail(text, HAPAX_ERR_CORRUPT, "its \"clock\" is damaged");
+    }
+    hapax__clock_start(&database->clock, found ? &last : NULL, &now, now.clock_us);
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- writing, and coming back -------------------------------------------------------- */
+
+/* The bytes that opening will write: what the log holds that is in no other file yet. */
+static uint64_t bytes_of_log(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    uint64_t bytes = 0;
+
+    if (!dir)
+        return 0;
+    while ((entry = readdir(dir)) != NULL) {
+        size_t len = strlen(entry->d_name);
+        struct stat st;
+
+        if (len > 4 && strcmp(entry->d_name + len - 4, ".log") == 0 &&
+            fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && st.st_size > 0)
+            bytes += (uint64_t)st.st_size;
+    }
+    closedir(dir);
+    return bytes;
+}
+
+static bool probe(const char *path)
+{
+    uint8_t page[4096] = {0};
+    char name[PATH_MAX];
+    bool works;
+    int fd;
+
+    path_in(name, path, probe_name);
+    fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    works = write(fd, page, sizeof(page)) == (ssize_t)sizeof(page) && fdatasync(fd) == 0;
+    close(fd);
+    unlink(name);
+    return works;
+}
+
+static bool has_room(const char *path)
+{
+    char folder[PATH_MAX];
+    struct statvfs st;
+
+    path_in(folder, path, folder_name);
+    if (statvfs(folder, &st) == 0 &&
+        (uint64_t)st.f_bavail * st.f_frsize < ROOM_MIN + bytes_of_log(folder))
+        return false;
+    return probe(path);
+}
+
+static void retry_later(struct hapax__database *database)
+{
+    database->pause_us = database->pause_us == 0 ? PAUSE_MIN_US : database->pause_us * 2;
+    if (database->pause_us > PAUSE_MAX_US)
+        database->pause_us = PAUSE_MAX_US;
+    database->retry_boot_us = hapax__boot_us() + database->pause_us;
+}
+
+/* The old files stay open for reads until there is reason to believe that the new ones will open. */
+static void heal(struct hapax__database *database)
+{
+    char folder[PATH_MAX];
+
+    if (hapax__boot_us() < database->retry_boot_us)
+        return;
+    if (database->files.db && !has_room(database->path)) {
+        retry_later(database);
+        return;
+    }
+    hapax__files_close(&database->files);
+    path_in(folder, database->path, folder_name);
+    if (hapax__files_open(&database->files, folder, database->why) != HAPAX_ERR_NONE) {
+        retry_later(database);
+        return;
+    }
+    database->broken = false;
+    database->pause_us = 0;
+    database->retry_boot_us = 0;
+    database->why[0] = '\0';
+}
+
+struct hapax__files *hapax__database_enter(struct hapax__database *database, int64_t *now_us)
+{
+    pthread_mutex_lock(&database->mutex);
+    if (database->broken)
+        heal(database);
+    assert(database->files.db || database->broken);
+    *now_us = now_of(database);
+    assert(*now_us >= atomic_load(&database->files.judged_us));
+    atomic_store(&database->files.judged_us, *now_us);
+    return &database->files;
+}
+
+void hapax__database_exit(struct hapax__database *database)
+{
+    pthread_mutex_unlock(&database->mutex);
+}
+
+bool hapax__database_writable(const struct hapax__database *database)
+{
+    return !database->broken;
+}
+
+const char *hapax__database_why(const struct hapax__database *database)
+{
+    return database->why;
+}
+
+enum hapax_error hapax__database_write(struct hapax__database *database,
+                                       rocksdb_writebatch_t *batch)
+{
+    char *failure = NULL;
+
+    assert(database->files.db && !database->broken);
+    put_clock(database, batch);
+    rocksdb_write(database->files.db, database->write_options, batch, &failure);
+    if (!failure)
+        return HAPAX_ERR_NONE;
+    hapax__files_error(failure, database->why);
+    database->broken = true;
+    return HAPAX_ERR_INDETERMINATE;
+}
+
+/* ---- the lock ------------------------------------------------------------------------ */
+
+static pid_t read_pid(int fd)
+{
+    char text[16];
+    ssize_t len = pread(fd, text, sizeof(text) - 1, 0);
+    long pid;
+
+    if (len <= 0)
+        return 0;
+    text[len] = '\0';
+    pid = strtol(text, NULL, 10);
+    return pid > 0 && pid <= INT_MAX ? (pid_t)pid : 0;
+}
+
+pid_t hapax__rocksdb_holder(const char *path)
+{
+    char name[PATH_MAX];
+    pid_t pid = 0;
+    int fd;
+
+    if (strlen(path) + sizeof(lock_name) > sizeof(name))
+        return 0;
+    path_in(name, path, lock_name);
+    fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    if (flock(fd, LOCK_SH | LOCK_NB) != 0)
+        pid = read_pid(fd);
+    close(fd);
+    return pid;
+}
+
+static enum hapax_error take_lock(struct hapax__database *database, pid_t *holder,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    char name[PATH_MAX];
+    int fd;
+
+    path_in(name, database->path, lock_name);
+    fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EACCES && access(name, F_OK) == 0) {
+        *holder = 0; /* somebody else's store: its keeper may still let us in */
+        return hapax__fail(text, HAPAX_ERR_REFUSED, "no permission for \"hapax.lock\" in it");
+    }
+    if (fd < 0)
+        return hapax__fail(
+            text, errno == EACCES || errno == EROFS ? HAPAX_ERR_REFUSED : HAPAX_ERR_UNAVAILABLE,
+            "cannot write in it: %s", strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        *holder = read_pid(fd);
+        close(fd);
+        return hapax__fail(text, HAPAX_ERR_REFUSED, "held by process %d", (int)*holder);
+    }
+    database->lock_fd = fd;
+    if (ftruncate(fd, 0) != 0 || dprintf(fd, "%d\n", (int)getpid()) < 0)
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot write \"hapax.lock\": %s",
+                           strerror(errno));
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- opening and closing ------------------------------------------------------------- */
+
+static bool group_id(const char *name, gid_t *gid)
+{
+    char buffer[4096];
+    struct group group, *found = NULL;
+    char *end;
+    unsigned long number = strtoul(name, &end, 10);
+
+    if (*end == '\0' && number < UINT_MAX) {
+        *gid = (gid_t)number;
+        return true;
+    }
+    if (getgrnam_r(name, &group, buffer, sizeof(buffer), &found) != 0 || !found)
+        return false;
+    *gid = found->gr_gid;
+    return true;
+}
+
+/* Those who may use the socket must be able to reach it, and no more: db/ stays its owner's. */
+static enum hapax_error let_in(const struct hapax__database_options *options,
+                               char text[HAPAX_TEXT_MAX])
+{
+    unsigned asked = options->mode == 0 && options->group ? 0660 : options->mode;
+    mode_t mode = 0700;
+    gid_t gid;
+
+    if (options->group && !group_id(options->group, &gid))
+        return hapax__fail(text, HAPAX_ERR_INVALID, "there is no group \"%.64s\"", options->group);
+    if (options->group && chown(options->path, (uid_t)-1, gid) != 0)
+        return hapax__fail(text, HAPAX_ERR_REFUSED, "cannot give it to group \"%.64s\": %s",
+                           options->group, strerror(errno));
+    mode |= asked & 0070 ? 0010 : 0;
+    mode |= asked & 0007 ? 0001 : 0;
+    if (mode != 0700 && chmod(options->path, mode) != 0)
+        return hapax__fail(text, HAPAX_ERR_REFUSED, "cannot change its mode: %s", strerror(errno));
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error open_files(struct hapax__database *database, char text[HAPAX_TEXT_MAX])
+{
+    char folder[PATH_MAX];
+    enum hapax_error error;
+
+    path_in(folder, database->path, folder_name);
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot make \"db\" in it: %s",
+                           strerror(errno));
+    error = hapax__files_open(&database->files, folder, text);
+    if (error == HAPAX_ERR_NONE)
+        error = check_format(database, text);
+    if (error == HAPAX_ERR_NONE)
+        error = start_clock(database, text);
+    return error;
+}
+
+static enum hapax_error serve(struct hapax__database *database,
+                              const struct hapax__database_options *options,
+                              char text[HAPAX_TEXT_MAX])
+{
+    char name[PATH_MAX];
+    char why[HAPAX_TEXT_MAX];
+    struct hapax__keeper_options keeper = {
+        .path = name, .mode = options->mode, .group = options->group};
+    struct hapax_store *store = hapax__rocksdb_handle(database);
+    enum hapax_error error;
+
+    if (!store)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    path_in(name, database->path, socket_name);
+    error = hapax__keeper_serve(&database->keeper, store, &keeper, why);
+    if (error == HAPAX_ERR_NONE)
+        return error;
+    database->keeper = NULL;
+    hapax_store_close(store);
+    return hapax__fail(text, error, "its keeper does not start: %.180s", why);
+}
+
+/* Undoes as much of an opening as was done. */
+static void database_free(struct hapax__database *database)
+{
+    char *failure = NULL;
+
+    hapax__keeper_stop(database->keeper);
+    if (database->files.db && !database->sync) {
+        rocksdb_flush_wal(database->files.db, 1, &failure);
+        rocksdb_free(failure);
+    }
+    hapax__files_close(&database->files);
+    hapax__files_release(&database->files);
+    rocksdb_writeoptions_destroy(database->write_options);
+    if (database->lock_fd >= 0) {
+        (void)!ftruncate(database->lock_fd, 0);
+        flock(database->lock_fd, LOCK_UN); /* a forked child may hold the file open */
+        close(database->lock_fd);
+    }
+    pthread_mutex_destroy(&database->mutex);
+    free(database);
+}
+
+static enum hapax_error database_new(struct hapax__database **out,
+                                     const struct hapax__database_options *options,
+                                     const struct stat *st, pid_t *holder,
+                                     char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__database *database = calloc(1, sizeof(*database));
+    enum hapax_error error;
+
+    if (!database)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    if (pthread_mutex_init(&database->mutex, NULL) != 0) {
+        free(database);
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    }
+    path_in(database->path, options->path, "");
+    database->device = st->st_dev;
+    database->inode = st->st_ino;
+    database->lock_fd = -1;
+    database->sync = options->sync;
+    database->write_options = rocksdb_writeoptions_create();
+    rocksdb_writeoptions_set_sync(database->write_options, options->sync);
+    hapax__files_init(&database->files);
+    error = take_lock(database, holder, text);
+    if (error == HAPAX_ERR_NONE)
+        error = let_in(options, text);
+    if (error == HAPAX_ERR_NONE)
+        error = open_files(database, text);
+    if (error == HAPAX_ERR_NONE)
+        error = serve(database, options, text);
+    if (error == HAPAX_ERR_NONE)
+        *out = database;
+    else
+        database_free(database);
+    return error;
+}
+
+/* databases_lock is held, so that of two threads that open a path one opens it and one joins. */
+static enum hapax_error join(struct hapax__database **out,
+                             const struct hapax__database_options *options, pid_t *holder,
+                             char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__database *database = databases;
+    struct stat st;
+    enum hapax_error error;
+
+    if (stat(options->path, &st) != 0)
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "%s", strerror(errno));
+    while (database && (database->device != st.st_dev || database->inode != st.st_ino))
+        database = database->next;
+    if (!database) {
+        error = database_new(&database, options, &st, holder, text);
+        if (error != HAPAX_ERR_NONE)
+            return error;
+        database->next = databases;
+        databases = database;
+    } else if (database->sync != options->sync) {
+        return hapax__fail(text, HAPAX_ERR_REFUSED, "this process has it open with sync=%s",
+                           database->sync ? "on" : "off");
+    }
+    database->users++;
+    *out = database;
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__database_join(struct hapax__database **out,
+                                      const struct hapax__database_options *options, pid_t *holder,
+                                      char text[HAPAX_TEXT_MAX])
+{
+    size_t len = strlen(options->path) + strlen(socket_name);
+    enum hapax_error error;
+
+    *out = NULL;
+    *holder = -1;
+    if (len > SOCKET_MAX)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "the path of its keeper's socket has %zu bytes, over the limit of %zu "
+                           "for a Unix socket: use a shorter path",
+                           len, SOCKET_MAX);
+    pthread_mutex_lock(&databases_lock);
+    error = join(out, options, holder, text);
+    pthread_mutex_unlock(&databases_lock);
+    assert((error == HAPAX_ERR_NONE) == (*out != NULL));
+    return error;
+}
+
+void hapax__database_leave(struct hapax__database *database)
+{
+    struct hapax__database **at = &databases;
+
+    pthread_mutex_lock(&databases_lock);
+    assert(database->users > 0);
+    if (--database->users == 0) {
+        while (*at != database)
+            at = &(*at)->next;
+        *at = database->next;
+        database_free(database);
+    }
+    pthread_mutex_unlock(&databases_lock);
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The store `rocksdb:PATH`: its URI, its handles, and the way to the holder of a held path.
+ *
+ * A handle is a share in the process's database plus the memory to judge one batch. Where another
+ * process holds the path, the handle has a client of that process's keeper instead: so the same URI
+ * works in every process of a machine. A holder that has only just started may not listen yet,
+ * and one that is closing may no longer; both are waited for, for two seconds.
+ *
+ * When the holder ends, one of those it served becomes the holder, at its next op, and the others
+ * its clients: a service must not depend on the life of whichever process came first.
+ */
+#include "rocksdb.h"
+
+#include "base/arena.h"
+#include "base/fail.h"
+#include "db.h"
+#include "store/keeper/keeper.h"
+#include "store/types.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HOLDER_WAIT_MS 2000
+#define HOLDER_POLL_MS 20
+#define GROUP_MAX      64u
+
+struct handle {
+    struct hapax_store base;
+    struct hapax__database *database; /* NULL: another process holds it, and client is its */
+    struct hapax_store *client;
+    struct hapax__batch *batch;
+    struct place *place; /* NULL in the keeper's handle */
+    bool keeper; /* the keeper's own, which does not count as a user */
+    bool doubt; /* the holder may be gone */
+};
+
+/* ---- the URI ------------------------------------------------------------------------- */
+
+struct place {
+    char path[PATH_MAX];
+    char group[GROUP_MAX + 1];
+    unsigned mode;
+    bool sync;
+};
+
+static const char *set_option(struct place *place, const char *name, size_t name_len,
+                              const char *value, size_t len)
+{
+    if (name_len == 4 && memcmp(name, "sync", 4) == 0) {
+        place->sync = len == 2 && memcmp(value, "on", 2) == 0;
+        return place->sync || (len == 3 && memcmp(value, "off", 3) == 0) ? NULL
+                                                                         : "sync is not on or off";
+    }
+    if (name_len == 5 && memcmp(name, "group", 5) == 0) {
+        if (len == 0 || len > GROUP_MAX)
+            return "group is not a name of 1 to 64 bytes";
+        memcpy(place->group, value, len);
+        place->group[len] = '\0';
+        return NULL;
+    }
+    if (name_len == 4 && memcmp(name, "mode", 4) == 0) {
+        place->mode = 0;
+        for (size_t i = 0; i < len && value[i] >= '0' && value[i] <= '7' && len <= 4; i++)
+            place->mode = place->mode * 8 + (unsigned)(value[i] - '0');
+        if (len < 3 || len > 4 || strspn(value, "01234567") < len || place->mode > 0777 ||
+            (place->mode & 0600) != 0600)
+            return "mode is not octal from 0600 to 0777, its owner's 6 included";
+        return NULL;
+    }
+    return "";
+}
+
+static enum hapax_error parse_options(struct place *place, const char *at,
+                                      char text[HAPAX_TEXT_MAX])
+{
+    for (;;) {
+        size_t len = strcspn(at, "&");
+        size_t name_len = strcspn(at, "=&");
+        bool has_value = at[name_len] == '=';
+        const char *fault =
+            !has_value ? ""
+                       : set_option(place, at, name_len, at + name_len + 1, len - name_len - 1);
+
+        if (fault && fault[0] == '\0')
+            return hapax__fail(text, HAPAX_ERR_INVALID,
+                               "option \"%.*s\" is not known (sync=off, group=NAME, mode=0660)",
+                               (int)(len < 60 ? len : 60), at);
+        if (fault)
+            return hapax__fail(text, HAPAX_ERR_INVALID, "%s", fault);
+        if (at[len] == '\0')
+            return HAPAX_ERR_NONE;
+        at += len + 1;
+    }
+}
+
+static enum hapax_error parse_uri(struct place *place, const char *uri, char text[HAPAX_TEXT_MAX])
+{
+    const char *path = uri + strlen("rocksdb:");
+    size_t len = strcspn(path, "?");
+
+    assert(strncmp(uri, "rocksdb:", 8) == 0);
+    memset(place, 0, sizeof(*place));
+    place->sync = true;
+    if (len == 0)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "it names no path (rocksdb:PATH)");
+    if (len >= sizeof(place->path))
+        return hapax__fail(text, HAPAX_ERR_INVALID, "its path has %zu bytes, over the limit of %zu",
+                           len, sizeof(place->path) - 1);
+    memcpy(place->path, path, len);
+    return path[len] == '?' ? parse_options(place, path + len + 1, text) : HAPAX_ERR_NONE;
+}
+
+/* ---- the folder ---------------------------------------------------------------------- */
+
+static enum hapax_error fail_folder(const struct place *place, const char *doing,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    switch (errno) {
+    case ENOENT:
+        return hapax__fail(text, HAPAX_ERR_INVALID, "the folder above it does not exist");
+    case ENOTDIR:
+        return hapax__fail(text, HAPAX_ERR_INVALID, "part of its path is not a folder");
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return hapax__fail(text, HAPAX_ERR_REFUSED, "cannot %s it: %s", doing, strerror(errno));
+    case ENAMETOOLONG:
+        return hapax__fail(text, HAPAX_ERR_INVALID, "its path of %zu bytes is too long",
+                           strlen(place->path));
+    default:
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot %s it: %s", doing, strerror(errno));
+    }
+}
+
+/* Makes the folder where there is none, and its path one that holds wherever we stand. */
+static enum hapax_error make_folder(struct place *place, char text[HAPAX_TEXT_MAX])
+{
+    char full[PATH_MAX];
+    struct stat st;
+
+    if (mkdir(place->path, 0700) != 0 && errno != EEXIST)
+        return fail_folder(place, "make", text);
+    if (stat(place->path, &st) != 0)
+        return fail_folder(place, "look at", text);
+    if (!S_ISDIR(st.st_mode))
+        return hapax__fail(text, HAPAX_ERR_INVALID, "it is not a folder");
+    if (!realpath(place->path, full))
+        return fail_folder(place, "resolve", text);
+    memcpy(place->path, full, sizeof(full));
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- opening ------------------------------------------------------------------------- */
+
+static struct handle *handle_new(void)
+{
+    struct handle *handle = calloc(1, sizeof(*handle));
+
+    if (!handle)
+        return NULL;
+    handle->batch = hapax__batch_new();
+    if (!handle->batch) {
+        free(handle);
+        return NULL;
+    }
+    return handle;
+}
+
+static void handle_free(struct handle *handle)
+{
+    if (handle->database && !handle->keeper)
+        hapax__database_leave(handle->database);
+    hapax_store_close(handle->client);
+    hapax__batch_free(handle->batch);
+    free(handle->place);
+    free(handle);
+}
+
+struct hapax_store *hapax__rocksdb_handle(struct hapax__database *database)
+{
+    struct handle *handle = handle_new();
+
+    if (!handle)
+        return NULL;
+    handle->keeper = true;
+    handle->database = database;
+    handle->base.type = &hapax__rocksdb;
+    handle->base.arena = calloc(1, sizeof(*handle->base.arena));
+    if (!handle->base.arena) {
+        handle_free(handle);
+        return NULL;
+    }
+    return &handle->base;
+}
+
+static int64_t monotonic_ms(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+static void pause_ms(long ms)
+{
+    struct timespec ts = {0, ms * 1000000};
+
+    nanosleep(&ts, NULL);
+}
+
+static enum hapax_error connect_holder(struct handle *handle, char text[HAPAX_TEXT_MAX])
+{
+    char name[PATH_MAX + 16];
+    struct hapax_arena *arena = calloc(1, sizeof(*arena));
+    enum hapax_error error;
+
+    if (!arena)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    snprintf(name, sizeof(name), "%s/keeper.sock", handle->place->path);
+    error = hapax__keeper_connect(&handle->client, name, text);
+    if (error != HAPAX_ERR_NONE) {
+        free(arena);
+        return error;
+    }
+    handle->client->type = &hapax__keeper;
+    handle->client->arena = arena;
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error join(struct handle *handle, pid_t *holder, char text[HAPAX_TEXT_MAX])
+{
+    const struct place *place = handle->place;
+    struct hapax__database_options options = {.path = place->path,
+                                              .sync = place->sync,
+                                              .group = place->group[0] ? place->group : NULL,
+                                              .mode = place->mode};
+
+    return hapax__database_join(&handle->database, &options, holder, text);
+}
+
+/* Joins the database or its holder, whichever can be had first. A holder that says no, or speaks
+ * another version, will say so again, and is not asked twice. */
+static enum hapax_error find_database(struct handle *handle, char text[HAPAX_TEXT_MAX])
+{
+    int64_t deadline_ms = monotonic_ms() + HOLDER_WAIT_MS;
+    char why[HAPAX_TEXT_MAX] = "";
+    char who[32] = "another process";
+    pid_t holder = -1;
+
+    for (;;) {
+        enum hapax_error error = join(handle, &holder, text);
+
+        if (error == HAPAX_ERR_NONE || holder < 0)
+            return error;
+        error = connect_holder(handle, why);
+        if (error == HAPAX_ERR_NONE)
+            return error;
+        if (error != HAPAX_ERR_UNAVAILABLE || monotonic_ms() >= deadline_ms)
+            break;
+        pause_ms(HOLDER_POLL_MS);
+    }
+    if (holder > 0)
+        snprintf(who, sizeof(who), "process %d", (int)holder);
+    return hapax__fail(text, HAPAX_ERR_REFUSED, "held by %s, whose keeper does not answer (%.120s)",
+                       who, why);
+}
+
+static enum hapax_error open_handle(struct handle *handle, const char *uri,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error;
+
+    handle->place = malloc(sizeof(*handle->place));
+    if (!handle->place)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    error = parse_uri(handle->place, uri, text);
+    if (error == HAPAX_ERR_NONE)
+        error = make_folder(handle->place, text);
+    if (error == HAPAX_ERR_NONE)
+        error = find_database(handle, text);
+    return error;
+}
+
+static enum hapax_error rocksdb_store_open(struct hapax_store **out, const char *uri,
+                                           char text[HAPAX_TEXT_MAX])
+{
+    struct handle *handle = handle_new();
+    char why[HAPAX_TEXT_MAX] = "";
+    enum hapax_error error;
+
+    if (!handle)
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open store \"%.80s\": out of memory",
+                           uri);
+    error = open_handle(handle, uri, why);
+    if (error == HAPAX_ERR_NONE) {
+        assert(!handle->database != !handle->client);
+        *out = &handle->base;
+        return error;
+    }
+    handle_free(handle);
+    return hapax__fail(text, error, "cannot open store \"%.80s\": %.200s", uri, why);
+}
+
+/* ---- the holder is gone -------------------------------------------------------------- */
+
+/* Becomes the holder, if nobody is. The client stays until the handle is closed: what it answered in
+ * this call is still looked at. */
+static bool take_over(struct handle *handle)
+{
+    char text[HAPAX_TEXT_MAX];
+    pid_t holder;
+
+    return join(handle, &holder, text) == HAPAX_ERR_NONE;
+}
+
+static bool unanswered(const struct hapax_op *op)
+{
+    return op->error == HAPAX_ERR_UNAVAILABLE || op->error == HAPAX_ERR_INDETERMINATE;
+}
+
+/* Repeats, with their tokens, the ops that got no reply, on the database that is ours now. Whether the
+ * dead holder applied them is in that database, so the repeat's verdict is definite. */
+/* A forget takes its token away with the record: the repeat of one that was applied would meet
+ * whatever came after it. */
+static bool may_repeat(const struct hapax_op *op)
+{
+    bool forgets = op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET;
+
+    return unanswered(op) && !(forgets && op->error == HAPAX_ERR_INDETERMINATE);
+}
+
+static enum hapax_error repeat_unanswered(struct handle *handle, struct hapax_op *ops, size_t n)
+{
+    enum hapax_error first = HAPAX_ERR_NONE;
+
+    for (size_t i = 0; i < n; i++) {
+        enum hapax_error error = ops[i].error;
+
+        if (may_repeat(&ops[i]))
+            error = hapax__batch_run(handle->batch, &handle->base, handle->database, &ops[i], 1);
+        first = first == HAPAX_ERR_NONE ? error : first;
+    }
+    return first;
+}
+
+static enum hapax_error run_client(struct handle *handle, struct hapax_op *ops, size_t n)
+{
+    enum hapax_error error = hapax_store_run(handle->client, ops, n);
+
+    handle->doubt = false;
+    if (error == HAPAX_ERR_NONE)
+        return error;
+    hapax_store_fail(&handle->base, error, "%s", hapax_store_text(handle->client));
+    for (size_t i = 0; i < n; i++)
+        handle->doubt |= unanswered(&ops[i]);
+    return handle->doubt && take_over(handle) ? repeat_unanswered(handle, ops, n) : error;
+}
+
+/* ---- the other three ----------------------------------------------------------------- */
+
+static enum hapax_error rocksdb_store_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    struct handle *handle = (struct handle *)store;
+
+    if (!handle->database && !(handle->doubt && take_over(handle)))
+        return run_client(handle, ops, n);
+    return hapax__batch_run(handle->batch, store, handle->database, ops, n);
+}
+
+static void say_room(const char *path, hapax_say *say, void *arg)
+{
+    char line[HAPAX_TEXT_MAX];
+    struct statvfs st;
+    uint64_t free_mib, all_mib;
+
+    if (statvfs(path, &st) != 0)
+        return;
+    free_mib = (uint64_t)st.f_bavail * st.f_frsize >> 20;
+    all_mib = (uint64_t)st.f_blocks * st.f_frsize >> 20;
+    snprintf(line, sizeof(line), "%llu MiB of %llu MiB are free on its disk%s",
+             (unsigned long long)free_mib, (unsigned long long)all_mib,
+             free_mib < 1024 || free_mib < all_mib / 20 ? ": soon nothing more can be stored" : "");
+    say(arg, false, line);
+}
+
+static enum hapax_error check_client(struct handle *handle, hapax_say *say, void *arg)
+{
+    enum hapax_error error = hapax_store_check(handle->client, say, arg);
+
+    if (error == HAPAX_ERR_NONE)
+        return error;
+    return hapax_store_fail(&handle->base, error, "%s", hapax_store_text(handle->client));
+}
+
+static enum hapax_error rocksdb_store_check(struct hapax_store *store, hapax_say *say, void *arg)
+{
+    struct handle *handle = (struct handle *)store;
+    char line[HAPAX_TEXT_MAX];
+    uint64_t records = 0;
+    int64_t now_us;
+    struct hapax__files *files;
+    bool writable;
+
+    if (!handle->database)
+        return check_client(handle, say, arg);
+    files = hapax__database_enter(handle->database, &now_us);
+    writable = hapax__database_writable(handle->database);
+
+    if (!writable)
+        hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot write: %s",
+                         hapax__database_why(handle->database));
+    if (files->db)
+        rocksdb_property_int_cf(files->db, files->family[HAPAX__RECORDS],
+                                "rocksdb.estimate-num-keys", &records);
+    hapax__database_exit(handle->database);
+    if (!hapax__database_synced(handle->database))
+        say(arg, true, "sync is off: a power cut loses the outcomes of the last moments");
+    snprintf(line, sizeof(line), "about %llu records", (unsigned long long)records);
+    say(arg, false, line);
+    say_room(hapax__database_path(handle->database), say, arg);
+    return writable ? HAPAX_ERR_NONE : HAPAX_ERR_UNAVAILABLE;
+}
+
+static void rocksdb_store_close(struct hapax_store *store)
+{
+    handle_free((struct handle *)store);
+}
+
+const struct hapax_store_type hapax__rocksdb = {
+    .scheme = "rocksdb",
+    .batch_max = HAPAX_BATCH_MAX,
+    .body_max = HAPAX_BODY_MAX,
+    .serial = true,
+    .open = rocksdb_store_open,
+    .run = rocksdb_store_run,
+    .check = rocksdb_store_check,
+    .close = rocksdb_store_close,
+};
+
+void hapax_rocksdb_use(void)
+{
+    hapax__store_add(&hapax__rocksdb);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Traffic through a RabbitMQ queue, for tests that break the broker meanwhile (tests/broker/test_amqp.py):
+ *
+ *   amqp_traffic SOURCE-URI SINK-URI N EVERY [MOST]
+ *                              sends N numbered letters, each until it is OK, one of EVERY by way of a delay (0: none),
+ *                              and takes and acknowledges what comes, until all have. MOST: goes on to send, up to so
+ *                              many, until the connection is lost
+ *   amqp_traffic SOURCE-URI    only stays connected
+ *
+ * Says "connected" and "lost" as that changes, "half" when half the letters came, and counts at its end; ends where its
+ * standard input does.
+ */
+#include "amqp_bed.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+struct letter {
+    struct hapax__letter letter;
+    char body[16];
+    bool confirmed, came;
+};
+
+static struct bed bed;
+static struct letter *letters;
+static size_t n, half, every, confirmed, came, came_again, sent_again;
+
+static void say(const char *word)
+{
+    printf("%s\n", word);
+    (void)fflush(stdout);
+}
+
+static void send_some(size_t *next)
+{
+    while (*next < n) {
+        struct letter *letter = &letters[*next];
+        int len = snprintf(letter->body, sizeof(letter->body), "%zu", *next);
+
+        letter->letter =
+            (struct hapax__letter){.to = bed.source->name,
+                                   .body = {(uint8_t *)letter->body, (size_t)len},
+                                   .delay_ms = every > 0 && *next % every == 0 ? 1000 : 0,
+                                   .tag = letter};
+        if (!bed.sink->type->send(bed.sink, &letter->letter))
+            return;
+        ++*next;
+    }
+}
+
+static void reap_all(void)
+{
+    enum hapax__sent sent;
+    void *tag;
+
+    while ((sent = bed.sink->type->reap(bed.sink, &tag)) != HAPAX__SENT_NOTHING) {
+        struct letter *letter = tag;
+
+        must(!letter->confirmed);
+        letter->confirmed = sent == HAPAX__SENT_OK;
+        confirmed += letter->confirmed;
+        if (letter->confirmed)
+            continue;
+        sent_again++;
+        must(bed.sink->type->send(bed.sink, &letter->letter));
+    }
+}
+
+static void take_all(void)
+{
+    struct hapax__delivered *delivered;
+
+    while ((delivered = bed.source->type->take(bed.source)) != NULL) {
+        char text[16] = "";
+        size_t i;
+
+        must(delivered->message.body.len < sizeof(text));
+        memcpy(text, delivered->message.body.ptr, delivered->message.body.len);
+        i = strtoul(text, NULL, 10);
+        must(i < n);
+        came_again += letters[i].came;
+        came += !letters[i].came;
+        if (!letters[i].came && came == half)
+            say("half");
+        letters[i].came = true;
+        bed.source->type->settle(bed.source, delivered, HAPAX__SETTLE_ACK);
+    }
+}
+
+static bool input_ended(void)
+{
+    struct pollfd fd = {.fd = STDIN_FILENO, .events = POLLIN};
+
+    return poll(&fd, 1, 0) == 1;
+}
+
+int main(int argc, char **argv)
+{
+    bool connected = false;
+    size_t next = 0, least;
+
+    must(argc == 2 || argc == 5 || argc == 6);
+    bed.source = source_at(500, "%s", argv[1]);
+    bed.room = 500;
+    n = least = argc > 2 ? strtoul(argv[3], NULL, 10) : 0;
+    half = least / 2;
+    every = argc > 2 ? strtoul(argv[4], NULL, 10) : 0;
+    if (argc == 6)
+        n = strtoul(argv[5], NULL, 10);
+    letters = calloc(n + 1, sizeof(*letters));
+    must(letters);
+    if (argc > 2)
+        bed.sink = sink_at(argv[2]);
+    while (!input_ended() && (argc == 2 || confirmed < n || came < n)) {
+        turn(&bed);
+        must(bed.error == HAPAX_ERR_NONE);
+        if (bed.sink) {
+            reap_all();
+            send_some(&next);
+        }
+        take_all();
+        if (connected != bed.source->connected) {
+            connected = bed.source->connected;
+            say(connected ? "connected" : "lost");
+            if (!connected)
+                n = next > least ? next : least;
+        }
+    }
+    printf("confirmed %zu, came %zu, sent again %zu, came again %zu, reconnects %" PRIu64 "\n",
+           confirmed, came, sent_again, came_again, bed.source->reconnects);
+    bed.source->type->close(bed.source, PATIENCE_MS);
+    if (bed.sink)
+        bed.sink->type->close(bed.sink);
+    free(letters);
+    return 0;
+}

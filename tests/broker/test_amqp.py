@@ -1,0 +1,139 @@
+"""The RabbitMQ source and sink where the broker dies, is cut off, or loses patience."""
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import BUILD, PATIENCE, ROOT, read_line
+
+sys.path.insert(0, str(ROOT / "tests/servers"))
+from process import end_with_parent, wait_for  # noqa: E402
+from proxy import REPLY, REQUEST, Proxy  # noqa: E402
+from rabbitmq_server import RabbitMQ  # noqa: E402
+
+SOURCE = BUILD / "tests/broker/test_amqp_source"
+TRAFFIC = BUILD / "tests/broker/amqp_traffic"
+
+pytestmark = pytest.mark.skipif(not TRAFFIC.exists(), reason="tests/broker/amqp_traffic is not built")
+
+
+@pytest.fixture(scope="module")
+def rabbitmq():
+    with RabbitMQ(tls=True) as server:
+        yield server.start()
+
+
+@pytest.fixture
+def traffic():
+    """Starts tests/broker/amqp_traffic.c."""
+    started = []
+
+    def start(*words):
+        process = subprocess.Popen([str(TRAFFIC), *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   text=True, preexec_fn=end_with_parent)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def counts_of(process):
+    """Its last line, once it has ended as it should."""
+    last = ""
+    while line := read_line(process):
+        last = line
+    assert process.wait(PATIENCE) == 0, last
+    return {name: int(count) for name, count in re.findall(r"([a-z ]+?) (\d+)(?:, |\n)", last)}
+
+
+# Kill -9 of the broker in the midst of it: whatever was confirmed comes, and what was not is sent again. Without delays: a
+# move out of a classic retry queue is not confirmed to it, and a kill may lose it; a quorum one of RabbitMQ 3.10 keeps what
+# it holds, but may sit on it until the next letter comes.
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_a_killed_broker_loses_no_confirmed_letter(rabbitmq, traffic, kind):
+    queue, letters, most = f"killed.{kind}", 20000, 400000
+    maker = traffic(rabbitmq.uri(queue=queue, declare="on", type=kind))
+    assert read_line(maker) == "connected\n"
+    maker.stdin.close()
+    assert maker.wait(PATIENCE) == 0
+    rabbitmq.keep_queues()
+    process = traffic(rabbitmq.uri(queue=queue), rabbitmq.uri(type=kind), letters, 0, most)
+    assert read_line(process) == "connected\n"
+    assert read_line(process) == "half\n"
+    rabbitmq.restart()
+    assert read_line(process) == "lost\n"
+    assert read_line(process) == "connected\n"
+    counts = counts_of(process)
+    assert counts["confirmed"] == counts["came"] >= letters
+    assert counts["sent again"] > 0
+    assert wait_for(lambda: rabbitmq.queues().get(queue) == 0, "the queue being empty", pause=0.5)
+
+
+# A broker that is cut off without a word is noticed by its missing heartbeats, and found again when it is back.
+@pytest.mark.parametrize("sides", [(REPLY,), (REQUEST,), (REQUEST, REPLY)])
+def test_a_broker_behind_a_black_hole_is_noticed(rabbitmq, traffic, sides):
+    with Proxy(rabbitmq.port) as proxy:
+        process = traffic(rabbitmq.uri(queue="hole", declare="on", port=proxy.port, heartbeat="1s"))
+        assert read_line(process) == "connected\n"
+        began = time.monotonic()
+        for side in sides:
+            proxy.blackhole(side)
+        assert read_line(process) == "lost\n"
+        assert time.monotonic() - began < 30  # of heartbeats every second
+        proxy.heal()
+        assert read_line(process) == "connected\n"
+
+
+# A broker that is stopped (and not dead) is the same; one that comes back is used again.
+def test_a_stopped_broker_is_noticed(rabbitmq, traffic):
+    process = traffic(rabbitmq.uri(queue="stopped", declare="on", heartbeat="1s"))
+    assert read_line(process) == "connected\n"
+    rabbitmq.stop()
+    try:
+        assert read_line(process) == "lost\n"
+    finally:
+        rabbitmq.cont()
+    assert read_line(process) == "connected\n"
+
+
+# By TLS, to a certificate of its address; a broker that a CA we do not know has signed gets no password.
+def test_tls_is_verified(rabbitmq, traffic):
+    process = traffic(rabbitmq.uri(queue="tls", declare="on", tls=True), rabbitmq.uri(tls=True), 2000, 0)
+    counts = counts_of(process)
+    assert counts["came"] == 2000
+    process = traffic(rabbitmq.uri(queue="tls", tls=True).replace(f"tls_ca={rabbitmq.ca}&", ""))
+    assert process.wait(PATIENCE) != 0  # refused
+    process = traffic(rabbitmq.uri(queue="tls", tls=True).replace(f"tls_ca={rabbitmq.ca}", "tls_verify=off"))
+    assert read_line(process) == "connected\n"
+
+
+# A memory alarm holds letters back and takes nobody's heartbeat; they go when it is over.
+def test_an_alarm_is_waited_out(rabbitmq, traffic):
+    rabbitmq.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
+    try:
+        process = traffic(rabbitmq.uri(queue="alarm", declare="on", heartbeat="3s"), rabbitmq.uri(heartbeat="3s"), 2000, 0)
+        assert read_line(process) == "connected\n"
+        wait_for(lambda: "blocked" in rabbitmq.ctl("list_connections", "state").split(), "the alarm")
+        over = time.monotonic() + 9  # several heartbeats
+        wait_for(lambda: time.monotonic() > over or process.poll() is not None, "heartbeats", pause=0.1)
+        assert process.poll() is None
+    finally:
+        rabbitmq.ctl("set_vm_memory_high_watermark", "absolute", "1GB")
+    assert read_line(process) == "half\n"
+    counts = counts_of(process)
+    assert counts["came"] == counts["confirmed"] == 2000
+    assert counts["reconnects"] == counts["sent again"] == 0
+
+
+# A message in hand for longer than the broker waits (test_amqp_source.c).
+def test_the_consumer_timeout_is_survived(rabbitmq):
+    rabbitmq.consumer_timeout(5000)
+    try:
+        done = subprocess.run([str(SOURCE), rabbitmq.uri(), "impatient"], capture_output=True, text=True, timeout=PATIENCE)
+    finally:
+        rabbitmq.consumer_timeout(1800000)
+    assert done.returncode == 0, done.stdout + done.stderr

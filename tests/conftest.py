@@ -1,0 +1,149 @@
+"""What the tests of the command line share: the binaries, a store of one's own, processes that end.
+
+HAPAX_BUILD names the build directory (default: build/ of this tree).
+"""
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = pathlib.Path(os.environ.get("HAPAX_BUILD", ROOT / "build")).resolve()
+HAPAX = BUILD / "hapax"
+OP = BUILD / "tests/store/op"
+
+for folder in ("servers", "store", "broker", *(f"e2e/{door}" for door in ("gate", "consume", "lambda", "relay", "door", "cli"))):
+    sys.path.insert(0, str(ROOT / "tests" / folder))
+from process import PATIENCE, NotReady  # noqa: E402
+
+
+class Result:
+    def __init__(self, done):
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Command:
+    """Runs hapax in a folder of its own, with an environment that holds no settings of the user."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.processes = []
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("HAPAX_", "XDG_"))}
+        self.env.update(HOME=str(folder), LC_ALL="C")
+
+    def run(self, *words, stdin=b"", **env):
+        done = subprocess.run([str(word) for word in words], input=stdin, capture_output=True,
+                              cwd=self.folder, env={**self.env, **env}, timeout=PATIENCE)
+        done.stdout, done.stderr = done.stdout.decode("utf-8"), done.stderr.decode("utf-8", "replace")
+        return Result(done)
+
+    def __call__(self, *words, **more):
+        result = self.run(HAPAX, *words, **more)
+        assert result.code in (0, 1, 2, 3), f"{words} ended with {result.code}: {result.err}"
+        return result
+
+    def op(self, store, *words):
+        """One op by tests/store/op.c; its verdict."""
+        return self.run(OP, store, *words).out.strip()
+
+    def completed(self, store, key, status=200, headers="", body="", scope="default", retention_ms=86400000):
+        assert self.op(store, "claim", key, "1", 30000, "rerun", retention_ms, scope) == "claimed"
+        assert self.op(store, "complete", key, "1", status, headers, body, scope) == "ok"
+
+    def unknown(self, store, key):
+        assert self.op(store, "claim", key, "1", 30000, "hold") == "claimed"
+        assert self.op(store, "fail", key, "1", "unknown") == "ok"
+
+    def start(self, *words, stderr=subprocess.PIPE, **env):
+        """What logs much needs another stderr: nobody reads the pipe before the end, and when it is full, the process stands."""
+        process = subprocess.Popen([str(HAPAX), *map(str, words)], cwd=self.folder, env={**self.env, **env},
+                                   stdout=subprocess.PIPE, stderr=stderr, text=True)
+        self.processes.append(process)
+        return process
+
+    def keep(self, store, *words, **env):
+        """A keeper that is ready; its line is in .ready."""
+        process = self.start("keep", "--store", store, *words, **env)
+        process.ready = read_line(process)
+        assert "holding" in process.ready, process.ready + process.stderr.read()
+        return process
+
+
+def read_line(process):
+    """The next line of a process's stdout, within PATIENCE; "" at its end. Byte by byte, past the pipe's own buffer: what that
+    held, poll() would not see; and whoever reads on by read() or communicate() misses nothing."""
+    line, deadline = b"", time.monotonic() + PATIENCE
+    while not line.endswith(b"\n"):
+        poll = select.poll()
+        poll.register(process.stdout, select.POLLIN)
+        assert poll.poll(max(0, deadline - time.monotonic()) * 1000), f"the process printed nothing but {line!r}"
+        byte = os.read(process.stdout.fileno(), 1)
+        if not byte:
+            break
+        line += byte
+    return line.decode()
+
+
+def wait_until(true, what):
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.01)
+
+
+def at_some_pace(case, *paces):
+    """A case whose times are short, so that it breaks where a process stands still for a moment: it is played again at each
+    longer pace. What is always wrong is wrong at the last one, too; of the others it is told."""
+    for pace in paces[:-1]:
+        try:
+            return case(pace)
+        except (AssertionError, NotReady) as error:
+            print(f"not at {pace}: {error}")
+    return case(paces[-1])
+
+
+def end(process, number=signal.SIGTERM):
+    process.send_signal(number)
+    return process.wait(PATIENCE)
+
+
+@pytest.fixture
+def folder():
+    """A short path: the name of a socket has 107 bytes."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="hapax-e2e-"))
+    yield path
+    for below in [path, *path.rglob("*")]:
+        if below.is_dir() and not below.is_symlink():
+            below.chmod(0o700)
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def hapax(folder):
+    command = Command(folder)
+    yield command
+    for process in command.processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def store(folder):
+    return f"rocksdb:{folder}/store"
