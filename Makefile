@@ -4,6 +4,7 @@ help:
 	@echo 'make build   install what is missing, build into build/'
 	@echo 'make run     a sample API with hapax serve before it, and lines to try, until Ctrl-C'
 	@echo 'make test    build, then run every test'
+	@echo 'make check   in seconds, before each commit: format, layers, words, links and what linters see'
 	@echo 'make soak    the long tests: hours of what make test does in minutes'
 	@echo 'make clean   remove what was built'
 
@@ -18,10 +19,14 @@ run: build
 test:
 	@tools/test
 
+check:
+	@tools/install check
+	@tools/check
+
 soak: build
 	@tools/soak
 
 clean:
 	rm -rf build build-ci
 
-.PHONY: help build run test soak clean
+.PHONY: help build run test check soak clean

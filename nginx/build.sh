@@ -38,6 +38,7 @@ if [ -f ./conf_flags ]; then
     --with-ld-opt="$(dpkg-buildflags --get LDFLAGS) -fPIC -Wl,-z,relro -Wl,-z,now" \
     "${NGX_CONF_FLAGS[@]}" --add-dynamic-module="$module" --builddir="$out/objs"
 END
+    # shellcheck disable=SC2097,SC2098 # the folder is this shell's, the rest that one's
     module=$module out=$out cflags=$cflags bash -e "$out/configure.bash" > "$out/configure.log" 2>&1 ||
         fail "configure failed: see \"$out/configure.log\""
 else

@@ -1,0 +1,126 @@
+#!/usr/bin/python3
+"""Looks for what a compiler does not see: tools/lint.py [CHECK…] [--root ROOT]
+
+width   lines of code and comments are 100 columns at most, Python's 120
+words   words that the project has retired (docs/design.md, "The words") are not used again
+tags    a struct, enum or union tag with the prefix hapax names one type in the whole program
+links   every link of a page to a file or a heading of the project has its target
+
+Without a CHECK all of them run. Prints FILE:LINE: what is wrong, and exits 1 if there is any.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import unicodedata
+
+WIDTHS = {".c": 100, ".h": 100, ".lua": 100, ".sql": 100, ".sh": 100, ".build": 100, ".py": 120}
+
+# A retired word, and what is said instead. Names that users type or store stay (KEPT).
+RETIRED = {
+    r"\w*settl(e|es|ed|ing|ement)\w*": "finish an op, decide a message, release a delivery, refresh a hint",
+    r"\w*fates?": "result",
+    r"(?<!of )\w*courses?": "deliveries, op",
+    r"\w*(hapax__|struct |enum )(seat|ear|begun|origin|nest|twin|giver|look|place|held|posting)\w*":
+        "call, told(), outer, duplicate, credentials source, lookup, index, client",
+    r"seats?|ears?|twins?|givers?|letterbox(es)?": "call, told(), duplicate, credentials source",
+}
+WORDS = re.compile("|".join(rf"(?P<w{i}>\b{pattern}\b)" for i, pattern in enumerate(RETIRED)), re.I)
+KEPT = re.compile(r"hapax_held_max|held_max")
+PROSE = ("src/", "nginx/", "include/", "lua/", "sql/", "tests/", "bench/", "examples/", "docs/",
+         "README.md", "CONTRIBUTING.md", "SECURITY.md", "tools/")
+TAG = re.compile(r"^(?:typedef )?(?:struct|enum|union) (hapax\w*)\s*\{", re.M)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.*?) *#*$", re.M)
+
+
+def tracked(root):
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, check=True,
+                           capture_output=True, text=True).stdout.splitlines()
+    return [name for name in names if "/corpus/" not in name and (root / name).is_file()]
+
+
+def lines_of(root, names):
+    for name in names:
+        try:
+            text = (root / name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            yield name, number, line
+
+
+def width(root, names):
+    for name, number, line in lines_of(root, [n for n in names if pathlib.Path(n).suffix in WIDTHS]):
+        most = WIDTHS[pathlib.Path(name).suffix]
+        if len(line) > most:
+            yield f"{name}:{number}: {len(line)} columns, over {most}"
+
+
+def words(root, names):
+    mine = [n for n in names if n.startswith(PROSE) and n != "tools/lint.py" and not n.endswith("lock.json")]
+    for name, number, line in lines_of(root, mine):
+        if "retired" in line:  # the table that says so
+            continue
+        for found in WORDS.finditer(KEPT.sub("", line)):
+            instead = list(RETIRED.values())[int(found.lastgroup[1:])]
+            yield f'{name}:{number}: "{found.group()}" is retired: say {instead}'
+
+
+def tags(root, names):
+    seen = {}
+    for name in names:
+        if not name.startswith(("src/", "nginx/", "include/")) or not name.endswith((".c", ".h")):
+            continue
+        for tag in TAG.findall((root / name).read_text(encoding="utf-8")):
+            if seen.setdefault(tag, name) != name:
+                yield f"{name}: {tag} names another type in {seen[tag]}"
+
+
+def anchors_of(path):
+    """The anchors of a page's headings, as forges make them."""
+    counts, anchors = {}, set()
+    for heading in HEADING.findall(re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
+        kept = (c for c in text if c in " -_" or unicodedata.category(c)[0] in "LN")
+        anchor = "".join(kept).replace(" ", "-")
+        counts[anchor] = counts.get(anchor, -1) + 1
+        anchors.add(anchor if counts[anchor] == 0 else f"{anchor}-{counts[anchor]}")
+    return anchors
+
+
+def links(root, names):
+    pages = [name for name in names if name.endswith(".md")]
+    anchors = {(root / name).resolve(): anchors_of(root / name) for name in pages}
+    for name, number, line in lines_of(root, pages):
+        for target in LINK.findall(line):
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, _, anchor = target.partition("#")
+            path = ((root / name).parent / file if file else root / name).resolve()
+            if not path.exists():
+                yield f"{name}:{number}: there is no {target}"
+            elif anchor and path in anchors and anchor not in anchors[path]:
+                yield f"{name}:{number}: {file or name} has no heading #{anchor}"
+
+
+CHECKS = {"width": width, "words": words, "tags": tags, "links": links}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help=", ".join(CHECKS))
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1])
+    args = parser.parse_args()
+    unknown = set(args.checks) - set(CHECKS)
+    if unknown:
+        parser.error(f"no check \"{unknown.pop()}\"; there are {', '.join(CHECKS)}")
+    names = tracked(args.root)
+    found = [line for check in args.checks or CHECKS for line in CHECKS[check](args.root, names)]
+    print(*found, sep="\n", end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
