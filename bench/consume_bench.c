@@ -452,7 +452,7 @@ static struct figure run_source(const struct bench *bench)
         while ((delivered = source->type->take(source)) != NULL) {
             if (taken++ == 0)
                 begun_us = now_us();
-            source->type->settle(source, delivered, HAPAX__SETTLE_ACK);
+            source->type->release(source, delivered, HAPAX__RELEASE_ACK);
         }
     }
     cpu = cpu_us() - cpu;

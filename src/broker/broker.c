@@ -3,6 +3,9 @@
  * The brokers this library knows, by the scheme of a URI. A test adds one that it plays itself (source.h,
  * hapax__source_use()), before any other thread looks.
  */
+#include "broker.h"
+
+#include "sink.h"
 #include "source.h"
 
 #include <string.h>

@@ -1,201 +1,126 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two seams of the message door: a source gives messages and settles them, a sink publishes
- * letters. Both are driven by one thread, without blocking: it polls their descriptors together with its own,
- * calls pump() when one is ready or due, and then take() or reap() until there is no more. Only open(), close() and the
- * making of a new connection within pump() may block, for a few seconds.
+ * The seam of a source: it takes messages from one queue, or from a topic for a group. It decides
+ * nothing about a message; the message door does, and says the decision by release().
  *
- * They hold no semantics: what becomes of a message is decided by the loop (loop.c), which says it by settle().
+ * One thread drives a source. It polls the source's descriptors together with its own, calls pump()
+ * when one is ready or the source is due, then calls take() until it returns NULL. No call blocks,
+ * with two exceptions: open() and close(), and pump() while it makes a new connection, may block
+ * for a few seconds. pump() makes a lost connection again, with growing pauses.
  *
- * A source keeps each message it gave until that is settled. Where the broker takes deliveries back (a connection is
- * lost, a partition moves) it marks them `voided`; the loop still settles each once, and the source then does
- * nothing for it but free it. A connection that is lost is made again by pump(), with growing pauses.
+ * A source keeps each delivery until the delivery is released. The broker may take deliveries back,
+ * because a connection is lost or a partition moves. The source then marks them `voided`. A voided
+ * delivery must still be released, once; release() then only frees it.
  */
 #ifndef HAPAX_BROKER_SOURCE_H
 #define HAPAX_BROKER_SOURCE_H
+
+#include "broker.h"
 
 #include <hapax/consume.h>
 
 #include <poll.h>
 
-#define HAPAX__POLLFDS_MAX 8u /* of one source or sink */
-
-/* ---- messages ------------------------------------------------------------------------ */
-
-/* The consumer's own headers on a copy (hapax/consume.h). */
-#define HAPAX__HEADER_ATTEMPTS "hapax-attempts"
-#define HAPAX__HEADER_BASE     "hapax-base"
-#define HAPAX__HEADER_REASON   "hapax-reason"
-#define HAPAX__HEADER_ERROR    "hapax-error"
-#define HAPAX__HEADER_FROM     "hapax-from"
-#define HAPAX__HEADER_SCOPE    "hapax-scope"
-#define HAPAX__HEADER_TIME     "hapax-time"
-#define HAPAX__HEADER_POSITION "hapax-position"
-#define HAPAX__HEADER_REDRIVE  "hapax-redrive"
-
-/* One delivery: made by a source, lent to the loop from take() to settle(). */
+/* One delivery of a message. A source makes it and lends it from take() to release(). */
 struct hapax__delivered {
-    struct hapax_message message; /* its bytes are the source's, and stay until settle() */
-    struct hapax_span
-        order; /* deliveries with the same bytes here are run one at a time, in the order
-                                taken; empty: any */
-    bool voided; /* set by the source, in the loop's thread */
-    bool
-        damaged; /* its headers cannot be read, or are too many: `too_large` or a letter as it is */
-    const struct hapax_span
-        *unread; /* names of headers whose values are no text: not among the message's, but there */
+    /* Its bytes belong to the source and stay until release(). */
+    struct hapax_message message;
+    /* Deliveries with equal bytes here are run one at a time, in the order they were taken. Empty:
+     * in any order. */
+    struct hapax_span order;
+    /* The broker took the delivery back. Set by the source, in the thread that drives it. */
+    bool voided;
+    /* The headers cannot be read, or are too many: the message is `too_large`, or a letter copies
+     * it as it is. */
+    bool damaged;
+    /* Names of headers whose values are no text. The message has these headers, but `message` does
+     * not. */
+    const struct hapax_span *unread;
     size_t unread_count;
-    struct hapax_span
-        kept; /* AMQP: headers of other types than text, as encoded, for letters to AMQP */
-    void *loop; /* the loop's own */
+    /* AMQP: headers of other types than text, as encoded, for letters to AMQP. */
+    struct hapax_span kept;
+    void *loop; /* the driver's own */
 };
 
-enum hapax__settle {
-    HAPAX__SETTLE_ACK =
-        1, /* done with: the broker forgets it. Where it was copied elsewhere, that is confirmed */
-    HAPAX__SETTLE_RETURN, /* back to the broker, for anybody, soon */
-    HAPAX__SETTLE_REJECT /* to the broker's own dead-lettering (types with `rejects`) */
+/* What becomes of a delivery. */
+enum hapax__release {
+    /* The message is done with; the broker forgets it. Any copy elsewhere has been confirmed
+       before. */
+    HAPAX__RELEASE_ACK = 1,
+    /* The message goes back to the broker, which delivers it again soon, to any consumer. */
+    HAPAX__RELEASE_RETURN,
+    /* The message goes to the broker's own dead-lettering. Only for types with `rejects`. */
+    HAPAX__RELEASE_REJECT
 };
-
-/* ---- letters ------------------------------------------------------------------------- */
-
-/* What is published. All spans are borrowed until it is reaped or the sink is closed. */
-struct hapax__letter {
-    const char *to; /* queue (through the default exchange) or topic */
-    struct hapax_span body;
-    struct hapax_span content_type;
-    struct hapax_span id;
-    struct hapax_span type;
-    struct hapax_span key; /* Kafka: the key; SQS: the group; AMQP: not used */
-    struct hapax_span
-        life; /* what tells it from one that was put back and is a letter again: `hapax-time` of the message */
-    const struct hapax_message_header
-        *headers; /* not those of names beginning with `hapax-` that `own` has too */
-    size_t header_count;
-    struct hapax_span kept; /* of the delivery it is a copy of */
-    const struct hapax_message_header *own;
-    size_t own_count;
-    int64_t
-        delay_ms; /* sinks that delay: to be delivered to `to` after this time at the earliest, rounded up to
-                         a second or a power of two of them; 0: now */
-    void *tag; /* the sender's */
-};
-
-enum hapax__sent {
-    HAPAX__SENT_NOTHING = 0, /* reap: no more for now */
-    HAPAX__SENT_OK, /* confirmed by the broker, durable as far as that is */
-    HAPAX__SENT_REFUSED, /* surely not published: no such queue or topic, too large; sending again will not help soon */
-    HAPAX__SENT_LOST /* may have been published: send it again */
-};
-
-/* ---- sources ------------------------------------------------------------------------- */
 
 struct hapax__source {
     const struct hapax__source_type *type;
     char text[HAPAX_TEXT_MAX]; /* the last failure, without secrets */
     bool connected;
     uint64_t reconnects;
-    uint64_t voided;
-    int64_t lag; /* -1: not known */
-    bool more; /* when nothing is taken any more: it has messages, or takes none as it is full */
-    const char *
-        name; /* of the queue, or TOPIC.GROUP: what dead letters, retries and parked ones are named after */
-    const char *group; /* what the scope is by default: the queue, or the group */
+    uint64_t voided; /* how many deliveries were voided so far */
+    int64_t lag; /* how many messages wait; -1: not known */
+    /* Read it once take() has returned NULL: the source has messages that it cannot give now, or is
+     * full. */
+    bool more;
+    /* The queue, or TOPIC.GROUP: dead letters, retries and parked messages are named after it. */
+    const char *name;
+    const char *group; /* the queue or the group: the default scope */
 };
 
 struct hapax__source_type {
     const char *schemes[3]; /* "amqp", "amqps" */
     bool delays; /* its sink can delay letters: retries go by way of the broker */
-    bool rejects;
-    bool positions; /* its messages have one */
-    bool estimates; /* its lag is about right, and a minute late */
-    enum hapax_order
-        orders; /* the default order; NONE: it has no other; DEFAULT: open() knows, and refuses what it has not */
+    bool rejects; /* release() takes REJECT */
+    bool positions; /* its messages have a position */
+    bool estimates; /* its lag is an estimate, and may be a minute old */
+    /* The default order. NONE: the type has no other. DEFAULT: open() decides, and refuses an order
+     * that the queue does not have. */
+    enum hapax_order orders;
 
-    /* Reads the settings' URI and connects to nobody. INVALID, UNSUPPORTED, NOMEM; text says which. */
+    /* Reads the URI of the settings and connects to nobody. INVALID, UNSUPPORTED, NOMEM: text says
+     * why. */
     enum hapax_error (*open)(struct hapax__source **out, const struct hapax_consumer *consumer,
                              char text[HAPAX_TEXT_MAX]);
 
-    /* Sets at most HAPAX__POLLFDS_MAX; returns how many. *due_us (hapax__monotonic_us()): call pump() then at the latest. */
+    /* Sets at most HAPAX__POLLFDS_MAX descriptors and returns how many. *due_us
+     * (hapax__monotonic_us()): call pump() at this time at the latest. */
     size_t (*watch)(struct hapax__source *source, struct pollfd *fds, int64_t *due_us);
 
-    /* Connects, keeps the connection alive, sends what waits. room: how many more messages the loop would
-     * take; 0: stop fetching, and go on with all else. REFUSED: the queue is not there or may not be read
-     * (text); anything else is mended by itself, and only told by `connected` and text. */
+    /* Connects, keeps the connection alive, sends what waits to be sent. `room` is how many more
+     * messages the caller would take; with 0 the source stops fetching and goes on with all else.
+     * REFUSED: the queue is not there, or may not be read; text says which. The source mends any
+     * other failure itself; `connected` and text show it. */
     enum hapax_error (*pump)(struct hapax__source *source, size_t room);
 
-    /* The next message; NULL: none now. */
+    /* The next message; NULL: none for now. */
     struct hapax__delivered *(*take)(struct hapax__source *source);
 
-    /* Ends a delivery and frees it, at once or when the broker was told. Never fails: what cannot be told will be
-     * delivered again. */
-    void (*settle)(struct hapax__source *source, struct hapax__delivered *delivered,
-                   enum hapax__settle how);
+    /* Ends a delivery and frees it, at once or when the broker has been told. Never fails: if the
+     * broker cannot be told, it delivers the message again. */
+    void (*release)(struct hapax__source *source, struct hapax__delivered *delivered,
+                    enum hapax__release how);
 
-    /* It is still in hand: called for each every few seconds. NULL: not needed. */
+    /* Call it for each delivery that was not released, every few seconds. NULL: not needed. */
     void (*extend)(struct hapax__source *source, struct hapax__delivered *delivered);
 
-    /* Ends a delivery as RETURN does, but it is delivered again after this time at the earliest, as far as the broker
-     * can. NULL: it cannot. Where it can, messages of an order are not delivered while one of them is out or waits, so
-     * those behind one that is given back are given back as well. */
+    /* Releases a delivery as RETURN does, and asks the broker to deliver it again after this time
+     * at the earliest. NULL: the broker cannot do that. A broker that can does not deliver the
+     * messages of an order while one of them is out or waits. So if one delivery is returned, those
+     * behind it in its order must be returned as well. */
     void (*postpone)(struct hapax__source *source, struct hapax__delivered *delivered,
                      int64_t delay_ms);
 
-    /* What the queue is called that dead letters ("dead") or parked ones ("parked") go to. NULL: NAME.dead, NAME.parked. */
+    /* Writes the name of the queue that dead letters (what: "dead") or parked messages ("parked")
+     * go to. NULL: the names are NAME.dead and NAME.parked. */
     void (*name_letters)(const struct hapax__source *source, char *out, size_t size,
                          const char *what);
 
-    /* The loop takes no more, and has settled all: tells the broker what is left to tell, for wait_ms at most,
-     * and frees the source. */
+    /* Call it once every delivery has been released. Tells the broker what is left to tell, for
+     * wait_ms at most, and frees the source. */
     void (*close)(struct hapax__source *source, int64_t wait_ms);
 };
 
 extern const struct hapax__source_type hapax__source_amqp, hapax__source_kafka, hapax__source_sqs;
-
-/* The type for a URI; NULL: none of its scheme. */
-const struct hapax__source_type *hapax__source_type_of(const char *uri);
-
-/* ---- sinks --------------------------------------------------------------------------- */
-
-struct hapax__sink {
-    const struct hapax__sink_type *type;
-    char text[HAPAX_TEXT_MAX];
-    bool connected;
-    const char *name; /* of the queue or topic of its URI; "": it has none */
-};
-
-struct hapax__sink_type {
-    const char *schemes[3];
-
-    /* Reads the URI (as a source's; queue or topic may be missing) and connects to nobody. */
-    enum hapax_error (*open)(struct hapax__sink **out, const char *uri, char text[HAPAX_TEXT_MAX]);
-
-    /* Makes a queue or topic that letters will go to, durable, where it is not there; with the next pump().
-     * Where that is refused, letters to it are. */
-    void (*make)(struct hapax__sink *sink, const char *name);
-
-    /* Whether letters can go to this name, or *why not: a static text. NULL: to any. */
-    bool (*name_check)(const char *name, const char **why);
-
-    size_t (*watch)(struct hapax__sink *sink, struct pollfd *fds, int64_t *due_us);
-    void (*pump)(struct hapax__sink *sink);
-
-    /* Takes a letter to publish; letters to one name (and key) are published in the order sent. False: no room for now; pump and reap first. */
-    bool (*send)(struct hapax__sink *sink, const struct hapax__letter *letter);
-
-    /* What became of a letter, in any order; *tag is its. NOTHING: none now. */
-    enum hapax__sent (*reap)(struct hapax__sink *sink, void **tag);
-
-    /* Frees the sink; letters not reaped are forgotten, published or not. */
-    void (*close)(struct hapax__sink *sink);
-};
-
-extern const struct hapax__sink_type hapax__sink_amqp, hapax__sink_kafka, hapax__sink_sqs;
-
-const struct hapax__sink_type *hapax__sink_type_of(const char *uri);
-
-/* Types that a test plays itself, looked at first; NULL: none any more. Before other threads look. */
-void hapax__source_use(const struct hapax__source_type *source,
-                       const struct hapax__sink_type *sink);
 
 #endif

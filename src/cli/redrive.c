@@ -199,7 +199,7 @@ static void take_all(struct redriving *redriving)
     while (room(redriving) > 0 && (delivered = redriving->source->type->take(redriving->source))) {
         redriving->event_us = hapax__monotonic_us();
         if (!add(redriving, delivered)) {
-            redriving->source->type->settle(redriving->source, delivered, HAPAX__SETTLE_RETURN);
+            redriving->source->type->release(redriving->source, delivered, HAPAX__RELEASE_RETURN);
             redriving->full = true;
         }
     }
@@ -239,12 +239,12 @@ static void send_all(struct redriving *redriving)
 }
 
 /* The last of an item. */
-static void settle_item(struct redriving *redriving, struct item *item, enum hapax__settle how,
+static void settle_item(struct redriving *redriving, struct item *item, enum hapax__release how,
                         enum fate fate)
 {
     redriving->held--;
     redriving->held_bytes -= item->delivered->message.body.len;
-    redriving->source->type->settle(redriving->source, item->delivered, how);
+    redriving->source->type->release(redriving->source, item->delivered, how);
     item->delivered = NULL;
     item->fate = fate;
 }
@@ -271,7 +271,7 @@ static bool reap_all(struct redriving *redriving, struct hapax__sink *sink)
         }
         if (!item->moved)
             redriving->put_back++;
-        settle_item(redriving, item, HAPAX__SETTLE_ACK, DONE);
+        settle_item(redriving, item, HAPAX__RELEASE_ACK, DONE);
     }
     return true;
 }
@@ -408,7 +408,7 @@ static void forget_voided(struct redriving *redriving)
             continue;
         redriving->busy -= item->fate == TO_SEND;
         redriving->seen--;
-        settle_item(redriving, item, HAPAX__SETTLE_RETURN, FORGOTTEN);
+        settle_item(redriving, item, HAPAX__RELEASE_RETURN, FORGOTTEN);
     }
 }
 
@@ -494,7 +494,7 @@ static void return_left(struct redriving *redriving)
         next = item->next;
         if (item->delivered) {
             redriving->left += !item->moved;
-            settle_item(redriving, item, HAPAX__SETTLE_RETURN, FORGOTTEN);
+            settle_item(redriving, item, HAPAX__RELEASE_RETURN, FORGOTTEN);
         }
         free(item);
     }

@@ -7,7 +7,7 @@
 #ifndef HAPAX_RELAY_RELAY_H
 #define HAPAX_RELAY_RELAY_H
 
-#include "broker/source.h"
+#include "broker/sink.h"
 #include "store/postgres/postgres.h"
 
 #define HAPAX__RELAY_BATCH_MAX 1000u

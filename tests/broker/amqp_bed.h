@@ -9,6 +9,7 @@
 #include "../must.h"
 #include "base/clock.h"
 #include "broker/amqp/uri.h"
+#include "broker/sink.h"
 #include "broker/source.h"
 
 #include <amqp.h>

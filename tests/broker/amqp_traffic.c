@@ -84,7 +84,7 @@ static void take_all(void)
         if (!letters[i].came && came == half)
             say("half");
         letters[i].came = true;
-        bed.source->type->settle(bed.source, delivered, HAPAX__SETTLE_ACK);
+        bed.source->type->release(bed.source, delivered, HAPAX__RELEASE_ACK);
     }
 }
 

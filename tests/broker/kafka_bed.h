@@ -8,6 +8,7 @@
 
 #include "../must.h"
 #include "base/clock.h"
+#include "broker/sink.h"
 #include "broker/source.h"
 
 #include <poll.h>
@@ -71,7 +72,7 @@ static inline struct member *join(struct bed *bed, const char *topic, const char
     return member;
 }
 
-static inline void settle(struct member *member, size_t index, enum hapax__settle how)
+static inline void settle(struct member *member, size_t index, enum hapax__release how)
 {
     struct hapax__delivered *delivered = member->held[index];
 
@@ -79,11 +80,11 @@ static inline void settle(struct member *member, size_t index, enum hapax__settl
     memmove(member->held + index, member->held + index + 1,
             (member->held_count - index - 1) * sizeof(member->held[0]));
     member->held_count--;
-    member->acked += how == HAPAX__SETTLE_ACK && !delivered->voided;
-    hapax__source_kafka.settle(member->source, delivered, how);
+    member->acked += how == HAPAX__RELEASE_ACK && !delivered->voided;
+    hapax__source_kafka.release(member->source, delivered, how);
 }
 
-static inline void settle_all(struct member *member, enum hapax__settle how)
+static inline void settle_all(struct member *member, enum hapax__release how)
 {
     while (member->held_count > 0)
         settle(member, member->held_count - 1, how);
@@ -93,7 +94,7 @@ static inline void quit(struct member *member, int64_t wait_ms)
 {
     if (!member->source)
         return;
-    settle_all(member, HAPAX__SETTLE_RETURN);
+    settle_all(member, HAPAX__RELEASE_RETURN);
     hapax__source_kafka.close(member->source, wait_ms);
     member->source = NULL;
 }

@@ -8,6 +8,7 @@
 
 #include "../must.h"
 #include "base/clock.h"
+#include "broker/sink.h"
 #include "broker/source.h"
 
 #include <string.h>
@@ -112,9 +113,9 @@ static inline struct hapax__delivered *take(struct bed *bed)
 }
 
 static inline void settle(struct bed *bed, struct hapax__delivered *delivered,
-                          enum hapax__settle how)
+                          enum hapax__release how)
 {
-    bed->source->type->settle(bed->source, delivered, how);
+    bed->source->type->release(bed->source, delivered, how);
 }
 
 static inline bool is_text(struct hapax_span span, const char *text)

@@ -33,9 +33,9 @@ static void close_bed(struct bed *bed)
         bed->sink->type->close(bed->sink);
 }
 
-static void settle(struct bed *bed, struct hapax__delivered *delivered, enum hapax__settle how)
+static void settle(struct bed *bed, struct hapax__delivered *delivered, enum hapax__release how)
 {
-    bed->source->type->settle(bed->source, delivered, how);
+    bed->source->type->release(bed->source, delivered, how);
 }
 
 /* Ends the source's connection under it. */
@@ -72,9 +72,9 @@ static void each_settlement_does_what_it_says(void **state)
     assert_true(is_text(one->message.body, "1") && is_text(four->message.body, "4"));
     assert_false(two->message.redelivered);
     assert_true(is_text(one->message.key, "settle") && is_text(one->message.from, "settle"));
-    settle(&bed, three, HAPAX__SETTLE_REJECT);
-    settle(&bed, two, HAPAX__SETTLE_RETURN);
-    settle(&bed, four, HAPAX__SETTLE_ACK); /* and not those below it */
+    settle(&bed, three, HAPAX__RELEASE_REJECT);
+    settle(&bed, two, HAPAX__RELEASE_RETURN);
+    settle(&bed, four, HAPAX__RELEASE_ACK); /* and not those below it */
     two = take(&bed);
     assert_true(is_text(two->message.body, "2") && two->message.redelivered);
     turn_until(&bed, waiting(admin, "settle.rejected") == 1);
@@ -83,24 +83,24 @@ static void each_settlement_does_what_it_says(void **state)
     five = take(&bed);
     three = take(&bed);
     assert_true(is_text(five->message.body, "5") && is_text(three->message.body, "6"));
-    settle(&bed, three, HAPAX__SETTLE_RETURN);
+    settle(&bed, three, HAPAX__RELEASE_RETURN);
     assert_false(one->voided);
     cut(bed.source);
     turn_until(&bed, one->voided && two->voided && five->voided);
     assert_int_equal(bed.source->voided, 3);
-    settle(&bed, five, HAPAX__SETTLE_ACK);
-    settle(&bed, one, HAPAX__SETTLE_ACK); /* does nothing: it is the broker's again */
-    settle(&bed, two, HAPAX__SETTLE_ACK);
+    settle(&bed, five, HAPAX__RELEASE_ACK);
+    settle(&bed, one, HAPAX__RELEASE_ACK); /* does nothing: it is the broker's again */
+    settle(&bed, two, HAPAX__RELEASE_ACK);
     turn_until(&bed, bed.source->connected);
     assert_int_equal(bed.source->reconnects, 1);
     one = take(&bed);
     two = take(&bed);
     assert_true(is_text(one->message.body, "1") && one->message.redelivered);
     assert_true(is_text(two->message.body, "2"));
-    settle(&bed, take(&bed), HAPAX__SETTLE_ACK);
-    settle(&bed, take(&bed), HAPAX__SETTLE_ACK);
-    settle(&bed, one, HAPAX__SETTLE_ACK);
-    settle(&bed, two, HAPAX__SETTLE_ACK);
+    settle(&bed, take(&bed), HAPAX__RELEASE_ACK);
+    settle(&bed, take(&bed), HAPAX__RELEASE_ACK);
+    settle(&bed, one, HAPAX__RELEASE_ACK);
+    settle(&bed, two, HAPAX__RELEASE_ACK);
     close_bed(&bed); /* tells what is left to tell */
     assert_int_equal(waiting(admin, "settle"), 0);
 }
@@ -143,7 +143,7 @@ static void acknowledging_many_spares_what_is_in_hand(void **state)
     }
     for (int i = 0; i < N; i++) {
         if (!is_kept(hand[i])) {
-            settle(&bed, hand[i], HAPAX__SETTLE_ACK);
+            settle(&bed, hand[i], HAPAX__RELEASE_ACK);
             hand[i] = NULL;
         }
         if (i % 17 == 0)
@@ -159,7 +159,7 @@ static void acknowledging_many_spares_what_is_in_hand(void **state)
     assert_int_equal(bed.source->voided, N);
     for (int i = 0; i < N; i++) {
         assert_true(hand[i]->voided);
-        settle(&bed, hand[i], HAPAX__SETTLE_ACK);
+        settle(&bed, hand[i], HAPAX__RELEASE_ACK);
     }
     for (int i = 0; i < N; i++) {
         hand[i] = take(&bed);
@@ -169,7 +169,7 @@ static void acknowledging_many_spares_what_is_in_hand(void **state)
     }
     assert_int_equal(kept, KEPT);
     for (int i = 0; i < N; i++)
-        settle(&bed, hand[i], HAPAX__SETTLE_ACK);
+        settle(&bed, hand[i], HAPAX__RELEASE_ACK);
     close_bed(&bed);
     assert_int_equal(waiting(admin, "many"), 0);
 }
@@ -190,8 +190,8 @@ static void no_more_than_the_prefetch_comes(void **state)
     assert_int_equal(bed.source->lag, 7);
     assert_null(bed.source->type->take(bed.source));
     for (int i = 0; i < 3; i++)
-        settle(&bed, hand[i], HAPAX__SETTLE_ACK);
-    settle(&bed, take(&bed), HAPAX__SETTLE_ACK);
+        settle(&bed, hand[i], HAPAX__RELEASE_ACK);
+    settle(&bed, take(&bed), HAPAX__RELEASE_ACK);
     close_bed(&bed);
     assert_int_equal(waiting(admin, "prefetch"), 6);
 }
@@ -215,7 +215,7 @@ static void a_missing_queue_is_refused_or_made(void **state)
     bed = (struct bed){.source = source_at(5, "%s?queue=missing.made&declare=on", uri)};
     turn_until(&bed, bed.source->connected);
     put(admin, "missing.made", "x");
-    settle(&bed, take(&bed), HAPAX__SETTLE_ACK);
+    settle(&bed, take(&bed), HAPAX__RELEASE_ACK);
     close_bed(&bed);
 
     /* One that is there is taken as it is, of whatever type. */
@@ -240,7 +240,7 @@ static void a_deleted_queue_is_refused(void **state)
     assert_int_equal(bed.error, HAPAX_ERR_REFUSED);
     assert_non_null(strstr(bed.source->text, "queue \"deleted\" was deleted"));
     assert_true(delivered->voided);
-    settle(&bed, delivered, HAPAX__SETTLE_ACK);
+    settle(&bed, delivered, HAPAX__RELEASE_ACK);
     close_bed(&bed);
 }
 
@@ -380,10 +380,10 @@ static void headers_of_every_kind_come_through_twice(void **state)
         assert_true(is_text(header(copy, "hapax-reason"), "failed"));
         assert_null(header(copy, "hapax-letter").ptr);
         assert_int_equal(copy->message.header_count, 13 + 1);
-        settle(&bed, delivered, HAPAX__SETTLE_ACK);
+        settle(&bed, delivered, HAPAX__RELEASE_ACK);
         delivered = copy;
     }
-    settle(&bed, delivered, HAPAX__SETTLE_ACK);
+    settle(&bed, delivered, HAPAX__RELEASE_ACK);
     close_bed(&bed);
 }
 
@@ -410,11 +410,11 @@ static void too_many_headers_are_told(void **state)
     bed = open_bed("headers", 5);
     delivered = take(&bed);
     assert_true(delivered->damaged && is_text(delivered->message.body, "many"));
-    settle(&bed, delivered, HAPAX__SETTLE_ACK);
+    settle(&bed, delivered, HAPAX__RELEASE_ACK);
     delivered = take(&bed);
     assert_true(!delivered->damaged && is_text(delivered->message.body, "full"));
     assert_true(is_text(header(delivered, "n255"), "v"));
-    settle(&bed, delivered, HAPAX__SETTLE_ACK);
+    settle(&bed, delivered, HAPAX__RELEASE_ACK);
     close_bed(&bed);
 }
 
@@ -439,10 +439,10 @@ static void large_and_empty_bodies_are_whole(void **state)
     delivered = take(&bed);
     assert_int_equal(delivered->message.body.len, len);
     assert_memory_equal(delivered->message.body.ptr, body, len);
-    settle(&bed, delivered, HAPAX__SETTLE_ACK);
+    settle(&bed, delivered, HAPAX__RELEASE_ACK);
     delivered = take(&bed);
     assert_int_equal(delivered->message.body.len, 0);
-    settle(&bed, delivered, HAPAX__SETTLE_ACK);
+    settle(&bed, delivered, HAPAX__RELEASE_ACK);
     close_bed(&bed);
     free(body);
 }
@@ -591,7 +591,7 @@ static bool delays_in_order(struct bed *bed, const char *queue)
         ordered = ordered && which == i;
         assert_true(is_text(delivered->message.from, queue));
         assert_true(is_text(delivered->message.key, queue));
-        settle(bed, delivered, HAPAX__SETTLE_ACK);
+        settle(bed, delivered, HAPAX__RELEASE_ACK);
     }
     return ordered;
 }
@@ -657,7 +657,7 @@ static bool work_once(void)
         assert_true(is_text(delivered->message.body, "x"));
         while (send_text(&bed, "memory.other", "y", 1000) != HAPAX__SENT_OK)
             assert_true(oom_count() > 0);
-        settle(&bed, delivered, HAPAX__SETTLE_RETURN);
+        settle(&bed, delivered, HAPAX__RELEASE_RETURN);
     } else {
         assert_non_null(strstr(text, "out of memory"));
     }
@@ -708,7 +708,7 @@ static void a_hundred_thousand_pass(void **state)
 
         turn(&bed);
         for (; (delivered = bed.source->type->take(bed.source)) != NULL; taken++)
-            settle(&bed, delivered, HAPAX__SETTLE_ACK);
+            settle(&bed, delivered, HAPAX__RELEASE_ACK);
     }
     print_message("# %d messages taken and acknowledged, %.0f/s\n", N,
                   N * 1e6 / (double)(hapax__monotonic_us() - begin_us));
@@ -736,8 +736,8 @@ static void the_consumer_timeout_is_survived(void **state)
     assert_non_null(strstr(bed.source->text, "timed out"));
     again = take(&bed);
     assert_true(again->message.redelivered && is_text(again->message.body, "x"));
-    settle(&bed, delivered, HAPAX__SETTLE_ACK);
-    settle(&bed, again, HAPAX__SETTLE_ACK);
+    settle(&bed, delivered, HAPAX__RELEASE_ACK);
+    settle(&bed, again, HAPAX__RELEASE_ACK);
     close_bed(&bed);
     assert_int_equal(waiting(admin, "impatient"), 0);
 }

@@ -79,7 +79,7 @@ static void a_lost_partition_is_voided_and_not_committed(void **state)
     assert_int_equal(member->source->voided, 10);
     for (size_t i = 0; i < 10; i++)
         assert_true(member->held[i]->voided);
-    settle_all(member, HAPAX__SETTLE_ACK);
+    settle_all(member, HAPAX__RELEASE_ACK);
     assert_int_equal(member->acked, 0);
     assert_true(spin(bed, first_holds, DEADLINE));
     assert_int_equal(number_of(member->held[0]), 0);
@@ -100,7 +100,7 @@ static void a_refused_commit_is_made_again(void **state)
         cluster, OFFSET_COMMIT, 3, RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS,
         RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS, RD_KAFKA_RESP_ERR__TRANSPORT);
     while (member->held_count > 4)
-        settle(member, 0, HAPAX__SETTLE_ACK);
+        settle(member, 0, HAPAX__RELEASE_ACK);
     spin(bed, NULL, 2 * SECONDS);
     quit(member, CLOSE_MS);
     member = join(bed, "commits", "", HAPAX_ORDER_KEY);
@@ -157,7 +157,7 @@ static void closing_without_a_broker_ends(void **state)
     assert_true(spin(bed, first_holds, DEADLINE));
     rd_kafka_mock_broker_set_down(cluster, 1);
     publish(bed, "gone", 10, 10, 0);
-    settle_all(&bed->members[0], HAPAX__SETTLE_ACK);
+    settle_all(&bed->members[0], HAPAX__RELEASE_ACK);
     began_us = hapax__monotonic_us();
     quit(&bed->members[0], 2000);
     hapax__sink_kafka.close(bed->sink);

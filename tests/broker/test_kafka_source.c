@@ -37,7 +37,7 @@ static void ack(struct bed *bed, struct member *member, struct hapax__delivered 
     (void)delivered;
     if (first_us == 0)
         first_us = hapax__monotonic_us();
-    settle(member, member->held_count - 1, HAPAX__SETTLE_ACK);
+    settle(member, member->held_count - 1, HAPAX__RELEASE_ACK);
 }
 
 static struct bed *bed_new(const char *topic, int partitions)
@@ -114,9 +114,9 @@ static void an_unsettled_message_holds_the_commit_back(void **state)
     wanted = 100;
     assert_true(spin(bed, first_holds, DEADLINE));
     for (size_t i = 99; i > 60; i--)
-        settle(&bed->members[0], i, HAPAX__SETTLE_ACK);
+        settle(&bed->members[0], i, HAPAX__RELEASE_ACK);
     for (size_t i = 50; i > 0; i--)
-        settle(&bed->members[0], i - 1, HAPAX__SETTLE_ACK);
+        settle(&bed->members[0], i - 1, HAPAX__RELEASE_ACK);
     quit(&bed->members[0], CLOSE_MS);
     assert_int_equal(committed("settled", 0), 50);
     join(bed, "settled", "", HAPAX_ORDER_KEY);
@@ -125,7 +125,7 @@ static void an_unsettled_message_holds_the_commit_back(void **state)
     assert_int_equal(bed->members[0].held_count, 50);
     for (size_t i = 0; i < 50; i++)
         assert_int_equal(number_of(bed->members[0].held[i]), (int)i + 50);
-    settle_all(&bed->members[0], HAPAX__SETTLE_ACK);
+    settle_all(&bed->members[0], HAPAX__RELEASE_ACK);
     quit(&bed->members[0], CLOSE_MS);
     assert_int_equal(committed("settled", 0), 100);
     bed_free(bed);
@@ -142,12 +142,12 @@ static void a_returned_message_comes_again_alone(void **state)
     join(bed, "returned", "", HAPAX_ORDER_KEY);
     wanted = 3;
     assert_true(spin(bed, first_holds, DEADLINE));
-    settle(member, 1, HAPAX__SETTLE_RETURN);
+    settle(member, 1, HAPAX__RELEASE_RETURN);
     assert_true(spin(bed, first_holds, DEADLINE));
     assert_int_equal(member->taken, 4);
     assert_int_equal(number_of(member->held[2]), 1);
     assert_true(member->held[2]->message.redelivered);
-    settle_all(member, HAPAX__SETTLE_ACK);
+    settle_all(member, HAPAX__RELEASE_ACK);
     quit(member, CLOSE_MS);
     assert_int_equal(committed("returned", 0), 3);
     bed_free(bed);
@@ -161,7 +161,7 @@ static void crash(const char *topic)
     wanted = 10;
     must(spin(bed, first_holds, DEADLINE));
     while (bed->members[0].held_count > 0)
-        settle(&bed->members[0], 0, HAPAX__SETTLE_ACK);
+        settle(&bed->members[0], 0, HAPAX__RELEASE_ACK);
     _exit(7);
 }
 
@@ -273,11 +273,11 @@ static void a_delayed_letter_comes_when_it_is_due(void **state)
         send_letter(bed, &letter);
         assert_true(spin(bed, all_reported, DEADLINE));
         assert_int_equal(bed->ok, 2 + round);
-        settle(&bed->members[0], 0, HAPAX__SETTLE_ACK);
+        settle(&bed->members[0], 0, HAPAX__RELEASE_ACK);
         bed->handle = round == 0 ? hold : take_delayed;
         assert_true(spin(bed, first_holds, DEADLINE));
     }
-    settle(&bed->members[0], 0, HAPAX__SETTLE_ACK);
+    settle(&bed->members[0], 0, HAPAX__RELEASE_ACK);
     bed_free(bed);
 }
 
@@ -295,21 +295,21 @@ static void ack_later(struct bed *bed, struct member *member, struct hapax__deli
     seen[number_of(delivered)]++;
     draw = draw * 1103515245u + 12345u;
     if (member->held_count > 20)
-        settle(member, (draw >> 16) % member->held_count, HAPAX__SETTLE_ACK);
+        settle(member, (draw >> 16) % member->held_count, HAPAX__RELEASE_ACK);
 }
 
 static void ack_seen(struct bed *bed, struct member *member, struct hapax__delivered *delivered)
 {
     (void)bed;
     seen[number_of(delivered)]++;
-    settle(member, member->held_count - 1, HAPAX__SETTLE_ACK);
+    settle(member, member->held_count - 1, HAPAX__RELEASE_ACK);
 }
 
 static bool settle_a_few(struct bed *bed)
 {
     for (size_t i = 0; i < MEMBERS; i++)
         for (int few = 0; few < 3 && bed->members[i].held_count > 0; few++)
-            settle(&bed->members[i], bed->members[i].held_count / 2, HAPAX__SETTLE_ACK);
+            settle(&bed->members[i], bed->members[i].held_count / 2, HAPAX__RELEASE_ACK);
     return false;
 }
 
@@ -336,7 +336,7 @@ static void members_that_come_and_go_lose_and_repeat_nothing(void **state)
 
         if (member->source) {
             spin(bed, settle_a_few, SECONDS);
-            settle_all(member, HAPAX__SETTLE_ACK);
+            settle_all(member, HAPAX__RELEASE_ACK);
             quit(member, CLOSE_MS);
         }
         join(bed, "storm", "", HAPAX_ORDER_KEY);
@@ -354,7 +354,7 @@ static void members_that_come_and_go_lose_and_repeat_nothing(void **state)
     assert_true(twice <= voided);
     assert_int_equal(twice, 0);
     for (size_t i = 0; i < MEMBERS; i++)
-        settle_all(&bed->members[i], HAPAX__SETTLE_ACK);
+        settle_all(&bed->members[i], HAPAX__RELEASE_ACK);
     bed_free(bed);
 }
 
@@ -392,7 +392,7 @@ static void a_slow_handler_delays_a_revocation_and_then_loses_its_message(void *
     assert_int_equal(bed->members[0].source->voided, voided);
     assert_true(spin(bed, both_hold, DEADLINE));
     wanted = 40 - voided;
-    settle_all(&bed->members[0], HAPAX__SETTLE_ACK);
+    settle_all(&bed->members[0], HAPAX__RELEASE_ACK);
     assert_int_equal(bed->members[0].acked, 40 - voided);
     bed_free(bed);
 }
@@ -409,7 +409,7 @@ static void what_settles_during_a_revocation_is_committed(void **state)
     assert_true(spin(bed, first_holds, DEADLINE));
     join(bed, "revoked", "", HAPAX_ORDER_KEY);
     spin(bed, NULL, SECONDS);
-    settle_all(&bed->members[0], HAPAX__SETTLE_ACK);
+    settle_all(&bed->members[0], HAPAX__RELEASE_ACK);
     assert_true(spin(bed, both_assigned, DEADLINE));
     spin(bed, NULL, SECONDS);
     assert_int_equal(bed->members[0].source->voided, 0);
@@ -435,7 +435,7 @@ static void a_loop_without_room_stays_in_the_group(void **state)
     spin(bed, NULL, 9 * SECONDS);
     assert_int_equal(member->taken, 10);
     assert_int_equal(member->source->voided, 0);
-    settle_all(member, HAPAX__SETTLE_ACK);
+    settle_all(member, HAPAX__RELEASE_ACK);
     bed->handle = ack;
     member->room = 1000;
     wanted = 3000;

@@ -205,8 +205,8 @@ static struct hapax__delivered *source_take(struct hapax__source *source)
     return delivered;
 }
 
-static void source_settle(struct hapax__source *source, struct hapax__delivered *delivered,
-                          enum hapax__settle how)
+static void source_release(struct hapax__source *source, struct hapax__delivered *delivered,
+                           enum hapax__release how)
 {
     struct play *play = playing;
     struct play_out **at = &play->outs, *out;
@@ -220,9 +220,9 @@ static void source_settle(struct hapax__source *source, struct hapax__delivered 
     *at = out->next;
     play->out_count--;
     if (!delivered->voided) {
-        out->message->state = how == HAPAX__SETTLE_RETURN ? PLAY_WAITS : PLAY_DONE;
-        play->returned += how == HAPAX__SETTLE_RETURN;
-        play->rejected += how == HAPAX__SETTLE_REJECT;
+        out->message->state = how == HAPAX__RELEASE_RETURN ? PLAY_WAITS : PLAY_DONE;
+        play->returned += how == HAPAX__RELEASE_RETURN;
+        play->rejected += how == HAPAX__RELEASE_REJECT;
     }
     free(out);
     pthread_mutex_unlock(&play->lock);
@@ -374,7 +374,7 @@ static const struct hapax__source_type played_source = {
     .watch = source_watch,
     .pump = source_pump,
     .take = source_take,
-    .settle = source_settle,
+    .release = source_release,
     .extend = source_extend,
     .close = source_close,
 };

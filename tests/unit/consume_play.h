@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A broker that is played: a source and a sink in memory, behind the seams of src/broker/source.h, that do what
+ * A broker that is played: a source and a sink in memory, behind the seams of src/broker, that do what
  * brokers do to their consumers. Connections are lost with all that is not settled, which then comes again;
  * letters are refused, lost, or published and lost; all by chances of a seed, or when a test says so.
  *
@@ -9,6 +9,7 @@
 #ifndef HAPAX_TESTS_CONSUME_PLAY_H
 #define HAPAX_TESTS_CONSUME_PLAY_H
 
+#include "broker/sink.h"
 #include "broker/source.h"
 
 #include <pthread.h>

@@ -39,8 +39,8 @@ struct bed {
 
 static struct bed *playing;
 
-static void settle(struct hapax__source *source, struct hapax__delivered *delivered,
-                   enum hapax__settle how)
+static void release(struct hapax__source *source, struct hapax__delivered *delivered,
+                    enum hapax__release how)
 {
     (void)source, (void)delivered, (void)how;
     playing->settled++;
@@ -63,7 +63,7 @@ static enum hapax__sent reap(struct hapax__sink *sink, void **tag)
     return playing->fate;
 }
 
-static const struct hapax__source_type source_type = {.settle = settle};
+static const struct hapax__source_type source_type = {.release = release};
 static const struct hapax__sink_type sink_type = {.send = send_letter, .reap = reap};
 
 static void log_line(void *arg, const char *line)

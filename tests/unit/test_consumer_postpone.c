@@ -46,11 +46,11 @@ static void say(const struct hapax__delivered *delivered, const char *what, long
     snprintf(playing->said + used, sizeof(playing->said) - used, ", ");
 }
 
-static void settle(struct hapax__source *source, struct hapax__delivered *delivered,
-                   enum hapax__settle how)
+static void release(struct hapax__source *source, struct hapax__delivered *delivered,
+                    enum hapax__release how)
 {
     (void)source;
-    say(delivered, how == HAPAX__SETTLE_ACK ? "acked" : "back", 0);
+    say(delivered, how == HAPAX__RELEASE_ACK ? "acked" : "back", 0);
 }
 
 static void postpone(struct hapax__source *source, struct hapax__delivered *delivered,
@@ -67,7 +67,7 @@ static bool send_letter(struct hapax__sink *sink, const struct hapax__letter *le
     return true;
 }
 
-static const struct hapax__source_type source_type = {.settle = settle, .postpone = postpone};
+static const struct hapax__source_type source_type = {.release = release, .postpone = postpone};
 static const struct hapax__sink_type sink_type = {.send = send_letter};
 
 /* Deliveries of orders: "aab " is two of a, one of b, and one of none. */

@@ -333,13 +333,16 @@ static void twelve_hours_are_the_limit(void **state)
     int64_t received_us = 5 * US_PER_S, limit_s = HAPAX__SQS_VISIBILITY_MAX_S;
 
     (void)state;
-    assert_int_equal(sqs_longer(received_us, received_us, 30), 30);
-    assert_int_equal(sqs_longer(received_us, received_us + (limit_s - 60) * US_PER_S, 30), 30);
-    assert_int_equal(sqs_longer(received_us, received_us + (limit_s - 50) * US_PER_S, 30), 20);
-    assert_int_equal(sqs_longer(received_us, received_us + (limit_s - 30) * US_PER_S, 30), 0);
-    assert_int_equal(sqs_longer(received_us, received_us + limit_s * US_PER_S, 30), 0);
+    assert_int_equal(hapax__sqs_longer(received_us, received_us, 30), 30);
+    assert_int_equal(hapax__sqs_longer(received_us, received_us + (limit_s - 60) * US_PER_S, 30),
+                     30);
+    assert_int_equal(hapax__sqs_longer(received_us, received_us + (limit_s - 50) * US_PER_S, 30),
+                     20);
+    assert_int_equal(hapax__sqs_longer(received_us, received_us + (limit_s - 30) * US_PER_S, 30),
+                     0);
+    assert_int_equal(hapax__sqs_longer(received_us, received_us + limit_s * US_PER_S, 30), 0);
     for (int64_t s = 0; s <= limit_s; s += 61)
-        assert_true(s + sqs_longer(0, s * US_PER_S, HAPAX__SQS_VISIBILITY_MAX_S) <= limit_s);
+        assert_true(s + hapax__sqs_longer(0, s * US_PER_S, HAPAX__SQS_VISIBILITY_MAX_S) <= limit_s);
 }
 
 int main(void)

@@ -15,6 +15,7 @@
 #ifndef HAPAX_BROKER_AMQP_MESSAGE_H
 #define HAPAX_BROKER_AMQP_MESSAGE_H
 
+#include "broker/sink.h"
 #include "broker/source.h"
 
 #include <amqp.h>

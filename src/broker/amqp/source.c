@@ -36,7 +36,7 @@
 
 struct untold {
     uint64_t tag;
-    enum hapax__settle how;
+    enum hapax__release how;
 };
 
 enum channel { CHANNEL_CLOSED, CHANNEL_ASKED, CHANNEL_OPEN };
@@ -396,15 +396,15 @@ static bool tell(struct source *source, const struct untold *untold)
 {
     amqp_basic_ack_t ack = {.delivery_tag = untold->tag};
     amqp_basic_nack_t nack = {.delivery_tag = untold->tag,
-                              .requeue = untold->how == HAPAX__SETTLE_RETURN};
+                              .requeue = untold->how == HAPAX__RELEASE_RETURN};
 
-    return untold->how == HAPAX__SETTLE_ACK
+    return untold->how == HAPAX__RELEASE_ACK
                ? hapax__amqp_link_method(&source->link, CONSUMING, AMQP_BASIC_ACK_METHOD, &ack)
                : hapax__amqp_link_method(&source->link, CONSUMING, AMQP_BASIC_NACK_METHOD, &nack);
 }
 
 /* Tells those of a kind, as many as there is room for, and drops them. */
-static size_t tell_each(struct source *source, enum hapax__settle how, size_t room)
+static size_t tell_each(struct source *source, enum hapax__release how, size_t room)
 {
     size_t kept = 0;
 
@@ -428,7 +428,7 @@ static void tell_below(struct source *source)
     size_t kept = 0;
 
     for (size_t i = 0; i < source->untold_count; i++)
-        if (source->untold[i].how != HAPAX__SETTLE_ACK && source->untold[i].tag < limit)
+        if (source->untold[i].how != HAPAX__RELEASE_ACK && source->untold[i].tag < limit)
             limit = source->untold[i].tag;
     for (size_t i = 0; i < source->untold_count; i++)
         if (source->untold[i].tag < limit && source->untold[i].tag > last)
@@ -453,25 +453,25 @@ static void flush(struct source *source, bool closing)
         return;
     room = hapax__amqp_link_room(&source->link) / SETTLE_BYTES;
     if (!closing)
-        room = tell_each(source, HAPAX__SETTLE_RETURN, room);
-    room = tell_each(source, HAPAX__SETTLE_REJECT, room);
+        room = tell_each(source, HAPAX__RELEASE_RETURN, room);
+    room = tell_each(source, HAPAX__RELEASE_REJECT, room);
     if (room == 0)
         return;
     tell_below(source);
-    (void)tell_each(source, HAPAX__SETTLE_ACK, room - 1);
+    (void)tell_each(source, HAPAX__RELEASE_ACK, room - 1);
 }
 
 /* Whether nothing but returns is untold. */
 static bool told_all(const struct source *source)
 {
     for (size_t i = 0; i < source->untold_count; i++)
-        if (source->untold[i].how != HAPAX__SETTLE_RETURN)
+        if (source->untold[i].how != HAPAX__RELEASE_RETURN)
             return false;
     return true;
 }
 
-static void source_settle(struct hapax__source *base, struct hapax__delivered *delivered,
-                          enum hapax__settle how)
+static void source_release(struct hapax__source *base, struct hapax__delivered *delivered,
+                           enum hapax__release how)
 {
     struct source *source = of(base);
     struct hapax__amqp_delivery *delivery = (struct hapax__amqp_delivery *)delivered;
@@ -626,6 +626,6 @@ const struct hapax__source_type hapax__source_amqp = {
     .watch = source_watch,
     .pump = source_pump,
     .take = source_take,
-    .settle = source_settle,
+    .release = source_release,
     .close = source_close,
 };

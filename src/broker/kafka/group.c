@@ -48,12 +48,7 @@
 #define HEARTBEAT  12
 #define SYNC_GROUP 14
 
-const char *kafka_topic_of(const struct kafka_source *s, const struct kafka_part *part)
-{
-    return part->retry ? s->retry : s->uri.topic;
-}
-
-void kafka_seen(struct kafka_source *s, bool connected)
+void hapax__kafka_seen(struct hapax__kafka_source *s, bool connected)
 {
     if (connected && !s->base.connected) {
         s->base.reconnects += s->seen;
@@ -65,7 +60,7 @@ void kafka_seen(struct kafka_source *s, bool connected)
 }
 
 /* One broker of several that is down breaks connections, too, and nothing of ours: the coordinator's answer decides. */
-void kafka_doubt(struct kafka_source *s)
+void hapax__kafka_doubt(struct hapax__kafka_source *s)
 {
     if (!s->base.connected || s->doubt_us != 0)
         return;
@@ -75,19 +70,20 @@ void kafka_doubt(struct kafka_source *s)
 
 /* ---- partitions -------------------------------------------------------------------------- */
 
-static struct kafka_part *find(const struct kafka_source *s,
-                               const rd_kafka_topic_partition_t *named)
+static struct hapax__kafka_part *find(const struct hapax__kafka_source *s,
+                                      const rd_kafka_topic_partition_t *named)
 {
-    for (struct kafka_part *part = s->parts; part; part = part->after_it)
-        if (part->number == named->partition && strcmp(kafka_topic_of(s, part), named->topic) == 0)
+    for (struct hapax__kafka_part *part = s->parts; part; part = part->after_it)
+        if (part->number == named->partition &&
+            strcmp(hapax__kafka_topic_of(s, part), named->topic) == 0)
             return part;
     return NULL;
 }
 
-static void part_new(struct kafka_source *s, const rd_kafka_topic_partition_t *named)
+static void part_new(struct hapax__kafka_source *s, const rd_kafka_topic_partition_t *named)
 {
     static const uint64_t one = 1;
-    struct kafka_part *part = find(s, named);
+    struct hapax__kafka_part *part = find(s, named);
 
     assert(!part);
     part = calloc(1, sizeof(*part));
@@ -108,10 +104,10 @@ static void part_new(struct kafka_source *s, const rd_kafka_topic_partition_t *n
 }
 
 /* The loop still settles what it has; what it does not have is freed. */
-static void part_void(struct kafka_source *s, struct kafka_part *part)
+static void part_void(struct hapax__kafka_source *s, struct hapax__kafka_part *part)
 {
-    struct kafka_part **link = &s->parts;
-    struct kafka_item *item;
+    struct hapax__kafka_part **link = &s->parts;
+    struct hapax__kafka_item *item;
     uint64_t place = 0;
 
     while ((item = hapax__kafka_window_item(&part->window, &place))) {
@@ -120,11 +116,11 @@ static void part_void(struct kafka_source *s, struct kafka_part *part)
             item->delivered.voided = true;
             s->base.voided++;
         } else {
-            kafka_item_free(item);
+            hapax__kafka_item_free(item);
         }
     }
     if (part->held)
-        kafka_item_free(part->held);
+        hapax__kafka_item_free(part->held);
     if (part->raw)
         rd_kafka_message_destroy(part->raw);
     hapax__kafka_window_release(&part->window);
@@ -137,7 +133,7 @@ static void part_void(struct kafka_source *s, struct kafka_part *part)
     free(part);
 }
 
-void kafka_void_all(struct kafka_source *s)
+void hapax__kafka_void_all(struct hapax__kafka_source *s)
 {
     while (s->parts)
         part_void(s, s->parts);
@@ -148,7 +144,7 @@ void kafka_void_all(struct kafka_source *s)
 
 /* ---- joining ------------------------------------------------------------------------------- */
 
-static void may_join(struct kafka_source *s)
+static void may_join(struct hapax__kafka_source *s)
 {
     int64_t join_us = atomic_load(&s->join_us), soon_us = hapax__monotonic_us() + JOIN_SOON;
 
@@ -160,7 +156,7 @@ static rd_kafka_resp_err_t on_request(rd_kafka_t *rk, int fd, const char *name, 
                                       int16_t request, int16_t version, int32_t number, size_t size,
                                       void *opaque)
 {
-    struct kafka_source *s = opaque;
+    struct hapax__kafka_source *s = opaque;
 
     (void)rk, (void)fd, (void)name, (void)id, (void)version, (void)number, (void)size;
     if (request == JOIN_GROUP)
@@ -173,7 +169,7 @@ static rd_kafka_resp_err_t on_response(rd_kafka_t *rk, int fd, const char *name,
                                        size_t size, int64_t took_us, rd_kafka_resp_err_t error,
                                        void *opaque)
 {
-    struct kafka_source *s = opaque;
+    struct hapax__kafka_source *s = opaque;
 
     (void)rk, (void)fd, (void)name, (void)id, (void)version, (void)number, (void)size;
     (void)took_us;
@@ -195,7 +191,7 @@ static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, v
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-void kafka_group_listen(struct kafka_source *s, rd_kafka_conf_t *conf)
+void hapax__kafka_group_listen(struct hapax__kafka_source *s, rd_kafka_conf_t *conf)
 {
     atomic_store(&s->join_us, 0);
     (void)rd_kafka_conf_interceptor_add_on_new(conf, "hapax", on_new, s);
@@ -203,41 +199,41 @@ void kafka_group_listen(struct kafka_source *s, rd_kafka_conf_t *conf)
 
 /* ---- commits ------------------------------------------------------------------------------- */
 
-static bool uncommitted(const struct kafka_part *part)
+static bool uncommitted(const struct hapax__kafka_part *part)
 {
     return part->window.next > part->committed;
 }
 
-bool kafka_uncommitted(const struct kafka_source *s)
+bool hapax__kafka_uncommitted(const struct hapax__kafka_source *s)
 {
-    for (const struct kafka_part *part = s->parts; part; part = part->after_it)
+    for (const struct hapax__kafka_part *part = s->parts; part; part = part->after_it)
         if (uncommitted(part))
             return true;
     return false;
 }
 
-static bool may_commit(struct kafka_source *s, int64_t now_us)
+static bool may_commit(struct hapax__kafka_source *s, int64_t now_us)
 {
     return !s->committing && now_us >= atomic_load(&s->join_us) && !rd_kafka_assignment_lost(s->rk);
 }
 
-static void commit_list(struct kafka_source *s, bool all)
+static void commit_list(struct hapax__kafka_source *s, bool all)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(16);
 
-    for (const struct kafka_part *part = s->parts; part; part = part->after_it) {
+    for (const struct hapax__kafka_part *part = s->parts; part; part = part->after_it) {
         int64_t offset = uncommitted(part) ? part->window.next : part->committed;
 
         if (offset >= 0 && (all || uncommitted(part)))
-            rd_kafka_topic_partition_list_add(list, kafka_topic_of(s, part), part->number)->offset =
-                offset;
+            rd_kafka_topic_partition_list_add(list, hapax__kafka_topic_of(s, part), part->number)
+                ->offset = offset;
     }
     s->committing = list->cnt > 0 && rd_kafka_commit_queue(s->rk, list, s->replies, NULL, NULL) ==
                                          RD_KAFKA_RESP_ERR_NO_ERROR;
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-void kafka_commit(struct kafka_source *s, int64_t now_us)
+void hapax__kafka_commit(struct hapax__kafka_source *s, int64_t now_us)
 {
     if (!may_commit(s, now_us))
         return;
@@ -246,14 +242,14 @@ void kafka_commit(struct kafka_source *s, int64_t now_us)
 }
 
 /* What it says of a partition that is no longer ours, or ours once more, is true as well. */
-static void committed(struct kafka_source *s, rd_kafka_event_t *event)
+static void committed(struct hapax__kafka_source *s, rd_kafka_event_t *event)
 {
     const rd_kafka_topic_partition_list_t *list = rd_kafka_event_topic_partition_list(event);
     bool refused = rd_kafka_event_error(event) != RD_KAFKA_RESP_ERR_NO_ERROR;
 
     s->committing = false;
     for (int i = 0; list && !refused && i < list->cnt; i++) {
-        struct kafka_part *part = find(s, &list->elems[i]);
+        struct hapax__kafka_part *part = find(s, &list->elems[i]);
 
         if (list->elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR)
             refused = true;
@@ -264,14 +260,14 @@ static void committed(struct kafka_source *s, rd_kafka_event_t *event)
         s->not_committed++;
         s->commit_us = hapax__monotonic_us() + COMMIT_AGAIN;
     } else {
-        kafka_seen(s, true);
+        hapax__kafka_seen(s, true);
     }
 }
 
 /* ---- what the broker knows ------------------------------------------------------------------- */
 
 /* Commits once more what is committed: whether there is anybody to answer. */
-static void ask(struct kafka_source *s, int64_t now_us)
+static void ask(struct hapax__kafka_source *s, int64_t now_us)
 {
     s->ask_us = now_us + ASK_EVERY;
     if (may_commit(s, now_us))
@@ -279,13 +275,13 @@ static void ask(struct kafka_source *s, int64_t now_us)
 }
 
 /* For the lag: what the group has committed of partitions that it gives us. */
-static void learn(struct kafka_source *s, const rd_kafka_topic_partition_list_t *from)
+static void learn(struct hapax__kafka_source *s, const rd_kafka_topic_partition_list_t *from)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_copy(from);
 
     if (list->cnt > 0 && !rd_kafka_committed(s->rk, list, LEARN_MAX_MS)) {
         for (int i = 0; i < list->cnt; i++) {
-            struct kafka_part *part = find(s, &list->elems[i]);
+            struct hapax__kafka_part *part = find(s, &list->elems[i]);
 
             if (part && !list->elems[i].err && part->committed < list->elems[i].offset)
                 part->committed = list->elems[i].offset;
@@ -295,7 +291,7 @@ static void learn(struct kafka_source *s, const rd_kafka_topic_partition_list_t 
 }
 
 /* Closing sends rebalances here, too; librdkafka waits for ever for what each has to be answered with. */
-void kafka_replies(struct kafka_source *s, int wait_ms)
+void hapax__kafka_replies(struct hapax__kafka_source *s, int wait_ms)
 {
     rd_kafka_event_t *event;
 
@@ -304,21 +300,21 @@ void kafka_replies(struct kafka_source *s, int wait_ms)
         if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_OFFSET_COMMIT)
             committed(s, event);
         else if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE)
-            kafka_rebalanced(s->rk, rd_kafka_event_error(event),
-                             rd_kafka_event_topic_partition_list(event), s);
+            hapax__kafka_rebalanced(s->rk, rd_kafka_event_error(event),
+                                    rd_kafka_event_topic_partition_list(event), s);
         rd_kafka_event_destroy(event);
     }
 }
 
 /* Where nothing was committed yet, all that is there waits, or nothing, as auto.offset.reset says; the former is
  * told. */
-static int64_t lag_of(const struct kafka_source *s, const struct kafka_part *part)
+static int64_t lag_of(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part)
 {
     int64_t low = -1, high = -1;
     int64_t from = part->window.next > part->committed ? part->window.next : part->committed;
 
-    if (rd_kafka_get_watermark_offsets(s->rk, kafka_topic_of(s, part), part->number, &low, &high) !=
-            RD_KAFKA_RESP_ERR_NO_ERROR ||
+    if (rd_kafka_get_watermark_offsets(s->rk, hapax__kafka_topic_of(s, part), part->number, &low,
+                                       &high) != RD_KAFKA_RESP_ERR_NO_ERROR ||
         high < 0)
         return -1;
     if (from < low)
@@ -326,14 +322,14 @@ static int64_t lag_of(const struct kafka_source *s, const struct kafka_part *par
     return high > from ? high - from : 0;
 }
 
-static void count_lag(struct kafka_source *s, int64_t now_us)
+static void count_lag(struct hapax__kafka_source *s, int64_t now_us)
 {
     int64_t sum = 0;
 
     if (now_us < s->lag_us)
         return;
     s->lag_us = now_us + LAG_EVERY;
-    for (const struct kafka_part *part = s->parts; part && sum >= 0; part = part->after_it) {
+    for (const struct hapax__kafka_part *part = s->parts; part && sum >= 0; part = part->after_it) {
         int64_t lag = lag_of(s, part);
 
         sum = lag < 0 ? -1 : sum + lag;
@@ -343,7 +339,7 @@ static void count_lag(struct kafka_source *s, int64_t now_us)
 
 /* ---- rebalancing ----------------------------------------------------------------------------- */
 
-static void say_error(struct kafka_source *s, rd_kafka_error_t *error)
+static void say_error(struct hapax__kafka_source *s, rd_kafka_error_t *error)
 {
     if (!error)
         return;
@@ -352,10 +348,10 @@ static void say_error(struct kafka_source *s, rd_kafka_error_t *error)
     rd_kafka_error_destroy(error);
 }
 
-static void give_up(struct kafka_source *s, const rd_kafka_topic_partition_list_t *list)
+static void give_up(struct hapax__kafka_source *s, const rd_kafka_topic_partition_list_t *list)
 {
     for (int i = 0; i < list->cnt; i++) {
-        struct kafka_part *part = find(s, &list->elems[i]);
+        struct hapax__kafka_part *part = find(s, &list->elems[i]);
 
         if (part)
             part_void(s, part);
@@ -364,7 +360,7 @@ static void give_up(struct kafka_source *s, const rd_kafka_topic_partition_list_
     say_error(s, rd_kafka_incremental_unassign(s->rk, list));
 }
 
-static void give_up_leaving(struct kafka_source *s)
+static void give_up_leaving(struct hapax__kafka_source *s)
 {
     rd_kafka_topic_partition_list_t *list = s->leaving;
 
@@ -375,7 +371,7 @@ static void give_up_leaving(struct kafka_source *s)
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-static void revoked(struct kafka_source *s, const rd_kafka_topic_partition_list_t *list)
+static void revoked(struct hapax__kafka_source *s, const rd_kafka_topic_partition_list_t *list)
 {
     give_up_leaving(s);
     if (s->closing || s->broken || rd_kafka_assignment_lost(s->rk)) {
@@ -383,7 +379,7 @@ static void revoked(struct kafka_source *s, const rd_kafka_topic_partition_list_
         return;
     }
     for (int i = 0; i < list->cnt; i++) {
-        struct kafka_part *part = find(s, &list->elems[i]);
+        struct hapax__kafka_part *part = find(s, &list->elems[i]);
 
         if (part)
             part->leaving = true;
@@ -393,10 +389,10 @@ static void revoked(struct kafka_source *s, const rd_kafka_topic_partition_list_
     s->commit_us = 0;
 }
 
-void kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
-                      rd_kafka_topic_partition_list_t *list, void *opaque)
+void hapax__kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
+                             rd_kafka_topic_partition_list_t *list, void *opaque)
 {
-    struct kafka_source *s = opaque;
+    struct hapax__kafka_source *s = opaque;
 
     if (why == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
         s->assigned = true;
@@ -404,7 +400,7 @@ void kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
             part_new(s, &list->elems[i]);
         may_join(s);
         say_error(s, rd_kafka_incremental_assign(rk, list));
-        kafka_seen(s, true);
+        hapax__kafka_seen(s, true);
         if (!s->closing)
             learn(s, list);
     } else if (why == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS) {
@@ -412,22 +408,22 @@ void kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
     } else {
         snprintf(s->base.text, sizeof(s->base.text), "the group's rebalance failed: %s",
                  rd_kafka_err2str(why));
-        kafka_void_all(s);
+        hapax__kafka_void_all(s);
         (void)rd_kafka_assign(rk, NULL);
     }
 }
 
 /* Of what goes: is it still in hand, or settled and not committed? */
-static void look_at_leaving(const struct kafka_source *s, bool *in_hand, bool *dirty)
+static void look_at_leaving(const struct hapax__kafka_source *s, bool *in_hand, bool *dirty)
 {
     *in_hand = *dirty = false;
-    for (const struct kafka_part *part = s->parts; part; part = part->after_it) {
+    for (const struct hapax__kafka_part *part = s->parts; part; part = part->after_it) {
         *in_hand = *in_hand || (part->leaving && part->lent > 0);
         *dirty = *dirty || (part->leaving && uncommitted(part));
     }
 }
 
-static void leave(struct kafka_source *s, int64_t now_us)
+static void leave(struct hapax__kafka_source *s, int64_t now_us)
 {
     bool in_hand, dirty;
 
@@ -447,13 +443,13 @@ static void leave(struct kafka_source *s, int64_t now_us)
 
 /* librdkafka before 2.3 ends the process (an assertion in the sticky assignor, its issue 4312) where a client is
  * destroyed that joined the group and had no assignment yet. */
-void kafka_group_stillborn(struct kafka_source *s)
+void hapax__kafka_group_stillborn(struct hapax__kafka_source *s)
 {
     s->stillborn = !s->assigned && rd_kafka_version() < MENDED &&
                    strcmp(rd_kafka_rebalance_protocol(s->rk), "NONE") != 0;
 }
 
-static bool owns(struct kafka_source *s)
+static bool owns(struct hapax__kafka_source *s)
 {
     rd_kafka_topic_partition_list_t *list = NULL;
     bool some = rd_kafka_assignment(s->rk, &list) == RD_KAFKA_RESP_ERR_NO_ERROR && list->cnt > 0;
@@ -463,7 +459,7 @@ static bool owns(struct kafka_source *s)
     return some;
 }
 
-static bool is_static(const struct kafka_source *s)
+static bool is_static(const struct hapax__kafka_source *s)
 {
     char id[HAPAX_TEXT_MAX];
     size_t size = sizeof(id);
@@ -482,7 +478,7 @@ static int wait_of(int64_t until_us)
 /* A member that closes while it joins, and has no partition, does not tell the group, which waits for it until its
  * session ends: librdkafka leaves a group in each state only where it unsubscribes first, which it puts off until the join has ended. That would be wrong for
  * a static member, whose place is kept. */
-static void unsubscribe(struct kafka_source *s, int64_t until_us)
+static void unsubscribe(struct hapax__kafka_source *s, int64_t until_us)
 {
     int wait_ms = 0;
 
@@ -498,46 +494,46 @@ static void unsubscribe(struct kafka_source *s, int64_t until_us)
     } while (wait_ms > 0 && (owns(s) || hapax__monotonic_us() < atomic_load(&s->join_us)));
 }
 
-bool kafka_group_leave(struct kafka_source *s, int64_t until_us)
+bool hapax__kafka_group_leave(struct hapax__kafka_source *s, int64_t until_us)
 {
     rd_kafka_error_t *error;
 
     s->closing = true;
     give_up_leaving(s);
-    kafka_void_all(s);
+    hapax__kafka_void_all(s);
     unsubscribe(s, until_us);
-    kafka_group_stillborn(s);
+    hapax__kafka_group_stillborn(s);
     error = rd_kafka_consumer_close_queue(s->rk, s->replies);
     if (error) {
         rd_kafka_error_destroy(error);
         return true;
     }
     while (!rd_kafka_consumer_closed(s->rk) && hapax__monotonic_us() < until_us)
-        kafka_replies(s, wait_of(until_us));
+        hapax__kafka_replies(s, wait_of(until_us));
     return rd_kafka_consumer_closed(s->rk) != 0;
 }
 
 /* ---- the pump -------------------------------------------------------------------------------- */
 
-void kafka_group_pump(struct kafka_source *s, int64_t now_us)
+void hapax__kafka_group_pump(struct hapax__kafka_source *s, int64_t now_us)
 {
-    kafka_replies(s, 0);
-    if (now_us >= s->commit_us && kafka_uncommitted(s))
-        kafka_commit(s, now_us);
+    hapax__kafka_replies(s, 0);
+    if (now_us >= s->commit_us && hapax__kafka_uncommitted(s))
+        hapax__kafka_commit(s, now_us);
     leave(s, now_us);
     if (now_us >= s->ask_us && (!s->base.connected || s->doubt_us != 0))
         ask(s, now_us);
     if (s->doubt_us != 0 && now_us >= s->doubt_us)
-        kafka_seen(s, false);
+        hapax__kafka_seen(s, false);
     count_lag(s, now_us);
 }
 
-int64_t kafka_group_due(const struct kafka_source *s)
+int64_t hapax__kafka_group_due(const struct hapax__kafka_source *s)
 {
     int64_t due_us = s->lag_us, join_us = atomic_load(&s->join_us);
     int64_t commit_us = s->commit_us > join_us ? s->commit_us : join_us;
 
-    if (!s->committing && kafka_uncommitted(s) && commit_us < due_us)
+    if (!s->committing && hapax__kafka_uncommitted(s) && commit_us < due_us)
         due_us = commit_us;
     if ((!s->base.connected || s->doubt_us != 0) && s->ask_us < due_us)
         due_us = s->ask_us;

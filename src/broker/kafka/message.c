@@ -36,7 +36,7 @@ static const struct hapax_message_header *find(const struct hapax_message *messa
     return NULL;
 }
 
-static void set_headers(struct kafka_item *item, struct hapax_message_header *out,
+static void set_headers(struct hapax__kafka_item *item, struct hapax_message_header *out,
                         const rd_kafka_headers_t *from, size_t count, const char *except)
 {
     struct hapax_message *m = &item->delivered.message;
@@ -56,8 +56,9 @@ static void set_headers(struct kafka_item *item, struct hapax_message_header *ou
 }
 
 /* Where it stands, or stood before it came into the retry topic. */
-static void set_position(const struct kafka_source *s, const struct kafka_part *part,
-                         struct kafka_item *item, char *text, struct hapax_message_header *slot)
+static void set_position(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part,
+                         struct hapax__kafka_item *item, char *text,
+                         struct hapax_message_header *slot)
 {
     struct hapax_message *m = &item->delivered.message;
     rd_kafka_headers_t *headers = NULL;
@@ -70,7 +71,7 @@ static void set_position(const struct kafka_source *s, const struct kafka_part *
         memcpy(text, before, len);
     else
         len = (size_t)snprintf(text, POSITION_MAX, "%s/%" PRId32 "/%" PRId64,
-                               kafka_topic_of(s, part), part->number, item->raw->offset);
+                               hapax__kafka_topic_of(s, part), part->number, item->raw->offset);
     m->position = span_of(text, len);
     if (s->order == HAPAX_ORDER_NONE) {
         *slot = (struct hapax_message_header){hapax_str(HAPAX__KAFKA_POSITION), m->position};
@@ -79,8 +80,8 @@ static void set_position(const struct kafka_source *s, const struct kafka_part *
 }
 
 /* Messages without a key have no order: producers spread them over the partitions. */
-static void set_order(const struct kafka_source *s, const struct kafka_part *part,
-                      struct kafka_item *item, uint8_t *bytes)
+static void set_order(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part,
+                      struct hapax__kafka_item *item, uint8_t *bytes)
 {
     size_t key_len = s->order == HAPAX_ORDER_KEY ? item->raw->key_len : 0;
 
@@ -92,8 +93,8 @@ static void set_order(const struct kafka_source *s, const struct kafka_part *par
     item->delivered.order = (struct hapax_span){bytes, sizeof(part->number) + key_len};
 }
 
-static void set_rest(const struct kafka_source *s, const struct kafka_part *part,
-                     struct kafka_item *item)
+static void set_rest(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part,
+                     struct hapax__kafka_item *item)
 {
     const rd_kafka_message_t *raw = item->raw;
     struct hapax_message *m = &item->delivered.message;
@@ -103,7 +104,7 @@ static void set_rest(const struct kafka_source *s, const struct kafka_part *part
 
     m->body = span_of(raw->payload, raw->len);
     m->key = span_of(raw->key, raw->key_len);
-    m->from = hapax_str(kafka_topic_of(s, part));
+    m->from = hapax_str(hapax__kafka_topic_of(s, part));
     if (kind != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && ms > 0 && ms < INT64_MAX / 1000)
         m->time_us = ms * 1000;
     header = find(m, "content-type");
@@ -113,13 +114,14 @@ static void set_rest(const struct kafka_source *s, const struct kafka_part *part
     m->type = hapax_str("");
 }
 
-struct kafka_item *kafka_item_new(const struct kafka_source *s, struct kafka_part *part,
-                                  rd_kafka_message_t *raw)
+struct hapax__kafka_item *hapax__kafka_item_new(const struct hapax__kafka_source *s,
+                                                struct hapax__kafka_part *part,
+                                                rd_kafka_message_t *raw)
 {
     rd_kafka_headers_t *headers = NULL;
     size_t count = 0, table, order_max = sizeof(part->number) + raw->key_len;
     struct hapax_message_header *out;
-    struct kafka_item *item;
+    struct hapax__kafka_item *item;
     bool damaged = false;
 
     switch (rd_kafka_message_headers(raw, &headers)) {
@@ -151,14 +153,14 @@ struct kafka_item *kafka_item_new(const struct kafka_source *s, struct kafka_par
     return item;
 }
 
-void kafka_item_free(struct kafka_item *item)
+void hapax__kafka_item_free(struct hapax__kafka_item *item)
 {
     assert(!item->lent);
     rd_kafka_message_destroy(item->raw);
     free(item);
 }
 
-int64_t kafka_item_due(const struct kafka_item *item)
+int64_t hapax__kafka_item_due(const struct hapax__kafka_item *item)
 {
     const struct hapax_message_header *header = find(&item->delivered.message, HAPAX__KAFKA_DUE);
     int64_t due_ms = 0;

@@ -11,7 +11,7 @@
  * that topic is made with the first of them. Rejected: to lend librdkafka the letter's bytes instead of copying
  * them: a purge reports a message whose bytes a socket may still be sending.
  */
-#include "broker/source.h"
+#include "broker/sink.h"
 #include "kafka.h"
 
 #include "base/bytes.h"
@@ -279,7 +279,7 @@ static void unmake_client(struct sink *s, int64_t until_us)
             s->topics[i].making = MAKING_WANTED;
 }
 
-static void kafka_pump(struct hapax__sink *sink)
+static void sink_pump(struct hapax__sink *sink)
 {
     struct sink *s = of(sink);
     int64_t now_us = hapax__monotonic_us();
@@ -297,7 +297,7 @@ static void kafka_pump(struct hapax__sink *sink)
         unmake_client(s, now_us + CLOSE_WAIT);
 }
 
-static size_t kafka_watch(struct hapax__sink *sink, struct pollfd *fds, int64_t *due_us)
+static size_t sink_watch(struct hapax__sink *sink, struct pollfd *fds, int64_t *due_us)
 {
     struct sink *s = of(sink);
 
@@ -401,7 +401,7 @@ static rd_kafka_resp_err_t produce(struct sink *s, const char *topic,
     return error;
 }
 
-static bool kafka_send(struct hapax__sink *sink, const struct hapax__letter *letter)
+static bool sink_send(struct hapax__sink *sink, const struct hapax__letter *letter)
 {
     char name[HAPAX__KAFKA_TOPIC_MAX + 1];
     struct sink *s = of(sink);
@@ -433,7 +433,7 @@ static bool kafka_send(struct hapax__sink *sink, const struct hapax__letter *let
     return true;
 }
 
-static enum hapax__sent kafka_reap(struct hapax__sink *sink, void **tag)
+static enum hapax__sent sink_reap(struct hapax__sink *sink, void **tag)
 {
     struct sink *s = of(sink);
     struct out *out = s->reports;
@@ -454,27 +454,27 @@ static enum hapax__sent kafka_reap(struct hapax__sink *sink, void **tag)
 
 /* ---- opening and closing --------------------------------------------------------------------------- */
 
-static void kafka_make(struct hapax__sink *sink, const char *name)
+static void sink_make(struct hapax__sink *sink, const char *name)
 {
     (void)want_topic(of(sink), name);
 }
 
-static void kafka_close(struct hapax__sink *sink)
+static void sink_close(struct hapax__sink *sink)
 {
     struct sink *s = of(sink);
     void *tag;
 
     if (s->rk)
         unmake_client(s, hapax__monotonic_us() + CLOSE_WAIT);
-    while (kafka_reap(sink, &tag) != HAPAX__SENT_NOTHING)
+    while (sink_reap(sink, &tag) != HAPAX__SENT_NOTHING)
         continue;
     rd_kafka_conf_destroy(s->uri.conf);
     close(s->wake);
     free(s);
 }
 
-static enum hapax_error kafka_open(struct hapax__sink **out, const char *uri,
-                                   char text[HAPAX_TEXT_MAX])
+static enum hapax_error sink_open(struct hapax__sink **out, const char *uri,
+                                  char text[HAPAX_TEXT_MAX])
 {
     struct sink *s = calloc(1, sizeof(*s));
     enum hapax_error error;
@@ -495,11 +495,11 @@ static enum hapax_error kafka_open(struct hapax__sink **out, const char *uri,
 
 const struct hapax__sink_type hapax__sink_kafka = {
     .schemes = {"kafka"},
-    .open = kafka_open,
-    .make = kafka_make,
-    .watch = kafka_watch,
-    .pump = kafka_pump,
-    .send = kafka_send,
-    .reap = kafka_reap,
-    .close = kafka_close,
+    .open = sink_open,
+    .make = sink_make,
+    .watch = sink_watch,
+    .pump = sink_pump,
+    .send = sink_send,
+    .reap = sink_reap,
+    .close = sink_close,
 };

@@ -37,17 +37,17 @@
 
 #define SCRAM_MENDED 0x020601ff /* librdkafka 2.6.1 */
 
-static struct kafka_source *of(struct hapax__source *source)
+static struct hapax__kafka_source *of(struct hapax__source *source)
 {
-    return (struct kafka_source *)source;
+    return (struct hapax__kafka_source *)source;
 }
 
-static void say(struct kafka_source *s, const char *what, const char *why)
+static void say(struct hapax__kafka_source *s, const char *what, const char *why)
 {
     snprintf(s->base.text, sizeof(s->base.text), "%s: %s", what, why);
 }
 
-static void refuse(struct kafka_source *s, const char *why)
+static void refuse(struct hapax__kafka_source *s, const char *why)
 {
     s->refused = true;
     snprintf(s->base.text, sizeof(s->base.text),
@@ -56,7 +56,7 @@ static void refuse(struct kafka_source *s, const char *why)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-static void fatal(struct kafka_source *s)
+static void fatal(struct hapax__kafka_source *s)
 {
     char why[HAPAX_TEXT_MAX] = "";
     rd_kafka_resp_err_t error = rd_kafka_fatal_error(s->rk, why, sizeof(why));
@@ -71,7 +71,7 @@ static void fatal(struct kafka_source *s)
 
 /* Older librdkafkas repeat their nonce in SCRAM's last message (its pull request 4895), which Kafka 4 takes for a wrong
  * password. */
-static void refuse_login(struct kafka_source *s)
+static void refuse_login(struct hapax__kafka_source *s)
 {
     char mechanism[64] = "";
     size_t size = sizeof(mechanism);
@@ -84,7 +84,7 @@ static void refuse_login(struct kafka_source *s)
 }
 
 /* topic: whose error it is; NULL: nobody's. */
-static void see_error(struct kafka_source *s, rd_kafka_resp_err_t error, const char *why,
+static void see_error(struct hapax__kafka_source *s, rd_kafka_resp_err_t error, const char *why,
                       const char *topic)
 {
     switch (error) {
@@ -111,10 +111,10 @@ static void see_error(struct kafka_source *s, rd_kafka_resp_err_t error, const c
     case RD_KAFKA_RESP_ERR__TRANSPORT:
     case RD_KAFKA_RESP_ERR__RESOLVE:
         say(s, "no broker answers", why);
-        kafka_doubt(s);
+        hapax__kafka_doubt(s);
         return;
     case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN: /* the text says which already */
-        kafka_doubt(s);
+        hapax__kafka_doubt(s);
         return;
     default:
         say(s, rd_kafka_err2name(error), why);
@@ -130,7 +130,7 @@ static void error_cb(rd_kafka_t *rk, int error, const char *why, void *opaque)
 /* What is worth a line comes by error_cb(); the rest is said only where `debug` asks for it. */
 static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *what)
 {
-    const struct kafka_source *s = rd_kafka_opaque(rk);
+    const struct hapax__kafka_source *s = rd_kafka_opaque(rk);
     void (*log)(void *arg, const char *line) = __atomic_load_n(&s->log, __ATOMIC_RELAXED);
     char line[1024];
 
@@ -141,7 +141,7 @@ static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const 
 }
 
 /* Blocks, but the consumer ends where the answer is no. */
-static void look_for_topic(struct kafka_source *s)
+static void look_for_topic(struct hapax__kafka_source *s)
 {
     const struct rd_kafka_metadata *found = NULL;
     rd_kafka_topic_t *topic = rd_kafka_topic_new(s->rk, s->uri.topic, NULL);
@@ -163,7 +163,7 @@ static void look_for_topic(struct kafka_source *s)
 
 /* ---- the client ------------------------------------------------------------------------------ */
 
-static void make_queues(struct kafka_source *s)
+static void make_queues(struct hapax__kafka_source *s)
 {
     static const uint64_t one = 1;
 
@@ -174,7 +174,7 @@ static void make_queues(struct kafka_source *s)
     rd_kafka_queue_io_event_enable(s->replies, s->wake, &one, sizeof(one));
 }
 
-static void subscribe(struct kafka_source *s)
+static void subscribe(struct hapax__kafka_source *s)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(2);
     rd_kafka_resp_err_t error;
@@ -197,16 +197,16 @@ static void leave_behind(rd_kafka_conf_t *conf)
     atomic_store(&left, conf);
 }
 
-static void make(struct kafka_source *s, int64_t now_us)
+static void make(struct hapax__kafka_source *s, int64_t now_us)
 {
     char why[HAPAX_TEXT_MAX] = "";
     rd_kafka_conf_t *conf = rd_kafka_conf_dup(s->uri.conf);
 
     rd_kafka_conf_set_opaque(conf, s);
-    rd_kafka_conf_set_rebalance_cb(conf, kafka_rebalanced);
+    rd_kafka_conf_set_rebalance_cb(conf, hapax__kafka_rebalanced);
     rd_kafka_conf_set_error_cb(conf, error_cb);
     rd_kafka_conf_set_log_cb(conf, log_cb);
-    kafka_group_listen(s, conf);
+    hapax__kafka_group_listen(s, conf);
     s->assigned = s->stillborn = false;
     s->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
     if (!s->rk) {
@@ -226,10 +226,10 @@ static void make(struct kafka_source *s, int64_t now_us)
 }
 
 /* Nothing of the client may be left but itself: rd_kafka_destroy() waits for ever for each message and queue. */
-static void unmake(struct kafka_source *s)
+static void unmake(struct hapax__kafka_source *s)
 {
     assert(s->lent == 0);
-    kafka_void_all(s);
+    hapax__kafka_void_all(s);
     rd_kafka_queue_io_event_enable(s->common, -1, NULL, 0);
     rd_kafka_queue_io_event_enable(s->replies, -1, NULL, 0);
     rd_kafka_queue_destroy(s->common);
@@ -242,13 +242,13 @@ static void unmake(struct kafka_source *s)
     s->common = s->replies = NULL;
 }
 
-static void mend(struct kafka_source *s, int64_t now_us)
+static void mend(struct hapax__kafka_source *s, int64_t now_us)
 {
-    kafka_void_all(s);
-    kafka_seen(s, false);
+    hapax__kafka_void_all(s);
+    hapax__kafka_seen(s, false);
     if (s->lent > 0)
         return;
-    kafka_group_stillborn(s);
+    hapax__kafka_group_stillborn(s);
     unmake(s);
     s->make_us = now_us + AGAIN;
 }
@@ -256,7 +256,7 @@ static void mend(struct kafka_source *s, int64_t now_us)
 /* ---- pumping ----------------------------------------------------------------------------------- */
 
 /* Errors; and messages only of a partition that there was no memory for: those are not committed. */
-static void serve(struct kafka_source *s)
+static void serve(struct hapax__kafka_source *s)
 {
     rd_kafka_message_t *message;
 
@@ -268,7 +268,7 @@ static void serve(struct kafka_source *s)
     }
 }
 
-static void drain_wake(struct kafka_source *s)
+static void drain_wake(struct hapax__kafka_source *s)
 {
     uint64_t count;
 
@@ -276,9 +276,9 @@ static void drain_wake(struct kafka_source *s)
         continue;
 }
 
-static enum hapax_error kafka_pump(struct hapax__source *source, size_t room)
+static enum hapax_error source_pump(struct hapax__source *source, size_t room)
 {
-    struct kafka_source *s = of(source);
+    struct hapax__kafka_source *s = of(source);
     int64_t now_us = hapax__monotonic_us();
 
     s->room = room;
@@ -287,7 +287,7 @@ static enum hapax_error kafka_pump(struct hapax__source *source, size_t room)
         make(s, now_us);
     if (s->rk && !s->broken) {
         serve(s);
-        kafka_group_pump(s, now_us);
+        hapax__kafka_group_pump(s, now_us);
     }
     if (s->rk && s->missing_us != 0 && now_us >= s->missing_us && !s->refused)
         look_for_topic(s);
@@ -297,28 +297,28 @@ static enum hapax_error kafka_pump(struct hapax__source *source, size_t room)
 }
 
 /* Of a topic that was made anew, or cut off at its end, the offsets begin again, below what is done or committed. */
-static bool goes_back(const struct kafka_part *part, int64_t offset)
+static bool goes_back(const struct hapax__kafka_part *part, int64_t offset)
 {
     return offset < hapax__kafka_window_least(&part->window) || offset < part->committed;
 }
 
 /* Nothing of before may be in hand then, or on its way to be committed. */
-static bool may_go_back(const struct kafka_source *s, const struct kafka_part *part)
+static bool may_go_back(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part)
 {
     return part->window.head == part->window.tail && !s->committing;
 }
 
-static void go_back(struct kafka_part *part)
+static void go_back(struct hapax__kafka_part *part)
 {
     part->window.next = part->committed = -1;
 }
 
-static bool must_wait(const struct kafka_source *s, const struct kafka_part *part)
+static bool must_wait(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part)
 {
     return goes_back(part, part->held->raw->offset) && !may_go_back(s, part);
 }
 
-static int64_t part_due(const struct kafka_source *s, const struct kafka_part *part)
+static int64_t part_due(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part)
 {
     int64_t due_us = INT64_MAX;
 
@@ -332,19 +332,20 @@ static int64_t part_due(const struct kafka_source *s, const struct kafka_part *p
     return due_us;
 }
 
-static size_t kafka_watch(struct hapax__source *source, struct pollfd *fds, int64_t *due_us)
+static size_t source_watch(struct hapax__source *source, struct pollfd *fds, int64_t *due_us)
 {
-    struct kafka_source *s = of(source);
+    struct hapax__kafka_source *s = of(source);
 
     fds[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
     if (!s->rk) {
         *due_us = s->make_us;
         return 1;
     }
-    *due_us = kafka_group_due(s);
+    *due_us = hapax__kafka_group_due(s);
     if (s->missing_us != 0 && s->missing_us < *due_us)
         *due_us = s->missing_us;
-    for (const struct kafka_part *part = s->parts; part && s->room > 0; part = part->after_it) {
+    for (const struct hapax__kafka_part *part = s->parts; part && s->room > 0;
+         part = part->after_it) {
         int64_t part_us = part_due(s, part);
 
         *due_us = part_us < *due_us ? part_us : *due_us;
@@ -364,9 +365,9 @@ static int64_t wall_ms(void)
 
 /* Both clocks are read here: with a monotonic time taken before the wall's, it would come too soon by what passed
  * between. */
-static void set_due(const struct kafka_source *s, struct kafka_item *item)
+static void set_due(const struct hapax__kafka_source *s, struct hapax__kafka_item *item)
 {
-    int64_t wait_ms = kafka_item_due(item) - wall_ms();
+    int64_t wait_ms = hapax__kafka_item_due(item) - wall_ms();
 
     if (wait_ms > s->hold_max_ms)
         wait_ms = s->hold_max_ms;
@@ -375,31 +376,33 @@ static void set_due(const struct kafka_source *s, struct kafka_item *item)
 
 /* All before the end was taken. There is no haste to commit it: one more commit while members come and go is one more that
  * may meet a join (kafka_group.c). */
-static void see_end(struct kafka_source *s, struct kafka_part *part, int64_t end, int64_t now_us)
+static void see_end(struct hapax__kafka_source *s, struct hapax__kafka_part *part, int64_t end,
+                    int64_t now_us)
 {
-    bool other = kafka_uncommitted(s);
+    bool other = hapax__kafka_uncommitted(s);
 
     if (goes_back(part, end) && may_go_back(s, part))
         go_back(part);
     hapax__kafka_window_end(&part->window, end);
-    if (!other && kafka_uncommitted(s) && s->commit_us < now_us + END_PAUSE)
+    if (!other && hapax__kafka_uncommitted(s) && s->commit_us < now_us + END_PAUSE)
         s->commit_us = now_us + END_PAUSE;
 }
 
 /* What its queue has beside messages: an error, or the end. */
-static void see_sign(struct kafka_source *s, struct kafka_part *part,
+static void see_sign(struct hapax__kafka_source *s, struct hapax__kafka_part *part,
                      const rd_kafka_message_t *sign, int64_t now_us)
 {
     if (sign->err == RD_KAFKA_RESP_ERR__PARTITION_EOF)
         see_end(s, part, sign->offset, now_us);
     else
-        see_error(s, sign->err, rd_kafka_message_errstr(sign), kafka_topic_of(s, part));
+        see_error(s, sign->err, rd_kafka_message_errstr(sign), hapax__kafka_topic_of(s, part));
 }
 
 /* The next message of its queue. NULL: none, or no memory for it now. */
-static struct kafka_item *fetch(struct kafka_source *s, struct kafka_part *part, int64_t now_us)
+static struct hapax__kafka_item *fetch(struct hapax__kafka_source *s,
+                                       struct hapax__kafka_part *part, int64_t now_us)
 {
-    struct kafka_item *item;
+    struct hapax__kafka_item *item;
 
     while (!part->raw) {
         part->raw = rd_kafka_consume_queue(part->queue, 0);
@@ -412,8 +415,8 @@ static struct kafka_item *fetch(struct kafka_source *s, struct kafka_part *part,
         }
     }
     if (!s->base.connected)
-        kafka_seen(s, true);
-    item = kafka_item_new(s, part, part->raw);
+        hapax__kafka_seen(s, true);
+    item = hapax__kafka_item_new(s, part, part->raw);
     if (!item)
         return NULL;
     part->raw = NULL;
@@ -422,9 +425,9 @@ static struct kafka_item *fetch(struct kafka_source *s, struct kafka_part *part,
     return item;
 }
 
-static struct kafka_item *take_again(struct kafka_part *part)
+static struct hapax__kafka_item *take_again(struct hapax__kafka_part *part)
 {
-    struct kafka_item *item = part->again;
+    struct hapax__kafka_item *item = part->again;
 
     part->again = item->next;
     if (!part->again)
@@ -434,9 +437,10 @@ static struct kafka_item *take_again(struct kafka_part *part)
 }
 
 /* The partition's next message that may be handed out. */
-static struct kafka_item *next_of(struct kafka_source *s, struct kafka_part *part, int64_t now_us)
+static struct hapax__kafka_item *next_of(struct hapax__kafka_source *s,
+                                         struct hapax__kafka_part *part, int64_t now_us)
 {
-    struct kafka_item *item;
+    struct hapax__kafka_item *item;
 
     if (part->leaving)
         return NULL;
@@ -458,21 +462,21 @@ static struct kafka_item *next_of(struct kafka_source *s, struct kafka_part *par
 }
 
 /* Nothing is to be handed out now. */
-static void note_more(struct kafka_source *s)
+static void note_more(struct hapax__kafka_source *s)
 {
-    for (const struct kafka_part *part = s->parts; part; part = part->after_it)
+    for (const struct hapax__kafka_part *part = s->parts; part; part = part->after_it)
         if (!part->leaving &&
             (part->raw || part->held || part->again || !hapax__kafka_window_open(&part->window)))
             s->base.more = true;
 }
 
-static void turn_to(struct kafka_source *s, struct kafka_part *part)
+static void turn_to(struct hapax__kafka_source *s, struct hapax__kafka_part *part)
 {
     s->turn = part ? part : s->parts;
     s->turn_left = TURN;
 }
 
-static struct hapax__delivered *lend(struct kafka_source *s, struct kafka_item *item)
+static struct hapax__delivered *lend(struct hapax__kafka_source *s, struct hapax__kafka_item *item)
 {
     s->turn_left--;
     s->lent++;
@@ -482,11 +486,11 @@ static struct hapax__delivered *lend(struct kafka_source *s, struct kafka_item *
 }
 
 /* A few of each partition in turn, so that none starves another. */
-static struct hapax__delivered *kafka_take(struct hapax__source *source)
+static struct hapax__delivered *source_take(struct hapax__source *source)
 {
-    struct kafka_source *s = of(source);
+    struct hapax__kafka_source *s = of(source);
     int64_t now_us = hapax__monotonic_us();
-    struct kafka_part *first;
+    struct hapax__kafka_part *first;
 
     s->base.more = false;
     if (!s->parts)
@@ -495,7 +499,7 @@ static struct hapax__delivered *kafka_take(struct hapax__source *source)
         turn_to(s, s->turn ? s->turn->after_it : NULL);
     first = s->turn;
     do {
-        struct kafka_item *item = next_of(s, s->turn, now_us);
+        struct hapax__kafka_item *item = next_of(s, s->turn, now_us);
 
         if (item)
             return lend(s, item);
@@ -507,9 +511,9 @@ static struct hapax__delivered *kafka_take(struct hapax__source *source)
 
 /* ---- settling ------------------------------------------------------------------------------------ */
 
-static void give_back(struct kafka_item *item)
+static void give_back(struct hapax__kafka_item *item)
 {
-    struct kafka_part *part = item->part;
+    struct hapax__kafka_part *part = item->part;
 
     item->delivered.message.redelivered = true;
     item->delivered.loop = NULL;
@@ -518,27 +522,27 @@ static void give_back(struct kafka_item *item)
     part->again_end = &item->next;
 }
 
-static void kafka_settle(struct hapax__source *source, struct hapax__delivered *delivered,
-                         enum hapax__settle how)
+static void source_release(struct hapax__source *source, struct hapax__delivered *delivered,
+                           enum hapax__release how)
 {
-    struct kafka_source *s = of(source);
-    struct kafka_item *item = (struct kafka_item *)delivered;
-    struct kafka_part *part = item->part;
+    struct hapax__kafka_source *s = of(source);
+    struct hapax__kafka_item *item = (struct hapax__kafka_item *)delivered;
+    struct hapax__kafka_part *part = item->part;
 
-    assert(item->lent && s->lent > 0 && how != HAPAX__SETTLE_REJECT);
+    assert(item->lent && s->lent > 0 && how != HAPAX__RELEASE_REJECT);
     item->lent = false;
     s->lent--;
     if (!part) {
-        kafka_item_free(item);
+        hapax__kafka_item_free(item);
         return;
     }
     assert(part->lent > 0);
     part->lent--;
-    if (how == HAPAX__SETTLE_RETURN) {
+    if (how == HAPAX__RELEASE_RETURN) {
         give_back(item);
     } else {
         hapax__kafka_window_done(&part->window, item->place);
-        kafka_item_free(item);
+        hapax__kafka_item_free(item);
     }
     if (part->leaving && part->lent == 0)
         s->commit_us = 0;
@@ -546,7 +550,7 @@ static void kafka_settle(struct hapax__source *source, struct hapax__delivered *
 
 /* ---- closing ------------------------------------------------------------------------------------- */
 
-static void release(struct kafka_source *s)
+static void release(struct hapax__kafka_source *s)
 {
     rd_kafka_conf_destroy(s->uri.conf);
     close(s->wake);
@@ -555,19 +559,19 @@ static void release(struct kafka_source *s)
 }
 
 /* A rebalance may be going on, and has to end before anything can be committed. */
-static void commit_all(struct kafka_source *s, int64_t until_us)
+static void commit_all(struct hapax__kafka_source *s, int64_t until_us)
 {
-    while ((s->committing || kafka_uncommitted(s)) && hapax__monotonic_us() < until_us &&
+    while ((s->committing || hapax__kafka_uncommitted(s)) && hapax__monotonic_us() < until_us &&
            !s->broken && !rd_kafka_assignment_lost(s->rk)) {
         serve(s);
-        kafka_group_pump(s, hapax__monotonic_us());
-        kafka_replies(s, CLOSE_TICK_MS);
+        hapax__kafka_group_pump(s, hapax__monotonic_us());
+        hapax__kafka_replies(s, CLOSE_TICK_MS);
     }
 }
 
 static void *unmake_apart(void *arg)
 {
-    struct kafka_source *s = arg;
+    struct hapax__kafka_source *s = arg;
 
     unmake(s);
     release(s);
@@ -576,7 +580,7 @@ static void *unmake_apart(void *arg)
 
 /* Destroying a client may never end: not one that did not close, nor (librdkafka 2.0.2) one whose topic was deleted and made
  * anew. So a thread of its own does it, and is waited for until then. */
-static void destroy(struct kafka_source *s, int64_t until_us)
+static void destroy(struct hapax__kafka_source *s, int64_t until_us)
 {
     const struct timespec until = {until_us / 1000000, until_us % 1000000 * 1000};
     pthread_t thread;
@@ -587,18 +591,18 @@ static void destroy(struct kafka_source *s, int64_t until_us)
         (void)pthread_detach(thread);
 }
 
-static void kafka_close(struct hapax__source *source, int64_t wait_ms)
+static void source_close(struct hapax__source *source, int64_t wait_ms)
 {
-    struct kafka_source *s = of(source);
+    struct hapax__kafka_source *s = of(source);
     int64_t until_us = hapax__monotonic_us() + wait_ms * MS;
 
     assert(s->lent == 0 && wait_ms >= 0);
     if (s->rk && !s->broken) {
         s->commit_us = 0;
         commit_all(s, until_us);
-        (void)kafka_group_leave(s, until_us);
+        (void)hapax__kafka_group_leave(s, until_us);
     } else if (s->rk) {
-        kafka_group_stillborn(s);
+        hapax__kafka_group_stillborn(s);
     }
     if (s->rk)
         destroy(s, until_us);
@@ -608,7 +612,7 @@ static void kafka_close(struct hapax__source *source, int64_t wait_ms)
 
 /* ---- opening ------------------------------------------------------------------------------------- */
 
-static void set_limits(struct kafka_source *s, const struct hapax_consumer *consumer)
+static void set_limits(struct hapax__kafka_source *s, const struct hapax_consumer *consumer)
 {
     char value[32] = "";
     size_t size = sizeof(value);
@@ -621,10 +625,11 @@ static void set_limits(struct kafka_source *s, const struct hapax_consumer *cons
     s->order = consumer->order == HAPAX_ORDER_DEFAULT ? HAPAX_ORDER_KEY : consumer->order;
 }
 
-static enum hapax_error kafka_open(struct hapax__source **out,
-                                   const struct hapax_consumer *consumer, char text[HAPAX_TEXT_MAX])
+static enum hapax_error source_open(struct hapax__source **out,
+                                    const struct hapax_consumer *consumer,
+                                    char text[HAPAX_TEXT_MAX])
 {
-    struct kafka_source *s = calloc(1, sizeof(*s));
+    struct hapax__kafka_source *s = calloc(1, sizeof(*s));
     enum hapax_error error;
 
     if (!s)
@@ -655,10 +660,10 @@ const struct hapax__source_type hapax__source_kafka = {
     .delays = true, /* with order NONE */
     .positions = true,
     .orders = HAPAX_ORDER_KEY,
-    .open = kafka_open,
-    .watch = kafka_watch,
-    .pump = kafka_pump,
-    .take = kafka_take,
-    .settle = kafka_settle,
-    .close = kafka_close,
+    .open = source_open,
+    .watch = source_watch,
+    .pump = source_pump,
+    .take = source_take,
+    .release = source_release,
+    .close = source_close,
 };

@@ -11,13 +11,13 @@
 
 #include <stdatomic.h>
 
-struct kafka_part;
+struct hapax__kafka_part;
 
 /* A message of ours: in the loop's hand, or waiting in its partition. */
-struct kafka_item {
+struct hapax__kafka_item {
     struct hapax__delivered delivered; /* first: the loop knows it by this */
-    struct kafka_part *part; /* NULL: voided */
-    struct kafka_item *next; /* of part->again */
+    struct hapax__kafka_part *part; /* NULL: voided */
+    struct hapax__kafka_item *next; /* of part->again */
     rd_kafka_message_t *raw;
     uint64_t place; /* in the window, once it was handed out */
     int64_t due_us; /* monotonic: not handed out before */
@@ -25,8 +25,8 @@ struct kafka_item {
 };
 
 /* A partition that is assigned to us. */
-struct kafka_part {
-    struct kafka_part *after_it;
+struct hapax__kafka_part {
+    struct hapax__kafka_part *after_it;
     bool retry; /* of the retry topic */
     bool leaving; /* revoked: nothing of it is handed out any more */
     int32_t number;
@@ -35,11 +35,11 @@ struct kafka_part {
     int64_t committed; /* -1: not known, or none */
     size_t lent;
     rd_kafka_message_t *raw; /* there was no memory to make an item of it */
-    struct kafka_item *held; /* read, not due yet; all behind it wait, too */
-    struct kafka_item *again, **again_end; /* given back: handed out once more when due */
+    struct hapax__kafka_item *held; /* read, not due yet; all behind it wait, too */
+    struct hapax__kafka_item *again, **again_end; /* given back: handed out once more when due */
 };
 
-struct kafka_source {
+struct hapax__kafka_source {
     struct hapax__source base; /* first: the loop knows it by this */
     struct hapax__kafka_uri uri;
     char name[HAPAX__KAFKA_TOPIC_MAX + 1]; /* TOPIC.GROUP */
@@ -59,13 +59,13 @@ struct kafka_source {
     bool broken; /* a fatal error: it is made anew when nothing is lent */
     bool closing;
     bool assigned; /* the client was told of an assignment, if only of an empty one */
-    bool stillborn; /* the client must not be destroyed (kafka_group_stillborn()) */
+    bool stillborn; /* the client must not be destroyed (hapax__kafka_group_stillborn()) */
     bool kept; /* such a client is left behind, and may still look at us */
     bool seen; /* it was connected before */
     size_t lent;
 
-    struct kafka_part *parts;
-    struct kafka_part *turn; /* whose messages are taken now */
+    struct hapax__kafka_part *parts;
+    struct hapax__kafka_part *turn; /* whose messages are taken now */
     unsigned turn_left;
 
     rd_kafka_topic_partition_list_t *leaving; /* revoked, and not given up yet; NULL: none */
@@ -84,54 +84,59 @@ struct kafka_source {
     bool refused; /* text says why */
 };
 
+static inline const char *hapax__kafka_topic_of(const struct hapax__kafka_source *s,
+                                                const struct hapax__kafka_part *part)
+{
+    return part->retry ? s->retry : s->uri.topic;
+}
+
 /* ---- kafka_message.c --------------------------------------------------------------------- */
 
 /* Makes an item of a fetched message, and takes it over. NULL: out of memory, it is still the caller's. */
-struct kafka_item *kafka_item_new(const struct kafka_source *s, struct kafka_part *part,
-                                  rd_kafka_message_t *raw);
-void kafka_item_free(struct kafka_item *item);
+struct hapax__kafka_item *hapax__kafka_item_new(const struct hapax__kafka_source *s,
+                                                struct hapax__kafka_part *part,
+                                                rd_kafka_message_t *raw);
+void hapax__kafka_item_free(struct hapax__kafka_item *item);
 
 /* When it may be handed out, by its header, in ms since 1970; 0: now. */
-int64_t kafka_item_due(const struct kafka_item *item);
+int64_t hapax__kafka_item_due(const struct hapax__kafka_item *item);
 
 /* ---- kafka_group.c ----------------------------------------------------------------------- */
 
 /* librdkafka's rebalance callback; opaque is the source. */
-void kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
-                      rd_kafka_topic_partition_list_t *list, void *opaque);
+void hapax__kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
+                             rd_kafka_topic_partition_list_t *list, void *opaque);
 
 /* Has a client that is to be made tell when it joins its group. */
-void kafka_group_listen(struct kafka_source *s, rd_kafka_conf_t *conf);
+void hapax__kafka_group_listen(struct hapax__kafka_source *s, rd_kafka_conf_t *conf);
 
 /* Whether the client must be left behind rather than destroyed, into s->stillborn. Not once it is closed. */
-void kafka_group_stillborn(struct kafka_source *s);
+void hapax__kafka_group_stillborn(struct hapax__kafka_source *s);
 
 /* Leaves the group, so that others have the partitions at once. False: librdkafka is not done with it by then; the
  * group then has to miss us, for session.timeout.ms. */
-bool kafka_group_leave(struct kafka_source *s, int64_t until_us);
+bool hapax__kafka_group_leave(struct hapax__kafka_source *s, int64_t until_us);
 
 /* Commits what is due, asks what is to be known, reads replies, and lets revoked partitions go. */
-void kafka_group_pump(struct kafka_source *s, int64_t now_us);
+void hapax__kafka_group_pump(struct hapax__kafka_source *s, int64_t now_us);
 
 /* When it wants to be called, at the latest. */
-int64_t kafka_group_due(const struct kafka_source *s);
+int64_t hapax__kafka_group_due(const struct hapax__kafka_source *s);
 
 /* Voids all partitions and what is in hand of them. */
-void kafka_void_all(struct kafka_source *s);
+void hapax__kafka_void_all(struct hapax__kafka_source *s);
 
 /* Whether something done is not committed; and commits it, unless a reply is awaited. */
-bool kafka_uncommitted(const struct kafka_source *s);
-void kafka_commit(struct kafka_source *s, int64_t now_us);
+bool hapax__kafka_uncommitted(const struct hapax__kafka_source *s);
+void hapax__kafka_commit(struct hapax__kafka_source *s, int64_t now_us);
 
 /* Reads what was replied to commits and questions; waits for the first for wait_ms. */
-void kafka_replies(struct kafka_source *s, int wait_ms);
+void hapax__kafka_replies(struct hapax__kafka_source *s, int wait_ms);
 
 /* A connection was lost: asks whether there is anybody. */
-void kafka_doubt(struct kafka_source *s);
+void hapax__kafka_doubt(struct hapax__kafka_source *s);
 
 /* The broker was seen to answer, or not to. */
-void kafka_seen(struct kafka_source *s, bool connected);
-
-const char *kafka_topic_of(const struct kafka_source *s, const struct kafka_part *part);
+void hapax__kafka_seen(struct hapax__kafka_source *s, bool connected);
 
 #endif

@@ -13,6 +13,7 @@
 #ifndef HAPAX_BROKER_SQS_MESSAGE_H
 #define HAPAX_BROKER_SQS_MESSAGE_H
 
+#include "broker/sink.h"
 #include "broker/source.h"
 #include "json.h"
 

@@ -37,14 +37,14 @@
 #define POLL_TRY_MS     8000 /* and what it waits */
 #define POLL_WORTH      10u /* messages, of one poll */
 
-static struct sqs_source *of(struct hapax__source *source)
+static struct hapax__sqs_source *of(struct hapax__source *source)
 {
-    return (struct sqs_source *)source;
+    return (struct hapax__sqs_source *)source;
 }
 
 /* ---- opening --------------------------------------------------------------------------- */
 
-static enum hapax_error check_order(const struct sqs_source *s,
+static enum hapax_error check_order(const struct hapax__sqs_source *s,
                                     const struct hapax_consumer *consumer,
                                     char text[HAPAX_TEXT_MAX])
 {
@@ -60,7 +60,7 @@ static enum hapax_error source_open(struct hapax__source **out,
                                     const struct hapax_consumer *consumer,
                                     char text[HAPAX_TEXT_MAX])
 {
-    struct sqs_source *s = calloc(1, sizeof(*s));
+    struct hapax__sqs_source *s = calloc(1, sizeof(*s));
     uint32_t in_hand_max =
         consumer->in_hand_max > 0 ? consumer->in_hand_max : consumer->concurrency * 4;
     uint32_t spare = in_hand_max > consumer->concurrency ? in_hand_max - consumer->concurrency : 0;
@@ -69,7 +69,8 @@ static enum hapax_error source_open(struct hapax__source **out,
     *out = NULL;
     if (!s)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot consume: out of memory");
-    error = hapax__sqs_link_open(&s->link, consumer->from, SQS_POLLS_MAX + SQS_TELLS_MAX + 1, text);
+    error = hapax__sqs_link_open(&s->link, consumer->from,
+                                 HAPAX__SQS_POLLS_MAX + HAPAX__SQS_TELLS_MAX + 1, text);
     if (error == HAPAX_ERR_NONE && s->link.uri.queue[0] == '\0')
         error = hapax__fail(text, HAPAX_ERR_INVALID,
                             "the SQS URI is wrong: it names no queue, as "
@@ -105,7 +106,7 @@ static void name_letters(const struct hapax__source *source, char *out, size_t s
 
 /* ---- whether it works ------------------------------------------------------------------- */
 
-void sqs_lose(struct sqs_source *s, const char *why)
+static void lose(struct hapax__sqs_source *s, const char *why)
 {
     int64_t pause_us = PAUSE_MIN_US;
 
@@ -118,7 +119,7 @@ void sqs_lose(struct sqs_source *s, const char *why)
                       s->link.uri.queue, why);
 }
 
-static void works(struct sqs_source *s)
+static void works(struct hapax__sqs_source *s)
 {
     s->failures = 0;
     s->gate_us = 0;
@@ -129,7 +130,7 @@ static void works(struct sqs_source *s)
     s->was_connected = true;
 }
 
-void sqs_refuse(struct sqs_source *s, const struct hapax__sqs_call *call)
+static void refuse(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
     const char *queue = s->link.uri.queue;
 
@@ -146,7 +147,7 @@ void sqs_refuse(struct sqs_source *s, const struct hapax__sqs_call *call)
 }
 
 /* A call failed that is needed to take messages. What is wrong from the beginning will not mend by itself. */
-static void failed(struct sqs_source *s, const struct hapax__sqs_call *call)
+static void failed(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
     bool refused = call->call.fate == HAPAX__AWS_REFUSED;
 
@@ -159,39 +160,47 @@ static void failed(struct sqs_source *s, const struct hapax__sqs_call *call)
                           "fewer --in-hand-max, or fewer consumers",
                           s->link.uri.queue);
     } else if (hapax__sqs_refusal(call) != HAPAX__SQS_OTHER || (refused && !s->was_connected)) {
-        sqs_refuse(s, call);
+        refuse(s, call);
     } else {
-        sqs_lose(s, call->call.text);
+        lose(s, call->call.text);
     }
+}
+
+static void telling_failed(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
+{
+    if (hapax__sqs_refusal(call) != HAPAX__SQS_OTHER)
+        refuse(s, call);
+    else
+        lose(s, call->call.text);
 }
 
 /* ---- asking ---------------------------------------------------------------------------- */
 
-static void ask_url(struct sqs_source *s)
+static void ask_url(struct hapax__sqs_source *s)
 {
     if (s->ask.busy)
         return;
-    s->ask.what = SQS_ASK_URL;
+    s->ask.what = HAPAX__SQS_ASK_URL;
     if (!hapax__sqs_ask_url(&s->link, &s->ask, s->link.uri.queue))
-        sqs_lose(s, "out of memory");
+        lose(s, "out of memory");
 }
 
-static void take_url(struct sqs_source *s, const struct hapax__sqs_call *call)
+static void take_url(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
     if (call->call.fate != HAPAX__AWS_OK)
         failed(s, call);
     else if (!hapax__sqs_url(s->url, call))
-        sqs_lose(s, "its URL cannot be read");
+        lose(s, "its URL cannot be read");
 }
 
-static void ask_count(struct sqs_source *s)
+static void ask_count(struct hapax__sqs_source *s)
 {
     struct hapax__sqs_text *body;
 
     if (s->ask.busy || s->closing || s->now_us < s->count_us || !s->was_connected)
         return;
     s->count_us = s->now_us + COUNT_US;
-    s->ask.what = SQS_COUNT;
+    s->ask.what = HAPAX__SQS_COUNT;
     body = hapax__sqs_begin(&s->ask);
     hapax__sqs_put(body, "{\"QueueUrl\":");
     hapax__sqs_put_string(body, hapax_str(s->url));
@@ -200,7 +209,7 @@ static void ask_count(struct sqs_source *s)
 }
 
 /* It tells, too, that SQS is away, and back, while a poll waits; but nobody needs the right to it. */
-static void take_count(struct sqs_source *s, const struct hapax__sqs_call *call)
+static void take_count(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
     struct hapax_arena arena = {NULL};
     struct hapax_span text;
@@ -212,7 +221,7 @@ static void take_count(struct sqs_source *s, const struct hapax__sqs_call *call)
         return;
     }
     if (call->call.fate != HAPAX__AWS_OK) {
-        sqs_lose(s, call->call.text);
+        lose(s, call->call.text);
         return;
     }
     text = hapax__sqs_get_text(
@@ -227,21 +236,21 @@ static void take_count(struct sqs_source *s, const struct hapax__sqs_call *call)
 
 /* ---- polling --------------------------------------------------------------------------- */
 
-static size_t most_polls(const struct sqs_source *s)
+static size_t most_polls(const struct hapax__sqs_source *s)
 {
     return s->base.connected ? s->wanted : 1;
 }
 
-static bool may_poll(const struct sqs_source *s)
+static bool may_poll(const struct hapax__sqs_source *s)
 {
     size_t expected = s->asked + s->ready_count;
 
     return !s->closing && s->polling < most_polls(s) && s->room >= expected + s->worth;
 }
 
-static struct hapax__sqs_call *free_poll(struct sqs_source *s)
+static struct hapax__sqs_call *free_poll(struct hapax__sqs_source *s)
 {
-    for (size_t i = 0; i < SQS_POLLS_MAX; i++)
+    for (size_t i = 0; i < HAPAX__SQS_POLLS_MAX; i++)
         if (!s->polls[i].busy)
             return &s->polls[i];
     return NULL;
@@ -262,7 +271,7 @@ static void put_attempt(struct hapax__sqs_text *body)
     hapax__sqs_put_string(body, hapax_str(text));
 }
 
-static bool poll_once(struct sqs_source *s)
+static bool poll_once(struct hapax__sqs_source *s)
 {
     struct hapax__sqs_call *call = free_poll(s);
     size_t left = s->room - s->asked - s->ready_count;
@@ -285,11 +294,11 @@ static bool poll_once(struct sqs_source *s)
     if (fifo)
         put_attempt(body);
     hapax__sqs_put(body, "}");
-    call->what = SQS_POLL;
+    call->what = HAPAX__SQS_POLL;
     call->count = n;
     if (!hapax__sqs_submit(&s->link, call, "ReceiveMessage", wait_s * 1000 + POLL_TRY_MS,
                            wait_s * 1000 + POLL_TRY_MS, !fifo)) {
-        sqs_lose(s, "out of memory");
+        lose(s, "out of memory");
         return false;
     }
     s->polling++;
@@ -297,7 +306,7 @@ static bool poll_once(struct sqs_source *s)
     return true;
 }
 
-static void ready(struct sqs_source *s, struct hapax__sqs_delivery *d)
+static void ready(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
     d->ready = true;
     if (s->ready)
@@ -309,7 +318,7 @@ static void ready(struct sqs_source *s, struct hapax__sqs_delivery *d)
 }
 
 /* How many there were; those that do not fit into memory come again, and what stands behind them in their order with them. */
-static size_t take_messages(struct sqs_source *s, const struct hapax__sqs_value *list,
+static size_t take_messages(struct hapax__sqs_source *s, const struct hapax__sqs_value *list,
                             struct hapax_arena *arena)
 {
     size_t n = 0;
@@ -323,15 +332,15 @@ static size_t take_messages(struct sqs_source *s, const struct hapax__sqs_value 
         if (!d)
             continue;
         n++;
-        sqs_keep(s, d);
+        hapax__sqs_keep(s, d);
         ready(s, d);
         if (s->room == 0 || s->closing)
-            sqs_give_back(s, d, 0);
+            hapax__sqs_give_back(s, d, 0);
     }
     return n;
 }
 
-static void take_poll(struct sqs_source *s, struct hapax__sqs_call *call)
+static void take_poll(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
 {
     struct hapax_arena arena = {NULL};
     const struct hapax__sqs_value *reply;
@@ -346,7 +355,7 @@ static void take_poll(struct sqs_source *s, struct hapax__sqs_call *call)
     }
     reply = hapax__sqs_parse(&arena, call->call.reply);
     if (!reply) {
-        sqs_lose(s, "what it answered is no JSON, or there is no memory for it");
+        lose(s, "what it answered is no JSON, or there is no memory for it");
     } else {
         s->poll_gate_us = 0;
         works(s);
@@ -355,8 +364,8 @@ static void take_poll(struct sqs_source *s, struct hapax__sqs_call *call)
             s->wanted = 1;
         else
             s->wanted = n < asked ? s->wanted + 1 : s->wanted * 2;
-        if (s->wanted > SQS_POLLS_MAX)
-            s->wanted = SQS_POLLS_MAX;
+        if (s->wanted > HAPAX__SQS_POLLS_MAX)
+            s->wanted = HAPAX__SQS_POLLS_MAX;
         if (n == 0 && s->base.lag > 0 && s->count_us > s->now_us + COUNT_SOON_US)
             s->count_us = s->now_us + COUNT_SOON_US;
     }
@@ -365,7 +374,7 @@ static void take_poll(struct sqs_source *s, struct hapax__sqs_call *call)
 
 /* ---- the loop's calls ------------------------------------------------------------------- */
 
-static void take_calls(struct sqs_source *s)
+static void take_calls(struct hapax__sqs_source *s)
 {
     struct hapax__sqs_call *call;
 
@@ -373,23 +382,24 @@ static void take_calls(struct sqs_source *s)
     while ((call = hapax__sqs_reap(&s->link))) {
         s->now_us = hapax__monotonic_us();
         switch (call->what) {
-        case SQS_ASK_URL:
+        case HAPAX__SQS_ASK_URL:
             take_url(s, call);
             break;
-        case SQS_COUNT:
+        case HAPAX__SQS_COUNT:
             take_count(s, call);
             break;
-        case SQS_POLL:
+        case HAPAX__SQS_POLL:
             take_poll(s, call);
             break;
         default:
-            sqs_told(s, call);
+            if (!hapax__sqs_told(s, call))
+                telling_failed(s, call);
         }
         hapax__sqs_done(call);
     }
 }
 
-static void ask_all(struct sqs_source *s)
+static void ask_all(struct hapax__sqs_source *s)
 {
     s->now_us = hapax__monotonic_us();
     if (s->now_us < s->gate_us)
@@ -398,21 +408,21 @@ static void ask_all(struct sqs_source *s)
         ask_url(s);
         return;
     }
-    sqs_tell(s);
+    hapax__sqs_tell(s);
     ask_count(s);
     while (may_poll(s) && s->now_us >= s->poll_gate_us && poll_once(s))
         ;
 }
 
 /* Where there is less room than is worth a poll, none is sent. */
-static void note_more(struct sqs_source *s)
+static void note_more(struct hapax__sqs_source *s)
 {
     s->base.more = s->ready || s->room < s->worth;
 }
 
 static enum hapax_error source_pump(struct hapax__source *base, size_t room)
 {
-    struct sqs_source *s = of(base);
+    struct hapax__sqs_source *s = of(base);
     enum hapax_error error;
 
     s->room = room;
@@ -438,7 +448,7 @@ static int64_t most(int64_t a, int64_t b)
 
 static size_t source_watch(struct hapax__source *base, struct pollfd *fds, int64_t *due_us)
 {
-    struct sqs_source *s = of(base);
+    struct hapax__sqs_source *s = of(base);
 
     fds[0] = (struct pollfd){.fd = hapax__aws_fd(s->link.aws), .events = POLLIN};
     *due_us = hapax__aws_due(s->link.aws);
@@ -449,7 +459,7 @@ static size_t source_watch(struct hapax__source *base, struct pollfd *fds, int64
             *due_us = least(*due_us, s->gate_us);
         return 1;
     }
-    *due_us = least(*due_us, sqs_tell_due(s));
+    *due_us = least(*due_us, hapax__sqs_tell_due(s));
     if (!s->ask.busy && s->was_connected)
         *due_us = least(*due_us, most(s->count_us, s->gate_us));
     if (may_poll(s))
@@ -459,7 +469,7 @@ static size_t source_watch(struct hapax__source *base, struct pollfd *fds, int64
 
 static struct hapax__delivered *source_take(struct hapax__source *base)
 {
-    struct sqs_source *s = of(base);
+    struct hapax__sqs_source *s = of(base);
     struct hapax__sqs_delivery *d = s->ready;
 
     if (!d)
@@ -473,46 +483,48 @@ static struct hapax__delivered *source_take(struct hapax__source *base)
     return &d->shown;
 }
 
-static void source_settle(struct hapax__source *base, struct hapax__delivered *delivered,
-                          enum hapax__settle how)
+static void source_release(struct hapax__source *base, struct hapax__delivered *delivered,
+                           enum hapax__release how)
 {
     struct hapax__sqs_delivery *d = (struct hapax__sqs_delivery *)delivered;
 
     if (delivered->voided)
-        sqs_drop(of(base), d);
-    else if (how == HAPAX__SETTLE_ACK)
-        sqs_delete(of(base), d);
+        hapax__sqs_drop(of(base), d);
+    else if (how == HAPAX__RELEASE_ACK)
+        hapax__sqs_delete(of(base), d);
     else
-        sqs_give_back(of(base), d, 0);
+        hapax__sqs_give_back(of(base), d, 0);
 }
 
 static void source_postpone(struct hapax__source *base, struct hapax__delivered *delivered,
                             int64_t delay_ms)
 {
-    struct sqs_source *s = of(base);
+    struct hapax__sqs_source *s = of(base);
     struct hapax__sqs_delivery *d = (struct hapax__sqs_delivery *)delivered;
     int64_t seconds = (delay_ms + 999) / 1000;
 
     if (seconds > HAPAX__SQS_VISIBILITY_MAX_S)
         seconds = HAPAX__SQS_VISIBILITY_MAX_S;
     if (delivered->voided)
-        sqs_drop(s, d);
+        hapax__sqs_drop(s, d);
     else
-        sqs_give_back(s, d, sqs_longer(d->received_us, hapax__monotonic_us(), (int)seconds));
+        hapax__sqs_give_back(
+            s, d, hapax__sqs_longer(d->received_us, hapax__monotonic_us(), (int)seconds));
 }
 
 /* ---- the end ----------------------------------------------------------------------------- */
 
-static void say_goodbye(struct sqs_source *s, int64_t wait_ms)
+static void say_goodbye(struct hapax__sqs_source *s, int64_t wait_ms)
 {
     int64_t deadline_us = hapax__monotonic_us() + wait_ms * 1000;
 
     s->closing = true;
     s->room = 0;
     while (s->ready)
-        sqs_give_back(s, s->ready, 0);
+        hapax__sqs_give_back(s, s->ready, 0);
     ask_all(s);
-    while (s->url[0] != '\0' && (s->polling > 0 || !sqs_all_told(s)) && s->now_us < deadline_us) {
+    while (s->url[0] != '\0' && (s->polling > 0 || !hapax__sqs_all_told(s)) &&
+           s->now_us < deadline_us) {
         struct pollfd fd;
         int64_t due_us, left_us;
 
@@ -526,15 +538,15 @@ static void say_goodbye(struct sqs_source *s, int64_t wait_ms)
 
 static void source_close(struct hapax__source *base, int64_t wait_ms)
 {
-    struct sqs_source *s = of(base);
+    struct hapax__sqs_source *s = of(base);
 
     if (wait_ms > 0 && s->was_connected)
         say_goodbye(s, wait_ms);
-    sqs_forget(s);
+    hapax__sqs_forget(s);
     hapax__sqs_call_release(&s->link, &s->ask);
-    for (size_t i = 0; i < SQS_POLLS_MAX; i++)
+    for (size_t i = 0; i < HAPAX__SQS_POLLS_MAX; i++)
         hapax__sqs_call_release(&s->link, &s->polls[i]);
-    for (size_t i = 0; i < SQS_TELLS_MAX; i++)
+    for (size_t i = 0; i < HAPAX__SQS_TELLS_MAX; i++)
         hapax__sqs_call_release(&s->link, &s->tells[i]);
     hapax__sqs_link_close(&s->link);
     free(s);
@@ -548,7 +560,7 @@ const struct hapax__source_type hapax__source_sqs = {
     .watch = source_watch,
     .pump = source_pump,
     .take = source_take,
-    .settle = source_settle,
+    .release = source_release,
     .postpone = source_postpone,
     .name_letters = name_letters,
     .close = source_close,

@@ -8,17 +8,24 @@
 
 #include "link.h"
 
-#define SQS_POLLS_MAX 16u /* at once */
-#define SQS_TELLS_MAX 12u /* batches that delete, hide longer or give back, at once */
+#define HAPAX__SQS_POLLS_MAX 16u /* at once */
+#define HAPAX__SQS_TELLS_MAX 12u /* batches that delete, hide longer or give back, at once */
 
-enum sqs_what { SQS_ASK_URL = 1, SQS_COUNT, SQS_POLL, SQS_DELETE, SQS_CHANGE, SQS_EXTEND };
+enum hapax__sqs_what {
+    HAPAX__SQS_ASK_URL = 1,
+    HAPAX__SQS_COUNT,
+    HAPAX__SQS_POLL,
+    HAPAX__SQS_DELETE,
+    HAPAX__SQS_CHANGE,
+    HAPAX__SQS_EXTEND
+};
 
-struct sqs_list {
+struct hapax__sqs_deliveries {
     struct hapax__sqs_delivery *first, *last;
     size_t count;
 };
 
-struct sqs_source {
+struct hapax__sqs_source {
     struct hapax__source base;
     struct hapax__sqs_link link;
     char url[HAPAX__SQS_URL_MAX]; /* "": not asked for yet */
@@ -39,46 +46,40 @@ struct sqs_source {
     size_t wanted; /* polls at once */
     struct hapax__sqs_delivery *ready, *ready_last; /* not taken yet */
     size_t ready_count;
-    struct sqs_list lists[HAPAX__SQS_LISTS];
+    struct hapax__sqs_deliveries lists[HAPAX__SQS_LISTS];
 
     struct hapax__sqs_call ask; /* for the URL, or how many wait */
-    struct hapax__sqs_call polls[SQS_POLLS_MAX];
-    struct hapax__sqs_call tells[SQS_TELLS_MAX];
-    size_t polling, telling[SQS_EXTEND + 1]; /* calls under way, by what they are */
+    struct hapax__sqs_call polls[HAPAX__SQS_POLLS_MAX];
+    struct hapax__sqs_call tells[HAPAX__SQS_TELLS_MAX];
+    size_t polling, telling[HAPAX__SQS_EXTEND + 1]; /* calls under way, by what they are */
 };
-
-/* A connection that does not work, for now: asks again after pauses that grow. */
-void sqs_lose(struct sqs_source *s, const char *why);
-
-/* The queue is not there, or not ours to use: what pump() ends with. */
-void sqs_refuse(struct sqs_source *s, const struct hapax__sqs_call *call);
 
 /* ---- what is in hand (sqs_hand.c) ---------------------------------------------------------- */
 
 /* For how many seconds a message may be hidden from now on, visibility_s at most; 0: its 12 hours are over. */
-int sqs_longer(int64_t received_us, int64_t now_us, int visibility_s);
+int hapax__sqs_longer(int64_t received_us, int64_t now_us, int visibility_s);
 
 /* Takes one into hand that was received now: kept hidden until it is settled. */
-void sqs_keep(struct sqs_source *s, struct hapax__sqs_delivery *d);
+void hapax__sqs_keep(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d);
 
 /* It is settled: to be deleted, or visible again after so many seconds. */
-void sqs_delete(struct sqs_source *s, struct hapax__sqs_delivery *d);
-void sqs_give_back(struct sqs_source *s, struct hapax__sqs_delivery *d, int seconds);
+void hapax__sqs_delete(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d);
+void hapax__sqs_give_back(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d, int seconds);
 
 /* Frees one that others may have by now, once SQS is not being told of it. */
-void sqs_drop(struct sqs_source *s, struct hapax__sqs_delivery *d);
+void hapax__sqs_drop(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d);
 
 /* Sends what there is to tell; and takes what became of it. */
-void sqs_tell(struct sqs_source *s);
-void sqs_told(struct sqs_source *s, struct hapax__sqs_call *call);
+void hapax__sqs_tell(struct hapax__sqs_source *s);
+bool hapax__sqs_told(struct hapax__sqs_source *s, struct hapax__sqs_call *call);
 
-/* When sqs_tell() has something to do without any event; INT64_MAX: never. */
-int64_t sqs_tell_due(const struct sqs_source *s);
+/* When hapax__sqs_tell() has something to do without any event; INT64_MAX: never. */
+int64_t hapax__sqs_tell_due(const struct hapax__sqs_source *s);
 
 /* Whether there is nothing left to tell. */
-bool sqs_all_told(const struct sqs_source *s);
+bool hapax__sqs_all_told(const struct hapax__sqs_source *s);
 
 /* Frees what is in the lists. */
-void sqs_forget(struct sqs_source *s);
+void hapax__sqs_forget(struct hapax__sqs_source *s);
 
 #endif

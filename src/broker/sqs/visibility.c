@@ -26,7 +26,7 @@
 #define TOGETHER    12 /* those that are due within a twelfth of the visibility go along */
 #define DELETES     8u /* at once; the others are left for what is about visibility */
 
-int sqs_longer(int64_t received_us, int64_t now_us, int visibility_s)
+int hapax__sqs_longer(int64_t received_us, int64_t now_us, int visibility_s)
 {
     int64_t left_s =
         HAPAX__SQS_VISIBILITY_MAX_S - MARGIN_S - (now_us - received_us + US_PER_S - 1) / US_PER_S;
@@ -39,9 +39,10 @@ int sqs_longer(int64_t received_us, int64_t now_us, int visibility_s)
 /* ---- lists ----------------------------------------------------------------------------- */
 
 /* Kept ones by when they are due, which is mostly the order they come in. */
-static void push(struct sqs_source *s, enum hapax__sqs_list which, struct hapax__sqs_delivery *d)
+static void push(struct hapax__sqs_source *s, enum hapax__sqs_list which,
+                 struct hapax__sqs_delivery *d)
 {
-    struct sqs_list *list = &s->lists[which];
+    struct hapax__sqs_deliveries *list = &s->lists[which];
 
     struct hapax__sqs_delivery *before = list->last;
 
@@ -62,9 +63,9 @@ static void push(struct sqs_source *s, enum hapax__sqs_list which, struct hapax_
     list->count++;
 }
 
-static void leave(struct sqs_source *s, struct hapax__sqs_delivery *d)
+static void leave(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
-    struct sqs_list *list = &s->lists[d->list];
+    struct hapax__sqs_deliveries *list = &s->lists[d->list];
 
     if (d->list == HAPAX__SQS_NO_LIST)
         return;
@@ -80,7 +81,7 @@ static void leave(struct sqs_source *s, struct hapax__sqs_delivery *d)
     d->list = HAPAX__SQS_NO_LIST;
 }
 
-static void unready(struct sqs_source *s, struct hapax__sqs_delivery *d)
+static void unready(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
     struct hapax__sqs_delivery **at = &s->ready, *before = NULL;
 
@@ -95,7 +96,7 @@ static void unready(struct sqs_source *s, struct hapax__sqs_delivery *d)
     d->ready = false;
 }
 
-void sqs_drop(struct sqs_source *s, struct hapax__sqs_delivery *d)
+void hapax__sqs_drop(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
     leave(s, d);
     d->over = true;
@@ -104,33 +105,35 @@ void sqs_drop(struct sqs_source *s, struct hapax__sqs_delivery *d)
 }
 
 /* Others may have it. */
-static void make_void(struct sqs_source *s, struct hapax__sqs_delivery *d)
+static void make_void(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
     leave(s, d);
     if (d->ready) {
         unready(s, d);
-        sqs_drop(s, d);
+        hapax__sqs_drop(s, d);
         return;
     }
     d->shown.voided = true;
     s->base.voided++;
 }
 
-static void keep(struct sqs_source *s, struct hapax__sqs_delivery *d, int64_t from_us, int seconds)
+static void keep(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d, int64_t from_us,
+                 int seconds)
 {
     d->until_us = from_us + seconds * US_PER_S;
     d->extend_us = from_us + seconds * US_PER_S / 3;
     push(s, HAPAX__SQS_KEPT, d);
 }
 
-void sqs_keep(struct sqs_source *s, struct hapax__sqs_delivery *d)
+void hapax__sqs_keep(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
     d->received_us = s->now_us;
     keep(s, d, s->now_us, s->link.uri.visibility_s);
 }
 
 /* At once, or when the call that is about it has ended. */
-static void settled(struct sqs_source *s, struct hapax__sqs_delivery *d, enum hapax__sqs_list which)
+static void settled(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d,
+                    enum hapax__sqs_list which)
 {
     leave(s, d);
     if (d->busy)
@@ -139,12 +142,12 @@ static void settled(struct sqs_source *s, struct hapax__sqs_delivery *d, enum ha
         push(s, which, d);
 }
 
-void sqs_delete(struct sqs_source *s, struct hapax__sqs_delivery *d)
+void hapax__sqs_delete(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
     settled(s, d, HAPAX__SQS_ACKED);
 }
 
-void sqs_give_back(struct sqs_source *s, struct hapax__sqs_delivery *d, int seconds)
+void hapax__sqs_give_back(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d, int seconds)
 {
     if (d->ready)
         unready(s, d);
@@ -154,17 +157,17 @@ void sqs_give_back(struct sqs_source *s, struct hapax__sqs_delivery *d, int seco
 
 /* ---- telling --------------------------------------------------------------------------- */
 
-static struct hapax__sqs_call *free_call(struct sqs_source *s)
+static struct hapax__sqs_call *free_call(struct hapax__sqs_source *s)
 {
-    for (size_t i = 0; i < SQS_TELLS_MAX; i++)
+    for (size_t i = 0; i < HAPAX__SQS_TELLS_MAX; i++)
         if (!s->tells[i].busy)
             return &s->tells[i];
     return NULL;
 }
 
 /* Puts up to ten of a list into the call. */
-static void gather(struct sqs_source *s, struct hapax__sqs_call *call, enum hapax__sqs_list which,
-                   int64_t due_us)
+static void gather(struct hapax__sqs_source *s, struct hapax__sqs_call *call,
+                   enum hapax__sqs_list which, int64_t due_us)
 {
     struct hapax__sqs_delivery *d, *behind;
 
@@ -175,9 +178,9 @@ static void gather(struct sqs_source *s, struct hapax__sqs_call *call, enum hapa
         leave(s, d);
         d->seconds = d->later;
         if (which == HAPAX__SQS_KEPT || which == HAPAX__SQS_URGENT) {
-            d->seconds = s->now_us < d->until_us
-                             ? sqs_longer(d->received_us, s->now_us, s->link.uri.visibility_s)
-                             : 0;
+            d->seconds = s->now_us < d->until_us ? hapax__sqs_longer(d->received_us, s->now_us,
+                                                                     s->link.uri.visibility_s)
+                                                 : 0;
             if (d->seconds == 0) {
                 make_void(s, d);
                 continue;
@@ -190,17 +193,17 @@ static void gather(struct sqs_source *s, struct hapax__sqs_call *call, enum hapa
 
 static enum hapax__sqs_list list_of(int what)
 {
-    return what == SQS_DELETE ? HAPAX__SQS_ACKED : HAPAX__SQS_CHANGED;
+    return what == HAPAX__SQS_DELETE ? HAPAX__SQS_ACKED : HAPAX__SQS_CHANGED;
 }
 
 /* What is told in vain is told again, for as long as it means anything. */
-static void settle_one(struct sqs_source *s, int what, struct hapax__sqs_delivery *d,
+static void settle_one(struct hapax__sqs_source *s, int what, struct hapax__sqs_delivery *d,
                        enum hapax__sqs_fate fate, int64_t asked_us)
 {
     d->busy = false;
     if (d->over) {
         free(d);
-    } else if (what != SQS_EXTEND) {
+    } else if (what != HAPAX__SQS_EXTEND) {
         if (fate == HAPAX__SQS_AGAIN && s->now_us < d->until_us)
             push(s, list_of(what), d);
         else
@@ -216,7 +219,7 @@ static void settle_one(struct sqs_source *s, int what, struct hapax__sqs_deliver
     }
 }
 
-static void settle_all(struct sqs_source *s, struct hapax__sqs_call *call,
+static void settle_all(struct hapax__sqs_source *s, struct hapax__sqs_call *call,
                        const struct hapax__sqs_result *results)
 {
     for (size_t i = 0; i < call->count; i++) {
@@ -230,11 +233,11 @@ static void settle_all(struct sqs_source *s, struct hapax__sqs_call *call,
 }
 
 /* A longer time is of no use to a message that is visible before it is granted. */
-static int64_t within_ms(const struct sqs_source *s, const struct hapax__sqs_call *call)
+static int64_t within_ms(const struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
     int64_t ms = TELL_MS;
 
-    for (size_t i = 0; call->what == SQS_EXTEND && i < call->count; i++) {
+    for (size_t i = 0; call->what == HAPAX__SQS_EXTEND && i < call->count; i++) {
         const struct hapax__sqs_delivery *d = call->of[i];
         int64_t left_ms = (d->until_us - s->now_us) / 1000;
 
@@ -244,7 +247,7 @@ static int64_t within_ms(const struct sqs_source *s, const struct hapax__sqs_cal
 }
 
 /* False: there was no memory to ask with; nothing more is told in this turn. */
-static bool send(struct sqs_source *s, struct hapax__sqs_call *call)
+static bool send(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
 {
     struct hapax__sqs_text *body = hapax__sqs_begin(call);
 
@@ -258,7 +261,7 @@ static bool send(struct sqs_source *s, struct hapax__sqs_call *call)
         hapax__sqs_put_number(body, (int64_t)i);
         hapax__sqs_put(body, "\",\"ReceiptHandle\":");
         hapax__sqs_put_string(body, d->receipt);
-        if (call->what != SQS_DELETE) {
+        if (call->what != HAPAX__SQS_DELETE) {
             hapax__sqs_put(body, ",\"VisibilityTimeout\":");
             hapax__sqs_put_number(body, d->seconds);
         }
@@ -266,8 +269,8 @@ static bool send(struct sqs_source *s, struct hapax__sqs_call *call)
     }
     hapax__sqs_put(body, "]}");
     if (!hapax__sqs_submit(&s->link, call,
-                           call->what == SQS_DELETE ? "DeleteMessageBatch"
-                                                    : "ChangeMessageVisibilityBatch",
+                           call->what == HAPAX__SQS_DELETE ? "DeleteMessageBatch"
+                                                           : "ChangeMessageVisibilityBatch",
                            within_ms(s, call), 0, false)) {
         settle_all(s, call, NULL);
         return false;
@@ -277,8 +280,8 @@ static bool send(struct sqs_source *s, struct hapax__sqs_call *call)
 }
 
 /* One batch of a list; false: there is nothing in it for now, or no call left. */
-static bool tell_some(struct sqs_source *s, enum sqs_what what, enum hapax__sqs_list which,
-                      int64_t due_us)
+static bool tell_some(struct hapax__sqs_source *s, enum hapax__sqs_what what,
+                      enum hapax__sqs_list which, int64_t due_us)
 {
     struct hapax__sqs_call *call = free_call(s);
 
@@ -293,7 +296,7 @@ static bool tell_some(struct sqs_source *s, enum sqs_what what, enum hapax__sqs_
 }
 
 /* Full batches at once; what is left of them when no other is under way, so that they fill while one is. */
-static void tell_settled(struct sqs_source *s, enum sqs_what what, size_t most)
+static void tell_settled(struct hapax__sqs_source *s, enum hapax__sqs_what what, size_t most)
 {
     enum hapax__sqs_list which = list_of((int)what);
 
@@ -303,73 +306,67 @@ static void tell_settled(struct sqs_source *s, enum sqs_what what, size_t most)
             return;
 }
 
-void sqs_tell(struct sqs_source *s)
+void hapax__sqs_tell(struct hapax__sqs_source *s)
 {
-    const struct sqs_list *kept = &s->lists[HAPAX__SQS_KEPT];
+    const struct hapax__sqs_deliveries *kept = &s->lists[HAPAX__SQS_KEPT];
     int64_t along_us = s->link.uri.visibility_s * US_PER_S / TOGETHER;
 
     if (s->now_us < s->tell_gate_us || s->now_us < s->gate_us || s->url[0] == '\0')
         return;
     while (s->lists[HAPAX__SQS_URGENT].count > 0)
-        if (!tell_some(s, SQS_EXTEND, HAPAX__SQS_URGENT, 0))
+        if (!tell_some(s, HAPAX__SQS_EXTEND, HAPAX__SQS_URGENT, 0))
             break;
     while (kept->first && kept->first->extend_us <= s->now_us)
-        if (!tell_some(s, SQS_EXTEND, HAPAX__SQS_KEPT, s->now_us + along_us))
+        if (!tell_some(s, HAPAX__SQS_EXTEND, HAPAX__SQS_KEPT, s->now_us + along_us))
             break;
-    tell_settled(s, SQS_CHANGE, SQS_TELLS_MAX);
-    tell_settled(s, SQS_DELETE, DELETES);
+    tell_settled(s, HAPAX__SQS_CHANGE, HAPAX__SQS_TELLS_MAX);
+    tell_settled(s, HAPAX__SQS_DELETE, DELETES);
 }
 
-void sqs_told(struct sqs_source *s, struct hapax__sqs_call *call)
+bool hapax__sqs_told(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
 {
     struct hapax__sqs_result results[HAPAX__SQS_BATCH_MAX];
     bool answered = call->call.fate == HAPAX__AWS_OK;
 
     s->telling[call->what]--;
-    if (answered) {
+    if (answered)
         (void)hapax__sqs_batch(results, call->count, call->call.reply);
-        settle_all(s, call, results);
-        return;
-    }
-    settle_all(s, call, NULL);
-    if (hapax__sqs_refusal(call) != HAPAX__SQS_OTHER)
-        sqs_refuse(s, call);
-    else
-        sqs_lose(s, call->call.text);
+    settle_all(s, call, answered ? results : NULL);
+    return answered;
 }
 
 /* ---- when ------------------------------------------------------------------------------ */
 
-int64_t sqs_tell_due(const struct sqs_source *s)
+int64_t hapax__sqs_tell_due(const struct hapax__sqs_source *s)
 {
-    const struct sqs_list *kept = &s->lists[HAPAX__SQS_KEPT];
+    const struct hapax__sqs_deliveries *kept = &s->lists[HAPAX__SQS_KEPT];
     int64_t gate_us = s->gate_us > s->tell_gate_us ? s->gate_us : s->tell_gate_us;
     int64_t due_us = INT64_MAX;
     size_t under_way = 0;
 
-    for (int what = SQS_DELETE; what <= SQS_EXTEND; what++)
+    for (int what = HAPAX__SQS_DELETE; what <= HAPAX__SQS_EXTEND; what++)
         under_way += s->telling[what];
-    if (under_way == SQS_TELLS_MAX)
+    if (under_way == HAPAX__SQS_TELLS_MAX)
         return INT64_MAX;
     if (s->lists[HAPAX__SQS_URGENT].count > 0 ||
-        (s->lists[HAPAX__SQS_ACKED].count > 0 && s->telling[SQS_DELETE] == 0) ||
-        (s->lists[HAPAX__SQS_CHANGED].count > 0 && s->telling[SQS_CHANGE] == 0))
+        (s->lists[HAPAX__SQS_ACKED].count > 0 && s->telling[HAPAX__SQS_DELETE] == 0) ||
+        (s->lists[HAPAX__SQS_CHANGED].count > 0 && s->telling[HAPAX__SQS_CHANGE] == 0))
         due_us = 0;
     else if (kept->first)
         due_us = kept->first->extend_us;
     return due_us < gate_us ? gate_us : due_us;
 }
 
-bool sqs_all_told(const struct sqs_source *s)
+bool hapax__sqs_all_told(const struct hapax__sqs_source *s)
 {
     return s->lists[HAPAX__SQS_ACKED].count == 0 && s->lists[HAPAX__SQS_CHANGED].count == 0 &&
-           s->telling[SQS_DELETE] == 0 && s->telling[SQS_CHANGE] == 0 &&
-           s->telling[SQS_EXTEND] == 0;
+           s->telling[HAPAX__SQS_DELETE] == 0 && s->telling[HAPAX__SQS_CHANGE] == 0 &&
+           s->telling[HAPAX__SQS_EXTEND] == 0;
 }
 
-void sqs_forget(struct sqs_source *s)
+void hapax__sqs_forget(struct hapax__sqs_source *s)
 {
-    for (size_t i = 0; i < SQS_TELLS_MAX; i++)
+    for (size_t i = 0; i < HAPAX__SQS_TELLS_MAX; i++)
         for (size_t j = 0; s->tells[i].busy && j < s->tells[i].count; j++) {
             struct hapax__sqs_delivery *d = s->tells[i].of[j];
 

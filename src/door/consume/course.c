@@ -120,13 +120,13 @@ static void set_refused(struct hapax__course *course, struct hapax__entry *entry
 }
 
 static struct hapax__entry *settle_one(struct hapax__course *course, struct hapax__entry *entry,
-                                       enum hapax__settle how)
+                                       enum hapax__release how)
 {
     struct hapax__delivered *delivered = entry->delivered;
     int64_t postpone_ms = entry->postpone_ms;
     struct hapax__entry *next;
 
-    if (how != HAPAX__SETTLE_ACK && !delivered->voided && postpone_ms == 0)
+    if (how != HAPAX__RELEASE_ACK && !delivered->voided && postpone_ms == 0)
         hapax__stats_add(&course->stats->returned, 1);
     hapax__stats_time(course->stats->message_us, &course->stats->message_us_sum,
                       hapax__monotonic_us() - entry->taken_us);
@@ -139,7 +139,7 @@ static struct hapax__entry *settle_one(struct hapax__course *course, struct hapa
     if (postpone_ms > 0)
         course->parts->source_type->postpone(course->parts->source, delivered, postpone_ms);
     else
-        course->parts->source_type->settle(course->parts->source, delivered, how);
+        course->parts->source_type->release(course->parts->source, delivered, how);
     course->settled = true;
     return next;
 }
@@ -147,16 +147,16 @@ static struct hapax__entry *settle_one(struct hapax__course *course, struct hapa
 /* Settles one that stands in no list, and lets the next of its order go: to a hand, or out as well. A broker that can be
  * asked for a message later gives none of its order before it, and takes back one at a time: what is behind that goes, too. */
 static void release(struct hapax__course *course, struct hapax__entry *entry,
-                    enum hapax__settle how)
+                    enum hapax__release how)
 {
     struct hapax__entry *next = settle_one(course, entry, how);
     bool keeps_order = course->parts->source_type->postpone != NULL;
-    bool back = how == HAPAX__SETTLE_RETURN && keeps_order;
+    bool back = how == HAPAX__RELEASE_RETURN && keeps_order;
 
     while (next && (next->delivered->voided || course->draining || back)) {
         back |= next->delivered->voided && keeps_order;
         next->phase = HAPAX__PHASE_READY;
-        next = settle_one(course, next, HAPAX__SETTLE_RETURN);
+        next = settle_one(course, next, HAPAX__RELEASE_RETURN);
     }
     if (next)
         make_ready(course, next);
@@ -169,7 +169,7 @@ static void give_back(struct hapax__course *course, struct hapax__entry *entry)
         unhold(course, entry);
     else if (entry->phase != HAPAX__PHASE_RESEND)
         return;
-    release(course, entry, HAPAX__SETTLE_RETURN);
+    release(course, entry, HAPAX__RELEASE_RETURN);
 }
 
 /* The first of a line at or behind `entry`. No release of another ends it. */
@@ -189,7 +189,7 @@ static void give_back_all(struct hapax__course *course, bool only_voided)
     course->ready = (struct hapax__queue){NULL, NULL};
     while ((entry = pop(&ready))) {
         if (entry->delivered->voided || !only_voided)
-            release(course, entry, HAPAX__SETTLE_RETURN);
+            release(course, entry, HAPAX__RELEASE_RETURN);
         else
             add(&course->ready, entry);
     }
@@ -209,7 +209,7 @@ static void hold(struct hapax__course *course, struct hapax__entry *entry, enum 
                  int64_t after_ms)
 {
     if (course->draining) {
-        release(course, entry, HAPAX__SETTLE_RETURN);
+        release(course, entry, HAPAX__RELEASE_RETURN);
         return;
     }
     if (entry->before.hold != why)
@@ -340,7 +340,7 @@ static void letter_back(struct hapax__course *course, struct hapax__entry *entry
     }
     if (sent == HAPAX__SENT_OK) {
         count_letter(course, entry);
-        release(course, entry, HAPAX__SETTLE_ACK);
+        release(course, entry, HAPAX__RELEASE_ACK);
         return;
     }
     entry->phase = HAPAX__PHASE_RESEND;
@@ -515,7 +515,7 @@ static void hold_or_delay(struct hapax__course *course, struct hapax__entry *ent
     entry->postpone_ms = postponed_ms(course, entry, settling, crowded);
     if (entry->postpone_ms > 0) {
         hapax__stats_add(&course->stats->retried, 1);
-        release(course, entry, HAPAX__SETTLE_RETURN);
+        release(course, entry, HAPAX__RELEASE_RETURN);
         return;
     }
     hold(course, entry, settling->hold, settling->after_ms);
@@ -529,10 +529,10 @@ static void act(struct hapax__course *course, struct hapax__entry *entry,
     switch (settling->act) {
     case HAPAX__ACT_ACK:
         hapax__stats_add(&course->stats->acknowledged, 1);
-        release(course, entry, HAPAX__SETTLE_ACK);
+        release(course, entry, HAPAX__RELEASE_ACK);
         return;
     case HAPAX__ACT_REJECT:
-        release(course, entry, HAPAX__SETTLE_REJECT);
+        release(course, entry, HAPAX__RELEASE_REJECT);
         return;
     case HAPAX__ACT_DEAD:
     case HAPAX__ACT_PARK:
@@ -590,7 +590,7 @@ void hapax__course_answered(struct hapax__course *course, struct hapax__entry *e
     see_store(course, entry, &settling);
     see_listener(course, &settling);
     if (voided)
-        release(course, entry, HAPAX__SETTLE_RETURN);
+        release(course, entry, HAPAX__RELEASE_RETURN);
     else
         act(course, entry, &settling);
     /* What was voided was delivered again, and goes on as that. */
@@ -636,7 +636,7 @@ struct hapax__entry *hapax__course_next(struct hapax__course *course)
     struct hapax__entry *entry;
 
     while ((entry = pop(&course->ready)) && entry->delivered->voided)
-        release(course, entry, HAPAX__SETTLE_RETURN);
+        release(course, entry, HAPAX__RELEASE_RETURN);
     if (!entry)
         return NULL;
     entry->policy = consumer->policy;
@@ -665,7 +665,7 @@ void hapax__course_wake(struct hapax__course *course)
         }
         unhold(course, entry);
         if (entry->before.hold == HAPAX__HOLD_RETURN)
-            release(course, entry, HAPAX__SETTLE_RETURN);
+            release(course, entry, HAPAX__RELEASE_RETURN);
         else
             make_ready(course, entry);
     }
@@ -695,6 +695,6 @@ void hapax__course_end(struct hapax__course *course)
     assert(course->draining || course->inhand.count == 0);
     while ((entry = first_of_line(course->inhand.all))) {
         assert(entry->phase == HAPAX__PHASE_SENDING || entry->phase == HAPAX__PHASE_RESEND);
-        release(course, entry, HAPAX__SETTLE_RETURN);
+        release(course, entry, HAPAX__RELEASE_RETURN);
     }
 }

@@ -6,6 +6,7 @@
 #ifndef HAPAX_DOOR_CONSUME_PARTS_H
 #define HAPAX_DOOR_CONSUME_PARTS_H
 
+#include "broker/sink.h"
 #include "broker/source.h"
 
 /* ---- what a message asks (ask.c) ------------------------------------------------------- */
