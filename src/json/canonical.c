@@ -1,30 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The walk over a document: writes its canonical form while yajl reads it.
+ * The walk over a document: writes its canonical form while raw.h reads it.
  *
  * There is no tree. Members are written as they come; when an object closes, its members, canonical
  * themselves by then, are put in order. What is kept besides the text is the containers that are
  * open, HAPAX__JSON_DEPTH_MAX at most, and where each of their members lies.
  *
- * The invariant: nothing reaches the canonical form that two readers could read differently. yajl
- * is kind to half surrogate pairs (it reads '?'), encodings beyond UTF-8, \v and \f as white space,
- * and a string left open after the document, so the bytes are looked at before it sees them. It also
- * believes that memory never ends: its allocator here leaves by longjmp, and what it holds is in
- * an arena that goes as a whole.
+ * The invariant: nothing reaches the canonical form that two readers could read differently. The
+ * reader checks the grammar; this file refuses bytes that are not UTF-8, half surrogate pairs and
+ * names that come twice.
  *
  * Rejected: a parser that gives numbers as doubles, which makes 1e17+0.01 of 1e17+0.02.
  */
 #include "walk.h"
 
-#include "base/arena.h"
+#include "base/utf8.h"
+#include "json/raw.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yajl/yajl_parse.h>
 
 #define WHOLE_DIGITS_MAX    21 /* of a number written without an exponent */
 #define EXPONENT_DIGITS_MAX 18 /* as it is spelled: a body has too few digits to shift it far */
@@ -59,114 +56,15 @@ struct walk {
     size_t members_size;
     struct frame frames[HAPAX__JSON_DEPTH_MAX];
     size_t depth;
-    struct hapax_arena arena; /* yajl's */
-    jmp_buf nomem;
+    struct bytes text; /* of a string with escapes: its bytes */
     enum hapax__json_result result;
 };
 
-/* What a callback returns to end the walk. */
-static int end_walk(struct walk *w, enum hapax__json_result result)
+/* Ends the walk with a result. */
+static bool end_walk(struct walk *w, enum hapax__json_result result)
 {
     w->result = result;
-    return 0;
-}
-
-/* ---- looking at the bytes ---------------------------------------------------------- */
-
-/* How many bytes the character at `at` has; 0: it is not UTF-8 (RFC 3629). */
-static size_t utf8_len(const uint8_t *at, size_t left)
-{
-    uint8_t c = at[0];
-    uint8_t low = 0x80;
-    uint8_t high = 0xbf;
-    size_t len;
-
-    if (c < 0x80)
-        return 1;
-    if (c < 0xc2 || c > 0xf4)
-        return 0;
-    len = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-    if (left < len)
-        return 0;
-    /* The second byte tells what is spelled too long, half a pair, or beyond U+10FFFF. */
-    if (c == 0xe0)
-        low = 0xa0;
-    if (c == 0xf0)
-        low = 0x90;
-    if (c == 0xed)
-        high = 0x9f;
-    if (c == 0xf4)
-        high = 0x8f;
-    if (at[1] < low || at[1] > high)
-        return 0;
-    for (size_t i = 2; i < len; i++)
-        if (at[i] < 0x80 || at[i] > 0xbf)
-            return 0;
-    return len;
-}
-
-/* The code unit of an escape \uXXXX at `at`; -1: there is none. */
-static long code_unit(const uint8_t *at, size_t left)
-{
-    long unit = 0;
-
-    if (left < 6 || at[0] != '\\' || at[1] != 'u')
-        return -1;
-    for (size_t i = 2; i < 6; i++) {
-        uint8_t c = at[i];
-
-        unit <<= 4;
-        if (c >= '0' && c <= '9')
-            unit |= c - '0';
-        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-            unit |= (c | 0x20) - 'a' + 10;
-        else
-            return -1;
-    }
-    return unit;
-}
-
-/* How many bytes the escape at `at` has, both halves of a pair together; 0: it is broken. */
-static size_t escape_len(const uint8_t *at, size_t left)
-{
-    long unit;
-    long second;
-
-    if (left < 2)
-        return 0;
-    if (at[1] != 'u')
-        return 2;
-    unit = code_unit(at, left);
-    if (unit < 0 || (unit >= 0xdc00 && unit <= 0xdfff))
-        return 0;
-    if (unit < 0xd800 || unit > 0xdbff)
-        return 6;
-    second = code_unit(at + 6, left - 6);
-    return second >= 0xdc00 && second <= 0xdfff ? 12 : 0;
-}
-
-/* Refuses what yajl would let pass. What else is wrong yajl will find. */
-static bool plain(struct hapax_span body)
-{
-    bool string = false;
-
-    for (size_t i = 0; i < body.len;) {
-        const uint8_t *at = body.ptr + i;
-        size_t len;
-
-        if (*at < 0x20 && *at != '\t' && *at != '\n' && *at != '\r')
-            return false;
-        if (string && *at == '\\')
-            len = escape_len(at, body.len - i);
-        else
-            len = utf8_len(at, body.len - i);
-        if (len == 0)
-            return false;
-        if (*at == '"')
-            string = !string;
-        i += len;
-    }
-    return !string;
+    return false;
 }
 
 /* ---- writing ----------------------------------------------------------------------- */
@@ -198,42 +96,61 @@ static bool put(struct bytes *bytes, const void *from, size_t len)
     return true;
 }
 
-static size_t spelled_len(const uint8_t *s, size_t len)
-{
-    size_t n = len + 2;
-
-    for (size_t i = 0; i < len; i++) {
-        n += s[i] == '"' || s[i] == '\\';
-        n += s[i] < 0x20 ? 5 : 0;
-    }
-    return n;
-}
-
-static bool put_string(struct bytes *bytes, const uint8_t *s, size_t len)
+/* The canonical spelling of the character that an escape stands for. */
+static bool put_escaped(struct bytes *bytes, uint32_t c)
 {
     static const char hex[] = "0123456789abcdef";
-    size_t spelled = spelled_len(s, len);
-    uint8_t *at;
+    uint8_t text[6] = {'\\', 'u', '0', '0'};
 
-    if (!reserve(bytes, spelled))
-        return false;
-    at = bytes->ptr + bytes->len;
-    *at++ = '"';
-    for (size_t i = 0; i < len; i++) {
-        if (s[i] < 0x20) {
-            memcpy(at, "\\u00", 4);
-            at[4] = (uint8_t)hex[s[i] >> 4];
-            at[5] = (uint8_t)hex[s[i] & 15];
-            at += 6;
-            continue;
-        }
-        if (s[i] == '"' || s[i] == '\\')
-            *at++ = '\\';
-        *at++ = s[i];
+    if (c == '"' || c == '\\') {
+        text[1] = (uint8_t)c;
+        return put(bytes, text, 2);
     }
-    *at++ = '"';
-    bytes->len += spelled;
-    assert(at == bytes->ptr + bytes->len);
+    if (c >= 0x20)
+        return put(bytes, text, hapax__utf8_write(text, c));
+    text[4] = (uint8_t)hex[c >> 4];
+    text[5] = (uint8_t)hex[c & 15];
+    return put(bytes, text, 6);
+}
+
+/* Writes a string, given with its quotes, in its canonical spelling. */
+static bool put_string(struct walk *w, struct hapax_span string)
+{
+    const uint8_t *at = string.ptr + 1, *end = string.ptr + string.len - 1;
+
+    if (!reserve(&w->out, string.len) || !put(&w->out, "\"", 1))
+        return end_walk(w, HAPAX__JSON_NOMEM);
+    while (at < end) {
+        const uint8_t *slash = memchr(at, '\\', (size_t)(end - at));
+        struct hapax_span plain = {at, (size_t)((slash ? slash : end) - at)};
+        uint32_t character;
+
+        if (!hapax__is_utf8(plain))
+            return end_walk(w, HAPAX__JSON_NOT_CANONICAL);
+        if (!put(&w->out, plain.ptr, plain.len))
+            return end_walk(w, HAPAX__JSON_NOMEM);
+        at += plain.len;
+        if (at == end)
+            break;
+        at += hapax__raw_escape(&character, at, end);
+        if (character >= 0xd800 && character <= 0xdfff)
+            return end_walk(w, HAPAX__JSON_NOT_CANONICAL);
+        if (!put_escaped(&w->out, character))
+            return end_walk(w, HAPAX__JSON_NOMEM);
+    }
+    return put(&w->out, "\"", 1) || end_walk(w, HAPAX__JSON_NOMEM);
+}
+
+/* The bytes that a string stands for; they last until the next string. */
+static bool unescape(struct walk *w, struct hapax_span *text, struct hapax_span string)
+{
+    *text = (struct hapax_span){string.ptr + 1, string.len - 2};
+    if (!memchr(string.ptr, '\\', string.len))
+        return true;
+    w->text.len = 0;
+    if (!reserve(&w->text, string.len))
+        return end_walk(w, HAPAX__JSON_NOMEM);
+    *text = (struct hapax_span){w->text.ptr, hapax__raw_unescape(w->text.ptr, string)};
     return true;
 }
 
@@ -255,7 +172,7 @@ static struct hapax_span digits(const uint8_t **at, const uint8_t *end)
     return (struct hapax_span){begin, (size_t)(*at - begin)};
 }
 
-/* Takes apart a number that yajl has checked. False: its exponent is too large to hold. */
+/* Takes apart a number of the reader. False: its exponent is too large to hold. */
 static bool split_number(struct number *number, struct hapax_span text)
 {
     const uint8_t *at = text.ptr;
@@ -352,8 +269,8 @@ static void enter_value(struct walk *w)
 
 /* Ends a value whose canonical form begins at `begin`: shows it to the selection, and takes it
  * out again or puts its comma. */
-static int leave_value(struct walk *w, size_t begin, enum hapax__json_type type,
-                       struct hapax_span text)
+static bool leave_value(struct walk *w, size_t begin, enum hapax__json_type type,
+                        struct hapax_span text)
 {
     struct hapax__json_value value = {type, {w->out.ptr + begin, w->out.len - begin}, text};
     bool dropped = hapax__selection_leave(w->selection, w->depth, &value);
@@ -362,10 +279,10 @@ static int leave_value(struct walk *w, size_t begin, enum hapax__json_type type,
 
     if (dropped && (!frame || !frame->object)) {
         w->out.len = begin;
-        return 1;
+        return true;
     }
     if (!frame)
-        return 1;
+        return true;
     if (!put(&w->out, ",", 1))
         return end_walk(w, HAPAX__JSON_NOMEM);
     if (frame->object) {
@@ -374,39 +291,29 @@ static int leave_value(struct walk *w, size_t begin, enum hapax__json_type type,
         member->end = (uint32_t)w->out.len;
         member->dropped = dropped; /* its name still counts as there: it must not come twice */
     }
-    return 1;
+    return true;
 }
 
-static int literal(struct walk *w, enum hapax__json_type type, const char *text)
+static bool on_word(struct walk *w, struct hapax_span word)
 {
     size_t begin = w->out.len;
 
     enter_value(w);
-    if (!put(&w->out, text, strlen(text)))
+    if (!put(&w->out, word.ptr, word.len))
         return end_walk(w, HAPAX__JSON_NOMEM);
-    return leave_value(w, begin, type, (struct hapax_span){NULL, 0});
+    return leave_value(w, begin, word.ptr[0] == 'n' ? HAPAX__JSON_NULL : HAPAX__JSON_LITERAL,
+                       (struct hapax_span){NULL, 0});
 }
 
-static int on_null(void *arg)
+static bool on_number(struct walk *w, struct hapax_span text)
 {
-    return literal(arg, HAPAX__JSON_NULL, "null");
-}
-
-static int on_boolean(void *arg, int value)
-{
-    return literal(arg, HAPAX__JSON_LITERAL, value ? "true" : "false");
-}
-
-static int on_number(void *arg, const char *text, size_t len)
-{
-    struct walk *w = arg;
     size_t begin = w->out.len;
     size_t first;
     size_t end;
     struct number number;
 
     enter_value(w);
-    if (!split_number(&number, (struct hapax_span){(const uint8_t *)text, len}))
+    if (!split_number(&number, text))
         return end_walk(w, HAPAX__JSON_NOT_CANONICAL);
     trim_number(&number, &first, &end);
     if (number.exponent > EXPONENT_MAX || number.exponent < -EXPONENT_MAX)
@@ -416,32 +323,29 @@ static int on_number(void *arg, const char *text, size_t len)
     return leave_value(w, begin, HAPAX__JSON_LITERAL, (struct hapax_span){NULL, 0});
 }
 
-static int on_string(void *arg, const unsigned char *text, size_t len)
+static bool on_string(struct walk *w, struct hapax_span string)
 {
-    struct walk *w = arg;
     size_t begin = w->out.len;
+    struct hapax_span text = {NULL, 0};
 
     enter_value(w);
-    if (!put_string(&w->out, text, len))
-        return end_walk(w, HAPAX__JSON_NOMEM);
-    return leave_value(w, begin, HAPAX__JSON_STRING, (struct hapax_span){text, len});
+    return put_string(w, string) && (!w->selection->found || unescape(w, &text, string)) &&
+           leave_value(w, begin, HAPAX__JSON_STRING, text);
 }
 
 /* ---- containers -------------------------------------------------------------------- */
 
-static int open_container(struct walk *w, bool object)
+static bool open_container(struct walk *w, bool object)
 {
     enter_value(w);
     if (w->depth == HAPAX__JSON_DEPTH_MAX)
         return end_walk(w, HAPAX__JSON_NOT_CANONICAL);
     w->frames[w->depth++] = (struct frame){object, w->out.len, w->members_len, 0};
-    if (!put(&w->out, object ? "{" : "[", 1))
-        return end_walk(w, HAPAX__JSON_NOMEM);
-    return 1;
+    return put(&w->out, object ? "{" : "[", 1) || end_walk(w, HAPAX__JSON_NOMEM);
 }
 
 /* The bracket takes the place of the last comma. */
-static int close_container(struct walk *w, const char *bracket)
+static bool close_container(struct walk *w, const char *bracket)
 {
     size_t begin = innermost(w)->begin;
 
@@ -453,26 +357,11 @@ static int close_container(struct walk *w, const char *bracket)
     return leave_value(w, begin, HAPAX__JSON_CONTAINER, (struct hapax_span){NULL, 0});
 }
 
-static int on_array(void *arg)
+static bool on_name(struct walk *w, struct hapax_span name)
 {
-    return open_container(arg, false);
-}
-
-static int on_array_end(void *arg)
-{
-    return close_container(arg, "]");
-}
-
-static int on_object(void *arg)
-{
-    return open_container(arg, true);
-}
-
-static int on_name(void *arg, const unsigned char *name, size_t len)
-{
-    struct walk *w = arg;
     struct member *members = w->members;
     size_t begin = w->out.len;
+    struct hapax_span text;
 
     if (w->members_len == w->members_size) {
         size_t size = w->members_size > 0 ? 2 * w->members_size : 32;
@@ -483,14 +372,16 @@ static int on_name(void *arg, const unsigned char *name, size_t len)
         w->members = members;
         w->members_size = size;
     }
-    if (!put_string(&w->out, name, len))
-        return end_walk(w, HAPAX__JSON_NOMEM);
+    if (!put_string(w, name))
+        return false;
     members[w->members_len++] =
         (struct member){(uint32_t)begin, (uint32_t)(w->out.len - begin), 0, false};
-    hapax__selection_name(w->selection, w->depth, (struct hapax_span){name, len});
-    if (!put(&w->out, ":", 1))
-        return end_walk(w, HAPAX__JSON_NOMEM);
-    return 1;
+    if (w->selection->n > 0) {
+        if (!unescape(w, &text, name))
+            return false;
+        hapax__selection_name(w->selection, w->depth, text);
+    }
+    return put(&w->out, ":", 1) || end_walk(w, HAPAX__JSON_NOMEM);
 }
 
 /* By the bytes between the quotes. */
@@ -522,9 +413,8 @@ static bool rewrite(struct walk *w, size_t begin, const struct member *members, 
     return true;
 }
 
-static int on_object_end(void *arg)
+static bool close_object(struct walk *w)
 {
-    struct walk *w = arg;
     const struct frame *frame = innermost(w);
     size_t n = w->members_len - frame->members;
     struct member *members = n > 0 ? &w->members[frame->members] : NULL;
@@ -547,92 +437,55 @@ static int on_object_end(void *arg)
     return close_container(w, "}");
 }
 
-/* ---- yajl -------------------------------------------------------------------------- */
+/* ---- the walk ---------------------------------------------------------------------- */
 
-/* A block knows its size, for realloc. */
-union block {
-    size_t size;
-    max_align_t align;
-};
-
-static void *yajl_malloc_or_leave(void *arg, size_t size)
+/* False: the walk is over, and w->result set. */
+static bool on_token(struct walk *w, enum hapax__raw_token token, struct hapax_span text)
 {
-    struct walk *w = arg;
-    union block *block;
-
-    assert(size <= UINT32_MAX); /* a body is at most HAPAX_BODY_MAX */
-    block = hapax__arena_alloc(&w->arena, sizeof(*block) + size);
-    if (!block)
-        longjmp(w->nomem, 1);
-    block->size = size;
-    return block + 1;
-}
-
-static void *yajl_realloc_or_leave(void *arg, void *old, size_t size)
-{
-    void *fresh = yajl_malloc_or_leave(arg, size);
-
-    if (old) {
-        size_t kept = ((union block *)old)[-1].size;
-
-        memcpy(fresh, old, kept < size ? kept : size);
+    switch (token) {
+    case HAPAX__RAW_OBJECT:
+    case HAPAX__RAW_ARRAY:
+        return open_container(w, token == HAPAX__RAW_OBJECT);
+    case HAPAX__RAW_OBJECT_END:
+        return close_object(w);
+    case HAPAX__RAW_ARRAY_END:
+        return close_container(w, "]");
+    case HAPAX__RAW_NAME:
+        return on_name(w, text);
+    case HAPAX__RAW_STRING:
+        return on_string(w, text);
+    case HAPAX__RAW_NUMBER:
+        return on_number(w, text);
+    case HAPAX__RAW_WORD:
+        return on_word(w, text);
+    case HAPAX__RAW_END:
+        return end_walk(w, HAPAX__JSON_OK);
+    case HAPAX__RAW_BAD:
+        break;
     }
-    return fresh;
-}
-
-static void yajl_free_later(void *arg, void *block)
-{
-    (void)arg;
-    (void)block;
-}
-
-/* Sets w->result. Owns nothing, for it may be left by longjmp. */
-static void parse(struct walk *w, struct hapax_span body)
-{
-    static const yajl_callbacks callbacks = {
-        .yajl_null = on_null,
-        .yajl_boolean = on_boolean,
-        .yajl_number = on_number,
-        .yajl_string = on_string,
-        .yajl_start_map = on_object,
-        .yajl_map_key = on_name,
-        .yajl_end_map = on_object_end,
-        .yajl_start_array = on_array,
-        .yajl_end_array = on_array_end,
-    };
-    yajl_alloc_funcs memory = {yajl_malloc_or_leave, yajl_realloc_or_leave, yajl_free_later, w};
-    yajl_handle yajl;
-    yajl_status status;
-
-    if (setjmp(w->nomem)) {
-        w->result = HAPAX__JSON_NOMEM;
-        return;
-    }
-    yajl = yajl_alloc(&callbacks, &memory, w);
-    assert(yajl);
-    status = yajl_parse(yajl, body.ptr, body.len);
-    if (status == yajl_status_ok)
-        status = yajl_complete_parse(yajl);
-    yajl_free(yajl);
-    if (status == yajl_status_error)
-        w->result = HAPAX__JSON_NOT_CANONICAL;
-    assert((status == yajl_status_ok) == (w->result == HAPAX__JSON_OK));
+    return end_walk(w, HAPAX__JSON_NOT_CANONICAL);
 }
 
 enum hapax__json_result hapax__json_walk(uint8_t **out, size_t *len, struct hapax_span body,
                                          struct hapax__selection *selection)
 {
+    struct hapax__raw_reader reader;
+    enum hapax__raw_token token;
+    struct hapax_span text;
     struct walk w;
 
     *out = NULL;
     *len = 0;
     hapax__selection_begin(selection);
-    if (body.len > HAPAX_BODY_MAX || !plain(body))
+    if (body.len > HAPAX_BODY_MAX)
         return HAPAX__JSON_NOT_CANONICAL;
     memset(&w, 0, sizeof(w));
     w.selection = selection;
-    parse(&w, body);
-    hapax__arena_release(&w.arena);
+    hapax__raw_open(&reader, body);
+    do {
+        token = hapax__raw_read(&reader, &text);
+    } while (on_token(&w, token, text));
+    free(w.text.ptr);
     free(w.scratch.ptr);
     free(w.members);
     if (w.result != HAPAX__JSON_OK) {

@@ -1,34 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The check, and the walks over what passed it.
+ * The check, and the walks over a text that passed it.
  *
- * What it keeps: nothing is copied but what is asked for by name, so that an event of six megabytes costs one look at each
- * byte. Rejected: yajl, which src/json uses. It tells of values, not of where they stand; and a document that is
+ * Nothing is copied but what is asked for, so an event of six megabytes costs one look at each byte.
+ * Rejected: yajl, which was here. It gives values, not where they stand; and a document that is
  * written anew is another one for whoever signs or hashes it.
  */
 #include "raw.h"
 
+#include "base/utf8.h"
+
 #include <assert.h>
 #include <string.h>
 
-/* ---- the check ------------------------------------------------------------------------- */
+/* ---- strings and numbers ------------------------------------------------------------- */
 
-struct check {
-    const uint8_t *at, *end;
-};
-
-static void skip_space(struct check *c)
+static const uint8_t *past_space(const uint8_t *at, const uint8_t *end)
 {
-    while (c->at < c->end && (*c->at == ' ' || *c->at == '\t' || *c->at == '\n' || *c->at == '\r'))
-        c->at++;
+    while (at < end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r'))
+        at++;
+    return at;
 }
 
-static bool take(struct check *c, uint8_t byte)
+/* The first byte that is a quote, a backslash or a control character; `end`: there is none. */
+static const uint8_t *past_plain(const uint8_t *at, const uint8_t *end)
 {
-    if (c->at == c->end || *c->at != byte)
-        return false;
-    c->at++;
-    return true;
+    static const uint64_t ones = UINT64_C(0x0101010101010101);
+
+    for (uint64_t eight; end - at >= 8; at += 8) {
+        uint64_t found;
+
+        memcpy(&eight, at, sizeof(eight));
+        found =
+            (eight - 0x20 * ones) | ((eight ^ '"' * ones) - ones) | ((eight ^ '\\' * ones) - ones);
+        if (found & ~eight & 0x80 * ones)
+            break;
+    }
+    while (at < end && *at >= 0x20 && *at != '"' && *at != '\\')
+        at++;
+    return at;
 }
 
 static int hex_digit(uint8_t byte)
@@ -39,194 +49,193 @@ static int hex_digit(uint8_t byte)
     return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
 }
 
-static bool check_escape(struct check *c)
+/* The end of the escape at `at`; NULL: it is broken. */
+static const uint8_t *check_escape(const uint8_t *at, const uint8_t *end)
 {
-    if (c->at == c->end)
-        return false;
-    if (*c->at != 'u')
-        return *c->at != '\0' && strchr("\"\\/bfnrt", *c->at++) != NULL;
-    if (c->end - c->at < 5)
-        return false;
-    for (int i = 1; i <= 4; i++)
-        if (hex_digit(c->at[i]) < 0)
-            return false;
-    c->at += 5;
-    return true;
+    if (end - at < 2)
+        return NULL;
+    if (at[1] != 'u')
+        return at[1] != '\0' && strchr("\"\\/bfnrt", at[1]) ? at + 2 : NULL;
+    if (end - at < 6)
+        return NULL;
+    for (int i = 2; i < 6; i++)
+        if (hex_digit(at[i]) < 0)
+            return NULL;
+    return at + 6;
 }
 
-static bool check_string(struct check *c)
+/* These take a token off a text that may be broken: its end, or NULL. */
+static const uint8_t *check_string(const uint8_t *at, const uint8_t *end)
 {
-    if (!take(c, '"'))
-        return false;
-    while (c->at < c->end) {
-        uint8_t byte = *c->at++;
-
-        if (byte == '"')
-            return true;
-        if (byte < 0x20 || (byte == '\\' && !check_escape(c)))
-            return false;
+    if (at == end || *at != '"')
+        return NULL;
+    for (at++; at;) {
+        at = past_plain(at, end);
+        if (at == end || *at < 0x20)
+            return NULL;
+        if (*at == '"')
+            return at + 1;
+        at = check_escape(at, end);
     }
-    return false;
+    return NULL;
 }
 
-static bool check_digits(struct check *c)
+static const uint8_t *check_digits(const uint8_t *at, const uint8_t *end)
 {
-    const uint8_t *from = c->at;
+    const uint8_t *from = at;
 
-    while (c->at < c->end && *c->at >= '0' && *c->at <= '9')
-        c->at++;
-    return c->at > from;
+    while (at < end && *at >= '0' && *at <= '9')
+        at++;
+    return at > from ? at : NULL;
 }
 
-static bool check_number(struct check *c)
+static const uint8_t *check_number(const uint8_t *at, const uint8_t *end)
 {
-    (void)take(c, '-');
-    if (!take(c, '0') && !check_digits(c))
-        return false;
-    if (take(c, '.') && !check_digits(c))
-        return false;
-    if (!take(c, 'e') && !take(c, 'E'))
-        return true;
-    if (!take(c, '+'))
-        (void)take(c, '-');
-    return check_digits(c);
+    at += at < end && *at == '-';
+    at = at < end && *at == '0' ? at + 1 : check_digits(at, end);
+    if (at && at < end && *at == '.')
+        at = check_digits(at + 1, end);
+    if (!at || at == end || (*at != 'e' && *at != 'E'))
+        return at;
+    at++;
+    at += at < end && (*at == '+' || *at == '-');
+    return check_digits(at, end);
 }
 
-static bool check_word(struct check *c, const char *word)
+static const uint8_t *check_word(const uint8_t *at, const uint8_t *end)
 {
+    const char *word = *at == 't' ? "true" : *at == 'f' ? "false" : "null";
     size_t len = strlen(word);
 
-    if ((size_t)(c->end - c->at) < len || memcmp(c->at, word, len) != 0)
-        return false;
-    c->at += len;
-    return true;
+    return (size_t)(end - at) >= len && memcmp(at, word, len) == 0 ? at + len : NULL;
 }
 
-static bool check_scalar(struct check *c)
+/* ---- tokens -------------------------------------------------------------------------- */
+
+void hapax__raw_open(struct hapax__raw_reader *reader, struct hapax_span text)
 {
-    switch (c->at == c->end ? 0 : *c->at) {
+    reader->at = text.ptr;
+    reader->end = text.len > 0 ? text.ptr + text.len : text.ptr;
+    reader->depth = 0;
+    reader->next = HAPAX__RAW_VALUE;
+}
+
+static enum hapax__raw_token broken(struct hapax__raw_reader *r)
+{
+    r->next = HAPAX__RAW_BROKEN;
+    return HAPAX__RAW_BAD;
+}
+
+/* A token from r->at to `end`; NULL: it is broken. */
+static enum hapax__raw_token token(struct hapax__raw_reader *r, enum hapax__raw_token token,
+                                   const uint8_t *end, struct hapax_span *text)
+{
+    if (!end)
+        return broken(r);
+    *text = (struct hapax_span){r->at, (size_t)(end - r->at)};
+    r->at = end;
+    r->next = HAPAX__RAW_AFTER;
+    return token;
+}
+
+static enum hapax__raw_token read_name(struct hapax__raw_reader *r, struct hapax_span *text)
+{
+    if (token(r, HAPAX__RAW_NAME, check_string(r->at, r->end), text) == HAPAX__RAW_BAD)
+        return HAPAX__RAW_BAD;
+    r->at = past_space(r->at, r->end);
+    if (r->at == r->end || *r->at != ':')
+        return broken(r);
+    r->at++;
+    r->next = HAPAX__RAW_VALUE;
+    return HAPAX__RAW_NAME;
+}
+
+static enum hapax__raw_token read_value(struct hapax__raw_reader *r, struct hapax_span *text)
+{
+    bool object = false;
+
+    switch (r->at < r->end ? *r->at : 0) {
     case '"':
-        return check_string(c);
+        return token(r, HAPAX__RAW_STRING, check_string(r->at, r->end), text);
     case 't':
-        return check_word(c, "true");
     case 'f':
-        return check_word(c, "false");
     case 'n':
-        return check_word(c, "null");
+        return token(r, HAPAX__RAW_WORD, check_word(r->at, r->end), text);
+    case '{':
+        object = true;
+        /* fall through */
+    case '[':
+        if (r->depth == HAPAX__RAW_DEPTH_MAX)
+            return broken(r);
+        (void)token(r, HAPAX__RAW_OBJECT, r->at + 1, text);
+        r->closers[r->depth++] = object ? '}' : ']';
+        r->next = HAPAX__RAW_FIRST;
+        return object ? HAPAX__RAW_OBJECT : HAPAX__RAW_ARRAY;
     default:
-        return check_number(c);
+        return token(r, HAPAX__RAW_NUMBER, check_number(r->at, r->end), text);
     }
 }
 
-static bool check_name(struct check *c)
+enum hapax__raw_token hapax__raw_read(struct hapax__raw_reader *r, struct hapax_span *text)
 {
-    skip_space(c);
-    if (!check_string(c))
-        return false;
-    skip_space(c);
-    return take(c, ':');
-}
+    uint8_t closer = r->depth > 0 ? r->closers[r->depth - 1] : 0;
 
-/* After a value: closes what ends here. *more: another value is to come. */
-static bool check_after(struct check *c, const uint8_t *closers, size_t *depth, bool *more)
-{
-    for (*more = false; *depth > 0; --*depth) {
-        skip_space(c);
-        if (take(c, ',')) {
-            *more = true;
-            return closers[*depth - 1] == ']' || check_name(c);
-        }
-        if (!take(c, closers[*depth - 1]))
-            return false;
+    r->at = past_space(r->at, r->end);
+    if (r->next == HAPAX__RAW_VALUE)
+        return read_value(r, text);
+    if (r->next == HAPAX__RAW_BROKEN)
+        return HAPAX__RAW_BAD;
+    if (r->depth == 0)
+        return r->at == r->end ? HAPAX__RAW_END : broken(r);
+    if (r->at < r->end && *r->at == closer) {
+        r->depth--;
+        return token(r, closer == '}' ? HAPAX__RAW_OBJECT_END : HAPAX__RAW_ARRAY_END, r->at + 1,
+                     text);
     }
-    return true;
+    if (r->next == HAPAX__RAW_AFTER) {
+        if (r->at == r->end || *r->at != ',')
+            return broken(r);
+        r->at = past_space(r->at + 1, r->end);
+    }
+    return closer == '}' ? read_name(r, text) : read_value(r, text);
 }
 
 bool hapax__raw_check(struct hapax_span *value, struct hapax_span text)
 {
-    struct check c = {text.ptr, text.ptr + text.len};
-    uint8_t closers[HAPAX__RAW_DEPTH_MAX];
-    const uint8_t *from;
-    size_t depth = 0;
-    bool more = true;
+    struct hapax_span at, whole = {NULL, 0};
+    struct hapax__raw_reader reader;
+    enum hapax__raw_token token;
 
-    if (text.len == 0)
-        return false;
-    skip_space(&c);
-    from = c.at;
-    while (more) {
-        skip_space(&c);
-        if (c.at < c.end && (*c.at == '{' || *c.at == '[')) {
-            uint8_t closer = *c.at++ == '{' ? '}' : ']';
-
-            skip_space(&c);
-            if (depth == HAPAX__RAW_DEPTH_MAX)
-                return false;
-            if (!take(&c, closer)) {
-                closers[depth++] = closer;
-                if (closer == '}' && !check_name(&c))
-                    return false;
-                continue;
-            }
-        } else if (!check_scalar(&c)) {
-            return false;
+    hapax__raw_open(&reader, text);
+    while ((token = hapax__raw_read(&reader, &at)) != HAPAX__RAW_BAD) {
+        if (token == HAPAX__RAW_END) {
+            *value = whole;
+            return true;
         }
-        if (!check_after(&c, closers, &depth, &more))
-            return false;
+        if (!whole.ptr)
+            whole = at;
+        whole.len = (size_t)(at.ptr + at.len - whole.ptr);
     }
-    *value = (struct hapax_span){from, (size_t)(c.at - from)};
-    skip_space(&c);
-    return c.at == c.end;
+    return false;
 }
 
-/* ---- walks ----------------------------------------------------------------------------- */
+/* ---- walks --------------------------------------------------------------------------- */
 
-static bool begins(struct hapax_span value, uint8_t with)
+static const uint8_t *past_string(const uint8_t *at, const uint8_t *end)
 {
-    return value.len > 0 && value.ptr[0] == with;
-}
-
-bool hapax__raw_is_object(struct hapax_span value)
-{
-    return begins(value, '{');
-}
-
-bool hapax__raw_is_array(struct hapax_span value)
-{
-    return begins(value, '[');
-}
-
-bool hapax__raw_is_string(struct hapax_span value)
-{
-    return begins(value, '"');
-}
-
-bool hapax__raw_is_null(struct hapax_span value)
-{
-    return value.len == 0 || begins(value, 'n');
-}
-
-static const uint8_t *past_space(const uint8_t *at)
-{
-    while (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')
-        at++;
-    return at;
-}
-
-static const uint8_t *past_string(const uint8_t *at)
-{
-    for (at++; *at != '"'; at++)
-        at += *at == '\\';
+    for (at = past_plain(at + 1, end); *at != '"'; at = past_plain(at + 2, end))
+        ;
     return at + 1;
 }
 
-static const uint8_t *past_value(const uint8_t *at)
+/* The end of the value at `at`. What is between brackets is passed over by strings. */
+static const uint8_t *past_value(const uint8_t *at, const uint8_t *end)
 {
     size_t depth = 0;
 
     do {
         if (*at == '"') {
-            at = past_string(at);
+            at = past_string(at, end);
             continue;
         }
         if (*at == '{' || *at == '[') {
@@ -234,7 +243,7 @@ static const uint8_t *past_value(const uint8_t *at)
         } else if (*at == '}' || *at == ']') {
             depth--;
         } else if (depth == 0) {
-            while (!strchr(",]} \t\r\n", *at) || *at == '\0')
+            while (at < end && !strchr(",]} \t\r\n", *at))
                 at++;
             break;
         }
@@ -248,67 +257,64 @@ void hapax__raw_begin(struct hapax__raw_walk *walk, struct hapax_span container)
     *walk = (struct hapax__raw_walk){NULL, NULL, hapax__raw_is_object(container)};
     if (!walk->named && !hapax__raw_is_array(container))
         return;
-    walk->at = past_space(container.ptr + 1);
     walk->end = container.ptr + container.len - 1;
+    walk->at = past_space(container.ptr + 1, walk->end);
 }
 
 bool hapax__raw_next(struct hapax__raw_walk *walk, struct hapax_span *name,
                      struct hapax_span *value)
 {
-    const uint8_t *at = walk->at;
+    const uint8_t *at = walk->at, *end = walk->end;
 
     *name = *value = (struct hapax_span){NULL, 0};
-    if (at == walk->end)
+    if (at == end)
         return false;
     if (walk->named) {
         name->ptr = at;
-        at = past_string(at);
+        at = past_string(at, end);
         name->len = (size_t)(at - name->ptr);
-        at = past_space(past_space(at) + 1);
+        at = past_space(past_space(at, end) + 1, end);
     }
     value->ptr = at;
-    at = past_value(at);
+    at = past_value(at, end);
     value->len = (size_t)(at - value->ptr);
-    at = past_space(at);
-    if (at < walk->end)
-        at = past_space(at + 1);
-    walk->at = at;
+    at = past_space(at, end);
+    walk->at = at < end ? past_space(at + 1, end) : end;
     return true;
 }
 
-static bool member(struct hapax_span *out, struct hapax_span object, const char *name, size_t len)
+static bool find_member(struct hapax_span *out, struct hapax_span object, const char *name,
+                        size_t len)
 {
-    struct hapax_span found = {NULL, 0}, at_name, value;
+    struct hapax_span at_name, value;
     struct hapax__raw_walk walk;
     char text[64];
 
     assert(len < sizeof(text));
     memcpy(text, name, len);
     text[len] = '\0';
-    if (hapax__raw_is_object(object)) {
-        hapax__raw_begin(&walk, object);
-        while (hapax__raw_next(&walk, &at_name, &value))
-            if (hapax__raw_says(at_name, text))
-                found = value;
-    }
-    *out = found;
-    return found.len > 0;
+    *out = (struct hapax_span){NULL, 0};
+    hapax__raw_begin(&walk, object);
+    while (hapax__raw_next(&walk, &at_name, &value))
+        if (hapax__raw_says(at_name, text))
+            *out = value;
+    return out->len > 0;
 }
 
 bool hapax__raw_member(struct hapax_span *out, struct hapax_span object, const char *path)
 {
-    for (;;) {
+    for (;; path++) {
         size_t len = strcspn(path, ".");
+        bool found = find_member(out, object, path, len);
 
-        if (!member(&object, object, path, len) || path[len] == '\0')
-            break;
-        path += len + 1;
+        path += len;
+        if (!found || *path == '\0')
+            return found;
+        object = *out;
     }
-    *out = object;
-    return object.len > 0;
 }
 
-/* ---- strings --------------------------------------------------------------------------- */
+/* ---- strings ------------------------------------------------------------------------- */
 
 static uint32_t unit_at(const uint8_t *at)
 {
@@ -319,90 +325,71 @@ static uint32_t unit_at(const uint8_t *at)
     return unit;
 }
 
-static size_t put_utf8(uint8_t *out, uint32_t c)
+size_t hapax__raw_escape(uint32_t *character, const uint8_t *at, const uint8_t *end)
 {
-    if (c < 0x80) {
-        out[0] = (uint8_t)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (uint8_t)(0xc0 | c >> 6);
-        out[1] = (uint8_t)(0x80 | (c & 0x3f));
+    uint32_t low;
+
+    if (at[1] != 'u') {
+        *character = at[1] == 'n'   ? '\n'
+                     : at[1] == 't' ? '\t'
+                     : at[1] == 'r' ? '\r'
+                     : at[1] == 'b' ? '\b'
+                     : at[1] == 'f' ? '\f'
+                                    : at[1];
         return 2;
     }
-    if (c < 0x10000) {
-        out[0] = (uint8_t)(0xe0 | c >> 12);
-        out[1] = (uint8_t)(0x80 | (c >> 6 & 0x3f));
-        out[2] = (uint8_t)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    out[0] = (uint8_t)(0xf0 | c >> 18);
-    out[1] = (uint8_t)(0x80 | (c >> 12 & 0x3f));
-    out[2] = (uint8_t)(0x80 | (c >> 6 & 0x3f));
-    out[3] = (uint8_t)(0x80 | (c & 0x3f));
-    return 4;
-}
-
-/* *at is behind "\u". */
-static uint32_t take_unit(const uint8_t **at)
-{
-    uint32_t high = unit_at(*at), low;
-
-    *at += 4;
-    if (high < 0xd800 || high > 0xdfff)
-        return high;
-    if (high > 0xdbff || (*at)[0] != '\\' || (*at)[1] != 'u')
-        return 0xfffd;
-    low = unit_at(*at + 2);
+    *character = unit_at(at + 2);
+    if (*character < 0xd800 || *character > 0xdbff || end - at < 12 || at[6] != '\\' ||
+        at[7] != 'u')
+        return 6;
+    low = unit_at(at + 8);
     if (low < 0xdc00 || low > 0xdfff)
-        return 0xfffd;
-    *at += 6;
-    return 0x10000 + ((high - 0xd800) << 10 | (low - 0xdc00));
+        return 6;
+    *character = 0x10000 + ((*character - 0xd800) << 10 | (low - 0xdc00));
+    return 12;
 }
 
 size_t hapax__raw_unescape(uint8_t *out, struct hapax_span string)
 {
-    static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
     const uint8_t *at = string.ptr + 1, *end = string.ptr + string.len - 1;
     uint8_t *begin = out;
 
     assert(hapax__raw_is_string(string) && string.len >= 2);
     while (at < end) {
-        const char *short_form;
+        const uint8_t *slash = memchr(at, '\\', (size_t)(end - at));
+        size_t plain = (size_t)((slash ? slash : end) - at);
+        uint32_t character;
 
-        if (*at != '\\') {
-            *out++ = *at++;
-            continue;
-        }
-        at++;
-        if (*at == 'u') {
-            at++;
-            out += put_utf8(out, take_unit(&at));
-            continue;
-        }
-        short_form = strchr(from, *at);
-        *out++ = short_form ? (uint8_t)to[short_form - from] : *at;
-        at++;
+        memmove(out, at, plain);
+        out += plain;
+        at += plain;
+        if (!slash)
+            break;
+        at += hapax__raw_escape(&character, at, end);
+        if (character >= 0xd800 && character <= 0xdfff)
+            character = 0xfffd;
+        out += hapax__utf8_write(out, character);
     }
     return (size_t)(out - begin);
 }
 
-bool hapax__raw_says(struct hapax_span string, const char *text)
+bool hapax__raw_says(struct hapax_span value, const char *text)
 {
     size_t len = strlen(text);
     uint8_t bytes[6 * 64 + 2];
 
-    if (!hapax__raw_is_string(string))
+    if (!hapax__raw_is_string(value))
         return false;
-    if (!memchr(string.ptr, '\\', string.len))
-        return string.len == len + 2 && memcmp(string.ptr + 1, text, len) == 0;
-    return string.len <= sizeof(bytes) && hapax__raw_unescape(bytes, string) == len &&
+    if (value.len == len + 2 && memcmp(value.ptr + 1, text, len) == 0)
+        return !memchr(text, '\\', len);
+    return value.len > len + 2 && value.len <= sizeof(bytes) &&
+           memchr(value.ptr, '\\', value.len) && hapax__raw_unescape(bytes, value) == len &&
            memcmp(bytes, text, len) == 0;
 }
 
 bool hapax__raw_number(int64_t *out, struct hapax_span value)
 {
-    bool negative = begins(value, '-');
+    bool negative = value.len > 0 && value.ptr[0] == '-';
     int64_t number = 0;
 
     if (value.len == (size_t)negative || value.len > 18)
@@ -414,118 +401,4 @@ bool hapax__raw_number(int64_t *out, struct hapax_span value)
     }
     *out = negative ? -number : number;
     return true;
-}
-
-void hapax__raw_put_string(FILE *out, struct hapax_span bytes)
-{
-    size_t from = 0;
-
-    (void)fputc('"', out);
-    for (size_t i = 0; i < bytes.len; i++) {
-        uint8_t byte = bytes.ptr[i];
-
-        if (byte >= 0x20 && byte != '"' && byte != '\\')
-            continue;
-        (void)fwrite(bytes.ptr + from, 1, i - from, out);
-        from = i + 1;
-        if (byte < 0x20)
-            (void)fprintf(out, "\\u%04x", byte);
-        else
-            (void)fprintf(out, "\\%c", byte);
-    }
-    if (from < bytes.len)
-        (void)fwrite(bytes.ptr + from, 1, bytes.len - from, out);
-    (void)fputc('"', out);
-}
-
-/* ---- bytes ----------------------------------------------------------------------------- */
-
-/* How many bytes follow the first one of a character; -1: it is no first one. *least: what the character is at least. */
-static int following(uint8_t first, uint32_t *least)
-{
-    *least = first < 0x80 ? 0 : first < 0xe0 ? 0x80 : first < 0xf0 ? 0x800 : 0x10000;
-    if (first < 0x80)
-        return 0;
-    if (first < 0xc2 || first > 0xf4)
-        return -1;
-    return first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-}
-
-bool hapax__is_utf8(struct hapax_span bytes)
-{
-    size_t i = 0;
-
-    while (i < bytes.len) {
-        uint32_t least, c;
-        int n = following(bytes.ptr[i], &least);
-
-        if (n < 0 || bytes.len - i <= (size_t)n)
-            return false;
-        c = n == 0 ? bytes.ptr[i] : bytes.ptr[i] & (0x3fu >> n);
-        for (int k = 1; k <= n; k++) {
-            if ((bytes.ptr[i + (size_t)k] & 0xc0) != 0x80)
-                return false;
-            c = c << 6 | (bytes.ptr[i + (size_t)k] & 0x3f);
-        }
-        if (c < least || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-            return false;
-        i += (size_t)n + 1;
-    }
-    return true;
-}
-
-static int base64_digit(uint8_t c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-bool hapax__base64_decode(uint8_t *out, size_t *len, struct hapax_span in)
-{
-    uint32_t bits = 0;
-    size_t n = 0;
-    unsigned have = 0;
-
-    while (in.len > 0 && in.ptr[in.len - 1] == '=')
-        in.len--;
-    if (in.len % 4 == 1)
-        return false;
-    for (size_t i = 0; i < in.len; i++) {
-        int digit = base64_digit(in.ptr[i]);
-
-        if (digit < 0)
-            return false;
-        bits = bits << 6 | (uint32_t)digit;
-        have += 6;
-        if (have >= 8) {
-            have -= 8;
-            out[n++] = (uint8_t)(bits >> have);
-        }
-    }
-    *len = n;
-    return true;
-}
-
-void hapax__base64_put(FILE *out, struct hapax_span bytes)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char quad[4];
-
-    for (size_t i = 0; i < bytes.len; i += 3) {
-        size_t n = bytes.len - i < 3 ? bytes.len - i : 3;
-        uint32_t bits = (uint32_t)bytes.ptr[i] << 16;
-
-        bits |= n > 1 ? (uint32_t)bytes.ptr[i + 1] << 8 : 0;
-        bits |= n > 2 ? bytes.ptr[i + 2] : 0;
-        quad[0] = digits[bits >> 18];
-        quad[1] = digits[bits >> 12 & 63];
-        quad[2] = n > 1 ? digits[bits >> 6 & 63] : '=';
-        quad[3] = n > 2 ? digits[bits & 63] : '=';
-        (void)fwrite(quad, 1, 4, out);
-    }
 }

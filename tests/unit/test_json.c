@@ -305,7 +305,7 @@ static void size_is_limited(void **state)
 
 /* ---- memory ------------------------------------------------------------------------ */
 
-/* A body that makes every array grow, yajl's as well: long strings with escapes, many names. */
+/* A body that makes every array grow: long strings with escapes, many names. */
 static char *large_body(void)
 {
     size_t size = 400000;
@@ -373,7 +373,7 @@ static void no_place_to_grow_is_forgotten(void **state)
     for (size_t i = 0; i < COUNT(ends); i++) {
         for (int pad = 225; pad < 256; pad++) {
             snprintf(body, sizeof(body), "[\"%0*d\",%s", pad, 0, ends[i]);
-            assert_true(fail_each(hapax_str(body), HAPAX__JSON_EXCLUDE, NULL, 0) >= 2);
+            assert_true(fail_each(hapax_str(body), HAPAX__JSON_EXCLUDE, NULL, 0) >= 1);
         }
     }
 }

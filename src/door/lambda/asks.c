@@ -11,6 +11,7 @@
  * else's: who wants that says so.
  */
 #include "asks.h"
+#include "base/base64.h"
 #include "json/raw.h"
 
 #include "base/arena.h"

@@ -10,8 +10,10 @@
 #include "reply.h"
 #include "lines.h"
 #include "json/raw.h"
+#include "json/write.h"
 
 #include "base/bytes.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +40,11 @@ static bool reply_close(struct hapax__reply *reply, FILE *out)
     if (!good)
         hapax__reply_release(reply);
     return good;
+}
+
+static void put_string(FILE *out, struct hapax_span bytes)
+{
+    hapax__json_put_string(&(struct hapax__json_out){.to = out}, bytes);
 }
 
 bool hapax__reply_text(struct hapax__reply *reply, struct hapax_span text)
@@ -67,9 +74,9 @@ bool hapax__reply_error(struct hapax__reply *reply, const char *type, const char
         char text[512];
 
         (void)snprintf(text, sizeof(text), "%s: %s", message, detail);
-        hapax__raw_put_string(out, hapax_str(text));
+        put_string(out, hapax_str(text));
     } else {
-        hapax__raw_put_string(out, hapax_str(message));
+        put_string(out, hapax_str(message));
     }
     (void)fputs(",\"stackTrace\":[]}", out);
     reply->error = true;
@@ -99,7 +106,7 @@ static void put_values(FILE *out, const struct hapax__lines *lines, size_t first
             continue;
         if (list) {
             (void)fputs(more ? "," : "", out);
-            hapax__raw_put_string(out, lines->at[i].value);
+            put_string(out, lines->at[i].value);
         } else if (join) {
             (void)fputs(more ? ", " : "", join);
             put_all(join, lines->at[i].value);
@@ -107,7 +114,7 @@ static void put_values(FILE *out, const struct hapax__lines *lines, size_t first
         more = true;
     }
     if (join && fclose(join) == 0)
-        hapax__raw_put_string(out, (struct hapax_span){(uint8_t *)joined, len});
+        put_string(out, (struct hapax_span){(uint8_t *)joined, len});
     else if (!list)
         (void)fputs("\"\"", out);
     free(joined);
@@ -123,7 +130,7 @@ static void put_headers(FILE *out, const struct hapax__lines *lines, bool list)
         if (hapax__lines_first(lines, lines->at[i].name) != i)
             continue;
         (void)fputs(more ? "," : "", out);
-        hapax__raw_put_string(out, lines->at[i].name);
+        put_string(out, lines->at[i].name);
         (void)fputc(':', out);
         put_values(out, lines, i, list);
         more = true;
@@ -160,11 +167,9 @@ static bool put_http(struct hapax__reply *reply, enum hapax_lambda_kind kind,
     put_headers(out, lines, lists_headers(kind, root, lines));
     (void)fputs(",\"body\":", out);
     if (text) {
-        hapax__raw_put_string(out, body);
+        put_string(out, body);
     } else {
-        (void)fputc('"', out);
-        hapax__base64_put(out, body);
-        (void)fputc('"', out);
+        hapax__json_put_base64(&(struct hapax__json_out){.to = out}, body);
     }
     (void)fprintf(out, ",\"isBase64Encoded\":%s}", text ? "false" : "true");
     return reply_close(reply, out);

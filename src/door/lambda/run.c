@@ -5,6 +5,7 @@
  * What it keeps: a record's outcome is on its way to the store while the next one runs, and all are stored before the
  * response is posted; of a group or a stream nothing runs behind what failed.
  */
+#include "base/utf8.h"
 #include "invocation.h"
 #include "json/raw.h"
 

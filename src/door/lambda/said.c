@@ -5,6 +5,7 @@
  * What it keeps: the class of an HTTP response follows from its status, as behind the HTTP door, and what the integration would
  * make a 502 of has failed. Set-Cookie, Date and their like are not stored.
  */
+#include "base/base64.h"
 #include "lines.h"
 #include "reply.h"
 #include "json/raw.h"

@@ -3,6 +3,7 @@
  * Streamed responses: passed on piece by piece, with their trailers. The operation is completed, without a body, before
  * the first byte leaves, so that no retry can contradict what a client may have seen of it.
  */
+#include "base/base64.h"
 #include "connection.h"
 #include "json/raw.h"
 

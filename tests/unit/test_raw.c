@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON as it stands: what is taken for JSON, where its values are, and what its strings say.
+ * The reader and the writer of JSON: what is taken for JSON, where its values are, what its strings
+ * stand for, and that what is written is read back; base64 and UTF-8 beside them.
  */
+#include "base/base64.h"
+#include "base/utf8.h"
 #include "json/raw.h"
+#include "json/write.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -152,21 +156,43 @@ static void strings_say_what_their_escapes_stand_for(void **state)
     }
 }
 
-/* What is written is JSON, and says the same. */
+/* What is written is JSON and stands for the same bytes, in memory and in a file. */
 static void a_string_that_is_written_is_read_back(void **state)
 {
     static const char bytes[] = "a\"\\\n\x01\xc3\xa9/";
-    uint8_t out[128];
-    char *text = NULL;
+    struct hapax__json_out out = {0}, file = {0};
+    uint8_t back[128];
     size_t len = 0;
-    FILE *to = open_memstream(&text, &len);
 
     (void)state;
-    hapax__raw_put_string(to, hapax_str(bytes));
-    assert_int_equal(fclose(to), 0);
-    assert_int_equal(hapax__raw_unescape(out, root(text)), strlen(bytes));
-    assert_memory_equal(out, bytes, strlen(bytes));
-    free(text);
+    hapax__json_put_string(&out, hapax_str(bytes));
+    hapax__json_put(&out, "");
+    assert_false(out.failed);
+    file.to = open_memstream(&file.bytes, &len);
+    hapax__json_put_string(&file, hapax_str(bytes));
+    assert_int_equal(fclose(file.to), 0);
+    assert_int_equal(len, out.len);
+    assert_memory_equal(file.bytes, out.bytes, len);
+    assert_int_equal(hapax__raw_unescape(back, root(file.bytes)), strlen(bytes));
+    assert_memory_equal(back, bytes, strlen(bytes));
+    hapax__json_free(&out);
+    hapax__json_free(&file);
+}
+
+/* What would act on a terminal is escaped, and what is not UTF-8 replaced, byte by byte. */
+static void a_string_that_is_shown_acts_on_no_terminal(void **state)
+{
+    static const char bytes[] =
+        "\x1b[1m\x7f\xc2\x9b\xe2\x80\xae\xc3\xa9\xf0\x9f\x98\x80\xff\xe2\x82\"\\";
+    static const char expected[] =
+        "\"\\u001b[1m\\u007f\\u009b\\u202e\xc3\xa9\xf0\x9f\x98\x80\\ufffd\\ufffd\\ufffd\\\"\\\\\"";
+    struct hapax__json_out out = {0};
+
+    (void)state;
+    hapax__json_put_shown(&out, hapax_str(bytes));
+    assert_span(out.bytes ? ((struct hapax_span){(uint8_t *)out.bytes, out.len}) : hapax_str(""),
+                expected);
+    hapax__json_free(&out);
 }
 
 static void base64_goes_both_ways(void **state)
@@ -176,21 +202,44 @@ static void base64_goes_both_ways(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char *text = NULL;
+        struct hapax_span bytes = hapax_str(cases[i][0]);
+        char text[16] = "";
         uint8_t out[16];
-        size_t len = 0, n;
-        FILE *to = open_memstream(&text, &len);
+        size_t n;
 
-        hapax__base64_put(to, hapax_str(cases[i][0]));
-        assert_int_equal(fclose(to), 0);
+        hapax__base64_encode(text, bytes);
+        assert_int_equal(HAPAX__BASE64_LEN(bytes.len), strlen(cases[i][1]));
         assert_string_equal(text, cases[i][1]);
         assert_true(hapax__base64_decode(out, &n, hapax_str(text)));
-        assert_int_equal(n, strlen(cases[i][0]));
+        assert_int_equal(n, bytes.len);
         assert_memory_equal(out, cases[i][0], n);
-        free(text);
     }
     assert_false(hapax__base64_decode((uint8_t[8]){0}, &(size_t){0}, hapax_str("a")));
     assert_false(hapax__base64_decode((uint8_t[8]){0}, &(size_t){0}, hapax_str("a-b_")));
+    assert_false(hapax__base64_decode((uint8_t[8]){0}, &(size_t){0}, hapax_str("Zg==Zg==")));
+}
+
+/* A file gets base64 in pieces: the digits are those that memory gets. */
+static void long_base64_is_the_same_in_a_file(void **state)
+{
+    uint8_t bytes[1000];
+    struct hapax__json_out out = {0}, file = {0};
+    size_t len = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)(i * 7);
+    for (size_t n = 180; n < sizeof(bytes); n += 11) {
+        hapax__json_clear(&out);
+        hapax__json_put_base64(&out, (struct hapax_span){bytes, n});
+        file.to = open_memstream(&file.bytes, &len);
+        hapax__json_put_base64(&file, (struct hapax_span){bytes, n});
+        assert_int_equal(fclose(file.to), 0);
+        assert_int_equal(len, out.len);
+        assert_memory_equal(file.bytes, out.bytes, len);
+        hapax__json_free(&file);
+    }
+    hapax__json_free(&out);
 }
 
 static void utf8_is_known_from_other_bytes(void **state)
@@ -199,6 +248,8 @@ static void utf8_is_known_from_other_bytes(void **state)
                                       "\x80",     "\xff",     "a\xc3"};
 
     (void)state;
+    assert_true(hapax__is_utf8(hapax_str("only ASCII, and more than eight bytes")));
+    assert_false(hapax__is_utf8(hapax_str("more than eight bytes\xc3(")));
     assert_true(hapax__is_utf8(hapax_str("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80")));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_false(hapax__is_utf8(hapax_str(bad[i])));
@@ -214,7 +265,9 @@ int main(void)
         cmocka_unit_test(elements_come_in_their_order),
         cmocka_unit_test(strings_say_what_their_escapes_stand_for),
         cmocka_unit_test(a_string_that_is_written_is_read_back),
+        cmocka_unit_test(a_string_that_is_shown_acts_on_no_terminal),
         cmocka_unit_test(base64_goes_both_ways),
+        cmocka_unit_test(long_base64_is_the_same_in_a_file),
         cmocka_unit_test(utf8_is_known_from_other_bytes),
     };
 
