@@ -21,7 +21,7 @@
 #include <ngx_http.h>
 #include <openssl/evp.h>
 
-#include "core/flow.h"
+#include "core/drive.h"
 #include "core/key.h"
 #include "core/token.h"
 #include "core/waiters.h"

@@ -3,8 +3,7 @@
  * A worker's lanes, and the calls on them: what a flow says next is done here.
  *
  * Each event (a store's answer, a timer, a handler's end, a request that went away) is told to one
- * flow; then every flow it made ready is driven, and that one last, since what it was told may be in
- * the others' answers. A request is never resumed from here: its context gets a phase and a
+ * flow; then the core's driver lets flows go on, and has what they say done here. A request is never resumed from here: its context gets a phase and a
  * posted event. So a call cannot end under the hands of the loop that drives it.
  *
  * Every call without END keeps a timer where its flow has one, so that a worker that quits waits
@@ -22,8 +21,16 @@
 
 static void ngx_http_hapax_lane_handler(ngx_event_t *ev);
 static void ngx_http_hapax_timer_handler(ngx_event_t *ev);
-static void ngx_http_hapax_follow(ngx_http_hapax_call_t *call);
 static void ngx_http_hapax_drive(ngx_http_hapax_call_t *call);
+static int64_t ngx_http_hapax_flow_now(const struct hapax__flow *flow);
+static bool ngx_http_hapax_flow_act(struct hapax__flow *flow,
+    enum hapax__flow_do what, int64_t now_us);
+
+
+static const struct hapax__flow_door  ngx_http_hapax_flow_door = {
+    ngx_http_hapax_flow_now,
+    ngx_http_hapax_flow_act
+};
 
 
 /* lanes */
@@ -217,7 +224,7 @@ ngx_http_hapax_lane_handler(ngx_event_t *ev)
         }
 
         hapax__flow_told(&call->flow, now_us);
-        ngx_http_hapax_follow(call);
+        ngx_http_hapax_drive(call);
 
         free(memory);
     }
@@ -319,7 +326,7 @@ ngx_http_hapax_call_begin(ngx_http_hapax_ctx_t *ctx,
 
     hapax__flow_begin(&call->flow, &call->policy, &call->store->waiters,
                       request, ctx->since_us);
-    ngx_http_hapax_follow(call);
+    ngx_http_hapax_drive(call);
 
     return NGX_OK;
 }
@@ -344,7 +351,7 @@ ngx_http_hapax_call_ended(ngx_http_hapax_call_t *call, enum hapax_class cls,
         hapax__flow_handled(&call->flow, cls, outcome, now_us);
     }
 
-    ngx_http_hapax_follow(call);
+    ngx_http_hapax_drive(call);
 }
 
 
@@ -384,7 +391,7 @@ ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx)
 
     default:
         hapax__flow_stop(&call->flow, hapax__boot_us());
-        ngx_http_hapax_follow(call);
+        ngx_http_hapax_drive(call);
     }
 }
 
@@ -392,23 +399,18 @@ ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx)
 static void
 ngx_http_hapax_timer_handler(ngx_event_t *ev)
 {
-    ngx_http_hapax_follow(ev->data);
+    ngx_http_hapax_call_t  *call;
+
+    call = ev->data;
+
+    ngx_http_hapax_drive(call);
 }
 
 
 static void
-ngx_http_hapax_follow(ngx_http_hapax_call_t *call)
+ngx_http_hapax_drive(ngx_http_hapax_call_t *call)
 {
-    struct hapax__flow      *flow;
-    ngx_http_hapax_store_t  *store;
-
-    store = call->store;
-
-    hapax__waiters_wake(&call->flow);
-
-    while ((flow = hapax__waiters_ready(&store->waiters)) != NULL) {
-        ngx_http_hapax_drive(flow->door);
-    }
+    (void) hapax__flow_drive(&call->flow, &ngx_http_hapax_flow_door);
 }
 
 
@@ -602,47 +604,55 @@ ngx_http_hapax_run(ngx_http_hapax_call_t *call, ngx_http_hapax_phase_e phase)
 }
 
 
-static void
-ngx_http_hapax_drive(ngx_http_hapax_call_t *call)
+static int64_t
+ngx_http_hapax_flow_now(const struct hapax__flow *flow)
 {
-    int64_t  now_us;
+    return hapax__boot_us();
+}
 
-    for ( ;; ) {
-        now_us = hapax__boot_us();
 
-        switch (hapax__flow_next(&call->flow, now_us)) {
+static bool
+ngx_http_hapax_flow_act(struct hapax__flow *flow, enum hapax__flow_do what,
+    int64_t now_us)
+{
+    ngx_http_hapax_call_t  *call;
 
-        case HAPAX__FLOW_PAUSE:
-            ngx_http_hapax_set_timer(call, now_us);
-            return;
+    call = flow->door;
 
-        case HAPAX__FLOW_ASK:
-            if (ngx_http_hapax_submit(call, now_us) != NGX_OK) {
-                hapax__flow_told(&call->flow, now_us);
-            }
+    switch (what) {
 
-            break;
+    case HAPAX__FLOW_PAUSE:
+        ngx_http_hapax_set_timer(call, now_us);
+        break;
 
-        case HAPAX__FLOW_RUN:
-            ngx_http_hapax_run(call, NGX_HTTP_HAPAX_RUNNING);
-            break;
-
-        case HAPAX__FLOW_RECONCILE:
-            ngx_http_hapax_run(call, NGX_HTTP_HAPAX_RECONCILING);
-            break;
-
-        case HAPAX__FLOW_ABANDON:
-            ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                          "hapax: a claim was lost while its handler runs");
-            break;
-
-        case HAPAX__FLOW_ANSWER:
-            ngx_http_hapax_give(call);
-            break;
-
-        case HAPAX__FLOW_END:
-            ngx_http_hapax_call_free(call);
-            return;
+    case HAPAX__FLOW_ASK:
+        if (ngx_http_hapax_submit(call, now_us) != NGX_OK) {
+            hapax__flow_told(flow, now_us);
         }
+
+        break;
+
+    case HAPAX__FLOW_RUN:
+        ngx_http_hapax_run(call, NGX_HTTP_HAPAX_RUNNING);
+        break;
+
+    case HAPAX__FLOW_RECONCILE:
+        ngx_http_hapax_run(call, NGX_HTTP_HAPAX_RECONCILING);
+        break;
+
+    case HAPAX__FLOW_ABANDON:
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                      "hapax: a claim was lost while its handler runs");
+        break;
+
+    case HAPAX__FLOW_ANSWER:
+        ngx_http_hapax_give(call);
+        break;
+
+    case HAPAX__FLOW_END:
+        ngx_http_hapax_call_free(call);
+        break;
     }
+
+    return true;
 }

@@ -18,6 +18,7 @@
 #include "attempt.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "core/drive.h"
 #include "core/waiters.h"
 #include "store/postgres/postgres.h"
 #include "store/types.h"
@@ -39,6 +40,8 @@ struct pg_call {
     PGconn *conn;
     bool ours; /* the transaction */
     bool inside; /* of the outer bracket */
+    bool over; /* the flow has ended */
+    enum hapax_error error; /* that ends the drive; NONE */
     hapax_pg_handler *handler;
     void *arg;
     struct hapax_policy policy;
@@ -449,34 +452,48 @@ static enum hapax_error give(struct pg_call *call)
     return HAPAX_ERR_NONE;
 }
 
+static int64_t flow_now(const struct hapax__flow *flow)
+{
+    (void)flow;
+    return hapax__boot_us();
+}
+
+static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t now_us)
+{
+    struct pg_call *call = flow->door;
+
+    (void)now_us;
+    switch (what) {
+    case HAPAX__FLOW_PAUSE:
+        nap(flow->wake_us);
+        break;
+    case HAPAX__FLOW_ASK:
+        call->error = ask(call);
+        break;
+    case HAPAX__FLOW_RUN:
+        call->error = let_run(call);
+        break;
+    case HAPAX__FLOW_ANSWER:
+        call->error = give(call);
+        break;
+    default:
+        assert(what == HAPAX__FLOW_END); /* no hook, and no RENEW while a handler runs */
+        call->over = true;
+    }
+    return call->error == HAPAX_ERR_NONE;
+}
+
 /* Does what the flow says, to its end. */
 static enum hapax_error drive(struct pg_call *call)
 {
-    enum hapax_error error = HAPAX_ERR_NONE;
-    enum hapax__flow_do what = HAPAX__FLOW_PAUSE;
+    static const struct hapax__flow_door door = {flow_now, flow_act};
 
     hapax__waiters_init(&call->waiters, &call->bucket, 1);
+    call->flow.door = call;
     hapax__flow_begin(&call->flow, &call->policy, &call->waiters, &call->request, hapax__boot_us());
-    while (error == HAPAX_ERR_NONE && what != HAPAX__FLOW_END) {
-        what = hapax__flow_next(&call->flow, hapax__boot_us());
-        switch (what) {
-        case HAPAX__FLOW_PAUSE:
-            nap(call->flow.wake_us);
-            break;
-        case HAPAX__FLOW_ASK:
-            error = ask(call);
-            break;
-        case HAPAX__FLOW_RUN:
-            error = let_run(call);
-            break;
-        case HAPAX__FLOW_ANSWER:
-            error = give(call);
-            break;
-        default:
-            assert(what == HAPAX__FLOW_END); /* no hook, and no RENEW while a handler runs */
-        }
-    }
-    return error;
+    while (!call->over && hapax__flow_drive(&call->flow, &door))
+        continue;
+    return call->error;
 }
 
 /* ---- the call ------------------------------------------------------------------------ */

@@ -15,6 +15,7 @@
 #include "pulse.h"
 
 #include "base/clock.h"
+#include "core/drive.h"
 #include "core/waiters.h"
 
 #include <assert.h>
@@ -254,52 +255,52 @@ static void end(struct hapax__pulse *pulse, struct hapax__call *call)
     pthread_mutex_unlock(&pulse->lock);
 }
 
-/* Does what a flow says, until it waits for something. */
-static void drive(struct hapax__pulse *pulse, struct hapax__call *call)
+static int64_t flow_now(const struct hapax__flow *flow)
 {
-    for (;;) {
-        int64_t now_us = hapax__boot_us();
-        enum hapax__flow_do what = hapax__flow_next(&call->flow, now_us);
-
-        switch (what) {
-        case HAPAX__FLOW_PAUSE:
-            timer_set(&pulse->timers, call, call->flow.wake_us);
-            return;
-        case HAPAX__FLOW_ASK:
-            if (pulse->lane) {
-                put_asked(pulse, call);
-                break;
-            }
-            call->flow.op.verdict = HAPAX_NO_VERDICT;
-            call->flow.op.error = HAPAX_ERR_UNAVAILABLE;
-            hapax__flow_told(&call->flow, now_us);
-            break;
-        case HAPAX__FLOW_RUN:
-        case HAPAX__FLOW_RECONCILE:
-            let_run(pulse, call, what);
-            break;
-        case HAPAX__FLOW_ABANDON:
-            atomic_store(&call->attempt.lost, true);
-            break;
-        case HAPAX__FLOW_ANSWER:
-            answer(pulse, call);
-            break;
-        case HAPAX__FLOW_END:
-            end(pulse, call);
-            return;
-        }
-    }
+    (void)flow;
+    return hapax__boot_us();
 }
 
-/* After an event to one flow: all that it made ready, and that one last, since what it was told
- * and what its handler gave may be in their answers, and goes with it. */
-static void follow(struct hapax__pulse *pulse, struct hapax__call *call)
+static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t now_us)
 {
-    struct hapax__flow *flow;
+    struct hapax__call *call = flow->door;
+    struct hapax__pulse *pulse = call->pulse;
 
-    hapax__waiters_wake(&call->flow);
-    while ((flow = hapax__waiters_ready(&pulse->waiters)))
-        drive(pulse, flow->door);
+    switch (what) {
+    case HAPAX__FLOW_PAUSE:
+        timer_set(&pulse->timers, call, flow->wake_us);
+        break;
+    case HAPAX__FLOW_ASK:
+        if (pulse->lane) {
+            put_asked(pulse, call);
+            break;
+        }
+        flow->op.verdict = HAPAX_NO_VERDICT;
+        flow->op.error = HAPAX_ERR_UNAVAILABLE;
+        hapax__flow_told(flow, now_us);
+        break;
+    case HAPAX__FLOW_RUN:
+    case HAPAX__FLOW_RECONCILE:
+        let_run(pulse, call, what);
+        break;
+    case HAPAX__FLOW_ABANDON:
+        atomic_store(&call->attempt.lost, true);
+        break;
+    case HAPAX__FLOW_ANSWER:
+        answer(pulse, call);
+        break;
+    case HAPAX__FLOW_END:
+        end(pulse, call);
+        break;
+    }
+    return true;
+}
+
+static void drive(struct hapax__call *call)
+{
+    static const struct hapax__flow_door door = {flow_now, flow_act};
+
+    (void)hapax__flow_drive(&call->flow, &door);
 }
 
 /* ---- events -------------------------------------------------------------------------- */
@@ -311,6 +312,7 @@ static void take_call(struct hapax__pulse *pulse, struct hapax__call *call)
 
     if (!call->begun) {
         call->begun = true;
+        call->pulse = pulse;
         call->flow.door = call;
         hapax__flow_begin(&call->flow, &call->policy, &pulse->waiters, &call->request, now_us);
     } else if (call->flow.phase == HAPAX__FLOW_RECONCILING) {
@@ -318,7 +320,7 @@ static void take_call(struct hapax__pulse *pulse, struct hapax__call *call)
     } else {
         hapax__flow_handled(&call->flow, call->cls, outcome, now_us);
     }
-    follow(pulse, call);
+    drive(call);
 }
 
 static void take_inbox(struct hapax__pulse *pulse)
@@ -347,7 +349,7 @@ static struct hapax__call *call_of(struct hapax__job *job)
     return (struct hapax__call *)((char *)job - offsetof(struct hapax__call, job));
 }
 
-static void take_answers(struct hapax__pulse *pulse, struct hapax__job *job)
+static void take_answers(struct hapax__job *job)
 {
     while (job) {
         struct hapax__job *next = job->next;
@@ -356,7 +358,7 @@ static void take_answers(struct hapax__pulse *pulse, struct hapax__job *job)
 
         call->flow.op = job->op;
         hapax__flow_told(&call->flow, hapax__boot_us());
-        follow(pulse, call);
+        drive(call);
         free(memory);
         job = next;
     }
@@ -366,7 +368,7 @@ static void take_answers(struct hapax__pulse *pulse, struct hapax__job *job)
 static void submit_asked(struct hapax__pulse *pulse)
 {
     while (pulse->asked)
-        take_answers(pulse, hapax__lane_submit_all(pulse->lane, take_asked(pulse)));
+        take_answers(hapax__lane_submit_all(pulse->lane, take_asked(pulse)));
 }
 
 static void take_timers(struct hapax__pulse *pulse)
@@ -377,7 +379,7 @@ static void take_timers(struct hapax__pulse *pulse)
         struct hapax__call *call = pulse->timers.heap[1];
 
         timer_clear(&pulse->timers, call);
-        follow(pulse, call);
+        drive(call);
     }
 }
 
@@ -423,7 +425,7 @@ static void *pulse_main(void *arg)
     while ((until_us = until(pulse)) > 0) {
         wait_for_events(pulse, until_us);
         take_inbox(pulse);
-        take_answers(pulse, hapax__lane_reap(pulse->lane));
+        take_answers(hapax__lane_reap(pulse->lane));
         take_timers(pulse);
         submit_asked(pulse);
         seats_wake(pulse);
@@ -564,14 +566,14 @@ static uint32_t stop_all(struct hapax__pulse *pulse)
     uint32_t unsaved = 0;
 
     pulse->lane = NULL;
-    take_answers(pulse, rest);
+    take_answers(rest);
     while (pulse->timers.count > 0) {
         struct hapax__call *call = pulse->timers.heap[1];
 
         if (call->flow.phase == HAPAX__FLOW_SAVING)
             unsaved++;
         hapax__flow_stop(&call->flow, hapax__boot_us());
-        follow(pulse, call);
+        drive(call);
     }
     assert(pulse->calls == 0);
     return unsaved;

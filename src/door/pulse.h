@@ -16,6 +16,7 @@
 
 /* ---- calls --------------------------------------------------------------------------- */
 
+struct hapax__pulse;
 struct hapax__seat;
 
 /* Who hears what seats are told, instead of a thread that waits in each. */
@@ -48,6 +49,7 @@ struct hapax__call {
     /* the pulse's */
     enum hapax_class cls;
     bool begun;
+    struct hapax__pulse *pulse; /* that drives it */
     struct hapax__call *next; /* in the inbox */
     size_t timer; /* its place among the timers, from 1; 0: none */
     int64_t wake_us;
@@ -68,8 +70,6 @@ void hapax__call_free(struct hapax__call *call);
 /* ---- the pulse ----------------------------------------------------------------------- */
 
 #define HAPAX__CALLS_MAX (1u << 20)
-
-struct hapax__pulse;
 
 /* Starts the thread. On failure (NOMEM) *out is NULL and the lane is still yours, else it is the
  * pulse's. calls_max: 1 to HAPAX__CALLS_MAX. */

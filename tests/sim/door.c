@@ -7,10 +7,12 @@
  */
 #include "sim.h"
 
+#include "core/drive.h"
+
 #include <assert.h>
 #include <string.h>
 
-#define STEPS_MAX 50
+#define STEPS_MAX (50 * CALLS_MAX) /* of all flows, after one event */
 
 int64_t local_us(const struct sim *s, const struct proc *proc)
 {
@@ -133,57 +135,62 @@ static void answer(struct sim *s, struct call *call)
     call_again(s, call);
 }
 
-/* One step; false: nothing more to do now. */
-static bool step(struct sim *s, struct call *call)
+static int64_t flow_now(const struct hapax__flow *flow)
 {
-    switch (hapax__flow_next(&call->flow, local_us(s, &s->procs[call->proc]))) {
+    const struct call *call = flow->door;
+
+    return local_us(call->sim, &call->sim->procs[call->proc]);
+}
+
+static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t now_us)
+{
+    struct call *call = flow->door;
+    struct sim *s = call->sim;
+
+    (void)now_us;
+    assert(call->state == CALL_LIVE);
+    if (++s->steps > STEPS_MAX)
+        sim_fail(s, "d bounded", "the flows never pause, the last is call %d",
+                 (int)(call - s->calls));
+    switch (what) {
     case HAPAX__FLOW_PAUSE:
         plan_wake(s, call);
-        return false;
+        if (flow->head && flow->head != flow)
+            call->was_mate = true;
+        break;
     case HAPAX__FLOW_ASK:
         TRACE(s, "p%d c%d ASK op%d phase %d", call->proc, (int)(call - s->calls),
               (int)call->flow.op.kind, (int)call->flow.phase);
         check_ask(s, call);
         network_ask(s, (int)(call - s->calls));
-        return true;
+        break;
     case HAPAX__FLOW_RUN:
         run_handler(s, call);
-        return true;
+        break;
     case HAPAX__FLOW_RECONCILE:
         ask_hook(s, call);
-        return true;
+        break;
     case HAPAX__FLOW_ABANDON:
         abandon(s, call);
-        return true;
+        break;
     case HAPAX__FLOW_ANSWER:
         answer(s, call);
-        return true;
-    default:
+        break;
+    case HAPAX__FLOW_END:
         TRACE(s, "p%d c%d END", call->proc, (int)(call - s->calls));
         call->state = CALL_OVER;
         check_end(s, call);
-        return false;
+        break;
     }
+    return !s->failed;
 }
 
 static void drive(struct sim *s, struct call *call)
 {
-    struct hapax__flow *flow = &call->flow;
-    struct hapax__waiters *waiters = &s->procs[call->proc].waiters;
+    static const struct hapax__flow_door door = {flow_now, flow_act};
 
-    for (int flows = 0; flow && !s->failed; flow = hapax__waiters_ready(waiters)) {
-        int steps = 0;
-
-        call = flow->door;
-        assert(call->state == CALL_LIVE);
-        while (!s->failed && step(s, call))
-            if (++steps > STEPS_MAX)
-                sim_fail(s, "d bounded", "call %d never pauses", (int)(call - s->calls));
-        if (call->state == CALL_LIVE && call->flow.head && call->flow.head != &call->flow)
-            call->was_mate = true;
-        if (++flows > 4 * CALLS_MAX)
-            sim_fail(s, "d bounded", "the ready list never ends");
-    }
+    s->steps = 0;
+    (void)hapax__flow_drive(&call->flow, &door);
 }
 
 /* ---- events ---------------------------------------------------------------------------- */
@@ -206,6 +213,7 @@ void door_call(struct sim *s, int n)
     call->state = CALL_LIVE;
     call->began_us = s->now_us;
     call->jump_us = s->store.jump_us;
+    call->sim = s;
     call->flow.door = call;
     TRACE(s, "p%d c%d BEGIN id %d variant %d lease %lld wait %lld expired %d failed %d", call->proc,
           n, call->id, call->variant, (long long)call->policy.lease_ms,

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-CORE = ["flow", "flow_claim", "flow_run", "waiters", "machine", "policy", "id"]
+CORE = ["drive", "flow", "flow_claim", "flow_run", "waiters", "machine", "policy", "id"]
 SIM = ["events", "draw", "store", "network", "door", "world", "checker", "checker_door", "main"]
 
 MACHINE, WAITERS = "src/core/machine.c", "src/core/waiters.c"

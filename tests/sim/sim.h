@@ -142,6 +142,7 @@ struct exec {
 enum call_state { CALL_UNUSED, CALL_PLANNED, CALL_LIVE, CALL_OVER, CALL_DEAD };
 
 struct call {
+    struct sim *sim;
     struct hapax__flow flow;
     struct hapax_policy policy;
     enum call_state state;
@@ -238,6 +239,7 @@ struct sim {
     bool calm;
     int64_t calm_us;
     bool failed;
+    unsigned steps; /* of the flows, after the last event */
     char rule[48];
     char text[160];
 

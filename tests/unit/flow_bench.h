@@ -2,12 +2,12 @@
  *
  * Some flows of one process on a bench: a test plays the store, the handler and the clock, and
  * compares what the flows decide, written down line by line, with what it expects. Any number of
- * flows share the table of waiters, and its ready list is emptied after each event, as doors do.
+ * flows share the table of waiters, and are driven after each event, as doors do it.
  */
 #ifndef HAPAX_TESTS_FLOW_BENCH_H
 #define HAPAX_TESTS_FLOW_BENCH_H
 
-#include "core/flow.h"
+#include "core/drive.h"
 #include "core/waiters.h"
 
 #include <setjmp.h>
@@ -109,44 +109,49 @@ static inline void note_answer(struct bench *b, int i)
     note(b, "\n");
 }
 
-/* Follows one flow until it pauses or ends. */
-static inline void follow(struct bench *b, int i)
+static inline int64_t bench_now(const struct hapax__flow *f)
 {
-    struct hapax__flow *f = &b->flows[i];
+    const struct bench *b = f->door;
 
-    for (;;) {
-        switch (hapax__flow_next(f, b->now_us)) {
-        case HAPAX__FLOW_PAUSE:
-            return;
-        case HAPAX__FLOW_END:
-            note(b, "%d END\n", i);
-            return;
-        case HAPAX__FLOW_ASK:
-            note_ask(b, i);
-            break;
-        case HAPAX__FLOW_RUN:
-            note(b, "%d RUN a%u%s\n", i, f->attempt, f->stale ? " stale" : "");
-            break;
-        case HAPAX__FLOW_RECONCILE:
-            note(b, "%d RECONCILE a%u\n", i, f->attempt);
-            break;
-        case HAPAX__FLOW_ABANDON:
-            note(b, "%d ABANDON\n", i);
-            break;
-        case HAPAX__FLOW_ANSWER:
-            note_answer(b, i);
-            break;
-        }
+    return b->now_us;
+}
+
+static inline bool note_act(struct hapax__flow *f, enum hapax__flow_do what, int64_t now_us)
+{
+    struct bench *b = f->door;
+    int i = (int)(f - b->flows);
+
+    (void)now_us;
+    switch (what) {
+    case HAPAX__FLOW_PAUSE:
+        break;
+    case HAPAX__FLOW_END:
+        note(b, "%d END\n", i);
+        break;
+    case HAPAX__FLOW_ASK:
+        note_ask(b, i);
+        break;
+    case HAPAX__FLOW_RUN:
+        note(b, "%d RUN a%u%s\n", i, f->attempt, f->stale ? " stale" : "");
+        break;
+    case HAPAX__FLOW_RECONCILE:
+        note(b, "%d RECONCILE a%u\n", i, f->attempt);
+        break;
+    case HAPAX__FLOW_ABANDON:
+        note(b, "%d ABANDON\n", i);
+        break;
+    case HAPAX__FLOW_ANSWER:
+        note_answer(b, i);
+        break;
     }
+    return true;
 }
 
 static inline void go_on(struct bench *b, int i)
 {
-    struct hapax__flow *f;
+    static const struct hapax__flow_door door = {bench_now, note_act};
 
-    follow(b, i);
-    while ((f = hapax__waiters_ready(&b->waiters)))
-        follow(b, (int)(f - b->flows));
+    assert_true(hapax__flow_drive(&b->flows[i], &door));
 }
 
 static inline void begin(struct bench *b, int i)

@@ -28,8 +28,8 @@ static void one_question_one_run_one_answer(void **state)
     expect(b, "0 ASK claim\n0 RUN a1\n");
     handled(b, 0, HAPAX_CLASS_FINAL, 200);
     told_stored(b, 0);
-    expect(b, "0 ASK complete 200\n0 ANSWER fresh 200 recorded\n0 END\n"
-              "1 ANSWER replay 200\n1 END\n2 ANSWER replay 200\n2 END\n");
+    expect(b, "0 ASK complete 200\n1 ANSWER replay 200\n1 END\n2 ANSWER replay 200\n2 END\n"
+              "0 ANSWER fresh 200 recorded\n0 END\n");
 }
 
 /* A verdict that answers the head answers its mates. */
@@ -43,12 +43,12 @@ static void mates_get_the_heads_verdict(void **state)
         begin(b, i);
     answered(b, 0, HAPAX_MISMATCH, HAPAX_STATE_STARTED)->differs = HAPAX_DIFFERS_FINGERPRINT;
     told(b, 0);
-    expect(b, "0 ASK claim\n0 ANSWER mismatch fingerprint\n0 END\n"
-              "1 ANSWER mismatch fingerprint\n1 END\n2 ANSWER mismatch fingerprint\n2 END\n");
+    expect(b, "0 ASK claim\n1 ANSWER mismatch fingerprint\n1 END\n"
+              "2 ANSWER mismatch fingerprint\n2 END\n0 ANSWER mismatch fingerprint\n0 END\n");
     for (int i = 3; i < 5; i++)
         begin(b, i);
     told_state(b, 3, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
-    expect(b, "3 ASK claim\n3 ANSWER replay 201\n3 END\n4 ANSWER replay 201\n4 END\n");
+    expect(b, "3 ASK claim\n4 ANSWER replay 201\n4 END\n3 ANSWER replay 201\n3 END\n");
 }
 
 /* A body that was not kept is gone for all of them, and what is recorded is so for all. */
@@ -62,7 +62,7 @@ static void a_body_that_was_not_kept_is_gone_for_mates(void **state)
         begin(b, i);
     answered(b, 0, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED)->record.outcome.body_kept = false;
     told(b, 0);
-    expect(b, "0 ASK claim\n0 ANSWER gone 201\n0 END\n1 ANSWER gone 201\n1 END\n");
+    expect(b, "0 ASK claim\n1 ANSWER gone 201\n1 END\n0 ANSWER gone 201\n0 END\n");
     assert_true(b->flows[0].answer.recorded && b->flows[1].answer.recorded);
 }
 
@@ -78,7 +78,7 @@ static void who_does_not_wait_is_turned_away(void **state)
         begin(b, i);
     told_claimed(b, 0, 1, false);
     begin(b, 3);
-    expect(b, "0 ASK claim\n0 RUN a1\n1 ANSWER in_flight retry 900\n1 END\n"
+    expect(b, "0 ASK claim\n1 ANSWER in_flight retry 900\n1 END\n0 RUN a1\n"
               "3 ANSWER in_flight retry 900\n3 END\n");
     pass_ms(b, 2, 1000);
     expect(b, "2 ANSWER in_flight retry 0\n2 END\n");
@@ -97,12 +97,12 @@ static void after_a_fail_one_of_them_runs(void **state)
     handled(b, 0, HAPAX_CLASS_FAILED, 500);
     b->len = 0;
     told_state(b, 0, HAPAX_OK, HAPAX_STATE_FAILED);
-    expect(b, "0 ANSWER fresh 500 recorded\n0 END\n1 ASK claim\n");
+    expect(b, "1 ASK claim\n0 ANSWER fresh 500 recorded\n0 END\n");
     told_claimed(b, 1, 2, false);
     handled(b, 1, HAPAX_CLASS_FINAL, 200);
     told_stored(b, 1);
-    expect(b, "1 RUN a2\n1 ASK complete 200\n1 ANSWER fresh 200 recorded\n1 END\n"
-              "2 ANSWER replay 200\n2 END\n3 ANSWER replay 200\n3 END\n");
+    expect(b, "1 RUN a2\n1 ASK complete 200\n2 ANSWER replay 200\n2 END\n"
+              "3 ANSWER replay 200\n3 END\n1 ANSWER fresh 200 recorded\n1 END\n");
 }
 
 /* A head that gives up is followed by the next, which still has time. */
@@ -116,7 +116,7 @@ static void a_head_that_gives_up_is_replaced(void **state)
     begin(b, 0);
     begin(b, 1);
     stop(b, 0);
-    expect(b, "0 ASK claim\n0 ANSWER store_down indeterminate retry 1000\n1 ASK claim\n");
+    expect(b, "0 ASK claim\n1 ASK claim\n0 ANSWER store_down indeterminate retry 1000\n");
     told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
     expect(b, "0 END\n");
     told_claimed(b, 1, 1, false);
@@ -135,8 +135,8 @@ static void a_mate_leaves_the_line(void **state)
     stop(b, 2);
     expect(b, "0 ASK claim\n2 ANSWER store_down indeterminate retry 1000\n2 END\n");
     told_state(b, 0, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
-    expect(b, "0 ANSWER replay 201\n0 END\n1 ANSWER replay 201\n1 END\n"
-              "3 ANSWER replay 201\n3 END\n");
+    expect(b, "1 ANSWER replay 201\n1 END\n3 ANSWER replay 201\n3 END\n"
+              "0 ANSWER replay 201\n0 END\n");
 }
 
 /* One that waits for another process is asked anew when somebody joins it. */
@@ -169,7 +169,7 @@ static void nobody_waits_for_a_zombie(void **state)
     begin(b, 1);
     pass_ms(b, 0, 300);
     told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
-    expect(b, "0 ASK renew\n0 ABANDON\n1 ASK claim\n");
+    expect(b, "0 ASK renew\n1 ASK claim\n0 ABANDON\n");
     b->policies[1].run_max_ms = 10 * LEASE_MS;
     told_claimed(b, 1, 3, true);
     begin(b, 2);
@@ -195,9 +195,9 @@ static void reads_exclude_each_other_and_share_nothing(void **state)
     handled(b, 0, HAPAX_CLASS_FINAL, 200);
     b->len = 0;
     told_stored(b, 0);
-    expect(b, "0 ANSWER fresh 200 recorded\n0 END\n1 ASK claim\n");
+    expect(b, "1 ASK claim\n0 ANSWER fresh 200 recorded\n0 END\n");
     told_state(b, 1, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
-    expect(b, "1 ANSWER replay 201\n1 END\n2 ASK claim\n");
+    expect(b, "2 ASK claim\n1 ANSWER replay 201\n1 END\n");
 }
 
 /* `open` is for a store that never answered: not for one that said that another attempt runs. */
@@ -269,6 +269,29 @@ static void a_flow_is_ready_once(void **state)
     assert_null(hapax__waiters_ready(&b->waiters));
 }
 
+static bool fail_act(struct hapax__flow *f, enum hapax__flow_do what, int64_t now_us)
+{
+    (void)note_act(f, what, now_us);
+    return false;
+}
+
+/* A door that fails ends the drive: what was ready stays so. */
+static void a_failing_door_ends_the_drive(void **state)
+{
+    static const struct hapax__flow_door failing = {bench_now, fail_act};
+    struct bench bench, *b = &bench;
+
+    (void)state;
+    start(b, 5000);
+    begin(b, 0);
+    begin(b, 1);
+    answered(b, 0, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
+    hapax__flow_told(&b->flows[0], b->now_us);
+    assert_false(hapax__flow_drive(&b->flows[0], &failing));
+    expect(b, "0 ASK claim\n1 ANSWER replay 201\n");
+    assert_ptr_equal(hapax__waiters_ready(&b->waiters), &b->flows[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +308,7 @@ int main(void)
         cmocka_unit_test(open_does_not_run_beside_another),
         cmocka_unit_test(another_question_is_asked_apart),
         cmocka_unit_test(a_flow_is_ready_once),
+        cmocka_unit_test(a_failing_door_ends_the_drive),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
