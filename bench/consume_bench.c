@@ -5,7 +5,7 @@
  *
  *     bare    the same loop without Hapax: the same source, loop, hands and handler, and the same acknowledgements, but no key
  *             is read, nothing hashed and nothing claimed. This program is linked so that hands call __wrap_hapax__ask(),
- *             __wrap_hapax__begin() and so on, which leave that out when told so. The ratio is hapax / bare.
+ *             __wrap_hapax__call_begin() and so on, which leave that out when told so. The ratio is hapax / bare.
  *     source  the source alone: one thread takes and acknowledges, nobody runs. What the broker gives at most.
  *
  * They take turns on queues of their own, filled before, and the median of the rounds' ratios is judged: exit 1 where it is under
@@ -19,7 +19,7 @@
 #include "bench.h"
 
 #include "base/clock.h"
-#include "door/begun.h"
+#include "door/call.h"
 #include "door/consume/parts.h"
 
 #include <netinet/in.h>
@@ -86,20 +86,22 @@ enum hapax_error __real_hapax__ask(struct hapax__asked *out, const struct hapax_
 enum hapax_error __wrap_hapax__ask(struct hapax__asked *out, const struct hapax__ask *ask,
                                    const struct hapax_policy *policy,
                                    const struct hapax__delivered *delivered);
-enum hapax_error __real_hapax__begin(struct hapax__begun *begun, struct hapax *h,
-                                     const struct hapax_policy *policy,
-                                     const struct hapax_request *request, bool reconciles,
-                                     char text[HAPAX_TEXT_MAX]);
-enum hapax_error __wrap_hapax__begin(struct hapax__begun *begun, struct hapax *h,
-                                     const struct hapax_policy *policy,
-                                     const struct hapax_request *request, bool reconciles,
-                                     char text[HAPAX_TEXT_MAX]);
-void __real_hapax__begun_ended(struct hapax__begun *begun, struct hapax *h, enum hapax_class cls);
-void __wrap_hapax__begun_ended(struct hapax__begun *begun, struct hapax *h, enum hapax_class cls);
-enum hapax_error __real_hapax__begun_leave(struct hapax__begun *begun, struct hapax *h,
-                                           struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
-enum hapax_error __wrap_hapax__begun_leave(struct hapax__begun *begun, struct hapax *h,
-                                           struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
+struct hapax__call *__real_hapax__call_new(struct hapax *h, const struct hapax_policy *policy,
+                                           const struct hapax_request *request,
+                                           const struct hapax_attempt *outer, bool reconciles,
+                                           char text[HAPAX_TEXT_MAX]);
+struct hapax__call *__wrap_hapax__call_new(struct hapax *h, const struct hapax_policy *policy,
+                                           const struct hapax_request *request,
+                                           const struct hapax_attempt *outer, bool reconciles,
+                                           char text[HAPAX_TEXT_MAX]);
+enum hapax_error __real_hapax__call_begin(struct hapax__call *call, char text[HAPAX_TEXT_MAX]);
+enum hapax_error __wrap_hapax__call_begin(struct hapax__call *call, char text[HAPAX_TEXT_MAX]);
+void __real_hapax__call_ended(struct hapax__call *call, enum hapax_class cls);
+void __wrap_hapax__call_ended(struct hapax__call *call, enum hapax_class cls);
+enum hapax_error __real_hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer,
+                                          char text[HAPAX_TEXT_MAX]);
+enum hapax_error __wrap_hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer,
+                                          char text[HAPAX_TEXT_MAX]);
 
 enum hapax_error __wrap_hapax__ask(struct hapax__asked *out, const struct hapax__ask *ask,
                                    const struct hapax_policy *policy,
@@ -116,50 +118,64 @@ enum hapax_error __wrap_hapax__ask(struct hapax__asked *out, const struct hapax_
     return HAPAX_ERR_NONE;
 }
 
-/* A call that is told something at once. */
-static void tell(struct hapax__begun *begun, enum hapax__flow_do what)
+static bool leaves_out(void)
 {
-    begun->seat.told = what;
-    begun->seat.next = NULL;
-    begun->ear->hear(begun->ear, &begun->seat);
+    return atomic_load_explicit(&without, memory_order_relaxed) && !with_post;
 }
 
 /* A handler over HTTP wants an attempt, and gets one without a key: no store is asked. */
-enum hapax_error __wrap_hapax__begin(struct hapax__begun *begun, struct hapax *h,
-                                     const struct hapax_policy *policy,
-                                     const struct hapax_request *request, bool reconciles,
-                                     char text[HAPAX_TEXT_MAX])
+struct hapax__call *__wrap_hapax__call_new(struct hapax *h, const struct hapax_policy *policy,
+                                           const struct hapax_request *request,
+                                           const struct hapax_attempt *outer, bool reconciles,
+                                           char text[HAPAX_TEXT_MAX])
 {
     static const struct hapax_request unkeyed = {.scope = {NULL, 0}};
-    static struct hapax__call nobody;
+    struct hapax__call *call;
 
     if (!atomic_load_explicit(&without, memory_order_relaxed))
-        return __real_hapax__begin(begun, h, policy, request, reconciles, text);
+        return __real_hapax__call_new(h, policy, request, outer, reconciles, text);
     if (with_post)
-        return __real_hapax__begin(begun, h, &keyless, &unkeyed, reconciles, text);
-    begun->call = &nobody;
-    tell(begun, HAPAX__FLOW_RUN);
+        return __real_hapax__call_new(h, &keyless, &unkeyed, outer, reconciles, text);
+    call = malloc(sizeof(*call));
+    if (!call)
+        die("out of memory", NULL);
+    return call;
+}
+
+/* Tells the call of its state at once. */
+static void tell(struct hapax__call *call, enum hapax__flow_do state)
+{
+    call->state = state;
+    STAILQ_NEXT(call, next) = NULL;
+    call->told(call);
+}
+
+enum hapax_error __wrap_hapax__call_begin(struct hapax__call *call, char text[HAPAX_TEXT_MAX])
+{
+    if (!leaves_out())
+        return __real_hapax__call_begin(call, text);
+    tell(call, HAPAX__FLOW_RUN);
     return HAPAX_ERR_NONE;
 }
 
-void __wrap_hapax__begun_ended(struct hapax__begun *begun, struct hapax *h, enum hapax_class cls)
+void __wrap_hapax__call_ended(struct hapax__call *call, enum hapax_class cls)
 {
-    if (!atomic_load_explicit(&without, memory_order_relaxed) || with_post) {
-        __real_hapax__begun_ended(begun, h, cls);
+    if (!leaves_out()) {
+        __real_hapax__call_ended(call, cls);
         return;
     }
-    begun->seat.answer = (struct hapax_answer){
+    call->answer = (struct hapax_answer){
         .kind = HAPAX_ANSWER_FRESH, .cls = cls, .recorded = true, .retry_after_ms = -1};
-    tell(begun, HAPAX__FLOW_ANSWER);
+    tell(call, HAPAX__FLOW_ANSWER);
 }
 
-enum hapax_error __wrap_hapax__begun_leave(struct hapax__begun *begun, struct hapax *h,
-                                           struct hapax_answer *answer, char text[HAPAX_TEXT_MAX])
+enum hapax_error __wrap_hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer,
+                                          char text[HAPAX_TEXT_MAX])
 {
-    if (!atomic_load_explicit(&without, memory_order_relaxed) || with_post)
-        return __real_hapax__begun_leave(begun, h, answer, text);
-    *answer = begun->seat.answer;
-    begun->call = NULL;
+    if (!leaves_out())
+        return __real_hapax__call_leave(call, answer, text);
+    *answer = call->answer;
+    free(call);
     return HAPAX_ERR_NONE;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every C door does alike: it checks and names what is asked, lets a handler see its attempt
- * and set an outcome, and hands an answer over. What it keeps: an outcome once set by a
- * handler reaches the caller whatever memory is left, for the two share it; nothing is copied
- * twice. Rejected: outcomes copied into the answer. A handler that had its effect would then be
- * answered with NOMEM.
+ * What every C door does in the same way: it checks and names a request, shows a handler its
+ * attempt, takes the handler's outcome, and hands over the answer.
+ *
+ * Invariant: an outcome that a handler has set reaches the caller, however little memory is left,
+ * because attempt and answer share it. Nothing is copied twice. Rejected: a copy for the answer. A
+ * handler that had its effect would then be answered with NOMEM.
  */
 #include "attempt.h"
 
@@ -17,7 +18,7 @@
 #include <sys/random.h>
 
 struct hapax__bytes {
-    atomic_uint holders;
+    atomic_uint owners;
     size_t size;
     uint8_t bytes[];
 };
@@ -35,8 +36,8 @@ static struct hapax_span move(uint8_t **at, struct hapax_span from)
     return to;
 }
 
-/* *to points into *memory, NULL where there are no bytes. False: out of memory, and neither is
- * touched. */
+/* Copies an outcome: *to points into *memory, which is NULL where there are no bytes. False: out of
+ * memory, and neither is touched. */
 static bool outcome_copy(struct hapax_outcome *to, struct hapax__bytes **memory,
                          const struct hapax_outcome *from)
 {
@@ -49,7 +50,7 @@ static bool outcome_copy(struct hapax_outcome *to, struct hapax__bytes **memory,
         bytes = malloc(sizeof(*bytes) + size);
         if (!bytes)
             return false;
-        atomic_init(&bytes->holders, 1);
+        atomic_init(&bytes->owners, 1);
         bytes->size = size;
         at = bytes->bytes;
     }
@@ -60,12 +61,9 @@ static bool outcome_copy(struct hapax_outcome *to, struct hapax__bytes **memory,
     return true;
 }
 
-/* Gives one hold up. NULL is fine. */
 static void bytes_drop(struct hapax__bytes *memory)
 {
-    if (!memory)
-        return;
-    if (atomic_fetch_sub(&memory->holders, 1) == 1)
+    if (memory && atomic_fetch_sub(&memory->owners, 1) == 1)
         free(memory);
 }
 
@@ -87,7 +85,7 @@ bool hapax__answer_take(struct hapax_answer *to, const struct hapax__flow *flow,
     *to = flow->answer;
     to->memory = NULL;
     if (memory && points_into(memory, outcome->headers) && points_into(memory, outcome->body)) {
-        atomic_fetch_add(&memory->holders, 1);
+        atomic_fetch_add(&memory->owners, 1);
     } else if (!outcome_copy(&to->outcome, &memory, outcome)) {
         memset(to, 0, sizeof(*to));
         return false;
@@ -106,7 +104,7 @@ void hapax_answer_release(struct hapax_answer *answer)
 
 void hapax__attempt_begin(struct hapax_attempt *attempt, const struct hapax__flow *flow)
 {
-    bytes_drop(attempt->memory); /* the hook's, which found that nothing happened */
+    bytes_drop(attempt->memory); /* of the hook, which found that nothing happened */
     attempt->memory = NULL;
     attempt->outcome = (struct hapax_outcome){.body_kept = true};
     attempt->number = flow->attempt > 0 ? flow->attempt : 1;
@@ -141,19 +139,19 @@ bool hapax_attempt_stale(const struct hapax_attempt *attempt)
     return attempt->stale;
 }
 
-/* A step is no longer its operation's to run once that one's claim is lost. */
+/* A step is lost with the claim of its operation, too. */
 bool hapax_attempt_lost(const struct hapax_attempt *attempt)
 {
     bool lost = false;
 
-    for (; attempt && !lost; attempt = attempt->origin->outer)
+    for (; attempt && !lost; attempt = attempt->outer)
         lost = atomic_load(&attempt->lost);
     return lost;
 }
 
 struct hapax_span hapax_attempt_key(const struct hapax_attempt *attempt)
 {
-    return (struct hapax_span){attempt->origin->key, attempt->origin->key_len};
+    return (struct hapax_span){attempt->key, attempt->key_len};
 }
 
 bool hapax_attempt_token(const struct hapax_attempt *attempt, char out[HAPAX_TOKEN_TEXT_MAX])
@@ -206,14 +204,14 @@ enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status
     if (status < 0 || status > 999 || headers.len > HAPAX_HEADERS_MAX || !are_lines(headers) ||
         body.len > HAPAX_BODY_MAX)
         return HAPAX_ERR_INVALID;
-    /* Copied before the last one goes: it may be made of that. */
+    /* Copied before the former outcome is freed: the new one may point into it. */
     if (!outcome_copy(&attempt->outcome, &attempt->memory, &given))
         return HAPAX_ERR_NOMEM;
     bytes_drop(before);
     return HAPAX_ERR_NONE;
 }
 
-/* ---- what is asked ------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------- */
 
 static enum hapax_error over(char text[HAPAX_TEXT_MAX], const char *what, size_t len, unsigned max)
 {
@@ -221,8 +219,8 @@ static enum hapax_error over(char text[HAPAX_TEXT_MAX], const char *what, size_t
 }
 
 enum hapax_error hapax__call_check(const struct hapax_policy *policy,
-                                   const struct hapax_request *request, bool nested,
-                                   bool reconciles, char text[HAPAX_TEXT_MAX])
+                                   const struct hapax_request *request, bool inner, bool reconciles,
+                                   char text[HAPAX_TEXT_MAX])
 {
     if (request->scope.len > HAPAX_SCOPE_MAX)
         return over(text, "scope", request->scope.len, HAPAX_SCOPE_MAX);
@@ -233,7 +231,7 @@ enum hapax_error hapax__call_check(const struct hapax_policy *policy,
     if (request->step.len > 0 && memchr(request->step.ptr, ':', request->step.len))
         return hapax__fail(text, HAPAX_ERR_INVALID, "step \"%.*s\" holds a ':'",
                            (int)request->step.len, (const char *)request->step.ptr);
-    if (!nested && request->step.len > 0 && request->step.ptr[0] == '.')
+    if (!inner && request->step.len > 0 && request->step.ptr[0] == '.')
         return hapax__fail(text, HAPAX_ERR_INVALID, "step \"%.*s\" begins with a '.'",
                            (int)request->step.len, (const char *)request->step.ptr);
     if (policy->on_expired == HAPAX_EXPIRED_RECONCILE && !reconciles)
@@ -259,20 +257,19 @@ bool hapax__call_identify(struct hapax__flow_request *to, uint8_t scope[HAPAX_SC
            (ssize_t)sizeof(to->token.bytes);
 }
 
-void hapax__origin_init(struct hapax__origin *origin, const struct hapax_policy *policy,
-                        const struct hapax_request *request, const struct hapax_attempt *outer)
+void hapax__attempt_init(struct hapax_attempt *attempt, const struct hapax_policy *policy,
+                         const struct hapax_request *request, const struct hapax_attempt *outer)
 {
     enum hapax_error error = HAPAX_ERR_NONE;
 
-    assert(origin->nest && origin->door);
-    origin->policy = policy;
-    origin->request = request;
-    origin->outer = outer;
-    origin->key_len = request->key.len;
-    atomic_init(&origin->listed, 0);
+    assert(attempt->execute_inner && attempt->door);
+    attempt->policy = policy;
+    attempt->request = request;
+    attempt->outer = outer;
+    attempt->key_len = request->key.len;
     if (request->key.len > 0 && request->step.len > 0)
-        error = hapax_key_derive(origin->key, &origin->key_len, request->key, request->step);
+        error = hapax_key_derive(attempt->key, &attempt->key_len, request->key, request->step);
     else if (request->key.len > 0)
-        memcpy(origin->key, request->key.ptr, request->key.len);
+        memcpy(attempt->key, request->key.ptr, request->key.len);
     assert(error == HAPAX_ERR_NONE);
 }

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The C door as its callers see it: what they ask for is checked and hashed in their own thread,
- * then their call goes to the pulse (pulse.c), and they sit until told to run the handler or
- * given the answer. So a handler runs where its caller expects it, with that thread's stack, locks
- * and thread-local state, and may itself call hapax_execute().
+ * The C door as its callers see it. The caller's own thread checks and hashes the request, gives the
+ * call to the pulse (pulse.c), and waits until it may run the handler or has the answer. So a handler
+ * runs where its caller expects it, with the stack, the locks and the thread-local state of that
+ * thread, and may itself call hapax_execute().
  *
- * What it keeps: nothing is begun before everything was checked; whatever a handler does, its end is
- * posted exactly once; a caller leaves only with its answer.
+ * Invariant: nothing begins before everything was checked. The end of a handler reaches the pulse
+ * exactly once. A caller leaves only with its answer.
  *
- * Rejected: calling hapax_store_run() from the caller's thread. One caller alone would save two
- * changes of thread, and a thousand would each pay their own fsync.
+ * Rejected: hapax_store_run() in the caller's thread. A caller that is alone would save two changes
+ * of thread, and a thousand callers would pay an fsync each.
  */
-#include "begun.h"
+#include "call.h"
 
 #include "base/fail.h"
+#include "pulse.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -56,8 +57,8 @@ static struct hapax_span secret_of(const struct hapax *h)
     return (struct hapax_span){h->secret, h->secret_len};
 }
 
-/* Opens the store and sees whether it is for our secret. Nothing of a caller's is at stake yet, so
- * that a lost reply is no more than a store out of reach. */
+/* Opens the store and checks that it belongs to our secret. No operation is under way yet, so a lost
+ * reply only means that the store cannot be reached. */
 static enum hapax_error open_store(struct hapax_store **out, const struct hapax *h, const char *uri,
                                    char text[HAPAX_TEXT_MAX])
 {
@@ -74,13 +75,13 @@ static enum hapax_error open_store(struct hapax_store **out, const struct hapax 
     return error == HAPAX_ERR_INDETERMINATE ? HAPAX_ERR_UNAVAILABLE : error;
 }
 
-/* Takes the store over in any case. */
+/* The store is the lane's, or closed. */
 static enum hapax_error open_pulse(struct hapax *h, struct hapax_store *store,
                                    char text[HAPAX_TEXT_MAX])
 {
     struct hapax__lane *lane;
 
-    /* A call has one op under way at most, so that a queue of this size is never full. */
+    /* A call has at most one op under way, so a queue of this size is never full. */
     if (hapax__lane_open(&lane, store, h->calls_max) != HAPAX_ERR_NONE) {
         hapax_store_close(store);
         return hapax__fail(text, HAPAX_ERR_NOMEM,
@@ -135,123 +136,74 @@ uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms)
 
 /* ---- execute ------------------------------------------------------------------------- */
 
-static enum hapax_error call_new(struct hapax__call **out, const struct hapax *h,
-                                 const struct hapax_policy *policy,
-                                 const struct hapax_request *request, char text[HAPAX_TEXT_MAX])
+static hapax__execute_inner execute_inner;
+
+struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *policy,
+                                    const struct hapax_request *request,
+                                    const struct hapax_attempt *outer, bool reconciles,
+                                    char text[HAPAX_TEXT_MAX])
 {
     struct hapax__call *call = calloc(1, sizeof(*call));
 
-    *out = NULL;
-    if (!call)
-        return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot begin the call: out of memory");
-    call->policy = *policy;
+    if (!call) {
+        hapax__fail(text, HAPAX_ERR_NOMEM, "cannot begin the call: out of memory");
+        return NULL;
+    }
     call->request.key = HAPAX__KEY_NONE;
     if (request->key.len > 0 &&
         !hapax__call_identify(&call->request, call->scope, request, secret_of(h))) {
-        hapax__call_free(call);
-        return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot begin the call: no random bytes");
+        free(call);
+        hapax__fail(text, HAPAX_ERR_NOMEM, "cannot begin the call: no random bytes");
+        return NULL;
     }
-    *out = call;
-    return HAPAX_ERR_NONE;
-}
-
-static hapax__nest nest;
-
-enum hapax_error hapax__begin(struct hapax__begun *begun, struct hapax *h,
-                              const struct hapax_policy *policy,
-                              const struct hapax_request *request, bool reconciles,
-                              char text[HAPAX_TEXT_MAX])
-{
-    struct hapax__call *call;
-    enum hapax_error error = call_new(&call, h, policy, request, text);
-
-    if (error != HAPAX_ERR_NONE)
-        return error;
-    begun->origin.nest = nest;
-    begun->origin.door = h;
-    hapax__origin_init(&begun->origin, policy, request, begun->outer);
-    call->attempt.origin = &begun->origin;
     call->request.reconciles = reconciles;
-    hapax__seat_init(&begun->seat, begun->ear);
-    call->seat = &begun->seat;
-    begun->call = call;
-    if (hapax__pulse_begin(h->pulse, call))
-        return HAPAX_ERR_NONE;
-    hapax__call_free(call);
-    hapax__seat_release(&begun->seat);
-    begun->call = NULL;
-    return hapax__fail(text, HAPAX_ERR_NOMEM, "calls_max of %u calls in hand is reached",
-                       h->calls_max);
+    call->policy = *policy;
+    call->pulse = h->pulse;
+    atomic_init(&call->owners, 1);
+    (void)sem_init(&call->wake, 0, 0);
+    call->attempt.execute_inner = execute_inner;
+    call->attempt.door = h;
+    hapax__attempt_init(&call->attempt, policy, request, outer);
+    return call;
 }
 
-enum hapax__flow_do hapax__begun_wait(struct hapax__begun *begun)
-{
-    return hapax__seat_wait(&begun->seat);
-}
-
-enum hapax__flow_do hapax__begun_heard(struct hapax__begun *begun)
-{
-    return hapax__seat_heard(&begun->seat);
-}
-
-void hapax__begun_ended(struct hapax__begun *begun, struct hapax *h, enum hapax_class cls)
-{
-    hapax__pulse_ended(h->pulse, begun->call, cls);
-}
-
-enum hapax_error hapax__begun_leave(struct hapax__begun *begun, struct hapax *h,
-                                    struct hapax_answer *answer, char text[HAPAX_TEXT_MAX])
-{
-    enum hapax_error error = begun->seat.error;
-
-    hapax__pulse_leave(h->pulse, &begun->seat.answer, text);
-    *answer = begun->seat.answer;
-    begun->call = NULL;
-    hapax__seat_release(&begun->seat);
-    if (error == HAPAX_ERR_NONE)
-        return error;
-    return hapax__fail(text, error, "out of memory for an outcome that is stored; ask again");
-}
-
-/* Sits until there is an answer, running what is to be run. With ANSWER the call is gone. */
-static void attend(struct hapax *h, struct hapax__begun *begun, hapax_handler *handler,
-                   hapax_reconciler *reconcile, void *arg)
-{
-    enum hapax__flow_do told;
-
-    while ((told = hapax__begun_wait(begun)) != HAPAX__FLOW_ANSWER) {
-        hapax_handler *run = told == HAPAX__FLOW_RUN ? handler : reconcile;
-
-        assert(run);
-        hapax__begun_ended(begun, h, run(&begun->call->attempt, arg));
-    }
-}
-
-/* A call that was checked; `outer` is NULL unless it is nested. */
+/* A call that was checked; `outer` is NULL unless the call is a step. */
 static enum hapax_error execute(struct hapax *h, const struct hapax_policy *policy,
                                 const struct hapax_request *request,
                                 const struct hapax_attempt *outer, hapax_handler *handler,
                                 hapax_reconciler *reconcile, void *arg, struct hapax_answer *answer,
                                 char text[HAPAX_TEXT_MAX])
 {
-    struct hapax__begun begun = {.outer = outer};
-    enum hapax_error error = hapax__begin(&begun, h, policy, request, reconcile != NULL, text);
+    struct hapax__call *call = hapax__call_new(h, policy, request, outer, reconcile != NULL, text);
+    enum hapax_error error;
+    enum hapax__flow_do state;
 
+    if (!call)
+        return HAPAX_ERR_NOMEM;
+    call->told = hapax__call_wake;
+    error = hapax__call_begin(call, text);
     if (error != HAPAX_ERR_NONE)
         return error;
-    attend(h, &begun, handler, reconcile, arg);
-    return hapax__begun_leave(&begun, h, answer, text);
+    while ((state = hapax__call_wait(call)) != HAPAX__FLOW_ANSWER) {
+        hapax_handler *run = state == HAPAX__FLOW_RUN ? handler : reconcile;
+
+        assert(run);
+        hapax__call_ended(call, run(&call->attempt, arg));
+    }
+    return hapax__call_leave(call, answer, text);
 }
 
-static enum hapax_error nest(const struct hapax_attempt *outer, const struct hapax_policy *policy,
-                             const struct hapax_request *request, hapax_handler *handler, void *arg,
-                             struct hapax_answer *answer, char text[HAPAX_TEXT_MAX])
+static enum hapax_error execute_inner(const struct hapax_attempt *outer,
+                                      const struct hapax_policy *policy,
+                                      const struct hapax_request *request, hapax_handler *handler,
+                                      void *arg, struct hapax_answer *answer,
+                                      char text[HAPAX_TEXT_MAX])
 {
     enum hapax_error error = hapax__call_check(policy, request, true, false, text);
 
     if (error != HAPAX_ERR_NONE)
         return error;
-    return execute(outer->origin->door, policy, request, outer, handler, NULL, arg, answer, text);
+    return execute(outer->door, policy, request, outer, handler, NULL, arg, answer, text);
 }
 
 enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *policy,

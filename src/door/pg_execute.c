@@ -50,7 +50,6 @@ struct pg_call {
     struct hapax__waiters waiters; /* a table of one: nobody else waits here */
     struct hapax__flow *bucket;
     struct hapax__flow flow;
-    struct hapax__origin origin;
     struct hapax_attempt attempt;
     struct hapax_digest check; /* of the secret */
     struct hapax_id check_id;
@@ -581,7 +580,7 @@ static void release(struct pg_call *call)
     free(call);
 }
 
-static hapax__nest nest;
+static hapax__execute_inner execute_inner;
 
 static struct pg_call *call_new(PGconn *conn, const struct hapax_policy *policy,
                                 const struct hapax_request *request,
@@ -592,11 +591,10 @@ static struct pg_call *call_new(PGconn *conn, const struct hapax_policy *policy,
     if (!call)
         return NULL;
     call->conn = conn;
-    call->origin.nest = nest;
-    call->origin.door = conn;
-    call->origin.in_transaction = true;
-    hapax__origin_init(&call->origin, policy, request, outer);
-    call->attempt.origin = &call->origin;
+    call->attempt.execute_inner = execute_inner;
+    call->attempt.door = conn;
+    call->attempt.in_transaction = true;
+    hapax__attempt_init(&call->attempt, policy, request, outer);
     call->policy = *policy;
     call->policy.on_store_error = HAPAX_STORE_CLOSED;
     call->policy.save_wait_ms = FOREVER_MS;
@@ -646,16 +644,18 @@ static enum hapax_class run_nested(PGconn *conn, struct hapax_attempt *attempt, 
     return nested->handler(attempt, nested->arg);
 }
 
-static enum hapax_error nest(const struct hapax_attempt *outer, const struct hapax_policy *policy,
-                             const struct hapax_request *request, hapax_handler *handler, void *arg,
-                             struct hapax_answer *answer, char text[HAPAX_TEXT_MAX])
+static enum hapax_error execute_inner(const struct hapax_attempt *outer,
+                                      const struct hapax_policy *policy,
+                                      const struct hapax_request *request, hapax_handler *handler,
+                                      void *arg, struct hapax_answer *answer,
+                                      char text[HAPAX_TEXT_MAX])
 {
     enum hapax_error error = hapax__call_check(policy, request, true, false, text);
     struct nested nested = {handler, arg};
 
     if (error != HAPAX_ERR_NONE)
         return error;
-    return execute(outer->origin->door, policy, request, outer, run_nested, &nested, answer, text);
+    return execute(outer->door, policy, request, outer, run_nested, &nested, answer, text);
 }
 
 enum hapax_error hapax_pg_execute(PGconn *conn, const struct hapax_policy *policy,

@@ -15,16 +15,20 @@
 #include "pulse.h"
 
 #include "base/clock.h"
+#include "base/fail.h"
+#include "call.h"
 #include "core/drive.h"
 #include "core/waiters.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/queue.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +40,8 @@ struct timers { /* a binary heap by wake_us; the first stands at 1 */
     size_t count;
 };
 
+STAILQ_HEAD(call_list, hapax__call);
+
 struct hapax__pulse {
     struct hapax__lane *lane; /* NULL once it is closed */
     struct hapax__waiters waiters;
@@ -43,92 +49,59 @@ struct hapax__pulse {
     struct timers timers;
     struct hapax__job *asked; /* by next: for the lane when this turn is over, one batch of it */
     struct hapax__job **asked_end;
-    struct hapax__seat *told; /* by next: to be woken after that */
-    struct hapax__seat **told_end;
+    struct call_list told; /* have a new state, to be told at the end of the turn */
     uint32_t calls_max;
     int inbox_fd;
     pthread_t thread;
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t empty;
-    struct hapax__call *inbox;
-    struct hapax__call **inbox_end;
+    struct call_list inbox; /* begun, or their handlers have ended */
     uint32_t calls; /* begun and not over */
-    uint32_t callers; /* between begin and leave */
+    uint32_t callers; /* begun and not left */
     bool ending;
     int64_t end_us; /* when `ending`: no saving after this */
 };
 
-/* ---- seats --------------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------------------- */
 
-void hapax__seat_init(struct hapax__seat *seat, struct hapax__ear *ear)
+/* Of two owners, each lets go once. */
+static void call_drop(struct hapax__call *call)
 {
-    memset(seat, 0, sizeof(*seat));
-    (void)sem_init(&seat->wake, 0, 0);
-    seat->ear = ear;
-    seat->told = HAPAX__FLOW_PAUSE;
+    if (atomic_fetch_sub(&call->owners, 1) > 1)
+        return;
+    hapax__attempt_release(&call->attempt);
+    sem_destroy(&call->wake);
+    explicit_bzero(call, sizeof(*call)); /* its token is a secret */
+    free(call);
 }
 
-void hapax__seat_release(struct hapax__seat *seat)
+/* Notes a new state. The door is told at the end of the turn: a thread that is woken earlier takes
+ * the processor from those that still wait. */
+static void call_tell(struct hapax__pulse *pulse, struct hapax__call *call,
+                      enum hapax__flow_do state)
 {
-    sem_destroy(&seat->wake);
+    assert(call->state == HAPAX__FLOW_PAUSE);
+    call->state = state;
+    STAILQ_INSERT_TAIL(&pulse->told, call, next);
 }
 
-enum hapax__flow_do hapax__seat_heard(struct hapax__seat *seat)
+/* Tells the doors all that is new: calls that stand together and are told in the same way, in one
+ * list. */
+static void tell_doors(struct hapax__pulse *pulse)
 {
-    enum hapax__flow_do told = seat->told;
+    struct hapax__call *call = STAILQ_FIRST(&pulse->told);
 
-    assert(told != HAPAX__FLOW_PAUSE);
-    seat->told = HAPAX__FLOW_PAUSE;
-    return told;
-}
+    STAILQ_INIT(&pulse->told);
+    while (call) {
+        struct hapax__call *last = call, *next;
 
-enum hapax__flow_do hapax__seat_wait(struct hapax__seat *seat)
-{
-    assert(!seat->ear);
-    while (sem_wait(&seat->wake) != 0)
-        assert(errno == EINTR);
-    return hapax__seat_heard(seat);
-}
-
-/* It hears of it at the end of the pulse's turn: who is woken before that takes the processor from those who wait still. */
-static void seat_tell(struct hapax__pulse *pulse, struct hapax__seat *seat,
-                      enum hapax__flow_do what)
-{
-    assert(seat->told == HAPAX__FLOW_PAUSE);
-    seat->told = what;
-    seat->next = NULL;
-    *pulse->told_end = seat;
-    pulse->told_end = &seat->next;
-}
-
-static void post(struct hapax__seat *seat)
-{
-    int failed = sem_post(&seat->wake);
-
-    assert(failed == 0);
-}
-
-/* After this those with ANSWER may be gone. */
-static void seats_wake(struct hapax__pulse *pulse)
-{
-    struct hapax__seat *seat = pulse->told;
-
-    pulse->told = NULL;
-    pulse->told_end = &pulse->told;
-    while (seat) {
-        struct hapax__ear *ear = seat->ear;
-        struct hapax__seat *last = seat, *next;
-
-        while (ear && last->next && last->next->ear == ear)
-            last = last->next;
-        next = last->next;
-        last->next = NULL;
-        if (ear)
-            ear->hear(ear, seat);
-        else
-            post(seat);
-        seat = next;
+        while ((next = STAILQ_NEXT(last, next)) && next->told == call->told &&
+               next->owner == call->owner)
+            last = next;
+        STAILQ_NEXT(last, next) = NULL;
+        call->told(call);
+        call = next;
     }
 }
 
@@ -198,13 +171,6 @@ static void timer_set(struct timers *timers, struct hapax__call *call, int64_t w
 
 /* ---- flows --------------------------------------------------------------------------- */
 
-void hapax__call_free(struct hapax__call *call)
-{
-    hapax__attempt_release(&call->attempt);
-    explicit_bzero(call, sizeof(*call)); /* its token is a secret */
-    free(call);
-}
-
 static void put_asked(struct hapax__pulse *pulse, struct hapax__call *call)
 {
     struct hapax__flow *flow = &call->flow;
@@ -231,24 +197,20 @@ static struct hapax__job *take_asked(struct hapax__pulse *pulse)
 static void let_run(struct hapax__pulse *pulse, struct hapax__call *call, enum hapax__flow_do what)
 {
     hapax__attempt_begin(&call->attempt, &call->flow);
-    seat_tell(pulse, call->seat, what);
+    call_tell(pulse, call, what);
 }
 
 static void answer(struct hapax__pulse *pulse, struct hapax__call *call)
 {
-    struct hapax__seat *seat = call->seat;
-
-    call->seat = NULL;
-    if (!hapax__answer_take(&seat->answer, &call->flow, &call->attempt))
-        seat->error = HAPAX_ERR_NOMEM;
-    seat_tell(pulse, seat, HAPAX__FLOW_ANSWER);
+    call->no_memory = !hapax__answer_take(&call->answer, &call->flow, &call->attempt);
+    call_tell(pulse, call, HAPAX__FLOW_ANSWER);
 }
 
 static void end(struct hapax__pulse *pulse, struct hapax__call *call)
 {
-    assert(!call->seat);
+    assert(call->state == HAPAX__FLOW_ANSWER);
     timer_clear(&pulse->timers, call);
-    hapax__call_free(call);
+    call_drop(call);
     pthread_mutex_lock(&pulse->lock);
     assert(pulse->calls > 0);
     pulse->calls--;
@@ -310,9 +272,7 @@ static void take_call(struct hapax__pulse *pulse, struct hapax__call *call)
     const struct hapax_outcome *outcome = &call->attempt.outcome;
     int64_t now_us = hapax__boot_us();
 
-    if (!call->begun) {
-        call->begun = true;
-        call->pulse = pulse;
+    if (call->cls == 0) { /* it begins */
         call->flow.door = call;
         hapax__flow_begin(&call->flow, &call->policy, &pulse->waiters, &call->request, now_us);
     } else if (call->flow.phase == HAPAX__FLOW_RECONCILING) {
@@ -332,12 +292,11 @@ static void take_inbox(struct hapax__pulse *pulse)
     if (read(pulse->inbox_fd, &count, sizeof(count)) < 0)
         assert(errno == EAGAIN);
     pthread_mutex_lock(&pulse->lock);
-    call = pulse->inbox;
-    pulse->inbox = NULL;
-    pulse->inbox_end = &pulse->inbox;
+    call = STAILQ_FIRST(&pulse->inbox);
+    STAILQ_INIT(&pulse->inbox);
     pthread_mutex_unlock(&pulse->lock);
     while (call) {
-        struct hapax__call *next = call->next;
+        struct hapax__call *next = STAILQ_NEXT(call, next);
 
         take_call(pulse, call);
         call = next;
@@ -428,7 +387,7 @@ static void *pulse_main(void *arg)
         take_answers(hapax__lane_reap(pulse->lane));
         take_timers(pulse);
         submit_asked(pulse);
-        seats_wake(pulse);
+        tell_doors(pulse);
     }
     return NULL;
 }
@@ -471,9 +430,9 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
         size *= 2;
     pulse->lane = lane;
     pulse->calls_max = calls_max;
-    pulse->inbox_end = &pulse->inbox;
     pulse->asked_end = &pulse->asked;
-    pulse->told_end = &pulse->told;
+    STAILQ_INIT(&pulse->inbox);
+    STAILQ_INIT(&pulse->told);
     pthread_mutex_init(&pulse->lock, NULL);
     pthread_cond_init(&pulse->empty, NULL);
     pulse->buckets = calloc(size, sizeof(struct hapax__flow *));
@@ -489,7 +448,7 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
     return HAPAX_ERR_NONE;
 }
 
-/* ---- for callers --------------------------------------------------------------------- */
+/* ---- for the door -------------------------------------------------------------------- */
 
 static void knock(struct hapax__pulse *pulse)
 {
@@ -499,52 +458,77 @@ static void knock(struct hapax__pulse *pulse)
     assert(written == (ssize_t)sizeof(one));
 }
 
-/* Under the lock. True: the inbox was empty. */
-static bool inbox_add(struct hapax__pulse *pulse, struct hapax__call *call)
+enum hapax_error hapax__call_begin(struct hapax__call *call, char text[HAPAX_TEXT_MAX])
 {
-    bool first = !pulse->inbox;
-
-    call->next = NULL;
-    *pulse->inbox_end = call;
-    pulse->inbox_end = &call->next;
-    return first;
-}
-
-bool hapax__pulse_begin(struct hapax__pulse *pulse, struct hapax__call *call)
-{
+    struct hapax__pulse *pulse = call->pulse;
     bool taken, first = false;
 
-    assert(call->seat && !call->begun);
+    assert(call->told);
     pthread_mutex_lock(&pulse->lock);
-    assert(!pulse->ending); /* hapax_close() has been entered, and all its callers have left */
+    assert(!pulse->ending); /* hapax_close() has been entered, and all calls were left */
     taken = pulse->calls < pulse->calls_max;
     if (taken) {
-        first = inbox_add(pulse, call);
+        first = STAILQ_EMPTY(&pulse->inbox);
+        atomic_store(&call->owners, 2);
+        STAILQ_INSERT_TAIL(&pulse->inbox, call, next);
         pulse->calls++;
         pulse->callers++;
     }
     pthread_mutex_unlock(&pulse->lock);
     if (first)
         knock(pulse);
-    return taken;
+    if (taken)
+        return HAPAX_ERR_NONE;
+    call_drop(call);
+    return hapax__fail(text, HAPAX_ERR_NOMEM, "calls_max of %u calls in hand is reached",
+                       pulse->calls_max);
 }
 
-void hapax__pulse_ended(struct hapax__pulse *pulse, struct hapax__call *call, enum hapax_class cls)
+void hapax__call_wake(struct hapax__call *calls)
 {
+    while (calls) {
+        struct hapax__call *next = STAILQ_NEXT(calls, next);
+        int failed = sem_post(&calls->wake);
+
+        assert(failed == 0);
+        calls = next;
+    }
+}
+
+enum hapax__flow_do hapax__call_wait(struct hapax__call *call)
+{
+    assert(call->told == hapax__call_wake);
+    while (sem_wait(&call->wake) != 0)
+        assert(errno == EINTR);
+    return call->state;
+}
+
+void hapax__call_ended(struct hapax__call *call, enum hapax_class cls)
+{
+    struct hapax__pulse *pulse = call->pulse;
     bool first;
 
+    assert(call->state == HAPAX__FLOW_RUN || call->state == HAPAX__FLOW_RECONCILE);
     assert(cls >= HAPAX_CLASS_FINAL && cls <= HAPAX_CLASS_UNKNOWN);
+    call->state = HAPAX__FLOW_PAUSE;
     call->cls = cls;
     pthread_mutex_lock(&pulse->lock);
-    first = inbox_add(pulse, call);
+    first = STAILQ_EMPTY(&pulse->inbox);
+    STAILQ_INSERT_TAIL(&pulse->inbox, call, next);
     pthread_mutex_unlock(&pulse->lock);
     if (first)
         knock(pulse);
 }
 
-void hapax__pulse_leave(struct hapax__pulse *pulse, const struct hapax_answer *answer,
-                        char text[HAPAX_TEXT_MAX])
+enum hapax_error hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer,
+                                   char text[HAPAX_TEXT_MAX])
 {
+    struct hapax__pulse *pulse = call->pulse;
+    bool no_memory = call->no_memory;
+
+    assert(call->state == HAPAX__FLOW_ANSWER);
+    *answer = call->answer;
+    call_drop(call);
     text[0] = '\0';
     if (answer->error != HAPAX_ERR_NONE)
         hapax__lane_text(pulse->lane, text);
@@ -554,6 +538,10 @@ void hapax__pulse_leave(struct hapax__pulse *pulse, const struct hapax_answer *a
     if (pulse->callers == 0)
         pthread_cond_signal(&pulse->empty);
     pthread_mutex_unlock(&pulse->lock);
+    if (!no_memory)
+        return HAPAX_ERR_NONE;
+    return hapax__fail(text, HAPAX_ERR_NOMEM,
+                       "out of memory for an outcome that is stored; ask again");
 }
 
 /* ---- the end ------------------------------------------------------------------------- */

@@ -46,13 +46,13 @@ struct step {
  * be taken for those of the next one under its key. */
 static bool may_be_forgotten(const struct hapax_attempt *attempt, const struct hapax_attempt *outer)
 {
-    int64_t kept_ms = attempt->origin->policy->retention_ms;
+    int64_t kept_ms = attempt->policy->retention_ms;
     int64_t between_us = attempt->created_us - outer->created_us;
 
     if (outer->number == 1 || outer->created_us == 0 || attempt->created_us == 0 ||
         attempt->resolved)
         return false;
-    return kept_ms != HAPAX_FOREVER_MS && !attempt->origin->policy->rerun_completed &&
+    return kept_ms != HAPAX_FOREVER_MS && !attempt->policy->rerun_completed &&
            between_us / US_PER_MS >= kept_ms;
 }
 
@@ -117,21 +117,22 @@ enum place { PLACE_OURS = 1, PLACE_TAKEN, PLACE_NOT_REACHED };
 /* Takes a place of the list for this name, if nobody has it. */
 static enum place take_place(struct step *step, unsigned number)
 {
-    const struct hapax__origin *origin = step->outer->origin;
-    struct hapax_request request = *origin->request;
+    const struct hapax_attempt *outer = step->outer;
+    struct hapax_request request = *outer->request;
     enum place place = PLACE_TAKEN;
     struct hapax_answer answer;
     struct hapax_policy policy, kept;
     char name[HAPAX__PLACE_SIZE];
 
-    step_policy(&kept, origin->policy);
+    step_policy(&kept, outer->policy);
     place_policy(&policy, &kept);
     hapax__step_place(name, number);
     request.step = hapax_str(name);
     hapax__steps_fingerprint(&request.fingerprint);
     memset(&request.caller, 0, sizeof(request.caller));
     memset(&answer, 0, sizeof(answer));
-    step->error = origin->nest(step->outer, &policy, &request, put_name, step, &answer, step->text);
+    step->error =
+        outer->execute_inner(outer, &policy, &request, put_name, step, &answer, step->text);
     if (step->error != HAPAX_ERR_NONE)
         return PLACE_NOT_REACHED;
     if (answer.kind == HAPAX_ANSWER_STORE_DOWN) {
@@ -151,7 +152,7 @@ static enum place take_place(struct step *step, unsigned number)
  * False: the list is out of reach. */
 static bool put_in_list(struct step *step, uint32_t number)
 {
-    atomic_uint *listed = &step->outer->origin->listed;
+    atomic_uint *listed = &step->outer->listed;
     unsigned at = number == 1 ? atomic_load(listed) : 0;
     enum place place = PLACE_TAKEN;
 
@@ -175,7 +176,7 @@ static enum hapax_class run(struct hapax_attempt *attempt, void *arg)
     step->refused = 0;
     if (may_be_forgotten(attempt, step->outer))
         step->refused = HAPAX_ANSWER_UNKNOWN;
-    else if (claimed && !attempt->origin->in_transaction && !put_in_list(step, attempt->number))
+    else if (claimed && !attempt->in_transaction && !put_in_list(step, attempt->number))
         step->refused = HAPAX_ANSWER_STORE_DOWN;
     else if (hapax_attempt_lost(attempt))
         step->refused = HAPAX_ANSWER_IN_FLIGHT;
@@ -197,10 +198,10 @@ static enum hapax_error refuse(struct step *step, struct hapax_answer *answer,
     return HAPAX_ERR_NONE;
 }
 
-static enum hapax_error check_name(const struct hapax__origin *origin, struct hapax_span name,
+static enum hapax_error check_name(const struct hapax_attempt *outer, struct hapax_span name,
                                    char text[HAPAX_TEXT_MAX])
 {
-    if (origin->outer || (origin->request->key.len > 0 && origin->request->step.len > 0))
+    if (outer->outer || (outer->request->key.len > 0 && outer->request->step.len > 0))
         return hapax__fail(text, HAPAX_ERR_INVALID, "a step has no steps of its own");
     if (name.len == 0 || name.len > HAPAX_STEP_MAX)
         return hapax__fail(text, HAPAX_ERR_INVALID, "a step's name of %zu bytes is not of 1 to %u",
@@ -215,29 +216,28 @@ static enum hapax_error check_name(const struct hapax__origin *origin, struct ha
 enum hapax_error hapax_step(struct hapax_attempt *attempt, const char *name, hapax_handler *fn,
                             void *arg, struct hapax_answer *answer, char text[HAPAX_TEXT_MAX])
 {
-    const struct hapax__origin *origin = attempt->origin;
     struct step step = {.outer = attempt, .name = hapax_str(name), .fn = fn, .arg = arg};
-    struct hapax_request request = *origin->request;
+    struct hapax_request request = *attempt->request;
     struct hapax_policy policy;
     enum hapax_error error;
 
     assert(fn);
     memset(answer, 0, sizeof(*answer));
     text[0] = '\0';
-    error = check_name(origin, step.name, text);
+    error = check_name(attempt, step.name, text);
     if (error != HAPAX_ERR_NONE)
         return error;
     if (hapax_attempt_lost(attempt)) {
         step.refused = HAPAX_ANSWER_IN_FLIGHT;
         return refuse(&step, answer, text);
     }
-    step_policy(&policy, origin->policy);
+    step_policy(&policy, attempt->policy);
     request.step = step.name;
-    error = origin->nest(attempt, &policy, &request, run, &step, answer, text);
+    error = attempt->execute_inner(attempt, &policy, &request, run, &step, answer, text);
     if (error == HAPAX_ERR_NONE && step.refused)
         return refuse(&step, answer, text);
     /* Where fn's rows go back to a savepoint, what was written within it would go along. */
-    if (error == HAPAX_ERR_NONE && answer->cls && origin->in_transaction && request.key.len > 0 &&
+    if (error == HAPAX_ERR_NONE && answer->cls && attempt->in_transaction && request.key.len > 0 &&
         !put_in_list(&step, answer->attempt) && step.error != HAPAX_ERR_NONE) {
         hapax_answer_release(answer);
         return hapax__fail(text, step.error, "%s", step.text);

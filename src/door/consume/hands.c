@@ -16,14 +16,13 @@
 #include "hands.h"
 
 #include "base/clock.h"
-#include "door/begun.h"
+#include "door/call.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -31,7 +30,7 @@
 
 /* An entry that is out. */
 struct run {
-    struct hapax__begun begun;
+    struct hapax__call *call; /* NULL: not begun, or answered */
     struct hapax__asked asked;
     struct hapax__hands *hands;
     struct hapax__entry *entry;
@@ -45,7 +44,6 @@ struct line { /* by next */
 
 struct hapax__hands {
     struct hapax__work *work;
-    struct hapax__ear ear;
     int done_fd;
     struct run *runs;
     struct run *unused; /* the loop's */
@@ -163,24 +161,19 @@ static void give_back(struct hapax__hands *hands, struct run *run)
         wake_loop(hands);
 }
 
-static struct run *run_of(struct hapax__seat *seat)
+/* In the pulse's thread. */
+static void told(struct hapax__call *calls)
 {
-    return (struct run *)((char *)seat - offsetof(struct run, begun.seat));
-}
-
-static void hear(struct hapax__ear *ear, struct hapax__seat *seats)
-{
-    struct hapax__hands *hands =
-        (struct hapax__hands *)((char *)ear - offsetof(struct hapax__hands, ear));
+    struct hapax__hands *hands = calls->owner;
     bool none_done;
 
     pthread_mutex_lock(&hands->lock);
     none_done = !hands->done.first;
-    while (seats) {
-        struct hapax__seat *next = seats->next;
+    while (calls) {
+        struct hapax__call *next = STAILQ_NEXT(calls, next);
 
-        line_add(seats->told == HAPAX__FLOW_ANSWER ? &hands->done : &hands->waiting, run_of(seats));
-        seats = next;
+        line_add(calls->state == HAPAX__FLOW_ANSWER ? &hands->done : &hands->waiting, calls->data);
+        calls = next;
     }
     if (wants_hand(hands))
         wake_hand(hands);
@@ -222,12 +215,10 @@ static enum hapax_class run_reconcile(struct hapax_attempt *attempt, const struc
 
 static void go_on(struct run *run)
 {
-    struct hapax_attempt *attempt = &run->begun.call->attempt;
-    enum hapax_class cls = hapax__begun_heard(&run->begun) == HAPAX__FLOW_RUN
-                               ? run_handler(attempt, run)
-                               : run_reconcile(attempt, run);
+    struct hapax__call *call = run->call;
 
-    hapax__begun_ended(&run->begun, run->hands->work->h, cls);
+    hapax__call_ended(call, call->state == HAPAX__FLOW_RUN ? run_handler(&call->attempt, run)
+                                                           : run_reconcile(&call->attempt, run));
 }
 
 static void take_answer(struct hapax__ended *ended, const struct hapax__entry *entry,
@@ -264,9 +255,16 @@ static bool begin_request(struct run *run)
     /* The policy was checked when the consumer was, and the request when it was made. */
     error = hapax__call_check(policy, request, false, work->reconcile != NULL, text);
     assert(error == HAPAX_ERR_NONE);
-    error = hapax__begin(&run->begun, work->h, policy, request, work->reconcile != NULL, text);
-    assert(error == HAPAX_ERR_NONE || error == HAPAX_ERR_NOMEM);
-    return error == HAPAX_ERR_NONE;
+    run->call = hapax__call_new(work->h, policy, request, NULL, work->reconcile != NULL, text);
+    if (!run->call)
+        return false;
+    run->call->told = told;
+    run->call->owner = run->hands;
+    run->call->data = run;
+    if (hapax__call_begin(run->call, text) == HAPAX_ERR_NONE)
+        return true;
+    run->call = NULL;
+    return false;
 }
 
 /* False: it is over already. True: it may be anybody's. */
@@ -302,7 +300,7 @@ static void *hand_main(void *arg)
 
     pthread_setname_np(pthread_self(), "hapax-hand");
     while ((run = next_waiting(hands))) {
-        if (run->begun.call)
+        if (run->call)
             go_on(run);
         else if (!begin(run))
             give_back(hands, run);
@@ -332,7 +330,6 @@ static bool runs_open(struct hapax__hands *hands)
     hands->runs = calloc(count, sizeof(*hands->runs));
     for (uint32_t i = 0; hands->runs && i < count; i++) {
         hands->runs[i].hands = hands;
-        hands->runs[i].begun.ear = &hands->ear;
         hands->runs[i].next = hands->unused;
         hands->unused = &hands->runs[i];
     }
@@ -348,7 +345,6 @@ enum hapax_error hapax__hands_open(struct hapax__hands **out, struct hapax__work
     if (!hands)
         return HAPAX_ERR_NOMEM;
     hands->work = work;
-    hands->ear.hear = hear;
     line_init(&hands->waiting);
     line_init(&hands->done);
     pthread_mutex_init(&hands->lock, NULL);
@@ -390,7 +386,7 @@ void hapax__hands_give(struct hapax__hands *hands, struct hapax__entry *entry)
     struct run *run = hands->unused;
     bool wake;
 
-    assert(run && !run->begun.call);
+    assert(run && !run->call);
     hands->unused = run->next;
     run->entry = entry;
     memset(&entry->ended, 0, sizeof(entry->ended));
@@ -418,8 +414,9 @@ static void leave(struct run *run)
     struct hapax_answer answer;
     char text[HAPAX_TEXT_MAX];
 
-    if (hapax__begun_leave(&run->begun, run->hands->work->h, &answer, text) == HAPAX_ERR_NONE)
+    if (hapax__call_leave(run->call, &answer, text) == HAPAX_ERR_NONE)
         take_answer(&entry->ended, entry, &answer);
+    run->call = NULL;
     hapax_answer_release(&answer);
 }
 
@@ -439,7 +436,7 @@ struct hapax__entry *hapax__hands_reap(struct hapax__hands *hands)
     while (run) {
         struct run *next = run->next;
 
-        if (run->begun.call)
+        if (run->call)
             leave(run);
         *end = run->entry;
         end = &run->entry->next;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of the message door between its sources and the calls it makes (begun.h): what a message asks (ask.c), what its
+ * The parts of the message door between its sources and the calls it makes (call.h): what a message asks (ask.c), what its
  * handler over HTTP is told and says (http.c), and what is counted (stats.c, metrics.c).
  */
 #ifndef HAPAX_DOOR_CONSUME_PARTS_H

@@ -108,7 +108,7 @@ static void block_behind(struct hapax__invocation *invocation, size_t i)
         struct hapax__unit *unit = &invocation->units[k];
 
         if (unit->state == HAPAX__UNIT_RUN && hapax__batch_is_behind(invocation, i, k))
-            hapax__unit_end(invocation, unit, HAPAX_CLASS_NOT_RUN);
+            hapax__unit_end(unit, HAPAX_CLASS_NOT_RUN);
     }
 }
 

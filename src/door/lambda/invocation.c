@@ -70,14 +70,15 @@ static void set_policy(struct hapax__invocation *invocation)
 
 /* ---- units ----------------------------------------------------------------------------- */
 
-static void take_answer(struct hapax__invocation *invocation, struct hapax__unit *unit)
+static void take_answer(struct hapax__unit *unit)
 {
+    struct hapax__call *call = unit->call;
     char text[HAPAX_TEXT_MAX];
 
-    if (hapax__begun_leave(&unit->begun, invocation->door->h, &unit->answer, text) ==
-        HAPAX_ERR_NONE)
+    unit->call = NULL;
+    if (hapax__call_leave(call, &unit->answer, text) == HAPAX_ERR_NONE)
         return;
-    /* It is stored, and there is no memory to say so: who asks again will be told. */
+    /* The outcome is stored, and there is no memory to give it. A repeat gets it. */
     unit->answer = (struct hapax_answer){.kind = HAPAX_ANSWER_STORE_DOWN,
                                          .error = HAPAX_ERR_NOMEM,
                                          .retry_after_ms = RETRY_AFTER_MS};
@@ -136,11 +137,26 @@ static void begin_without_store(struct hapax__invocation *invocation, struct hap
     }
 }
 
+/* False: out of memory, or too many calls are under way. */
+static bool call_begin(struct hapax__invocation *invocation, struct hapax__unit *unit,
+                       struct hapax *h)
+{
+    char text[HAPAX_TEXT_MAX];
+
+    unit->call = hapax__call_new(h, &invocation->policy, &unit->asked.request, NULL, false, text);
+    if (!unit->call)
+        return false;
+    unit->call->told = hapax__call_wake;
+    if (hapax__call_begin(unit->call, text) == HAPAX_ERR_NONE)
+        return true;
+    unit->call = NULL;
+    return false;
+}
+
 /* False: out of memory. */
 static bool unit_begin(struct hapax__invocation *invocation, struct hapax__unit *unit)
 {
     struct hapax *h = invocation->door->h;
-    char text[HAPAX_TEXT_MAX];
 
     if (!hapax__lambda_asks(&unit->asked, invocation->door->ask, invocation->kind, unit->json,
                             invocation->id))
@@ -151,34 +167,32 @@ static bool unit_begin(struct hapax__invocation *invocation, struct hapax__unit 
         refuse(unit, unit->asked.refused, HAPAX_ERR_NONE);
     else if (!h)
         begin_without_store(invocation, unit);
-    else if (hapax__begin(&unit->begun, h, &invocation->policy, &unit->asked.request, false,
-                          text) != HAPAX_ERR_NONE)
+    else if (!call_begin(invocation, unit, h))
         refuse(unit, HAPAX_ANSWER_STORE_DOWN, HAPAX_ERR_NOMEM);
     return true;
 }
 
 static void unit_await(struct hapax__invocation *invocation, struct hapax__unit *unit)
 {
-    if (unit->begun.call) {
-        if (hapax__begun_wait(&unit->begun) == HAPAX__FLOW_RUN) {
+    if (unit->call) {
+        if (hapax__call_wait(unit->call) == HAPAX__FLOW_RUN) {
             unit->state = HAPAX__UNIT_RUN;
             return;
         }
-        take_answer(invocation, unit);
+        take_answer(unit);
         judge(unit);
     }
     if (unit->state != HAPAX__UNIT_RUN)
         count_answer(invocation, unit);
 }
 
-void hapax__unit_end(struct hapax__invocation *invocation, struct hapax__unit *unit,
-                     enum hapax_class cls)
+void hapax__unit_end(struct hapax__unit *unit, enum hapax_class cls)
 {
     assert(unit->state == HAPAX__UNIT_RUN && !unit->ended);
     unit->ended = true;
     unit->answer.cls = cls;
-    if (unit->begun.call)
-        hapax__begun_ended(&unit->begun, invocation->door->h, cls);
+    if (unit->call)
+        hapax__call_ended(unit->call, cls);
 }
 
 /* After a run: done, where this run's or another's completion stands. */
@@ -200,11 +214,11 @@ void hapax__units_settle_ended(struct hapax__invocation *invocation)
         if (!unit->ended)
             continue;
         unit->ended = false;
-        if (unit->begun.call) {
-            enum hapax__flow_do told = hapax__begun_wait(&unit->begun);
+        if (unit->call) {
+            enum hapax__flow_do told = hapax__call_wait(unit->call);
 
             assert(told == HAPAX__FLOW_ANSWER);
-            take_answer(invocation, unit);
+            take_answer(unit);
         }
         count_answer(invocation, unit);
         judge_run(unit);
@@ -226,9 +240,9 @@ static void set_outcome(struct hapax__unit *unit, const struct hapax_outcome *ou
     struct hapax_attempt *attempt;
     enum hapax_error error;
 
-    if (!unit->begun.call)
+    if (!unit->call)
         return;
-    attempt = &unit->begun.call->attempt;
+    attempt = &unit->call->attempt;
     error = hapax_attempt_outcome(attempt, outcome->status, outcome->headers, outcome->body);
     if (error != HAPAX_ERR_NONE && /* the header may say that it is an error */
         hapax_attempt_outcome(attempt, outcome->status, outcome->headers, none) != HAPAX_ERR_NONE)
@@ -246,7 +260,7 @@ void hapax__invocation_free(struct hapax__invocation *invocation)
     if (atomic_fetch_sub(&invocation->holders, 1) > 1)
         return;
     for (size_t i = 0; i < invocation->unit_count; i++) {
-        assert(!invocation->units[i].begun.call);
+        assert(!invocation->units[i].call);
         hapax_answer_release(&invocation->units[i].answer);
     }
     free(invocation->units);
@@ -260,20 +274,20 @@ static void give_up(struct hapax__invocation *invocation, enum hapax_class cls)
 {
     for (size_t i = 0; i < invocation->unit_count; i++)
         if (invocation->units[i].state == HAPAX__UNIT_RUN && !invocation->units[i].ended)
-            hapax__unit_end(invocation, &invocation->units[i], cls);
+            hapax__unit_end(&invocation->units[i], cls);
     hapax__units_settle(invocation);
     hapax__invocation_free(invocation);
 }
 
-void hapax__unit_fail(struct hapax__invocation *invocation, struct hapax__unit *unit,
-                      enum hapax_class cls, struct hapax_span type, struct hapax_span text)
+void hapax__unit_fail(struct hapax__unit *unit, enum hapax_class cls, struct hapax_span type,
+                      struct hapax_span text)
 {
     struct hapax__said said;
 
     if (!hapax__said_error(&said, type, text)) /* it ran: what is known of it is kept */
         said.outcome = (struct hapax_outcome){.status = 500};
     set_outcome(unit, &said.outcome);
-    hapax__unit_end(invocation, unit, cls);
+    hapax__unit_end(unit, cls);
     hapax__said_release(&said);
 }
 
@@ -303,7 +317,7 @@ static bool claim(struct hapax__invocation *invocation)
     invocation->unit_count = n;
     for (size_t i = 0; i < n; i++)
         if (invocation->units[i].state == HAPAX__UNIT_RUN)
-            hapax__unit_end(invocation, &invocation->units[i], HAPAX_CLASS_NOT_RUN);
+            hapax__unit_end(&invocation->units[i], HAPAX_CLASS_NOT_RUN);
     hapax__units_settle(invocation);
     return false;
 }
@@ -418,7 +432,7 @@ static void end_with_response(struct hapax__invocation *invocation, struct hapax
                               text)) /* it ran: what is known of it is kept */
         said.outcome = (struct hapax_outcome){.status = said.outcome.status, .body_kept = false};
     set_outcome(&invocation->units[0], &said.outcome);
-    hapax__unit_end(invocation, &invocation->units[0], said.cls);
+    hapax__unit_end(&invocation->units[0], said.cls);
     hapax__said_release(&said);
 }
 
@@ -437,11 +451,11 @@ static void end_batch(struct hapax__invocation *invocation, bool error, struct h
         if (unit->state != HAPAX__UNIT_RUN)
             continue;
         if (report.all || hapax__batch_reports(&report, invocation, i)) {
-            hapax__unit_fail(invocation, unit, HAPAX_CLASS_FAILED,
+            hapax__unit_fail(unit, HAPAX_CLASS_FAILED,
                              error ? type : hapax_str("Hapax.RecordFailed"), hapax_str("{}"));
         } else {
             set_outcome(unit, &done);
-            hapax__unit_end(invocation, unit, HAPAX_CLASS_FINAL);
+            hapax__unit_end(unit, HAPAX_CLASS_FINAL);
         }
     }
 }
@@ -453,7 +467,7 @@ bool hapax__invocation_end(struct hapax__invocation *invocation, bool error, str
     if (invocation->batch)
         end_batch(invocation, error, type, text);
     else if (error)
-        hapax__unit_fail(invocation, &invocation->units[0], HAPAX_CLASS_FAILED, type, text);
+        hapax__unit_fail(&invocation->units[0], HAPAX_CLASS_FAILED, type, text);
     else
         end_with_response(invocation, text);
     hapax__units_settle(invocation);
@@ -494,7 +508,7 @@ bool hapax__invocation_end_stream(struct hapax__invocation *invocation, struct h
     }
     read_prelude(&said, invocation, prelude);
     set_outcome(unit, &said.outcome);
-    hapax__unit_end(invocation, unit, said.cls);
+    hapax__unit_end(unit, said.cls);
     hapax__said_release(&said);
     hapax__units_settle(invocation);
     *own = is_own(&unit->answer);

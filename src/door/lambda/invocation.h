@@ -10,7 +10,7 @@
 #include "reply.h"
 #include "upstream.h"
 
-#include "door/begun.h"
+#include "door/call.h"
 
 #include <stdatomic.h>
 
@@ -33,8 +33,8 @@ enum hapax__unit_state {
 struct hapax__unit {
     struct hapax_span json;
     struct hapax__lambda_asked asked;
-    struct hapax__begun begun; /* while begun.call is set */
-    struct hapax_answer answer; /* once it is not */
+    struct hapax__call *call; /* NULL: not begun, or answered */
+    struct hapax_answer answer; /* once it is answered */
     enum hapax__unit_state state;
     bool reported; /* by the function */
     bool ended; /* its end is said, and not answered yet */
@@ -91,12 +91,11 @@ void hapax__invocation_free(struct hapax__invocation *invocation);
 /* ---- for the C runtime: units ended one by one ----------------------------------------------- */
 
 /* Ends one unit that ran, with its attempt's outcome; hapax__units_settle() follows once all are ended. */
-void hapax__unit_end(struct hapax__invocation *invocation, struct hapax__unit *unit,
-                     enum hapax_class cls);
+void hapax__unit_end(struct hapax__unit *unit, enum hapax_class cls);
 
 /* The same with an error for the outcome. */
-void hapax__unit_fail(struct hapax__invocation *invocation, struct hapax__unit *unit,
-                      enum hapax_class cls, struct hapax_span type, struct hapax_span text);
+void hapax__unit_fail(struct hapax__unit *unit, enum hapax_class cls, struct hapax_span type,
+                      struct hapax_span text);
 
 void hapax__units_settle(struct hapax__invocation *invocation);
 

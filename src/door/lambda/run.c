@@ -53,7 +53,7 @@ static enum hapax_class handle(const struct runtime *runtime, struct hapax__invo
     enum hapax_class cls;
 
     describe(&event, invocation, unit);
-    cls = runtime->handler(&unit->begun.call->attempt, &event, runtime->arg);
+    cls = runtime->handler(&unit->call->attempt, &event, runtime->arg);
     assert(cls >= HAPAX_CLASS_FINAL && cls <= HAPAX_CLASS_UNKNOWN);
     return cls;
 }
@@ -96,18 +96,18 @@ static bool run_single(const struct runtime *runtime, struct hapax__invocation *
 {
     struct hapax__unit *unit = &invocation->units[0];
     enum hapax_class cls = handle(runtime, invocation, unit);
-    const struct hapax_outcome *outcome = &unit->begun.call->attempt.outcome;
+    const struct hapax_outcome *outcome = &unit->call->attempt.outcome;
     struct hapax__reply error = {.text = NULL};
     bool good;
 
     if (cls == HAPAX_CLASS_FINAL ||
         (hapax__event_is_http(invocation->kind) && outcome->status > 0)) {
-        hapax__unit_end(invocation, unit, cls);
+        hapax__unit_end(unit, cls);
         hapax__units_settle(invocation);
         return answer_single(invocation, reply);
     }
     good = make_error(&error, outcome);
-    hapax__unit_fail(invocation, unit, cls, hapax_str(error.error_type),
+    hapax__unit_fail(unit, cls, hapax_str(error.error_type),
                      (struct hapax_span){(uint8_t *)error.text, error.len});
     hapax__units_settle(invocation);
     if (good && is_own(&unit->answer)) {
@@ -142,10 +142,10 @@ static bool run_batch(const struct runtime *runtime, struct hapax__invocation *i
         if (failed && !(any && is_blocked(invocation, failed, i)))
             cls = handle(runtime, invocation, unit);
         if (cls == HAPAX_CLASS_FINAL) {
-            hapax__unit_end(invocation, unit, cls);
+            hapax__unit_end(unit, cls);
             continue;
         }
-        hapax__unit_fail(invocation, unit, cls, hapax_str("Hapax.RecordFailed"), hapax_str("{}"));
+        hapax__unit_fail(unit, cls, hapax_str("Hapax.RecordFailed"), hapax_str("{}"));
         any = true;
         if (failed)
             failed[i] = true;
