@@ -35,7 +35,7 @@
 /* A request whose id is put in for each call. */
 struct template
 {
-    struct hapax__ddb_out out;
+    struct hapax__json_out out;
     size_t id_at;
 };
 

@@ -13,6 +13,8 @@
 #include <assert.h>
 #include <string.h>
 
+#define REPLACEMENT 0xfffdu
+
 /* ---- strings and numbers ------------------------------------------------------------- */
 
 static const uint8_t *past_space(const uint8_t *at, const uint8_t *end)
@@ -349,6 +351,11 @@ size_t hapax__raw_escape(uint32_t *character, const uint8_t *at, const uint8_t *
     return 12;
 }
 
+static bool is_half(uint32_t character)
+{
+    return character >= 0xd800 && character <= 0xdfff;
+}
+
 size_t hapax__raw_unescape(uint8_t *out, struct hapax_span string)
 {
     const uint8_t *at = string.ptr + 1, *end = string.ptr + string.len - 1;
@@ -366,11 +373,39 @@ size_t hapax__raw_unescape(uint8_t *out, struct hapax_span string)
         if (!slash)
             break;
         at += hapax__raw_escape(&character, at, end);
-        if (character >= 0xd800 && character <= 0xdfff)
-            character = 0xfffd;
-        out += hapax__utf8_write(out, character);
+        out += hapax__utf8_write(out, is_half(character) ? REPLACEMENT : character);
     }
     return (size_t)(out - begin);
+}
+
+bool hapax__raw_copy(char *out, size_t size, struct hapax_span value)
+{
+    const uint8_t *at = value.ptr + 1, *end = value.ptr + value.len - 1;
+    size_t len = 0;
+
+    out[0] = '\0';
+    if (!hapax__raw_is_string(value))
+        return false;
+    while (at < end) {
+        uint8_t bytes[4] = {*at};
+        uint32_t character = *at;
+        size_t n = 1;
+
+        if (*at != '\\') {
+            at++;
+        } else {
+            at += hapax__raw_escape(&character, at, end);
+            n = hapax__utf8_write(bytes, is_half(character) ? REPLACEMENT : character);
+        }
+        if (character == 0 || len + n >= size) {
+            out[0] = '\0';
+            return false;
+        }
+        memcpy(out + len, bytes, n);
+        len += n;
+    }
+    out[len] = '\0';
+    return true;
 }
 
 bool hapax__raw_says(struct hapax_span value, const char *text)

@@ -98,6 +98,10 @@ size_t hapax__raw_escape(uint32_t *character, const uint8_t *at, const uint8_t *
  * surrogate pair becomes U+FFFD. Returns how many bytes. */
 size_t hapax__raw_unescape(uint8_t *out, struct hapax_span string);
 
+/* Copies what a string stands for, ended by a NUL. False, and out is "": the value is no string, holds
+ * a NUL, or does not fit. */
+bool hapax__raw_copy(char *out, size_t size, struct hapax_span value);
+
 /* Reads a whole number of at most 18 characters. False: the value is none. */
 bool hapax__raw_number(int64_t *out, struct hapax_span value);
 

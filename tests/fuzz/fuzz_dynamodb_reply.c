@@ -42,18 +42,19 @@ static unsigned read_items(struct hapax_span reply, struct hapax_arena *arena)
 
 static unsigned read_page(struct hapax_span reply, struct hapax_arena *arena)
 {
-    struct hapax__ddb_walk walk;
+    struct hapax__raw_walk walk;
     struct hapax_span items, name, item, r;
     struct hapax_id id;
     unsigned sum = 0;
 
-    if (!hapax__ddb_find(reply, "Items", &items) || !hapax__ddb_walk(&walk, items))
+    if (!hapax__ddb_find(&items, reply, "Items"))
         return 1;
-    while (hapax__ddb_next(&walk, &name, &item)) {
+    hapax__raw_begin(&walk, items);
+    while (hapax__raw_next(&walk, &name, &item)) {
         assert(item.ptr >= reply.ptr && item.ptr + item.len <= reply.ptr + reply.len);
         sum = sum * 31 + (unsigned)hapax__ddb_read_listed(&id, &r, arena, item);
     }
-    return sum + walk.bad;
+    return sum;
 }
 
 static unsigned read_all(struct hapax_span reply)
@@ -65,10 +66,10 @@ static unsigned read_all(struct hapax_span reply)
     unsigned sum = read_items(reply, &arena) * 31 + read_page(reply, &arena);
 
     sum += hapax__ddb_keyed(reply);
-    if (hapax__ddb_find(reply, "Table/TableStatus", &value) &&
-        hapax__ddb_string(text, sizeof(text), value))
+    if (hapax__ddb_find(&value, reply, "Table.TableStatus") &&
+        hapax__raw_copy(text, sizeof(text), value))
         sum += (unsigned)strlen(text);
-    if (hapax__ddb_find(reply, "Table/ItemCount", &value) && hapax__ddb_integer(&number, value))
+    if (hapax__ddb_find(&value, reply, "Table.ItemCount") && hapax__raw_number(&number, value))
         sum += (unsigned)number;
     hapax__arena_release(&arena);
     return sum;

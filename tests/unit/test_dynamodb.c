@@ -136,13 +136,13 @@ static struct hapax__ddb_item item_of(const struct hapax_record *record)
     return item;
 }
 
-static struct hapax_span span_of(const struct hapax__ddb_out *out)
+static struct hapax_span span_of(const struct hapax__json_out *out)
 {
     assert_false(out->failed);
     return (struct hapax_span){(const uint8_t *)out->bytes, out->len};
 }
 
-static bool says(const struct hapax__ddb_out *out, const char *text)
+static bool says(const struct hapax__json_out *out, const char *text)
 {
     return memmem(out->bytes, out->len, text, strlen(text)) != NULL;
 }
@@ -152,7 +152,7 @@ static void an_item_comes_back_as_it_was_put(void **state)
 {
     struct hapax_record record = a_record(), back;
     struct hapax__ddb_item item = item_of(&record), seen;
-    struct hapax__ddb_out out = {NULL, 0, 0, false};
+    struct hapax__json_out out = {0};
     struct hapax_arena arena = {NULL};
     uint8_t set[HAPAX__DDB_SET_LEN] = {9};
 
@@ -332,24 +332,24 @@ static void a_reply_is_one_object_and_nothing_else(void **state)
 
 static void json_has_limits(void **state)
 {
-    char deep[512] = "{\"a\":";
+    char deep[1024] = "{\"a\":";
     struct hapax_span value;
     int64_t number;
 
     (void)state;
-    memset(deep + 5, '[', 200);
-    memset(deep + 205, ']', 200);
-    deep[405] = '}';
-    assert_false(hapax__ddb_find(hapax_str(deep), "a", &value));
-    assert_true(hapax__ddb_find(hapax_str("{\"a\":{\"b\":{\"c\":\"5\"}}}"), "a/b/c", &value));
-    assert_true(hapax__ddb_integer(&number, value) && number == 5);
-    assert_false(hapax__ddb_find(hapax_str("{\"a\":{\"b\":1}}"), "a/c", &value));
-    assert_false(hapax__ddb_find(hapax_str("{\"a\":1}"), "a/b", &value));
-    assert_true(hapax__ddb_integer(&number, hapax_str("-17")) && number == -17);
-    assert_false(hapax__ddb_integer(&number, hapax_str("1234567890123456789")));
-    assert_false(hapax__ddb_integer(&number, hapax_str("\"\"")));
-    assert_false(hapax__ddb_integer(&number, hapax_str("-")));
-    assert_false(hapax__ddb_integer(&number, hapax_str("1.5")));
+    memset(deep + 5, '[', HAPAX__RAW_DEPTH_MAX);
+    memset(deep + 5 + HAPAX__RAW_DEPTH_MAX, ']', HAPAX__RAW_DEPTH_MAX);
+    deep[5 + 2 * HAPAX__RAW_DEPTH_MAX] = '}';
+    assert_false(hapax__ddb_find(&value, hapax_str(deep), "a"));
+    assert_true(hapax__ddb_find(&value, hapax_str("{\"a\":{\"b\":{\"c\":5}}}"), "a.b.c"));
+    assert_true(hapax__raw_number(&number, value) && number == 5);
+    assert_false(hapax__ddb_find(&value, hapax_str("{\"a\":{\"b\":1}}"), "a.c"));
+    assert_false(hapax__ddb_find(&value, hapax_str("{\"a\":1}"), "a.b"));
+    assert_true(hapax__raw_number(&number, hapax_str("-17")) && number == -17);
+    assert_false(hapax__raw_number(&number, hapax_str("1234567890123456789")));
+    assert_false(hapax__raw_number(&number, hapax_str("\"\"")));
+    assert_false(hapax__raw_number(&number, hapax_str("-")));
+    assert_false(hapax__raw_number(&number, hapax_str("1.5")));
 }
 
 /* ---- requests -------------------------------------------------------------------------- */
@@ -358,7 +358,7 @@ static void json_has_limits(void **state)
 static void a_scan_asks_for_what_is_listed(void **state)
 {
     struct hapax_op op = {.kind = HAPAX_OP_LIST, .states = 1u << HAPAX_STATE_UNKNOWN};
-    struct hapax__ddb_out out = {NULL, 0, 0, false};
+    struct hapax__json_out out = {0};
     struct hapax_id start = {{0}}, from = {{1}};
     struct hapax_span value;
 
@@ -370,8 +370,8 @@ static void a_scan_asks_for_what_is_listed(void **state)
     op.states = 0;
     hapax__ddb_ask_scan(&out, "shop", &op, &from, 10, 77);
     assert_true(says(&out, "s IN (:b,:c,:d,:e)"));
-    assert_true(hapax__ddb_find(span_of(&out), "ExclusiveStartKey/part/B", &value));
-    assert_true(hapax__ddb_is(value, "/w=="));
+    assert_true(hapax__ddb_find(&value, span_of(&out), "ExclusiveStartKey.part.B"));
+    assert_true(hapax__raw_says(value, "/w=="));
     free(out.bytes);
 }
 

@@ -20,7 +20,7 @@
 struct checking {
     struct hapax__ddb *ddb;
     struct hapax__aws_call call;
-    struct hapax__ddb_out out;
+    struct hapax__json_out out;
     int64_t deadline_us;
     hapax_say *say;
     void *arg;
@@ -32,48 +32,49 @@ struct checking {
 bool hapax__ddb_keyed(struct hapax_span reply)
 {
     static const char *const keys[] = {"id", "part"}, *const kinds[] = {"HASH", "RANGE"};
-    struct hapax__ddb_walk walk;
+    struct hapax__raw_walk walk;
     struct hapax_span value, name, element, bytes;
     size_t n = 0, of_bytes = 0;
 
-    if (!hapax__ddb_find(reply, "Table/KeySchema", &value) || !hapax__ddb_walk(&walk, value))
+    if (!hapax__ddb_find(&value, reply, "Table.KeySchema"))
         return false;
-    for (; hapax__ddb_next(&walk, &name, &element); n++)
-        if (n >= 2 || !hapax__ddb_find(element, "AttributeName", &value) ||
-            !hapax__ddb_is(value, keys[n]) || !hapax__ddb_find(element, "KeyType", &value) ||
-            !hapax__ddb_is(value, kinds[n]))
+    hapax__raw_begin(&walk, value);
+    for (; hapax__raw_next(&walk, &name, &element); n++)
+        if (n >= 2 || !hapax__raw_member(&value, element, "AttributeName") ||
+            !hapax__raw_says(value, keys[n]) || !hapax__raw_member(&value, element, "KeyType") ||
+            !hapax__raw_says(value, kinds[n]))
             return false;
-    if (!hapax__ddb_find(reply, "Table/AttributeDefinitions", &value) ||
-        !hapax__ddb_walk(&walk, value))
+    if (!hapax__ddb_find(&value, reply, "Table.AttributeDefinitions"))
         return false;
-    while (hapax__ddb_next(&walk, &name, &element))
-        if (hapax__ddb_find(element, "AttributeName", &value) &&
-            (hapax__ddb_is(value, "id") || hapax__ddb_is(value, "part")))
+    hapax__raw_begin(&walk, value);
+    while (hapax__raw_next(&walk, &name, &element))
+        if (hapax__raw_member(&value, element, "AttributeName") &&
+            (hapax__raw_says(value, "id") || hapax__raw_says(value, "part")))
             of_bytes +=
-                hapax__ddb_find(element, "AttributeType", &bytes) && hapax__ddb_is(bytes, "B");
+                hapax__raw_member(&bytes, element, "AttributeType") && hapax__raw_says(bytes, "B");
     return n == 2 && of_bytes == 2;
 }
 
 static bool ask(struct checking *c, const char *operation)
 {
     c->out.len = 0;
-    hapax__ddb_put_text(&c->out, "{\"TableName\":\"");
-    hapax__ddb_put_text(&c->out, c->ddb->uri.table);
-    hapax__ddb_put_text(&c->out, "\"}");
+    hapax__json_put(&c->out, "{\"TableName\":\"");
+    hapax__json_put(&c->out, c->ddb->uri.table);
+    hapax__json_put(&c->out, "\"}");
     hapax__ddb_ask(c->ddb->aws, &c->call, operation, &c->out, c->deadline_us);
     return c->call.fate == HAPAX__AWS_OK;
 }
 
 static bool find(const struct checking *c, const char *path, struct hapax_span *value)
 {
-    return hapax__ddb_find(c->call.reply, path, value);
+    return hapax__ddb_find(value, c->call.reply, path);
 }
 
 static bool is(const struct checking *c, const char *path, const char *string)
 {
     struct hapax_span value;
 
-    return find(c, path, &value) && hapax__ddb_is(value, string);
+    return find(c, path, &value) && hapax__raw_says(value, string);
 }
 
 /* The Date header has whole seconds; what the round trip took is not skew. */
@@ -107,17 +108,18 @@ static void check_clock(const struct checking *c, int64_t before_us, int64_t aft
 
 static void check_regions(const struct checking *c)
 {
-    struct hapax__ddb_walk walk;
+    struct hapax__raw_walk walk;
     struct hapax_span value, name, replica;
     size_t n = 0;
 
-    if (!find(c, "Table/Replicas", &value) || !hapax__ddb_walk(&walk, value))
+    if (!find(c, "Table.Replicas", &value))
         return;
-    while (hapax__ddb_next(&walk, &name, &replica))
+    hapax__raw_begin(&walk, value);
+    while (hapax__raw_next(&walk, &name, &replica))
         n++;
     if (n == 0)
         return;
-    if (is(c, "Table/MultiRegionConsistency", "STRONG"))
+    if (is(c, "Table.MultiRegionConsistency", "STRONG"))
         tell(
             c, false,
             "it is a global table of strong consistency: conditions hold across its regions, at their "
@@ -134,7 +136,7 @@ static enum hapax_error check_table(const struct checking *c)
 {
     struct hapax__ddb *ddb = c->ddb;
     struct hapax_span value;
-    char status[32] = "?";
+    char status[32];
     int64_t items = 0;
 
     if (!hapax__ddb_keyed(c->call.reply))
@@ -142,23 +144,23 @@ static enum hapax_error check_table(const struct checking *c)
                                 "dynamodb: the table \"%.60s\" has another key than \"id\" and "
                                 "\"part\" of bytes",
                                 ddb->uri.table);
-    if (find(c, "Table/TableStatus", &value))
-        (void)hapax__ddb_string(status, sizeof(status), value);
+    if (!find(c, "Table.TableStatus", &value) || !hapax__raw_copy(status, sizeof(status), value))
+        (void)snprintf(status, sizeof(status), "?");
     if (strcmp(status, "ACTIVE") != 0 && strcmp(status, "UPDATING") != 0)
         return hapax_store_fail(&ddb->base, HAPAX_ERR_UNAVAILABLE,
                                 "dynamodb: the table \"%.60s\" is %s", ddb->uri.table, status);
-    if (find(c, "Table/ItemCount", &value))
-        (void)hapax__ddb_integer(&items, value);
+    if (find(c, "Table.ItemCount", &value))
+        (void)hapax__raw_number(&items, value);
     tell(c, false, "the table \"%s\" at %s is %s, with %" PRId64 " items, as of some hours ago",
          ddb->uri.table, hapax__aws_host(ddb->aws), status, items);
-    if (is(c, "Table/BillingModeSummary/BillingMode", "PAY_PER_REQUEST"))
+    if (is(c, "Table.BillingModeSummary.BillingMode", "PAY_PER_REQUEST"))
         tell(c, false, "it is paid by request");
     else
         tell(
             c, false,
             "its capacity is provisioned: what is over it is throttled, and operations are UNAVAILABLE "
             "meanwhile");
-    if (find(c, "Table/DeletionProtectionEnabled", &value) && value.len == 4)
+    if (find(c, "Table.DeletionProtectionEnabled", &value) && value.len == 4)
         tell(c, false, "it is protected from deletion");
     else
         tell(c, false,
@@ -177,10 +179,10 @@ static void check_ttl(struct checking *c)
         tell(c, false, "its TTL is not known: %.160s", c->call.text);
         return;
     }
-    if (find(c, "TimeToLiveDescription/AttributeName", &value))
-        (void)hapax__ddb_string(name, sizeof(name), value);
-    if (!is(c, "TimeToLiveDescription/TimeToLiveStatus", "ENABLED") &&
-        !is(c, "TimeToLiveDescription/TimeToLiveStatus", "ENABLING"))
+    if (find(c, "TimeToLiveDescription.AttributeName", &value))
+        (void)hapax__raw_copy(name, sizeof(name), value);
+    if (!is(c, "TimeToLiveDescription.TimeToLiveStatus", "ENABLED") &&
+        !is(c, "TimeToLiveDescription.TimeToLiveStatus", "ENABLING"))
         tell(c, false,
              "its TTL is off: expired records stay, and are paid for (run \"hapax init\")");
     else if (strcmp(name, "x") != 0)
@@ -192,7 +194,7 @@ static void check_ttl(struct checking *c)
 
 static void check_backups(struct checking *c)
 {
-    static const char path[] = "ContinuousBackupsDescription/PointInTimeRecoveryDescription/"
+    static const char path[] = "ContinuousBackupsDescription.PointInTimeRecoveryDescription."
                                "PointInTimeRecoveryStatus";
 
     if (!ask(c, "DescribeContinuousBackups"))

@@ -45,7 +45,7 @@ enum phase {
 /* A chunk under way. */
 struct part {
     struct hapax__aws_call call;
-    struct hapax__ddb_out out;
+    struct hapax__json_out out;
     size_t i;
     bool busy;
 };
@@ -84,7 +84,7 @@ struct hapax__ddb_course {
 
     /* calls */
     struct hapax__aws_call call;
-    struct hapax__ddb_out out;
+    struct hapax__json_out out;
     struct part *parts; /* WINDOW of them, once they are needed */
     const struct hapax__ddb_chunks *moving; /* what FETCH, SAVE and SWEEP are about */
     uint8_t *body; /* FETCH: where to */
@@ -101,7 +101,7 @@ static void fetch_over(struct hapax__ddb_course *course);
 /* ---- calls ----------------------------------------------------------------------------- */
 
 static void send(struct hapax__ddb_course *course, struct hapax__aws_call *call,
-                 const struct hapax__ddb_out *out, const char *operation, int64_t deadline_us)
+                 const struct hapax__json_out *out, const char *operation, int64_t deadline_us)
 {
     hapax__aws_call_release(call);
     *call = (struct hapax__aws_call){

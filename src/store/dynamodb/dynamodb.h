@@ -11,6 +11,8 @@
 
 #include "aws/aws.h"
 #include "base/arena.h"
+#include "json/raw.h"
+#include "json/write.h"
 
 #define HAPAX__DDB_BATCH_MAX 256u
 #define HAPAX__DDB_V_LEN     16u
@@ -44,45 +46,18 @@ enum hapax_error hapax__ddb_uri(struct hapax__ddb_uri *out, const char *uri,
 enum hapax_error hapax__ddb_client(struct hapax__aws **out, const struct hapax__ddb_uri *uri,
                                    char text[HAPAX_TEXT_MAX]);
 
-/* ---- JSON (dynamodb_json.c) ------------------------------------------------------------ */
+/* ---- JSON (json.c) --------------------------------------------------------------------- */
 
-/* Text in the making. Once memory was out, `failed` stays set and nothing more is put. */
-struct hapax__ddb_out {
-    char *bytes; /* the maker's; free() */
-    size_t len;
-    size_t cap;
-    bool failed;
-};
+/* Put "NAME":{"B":"…"} and "NAME":{"N":"…"}, with a ',' before them unless they come first behind
+ * a '{'. */
+void hapax__ddb_put_binary(struct hapax__json_out *out, const char *name, struct hapax_span bytes);
+void hapax__ddb_put_numeric(struct hapax__json_out *out, const char *name, int64_t value);
 
-void hapax__ddb_put_text(struct hapax__ddb_out *out, const char *text);
-void hapax__ddb_put_number(struct hapax__ddb_out *out, int64_t value);
-void hapax__ddb_put_base64(struct hapax__ddb_out *out, struct hapax_span bytes);
-
-/* "NAME":{"B":"…"} and "NAME":{"N":"…"}, with a ',' before it unless it comes first behind a '{'. */
-void hapax__ddb_put_binary(struct hapax__ddb_out *out, const char *name, struct hapax_span bytes);
-void hapax__ddb_put_numeric(struct hapax__ddb_out *out, const char *name, int64_t value);
-
-/* The members of an object, or the elements of an array, one by one. What is skipped need only end where it should; what
- * is looked at must be JSON. Spans borrow from the text. */
-struct hapax__ddb_walk {
-    const uint8_t *at;
-    const uint8_t *end;
-    bool object;
-    bool first;
-    bool bad; /* no JSON: nothing more comes */
-};
-
-/* value: its text, as hapax__ddb_next() gave it, or a whole reply. False: neither object nor array. */
-bool hapax__ddb_walk(struct hapax__ddb_walk *walk, struct hapax_span value);
-/* name is empty in an array, and has no quotes. False: the end, or bad. */
-bool hapax__ddb_next(struct hapax__ddb_walk *walk, struct hapax_span *name,
-                     struct hapax_span *value);
-
-/* Whether it is one JSON object, and nothing else. */
+/* Whether a reply is one JSON object, and nothing else. */
 bool hapax__ddb_is_reply(struct hapax_span reply);
 
-/* The value of a member; a path has '/' between names. False: it is not there, or this is no JSON. */
-bool hapax__ddb_find(struct hapax_span object, const char *path, struct hapax_span *value);
+/* Checks a reply, and finds a member as hapax__raw_member() does. */
+bool hapax__ddb_find(struct hapax_span *out, struct hapax_span reply, const char *path);
 
 /* What a reader saw. */
 enum hapax__ddb_seen {
@@ -93,10 +68,7 @@ enum hapax__ddb_seen {
     HAPAX__DDB_NOMEM
 };
 
-/* Readings of a value's text. False: it is none such, or out of range. bytes: FOUND, DAMAGED, NOMEM. */
-bool hapax__ddb_is(struct hapax_span value, const char *string);
-bool hapax__ddb_string(char *out, size_t size, struct hapax_span value);
-bool hapax__ddb_integer(int64_t *out, struct hapax_span value); /* 5 or "5" */
+/* Decodes a string of base64; the bytes are in the arena. FOUND, DAMAGED or NOMEM. */
 enum hapax__ddb_seen hapax__ddb_bytes(struct hapax_span *out, struct hapax_arena *arena,
                                       struct hapax_span value);
 
@@ -135,25 +107,25 @@ int64_t hapax__ddb_ttl(const struct hapax_record *record);
 
 /* Requests. `v` of a condition: NULL, "there is no such item".
  * put: writes the record, encoded in `r`, with its new version. */
-void hapax__ddb_ask_put(struct hapax__ddb_out *out, const char *table,
+void hapax__ddb_ask_put(struct hapax__json_out *out, const char *table,
                         const struct hapax_record *record, const struct hapax__ddb_item *item,
                         const uint8_t *v);
-void hapax__ddb_ask_get(struct hapax__ddb_out *out, const char *table, const struct hapax_id *id);
+void hapax__ddb_ask_get(struct hapax__json_out *out, const char *table, const struct hapax_id *id);
 /* v NULL: what is damaged, and has no version. */
-void hapax__ddb_ask_delete(struct hapax__ddb_out *out, const char *table, const struct hapax_id *id,
-                           const uint8_t *v);
-void hapax__ddb_ask_put_chunk(struct hapax__ddb_out *out, const char *table,
+void hapax__ddb_ask_delete(struct hapax__json_out *out, const char *table,
+                           const struct hapax_id *id, const uint8_t *v);
+void hapax__ddb_ask_put_chunk(struct hapax__json_out *out, const char *table,
                               const struct hapax_id *id, const struct hapax__ddb_chunks *chunks,
                               size_t i, struct hapax_span body, int64_t ttl_s);
-void hapax__ddb_ask_get_chunk(struct hapax__ddb_out *out, const char *table,
+void hapax__ddb_ask_get_chunk(struct hapax__json_out *out, const char *table,
                               const struct hapax_id *id, const struct hapax__ddb_chunks *chunks,
                               size_t i);
-void hapax__ddb_ask_delete_chunk(struct hapax__ddb_out *out, const char *table,
+void hapax__ddb_ask_delete_chunk(struct hapax__json_out *out, const char *table,
                                  const struct hapax_id *id, const struct hapax__ddb_chunks *chunks,
                                  size_t i);
 
 /* A page of the scan behind a LIST; `from` zeroed: from the start. */
-void hapax__ddb_ask_scan(struct hapax__ddb_out *out, const char *table, const struct hapax_op *op,
+void hapax__ddb_ask_scan(struct hapax__json_out *out, const char *table, const struct hapax_op *op,
                          const struct hapax_id *from, uint32_t limit, int64_t until_us);
 
 /* Replies. FOUND: *out, whose spans are in the arena or the reply. */
@@ -216,7 +188,7 @@ enum hapax_error hapax__ddb_unreadable(struct hapax__ddb *ddb, const struct hapa
 
 /* One call by itself, to its end; body is put into it. The reply is the call's. */
 void hapax__ddb_ask(struct hapax__aws *aws, struct hapax__aws_call *call, const char *operation,
-                    const struct hapax__ddb_out *body, int64_t deadline_us);
+                    const struct hapax__json_out *body, int64_t deadline_us);
 
 /* ---- one op's course (dynamodb_course.c) ----------------------------------------------- */
 

@@ -20,7 +20,7 @@ struct making {
     const struct hapax__ddb_uri *uri;
     struct hapax__aws *aws;
     struct hapax__aws_call call;
-    struct hapax__ddb_out out;
+    struct hapax__json_out out;
     int64_t deadline_us;
     hapax_say *say;
     void *arg;
@@ -31,11 +31,11 @@ struct making {
 static bool ask(struct making *making, const char *operation, const char *rest)
 {
     making->out.len = 0;
-    hapax__ddb_put_text(&making->out, "{\"TableName\":\"");
-    hapax__ddb_put_text(&making->out, making->uri->table);
-    hapax__ddb_put_text(&making->out, "\"");
-    hapax__ddb_put_text(&making->out, rest);
-    hapax__ddb_put_text(&making->out, "}");
+    hapax__json_put(&making->out, "{\"TableName\":\"");
+    hapax__json_put(&making->out, making->uri->table);
+    hapax__json_put(&making->out, "\"");
+    hapax__json_put(&making->out, rest);
+    hapax__json_put(&making->out, "}");
     hapax__ddb_ask(making->aws, &making->call, operation, &making->out, making->deadline_us);
     return making->call.fate == HAPAX__AWS_OK;
 }
@@ -57,8 +57,8 @@ static enum hapax_error look(struct making *making, bool *there, bool *active)
     *there = *active = false;
     if (!ask(making, "DescribeTable", ""))
         return said(making, "ResourceNotFoundException") ? HAPAX_ERR_NONE : failed(making);
-    if (!hapax__ddb_find(making->call.reply, "Table/TableStatus", &status) ||
-        !hapax__ddb_find(making->call.reply, "Table/KeySchema", &value))
+    if (!hapax__ddb_find(&status, making->call.reply, "Table.TableStatus") ||
+        !hapax__ddb_find(&value, making->call.reply, "Table.KeySchema"))
         return hapax__fail(making->text, HAPAX_ERR_UNAVAILABLE, "dynamodb: a reply makes no sense");
     if (!hapax__ddb_keyed(making->call.reply))
         return hapax__fail(
@@ -67,7 +67,7 @@ static enum hapax_error look(struct making *making, bool *there, bool *active)
             "bytes (name a table that is not in use)",
             making->uri->table);
     *there = true;
-    *active = hapax__ddb_is(status, "ACTIVE") || hapax__ddb_is(status, "UPDATING");
+    *active = hapax__raw_says(status, "ACTIVE") || hapax__raw_says(status, "UPDATING");
     return HAPAX_ERR_NONE;
 }
 
@@ -127,8 +127,8 @@ static enum hapax_error make_ttl(struct making *making)
 
     if (!ask(making, "DescribeTimeToLive", ""))
         return no_ttl(making);
-    if (hapax__ddb_find(making->call.reply, "TimeToLiveDescription/TimeToLiveStatus", &value) &&
-        (hapax__ddb_is(value, "ENABLED") || hapax__ddb_is(value, "ENABLING")))
+    if (hapax__ddb_find(&value, making->call.reply, "TimeToLiveDescription.TimeToLiveStatus") &&
+        (hapax__raw_says(value, "ENABLED") || hapax__raw_says(value, "ENABLING")))
         return HAPAX_ERR_NONE;
     if (!ask(making, "UpdateTimeToLive",
              ",\"TimeToLiveSpecification\":{\"AttributeName\":\"x\",\"Enabled\":true}"))

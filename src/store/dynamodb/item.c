@@ -79,7 +79,7 @@ int64_t hapax__ddb_ttl(const struct hapax_record *record)
     return record->expires_us == 0 ? 0 : record->expires_us / US_PER_S + 1 + HAPAX__DDB_SLACK_S;
 }
 
-static void put_chunks(struct hapax__ddb_out *out, const struct hapax__ddb_chunks *chunks)
+static void put_chunks(struct hapax__json_out *out, const struct hapax__ddb_chunks *chunks)
 {
     uint8_t bytes[CHUNKS_LEN];
     struct hapax__writer w = {bytes, sizeof(bytes)};
@@ -105,22 +105,22 @@ static bool take_chunks(struct hapax__ddb_chunks *out, struct hapax_span bytes)
 
 /* ---- requests -------------------------------------------------------------------------- */
 
-static void begin(struct hapax__ddb_out *out, const char *table)
+static void begin(struct hapax__json_out *out, const char *table)
 {
     out->len = 0;
     out->failed = false;
-    hapax__ddb_put_text(out, "{\"TableName\":\"");
-    hapax__ddb_put_text(out, table);
-    hapax__ddb_put_text(out, "\",");
+    hapax__json_put(out, "{\"TableName\":\"");
+    hapax__json_put(out, table);
+    hapax__json_put(out, "\",");
 }
 
 /* "NAME":{"id":…,"part":… and leaves the brace open. */
-static void put_key(struct hapax__ddb_out *out, const char *name, const struct hapax_id *id,
+static void put_key(struct hapax__json_out *out, const char *name, const struct hapax_id *id,
                     struct hapax_span part)
 {
-    hapax__ddb_put_text(out, "\"");
-    hapax__ddb_put_text(out, name);
-    hapax__ddb_put_text(out, "\":{");
+    hapax__json_put(out, "\"");
+    hapax__json_put(out, name);
+    hapax__json_put(out, "\":{");
     hapax__ddb_put_binary(out, "id", (struct hapax_span){id->bytes, sizeof(id->bytes)});
     hapax__ddb_put_binary(out, "part", part);
 }
@@ -143,30 +143,29 @@ static struct hapax_span the_record(void)
 }
 
 /* The old item comes back with a condition that fails, where the server has that. */
-static void put_condition(struct hapax__ddb_out *out, const uint8_t *v)
+static void put_condition(struct hapax__json_out *out, const uint8_t *v)
 {
     if (v) {
-        hapax__ddb_put_text(out, ",\"ConditionExpression\":\"v = :v\","
-                                 "\"ExpressionAttributeValues\":{");
+        hapax__json_put(out, ",\"ConditionExpression\":\"v = :v\","
+                             "\"ExpressionAttributeValues\":{");
         hapax__ddb_put_binary(out, ":v", (struct hapax_span){v, HAPAX__DDB_V_LEN});
-        hapax__ddb_put_text(out, "}");
+        hapax__json_put(out, "}");
     } else {
-        hapax__ddb_put_text(out, ",\"ConditionExpression\":\"attribute_not_exists(id)\"");
+        hapax__json_put(out, ",\"ConditionExpression\":\"attribute_not_exists(id)\"");
     }
-    hapax__ddb_put_text(out, ",\"ReturnValuesOnConditionCheckFailure\":\"ALL_OLD\"}");
+    hapax__json_put(out, ",\"ReturnValuesOnConditionCheckFailure\":\"ALL_OLD\"}");
 }
 
 /* What take_attribute() takes for no version. An item that is not there at all has none either. */
-static void put_no_version(struct hapax__ddb_out *out)
+static void put_no_version(struct hapax__json_out *out)
 {
-    hapax__ddb_put_text(out,
-                        ",\"ConditionExpression\":\"NOT attribute_type(v, :b) OR size(v) <> :n\","
-                        "\"ExpressionAttributeValues\":{\":b\":{\"S\":\"B\"}");
+    hapax__json_put(out, ",\"ConditionExpression\":\"NOT attribute_type(v, :b) OR size(v) <> :n\","
+                         "\"ExpressionAttributeValues\":{\":b\":{\"S\":\"B\"}");
     hapax__ddb_put_numeric(out, ":n", HAPAX__DDB_V_LEN);
-    hapax__ddb_put_text(out, "},\"ReturnValuesOnConditionCheckFailure\":\"ALL_OLD\"}");
+    hapax__json_put(out, "},\"ReturnValuesOnConditionCheckFailure\":\"ALL_OLD\"}");
 }
 
-void hapax__ddb_ask_put(struct hapax__ddb_out *out, const char *table,
+void hapax__ddb_ask_put(struct hapax__json_out *out, const char *table,
                         const struct hapax_record *record, const struct hapax__ddb_item *item,
                         const uint8_t *v)
 {
@@ -182,30 +181,30 @@ void hapax__ddb_ask_put(struct hapax__ddb_out *out, const char *table,
         hapax__ddb_put_numeric(out, "x", ttl_s);
     if (item->chunks.count > 0)
         put_chunks(out, &item->chunks);
-    hapax__ddb_put_text(out, "}");
+    hapax__json_put(out, "}");
     put_condition(out, v);
 }
 
-void hapax__ddb_ask_get(struct hapax__ddb_out *out, const char *table, const struct hapax_id *id)
+void hapax__ddb_ask_get(struct hapax__json_out *out, const char *table, const struct hapax_id *id)
 {
     begin(out, table);
     put_key(out, "Key", id, the_record());
-    hapax__ddb_put_text(out, "},\"ConsistentRead\":true}");
+    hapax__json_put(out, "},\"ConsistentRead\":true}");
 }
 
-void hapax__ddb_ask_delete(struct hapax__ddb_out *out, const char *table, const struct hapax_id *id,
-                           const uint8_t *v)
+void hapax__ddb_ask_delete(struct hapax__json_out *out, const char *table,
+                           const struct hapax_id *id, const uint8_t *v)
 {
     begin(out, table);
     put_key(out, "Key", id, the_record());
-    hapax__ddb_put_text(out, "}");
+    hapax__json_put(out, "}");
     if (v)
         put_condition(out, v);
     else
         put_no_version(out);
 }
 
-void hapax__ddb_ask_put_chunk(struct hapax__ddb_out *out, const char *table,
+void hapax__ddb_ask_put_chunk(struct hapax__json_out *out, const char *table,
                               const struct hapax_id *id, const struct hapax__ddb_chunks *chunks,
                               size_t i, struct hapax_span body, int64_t ttl_s)
 {
@@ -218,10 +217,10 @@ void hapax__ddb_ask_put_chunk(struct hapax__ddb_out *out, const char *table,
         (struct hapax_span){body.ptr + i * HAPAX__DDB_CHUNK, hapax__ddb_chunk_len(chunks, i)});
     if (ttl_s > 0)
         hapax__ddb_put_numeric(out, "x", ttl_s);
-    hapax__ddb_put_text(out, "}}");
+    hapax__json_put(out, "}}");
 }
 
-void hapax__ddb_ask_get_chunk(struct hapax__ddb_out *out, const char *table,
+void hapax__ddb_ask_get_chunk(struct hapax__json_out *out, const char *table,
                               const struct hapax_id *id, const struct hapax__ddb_chunks *chunks,
                               size_t i)
 {
@@ -229,10 +228,10 @@ void hapax__ddb_ask_get_chunk(struct hapax__ddb_out *out, const char *table,
 
     begin(out, table);
     put_key(out, "Key", id, part_of(part, chunks, i));
-    hapax__ddb_put_text(out, "},\"ConsistentRead\":true}");
+    hapax__json_put(out, "},\"ConsistentRead\":true}");
 }
 
-void hapax__ddb_ask_delete_chunk(struct hapax__ddb_out *out, const char *table,
+void hapax__ddb_ask_delete_chunk(struct hapax__json_out *out, const char *table,
                                  const struct hapax_id *id, const struct hapax__ddb_chunks *chunks,
                                  size_t i)
 {
@@ -240,25 +239,25 @@ void hapax__ddb_ask_delete_chunk(struct hapax__ddb_out *out, const char *table,
 
     begin(out, table);
     put_key(out, "Key", id, part_of(part, chunks, i));
-    hapax__ddb_put_text(out, "}}");
+    hapax__json_put(out, "}}");
 }
 
 /* Chunks have no `s`, so that a filter on it leaves them out. */
-static void put_filter(struct hapax__ddb_out *out, uint32_t states)
+static void put_filter(struct hapax__json_out *out, uint32_t states)
 {
     char name[4] = ":a";
     bool first = true;
 
-    hapax__ddb_put_text(out, ",\"FilterExpression\":\"u <= :u AND s IN (");
+    hapax__json_put(out, ",\"FilterExpression\":\"u <= :u AND s IN (");
     for (uint32_t s = HAPAX_STATE_STARTED; s <= HAPAX_STATE_UNKNOWN; s++) {
         if (!(states & 1u << s))
             continue;
         name[1] = (char)('a' + s);
-        hapax__ddb_put_text(out, first ? "" : ",");
-        hapax__ddb_put_text(out, name);
+        hapax__json_put(out, first ? "" : ",");
+        hapax__json_put(out, name);
         first = false;
     }
-    hapax__ddb_put_text(out, ")\",\"ExpressionAttributeValues\":{");
+    hapax__json_put(out, ")\",\"ExpressionAttributeValues\":{");
     for (uint32_t s = HAPAX_STATE_STARTED; s <= HAPAX_STATE_UNKNOWN; s++) {
         name[1] = (char)('a' + s);
         if (states & 1u << s)
@@ -266,32 +265,26 @@ static void put_filter(struct hapax__ddb_out *out, uint32_t states)
     }
 }
 
-void hapax__ddb_ask_scan(struct hapax__ddb_out *out, const char *table, const struct hapax_op *op,
+void hapax__ddb_ask_scan(struct hapax__json_out *out, const char *table, const struct hapax_op *op,
                          const struct hapax_id *from, uint32_t limit, int64_t until_us)
 {
     static const struct hapax_id start;
 
     begin(out, table);
-    hapax__ddb_put_text(out,
-                        "\"ConsistentRead\":true,\"ProjectionExpression\":\"id,r\",\"Limit\":");
-    hapax__ddb_put_number(out, limit);
+    hapax__json_put(out, "\"ConsistentRead\":true,\"ProjectionExpression\":\"id,r\",\"Limit\":");
+    hapax__json_put_number(out, limit);
     put_filter(out, op->states ? op->states : HAPAX_STATES_ALL);
     hapax__ddb_put_numeric(out, ":u", until_us);
-    hapax__ddb_put_text(out, "}");
+    hapax__json_put(out, "}");
     if (memcmp(from, &start, sizeof(start)) != 0) {
-        hapax__ddb_put_text(out, ",");
+        hapax__json_put(out, ",");
         put_key(out, "ExclusiveStartKey", from, (struct hapax_span){last_part, sizeof(last_part)});
-        hapax__ddb_put_text(out, "}");
+        hapax__json_put(out, "}");
     }
-    hapax__ddb_put_text(out, "}");
+    hapax__json_put(out, "}");
 }
 
 /* ---- replies --------------------------------------------------------------------------- */
-
-static bool is_name(struct hapax_span name, const char *text)
-{
-    return name.len == strlen(text) && memcmp(name.ptr, text, name.len) == 0;
-}
 
 /* The bytes of {"B":"…"}. */
 static enum hapax__ddb_seen take_binary(struct hapax_span *out, struct hapax_arena *arena,
@@ -299,7 +292,7 @@ static enum hapax__ddb_seen take_binary(struct hapax_span *out, struct hapax_are
 {
     struct hapax_span text;
 
-    if (!hapax__ddb_find(value, "B", &text))
+    if (!hapax__raw_member(&text, value, "B"))
         return HAPAX__DDB_DAMAGED;
     return hapax__ddb_bytes(out, arena, text);
 }
@@ -308,7 +301,8 @@ static enum hapax__ddb_seen take_binary(struct hapax_span *out, struct hapax_are
 static enum hapax__ddb_seen take_attribute(struct hapax__ddb_item *out, struct hapax_arena *arena,
                                            struct hapax_span name, struct hapax_span value)
 {
-    bool r = is_name(name, "r"), v = is_name(name, "v"), c = is_name(name, "c");
+    bool r = hapax__raw_says(name, "r"), v = hapax__raw_says(name, "v"),
+         c = hapax__raw_says(name, "c");
     enum hapax__ddb_seen seen;
     struct hapax_span bytes;
 
@@ -328,21 +322,20 @@ static enum hapax__ddb_seen take_attribute(struct hapax__ddb_item *out, struct h
 enum hapax__ddb_seen hapax__ddb_read_item(struct hapax__ddb_item *out, struct hapax_arena *arena,
                                           struct hapax_span item)
 {
-    struct hapax__ddb_walk walk;
+    struct hapax__raw_walk walk;
     struct hapax_span name, value;
     enum hapax__ddb_seen seen = HAPAX__DDB_FOUND;
 
     memset(out, 0, sizeof(*out));
-    if (!hapax__ddb_walk(&walk, item) || !walk.object)
+    if (!hapax__raw_is_object(item))
         return HAPAX__DDB_NONSENSE;
-    while (hapax__ddb_next(&walk, &name, &value)) {
+    hapax__raw_begin(&walk, item);
+    while (hapax__raw_next(&walk, &name, &value)) {
         enum hapax__ddb_seen one = take_attribute(out, arena, name, value);
 
         if (seen != HAPAX__DDB_NOMEM && one != HAPAX__DDB_FOUND)
             seen = one;
     }
-    if (walk.bad)
-        return HAPAX__DDB_NONSENSE;
     if (seen == HAPAX__DDB_FOUND && (out->r.len == 0 || !out->has_v))
         seen = HAPAX__DDB_DAMAGED;
     if (seen != HAPAX__DDB_FOUND) /* nobody is to follow what it says */
@@ -353,19 +346,10 @@ enum hapax__ddb_seen hapax__ddb_read_item(struct hapax__ddb_item *out, struct ha
 /* The item of a reply; *nonsense: it is no reply. */
 static bool item_of(struct hapax_span *item, struct hapax_span reply, bool *nonsense)
 {
-    struct hapax__ddb_walk walk;
-    struct hapax_span name, value;
-    bool found = false;
+    struct hapax_span root;
 
-    *nonsense = !hapax__ddb_is_reply(reply) || !hapax__ddb_walk(&walk, reply);
-    while (!*nonsense && hapax__ddb_next(&walk, &name, &value)) {
-        if (!is_name(name, "Item"))
-            continue;
-        *item = value;
-        found = true;
-    }
-    *nonsense |= walk.bad;
-    return found && !*nonsense;
+    *nonsense = !hapax__raw_check(&root, reply) || !hapax__raw_is_object(root);
+    return !*nonsense && hapax__raw_member(item, root, "Item");
 }
 
 enum hapax__ddb_seen hapax__ddb_take_item(struct hapax__ddb_item *out, struct hapax_arena *arena,
@@ -384,7 +368,7 @@ bool hapax__ddb_shows(struct hapax_span reply, const uint8_t v[HAPAX__DDB_V_LEN]
 {
     struct hapax_arena scratch = {NULL};
     struct hapax_span value, bytes;
-    bool same = hapax__ddb_find(reply, "Item/v/B", &value) &&
+    bool same = hapax__ddb_find(&value, reply, "Item.v.B") &&
                 hapax__ddb_bytes(&bytes, &scratch, value) == HAPAX__DDB_FOUND &&
                 bytes.len == HAPAX__DDB_V_LEN && memcmp(bytes.ptr, v, bytes.len) == 0;
 
@@ -400,7 +384,7 @@ enum hapax__ddb_seen hapax__ddb_take_chunk(struct hapax_span *out, struct hapax_
 
     if (!item_of(&item, reply, &nonsense))
         return nonsense ? HAPAX__DDB_NONSENSE : HAPAX__DDB_NONE;
-    if (!hapax__ddb_find(item, "d", &value))
+    if (!hapax__raw_member(&value, item, "d"))
         return HAPAX__DDB_DAMAGED;
     return take_binary(out, arena, value);
 }
@@ -411,14 +395,14 @@ enum hapax__ddb_seen hapax__ddb_read_listed(struct hapax_id *id, struct hapax_sp
     enum hapax__ddb_seen seen = HAPAX__DDB_NONSENSE;
     struct hapax_span value, bytes;
 
-    if (hapax__ddb_find(item, "id", &value))
+    if (hapax__raw_member(&value, item, "id"))
         seen = take_binary(&bytes, arena, value);
     if (seen == HAPAX__DDB_NOMEM)
         return seen;
     if (seen != HAPAX__DDB_FOUND || bytes.len != sizeof(id->bytes))
         return HAPAX__DDB_NONSENSE;
     memcpy(id->bytes, bytes.ptr, sizeof(id->bytes));
-    if (!hapax__ddb_find(item, "r", &value))
+    if (!hapax__raw_member(&value, item, "r"))
         return HAPAX__DDB_DAMAGED;
     return take_binary(r, arena, value);
 }

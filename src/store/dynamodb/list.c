@@ -88,15 +88,15 @@ static enum hapax_error take_listed(struct list *list, struct hapax_arena *arena
 }
 
 static enum hapax_error take_last_key(struct list *list, struct hapax_arena *arena,
-                                      struct hapax_span reply)
+                                      struct hapax_span root)
 {
     struct hapax_span value, id;
     enum hapax__ddb_seen seen;
 
-    list->over = !hapax__ddb_find(reply, "LastEvaluatedKey", &value);
+    list->over = !hapax__raw_member(&value, root, "LastEvaluatedKey");
     if (list->over)
         return HAPAX_ERR_NONE;
-    if (!hapax__ddb_find(value, "id/B", &value))
+    if (!hapax__raw_member(&value, value, "id.B"))
         return nonsense(list);
     seen = hapax__ddb_bytes(&id, arena, value);
     if (seen == HAPAX__DDB_NOMEM)
@@ -111,29 +111,29 @@ static enum hapax_error take_last_key(struct list *list, struct hapax_arena *are
 static enum hapax_error take_page(struct list *list, struct hapax_span reply)
 {
     struct hapax_arena arena = {NULL};
-    struct hapax__ddb_walk walk;
-    struct hapax_span items, name, item;
+    struct hapax__raw_walk walk;
+    struct hapax_span root, items, name, item;
     enum hapax_error error = HAPAX_ERR_NONE;
     bool full = false;
 
-    if (!hapax__ddb_find(reply, "Items", &items) || !hapax__ddb_walk(&walk, items) || walk.object)
+    if (!hapax__raw_check(&root, reply) || !hapax__raw_member(&items, root, "Items") ||
+        !hapax__raw_is_array(items))
         return nonsense(list);
-    while (error == HAPAX_ERR_NONE && !full && hapax__ddb_next(&walk, &name, &item)) {
+    hapax__raw_begin(&walk, items);
+    while (error == HAPAX_ERR_NONE && !full && hapax__raw_next(&walk, &name, &item)) {
         full = list->op->count == list->limit;
         if (!full)
             error = take_listed(list, &arena, item);
         hapax__arena_reset(&arena);
     }
-    if (error == HAPAX_ERR_NONE && walk.bad)
-        error = nonsense(list);
     if (error == HAPAX_ERR_NONE && !full)
-        error = take_last_key(list, &arena, reply);
+        error = take_last_key(list, &arena, root);
     hapax__arena_release(&arena);
     return error;
 }
 
 /* The first page is about as large as what is wanted; where the filter leaves little of it, the next are whole. */
-static enum hapax_error ask_page(struct list *list, unsigned page, struct hapax__ddb_out *out,
+static enum hapax_error ask_page(struct list *list, unsigned page, struct hapax__json_out *out,
                                  struct hapax__aws_call *call, int64_t deadline_us)
 {
     const struct hapax_op *op = list->op;
@@ -156,7 +156,7 @@ enum hapax_error hapax__ddb_list(struct hapax__ddb *ddb, struct hapax_op *op, in
 {
     struct list list = {
         .ddb = ddb, .op = op, .limit = op->limit ? op->limit : HAPAX_LIST_MAX, .from = op->cursor};
-    struct hapax__ddb_out out = {NULL, 0, 0, false};
+    struct hapax__json_out out = {0};
     struct hapax__aws_call call = {.operation = NULL};
     enum hapax_error error = HAPAX_ERR_NONE;
     int64_t stop_us = deadline_us - ddb->uri.timeout_ms * US_PER_MS / 2; /* what came is kept */

@@ -89,7 +89,7 @@ enum hapax_error hapax__ddb_unreadable(struct hapax__ddb *ddb, const struct hapa
 }
 
 void hapax__ddb_ask(struct hapax__aws *aws, struct hapax__aws_call *call, const char *operation,
-                    const struct hapax__ddb_out *body, int64_t deadline_us)
+                    const struct hapax__json_out *body, int64_t deadline_us)
 {
     hapax__aws_call_release(call);
     *call = (struct hapax__aws_call){.operation = operation, .deadline_us = deadline_us};
