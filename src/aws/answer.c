@@ -10,6 +10,8 @@
  */
 #include "answer.h"
 
+#include "base/span.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -211,11 +213,6 @@ static bool copy_string(char *out, size_t size, struct hapax_span inside)
     return true;
 }
 
-static bool is_name(struct hapax_span inside, const char *name)
-{
-    return inside.len == strlen(name) && memcmp(inside.ptr, name, inside.len) == 0;
-}
-
 bool hapax__aws_json_string(char *out, size_t size, struct hapax_span json, const char *name)
 {
     struct cursor c = {(const char *)json.ptr, (const char *)json.ptr + json.len};
@@ -240,7 +237,7 @@ bool hapax__aws_json_string(char *out, size_t size, struct hapax_span json, cons
         if (!skip_string(&c, &inside))
             return false;
         skip_space(&c);
-        if (depth != 1 || c.at == c.end || *c.at != ':' || !is_name(inside, name))
+        if (depth != 1 || c.at == c.end || *c.at != ':' || !hapax__is(inside, name))
             continue;
         c.at++;
         skip_space(&c);

@@ -10,6 +10,7 @@
 #include "endpoint.h"
 
 #include "base/fail.h"
+#include "base/span.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ static const char *domain_of(const char *region)
     };
 
     for (size_t i = 0; i < sizeof(partitions) / sizeof(partitions[0]); i++) {
-        if (strncmp(region, partitions[i].begin, strlen(partitions[i].begin)) == 0)
+        if (hapax__text_begins(region, partitions[i].begin))
             return partitions[i].domain;
     }
     return "amazonaws.com"; /* us-gov- too */

@@ -11,6 +11,8 @@
  */
 #include "sign.h"
 
+#include "base/span.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,13 +41,7 @@ void hapax__aws_date(char out[HAPAX__AWS_DATE_SIZE], int64_t time_s)
 
 static void hex(char out[2 * HASH + 1], const uint8_t bytes[HASH])
 {
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < HASH; i++) {
-        out[2 * i] = digits[bytes[i] >> 4];
-        out[2 * i + 1] = digits[bytes[i] & 15];
-    }
-    out[2 * HASH] = '\0';
+    *hapax__hex(out, bytes, HASH) = '\0';
 }
 
 static bool hmac(uint8_t out[HASH], const void *key, size_t key_len, const char *text)

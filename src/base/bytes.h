@@ -7,14 +7,9 @@
 #ifndef HAPAX_BASE_BYTES_H
 #define HAPAX_BASE_BYTES_H
 
-#include <assert.h>
-#include <hapax/hapax.h>
-#include <string.h>
+#include "span.h"
 
-static inline bool hapax__same(struct hapax_span a, struct hapax_span b)
-{
-    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
-}
+#include <assert.h>
 
 struct hapax__reader {
     const uint8_t *at;
@@ -102,12 +97,10 @@ static inline void hapax__put_number(struct hapax__writer *w, uint64_t value, si
 
 static inline void hapax__put_hex(struct hapax__writer *w, const uint8_t *bytes, size_t len)
 {
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < len; i++) {
-        hapax__put(w, &digits[bytes[i] >> 4], 1);
-        hapax__put(w, &digits[bytes[i] & 15], 1);
-    }
+    assert(len <= w->left / 2);
+    hapax__hex((char *)w->at, bytes, len);
+    w->at += 2 * len;
+    w->left -= 2 * len;
 }
 
 #endif

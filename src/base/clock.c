@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clock.h"
 
+#include "time.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +15,12 @@ static int64_t read_us(clockid_t id)
 
     assert(rc == 0);
     (void)rc;
-    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+    return (int64_t)ts.tv_sec * US_PER_S + ts.tv_nsec / 1000;
+}
+
+int64_t hapax__wall_us(void)
+{
+    return read_us(CLOCK_REALTIME);
 }
 
 int64_t hapax__boot_us(void)

@@ -36,6 +36,9 @@ int64_t hapax__clock_at(const struct hapax__clock *clock, int64_t boot_us);
 /* CLOCK_BOOTTIME in µs: runs on through suspension, is never set. */
 int64_t hapax__boot_us(void);
 
+/* The wall clock: µs since 1970. */
+int64_t hapax__wall_us(void);
+
 /* CLOCK_MONOTONIC in µs, for deadlines. */
 int64_t hapax__monotonic_us(void);
 

@@ -7,6 +7,7 @@
 #include "uri.h"
 
 #include "fail.h"
+#include "span.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -160,7 +161,7 @@ static bool begins_uri(const char *at)
         "rediss+sentinel://", "rediss+cluster://", "postgres://",       "postgresql://"};
 
     for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
-        if (strncmp(at, schemes[i], strlen(schemes[i])) == 0)
+        if (hapax__text_begins(at, schemes[i]))
             return true;
     return false;
 }

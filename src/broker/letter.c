@@ -10,6 +10,8 @@
  */
 #include "letter.h"
 
+#include "base/span.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,17 +29,12 @@ struct hapax__posting {
     struct hapax_message_header headers[];
 };
 
-static bool is(struct hapax_span name, const char *own)
-{
-    return name.len == strlen(own) && memcmp(name.ptr, own, name.len) == 0;
-}
-
 static bool is_own(struct hapax_span name)
 {
-    return is(name, HAPAX__HEADER_ATTEMPTS) || is(name, HAPAX__HEADER_BASE) ||
-           is(name, HAPAX__HEADER_REASON) || is(name, HAPAX__HEADER_ERROR) ||
-           is(name, HAPAX__HEADER_FROM) || is(name, HAPAX__HEADER_SCOPE) ||
-           is(name, HAPAX__HEADER_TIME) || is(name, HAPAX__HEADER_POSITION);
+    return hapax__is(name, HAPAX__HEADER_ATTEMPTS) || hapax__is(name, HAPAX__HEADER_BASE) ||
+           hapax__is(name, HAPAX__HEADER_REASON) || hapax__is(name, HAPAX__HEADER_ERROR) ||
+           hapax__is(name, HAPAX__HEADER_FROM) || hapax__is(name, HAPAX__HEADER_SCOPE) ||
+           hapax__is(name, HAPAX__HEADER_TIME) || hapax__is(name, HAPAX__HEADER_POSITION);
 }
 
 /* ---- reading ------------------------------------------------------------------------- */
@@ -64,11 +61,11 @@ struct hapax__history hapax__history_read(const struct hapax_message *message)
     for (size_t i = 0; i < message->header_count; i++) {
         const struct hapax_message_header *header = &message->headers[i];
 
-        if (is(header->name, HAPAX__HEADER_ATTEMPTS))
+        if (hapax__is(header->name, HAPAX__HEADER_ATTEMPTS))
             history.attempts = count_of(header->value);
-        else if (is(header->name, HAPAX__HEADER_BASE))
+        else if (hapax__is(header->name, HAPAX__HEADER_BASE))
             history.base = count_of(header->value);
-        else if (is(header->name, HAPAX__HEADER_REASON))
+        else if (hapax__is(header->name, HAPAX__HEADER_REASON))
             put_back = true;
     }
     if (put_back)
@@ -135,7 +132,7 @@ static void add(struct hapax__posting *posting, const char *name, struct hapax_s
 static struct hapax_span header_of(const struct hapax_message *message, const char *name)
 {
     for (size_t i = 0; i < message->header_count; i++)
-        if (is(message->headers[i].name, name))
+        if (hapax__is(message->headers[i].name, name))
             return message->headers[i].value;
     return (struct hapax_span){NULL, 0};
 }

@@ -16,9 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/span.h"
 #include "door/step.h"
 #include "print.h"
 #include "store/types.h"
@@ -51,7 +52,6 @@ enum cli_exit cli_fail(const struct cli_args *args, enum cli_exit exit, enum hap
 
 void cli_log(const struct cli_args *args, const char *line)
 {
-    struct timespec now;
     struct json json;
 
     if (!args->json) {
@@ -62,11 +62,10 @@ void cli_log(const struct cli_args *args, const char *line)
         funlockfile(stderr);
         return;
     }
-    (void)clock_gettime(CLOCK_REALTIME, &now);
     flockfile(stdout);
     json_begin(&json);
     json_bytes(&json, "log", hapax_str(line));
-    json_number(&json, "time_us", (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    json_number(&json, "time_us", hapax__wall_us());
     json_end(&json);
     (void)fflush(stdout);
     funlockfile(stdout);
@@ -236,7 +235,7 @@ bool cli_embedded_path(char path[PATH_MAX], const char *uri)
     static const char scheme[] = "rocksdb:";
     size_t len;
 
-    if (strncmp(uri, scheme, strlen(scheme)) != 0)
+    if (!hapax__text_begins(uri, scheme))
         return false;
     uri += strlen(scheme);
     len = strcspn(uri, "?");

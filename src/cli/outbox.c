@@ -9,7 +9,6 @@
 #include "relay/relay.h"
 
 #include <inttypes.h>
-#include <time.h>
 
 static enum cli_exit open_outbox(struct hapax__outbox *outbox, const struct cli_args *args,
                                  const char *uri)
@@ -55,12 +54,10 @@ static enum cli_exit list_all(struct hapax__outbox *outbox, const struct cli_arg
                               int64_t limit)
 {
     static struct hapax__outbox_aside page[HAPAX__RELAY_BATCH_MAX];
-    int64_t n = 0, after = 0;
-    struct timespec now;
+    int64_t n = 0, after = 0, now_us = hapax__wall_us();
     PGresult *rows;
     size_t count;
 
-    (void)clock_gettime(CLOCK_REALTIME, &now);
     do {
         enum hapax_error error = hapax__outbox_aside(outbox, &after, &rows, page, &count);
 
@@ -70,7 +67,7 @@ static enum cli_exit list_all(struct hapax__outbox *outbox, const struct cli_arg
             printf("%-10s %-8s %5s %8s  %s\n", "SEQ", "AGE", "TRIES", "SIZE",
                    "TOPIC  AGGREGATE  ERROR");
         for (size_t i = 0; i < count && n < limit; i++, n++)
-            put_row(args, &page[i], (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+            put_row(args, &page[i], now_us);
         PQclear(rows);
     } while (after > 0 && n < limit && !ferror(stdout));
     if (n == 0 && !args->json)

@@ -5,6 +5,8 @@
  */
 #include "print.h"
 
+#include "base/span.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,8 +83,7 @@ void print_text(FILE *out, struct hapax_span bytes, bool lines, int indent)
 
 void print_hex(char out[PRINT_HEX_MAX], const uint8_t bytes[32])
 {
-    for (size_t i = 0; i < 32; i++)
-        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    *hapax__hex(out, bytes, 32) = '\0';
 }
 
 void print_age(char out[PRINT_AGE_MAX], int64_t us)

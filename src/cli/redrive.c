@@ -19,6 +19,7 @@
 #include "redrive.h"
 
 #include "base/clock.h"
+#include "base/span.h"
 #include "outbox.h"
 #include "print.h"
 
@@ -77,18 +78,13 @@ static struct hapax_span header_of(const struct hapax_message *message, const ch
     return (struct hapax_span){NULL, 0};
 }
 
-static bool is(struct hapax_span span, const char *word)
-{
-    return span.len == strlen(word) && (span.len == 0 || memcmp(span.ptr, word, span.len) == 0);
-}
-
 /* Whether it has the key that was asked for; NOMEM leaves it, which harms nobody. */
 static bool has_key(struct redriving *redriving, const struct hapax__delivered *delivered)
 {
     struct hapax__asked asked;
 
     return hapax__ask(&asked, redriving->ask, &redriving->policy, delivered) == HAPAX_ERR_NONE &&
-           asked.refused == 0 && is(asked.request.key, redriving->args->key);
+           asked.refused == 0 && hapax__is(asked.request.key, redriving->args->key);
 }
 
 /* As many are put back as were to be. */
@@ -105,13 +101,13 @@ static bool is_wanted(struct redriving *redriving, const struct hapax__delivered
     const struct hapax_message *message = &delivered->message;
     struct hapax_span reason = header_of(message, HAPAX__HEADER_REASON);
 
-    if (is(header_of(message, HAPAX__HEADER_REDRIVE), redriving->run)) {
+    if (hapax__is(header_of(message, HAPAX__HEADER_REDRIVE), redriving->run)) {
         redriving->again++;
         return false;
     }
-    if (!args->all && !is(reason, "failed") && !is(reason, "refused"))
+    if (!args->all && !hapax__is(reason, "failed") && !hapax__is(reason, "refused"))
         return false;
-    if (args->scope && !is(header_of(message, HAPAX__HEADER_SCOPE), args->scope))
+    if (args->scope && !hapax__is(header_of(message, HAPAX__HEADER_SCOPE), args->scope))
         return false;
     if (is_enough(redriving))
         return false;
@@ -594,8 +590,8 @@ static enum cli_exit redrive_outbox(const struct redrive_args *args)
 
 static bool is_outbox(const char *from)
 {
-    return from && (strncmp(from, "postgres://", strlen("postgres://")) == 0 ||
-                    strncmp(from, "postgresql://", strlen("postgresql://")) == 0);
+    return from &&
+           (hapax__text_begins(from, "postgres://") || hapax__text_begins(from, "postgresql://"));
 }
 
 static enum cli_exit run(struct cli_args *args)

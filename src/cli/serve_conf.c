@@ -9,6 +9,8 @@
  */
 #include "serve.h"
 
+#include "base/span.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -200,7 +202,7 @@ static bool is_path(const char *path)
     for (const char *c = path; *c; c++)
         if (*c <= ' ' || *c > '~' || strchr("\"'\\;{}$", *c))
             return false;
-    return path[0] == '/' && strncmp(path, RESERVED_PATHS, strlen(RESERVED_PATHS)) != 0;
+    return path[0] == '/' && !hapax__text_begins(path, RESERVED_PATHS);
 }
 
 static bool is_broker(const char *word)
@@ -421,7 +423,7 @@ static void put_environment(FILE *out, const struct serve_conf *conf)
         "AWS_ENDPOINT_URL_STS",
     };
 
-    if (strncmp(conf->store, "dynamodb:", strlen("dynamodb:")) != 0)
+    if (!hapax__text_begins(conf->store, "dynamodb:"))
         return;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         (void)fprintf(out, "env %s;\n", names[i]);

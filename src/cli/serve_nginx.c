@@ -9,6 +9,8 @@
  */
 #include "serve.h"
 
+#include "base/span.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -234,7 +236,7 @@ static void first_line(char *output, const char *folder)
     end = line + strcspn(line, "\n");
     *end = '\0';
     for (char *at = strstr(line, " in "); at; at = strstr(at + 1, " in "))
-        if (strncmp(at + 4, folder, strlen(folder)) == 0) {
+        if (hapax__text_begins(at + 4, folder)) {
             end = at;
             *end = '\0';
             break;

@@ -25,7 +25,7 @@ int64_t hapax__flow_pause_us(struct hapax__flow *f, int64_t min_us, int64_t max_
     uint8_t spread = f->request.token.bytes[f->tries % sizeof(f->request.token.bytes)];
 
     f->tries++;
-    pause = least(pause, max_us);
+    pause = hapax__least(pause, max_us);
     return pause - pause * spread / 512;
 }
 
@@ -342,6 +342,6 @@ enum hapax__flow_do hapax__flow_next(struct hapax__flow *f, int64_t now_us)
     }
     f->wake_us = f->phase == HAPAX__FLOW_OVER ? INT64_MAX : f->limit_us;
     if (f->ask == HAPAX__ASK_DUE)
-        f->wake_us = least(f->wake_us, f->ask_at_us);
+        f->wake_us = hapax__least(f->wake_us, f->ask_at_us);
     return HAPAX__FLOW_PAUSE;
 }

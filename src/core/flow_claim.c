@@ -196,7 +196,7 @@ static void told_in_flight(struct hapax__flow *f, int64_t now_us)
         wait_for(f);
     pause_us = hapax__flow_pause_us(f, WAIT_PAUSE_MIN_US, WAIT_PAUSE_MAX_US);
     if (left_us > 0) /* else nobody knows when it ends */
-        pause_us = least(pause_us, left_us + US_PER_MS);
+        pause_us = hapax__least(pause_us, left_us + US_PER_MS);
     hapax__flow_ask_at(f, now_us + pause_us);
 }
 

@@ -9,16 +9,12 @@
 
 #include "flow.h"
 
-#define US_PER_MS          INT64_C(1000)
+#include "base/time.h"
+
 #define CLAIM_PAUSE_MIN_US (10 * US_PER_MS)
 #define SAVE_PAUSE_MIN_US  (20 * US_PER_MS)
 #define SAVE_PAUSE_MAX_US  (5000 * US_PER_MS)
 #define RETRY_AFTER_MS     1000
-
-static inline int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- flow.c: every part's ---- */
 

@@ -369,9 +369,9 @@ void hapax__flow_told_saved(struct hapax__flow *f, int64_t now_us)
     } else if (hapax__flow_repeatable(f->op.error)) {
         /* Repeated at least every third of the lease, it is its own RENEW. */
         f->answer.error = f->op.error;
-        hapax__flow_ask_at(f, now_us +
-                                  hapax__flow_pause_us(f, SAVE_PAUSE_MIN_US,
-                                                       least(SAVE_PAUSE_MAX_US, lease_of(f) / 3)));
+        hapax__flow_ask_at(
+            f, now_us + hapax__flow_pause_us(f, SAVE_PAUSE_MIN_US,
+                                             hapax__least(SAVE_PAUSE_MAX_US, lease_of(f) / 3)));
     } else {
         f->answer.error = f->op.error;
         hapax__flow_end_untold(f, now_us);

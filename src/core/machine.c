@@ -8,12 +8,11 @@
 #include "machine.h"
 
 #include "base/bytes.h"
+#include "base/time.h"
 
 #include <assert.h>
 #include <openssl/crypto.h>
 #include <string.h>
-
-#define US_PER_MS INT64_C(1000)
 
 static bool same_digest(const struct hapax_digest *a, const struct hapax_digest *b)
 {

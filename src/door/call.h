@@ -13,6 +13,7 @@
 #define HAPAX_DOOR_CALL_H
 
 #include "attempt.h"
+#include "base/heap.h"
 #include "lane/lane.h"
 
 #include <semaphore.h>
@@ -50,8 +51,7 @@ struct hapax__call {
     enum hapax_class cls; /* how the handler ended; 0: it has not run yet */
     struct hapax_answer answer;
     bool no_memory; /* there is an answer, but no memory for it */
-    size_t timer; /* its index among the timers, from 1; 0: none */
-    int64_t wake_us;
+    struct hapax__timer timer;
     struct hapax__flow flow;
     struct hapax__job job;
 };

@@ -18,6 +18,8 @@
 #include "attempt.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/span.h"
+#include "base/time.h"
 #include "core/drive.h"
 #include "core/waiters.h"
 #include "store/postgres/postgres.h"
@@ -31,7 +33,6 @@
 #include <string.h>
 #include <time.h>
 
-#define US_PER_S   INT64_C(1000000)
 #define FOREVER_MS INT64_C(3600000) /* what a policy may say at most */
 #define SECRET_MAX 4096u
 #define LOOK       "SELECT current_setting('hapax.secret', true), hapax.version()"
@@ -257,8 +258,7 @@ static enum hapax_error enter_handler(struct pg_call *call)
     len = (size_t)snprintf(sql, sizeof(sql),
                            "SELECT pg_catalog.pg_advisory_xact_lock(hapax.long_lock_of("
                            "pg_catalog.decode('");
-    for (size_t i = 0; i < sizeof(id->bytes); i++, len += 2)
-        snprintf(sql + len, sizeof(sql) - len, "%02x", id->bytes[i]);
+    len = (size_t)(hapax__hex(sql + len, id->bytes, sizeof(id->bytes)) - sql);
     snprintf(sql + len, sizeof(sql) - len, "', 'hex'))); SAVEPOINT hapax_handler");
     return run(call, "begin the handler's savepoint", sql, NULL);
 }

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "call.h"
 #include "core/drive.h"
 #include "core/waiters.h"
@@ -32,21 +33,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define US_PER_S  INT64_C(1000000)
-#define US_PER_MS INT64_C(1000)
-
-struct timers { /* a binary heap by wake_us; the first stands at 1 */
-    struct hapax__call **heap;
-    size_t count;
-};
-
 STAILQ_HEAD(call_list, hapax__call);
 
 struct hapax__pulse {
     struct hapax__lane *lane; /* NULL once it is closed */
     struct hapax__waiters waiters;
     struct hapax__flow **buckets;
-    struct timers timers;
+    struct hapax__heap timers;
     struct hapax__job *asked; /* by next: for the lane when this turn is over, one batch of it */
     struct hapax__job **asked_end;
     struct call_list told; /* have a new state, to be told at the end of the turn */
@@ -105,70 +98,6 @@ static void tell_doors(struct hapax__pulse *pulse)
     }
 }
 
-/* ---- timers -------------------------------------------------------------------------- */
-
-static void timer_put(struct timers *timers, size_t at, struct hapax__call *call)
-{
-    timers->heap[at] = call;
-    call->timer = at;
-}
-
-static void timer_rise(struct timers *timers, struct hapax__call *call)
-{
-    size_t at = call->timer;
-
-    while (at > 1 && timers->heap[at / 2]->wake_us > call->wake_us) {
-        timer_put(timers, at, timers->heap[at / 2]);
-        at /= 2;
-    }
-    timer_put(timers, at, call);
-}
-
-static void timer_sink(struct timers *timers, struct hapax__call *call)
-{
-    size_t at = call->timer;
-
-    for (;;) {
-        size_t child = at * 2;
-
-        if (child < timers->count &&
-            timers->heap[child + 1]->wake_us < timers->heap[child]->wake_us)
-            child++;
-        if (child > timers->count || timers->heap[child]->wake_us >= call->wake_us)
-            break;
-        timer_put(timers, at, timers->heap[child]);
-        at = child;
-    }
-    timer_put(timers, at, call);
-}
-
-static void timer_clear(struct timers *timers, struct hapax__call *call)
-{
-    struct hapax__call *last;
-
-    if (call->timer == 0)
-        return;
-    assert(timers->heap[call->timer] == call);
-    last = timers->heap[timers->count--];
-    if (last != call) {
-        timer_put(timers, call->timer, last);
-        timer_rise(timers, last);
-        timer_sink(timers, last);
-    }
-    call->timer = 0;
-}
-
-/* INT64_MAX: none. */
-static void timer_set(struct timers *timers, struct hapax__call *call, int64_t wake_us)
-{
-    timer_clear(timers, call);
-    if (wake_us == INT64_MAX)
-        return;
-    call->wake_us = wake_us;
-    timer_put(timers, ++timers->count, call);
-    timer_rise(timers, call);
-}
-
 /* ---- flows --------------------------------------------------------------------------- */
 
 static void put_asked(struct hapax__pulse *pulse, struct hapax__call *call)
@@ -209,7 +138,7 @@ static void answer(struct hapax__pulse *pulse, struct hapax__call *call)
 static void end(struct hapax__pulse *pulse, struct hapax__call *call)
 {
     assert(call->state == HAPAX__FLOW_ANSWER);
-    timer_clear(&pulse->timers, call);
+    hapax__heap_clear(&pulse->timers, &call->timer);
     call_drop(call);
     pthread_mutex_lock(&pulse->lock);
     assert(pulse->calls > 0);
@@ -230,7 +159,7 @@ static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t
 
     switch (what) {
     case HAPAX__FLOW_PAUSE:
-        timer_set(&pulse->timers, call, flow->wake_us);
+        hapax__heap_set(&pulse->timers, &call->timer, flow->wake_us);
         break;
     case HAPAX__FLOW_ASK:
         if (pulse->lane) {
@@ -333,13 +262,10 @@ static void submit_asked(struct hapax__pulse *pulse)
 static void take_timers(struct hapax__pulse *pulse)
 {
     int64_t now_us = hapax__boot_us();
+    struct hapax__timer *timer;
 
-    while (pulse->timers.count > 0 && pulse->timers.heap[1]->wake_us <= now_us) {
-        struct hapax__call *call = pulse->timers.heap[1];
-
-        timer_clear(&pulse->timers, call);
-        drive(call);
-    }
+    while ((timer = hapax__heap_take(&pulse->timers, now_us)))
+        drive(HAPAX__TIMED(timer, struct hapax__call, timer));
 }
 
 /* ---- the thread ---------------------------------------------------------------------- */
@@ -349,17 +275,12 @@ static void wait_for_events(struct hapax__pulse *pulse, int64_t until_us)
 {
     struct pollfd fds[] = {{.fd = pulse->inbox_fd, .events = POLLIN},
                            {.fd = hapax__lane_fd(pulse->lane), .events = POLLIN}};
-    struct timespec timeout = {0, 0};
-    int64_t left_us;
+    struct timespec timeout;
 
-    if (pulse->timers.count > 0 && pulse->timers.heap[1]->wake_us < until_us)
-        until_us = pulse->timers.heap[1]->wake_us;
-    left_us = until_us == INT64_MAX ? INT64_MAX : until_us - hapax__boot_us();
-    if (left_us > 0) {
-        timeout.tv_sec = (time_t)(left_us / US_PER_S);
-        timeout.tv_nsec = (long)(left_us % US_PER_S * 1000);
-    }
-    if (ppoll(fds, 2, left_us == INT64_MAX ? NULL : &timeout, NULL) < 0)
+    until_us = hapax__least(until_us, hapax__heap_due_us(&pulse->timers));
+    if (until_us != INT64_MAX)
+        timeout = hapax__timespec(until_us - hapax__boot_us());
+    if (ppoll(fds, 2, until_us == INT64_MAX ? NULL : &timeout, NULL) < 0)
         assert(errno == EINTR || errno == ENOMEM);
 }
 
@@ -411,7 +332,7 @@ static void pulse_free(struct hapax__pulse *pulse)
         close(pulse->inbox_fd);
     pthread_cond_destroy(&pulse->empty);
     pthread_mutex_destroy(&pulse->lock);
-    free(pulse->timers.heap);
+    hapax__heap_release(&pulse->timers);
     free(pulse->buckets);
     free(pulse);
 }
@@ -436,11 +357,11 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
     pthread_mutex_init(&pulse->lock, NULL);
     pthread_cond_init(&pulse->empty, NULL);
     pulse->buckets = calloc(size, sizeof(struct hapax__flow *));
-    pulse->timers.heap = calloc((size_t)calls_max + 1, sizeof(struct hapax__call *));
     pulse->inbox_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (pulse->buckets)
         hapax__waiters_init(&pulse->waiters, pulse->buckets, size);
-    if (!pulse->buckets || !pulse->timers.heap || pulse->inbox_fd < 0 || !start(pulse)) {
+    if (!pulse->buckets || pulse->inbox_fd < 0 ||
+        hapax__heap_init(&pulse->timers, calls_max) != HAPAX_ERR_NONE || !start(pulse)) {
         pulse_free(pulse);
         return HAPAX_ERR_NOMEM;
     }
@@ -551,12 +472,13 @@ enum hapax_error hapax__call_leave(struct hapax__call *call, struct hapax_answer
 static uint32_t stop_all(struct hapax__pulse *pulse)
 {
     struct hapax__job *rest = hapax__lane_close(pulse->lane);
+    struct hapax__timer *timer;
     uint32_t unsaved = 0;
 
     pulse->lane = NULL;
     take_answers(rest);
-    while (pulse->timers.count > 0) {
-        struct hapax__call *call = pulse->timers.heap[1];
+    while ((timer = hapax__heap_take(&pulse->timers, INT64_MAX))) {
+        struct hapax__call *call = HAPAX__TIMED(timer, struct hapax__call, timer);
 
         if (call->flow.phase == HAPAX__FLOW_SAVING)
             unsaved++;

@@ -18,12 +18,12 @@
 
 #include "attempt.h"
 #include "base/fail.h"
+#include "base/time.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#define US_PER_MS    INT64_C(1000)
 #define WAIT_MORE_MS 2000 /* a store asked again at growing pauses is a second late */
 #define WAIT_MAX_MS  INT64_C(3600000) /* what a policy may say at most */
 

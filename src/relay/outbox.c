@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "relay.h"
 
 #include <assert.h>
@@ -12,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-
-#define US_PER_MS INT64_C(1000)
 
 enum hapax_error hapax__outbox_open(struct hapax__outbox *outbox, const char *uri,
                                     char text[HAPAX_TEXT_MAX])

@@ -23,6 +23,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "core/key.h"
 #include "door/consume/parts.h"
 
@@ -31,8 +32,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define US_PER_MS    INT64_C(1000)
-#define US_PER_S     INT64_C(1000000)
 #define LATE_US      (100 * US_PER_MS) /* how long a late committer may be overlooked */
 #define LATE_SHARE   10 /* of the time, for looking for them: one in so many */
 #define PAUSE_MIN_US (50 * US_PER_MS)
@@ -106,11 +105,6 @@ void hapax__relay_init(struct hapax__relay *relay)
                                    .stop_fd = -1};
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void say(const struct running *r, const char *line)
 {
     if (r->how->log)
@@ -171,9 +165,9 @@ static void wait_until(struct running *r, int64_t moment_us)
     if (r->listener.conn)
         fds[n++] = (struct pollfd){.fd = PQsocket(r->listener.conn), .events = POLLIN};
     now_us = hapax__monotonic_us();
-    due_us = least(due_us, moment_us);
+    due_us = hapax__least(due_us, moment_us);
     (void)poll(fds, (nfds_t)n,
-               due_us <= now_us ? 0 : (int)least((due_us - now_us) / US_PER_MS + 1, 60000));
+               due_us <= now_us ? 0 : (int)hapax__least((due_us - now_us) / US_PER_MS + 1, 60000));
     if (stop < ears && fds[stop].revents != 0)
         r->stopping = true;
     if (ears < n && fds[ears].revents != 0)
@@ -192,7 +186,7 @@ static bool database_failed(struct running *r, enum hapax_error error)
         return false;
     if (was_up || r->pause_us == 0)
         say(r, r->outbox.link.text);
-    r->pause_us = r->pause_us == 0 ? PAUSE_MIN_US : least(2 * r->pause_us, PAUSE_MAX_US);
+    r->pause_us = r->pause_us == 0 ? PAUSE_MIN_US : hapax__least(2 * r->pause_us, PAUSE_MAX_US);
     until_us = hapax__monotonic_us() + r->pause_us;
     while (!r->stopping && hapax__monotonic_us() < until_us)
         wait_until(r, until_us);
@@ -432,7 +426,7 @@ static void reap(struct running *r)
             item->fate = READY;
             item->again_us =
                 hapax__monotonic_us() +
-                least(PAUSE_MIN_US << (item->tries < 6 ? item->tries : 6), PAUSE_MAX_US);
+                hapax__least(PAUSE_MIN_US << (item->tries < 6 ? item->tries : 6), PAUSE_MAX_US);
             item->tries++;
         }
     }
@@ -441,11 +435,11 @@ static void reap(struct running *r)
 /* When there is something to do but for what the sink says. */
 static int64_t next_moment(const struct running *r)
 {
-    int64_t moment_us = least(r->lease_due_us, r->lease_end_us);
+    int64_t moment_us = hapax__least(r->lease_due_us, r->lease_end_us);
 
     for (size_t i = 0; i < r->count; i++)
         if (r->items[i].fate == READY)
-            moment_us = least(moment_us, r->items[i].again_us);
+            moment_us = hapax__least(moment_us, r->items[i].again_us);
     return moment_us;
 }
 
@@ -470,7 +464,7 @@ static void publish(struct running *r)
         moment_us = next_moment(r);
         if (moment_us <= hapax__monotonic_us()) /* there is no connection: the sink wakes us */
             moment_us = hapax__monotonic_us() + 100 * US_PER_MS;
-        wait_until(r, least(moment_us, stop_us));
+        wait_until(r, hapax__least(moment_us, stop_us));
         reap(r);
     }
 }
@@ -573,7 +567,7 @@ static void look_after(struct running *r, int64_t now_us)
 static void idle(struct running *r)
 {
     int64_t now_us = hapax__monotonic_us();
-    int64_t until_us = least(now_us + r->how->poll_ms * US_PER_MS, r->lease_due_us);
+    int64_t until_us = hapax__least(now_us + r->how->poll_ms * US_PER_MS, r->lease_due_us);
 
     if (r->sweep_after > 0)
         return;

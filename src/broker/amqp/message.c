@@ -9,6 +9,8 @@
  */
 #include "message.h"
 
+#include "base/span.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -104,11 +106,6 @@ static bool value_text(struct hapax_span *out, char number[NUMBER_MAX],
     return true;
 }
 
-static bool is_named(amqp_bytes_t key, const char *name)
-{
-    return key.len == strlen(name) && memcmp(key.bytes, name, key.len) == 0;
-}
-
 /* A property as a header's value. False: it is not set. */
 static bool property_text(struct hapax_span *out, char number[NUMBER_MAX],
                           const amqp_basic_properties_t *properties, size_t i)
@@ -197,7 +194,7 @@ static void put_headers(struct block *block, const amqp_basic_properties_t *prop
         const amqp_table_entry_t *entry = &table->entries[i];
         struct hapax_span name = {entry->key.bytes, entry->key.len};
 
-        if (is_named(entry->key, HAPAX__AMQP_LETTER))
+        if (hapax__is(name, HAPAX__AMQP_LETTER))
             continue;
         if (value_text(&value, number, &entry->value))
             put_header(block, name, value);
@@ -273,7 +270,7 @@ static bool is_kept(const amqp_table_entry_t *entry)
         (entry->key.len >= 6 && memcmp(entry->key.bytes, "hapax-", 6) == 0))
         return false;
     for (size_t i = 0; i < sizeof(brokers) / sizeof(brokers[0]); i++)
-        if (is_named(entry->key, brokers[i]))
+        if (hapax__is((struct hapax_span){entry->key.bytes, entry->key.len}, brokers[i]))
             return false;
     return true;
 }
@@ -407,7 +404,7 @@ static bool make_property(amqp_basic_properties_t *out, const struct hapax_messa
     for (size_t i = 0; i < SHOWN; i++) {
         void *field = (char *)out + shown[i].field;
 
-        if (!is_named(bytes_of(header->name), shown[i].name))
+        if (!hapax__is(header->name, shown[i].name))
             continue;
         if (shown[i].kind == TEXT)
             return header->value.len > 0 && set_text(out, shown[i].flag, field, header->value);
@@ -425,7 +422,7 @@ static bool make_property(amqp_basic_properties_t *out, const struct hapax_messa
 
 static bool is_own(const struct hapax__letter *letter, struct hapax_span name)
 {
-    if (is_named(bytes_of(name), HAPAX__AMQP_LETTER))
+    if (hapax__is(name, HAPAX__AMQP_LETTER))
         return true;
     if (name.len < 6 || memcmp(name.ptr, "hapax-", 6) != 0)
         return false;

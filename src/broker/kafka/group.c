@@ -24,22 +24,22 @@
 #include "source.h"
 
 #include "base/clock.h"
+#include "base/time.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MS           INT64_C(1000)
-#define COMMIT_EVERY (1000 * MS)
-#define COMMIT_AGAIN (200 * MS) /* after one that was refused */
-#define COMMIT_WAIT  (5000 * MS) /* for a partition that goes */
-#define ASK_EVERY    (1000 * MS) /* while the broker is away */
-#define DOUBT        (1000 * MS) /* for an answer after a connection was lost */
-#define LAG_EVERY    (1000 * MS)
+#define COMMIT_EVERY (1000 * US_PER_MS)
+#define COMMIT_AGAIN (200 * US_PER_MS) /* after one that was refused */
+#define COMMIT_WAIT  (5000 * US_PER_MS) /* for a partition that goes */
+#define ASK_EVERY    (1000 * US_PER_MS) /* while the broker is away */
+#define DOUBT        (1000 * US_PER_MS) /* for an answer after a connection was lost */
+#define LAG_EVERY    (1000 * US_PER_MS)
 #define LEARN_MAX_MS 2000
-#define JOIN_MAX     (60000 * MS) /* the longest that commits wait for the group to be joined */
-#define SYNC_MAX     (2000 * MS)
-#define JOIN_SOON    (20 * MS) /* and where a join may follow at once */
+#define JOIN_MAX     (60000 * US_PER_MS) /* the longest that commits wait for the group to be joined */
+#define SYNC_MAX     (2000 * US_PER_MS)
+#define JOIN_SOON    (20 * US_PER_MS) /* and where a join may follow at once */
 
 #define MENDED 0x02030000 /* librdkafka 2.3 */
 
@@ -472,7 +472,7 @@ static int wait_of(int64_t until_us)
 {
     int64_t left_us = until_us - hapax__monotonic_us();
 
-    return left_us > 0 ? (int)(left_us / MS < 100 ? left_us / MS + 1 : 100) : 0;
+    return left_us > 0 ? (int)(left_us / US_PER_MS < 100 ? left_us / US_PER_MS + 1 : 100) : 0;
 }
 
 /* A member that closes while it joins, and has no partition, does not tell the group, which waits for it until its

@@ -10,17 +10,14 @@
  */
 #include "source.h"
 
+#include "base/span.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define POSITION_MAX (HAPAX__KAFKA_TOPIC_MAX + 1 + 11 + 1 + 20 + 1)
-
-static bool is(struct hapax_span name, const char *what)
-{
-    return name.len == strlen(what) && memcmp(name.ptr, what, name.len) == 0;
-}
 
 static struct hapax_span span_of(const void *ptr, size_t len)
 {
@@ -31,7 +28,7 @@ static const struct hapax_message_header *find(const struct hapax_message *messa
                                                const char *name)
 {
     for (size_t i = 0; i < message->header_count; i++)
-        if (is(message->headers[i].name, name))
+        if (hapax__is(message->headers[i].name, name))
             return &message->headers[i];
     return NULL;
 }

@@ -17,22 +17,21 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#define MS              INT64_C(1000)
-#define AGAIN           (1000 * MS) /* for what failed and may do better */
-#define TICK            (1000 * MS)
+#define AGAIN           (1000 * US_PER_MS) /* for what failed and may do better */
+#define TICK            (1000 * US_PER_MS)
 #define OUTSTANDING_MAX 10000u
 #define MAKES_MAX       16u /* topics */
 #define MAKE_TIMEOUT_MS 10000
-#define CLOSE_WAIT      (5000 * MS)
+#define CLOSE_WAIT      (5000 * US_PER_MS)
 #define HEADERS_MAX     (HAPAX_MESSAGE_HEADERS_MAX + 32u)
 
 /* A letter that is under way, or reported. */
@@ -335,14 +334,11 @@ static bool add_missing(rd_kafka_headers_t *headers, const struct hapax__letter 
 /* A letter that is to be tried later says from when on; what an earlier one said does not count any more. */
 static bool add_due(rd_kafka_headers_t *headers, int64_t delay_ms)
 {
-    struct timespec now;
     char text[32];
 
     if (delay_ms <= 0)
         return true;
-    clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(text, sizeof(text), "%" PRId64,
-             (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + delay_ms);
+    snprintf(text, sizeof(text), "%" PRId64, hapax__wall_us() / US_PER_MS + delay_ms);
     return add(headers, hapax_str(HAPAX__KAFKA_DUE), hapax_str(text));
 }
 

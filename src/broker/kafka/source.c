@@ -17,6 +17,8 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/span.h"
+#include "base/time.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -27,13 +29,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MS            INT64_C(1000)
-#define AGAIN         (1000 * MS) /* for what failed and may do better */
-#define LEAVE_MAX     (10000 * MS) /* how long a revoked partition is waited for, at most */
+#define AGAIN         (1000 * US_PER_MS) /* for what failed and may do better */
+#define LEAVE_MAX     (10000 * US_PER_MS) /* how long a revoked partition is waited for, at most */
 #define TURN          64u /* messages of one partition before another's */
 #define LOOK_MAX_MS   2000 /* for the question whether a topic exists */
 #define CLOSE_TICK_MS 20
-#define END_PAUSE     (3000 * MS)
+#define END_PAUSE     (3000 * US_PER_MS)
 
 #define SCRAM_MENDED 0x020601ff /* librdkafka 2.6.1 */
 
@@ -77,7 +78,7 @@ static void refuse_login(struct hapax__kafka_source *s)
     size_t size = sizeof(mechanism);
 
     (void)rd_kafka_conf_get(s->uri.conf, "sasl.mechanisms", mechanism, &size);
-    if (strncmp(mechanism, "SCRAM", strlen("SCRAM")) == 0 && rd_kafka_version() < SCRAM_MENDED)
+    if (hapax__text_begins(mechanism, "SCRAM") && rd_kafka_version() < SCRAM_MENDED)
         refuse(s, "the broker does not accept the login; Kafka 4's SCRAM needs librdkafka 2.6.1");
     else
         refuse(s, "the broker does not accept the login");
@@ -355,23 +356,15 @@ static size_t source_watch(struct hapax__source *source, struct pollfd *fds, int
 
 /* ---- taking -------------------------------------------------------------------------------------- */
 
-static int64_t wall_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Both clocks are read here: with a monotonic time taken before the wall's, it would come too soon by what passed
  * between. */
 static void set_due(const struct hapax__kafka_source *s, struct hapax__kafka_item *item)
 {
-    int64_t wait_ms = hapax__kafka_item_due(item) - wall_ms();
+    int64_t wait_ms = hapax__kafka_item_due(item) - hapax__wall_us() / US_PER_MS;
 
     if (wait_ms > s->hold_max_ms)
         wait_ms = s->hold_max_ms;
-    item->due_us = wait_ms > 0 ? hapax__monotonic_us() + wait_ms * MS : 0;
+    item->due_us = wait_ms > 0 ? hapax__monotonic_us() + wait_ms * US_PER_MS : 0;
 }
 
 /* All before the end was taken. There is no haste to commit it: one more commit while members come and go is one more that
@@ -582,7 +575,7 @@ static void *unmake_apart(void *arg)
  * anew. So a thread of its own does it, and is waited for until then. */
 static void destroy(struct hapax__kafka_source *s, int64_t until_us)
 {
-    const struct timespec until = {until_us / 1000000, until_us % 1000000 * 1000};
+    const struct timespec until = hapax__timespec(until_us);
     pthread_t thread;
 
     __atomic_store_n(&s->log, NULL, __ATOMIC_RELAXED);
@@ -594,7 +587,7 @@ static void destroy(struct hapax__kafka_source *s, int64_t until_us)
 static void source_close(struct hapax__source *source, int64_t wait_ms)
 {
     struct hapax__kafka_source *s = of(source);
-    int64_t until_us = hapax__monotonic_us() + wait_ms * MS;
+    int64_t until_us = hapax__monotonic_us() + wait_ms * US_PER_MS;
 
     assert(s->lent == 0 && wait_ms >= 0);
     if (s->rk && !s->broken) {
@@ -620,7 +613,7 @@ static void set_limits(struct hapax__kafka_source *s, const struct hapax_consume
 
     if (rd_kafka_conf_get(s->uri.conf, "max.poll.interval.ms", value, &size) == RD_KAFKA_CONF_OK)
         poll_ms = strtoll(value, NULL, 10);
-    s->leave_max_us = poll_ms * MS / 4 < LEAVE_MAX ? poll_ms * MS / 4 : LEAVE_MAX;
+    s->leave_max_us = poll_ms * US_PER_MS / 4 < LEAVE_MAX ? poll_ms * US_PER_MS / 4 : LEAVE_MAX;
     s->hold_max_ms = consumer->retry_max_ms;
     s->order = consumer->order == HAPAX_ORDER_DEFAULT ? HAPAX_ORDER_KEY : consumer->order;
 }

@@ -11,6 +11,7 @@
 #include "kafka.h"
 
 #include "base/fail.h"
+#include "base/span.h"
 #include "base/uri.h"
 
 #include <assert.h>
@@ -305,7 +306,7 @@ enum hapax_error hapax__kafka_uri(struct hapax__kafka_uri *out, const char *uri,
 
     memset(out, 0, sizeof(*out));
     out->partitions = -1;
-    if (strncmp(uri, scheme, strlen(scheme)) != 0)
+    if (!hapax__text_begins(uri, scheme))
         return bad(&r, "it does not begin with kafka://");
     out->conf = rd_kafka_conf_new();
     if (!out->conf)

@@ -11,6 +11,7 @@
 #include "message.h"
 
 #include "base/bytes.h"
+#include "base/span.h"
 
 #include <assert.h>
 #include <openssl/sha.h>
@@ -23,20 +24,9 @@
 #define NAME_MAX_BYTES  256u
 #define GROUP_MAX_BYTES 128u
 
-static bool is(struct hapax_span span, const char *text)
-{
-    return span.len == strlen(text) && memcmp(span.ptr, text, span.len) == 0;
-}
-
 static void hex(char out[2 * SHA256_DIGEST_LENGTH + 1], const uint8_t digest[SHA256_DIGEST_LENGTH])
 {
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < SHA256_DIGEST_LENGTH; i++) {
-        out[2 * i] = digits[digest[i] >> 4];
-        out[2 * i + 1] = digits[digest[i] & 15];
-    }
-    out[2 * SHA256_DIGEST_LENGTH] = '\0';
+    *hapax__hex(out, digest, SHA256_DIGEST_LENGTH) = '\0';
 }
 
 /* The character at span[at], *len its bytes; 0: no UTF-8. */
@@ -84,7 +74,7 @@ struct reading {
 static const struct hapax_message_header *find(const struct reading *r, const char *name)
 {
     for (size_t i = 0; i < r->count; i++)
-        if (is(r->headers[i].name, name))
+        if (hapax__is(r->headers[i].name, name))
             return &r->headers[i];
     return NULL;
 }
@@ -127,7 +117,7 @@ static void read_attribute(struct reading *r, const struct hapax__sqs_value *att
     if (binary && binary->type == HAPAX__SQS_STRING &&
         !hapax__sqs_base64(&value, r->arena, binary->text))
         r->damaged = true;
-    if (is(attribute->name, HAPAX__SQS_PACKED))
+    if (hapax__is(attribute->name, HAPAX__SQS_PACKED))
         unpack(r, value);
     else
         add_header(r, attribute->name, value);
@@ -142,7 +132,7 @@ static bool is_hash_of(struct hapax_span id, struct hapax_span body)
         return false;
     SHA256(body.len > 0 ? body.ptr : (const uint8_t *)"", body.len, digest);
     hex(text, digest);
-    return is(id, text);
+    return hapax__is(id, text);
 }
 
 static void read_headers(struct reading *r, const struct hapax__sqs_value *message,
@@ -261,7 +251,7 @@ struct hapax__sqs_delivery *hapax__sqs_delivery(const struct hapax__sqs_value *m
 static bool is_attribute_name(struct hapax_span name)
 {
     if (name.len == 0 || name.len > NAME_MAX_BYTES || name.ptr[0] == '.' ||
-        name.ptr[name.len - 1] == '.' || is(name, HAPAX__SQS_PACKED))
+        name.ptr[name.len - 1] == '.' || hapax__is(name, HAPAX__SQS_PACKED))
         return false;
     for (size_t i = 0; i < name.len; i++) {
         uint8_t c = name.ptr[i];
@@ -419,9 +409,11 @@ struct parts {
 static void add_history(struct parts *parts, const struct hapax_message_header *headers, size_t n)
 {
     for (size_t i = 0; i < n && parts->count + 2 <= PARTS_MAX; i++)
-        if (is(headers[i].name, HAPAX__HEADER_BASE) || is(headers[i].name, HAPAX__HEADER_REASON) ||
-            is(headers[i].name, HAPAX__HEADER_SCOPE) || is(headers[i].name, HAPAX__HEADER_FROM) ||
-            is(headers[i].name, HAPAX__HEADER_REDRIVE)) {
+        if (hapax__is(headers[i].name, HAPAX__HEADER_BASE) ||
+            hapax__is(headers[i].name, HAPAX__HEADER_REASON) ||
+            hapax__is(headers[i].name, HAPAX__HEADER_SCOPE) ||
+            hapax__is(headers[i].name, HAPAX__HEADER_FROM) ||
+            hapax__is(headers[i].name, HAPAX__HEADER_REDRIVE)) {
             parts->at[parts->count++] = headers[i].name;
             parts->at[parts->count++] = headers[i].value;
         }
@@ -524,7 +516,7 @@ static void read_failed(struct hapax__sqs_result *result, const struct hapax__sq
     struct hapax_span code = hapax__sqs_get_text(one, "Code");
 
     result->fate = HAPAX__SQS_AGAIN;
-    if (!sender || !is(sender->text, "true") ||
+    if (!sender || !hapax__is(sender->text, "true") ||
         (code.len >= 9 && memmem(code.ptr, code.len, "Throttl", 7)))
         return;
     result->fate = HAPAX__SQS_NEVER;

@@ -18,6 +18,8 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/span.h"
+#include "base/time.h"
 #include "base/uri.h"
 
 #include <stdio.h>
@@ -25,7 +27,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define US_PER_S        INT64_C(1000000)
 #define COUNT_US        (5 * US_PER_S) /* between two questions how many wait */
 #define COUNT_SOON_US   (US_PER_S / 2) /* where nothing came, and something should */
 #define COUNT_DENIED_US (60 * US_PER_S)
@@ -265,8 +266,7 @@ static void put_attempt(struct hapax__sqs_text *body)
 
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
         return;
-    for (size_t i = 0; i < sizeof(random); i++)
-        (void)snprintf(text + 2 * i, 3, "%02x", random[i]);
+    *hapax__hex(text, random, sizeof(random)) = '\0';
     hapax__sqs_put(body, ",\"ReceiveRequestAttemptId\":");
     hapax__sqs_put_string(body, hapax_str(text));
 }
@@ -436,16 +436,6 @@ static enum hapax_error source_pump(struct hapax__source *base, size_t room)
     return error;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static size_t source_watch(struct hapax__source *base, struct pollfd *fds, int64_t *due_us)
 {
     struct hapax__sqs_source *s = of(base);
@@ -456,14 +446,14 @@ static size_t source_watch(struct hapax__source *base, struct pollfd *fds, int64
         *due_us = 0;
     if (s->url[0] == '\0') {
         if (!s->ask.busy)
-            *due_us = least(*due_us, s->gate_us);
+            *due_us = hapax__least(*due_us, s->gate_us);
         return 1;
     }
-    *due_us = least(*due_us, hapax__sqs_tell_due(s));
+    *due_us = hapax__least(*due_us, hapax__sqs_tell_due(s));
     if (!s->ask.busy && s->was_connected)
-        *due_us = least(*due_us, most(s->count_us, s->gate_us));
+        *due_us = hapax__least(*due_us, hapax__most(s->count_us, s->gate_us));
     if (may_poll(s))
-        *due_us = least(*due_us, most(s->poll_gate_us, s->gate_us));
+        *due_us = hapax__least(*due_us, hapax__most(s->poll_gate_us, s->gate_us));
     return 1;
 }
 
@@ -529,7 +519,7 @@ static void say_goodbye(struct hapax__sqs_source *s, int64_t wait_ms)
         int64_t due_us, left_us;
 
         (void)source_watch(&s->base, &fd, &due_us);
-        left_us = least(due_us, deadline_us) - hapax__monotonic_us();
+        left_us = hapax__least(due_us, deadline_us) - hapax__monotonic_us();
         (void)poll(&fd, 1, left_us > 0 ? (int)((left_us + 999) / 1000) : 0);
         take_calls(s);
         ask_all(s);

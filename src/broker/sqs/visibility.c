@@ -13,12 +13,12 @@
 #include "source.h"
 
 #include "base/clock.h"
+#include "base/time.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define US_PER_S    INT64_C(1000000)
 #define MARGIN_S    30 /* before the 12 hours are over */
 #define TELL_MIN_MS 100
 #define TELL_MS     5000

@@ -15,13 +15,12 @@
 #include "course.h"
 
 #include "base/clock.h"
+#include "base/time.h"
 
 #include <assert.h>
 #include <stdarg.h>
 #include <string.h>
-#include <time.h>
 
-#define US_PER_MS       INT64_C(1000)
 #define RESEND_MIN_MS   100
 #define POSTPONE_MIN_MS 750
 #define RESEND_MAX_MS   30000
@@ -67,23 +66,10 @@ static struct hapax__entry *pop(struct hapax__queue *queue)
     return entry;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint32_t random_of(struct hapax__course *course)
 {
     course->random = course->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)(course->random >> 33);
-}
-
-static int64_t wall_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
 /* ---- out of hand ----------------------------------------------------------------------- */
@@ -284,7 +270,7 @@ static void post(struct hapax__course *course, struct hapax__entry *entry, enum 
         .ended = &entry->ended,
         .refused = entry->delivery.why,
         .scope = course->parts->scope,
-        .time_us = wall_us(),
+        .time_us = hapax__wall_us(),
         .tag = entry,
     };
 
@@ -351,9 +337,9 @@ static void letter_back(struct hapax__course *course, struct hapax__entry *entry
     hapax__inhand_wake_at(
         &course->inhand, entry,
         course->now_us +
-            US_PER_MS *
-                hapax__settle_pause_ms(least(RESEND_MIN_MS, course->parts->consumer->retry_min_ms),
-                                       RESEND_MAX_MS, entry->sends++, random_of(course)));
+            US_PER_MS * hapax__settle_pause_ms(
+                            hapax__least(RESEND_MIN_MS, course->parts->consumer->retry_min_ms),
+                            RESEND_MAX_MS, entry->sends++, random_of(course)));
 }
 
 void hapax__course_send(struct hapax__course *course)
@@ -644,7 +630,7 @@ struct hapax__entry *hapax__course_next(struct hapax__course *course)
         hapax__attempts_limit(consumer->policy.attempts_max, entry->history.base);
     /* What waits for another attempt cannot be told to stop. */
     entry->policy.wait_ms = consumer->in_flight == HAPAX_IN_FLIGHT_WAIT
-                                ? least(consumer->policy.wait_ms, consumer->drain_ms)
+                                ? hapax__least(consumer->policy.wait_ms, consumer->drain_ms)
                                 : 0;
     entry->policy.key =
         consumer->no_key == HAPAX_NO_KEY_RUN ? HAPAX_KEY_OPTIONAL : HAPAX_KEY_REQUIRED;

@@ -13,6 +13,7 @@
 #include "event.h"
 
 #include "base/bytes.h"
+#include "base/span.h"
 #include "core/key.h"
 
 #include <assert.h>
@@ -29,11 +30,6 @@
 #define NAME_MAX_ 128u
 
 /* ---- names ----------------------------------------------------------------------------- */
-
-bool hapax__name_is(struct hapax_span name, const char *other)
-{
-    return name.len == strlen(other) && strncasecmp((const char *)name.ptr, other, name.len) == 0;
-}
 
 static bool begins(struct hapax_span s, const char *with)
 {

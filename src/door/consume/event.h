@@ -18,8 +18,6 @@ struct curl_slist;
 #define HAPAX__PASSED_LINES_MAX 64u
 #define HAPAX__PASSED_BYTES_MAX 5120u
 
-bool hapax__name_is(struct hapax_span name, const char *other); /* case does not count */
-
 /* Whether a header's name is that of a CloudEvents attribute; *attribute is then the bare name (`id`), and
  * *encoded says whether its value is percent-encoded already, as HTTP and NATS have it. */
 bool hapax__event_attribute(struct hapax_span *attribute, bool *encoded, struct hapax_span name);

@@ -17,6 +17,7 @@
 #include "parts.h"
 
 #include "base/fail.h"
+#include "base/span.h"
 #include "door/attempt.h"
 
 #include <assert.h>

@@ -34,8 +34,8 @@ enum hapax_error hapax__inhand_open(struct hapax__inhand *inhand, uint32_t max, 
     inhand->entries = calloc(max, sizeof(*inhand->entries));
     inhand->lines = calloc(size, sizeof(*inhand->lines));
     inhand->twins = calloc(size, sizeof(*inhand->twins));
-    inhand->heap = calloc((size_t)max + 1, sizeof(*inhand->heap));
-    if (!inhand->entries || !inhand->lines || !inhand->twins || !inhand->heap) {
+    if (!inhand->entries || !inhand->lines || !inhand->twins ||
+        hapax__heap_init(&inhand->timers, max) != HAPAX_ERR_NONE) {
         hapax__inhand_close(inhand);
         return HAPAX_ERR_NOMEM;
     }
@@ -52,7 +52,7 @@ void hapax__inhand_close(struct hapax__inhand *inhand)
     free(inhand->entries);
     free(inhand->lines);
     free(inhand->twins);
-    free(inhand->heap);
+    hapax__heap_release(&inhand->timers);
     memset(inhand, 0, sizeof(*inhand));
 }
 
@@ -204,79 +204,27 @@ struct hapax__entry *hapax__inhand_twin_of(struct hapax__inhand *inhand, uint64_
     return entry;
 }
 
-/* ---- timers: a binary heap by wake_us -------------------------------------------------- */
-
-static void put(struct hapax__inhand *inhand, size_t at, struct hapax__entry *entry)
-{
-    inhand->heap[at] = entry;
-    entry->timer = at;
-}
-
-static void rise(struct hapax__inhand *inhand, struct hapax__entry *entry)
-{
-    size_t at = entry->timer;
-
-    while (at > 1 && inhand->heap[at / 2]->wake_us > entry->wake_us) {
-        put(inhand, at, inhand->heap[at / 2]);
-        at /= 2;
-    }
-    put(inhand, at, entry);
-}
-
-static void sink(struct hapax__inhand *inhand, struct hapax__entry *entry)
-{
-    size_t at = entry->timer;
-
-    for (;;) {
-        size_t child = at * 2;
-
-        if (child < inhand->timers &&
-            inhand->heap[child + 1]->wake_us < inhand->heap[child]->wake_us)
-            child++;
-        if (child > inhand->timers || inhand->heap[child]->wake_us >= entry->wake_us)
-            break;
-        put(inhand, at, inhand->heap[child]);
-        at = child;
-    }
-    put(inhand, at, entry);
-}
+/* ---- timers -------------------------------------------------------------------------- */
 
 void hapax__inhand_wake_not(struct hapax__inhand *inhand, struct hapax__entry *entry)
 {
-    struct hapax__entry *last;
-
-    if (entry->timer == 0)
-        return;
-    assert(inhand->heap[entry->timer] == entry);
-    last = inhand->heap[inhand->timers--];
-    if (last != entry) {
-        put(inhand, entry->timer, last);
-        rise(inhand, last);
-        sink(inhand, last);
-    }
-    entry->timer = 0;
+    hapax__heap_clear(&inhand->timers, &entry->timer);
 }
 
 void hapax__inhand_wake_at(struct hapax__inhand *inhand, struct hapax__entry *entry,
                            int64_t wake_us)
 {
-    hapax__inhand_wake_not(inhand, entry);
-    entry->wake_us = wake_us;
-    put(inhand, ++inhand->timers, entry);
-    rise(inhand, entry);
+    hapax__heap_set(&inhand->timers, &entry->timer, wake_us);
 }
 
 int64_t hapax__inhand_due(const struct hapax__inhand *inhand)
 {
-    return inhand->timers > 0 ? inhand->heap[1]->wake_us : INT64_MAX;
+    return hapax__heap_due_us(&inhand->timers);
 }
 
 struct hapax__entry *hapax__inhand_woken(struct hapax__inhand *inhand, int64_t now_us)
 {
-    struct hapax__entry *entry = inhand->timers > 0 ? inhand->heap[1] : NULL;
+    struct hapax__timer *timer = hapax__heap_take(&inhand->timers, now_us);
 
-    if (!entry || entry->wake_us > now_us)
-        return NULL;
-    hapax__inhand_wake_not(inhand, entry);
-    return entry;
+    return timer ? HAPAX__TIMED(timer, struct hapax__entry, timer) : NULL;
 }

@@ -9,6 +9,7 @@
 #ifndef HAPAX_DOOR_CONSUME_INHAND_H
 #define HAPAX_DOOR_CONSUME_INHAND_H
 
+#include "base/heap.h"
 #include "broker/letter.h"
 #include "settle.h"
 
@@ -61,8 +62,7 @@ struct hapax__entry {
     struct hapax__entry *line_next, *line_last, *line_bucket; /* the latter two: of a first one */
     struct hapax__entry *twin_next; /* of its bucket */
     bool twin;
-    size_t timer; /* place in the heap; 0: none */
-    int64_t wake_us;
+    struct hapax__timer timer;
 };
 
 struct hapax__inhand {
@@ -74,8 +74,7 @@ struct hapax__inhand {
     size_t mask; /* of both tables */
     struct hapax__entry **lines;
     struct hapax__entry **twins;
-    struct hapax__entry **heap; /* from 1 */
-    size_t timers;
+    struct hapax__heap timers;
 };
 
 /* NOMEM. `seed`: random, so that no producer can choose what collides. */

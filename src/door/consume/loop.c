@@ -11,6 +11,7 @@
 #include "loop.h"
 
 #include "base/clock.h"
+#include "base/time.h"
 #include "course.h"
 
 #include <assert.h>
@@ -20,7 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define US_PER_MS     INT64_C(1000)
 #define EXTEND_US     (5000 * US_PER_MS)
 #define GRACE_US      (5000 * US_PER_MS) /* for letters, when all else is over */
 #define CLOSE_WAIT_MS 5000
@@ -41,11 +41,6 @@ struct loop {
     enum hapax_error error;
     char *text;
 };
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static void take_answers(struct loop *loop)
 {
@@ -180,32 +175,28 @@ struct events {
 /* When there is something to do without any event. */
 static int64_t due(const struct loop *loop, const struct events *events)
 {
-    int64_t due_us = least(events->source_due_us, events->sink_due_us);
+    int64_t due_us = hapax__least(events->source_due_us, events->sink_due_us);
 
     if (loop->course.settled || loop->course.sent)
         return 0;
-    due_us = least(due_us, hapax__inhand_due(&loop->course.inhand));
+    due_us = hapax__least(due_us, hapax__inhand_due(&loop->course.inhand));
     if (loop->parts->source_type->extend && loop->course.inhand.count > 0)
-        due_us = least(due_us, loop->extend_us);
+        due_us = hapax__least(due_us, loop->extend_us);
     if (!loop->course.draining)
         return due_us;
     if (loop->course.now_us < loop->drain_until_us)
-        return least(due_us, loop->drain_until_us);
+        return hapax__least(due_us, loop->drain_until_us);
     if (loop->course.running > 0)
         return due_us;
-    return least(due_us, GRACE_US + (loop->quiet_us > loop->drain_until_us ? loop->quiet_us
-                                                                           : loop->drain_until_us));
+    return hapax__least(
+        due_us,
+        GRACE_US + (loop->quiet_us > loop->drain_until_us ? loop->quiet_us : loop->drain_until_us));
 }
 
 static void wait_until(struct events *events, int64_t due_us)
 {
-    struct timespec timeout = {0, 0};
-    int64_t left_us = due_us - hapax__monotonic_us();
+    struct timespec timeout = hapax__timespec(due_us - hapax__monotonic_us());
 
-    if (left_us > 0) {
-        timeout.tv_sec = (time_t)(left_us / 1000000);
-        timeout.tv_nsec = (long)(left_us % 1000000 * 1000);
-    }
     if (ppoll(events->fds, 2 + events->source_fds + events->sink_fds,
               due_us == INT64_MAX ? NULL : &timeout, NULL) < 0) {
         assert(errno == EINTR || errno == ENOMEM);

@@ -10,6 +10,8 @@
  */
 #include "settle.h"
 
+#include "base/time.h"
+
 #include <assert.h>
 
 #define ASK_MIN_MS                                                                                 \
@@ -18,11 +20,6 @@
 #define TURNED_AWAY                                                                                \
     3 /* times in a row; then it is this message that is not wanted, and others may have its place */
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 int64_t hapax__settle_pause_ms(int64_t least_ms, int64_t most_ms, unsigned n, uint32_t random)
 {
     int64_t pause_ms = least_ms;
@@ -30,7 +27,7 @@ int64_t hapax__settle_pause_ms(int64_t least_ms, int64_t most_ms, unsigned n, ui
     assert(least_ms > 0 && most_ms >= least_ms);
     while (n-- > 0 && pause_ms < most_ms)
         pause_ms *= 2;
-    pause_ms = least(pause_ms, most_ms);
+    pause_ms = hapax__least(pause_ms, most_ms);
     /* Of 1000: 800 to 1200. Small ones are not rounded to nothing. */
     pause_ms = pause_ms * (800 + (int64_t)(random % 401)) / 1000;
     return pause_ms > 0 ? pause_ms : 1;
@@ -51,7 +48,7 @@ static unsigned holds(const struct rule *r, enum hapax__hold hold)
 
 static int64_t ask_min_ms(const struct rule *r)
 {
-    return least(ASK_MIN_MS, r->consumer->retry_min_ms);
+    return hapax__least(ASK_MIN_MS, r->consumer->retry_min_ms);
 }
 
 static bool used_up(const struct rule *r, unsigned spent)
@@ -173,12 +170,12 @@ static struct hapax__settling in_flight(const struct rule *r)
     int64_t after_ms = r->ended->retry_after_ms < 0 ? lease_ms : r->ended->retry_after_ms + 1;
     struct hapax__settling settling;
 
-    after_ms = least(least(after_ms, lease_ms),
-                     hapax__settle_pause_ms(least(ask_min_ms(r), lease_ms), lease_ms,
-                                            holds(r, HAPAX__HOLD_TWIN), r->random));
+    after_ms = hapax__least(hapax__least(after_ms, lease_ms),
+                            hapax__settle_pause_ms(hapax__least(ask_min_ms(r), lease_ms), lease_ms,
+                                                   holds(r, HAPAX__HOLD_TWIN), r->random));
     if (r->consumer->in_flight != HAPAX_IN_FLIGHT_REQUEUE)
         return hold(HAPAX__HOLD_TWIN, after_ms);
-    settling = hold(HAPAX__HOLD_RETURN, least(after_ms, r->consumer->retry_min_ms));
+    settling = hold(HAPAX__HOLD_RETURN, hapax__least(after_ms, r->consumer->retry_min_ms));
     settling.act = HAPAX__ACT_RETURN;
     return settling;
 }

@@ -5,6 +5,7 @@
 #include "asks.h"
 
 #include "base/fail.h"
+#include "base/span.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +14,6 @@
 #define HEADER_NAME_MAX 128u
 
 /* ---- the settings ---------------------------------------------------------------------- */
-
-static bool is(struct hapax_span word, const char *other)
-{
-    return word.len == strlen(other) && strncasecmp((const char *)word.ptr, other, word.len) == 0;
-}
 
 static enum hapax_error read_pointers(struct hapax__lambda_ask *ask, struct key_source *source,
                                       struct hapax_span rest, char text[HAPAX_TEXT_MAX])
@@ -33,13 +29,13 @@ static enum hapax_error read_pointers(struct hapax__lambda_ask *ask, struct key_
 
 static enum source_kind kind_of(struct hapax_span word)
 {
-    if (is(word, "Idempotency-Key") || is(word, "x-idempotency-key"))
+    if (hapax__name_is(word, "Idempotency-Key") || hapax__name_is(word, "x-idempotency-key"))
         return OF_KEY_HEADER;
-    if (is(word, "event-id"))
+    if (hapax__name_is(word, "event-id"))
         return OF_EVENT_ID;
-    if (is(word, "request-id"))
+    if (hapax__name_is(word, "request-id"))
         return OF_REQUEST_ID;
-    return is(word, "payload") ? OF_PAYLOAD : OF_HEADER;
+    return hapax__name_is(word, "payload") ? OF_PAYLOAD : OF_HEADER;
 }
 
 static enum hapax_error read_source(struct hapax__lambda_ask *ask, struct hapax_span word,
@@ -86,13 +82,13 @@ static enum hapax_error read_part(struct hapax__lambda_ask *ask, struct hapax_sp
         ask->counts = COUNTS_JSON;
         return hapax__setting_select(&ask->selected, &ask->select, word, text);
     }
-    if (is(word, "method"))
+    if (hapax__name_is(word, "method"))
         ask->method = true;
-    else if (is(word, "uri"))
+    else if (hapax__name_is(word, "uri"))
         ask->uri = true;
-    else if (is(word, "body") && ask->counts == COUNTS_NOTHING)
+    else if (hapax__name_is(word, "body") && ask->counts == COUNTS_NOTHING)
         ask->counts = COUNTS_BYTES;
-    else if (is(word, "json") && ask->counts != COUNTS_BYTES)
+    else if (hapax__name_is(word, "json") && ask->counts != COUNTS_BYTES)
         ask->counts = COUNTS_JSON;
     else
         return hapax__setting_refuse(
@@ -109,7 +105,7 @@ static enum hapax_error read_fingerprint(struct hapax__lambda_ask *ask, const ch
     struct hapax_span word;
     size_t words = 0;
 
-    if (is(rest, "off"))
+    if (hapax__name_is(rest, "off"))
         return HAPAX_ERR_NONE;
     while (error == HAPAX_ERR_NONE && hapax__setting_word(&word, &rest, ' '))
         if (word.len > 0) {

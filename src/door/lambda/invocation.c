@@ -10,12 +10,13 @@
  * until a little later, and no renewal has to be sent while the sandbox may be frozen.
  */
 #include "invocation.h"
+#include "base/clock.h"
+#include "base/time.h"
 #include "json/raw.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MARGIN_MS      1000 /* between the deadline and the end of the lease */
 #define LEASE_MIN_MS   1000
@@ -27,19 +28,6 @@ static void count(uint64_t *counter)
 }
 
 /* ---- the policy ------------------------------------------------------------------------ */
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* What waits for another attempt, waits no longer than it may live. */
 static void set_policy(struct hapax__invocation *invocation)
@@ -53,13 +41,13 @@ static void set_policy(struct hapax__invocation *invocation)
     if (!hapax__raw_number(&deadline_ms,
                            hapax__head_line(&invocation->event.head, "Lambda-Runtime-Deadline-Ms")))
         return;
-    left_ms = deadline_ms - now_ms();
+    left_ms = deadline_ms - hapax__wall_us() / US_PER_MS;
     if (left_ms < 0)
         left_ms = 0;
-    policy->wait_ms = least(policy->wait_ms, left_ms - least(left_ms / 4, 1000));
+    policy->wait_ms = hapax__least(policy->wait_ms, left_ms - hapax__least(left_ms / 4, 1000));
     if (invocation->door->lambda->lease_set)
         return;
-    policy->lease_ms = least(left_ms + MARGIN_MS, INT64_C(86400000));
+    policy->lease_ms = hapax__least(left_ms + MARGIN_MS, INT64_C(86400000));
     if (policy->lease_ms < LEASE_MIN_MS)
         policy->lease_ms = LEASE_MIN_MS;
     if (policy->lease_ms > policy->retention_ms)

@@ -5,6 +5,7 @@
  */
 #include "lines.h"
 
+#include "base/span.h"
 #include "door/attempt.h"
 
 #include <string.h>
@@ -13,8 +14,7 @@
 static bool is_one_of(const char *const *names, size_t n, struct hapax_span name)
 {
     for (size_t i = 0; i < n; i++)
-        if (strlen(names[i]) == name.len &&
-            strncasecmp(names[i], (const char *)name.ptr, name.len) == 0)
+        if (hapax__name_is(name, names[i]))
             return true;
     return false;
 }

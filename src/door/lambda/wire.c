@@ -12,6 +12,7 @@
 #include "wire.h"
 
 #include "base/bytes.h"
+#include "base/span.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -210,11 +211,6 @@ struct hapax_span hapax__head_line(const struct hapax__head *head, const char *n
     return i < head->lines.n ? head->lines.at[i].value : (struct hapax_span){NULL, 0};
 }
 
-static bool says(struct hapax_span value, const char *word)
-{
-    return value.len == strlen(word) && strncasecmp((const char *)value.ptr, word, value.len) == 0;
-}
-
 /* Digits only: "+5" and " 5" are lengths to some readers and none to others. */
 static bool read_length(uint64_t *out, struct hapax_span value, unsigned base)
 {
@@ -255,7 +251,7 @@ static bool read_framing(struct hapax__wire *wire, struct hapax__head *head, boo
             good = good && read_length(&wire->left, line->value, 10);
         } else if (hapax__line_is(line, hapax_str("Transfer-Encoding"))) {
             codings++;
-            good = good && says(line->value, "chunked");
+            good = good && hapax__name_is(line->value, "chunked");
         }
     }
     if (!good || lengths + codings > 1)
@@ -304,8 +300,8 @@ static bool read_first(struct hapax__head *head, struct hapax_span line, bool re
             return false;
         head->status = (int)number;
     }
-    head->keep_alive = says(version, "HTTP/1.1");
-    return head->keep_alive || says(version, "HTTP/1.0");
+    head->keep_alive = hapax__name_is(version, "HTTP/1.1");
+    return head->keep_alive || hapax__name_is(version, "HTTP/1.0");
 }
 
 /* Lines end with CRLF, and hold no other control character than a tab. */
@@ -349,11 +345,11 @@ static bool read_lines(struct hapax__head *head, struct hapax_span lines, bool r
     if (head->lines.n != n)
         return broken(EPROTO);
     connection = hapax__head_line(head, "Connection");
-    if (says(connection, "close"))
+    if (hapax__name_is(connection, "close"))
         head->keep_alive = false;
-    else if (says(connection, "keep-alive"))
+    else if (hapax__name_is(connection, "keep-alive"))
         head->keep_alive = true;
-    head->expects = says(hapax__head_line(head, "Expect"), "100-continue");
+    head->expects = hapax__name_is(hapax__head_line(head, "Expect"), "100-continue");
     return true;
 }
 

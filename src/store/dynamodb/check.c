@@ -8,14 +8,13 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define US_PER_MS INT64_C(1000)
-#define US_PER_S  INT64_C(1000000)
-#define DATE_US   US_PER_S /* what a Date header leaves out */
+#define DATE_US US_PER_S /* what a Date header leaves out */
 
 struct checking {
     struct hapax__ddb *ddb;
@@ -233,11 +232,11 @@ static enum hapax_error check_rights(struct checking *c)
 
 static enum hapax_error check_all(struct checking *c)
 {
-    int64_t before_us = hapax__ddb_now_us(), after_us;
+    int64_t before_us = hapax__wall_us(), after_us;
     enum hapax_error error;
 
     if (ask(c, "DescribeTable")) {
-        after_us = hapax__ddb_now_us();
+        after_us = hapax__wall_us();
         error = check_table(c);
         if (error != HAPAX_ERR_NONE)
             return error;

@@ -18,6 +18,7 @@
 #include "dynamodb.h"
 
 #include "base/clock.h"
+#include "base/time.h"
 #include "core/machine.h"
 #include "core/record.h"
 #include "store/types.h"
@@ -28,10 +29,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define US_PER_MS INT64_C(1000)
-#define WINDOW    4u /* chunks under way at once */
-#define SWEEP_US  INT64_C(1000000) /* for removing chunks that nobody names any more */
-#define SWEEPS    2u
+#define WINDOW   4u /* chunks under way at once */
+#define SWEEP_US INT64_C(1000000) /* for removing chunks that nobody names any more */
+#define SWEEPS   2u
 
 enum phase {
     PHASE_LOOK, /* the item is asked for */
@@ -341,7 +341,7 @@ static void damaged(struct hapax__ddb_course *course, enum hapax_error error, co
     course->said.differs = HAPAX_DIFFERS_NOT;
     memset(&course->said.record, 0, sizeof(course->said.record));
     course->said.record.id = op->id;
-    course->said.now_us = hapax__ddb_now_us();
+    course->said.now_us = hapax__wall_us();
     course->write = HAPAX__DELETE;
     course->guess = false;
     put_record(course);
@@ -351,7 +351,7 @@ static void fetch_over(struct hapax__ddb_course *course)
 {
     struct hapax_span body = {course->body, course->item.chunks.len};
 
-    if (course->part_missing && hapax__expired(&course->record, hapax__ddb_now_us())) {
+    if (course->part_missing && hapax__expired(&course->record, hapax__wall_us())) {
         course->gone = true;
         judge(course); /* the table's TTL takes a record and its chunks one by one */
     } else if (course->part_missing && (!course->missed || memcmp(course->missed_v, course->item.v,
@@ -417,7 +417,7 @@ static void take_seen(struct hapax__ddb_course *course, enum hapax__ddb_seen see
         damaged(course, error,
                 error == HAPAX_ERR_CORRUPT ? "it is damaged" : "a newer version of hapax wrote it");
     else if (course->item.chunks.count > 0 &&
-             !(course->gone = hapax__expired(record, hapax__ddb_now_us())))
+             !(course->gone = hapax__expired(record, hapax__wall_us())))
         fetch(course);
     else
         judge(course);
@@ -638,7 +638,7 @@ static void judge(struct hapax__ddb_course *course)
     if (said->kind == HAPAX_OP_CLAIM || said->kind == HAPAX_OP_RENEW)
         said->lease_ms += skew_ms;
     course->write = hapax__machine(course->exists && !course->gone ? &course->record : NULL, said,
-                                   hapax__ddb_now_us(), &course->next);
+                                   hapax__wall_us(), &course->next);
     if (course->write != HAPAX__KEEP) {
         write_next(course);
     } else if (course->guess) {

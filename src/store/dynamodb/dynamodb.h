@@ -171,9 +171,6 @@ struct hapax__ddb {
     size_t kept; /* bytes of the answers of this run */
 };
 
-/* µs since 1970 by this host's wall clock. */
-int64_t hapax__ddb_now_us(void);
-
 /* What a call's end means where it was not the one hoped for; sets the handle's text. */
 enum hapax_error hapax__ddb_error(struct hapax__ddb *ddb, const struct hapax__aws_call *call);
 

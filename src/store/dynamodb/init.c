@@ -7,14 +7,14 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define US_PER_MS INT64_C(1000)
-#define INIT_MS   INT64_C(120000) /* a table may take some ten seconds */
-#define PAUSE_MS  200
+#define INIT_MS  INT64_C(120000) /* a table may take some ten seconds */
+#define PAUSE_MS 200
 
 struct making {
     const struct hapax__ddb_uri *uri;

@@ -18,6 +18,8 @@
 #include "dynamodb.h"
 
 #include "base/bytes.h"
+#include "base/span.h"
+#include "base/time.h"
 #include "core/record.h"
 
 #include <inttypes.h>
@@ -26,7 +28,6 @@
 #define XXH_NO_STREAM
 #include <xxhash.h>
 
-#define US_PER_S   INT64_C(1000000)
 #define PART_CHUNK 1u
 #define PART_LEN   (1 + HAPAX__DDB_SET_LEN + 2)
 #define CHUNKS_LEN (HAPAX__DDB_SET_LEN + 2 + 4 + 8)

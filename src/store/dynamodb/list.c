@@ -10,6 +10,7 @@
 #include "dynamodb.h"
 
 #include "base/clock.h"
+#include "base/time.h"
 #include "core/machine.h"
 #include "core/record.h"
 
@@ -19,7 +20,6 @@
 #define PAGES_MAX 16u /* of one op; a page is at most 1 MB of the table */
 #define PAGE_MIN  256u /* records looked at for a LIST that wants few */
 #define PAGE_MAX  10000u /* more than 1 MB has */
-#define US_PER_MS INT64_C(1000)
 
 struct list {
     struct hapax__ddb *ddb;
@@ -161,7 +161,7 @@ enum hapax_error hapax__ddb_list(struct hapax__ddb *ddb, struct hapax_op *op, in
     enum hapax_error error = HAPAX_ERR_NONE;
     int64_t stop_us = deadline_us - ddb->uri.timeout_ms * US_PER_MS / 2; /* what came is kept */
 
-    op->now_us = hapax__ddb_now_us();
+    op->now_us = hapax__wall_us();
     op->records = hapax_store_memory(&ddb->base, list.limit * sizeof(*op->records));
     if (!op->records)
         error = no_memory(&list);

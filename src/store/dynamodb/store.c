@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "store/types.h"
 
 #include <errno.h>
@@ -21,16 +22,7 @@
 #include <string.h>
 #include <time.h>
 
-#define US_PER_MS  INT64_C(1000)
 #define ANSWER_MAX (256u << 20) /* bytes of a batch's answers; what is under way may pass it */
-
-int64_t hapax__ddb_now_us(void)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(CLOCK_REALTIME, &ts);
-    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
 
 /* ---- errors ---------------------------------------------------------------------------- */
 
@@ -158,13 +150,10 @@ static void wait_for_calls(struct hapax__aws *aws)
 {
     struct pollfd fd = {.fd = hapax__aws_fd(aws), .events = POLLIN};
     int64_t due_us = hapax__aws_due(aws), wait_us = due_us - hapax__monotonic_us();
-    struct timespec ts = {0};
+    struct timespec ts = hapax__timespec(wait_us);
 
-    if (wait_us > 0) { /* EINTR: it is looked at again */
-        ts.tv_sec = (time_t)(wait_us / 1000000);
-        ts.tv_nsec = (long)(wait_us % 1000000) * 1000;
+    if (wait_us > 0) /* EINTR: it is looked at again */
         (void)ppoll(&fd, 1, due_us == INT64_MAX ? NULL : &ts, NULL);
-    }
     hapax__aws_pump(aws);
 }
 
@@ -197,7 +186,7 @@ static enum hapax_error ddb_run(struct hapax_store *store, struct hapax_op *ops,
         HAPAX_OP_PURGE) { /* the table's TTL forgets; LIST finds dead claims under hold */
         ops[0].verdict = HAPAX_OK;
         ops[0].error = HAPAX_ERR_NONE;
-        ops[0].now_us = hapax__ddb_now_us();
+        ops[0].now_us = hapax__wall_us();
         return HAPAX_ERR_NONE;
     }
     ddb->kept = 0;

@@ -5,6 +5,7 @@
  */
 #include "dynamodb.h"
 
+#include "base/span.h"
 #include "base/uri.h"
 #include "core/policy.h"
 
@@ -184,7 +185,7 @@ enum hapax_error hapax__ddb_uri(struct hapax__ddb_uri *out, const char *uri,
     out->connections = CONNECTIONS;
     out->body_max = HAPAX_BODY_MAX;
     out->inline_max = INLINE_MAX;
-    if (strncmp(uri, scheme, strlen(scheme)) != 0)
+    if (!hapax__text_begins(uri, scheme))
         return bad(&r, "it does not begin with dynamodb://");
     at = uri + strlen(scheme);
     if (strchr(at, '#'))

@@ -16,6 +16,8 @@
  */
 #include "hybrid.h"
 
+#include "base/span.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -36,7 +38,6 @@ extern const char hapax__hybrid_look_lua[], hapax__hybrid_settle_lua[]; /* lua/ 
 static struct hapax_span key_of(struct hapax_arena *arena, struct hapax_span prefix,
                                 const struct hapax_id *id)
 {
-    static const char digits[] = "0123456789abcdef";
     size_t head = prefix.len + strlen(HINT), size = head + 2 * sizeof(id->bytes);
     uint8_t *key = hapax__arena_alloc(arena, size);
 
@@ -45,10 +46,7 @@ static struct hapax_span key_of(struct hapax_arena *arena, struct hapax_span pre
     if (prefix.len > 0)
         memcpy(key, prefix.ptr, prefix.len);
     memcpy(key + prefix.len, HINT, strlen(HINT));
-    for (size_t i = 0; i < sizeof(id->bytes); i++) {
-        key[head + 2 * i] = (uint8_t)digits[id->bytes[i] >> 4];
-        key[head + 2 * i + 1] = (uint8_t)digits[id->bytes[i] & 15];
-    }
+    hapax__hex((char *)key + head, id->bytes, sizeof(id->bytes));
     return (struct hapax_span){key, size};
 }
 

@@ -15,6 +15,7 @@
  */
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "hybrid.h"
 #include "store/types.h"
 
@@ -23,10 +24,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define US_PER_MS      INT64_C(1000)
-#define US_PER_S       INT64_C(1000000)
 #define NODES_MAX      HAPAX__REDLOCK_NODES_MAX
 #define DOUBTS         1024u
 #define CALM_CLAIMS    256u /* in a row that met nobody: then no locks are taken until one does */
@@ -133,19 +131,12 @@ static bool turn_away(struct hybrid *h, struct hapax_op *op, struct hapax__look 
     return answer(h, op, HAPAX_IN_FLIGHT, record, low_us);
 }
 
-static int64_t wall_us(void)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(CLOCK_REALTIME, &ts);
-    return (int64_t)ts.tv_sec * US_PER_S + ts.tv_nsec / 1000;
-}
-
 /* A copy that fits the request and whose retention is not over. */
 static bool fits(const struct hybrid *h, const struct hapax_op *op, const struct hapax__look *look)
 {
     const struct hapax_record *record = &look->copy.record;
-    int64_t now_us = h->known.clock ? hapax__known_high(&h->known, hapax__boot_us()) : wall_us();
+    int64_t now_us =
+        h->known.clock ? hapax__known_high(&h->known, hapax__boot_us()) : hapax__wall_us();
 
     return look->copied && same_request(op, record) &&
            (record->expires_us == 0 || now_us + COPY_MARGIN_US < record->expires_us);
@@ -163,7 +154,7 @@ static bool replay(struct hybrid *h, struct hapax_op *op, const struct hapax__lo
                    look->copy.epoch != h->known.epoch))
         return false;
     return answer(h, op, HAPAX_COMPLETED, &look->copy.record,
-                  h->known.clock ? hapax__known_low(&h->known, boot_us) : wall_us());
+                  h->known.clock ? hapax__known_low(&h->known, boot_us) : hapax__wall_us());
 }
 
 /* ---- looking ------------------------------------------------------------------------- */
@@ -225,7 +216,7 @@ static enum hapax_error look(struct hybrid *h, struct hapax_op *ops, size_t n)
         return error;
     if (!hapax__hints_look(h->lock, &h->arena, h->looks, h->looked,
                            h->known.clock ? hapax__known_low(&h->known, hapax__boot_us())
-                                          : wall_us(),
+                                          : hapax__wall_us(),
                            h->take, &h->large))
         return error;
     if (error == HAPAX_ERR_NONE && !down && any_copy(h) &&

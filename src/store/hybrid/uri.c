@@ -8,6 +8,7 @@
  */
 #include "base/uri.h"
 #include "base/fail.h"
+#include "base/span.h"
 #include "hybrid.h"
 
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static bool begins_redis(const char *at)
                                           "rediss+sentinel://", "rediss+cluster://"};
 
     for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
-        if (strncmp(at, schemes[i], strlen(schemes[i])) == 0)
+        if (hapax__text_begins(at, schemes[i]))
             return true;
     return false;
 }

@@ -18,6 +18,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "frame.h"
 #include "socket.h"
 #include "store/types.h"
@@ -29,7 +30,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define US_PER_MS    INT64_C(1000)
 #define TIMEOUT_MS   10000 /* for a reply, all repeats included */
 #define CONNECT_MS   2000 /* to connect and be greeted */
 #define PAUSE_MIN_MS 5
@@ -69,11 +69,6 @@ struct group {
     bool sent; /* some frame with them left as a whole */
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static enum fate fate_with(struct keeper *k, enum fate fate, const char *why)
 {
     hapax_store_fail(&k->base, HAPAX_ERR_INDETERMINATE, "keeper \"unix:%s\": %s",
@@ -101,7 +96,7 @@ static enum fate wait_for(struct keeper *k, short events, int64_t deadline_us)
 
         if (left_ms <= 0)
             return fate_with(k, LATE, "no answer in time");
-        ready = poll(&fd, 1, (int)least(left_ms, 60000));
+        ready = poll(&fd, 1, (int)hapax__least(left_ms, 60000));
         if (ready > 0)
             return WELL;
         if (ready < 0 && errno != EINTR)
@@ -313,7 +308,7 @@ static enum hapax_error connect_once(struct keeper *k, int64_t deadline_us)
     enum hapax_error error;
 
     disconnect(k);
-    deadline_us = least(deadline_us, hapax__monotonic_us() + CONNECT_MS * US_PER_MS);
+    deadline_us = hapax__least(deadline_us, hapax__monotonic_us() + CONNECT_MS * US_PER_MS);
     error = dial(k, deadline_us);
     if (error == HAPAX_ERR_NONE)
         error = greet(k, deadline_us);
@@ -326,7 +321,7 @@ static enum hapax_error connect_once(struct keeper *k, int64_t deadline_us)
  * caller knows best how long to try. */
 static enum hapax_error ensure_connected(struct keeper *k, int64_t deadline_us, bool patient)
 {
-    int64_t until_us = least(deadline_us, hapax__monotonic_us() + CONNECT_MS * US_PER_MS);
+    int64_t until_us = hapax__least(deadline_us, hapax__monotonic_us() + CONNECT_MS * US_PER_MS);
     int pause_ms = PAUSE_MIN_MS;
 
     while (k->fd < 0) {
@@ -338,7 +333,7 @@ static enum hapax_error ensure_connected(struct keeper *k, int64_t deadline_us, 
             hapax__monotonic_us() + pause_ms * US_PER_MS >= until_us)
             return error;
         poll(NULL, 0, pause_ms);
-        pause_ms = (int)least(pause_ms * 2, PAUSE_MAX_MS);
+        pause_ms = (int)hapax__least(pause_ms * 2, PAUSE_MAX_MS);
     }
     return HAPAX_ERR_NONE;
 }
@@ -394,7 +389,7 @@ static enum fate send_ops(struct keeper *k, struct group *group, size_t *count)
 
     *count = fit(k, group->ops, group->n, &size);
     request.count = (uint16_t)*count;
-    request.wait_ms = left_ms < 1 ? 1 : (uint32_t)least(left_ms, UINT32_MAX);
+    request.wait_ms = left_ms < 1 ? 1 : (uint32_t)hapax__least(left_ms, UINT32_MAX);
     if (!reserve(k, HAPAX__FRAME_HEAD + HAPAX__FRAME_REQUEST_SIZE + size))
         return fate_with(k, BROKEN, "out of memory for a request");
     w = (struct hapax__writer){k->out, k->out_cap};

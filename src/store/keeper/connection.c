@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "store/types.h"
 
 #include <errno.h>
@@ -25,7 +26,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define US_PER_MS     INT64_C(1000)
 #define BUFFER_SIZE   ((size_t)32 << 10) /* what a connection has of its own, in and out */
 #define GROWN_MAX     ((size_t)256 << 20)
 #define HELD_MAX      ((size_t)64 << 20)

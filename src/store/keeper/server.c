@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "connection.h"
 
 #include <errno.h>
@@ -26,7 +27,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define US_PER_MS   INT64_C(1000)
 #define CLIENTS_MAX 1024u
 #define PATIENCE_MS 30000
 #define TICK_MS     1000

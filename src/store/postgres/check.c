@@ -6,15 +6,13 @@
  */
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "postgres.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define US_PER_MS     INT64_C(1000)
-#define US_PER_S      INT64_C(1000000)
 #define SKEW_MAX_US   (1 * US_PER_S)
 #define TRANSACTION_S 300 /* one that is open for longer keeps dead rows from being removed */
 #define DEAD_MIN      10000
@@ -165,14 +163,6 @@ static void check_clock(const struct checking *c, int64_t before_us, int64_t aft
              (off_us > 0 ? off_us : -off_us) / US_PER_S, off_us > 0 ? "ahead of" : "behind");
 }
 
-static int64_t wall_us(void)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(CLOCK_REALTIME, &ts);
-    return (int64_t)ts.tv_sec * US_PER_S + ts.tv_nsec / 1000;
-}
-
 static enum hapax_error check_use(const struct checking *c)
 {
     struct hapax__pg *pg = c->pg;
@@ -202,7 +192,7 @@ enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void
         error = hapax__pg_connect(&pg->link, deadline_us, false);
         if (error != HAPAX_ERR_NONE)
             return hapax_store_fail(store, error, "%s", pg->link.text);
-        before_us = wall_us();
+        before_us = hapax__wall_us();
         end = hapax__pg_exec(&pg->link, question, NULL, deadline_us, &rows);
     }
     if (end != HAPAX__PG_DONE) {
@@ -219,7 +209,7 @@ enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void
             check_failover(&c);
             check_room(&c);
             check_line(&c);
-            check_clock(&c, before_us, wall_us());
+            check_clock(&c, before_us, hapax__wall_us());
         }
     }
     PQclear(rows);

@@ -6,12 +6,12 @@
  */
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "postgres.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define US_PER_MS       INT64_C(1000)
 #define SCRIPT_MS       INT64_C(70000) /* it waits for locks up to a minute */
 #define SCRIPT_LINE_MAX 1024u
 

@@ -20,6 +20,8 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/span.h"
+#include "base/time.h"
 #include "postgres.h"
 
 #include <assert.h>
@@ -30,17 +32,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define US_PER_MS    INT64_C(1000)
 #define PAUSE_MIN_US (50 * US_PER_MS)
 #define PAUSE_MAX_US (1000 * US_PER_MS)
 #define KEYWORDS_MAX 96u
 #define VALUE_MAX    512u
 #define CUTS_MAX     3u /* connections in a row that are ended before they are of use */
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- texts --------------------------------------------------------------------------- */
 
@@ -104,7 +100,7 @@ static bool wait_for(PGconn *conn, short events, int64_t deadline_us)
         if (left_us <= 0)
             return false;
         /* What is wrong with the socket, libpq will find. */
-        if (poll(&fd, 1, (int)least(left_us / US_PER_MS + 1, 60000)) != 0 && errno != EINTR)
+        if (poll(&fd, 1, (int)hapax__least(left_us / US_PER_MS + 1, 60000)) != 0 && errno != EINTR)
             return true;
         if (fd.revents != 0)
             return true;
@@ -121,7 +117,7 @@ static bool sleep_until(int64_t moment_us, int64_t deadline_us)
             return true;
         if (now_us >= deadline_us)
             return false;
-        poll(NULL, 0, (int)((least(moment_us, deadline_us) - now_us) / US_PER_MS + 1));
+        poll(NULL, 0, (int)((hapax__least(moment_us, deadline_us) - now_us) / US_PER_MS + 1));
     }
 }
 
@@ -317,7 +313,8 @@ static void back_off(struct hapax__pg_link *link)
 {
     int64_t now_us = hapax__monotonic_us();
 
-    link->pause_us = least(link->pause_us > 0 ? 2 * link->pause_us : PAUSE_MIN_US, PAUSE_MAX_US);
+    link->pause_us =
+        hapax__least(link->pause_us > 0 ? 2 * link->pause_us : PAUSE_MIN_US, PAUSE_MAX_US);
     link->random = (link->random ^ (uint64_t)now_us ^ (uintptr_t)link) * 0x9e3779b97f4a7c15u;
     link->not_before_us =
         now_us + link->pause_us / 2 + (int64_t)((link->random >> 33) % (uint64_t)link->pause_us);
@@ -500,7 +497,7 @@ static const struct {
 enum hapax_error hapax__pg_error_of(const char *sqlstate)
 {
     for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++)
-        if (strncmp(sqlstate, meanings[i].prefix, strlen(meanings[i].prefix)) == 0)
+        if (hapax__text_begins(sqlstate, meanings[i].prefix))
             return meanings[i].error;
     return HAPAX_ERR_UNAVAILABLE; /* it was rolled back, whatever it was */
 }

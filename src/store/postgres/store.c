@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "store/types.h"
 
 #include <assert.h>
@@ -23,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define US_PER_MS    INT64_C(1000)
 #define BATCH_BYTES  ((size_t)20 << 20) /* of one statement; a single op always fits */
 #define REPEATS_MAX  3u /* of a statement that was lost */
 #define BUSY_MAX     7u /* of ops that others hold: 1 to 64 ms apart, 127 ms in all */

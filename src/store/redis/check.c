@@ -11,6 +11,9 @@
  */
 #include "redis.h"
 
+#include "base/clock.h"
+#include "base/span.h"
+
 #include <openssl/evp.h>
 
 #include <assert.h>
@@ -18,7 +21,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define LINE_MAX_SIZE    512u
 #define VALUE_SIZE       128u
@@ -379,14 +381,6 @@ static enum hapax_error check_replicas(struct look *look)
 
 /* ---- clocks -------------------------------------------------------------------------- */
 
-static int64_t wall_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 static void tell_clock(struct look *look, int64_t ahead_us, int64_t doubt_us)
 {
     bool behind = ahead_us < 0;
@@ -407,11 +401,11 @@ static void tell_clock(struct look *look, int64_t ahead_us, int64_t doubt_us)
 static enum hapax_error check_clock(struct look *look)
 {
     char text[HAPAX_TEXT_MAX];
-    int64_t begin_us = wall_us(), end_us, theirs_us, ahead_us, doubt_us;
+    int64_t begin_us = hapax__wall_us(), end_us, theirs_us, ahead_us, doubt_us;
     redisReply *reply;
     enum hapax_error error = ask(look, "TIME", &reply, text);
 
-    end_us = wall_us();
+    end_us = hapax__wall_us();
     if (error != HAPAX_ERR_NONE)
         return error;
     if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
@@ -619,8 +613,7 @@ static void script_init(struct hapax__redis_script *script)
     good = EVP_Digest(script->text, strlen(script->text), sha, &len, EVP_sha1(), NULL);
     assert(good == 1 && len == 20);
     (void)good;
-    for (unsigned i = 0; i < len; i++)
-        (void)snprintf(script->sha + 2 * i, 3, "%02x", sha[i]);
+    *hapax__hex(script->sha, sha, len) = '\0';
 }
 
 static enum hapax_error check_write(struct look *look)

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/span.h"
 #include "reader.h"
 #include "wire.h"
 
@@ -255,7 +256,7 @@ static void say_error(char out[LOGIN_TEXT], const redisReply *reply, const char 
 static bool begins(const redisReply *reply, const char *const *words, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (strncmp(reply->str, words[i], strlen(words[i])) == 0)
+        if (hapax__text_begins(reply->str, words[i]))
             return true;
     return false;
 }

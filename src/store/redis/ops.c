@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/fail.h"
+#include "base/span.h"
 #include "store/types.h"
 
 #include <inttypes.h>
@@ -28,16 +29,12 @@ enum { KIND_LOOK = HAPAX_OP_LIST }; /* of one record of it */
 size_t hapax__redis_key(uint8_t out[HAPAX__REDIS_KEY_MAX], const char *prefix,
                         const struct hapax_id *id)
 {
-    static const char digits[] = "0123456789abcdef";
     size_t len = strlen(prefix);
 
     assert(len <= HAPAX__REDIS_PREFIX_MAX);
     memcpy(out, prefix, len);
-    for (size_t i = 0; i < sizeof(id->bytes); i++) {
-        out[len++] = (uint8_t)digits[id->bytes[i] >> 4];
-        out[len++] = (uint8_t)digits[id->bytes[i] & 15];
-    }
-    return len;
+    hapax__hex((char *)out + len, id->bytes, sizeof(id->bytes));
+    return len + 2 * sizeof(id->bytes);
 }
 
 static int digit(uint8_t c)

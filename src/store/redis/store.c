@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/span.h"
 #include "store/types.h"
 
 #include <assert.h>
@@ -363,8 +364,7 @@ static bool name_script(struct hapax__redis_script *script, const char *text)
     if (EVP_Digest(text, strlen(text), digest, &len, EVP_sha1(), NULL) != 1)
         return false;
     assert(len == sizeof(digest));
-    for (size_t i = 0; i < sizeof(digest); i++)
-        snprintf(script->sha + 2 * i, 3, "%02x", digest[i]);
+    *hapax__hex(script->sha, digest, sizeof(digest)) = '\0';
     return true;
 }
 

@@ -13,6 +13,7 @@
 #include "uri.h"
 
 #include "base/fail.h"
+#include "base/span.h"
 #include "base/uri.h"
 #include "core/policy.h"
 
@@ -386,7 +387,7 @@ static const char *read_scheme(struct hapax__redis_uri *out, const char *uri)
     out->tls = *uri == 's';
     uri += out->tls;
     for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
-        if (strncmp(uri, schemes[i].name, strlen(schemes[i].name)) != 0)
+        if (!hapax__text_begins(uri, schemes[i].name))
             continue;
         out->kind = schemes[i].kind;
         return uri + strlen(schemes[i].name);

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "store/redis/link.h"
 #include "store/redis/route.h"
 
@@ -21,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define US_PER_MS       INT64_C(1000)
 #define GRACE_US        US_PER_MS /* to take up what has arrived while another node was waited for */
 #define PAUSE_US        (1000 * US_PER_MS)
 #define SENTINEL_MIN_MS 10

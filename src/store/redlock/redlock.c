@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "nodes.h"
 #include "store/redis/link.h"
 
@@ -21,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define US_PER_MS       INT64_C(1000)
 #define DRIFT_US        (2 * US_PER_MS)
 #define PATIENCE_MIN_US (5 * US_PER_MS)
 #define PATIENCE_MAX_US (200 * US_PER_MS)

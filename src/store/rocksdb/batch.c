@@ -14,6 +14,7 @@
 #include "db.h"
 
 #include "base/bytes.h"
+#include "base/span.h"
 #include "core/machine.h"
 #include "core/record.h"
 #include "store/types.h"
@@ -83,8 +84,7 @@ enum hapax_error hapax__batch_unreadable(struct hapax_store *store, const uint8_
 {
     char hex[65];
 
-    for (size_t i = 0; i < 32; i++)
-        snprintf(hex + 2 * i, 3, "%02x", id[i]);
+    *hapax__hex(hex, id, 32) = '\0';
     return hapax_store_fail(store, error, "cannot read record \"%s\": %s", hex,
                             error == HAPAX_ERR_CORRUPT ? "it is damaged"
                                                        : "a newer version of hapax wrote it");

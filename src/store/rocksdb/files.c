@@ -15,6 +15,7 @@
 #include "db.h"
 
 #include "base/fail.h"
+#include "base/span.h"
 #include "core/record.h"
 
 #include <assert.h>
@@ -138,21 +139,17 @@ void hapax__files_release(struct hapax__files *files)
 
 /* ---- opening ------------------------------------------------------------------------- */
 
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 enum hapax_error hapax__files_error(char *rocksdb_text, char text[HAPAX_TEXT_MAX])
 {
     enum hapax_error error = HAPAX_ERR_UNAVAILABLE;
 
-    if (begins(rocksdb_text, "Corruption"))
+    if (hapax__text_begins(rocksdb_text, "Corruption"))
         error = HAPAX_ERR_CORRUPT;
     else if (strstr(rocksdb_text, "Permission denied") || strstr(rocksdb_text, "While lock file") ||
              strstr(rocksdb_text, "lock hold by"))
         error = HAPAX_ERR_REFUSED;
-    else if (begins(rocksdb_text, "Invalid argument") || begins(rocksdb_text, "Not implemented"))
+    else if (hapax__text_begins(rocksdb_text, "Invalid argument") ||
+             hapax__text_begins(rocksdb_text, "Not implemented"))
         error = HAPAX_ERR_UNSUPPORTED;
     hapax__fail(text, error, "%.160s", rocksdb_text);
     rocksdb_free(rocksdb_text);
@@ -168,7 +165,7 @@ static void remove_unfinished_options(const char *folder)
     if (!dir)
         return;
     while ((entry = readdir(dir)) != NULL)
-        if (begins(entry->d_name, "OPTIONS-") && strstr(entry->d_name, ".dbtmp"))
+        if (hapax__text_begins(entry->d_name, "OPTIONS-") && strstr(entry->d_name, ".dbtmp"))
             unlinkat(dirfd(dir), entry->d_name, 0);
     closedir(dir);
 }

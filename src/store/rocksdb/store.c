@@ -13,7 +13,9 @@
 #include "rocksdb.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "db.h"
 #include "store/keeper/keeper.h"
 #include "store/types.h"
@@ -202,14 +204,6 @@ struct hapax_store *hapax__rocksdb_handle(struct hapax__database *database)
     return &handle->base;
 }
 
-static int64_t monotonic_ms(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 static void pause_ms(long ms)
 {
     struct timespec ts = {0, ms * 1000000};
@@ -251,7 +245,7 @@ static enum hapax_error join(struct handle *handle, pid_t *holder, char text[HAP
  * another version, will say so again, and is not asked twice. */
 static enum hapax_error find_database(struct handle *handle, char text[HAPAX_TEXT_MAX])
 {
-    int64_t deadline_ms = monotonic_ms() + HOLDER_WAIT_MS;
+    int64_t deadline_ms = hapax__monotonic_us() / US_PER_MS + HOLDER_WAIT_MS;
     char why[HAPAX_TEXT_MAX] = "";
     char who[32] = "another process";
     pid_t holder = -1;
@@ -264,7 +258,7 @@ static enum hapax_error find_database(struct handle *handle, char text[HAPAX_TEX
         error = connect_holder(handle, why);
         if (error == HAPAX_ERR_NONE)
             return error;
-        if (error != HAPAX_ERR_UNAVAILABLE || monotonic_ms() >= deadline_ms)
+        if (error != HAPAX_ERR_UNAVAILABLE || hapax__monotonic_us() / US_PER_MS >= deadline_ms)
             break;
         pause_ms(HOLDER_POLL_MS);
     }

@@ -13,6 +13,7 @@
 #include "db.h"
 
 #include "base/bytes.h"
+#include "base/time.h"
 #include "core/machine.h"
 #include "core/record.h"
 #include "store/types.h"
@@ -23,7 +24,6 @@
 
 #define LIST_STEPS_MAX  20000u
 #define PURGE_STEPS_MAX 10000u
-#define US_PER_MS       INT64_C(1000)
 
 static bool fail_op(struct hapax_op *op, enum hapax_error error)
 {
