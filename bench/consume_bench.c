@@ -346,7 +346,7 @@ static void fill(const struct bench *bench, const char *name)
         while ((fate = sink->type->reap(sink, &tag)) != HAPAX__SENT_NOTHING) {
             ((struct letter *)tag)->in_hand = false;
             if (fate != HAPAX__SENT_OK)
-                die("a letter was not published", sink->text);
+                die("a letter was not published", sink->why);
             confirmed++;
         }
     }

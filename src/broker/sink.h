@@ -72,7 +72,10 @@ enum hapax__sent {
 
 struct hapax__sink {
     const struct hapax__sink_type *type;
-    char text[HAPAX_TEXT_MAX]; /* the last failure, without secrets */
+    /* The last failure of the connection, a queue or a topic, without secrets. */
+    char text[HAPAX_TEXT_MAX];
+    /* Why the letter that was reaped last is REFUSED; "" for any other result. */
+    char why[HAPAX_TEXT_MAX];
     bool connected;
     const char *name; /* of the URI's queue or topic; "": the URI has none */
 };

@@ -440,7 +440,7 @@ static enum cli_exit work(struct redriving *redriving, bool taking)
         if (redriving->back)
             redriving->back->type->pump(redriving->back);
         if (!reap_all(redriving, redriving->sink))
-            return redrive_failed(redriving, CLI_NO, HAPAX_ERR_REFUSED, redriving->sink->text);
+            return redrive_failed(redriving, CLI_NO, HAPAX_ERR_REFUSED, redriving->sink->why);
         if (!reap_all(redriving, redriving->back))
             return redrive_failed(redriving, CLI_NO, HAPAX_ERR_REFUSED, redriving->back->text);
         if (taking ? is_done(redriving) : redriving->busy == 0)

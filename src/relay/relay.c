@@ -402,7 +402,7 @@ static void refused(struct running *r, struct item *item)
 {
     hapax__stats_add(&r->stats->failed, 1);
     (void)snprintf(item->error, sizeof(item->error), "%s",
-                   r->sink->text[0] ? r->sink->text : "refused by the broker");
+                   r->sink->why[0] ? r->sink->why : "refused by the broker");
     end_item(r, item, REFUSED);
     for (item = item->next; item && item->fate == BEHIND; item = item->next)
         end_item(r, item, LEFT);

@@ -450,14 +450,18 @@ static void large_and_empty_bodies_are_whole(void **state)
 /* ---- letters --------------------------------------------------------------------------- */
 
 /* A letter is OK where a queue has it, and refused where there is no queue, the queue is full, or AMQP cannot
- * carry it. Of several under way to one name each gets its own answer. */
+ * carry it. Of several under way each gets its own answer, and its own text. */
 static void each_letter_gets_its_own_answer(void **state)
 {
     amqp_table_entry_t full[] = {argument_number("x-max-length", 1),
                                  argument("x-overflow", "reject-publish")};
     struct hapax__letter letter = {.body = hapax_str("x")};
-    enum hapax__sent sent[40];
+    struct one {
+        enum hapax__sent sent;
+        char to[32];
+    } each[40], *one;
     struct bed bed = {.sink = sink_at(uri)};
+    char expected[HAPAX_TEXT_MAX];
     size_t reaped = 0;
     void *tag;
 
@@ -466,24 +470,27 @@ static void each_letter_gets_its_own_answer(void **state)
     make_queue(admin, "letters.full", full, 2);
     turn_until(&bed, bed.sink->connected);
     for (size_t i = 0; i < 40; i++) {
-        letter.tag = &sent[i];
-        letter.to = i % 2 ? "letters.none" : "letters";
+        snprintf(each[i].to, sizeof(each[i].to), i % 2 ? "letters.none.%zu" : "letters", i / 2);
+        letter.tag = &each[i];
+        letter.to = each[i].to;
         assert_true(bed.sink->type->send(bed.sink, &letter));
     }
     while (reaped < 40) {
         enum hapax__sent result = HAPAX__SENT_NOTHING;
 
         turn_until(&bed, (result = bed.sink->type->reap(bed.sink, &tag)) != HAPAX__SENT_NOTHING);
-        *(enum hapax__sent *)tag = result;
+        one = tag;
+        one->sent = result;
+        snprintf(expected, sizeof(expected), "there is no queue \"%s\"", one->to);
+        assert_string_equal(bed.sink->why, result == HAPAX__SENT_OK ? "" : expected);
         reaped++;
     }
     for (size_t i = 0; i < 40; i++)
-        assert_int_equal(sent[i], i % 2 ? HAPAX__SENT_REFUSED : HAPAX__SENT_OK);
-    assert_non_null(strstr(bed.sink->text, "there is no queue \"letters.none\""));
+        assert_int_equal(each[i].sent, i % 2 ? HAPAX__SENT_REFUSED : HAPAX__SENT_OK);
     assert_int_equal(waiting(admin, "letters"), 20);
     assert_int_equal(send_text(&bed, "letters.full", "1", 0), HAPAX__SENT_OK);
     turn_until(&bed, send_text(&bed, "letters.full", "2", 0) == HAPAX__SENT_REFUSED);
-    assert_non_null(strstr(bed.sink->text, "letters.full"));
+    assert_non_null(strstr(bed.sink->why, "letters.full"));
     close_bed(&bed);
 }
 
@@ -502,7 +509,7 @@ static void queues_are_made_where_they_are_not_there(void **state)
     assert_int_equal(send_text(&bed, "made", "1", 0), HAPAX__SENT_OK);
     assert_int_equal(send_text(&bed, "made.before", "1", 0), HAPAX__SENT_OK);
     assert_int_equal(send_text(&bed, "amq.not-ours", "1", 0), HAPAX__SENT_REFUSED);
-    assert_non_null(strstr(bed.sink->text, "cannot use queue \"amq.not-ours\""));
+    assert_non_null(strstr(bed.sink->why, "cannot use queue \"amq.not-ours\""));
     assert_int_equal(waiting(admin, "made"), 1);
     delete_queue(admin, "made");
     assert_int_equal(send_text(&bed, "made", "2", 0), HAPAX__SENT_REFUSED);
@@ -630,10 +637,10 @@ static void a_retry_queue_of_another_making_is_refused(void **state)
     make_queue(admin, "foreign.retry.4", NULL, 0);
     assert_int_equal(send_text(&bed, "foreign", "x", 4000), HAPAX__SENT_REFUSED);
     assert_non_null(
-        strstr(bed.sink->text, "cannot use queue \"foreign.retry.4\": it is there with other"));
+        strstr(bed.sink->why, "cannot use queue \"foreign.retry.4\": it is there with other"));
     assert_int_equal(send_text(&bed, "foreign", "x", 1000), HAPAX__SENT_OK);
     assert_int_equal(send_text(&bed, "foreign.none", "x", 1000), HAPAX__SENT_REFUSED);
-    assert_non_null(strstr(bed.sink->text, "foreign.none"));
+    assert_non_null(strstr(bed.sink->why, "foreign.none"));
     close_bed(&bed);
 }
 

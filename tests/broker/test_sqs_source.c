@@ -243,7 +243,7 @@ static void a_missing_queue_is_refused_or_made(void **state)
     assert_int_equal(bed.error, HAPAX_ERR_REFUSED);
     assert_non_null(strstr(bed.source->text, "queue \"missing\" does not exist"));
     assert_int_equal(send_text(&bed, "missing", "", "1"), HAPAX__SENT_REFUSED);
-    assert_non_null(strstr(bed.sink->text, "there is no such queue"));
+    assert_non_null(strstr(bed.sink->why, "there is no such queue"));
     assert_int_equal(send_text(&bed, "no.name", "", "1"), HAPAX__SENT_REFUSED);
     bed.sink->type->close(bed.sink); /* it would remember for five seconds */
     bed.sink = sink_at(uri);

@@ -280,7 +280,7 @@ static void a_letter_that_is_refused_for_good_is_shown(void **state)
     (void)state;
     bed_open(&bed);
     bed.fate = HAPAX__SENT_REFUSED;
-    snprintf(bed.sink.text, sizeof(bed.sink.text), "no queue");
+    snprintf(bed.sink.why, sizeof(bed.sink.why), "no queue");
     take(&bed, 2);
     for (int i = 0; i < 2; i++) {
         struct hapax__entry *entry = begin(&bed);

@@ -1,67 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Letters to RabbitMQ queues, by way of the default exchange. Channel 1 publishes, with confirms and `mandatory`; channel
- * 2 asks for queues and makes them, so that a refusal there takes no letters with it.
+ * Letters to RabbitMQ queues, through the default exchange. Channel 1 publishes, with confirms and
+ * `mandatory`. Channel 2 asks for queues and makes them, so that a refusal there takes no letters
+ * with it.
  *
- * The invariant: a letter is in exactly one of the lists, waiting → unconfirmed → done. It is OK only where the broker
- * acknowledged it and did not return it; whatever was sent when the channel ended is LOST. A letter that comes back is
- * told by a number among its headers: a return says no other.
+ * The invariant (slots.h): a letter is OK only if the broker acknowledged it and did not return it.
+ * Every letter that was sent when the channel ended is LOST. A returned letter is known by a number
+ * among its headers: AMQP's return carries no other.
  *
- * A delay is a queue of its own, NAME.retry.SECONDS, whose messages all live equally long and then go to NAME: RabbitMQ
- * looks for what is over at a queue's head only, so that one queue of different delays would hold the short ones up. Of
- * type quorum, the move is confirmed (at-least-once dead-lettering), so that a broker that dies in the midst of it loses
- * nothing; classic queues cannot promise that, which is why quorum is the default.
+ * A delay is a queue of its own, NAME.retry.SECONDS. Its messages all live equally long and then go
+ * to NAME. RabbitMQ looks for expired messages at a queue's head only, so in one queue of different
+ * delays the long ones would keep the short ones back. In a quorum queue the move is confirmed
+ * (at-least-once dead-lettering): a broker that dies during the move loses nothing. Classic queues
+ * cannot promise that, and quorum is therefore the default.
  *
- * Rejected: the delayed-message plugin, which is in no RabbitMQ as it comes; an expiration per message.
+ * Rejected: the delayed-message plugin, which RabbitMQ does not come with; an expiration per
+ * message.
  */
 #include "link.h"
 #include "message.h"
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "broker/slots.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PUBLISHING     1 /* channels */
-#define MAKING         2
-#define LETTERS_MAX    1024u /* sent and not reaped */
-#define QUEUES_MAX     256u /* that are known by name */
-#define DELAY_MAX_S    (UINT32_C(1) << 17)
-#define READS_MAX      10000 /* frames within one pump() */
-#define AROUND_BYTES   1024u /* of a letter's method, properties and usual headers */
+#define PUBLISHING  1 /* channels */
+#define MAKING      2
+#define LETTERS_MAX 1024u /* sent and not reaped */
+#define QUEUES_MAX  256u /* that are known by name */
+#define DELAY_MAX_S (UINT32_C(1) << 17)
+#define READS_MAX   10000 /* frames within one pump() */
+/* Bytes of a letter's method, properties and usual headers. */
+#define AROUND_BYTES   1024u
 #define FRAME_OVERHEAD 8u
 #define PART_MIN       1024u /* of a body that is sent in parts */
-#define ASK_AGAIN_US   5000000 /* a queue that was refused */
-#define HUNG_US        60000000 /* one that held the channel up */
-#define CONFIRM_US     30000000 /* within which the broker confirms the oldest letter */
-#define REOPEN_US                                                                                  \
-    1000000 /* a channel that lived shorter is opened with the pause of a new connection */
+#define ASK_AGAIN_US   5000000 /* for a queue that was refused */
+#define HUNG_US        60000000 /* for a queue that held the channel up */
+/* The broker confirms the oldest letter within this time. */
+#define CONFIRM_US 30000000
+/* A channel that lived shorter is opened with the pause of a new connection. */
+#define REOPEN_US 1000000
 
 struct queue {
-    char name[256];
-    enum { UNKNOWN, ASKED, MAKE, MADE, READY, REFUSED } state; /* MADE: asked to be */
-    bool makes; /* where it is not there */
+    struct hapax__sink_queue base; /* first: slots know it by this */
     uint32_t delay_s; /* 0: no retry queue */
-    const struct queue *target; /* a retry queue's */
-    int64_t refused_until_us;
+    struct queue *target; /* a retry queue's */
 };
 
 struct slot {
-    struct slot *before, *behind;
-    struct hapax__letter letter;
-    struct queue *queue; /* that it goes to; NULL: it is only hoped to be there */
+    struct hapax__slot base; /* first: slots know it by this */
     uint64_t number; /* of its publishing on this channel */
     int64_t sent_us;
     size_t sent; /* bytes of its body */
-    enum hapax__sent result;
     bool returned;
-};
-
-struct list {
-    struct slot *first, *last;
 };
 
 enum channel { CHANNEL_CLOSED, CHANNEL_ASKED, CHANNEL_OPEN };
@@ -79,11 +75,8 @@ struct sink {
     bool making_open; /* MAKING */
     struct queue *asking; /* what the answer there is about */
 
-    struct list free, waiting, unconfirmed, done;
-    struct slot *sending; /* the first of waiting, whose body is half sent */
-    struct slot slots[LETTERS_MAX];
-    struct queue *queues[QUEUES_MAX];
-    size_t queue_count;
+    struct hapax__slots slots;
+    struct slot *sending; /* the first that waits, if its body is half sent */
     amqp_table_entry_t entries[HAPAX__AMQP_ENTRIES_MAX];
     amqp_pool_t pool; /* of the letter that is begun */
 };
@@ -93,44 +86,32 @@ static struct sink *of(struct hapax__sink *sink)
     return (struct sink *)sink;
 }
 
-/* ---- lists ----------------------------------------------------------------------------- */
+static struct slot *first_of(const struct hapax__slot_list *list)
+{
+    return (struct slot *)TAILQ_FIRST(list);
+}
 
-/* Where it is published to. */
+static struct slot *next_of(const struct slot *slot)
+{
+    return (struct slot *)TAILQ_NEXT(&slot->base, link);
+}
+
+static struct queue *queue_of(const struct slot *slot)
+{
+    return (struct queue *)slot->base.queue;
+}
+
+/* The queue that the letter is published to. */
 static const char *name_of(const struct slot *slot)
 {
-    return slot->queue ? slot->queue->name : slot->letter.to;
+    return slot->base.queue ? slot->base.queue->name : slot->base.letter.to;
 }
 
-static void push(struct list *list, struct slot *slot)
+static void finish(struct sink *sink, struct slot *slot, enum hapax__sent result)
 {
-    slot->before = list->last;
-    slot->behind = NULL;
-    if (list->last)
-        list->last->behind = slot;
-    else
-        list->first = slot;
-    list->last = slot;
-}
-
-static void unlink_slot(struct list *list, struct slot *slot)
-{
-    if (slot->before)
-        slot->before->behind = slot->behind;
-    else
-        list->first = slot->behind;
-    if (slot->behind)
-        slot->behind->before = slot->before;
-    else
-        list->last = slot->before;
-}
-
-static void finish(struct sink *sink, struct list *from, struct slot *slot, enum hapax__sent result)
-{
-    unlink_slot(from, slot);
-    slot->result = result;
-    push(&sink->done, slot);
     if (slot == sink->sending)
         sink->sending = NULL;
+    hapax__slots_finish(&sink->slots, &slot->base, result);
 }
 
 /* ---- opening --------------------------------------------------------------------------- */
@@ -142,10 +123,14 @@ static enum hapax_error sink_open(struct hapax__sink **out, const char *uri,
     enum hapax_error error;
 
     *out = NULL;
-    if (!sink)
+    if (!sink || !hapax__slots_init(&sink->slots, &sink->base, sizeof(struct slot), LETTERS_MAX,
+                                    sizeof(struct queue), QUEUES_MAX)) {
+        free(sink);
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot publish: out of memory");
+    }
     error = hapax__amqp_uri(&sink->uri, uri, text);
     if (error != HAPAX_ERR_NONE) {
+        hapax__slots_release(&sink->slots);
         free(sink);
         return error;
     }
@@ -153,34 +138,11 @@ static enum hapax_error sink_open(struct hapax__sink **out, const char *uri,
     sink->base.type = &hapax__sink_amqp;
     sink->base.name = sink->uri.queue;
     hapax__amqp_link_init(&sink->link, &sink->uri, sink->base.text);
-    for (size_t i = 0; i < LETTERS_MAX; i++)
-        push(&sink->free, &sink->slots[i]);
     *out = &sink->base;
     return HAPAX_ERR_NONE;
 }
 
 /* ---- queues ---------------------------------------------------------------------------- */
-
-/* NULL: too many, or out of memory; text says so. */
-static struct queue *queue_of(struct sink *sink, const char *name)
-{
-    struct queue *queue;
-
-    for (size_t i = 0; i < sink->queue_count; i++)
-        if (strcmp(sink->queues[i]->name, name) == 0)
-            return sink->queues[i];
-    queue = sink->queue_count < QUEUES_MAX ? calloc(1, sizeof(*queue)) : NULL;
-    if (!queue || strlen(name) >= sizeof(queue->name)) {
-        (void)hapax__fail(
-            sink->base.text, HAPAX_ERR_INVALID, "cannot publish to \"%.100s\": %s", name,
-            queue ? "its name is over 255 bytes" : "more than 256 queues, or out of memory");
-        free(queue);
-        return NULL;
-    }
-    memcpy(queue->name, name, strlen(name) + 1);
-    sink->queues[sink->queue_count++] = queue;
-    return queue;
-}
 
 static uint32_t round_delay(int64_t delay_ms)
 {
@@ -191,41 +153,45 @@ static uint32_t round_delay(int64_t delay_ms)
     return s;
 }
 
-/* The queue that holds letters to `to` back. NULL: as queue_of(). */
-static struct queue *retry_queue(struct sink *sink, const char *to, int64_t delay_ms)
+/* The queue that delays letters to `to`. NULL: *why says why there is none. */
+static struct queue *retry_queue(struct sink *sink, const char *to, int64_t delay_ms,
+                                 const char **why)
 {
     uint32_t delay_s = round_delay(delay_ms);
-    struct queue *target = queue_of(sink, to), *queue;
+    struct queue *target = (struct queue *)hapax__slots_queue(&sink->slots, to, why), *queue;
     char name[512];
 
     if (!target)
         return NULL;
-    (void)snprintf(name, sizeof(name), "%s.retry.%u", target->name, delay_s);
-    queue = queue_of(sink, name);
+    (void)snprintf(name, sizeof(name), "%s.retry.%u", to, delay_s);
+    queue = (struct queue *)hapax__slots_queue(&sink->slots, name, why);
     if (queue) {
-        queue->makes = true;
+        queue->base.makes = true;
         queue->delay_s = delay_s;
         queue->target = target;
     }
     return queue;
 }
 
-static bool is_refused(const struct queue *queue)
+/* The queue itself, or its target, if that is REFUSED; NULL: neither is. */
+static const struct queue *refused_of(const struct queue *queue)
 {
-    return queue && (queue->state == REFUSED || is_refused(queue->target));
+    while (queue && queue->base.state != HAPAX__QUEUE_REFUSED)
+        queue = queue->target;
+    return queue;
 }
 
 static bool is_ready(const struct queue *queue)
 {
-    return !queue || (queue->state == READY && is_ready(queue->target));
+    while (queue && queue->base.state == HAPAX__QUEUE_READY)
+        queue = queue->target;
+    return !queue;
 }
 
 static void refuse(struct sink *sink, struct queue *queue, const char *why)
 {
-    queue->state = REFUSED;
-    queue->refused_until_us = hapax__monotonic_us() + ASK_AGAIN_US;
-    (void)hapax__fail(sink->base.text, HAPAX_ERR_REFUSED, "cannot use queue \"%.100s\": %.120s",
-                      queue->name, why);
+    hapax__slots_refuse_queue(&sink->slots, &queue->base, hapax__monotonic_us() + ASK_AGAIN_US,
+                              "cannot use queue \"%.100s\": %.120s", queue->base.name, why);
 }
 
 static void make_arguments(struct sink *sink, const struct queue *queue,
@@ -236,46 +202,42 @@ static void make_arguments(struct sink *sink, const struct queue *queue,
         return;
     hapax__amqp_argument_number(out, "x-message-ttl", (int64_t)queue->delay_s * 1000);
     hapax__amqp_argument_text(out, "x-dead-letter-exchange", "");
-    hapax__amqp_argument_text(out, "x-dead-letter-routing-key", queue->target->name);
+    hapax__amqp_argument_text(out, "x-dead-letter-routing-key", queue->target->base.name);
     if (sink->uri.classic)
         return;
     hapax__amqp_argument_text(out, "x-dead-letter-strategy", "at-least-once");
     hapax__amqp_argument_text(out, "x-overflow", "reject-publish"); /* the strategy asks for it */
 }
 
-/* Asks for the next queue that is not known yet, one at a time. A queue that is there already is taken as it is, but
- * for one that has to delay. */
+/* Asks for the next queue that is not known yet, one at a time. A queue that is there already is
+ * taken as it is, but for a retry queue: its arguments are its delay. */
 static void ask_queues(struct sink *sink)
 {
-    struct queue *queue = NULL;
+    struct queue *queue;
     amqp_channel_open_t open = {0};
     struct hapax__amqp_arguments arguments;
+    bool makes;
 
     if (sink->asking || sink->channel != CHANNEL_OPEN)
         return;
-    for (size_t i = 0; i < sink->queue_count && !queue; i++)
-        if (sink->queues[i]->state == UNKNOWN || sink->queues[i]->state == MAKE)
-            queue = sink->queues[i];
+    queue = (struct queue *)hapax__slots_unknown(&sink->slots, INT64_MAX);
     if (!queue)
         return;
     if (!sink->making_open)
         (void)hapax__amqp_link_method(&sink->link, MAKING, AMQP_CHANNEL_OPEN_METHOD, &open);
     sink->making_open = true;
     sink->asking = queue;
-    if (queue->state == MAKE || queue->delay_s > 0) {
+    makes = queue->base.state == HAPAX__QUEUE_MAKE || queue->delay_s > 0;
+    if (makes)
         make_arguments(sink, queue, &arguments);
-        queue->state = MADE;
-        (void)hapax__amqp_declare(&sink->link, MAKING, queue->name, &arguments);
-    } else {
-        queue->state = ASKED;
-        (void)hapax__amqp_declare(&sink->link, MAKING, queue->name, NULL);
-    }
+    queue->base.state = makes ? HAPAX__QUEUE_MADE : HAPAX__QUEUE_ASKED;
+    (void)hapax__amqp_declare(&sink->link, MAKING, queue->base.name, makes ? &arguments : NULL);
 }
 
 static void take_declared(struct sink *sink)
 {
     if (sink->asking)
-        sink->asking->state = READY;
+        sink->asking->base.state = HAPAX__QUEUE_READY;
     sink->asking = NULL;
 }
 
@@ -288,9 +250,9 @@ static void take_making_close(struct sink *sink, int code, const char *why)
     sink->asking = NULL;
     if (!queue)
         return;
-    if (code == AMQP_NOT_FOUND && queue->state == ASKED && queue->makes &&
+    if (code == AMQP_NOT_FOUND && queue->base.state == HAPAX__QUEUE_ASKED && queue->base.makes &&
         !strstr(why, "is down or inaccessible")) {
-        queue->state = MAKE;
+        queue->base.state = HAPAX__QUEUE_MAKE;
     } else if (code == AMQP_PRECONDITION_FAILED && strstr(why, "inequivalent")) {
         (void)snprintf(text, sizeof(text),
                        "it is there with other arguments; delete it once it is "
@@ -304,13 +266,7 @@ static void take_making_close(struct sink *sink, int code, const char *why)
 
 static void sink_make(struct hapax__sink *base, const char *name)
 {
-    struct queue *queue = queue_of(of(base), name);
-
-    if (!queue)
-        return;
-    queue->makes = true;
-    if (queue->state == REFUSED)
-        queue->state = UNKNOWN;
+    (void)hapax__slots_make(&of(base)->slots, name);
 }
 
 /* ---- publishing ------------------------------------------------------------------------ */
@@ -318,30 +274,24 @@ static void sink_make(struct hapax__sink *base, const char *name)
 static bool sink_send(struct hapax__sink *base, const struct hapax__letter *letter)
 {
     struct sink *sink = of(base);
-    struct slot *slot = sink->free.first;
-    bool known = false;
+    struct hapax__slot *slot = hapax__slots_take(&sink->slots, letter);
+    const char *why;
 
-    assert(letter->to && letter->delay_ms >= 0);
     if (!slot)
         return false;
-    unlink_slot(&sink->free, slot);
-    memset(slot, 0, sizeof(*slot));
-    slot->letter = *letter;
-    push(&sink->waiting, slot);
-    if (letter->delay_ms > 0) {
-        slot->queue = retry_queue(sink, letter->to, letter->delay_ms);
-        if (!slot->queue)
-            finish(sink, &sink->waiting, slot, HAPAX__SENT_REFUSED);
+    if (letter->delay_ms == 0) {
+        slot->queue = hapax__slots_find(&sink->slots, letter->to);
         return true;
     }
-    for (size_t i = 0; i < sink->queue_count && !known; i++) {
-        known = strcmp(sink->queues[i]->name, letter->to) == 0;
-        slot->queue = known ? sink->queues[i] : NULL;
-    }
+    slot->queue = (struct hapax__sink_queue *)retry_queue(sink, letter->to, letter->delay_ms, &why);
+    if (!slot->queue)
+        hapax__slots_refuse(&sink->slots, slot, "cannot publish to \"%.100s\": %s", letter->to,
+                            why);
     return true;
 }
 
-/* Its method and properties. False: it was refused, or the connection is lost. */
+/* Sends the letter's method and properties. False: the letter was refused, or the connection is
+ * lost. */
 static bool begin_letter(struct sink *sink, struct slot *slot)
 {
     const char *to = name_of(slot);
@@ -349,28 +299,27 @@ static bool begin_letter(struct sink *sink, struct slot *slot)
     amqp_basic_properties_t properties;
     amqp_frame_t frame = {.frame_type = AMQP_FRAME_HEADER, .channel = PUBLISHING};
 
-    if (strlen(to) > 255 || !hapax__amqp_properties(&properties, sink->entries, &slot->letter,
+    if (strlen(to) > 255 || !hapax__amqp_properties(&properties, sink->entries, &slot->base.letter,
                                                     sink->numbers + 1, &sink->pool)) {
-        (void)hapax__fail(sink->base.text, HAPAX_ERR_TOO_BIG,
-                          "a letter to \"%.100s\" has a name, a property or headers over what AMQP "
-                          "can carry",
-                          to);
-        finish(sink, &sink->waiting, slot, HAPAX__SENT_REFUSED);
+        hapax__slots_refuse(
+            &sink->slots, &slot->base,
+            "a letter to \"%.100s\" has a name, a property or headers over what AMQP can carry",
+            to);
         return false;
     }
     slot->number = ++sink->numbers;
     sink->sending = slot;
     frame.payload.properties.class_id = AMQP_BASIC_CLASS;
-    frame.payload.properties.body_size = slot->letter.body.len;
+    frame.payload.properties.body_size = slot->base.letter.body.len;
     frame.payload.properties.decoded = &properties;
     return hapax__amqp_link_method(&sink->link, PUBLISHING, AMQP_BASIC_PUBLISH_METHOD, &publish) &&
            hapax__amqp_link_frame(&sink->link, &frame);
 }
 
-/* As much of its body as there is room for; what is left of that. */
+/* Sends as much of the body as there is room for. Returns the room that is left. */
 static size_t send_body(struct sink *sink, struct slot *slot, size_t room)
 {
-    struct hapax_span body = slot->letter.body;
+    struct hapax_span body = slot->base.letter.body;
     amqp_frame_t frame = {.frame_type = AMQP_FRAME_BODY, .channel = PUBLISHING};
 
     while (slot->sent < body.len) {
@@ -392,8 +341,7 @@ static size_t send_body(struct sink *sink, struct slot *slot, size_t room)
         slot->sent += part;
         room -= part < room ? part : room;
     }
-    unlink_slot(&sink->waiting, slot);
-    push(&sink->unconfirmed, slot);
+    hapax__slots_sent(&sink->slots, &slot->base);
     slot->sent_us = hapax__monotonic_us();
     sink->sending = NULL;
     return room > AROUND_BYTES ? room - AROUND_BYTES : 0;
@@ -404,21 +352,23 @@ static bool may_publish(const struct sink *sink)
     return sink->link.state && sink->channel == CHANNEL_OPEN && !sink->link.blocked;
 }
 
-/* Of a name the letters go in their order: they share its queue's state. */
+/* Letters to one name keep their order, since they share the state of its queue. */
 static void publish(struct sink *sink)
 {
-    struct slot *slot, *behind;
+    struct slot *slot, *next;
     size_t room = may_publish(sink) ? hapax__amqp_link_room(&sink->link) : 0;
 
     if (sink->sending)
         room = send_body(sink, sink->sending, room);
-    for (slot = sink->sending ? NULL : sink->waiting.first; slot; slot = behind) {
-        behind = slot->behind;
-        if (is_refused(slot->queue)) {
-            finish(sink, &sink->waiting, slot, HAPAX__SENT_REFUSED);
+    for (slot = sink->sending ? NULL : first_of(&sink->slots.waiting); slot; slot = next) {
+        const struct queue *refused = refused_of(queue_of(slot));
+
+        next = next_of(slot);
+        if (refused) {
+            hapax__slots_refuse(&sink->slots, &slot->base, "%s", refused->base.why);
             continue;
         }
-        if (!may_publish(sink) || !is_ready(slot->queue))
+        if (!may_publish(sink) || !is_ready(queue_of(slot)))
             continue;
         if (room < AROUND_BYTES)
             room = hapax__amqp_link_room(&sink->link);
@@ -432,28 +382,28 @@ static void publish(struct sink *sink)
     }
 }
 
-/* ---- what becomes of it ---------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------- */
 
 static void take_confirm(struct sink *sink, uint64_t number, bool multiple, enum hapax__sent result)
 {
-    struct slot *slot, *behind;
+    struct slot *slot, *next;
 
-    for (slot = sink->unconfirmed.first; slot && slot->number <= number; slot = behind) {
-        behind = slot->behind;
+    for (slot = first_of(&sink->slots.sent); slot && slot->number <= number; slot = next) {
+        next = next_of(slot);
         if (!multiple && slot->number != number)
             continue;
-        if (result == HAPAX__SENT_REFUSED)
-            (void)hapax__fail(sink->base.text, HAPAX_ERR_REFUSED,
-                              "RabbitMQ took no letter to \"%.150s\" (is the queue full?)",
-                              name_of(slot));
-        finish(sink, &sink->unconfirmed, slot, slot->returned ? HAPAX__SENT_REFUSED : result);
+        if (result == HAPAX__SENT_REFUSED && !slot->returned)
+            hapax__slot_explain(&slot->base,
+                                "RabbitMQ took no letter to \"%.150s\" (is the queue full?)",
+                                name_of(slot));
+        finish(sink, slot, slot->returned ? HAPAX__SENT_REFUSED : result);
     }
 }
 
 static void mark_returned(struct sink *sink, const amqp_basic_properties_t *properties)
 {
     const amqp_table_t *table = &properties->headers;
-    struct slot *slot = sink->unconfirmed.first;
+    struct slot *slot = first_of(&sink->slots.sent);
     uint64_t number = 0;
 
     for (int i = 0; i < table->num_entries; i++)
@@ -462,23 +412,26 @@ static void mark_returned(struct sink *sink, const amqp_basic_properties_t *prop
                 0)
             number = table->entries[i].value.value.u64;
     while (slot && slot->number != number)
-        slot = slot->behind;
+        slot = next_of(slot);
     if (!slot)
         return;
     slot->returned = true;
-    (void)hapax__fail(sink->base.text, HAPAX_ERR_REFUSED, "there is no queue \"%.150s\"",
-                      name_of(slot));
-    if (slot->queue && slot->queue->state == READY)
-        slot->queue->state = UNKNOWN; /* it was deleted: the next letter has it made again */
+    hapax__slot_explain(&slot->base, "there is no queue \"%.150s\"", name_of(slot));
+    if (slot->base.queue && slot->base.queue->state == HAPAX__QUEUE_READY)
+        /* The queue was deleted: the next letter has it made again. */
+        slot->base.queue->state = HAPAX__QUEUE_UNKNOWN;
 }
 
-/* All that was sent and not confirmed. */
-static void end_sent(struct sink *sink, enum hapax__sent result)
+/* Ends all letters that were sent, in part or whole, and not confirmed. */
+static void end_sent(struct sink *sink, enum hapax__sent result, const char *why)
 {
-    if (sink->sending)
-        finish(sink, &sink->waiting, sink->sending, result);
-    while (sink->unconfirmed.first)
-        finish(sink, &sink->unconfirmed, sink->unconfirmed.first, result);
+    struct slot *slot;
+
+    while ((slot = sink->sending ? sink->sending : first_of(&sink->slots.sent))) {
+        if (why)
+            hapax__slot_explain(&slot->base, "%s", why);
+        finish(sink, slot, result);
+    }
     sink->channel = CHANNEL_CLOSED;
     sink->base.connected = false;
     sink->numbers = 0;
@@ -487,30 +440,36 @@ static void end_sent(struct sink *sink, enum hapax__sent result)
 
 static void forget(struct sink *sink)
 {
-    end_sent(sink, HAPAX__SENT_LOST);
+    struct hapax__sink_queue *queue;
+
+    end_sent(sink, HAPAX__SENT_LOST, NULL);
     sink->making_open = false;
     sink->asking = NULL;
-    for (size_t i = 0; i < sink->queue_count; i++)
-        if (sink->queues[i]->state != REFUSED)
-            sink->queues[i]->state = UNKNOWN;
+    TAILQ_FOREACH (queue, &sink->slots.queues, link)
+        if (queue->state != HAPAX__QUEUE_REFUSED)
+            queue->state = HAPAX__QUEUE_UNKNOWN;
 }
 
-/* The largest are what "larger than" is about: those it does not help to send again. */
-static void refuse_largest(struct sink *sink)
+/* RabbitMQ closed the channel over a letter "larger than" its limit, and does not say which. The
+ * largest letters are refused: it does not help to send them again. */
+static void refuse_largest(struct sink *sink, const char *why)
 {
-    struct slot *slot, *behind;
-    size_t most = sink->sending ? sink->sending->letter.body.len : 0;
+    struct slot *slot, *next;
+    size_t most = sink->sending ? sink->sending->base.letter.body.len : 0;
 
-    for (slot = sink->unconfirmed.first; slot; slot = slot->behind)
-        if (slot->letter.body.len > most)
-            most = slot->letter.body.len;
-    for (slot = sink->unconfirmed.first; slot; slot = behind) {
-        behind = slot->behind;
-        if (slot->letter.body.len == most)
-            finish(sink, &sink->unconfirmed, slot, HAPAX__SENT_REFUSED);
+    for (slot = first_of(&sink->slots.sent); slot; slot = next_of(slot))
+        if (slot->base.letter.body.len > most)
+            most = slot->base.letter.body.len;
+    for (slot = first_of(&sink->slots.sent); slot; slot = next) {
+        next = next_of(slot);
+        if (slot->base.letter.body.len == most)
+            hapax__slots_refuse(&sink->slots, &slot->base, "%s", why);
     }
-    if (sink->sending && sink->sending->letter.body.len == most)
-        finish(sink, &sink->waiting, sink->sending, HAPAX__SENT_REFUSED);
+    slot = sink->sending;
+    if (slot && slot->base.letter.body.len == most) {
+        hapax__slot_explain(&slot->base, "%s", why);
+        finish(sink, slot, HAPAX__SENT_REFUSED);
+    }
 }
 
 static void open_channel(struct sink *sink)
@@ -537,12 +496,13 @@ static void take_close(struct sink *sink, amqp_channel_t channel, const amqp_cha
         take_making_close(sink, code, why);
         return;
     }
-    if (code == AMQP_PRECONDITION_FAILED && strstr(why, "larger than"))
-        refuse_largest(sink);
-    /* Without leave to write to the default exchange all fail alike. */
-    end_sent(sink, code == AMQP_ACCESS_REFUSED ? HAPAX__SENT_REFUSED : HAPAX__SENT_LOST);
     (void)hapax__fail(sink->base.text, HAPAX_ERR_REFUSED, "RabbitMQ closed the channel: %.200s",
                       why);
+    if (code == AMQP_PRECONDITION_FAILED && strstr(why, "larger than"))
+        refuse_largest(sink, sink->base.text);
+    /* Without the right to write to the default exchange, all letters fail alike. */
+    end_sent(sink, code == AMQP_ACCESS_REFUSED ? HAPAX__SENT_REFUSED : HAPAX__SENT_LOST,
+             sink->base.text);
     if (hapax__monotonic_us() - sink->opened_us > REOPEN_US)
         open_channel(sink);
     else
@@ -604,40 +564,30 @@ static size_t sink_watch(struct hapax__sink *base, struct pollfd *fds, int64_t *
     struct sink *sink = of(base);
     bool writes = false;
 
-    for (const struct slot *slot = sink->waiting.first; slot && !writes; slot = slot->behind)
-        writes = may_publish(sink) && is_ready(slot->queue);
+    for (const struct slot *slot = first_of(&sink->slots.waiting); slot && !writes;
+         slot = next_of(slot))
+        writes = may_publish(sink) && is_ready(queue_of(slot));
     return hapax__amqp_link_watch(&sink->link, writes, fds, due_us);
 }
 
-static void forgive(struct sink *sink)
-{
-    int64_t now_us = hapax__monotonic_us();
-
-    for (size_t i = 0; i < sink->queue_count; i++) {
-        struct queue *queue = sink->queues[i];
-
-        if (queue->state == REFUSED && now_us >= queue->refused_until_us)
-            queue->state = UNKNOWN;
-    }
-}
-
-/* The broker's channel hangs where a letter goes to a quorum queue that has no leader, and confirms nothing meanwhile, of
- * no queue. Seen at retry queues, after a kill of RabbitMQ 3.10: so those are left alone for a while. */
+/* The broker's channel hangs if a letter goes to a quorum queue that has no leader, and confirms no
+ * letter meanwhile, to any queue. Seen at retry queues after a kill of RabbitMQ 3.10. So the retry
+ * queue is left alone for a while. */
 static void check_confirms(struct sink *sink)
 {
-    const struct slot *oldest = sink->unconfirmed.first, *slot = oldest;
+    const struct slot *oldest = first_of(&sink->slots.sent), *slot = oldest;
 
     if (!oldest || !sink->link.state || sink->link.blocked ||
         hapax__monotonic_us() - oldest->sent_us < CONFIRM_US)
         return;
-    while (slot && !(slot->queue && slot->queue->delay_s > 0))
-        slot = slot->behind;
+    while (slot && !(queue_of(slot) && queue_of(slot)->delay_s > 0))
+        slot = next_of(slot);
     hapax__amqp_link_lose(&sink->link, "RabbitMQ did not confirm a letter to \"%.150s\" for 30 s",
                           name_of(slot ? slot : oldest));
-    if (slot) {
-        slot->queue->state = REFUSED;
-        slot->queue->refused_until_us = hapax__monotonic_us() + HUNG_US;
-    }
+    if (slot)
+        hapax__slots_refuse_queue(&sink->slots, slot->base.queue, hapax__monotonic_us() + HUNG_US,
+                                  "RabbitMQ did not confirm a letter to \"%.150s\" for 30 s",
+                                  slot->base.queue->name);
 }
 
 static void sink_pump(struct hapax__sink *base)
@@ -654,7 +604,7 @@ static void sink_pump(struct hapax__sink *base)
     hapax__amqp_link_cork(&sink->link, true);
     read_frames(sink);
     check_confirms(sink);
-    forgive(sink);
+    hapax__slots_forgive(&sink->slots, hapax__monotonic_us());
     ask_queues(sink);
     publish(sink);
     hapax__amqp_link_cork(&sink->link, false);
@@ -664,16 +614,7 @@ static void sink_pump(struct hapax__sink *base)
 
 static enum hapax__sent sink_reap(struct hapax__sink *base, void **tag)
 {
-    struct sink *sink = of(base);
-    struct slot *slot = sink->done.first;
-
-    *tag = NULL;
-    if (!slot)
-        return HAPAX__SENT_NOTHING;
-    unlink_slot(&sink->done, slot);
-    push(&sink->free, slot);
-    *tag = slot->letter.tag;
-    return slot->result;
+    return hapax__slots_reap(&of(base)->slots, tag);
 }
 
 static void sink_close(struct hapax__sink *base)
@@ -681,8 +622,7 @@ static void sink_close(struct hapax__sink *base)
     struct sink *sink = of(base);
 
     hapax__amqp_link_release(&sink->link);
-    for (size_t i = 0; i < sink->queue_count; i++)
-        free(sink->queues[i]);
+    hapax__slots_release(&sink->slots);
     empty_amqp_pool(&sink->pool);
     explicit_bzero(&sink->uri, sizeof(sink->uri));
     free(sink);

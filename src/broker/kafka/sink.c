@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Kafka sink: an idempotent producer. librdkafka sends again what was lost on the way, without doubling or
- * reordering it, until message.timeout.ms is over; what it reports then is what reap() says.
+ * The Kafka sink: an idempotent producer. librdkafka sends again what was lost on the way, without
+ * doubling or reordering it, until message.timeout.ms is over. What librdkafka reports then is the
+ * letter's result.
  *
- * The invariant: each letter taken is reaped once, or forgotten by close(). REFUSED is only what the broker surely does
- * not have and would refuse again; whatever may have come there is LOST. After a fatal error the client is made anew,
- * when all it had is reported.
+ * The invariant: each letter taken is reaped once, or forgotten by close(). REFUSED is only a
+ * letter that the broker surely does not have and would refuse again; any letter that may have
+ * arrived is LOST. After a fatal error the client is made anew, once the old one has reported all
+ * its letters.
  *
- * A delayed letter to NAME goes to the topic NAME.retry, with the time before which the source does not hand it out;
- * that topic is made with the first of them. Rejected: to lend librdkafka the letter's bytes instead of copying
- * them: a purge reports a message whose bytes a socket may still be sending.
+ * A delayed letter to NAME goes to the topic NAME.retry, with the time before which the source does
+ * not hand it out. That topic is made with the first such letter. Rejected: to lend librdkafka the
+ * letter's bytes instead of copying them; a purge reports a message while a socket may still be
+ * sending its bytes.
  */
-#include "broker/sink.h"
+#include "broker/slots.h"
 #include "kafka.h"
 
 #include "base/bytes.h"
@@ -19,7 +22,6 @@
 #include "base/fail.h"
 #include "base/time.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -34,21 +36,6 @@
 #define CLOSE_WAIT      (5000 * US_PER_MS)
 #define HEADERS_MAX     (HAPAX_MESSAGE_HEADERS_MAX + 32u)
 
-/* A letter that is under way, or reported. */
-struct out {
-    struct out *next;
-    void *tag;
-    enum hapax__sent sent;
-};
-
-enum making { MAKING_WANTED = 1, MAKING_ASKED, MAKING_DONE };
-
-struct topic {
-    char name[HAPAX__KAFKA_TOPIC_MAX + 1];
-    enum making making;
-    int64_t ask_us;
-};
-
 struct sink {
     struct hapax__sink base; /* first: the loop knows it by this */
     struct hapax__kafka_uri uri;
@@ -57,11 +44,7 @@ struct sink {
     rd_kafka_queue_t *common, *replies;
     int64_t make_us;
     bool broken; /* a fatal error */
-    bool closing;
-    size_t outstanding;
-    struct out *reports, **reports_end;
-    struct topic topics[MAKES_MAX];
-    size_t topic_count;
+    struct hapax__slots slots; /* its queues are the topics that are made */
 };
 
 static struct sink *of(struct hapax__sink *sink)
@@ -98,31 +81,23 @@ static bool lasting(rd_kafka_resp_err_t error)
     }
 }
 
-static void report(struct sink *s, struct out *out, enum hapax__sent sent)
-{
-    out->sent = sent;
-    out->next = NULL;
-    *s->reports_end = out;
-    s->reports_end = &out->next;
-}
-
 static void delivered_cb(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque)
 {
     struct sink *s = opaque;
-    struct out *out = message->_private;
+    struct hapax__slot *slot = message->_private;
 
     (void)rk;
     if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
         s->base.connected = true;
-        report(s, out, HAPAX__SENT_OK);
+        hapax__slots_finish(&s->slots, slot, HAPAX__SENT_OK);
         return;
     }
     say(s, rd_kafka_topic_name(message->rkt), rd_kafka_err2str(message->err));
-    report(s, out,
-           rd_kafka_message_status(message) == RD_KAFKA_MSG_STATUS_NOT_PERSISTED &&
-                   lasting(message->err)
-               ? HAPAX__SENT_REFUSED
-               : HAPAX__SENT_LOST);
+    if (rd_kafka_message_status(message) == RD_KAFKA_MSG_STATUS_NOT_PERSISTED &&
+        lasting(message->err))
+        hapax__slots_refuse(&s->slots, slot, "%s", s->base.text);
+    else
+        hapax__slots_finish(&s->slots, slot, HAPAX__SENT_LOST);
 }
 
 static void error_cb(rd_kafka_t *rk, int error, const char *why, void *opaque)
@@ -141,29 +116,10 @@ static void error_cb(rd_kafka_t *rk, int error, const char *why, void *opaque)
         say(s, rd_kafka_err2name((rd_kafka_resp_err_t)error), why);
 }
 
-/* ---- topics -------------------------------------------------------------------------------------- */
+/* ---- topics
+ * -------------------------------------------------------------------------------------- */
 
-static struct topic *find_topic(struct sink *s, const char *name)
-{
-    for (size_t i = 0; i < s->topic_count; i++)
-        if (strcmp(s->topics[i].name, name) == 0)
-            return &s->topics[i];
-    return NULL;
-}
-
-static struct topic *want_topic(struct sink *s, const char *name)
-{
-    struct topic *topic = find_topic(s, name);
-
-    if (topic || s->topic_count == MAKES_MAX || strlen(name) > HAPAX__KAFKA_TOPIC_MAX)
-        return topic;
-    topic = &s->topics[s->topic_count++];
-    memcpy(topic->name, name, strlen(name) + 1);
-    topic->making = MAKING_WANTED;
-    return topic;
-}
-
-static void ask_for_topic(struct sink *s, struct topic *topic)
+static void ask_for_topic(struct sink *s, struct hapax__sink_queue *topic)
 {
     char why[HAPAX_TEXT_MAX] = "";
     rd_kafka_NewTopic_t *wanted =
@@ -172,7 +128,7 @@ static void ask_for_topic(struct sink *s, struct topic *topic)
 
     if (!wanted) { /* no name for a topic: letters to it are refused when they are sent */
         say(s, topic->name, why);
-        topic->making = MAKING_DONE;
+        topic->state = HAPAX__QUEUE_READY;
         return;
     }
     options = rd_kafka_AdminOptions_new(s->rk, RD_KAFKA_ADMIN_OP_CREATETOPICS);
@@ -181,13 +137,14 @@ static void ask_for_topic(struct sink *s, struct topic *topic)
     rd_kafka_CreateTopics(s->rk, &wanted, 1, options, s->replies);
     rd_kafka_AdminOptions_destroy(options);
     rd_kafka_NewTopic_destroy(wanted);
-    topic->making = MAKING_ASKED;
+    topic->state = HAPAX__QUEUE_ASKED;
 }
 
-/* One that may not be made may still be there, made by somebody who may: letters to it will tell. */
+/* One that may not be made may still be there, made by somebody who may: letters to it will tell.
+ */
 static void topic_made(struct sink *s, const rd_kafka_event_t *event)
 {
-    struct topic *topic = rd_kafka_event_opaque((rd_kafka_event_t *)event);
+    struct hapax__sink_queue *topic = rd_kafka_event_opaque((rd_kafka_event_t *)event);
     const rd_kafka_CreateTopics_result_t *result =
         rd_kafka_event_CreateTopics_result((rd_kafka_event_t *)event);
     size_t n = 0;
@@ -198,7 +155,7 @@ static void topic_made(struct sink *s, const rd_kafka_event_t *event)
 
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR || error == RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS) {
         s->base.connected = true;
-        topic->making = MAKING_DONE;
+        topic->state = HAPAX__QUEUE_READY;
         return;
     }
     say(s, topic->name, rd_kafka_err2str(error));
@@ -212,16 +169,17 @@ static void topic_made(struct sink *s, const rd_kafka_event_t *event)
     case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
     case RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION:
     case RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE:
-        topic->making = MAKING_DONE;
+        topic->state = HAPAX__QUEUE_READY;
         return;
     default:
-        topic->making = MAKING_WANTED;
-        topic->ask_us = hapax__monotonic_us() + AGAIN;
+        topic->state = HAPAX__QUEUE_UNKNOWN;
+        topic->again_us = hapax__monotonic_us() + AGAIN;
     }
 }
 
 static void see_topics(struct sink *s, int64_t now_us)
 {
+    struct hapax__sink_queue *topic;
     rd_kafka_event_t *event;
 
     while ((event = rd_kafka_queue_poll(s->replies, 0))) {
@@ -229,9 +187,8 @@ static void see_topics(struct sink *s, int64_t now_us)
             topic_made(s, event);
         rd_kafka_event_destroy(event);
     }
-    for (size_t i = 0; i < s->topic_count; i++)
-        if (s->topics[i].making == MAKING_WANTED && now_us >= s->topics[i].ask_us)
-            ask_for_topic(s, &s->topics[i]);
+    while ((topic = hapax__slots_unknown(&s->slots, now_us)))
+        ask_for_topic(s, topic);
 }
 
 /* ---- the client ------------------------------------------------------------------------------ */
@@ -263,6 +220,8 @@ static void make_client(struct sink *s, int64_t now_us)
 /* Reports all that is under way, as lost where it may have come through, and ends the client. */
 static void unmake_client(struct sink *s, int64_t until_us)
 {
+    struct hapax__sink_queue *topic;
+
     (void)rd_kafka_purge(s->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
     while (rd_kafka_outq_len(s->rk) > 0 && hapax__monotonic_us() < until_us)
         rd_kafka_poll(s->rk, 10);
@@ -273,9 +232,9 @@ static void unmake_client(struct sink *s, int64_t until_us)
     rd_kafka_destroy(s->rk);
     s->rk = NULL;
     s->base.connected = false;
-    for (size_t i = 0; i < s->topic_count; i++)
-        if (s->topics[i].making == MAKING_ASKED)
-            s->topics[i].making = MAKING_WANTED;
+    TAILQ_FOREACH (topic, &s->slots.queues, link)
+        if (topic->state == HAPAX__QUEUE_ASKED)
+            topic->state = HAPAX__QUEUE_UNKNOWN;
 }
 
 static void sink_pump(struct hapax__sink *sink)
@@ -299,16 +258,18 @@ static void sink_pump(struct hapax__sink *sink)
 static size_t sink_watch(struct hapax__sink *sink, struct pollfd *fds, int64_t *due_us)
 {
     struct sink *s = of(sink);
+    int64_t topics_us;
 
     fds[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
     *due_us = s->rk ? hapax__monotonic_us() + TICK : s->make_us;
-    for (size_t i = 0; s->rk && i < s->topic_count; i++)
-        if (s->topics[i].making == MAKING_WANTED && s->topics[i].ask_us < *due_us)
-            *due_us = s->topics[i].ask_us;
+    topics_us = s->rk ? hapax__slots_due(&s->slots, true) : INT64_MAX;
+    if (topics_us < *due_us)
+        *due_us = topics_us;
     return 1;
 }
 
-/* ---- letters ------------------------------------------------------------------------------------- */
+/* ---- letters
+ * ------------------------------------------------------------------------------------- */
 
 static bool has(const struct hapax_message_header *headers, size_t count, struct hapax_span name)
 {
@@ -331,7 +292,8 @@ static bool add_missing(rd_kafka_headers_t *headers, const struct hapax__letter 
            add(headers, hapax_str(name), value);
 }
 
-/* A letter that is to be tried later says from when on; what an earlier one said does not count any more. */
+/* A letter that is to be tried later says from when on; what an earlier one said does not count any
+ * more. */
 static bool add_due(rd_kafka_headers_t *headers, int64_t delay_ms)
 {
     char text[32];
@@ -378,10 +340,11 @@ static bool topic_of(char out[HAPAX__KAFKA_TOPIC_MAX + 1], const struct hapax__l
     return len > 0 && (size_t)len <= HAPAX__KAFKA_TOPIC_MAX;
 }
 
-/* The error of handing it to librdkafka. Key, value and a header's value that have no pointer are NULL there, too. */
-static rd_kafka_resp_err_t produce(struct sink *s, const char *topic,
-                                   const struct hapax__letter *letter, struct out *out)
+/* The error of handing it to librdkafka. Key, value and a header's value that have no pointer are
+ * NULL there, too. */
+static rd_kafka_resp_err_t produce(struct sink *s, const char *topic, struct hapax__slot *slot)
 {
+    const struct hapax__letter *letter = &slot->letter;
     rd_kafka_headers_t *headers = headers_of(letter);
     rd_kafka_resp_err_t error;
 
@@ -391,10 +354,16 @@ static rd_kafka_resp_err_t produce(struct sink *s, const char *topic,
         rd_kafka_producev(s->rk, RD_KAFKA_V_TOPIC(topic), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
                           RD_KAFKA_V_VALUE((void *)(uintptr_t)letter->body.ptr, letter->body.len),
                           RD_KAFKA_V_KEY(letter->key.ptr, letter->key.len),
-                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(out), RD_KAFKA_V_END);
+                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(slot), RD_KAFKA_V_END);
     if (error)
         rd_kafka_headers_destroy(headers);
     return error;
+}
+
+/* The topic of delayed letters is made with the first of them. */
+static struct hapax__sink_queue *topic_entry(struct sink *s, const char *name, bool delayed)
+{
+    return delayed ? hapax__slots_make(&s->slots, name) : hapax__slots_find(&s->slots, name);
 }
 
 static bool sink_send(struct hapax__sink *sink, const struct hapax__letter *letter)
@@ -402,68 +371,51 @@ static bool sink_send(struct hapax__sink *sink, const struct hapax__letter *lett
     char name[HAPAX__KAFKA_TOPIC_MAX + 1];
     struct sink *s = of(sink);
     bool named = topic_of(name, letter);
-    struct topic *topic = named && letter->delay_ms > 0 ? want_topic(s, name)
-                          : named                       ? find_topic(s, name)
-                                                        : NULL;
+    const struct hapax__sink_queue *topic =
+        named ? topic_entry(s, name, letter->delay_ms > 0) : NULL;
     rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION;
-    struct out *out;
+    struct hapax__slot *slot;
 
-    if (!s->rk || s->broken || s->outstanding == OUTSTANDING_MAX ||
-        (topic && topic->making != MAKING_DONE))
+    if (!s->rk || s->broken || (topic && topic->state != HAPAX__QUEUE_READY))
         return false;
-    out = calloc(1, sizeof(*out));
-    if (!out)
+    slot = hapax__slots_take(&s->slots, letter);
+    if (!slot)
         return false;
-    out->tag = letter->tag;
+    hapax__slots_sent(&s->slots, slot);
     if (named)
-        error = produce(s, name, letter, out);
+        error = produce(s, name, slot);
     if (error == RD_KAFKA_RESP_ERR__QUEUE_FULL || error == RD_KAFKA_RESP_ERR__FATAL) {
-        free(out);
+        hapax__slots_untake(&s->slots, slot);
         return false;
     }
-    s->outstanding++;
-    if (error) {
-        say(s, letter->to, rd_kafka_err2str(error));
-        report(s, out, lasting(error) ? HAPAX__SENT_REFUSED : HAPAX__SENT_LOST);
-    }
+    if (error && lasting(error))
+        hapax__slots_refuse(&s->slots, slot, "%.100s: %s", letter->to, rd_kafka_err2str(error));
+    else if (error)
+        hapax__slots_finish(&s->slots, slot, HAPAX__SENT_LOST);
     return true;
 }
 
 static enum hapax__sent sink_reap(struct hapax__sink *sink, void **tag)
 {
-    struct sink *s = of(sink);
-    struct out *out = s->reports;
-    enum hapax__sent sent;
-
-    if (!out)
-        return HAPAX__SENT_NOTHING;
-    s->reports = out->next;
-    if (!s->reports)
-        s->reports_end = &s->reports;
-    assert(s->outstanding > 0);
-    s->outstanding--;
-    sent = out->sent;
-    *tag = out->tag;
-    free(out);
-    return sent;
+    return hapax__slots_reap(&of(sink)->slots, tag);
 }
 
-/* ---- opening and closing --------------------------------------------------------------------------- */
+/* ---- opening and closing
+ * --------------------------------------------------------------------------- */
 
 static void sink_make(struct hapax__sink *sink, const char *name)
 {
-    (void)want_topic(of(sink), name);
+    if (strlen(name) <= HAPAX__KAFKA_TOPIC_MAX)
+        (void)hapax__slots_make(&of(sink)->slots, name);
 }
 
 static void sink_close(struct hapax__sink *sink)
 {
     struct sink *s = of(sink);
-    void *tag;
 
     if (s->rk)
         unmake_client(s, hapax__monotonic_us() + CLOSE_WAIT);
-    while (sink_reap(sink, &tag) != HAPAX__SENT_NOTHING)
-        continue;
+    hapax__slots_release(&s->slots);
     rd_kafka_conf_destroy(s->uri.conf);
     close(s->wake);
     free(s);
@@ -475,14 +427,17 @@ static enum hapax_error sink_open(struct hapax__sink **out, const char *uri,
     struct sink *s = calloc(1, sizeof(*s));
     enum hapax_error error;
 
-    if (!s)
+    if (!s || !hapax__slots_init(&s->slots, &s->base, sizeof(struct hapax__slot), OUTSTANDING_MAX,
+                                 sizeof(struct hapax__sink_queue), MAKES_MAX)) {
+        free(s);
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    }
     error = hapax__kafka_begin(&s->uri, &s->wake, uri, HAPAX__KAFKA_SINK, text);
     if (error != HAPAX_ERR_NONE) {
+        hapax__slots_release(&s->slots);
         free(s);
         return error;
     }
-    s->reports_end = &s->reports;
     s->base.type = &hapax__sink_kafka;
     s->base.name = s->uri.topic;
     *out = &s->base;

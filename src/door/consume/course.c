@@ -309,7 +309,7 @@ static void say_refused(struct hapax__course *course, const struct hapax__entry 
 
     if (refused && is_due(course, said_us))
         hapax__course_say(course, "letters to \"%s\" are refused, their messages are kept: %s",
-                          to_of(course, entry->sent_as), course->parts->sink->text);
+                          to_of(course, entry->sent_as), course->parts->sink->why);
     if (refused || *said_us == 0)
         return;
     *said_us = 0;

@@ -198,6 +198,19 @@ def test_a_refused_one_holds_back_its_aggregate_alone_and_goes_aside(hapax, data
     assert hapax("redrive", "--from", database.uri, "--key", "k-bad").code == 1
 
 
+def test_each_row_aside_shows_its_own_error(hapax, database):
+    topics = ["nowhere-1", "x" * 255, "nowhere-3"]
+    for topic in topics:
+        publish(database, topic, "bad", aggregate=topic[:9])
+    relay(hapax, database, "--retry", "50ms", "--attempts-max", "1")
+    wait_until(lambda: waiting(database) == 0, "the rows being put aside")
+    listed = hapax("list", "--outbox", "--json", "--store", database.uri)
+    errors = {row["topic"]: row["error"] for row in map(json.loads, listed.out.splitlines())}
+    assert sorted(errors) == sorted(topics)
+    for topic, error in errors.items():
+        assert f'"{topic[:100]}' in error, errors
+
+
 @pytest.mark.parametrize("words, what", [
     (["--to", "amqp://localhost"], "--from URI is missing"),
     (["--from", "postgres://localhost/x"], "--to URI is missing"),
