@@ -4,7 +4,7 @@
  * that does nothing, beside
  *
  *     bare    the same loop without Hapax: the same source, loop, hands and handler, and the same acknowledgements, but no key
- *             is read, nothing hashed and nothing claimed. This program is linked so that hands call __wrap_hapax__ask(),
+ *             is read, nothing hashed and nothing claimed. This program is linked so that hands call __wrap_hapax__message_ask(),
  *             __wrap_hapax__call_begin() and so on, which leave that out when told so. The ratio is hapax / bare.
  *     source  the source alone: one thread takes and acknowledges, nobody runs. What the broker gives at most.
  *
@@ -80,12 +80,12 @@ static atomic_llong first_us; /* when the first message was at its handler; 0: n
 
 /* ---- what hands call ----------------------------------------------------------------------- */
 
-enum hapax_error __real_hapax__ask(struct hapax__asked *out, const struct hapax__ask *ask,
-                                   const struct hapax_policy *policy,
-                                   const struct hapax__delivered *delivered);
-enum hapax_error __wrap_hapax__ask(struct hapax__asked *out, const struct hapax__ask *ask,
-                                   const struct hapax_policy *policy,
-                                   const struct hapax__delivered *delivered);
+enum hapax_error __real_hapax__message_ask(struct hapax__asked *out, const struct hapax__ask *ask,
+                                           const struct hapax_policy *policy,
+                                           const struct hapax__delivered *delivered);
+enum hapax_error __wrap_hapax__message_ask(struct hapax__asked *out, const struct hapax__ask *ask,
+                                           const struct hapax_policy *policy,
+                                           const struct hapax__delivered *delivered);
 struct hapax__call *__real_hapax__call_new(struct hapax *h, const struct hapax_policy *policy,
                                            const struct hapax_request *request,
                                            const struct hapax_attempt *outer, bool reconciles,
@@ -103,16 +103,16 @@ enum hapax_error __real_hapax__call_leave(struct hapax__call *call, struct hapax
 enum hapax_error __wrap_hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer,
                                           char text[HAPAX_TEXT_MAX]);
 
-enum hapax_error __wrap_hapax__ask(struct hapax__asked *out, const struct hapax__ask *ask,
-                                   const struct hapax_policy *policy,
-                                   const struct hapax__delivered *delivered)
+enum hapax_error __wrap_hapax__message_ask(struct hapax__asked *out, const struct hapax__ask *ask,
+                                           const struct hapax_policy *policy,
+                                           const struct hapax__delivered *delivered)
 {
     long long none = 0;
 
     if (atomic_load_explicit(&first_us, memory_order_relaxed) == 0)
         (void)atomic_compare_exchange_strong(&first_us, &none, now_us());
     if (!atomic_load_explicit(&without, memory_order_relaxed))
-        return __real_hapax__ask(out, ask, policy, delivered);
+        return __real_hapax__message_ask(out, ask, policy, delivered);
     out->refused = 0;
     out->request = (struct hapax_request){.key = delivered->message.body}; /* hashed, for twins */
     return HAPAX_ERR_NONE;

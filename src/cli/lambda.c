@@ -88,7 +88,7 @@ struct serving {
     struct lambda_args *args;
     struct hapax_lambda lambda;
     struct hapax_lambda_stats stats;
-    struct hapax__lambda_ask *ask;
+    struct hapax__ask ask;
     struct hapax__door door;
     struct hapax__upstream *upstream;
     struct hapax__proxy *proxy;
@@ -235,7 +235,7 @@ static enum cli_exit read_settings(struct serving *serving)
         return exit;
     error = hapax_lambda_check(lambda, text);
     if (error == HAPAX_ERR_NONE)
-        error = hapax__lambda_ask_open(&serving->ask, lambda, text);
+        error = hapax__event_ask_read(&serving->ask, lambda, text);
     if (error == HAPAX_ERR_NONE)
         return CLI_DONE;
     /* A text of the library's begins with the name of a setting, which here is an option. */
@@ -267,7 +267,7 @@ static enum cli_exit open_proxy(struct serving *serving)
     enum hapax_error error;
 
     serving->door.lambda = &serving->lambda;
-    serving->door.ask = serving->ask;
+    serving->door.ask = &serving->ask;
     serving->door.stats = &serving->stats;
     error = hapax__proxy_open(&serving->proxy, &serving->door, serving->upstream,
                               serving->args->listen, text);

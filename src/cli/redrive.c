@@ -83,7 +83,8 @@ static bool has_key(struct redriving *redriving, const struct hapax__delivered *
 {
     struct hapax__asked asked;
 
-    return hapax__ask(&asked, redriving->ask, &redriving->policy, delivered) == HAPAX_ERR_NONE &&
+    return hapax__message_ask(&asked, &redriving->ask, &redriving->policy, delivered) ==
+               HAPAX_ERR_NONE &&
            asked.refused == 0 && hapax__is(asked.request.key, redriving->args->key);
 }
 
@@ -531,7 +532,6 @@ static void release(struct redriving *redriving)
         redriving->source->type->close(redriving->source, CLOSE_WAIT_MS);
     }
     close_sinks(redriving);
-    hapax__ask_close(redriving->ask);
     if (redriving->signals >= 0)
         close(redriving->signals);
     explicit_bzero(redriving, sizeof(*redriving));

@@ -40,12 +40,12 @@ struct redriving {
     char from[REDRIVE_URI_MAX]; /* with a group, where it needs one */
     char run[REDRIVE_RUN_MAX]; /* hapax-redrive of this run */
     struct hapax_message_header mark;
-    struct hapax_policy policy; /* for hapax__ask() alone */
+    struct hapax_policy policy; /* for hapax__message_ask() alone */
     struct hapax_consumer consumer; /* the same, and for the source */
     struct hapax__source *source;
     struct hapax__sink *sink;
     struct hapax__sink *back; /* NULL: the source takes letters back by itself */
-    struct hapax__ask *ask;
+    struct hapax__ask ask;
     int signals;
     struct item *first, **last; /* in the order they came */
     size_t held; /* not settled */

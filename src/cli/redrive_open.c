@@ -101,7 +101,7 @@ static enum cli_exit open_source(struct redriving *redriving)
     error = type->open(&redriving->source, consumer, text);
     if (error != HAPAX_ERR_NONE)
         return open_failed(redriving, error, "--from: ", text);
-    error = hapax__ask_open(&redriving->ask, consumer, redriving->source, text);
+    error = hapax__message_ask_read(&redriving->ask, consumer, redriving->source, text);
     if (error != HAPAX_ERR_NONE)
         return open_failed(redriving, error, "--key-from: ", text);
     return type->positions ? open_sink(redriving, &redriving->back, redriving->from, "--from: ")

@@ -115,7 +115,7 @@ static void ask_about(struct input *input, const struct hapax__ask *ask)
 
     hapax_policy_init(&policy);
     policy.max_request = 4096;
-    error = hapax__ask(&asked, ask, &policy, &input->delivered);
+    error = hapax__message_ask(&asked, ask, &policy, &input->delivered);
     assert(error == HAPAX_ERR_NONE);
     assert(asked.request.scope.len > 0);
     if (asked.refused) {
@@ -126,11 +126,11 @@ static void ask_about(struct input *input, const struct hapax__ask *ask)
         assert(asked.request.key.len >= 1 && asked.request.key.len <= HAPAX_KEY_MAX);
         assert(asked.request.key.ptr == asked.memory);
     }
-    error = hapax__ask(&again, ask, &policy, &input->delivered);
+    error = hapax__message_ask(&again, ask, &policy, &input->delivered);
     assert(error == HAPAX_ERR_NONE);
     same_asked(&asked, &again);
     turn_headers(input);
-    error = hapax__ask(&again, ask, &policy, &input->delivered);
+    error = hapax__message_ask(&again, ask, &policy, &input->delivered);
     assert(error == HAPAX_ERR_NONE);
     same_asked(&asked, &again);
 }
@@ -143,7 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct hapax_span rest = {data, size};
     struct hapax_consumer consumer = {.scope = NULL};
     char text[HAPAX_TEXT_MAX] = "";
-    struct hapax__ask *ask;
+    struct hapax__ask ask;
     enum hapax_error error;
 
     if (!input)
@@ -151,14 +151,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     consumer.key = take_setting(input->key, &rest);
     consumer.fingerprint = take_setting(input->fingerprint, &rest);
     consumer.step = take_setting(input->step, &rest);
-    error = hapax__ask_open(&ask, &consumer, &source, text);
+    error = hapax__message_ask_read(&ask, &consumer, &source, text);
     assert(error == HAPAX_ERR_NONE || error == HAPAX_ERR_INVALID);
     if (error == HAPAX_ERR_NONE) {
         read_message(input, rest);
-        ask_about(input, ask);
-        hapax__ask_close(ask);
+        ask_about(input, &ask);
     } else {
-        assert(!ask && *text);
+        assert(*text);
     }
     free(input);
     return 0;

@@ -41,20 +41,21 @@ static void walk(struct hapax_span value, unsigned depth)
     }
 }
 
-static void ask_twice(const struct hapax__lambda_ask *ask, struct hapax_span event)
+static void ask_twice(const struct hapax__ask *ask, const struct hapax_policy *policy,
+                      struct hapax_span event)
 {
-    struct hapax__lambda_asked first, second;
+    struct hapax__asked first, second;
     struct hapax_span root = {NULL, 0};
     enum hapax_lambda_kind kind;
 
     if (hapax__raw_check(&root, event))
         walk(root, 0);
     kind = hapax__event_kind(root);
-    assert(hapax__lambda_asks(&first, ask, kind, root, hapax_str("r")));
-    assert(hapax__lambda_asks(&second, ask, kind, root, hapax_str("r")));
+    assert(hapax__event_ask(&first, ask, policy, kind, root, hapax_str("r")));
+    assert(hapax__event_ask(&second, ask, policy, kind, root, hapax_str("r")));
     assert(first.refused == second.refused && first.request.key.len == second.request.key.len);
     assert(first.request.key.len <= HAPAX_KEY_MAX);
-    assert(memcmp(first.key, second.key, first.request.key.len) == 0);
+    assert(memcmp(first.memory, second.memory, first.request.key.len) == 0);
     assert(memcmp(&first.request.fingerprint, &second.request.fingerprint,
                   sizeof(first.request.fingerprint)) == 0);
 }
@@ -84,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *newline = size > 0 ? memchr(data, '\n', size) : NULL, *rest, *gap;
     struct hapax_lambda_stats stats = {0};
-    struct hapax__lambda_ask *ask;
+    struct hapax__ask ask;
     struct hapax_lambda lambda;
     struct hapax_span event, response;
     char key[512], text[HAPAX_TEXT_MAX];
@@ -100,17 +101,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     response = gap ? (struct hapax_span){gap + 2, (size_t)(data + size - gap - 2)} : hapax_str("");
     hapax_lambda_init(&lambda);
     lambda.key = strcmp(key, "-") == 0 ? NULL : key;
-    if (hapax__lambda_ask_open(&ask, &lambda, text) != HAPAX_ERR_NONE)
+    if (hapax__event_ask_read(&ask, &lambda, text) != HAPAX_ERR_NONE)
         return 0;
-    ask_twice(ask, event);
+    ask_twice(&ask, &lambda.policy, event);
     if (hapax_open(&h, "memory:", NULL, text) == HAPAX_ERR_NONE) {
-        struct hapax__door door = {.lambda = &lambda, .ask = ask, .stats = &stats};
+        struct hapax__door door = {.lambda = &lambda, .ask = &ask, .stats = &stats};
 
         atomic_store(&door.h, h);
         invoke(&door, event, response);
         invoke(&door, event, response);
         hapax_close(h, 0);
     }
-    hapax__lambda_ask_close(ask);
     return 0;
 }

@@ -151,7 +151,7 @@ static void add_message(EVP_MD_CTX *md, const struct row *row, const struct mess
                                                      .headers = headers}};
     struct hapax_policy policy;
     struct hapax__asked asked;
-    struct hapax__ask *ask;
+    struct hapax__ask ask;
     char text[HAPAX_TEXT_MAX];
 
     for (size_t i = 0; i < 6 && message->headers[2 * i]; i++) {
@@ -160,10 +160,9 @@ static void add_message(EVP_MD_CTX *md, const struct row *row, const struct mess
         delivered.message.header_count = i + 1;
     }
     hapax_policy_init(&policy);
-    assert_int_equal(hapax__ask_open(&ask, &consumer, &source, text), HAPAX_ERR_NONE);
-    assert_int_equal(hapax__ask(&asked, ask, &policy, &delivered), HAPAX_ERR_NONE);
+    assert_int_equal(hapax__message_ask_read(&ask, &consumer, &source, text), HAPAX_ERR_NONE);
+    assert_int_equal(hapax__message_ask(&asked, &ask, &policy, &delivered), HAPAX_ERR_NONE);
     add_request(md, asked.refused, &asked.request);
-    hapax__ask_close(ask);
 }
 
 /* Every source of keys, every kind of fingerprint, and what the message door refuses. */
@@ -272,8 +271,8 @@ static void add_event(EVP_MD_CTX *md, const struct row *row, enum hapax_lambda_k
                       const char *event)
 {
     struct hapax_span root = {NULL, 0};
-    struct hapax__lambda_asked asked;
-    struct hapax__lambda_ask *ask;
+    struct hapax__asked asked;
+    struct hapax__ask ask;
     struct hapax_lambda lambda;
     char text[HAPAX_TEXT_MAX];
 
@@ -282,11 +281,10 @@ static void add_event(EVP_MD_CTX *md, const struct row *row, enum hapax_lambda_k
     lambda.fingerprint = row->fingerprint;
     lambda.step = row->step;
     (void)hapax__raw_check(&root, hapax_str(event));
-    assert_int_equal(hapax__lambda_ask_open(&ask, &lambda, text), HAPAX_ERR_NONE);
-    assert_true(hapax__lambda_asks(&asked, ask, kind ? kind : hapax__event_kind(root), root,
-                                   hapax_str("r-1")));
+    assert_int_equal(hapax__event_ask_read(&ask, &lambda, text), HAPAX_ERR_NONE);
+    assert_true(hapax__event_ask(&asked, &ask, &lambda.policy,
+                                 kind ? kind : hapax__event_kind(root), root, hapax_str("r-1")));
     add_request(md, asked.refused, &asked.request);
-    hapax__lambda_ask_close(ask);
 }
 
 /* As above, with the callers that authorizers name. */

@@ -20,7 +20,7 @@
 struct bed {
     struct hapax_lambda lambda;
     struct hapax_lambda_stats stats;
-    struct hapax__lambda_ask *ask;
+    struct hapax__ask ask;
     struct hapax__door door;
     struct hapax__invocation *invocation; /* the last one that is to be run */
     char text[HAPAX_TEXT_MAX];
@@ -36,15 +36,15 @@ static void open_with(struct bed *bed, const char *key)
     hapax_lambda_init(&bed->lambda);
     bed->lambda.key = key;
     assert_int_equal(hapax_open(&h, "memory:", NULL, bed->text), HAPAX_ERR_NONE);
-    assert_int_equal(hapax__lambda_ask_open(&bed->ask, &bed->lambda, bed->text), HAPAX_ERR_NONE);
-    bed->door = (struct hapax__door){.lambda = &bed->lambda, .ask = bed->ask, .stats = &bed->stats};
+    assert_int_equal(hapax__event_ask_read(&bed->ask, &bed->lambda, bed->text), HAPAX_ERR_NONE);
+    bed->door =
+        (struct hapax__door){.lambda = &bed->lambda, .ask = &bed->ask, .stats = &bed->stats};
     atomic_store(&bed->door.h, h);
 }
 
 static void close_bed(struct bed *bed)
 {
     hapax_close(bed->door.h, 0);
-    hapax__lambda_ask_close(bed->ask);
 }
 
 static void take_reply(struct bed *bed, struct hapax__reply *reply)
@@ -159,7 +159,7 @@ static void pointers_go_on_into_strings(void **state)
         open_with(&bed, events[i][0]);
         assert_true(begin(&bed, events[i][1]));
         assert_int_equal(bed.invocation->units[0].asked.request.key.len, 1);
-        assert_int_equal(bed.invocation->units[0].asked.key[0], 'k');
+        assert_int_equal(bed.invocation->units[0].asked.memory[0], 'k');
         end(&bed, false, "1");
         close_bed(&bed);
     }
@@ -387,12 +387,12 @@ static void settings_that_cannot_be_are_named(void **state)
         {{.step = "a:b"}, "step"},
         {{.step = ".a"}, "step"},
     };
-    struct hapax__lambda_ask *ask;
+    struct hapax__ask ask;
     char text[HAPAX_TEXT_MAX];
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(hapax__lambda_ask_open(&ask, &cases[i].lambda, text), HAPAX_ERR_INVALID);
+        assert_int_equal(hapax__event_ask_read(&ask, &cases[i].lambda, text), HAPAX_ERR_INVALID);
         assert_non_null(strstr(text, cases[i].named));
     }
 }

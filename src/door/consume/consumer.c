@@ -104,13 +104,12 @@ static enum hapax_error check_type(const struct hapax_consumer *consumer,
 struct opened {
     struct hapax_consumer consumer; /* without defaults left open */
     struct hapax__loop_parts parts;
-    struct hapax__ask *ask;
+    struct hapax__ask ask;
     char *dead_letters, *parked; /* NULL: the consumer's own */
 };
 
 static void release(struct opened *opened)
 {
-    hapax__ask_close(opened->ask);
     free(opened->dead_letters);
     free(opened->parked);
 }
@@ -202,7 +201,7 @@ static enum hapax_error open_parts(struct opened *opened, char text[HAPAX_TEXT_M
     if (error == HAPAX_ERR_NONE)
         error = parts->sink_type->open(&parts->sink, consumer->from, text);
     if (error == HAPAX_ERR_NONE)
-        error = hapax__ask_open(&opened->ask, consumer, parts->source, text);
+        error = hapax__message_ask_read(&opened->ask, consumer, parts->source, text);
     if (error == HAPAX_ERR_NONE)
         error = name_letters(opened, text);
     if (error != HAPAX_ERR_NONE)
@@ -283,7 +282,7 @@ enum hapax_error hapax_consumer_run(struct hapax *h, const struct hapax_consumer
     if (error != HAPAX_ERR_NONE)
         return error;
     work.consumer = &opened.consumer;
-    work.ask = opened.ask;
+    work.ask = &opened.ask;
     work.stats = stats ? stats : &unread;
     clear(work.stats);
     opened.parts.work = &work;

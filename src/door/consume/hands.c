@@ -274,7 +274,7 @@ static bool begin(struct run *run)
     struct hapax__entry *entry = run->entry;
     enum hapax_error error;
 
-    error = hapax__ask(&run->asked, work->ask, &entry->policy, entry->delivered);
+    error = hapax__message_ask(&run->asked, work->ask, &entry->policy, entry->delivered);
     if (error != HAPAX_ERR_NONE) {
         assert(error == HAPAX_ERR_NOMEM);
         return false;

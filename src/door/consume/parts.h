@@ -8,31 +8,23 @@
 
 #include "broker/sink.h"
 #include "broker/source.h"
+#include "door/ask.h"
 
 /* ---- what a message asks (ask.c) ------------------------------------------------------- */
 
-/* Key, fingerprint and step rules, read once from the settings. */
-struct hapax__ask;
+/* Reads the settings key, fingerprint, scope and step of a consumer, which is borrowed. INVALID:
+ * text names the setting. */
+enum hapax_error hapax__message_ask_read(struct hapax__ask *ask,
+                                         const struct hapax_consumer *consumer,
+                                         const struct hapax__source *source,
+                                         char text[HAPAX_TEXT_MAX]);
 
-/* INVALID: text names the setting (`key`, `fingerprint`, `step`, `scope`). NOMEM. */
-enum hapax_error hapax__ask_open(struct hapax__ask **out, const struct hapax_consumer *consumer,
-                                 const struct hapax__source *source, char text[HAPAX_TEXT_MAX]);
-void hapax__ask_close(struct hapax__ask *ask);
-
-/* A message's request. Spans point into `memory`, the ask or the message. */
-struct hapax__asked {
-    enum hapax_answer_kind
-        refused; /* 0: none; MISSING_KEY, BAD_KEY, TOO_LARGE: nothing to ask for */
-    const char *why; /* static; refused: what is wrong, without the key */
-    struct hapax_request request; /* with MISSING_KEY: without a key */
-    uint8_t memory[HAPAX_KEY_MAX];
-};
-
-/* Safe from any number of threads. NOMEM: ask again. `caller` of the request is the digest of one empty part, which is
- * the HTTP door's for a request without credentials: a broker does not say who sends. */
-enum hapax_error hapax__ask(struct hapax__asked *out, const struct hapax__ask *ask,
-                            const struct hapax_policy *policy,
-                            const struct hapax__delivered *delivered);
+/* Finds what a message asks. With MISSING_KEY the rest of the request is there. The caller is that
+ * of the HTTP door for a request without credentials: a broker does not say who sends. NOMEM: ask
+ * again. */
+enum hapax_error hapax__message_ask(struct hapax__asked *out, const struct hapax__ask *ask,
+                                    const struct hapax_policy *policy,
+                                    const struct hapax__delivered *delivered);
 
 /* ---- a handler over HTTP (http.c) ------------------------------------------------------ */
 

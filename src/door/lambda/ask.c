@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The settings `key`, `fingerprint`, `scope` and `step`, read once. What could be read in two ways is refused.
+ * What an event asks (door/ask.h), or a record of a batch: its key, its fingerprint and its caller.
+ * Here a pointer goes on into a string that holds JSON, or base64 of JSON, since bodies stand in
+ * events as strings.
+ *
+ * Rejected: Lambda's request id as the last source of the default list. A retry by Lambda has the
+ * same id, and a retry by anybody else has another. Whoever wants that sets it.
  */
-#include "asks.h"
+#include "event.h"
+#include "json/raw.h"
 
+#include "base/arena.h"
+#include "base/base64.h"
+#include "base/bytes.h"
 #include "base/fail.h"
-#include "base/span.h"
+#include "core/key.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,154 +22,484 @@
 
 #define HEADER_NAME_MAX 128u
 
-/* ---- the settings ---------------------------------------------------------------------- */
+enum { OF_EVENT_ID = HAPAX__ASK_OWN, OF_REQUEST_ID };
 
-static enum hapax_error read_pointers(struct hapax__lambda_ask *ask, struct key_source *source,
-                                      struct hapax_span rest, char text[HAPAX_TEXT_MAX])
+static const struct hapax__ask_word words[] = {
+    {"event-id", OF_EVENT_ID, false},
+    {"request-id", OF_REQUEST_ID, false},
+    {NULL, 0, false},
+};
+
+enum hapax_error hapax__event_ask_read(struct hapax__ask *ask, const struct hapax_lambda *lambda,
+                                       char text[HAPAX_TEXT_MAX])
 {
-    enum hapax_error error;
+    const struct hapax__ask_settings settings = {
+        .key = lambda->key ? lambda->key : "Idempotency-Key,event-id",
+        .fingerprint = lambda->fingerprint ? lambda->fingerprint : "method uri body",
+        .has_line = true,
+        .scope = lambda->scope ? lambda->scope : "default",
+        .step = lambda->step,
+        .words = words,
+    };
+    enum hapax_error error = hapax__ask_read(ask, &settings, text);
 
-    source->kind = OF_POINTERS;
-    source->first = ask->pointers.n;
-    error = hapax__setting_pointers(&ask->pointers, rest, "key", text);
-    source->count = ask->pointers.n - source->first;
-    return error;
-}
+    for (size_t i = 0; i < ask->source_count && error == HAPAX_ERR_NONE; i++) {
+        struct hapax_span name = ask->sources[i].name;
 
-static enum source_kind kind_of(struct hapax_span word)
-{
-    if (hapax__name_is(word, "Idempotency-Key") || hapax__name_is(word, "x-idempotency-key"))
-        return OF_KEY_HEADER;
-    if (hapax__name_is(word, "event-id"))
-        return OF_EVENT_ID;
-    if (hapax__name_is(word, "request-id"))
-        return OF_REQUEST_ID;
-    return hapax__name_is(word, "payload") ? OF_PAYLOAD : OF_HEADER;
-}
-
-static enum hapax_error read_source(struct hapax__lambda_ask *ask, struct hapax_span word,
-                                    char text[HAPAX_TEXT_MAX])
-{
-    struct key_source *source = &ask->sources[ask->source_count];
-
-    if (word.len == 0)
-        return hapax__fail(text, HAPAX_ERR_INVALID, "key has an empty source");
-    if (ask->source_count == HAPAX__SOURCES_MAX)
-        return hapax__fail(text, HAPAX_ERR_INVALID, "key has over %u sources", HAPAX__SOURCES_MAX);
-    if (ask->source_count > 0 && source[-1].kind == OF_PAYLOAD)
-        return hapax__fail(text, HAPAX_ERR_INVALID,
-                           "key has a source behind payload, which every event has");
-    if (word.ptr[0] != '/' && (word.len > HEADER_NAME_MAX || memchr(word.ptr, ' ', word.len)))
-        return hapax__setting_refuse(text, "key", word, "no name of a header, and no JSON Pointer");
-    ask->source_count++;
-    if (word.ptr[0] == '/')
-        return read_pointers(ask, source, word, text);
-    source->kind = kind_of(word);
-    source->name = word;
-    return HAPAX_ERR_NONE;
-}
-
-static enum hapax_error read_key(struct hapax__lambda_ask *ask, const char *setting,
-                                 char text[HAPAX_TEXT_MAX])
-{
-    struct hapax_span rest = hapax_str(setting ? setting : "Idempotency-Key,event-id");
-    enum hapax_error error = HAPAX_ERR_NONE;
-    struct hapax_span word;
-
-    while (error == HAPAX_ERR_NONE && hapax__setting_word(&word, &rest, ','))
-        error = read_source(ask, word, text);
-    return error;
-}
-
-static enum hapax_error read_part(struct hapax__lambda_ask *ask, struct hapax_span word,
-                                  char text[HAPAX_TEXT_MAX])
-{
-    if (hapax__setting_selects(word)) {
-        if (ask->counts == COUNTS_BYTES)
-            return hapax__fail(text, HAPAX_ERR_INVALID,
-                               "fingerprint takes body, or JSON and pointers, not both");
-        ask->counts = COUNTS_JSON;
-        return hapax__setting_select(&ask->selected, &ask->select, word, text);
+        if (ask->sources[i].kind == HAPAX__ASK_HEADER &&
+            (name.len > HEADER_NAME_MAX || memchr(name.ptr, ' ', name.len)))
+            error = hapax__fail(text, HAPAX_ERR_INVALID,
+                                "key \"%.*s\": no name of a header, and no JSON Pointer",
+                                name.len < 64 ? (int)name.len : 64, (const char *)name.ptr);
     }
-    if (hapax__name_is(word, "method"))
-        ask->method = true;
-    else if (hapax__name_is(word, "uri"))
-        ask->uri = true;
-    else if (hapax__name_is(word, "body") && ask->counts == COUNTS_NOTHING)
-        ask->counts = COUNTS_BYTES;
-    else if (hapax__name_is(word, "json") && ask->counts != COUNTS_BYTES)
-        ask->counts = COUNTS_JSON;
-    else
-        return hapax__setting_refuse(
-            text, "fingerprint", word,
-            "takes method, uri, then body, or json, +/POINTER, -/POINTER; or off");
-    return HAPAX_ERR_NONE;
+    return error;
 }
 
-static enum hapax_error read_fingerprint(struct hapax__lambda_ask *ask, const char *setting,
-                                         char text[HAPAX_TEXT_MAX])
-{
-    struct hapax_span rest = hapax_str(setting ? setting : "method uri body");
-    enum hapax_error error = HAPAX_ERR_NONE;
-    struct hapax_span word;
-    size_t words = 0;
+/* ---- the event's parts ------------------------------------------------------------------- */
 
-    if (hapax__name_is(rest, "off"))
-        return HAPAX_ERR_NONE;
-    while (error == HAPAX_ERR_NONE && hapax__setting_word(&word, &rest, ' '))
-        if (word.len > 0) {
-            error = read_part(ask, word, text);
-            words++;
+/* An event, or a record of a batch, that is asked. */
+struct asking {
+    struct hapax__ask_view view; /* first: callbacks are given this */
+    enum hapax_lambda_kind kind;
+    struct hapax_span root; /* the value that pointers begin at; empty: no JSON */
+    struct hapax_span request_id;
+    struct hapax_arena arena;
+    uint8_t event_key[HAPAX_KEY_MAX];
+};
+
+/* The bytes of a string, in the arena where they are not those in the event. */
+static enum hapax__found unescape(struct asking *asking, struct hapax_span *out,
+                                  struct hapax_span string)
+{
+    uint8_t *bytes;
+
+    *out = (struct hapax_span){string.ptr + 1, string.len - 2};
+    if (!memchr(string.ptr, '\\', string.len))
+        return HAPAX__FOUND;
+    bytes = hapax__arena_alloc(&asking->arena, string.len);
+    if (!bytes)
+        return HAPAX__FOUND_NOMEM;
+    *out = (struct hapax_span){bytes, hapax__raw_unescape(bytes, string)};
+    return HAPAX__FOUND;
+}
+
+static enum hapax__found decode(struct asking *asking, struct hapax_span *out, struct hapax_span in)
+{
+    uint8_t *bytes = hapax__arena_alloc(&asking->arena, in.len + 1);
+    size_t len;
+
+    if (!bytes)
+        return HAPAX__FOUND_NOMEM;
+    if (!hapax__base64_decode(bytes, &len, in))
+        return HAPAX__FOUND_NOTHING;
+    *out = (struct hapax_span){bytes, len};
+    return HAPAX__FOUND;
+}
+
+/* The bytes of the string at `path`; NOTHING: there is none. */
+static enum hapax__found string_at(struct asking *asking, struct hapax_span *out, const char *path)
+{
+    struct hapax_span value;
+
+    *out = (struct hapax_span){NULL, 0};
+    if (!hapax__raw_member(&value, asking->root, path) || !hapax__raw_is_string(value))
+        return HAPAX__FOUND_NOTHING;
+    return unescape(asking, out, value);
+}
+
+static bool is_true(struct hapax_span root, const char *path)
+{
+    struct hapax_span value;
+
+    return hapax__raw_member(&value, root, path) && value.ptr[0] == 't';
+}
+
+static enum hapax__found find_body(struct asking *asking)
+{
+    enum hapax__found found = HAPAX__FOUND_NOTHING;
+
+    switch (asking->kind) {
+    case HAPAX_LAMBDA_REST:
+    case HAPAX_LAMBDA_HTTP:
+    case HAPAX_LAMBDA_ALB:
+        found = string_at(asking, &asking->view.body, "body");
+        if (found == HAPAX__FOUND && is_true(asking->root, "isBase64Encoded"))
+            found = decode(asking, &asking->view.body, asking->view.body);
+        return found;
+    case HAPAX_LAMBDA_SQS:
+        return string_at(asking, &asking->view.body, "body");
+    case HAPAX_LAMBDA_KINESIS:
+        found = string_at(asking, &asking->view.body, "kinesis.data");
+        return found == HAPAX__FOUND ? decode(asking, &asking->view.body, asking->view.body)
+                                     : found;
+    case HAPAX_LAMBDA_SNS:
+        return string_at(asking, &asking->view.body, "Sns.Message");
+    case HAPAX_LAMBDA_DYNAMODB:
+        asking->view.body_is_json = true;
+        return hapax__raw_member(&asking->view.body, asking->root, "dynamodb")
+                   ? HAPAX__FOUND
+                   : HAPAX__FOUND_NOTHING;
+    default:
+        asking->view.body_is_json = true;
+        asking->view.body = asking->root;
+        return HAPAX__FOUND;
+    }
+}
+
+/* ---- headers ----------------------------------------------------------------------------- */
+
+static bool is_header(struct hapax_span string, struct hapax_span name)
+{
+    return string.len == name.len + 2 &&
+           strncasecmp((const char *)string.ptr + 1, (const char *)name.ptr, name.len) == 0;
+}
+
+/* Looks through one object of headers, whose values are strings or lists of them. */
+static size_t count_headers(struct hapax_span *value, struct hapax_span headers,
+                            struct hapax_span name)
+{
+    struct hapax__raw_walk walk, list;
+    struct hapax_span at, found, none;
+    size_t n = 0;
+
+    if (!hapax__raw_is_object(headers))
+        return 0;
+    hapax__raw_begin(&walk, headers);
+    while (hapax__raw_next(&walk, &at, &found)) {
+        if (!is_header(at, name))
+            continue;
+        if (hapax__raw_is_string(found)) {
+            *value = found;
+            n++;
+            continue;
         }
-    if (error == HAPAX_ERR_NONE && words == 0)
-        return hapax__fail(text, HAPAX_ERR_INVALID, "fingerprint is empty");
-    return error;
-}
-
-static enum hapax_error read_names(struct hapax__lambda_ask *ask, const struct hapax_lambda *lambda,
-                                   char text[HAPAX_TEXT_MAX])
-{
-    ask->scope = hapax_str(lambda->scope ? lambda->scope : "default");
-    ask->step = hapax_str(lambda->step);
-    if (ask->scope.len == 0 || ask->scope.len > HAPAX_SCOPE_MAX)
-        return hapax__fail(text, HAPAX_ERR_INVALID, "scope of %zu bytes is not 1 to %u",
-                           ask->scope.len, HAPAX_SCOPE_MAX);
-    if (!lambda->step)
-        return HAPAX_ERR_NONE;
-    if (ask->step.len == 0 || ask->step.len > HAPAX_STEP_MAX)
-        return hapax__fail(text, HAPAX_ERR_INVALID, "step of %zu bytes is not 1 to %u",
-                           ask->step.len, HAPAX_STEP_MAX);
-    if (ask->step.ptr[0] == '.' || memchr(ask->step.ptr, ':', ask->step.len))
-        return hapax__setting_refuse(text, "step", ask->step, "begins with a '.', or holds a ':'");
-    return HAPAX_ERR_NONE;
-}
-
-enum hapax_error hapax__lambda_ask_open(struct hapax__lambda_ask **out,
-                                        const struct hapax_lambda *lambda,
-                                        char text[HAPAX_TEXT_MAX])
-{
-    struct hapax__lambda_ask *ask = calloc(1, sizeof(*ask));
-    enum hapax_error error;
-
-    *out = NULL;
-    if (!ask)
-        return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot read the settings: out of memory");
-    ask->select = HAPAX__JSON_INCLUDE;
-    ask->request_max = lambda->policy.max_request;
-    error = read_names(ask, lambda, text);
-    if (error == HAPAX_ERR_NONE)
-        error = read_key(ask, lambda->key, text);
-    if (error == HAPAX_ERR_NONE)
-        error = read_fingerprint(ask, lambda->fingerprint, text);
-    if (error != HAPAX_ERR_NONE) {
-        free(ask);
-        return error;
+        hapax__raw_begin(&list, found);
+        while (hapax__raw_next(&list, &none, &found))
+            if (hapax__raw_is_string(found)) {
+                *value = found;
+                n++;
+            }
     }
-    *out = ask;
-    return HAPAX_ERR_NONE;
+    return n;
 }
 
-void hapax__lambda_ask_close(struct hapax__lambda_ask *ask)
+/* The header of an HTTP event; how often it is there. Where both forms are, the one with lists has them all. */
+static size_t http_header(struct asking *asking, struct hapax_span *value, struct hapax_span name)
 {
-    free(ask);
+    struct hapax_span single, lists, other;
+    size_t n;
+
+    (void)hapax__raw_member(&single, asking->root, "headers");
+    (void)hapax__raw_member(&lists, asking->root, "multiValueHeaders");
+    n = count_headers(value, lists, name);
+    if (n == 0)
+        return count_headers(value, single, name);
+    if (n == 1 && count_headers(&other, single, name) > 1)
+        return 2;
+    return n;
+}
+
+/* An attribute of a message, as a header. */
+static size_t attribute(struct asking *asking, struct hapax_span *value, struct hapax_span name,
+                        const char *attributes, const char *member)
+{
+    struct hapax__raw_walk walk;
+    struct hapax_span all, at, found;
+    size_t n = 0;
+
+    if (!hapax__raw_member(&all, asking->root, attributes) || !hapax__raw_is_object(all))
+        return 0;
+    hapax__raw_begin(&walk, all);
+    while (hapax__raw_next(&walk, &at, &found))
+        if (is_header(at, name) && hapax__raw_member(&found, found, member) &&
+            hapax__raw_is_string(found)) {
+            *value = found;
+            n++;
+        }
+    return n;
+}
+
+static enum hapax__found find_header(struct asking *asking, struct hapax_span *out,
+                                     struct hapax_span name)
+{
+    struct hapax_span value = {NULL, 0};
+    size_t n = 0;
+
+    if (hapax__event_is_http(asking->kind))
+        n = http_header(asking, &value, name);
+    else if (asking->kind == HAPAX_LAMBDA_SQS)
+        n = attribute(asking, &value, name, "messageAttributes", "stringValue");
+    else if (asking->kind == HAPAX_LAMBDA_SNS)
+        n = attribute(asking, &value, name, "Sns.MessageAttributes", "Value");
+    if (n == 0)
+        return HAPAX__FOUND_NOTHING;
+    if (n > 1)
+        return hapax__found_bad(&asking->view, "there is more than one header of its name");
+    return unescape(asking, out, value);
+}
+
+/* ---- pointers ---------------------------------------------------------------------------- */
+
+/* Takes the first token off a pointer, unescaped; it is as long as the pointer at most. */
+static size_t take_token(uint8_t *out, struct hapax_span *pointer)
+{
+    size_t i = 1, n = 0;
+
+    for (; i < pointer->len && pointer->ptr[i] != '/'; i++) {
+        uint8_t byte = pointer->ptr[i];
+
+        if (byte == '~')
+            byte = pointer->ptr[++i] == '0' ? '~' : '/';
+        out[n++] = byte;
+    }
+    pointer->ptr += i;
+    pointer->len -= i;
+    return n;
+}
+
+/* What a token names in a container; of a name that is there twice nothing is certain. */
+static enum hapax__found child(struct asking *asking, struct hapax_span *value,
+                               const uint8_t *token, size_t len)
+{
+    struct hapax_span container = *value, name, at, bytes;
+    struct hapax__raw_walk walk;
+    size_t index = 0, n = 0;
+    char number[24];
+
+    hapax__raw_begin(&walk, container);
+    for (; hapax__raw_next(&walk, &name, &at); index++) {
+        if (walk.named) {
+            if (unescape(asking, &bytes, name) == HAPAX__FOUND_NOMEM)
+                return HAPAX__FOUND_NOMEM;
+        } else {
+            bytes = hapax_str((snprintf(number, sizeof(number), "%zu", index), number));
+        }
+        if (bytes.len == len && memcmp(bytes.ptr, token, len) == 0) {
+            *value = at;
+            n++;
+        }
+    }
+    return n == 1 ? HAPAX__FOUND : HAPAX__FOUND_NOTHING;
+}
+
+/* A string that holds JSON, or base64 of it, is what it holds. */
+static enum hapax__found open_string(struct asking *asking, struct hapax_span *value)
+{
+    struct hapax_span bytes;
+    enum hapax__found found;
+
+    if (!hapax__raw_is_string(*value))
+        return HAPAX__FOUND;
+    found = unescape(asking, &bytes, *value);
+    if (found == HAPAX__FOUND && !hapax__raw_check(value, bytes)) {
+        found = decode(asking, &bytes, bytes);
+        if (found == HAPAX__FOUND && !hapax__raw_check(value, bytes))
+            return HAPAX__FOUND_NOTHING;
+    }
+    return found;
+}
+
+/* Follows the whole pointer from the event's root on. */
+static enum hapax__found enter(struct hapax__ask_view *view, struct hapax_span *document,
+                               struct hapax_span *pointer)
+{
+    struct asking *asking = (struct asking *)view;
+    uint8_t token[HAPAX__JSON_POINTER_LEN_MAX];
+    enum hapax__found found = asking->root.len > 0 ? HAPAX__FOUND : HAPAX__FOUND_NOTHING;
+
+    *document = asking->root;
+    while (pointer->len > 0 && found == HAPAX__FOUND) {
+        size_t len = take_token(token, pointer);
+
+        found = open_string(asking, document);
+        if (found == HAPAX__FOUND)
+            found = child(asking, document, token, len);
+    }
+    return found;
+}
+
+/* ---- sources of keys --------------------------------------------------------------------- */
+
+static enum hapax__found find_cloudevent(struct asking *asking, struct hapax_span *value)
+{
+    struct hapax_span source, id;
+
+    if (string_at(asking, &source, "source") == HAPAX__FOUND_NOMEM ||
+        string_at(asking, &id, "id") == HAPAX__FOUND_NOMEM)
+        return HAPAX__FOUND_NOMEM;
+    value->ptr = asking->event_key;
+    if (hapax__key_of_event(asking->event_key, &value->len, source, id) != HAPAX_ERR_NONE)
+        return hapax__found_bad(&asking->view,
+                                "source or id of the event is empty, or over 4096 bytes");
+    return HAPAX__FOUND;
+}
+
+static enum hapax__found find_event_id(struct asking *asking, struct hapax_span *value)
+{
+    switch (asking->kind) {
+    case HAPAX_LAMBDA_SQS:
+        return string_at(asking, value, "messageId");
+    case HAPAX_LAMBDA_KINESIS:
+    case HAPAX_LAMBDA_DYNAMODB:
+        return string_at(asking, value, "eventID");
+    case HAPAX_LAMBDA_SNS:
+        return string_at(asking, value, "Sns.MessageId");
+    case HAPAX_LAMBDA_EVENTBRIDGE:
+        return string_at(asking, value, "id");
+    case HAPAX_LAMBDA_CLOUDEVENT:
+        return find_cloudevent(asking, value);
+    default:
+        return HAPAX__FOUND_NOTHING;
+    }
+}
+
+static enum hapax__found find(struct hapax__ask_view *view, const struct hapax__ask_source *source,
+                              struct hapax_span *value)
+{
+    struct asking *asking = (struct asking *)view;
+
+    switch (source->kind) {
+    case OF_EVENT_ID:
+        return find_event_id(asking, value);
+    case OF_REQUEST_ID:
+        *value = asking->request_id;
+        return value->len > 0 ? HAPAX__FOUND : HAPAX__FOUND_NOTHING;
+    default:
+        return find_header(asking, value, source->name);
+    }
+}
+
+/* ---- fingerprint and caller ---------------------------------------------------------------- */
+
+/* Path and query. The two older payloads have the query taken apart, so that it stands for itself in canonical JSON. */
+static bool find_uri(struct hapax_span *out, struct asking *asking)
+{
+    struct hapax_span path, query = {NULL, 0}, value;
+    uint8_t *canonical = NULL, *uri;
+    bool v2 = asking->kind == HAPAX_LAMBDA_HTTP;
+
+    if (string_at(asking, &path, v2 ? "rawPath" : "path") == HAPAX__FOUND_NOMEM)
+        return false;
+    if (v2) {
+        if (string_at(asking, &query, "rawQueryString") == HAPAX__FOUND_NOMEM)
+            return false;
+    } else if ((hapax__raw_member(&value, asking->root, "multiValueQueryStringParameters") &&
+                hapax__raw_is_object(value)) ||
+               (hapax__raw_member(&value, asking->root, "queryStringParameters") &&
+                hapax__raw_is_object(value))) {
+        if (hapax__json_canonical(&canonical, &query.len, value) == HAPAX__JSON_NOMEM)
+            return false;
+        query.ptr = canonical;
+        if (!canonical)
+            query = value;
+        if (query.len == 2)
+            query.len = 0;
+    }
+    uri = hapax__arena_alloc(&asking->arena, path.len + query.len + 1);
+    if (uri) {
+        struct hapax__writer w = {uri, path.len + query.len + 1};
+
+        hapax__put(&w, path.ptr, path.len);
+        hapax__put(&w, "?", query.len > 0);
+        hapax__put(&w, query.ptr, query.len);
+        *out = (struct hapax_span){uri, path.len + query.len + (query.len > 0)};
+    }
+    free(canonical);
+    return uri != NULL;
+}
+
+static bool make_fingerprint(struct hapax_digest *out, struct asking *asking)
+{
+    bool http = hapax__event_is_http(asking->kind);
+    struct hapax_span parts[2];
+    size_t n = 0;
+
+    if (http && asking->view.ask->method &&
+        string_at(asking, &parts[n++],
+                  asking->kind == HAPAX_LAMBDA_HTTP ? "requestContext.http.method"
+                                                    : "httpMethod") == HAPAX__FOUND_NOMEM)
+        return false;
+    if (http && asking->view.ask->uri && !find_uri(&parts[n++], asking))
+        return false;
+    return hapax__ask_fingerprint(out, &asking->view, parts, n);
+}
+
+/* The caller is whom an authorizer names; otherwise the credentials, as at the HTTP door. A
+ * signature makes those others with each request. */
+static bool find_caller(struct hapax_digest *out, struct asking *asking)
+{
+    static const char *const principals[] = {
+        "requestContext.authorizer.jwt.claims.sub", "requestContext.authorizer.claims.sub",
+        "requestContext.authorizer.principalId",    "requestContext.authorizer.iam.userArn",
+        "requestContext.identity.userArn",
+    };
+    struct hapax_span parts[2] = {hapax_str("principal"), {NULL, 0}};
+    struct hapax_span value = {NULL, 0};
+
+    if (hapax__event_is_http(asking->kind)) {
+        for (size_t i = 0; i < sizeof(principals) / sizeof(principals[0]); i++) {
+            enum hapax__found found = string_at(asking, &parts[1], principals[i]);
+
+            if (found == HAPAX__FOUND_NOMEM)
+                return false;
+            if (found == HAPAX__FOUND && parts[1].len > 0) {
+                hapax_digest(out, parts, 2);
+                return true;
+            }
+        }
+        if (http_header(asking, &value, hapax_str("Authorization")) > 0 &&
+            unescape(asking, &value, value) == HAPAX__FOUND_NOMEM)
+            return false;
+    }
+    hapax_digest(out, &value, 1);
+    return true;
+}
+
+/* ---- asking ------------------------------------------------------------------------------ */
+
+static bool ask_for(struct hapax__asked *out, struct asking *asking, size_t request_max)
+{
+    if (find_body(asking) == HAPAX__FOUND_NOMEM)
+        return false;
+    switch (hapax__ask_key(out, &asking->view)) {
+    case HAPAX__FOUND_NOMEM:
+        return false;
+    case HAPAX__FOUND:
+        break;
+    default:
+        return true;
+    }
+    if (asking->view.body.len > request_max) {
+        out->refused = HAPAX_ANSWER_TOO_LARGE;
+        out->why = "its body is over max_request";
+        out->request.key.len = 0;
+        return true;
+    }
+    return make_fingerprint(&out->request.fingerprint, asking) &&
+           find_caller(&out->request.caller, asking);
+}
+
+bool hapax__event_ask(struct hapax__asked *out, const struct hapax__ask *ask,
+                      const struct hapax_policy *policy, enum hapax_lambda_kind kind,
+                      struct hapax_span root, struct hapax_span request_id)
+{
+    struct asking asking = {
+        .view = {.ask = ask, .find = find, .enter = enter},
+        .kind = kind,
+        .root = root,
+        .request_id = request_id,
+    };
+    struct hapax__raw_walk walk;
+    struct hapax_span name;
+    bool good;
+
+    if (kind == HAPAX_LAMBDA_SNS && hapax__raw_member(&asking.root, root, "Records")) {
+        hapax__raw_begin(&walk, asking.root);
+        (void)hapax__raw_next(&walk, &name, &asking.root);
+    }
+    memset(out, 0, sizeof(*out));
+    out->request.scope = ask->scope;
+    good = ask_for(out, &asking, policy->max_request);
+    hapax__arena_release(&asking.arena);
+    return good;
 }

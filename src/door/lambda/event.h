@@ -6,6 +6,8 @@
 #ifndef HAPAX_DOOR_LAMBDA_EVENT_H
 #define HAPAX_DOOR_LAMBDA_EVENT_H
 
+#include "door/ask.h"
+
 #include <hapax/lambda.h>
 
 /* The kind of an event whose text was checked; PLAIN where it is no JSON (an empty span). */
@@ -22,26 +24,15 @@ static inline bool hapax__event_is_batch(enum hapax_lambda_kind kind)
            kind == HAPAX_LAMBDA_DYNAMODB;
 }
 
-/* Key, fingerprint and step rules, read once from the settings, which are borrowed. */
-struct hapax__lambda_ask;
+/* Reads the settings key, fingerprint, scope and step, which are borrowed. INVALID: text names the
+ * setting. */
+enum hapax_error hapax__event_ask_read(struct hapax__ask *ask, const struct hapax_lambda *lambda,
+                                       char text[HAPAX_TEXT_MAX]);
 
-/* INVALID: text names the setting. NOMEM. */
-enum hapax_error hapax__lambda_ask_open(struct hapax__lambda_ask **out,
-                                        const struct hapax_lambda *lambda,
-                                        char text[HAPAX_TEXT_MAX]);
-void hapax__lambda_ask_close(struct hapax__lambda_ask *ask);
-
-/* What an event, or a record of a batch, asks. It stays where it is: the request's key points into it. */
-struct hapax__lambda_asked {
-    enum hapax_answer_kind refused; /* 0; or BAD_KEY, TOO_LARGE: nothing to ask for */
-    const char *why; /* static; refused: what is wrong, without the key */
-    struct hapax_request request; /* without a key where there is none */
-    uint8_t key[HAPAX_KEY_MAX];
-};
-
-/* `root`: the event, or of a batch the record. Safe from any number of threads. False: out of memory. */
-bool hapax__lambda_asks(struct hapax__lambda_asked *out, const struct hapax__lambda_ask *ask,
-                        enum hapax_lambda_kind kind, struct hapax_span root,
-                        struct hapax_span request_id);
+/* Finds what an event asks, or a record of a batch: `root`. Where there is no key, `out` is not
+ * refused and has no key. False: out of memory. */
+bool hapax__event_ask(struct hapax__asked *out, const struct hapax__ask *ask,
+                      const struct hapax_policy *policy, enum hapax_lambda_kind kind,
+                      struct hapax_span root, struct hapax_span request_id);
 
 #endif

@@ -146,8 +146,8 @@ static bool unit_begin(struct hapax__invocation *invocation, struct hapax__unit 
 {
     struct hapax *h = invocation->door->h;
 
-    if (!hapax__lambda_asks(&unit->asked, invocation->door->ask, invocation->kind, unit->json,
-                            invocation->id))
+    if (!hapax__event_ask(&unit->asked, invocation->door->ask, &invocation->door->lambda->policy,
+                          invocation->kind, unit->json, invocation->id))
         return false;
     if (unit >= invocation->units + HAPAX_LAMBDA_RECORDS_MAX)
         refuse(unit, HAPAX_ANSWER_STORE_DOWN, HAPAX_ERR_NOMEM);

@@ -17,7 +17,7 @@
 /* What invocations of one function share. */
 struct hapax__door {
     const struct hapax_lambda *lambda;
-    const struct hapax__lambda_ask *ask;
+    const struct hapax__ask *ask;
     _Atomic(struct hapax *) h; /* NULL: the store could not be opened yet */
     struct hapax_lambda_stats *stats;
 };
@@ -32,7 +32,7 @@ enum hapax__unit_state {
 /* One operation. */
 struct hapax__unit {
     struct hapax_span json;
-    struct hapax__lambda_asked asked;
+    struct hapax__asked asked;
     struct hapax__call *call; /* NULL: not begun, or answered */
     struct hapax_answer answer; /* once it is answered */
     enum hapax__unit_state state;

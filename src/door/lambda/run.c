@@ -255,7 +255,7 @@ enum hapax_error hapax_lambda_run(struct hapax *h, const struct hapax_lambda *la
 {
     struct hapax_lambda_stats own = {0};
     struct runtime runtime = {.handler = handler, .arg = arg};
-    struct hapax__lambda_ask *ask = NULL;
+    struct hapax__ask ask;
     enum hapax_error error = hapax_lambda_check(lambda, text);
 
     assert(h && handler);
@@ -263,12 +263,12 @@ enum hapax_error hapax_lambda_run(struct hapax *h, const struct hapax_lambda *la
         return hapax__fail(text, HAPAX_ERR_INVALID,
                            "runtime_api is missing: there is no Lambda around");
     if (error == HAPAX_ERR_NONE)
-        error = hapax__lambda_ask_open(&ask, lambda, text);
+        error = hapax__event_ask_read(&ask, lambda, text);
     if (error == HAPAX_ERR_NONE)
         error = hapax__upstream_open(&runtime.upstream, lambda->runtime_api, lambda->stop_fd, text);
     if (error == HAPAX_ERR_NONE) {
         runtime.door.lambda = lambda;
-        runtime.door.ask = ask;
+        runtime.door.ask = &ask;
         runtime.door.stats = stats ? stats : &own;
         atomic_store(&runtime.door.h, h);
         pthread_mutex_init(&runtime.lock, NULL);
@@ -276,6 +276,5 @@ enum hapax_error hapax_lambda_run(struct hapax *h, const struct hapax_lambda *la
         pthread_mutex_destroy(&runtime.lock);
     }
     hapax__upstream_close(runtime.upstream);
-    hapax__lambda_ask_close(ask);
     return error;
 }

@@ -23,7 +23,7 @@ void hapax_lambda_init(struct hapax_lambda *lambda)
 
 enum hapax_error hapax_lambda_check(const struct hapax_lambda *lambda, char text[HAPAX_TEXT_MAX])
 {
-    struct hapax__lambda_ask *ask;
+    struct hapax__ask ask;
     enum hapax_error error = hapax_policy_check(&lambda->policy, text);
 
     if (error != HAPAX_ERR_NONE)
@@ -34,7 +34,5 @@ enum hapax_error hapax_lambda_check(const struct hapax_lambda *lambda, char text
     if (lambda->concurrency < 1 || lambda->concurrency > HAPAX_LAMBDA_CONCURRENCY_MAX)
         return hapax__fail(text, HAPAX_ERR_INVALID, "concurrency of %u is not 1 to %u",
                            lambda->concurrency, HAPAX_LAMBDA_CONCURRENCY_MAX);
-    error = hapax__lambda_ask_open(&ask, lambda, text);
-    hapax__lambda_ask_close(ask);
-    return error;
+    return hapax__event_ask_read(&ask, lambda, text);
 }
