@@ -378,14 +378,34 @@ size_t hapax__raw_unescape(uint8_t *out, struct hapax_span string)
     return (size_t)(out - begin);
 }
 
+bool hapax__raw_text(struct hapax_span *out, struct hapax_arena *arena, struct hapax_span value)
+{
+    uint8_t *bytes;
+
+    *out = (struct hapax_span){NULL, 0};
+    if (!hapax__raw_is_string(value))
+        return true;
+    if (memchr(value.ptr, '\\', value.len)) {
+        bytes = hapax__arena_alloc(arena, value.len);
+        if (!bytes)
+            return false;
+        *out = (struct hapax_span){bytes, hapax__raw_unescape(bytes, value)};
+    } else {
+        *out = (struct hapax_span){value.ptr + 1, value.len - 2};
+    }
+    return true;
+}
+
 bool hapax__raw_copy(char *out, size_t size, struct hapax_span value)
 {
-    const uint8_t *at = value.ptr + 1, *end = value.ptr + value.len - 1;
+    const uint8_t *at, *end;
     size_t len = 0;
 
     out[0] = '\0';
     if (!hapax__raw_is_string(value))
         return false;
+    at = value.ptr + 1;
+    end = value.ptr + value.len - 1;
     while (at < end) {
         uint8_t bytes[4] = {*at};
         uint32_t character = *at;

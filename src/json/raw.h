@@ -10,6 +10,8 @@
 #ifndef HAPAX_JSON_RAW_H
 #define HAPAX_JSON_RAW_H
 
+#include "base/arena.h"
+
 #include <hapax/hapax.h>
 
 #define HAPAX__RAW_DEPTH_MAX 256u /* containers in one another */
@@ -97,6 +99,10 @@ size_t hapax__raw_escape(uint32_t *character, const uint8_t *at, const uint8_t *
 /* Writes the bytes of a string, without quotes and escapes: at most string.len of them. Half a
  * surrogate pair becomes U+FFFD. Returns how many bytes. */
 size_t hapax__raw_unescape(uint8_t *out, struct hapax_span string);
+
+/* The bytes that a string stands for, in the text or, where it has escapes, in the arena; empty where
+ * the value is no string. False: out of memory. */
+bool hapax__raw_text(struct hapax_span *out, struct hapax_arena *arena, struct hapax_span value);
 
 /* Copies what a string stands for, ended by a NUL. False, and out is "": the value is no string, holds
  * a NUL, or does not fit. */

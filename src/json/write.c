@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for len bytes more; NULL: out of memory. */
+/* Room for len bytes more and a NUL; NULL: out of memory. */
 static char *grow(struct hapax__json_out *out, size_t len)
 {
     size_t size = out->size ? out->size : 1024;
@@ -21,7 +21,7 @@ static char *grow(struct hapax__json_out *out, size_t len)
         out->failed = true;
         return NULL;
     }
-    while (size - out->len < len)
+    while (size - out->len < len + 1)
         size *= 2;
     if (size > out->size) {
         bytes = realloc(out->bytes, size);
@@ -49,6 +49,7 @@ static void put_bytes(struct hapax__json_out *out, const void *bytes, size_t len
     if (!at)
         return;
     memcpy(at, bytes, len);
+    at[len] = '\0';
     out->len += len;
 }
 

@@ -11,8 +11,10 @@
 
 /* A text in the making; zeroed it is empty. */
 struct hapax__json_out {
-    /* Where the text goes; NULL: into `bytes`, which hapax__json_free() frees. */
+    /* Where the text goes; NULL: into `bytes`. */
     FILE *to;
+    /* Ends with a NUL that len does not count; NULL while nothing was put. hapax__json_free() frees
+     * it. */
     char *bytes;
     size_t len, size;
     /* Memory ran out. Nothing more is put. */

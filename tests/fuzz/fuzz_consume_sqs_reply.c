@@ -26,16 +26,26 @@ static bool same(struct hapax_span a, struct hapax_span b)
     return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
 }
 
+static struct hapax_span text_of(struct hapax_span object, const char *name,
+                                 struct hapax_arena *arena)
+{
+    struct hapax_span value;
+
+    (void)hapax__raw_member(&value, object, name);
+    assert(hapax__raw_text(&value, arena, value));
+    return value;
+}
+
 /* What SendMessageBatch is told, as ReceiveMessage would tell it. */
-static void check_copy(const struct hapax__sqs_text *entry, const struct hapax_message *message)
+static void check_copy(const struct hapax__json_out *entry, const struct hapax_message *message)
 {
     struct hapax_arena arena = {NULL};
-    const struct hapax__sqs_value *read =
-        hapax__sqs_parse(&arena, (struct hapax_span){(const uint8_t *)entry->at, entry->len});
+    struct hapax_span text = {(const uint8_t *)entry->bytes, entry->len}, root;
 
-    assert(read && same(hapax__sqs_get_text(read, "MessageBody"), message->body));
-    assert(hapax__sqs_get_text(read, "MessageGroupId").len <= 128);
-    assert(hapax__sqs_get_text(read, "MessageDeduplicationId").len == 64);
+    assert(hapax__sqs_read(&root, text));
+    assert(same(text_of(root, "MessageBody", &arena), message->body));
+    assert(text_of(root, "MessageGroupId", &arena).len <= 128);
+    assert(text_of(root, "MessageDeduplicationId", &arena).len == 64);
     hapax__arena_release(&arena);
 }
 
@@ -53,14 +63,14 @@ static void send_on(const struct hapax_message *message)
                                    .header_count = message->header_count,
                                    .own = own,
                                    .own_count = 2};
-    struct hapax__sqs_text text = {0};
+    struct hapax__json_out text = {0};
     const char *why;
     size_t size;
 
     if (hapax__sqs_entry(&text, &size, &letter, 9, true, hapax_str("chance"), &why) ==
         HAPAX_ERR_NONE)
         check_copy(&text, message);
-    hapax__sqs_text_release(&text);
+    hapax__json_free(&text);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -68,10 +78,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct hapax__sqs_result results[HAPAX__SQS_BATCH_MAX];
     struct hapax_span reply = {data, size};
     struct hapax_arena arena = {NULL};
-    const struct hapax__sqs_value *list =
-        hapax__sqs_get(hapax__sqs_parse(&arena, reply), "Messages");
+    struct hapax_span root, list = {NULL, 0}, none, one;
+    struct hapax__raw_walk walk;
 
-    for (const struct hapax__sqs_value *one = list ? list->first : NULL; one; one = one->next) {
+    if (hapax__sqs_read(&root, reply))
+        (void)hapax__raw_member(&list, root, "Messages");
+    hapax__raw_begin(&walk, list);
+    while (hapax__raw_next(&walk, &none, &one)) {
         struct hapax__sqs_delivery *delivery =
             hapax__sqs_delivery(one, &arena, hapax_str("q"), true);
 

@@ -37,51 +37,58 @@ static struct hapax_span header(const struct hapax_message *message, const char 
 
 /* The letter as SQS would give it to a poll. */
 struct trip {
-    struct hapax__sqs_text entry;
-    struct hapax__sqs_text message;
+    struct hapax__json_out entry;
+    struct hapax__json_out message;
     struct hapax_arena arena;
-    const struct hapax__sqs_value *sent;
+    struct hapax_span sent;
     struct hapax__sqs_delivery *delivery;
 };
 
+static struct hapax_span text_of(struct trip *trip, const char *name)
+{
+    struct hapax_span value;
+
+    (void)hapax__raw_member(&value, trip->sent, name);
+    assert_true(hapax__raw_text(&value, &trip->arena, value));
+    return value;
+}
+
 static size_t attributes_of(const struct trip *trip)
 {
-    const struct hapax__sqs_value *all = hapax__sqs_get(trip->sent, "MessageAttributes");
+    struct hapax_span all, name, value;
+    struct hapax__raw_walk walk;
     size_t n = 0;
 
-    for (const struct hapax__sqs_value *one = all->first; one; one = one->next)
+    assert_true(hapax__raw_member(&all, trip->sent, "MessageAttributes"));
+    hapax__raw_begin(&walk, all);
+    while (hapax__raw_next(&walk, &name, &value))
         n++;
     return n;
 }
 
 static void go(struct trip *trip, const struct hapax__letter *letter, bool fifo)
 {
-    const struct hapax__sqs_value *attributes;
+    struct hapax_span message;
     const char *at, *why;
     size_t size;
 
     memset(trip, 0, sizeof(*trip));
     assert_int_equal(hapax__sqs_entry(&trip->entry, &size, letter, 3, fifo, hapax_str("c"), &why),
                      HAPAX_ERR_NONE);
-    trip->sent = hapax__sqs_parse(&trip->arena, bytes(trip->entry.at, trip->entry.len));
-    assert_non_null(trip->sent);
-    assert_true(is_text(hapax__sqs_get_text(trip->sent, "Id"), "3"));
-    attributes = hapax__sqs_get(trip->sent, "MessageAttributes");
-    assert_non_null(attributes);
-    at = strstr(trip->entry.at, "\"MessageAttributes\":");
-    hapax__sqs_put(&trip->message, "{\"MessageId\":\"new\",\"ReceiptHandle\":\"r\",\"Body\":");
-    hapax__sqs_put_string(&trip->message, hapax__sqs_get_text(trip->sent, "MessageBody"));
-    hapax__sqs_put(&trip->message, ",\"Attributes\":{\"SentTimestamp\":\"7\"");
+    assert_true(hapax__sqs_read(&trip->sent, bytes(trip->entry.bytes, trip->entry.len)));
+    assert_true(is_text(text_of(trip, "Id"), "3"));
+    at = strstr(trip->entry.bytes, "\"MessageAttributes\":");
+    hapax__json_put(&trip->message, "{\"MessageId\":\"new\",\"ReceiptHandle\":\"r\",\"Body\":");
+    hapax__json_put_string(&trip->message, text_of(trip, "MessageBody"));
+    hapax__json_put(&trip->message, ",\"Attributes\":{\"SentTimestamp\":\"7\"");
     if (fifo) {
-        hapax__sqs_put(&trip->message, ",\"MessageDeduplicationId\":");
-        hapax__sqs_put_string(&trip->message,
-                              hapax__sqs_get_text(trip->sent, "MessageDeduplicationId"));
+        hapax__json_put(&trip->message, ",\"MessageDeduplicationId\":");
+        hapax__json_put_string(&trip->message, text_of(trip, "MessageDeduplicationId"));
     }
-    hapax__sqs_put(&trip->message, "},");
-    hapax__sqs_put(&trip->message, at);
-    trip->delivery = hapax__sqs_delivery(
-        hapax__sqs_parse(&trip->arena, bytes(trip->message.at, trip->message.len)), &trip->arena,
-        hapax_str("q"), false);
+    hapax__json_put(&trip->message, "},");
+    hapax__json_put(&trip->message, at);
+    assert_true(hapax__sqs_read(&message, bytes(trip->message.bytes, trip->message.len)));
+    trip->delivery = hapax__sqs_delivery(message, &trip->arena, hapax_str("q"), false);
     assert_non_null(trip->delivery);
     assert_false(trip->delivery->shown.damaged);
 }
@@ -89,8 +96,8 @@ static void go(struct trip *trip, const struct hapax__letter *letter, bool fifo)
 static void end(struct trip *trip)
 {
     free(trip->delivery);
-    hapax__sqs_text_release(&trip->entry);
-    hapax__sqs_text_release(&trip->message);
+    hapax__json_free(&trip->entry);
+    hapax__json_free(&trip->message);
     hapax__arena_release(&trip->arena);
 }
 
@@ -152,7 +159,7 @@ static void headers_come_back_however_many_there_are(void **state)
 
 static struct hapax_span deduplication(struct trip *trip)
 {
-    return hapax__sqs_get_text(trip->sent, "MessageDeduplicationId");
+    return text_of(trip, "MessageDeduplicationId");
 }
 
 /* The same letter has the same, and another life another. */
@@ -174,13 +181,12 @@ static void a_deduplication_id_is_of_one_life(void **state)
     (void)state;
     go(&first, &letter, true);
     assert_int_equal(deduplication(&first).len, 64);
-    assert_int_equal(hapax__sqs_get_text(first.sent, "MessageGroupId").len,
-                     64); /* a blank is none of its */
+    assert_int_equal(text_of(&first, "MessageGroupId").len, 64); /* a blank is none of its */
     letter.own = time;
     letter.own_count = 3;
     letter.key = hapax_str("group-1");
     go(&other, &letter, true);
-    assert_true(is_text(hapax__sqs_get_text(other.sent, "MessageGroupId"), "group-1"));
+    assert_true(is_text(text_of(&other, "MessageGroupId"), "group-1"));
     assert_memory_equal(deduplication(&first).ptr, deduplication(&other).ptr, 64);
     end(&other);
     letter.own = run;
@@ -279,7 +285,7 @@ static void what_sqs_cannot_carry_is_told(void **state)
 {
     char *large = malloc(HAPAX__SQS_MESSAGE_MAX + 1);
     struct hapax__letter letter = {.to = "q"};
-    struct hapax__sqs_text text = {0};
+    struct hapax__json_out text = {0};
     const char *why;
     size_t size;
 
@@ -301,7 +307,7 @@ static void what_sqs_cannot_carry_is_told(void **state)
     letter.body.len++;
     assert_int_equal(hapax__sqs_entry(&text, &size, &letter, 0, false, bytes(NULL, 0), &why),
                      HAPAX_ERR_TOO_BIG);
-    hapax__sqs_text_release(&text);
+    hapax__json_free(&text);
     free(large);
 }
 

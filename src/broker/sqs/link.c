@@ -44,10 +44,10 @@ void hapax__sqs_link_close(struct hapax__sqs_link *link)
     link->aws = NULL;
 }
 
-struct hapax__sqs_text *hapax__sqs_begin(struct hapax__sqs_call *call)
+struct hapax__json_out *hapax__sqs_begin(struct hapax__sqs_call *call)
 {
     assert(!call->busy);
-    hapax__sqs_text_clear(&call->body);
+    hapax__json_clear(&call->body);
     return &call->body;
 }
 
@@ -59,7 +59,7 @@ bool hapax__sqs_submit(struct hapax__sqs_link *link, struct hapax__sqs_call *cal
         return false;
     memset(&call->call, 0, sizeof(call->call));
     call->call.operation = operation;
-    call->call.body = (struct hapax_span){(const uint8_t *)call->body.at, call->body.len};
+    call->call.body = (struct hapax_span){(const uint8_t *)call->body.bytes, call->body.len};
     call->begun_us = hapax__monotonic_us();
     call->call.deadline_us = call->begun_us + within_ms * 1000;
     call->call.try_ms = try_ms;
@@ -73,31 +73,24 @@ bool hapax__sqs_submit(struct hapax__sqs_link *link, struct hapax__sqs_call *cal
 bool hapax__sqs_ask_url(struct hapax__sqs_link *link, struct hapax__sqs_call *call,
                         const char *queue)
 {
-    struct hapax__sqs_text *body = hapax__sqs_begin(call);
+    struct hapax__json_out *body = hapax__sqs_begin(call);
 
-    hapax__sqs_put(body, "{\"QueueName\":");
-    hapax__sqs_put_string(body, hapax_str(queue));
+    hapax__json_put(body, "{\"QueueName\":");
+    hapax__json_put_string(body, hapax_str(queue));
     if (link->uri.account[0] != '\0') {
-        hapax__sqs_put(body, ",\"QueueOwnerAWSAccountId\":");
-        hapax__sqs_put_string(body, hapax_str(link->uri.account));
+        hapax__json_put(body, ",\"QueueOwnerAWSAccountId\":");
+        hapax__json_put_string(body, hapax_str(link->uri.account));
     }
-    hapax__sqs_put(body, "}");
+    hapax__json_put(body, "}");
     return hapax__sqs_submit(link, call, "GetQueueUrl", URL_MS, 0, false);
 }
 
 bool hapax__sqs_url(char out[HAPAX__SQS_URL_MAX], const struct hapax__sqs_call *call)
 {
-    struct hapax_arena arena = {NULL};
-    struct hapax_span url =
-        hapax__sqs_get_text(hapax__sqs_parse(&arena, call->call.reply), "QueueUrl");
-    bool read = url.len > 0 && url.len < HAPAX__SQS_URL_MAX && !memchr(url.ptr, '\0', url.len);
+    struct hapax_span root, url;
 
-    if (read) {
-        memcpy(out, url.ptr, url.len);
-        out[url.len] = '\0';
-    }
-    hapax__arena_release(&arena);
-    return read;
+    return hapax__sqs_read(&root, call->call.reply) && hapax__raw_member(&url, root, "QueueUrl") &&
+           hapax__raw_copy(out, HAPAX__SQS_URL_MAX, url) && out[0];
 }
 
 struct hapax__sqs_call *hapax__sqs_reap(struct hapax__sqs_link *link)
@@ -124,7 +117,7 @@ void hapax__sqs_call_release(struct hapax__sqs_link *link, struct hapax__sqs_cal
         hapax__aws_cancel(link->aws, &call->call);
     call->busy = false;
     hapax__aws_call_release(&call->call);
-    hapax__sqs_text_release(&call->body);
+    hapax__json_free(&call->body);
 }
 
 /* ---- refusals ------------------------------------------------------------------------------ */

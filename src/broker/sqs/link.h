@@ -6,7 +6,6 @@
 #define HAPAX_BROKER_SQS_LINK_H
 
 #include "aws/aws.h"
-#include "json.h"
 #include "message.h"
 #include "uri.h"
 
@@ -25,7 +24,7 @@ void hapax__sqs_link_close(struct hapax__sqs_link *link);
 /* A call and what is asked by it. Zeroed it is idle; it is its owner's again once it was reaped. */
 struct hapax__sqs_call {
     struct hapax__aws_call call;
-    struct hapax__sqs_text body;
+    struct hapax__json_out body;
     bool busy;
     int64_t begun_us;
     int what; /* the owner's, as the next two */
@@ -34,7 +33,7 @@ struct hapax__sqs_call {
 };
 
 /* Empties the body, to be written. */
-struct hapax__sqs_text *hapax__sqs_begin(struct hapax__sqs_call *call);
+struct hapax__json_out *hapax__sqs_begin(struct hapax__sqs_call *call);
 
 /* Sends what was written, within this time, tries included. try_ms: 0: the usual. False: there was no memory to write it. */
 bool hapax__sqs_submit(struct hapax__sqs_link *link, struct hapax__sqs_call *call,

@@ -10,8 +10,10 @@
  */
 #include "message.h"
 
+#include "base/base64.h"
 #include "base/bytes.h"
 #include "base/span.h"
+#include "base/utf8.h"
 
 #include <assert.h>
 #include <openssl/sha.h>
@@ -29,33 +31,13 @@ static void hex(char out[2 * SHA256_DIGEST_LENGTH + 1], const uint8_t digest[SHA
     *hapax__hex(out, digest, SHA256_DIGEST_LENGTH) = '\0';
 }
 
-/* The character at span[at], *len its bytes; 0: no UTF-8. */
-static uint32_t character(struct hapax_span span, size_t at, size_t *len)
-{
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    uint8_t c = span.ptr[at];
-    size_t n = c < 0x80 ? 1 : c >> 5 == 6 ? 2 : c >> 4 == 14 ? 3 : c >> 3 == 30 ? 4 : 0;
-    uint32_t value = n == 1 ? c : n > 1 ? c & (0x7fu >> n) : 0;
-
-    *len = n;
-    if (n == 0 || span.len - at < n)
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if (span.ptr[at + i] >> 6 != 2)
-            return 0;
-        value = value << 6 | (span.ptr[at + i] & 0x3f);
-    }
-    return value < least[n] || value > 0x10ffff || value >> 11 == 0x1b ? 0 : value;
-}
-
 bool hapax__sqs_is_text(struct hapax_span span)
 {
-    size_t len;
+    for (size_t i = 0, len; i < span.len; i += len) {
+        uint32_t c;
 
-    for (size_t i = 0; i < span.len; i += len) {
-        uint32_t c = character(span, i, &len);
-
-        if (c == 0 || (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0xfffe ||
+        len = hapax__utf8_read(&c, span.ptr + i, span.len - i);
+        if (len == 0 || (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0xfffe ||
             c == 0xffff)
             return false;
     }
@@ -69,7 +51,41 @@ struct reading {
     struct hapax_message_header headers[HAPAX_MESSAGE_HEADERS_MAX];
     size_t count;
     bool damaged;
+    bool nomem;
 };
+
+bool hapax__sqs_read(struct hapax_span *root, struct hapax_span reply)
+{
+    return hapax__raw_check(root, reply) && hapax__is_utf8(*root);
+}
+
+/* What a string stands for; empty where the value is none. */
+static struct hapax_span text_of(struct reading *r, struct hapax_span value)
+{
+    struct hapax_span text;
+
+    r->nomem |= !hapax__raw_text(&text, r->arena, value);
+    return text;
+}
+
+static struct hapax_span member_text(struct reading *r, struct hapax_span object, const char *path)
+{
+    (void)hapax__raw_member(&object, object, path);
+    return text_of(r, object);
+}
+
+static struct hapax_span bytes_of(struct reading *r, struct hapax_span value)
+{
+    struct hapax_span text = text_of(r, value);
+    uint8_t *bytes = text.len > 0 ? hapax__arena_alloc(r->arena, text.len) : NULL;
+    size_t len = 0;
+
+    if (bytes)
+        r->damaged |= text.len % 4 != 0 || !hapax__base64_decode(bytes, &len, text);
+    else
+        r->nomem |= text.len > 0;
+    return (struct hapax_span){bytes, len};
+}
 
 static const struct hapax_message_header *find(const struct reading *r, const char *name)
 {
@@ -90,37 +106,37 @@ static void add_header(struct reading *r, struct hapax_span name, struct hapax_s
 /* {"name": "text", "name": ["base64"], …} */
 static void unpack(struct reading *r, struct hapax_span packed)
 {
-    const struct hapax__sqs_value *all = hapax__sqs_parse(r->arena, packed);
+    struct hapax_span root, name, value, none, element;
+    struct hapax__raw_walk walk, list;
 
-    if (!all || all->type != HAPAX__SQS_OBJECT) {
+    if (!hapax__raw_check(&root, packed) || !hapax__raw_is_object(root)) {
         r->damaged = true;
         return;
     }
-    for (const struct hapax__sqs_value *one = all->first; one; one = one->next) {
-        struct hapax_span value = one->text;
-
-        if (one->type == HAPAX__SQS_ARRAY && one->first && one->first->type == HAPAX__SQS_STRING) {
-            if (!hapax__sqs_base64(&value, r->arena, one->first->text))
-                r->damaged = true;
-        } else if (one->type != HAPAX__SQS_STRING) {
-            r->damaged = true;
+    hapax__raw_begin(&walk, root);
+    while (hapax__raw_next(&walk, &name, &value)) {
+        hapax__raw_begin(&list, value);
+        if (hapax__raw_is_array(value) && hapax__raw_next(&list, &none, &element) &&
+            hapax__raw_is_string(element)) {
+            value = bytes_of(r, element);
+        } else {
+            r->damaged |= !hapax__raw_is_string(value);
+            value = text_of(r, value);
         }
-        add_header(r, one->name, value);
+        add_header(r, text_of(r, name), value);
     }
 }
 
-static void read_attribute(struct reading *r, const struct hapax__sqs_value *attribute)
+static void read_attribute(struct reading *r, struct hapax_span name, struct hapax_span attribute)
 {
-    const struct hapax__sqs_value *binary = hapax__sqs_get(attribute, "BinaryValue");
-    struct hapax_span value = hapax__sqs_get_text(attribute, "StringValue");
+    struct hapax_span value = member_text(r, attribute, "StringValue"), binary;
 
-    if (binary && binary->type == HAPAX__SQS_STRING &&
-        !hapax__sqs_base64(&value, r->arena, binary->text))
-        r->damaged = true;
-    if (hapax__is(attribute->name, HAPAX__SQS_PACKED))
+    if (hapax__raw_member(&binary, attribute, "BinaryValue") && hapax__raw_is_string(binary))
+        value = bytes_of(r, binary);
+    if (hapax__raw_says(name, HAPAX__SQS_PACKED))
         unpack(r, value);
     else
-        add_header(r, attribute->name, value);
+        add_header(r, text_of(r, name), value);
 }
 
 static bool is_hash_of(struct hapax_span id, struct hapax_span body)
@@ -135,15 +151,18 @@ static bool is_hash_of(struct hapax_span id, struct hapax_span body)
     return hapax__is(id, text);
 }
 
-static void read_headers(struct reading *r, const struct hapax__sqs_value *message,
-                         const struct hapax__sqs_value *system, struct hapax_span body)
+static void read_headers(struct reading *r, struct hapax_span message, struct hapax_span body)
 {
-    const struct hapax__sqs_value *attributes = hapax__sqs_get(message, "MessageAttributes");
-    struct hapax_span deduplication = hapax__sqs_get_text(system, DEDUPLICATION);
+    struct hapax_span deduplication = member_text(r, message, "Attributes." DEDUPLICATION);
+    struct hapax_span attributes, name, value;
+    struct hapax__raw_walk walk;
 
-    if (attributes && attributes->type == HAPAX__SQS_OBJECT)
-        for (const struct hapax__sqs_value *one = attributes->first; one; one = one->next)
-            read_attribute(r, one);
+    if (hapax__raw_member(&attributes, message, "MessageAttributes") &&
+        hapax__raw_is_object(attributes)) {
+        hapax__raw_begin(&walk, attributes);
+        while (hapax__raw_next(&walk, &name, &value))
+            read_attribute(r, name, value);
+    }
     /* A copy's is the sink's own; what the message had is among its headers. */
     if (find(r, HAPAX__HEADER_BASE) || find(r, HAPAX__HEADER_REDRIVE))
         return;
@@ -214,31 +233,35 @@ static struct hapax__sqs_delivery *build(const struct reading *r, const struct h
     return delivery;
 }
 
-struct hapax__sqs_delivery *hapax__sqs_delivery(const struct hapax__sqs_value *message,
+struct hapax__sqs_delivery *hapax__sqs_delivery(struct hapax_span message,
                                                 struct hapax_arena *arena, struct hapax_span from,
                                                 bool ordered)
 {
-    const struct hapax__sqs_value *system = hapax__sqs_get(message, "Attributes");
-    struct hapax_span receipt = hapax__sqs_get_text(message, "ReceiptHandle");
-    struct hapax_message shown = {.body = hapax__sqs_get_text(message, "Body"),
-                                  .id = hapax__sqs_get_text(message, "MessageId"),
-                                  .key = hapax__sqs_get_text(system, "MessageGroupId"),
-                                  .from = from};
     struct reading reading = {.arena = arena};
+    struct hapax_span receipt = member_text(&reading, message, "ReceiptHandle");
+    struct hapax_message shown = {
+        .body = member_text(&reading, message, "Body"),
+        .id = member_text(&reading, message, "MessageId"),
+        .key = member_text(&reading, message, "Attributes.MessageGroupId"),
+        .from = from,
+    };
     const struct hapax_message_header *said;
     struct hapax__sqs_delivery *delivery;
 
     if (receipt.len == 0)
         return NULL;
-    read_headers(&reading, message, system, shown.body);
+    read_headers(&reading, message, shown.body);
     said = find(&reading, MESSAGE_ID);
     if (said && said->value.len > 0)
         shown.id = said->value;
     said = find(&reading, CONTENT_TYPE);
     if (said)
         shown.content_type = said->value;
-    shown.time_us = number_of(hapax__sqs_get_text(system, "SentTimestamp")) * 1000;
-    shown.redelivered = number_of(hapax__sqs_get_text(system, "ApproximateReceiveCount")) > 1;
+    shown.time_us = number_of(member_text(&reading, message, "Attributes.SentTimestamp")) * 1000;
+    shown.redelivered =
+        number_of(member_text(&reading, message, "Attributes.ApproximateReceiveCount")) > 1;
+    if (reading.nomem)
+        return NULL;
     delivery = build(&reading, &shown, receipt);
     if (delivery && ordered)
         delivery->shown.order = delivery->shown.message.key;
@@ -333,37 +356,37 @@ static bool take_all(struct writing *w, const struct hapax__letter *letter)
     return taken;
 }
 
-static void put_name(struct hapax__sqs_text *out, struct hapax_span name, bool *first)
+static void put_name(struct hapax__json_out *out, struct hapax_span name, bool *first)
 {
-    hapax__sqs_put(out, *first ? "" : ",");
-    hapax__sqs_put_string(out, name);
-    hapax__sqs_put(out, ":");
+    hapax__json_put(out, *first ? "" : ",");
+    hapax__json_put_string(out, name);
+    hapax__json_put(out, ":");
     *first = false;
 }
 
 /* size counts what SQS counts: name, type, and value. */
-static void put_attribute(struct hapax__sqs_text *out, struct hapax_span name,
+static void put_attribute(struct hapax__json_out *out, struct hapax_span name,
                           struct hapax_span value, bool *first, size_t *size)
 {
     put_name(out, name, first);
     if (hapax__sqs_is_text(value)) {
-        hapax__sqs_put(out, "{\"DataType\":\"String\",\"StringValue\":");
-        hapax__sqs_put_string(out, value);
+        hapax__json_put(out, "{\"DataType\":\"String\",\"StringValue\":");
+        hapax__json_put_string(out, value);
     } else {
-        hapax__sqs_put(out, "{\"DataType\":\"Binary\",\"BinaryValue\":");
-        hapax__sqs_put_base64(out, value);
+        hapax__json_put(out, "{\"DataType\":\"Binary\",\"BinaryValue\":");
+        hapax__json_put_base64(out, value);
     }
-    hapax__sqs_put(out, "}");
+    hapax__json_put(out, "}");
     *size += name.len + 6 + value.len;
 }
 
-static bool put_packed(struct hapax__sqs_text *out, const struct writing *w, bool *first,
+static bool put_packed(struct hapax__json_out *out, const struct writing *w, bool *first,
                        size_t *size)
 {
-    struct hapax__sqs_text packed = {0};
+    struct hapax__json_out packed = {0};
     bool first_packed = true;
 
-    hapax__sqs_put(&packed, "{");
+    hapax__json_put(&packed, "{");
     for (size_t i = w->plain; i < w->count; i++) {
         struct hapax_span name = w->all[i].name, value = w->all[i].value;
 
@@ -371,19 +394,19 @@ static bool put_packed(struct hapax__sqs_text *out, const struct writing *w, boo
             continue; /* nothing that SQS or JSON could carry */
         put_name(&packed, name, &first_packed);
         if (value.len == 0 || hapax__sqs_is_text(value)) {
-            hapax__sqs_put_string(&packed, value);
+            hapax__json_put_string(&packed, value);
         } else {
-            hapax__sqs_put(&packed, "[");
-            hapax__sqs_put_base64(&packed, value);
-            hapax__sqs_put(&packed, "]");
+            hapax__json_put(&packed, "[");
+            hapax__json_put_base64(&packed, value);
+            hapax__json_put(&packed, "]");
         }
     }
-    hapax__sqs_put(&packed, "}");
+    hapax__json_put(&packed, "}");
     if (!packed.failed)
         put_attribute(out, hapax_str(HAPAX__SQS_PACKED),
-                      (struct hapax_span){(const uint8_t *)packed.at, packed.len}, first, size);
+                      (struct hapax_span){(const uint8_t *)packed.bytes, packed.len}, first, size);
     out->failed |= packed.failed;
-    hapax__sqs_text_release(&packed);
+    hapax__json_free(&packed);
     return !out->failed;
 }
 
@@ -433,7 +456,7 @@ static void deduplication_of(char out[2 * SHA256_DIGEST_LENGTH + 1],
 }
 
 /* What has no key goes each its own way; a key that is no group's name is hashed. */
-static void put_order(struct hapax__sqs_text *out, const struct hapax__letter *letter,
+static void put_order(struct hapax__json_out *out, const struct hapax__letter *letter,
                       struct hapax_span chance)
 {
     char deduplication[2 * SHA256_DIGEST_LENGTH + 1], group[2 * SHA256_DIGEST_LENGTH + 1];
@@ -448,10 +471,10 @@ static void put_order(struct hapax__sqs_text *out, const struct hapax__letter *l
         hex(group, digest);
         name = hapax_str(group);
     }
-    hapax__sqs_put(out, ",\"MessageGroupId\":");
-    hapax__sqs_put_string(out, name);
-    hapax__sqs_put(out, ",\"MessageDeduplicationId\":");
-    hapax__sqs_put_string(out, hapax_str(deduplication));
+    hapax__json_put(out, ",\"MessageGroupId\":");
+    hapax__json_put_string(out, name);
+    hapax__json_put(out, ",\"MessageDeduplicationId\":");
+    hapax__json_put_string(out, hapax_str(deduplication));
 }
 
 static enum hapax_error no_entry(const char **why, enum hapax_error error, const char *what)
@@ -460,7 +483,7 @@ static enum hapax_error no_entry(const char **why, enum hapax_error error, const
     return error;
 }
 
-enum hapax_error hapax__sqs_entry(struct hapax__sqs_text *out, size_t *size,
+enum hapax_error hapax__sqs_entry(struct hapax__json_out *out, size_t *size,
                                   const struct hapax__letter *letter, unsigned id, bool fifo,
                                   struct hapax_span chance, const char **why)
 {
@@ -469,19 +492,19 @@ enum hapax_error hapax__sqs_entry(struct hapax__sqs_text *out, size_t *size,
 
     *size = letter->body.len;
     *why = "there is no memory for it";
-    hapax__sqs_put(out, "{\"Id\":\"");
-    hapax__sqs_put_number(out, id);
-    hapax__sqs_put(out, "\",\"MessageBody\":");
-    hapax__sqs_put_string(out, letter->body);
-    hapax__sqs_put(out, ",\"MessageAttributes\":{");
+    hapax__json_put(out, "{\"Id\":\"");
+    hapax__json_put_number(out, id);
+    hapax__json_put(out, "\",\"MessageBody\":");
+    hapax__json_put_string(out, letter->body);
+    hapax__json_put(out, ",\"MessageAttributes\":{");
     for (size_t i = 0; w && i < w->plain; i++)
         put_attribute(out, w->all[i].name, w->all[i].value, &first, size);
     if (w && w->plain < w->count)
         (void)put_packed(out, w, &first, size);
-    hapax__sqs_put(out, "}");
+    hapax__json_put(out, "}");
     if (fifo)
         put_order(out, letter, chance);
-    hapax__sqs_put(out, "}");
+    hapax__json_put(out, "}");
     out->failed |= !w;
     free(w);
     if (out->failed)
@@ -499,49 +522,55 @@ enum hapax_error hapax__sqs_entry(struct hapax__sqs_text *out, size_t *size,
 
 /* ---- batches ----------------------------------------------------------------------------- */
 
-/* One digit. */
-static bool entry_of(size_t *out, const struct hapax__sqs_value *one, size_t n)
+/* The result that an element of a batch's reply is about: `Id` is one digit. NULL: none of ours. */
+static struct hapax__sqs_result *result_of(struct hapax__sqs_result *all, size_t n,
+                                           struct hapax_span element)
 {
-    struct hapax_span id = hapax__sqs_get_text(one, "Id");
+    struct hapax_span value;
+    char id[2];
 
-    if (id.len != 1 || id.ptr[0] < '0' || id.ptr[0] > '9')
-        return false;
-    *out = (size_t)(id.ptr[0] - '0');
-    return *out < n;
+    if (!hapax__raw_member(&value, element, "Id") || !hapax__raw_copy(id, sizeof(id), value) ||
+        id[0] < '0' || (size_t)(id[0] - '0') >= n)
+        return NULL;
+    return &all[id[0] - '0'];
 }
 
-static void read_failed(struct hapax__sqs_result *result, const struct hapax__sqs_value *one)
+static void read_failed(struct hapax__sqs_result *result, struct hapax_span element)
 {
-    const struct hapax__sqs_value *sender = hapax__sqs_get(one, "SenderFault");
-    struct hapax_span code = hapax__sqs_get_text(one, "Code");
+    struct hapax_span value;
+    char code[256] = "";
 
+    (void)hapax__raw_member(&value, element, "Code");
+    (void)hapax__raw_copy(code, sizeof(code), value);
     result->fate = HAPAX__SQS_AGAIN;
-    if (!sender || !hapax__is(sender->text, "true") ||
-        (code.len >= 9 && memmem(code.ptr, code.len, "Throttl", 7)))
+    if (!hapax__raw_member(&value, element, "SenderFault") ||
+        (value.ptr[0] != 't' && !hapax__raw_says(value, "true")) || strstr(code, "Throttl"))
         return;
     result->fate = HAPAX__SQS_NEVER;
-    for (size_t i = 0; i < code.len && i < sizeof(result->code) - 1; i++)
-        result->code[i] = code.ptr[i] > ' ' && code.ptr[i] <= '~' ? (char)code.ptr[i] : '?';
+    for (size_t i = 0; code[i] && i < sizeof(result->code) - 1; i++)
+        result->code[i] = code[i] > ' ' && code[i] <= '~' ? code[i] : '?';
 }
 
 bool hapax__sqs_batch(struct hapax__sqs_result out[HAPAX__SQS_BATCH_MAX], size_t n,
                       struct hapax_span reply)
 {
-    struct hapax_arena arena = {NULL};
-    const struct hapax__sqs_value *read = hapax__sqs_parse(&arena, reply), *list;
-    bool readable = read && read->type == HAPAX__SQS_OBJECT;
-    size_t i;
+    struct hapax__sqs_result *result;
+    struct hapax_span root, list, none, element;
+    struct hapax__raw_walk walk;
 
     assert(n <= HAPAX__SQS_BATCH_MAX);
     memset(out, 0, n * sizeof(*out));
-    list = hapax__sqs_get(read, "Successful");
-    for (const struct hapax__sqs_value *one = list ? list->first : NULL; one; one = one->next)
-        if (entry_of(&i, one, n))
-            out[i].fate = HAPAX__SQS_DONE;
-    list = hapax__sqs_get(read, "Failed");
-    for (const struct hapax__sqs_value *one = list ? list->first : NULL; one; one = one->next)
-        if (entry_of(&i, one, n))
-            read_failed(&out[i], one);
-    hapax__arena_release(&arena);
-    return readable;
+    if (!hapax__sqs_read(&root, reply) || !hapax__raw_is_object(root))
+        return false;
+    (void)hapax__raw_member(&list, root, "Successful");
+    hapax__raw_begin(&walk, list);
+    while (hapax__raw_next(&walk, &none, &element))
+        if ((result = result_of(out, n, element)))
+            result->fate = HAPAX__SQS_DONE;
+    (void)hapax__raw_member(&list, root, "Failed");
+    hapax__raw_begin(&walk, list);
+    while (hapax__raw_next(&walk, &none, &element))
+        if ((result = result_of(out, n, element)))
+            read_failed(result, element);
+    return true;
 }

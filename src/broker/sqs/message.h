@@ -13,9 +13,11 @@
 #ifndef HAPAX_BROKER_SQS_MESSAGE_H
 #define HAPAX_BROKER_SQS_MESSAGE_H
 
+#include "base/arena.h"
 #include "broker/sink.h"
 #include "broker/source.h"
-#include "json.h"
+#include "json/raw.h"
+#include "json/write.h"
 
 #define HAPAX__SQS_PACKED         "hapax-headers"
 #define HAPAX__SQS_ATTRIBUTES_MAX 10u
@@ -50,15 +52,19 @@ struct hapax__sqs_delivery {
     int64_t extend_us; /* KEPT: to be asked for longer then */
 };
 
-/* A member of a reply's `Messages`. ordered: its group is its order. NULL: out of memory, or no message. */
-struct hapax__sqs_delivery *hapax__sqs_delivery(const struct hapax__sqs_value *message,
+/* Whether a reply is one JSON value, in UTF-8; *root is that value. */
+bool hapax__sqs_read(struct hapax_span *root, struct hapax_span reply);
+
+/* Reads a member of a reply's `Messages`. ordered: its group is its order. NULL: out of memory, or no
+ * message. */
+struct hapax__sqs_delivery *hapax__sqs_delivery(struct hapax_span message,
                                                 struct hapax_arena *arena, struct hapax_span from,
                                                 bool ordered);
 
 /* Writes a letter as an entry with this Id, behind what is there. fifo: it goes to such a queue: its group is its key, and
  * its deduplication id is one of its content and history; `chance` stands in where it has no id. *size: bytes as SQS
  * counts them. NONE; TOO_BIG, INVALID: SQS would not take it, *why (static) says what; NOMEM. */
-enum hapax_error hapax__sqs_entry(struct hapax__sqs_text *out, size_t *size,
+enum hapax_error hapax__sqs_entry(struct hapax__json_out *out, size_t *size,
                                   const struct hapax__letter *letter, unsigned id, bool fifo,
                                   struct hapax_span chance, const char **why);
 

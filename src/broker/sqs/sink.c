@@ -132,12 +132,13 @@ static void lose(struct sink *sink, const char *why)
 
 static bool ask_make(struct sink *sink, const struct queue *queue)
 {
-    struct hapax__sqs_text *body = hapax__sqs_begin(&sink->ask);
+    struct hapax__json_out *body = hapax__sqs_begin(&sink->ask);
 
-    hapax__sqs_put(body, "{\"QueueName\":");
-    hapax__sqs_put_string(body, hapax_str(queue->base.name));
-    hapax__sqs_put(body, ",\"Attributes\":{\"MessageRetentionPeriod\":\"1209600\"");
-    hapax__sqs_put(body, hapax__sqs_is_fifo(queue->base.name) ? ",\"FifoQueue\":\"true\"}}" : "}}");
+    hapax__json_put(body, "{\"QueueName\":");
+    hapax__json_put_string(body, hapax_str(queue->base.name));
+    hapax__json_put(body, ",\"Attributes\":{\"MessageRetentionPeriod\":\"1209600\"");
+    hapax__json_put(body,
+                    hapax__sqs_is_fifo(queue->base.name) ? ",\"FifoQueue\":\"true\"}}" : "}}");
     return hapax__sqs_submit(&sink->link, &sink->ask, "CreateQueue", MAKE_MS, 0, false);
 }
 
@@ -231,7 +232,7 @@ static bool add_entry(struct sink *sink, struct hapax__sqs_call *call, struct sl
     enum hapax_error error;
 
     if (call->count > 0)
-        hapax__sqs_put(&call->body, ",");
+        hapax__json_put(&call->body, ",");
     error = hapax__sqs_entry(&call->body, &size, &slot->base.letter, (unsigned)call->count,
                              hapax__sqs_is_fifo(slot->base.letter.to),
                              (struct hapax_span){slot->chance, CHANCE_BYTES}, &why);
@@ -251,14 +252,14 @@ static bool add_entry(struct sink *sink, struct hapax__sqs_call *call, struct sl
 
 static void gather(struct sink *sink, struct hapax__sqs_call *call, const struct queue *queue)
 {
-    struct hapax__sqs_text *body = hapax__sqs_begin(call);
+    struct hapax__json_out *body = hapax__sqs_begin(call);
     struct slot *slot, *next;
     size_t total = 0;
 
     call->count = 0;
-    hapax__sqs_put(body, "{\"QueueUrl\":");
-    hapax__sqs_put_string(body, hapax_str(queue->url));
-    hapax__sqs_put(body, ",\"Entries\":[");
+    hapax__json_put(body, "{\"QueueUrl\":");
+    hapax__json_put_string(body, hapax_str(queue->url));
+    hapax__json_put(body, ",\"Entries\":[");
     for (slot = first_of(&sink->slots.waiting); slot && call->count < HAPAX__SQS_BATCH_MAX;
          slot = next) {
         next = next_of(slot);
@@ -266,7 +267,7 @@ static void gather(struct sink *sink, struct hapax__sqs_call *call, const struct
             !add_entry(sink, call, slot, &total))
             break;
     }
-    hapax__sqs_put(body, "]}");
+    hapax__json_put(body, "]}");
 }
 
 /* why: of REFUSED. */

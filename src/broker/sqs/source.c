@@ -196,24 +196,24 @@ static void take_url(struct hapax__sqs_source *s, const struct hapax__sqs_call *
 
 static void ask_count(struct hapax__sqs_source *s)
 {
-    struct hapax__sqs_text *body;
+    struct hapax__json_out *body;
 
     if (s->ask.busy || s->closing || s->now_us < s->count_us || !s->was_connected)
         return;
     s->count_us = s->now_us + COUNT_US;
     s->ask.what = HAPAX__SQS_COUNT;
     body = hapax__sqs_begin(&s->ask);
-    hapax__sqs_put(body, "{\"QueueUrl\":");
-    hapax__sqs_put_string(body, hapax_str(s->url));
-    hapax__sqs_put(body, ",\"AttributeNames\":[\"ApproximateNumberOfMessages\"]}");
+    hapax__json_put(body, "{\"QueueUrl\":");
+    hapax__json_put_string(body, hapax_str(s->url));
+    hapax__json_put(body, ",\"AttributeNames\":[\"ApproximateNumberOfMessages\"]}");
     (void)hapax__sqs_submit(&s->link, &s->ask, "GetQueueAttributes", COUNT_MS, 0, false);
 }
 
 /* It tells, too, that SQS is away, and back, while a poll waits; but nobody needs the right to it. */
 static void take_count(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
-    struct hapax_arena arena = {NULL};
-    struct hapax_span text;
+    struct hapax_span root, value;
+    char text[16];
     uint32_t lag;
 
     s->base.lag = -1;
@@ -225,12 +225,11 @@ static void take_count(struct hapax__sqs_source *s, const struct hapax__sqs_call
         lose(s, call->call.text);
         return;
     }
-    text = hapax__sqs_get_text(
-        hapax__sqs_get(hapax__sqs_parse(&arena, call->call.reply), "Attributes"),
-        "ApproximateNumberOfMessages");
-    if (hapax__uri_number(&lag, (const char *)text.ptr, text.len, UINT32_MAX))
+    if (hapax__sqs_read(&root, call->call.reply) &&
+        hapax__raw_member(&value, root, "Attributes.ApproximateNumberOfMessages") &&
+        hapax__raw_copy(text, sizeof(text), value) &&
+        hapax__uri_number(&lag, text, strlen(text), UINT32_MAX))
         s->base.lag = lag;
-    hapax__arena_release(&arena);
     if (s->now_us >= s->poll_gate_us)
         works(s);
 }
@@ -259,7 +258,7 @@ static struct hapax__sqs_call *free_poll(struct hapax__sqs_source *s)
 
 /* Where the answer to a poll of a FIFO queue is lost, the same attempt gives the same messages again; else their groups would
  * stand still until they are visible. */
-static void put_attempt(struct hapax__sqs_text *body)
+static void put_attempt(struct hapax__json_out *body)
 {
     uint8_t random[16];
     char text[2 * sizeof(random) + 1];
@@ -267,8 +266,8 @@ static void put_attempt(struct hapax__sqs_text *body)
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
         return;
     *hapax__hex(text, random, sizeof(random)) = '\0';
-    hapax__sqs_put(body, ",\"ReceiveRequestAttemptId\":");
-    hapax__sqs_put_string(body, hapax_str(text));
+    hapax__json_put(body, ",\"ReceiveRequestAttemptId\":");
+    hapax__json_put_string(body, hapax_str(text));
 }
 
 static bool poll_once(struct hapax__sqs_source *s)
@@ -278,22 +277,22 @@ static bool poll_once(struct hapax__sqs_source *s)
     size_t n = left < HAPAX__SQS_BATCH_MAX ? left : HAPAX__SQS_BATCH_MAX;
     int wait_s = s->base.connected ? s->link.uri.wait_s : 0;
     bool fifo = hapax__sqs_is_fifo(s->link.uri.queue);
-    struct hapax__sqs_text *body = hapax__sqs_begin(call);
+    struct hapax__json_out *body = hapax__sqs_begin(call);
 
-    hapax__sqs_put(body, "{\"QueueUrl\":");
-    hapax__sqs_put_string(body, hapax_str(s->url));
-    hapax__sqs_put(body, ",\"MaxNumberOfMessages\":");
-    hapax__sqs_put_number(body, (int64_t)n);
-    hapax__sqs_put(body, ",\"WaitTimeSeconds\":");
-    hapax__sqs_put_number(body, wait_s);
-    hapax__sqs_put(body, ",\"VisibilityTimeout\":");
-    hapax__sqs_put_number(body, s->link.uri.visibility_s);
-    hapax__sqs_put(body, ",\"MessageAttributeNames\":[\"All\"],\"MessageSystemAttributeNames\":["
-                         "\"SentTimestamp\",\"ApproximateReceiveCount\",\"MessageGroupId\","
-                         "\"MessageDeduplicationId\"]");
+    hapax__json_put(body, "{\"QueueUrl\":");
+    hapax__json_put_string(body, hapax_str(s->url));
+    hapax__json_put(body, ",\"MaxNumberOfMessages\":");
+    hapax__json_put_number(body, (int64_t)n);
+    hapax__json_put(body, ",\"WaitTimeSeconds\":");
+    hapax__json_put_number(body, wait_s);
+    hapax__json_put(body, ",\"VisibilityTimeout\":");
+    hapax__json_put_number(body, s->link.uri.visibility_s);
+    hapax__json_put(body, ",\"MessageAttributeNames\":[\"All\"],\"MessageSystemAttributeNames\":["
+                          "\"SentTimestamp\",\"ApproximateReceiveCount\",\"MessageGroupId\","
+                          "\"MessageDeduplicationId\"]");
     if (fifo)
         put_attempt(body);
-    hapax__sqs_put(body, "}");
+    hapax__json_put(body, "}");
     call->what = HAPAX__SQS_POLL;
     call->count = n;
     if (!hapax__sqs_submit(&s->link, call, "ReceiveMessage", wait_s * 1000 + POLL_TRY_MS,
@@ -318,12 +317,15 @@ static void ready(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 }
 
 /* How many there were; those that do not fit into memory come again, and what stands behind them in their order with them. */
-static size_t take_messages(struct hapax__sqs_source *s, const struct hapax__sqs_value *list,
+static size_t take_messages(struct hapax__sqs_source *s, struct hapax_span list,
                             struct hapax_arena *arena)
 {
+    struct hapax_span none, one;
+    struct hapax__raw_walk walk;
     size_t n = 0;
 
-    for (const struct hapax__sqs_value *one = list ? list->first : NULL; one; one = one->next) {
+    hapax__raw_begin(&walk, list);
+    while (hapax__raw_next(&walk, &none, &one)) {
         struct hapax__sqs_delivery *d =
             hapax__sqs_delivery(one, arena, hapax_str(s->link.uri.queue), s->ordered);
 
@@ -343,7 +345,7 @@ static size_t take_messages(struct hapax__sqs_source *s, const struct hapax__sqs
 static void take_poll(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
 {
     struct hapax_arena arena = {NULL};
-    const struct hapax__sqs_value *reply;
+    struct hapax_span root, list;
     size_t asked = call->count, n;
 
     s->polling--;
@@ -353,13 +355,13 @@ static void take_poll(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
         failed(s, call);
         return;
     }
-    reply = hapax__sqs_parse(&arena, call->call.reply);
-    if (!reply) {
+    if (!hapax__sqs_read(&root, call->call.reply)) {
         lose(s, "what it answered is no JSON, or there is no memory for it");
     } else {
         s->poll_gate_us = 0;
         works(s);
-        n = take_messages(s, hapax__sqs_get(reply, "Messages"), &arena);
+        (void)hapax__raw_member(&list, root, "Messages");
+        n = take_messages(s, list, &arena);
         if (n == 0)
             s->wanted = 1;
         else

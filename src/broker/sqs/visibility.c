@@ -249,25 +249,25 @@ static int64_t within_ms(const struct hapax__sqs_source *s, const struct hapax__
 /* False: there was no memory to ask with; nothing more is told in this turn. */
 static bool send(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
 {
-    struct hapax__sqs_text *body = hapax__sqs_begin(call);
+    struct hapax__json_out *body = hapax__sqs_begin(call);
 
-    hapax__sqs_put(body, "{\"QueueUrl\":");
-    hapax__sqs_put_string(body, hapax_str(s->url));
-    hapax__sqs_put(body, ",\"Entries\":[");
+    hapax__json_put(body, "{\"QueueUrl\":");
+    hapax__json_put_string(body, hapax_str(s->url));
+    hapax__json_put(body, ",\"Entries\":[");
     for (size_t i = 0; i < call->count; i++) {
         const struct hapax__sqs_delivery *d = call->of[i];
 
-        hapax__sqs_put(body, i > 0 ? ",{\"Id\":\"" : "{\"Id\":\"");
-        hapax__sqs_put_number(body, (int64_t)i);
-        hapax__sqs_put(body, "\",\"ReceiptHandle\":");
-        hapax__sqs_put_string(body, d->receipt);
+        hapax__json_put(body, i > 0 ? ",{\"Id\":\"" : "{\"Id\":\"");
+        hapax__json_put_number(body, (int64_t)i);
+        hapax__json_put(body, "\",\"ReceiptHandle\":");
+        hapax__json_put_string(body, d->receipt);
         if (call->what != HAPAX__SQS_DELETE) {
-            hapax__sqs_put(body, ",\"VisibilityTimeout\":");
-            hapax__sqs_put_number(body, d->seconds);
+            hapax__json_put(body, ",\"VisibilityTimeout\":");
+            hapax__json_put_number(body, d->seconds);
         }
-        hapax__sqs_put(body, "}");
+        hapax__json_put(body, "}");
     }
-    hapax__sqs_put(body, "]}");
+    hapax__json_put(body, "]}");
     if (!hapax__sqs_submit(&s->link, call,
                            call->what == HAPAX__SQS_DELETE ? "DeleteMessageBatch"
                                                            : "ChangeMessageVisibilityBatch",

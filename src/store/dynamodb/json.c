@@ -7,8 +7,6 @@
 
 #include "base/base64.h"
 
-#include <string.h>
-
 static void put_name(struct hapax__json_out *out, const char *name)
 {
     bool first = out->len > 0 && out->bytes[out->len - 1] == '{';
@@ -50,7 +48,7 @@ bool hapax__ddb_find(struct hapax_span *out, struct hapax_span reply, const char
 enum hapax__ddb_seen hapax__ddb_bytes(struct hapax_span *out, struct hapax_arena *arena,
                                       struct hapax_span value)
 {
-    struct hapax_span digits = {value.ptr + 1, value.len - 2};
+    struct hapax_span digits;
     uint8_t *bytes;
     size_t len;
 
@@ -58,12 +56,8 @@ enum hapax__ddb_seen hapax__ddb_bytes(struct hapax_span *out, struct hapax_arena
     if (!hapax__raw_is_string(value) || value.len > HAPAX__AWS_REPLY_MAX)
         return HAPAX__DDB_DAMAGED;
     /* Servers may write '/' as "\/" and '+' as "\u002b". */
-    if (memchr(value.ptr, '\\', value.len)) {
-        bytes = hapax__arena_alloc(arena, value.len);
-        if (!bytes)
-            return HAPAX__DDB_NOMEM;
-        digits = (struct hapax_span){bytes, hapax__raw_unescape(bytes, value)};
-    }
+    if (!hapax__raw_text(&digits, arena, value))
+        return HAPAX__DDB_NOMEM;
     if (digits.len == 0)
         return HAPAX__DDB_FOUND;
     if (digits.len % 4 != 0)
