@@ -536,6 +536,7 @@ static void fill_and_sweep(PGconn *conn)
         if (hapax_store_run(workers[0].store, &op, 1) != HAPAX_ERR_NONE)
             die("purge", hapax_store_text(workers[0].store));
         purged += op.purged;
+        op.cursor = op.next_cursor;
     } while (op.more);
     printf("swept %" PRIu64 " in %.1f s\n", purged, (double)(now_ns() - begin_ns) / 1e9);
     sql(conn, "VACUUM hapax.operations");

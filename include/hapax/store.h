@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store.h: what a store is, for those who write one or speak to one without a door.
+ * store.h: the manual for those who write a store, or who use one without a door.
  *
- * A store keeps one record per id and answers ops about it, each exactly as the machine
- * does (docs/design.md, "The machine"); the memory store calls the machine directly and
- * every other store is compared with it. This header may change between minor versions.
+ * A store keeps one record per id and answers ops about records, exactly as the machine says
+ * (docs/design.md, "The machine"). The memory store calls the machine directly; every other store
+ * is compared with the memory store. This header may change between minor versions.
+ *
+ * A new store: fill in a struct hapax_store_type (at the end of this header), and run the store's
+ * suite on it (tests/store).
  */
 #ifndef HAPAX_STORE_H
 #define HAPAX_STORE_H
@@ -28,21 +31,28 @@ enum hapax_state {
     HAPAX_STATE_UNKNOWN
 };
 
-/* "started", …. Static. */
+/* The name of a state in lower case ("started"). Static. */
 const char *hapax_state_name(enum hapax_state state);
 
 /* Times are µs since 1970 by the store's clock. */
 struct hapax_record {
     struct hapax_id id;
     enum hapax_state state;
-    bool hold; /* an expired claim becomes `unknown`: some granted CLAIM asked for it */
-    bool stale; /* an attempt died with its fate unknown */
-    bool ran; /* the last failed attempt may have run */
-    bool reruns; /* every granted CLAIM said rerun_completed */
-    uint32_t attempt; /* of the last claim, counted from 1 */
-    uint32_t spent; /* attempts that failed or died and may have run; attempts_max limits it */
+    /* An expired claim becomes `unknown`: a granted CLAIM asked for this. */
+    bool hold;
+    /* An attempt died, and nobody knows whether it had its effect. */
+    bool stale;
+    /* The last failed attempt may have run. */
+    bool ran;
+    /* Every granted CLAIM said rerun_completed. */
+    bool reruns;
+    /* The number of the last claim, counted from 1. */
+    uint32_t attempt;
+    /* How many attempts failed or died and may have run; attempts_max limits this number. */
+    uint32_t spent;
     uint64_t fence;
-    struct hapax_token token; /* zeroed in what a store answers */
+    /* Zeroed in every record that a store answers. */
+    struct hapax_token token;
     struct hapax_digest fingerprint;
     struct hapax_digest caller;
     struct hapax_span scope;
@@ -52,39 +62,68 @@ struct hapax_record {
     int64_t expires_us; /* 0: never */
     int64_t retention_ms;
     struct hapax_outcome outcome;
-    int64_t resolved_us; /* 0: never resolved by an operator */
-    struct hapax_span resolved_by; /* at most HAPAX_BY_MAX bytes */
+    /* When an operator resolved the record; 0: never. */
+    int64_t resolved_us;
+    /* Which operator; at most HAPAX_BY_MAX bytes. */
+    struct hapax_span resolved_by;
 };
 
 /* ---- ops ------------------------------------------------------------------------- */
 
+/* What each kind of op asks, besides its kind, and what its verdicts answer, besides now_us:
+ *
+ *   kind      reads                                     verdict    answers
+ *   CLAIM     id token scope fingerprint caller         CLAIMED    record.attempt .spent .fence
+ *             lease_ms retention_ms on_expired                     .stale .lease_until_us
+ *             attempts_max rerun_completed                         .created_us .resolved_us
+ *                                                       IN_FLIGHT  record.attempt .lease_until_us
+ *                                                       COMPLETED  record.outcome
+ *                                                       FAILED     record.spent .outcome
+ *                                                       UNKNOWN    record.spent
+ *                                                       MISMATCH   differs
+ *                                                       LOST       see below
+ *   RENEW     id token lease_ms reconciled if_attempt   OK         as CLAIMED
+ *                                                       LOST       see below
+ *   COMPLETE  id token outcome                          OK         record.outcome: what is stored
+ *                                                       LOST       see below
+ *   FAIL      id token outcome ran as_unknown           OK
+ *                                                       LOST       see below
+ *   READ      id                                        FOUND      record
+ *                                                       ABSENT
+ *   LIST      states scope older_ms limit cursor        FOUND      records count more next_cursor
+ *   PURGE     limit cursor                              OK         purged expired_claims more
+ *                                                                  next_cursor
+ *   RESOLVE   id token outcome resolve if_attempt       OK
+ *             force by                                  ABSENT
+ *                                                       IN_FLIGHT  record.attempt .lease_until_us
+ *                                                       COMPLETED  record.outcome
+ *                                                       LOST       see below
+ *
+ * LOST answers record.state (which may be absent), .attempt, .fingerprint, .caller and, where the
+ * record is completed, .outcome. */
 enum hapax_op_kind {
-    HAPAX_OP_CLAIM = 1, /* id token scope fingerprint caller lease_ms retention_ms on_expired
-                           attempts_max rerun_completed */
-    HAPAX_OP_RENEW, /* id token lease_ms reconciled if_attempt */
-    HAPAX_OP_COMPLETE, /* id token outcome */
-    HAPAX_OP_FAIL, /* id token outcome ran as_unknown */
-    HAPAX_OP_READ, /* id */
-    HAPAX_OP_LIST, /* states scope older_ms limit cursor */
-    HAPAX_OP_PURGE, /* limit cursor */
-    HAPAX_OP_RESOLVE /* id token outcome resolve if_attempt force by */
+    HAPAX_OP_CLAIM = 1,
+    HAPAX_OP_RENEW,
+    HAPAX_OP_COMPLETE,
+    HAPAX_OP_FAIL,
+    HAPAX_OP_READ,
+    HAPAX_OP_LIST,
+    HAPAX_OP_PURGE,
+    HAPAX_OP_RESOLVE
 };
 
 enum hapax_verdict {
     HAPAX_NO_VERDICT = 0, /* see error */
-    HAPAX_CLAIMED, /* CLAIM: the token holds it; record.attempt, .spent, .fence, .stale,
-                      .lease_until_us, .created_us, .resolved_us */
-    HAPAX_IN_FLIGHT, /* CLAIM, RESOLVE: a live lease; record.attempt, .lease_until_us */
-    HAPAX_COMPLETED, /* CLAIM, RESOLVE: record.outcome */
-    HAPAX_FAILED, /* CLAIM: attempts_max is used up; record.spent, .outcome, the last failure */
-    HAPAX_UNKNOWN, /* CLAIM: an attempt's fate is not known; record.spent */
-    HAPAX_MISMATCH, /* CLAIM: differs says in what */
-    HAPAX_OK, /* done; COMPLETE: record.outcome is what is stored; RENEW: what CLAIMED shows; PURGE:
-                   purged, settled, more, cursor */
-    HAPAX_LOST, /* the token holds nothing: record.state (absent included), .attempt, .fingerprint,
-                   .caller and, if completed, .outcome. RENEW, RESOLVE: if_attempt does not fit */
-    HAPAX_FOUND, /* READ: record. LIST: records, count, more, cursor */
-    HAPAX_ABSENT /* READ, RESOLVE: no such record */
+    HAPAX_CLAIMED, /* the token has the claim */
+    HAPAX_IN_FLIGHT, /* another token has it, and its lease is live */
+    HAPAX_COMPLETED,
+    HAPAX_FAILED, /* attempts_max is used up; the outcome is the last failure's */
+    HAPAX_UNKNOWN, /* an attempt died, or said so itself: an operator or a hook must find out */
+    HAPAX_MISMATCH, /* another request has this id */
+    HAPAX_OK, /* done */
+    HAPAX_LOST, /* the token has no claim; RENEW, RESOLVE: or if_attempt does not fit */
+    HAPAX_FOUND,
+    HAPAX_ABSENT /* there is no such record */
 };
 
 /* The name of a verdict in lower case ("in_flight"); "none". Static. */
@@ -98,12 +137,15 @@ enum hapax_resolve { HAPAX_RESOLVE_COMPLETE = 1, HAPAX_RESOLVE_FAIL, HAPAX_RESOL
 struct hapax_op {
     enum hapax_op_kind kind;
 
-    /* asked; spans are borrowed until the call returns */
+    /* Asked. A store changes none of these. What the spans point to is the caller's, and is
+     * borrowed until the call returns. */
+
     struct hapax_id id;
-    struct hapax_token
-        token; /* one request's alone: its fingerprint and caller go with it. RESOLVE: a
-                                 new one, which becomes the record's */
-    struct hapax_span scope; /* LIST: only this scope; empty: all */
+    /* One request's alone: its fingerprint and caller go with it. RESOLVE: a new one, which
+     * becomes the record's. */
+    struct hapax_token token;
+    /* LIST: only this scope; empty: all scopes. */
+    struct hapax_span scope;
     struct hapax_digest fingerprint;
     struct hapax_digest caller;
     int64_t lease_ms;
@@ -111,132 +153,158 @@ struct hapax_op {
     enum hapax_on_expired on_expired;
     uint32_t attempts_max;
     bool rerun_completed;
-    bool reconciled; /* RENEW: the hook said "it did not happen": clears stale */
-    bool ran; /* FAIL: the attempt may have run */
-    bool as_unknown; /* FAIL: to `unknown`, not `failed` */
-    bool force; /* RESOLVE: even on a live lease or a completed record; FORGET: or a damaged one */
+    /* The hook said "it did not happen": `stale` is cleared. */
+    bool reconciled;
+    /* The attempt may have run. */
+    bool ran;
+    /* FAIL makes the record `unknown`, not `failed`. */
+    bool as_unknown;
+    /* RESOLVE works on a live lease and on a completed record too; FORGET on a damaged one too. */
+    bool force;
     enum hapax_resolve resolve;
-    uint32_t if_attempt; /* RENEW, RESOLVE: only if the record's attempt is this; 0: any */
-    struct hapax_span by; /* RESOLVE: who, for the record */
+    /* Only if the record's attempt is this one; 0: any. */
+    uint32_t if_attempt;
+    /* The operator's name, for the record. */
+    struct hapax_span by;
     struct hapax_outcome outcome;
-    uint32_t states; /* LIST: bits; 0: all */
-    int64_t older_ms; /* LIST: last written at least this long ago */
-    uint32_t limit; /* LIST, PURGE: at most HAPAX_LIST_MAX; 0: that. An answer may have fewer, even
-                       none, and `more` */
-    struct hapax_id cursor; /* LIST, PURGE: zeroed: at the start. Answered: where to go on, when
-                               `more`. An id in stores that list in the order of ids, which then begin
-                               after it; opaque in stores that hash (redis): their LIST comes in no
-                               order, and may show a record twice, but misses none that stays */
+    /* Bits; 0: all states. */
+    uint32_t states;
+    /* Only records that were last written at least this long ago. */
+    int64_t older_ms;
+    /* At most HAPAX_LIST_MAX, as 0 does. An answer may have fewer, even none, and `more`. */
+    uint32_t limit;
+    /* Where to begin: zeroed, or the next_cursor of the answer before. In stores that list in the
+     * order of ids it is an id, and the list begins after it. In stores that hash (redis) it is
+     * opaque: their LIST comes in no order, and may show a record twice, but misses none that
+     * stays. */
+    struct hapax_id cursor;
 
-    /* answered; what spans point to is the store's and valid until its next call, or is what the
-     * op itself lent (the scope of a CLAIM, the outcome of a COMPLETE) */
+    /* Answered. What the spans point to is the store's, and is valid until the store's next call;
+     * or it is what the op itself lent (the scope of a CLAIM, the outcome of a COMPLETE). */
+
     enum hapax_verdict verdict;
     enum hapax_error error; /* NONE exactly when there is a verdict */
     enum hapax_differs differs;
     struct hapax_record record;
-    int64_t now_us; /* the store's clock when it judged; 0 where it did not */
-    struct hapax_record *records; /* LIST: without outcomes' headers and bodies */
+    /* The store's clock when it judged; 0 where it did not judge. */
+    int64_t now_us;
+    /* Without the headers and bodies of outcomes. */
+    struct hapax_record *records;
     uint32_t count;
-    uint32_t purged; /* PURGE: expired records removed; with settled, at most limit */
-    uint32_t
-        settled; /* PURGE: claims under hold whose lease is over, and which are `unknown` now */
+    /* Expired records that were removed. purged and expired_claims are together at most `limit`. */
+    uint32_t purged;
+    /* Claims under hold whose lease was over, and which are `unknown` now. */
+    uint32_t expired_claims;
     bool more;
+    /* Where the next op has to begin. Valid with `more`. */
+    struct hapax_id next_cursor;
 };
 
 /* ---- calls ----------------------------------------------------------------------- */
 
 struct hapax_store;
 
-/* Opens the store a URI names. One thread at a time may use the handle. Errors as hapax_open(),
- * except that no secret is looked at. */
+/* Opens the store that a URI names. One thread at a time may use the handle. Errors are those of
+ * hapax_open(), but nobody looks at a secret here. */
 enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
                                   char text[HAPAX_TEXT_MAX]);
 
-/* Runs n ops (any n), in order per id; ops on different ids have no order. Blocks. Each op
- * gets its own verdict or its own error: one that is refused does not touch the rest. Ops whose
- * fate is not known get INDETERMINATE: repeat them with the same token, until a verdict comes
- * back. An error that answers a repeat, UNAVAILABLE too, says nothing of the first try. A RESOLVE
- * that forgets leaves no token behind: READ instead of repeating it.
- * Returns NONE when every op has a verdict, else the first error among them. */
+/* Runs n ops (any n). Ops on one id run in order; ops on different ids have no order. Blocks.
+ * Each op gets its own verdict or its own error: an op that is refused does not touch the others.
+ * An op gets INDETERMINATE where it may or may not have been applied: repeat it with the same token
+ * until a verdict comes back. The error of a repeat (UNAVAILABLE too) says nothing about the first
+ * try. A RESOLVE that forgets leaves no token behind: READ instead of repeating it.
+ * Returns NONE when every op has a verdict, otherwise the first error among the ops. */
 enum hapax_error hapax_store_run(struct hapax_store *store, struct hapax_op *ops, size_t n);
 
-/* Looks whether the store can be reached and is set up safely; UNAVAILABLE or CORRUPT, among
- * others, if not. Calls say(arg, danger, line) for each piece of advice, which is borrowed for that
- * call; danger: acknowledged outcomes can be lost as it is set now, which is no error. */
+/* One piece of advice. The line is borrowed for the call. danger: with these settings the store can
+ * lose acknowledged outcomes; this alone is no error. */
 typedef void hapax_say(void *arg, bool danger, const char *line);
+
+/* Checks whether the store can be reached and is set up safely, and calls say(arg, danger, line)
+ * for each piece of advice. Errors: UNAVAILABLE and CORRUPT, among others. */
 enum hapax_error hapax_store_check(struct hapax_store *store, hapax_say *say, void *arg);
 
-/* What failed in the last call on this handle (the last of several), "" if nothing did. Valid
- * until its next call. */
+/* What failed in the last call on this handle (the last of several failures); "" if nothing did.
+ * Valid until the handle's next call. */
 const char *hapax_store_text(const struct hapax_store *store);
 
-/* Makes the check value of a secret the store's, or compares it: a store is for one
- * secret, and a store first used without one for none. An ordinary completed record under a
- * fixed id holds it (scope "hapax"). REFUSED: the store was first used with another. Else
- * errors as hapax_store_run(); it may be called again. */
+/* Binds the store to a secret. The first call leaves a check value of the secret in the store,
+ * every later call compares. A store that is first bound without a secret is bound to none. The
+ * check value is an ordinary completed record under a fixed id (scope "hapax"). REFUSED: the store
+ * was first used with another secret. Other errors are those of hapax_store_run(). May be
+ * repeated. */
 enum hapax_error hapax_store_bind(struct hapax_store *store, struct hapax_span secret);
 
-/* Makes what the store needs before its first use (tables, functions), or brings it to what this
- * version needs; where all is there it does nothing. Calls say(arg, false, line) for each thing made,
- * or, with print, for each line of what would be run, and runs nothing. Errors as hapax_store_open(), and
- * UNSUPPORTED: a newer version made it. */
+/* Makes what the store needs before its first use (tables, functions), or brings it up to this
+ * version. Does nothing where all is there. Calls say(arg, false, line) for each thing it made.
+ * With print it runs nothing, and calls say() for each line of what it would run. Errors are those
+ * of hapax_store_open(), and UNSUPPORTED: a newer version made the store. */
 enum hapax_error hapax_store_init(const char *uri, bool print, hapax_say *say, void *arg,
                                   char text[HAPAX_TEXT_MAX]);
 
 /* A URI as logs may show it: with *** for each password in it. Cut to fit. */
 void hapax_store_shown(char out[HAPAX_TEXT_MAX], const char *uri);
 
-/* Syncs what is in hand and releases the handle. NULL is fine. */
+/* Syncs what is not synced yet and releases the handle. NULL is fine. */
 void hapax_store_close(struct hapax_store *store);
 
 /* ---- for store authors ----------------------------------------------------------- */
 
 struct hapax_arena;
 
-/* Memory for answers: valid until the handle's next call. Not in `open`. NULL: out of memory. */
+/* Memory for answers, valid until the handle's next call. Not for use in `open`. NULL: out of
+ * memory. */
 void *hapax_store_memory(struct hapax_store *store, size_t size);
 
-/* Sets the handle's text, printf-like; returns error, so that one can `return` it. */
+/* Sets the handle's text, printf-like. Returns error, so that a store can `return` the call. */
 enum hapax_error hapax_store_fail(struct hapax_store *store, enum hapax_error error,
                                   const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 struct hapax_store_type {
-    const char *scheme; /* what stands before ':' */
-    uint32_t batch_max; /* ops in one run, 1 to HAPAX_BATCH_MAX */
-    size_t body_max; /* bytes of a body; an op over it gets TOO_BIG and does not reach run */
-    bool serial; /* judges a batch in order, so that it may hold one id several times */
-    bool
-        forgets; /* drops expired records by itself, and cannot walk for more: PURGE does nothing */
+    /* What stands before ':' in the URI. */
+    const char *scheme;
+    /* The most ops of one run, 1 to HAPAX_BATCH_MAX. */
+    uint32_t batch_max;
+    /* The most bytes of a body. An op over this gets TOO_BIG and does not reach `run`. */
+    size_t body_max;
+    /* The store judges a batch in order, so one batch may have several ops on one id. */
+    bool serial;
+    /* The store drops expired records by itself, and nobody can walk it for more: PURGE does
+     * nothing. */
+    bool forgets;
 
-    /* Allocates *out, with the struct hapax_store first in it and zeroed. On failure *out is NULL
-     * and text is set. A store on a network looks at the URI only and connects when it is first run,
-     * so that a server that is down keeps nobody from starting. A store that finds another to serve it may return a handle of that
-     * type, with `type` set. */
+    /* Allocates *out: a struct of the store's own that begins with a zeroed struct hapax_store. On
+     * failure *out is NULL and text is set. A store on a network reads the URI only, and connects
+     * when it is first run: a server that is down keeps no program from starting. A store that is
+     * served by another may return a handle of that other type, with `type` set. */
     enum hapax_error (*open)(struct hapax_store **out, const char *uri, char text[HAPAX_TEXT_MAX]);
 
-    /* Answers ops[0..n), n ≤ batch_max; a LIST or PURGE comes alone. Before the call each has error
-     * INDETERMINATE. What returns NONE has answered every op; what returns an error leaves the
-     * rest as they are, so that a store that dies half-way is safe. Set an op to UNAVAILABLE only
-     * where it surely was not applied: a caller that reads "not applied" of one that was will run
-     * a handler twice. A verdict, once given, is durable as far as the store promises
-     * durability at all. */
+    /* Answers ops[0..n), n at most batch_max; a LIST or PURGE comes alone. Before the call each op
+     * has the error INDETERMINATE and an empty answer. A run that returns NONE has answered every
+     * op. A run that returns an error leaves the other ops as they are, so that a store that dies
+     * half-way is safe. Set an op to UNAVAILABLE only where it surely was not applied: a caller
+     * that reads "not applied" of an op that was applied will run a handler twice. A verdict, once
+     * given, is durable as far as the store promises durability at all. */
     enum hapax_error (*run)(struct hapax_store *store, struct hapax_op *ops, size_t n);
 
-    /* As hapax_store_init(). NULL: it needs nothing. */
+    /* As hapax_store_init(). NULL: the store needs nothing. */
     enum hapax_error (*init)(const char *uri, bool print, hapax_say *say, void *arg,
                              char text[HAPAX_TEXT_MAX]);
 
     /* As hapax_store_check(). */
     enum hapax_error (*check)(struct hapax_store *store, hapax_say *say, void *arg);
 
-    /* Frees the handle. Its arena goes after it. */
+    /* Frees the handle. hapax_store_close() frees the arena afterwards. */
     void (*close)(struct hapax_store *store);
 };
 
 struct hapax_store {
     const struct hapax_store_type *type;
-    struct hapax_arena *arena; /* given to it after `open`; hapax_store_memory() */
-    char text[HAPAX_TEXT_MAX]; /* hapax_store_fail() */
+    /* Set by hapax_store_open() after `open`; see hapax_store_memory(). */
+    struct hapax_arena *arena;
+    /* See hapax_store_fail(). */
+    char text[HAPAX_TEXT_MAX];
 };
 
 #ifdef __cplusplus

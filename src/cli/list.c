@@ -89,6 +89,7 @@ static enum cli_exit put_all(const struct cli_args *args, struct hapax_store *st
         if (error != HAPAX_ERR_NONE)
             return cli_store_failed(args, error, hapax_store_text(store));
         n += put_page(args, op, n == 0, limit - n);
+        op->cursor = op->next_cursor;
     } while (op->more && n < limit && !ferror(stdout));
     if (n == 0 && !args->json)
         (void)fputs("hapax list: there are none\n", stderr);

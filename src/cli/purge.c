@@ -23,20 +23,20 @@ static const struct cli_option options[] = {
      "Again and again, with about this long between, until Ctrl-C or SIGTERM"},
 };
 
-static void say_done(const struct cli_args *args, uint64_t purged, uint64_t settled)
+static void say_done(const struct cli_args *args, uint64_t purged, uint64_t expired_claims)
 {
     struct json json;
 
     if (args->json) {
         json_begin(&json);
         json_unsigned(&json, "purged", purged);
-        json_unsigned(&json, "settled", settled);
+        json_unsigned(&json, "settled", expired_claims);
         json_end(&json);
     } else {
         printf("removed %" PRIu64 " expired record%s", purged, purged == 1 ? "" : "s");
-        if (settled > 0)
-            printf(", %" PRIu64 " left unfinished %s now unknown", settled,
-                   settled == 1 ? "is" : "are");
+        if (expired_claims > 0)
+            printf(", %" PRIu64 " left unfinished %s now unknown", expired_claims,
+                   expired_claims == 1 ? "is" : "are");
         putchar('\n');
     }
     (void)fflush(stdout);
@@ -45,7 +45,7 @@ static void say_done(const struct cli_args *args, uint64_t purged, uint64_t sett
 static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *store, int signals)
 {
     struct hapax_op op = {.kind = HAPAX_OP_PURGE};
-    uint64_t purged = 0, settled = 0;
+    uint64_t purged = 0, expired_claims = 0;
 
     do {
         enum hapax_error error = hapax_store_run(store, &op, 1);
@@ -53,9 +53,10 @@ static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *
         if (error != HAPAX_ERR_NONE)
             return cli_store_failed(args, error, hapax_store_text(store));
         purged += op.purged;
-        settled += op.settled;
+        expired_claims += op.expired_claims;
+        op.cursor = op.next_cursor;
     } while (op.more && (signals < 0 || cli_signals_wait(signals, 0) == 0));
-    say_done(args, purged, settled);
+    say_done(args, purged, expired_claims);
     return CLI_DONE;
 }
 

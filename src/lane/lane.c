@@ -208,11 +208,10 @@ static void note_text(struct hapax__lane *lane, const char *text)
     pthread_mutex_unlock(&lane->lock);
 }
 
-/* An op that got no verdict is as it was asked, so that it can be repeated: its cursor, too. */
-static void settle(struct hapax__lane *lane, struct hapax__job *job,
+/* Takes the answer over. An op that got no verdict keeps what it asked, and so can be repeated. */
+static void finish(struct hapax__lane *lane, struct hapax__job *job,
                    const struct hapax_op *answered)
 {
-    struct hapax_id cursor = job->op.cursor;
     enum hapax_error error = answered->error;
 
     job->op = *answered;
@@ -222,7 +221,6 @@ static void settle(struct hapax__lane *lane, struct hapax__job *job,
         error = HAPAX_ERR_INDETERMINATE;
         note_text(lane, "out of memory for an answer");
     }
-    job->op.cursor = cursor;
     answer_error(&job->op, error);
 }
 
@@ -239,7 +237,7 @@ static void run_batch(struct hapax__lane *lane, struct hapax__job *batch)
         note_text(lane, hapax_store_text(lane->store));
     for (struct hapax__job *job = batch; job; job = job->next) {
         if (begun(job, now_us))
-            settle(lane, job, &lane->ops[i++]);
+            finish(lane, job, &lane->ops[i++]);
         else
             answer_error(&job->op, HAPAX_ERR_UNAVAILABLE);
     }

@@ -220,7 +220,7 @@ static void fill_purge(struct memory *memory, struct hapax_op *op,
             drop(memory, slot);
             op->purged++;
         } else {
-            op->settled++;
+            op->expired_claims++;
         }
     }
     op->count = 0;
@@ -240,7 +240,7 @@ static bool scan(struct memory *memory, struct hapax_op *op, int64_t now_us)
     op->more = count > limit;
     op->count = op->more ? limit : (uint32_t)count;
     if (op->count > 0)
-        op->cursor = found[op->count - 1]->id;
+        op->next_cursor = found[op->count - 1]->id;
     if (op->kind == HAPAX_OP_LIST)
         done = fill_list(memory, op, found);
     else

@@ -261,8 +261,9 @@ static void preset(struct hapax_op *op)
     op->records = NULL;
     op->count = 0;
     op->purged = 0;
-    op->settled = 0;
+    op->expired_claims = 0;
     op->more = false;
+    memset(&op->next_cursor, 0, sizeof(op->next_cursor));
 }
 
 static bool by_id(const struct hapax_op *op)
@@ -270,39 +271,32 @@ static bool by_id(const struct hapax_op *op)
     return op->kind != HAPAX_OP_LIST && op->kind != HAPAX_OP_PURGE;
 }
 
-/* An op without a verdict shows nothing, and a LIST or PURGE may be asked again as it is. */
-static void clear_answer(struct hapax_op *op, const struct hapax_id *cursor)
+/* Takes what the store left in an op after a call that returned `result`. An op without a verdict
+ * answers nothing but its error. */
+static void finish(struct hapax_op *op, enum hapax_error result)
 {
     enum hapax_error error = op->error;
 
-    preset(op);
-    op->error = error;
-    if (!by_id(op))
-        op->cursor = *cursor;
-}
-
-static void settle(struct hapax_op *op, const struct hapax_id *cursor, enum hapax_error error)
-{
     if (op->verdict != HAPAX_NO_VERDICT) {
         op->error = HAPAX_ERR_NONE;
         return;
     }
-    assert(op->error != HAPAX_ERR_NONE);
+    assert(error != HAPAX_ERR_NONE);
     /* A store that returned NONE has answered every op. */
-    assert(error != HAPAX_ERR_NONE || op->error != HAPAX_ERR_INDETERMINATE);
-    clear_answer(op, cursor);
+    assert(result != HAPAX_ERR_NONE || error != HAPAX_ERR_INDETERMINATE);
+    preset(op);
+    op->error = error;
 }
 
-/* One call of the store, on ops that are valid and that it may hold together. */
+/* One call of the store, with valid ops that it takes in one batch. */
 static void run_round(struct hapax_store *store, struct hapax_op *ops, size_t n)
 {
-    struct hapax_id cursor = ops[0].cursor;
-    enum hapax_error error;
+    enum hapax_error result;
 
     assert(n == 1 || by_id(&ops[0]));
-    error = store->type->run(store, ops, n);
+    result = store->type->run(store, ops, n);
     for (size_t i = 0; i < n; i++)
-        settle(&ops[i], &cursor, error);
+        finish(&ops[i], result);
 }
 
 /* Ops that go together: a LIST or PURGE goes alone. */

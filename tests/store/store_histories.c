@@ -261,16 +261,16 @@ static void compare_in_order(struct history *h, struct hapax_op op)
     unsigned pages = 0;
 
     do {
-        struct hapax_id from = op.cursor;
-
         model = op;
         CHECK(hapax_store_run(h->store, &op, 1) == HAPAX_ERR_NONE, "%s",
               hapax_store_text(h->store));
         CHECK(op.now_us >= h->last_us, "the store's clock went back");
         h->last_us = op.now_us;
         compare_page(h, &op, &model);
-        CHECK(!op.more || memcmp(&op.cursor, &from, sizeof(from)) > 0, "the cursor stands still");
+        CHECK(!op.more || memcmp(&op.next_cursor, &op.cursor, sizeof(op.cursor)) > 0,
+              "the cursor stands still");
         CHECK(++pages < PAGES_MAX, "the list does not end");
+        op.cursor = op.next_cursor;
     } while (op.more);
 }
 
@@ -346,6 +346,7 @@ static void compare_in_any_order(struct history *h, struct hapax_op op)
         for (uint32_t i = 0; i < count; i++)
             shown[i] |= find(op.records, op.count, &first[i]) != NULL;
         CHECK(++pages < PAGES_MAX, "the list does not end");
+        op.cursor = op.next_cursor;
     } while (op.more);
     model = model_list(h, &op, now_of(h));
     for (uint32_t i = 0; i < count; i++)
@@ -370,7 +371,7 @@ static void follow_settled(struct history *h, const struct hapax_id *id, int64_t
         ;
     h->model_us = at_us;
     CHECK(hapax_store_run(h->model, &op, 1) == HAPAX_ERR_NONE, "model");
-    CHECK(op.settled == 1 && memcmp(&op.cursor, id, sizeof(*id)) == 0,
+    CHECK(op.expired_claims == 1 && memcmp(&op.next_cursor, id, sizeof(*id)) == 0,
           "id %02x%02x was swept to unknown, and should not have been", id->bytes[0], id->bytes[1]);
 }
 
@@ -407,15 +408,17 @@ static void compare_purge(struct history *h, unsigned n, unsigned count)
 
     do {
         run_op(h->store, &op);
-        CHECK(op.verdict == HAPAX_OK && op.purged + op.settled <= op.limit, "%u purged, %u settled",
-              op.purged, op.settled);
-        CHECK(walks || op.purged + op.settled == 0, "a store that forgets has swept");
+        CHECK(op.verdict == HAPAX_OK && op.purged + op.expired_claims <= op.limit,
+              "%u purged, %u settled", op.purged, op.expired_claims);
+        CHECK(walks || op.purged + op.expired_claims == 0, "a store that forgets has swept");
         CHECK(++pages < PAGES_MAX, "the purge does not end");
         h->last_us = op.now_us;
         first_us = first_us == 0 ? op.now_us : first_us;
-        settled = op.settled > 0 ? compare_settled(h, n, count, op.now_us) : 0;
-        CHECK(!h->alone || settled == op.settled, "%u settled, %u found", op.settled, settled);
+        settled = op.expired_claims > 0 ? compare_settled(h, n, count, op.now_us) : 0;
+        CHECK(!h->alone || settled == op.expired_claims, "%u settled, %u found", op.expired_claims,
+              settled);
         h->settled += settled;
+        op.cursor = op.next_cursor;
     } while (op.more);
     if (!walks)
         return;
@@ -423,7 +426,7 @@ static void compare_purge(struct history *h, unsigned n, unsigned count)
     h->model_us = first_us;
     op = (struct hapax_op){.kind = HAPAX_OP_PURGE};
     CHECK(hapax_store_run(h->model, &op, 1) == HAPAX_ERR_NONE, "model");
-    CHECK(op.settled == 0, "%u dead claims under hold were passed over", op.settled);
+    CHECK(op.expired_claims == 0, "%u dead claims under hold were passed over", op.expired_claims);
 }
 
 /* ---- the cases ----------------------------------------------------------------------- */
@@ -575,6 +578,7 @@ static void a_purge_takes_the_expired_alone(const struct suite *suite)
     do {
         run_op(store, &op);
         purged += op.purged;
+        op.cursor = op.next_cursor;
     } while (op.more);
     CHECK(!suite->fresh || purged == (store->type->forgets ? 0 : 20), "%u purged", purged);
     for (unsigned i = 0; i < 40; i++) {

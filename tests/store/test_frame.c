@@ -304,12 +304,12 @@ static void a_long_list_is_cut_where_the_next_goes_on(void **state)
     hapax__frame_fit_answer(&op, whole - 1);
     assert_int_equal(op.count, 99);
     assert_true(op.more);
-    assert_int_equal(op.cursor.bytes[31], 99);
+    assert_int_equal(op.next_cursor.bytes[31], 99);
     part = hapax__frame_answer_size(&op, "");
     hapax__frame_fit_answer(&op, part / 2);
     assert_true(op.count > 40 && op.count < 50);
     assert_true(hapax__frame_answer_size(&op, "") <= part / 2);
-    assert_int_equal(op.cursor.bytes[31], op.count);
+    assert_int_equal(op.next_cursor.bytes[31], op.count);
 }
 
 /* Foreign text may end up on a terminal. */

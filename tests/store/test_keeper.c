@@ -91,9 +91,9 @@ static void same_answer(const struct hapax_op *a, const struct hapax_op *b)
     assert_int_equal(a->now_us, b->now_us);
     assert_int_equal(a->count, b->count);
     assert_int_equal(a->purged, b->purged);
-    assert_int_equal(a->settled, b->settled);
+    assert_int_equal(a->expired_claims, b->expired_claims);
     assert_int_equal(a->more, b->more);
-    assert_memory_equal(&a->cursor, &b->cursor, sizeof(a->cursor));
+    assert_memory_equal(&a->next_cursor, &b->next_cursor, sizeof(a->next_cursor));
     if (record_diff(&a->record, &b->record))
         fail_msg("%s of a record differs", record_diff(&a->record, &b->record));
     for (uint32_t i = 0; i < a->count; i++)

@@ -183,6 +183,7 @@ static void expect_scan(struct bed *bed, struct hapax_op *op, const char *before
     play_rule(play, "INFO", after, 0);
     assert_int_equal(hapax_store_run(bed->store, op, 1), HAPAX_ERR_NONE);
     assert_true(op->more);
+    op->cursor = op->next_cursor;
     log = strstr(play_log(play), "SCAN ");
     assert_non_null(log);
     assert_memory_equal(log, scan, strlen(scan));

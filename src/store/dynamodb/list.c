@@ -178,6 +178,6 @@ enum hapax_error hapax__ddb_list(struct hapax__ddb *ddb, struct hapax_op *op, in
     op->verdict = HAPAX_FOUND;
     op->more = !list.over;
     if (op->more)
-        op->cursor = list.from;
+        op->next_cursor = list.from;
     return HAPAX_ERR_NONE;
 }

@@ -385,7 +385,7 @@ void hapax__frame_fit_answer(struct hapax_op *op, size_t max)
         return;
     assert(fit > 0);
     op->count = fit;
-    op->cursor = op->records[fit - 1].id;
+    op->next_cursor = op->records[fit - 1].id;
     op->more = true;
 }
 
@@ -430,12 +430,12 @@ void hapax__frame_put_answer(struct hapax__writer *w, const struct hapax_op *op,
         put_record(w, &record);
     }
     if (parts & (HAS_RECORDS | HAS_PURGED)) {
-        assert(op->count <= HAPAX_LIST_MAX && op->purged + op->settled <= HAPAX_LIST_MAX);
-        hapax__put(w, op->cursor.bytes, ID_SIZE);
+        assert(op->count <= HAPAX_LIST_MAX && op->purged + op->expired_claims <= HAPAX_LIST_MAX);
+        hapax__put(w, op->next_cursor.bytes, ID_SIZE);
         hapax__put_number(w, parts & HAS_RECORDS ? op->count : op->purged, 2);
     }
     if (parts & HAS_PURGED)
-        hapax__put_number(w, op->settled, 2);
+        hapax__put_number(w, op->expired_claims, 2);
     if (parts & HAS_RECORDS)
         for (uint32_t i = 0; i < op->count; i++)
             put_record(w, &op->records[i]);
@@ -454,7 +454,7 @@ static bool take_record(struct hapax__reader *r, struct hapax_record *out)
 static enum hapax__taken take_records(struct hapax__reader *r, struct hapax_op *op,
                                       struct hapax_arena *arena)
 {
-    hapax__take_into(r, op->cursor.bytes, ID_SIZE);
+    hapax__take_into(r, op->next_cursor.bytes, ID_SIZE);
     op->count = hapax__take_u16(r);
     if (r->bad || op->count > HAPAX_LIST_MAX)
         return HAPAX__TAKEN_MALFORMED;
@@ -516,10 +516,10 @@ static enum hapax__taken take_parts(struct hapax__reader *r, struct hapax_op *op
     if (parts & HAS_RECORDS)
         return take_records(r, op, arena);
     if (parts & HAS_PURGED) {
-        hapax__take_into(r, op->cursor.bytes, ID_SIZE);
+        hapax__take_into(r, op->next_cursor.bytes, ID_SIZE);
         op->purged = hapax__take_u16(r);
-        op->settled = hapax__take_u16(r);
-        r->bad |= op->purged + op->settled > HAPAX_LIST_MAX;
+        op->expired_claims = hapax__take_u16(r);
+        r->bad |= op->purged + op->expired_claims > HAPAX_LIST_MAX;
     }
     return HAPAX__TAKEN;
 }

@@ -88,7 +88,7 @@ enum list_column {
 
 enum purge_column {
     PURGE_PURGED,
-    PURGE_SETTLED,
+    PURGE_EXPIRED_CLAIMS,
     PURGE_MORE,
     PURGE_CURSOR,
     PURGE_NOW_US,
@@ -625,7 +625,7 @@ enum hapax_error hapax__pg_take_list(struct hapax_store *store, struct hapax_op 
     op->more = get_bool(&last, LIST_MORE);
     op->now_us = get_time(&last, LIST_NOW_US);
     if (op->more)
-        get_fixed(&last, LIST_ID, op->cursor.bytes, sizeof(op->cursor));
+        get_fixed(&last, LIST_ID, op->next_cursor.bytes, sizeof(op->next_cursor));
     if (last.bad || op->now_us == 0)
         return HAPAX_ERR_CORRUPT;
     op->records = records;
@@ -638,20 +638,18 @@ enum hapax_error hapax__pg_take_list(struct hapax_store *store, struct hapax_op 
 enum hapax_error hapax__pg_take_purge(struct hapax_op *op, const PGresult *rows)
 {
     struct hapax__pg_in in = {.rows = rows, .row = 0};
-    struct hapax_id cursor = op->cursor;
 
     if (PQnfields(rows) != PURGE_COLUMNS || PQntuples(rows) != 1)
         return HAPAX_ERR_CORRUPT;
     op->purged = (uint32_t)get_within(&in, PURGE_PURGED, HAPAX__PG_INT4, HAPAX_LIST_MAX);
-    op->settled =
-        (uint32_t)get_within(&in, PURGE_SETTLED, HAPAX__PG_INT4, HAPAX_LIST_MAX - op->purged);
+    op->expired_claims = (uint32_t)get_within(&in, PURGE_EXPIRED_CLAIMS, HAPAX__PG_INT4,
+                                              HAPAX_LIST_MAX - op->purged);
     op->more = get_bool(&in, PURGE_MORE);
     op->now_us = get_time(&in, PURGE_NOW_US);
     if (op->more)
-        get_fixed(&in, PURGE_CURSOR, cursor.bytes, sizeof(cursor));
+        get_fixed(&in, PURGE_CURSOR, op->next_cursor.bytes, sizeof(op->next_cursor));
     if (in.bad || op->now_us == 0)
         return HAPAX_ERR_CORRUPT;
-    op->cursor = cursor;
     op->verdict = HAPAX_OK;
     op->error = HAPAX_ERR_NONE;
     return HAPAX_ERR_NONE;

@@ -456,7 +456,7 @@ static enum hapax_error list_all(struct list *list)
     drop_expired(op);
     op->more = list->place.node < nodes;
     if (op->more)
-        op->cursor = cursor_of(&list->place);
+        op->next_cursor = cursor_of(&list->place);
     op->verdict = HAPAX_FOUND;
     op->error = HAPAX_ERR_NONE;
     list->redis->base.text[0] = '\0'; /* a step that was taken again may have left one */

@@ -31,7 +31,7 @@ static bool fail_op(struct hapax_op *op, enum hapax_error error)
     op->error = error;
     op->count = 0;
     op->purged = 0;
-    op->settled = 0;
+    op->expired_claims = 0;
     op->more = false;
     return false;
 }
@@ -221,7 +221,7 @@ bool hapax__walk_list(struct hapax_store *store, struct hapax__files *files, str
     if (failure)
         return fail_read(store, op, failure);
     if (op->error == HAPAX_ERR_NONE)
-        op->cursor = list.last;
+        op->next_cursor = list.last;
     return op->error == HAPAX_ERR_NONE;
 }
 
@@ -302,7 +302,7 @@ static void walk_purge(struct purge *purge, struct walk *records, struct walk *o
     while (lower_id(records, open, &id, &in_records, &in_open)) {
         struct hapax_record next;
         enum hapax__write write = in_records ? judge(purge, &id, records, &next) : HAPAX__KEEP;
-        bool full = purge->op->purged + purge->op->settled == purge->limit;
+        bool full = purge->op->purged + purge->op->expired_claims == purge->limit;
 
         if (steps++ == PURGE_STEPS_MAX || (full && write != HAPAX__KEEP)) {
             purge->op->more = true;
@@ -313,7 +313,7 @@ static void walk_purge(struct purge *purge, struct walk *records, struct walk *o
         if (write == HAPAX__WRITE && !replace(purge, &next))
             return;
         purge->op->purged += write == HAPAX__DELETE;
-        purge->op->settled += write == HAPAX__WRITE;
+        purge->op->expired_claims += write == HAPAX__WRITE;
         purge->last = id;
         if (in_records)
             rocksdb_iter_next(records->it);
@@ -360,7 +360,7 @@ bool hapax__walk_purge(struct hapax_store *store, struct hapax__database *databa
     if (failure || other)
         fail_read(store, op, failure ? failure : other);
     else if (op->error == HAPAX_ERR_NONE && write_purge(store, database, &purge))
-        op->cursor = purge.last;
+        op->next_cursor = purge.last;
     if (failure && other)
         rocksdb_free(other);
     rocksdb_writebatch_destroy(purge.writes);
