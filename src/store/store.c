@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one way to a store. Checks every op, splits by what the store takes, presets each to
- * INDETERMINATE and asserts afterwards that it was answered. A store that judges its batch
- * in parallel never sees one id twice in a batch: the second op on an id goes in a second round, with
- * the second ops on all other ids, and so on. Rejected: cutting the batch at the first id that comes
- * again, which makes a round of each op where one key is hot.
+ * The one way to a store. Checks every op, splits the ops into batches that the store takes, presets
+ * each op to INDETERMINATE, and asserts afterwards that the store answered it. A store that judges
+ * its batch in parallel never sees an id twice in a batch: the second op on an id goes into a second
+ * round, with the second ops on all other ids, and so on. Rejected: cutting the batch at the first
+ * repeated id, which makes a round of each op where one key is hot.
  */
 #include "base/fail.h"
 #include "types.h"
@@ -23,7 +23,7 @@
 static pthread_mutex_t types_lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct hapax_store_type *types[TYPES_MAX] = {&hapax__memory,
                                                           &hapax__keeper,
-                                                          &hapax__held,
+                                                          &hapax__rocksdb_client,
                                                           &hapax__postgres,
                                                           &hapax__postgresql,
                                                           &hapax__redis_node,
@@ -113,7 +113,7 @@ enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
         free(arena);
         return error;
     }
-    if (!(*out)->type) /* opening a held path gives its keeper's type */
+    if (!(*out)->type) /* a path that another process has open gives the keeper's type */
         (*out)->type = type;
     (*out)->arena = arena;
     return HAPAX_ERR_NONE;
@@ -129,7 +129,7 @@ enum hapax_error hapax_store_init(const char *uri, bool print, hapax_say *say, v
     text[0] = '\0';
     if (type && type->init)
         return type->init(uri, print, say, arg, text);
-    error = hapax_store_open(&store, uri, text); /* a URI that is wrong is not "nothing to make" */
+    error = hapax_store_open(&store, uri, text); /* a wrong URI is an error, too */
     hapax_store_close(store);
     return error;
 }
@@ -299,7 +299,7 @@ static void run_round(struct hapax_store *store, struct hapax_op *ops, size_t n)
         finish(&ops[i], result);
 }
 
-/* Ops that go together: a LIST or PURGE goes alone. */
+/* How many ops, from the first on, go together: a LIST or PURGE goes alone. */
 static size_t round_of(const struct hapax_store *store, const struct hapax_op *ops, size_t n)
 {
     size_t max = by_id(&ops[0]) ? store->type->batch_max : 1;
@@ -321,74 +321,74 @@ static void run_rounds(struct hapax_store *store, struct hapax_op *ops, size_t n
     }
 }
 
-/* An op's place in its batch, and the round it goes in: how many before it are on its id. */
-struct place {
+/* An op's index in its batch, and its round: the number of ops before it on its id. */
+struct turn {
     const struct hapax_id *id;
-    size_t at;
+    size_t index;
     size_t round;
 };
 
-static int by_id_then_place(const void *a, const void *b)
+static int by_id_then_index(const void *a, const void *b)
 {
-    const struct place *x = a, *y = b;
+    const struct turn *x = a, *y = b;
     int order = memcmp(x->id, y->id, sizeof(*x->id));
 
-    return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
+    return order != 0 ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-static int by_round_then_place(const void *a, const void *b)
+static int by_round_then_index(const void *a, const void *b)
 {
-    const struct place *x = a, *y = b;
+    const struct turn *x = a, *y = b;
 
     if (x->round != y->round)
         return x->round > y->round ? 1 : -1;
-    return (x->at > y->at) - (x->at < y->at);
+    return (x->index > y->index) - (x->index < y->index);
 }
 
-/* Sorts the places by round. Returns how many rounds there are. */
-static size_t plan(struct place *places, const struct hapax_op *ops, size_t n)
+/* Sorts the turns by round. Returns how many rounds there are. */
+static size_t plan(struct turn *turns, const struct hapax_op *ops, size_t n)
 {
     size_t rounds = 1;
 
     for (size_t i = 0; i < n; i++)
-        places[i] = (struct place){&ops[i].id, i, 0};
-    qsort(places, n, sizeof(*places), by_id_then_place);
+        turns[i] = (struct turn){&ops[i].id, i, 0};
+    qsort(turns, n, sizeof(*turns), by_id_then_index);
     for (size_t i = 1; i < n; i++) {
-        if (memcmp(places[i].id, places[i - 1].id, sizeof(*places[i].id)) == 0)
-            places[i].round = places[i - 1].round + 1;
-        if (places[i].round >= rounds)
-            rounds = places[i].round + 1;
+        if (memcmp(turns[i].id, turns[i - 1].id, sizeof(*turns[i].id)) == 0)
+            turns[i].round = turns[i - 1].round + 1;
+        if (turns[i].round >= rounds)
+            rounds = turns[i].round + 1;
     }
     if (rounds > 1)
-        qsort(places, n, sizeof(*places), by_round_then_place);
+        qsort(turns, n, sizeof(*turns), by_round_then_index);
     return rounds;
 }
 
-/* Ops by id on a store that judges in parallel. */
+/* Runs ops by id on a store that judges in parallel. */
 static void run_parallel(struct hapax_store *store, struct hapax_op *ops, size_t n)
 {
-    struct place *places = malloc(n * sizeof(*places));
-    size_t rounds = places ? plan(places, ops, n) : n;
-    struct hapax_op *sorted = rounds > 1 && places ? malloc(n * sizeof(*sorted)) : NULL;
+    struct turn *turns = malloc(n * sizeof(*turns));
+    size_t rounds = turns ? plan(turns, ops, n) : n;
+    struct hapax_op *sorted = rounds > 1 && turns ? malloc(n * sizeof(*sorted)) : NULL;
 
     if (rounds == 1) {
         run_rounds(store, ops, n);
-    } else if (!sorted) { /* out of memory: one at a time is right as well */
+    } else if (!sorted) { /* out of memory: one at a time is as right */
         for (size_t i = 0; i < n; i++)
             run_round(store, &ops[i], 1);
     } else {
         for (size_t i = 0; i < n; i++)
-            sorted[i] = ops[places[i].at];
+            sorted[i] = ops[turns[i].index];
         for (size_t i = 0, len; i < n; i += len) {
-            for (len = 1; i + len < n && places[i + len].round == places[i].round; len++)
+            for (len = 1; i + len < n && turns[i + len].round == turns[i].round; len++)
                 ;
             run_rounds(store, sorted + i, len);
         }
         for (size_t i = 0; i < n; i++)
-            ops[places[i].at] = sorted[i];
+            ops[turns[i].index] = sorted[i];
     }
     free(sorted);
-    free(places);
+    free(turns);
 }
 
 static void run_valid(struct hapax_store *store, struct hapax_op *ops, size_t n)
@@ -441,7 +441,7 @@ static bool keep_record(struct hapax_store *store, struct hapax_record *record)
            keep_span(store, &record->outcome.headers) && keep_span(store, &record->outcome.body);
 }
 
-/* What the asker lent outlives the answer, so it is not copied. */
+/* Copies a span, unless it is what the caller lent: that outlives the answer. */
 static bool keep_unless(struct hapax_store *store, struct hapax_span *span, struct hapax_span lent)
 {
     return (span->ptr == lent.ptr && span->len == lent.len) || keep_span(store, span);

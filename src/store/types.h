@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stores this library knows, and what they share. A program adds those of other libraries
- * (hapax_rocksdb_use()) or of its tests with hapax__store_add() before it opens any.
+ * The stores of this library, and what they share. A program adds the stores of other libraries
+ * (hapax_rocksdb_use()) or of its tests with hapax__store_add(), before it opens any.
  */
 #ifndef HAPAX_STORE_TYPES_H
 #define HAPAX_STORE_TYPES_H
@@ -20,24 +20,25 @@ extern const struct hapax_store_type hapax__redis_cluster; /* redis+cluster://�
 extern const struct hapax_store_type hapax__redis_cluster_tls; /* rediss+cluster://… */
 extern const struct hapax_store_type hapax__dynamodb; /* dynamodb://… */
 extern const struct hapax_store_type hapax__hybrid; /* hybrid:redis://…+postgres://… */
-extern const struct hapax_store_type hapax__held; /* rocksdb:PATH, where another holds it */
+extern const struct hapax_store_type hapax__rocksdb_client; /* rocksdb:PATH, opened elsewhere */
 
-/* Adds a type, once each; one with the scheme of a built-in stands before it. Safe from any thread. */
+/* Adds a type, once. A type with the scheme of a built-in one stands before it. Safe from any
+ * thread. */
 void hapax__store_add(const struct hapax_store_type *type);
 
-/* Copies what an answered op shows (record, records) from memory that will go into the store's own.
- * False: out of memory, and the op has become INDETERMINATE. */
+/* Copies what an answered op shows (record, records) into the store's memory. False: out of memory,
+ * and the op has become INDETERMINATE. */
 bool hapax__store_keep(struct hapax_store *store, struct hapax_op *op);
 
-/* Checks an op's fields against their limits, as hapax_store_run() does. False: op->error is INVALID
- * or TOO_BIG, and text names the field. */
+/* Checks an op's fields against their limits, as hapax_store_run() does. False: op->error is
+ * INVALID or TOO_BIG, and text names the field. */
 bool hapax__op_check(struct hapax_op *op, size_t body_max, char text[HAPAX_TEXT_MAX]);
 
-/* The verdicts that an op of this kind can get, as bits, for who reads them from foreign bytes. */
+/* The verdicts that an op of this kind can get, as bits: to check answers that others sent. */
 unsigned hapax__verdicts_of(enum hapax_op_kind kind);
 
-/* Where a store keeps the check value of its secret (hapax_store_bind()), and what the value is: that
- * record's fingerprint. */
+/* The id of the record with the check value of a store's secret (hapax_store_bind()), and the check
+ * value, which is that record's fingerprint. */
 void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check, struct hapax_span secret);
 
 /* Sets the clock of a memory store: for tests that own time. */

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One batch on the embedded store: read its records together, judge its ops in order, write what
- * changed in one synced write.
+ * One batch on the embedded store: reads its records together, judges its ops in order, and writes
+ * the changes in one synced write.
  *
- * Ops on one id see each other through the batch's entries, which hold the record as the ops so
- * far have left it; each entry is written once, however many ops changed it. A verdict that
- * rests on an entry not yet written is given only when the write has succeeded: if it fails, the op
- * that wrote and those that saw its write become INDETERMINATE together. Ops that
- * changed nothing and saw no change keep their verdicts, and a batch of such ops syncs nothing.
+ * Ops on one id see each other through the batch's entries. An entry is the record as the ops so far
+ * have left it, and is written once, however many ops changed it. A verdict that rests on an
+ * unwritten entry is given only after the write: if the write fails, the op that changed the entry
+ * and the ops that saw the change become INDETERMINATE together. Ops that changed nothing and saw no
+ * change keep their verdicts, and a batch of such ops syncs nothing.
  *
  * Rejected: RocksDB's transactions, which lock per key what one mutex already orders.
  */
-#include "db.h"
+#include "batch.h"
 
-#include "base/bytes.h"
-#include "base/span.h"
 #include "core/machine.h"
 #include "core/record.h"
 #include "store/types.h"
@@ -31,7 +29,8 @@ _Static_assert(SLOTS >= 2 * HAPAX_BATCH_MAX, "the table of entries must not fill
 
 struct entry {
     const struct hapax_id *id;
-    rocksdb_pinnableslice_t *value; /* what record's spans point into, unless an op changed it */
+    /* The record's spans point into it, unless an op changed the record. */
+    rocksdb_pinnableslice_t *value;
     struct hapax_record record;
     enum hapax_state stored; /* the state in the database; ABSENT: none there */
     enum hapax_error error; /* it could not be read */
@@ -41,8 +40,8 @@ struct entry {
 
 struct hapax__batch {
     size_t count; /* of entries */
-    uint16_t slots[SLOTS]; /* place of an entry, plus 1 */
-    uint16_t place[HAPAX_BATCH_MAX]; /* op → its entry */
+    uint16_t slots[SLOTS]; /* index of an entry, plus 1 */
+    uint16_t entry_of[HAPAX_BATCH_MAX]; /* index of an op's entry */
     bool rests[HAPAX_BATCH_MAX]; /* the op's verdict rests on a change */
     const char *keys[HAPAX_BATCH_MAX];
     size_t key_sizes[HAPAX_BATCH_MAX];
@@ -79,30 +78,20 @@ void hapax__batch_free(struct hapax__batch *batch)
     free(batch);
 }
 
-enum hapax_error hapax__batch_unreadable(struct hapax_store *store, const uint8_t id[32],
-                                         enum hapax_error error)
-{
-    char hex[65];
-
-    *hapax__hex(hex, id, 32) = '\0';
-    return hapax_store_fail(store, error, "cannot read record \"%s\": %s", hex,
-                            error == HAPAX_ERR_CORRUPT ? "it is damaged"
-                                                       : "a newer version of hapax wrote it");
-}
-
 /* ---- reading ------------------------------------------------------------------------- */
 
-static uint16_t place_of(struct hapax__batch *batch, const struct hapax_id *id)
+/* The index of the id's entry, which is added where there is none. */
+static uint16_t entry_for(struct hapax__batch *batch, const struct hapax_id *id)
 {
     uint32_t hash;
     size_t at;
 
     memcpy(&hash, id->bytes, sizeof(hash));
     for (at = hash & (SLOTS - 1); batch->slots[at]; at = (at + 1) & (SLOTS - 1)) {
-        size_t place = batch->slots[at] - 1u;
+        size_t index = batch->slots[at] - 1u;
 
-        if (memcmp(batch->entries[place].id, id, sizeof(*id)) == 0)
-            return (uint16_t)place;
+        if (memcmp(batch->entries[index].id, id, sizeof(*id)) == 0)
+            return (uint16_t)index;
     }
     assert(batch->count < HAPAX_BATCH_MAX);
     batch->entries[batch->count].id = id;
@@ -114,7 +103,6 @@ static uint16_t place_of(struct hapax__batch *batch, const struct hapax_id *id)
 static void take_value(struct hapax_store *store, struct entry *entry,
                        rocksdb_pinnableslice_t *value, char *failure)
 {
-    char text[HAPAX_TEXT_MAX];
     struct hapax_span bytes;
 
     entry->value = value;
@@ -123,10 +111,7 @@ static void take_value(struct hapax_store *store, struct entry *entry,
     entry->exists = false;
     entry->changed = false;
     if (failure) {
-        entry->error = hapax__files_error(failure, text);
-        if (entry->error != HAPAX_ERR_CORRUPT)
-            entry->error = HAPAX_ERR_UNAVAILABLE;
-        hapax_store_fail(store, entry->error, "cannot read: %s", text);
+        entry->error = hapax__files_unread(store, failure);
         return;
     }
     if (!value)
@@ -134,7 +119,7 @@ static void take_value(struct hapax_store *store, struct entry *entry,
     bytes.ptr = (const uint8_t *)rocksdb_pinnableslice_value(value, &bytes.len);
     entry->error = hapax__record_decode(&entry->record, entry->id, bytes);
     if (entry->error != HAPAX_ERR_NONE) {
-        hapax__batch_unreadable(store, entry->id->bytes, entry->error);
+        hapax__files_unreadable(store, entry->id, entry->error);
         return;
     }
     entry->exists = true;
@@ -147,7 +132,7 @@ static void load(struct hapax__batch *batch, struct hapax_store *store, struct h
     batch->count = 0;
     memset(batch->slots, 0, sizeof(batch->slots));
     for (size_t i = 0; i < n; i++)
-        batch->place[i] = place_of(batch, &ops[i].id);
+        batch->entry_of[i] = entry_for(batch, &ops[i].id);
     rocksdb_batched_multi_get_cf(files->db, batch->read_options, files->family[HAPAX__RECORDS],
                                  batch->count, batch->keys, batch->key_sizes, batch->values,
                                  batch->failures, false);
@@ -179,7 +164,7 @@ static void refuse(struct hapax_op *op, enum hapax_error error)
     op->error = error;
 }
 
-/* An operator may forget what cannot be read: nobody else can ever do anything with it. */
+/* An operator may forget a damaged record: no other op can do anything with it. */
 static bool forgets_damage(const struct entry *entry, const struct hapax_op *op)
 {
     return entry->error == HAPAX_ERR_CORRUPT && op->kind == HAPAX_OP_RESOLVE && op->force &&
@@ -189,7 +174,7 @@ static bool forgets_damage(const struct entry *entry, const struct hapax_op *op)
 static void forget_damage(struct entry *entry, struct hapax_op *op, int64_t now_us)
 {
     entry->error = HAPAX_ERR_NONE;
-    entry->stored = HAPAX_STATE_STARTED; /* for all that is known: so `open` is cleared as well */
+    entry->stored = HAPAX_STATE_STARTED; /* it may have been: so `open` is cleared as well */
     entry->changed = true;
     entry->exists = false;
     op->verdict = HAPAX_OK;
@@ -198,7 +183,8 @@ static void forget_damage(struct entry *entry, struct hapax_op *op, int64_t now_
     op->record.id = op->id;
 }
 
-/* The answer is copied before the entry it may point into changes. */
+/* Answers one op. Returns whether the verdict rests on a change. The answer is copied before the
+ * entry changes, since the answer may point into the entry. */
 static bool judge(struct hapax_store *store, const struct hapax__database *database,
                   struct entry *entry, struct hapax_op *op, int64_t now_us)
 {
@@ -254,20 +240,7 @@ static enum hapax_state open_state(enum hapax_state state)
     return state == HAPAX_STATE_COMPLETED ? HAPAX_STATE_ABSENT : state;
 }
 
-void hapax__batch_put_open(rocksdb_writebatch_t *writes, struct hapax__files *files,
-                           const struct hapax_record *record)
-{
-    uint8_t bytes[HAPAX__OPEN_SIZE];
-    struct hapax__writer w = {bytes, sizeof(bytes)};
-
-    hapax__put_number(&w, (uint64_t)record->state, 1);
-    hapax__put_number(&w, (uint64_t)record->updated_us, 8);
-    assert(w.left == 0);
-    rocksdb_writebatch_put_cf(writes, files->family[HAPAX__OPEN], (const char *)record->id.bytes,
-                              sizeof(record->id), (const char *)bytes, sizeof(bytes));
-}
-
-/* Keeps `open` in step: it changes when the state does, so a RENEW leaves it alone. */
+/* Keeps `open` in step with the state. A RENEW keeps the state, and so leaves `open` alone. */
 static void put_open(struct hapax__batch *batch, struct hapax__files *files,
                      const struct entry *entry)
 {
@@ -277,7 +250,7 @@ static void put_open(struct hapax__batch *batch, struct hapax__files *files,
     if (has == had)
         return;
     if (has != HAPAX_STATE_ABSENT)
-        hapax__batch_put_open(batch->writes, files, &entry->record);
+        hapax__files_put_open(files, batch->writes, &entry->record);
     else
         rocksdb_writebatch_delete_cf(batch->writes, files->family[HAPAX__OPEN],
                                      (const char *)entry->id->bytes, sizeof(*entry->id));
@@ -328,7 +301,7 @@ static enum hapax_error write_changes(struct hapax__batch *batch, struct hapax_s
 
 /* ---- the batch ----------------------------------------------------------------------- */
 
-static enum hapax_error run_by_id(struct hapax__batch *batch, struct hapax_store *store,
+static enum hapax_error run_write(struct hapax__batch *batch, struct hapax_store *store,
                                   struct hapax__database *database, struct hapax__files *files,
                                   struct hapax_op *ops, size_t n, int64_t now_us)
 {
@@ -336,7 +309,8 @@ static enum hapax_error run_by_id(struct hapax__batch *batch, struct hapax_store
 
     load(batch, store, files, ops, n);
     for (size_t i = 0; i < n; i++)
-        batch->rests[i] = judge(store, database, &batch->entries[batch->place[i]], &ops[i], now_us);
+        batch->rests[i] =
+            judge(store, database, &batch->entries[batch->entry_of[i]], &ops[i], now_us);
     error = write_changes(batch, store, database, files);
     for (size_t i = 0; i < n && error != HAPAX_ERR_NONE; i++)
         if (batch->rests[i])
@@ -345,18 +319,13 @@ static enum hapax_error run_by_id(struct hapax__batch *batch, struct hapax_store
     return error;
 }
 
-static bool walks(const struct hapax_op *op)
-{
-    return op->kind == HAPAX_OP_LIST || op->kind == HAPAX_OP_PURGE;
-}
-
-/* How many ops from the first on go into one write. */
+/* How many ops, from the first on, go into one write. */
 static size_t ops_together(const struct hapax_op *ops, size_t n)
 {
     size_t bytes = 0;
     size_t len;
 
-    for (len = 0; len < n && !walks(&ops[len]); len++) {
+    for (len = 0; len < n; len++) {
         bytes += ops[len].outcome.headers.len + ops[len].outcome.body.len;
         if (bytes > BYTES_MAX && len > 0)
             break;
@@ -364,49 +333,19 @@ static size_t ops_together(const struct hapax_op *ops, size_t n)
     return len;
 }
 
-static void walk(struct hapax_store *store, struct hapax__database *database,
-                 struct hapax__files *files, struct hapax_op *op, int64_t now_us)
-{
-    op->now_us = now_us;
-    if (op->kind == HAPAX_OP_LIST)
-        hapax__walk_list(store, files, op, now_us);
-    else
-        hapax__walk_purge(store, database, files, op, now_us);
-}
-
-static enum hapax_error refuse_all(struct hapax_store *store, struct hapax__database *database,
-                                   struct hapax_op *ops, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        refuse(&ops[i], HAPAX_ERR_UNAVAILABLE);
-    return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "the database does not open again: %s",
-                            hapax__database_why(database));
-}
-
 enum hapax_error hapax__batch_run(struct hapax__batch *batch, struct hapax_store *store,
-                                  struct hapax__database *database, struct hapax_op *ops, size_t n)
+                                  struct hapax__database *database, struct hapax__files *files,
+                                  struct hapax_op *ops, size_t n, int64_t now_us)
 {
-    int64_t now_us;
-    struct hapax__files *files = hapax__database_enter(database, &now_us);
     enum hapax_error first = HAPAX_ERR_NONE;
 
     assert(n > 0 && n <= HAPAX_BATCH_MAX);
-    if (!files->db)
-        first = refuse_all(store, database, ops, n);
-    for (size_t at = 0; files->db && at < n;) {
-        size_t len = ops_together(ops + at, n - at);
+    for (size_t at = 0, len; at < n; at += len) {
         enum hapax_error error;
 
-        if (len == 0) {
-            walk(store, database, files, &ops[at], now_us);
-            error = ops[at].error;
-            len = 1;
-        } else {
-            error = run_by_id(batch, store, database, files, ops + at, len, now_us);
-        }
+        len = ops_together(ops + at, n - at);
+        error = run_write(batch, store, database, files, ops + at, len, now_us);
         first = first == HAPAX_ERR_NONE ? error : first;
-        at += len;
     }
-    hapax__database_exit(database);
     return first;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `rocksdb:PATH` in a program that does not open databases itself: whoever holds the path serves it
- * at PATH/keeper.sock. hapax_rocksdb_use() puts the store that does before this one. So nginx, or a
- * program on Redis, reaches an embedded store without loading RocksDB.
+ * `rocksdb:PATH` in a program that opens no database itself: the process that has the database open
+ * serves it at PATH/keeper.sock. So nginx, or a program on Redis, reaches an embedded store without
+ * loading RocksDB. hapax_rocksdb_use() puts the store that opens databases before this one.
  */
 #include "base/fail.h"
 #include "store/keeper/keeper.h"
@@ -13,11 +13,11 @@
 #include <string.h>
 #include <sys/un.h>
 
-static enum hapax_error held_open(struct hapax_store **out, const char *uri,
-                                  char text[HAPAX_TEXT_MAX])
+static enum hapax_error client_open(struct hapax_store **out, const char *uri,
+                                    char text[HAPAX_TEXT_MAX])
 {
     const char *path = uri + strlen("rocksdb:");
-    int len = (int)strcspn(path, "?"); /* what follows is for the holder */
+    int len = (int)strcspn(path, "?"); /* the rest is for the process that opens it */
     char name[sizeof(((struct sockaddr_un *)0)->sun_path)];
     char why[HAPAX_TEXT_MAX];
     enum hapax_error error;
@@ -36,11 +36,11 @@ static enum hapax_error held_open(struct hapax_store **out, const char *uri,
                        uri, why);
 }
 
-/* What it opens is a handle of the keeper's type, so no other function is ever called. */
-const struct hapax_store_type hapax__held = {
+/* Its handles have the keeper's type, so no other function of this type is ever called. */
+const struct hapax_store_type hapax__rocksdb_client = {
     .scheme = "rocksdb",
     .batch_max = HAPAX_BATCH_MAX,
     .body_max = HAPAX_BODY_MAX,
     .serial = true,
-    .open = held_open,
+    .open = client_open,
 };

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The database that all handles of one process on one path share: who may open it, its clock, and
- * how it comes back after a failed write.
+ * The database that all handles of one process on one path share: which process may open it, its
+ * clock, and how it comes back after a failed write.
  *
- * The lock on hapax.lock decides which process holds the store; it is taken before RocksDB is
- * opened and goes with the process, however that ends. Users are counted; the keeper's
- * handle is not, so the last user's leaving ends the keeper as well.
+ * The process that takes the lock on hapax.lock opens the database. The lock is taken before RocksDB
+ * is opened, and goes with the process, however the process ends. Users are counted. The keeper's
+ * handle is not counted, so the keeper ends with the last user.
  *
- * After a failed write nobody knows what the log holds, and after a failed sync the kernel may
- * have dropped what it could not write: RocksDB refuses to go on, and so do we. Reads are still
- * answered from what was durable before. The next batch opens the database again, once a file
- * of ours can be written beside it; opening writes the records of the log to new, synced
- * files, whatever was in the page cache. If the disk fails just then, nothing can be read until it
- * works. Rejected: asking RocksDB to resume, which its C interface does not offer and which would trust the old
- * log; opening it for reading alone meanwhile, which would show what stands in the log and is not durable.
+ * After a failed write nobody knows what the log contains; after a failed sync the kernel may have
+ * dropped what it could not write. RocksDB refuses to go on, and so does the store. Reads are still
+ * answered from what was durable before. The next batch opens the database again, once a file can be
+ * written beside it. Opening writes the records of the log to new, synced files, whatever was in the
+ * page cache. If the disk fails just then, nothing can be read until the disk works again.
+ * Rejected: asking RocksDB to resume, which its C interface does not offer, and which would trust
+ * the old log. Rejected: opening the database read-only meanwhile, which would show what stands in
+ * the log and is not durable.
  */
 #include "db.h"
 
@@ -49,7 +50,8 @@ static const char folder_name[] = "/db";
 static const char probe_name[] = "/hapax.probe";
 
 struct hapax__database {
-    struct hapax__database *next; /* guarded, as users, by databases_lock */
+    /* databases_lock guards next and users. */
+    struct hapax__database *next;
     unsigned users;
     char path[PATH_MAX];
     dev_t device;
@@ -62,7 +64,8 @@ struct hapax__database {
     struct hapax__files files;
     rocksdb_writeoptions_t *write_options;
     struct hapax__clock clock;
-    bool broken; /* a write failed; none is tried until the files have been opened again */
+    /* A write failed; no write is tried until the files have been opened again. */
+    bool broken;
     int64_t retry_boot_us;
     int64_t pause_us;
     char why[HAPAX_TEXT_MAX];
@@ -75,7 +78,7 @@ static void path_in(char out[PATH_MAX], const char *folder, const char *name)
 {
     int len = snprintf(out, PATH_MAX, "%s%s", folder, name);
 
-    assert(len > 0 && len < PATH_MAX); /* join() looks at the length */
+    assert(len > 0 && len < PATH_MAX); /* join() has checked the length */
     (void)len;
 }
 
@@ -209,7 +212,7 @@ static enum hapax_error start_clock(struct hapax__database *database, char text[
 
 /* ---- writing, and coming back -------------------------------------------------------- */
 
-/* The bytes that opening will write: what the log holds that is in no other file yet. */
+/* The bytes that opening will write: the log, which is in no other file yet. */
 static uint64_t bytes_of_log(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -267,7 +270,8 @@ static void retry_later(struct hapax__database *database)
     database->retry_boot_us = hapax__boot_us() + database->pause_us;
 }
 
-/* The old files stay open for reads until there is reason to believe that the new ones will open. */
+/* Opens a broken database again. The old files stay open for reads until there is room for new
+ * ones. */
 static void heal(struct hapax__database *database)
 {
     char folder[PATH_MAX];
@@ -374,7 +378,7 @@ static enum hapax_error take_lock(struct hapax__database *database, pid_t *holde
     path_in(name, database->path, lock_name);
     fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 && errno == EACCES && access(name, F_OK) == 0) {
-        *holder = 0; /* somebody else's store: its keeper may still let us in */
+        *holder = 0; /* another user's store: its keeper may still let us in */
         return hapax__fail(text, HAPAX_ERR_REFUSED, "no permission for \"hapax.lock\" in it");
     }
     if (fd < 0)
@@ -457,9 +461,12 @@ static enum hapax_error serve(struct hapax__database *database,
     char why[HAPAX_TEXT_MAX];
     struct hapax__keeper_options keeper = {
         .path = name, .mode = options->mode, .group = options->group};
-    struct hapax_store *store = hapax__rocksdb_handle(database);
+    struct hapax_store *store;
     enum hapax_error error;
 
+    if (!options->make_handle)
+        return HAPAX_ERR_NONE;
+    store = options->make_handle(database);
     if (!store)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
     path_in(name, database->path, socket_name);
@@ -529,7 +536,7 @@ static enum hapax_error database_new(struct hapax__database **out,
     return error;
 }
 
-/* databases_lock is held, so that of two threads that open a path one opens it and one joins. */
+/* Runs under databases_lock: of two threads that open a path, one opens it and the other joins. */
 static enum hapax_error join(struct hapax__database **out,
                              const struct hapax__database_options *options, pid_t *holder,
                              char text[HAPAX_TEXT_MAX])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The database under the store `rocksdb:`: its files, and the one object per path that all handles of
- * this process share. Internal to libhapax-rocksdb and its tests.
+ * The database under the store `rocksdb:`: its files (files.c), and the one object per path that all
+ * handles of this process share (db.c). Internal to libhapax-rocksdb and its tests.
  *
  * Three column families, numbers most significant byte first:
  *   records ("default")  id → record (hapax__record_encode)
@@ -30,24 +30,37 @@ struct hapax__files {
     rocksdb_options_t *options[HAPAX__FAMILIES];
     rocksdb_cache_t *cache;
     rocksdb_compactionfilter_t *filter;
-    /* Records whose retention ended by then may be dropped: the time of the last judgement,
-     * so that no record goes before the judge's own clock has passed its end. 0: none may. */
+    /* The time of the last judgement; 0: there was none. Records whose retention ended by then may
+     * be dropped: so no record goes before the judge's own clock has passed its end. */
     _Atomic int64_t judged_us;
 };
 
-/* Makes the settings; nothing is opened. */
+/* Makes the settings, and opens nothing. */
 void hapax__files_init(struct hapax__files *files);
 void hapax__files_release(struct hapax__files *files);
 
-/* Opens the database in a folder, creating it where there is none. UNAVAILABLE, CORRUPT, REFUSED,
- * UNSUPPORTED: text is RocksDB's own. */
+/* Opens the database in a folder, and makes it where there is none. Errors: UNAVAILABLE, CORRUPT,
+ * REFUSED, UNSUPPORTED, with RocksDB's own text. */
 enum hapax_error hapax__files_open(struct hapax__files *files, const char *folder,
                                    char text[HAPAX_TEXT_MAX]);
-/* Not being open is fine. */
+/* Closes the database; files that are not open are fine. */
 void hapax__files_close(struct hapax__files *files);
 
-/* What RocksDB's error text means for whoever read something; frees it. Writes its beginning to text. */
+/* Says what RocksDB's error text means for a reader: CORRUPT, REFUSED, UNSUPPORTED or UNAVAILABLE.
+ * Writes its beginning to text, and frees it. */
 enum hapax_error hapax__files_error(char *rocksdb_text, char text[HAPAX_TEXT_MAX]);
+
+/* As hapax__files_error(), for a failed read of a record: CORRUPT or UNAVAILABLE, and sets the
+ * store's text. */
+enum hapax_error hapax__files_unread(struct hapax_store *store, char *rocksdb_text);
+
+/* Sets the store's text for a record that was read and cannot be decoded; returns error. */
+enum hapax_error hapax__files_unreadable(struct hapax_store *store, const struct hapax_id *id,
+                                         enum hapax_error error);
+
+/* Writes the entry of `open` for a record that is not completed. */
+void hapax__files_put_open(struct hapax__files *files, rocksdb_writebatch_t *writes,
+                           const struct hapax_record *record);
 
 /* ---- the database ---------------------------------------------------------------- */
 
@@ -58,64 +71,37 @@ struct hapax__database_options {
     bool sync; /* each write is on disk before it is answered */
     const char *group; /* of the keeper's socket; NULL: none */
     unsigned mode; /* of the keeper's socket; 0: 0600 */
+    /* Makes the keeper's handle on the database, which does not count as a user. NULL: out of
+     * memory. Is itself NULL where no keeper is to serve. */
+    struct hapax_store *(*make_handle)(struct hapax__database *database);
 };
 
-/* Joins this process's database of that path, or locks and opens it and begins to serve its keeper.
- * REFUSED with *holder ≥ 0: another process (0: of unknown pid) holds it. Other failures as
- * hapax_store_open(), with *holder -1. */
+/* Joins this process's database of that path. Where there is none, locks and opens it and starts to
+ * serve its keeper. REFUSED with *holder ≥ 0: another process has it open (0: of unknown pid). Other
+ * errors are those of hapax_store_open(), with *holder -1. */
 enum hapax_error hapax__database_join(struct hapax__database **out,
                                       const struct hapax__database_options *options, pid_t *holder,
                                       char text[HAPAX_TEXT_MAX]);
 
-/* The last one to leave stops the keeper, syncs and closes the database. */
+/* The last user to leave stops the keeper, syncs and closes the database. */
 void hapax__database_leave(struct hapax__database *database);
 
-/* A handle for the keeper, which does not keep the database open. rocksdb.c has it. NULL: no memory. */
-struct hapax_store *hapax__rocksdb_handle(struct hapax__database *database);
-
-/* From enter to leave the caller alone reads, judges and writes, so that no verdict rests on a write
- * that is not durable yet. A database that failed a write is closed and opened again first,
- * once there is room. now_us: the store's clock; files->db is NULL where nothing can be read. */
+/* From enter to exit the caller alone reads, judges and writes, so that no verdict rests on a write
+ * that is not durable yet. A database that failed a write is closed and opened again first, once
+ * there is room. Returns the files, whose db is NULL where nothing can be read; *now_us: the store's
+ * clock. */
 struct hapax__files *hapax__database_enter(struct hapax__database *database, int64_t *now_us);
 void hapax__database_exit(struct hapax__database *database);
 
-/* Between enter and exit: whether a write can be tried; why not, if not. */
+/* Between enter and exit: whether a write can be tried, and why not. */
 bool hapax__database_writable(const struct hapax__database *database);
 const char *hapax__database_why(const struct hapax__database *database);
 
-/* Between enter and exit: writes the batch, with the clock's mark, synced unless the store was opened
- * otherwise. After NONE it is durable. INDETERMINATE: it may be. Nothing is written then until
+/* Between enter and exit: writes the batch with the clock's mark; synced unless the store was opened
+ * with sync off. NONE: it is durable. INDETERMINATE: it may be, and nothing more is written until
  * the database has been opened again. */
 enum hapax_error hapax__database_write(struct hapax__database *database,
                                        rocksdb_writebatch_t *batch);
-
-/* ---- a batch --------------------------------------------------------------------- */
-
-struct hapax__batch; /* what one handle needs to judge a batch; kept between batches */
-
-/* NULL: out of memory. */
-struct hapax__batch *hapax__batch_new(void);
-void hapax__batch_free(struct hapax__batch *batch); /* NULL is fine */
-
-/* The `run` of the store. n ≤ HAPAX_BATCH_MAX. */
-enum hapax_error hapax__batch_run(struct hapax__batch *batch, struct hapax_store *store,
-                                  struct hapax__database *database, struct hapax_op *ops, size_t n);
-
-/* Sets the store's text for a record that cannot be read, and returns error. */
-enum hapax_error hapax__batch_unreadable(struct hapax_store *store, const uint8_t id[32],
-                                         enum hapax_error error);
-
-/* Writes the entry of `open` for a record that is not completed. */
-void hapax__batch_put_open(rocksdb_writebatch_t *writes, struct hapax__files *files,
-                           const struct hapax_record *record);
-
-/* LIST and PURGE, between enter and exit. False: op has an error. */
-bool hapax__walk_list(struct hapax_store *store, struct hapax__files *files, struct hapax_op *op,
-                      int64_t now_us);
-bool hapax__walk_purge(struct hapax_store *store, struct hapax__database *database,
-                       struct hapax__files *files, struct hapax_op *op, int64_t now_us);
-
-/* ---------------------------------------------------------------------------------- */
 
 const char *hapax__database_path(const struct hapax__database *database);
 bool hapax__database_synced(const struct hapax__database *database);

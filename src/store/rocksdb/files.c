@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The files of the embedded store: RocksDB's settings, opening and closing, and the filter that
- * drops expired records when files are merged.
+ * The files of the embedded store: RocksDB's settings, opening and closing, what both batches and
+ * walks write and say of them, and the filter that drops expired records when files are merged.
  *
- * What was synced must be read again after any crash, or the database must not open. Hence the
- * recovery mode that lets the last record of a log be torn, as a crash leaves it, and takes
- * any other damage for what it is; RocksDB's default stops at the first damaged record and
- * silently forgets the acknowledged ones behind it. That mode excludes recycled log files (the
- * tail of one is old data, which looks like damage); RocksDB 7.8 recycles none with its default
- * mode either, whatever it is told.
+ * After any crash, what was synced must be read again, or the database must not open. Hence the
+ * recovery mode: the last record of a log may be torn, as a crash leaves it, and any other damage
+ * is an error. RocksDB's default mode stops at the first damaged record and silently forgets the
+ * acknowledged records behind it. The mode excludes recycled log files, whose tail is old data and
+ * looks like damage; RocksDB 7.8 recycles no log with its default mode either, whatever the option
+ * says.
  *
- * RocksDB is C++ and ends the process where it gets no memory: a crash, which the store survives.
+ * RocksDB is C++, and ends the process where it gets no memory. The store survives that crash.
  */
 #include "db.h"
 
+#include "base/bytes.h"
 #include "base/fail.h"
 #include "base/span.h"
 #include "core/record.h"
@@ -26,10 +27,10 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-/* The level of RocksDB's own log from which on it writes. Debian builds RocksDB 7.8 with its asserts, and
- * one of them ends the process at the second line that a full disk refuses: so it is to write
- * none at all. As the level has no name, its OPTIONS file, which nobody reads, is not finished.
- * Later versions would not open without that; they get the highest level there is. */
+/* The lowest level of lines in RocksDB's own log. Debian builds RocksDB 7.8 with its asserts. One of
+ * these ends the process at the second line that a full disk refuses, so 7.8 must write no line: 6
+ * is above all levels. As level 6 has no name, RocksDB does not finish its OPTIONS file, which
+ * nobody reads. Later versions do not open without that file; they get the highest level, 5. */
 #define LOG_LEVEL (HAPAX__ROCKSDB_MAJOR < 8 ? 6 : 5)
 
 static const char *const family_names[HAPAX__FAMILIES] = {"default", "open", "meta"};
@@ -99,8 +100,8 @@ static void set_database(rocksdb_options_t *options)
     rocksdb_options_set_stats_persist_period_sec(options, 0);
 }
 
-/* `open` is small and each of its entries is deleted soon: a small buffer has the deletions meet
- * what they delete before a LIST has to step over many of them. */
+/* `open` is small, and each of its entries is deleted soon. In a small buffer a deletion soon meets
+ * its entry; otherwise a LIST would step over many such pairs. */
 static void set_family(rocksdb_options_t *options, enum hapax__family family)
 {
     rocksdb_options_set_compression(options, rocksdb_no_compression);
@@ -156,7 +157,42 @@ enum hapax_error hapax__files_error(char *rocksdb_text, char text[HAPAX_TEXT_MAX
     return error;
 }
 
-/* RocksDB leaves one at each opening. */
+enum hapax_error hapax__files_unread(struct hapax_store *store, char *rocksdb_text)
+{
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error = hapax__files_error(rocksdb_text, text);
+
+    if (error != HAPAX_ERR_CORRUPT)
+        error = HAPAX_ERR_UNAVAILABLE;
+    return hapax_store_fail(store, error, "cannot read: %s", text);
+}
+
+enum hapax_error hapax__files_unreadable(struct hapax_store *store, const struct hapax_id *id,
+                                         enum hapax_error error)
+{
+    uint8_t hex[2 * sizeof(id->bytes)];
+    struct hapax__writer w = {hex, sizeof(hex)};
+
+    hapax__put_hex(&w, id->bytes, sizeof(id->bytes));
+    return hapax_store_fail(
+        store, error, "cannot read record \"%.*s\": %s", (int)sizeof(hex), (const char *)hex,
+        error == HAPAX_ERR_CORRUPT ? "it is damaged" : "a newer version of hapax wrote it");
+}
+
+void hapax__files_put_open(struct hapax__files *files, rocksdb_writebatch_t *writes,
+                           const struct hapax_record *record)
+{
+    uint8_t bytes[HAPAX__OPEN_SIZE];
+    struct hapax__writer w = {bytes, sizeof(bytes)};
+
+    hapax__put_number(&w, (uint64_t)record->state, 1);
+    hapax__put_number(&w, (uint64_t)record->updated_us, 8);
+    assert(w.left == 0);
+    rocksdb_writebatch_put_cf(writes, files->family[HAPAX__OPEN], (const char *)record->id.bytes,
+                              sizeof(record->id), (const char *)bytes, sizeof(bytes));
+}
+
+/* RocksDB leaves an unfinished OPTIONS file at each opening. */
 static void remove_unfinished_options(const char *folder)
 {
     DIR *dir = opendir(folder);

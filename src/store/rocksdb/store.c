@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store `rocksdb:PATH`: its URI, its handles, and the way to the holder of a held path.
+ * The store `rocksdb:PATH`: its URI, its handles, and the way to the process that has the database
+ * open (the holder).
  *
  * A handle is a share in the process's database plus the memory to judge one batch. Where another
- * process holds the path, the handle has a client of that process's keeper instead: so the same URI
- * works in every process of a machine. A holder that has only just started may not listen yet,
- * and one that is closing may no longer; both are waited for, for two seconds.
+ * process is the holder, the handle has a client of the holder's keeper instead: so the same URI
+ * works in every process of a machine. A holder that has just started may not listen yet, and one
+ * that is closing may have stopped listening; open waits two seconds for either.
  *
- * When the holder ends, one of those it served becomes the holder, at its next op, and the others
- * its clients: a service must not depend on the life of whichever process came first.
+ * When the holder ends, one of the processes that it served becomes the holder, at its next op, and
+ * the others become its clients: a service must not depend on the life of the first process.
  */
 #include "rocksdb.h"
 
@@ -16,7 +17,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
-#include "db.h"
+#include "batch.h"
 #include "store/keeper/keeper.h"
 #include "store/types.h"
 
@@ -37,11 +38,12 @@
 
 struct handle {
     struct hapax_store base;
-    struct hapax__database *database; /* NULL: another process holds it, and client is its */
+    /* NULL: another process has it open, and `client` is connected to that process. */
+    struct hapax__database *database;
     struct hapax_store *client;
     struct hapax__batch *batch;
     struct place *place; /* NULL in the keeper's handle */
-    bool keeper; /* the keeper's own, which does not count as a user */
+    bool keeper; /* the keeper's handle, which does not count as a user */
     bool doubt; /* the holder may be gone */
 };
 
@@ -143,7 +145,7 @@ static enum hapax_error fail_folder(const struct place *place, const char *doing
     }
 }
 
-/* Makes the folder where there is none, and its path one that holds wherever we stand. */
+/* Makes the folder where there is none, and makes its path absolute. */
 static enum hapax_error make_folder(struct place *place, char text[HAPAX_TEXT_MAX])
 {
     char full[PATH_MAX];
@@ -187,7 +189,7 @@ static void handle_free(struct handle *handle)
     free(handle);
 }
 
-struct hapax_store *hapax__rocksdb_handle(struct hapax__database *database)
+static struct hapax_store *make_keeper_handle(struct hapax__database *database)
 {
     struct handle *handle = handle_new();
 
@@ -236,13 +238,14 @@ static enum hapax_error join(struct handle *handle, pid_t *holder, char text[HAP
     struct hapax__database_options options = {.path = place->path,
                                               .sync = place->sync,
                                               .group = place->group[0] ? place->group : NULL,
-                                              .mode = place->mode};
+                                              .mode = place->mode,
+                                              .make_handle = make_keeper_handle};
 
     return hapax__database_join(&handle->database, &options, holder, text);
 }
 
-/* Joins the database or its holder, whichever can be had first. A holder that says no, or speaks
- * another version, will say so again, and is not asked twice. */
+/* Joins the database or connects to its holder, whichever succeeds first. A holder that refuses, or
+ * speaks another version, would do so again, and is asked once only. */
 static enum hapax_error find_database(struct handle *handle, char text[HAPAX_TEXT_MAX])
 {
     int64_t deadline_ms = hapax__monotonic_us() / US_PER_MS + HOLDER_WAIT_MS;
@@ -306,8 +309,8 @@ static enum hapax_error rocksdb_store_open(struct hapax_store **out, const char 
 
 /* ---- the holder is gone -------------------------------------------------------------- */
 
-/* Becomes the holder, if nobody is. The client stays until the handle is closed: what it answered in
- * this call is still looked at. */
+/* Becomes the holder, if there is none. The client stays until the handle is closed, since the
+ * answers of this call may point into it. */
 static bool take_over(struct handle *handle)
 {
     char text[HAPAX_TEXT_MAX];
@@ -321,10 +324,8 @@ static bool unanswered(const struct hapax_op *op)
     return op->error == HAPAX_ERR_UNAVAILABLE || op->error == HAPAX_ERR_INDETERMINATE;
 }
 
-/* Repeats, with their tokens, the ops that got no reply, on the database that is ours now. Whether the
- * dead holder applied them is in that database, so the repeat's verdict is definite. */
-/* A forget takes its token away with the record: the repeat of one that was applied would meet
- * whatever came after it. */
+/* A forget removes its token with the record: the repeat of a forget that was applied would meet a
+ * record that came later. */
 static bool may_repeat(const struct hapax_op *op)
 {
     bool forgets = op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET;
@@ -332,6 +333,34 @@ static bool may_repeat(const struct hapax_op *op)
     return unanswered(op) && !(forgets && op->error == HAPAX_ERR_INDETERMINATE);
 }
 
+/* Answers ops on this process's own database. */
+static enum hapax_error run_here(struct handle *handle, struct hapax_op *ops, size_t n)
+{
+    struct hapax__database *database = handle->database;
+    struct hapax_store *store = &handle->base;
+    int64_t now_us;
+    struct hapax__files *files = hapax__database_enter(database, &now_us);
+    enum hapax_error error;
+
+    if (!files->db) {
+        error =
+            hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "the database does not open again: %s",
+                             hapax__database_why(database));
+        for (size_t i = 0; i < n; i++)
+            ops[i].error = error;
+    } else if (ops[0].kind == HAPAX_OP_LIST) {
+        error = hapax__walk_list(store, files, &ops[0], now_us);
+    } else if (ops[0].kind == HAPAX_OP_PURGE) {
+        error = hapax__walk_purge(store, database, files, &ops[0], now_us);
+    } else {
+        error = hapax__batch_run(handle->batch, store, database, files, ops, n, now_us);
+    }
+    hapax__database_exit(database);
+    return error;
+}
+
+/* Repeats, with their tokens, the ops without a reply, on the database that is this process's now.
+ * The database shows whether the dead holder applied them, so the verdict of a repeat is definite. */
 static enum hapax_error repeat_unanswered(struct handle *handle, struct hapax_op *ops, size_t n)
 {
     enum hapax_error first = HAPAX_ERR_NONE;
@@ -340,7 +369,7 @@ static enum hapax_error repeat_unanswered(struct handle *handle, struct hapax_op
         enum hapax_error error = ops[i].error;
 
         if (may_repeat(&ops[i]))
-            error = hapax__batch_run(handle->batch, &handle->base, handle->database, &ops[i], 1);
+            error = run_here(handle, &ops[i], 1);
         first = first == HAPAX_ERR_NONE ? error : first;
     }
     return first;
@@ -359,7 +388,7 @@ static enum hapax_error run_client(struct handle *handle, struct hapax_op *ops, 
     return handle->doubt && take_over(handle) ? repeat_unanswered(handle, ops, n) : error;
 }
 
-/* ---- the other three ----------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------- */
 
 static enum hapax_error rocksdb_store_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
 {
@@ -367,7 +396,7 @@ static enum hapax_error rocksdb_store_run(struct hapax_store *store, struct hapa
 
     if (!handle->database && !(handle->doubt && take_over(handle)))
         return run_client(handle, ops, n);
-    return hapax__batch_run(handle->batch, store, handle->database, ops, n);
+    return run_here(handle, ops, n);
 }
 
 static void say_room(const char *path, hapax_say *say, void *arg)

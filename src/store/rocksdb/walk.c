@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LIST and PURGE on the embedded store. Both walk ids in order, a bounded number of them per op, and
- * say with `more` and a cursor where to go on: a walk holds up every other op. So an answer may
- * show fewer than `limit` records, even none, and still have more to come.
+ * LIST and PURGE on the embedded store. Both walk ids in order, and a bounded number of ids per op,
+ * since a walk keeps every other op waiting. So an answer may show fewer than `limit` records, even
+ * none, and still have `more`.
  *
- * A LIST that does not ask for completed records walks `open`, and never sees the million that are
- * finished. PURGE walks both families side by side, since the filter that drops expired records
- * from one leaves their entries in the other; LIST passes over such entries. It meets each record once, and so
- * judges it once: whether it has expired, and whether it is a dead claim under hold. Rejected: a second
- * walk over `open` for those, which would look up each of them in the other family.
+ * A LIST that does not ask for completed records walks `open`, and never sees the million records
+ * that are completed. PURGE walks both families side by side: the filter that drops expired records
+ * from one leaves their entries in the other. LIST passes over such entries. PURGE meets each record
+ * once, and judges then whether the record has expired or is a dead claim under hold. Rejected: a
+ * second walk over `open` for dead claims, which would look up each of them in the other family.
  */
-#include "db.h"
+#include "batch.h"
 
 #include "base/bytes.h"
 #include "base/time.h"
@@ -25,25 +25,12 @@
 #define LIST_STEPS_MAX  20000u
 #define PURGE_STEPS_MAX 10000u
 
+/* Gives the op an error, and returns false. */
 static bool fail_op(struct hapax_op *op, enum hapax_error error)
 {
     op->verdict = HAPAX_NO_VERDICT;
     op->error = error;
-    op->count = 0;
-    op->purged = 0;
-    op->expired_claims = 0;
-    op->more = false;
     return false;
-}
-
-static bool fail_read(struct hapax_store *store, struct hapax_op *op, char *failure)
-{
-    char text[HAPAX_TEXT_MAX];
-    enum hapax_error error = hapax__files_error(failure, text);
-
-    if (error != HAPAX_ERR_CORRUPT)
-        error = HAPAX_ERR_UNAVAILABLE;
-    return fail_op(op, hapax_store_fail(store, error, "cannot read: %s", text));
 }
 
 /* ---- a walk over one family ---------------------------------------------------------- */
@@ -58,7 +45,8 @@ static bool at_id(const struct walk *walk)
     return rocksdb_iter_valid(walk->it);
 }
 
-/* The id it stands on. One of another length is nothing we wrote: false, and zeroed. */
+/* The id on which the walk stands. False: the key is of another length, so nothing of ours; *id is
+ * zeroed. */
 static bool id_at(const struct walk *walk, struct hapax_id *id)
 {
     size_t len;
@@ -94,7 +82,7 @@ static void walk_begin(struct walk *walk, struct hapax__files *files, enum hapax
         rocksdb_iter_next(walk->it);
 }
 
-/* Returns why it stopped, to be freed; NULL where it came to the end, or was left. */
+/* Returns RocksDB's text of why the walk broke off, to be freed. NULL: it did not. */
 static char *walk_end(struct walk *walk)
 {
     char *failure = NULL;
@@ -113,20 +101,20 @@ struct list {
     struct hapax_op *op;
     int64_t now_us;
     uint32_t limit;
-    struct hapax_id last; /* the last id that was looked at, and shown if wanted */
+    struct hapax_id last; /* the last id that was met, and shown if wanted */
 };
 
-/* What was found before it is shown first; the next LIST begins with it, and says so. Whoever sets
- * the cursor to its id goes on behind it. */
+/* Meets an unreadable record. A list that has records already ends before it, with `more`; the next
+ * LIST then begins with it, and fails. A caller who sets the cursor to its id goes on behind it. */
 static bool stop_unreadable(struct list *list, const struct hapax_id *id, enum hapax_error error)
 {
     list->op->more = list->op->count > 0;
     if (list->op->more)
         return false;
-    return fail_op(list->op, hapax__batch_unreadable(list->store, id->bytes, error));
+    return fail_op(list->op, hapax__files_unreadable(list->store, id, error));
 }
 
-/* False: the list ends here, before this one. */
+/* Shows a record, if it is wanted. False: the list ends here, before this record. */
 static bool show(struct list *list, const struct hapax_id *id, struct hapax_span bytes)
 {
     struct hapax_op *op = list->op;
@@ -149,7 +137,7 @@ static bool show(struct list *list, const struct hapax_id *id, struct hapax_span
     return true;
 }
 
-/* An entry of `open` can do without its record only for a while: see PURGE. */
+/* The same for an entry of `open`. An entry without its record is passed over: see the head. */
 static bool show_open(struct list *list, const struct hapax_id *id, struct hapax_span entry)
 {
     struct hapax__reader r = {entry.ptr, entry.len, false};
@@ -171,7 +159,7 @@ static bool show_open(struct list *list, const struct hapax_id *id, struct hapax
                                   (const char *)id->bytes, sizeof(*id), &failure);
     rocksdb_readoptions_destroy(options);
     if (failure)
-        return fail_read(list->store, list->op, failure);
+        return fail_op(list->op, hapax__files_unread(list->store, failure));
     if (!value)
         return true;
     bytes.ptr = (const uint8_t *)rocksdb_pinnableslice_value(value, &bytes.len);
@@ -201,8 +189,8 @@ static void walk_list(struct list *list, struct walk *walk, bool open)
     }
 }
 
-bool hapax__walk_list(struct hapax_store *store, struct hapax__files *files, struct hapax_op *op,
-                      int64_t now_us)
+enum hapax_error hapax__walk_list(struct hapax_store *store, struct hapax__files *files,
+                                  struct hapax_op *op, int64_t now_us)
 {
     bool open = op->states != 0 && !(op->states & 1u << HAPAX_STATE_COMPLETED);
     struct list list = {store,     files, op, now_us, op->limit > 0 ? op->limit : HAPAX_LIST_MAX,
@@ -212,17 +200,17 @@ bool hapax__walk_list(struct hapax_store *store, struct hapax__files *files, str
 
     op->records = hapax_store_memory(store, list.limit * sizeof(*op->records));
     if (!op->records)
-        return fail_op(op, hapax_store_fail(store, HAPAX_ERR_NOMEM, "out of memory for a list"));
+        return op->error = hapax_store_fail(store, HAPAX_ERR_NOMEM, "out of memory for a list");
+    op->now_us = now_us;
     op->verdict = HAPAX_FOUND;
     op->error = HAPAX_ERR_NONE;
     walk_begin(&walk, files, open ? HAPAX__OPEN : HAPAX__RECORDS, &op->cursor);
     walk_list(&list, &walk, open);
     failure = walk_end(&walk);
     if (failure)
-        return fail_read(store, op, failure);
-    if (op->error == HAPAX_ERR_NONE)
-        op->next_cursor = list.last;
-    return op->error == HAPAX_ERR_NONE;
+        fail_op(op, hapax__files_unread(store, failure));
+    op->next_cursor = list.last;
+    return op->error;
 }
 
 /* ---- PURGE --------------------------------------------------------------------------- */
@@ -244,7 +232,8 @@ static void forget(struct purge *purge, const struct hapax_id *id)
                                      (const char *)id->bytes, sizeof(*id));
 }
 
-/* What cannot be read is left where it is. *next borrows from where the walk stands. */
+/* What PURGE does with the record on which the walk stands: unreadable ones stay. *next borrows from
+ * the walk. */
 static enum hapax__write judge(const struct purge *purge, const struct hapax_id *id,
                                const struct walk *records, struct hapax_record *next)
 {
@@ -267,13 +256,13 @@ static bool replace(struct purge *purge, const struct hapax_record *next)
     rocksdb_writebatch_put_cf(purge->writes, purge->files->family[HAPAX__RECORDS],
                               (const char *)next->id.bytes, sizeof(next->id), (const char *)bytes,
                               size);
-    hapax__batch_put_open(purge->writes, purge->files, next);
+    hapax__files_put_open(purge->files, purge->writes, next);
     free(bytes);
     return true;
 }
 
-/* The lower of the ids on which the two walks stand. False: both are at their end, or one stands on
- * what is no id, and then nothing may be concluded from where the other stands. */
+/* The lower of the ids on which the two walks stand, and which of them stand there. False: both walks
+ * are at their end; or one stands on a key that is no id, and then the other proves nothing. */
 static bool lower_id(const struct walk *records, const struct walk *open, struct hapax_id *id,
                      bool *in_records, bool *in_open)
 {
@@ -322,22 +311,22 @@ static void walk_purge(struct purge *purge, struct walk *records, struct walk *o
     }
 }
 
-static bool write_purge(struct hapax_store *store, struct hapax__database *database,
+static void write_purge(struct hapax_store *store, struct hapax__database *database,
                         struct purge *purge)
 {
+    enum hapax_error error = HAPAX_ERR_UNAVAILABLE;
+
     if (rocksdb_writebatch_count(purge->writes) == 0)
-        return true;
-    if (!hapax__database_writable(database))
-        return fail_op(purge->op, hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot write: %s",
-                                                   hapax__database_why(database)));
-    if (hapax__database_write(database, purge->writes) == HAPAX_ERR_NONE)
-        return true;
-    return fail_op(purge->op, hapax_store_fail(store, HAPAX_ERR_INDETERMINATE, "cannot write: %s",
-                                               hapax__database_why(database)));
+        return;
+    if (hapax__database_writable(database))
+        error = hapax__database_write(database, purge->writes);
+    if (error != HAPAX_ERR_NONE)
+        fail_op(purge->op,
+                hapax_store_fail(store, error, "cannot write: %s", hapax__database_why(database)));
 }
 
-bool hapax__walk_purge(struct hapax_store *store, struct hapax__database *database,
-                       struct hapax__files *files, struct hapax_op *op, int64_t now_us)
+enum hapax_error hapax__walk_purge(struct hapax_store *store, struct hapax__database *database,
+                                   struct hapax__files *files, struct hapax_op *op, int64_t now_us)
 {
     struct purge purge = {.store = store,
                           .op = op,
@@ -349,6 +338,7 @@ bool hapax__walk_purge(struct hapax_store *store, struct hapax__database *databa
     struct walk records, open;
     char *failure, *other;
 
+    op->now_us = now_us;
     op->verdict = HAPAX_OK;
     op->error = HAPAX_ERR_NONE;
     walk_begin(&records, files, HAPAX__RECORDS, &op->cursor);
@@ -356,13 +346,14 @@ bool hapax__walk_purge(struct hapax_store *store, struct hapax__database *databa
     walk_purge(&purge, &records, &open);
     failure = walk_end(&records);
     other = walk_end(&open);
-    /* A walk that broke off looks like one at its end: nothing may be concluded from it. */
+    /* A walk that broke off looks like a walk at its end: it proves nothing. */
     if (failure || other)
-        fail_read(store, op, failure ? failure : other);
-    else if (op->error == HAPAX_ERR_NONE && write_purge(store, database, &purge))
-        op->next_cursor = purge.last;
+        fail_op(op, hapax__files_unread(store, failure ? failure : other));
+    else if (op->error == HAPAX_ERR_NONE)
+        write_purge(store, database, &purge);
+    op->next_cursor = purge.last;
     if (failure && other)
         rocksdb_free(other);
     rocksdb_writebatch_destroy(purge.writes);
-    return op->error == HAPAX_ERR_NONE;
+    return op->error;
 }
