@@ -2,6 +2,7 @@
 
 HAPAX_BUILD names the build directory (default: build/ of this tree).
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -23,6 +24,18 @@ OP = BUILD / "tests/store/op"
 for folder in ("servers", "store", "broker", *(f"e2e/{door}" for door in ("gate", "consume", "lambda", "relay", "door", "cli"))):
     sys.path.insert(0, str(ROOT / "tests" / folder))
 from process import PATIENCE, NotReady  # noqa: E402
+from rabbitmq_server import RabbitMQ  # noqa: E402
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Of a test that failed, what is left in the queues of the brokers of this process."""
+    report = (yield).get_result()
+    if report.failed:
+        for server in RabbitMQ.servers:
+            if server.running and not server.stopped:
+                with contextlib.suppress(subprocess.SubprocessError, OSError):
+                    report.sections.append((f"queues of RabbitMQ on port {server.port}", server.listed()))
 
 
 class Result:

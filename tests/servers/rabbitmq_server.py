@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import weakref
 
 from process import PATIENCE, Server, becomes, free_port, wait_for
 
@@ -23,12 +24,14 @@ class RabbitMQ(Server):
     both, as a machine that dies would.
     """
 
+    servers = weakref.WeakSet()  # of this process
     name = "rabbitmq"
     user = "rabbitmq"
     taken = ("eaddrinuse", "already in use", "Address already in use")
 
     def __init__(self, conf="", tls=False, **options):
         super().__init__()
+        self.servers.add(self)
         self.cookie = secrets.token_hex(10)
         self.node = f"hapax-{secrets.token_hex(5)}@localhost"
         self.conf = conf
@@ -149,6 +152,12 @@ class RabbitMQ(Server):
                  _ -> proplists:get_value(messages, rabbit_amqqueue:info(Q, [messages]))
              end} || Q <- rabbit_amqqueue:list()].""")
         return {name: int(n) for name, n in re.findall(r'<<"([^"]+)">>,\s*(-?\d+)', text)}
+
+    def listed(self):
+        """The queues that hold something, for who reads of a failure."""
+        lines = self.ctl("list_queues", "name", "type", "messages_ready", "messages_unacknowledged", "consumers",
+                         check=False).splitlines()
+        return "\n".join(line for line in lines if line.split("\t")[2:4] != ["0", "0"])
 
     def restart(self, number=signal.SIGKILL, ready=True):
         """By kill -9 unless told else: what was confirmed is on disk."""
