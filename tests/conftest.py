@@ -27,6 +27,41 @@ from process import PATIENCE, NotReady  # noqa: E402
 from rabbitmq_server import RabbitMQ  # noqa: E402
 
 
+def pytest_xdist_make_scheduler(config, log):
+    from schedule import Scheduler
+    return Scheduler(config, log)
+
+
+class Progress:
+    """Writes a line of JSON to the file HAPAX_PROGRESS for the cases there are, and for each that ends (tools/suite.py)."""
+
+    def __init__(self, path):
+        self.file = open(path, "a", buffering=1, encoding="utf-8")
+        self.told, self.results, self.seconds = False, {}, {}
+
+    def tell(self, **what):
+        self.file.write(json.dumps(what) + "\n")
+
+    def pytest_xdist_node_collection_finished(self, node, ids):
+        if not self.told:
+            self.told = True
+            self.tell(cases=list(ids))
+
+    def pytest_runtest_logreport(self, report):
+        case = report.nodeid
+        self.seconds[case] = self.seconds.get(case, 0) + report.duration
+        if report.failed or case not in self.results or report.skipped and self.results[case] == "passed":
+            self.results[case] = report.outcome
+        if report.when == "teardown":
+            self.tell(case=case, result=self.results[case], seconds=self.seconds[case])
+
+
+def pytest_configure(config):
+    path = os.environ.get("HAPAX_PROGRESS")
+    if path and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress(path))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     """Of a test that failed, what is left in the queues of the brokers of this process."""

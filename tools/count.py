@@ -3,19 +3,19 @@
 
 Takes meson's testlog.json (with testlog.junit.xml beside it, which has the single cases of each
 TAP program), JUnit files of pytest, and text files whose last line is a sum of this script. Prints
-`N passed, N failed, N skipped` and exits 1 if any failed. A file that is not there, or holds no
-result at all, is a failure: what was to run has not. Of each failed meson test it prints what the
-program said of its failed cases, with their `#` lines: meson itself shows stderr only, and a seed
-stands in stdout.
+`N passed, N failed, N skipped` and exits 1 if any failed. A file that does not exist or holds no
+result is a failure: what was to run has not. Of each failed case it prints, to stderr, the ten lines
+that matter and the command that plays it again.
 """
 import json
 import os
 import re
+import shlex
 import sys
 import xml.etree.ElementTree as xml
 
 BAD = {"FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"}
-SHOWN = 60  # lines of a failed test
+SHOWN = 10  # lines of a failed case
 SUM = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 
 
@@ -33,12 +33,35 @@ def cases(element):
     return [passed, failed, skipped]
 
 
-def said(output):
-    """The last lines of a TAP program's output, without the middle of each run of cases that passed."""
+def matter(output):
+    """Of a TAP program's output: the cases that failed, each with the `#` lines beside it, then its last lines."""
     lines = output.splitlines()
-    dull = [line.startswith("ok ") for line in lines]
-    near = zip([False, *dull], dull, [*dull[1:], False])
-    return [line for line, three in zip(lines, near) if not all(three)][-SHOWN:]
+    bad = [i for i, line in enumerate(lines) if line.startswith(("not ok", "Bail out!"))]
+    near = [i for i, line in enumerate(lines) if i in bad or line.startswith("#") and any(abs(i - n) <= 4 for n in bad)]
+    chosen = near[:SHOWN]
+    rest = [i for i, line in enumerate(lines) if i not in chosen and not line.startswith("ok ")]
+    chosen += rest[len(rest) - (SHOWN - len(chosen)):] if len(chosen) < SHOWN else []
+    return [lines[i] for i in sorted(chosen)]
+
+
+def tell(case, lines, again, log):
+    print(f"failed: {case}", file=sys.stderr)
+    for line in lines:
+        print(f"    {line[:200]}", file=sys.stderr)
+    print(f"  again: {again}\n  all of it: {log}", file=sys.stderr)
+
+
+def of_junit(path):
+    """A JUnit file of pytest."""
+    root = xml.parse(path).getroot()
+    for case in root.iter("testcase"):
+        for bad in (child for child in case if child.tag in ("failure", "error")):
+            lines = [line for line in (bad.text or "").splitlines() if line[:2] in ("E ", "> ") or re.match(r"\S+:\d+: ", line)]
+            node = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+            log = os.path.join(os.path.dirname(path), "pytest.log")
+            tell(node, lines[-SHOWN:] or (bad.text or "").splitlines()[-SHOWN:],
+                 f"HAPAX_BUILD=build /usr/bin/python3 -m pytest {shlex.quote(node)}", log if os.path.exists(log) else path)
+    return cases(root)
 
 
 def of_meson(path):
@@ -55,9 +78,11 @@ def of_meson(path):
             if bad and counts[1] == 0:  # it died between or after its cases
                 counts[1] = 1
         if bad:
-            print(f"failed: {test['name']} ({test['result'].lower()})", file=sys.stderr)
-            for shown in said(test.get("stdout", "")):
-                print(f"    {shown}", file=sys.stderr)
+            lines = matter(test.get("stdout", "") + test.get("stderr", ""))
+            name = test["name"].rpartition(" / ")[2]
+            build = os.path.dirname(os.path.dirname(path))
+            tell(f"{test['name']} ({test['result'].lower()})", lines, f"meson test -C {build} {shlex.quote(name)}",
+                 path.replace(".json", ".txt"))
         total = [a + b for a, b in zip(total, counts)]
     return total
 
@@ -73,7 +98,7 @@ def of(path):
         if path.endswith(".json"):
             counts = of_meson(path)
         elif path.endswith(".xml"):
-            counts = cases(xml.parse(path).getroot())
+            counts = of_junit(path)
         else:
             counts = of_text(path)
     except (OSError, ValueError, xml.ParseError) as error:
