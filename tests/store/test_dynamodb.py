@@ -24,15 +24,13 @@ sys.path.insert(0, str(ROOT / "tests/servers"))
 import dynamodb_server  # noqa: E402
 from dynamodb_server import KEYS, REGION, have_dynamodb  # noqa: E402
 from proxy import Proxy  # noqa: E402
-from test_redis_failover import LOAD, Load  # noqa: E402
+from test_redis_failover import Load  # noqa: E402
 from test_serve import Served  # noqa: E402
 
 DynamoDB, Dynalite = patient(dynamodb_server.DynamoDB), patient(dynamodb_server.Dynalite)
 TIMEOUT_MS = 800  # of the store, where something is not to answer
 LATE_S = 30
 UNHURRIED = ("--timeout", "30s", "--save-wait", "30s")  # of hapax serve
-
-pytestmark = pytest.mark.skipif(not OP.exists() or not HAPAX.exists() or not LOAD.exists(), reason="hapax is not built")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -485,8 +483,6 @@ def test_a_lease_lasts_for_the_skew_margin(hapax, server, table):
 
 # Who holds a claim counts on it without the margin, and each renewal puts the margin on it anew.
 def test_the_margin_is_for_others_and_stays_on_renewal(hapax, api, server, table):
-    if not g.usable:
-        pytest.skip("nginx or the module is missing")
     uri = server.uri(table, skew="60s")
     served = Served(hapax, api, uri, *UNHURRIED, "--workers", "1", "--lease", "9s")
     poster = threading.Thread(target=served.post, args=("/hold/margin", "k"))
@@ -607,22 +603,21 @@ def test_what_operations_cost(hapax, server, refusing, table, api):
     spent["complete, by another process"] = refusing.spent()
     shown(hapax, uri, "far")
     spent["show"] = refusing.spent()
-    if g.usable:
-        served = Served(hapax, api, uri, *UNHURRIED, "--max-response", "16m", "--workers", "1")
-        assert served.post("/ok", "warm", b"").status == 200  # with what a worker asks for once
-        refusing.spent()
-        for name, size in (("100 KB", 100 << 10), ("1 MB", 1 << 20)):
-            for turn in ("first", "replay"):
-                assert len(served.post(f"/ok?len={size}", name.replace(" ", ""), b"").body) == size
-                spent[f"{name}, {turn}"] = refusing.spent()
-        served.process.terminate()
-        served = Served(hapax, api, f"{uri}&inline_max=4k", *UNHURRIED, "--max-response", "16m", "--workers", "1")
-        assert served.post("/ok", "warm", b"").status == 200
+    served = Served(hapax, api, uri, *UNHURRIED, "--max-response", "16m", "--workers", "1")
+    assert served.post("/ok", "warm", b"").status == 200  # with what a worker asks for once
+    refusing.spent()
+    for name, size in (("100 KB", 100 << 10), ("1 MB", 1 << 20)):
         for turn in ("first", "replay"):
-            refusing.spent()
-            assert len(served.post(f"/ok?len={100 << 10}", "beside", b"").body) == 100 << 10
-            spent[f"100 KB beside, {turn}"] = refusing.spent()
-        served.process.terminate()
+            assert len(served.post(f"/ok?len={size}", name.replace(" ", ""), b"").body) == size
+            spent[f"{name}, {turn}"] = refusing.spent()
+    served.process.terminate()
+    served = Served(hapax, api, f"{uri}&inline_max=4k", *UNHURRIED, "--max-response", "16m", "--workers", "1")
+    assert served.post("/ok", "warm", b"").status == 200
+    for turn in ("first", "replay"):
+        refusing.spent()
+        assert len(served.post(f"/ok?len={100 << 10}", "beside", b"").body) == 100 << 10
+        spent[f"100 KB beside, {turn}"] = refusing.spent()
+    served.process.terminate()
     for name, (calls, wcu, rcu) in spent.items():
         print(f"{name:30} {calls:3} calls {wcu:6} WCU {rcu:6} RCU")
     expected = {"claim, new": (1, 1, 0), "claim, in flight": (1, 1, 0), "complete, by who claimed": (1, 1, 0),
@@ -646,8 +641,6 @@ def api():
 
 @pytest.fixture
 def gate(hapax, api, server, table):
-    if not g.usable:
-        pytest.skip("nginx or the module is missing")
     served = Served(hapax, api, server.uri(table, timeout="30s"), *UNHURRIED, "--workers", "2", "--max-response", "16m")
     yield served
     served.process.terminate()
@@ -699,8 +692,6 @@ def test_chunks_go_with_their_record(hapax, gate, server, table):
 
 
 def test_the_gate_outlives_its_server(hapax, api, server, table):
-    if not g.usable:
-        pytest.skip("nginx or the module is missing")
     gate = Served(hapax, api, server.uri(table, timeout="4s"), "--workers", "2")
     try:
         wait_until(lambda: gate.post("/ok", "k1").status == 200, "service")

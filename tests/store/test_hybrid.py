@@ -5,20 +5,18 @@ HAPAX_HYBRID_RESTARTS, how many of PostgreSQL restarted (2; 200). Each prints it
 """
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from conftest import BUILD, HAPAX, PATIENCE, ROOT
+from conftest import HAPAX, PATIENCE, ROOT
 from handle import patient
-from test_redis_failover import LOAD, Load
+from test_redis_failover import Load
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402
-from postgres_server import BIN  # noqa: E402
 from process import wait_for  # noqa: E402
 from redis_server import Redis  # noqa: E402
 
@@ -26,9 +24,6 @@ Postgres = patient(postgres_server.Postgres)
 ROUNDS = int(os.environ.get("HAPAX_HYBRID_ROUNDS", "4"))
 RESTARTS = int(os.environ.get("HAPAX_HYBRID_RESTARTS", "2"))
 LEASE_MS = 1000
-
-pytestmark = pytest.mark.skipif(not (BIN / "postgres").exists() or not shutil.which("redis-server") or not LOAD.exists(),
-                                reason="a server, or tests/store/load, is missing")
 
 
 class Hybrid:

@@ -11,7 +11,7 @@ import uuid
 
 import pytest
 
-from test_sql import PATIENCE, Database, ask, db, later, postgres_server, psycopg2, pytestmark, row, server, waits  # noqa: F401
+from test_sql import PATIENCE, Database, ask, db, later, postgres_server, psycopg2, row, server, waits  # noqa: F401
 
 ALL = list(range(64))
 LEASE = 30000

@@ -5,30 +5,23 @@ HAPAX_FAILOVERS is how many failovers (`make soak`: 50). Each test prints its co
 """
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from conftest import BUILD, HAPAX, PATIENCE, ROOT
+from conftest import HAPAX, PATIENCE, ROOT
 from test_redis_failover import Load
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
-import postgres_server  # noqa: E402
 from postgres_server import PgBouncer, Postgres, synchronous_pair  # noqa: E402
-from process import wait_for  # noqa: E402
 
 FAILOVERS = int(os.environ.get("HAPAX_FAILOVERS", "2"))
 # Within which operations succeed again, from when a server can serve them: who waits for the kernel to give up a connection
 # needs minutes. A few are counted among all other tests, any of whose processes may stand for seconds.
 SERVICE_S = 5.0 if FAILOVERS > 2 else 20.0
 TIMEOUT_MS = 2000
-
-pytestmark = pytest.mark.skipif(not pathlib.Path(postgres_server.BIN, "postgres").exists()
-                                or not (BUILD / "tests/store/load").exists(),
-                                reason="there is no PostgreSQL, or tests/store/load is not built")
 
 
 def init(uri):

@@ -4,7 +4,6 @@ Ops are run by tests/store/op.c; between it and the server stands, where somethi
 """
 import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -13,17 +12,14 @@ import time
 
 import psycopg2
 import pytest
-from conftest import HAPAX, OP, PATIENCE, ROOT
+from conftest import HAPAX, PATIENCE, ROOT
 from handle import Handle
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
-import postgres_server  # noqa: E402
 from postgres_server import PgBouncer, Postgres  # noqa: E402
 from process import free_port, wait_for  # noqa: E402
 from proxy import Proxy  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not pathlib.Path(postgres_server.BIN, "postgres").exists() or not OP.exists(),
-                                reason="there is no PostgreSQL, or tests/store/op is not built")
 
 TIMEOUT_S = 3  # of the store, in tests where it runs out
 RUN = b"hapax.run("

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import gate as g
-from conftest import HAPAX, OP, PATIENCE, ROOT, end, wait_until
+from conftest import OP, PATIENCE, ROOT, end, wait_until
 from handle import Handle, patient
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
@@ -25,8 +25,6 @@ TIMEOUT_MS = 500  # of the store, where something is not to answer
 LATE_S = 30  # longer than any op may take on a busy machine, its timeout included
 PASSWORD = "correct-horse:battery/staple"
 QUOTED = "correct-horse%3Abattery%2Fstaple"
-
-pytestmark = pytest.mark.skipif(not OP.exists() or not HAPAX.exists(), reason="hapax is not built")
 
 
 @pytest.fixture
@@ -466,14 +464,13 @@ def test_the_password_is_in_no_output(hapax, api):
                 for form in ([], ["--json"]):
                     result = hapax(*words, *form, "--store", uri)
                     texts.append(result.out + result.err)
-        if g.usable:
-            served = Served(hapax, api, good)
-            wait_until(lambda: served.post("/ok", "k", b"x").status == 200, "service")
-            texts.append(served.line)
-            redis.kill()
-            served.post("/ok", "k2", b"x")
-            end(served.process)
-            texts += served.process.communicate()
+        served = Served(hapax, api, good)
+        wait_until(lambda: served.post("/ok", "k", b"x").status == 200, "service")
+        texts.append(served.line)
+        redis.kill()
+        served.post("/ok", "k2", b"x")
+        end(served.process)
+        texts += served.process.communicate()
         assert not [text for text in texts if "battery" in text]
 
 
@@ -526,7 +523,6 @@ class Clients:
 
 
 # While Redis is down every claim is 503 in time; nothing ran twice, and what was answered is replayed after.
-@pytest.mark.skipif(not g.usable, reason="nginx or its module is missing")
 def test_serve_replays_and_rides_out_a_restart_of_redis(hapax, api):
     with Redis(appendonly="yes", appendfsync="always").start() as redis:
         served = Served(hapax, api, redis.uri(timeout=f"{TIMEOUT_MS}ms"), "--timeout", "1s", "--lease", "60s")

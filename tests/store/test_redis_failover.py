@@ -27,8 +27,6 @@ TIMEOUT_MS = 1000
 DOWN_MS = {0: 2000, 1: 5000}
 LAG_S = 0.02  # of replicas that are far away
 
-pytestmark = pytest.mark.skipif(not LOAD.exists(), reason="tests/store/load is not built")
-
 
 class Load:
     """tests/store/load.c: workers that race for operations, and the ledger of what they saw."""

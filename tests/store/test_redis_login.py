@@ -1,11 +1,10 @@
 """Who may come in, and that nobody reads the password: TLS, logins, and what is printed of them."""
 import pathlib
-import shutil
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, end, read_line, wait_until
+from conftest import ROOT, end, read_line
 
 import gate as g
 
@@ -14,7 +13,6 @@ from process import free_port  # noqa: E402
 import redis_server  # noqa: E402
 from handle import patient  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not shutil.which("redis-server"), reason="there is no redis-server")
 
 Redis = patient(redis_server.Redis)
 HUSH = "hu5h-hu5h"
@@ -247,7 +245,6 @@ def test_what_succeeds_does_not_show_the_password(hapax, guarded):
 
 # ---- hapax serve ------------------------------------------------------------------------
 
-@pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
 @pytest.mark.parametrize("login, env", [(f"shop:{ENCODED}@", {}), ("", {"HAPAX_REDIS_USERNAME": "shop",
                                                                       "HAPAX_REDIS_PASSWORD": f"{HUSH}/?@:%"})])
 def test_serve_logs_in_and_does_not_show_how(hapax, guarded, login, env):
@@ -294,7 +291,6 @@ def end_and_read(process):
 
 
 # The workers' log names the store, without the password, when it is away.
-@pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
 def test_serve_logs_a_store_that_is_away_without_its_password(hapax):
     api = g.Api()
     port, away = g.free_port(), free_port()

@@ -11,7 +11,6 @@ import itertools
 import os
 import pathlib
 import random
-import re
 import secrets
 import struct
 import subprocess
@@ -19,16 +18,15 @@ import sys
 import threading
 import time
 
+import psycopg2
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HAPAX_BUILD", ROOT / "build")).resolve()
 sys.path.insert(0, str(ROOT / "tests/servers"))
-psycopg2 = pytest.importorskip("psycopg2")
-postgres_server = pytest.importorskip("postgres_server")
+import postgres_server  # noqa: E402
 from process import PATIENCE, wait_for  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not (postgres_server.BIN / "postgres").exists(), reason="no PostgreSQL")
 SCRIPT = "".join(path.read_text() for path in sorted((ROOT / "sql").glob("*.sql")))
 CLAIM, RENEW, COMPLETE, FAIL, READ, RESOLVE = 1, 2, 3, 4, 5, 8
 CLAIMED, IN_FLIGHT, COMPLETED, UNKNOWN, OK, LOST, FOUND, ABSENT = 1, 2, 3, 5, 7, 8, 9, 10
@@ -1063,8 +1061,6 @@ def test_the_schema_explains_itself(db):
 
 # In transaction mode, where each statement may meet another backend: batches and whole transactions.
 def test_pgbouncer_in_transaction_mode(server, db):
-    if not pathlib.Path("/usr/sbin/pgbouncer").exists():
-        pytest.skip("no PgBouncer")
     bouncer = postgres_server.PgBouncer(server, default_pool_size=3).start()
     try:
         def work(seed):

@@ -11,8 +11,6 @@ import pytest
 import gate as g
 from conftest import BUILD, PATIENCE, ROOT, wait_until
 
-pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
-
 
 @pytest.fixture
 def port(folder):

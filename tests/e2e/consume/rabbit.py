@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import itertools
 import os
-import pathlib
 import sys
 import threading
 import urllib.error
@@ -14,12 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pika
 
-from conftest import HAPAX, PATIENCE, ROOT, read_line, wait_until
+from conftest import PATIENCE, ROOT, read_line, wait_until
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import rabbitmq_server  # noqa: E402
 
-usable = pathlib.Path(rabbitmq_server.HOME, "sbin").exists() and HAPAX.exists()
 servers = []
 numbers = itertools.count(1)
 

@@ -18,8 +18,6 @@ from conftest import PATIENCE, ROOT, end, read_line, wait_until
 from proxy import Proxy
 from rabbit import Consumer, Handler, Queue
 
-pytestmark = pytest.mark.skipif(not rabbit.usable, reason="RabbitMQ or hapax is missing")
-
 
 @pytest.fixture
 def queue(request, hapax):

@@ -1,13 +1,10 @@
 """hapax redrive on a topic, which takes nothing back: what is left is seen by a later run. Against a real Kafka."""
+import confluent_kafka
 import pytest
 
-import rabbit  # for its handler and consumer; it makes tests/servers known
-from conftest import HAPAX, PATIENCE, end, wait_until
-from kafka_server import Kafka, have_kafka
+from conftest import PATIENCE, end, wait_until
+from kafka_server import Kafka
 from rabbit import Consumer, Handler
-
-confluent_kafka = pytest.importorskip("confluent_kafka")
-pytestmark = pytest.mark.skipif(not (have_kafka() and HAPAX.exists()), reason="Kafka's jars or hapax are missing")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from process import end_with_parent, free_port
 from proxy import Proxy
 from rabbit import Consumer, Queue
 
-pytestmark = pytest.mark.skipif(not rabbit.usable, reason="RabbitMQ or hapax is missing")
 ROUNDS = int(os.environ.get("HAPAX_ROUNDS", "5"))
 ACK = b"\x00\x3c\x00\x50"  # class and method of basic.ack
 
@@ -90,8 +89,6 @@ def test_the_examples_are_short():
 
 # ---- in one transaction ----------------------------------------------------------------------
 
-needs_postgres = pytest.mark.skipif(not pg.usable, reason="PostgreSQL is missing")
-
 
 @pytest.fixture
 def database():
@@ -136,12 +133,10 @@ def rounds(queue, database, starting):
     assert queue.dead.ready() in (-1, 0)
 
 
-@needs_postgres
 def test_rows_are_keys_in_c(queue, database, start):
     rounds(queue, database, lambda uri: start(BUILD / "examples/consumer_pg", uri, database.conninfo(), database.uri))
 
 
-@needs_postgres
 def test_rows_are_keys_in_python(hapax, queue, database, start):
     handler = start(ROOT / "examples/consumer_pg.py", free_port(), database.conninfo())
     url = read_line(handler).split()[1]

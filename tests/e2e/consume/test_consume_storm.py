@@ -15,18 +15,16 @@ import time
 
 import pytest
 
-import gate
 import pg
 import rabbit  # it makes tests/servers known
 import sqs
 import topics
 from conftest import PATIENCE, end, wait_until
 from process import free_port
-from rabbit import Consumer, Handler, Queue
+from rabbit import Consumer, Queue
 from redis_server import Redis
-from test_serve import Served, api  # noqa: F401: a fixture
+from test_serve import Served  # noqa: F401: a fixture
 
-pytestmark = pytest.mark.skipif(not rabbit.usable, reason="RabbitMQ or hapax is missing")
 MESSAGES = int(os.environ.get("HAPAX_STORM_MESSAGES", 0))
 LEASE_S = 5
 SAVED_S = 10  # an outcome is stored within this while its store is there, on a machine with other work
@@ -121,8 +119,6 @@ def make_queue(kind, hapax, broker=None):
     """A queue, or topic, of each kind. kafka-none: what is to be tried again goes by way of a topic."""
     if not kind.startswith("kafka"):
         return sqs.make_queue(kind, hapax, broker)
-    if not topics.usable:
-        pytest.skip("Kafka's jars, its client or hapax are missing")
     return topics.Topic(broker or topics.server(), order="none" if kind == "kafka-none" else "key")
 
 
@@ -287,8 +283,6 @@ def mortal():
 
 @pytest.fixture(scope="module")
 def mortal_kafka():
-    if not topics.usable:
-        pytest.skip("Kafka's jars, its client or hapax are missing")
     with topics.kafka_server.Kafka() as broker:
         yield broker.start()
 
@@ -310,8 +304,6 @@ def publish(queue, messages):
                                           ("rabbitmq", EmbeddedStore), ("sqs", RedisStore), ("kafka", RedisStore),
                                           ("kafka", EmbeddedStore), ("kafka-none", RedisStore)])
 def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, folder, broker, kind):
-    if kind is PostgresStore and not pg.usable:
-        pytest.skip("PostgreSQL is missing")
     seed = random.randrange(1 << 30)
     print("seed", seed)
     draw = random.Random(seed)
@@ -431,10 +423,6 @@ def doors(hapax, api, queue, effects, store):  # noqa: F811
         yield Doors
 
 
-needs_gate = pytest.mark.skipif(not gate.usable, reason="nginx or its module is missing")
-
-
-@needs_gate
 @pytest.mark.parametrize("name", SHARED)
 def test_a_message_is_a_repeat_of_a_request(doors, api, name):  # noqa: F811
     both = doors(SHARED[name])
@@ -444,7 +432,6 @@ def test_a_message_is_a_repeat_of_a_request(doors, api, name):  # noqa: F811
     assert both.effects.counts() == {} and len(api.seen) == 1
 
 
-@needs_gate
 @pytest.mark.parametrize("name", SHARED)
 def test_a_request_is_a_repeat_of_a_message(doors, api, name):  # noqa: F811
     both = doors(SHARED[name])
@@ -455,7 +442,6 @@ def test_a_request_is_a_repeat_of_a_message(doors, api, name):  # noqa: F811
     assert answer.body == f"effect of {key}".encode() and times == 1 and not api.seen
 
 
-@needs_gate
 def test_what_was_refused_for_good_by_http_is_done(doors, api):  # noqa: F811
     both = doors(SHARED["body"])
     assert both.post("/status/422").status == 422

@@ -6,13 +6,11 @@ import psycopg2
 import pytest
 
 import pg
-import topics
 from conftest import end, read_line, wait_until
 from kafka_server import JARS, PASSWORD, USER, Kafka
 from rabbit import Consumer, Handler
 from topics import Topic, confluent_kafka
 
-pytestmark = pytest.mark.skipif(not topics.usable, reason="Kafka's jars, its client or hapax are missing")
 
 HUSH = "hu5h"  # is in each password here
 assert HUSH in PASSWORD
@@ -99,7 +97,6 @@ def test_consume_and_redrive_come_in(hapax, topic, handler, store, login):
     wait_until(lambda: not topic.left(), f"nothing being left ({topic.left()})")
 
 
-@pytest.mark.skipif(not pg.usable, reason="PostgreSQL is missing")
 @each
 def test_relay_comes_in(hapax, topic, login):
     login, database = LOGINS[login], pg.Database(pg.server())
@@ -198,7 +195,6 @@ def test_the_wrong_protocol_is_said(hapax, topic, handler, store, plain):
     assert ended(process)[0] == 0
 
 
-@pytest.mark.skipif(not pg.usable, reason="PostgreSQL is missing")
 def test_a_relay_that_is_not_let_in_keeps_its_rows(hapax, topic):
     database = pg.Database(pg.server())
     process = relay(hapax, database, topic.broker.login_uri(), **Login({}, USER, f"{HUSH}-not").env)

@@ -3,16 +3,14 @@ that no consumer is given. Against a real Kafka."""
 import threading
 import time
 
+import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import topics
 from conftest import PATIENCE, end, wait_until
 from rabbit import Consumer, Handler
 from topics import Topic
-
-confluent_kafka = pytest.importorskip("confluent_kafka")
-AdminClient = pytest.importorskip("confluent_kafka.admin").AdminClient
-pytestmark = pytest.mark.skipif(not topics.usable, reason="Kafka's jars or hapax are missing")
 
 ODD = {  # by message-id: key, value
     "tombstone": ("k1", None),

@@ -16,7 +16,6 @@ from rabbit import Consumer, Handler
 from test_consume_storm import Effects
 from topics import Topic, meanwhile
 
-pytestmark = pytest.mark.skipif(not topics.usable, reason="Kafka's jars, its client or hapax are missing")
 REBALANCES = int(os.environ.get("HAPAX_REBALANCES", 8))
 MOST = 4  # at once
 

@@ -12,8 +12,6 @@ from conftest import PATIENCE, at_some_pace, end, wait_until
 from proxy import Proxy
 from rabbit import Consumer, Handler
 
-pytestmark = pytest.mark.skipif(not sqs.usable, reason="hapax is missing")
-
 
 @pytest.fixture
 def handler():

@@ -9,17 +9,12 @@ import sys
 import threading
 import time
 
-from conftest import HAPAX, PATIENCE, ROOT, wait_until
+from conftest import PATIENCE, ROOT, wait_until
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
+import confluent_kafka  # noqa: E402
 import kafka_server  # noqa: E402
 
-try:
-    import confluent_kafka
-except ImportError:
-    confluent_kafka = None
-
-usable = kafka_server.have_kafka() and HAPAX.exists() and confluent_kafka is not None
 servers = []
 numbers = itertools.count(1)
 

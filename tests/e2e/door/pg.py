@@ -2,7 +2,6 @@
 the statements by which they look at what happened."""
 import atexit
 import contextlib
-import pathlib
 import subprocess
 import sys
 
@@ -13,7 +12,6 @@ from conftest import BUILD, HAPAX, PATIENCE, ROOT
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402
 
-usable = pathlib.Path(postgres_server.BIN, "postgres").exists() and HAPAX.exists()
 TRANSFER = BUILD / "examples/transfer"
 TRANSFER_PY = ROOT / "examples/transfer.py"
 COMPLETED = 2  # of hapax.operations.state

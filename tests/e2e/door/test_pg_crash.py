@@ -17,7 +17,6 @@ from conftest import PATIENCE, wait_until
 from process import wait_for
 from proxy import REPLY, REQUEST, Proxy
 
-pytestmark = pytest.mark.skipif(not pg.usable, reason="PostgreSQL or hapax is missing")
 ROUNDS = int(os.environ.get("HAPAX_CRASH_ROUNDS", 40))
 SEED = int(os.environ.get("HAPAX_CRASH_SEED", random.randrange(1 << 32)))
 STATEMENTS = {pg.TRANSFER: 11, pg.TRANSFER_PY: 7}  # requests of one run, the start of the connection among them

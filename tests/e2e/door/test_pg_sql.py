@@ -12,7 +12,6 @@ import pg
 import postgres_server
 from conftest import PATIENCE, ROOT, wait_until
 
-pytestmark = pytest.mark.skipif(not pg.usable, reason="PostgreSQL or hapax is missing")
 BEGIN = "SELECT verdict, token, attempt, fence, body FROM hapax.begin('transfers', %s, wait => %s)"
 
 
@@ -210,7 +209,6 @@ def test_a_completion_under_way_is_not_taken_over(db):
 # ---- PgBouncer ----------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not postgres_server.pathlib.Path("/usr/sbin/pgbouncer").exists(), reason="no PgBouncer")
 def test_everything_works_behind_pgbouncer_in_transaction_mode(db):
     """Both examples and begin/complete over two server connections for many clients; nothing is left in a session."""
     db.rich()

@@ -18,10 +18,9 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 import urllib.parse
 
-from conftest import BUILD, HAPAX, PATIENCE, ROOT, wait_until
+from conftest import BUILD, PATIENCE, ROOT, wait_until
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 from process import free_port  # noqa: E402
@@ -29,7 +28,6 @@ from process import free_port  # noqa: E402
 MODULE = pathlib.Path(os.environ.get("HAPAX_GATE_MODULE", BUILD / "nginx/ngx_http_hapax_module.so"))
 NGINX = os.environ.get("HAPAX_GATE_NGINX") or shutil.which("nginx") or "/usr/sbin/nginx"
 COMMAND = [*os.environ.get("HAPAX_GATE_WRAPPER", "").split(), NGINX]
-usable = MODULE.exists() and pathlib.Path(NGINX).exists() and HAPAX.exists()
 
 
 # ---- the API ----------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import gate as g
 from conftest import ROOT, at_some_pace, wait_until
 from test_gate import api, cgi, gate, make_gate, same, uri  # noqa: F401 - fixtures
 
-pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
 
 UUID = '"8e03978e-40d5-43e8-bc93-6894a57f9324"'
 

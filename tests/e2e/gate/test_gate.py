@@ -8,8 +8,6 @@ import gate as g
 from conftest import at_some_pace, wait_until
 from process import stop
 
-pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
-
 
 @pytest.fixture
 def api():
@@ -719,10 +717,6 @@ def curl(gate, path, key, *words):
     return done.stdout.decode("latin-1").replace("\r", "")
 
 
-h2 = pytest.mark.skipif(not g.shutil.which("curl"), reason="no curl")
-
-
-@h2
 def test_http2(gate, api):
     """One record serves HTTP/2 and HTTP/1.1; large bodies, over the limit, problems."""
     body = "x" * 100000
@@ -738,7 +732,6 @@ def test_http2(gate, api):
     assert curl(gate, "/status/204", "k3", "-d", "x").startswith("HTTP/2 204")
 
 
-@h2
 def test_a_client_that_leaves_http2(gate, api):
     """A stream that is reset leaves its outcome recorded."""
     process = g.subprocess.Popen(["curl", "-sS", "--http2-prior-knowledge", "-X", "POST", "-H", "Idempotency-Key: k",
@@ -751,7 +744,6 @@ def test_a_client_that_leaves_http2(gate, api):
     assert api.count("k") == 1
 
 
-@h2
 @pytest.mark.parametrize("status, replayed", [(0, "true"), (5, "true"), (13, "false"), (14, "false"), (16, "false")])
 def test_grpc(make_gate, status, replayed):
     """Unary calls are classed by grpc-status; a replay has the trailers of the first response."""

@@ -1,10 +1,8 @@
 """The HTTP gate, end to end, continued: callers, policies by their effect, stores that stop, what a replay
 may hold, and the handlers and transports that test_gate.py leaves out."""
 import base64
-import contextlib
 import json
 import os
-import shutil
 import socketserver
 import struct
 import subprocess
@@ -17,8 +15,6 @@ import gate as g
 from conftest import at_some_pace, wait_until
 from process import stop
 from test_gate import api, gate, cgi, make_gate, same, uri  # noqa: F401 - fixtures
-
-pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
 
 
 class Fake(socketserver.ThreadingTCPServer):
@@ -484,7 +480,6 @@ def test_uwsgi(make_gate, fake):
     assert gate.post("/u", "k", b"other").problem == "fingerprint-mismatch"
 
 
-@pytest.mark.skipif(not (shutil.which("openssl") and shutil.which("curl")), reason="no openssl or curl")
 def test_tls_and_http2(make_gate, api, folder):
     """Over TLS by HTTP/2 and HTTP/1.1 one operation runs once; problems and bodies come whole."""
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",

@@ -11,7 +11,6 @@ import gate as g
 from conftest import wait_until
 from test_gate import make_gate, uri  # noqa: F401 - fixtures
 
-pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
 
 BROKERS = ("dapr", "knative", "sns")
 every_broker = pytest.mark.parametrize("broker", BROKERS)

@@ -20,8 +20,6 @@ from test_gate import api, cgi, gate, make_gate, same, uri  # noqa: F401 - fixtu
 from test_gate_more import FakeHttp, fake  # noqa: F401 - fixtures
 from test_serve import serve  # noqa: F401 - a fixture
 
-pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
-
 
 def begin(gate, api, path, key, body=b""):
     """A first attempt that runs."""

@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 
-import psycopg2
 import pytest
 
 import gate as g
 import pg
 from conftest import PATIENCE, ROOT, read_line, wait_until
 
-pytestmark = pytest.mark.skipif(not (g.usable and pg.usable), reason="nginx, its module, PostgreSQL or hapax is missing")
 GIVEN_UP = (502, 503, 504)  # behind /short/ the API has a second, and a busy machine may take it away
 UPSTREAM = ROOT / "tests/e2e/gate/pg_upstream.py"
 

@@ -15,8 +15,6 @@ import pytest
 import gate as g
 from conftest import HAPAX, PATIENCE, end, read_line, wait_until
 
-pytestmark = pytest.mark.skipif(not g.usable, reason="nginx, its module or hapax is missing")
-
 
 @pytest.fixture
 def api():

@@ -24,9 +24,6 @@ from conftest import BUILD, PATIENCE, ROOT, end, read_line, wait_until
 
 ORDER = BUILD / "examples/order"
 with_embedded = pytest.mark.skipif(not ORDER.exists(), reason="built without RocksDB")
-with_pg = pytest.mark.skipif(not pg.usable, reason="PostgreSQL or hapax is missing")
-with_consumer = pytest.mark.skipif(not (rabbit.usable and pg.usable), reason="RabbitMQ, PostgreSQL or hapax is missing")
-with_gate = pytest.mark.skipif(not (g.usable and pg.usable), reason="nginx, its module, PostgreSQL or hapax is missing")
 
 
 # ---- the command line ----------------------------------------------------------------------
@@ -107,7 +104,6 @@ def complete(db, token, body="done", what="step_complete"):
     return db.run(f"SELECT verdict, convert_from(body, 'UTF8') FROM hapax.{what}(%s, 201, body => %s)", token, body.encode())[0]
 
 
-@with_pg
 def test_a_step_is_begun_and_completed_in_sql(db):
     """Claimed once, completed once; a later attempt of the operation is given the outcome; hapax show finds it."""
     _, token = begin(db)
@@ -124,7 +120,6 @@ def test_a_step_is_begun_and_completed_in_sql(db):
                   "ORDER BY created_us") == [("charge",), ("reserve",)]
 
 
-@with_pg
 def test_hapax_show_and_resolve_know_the_steps_of_sql(db, hapax):
     """The list that step_begin() writes is the one that the command line reads."""
     _, token = begin(db)
@@ -139,7 +134,6 @@ def test_hapax_show_and_resolve_know_the_steps_of_sql(db, hapax):
     assert len(hapax("list", "--json", "--store", db.uri).lines) == 3
 
 
-@with_pg
 def test_a_zombie_begins_no_step(db):
     """Whose claim was lost is told so by HX001; so is nobody with another operation's token, or a name that is ours."""
     _, token = begin(db, lease="1ms")
@@ -155,7 +149,6 @@ def test_a_zombie_begins_no_step(db):
         begin(db, step=".1")
 
 
-@with_pg
 def test_a_step_is_committed_with_its_transaction_or_not_at_all(db):
     """Begun and completed in one transaction that is rolled back: it never was, and is not listed."""
     _, token = begin(db)
@@ -169,7 +162,6 @@ def test_a_step_is_committed_with_its_transaction_or_not_at_all(db):
     assert step(db, token, "charge")["attempt"] == 1
 
 
-@with_pg
 def test_a_step_that_may_be_forgotten_is_unknown(db, hapax):
     """An operation older than its steps are kept: an absent step is not run, until an operator says that it was not."""
     _, token = begin(db)
@@ -236,7 +228,6 @@ def calls(db):
     return dict(db.run("SELECT service, count(*) FROM calls GROUP BY service"))
 
 
-@with_gate
 def test_an_order_goes_on_where_it_was(served, db, hapax):
     """examples/order_pg.py: charged, out of stock; the retry reserves and mails, and does not charge again."""
     post, _ = served
@@ -250,7 +241,6 @@ def test_an_order_goes_on_where_it_was(served, db, hapax):
     assert [s["step"] for s in steps] == ["charge", "reserve", "mail"]
 
 
-@with_gate
 @pytest.mark.parametrize("served", ["1s"], indirect=True, ids=["killed"])  # each death is waited out; nobody else asks, so that none is too short
 def test_an_api_killed_between_and_inside_steps(served, db, folder):
     """kill -9 at points drawn at random, each order repeated until it is answered: each service has done its part once,
@@ -281,7 +271,6 @@ def test_an_api_killed_between_and_inside_steps(served, db, folder):
 # ---- behind a consumer ---------------------------------------------------------------------
 
 
-@with_consumer
 def test_an_order_behind_a_consumer(hapax, db):
     """The worked example of docs/steps.md: the API and the command that are started there, and the counts it shows."""
     page = (ROOT / "docs/steps.md").read_text().split("## Behind a consumer")[1].split("\n## ")[0]
@@ -314,7 +303,6 @@ def test_an_order_behind_a_consumer(hapax, db):
         api.communicate()
 
 
-@with_consumer
 @pytest.mark.parametrize("key", ["order-17", "h\u00e9llo", 'a"b\\c%41', "\u00e9" * 127], ids=["plain", "utf8", "quotes", "long"])
 def test_a_redelivered_message_goes_on_where_it_was(hapax, db, folder, key):
     """examples/order_pg.py behind hapax consume, whatever bytes the key has: killed between two steps, and the consumer with
@@ -443,7 +431,6 @@ def test_a_step_by_the_keepers_protocol(hapax):
 
 
 @with_embedded
-@pytest.mark.skipif(not rabbit.usable, reason="RabbitMQ is missing")
 def test_a_step_behind_a_consumer_by_the_keepers_protocol(hapax):
     """A handler in another language, told no more than docs/steps.md says, of a key that is no text: its first attempt does
     the step and fails, its second is given what came of it."""

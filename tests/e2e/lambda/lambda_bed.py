@@ -14,7 +14,6 @@ import lambda_api  # noqa: E402
 from process import free_port  # noqa: E402
 from redis_server import Redis  # noqa: E402
 
-usable = HAPAX.exists()
 FUNCTIONS = ROOT / "tests/e2e/lambda/functions"
 PYTHON = ["/usr/bin/python3", "-S", "-E", "-B", str(FUNCTIONS / "runtime.py")]
 

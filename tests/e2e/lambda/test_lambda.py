@@ -17,8 +17,6 @@ from lambda_bed import HTTP, Function, agree, header_of, problem_of
 from process import free_port
 from proxy import Proxy
 
-pytestmark = pytest.mark.skipif(not bed.usable, reason="hapax is missing")
-
 
 @pytest.fixture
 def function(hapax, store):

@@ -12,7 +12,6 @@ from conftest import wait_until
 from lambda_bed import Function, dynamodb, identifiers, kinesis, redelivered, reported, sqs
 from proxy import Proxy
 
-pytestmark = pytest.mark.skipif(not bed.usable, reason="hapax is missing")
 SOURCES = {"sqs": sqs, "kinesis": kinesis, "dynamodb": dynamodb}
 
 

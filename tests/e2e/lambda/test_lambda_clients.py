@@ -8,11 +8,8 @@ import subprocess
 
 import pytest
 
-import lambda_bed as bed
 from conftest import ROOT
 from lambda_bed import FUNCTIONS, Function, agree, gateway_v2, header_of, redelivered, reported, sqs
-
-pytestmark = pytest.mark.skipif(not bed.usable, reason="hapax is missing")
 
 
 @pytest.fixture(scope="module")

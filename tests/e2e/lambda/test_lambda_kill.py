@@ -20,7 +20,6 @@ from lambda_bed import Function, agree
 from process import signal_each
 from proxy import Proxy
 
-pytestmark = pytest.mark.skipif(not bed.usable, reason="hapax is missing")
 STORM_S = float(os.environ.get("HAPAX_LAMBDA_STORM", 4))
 DEADLINE_S = 0.5  # of an invocation whose lease has to be waited for; it is a second longer
 

@@ -16,8 +16,6 @@ from conftest import wait_until
 from lambda_bed import HTTP, Function, agree, balancer, gateway_v1, gateway_v2, header_of, problem_of
 from process import free_port
 
-pytestmark = pytest.mark.skipif(not bed.usable, reason="hapax is missing")
-
 
 @pytest.fixture
 def function(hapax):

@@ -9,8 +9,6 @@ import pytest
 import lambda_bed as bed
 from lambda_bed import Function, agree, kinesis, reported, sqs
 
-pytestmark = pytest.mark.skipif(not bed.usable, reason="hapax is missing")
-
 
 @pytest.fixture
 def function(hapax):

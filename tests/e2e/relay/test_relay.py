@@ -23,7 +23,6 @@ from pg import Database
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not rabbit.usable, reason="no RabbitMQ")
 ROUNDS = int(os.environ.get("HAPAX_RELAY_ROUNDS", 8))
 
 
@@ -107,7 +106,6 @@ def test_a_consumer_reads_the_key_it_was_published_with(hapax, database, queue, 
     handler.close()
 
 
-@pytest.mark.skipif(not sqs.usable, reason="hapax is missing")
 def test_to_sqs_an_aggregate_is_a_group_and_keeps_its_order(hapax, database):
     """Though parts of batches fail, and answers are lost: what was sent again is taken once."""
     hapax.env.update(sqs.KEYS)

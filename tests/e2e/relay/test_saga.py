@@ -19,18 +19,16 @@ import psycopg2
 import psycopg2.errors
 import pytest
 
-import gate
 import pg
 import rabbit
 from conftest import BUILD, PATIENCE, ROOT, wait_until
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
-from kafka_server import Kafka, have_kafka  # noqa: E402
+from kafka_server import Kafka  # noqa: E402
 from postgres_server import Postgres  # noqa: E402
 from process import children_of, end_with_parent, family_of, free_port, wait_for  # noqa: E402
 from rabbitmq_server import RabbitMQ  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not (rabbit.usable and pg.usable and gate.usable), reason="a server, nginx or hapax is missing")
 SECONDS = float(os.environ.get("HAPAX_SAGA_SECONDS", 15))
 STORMS = int(os.environ.get("HAPAX_SAGA_STORMS", 1))
 RATE = 25  # orders a second
@@ -130,9 +128,7 @@ def test_every_order_comes_to_its_end(hapax, start):
     assert state("refunds", "order-10:process-payment:ship:refund") == "completed"
 
 
-@pytest.mark.skipif(not have_kafka(), reason="Kafka's jars are missing")
 def test_the_same_by_kafka(start):
-    pytest.importorskip("confluent_kafka")
     with Kafka() as kafka:
         kafka.start()
         for topic in STEPS:
