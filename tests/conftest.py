@@ -27,6 +27,9 @@ from process import PATIENCE, NotReady  # noqa: E402
 from rabbitmq_server import RabbitMQ  # noqa: E402
 
 
+pytest_plugins = ["gate_fixtures", "sql_database"]
+
+
 def pytest_xdist_make_scheduler(config, log):
     from schedule import Scheduler
     return Scheduler(config, log)

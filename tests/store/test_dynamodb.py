@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT / "tests/servers"))
 import dynamodb_server  # noqa: E402
 from dynamodb_server import KEYS, REGION, have_dynamodb  # noqa: E402
 from proxy import Proxy  # noqa: E402
-from test_redis_failover import Load  # noqa: E402
-from test_serve import Served  # noqa: E402
+from load import Load  # noqa: E402
+from served import Served  # noqa: E402
 
 DynamoDB, Dynalite = patient(dynamodb_server.DynamoDB), patient(dynamodb_server.Dynalite)
 TIMEOUT_MS = 800  # of the store, where something is not to answer

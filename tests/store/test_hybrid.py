@@ -13,7 +13,7 @@ import time
 import pytest
 from conftest import HAPAX, PATIENCE, ROOT
 from handle import patient
-from test_redis_failover import Load
+from load import Load
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402

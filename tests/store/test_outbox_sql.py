@@ -11,7 +11,9 @@ import uuid
 
 import pytest
 
-from test_sql import PATIENCE, Database, ask, db, later, postgres_server, psycopg2, row, server, waits  # noqa: F401
+import psycopg2
+from process import PATIENCE
+from sql_database import ask, later, row, waits
 
 ALL = list(range(64))
 LEASE = 30000

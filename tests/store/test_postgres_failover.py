@@ -12,7 +12,7 @@ import time
 
 import pytest
 from conftest import HAPAX, PATIENCE, ROOT
-from test_redis_failover import Load
+from load import Load
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 from postgres_server import PgBouncer, Postgres, synchronous_pair  # noqa: E402

@@ -18,7 +18,7 @@ from process import wait_for  # noqa: E402
 from proxy import Proxy  # noqa: E402
 import redis_server  # noqa: E402
 from redis_server import RedisError, attempt  # noqa: E402
-from test_serve import Served  # noqa: E402
+from served import Served  # noqa: E402
 
 Redis, RedisCluster, Sentinels = map(patient, (redis_server.Redis, redis_server.RedisCluster, redis_server.Sentinels))
 TIMEOUT_MS = 500  # of the store, where something is not to answer

@@ -15,8 +15,10 @@ import time
 
 import pytest
 
-from test_sql import (BUSY, CLAIM, CLAIMED, COMPLETE, FAIL, FORCE, FORGET, OK, READ, RENEW, RESOLVE, SCRIPT, Database,
-                      answers, ask, op, postgres_server, psycopg2)  # noqa: F401
+import postgres_server
+import psycopg2
+from sql_database import (BUSY, CLAIM, CLAIMED, COMPLETE, FAIL, FORCE, FORGET, OK, READ, RENEW, RESOLVE, SCRIPT, Database,
+                      answers, ask, op)
 
 SECONDS = float(os.environ.get("HAPAX_STORM_SECONDS", 9))
 ROUND = 3  # seconds on one set of keys: what lasts is completed after a while, and then little happens

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from test_serve import Served  # noqa: F401: a fixture
+from served import Served
 
 
 def digest(*parts):

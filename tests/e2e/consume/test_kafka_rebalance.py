@@ -13,7 +13,7 @@ import pytest
 import topics
 from conftest import PATIENCE, wait_until
 from rabbit import Consumer, Handler
-from test_consume_storm import Effects
+from effects import Effects
 from topics import Topic, meanwhile
 
 REBALANCES = int(os.environ.get("HAPAX_REBALANCES", 8))

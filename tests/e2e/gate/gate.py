@@ -535,3 +535,14 @@ def locations(api, folder, cgi_port=1):
                            fastcgi_param REQUEST_METHOD $request_method; }}
         location = /hapax {{ hapax off; access_log off; hapax_status; }}
     }}"""
+
+
+def same(first, again):
+    """What a replay repeats: status, body, and every header but those of one response."""
+    own = ("date", "idempotency-replayed", "set-cookie", "connection", "accept-ranges")
+
+    def kept(response):
+        return sorted(h for h in response.headers if h[0].lower() not in own)
+
+    assert (again.status, again.body) == (first.status, first.body)
+    assert kept(again) == kept(first)

@@ -11,7 +11,6 @@ import pytest
 
 import gate as g
 from conftest import ROOT, at_some_pace, wait_until
-from test_gate import api, cgi, gate, make_gate, same, uri  # noqa: F401 - fixtures
 
 
 UUID = '"8e03978e-40d5-43e8-bc93-6894a57f9324"'
@@ -171,7 +170,7 @@ def test_2_6_a_first_request_is_processed(gate, api, path, status):
     """2.6, SHOULD: what was not seen before runs as it would without the gate, and has its own status."""
     answer = gate.post(path, UUID, b"in")
     assert (answer.status, answer.replayed) == (status, "false")
-    same(answer, gate.post("/off" + path, '"plain"', b"in"))
+    g.same(answer, gate.post("/off" + path, '"plain"', b"in"))
     assert api.seen[0][3] == b"in"
 
 
@@ -181,7 +180,7 @@ def test_2_6_a_retry_gets_the_result(gate, api, path):
     hapax_on_failed says replay), and nothing runs."""
     first = gate.post(path, UUID, b"in")
     again = gate.post(path, UUID, b"in")
-    same(first, again)
+    g.same(first, again)
     assert again.replayed == "true" and api.count(UUID) == 1
 
 
@@ -237,7 +236,7 @@ def test_2_7_a_conflict_needs_no_correction(gate, api):
     first = in_flight(gate, api, "/hold/d", UUID)
     assert gate.post("/hold/d", UUID).status == 409
     api.door("d").set()
-    same(first(), gate.post("/hold/d", UUID))
+    g.same(first(), gate.post("/hold/d", UUID))
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 502, 503, 504])
@@ -272,7 +271,7 @@ def test_5_keys_are_validated_before_anything_else(gate, api):
 def test_5_a_key_injects_nothing(gate, api, hapax, uri, key):  # noqa: F811
     """5: a key is data: what means something to a shell, a path, a query or a header means nothing here."""
     first, again = gate.post("/ok", f'"{key}"'), gate.post("/ok", f'"{key}"')
-    same(first, again)
+    g.same(first, again)
     assert again.replayed == "true" and "Injected" not in repr(again.headers)
     assert gate.post("/ok", '"k"').replayed == "false"
     assert hapax("show", "--store", uri, "--json", "--", key).json["state"] == "completed"

@@ -1,58 +1,13 @@
 """The HTTP gate, end to end: nginx with the module, a keeper, and an API that counts its effects."""
 import json
 import os
+import time
 
 import pytest
 
 import gate as g
 from conftest import at_some_pace, wait_until
 from process import stop
-
-
-@pytest.fixture
-def api():
-    api = g.Api()
-    yield api
-    api.close()
-
-
-@pytest.fixture
-def cgi():
-    cgi = g.Cgi()
-    yield cgi
-    cgi.close()
-
-
-@pytest.fixture
-def uri(folder, hapax, store):
-    """A keeper of one's own; the URI at which it is reached."""
-    folder.chmod(0o755)
-    hapax.keeper = hapax.keep(store)
-    return f"unix:{folder}/store/keeper.sock"
-
-
-@pytest.fixture
-def make_gate(folder, uri):
-    gates = []
-
-    def make(http, **more):
-        patience = "" if "hapax_timeout" in http else "hapax_timeout 30s; hapax_save_wait 30s;"
-        gates.append(g.Gate(folder, f"hapax_store {uri}; {patience}\n" + http, **more))
-        return gates[-1]
-
-    yield make
-    for gate in gates:
-        gate.stop()
-    for gate in gates:
-        gate.check_log()
-
-
-@pytest.fixture
-def gate(make_gate, api, cgi, folder):
-    gate = make_gate(g.locations(api, folder, cgi.server_address[1]))
-    (gate.folder / "html/error.html").write_text("the error page")
-    (gate.folder / "html/file.txt").write_text("the file")
-    return gate.start()
 
 
 def test_smoke(gate, api):
@@ -62,17 +17,6 @@ def test_smoke(gate, api):
     again = gate.post("/ok", "k", b"hello")
     assert (again.status, again.body, again.replayed) == (200, b"effect=1 body=5", "true")
     assert api.count("k") == 1
-
-
-def same(first, again):
-    """What a replay repeats: status, body, and every header but those of one response."""
-    own = ("date", "idempotency-replayed", "set-cookie", "connection", "accept-ranges")
-
-    def kept(response):
-        return sorted(h for h in response.headers if h[0].lower() not in own)
-
-    assert (again.status, again.body) == (first.status, first.body)
-    assert kept(again) == kept(first)
 
 
 # ---- the key -----------------------------------------------------------------------------
@@ -334,7 +278,7 @@ def test_a_replay_is_the_first_response(gate, api):
     """Status, body and headers are the same, several of one name in their order; cookies never."""
     first = gate.post("/edge/ok", "k")
     again = gate.post("/edge/ok", "k")
-    same(first, g.Response(again.status, [h if h[0] != "X-Answer" else ("X-Answer", "fresh") for h in again.headers],
+    g.same(first, g.Response(again.status, [h if h[0] != "X-Answer" else ("X-Answer", "fresh") for h in again.headers],
                            again.body))
     assert again.all("X-A") == ["1", "2"] and again.get("ETag") == '"abc"' and again.get("X-Edge") == "yes"
     assert first.all("Set-Cookie") == ["a=1", "b=2"] and again.all("Set-Cookie") == []
@@ -359,7 +303,7 @@ def test_each_kind_of_response_is_replayed(gate, api, path):
     assert again.replayed == "true"
     first.headers = [h for h in first.headers if h[0] != "Transfer-Encoding"]
     again.headers = [h for h in again.headers if h[0] != "Transfer-Encoding"]
-    same(first, again)
+    g.same(first, again)
     assert api.count("k") == 1
 
 
@@ -402,7 +346,7 @@ def test_a_file_put_by_dav(gate):
     (gate.folder / "dav/a/b").unlink()
     again = gate.send("PUT", "/dav/a/b", "k", b"content")
     assert again.replayed == "true" and not (gate.folder / "dav/a/b").exists()
-    same(first, again)
+    g.same(first, again)
     assert first.get("Location").startswith("http://api.test")
 
 
@@ -413,7 +357,7 @@ def test_scgi_and_fastcgi(gate, cgi, kind):
     assert (first.status, first.body, first.replayed) == (202, b"run=1", "false")
     again = gate.post(f"/{kind}/x", "k", b"12345")
     assert again.replayed == "true" and cgi.runs == 1
-    same(first, again)
+    g.same(first, again)
     fields = cgi.fields
     assert (b"HTTP_IDEMPOTENCY_FENCE" in fields)
 
@@ -647,8 +591,8 @@ def test_a_lease_is_renewed_while_the_handler_runs(make_gate, api):
         first = gate.later(path, key)
         try:
             wait_until(lambda: api.count(key) == 1, "the first attempt")
-            end = g.time.monotonic() + ms * 4 / 1000
-            while g.time.monotonic() < end:
+            end = time.monotonic() + ms * 4 / 1000
+            while time.monotonic() < end:
                 again = gate.post(path, key)
                 assert again.status == 409 and again.problem == "in-flight"
         finally:

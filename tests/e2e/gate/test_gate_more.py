@@ -12,51 +12,9 @@ import time
 import pytest
 
 import gate as g
+from fake_http import FakeHttp
 from conftest import at_some_pace, wait_until
 from process import stop
-from test_gate import api, gate, cgi, make_gate, same, uri  # noqa: F401 - fixtures
-
-
-class Fake(socketserver.ThreadingTCPServer):
-    """A fake upstream: counts its runs, and answers each with the bytes that it was made with."""
-
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 128
-
-    def __init__(self, handler, response):
-        super().__init__(("127.0.0.1", 0), handler)
-        self.lock, self.runs, self.response, self.fields = threading.Lock(), 0, response, {}
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    @property
-    def port(self):
-        return self.server_address[1]
-
-    def run(self):
-        with self.lock:
-            self.runs += 1
-            return self.response.replace(b"RUN", b"%d" % self.runs)
-
-    def handle_error(self, request, client_address):
-        pass
-
-    def close(self):
-        self.shutdown()
-        self.server_close()
-
-
-class FakeHttp(socketserver.StreamRequestHandler):
-    """HTTP whose response is written down to the byte."""
-
-    def handle(self):
-        length = 0
-        while (line := self.rfile.readline()) not in (b"\r\n", b""):
-            if line.lower().startswith(b"content-length:"):
-                length = int(line.split(b":")[1])
-        if line:
-            self.rfile.read(length)
-            self.wfile.write(self.server.run())
 
 
 class FakeUwsgi(socketserver.StreamRequestHandler):
@@ -73,19 +31,6 @@ class FakeUwsgi(socketserver.StreamRequestHandler):
         self.server.fields = dict(zip(words[::2], words[1::2]))
         self.rfile.read(int(self.server.fields[b"CONTENT_LENGTH"] or 0))
         self.wfile.write(self.server.run())
-
-
-@pytest.fixture
-def fake():
-    made = []
-
-    def make(handler, response):
-        made.append(Fake(handler, response))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.close()
 
 
 def server(api, lines):
@@ -119,7 +64,7 @@ def test_a_caller_is_what_hapax_caller_says(make_gate, api):
     for headers in ([("X-User", "bob"), ("Authorization", "Bearer 1")], [("Authorization", "Bearer 1")],
                     [("X-User", "")], [("X-User", "ann ann")]):
         refused(gate.post("/ok", "k", headers=headers), first.body)
-    same(first, gate.post("/ok", "k", headers=[("X-User", "ann"), ("Authorization", "Bearer 2")]))
+    g.same(first, gate.post("/ok", "k", headers=[("X-User", "ann"), ("Authorization", "Bearer 2")]))
     assert api.count("k") == 1
 
 
@@ -166,7 +111,7 @@ def test_revoked_credentials_get_no_replay(make_gate, api):
                             proxy_pass http://127.0.0.1:{api.port}/status/200,200,401; }} }}""").start()
     bearer = [("Authorization", "Bearer 1")]
     first = gate.post("/auth/ok", "k", headers=bearer)
-    same(first, gate.post("/auth/ok", "k", headers=bearer))
+    g.same(first, gate.post("/auth/ok", "k", headers=bearer))
     answer = gate.post("/auth/ok", "k", headers=bearer)
     assert answer.status == 401 and first.body not in answer.body and answer.replayed is None
     assert answer.all("X-A") == [] and api.count("k") == 1
@@ -424,7 +369,7 @@ def test_what_a_handler_redirects_to_is_replayed(make_gate, fake):
     assert (first.status, first.body, first.get("Content-Type")) == (200, b"RUN made", "text/x-made")
     (gate.folder / "html/files/made.txt").unlink()
     again = gate.post("/x", "k")
-    same(first, again)
+    g.same(first, again)
     assert again.replayed == "true" and again.all("Set-Cookie") == [] and upstream.runs == 1
 
 
@@ -473,7 +418,7 @@ def test_uwsgi(make_gate, fake):
         uwsgi_param CONTENT_LENGTH $content_length; uwsgi_param REQUEST_METHOD $request_method; }} }}""").start()
     first, again = gate.post("/u", "k", b"body"), gate.post("/u", "k", b"body")
     assert (first.status, first.body, first.replayed) == (202, b"run=1", "false")
-    same(first, again)
+    g.same(first, again)
     assert again.replayed == "true" and again.all("X-U") == ["1", "2"] and upstream.runs == 1
     assert upstream.fields[b"HTTP_IDEMPOTENCY_KEY"] == b"k" and upstream.fields[b"HTTP_IDEMPOTENCY_ATTEMPT"] == b"1"
     assert int(upstream.fields[b"HTTP_IDEMPOTENCY_FENCE"]) > 0

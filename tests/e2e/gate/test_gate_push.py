@@ -9,7 +9,6 @@ import pytest
 
 import gate as g
 from conftest import wait_until
-from test_gate import make_gate, uri  # noqa: F401 - fixtures
 
 
 BROKERS = ("dapr", "knative", "sns")

@@ -16,9 +16,7 @@ import pytest
 import gate as g
 from conftest import wait_until
 from process import stop
-from test_gate import api, cgi, gate, make_gate, same, uri  # noqa: F401 - fixtures
-from test_gate_more import FakeHttp, fake  # noqa: F401 - fixtures
-from test_serve import serve  # noqa: F401 - a fixture
+from fake_http import FakeHttp
 
 
 def begin(gate, api, path, key, body=b""):

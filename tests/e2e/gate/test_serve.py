@@ -1,5 +1,4 @@
 """hapax serve, end to end: the real binary, the real nginx, and an API that counts its effects."""
-import contextlib
 import json
 import os
 import pathlib
@@ -13,70 +12,8 @@ import urllib.request
 import pytest
 
 import gate as g
-from conftest import HAPAX, PATIENCE, end, read_line, wait_until
-
-
-@pytest.fixture
-def api():
-    api = g.Api()
-    yield api
-    api.close()
-
-
-class Served:
-    """A hapax serve that is ready."""
-
-    def __init__(self, hapax, api, store, *words, ready=True, **env):
-        self.port = g.free_port()
-        self.process = hapax.start("serve", "--upstream", f"http://127.0.0.1:{api.port}", "--listen",
-                                   f"127.0.0.1:{self.port}", "--store", store, "--module", g.MODULE, *words, **env)
-        self.line = read_line(self.process) if ready else ""
-        assert self.line or not ready, self.process.stderr.read()
-
-    def send(self, method, path, key=None, body=b"", headers=()):
-        with g.Connection(self.port) as connection:
-            connection.send(g.request(method, path, key, body, headers))
-            return connection.response(head=method == "HEAD")
-
-    def post(self, path, key=None, body=b"", headers=()):
-        return self.send("POST", path, key, body, headers)
-
-
-    def family(self, workers=1):
-        """It, its nginx and the workers, once they are there: the port accepts before they do."""
-        found = []
-
-        def complete():
-            found[:] = processes_of(self.process.pid)
-            return len(found) == 2 + workers
-
-        wait_until(complete, "all workers starting")
-        return found
-
-
-@pytest.fixture
-def serve(hapax, api, store):
-    started = []
-
-    def start(*words, store=store, **more):
-        started.append(Served(hapax, api, store, "--timeout", "30s", "--save-wait", "30s", *words, **more))
-        return started[-1]
-
-    yield start
-    for served in started:  # twice: what is in hand is not waited for
-        while served.process.poll() is None:
-            served.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                served.process.wait(0.2)
-
-
-def processes_of(pid):
-    """The process, and all that it started."""
-    found = [pid]
-    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
-    for child in children.read_text().split() if children.exists() else []:
-        found += processes_of(int(child))
-    return found
+from conftest import HAPAX, PATIENCE, end, wait_until
+from served import processes_of
 
 
 def alive(pid):
