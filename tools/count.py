@@ -56,11 +56,12 @@ def of_junit(path):
     root = xml.parse(path).getroot()
     for case in root.iter("testcase"):
         for bad in (child for child in case if child.tag in ("failure", "error")):
-            lines = [line for line in (bad.text or "").splitlines() if line[:2] in ("E ", "> ") or re.match(r"\S+:\d+: ", line)]
+            text = (bad.text or "").splitlines()
+            lines = [line for line in text if line[:2] in ("E ", "> ") or re.match(r"\S+:\d+: ", line)]
             node = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
             log = os.path.join(os.path.dirname(path), "pytest.log")
-            tell(node, lines[-SHOWN:] or (bad.text or "").splitlines()[-SHOWN:],
-                 f"HAPAX_BUILD=build /usr/bin/python3 -m pytest {shlex.quote(node)}", log if os.path.exists(log) else path)
+            again = f"HAPAX_BUILD=build /usr/bin/python3 -m pytest {shlex.quote(node)}"
+            tell(node, lines[-SHOWN:] or text[-SHOWN:], again, log if os.path.exists(log) else path)
     return cases(root)
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Runs meson's tests and pytest's at once, on the build in build/, and prints how far they are.
 
-A line for each suite of meson's and each file of pytest's as it ends, with its counts and its seconds (those of its
-tests, added up), and one at once for each case that fails. The last line is that of count.py, after what the failed
-cases printed and the commands that play them again. Exit status 0 only if no case failed.
+Prints a line for each suite of meson's and each file of pytest's that ends, with its counts and the seconds of its
+tests, added up; a line at once for each case that fails; and a line where nothing ended for 20 s. The last line is that
+of count.py, behind what the failed cases printed and the commands that play them again. Exit status 0 only if no case
+failed.
 
 Most tests wait, and those that compute are few: so both runners share the processors, and neither waits for the other.
 HAPAX_WORKERS: processes of pytest (6). HAPAX_PROGRAMS: programs of meson at once (3).
@@ -23,7 +24,8 @@ BUILD = ROOT / "build"
 RESULTS = BUILD / "results"
 MESON_LOG = BUILD / "meson-logs/testlog.json"
 FILES = ["tests/store", "tests/broker", "tests/e2e"]
-LINE = re.compile(r"\s*(\d+)/(\d+) \S+?:([^ +]+)\S* / (.+?)\s+([A-Z]+)\s+([\d.]+)s(?:\s+(\d+)(?:/\d+)? subtests passed)?")
+LINE = re.compile(r"\s*\d+/\d+ \S+?:([^ +]+)\S* / (.+?)\s+([A-Z]+)\s+([\d.]+)s"
+                  r"(?:\s+(\d+)(?:/\d+)? subtests passed)?")
 
 
 class Part:
@@ -65,14 +67,15 @@ class Board:
 
 def run_meson(news):
     """Puts ("ended", …) into news for each test of meson's, and None at the end."""
-    command = ["meson", "test", "-C", BUILD, "--no-rebuild", "--num-processes", os.environ.get("HAPAX_PROGRAMS", "3"), "-t", "2"]
+    command = ["meson", "test", "-C", BUILD, "--no-rebuild", "-t", "2",
+               "--num-processes", os.environ.get("HAPAX_PROGRAMS", "3")]
     with open(RESULTS / "meson.log", "w") as log, subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace", cwd=ROOT) as process:
         for line in process.stdout:
             log.write(line)
             if found := LINE.match(line):
-                suite, name, word, seconds, cases = found.group(3, 4, 5, 6, 7)
+                suite, name, word, seconds, cases = found.groups()
                 result = {"OK": "passed", "SKIP": "skipped", "EXPECTEDFAIL": "passed"}.get(word, "failed")
                 news.put(("ended", f"meson: {suite}", f"{suite} / {name}", result, float(seconds), int(cases or 1)))
     news.put(None)
@@ -85,8 +88,8 @@ def run_pytest(news):
     env = os.environ | {"HAPAX_BUILD": str(BUILD), "HAPAX_PROGRESS": str(progress),
                         "HAPAX_WORKERS": os.environ.get("HAPAX_WORKERS", "6")}
     with open(RESULTS / "pytest.log", "w") as log, open(progress, encoding="utf-8") as lines:
-        process = subprocess.Popen([ROOT / "tools/pytest", RESULTS / "e2e.xml", *FILES], stdin=subprocess.DEVNULL, stdout=log,
-                                   stderr=log, env=env, cwd=ROOT)
+        process = subprocess.Popen([ROOT / "tools/pytest", RESULTS / "e2e.xml", *FILES], stdin=subprocess.DEVNULL,
+                                   stdout=log, stderr=log, env=env, cwd=ROOT)
         over, line = False, ""
         while True:
             line += lines.readline()
@@ -111,18 +114,24 @@ def main():
     for old in (MESON_LOG, MESON_LOG.with_suffix(".junit.xml"), RESULTS / "e2e.xml"):
         old.unlink(missing_ok=True)
     board, news = Board(), queue.Queue()
-    for test in json.loads(subprocess.run(["meson", "introspect", BUILD, "--tests"], check=True, capture_output=True).stdout):
+    listed = subprocess.run(["meson", "introspect", BUILD, "--tests"], check=True, capture_output=True).stdout
+    for test in json.loads(listed):
         board.expect("meson: " + test["suite"][0].rpartition(":")[2])
     for run in (run_meson, run_pytest):
         threading.Thread(target=run, args=(news,), daemon=True).start()
     running = 2
     while running:
-        told = news.get()
+        try:
+            told = news.get(timeout=20)
+        except queue.Empty:
+            board.say(f"{board.done} of {board.all} ended")
+            continue
         if told is None:
             running -= 1
         else:
             getattr(board, told[0])(*told[1:])
-    return subprocess.run([sys.executable, ROOT / "tools/count.py", MESON_LOG, RESULTS / "e2e.xml"], cwd=ROOT).returncode
+    count = [sys.executable, ROOT / "tools/count.py", MESON_LOG, RESULTS / "e2e.xml"]
+    return subprocess.run(count, cwd=ROOT).returncode
 
 
 if __name__ == "__main__":
