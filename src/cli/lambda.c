@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax lambda: the Lambda door. Starts a function's runtime as its child, with itself for the Runtime API.
+ * hapax lambda: the Lambda function. Starts a function's runtime as its child, with itself for the Runtime API.
  *
  * What it keeps: it ends when its child does, with its status; signals go to the child. A setting that is wrong is said
  * where AWS shows it, by init/error, besides being printed. The store is opened while the runtime starts, so that a
@@ -89,7 +89,7 @@ struct serving {
     struct hapax_lambda lambda;
     struct hapax_lambda_stats stats;
     struct hapax__ask ask;
-    struct hapax__door door;
+    struct hapax__function function;
     struct hapax__upstream *upstream;
     struct hapax__proxy *proxy;
     struct cli_secret secret;
@@ -115,7 +115,7 @@ static void say(void *arg, const char *line)
 static enum cli_exit failed(struct serving *serving, enum cli_exit exit, enum hapax_error error,
                             const char *text)
 {
-    struct hapax__reply reply;
+    struct hapax__lambda_reply reply;
     struct hapax__got got;
 
     if (serving->upstream &&
@@ -266,10 +266,10 @@ static enum cli_exit open_proxy(struct serving *serving)
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error;
 
-    serving->door.lambda = &serving->lambda;
-    serving->door.ask = &serving->ask;
-    serving->door.stats = &serving->stats;
-    error = hapax__proxy_open(&serving->proxy, &serving->door, serving->upstream,
+    serving->function.lambda = &serving->lambda;
+    serving->function.ask = &serving->ask;
+    serving->function.stats = &serving->stats;
+    error = hapax__proxy_open(&serving->proxy, &serving->function, serving->upstream,
                               serving->args->listen, text);
     if (error != HAPAX_ERR_NONE)
         return refused(serving, error, "--%s", text);
@@ -334,7 +334,7 @@ static void *open_store(void *arg)
         enum hapax_error error = hapax_open(&h, serving->args->args.store, &how, text);
 
         if (error == HAPAX_ERR_NONE) {
-            atomic_store(&serving->door.h, h);
+            atomic_store(&serving->function.h, h);
         } else if (!mends(error)) {
             refuse_store(serving, error, text);
             return NULL;
@@ -345,14 +345,14 @@ static void *open_store(void *arg)
         hapax__proxy_ready(serving->proxy);
         if (error != HAPAX_ERR_NONE)
             usleep(AGAIN_MS * 1000);
-    } while (!atomic_load(&serving->door.h) && !is_closing(serving));
+    } while (!atomic_load(&serving->function.h) && !is_closing(serving));
     return NULL;
 }
 
 static void close_store(struct serving *serving)
 {
     const struct hapax_policy *policy = &serving->lambda.policy;
-    struct hapax *h = atomic_load(&serving->door.h);
+    struct hapax *h = atomic_load(&serving->function.h);
 
     if (hapax__proxy_lost(serving->proxy, policy->timeout_ms + policy->save_wait_ms) && h)
         (void)hapax_close(h, policy->save_wait_ms);

@@ -60,16 +60,17 @@ static void ask_twice(const struct hapax__ask *ask, const struct hapax_policy *p
                   sizeof(first.request.fingerprint)) == 0);
 }
 
-static void invoke(struct hapax__door *door, struct hapax_span event, struct hapax_span response)
+static void invoke(struct hapax__function *function, struct hapax_span event,
+                   struct hapax_span response)
 {
     struct hapax__got got = {.body = malloc(event.len + 1), .len = event.len};
     struct hapax__invocation *invocation;
-    struct hapax__reply reply;
+    struct hapax__lambda_reply reply;
     bool run = false, odd = !is_json(response);
 
     assert(got.body);
     memcpy(got.body, event.ptr, event.len);
-    invocation = hapax__invocation_begin(door, &got, &run, &reply);
+    invocation = hapax__invocation_begin(function, &got, &run, &reply);
     assert(invocation);
     if (run) {
         assert(!invocation->cut || is_json(hapax__invocation_event(invocation)));
@@ -105,11 +106,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     ask_twice(&ask, &lambda.policy, event);
     if (hapax_open(&h, "memory:", NULL, text) == HAPAX_ERR_NONE) {
-        struct hapax__door door = {.lambda = &lambda, .ask = &ask, .stats = &stats};
+        struct hapax__function function = {.lambda = &lambda, .ask = &ask, .stats = &stats};
 
-        atomic_store(&door.h, h);
-        invoke(&door, event, response);
-        invoke(&door, event, response);
+        atomic_store(&function.h, h);
+        invoke(&function, event, response);
+        invoke(&function, event, response);
         hapax_close(h, 0);
     }
     return 0;

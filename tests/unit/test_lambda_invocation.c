@@ -21,7 +21,7 @@ struct bed {
     struct hapax_lambda lambda;
     struct hapax_lambda_stats stats;
     struct hapax__ask ask;
-    struct hapax__door door;
+    struct hapax__function function;
     struct hapax__invocation *invocation; /* the last one that is to be run */
     char text[HAPAX_TEXT_MAX];
     char posted[4096]; /* what was posted last */
@@ -37,17 +37,17 @@ static void open_with(struct bed *bed, const char *key)
     bed->lambda.key = key;
     assert_int_equal(hapax_open(&h, "memory:", NULL, bed->text), HAPAX_ERR_NONE);
     assert_int_equal(hapax__event_ask_read(&bed->ask, &bed->lambda, bed->text), HAPAX_ERR_NONE);
-    bed->door =
-        (struct hapax__door){.lambda = &bed->lambda, .ask = &bed->ask, .stats = &bed->stats};
-    atomic_store(&bed->door.h, h);
+    bed->function =
+        (struct hapax__function){.lambda = &bed->lambda, .ask = &bed->ask, .stats = &bed->stats};
+    atomic_store(&bed->function.h, h);
 }
 
 static void close_bed(struct bed *bed)
 {
-    hapax_close(bed->door.h, 0);
+    hapax_close(bed->function.h, 0);
 }
 
-static void take_reply(struct bed *bed, struct hapax__reply *reply)
+static void take_reply(struct bed *bed, struct hapax__lambda_reply *reply)
 {
     assert_true(reply->len < sizeof(bed->posted));
     memcpy(bed->posted, reply->text, reply->len);
@@ -60,11 +60,11 @@ static void take_reply(struct bed *bed, struct hapax__reply *reply)
 static bool begin(struct bed *bed, const char *event)
 {
     struct hapax__got got = {.body = (uint8_t *)strdup(event), .len = strlen(event)};
-    struct hapax__reply reply;
+    struct hapax__lambda_reply reply;
     bool run = false;
 
     hapax__lines_add(&got.head.lines, "Lambda-Runtime-Aws-Request-Id", "r-1");
-    bed->invocation = hapax__invocation_begin(&bed->door, &got, &run, &reply);
+    bed->invocation = hapax__invocation_begin(&bed->function, &got, &run, &reply);
     assert_non_null(bed->invocation);
     if (run)
         return true;
@@ -76,7 +76,7 @@ static bool begin(struct bed *bed, const char *event)
 
 static void end(struct bed *bed, bool error, const char *text)
 {
-    struct hapax__reply reply;
+    struct hapax__lambda_reply reply;
 
     assert_true(hapax__invocation_end(bed->invocation, error, hapax_str(error ? "Unlucky" : ""),
                                       hapax_str(text), &reply));
@@ -287,8 +287,31 @@ static void reports_are_merged(void **state)
     close_bed(&bed);
 }
 
-/* The second of a key is neither run nor reported: its fate is the first one's. */
-static void twins_share_their_fate(void **state)
+/* Two of a group that run elsewhere give back what stands behind both of them once. */
+static void two_in_front_give_a_record_back_once(void **state)
+{
+    struct hapax__invocation *elsewhere[2];
+    struct bed bed;
+
+    (void)state;
+    open_with(&bed, NULL);
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("a", FIFO("g")) "]}"));
+    elsewhere[0] = bed.invocation;
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("b", FIFO("g")) "]}"));
+    elsewhere[1] = bed.invocation;
+    assert_false(begin(&bed, "{\"Records\":[" RECORD("a", FIFO("g")) "," RECORD(
+                                 "b", FIFO("g")) "," RECORD("c", FIFO("g")) "]}"));
+    assert_string_equal(bed.posted, "{\"batchItemFailures\":[{\"itemIdentifier\":\"a\"},"
+                                    "{\"itemIdentifier\":\"b\"},{\"itemIdentifier\":\"c\"}]}");
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("c", "") "]}"));
+    end(&bed, false, "");
+    hapax__invocation_lost(elsewhere[0]);
+    hapax__invocation_lost(elsewhere[1]);
+    close_bed(&bed);
+}
+
+/* The second of a key is neither run nor reported: its end is the first one's. */
+static void duplicates_share_their_end(void **state)
 {
     static const char event[] = "{\"Records\":[" RECORD("a", "") "," RECORD("a", "") "]}";
     struct bed bed;
@@ -409,7 +432,8 @@ int main(void)
         cmocka_unit_test(a_status_says_whether_it_runs_again),
         cmocka_unit_test(done_records_are_cut_out_of_the_text),
         cmocka_unit_test(reports_are_merged),
-        cmocka_unit_test(twins_share_their_fate),
+        cmocka_unit_test(two_in_front_give_a_record_back_once),
+        cmocka_unit_test(duplicates_share_their_end),
         cmocka_unit_test(a_group_keeps_its_order),
         cmocka_unit_test(a_stream_comes_again_from_the_first_that_is_reported),
         cmocka_unit_test(without_reports_it_is_all_or_an_error),

@@ -424,7 +424,7 @@ static bool make_fingerprint(struct hapax_digest *out, struct asking *asking)
     return hapax__ask_fingerprint(out, &asking->view, parts, n);
 }
 
-/* The caller is whom an authorizer names; otherwise the credentials, as at the HTTP door. A
+/* The caller is whom an authorizer names; otherwise the credentials, as at the HTTP function. A
  * signature makes those others with each request. */
 static bool find_caller(struct hapax_digest *out, struct asking *asking)
 {

@@ -75,8 +75,8 @@ static bool same_operation(const struct hapax__unit *a, const struct hapax__unit
                   sizeof(a->asked.request.fingerprint)) == 0;
 }
 
-/* In flight with us, that is. */
-static void find_twin(struct hapax__invocation *invocation, size_t i)
+/* Of a record that is in flight: the record of this batch that runs, if it is that. */
+static void find_original(struct hapax__invocation *invocation, size_t i)
 {
     struct hapax__unit *unit = &invocation->units[i];
 
@@ -86,8 +86,8 @@ static void find_twin(struct hapax__invocation *invocation, size_t i)
         struct hapax__unit *other = &invocation->units[k];
 
         if (other->state == HAPAX__UNIT_RUN && same_operation(unit, other)) {
-            unit->state = HAPAX__UNIT_TWIN;
-            unit->twin = k;
+            unit->state = HAPAX__UNIT_DUPLICATE;
+            unit->original = k;
             return;
         }
     }
@@ -101,14 +101,14 @@ bool hapax__batch_is_behind(const struct hapax__invocation *invocation, size_t i
            (group->len > 0 && hapax__same(*group, invocation->units[k].group));
 }
 
-/* What stands behind a record that has to come again is given back, as not run. */
+/* Of a record that has to come again: the records behind it must not run. */
 static void block_behind(struct hapax__invocation *invocation, size_t i)
 {
     for (size_t k = i + 1; k < invocation->unit_count; k++) {
         struct hapax__unit *unit = &invocation->units[k];
 
         if (unit->state == HAPAX__UNIT_RUN && hapax__batch_is_behind(invocation, i, k))
-            hapax__unit_end(unit, HAPAX_CLASS_NOT_RUN);
+            unit->blocked = true;
     }
 }
 
@@ -117,13 +117,13 @@ void hapax__batch_order(struct hapax__invocation *invocation)
     bool ordered = is_stream(invocation);
 
     for (size_t i = 0; i < invocation->unit_count; i++) {
-        find_twin(invocation, i);
+        find_original(invocation, i);
         ordered = ordered || invocation->units[i].group.len > 0;
     }
     for (size_t i = 0; ordered && i < invocation->unit_count; i++) {
         struct hapax__unit *unit = &invocation->units[i];
 
-        if (unit->state == HAPAX__UNIT_TWIN && invocation->units[unit->twin].ended)
+        if (unit->state == HAPAX__UNIT_DUPLICATE && invocation->units[unit->original].blocked)
             unit->state = HAPAX__UNIT_BACK;
         if (unit->state == HAPAX__UNIT_BACK) {
             block_behind(invocation, i);
@@ -131,14 +131,13 @@ void hapax__batch_order(struct hapax__invocation *invocation)
                 break;
         }
     }
-    /* Claims given back: their units are BACK once that is answered. Twins of what runs wait on. */
+    /* A duplicate stays one only if its original runs. */
     for (size_t i = 0; i < invocation->unit_count; i++) {
         struct hapax__unit *unit = &invocation->units[i];
 
-        if (unit->state == HAPAX__UNIT_TWIN && invocation->units[unit->twin].ended)
+        if (unit->state == HAPAX__UNIT_DUPLICATE && invocation->units[unit->original].blocked)
             unit->state = HAPAX__UNIT_BACK;
     }
-    hapax__units_settle_ended(invocation);
 }
 
 /* ---- the event ------------------------------------------------------------------------- */
@@ -269,7 +268,8 @@ static size_t put_items(FILE *out, const struct hapax__invocation *invocation)
     return n;
 }
 
-static bool put_report(struct hapax__reply *reply, const struct hapax__invocation *invocation,
+static bool put_report(struct hapax__lambda_reply *reply,
+                       const struct hapax__invocation *invocation,
                        const struct hapax__report *report, struct hapax_span text)
 {
     struct hapax_span name, element, list = report->list;
@@ -310,7 +310,7 @@ static bool put_report(struct hapax__reply *reply, const struct hapax__invocatio
 }
 
 /* Without reports an answer means all of the batch. */
-static bool reply_without_report(struct hapax__reply *reply,
+static bool reply_without_report(struct hapax__lambda_reply *reply,
                                  const struct hapax__invocation *invocation, struct hapax_span text)
 {
     for (size_t i = 0; i < invocation->unit_count; i++) {
@@ -327,12 +327,12 @@ static bool reply_without_report(struct hapax__reply *reply,
     return hapax__reply_text(reply, text.ptr ? text : hapax_str("null"));
 }
 
-bool hapax__batch_reply(struct hapax__reply *reply, struct hapax__invocation *invocation,
+bool hapax__batch_reply(struct hapax__lambda_reply *reply, struct hapax__invocation *invocation,
                         struct hapax_span text)
 {
     struct hapax__report report = {.all = false};
 
-    if (!invocation->door->lambda->batch_report)
+    if (!invocation->function->lambda->batch_report)
         return reply_without_report(reply, invocation, text);
     hapax__batch_report(&report, invocation, text);
     /* What the source does not understand fails the whole batch, ours included. */

@@ -76,8 +76,8 @@ static const char *reason(int status)
 }
 
 /* Sends a response to the runtime; whether its connection goes on. lines: NULL: none. */
-bool hapax__respond(struct hapax__connection *c, int status, const struct hapax__head *lines,
-                    struct hapax_span body)
+bool hapax__respond(struct hapax__runtime_connection *c, int status,
+                    const struct hapax__head *lines, struct hapax_span body)
 {
     struct hapax_span parts[2] = {{NULL, 0}, body};
     char *text = NULL;
@@ -101,7 +101,7 @@ bool hapax__respond(struct hapax__connection *c, int status, const struct hapax_
     return good;
 }
 
-bool hapax__relay(struct hapax__connection *c, struct hapax__got *got)
+bool hapax__relay(struct hapax__runtime_connection *c, struct hapax__got *got)
 {
     bool good =
         hapax__respond(c, got->head.status, &got->head, (struct hapax_span){got->body, got->len});
@@ -110,7 +110,7 @@ bool hapax__relay(struct hapax__connection *c, struct hapax__got *got)
     return good;
 }
 
-bool hapax__respond_error(struct hapax__connection *c, int status, const char *type,
+bool hapax__respond_error(struct hapax__runtime_connection *c, int status, const char *type,
                           const char *message)
 {
     char body[256];
@@ -121,13 +121,13 @@ bool hapax__respond_error(struct hapax__connection *c, int status, const char *t
 }
 
 /* The runtime is left alone, as it would be by the Runtime API. */
-bool hapax__gone(struct hapax__connection *c)
+bool hapax__gone(struct hapax__runtime_connection *c)
 {
     hapax__say(c->lambda, "the Runtime API cannot be reached", errno);
     return false;
 }
 
-bool hapax__let_send(struct hapax__connection *c)
+bool hapax__let_send(struct hapax__runtime_connection *c)
 {
     struct hapax_span go_on = hapax_str("HTTP/1.1 100 Continue\r\n\r\n");
 
@@ -135,15 +135,15 @@ bool hapax__let_send(struct hapax__connection *c)
            hapax__wire_send(&c->wire, &go_on, 1);
 }
 
-bool hapax__read_body(struct hapax__connection *c, uint8_t **body, size_t *len)
+bool hapax__read_body(struct hapax__runtime_connection *c, uint8_t **body, size_t *len)
 {
     *body = NULL;
     return hapax__let_send(c) && hapax__wire_body(&c->wire, body, len, HAPAX__BODY_MAX);
 }
 
 /* Asks what the runtime asks, with its own headers. */
-bool hapax__ask_as(struct hapax__got *got, struct hapax__connection *c, struct hapax_span target,
-                   struct hapax_span body)
+bool hapax__ask_as(struct hapax__got *got, struct hapax__runtime_connection *c,
+                   struct hapax_span target, struct hapax_span body)
 {
     char *lines = NULL;
     size_t len = 0;
@@ -165,15 +165,16 @@ bool hapax__ask_as(struct hapax__got *got, struct hapax__connection *c, struct h
     return good;
 }
 
-bool hapax__pass(struct hapax__connection *c, struct hapax_span body)
+bool hapax__pass(struct hapax__runtime_connection *c, struct hapax_span body)
 {
     struct hapax__got got;
 
     return hapax__ask_as(&got, c, c->head.target, body) ? hapax__relay(c, &got) : hapax__gone(c);
 }
 
-bool hapax__post_end(struct hapax__got *got, struct hapax__connection *c,
-                     const struct hapax__invocation *invocation, const struct hapax__reply *reply)
+bool hapax__post_end(struct hapax__got *got, struct hapax__runtime_connection *c,
+                     const struct hapax__invocation *invocation,
+                     const struct hapax__lambda_reply *reply)
 {
     struct hapax_span text = {(uint8_t *)reply->text, reply->len};
 

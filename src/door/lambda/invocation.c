@@ -35,7 +35,7 @@ static void set_policy(struct hapax__invocation *invocation)
     struct hapax_policy *policy = &invocation->policy;
     int64_t deadline_ms, left_ms;
 
-    *policy = invocation->door->lambda->policy;
+    *policy = invocation->function->lambda->policy;
     if (invocation->batch)
         policy->wait_ms = 0;
     if (!hapax__raw_number(&deadline_ms,
@@ -45,7 +45,7 @@ static void set_policy(struct hapax__invocation *invocation)
     if (left_ms < 0)
         left_ms = 0;
     policy->wait_ms = hapax__least(policy->wait_ms, left_ms - hapax__least(left_ms / 4, 1000));
-    if (invocation->door->lambda->lease_set)
+    if (invocation->function->lambda->lease_set)
         return;
     policy->lease_ms = hapax__least(left_ms + MARGIN_MS, INT64_C(86400000));
     if (policy->lease_ms < LEASE_MIN_MS)
@@ -74,7 +74,7 @@ static void take_answer(struct hapax__unit *unit)
 
 static void count_answer(const struct hapax__invocation *invocation, const struct hapax__unit *unit)
 {
-    struct hapax_lambda_stats *stats = invocation->door->stats;
+    struct hapax_lambda_stats *stats = invocation->function->stats;
 
     count(&stats->answers[unit->answer.kind]);
     if (unit->answer.kind == HAPAX_ANSWER_FRESH && !unit->answer.recorded)
@@ -144,10 +144,11 @@ static bool call_begin(struct hapax__invocation *invocation, struct hapax__unit 
 /* False: out of memory. */
 static bool unit_begin(struct hapax__invocation *invocation, struct hapax__unit *unit)
 {
-    struct hapax *h = invocation->door->h;
+    struct hapax *h = invocation->function->h;
 
-    if (!hapax__event_ask(&unit->asked, invocation->door->ask, &invocation->door->lambda->policy,
-                          invocation->kind, unit->json, invocation->id))
+    if (!hapax__event_ask(&unit->asked, invocation->function->ask,
+                          &invocation->function->lambda->policy, invocation->kind, unit->json,
+                          invocation->id))
         return false;
     if (unit >= invocation->units + HAPAX_LAMBDA_RECORDS_MAX)
         refuse(unit, HAPAX_ANSWER_STORE_DOWN, HAPAX_ERR_NOMEM);
@@ -194,7 +195,7 @@ static void judge_run(struct hapax__unit *unit)
         unit->state = unit->answer.cls == HAPAX_CLASS_FINAL ? HAPAX__UNIT_DONE : HAPAX__UNIT_BACK;
 }
 
-void hapax__units_settle_ended(struct hapax__invocation *invocation)
+static void finish_ended(struct hapax__invocation *invocation)
 {
     for (size_t i = 0; i < invocation->unit_count; i++) {
         struct hapax__unit *unit = &invocation->units[i];
@@ -213,12 +214,12 @@ void hapax__units_settle_ended(struct hapax__invocation *invocation)
     }
 }
 
-void hapax__units_settle(struct hapax__invocation *invocation)
+void hapax__units_finish(struct hapax__invocation *invocation)
 {
-    hapax__units_settle_ended(invocation);
+    finish_ended(invocation);
     for (size_t i = 0; i < invocation->unit_count; i++)
-        if (invocation->units[i].state == HAPAX__UNIT_TWIN)
-            invocation->units[i].state = invocation->units[invocation->units[i].twin].state;
+        if (invocation->units[i].state == HAPAX__UNIT_DUPLICATE)
+            invocation->units[i].state = invocation->units[invocation->units[i].original].state;
 }
 
 /* The outcome of a run, shared with the answer. What cannot be kept is completed without its body. */
@@ -238,14 +239,14 @@ static void set_outcome(struct hapax__unit *unit, const struct hapax_outcome *ou
     attempt->outcome.body_kept = error == HAPAX_ERR_NONE && outcome->body_kept;
 }
 
-void hapax__invocation_hold(struct hapax__invocation *invocation)
+void hapax__invocation_pin(struct hapax__invocation *invocation)
 {
-    atomic_fetch_add(&invocation->holders, 1);
+    atomic_fetch_add(&invocation->references, 1);
 }
 
 void hapax__invocation_free(struct hapax__invocation *invocation)
 {
-    if (atomic_fetch_sub(&invocation->holders, 1) > 1)
+    if (atomic_fetch_sub(&invocation->references, 1) > 1)
         return;
     for (size_t i = 0; i < invocation->unit_count; i++) {
         assert(!invocation->units[i].call);
@@ -263,20 +264,20 @@ static void give_up(struct hapax__invocation *invocation, enum hapax_class cls)
     for (size_t i = 0; i < invocation->unit_count; i++)
         if (invocation->units[i].state == HAPAX__UNIT_RUN && !invocation->units[i].ended)
             hapax__unit_end(&invocation->units[i], cls);
-    hapax__units_settle(invocation);
+    hapax__units_finish(invocation);
     hapax__invocation_free(invocation);
 }
 
 void hapax__unit_fail(struct hapax__unit *unit, enum hapax_class cls, struct hapax_span type,
                       struct hapax_span text)
 {
-    struct hapax__said said;
+    struct hapax__response response;
 
-    if (!hapax__said_error(&said, type, text)) /* it ran: what is known of it is kept */
-        said.outcome = (struct hapax_outcome){.status = 500};
-    set_outcome(unit, &said.outcome);
+    if (!hapax__response_error(&response, type, text)) /* it ran: what is known of it is kept */
+        response.outcome = (struct hapax_outcome){.status = 500};
+    set_outcome(unit, &response.outcome);
     hapax__unit_end(unit, cls);
-    hapax__said_release(&said);
+    hapax__response_release(&response);
 }
 
 /* ---- beginning ------------------------------------------------------------------------- */
@@ -306,8 +307,17 @@ static bool claim(struct hapax__invocation *invocation)
     for (size_t i = 0; i < n; i++)
         if (invocation->units[i].state == HAPAX__UNIT_RUN)
             hapax__unit_end(&invocation->units[i], HAPAX_CLASS_NOT_RUN);
-    hapax__units_settle(invocation);
+    hapax__units_finish(invocation);
     return false;
+}
+
+/* Gives back the claims of what must not run; those units are BACK then. */
+static void give_back_blocked(struct hapax__invocation *invocation)
+{
+    for (size_t i = 0; i < invocation->unit_count; i++)
+        if (invocation->units[i].blocked)
+            hapax__unit_end(&invocation->units[i], HAPAX_CLASS_NOT_RUN);
+    finish_ended(invocation);
 }
 
 static bool has_run(const struct hapax__invocation *invocation)
@@ -318,21 +328,24 @@ static bool has_run(const struct hapax__invocation *invocation)
     return false;
 }
 
-static bool begin(struct hapax__invocation *invocation, bool *run, struct hapax__reply *reply)
+static bool begin(struct hapax__invocation *invocation, bool *run,
+                  struct hapax__lambda_reply *reply)
 {
     const struct hapax__unit *unit;
 
     if (!(invocation->batch ? hapax__batch_units(invocation) : single_unit(invocation)) ||
         !claim(invocation))
         return false;
-    if (invocation->batch)
+    if (invocation->batch) {
         hapax__batch_order(invocation);
+        give_back_blocked(invocation);
+    }
     *run = has_run(invocation);
     if (*run) {
-        count(&invocation->door->stats->run);
+        count(&invocation->function->stats->run);
         return !invocation->batch || hapax__batch_cut(invocation);
     }
-    count(&invocation->door->stats->short_cut);
+    count(&invocation->function->stats->short_cut);
     if (invocation->batch)
         return hapax__batch_reply(reply, invocation, (struct hapax_span){NULL, 0});
     unit = &invocation->units[0];
@@ -340,17 +353,18 @@ static bool begin(struct hapax__invocation *invocation, bool *run, struct hapax_
                                unit->asked.why);
 }
 
-struct hapax__invocation *hapax__invocation_begin(struct hapax__door *door, struct hapax__got *got,
-                                                  bool *run, struct hapax__reply *reply)
+struct hapax__invocation *hapax__invocation_begin(struct hapax__function *function,
+                                                  struct hapax__got *got, bool *run,
+                                                  struct hapax__lambda_reply *reply)
 {
     struct hapax__invocation *invocation = calloc(1, sizeof(*invocation));
 
     memset(reply, 0, sizeof(*reply));
     if (!invocation)
         return NULL;
-    count(&door->stats->invocations);
-    atomic_init(&invocation->holders, 1);
-    invocation->door = door;
+    count(&function->stats->invocations);
+    atomic_init(&invocation->references, 1);
+    invocation->function = function;
     invocation->event = *got;
     invocation->id = hapax__head_line(&invocation->event.head, "Lambda-Runtime-Aws-Request-Id");
     invocation->text = (struct hapax_span){got->body, got->len};
@@ -384,13 +398,14 @@ static bool is_own(const struct hapax_answer *answer)
 }
 
 /* The function's own words: its headers go with them. */
-static bool own(struct hapax__reply *reply, bool good)
+static bool own(struct hapax__lambda_reply *reply, bool good)
 {
     reply->own = good && !reply->error;
     return good;
 }
 
-static bool reply_error(struct hapax__reply *reply, struct hapax_span type, struct hapax_span text)
+static bool reply_error(struct hapax__lambda_reply *reply, struct hapax_span type,
+                        struct hapax_span text)
 {
     if (!hapax__reply_text(reply, text))
         return false;
@@ -401,7 +416,7 @@ static bool reply_error(struct hapax__reply *reply, struct hapax_span type, stru
 }
 
 static bool reply_own(struct hapax__invocation *invocation, bool error, struct hapax_span type,
-                      struct hapax_span text, struct hapax__reply *reply)
+                      struct hapax_span text, struct hapax__lambda_reply *reply)
 {
     const struct hapax__unit *unit = &invocation->units[0];
 
@@ -414,14 +429,15 @@ static bool reply_own(struct hapax__invocation *invocation, bool error, struct h
 
 static void end_with_response(struct hapax__invocation *invocation, struct hapax_span text)
 {
-    struct hapax__said said;
+    struct hapax__response response;
 
-    if (!hapax__said_response(&said, invocation->kind,
+    if (!hapax__response_read(&response, invocation->kind,
                               text)) /* it ran: what is known of it is kept */
-        said.outcome = (struct hapax_outcome){.status = said.outcome.status, .body_kept = false};
-    set_outcome(&invocation->units[0], &said.outcome);
-    hapax__unit_end(&invocation->units[0], said.cls);
-    hapax__said_release(&said);
+        response.outcome =
+            (struct hapax_outcome){.status = response.outcome.status, .body_kept = false};
+    set_outcome(&invocation->units[0], &response.outcome);
+    hapax__unit_end(&invocation->units[0], response.cls);
+    hapax__response_release(&response);
 }
 
 /* Of a batch that failed as a whole, or whose records were reported. */
@@ -449,7 +465,7 @@ static void end_batch(struct hapax__invocation *invocation, bool error, struct h
 }
 
 bool hapax__invocation_end(struct hapax__invocation *invocation, bool error, struct hapax_span type,
-                           struct hapax_span text, struct hapax__reply *reply)
+                           struct hapax_span text, struct hapax__lambda_reply *reply)
 {
     memset(reply, 0, sizeof(*reply));
     if (invocation->batch)
@@ -458,7 +474,7 @@ bool hapax__invocation_end(struct hapax__invocation *invocation, bool error, str
         hapax__unit_fail(&invocation->units[0], HAPAX_CLASS_FAILED, type, text);
     else
         end_with_response(invocation, text);
-    hapax__units_settle(invocation);
+    hapax__units_finish(invocation);
     if (!invocation->batch)
         return reply_own(invocation, error, type, text, reply);
     return error ? reply_error(reply, type, text)
@@ -466,39 +482,39 @@ bool hapax__invocation_end(struct hapax__invocation *invocation, bool error, str
 }
 
 /* What it says of its status may be there without a body. */
-static void read_prelude(struct hapax__said *said, struct hapax__invocation *invocation,
+static void read_prelude(struct hapax__response *response, struct hapax__invocation *invocation,
                          struct hapax_span prelude)
 {
     if (prelude.len == 0 ||
-        !hapax__said_response(
-            said, hapax__event_is_http(invocation->kind) ? invocation->kind : HAPAX_LAMBDA_HTTP,
+        !hapax__response_read(
+            response, hapax__event_is_http(invocation->kind) ? invocation->kind : HAPAX_LAMBDA_HTTP,
             prelude)) {
-        memset(said, 0, sizeof(*said));
-        said->cls = HAPAX_CLASS_FINAL;
-        said->outcome.status = hapax__event_is_http(invocation->kind) ? 200 : 0;
+        memset(response, 0, sizeof(*response));
+        response->cls = HAPAX_CLASS_FINAL;
+        response->outcome.status = hapax__event_is_http(invocation->kind) ? 200 : 0;
     }
-    said->outcome.body_kept = false;
-    said->outcome.body = (struct hapax_span){NULL, 0};
+    response->outcome.body_kept = false;
+    response->outcome.body = (struct hapax_span){NULL, 0};
 }
 
 bool hapax__invocation_end_stream(struct hapax__invocation *invocation, struct hapax_span prelude,
-                                  bool *own, struct hapax__reply *reply)
+                                  bool *own, struct hapax__lambda_reply *reply)
 {
     struct hapax__unit *unit = &invocation->units[0];
-    struct hapax__said said;
+    struct hapax__response response;
 
     memset(reply, 0, sizeof(*reply));
     *own = true;
     if (invocation->batch) { /* a stream reports nothing */
         end_batch(invocation, false, (struct hapax_span){NULL, 0}, (struct hapax_span){NULL, 0});
-        hapax__units_settle(invocation);
+        hapax__units_finish(invocation);
         return hapax__reply_text(reply, prelude);
     }
-    read_prelude(&said, invocation, prelude);
-    set_outcome(unit, &said.outcome);
-    hapax__unit_end(unit, said.cls);
-    hapax__said_release(&said);
-    hapax__units_settle(invocation);
+    read_prelude(&response, invocation, prelude);
+    set_outcome(unit, &response.outcome);
+    hapax__unit_end(unit, response.cls);
+    hapax__response_release(&response);
+    hapax__units_finish(invocation);
     *own = is_own(&unit->answer);
     return reply_own(invocation, false, (struct hapax_span){NULL, 0}, prelude, reply);
 }

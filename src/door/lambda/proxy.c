@@ -35,7 +35,7 @@ struct ending {
 };
 
 struct hapax__proxy {
-    struct hapax__door *door;
+    struct hapax__function *function;
     struct hapax__upstream *upstream;
     int fd;
     char address[64];
@@ -52,7 +52,7 @@ struct hapax__proxy {
 };
 
 struct connection {
-    struct hapax__connection c; /* the first, as what is about it alone is told of it */
+    struct hapax__runtime_connection c; /* the first, as what is about it alone is told of it */
     struct hapax__proxy *proxy;
 };
 
@@ -110,8 +110,8 @@ static void leave(struct hapax__proxy *proxy)
 static void begin_asking(struct hapax__proxy *proxy)
 {
     pthread_mutex_lock(&proxy->lock);
-    while (!proxy->ready ||
-           (proxy->asking >= proxy->door->lambda->concurrency && !proxy->left && !proxy->closing))
+    while (!proxy->ready || (proxy->asking >= proxy->function->lambda->concurrency &&
+                             !proxy->left && !proxy->closing))
         pthread_cond_wait(&proxy->changed, &proxy->lock);
     proxy->asking++;
     pthread_mutex_unlock(&proxy->lock);
@@ -126,19 +126,20 @@ static void end_asking(struct hapax__proxy *proxy)
 }
 
 /* What we post ourselves; whatever is said to it, the next event is asked for. */
-static void post(struct hapax__proxy *proxy, struct hapax_span id, const struct hapax__reply *reply)
+static void post(struct hapax__proxy *proxy, struct hapax_span id,
+                 const struct hapax__lambda_reply *reply)
 {
     struct hapax__got got;
 
     if (!hapax__upstream_post(&got, proxy->upstream, id, reply)) {
-        hapax__say(proxy->door->lambda, "an answer could not be posted", errno);
+        hapax__say(proxy->function->lambda, "an answer could not be posted", errno);
         return;
     }
     if (got.head.status >= 300) {
         char line[64];
 
         (void)snprintf(line, sizeof(line), "an answer was refused with %d", got.head.status);
-        hapax__say(proxy->door->lambda, line, 0);
+        hapax__say(proxy->function->lambda, line, 0);
     }
     hapax__got_release(&got);
 }
@@ -147,10 +148,10 @@ static void post(struct hapax__proxy *proxy, struct hapax_span id, const struct 
 static struct hapax__invocation *begin(struct hapax__proxy *proxy, struct hapax__got *got)
 {
     struct hapax__invocation *invocation;
-    struct hapax__reply reply;
+    struct hapax__lambda_reply reply;
     bool run = false;
 
-    invocation = hapax__invocation_begin(proxy->door, got, &run, &reply);
+    invocation = hapax__invocation_begin(proxy->function, got, &run, &reply);
     if (invocation && run)
         return invocation;
     if (!invocation &&
@@ -176,7 +177,7 @@ static bool hand_over(struct connection *c, struct hapax__invocation *invocation
     bool good;
 
     /* Kept first, and held: its response may come by another connection before this call returns. */
-    hapax__invocation_hold(invocation);
+    hapax__invocation_pin(invocation);
     keep(proxy, &proxy->running, invocation);
     good = !hapax__wire_is_closed(&c->c.wire) &&
            hapax__respond(&c->c, 200, &invocation->event.head, hapax__invocation_event(invocation));
@@ -452,7 +453,7 @@ static void take_in(struct hapax__proxy *proxy, int fd)
     c = calloc(1, sizeof(*c));
     if (c) {
         c->proxy = proxy;
-        c->c.lambda = proxy->door->lambda;
+        c->c.lambda = proxy->function->lambda;
         c->c.upstream = proxy->upstream;
         if (hapax__wire_open(&c->c.wire, fd) && start(serve_connection, c))
             return;
@@ -560,7 +561,7 @@ static int listen_at(struct sockaddr_in *at)
     return -1;
 }
 
-enum hapax_error hapax__proxy_open(struct hapax__proxy **out, struct hapax__door *door,
+enum hapax_error hapax__proxy_open(struct hapax__proxy **out, struct hapax__function *function,
                                    struct hapax__upstream *upstream, const char *address,
                                    char text[HAPAX_TEXT_MAX])
 {
@@ -587,7 +588,7 @@ enum hapax_error hapax__proxy_open(struct hapax__proxy **out, struct hapax__door
         close(fd);
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
     }
-    proxy->door = door;
+    proxy->function = function;
     proxy->upstream = upstream;
     proxy->fd = fd;
     (void)inet_ntop(AF_INET, &at.sin_addr, host, sizeof(host));

@@ -11,7 +11,7 @@ struct hapax__proxy;
 
 /* Listens on a loopback address; NULL: 127.0.0.1:9009, or any other port if that is taken. Nothing is accepted yet. door and
  * upstream are borrowed until the process ends: its threads do not end before. INVALID, UNAVAILABLE (taken), NOMEM. */
-enum hapax_error hapax__proxy_open(struct hapax__proxy **out, struct hapax__door *door,
+enum hapax_error hapax__proxy_open(struct hapax__proxy **out, struct hapax__function *function,
                                    struct hapax__upstream *upstream, const char *address,
                                    char text[HAPAX_TEXT_MAX]);
 

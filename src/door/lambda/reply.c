@@ -20,19 +20,19 @@
 
 #define RETRY_LEN 24
 
-void hapax__reply_release(struct hapax__reply *reply)
+void hapax__reply_release(struct hapax__lambda_reply *reply)
 {
     free(reply->text);
     memset(reply, 0, sizeof(*reply));
 }
 
-static FILE *reply_open(struct hapax__reply *reply)
+static FILE *reply_open(struct hapax__lambda_reply *reply)
 {
     memset(reply, 0, sizeof(*reply));
     return open_memstream(&reply->text, &reply->len);
 }
 
-static bool reply_close(struct hapax__reply *reply, FILE *out)
+static bool reply_close(struct hapax__lambda_reply *reply, FILE *out)
 {
     bool good = !ferror(out);
 
@@ -47,7 +47,7 @@ static void put_string(FILE *out, struct hapax_span bytes)
     hapax__json_put_string(&(struct hapax__json_out){.to = out}, bytes);
 }
 
-bool hapax__reply_text(struct hapax__reply *reply, struct hapax_span text)
+bool hapax__reply_text(struct hapax__lambda_reply *reply, struct hapax_span text)
 {
     memset(reply, 0, sizeof(*reply));
     reply->text = malloc(text.len + 1);
@@ -60,7 +60,7 @@ bool hapax__reply_text(struct hapax__reply *reply, struct hapax_span text)
     return true;
 }
 
-bool hapax__reply_error(struct hapax__reply *reply, const char *type, const char *message,
+bool hapax__reply_error(struct hapax__lambda_reply *reply, const char *type, const char *message,
                         const char *detail)
 {
     FILE *out = reply_open(reply);
@@ -154,7 +154,7 @@ static bool lists_headers(enum hapax_lambda_kind kind, struct hapax_span root,
     return false;
 }
 
-static bool put_http(struct hapax__reply *reply, enum hapax_lambda_kind kind,
+static bool put_http(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                      struct hapax_span root, int status, const struct hapax__lines *lines,
                      struct hapax_span body)
 {
@@ -196,7 +196,7 @@ static void add_marks(struct hapax__lines *lines, const struct hapax_answer *ans
         hapax__lines_add(lines, "Idempotency-Recorded", "false");
 }
 
-bool hapax__reply_outcome(struct hapax__reply *reply, enum hapax_lambda_kind kind,
+bool hapax__reply_outcome(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                           struct hapax_span root, const struct hapax_answer *answer)
 {
     const struct hapax_outcome *outcome = &answer->outcome;
@@ -276,7 +276,7 @@ static void put_problem(FILE *out, const struct problem *problem, const struct h
     (void)fputs("}\n", out);
 }
 
-static bool reply_problem(struct hapax__reply *reply, enum hapax_lambda_kind kind,
+static bool reply_problem(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                           struct hapax_span root, const struct hapax_answer *answer,
                           const char *why)
 {
@@ -312,7 +312,7 @@ static bool reply_problem(struct hapax__reply *reply, enum hapax_lambda_kind kin
 
 /* ---- answers --------------------------------------------------------------------------- */
 
-static bool reply_stored_error(struct hapax__reply *reply, const char *type,
+static bool reply_stored_error(struct hapax__lambda_reply *reply, const char *type,
                                const struct hapax_outcome *outcome)
 {
     if (!hapax__reply_text(reply, outcome->body))
@@ -329,7 +329,7 @@ static bool is_told_only(enum hapax_lambda_kind kind)
            kind == HAPAX_LAMBDA_CLOUDEVENT;
 }
 
-bool hapax__reply_answer(struct hapax__reply *reply, enum hapax_lambda_kind kind,
+bool hapax__reply_answer(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                          struct hapax_span root, const struct hapax_answer *answer, const char *why)
 {
     bool stored = answer->kind == HAPAX_ANSWER_REPLAY ||
@@ -403,7 +403,7 @@ static void put_others(FILE *out, struct hapax_span headers)
     }
 }
 
-bool hapax__reply_fresh(struct hapax__reply *reply, enum hapax_lambda_kind kind,
+bool hapax__reply_fresh(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                         struct hapax_span text, const struct hapax_answer *answer)
 {
     struct hapax_span root, headers, status;

@@ -20,7 +20,7 @@
 #define MESSAGE_MAX 1024u
 
 struct runtime {
-    struct hapax__door door;
+    struct hapax__function function;
     struct hapax__upstream *upstream;
     hapax_lambda_handler *handler;
     void *arg;
@@ -61,7 +61,7 @@ static enum hapax_class handle(const struct runtime *runtime, struct hapax__invo
 /* ---- one event --------------------------------------------------------------------------- */
 
 /* An error for who invoked the function, with what the handler says of it. */
-static bool make_error(struct hapax__reply *reply, const struct hapax_outcome *outcome)
+static bool make_error(struct hapax__lambda_reply *reply, const struct hapax_outcome *outcome)
 {
     char message[MESSAGE_MAX + 1] = "the handler failed";
     struct hapax_span body = outcome->body;
@@ -79,7 +79,7 @@ static bool is_own(const struct hapax_answer *answer)
     return answer->kind == HAPAX_ANSWER_FRESH || answer->kind == HAPAX_ANSWER_BYPASS;
 }
 
-static bool answer_single(struct hapax__invocation *invocation, struct hapax__reply *reply)
+static bool answer_single(struct hapax__invocation *invocation, struct hapax__lambda_reply *reply)
 {
     const struct hapax__unit *unit = &invocation->units[0];
 
@@ -92,24 +92,24 @@ static bool answer_single(struct hapax__invocation *invocation, struct hapax__re
 }
 
 static bool run_single(const struct runtime *runtime, struct hapax__invocation *invocation,
-                       struct hapax__reply *reply)
+                       struct hapax__lambda_reply *reply)
 {
     struct hapax__unit *unit = &invocation->units[0];
     enum hapax_class cls = handle(runtime, invocation, unit);
     const struct hapax_outcome *outcome = &unit->call->attempt.outcome;
-    struct hapax__reply error = {.text = NULL};
+    struct hapax__lambda_reply error = {.text = NULL};
     bool good;
 
     if (cls == HAPAX_CLASS_FINAL ||
         (hapax__event_is_http(invocation->kind) && outcome->status > 0)) {
         hapax__unit_end(unit, cls);
-        hapax__units_settle(invocation);
+        hapax__units_finish(invocation);
         return answer_single(invocation, reply);
     }
     good = make_error(&error, outcome);
     hapax__unit_fail(unit, cls, hapax_str(error.error_type),
                      (struct hapax_span){(uint8_t *)error.text, error.len});
-    hapax__units_settle(invocation);
+    hapax__units_finish(invocation);
     if (good && is_own(&unit->answer)) {
         *reply = error;
         return true;
@@ -129,7 +129,7 @@ static bool is_blocked(const struct hapax__invocation *invocation, const bool *f
 }
 
 static bool run_batch(const struct runtime *runtime, struct hapax__invocation *invocation,
-                      struct hapax__reply *reply)
+                      struct hapax__lambda_reply *reply)
 {
     bool *failed = calloc(invocation->unit_count, sizeof(*failed)), any = false;
 
@@ -151,7 +151,7 @@ static bool run_batch(const struct runtime *runtime, struct hapax__invocation *i
             failed[i] = true;
     }
     free(failed);
-    hapax__units_settle(invocation);
+    hapax__units_finish(invocation);
     return hapax__batch_reply(reply, invocation, (struct hapax_span){NULL, 0});
 }
 
@@ -159,14 +159,14 @@ static bool run_batch(const struct runtime *runtime, struct hapax__invocation *i
 
 static void say(const struct runtime *runtime, const char *line)
 {
-    const struct hapax_lambda *lambda = runtime->door.lambda;
+    const struct hapax_lambda *lambda = runtime->function.lambda;
 
     if (lambda->log)
         lambda->log(lambda->log_arg, line);
 }
 
 static void post(const struct runtime *runtime, struct hapax_span id,
-                 const struct hapax__reply *reply)
+                 const struct hapax__lambda_reply *reply)
 {
     struct hapax__got got;
 
@@ -182,10 +182,10 @@ static void post(const struct runtime *runtime, struct hapax_span id,
 static void run_one(struct runtime *runtime, struct hapax__got *got)
 {
     struct hapax__invocation *invocation;
-    struct hapax__reply reply;
+    struct hapax__lambda_reply reply;
     bool run = false, good;
 
-    invocation = hapax__invocation_begin(&runtime->door, got, &run, &reply);
+    invocation = hapax__invocation_begin(&runtime->function, got, &run, &reply);
     good = invocation != NULL;
     if (invocation && run)
         good = (invocation->batch ? run_batch : run_single)(runtime, invocation, &reply);
@@ -237,10 +237,10 @@ static enum hapax_error run_threads(struct runtime *runtime, char text[HAPAX_TEX
     pthread_t threads[HAPAX_LAMBDA_CONCURRENCY_MAX];
     uint32_t n = 1;
 
-    while (n < runtime->door.lambda->concurrency &&
+    while (n < runtime->function.lambda->concurrency &&
            pthread_create(&threads[n], NULL, run_all, runtime) == 0)
         n++;
-    if (n < runtime->door.lambda->concurrency)
+    if (n < runtime->function.lambda->concurrency)
         say(runtime, "there are fewer threads than invocations at once");
     (void)run_all(runtime);
     for (uint32_t i = 1; i < n; i++)
@@ -267,10 +267,10 @@ enum hapax_error hapax_lambda_run(struct hapax *h, const struct hapax_lambda *la
     if (error == HAPAX_ERR_NONE)
         error = hapax__upstream_open(&runtime.upstream, lambda->runtime_api, lambda->stop_fd, text);
     if (error == HAPAX_ERR_NONE) {
-        runtime.door.lambda = lambda;
-        runtime.door.ask = &ask;
-        runtime.door.stats = stats ? stats : &own;
-        atomic_store(&runtime.door.h, h);
+        runtime.function.lambda = lambda;
+        runtime.function.ask = &ask;
+        runtime.function.stats = stats ? stats : &own;
+        atomic_store(&runtime.function.h, h);
         pthread_mutex_init(&runtime.lock, NULL);
         error = run_threads(&runtime, text);
         pthread_mutex_destroy(&runtime.lock);

@@ -21,7 +21,7 @@ struct prelude {
     size_t json_len; /* 0: there is none */
 };
 
-static bool read_prelude(struct hapax__connection *c, struct prelude *prelude)
+static bool read_prelude(struct hapax__runtime_connection *c, struct prelude *prelude)
 {
     static const char type[] = "application/vnd.awslambda.http-integration-response";
     struct hapax_span piece, its = hapax__head_line(&c->head, "Content-Type");
@@ -64,7 +64,7 @@ static bool send_chunk(struct hapax__wire *wire, struct hapax_span a, struct hap
     return hapax__wire_send(wire, parts, 4);
 }
 
-static bool send_stream_head(struct hapax__connection *c, struct hapax__wire *to)
+static bool send_stream_head(struct hapax__runtime_connection *c, struct hapax__wire *to)
 {
     char *text = NULL;
     size_t len = 0;
@@ -85,7 +85,7 @@ static bool send_stream_head(struct hapax__connection *c, struct hapax__wire *to
 }
 
 /* Passes on piece by piece. False: one of the two ends broke; *whole: the runtime's came to its end. */
-static bool stream(struct hapax__connection *c, struct hapax__wire *to, bool *whole)
+static bool stream(struct hapax__runtime_connection *c, struct hapax__wire *to, bool *whole)
 {
     struct hapax_span piece, parts[3] = {hapax_str("0\r\n"), {NULL, 0}, hapax_str("\r\n")};
     bool sent = true;
@@ -101,8 +101,8 @@ static bool stream(struct hapax__connection *c, struct hapax__wire *to, bool *wh
 }
 
 /* The Runtime API may answer before the stream is over, to refuse it. */
-static bool pass_stream(struct hapax__connection *c, const struct prelude *prelude,
-                        const struct hapax__reply *reply)
+static bool pass_stream(struct hapax__runtime_connection *c, const struct prelude *prelude,
+                        const struct hapax__lambda_reply *reply)
 {
     struct hapax_span head = {(uint8_t *)reply->text, reply->len};
     struct hapax_span rest = {NULL, 0};
@@ -128,11 +128,11 @@ static bool pass_stream(struct hapax__connection *c, const struct prelude *prelu
     return whole ? hapax__gone(c) : false;
 }
 
-bool hapax__stream_failed(const struct hapax__connection *c, struct hapax_span *type,
+bool hapax__stream_failed(const struct hapax__runtime_connection *c, struct hapax_span *type,
                           struct hapax_span *body)
 {
     struct hapax__head trailers;
-    struct hapax_span said;
+    struct hapax_span text;
 
     hapax__lines_read(&trailers.lines,
                       (struct hapax_span){(uint8_t *)c->wire.trailers, c->wire.trailers_len},
@@ -140,10 +140,10 @@ bool hapax__stream_failed(const struct hapax__connection *c, struct hapax_span *
     *type = hapax__head_line(&trailers, "Lambda-Runtime-Function-Error-Type");
     if (type->len == 0)
         return false;
-    said = hapax__head_line(&trailers, "Lambda-Runtime-Function-Error-Body");
-    if (!hapax__base64_decode((uint8_t *)(uintptr_t)said.ptr, &said.len, said))
-        said.len = 0;
-    *body = said;
+    text = hapax__head_line(&trailers, "Lambda-Runtime-Function-Error-Body");
+    if (!hapax__base64_decode((uint8_t *)(uintptr_t)text.ptr, &text.len, text))
+        text.len = 0;
+    *body = text;
     return true;
 }
 
@@ -158,10 +158,10 @@ static bool drain(struct hapax__wire *wire)
     return true;
 }
 
-bool hapax__serve_stream(struct hapax__connection *c, struct hapax__invocation *invocation,
+bool hapax__serve_stream(struct hapax__runtime_connection *c, struct hapax__invocation *invocation,
                          bool *over)
 {
-    struct hapax__reply reply = {.text = NULL};
+    struct hapax__lambda_reply reply = {.text = NULL};
     struct hapax__got got;
     struct prelude prelude = {.bytes = NULL};
     bool good, own = true;

@@ -297,7 +297,7 @@ bool hapax__upstream_next(struct hapax__got *got, struct hapax__upstream *upstre
 }
 
 bool hapax__upstream_post(struct hapax__got *got, struct hapax__upstream *upstream,
-                          struct hapax_span id, const struct hapax__reply *reply)
+                          struct hapax_span id, const struct hapax__lambda_reply *reply)
 {
     char target[512], lines[512];
 

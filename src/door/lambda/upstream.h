@@ -50,6 +50,6 @@ bool hapax__upstream_next(struct hapax__got *got, struct hapax__upstream *upstre
 
 /* Posts what we made ourselves to invocation/ID/response, or …/error; with ID "" to init/error. */
 bool hapax__upstream_post(struct hapax__got *got, struct hapax__upstream *upstream,
-                          struct hapax_span id, const struct hapax__reply *reply);
+                          struct hapax_span id, const struct hapax__lambda_reply *reply);
 
 #endif

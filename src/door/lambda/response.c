@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a function said: its response, or its error, as an outcome.
+ * What a function gave, as an outcome: its response, or its error.
  *
- * What it keeps: the class of an HTTP response follows from its status, as behind the HTTP door, and what the integration would
+ * What it keeps: the class of an HTTP response follows from its status, as behind the HTTP function, and what the integration would
  * make a 502 of has failed. Set-Cookie, Date and their like are not stored.
  */
 #include "base/base64.h"
@@ -18,11 +18,11 @@
 
 static const char error_line[] = "Lambda-Runtime-Function-Error-Type: ";
 
-void hapax__said_release(struct hapax__said *said)
+void hapax__response_release(struct hapax__response *response)
 {
-    free(said->headers);
-    free(said->body);
-    memset(said, 0, sizeof(*said));
+    free(response->headers);
+    free(response->body);
+    memset(response, 0, sizeof(*response));
 }
 
 /* ---- headers --------------------------------------------------------------------------- */
@@ -67,13 +67,13 @@ static bool has_name(struct hapax_span lists, struct hapax_span name)
 }
 
 /* Where a name is in both, the lists have it. */
-static void put_lines(FILE *out, struct hapax_span response)
+static void put_lines(FILE *out, struct hapax_span root)
 {
     struct hapax_span single, lists, name, value, item, none;
     struct hapax__raw_walk walk, list;
 
-    (void)hapax__raw_member(&single, response, "headers");
-    (void)hapax__raw_member(&lists, response, "multiValueHeaders");
+    (void)hapax__raw_member(&single, root, "headers");
+    (void)hapax__raw_member(&lists, root, "multiValueHeaders");
     if (!hapax__raw_is_object(lists))
         lists.len = 0;
     if (hapax__raw_is_object(single)) {
@@ -95,47 +95,47 @@ static void put_lines(FILE *out, struct hapax_span response)
 
 /* ---- responses ------------------------------------------------------------------------- */
 
-static bool take_body(struct hapax__said *said, struct hapax_span response)
+static bool take_body(struct hapax__response *response, struct hapax_span root)
 {
     struct hapax_span body, base64;
     size_t len;
 
-    said->outcome.body = (struct hapax_span){NULL, 0};
-    if (!hapax__raw_member(&body, response, "body") || hapax__raw_is_null(body))
+    response->outcome.body = (struct hapax_span){NULL, 0};
+    if (!hapax__raw_member(&body, root, "body") || hapax__raw_is_null(body))
         return true;
     if (!hapax__raw_is_string(body)) {
-        said->outcome.body = body;
+        response->outcome.body = body;
         return true;
     }
-    said->body = malloc(body.len);
-    if (!said->body)
+    response->body = malloc(body.len);
+    if (!response->body)
         return false;
-    len = hapax__raw_unescape(said->body, body);
-    if (hapax__raw_member(&base64, response, "isBase64Encoded") && base64.ptr[0] == 't')
-        (void)hapax__base64_decode(said->body, &len, (struct hapax_span){said->body, len});
-    said->outcome.body = (struct hapax_span){said->body, len};
+    len = hapax__raw_unescape(response->body, body);
+    if (hapax__raw_member(&base64, root, "isBase64Encoded") && base64.ptr[0] == 't')
+        (void)hapax__base64_decode(response->body, &len, (struct hapax_span){response->body, len});
+    response->outcome.body = (struct hapax_span){response->body, len};
     return true;
 }
 
-static bool take_http(struct hapax__said *said, struct hapax_span response, int64_t status)
+static bool take_http(struct hapax__response *response, struct hapax_span root, int64_t status)
 {
     size_t len = 0;
     FILE *out;
 
     /* Known also where there is no memory for the rest. */
-    said->outcome.status = (int)status;
-    said->cls = hapax_class_of_status((int)status);
-    out = open_memstream(&said->headers, &len);
+    response->outcome.status = (int)status;
+    response->cls = hapax_class_of_status((int)status);
+    out = open_memstream(&response->headers, &len);
     if (!out)
         return false;
-    put_lines(out, response);
-    if (fclose(out) != 0 || !take_body(said, response))
+    put_lines(out, root);
+    if (fclose(out) != 0 || !take_body(response, root))
         return false;
     if (len > HAPAX_HEADERS_MAX) {
-        said->outcome.body_kept = false;
+        response->outcome.body_kept = false;
         len = 0;
     }
-    said->outcome.headers = (struct hapax_span){(uint8_t *)said->headers, len};
+    response->outcome.headers = (struct hapax_span){(uint8_t *)response->headers, len};
     return true;
 }
 
@@ -147,45 +147,46 @@ static bool read_status(int64_t *status, struct hapax_span value)
     return hapax__raw_number(status, value) && *status >= 100 && *status <= 999;
 }
 
-bool hapax__said_response(struct hapax__said *said, enum hapax_lambda_kind kind,
+bool hapax__response_read(struct hapax__response *response, enum hapax_lambda_kind kind,
                           struct hapax_span text)
 {
     struct hapax_span root, value;
     int64_t status;
 
-    memset(said, 0, sizeof(*said));
-    said->cls = HAPAX_CLASS_FINAL;
-    said->outcome = (struct hapax_outcome){.body_kept = true, .body = text};
+    memset(response, 0, sizeof(*response));
+    response->cls = HAPAX_CLASS_FINAL;
+    response->outcome = (struct hapax_outcome){.body_kept = true, .body = text};
     if (!hapax__event_is_http(kind))
         return true;
     if (hapax__raw_check(&root, text) && hapax__raw_is_object(root) &&
         hapax__raw_member(&value, root, "statusCode")) {
         if (read_status(&status, value))
-            return take_http(said, root, status);
-        said->cls = HAPAX_CLASS_FAILED;
+            return take_http(response, root, status);
+        response->cls = HAPAX_CLASS_FAILED;
         return true;
     }
     /* An HTTP API takes any JSON for the body of a 200; the others make a 502 of it. */
     if (kind != HAPAX_LAMBDA_HTTP) {
-        said->cls = HAPAX_CLASS_FAILED;
+        response->cls = HAPAX_CLASS_FAILED;
         return true;
     }
-    said->outcome.status = 200;
-    said->outcome.headers = hapax_str("Content-Type: application/json\r\n");
+    response->outcome.status = 200;
+    response->outcome.headers = hapax_str("Content-Type: application/json\r\n");
     return true;
 }
 
 /* ---- errors ---------------------------------------------------------------------------- */
 
-bool hapax__said_error(struct hapax__said *said, struct hapax_span type, struct hapax_span text)
+bool hapax__response_error(struct hapax__response *response, struct hapax_span type,
+                           struct hapax_span text)
 {
     size_t len = 0;
     FILE *out;
 
-    memset(said, 0, sizeof(*said));
-    said->cls = HAPAX_CLASS_FAILED;
-    said->outcome = (struct hapax_outcome){.status = 500, .body_kept = true, .body = text};
-    out = open_memstream(&said->headers, &len);
+    memset(response, 0, sizeof(*response));
+    response->cls = HAPAX_CLASS_FAILED;
+    response->outcome = (struct hapax_outcome){.status = 500, .body_kept = true, .body = text};
+    out = open_memstream(&response->headers, &len);
     if (!out)
         return false;
     if (type.len > 200 || !hapax__line_is_whole(hapax_str("x"), type))
@@ -195,7 +196,7 @@ bool hapax__said_error(struct hapax__said *said, struct hapax_span type, struct 
                   type.len > 0 ? (const char *)type.ptr : "Unhandled");
     if (fclose(out) != 0)
         return false;
-    said->outcome.headers = (struct hapax_span){(uint8_t *)said->headers, len};
+    response->outcome.headers = (struct hapax_span){(uint8_t *)response->headers, len};
     return true;
 }
 
