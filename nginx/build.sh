@@ -20,11 +20,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 HAPAX_LIBDIR=$(cd "$2" && pwd)
 [ -f "$HAPAX_LIBDIR/libhapax.a" ] || fail "no libhapax.a in \"$HAPAX_LIBDIR\""
-libdir=$(pkg-config --variable=libdir yajl 2>/dev/null || true)
-if [ -n "$libdir" ] && [ -f "$libdir/libyajl_s.a" ]; then
-    HAPAX_YAJL=$libdir/libyajl_s.a
-fi
-export HAPAX_LIBDIR HAPAX_YAJL="${HAPAX_YAJL:--lyajl}"
+export HAPAX_LIBDIR
 
 cflags="-std=gnu11 -Wno-unused-parameter ${HAPAX_CFLAGS:-}"
 source=${NGX_SRC:-/usr/share/nginx/src}

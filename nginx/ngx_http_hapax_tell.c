@@ -10,109 +10,46 @@
  */
 
 #include "ngx_http_hapax.h"
+#include "json/raw.h"
 
 
 /* what a broker makes of a response */
 
 
-/* The end of what begins at p, a value of canonical JSON. */
-
-static u_char *
-ngx_http_hapax_push_skip(u_char *p, u_char *last)
-{
-    ngx_uint_t  depth, quoted;
-
-    depth = 0;
-    quoted = 0;
-
-    for ( /* void */ ; p < last; p++) {
-
-        if (quoted) {
-            if (*p == '\\') {
-                p++;
-
-            } else if (*p == '"') {
-                quoted = 0;
-            }
-
-            continue;
-        }
-
-        switch (*p) {
-
-        case '"':
-            quoted = 1;
-            break;
-
-        case '{':
-        case '[':
-            depth++;
-            break;
-
-        case '}':
-        case ']':
-            if (depth == 0) {
-                return p;
-            }
-
-            depth--;
-            break;
-
-        case ',':
-        case ':':
-            if (depth == 0) {
-                return p;
-            }
-
-            break;
-        }
-    }
-
-    return p;
-}
-
-
-static ngx_int_t
-ngx_http_hapax_push_is(u_char *p, u_char *end, const char *word)
-{
-    return (size_t) (end - p) == ngx_strlen(word)
-           && ngx_strncmp(p, word, end - p) == 0;
-}
-
-
 /*
  * Dapr reads a status out of a 2xx, as Go reads JSON: a name in any case. What
- * is no object, or has no string there, is a success.
+ * is no object, or has no string there, is a success. The body is canonical:
+ * its strings have one spelling, and no name comes twice.
  */
 
 static ngx_http_hapax_tell_e
-ngx_http_hapax_push_dapr(u_char *p, u_char *last)
+ngx_http_hapax_push_dapr(struct hapax_span body)
 {
-    u_char  *name, *end, *value;
+    struct hapax_span       name, value;
+    struct hapax__raw_walk  walk;
 
-    if (p == last || *p != '{') {
+    if (!hapax__raw_is_object(body)) {
         return NGX_HTTP_HAPAX_TELL_DONE;
     }
 
-    for (p++; p < last && *p == '"'; p = (*end == ',') ? end + 1 : last) {
-        name = p;
-        value = ngx_http_hapax_push_skip(p, last);
-        p = value++;
-        end = ngx_http_hapax_push_skip(value, last);
+    hapax__raw_begin(&walk, body);
 
-        if (p - name != sizeof("\"status\"") - 1
-            || ngx_strncasecmp(name, (u_char *) "\"status\"", p - name) != 0)
+    while (hapax__raw_next(&walk, &name, &value)) {
+
+        if (name.len != sizeof("\"status\"") - 1
+            || ngx_strncasecmp((u_char *) name.ptr, (u_char *) "\"status\"",
+                               name.len) != 0)
         {
             continue;
         }
 
-        if (*value != '"' || ngx_http_hapax_push_is(value, end, "\"\"")
-            || ngx_http_hapax_push_is(value, end, "\"SUCCESS\""))
+        if (!hapax__raw_is_string(value) || hapax__raw_says(value, "")
+            || hapax__raw_says(value, "SUCCESS"))
         {
             return NGX_HTTP_HAPAX_TELL_DONE;
         }
 
-        return ngx_http_hapax_push_is(value, end, "\"DROP\"")
+        return hapax__raw_says(value, "DROP")
                ? NGX_HTTP_HAPAX_TELL_DROP : NGX_HTTP_HAPAX_TELL_RETRY;
     }
 
@@ -139,7 +76,7 @@ ngx_http_hapax_push_status(struct hapax_span body)
                                        : NGX_HTTP_HAPAX_TELL_DONE;
     }
 
-    tell = ngx_http_hapax_push_dapr(json, json + len);
+    tell = ngx_http_hapax_push_dapr((struct hapax_span) { json, len });
     free(json);
 
     return tell;

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading replies.
- *
- * What it keeps: whatever the bytes are, only what they are is looked at, and nothing is allocated; a reply that is not
- * understood is "may have been applied", never "was not".
- *
- * Rejected: yajl here. What is wanted of an error or of a document of keys is one or two strings of the outermost
- * object, and yajl does not survive the end of memory without an allocator of one's own.
+ * Reading replies. Whatever their bytes are, nothing is allocated, and a reply that is not understood
+ * means "may have been applied", never "was not applied".
  */
 #include "answer.h"
 
 #include "base/span.h"
+#include "json/raw.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -106,144 +102,18 @@ void hapax__aws_error_name(char *out, size_t size, const char *type, struct hapa
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-struct cursor {
-    const char *at;
-    const char *end;
-};
-
-static void skip_space(struct cursor *c)
-{
-    while (c->at < c->end && (*c->at == ' ' || *c->at == '\t' || *c->at == '\n' || *c->at == '\r'))
-        c->at++;
-}
-
-/* From behind the opening quote to behind the closing one; what is between them. */
-static bool skip_string(struct cursor *c, struct hapax_span *inside)
-{
-    const char *begin = c->at;
-
-    for (; c->at < c->end; c->at++) {
-        if (*c->at == '"') {
-            *inside = (struct hapax_span){(const uint8_t *)begin, (size_t)(c->at - begin)};
-            c->at++;
-            return true;
-        }
-        if (*c->at == '\\' && ++c->at == c->end)
-            break;
-    }
-    return false;
-}
-
-static bool read_hex(const uint8_t *at, const uint8_t *end, unsigned *out)
-{
-    *out = 0;
-    if (end - at < 4)
-        return false;
-    for (size_t i = 0; i < 4; i++) {
-        static const char digits[] = "0123456789abcdef0123456789ABCDEF";
-        const char *digit = at[i] ? strchr(digits, at[i]) : NULL;
-
-        if (!digit)
-            return false;
-        *out = *out << 4 | (unsigned)((digit - digits) & 15);
-    }
-    return true;
-}
-
-static size_t put_character(char out[3], unsigned c)
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3f));
-        return 2;
-    }
-    if (c >= 0xd800 && c <= 0xdfff)
-        c = 0xfffd; /* halves of pairs: of no use in what is read here */
-    out[0] = (char)(0xe0 | c >> 12);
-    out[1] = (char)(0x80 | (c >> 6 & 0x3f));
-    out[2] = (char)(0x80 | (c & 0x3f));
-    return 3;
-}
-
-/* The character at `at`, which is moved behind it; its bytes, 0 where it is none. */
-static size_t unescape(char out[3], const uint8_t **at, const uint8_t *end)
-{
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    unsigned c = *(*at)++;
-    const char *found;
-
-    if (c != '\\') {
-        out[0] = (char)c;
-        return c != '\0';
-    }
-    c = *(*at)++; /* skip_string() saw it */
-    if (c == 'u') {
-        if (!read_hex(*at, end, &c) || c == 0)
-            return 0;
-        *at += 4;
-        return put_character(out, c);
-    }
-    found = c ? strchr(from, (int)c) : NULL;
-    if (found)
-        out[0] = to[found - from];
-    return found != NULL;
-}
-
-static bool copy_string(char *out, size_t size, struct hapax_span inside)
-{
-    const uint8_t *at = inside.ptr, *end = at + inside.len;
-    size_t len = 0;
-
-    while (at < end) {
-        char bytes[3];
-        size_t n = unescape(bytes, &at, end);
-
-        if (n == 0 || len + n >= size) {
-            out[0] = '\0';
-            return false;
-        }
-        memcpy(out + len, bytes, n);
-        len += n;
-    }
-    out[len] = '\0';
-    return true;
-}
-
 bool hapax__aws_json_string(char *out, size_t size, struct hapax_span json, const char *name)
 {
-    struct cursor c = {(const char *)json.ptr, (const char *)json.ptr + json.len};
-    struct hapax_span inside;
-    size_t depth = 0;
+    struct hapax_span root, at_name, value;
+    struct hapax__raw_walk walk;
 
     out[0] = '\0';
-    if (json.len == 0)
+    if (!hapax__raw_check(&root, json) || !hapax__raw_is_object(root))
         return false;
-    skip_space(&c);
-    if (c.at == c.end || *c.at != '{')
-        return false;
-    while (c.at < c.end) {
-        char byte = *c.at++;
-
-        if (byte == '{' || byte == '[')
-            depth++;
-        else if ((byte == '}' || byte == ']') && --depth == 0)
-            return false;
-        if (byte != '"')
-            continue;
-        if (!skip_string(&c, &inside))
-            return false;
-        skip_space(&c);
-        if (depth != 1 || c.at == c.end || *c.at != ':' || !hapax__is(inside, name))
-            continue;
-        c.at++;
-        skip_space(&c);
-        return c.at < c.end && *c.at++ == '"' && skip_string(&c, &inside) &&
-               copy_string(out, size, inside);
-    }
+    hapax__raw_begin(&walk, root);
+    while (hapax__raw_next(&walk, &at_name, &value))
+        if (hapax__raw_says(at_name, name))
+            return hapax__raw_copy(out, size, value);
     return false;
 }
 

@@ -22,8 +22,8 @@ enum hapax__aws_meaning hapax__aws_meaning_of(int status, const char *name, cons
  * header x-amzn-errortype, or where that is empty from __type or code of the body. "": there is none. */
 void hapax__aws_error_name(char *out, size_t size, const char *type, struct hapax_span body);
 
-/* One string of a JSON object, unescaped, of its outermost level. False: it is not there, is no string, holds a NUL, or does
- * not fit; out is "" then. The rest of the document is walked over, not checked. */
+/* Copies a string member of a JSON object; of several of this name the first. False, and out is "":
+ * json is no JSON object, or the member is not there, is no string, holds a NUL, or does not fit. */
 bool hapax__aws_json_string(char *out, size_t size, struct hapax_span json, const char *name);
 
 /* The text of the first element of this name in an XML document, which STS answers by. False: as above, or it has

@@ -6,71 +6,29 @@
 #include "print.h"
 
 #include "base/span.h"
+#include "base/utf8.h"
+#include "json/write.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-/* ---- UTF-8 --------------------------------------------------------------------------- */
-
-/* The character that the bytes begin with, and how many it takes; 0: they begin with none. */
-static size_t decode(const uint8_t *at, size_t left, uint32_t *character)
-{
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t len = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-    uint32_t value;
-
-    if (len == 0 || at[0] > 0xf4 || len > left)
-        return 0;
-    value = len == 1 ? at[0] : at[0] & (0x7fu >> len);
-    for (size_t i = 1; i < len; i++) {
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-        value = value << 6 | (at[i] & 0x3f);
-    }
-    if (value < least[len] || value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff))
-        return 0;
-    *character = value;
-    return len;
-}
-
-bool print_is_utf8(struct hapax_span bytes)
-{
-    uint32_t character;
-
-    for (size_t i = 0; i < bytes.len;) {
-        size_t len = decode(bytes.ptr + i, bytes.len - i, &character);
-
-        if (len == 0)
-            return false;
-        i += len;
-    }
-    return true;
-}
-
 /* ---- for people ---------------------------------------------------------------------- */
-
-/* Characters that act on a terminal, or turn the order of what follows. */
-static bool acts(uint32_t c)
-{
-    return c < 0x20 || (c >= 0x7f && c <= 0x9f) || c == 0x061c || (c >= 0x200b && c <= 0x200f) ||
-           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
-}
 
 void print_text(FILE *out, struct hapax_span bytes, bool lines, int indent)
 {
     uint32_t character;
 
     for (size_t i = 0; i < bytes.len;) {
-        size_t len = decode(bytes.ptr + i, bytes.len - i, &character);
+        size_t len = hapax__utf8_read(&character, bytes.ptr + i, bytes.len - i);
 
         if (lines && len == 1 && character == '\n') {
             if (i + 1 < bytes.len)
                 fprintf(out, "\n%*s", indent, "");
         } else if (lines && len == 1 && character == '\t') {
             fputc('\t', out);
-        } else if (len == 0 || acts(character)) {
+        } else if (len == 0 || hapax__json_acts(character)) {
             len = len > 0 ? len : 1;
             for (size_t k = 0; k < len; k++)
                 fprintf(out, "\\x%02x", bytes.ptr[i + k]);
@@ -126,46 +84,15 @@ void print_time(char out[PRINT_TIME_MAX], int64_t us)
 
 static void put_string(struct hapax_span text)
 {
-    uint32_t character;
+    struct hapax__json_out out = {.to = stdout};
 
-    putchar('"');
-    for (size_t i = 0; i < text.len;) {
-        size_t len = decode(text.ptr + i, text.len - i, &character);
-
-        if (len == 0)
-            fputs("\\ufffd", stdout);
-        else if (character == '"' || character == '\\')
-            printf("\\%c", (int)character);
-        else if (character < 0x10000 && acts(character))
-            printf("\\u%04x", (unsigned)character);
-        else
-            fwrite(text.ptr + i, 1, len, stdout);
-        i += len > 0 ? len : 1;
-    }
-    putchar('"');
+    hapax__json_put_shown(&out, text);
 }
 
 static void put_name(struct json *json, const char *name, const char *suffix)
 {
     printf("%s\"%s%s\": ", json->more ? ", " : "", name, suffix);
     json->more = true;
-}
-
-static void put_base64(struct hapax_span bytes)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-    putchar('"');
-    for (size_t i = 0; i < bytes.len; i += 3) {
-        size_t n = bytes.len - i < 3 ? bytes.len - i : 3;
-        uint32_t group = 0;
-
-        for (size_t k = 0; k < 3; k++)
-            group = group << 8 | (k < n ? bytes.ptr[i + k] : 0);
-        for (size_t k = 0; k < 4; k++)
-            putchar(k <= n ? digits[group >> (18 - 6 * k) & 63] : '=');
-    }
-    putchar('"');
 }
 
 void json_begin(struct json *json)
@@ -200,13 +127,14 @@ void json_text(struct json *json, const char *name, const char *value)
 
 void json_bytes(struct json *json, const char *name, struct hapax_span value)
 {
-    bool text = print_is_utf8(value);
+    struct hapax__json_out out = {.to = stdout};
+    bool text = hapax__is_utf8(value);
 
     put_name(json, name, text ? "" : "_base64");
     if (text)
-        put_string(value);
+        hapax__json_put_shown(&out, value);
     else
-        put_base64(value);
+        hapax__json_put_base64(&out, value);
 }
 
 void json_hex(struct json *json, const char *name, const uint8_t bytes[32])

@@ -15,9 +15,6 @@
 #define PRINT_TIME_MAX 40u
 #define PRINT_HEX_MAX  65u
 
-/* Whether the bytes are UTF-8 (no surrogates, nothing over U+10FFFF, no longer spelling than needed). */
-bool print_is_utf8(struct hapax_span bytes);
-
 /* Foreign bytes, as text. Line breaks stay where `lines` is set, each followed by `indent` spaces. */
 void print_text(FILE *out, struct hapax_span bytes, bool lines, int indent);
 

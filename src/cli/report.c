@@ -7,6 +7,8 @@
 
 #include "print.h"
 
+#include "base/utf8.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,7 +74,7 @@ static void put_marks(const struct hapax_record *record)
 
 static bool is_text(struct hapax_span bytes)
 {
-    return print_is_utf8(bytes) && !(bytes.len > 0 && memchr(bytes.ptr, '\0', bytes.len));
+    return hapax__is_utf8(bytes) && !(bytes.len > 0 && memchr(bytes.ptr, '\0', bytes.len));
 }
 
 static void put_headers(struct hapax_span headers)

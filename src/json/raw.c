@@ -3,8 +3,8 @@
  * The check, and the walks over a text that passed it.
  *
  * Nothing is copied but what is asked for, so an event of six megabytes costs one look at each byte.
- * Rejected: yajl, which was here. It gives values, not where they stand; and a document that is
- * written anew is another one for whoever signs or hashes it.
+ * Rejected: a parser that gives values, and not where they stand. A document that is written anew is
+ * another one for whoever signs or hashes it.
  */
 #include "raw.h"
 
