@@ -24,7 +24,6 @@
 #include "core/drive.h"
 #include "core/key.h"
 #include "core/token.h"
-#include "core/waiters.h"
 #include "json/json.h"
 #include "lane/lane.h"
 #include "base/clock.h"
@@ -104,7 +103,7 @@ struct ngx_http_hapax_store_s {
     struct hapax__lane             *lane;
     ngx_connection_t               *connection;
     struct hapax__waiters           waiters;
-    struct hapax__flow            **buckets;
+    struct hapax__bucket           *buckets;
     ngx_queue_t                     calls;
     time_t                          logged;
 };

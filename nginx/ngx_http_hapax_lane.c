@@ -49,7 +49,7 @@ ngx_http_hapax_lane_open(ngx_http_hapax_store_t *store, ngx_log_t *log)
 
     if (store->buckets == NULL) {
         store->buckets = calloc(NGX_HTTP_HAPAX_BUCKETS,
-                                sizeof(struct hapax__flow *));
+                                sizeof(struct hapax__bucket));
         if (store->buckets == NULL) {
             return NGX_ERROR;
         }
@@ -377,7 +377,7 @@ ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx)
     case HAPAX__FLOW_RECONCILING:
     case HAPAX__FLOW_RUNNING:
 
-        if (call->flow.handled) {
+        if (call->flow.answer.cls != 0) {
             return;
         }
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The event's own flow goes last: the answers of the others may point into the op that it was
+ * The event's own flow goes last: the answers of the others may point into the op that the flow was
  * told, or into its handler's outcome, and both can go away when the flow ends.
  */
 #include "drive.h"
-
-#include "waiters.h"
 
 static bool drive_one(struct hapax__flow *flow, const struct hapax__flow_door *door)
 {
@@ -23,11 +21,12 @@ static bool drive_one(struct hapax__flow *flow, const struct hapax__flow_door *d
 
 bool hapax__flow_drive(struct hapax__flow *flow, const struct hapax__flow_door *door)
 {
-    struct hapax__waiters *waiters = flow->waiters;
+    struct hapax__waiters *table = flow->waiter.table;
+    struct hapax__waiter *ready;
 
-    hapax__waiters_wake(flow);
-    while ((flow = hapax__waiters_ready(waiters)))
-        if (!drive_one(flow, door))
+    hapax__waiters_wake(&flow->waiter);
+    while ((ready = hapax__waiters_ready(table)))
+        if (!drive_one(hapax__flow_of(ready), door))
             return false;
     return true;
 }

@@ -1,25 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The flow: how it begins, what it asks, what it does next, and when it has waited enough. How a
- * claim is got is in flow_claim.c, what follows from it in flow_run.c. Three rules shape all three:
+ * The flow as a table: what each phase asks the store, and what each event does in it. Three rules
+ * shape every line of it:
  *   - stored first, sent second: no answer that a retry could contradict leaves before told();
  *   - no reply is no news: an op without a reply is repeated with the same token, never taken
  *     for "absent" or "not done", and a CLAIM given up on is chased until it can do no harm;
- *   - LOST after the handler ran means that somebody else's answer stands, or will.
- * One op is under way at a time, so a verdict always belongs to the last ASK.
+ *   - LOST after the handler ran means that somebody else's answer stands, or will stand.
+ * One op is under way at a time, so a verdict always belongs to the last ASK. An event gives a flow
+ * one thing to do at most (set_due()), and plans one op at most (ask_at()).
+ *
+ * A CLAIM given up on is repeated until its result is known. Rejected: to FAIL it at once. A FAIL
+ * that overtakes the CLAIM finds nothing to release, and the operation is then blocked for a lease.
  */
-#include "flow_parts.h"
+#include "flow.h"
 
-#include "waiters.h"
+#include "base/time.h"
+#include "machine.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* ---- small things -------------------------------------------------------------------- */
+#define CLAIM_PAUSE_MIN_US (10 * US_PER_MS)
+#define CLAIM_PAUSE_MAX_US (500 * US_PER_MS)
+#define WAIT_PAUSE_MIN_US  (25 * US_PER_MS)
+#define WAIT_PAUSE_MAX_US  (1000 * US_PER_MS)
+#define SAVE_PAUSE_MIN_US  (20 * US_PER_MS)
+#define SAVE_PAUSE_MAX_US  (5000 * US_PER_MS)
+#define RETRY_AFTER_MS     1000
 
-/* Doubles with each try; up to half is taken off by the token's bytes, so that equal flows do not
- * march in step. */
-int64_t hapax__flow_pause_us(struct hapax__flow *f, int64_t min_us, int64_t max_us)
+/* ---- the table ----------------------------------------------------------------------- */
+
+typedef void op_maker(struct hapax__flow *f);
+typedef void event(struct hapax__flow *f, int64_t now_us);
+
+static op_maker make_claim, make_renewal, make_read, make_end, make_release;
+static event told_claim, told_confirm, told_running, told_read, told_saved, told_chased,
+    told_released;
+static event claim_late, waited_enough, confirm_late, renewed_enough, end_untold, save_late;
+static event hook_ended, run_ended, bypass_ended, stop_claiming, stop_if_answered;
+
+/* NULL: the event does nothing in this phase, or cannot come. */
+static const struct phase {
+    op_maker *make; /* fills in what the phase asks */
+    event *told; /* the store answered */
+    event *late; /* limit_us is reached */
+    event *ended; /* handler or hook ended, and no RENEW is out */
+    event *stop; /* the client is gone, or the door closes */
+} phases[] = {
+    /* clang-format off */
+    [HAPAX__FLOW_CLAIMING]    = {make_claim, told_claim, claim_late, NULL, stop_claiming},
+    [HAPAX__FLOW_WAITING]     = {make_claim, told_claim, waited_enough, NULL, waited_enough},
+    [HAPAX__FLOW_CONFIRMING]  = {make_renewal, told_confirm, confirm_late, NULL, confirm_late},
+    [HAPAX__FLOW_RECONCILING] = {make_renewal, told_running, renewed_enough, hook_ended, NULL},
+    [HAPAX__FLOW_RUNNING]     = {make_renewal, told_running, renewed_enough, run_ended, NULL},
+    [HAPAX__FLOW_READING]     = {make_read, told_read, end_untold, NULL, NULL},
+    [HAPAX__FLOW_SAVING]      = {make_end, told_saved, save_late, NULL, stop_if_answered},
+    [HAPAX__FLOW_CHASING]     = {make_claim, told_chased, NULL, NULL, stop_if_answered},
+    [HAPAX__FLOW_RELEASING]   = {make_release, told_released, NULL, NULL, stop_if_answered},
+    [HAPAX__FLOW_BYPASSING]   = {NULL, NULL, NULL, bypass_ended, NULL},
+    [HAPAX__FLOW_OVER]        = {NULL, NULL, NULL, NULL, NULL},
+    /* clang-format on */
+};
+
+/* ---- what every phase uses ----------------------------------------------------------- */
+
+static int64_t lease_of(const struct hapax__flow *f)
+{
+    return f->policy->lease_ms * US_PER_MS;
+}
+
+/* Goes on in this phase until limit_us, with no tries; an op that is due or out stays so. */
+static void enter(struct hapax__flow *f, enum hapax__flow_phase phase, int64_t limit_us)
+{
+    f->phase = phase;
+    f->limit_us = limit_us;
+    f->tries = 0;
+}
+
+/* Plans the phase's next op: next() returns ASK at at_us. No op may be out. */
+static void ask_at(struct hapax__flow *f, int64_t at_us)
+{
+    assert(f->ask != HAPAX__ASK_OUT);
+    f->ask = HAPAX__ASK_DUE;
+    f->ask_at_us = at_us;
+}
+
+/* The pause before the next try. It doubles with each try; up to half is taken off by the token's
+ * bytes, so that equal flows do not march in step. */
+static int64_t pause_us(struct hapax__flow *f, int64_t min_us, int64_t max_us)
 {
     int64_t pause = min_us << (f->tries < 16 ? f->tries : 16);
     uint8_t spread = f->request.token.bytes[f->tries % sizeof(f->request.token.bytes)];
@@ -29,40 +97,59 @@ int64_t hapax__flow_pause_us(struct hapax__flow *f, int64_t min_us, int64_t max_
     return pause - pause * spread / 512;
 }
 
-void hapax__flow_ask_at(struct hapax__flow *f, int64_t at_us)
+static void save_again(struct hapax__flow *f, int64_t now_us)
 {
-    assert(f->ask != HAPAX__ASK_OUT);
-    f->ask = HAPAX__ASK_DUE;
-    f->ask_at_us = at_us;
+    ask_at(f, now_us + pause_us(f, SAVE_PAUSE_MIN_US, SAVE_PAUSE_MAX_US));
 }
 
-void hapax__flow_enter(struct hapax__flow *f, enum hapax__flow_phase phase, int64_t limit_us)
-{
-    f->phase = phase;
-    f->limit_us = limit_us;
-    f->tries = 0;
-}
-
-bool hapax__flow_repeatable(enum hapax_error error)
+/* Whether an op that met this error is to be repeated. */
+static bool repeatable(enum hapax_error error)
 {
     return error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_INDETERMINATE ||
            error == HAPAX_ERR_NOMEM;
 }
 
-enum hapax_on_expired hapax__flow_on_expired(const struct hapax__flow *f)
+/* Whether the op met an error and is to be repeated. */
+static bool to_repeat(const struct hapax__flow *f)
+{
+    return f->op.verdict == HAPAX_NO_VERDICT && repeatable(f->op.error);
+}
+
+/* The error to name where time ran out: the last one met, or that no reply came. */
+static enum hapax_error why_late(const struct hapax__flow *f)
+{
+    return f->answer.error != HAPAX_ERR_NONE ? f->answer.error : HAPAX_ERR_INDETERMINATE;
+}
+
+/* What the policy does about an expired lease; where it would ask a hook but has none, it holds. */
+static enum hapax_on_expired on_expired(const struct hapax__flow *f)
 {
     if (f->policy->on_expired == HAPAX_EXPIRED_RECONCILE && !f->request.reconciles)
         return HAPAX_EXPIRED_HOLD;
     return f->policy->on_expired;
 }
 
-void hapax__flow_set_due(struct hapax__flow *f, enum hapax__flow_do due)
+/* Has next() return this before anything else; nothing else may be due. */
+static void set_due(struct hapax__flow *f, enum hapax__flow_do due)
 {
     assert(f->due == HAPAX__FLOW_PAUSE);
     f->due = due;
 }
 
-/* What FAIL adds to the record's, or whoever takes over what was left started. */
+static void take_record(struct hapax__flow *f)
+{
+    f->attempt = f->op.record.attempt;
+    f->spent = f->op.record.spent;
+    f->fence = f->op.record.fence;
+    f->stale = f->op.record.stale;
+}
+
+static bool answered(const struct hapax__flow *f)
+{
+    return f->answer.kind != 0;
+}
+
+/* What the record's count will be: FAIL adds to it, and so does the takeover of a dead claim. */
 static uint32_t spent_of(const struct hapax__flow *f, enum hapax_answer_kind kind)
 {
     bool ran = f->answer.cls == HAPAX_CLASS_FAILED || f->answer.cls == HAPAX_CLASS_UNKNOWN;
@@ -78,41 +165,155 @@ static uint32_t spent_of(const struct hapax__flow *f, enum hapax_answer_kind kin
     }
 }
 
-void hapax__flow_give(struct hapax__flow *f, enum hapax_answer_kind kind)
+/* Answers, once in a flow's life: ANSWER is due, the phase stays. */
+static void give(struct hapax__flow *f, enum hapax_answer_kind kind)
 {
-    assert(!f->answered);
-    f->answered = true;
+    assert(!answered(f));
     f->answer.kind = kind;
     f->answer.attempt = f->attempt;
     f->answer.spent = spent_of(f, kind);
     f->answer.fence = f->fence;
-    hapax__flow_set_due(f, HAPAX__FLOW_ANSWER);
+    set_due(f, HAPAX__FLOW_ANSWER);
 }
 
-void hapax__flow_over(struct hapax__flow *f, int64_t now_us)
+/* Takes the flow out of the waiters; its first mate heads the others, and asks at once. */
+static void promote(struct hapax__flow *f, int64_t now_us)
 {
-    hapax__flow_promote(f, now_us);
-    f->phase = HAPAX__FLOW_OVER;
+    struct hapax__waiter *first = hapax__waiters_leave(&f->waiter);
+    struct hapax__flow *next;
+
+    if (!first)
+        return;
+    next = hapax__flow_of(first);
+    next->tries = 0;
+    next->seen |= f->seen;
+    ask_at(next, now_us);
+    hapax__waiters_wake(first);
+}
+
+/* The flow ends with no op due, though one may be out; its mates go on without it. */
+static void over(struct hapax__flow *f, int64_t now_us)
+{
+    promote(f, now_us);
+    enter(f, HAPAX__FLOW_OVER, INT64_MAX);
     if (f->ask == HAPAX__ASK_DUE)
         f->ask = HAPAX__ASK_NONE;
 }
 
-void hapax__flow_end_with(struct hapax__flow *f, enum hapax_answer_kind kind, int64_t now_us)
+/* Answers, unless that was done, and ends. */
+static void end_with(struct hapax__flow *f, enum hapax_answer_kind kind, int64_t now_us)
 {
-    if (!f->answered)
-        hapax__flow_give(f, kind);
-    hapax__flow_over(f, now_us);
+    if (!answered(f))
+        give(f, kind);
+    over(f, now_us);
 }
 
-enum hapax_error hapax__flow_why_late(const struct hapax__flow *f)
+static void give_in_flight(struct hapax__flow *f, uint32_t attempt, int64_t lease_end_us,
+                           int64_t now_us)
 {
-    return f->answer.error != HAPAX_ERR_NONE ? f->answer.error : HAPAX_ERR_INDETERMINATE;
+    int64_t left_us = lease_end_us > now_us ? lease_end_us - now_us : 0;
+
+    f->attempt = attempt;
+    f->fence = 0;
+    f->answer.retry_after_ms = (left_us + US_PER_MS - 1) / US_PER_MS;
+    give(f, HAPAX_ANSWER_IN_FLIGHT);
+}
+
+static void give_store_down(struct hapax__flow *f, enum hapax_error error)
+{
+    f->answer.error = error;
+    f->answer.retry_after_ms = repeatable(error) ? RETRY_AFTER_MS : -1;
+    give(f, HAPAX_ANSWER_STORE_DOWN);
+}
+
+/* ---- the others who ask the same ----------------------------------------------------- */
+
+static bool waits(const struct hapax__flow *f)
+{
+    return f->policy->wait_ms > 0;
+}
+
+static void wait_for(struct hapax__flow *f)
+{
+    enter(f, HAPAX__FLOW_WAITING, f->begun_us + f->policy->wait_ms * US_PER_MS);
+}
+
+/* An attempt runs, the head's or another's: mates that are CLAIMING wait for it or are answered. */
+static void mates_see_in_flight(struct hapax__flow *head, int64_t now_us)
+{
+    struct hapax__waiter *next;
+
+    for (struct hapax__waiter *w = hapax__waiters_mate(&head->waiter); w; w = next) {
+        struct hapax__flow *mate = hapax__flow_of(w);
+
+        next = TAILQ_NEXT(w, mate);
+        if (mate->phase != HAPAX__FLOW_CLAIMING)
+            continue;
+        hapax__waiters_wake(w);
+        if (waits(mate)) {
+            wait_for(mate);
+            continue;
+        }
+        give_in_flight(mate, head->attempt, head->lease_end_us, now_us);
+        over(mate, now_us);
+    }
+}
+
+static bool is_stored(enum hapax_answer_kind kind)
+{
+    return kind == HAPAX_ANSWER_REPLAY || kind == HAPAX_ANSWER_GONE || kind == HAPAX_ANSWER_FAILED;
+}
+
+/* Gives every mate the head's answer and ends the mate: its handler has not run. */
+static void share(struct hapax__flow *head, enum hapax_answer_kind kind,
+                  const struct hapax_outcome *outcome, int64_t now_us)
+{
+    struct hapax__waiter *first;
+
+    while ((first = hapax__waiters_mate(&head->waiter))) {
+        struct hapax__flow *mate = hapax__flow_of(first);
+
+        mate->attempt = head->attempt;
+        mate->spent = head->spent;
+        mate->fence = head->fence;
+        mate->answer.differs = head->answer.differs;
+        mate->answer.retry_after_ms = head->answer.retry_after_ms;
+        mate->answer.recorded = is_stored(kind);
+        mate->answer.outcome = *outcome;
+        give(mate, kind);
+        over(mate, now_us);
+        hapax__waiters_wake(first);
+    }
 }
 
 /* ---- begin --------------------------------------------------------------------------- */
 
+static void join(struct hapax__flow *f, int64_t now_us)
+{
+    struct hapax__waiter *first = hapax__waiters_head(&f->waiter);
+    struct hapax__flow *head = hapax__flow_of(first);
+
+    if (head == f) {
+        ask_at(f, now_us);
+        return;
+    }
+    if (head->phase != HAPAX__FLOW_CLAIMING && head->phase != HAPAX__FLOW_WAITING) {
+        if (!waits(f)) {
+            give_in_flight(f, head->attempt, head->lease_end_us, now_us);
+            over(f, now_us);
+            return;
+        }
+        wait_for(f);
+    }
+    hapax__waiters_follow(&f->waiter, first);
+    if (head->phase == HAPAX__FLOW_WAITING && head->ask != HAPAX__ASK_OUT) {
+        ask_at(head, now_us); /* what the head knows may be a second old */
+        hapax__waiters_wake(first);
+    }
+}
+
 void hapax__flow_begin(struct hapax__flow *f, const struct hapax_policy *policy,
-                       struct hapax__waiters *waiters, const struct hapax__flow_request *request,
+                       struct hapax__waiters *table, const struct hapax__flow_request *request,
                        int64_t now_us)
 {
     void *door = f->door;
@@ -121,23 +322,32 @@ void hapax__flow_begin(struct hapax__flow *f, const struct hapax_policy *policy,
     memset(f, 0, sizeof(*f));
     f->door = door;
     f->policy = policy;
-    f->waiters = waiters;
     f->request = *request;
+    f->waiter.table = table;
+    f->waiter.question = (struct hapax__question){
+        .id = request->id,
+        .fingerprint = request->fingerprint,
+        .caller = request->caller,
+        .reconciles = request->reconciles,
+        .rerun_completed = policy->rerun_completed,
+        .on_expired = policy->on_expired,
+        .attempts_max = policy->attempts_max,
+    };
     f->begun_us = now_us;
     f->answer.retry_after_ms = -1;
     f->end.answer = HAPAX_ANSWER_FRESH;
-    hapax__flow_enter(f, HAPAX__FLOW_CLAIMING, now_us + policy->timeout_ms * US_PER_MS);
+    enter(f, HAPAX__FLOW_CLAIMING, now_us + policy->timeout_ms * US_PER_MS);
     if (request->key == HAPAX__KEY_BAD) {
-        hapax__flow_end_with(f, HAPAX_ANSWER_BAD_KEY, now_us);
+        end_with(f, HAPAX_ANSWER_BAD_KEY, now_us);
     } else if (request->key == HAPAX__KEY_NONE && policy->key == HAPAX_KEY_REQUIRED) {
-        hapax__flow_end_with(f, HAPAX_ANSWER_MISSING_KEY, now_us);
+        end_with(f, HAPAX_ANSWER_MISSING_KEY, now_us);
     } else if (request->key == HAPAX__KEY_NONE) {
-        hapax__flow_enter(f, HAPAX__FLOW_BYPASSING, INT64_MAX);
-        hapax__flow_set_due(f, HAPAX__FLOW_RUN);
+        enter(f, HAPAX__FLOW_BYPASSING, INT64_MAX);
+        set_due(f, HAPAX__FLOW_RUN);
     } else if (request->too_large) {
-        hapax__flow_end_with(f, HAPAX_ANSWER_TOO_LARGE, now_us);
+        end_with(f, HAPAX_ANSWER_TOO_LARGE, now_us);
     } else {
-        hapax__flow_join(f, now_us);
+        join(f, now_us);
     }
 }
 
@@ -151,197 +361,648 @@ static void make_claim(struct hapax__flow *f)
     f->op.caller = f->request.caller;
     f->op.lease_ms = f->policy->lease_ms;
     f->op.retention_ms = f->policy->retention_ms;
-    f->op.on_expired = hapax__flow_on_expired(f);
+    f->op.on_expired = on_expired(f);
     f->op.attempts_max = f->policy->attempts_max;
     f->op.rerun_completed = f->policy->rerun_completed;
 }
 
-static bool body_fits(const struct hapax__flow *f)
+static void make_renewal(struct hapax__flow *f)
 {
-    return f->outcome.body_kept && !f->bodiless && f->outcome.body.len <= f->policy->max_response;
+    f->op.kind = HAPAX_OP_RENEW;
+    f->op.lease_ms = f->policy->lease_ms;
+    f->op.reconciled = f->reconciled;
+    /* A hook's "no" speaks of the attempts before this one, and of no later one. */
+    f->op.if_attempt = f->reconciled ? f->attempt : 0;
+}
+
+static void make_read(struct hapax__flow *f)
+{
+    f->op.kind = HAPAX_OP_READ;
 }
 
 static void make_end(struct hapax__flow *f)
 {
+    const struct hapax_outcome *outcome = &f->outcome;
+
     f->op.kind = f->end.kind;
     f->op.ran = f->end.ran;
     f->op.as_unknown = f->end.as_unknown;
-    f->op.outcome = f->outcome;
-    if (!body_fits(f)) {
+    f->op.outcome = *outcome;
+    if (!outcome->body_kept || f->bodiless || outcome->body.len > f->policy->max_response) {
         f->op.outcome.body_kept = false;
         f->op.outcome.body = (struct hapax_span){NULL, 0};
     }
 }
 
-static void make_op(struct hapax__flow *f)
+static void make_release(struct hapax__flow *f)
 {
-    memset(&f->op, 0, sizeof(f->op));
-    f->op.id = f->request.id;
-    f->op.token = f->request.token;
-    switch (f->phase) {
-    case HAPAX__FLOW_CONFIRMING:
-    case HAPAX__FLOW_RECONCILING:
-    case HAPAX__FLOW_RUNNING:
-        f->op.kind = HAPAX_OP_RENEW;
-        f->op.lease_ms = f->policy->lease_ms;
-        f->op.reconciled = f->reconciled;
-        /* A hook's "no" speaks of the attempts before this one, and of no later one. */
-        f->op.if_attempt = f->reconciled ? f->attempt : 0;
-        break;
-    case HAPAX__FLOW_READING:
-        f->op.kind = HAPAX_OP_READ;
-        break;
-    case HAPAX__FLOW_SAVING:
-        make_end(f);
-        break;
-    case HAPAX__FLOW_RELEASING:
-        f->op.kind = HAPAX_OP_FAIL;
-        break;
-    default:
-        assert(f->phase == HAPAX__FLOW_CLAIMING || f->phase == HAPAX__FLOW_WAITING ||
-               f->phase == HAPAX__FLOW_CHASING);
-        make_claim(f);
-    }
+    f->op.kind = HAPAX_OP_FAIL;
 }
 
-static enum hapax__flow_do ask(struct hapax__flow *f, int64_t now_us)
+/* ---- events -------------------------------------------------------------------------- */
+
+static void happens(event *what, struct hapax__flow *f, int64_t now_us)
 {
-    make_op(f);
-    f->ask = HAPAX__ASK_OUT;
-    f->asked_us = now_us;
-    return HAPAX__FLOW_ASK;
-}
-
-/* ---- the store answered -------------------------------------------------------------- */
-
-void hapax__flow_told(struct hapax__flow *f, int64_t now_us)
-{
-    assert(f->ask == HAPAX__ASK_OUT);
-    assert((f->op.verdict == HAPAX_NO_VERDICT) == (f->op.error != HAPAX_ERR_NONE));
-    f->ask = HAPAX__ASK_NONE;
-    if (f->op.verdict != HAPAX_NO_VERDICT && !f->unprotected)
-        f->answer.error = HAPAX_ERR_NONE; /* what was repeated has come through */
-    switch (f->phase) {
-    case HAPAX__FLOW_CLAIMING:
-    case HAPAX__FLOW_WAITING:
-        hapax__flow_told_claim(f, now_us);
-        return;
-    case HAPAX__FLOW_CONFIRMING:
-        hapax__flow_told_confirm(f, now_us);
-        return;
-    case HAPAX__FLOW_RECONCILING:
-    case HAPAX__FLOW_RUNNING:
-        hapax__flow_told_while_running(f, now_us);
-        return;
-    case HAPAX__FLOW_READING:
-        hapax__flow_told_read(f, now_us);
-        return;
-    case HAPAX__FLOW_SAVING:
-        hapax__flow_told_saved(f, now_us);
-        return;
-    case HAPAX__FLOW_CHASING:
-        hapax__flow_told_chased(f, now_us);
-        return;
-    case HAPAX__FLOW_RELEASING:
-        hapax__flow_told_released(f, now_us);
-        return;
-    default:
-        assert(f->phase == HAPAX__FLOW_OVER);
-    }
-}
-
-/* ---- time ---------------------------------------------------------------------------- */
-
-/* Nothing ran for a claim that is held: it is given back. */
-static void release(struct hapax__flow *f, int64_t now_us)
-{
-    hapax__flow_promote(f, now_us);
-    hapax__flow_enter(f, HAPAX__FLOW_RELEASING, INT64_MAX);
-    if (f->ask != HAPAX__ASK_OUT)
-        hapax__flow_ask_at(f, now_us);
-}
-
-static void answer_is_late(struct hapax__flow *f, int64_t now_us)
-{
-    f->limit_us = INT64_MAX;
-    if (f->answered)
-        return;
-    if (f->lost || f->phase == HAPAX__FLOW_READING) {
-        hapax__flow_end_untold(f, now_us);
-        return;
-    }
-    f->answer.error = hapax__flow_why_late(f);
-    f->answer.recorded = false;
-    f->answer.outcome = f->outcome;
-    hapax__flow_give(f, f->end.answer);
-}
-
-static void limit_reached(struct hapax__flow *f, int64_t now_us)
-{
-    switch (f->phase) {
-    case HAPAX__FLOW_CLAIMING:
-        hapax__flow_give_up_claim(f, hapax__flow_why_late(f), now_us);
-        return;
-    case HAPAX__FLOW_WAITING:
-        hapax__flow_give_in_flight(f, f->head->attempt, f->head->lease_end_us, now_us);
-        hapax__flow_chase(f, now_us);
-        return;
-    case HAPAX__FLOW_CONFIRMING:
-        hapax__flow_store_down(f, hapax__flow_why_late(f));
-        release(f, now_us);
-        return;
-    case HAPAX__FLOW_RECONCILING:
-    case HAPAX__FLOW_RUNNING:
-        /* Renewing ends here, and with it what others can expect of this attempt. */
-        f->limit_us = INT64_MAX;
-        hapax__flow_promote(f, now_us);
-        return;
-    default:
-        assert(f->phase == HAPAX__FLOW_READING || f->phase == HAPAX__FLOW_SAVING);
-        answer_is_late(f, now_us);
-    }
-}
-
-void hapax__flow_stop(struct hapax__flow *f, int64_t now_us)
-{
-    switch (f->phase) {
-    case HAPAX__FLOW_CLAIMING:
-        hapax__flow_store_down(f, hapax__flow_why_late(f));
-        hapax__flow_chase(f, now_us);
-        return;
-    case HAPAX__FLOW_WAITING:
-    case HAPAX__FLOW_CONFIRMING:
-        limit_reached(f, now_us);
-        return;
-    case HAPAX__FLOW_SAVING:
-    case HAPAX__FLOW_CHASING:
-    case HAPAX__FLOW_RELEASING:
-        if (f->answered)
-            hapax__flow_over(f, now_us);
-        return;
-    default:
-        return;
-    }
+    if (what)
+        what(f, now_us);
 }
 
 enum hapax__flow_do hapax__flow_next(struct hapax__flow *f, int64_t now_us)
 {
-    if (f->due == HAPAX__FLOW_PAUSE && f->phase != HAPAX__FLOW_OVER && now_us >= f->limit_us)
-        limit_reached(f, now_us);
+    if (f->due == HAPAX__FLOW_PAUSE && now_us >= f->limit_us)
+        phases[f->phase].late(f, now_us);
     if (f->due != HAPAX__FLOW_PAUSE) {
         enum hapax__flow_do due = f->due;
 
         f->due = HAPAX__FLOW_PAUSE;
         return due;
     }
-    if (f->ask == HAPAX__ASK_DUE && now_us >= f->ask_at_us)
-        return ask(f, now_us);
+    if (f->ask == HAPAX__ASK_DUE && now_us >= f->ask_at_us) {
+        memset(&f->op, 0, sizeof(f->op));
+        f->op.id = f->request.id;
+        f->op.token = f->request.token;
+        phases[f->phase].make(f);
+        f->ask = HAPAX__ASK_OUT;
+        f->asked_us = now_us;
+        return HAPAX__FLOW_ASK;
+    }
     if (f->phase == HAPAX__FLOW_OVER && f->ask != HAPAX__ASK_OUT) {
-        assert(f->answered && !f->head && !f->ready);
+        assert(answered(f) && !f->waiter.head && !f->waiter.is_ready);
         return HAPAX__FLOW_END;
     }
-    f->wake_us = f->phase == HAPAX__FLOW_OVER ? INT64_MAX : f->limit_us;
+    f->wake_us = f->limit_us;
     if (f->ask == HAPAX__ASK_DUE)
         f->wake_us = hapax__least(f->wake_us, f->ask_at_us);
     return HAPAX__FLOW_PAUSE;
+}
+
+void hapax__flow_told(struct hapax__flow *f, int64_t now_us)
+{
+    assert(f->ask == HAPAX__ASK_OUT);
+    assert((f->op.verdict == HAPAX_NO_VERDICT) == (f->op.error != HAPAX_ERR_NONE));
+    f->ask = HAPAX__ASK_NONE;
+    if (f->op.verdict != HAPAX_NO_VERDICT && !f->answer.unprotected)
+        f->answer.error = HAPAX_ERR_NONE; /* what was repeated has come through */
+    happens(phases[f->phase].told, f, now_us);
+}
+
+/* An end waits for the RENEW that is out. That RENEW may find the claim lost: then the
+ * answer is the record's. */
+static void ended(struct hapax__flow *f, int64_t now_us)
+{
+    if (f->ask == HAPAX__ASK_OUT)
+        return;
+    f->ask = HAPAX__ASK_NONE;
+    phases[f->phase].ended(f, now_us);
+}
+
+static void take_end(struct hapax__flow *f, enum hapax_class cls,
+                     const struct hapax_outcome *outcome)
+{
+    assert(f->answer.cls == 0 && cls >= HAPAX_CLASS_FINAL && cls <= HAPAX_CLASS_UNKNOWN);
+    f->answer.cls = cls;
+    f->outcome = *outcome;
+}
+
+void hapax__flow_handled(struct hapax__flow *f, enum hapax_class cls,
+                         const struct hapax_outcome *outcome, int64_t now_us)
+{
+    assert(f->phase == HAPAX__FLOW_RUNNING || f->phase == HAPAX__FLOW_BYPASSING);
+    take_end(f, cls, outcome);
+    /* Without a verdict there is nothing to wait for: the answer goes out, saving is a try. */
+    if (f->answer.unprotected && f->ask == HAPAX__ASK_OUT) {
+        f->answer.outcome = *outcome;
+        give(f, HAPAX_ANSWER_BYPASS);
+    }
+    ended(f, now_us);
+}
+
+void hapax__flow_reconciled(struct hapax__flow *f, enum hapax_class cls,
+                            const struct hapax_outcome *outcome, int64_t now_us)
+{
+    assert(f->phase == HAPAX__FLOW_RECONCILING);
+    take_end(f, cls, outcome);
+    ended(f, now_us);
+}
+
+void hapax__flow_stop(struct hapax__flow *f, int64_t now_us)
+{
+    happens(phases[f->phase].stop, f, now_us);
+}
+
+static void stop_if_answered(struct hapax__flow *f, int64_t now_us)
+{
+    if (answered(f))
+        over(f, now_us);
+}
+
+/* ---- CLAIMING and WAITING ------------------------------------------------------------ */
+
+/* After the answer: a CLAIM that may have landed is followed up; the mates go on without it. */
+static void chase(struct hapax__flow *f, int64_t now_us)
+{
+    promote(f, now_us);
+    if (f->ask != HAPAX__ASK_OUT && !f->ghost) {
+        over(f, now_us);
+        return;
+    }
+    enter(f, HAPAX__FLOW_CHASING, INT64_MAX);
+    if (f->ask != HAPAX__ASK_OUT)
+        save_again(f, now_us);
+}
+
+/* No verdict will come: the handler runs unprotected if the policy is open, else STORE_DOWN. */
+static void give_up_claim(struct hapax__flow *f, enum hapax_error error, int64_t now_us)
+{
+    if (f->policy->on_store_error == HAPAX_STORE_OPEN && !hapax__flow_of(f->waiter.head)->seen &&
+        repeatable(error)) {
+        promote(f, now_us);
+        f->answer.unprotected = true;
+        f->answer.error = error;
+        f->end.answer = HAPAX_ANSWER_BYPASS;
+        enter(f, HAPAX__FLOW_RUNNING, INT64_MAX);
+        if (f->ask == HAPAX__ASK_DUE)
+            f->ask = HAPAX__ASK_NONE;
+        set_due(f, HAPAX__FLOW_RUN);
+        return;
+    }
+    give_store_down(f, error);
+    chase(f, now_us);
+}
+
+static void claim_late(struct hapax__flow *f, int64_t now_us)
+{
+    give_up_claim(f, why_late(f), now_us);
+}
+
+static void stop_claiming(struct hapax__flow *f, int64_t now_us)
+{
+    give_store_down(f, why_late(f));
+    chase(f, now_us);
+}
+
+static void waited_enough(struct hapax__flow *f, int64_t now_us)
+{
+    const struct hapax__flow *head = hapax__flow_of(f->waiter.head);
+
+    give_in_flight(f, head->attempt, head->lease_end_us, now_us);
+    chase(f, now_us);
+}
+
+static void claim_failed(struct hapax__flow *f, int64_t now_us)
+{
+    bool waiting = f->phase == HAPAX__FLOW_WAITING;
+    enum hapax_error error = f->op.error;
+
+    f->ghost |= error == HAPAX_ERR_INDETERMINATE;
+    f->answer.error = error;
+    if (!repeatable(error))
+        give_up_claim(f, error, now_us);
+    else
+        ask_at(f, now_us + pause_us(f, waiting ? WAIT_PAUSE_MIN_US : CLAIM_PAUSE_MIN_US,
+                                    waiting ? WAIT_PAUSE_MAX_US : CLAIM_PAUSE_MAX_US));
+}
+
+static void told_in_flight(struct hapax__flow *f, int64_t now_us)
+{
+    int64_t left_us = f->op.record.lease_until_us - f->op.now_us;
+    int64_t again_us;
+
+    f->attempt = f->op.record.attempt;
+    f->lease_end_us = left_us > 0 ? now_us + left_us : now_us;
+    mates_see_in_flight(f, now_us);
+    if (!waits(f)) {
+        give_in_flight(f, f->attempt, f->lease_end_us, now_us);
+        over(f, now_us);
+        return;
+    }
+    if (f->phase != HAPAX__FLOW_WAITING)
+        wait_for(f);
+    again_us = pause_us(f, WAIT_PAUSE_MIN_US, WAIT_PAUSE_MAX_US);
+    if (left_us > 0) /* otherwise nobody knows when the lease ends */
+        again_us = hapax__least(again_us, left_us + US_PER_MS);
+    ask_at(f, now_us + again_us);
+}
+
+static void share_and_end(struct hapax__flow *f, enum hapax_answer_kind kind, int64_t now_us)
+{
+    const struct hapax_outcome *outcome = &f->op.record.outcome;
+
+    if (kind != HAPAX_ANSWER_MISMATCH) /* then the record is another request's */
+        take_record(f);
+    f->answer.recorded = is_stored(kind);
+    f->answer.outcome = *outcome;
+    share(f, kind, outcome, now_us);
+    end_with(f, kind, now_us);
+}
+
+static event claimed, replay, answer_from_record;
+
+static void told_claim(struct hapax__flow *f, int64_t now_us)
+{
+    if (f->op.verdict == HAPAX_NO_VERDICT) {
+        claim_failed(f, now_us);
+        return;
+    }
+    f->ghost = false;
+    f->seen = true;
+    f->answer.differs = f->op.differs;
+    switch (f->op.verdict) {
+    case HAPAX_CLAIMED:
+        claimed(f, now_us);
+        return;
+    case HAPAX_IN_FLIGHT:
+        told_in_flight(f, now_us);
+        return;
+    case HAPAX_COMPLETED:
+        replay(f, now_us);
+        return;
+    case HAPAX_FAILED:
+        share_and_end(f, HAPAX_ANSWER_FAILED, now_us);
+        return;
+    case HAPAX_MISMATCH:
+        share_and_end(f, HAPAX_ANSWER_MISMATCH, now_us);
+        return;
+    case HAPAX_UNKNOWN:
+        share_and_end(f, HAPAX_ANSWER_UNKNOWN, now_us);
+        return;
+    default:
+        assert(f->op.verdict == HAPAX_LOST);
+        answer_from_record(f, now_us);
+    }
+}
+
+/* ---- CHASING and RELEASING ----------------------------------------------------------- */
+
+static void told_chased(struct hapax__flow *f, int64_t now_us)
+{
+    f->ghost |= f->op.error == HAPAX_ERR_INDETERMINATE;
+    if (f->op.verdict == HAPAX_CLAIMED) {
+        enter(f, HAPAX__FLOW_RELEASING, INT64_MAX);
+        ask_at(f, now_us);
+    } else if (to_repeat(f) && f->ghost) {
+        save_again(f, now_us);
+    } else {
+        over(f, now_us);
+    }
+}
+
+static void told_released(struct hapax__flow *f, int64_t now_us)
+{
+    if (f->op.kind != HAPAX_OP_FAIL)
+        ask_at(f, now_us); /* what was under way when the claim was given up */
+    else if (to_repeat(f))
+        save_again(f, now_us);
+    else
+        over(f, now_us);
+}
+
+/* ---- CONFIRMING, and on to RECONCILING or RUNNING ------------------------------------ */
+
+static void plan_renewal(struct hapax__flow *f)
+{
+    int64_t at_us = f->lease_us + lease_of(f) / 3;
+
+    if (at_us < f->run_until_us)
+        ask_at(f, at_us);
+}
+
+/* The handler may start only while half of its lease is still ahead. */
+static void start(struct hapax__flow *f, int64_t now_us)
+{
+    if (now_us >= f->lease_us + lease_of(f) / 2) {
+        f->phase = HAPAX__FLOW_CONFIRMING;
+        ask_at(f, now_us);
+        return;
+    }
+    if (f->stale && on_expired(f) == HAPAX_EXPIRED_RECONCILE) {
+        enter(f, HAPAX__FLOW_RECONCILING, f->run_until_us);
+        set_due(f, HAPAX__FLOW_RECONCILE);
+    } else {
+        enter(f, HAPAX__FLOW_RUNNING, f->run_until_us);
+        set_due(f, HAPAX__FLOW_RUN);
+    }
+    plan_renewal(f);
+}
+
+/* A repeated CLAIM is answered with the lease of whichever copy of it was the first to land. */
+static void claimed(struct hapax__flow *f, int64_t now_us)
+{
+    f->lease_end_us = f->asked_us + f->op.record.lease_until_us - f->op.now_us;
+    f->lease_us = f->lease_end_us - lease_of(f);
+    take_record(f);
+    f->created_us = f->op.record.created_us;
+    f->resolved = f->op.record.resolved_us > 0;
+    f->run_until_us = now_us + f->policy->run_max_ms * US_PER_MS;
+    f->limit_us = now_us + f->policy->timeout_ms * US_PER_MS;
+    mates_see_in_flight(f, now_us);
+    start(f, now_us);
+}
+
+/* The lease counts from when the RENEW was asked. */
+static void renewed(struct hapax__flow *f)
+{
+    f->lease_us = f->asked_us;
+    f->lease_end_us = f->lease_us + lease_of(f);
+}
+
+static void confirm_late(struct hapax__flow *f, int64_t now_us)
+{
+    give_store_down(f, why_late(f));
+    promote(f, now_us);
+    enter(f, HAPAX__FLOW_RELEASING, INT64_MAX);
+    if (f->ask != HAPAX__ASK_OUT)
+        ask_at(f, now_us);
+}
+
+static event cannot_tell;
+
+static void told_confirm(struct hapax__flow *f, int64_t now_us)
+{
+    bool lost = f->op.verdict == HAPAX_LOST;
+
+    if (lost && f->reconciled && f->op.record.state == HAPAX_STATE_STARTED) {
+        /* Another attempt runs: the hook's "no" was about the attempts before. */
+        cannot_tell(f, now_us);
+    } else if (lost || (f->op.verdict == HAPAX_OK && f->op.record.state == HAPAX_STATE_UNKNOWN)) {
+        /* `unknown` has no lease: another door's hook may take it over while we would run. */
+        answer_from_record(f, now_us);
+    } else if (f->op.verdict == HAPAX_OK) {
+        take_record(f);
+        renewed(f);
+        start(f, now_us);
+    } else if (repeatable(f->op.error)) {
+        f->answer.error = f->op.error;
+        ask_at(f, now_us + pause_us(f, CLAIM_PAUSE_MIN_US, CLAIM_PAUSE_MAX_US));
+    } else {
+        give_store_down(f, f->op.error);
+        over(f, now_us);
+    }
+}
+
+/* ---- RECONCILING and RUNNING --------------------------------------------------------- */
+
+/* Renewing ends here, and so does what others can expect of this attempt. */
+static void renewed_enough(struct hapax__flow *f, int64_t now_us)
+{
+    f->limit_us = INT64_MAX;
+    promote(f, now_us);
+}
+
+static void told_renewal(struct hapax__flow *f, int64_t now_us)
+{
+    /* Another fence: the claim was lost, others came and went, and then a late copy of the CLAIM
+     * landed. The token has the record again, but for another attempt than this flow's. */
+    if (f->op.verdict == HAPAX_OK && f->op.record.fence == f->fence) {
+        f->tries = 0;
+        renewed(f);
+        plan_renewal(f);
+    } else if (f->op.verdict != HAPAX_NO_VERDICT) {
+        f->lost = true;
+        promote(f, now_us); /* the attempt that the mates wait for is somewhere else now */
+        if (f->answer.cls == 0)
+            set_due(f, HAPAX__FLOW_ABANDON);
+    } else if (now_us < f->run_until_us) {
+        ask_at(f, now_us + pause_us(f, CLAIM_PAUSE_MIN_US, lease_of(f) / 3));
+    }
+}
+
+static void told_running(struct hapax__flow *f, int64_t now_us)
+{
+    /* Unprotected, it was the CLAIM that was given up: COMPLETE will tell whether it landed. */
+    if (!f->answer.unprotected)
+        told_renewal(f, now_us);
+    if (f->answer.cls != 0)
+        ended(f, now_us);
+}
+
+/* ---- handler or hook has ended ------------------------------------------------------- */
+
+/* A flow that lost its claim has no answer of its own: it waits for the store's as a claim does. */
+static int64_t answer_by(const struct hapax__flow *f, int64_t now_us)
+{
+    return now_us + (f->lost ? f->policy->timeout_ms : f->policy->save_wait_ms) * US_PER_MS;
+}
+
+static void save_as(struct hapax__flow *f, enum hapax_op_kind kind, bool ran, bool as_unknown,
+                    int64_t now_us)
+{
+    f->end.kind = kind;
+    f->end.ran = ran;
+    f->end.as_unknown = as_unknown;
+    enter(f, HAPAX__FLOW_SAVING, answer_by(f, now_us));
+    ask_at(f, now_us);
+    if (f->answer.unprotected && !answered(f)) {
+        f->answer.outcome = f->outcome;
+        give(f, HAPAX_ANSWER_BYPASS);
+    }
+}
+
+static void read_first(struct hapax__flow *f, int64_t now_us)
+{
+    enter(f, HAPAX__FLOW_READING, answer_by(f, now_us));
+    ask_at(f, now_us);
+}
+
+/* Answers with the flow's own end, which is not stored, and is marked so. */
+static void pass_on(struct hapax__flow *f, int64_t now_us)
+{
+    f->answer.outcome = f->outcome;
+    f->answer.recorded = false;
+    end_with(f, f->end.answer, now_us);
+}
+
+static void bypass_ended(struct hapax__flow *f, int64_t now_us)
+{
+    f->end.answer = HAPAX_ANSWER_BYPASS;
+    pass_on(f, now_us);
+}
+
+static void run_ended(struct hapax__flow *f, int64_t now_us)
+{
+    switch (f->answer.cls) {
+    case HAPAX_CLASS_FINAL:
+        save_as(f, HAPAX_OP_COMPLETE, false, false, now_us);
+        return;
+    case HAPAX_CLASS_NOT_RUN:
+        save_as(f, HAPAX_OP_FAIL, false, false, now_us);
+        return;
+    case HAPAX_CLASS_FAILED:
+        if (f->policy->on_failed == HAPAX_FAILED_REPLAY)
+            save_as(f, HAPAX_OP_COMPLETE, false, false, now_us);
+        else
+            save_as(f, HAPAX_OP_FAIL, true, f->policy->on_failed == HAPAX_FAILED_HOLD, now_us);
+        return;
+    default:
+        assert(f->answer.cls == HAPAX_CLASS_UNKNOWN);
+        /* What the handler did is not known: the lease runs out, unless the record knows more. */
+        if (on_expired(f) == HAPAX_EXPIRED_HOLD)
+            save_as(f, HAPAX_OP_FAIL, true, true, now_us);
+        else if (f->lost || (f->policy->pass_token && !f->answer.unprotected))
+            read_first(f, now_us);
+        else
+            pass_on(f, now_us);
+    }
+}
+
+/* Nobody knows whether it happened: stored as `unknown`, and answered UNKNOWN. */
+static void cannot_tell(struct hapax__flow *f, int64_t now_us)
+{
+    f->outcome = (struct hapax_outcome){0};
+    save_as(f, HAPAX_OP_FAIL, true, true, now_us);
+    f->end.answer = HAPAX_ANSWER_UNKNOWN;
+    f->answer.retry_after_ms = RETRY_AFTER_MS;
+}
+
+static enum hapax_answer_kind replay_of(const struct hapax_outcome *outcome)
+{
+    return outcome->body_kept ? HAPAX_ANSWER_REPLAY : HAPAX_ANSWER_GONE;
+}
+
+static void hook_ended(struct hapax__flow *f, int64_t now_us)
+{
+    enum hapax_class cls = f->answer.cls;
+
+    f->answer.cls = (enum hapax_class)0; /* the hook ended, the handler has not begun */
+    if (f->lost) {
+        read_first(f, now_us);
+    } else if (cls == HAPAX_CLASS_FINAL) {
+        save_as(f, HAPAX_OP_COMPLETE, false, false, now_us);
+        f->end.answer = replay_of(&f->outcome);
+    } else if (cls == HAPAX_CLASS_NOT_RUN) {
+        f->reconciled = true;
+        enter(f, HAPAX__FLOW_CONFIRMING, now_us + f->policy->timeout_ms * US_PER_MS);
+        ask_at(f, now_us);
+    } else {
+        cannot_tell(f, now_us);
+    }
+}
+
+/* ---- answering from the record ------------------------------------------------------- */
+
+/* Answers with the outcome that op shows, the mates too unless they may rerun, and ends. */
+static void replay(struct hapax__flow *f, int64_t now_us)
+{
+    struct hapax_outcome *outcome = &f->op.record.outcome;
+
+    take_record(f);
+    f->answer.recorded = true;
+    f->answer.retry_after_ms = -1;
+    if (!f->policy->rerun_completed)
+        share(f, replay_of(outcome), outcome, now_us);
+    if (!answered(f))
+        f->answer.outcome = *outcome;
+    end_with(f, replay_of(outcome), now_us);
+}
+
+/* Once its record was forgotten, another request may have taken the id. That request's outcome is
+ * not for this one to see, and for this one the record is gone. */
+static enum hapax_state state_for(const struct hapax__flow *f, const struct hapax_record *record)
+{
+    const struct hapax__flow_request *r = &f->request;
+
+    if (memcmp(&record->fingerprint, &r->fingerprint, sizeof(r->fingerprint)) != 0 ||
+        memcmp(&record->caller, &r->caller, sizeof(r->caller)) != 0)
+        return HAPAX_STATE_ABSENT;
+    return record->state;
+}
+
+/* The token has no claim, or the record knows more than the handler: answers from it, and ends. */
+static void answer_from_record(struct hapax__flow *f, int64_t now_us)
+{
+    const struct hapax_record *record = &f->op.record;
+    enum hapax_state state = state_for(f, record);
+    int64_t left_us = record->lease_until_us - f->op.now_us;
+
+    if (state == HAPAX_STATE_COMPLETED) {
+        replay(f, now_us);
+    } else if (answered(f)) {
+        over(f, now_us);
+    } else if (state == HAPAX_STATE_UNKNOWN) {
+        if (on_expired(f) == HAPAX_EXPIRED_RECONCILE)
+            f->answer.retry_after_ms = RETRY_AFTER_MS;
+        end_with(f, HAPAX_ANSWER_UNKNOWN, now_us);
+    } else if (state == HAPAX_STATE_ABSENT && f->answer.cls != 0) {
+        pass_on(f, now_us);
+    } else {
+        give_in_flight(f, record->attempt, now_us + left_us, now_us);
+        over(f, now_us);
+    }
+}
+
+/* The store says no more. A flow that lost its claim has no answer of its own to pass on. */
+static void end_untold(struct hapax__flow *f, int64_t now_us)
+{
+    if (f->lost) {
+        give_store_down(f, why_late(f));
+        over(f, now_us);
+    } else {
+        pass_on(f, now_us);
+    }
+}
+
+/* ---- READING and SAVING -------------------------------------------------------------- */
+
+static void told_read(struct hapax__flow *f, int64_t now_us)
+{
+    f->answer.error = f->op.error;
+    if (to_repeat(f))
+        save_again(f, now_us);
+    else if (f->op.verdict == HAPAX_NO_VERDICT)
+        end_untold(f, now_us);
+    else if (f->lost || f->op.record.state == HAPAX_STATE_COMPLETED)
+        answer_from_record(f, now_us);
+    else
+        pass_on(f, now_us);
+}
+
+static void save_late(struct hapax__flow *f, int64_t now_us)
+{
+    f->limit_us = INT64_MAX;
+    if (answered(f))
+        return;
+    if (f->lost) {
+        end_untold(f, now_us);
+        return;
+    }
+    f->answer.error = why_late(f);
+    f->answer.recorded = false;
+    f->answer.outcome = f->outcome;
+    give(f, f->end.answer);
+}
+
+/* Where what stands is ours, the handler's own outcome, whole, is the answer. */
+static void told_saved_ok(struct hapax__flow *f, int64_t now_us)
+{
+    bool completed = f->op.kind == HAPAX_OP_COMPLETE;
+    const struct hapax_outcome *stored = &f->op.record.outcome;
+    bool ours = !completed || hapax__outcome_same(stored, &f->op.outcome);
+
+    if (completed && !f->policy->rerun_completed)
+        share(f, replay_of(stored), stored, now_us);
+    if (!answered(f)) {
+        f->answer.recorded = true;
+        f->answer.outcome = ours ? f->outcome : *stored;
+    }
+    end_with(f, ours ? f->end.answer : replay_of(stored), now_us);
+}
+
+static void told_saved(struct hapax__flow *f, int64_t now_us)
+{
+    if (f->op.verdict == HAPAX_OK) {
+        told_saved_ok(f, now_us);
+    } else if (f->op.verdict == HAPAX_LOST) {
+        answer_from_record(f, now_us);
+    } else if (f->op.error == HAPAX_ERR_TOO_BIG && f->op.outcome.body.len > 0) {
+        f->bodiless = true;
+        ask_at(f, now_us);
+    } else if (repeatable(f->op.error)) {
+        /* Repeated at least every third of the lease, it is its own RENEW. */
+        f->answer.error = f->op.error;
+        ask_at(f, now_us + pause_us(f, SAVE_PAUSE_MIN_US,
+                                    hapax__least(SAVE_PAUSE_MAX_US, lease_of(f) / 3)));
+    } else {
+        f->answer.error = f->op.error;
+        end_untold(f, now_us);
+    }
 }

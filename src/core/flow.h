@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The door's side of an operation: one logical request as a state machine without I/O, clock or
- * memory of its own. The door feeds it events and, after each, calls hapax__flow_next() until
- * that says PAUSE or END, doing what it says. Times are µs of a clock that is
- * never set and that runs on while the machine is suspended (hapax__boot_us()).
+ * memory of its own. The door gives it events; after each event hapax__flow_drive() (drive.h) calls
+ * hapax__flow_next() until that returns PAUSE or END, and the door does what it returns. Times are
+ * µs of a clock that is never set and that runs on while the machine is suspended
+ * (hapax__boot_us()).
  *
  *     begin ─► next ─► ASK ───────► (store) ─► told ─► next ─► …
  *                      RUN ───────► (handler) ─► handled ─► next ─► …
@@ -12,14 +13,13 @@
  *                      PAUSE        until an event or wake_us
  *                      END          the flow is over, its memory is the door's again
  *
- * Flows of one process meet in a table of waiters: those that ask the same question share one
- * claim. An event to one flow can give others something to do; they stand in the table's
- * ready list, which the door empties right after, before any answered op's memory goes away.
+ * Flows of one process meet in a table of waiters (waiters.h): those that ask the same question
+ * share one claim, so an event to one flow can give other flows something to do.
  */
 #ifndef HAPAX_CORE_FLOW_H
 #define HAPAX_CORE_FLOW_H
 
-#include <hapax/store.h>
+#include "waiters.h"
 
 enum hapax__flow_do {
     HAPAX__FLOW_PAUSE, /* nothing until an event; call next again at wake_us (INT64_MAX: never) */
@@ -27,21 +27,22 @@ enum hapax__flow_do {
     HAPAX__FLOW_RUN, /* run the handler, then hapax__flow_handled() */
     HAPAX__FLOW_RECONCILE, /* ask the hook, then hapax__flow_reconciled() */
     HAPAX__FLOW_ABANDON, /* the claim is lost: tell the handler; it still ends with handled() */
-    HAPAX__FLOW_ANSWER, /* give flow->answer to the client, now: what its outcome points into is
-                              the handler's, or an answered op's, which will go */
+    /* Give flow->answer to the client, now: its outcome points into the handler's memory or into an
+     * answered op's, which will go. */
+    HAPAX__FLOW_ANSWER,
     HAPAX__FLOW_END
 };
 
 enum hapax__flow_phase {
-    HAPAX__FLOW_CLAIMING, /* the claim's question is open */
+    HAPAX__FLOW_CLAIMING, /* a CLAIM has no verdict yet, or a mate waits for its head's */
     HAPAX__FLOW_WAITING, /* another attempt runs, and the policy waits */
-    HAPAX__FLOW_CONFIRMING, /* claimed, but a RENEW must say so before the handler may run */
+    HAPAX__FLOW_CONFIRMING, /* claimed, but a RENEW must succeed before the handler may run */
     HAPAX__FLOW_RECONCILING, /* claimed and stale: the hook is asked */
     HAPAX__FLOW_RUNNING, /* the handler runs */
-    HAPAX__FLOW_READING, /* it ended, and the record may say more than it did */
-    HAPAX__FLOW_SAVING, /* its end is being stored */
-    HAPAX__FLOW_CHASING, /* answered, but the claim may have landed: its ghost is followed up */
-    HAPAX__FLOW_RELEASING, /* … has landed, and is failed as not run */
+    HAPAX__FLOW_READING, /* handler or hook ended; the record may know more of what happened */
+    HAPAX__FLOW_SAVING, /* the end is being stored */
+    HAPAX__FLOW_CHASING, /* answered, but a CLAIM may have landed: it is repeated to find out */
+    HAPAX__FLOW_RELEASING, /* the claim is not used: it is failed as not run */
     HAPAX__FLOW_BYPASSING, /* the handler runs without any protection */
     HAPAX__FLOW_OVER
 };
@@ -60,12 +61,14 @@ struct hapax__flow_request {
     struct hapax_digest caller;
 };
 
-struct hapax__waiters; /* waiters.h */
-
 struct hapax__flow {
+    struct hapax__waiter waiter; /* first: hapax__flow_of() */
+
     /* for the door */
     struct hapax_op op; /* with ASK: in, and answered by told() */
-    struct hapax_answer answer; /* with ANSWER; its memory is the door's to fill */
+    /* With ANSWER; its memory is the door's to fill. kind: 0 until it is answered. cls: 0 until the
+     * handler has ended (or the hook, while RECONCILING). */
+    struct hapax_answer answer;
     int64_t wake_us; /* with PAUSE */
     uint32_t attempt; /* with RUN and RECONCILE */
     uint32_t spent; /* of the record, before the handler ended */
@@ -73,7 +76,7 @@ struct hapax__flow {
     bool stale;
     int64_t created_us; /* of the record, by the store's clock; 0: none */
     bool resolved; /* an operator has decided about the record */
-    void *door; /* whatever the door likes */
+    void *door; /* the door's own */
 
     /* the flow's own */
     const struct hapax_policy *policy;
@@ -81,12 +84,9 @@ struct hapax__flow {
     enum hapax__flow_phase phase;
     enum hapax__flow_do due; /* PAUSE: nothing */
     enum hapax__flow_ask { HAPAX__ASK_NONE, HAPAX__ASK_DUE, HAPAX__ASK_OUT } ask;
-    bool answered;
-    bool ghost; /* a CLAIM went out whose fate is not known */
+    bool ghost; /* a CLAIM went out whose result is not known: it may have landed */
     bool seen; /* the store gave a verdict on this operation, here or to a former head */
-    bool handled; /* handler or hook ended; its class is in answer.cls */
     bool lost; /* a RENEW found the claim gone */
-    bool unprotected; /* it runs under on_store_error=open */
     bool reconciled; /* the hook said "it did not happen" */
     bool bodiless; /* the store refused the outcome for its size */
     unsigned tries; /* in a row, for the pauses between them */
@@ -94,9 +94,9 @@ struct hapax__flow {
     int64_t asked_us; /* the last op */
     int64_t ask_at_us;
     int64_t limit_us; /* when this phase gives up */
-    int64_t
-        lease_us; /* when the lease began at the earliest; of the attempt in flight or our own */
-    int64_t lease_end_us; /* and when it ends */
+    /* When the lease began at the earliest: of our attempt, or of the one in flight. */
+    int64_t lease_us;
+    int64_t lease_end_us;
     int64_t run_until_us; /* when renewing ends */
     struct hapax_outcome outcome; /* the handler's or the hook's */
     struct {
@@ -105,22 +105,21 @@ struct hapax__flow {
         bool as_unknown;
         enum hapax_answer_kind answer; /* once it is stored */
     } end;
-    struct hapax__waiters *waiters;
-    struct hapax__flow *head; /* whose question this one shares; itself, or NULL: nobody's */
-    struct hapax__flow *next_mate; /* the others that share it, in order */
-    struct hapax__flow *next_bucket; /* of heads */
-    struct hapax__flow *next_ready;
-    bool ready;
 };
 
-/* Begins. policy, waiters and the flow stay where they are until END. */
+static inline struct hapax__flow *hapax__flow_of(struct hapax__waiter *waiter)
+{
+    return (struct hapax__flow *)waiter;
+}
+
+/* Begins. policy, table and the flow stay where they are until END. */
 void hapax__flow_begin(struct hapax__flow *flow, const struct hapax_policy *policy,
-                       struct hapax__waiters *waiters, const struct hapax__flow_request *request,
+                       struct hapax__waiters *table, const struct hapax__flow_request *request,
                        int64_t now_us);
 
 enum hapax__flow_do hapax__flow_next(struct hapax__flow *flow, int64_t now_us);
 
-/* The store answered flow->op (or could not be asked: its error says so). */
+/* The store answered flow->op. Where the store could not be asked, op's error says so. */
 void hapax__flow_told(struct hapax__flow *flow, int64_t now_us);
 
 /* The handler ended. The outcome's memory stays until END. */
@@ -128,12 +127,12 @@ void hapax__flow_handled(struct hapax__flow *flow, enum hapax_class cls,
                          const struct hapax_outcome *outcome, int64_t now_us);
 
 /* The hook ended. FINAL: it happened, with this outcome (memory until END). NOT_RUN: it did not.
- * Anything else: it cannot tell. */
+ * Any other class: the hook cannot tell. */
 void hapax__flow_reconciled(struct hapax__flow *flow, enum hapax_class cls,
                             const struct hapax_outcome *outcome, int64_t now_us);
 
-/* The client is gone, or the door closes. What has not run is given up; what runs goes on; what was
- * answered stops saving, and leaves it to the lease. */
+/* The client is gone, or the door closes. What has not run is given up; a handler that runs goes
+ * on; an answered flow stops saving, and the claim is left to its lease. */
 void hapax__flow_stop(struct hapax__flow *flow, int64_t now_us);
 
 #endif

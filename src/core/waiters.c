@@ -4,132 +4,102 @@
 #include <assert.h>
 #include <string.h>
 
-void hapax__waiters_init(struct hapax__waiters *waiters, struct hapax__flow **buckets, size_t size)
+void hapax__waiters_init(struct hapax__waiters *table, struct hapax__bucket *buckets, size_t size)
 {
     assert(size > 0 && (size & (size - 1)) == 0);
     memset(buckets, 0, size * sizeof(*buckets));
-    waiters->buckets = buckets;
-    waiters->size = size;
-    waiters->ready = NULL;
-    waiters->ready_end = &waiters->ready;
+    table->buckets = buckets;
+    table->size = size;
+    STAILQ_INIT(&table->ready);
 }
 
-struct hapax__flow *hapax__waiters_ready(struct hapax__waiters *waiters)
+struct hapax__waiter *hapax__waiters_ready(struct hapax__waiters *table)
 {
-    struct hapax__flow *flow = waiters->ready;
+    struct hapax__waiter *waiter = STAILQ_FIRST(&table->ready);
 
-    if (!flow)
+    if (!waiter)
         return NULL;
-    waiters->ready = flow->next_ready;
-    if (!waiters->ready)
-        waiters->ready_end = &waiters->ready;
-    flow->next_ready = NULL;
-    flow->ready = false;
-    return flow;
+    STAILQ_REMOVE_HEAD(&table->ready, ready);
+    waiter->is_ready = false;
+    return waiter;
 }
 
-void hapax__waiters_wake(struct hapax__flow *flow)
+void hapax__waiters_wake(struct hapax__waiter *waiter)
 {
-    if (flow->ready)
+    if (waiter->is_ready)
         return;
-    flow->ready = true;
-    *flow->waiters->ready_end = flow;
-    flow->waiters->ready_end = &flow->next_ready;
+    waiter->is_ready = true;
+    STAILQ_INSERT_TAIL(&waiter->table->ready, waiter, ready);
 }
 
-static struct hapax__flow **bucket_of(struct hapax__waiters *waiters,
-                                      const struct hapax__flow *flow)
+static struct hapax__bucket *bucket_of(const struct hapax__waiter *waiter)
 {
     size_t hash;
 
-    memcpy(&hash, flow->request.id.bytes, sizeof(hash));
-    return &waiters->buckets[hash & (waiters->size - 1)];
+    memcpy(&hash, waiter->question.id.bytes, sizeof(hash));
+    return &waiter->table->buckets[hash & (waiter->table->size - 1)];
 }
 
-/* Whether one CLAIM's verdict answers the other's as well. */
-static bool same_question(const struct hapax__flow *a, const struct hapax__flow *b)
+static bool same_question(const struct hapax__question *x, const struct hapax__question *y)
 {
-    const struct hapax__flow_request *x = &a->request, *y = &b->request;
-
     return memcmp(&x->id, &y->id, sizeof(x->id)) == 0 &&
            memcmp(&x->fingerprint, &y->fingerprint, sizeof(x->fingerprint)) == 0 &&
            memcmp(&x->caller, &y->caller, sizeof(x->caller)) == 0 &&
-           x->reconciles == y->reconciles && a->policy->on_expired == b->policy->on_expired &&
-           a->policy->attempts_max == b->policy->attempts_max &&
-           a->policy->rerun_completed == b->policy->rerun_completed;
+           x->reconciles == y->reconciles && x->on_expired == y->on_expired &&
+           x->attempts_max == y->attempts_max && x->rerun_completed == y->rerun_completed;
 }
 
-struct hapax__flow *hapax__waiters_head(struct hapax__waiters *waiters,
-                                        const struct hapax__flow *flow)
+static void lead(struct hapax__waiter *waiter)
 {
-    struct hapax__flow *head = *bucket_of(waiters, flow);
-
-    while (head && !same_question(head, flow))
-        head = head->next_bucket;
-    return head;
+    waiter->head = waiter;
+    LIST_INSERT_HEAD(bucket_of(waiter), waiter, bucket);
 }
 
-void hapax__waiters_lead(struct hapax__flow *flow)
+struct hapax__waiter *hapax__waiters_head(struct hapax__waiter *waiter)
 {
-    struct hapax__flow **bucket = bucket_of(flow->waiters, flow);
+    struct hapax__waiter *head;
 
-    assert(!flow->head || flow->head == flow);
-    flow->head = flow;
-    flow->next_bucket = *bucket;
-    *bucket = flow;
+    assert(!waiter->head);
+    LIST_FOREACH (head, bucket_of(waiter), bucket)
+        if (same_question(&head->question, &waiter->question))
+            return head;
+    TAILQ_INIT(&waiter->mates);
+    lead(waiter);
+    return waiter;
 }
 
-void hapax__waiters_follow(struct hapax__flow *flow, struct hapax__flow *head)
+void hapax__waiters_follow(struct hapax__waiter *waiter, struct hapax__waiter *head)
 {
-    struct hapax__flow **end = &head->next_mate;
-
-    assert(!flow->head && head->head == head);
-    while (*end)
-        end = &(*end)->next_mate;
-    *end = flow;
-    flow->head = head;
+    assert(!waiter->head && head->head == head);
+    TAILQ_INSERT_TAIL(&head->mates, waiter, mate);
+    waiter->head = head;
 }
 
-static void unlink_mate(struct hapax__flow *flow)
+struct hapax__waiter *hapax__waiters_mate(struct hapax__waiter *waiter)
 {
-    struct hapax__flow **at = &flow->head->next_mate;
-
-    while (*at != flow) {
-        assert(*at);
-        at = &(*at)->next_mate;
-    }
-    *at = flow->next_mate;
+    return waiter->head == waiter ? TAILQ_FIRST(&waiter->mates) : NULL;
 }
 
-static struct hapax__flow *unlink_head(struct hapax__flow *flow)
+struct hapax__waiter *hapax__waiters_leave(struct hapax__waiter *waiter)
 {
-    struct hapax__flow **at = bucket_of(flow->waiters, flow);
-    struct hapax__flow *next = flow->next_mate;
+    struct hapax__waiter *head = waiter->head, *next, *mate;
 
-    while (*at != flow) {
-        assert(*at);
-        at = &(*at)->next_bucket;
-    }
-    *at = flow->next_bucket;
-    for (struct hapax__flow *mate = next; mate; mate = mate->next_mate)
-        mate->head = next;
-    if (next)
-        hapax__waiters_lead(next);
-    return next;
-}
-
-struct hapax__flow *hapax__waiters_leave(struct hapax__flow *flow)
-{
-    struct hapax__flow *next = NULL;
-
-    if (!flow->head)
+    waiter->head = NULL;
+    if (!head)
         return NULL;
-    if (flow->head == flow)
-        next = unlink_head(flow);
-    else
-        unlink_mate(flow);
-    flow->head = NULL;
-    flow->next_mate = NULL;
-    flow->next_bucket = NULL;
+    if (head != waiter) {
+        TAILQ_REMOVE(&head->mates, waiter, mate);
+        return NULL;
+    }
+    LIST_REMOVE(waiter, bucket);
+    next = TAILQ_FIRST(&waiter->mates);
+    if (!next)
+        return NULL;
+    TAILQ_REMOVE(&waiter->mates, next, mate);
+    TAILQ_INIT(&next->mates);
+    TAILQ_CONCAT(&next->mates, &waiter->mates, mate);
+    TAILQ_FOREACH (mate, &next->mates, mate)
+        mate->head = next;
+    lead(next);
     return next;
 }

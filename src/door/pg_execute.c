@@ -21,7 +21,6 @@
 #include "base/span.h"
 #include "base/time.h"
 #include "core/drive.h"
-#include "core/waiters.h"
 #include "store/postgres/postgres.h"
 #include "store/types.h"
 
@@ -49,7 +48,7 @@ struct pg_call {
     struct hapax__flow_request request;
     uint8_t scope[HAPAX_SCOPE_MAX];
     struct hapax__waiters waiters; /* a table of one: nobody else waits here */
-    struct hapax__flow *bucket;
+    struct hapax__bucket bucket;
     struct hapax__flow flow;
     struct hapax_attempt attempt;
     struct hapax_digest check; /* of the secret */

@@ -19,7 +19,6 @@
 #include "base/time.h"
 #include "call.h"
 #include "core/drive.h"
-#include "core/waiters.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -38,7 +37,7 @@ STAILQ_HEAD(call_list, hapax__call);
 struct hapax__pulse {
     struct hapax__lane *lane; /* NULL once it is closed */
     struct hapax__waiters waiters;
-    struct hapax__flow **buckets;
+    struct hapax__bucket *buckets;
     struct hapax__heap timers;
     struct hapax__job *asked; /* by next: for the lane when this turn is over, one batch of it */
     struct hapax__job **asked_end;
@@ -356,7 +355,7 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
     STAILQ_INIT(&pulse->told);
     pthread_mutex_init(&pulse->lock, NULL);
     pthread_cond_init(&pulse->empty, NULL);
-    pulse->buckets = calloc(size, sizeof(struct hapax__flow *));
+    pulse->buckets = calloc(size, sizeof(struct hapax__bucket));
     pulse->inbox_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (pulse->buckets)
         hapax__waiters_init(&pulse->waiters, pulse->buckets, size);

@@ -108,9 +108,10 @@ void check_told(struct sim *s, struct call *call)
     }
     if (op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL) {
         call->end_told = true;
-        if (call->answered && op->verdict == HAPAX_OK && call->exec >= 0 && !call->flow.unprotected)
+        if (call->answered && op->verdict == HAPAX_OK && call->exec >= 0 &&
+            !call->flow.answer.unprotected)
             sim_mark(s, MARK_saved_late);
-        if (op->verdict == HAPAX_OK && call->flow.unprotected)
+        if (op->verdict == HAPAX_OK && call->flow.answer.unprotected)
             sim_mark(s, MARK_open_saved);
     }
 }
@@ -178,13 +179,13 @@ void check_run(struct sim *s, struct call *call)
 {
     if (call->exec >= 0)
         sim_fail(s, "one run each", "call %d runs twice", number(s, call));
-    if (call->answered && !call->flow.unprotected)
+    if (call->answered && !call->flow.answer.unprotected)
         sim_fail(s, "d one answer", "call %d runs after its answer", number(s, call));
     if (call->keyless) {
         sim_mark(s, MARK_bypass);
         return;
     }
-    if (call->flow.unprotected) {
+    if (call->flow.answer.unprotected) {
         sim_mark(s, MARK_open_unprotected);
         check_open(s, call);
         return;

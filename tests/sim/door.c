@@ -155,7 +155,7 @@ static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t
     switch (what) {
     case HAPAX__FLOW_PAUSE:
         plan_wake(s, call);
-        if (flow->head && flow->head != flow)
+        if (flow->waiter.head && flow->waiter.head != &flow->waiter)
             call->was_mate = true;
         break;
     case HAPAX__FLOW_ASK:

@@ -17,12 +17,11 @@ import subprocess
 import sys
 import tempfile
 
-CORE = ["drive", "flow", "flow_claim", "flow_run", "waiters", "machine", "policy", "id"]
+CORE = ["drive", "flow", "waiters", "machine", "policy", "id"]
 SIM = ["events", "draw", "store", "network", "door", "world", "checker", "checker_door", "main"]
 
 MACHINE, WAITERS = "src/core/machine.c", "src/core/waiters.c"
-FLOW, CLAIM, RUN = "src/core/flow.c", "src/core/flow_claim.c", "src/core/flow_run.c"
-STORE = "tests/sim/store.c"
+FLOW, STORE = "src/core/flow.c", "tests/sim/store.c"
 
 MUTANTS = [
     # ---- the machine
@@ -67,7 +66,7 @@ MUTANTS = [
      "    if (next->stale && (next->hold || strict(op)) && op->on_expired != "
      "HAPAX_EXPIRED_RECONCILE)\n        return to_unknown(op, next, now_us);",
      "",
-     "a FAIL of nothing run hides that an earlier attempt's fate is unknown"),
+     "a FAIL of nothing run hides that an earlier attempt's result is unknown"),
     ("mismatch_not_checked", MACHINE,
      "        if (!unbound(record))\n            return say(op, HAPAX_MISMATCH, record);",
      "",
@@ -131,14 +130,14 @@ MUTANTS = [
      "    if (record->state != HAPAX_STATE_STARTED || lease_live",
      "what was to run again waits for an operator"),
     # ---- the flow
-    ("answer_before_storing", RUN,
-     "    hapax__flow_ask_at(f, now_us);\n    if (f->unprotected && !f->answered) {",
-     "    hapax__flow_ask_at(f, now_us);\n    if (!f->answered && !f->lost) {\n"
+    ("answer_before_storing", FLOW,
+     "    ask_at(f, now_us);\n    if (f->answer.unprotected && !answered(f)) {",
+     "    ask_at(f, now_us);\n    if (!answered(f) && !f->lost) {\n"
      "        f->answer.recorded = true;\n        f->answer.outcome = f->outcome;\n"
-     "        hapax__flow_give(f, f->end.answer);\n    }\n"
-     "    if (f->unprotected && !f->answered) {",
+     "        give(f, f->end.answer);\n    }\n"
+     "    if (f->answer.unprotected && !answered(f)) {",
      "a client sees what a retry contradicts"),
-    ("timeout_of_a_save_read_as_done", RUN,
+    ("timeout_of_a_save_read_as_done", FLOW,
      "    if (f->op.verdict == HAPAX_OK) {\n        told_saved_ok(f, now_us);",
      "    if (f->op.verdict == HAPAX_OK || f->op.error == HAPAX_ERR_INDETERMINATE) {\n"
      "        told_saved_ok(f, now_us);",
@@ -147,52 +146,50 @@ MUTANTS = [
      "    return error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_INDETERMINATE ||",
      "    return error == HAPAX_ERR_UNAVAILABLE ||",
      "an op without a reply is given up"),
-    ("timeout_of_a_claim_read_as_absent", CLAIM,
+    ("timeout_of_a_claim_read_as_absent", FLOW,
      "    f->ghost |= error == HAPAX_ERR_INDETERMINATE;\n    f->answer.error = error;",
      "    f->answer.error = error;",
      "a claim without a reply is forgotten"),
-    ("ghost_claim_left_behind", CLAIM,
-     "        hapax__flow_enter(f, HAPAX__FLOW_RELEASING, INT64_MAX);\n"
-     "        hapax__flow_ask_at(f, now_us);\n    } else",
-     "        hapax__flow_over(f, now_us);\n    } else",
+    ("ghost_claim_left_behind", FLOW,
+     "        enter(f, HAPAX__FLOW_RELEASING, INT64_MAX);\n"
+     "        ask_at(f, now_us);\n    } else",
+     "        over(f, now_us);\n    } else",
      "a claim that landed after it was given up blocks its operation"),
-    ("release_without_a_reply_given_up", CLAIM,
-     "    else if (f->op.verdict == HAPAX_NO_VERDICT && hapax__flow_repeatable(f->op.error))\n"
-     "        hapax__flow_ask_at(f,\n                           now_us + "
-     "hapax__flow_pause_us(f, SAVE_PAUSE_MIN_US, SAVE_PAUSE_MAX_US));\n    else",
-     "    else",
+    ("release_without_a_reply_given_up", FLOW,
+     "    else if (to_repeat(f))\n        save_again(f, now_us);\n    else\n        over",
+     "    else\n        over",
      "the ghost's release is tried once"),
-    ("zombies_own_answer_sent", RUN,
+    ("zombies_own_answer_sent", FLOW,
      "    } else if (f->op.verdict == HAPAX_LOST) {\n"
-     "        hapax__flow_answer_from_record(f, now_us);\n"
+     "        answer_from_record(f, now_us);\n"
      "    } else if (f->op.error == HAPAX_ERR_TOO_BIG",
      "    } else if (f->op.verdict == HAPAX_LOST) {\n        pass_on(f, now_us);\n"
      "    } else if (f->op.error == HAPAX_ERR_TOO_BIG",
      "two clients see two outcomes"),
-    ("zombies_answer_sent_when_the_store_is_late", RUN,
-     "    if (f->lost) {\n        hapax__flow_store_down",
-     "    if (false) {\n        hapax__flow_store_down",
+    ("zombies_answer_sent_when_the_store_is_late", FLOW,
+     "    if (f->lost) {\n        give_store_down",
+     "    if (false) {\n        give_store_down",
      "who knows that the claim is lost still answers for it"),
-    ("zombie_shown_another_requests_outcome", RUN,
+    ("zombie_shown_another_requests_outcome", FLOW,
      "    enum hapax_state state = state_for(f, record);",
      "    enum hapax_state state = record->state;",
      "a forgotten record's id, used by another caller, yields that one's outcome"),
-    ("waiter_stranded_by_a_fail", CLAIM,
-     "    hapax__flow_ask_at(next, now_us);\n    hapax__waiters_wake(next);", "    (void)now_us;",
+    ("waiter_stranded_by_a_fail", FLOW,
+     "    ask_at(next, now_us);\n    hapax__waiters_wake(first);", "    (void)now_us;",
      "after a FAIL nobody of those who waited runs"),
-    ("promoted_mate_never_asks", CLAIM,
-     "    hapax__flow_ask_at(next, now_us);\n    hapax__waiters_wake(next);",
-     "    hapax__waiters_wake(next);",
+    ("promoted_mate_never_asks", FLOW,
+     "    ask_at(next, now_us);\n    hapax__waiters_wake(first);",
+     "    hapax__waiters_wake(first);",
      "the next head is woken with nothing to do"),
-    ("handler_on_a_lease_that_is_over", RUN,
+    ("handler_on_a_lease_that_is_over", FLOW,
      "    if (now_us >= f->lease_us + lease_of(f) / 2) {", "    if (false) {",
      "a late reply starts a handler beside another"),
-    ("handler_started_on_unknown", CLAIM,
+    ("handler_started_on_unknown", FLOW,
      "lost || (f->op.verdict == HAPAX_OK && f->op.record.state == HAPAX_STATE_UNKNOWN)",
      "lost",
      "a handler starts without a lease, where a hook may grant the next one at once"),
     ("hooks_no_for_any_attempt", FLOW,
-     "        f->op.if_attempt = f->reconciled ? f->attempt : 0;\n", "",
+     "    f->op.if_attempt = f->reconciled ? f->attempt : 0;\n", "",
      "a late RENEW clears `stale` of an attempt that the hook was not asked about"),
     ("attempt_not_compared_by_renew", MACHINE,
      "        return say(op, HAPAX_LOST, record);\n"
@@ -200,49 +197,50 @@ MUTANTS = [
      "        return say(op, HAPAX_LOST, record);\n    *next = *record;\n    if (op->reconciled)",
      "        return say(op, HAPAX_LOST, record);\n    *next = *record;\n    if (op->reconciled)",
      "the same, though the RENEW says which attempt it is of"),
-    ("old_fence_after_a_late_grant", CLAIM,
-     "        f->fence = f->op.record.fence;\n        f->stale = f->op.record.stale;\n"
-     "        hapax__flow_renewed(f);",
-     "        f->stale = f->op.record.stale;\n        hapax__flow_renewed(f);",
+    ("old_fence_after_a_late_grant", FLOW,
+     "        take_record(f);\n        renewed(f);",
+     "        f->op.record.fence = f->fence;\n        take_record(f);\n        renewed(f);",
      "the handler of a later attempt writes with an earlier one's fence"),
-    ("hook_not_asked", RUN,
-     "    if (f->stale && hapax__flow_on_expired(f) == HAPAX_EXPIRED_RECONCILE) {",
+    ("hook_not_asked", FLOW,
+     "    if (f->stale && on_expired(f) == HAPAX_EXPIRED_RECONCILE) {",
      "    if (false) {",
      "reconcile runs like rerun"),
-    ("unsure_hook_runs_anyway", RUN,
+    ("unsure_hook_runs_anyway", FLOW,
      "    } else if (cls == HAPAX_CLASS_NOT_RUN) {\n        f->reconciled = true;",
      "    } else if (cls != HAPAX_CLASS_FINAL) {\n        f->reconciled = true;",
      "who cannot tell is taken for no"),
     ("hooks_no_not_stored", FLOW,
-     "        f->op.reconciled = f->reconciled;\n", "",
+     "    f->op.reconciled = f->reconciled;\n", "",
      "the hook is asked for ever"),
-    ("unknown_class_stored_as_final", RUN,
-     "        leave_started(f, now_us);\n    }\n}",
-     "        save_as(f, HAPAX_OP_COMPLETE, false, false, now_us);\n    }\n}",
+    ("unknown_class_stored_as_final", FLOW,
+     "        if (on_expired(f) == HAPAX_EXPIRED_HOLD)\n"
+     "            save_as(f, HAPAX_OP_FAIL, true, true, now_us);",
+     "        if (true)\n            save_as(f, HAPAX_OP_COMPLETE, false, false, now_us);",
      "a timeout becomes the outcome of every repeat"),
-    ("failure_stored_as_not_run", RUN,
+    ("failure_stored_as_not_run", FLOW,
      "            save_as(f, HAPAX_OP_FAIL, true, f->policy->on_failed == HAPAX_FAILED_HOLD, "
      "now_us);",
      "            save_as(f, HAPAX_OP_FAIL, false, false, now_us);",
      "attempts_max never counts it, hold never holds it"),
-    ("open_although_another_runs", CLAIM,
-     " && !f->head->seen &&\n        hapax__flow_repeatable(error)",
-     " && hapax__flow_repeatable(error)",
+    ("open_although_another_runs", FLOW,
+     "OPEN && !hapax__flow_of(f->waiter.head)->seen &&\n        repeatable(error)",
+     "OPEN && repeatable(error)",
      "a handler runs unprotected beside one that is known to run"),
-    ("open_for_any_error", CLAIM,
-     " && !f->head->seen &&\n        hapax__flow_repeatable(error)", " && !f->head->seen",
+    ("open_for_any_error", FLOW,
+     "OPEN && !hapax__flow_of(f->waiter.head)->seen &&\n        repeatable(error)",
+     "OPEN && !hapax__flow_of(f->waiter.head)->seen",
      "a damaged record runs the handler unprotected"),
     ("late_result_given_up", FLOW,
-     "    f->answer.outcome = f->outcome;\n    hapax__flow_give(f, f->end.answer);\n}",
-     "    f->answer.outcome = f->outcome;\n    hapax__flow_give(f, f->end.answer);\n"
-     "    hapax__flow_over(f, now_us);\n}",
+     "    f->answer.outcome = f->outcome;\n    give(f, f->end.answer);\n}",
+     "    f->answer.outcome = f->outcome;\n    give(f, f->end.answer);\n"
+     "    over(f, now_us);\n}",
      "what the client was given is never stored"),
     # ---- the waiters
     ("mates_of_another_request", WAITERS,
      "           memcmp(&x->fingerprint, &y->fingerprint, sizeof(x->fingerprint)) == 0 &&\n", "",
      "another request gets the head's answer"),
     ("mates_forgotten_by_the_next_head", WAITERS,
-     "        mate->head = next;", "        mate->head = next, next->next_mate = NULL;",
+     "    TAILQ_CONCAT(&next->mates, &waiter->mates, mate);\n", "",
      "only one of those who waited is ever answered"),
 ]
 

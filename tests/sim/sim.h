@@ -18,7 +18,6 @@
 
 #include "core/flow.h"
 #include "core/machine.h"
-#include "core/waiters.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -181,7 +180,7 @@ struct call {
 
 struct proc {
     struct hapax__waiters waiters;
-    struct hapax__flow *buckets[BUCKETS];
+    struct hapax__bucket buckets[BUCKETS];
     int64_t offset_us;
     int drift; /* in 1024ths */
     int64_t paused_until_us;

@@ -8,7 +8,6 @@
 #define HAPAX_TESTS_FLOW_BENCH_H
 
 #include "core/drive.h"
-#include "core/waiters.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +29,7 @@ struct bench {
     struct hapax_policy policies[FLOWS];
     struct hapax__flow_request requests[FLOWS];
     struct hapax__waiters waiters;
-    struct hapax__flow *buckets[2];
+    struct hapax__bucket buckets[2];
     int64_t now_us;
     char trace[TRACE_SIZE];
     size_t len;

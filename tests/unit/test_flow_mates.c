@@ -263,9 +263,9 @@ static void a_flow_is_ready_once(void **state)
     (void)state;
     start(b, 0);
     begin(b, 0);
-    hapax__waiters_wake(&b->flows[0]);
-    hapax__waiters_wake(&b->flows[0]);
-    assert_ptr_equal(hapax__waiters_ready(&b->waiters), &b->flows[0]);
+    hapax__waiters_wake(&b->flows[0].waiter);
+    hapax__waiters_wake(&b->flows[0].waiter);
+    assert_ptr_equal(hapax__waiters_ready(&b->waiters), &b->flows[0].waiter);
     assert_null(hapax__waiters_ready(&b->waiters));
 }
 
@@ -289,7 +289,7 @@ static void a_failing_door_ends_the_drive(void **state)
     hapax__flow_told(&b->flows[0], b->now_us);
     assert_false(hapax__flow_drive(&b->flows[0], &failing));
     expect(b, "0 ASK claim\n1 ANSWER replay 201\n");
-    assert_ptr_equal(hapax__waiters_ready(&b->waiters), &b->flows[0]);
+    assert_ptr_equal(hapax__waiters_ready(&b->waiters), &b->flows[0].waiter);
 }
 
 int main(void)
