@@ -14,6 +14,8 @@
 #include "bench.h"
 #include "store/redis/redis.h"
 
+#include <hiredis/hiredis.h>
+
 #define BATCH        64u
 #define BODY_SIZE    300u
 #define TURN_US      INT64_C(250000)

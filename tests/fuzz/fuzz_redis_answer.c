@@ -21,24 +21,25 @@ static const enum hapax_op_kind kinds[] = {HAPAX_OP_CLAIM,  HAPAX_OP_RENEW, HAPA
                                            HAPAX_OP_RESOLVE};
 
 /* Whether a span is one string of the reply, or part of one. */
-static bool within(const redisReply *reply, struct hapax_span span)
+static bool within(const struct hapax__resp *reply, struct hapax_span span)
 {
     for (size_t i = 0; i < reply->elements; i++) {
-        const redisReply *one = reply->element[i];
+        const struct hapax__resp *one = reply->element[i];
 
-        if (one->type == REDIS_REPLY_STRING && span.ptr >= (const uint8_t *)one->str &&
+        if (one->type == HAPAX__RESP_STRING && span.ptr >= (const uint8_t *)one->str &&
             span.ptr + span.len <= (const uint8_t *)one->str + one->len)
             return true;
     }
     return false;
 }
 
-static void check_span(const redisReply *reply, struct hapax_span span, struct hapax_span own)
+static void check_span(const struct hapax__resp *reply, struct hapax_span span,
+                       struct hapax_span own)
 {
     assert(span.len == 0 || (span.ptr == own.ptr && span.len == own.len) || within(reply, span));
 }
 
-static void check_verdict(const struct hapax_op *op, const redisReply *reply)
+static void check_verdict(const struct hapax_op *op, const struct hapax__resp *reply)
 {
     static const struct hapax_token none;
     const struct hapax_record *record = &op->record;
@@ -59,7 +60,7 @@ static void check_verdict(const struct hapax_op *op, const redisReply *reply)
     check_span(reply, record->outcome.body, op->outcome.body);
 }
 
-static void answer(const redisReply *reply, enum hapax_op_kind kind, size_t i, bool force)
+static void answer(const struct hapax__resp *reply, enum hapax_op_kind kind, size_t i, bool force)
 {
     struct hapax_op op = {.kind = kind, .error = HAPAX_ERR_INDETERMINATE, .force = force};
     char text[HAPAX_TEXT_MAX] = "";
@@ -89,7 +90,7 @@ static void answer(const redisReply *reply, enum hapax_op_kind kind, size_t i, b
            op.error == HAPAX_ERR_CORRUPT || op.error == HAPAX_ERR_UNSUPPORTED);
 }
 
-static void answer_all(const redisReply *reply)
+static void answer_all(const struct hapax__resp *reply)
 {
     for (size_t k = 0; k < KINDS; k++)
         for (size_t i = 0; i < 3; i++)
@@ -100,7 +101,7 @@ static void answer_all(const redisReply *reply)
 static void from_the_wire(const uint8_t *data, size_t size)
 {
     struct hapax__redis_reader *reader = hapax__redis_reader_open();
-    redisReply *reply;
+    struct hapax__resp *reply;
     const char *fault = NULL;
 
     assert(reader && hapax__redis_reader_want(reader));
@@ -114,7 +115,7 @@ static void from_the_wire(const uint8_t *data, size_t size)
     reply = hapax__redis_reader_next(reader);
     if (reply) {
         answer_all(reply);
-        freeReplyObject(reply);
+        hapax__resp_free(reply);
     }
     hapax__redis_reader_close(reader);
 }
@@ -122,12 +123,13 @@ static void from_the_wire(const uint8_t *data, size_t size)
 /* Its bytes end where the data does, so that a sanitizer sees what is read past them. */
 static void from_a_script(const uint8_t *data, size_t size)
 {
-    redisReply seconds = {.type = REDIS_REPLY_STRING, .str = (char[]){"1700000000"}, .len = 10};
-    redisReply us = {.type = REDIS_REPLY_STRING, .str = (char[]){"7"}, .len = 1};
-    redisReply said = {.type = REDIS_REPLY_INTEGER};
-    redisReply shown = {.type = data[0] & 1 ? REDIS_REPLY_NIL : REDIS_REPLY_STRING};
-    redisReply *elements[] = {&seconds, &us, &said, &shown};
-    redisReply reply = {.type = REDIS_REPLY_ARRAY, .elements = 4, .element = elements};
+    struct hapax__resp seconds = {
+        .type = HAPAX__RESP_STRING, .str = (char[]){"1700000000"}, .len = 10};
+    struct hapax__resp us = {.type = HAPAX__RESP_STRING, .str = (char[]){"7"}, .len = 1};
+    struct hapax__resp said = {.type = HAPAX__RESP_INTEGER};
+    struct hapax__resp shown = {.type = data[0] & 1 ? HAPAX__RESP_NIL : HAPAX__RESP_STRING};
+    struct hapax__resp *elements[] = {&seconds, &us, &said, &shown};
+    struct hapax__resp reply = {.type = HAPAX__RESP_ARRAY, .elements = 4, .element = elements};
     char *bytes = malloc(size);
 
     assert(bytes);

@@ -16,35 +16,35 @@
 static size_t elements;
 
 /* Writes a reply as RESP again, and looks at it on the way. */
-static void put(FILE *out, const redisReply *reply, size_t depth)
+static void put(FILE *out, const struct hapax__resp *reply, size_t depth)
 {
-    static const char types[] = {[REDIS_REPLY_STATUS] = '+', [REDIS_REPLY_ERROR] = '-'};
+    static const char types[] = {[HAPAX__RESP_STATUS] = '+', [HAPAX__RESP_ERROR] = '-'};
 
     assert(depth <= HAPAX__REDIS_DEPTH_MAX);
     switch (reply->type) {
-    case REDIS_REPLY_STATUS:
-    case REDIS_REPLY_ERROR:
+    case HAPAX__RESP_STATUS:
+    case HAPAX__RESP_ERROR:
         assert(reply->len <= HAPAX__REDIS_LINE_MAX && reply->str[reply->len] == '\0');
         assert(!memchr(reply->str, '\n', reply->len));
         fputc(types[reply->type], out);
         fwrite(reply->str, 1, reply->len, out);
         fputs("\r\n", out);
         break;
-    case REDIS_REPLY_INTEGER:
+    case HAPAX__RESP_INTEGER:
         fprintf(out, ":%lld\r\n", reply->integer);
         break;
-    case REDIS_REPLY_STRING:
+    case HAPAX__RESP_STRING:
         assert(reply->len <= HAPAX__REDIS_BULK_MAX && reply->str[reply->len] == '\0');
         fprintf(out, "$%zu\r\n", reply->len);
         fwrite(reply->str, 1, reply->len, out);
         fputs("\r\n", out);
         break;
-    case REDIS_REPLY_NIL:
+    case HAPAX__RESP_NIL:
         assert(!reply->str && !reply->element);
         fputs("$-1\r\n", out);
         break;
     default:
-        assert(reply->type == REDIS_REPLY_ARRAY && reply->elements <= HAPAX__REDIS_ARRAY_MAX);
+        assert(reply->type == HAPAX__RESP_ARRAY && reply->elements <= HAPAX__REDIS_ARRAY_MAX);
         elements += reply->elements;
         assert(elements <= HAPAX__REDIS_ELEMENTS_MAX);
         fprintf(out, "*%zu\r\n", reply->elements);
@@ -66,7 +66,7 @@ static struct reading read_all(const uint8_t *data, size_t size, size_t wants, s
     struct hapax__redis_reader *reader = hapax__redis_reader_open();
     struct reading reading = {NULL, 0, 0, NULL};
     FILE *out = open_memstream(&reading.bytes, &reading.len);
-    redisReply *reply;
+    struct hapax__resp *reply;
 
     assert(reader && out);
     for (size_t i = 0; i < wants; i++)
@@ -84,7 +84,7 @@ static struct reading read_all(const uint8_t *data, size_t size, size_t wants, s
     while ((reply = hapax__redis_reader_next(reader)) != NULL) {
         elements = 0;
         put(out, reply, 0);
-        freeReplyObject(reply);
+        hapax__resp_free(reply);
         reading.count++;
     }
     assert(reading.count + hapax__redis_reader_wanted(reader) == wants);

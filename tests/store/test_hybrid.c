@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "store/hybrid/hybrid.h"
 
+#include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -591,7 +592,7 @@ static void the_higher_fence_wins(void **state)
     {
         struct hapax_span time = hapax_str("TIME");
         struct hapax__redlock_call call = {&time, 1};
-        redisReply *reply;
+        struct hapax__resp *reply;
 
         /* What was told before was carried out before. */
         assert_int_equal(

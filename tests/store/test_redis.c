@@ -6,6 +6,7 @@
  */
 #include "store/redis/redis.h"
 
+#include <hiredis/hiredis.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

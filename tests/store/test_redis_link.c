@@ -349,7 +349,7 @@ static void a_reply_may_come_byte_by_byte(void **state)
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX];
     struct server server;
-    redisReply *got;
+    struct hapax__resp *got;
 
     (void)state;
     reply = "*3\r\n$5\r\nhello\r\n:-12\r\n*1\r\n$-1\r\n";
@@ -361,8 +361,8 @@ static void a_reply_may_come_byte_by_byte(void **state)
     assert_int_equal(got->elements, 3);
     assert_string_equal(got->element[0]->str, "hello");
     assert_int_equal(got->element[1]->integer, -12);
-    assert_int_equal(got->element[2]->element[0]->type, REDIS_REPLY_NIL);
-    freeReplyObject(got);
+    assert_int_equal(got->element[2]->element[0]->type, HAPAX__RESP_NIL);
+    hapax__resp_free(got);
     hapax__redis_link_close(link);
     server_end(&server);
 }
@@ -399,7 +399,7 @@ static void a_broken_reply_is_indeterminate(void **state)
         struct hapax__redis_link *link;
         char text[HAPAX_TEXT_MAX];
         struct server server;
-        redisReply *got;
+        struct hapax__resp *got;
 
         reply = rows[i].reply;
         then_reset = rows[i].reset;
@@ -496,7 +496,7 @@ static void a_half_open_link_is_indeterminate_in_time(void **state)
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX];
     struct server server;
-    redisReply *got;
+    struct hapax__resp *got;
     int64_t begun_us;
 
     (void)state;
@@ -527,7 +527,7 @@ static void a_reply_without_end_is_indeterminate_in_time(void **state)
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX];
     struct server server;
-    redisReply *got;
+    struct hapax__resp *got;
     int64_t begun_us;
 
     (void)state;
@@ -611,13 +611,13 @@ static void a_large_pipeline_does_not_lock_up(void **state)
     if (hapax__redis_link_send(link, in(PATIENCE_US), text) != HAPAX_ERR_NONE)
         fail_msg("%s", text);
     for (int i = 0; i < MANY; i++) {
-        redisReply *got;
+        struct hapax__resp *got;
 
         assert_int_equal(hapax__redis_link_get(link, &got, in(PATIENCE_US), text), 0);
         assert_int_equal(got->len, LARGE);
         assert_int_equal(got->str[0], 'r');
         assert_int_equal(got->str[LARGE - 1], 'r');
-        freeReplyObject(got);
+        hapax__resp_free(got);
     }
     assert_false(hapax__redis_link_stale(link));
     hapax__redis_link_close(link);
@@ -762,20 +762,6 @@ static void each_address_of_a_name_is_tried(void **state)
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
-/* hiredis' own would free in the C library what was allocated here and counted. */
-void freeReplyObject(void *object)
-{
-    redisReply *r = object;
-
-    for (size_t i = 0; r && i < r->elements; i++)
-        freeReplyObject(r->element[i]);
-    if (r && r->element)
-        free(r->element);
-    if (r)
-        free(r->str);
-    free(r);
-}
-
 static void answer_all(struct server *server, int fd)
 {
     if (!greet(server, fd))
@@ -789,7 +775,7 @@ static void use_once(const struct server *server)
 {
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX];
-    redisReply *got;
+    struct hapax__resp *got;
     enum hapax_error error = try_open(&link, server, &nobody, 0, in(PATIENCE_US), text);
     const struct hapax_span arg = hapax_str("ASK");
     bool good = error == HAPAX_ERR_NONE;
@@ -805,7 +791,7 @@ static void use_once(const struct server *server)
         good = error == HAPAX_ERR_NONE;
         must(good || error == HAPAX_ERR_INDETERMINATE);
         if (good)
-            freeReplyObject(got);
+            hapax__resp_free(got);
     }
     hapax__redis_link_close(link);
 }

@@ -415,8 +415,8 @@ static void a_node_that_refuses_does_not_count(void **state)
     hapax__redlock_close(lock);
 }
 
-/* Whatever allocation fails: no crash, no leak (where a sanitizer looks: replies are freed by hiredis), and
- * nothing taken that is not said. */
+/* Whatever allocation fails: no crash, no leak (where a sanitizer looks), and nothing is taken unless the
+ * caller is told so. */
 static void without_memory_nothing_is_lost(void **state)
 {
     (void)state;

@@ -1,37 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * RESP, as a table: what is read, what is refused, and at which limit. Each row is read at once, byte by
- * byte, and cut in two at every place; all must come to the same.
+ * byte, and cut in two at every place; all must come to the same. Then hiredis' reader, the peer: of the
+ * rows, of the fuzzer's corpus and of mutations of both, what is read is what hiredis reads.
  */
 #include "store/redis/reader.h"
 
+#include <dirent.h>
+#include <hiredis/hiredis.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
+static const char *corpus;
+
 /* Writes a reply as text: "s" status, "e" error, ":" integer, "'…'" bulk, "nil", "[…]". */
-static void show(FILE *out, const redisReply *reply)
+static void show(FILE *out, const struct hapax__resp *reply)
 {
     switch (reply->type) {
-    case REDIS_REPLY_STATUS:
+    case HAPAX__RESP_STATUS:
         fprintf(out, "s(%s)", reply->str);
         break;
-    case REDIS_REPLY_ERROR:
+    case HAPAX__RESP_ERROR:
         fprintf(out, "e(%s)", reply->str);
         break;
-    case REDIS_REPLY_INTEGER:
+    case HAPAX__RESP_INTEGER:
         fprintf(out, ":%lld", reply->integer);
         break;
-    case REDIS_REPLY_STRING:
+    case HAPAX__RESP_STRING:
         assert_int_equal(reply->str[reply->len], '\0');
         fprintf(out, "'%.*s'", (int)reply->len, reply->str);
         break;
-    case REDIS_REPLY_NIL:
+    case HAPAX__RESP_NIL:
         fprintf(out, "nil");
         break;
     default:
-        assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
+        assert_int_equal(reply->type, HAPAX__RESP_ARRAY);
         fputc('[', out);
         for (size_t i = 0; i < reply->elements; i++) {
             fputs(i > 0 ? " " : "", out);
@@ -68,7 +76,7 @@ static void read_in_pieces(const char *bytes, size_t len, size_t wants, const ch
     char *shown = NULL;
     size_t shown_len = 0;
     FILE *out = open_memstream(&shown, &shown_len);
-    redisReply *reply;
+    struct hapax__resp *reply;
     const char *fault;
 
     assert_non_null(reader);
@@ -79,7 +87,7 @@ static void read_in_pieces(const char *bytes, size_t len, size_t wants, const ch
     while ((reply = hapax__redis_reader_next(reader)) != NULL) {
         show(out, reply);
         fputc(';', out);
-        freeReplyObject(reply);
+        hapax__resp_free(reply);
     }
     if (fault)
         fprintf(out, "!%s", fault);
@@ -215,7 +223,7 @@ static void a_large_string_is_whole(void **state)
     total += 6;
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         struct hapax__redis_reader *reader = hapax__redis_reader_open();
-        redisReply *reply;
+        struct hapax__resp *reply;
 
         assert_true(hapax__redis_reader_want(reader));
         assert_null(feed(reader, bytes, total, 0, steps[i]));
@@ -225,7 +233,7 @@ static void a_large_string_is_whole(void **state)
         assert_memory_equal(reply->element[0]->str, bytes + total - 6 - len, len);
         assert_int_equal(reply->element[1]->integer, 5);
         assert_int_equal(hapax__redis_reader_wanted(reader), 0);
-        freeReplyObject(reply);
+        hapax__resp_free(reply);
         hapax__redis_reader_close(reader);
     }
     free(bytes);
@@ -246,19 +254,160 @@ static void a_long_pipeline_keeps_its_order(void **state)
         assert_null(feed(reader, line, (size_t)len, 0, 100));
         assert_int_equal(hapax__redis_reader_wanted(reader), (size_t)(i + 1 - next));
         for (int j = 0; j < i % 3; j++) {
-            redisReply *reply = hapax__redis_reader_next(reader);
+            struct hapax__resp *reply = hapax__redis_reader_next(reader);
 
             if (!reply)
                 break;
             assert_int_equal(reply->integer, next++);
-            freeReplyObject(reply);
+            hapax__resp_free(reply);
         }
     }
     assert_int_equal(hapax__redis_reader_ready(reader), hapax__redis_reader_wanted(reader));
     hapax__redis_reader_close(reader);
 }
 
-int main(void)
+/* ---- the peer -------------------------------------------------------------------------- */
+
+#define INPUT_MAX (96u << 10)
+#define WANTS     32u
+
+/* Whether both read the same value. */
+static bool same(const struct hapax__resp *ours, const redisReply *theirs)
+{
+    static const int types[] = {
+        [HAPAX__RESP_NIL] = REDIS_REPLY_NIL,       [HAPAX__RESP_STATUS] = REDIS_REPLY_STATUS,
+        [HAPAX__RESP_ERROR] = REDIS_REPLY_ERROR,   [HAPAX__RESP_INTEGER] = REDIS_REPLY_INTEGER,
+        [HAPAX__RESP_STRING] = REDIS_REPLY_STRING, [HAPAX__RESP_ARRAY] = REDIS_REPLY_ARRAY,
+    };
+    bool text = ours->type == HAPAX__RESP_STATUS || ours->type == HAPAX__RESP_ERROR ||
+                ours->type == HAPAX__RESP_STRING;
+
+    if (types[ours->type] != theirs->type || (text && ours->len != theirs->len) ||
+        (text && memcmp(ours->str, theirs->str, ours->len) != 0))
+        return false;
+    if (ours->type == HAPAX__RESP_INTEGER)
+        return ours->integer == theirs->integer;
+    if (ours->type != HAPAX__RESP_ARRAY)
+        return true;
+    if (ours->elements != theirs->elements)
+        return false;
+    for (size_t i = 0; i < ours->elements; i++)
+        if (!same(ours->element[i], theirs->element[i]))
+            return false;
+    return true;
+}
+
+/* Whether the line that ends at bytes[end] is a number such as "04" or "-0". */
+static bool zero_in_front(const char *bytes, size_t end)
+{
+    size_t at = end;
+
+    while (at > 0 && bytes[at - 1] != '\n')
+        at--;
+    at += bytes[at + 1] == '-' ? 2 : 1;
+    return bytes[at] == '0' && (bytes[at - 1] == '-' || bytes[at + 1] != '\r');
+}
+
+/* Gives both the same bytes one by one. What our reader refuses, the peer is not shown: it has other
+ * limits. Until then both have the same replies after the same byte. */
+static size_t compare(const char *bytes, size_t len)
+{
+    struct hapax__redis_reader *reader = hapax__redis_reader_open();
+    redisReader *peer = redisReaderCreate();
+    size_t replies = 0;
+
+    assert_non_null(reader);
+    assert_non_null(peer);
+    for (size_t i = 0; i < WANTS; i++)
+        assert_true(hapax__redis_reader_want(reader));
+    for (size_t i = 0; i < len && !feed(reader, bytes + i, 1, 0, 1); i++) {
+        struct hapax__resp *ours = hapax__redis_reader_next(reader);
+        void *theirs = NULL;
+
+        assert_int_equal(redisReaderFeed(peer, bytes + i, 1), REDIS_OK);
+        if (redisReaderGetReply(peer, &theirs) != REDIS_OK) {
+            /* It does not wait for the end of a line whose type is none, and takes no "04". */
+            assert_true(!ours || zero_in_front(bytes, i));
+            hapax__resp_free(ours);
+            break;
+        }
+        assert_int_equal(ours != NULL, theirs != NULL);
+        if (!ours)
+            continue;
+        assert_true(same(ours, theirs));
+        hapax__resp_free(ours);
+        freeReplyObject(theirs);
+        replies++;
+    }
+    redisReaderFree(peer);
+    hapax__redis_reader_close(reader);
+    return replies;
+}
+
+/* The input itself, and with bytes of RESP put, changed and left out. */
+static size_t compare_mutations(const char *bytes, size_t len, unsigned times)
+{
+    static const char signs[] = "+-:$*\r\n0123456789a";
+    static char changed[INPUT_MAX];
+    size_t replies = compare(bytes, len);
+    unsigned seed = 7;
+
+    for (unsigned n = 0; n < times && len > 0; n++) {
+        size_t size = len;
+
+        memcpy(changed, bytes, len);
+        for (int k = rand_r(&seed) % 3; k >= 0 && size > 1; k--) {
+            size_t at = (size_t)rand_r(&seed) % size;
+
+            switch (rand_r(&seed) % 3) {
+            case 0:
+                changed[at] = signs[(size_t)rand_r(&seed) % strlen(signs)];
+                break;
+            case 1:
+                memmove(changed + at, changed + at + 1, size - at - 1);
+                size--;
+                break;
+            default:
+                memmove(changed + at + 1, changed + at, size - at);
+                changed[at] = signs[(size_t)rand_r(&seed) % strlen(signs)];
+                size++;
+            }
+        }
+        replies += compare(changed, size);
+    }
+    return replies;
+}
+
+/* Every value that this reader gives, hiredis gives as well, after the same byte. */
+static void the_peer_reads_the_same(void **state)
+{
+    static char bytes[INPUT_MAX];
+    DIR *folder = opendir(corpus);
+    struct dirent *entry;
+    size_t replies = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        replies += compare_mutations(rows[i].bytes, strlen(rows[i].bytes), 2000);
+    assert_non_null(folder);
+    while ((entry = readdir(folder))) {
+        char path[4096];
+        size_t len;
+        FILE *file;
+
+        (void)snprintf(path, sizeof(path), "%s/%s", corpus, entry->d_name);
+        if (entry->d_name[0] == '.' || !(file = fopen(path, "r")))
+            continue;
+        len = fread(bytes, 1, sizeof(bytes) - 16, file);
+        (void)fclose(file);
+        if (len > 2) /* the first two say how the fuzzer reads */
+            replies += compare_mutations(bytes + 2, len - 2, len < 1000 ? 500 : 5);
+    }
+    (void)closedir(folder);
+    assert_true(replies > 10000);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replies_are_read_however_they_are_cut),
@@ -266,7 +415,9 @@ int main(void)
         cmocka_unit_test(a_line_has_a_limit),
         cmocka_unit_test(a_large_string_is_whole),
         cmocka_unit_test(a_long_pipeline_keeps_its_order),
+        cmocka_unit_test(the_peer_reads_the_same),
     };
 
+    corpus = argc > 1 ? argv[1] : "tests/fuzz/corpus/resp";
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,9 +35,9 @@ static const uint8_t record[] = {
 #define SHOWN 64
 
 struct reply {
-    redisReply top;
-    redisReply *element[4];
-    redisReply part[4];
+    struct hapax__resp top;
+    struct hapax__resp *element[4];
+    struct hapax__resp part[4];
     char bytes[sizeof(record)];
 };
 
@@ -49,15 +49,15 @@ static void make(struct reply *r, long long code)
     memcpy(r->bytes, record, sizeof(record));
     for (size_t i = 0; i < 4; i++)
         r->element[i] = &r->part[i];
-    r->top.type = REDIS_REPLY_ARRAY;
+    r->top.type = HAPAX__RESP_ARRAY;
     r->top.elements = 4;
     r->top.element = r->element;
-    r->part[0].type = r->part[1].type = r->part[3].type = REDIS_REPLY_STRING;
+    r->part[0].type = r->part[1].type = r->part[3].type = HAPAX__RESP_STRING;
     r->part[0].str = seconds;
     r->part[0].len = strlen(seconds);
     r->part[1].str = us;
     r->part[1].len = strlen(us);
-    r->part[2].type = REDIS_REPLY_INTEGER;
+    r->part[2].type = HAPAX__RESP_INTEGER;
     r->part[2].integer = code;
     r->part[3].str = r->bytes;
     r->part[3].len = sizeof(record);
@@ -182,7 +182,7 @@ static void a_code_that_does_not_fit_its_op_is_no_answer(void **state)
 
                 make(&r, code);
                 if (nil)
-                    r.part[3].type = REDIS_REPLY_NIL;
+                    r.part[3].type = HAPAX__RESP_NIL;
                 if (answer(&op, &r) != HAPAX__REDIS_ANSWERED || op.error != HAPAX_ERR_NONE)
                     continue;
                 answered++;
@@ -201,15 +201,16 @@ static void a_code_that_does_not_fit_its_op_is_no_answer(void **state)
 /* Elements of the wrong type, and too few of them, are no answer. */
 static void a_reply_of_another_shape_is_no_answer(void **state)
 {
-    static const int types[] = {REDIS_REPLY_STRING, REDIS_REPLY_ARRAY,  REDIS_REPLY_INTEGER,
-                                REDIS_REPLY_NIL,    REDIS_REPLY_STATUS, REDIS_REPLY_ERROR};
+    static const enum hapax__resp_type types[] = {HAPAX__RESP_STRING,  HAPAX__RESP_ARRAY,
+                                                  HAPAX__RESP_INTEGER, HAPAX__RESP_NIL,
+                                                  HAPAX__RESP_STATUS,  HAPAX__RESP_ERROR};
     struct hapax_op op;
     struct reply r;
 
     (void)state;
     for (size_t part = 0; part < 5; part++)
         for (size_t t = 0; t < 6; t++) {
-            redisReply *changed;
+            struct hapax__resp *changed;
 
             make(&r, HAPAX_COMPLETED + SHOWN);
             changed = part < 4 ? &r.part[part] : &r.top;

@@ -158,21 +158,21 @@ static bool look_one_by_one(struct hapax__redlock_call *calls, struct hapax_aren
 
 /* What the nodes say. */
 struct said {
-    redisReply *replies[NODES_MAX * HAPAX__HYBRID_BATCH_MAX];
+    struct hapax__resp *replies[NODES_MAX * HAPAX__HYBRID_BATCH_MAX];
     size_t n; /* looks */
     bool take; /* locks that are free were taken */
     bool each; /* a reply for each look, and not one with all of them */
 };
 
 /* What node j says of look i; NULL: nothing. */
-static const redisReply *said_of(const struct said *said, size_t j, size_t i)
+static const struct hapax__resp *said_of(const struct said *said, size_t j, size_t i)
 {
-    const redisReply *reply;
+    const struct hapax__resp *reply;
 
     if (said->each)
         return said->replies[j * said->n + i];
     reply = said->replies[j];
-    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != said->n)
+    if (!reply || reply->type != HAPAX__RESP_ARRAY || reply->elements != said->n)
         return NULL;
     return reply->element[i];
 }
@@ -213,11 +213,11 @@ static void keep_lock(struct hapax__look *look, const struct hapax__hint *locks,
 }
 
 /* A lock that was taken: 1 says the script, nil says SET. */
-static bool took(const struct said *said, const redisReply *reply)
+static bool took(const struct said *said, const struct hapax__resp *reply)
 {
     return said->take && reply &&
-           (said->each ? reply->type == REDIS_REPLY_NIL
-                       : reply->type == REDIS_REPLY_INTEGER && reply->integer == 1);
+           (said->each ? reply->type == HAPAX__RESP_NIL
+                       : reply->type == HAPAX__RESP_INTEGER && reply->integer == 1);
 }
 
 static void judge_look(struct hapax__look *look, const struct said *said, size_t nodes, size_t i)
@@ -226,11 +226,11 @@ static void judge_look(struct hapax__look *look, const struct said *said, size_t
     size_t count = 0, taken = 0;
 
     for (size_t j = 0; j < nodes; j++) {
-        const redisReply *reply = said_of(said, j, i);
+        const struct hapax__resp *reply = said_of(said, j, i);
         struct hapax__hint hint;
 
         taken += took(said, reply);
-        if (!reply || reply->type != REDIS_REPLY_STRING) {
+        if (!reply || reply->type != HAPAX__RESP_STRING) {
             look->placed = look->placed || said->take;
             continue;
         }
@@ -261,9 +261,9 @@ static size_t bytes_of(const struct said *said, size_t nodes)
         size_t bytes = 0;
 
         for (size_t i = 0; i < said->n; i++) {
-            const redisReply *reply = said_of(said, j, i);
+            const struct hapax__resp *reply = said_of(said, j, i);
 
-            bytes += reply && reply->type == REDIS_REPLY_STRING ? reply->len : 0;
+            bytes += reply && reply->type == HAPAX__RESP_STRING ? reply->len : 0;
         }
         most = bytes > most ? bytes : most;
     }

@@ -467,13 +467,13 @@ struct clocks {
 #define tell(c, ...) hapax__tell((c)->say, (c)->arg, __VA_ARGS__)
 
 /* A node's answer to TIME: seconds and µs. */
-static void check_node(const struct clocks *clocks, size_t node, const redisReply *reply)
+static void check_node(const struct clocks *clocks, size_t node, const struct hapax__resp *reply)
 {
     int64_t clock_us, off_us;
 
-    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
-        reply->element[0]->type != REDIS_REPLY_STRING ||
-        reply->element[1]->type != REDIS_REPLY_STRING) {
+    if (!reply || reply->type != HAPAX__RESP_ARRAY || reply->elements != 2 ||
+        reply->element[0]->type != HAPAX__RESP_STRING ||
+        reply->element[1]->type != HAPAX__RESP_STRING) {
         tell(clocks, false, "redis node %zu does not answer", node + 1);
         return;
     }
@@ -495,7 +495,7 @@ static enum hapax_error check_redis(struct hybrid *h, const struct clocks *clock
     const struct hapax_span command = hapax_str("TIME");
     const struct hapax__redlock_call call = {&command, 1};
     size_t nodes = hapax__redlock_nodes(h->lock), answered;
-    redisReply *replies[NODES_MAX];
+    struct hapax__resp *replies[NODES_MAX];
     char text[HAPAX_TEXT_MAX];
 
     answered = hapax__redlock_ask(h->lock, &call, 1, US_PER_S, replies, text);

@@ -69,7 +69,7 @@ __attribute__((format(printf, 3, 4))) static void tell(struct look *look, bool d
 
 /* One plain command, words separated by single spaces. NULL reply: text says why; of errors only those
  * that mean the node is gone. */
-static enum hapax_error ask(struct look *look, const char *command, redisReply **reply,
+static enum hapax_error ask(struct look *look, const char *command, struct hapax__resp **reply,
                             char text[HAPAX_TEXT_MAX])
 {
     struct hapax_span words[4];
@@ -90,7 +90,7 @@ static enum hapax_error ask(struct look *look, const char *command, redisReply *
         return HAPAX_ERR_NONE;
     if (error != HAPAX_ERR_NONE)
         return error;
-    if (call.reply->type == REDIS_REPLY_ERROR)
+    if (call.reply->type == HAPAX__RESP_ERROR)
         (void)snprintf(text, HAPAX_TEXT_MAX, "%.200s", call.reply->str);
     else
         *reply = call.reply;
@@ -102,14 +102,14 @@ static bool config(struct look *look, const char *name, char out[VALUE_SIZE],
                    enum hapax_error *error, char text[HAPAX_TEXT_MAX])
 {
     char command[64];
-    redisReply *reply;
+    struct hapax__resp *reply;
 
     (void)snprintf(command, sizeof(command), "CONFIG GET %s", name);
     *error = ask(look, command, &reply, text);
     if (*error != HAPAX_ERR_NONE || !reply)
         return false;
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
-        reply->element[1]->type != REDIS_REPLY_STRING)
+    if (reply->type != HAPAX__RESP_ARRAY || reply->elements != 2 ||
+        reply->element[1]->type != HAPAX__RESP_STRING)
         return false;
     (void)snprintf(out, VALUE_SIZE, "%s", reply->element[1]->str);
     return true;
@@ -402,15 +402,15 @@ static enum hapax_error check_clock(struct look *look)
 {
     char text[HAPAX_TEXT_MAX];
     int64_t begin_us = hapax__wall_us(), end_us, theirs_us, ahead_us, doubt_us;
-    redisReply *reply;
+    struct hapax__resp *reply;
     enum hapax_error error = ask(look, "TIME", &reply, text);
 
     end_us = hapax__wall_us();
     if (error != HAPAX_ERR_NONE)
         return error;
-    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
-        reply->element[0]->type != REDIS_REPLY_STRING ||
-        reply->element[1]->type != REDIS_REPLY_STRING) {
+    if (!reply || reply->type != HAPAX__RESP_ARRAY || reply->elements != 2 ||
+        reply->element[0]->type != HAPAX__RESP_STRING ||
+        reply->element[1]->type != HAPAX__RESP_STRING) {
         tell(look, false, "cannot look at its clock (%s)", text[0] ? text : "TIME gives nonsense");
         return HAPAX_ERR_NONE;
     }
@@ -433,12 +433,12 @@ static enum hapax_error check_cluster(struct look *look)
 {
     char text[HAPAX_TEXT_MAX], state[VALUE_SIZE];
     int64_t covered = 0;
-    redisReply *reply;
+    struct hapax__resp *reply;
     enum hapax_error error = ask(look, "CLUSTER INFO", &reply, text);
 
     if (error != HAPAX_ERR_NONE)
         return error;
-    if (!reply || reply->type != REDIS_REPLY_STRING) {
+    if (!reply || reply->type != HAPAX__RESP_STRING) {
         tell(look, false, "cannot look at its cluster (%s)", text[0] ? text : "no CLUSTER INFO");
         return HAPAX_ERR_NONE;
     }
@@ -456,7 +456,7 @@ static enum hapax_error check_cluster(struct look *look)
 static enum hapax_error read_info(struct look *look)
 {
     char text[HAPAX_TEXT_MAX];
-    redisReply *reply;
+    struct hapax__resp *reply;
     enum hapax_error error = ask(look, "INFO", &reply, text);
     char *copy;
 
@@ -466,7 +466,7 @@ static enum hapax_error read_info(struct look *look)
     /* With sentinels it is known only now. */
     (void)snprintf(look->name, sizeof(look->name), "%s",
                    hapax__redis_route_name(look->redis->route, look->node));
-    if (!reply || reply->type != REDIS_REPLY_STRING) {
+    if (!reply || reply->type != HAPAX__RESP_STRING) {
         tell(look, false, "cannot look at its version, memory, log and replicas (%s)",
              text[0] ? text : "INFO gives nonsense");
         return HAPAX_ERR_NONE;
@@ -549,14 +549,14 @@ static void check_deployment(struct look *look)
 
 /* ---- sentinels ----------------------------------------------------------------------- */
 
-static bool down_after(const redisReply *reply, int64_t *out)
+static bool down_after(const struct hapax__resp *reply, int64_t *out)
 {
-    if (reply->type != REDIS_REPLY_ARRAY)
+    if (reply->type != HAPAX__RESP_ARRAY)
         return false;
     for (size_t i = 0; i + 1 < reply->elements; i += 2) {
-        const redisReply *name = reply->element[i], *value = reply->element[i + 1];
+        const struct hapax__resp *name = reply->element[i], *value = reply->element[i + 1];
 
-        if (name->type == REDIS_REPLY_STRING && value->type == REDIS_REPLY_STRING &&
+        if (name->type == HAPAX__RESP_STRING && value->type == HAPAX__RESP_STRING &&
             strcmp(name->str, "down-after-milliseconds") == 0) {
             *out = strtoll(value->str, NULL, 10);
             return *out > 0;
@@ -581,7 +581,7 @@ static enum hapax_error check_sentinels(struct look *look)
     for (size_t k = 0; uri->kind == HAPAX__REDIS_SENTINEL && k < uri->host_count; k++) {
         char text[HAPAX_TEXT_MAX] = "";
         const char *name;
-        redisReply *reply;
+        struct hapax__resp *reply;
         int64_t ms;
         enum hapax_error error =
             hapax__redis_route_sentinel(look->redis->route, k, &reply, &name, text);
@@ -595,8 +595,8 @@ static enum hapax_error check_sentinels(struct look *look)
             tell_down_after(look, ms);
         else
             tell(look, false, "cannot look at this sentinel (%.200s)",
-                 reply->type == REDIS_REPLY_ERROR ? reply->str : "SENTINEL MASTER gives nonsense");
-        freeReplyObject(reply);
+                 reply->type == HAPAX__RESP_ERROR ? reply->str : "SENTINEL MASTER gives nonsense");
+        hapax__resp_free(reply);
     }
     return HAPAX_ERR_NONE;
 }
@@ -641,7 +641,7 @@ static enum hapax_error check_write(struct look *look)
     if (error != HAPAX_ERR_NONE)
         return hapax_store_fail(&redis->base, error, "%s", text);
     for (size_t i = 0; i < n; i++) {
-        if (calls[i].reply->type == REDIS_REPLY_ERROR)
+        if (calls[i].reply->type == HAPAX__RESP_ERROR)
             return hapax_store_fail(&redis->base, HAPAX_ERR_REFUSED, "cannot write: %.200s",
                                     calls[i].reply->str);
         if (!calls[i].held) {
@@ -658,7 +658,7 @@ static enum hapax_error check_write(struct look *look)
 static enum hapax_error check_list(struct look *look)
 {
     char text[HAPAX_TEXT_MAX];
-    redisReply *reply;
+    struct hapax__resp *reply;
     enum hapax_error error;
 
     look->node = 0;

@@ -153,31 +153,31 @@ uint16_t hapax__redis_cluster_target(struct hapax__redis_route *route,
 
 /* One range: [first, last, [host, port, …], replicas…]. */
 static bool read_range(struct hapax__redis_route *route, const struct hapax__redis_node *node,
-                       const redisReply *range, uint16_t *slots)
+                       const struct hapax__resp *range, uint16_t *slots)
 {
-    const redisReply *primary, *host;
+    const struct hapax__resp *primary, *host;
     struct hapax__redis_address address;
     long long first, last;
     uint16_t at = NOWHERE;
 
-    if (range->type != REDIS_REPLY_ARRAY || range->elements < 3 ||
-        range->element[0]->type != REDIS_REPLY_INTEGER ||
-        range->element[1]->type != REDIS_REPLY_INTEGER)
+    if (range->type != HAPAX__RESP_ARRAY || range->elements < 3 ||
+        range->element[0]->type != HAPAX__RESP_INTEGER ||
+        range->element[1]->type != HAPAX__RESP_INTEGER)
         return false;
     first = range->element[0]->integer;
     last = range->element[1]->integer;
     primary = range->element[2];
     if (first < 0 || first > last || last >= (long long)SLOTS ||
-        primary->type != REDIS_REPLY_ARRAY || primary->elements < 2 ||
-        primary->element[1]->type != REDIS_REPLY_INTEGER)
+        primary->type != HAPAX__RESP_ARRAY || primary->elements < 2 ||
+        primary->element[1]->type != HAPAX__RESP_INTEGER)
         return false;
     host = primary->element[0];
-    if (host->type == REDIS_REPLY_NIL) {
+    if (host->type == HAPAX__RESP_NIL) {
         if (primary->element[1]->integer <= 0 ||
             !read_address(&address, node, "", 0, (unsigned long)primary->element[1]->integer))
             return false;
         at = hapax__redis_cluster_node(route, &address);
-    } else if (host->type != REDIS_REPLY_STRING) {
+    } else if (host->type != HAPAX__RESP_STRING) {
         return false;
     } else if (primary->element[1]->integer > 0 &&
                read_address(&address, node, host->str, host->len,
@@ -191,7 +191,7 @@ static bool read_range(struct hapax__redis_route *route, const struct hapax__red
 
 /* Takes a map over as a whole, or not at all. */
 static bool take_map(struct hapax__redis_route *route, const struct hapax__redis_node *node,
-                     const redisReply *reply)
+                     const struct hapax__resp *reply)
 {
     uint16_t slots[SLOTS];
     bool counted[HAPAX__REDIS_NODES] = {false};
@@ -199,7 +199,7 @@ static bool take_map(struct hapax__redis_route *route, const struct hapax__redis
     size_t count = 0;
     bool gaps = false;
 
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || reply->elements > SLOTS)
+    if (reply->type != HAPAX__RESP_ARRAY || reply->elements == 0 || reply->elements > SLOTS)
         return false;
     for (size_t slot = 0; slot < SLOTS; slot++)
         slots[slot] = NOWHERE;
@@ -238,7 +238,7 @@ static enum hapax_error ask(struct hapax__redis_route *route, struct hapax__redi
 {
     const struct hapax_span args[] = {hapax_str("CLUSTER"), hapax_str("SLOTS")};
     enum hapax_error error = HAPAX_ERR_NONE;
-    redisReply *reply;
+    struct hapax__resp *reply;
 
     if (node->link && hapax__redis_link_stale(node->link))
         hapax__redis_node_close(node);
@@ -249,7 +249,7 @@ static enum hapax_error ask(struct hapax__redis_route *route, struct hapax__redi
     error = hapax__redis_node_ask(node, args, 2, &reply, deadline_us, text);
     if (error != HAPAX_ERR_NONE)
         return error == HAPAX_ERR_NOMEM ? error : HAPAX_ERR_UNAVAILABLE;
-    if (reply->type == REDIS_REPLY_ERROR) {
+    if (reply->type == HAPAX__RESP_ERROR) {
         char said[100];
         bool refused =
             strncmp(reply->str, "NOAUTH", 6) == 0 || strncmp(reply->str, "NOPERM", 6) == 0;
@@ -263,7 +263,7 @@ static enum hapax_error ask(struct hapax__redis_route *route, struct hapax__redi
                             "cannot read the map of the cluster: \"%.100s\" knows of no slots",
                             node->name);
     }
-    freeReplyObject(reply);
+    hapax__resp_free(reply);
     return error;
 }
 

@@ -49,14 +49,14 @@ static const struct {
     {"NOPERM", FATE_REFUSED},        {"DENIED", FATE_REFUSED},
 };
 
-static bool begins(const redisReply *reply, const char *with)
+static bool begins(const struct hapax__resp *reply, const char *with)
 {
     size_t len = strlen(with);
 
     return reply->len >= len && memcmp(reply->str, with, len) == 0;
 }
 
-static enum fate fate_of(const redisReply *reply, bool script)
+static enum fate fate_of(const struct hapax__resp *reply, bool script)
 {
     const char *space = memchr(reply->str, ' ', reply->len);
     size_t len = space ? (size_t)(space - reply->str) : reply->len;
@@ -75,9 +75,9 @@ static enum fate fate_of(const redisReply *reply, bool script)
     return FATE_ERROR;
 }
 
-void hapax__redis_quote(char *out, size_t size, const redisReply *reply)
+void hapax__redis_quote(char *out, size_t size, const struct hapax__resp *reply)
 {
-    bool text = reply->type == REDIS_REPLY_ERROR || reply->type == REDIS_REPLY_STATUS;
+    bool text = reply->type == HAPAX__RESP_ERROR || reply->type == HAPAX__RESP_STATUS;
     size_t n = 0;
 
     assert(size > 16);
@@ -190,7 +190,7 @@ static void elsewhere(struct hapax__redis_run *run, struct hapax__redis_node *no
 
 /* False: the reply is the caller's to read. */
 static bool refused(struct hapax__redis_run *run, struct hapax__redis_node *node, size_t i,
-                    const redisReply *reply)
+                    const struct hapax__resp *reply)
 {
     struct hapax__redis_track *track = &run->route->tracks[i];
     enum fate fate = fate_of(reply, run->calls[i].script != NULL);
@@ -233,13 +233,13 @@ static bool refused(struct hapax__redis_run *run, struct hapax__redis_node *node
 }
 
 void hapax__redis_reply(struct hapax__redis_run *run, struct hapax__redis_node *node, size_t i,
-                        redisReply *reply)
+                        struct hapax__resp *reply)
 {
     struct hapax__redis_route *route = run->route;
 
     assert(reply && !route->tracks[i].done);
-    if (reply->type == REDIS_REPLY_ERROR && refused(run, node, i, reply)) {
-        freeReplyObject(reply);
+    if (reply->type == HAPAX__RESP_ERROR && refused(run, node, i, reply)) {
+        hapax__resp_free(reply);
         return;
     }
     assert(route->reply_count < route->capacity);

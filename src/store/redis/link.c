@@ -198,7 +198,7 @@ enum hapax_error hapax__redis_link_send(struct hapax__redis_link *link, int64_t 
     return HAPAX_ERR_NONE;
 }
 
-enum hapax_error hapax__redis_link_get(struct hapax__redis_link *link, redisReply **out,
+enum hapax_error hapax__redis_link_get(struct hapax__redis_link *link, struct hapax__resp **out,
                                        int64_t deadline_us, char text[HAPAX_TEXT_MAX])
 {
     *out = NULL;
@@ -239,7 +239,7 @@ bool hapax__redis_link_stale(struct hapax__redis_link *link)
 /* ---- login ----------------------------------------------------------------------------- */
 
 /* What the server said, as a text may show it: AUTH's arguments may be in it. */
-static void say_error(char out[LOGIN_TEXT], const redisReply *reply, const char *password)
+static void say_error(char out[LOGIN_TEXT], const struct hapax__resp *reply, const char *password)
 {
     size_t len = reply->len < LOGIN_TEXT - 1 ? reply->len : LOGIN_TEXT - 1;
     bool echoes = password[0] != '\0' && strstr(reply->str, password) != NULL;
@@ -253,7 +253,7 @@ static void say_error(char out[LOGIN_TEXT], const redisReply *reply, const char 
         (void)snprintf(out, LOGIN_TEXT, "an error");
 }
 
-static bool begins(const redisReply *reply, const char *const *words, size_t n)
+static bool begins(const struct hapax__resp *reply, const char *const *words, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (hapax__text_begins(reply->str, words[i]))
@@ -262,13 +262,13 @@ static bool begins(const redisReply *reply, const char *const *words, size_t n)
 }
 
 /* essential: what AUTH and SELECT are answered; to the rest any error of its own will do (an ACL). */
-static enum hapax_error judge_login(const redisReply *reply, bool essential)
+static enum hapax_error judge_login(const struct hapax__resp *reply, bool essential)
 {
     static const char *const later[] = {"LOADING", "MASTERDOWN", "BUSY",
                                         "ERR max number of clients"};
     static const char *const never[] = {"NOAUTH", "WRONGPASS", "DENIED"};
 
-    if (reply->type != REDIS_REPLY_ERROR)
+    if (reply->type != HAPAX__RESP_ERROR)
         return HAPAX_ERR_NONE;
     if (begins(reply, later, sizeof(later) / sizeof(later[0])))
         return HAPAX_ERR_UNAVAILABLE;
@@ -322,7 +322,7 @@ static enum hapax_error login_to(struct hapax__redis_link *link,
         lost = link->wire.refused ? HAPAX_ERR_REFUSED : HAPAX_ERR_UNAVAILABLE;
     explicit_bzero(link->out, link->size);
     for (size_t i = 0; i < count && error == HAPAX_ERR_NONE; i++) {
-        redisReply *reply;
+        struct hapax__resp *reply;
 
         if (hapax__redis_link_get(link, &reply, deadline_us, text) != HAPAX_ERR_NONE)
             return lost != HAPAX_ERR_NONE ? lost
@@ -334,7 +334,7 @@ static enum hapax_error login_to(struct hapax__redis_link *link,
             hapax__fail(text, error, "cannot log in to \"%.100s\": it answered \"%s\"", link->name,
                         said);
         }
-        freeReplyObject(reply);
+        hapax__resp_free(reply);
     }
     return error;
 }

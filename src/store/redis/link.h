@@ -10,7 +10,7 @@
 
 #include "uri.h"
 
-#include <hiredis/hiredis.h>
+#include "reader.h"
 
 struct hapax__redis_link;
 struct hapax__redis_tls; /* an SSL_CTX, shared by the links of one store */
@@ -42,9 +42,9 @@ bool hapax__redis_link_put(struct hapax__redis_link *link, const struct hapax_sp
 enum hapax_error hapax__redis_link_send(struct hapax__redis_link *link, int64_t deadline_us,
                                         char text[HAPAX_TEXT_MAX]);
 
-/* Waits for the next reply, which is the caller's: freeReplyObject(). Error replies are replies.
+/* Waits for the next reply, which is the caller's to free. Error replies are replies.
  * INDETERMINATE: lost, late, nonsense, or over a limit. */
-enum hapax_error hapax__redis_link_get(struct hapax__redis_link *link, redisReply **out,
+enum hapax_error hapax__redis_link_get(struct hapax__redis_link *link, struct hapax__resp **out,
                                        int64_t deadline_us, char text[HAPAX_TEXT_MAX]);
 
 /* Whether get would end at once, waiting for that until the deadline. Where not, the link lives on. */

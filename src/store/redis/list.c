@@ -107,7 +107,7 @@ static enum hapax_error run_calls(struct list *list, struct hapax__redis_call *c
     redis->text[0] = '\0';
     error = hapax__redis_route_run(redis->route, calls, n, false, redis->text);
     for (size_t i = 0; i < n && error == HAPAX_ERR_NONE; i++)
-        if (calls[i].reply->type == REDIS_REPLY_ERROR) {
+        if (calls[i].reply->type == HAPAX__RESP_ERROR) {
             hapax__fail(redis->text, HAPAX_ERR_UNAVAILABLE, "redis refused it: %.160s",
                         calls[i].reply->str);
             error = HAPAX_ERR_UNAVAILABLE;
@@ -122,9 +122,9 @@ static enum hapax_error nonsense(struct list *list)
     return fail(list, HAPAX_ERR_UNAVAILABLE, "a reply makes no sense");
 }
 
-static bool read_u64(uint64_t *out, const redisReply *reply)
+static bool read_u64(uint64_t *out, const struct hapax__resp *reply)
 {
-    if (reply->type != REDIS_REPLY_STRING || reply->len == 0 || reply->len > 20)
+    if (reply->type != HAPAX__RESP_STRING || reply->len == 0 || reply->len > 20)
         return false;
     *out = 0;
     for (size_t i = 0; i < reply->len; i++) {
@@ -159,7 +159,7 @@ static void pattern_of(char *out, size_t size, const char *prefix)
     out[len] = '\0';
 }
 
-static bool take_ids(struct list *list, const redisReply *keys)
+static bool take_ids(struct list *list, const struct hapax__resp *keys)
 {
     free(list->ids);
     list->id_count = 0;
@@ -167,10 +167,10 @@ static bool take_ids(struct list *list, const redisReply *keys)
     if (!list->ids)
         return false;
     for (size_t i = 0; i < keys->elements; i++) {
-        const redisReply *key = keys->element[i];
+        const struct hapax__resp *key = keys->element[i];
         struct hapax_span span = {(const uint8_t *)key->str, key->len};
 
-        if (key->type == REDIS_REPLY_STRING &&
+        if (key->type == HAPAX__RESP_STRING &&
             hapax__redis_id(&list->ids[list->id_count], list->redis->uri.prefix, span))
             list->id_count++;
     }
@@ -196,8 +196,8 @@ static enum hapax_error scan(struct list *list, unsigned count)
     error = run_calls(list, &call, 1);
     if (error != HAPAX_ERR_NONE)
         return error;
-    if (call.reply->type != REDIS_REPLY_ARRAY || call.reply->elements != 2 ||
-        call.reply->element[1]->type != REDIS_REPLY_ARRAY ||
+    if (call.reply->type != HAPAX__RESP_ARRAY || call.reply->elements != 2 ||
+        call.reply->element[1]->type != HAPAX__RESP_ARRAY ||
         !read_u64(&list->end, call.reply->element[0]))
         return nonsense(list);
     if (!take_ids(list, call.reply->element[1]))
@@ -227,8 +227,8 @@ static enum step show(struct list *list, struct hapax_op *one)
 }
 
 /* Takes what a look says. A record that cannot be read is too much for any step but its own. */
-static enum step take_look(struct list *list, const struct hapax_id *id, const redisReply *reply,
-                           size_t i)
+static enum step take_look(struct list *list, const struct hapax_id *id,
+                           const struct hapax__resp *reply, size_t i)
 {
     struct hapax_op one = {.kind = HAPAX_OP_LIST, .id = *id};
     char text[HAPAX_TEXT_MAX];
@@ -318,7 +318,7 @@ static uint32_t who_serves(struct list *list)
     char digits[9];
 
     if (hapax__redis_route_run(redis->route, &call, 1, false, redis->text) != HAPAX_ERR_NONE ||
-        call.reply->type != REDIS_REPLY_STRING)
+        call.reply->type != HAPAX__RESP_STRING)
         return 0;
     at = strstr(call.reply->str, "run_id:");
     if (!at)
@@ -426,7 +426,7 @@ static enum hapax_error ask_time(struct list *list)
 
     if (error != HAPAX_ERR_NONE)
         return error;
-    if (call.reply->type != REDIS_REPLY_ARRAY || call.reply->elements != 2 ||
+    if (call.reply->type != HAPAX__RESP_ARRAY || call.reply->elements != 2 ||
         !read_u64(&seconds, call.reply->element[0]) || !read_u64(&us, call.reply->element[1]) ||
         seconds > UINT32_MAX * UINT64_C(8) || us > 999999)
         return nonsense(list);

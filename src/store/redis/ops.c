@@ -249,15 +249,15 @@ enum hapax_error hapax__redis_unreadable(char text[HAPAX_TEXT_MAX], const struct
 
 /* ---- answers ------------------------------------------------------------------------- */
 
-static struct hapax_span bytes_of(const redisReply *reply)
+static struct hapax_span bytes_of(const struct hapax__resp *reply)
 {
-    if (reply->type == REDIS_REPLY_STRING)
+    if (reply->type == HAPAX__RESP_STRING)
         return (struct hapax_span){(const uint8_t *)reply->str, reply->len};
     return (struct hapax_span){NULL, 0};
 }
 
 /* Digits alone. False: not so, or over the limit. */
-static bool read_number(int64_t *out, const redisReply *reply, int64_t max)
+static bool read_number(int64_t *out, const struct hapax__resp *reply, int64_t max)
 {
     struct hapax_span digits = bytes_of(reply);
     int64_t value = 0;
@@ -271,7 +271,7 @@ static bool read_number(int64_t *out, const redisReply *reply, int64_t max)
     return digits.len > 0;
 }
 
-static bool read_time(int64_t *now_us, const redisReply *reply)
+static bool read_time(int64_t *now_us, const struct hapax__resp *reply)
 {
     int64_t seconds, us;
 
@@ -296,7 +296,7 @@ static bool not_allowed(const char *words, size_t len)
            memmem(words, len, "user executing the script", 25);
 }
 
-static enum hapax__redis_said answer_refused(struct hapax_op *op, const redisReply *why,
+static enum hapax__redis_said answer_refused(struct hapax_op *op, const struct hapax__resp *why,
                                              char text[HAPAX_TEXT_MAX])
 {
     struct hapax_span words = bytes_of(why);
@@ -310,8 +310,9 @@ static enum hapax__redis_said answer_refused(struct hapax_op *op, const redisRep
                                         "redis refused it: %.*s", len, (const char *)words.ptr));
 }
 
-static enum hapax__redis_said no_verdict(struct hapax_op *op, long long code, const redisReply *why,
-                                         size_t *need, char text[HAPAX_TEXT_MAX])
+static enum hapax__redis_said no_verdict(struct hapax_op *op, long long code,
+                                         const struct hapax__resp *why, size_t *need,
+                                         char text[HAPAX_TEXT_MAX])
 {
     int64_t bytes;
 
@@ -368,7 +369,7 @@ static bool state_fits(enum hapax_verdict verdict, enum hapax_state state)
 }
 
 static enum hapax__redis_said verdict_of(struct hapax_op *op, long long code,
-                                         const redisReply *shown)
+                                         const struct hapax__resp *shown)
 {
     enum hapax_verdict verdict = (enum hapax_verdict)(code & VERDICT_MASK);
     unsigned differs = (unsigned)(code >> DIFFERS_SHIFT) & 3;
@@ -377,10 +378,10 @@ static enum hapax__redis_said verdict_of(struct hapax_op *op, long long code,
     if (!(sayable(op) & 1u << verdict) || (code & SHOWN && code & OWN) ||
         (differs != 0) != (verdict == HAPAX_MISMATCH) || differs > HAPAX_DIFFERS_CALLER)
         return HAPAX__REDIS_NONSENSE;
-    if (shown->type == REDIS_REPLY_NIL) {
+    if (shown->type == HAPAX__RESP_NIL) {
         if (!may_lack_record(op, verdict))
             return HAPAX__REDIS_NONSENSE;
-    } else if (shown->type != REDIS_REPLY_STRING || verdict == HAPAX_ABSENT) {
+    } else if (shown->type != HAPAX__RESP_STRING || verdict == HAPAX_ABSENT) {
         return HAPAX__REDIS_NONSENSE;
     } else {
         if (!take_record(&record, bytes_of(shown), code & SHOWN) ||
@@ -398,23 +399,24 @@ static enum hapax__redis_said verdict_of(struct hapax_op *op, long long code,
     return HAPAX__REDIS_ANSWERED;
 }
 
-enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const redisReply *reply, size_t i,
-                                           bool *held, size_t *need, char text[HAPAX_TEXT_MAX])
+enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const struct hapax__resp *reply,
+                                           size_t i, bool *held, size_t *need,
+                                           char text[HAPAX_TEXT_MAX])
 {
-    const redisReply *said, *shown;
+    const struct hapax__resp *said, *shown;
     int64_t now_us;
     enum hapax__redis_said result;
 
     *held = false;
     *need = 0;
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < HEAD_REPLY ||
+    if (reply->type != HAPAX__RESP_ARRAY || reply->elements < HEAD_REPLY ||
         reply->elements % 2 != 0 || !read_time(&now_us, reply))
         return HAPAX__REDIS_NONSENSE;
     if (HEAD_REPLY + 2 * i >= reply->elements)
         return HAPAX__REDIS_LATER;
     said = reply->element[HEAD_REPLY + 2 * i];
     shown = reply->element[HEAD_REPLY + 2 * i + 1];
-    if (said->type != REDIS_REPLY_INTEGER || said->integer > CODE_MAX)
+    if (said->type != HAPAX__RESP_INTEGER || said->integer > CODE_MAX)
         return HAPAX__REDIS_NONSENSE;
     if (said->integer <= 0)
         return no_verdict(op, said->integer, shown, need, text);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads RESP2. Every length is compared with its limit before memory is asked for, a number that is not
- * one is never taken for a value (nil would read as "absent"), and a reply nobody asked for breaks the
- * stream: from there on every answer would be another question's.
+ * Reads RESP2. Every length is compared with its limit before memory is asked for. A number that is
+ * malformed is never taken for a value: nil would read as "absent". A reply that nobody asked for breaks
+ * the stream, because every answer after it would be another question's.
  *
- * A large bulk string is received into its reply and so not copied. Rejected: hiredis' reader, which
- * tells its length to nobody until all of it is buffered, and copies it twice.
+ * A value is one allocation, its bytes or its list of elements behind it. A large bulk string is
+ * received into its value and so not copied.
+ *
+ * Rejected: hiredis' reader. It tells the length of a bulk string to nobody until all of it is buffered,
+ * copies it twice, and takes two allocations a value. Tests read the same bytes with it as a peer.
  */
 #include "reader.h"
 
@@ -17,13 +20,13 @@
 #define DIRECT_MIN  (16u << 10) /* what is left of a bulk string, to be received into it */
 #define BUFFER_LOW  (4u << 10)
 
-struct held {
-    redisReply *reply;
+struct ready {
+    struct hapax__resp *reply;
     size_t bytes;
 };
 
 struct open_array {
-    redisReply *reply;
+    struct hapax__resp *reply;
     size_t at; /* elements begun */
 };
 
@@ -33,21 +36,28 @@ struct hapax__redis_reader {
     size_t begin, searched, end;
 
     /* The reply being read. */
-    redisReply *root;
+    struct hapax__resp *root;
     struct open_array arrays[HAPAX__REDIS_DEPTH_MAX];
     size_t depth;
-    redisReply *bulk; /* whose bytes come now; part of root */
+    struct hapax__resp *bulk; /* whose bytes come now; part of root */
     size_t bulk_have; /* of bulk->len and "\r\n" */
     size_t elements;
     size_t bytes;
 
     /* Replies complete: ready[first..first+count); `wanted` more are to come and have room. */
-    struct held *ready;
+    struct ready *ready;
     size_t first, count, wanted, size;
-    size_t held; /* bytes of all, and of root */
+    size_t charged; /* bytes of all, and of root */
 
     const char *fault;
 };
+
+void hapax__resp_free(struct hapax__resp *reply)
+{
+    for (size_t i = 0; reply && i < reply->elements; i++)
+        hapax__resp_free(reply->element[i]);
+    free(reply);
+}
 
 struct hapax__redis_reader *hapax__redis_reader_open(void)
 {
@@ -61,14 +71,13 @@ struct hapax__redis_reader *hapax__redis_reader_open(void)
 
 void hapax__redis_reader_close(struct hapax__redis_reader *reader)
 {
-    redisReply *reply;
+    struct hapax__resp *reply;
 
     if (!reader)
         return;
     while ((reply = hapax__redis_reader_next(reader)) != NULL)
-        freeReplyObject(reply);
-    if (reader->root)
-        freeReplyObject(reader->root);
+        hapax__resp_free(reply);
+    hapax__resp_free(reader->root);
     free(reader->ready);
     free(reader);
 }
@@ -84,7 +93,7 @@ bool hapax__redis_reader_want(struct hapax__redis_reader *reader)
     }
     if (need > reader->size) {
         size_t size = reader->size > 0 ? 2 * reader->size : 16;
-        struct held *ready = realloc(reader->ready, size * sizeof(*ready));
+        struct ready *ready = realloc(reader->ready, size * sizeof(*ready));
 
         if (!ready)
             return false;
@@ -106,16 +115,16 @@ size_t hapax__redis_reader_ready(const struct hapax__redis_reader *reader)
     return reader->count;
 }
 
-redisReply *hapax__redis_reader_next(struct hapax__redis_reader *reader)
+struct hapax__resp *hapax__redis_reader_next(struct hapax__redis_reader *reader)
 {
-    struct held next;
+    struct ready next;
 
     if (reader->count == 0)
         return NULL;
     next = reader->ready[reader->first++];
     reader->count--;
-    assert(reader->held >= next.bytes);
-    reader->held -= next.bytes;
+    assert(reader->charged >= next.bytes);
+    reader->charged -= next.bytes;
     return next.reply;
 }
 
@@ -169,14 +178,16 @@ static bool number(long long *out, const char *at, size_t len)
     return true;
 }
 
-/* Puts a new value where the next one belongs: at the root, or into the innermost array. */
-static redisReply *add(struct hapax__redis_reader *reader, int type)
+/* Puts a new value where the next one belongs: at the root, or into the innermost array. Behind it
+ * stand `more` bytes. NULL: out of memory. */
+static struct hapax__resp *add(struct hapax__redis_reader *reader, enum hapax__resp_type type,
+                               size_t more)
 {
-    redisReply *reply = calloc(1, sizeof(*reply));
+    struct hapax__resp *reply = malloc(sizeof(*reply) + more);
 
     if (!reply)
         return NULL;
-    reply->type = type;
+    *reply = (struct hapax__resp){.type = type};
     if (reader->depth == 0) {
         assert(!reader->root);
         reader->root = reply;
@@ -189,12 +200,26 @@ static redisReply *add(struct hapax__redis_reader *reader, int type)
     return reply;
 }
 
+/* A value of `len` bytes with a NUL, or with room for the "\r\n" of a bulk string. */
+static struct hapax__resp *add_text(struct hapax__redis_reader *reader, enum hapax__resp_type type,
+                                    size_t len)
+{
+    struct hapax__resp *reply = add(reader, type, len + 2);
+
+    if (!reply)
+        return NULL;
+    reply->str = (char *)(reply + 1);
+    reply->len = len;
+    reply->str[len] = '\0';
+    return reply;
+}
+
 /* Counts memory of the reply being read. */
 static bool charge(struct hapax__redis_reader *reader, size_t bytes)
 {
-    if (bytes > HAPAX__REDIS_HELD_MAX - reader->held)
+    if (bytes > HAPAX__REDIS_HELD_MAX - reader->charged)
         return false;
-    reader->held += bytes;
+    reader->charged += bytes;
     reader->bytes += bytes;
     return true;
 }
@@ -210,42 +235,35 @@ static void complete(struct hapax__redis_reader *reader)
         reader->depth--;
     }
     assert(reader->root && reader->wanted > 0);
-    reader->ready[reader->first + reader->count++] = (struct held){reader->root, reader->bytes};
+    reader->ready[reader->first + reader->count++] = (struct ready){reader->root, reader->bytes};
     reader->wanted--;
     reader->root = NULL;
     reader->elements = reader->bytes = 0;
 }
 
-static const char *read_line(struct hapax__redis_reader *reader, int type, const char *at,
-                             size_t len)
+static const char *read_line(struct hapax__redis_reader *reader, enum hapax__resp_type type,
+                             const char *at, size_t len)
 {
-    redisReply *reply;
-    char *str;
+    struct hapax__resp *reply;
 
     if (!charge(reader, len))
         return over;
-    str = malloc(len + 1);
-    reply = str ? add(reader, type) : NULL;
-    if (!reply) {
-        free(str);
+    reply = add_text(reader, type, len);
+    if (!reply)
         return no_memory;
-    }
-    memcpy(str, at, len);
-    str[len] = '\0';
-    reply->str = str;
-    reply->len = len;
+    memcpy(reply->str, at, len);
     complete(reader);
     return NULL;
 }
 
 static const char *read_integer(struct hapax__redis_reader *reader, const char *at, size_t len)
 {
-    redisReply *reply;
+    struct hapax__resp *reply;
     long long value;
 
     if (!number(&value, at, len))
         return nonsense;
-    reply = add(reader, REDIS_REPLY_INTEGER);
+    reply = add(reader, HAPAX__RESP_INTEGER, 0);
     if (!reply)
         return no_memory;
     reply->integer = value;
@@ -255,41 +273,26 @@ static const char *read_integer(struct hapax__redis_reader *reader, const char *
 
 static const char *read_bulk(struct hapax__redis_reader *reader, long long len)
 {
-    redisReply *reply;
-    char *str;
-
     if (len > (long long)HAPAX__REDIS_BULK_MAX || !charge(reader, (size_t)len))
         return over;
-    str = malloc((size_t)len + 2);
-    reply = str ? add(reader, REDIS_REPLY_STRING) : NULL;
-    if (!reply) {
-        free(str);
-        return no_memory;
-    }
-    reply->str = str;
-    reply->len = (size_t)len;
-    reader->bulk = reply;
+    reader->bulk = add_text(reader, HAPAX__RESP_STRING, (size_t)len);
     reader->bulk_have = 0;
-    return NULL;
+    return reader->bulk ? NULL : no_memory;
 }
 
 static const char *read_array(struct hapax__redis_reader *reader, long long len)
 {
-    redisReply **element = NULL;
-    redisReply *reply;
+    struct hapax__resp *reply;
 
     if (len > (long long)(HAPAX__REDIS_ELEMENTS_MAX - reader->elements) ||
         len > (long long)HAPAX__REDIS_ARRAY_MAX || reader->depth == HAPAX__REDIS_DEPTH_MAX)
         return over;
-    if (len > 0 && !(element = calloc((size_t)len, sizeof(*element))))
+    reply = add(reader, HAPAX__RESP_ARRAY, (size_t)len * sizeof(*reply->element));
+    if (!reply)
         return no_memory;
-    reply = add(reader, REDIS_REPLY_ARRAY);
-    if (!reply) {
-        free(element);
-        return no_memory;
-    }
-    reply->element = element;
+    reply->element = (struct hapax__resp **)(reply + 1);
     reply->elements = (size_t)len;
+    memset(reply->element, 0, (size_t)len * sizeof(*reply->element));
     reader->elements += (size_t)len;
     reader->arrays[reader->depth++] = (struct open_array){reply, 0};
     complete(reader);
@@ -307,9 +310,9 @@ static const char *read_value(struct hapax__redis_reader *reader, const char *at
         return nonsense;
     switch (at[0]) {
     case '+':
-        return read_line(reader, REDIS_REPLY_STATUS, at + 1, len - 1);
+        return read_line(reader, HAPAX__RESP_STATUS, at + 1, len - 1);
     case '-':
-        return read_line(reader, REDIS_REPLY_ERROR, at + 1, len - 1);
+        return read_line(reader, HAPAX__RESP_ERROR, at + 1, len - 1);
     case ':':
         return read_integer(reader, at + 1, len - 1);
     case '$':
@@ -318,7 +321,7 @@ static const char *read_value(struct hapax__redis_reader *reader, const char *at
             return nonsense;
         if (n >= 0)
             return at[0] == '$' ? read_bulk(reader, n) : read_array(reader, n);
-        if (!add(reader, REDIS_REPLY_NIL))
+        if (!add(reader, HAPAX__RESP_NIL, 0))
             return no_memory;
         complete(reader);
         return NULL;
@@ -332,7 +335,7 @@ static const char *read_value(struct hapax__redis_reader *reader, const char *at
 /* Goes on with the bulk string, out of the buffer. False: more must come. */
 static bool fill_bulk(struct hapax__redis_reader *reader, const char **fault)
 {
-    redisReply *bulk = reader->bulk;
+    struct hapax__resp *bulk = reader->bulk;
     size_t left = bulk->len + 2 - reader->bulk_have;
     size_t have = reader->end - reader->begin;
     size_t n = have < left ? have : left;

@@ -7,14 +7,34 @@
 
 #include <hapax/store.h>
 
-#include <hiredis/hiredis.h>
-
 #define HAPAX__REDIS_BULK_MAX     (64u << 20) /* bytes of a bulk string */
 #define HAPAX__REDIS_ARRAY_MAX    (HAPAX_BATCH_MAX * 16u) /* elements of one array */
 #define HAPAX__REDIS_ELEMENTS_MAX (HAPAX_BATCH_MAX * 64u) /* of all arrays of one reply */
 #define HAPAX__REDIS_DEPTH_MAX    7u /* arrays in arrays */
 #define HAPAX__REDIS_LINE_MAX     (32u << 10) /* bytes of a status, an error, a length */
 #define HAPAX__REDIS_HELD_MAX     (1u << 30) /* bytes of all replies not taken yet */
+
+enum hapax__resp_type {
+    HAPAX__RESP_NIL,
+    HAPAX__RESP_STATUS,
+    HAPAX__RESP_ERROR,
+    HAPAX__RESP_INTEGER,
+    HAPAX__RESP_STRING,
+    HAPAX__RESP_ARRAY
+};
+
+/* One value: a reply, or an element of one. What it does not have is 0 and NULL. */
+struct hapax__resp {
+    enum hapax__resp_type type;
+    long long integer;
+    char *str; /* of a STATUS, ERROR or STRING; a NUL stands behind its `len` bytes */
+    size_t len;
+    struct hapax__resp **element; /* of an ARRAY */
+    size_t elements;
+};
+
+/* Frees a reply with its elements. NULL is allowed. */
+void hapax__resp_free(struct hapax__resp *reply);
 
 struct hapax__redis_reader;
 
@@ -36,7 +56,7 @@ void *hapax__redis_reader_room(struct hapax__redis_reader *reader, size_t *len);
  * complete before can still be taken. */
 const char *hapax__redis_reader_took(struct hapax__redis_reader *reader, size_t len);
 
-/* The next complete reply, which is the caller's: freeReplyObject(). NULL: there is none yet. */
-redisReply *hapax__redis_reader_next(struct hapax__redis_reader *reader);
+/* The next complete reply, which is the caller's to free. NULL: there is none yet. */
+struct hapax__resp *hapax__redis_reader_next(struct hapax__redis_reader *reader);
 
 #endif

@@ -70,8 +70,9 @@ enum hapax__redis_said {
  *   held   out: the answer counts only once the replicas hold what was written
  *   need   out, LATER: bytes of the record
  *   text   what failed, where an error was answered */
-enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const redisReply *reply, size_t i,
-                                           bool *held, size_t *need, char text[HAPAX_TEXT_MAX]);
+enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const struct hapax__resp *reply,
+                                           size_t i, bool *held, size_t *need,
+                                           char text[HAPAX_TEXT_MAX]);
 
 /* Sets text to why a record cannot be read; returns error. */
 enum hapax_error hapax__redis_unreadable(char text[HAPAX_TEXT_MAX], const struct hapax_id *id,

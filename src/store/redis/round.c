@@ -35,7 +35,7 @@
 static bool reserve(struct hapax__redis_route *route, size_t n)
 {
     struct hapax__redis_track *tracks;
-    redisReply **replies;
+    struct hapax__resp **replies;
 
     if (n <= route->capacity)
         return true;
@@ -329,18 +329,18 @@ static int64_t patience(const struct hapax__redis_run *run)
 }
 
 static bool take_one(struct hapax__redis_run *run, struct hapax__redis_node *node,
-                     redisReply **reply)
+                     struct hapax__resp **reply)
 {
     return hapax__redis_link_get(node->link, reply, patience(run), run->text) == HAPAX_ERR_NONE;
 }
 
 static bool skip_one(struct hapax__redis_run *run, struct hapax__redis_node *node)
 {
-    redisReply *reply;
+    struct hapax__resp *reply;
 
     if (!take_one(run, node, &reply))
         return false;
-    freeReplyObject(reply);
+    hapax__resp_free(reply);
     return true;
 }
 
@@ -356,14 +356,14 @@ static bool any_answered(const struct hapax__redis_run *run, const struct hapax_
 static void drop_wait(struct hapax__redis_run *run, struct hapax__redis_node *node)
 {
     int64_t soon_us = hapax__monotonic_us() + HAPAX__REDIS_REST_US;
-    redisReply *reply;
+    struct hapax__resp *reply;
 
     if (soon_us > run->deadline_us)
         soon_us = run->deadline_us;
     if (!hapax__redis_link_ready(node->link, soon_us))
         hapax__redis_node_close(node);
     else if (hapax__redis_link_get(node->link, &reply, soon_us, run->text) == HAPAX_ERR_NONE)
-        freeReplyObject(reply);
+        hapax__resp_free(reply);
     else
         hapax__redis_node_lose(node);
 }
@@ -380,7 +380,7 @@ void hapax__redis_doubt(struct hapax__redis_run *run, struct hapax__redis_node *
 static void take_wait(struct hapax__redis_run *run, struct hapax__redis_node *node)
 {
     uint32_t wanted = run->route->uri.wait;
-    redisReply *reply;
+    struct hapax__resp *reply;
     bool held;
 
     if (!run->hold || wanted == 0)
@@ -393,8 +393,8 @@ static void take_wait(struct hapax__redis_run *run, struct hapax__redis_node *no
         lose_from(run, node, NO_CALL, HAPAX_ERR_INDETERMINATE, true);
         return;
     }
-    held = reply->type == REDIS_REPLY_INTEGER && reply->integer >= (long long)wanted;
-    if (!held && reply->type == REDIS_REPLY_INTEGER) {
+    held = reply->type == HAPAX__RESP_INTEGER && reply->integer >= (long long)wanted;
+    if (!held && reply->type == HAPAX__RESP_INTEGER) {
         hapax__fail(run->text, HAPAX_ERR_INDETERMINATE,
                     "\"%.100s\": %lld of %u replicas acknowledged in time", node->name,
                     reply->integer, (unsigned)wanted);
@@ -405,7 +405,7 @@ static void take_wait(struct hapax__redis_run *run, struct hapax__redis_node *no
         hapax__fail(run->text, HAPAX_ERR_INDETERMINATE, "\"%.100s\" cannot wait: %s", node->name,
                     said);
     }
-    freeReplyObject(reply);
+    hapax__resp_free(reply);
     if (!held)
         hapax__redis_doubt(run, node);
     for (size_t i = node->first; held && i != NO_CALL; i = run->route->tracks[i].next)
@@ -417,7 +417,7 @@ static void take_round(struct hapax__redis_run *run, struct hapax__redis_node *n
 {
     struct hapax__redis_track *tracks = run->route->tracks;
     size_t i = node->first, loads = node->loads;
-    redisReply *reply;
+    struct hapax__resp *reply;
 
     while (loads > 0 && skip_one(run, node))
         loads--;

@@ -118,8 +118,9 @@ enum hapax_error hapax__redis_node_connect(struct hapax__redis_route *route,
 }
 
 enum hapax_error hapax__redis_node_ask(struct hapax__redis_node *node,
-                                       const struct hapax_span *args, size_t argc, redisReply **out,
-                                       int64_t deadline_us, char text[HAPAX_TEXT_MAX])
+                                       const struct hapax_span *args, size_t argc,
+                                       struct hapax__resp **out, int64_t deadline_us,
+                                       char text[HAPAX_TEXT_MAX])
 {
     enum hapax_error error = HAPAX_ERR_NOMEM;
 
@@ -141,7 +142,7 @@ enum hapax_error hapax__redis_node_ask(struct hapax__redis_node *node,
 void hapax__redis_replies_free(struct hapax__redis_route *route)
 {
     for (size_t i = 0; i < route->reply_count; i++)
-        freeReplyObject(route->replies[i]);
+        hapax__resp_free(route->replies[i]);
     route->reply_count = 0;
 }
 

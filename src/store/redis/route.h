@@ -10,7 +10,7 @@
 
 #include "uri.h"
 
-#include <hiredis/hiredis.h>
+#include "reader.h"
 
 struct hapax__redis_route;
 
@@ -32,7 +32,7 @@ struct hapax__redis_call {
     /* answered */
     /* The reply is the route's, until its next run; an error reply only to a plain command, and only
      * where it is that command's own (ERR, WRONGTYPE, …). */
-    redisReply *reply;
+    struct hapax__resp *reply;
     /* NONE exactly when there is a reply. UNAVAILABLE, NOMEM: surely not carried out, whatever was
      * tried; REFUSED: nor then, by login or permission; else INDETERMINATE, and so is any error reply of
      * a script that may have begun. */
@@ -81,7 +81,7 @@ const char *hapax__redis_route_name(const struct hapax__redis_route *route, size
 /* SENTINEL: what one of them, k below the URI's host_count, says of the master (SENTINEL MASTER). The reply is
  * the caller's; name is valid until the next run. */
 enum hapax_error hapax__redis_route_sentinel(struct hapax__redis_route *route, size_t k,
-                                             redisReply **reply, const char **name,
+                                             struct hapax__resp **reply, const char **name,
                                              char text[HAPAX_TEXT_MAX]);
 
 /* The slot of a key: CRC16 of it, or of what stands between its first `{` and the next `}` (Redis

@@ -79,7 +79,7 @@ struct hapax__redis_route {
 
     /* of a run */
     struct hapax__redis_track *tracks;
-    redisReply **replies; /* of the last run, reply_count of them */
+    struct hapax__resp **replies; /* of the last run, reply_count of them */
     size_t reply_count;
     size_t capacity; /* of tracks and replies */
     struct hapax_span *words;
@@ -122,8 +122,9 @@ enum hapax_error hapax__redis_node_connect(struct hapax__redis_route *route,
 
 /* Sends one command and waits for its reply, which is the caller's. On failure the link is closed. */
 enum hapax_error hapax__redis_node_ask(struct hapax__redis_node *node,
-                                       const struct hapax_span *args, size_t argc, redisReply **out,
-                                       int64_t deadline_us, char text[HAPAX_TEXT_MAX]);
+                                       const struct hapax_span *args, size_t argc,
+                                       struct hapax__resp **out, int64_t deadline_us,
+                                       char text[HAPAX_TEXT_MAX]);
 
 /* Frees what the last run answered with. */
 void hapax__redis_replies_free(struct hapax__redis_route *route);
@@ -146,7 +147,7 @@ void hapax__redis_doubt(struct hapax__redis_run *run, struct hapax__redis_node *
 /* Takes the reply of call i from node: settles the call, or leaves it pending for the next round. The
  * reply is then the route's. */
 void hapax__redis_reply(struct hapax__redis_run *run, struct hapax__redis_node *node, size_t i,
-                        redisReply *reply);
+                        struct hapax__resp *reply);
 
 /* Ends a call without a reply: with error, or INDETERMINATE where an earlier try may have been
  * carried out. */
@@ -158,7 +159,7 @@ void hapax__redis_lost(struct hapax__redis_run *run, size_t i, enum hapax_error 
                        bool reused);
 
 /* Copies what Redis said for a text: printable, one line, without arguments. */
-void hapax__redis_quote(char *out, size_t size, const redisReply *reply);
+void hapax__redis_quote(char *out, size_t size, const struct hapax__resp *reply);
 
 /* ---- redis_sentinel.c ---------------------------------------------------------------- */
 

@@ -19,23 +19,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_text(const redisReply *reply, const char *text)
+static bool is_text(const struct hapax__resp *reply, const char *text)
 {
-    return (reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS) &&
+    return (reply->type == HAPAX__RESP_STRING || reply->type == HAPAX__RESP_STATUS) &&
            reply->len == strlen(text) && memcmp(reply->str, text, reply->len) == 0;
 }
 
-static bool read_address(struct hapax__redis_address *out, const redisReply *reply)
+static bool read_address(struct hapax__redis_address *out, const struct hapax__resp *reply)
 {
-    const redisReply *host, *port;
+    const struct hapax__resp *host, *port;
     char *end;
     unsigned long number;
 
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2)
+    if (reply->type != HAPAX__RESP_ARRAY || reply->elements != 2)
         return false;
     host = reply->element[0];
     port = reply->element[1];
-    if (host->type != REDIS_REPLY_STRING || port->type != REDIS_REPLY_STRING || host->len == 0 ||
+    if (host->type != HAPAX__RESP_STRING || port->type != HAPAX__RESP_STRING || host->len == 0 ||
         host->len > HAPAX__REDIS_NAME_MAX || memchr(host->str, '\0', host->len))
         return false;
     number = strtoul(port->str, &end, 10);
@@ -49,7 +49,7 @@ static bool read_address(struct hapax__redis_address *out, const redisReply *rep
 
 /* One command on a connection of its own. The reply is the caller's. */
 static enum hapax_error ask(struct hapax__redis_route *route, struct hapax__redis_node *sentinel,
-                            const struct hapax_span *args, size_t argc, redisReply **reply,
+                            const struct hapax_span *args, size_t argc, struct hapax__resp **reply,
                             int64_t deadline_us, char text[HAPAX_TEXT_MAX])
 {
     enum hapax_error error;
@@ -73,14 +73,14 @@ static enum hapax_error find(struct hapax__redis_route *route, struct hapax__red
 {
     const struct hapax_span args[] = {hapax_str("SENTINEL"), hapax_str("GET-MASTER-ADDR-BY-NAME"),
                                       hapax_str(route->uri.master)};
-    redisReply *reply;
+    struct hapax__resp *reply;
     enum hapax_error error = ask(route, sentinel, args, 3, &reply, deadline_us, text);
 
     if (error != HAPAX_ERR_NONE)
         return error;
     if (read_address(out, reply)) {
         *heard = true;
-    } else if (reply->type == REDIS_REPLY_NIL || reply->type == REDIS_REPLY_ARRAY) {
+    } else if (reply->type == HAPAX__RESP_NIL || reply->type == HAPAX__RESP_ARRAY) {
         *heard = true;
         error = hapax__fail(text, HAPAX_ERR_UNAVAILABLE,
                             "the sentinel \"%.80s\" knows no master \"%.80s\"", sentinel->name,
@@ -91,11 +91,11 @@ static enum hapax_error find(struct hapax__redis_route *route, struct hapax__red
         hapax__redis_quote(said, sizeof(said), reply);
         error = hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "the sentinel \"%.80s\" answered: %s",
                             sentinel->name, said);
-        if (reply->type == REDIS_REPLY_ERROR &&
+        if (reply->type == HAPAX__RESP_ERROR &&
             (strncmp(reply->str, "NOAUTH", 6) == 0 || strncmp(reply->str, "NOPERM", 6) == 0))
             error = HAPAX_ERR_REFUSED;
     }
-    freeReplyObject(reply);
+    hapax__resp_free(reply);
     return error;
 }
 
@@ -105,7 +105,7 @@ static enum hapax_error confirm(struct hapax__redis_node *node,
 {
     const struct hapax_span role = hapax_str("ROLE");
     enum hapax_error error;
-    redisReply *reply;
+    struct hapax__resp *reply;
     bool primary;
 
     error = hapax__redis_node_ask(node, &role, 1, &reply, deadline_us, text);
@@ -113,9 +113,9 @@ static enum hapax_error confirm(struct hapax__redis_node *node,
         return error;
     if (error != HAPAX_ERR_NONE)
         return HAPAX_ERR_UNAVAILABLE;
-    primary = reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+    primary = reply->type == HAPAX__RESP_ARRAY && reply->elements > 0 &&
               is_text(reply->element[0], "master");
-    if (!primary && reply->type == REDIS_REPLY_ERROR) {
+    if (!primary && reply->type == HAPAX__RESP_ERROR) {
         char said[100];
 
         hapax__redis_quote(said, sizeof(said), reply);
@@ -128,7 +128,7 @@ static enum hapax_error confirm(struct hapax__redis_node *node,
                             "\"%.80s\", named by the sentinel \"%.80s\", is no primary", node->name,
                             sentinel->name);
     }
-    freeReplyObject(reply);
+    hapax__resp_free(reply);
     if (error != HAPAX_ERR_NONE)
         hapax__redis_node_lose(node);
     return error;
@@ -193,7 +193,7 @@ enum hapax_error hapax__redis_sentinel_connect(struct hapax__redis_route *route,
 }
 
 enum hapax_error hapax__redis_route_sentinel(struct hapax__redis_route *route, size_t k,
-                                             redisReply **reply, const char **name,
+                                             struct hapax__resp **reply, const char **name,
                                              char text[HAPAX_TEXT_MAX])
 {
     const struct hapax_span args[] = {hapax_str("SENTINEL"), hapax_str("MASTER"),

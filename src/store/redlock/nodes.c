@@ -38,7 +38,7 @@ void hapax__redlock_drop_replies(struct hapax__redlock_node *node)
 {
     for (size_t i = 0; i < node->replied; i++)
         if (node->replies[i])
-            freeReplyObject(node->replies[i]);
+            hapax__resp_free(node->replies[i]);
     node->replied = 0;
 }
 
@@ -118,16 +118,16 @@ void hapax__redlock_connect_node(struct hapax__redlock *lock, struct hapax__redl
 }
 
 /* Whether it speaks of the node, and not of the one command or its key. */
-static bool of_node(const redisReply *reply)
+static bool of_node(const struct hapax__resp *reply)
 {
-    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "WRONGTYPE", 9) != 0 &&
+    return reply->type == HAPAX__RESP_ERROR && strncmp(reply->str, "WRONGTYPE", 9) != 0 &&
            strncmp(reply->str, "OOM", 3) != 0;
 }
 
 /* Drops what has come of replies that nobody waits for. */
 static void collect_told(struct hapax__redlock *lock, struct hapax__redlock_node *node)
 {
-    redisReply *reply;
+    struct hapax__resp *reply;
     bool refused = false;
 
     while (node->told > 0 && !refused && hapax__redis_link_ready(node->link, 0)) {
@@ -136,7 +136,7 @@ static void collect_told(struct hapax__redlock *lock, struct hapax__redlock_node
             return;
         }
         refused = of_node(reply);
-        freeReplyObject(reply);
+        hapax__resp_free(reply);
         node->told--;
     }
     if (refused) /* what stands at its other end may have changed */
@@ -146,14 +146,14 @@ static void collect_told(struct hapax__redlock *lock, struct hapax__redlock_node
 /* Takes what has come too late. */
 static void collect_owed(struct hapax__redlock *lock, struct hapax__redlock_node *node)
 {
-    redisReply *reply;
+    struct hapax__resp *reply;
 
     while (node->owed > 0 && hapax__redis_link_ready(node->link, 0)) {
         if (hapax__redis_link_get(node->link, &reply, 0, lock->why) != HAPAX_ERR_NONE) {
             hapax__redlock_drop_link(node);
             return;
         }
-        freeReplyObject(reply);
+        hapax__resp_free(reply);
         node->owed--;
     }
     if (node->owed == 0)
@@ -208,10 +208,10 @@ void hapax__redlock_send(struct hapax__redlock *lock, struct hapax__redlock_node
 }
 
 /* The next reply of the link; NULL: none by the deadline, or an error. The link may be gone. */
-static redisReply *next_reply(struct hapax__redlock *lock, struct hapax__redlock_node *node,
-                              int64_t deadline_us)
+static struct hapax__resp *next_reply(struct hapax__redlock *lock, struct hapax__redlock_node *node,
+                                      int64_t deadline_us)
 {
-    redisReply *reply;
+    struct hapax__resp *reply;
 
     if (!hapax__redis_link_ready(node->link, deadline_us)) {
         hapax__fail(lock->why, HAPAX_ERR_UNAVAILABLE, "node \"%s:%u\": no answer in time",
@@ -229,37 +229,37 @@ static bool skip_told(struct hapax__redlock *lock, struct hapax__redlock_node *n
                       int64_t deadline_us)
 {
     for (; node->told > 0; node->told--) {
-        redisReply *reply = next_reply(lock, node, deadline_us);
+        struct hapax__resp *reply = next_reply(lock, node, deadline_us);
 
         if (!reply)
             return false;
-        freeReplyObject(reply);
+        hapax__resp_free(reply);
     }
     return true;
 }
 
 /* False: it has not come, or was the link's last. */
 static bool receive_one(struct hapax__redlock *lock, struct hapax__redlock_node *node,
-                        redisReply **out, int64_t deadline_us)
+                        struct hapax__resp **out, int64_t deadline_us)
 {
     *out = next_reply(lock, node, deadline_us);
     if (!*out)
         return false;
     node->waits--;
-    if ((*out)->type == REDIS_REPLY_ERROR) {
+    if ((*out)->type == HAPAX__RESP_ERROR) {
         hapax__fail(lock->why, HAPAX_ERR_UNAVAILABLE, "node \"%s:%u\": %.*s",
                     node->uri.hosts[0].host, node->uri.hosts[0].port, (int)(*out)->len,
                     (*out)->str);
         if (of_node(*out))
             hapax__redlock_drop_link(node);
-        freeReplyObject(*out);
+        hapax__resp_free(*out);
         *out = NULL;
     }
     return node->link != NULL;
 }
 
 bool hapax__redlock_receive(struct hapax__redlock *lock, struct hapax__redlock_node *node,
-                            redisReply **out, int64_t begin_us, int64_t patience_us)
+                            struct hapax__resp **out, int64_t begin_us, int64_t patience_us)
 {
     int64_t deadline_us = no_earlier(begin_us + patience_us);
     size_t calls = node->waits;
@@ -302,7 +302,7 @@ void hapax__redlock_forget(struct hapax__redlock *lock)
 }
 
 size_t hapax__redlock_ask(struct hapax__redlock *lock, const struct hapax__redlock_call *calls,
-                          size_t n, int64_t patience_us, redisReply **replies,
+                          size_t n, int64_t patience_us, struct hapax__resp **replies,
                           char text[HAPAX_TEXT_MAX])
 {
     size_t answered = 0;

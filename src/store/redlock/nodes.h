@@ -17,7 +17,7 @@ struct hapax__redlock_node {
     size_t owed; /* replies that did not come in time, and are still to come on this link */
     size_t told; /* replies that nobody waits for, in front of the next one that somebody does */
     bool asked; /* the take under way may have reached it */
-    redisReply *replies[HAPAX__REDLOCK_CALLS_MAX]; /* of the last round, as many as … */
+    struct hapax__resp *replies[HAPAX__REDLOCK_CALLS_MAX]; /* of the last round, as many as … */
     size_t replied; /* … it had calls, or 0; NULL: none came, or an error */
 };
 
@@ -47,6 +47,6 @@ void hapax__redlock_send(struct hapax__redlock *lock, struct hapax__redlock_node
  * not come by the patience after begin_us, it and those behind it are owed; after an error that says something of the
  * node the link is gone, for what stands at its other end may have changed. False: not all came. */
 bool hapax__redlock_receive(struct hapax__redlock *lock, struct hapax__redlock_node *node,
-                            redisReply **out, int64_t begin_us, int64_t patience_us);
+                            struct hapax__resp **out, int64_t begin_us, int64_t patience_us);
 
 #endif

@@ -150,13 +150,13 @@ void hapax__redlock_close(struct hapax__redlock *lock)
 }
 
 /* Whether it is an answer of lua/lock.lua to n locks. */
-static bool is_answer(const redisReply *reply, size_t n)
+static bool is_answer(const struct hapax__resp *reply, size_t n)
 {
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != n)
+    if (reply->type != HAPAX__RESP_ARRAY || reply->elements != n)
         return false;
     for (size_t i = 0; i < n; i++)
-        if (reply->element[i]->type != REDIS_REPLY_STRING &&
-            !(reply->element[i]->type == REDIS_REPLY_INTEGER && reply->element[i]->integer == 1))
+        if (reply->element[i]->type != HAPAX__RESP_STRING &&
+            !(reply->element[i]->type == HAPAX__RESP_INTEGER && reply->element[i]->integer == 1))
             return false;
     return true;
 }
@@ -256,7 +256,7 @@ static void release_chosen(struct hapax__redlock *lock, struct batch *batch, siz
             hapax__redlock_send(lock, &lock->nodes[i], &call, 1, begin_us + batch->patience_us);
     for (size_t i = 0; i < lock->count; i++) {
         struct hapax__redlock_node *node = &lock->nodes[i];
-        redisReply *reply = NULL;
+        struct hapax__resp *reply = NULL;
 
         if (node->waits > 0 && node->owed > 0) {
             node->owed += node->waits;
@@ -265,7 +265,7 @@ static void release_chosen(struct hapax__redlock *lock, struct batch *batch, siz
             (void)hapax__redlock_receive(lock, node, &reply, begin_us, batch->patience_us);
         }
         if (reply)
-            freeReplyObject(reply);
+            hapax__resp_free(reply);
     }
 }
 
@@ -296,7 +296,7 @@ static size_t ask_all(struct hapax__redlock *lock, struct batch *batch)
             hapax__redlock_send(lock, &lock->nodes[i], &call, 1, begin_us + batch->patience_us);
     for (size_t i = 0; i < lock->count; i++) {
         struct hapax__redlock_node *node = &lock->nodes[i];
-        redisReply *reply = NULL;
+        struct hapax__resp *reply = NULL;
 
         if (node->waits == 0)
             continue;
@@ -325,10 +325,10 @@ static void count_votes(const struct hapax__redlock *lock, struct batch *batch,
 
     for (size_t j = 0; j < lock->count; j++) {
         const struct hapax__redlock_node *node = &lock->nodes[j];
-        const redisReply *said = node->replied > 0 ? node->replies[0]->element[i] : NULL;
+        const struct hapax__resp *said = node->replied > 0 ? node->replies[0]->element[i] : NULL;
 
         silent = silent || (node->asked && !said);
-        if (said && said->type == REDIS_REPLY_INTEGER)
+        if (said && said->type == HAPAX__RESP_INTEGER)
             votes++;
         else if (said && !item->known) {
             item->known = true;

@@ -15,7 +15,7 @@
 
 #include "store/redis/uri.h"
 
-#include <hiredis/hiredis.h>
+#include "store/redis/reader.h"
 
 #define HAPAX__REDLOCK_NODES_MAX 9u
 #define HAPAX__REDLOCK_CALLS_MAX 128u
@@ -74,7 +74,7 @@ struct hapax_span hapax__redlock_prefix(const struct hapax__redlock *lock);
  * none in time, or an error. Nodes that are down or left out are as in take. Returns how many nodes answered all of
  * them; text: what failed last, "" if nothing did. */
 size_t hapax__redlock_ask(struct hapax__redlock *lock, const struct hapax__redlock_call *calls,
-                          size_t n, int64_t patience_us, redisReply **replies,
+                          size_t n, int64_t patience_us, struct hapax__resp **replies,
                           char text[HAPAX_TEXT_MAX]);
 
 /* Sends so many commands to all nodes and waits for no answer; what they say is dropped. Each node carries out
