@@ -1,25 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax redrive: puts dead letters back to where they came from, after the reason for their failing is gone.
+ * hapax redrive: puts dead letters back to where they came from, after the reason for their failure
+ * is gone.
  *
- * A dead letter leaves its queue once its copy is confirmed by the target, so whatever dies, none is lost; one may
- * be put back twice, and its record then lets it run once. The copy keeps hapax-reason, which is what tells the
- * consumer that it is no duplicate. What is not to be put back is held until the end, so that it does not come round
- * and round, and what fails again and is a dead letter again meanwhile is known by the mark of this run.
+ * A dead letter leaves its queue once its copy is confirmed by the target: none is lost, whatever
+ * dies. A letter may be put back twice; its record then lets it run once. The copy keeps
+ * hapax-reason, which tells the consumer that it is no duplicate. A letter that is not put back is
+ * kept in memory until the end, so that the broker does not deliver it again and again. A letter
+ * that fails again and is dead again meanwhile is known by the mark of this run.
  *
- * A topic of Kafka's takes nothing back: there the group's offsets say how far letters were looked at. Those that are
- * left, and stand before one that was put back, are therefore published anew at its end, and a later run sees them.
- * Rejected: to pass over them, for then a redrive of one key would hide all the others.
+ * A Kafka topic takes nothing back: the group's offset says how far letters were seen. Letters that
+ * are left, and stand before one that was put back, are therefore published anew at the topic's
+ * end, and a later run sees them. Rejected: to pass over them; a redrive of one key would hide all
+ * the others.
  *
- * There is an end to what a run can hold, and what stands behind that is said not to be seen. Rejected: to publish what
- * is left anew at the end of a queue of RabbitMQ's, too. The copy is without what the broker notes on a letter (x-death), its
- * time to live begins anew, and a queue of bounded length drops letters to make room for it: who wants that says so, by --all
+ * A run keeps a bounded number of letters, and says that it did not see those behind them.
+ * Rejected: to publish what is left anew at the end of a RabbitMQ queue, too. The copy would lack
+ * what the broker notes on a letter (x-death), its time to live would begin anew, and a queue of
+ * bounded length drops letters to make room for it. An operator who wants that says so, with --all
  * and another queue.
  */
 #include "redrive.h"
 
 #include "base/clock.h"
 #include "base/span.h"
+#include "base/time.h"
 #include "outbox.h"
 #include "print.h"
 
@@ -31,12 +36,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HELD_BYTES_MAX (256u << 20)
-#define IDLE_US        INT64_C(1000000) /* nothing comes: that was all */
-#define IDLE_BLIND_US                                                                              \
-    INT64_C(10000000) /* the same where the broker does not say how many there are */
-#define COUNTED_US    INT64_C(6000000) /* a source has counted anew what waits */
-#define STUCK_US      INT64_C(30000000) /* nothing happens, and something should */
+#define KEPT_BYTES_MAX (256u << 20)
+/* No letter came for this time: all were seen. IDLE_BLIND_US where the broker does not say how many
+ * wait. */
+#define IDLE_US       US_PER_S
+#define IDLE_BLIND_US (10 * US_PER_S)
+#define COUNTED_US    (6 * US_PER_S) /* within this time a source has counted anew what waits */
+#define STUCK_US      (30 * US_PER_S) /* nothing happens, and something should */
+#define PAUSE_MIN_US  (100 * US_PER_MS) /* before a lost letter is sent again */
+#define PAUSE_MAX_US  (2 * US_PER_S)
 #define CLOSE_WAIT_MS 5000
 #define TURN_MS       100
 
@@ -58,8 +66,8 @@ static const struct cli_option options[] = {
      "Print what they are, and leave them all"},
 };
 
-enum cli_exit redrive_failed(const struct redriving *redriving, enum cli_exit exit,
-                             enum hapax_error error, const char *text)
+static enum cli_exit failed(const struct redriving *redriving, enum cli_exit exit,
+                            enum hapax_error error, const char *text)
 {
     return cli_fail(&redriving->args->args, exit, error, "%s", text);
 }
@@ -154,6 +162,30 @@ static void print_letter(const struct redriving *redriving, const struct hapax_m
 
 /* ---- taking and sending --------------------------------------------------------------------- */
 
+/* Begins to publish a copy to the target, or to the letter's own topic. */
+static void put_back(struct redriving *redriving, struct item *item, struct redrive_target *to)
+{
+    const struct hapax_message *message = &item->delivered->message;
+
+    item->moved = to == &redriving->back;
+    item->letter = (struct hapax__letter){
+        .to = to->sink->name,
+        .body = message->body,
+        .content_type = message->content_type,
+        .id = message->id,
+        .type = message->type,
+        .key = message->key,
+        .headers = message->headers,
+        .header_count = message->header_count,
+        .kept = item->delivered->kept,
+        .own = &redriving->mark,
+        .own_count = item->moved ? 0 : 1,
+    };
+    item->state = PUBLISHING;
+    redriving->busy++;
+    hapax__publish(&to->publisher, &item->publication, &item->letter);
+}
+
 static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
 {
     struct item *item = calloc(1, sizeof(*item));
@@ -163,13 +195,13 @@ static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
         return false;
     wanted = is_wanted(redriving, delivered);
     item->delivered = delivered;
-    item->fate = wanted && !redriving->args->dry_run ? TO_SEND : LEFT;
-    if (item->fate == TO_SEND)
-        redriving->busy++;
+    item->state = LEFT;
+    if (wanted && !redriving->args->dry_run)
+        put_back(redriving, item, &redriving->to);
     *redriving->last = item;
     redriving->last = &item->next;
-    redriving->held++;
-    redriving->held_bytes += delivered->message.body.len;
+    redriving->kept++;
+    redriving->kept_bytes += delivered->message.body.len;
     redriving->seen++;
     if (redriving->args->dry_run)
         print_letter(redriving, &delivered->message, wanted);
@@ -179,14 +211,14 @@ static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
 /* No more can be held. */
 static bool is_loaded(const struct redriving *redriving)
 {
-    return redriving->held >= REDRIVE_HELD_MAX || redriving->held_bytes >= HELD_BYTES_MAX;
+    return redriving->kept >= REDRIVE_KEPT_MAX || redriving->kept_bytes >= KEPT_BYTES_MAX;
 }
 
 static size_t room(const struct redriving *redriving)
 {
     if (redriving->full || redriving->stopped || is_enough(redriving) || is_loaded(redriving))
         return 0;
-    return REDRIVE_HELD_MAX - redriving->held;
+    return REDRIVE_KEPT_MAX - redriving->kept;
 }
 
 static void take_all(struct redriving *redriving)
@@ -202,73 +234,45 @@ static void take_all(struct redriving *redriving)
     }
 }
 
-/* False: the sink has no room for now. */
-static bool send_item(struct redriving *redriving, struct item *item)
+/* Ends the item and releases its delivery. */
+static void end_item(struct redriving *redriving, struct item *item, enum hapax__release how,
+                     enum item_state state)
 {
-    const struct hapax_message *message = &item->delivered->message;
-    struct hapax__sink *sink = item->moved ? redriving->back : redriving->sink;
-    struct hapax__letter letter = {
-        .to = item->moved ? redriving->back->name : redriving->sink->name,
-        .body = message->body,
-        .content_type = message->content_type,
-        .id = message->id,
-        .type = message->type,
-        .key = message->key,
-        .headers = message->headers,
-        .header_count = message->header_count,
-        .kept = item->delivered->kept,
-        .own = &redriving->mark,
-        .own_count = item->moved ? 0 : 1,
-        .tag = item,
-    };
-
-    if (!sink->type->send(sink, &letter))
-        return false;
-    item->fate = SENT;
-    return true;
-}
-
-static void send_all(struct redriving *redriving)
-{
-    for (struct item *item = redriving->first; item; item = item->next)
-        if (item->fate == TO_SEND && !send_item(redriving, item))
-            return;
-}
-
-/* The last of an item. */
-static void settle_item(struct redriving *redriving, struct item *item, enum hapax__release how,
-                        enum fate fate)
-{
-    redriving->held--;
-    redriving->held_bytes -= item->delivered->message.body.len;
+    redriving->kept--;
+    redriving->kept_bytes -= item->delivered->message.body.len;
     redriving->source->type->release(redriving->source, item->delivered, how);
     item->delivered = NULL;
-    item->fate = fate;
+    item->state = state;
 }
 
-/* False: the target refuses letters. */
-static bool reap_all(struct redriving *redriving, struct hapax__sink *sink)
+/* Sends what is due to a sink, and takes results. False: the sink refuses letters; the failure is
+ * printed. */
+static bool work_on(struct redriving *redriving, struct redrive_target *to)
 {
+    struct hapax__publication *publication;
     enum hapax__sent sent;
-    void *tag;
 
-    while (sink && (sent = sink->type->reap(sink, &tag)) != HAPAX__SENT_NOTHING) {
-        struct item *item = tag;
+    if (!to->sink)
+        return true;
+    hapax__publisher_pump(&to->publisher);
+    while ((publication = hapax__publisher_reap(&to->publisher, &sent))) {
+        struct item *item =
+            (struct item *)((char *)publication - offsetof(struct item, publication));
 
-        assert(item->fate == SENT);
         redriving->event_us = hapax__monotonic_us();
         if (sent == HAPAX__SENT_LOST) {
-            item->fate = TO_SEND;
+            hapax__publish_again(&to->publisher, publication, PAUSE_MIN_US, PAUSE_MAX_US);
             continue;
         }
         redriving->busy--;
         if (sent == HAPAX__SENT_REFUSED) {
-            item->fate = LEFT;
+            item->state = LEFT;
+            (void)failed(redriving, CLI_NO, HAPAX_ERR_REFUSED, to->sink->why);
             return false;
         }
         if (!item->moved)
             redriving->put_back++;
-        settle_item(redriving, item, HAPAX__RELEASE_ACK, DONE);
+        end_item(redriving, item, HAPAX__RELEASE_ACK, DONE);
     }
     return true;
 }
@@ -281,7 +285,7 @@ static void wait_turn(struct redriving *redriving)
     struct pollfd fds[3 * HAPAX__POLLFDS_MAX + 1];
     int64_t now_us = hapax__monotonic_us();
     int64_t due_us = now_us + INT64_C(1000) * TURN_MS;
-    struct hapax__sink *sinks[2] = {redriving->sink, redriving->back};
+    const struct redrive_target *const targets[2] = {&redriving->to, &redriving->back};
     int64_t one_us = due_us;
     size_t n;
 
@@ -289,34 +293,38 @@ static void wait_turn(struct redriving *redriving)
     n = 1 + redriving->source->type->watch(redriving->source, fds + 1, &one_us);
     due_us = one_us < due_us ? one_us : due_us;
     for (size_t i = 0; i < 2; i++) {
-        if (!sinks[i])
+        struct hapax__sink *sink = targets[i]->sink;
+
+        if (!sink)
             continue;
-        one_us = due_us;
-        n += sinks[i]->type->watch(sinks[i], fds + n, &one_us);
-        due_us = one_us < due_us ? one_us : due_us;
+        n += sink->type->watch(sink, fds + n, &one_us);
+        due_us = hapax__least(due_us, one_us);
+        due_us = hapax__least(
+            due_us, hapax__most(now_us + US_PER_MS, hapax__publisher_due(&targets[i]->publisher)));
     }
     (void)poll(fds, (nfds_t)n, due_us > now_us ? (int)((due_us - now_us + 999) / 1000) : 0);
     if (cli_signals_wait(redriving->signals, 0) != 0)
         redriving->stopped = true;
 }
 
-/* How many letters stand behind those that were seen; -1: not known. Kafka counts what is held, too, and what was put
- * back behind something that is held. The others do not count what the source has fetched, and SQS may say what was true
- * a minute ago. */
+/* How many letters stand behind those that were seen; -1: not known. Kafka counts what is held,
+ * too, and what was put back behind something that is held. The others do not count what the source
+ * has fetched, and SQS may say what was true a minute ago. */
 static int64_t not_seen(const struct redriving *redriving)
 {
     const struct hapax__source *source = redriving->source;
 
     if (source->lag < 0)
         return -1;
-    if (redriving->back)
-        return source->lag <= (int64_t)redriving->held ? 0 : -1;
+    if (redriving->back.sink)
+        return source->lag <= (int64_t)redriving->kept ? 0 : -1;
     if (source->more || (source->lag == 0 ? is_loaded(redriving) : source->type->estimates))
         return -1;
     return source->lag;
 }
 
-/* Whether all letters that are there have been seen, or no more can be, and those to put back are. */
+/* Whether all letters that are there have been seen, or no more can be, and those to put back are.
+ */
 static bool is_done(const struct redriving *redriving)
 {
     const struct hapax__source *source = redriving->source;
@@ -332,8 +340,8 @@ static bool is_done(const struct redriving *redriving)
     return source->connected && idle_us >= enough_us;
 }
 
-/* Why letters that were to be looked at were not, or may not have been; NULL: all were. waiting: as not_seen() says, with
- * all still held. */
+/* Why letters that were to be looked at were not, or may not have been; NULL: all were. waiting: as
+ * not_seen() says, with all still held. */
 static const char *why_not_seen(const struct redriving *redriving, int64_t waiting)
 {
     const struct hapax__source *source = redriving->source;
@@ -345,7 +353,7 @@ static const char *why_not_seen(const struct redriving *redriving, int64_t waiti
     if (is_loaded(redriving))
         return "those that are left before them are as many as one run holds, 65535 or 256 MiB: put "
                "some aside with --all --limit N and another queue or topic for --to";
-    if (source->more && redriving->back)
+    if (source->more && redriving->back.sink)
         return "a run sees 16384 letters of a partition from the first that it leaves: run it again; "
                "where that puts back none, put some aside with --all --limit N and another topic for --to";
     if (source->more)
@@ -364,8 +372,8 @@ static bool is_sure(const struct redriving *redriving, int64_t waiting)
 
     if (waiting > 0 || redriving->full)
         return true;
-    return redriving->back ? source->lag > (int64_t)redriving->seen
-                           : source->more && !source->type->estimates;
+    return redriving->back.sink ? source->lag > (int64_t)redriving->seen
+                                : source->more && !source->type->estimates;
 }
 
 /* Some were not seen, so that nobody may take them for not there. */
@@ -375,14 +383,14 @@ static enum cli_exit say_not_seen(const struct redriving *redriving, const char 
 
     (void)snprintf(text, sizeof(text), "%snot all letters were seen: %s", surely ? "" : "perhaps ",
                    why);
-    return redrive_failed(redriving, CLI_NO, HAPAX_ERR_TOO_BIG, text);
+    return failed(redriving, CLI_NO, HAPAX_ERR_TOO_BIG, text);
 }
 
 static enum cli_exit check_progress(const struct redriving *redriving)
 {
     const struct hapax__source *source = redriving->source;
-    const struct hapax__sink *back = redriving->back;
-    const char *text = redriving->sink->text;
+    const struct hapax__sink *back = redriving->back.sink;
+    const char *text = redriving->to.sink->text;
 
     if (hapax__monotonic_us() - redriving->event_us < STUCK_US)
         return CLI_DONE;
@@ -390,8 +398,8 @@ static enum cli_exit check_progress(const struct redriving *redriving)
         text = source->text;
     else if (back && !back->connected)
         text = back->text;
-    return redrive_failed(redriving, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
-                          text[0] ? text : "the broker does not answer");
+    return failed(redriving, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                  text[0] ? text : "the broker does not answer");
 }
 
 /* Lets go of deliveries that the broker took back: it gives them again. */
@@ -401,11 +409,17 @@ static void forget_voided(struct redriving *redriving)
         return;
     redriving->voided = redriving->source->voided;
     for (struct item *item = redriving->first; item; item = item->next) {
-        if ((item->fate != LEFT && item->fate != TO_SEND) || !item->delivered->voided)
+        struct redrive_target *to = item->moved ? &redriving->back : &redriving->to;
+
+        if ((item->state != LEFT && item->state != PUBLISHING) || !item->delivered->voided)
             continue;
-        redriving->busy -= item->fate == TO_SEND;
+        if (item->state == PUBLISHING) {
+            if (!hapax__publish_withdraw(&to->publisher, &item->publication))
+                continue;
+            redriving->busy--;
+        }
         redriving->seen--;
-        settle_item(redriving, item, HAPAX__RELEASE_RETURN, FORGOTTEN);
+        end_item(redriving, item, HAPAX__RELEASE_RETURN, FORGOTTEN);
     }
 }
 
@@ -417,14 +431,15 @@ static enum cli_exit pump_source(struct redriving *redriving, bool taking)
     enum hapax_error error = source->type->pump(source, taking ? room(redriving) : 0);
 
     if (error == HAPAX_ERR_REFUSED)
-        return redrive_failed(redriving, CLI_NO, error, source->text);
+        return failed(redriving, CLI_NO, error, source->text);
     if (source->connected != was)
         redriving->event_us = hapax__monotonic_us();
     forget_voided(redriving);
     return CLI_DONE;
 }
 
-/* Lets source and sinks work until all is seen and put back; or, with `taking` false, until what is to be sent is. */
+/* Lets source and sinks work until all is seen and put back; or, with `taking` false, until what is
+ * to be sent is. */
 static enum cli_exit work(struct redriving *redriving, bool taking)
 {
     enum cli_exit exit = CLI_DONE;
@@ -436,14 +451,8 @@ static enum cli_exit work(struct redriving *redriving, bool taking)
             break;
         if (taking)
             take_all(redriving);
-        send_all(redriving);
-        redriving->sink->type->pump(redriving->sink);
-        if (redriving->back)
-            redriving->back->type->pump(redriving->back);
-        if (!reap_all(redriving, redriving->sink))
-            return redrive_failed(redriving, CLI_NO, HAPAX_ERR_REFUSED, redriving->sink->why);
-        if (!reap_all(redriving, redriving->back))
-            return redrive_failed(redriving, CLI_NO, HAPAX_ERR_REFUSED, redriving->back->text);
+        if (!work_on(redriving, &redriving->to) || !work_on(redriving, &redriving->back))
+            return CLI_NO;
         if (taking ? is_done(redriving) : redriving->busy == 0)
             break;
         exit = check_progress(redriving);
@@ -452,33 +461,38 @@ static enum cli_exit work(struct redriving *redriving, bool taking)
     return exit;
 }
 
-/* Kafka: letters that are left, but stand before one that was put back, are to be seen by a later run. */
+/* Kafka: letters that are left, but stand before one that was put back, are to be seen by a later
+ * run. */
 static enum cli_exit move_left(struct redriving *redriving)
 {
     struct item *last = NULL;
 
-    if (!redriving->back)
+    if (!redriving->back.sink)
         return CLI_DONE;
     for (struct item *item = redriving->first; item; item = item->next)
-        if (item->fate == DONE && !item->moved)
+        if (item->state == DONE && !item->moved)
             last = item;
     for (struct item *item = redriving->first; last && item != last; item = item->next)
-        if (item->fate == LEFT) {
-            item->fate = TO_SEND;
-            item->moved = true;
-            redriving->busy++;
+        if (item->state == LEFT) {
+            put_back(redriving, item, &redriving->back);
             redriving->left++;
         }
     return redriving->busy > 0 ? work(redriving, false) : CLI_DONE;
 }
 
+static void close_target(struct redrive_target *to)
+{
+    if (!to->sink)
+        return;
+    to->sink->type->close(to->sink);
+    hapax__publisher_release(&to->publisher);
+    to->sink = NULL;
+}
+
 static void close_sinks(struct redriving *redriving)
 {
-    if (redriving->sink)
-        redriving->sink->type->close(redriving->sink);
-    if (redriving->back)
-        redriving->back->type->close(redriving->back);
-    redriving->sink = redriving->back = NULL;
+    close_target(&redriving->to);
+    close_target(&redriving->back);
 }
 
 /* The sinks go first, for they borrow what the source keeps. */
@@ -491,7 +505,7 @@ static void return_left(struct redriving *redriving)
         next = item->next;
         if (item->delivered) {
             redriving->left += !item->moved;
-            settle_item(redriving, item, HAPAX__RELEASE_RETURN, FORGOTTEN);
+            end_item(redriving, item, HAPAX__RELEASE_RETURN, FORGOTTEN);
         }
         free(item);
     }
@@ -553,7 +567,7 @@ static enum cli_exit redrive(const struct redrive_args *args)
     redriving->signals = cli_signals_begin();
     exit = redriving->signals >= 0
                ? redrive_open(redriving)
-               : redrive_failed(redriving, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
+               : failed(redriving, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
     opened = exit == CLI_DONE;
     if (opened)
         exit = work(redriving, true);

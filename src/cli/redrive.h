@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax redrive, in two parts: redrive.c takes, judges and puts back; redrive_open.c reads the settings and opens
- * what it works with.
+ * hapax redrive: redrive_open.c reads the settings and opens source, sinks and ask; redrive.c
+ * takes, judges and puts back.
  */
 #ifndef HAPAX_CLI_REDRIVE_H
 #define HAPAX_CLI_REDRIVE_H
 
 #include "cli.h"
 
+#include "broker/publish.h"
 #include "door/consume/parts.h"
 
-#define REDRIVE_HELD_MAX HAPAX_IN_HAND_MAX
+#define REDRIVE_KEPT_MAX HAPAX_IN_HAND_MAX
 #define REDRIVE_URI_MAX  4096u
 #define REDRIVE_RUN_MAX  48u
 
@@ -26,13 +27,21 @@ struct redrive_args {
     bool dry_run;
 };
 
-enum fate { LEFT = 1, TO_SEND, SENT, DONE, FORGOTTEN };
+enum item_state { LEFT = 1, PUBLISHING, DONE, FORGOTTEN };
 
 struct item {
     struct item *next;
     struct hapax__delivered *delivered;
-    enum fate fate;
+    enum item_state state;
+    struct hapax__letter letter;
+    struct hapax__publication publication;
     bool moved; /* goes to the end of its own topic, not to the target */
+};
+
+/* A sink, and the letters on their way to it. */
+struct redrive_target {
+    struct hapax__sink *sink; /* NULL: not opened */
+    struct hapax__publisher publisher;
 };
 
 struct redriving {
@@ -43,14 +52,15 @@ struct redriving {
     struct hapax_policy policy; /* for hapax__message_ask() alone */
     struct hapax_consumer consumer; /* the same, and for the source */
     struct hapax__source *source;
-    struct hapax__sink *sink;
-    struct hapax__sink *back; /* NULL: the source takes letters back by itself */
+    struct redrive_target to;
+    /* Kafka: the letters' own topic. No sink: the source takes letters back. */
+    struct redrive_target back;
     struct hapax__ask ask;
     int signals;
     struct item *first, **last; /* in the order they came */
-    size_t held; /* not settled */
-    size_t held_bytes;
-    size_t busy; /* TO_SEND or SENT */
+    size_t kept; /* items whose delivery is not released */
+    size_t kept_bytes;
+    size_t busy; /* PUBLISHING */
     uint64_t seen, put_back, left, again;
     uint64_t voided; /* of the source's, that were noted */
     bool full; /* no more are taken */
@@ -58,12 +68,8 @@ struct redriving {
     int64_t event_us; /* when something happened last */
 };
 
-/* Says a failure; returns exit. */
-enum cli_exit redrive_failed(const struct redriving *redriving, enum cli_exit exit,
-                             enum hapax_error error, const char *text);
-
-/* Checks the settings, and opens source, sinks and ask, which connect to nobody yet. Says what is wrong; what was opened
- * by then is the caller's to close. */
+/* Checks the settings, and opens source, sinks and ask. None connects yet. A failure is printed;
+ * what was opened by then is the caller's to close. */
 enum cli_exit redrive_open(struct redriving *redriving);
 
 #endif

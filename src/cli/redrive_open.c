@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What hapax redrive works with: the dead letters by the source seam, the target by the sink seam, and for letters of
- * Kafka's that are left a second sink, to their own topic. Nothing here connects to anybody.
+ * What hapax redrive works with: a source of dead letters and a sink for the target. Kafka's
+ * letters that are left need a second sink, to their own topic. Nothing here connects.
  */
 #include "redrive.h"
 
@@ -26,7 +26,8 @@ static bool has_group(const char *uri)
     return false;
 }
 
-/* Dead letters of orders.billing.dead are looked at by the group orders.billing.redrive, unless another is named. */
+/* Kafka: the dead letters of orders.billing.dead are read as group orders.billing.redrive, unless
+ * the URI names one. */
 static enum cli_exit name_source(struct redriving *redriving)
 {
     static const char *const ends[] = {".dead", ".parked"};
@@ -52,7 +53,7 @@ static enum cli_exit name_source(struct redriving *redriving)
                          strchr(uri, '?') ? '&' : '?', (int)len, topic);
     if (total > 0 && (unsigned)total < REDRIVE_URI_MAX)
         return CLI_DONE;
-    return redrive_failed(redriving, CLI_USAGE, HAPAX_ERR_INVALID, "--from is too long");
+    return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_INVALID, "--from is too long");
 }
 
 static enum cli_exit open_failed(const struct redriving *redriving, enum hapax_error error,
@@ -62,7 +63,7 @@ static enum cli_exit open_failed(const struct redriving *redriving, enum hapax_e
                     error, "%s%s", option, text);
 }
 
-static enum cli_exit open_sink(struct redriving *redriving, struct hapax__sink **out,
+static enum cli_exit open_sink(struct redriving *redriving, struct redrive_target *out,
                                const char *uri, const char *option)
 {
     const struct hapax__sink_type *type = hapax__sink_type_of(uri);
@@ -73,10 +74,12 @@ static enum cli_exit open_sink(struct redriving *redriving, struct hapax__sink *
         return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
                         "%sis of no scheme known here: amqp://, amqps://, kafka:// or sqs://",
                         option);
-    error = type->open(out, uri, text);
+    error = type->open(&out->sink, uri, text);
     if (error != HAPAX_ERR_NONE)
         return open_failed(redriving, error, option, text);
-    if (!(*out)->name[0])
+    if (hapax__publisher_init(&out->publisher, out->sink, REDRIVE_KEPT_MAX) != HAPAX_ERR_NONE)
+        return open_failed(redriving, HAPAX_ERR_NOMEM, option, "out of memory");
+    if (!out->sink->name[0])
         return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "%snames no queue or topic", option);
     return CLI_DONE;
@@ -90,14 +93,13 @@ static enum cli_exit open_source(struct redriving *redriving)
     enum hapax_error error;
 
     if (!type)
-        return redrive_failed(
-            redriving, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
-            "--from is of no scheme known here: amqp://, amqps://, kafka:// or sqs://");
+        return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
+                        "--from is of no scheme known here: amqp://, amqps://, kafka:// or sqs://");
     hapax_consumer_init(consumer);
     consumer->from = redriving->from;
     consumer->key = redriving->args->key_from;
-    consumer->scope = "redrive"; /* looked at by nobody: letters say theirs */
-    consumer->in_hand_max = REDRIVE_HELD_MAX;
+    consumer->scope = "redrive"; /* not used: each letter has its own */
+    consumer->in_hand_max = REDRIVE_KEPT_MAX;
     error = type->open(&redriving->source, consumer, text);
     if (error != HAPAX_ERR_NONE)
         return open_failed(redriving, error, "--from: ", text);
@@ -115,17 +117,17 @@ enum cli_exit redrive_open(struct redriving *redriving)
     enum cli_exit exit;
 
     if (!args->from || !args->to)
-        return redrive_failed(
-            redriving, CLI_USAGE, HAPAX_ERR_INVALID,
-            args->from ? "--to URI is missing: the queue or topic to put them back to"
-                       : "--from URI is missing: the queue or topic of the dead letters");
+        return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        args->from
+                            ? "--to URI is missing: the queue or topic to put them back to"
+                            : "--from URI is missing: the queue or topic of the dead letters");
     if (strcmp(args->from, args->to) == 0)
-        return redrive_failed(redriving, CLI_USAGE, HAPAX_ERR_INVALID,
-                              "--from and --to are the same");
+        return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--from and --to are the same");
     hapax_policy_init(&redriving->policy);
     redriving->policy.max_request = SIZE_MAX;
     if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
-        return redrive_failed(redriving, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no random bytes");
+        return cli_fail(&redriving->args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no random bytes");
     (void)snprintf(redriving->run, sizeof(redriving->run), "%" PRId64 "-%08" PRIx32,
                    hapax__boot_us(), random);
     redriving->mark =
@@ -134,6 +136,6 @@ enum cli_exit redrive_open(struct redriving *redriving)
     if (exit == CLI_DONE)
         exit = open_source(redriving);
     if (exit == CLI_DONE)
-        exit = open_sink(redriving, &redriving->sink, args->to, "--to: ");
+        exit = open_sink(redriving, &redriving->to, args->to, "--to: ");
     return exit;
 }

@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The relay's loop: lease parts, take rows, publish them with no transaction open, settle them with the next taking.
+ * The relay's loop: lease parts, take rows, publish them, end them in the transaction that takes
+ * the next rows. No transaction is open while rows are published.
  *
- * Order: of the rows in hand, those of one aggregate make a chain, and each is sent once the one before it is confirmed. Where
- * one is refused, the rest of its chain is left as it was, and the database holds it back. Whoever leases the part
- * next begins with the first row that is not settled; so, though a relay that was asleep may send again what others have
- * sent, nothing is ever sent for the first time before what precedes it.
+ * Order: the rows in hand of one aggregate make a chain. A row is published once the row before it
+ * in its chain is confirmed. If a row is refused, the rest of its chain is left as it was, and the
+ * database holds it back. Whoever leases the part next begins with the first row that has not
+ * ended. A relay that was asleep may therefore publish a row again that another relay has
+ * published; but no row is published for the first time before the rows that precede it.
  *
- * Nothing is sent once the lease is over by our own clock, which began before the database's. What was sent by then is
- * still settled, which does no harm: a row that has ended stays so.
+ * Nothing is sent once the lease is over. The lease is timed by our own clock, and begins before
+ * the database's. Rows that were sent by then still end: a row that has ended stays so.
  *
- * The floor: the database keeps index entries of published rows as long as any transaction is open that began before. So rows are taken
- * from behind the last taken on, unless something of their aggregate waits before it; and, since one that commits late has a lower number, from the beginning on every tenth of
- * a second, but for a tenth of the time at most.
+ * The floor: while any older transaction is open, the database keeps the index entries of published
+ * rows. To pass over them, rows are taken from behind the last row that was taken, and rows before
+ * it only if their aggregate waits. A transaction that commits late has rows with lower numbers. To
+ * find them, rows are taken from the beginning every tenth of a second, but this takes a tenth of
+ * the time at most.
  *
- * Rejected: a transaction held open while publishing (it holds back every vacuum, and a broker that is slow makes it
- * long); a thread per part (64 connections, and what waits is the broker, not the processor).
+ * Rejected: a transaction that is open while rows are published (it keeps every vacuum back, and a
+ * slow broker makes it long); a thread per part (64 connections; the relay waits for the broker,
+ * not for the processor).
  */
 #include "relay.h"
 
@@ -24,6 +29,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
+#include "broker/publish.h"
 #include "core/key.h"
 #include "door/consume/parts.h"
 
@@ -32,8 +38,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE_US      (100 * US_PER_MS) /* how long a late committer may be overlooked */
-#define LATE_SHARE   10 /* of the time, for looking for them: one in so many */
+/* Rows that were committed late are found after this time, or later if looking for them took long:
+ * it takes one LATE_SHARE-th of the time at most. */
+#define LATE_US      (100 * US_PER_MS)
+#define LATE_SHARE   10
 #define PAUSE_MIN_US (50 * US_PER_MS)
 #define PAUSE_MAX_US (2 * US_PER_S)
 #define LAG_US       (2 * US_PER_S)
@@ -41,21 +49,19 @@
 #define FDS_MAX      (HAPAX__POLLFDS_MAX + 2u)
 #define BUCKETS      (2u * HAPAX__RELAY_BATCH_MAX)
 
-enum fate {
-    BEHIND, /* waits for the one before it */
-    READY, /* to be sent at again_us */
-    SENT,
+enum state {
+    BEHIND, /* waits for the row before it */
+    PUBLISHING,
     PUBLISHED,
     REFUSED,
-    LEFT /* not ours any more, or behind one that was refused */
+    LEFT /* its part is no longer ours, or a row before it was refused */
 };
 
 struct item {
     struct hapax__outbox_row row;
     struct hapax__letter letter;
-    enum fate fate;
-    int64_t again_us;
-    unsigned tries; /* whose fate was not known */
+    struct hapax__publication publication;
+    enum state state;
     struct item *next; /* of its aggregate */
     struct item *next_bucket; /* of the heads of chains */
     struct item *last; /* a head's: the end of its chain */
@@ -68,6 +74,7 @@ struct running {
     struct hapax__outbox outbox;
     struct hapax__pg_link listener;
     struct hapax__sink *sink;
+    struct hapax__publisher publisher;
     struct hapax_arena arena; /* of a batch */
     int16_t parts[HAPAX__RELAY_PARTS];
     size_t part_count;
@@ -81,13 +88,13 @@ struct running {
     int64_t pause_us; /* after a failure of the database */
     int64_t listen_due_us;
     bool stopping;
-    bool called; /* somebody has published */
-    bool broker_away; /* and that was said */
+    bool called; /* a transaction has published */
+    bool broker_away; /* and the log has a line about it */
     PGresult *rows;
     struct hapax__outbox_row taken[HAPAX__RELAY_BATCH_MAX];
     struct item items[HAPAX__RELAY_BATCH_MAX];
     size_t count;
-    size_t open; /* items not ended */
+    size_t open; /* items that are BEHIND or PUBLISHING */
     struct hapax__outbox_end ends[HAPAX__RELAY_BATCH_MAX];
     size_t end_count;
     struct item *buckets[BUCKETS];
@@ -118,8 +125,8 @@ static void set(int64_t *gauge, int64_t value)
 
 /* ---- waiting ----------------------------------------------------------------------------- */
 
-/* Whether somebody has published since we looked. */
-static void hear(struct running *r)
+/* Notes in `called` whether a transaction has published since the last call. */
+static void read_notifications(struct running *r)
 {
     PGnotify *notify;
 
@@ -135,8 +142,9 @@ static void hear(struct running *r)
     }
 }
 
-/* Says once that the broker is away, as soon as the sink knows why and a row waits for it (before the first was sent, one
- * of several brokers may be away, and none be missed), and once that it is back. */
+/* Says once that the broker is away, as soon as the sink knows why and a row waits for it, and once
+ * that it is back. Before the first row is sent, one of several brokers may be away without harm.
+ */
 static void see_broker(struct running *r)
 {
     char line[HAPAX_TEXT_MAX + 32];
@@ -150,33 +158,34 @@ static void see_broker(struct running *r)
     say(r, r->broker_away ? line : "the broker answers again");
 }
 
-/* Waits until the moment, or something happens; keeps the sink alive. */
+/* Waits until the moment, or until something happens; keeps the sink alive. */
 static void wait_until(struct running *r, int64_t moment_us)
 {
     struct pollfd fds[FDS_MAX];
     int64_t due_us = moment_us, now_us;
     size_t n = r->sink->type->watch(r->sink, fds, &due_us);
-    size_t stop = n, ears;
+    size_t stop = n, notify;
 
     assert(n <= HAPAX__POLLFDS_MAX);
     if (r->how->stop_fd >= 0 && !r->stopping)
         fds[n++] = (struct pollfd){.fd = r->how->stop_fd, .events = POLLIN};
-    ears = n;
+    notify = n;
     if (r->listener.conn)
         fds[n++] = (struct pollfd){.fd = PQsocket(r->listener.conn), .events = POLLIN};
     now_us = hapax__monotonic_us();
     due_us = hapax__least(due_us, moment_us);
     (void)poll(fds, (nfds_t)n,
                due_us <= now_us ? 0 : (int)hapax__least((due_us - now_us) / US_PER_MS + 1, 60000));
-    if (stop < ears && fds[stop].revents != 0)
+    if (stop < notify && fds[stop].revents != 0)
         r->stopping = true;
-    if (ears < n && fds[ears].revents != 0)
-        hear(r);
+    if (notify < n && fds[notify].revents != 0)
+        read_notifications(r);
     r->sink->type->pump(r->sink);
     see_broker(r);
 }
 
-/* The database did not do what was asked: says so once, and waits a while. False: it never will. */
+/* After a failure of the database: says so once, and waits a while. False: the failure will not
+ * mend by itself. */
 static bool database_failed(struct running *r, enum hapax_error error)
 {
     bool was_up = __atomic_exchange_n(&r->stats->database_up, false, __ATOMIC_RELAXED);
@@ -219,23 +228,27 @@ static enum hapax_error lease(struct running *r, bool *changed)
     *changed = count_before != r->part_count ||
                memcmp(before, r->parts, r->part_count * sizeof(before[0])) != 0;
     if (*changed)
-        r->floor = 0; /* what another left is below it */
+        r->floor = 0; /* the rows that another relay left are below it */
     __atomic_store_n(&r->stats->parts, (uint64_t)r->part_count, __ATOMIC_RELAXED);
     return error;
 }
 
-/* Rows that are not sent yet stay for whoever has their part next. */
+/* Gives up the rows that are not sent yet: the next relay that leases their part publishes them. */
 static void leave_unsent(struct running *r)
 {
-    for (size_t i = 0; i < r->count; i++)
-        if (r->items[i].fate == BEHIND || r->items[i].fate == READY) {
-            r->items[i].fate = LEFT;
+    for (size_t i = 0; i < r->count; i++) {
+        struct item *item = &r->items[i];
+
+        if (item->state == BEHIND || (item->state == PUBLISHING &&
+                                      hapax__publish_withdraw(&r->publisher, &item->publication))) {
+            item->state = LEFT;
             r->open--;
         }
+    }
     r->floor = 0;
 }
 
-/* While rows are in hand: says that we live, and gives up what is not ours any more. */
+/* While rows are in hand: renews the lease, and gives up the unsent rows if a part is lost. */
 static void keep_lease(struct running *r)
 {
     bool changed = false;
@@ -269,8 +282,9 @@ static size_t texts_in(struct hapax_span headers)
     return n;
 }
 
-/* The key as an RFC 8941 String. One that cannot be a String is the message's id alone, which is read as a key where
- * there is no such header. False: out of memory. */
+/* Writes the key into a header, as an RFC 8941 String. A key that cannot be a String is the
+ * message's id alone; the consumer takes the id for the key if there is no such header. False: out
+ * of memory. */
 static bool write_key(struct running *r, struct item *item)
 {
     struct hapax_message_header *header = hapax__arena_alloc(&r->arena, sizeof(*header));
@@ -300,8 +314,7 @@ static bool write_letter(struct running *r, struct item *item)
                                           .content_type = row->content_type,
                                           .id = row->key,
                                           .key = row->aggregate,
-                                          .headers = headers,
-                                          .tag = item};
+                                          .headers = headers};
     if (!headers || !to || !write_key(r, item))
         return false;
     memcpy(to, row->topic.ptr, row->topic.len);
@@ -328,7 +341,7 @@ static size_t bucket_of(struct hapax_span aggregate)
     return (size_t)(hash % BUCKETS);
 }
 
-/* Puts it behind the last of its aggregate. */
+/* Puts the item behind the last of its aggregate. */
 static void chain(struct running *r, struct item *item)
 {
     struct item **bucket = &r->buckets[bucket_of(item->row.aggregate)];
@@ -337,18 +350,18 @@ static void chain(struct running *r, struct item *item)
     while (head && !hapax__same(head->row.aggregate, item->row.aggregate))
         head = head->next_bucket;
     if (head) {
-        item->fate = BEHIND;
+        item->state = BEHIND;
         head->last->next = item;
         head->last = item;
         return;
     }
-    item->fate = READY;
+    item->state = PUBLISHING;
     item->last = item;
     item->next_bucket = *bucket;
     *bucket = item;
 }
 
-/* False: out of memory; then nothing is in hand. */
+/* Begins to publish the rows that were taken. False: out of memory; no row is in hand. */
 static bool take_in_hand(struct running *r)
 {
     hapax__arena_reset(&r->arena);
@@ -366,27 +379,15 @@ static bool take_in_hand(struct running *r)
         chain(r, item);
     }
     r->open = r->count;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->items[i].state == PUBLISHING)
+            hapax__publish(&r->publisher, &r->items[i].publication, &r->items[i].letter);
     return true;
 }
 
-static void send_ready(struct running *r)
+static void end_item(struct running *r, struct item *item, enum state state)
 {
-    int64_t now_us = hapax__monotonic_us();
-
-    for (size_t i = 0; i < r->count; i++) {
-        struct item *item = &r->items[i];
-
-        if (item->fate != READY || item->again_us > now_us)
-            continue;
-        if (!r->sink->type->send(r->sink, &item->letter))
-            return;
-        item->fate = SENT;
-    }
-}
-
-static void end_item(struct running *r, struct item *item, enum fate fate)
-{
-    item->fate = fate;
+    item->state = state;
     r->open--;
 }
 
@@ -394,8 +395,11 @@ static void published(struct running *r, struct item *item)
 {
     hapax__stats_add(&r->stats->published, 1);
     end_item(r, item, PUBLISHED);
-    if (item->next && item->next->fate == BEHIND)
-        item->next->fate = READY;
+    item = item->next;
+    if (!item || item->state != BEHIND)
+        return;
+    item->state = PUBLISHING;
+    hapax__publish(&r->publisher, &item->publication, &item->letter);
 }
 
 static void refused(struct running *r, struct item *item)
@@ -404,46 +408,32 @@ static void refused(struct running *r, struct item *item)
     (void)snprintf(item->error, sizeof(item->error), "%s",
                    r->sink->why[0] ? r->sink->why : "refused by the broker");
     end_item(r, item, REFUSED);
-    for (item = item->next; item && item->fate == BEHIND; item = item->next)
+    for (item = item->next; item && item->state == BEHIND; item = item->next)
         end_item(r, item, LEFT);
 }
 
 static void reap(struct running *r)
 {
+    struct hapax__publication *publication;
     enum hapax__sent sent;
-    void *tag;
 
-    while ((sent = r->sink->type->reap(r->sink, &tag)) != HAPAX__SENT_NOTHING) {
-        struct item *item = tag;
+    while ((publication = hapax__publisher_reap(&r->publisher, &sent))) {
+        struct item *item =
+            (struct item *)((char *)publication - offsetof(struct item, publication));
 
-        assert(item->fate == SENT);
+        assert(item->state == PUBLISHING);
         if (sent == HAPAX__SENT_OK) {
             published(r, item);
         } else if (sent == HAPAX__SENT_REFUSED) {
             refused(r, item);
         } else {
             hapax__stats_add(&r->stats->repeated, 1);
-            item->fate = READY;
-            item->again_us =
-                hapax__monotonic_us() +
-                hapax__least(PAUSE_MIN_US << (item->tries < 6 ? item->tries : 6), PAUSE_MAX_US);
-            item->tries++;
+            hapax__publish_again(&r->publisher, publication, PAUSE_MIN_US, PAUSE_MAX_US);
         }
     }
 }
 
-/* When there is something to do but for what the sink says. */
-static int64_t next_moment(const struct running *r)
-{
-    int64_t moment_us = hapax__least(r->lease_due_us, r->lease_end_us);
-
-    for (size_t i = 0; i < r->count; i++)
-        if (r->items[i].fate == READY)
-            moment_us = hapax__least(moment_us, r->items[i].again_us);
-    return moment_us;
-}
-
-/* Publishes what is in hand. */
+/* Publishes the rows in hand until each has ended, or is left. */
 static void publish(struct running *r)
 {
     int64_t stop_us = INT64_MAX;
@@ -451,8 +441,7 @@ static void publish(struct running *r)
     while (r->open > 0) {
         int64_t moment_us;
 
-        send_ready(r);
-        r->sink->type->pump(r->sink);
+        hapax__publisher_pump(&r->publisher);
         reap(r);
         keep_lease(r);
         if (r->stopping && stop_us == INT64_MAX) {
@@ -461,8 +450,9 @@ static void publish(struct running *r)
         }
         if (r->open == 0 || hapax__monotonic_us() >= stop_us)
             return;
-        moment_us = next_moment(r);
-        if (moment_us <= hapax__monotonic_us()) /* there is no connection: the sink wakes us */
+        moment_us = hapax__least(hapax__least(r->lease_due_us, r->lease_end_us),
+                                 hapax__publisher_due(&r->publisher));
+        if (moment_us <= hapax__monotonic_us()) /* the sink has no room, and wakes us */
             moment_us = hapax__monotonic_us() + 100 * US_PER_MS;
         wait_until(r, hapax__least(moment_us, stop_us));
         reap(r);
@@ -477,13 +467,13 @@ static void collect_ends(struct running *r)
     for (size_t i = 0; i < r->count; i++) {
         const struct item *item = &r->items[i];
 
-        if (item->fate == PUBLISHED || item->fate == REFUSED)
+        if (item->state == PUBLISHED || item->state == REFUSED)
             r->ends[r->end_count++] = (struct hapax__outbox_end){
-                item->row.seq, item->fate == REFUSED ? item->error : NULL};
+                item->row.seq, item->state == REFUSED ? item->error : NULL};
     }
 }
 
-/* Settles the last rows and takes the next. False: stop, for good where *error is set. */
+/* Ends the last rows and takes the next. False: stop; *error says why, if not for the signal. */
 static bool turn(struct running *r, enum hapax_error *error)
 {
     int64_t begun_us = hapax__monotonic_us(), took_us;
@@ -503,7 +493,7 @@ static bool turn(struct running *r, enum hapax_error *error)
         return database_failed(r, *error) && !r->stopping;
     database_works(r);
     hapax__stats_add(&r->stats->turns, 1);
-    PQclear(r->rows); /* what the settled rows pointed into */
+    PQclear(r->rows); /* that the last rows pointed into */
     r->rows = rows;
     r->count = n;
     took_us = hapax__monotonic_us() - begun_us;
@@ -522,7 +512,7 @@ static bool turn(struct running *r, enum hapax_error *error)
 
 /* ---- what is done beside ----------------------------------------------------------------- */
 
-/* A connection that is called when somebody publishes. Without it, polling does. */
+/* Keeps a connection that is notified when a transaction publishes. Without it the relay polls. */
 static void listen(struct running *r, int64_t now_us)
 {
     PGresult *rows = NULL;
@@ -563,7 +553,7 @@ static void look_after(struct running *r, int64_t now_us)
     }
 }
 
-/* Nothing was there to take: until somebody calls, a row may be due, or a late one may have come. */
+/* No row was there to take: waits until a transaction publishes, or it is time to look. */
 static void idle(struct running *r)
 {
     int64_t now_us = hapax__monotonic_us();
@@ -574,7 +564,7 @@ static void idle(struct running *r)
     while (!r->stopping && !r->called && hapax__monotonic_us() < until_us)
         wait_until(r, until_us);
     if (r->called)
-        r->floor = 0; /* it may have a lower number than what was there before */
+        r->floor = 0; /* its rows may have lower numbers than rows that were taken */
 }
 
 static enum hapax_error run(struct running *r)
@@ -605,7 +595,7 @@ static enum hapax_error run(struct running *r)
         else
             idle(r);
     }
-    if (r->open > 0) { /* it still has letters, which are about to go */
+    if (r->open > 0) { /* the sink still has letters; close() forgets them */
         r->sink->type->close(r->sink);
         r->sink = NULL;
     }
@@ -656,6 +646,9 @@ static enum hapax_error open_all(struct running *r, char text[HAPAX_TEXT_MAX])
         error = hapax__pg_uri(&r->listener.uri, r->how->from, text);
     if (error == HAPAX_ERR_NONE)
         error = type->open(&r->sink, r->how->to, text);
+    if (error == HAPAX_ERR_NONE &&
+        hapax__publisher_init(&r->publisher, r->sink, HAPAX__RELAY_BATCH_MAX) != HAPAX_ERR_NONE)
+        error = hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
     return error;
 }
 
@@ -681,6 +674,7 @@ enum hapax_error hapax__relay_run(const struct hapax__relay *relay,
     }
     if (r->sink)
         r->sink->type->close(r->sink);
+    hapax__publisher_release(&r->publisher);
     PQclear(r->rows);
     hapax__pg_drop(&r->listener);
     hapax__pg_uri_release(&r->listener.uri);
