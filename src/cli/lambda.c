@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax lambda: the Lambda function. Starts a function's runtime as its child, with itself for the Runtime API.
+ * hapax lambda: the Lambda door. Starts a function's runtime as its child, and is the Runtime API
+ * for that child.
  *
- * What it keeps: it ends when its child does, with its status; signals go to the child. A setting that is wrong is said
- * where AWS shows it, by init/error, besides being printed. The store is opened while the runtime starts, so that a
- * cold start does not wait for both in turn; the first event is asked for once the store was tried.
+ * The invariants: hapax ends when the child does, with the child's status; signals go to the child.
+ * A wrong setting is printed, and posted to init/error, where AWS shows it. The store is opened
+ * while the runtime starts, so that a cold start does not wait for both in turn. The first event is
+ * asked for once the store was tried.
  */
 #include "policies.h"
 
@@ -22,8 +24,8 @@
 
 #define POLICIES     13u
 #define CALLS_MAX    32768u
-#define AGAIN_MS     200 /* between two tries to open a store that is away */
-#define NOT_FOUND    127 /* what shells end with where a command is not there */
+#define AGAIN_MS     200 /* between two tries to open the store */
+#define NOT_FOUND    127 /* a shell's status for an unknown command */
 #define NOT_RUNNABLE 126
 #define SIGNALLED    128
 
@@ -44,7 +46,7 @@ struct lambda_args {
         name, value, CLI_TEXT, offsetof(struct lambda_args, field), 0, 0, about                    \
     }
 
-/* The policies come last; there is nothing by which a runtime could be handed a token. */
+/* The policies come last. pass-token is not among them: a runtime cannot be given a token. */
 static const struct cli_option options[] = {
     TEXT("key", "SOURCES", key, "Headers, JSON Pointers, event-id, request-id or payload"),
     TEXT("no-key", "WHAT", no_key, "An event without a key: run or fail; run"),
@@ -98,7 +100,7 @@ struct serving {
     pthread_t opener;
     pthread_mutex_t lock; /* of what follows */
     bool closing; /* no store is opened any more */
-    enum hapax_error error; /* of the store, where it cannot mend */
+    enum hapax_error error; /* of the store, if no retry can mend it */
     char text[HAPAX_TEXT_MAX];
 };
 
@@ -111,7 +113,7 @@ static void say(void *arg, const char *line)
 
 /* ---- failures -------------------------------------------------------------------------- */
 
-/* Prints it, and posts it to init/error. */
+/* Prints a text, and posts it to init/error. */
 static enum cli_exit failed(struct serving *serving, enum cli_exit exit, enum hapax_error error,
                             const char *text)
 {
@@ -144,7 +146,7 @@ static enum cli_exit refused(struct serving *serving, enum hapax_error error, co
 
 /* ---- settings ---------------------------------------------------------------------------- */
 
-/* HAPAX_ and the option's name: a layer cannot put options on a command line. */
+/* Options can be set as HAPAX_OPTION, since a layer cannot change a command line. */
 static void take_environment(struct lambda_args *args)
 {
     for (size_t i = 0; i < OPTIONS; i++) {
@@ -196,7 +198,7 @@ static enum cli_exit read_policies(struct serving *serving)
     return CLI_DONE;
 }
 
-/* Lambda's own variable: what is no number there is none of the user's mistakes. */
+/* Lambda's own variable: if it is no number, that is no mistake of the user's. */
 static uint32_t read_concurrency(void)
 {
     const char *value = getenv("AWS_LAMBDA_MAX_CONCURRENCY");
@@ -238,7 +240,7 @@ static enum cli_exit read_settings(struct serving *serving)
         error = hapax__event_ask_read(&serving->ask, lambda, text);
     if (error == HAPAX_ERR_NONE)
         return CLI_DONE;
-    /* A text of the library's begins with the name of a setting, which here is an option. */
+    /* A text of the library begins with a setting's name, which is an option here. */
     for (char *at = text; *at != '\0' && *at != ' '; at++)
         *at = *at == '_' ? '-' : *at;
     return refused(serving, error, "--%s", text);
@@ -298,7 +300,7 @@ static bool is_closing(struct serving *serving)
     return closing;
 }
 
-/* The child is watch()'s to end, which knows whether it is still there; it waits for a SIGCHLD. */
+/* Only watch() may end the child: it knows whether the child is still there. It waits for SIGCHLD. */
 static void refuse_store(struct serving *serving, enum hapax_error error, const char *text)
 {
     pthread_mutex_lock(&serving->lock);
@@ -318,7 +320,7 @@ static bool is_refused(struct serving *serving)
     return refused;
 }
 
-/* Until it is open: meanwhile events are answered as the policy says of a store that is away. */
+/* Tries until the store is open. Meanwhile events are answered by policy on_store_error. */
 static void *open_store(void *arg)
 {
     struct serving *serving = arg;
@@ -358,8 +360,8 @@ static void close_store(struct serving *serving)
         (void)hapax_close(h, policy->save_wait_ms);
 }
 
-/* A layer brings its own CAs along, for the store's TLS. They are not the function's: this comes after the fork, and before
- * there are threads. */
+/* Uses the CAs that the layer brings, for the store's TLS. The function must not see them, so this
+ * comes after the fork; and setenv() is safe only before there are threads. */
 static void use_ca(void)
 {
     const char *ca = getenv("HAPAX_CA_FILE");
@@ -391,7 +393,7 @@ static enum cli_exit start_child(struct serving *serving)
 {
     pid_t parent = getpid();
 
-    /* A proxy within the child speaks to this one, not past it. */
+    /* Another proxy in the child must ask this one. */
     if (setenv("AWS_LAMBDA_RUNTIME_API", hapax__proxy_address(serving->proxy), 1) != 0 ||
         unsetenv("HAPAX_LAMBDA_RUNTIME_API") != 0)
         return refused(serving, HAPAX_ERR_NOMEM, "out of memory");
@@ -403,7 +405,8 @@ static enum cli_exit start_child(struct serving *serving)
     return CLI_DONE;
 }
 
-/* Until the child has ended; its status as a shell tells it. Others' children may be ours, where we are the first process. */
+/* Waits for the child's end; returns its status as a shell does. If we are process 1, the children
+ * of others may end here, too. */
 static int watch(struct serving *serving)
 {
     for (;;) {
@@ -451,7 +454,7 @@ static enum cli_exit serve(struct serving *serving)
 static enum cli_exit run(struct cli_args *args)
 {
     static const int more[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
-    /* Threads that wait for the Runtime API end with the process, and stand on it until then. */
+    /* Threads may still wait for the Runtime API, and use all this until the process ends. */
     static struct serving standing;
     struct serving *serving = &standing;
     enum cli_exit exit;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The header lines by which a handler is told of a message: a CloudEvent in binary mode, the key, attempt and
- * fence of its operation, and what else the producer said.
+ * The header lines of the request to a handler: a CloudEvent in binary mode, the key, attempt and
+ * fence of its operation, and the producer's other headers.
  *
- * What it keeps: no byte of a message ends a line or makes one that says something about the connection, the
- * body, the sender's rights or the operation. A header that could, or that does not fit, is left out whole; the request
- * goes out all the same, for what a producer writes must not stop a queue. A message that is an event by itself
- * (structured mode, batches) is passed on as it is.
+ * The invariant: no byte of a message ends a line, or makes a line about the connection, the body,
+ * the sender's rights or the operation. A header that could, or that does not fit, is left out
+ * whole. The request goes out all the same: no producer can stop a queue. A message that is an
+ * event itself (structured mode, batches) is passed on as it is.
  *
  * Rejected: headers cut or mended to fit. A handler cannot tell half of a value from the whole.
  */
@@ -26,7 +26,7 @@
 #include <strings.h>
 #include <time.h>
 
-#define VALUE_MAX 4096u /* bytes of one value as it is sent */
+#define VALUE_MAX 4096u /* bytes of a value that is sent */
 #define NAME_MAX_ 128u
 
 /* ---- names ----------------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ static bool is_token(struct hapax_span name)
     return name.len > 0 && name.len <= NAME_MAX_;
 }
 
-/* Names that a server may act upon. '_' counts as '-', for some read it so. */
+/* Names that a server may act upon. '_' counts as '-': some servers read it so. */
 static bool is_kept_back(struct hapax_span name)
 {
     static const char *const whole[] = {
@@ -214,7 +214,7 @@ static void put(struct lines *lines, const char *prefix, struct hapax_span name,
     int len;
 
     assert(is_value(value) && name.len <= NAME_MAX_);
-    /* libcurl's way to say that a header has no value. */
+    /* libcurl's spelling of a header without a value. */
     len =
         snprintf(line, sizeof(line), "%s%.*s%s%.*s", prefix, (int)name.len, (const char *)name.ptr,
                  value.len > 0 ? ": " : ";", (int)value.len, (const char *)value.ptr);
@@ -235,7 +235,7 @@ static void put_number(struct lines *lines, const char *name, uint64_t number)
     put_text(lines, name, text);
 }
 
-/* One of the message's own; false: there is no room for it. */
+/* Passes on one of the message's own headers. False: there is no room. */
 static bool pass(struct lines *lines, const char *prefix, struct hapax_span name,
                  struct hapax_span value)
 {
@@ -271,7 +271,7 @@ static bool put_byte(struct value *value, uint8_t c, bool encode)
 }
 
 /* The HTTP binding of CloudEvents, 3.1.3.2: space, '"', '%' and all that is not printable ASCII are
- * percent-encoded; of what is encoded already, only what must be. False: too long. */
+ * percent-encoded; in a value that is encoded already, '%' stays. False: too long. */
 static bool encode(struct value *out, struct hapax_span bytes, bool encoded)
 {
     out->len = 0;
@@ -315,7 +315,7 @@ static unsigned bit_of(struct hapax_span attribute)
     return 0;
 }
 
-/* An attribute that stands before this header in another spelling counts. */
+/* Whether an earlier header is the same attribute in another spelling: the first counts. */
 static bool stands_before(const struct hapax_message *message, size_t at,
                           struct hapax_span attribute)
 {
@@ -331,7 +331,7 @@ static bool stands_before(const struct hapax_message *message, size_t at,
     return false;
 }
 
-/* The message's own attributes; which of them went out. */
+/* Passes on the message's own attributes; returns which of them went out. */
 static unsigned pass_attributes(struct lines *lines, const struct hapax_message *message)
 {
     struct hapax_span attribute;
@@ -444,7 +444,7 @@ static void put_event(struct lines *lines, const struct hapax_message *message,
 
 /* ---- the operation ----------------------------------------------------------------------- */
 
-/* As an RFC 8941 String; a key with other bytes than such a string holds is handed on as its hash. */
+/* Puts the key as an RFC 8941 String; a key that no such string can hold, as its hash. */
 static void put_key(struct lines *lines, struct hapax_span key)
 {
     uint8_t digest[SHA256_DIGEST_LENGTH];
@@ -462,7 +462,7 @@ static void put_key(struct lines *lines, struct hapax_span key)
     put_text(lines, "Idempotency-Key", (const char *)text);
 }
 
-/* For whoever is told the token: the ids of the operation's steps are made of the key's own bytes. */
+/* A handler with the token needs the key's own bytes: ids of steps are made of them. */
 static void put_whole_key(struct lines *lines, struct hapax_span key)
 {
     struct value value;
@@ -507,7 +507,7 @@ static void put_content_type(struct lines *lines, const struct hapax_message *me
         return;
     }
     lines->left_out += body && type.len > 0;
-    add(lines, "Content-Type:"); /* libcurl would say that it is a form */
+    add(lines, "Content-Type:"); /* otherwise libcurl would say it is a form */
 }
 
 static bool is_trace(struct hapax_span name)
@@ -515,7 +515,7 @@ static bool is_trace(struct hapax_span name)
     return hapax__name_is(name, "traceparent") || hapax__name_is(name, "tracestate");
 }
 
-/* Traces first: they are the last to be left out. */
+/* Traces are passed first, so that they are the last to be left out. */
 static void pass_headers(struct lines *lines, const struct hapax_message *message, bool traces)
 {
     struct hapax_span attribute;

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A handler over HTTP: each message is one POST, and what the server answers is the operation's outcome.
+ * A handler over HTTP: each message is one POST, and the server's answer is the operation's
+ * outcome.
  *
- * What it keeps: a message is sent at most once per attempt; only what surely was never sent is called not run;
- * no answer, and none that is only half there, is taken for success; a server takes no more memory than the limits
- * say. libcurl sends a request anew by itself where a connection that was kept alive breaks before the
- * first byte of the answer, which a handler may well have run for: on_request() forbids it. Connections that were
- * idle for longer than IDLE_MAX_S are not used again, so that this is rare.
+ * The invariants: a message is sent at most once per attempt. Only a message that surely was not
+ * sent is NOT_RUN. Half an answer, or none, is never success. An answer takes no more memory than
+ * the limits say.
  *
- * No redirect is followed: it would take a message elsewhere than its settings say. No proxy is asked, whatever
- * the environment names, nor a .netrc read.
+ * libcurl repeats a request by itself if a kept connection breaks before the first byte of the
+ * answer. The handler may have run by then, so on_request() forbids that. It is rare, since
+ * connections that were idle for longer than IDLE_MAX_S are not used again.
+ *
+ * No redirect is followed: it would take a message elsewhere than the settings say. No proxy of the
+ * environment is asked, and no .netrc is read.
  *
  * Rejected: libcurl's multi interface. Each call has a thread anyway, and waits in it.
  */
@@ -35,7 +38,8 @@
 #define IDLE_MAX_S     1L
 #define CONNECT_MAX_MS 10000
 #define URL_MAX        8192u
-#define DRAIN_MAX      (4 * (size_t)HAPAX_BODY_MAX) /* bytes of an answer that are read, kept or not */
+/* Bytes of an answer that are read, kept or not. */
+#define DRAIN_MAX (4 * (size_t)HAPAX_BODY_MAX)
 
 struct hapax__post {
     char *to;
@@ -60,10 +64,10 @@ struct exchange {
     struct hapax_delivery *delivery;
     CURL *easy;
     struct curl_slist *lines;
-    unsigned requests; /* begun on a connection; more than one is never let out */
+    unsigned requests; /* begun on a connection; a second is forbidden */
     bool head; /* the answer's head is whole */
     bool over; /* the body passed body_max, and is not kept */
-    bool nomem; /* or there was no memory to keep it in */
+    bool nomem; /* there was no memory to keep the body in */
     bool cut; /* reading was given up at DRAIN_MAX */
     size_t received;
     size_t len;
@@ -73,8 +77,8 @@ struct exchange {
 
 /* ---- signals ----------------------------------------------------------------------------- */
 
-/* OpenSSL writes to a peer that is gone raise SIGPIPE, and libcurl's own way to suppress that is the whole
- * process's. So it is blocked in this thread, and taken back if it came. */
+/* An OpenSSL write to a peer that is gone raises SIGPIPE. libcurl would suppress the signal for the
+ * whole process. So this thread blocks it, and takes it back if it came. */
 struct quiet {
     sigset_t before;
     bool pending;
@@ -139,7 +143,7 @@ static bool is_url(const char *url)
     return is;
 }
 
-/* Texts name no URL: it may hold a password. */
+/* A text never names the URL, which may hold a password. */
 static enum hapax_error check(const struct hapax__post_options *options, char text[HAPAX_TEXT_MAX])
 {
     if (!options->to || !is_url(options->to))
@@ -236,7 +240,7 @@ static CURL *take_handle(struct hapax__post *post)
     return easy ? easy : curl_easy_init();
 }
 
-/* Its connections stay, its options do not. */
+/* Keeps the handle's connections, and drops its options. */
 static void give_handle(struct hapax__post *post, CURL *easy)
 {
     curl_easy_reset(easy);
@@ -251,7 +255,7 @@ static void give_handle(struct hapax__post *post, CURL *easy)
 
 /* ---- libcurl's questions ------------------------------------------------------------------- */
 
-/* Before each request on a connection that stands, the one that libcurl would send anew included. */
+/* Called before each request on a connection, also before one that libcurl repeats. */
 static int on_request(void *arg, char *to_ip, char *from_ip, int to_port, int from_port)
 {
     struct exchange *x = arg;
@@ -312,7 +316,8 @@ static size_t on_header(char *bytes, size_t one, size_t n, void *arg)
     return len;
 }
 
-/* What is not kept is read on for a while: a handler that cannot get rid of its answer may undo its work. */
+/* An answer that is not kept is still read up to DRAIN_MAX: a handler that cannot send its answer
+ * may undo its work. */
 static size_t on_body(char *bytes, size_t one, size_t n, void *arg)
 {
     struct exchange *x = arg;
@@ -376,7 +381,7 @@ static void set_body(const struct exchange *x, struct hapax_span body)
     curl_easy_setopt(x->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
 }
 
-/* Says when calls begin to go unanswered, and when they are answered again. */
+/* Logs when calls begin to go unanswered, and when they are answered again. */
 static void tell(struct hapax__post *post, CURLcode code)
 {
     char line[HAPAX_TEXT_MAX];
@@ -390,8 +395,8 @@ static void tell(struct hapax__post *post, CURLcode code)
     post->log(post->log_arg, line);
 }
 
-/* Sends the request and waits. The status of a whole answer, or of one that was cut because it was long enough;
- * 0: there is none, and it was sent; -1: it was surely not sent. */
+/* Sends the request and waits. Returns the status of an answer that is whole, or was cut at
+ * DRAIN_MAX. 0: there is no answer, and the request may have been sent. -1: it surely was not. */
 static int exchange(struct exchange *x, struct hapax__post *post, const char *url, bool with_body)
 {
     const struct hapax_message *message = hapax_delivery_message(x->delivery);
@@ -430,7 +435,7 @@ static void release(struct exchange *x, struct hapax__post *post)
 
 /* ---- the outcome --------------------------------------------------------------------------- */
 
-/* What belongs to one connection, one client or one moment, as at the HTTP door. */
+/* Headers of one connection, one client or one moment are not kept, as at the HTTP door. */
 static bool is_stored(struct hapax_span name)
 {
     static const char *const never[] = {
@@ -479,7 +484,7 @@ static size_t put(char *out, size_t at, const char *text)
     return at + len;
 }
 
-/* Writes the lines to out, which may be NULL; their length. */
+/* Writes the lines to out, if that is not NULL. Returns their length. */
 static size_t write_headers(char *out, CURL *easy)
 {
     struct curl_header *header = NULL;
@@ -494,7 +499,8 @@ static size_t write_headers(char *out, CURL *easy)
     return at;
 }
 
-/* Over the limits, or without memory for it, it is set without headers and body, and repeats are answered GONE. */
+/* Sets the outcome. Over the limits, or without memory, it has no headers and no body, and repeats
+ * are answered GONE. */
 static void set_outcome(struct hapax_attempt *attempt, const struct exchange *x, int status)
 {
     const struct hapax_span none = {NULL, 0};
@@ -524,8 +530,8 @@ static bool says_later(CURL *easy)
     return curl_easy_header(easy, "Retry-After", 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
 }
 
-/* A 409 with Retry-After is what a gate before the handler says while another attempt of the operation is under
- * way: this one did not run. */
+/* A gate before the handler answers 409 with Retry-After while another attempt of the operation is
+ * under way: then this attempt did not run. */
 static enum hapax_class class_of(const struct exchange *x, int status)
 {
     char why[HAPAX_TEXT_MAX];

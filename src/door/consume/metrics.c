@@ -2,7 +2,8 @@
  *
  * What a consumer shows of itself at /metrics and /health (pages.c).
  *
- * The invariant: nothing of a message is here, no key and no body; the only text is the source's name, as logs show it.
+ * The invariant: no key and no body of a message is shown. The only text is the source's name, as
+ * in logs.
  */
 #include "http/pages.h"
 #include "parts.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_BUCKET 6 /* 64 µs; what is less stands in it */
+#define FIRST_BUCKET 6 /* 64 µs, and all that is less */
 #define LAST_BUCKET  30 /* 1074 s */
 
 struct hapax__metrics {

@@ -67,7 +67,7 @@ struct asking {
     uint8_t event_key[HAPAX_KEY_MAX];
 };
 
-/* The bytes of a string, in the arena where they are not those in the event. */
+/* Gives the bytes of a string; they are in the arena if the string has escapes. */
 static enum hapax__found unescape(struct asking *asking, struct hapax_span *out,
                                   struct hapax_span string)
 {
@@ -96,7 +96,7 @@ static enum hapax__found decode(struct asking *asking, struct hapax_span *out, s
     return HAPAX__FOUND;
 }
 
-/* The bytes of the string at `path`; NOTHING: there is none. */
+/* Gives the bytes of the string at `path`. NOTHING: there is no string. */
 static enum hapax__found string_at(struct asking *asking, struct hapax_span *out, const char *path)
 {
     struct hapax_span value;
@@ -154,7 +154,7 @@ static bool is_header(struct hapax_span string, struct hapax_span name)
            strncasecmp((const char *)string.ptr + 1, (const char *)name.ptr, name.len) == 0;
 }
 
-/* Looks through one object of headers, whose values are strings or lists of them. */
+/* Counts a header in one object, whose values are strings or lists of strings. *value: the last. */
 static size_t count_headers(struct hapax_span *value, struct hapax_span headers,
                             struct hapax_span name)
 {
@@ -183,7 +183,8 @@ static size_t count_headers(struct hapax_span *value, struct hapax_span headers,
     return n;
 }
 
-/* The header of an HTTP event; how often it is there. Where both forms are, the one with lists has them all. */
+/* Finds a header of an HTTP event; returns how often it is there. If the event has both forms, the
+ * form with lists has all headers. */
 static size_t http_header(struct asking *asking, struct hapax_span *value, struct hapax_span name)
 {
     struct hapax_span single, lists, other;
@@ -199,7 +200,7 @@ static size_t http_header(struct asking *asking, struct hapax_span *value, struc
     return n;
 }
 
-/* An attribute of a message, as a header. */
+/* The same for an attribute of a message. */
 static size_t attribute(struct asking *asking, struct hapax_span *value, struct hapax_span name,
                         const char *attributes, const char *member)
 {
@@ -240,7 +241,7 @@ static enum hapax__found find_header(struct asking *asking, struct hapax_span *o
 
 /* ---- pointers ---------------------------------------------------------------------------- */
 
-/* Takes the first token off a pointer, unescaped; it is as long as the pointer at most. */
+/* Takes the first token off a pointer, and writes it unescaped. It is no longer than the pointer. */
 static size_t take_token(uint8_t *out, struct hapax_span *pointer)
 {
     size_t i = 1, n = 0;
@@ -257,7 +258,7 @@ static size_t take_token(uint8_t *out, struct hapax_span *pointer)
     return n;
 }
 
-/* What a token names in a container; of a name that is there twice nothing is certain. */
+/* Goes from a container to the child that a token names. A name that is there twice finds nothing. */
 static enum hapax__found child(struct asking *asking, struct hapax_span *value,
                                const uint8_t *token, size_t len)
 {
@@ -282,7 +283,7 @@ static enum hapax__found child(struct asking *asking, struct hapax_span *value,
     return n == 1 ? HAPAX__FOUND : HAPAX__FOUND_NOTHING;
 }
 
-/* A string that holds JSON, or base64 of it, is what it holds. */
+/* Goes from a string that holds JSON, or base64 of JSON, to the JSON. */
 static enum hapax__found open_string(struct asking *asking, struct hapax_span *value)
 {
     struct hapax_span bytes;
@@ -371,7 +372,8 @@ static enum hapax__found find(struct hapax__ask_view *view, const struct hapax__
 
 /* ---- fingerprint and caller ---------------------------------------------------------------- */
 
-/* Path and query. The two older payloads have the query taken apart, so that it stands for itself in canonical JSON. */
+/* Gives path and query. The two older payloads have the query as an object: its canonical JSON
+ * stands for the query. */
 static bool find_uri(struct hapax_span *out, struct asking *asking)
 {
     struct hapax_span path, query = {NULL, 0}, value;
@@ -424,7 +426,7 @@ static bool make_fingerprint(struct hapax_digest *out, struct asking *asking)
     return hapax__ask_fingerprint(out, &asking->view, parts, n);
 }
 
-/* The caller is whom an authorizer names; otherwise the credentials, as at the HTTP function. A
+/* The caller is whom an authorizer names; otherwise the credentials, as at the HTTP door. A
  * signature makes those others with each request. */
 static bool find_caller(struct hapax_digest *out, struct asking *asking)
 {

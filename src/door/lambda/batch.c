@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batches: SQS, Kinesis and DynamoDB streams. Each record is an operation of its own; the function gets those that are to be run,
- * and what is not done is named in the response, so that the source brings it again.
+ * Batches: SQS, Kinesis and DynamoDB streams. Each record is an operation of its own. The function
+ * gets the records that are to run. Records that are not done are named in the response, so that
+ * the source brings them again.
  *
- * What it keeps: a record that is not done is never taken for done; order, where the source has one, holds: of a FIFO group,
- * and of a stream, nothing runs behind what has to come again. What the function gets is the event with records cut out of its
- * text, and nothing else changed. What the function itself reports reaches the source as it was said.
+ * The invariants: a record that is not done never counts as done. The order of a source holds: in a
+ * FIFO group or a stream, nothing runs behind a record that has to come again. The function gets
+ * the event with records cut out of its text, and nothing else changed. The function's own report
+ * reaches the source byte for byte.
  */
 #include "invocation.h"
 #include "json/raw.h"
@@ -29,7 +31,7 @@ static const char *item_of(enum hapax_lambda_kind kind)
                                           : "dynamodb.SequenceNumber";
 }
 
-/* Standard queues have groups too, and no order in them. */
+/* Only FIFO queues have an order in a group; standard queues may have groups, too. */
 static void read_group(struct hapax__unit *unit)
 {
     static const char fifo[] = ".fifo\"";
@@ -75,7 +77,7 @@ static bool same_operation(const struct hapax__unit *a, const struct hapax__unit
                   sizeof(a->asked.request.fingerprint)) == 0;
 }
 
-/* Of a record that is in flight: the record of this batch that runs, if it is that. */
+/* Unit i may be in flight because a record of this batch runs: then it is a duplicate of that. */
 static void find_original(struct hapax__invocation *invocation, size_t i)
 {
     struct hapax__unit *unit = &invocation->units[i];
@@ -101,7 +103,7 @@ bool hapax__batch_is_behind(const struct hapax__invocation *invocation, size_t i
            (group->len > 0 && hapax__same(*group, invocation->units[k].group));
 }
 
-/* Of a record that has to come again: the records behind it must not run. */
+/* Unit i has to come again: the records behind it must not run. */
 static void block_behind(struct hapax__invocation *invocation, size_t i)
 {
     for (size_t k = i + 1; k < invocation->unit_count; k++) {
@@ -177,7 +179,7 @@ bool hapax__batch_cut(struct hapax__invocation *invocation)
 
 /* ---- the function's report ----------------------------------------------------------------- */
 
-/* Identifiers are short, and few functions spell one with escapes: those are compared by what they say. */
+/* A function may spell an identifier with escapes: then the bytes are compared. */
 static bool same_item(struct hapax_span ours, struct hapax_span theirs)
 {
     uint8_t a[512], b[512];
@@ -207,7 +209,8 @@ static bool mark(struct hapax__report *report, struct hapax__invocation *invocat
     return found;
 }
 
-/* As the event sources read it: no list is success; an item that names no record fails the batch. */
+/* Reads a report as the event sources do: without a list all succeeded; an item that names no
+ * record fails the batch. */
 void hapax__batch_report(struct hapax__report *report, struct hapax__invocation *invocation,
                          struct hapax_span text)
 {
@@ -236,7 +239,7 @@ void hapax__batch_report(struct hapax__report *report, struct hapax__invocation 
             report->all = true;
 }
 
-/* A stream comes again from the first that is named, so that nobody knows of the later ones. */
+/* A stream comes again from the first record that is named on. */
 bool hapax__batch_reports(const struct hapax__report *report,
                           const struct hapax__invocation *invocation, size_t unit)
 {
@@ -252,7 +255,7 @@ static void put_item(FILE *out, struct hapax_span item, bool more)
     (void)fputc('}', out);
 }
 
-/* What is to come again, and is not in the function's own list. */
+/* Writes the records that are to come again and are not in the function's own list. */
 static size_t put_items(FILE *out, const struct hapax__invocation *invocation)
 {
     size_t n = 0;
@@ -309,7 +312,7 @@ static bool put_report(struct hapax__lambda_reply *reply,
     return fclose(out) == 0 && good;
 }
 
-/* Without reports an answer means all of the batch. */
+/* Without reports, one answer is for the whole batch. */
 static bool reply_without_report(struct hapax__lambda_reply *reply,
                                  const struct hapax__invocation *invocation, struct hapax_span text)
 {
@@ -335,7 +338,7 @@ bool hapax__batch_reply(struct hapax__lambda_reply *reply, struct hapax__invocat
     if (!invocation->function->lambda->batch_report)
         return reply_without_report(reply, invocation, text);
     hapax__batch_report(&report, invocation, text);
-    /* What the source does not understand fails the whole batch, ours included. */
+    /* A report that the source does not understand fails the whole batch. */
     return report.all ? hapax__reply_text(reply, text)
                       : put_report(reply, invocation, &report, text);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A runtime's connection: what is answered, and what passes through as it is. What belongs to a connection (its length, whether it
- * is kept) is made anew on each side; all else is the other side's, line by line.
+ * A runtime's connection: what is answered, and what passes through as it is. Header lines about a
+ * connection (a length, whether it is kept) are made anew on each side. All other lines are passed
+ * on as they came.
  */
 #include "connection.h"
 
@@ -75,7 +76,6 @@ static const char *reason(int status)
     }
 }
 
-/* Sends a response to the runtime; whether its connection goes on. lines: NULL: none. */
 bool hapax__respond(struct hapax__runtime_connection *c, int status,
                     const struct hapax__head *lines, struct hapax_span body)
 {
@@ -120,7 +120,6 @@ bool hapax__respond_error(struct hapax__runtime_connection *c, int status, const
     return hapax__respond(c, status, NULL, hapax_str(body));
 }
 
-/* The runtime is left alone, as it would be by the Runtime API. */
 bool hapax__gone(struct hapax__runtime_connection *c)
 {
     hapax__say(c->lambda, "the Runtime API cannot be reached", errno);
@@ -141,7 +140,6 @@ bool hapax__read_body(struct hapax__runtime_connection *c, uint8_t **body, size_
     return hapax__let_send(c) && hapax__wire_body(&c->wire, body, len, HAPAX__BODY_MAX);
 }
 
-/* Asks what the runtime asks, with its own headers. */
 bool hapax__ask_as(struct hapax__got *got, struct hapax__runtime_connection *c,
                    struct hapax_span target, struct hapax_span body)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whose event it is. The shapes are those that AWS documents for its event sources; what looks like none of them is
- * PLAIN, and is passed on as it is.
+ * The kind of an event. The shapes are those that AWS documents for its event sources. An event of
+ * no such shape is PLAIN, and is passed on as it is.
  */
 #include "event.h"
 #include "json/raw.h"

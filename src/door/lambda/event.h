@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A Lambda event: who sent it, what it asks (its key, fingerprint and caller), and where its parts are. Of a batch each
- * record is asked for by itself.
+ * A Lambda event: its kind, and what it asks. Each record of a batch asks for itself.
  */
 #ifndef HAPAX_DOOR_LAMBDA_EVENT_H
 #define HAPAX_DOOR_LAMBDA_EVENT_H
@@ -10,7 +9,7 @@
 
 #include <hapax/lambda.h>
 
-/* The kind of an event whose text was checked; PLAIN where it is no JSON (an empty span). */
+/* The kind of an event whose text was checked. An empty span, which is no JSON, is PLAIN. */
 enum hapax_lambda_kind hapax__event_kind(struct hapax_span root);
 
 static inline bool hapax__event_is_http(enum hapax_lambda_kind kind)

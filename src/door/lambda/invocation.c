@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One invocation, from its event to what is posted.
+ * One invocation, from its event to the reply that is posted.
  *
- * What it keeps: all claims of a batch are begun before the first is waited for, so that they are one batch of the
- * store's, and no thread is needed for each; what ran is ended, and its outcome stored, before there is anything to post;
- * where the flow says that another attempt's answer stands, the function's own is dropped.
+ * The invariants: all claims of a batch are begun before the first is waited for. So they are one
+ * batch of the store, and need no thread each. A reply is made only after all outcomes are stored.
+ * If the flow says that another attempt's answer stands, the function's own is dropped.
  *
- * The lease: nobody can run on after the invocation's deadline, since the sandbox is killed then. So a claim lasts
- * until a little later, and no renewal has to be sent while the sandbox may be frozen.
+ * The lease: the sandbox is killed at the invocation's deadline, so no function runs on behind it.
+ * A claim lasts until a little later, and needs no renewal while the sandbox may be frozen.
  */
 #include "invocation.h"
 #include "base/clock.h"
@@ -29,7 +29,7 @@ static void count(uint64_t *counter)
 
 /* ---- the policy ------------------------------------------------------------------------ */
 
-/* What waits for another attempt, waits no longer than it may live. */
+/* An invocation waits for another attempt no longer than it may live itself. */
 static void set_policy(struct hapax__invocation *invocation)
 {
     struct hapax_policy *policy = &invocation->policy;
@@ -81,7 +81,7 @@ static void count_answer(const struct hapax__invocation *invocation, const struc
         count(&stats->not_recorded);
 }
 
-/* What an answer without a run means for its unit. */
+/* Sets the state of a unit that was answered without a run. */
 static void judge(struct hapax__unit *unit)
 {
     char type[8];
@@ -108,7 +108,7 @@ static void refuse(struct hapax__unit *unit, enum hapax_answer_kind kind, enum h
     unit->state = HAPAX__UNIT_BACK;
 }
 
-/* The store was never reached: as the flow would decide it. */
+/* The store is not open yet: decides as the flow would. */
 static void begin_without_store(struct hapax__invocation *invocation, struct hapax__unit *unit)
 {
     const struct hapax_policy *policy = &invocation->policy;
@@ -184,7 +184,7 @@ void hapax__unit_end(struct hapax__unit *unit, enum hapax_class cls)
         hapax__call_ended(unit->call, cls);
 }
 
-/* After a run: done, where this run's or another's completion stands. */
+/* After a run: the unit is done if the completion of this run, or of another, stands. */
 static void judge_run(struct hapax__unit *unit)
 {
     bool own = unit->answer.kind == HAPAX_ANSWER_FRESH || unit->answer.kind == HAPAX_ANSWER_BYPASS;
@@ -222,7 +222,7 @@ void hapax__units_finish(struct hapax__invocation *invocation)
             invocation->units[i].state = invocation->units[invocation->units[i].original].state;
 }
 
-/* The outcome of a run, shared with the answer. What cannot be kept is completed without its body. */
+/* Sets the outcome of a run. An outcome that cannot be kept loses its body. */
 static void set_outcome(struct hapax__unit *unit, const struct hapax_outcome *outcome)
 {
     static const struct hapax_span none = {NULL, 0};
@@ -273,7 +273,7 @@ void hapax__unit_fail(struct hapax__unit *unit, enum hapax_class cls, struct hap
 {
     struct hapax__response response;
 
-    if (!hapax__response_error(&response, type, text)) /* it ran: what is known of it is kept */
+    if (!hapax__response_error(&response, type, text)) /* it ran: keep what is known */
         response.outcome = (struct hapax_outcome){.status = 500};
     set_outcome(unit, &response.outcome);
     hapax__unit_end(unit, cls);
@@ -291,7 +291,7 @@ static bool single_unit(struct hapax__invocation *invocation)
     return invocation->units != NULL;
 }
 
-/* False: out of memory; what was begun has been given back. */
+/* False: out of memory, and the claims are given back. */
 static bool claim(struct hapax__invocation *invocation)
 {
     size_t n = 0;
@@ -397,7 +397,7 @@ static bool is_own(const struct hapax_answer *answer)
     return answer->kind == HAPAX_ANSWER_FRESH || answer->kind == HAPAX_ANSWER_BYPASS;
 }
 
-/* The function's own words: its headers go with them. */
+/* The function's own response: the runtime's headers go with it. */
 static bool own(struct hapax__lambda_reply *reply, bool good)
 {
     reply->own = good && !reply->error;
@@ -431,8 +431,7 @@ static void end_with_response(struct hapax__invocation *invocation, struct hapax
 {
     struct hapax__response response;
 
-    if (!hapax__response_read(&response, invocation->kind,
-                              text)) /* it ran: what is known of it is kept */
+    if (!hapax__response_read(&response, invocation->kind, text)) /* it ran: keep what is known */
         response.outcome =
             (struct hapax_outcome){.status = response.outcome.status, .body_kept = false};
     set_outcome(&invocation->units[0], &response.outcome);
@@ -440,7 +439,7 @@ static void end_with_response(struct hapax__invocation *invocation, struct hapax
     hapax__response_release(&response);
 }
 
-/* Of a batch that failed as a whole, or whose records were reported. */
+/* Ends the units of a batch that failed as a whole, or whose failures were reported. */
 static void end_batch(struct hapax__invocation *invocation, bool error, struct hapax_span type,
                       struct hapax_span text)
 {
@@ -481,7 +480,7 @@ bool hapax__invocation_end(struct hapax__invocation *invocation, bool error, str
                  : own(reply, hapax__batch_reply(reply, invocation, text));
 }
 
-/* What it says of its status may be there without a body. */
+/* Reads the status from a prelude. The body of a stream is never kept. */
 static void read_prelude(struct hapax__response *response, struct hapax__invocation *invocation,
                          struct hapax_span prelude)
 {

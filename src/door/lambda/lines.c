@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Header lines, by the HTTP door's rules (nginx/ngx_http_hapax_outcome.c): a record may have been completed by others, so
- * that what is no line, or must not be replayed, is left out when it is read, too.
+ * Header lines, by the rules of the HTTP door (nginx/ngx_http_hapax_outcome.c). Another door may
+ * have completed a record, so lines that must not be replayed are left out at reading, too.
  */
 #include "lines.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Header lines of an outcome, `Name: value\r\n`, taken apart.
+ * Header lines of an outcome, `Name: value\r\n`, as names and values.
  */
 #ifndef HAPAX_DOOR_LAMBDA_LINES_H
 #define HAPAX_DOOR_LAMBDA_LINES_H
@@ -17,23 +17,24 @@ struct hapax__lines {
     } at[HAPAX__LINES_MAX];
 };
 
-/* Reads what are lines; spans into them. What is over HAPAX__LINES_MAX is left out. replayed: without those that are never
- * replayed. */
+/* Reads header lines; the spans point into them. Lines over HAPAX__LINES_MAX, and what is no line,
+ * are left out. replayed: so are lines that are never replayed. */
 void hapax__lines_read(struct hapax__lines *lines, struct hapax_span headers, bool replayed);
 
-/* One more; name and value stay where they are. Nothing happens where there is no room. */
+/* Adds a line; name and value are borrowed. Does nothing if there is no room. */
 void hapax__lines_add(struct hapax__lines *lines, const char *name, const char *value);
 
-bool hapax__line_is(const struct hapax__line *line,
-                    struct hapax_span name); /* case does not count */
+/* Whether a line has this name; case does not count. */
+bool hapax__line_is(const struct hapax__line *line, struct hapax_span name);
 
-/* The first line of this name. */
+/* The index of the first line of this name; lines->n: there is none. */
 size_t hapax__lines_first(const struct hapax__lines *lines, struct hapax_span name);
 
-/* Whether a header of this name is kept: not what belongs to one connection, one client or one moment. */
+/* Whether a header of this name is kept. Headers of one connection, one client or one moment are
+ * not. */
 bool hapax__line_is_kept(struct hapax_span name);
 
-/* Whether it is one of the headers by which a door marks a response. */
+/* Whether a header of this name is a mark that a door puts on a response. */
 bool hapax__line_is_mark(struct hapax_span name);
 
 #endif

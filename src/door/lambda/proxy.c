@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The listener, and what becomes of each request of a runtime's. A thread for each connection, since a question for the next event
- * may wait for ever, and what is known here of an event is asked for by another connection as likely as by the same.
+ * The listener, and each request of a runtime. Each connection has a thread: a question for the
+ * next event may wait for ever, and the response to an event may come by another connection.
  *
- * What it keeps: an outcome is stored before its response leaves for the Runtime API; the runtime is answered with what that
- * says; an event that could not be handed over is handed to who asks next; what is not about an invocation goes through
- * as it is.
+ * The invariants: an outcome is stored before its response leaves for the Runtime API. The runtime
+ * gets the answer of the Runtime API. An event that could not be handed over goes to the next
+ * question. A request that is not about an invocation passes through as it is.
  */
 #include "proxy.h"
 
@@ -28,7 +28,7 @@
 #define STACK_SIZE      (512u << 10)
 #define DEFAULT_ADDRESS "127.0.0.1:9009"
 
-/* A post under way, on its thread's stack: of one invocation there is one at a time. */
+/* A post under way, on its thread's stack. An invocation has one at a time. */
 struct ending {
     struct hapax_span id;
     struct ending *next;
@@ -47,16 +47,18 @@ struct hapax__proxy {
     unsigned connections;
     unsigned asking; /* threads that ask for the next event; at most `concurrency` */
     struct ending *ending;
-    struct hapax__invocation *running; /* handed to the runtime, and not ended or not posted */
-    struct hapax__invocation *left; /* begun, and its connection broke before it had them */
+    /* Handed to the runtime, and not ended or not posted yet. */
+    struct hapax__invocation *running;
+    /* Begun, but the connection broke before the runtime had the event. */
+    struct hapax__invocation *left;
 };
 
 struct connection {
-    struct hapax__runtime_connection c; /* the first, as what is about it alone is told of it */
+    struct hapax__runtime_connection c;
     struct hapax__proxy *proxy;
 };
 
-/* ---- invocations in hand ------------------------------------------------------------------ */
+/* ---- lists of invocations ------------------------------------------------------------------ */
 
 static void keep(struct hapax__proxy *proxy, struct hapax__invocation **list,
                  struct hapax__invocation *invocation)
@@ -68,7 +70,7 @@ static void keep(struct hapax__proxy *proxy, struct hapax__invocation **list,
     pthread_mutex_unlock(&proxy->lock);
 }
 
-/* By its id; an empty one: any. NULL: none. */
+/* Takes the invocation of this id from a list; with an empty id, any. NULL: there is none. */
 static struct hapax__invocation *fetch(struct hapax__proxy *proxy, struct hapax__invocation **list,
                                        struct hapax_span id)
 {
@@ -84,7 +86,7 @@ static struct hapax__invocation *fetch(struct hapax__proxy *proxy, struct hapax_
     return found;
 }
 
-/* False: it is over. */
+/* False: nothing may begin or end any more. */
 static bool enter(struct hapax__proxy *proxy)
 {
     bool good;
@@ -106,7 +108,8 @@ static void leave(struct hapax__proxy *proxy)
 
 /* ---- the next event ------------------------------------------------------------------------ */
 
-/* Waits for a turn to ask: a runtime that closed a connection and asks by another one must not have two events under way. */
+/* Waits until one more question is allowed. A runtime that closed a connection and asks by another
+ * one must not have two events under way. */
 static void begin_asking(struct hapax__proxy *proxy)
 {
     pthread_mutex_lock(&proxy->lock);
@@ -125,7 +128,7 @@ static void end_asking(struct hapax__proxy *proxy)
     pthread_mutex_unlock(&proxy->lock);
 }
 
-/* What we post ourselves; whatever is said to it, the next event is asked for. */
+/* Posts a reply of our own. A failure is logged; the next event is asked for all the same. */
 static void post(struct hapax__proxy *proxy, struct hapax_span id,
                  const struct hapax__lambda_reply *reply)
 {
@@ -144,7 +147,7 @@ static void post(struct hapax__proxy *proxy, struct hapax_span id,
     hapax__got_release(&got);
 }
 
-/* Takes an event that was asked for. NULL: it has been answered. */
+/* Begins an invocation with an event. NULL: the event has been answered. */
 static struct hapax__invocation *begin(struct hapax__proxy *proxy, struct hapax__got *got)
 {
     struct hapax__invocation *invocation;
@@ -176,7 +179,7 @@ static bool hand_over(struct connection *c, struct hapax__invocation *invocation
     struct hapax__invocation *back;
     bool good;
 
-    /* Kept first, and held: its response may come by another connection before this call returns. */
+    /* Its response may come by another connection before this function returns. */
     hapax__invocation_pin(invocation);
     keep(proxy, &proxy->running, invocation);
     good = !hapax__wire_is_closed(&c->c.wire) &&
@@ -252,7 +255,7 @@ static bool serve_end(struct connection *c, struct hapax__invocation *invocation
                                     "There is no memory for this response");
     }
     invocation->ended = true;
-    if (again || streaming) /* what the headers of this request say may be of another body */
+    if (again || streaming) /* the headers of this request may be about another body */
         invocation->reply.own = false;
     if (!hapax__post_end(&got, &c->c, invocation, &invocation->reply)) {
         keep(c->proxy, &c->proxy->running, invocation);
@@ -262,8 +265,8 @@ static bool serve_end(struct connection *c, struct hapax__invocation *invocation
     return hapax__relay(&c->c, &got);
 }
 
-/* A response or an error, once all of it has come: a runtime that breaks off may post it again. Of what is not in hand, it
- * is the Runtime API's to say what is wrong with it. */
+/* Takes a response or an error once all of it has come: a runtime that breaks off may post again.
+ * If the invocation is not known here, the Runtime API says what is wrong. */
 static bool serve_whole(struct connection *c, struct hapax_span id, bool error)
 {
     struct hapax__invocation *invocation;
@@ -287,7 +290,7 @@ static bool serve_stream(struct connection *c, struct hapax_span id)
     struct hapax__invocation *invocation = fetch(c->proxy, &c->proxy->running, id);
     bool good, over;
 
-    /* What a batch's response reports has to be known before anything of it is told. */
+    /* The report of a batch has to be read before any of the response is passed on. */
     if (invocation && !invocation->batch && !invocation->ended) {
         good = hapax__serve_stream(&c->c, invocation, &over);
         if (!over)
@@ -299,9 +302,9 @@ static bool serve_stream(struct connection *c, struct hapax_span id)
     return serve_whole(c, id, false);
 }
 
-/* ---- requests ---------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
-/* A target without its query, which the Runtime API does not look at either. */
+/* A target without its query, which the Runtime API ignores, too. */
 static struct hapax_span path_of(struct hapax_span target)
 {
     const uint8_t *query = memchr(target.ptr, '?', target.len);
@@ -309,7 +312,7 @@ static struct hapax_span path_of(struct hapax_span target)
     return (struct hapax_span){target.ptr, query ? (size_t)(query - target.ptr) : target.len};
 }
 
-/* Whether it is …/invocation/ID/WHAT; *id is its middle. */
+/* Whether a target is …/invocation/ID/WHAT; gives the ID. */
 static bool is_end(struct hapax_span *id, struct hapax_span target, const char *what)
 {
     static const char before[] = HAPAX__RUNTIME_PATH "invocation/";
@@ -330,7 +333,8 @@ static bool is_ending(const struct hapax__proxy *proxy, struct hapax_span id)
     return false;
 }
 
-/* A runtime that is tired of waiting posts again while the first one is being stored: the second must not overtake it. */
+/* A runtime that gave up waiting may post again while its first post is being stored. The second
+ * must not overtake the first. */
 static void begin_ending(struct hapax__proxy *proxy, struct ending *own)
 {
     pthread_mutex_lock(&proxy->lock);
@@ -384,7 +388,7 @@ static bool serve_other(struct connection *c)
     return good;
 }
 
-/* Whether the connection goes on. */
+/* False: the connection has to be closed. */
 static bool serve(struct connection *c)
 {
     struct hapax_span id, path = path_of(c->c.head.target);
@@ -415,7 +419,7 @@ static void *serve_connection(void *arg)
     return NULL;
 }
 
-/* ---- the listener -------------------------------------------------------------------------------- */
+/* ---- the listener ---------------------------------------------------------------------------- */
 
 static bool start(void *(*run)(void *), void *arg)
 {
@@ -523,7 +527,8 @@ const char *hapax__proxy_address(const struct hapax__proxy *proxy)
     return proxy->address;
 }
 
-/* HOST:PORT with a loopback host: whoever reaches the listener can answer for the function. */
+/* Reads HOST:PORT. The host must be a loopback address: any process that reaches the listener can
+ * answer for the function. */
 static bool read_address(struct sockaddr_in *at, const char *address)
 {
     const char *colon = strrchr(address, ':');

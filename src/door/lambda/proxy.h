@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Runtime API as a runtime sees it: hapax stands in it, between the runtime and the real one.
+ * The Runtime API as a runtime sees it. hapax stands between the runtime and the real one.
  */
 #ifndef HAPAX_DOOR_LAMBDA_PROXY_H
 #define HAPAX_DOOR_LAMBDA_PROXY_H
@@ -9,8 +9,9 @@
 
 struct hapax__proxy;
 
-/* Listens on a loopback address; NULL: 127.0.0.1:9009, or any other port if that is taken. Nothing is accepted yet. door and
- * upstream are borrowed until the process ends: its threads do not end before. INVALID, UNAVAILABLE (taken), NOMEM. */
+/* Listens on a loopback address; NULL: 127.0.0.1:9009, or any port if that one is taken. Accepts
+ * nothing yet. function and upstream are borrowed until the process ends, since the threads end no
+ * sooner. INVALID, UNAVAILABLE (the port is taken), NOMEM. */
 enum hapax_error hapax__proxy_open(struct hapax__proxy **out, struct hapax__function *function,
                                    struct hapax__upstream *upstream, const char *address,
                                    char text[HAPAX_TEXT_MAX]);
@@ -18,14 +19,15 @@ enum hapax_error hapax__proxy_open(struct hapax__proxy **out, struct hapax__func
 /* HOST:PORT, as AWS_LAMBDA_RUNTIME_API has it. */
 const char *hapax__proxy_address(const struct hapax__proxy *proxy);
 
-/* Serves from threads of its own. False: no thread is left. */
+/* Serves from threads of its own. False: no thread can be started. */
 bool hapax__proxy_start(struct hapax__proxy *proxy);
 
-/* Lets the first event be asked for: until this is called, a runtime's question for it waits. */
+/* Lets the first event be asked for. Until then a runtime that asks for one waits. */
 void hapax__proxy_ready(struct hapax__proxy *proxy);
 
-/* The runtime is gone: what it had in hand is left to the leases, and nothing is begun any more. Waits for what is being
- * begun or ended, for wait_ms and a second. False: something still is, and the store has to be left open. */
+/* The runtime is gone: the claims of its invocations are left to their leases, and no more are
+ * begun. Waits for threads that begin or end an invocation, for wait_ms and a second. False: some
+ * still do, and the store has to stay open. */
 bool hapax__proxy_lost(struct hapax__proxy *proxy, int64_t wait_ms);
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Responses of Lambda functions, written. What is stored of an HTTP response is what it is on the wire (status, header lines,
- * body), as the HTTP door stores it, so that either door can replay what came in by the other; of other events it is
- * the response's bytes.
+ * Replies, written. An HTTP response is stored as status, header lines and body, as the HTTP door
+ * stores one: either door can replay what the other has run. Other responses are stored as bytes.
  *
- * What it keeps: a function's own response is passed on byte for byte, but for the headers that mark it. A stored error is
- * never sent as a response.
+ * The invariants: a function's own response is passed on byte for byte, but for the headers that
+ * mark it. A stored error is never sent as a response.
  */
 #include "reply.h"
 #include "lines.h"
@@ -138,7 +137,8 @@ static void put_headers(FILE *out, const struct hapax__lines *lines, bool list)
     (void)fputc('}', out);
 }
 
-/* Whether headers stand in lists: where a load balancer is set to, and where a REST API has several of one name. */
+/* Whether headers stand in lists: if a load balancer is set to that, or a REST API has several of
+ * one name. */
 static bool lists_headers(enum hapax_lambda_kind kind, struct hapax_span root,
                           const struct hapax__lines *lines)
 {
@@ -175,7 +175,7 @@ static bool put_http(struct hapax__lambda_reply *reply, enum hapax_lambda_kind k
     return reply_close(reply, out);
 }
 
-/* A bare string, which an HTTP API makes a body of in its own way: it does so again. */
+/* Whether the outcome is a bare string. An HTTP API makes a body of it, and does so again. */
 static bool is_bare_string(enum hapax_lambda_kind kind, const struct hapax_outcome *outcome)
 {
     return kind == HAPAX_LAMBDA_HTTP && outcome->status == 200 && outcome->body.len > 0 &&
@@ -322,7 +322,7 @@ static bool reply_stored_error(struct hapax__lambda_reply *reply, const char *ty
     return true;
 }
 
-/* Nobody waits for the response: that it was done is enough. */
+/* Whether the sender ignores the response: then a lost one is no error. */
 static bool is_told_only(enum hapax_lambda_kind kind)
 {
     return kind == HAPAX_LAMBDA_SNS || kind == HAPAX_LAMBDA_EVENTBRIDGE ||
@@ -355,8 +355,8 @@ bool hapax__reply_answer(struct hapax__lambda_reply *reply, enum hapax_lambda_ki
 
 /* ---- a function's own response ------------------------------------------------------------ */
 
-/* Where the marks go: into the headers that are there, else into new ones. *list: they are lists. False: what stands in their place
- * is no headers. */
+/* Finds the headers that get the marks; empty: there are none yet. *list: their values are lists.
+ * False: the member is no object of headers. */
 static bool find_headers(struct hapax_span *out, struct hapax_span response, bool *list)
 {
     struct hapax_span single, lists;
@@ -386,7 +386,7 @@ static void put_marks(FILE *out, const struct hapax_answer *answer, bool list)
     }
 }
 
-/* The other members of an object; those that mark a response are ours alone. */
+/* Writes the other headers, without marks: only this door sets those. */
 static void put_others(FILE *out, struct hapax_span headers)
 {
     struct hapax_span name, value;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is sent as the response, or the error, of an invocation: a function's own with its marks, a stored one, a problem;
- * and what a function's response says of the operation.
+ * Replies: what is posted as the response or the error of an invocation. A reply is the function's
+ * own with its marks, a stored one, or a problem. And responses: what a function gave, as an
+ * outcome.
  */
 #ifndef HAPAX_DOOR_LAMBDA_REPLY_H
 #define HAPAX_DOOR_LAMBDA_REPLY_H
 
 #include "event.h"
 
-/* What is posted: to …/response, or to …/error with its type. */
+/* A text that is posted to …/response, or to …/error with its type. */
 struct hapax__lambda_reply {
     bool error;
-    bool own; /* the function's own words, so that its headers go with them */
+    bool own; /* of the function: the runtime's headers go with it */
     char error_type[256]; /* Lambda-Runtime-Function-Error-Type */
     char *text; /* from malloc() */
     size_t len;
@@ -19,29 +20,33 @@ struct hapax__lambda_reply {
 
 void hapax__reply_release(struct hapax__lambda_reply *reply);
 
-/* Copies a text that is posted as it is. False: out of memory, as of all that follow. */
+/* Copies a text that is posted as it is. False, here and below: out of memory. */
 bool hapax__reply_text(struct hapax__lambda_reply *reply, struct hapax_span text);
 
-/* An error of our own: {"errorType":"Hapax.TYPE",…}. detail: static, NULL: none. */
+/* Makes an error of our own: {"errorType":"Hapax.TYPE",…}. detail: static; NULL: none. */
 bool hapax__reply_error(struct hapax__lambda_reply *reply, const char *type, const char *message,
                         const char *detail);
 
-/* What the flow answered where the function did not run, or what it said does not count: a stored response, a problem, or an
- * error, in the form that the event's sender expects. root: the event. why: of BAD_KEY and TOO_LARGE, static. */
+/* Makes a reply of the flow's answer, when the function did not run or its response does not count:
+ * a stored response, a problem, or an error, in the form that the event's sender expects.
+ *   root  the event
+ *   why   static; the reason of BAD_KEY and TOO_LARGE; NULL: none */
 bool hapax__reply_answer(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                          struct hapax_span root, const struct hapax_answer *answer,
                          const char *why);
 
-/* A function's own response, with the marks of a FRESH or unprotected one where it is HTTP; else as it is. */
+/* Makes a reply of the function's own response. An HTTP response gets marks: FRESH or unprotected. */
 bool hapax__reply_fresh(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                         struct hapax_span text, const struct hapax_answer *answer);
 
-/* The answer's outcome as an HTTP response in the form that the event's sender expects, with its marks. */
+/* Makes an HTTP response of the answer's outcome, with its marks, in the form that the event's
+ * sender expects. */
 bool hapax__reply_outcome(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                           struct hapax_span root, const struct hapax_answer *answer);
 
-/* ---- what a function said ---------------------------------------------------------------- */
+/* ---- responses (response.c) -------------------------------------------------------------- */
 
+/* What a function gave, as an outcome. */
 struct hapax__response {
     enum hapax_class cls;
     struct hapax_outcome outcome; /* spans into the response, or memory */
@@ -49,17 +54,18 @@ struct hapax__response {
     uint8_t *body;
 };
 
-/* Reads a response. Of an HTTP event: its status gives the class. False: out of memory. */
+/* Reads a response. The status of an HTTP response gives the class. */
 bool hapax__response_read(struct hapax__response *response, enum hapax_lambda_kind kind,
                           struct hapax_span text);
 
-/* An error that the runtime posted: FAILED. Its outcome is known again by hapax__outcome_is_error(). */
+/* Makes the outcome of an error that the runtime posted: FAILED. hapax__outcome_is_error() knows it
+ * again. */
 bool hapax__response_error(struct hapax__response *response, struct hapax_span type,
                            struct hapax_span text);
 
 void hapax__response_release(struct hapax__response *response);
 
-/* Whether an outcome is an invocation's error; *type, cut to size, is its type. */
+/* Whether an outcome is an invocation's error; gives the error's type, cut to size. */
 bool hapax__outcome_is_error(char *type, size_t size, const struct hapax_outcome *outcome);
 
 #endif

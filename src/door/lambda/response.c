@@ -2,8 +2,9 @@
  *
  * What a function gave, as an outcome: its response, or its error.
  *
- * What it keeps: the class of an HTTP response follows from its status, as behind the HTTP function, and what the integration would
- * make a 502 of has failed. Set-Cookie, Date and their like are not stored.
+ * The invariants: the class of an HTTP response follows from its status, as at the HTTP door. A
+ * response of which the integration would make a 502 has failed. Set-Cookie, Date and their like
+ * are not stored.
  */
 #include "base/base64.h"
 #include "lines.h"
@@ -66,7 +67,7 @@ static bool has_name(struct hapax_span lists, struct hapax_span name)
     return false;
 }
 
-/* Where a name is in both, the lists have it. */
+/* Writes all header lines. A name that is in both forms is taken from the lists. */
 static void put_lines(FILE *out, struct hapax_span root)
 {
     struct hapax_span single, lists, name, value, item, none;
@@ -122,7 +123,7 @@ static bool take_http(struct hapax__response *response, struct hapax_span root, 
     size_t len = 0;
     FILE *out;
 
-    /* Known also where there is no memory for the rest. */
+    /* These are set even if there is no memory for the rest. */
     response->outcome.status = (int)status;
     response->cls = hapax_class_of_status((int)status);
     out = open_memstream(&response->headers, &len);
@@ -139,7 +140,7 @@ static bool take_http(struct hapax__response *response, struct hapax_span root, 
     return true;
 }
 
-/* A status is a number, or a string that holds one: the integrations take both. */
+/* Reads a status: a number, or a string that holds one. The integrations take both. */
 static bool read_status(int64_t *status, struct hapax_span value)
 {
     if (hapax__raw_is_string(value))
@@ -165,7 +166,7 @@ bool hapax__response_read(struct hapax__response *response, enum hapax_lambda_ki
         response->cls = HAPAX_CLASS_FAILED;
         return true;
     }
-    /* An HTTP API takes any JSON for the body of a 200; the others make a 502 of it. */
+    /* An HTTP API makes any JSON the body of a 200; the others answer 502. */
     if (kind != HAPAX_LAMBDA_HTTP) {
         response->cls = HAPAX_CLASS_FAILED;
         return true;

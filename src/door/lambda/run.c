@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The runtime for functions in C: takes events, runs the handler for each operation, posts what came of it.
+ * The runtime for functions in C: takes events, runs the handler for each operation, posts replies.
  *
- * What it keeps: a record's outcome is on its way to the store while the next one runs, and all are stored before the
- * response is posted; of a group or a stream nothing runs behind what failed.
+ * The invariants: a record's outcome is on its way to the store while the next record runs. All
+ * outcomes are stored before the reply is posted. In a group or a stream, nothing runs behind a
+ * record that failed.
  */
 #include "base/utf8.h"
 #include "invocation.h"
@@ -60,7 +61,7 @@ static enum hapax_class handle(const struct runtime *runtime, struct hapax__invo
 
 /* ---- one event --------------------------------------------------------------------------- */
 
-/* An error for who invoked the function, with what the handler says of it. */
+/* Makes an error for the invoker, with the handler's text. */
 static bool make_error(struct hapax__lambda_reply *reply, const struct hapax_outcome *outcome)
 {
     char message[MESSAGE_MAX + 1] = "the handler failed";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The door's settings.
+ * The settings of struct hapax_lambda.
  */
 #include "event.h"
 
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define KEPT_MAX (6u << 20) /* what Lambda takes of a request and of a response */
+#define KEPT_MAX (6u << 20) /* Lambda's limit of a request, and of a response */
 
 void hapax_lambda_init(struct hapax_lambda *lambda)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streamed responses: passed on piece by piece, with their trailers. The operation is completed, without a body, before
- * the first byte leaves, so that no retry can contradict what a client may have seen of it.
+ * Streamed responses: passed on piece by piece, with their trailers. The operation is completed,
+ * without a body, before the first byte leaves. So no retry can contradict what a client has seen.
  */
 #include "base/base64.h"
 #include "connection.h"
@@ -14,9 +14,9 @@
 #define PRELUDE_MAX (1u << 20)
 static const uint8_t prelude_end[8] = {0};
 
-/* What stands before the body of a streamed HTTP response: JSON, and eight zeros. */
+/* A streamed HTTP response begins with a prelude: JSON, and eight zeros. */
 struct prelude {
-    uint8_t *bytes; /* with what came behind it */
+    uint8_t *bytes; /* and what has come behind them */
     size_t len;
     size_t json_len; /* 0: there is none */
 };
@@ -84,7 +84,8 @@ static bool send_stream_head(struct hapax__runtime_connection *c, struct hapax__
     return good;
 }
 
-/* Passes on piece by piece. False: one of the two ends broke; *whole: the runtime's came to its end. */
+/* Passes the stream on piece by piece. *whole: the runtime sent all of it. False: a connection
+ * broke. */
 static bool stream(struct hapax__runtime_connection *c, struct hapax__wire *to, bool *whole)
 {
     struct hapax_span piece, parts[3] = {hapax_str("0\r\n"), {NULL, 0}, hapax_str("\r\n")};
@@ -147,7 +148,7 @@ bool hapax__stream_failed(const struct hapax__runtime_connection *c, struct hapa
     return true;
 }
 
-/* What is not passed on: it is read to its end, so that the connection goes on. */
+/* Reads a stream that is not passed on to its end, so that the connection can be kept. */
 static bool drain(struct hapax__wire *wire)
 {
     struct hapax_span piece;

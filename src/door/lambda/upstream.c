@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls to the Runtime API over connections that are kept. One that has served before may be gone when it is
- * used again, after a freeze above all: where not one byte of an answer came, the call is made once more over a new one.
- * The Runtime API takes a response once, and refuses it the second time, so that nothing is told twice.
+ * Calls to the Runtime API over connections that are kept. A kept connection may be gone when it is
+ * used again, most often after a freeze. If no byte of an answer came, the call is made once more
+ * over a new connection. That is safe: the Runtime API takes a response once, and refuses a second.
  */
 #include "upstream.h"
 
@@ -21,7 +21,7 @@
 #define HOST_MAX 255u
 
 struct hapax__upstream {
-    char host[HOST_MAX + 8]; /* as Host says it */
+    char host[HOST_MAX + 8]; /* the value of Host */
     struct addrinfo *at;
     int stop_fd;
     pthread_mutex_t lock;
@@ -177,7 +177,7 @@ void hapax__got_release(struct hapax__got *got)
     got->len = 0;
 }
 
-/* *again: the connection was gone, and nothing of an answer came. */
+/* Asks over one connection. *again: the connection was gone, and no byte of an answer came. */
 static bool ask_over(struct hapax__got *got, struct hapax__wire *wire, struct hapax_span head,
                      struct hapax_span body, bool *again)
 {
@@ -220,7 +220,7 @@ static bool make_head(char **text, size_t *len, const struct hapax__upstream *up
     return fclose(out) == 0;
 }
 
-/* What ends a question: a descriptor, and what of it. */
+/* A descriptor whose events, of poll(), end a question. */
 struct stop {
     int fd;
     short events;

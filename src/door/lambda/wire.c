@@ -2,12 +2,13 @@
  *
  * HTTP/1.1, read and written.
  *
- * What it keeps: what is not clear about where a message ends is refused; no read goes past what was asked for without
- * being kept for the next one; nothing grows beyond its limit.
+ * The invariants: a message whose end is in doubt is refused. Bytes that were read too early are
+ * kept for the next read. Nothing grows beyond its limit.
  *
- * Rejected: libcurl and libmicrohttpd, which the project has. A streamed response goes from one to the other
- * piece by piece with its trailers, which takes two threads and a pipe between their callbacks; and what a cold start has to load
- * is paid for by each new sandbox. Both peers are on this machine, and one of them is AWS's.
+ * Rejected: libcurl and libmicrohttpd, which the project has. To pass a streamed response from one
+ * to the other piece by piece, with trailers, takes two threads and a pipe between their callbacks.
+ * And each new sandbox pays for the libraries that a cold start loads. Both peers are on this
+ * machine, and one of them is AWS's.
  */
 #include "wire.h"
 
@@ -102,7 +103,7 @@ static bool wait_readable(const struct hapax__wire *wire)
     return fds[0].revents || broken(ECANCELED);
 }
 
-/* Reads more behind what is there. *end: the peer has closed. */
+/* Reads more bytes into the buffer. *end: the peer has closed. */
 static bool fill(struct hapax__wire *wire, bool *end)
 {
     ssize_t n;
@@ -138,7 +139,7 @@ static bool fill(struct hapax__wire *wire, bool *end)
     return true;
 }
 
-/* Takes bytes up to and with `mark`, which stands in the buffer from then on; *len of them. */
+/* Reads until `mark` is in the buffer. *len: the bytes up to its end. */
 static enum hapax__wire_end take_until(struct hapax__wire *wire, const char *mark, size_t *len)
 {
     size_t seen = 0;
@@ -235,7 +236,7 @@ static bool read_length(uint64_t *out, struct hapax_span value, unsigned base)
     return true;
 }
 
-/* Where the body ends; one way of saying it, once. */
+/* Finds how the body ends. A head that says so in two ways, or twice, is refused. */
 static bool read_framing(struct hapax__wire *wire, struct hapax__head *head, bool request)
 {
     size_t lengths = 0, codings = 0;
@@ -327,7 +328,7 @@ static size_t count_lines(struct hapax_span lines)
     return n;
 }
 
-/* What is no line is refused, and not left out: another reader may see a length in it. */
+/* A malformed line is refused, not left out: another reader may see a length in it. */
 static bool read_lines(struct hapax__head *head, struct hapax_span lines, bool request)
 {
     const uint8_t *eol = memchr(lines.ptr, '\r', lines.len);
@@ -437,7 +438,7 @@ static bool take_trailers(struct hapax__wire *wire)
     return fclose(out) == 0 && good;
 }
 
-/* Reads the size of the next chunk; of the last one, what follows it. */
+/* Reads the size of the next chunk; behind the last chunk, the trailers. */
 static bool next_chunk(struct hapax__wire *wire)
 {
     struct hapax_span line;

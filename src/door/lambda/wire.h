@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTTP/1.1 as the Runtime API speaks it, on both sides of the door: heads, bodies by length and in chunks, trailers. Calls
- * block, since the Runtime API's next event may take as long as it likes.
+ * HTTP/1.1 as the Runtime API speaks it, for both sides of the door: heads, bodies by length and in
+ * chunks, trailers. Calls block: the next event may take any time to come.
  */
 #ifndef HAPAX_DOOR_LAMBDA_WIRE_H
 #define HAPAX_DOOR_LAMBDA_WIRE_H
@@ -13,7 +13,9 @@
 
 struct hapax__wire {
     int fd; /* -1: closed */
-    int stop_fd; /* until a message begins, reading fails with ECANCELED once it has stop_events, of poll(); -1: never */
+    /* Until a message begins, a read fails with ECANCELED once stop_fd has one of these events, of
+     * poll(). -1: never. */
+    int stop_fd;
     short stop_events;
     uint8_t *buffer;
     size_t from, to, size;
@@ -25,7 +27,7 @@ struct hapax__wire {
     } framing;
     uint64_t left; /* of the body, or of the chunk */
     bool begun; /* the first chunk's size has been read */
-    char *trailers; /* lines, after the last piece of a chunked body; NULL: none */
+    char *trailers; /* lines behind the last chunk; NULL: none */
     size_t trailers_len;
 };
 
@@ -43,19 +45,21 @@ struct hapax__head {
 bool hapax__wire_open(struct hapax__wire *wire, int fd);
 void hapax__wire_close(struct hapax__wire *wire);
 
-/* Whether nothing has come from an idle connection, not even its end. */
+/* Whether a connection is idle and open: the peer sent nothing, and did not close. */
 bool hapax__wire_is_idle(const struct hapax__wire *wire);
 
-/* Whether the other side has closed, and nothing of it is left to be read. */
+/* Whether the peer has closed, and nothing is left to be read. */
 bool hapax__wire_is_closed(const struct hapax__wire *wire);
 
 enum hapax__wire_end {
     HAPAX__WIRE_GOOD = 0,
     HAPAX__WIRE_OVER, /* closed, or reset, before the first byte */
-    HAPAX__WIRE_BROKEN /* errno: EPROTO no HTTP, EMSGSIZE over a limit, ECANCELED stopped, or the socket's */
+    /* errno: EPROTO (no HTTP), EMSGSIZE (over a limit), ECANCELED (stopped), or the socket's */
+    HAPAX__WIRE_BROKEN
 };
 
-/* Reads the next head; what came before was read to its end. Lines are spans of memory; to be released on GOOD. */
+/* Reads the next head. The message before must have been read to its end. On GOOD, *head is to be
+ * released. */
 enum hapax__wire_end hapax__wire_request(struct hapax__wire *wire, struct hapax__head *head);
 enum hapax__wire_end hapax__wire_response(struct hapax__wire *wire, struct hapax__head *head);
 void hapax__head_release(struct hapax__head *head);
@@ -63,10 +67,12 @@ void hapax__head_release(struct hapax__head *head);
 /* The value of a header; empty: none. */
 struct hapax_span hapax__head_line(const struct hapax__head *head, const char *name);
 
-/* The next piece of the body, valid until the next call; an empty one: it is over. False: broken. */
+/* Gives the next piece of the body, valid until the next call. Empty: the body is over. False: the
+ * connection is broken. */
 bool hapax__wire_piece(struct hapax__wire *wire, struct hapax_span *piece);
 
-/* The whole body, from malloc(). False: broken, or over max (EMSGSIZE). */
+/* Gives the whole body, from malloc(). False: the connection is broken, or the body is over max
+ * (EMSGSIZE). */
 bool hapax__wire_body(struct hapax__wire *wire, uint8_t **body, size_t *len, size_t max);
 
 /* Sends all of up to eight spans. */
