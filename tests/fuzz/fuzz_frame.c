@@ -110,7 +110,7 @@ static void try_reply(enum hapax_op_kind kind, struct hapax_span payload)
 {
     struct hapax__reader r = {payload.ptr, payload.len, false};
     struct hapax_arena arena = {0};
-    struct hapax__reply reply;
+    struct hapax__frame_reply reply;
 
     if (hapax__frame_take_reply(&r, &reply)) {
         for (uint16_t i = 0; i < reply.count; i++) {

@@ -309,7 +309,7 @@ bool peer_answers(int fd, uint32_t seq, struct hapax_op *ops, uint16_t n,
 
     while (place < n) {
         struct peer_frame *frame = calloc(1, sizeof(*frame));
-        struct hapax__reply reply;
+        struct hapax__frame_reply reply;
         struct hapax_span payload;
         struct hapax__reader r;
         uint8_t kind;

@@ -87,7 +87,7 @@ static void the_page_shows_what_is_sent(void **state)
 {
     struct hapax__hello hello = {.version = 1, .frame_max = HAPAX__FRAME_MAX};
     struct hapax__request request = {.seq = 1, .wait_ms = 10000, .count = 1};
-    struct hapax__reply reply = {.seq = 1, .first = 0, .count = 1};
+    struct hapax__frame_reply reply = {.seq = 1, .first = 0, .count = 1};
     struct hapax_op op = example_op();
     struct hapax_record next;
     uint8_t bytes[1024];

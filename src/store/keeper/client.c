@@ -54,7 +54,7 @@ struct keeper {
 };
 
 /* How a step on the connection ended. All but WELL end the connection. */
-enum fate {
+enum result {
     WELL,
     LOST, /* closed or reset: another connection may do better */
     LATE, /* the time is over */
@@ -69,11 +69,11 @@ struct group {
     bool sent; /* some frame with them left as a whole */
 };
 
-static enum fate fate_with(struct keeper *k, enum fate fate, const char *why)
+static enum result result_with(struct keeper *k, enum result result, const char *why)
 {
     hapax_store_fail(&k->base, HAPAX_ERR_INDETERMINATE, "keeper \"unix:%s\": %s",
                      k->address.sun_path, why);
-    return fate;
+    return result;
 }
 
 static void disconnect(struct keeper *k)
@@ -87,7 +87,7 @@ static void disconnect(struct keeper *k)
 
 /* ---- bytes --------------------------------------------------------------------------- */
 
-static enum fate wait_for(struct keeper *k, short events, int64_t deadline_us)
+static enum result wait_for(struct keeper *k, short events, int64_t deadline_us)
 {
     for (;;) {
         struct pollfd fd = {.fd = k->fd, .events = events};
@@ -95,49 +95,49 @@ static enum fate wait_for(struct keeper *k, short events, int64_t deadline_us)
         int ready;
 
         if (left_ms <= 0)
-            return fate_with(k, LATE, "no answer in time");
+            return result_with(k, LATE, "no answer in time");
         ready = poll(&fd, 1, (int)hapax__least(left_ms, 60000));
         if (ready > 0)
             return WELL;
         if (ready < 0 && errno != EINTR)
-            return fate_with(k, LOST, hapax__socket_reason(errno));
+            return result_with(k, LOST, hapax__socket_reason(errno));
     }
 }
 
 /* After a call that failed: WELL, once it is worth another try. */
-static enum fate failed(struct keeper *k, short events, int64_t deadline_us)
+static enum result failed(struct keeper *k, short events, int64_t deadline_us)
 {
     if (errno == EINTR)
         return WELL;
     if (errno == EAGAIN || errno == EWOULDBLOCK)
         return wait_for(k, events, deadline_us);
-    return fate_with(k, LOST, hapax__socket_reason(errno));
+    return result_with(k, LOST, hapax__socket_reason(errno));
 }
 
-static enum fate send_all(struct keeper *k, const uint8_t *bytes, size_t len, int64_t deadline_us)
+static enum result send_all(struct keeper *k, const uint8_t *bytes, size_t len, int64_t deadline_us)
 {
-    enum fate fate = WELL;
+    enum result result = WELL;
 
-    while (len > 0 && fate == WELL) {
+    while (len > 0 && result == WELL) {
         ssize_t sent = send(k->fd, bytes, len, MSG_NOSIGNAL);
 
         if (sent < 0) {
-            fate = failed(k, POLLOUT, deadline_us);
+            result = failed(k, POLLOUT, deadline_us);
             continue;
         }
         bytes += sent;
         len -= (size_t)sent;
     }
-    return fate;
+    return result;
 }
 
 /* One recv() that got something. */
-static enum fate receive_some(struct keeper *k, uint8_t *out, size_t room, size_t *len,
-                              int64_t deadline_us)
+static enum result receive_some(struct keeper *k, uint8_t *out, size_t room, size_t *len,
+                                int64_t deadline_us)
 {
-    enum fate fate = WELL;
+    enum result result = WELL;
 
-    while (fate == WELL) {
+    while (result == WELL) {
         ssize_t got = recv(k->fd, out, room, 0);
 
         if (got > 0) {
@@ -145,20 +145,20 @@ static enum fate receive_some(struct keeper *k, uint8_t *out, size_t room, size_
             return WELL;
         }
         if (got == 0)
-            return fate_with(k, LOST, "it closed the connection");
-        fate = failed(k, POLLIN, deadline_us);
+            return result_with(k, LOST, "it closed the connection");
+        result = failed(k, POLLIN, deadline_us);
     }
-    return fate;
+    return result;
 }
 
 /* Exactly len bytes: what was read ahead, then from the connection; a long rest goes straight to
  * its place. */
-static enum fate receive(struct keeper *k, uint8_t *out, size_t len, int64_t deadline_us)
+static enum result receive(struct keeper *k, uint8_t *out, size_t len, int64_t deadline_us)
 {
     while (len > 0) {
         size_t ready = k->in_end - k->in_at;
         size_t part = ready < len ? ready : len;
-        enum fate fate;
+        enum result result;
 
         memcpy(out, k->in + k->in_at, part);
         k->in_at += part;
@@ -167,18 +167,18 @@ static enum fate receive(struct keeper *k, uint8_t *out, size_t len, int64_t dea
         if (len == 0)
             break;
         if (len >= SCRATCH_SIZE) {
-            fate = receive_some(k, out, len, &part, deadline_us);
-            if (fate != WELL)
-                return fate;
+            result = receive_some(k, out, len, &part, deadline_us);
+            if (result != WELL)
+                return result;
             out += part;
             len -= part;
             continue;
         }
         k->in_at = 0;
         k->in_end = 0;
-        fate = receive_some(k, k->in, SCRATCH_SIZE, &k->in_end, deadline_us);
-        if (fate != WELL)
-            return fate;
+        result = receive_some(k, k->in, SCRATCH_SIZE, &k->in_end, deadline_us);
+        if (result != WELL)
+            return result;
     }
     return WELL;
 }
@@ -188,56 +188,56 @@ struct head {
     size_t len; /* of the payload */
 };
 
-static enum fate receive_head(struct keeper *k, struct head *head, int64_t deadline_us)
+static enum result receive_head(struct keeper *k, struct head *head, int64_t deadline_us)
 {
     uint8_t bytes[HAPAX__FRAME_HEAD];
     struct hapax__reader r = {bytes, sizeof(bytes), false};
-    enum fate fate = receive(k, bytes, sizeof(bytes), deadline_us);
+    enum result result = receive(k, bytes, sizeof(bytes), deadline_us);
 
-    if (fate != WELL)
-        return fate;
+    if (result != WELL)
+        return result;
     head->len = hapax__take_u32(&r);
     head->kind = hapax__take_u8(&r);
     if (head->len < 1 || head->len > HAPAX__FRAME_MAX)
-        return fate_with(k, BROKEN, "it sent a malformed frame");
+        return result_with(k, BROKEN, "it sent a malformed frame");
     head->len--;
     return WELL;
 }
 
 /* A FAULT instead of what was awaited. */
-static enum fate receive_fault(struct keeper *k, const struct head *head, enum hapax_error *error,
-                               int64_t deadline_us)
+static enum result receive_fault(struct keeper *k, const struct head *head, enum hapax_error *error,
+                                 int64_t deadline_us)
 {
     uint8_t bytes[HAPAX__FRAME_FAULT_MAX];
     char text[HAPAX_TEXT_MAX];
-    enum fate fate;
+    enum result result;
 
     if (head->kind != HAPAX__FRAME_FAULT || head->len > sizeof(bytes))
-        return fate_with(k, BROKEN, "it sent a frame out of turn");
-    fate = receive(k, bytes, head->len, deadline_us);
-    if (fate != WELL)
-        return fate;
+        return result_with(k, BROKEN, "it sent a frame out of turn");
+    result = receive(k, bytes, head->len, deadline_us);
+    if (result != WELL)
+        return result;
     if (!hapax__frame_take_fault((struct hapax_span){bytes, head->len}, error, text))
-        return fate_with(k, BROKEN, "it sent a malformed fault");
-    return fate_with(k, BROKEN, text);
+        return result_with(k, BROKEN, "it sent a malformed fault");
+    return result_with(k, BROKEN, text);
 }
 
 /* The payload of a frame of this kind, in the store's memory for answers. */
-static enum fate receive_frame(struct keeper *k, enum hapax__frame_kind kind,
-                               struct hapax_span *payload, int64_t deadline_us)
+static enum result receive_frame(struct keeper *k, enum hapax__frame_kind kind,
+                                 struct hapax_span *payload, int64_t deadline_us)
 {
     enum hapax_error ignored;
     struct head head;
     uint8_t *bytes;
-    enum fate fate = receive_head(k, &head, deadline_us);
+    enum result result = receive_head(k, &head, deadline_us);
 
-    if (fate != WELL)
-        return fate;
+    if (result != WELL)
+        return result;
     if (head.kind != (uint8_t)kind)
         return receive_fault(k, &head, &ignored, deadline_us);
     bytes = hapax_store_memory(&k->base, head.len);
     if (!bytes)
-        return fate_with(k, BROKEN, "out of memory for its answer");
+        return result_with(k, BROKEN, "out of memory for its answer");
     *payload = (struct hapax_span){bytes, head.len};
     return receive(k, bytes, head.len, deadline_us);
 }
@@ -277,22 +277,22 @@ static enum hapax_error greet(struct keeper *k, int64_t deadline_us)
     struct hapax__writer w = {bytes, sizeof(bytes)};
     enum hapax_error error = HAPAX_ERR_UNAVAILABLE;
     struct head head;
-    enum fate fate;
+    enum result result;
 
     hapax__frame_put_hello(&w, &hello);
     /* Who turns us away says so and closes without listening: so read, whatever became of it. */
     if (send_all(k, bytes, (size_t)(w.at - bytes), deadline_us) == LATE)
         return no_keeper(k, error, "it takes no greeting");
-    fate = receive_head(k, &head, deadline_us);
-    if (fate == WELL && head.kind != HAPAX__FRAME_WELCOME)
-        fate = receive_fault(k, &head, &error, deadline_us);
-    else if (fate == WELL && head.len != HAPAX__FRAME_WELCOME_SIZE)
-        fate = fate_with(k, BROKEN, "its greeting is malformed");
-    else if (fate == WELL)
-        fate = receive(k, bytes, head.len, deadline_us);
-    if (fate == LATE)
+    result = receive_head(k, &head, deadline_us);
+    if (result == WELL && head.kind != HAPAX__FRAME_WELCOME)
+        result = receive_fault(k, &head, &error, deadline_us);
+    else if (result == WELL && head.len != HAPAX__FRAME_WELCOME_SIZE)
+        result = result_with(k, BROKEN, "its greeting is malformed");
+    else if (result == WELL)
+        result = receive(k, bytes, head.len, deadline_us);
+    if (result == LATE)
         return no_keeper(k, error, "it does not greet");
-    if (fate != WELL)
+    if (result != WELL)
         return error; /* the text says why */
     if (!hapax__frame_take_welcome((struct hapax_span){bytes, head.len}, &k->server))
         return no_keeper(k, error, "its greeting is malformed");
@@ -317,7 +317,7 @@ static enum hapax_error connect_once(struct keeper *k, int64_t deadline_us)
     return error;
 }
 
-/* For ops whose fate is open it is worth waiting for a keeper that starts anew; with others the
+/* For ops whose result is open it is worth waiting for a keeper that starts anew; with others the
  * caller knows best how long to try. */
 static enum hapax_error ensure_connected(struct keeper *k, int64_t deadline_us, bool patient)
 {
@@ -379,29 +379,29 @@ static void free_out(struct keeper *k)
     k->out_cap = 0;
 }
 
-static enum fate send_ops(struct keeper *k, struct group *group, size_t *count)
+static enum result send_ops(struct keeper *k, struct group *group, size_t *count)
 {
     int64_t left_ms = (group->deadline_us - hapax__monotonic_us()) / US_PER_MS;
     struct hapax__request request = {.seq = ++k->seq};
     struct hapax__writer w;
-    enum fate fate;
+    enum result result;
     size_t size;
 
     *count = fit(k, group->ops, group->n, &size);
     request.count = (uint16_t)*count;
     request.wait_ms = left_ms < 1 ? 1 : (uint32_t)hapax__least(left_ms, UINT32_MAX);
     if (!reserve(k, HAPAX__FRAME_HEAD + HAPAX__FRAME_REQUEST_SIZE + size))
-        return fate_with(k, BROKEN, "out of memory for a request");
+        return result_with(k, BROKEN, "out of memory for a request");
     w = (struct hapax__writer){k->out, k->out_cap};
     hapax__frame_put_request(&w, &request, size);
     for (size_t i = 0; i < *count; i++)
         hapax__frame_put_op(&w, group->ops[i]);
-    fate = send_all(k, k->out, (size_t)(w.at - k->out), group->deadline_us);
-    if (fate == WELL)
+    result = send_all(k, k->out, (size_t)(w.at - k->out), group->deadline_us);
+    if (result == WELL)
         group->sent = true;
     if (k->out_cap > OUT_KEPT_MAX)
         free_out(k);
-    return fate;
+    return result;
 }
 
 /* What the server says of a repeat is not said of what was sent before it. */
@@ -411,51 +411,51 @@ static void judge_error(struct keeper *k, struct hapax_op *op, bool repeated, co
         return;
     if (repeated && op->error != HAPAX_ERR_CORRUPT)
         op->error = HAPAX_ERR_INDETERMINATE;
-    fate_with(k, WELL, text);
+    result_with(k, WELL, text);
 }
 
 /* The answers of one REPLY; *place moves on. */
-static enum fate take_reply(struct keeper *k, struct hapax_op **ops, size_t n, bool repeated,
-                            struct hapax_span payload, size_t *place)
+static enum result take_reply(struct keeper *k, struct hapax_op **ops, size_t n, bool repeated,
+                              struct hapax_span payload, size_t *place)
 {
     struct hapax__reader r = {payload.ptr, payload.len, false};
-    struct hapax__reply reply;
+    struct hapax__frame_reply reply;
     char text[HAPAX_TEXT_MAX];
 
     if (!hapax__frame_take_reply(&r, &reply) || reply.seq != k->seq || reply.first != *place ||
         reply.count > n - *place)
-        return fate_with(k, BROKEN, "it sent a reply to something else");
+        return result_with(k, BROKEN, "it sent a reply to something else");
     for (uint16_t i = 0; i < reply.count; i++) {
         struct hapax_op *op = ops[*place];
         enum hapax__taken taken = hapax__frame_take_answer(&r, op, k->base.arena, text);
 
         if (taken != HAPAX__TAKEN)
-            return fate_with(k, BROKEN,
-                             taken == HAPAX__TAKEN_NOMEM ? "out of memory for its answer"
-                                                         : "it sent a malformed answer");
+            return result_with(k, BROKEN,
+                               taken == HAPAX__TAKEN_NOMEM ? "out of memory for its answer"
+                                                           : "it sent a malformed answer");
         judge_error(k, op, repeated, text);
         ++*place;
     }
-    return r.left == 0 ? WELL : fate_with(k, BROKEN, "it sent a malformed reply");
+    return r.left == 0 ? WELL : result_with(k, BROKEN, "it sent a malformed reply");
 }
 
 /* One frame and its answers. What is answered leaves the group. */
-static enum fate exchange(struct keeper *k, struct group *group)
+static enum result exchange(struct keeper *k, struct group *group)
 {
     bool repeated = group->sent;
     size_t count, place = 0;
-    enum fate fate = send_ops(k, group, &count);
+    enum result result = send_ops(k, group, &count);
 
-    while (fate == WELL && place < count) {
+    while (result == WELL && place < count) {
         struct hapax_span payload;
 
-        fate = receive_frame(k, HAPAX__FRAME_REPLY, &payload, group->deadline_us);
-        if (fate == WELL)
-            fate = take_reply(k, group->ops, count, repeated, payload, &place);
+        result = receive_frame(k, HAPAX__FRAME_REPLY, &payload, group->deadline_us);
+        if (result == WELL)
+            result = take_reply(k, group->ops, count, repeated, payload, &place);
     }
     group->ops += place;
     group->n -= place;
-    return fate;
+    return result;
 }
 
 /* A FORGET takes its token along: the repeat of one that was applied would meet whatever came
@@ -480,17 +480,17 @@ static enum hapax_error run_group(struct keeper *k, struct group *group)
     unsigned losses = 0;
 
     while (group->n > 0 && losses <= REPEATS_MAX) {
-        enum fate fate;
+        enum result result;
 
         error = ensure_connected(k, group->deadline_us, group->sent);
         if (error != HAPAX_ERR_NONE)
             break;
-        fate = exchange(k, group);
-        if (fate == WELL)
+        result = exchange(k, group);
+        if (result == WELL)
             continue;
         disconnect(k);
         error = HAPAX_ERR_UNAVAILABLE;
-        if (fate != LOST)
+        if (result != LOST)
             break;
         losses++;
         if (group->sent)
@@ -538,20 +538,20 @@ static enum hapax_error keeper_run(struct hapax_store *store, struct hapax_op *o
 
 /* ---- check --------------------------------------------------------------------------- */
 
-static enum fate ask(struct keeper *k, struct hapax__info *info, int64_t deadline_us)
+static enum result ask(struct keeper *k, struct hapax__info *info, int64_t deadline_us)
 {
     uint8_t bytes[HAPAX__FRAME_HEAD + HAPAX__FRAME_ASK_SIZE];
     struct hapax__writer w = {bytes, sizeof(bytes)};
     struct hapax_span payload;
-    enum fate fate;
+    enum result result;
 
     hapax__frame_put_ask(&w, ++k->seq);
-    fate = send_all(k, bytes, sizeof(bytes), deadline_us);
-    if (fate == WELL)
-        fate = receive_frame(k, HAPAX__FRAME_INFO, &payload, deadline_us);
-    if (fate == WELL && (!hapax__frame_take_info(payload, info) || info->seq != k->seq))
-        fate = fate_with(k, BROKEN, "it sent a malformed reply");
-    return fate;
+    result = send_all(k, bytes, sizeof(bytes), deadline_us);
+    if (result == WELL)
+        result = receive_frame(k, HAPAX__FRAME_INFO, &payload, deadline_us);
+    if (result == WELL && (!hapax__frame_take_info(payload, info) || info->seq != k->seq))
+        result = result_with(k, BROKEN, "it sent a malformed reply");
+    return result;
 }
 
 static enum hapax_error keeper_check(struct hapax_store *store, hapax_say *say, void *arg)
@@ -560,18 +560,19 @@ static enum hapax_error keeper_check(struct hapax_store *store, hapax_say *say, 
     int64_t deadline_us = hapax__monotonic_us() + k->timeout_ms * US_PER_MS;
     char line[HAPAX_TEXT_MAX];
     struct hapax__info info;
-    enum fate fate = LOST;
+    enum result result = LOST;
 
-    for (int tries = 0; tries < 2 && fate == LOST; tries++) { /* the first may find it restarted */
+    for (int tries = 0; tries < 2 && result == LOST;
+         tries++) { /* the first may find it restarted */
         enum hapax_error error = ensure_connected(k, deadline_us, false);
 
         if (error != HAPAX_ERR_NONE)
             return error;
-        fate = ask(k, &info, deadline_us);
-        if (fate != WELL)
+        result = ask(k, &info, deadline_us);
+        if (result != WELL)
             disconnect(k);
     }
-    if (fate != WELL)
+    if (result != WELL)
         return HAPAX_ERR_UNAVAILABLE;
     hapax__fail(line, HAPAX_ERR_NONE,
                 "keeper of process %u serves a %.*s store: protocol %u, %u clients, %u ops in hand",

@@ -34,7 +34,7 @@
 #define WORK_KEPT_MAX 256u
 #define LENGTH_SIZE   4u
 
-static void watch(struct hapax__connection *c, uint32_t events)
+static void watch(struct hapax__keeper_connection *c, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = c};
     int failed;
@@ -50,7 +50,7 @@ static void watch(struct hapax__connection *c, uint32_t events)
 
 bool hapax__connection_open(struct hapax__keeper_server *server, int fd)
 {
-    struct hapax__connection *c = calloc(1, sizeof(*c));
+    struct hapax__keeper_connection *c = calloc(1, sizeof(*c));
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
 
     if (!c || epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -72,7 +72,7 @@ bool hapax__connection_open(struct hapax__keeper_server *server, int fd)
     return true;
 }
 
-void hapax__connection_hang_up(struct hapax__connection *c)
+void hapax__connection_hang_up(struct hapax__keeper_connection *c)
 {
     struct epoll_event none = {0};
 
@@ -88,7 +88,7 @@ void hapax__connection_hang_up(struct hapax__connection *c)
     c->server->graves = true;
 }
 
-static void free_in(struct hapax__connection *c)
+static void free_in(struct hapax__keeper_connection *c)
 {
     if (c->in_cap > BUFFER_SIZE) {
         assert(c->server->grown >= c->in_cap);
@@ -100,21 +100,21 @@ static void free_in(struct hapax__connection *c)
     c->in_cap = 0;
 }
 
-static void free_out(struct hapax__connection *c)
+static void free_out(struct hapax__keeper_connection *c)
 {
     free(c->out);
     c->out = NULL;
     c->out_cap = 0;
 }
 
-static void free_work(struct hapax__connection *c)
+static void free_work(struct hapax__keeper_connection *c)
 {
     free(c->work);
     c->work = NULL;
     c->work_cap = 0;
 }
 
-void hapax__connection_bury(struct hapax__connection *c)
+void hapax__connection_bury(struct hapax__keeper_connection *c)
 {
     assert(c->phase == HAPAX__GONE && c->in_lane == 0 && !c->touched);
     for (uint32_t i = c->replied; i < c->submitted; i++)
@@ -130,7 +130,7 @@ void hapax__connection_bury(struct hapax__connection *c)
     free(c);
 }
 
-bool hapax__connection_overdue(const struct hapax__connection *c, int64_t now_us)
+bool hapax__connection_overdue(const struct hapax__keeper_connection *c, int64_t now_us)
 {
     bool waits_for_client = c->phase == HAPAX__GREETING || c->phase == HAPAX__CLOSING ||
                             (c->phase == HAPAX__READING && c->in_len > 0) ||
@@ -141,7 +141,7 @@ bool hapax__connection_overdue(const struct hapax__connection *c, int64_t now_us
 
 /* ---- output -------------------------------------------------------------------------- */
 
-static bool reserve_out(struct hapax__connection *c, size_t size)
+static bool reserve_out(struct hapax__keeper_connection *c, size_t size)
 {
     assert(c->out_at == c->out_len);
     c->out_at = 0;
@@ -158,7 +158,7 @@ static bool reserve_out(struct hapax__connection *c, size_t size)
 }
 
 /* Writes what it can. True: all of it is out. False: not yet, or the client is gone. */
-static bool flush(struct hapax__connection *c)
+static bool flush(struct hapax__keeper_connection *c)
 {
     while (c->out_at < c->out_len) {
         ssize_t sent = send(c->fd, c->out + c->out_at, c->out_len - c->out_at, MSG_NOSIGNAL);
@@ -184,7 +184,7 @@ static bool flush(struct hapax__connection *c)
 }
 
 /* Tells the client what is wrong; the connection ends with it. */
-static void fault(struct hapax__connection *c, enum hapax_error error, const char *text)
+static void fault(struct hapax__keeper_connection *c, enum hapax_error error, const char *text)
 {
     struct hapax__writer w;
 
@@ -202,7 +202,7 @@ static void fault(struct hapax__connection *c, enum hapax_error error, const cha
 /* ---- replies ------------------------------------------------------------------------- */
 
 /* Why an op has an error. */
-static const char *text_of(const struct hapax__connection *c, const struct hapax_op *op,
+static const char *text_of(const struct hapax__keeper_connection *c, const struct hapax_op *op,
                            char text[HAPAX_TEXT_MAX])
 {
     struct hapax_op again;
@@ -226,13 +226,13 @@ static size_t answer_bound(const struct hapax_op *op)
     return hapax__frame_answer_size(op, "") + (op->error != HAPAX_ERR_NONE ? UINT8_MAX : 0);
 }
 
-static size_t answers_room(const struct hapax__connection *c)
+static size_t answers_room(const struct hapax__keeper_connection *c)
 {
     return c->frame_max - HAPAX__FRAME_HEAD - HAPAX__FRAME_REPLY_SIZE;
 }
 
 /* Counts what is answered, in order. */
-static bool gather(struct hapax__connection *c)
+static bool gather(struct hapax__keeper_connection *c)
 {
     uint32_t before = c->ready;
 
@@ -251,7 +251,7 @@ static bool gather(struct hapax__connection *c)
 }
 
 /* The ops of the next reply: as many as are ready and fit in a frame. */
-static uint32_t reply_end(const struct hapax__connection *c, size_t *size)
+static uint32_t reply_end(const struct hapax__keeper_connection *c, size_t *size)
 {
     uint32_t to;
 
@@ -269,9 +269,9 @@ static uint32_t reply_end(const struct hapax__connection *c, size_t *size)
 
 /* Puts the next reply into the output. False: no memory, and the connection is given up, which leaves
  * its ops as undecided as they would be without it. */
-static bool reply(struct hapax__connection *c)
+static bool reply(struct hapax__keeper_connection *c)
 {
-    struct hapax__reply head = {.seq = c->seq, .first = (uint16_t)c->replied};
+    struct hapax__frame_reply head = {.seq = c->seq, .first = (uint16_t)c->replied};
     struct hapax__writer w, head_w;
     char text[HAPAX_TEXT_MAX];
     size_t size;
@@ -302,7 +302,7 @@ static bool reply(struct hapax__connection *c)
 /* ---- a request ----------------------------------------------------------------------- */
 
 /* How many ops may be without answer at a time, so that their answers stay within HELD_MAX. */
-static uint32_t window(const struct hapax__connection *c)
+static uint32_t window(const struct hapax__keeper_connection *c)
 {
     size_t ops = HELD_MAX / (c->answer_max > 0 ? c->answer_max : 1);
 
@@ -312,7 +312,7 @@ static uint32_t window(const struct hapax__connection *c)
 }
 
 /* An op that is refused here costs its own answer and nothing else. */
-static void submit_one(struct hapax__connection *c, struct hapax__work *work)
+static void submit_one(struct hapax__keeper_connection *c, struct hapax__keeper_work *work)
 {
     char text[HAPAX_TEXT_MAX];
 
@@ -323,7 +323,7 @@ static void submit_one(struct hapax__connection *c, struct hapax__work *work)
         c->in_lane++;
 }
 
-static bool submit(struct hapax__connection *c)
+static bool submit(struct hapax__keeper_connection *c)
 {
     uint32_t before = c->submitted;
 
@@ -333,9 +333,9 @@ static bool submit(struct hapax__connection *c)
     return c->submitted > before;
 }
 
-void hapax__connection_answered(struct hapax__work *work)
+void hapax__connection_answered(struct hapax__keeper_work *work)
 {
-    struct hapax__connection *c = work->connection;
+    struct hapax__keeper_connection *c = work->connection;
 
     assert(!work->done && c->in_lane > 0);
     work->done = true;
@@ -345,7 +345,7 @@ void hapax__connection_answered(struct hapax__work *work)
 }
 
 /* Gives the memory of the frame in hand back, and moves up what came behind it. */
-static void consume(struct hapax__connection *c)
+static void consume(struct hapax__keeper_connection *c)
 {
     size_t rest = c->in_len - c->frame_len;
 
@@ -367,7 +367,7 @@ static void consume(struct hapax__connection *c)
 }
 
 /* Moves the request in hand on. True: something moved. */
-static bool run(struct hapax__connection *c)
+static bool run(struct hapax__keeper_connection *c)
 {
     bool moved = submit(c);
 
@@ -385,7 +385,7 @@ static bool run(struct hapax__connection *c)
     return true;
 }
 
-static bool reserve_work(struct hapax__connection *c, uint32_t count)
+static bool reserve_work(struct hapax__keeper_connection *c, uint32_t count)
 {
     if (count <= c->work_cap)
         return true;
@@ -396,7 +396,7 @@ static bool reserve_work(struct hapax__connection *c, uint32_t count)
     return c->work != NULL;
 }
 
-static void take_request(struct hapax__connection *c, struct hapax_span payload)
+static void take_request(struct hapax__keeper_connection *c, struct hapax_span payload)
 {
     struct hapax__reader r = {payload.ptr, payload.len, false};
     struct hapax__request request;
@@ -415,7 +415,7 @@ static void take_request(struct hapax__connection *c, struct hapax_span payload)
     }
     until_us = hapax__monotonic_us() + request.wait_ms * US_PER_MS;
     for (uint16_t i = 0; i < request.count; i++) {
-        struct hapax__work *work = &c->work[i];
+        struct hapax__keeper_work *work = &c->work[i];
 
         if (!hapax__frame_take_op(&r, &work->job.op)) {
             hapax__fail(text, HAPAX_ERR_INVALID, "op %u of a request is malformed", i + 1u);
@@ -438,7 +438,7 @@ static void take_request(struct hapax__connection *c, struct hapax_span payload)
 
 /* ---- the other frames ---------------------------------------------------------------- */
 
-static void take_hello(struct hapax__connection *c, struct hapax_span payload)
+static void take_hello(struct hapax__keeper_connection *c, struct hapax_span payload)
 {
     struct hapax__hello hello, welcome = {.version = HAPAX__FRAME_VERSION,
                                           .frame_max = HAPAX__FRAME_MAX,
@@ -462,7 +462,7 @@ static void take_hello(struct hapax__connection *c, struct hapax_span payload)
     c->phase = HAPAX__RUNNING;
 }
 
-static void take_ask(struct hapax__connection *c, struct hapax_span payload)
+static void take_ask(struct hapax__keeper_connection *c, struct hapax_span payload)
 {
     struct hapax__info info = c->server->info;
     struct hapax__writer w;
@@ -483,7 +483,7 @@ static void take_ask(struct hapax__connection *c, struct hapax_span payload)
     c->phase = HAPAX__RUNNING;
 }
 
-static void take_frame(struct hapax__connection *c)
+static void take_frame(struct hapax__keeper_connection *c)
 {
     struct hapax_span payload = {c->in + HAPAX__FRAME_HEAD, c->frame_len - HAPAX__FRAME_HEAD};
     uint8_t kind = c->in[LENGTH_SIZE];
@@ -504,7 +504,7 @@ static void take_frame(struct hapax__connection *c)
 /* ---- input --------------------------------------------------------------------------- */
 
 /* The bytes of the frame that `in` begins with, its length included. */
-static size_t frame_size(const struct hapax__connection *c)
+static size_t frame_size(const struct hapax__keeper_connection *c)
 {
     struct hapax__reader r = {c->in, c->in_len, false};
 
@@ -512,7 +512,7 @@ static size_t frame_size(const struct hapax__connection *c)
 }
 
 /* Takes the next frame, if it is there as a whole. */
-static bool next_frame(struct hapax__connection *c)
+static bool next_frame(struct hapax__keeper_connection *c)
 {
     uint32_t max = c->phase == HAPAX__GREETING ? HAPAX__FRAME_HELLO_MAX : HAPAX__FRAME_MAX;
     char text[HAPAX_TEXT_MAX];
@@ -545,7 +545,7 @@ static bool next_frame(struct hapax__connection *c)
     return false;
 }
 
-static bool admit(struct hapax__connection *c)
+static bool admit(struct hapax__keeper_connection *c)
 {
     size_t size = frame_size(c);
     uint8_t *in;
@@ -568,7 +568,7 @@ static bool admit(struct hapax__connection *c)
     return true;
 }
 
-void hapax__connection_advance(struct hapax__connection *c)
+void hapax__connection_advance(struct hapax__keeper_connection *c)
 {
     bool moved = true;
 
@@ -595,7 +595,7 @@ void hapax__connection_advance(struct hapax__connection *c)
     }
 }
 
-void hapax__connection_receive(struct hapax__connection *c)
+void hapax__connection_receive(struct hapax__keeper_connection *c)
 {
     ssize_t got;
 
@@ -625,7 +625,7 @@ void hapax__connection_receive(struct hapax__connection *c)
     hapax__connection_advance(c);
 }
 
-void hapax__connection_event(struct hapax__connection *c, uint32_t events)
+void hapax__connection_event(struct hapax__keeper_connection *c, uint32_t events)
 {
     switch (c->phase) {
     case HAPAX__GREETING:

@@ -9,7 +9,7 @@
 #include "lane/lane.h"
 #include "socket.h"
 
-enum hapax__phase {
+enum hapax__client_phase {
     HAPAX__GREETING, /* a HELLO is awaited */
     HAPAX__READING, /* a request is awaited, or its rest */
     HAPAX__ADMISSION, /* a long request waits for memory */
@@ -18,18 +18,18 @@ enum hapax__phase {
     HAPAX__GONE /* closed; jobs in the lane may still borrow from it */
 };
 
-struct hapax__work { /* one op in hand */
+struct hapax__keeper_work { /* one op in hand */
     struct hapax__job job; /* first, so that it is found from the job */
-    struct hapax__connection *connection;
+    struct hapax__keeper_connection *connection;
     bool done;
 };
 
-struct hapax__connection {
+struct hapax__keeper_connection {
     struct hapax__keeper_server *server;
-    struct hapax__connection *next, *prev; /* of all */
-    struct hapax__connection *next_touched;
+    struct hapax__keeper_connection *next, *prev; /* of all */
+    struct hapax__keeper_connection *next_touched;
     bool touched; /* some of its jobs came back in this round */
-    enum hapax__phase phase;
+    enum hapax__client_phase phase;
     int fd;
     uint32_t events; /* what epoll watches for */
     int64_t since_us; /* when a half frame began, or output last moved */
@@ -45,7 +45,7 @@ struct hapax__connection {
     size_t out_at;
     size_t out_len;
 
-    struct hapax__work *work; /* the ops of the request in hand */
+    struct hapax__keeper_work *work; /* the ops of the request in hand */
     uint32_t work_cap;
     uint32_t seq;
     uint32_t count;
@@ -66,7 +66,7 @@ struct hapax__keeper_server {
     int stop_fd;
     int epoll_fd;
 
-    struct hapax__connection *connections;
+    struct hapax__keeper_connection *connections;
     uint32_t clients;
     size_t grown; /* bytes of buffers for long requests */
     bool released; /* some of them came free */
@@ -82,24 +82,24 @@ struct hapax__keeper_server {
 bool hapax__connection_open(struct hapax__keeper_server *server, int fd);
 
 /* What epoll says of it. */
-void hapax__connection_event(struct hapax__connection *c, uint32_t events);
+void hapax__connection_event(struct hapax__keeper_connection *c, uint32_t events);
 
 /* One recv(), and what comes of it. */
-void hapax__connection_receive(struct hapax__connection *c);
+void hapax__connection_receive(struct hapax__keeper_connection *c);
 
 /* Does what can be done now: takes frames, submits, replies. */
-void hapax__connection_advance(struct hapax__connection *c);
+void hapax__connection_advance(struct hapax__keeper_connection *c);
 
 /* A job of its came back. Advance it when all have. */
-void hapax__connection_answered(struct hapax__work *work);
+void hapax__connection_answered(struct hapax__keeper_work *work);
 
 /* Whether the client takes too long over a frame or a reply. */
-bool hapax__connection_overdue(const struct hapax__connection *c, int64_t now_us);
+bool hapax__connection_overdue(const struct hapax__keeper_connection *c, int64_t now_us);
 
 /* Closes its socket; it is GONE. */
-void hapax__connection_hang_up(struct hapax__connection *c);
+void hapax__connection_hang_up(struct hapax__keeper_connection *c);
 
 /* Frees one that is GONE and has no job in the lane. */
-void hapax__connection_bury(struct hapax__connection *c);
+void hapax__connection_bury(struct hapax__keeper_connection *c);
 
 #endif

@@ -289,7 +289,8 @@ bool hapax__frame_take_op(struct hapax__reader *r, struct hapax_op *op)
 
 /* ---- replies ------------------------------------------------------------------------- */
 
-void hapax__frame_put_reply(struct hapax__writer *w, const struct hapax__reply *reply, size_t size)
+void hapax__frame_put_reply(struct hapax__writer *w, const struct hapax__frame_reply *reply,
+                            size_t size)
 {
     assert(reply->count >= 1 && reply->first + reply->count <= (int)HAPAX_BATCH_MAX);
     hapax__frame_begin(w, HAPAX__FRAME_REPLY, HAPAX__FRAME_REPLY_SIZE + size);
@@ -298,7 +299,7 @@ void hapax__frame_put_reply(struct hapax__writer *w, const struct hapax__reply *
     hapax__put_number(w, reply->count, 2);
 }
 
-bool hapax__frame_take_reply(struct hapax__reader *r, struct hapax__reply *out)
+bool hapax__frame_take_reply(struct hapax__reader *r, struct hapax__frame_reply *out)
 {
     out->seq = hapax__take_u32(r);
     out->first = hapax__take_u16(r);

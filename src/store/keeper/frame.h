@@ -82,7 +82,7 @@ bool hapax__frame_take_op(struct hapax__reader *r, struct hapax_op *op);
 
 /* ---- replies ------------------------------------------------------------------------- */
 
-struct hapax__reply {
+struct hapax__frame_reply {
     uint32_t seq;
     uint16_t first; /* the place in the REQUEST of the first op answered here */
     uint16_t count;
@@ -90,8 +90,9 @@ struct hapax__reply {
 
 #define HAPAX__FRAME_REPLY_SIZE (4u + 2 + 2)
 
-void hapax__frame_put_reply(struct hapax__writer *w, const struct hapax__reply *reply, size_t size);
-bool hapax__frame_take_reply(struct hapax__reader *r, struct hapax__reply *out);
+void hapax__frame_put_reply(struct hapax__writer *w, const struct hapax__frame_reply *reply,
+                            size_t size);
+bool hapax__frame_take_reply(struct hapax__reader *r, struct hapax__frame_reply *out);
 
 /* Cuts a LIST's answer to what fits in `max` bytes: fewer records, and more to come. Any other
  * fits in HAPAX__FRAME_LEAST. */

@@ -102,12 +102,12 @@ static void accept_clients(struct hapax__keeper_server *server)
 /* All answers of a round first: a connection then replies to them in one write. */
 static void reap(struct hapax__keeper_server *server)
 {
-    struct hapax__connection *touched = NULL;
+    struct hapax__keeper_connection *touched = NULL;
     struct hapax__job *job = hapax__lane_reap(server->lane);
 
     while (job) {
-        struct hapax__work *work = (struct hapax__work *)job;
-        struct hapax__connection *c = work->connection;
+        struct hapax__keeper_work *work = (struct hapax__keeper_work *)job;
+        struct hapax__keeper_connection *c = work->connection;
 
         job = job->next;
         hapax__connection_answered(work);
@@ -118,7 +118,7 @@ static void reap(struct hapax__keeper_server *server)
         touched = c;
     }
     while (touched) {
-        struct hapax__connection *c = touched;
+        struct hapax__keeper_connection *c = touched;
 
         touched = c->next_touched;
         c->touched = false;
@@ -129,14 +129,14 @@ static void reap(struct hapax__keeper_server *server)
 /* What was sent before the end is still taken; then only what is in hand goes on. */
 static void begin_stop(struct hapax__keeper_server *server)
 {
-    struct hapax__connection *next;
+    struct hapax__keeper_connection *next;
 
-    for (struct hapax__connection *c = server->connections; c; c = c->next)
+    for (struct hapax__keeper_connection *c = server->connections; c; c = c->next)
         if (c->phase == HAPAX__READING)
             hapax__connection_receive(c);
     server->stopping = true;
     hapax__socket_close(&server->socket);
-    for (struct hapax__connection *c = server->connections; c; c = next) {
+    for (struct hapax__keeper_connection *c = server->connections; c; c = next) {
         next = c->next;
         if (c->phase != HAPAX__RUNNING && c->phase != HAPAX__CLOSING)
             hapax__connection_hang_up(c);
@@ -146,10 +146,10 @@ static void begin_stop(struct hapax__keeper_server *server)
 static void sweep(struct hapax__keeper_server *server)
 {
     int64_t now_us = hapax__monotonic_us();
-    struct hapax__connection *next;
+    struct hapax__keeper_connection *next;
 
     server->graves = false;
-    for (struct hapax__connection *c = server->connections; c; c = next) {
+    for (struct hapax__keeper_connection *c = server->connections; c; c = next) {
         next = c->next;
         if (hapax__connection_overdue(c, now_us))
             hapax__connection_hang_up(c);
@@ -162,7 +162,7 @@ static void sweep(struct hapax__keeper_server *server)
 static void admit_waiting(struct hapax__keeper_server *server)
 {
     server->released = false;
-    for (struct hapax__connection *c = server->connections; c; c = c->next)
+    for (struct hapax__keeper_connection *c = server->connections; c; c = c->next)
         if (c->phase == HAPAX__ADMISSION)
             hapax__connection_advance(c);
 }
@@ -358,9 +358,9 @@ void hapax__keeper_stop(struct hapax__keeper_server *server)
     assert(written == (ssize_t)sizeof(one));
     pthread_join(keeper->thread, NULL);
     for (struct hapax__job *job = hapax__lane_close(server->lane); job; job = job->next)
-        hapax__connection_answered((struct hapax__work *)job);
+        hapax__connection_answered((struct hapax__keeper_work *)job);
     while (server->connections) {
-        struct hapax__connection *c = server->connections;
+        struct hapax__keeper_connection *c = server->connections;
 
         hapax__connection_hang_up(c);
         hapax__connection_bury(c);

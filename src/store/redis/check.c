@@ -35,7 +35,7 @@
 
 extern const char hapax__redis_check_lua[]; /* lua/check.lua */
 
-struct look {
+struct checking {
     struct hapax__redis *redis;
     hapax_say *say;
     void *arg;
@@ -49,31 +49,31 @@ struct look {
     int64_t most_us; /* and one no less than that */
 };
 
-__attribute__((format(printf, 3, 4))) static void tell(struct look *look, bool danger,
+__attribute__((format(printf, 3, 4))) static void tell(struct checking *c, bool danger,
                                                        const char *format, ...)
 {
     char line[LINE_MAX_SIZE];
     size_t len = 0;
     va_list args;
 
-    if (look->name[0])
-        len = (size_t)snprintf(line, sizeof(line), "%s: ", look->name);
+    if (c->name[0])
+        len = (size_t)snprintf(line, sizeof(line), "%s: ", c->name);
     assert(len < sizeof(line));
     va_start(args, format);
     (void)vsnprintf(line + len, sizeof(line) - len, format, args);
     va_end(args);
-    look->say(look->arg, danger, line);
+    c->say(c->arg, danger, line);
 }
 
 /* ---- asking -------------------------------------------------------------------------- */
 
 /* One plain command, words separated by single spaces. NULL reply: text says why; of errors only those
  * that mean the node is gone. */
-static enum hapax_error ask(struct look *look, const char *command, struct hapax__resp **reply,
+static enum hapax_error ask(struct checking *c, const char *command, struct hapax__resp **reply,
                             char text[HAPAX_TEXT_MAX])
 {
     struct hapax_span words[4];
-    struct hapax__redis_call call = {.args = words, .node = look->node};
+    struct hapax__redis_call call = {.args = words, .node = c->node};
     enum hapax_error error;
 
     for (const char *at = command; *at;) {
@@ -85,7 +85,7 @@ static enum hapax_error ask(struct look *look, const char *command, struct hapax
     }
     *reply = NULL;
     text[0] = '\0';
-    error = hapax__redis_route_run(look->redis->route, &call, 1, false, text);
+    error = hapax__redis_route_run(c->redis->route, &call, 1, false, text);
     if (error == HAPAX_ERR_REFUSED)
         return HAPAX_ERR_NONE;
     if (error != HAPAX_ERR_NONE)
@@ -98,14 +98,14 @@ static enum hapax_error ask(struct look *look, const char *command, struct hapax
 }
 
 /* CONFIG GET of one name. False: it may not be read, or this server has none of that name. */
-static bool config(struct look *look, const char *name, char out[VALUE_SIZE],
+static bool config(struct checking *c, const char *name, char out[VALUE_SIZE],
                    enum hapax_error *error, char text[HAPAX_TEXT_MAX])
 {
     char command[64];
     struct hapax__resp *reply;
 
     (void)snprintf(command, sizeof(command), "CONFIG GET %s", name);
-    *error = ask(look, command, &reply, text);
+    *error = ask(c, command, &reply, text);
     if (*error != HAPAX_ERR_NONE || !reply)
         return false;
     if (reply->type != HAPAX__RESP_ARRAY || reply->elements != 2 ||
@@ -149,118 +149,118 @@ static bool info_number(const char *text, const char *field, int64_t *out)
 
 /* ---- version, memory ----------------------------------------------------------------- */
 
-static void check_version(struct look *look)
+static void check_version(struct checking *c)
 {
     char version[VALUE_SIZE], valkey[VALUE_SIZE];
 
-    if (!info(look->info, "redis_version", version, sizeof(version)))
+    if (!info(c->info, "redis_version", version, sizeof(version)))
         return;
-    if (info(look->info, "valkey_version", valkey, sizeof(valkey)))
-        tell(look, false, "valkey %s: not tested with it; it says to be like redis %s", valkey,
+    if (info(c->info, "valkey_version", valkey, sizeof(valkey)))
+        tell(c, false, "valkey %s: not tested with it; it says to be like redis %s", valkey,
              version);
     else if (strtol(version, NULL, 10) < VERSION_MIN)
-        tell(look, true, "redis %s is older than what this is tested with; use %d.0 or later",
-             version, VERSION_MIN);
+        tell(c, true, "redis %s is older than what this is tested with; use %d.0 or later", version,
+             VERSION_MIN);
     else
-        tell(look, false, "redis %s", version);
+        tell(c, false, "redis %s", version);
 }
 
-static void check_memory(struct look *look)
+static void check_memory(struct checking *c)
 {
     char policy[VALUE_SIZE];
     int64_t limit;
     bool drops;
 
-    if (!info_number(look->info, "maxmemory", &limit) ||
-        !info(look->info, "maxmemory_policy", policy, sizeof(policy)))
+    if (!info_number(c->info, "maxmemory", &limit) ||
+        !info(c->info, "maxmemory_policy", policy, sizeof(policy)))
         return;
     drops = strcmp(policy, "noeviction") != 0;
     if (limit > 0 && drops)
-        tell(look, true,
+        tell(c, true,
              "maxmemory-policy %s: when its memory is full it drops records, and their operations "
              "run again; set maxmemory-policy noeviction",
              policy);
     else if (limit > 0)
-        tell(look, false,
+        tell(c, false,
              "maxmemory %" PRId64 " MiB, noeviction: when it is full new operations are refused "
              "and no record is dropped",
              limit >> 20);
     else
-        tell(look, false, "no maxmemory, so nothing is dropped%s%s%s", drops ? "; " : "",
+        tell(c, false, "no maxmemory, so nothing is dropped%s%s%s", drops ? "; " : "",
              drops ? "before you set one, set maxmemory-policy noeviction in place of " : "",
              drops ? policy : "");
 }
 
 /* ---- what a restart keeps ------------------------------------------------------------ */
 
-static enum hapax_error check_snapshots(struct look *look)
+static enum hapax_error check_snapshots(struct checking *c)
 {
     char text[HAPAX_TEXT_MAX], save[VALUE_SIZE];
     enum hapax_error error;
-    bool known = config(look, "save", save, &error, text);
+    bool known = config(c, "save", save, &error, text);
 
     if (error != HAPAX_ERR_NONE)
         return error;
     if (known && save[0] == '\0')
-        tell(look, true,
+        tell(c, true,
              "no append-only file and no snapshots: a restart forgets everything, and operations "
              "run again; set appendonly yes and appendfsync always");
     else
         tell(
-            look, true,
+            c, true,
             "no append-only file: a restart forgets what was written since the last snapshot%s%s%s, "
             "and those operations run again; set appendonly yes and appendfsync always",
             known ? " (save " : "", known ? save : "", known ? ")" : "");
     return HAPAX_ERR_NONE;
 }
 
-static void tell_fsync(struct look *look, const char *fsync)
+static void tell_fsync(struct checking *c, const char *fsync)
 {
     if (strcmp(fsync, "always") == 0)
-        tell(look, false, "appendonly yes, appendfsync always: what is answered is on disk");
+        tell(c, false, "appendonly yes, appendfsync always: what is answered is on disk");
     else if (strcmp(fsync, "everysec") == 0)
-        tell(look, true,
+        tell(c, true,
              "appendfsync everysec: a crash of the machine or a power cut loses the last second or "
              "two, and those operations run again; set appendfsync always");
     else
         tell(
-            look, true,
+            c, true,
             "appendfsync %s: a crash of the machine or a power cut loses what was not written yet, "
             "half a minute and more, and those operations run again; set appendfsync always",
             fsync);
 }
 
-static enum hapax_error check_log(struct look *look)
+static enum hapax_error check_log(struct checking *c)
 {
     char text[HAPAX_TEXT_MAX], value[VALUE_SIZE];
     enum hapax_error error;
 
-    if (config(look, "appendfsync", value, &error, text))
-        tell_fsync(look, value);
+    if (config(c, "appendfsync", value, &error, text))
+        tell_fsync(c, value);
     else if (error == HAPAX_ERR_NONE)
         tell(
-            look, false,
+            c, false,
             "appendonly yes, but cannot look at appendfsync (%s); unless it is \"always\", a crash "
             "of the machine loses the last moments",
             text[0] ? text : "there is none");
     if (error != HAPAX_ERR_NONE)
         return error;
-    if (config(look, "no-appendfsync-on-rewrite", value, &error, text) && strcmp(value, "yes") == 0)
-        tell(look, true,
+    if (config(c, "no-appendfsync-on-rewrite", value, &error, text) && strcmp(value, "yes") == 0)
+        tell(c, true,
              "no-appendfsync-on-rewrite yes: while its file is rewritten, a crash of the machine "
              "loses all since then; set it to no");
-    if (info(look->info, "aof_last_write_status", value, sizeof(value)) && strcmp(value, "ok") != 0)
-        tell(look, true, "its append-only file cannot be written; its log says why");
+    if (info(c->info, "aof_last_write_status", value, sizeof(value)) && strcmp(value, "ok") != 0)
+        tell(c, true, "its append-only file cannot be written; its log says why");
     return error;
 }
 
-static enum hapax_error check_persistence(struct look *look)
+static enum hapax_error check_persistence(struct checking *c)
 {
     int64_t log;
 
-    if (!info_number(look->info, "aof_enabled", &log))
+    if (!info_number(c->info, "aof_enabled", &log))
         return HAPAX_ERR_NONE;
-    return log ? check_log(look) : check_snapshots(look);
+    return log ? check_log(c) : check_snapshots(c);
 }
 
 /* ---- replicas ------------------------------------------------------------------------ */
@@ -280,7 +280,7 @@ static void part(const char *line, const char *field, char *out, size_t size)
     }
 }
 
-static void check_replica(struct look *look, const char *line, int64_t primary_offset)
+static void check_replica(struct checking *c, const char *line, int64_t primary_offset)
 {
     char ip[VALUE_SIZE], port[16], state[32], offset[32], lag[32];
     int64_t behind, lag_s;
@@ -294,116 +294,116 @@ static void check_replica(struct look *look, const char *line, int64_t primary_o
     behind = primary_offset - strtoll(offset, NULL, 10);
     lag_s = strtoll(lag, NULL, 10);
     online = strcmp(state, "online") == 0;
-    look->online += online ? 1 : 0;
+    c->online += online ? 1 : 0;
     if (!online)
-        tell(look, false, "replica %.64s:%s is not online yet (%s)", ip, port, state);
+        tell(c, false, "replica %.64s:%s is not online yet (%s)", ip, port, state);
     else if (behind > REPLICA_LAG_SIZE || lag_s > REPLICA_LAG_S)
-        tell(look, true,
+        tell(c, true,
              "replica %.64s:%s is behind, by %" PRId64 " bytes, and last heard of %" PRId64
              " s ago: if it takes over, what it lacks is lost",
              ip, port, behind, lag_s);
     else
-        tell(look, false,
+        tell(c, false,
              "replica %.64s:%s is behind by %" PRId64 " bytes, heard of %" PRId64 " s ago", ip,
              port, behind > 0 ? behind : 0, lag_s);
 }
 
-static void check_wait(struct look *look)
+static void check_wait(struct checking *c)
 {
-    uint32_t wait = look->redis->uri.wait;
+    uint32_t wait = c->redis->uri.wait;
 
-    if (wait > look->online)
-        tell(look, true,
+    if (wait > c->online)
+        tell(c, true,
              "wait=%" PRIu32 ", but %" PRId64 " of its replicas are online: no operation can be "
              "claimed or completed; add replicas, or set a smaller wait",
-             wait, look->online);
-    else if (wait > 0 && wait < look->online)
-        tell(look, false,
+             wait, c->online);
+    else if (wait > 0 && wait < c->online)
+        tell(c, false,
              "wait=%" PRIu32 " of %" PRId64 " replicas: what is acknowledged is lost only if "
              "another takes over, one that does not hold it",
-             wait, look->online);
+             wait, c->online);
     else if (wait > 0)
-        tell(look, false,
+        tell(c, false,
              "wait=%" PRIu32 " of %" PRId64 " replicas: what is acknowledged is on each; while one "
              "is away, nothing is",
-             wait, look->online);
+             wait, c->online);
 }
 
 /* A primary of a cluster that is cut off stops by itself; the one under sentinels does not. With `wait`
  * what it takes then counts for nothing. */
-static void tell_least_replicas(struct look *look, const char *least)
+static void tell_least_replicas(struct checking *c, const char *least)
 {
-    const struct hapax__redis_uri *uri = &look->redis->uri;
+    const struct hapax__redis_uri *uri = &c->redis->uri;
 
     if (strcmp(least, "0") != 0)
-        tell(look, false,
+        tell(c, false,
              "min-replicas-to-write %s: cut off from its replicas it takes writes for "
              "min-replicas-max-lag, and no longer",
              least);
     else if (uri->wait > 0)
-        tell(look, false,
+        tell(c, false,
              "min-replicas-to-write 0: cut off from its replicas it goes on taking writes; with "
              "wait they count for nothing, and 1 would refuse them at once");
     else
-        tell(look, uri->kind == HAPAX__REDIS_SENTINEL,
+        tell(c, uri->kind == HAPAX__REDIS_SENTINEL,
              "min-replicas-to-write 0: cut off from its replicas it goes on taking writes, which "
              "are lost when another has taken over; set it to 1, and min-replicas-max-lag to a few "
              "seconds");
 }
 
-static enum hapax_error check_replicas(struct look *look)
+static enum hapax_error check_replicas(struct checking *c)
 {
     char role[VALUE_SIZE], line[VALUE_SIZE * 2], field[32], text[HAPAX_TEXT_MAX];
     int64_t count = 0, offset = 0;
     enum hapax_error error;
 
-    look->online = 0;
-    if (info(look->info, "role", role, sizeof(role)) && strcmp(role, "master") != 0)
-        tell(look, true,
+    c->online = 0;
+    if (info(c->info, "role", role, sizeof(role)) && strcmp(role, "master") != 0)
+        tell(c, true,
              "it is a replica, and takes no writes: name the primary, or use redis+sentinel:// or "
              "redis+cluster://");
-    (void)info_number(look->info, "master_repl_offset", &offset);
-    if (!info_number(look->info, "connected_slaves", &count))
+    (void)info_number(c->info, "master_repl_offset", &offset);
+    if (!info_number(c->info, "connected_slaves", &count))
         return HAPAX_ERR_NONE;
     for (int64_t i = 0; i < count && i < REPLICAS_MAX; i++) {
         (void)snprintf(field, sizeof(field), "slave%" PRId64, i);
-        if (info(look->info, field, line, sizeof(line)))
-            check_replica(look, line, offset);
+        if (info(c->info, field, line, sizeof(line)))
+            check_replica(c, line, offset);
     }
-    look->any_replicas = look->any_replicas || count > 0;
-    if (count == 0 && look->redis->uri.kind != HAPAX__REDIS_NODE)
-        tell(look, false, "no replicas: when it is gone, so are its records until it is back");
-    check_wait(look);
-    if (count > 0 && config(look, "min-replicas-to-write", line, &error, text))
-        tell_least_replicas(look, line);
+    c->any_replicas = c->any_replicas || count > 0;
+    if (count == 0 && c->redis->uri.kind != HAPAX__REDIS_NODE)
+        tell(c, false, "no replicas: when it is gone, so are its records until it is back");
+    check_wait(c);
+    if (count > 0 && config(c, "min-replicas-to-write", line, &error, text))
+        tell_least_replicas(c, line);
     return HAPAX_ERR_NONE;
 }
 
 /* ---- clocks -------------------------------------------------------------------------- */
 
-static void tell_clock(struct look *look, int64_t ahead_us, int64_t doubt_us)
+static void tell_clock(struct checking *c, int64_t ahead_us, int64_t doubt_us)
 {
     bool behind = ahead_us < 0;
     int64_t off_us = behind ? -ahead_us : ahead_us;
 
     if (off_us - doubt_us > SKEW_MAX_US)
-        tell(look, true,
+        tell(c, true,
              "its clock is %.1f s %s this host's: after a failover to another clock leases end "
              "that much early or late, and an operation may run twice; set the clocks by NTP",
              (double)off_us / 1e6, behind ? "behind" : "ahead of");
     else
-        tell(look, false, "its clock is within %.1f ms of this host's",
+        tell(c, false, "its clock is within %.1f ms of this host's",
              (double)(off_us + doubt_us) / 1e3);
 }
 
 /* The time is the server's at some moment between asking and answer: half the way is meant, and half
  * the way is the doubt. */
-static enum hapax_error check_clock(struct look *look)
+static enum hapax_error check_clock(struct checking *c)
 {
     char text[HAPAX_TEXT_MAX];
     int64_t begin_us = hapax__wall_us(), end_us, theirs_us, ahead_us, doubt_us;
     struct hapax__resp *reply;
-    enum hapax_error error = ask(look, "TIME", &reply, text);
+    enum hapax_error error = ask(c, "TIME", &reply, text);
 
     end_us = hapax__wall_us();
     if (error != HAPAX_ERR_NONE)
@@ -411,41 +411,41 @@ static enum hapax_error check_clock(struct look *look)
     if (!reply || reply->type != HAPAX__RESP_ARRAY || reply->elements != 2 ||
         reply->element[0]->type != HAPAX__RESP_STRING ||
         reply->element[1]->type != HAPAX__RESP_STRING) {
-        tell(look, false, "cannot look at its clock (%s)", text[0] ? text : "TIME gives nonsense");
+        tell(c, false, "cannot look at its clock (%s)", text[0] ? text : "TIME gives nonsense");
         return HAPAX_ERR_NONE;
     }
     theirs_us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 +
                 strtoll(reply->element[1]->str, NULL, 10);
     ahead_us = theirs_us - (begin_us + end_us) / 2;
     doubt_us = (end_us - begin_us) / 2;
-    tell_clock(look, ahead_us, doubt_us);
-    if (!look->clock_known || ahead_us + doubt_us < look->least_us)
-        look->least_us = ahead_us + doubt_us;
-    if (!look->clock_known || ahead_us - doubt_us > look->most_us)
-        look->most_us = ahead_us - doubt_us;
-    look->clock_known = true;
+    tell_clock(c, ahead_us, doubt_us);
+    if (!c->clock_known || ahead_us + doubt_us < c->least_us)
+        c->least_us = ahead_us + doubt_us;
+    if (!c->clock_known || ahead_us - doubt_us > c->most_us)
+        c->most_us = ahead_us - doubt_us;
+    c->clock_known = true;
     return HAPAX_ERR_NONE;
 }
 
 /* ---- a cluster's own view ------------------------------------------------------------ */
 
-static enum hapax_error check_cluster(struct look *look)
+static enum hapax_error check_cluster(struct checking *c)
 {
     char text[HAPAX_TEXT_MAX], state[VALUE_SIZE];
     int64_t covered = 0;
     struct hapax__resp *reply;
-    enum hapax_error error = ask(look, "CLUSTER INFO", &reply, text);
+    enum hapax_error error = ask(c, "CLUSTER INFO", &reply, text);
 
     if (error != HAPAX_ERR_NONE)
         return error;
     if (!reply || reply->type != HAPAX__RESP_STRING) {
-        tell(look, false, "cannot look at its cluster (%s)", text[0] ? text : "no CLUSTER INFO");
+        tell(c, false, "cannot look at its cluster (%s)", text[0] ? text : "no CLUSTER INFO");
         return HAPAX_ERR_NONE;
     }
     if (info(reply->str, "cluster_state", state, sizeof(state)) && strcmp(state, "ok") != 0)
-        tell(look, true, "cluster_state is \"%s\": some or all operations are refused", state);
+        tell(c, true, "cluster_state is \"%s\": some or all operations are refused", state);
     if (info_number(reply->str, "cluster_slots_ok", &covered) && covered < SLOTS)
-        tell(look, true, "%" PRId64 " of %d slots are served: operations in the others are refused",
+        tell(c, true, "%" PRId64 " of %d slots are served: operations in the others are refused",
              covered, SLOTS);
     return HAPAX_ERR_NONE;
 }
@@ -453,51 +453,51 @@ static enum hapax_error check_cluster(struct look *look)
 /* ---- one node ------------------------------------------------------------------------ */
 
 /* Reads INFO, which the next call would overwrite, into the handle's memory. */
-static enum hapax_error read_info(struct look *look)
+static enum hapax_error read_info(struct checking *c)
 {
     char text[HAPAX_TEXT_MAX];
     struct hapax__resp *reply;
-    enum hapax_error error = ask(look, "INFO", &reply, text);
+    enum hapax_error error = ask(c, "INFO", &reply, text);
     char *copy;
 
-    look->info = "";
+    c->info = "";
     if (error != HAPAX_ERR_NONE)
-        return hapax_store_fail(&look->redis->base, error, "%s", text);
+        return hapax_store_fail(&c->redis->base, error, "%s", text);
     /* With sentinels it is known only now. */
-    (void)snprintf(look->name, sizeof(look->name), "%s",
-                   hapax__redis_route_name(look->redis->route, look->node));
+    (void)snprintf(c->name, sizeof(c->name), "%s",
+                   hapax__redis_route_name(c->redis->route, c->node));
     if (!reply || reply->type != HAPAX__RESP_STRING) {
-        tell(look, false, "cannot look at its version, memory, log and replicas (%s)",
+        tell(c, false, "cannot look at its version, memory, log and replicas (%s)",
              text[0] ? text : "INFO gives nonsense");
         return HAPAX_ERR_NONE;
     }
-    copy = hapax_store_memory(&look->redis->base, (size_t)reply->len + 1);
+    copy = hapax_store_memory(&c->redis->base, (size_t)reply->len + 1);
     if (!copy)
-        return hapax_store_fail(&look->redis->base, HAPAX_ERR_NOMEM, "out of memory for a reply");
+        return hapax_store_fail(&c->redis->base, HAPAX_ERR_NOMEM, "out of memory for a reply");
     memcpy(copy, reply->str, (size_t)reply->len);
     copy[reply->len] = '\0';
-    look->info = copy;
+    c->info = copy;
     return HAPAX_ERR_NONE;
 }
 
-static enum hapax_error check_node(struct look *look)
+static enum hapax_error check_node(struct checking *c)
 {
-    enum hapax_error error = read_info(look);
+    enum hapax_error error = read_info(c);
 
     if (error != HAPAX_ERR_NONE)
         return error;
-    check_version(look);
-    check_memory(look);
-    error = check_persistence(look);
+    check_version(c);
+    check_memory(c);
+    error = check_persistence(c);
     if (error == HAPAX_ERR_NONE)
-        error = check_replicas(look);
-    if (error == HAPAX_ERR_NONE && look->redis->uri.kind == HAPAX__REDIS_CLUSTER)
-        error = check_cluster(look);
+        error = check_replicas(c);
+    if (error == HAPAX_ERR_NONE && c->redis->uri.kind == HAPAX__REDIS_CLUSTER)
+        error = check_cluster(c);
     if (error == HAPAX_ERR_NONE)
-        error = check_clock(look);
+        error = check_clock(c);
     if (error != HAPAX_ERR_NONE)
-        return hapax_store_fail(&look->redis->base, error,
-                                "node \"%s\" was lost while it was asked", look->name);
+        return hapax_store_fail(&c->redis->base, error, "node \"%s\" was lost while it was asked",
+                                c->name);
     return HAPAX_ERR_NONE;
 }
 
@@ -509,18 +509,18 @@ static bool is_loopback(const char *host)
            strcmp(host, "::1") == 0;
 }
 
-static void check_encryption(struct look *look)
+static void check_encryption(struct checking *c)
 {
-    const struct hapax__redis_uri *uri = &look->redis->uri;
+    const struct hapax__redis_uri *uri = &c->redis->uri;
 
     if (uri->tls && !uri->tls_verify)
-        tell(look, true,
+        tell(c, true,
              "tls_verify=off: whoever stands between can read and change all; name the "
              "certificates' authority with tls_ca");
     for (size_t i = 0; i < uri->host_count && !uri->tls; i++)
         if (!is_loopback(uri->hosts[i].host)) {
             tell(
-                look, true,
+                c, true,
                 "not encrypted on the way to \"%.255s\": whoever can listen there reads passwords, "
                 "tokens and outcomes; use rediss",
                 uri->hosts[i].host);
@@ -528,20 +528,20 @@ static void check_encryption(struct look *look)
         }
 }
 
-static void check_deployment(struct look *look)
+static void check_deployment(struct checking *c)
 {
-    const struct hapax__redis_uri *uri = &look->redis->uri;
-    int64_t apart_us = look->most_us - look->least_us;
+    const struct hapax__redis_uri *uri = &c->redis->uri;
+    int64_t apart_us = c->most_us - c->least_us;
 
-    look->name[0] = '\0';
-    check_encryption(look);
-    if (uri->wait == 0 && (look->any_replicas || uri->kind != HAPAX__REDIS_NODE))
-        tell(look, true,
+    c->name[0] = '\0';
+    check_encryption(c);
+    if (uri->wait == 0 && (c->any_replicas || uri->kind != HAPAX__REDIS_NODE))
+        tell(c, true,
              "no wait: a failover loses what had not reached the replica that takes over, and "
              "those operations run again; add wait=1 to the URI, which makes that rare");
-    if (look->clock_known && apart_us > SKEW_MAX_US)
+    if (c->clock_known && apart_us > SKEW_MAX_US)
         tell(
-            look, true,
+            c, true,
             "the clocks of its nodes are %.1f s or more apart: leases end early or late by as much where a "
             "slot or a primary moves; set the clocks by NTP",
             (double)apart_us / 1e6);
@@ -565,18 +565,18 @@ static bool down_after(const struct hapax__resp *reply, int64_t *out)
     return false;
 }
 
-static void tell_down_after(struct look *look, int64_t ms)
+static void tell_down_after(struct checking *c, int64_t ms)
 {
-    tell(look, ms < DOWN_AFTER_MS, "down-after-milliseconds %" PRId64 "%s", ms,
+    tell(c, ms < DOWN_AFTER_MS, "down-after-milliseconds %" PRId64 "%s", ms,
          ms < DOWN_AFTER_MS ? ": sentinels as hasty as that make a second primary beside the first "
                               "now and then, and what one of the two took is lost; set 2000 or more"
                             : "");
 }
 
 /* A sentinel that is away is missed only when there are too few of them. */
-static enum hapax_error check_sentinels(struct look *look)
+static enum hapax_error check_sentinels(struct checking *c)
 {
-    const struct hapax__redis_uri *uri = &look->redis->uri;
+    const struct hapax__redis_uri *uri = &c->redis->uri;
 
     for (size_t k = 0; uri->kind == HAPAX__REDIS_SENTINEL && k < uri->host_count; k++) {
         char text[HAPAX_TEXT_MAX] = "";
@@ -584,17 +584,17 @@ static enum hapax_error check_sentinels(struct look *look)
         struct hapax__resp *reply;
         int64_t ms;
         enum hapax_error error =
-            hapax__redis_route_sentinel(look->redis->route, k, &reply, &name, text);
+            hapax__redis_route_sentinel(c->redis->route, k, &reply, &name, text);
 
         if (error == HAPAX_ERR_NOMEM)
-            return hapax_store_fail(&look->redis->base, error, "%s", text);
-        (void)snprintf(look->name, sizeof(look->name), "%s", name);
+            return hapax_store_fail(&c->redis->base, error, "%s", text);
+        (void)snprintf(c->name, sizeof(c->name), "%s", name);
         if (error != HAPAX_ERR_NONE)
-            tell(look, false, "cannot look at this sentinel (%s)", text);
+            tell(c, false, "cannot look at this sentinel (%s)", text);
         else if (down_after(reply, &ms))
-            tell_down_after(look, ms);
+            tell_down_after(c, ms);
         else
-            tell(look, false, "cannot look at this sentinel (%.200s)",
+            tell(c, false, "cannot look at this sentinel (%.200s)",
                  reply->type == HAPAX__RESP_ERROR ? reply->str : "SENTINEL MASTER gives nonsense");
         hapax__resp_free(reply);
     }
@@ -616,9 +616,9 @@ static void script_init(struct hapax__redis_script *script)
     *hapax__hex(script->sha, sha, len) = '\0';
 }
 
-static enum hapax_error check_write(struct look *look)
+static enum hapax_error check_write(struct checking *c)
 {
-    struct hapax__redis *redis = look->redis;
+    struct hapax__redis *redis = c->redis;
     size_t n = redis->uri.kind == HAPAX__REDIS_CLUSTER ? CLUSTER_PROBES : 1;
     struct hapax__redis_call calls[CLUSTER_PROBES] = {{0}};
     char keys[CLUSTER_PROBES][HAPAX__REDIS_PREFIX_MAX + 16], text[HAPAX_TEXT_MAX];
@@ -645,7 +645,7 @@ static enum hapax_error check_write(struct look *look)
             return hapax_store_fail(&redis->base, HAPAX_ERR_REFUSED, "cannot write: %.200s",
                                     calls[i].reply->str);
         if (!calls[i].held) {
-            tell(look, true,
+            tell(c, true,
                  "wait=%" PRIu32 ": too few replicas acknowledged a write in time, so operations "
                  "are neither claimed nor completed",
                  redis->uri.wait);
@@ -655,37 +655,37 @@ static enum hapax_error check_write(struct look *look)
     return HAPAX_ERR_NONE;
 }
 
-static enum hapax_error check_list(struct look *look)
+static enum hapax_error check_list(struct checking *c)
 {
     char text[HAPAX_TEXT_MAX];
     struct hapax__resp *reply;
     enum hapax_error error;
 
-    look->node = 0;
-    error = ask(look, "SCAN 0 COUNT 1", &reply, text);
+    c->node = 0;
+    error = ask(c, "SCAN 0 COUNT 1", &reply, text);
     if (error == HAPAX_ERR_NONE && !reply)
-        tell(look, false, "cannot list: SCAN is refused (%s)", text);
+        tell(c, false, "cannot list: SCAN is refused (%s)", text);
     return error;
 }
 
 enum hapax_error hapax__redis_check(struct hapax_store *store, hapax_say *say, void *arg)
 {
-    struct look look = {.redis = (struct hapax__redis *)store, .say = say, .arg = arg};
+    struct checking c = {.redis = (struct hapax__redis *)store, .say = say, .arg = arg};
     char text[HAPAX_TEXT_MAX] = "";
     enum hapax_error error = HAPAX_ERR_NONE;
-    size_t nodes = hapax__redis_route_nodes(look.redis->route, &error, text);
+    size_t nodes = hapax__redis_route_nodes(c.redis->route, &error, text);
 
     if (nodes == 0)
         return hapax_store_fail(store, error, "%s", text);
-    for (look.node = 0; look.node < nodes; look.node++) {
-        error = check_node(&look);
+    for (c.node = 0; c.node < nodes; c.node++) {
+        error = check_node(&c);
         if (error != HAPAX_ERR_NONE)
             return error;
     }
-    error = check_sentinels(&look);
+    error = check_sentinels(&c);
     if (error != HAPAX_ERR_NONE)
         return error;
-    check_deployment(&look);
-    error = check_list(&look);
-    return error == HAPAX_ERR_NONE ? check_write(&look) : error;
+    check_deployment(&c);
+    error = check_list(&c);
+    return error == HAPAX_ERR_NONE ? check_write(&c) : error;
 }

@@ -32,7 +32,7 @@
 #define LOOKS_SIZE (1u << 20) /* bytes of a reply to LOOKS_MAX looks, at most */
 
 /* Where a list stands, as its cursor says it. */
-struct place {
+struct position {
     uint16_t node;
     uint64_t scan;
     bool cut; /* in the smallest step at `scan`, behind `after`, if that step still ends at `end` */
@@ -45,7 +45,7 @@ struct list {
     struct hapax__redis *redis;
     struct hapax_op *op;
     uint32_t limit;
-    struct place place;
+    struct position position;
     struct hapax_id *ids; /* of the step, in order */
     size_t id_count;
     uint64_t end; /* of the step: where the next one begins; 0: there is none */
@@ -58,35 +58,35 @@ enum step { STEP_DONE, STEP_TOO_MUCH, STEP_FAILED };
 
 /* ---- the cursor ---------------------------------------------------------------------- */
 
-static struct hapax_id cursor_of(const struct place *place)
+static struct hapax_id cursor_of(const struct position *position)
 {
     struct hapax_id id = {0};
     struct hapax__writer w = {id.bytes, sizeof(id.bytes)};
 
-    hapax__put_number(&w, place->cut ? 2 : 1, 1);
-    hapax__put_number(&w, place->node, 2);
-    hapax__put_number(&w, place->scan, 8);
-    hapax__put_number(&w, place->cut ? place->end : 0, 8);
-    hapax__put_number(&w, place->who, 4);
-    if (place->cut)
-        hapax__put(&w, place->after, sizeof(place->after));
+    hapax__put_number(&w, position->cut ? 2 : 1, 1);
+    hapax__put_number(&w, position->node, 2);
+    hapax__put_number(&w, position->scan, 8);
+    hapax__put_number(&w, position->cut ? position->end : 0, 8);
+    hapax__put_number(&w, position->who, 4);
+    if (position->cut)
+        hapax__put(&w, position->after, sizeof(position->after));
     return id;
 }
 
 /* False: no cursor of ours. */
-static bool place_of(struct place *place, const struct hapax_id *cursor)
+static bool position_of(struct position *position, const struct hapax_id *cursor)
 {
     struct hapax__reader r = {cursor->bytes, sizeof(cursor->bytes), false};
     unsigned kind = hapax__take_u8(&r);
 
-    place->node = hapax__take_u16(&r);
-    place->scan = hapax__take_u64(&r);
-    place->cut = kind == 2;
-    place->end = hapax__take_u64(&r);
-    place->who = hapax__take_u32(&r);
-    hapax__take_into(&r, place->after, sizeof(place->after));
+    position->node = hapax__take_u16(&r);
+    position->scan = hapax__take_u64(&r);
+    position->cut = kind == 2;
+    position->end = hapax__take_u64(&r);
+    position->who = hapax__take_u32(&r);
+    hapax__take_into(&r, position->after, sizeof(position->after));
     assert(!r.bad && r.left == 0);
-    return kind <= 2 && (kind > 0 || (place->node == 0 && place->scan == 0));
+    return kind <= 2 && (kind > 0 || (position->node == 0 && position->scan == 0));
 }
 
 /* ---- calls --------------------------------------------------------------------------- */
@@ -178,16 +178,16 @@ static bool take_ids(struct list *list, const struct hapax__resp *keys)
     return true;
 }
 
-/* Fetches the ids of the step at the list's place. */
+/* Fetches the ids of the step at the list's position. */
 static enum hapax_error scan(struct list *list, unsigned count)
 {
     char pattern[2 * HAPAX__REDIS_PREFIX_MAX + 8], cursor[24], number[16];
     struct hapax_span args[6] = {hapax_str("SCAN"), {NULL, 0},          hapax_str("MATCH"),
                                  {NULL, 0},         hapax_str("COUNT"), {NULL, 0}};
-    struct hapax__redis_call call = {.args = args, .argc = 6, .node = list->place.node};
+    struct hapax__redis_call call = {.args = args, .argc = 6, .node = list->position.node};
     enum hapax_error error;
 
-    snprintf(cursor, sizeof(cursor), "%" PRIu64, list->place.scan);
+    snprintf(cursor, sizeof(cursor), "%" PRIu64, list->position.scan);
     snprintf(number, sizeof(number), "%u", count);
     pattern_of(pattern, sizeof(pattern), list->redis->uri.prefix);
     args[1] = hapax_str(cursor);
@@ -269,7 +269,7 @@ static enum step look(struct list *list, const struct hapax_id *ids, size_t n)
             (struct hapax__redis_call){.script = &redis->machine,
                                        .args = at,
                                        .argc = hapax__redis_argc(ops + c, each ? 1 : n),
-                                       .node = each ? 0 : list->place.node,
+                                       .node = each ? 0 : list->position.node,
                                        .key = {redis->packed[c].key, redis->packed[c].key_len}};
         hapax__redis_fill(at, &numbers[c], ops + c, each ? 1 : n, LOOKS_SIZE, false);
         at += calls[c].argc;
@@ -285,7 +285,7 @@ static enum step look(struct list *list, const struct hapax_id *ids, size_t n)
 /* Looks at the records of one step. TOO_MUCH: those in list->found, up to list->last, are good. */
 static enum step take_step(struct list *list, unsigned count)
 {
-    bool behind = list->place.cut;
+    bool behind = list->position.cut;
     enum step step = STEP_DONE;
     size_t from = 0;
 
@@ -293,9 +293,9 @@ static enum step take_step(struct list *list, unsigned count)
     list->looked = false;
     if (scan(list, count) != HAPAX_ERR_NONE)
         return STEP_FAILED;
-    if (behind && list->end == list->place.end)
-        while (from < list->id_count &&
-               memcmp(list->ids[from].bytes, list->place.after, sizeof(list->place.after)) <= 0)
+    if (behind && list->end == list->position.end)
+        while (from < list->id_count && memcmp(list->ids[from].bytes, list->position.after,
+                                               sizeof(list->position.after)) <= 0)
             from++;
     while (from < list->id_count && step == STEP_DONE) {
         size_t n = list->id_count - from < LOOKS_MAX ? list->id_count - from : LOOKS_MAX;
@@ -312,7 +312,7 @@ static enum step take_step(struct list *list, unsigned count)
 static uint32_t who_serves(struct list *list)
 {
     struct hapax_span args[] = {hapax_str("INFO"), hapax_str("server")};
-    struct hapax__redis_call call = {.args = args, .argc = 2, .node = list->place.node};
+    struct hapax__redis_call call = {.args = args, .argc = 2, .node = list->position.node};
     struct hapax__redis *redis = list->redis;
     const char *at;
     char digits[9];
@@ -327,17 +327,17 @@ static uint32_t who_serves(struct list *list)
     return (uint32_t)strtoul(digits, NULL, 16);
 }
 
-/* Whether the process is still the one whose cursor the place has; else its node is walked anew. */
+/* Whether the process is still the one whose cursor the position has; else its node is walked anew. */
 static bool same_server(struct list *list)
 {
     uint32_t who = who_serves(list);
-    bool same = who == list->place.who;
+    bool same = who == list->position.who;
 
     if (!same) {
-        list->place.scan = 0;
-        list->place.cut = false;
+        list->position.scan = 0;
+        list->position.cut = false;
     }
-    list->place.who = who;
+    list->position.who = who;
     return same;
 }
 
@@ -349,31 +349,31 @@ static bool cut_step(struct list *list)
     if (!list->looked)
         return false;
     list->op->count += list->found;
-    list->place.cut = true;
-    list->place.end = list->end;
-    memcpy(list->place.after, list->last.bytes, sizeof(list->place.after));
+    list->position.cut = true;
+    list->position.end = list->end;
+    memcpy(list->position.after, list->last.bytes, sizeof(list->position.after));
     return true;
 }
 
 static void go_on(struct list *list, size_t nodes)
 {
     list->op->count += list->found;
-    list->place.cut = false;
-    list->place.scan = list->end;
+    list->position.cut = false;
+    list->position.scan = list->end;
     if (list->end != 0 || !same_server(list))
         return;
-    list->place.node++;
-    if (list->place.node < nodes)
-        list->place.who = who_serves(list);
+    list->position.node++;
+    if (list->position.node < nodes)
+        list->position.who = who_serves(list);
 }
 
 /* Walks until the limit, the end, or as far as one op may go. False: op->error says why not. */
 static bool take_steps(struct list *list, size_t nodes)
 {
     int64_t deadline_us = hapax__monotonic_us() + list->redis->uri.timeout_ms * 1000;
-    unsigned count = list->place.cut ? 1 : COUNT_MAX;
+    unsigned count = list->position.cut ? 1 : COUNT_MAX;
 
-    for (unsigned i = 0; i < STEPS_MAX && list->place.node < nodes; i++) {
+    for (unsigned i = 0; i < STEPS_MAX && list->position.node < nodes; i++) {
         enum step step = list->op->count < list->limit ? take_step(list, count) : STEP_TOO_MUCH;
 
         if (step == STEP_FAILED)
@@ -397,11 +397,11 @@ static bool take_steps(struct list *list, size_t nodes)
 /* Walks between two looks at who is asked: what one process said counts no further for another. */
 static bool walk(struct list *list, size_t nodes)
 {
-    if (list->place.node < nodes)
+    if (list->position.node < nodes)
         (void)same_server(list);
     if (!take_steps(list, nodes))
         return false;
-    if (list->place.node < nodes)
+    if (list->position.node < nodes)
         (void)same_server(list);
     return true;
 }
@@ -440,7 +440,7 @@ static enum hapax_error list_all(struct list *list)
     enum hapax_error error = HAPAX_ERR_NONE;
     size_t nodes;
 
-    if (!place_of(&list->place, &op->cursor))
+    if (!position_of(&list->position, &op->cursor))
         return fail(list, HAPAX_ERR_INVALID, "the cursor is not one of this store");
     op->records = hapax_store_memory(&list->redis->base, list->limit * sizeof(*op->records));
     if (!op->records)
@@ -454,9 +454,9 @@ static enum hapax_error list_all(struct list *list)
     if (op->now_us == 0 && ask_time(list) != HAPAX_ERR_NONE)
         return op->error;
     drop_expired(op);
-    op->more = list->place.node < nodes;
+    op->more = list->position.node < nodes;
     if (op->more)
-        op->next_cursor = cursor_of(&list->place);
+        op->next_cursor = cursor_of(&list->position);
     op->verdict = HAPAX_FOUND;
     op->error = HAPAX_ERR_NONE;
     list->redis->base.text[0] = '\0'; /* a step that was taken again may have left one */

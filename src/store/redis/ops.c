@@ -4,7 +4,7 @@
  * comment. It keeps no state and calls nobody.
  *
  * What a reply says is checked to the byte, lengths and ranges, before an op is answered with it; a reply
- * that is not exactly what the script can have said answers nothing, and the op's fate stays unknown. What
+ * that is not exactly what the script can have said answers nothing, and the op's result stays unknown. What
  * the script cannot read is CORRUPT or UNSUPPORTED. Neither is ever "absent".
  */
 #include "redis.h"

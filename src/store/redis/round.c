@@ -7,7 +7,7 @@
  * answered. A pipeline alone would not keep their order, for any of them can be turned away alone (ASK,
  * NOSCRIPT, LOADING) and would then be overtaken by those behind it.
  *
- * Every round settles a call, uses up one of its few second chances, or rests until something out there
+ * Every round ends a call, uses up one of its few second chances, or rests until something out there
  * has changed, and rests end with the deadline: so a run ends, whatever is answered.
  */
 #include "route_parts.h"

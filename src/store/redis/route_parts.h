@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between redis_route.c (nodes and the route), redis_round.c (one run), redis_fate.c (what a reply means for
- * its call), redis_sentinel.c and redis_cluster.c (which node).
+ * What the files of a route share: route.c (the route and its nodes), round.c (one run), result.c (what a
+ * reply means for its call), sentinel.c and cluster.c (which node).
  */
 #ifndef HAPAX_STORE_REDIS_ROUTE_PARTS_H
 #define HAPAX_STORE_REDIS_ROUTE_PARTS_H
@@ -97,7 +97,7 @@ struct hapax__redis_run {
     char *text;
 };
 
-/* ---- redis_route.c ------------------------------------------------------------------- */
+/* ---- route.c ------------------------------------------------------------------------- */
 
 /* A node that nobody has been connected to. NULL: out of memory. */
 struct hapax__redis_node *hapax__redis_node_new(const struct hapax__redis_address *address);
@@ -132,7 +132,7 @@ void hapax__redis_replies_free(struct hapax__redis_route *route);
 /* `parts`-th share of what is left until a deadline, but not so little that nobody could answer. */
 int64_t hapax__redis_share(int64_t deadline_us, size_t parts);
 
-/* ---- redis_round.c ------------------------------------------------------------------- */
+/* ---- round.c ------------------------------------------------------------------------- */
 
 /* Whether something has been away for longer than a run lasts (0: it is not). Waiting for a failover is of
  * use while there is one; then it must not hold up the calls on other nodes any more. */
@@ -142,9 +142,9 @@ bool hapax__redis_long_ago(const struct hapax__redis_run *run, int64_t since_us)
  * anew, before the next run. */
 void hapax__redis_doubt(struct hapax__redis_run *run, struct hapax__redis_node *node);
 
-/* ---- redis_fate.c -------------------------------------------------------------------- */
+/* ---- result.c -------------------------------------------------------------------------- */
 
-/* Takes the reply of call i from node: settles the call, or leaves it pending for the next round. The
+/* Takes the reply of call i from node: ends the call, or leaves it pending for the next round. The
  * reply is then the route's. */
 void hapax__redis_reply(struct hapax__redis_run *run, struct hapax__redis_node *node, size_t i,
                         struct hapax__resp *reply);
@@ -161,21 +161,22 @@ void hapax__redis_lost(struct hapax__redis_run *run, size_t i, enum hapax_error 
 /* Copies what Redis said for a text: printable, one line, without arguments. */
 void hapax__redis_quote(char *out, size_t size, const struct hapax__resp *reply);
 
-/* ---- redis_sentinel.c ---------------------------------------------------------------- */
+/* ---- sentinel.c ---------------------------------------------------------------------- */
 
-/* Connects nodes[0] to the primary that a sentinel names and that says itself to be one. Asks each
- * sentinel once. On failure nodes[0]->heard says whether a sentinel answered, and text, "" or of this run
- * before, why: of a last question that the deadline cut short only where nothing else is known. */
+/* Connects nodes[0] to the primary: the node that a sentinel names, and that itself says it is one. Each
+ * sentinel is asked once. On failure nodes[0]->heard says whether any sentinel answered. text says why.
+ * It is "" or from earlier in this run before the call. A last question that the deadline cut short
+ * changes text only where it is "". */
 enum hapax_error hapax__redis_sentinel_connect(struct hapax__redis_route *route,
                                                int64_t deadline_us, char text[HAPAX_TEXT_MAX]);
 
 /* The primary in use may be one of before: another sentinel than the one that named it is asked next. */
 void hapax__redis_sentinel_doubt(struct hapax__redis_route *route);
 
-/* ---- redis_cluster.c ----------------------------------------------------------------- */
+/* ---- cluster.c ----------------------------------------------------------------------- */
 
-/* The place of the node at an address, a new one where it is not known; HAPAX__REDIS_NOWHERE: no
- * room, or no memory. */
+/* The index of the node at an address. A node that is not known is added. HAPAX__REDIS_NOWHERE: no room,
+ * or no memory. */
 uint16_t hapax__redis_cluster_node(struct hapax__redis_route *route,
                                    const struct hapax__redis_address *address);
 
@@ -183,10 +184,10 @@ uint16_t hapax__redis_cluster_node(struct hapax__redis_route *route,
 enum hapax_error hapax__redis_cluster_look(struct hapax__redis_route *route, int64_t deadline_us,
                                            char text[HAPAX_TEXT_MAX]);
 
-/* Frees the places of nodes that are in no map. Only between runs. */
+/* Frees the nodes that are in no map. Only between runs. */
 void hapax__redis_cluster_sweep(struct hapax__redis_route *route);
 
-/* The target of "MOVED slot host:port" or "ASK slot host:port" for a key of slot, said by node.
+/* The target of "MOVED slot host:port" or "ASK slot host:port" for a key of slot, as `node` answered.
  * HAPAX__REDIS_NOWHERE: nonsense, or no room. */
 uint16_t hapax__redis_cluster_target(struct hapax__redis_route *route,
                                      const struct hapax__redis_node *node, const char *said,

@@ -219,12 +219,12 @@ static void fail_unheld(struct batch *batch, struct item *item)
 
 /* False: this op was not judged, and so none behind it in its call was. */
 static bool take_answer(struct batch *batch, const struct hapax__redis_call *call,
-                        struct item *item, size_t place)
+                        struct item *item, size_t index)
 {
     char text[HAPAX_TEXT_MAX];
     bool held;
 
-    switch (hapax__redis_answer(item->op, call->reply, place, &held, &item->need, text)) {
+    switch (hapax__redis_answer(item->op, call->reply, index, &held, &item->need, text)) {
     case HAPAX__REDIS_LATER:
         return false;
     case HAPAX__REDIS_NONSENSE:
@@ -247,14 +247,14 @@ static bool take_answer(struct batch *batch, const struct hapax__redis_call *cal
     return true;
 }
 
-/* Returns how many ops the round has settled. */
+/* Returns how many ops the round has finished. */
 static size_t take_answers(struct batch *batch)
 {
-    size_t settled = 0;
+    size_t finished = 0;
 
     for (size_t g = 0; g < batch->call_count; g++) {
         const struct hapax__redis_call *call = &batch->calls[g];
-        size_t place = 0;
+        size_t index = 0;
 
         for (uint16_t i = batch->groups[g].first; call->again && i != NOBODY;
              i = batch->items[i].next)
@@ -262,12 +262,12 @@ static size_t take_answers(struct batch *batch)
         for (uint16_t i = batch->groups[g].first; i != NOBODY; i = batch->items[i].next) {
             if (call->error != HAPAX_ERR_NONE)
                 fail_item(batch, &batch->items[i], call->error, batch->redis->text);
-            else if (!take_answer(batch, call, &batch->items[i], place++))
+            else if (!take_answer(batch, call, &batch->items[i], index++))
                 break;
-            settled++;
+            finished++;
         }
     }
-    return settled;
+    return finished;
 }
 
 static void fail_rest(struct batch *batch, enum hapax_error error, const char *text)
@@ -284,7 +284,7 @@ static void run_rounds(struct batch *batch)
     size_t left = batch->n;
 
     while (left > 0) {
-        size_t settled;
+        size_t finished;
 
         gather(batch);
         assert(batch->call_count > 0);
@@ -293,12 +293,12 @@ static void run_rounds(struct batch *batch)
         hapax__redis_route_run_by(redis->route, batch->calls, batch->call_count,
                                   redis->uri.wait > 0, deadline_us, redis->text);
         batch->short_of = false;
-        settled = take_answers(batch);
+        finished = take_answers(batch);
         if (batch->short_of)
             hapax__redis_route_doubt(redis->route);
-        assert(settled <= left);
-        left -= settled;
-        if (settled == 0) {
+        assert(finished <= left);
+        left -= finished;
+        if (finished == 0) {
             fail_rest(batch, HAPAX_ERR_INDETERMINATE, "the reply is not one of this script");
             return;
         }

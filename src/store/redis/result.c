@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a reply, or its loss, means for a call: settled, given up, or once more.
+ * What a reply, or its loss, means for a call: ended, given up, or once more.
  *
  * The invariant: UNAVAILABLE only where no try of the call can have been carried out. Redis refuses a
  * command before it begins with a word of its own (MOVED, LOADING, OOM, …), and those inside a script
- * before its first write; every other error of a script may have come after a write, so that its fate is
+ * before its first write; every other error of a script may have come after a write, so that its result is
  * not known. Errors are told apart by their first word alone: the rest of a text is for people.
  */
 #include "route_parts.h"
@@ -24,29 +24,29 @@
 #define SAID_MAX         140
 
 /* What an error reply says of its command. */
-enum fate {
-    FATE_ERROR, /* it was carried out, or began to be */
-    FATE_MOVED,
-    FATE_ASK,
-    FATE_SCRIPT, /* the script is not there */
-    FATE_AGAIN, /* the same node will take it */
-    FATE_ELSEWHERE, /* this is not the primary, or not yet */
-    FATE_UNAVAILABLE, /* the node takes nothing of the kind now */
-    FATE_REFUSED
+enum result {
+    RESULT_ERROR, /* it was carried out, or began to be */
+    RESULT_MOVED,
+    RESULT_ASK,
+    RESULT_SCRIPT, /* the script is not there */
+    RESULT_AGAIN, /* the same node will take it */
+    RESULT_ELSEWHERE, /* this is not the primary, or not yet */
+    RESULT_UNAVAILABLE, /* the node takes nothing of the kind now */
+    RESULT_REFUSED
 };
 
 static const struct {
     const char *word;
-    enum fate fate;
-} fates[] = {
-    {"MOVED", FATE_MOVED},           {"ASK", FATE_ASK},
-    {"NOSCRIPT", FATE_SCRIPT},       {"TRYAGAIN", FATE_AGAIN},
-    {"CLUSTERDOWN", FATE_ELSEWHERE}, {"LOADING", FATE_ELSEWHERE},
-    {"READONLY", FATE_ELSEWHERE},    {"MASTERDOWN", FATE_ELSEWHERE},
-    {"BUSY", FATE_UNAVAILABLE},      {"OOM", FATE_UNAVAILABLE},
-    {"MISCONF", FATE_UNAVAILABLE},   {"NOREPLICAS", FATE_UNAVAILABLE},
-    {"NOAUTH", FATE_REFUSED},        {"WRONGPASS", FATE_REFUSED},
-    {"NOPERM", FATE_REFUSED},        {"DENIED", FATE_REFUSED},
+    enum result result;
+} results[] = {
+    {"MOVED", RESULT_MOVED},           {"ASK", RESULT_ASK},
+    {"NOSCRIPT", RESULT_SCRIPT},       {"TRYAGAIN", RESULT_AGAIN},
+    {"CLUSTERDOWN", RESULT_ELSEWHERE}, {"LOADING", RESULT_ELSEWHERE},
+    {"READONLY", RESULT_ELSEWHERE},    {"MASTERDOWN", RESULT_ELSEWHERE},
+    {"BUSY", RESULT_UNAVAILABLE},      {"OOM", RESULT_UNAVAILABLE},
+    {"MISCONF", RESULT_UNAVAILABLE},   {"NOREPLICAS", RESULT_UNAVAILABLE},
+    {"NOAUTH", RESULT_REFUSED},        {"WRONGPASS", RESULT_REFUSED},
+    {"NOPERM", RESULT_REFUSED},        {"DENIED", RESULT_REFUSED},
 };
 
 static bool begins(const struct hapax__resp *reply, const char *with)
@@ -56,23 +56,23 @@ static bool begins(const struct hapax__resp *reply, const char *with)
     return reply->len >= len && memcmp(reply->str, with, len) == 0;
 }
 
-static enum fate fate_of(const struct hapax__resp *reply, bool script)
+static enum result result_of(const struct hapax__resp *reply, bool script)
 {
     const char *space = memchr(reply->str, ' ', reply->len);
     size_t len = space ? (size_t)(space - reply->str) : reply->len;
 
     /* Too many clients: said instead of a greeting, before anything is read. */
     if (begins(reply, "ERR max number of clients"))
-        return FATE_UNAVAILABLE;
-    for (size_t k = 0; k < sizeof(fates) / sizeof(fates[0]); k++) {
-        if (strlen(fates[k].word) != len || memcmp(fates[k].word, reply->str, len) != 0)
+        return RESULT_UNAVAILABLE;
+    for (size_t k = 0; k < sizeof(results) / sizeof(results[0]); k++) {
+        if (strlen(results[k].word) != len || memcmp(results[k].word, reply->str, len) != 0)
             continue;
         /* A permission that is missing half-way through a script comes after its writes. */
-        if (script && fates[k].fate == FATE_REFUSED && strstr(reply->str, "script"))
-            return FATE_ERROR;
-        return fates[k].fate;
+        if (script && results[k].result == RESULT_REFUSED && strstr(reply->str, "script"))
+            return RESULT_ERROR;
+        return results[k].result;
     }
-    return FATE_ERROR;
+    return RESULT_ERROR;
 }
 
 void hapax__redis_quote(char *out, size_t size, const struct hapax__resp *reply)
@@ -193,39 +193,39 @@ static bool refused(struct hapax__redis_run *run, struct hapax__redis_node *node
                     const struct hapax__resp *reply)
 {
     struct hapax__redis_track *track = &run->route->tracks[i];
-    enum fate fate = fate_of(reply, run->calls[i].script != NULL);
+    enum result result = result_of(reply, run->calls[i].script != NULL);
     char said[SAID_MAX];
 
-    if (fate == FATE_ERROR && !run->calls[i].script)
+    if (result == RESULT_ERROR && !run->calls[i].script)
         return false;
     hapax__redis_quote(said, sizeof(said), reply);
     hapax__fail(run->text, HAPAX_ERR_UNAVAILABLE, "\"%.100s\" answered: %s", node->name, said);
     track->to = HAPAX__REDIS_NOWHERE;
-    switch (fate) {
-    case FATE_MOVED:
-    case FATE_ASK:
-        redirected(run, node, i, reply->str, fate == FATE_ASK);
+    switch (result) {
+    case RESULT_MOVED:
+    case RESULT_ASK:
+        redirected(run, node, i, reply->str, result == RESULT_ASK);
         return true;
-    case FATE_SCRIPT:
+    case RESULT_SCRIPT:
         track->unscripted++;
         again(run, i, run->calls[i].script && track->unscripted <= 2);
         return true;
-    case FATE_AGAIN:
+    case RESULT_AGAIN:
         run->rest = true;
         again(run, i, in_cluster(run, i));
         return true;
-    case FATE_ELSEWHERE:
+    case RESULT_ELSEWHERE:
         elsewhere(run, node, i);
         return true;
-    case FATE_UNAVAILABLE:
+    case RESULT_UNAVAILABLE:
         if (begins(reply, "NOREPLICAS"))
             hapax__redis_doubt(run, node);
         hapax__redis_give_up(run, i, HAPAX_ERR_UNAVAILABLE);
         return true;
-    case FATE_REFUSED:
+    case RESULT_REFUSED:
         hapax__redis_give_up(run, i, HAPAX_ERR_REFUSED);
         return true;
-    case FATE_ERROR:
+    case RESULT_ERROR:
         break;
     }
     hapax__redis_give_up(run, i, HAPAX_ERR_INDETERMINATE);
