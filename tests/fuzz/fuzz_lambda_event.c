@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Events, responses and reports. The input is the setting `key` in the first line ("-": not set), the event up to a line that is
- * empty, then the function's response. Claims: what is walked is within the text, and each part of it is JSON itself; an event gives one
- * key, however often it is asked; an invocation is run or answered, and what is posted is JSON where the response was; what is cut
- * of a batch leaves JSON.
+ * Events, responses and reports. The input is the setting `key` in the first line ("-": not set),
+ * the event up to a line that is empty, then the function's response. Claims: what is walked is
+ * within the text, and each part of it is JSON itself; an event gives one key, however often it is
+ * asked; an invocation is run or answered, and what is posted is JSON where the response was; what
+ * is cut of a batch leaves JSON.
  */
 #include "fuzz.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTTP/1.1 as the Lambda door reads it. The input is a letter ('@' with bits: 1 responses, 2 bodies piece by piece, 4 the
- * connection is reset at its end), a byte for where the text comes in two, a byte for how long what stands between the first
- * two '~' is made by repeating it (UNIT bytes for each, so that limits are reached), and the text. Claims: what is read is the
- * same whether its bytes come at once, in two pieces or in small ones; nothing grows beyond its limit; what is broken says why;
- * and what is told of a head lies in it.
+ * HTTP/1.1 as the Lambda door reads it. The input is a letter ('@' with bits: 1 responses, 2 bodies
+ * piece by piece, 4 the connection is reset at its end), a byte for where the text comes in two, a
+ * byte for how long what stands between the first two '~' is made by repeating it (UNIT bytes for
+ * each, so that limits are reached), and the text. Claims: what is read is the same whether its
+ * bytes come at once, in two pieces or in small ones; nothing grows beyond its limit; what is
+ * broken says why; and what is told of a head lies in it.
  *
  * recv() is this file's, since a socket chooses for itself in how many pieces bytes come.
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a message asks: where its key is found, what it becomes, and which messages have the same fingerprint.
+ * What a message asks: where its key is found, what it becomes, and which messages have the same
+ * fingerprint.
  */
 #include "door/consume/parts.h"
 #include "oom.h"
@@ -147,7 +148,7 @@ static void the_key_header_is_read_as_the_http_door_reads_it(void **state)
     KEY_OF("\"a\"", NULL, "id", "\"a\"");
 }
 
-/* A source that is there and holds no key is not passed over: the next delivery would have another. */
+/* A source that holds no key is not passed over: the next delivery would have another key. */
 static void a_malformed_key_is_not_passed_over(void **state)
 {
     (void)state;
@@ -315,7 +316,7 @@ static void a_pointer_finds_a_key_in_the_payload(void **state)
     assert_pointed("/order/id", "{\"order\":{\"id\":\"\"}}", NULL, HAPAX_ANSWER_BAD_KEY);
 }
 
-/* A header that stands before the pointer in the list beats the payload; and the other way round. */
+/* The first of header and pointer in the list counts. */
 static void header_and_payload_count_in_the_order_of_the_list(void **state)
 {
     (void)state;
@@ -378,7 +379,8 @@ static void the_position_is_that_of_the_message_first_taken(void **state)
 
 /* ---- what is asked with it ------------------------------------------------------------------ */
 
-/* The consumer's scope is always part of the identity: two that take the same message are two operations. */
+/* The consumer's scope is always part of the identity: two that take the same message are two
+ * operations. */
 static void the_scope_is_the_group_unless_it_is_set(void **state)
 {
     const struct hapax_consumer set = {.scope = "orders"};
@@ -393,8 +395,8 @@ static void the_scope_is_the_group_unless_it_is_set(void **state)
     assert_int_equal(bed.asked.request.scope.len, 6);
 }
 
-/* A message that carries the order's key and one that carries `KEY:step` in words are the same operation
- * where the latter is consumed without a step. */
+/* A message that carries the order's key and one that carries `KEY:step` in words are the same
+ * operation where the latter is consumed without a step. */
 static void a_step_makes_the_key_that_is_handed_on(void **state)
 {
     const struct hapax_consumer step = {.step = "process-payment"};
@@ -429,7 +431,8 @@ static void fingerprint_of(struct hapax_digest *out, const char *setting, const 
     *out = bed.asked.request.fingerprint;
 }
 
-/* What nginx/ngx_http_hapax_identify.c makes under `hapax_fingerprint body`: one part, the SHA-256 of the body. */
+/* What nginx/ngx_http_hapax_identify.c makes under `hapax_fingerprint body`: one part, the SHA-256
+ * of the body. */
 static void the_fingerprint_is_that_of_the_http_door(void **state)
 {
     static const uint8_t sha256_of_abc[32] = {0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea,
@@ -620,7 +623,8 @@ static void no_memory_is_no_answer(void **state)
     assert_int_equal(oom_live(), live);
 }
 
-/* A header that holds a table is there: the next source would make of the same message another operation. */
+/* A header that holds a table is there: the next source would make of the same message another
+ * operation. */
 static void a_header_without_a_text_is_a_bad_key(void **state)
 {
     static const char *const names[] = {"idempotency-key", "id", "message-id", "ce-id",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Invocations on the memory store: what each event asks, what is run, what is posted, and what a batch makes of its
- * records.
+ * Invocations on the memory store: what each event asks, what is run, what is posted, and what a
+ * batch makes of its records.
  */
 #include "door/lambda/invocation.h"
 #include "json/raw.h"
@@ -184,9 +184,9 @@ static void a_doubtful_key_is_none_or_bad(void **state)
 
 /* ---- HTTP ---------------------------------------------------------------------------- */
 
-static const char http[] =
-    "{\"version\":\"2.0\",\"rawPath\":\"/a\",\"rawQueryString\":\"\",\"headers\":{\"idempotency-key\":\"k\"},"
-    "\"requestContext\":{\"http\":{\"method\":\"POST\"}},\"body\":\"b\"}";
+static const char http[] = "{\"version\":\"2.0\",\"rawPath\":\"/a\",\"rawQueryString\":\"\","
+                           "\"headers\":{\"idempotency-key\":\"k\"},"
+                           "\"requestContext\":{\"http\":{\"method\":\"POST\"}},\"body\":\"b\"}";
 
 /* Marks are put into the response; cookies are not stored; the body comes back. */
 static void an_http_response_is_stored_as_it_is_on_the_wire(void **state)

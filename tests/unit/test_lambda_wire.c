@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTTP/1.1 between the runtime and the Runtime API: where messages end, however their bytes arrive, and what is refused.
+ * HTTP/1.1 between the runtime and the Runtime API: where messages end, however their bytes arrive,
+ * and what is refused.
  */
 #include "door/lambda/wire.h"
 

@@ -56,7 +56,7 @@ static void put_numbers(FILE *out, const struct hapax_consumer_stats *stats)
          "Connections to the broker after the first."},
     };
     const struct hapax__page_number gauges[] = {
-        {"hapax_consumer_in_hand", (int64_t)stats->in_hand, "Messages taken and not settled."},
+        {"hapax_consumer_in_hand", (int64_t)stats->in_hand, "Messages taken and not released."},
         {"hapax_consumer_running", (int64_t)stats->running, "Handlers under way."},
         {"hapax_consumer_letters_refused", (int64_t)stats->letters_refused,
          "Messages in hand whose letter the broker refuses."},
@@ -103,7 +103,7 @@ static void put_metrics(FILE *out, const void *arg)
     put_numbers(out, stats);
     put_histogram(out, "hapax_consumer_handler_seconds", "How long handlers took.",
                   stats->handler_us, stats->handler_us_sum);
-    put_histogram(out, "hapax_consumer_message_seconds", "From a message's coming to its settling.",
+    put_histogram(out, "hapax_consumer_message_seconds", "From a message's coming to its release.",
                   stats->message_us, stats->message_us_sum);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A handler over HTTP against a server that answers as its path says, well or badly: what it is told, what its
- * answers mean, and how often it is asked. The environment names a proxy that is not there; none of the
- * cases would pass if it were asked.
+ * A handler over HTTP against a server that answers as its path says, well or badly: what it is
+ * told, what its answers mean, and how often it is asked. The environment names a proxy that is not
+ * there; none of the cases would pass if it were asked.
  */
 #include "door/consume/parts.h"
 
@@ -912,7 +912,7 @@ static int reserve(uint16_t *port)
     return fd;
 }
 
-/* What was never sent did not run: refused, no such host, no end of a handshake. It is said once. */
+/* A message that was never sent did not run: refused, no such host, no handshake. It is logged once. */
 static void without_a_connection_nothing_ran(void **state)
 {
     char url[128];
@@ -1048,7 +1048,7 @@ static void a_request_is_not_sent_anew(void **state)
     bed_close(&bed);
 }
 
-/* ---- the hook ---------------------------------------------------------------------------------- */
+/* ---- the hook -------------------------------------------------------------------------------- */
 
 /* 2xx: it happened, and this is its answer; 404: it did not; anything else: nobody can tell. */
 static void the_hook_is_asked_as_the_gate_asks(void **state)
@@ -1083,7 +1083,7 @@ static void the_hook_is_asked_as_the_gate_asks(void **state)
     }
 }
 
-/* ---- many, and settings -------------------------------------------------------------------------- */
+/* ---- many, and settings ---------------------------------------------------------------------- */
 
 struct caller {
     struct bed bed; /* its own message; handle and post are shared */
