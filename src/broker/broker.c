@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The brokers this library knows, by the scheme of a URI. A test adds one that it plays itself (source.h,
- * hapax__source_use()), before any other thread looks.
+ * The brokers this library knows, by the scheme of a URI. A test adds one that it plays itself
+ * (seam.h, hapax__source_use()).
  */
-#include "broker.h"
+#include "seam.h"
 
 #include "sink.h"
 #include "source.h"

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a letter carries. A retry has hapax-attempts and hapax-base alone; without a reason it is what it was,
- * some attempts later. A dead or parked letter's hapax-base is where its next life begins: what the record had spent
- * when it was given up, so that whoever puts it back need only put it back. A crash counts at the record and in no
- * header, and what the record has spent is the bound of both; not its attempt, which counts those that did not run.
+ * What a letter carries. A retry has hapax-attempts and hapax-base alone; without a reason it is
+ * what it was, some attempts later. A dead or parked letter's hapax-base is where its next life
+ * begins: what the record had spent when it was given up, so that whoever puts it back need only
+ * put it back. A crash counts at the record and in no header, and what the record has spent is the
+ * bound of both; not its attempt, which counts those that did not run.
  *
- * Rejected: counting by the broker's own x-death or delivery counts. They count redeliveries of which nothing ran,
- * and begin anew where a letter is copied by other tools.
+ * Rejected: counting by the broker's own x-death or delivery counts. They count redeliveries of
+ * which nothing ran, and begin anew where a letter is copied by other tools.
  */
 #include "letter.h"
 

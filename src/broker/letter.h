@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A message's history in the consumer's own headers: read from those it came with, which are foreign bytes, and
- * written into the letters that carry it on.
+ * A message's history in the consumer's own headers: read from those it came with, which are
+ * foreign bytes, and written into the letters that carry it on.
  */
 #ifndef HAPAX_BROKER_LETTER_H
 #define HAPAX_BROKER_LETTER_H
 
 #include "door/consume/settle.h"
 
-#define HAPAX__COUNT_MAX 1000000000u /* of attempts, in a header; what is over it counts as none */
+#define HAPAX__COUNT_MAX                                                                           \
+    1000000000u /* of attempts, in a header; what is over it counts as none   \
+                                      */
 
 struct hapax__history {
     uint32_t attempts; /* how many may have run since it was published or put back */
     uint32_t base; /* what the record had spent when that count began */
 };
 
-/* hapax-attempts and hapax-base, decimal numbers; what is no such number counts as 0. With hapax-reason the message
- * was put back: it begins with no attempts, at what was spent when it was given up. */
+/* hapax-attempts and hapax-base, decimal numbers; what is no such number counts as 0. With
+ * hapax-reason the message was put back: it begins with no attempts, at what was spent when it was
+ * given up. */
 struct hapax__history hapax__history_read(const struct hapax_message *message);
 
 /* What the CLAIM's attempts_max is for a message with this base; 0: no limit. */
@@ -37,8 +40,8 @@ struct hapax__post_what {
     void *tag;
 };
 
-/* A copy of the delivery's message with its history; with a reason, why it was given up. The delivery is borrowed until
- * it is freed. NULL: out of memory. */
+/* A copy of the delivery's message with its history; with a reason, why it was given up. The
+ * delivery is borrowed until it is freed. NULL: out of memory. */
 struct hapax__posting *hapax__posting_new(const struct hapax__delivered *delivered,
                                           const struct hapax__post_what *what);
 void hapax__posting_free(struct hapax__posting *posting);

@@ -10,7 +10,7 @@
 #ifndef HAPAX_BROKER_SINK_H
 #define HAPAX_BROKER_SINK_H
 
-#include "broker.h"
+#include "seam.h"
 
 #include <hapax/consume.h>
 

@@ -15,7 +15,7 @@
 #ifndef HAPAX_BROKER_SOURCE_H
 #define HAPAX_BROKER_SOURCE_H
 
-#include "broker.h"
+#include "seam.h"
 
 #include <hapax/consume.h>
 

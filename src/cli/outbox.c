@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a relay put aside, for the one who has to look after it: shown without keys and payloads, and put back.
+ * What a relay put aside, for the one who has to look after it: shown without keys and payloads,
+ * and put back.
  */
 #include "outbox.h"
 

@@ -208,7 +208,7 @@ static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
     return true;
 }
 
-/* No more can be held. */
+/* Whether no more can be kept. */
 static bool is_loaded(const struct redriving *redriving)
 {
     return redriving->kept >= REDRIVE_KEPT_MAX || redriving->kept_bytes >= KEPT_BYTES_MAX;
@@ -341,7 +341,7 @@ static bool is_done(const struct redriving *redriving)
 }
 
 /* Why letters that were to be looked at were not, or may not have been; NULL: all were. waiting: as
- * not_seen() says, with all still held. */
+ * not_seen() says, with all still kept. */
 static const char *why_not_seen(const struct redriving *redriving, int64_t waiting)
 {
     const struct hapax__source *source = redriving->source;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax relay: publishes the outbox of a PostgreSQL database (src/relay/relay.h). Runs until a signal; then it settles
- * what is in hand and gives its parts back.
+ * hapax relay: publishes the outbox of a PostgreSQL database (src/relay/relay.h). Runs until a
+ * signal; then it ends the rows in hand and gives its parts back.
  */
 #include "cli.h"
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a long-running command counts, for Prometheus, and whether it is well, for whatever restarts it: two pages over
- * HTTP, served by libmicrohttpd in a thread of its own, which only reads. So a scrape never waits for the loop, and answers
- * while broker and store are away, which is when somebody looks.
+ * What a long-running command counts, for Prometheus, and whether it is well, for whatever restarts
+ * it: two pages over HTTP, served by libmicrohttpd in a thread of its own, which only reads. So a
+ * scrape never waits for the loop, and answers while broker and store are away, which is when
+ * somebody looks.
  *
- * The socket is made here and not by libmicrohttpd, which cannot say why it failed, nor which port it took.
+ * The socket is made here and not by libmicrohttpd, which cannot say why it failed, nor which port
+ * it took.
  */
 #include "pages.h"
 

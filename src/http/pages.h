@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * /metrics (Prometheus text 0.0.4) and /health (200, or 503 with a line that says what is away), over HTTP from a thread of
- * their own.
+ * /metrics (Prometheus text 0.0.4) and /health (200, or 503 with a line that says what is away),
+ * over HTTP from a thread of their own.
  */
 #ifndef HAPAX_HTTP_PAGES_H
 #define HAPAX_HTTP_PAGES_H
@@ -24,8 +24,8 @@ enum hapax_error hapax__pages_open(struct hapax__pages **out, const char *addres
                                    char text[HAPAX_TEXT_MAX]);
 void hapax__pages_close(struct hapax__pages *pages); /* NULL is fine */
 
-/* For `metrics`: the two lines before a metric; whole metrics without labels, of those whose value is known (not
- * negative); and a label's value, without its quotes. */
+/* For `metrics`: the two lines before a metric; whole metrics without labels, of those whose value
+ * is known (not negative); and a label's value, without its quotes. */
 struct hapax__page_number {
     const char *name;
     int64_t value;

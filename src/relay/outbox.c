@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the relay asks of the database. The invariant: a statement whose answer was lost may be asked again, whatever
- * became of it, for a row that has ended stays as it is and a lease that is ours is given again.
+ * What the relay asks of the database. The invariant: a statement whose answer was lost may be
+ * asked again, whatever became of it, for a row that has ended stays as it is and a lease that is
+ * ours is given again.
  */
 #include "base/clock.h"
 #include "base/fail.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The relay: publishes what stands in the outbox of a PostgreSQL database (sql/150_outbox.sql), by a sink of the
- * message door. Each message at least once, with one key however often; those of an aggregate in the order of
- * their commits, however many relays run.
+ * The relay: publishes what stands in the outbox of a PostgreSQL database (sql/150_outbox.sql),
+ * through a broker's sink. Each message is published at least once, and with the same key each
+ * time. The messages of an aggregate are published in the order of their commits, however many
+ * relays run.
  */
 #ifndef HAPAX_RELAY_RELAY_H
 #define HAPAX_RELAY_RELAY_H
@@ -15,14 +16,15 @@
 
 /* ---- the outbox (outbox.c) --------------------------------------------------------------- */
 
-/* A connection that asks hapax.outbox_…(). One statement at a time; each is one short transaction. */
+/* A connection that asks hapax.outbox_…(). One statement at a time; each is one short transaction.
+ */
 struct hapax__outbox {
     struct hapax__pg_link link;
     struct hapax__pg_out out;
     uint8_t relay[16]; /* random: who we are */
 };
 
-/* What a turn settles. */
+/* A row that has ended. */
 struct hapax__outbox_end {
     int64_t seq;
     const char *error; /* NULL: published */
@@ -34,8 +36,8 @@ struct hapax__outbox_row {
     struct hapax_span headers; /* names and values in turn, each with a zero byte behind */
 };
 
-/* UNAVAILABLE, REFUSED, UNSUPPORTED (no schema, or another version): outbox->link.text says why. Nothing that a
- * turn settles is lost by asking again. */
+/* UNAVAILABLE, REFUSED, UNSUPPORTED (no schema, or another version): outbox->link.text says why. A
+ * turn may be asked again: rows that ended in it have ended, once. */
 enum hapax_error hapax__outbox_open(struct hapax__outbox *outbox, const char *uri,
                                     char text[HAPAX_TEXT_MAX]); /* connects to nobody */
 void hapax__outbox_close(struct hapax__outbox *outbox);
@@ -53,8 +55,8 @@ struct hapax__outbox_take {
     uint32_t limit;
 };
 
-/* Settles n (at most HAPAX__RELAY_BATCH_MAX), then takes. On NONE *rows is yours to PQclear(), and out[0..*count)
- * points into it. */
+/* Ends n rows (at most HAPAX__RELAY_BATCH_MAX), then takes. On NONE *rows is yours to PQclear(),
+ * and out[0..*count) points into it. */
 enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
                                     const struct hapax__outbox_end *ends, size_t n,
                                     const struct hapax__outbox_take *take, PGresult **rows,
@@ -64,12 +66,13 @@ enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
 enum hapax_error hapax__outbox_lag(struct hapax__outbox *outbox, int64_t *pending, int64_t *age_us,
                                    int64_t *aside);
 
-/* A step of the sweep of what was published keep_ms ago; *after says where to go on, 0: it is through. */
+/* A step of the sweep of what was published keep_ms ago; *after says where to go on, 0: it is
+ * through. */
 enum hapax_error hapax__outbox_sweep(struct hapax__outbox *outbox, int64_t keep_ms, int64_t *after,
                                      int64_t *swept);
 
-/* What was put aside: a page of the rows after *after, which is set to where to go on, 0: that was all. As a turn's,
- * but that out has neither key nor payload. */
+/* What was put aside: a page of the rows after *after, which is set to where to go on, 0: that was
+ * all. As a turn's, but that out has neither key nor payload. */
 struct hapax__outbox_aside {
     int64_t seq;
     struct hapax_span topic, aggregate, error;
@@ -79,8 +82,8 @@ enum hapax_error hapax__outbox_aside(struct hapax__outbox *outbox, int64_t *afte
                                      struct hapax__outbox_aside out[HAPAX__RELAY_BATCH_MAX],
                                      size_t *count);
 
-/* Has rows that were put aside published after all: those after *after, at most 1000, or of them those of the key.
- * *after: where to go on, 0: that was all. */
+/* Has rows that were put aside published after all: those after *after, at most 1000, or of them
+ * those of the key. *after: where to go on, 0: that was all. */
 enum hapax_error hapax__outbox_put_back(struct hapax__outbox *outbox, const char *key,
                                         int64_t *after, int64_t *count);
 
@@ -89,7 +92,7 @@ enum hapax_error hapax__outbox_put_back(struct hapax__outbox *outbox, const char
 /* To be read while it runs, each by itself (hapax__relay_read()). */
 struct hapax__relay_stats {
     uint64_t published;
-    uint64_t repeated; /* sent once more, since their fate was not known */
+    uint64_t repeated; /* sent again: the result was not known */
     uint64_t failed; /* tries that were refused */
     uint64_t turns;
     uint64_t swept;
@@ -105,7 +108,7 @@ struct hapax__relay_stats {
 struct hapax__relay {
     const char *from; /* postgres://… */
     const char *to; /* amqp://… or kafka://… */
-    int64_t poll_ms; /* how often to look where nobody calls; 500 ms */
+    int64_t poll_ms; /* how often to take rows without a notification; 500 ms */
     int64_t lease_ms; /* 10 s */
     int64_t retry_ms; /* the first pause of a message that was refused; 1 s */
     int64_t keep_ms; /* how long published messages stay; 24 h */
@@ -119,11 +122,12 @@ struct hapax__relay {
 
 void hapax__relay_init(struct hapax__relay *relay);
 
-/* Whether the settings can be, URIs included. INVALID, UNSUPPORTED: text names the first that cannot. */
+/* Whether the settings can be, URIs included. INVALID, UNSUPPORTED: text names the first that
+ * cannot. */
 enum hapax_error hapax__relay_check(const struct hapax__relay *relay, char text[HAPAX_TEXT_MAX]);
 
-/* Relays until stop_fd is readable; then it settles what is in hand and returns NONE. A database or a broker that is
- * away is waited for. INVALID, UNSUPPORTED, REFUSED, NOMEM: text says what. */
+/* Relays until stop_fd is readable; then ends the rows in hand and returns NONE. Waits for a
+ * database or a broker that is away. INVALID, UNSUPPORTED, REFUSED, NOMEM: text says what. */
 enum hapax_error hapax__relay_run(const struct hapax__relay *relay,
                                   struct hapax__relay_stats *stats, char text[HAPAX_TEXT_MAX]);
 

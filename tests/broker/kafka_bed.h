@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A loop for tests of the Kafka source and sink: members of a group that are driven together in one thread, what they
- * delivered, and letters into a topic. It settles what the test's own `handle` says; nothing of the door's loop is in it.
+ * delivered, and letters into a topic. It releases what the test's own `handle` says; nothing of the door's loop is in it.
  */
 #ifndef HAPAX_TESTS_BROKER_KAFKA_BED_H
 #define HAPAX_TESTS_BROKER_KAFKA_BED_H
@@ -14,20 +14,20 @@
 #include <poll.h>
 #include <string.h>
 
-#define MEMBERS  4
-#define HELD_MAX 20000
-#define SECONDS  INT64_C(1000000)
-#define DEADLINE (90 * SECONDS)
-#define CLOSE_MS 60000
-#define URI_MAX  1024
-#define TICK     (SECONDS / 50) /* how often `so` of spin() is asked without an event */
+#define MEMBERS   4
+#define KEPT_MAX 20000
+#define SECONDS   INT64_C(1000000)
+#define DEADLINE  (90 * SECONDS)
+#define CLOSE_MS  60000
+#define URI_MAX   1024
+#define TICK      (SECONDS / 50) /* how often `so` of spin() is asked without an event */
 
 struct member {
     struct hapax__source *source; /* NULL: none */
     size_t room;
     enum hapax_error error;
-    struct hapax__delivered *held[HELD_MAX]; /* taken, and not settled */
-    size_t held_count;
+    struct hapax__delivered *kept[KEPT_MAX]; /* taken, and not released */
+    size_t kept_count;
     size_t taken, acked;
 };
 
@@ -36,7 +36,7 @@ struct bed {
     struct member members[MEMBERS];
     struct hapax__sink *sink;
     size_t sent, ok, refused, lost;
-    /* What becomes of a delivery that was taken; settles it, or leaves it in `held`. */
+    /* What becomes of a delivery that was taken; releases it, or leaves it in `kept`. */
     void (*handle)(struct bed *bed, struct member *member, struct hapax__delivered *delivered);
     void *arg;
 };
@@ -72,29 +72,29 @@ static inline struct member *join(struct bed *bed, const char *topic, const char
     return member;
 }
 
-static inline void settle(struct member *member, size_t index, enum hapax__release how)
+static inline void release(struct member *member, size_t index, enum hapax__release how)
 {
-    struct hapax__delivered *delivered = member->held[index];
+    struct hapax__delivered *delivered = member->kept[index];
 
-    must(index < member->held_count);
-    memmove(member->held + index, member->held + index + 1,
-            (member->held_count - index - 1) * sizeof(member->held[0]));
-    member->held_count--;
+    must(index < member->kept_count);
+    memmove(member->kept + index, member->kept + index + 1,
+            (member->kept_count - index - 1) * sizeof(member->kept[0]));
+    member->kept_count--;
     member->acked += how == HAPAX__RELEASE_ACK && !delivered->voided;
     hapax__source_kafka.release(member->source, delivered, how);
 }
 
-static inline void settle_all(struct member *member, enum hapax__release how)
+static inline void release_all(struct member *member, enum hapax__release how)
 {
-    while (member->held_count > 0)
-        settle(member, member->held_count - 1, how);
+    while (member->kept_count > 0)
+        release(member, member->kept_count - 1, how);
 }
 
 static inline void quit(struct member *member, int64_t wait_ms)
 {
     if (!member->source)
         return;
-    settle_all(member, HAPAX__RELEASE_RETURN);
+    release_all(member, HAPAX__RELEASE_RETURN);
     hapax__source_kafka.close(member->source, wait_ms);
     member->source = NULL;
 }
@@ -120,7 +120,7 @@ static inline int number_of(const struct hapax__delivered *delivered)
 
 static inline size_t room_of(const struct member *member)
 {
-    return member->held_count < member->room ? member->room - member->held_count : 0;
+    return member->kept_count < member->room ? member->room - member->kept_count : 0;
 }
 
 static inline void turn(struct bed *bed, struct member *member)
@@ -130,9 +130,9 @@ static inline void turn(struct bed *bed, struct member *member)
     if (hapax__source_kafka.pump(member->source, room_of(member)) != HAPAX_ERR_NONE)
         member->error = HAPAX_ERR_REFUSED;
     while (room_of(member) > 0 && (delivered = hapax__source_kafka.take(member->source))) {
-        must(!delivered->voided && member->held_count < HELD_MAX);
+        must(!delivered->voided && member->kept_count < KEPT_MAX);
         member->taken++;
-        member->held[member->held_count++] = delivered;
+        member->kept[member->kept_count++] = delivered;
         bed->handle(bed, member, delivered);
     }
 }
@@ -191,7 +191,7 @@ static inline bool spin(struct bed *bed, bed_until *so, int64_t within_us)
             return true;
         if (hapax__monotonic_us() >= until_us)
             return false;
-        /* What was settled by a handler makes room at once. */
+        /* What a handler released makes room at once. */
         wait_once(bed, until_us);
     }
 }

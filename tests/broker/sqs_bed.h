@@ -112,8 +112,8 @@ static inline struct hapax__delivered *take(struct bed *bed)
     return delivered;
 }
 
-static inline void settle(struct bed *bed, struct hapax__delivered *delivered,
-                          enum hapax__release how)
+static inline void release(struct bed *bed, struct hapax__delivered *delivered,
+                           enum hapax__release how)
 {
     bed->source->type->release(bed->source, delivered, how);
 }

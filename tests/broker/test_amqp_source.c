@@ -33,7 +33,7 @@ static void close_bed(struct bed *bed)
         bed->sink->type->close(bed->sink);
 }
 
-static void settle(struct bed *bed, struct hapax__delivered *delivered, enum hapax__release how)
+static void release(struct bed *bed, struct hapax__delivered *delivered, enum hapax__release how)
 {
     bed->source->type->release(bed->source, delivered, how);
 }
@@ -48,61 +48,61 @@ static void cut(struct hapax__source *source)
     assert_int_equal(shutdown(fds[0].fd, SHUT_RDWR), 0);
 }
 
-/* ---- settling -------------------------------------------------------------------------- */
+/* ---- releasing -------------------------------------------------------------------------- */
 
 /* What is acknowledged is gone, what is returned comes again as redelivered, what is rejected goes to the broker's own
- * dead letters, and what is not settled waits for the next consumer. */
-static void each_settlement_does_what_it_says(void **state)
+ * dead letters, and what is not released waits for the next consumer. */
+static void each_release_does_what_it_says(void **state)
 {
     amqp_table_entry_t arguments[] = {argument("x-dead-letter-exchange", ""),
-                                      argument("x-dead-letter-routing-key", "settle.rejected")};
+                                      argument("x-dead-letter-routing-key", "release.rejected")};
     struct hapax__delivered *one, *two, *three, *four, *five;
     struct bed bed;
 
     (void)state;
-    make_queue(admin, "settle.rejected", NULL, 0);
-    make_queue(admin, "settle", arguments, 2);
+    make_queue(admin, "release.rejected", NULL, 0);
+    make_queue(admin, "release", arguments, 2);
     for (const char *body = "1\0002\0003\0004\0"; *body; body += 2)
-        put(admin, "settle", body);
-    bed = open_bed("settle", 4);
+        put(admin, "release", body);
+    bed = open_bed("release", 4);
     one = take(&bed);
     two = take(&bed);
     three = take(&bed);
     four = take(&bed);
     assert_true(is_text(one->message.body, "1") && is_text(four->message.body, "4"));
     assert_false(two->message.redelivered);
-    assert_true(is_text(one->message.key, "settle") && is_text(one->message.from, "settle"));
-    settle(&bed, three, HAPAX__RELEASE_REJECT);
-    settle(&bed, two, HAPAX__RELEASE_RETURN);
-    settle(&bed, four, HAPAX__RELEASE_ACK); /* and not those below it */
+    assert_true(is_text(one->message.key, "release") && is_text(one->message.from, "release"));
+    release(&bed, three, HAPAX__RELEASE_REJECT);
+    release(&bed, two, HAPAX__RELEASE_RETURN);
+    release(&bed, four, HAPAX__RELEASE_ACK); /* and not those below it */
     two = take(&bed);
     assert_true(is_text(two->message.body, "2") && two->message.redelivered);
-    turn_until(&bed, waiting(admin, "settle.rejected") == 1);
-    put(admin, "settle", "5");
-    put(admin, "settle", "6"); /* which finds room when 4 is gone, too */
+    turn_until(&bed, waiting(admin, "release.rejected") == 1);
+    put(admin, "release", "5");
+    put(admin, "release", "6"); /* which finds room when 4 is gone, too */
     five = take(&bed);
     three = take(&bed);
     assert_true(is_text(five->message.body, "5") && is_text(three->message.body, "6"));
-    settle(&bed, three, HAPAX__RELEASE_RETURN);
+    release(&bed, three, HAPAX__RELEASE_RETURN);
     assert_false(one->voided);
     cut(bed.source);
     turn_until(&bed, one->voided && two->voided && five->voided);
     assert_int_equal(bed.source->voided, 3);
-    settle(&bed, five, HAPAX__RELEASE_ACK);
-    settle(&bed, one, HAPAX__RELEASE_ACK); /* does nothing: it is the broker's again */
-    settle(&bed, two, HAPAX__RELEASE_ACK);
+    release(&bed, five, HAPAX__RELEASE_ACK);
+    release(&bed, one, HAPAX__RELEASE_ACK); /* does nothing: it is the broker's again */
+    release(&bed, two, HAPAX__RELEASE_ACK);
     turn_until(&bed, bed.source->connected);
     assert_int_equal(bed.source->reconnects, 1);
     one = take(&bed);
     two = take(&bed);
     assert_true(is_text(one->message.body, "1") && one->message.redelivered);
     assert_true(is_text(two->message.body, "2"));
-    settle(&bed, take(&bed), HAPAX__RELEASE_ACK);
-    settle(&bed, take(&bed), HAPAX__RELEASE_ACK);
-    settle(&bed, one, HAPAX__RELEASE_ACK);
-    settle(&bed, two, HAPAX__RELEASE_ACK);
+    release(&bed, take(&bed), HAPAX__RELEASE_ACK);
+    release(&bed, take(&bed), HAPAX__RELEASE_ACK);
+    release(&bed, one, HAPAX__RELEASE_ACK);
+    release(&bed, two, HAPAX__RELEASE_ACK);
     close_bed(&bed); /* tells what is left to tell */
-    assert_int_equal(waiting(admin, "settle"), 0);
+    assert_int_equal(waiting(admin, "release"), 0);
 }
 
 /* Whether a body's last digit is 3: those that are kept in hand. */
@@ -113,7 +113,7 @@ static bool is_kept(const struct hapax__delivered *delivered)
     return body.ptr[body.len - 1] == '3';
 }
 
-/* In whatever order they are settled, only those that were are gone: an acknowledgement of many takes none that is
+/* In whatever order they are released, only those that were are gone: an acknowledgement of many takes none that is
  * in hand. The broker confirms no acknowledgement, and may not have come to it when the connection ends: that it has taken
  * all of them is known when as many others have come, for which there is no room before. */
 static void acknowledging_many_spares_what_is_in_hand(void **state)
@@ -143,7 +143,7 @@ static void acknowledging_many_spares_what_is_in_hand(void **state)
     }
     for (int i = 0; i < N; i++) {
         if (!is_kept(hand[i])) {
-            settle(&bed, hand[i], HAPAX__RELEASE_ACK);
+            release(&bed, hand[i], HAPAX__RELEASE_ACK);
             hand[i] = NULL;
         }
         if (i % 17 == 0)
@@ -159,7 +159,7 @@ static void acknowledging_many_spares_what_is_in_hand(void **state)
     assert_int_equal(bed.source->voided, N);
     for (int i = 0; i < N; i++) {
         assert_true(hand[i]->voided);
-        settle(&bed, hand[i], HAPAX__RELEASE_ACK);
+        release(&bed, hand[i], HAPAX__RELEASE_ACK);
     }
     for (int i = 0; i < N; i++) {
         hand[i] = take(&bed);
@@ -169,7 +169,7 @@ static void acknowledging_many_spares_what_is_in_hand(void **state)
     }
     assert_int_equal(kept, KEPT);
     for (int i = 0; i < N; i++)
-        settle(&bed, hand[i], HAPAX__RELEASE_ACK);
+        release(&bed, hand[i], HAPAX__RELEASE_ACK);
     close_bed(&bed);
     assert_int_equal(waiting(admin, "many"), 0);
 }
@@ -190,8 +190,8 @@ static void no_more_than_the_prefetch_comes(void **state)
     assert_int_equal(bed.source->lag, 7);
     assert_null(bed.source->type->take(bed.source));
     for (int i = 0; i < 3; i++)
-        settle(&bed, hand[i], HAPAX__RELEASE_ACK);
-    settle(&bed, take(&bed), HAPAX__RELEASE_ACK);
+        release(&bed, hand[i], HAPAX__RELEASE_ACK);
+    release(&bed, take(&bed), HAPAX__RELEASE_ACK);
     close_bed(&bed);
     assert_int_equal(waiting(admin, "prefetch"), 6);
 }
@@ -215,7 +215,7 @@ static void a_missing_queue_is_refused_or_made(void **state)
     bed = (struct bed){.source = source_at(5, "%s?queue=missing.made&declare=on", uri)};
     turn_until(&bed, bed.source->connected);
     put(admin, "missing.made", "x");
-    settle(&bed, take(&bed), HAPAX__RELEASE_ACK);
+    release(&bed, take(&bed), HAPAX__RELEASE_ACK);
     close_bed(&bed);
 
     /* One that is there is taken as it is, of whatever type. */
@@ -240,7 +240,7 @@ static void a_deleted_queue_is_refused(void **state)
     assert_int_equal(bed.error, HAPAX_ERR_REFUSED);
     assert_non_null(strstr(bed.source->text, "queue \"deleted\" was deleted"));
     assert_true(delivered->voided);
-    settle(&bed, delivered, HAPAX__RELEASE_ACK);
+    release(&bed, delivered, HAPAX__RELEASE_ACK);
     close_bed(&bed);
 }
 
@@ -380,10 +380,10 @@ static void headers_of_every_kind_come_through_twice(void **state)
         assert_true(is_text(header(copy, "hapax-reason"), "failed"));
         assert_null(header(copy, "hapax-letter").ptr);
         assert_int_equal(copy->message.header_count, 13 + 1);
-        settle(&bed, delivered, HAPAX__RELEASE_ACK);
+        release(&bed, delivered, HAPAX__RELEASE_ACK);
         delivered = copy;
     }
-    settle(&bed, delivered, HAPAX__RELEASE_ACK);
+    release(&bed, delivered, HAPAX__RELEASE_ACK);
     close_bed(&bed);
 }
 
@@ -410,11 +410,11 @@ static void too_many_headers_are_told(void **state)
     bed = open_bed("headers", 5);
     delivered = take(&bed);
     assert_true(delivered->damaged && is_text(delivered->message.body, "many"));
-    settle(&bed, delivered, HAPAX__RELEASE_ACK);
+    release(&bed, delivered, HAPAX__RELEASE_ACK);
     delivered = take(&bed);
     assert_true(!delivered->damaged && is_text(delivered->message.body, "full"));
     assert_true(is_text(header(delivered, "n255"), "v"));
-    settle(&bed, delivered, HAPAX__RELEASE_ACK);
+    release(&bed, delivered, HAPAX__RELEASE_ACK);
     close_bed(&bed);
 }
 
@@ -439,10 +439,10 @@ static void large_and_empty_bodies_are_whole(void **state)
     delivered = take(&bed);
     assert_int_equal(delivered->message.body.len, len);
     assert_memory_equal(delivered->message.body.ptr, body, len);
-    settle(&bed, delivered, HAPAX__RELEASE_ACK);
+    release(&bed, delivered, HAPAX__RELEASE_ACK);
     delivered = take(&bed);
     assert_int_equal(delivered->message.body.len, 0);
-    settle(&bed, delivered, HAPAX__RELEASE_ACK);
+    release(&bed, delivered, HAPAX__RELEASE_ACK);
     close_bed(&bed);
     free(body);
 }
@@ -598,7 +598,7 @@ static bool delays_in_order(struct bed *bed, const char *queue)
         ordered = ordered && which == i;
         assert_true(is_text(delivered->message.from, queue));
         assert_true(is_text(delivered->message.key, queue));
-        settle(bed, delivered, HAPAX__RELEASE_ACK);
+        release(bed, delivered, HAPAX__RELEASE_ACK);
     }
     return ordered;
 }
@@ -619,7 +619,7 @@ static void delays_of(const char *queue, const char *type)
     close_bed(&bed);
 }
 
-/* A delayed letter comes back to its queue, no sooner than said, and a longer delay does not hold up a shorter one. */
+/* A delayed letter comes back to its queue, no sooner than said, and a longer delay does not delay a shorter one. */
 static void delayed_letters_come_back_in_time(void **state)
 {
     (void)state;
@@ -664,7 +664,7 @@ static bool work_once(void)
         assert_true(is_text(delivered->message.body, "x"));
         while (send_text(&bed, "memory.other", "y", 1000) != HAPAX__SENT_OK)
             assert_true(oom_count() > 0);
-        settle(&bed, delivered, HAPAX__RELEASE_RETURN);
+        release(&bed, delivered, HAPAX__RELEASE_RETURN);
     } else {
         assert_non_null(strstr(text, "out of memory"));
     }
@@ -715,7 +715,7 @@ static void a_hundred_thousand_pass(void **state)
 
         turn(&bed);
         for (; (delivered = bed.source->type->take(bed.source)) != NULL; taken++)
-            settle(&bed, delivered, HAPAX__RELEASE_ACK);
+            release(&bed, delivered, HAPAX__RELEASE_ACK);
     }
     print_message("# %d messages taken and acknowledged, %.0f/s\n", N,
                   N * 1e6 / (double)(hapax__monotonic_us() - begin_us));
@@ -743,8 +743,8 @@ static void the_consumer_timeout_is_survived(void **state)
     assert_non_null(strstr(bed.source->text, "timed out"));
     again = take(&bed);
     assert_true(again->message.redelivered && is_text(again->message.body, "x"));
-    settle(&bed, delivered, HAPAX__RELEASE_ACK);
-    settle(&bed, again, HAPAX__RELEASE_ACK);
+    release(&bed, delivered, HAPAX__RELEASE_ACK);
+    release(&bed, again, HAPAX__RELEASE_ACK);
     close_bed(&bed);
     assert_int_equal(waiting(admin, "impatient"), 0);
 }
@@ -752,7 +752,7 @@ static void the_consumer_timeout_is_survived(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_settlement_does_what_it_says),
+        cmocka_unit_test(each_release_does_what_it_says),
         cmocka_unit_test(acknowledging_many_spares_what_is_in_hand),
         cmocka_unit_test(no_more_than_the_prefetch_comes),
         cmocka_unit_test(a_missing_queue_is_refused_or_made),

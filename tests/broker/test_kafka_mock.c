@@ -26,7 +26,7 @@ static rd_kafka_mock_cluster_t *cluster;
 static char broker[URI_MAX];
 static size_t wanted;
 
-static void hold(struct bed *bed, struct member *member, struct hapax__delivered *delivered)
+static void keep(struct bed *bed, struct member *member, struct hapax__delivered *delivered)
 {
     (void)bed;
     (void)member;
@@ -39,7 +39,7 @@ static struct bed *bed_new(const char *topic, int n)
 
     must(bed);
     bed->broker = broker;
-    bed->handle = hold;
+    bed->handle = keep;
     must(!rd_kafka_mock_topic_create(cluster, topic, 1, 1));
     open_sink(bed, "?linger.ms=1");
     publish_and_wait(bed, topic, 0, n, 0);
@@ -56,7 +56,7 @@ static void bed_free(struct bed *bed)
 
 static bool first_holds(struct bed *bed)
 {
-    return bed->members[0].held_count >= wanted;
+    return bed->members[0].kept_count >= wanted;
 }
 
 static bool some_voided(struct bed *bed)
@@ -78,15 +78,15 @@ static void a_lost_partition_is_voided_and_not_committed(void **state)
     assert_true(spin(bed, some_voided, DEADLINE));
     assert_int_equal(member->source->voided, 10);
     for (size_t i = 0; i < 10; i++)
-        assert_true(member->held[i]->voided);
-    settle_all(member, HAPAX__RELEASE_ACK);
+        assert_true(member->kept[i]->voided);
+    release_all(member, HAPAX__RELEASE_ACK);
     assert_int_equal(member->acked, 0);
     assert_true(spin(bed, first_holds, DEADLINE));
-    assert_int_equal(number_of(member->held[0]), 0);
+    assert_int_equal(number_of(member->kept[0]), 0);
     bed_free(bed);
 }
 
-/* A commit that is refused is made again, and what was settled does not come again. */
+/* A commit that is refused is made again, and what was released does not come again. */
 static void a_refused_commit_is_made_again(void **state)
 {
     struct bed *bed = bed_new("commits", 10);
@@ -99,15 +99,15 @@ static void a_refused_commit_is_made_again(void **state)
     rd_kafka_mock_push_request_errors(
         cluster, OFFSET_COMMIT, 3, RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS,
         RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS, RD_KAFKA_RESP_ERR__TRANSPORT);
-    while (member->held_count > 4)
-        settle(member, 0, HAPAX__RELEASE_ACK);
+    while (member->kept_count > 4)
+        release(member, 0, HAPAX__RELEASE_ACK);
     spin(bed, NULL, 2 * SECONDS);
     quit(member, CLOSE_MS);
     member = join(bed, "commits", "", HAPAX_ORDER_KEY);
     wanted = 4;
     assert_true(spin(bed, first_holds, DEADLINE));
-    assert_int_equal(number_of(member->held[0]), 6);
-    assert_int_equal(member->held_count, 4);
+    assert_int_equal(number_of(member->kept[0]), 6);
+    assert_int_equal(member->kept_count, 4);
     bed_free(bed);
 }
 
@@ -125,9 +125,9 @@ static void letters_survive_a_broken_connection(void **state)
     wanted = 200;
     assert_true(spin(bed, first_holds, DEADLINE));
     spin(bed, NULL, SECONDS);
-    assert_int_equal(member->held_count, 200);
+    assert_int_equal(member->kept_count, 200);
     for (size_t i = 0; i < 200; i++)
-        assert_int_equal(number_of(member->held[i]), (int)i);
+        assert_int_equal(number_of(member->kept[i]), (int)i);
     bed_free(bed);
 }
 
@@ -157,7 +157,7 @@ static void closing_without_a_broker_ends(void **state)
     assert_true(spin(bed, first_holds, DEADLINE));
     rd_kafka_mock_broker_set_down(cluster, 1);
     publish(bed, "gone", 10, 10, 0);
-    settle_all(&bed->members[0], HAPAX__RELEASE_ACK);
+    release_all(&bed->members[0], HAPAX__RELEASE_ACK);
     began_us = hapax__monotonic_us();
     quit(&bed->members[0], 2000);
     hapax__sink_kafka.close(bed->sink);

@@ -22,7 +22,7 @@
 
 static const char *broker, *self;
 
-static void hold(struct bed *bed, struct member *member, struct hapax__delivered *delivered)
+static void keep(struct bed *bed, struct member *member, struct hapax__delivered *delivered)
 {
     (void)bed;
     (void)member;
@@ -37,7 +37,7 @@ static void ack(struct bed *bed, struct member *member, struct hapax__delivered 
     (void)delivered;
     if (first_us == 0)
         first_us = hapax__monotonic_us();
-    settle(member, member->held_count - 1, HAPAX__RELEASE_ACK);
+    release(member, member->kept_count - 1, HAPAX__RELEASE_ACK);
 }
 
 static struct bed *bed_new(const char *topic, int partitions)
@@ -47,7 +47,7 @@ static struct bed *bed_new(const char *topic, int partitions)
 
     must(bed);
     bed->broker = broker;
-    bed->handle = hold;
+    bed->handle = keep;
     snprintf(more, sizeof(more), "?partitions=%d&linger.ms=1", partitions);
     open_sink(bed, more);
     if (topic)
@@ -89,7 +89,7 @@ static size_t wanted;
 
 static bool first_holds(struct bed *bed)
 {
-    return bed->members[0].held_count >= wanted;
+    return bed->members[0].kept_count >= wanted;
 }
 
 static bool acked_all(struct bed *bed)
@@ -101,33 +101,33 @@ static bool acked_all(struct bed *bed)
     return sum >= wanted;
 }
 
-/* ---- settling ------------------------------------------------------------------------------ */
+/* ---- releasing ------------------------------------------------------------------------------ */
 
 /* What is committed is all that is done without a gap, and nothing more; the rest comes again. */
-static void an_unsettled_message_holds_the_commit_back(void **state)
+static void an_unreleased_message_keeps_the_commit_back(void **state)
 {
-    struct bed *bed = bed_new("settled", 1);
+    struct bed *bed = bed_new("released", 1);
 
     (void)state;
-    publish_and_wait(bed, "settled", 0, 100, 0);
-    join(bed, "settled", "", HAPAX_ORDER_KEY);
+    publish_and_wait(bed, "released", 0, 100, 0);
+    join(bed, "released", "", HAPAX_ORDER_KEY);
     wanted = 100;
     assert_true(spin(bed, first_holds, DEADLINE));
     for (size_t i = 99; i > 60; i--)
-        settle(&bed->members[0], i, HAPAX__RELEASE_ACK);
+        release(&bed->members[0], i, HAPAX__RELEASE_ACK);
     for (size_t i = 50; i > 0; i--)
-        settle(&bed->members[0], i - 1, HAPAX__RELEASE_ACK);
+        release(&bed->members[0], i - 1, HAPAX__RELEASE_ACK);
     quit(&bed->members[0], CLOSE_MS);
-    assert_int_equal(committed("settled", 0), 50);
-    join(bed, "settled", "", HAPAX_ORDER_KEY);
+    assert_int_equal(committed("released", 0), 50);
+    join(bed, "released", "", HAPAX_ORDER_KEY);
     wanted = 50;
     assert_true(spin(bed, first_holds, DEADLINE));
-    assert_int_equal(bed->members[0].held_count, 50);
+    assert_int_equal(bed->members[0].kept_count, 50);
     for (size_t i = 0; i < 50; i++)
-        assert_int_equal(number_of(bed->members[0].held[i]), (int)i + 50);
-    settle_all(&bed->members[0], HAPAX__RELEASE_ACK);
+        assert_int_equal(number_of(bed->members[0].kept[i]), (int)i + 50);
+    release_all(&bed->members[0], HAPAX__RELEASE_ACK);
     quit(&bed->members[0], CLOSE_MS);
-    assert_int_equal(committed("settled", 0), 100);
+    assert_int_equal(committed("released", 0), 100);
     bed_free(bed);
 }
 
@@ -142,12 +142,12 @@ static void a_returned_message_comes_again_alone(void **state)
     join(bed, "returned", "", HAPAX_ORDER_KEY);
     wanted = 3;
     assert_true(spin(bed, first_holds, DEADLINE));
-    settle(member, 1, HAPAX__RELEASE_RETURN);
+    release(member, 1, HAPAX__RELEASE_RETURN);
     assert_true(spin(bed, first_holds, DEADLINE));
     assert_int_equal(member->taken, 4);
-    assert_int_equal(number_of(member->held[2]), 1);
-    assert_true(member->held[2]->message.redelivered);
-    settle_all(member, HAPAX__RELEASE_ACK);
+    assert_int_equal(number_of(member->kept[2]), 1);
+    assert_true(member->kept[2]->message.redelivered);
+    release_all(member, HAPAX__RELEASE_ACK);
     quit(member, CLOSE_MS);
     assert_int_equal(committed("returned", 0), 3);
     bed_free(bed);
@@ -160,12 +160,12 @@ static void crash(const char *topic)
     join(bed, topic, QUICK, HAPAX_ORDER_KEY);
     wanted = 10;
     must(spin(bed, first_holds, DEADLINE));
-    while (bed->members[0].held_count > 0)
-        settle(&bed->members[0], 0, HAPAX__RELEASE_ACK);
+    while (bed->members[0].kept_count > 0)
+        release(&bed->members[0], 0, HAPAX__RELEASE_ACK);
     _exit(7);
 }
 
-/* A consumer that dies after settling and before the commit: all of it is delivered again. */
+/* A consumer that dies after releasing and before the commit: all of it is delivered again. */
 static void a_crash_before_the_commit_delivers_again(void **state)
 {
     struct bed *bed = bed_new("crashed", 1);
@@ -185,7 +185,7 @@ static void a_crash_before_the_commit_delivers_again(void **state)
     join(bed, "crashed", QUICK, HAPAX_ORDER_KEY);
     wanted = 10;
     assert_true(spin(bed, first_holds, DEADLINE));
-    assert_int_equal(number_of(bed->members[0].held[0]), 0);
+    assert_int_equal(number_of(bed->members[0].kept[0]), 0);
     bed_free(bed);
 }
 
@@ -216,7 +216,7 @@ static void a_letter_arrives_as_it_was_sent(void **state)
     join(bed, "letters", "", HAPAX_ORDER_DEFAULT);
     wanted = 2;
     assert_true(spin(bed, first_holds, DEADLINE));
-    m = &bed->members[0].held[0]->message;
+    m = &bed->members[0].kept[0]->message;
     assert_int_equal(m->header_count, 3);
     assert_memory_equal(m->content_type.ptr, "a/b", 3);
     assert_memory_equal(m->id.ptr, "m1", 2);
@@ -231,8 +231,8 @@ static void a_letter_arrives_as_it_was_sent(void **state)
             assert_memory_equal(header->value.ptr, "2", 1);
     }
     assert_true(m->time_us > INT64_C(1600000000) * 1000000);
-    assert_int_equal(bed->members[0].held[0]->order.len, 5);
-    assert_int_equal(bed->members[0].held[1]->order.len, 0);
+    assert_int_equal(bed->members[0].kept[0]->order.len, 5);
+    assert_int_equal(bed->members[0].kept[1]->order.len, 0);
     bed_free(bed);
 }
 
@@ -261,10 +261,10 @@ static void a_delayed_letter_comes_when_it_is_due(void **state)
     join(bed, "delayed", "&topic.metadata.refresh.interval.ms=500", HAPAX_ORDER_NONE);
     wanted = 1;
     assert_true(spin(bed, first_holds, DEADLINE));
-    assert_int_equal(bed->members[0].held[0]->order.len, 0);
+    assert_int_equal(bed->members[0].kept[0]->order.len, 0);
     /* The first makes the retry topic known, so that nothing else delays the second. */
     for (int round = 0; round < 2; round++) {
-        m = &bed->members[0].held[0]->message;
+        m = &bed->members[0].kept[0]->message;
         letter.body = m->body;
         letter.headers = m->headers;
         letter.header_count = m->header_count;
@@ -273,11 +273,11 @@ static void a_delayed_letter_comes_when_it_is_due(void **state)
         send_letter(bed, &letter);
         assert_true(spin(bed, all_reported, DEADLINE));
         assert_int_equal(bed->ok, 2 + round);
-        settle(&bed->members[0], 0, HAPAX__RELEASE_ACK);
-        bed->handle = round == 0 ? hold : take_delayed;
+        release(&bed->members[0], 0, HAPAX__RELEASE_ACK);
+        bed->handle = round == 0 ? keep : take_delayed;
         assert_true(spin(bed, first_holds, DEADLINE));
     }
-    settle(&bed->members[0], 0, HAPAX__RELEASE_ACK);
+    release(&bed->members[0], 0, HAPAX__RELEASE_ACK);
     bed_free(bed);
 }
 
@@ -294,28 +294,28 @@ static void ack_later(struct bed *bed, struct member *member, struct hapax__deli
     (void)bed;
     seen[number_of(delivered)]++;
     draw = draw * 1103515245u + 12345u;
-    if (member->held_count > 20)
-        settle(member, (draw >> 16) % member->held_count, HAPAX__RELEASE_ACK);
+    if (member->kept_count > 20)
+        release(member, (draw >> 16) % member->kept_count, HAPAX__RELEASE_ACK);
 }
 
 static void ack_seen(struct bed *bed, struct member *member, struct hapax__delivered *delivered)
 {
     (void)bed;
     seen[number_of(delivered)]++;
-    settle(member, member->held_count - 1, HAPAX__RELEASE_ACK);
+    release(member, member->kept_count - 1, HAPAX__RELEASE_ACK);
 }
 
-static bool settle_a_few(struct bed *bed)
+static bool release_a_few(struct bed *bed)
 {
     for (size_t i = 0; i < MEMBERS; i++)
-        for (int few = 0; few < 3 && bed->members[i].held_count > 0; few++)
-            settle(&bed->members[i], bed->members[i].held_count / 2, HAPAX__RELEASE_ACK);
+        for (int few = 0; few < 3 && bed->members[i].kept_count > 0; few++)
+            release(&bed->members[i], bed->members[i].kept_count / 2, HAPAX__RELEASE_ACK);
     return false;
 }
 
 static bool all_seen(struct bed *bed)
 {
-    (void)settle_a_few(bed);
+    (void)release_a_few(bed);
     for (int i = 0; i < STORM; i++)
         if (seen[i] == 0)
             return false;
@@ -335,13 +335,13 @@ static void members_that_come_and_go_lose_and_repeat_nothing(void **state)
         struct member *member = &bed->members[round % 3];
 
         if (member->source) {
-            spin(bed, settle_a_few, SECONDS);
-            settle_all(member, HAPAX__RELEASE_ACK);
+            spin(bed, release_a_few, SECONDS);
+            release_all(member, HAPAX__RELEASE_ACK);
             quit(member, CLOSE_MS);
         }
         join(bed, "storm", "", HAPAX_ORDER_KEY);
         publish(bed, "storm", round * STORM / 6, STORM / 6, 50);
-        spin(bed, settle_a_few, SECONDS + SECONDS / 2);
+        spin(bed, release_a_few, SECONDS + SECONDS / 2);
     }
     bed->handle = ack_seen;
     assert_true(spin(bed, all_seen, DEADLINE));
@@ -354,13 +354,13 @@ static void members_that_come_and_go_lose_and_repeat_nothing(void **state)
     assert_true(twice <= voided);
     assert_int_equal(twice, 0);
     for (size_t i = 0; i < MEMBERS; i++)
-        settle_all(&bed->members[i], HAPAX__RELEASE_ACK);
+        release_all(&bed->members[i], HAPAX__RELEASE_ACK);
     bed_free(bed);
 }
 
 static bool both_hold(struct bed *bed)
 {
-    return bed->members[0].held_count > 0 && bed->members[1].held_count > 0;
+    return bed->members[0].kept_count > 0 && bed->members[1].kept_count > 0;
 }
 
 static bool both_assigned(struct bed *bed)
@@ -387,18 +387,18 @@ static void a_slow_handler_delays_a_revocation_and_then_loses_its_message(void *
     join(bed, "slow", WAITING, HAPAX_ORDER_KEY);
     assert_true(spin(bed, some_voided, DEADLINE));
     for (size_t i = 0; i < 40; i++)
-        voided += bed->members[0].held[i]->voided;
+        voided += bed->members[0].kept[i]->voided;
     assert_true(voided > 0 && voided < 40);
     assert_int_equal(bed->members[0].source->voided, voided);
     assert_true(spin(bed, both_hold, DEADLINE));
     wanted = 40 - voided;
-    settle_all(&bed->members[0], HAPAX__RELEASE_ACK);
+    release_all(&bed->members[0], HAPAX__RELEASE_ACK);
     assert_int_equal(bed->members[0].acked, 40 - voided);
     bed_free(bed);
 }
 
-/* What settles while a revocation waits is committed, and does not come to the new owner. */
-static void what_settles_during_a_revocation_is_committed(void **state)
+/* What is released while a revocation waits is committed, and does not come to the new owner. */
+static void what_is_released_during_a_revocation_is_committed(void **state)
 {
     struct bed *bed = bed_new("revoked", 2);
 
@@ -409,7 +409,7 @@ static void what_settles_during_a_revocation_is_committed(void **state)
     assert_true(spin(bed, first_holds, DEADLINE));
     join(bed, "revoked", "", HAPAX_ORDER_KEY);
     spin(bed, NULL, SECONDS);
-    settle_all(&bed->members[0], HAPAX__RELEASE_ACK);
+    release_all(&bed->members[0], HAPAX__RELEASE_ACK);
     assert_true(spin(bed, both_assigned, DEADLINE));
     spin(bed, NULL, SECONDS);
     assert_int_equal(bed->members[0].source->voided, 0);
@@ -435,7 +435,7 @@ static void a_loop_without_room_stays_in_the_group(void **state)
     spin(bed, NULL, 9 * SECONDS);
     assert_int_equal(member->taken, 10);
     assert_int_equal(member->source->voided, 0);
-    settle_all(member, HAPAX__RELEASE_ACK);
+    release_all(member, HAPAX__RELEASE_ACK);
     bed->handle = ack;
     member->room = 1000;
     wanted = 3000;
@@ -547,14 +547,14 @@ static void a_broker_that_is_killed_is_waited_for(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_unsettled_message_holds_the_commit_back),
+        cmocka_unit_test(an_unreleased_message_keeps_the_commit_back),
         cmocka_unit_test(a_returned_message_comes_again_alone),
         cmocka_unit_test(a_crash_before_the_commit_delivers_again),
         cmocka_unit_test(a_letter_arrives_as_it_was_sent),
         cmocka_unit_test(a_delayed_letter_comes_when_it_is_due),
         cmocka_unit_test(members_that_come_and_go_lose_and_repeat_nothing),
         cmocka_unit_test(a_slow_handler_delays_a_revocation_and_then_loses_its_message),
-        cmocka_unit_test(what_settles_during_a_revocation_is_committed),
+        cmocka_unit_test(what_is_released_during_a_revocation_is_committed),
         cmocka_unit_test(a_loop_without_room_stays_in_the_group),
         cmocka_unit_test(a_missing_topic_is_refused),
         cmocka_unit_test(letters_that_cannot_be_are_refused),

@@ -39,40 +39,40 @@ static bool is_empty(struct bed *bed)
 }
 
 /* What is acknowledged is gone, what is returned comes again at once, what is postponed after its time, and what is not
- * settled when the source is closed, too. */
-static void each_settlement_does_what_it_says(void **state)
+ * released when the source is closed, too. */
+static void each_release_does_what_it_says(void **state)
 {
     struct hapax__delivered *hand[4], *again;
     struct bed bed;
     int64_t begun_us;
 
     (void)state;
-    open_with(&bed, "settle", "1234", "");
+    open_with(&bed, "release", "1234", "");
     for (size_t i = 0; i < 4; i++)
         hand[i] = take(&bed);
     assert_false(hand[1]->message.redelivered);
-    assert_true(hand[1]->message.time_us > 0 && is_text(hand[1]->message.from, "settle"));
-    settle(&bed, hand[0], HAPAX__RELEASE_ACK);
+    assert_true(hand[1]->message.time_us > 0 && is_text(hand[1]->message.from, "release"));
+    release(&bed, hand[0], HAPAX__RELEASE_ACK);
     begun_us = hapax__monotonic_us();
-    settle(&bed, hand[2], HAPAX__RELEASE_RETURN);
+    release(&bed, hand[2], HAPAX__RELEASE_RETURN);
     again = take(&bed);
     assert_true(is_text(again->message.body, "3") && again->message.redelivered);
     assert_true(hapax__monotonic_us() - begun_us < 25000000); /* hidden it would be for 30 s */
-    settle(&bed, again, HAPAX__RELEASE_ACK);
+    release(&bed, again, HAPAX__RELEASE_ACK);
     begun_us = hapax__monotonic_us();
     bed.source->type->postpone(bed.source, hand[1], 1500);
     again = take(&bed);
     assert_true(is_text(again->message.body, "2") && again->message.redelivered);
     assert_true(hapax__monotonic_us() - begun_us >= 1900000); /* whole seconds */
-    settle(&bed, again, HAPAX__RELEASE_ACK);
-    settle(&bed, hand[3], HAPAX__RELEASE_RETURN);
+    release(&bed, again, HAPAX__RELEASE_ACK);
+    release(&bed, hand[3], HAPAX__RELEASE_RETURN);
     close_source(&bed); /* tells what is left to tell */
-    open_source(&bed, uri, "settle", "");
+    open_source(&bed, uri, "release", "");
     again = take(&bed);
     assert_true(is_text(again->message.body, "4"));
-    settle(&bed, again, HAPAX__RELEASE_ACK);
+    release(&bed, again, HAPAX__RELEASE_ACK);
     close_source(&bed);
-    open_source(&bed, uri, "settle", "");
+    open_source(&bed, uri, "release", "");
     assert_true(is_empty(&bed));
     close_bed(&bed);
 }
@@ -110,11 +110,11 @@ static bool in_hand_stays_hidden(int hidden_s)
         turn_for(&other, 125000);
         hidden &= other.source->type->take(other.source) == NULL;
     }
-    settle(&bed, first, HAPAX__RELEASE_ACK);
+    release(&bed, first, HAPAX__RELEASE_ACK);
     for (int i = 1; i < 15 && hidden; i++) {
         next = take(&bed);
         hidden &= !next->message.redelivered;
-        settle(&bed, next, HAPAX__RELEASE_ACK);
+        release(&bed, next, HAPAX__RELEASE_ACK);
     }
     hidden &= bed.source->voided == 0;
     close_bed(&bed);
@@ -130,13 +130,13 @@ static void what_is_in_hand_stays_hidden(void **state)
     at_some_pace(in_hand_stays_hidden);
 }
 
-/* Whether the second delivery was kept until it was settled. */
+/* Whether the second delivery was kept until it was released. */
 static bool forgotten_is_voided(int hidden_s)
 {
     struct hapax__delivered *first, *second;
     struct bed bed;
     char queue[32], more[32];
-    bool settled;
+    bool empty;
 
     (void)snprintf(queue, sizeof(queue), "voided-%d", hidden_s);
     (void)snprintf(more, sizeof(more), "&visibility=%ds", hidden_s);
@@ -147,14 +147,14 @@ static bool forgotten_is_voided(int hidden_s)
     assert_int_equal(bed.source->voided, 1);
     second = take(&bed);
     assert_true(is_text(second->message.body, "1") && second->message.redelivered);
-    settle(&bed, first, HAPAX__RELEASE_ACK);
-    settle(&bed, second, HAPAX__RELEASE_ACK);
-    settled = is_empty(&bed);
+    release(&bed, first, HAPAX__RELEASE_ACK);
+    release(&bed, second, HAPAX__RELEASE_ACK);
+    empty = is_empty(&bed);
     close_bed(&bed);
-    return settled;
+    return empty;
 }
 
-/* Without a turn for longer than a message is hidden it may be others': it is voided, and settled without a word. */
+/* Without a turn for longer than a message is hidden it may be others': it is voided, and released without a word. */
 static void what_is_forgotten_is_voided(void **state)
 {
     (void)state;
@@ -180,10 +180,10 @@ static void a_group_is_given_back_in_its_order(void **state)
             break;
         bed.source->type->postpone(bed.source, hand[0], 1000);
         for (int i = 4; i > 0; i--) /* in whatever order that is told */
-            settle(&bed, hand[i], HAPAX__RELEASE_RETURN);
+            release(&bed, hand[i], HAPAX__RELEASE_RETURN);
     }
     for (int i = 0; i < 5; i++)
-        settle(&bed, hand[i], HAPAX__RELEASE_ACK);
+        release(&bed, hand[i], HAPAX__RELEASE_ACK);
     assert_true(is_empty(&bed));
     close_bed(&bed);
 }
@@ -225,7 +225,7 @@ static void a_copy_has_all_of_it(void **state)
                                         .own_count = 1};
         if (i == 0)
             assert_int_equal(send_letter(&bed, &letter), HAPAX__SENT_OK);
-        settle(&bed, one, HAPAX__RELEASE_ACK);
+        release(&bed, one, HAPAX__RELEASE_ACK);
     }
     close_bed(&bed);
 }
@@ -249,7 +249,7 @@ static void a_missing_queue_is_refused_or_made(void **state)
     bed.sink = sink_at(uri);
     bed.sink->type->make(bed.sink, "missing");
     assert_int_equal(send_text(&bed, "missing", "", "1"), HAPAX__SENT_OK);
-    settle(&bed, take(&bed), HAPAX__RELEASE_ACK);
+    release(&bed, take(&bed), HAPAX__RELEASE_ACK);
     close_bed(&bed);
 }
 
@@ -270,17 +270,17 @@ static void no_more_comes_than_there_is_room_for(void **state)
     turn_for(&bed, 500000);
     assert_null(bed.source->type->take(bed.source));
     for (size_t i = 0; i < 10; i++)
-        settle(&bed, hand[i], HAPAX__RELEASE_ACK);
+        release(&bed, hand[i], HAPAX__RELEASE_ACK);
     bed.room = 40;
     for (size_t i = 10; i < 19; i++)
-        settle(&bed, take(&bed), HAPAX__RELEASE_ACK);
+        release(&bed, take(&bed), HAPAX__RELEASE_ACK);
     close_bed(&bed);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_settlement_does_what_it_says),
+        cmocka_unit_test(each_release_does_what_it_says),
         cmocka_unit_test(what_is_in_hand_stays_hidden),
         cmocka_unit_test(what_is_forgotten_is_voided),
         cmocka_unit_test(a_group_is_given_back_in_its_order),

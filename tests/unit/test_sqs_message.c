@@ -312,7 +312,7 @@ static void what_sqs_cannot_carry_is_told(void **state)
 }
 
 /* Each entry for itself; what is not named is asked again, and so is all of what cannot be read. */
-static void each_entry_of_a_batch_has_its_own_fate(void **state)
+static void each_entry_of_a_batch_has_its_own_result(void **state)
 {
     struct hapax__sqs_result results[HAPAX__SQS_BATCH_MAX];
 
@@ -324,13 +324,13 @@ static void each_entry_of_a_batch_has_its_own_fate(void **state)
                   "{\"Id\":\"2\",\"SenderFault\":false,\"Code\":\"InternalError\"},"
                   "{\"Id\":\"3\",\"SenderFault\":true,\"Code\":\"RequestThrottled\"},"
                   "{\"Id\":\"4\"}]}")));
-    assert_int_equal(results[0].fate, HAPAX__SQS_DONE);
-    assert_int_equal(results[1].fate, HAPAX__SQS_NEVER);
+    assert_int_equal(results[0].kind, HAPAX__SQS_DONE);
+    assert_int_equal(results[1].kind, HAPAX__SQS_NEVER);
     assert_string_equal(results[1].code, "ReceiptHandleIsInvalid");
     for (size_t i = 2; i < 6; i++)
-        assert_int_equal(results[i].fate, HAPAX__SQS_AGAIN);
+        assert_int_equal(results[i].kind, HAPAX__SQS_AGAIN);
     assert_false(hapax__sqs_batch(results, 1, hapax_str("{\"Successful\":[{\"Id\":\"0\"}")));
-    assert_int_equal(results[0].fate, HAPAX__SQS_AGAIN);
+    assert_int_equal(results[0].kind, HAPAX__SQS_AGAIN);
 }
 
 /* Never beyond twelve hours from when it was received, and no more just before. */
@@ -359,7 +359,7 @@ int main(void)
         cmocka_unit_test(a_letter_put_back_has_another_life),
         cmocka_unit_test(letters_need_names_that_sqs_takes),
         cmocka_unit_test(what_sqs_cannot_carry_is_told),
-        cmocka_unit_test(each_entry_of_a_batch_has_its_own_fate),
+        cmocka_unit_test(each_entry_of_a_batch_has_its_own_result),
         cmocka_unit_test(twelve_hours_are_the_limit),
     };
 

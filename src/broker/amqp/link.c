@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One connection to RabbitMQ. librabbitmq codes the frames and logs in; all that waits is avoided: frames are read one
- * by one as they come, methods are sent without waiting for their answers, and nothing is written that the socket would
- * not take at once. So neither a slow body nor a broker that has stopped reading holds the loop up, and heartbeats are
- * kept as long as pump() is called.
+ * One connection to RabbitMQ. librabbitmq codes the frames and logs in; all that waits is avoided:
+ * frames are read one by one as they come, methods are sent without waiting for their answers, and
+ * nothing is written that the socket would not take at once. So neither a slow body nor a broker
+ * that has stopped reading holds the loop up, and heartbeats are kept as long as pump() is called.
  *
- * The invariant: `state` is NULL exactly where there is no connection, and whoever lost it finds `text` and
- * `next_us` set.
+ * The invariant: `state` is NULL exactly where there is no connection, and whoever lost it finds
+ * `text` and `next_us` set.
  *
- * Rejected: amqp_consume_message() and amqp_basic_publish(), which wait for a whole message to come or go; the
- * library's calls that wait for a reply (amqp_queue_declare() and its like), but for logging in.
+ * Rejected: amqp_consume_message() and amqp_basic_publish(), which wait for a whole message to come
+ * or go; the library's calls that wait for a reply (amqp_queue_declare() and its like), but for
+ * logging in.
  */
 #include "link.h"
 
@@ -135,7 +136,8 @@ static amqp_socket_t *make_socket(struct hapax__amqp_link *link, char text[HAPAX
     socket = amqp_ssl_socket_new(link->state);
     if (!socket)
         return NULL;
-    /* The library knows no certificates of addresses; OpenSSL, which does, looks at both by itself. */
+    /* The library knows no certificates of addresses; OpenSSL, which does, looks at both by itself.
+     */
     amqp_ssl_socket_set_verify_hostname(socket, false);
     amqp_ssl_socket_set_verify_peer(socket, link->uri->tls_verify);
     if (set_tls(amqp_ssl_socket_get_context(socket), link->uri, text) != HAPAX_ERR_NONE)
@@ -340,8 +342,8 @@ size_t hapax__amqp_link_room(struct hapax__amqp_link *link)
         getsockopt(fd.fd, SOL_SOCKET, SO_MEMINFO, memory, &len) != 0 ||
         memory[SK_MEMINFO_SNDBUF] <= memory[SK_MEMINFO_WMEM_QUEUED])
         return 0;
-    /* Half, as the kernel counts what it needs around the bytes, too. A socket that polls as writable has a third
-     * of its buffer free, so this is then never 0. */
+    /* Half, as the kernel counts what it needs around the bytes, too. A socket that polls as
+     * writable has a third of its buffer free, so this is then never 0. */
     return (memory[SK_MEMINFO_SNDBUF] - memory[SK_MEMINFO_WMEM_QUEUED]) / 2;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One connection to RabbitMQ for one thread: connecting with a deadline, frames read and written without
- * waiting, heartbeats, and pauses between tries that grow. What stands in the frames of its channels
- * is the source's (source_amqp.c) or the sink's (sink_amqp.c) business; those of the connection itself end here.
+ * One connection to RabbitMQ for one thread: connecting with a deadline, frames read and written
+ * without waiting, heartbeats, and pauses between tries that grow. Frames of its channels go to the
+ * source (source.c) or the sink (sink.c); frames of the connection itself end here.
  *
- * Only hapax__amqp_link_connect() blocks, for the URI's timeout at most (and as long as a name takes to be resolved).
+ * Only hapax__amqp_link_connect() blocks, for the URI's timeout at most (and as long as a name
+ * takes to be resolved).
  */
 #ifndef HAPAX_BROKER_AMQP_LINK_H
 #define HAPAX_BROKER_AMQP_LINK_H
@@ -34,8 +35,9 @@ void hapax__amqp_link_init(struct hapax__amqp_link *link, const struct hapax__am
 /* Closes the connection, telling the broker where that takes no waiting. */
 void hapax__amqp_link_release(struct hapax__amqp_link *link);
 
-/* Connects and logs in; no channel is open then. UNAVAILABLE: text says why, next_us when to try again. REFUSED: the
- * same, where trying again will hardly help (user, password, vhost, a certificate, a file of the URI). */
+/* Connects and logs in; no channel is open then. UNAVAILABLE: text says why, next_us when to try
+ * again. REFUSED: the same, where trying again will hardly help (user, password, vhost, a
+ * certificate, a file of the URI). */
 enum hapax_error hapax__amqp_link_connect(struct hapax__amqp_link *link);
 
 /* The connection did what it is for: the next pause is a short one again. */
@@ -45,15 +47,15 @@ void hapax__amqp_link_works(struct hapax__amqp_link *link);
 void hapax__amqp_link_lose(struct hapax__amqp_link *link, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The next frame of a channel; borrowed until the next call. NULL: none is there now, or the connection was
- * lost meanwhile (state is NULL then). Sends heartbeats that are due. */
+/* The next frame of a channel; borrowed until the next call. NULL: none is there now, or the
+ * connection was lost meanwhile (state is NULL then). Sends heartbeats that are due. */
 const amqp_frame_t *hapax__amqp_link_read(struct hapax__amqp_link *link);
 
 /* How many bytes can be sent now without waiting: 0, or some thousands. 0 without a connection. */
 size_t hapax__amqp_link_room(struct hapax__amqp_link *link);
 
-/* Sends a method, or a part of a message. Where there was no room() for it this may wait, at most two heartbeats.
- * False: the connection is lost. */
+/* Sends a method, or a part of a message. Where there was no room() for it this may wait, at most
+ * two heartbeats. False: the connection is lost. */
 bool hapax__amqp_link_method(struct hapax__amqp_link *link, amqp_channel_t channel,
                              amqp_method_number_t method, void *fields);
 bool hapax__amqp_link_frame(struct hapax__amqp_link *link, const amqp_frame_t *frame);
@@ -61,7 +63,8 @@ bool hapax__amqp_link_frame(struct hapax__amqp_link *link, const amqp_frame_t *f
 /* Gathers what is sent from now on, until it is uncorked, into few packets. */
 void hapax__amqp_link_cork(struct hapax__amqp_link *link, bool corked);
 
-/* For watch(): the socket, with POLLOUT where `writes`, and when hapax__amqp_link_read() is due next. */
+/* For watch(): the socket, with POLLOUT where `writes`, and when hapax__amqp_link_read() is due
+ * next. */
 size_t hapax__amqp_link_watch(const struct hapax__amqp_link *link, bool writes, struct pollfd *fds,
                               int64_t *due_us);
 

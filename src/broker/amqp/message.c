@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AMQP content as a delivered message, and a letter as AMQP content. A delivery is one block of memory: it is
- * measured first, then written, so that thousands in hand cost what they hold and one free() each.
+ * AMQP content as a delivered message, and a letter as AMQP content. A delivery is one block of
+ * memory: it is measured first, then written, so that thousands in hand cost what they hold and one
+ * free() each.
  *
- * Headers that a letter keeps in their own types stand in it encoded, and are decoded where one is sent.
+ * Headers that a letter keeps in their own types stand in it encoded, and are decoded where one is
+ * sent.
  *
- * Rejected: keeping librabbitmq's decoded tables, whose pool belongs to the connection and not to the message.
+ * Rejected: keeping librabbitmq's decoded tables, whose pool belongs to the connection and not to
+ * the message.
  */
 #include "message.h"
 
@@ -205,7 +208,8 @@ static void put_headers(struct block *block, const amqp_basic_properties_t *prop
 
 /* ---- what is kept of headers ------------------------------------------------------------- */
 
-/* Bytes of a value that are the same however it is encoded: of one without parts. 0: of a kind that is not known. */
+/* Bytes of a value that are the same however it is encoded: of one without parts. 0: of a kind that
+ * is not known. */
 static size_t plain_size(const amqp_field_value_t *field)
 {
     switch (field->kind) {
@@ -451,7 +455,8 @@ static bool add_header(amqp_table_t *table, const struct hapax_message_header *h
     return true;
 }
 
-/* The header that shows a kept one as text; NULL: none, as it was left out, or became a property. */
+/* The header that shows a kept one as text; NULL: none, as it was left out, or became a property.
+ */
 static amqp_table_entry_t *text_of(amqp_table_t *table, const amqp_table_entry_t *kept,
                                    struct hapax_span text)
 {
@@ -468,7 +473,8 @@ static amqp_table_entry_t *text_of(amqp_table_t *table, const amqp_table_entry_t
     return NULL;
 }
 
-/* As it was, in the place of its text, or behind all others where it had none. size: encoded, with its name. */
+/* As it was, in the place of its text, or behind all others where it had none. size: encoded, with
+ * its name. */
 static void keep_header(amqp_table_t *table, const amqp_table_entry_t *kept, size_t size,
                         size_t *left)
 {

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages from a RabbitMQ queue. Channel 1 consumes; channel 2 asks how many wait. Everything is sent without waiting
- * for its answer, so that only the login blocks.
+ * Messages from a RabbitMQ queue. Channel 1 consumes; channel 2 asks how many wait. Everything is
+ * sent without waiting for its answer, so that only the login blocks.
  *
- * The invariant: `oldest`…`newest` are this channel's deliveries that are not settled, by tag, and those settled but
- * not told stand in `untold`. So an acknowledgement of "all up to" a tag below the oldest one says nothing about a
- * message that is still in hand. With the channel both end: the broker delivers those messages again, and
- * tags of an old channel are never sent on a new one.
+ * The invariant: `oldest`…`newest` are this channel's deliveries that are not released, by tag.
+ * Released deliveries that the broker was not told of stand in `untold`. So an acknowledgement of
+ * "all up to" a tag below the oldest says nothing about a message in hand. Both end with the
+ * channel: the broker delivers those messages again, and tags of an old channel are never sent on a
+ * new one.
  *
- * The broker closes the channel where a message is in hand for longer than its consumer_timeout (30 min as it
- * comes); AMQP knows no way to extend that. It is opened again, and the loop finds the message's record in flight
- * when it comes back.
+ * The broker closes the channel if a message is in hand for longer than its consumer_timeout (30
+ * min as it comes); AMQP knows no way to extend that. It is opened again, and the loop finds the
+ * message's record in flight when it comes back.
  *
- * Rejected: acknowledging each message by itself (a frame and a broker's lookup each); stopping to read where the loop
- * has no room (heartbeats would go unseen, and the prefetch bounds what can come).
+ * Rejected: acknowledging each message by itself (a frame and a broker's lookup each); stopping to
+ * read where the loop has no room (heartbeats would go unseen, and the prefetch bounds what can
+ * come).
  */
 #include "link.h"
 #include "message.h"
@@ -25,12 +27,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONSUMING    1 /* channels */
-#define COUNTING     2
-#define BODY_MAX     (UINT64_C(512) << 20) /* the most RabbitMQ can be set to take */
-#define COUNT_US     5000000 /* between two questions how many wait */
-#define SETTLE_BYTES 32u /* of a frame that settles */
-#define READS_MAX    10000 /* frames within one pump() */
+#define CONSUMING     1 /* channels */
+#define COUNTING      2
+#define BODY_MAX      (UINT64_C(512) << 20) /* the most RabbitMQ can be set to take */
+#define COUNT_US      5000000 /* between two questions how many wait */
+#define RELEASE_BYTES 32u /* of a frame that tells of a release */
+#define READS_MAX     10000 /* frames within one pump() */
 #define REOPEN_US                                                                                  \
     1000000 /* a channel that lived shorter is opened with the pause of a new connection */
 
@@ -57,7 +59,7 @@ struct source {
     struct hapax__amqp_coming coming;
     struct hapax__amqp_delivery *filling;
 
-    struct hapax__amqp_delivery *oldest, *newest; /* complete and not settled */
+    struct hapax__amqp_delivery *oldest, *newest; /* complete and not released */
     struct hapax__amqp_delivery *next; /* the first not taken; all newer ones are not, too */
     struct untold *untold;
     size_t untold_count, untold_max;
@@ -349,7 +351,8 @@ static void take_consumed(struct source *source)
     hapax__amqp_link_works(&source->link);
 }
 
-/* The broker ends the consumer alone: the queue is gone, or moves to another node. Asking again tells which. */
+/* The broker ends the consumer alone: the queue is gone, or moves to another node. Asking again
+ * tells which. */
 static void take_cancel(struct source *source, const amqp_basic_cancel_t *cancel)
 {
     amqp_basic_cancel_ok_t ok = {.consumer_tag = cancel->consumer_tag};
@@ -390,7 +393,7 @@ static enum hapax_error take_method(struct source *source, const amqp_frame_t *f
     return HAPAX_ERR_NONE;
 }
 
-/* ---- settling -------------------------------------------------------------------------- */
+/* ---- releasing ------------------------------------------------------------------------- */
 
 static bool tell(struct source *source, const struct untold *untold)
 {
@@ -420,7 +423,8 @@ static size_t tell_each(struct source *source, enum hapax__release how, size_t r
     return room;
 }
 
-/* One acknowledgement for all below the oldest message in hand, or that is untold to go another way. */
+/* One acknowledgement for all below the oldest message in hand, or that is untold to go another
+ * way. */
 static void tell_below(struct source *source)
 {
     uint64_t limit = source->oldest ? source->oldest->tag : UINT64_MAX, last = 0;
@@ -443,15 +447,15 @@ static void tell_below(struct source *source)
     source->untold_count = kept;
 }
 
-/* closing: what goes back is not told. The channel's end returns it, all at once, where a classic queue takes letters that
- * are told one by one back in a time that grows with their square. */
+/* closing: what goes back is not told. The channel's end returns it, all at once, where a classic
+ * queue takes letters that are told one by one back in a time that grows with their square. */
 static void flush(struct source *source, bool closing)
 {
     size_t room;
 
     if (source->untold_count == 0)
         return;
-    room = hapax__amqp_link_room(&source->link) / SETTLE_BYTES;
+    room = hapax__amqp_link_room(&source->link) / RELEASE_BYTES;
     if (!closing)
         room = tell_each(source, HAPAX__RELEASE_RETURN, room);
     room = tell_each(source, HAPAX__RELEASE_REJECT, room);
@@ -607,7 +611,7 @@ static void source_close(struct hapax__source *base, int64_t wait_ms)
 {
     struct source *source = of(base);
 
-    assert(source->oldest == source->next); /* all that was taken is settled */
+    assert(source->oldest == source->next); /* all that was taken is released */
     if (source->channel == CHANNEL_OPEN)
         say_goodbye(source, wait_ms);
     hapax__amqp_link_release(&source->link);

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The source as a member of its group: which partitions are its own, what is committed of them, and how they go.
+ * The source as a member of its group: which partitions it owns, what it commits of them, and how
+ * it gives them up.
  *
- * The invariant: a commit names only partitions that are ours, and only offsets below which all is settled. A
- * partition that goes in good order takes three turns of the pump: nothing of it is handed out any more; what is in
- * hand may settle, for a while, and is committed; then the rest is voided and the partition given up. One that was
- * lost (the group went on without us) is voided at once, with nothing committed: it may have an owner already.
+ * The invariant: a commit names only partitions that are ours, and only offsets below which every
+ * message is done. A revoked partition goes in three steps: none of its messages is handed out any
+ * more; for a while the messages in hand may be released, and are committed; then the rest is
+ * voided and the partition given up. A lost partition (the group went on without us) is voided at
+ * once, with nothing committed: it may have an owner already.
  *
- * Rebalancing is told by the callback, which only notes a revocation; the unassign follows later from the pump. librdkafka
- * waits for it in its own state, with heartbeats going on, as it does after a rebalance event. Rejected: the event API,
- * under which messages come as events as well, through rd_kafka_queue_poll(): no gain here, and the callback is
- * what consumer_poll() (that max.poll.interval.ms counts) and closing serve in the same way. Rejected: to wait inside
- * the callback, which stops the loop and with it the very handlers that are waited for.
+ * Rebalancing is told by the callback, which only notes a revocation; the unassign follows later
+ * from the pump. librdkafka waits for it in its own state, with heartbeats going on, as it does
+ * after a rebalance event. Rejected: the event API, under which messages come as events as well,
+ * through rd_kafka_queue_poll(): no gain here, and the callback is what consumer_poll() (that
+ * max.poll.interval.ms counts) and closing serve in the same way. Rejected: to wait inside the
+ * callback, which stops the loop and with it the very handlers that are waited for.
  *
- * Commits are asked for here, one at a time, with the offsets named: rd_kafka_offsets_store() and the automatic
- * commit would do so too, but at times of their own, and after a partition was given up.
+ * Commits are asked for here, one at a time, with the offsets named: rd_kafka_offsets_store() and
+ * the automatic commit would do so too, but at times of their own, and after a partition was given
+ * up.
  *
- * None is asked for while the group is joined: the broker answers a connection's requests in their order, so that a
- * commit stands behind the join, comes to a group that is a generation further, is refused, and librdkafka then takes
- * all partitions for lost. Only the requests themselves tell of a join: with the cooperative protocol there is no
- * callback at its beginning.
+ * None is asked for while the group is joined: the broker answers a connection's requests in their
+ * order, so that a commit stands behind the join, comes to a group that is a generation further, is
+ * refused, and librdkafka then takes all partitions for lost. Only the requests themselves tell of
+ * a join: with the cooperative protocol there is no callback at its beginning.
  */
 #include "source.h"
 
@@ -37,9 +41,11 @@
 #define DOUBT        (1000 * US_PER_MS) /* for an answer after a connection was lost */
 #define LAG_EVERY    (1000 * US_PER_MS)
 #define LEARN_MAX_MS 2000
-#define JOIN_MAX     (60000 * US_PER_MS) /* the longest that commits wait for the group to be joined */
-#define SYNC_MAX     (2000 * US_PER_MS)
-#define JOIN_SOON    (20 * US_PER_MS) /* and where a join may follow at once */
+#define JOIN_MAX                                                                                   \
+    (60000 * US_PER_MS) /* the longest that commits wait for the group to be joined \
+                                          */
+#define SYNC_MAX  (2000 * US_PER_MS)
+#define JOIN_SOON (20 * US_PER_MS) /* and where a join may follow at once */
 
 #define MENDED 0x02030000 /* librdkafka 2.3 */
 
@@ -59,7 +65,8 @@ void hapax__kafka_seen(struct hapax__kafka_source *s, bool connected)
     s->base.connected = connected;
 }
 
-/* One broker of several that is down breaks connections, too, and nothing of ours: the coordinator's answer decides. */
+/* One broker of several that is down breaks connections, too, and nothing of ours: the
+ * coordinator's answer decides. */
 void hapax__kafka_doubt(struct hapax__kafka_source *s)
 {
     if (!s->base.connected || s->doubt_us != 0)
@@ -93,8 +100,8 @@ static void part_new(struct hapax__kafka_source *s, const rd_kafka_topic_partiti
     part->retry = strcmp(named->topic, s->uri.topic) != 0;
     part->committed = part->window.next = -1;
     part->again_end = &part->again;
-    /* Its messages stay in a queue of their own, and are taken as there is room for them; the rest is never behind
-     * them. This is before the assignment, so that none goes the common way. */
+    /* Its messages stay in a queue of their own, and are taken as there is room for them; the rest
+     * is never behind them. This is before the assignment, so that none goes the common way. */
     part->queue = rd_kafka_queue_get_partition(s->rk, named->topic, named->partition);
     assert(part->queue);
     rd_kafka_queue_forward(part->queue, NULL);
@@ -103,14 +110,14 @@ static void part_new(struct hapax__kafka_source *s, const rd_kafka_topic_partiti
     s->parts = part;
 }
 
-/* The loop still settles what it has; what it does not have is freed. */
+/* Messages that are lent are voided, and the loop still releases them. The others are freed. */
 static void part_void(struct hapax__kafka_source *s, struct hapax__kafka_part *part)
 {
     struct hapax__kafka_part **link = &s->parts;
     struct hapax__kafka_item *item;
-    uint64_t place = 0;
+    uint64_t index = 0;
 
-    while ((item = hapax__kafka_window_item(&part->window, &place))) {
+    while ((item = hapax__kafka_window_item(&part->window, &index))) {
         item->part = NULL;
         if (item->lent) {
             item->delivered.voided = true;
@@ -119,8 +126,8 @@ static void part_void(struct hapax__kafka_source *s, struct hapax__kafka_part *p
             hapax__kafka_item_free(item);
         }
     }
-    if (part->held)
-        hapax__kafka_item_free(part->held);
+    if (part->first)
+        hapax__kafka_item_free(part->first);
     if (part->raw)
         rd_kafka_message_destroy(part->raw);
     hapax__kafka_window_release(&part->window);
@@ -290,7 +297,8 @@ static void learn(struct hapax__kafka_source *s, const rd_kafka_topic_partition_
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-/* Closing sends rebalances here, too; librdkafka waits for ever for what each has to be answered with. */
+/* Closing sends rebalances here, too; librdkafka waits for ever for what each has to be answered
+ * with. */
 void hapax__kafka_replies(struct hapax__kafka_source *s, int wait_ms)
 {
     rd_kafka_event_t *event;
@@ -306,8 +314,8 @@ void hapax__kafka_replies(struct hapax__kafka_source *s, int wait_ms)
     }
 }
 
-/* Where nothing was committed yet, all that is there waits, or nothing, as auto.offset.reset says; the former is
- * told. */
+/* Where nothing was committed yet, all that is there waits, or nothing, as auto.offset.reset says;
+ * the former is told. */
 static int64_t lag_of(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part)
 {
     int64_t low = -1, high = -1;
@@ -413,7 +421,7 @@ void hapax__kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
     }
 }
 
-/* Of what goes: is it still in hand, or settled and not committed? */
+/* Of the partitions that are revoked: is a message still in hand, or done and not committed? */
 static void look_at_leaving(const struct hapax__kafka_source *s, bool *in_hand, bool *dirty)
 {
     *in_hand = *dirty = false;
@@ -441,8 +449,8 @@ static void leave(struct hapax__kafka_source *s, int64_t now_us)
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-/* librdkafka before 2.3 ends the process (an assertion in the sticky assignor, its issue 4312) where a client is
- * destroyed that joined the group and had no assignment yet. */
+/* librdkafka before 2.3 ends the process (an assertion in the sticky assignor, its issue 4312)
+ * where a client is destroyed that joined the group and had no assignment yet. */
 void hapax__kafka_group_stillborn(struct hapax__kafka_source *s)
 {
     s->stillborn = !s->assigned && rd_kafka_version() < MENDED &&
@@ -475,9 +483,10 @@ static int wait_of(int64_t until_us)
     return left_us > 0 ? (int)(left_us / US_PER_MS < 100 ? left_us / US_PER_MS + 1 : 100) : 0;
 }
 
-/* A member that closes while it joins, and has no partition, does not tell the group, which waits for it until its
- * session ends: librdkafka leaves a group in each state only where it unsubscribes first, which it puts off until the join has ended. That would be wrong for
- * a static member, whose place is kept. */
+/* A member that closes while it joins, and has no partition, does not tell the group, which waits
+ * for it until its session ends: librdkafka leaves a group in each state only where it unsubscribes
+ * first, which it puts off until the join has ended. That would be wrong for a static member, whose
+ * partitions are kept. */
 static void unsubscribe(struct hapax__kafka_source *s, int64_t until_us)
 {
     int wait_ms = 0;

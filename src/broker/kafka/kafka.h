@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a Kafka URI says (docs/consume.md, "Kafka"), and what the source and the sink of Kafka share:
+ * What a Kafka URI says (docs/consume.md, "Kafka"), and what the source and the sink of Kafka
+ * share:
  *
  *   kafka://HOST:PORT[,HOST:PORT…][/TOPIC][?group=GROUP][&partitions=N][&PROPERTY=VALUE…]
  *
- * PROPERTY is one of librdkafka's, and checked by it; those that this door has to own are refused. Names and values
- * are percent-decoded. A user and a password are its sasl.username and sasl.password, or come from the environment,
- * HAPAX_KAFKA_USER and HAPAX_KAFKA_PASSWORD. Where there is a user and nothing else is said, the connection is
- * encrypted (sasl_ssl) and the mechanism is PLAIN.
+ * PROPERTY is one of librdkafka's, and checked by it; those that this door has to own are refused.
+ * Names and values are percent-decoded. A user and a password are its sasl.username and
+ * sasl.password, or come from the environment, HAPAX_KAFKA_USER and HAPAX_KAFKA_PASSWORD. Where
+ * there is a user and nothing else is said, the connection is encrypted (sasl_ssl) and the
+ * mechanism is PLAIN.
  */
 #ifndef HAPAX_BROKER_KAFKA_KAFKA_H
 #define HAPAX_BROKER_KAFKA_KAFKA_H
@@ -22,7 +24,9 @@
 #define HAPAX__KAFKA_PARTITIONS_MAX 10000u /* of a topic that is made */
 
 /* Headers that only these two know. */
-#define HAPAX__KAFKA_DUE      "hapax-due" /* on what is in a retry topic: not before, in ms since 1970 */
+#define HAPAX__KAFKA_DUE                                                                           \
+    "hapax-due" /* on what is in a retry topic: not before, in ms since 1970  \
+                                      */
 #define HAPAX__KAFKA_POSITION "hapax-position" /* and where it stood before it came there */
 
 /* After TOPIC.GROUP: the topic of what is to be tried later. */
@@ -37,16 +41,18 @@ struct hapax__kafka_uri {
     rd_kafka_conf_t *conf; /* the caller's, to destroy */
 };
 
-/* Reads a URI, and the environment. A source has a topic and a group. INVALID, NOMEM: text says what is wrong, never
- * shows the value of a property that may be a secret, and out holds nothing. */
+/* Reads a URI, and the environment. A source has a topic and a group. INVALID, NOMEM: text says
+ * what is wrong, never shows the value of a property that may be a secret, and out holds nothing.
+ */
 enum hapax_error hapax__kafka_uri(struct hapax__kafka_uri *out, const char *uri,
                                   enum hapax__kafka_role role, char text[HAPAX_TEXT_MAX]);
 
-/* The same, and the eventfd that librdkafka writes to when it has something to tell: the caller's, to close. */
+/* The same, and the eventfd that librdkafka writes to when it has something to tell: the caller's,
+ * to close. */
 enum hapax_error hapax__kafka_begin(struct hapax__kafka_uri *out, int *wake, const char *uri,
                                     enum hapax__kafka_role role, char text[HAPAX_TEXT_MAX]);
 
-/* ---- the window of a partition (kafka_window.c) ------------------------------------------ */
+/* ---- the window of a partition (window.c) ------------------------------------------ */
 
 #define HAPAX__KAFKA_WINDOW_MAX                                                                    \
     16384u /* offsets from the first that is not done to the last that was taken */
@@ -59,7 +65,7 @@ struct hapax__kafka_slot {
 struct hapax__kafka_window {
     struct hapax__kafka_slot *slots; /* a ring */
     size_t size; /* a power of two, or 0 */
-    uint64_t head, tail; /* places, counted from the beginning of time */
+    uint64_t head, tail; /* indexes of slots, counted from the beginning of time */
     int64_t next; /* all offsets below are done; -1: nothing was yet */
 };
 
@@ -69,19 +75,20 @@ bool hapax__kafka_window_open(const struct hapax__kafka_window *window);
 /* The least offset that may be added. */
 int64_t hapax__kafka_window_least(const struct hapax__kafka_window *window);
 
-/* Adds an offset; *place names it. item is not NULL, and the caller's. False: out
+/* Adds an offset; *index names it. item is not NULL, and the caller's. False: out
  * of memory. */
 bool hapax__kafka_window_add(struct hapax__kafka_window *window, int64_t offset, void *item,
-                             uint64_t *place);
+                             uint64_t *index);
 
-void hapax__kafka_window_done(struct hapax__kafka_window *window, uint64_t place);
+void hapax__kafka_window_done(struct hapax__kafka_window *window, uint64_t index);
 
-/* Nothing comes any more of the offsets below `end` that were not added: they are done where all before them are. Without
- * the memory for it, or with a single place left, that is known with the next offset. The window stays open. */
+/* The offsets below `end` that were not added never come: they are done once all before them are.
+ * Without the memory to note this, or with a single slot left, the next offset that is added shows
+ * it. The window stays open. */
 void hapax__kafka_window_end(struct hapax__kafka_window *window, int64_t end);
 
-/* The items that are not done, oldest first: *place is 0 at the beginning. NULL: no more. */
-void *hapax__kafka_window_item(const struct hapax__kafka_window *window, uint64_t *place);
+/* The items that are not done, oldest first: *index is 0 at the beginning. NULL: no more. */
+void *hapax__kafka_window_item(const struct hapax__kafka_window *window, uint64_t *index);
 
 void hapax__kafka_window_release(struct hapax__kafka_window *window);
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is fetched, as the loop sees it. The bytes of key, body and headers stay librdkafka's, which frees them with
- * the message; what is made here (the headers' table, the position, the order) stands behind the item, in one block.
- * What is NULL in Kafka stays so: a copy of a tombstone that had an empty value would delete nothing, and a message
- * with an empty key has a partition of its own.
+ * What is fetched, as the loop sees it. The bytes of key, body and headers stay librdkafka's, which
+ * frees them with the message; what is made here (the headers' table, the position, the order)
+ * stands behind the item, in one block. What is NULL in Kafka stays so: a copy of a tombstone that
+ * had an empty value would delete nothing, and a message with an empty key has a partition of its
+ * own.
  *
- * Where messages go by way of the retry topic, each gets a header that says where it stood first, which its copies
- * carry: so its position is the same at each delivery, though a copy stands elsewhere.
+ * Where messages go by way of the retry topic, each gets a header that says where it stood first,
+ * which its copies carry: so its position is the same at each delivery, though a copy stands
+ * elsewhere.
  */
 #include "source.h"
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Kafka source. Messages are taken from a queue per partition, as there is room for them; librdkafka stops fetching
- * a partition whose queue is long enough. So nothing has to be paused: the common queue, with rebalances and errors, is
- * polled at every pump whatever waits (max.poll.interval.ms is kept by that), and a partition whose window is full or
- * whose next message is not due simply is not read from.
+ * The Kafka source. Messages are taken from a queue per partition, as there is room for them;
+ * librdkafka stops fetching a partition whose queue is long enough. So nothing has to be paused:
+ * the common queue, with rebalances and errors, is polled at every pump whatever waits
+ * (max.poll.interval.ms is kept by that), and a partition whose window is full or whose next
+ * message is not due simply is not read from.
  *
- * The invariant: a message taken is in its partition's window until it is settled as done, and only then may an
- * offset behind it be committed. What is given back stays in memory and is handed out once more: nobody else could
- * have it while the partition is ours.
+ * The invariant: a message that was taken is in its partition's window until it is released as ACK.
+ * Only then may an offset behind it be committed. A message that is returned stays in memory and is
+ * handed out once more: no other consumer could have it while the partition is ours.
  *
- * Rejected: rd_kafka_pause_partitions(), which throws away what was fetched (a resume costs up to a second), and cannot
- * be asked for its state; one queue for all, in which a rebalance stands behind thousands of messages; seeking back
- * for what is given back, which fetches again all that is behind it, too.
+ * Rejected: rd_kafka_pause_partitions(), which throws away what was fetched (a resume costs up to a
+ * second), and cannot be asked for its state; one queue for all, in which a rebalance stands behind
+ * thousands of messages; seeking back for what is given back, which fetches again all that is
+ * behind it, too.
  */
 #include "source.h"
 
@@ -70,8 +72,8 @@ static void fatal(struct hapax__kafka_source *s)
     s->broken = true;
 }
 
-/* Older librdkafkas repeat their nonce in SCRAM's last message (its pull request 4895), which Kafka 4 takes for a wrong
- * password. */
+/* Older librdkafkas repeat their nonce in SCRAM's last message (its pull request 4895), which Kafka
+ * 4 takes for a wrong password. */
 static void refuse_login(struct hapax__kafka_source *s)
 {
     char mechanism[64] = "";
@@ -91,8 +93,9 @@ static void see_error(struct hapax__kafka_source *s, rd_kafka_resp_err_t error, 
     switch (error) {
     case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
     case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
-        /* A retry topic is made with the first message that is to be tried later. One that was made just
-         * now is not known to each broker yet: it is asked for once more before it is believed. */
+        /* A retry topic is made with the first message that is to be tried later. One that was made
+         * just now is not known to each broker yet: it is asked for once more before it is
+         * believed. */
         if (topic && strcmp(topic, s->uri.topic) == 0 && s->missing_us == 0)
             s->missing_us = hapax__monotonic_us() + AGAIN;
         return;
@@ -189,8 +192,9 @@ static void subscribe(struct hapax__kafka_source *s)
         refuse(s, rd_kafka_err2str(error));
 }
 
-/* A client that librdkafka cannot make (no such CA) takes the interceptors with it, and what remains of its conf must not
- * be destroyed: that would free them once more. Where it is, a search for leaks finds it. */
+/* A client that librdkafka cannot make (no such CA) takes the interceptors with it, and what
+ * remains of its conf must not be destroyed: that would free them once more. Where it is, a search
+ * for leaks finds it. */
 static void leave_behind(rd_kafka_conf_t *conf)
 {
     static _Atomic(rd_kafka_conf_t *) left;
@@ -226,7 +230,8 @@ static void make(struct hapax__kafka_source *s, int64_t now_us)
     subscribe(s);
 }
 
-/* Nothing of the client may be left but itself: rd_kafka_destroy() waits for ever for each message and queue. */
+/* Nothing of the client may be left but itself: rd_kafka_destroy() waits for ever for each message
+ * and queue. */
 static void unmake(struct hapax__kafka_source *s)
 {
     assert(s->lent == 0);
@@ -254,9 +259,11 @@ static void mend(struct hapax__kafka_source *s, int64_t now_us)
     s->make_us = now_us + AGAIN;
 }
 
-/* ---- pumping ----------------------------------------------------------------------------------- */
+/* ---- pumping -----------------------------------------------------------------------------------
+ */
 
-/* Errors; and messages only of a partition that there was no memory for: those are not committed. */
+/* Errors; and messages only of a partition that there was no memory for: those are not committed.
+ */
 static void serve(struct hapax__kafka_source *s)
 {
     rd_kafka_message_t *message;
@@ -297,7 +304,8 @@ static enum hapax_error source_pump(struct hapax__source *source, size_t room)
     return s->refused ? HAPAX_ERR_REFUSED : HAPAX_ERR_NONE;
 }
 
-/* Of a topic that was made anew, or cut off at its end, the offsets begin again, below what is done or committed. */
+/* Of a topic that was made anew, or cut off at its end, the offsets begin again, below what is done
+ * or committed. */
 static bool goes_back(const struct hapax__kafka_part *part, int64_t offset)
 {
     return offset < hapax__kafka_window_least(&part->window) || offset < part->committed;
@@ -316,7 +324,7 @@ static void go_back(struct hapax__kafka_part *part)
 
 static bool must_wait(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part)
 {
-    return goes_back(part, part->held->raw->offset) && !may_go_back(s, part);
+    return goes_back(part, part->first->raw->offset) && !may_go_back(s, part);
 }
 
 static int64_t part_due(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part)
@@ -327,9 +335,9 @@ static int64_t part_due(const struct hapax__kafka_source *s, const struct hapax_
         return due_us;
     if (part->again)
         due_us = part->again->due_us;
-    if (part->held && part->held->due_us < due_us && hapax__kafka_window_open(&part->window) &&
+    if (part->first && part->first->due_us < due_us && hapax__kafka_window_open(&part->window) &&
         !must_wait(s, part))
-        due_us = part->held->due_us;
+        due_us = part->first->due_us;
     return due_us;
 }
 
@@ -354,21 +362,22 @@ static size_t source_watch(struct hapax__source *source, struct pollfd *fds, int
     return 1;
 }
 
-/* ---- taking -------------------------------------------------------------------------------------- */
+/* ---- taking
+ * -------------------------------------------------------------------------------------- */
 
-/* Both clocks are read here: with a monotonic time taken before the wall's, it would come too soon by what passed
- * between. */
+/* Both clocks are read here: with a monotonic time taken before the wall's, it would come too soon
+ * by what passed between. */
 static void set_due(const struct hapax__kafka_source *s, struct hapax__kafka_item *item)
 {
     int64_t wait_ms = hapax__kafka_item_due(item) - hapax__wall_us() / US_PER_MS;
 
-    if (wait_ms > s->hold_max_ms)
-        wait_ms = s->hold_max_ms;
+    if (wait_ms > s->wait_max_ms)
+        wait_ms = s->wait_max_ms;
     item->due_us = wait_ms > 0 ? hapax__monotonic_us() + wait_ms * US_PER_MS : 0;
 }
 
-/* All before the end was taken. There is no haste to commit it: one more commit while members come and go is one more that
- * may meet a join (kafka_group.c). */
+/* All before the end was taken. There is no haste to commit it: one more commit while members come
+ * and go is one more that may meet a join (kafka_group.c). */
 static void see_end(struct hapax__kafka_source *s, struct hapax__kafka_part *part, int64_t end,
                     int64_t now_us)
 {
@@ -441,16 +450,16 @@ static struct hapax__kafka_item *next_of(struct hapax__kafka_source *s,
         return take_again(part);
     if (!hapax__kafka_window_open(&part->window))
         return NULL;
-    if (!part->held)
-        part->held = fetch(s, part, now_us);
-    item = part->held;
+    if (!part->first)
+        part->first = fetch(s, part, now_us);
+    item = part->first;
     if (!item || item->due_us > now_us || must_wait(s, part))
         return NULL;
     if (goes_back(part, item->raw->offset))
         go_back(part);
-    if (!hapax__kafka_window_add(&part->window, item->raw->offset, item, &item->place))
+    if (!hapax__kafka_window_add(&part->window, item->raw->offset, item, &item->index))
         return NULL;
-    part->held = NULL;
+    part->first = NULL;
     return item;
 }
 
@@ -459,7 +468,7 @@ static void note_more(struct hapax__kafka_source *s)
 {
     for (const struct hapax__kafka_part *part = s->parts; part; part = part->after_it)
         if (!part->leaving &&
-            (part->raw || part->held || part->again || !hapax__kafka_window_open(&part->window)))
+            (part->raw || part->first || part->again || !hapax__kafka_window_open(&part->window)))
             s->base.more = true;
 }
 
@@ -502,7 +511,8 @@ static struct hapax__delivered *source_take(struct hapax__source *source)
     return NULL;
 }
 
-/* ---- settling ------------------------------------------------------------------------------------ */
+/* ---- releasing
+ * ----------------------------------------------------------------------------------- */
 
 static void give_back(struct hapax__kafka_item *item)
 {
@@ -534,14 +544,15 @@ static void source_release(struct hapax__source *source, struct hapax__delivered
     if (how == HAPAX__RELEASE_RETURN) {
         give_back(item);
     } else {
-        hapax__kafka_window_done(&part->window, item->place);
+        hapax__kafka_window_done(&part->window, item->index);
         hapax__kafka_item_free(item);
     }
     if (part->leaving && part->lent == 0)
         s->commit_us = 0;
 }
 
-/* ---- closing ------------------------------------------------------------------------------------- */
+/* ---- closing
+ * ------------------------------------------------------------------------------------- */
 
 static void release(struct hapax__kafka_source *s)
 {
@@ -571,8 +582,8 @@ static void *unmake_apart(void *arg)
     return NULL;
 }
 
-/* Destroying a client may never end: not one that did not close, nor (librdkafka 2.0.2) one whose topic was deleted and made
- * anew. So a thread of its own does it, and is waited for until then. */
+/* Destroying a client may never end: not one that did not close, nor (librdkafka 2.0.2) one whose
+ * topic was deleted and made anew. So a thread of its own does it, and is waited for until then. */
 static void destroy(struct hapax__kafka_source *s, int64_t until_us)
 {
     const struct timespec until = hapax__timespec(until_us);
@@ -603,7 +614,8 @@ static void source_close(struct hapax__source *source, int64_t wait_ms)
         release(s);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------- */
+/* ---- opening
+ * ------------------------------------------------------------------------------------- */
 
 static void set_limits(struct hapax__kafka_source *s, const struct hapax_consumer *consumer)
 {
@@ -614,7 +626,7 @@ static void set_limits(struct hapax__kafka_source *s, const struct hapax_consume
     if (rd_kafka_conf_get(s->uri.conf, "max.poll.interval.ms", value, &size) == RD_KAFKA_CONF_OK)
         poll_ms = strtoll(value, NULL, 10);
     s->leave_max_us = poll_ms * US_PER_MS / 4 < LEAVE_MAX ? poll_ms * US_PER_MS / 4 : LEAVE_MAX;
-    s->hold_max_ms = consumer->retry_max_ms;
+    s->wait_max_ms = consumer->retry_max_ms;
     s->order = consumer->order == HAPAX_ORDER_DEFAULT ? HAPAX_ORDER_KEY : consumer->order;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of the Kafka source: itself (source_kafka.c), its messages (kafka_message.c), and the group it is a member
- * of (kafka_group.c). All of it is the loop's thread's; librdkafka's own threads only write to `wake` and `join_us`.
+ * The parts of the Kafka source: itself (source.c), its messages (message.c), and the group it is a
+ * member of (group.c). Only the loop's thread uses them; librdkafka's own threads write to `wake`
+ * and `join_us`, and to nothing else.
  */
 #ifndef HAPAX_BROKER_KAFKA_SOURCE_H
 #define HAPAX_BROKER_KAFKA_SOURCE_H
@@ -13,13 +14,13 @@
 
 struct hapax__kafka_part;
 
-/* A message of ours: in the loop's hand, or waiting in its partition. */
+/* A message: lent to the loop, or waiting in its partition. */
 struct hapax__kafka_item {
     struct hapax__delivered delivered; /* first: the loop knows it by this */
     struct hapax__kafka_part *part; /* NULL: voided */
     struct hapax__kafka_item *next; /* of part->again */
     rd_kafka_message_t *raw;
-    uint64_t place; /* in the window, once it was handed out */
+    uint64_t index; /* in the window, once it was handed out */
     int64_t due_us; /* monotonic: not handed out before */
     bool lent; /* to the loop */
 };
@@ -35,7 +36,7 @@ struct hapax__kafka_part {
     int64_t committed; /* -1: not known, or none */
     size_t lent;
     rd_kafka_message_t *raw; /* there was no memory to make an item of it */
-    struct hapax__kafka_item *held; /* read, not due yet; all behind it wait, too */
+    struct hapax__kafka_item *first; /* read, and not due yet; those behind wait, too */
     struct hapax__kafka_item *again, **again_end; /* given back: handed out once more when due */
 };
 
@@ -45,7 +46,7 @@ struct hapax__kafka_source {
     char name[HAPAX__KAFKA_TOPIC_MAX + 1]; /* TOPIC.GROUP */
     char retry[HAPAX__KAFKA_TOPIC_MAX + 1]; /* and its retry topic; "": not read */
     enum hapax_order order;
-    int64_t hold_max_ms;
+    int64_t wait_max_ms;
     int64_t leave_max_us; /* how long a revoked partition's messages are waited for */
     void (*log)(void *arg, const char *line);
     void *log_arg;
@@ -60,7 +61,7 @@ struct hapax__kafka_source {
     bool closing;
     bool assigned; /* the client was told of an assignment, if only of an empty one */
     bool stillborn; /* the client must not be destroyed (hapax__kafka_group_stillborn()) */
-    bool kept; /* such a client is left behind, and may still look at us */
+    bool kept; /* such a client is left behind, and may still read this struct */
     bool seen; /* it was connected before */
     size_t lent;
 
@@ -75,8 +76,8 @@ struct hapax__kafka_source {
     _Atomic int64_t
         join_us; /* no commit before: the group is being joined. Set by librdkafka's threads */
     int64_t ask_us; /* while the broker is away: when to ask again */
-    int64_t
-        doubt_us; /* a connection was lost: the broker is away where it has not answered by then; 0: none */
+    int64_t doubt_us; /* a connection was lost: the broker is away where it has not answered by
+                         then; 0: none */
     int64_t lag_us;
     uint64_t not_committed; /* commits that were refused */
 
@@ -90,18 +91,19 @@ static inline const char *hapax__kafka_topic_of(const struct hapax__kafka_source
     return part->retry ? s->retry : s->uri.topic;
 }
 
-/* ---- kafka_message.c --------------------------------------------------------------------- */
+/* ---- message.c --------------------------------------------------------------------------- */
 
-/* Makes an item of a fetched message, and takes it over. NULL: out of memory, it is still the caller's. */
+/* Makes an item of a fetched message, which the item then owns. NULL: out of memory; the message is
+ * still the caller's. */
 struct hapax__kafka_item *hapax__kafka_item_new(const struct hapax__kafka_source *s,
                                                 struct hapax__kafka_part *part,
                                                 rd_kafka_message_t *raw);
 void hapax__kafka_item_free(struct hapax__kafka_item *item);
 
-/* When it may be handed out, by its header, in ms since 1970; 0: now. */
+/* When the item may be handed out, by its header, in ms since 1970; 0: now. */
 int64_t hapax__kafka_item_due(const struct hapax__kafka_item *item);
 
-/* ---- kafka_group.c ----------------------------------------------------------------------- */
+/* ---- group.c ----------------------------------------------------------------------------- */
 
 /* librdkafka's rebalance callback; opaque is the source. */
 void hapax__kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
@@ -110,17 +112,18 @@ void hapax__kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
 /* Has a client that is to be made tell when it joins its group. */
 void hapax__kafka_group_listen(struct hapax__kafka_source *s, rd_kafka_conf_t *conf);
 
-/* Whether the client must be left behind rather than destroyed, into s->stillborn. Not once it is closed. */
+/* Whether the client must be left behind rather than destroyed, into s->stillborn. Not once it is
+ * closed. */
 void hapax__kafka_group_stillborn(struct hapax__kafka_source *s);
 
-/* Leaves the group, so that others have the partitions at once. False: librdkafka is not done with it by then; the
- * group then has to miss us, for session.timeout.ms. */
+/* Leaves the group: other members have its partitions at once. False: librdkafka had not left by
+ * then; the others get them after session.timeout.ms. */
 bool hapax__kafka_group_leave(struct hapax__kafka_source *s, int64_t until_us);
 
 /* Commits what is due, asks what is to be known, reads replies, and lets revoked partitions go. */
 void hapax__kafka_group_pump(struct hapax__kafka_source *s, int64_t now_us);
 
-/* When it wants to be called, at the latest. */
+/* When to call hapax__kafka_group_pump() at the latest. */
 int64_t hapax__kafka_group_due(const struct hapax__kafka_source *s);
 
 /* Voids all partitions and what is in hand of them. */
@@ -133,7 +136,7 @@ void hapax__kafka_commit(struct hapax__kafka_source *s, int64_t now_us);
 /* Reads what was replied to commits and questions; waits for the first for wait_ms. */
 void hapax__kafka_replies(struct hapax__kafka_source *s, int wait_ms);
 
-/* A connection was lost: asks whether there is anybody. */
+/* A connection was lost: asks the broker for an answer. */
 void hapax__kafka_doubt(struct hapax__kafka_source *s);
 
 /* The broker was seen to answer, or not to. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which offsets of a partition are in hand. Handlers end in any order, and Kafka keeps one number per partition, so
- * that only what is done without a gap may be committed: `next` never passes an offset that is not done.
+ * Which offsets of a partition are in hand. Handlers end in any order, and Kafka keeps one number
+ * per partition. So only offsets without a gap before them may be committed: `next` never passes an
+ * offset that is not done.
  *
- * Offsets have gaps of their own (compaction, transactions), so that a place in the ring is not an offset. The gap behind
- * the last message is known by the end of the partition alone: without that, a group would never seem to be done with a
- * transaction, whose last record is no message. Rejected:
- * a list of what is done in the commit's metadata, as others keep it; the store knows it better, and answers what is
- * delivered again with its outcome.
+ * Offsets have gaps of their own (compaction, transactions), so that an index of the ring is not an
+ * offset. The gap behind the last message is known by the end of the partition alone. Without it a
+ * group would never seem to be done with a transaction, whose last record is no message. Rejected:
+ * a list of what is done in the commit's metadata, as others keep it; the store knows it better,
+ * and answers a message that is delivered again with its outcome.
  */
 #include "kafka.h"
 
@@ -21,9 +22,9 @@ bool hapax__kafka_window_open(const struct hapax__kafka_window *window)
     return window->tail - window->head < HAPAX__KAFKA_WINDOW_MAX;
 }
 
-static struct hapax__kafka_slot *slot_at(const struct hapax__kafka_window *window, uint64_t place)
+static struct hapax__kafka_slot *slot_at(const struct hapax__kafka_window *window, uint64_t index)
 {
-    return &window->slots[place & (window->size - 1)];
+    return &window->slots[index & (window->size - 1)];
 }
 
 int64_t hapax__kafka_window_least(const struct hapax__kafka_window *window)
@@ -48,20 +49,20 @@ static bool grow(struct hapax__kafka_window *window)
 }
 
 bool hapax__kafka_window_add(struct hapax__kafka_window *window, int64_t offset, void *item,
-                             uint64_t *place)
+                             uint64_t *index)
 {
     assert(item && hapax__kafka_window_open(window) && offset >= hapax__kafka_window_least(window));
     if (window->tail - window->head == window->size && !grow(window))
         return false;
-    *place = window->tail++;
-    *slot_at(window, *place) = (struct hapax__kafka_slot){offset, item};
+    *index = window->tail++;
+    *slot_at(window, *index) = (struct hapax__kafka_slot){offset, item};
     return true;
 }
 
-void hapax__kafka_window_done(struct hapax__kafka_window *window, uint64_t place)
+void hapax__kafka_window_done(struct hapax__kafka_window *window, uint64_t index)
 {
-    assert(place >= window->head && place < window->tail && slot_at(window, place)->item);
-    slot_at(window, place)->item = NULL;
+    assert(index >= window->head && index < window->tail && slot_at(window, index)->item);
+    slot_at(window, index)->item = NULL;
     while (window->head < window->tail && !slot_at(window, window->head)->item)
         window->next = slot_at(window, window->head++)->offset + 1;
 }
@@ -80,12 +81,12 @@ void hapax__kafka_window_end(struct hapax__kafka_window *window, int64_t end)
     *slot_at(window, window->tail++) = (struct hapax__kafka_slot){end - 1, NULL};
 }
 
-void *hapax__kafka_window_item(const struct hapax__kafka_window *window, uint64_t *place)
+void *hapax__kafka_window_item(const struct hapax__kafka_window *window, uint64_t *index)
 {
-    if (*place < window->head)
-        *place = window->head;
-    while (*place < window->tail) {
-        void *item = slot_at(window, (*place)++)->item;
+    if (*index < window->head)
+        *index = window->head;
+    while (*index < window->tail) {
+        void *item = slot_at(window, (*index)++)->item;
 
         if (item)
             return item;

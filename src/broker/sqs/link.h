@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the SQS source and sink share: the service of a URI, and calls to it that are under way in numbers.
+ * What the SQS source and sink share: the service of a URI, and calls to it that are under way in
+ * numbers.
  */
 #ifndef HAPAX_BROKER_SQS_LINK_H
 #define HAPAX_BROKER_SQS_LINK_H
@@ -35,7 +36,8 @@ struct hapax__sqs_call {
 /* Empties the body, to be written. */
 struct hapax__json_out *hapax__sqs_begin(struct hapax__sqs_call *call);
 
-/* Sends what was written, within this time, tries included. try_ms: 0: the usual. False: there was no memory to write it. */
+/* Sends what was written, within this time, tries included. try_ms: 0: the usual. False: there was
+ * no memory to write it. */
 bool hapax__sqs_submit(struct hapax__sqs_link *link, struct hapax__sqs_call *call,
                        const char *operation, int64_t within_ms, int64_t try_ms, bool once);
 
@@ -44,7 +46,8 @@ bool hapax__sqs_ask_url(struct hapax__sqs_link *link, struct hapax__sqs_call *ca
                         const char *queue);
 bool hapax__sqs_url(char out[HAPAX__SQS_URL_MAX], const struct hapax__sqs_call *call);
 
-/* The next call that ended, idle but for its reply, which stays until hapax__sqs_done(); NULL: none. */
+/* The next call that ended, idle but for its reply, which stays until hapax__sqs_done(); NULL:
+ * none. */
 struct hapax__sqs_call *hapax__sqs_reap(struct hapax__sqs_link *link);
 void hapax__sqs_done(struct hapax__sqs_call *call);
 void hapax__sqs_call_release(struct hapax__sqs_link *link, struct hapax__sqs_call *call);

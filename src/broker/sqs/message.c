@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SQS messages to and fro. The invariant: what a letter says is what is read from it, be its headers attributes or packed:
- * names, values, id and content type; only the order of headers may be another.
+ * SQS messages to and fro. The invariant: what a letter says is what is read from it, be its
+ * headers attributes or packed: names, values, id and content type; only the order of headers may
+ * be another.
  *
- * A deduplication id is a hash of what makes a letter the same letter: its id, its body, and where it is in its history
- * (base, reason, when it was put back, run of a redrive), for SQS swallows for five minutes what has the same. Rejected: the message's own, with
- * which a letter that fails again after a redrive would be swallowed, and lost; the MD5 sums of replies, which tell no more
- * than TLS does, and which a FIPS build of OpenSSL cannot make.
+ * A deduplication id is a hash of what makes a letter the same letter: its id, its body, and where
+ * it is in its history (base, reason, when it was put back, run of a redrive), for SQS swallows for
+ * five minutes what has the same. Rejected: the message's own, with which a letter that fails again
+ * after a redrive would be swallowed, and lost; the MD5 sums of replies, which tell no more than
+ * TLS does, and which a FIPS build of OpenSSL cannot make.
  */
 #include "message.h"
 
@@ -315,7 +317,8 @@ static bool is_plain(const struct hapax_message_header *header)
     return is_attribute_name(header->name) && header->value.len > 0;
 }
 
-/* Of one name there is one attribute: of headers that have it twice the later ones are packed, too. */
+/* Of one name there is one attribute: of headers that have it twice the later ones are packed, too.
+ */
 static bool take_some(struct writing *w, const struct hapax__letter *letter, bool plain)
 {
     for (size_t i = 0; i < letter->header_count; i++) {
@@ -542,11 +545,11 @@ static void read_failed(struct hapax__sqs_result *result, struct hapax_span elem
 
     (void)hapax__raw_member(&value, element, "Code");
     (void)hapax__raw_copy(code, sizeof(code), value);
-    result->fate = HAPAX__SQS_AGAIN;
+    result->kind = HAPAX__SQS_AGAIN;
     if (!hapax__raw_member(&value, element, "SenderFault") ||
         (value.ptr[0] != 't' && !hapax__raw_says(value, "true")) || strstr(code, "Throttl"))
         return;
-    result->fate = HAPAX__SQS_NEVER;
+    result->kind = HAPAX__SQS_NEVER;
     for (size_t i = 0; code[i] && i < sizeof(result->code) - 1; i++)
         result->code[i] = code[i] > ' ' && code[i] <= '~' ? code[i] : '?';
 }
@@ -566,7 +569,7 @@ bool hapax__sqs_batch(struct hapax__sqs_result out[HAPAX__SQS_BATCH_MAX], size_t
     hapax__raw_begin(&walk, list);
     while (hapax__raw_next(&walk, &none, &element))
         if ((result = result_of(out, n, element)))
-            result->fate = HAPAX__SQS_DONE;
+            result->kind = HAPAX__SQS_DONE;
     (void)hapax__raw_member(&list, root, "Failed");
     hapax__raw_begin(&walk, list);
     while (hapax__raw_next(&walk, &none, &element))

@@ -387,12 +387,12 @@ static void take_batch(struct sink *sink, struct hapax__sqs_call *call)
     for (size_t i = 0; i < call->count; i++) {
         struct slot *slot = call->of[i];
 
-        if (results[i].fate == HAPAX__SQS_NEVER)
+        if (results[i].kind == HAPAX__SQS_NEVER)
             hapax__slots_refuse(&sink->slots, &slot->base, "SQS took no letter to \"%s\": %s",
                                 queue->base.name, results[i].code);
         else
             hapax__slots_finish(&sink->slots, &slot->base,
-                                results[i].fate == HAPAX__SQS_DONE ? HAPAX__SENT_OK
+                                results[i].kind == HAPAX__SQS_DONE ? HAPAX__SENT_OK
                                                                    : HAPAX__SENT_LOST);
     }
     call->count = 0;

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages from an SQS queue, by long polls. The invariant: a message that is in hand is hidden from others (sqs_hand.c),
- * and what was received and cannot be taken any more is given back at once.
+ * Messages from an SQS queue, by long polls. The invariant: a message that is in hand is hidden
+ * from others (visibility.c). A message that was received and cannot be taken any more is given
+ * back at once.
  *
- * Polls are asked for no more than there is room for. One waits while the queue is empty; more are sent at once as long as they
- * bring messages. SQS has no connection: it counts as connected from the first answered poll on, which does not wait, and
- * as away when a call fails that was tried long enough. Nothing is voided by that: what is in hand stays so, until
- * its time is over.
+ * Polls are asked for no more than there is room for. One waits while the queue is empty; more are
+ * sent at once as long as they bring messages. SQS has no connection: it counts as connected from
+ * the first answered poll on, which does not wait, and as away when a call fails that was tried
+ * long enough. Nothing is voided by that: what is in hand stays so, until its time is over.
  *
- * A poll that is given up may be answered all the same, and what it brings is then hidden for a while and lost to nobody. So
- * the end waits for polls as long as it may. Where a process dies SQS answers to nobody, and
- * messages come when their visibility is over.
+ * A poll that is given up may be answered all the same, and what it brings is then hidden for a
+ * while and lost to nobody. So the end waits for polls as long as it may. Where a process dies SQS
+ * answers to nobody, and messages come when their visibility is over.
  *
- * Rejected: short polls, which find a part of the messages and are paid for each; a thread per poll.
+ * Rejected: short polls, which find a part of the messages and are paid for each; a thread per
+ * poll.
  */
 #include "source.h"
 
@@ -147,7 +149,8 @@ static void refuse(struct hapax__sqs_source *s, const struct hapax__sqs_call *ca
                           queue, call->call.operation, call->call.text);
 }
 
-/* A call failed that is needed to take messages. What is wrong from the beginning will not mend by itself. */
+/* A call failed that is needed to take messages. What is wrong from the beginning will not mend by
+ * itself. */
 static void failed(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
     bool refused = call->call.fate == HAPAX__AWS_REFUSED;
@@ -209,7 +212,8 @@ static void ask_count(struct hapax__sqs_source *s)
     (void)hapax__sqs_submit(&s->link, &s->ask, "GetQueueAttributes", COUNT_MS, 0, false);
 }
 
-/* It tells, too, that SQS is away, and back, while a poll waits; but nobody needs the right to it. */
+/* It tells, too, that SQS is away, and back, while a poll waits; but nobody needs the right to it.
+ */
 static void take_count(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
     struct hapax_span root, value;
@@ -256,8 +260,8 @@ static struct hapax__sqs_call *free_poll(struct hapax__sqs_source *s)
     return NULL;
 }
 
-/* Where the answer to a poll of a FIFO queue is lost, the same attempt gives the same messages again; else their groups would
- * stand still until they are visible. */
+/* Where the answer to a poll of a FIFO queue is lost, the same attempt gives the same messages
+ * again; else their groups would stand still until they are visible. */
 static void put_attempt(struct hapax__json_out *body)
 {
     uint8_t random[16];
@@ -316,7 +320,8 @@ static void ready(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
     s->ready_count++;
 }
 
-/* How many there were; those that do not fit into memory come again, and what stands behind them in their order with them. */
+/* How many there were; those that do not fit into memory come again, and what stands behind them in
+ * their order with them. */
 static size_t take_messages(struct hapax__sqs_source *s, struct hapax_span list,
                             struct hapax_arena *arena)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An SQS source's two halves: source_sqs.c finds the queue and polls it, sqs_hand.c keeps what was received hidden from
- * others while it is in hand, and tells SQS what became of it.
+ * An SQS source's two halves. source.c finds the queue and polls it. visibility.c keeps the
+ * messages in hand hidden from other consumers, and tells SQS of their release.
  */
 #ifndef HAPAX_BROKER_SQS_SOURCE_H
 #define HAPAX_BROKER_SQS_SOURCE_H
@@ -54,22 +54,23 @@ struct hapax__sqs_source {
     size_t polling, telling[HAPAX__SQS_EXTEND + 1]; /* calls under way, by what they are */
 };
 
-/* ---- what is in hand (sqs_hand.c) ---------------------------------------------------------- */
+/* ---- messages in hand (visibility.c) ------------------------------------------------------- */
 
-/* For how many seconds a message may be hidden from now on, visibility_s at most; 0: its 12 hours are over. */
+/* For how many seconds a message may be hidden from now on, visibility_s at most; 0: its 12 hours
+ * are over. */
 int hapax__sqs_longer(int64_t received_us, int64_t now_us, int visibility_s);
 
-/* Takes one into hand that was received now: kept hidden until it is settled. */
+/* Takes a message into hand that was received now, and keeps it hidden until it is released. */
 void hapax__sqs_keep(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d);
 
-/* It is settled: to be deleted, or visible again after so many seconds. */
+/* Releases a message: it is to be deleted, or visible again after so many seconds. */
 void hapax__sqs_delete(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d);
 void hapax__sqs_give_back(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d, int seconds);
 
-/* Frees one that others may have by now, once SQS is not being told of it. */
+/* Frees a message that another consumer may have by now, once no call is about it. */
 void hapax__sqs_drop(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d);
 
-/* Sends what there is to tell; and takes what became of it. */
+/* Sends what there is to tell SQS. told() takes the end of such a call; false: the call failed. */
 void hapax__sqs_tell(struct hapax__sqs_source *s);
 bool hapax__sqs_told(struct hapax__sqs_source *s, struct hapax__sqs_call *call);
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is received and not settled, and what SQS is still to be told of those that are.
+ * Messages that were received and not released, and what SQS is still to be told of released ones.
  *
- * The invariant: a delivery stands in one list at most (kept: hidden, to be asked longer for; urgent: that failed; acked: to
- * be deleted; changed: to be visible again), and in none while a call is about it, so that nothing that SQS is told of it
- * can overtake another. Longer is asked for at a third of the visibility, so that two such calls may fail; where the time is
- * over all the same, or SQS says that the receipt is, others may have it, and it is voided.
+ * The invariant: a delivery stands in one list at most, and in none while a call is about it, so
+ * that two calls about it cannot overtake each other. The lists: kept (hidden, to be hidden longer
+ * when due), urgent (hiding it longer failed), acked (to be deleted), changed (to be visible
+ * again). A message is hidden longer at a third of its visibility, so that two such calls may fail.
+ * If its time is over all the same, or SQS says that the receipt is, another consumer may have it,
+ * and it is voided.
  *
- * A deletion that SQS refuses is none of our trouble: the message comes again, and its record says that it is done.
- * Rejected: a heartbeat per message, ten times the calls.
+ * A deletion that SQS refuses does no harm: the message comes again, and its record says that it is
+ * done. Rejected: a heartbeat per message, ten times the calls.
  */
 #include "source.h"
 
@@ -132,8 +134,8 @@ void hapax__sqs_keep(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 }
 
 /* At once, or when the call that is about it has ended. */
-static void settled(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d,
-                    enum hapax__sqs_list which)
+static void tell_next(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d,
+                      enum hapax__sqs_list which)
 {
     leave(s, d);
     if (d->busy)
@@ -144,7 +146,7 @@ static void settled(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d,
 
 void hapax__sqs_delete(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
-    settled(s, d, HAPAX__SQS_ACKED);
+    tell_next(s, d, HAPAX__SQS_ACKED);
 }
 
 void hapax__sqs_give_back(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d, int seconds)
@@ -152,7 +154,7 @@ void hapax__sqs_give_back(struct hapax__sqs_source *s, struct hapax__sqs_deliver
     if (d->ready)
         unready(s, d);
     d->later = seconds;
-    settled(s, d, HAPAX__SQS_CHANGED);
+    tell_next(s, d, HAPAX__SQS_CHANGED);
 }
 
 /* ---- telling --------------------------------------------------------------------------- */
@@ -197,37 +199,37 @@ static enum hapax__sqs_list list_of(int what)
 }
 
 /* What is told in vain is told again, for as long as it means anything. */
-static void settle_one(struct hapax__sqs_source *s, int what, struct hapax__sqs_delivery *d,
-                       enum hapax__sqs_fate fate, int64_t asked_us)
+static void end_one(struct hapax__sqs_source *s, int what, struct hapax__sqs_delivery *d,
+                    enum hapax__sqs_kind kind, int64_t asked_us)
 {
     d->busy = false;
     if (d->over) {
         free(d);
     } else if (what != HAPAX__SQS_EXTEND) {
-        if (fate == HAPAX__SQS_AGAIN && s->now_us < d->until_us)
+        if (kind == HAPAX__SQS_AGAIN && s->now_us < d->until_us)
             push(s, list_of(what), d);
         else
             free(d);
     } else if (d->then != HAPAX__SQS_NO_LIST) {
         push(s, d->then, d);
-    } else if (fate == HAPAX__SQS_DONE) {
+    } else if (kind == HAPAX__SQS_DONE) {
         keep(s, d, asked_us, d->seconds);
-    } else if (fate == HAPAX__SQS_NEVER || s->now_us >= d->until_us) {
+    } else if (kind == HAPAX__SQS_NEVER || s->now_us >= d->until_us) {
         make_void(s, d);
     } else {
         push(s, HAPAX__SQS_URGENT, d);
     }
 }
 
-static void settle_all(struct hapax__sqs_source *s, struct hapax__sqs_call *call,
-                       const struct hapax__sqs_result *results)
+static void end_all(struct hapax__sqs_source *s, struct hapax__sqs_call *call,
+                    const struct hapax__sqs_result *results)
 {
     for (size_t i = 0; i < call->count; i++) {
-        enum hapax__sqs_fate fate = results ? results[i].fate : HAPAX__SQS_AGAIN;
+        enum hapax__sqs_kind kind = results ? results[i].kind : HAPAX__SQS_AGAIN;
 
-        if (fate == HAPAX__SQS_AGAIN)
+        if (kind == HAPAX__SQS_AGAIN)
             s->tell_gate_us = s->now_us + AGAIN_US;
-        settle_one(s, call->what, call->of[i], fate, call->begun_us);
+        end_one(s, call->what, call->of[i], kind, call->begun_us);
     }
     call->count = 0;
 }
@@ -272,7 +274,7 @@ static bool send(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
                            call->what == HAPAX__SQS_DELETE ? "DeleteMessageBatch"
                                                            : "ChangeMessageVisibilityBatch",
                            within_ms(s, call), 0, false)) {
-        settle_all(s, call, NULL);
+        end_all(s, call, NULL);
         return false;
     }
     s->telling[call->what]++;
@@ -295,8 +297,9 @@ static bool tell_some(struct hapax__sqs_source *s, enum hapax__sqs_what what,
     return send(s, call);
 }
 
-/* Full batches at once; what is left of them when no other is under way, so that they fill while one is. */
-static void tell_settled(struct hapax__sqs_source *s, enum hapax__sqs_what what, size_t most)
+/* Full batches at once; what is left of them when no other is under way, so that they fill while
+ * one is. */
+static void tell_full(struct hapax__sqs_source *s, enum hapax__sqs_what what, size_t most)
 {
     enum hapax__sqs_list which = list_of((int)what);
 
@@ -319,8 +322,8 @@ void hapax__sqs_tell(struct hapax__sqs_source *s)
     while (kept->first && kept->first->extend_us <= s->now_us)
         if (!tell_some(s, HAPAX__SQS_EXTEND, HAPAX__SQS_KEPT, s->now_us + along_us))
             break;
-    tell_settled(s, HAPAX__SQS_CHANGE, HAPAX__SQS_TELLS_MAX);
-    tell_settled(s, HAPAX__SQS_DELETE, DELETES);
+    tell_full(s, HAPAX__SQS_CHANGE, HAPAX__SQS_TELLS_MAX);
+    tell_full(s, HAPAX__SQS_DELETE, DELETES);
 }
 
 bool hapax__sqs_told(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
@@ -331,7 +334,7 @@ bool hapax__sqs_told(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
     s->telling[call->what]--;
     if (answered)
         (void)hapax__sqs_batch(results, call->count, call->call.reply);
-    settle_all(s, call, answered ? results : NULL);
+    end_all(s, call, answered ? results : NULL);
     return answered;
 }
 

@@ -3,8 +3,8 @@
  * The brokers this library knows, by the scheme of a URI. The message door takes from a source
  * (source.h). The message door, the relay and `hapax redrive` publish by a sink (sink.h).
  */
-#ifndef HAPAX_BROKER_BROKER_H
-#define HAPAX_BROKER_BROKER_H
+#ifndef HAPAX_BROKER_SEAM_H
+#define HAPAX_BROKER_SEAM_H
 
 struct hapax__sink_type;
 struct hapax__source_type;
