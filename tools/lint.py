@@ -26,7 +26,7 @@ RETIRED = {
         "call, told(), outer, duplicate, credentials source, lookup, index, client",
     r"seats?|ears?|twins?|givers?|letterbox(es)?": "call, told(), duplicate, credentials source",
 }
-WORDS = re.compile("|".join(rf"(?P<w{i}>\b{pattern}\b)" for i, pattern in enumerate(RETIRED)), re.I)
+WORDS = re.compile("|".join(rf"(?P<w{i}>\b(?:{pattern})\b)" for i, pattern in enumerate(RETIRED)), re.I)
 KEPT = re.compile(r"hapax_held_max|held_max")
 PROSE = ("src/", "nginx/", "include/", "lua/", "sql/", "tests/", "bench/", "examples/", "docs/",
          "README.md", "CONTRIBUTING.md", "SECURITY.md", "tools/")
