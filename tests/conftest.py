@@ -72,7 +72,7 @@ def pytest_runtest_makereport(item, call):
     if report.failed:
         for server in RabbitMQ.servers:
             if server.running and not server.stopped:
-                with contextlib.suppress(subprocess.SubprocessError, OSError):
+                with contextlib.suppress(subprocess.SubprocessError, OSError, RuntimeError):
                     report.sections.append((f"queues of RabbitMQ on port {server.port}", server.listed()))
 
 

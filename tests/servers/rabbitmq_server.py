@@ -120,6 +120,20 @@ class RabbitMQ(Server):
             raise RuntimeError(f"{program} {words[0]}: {done.stdout}{done.stderr}")
         return done.stdout.strip()
 
+    def eval(self, code):
+        """What an Erlang expression is worth in the node, as text. By erl_call: rabbitmqctl takes a second or more, nearly
+        all of it processor time for its own start. erl_call does not print binaries, so the node writes the value to a file."""
+        path = self.folder / f"value-{secrets.token_hex(5)}"
+        whole = (f'Value = begin {code} end, '
+                 f'ok = file:write_file("{path}", unicode:characters_to_binary(io_lib:format("~tp", [Value]))).\n')
+        done = subprocess.run(["erl_call", "-sname", self.node, "-c", self.cookie, "-e"], input=whole, cwd=self.folder,
+                              capture_output=True, text=True, timeout=PATIENCE, env=self.environment())
+        if done.returncode != 0 or done.stdout.strip() != "{ok, ok}":
+            raise RuntimeError(f"erl_call: {done.stdout}{done.stderr}")
+        value = path.read_text()
+        path.unlink()
+        return value
+
     def uri(self, vhost="", queue=None, port=None, tls=False, **parameters):
         """amqp://…; vhost as it stands in a URI: "" is the default, %2f."""
         if queue is not None:
@@ -132,17 +146,17 @@ class RabbitMQ(Server):
 
     def consumer_timeout(self, ms):
         """How long a delivery may stay unsettled; for channels opened from now on."""
-        self.ctl("eval", f"application:set_env(rabbit, consumer_timeout, {ms}).")
+        self.eval(f"application:set_env(rabbit, consumer_timeout, {ms})")
 
     def keep_queues(self):
         """That there is a queue, RabbitMQ tells its disk a while after it has said so: a kill within that takes the queue with all
         that was confirmed in it. After this, no kill takes those there are."""
-        assert self.ctl("eval", "mnesia:dump_log().") == "dumped"
+        assert self.eval("mnesia:dump_log()") == "dumped"
 
     def queues(self):
         """Messages by queue, ready and unacknowledged: what the queues themselves say. (What `list_queues` tells of a quorum
         queue may be five seconds old, and is 0 for one that just came back.) -1: it has no leader."""
-        text = self.ctl("eval", """
+        text = self.eval("""
             [{element(4, amqqueue:get_name(Q)), case amqqueue:get_type(Q) of
                  rabbit_quorum_queue ->
                      case catch ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1, 20000) of
@@ -150,14 +164,15 @@ class RabbitMQ(Server):
                          _ -> -1
                      end;
                  _ -> proplists:get_value(messages, rabbit_amqqueue:info(Q, [messages]))
-             end} || Q <- rabbit_amqqueue:list()].""")
-        return {name: int(n) for name, n in re.findall(r'<<"([^"]+)">>,\s*(-?\d+)', text)}
+             end} || Q <- rabbit_amqqueue:list()]""")
+        return {name: int(n) for name, n in re.findall(r'<<"([^"]+)"(?:/utf8)?>>,\s*(-?\d+)', text)}
 
     def listed(self):
-        """The queues that hold something, for who reads of a failure."""
+        """The queues that hold something, for who reads of a failure: what they say, and what RabbitMQ lists."""
         lines = self.ctl("list_queues", "name", "type", "messages_ready", "messages_unacknowledged", "consumers",
                          check=False).splitlines()
-        return "\n".join(line for line in lines if line.split("\t")[2:4] != ["0", "0"])
+        said = {name: n for name, n in self.queues().items() if n}
+        return "\n".join([str(said), *(line for line in lines if line.split("\t")[2:4] != ["0", "0"])])
 
     def restart(self, number=signal.SIGKILL, ready=True):
         """By kill -9 unless told else: what was confirmed is on disk."""
@@ -171,7 +186,7 @@ class RabbitMQ(Server):
     def elect(self):
         """RabbitMQ 3.10 on one node leaves quorum queues without a leader after a kill, for ever. Until each has one, and takes
         what it is told: a queue's process may be up later than the listeners, or miss its election."""
-        wait_for(lambda: self.ctl("eval", """
+        wait_for(lambda: self.eval("""
             Led = fun(N) -> case ets:lookup(ra_state, N) of
                       [{_, leader}] -> ok =:= element(1, (catch ra:consistent_query({N, node()}, fun(_) -> ok end, 2000)));
                       [{_, follower}] -> catch ra:trigger_election({N, node()}), false;
@@ -184,7 +199,7 @@ class RabbitMQ(Server):
                        {Others, true} -> timer:sleep(100), Left(Others)
                    end end,
             Left([element(1, amqqueue:get_pid(Q)) || Q <- rabbit_amqqueue:list(),
-                  amqqueue:get_type(Q) =:= rabbit_quorum_queue]).""") == "[]", "leaders of all quorum queues", pause=0.1)
+                  amqqueue:get_type(Q) =:= rabbit_quorum_queue])""") == "[]", "leaders of all quorum queues", pause=0.1)
 
     def ports_free(self):
         for port in (self.port, self.epmd_port, self.dist_port):
