@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import time
 import weakref
 
 from process import PATIENCE, Server, becomes, free_port, wait_for
@@ -126,10 +127,16 @@ class RabbitMQ(Server):
         path = self.folder / f"value-{secrets.token_hex(5)}"
         whole = (f'Value = begin {code} end, '
                  f'ok = file:write_file("{path}", unicode:characters_to_binary(io_lib:format("~tp", [Value]))).\n')
-        done = subprocess.run(["erl_call", "-sname", self.node, "-c", self.cookie, "-e"], input=whole, cwd=self.folder,
-                              capture_output=True, text=True, timeout=PATIENCE, env=self.environment())
-        if done.returncode != 0 or done.stdout.strip() != "{ok, ok}":
-            raise RuntimeError(f"erl_call: {done.stdout}{done.stderr}")
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            done = subprocess.run(["erl_call", "-sname", self.node, "-c", self.cookie, "-e"], input=whole, cwd=self.folder,
+                                  capture_output=True, text=True, timeout=PATIENCE, env=self.environment())
+            if done.returncode == 0 and done.stdout.strip() == "{ok, ok}":
+                break
+            # A node that stands still for a moment does not take the connection in erl_call's time.
+            if "failed to connect" not in done.stdout + done.stderr or time.monotonic() > deadline:
+                raise RuntimeError(f"erl_call: {done.stdout}{done.stderr}")
+            time.sleep(0.2)
         value = path.read_text()
         path.unlink()
         return value
