@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading replies. Whatever their bytes are, nothing is allocated, and a reply that is not understood
- * means "may have been applied", never "was not applied".
+ * Reading replies. Nothing is allocated, whatever the bytes. A reply that is not understood means
+ * "may have been applied", never "was not applied".
  */
 #include "answer.h"
 
@@ -69,8 +69,8 @@ enum hapax__aws_meaning hapax__aws_meaning_of(int status, const char *name, cons
     /* Another call with the same token is under way: perhaps an earlier try of this one. */
     if (strcmp(name, "TransactionInProgressException") == 0)
         return HAPAX__AWS_DOUBT;
-    /* The service names its refusals. Servers send these two unasked, too, on a connection they want to end, and
-     * then they are no answer to what is being sent. */
+    /* The service names its refusals. Servers also send these two unasked, on a connection that
+     * they want to end; then they do not answer the request. */
     if (status == 408 || (status == 400 && !name[0]))
         return HAPAX__AWS_DOUBT;
     return status >= 500 ? HAPAX__AWS_DOUBT : HAPAX__AWS_NO;

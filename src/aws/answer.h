@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a reply says: the name of an error, and what it means for the call. Functions of bytes, without state.
+ * Reads replies: the name of an error, and what it means for the call. Functions of bytes, without
+ * state.
  */
 #ifndef HAPAX_AWS_ANSWER_H
 #define HAPAX_AWS_ANSWER_H
@@ -15,19 +16,21 @@ enum hapax__aws_meaning {
     HAPAX__AWS_DOUBT /* may have been applied */
 };
 
-/* name: as hapax__aws_error_name() gives it; service: a LimitExceededException is a rate of DynamoDB only. */
+/* name: from hapax__aws_error_name(). service: only DynamoDB means a rate by
+ * LimitExceededException. */
 enum hapax__aws_meaning hapax__aws_meaning_of(int status, const char *name, const char *service);
 
-/* The error's name without its namespace and what follows it ("com.amazonaws.sqs#QueueDoesNotExist:http://…"); from the
- * header x-amzn-errortype, or where that is empty from __type or code of the body. "": there is none. */
+/* Writes the error's name, without its namespace and what follows it
+ * ("com.amazonaws.sqs#QueueDoesNotExist:http://…"). It stands in the header x-amzn-errortype or,
+ * where `type` is empty, in __type or code of the body. "": there is none. */
 void hapax__aws_error_name(char *out, size_t size, const char *type, struct hapax_span body);
 
 /* Copies a string member of a JSON object; of several of this name the first. False, and out is "":
- * json is no JSON object, or the member is not there, is no string, holds a NUL, or does not fit. */
+ * json is no object, or the member is not there, is no string, holds a NUL, or does not fit. */
 bool hapax__aws_json_string(char *out, size_t size, struct hapax_span json, const char *name);
 
-/* The text of the first element of this name in an XML document, which STS answers by. False: as above, or it has
- * elements or references in it. */
+/* Copies the text of the first element of this name in an XML document, which is how STS answers.
+ * False, and out is "": it is not there, does not fit, or holds elements, references or a NUL. */
 bool hapax__aws_xml_text(char *out, size_t size, struct hapax_span xml, const char *name);
 
 /* Seconds since 1970 of "2015-08-30T12:36:00Z", with or without fractions; -1: it is none. */

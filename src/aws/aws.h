@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One service of AWS in one region, spoken to by its JSON protocol: POST / with X-Amz-Target, signed by
- * SigV4, over kept connections of libcurl. Calls run side by side, each is tried again after pauses with full jitter until
- * its deadline, and what became of it is said in the three words a store knows: answered, surely not applied, may have been.
+ * One service of AWS in one region, called by its JSON protocol: POST / with X-Amz-Target, signed
+ * by SigV4, over kept connections of libcurl. Calls run side by side. Each is tried again until its
+ * deadline, after pauses with full jitter. It ends in the terms of a store: answered, surely not
+ * applied, or perhaps applied.
  *
- * One thread at a time uses a handle. It runs calls either to their end (hapax__aws_run()) or from an event loop
- * (submit, watch, pump, reap). Both may be used on one handle, not both at once.
+ * One thread at a time uses a handle. It runs calls either to their end (hapax__aws_run()) or from
+ * an event loop (submit, watch, pump, reap). Both may be used on one handle, not both at once.
  *
- * Keys are found as AWS's SDKs find them (credentials.h). They are asked for when the first call begins and minutes before they
- * expire; run(), submit() and pump() then block, for as long as credentials.h says: seconds, ten for each role of a chain at
- * the worst, and past a deadline.
+ * Keys are found as AWS's SDKs find them (credentials.h), when the first call begins and minutes
+ * before they expire. run(), submit() and pump() then block as long as credentials.h says, even
+ * past a deadline: seconds, at worst ten for each role of a chain.
  *
- * An https:// endpoint is reached by way of the proxy that HTTPS_PROXY and NO_PROXY name, as libcurl reads them and AWS's SDKs
- * do; an http:// one never. AWS_CA_BUNDLE names the CAs where it is set. No redirect is followed.
+ * An https:// endpoint is reached through the proxy that HTTPS_PROXY and NO_PROXY name, as libcurl
+ * and AWS's SDKs read them; an http:// one never is. AWS_CA_BUNDLE names the CAs where it is set.
+ * No redirect is followed.
  *
- * The signature is ours (sign.h), not CURLOPT_AWS_SIGV4: libcurl 7.88 signs headers that it then leaves out, takes no
- * date, and parts key and secret at a colon.
+ * Rejected: CURLOPT_AWS_SIGV4 in place of sign.h. libcurl 7.88 signs headers that it then leaves
+ * out, takes no date, and parts key and secret at a colon.
  */
 #ifndef HAPAX_AWS_AWS_H
 #define HAPAX_AWS_AWS_H
@@ -29,13 +31,13 @@ struct hapax__aws;
 struct hapax__aws_options {
     const char *service; /* "dynamodb", "sqs": in the host's name and in what is signed */
     const char *target; /* what stands before the operation in X-Amz-Target: "DynamoDB_20120810" */
-    const char *
-        region; /* "eu-central-1"; 1 to 63 of a-z, 0-9 and '-'; NULL: AWS_REGION, AWS_DEFAULT_REGION, the
-                           profile's region */
-    const char *
-        endpoint; /* http:// or https:// URL without path, query and user; NULL: AWS_ENDPOINT_URL_SERVICE,
-                             AWS_ENDPOINT_URL, else the region's own, SERVICE.REGION.amazonaws.com (.cn and the other
-                             partitions by the region's name; SERVICE-fips by AWS_USE_FIPS_ENDPOINT) */
+    /* "eu-central-1": 1 to 63 of a-z, 0-9 and '-'. NULL: AWS_REGION, AWS_DEFAULT_REGION, the
+     * profile's region. */
+    const char *region;
+    /* An http:// or https:// URL without path, query and user. NULL: AWS_ENDPOINT_URL_SERVICE,
+     * AWS_ENDPOINT_URL, or the region's own host: SERVICE.REGION.amazonaws.com, .cn and the like by
+     * the region's name, SERVICE-fips by AWS_USE_FIPS_ENDPOINT. */
+    const char *endpoint;
     const char *profile; /* NULL: AWS_PROFILE, else "default" */
     uint32_t connections_max; /* at once; 1 to 1024 */
     int64_t connect_ms; /* for a connection, TLS included */
@@ -45,12 +47,14 @@ struct hapax__aws_options {
 enum hapax__aws_fate {
     HAPAX__AWS_OPEN = 0, /* under way */
     HAPAX__AWS_OK, /* 200, and a whole reply */
-    HAPAX__AWS_REFUSED, /* the service said no, and trying again says the same: `error` */
+    HAPAX__AWS_REFUSED, /* `error` says why; another try would be refused, too */
     HAPAX__AWS_UNAVAILABLE, /* surely not applied, in any of its tries */
-    HAPAX__AWS_INDETERMINATE /* may have been applied: a try was sent whose reply never came, or was a 500 */
+    /* Perhaps applied: a try was sent, and its reply never came or was a 500. */
+    HAPAX__AWS_INDETERMINATE
 };
 
-/* One call. The caller's, and stays where it is from submit to reap; so does what its spans lend. */
+/* One call. It is the caller's; it and the memory of its spans stay in place from submit to
+ * reap. */
 struct hapax__aws_call {
     /* asked */
     const char *operation; /* "PutItem" */
@@ -65,13 +69,13 @@ struct hapax__aws_call {
     int status; /* of the last reply; 0: none */
     int64_t date_s; /* its Date, seconds since 1970; 0, -1: none */
     uint32_t tries;
-    bool
-        unsure; /* a try before the last may have been applied: of an answer that says "no", that it may be
-                    the answer to the call's own repeat */
-    struct hapax_span reply; /* the body, in memory of the call until hapax__aws_call_release() */
-    char error
-        [96]; /* REFUSED: the service's name for it, without its namespace ("ConditionalCheckFailedException");
-                       else the last such name, or "" */
+    /* A try before the last was perhaps applied, so a "no" may answer the call's own repeat. */
+    bool unsure;
+    /* The body, in memory of the call until hapax__aws_call_release(). */
+    struct hapax_span reply;
+    /* REFUSED: the service's name for it, without namespace ("ConditionalCheckFailedException").
+     * Otherwise the last such name, or "". */
+    char error[96];
     char text[HAPAX_TEXT_MAX]; /* not OK: a line for people; without credentials, keys and bodies */
 
     /* the handle's own */
@@ -82,7 +86,8 @@ struct hapax__aws_call {
     void *memory;
 };
 
-/* Reads options and environment and connects to nobody. INVALID (text names the option), NOMEM. Texts are copied. */
+/* Reads options and environment, and connects to no host. Texts are copied. INVALID (text names the
+ * option), NOMEM. */
 enum hapax_error hapax__aws_open(struct hapax__aws **out, const struct hapax__aws_options *options,
                                  char text[HAPAX_TEXT_MAX]);
 
@@ -93,7 +98,8 @@ void hapax__aws_close(struct hapax__aws *aws);
 const char *hapax__aws_host(const struct hapax__aws *aws);
 const char *hapax__aws_region(const struct hapax__aws *aws);
 
-/* Runs n calls, side by side as far as connections_max lets them, until each has a fate other than OPEN. */
+/* Runs n calls, side by side as far as connections_max lets them, until each has a fate other than
+ * OPEN. */
 void hapax__aws_run(struct hapax__aws *aws, struct hapax__aws_call *calls, size_t n);
 
 /* ---- from an event loop -------------------------------------------------------------------- */
@@ -112,8 +118,8 @@ void hapax__aws_pump(struct hapax__aws *aws);
 /* The next call that has its fate, in the order of their ends; NULL: none. */
 struct hapax__aws_call *hapax__aws_reap(struct hapax__aws *aws);
 
-/* Ends a call that is under way as INDETERMINATE, or UNAVAILABLE where no try was sent; it is the caller's again at once, and
- * not reaped. For long polls that are no longer wanted. */
+/* Ends a call that is under way, as for a long poll that is no longer wanted: INDETERMINATE, or
+ * UNAVAILABLE where no try was sent. The call is the caller's at once, and is not reaped. */
 void hapax__aws_cancel(struct hapax__aws *aws, struct hapax__aws_call *call);
 
 /* Frees a call's reply; it may be asked again after this. A zeroed call is fine. */

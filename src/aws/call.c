@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of AWS side by side: a queue, tries on a multi handle of libcurl, and fates.
+ * Calls of AWS side by side: a queue, tries on a multi handle of libcurl, and how calls end.
  *
- * A call is in one of three places: it waits (for its pause, or for a connection), it has a try under way, or it is ended and
- * waits to be reaped. What it keeps: a call that is not known to be unapplied never ends as UNAVAILABLE: `unsure` is
- * set by each try that was sent and not answered, and is never taken back. No try begins, and none goes on, past the
+ * A call waits (for its pause, or for a connection), has a try under way, or has ended and waits to
+ * be reaped. The invariant: only a call that was surely not applied ends as UNAVAILABLE. Each try
+ * that was sent and not answered sets `unsure`, and nothing clears it. No try runs past the
  * deadline: libcurl's timeout of a try ends with it.
  *
- * Pauses have full jitter: anything from nothing to a bound that doubles. Whoever is throttled together would else come
- * back together.
+ * Pauses have full jitter: anything from nothing to a bound that doubles. Otherwise calls that are
+ * throttled together would come back together.
  *
- * Rejected: a thread in which libcurl waits. The loops that use this have their own epoll, and libcurl's sockets
- * go into one of ours, whose descriptor they watch.
+ * Rejected: a thread in which libcurl waits. The loops that use this have their own epoll.
+ * libcurl's sockets are in an epoll of ours, whose descriptor the loops watch.
  */
 #include "aws.h"
 
@@ -49,7 +49,7 @@ struct queue {
 };
 
 struct hapax__aws {
-    struct hapax__aws_place place;
+    struct hapax__aws_service place;
     struct hapax__aws_endpoint endpoint;
     struct hapax__aws_source *source;
     char service[32];
@@ -120,7 +120,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *kn
                    (what & CURL_POLL_OUT ? (uint32_t)EPOLLOUT : 0);
     if (epoll_ctl(aws->epoll, EPOLL_CTL_ADD, fd, &event) != 0 && errno == EEXIST)
         epoll_ctl(aws->epoll, EPOLL_CTL_MOD, fd, &event);
-    /* Where neither went, the try ends by its timeout. Said to libcurl, it would never call again for any of them. */
+    /* Where neither went, the try ends by its timeout. libcurl is not told of it: it would never
+     * call again for any socket. */
     return 0;
 }
 
@@ -199,12 +200,12 @@ static enum hapax_error set_up(struct hapax__aws *aws, const struct hapax__aws_o
         error = find_ca(aws, text);
     if (error == HAPAX_ERR_NONE && !set_multi(aws))
         error = hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open AWS: out of memory or descriptors");
-    aws->place = (struct hapax__aws_place){.endpoint = &aws->endpoint,
-                                           .service = aws->service,
-                                           .target = aws->target,
-                                           .region = aws->region,
-                                           .ca = aws->ca,
-                                           .connect_ms = as_long(options->connect_ms)};
+    aws->place = (struct hapax__aws_service){.endpoint = &aws->endpoint,
+                                             .service = aws->service,
+                                             .target = aws->target,
+                                             .region = aws->region,
+                                             .ca = aws->ca,
+                                             .connect_ms = as_long(options->connect_ms)};
     return error;
 }
 
@@ -272,7 +273,7 @@ const char *hapax__aws_region(const struct hapax__aws *aws)
     return aws->region;
 }
 
-/* ---- fates --------------------------------------------------------------------------------- */
+/* ---- ends ---------------------------------------------------------------------------------- */
 
 static void finish(struct hapax__aws *aws, struct hapax__aws_call *call, enum hapax__aws_fate fate)
 {
@@ -297,8 +298,8 @@ static int64_t draw(int64_t below)
     return below > 0 ? (int64_t)(random % (uint64_t)below) : 0;
 }
 
-/* Tries again after a pause of at least least_us, if there is time for it: a try that has none ends as "may have been
- * applied", where the one before it surely was not. */
+/* Tries again after a pause of at least least_us, if there is time for it: a try that has none ends
+ * as "may have been applied", where the one before it surely was not. */
 static void again(struct hapax__aws *aws, struct hapax__aws_call *call, int64_t least_us)
 {
     uint32_t doublings = call->tries < 8 ? call->tries : 8;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The chain of places that keys come from, and their renewal.
+ * The chain of credentials sources, and the renewal of keys.
  *
- * What it keeps: the first place that is configured is the one, and what is wrong with it is said; only where a
- * place is not configured the next is asked. Good keys are never given away for a renewal that fails: they are given
- * until they expire. The environment is read once, at open, so that no thread that changes it is raced; files are read each
- * time, for their owners change them.
+ * The invariant: the first source that is configured is used, and text says what is wrong with it;
+ * the next one is asked only where this one is not configured. A renewal that fails takes no good
+ * keys away: they are used until they expire. The environment is read once, at open, so that no
+ * thread races with one that changes it. Files are read each time, since their owners change them.
  *
- * Rejected: a thread that renews ahead. It would be one per handle, and what it saves is a wait of some milliseconds every few
- * hours.
+ * Rejected: a thread that renews ahead. It would be one per handle, and would save a wait of some
+ * milliseconds every few hours.
  */
 #include "credentials.h"
 
-#include "givers.h"
+#include "keys.h"
 #include "profile.h"
 
 #include "base/fail.h"
@@ -93,8 +93,8 @@ struct hapax__aws_source {
     int64_t (*wall_s)(void *arg);
     void *arg;
 
-    struct hapax__aws_given given;
-    struct hapax__aws_given fresh; /* being asked for */
+    struct hapax__aws_temporary given;
+    struct hapax__aws_temporary fresh; /* being asked for */
     uint64_t generation; /* of given; 0: there are none */
     bool doubted;
     int64_t renewed_s; /* when the last renewal was, in vain or not */
@@ -131,7 +131,8 @@ static bool path_of(char out[PATH_MAX_LEN], const struct hapax__aws_source *sour
     return len > 0 && (size_t)len < PATH_MAX_LEN;
 }
 
-/* A file that is not there, or that we may not see and nobody named, is an empty one. */
+/* A file that does not exist counts as empty, and so does one without permission that nobody
+ * named. */
 static enum hapax_error read_file(struct hapax_span *out, const struct hapax__aws_source *source,
                                   enum variable named, const char *below_home,
                                   char text[HAPAX_TEXT_MAX])
@@ -295,10 +296,10 @@ const char *hapax__aws_source_region(const struct hapax__aws_source *source)
     return source->region;
 }
 
-/* ---- the places ---------------------------------------------------------------------------- */
+/* ---- the sources --------------------------------------------------------------------------- */
 
-/* What a place says. */
-enum place { NOT_HERE = 1, HERE, WRONG };
+/* What a source of the chain answers. */
+enum answer { NOT_HERE = 1, HERE, WRONG };
 
 static bool take(char *out, size_t size, const char *value)
 {
@@ -310,7 +311,7 @@ static bool take(char *out, size_t size, const char *value)
     return true;
 }
 
-static enum place wrong(struct hapax__aws_source *source, enum hapax_error error)
+static enum answer wrong(struct hapax__aws_source *source, enum hapax_error error)
 {
     source->error = error;
     return WRONG;
@@ -319,7 +320,7 @@ static enum place wrong(struct hapax__aws_source *source, enum hapax_error error
 #define WRONG_OF(source, kind, ...)                                                                \
     wrong(source, hapax__fail((source)->text, HAPAX_ERR_##kind, __VA_ARGS__))
 
-static enum place from_environment(struct hapax__aws_source *source)
+static enum answer from_environment(struct hapax__aws_source *source)
 {
     struct hapax__aws_keys *keys = &source->fresh.keys;
     const char *id = source->values[ACCESS_KEY_ID], *secret = source->values[SECRET_ACCESS_KEY];
@@ -340,7 +341,7 @@ static enum place from_environment(struct hapax__aws_source *source)
     return HERE;
 }
 
-static enum place from_web_identity(struct hapax__aws_source *source)
+static enum answer from_web_identity(struct hapax__aws_source *source)
 {
     const struct hapax__aws_role role = {.arn = source->values[ROLE_ARN],
                                          .session = source->values[ROLE_SESSION_NAME]};
@@ -355,7 +356,7 @@ static enum place from_web_identity(struct hapax__aws_source *source)
     return source->error == HAPAX_ERR_NONE ? HERE : WRONG;
 }
 
-static enum place from_container(struct hapax__aws_source *source)
+static enum answer from_container(struct hapax__aws_source *source)
 {
     if (!source->values[CONTAINER_RELATIVE] && !source->values[CONTAINER_FULL])
         return NOT_HERE;
@@ -372,7 +373,7 @@ static bool metadata_is_off(const struct hapax__aws_source *source)
            strcasecmp(source->values[METADATA_DISABLED], "true") == 0;
 }
 
-static enum place from_instance(struct hapax__aws_source *source)
+static enum answer from_instance(struct hapax__aws_source *source)
 {
     const char *endpoint = source->values[METADATA_ENDPOINT];
 
@@ -389,11 +390,11 @@ static enum place from_instance(struct hapax__aws_source *source)
 
 /* ---- profiles ------------------------------------------------------------------------------ */
 
-static enum place from_profile(struct hapax__aws_source *source, const struct files *files,
-                               const char *profile, unsigned depth);
+static enum answer from_profile(struct hapax__aws_source *source, const struct files *files,
+                                const char *profile, unsigned depth);
 
-static enum place static_keys(struct hapax__aws_source *source, const struct files *files,
-                              const char *profile)
+static enum answer static_keys(struct hapax__aws_source *source, const struct files *files,
+                               const char *profile)
 {
     struct hapax__aws_keys *keys = &source->fresh.keys;
     enum hapax__aws_found id, secret, token;
@@ -417,11 +418,11 @@ static enum place static_keys(struct hapax__aws_source *source, const struct fil
     return HERE;
 }
 
-static enum place source_of_role(struct hapax__aws_source *source, const struct files *files,
-                                 const char *profile, unsigned depth)
+static enum answer source_of_role(struct hapax__aws_source *source, const struct files *files,
+                                  const char *profile, unsigned depth)
 {
     char other[WORD_MAX];
-    enum place place = NOT_HERE;
+    enum answer answer = NOT_HERE;
 
     if (setting(other, sizeof(other), files, profile, "source_profile") == HAPAX__AWS_FOUND) {
         if (depth + 1 >= CHAIN_MAX)
@@ -429,37 +430,37 @@ static enum place source_of_role(struct hapax__aws_source *source, const struct 
                             "profile \"%.64s\": more than %d profiles in a chain of roles", profile,
                             CHAIN_MAX);
         /* One that names itself means its own keys. */
-        place = strcmp(other, profile) == 0 ? static_keys(source, files, profile)
-                                            : from_profile(source, files, other, depth + 1);
+        answer = strcmp(other, profile) == 0 ? static_keys(source, files, profile)
+                                             : from_profile(source, files, other, depth + 1);
     } else if (setting(other, sizeof(other), files, profile, "credential_source") ==
                HAPAX__AWS_FOUND) {
         if (strcasecmp(other, "Environment") == 0)
-            place = from_environment(source);
+            answer = from_environment(source);
         else if (strcasecmp(other, "EcsContainer") == 0)
-            place = from_container(source);
+            answer = from_container(source);
         else if (strcasecmp(other, "Ec2InstanceMetadata") == 0)
-            place = from_instance(source);
+            answer = from_instance(source);
         else
             return WRONG_OF(source, UNSUPPORTED,
                             "profile \"%.64s\": credential_source is none of Environment, "
                             "EcsContainer and Ec2InstanceMetadata",
                             profile);
     }
-    if (place == NOT_HERE)
+    if (answer == NOT_HERE)
         return WRONG_OF(source, REFUSED,
                         "profile \"%.64s\" has a role_arn, but where it says that keys for it come "
                         "from are none",
                         profile);
-    return place;
+    return answer;
 }
 
-static enum place assume_role(struct hapax__aws_source *source, const struct files *files,
-                              const char *profile, unsigned depth)
+static enum answer assume_role(struct hapax__aws_source *source, const struct files *files,
+                               const char *profile, unsigned depth)
 {
     char arn[WORD_MAX], session[128], external[WORD_MAX], duration[16], token_file[WORD_MAX];
     struct hapax__aws_role role = {.arn = arn};
     struct hapax__aws_keys *by;
-    enum place place;
+    enum answer answer;
 
     if (setting(arn, sizeof(arn), files, profile, "role_arn") != HAPAX__AWS_FOUND)
         return WRONG_OF(source, REFUSED, "the role_arn of profile \"%.64s\" is too long", profile);
@@ -480,9 +481,9 @@ static enum place assume_role(struct hapax__aws_source *source, const struct fil
             hapax__aws_web_identity(&source->fresh, &source->sts, &role, token_file, source->text);
         return source->error == HAPAX_ERR_NONE ? HERE : WRONG;
     }
-    place = source_of_role(source, files, profile, depth);
-    if (place != HERE)
-        return place;
+    answer = source_of_role(source, files, profile, depth);
+    if (answer != HERE)
+        return answer;
     by = malloc(sizeof(*by));
     if (!by)
         return WRONG_OF(source, NOMEM, "cannot ask for AWS keys: out of memory");
@@ -494,31 +495,32 @@ static enum place assume_role(struct hapax__aws_source *source, const struct fil
     return source->error == HAPAX_ERR_NONE ? HERE : WRONG;
 }
 
-static enum place from_profile(struct hapax__aws_source *source, const struct files *files,
-                               const char *profile, unsigned depth)
+static enum answer from_profile(struct hapax__aws_source *source, const struct files *files,
+                                const char *profile, unsigned depth)
 {
     static const char *const unsupported[] = {"sso_session", "sso_start_url", "credential_process",
                                               "login_session"};
-    enum place place;
+    enum answer answer;
 
     if (has(files, profile, "role_arn"))
         return assume_role(source, files, profile, depth);
-    place = static_keys(source, files, profile);
-    for (size_t i = 0; place == NOT_HERE && i < sizeof(unsupported) / sizeof(unsupported[0]); i++) {
+    answer = static_keys(source, files, profile);
+    for (size_t i = 0; answer == NOT_HERE && i < sizeof(unsupported) / sizeof(unsupported[0]);
+         i++) {
         if (has(files, profile, unsupported[i]))
             return WRONG_OF(source, UNSUPPORTED,
                             "profile \"%.64s\" has %s, which is not supported: let `aws configure "
                             "export-credentials` put keys into the environment",
                             profile, unsupported[i]);
     }
-    return place;
+    return answer;
 }
 
-static enum place from_files(struct hapax__aws_source *source)
+static enum answer from_files(struct hapax__aws_source *source)
 {
     const char *profile = profile_of(source);
     bool named = strcmp(profile, "default") != 0 || source->profile;
-    enum place place;
+    enum answer answer;
     struct files files;
 
     source->error = open_files(&files, source, source->text);
@@ -526,19 +528,19 @@ static enum place from_files(struct hapax__aws_source *source)
         return WRONG;
     if (hapax__aws_profile_exists(files.credentials, HAPAX__AWS_CREDENTIALS, profile) ||
         hapax__aws_profile_exists(files.config, HAPAX__AWS_CONFIG, profile))
-        place = from_profile(source, &files, profile, 0);
+        answer = from_profile(source, &files, profile, 0);
     else if (named)
-        place = WRONG_OF(source, REFUSED, "there is no profile \"%.64s\" in the shared AWS files",
-                         profile);
+        answer = WRONG_OF(source, REFUSED, "there is no profile \"%.64s\" in the shared AWS files",
+                          profile);
     else
-        place = NOT_HERE;
+        answer = NOT_HERE;
     close_files(&files);
-    return place;
+    return answer;
 }
 
 /* ---- the chain ----------------------------------------------------------------------------- */
 
-static enum place nowhere(struct hapax__aws_source *source, const char *why)
+static enum answer nowhere(struct hapax__aws_source *source, const char *why)
 {
     char path[PATH_MAX_LEN];
 
@@ -553,32 +555,34 @@ static enum place nowhere(struct hapax__aws_source *source, const char *why)
 /* Asks for keys: error NONE, and fresh holds them; else text says what is wrong. */
 static void ask(struct hapax__aws_source *source)
 {
-    static enum place (*const places[])(struct hapax__aws_source *) = {
+    static enum answer (*const chain[])(struct hapax__aws_source *) = {
         from_environment, from_web_identity, from_files, from_container};
-    enum place place = NOT_HERE;
+    enum answer answer = NOT_HERE;
     char why[HAPAX_TEXT_MAX];
 
     source->error = HAPAX_ERR_NONE;
     memset(&source->fresh, 0, sizeof(source->fresh));
     if (source->profile) {
-        place = from_files(source);
-        if (place == NOT_HERE)
-            place = WRONG_OF(source, REFUSED, "profile \"%.64s\" has no AWS keys", source->profile);
+        answer = from_files(source);
+        if (answer == NOT_HERE)
+            answer =
+                WRONG_OF(source, REFUSED, "profile \"%.64s\" has no AWS keys", source->profile);
     }
-    for (size_t i = 0; place == NOT_HERE && i < sizeof(places) / sizeof(places[0]); i++)
-        place = places[i](source);
-    if (place != NOT_HERE)
+    for (size_t i = 0; answer == NOT_HERE && i < sizeof(chain) / sizeof(chain[0]); i++)
+        answer = chain[i](source);
+    if (answer != NOT_HERE)
         return;
-    place = from_instance(source);
-    if (place == NOT_HERE) {
+    answer = from_instance(source);
+    if (answer == NOT_HERE) {
         nowhere(source, "instance metadata is off");
-    } else if (place == WRONG && source->error == HAPAX_ERR_REFUSED) {
+    } else if (answer == WRONG && source->error == HAPAX_ERR_REFUSED) {
         memcpy(why, source->text, sizeof(why));
         nowhere(source, why);
     }
 }
 
-/* Returns the time when it was done: pauses begin then, or each call of many would wait for a giver that is slow. */
+/* Returns the time after the renewal. Pauses begin then: otherwise each of many calls would wait
+ * for a slow source. */
 static int64_t renew(struct hapax__aws_source *source)
 {
     int64_t now_s;

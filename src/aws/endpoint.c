@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hosts by region: AWS's partitions differ in the domain, and say by the region's first letters which one it is.
+ * Hosts by region. AWS's partitions differ in the domain; the region's first letters tell which it
+ * is.
  *
- * What it keeps: the host that is signed is the one that is sent, so it is put together here once, for both.
+ * The invariant: the host that is signed is the host that is sent; it is put together once, here.
  *
- * Rejected: AWS's table of endpoints. The rule holds for the services that are spoken to here, in regions that are not
- * in any table yet, and what it misses has an endpoint setting.
+ * Rejected: AWS's table of endpoints. The rule holds for the services that are called here, also in
+ * regions that are in no table yet. Where it does not hold, there is the endpoint setting.
  */
 #include "endpoint.h"
 

@@ -12,21 +12,22 @@
 
 struct hapax__aws_endpoint {
     bool tls;
-    char host[HAPAX__AWS_HOST_MAX +
-              8]; /* as the Host header says it: with the port where that is not the scheme's own */
+    /* As in the Host header: with the port where it is not the scheme's own. */
+    char host[HAPAX__AWS_HOST_MAX + 8];
     char url[HAPAX__AWS_HOST_MAX + 24]; /* with "/" at its end */
 };
 
 /* 1 to 63 of a-z, 0-9 and '-'. */
 bool hapax__aws_region_check(const char *region);
 
-/* An endpoint as it is given: http:// or https://, a host, perhaps a port, nothing else. INVALID, NOMEM; `name` is what text
- * calls it. */
+/* Reads an endpoint: http:// or https://, a host, perhaps a port, nothing else. `name` is what text
+ * calls it. INVALID, NOMEM. */
 enum hapax_error hapax__aws_endpoint_read(struct hapax__aws_endpoint *out, const char *url,
                                           const char *name, char text[HAPAX_TEXT_MAX]);
 
-/* Where a service is: AWS_ENDPOINT_URL_SERVICE, else AWS_ENDPOINT_URL, unless AWS_IGNORE_CONFIGURED_ENDPOINT_URLS; else the
- * region's own host, by AWS_USE_FIPS_ENDPOINT the FIPS one. service: of a-z. */
+/* Finds the endpoint of a service (a-z). AWS_ENDPOINT_URL_SERVICE goes before AWS_ENDPOINT_URL, and
+ * AWS_IGNORE_CONFIGURED_ENDPOINT_URLS turns both off. Otherwise it is the region's own host, with
+ * AWS_USE_FIPS_ENDPOINT the FIPS one. */
 enum hapax_error hapax__aws_endpoint_find(struct hapax__aws_endpoint *out, const char *service,
                                           const char *region, char text[HAPAX_TEXT_MAX]);
 

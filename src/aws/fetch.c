@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What keys are asked for by: few bytes, seldom, from a service that is near. It blocks, for total_ms at most, and keeps no
- * connection.
+ * Asks for keys: few bytes, seldom, from a service nearby. It blocks, total_ms at most, and keeps
+ * no connection open.
  *
- * What it keeps: the reply, which is a secret, is wiped from our memory (libcurl's own buffers are out of reach).
+ * The invariant: the reply, which is a secret, is wiped from our memory. libcurl's own buffers are
+ * out of reach.
  *
- * Rejected: the multi handle of the calls. A refresh comes hours apart, and minutes before it is needed; to run it beside
- * the calls would cost each provider a state machine.
+ * Rejected: the multi handle of the calls. Keys are renewed hours apart, minutes before they are
+ * needed. To do so beside the calls would cost each credentials source a state machine.
  */
 #include "fetch.h"
 

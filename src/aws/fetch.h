@@ -14,8 +14,9 @@
 /* Sets libcurl up, once in a process. */
 void hapax__aws_curl_init(void);
 
-/* OpenSSL's writes to a peer that is gone may raise SIGPIPE, and libcurl's own way to suppress that is the whole process's. So
- * it is blocked in this thread between begin and end, and taken back if it came. What is begun within another costs nothing. */
+/* Blocks SIGPIPE in this thread between begin and end, and takes back one that came meanwhile.
+ * OpenSSL may raise it when it writes to a peer that is gone; libcurl's own way to suppress it
+ * holds for the whole process. Pairs may be nested. */
 struct hapax__aws_quiet {
     sigset_t before;
     bool pending;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading shared files, a line at a time and anew for each value: they are short, and read at hours' distance.
+ * Reading shared files, a line at a time and anew for each value: they are short, and read at
+ * hours' distance.
  *
  * What it keeps: any bytes are a file, and what is no line of one of the forms below says nothing.
  *
  *     [default]    [NAME]    [profile NAME]    [profile "A NAME"]
  *     name = value    name = value # comment    # comment    ; comment
  *
- * Rejected: a parsed form that is kept. It would be one more place with secrets in it, and old ones.
+ * Rejected: a parsed form that is kept. It would be one more place with secrets in it, and old
+ * ones.
  */
 #include "profile.h"
 

@@ -24,15 +24,17 @@ enum hapax__aws_found {
 bool hapax__aws_profile_exists(struct hapax_span file, enum hapax__aws_kind kind,
                                const char *profile);
 
-/* A value of a profile, without the space around it and a comment behind it (" #"), of the last line that sets it. Lines that
- * begin with space belong to the value above them, and are passed over; so is whatever is no "name = value". An empty value is
- * ABSENT. name: in lower case; the file may have it in any. */
+/* Reads a value of a profile from the last line that sets it, without the space around it and a
+ * comment (" #") behind it. An empty value is ABSENT. Passed over: lines that begin with space,
+ * since they belong to the value above, and lines that are not "name = value". name: in lower case;
+ * the file may have any case. */
 enum hapax__aws_found hapax__aws_profile_value(char *out, size_t size, struct hapax_span file,
                                                enum hapax__aws_kind kind, const char *profile,
                                                const char *name);
 
-/* A whole file of at most max bytes: *out is yours, to be wiped and freed by hapax__aws_file_free(), and has a NUL behind its
- * end. 0 or an errno; EFBIG: it is over max. A FIFO does not hold this up. */
+/* Reads a whole file of at most max bytes. *out is yours, ends with a NUL that len does not count,
+ * and is wiped and freed by hapax__aws_file_free(). Returns 0 or an errno; EFBIG: it is over max. A
+ * FIFO does not block the call. */
 int hapax__aws_file_read(struct hapax_span *out, const char *path, size_t max);
 
 void hapax__aws_file_free(struct hapax_span *file);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SigV4: a canonical request is hashed as it is put together, the hash is named in a string, and that is what the
- * day's key signs.
+ * SigV4: a canonical request is hashed as it is put together; the day's key signs a string that
+ * names this hash.
  *
- * What it keeps: what is signed is what is sent. So the three headers that every request of ours has are added here, and
- * not left to the caller to name twice.
+ * The invariant: what is signed is what is sent. So the three headers that all our requests have
+ * are added here, and no caller names them twice.
  *
- * Rejected: keeping the day's key between calls. Four HMACs of 40 bytes cost microseconds, and one secret more in memory
- * costs a thought whenever this is read.
+ * Rejected: keeping the day's key between calls. Four HMACs of 40 bytes cost microseconds; one more
+ * secret in memory costs a thought whenever this is read.
  */
 #include "sign.h"
 

@@ -7,8 +7,8 @@
 
 #include <hapax/hapax.h>
 
-#define HAPAX__AWS_HEADERS_MAX                                                                     \
-    12u /* headers of a request that are signed beside host, x-amz-date and the token */
+/* Headers of a request that are signed beside host, x-amz-date and the token. */
+#define HAPAX__AWS_HEADERS_MAX       12u
 #define HAPAX__AWS_QUERY_MAX         16u /* parameters */
 #define HAPAX__AWS_KEY_MAX           128u /* bytes of an access key's id */
 #define HAPAX__AWS_SECRET_MAX        256u
@@ -16,7 +16,8 @@
 #define HAPAX__AWS_DATE_SIZE         17u /* of "20150830T123600Z" */
 #define HAPAX__AWS_AUTHORIZATION_MAX 1024u
 
-struct hapax__aws_keys { /* whom a request is signed for; secrets, the id less so */
+/* The keys that a request is signed with. All are secrets, the id less so. */
+struct hapax__aws_keys {
     char id[HAPAX__AWS_KEY_MAX + 1];
     char secret[HAPAX__AWS_SECRET_MAX + 1];
     char token[HAPAX__AWS_TOKEN_MAX + 1]; /* "": none */
@@ -29,12 +30,12 @@ struct hapax__aws_header {
 
 struct hapax__aws_request {
     const char *method;
-    const char
-        *host; /* as the Host header says it, with the port where that is not the scheme's own */
+    /* As in the Host header: with the port where it is not the scheme's own. */
+    const char *host;
     const char *path; /* encoded and normalised; "/" at the least */
     const char *query; /* encoded, without '?', each parameter with its '='; in any order */
-    const struct hapax__aws_header
-        *headers; /* signed ones beside host, x-amz-date and x-amz-security-token */
+    /* The signed ones beside host, x-amz-date and x-amz-security-token. */
+    const struct hapax__aws_header *headers;
     size_t headers_n;
     struct hapax_span body;
 };
@@ -42,8 +43,9 @@ struct hapax__aws_request {
 /* "20150830T123600Z" of seconds since 1970, for x-amz-date; 0 to the year 9999. */
 void hapax__aws_date(char out[HAPAX__AWS_DATE_SIZE], int64_t time_s);
 
-/* Writes the value of the Authorization header, a string. The request must be sent with x-amz-date for the same time, and
- * with x-amz-security-token where keys have a token: both are signed. False: no memory, or over a limit above. */
+/* Writes the value of the Authorization header. The request must be sent with x-amz-date for the
+ * same time and, where keys have a token, with x-amz-security-token: both are signed. False: out of
+ * memory, or over a limit above. */
 bool hapax__aws_sign(char out[HAPAX__AWS_AUTHORIZATION_MAX],
                      const struct hapax__aws_request *request, const struct hapax__aws_keys *keys,
                      const char *service, const char *region, int64_t time_s);

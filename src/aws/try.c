@@ -2,10 +2,11 @@
  *
  * One request and its reply, by libcurl.
  *
- * What it keeps: a try goes out at most once. libcurl sends a request anew by itself where a connection that was kept
- * alive breaks before the first byte of the reply, although it may have been carried out: on_request() forbids that, and
- * the caller decides. `requests` is 0 only where nothing of it was sent. Headers that are signed are headers that are sent:
- * libcurl's own are named none.
+ * What it keeps: a try goes out at most once. libcurl sends a request anew by itself where a
+ * connection that was kept alive breaks before the first byte of the reply, although it may have
+ * been carried out: on_request() forbids that, and the caller decides. `requests` is 0 only where
+ * nothing of it was sent. Headers that are signed are headers that are sent: libcurl's own are
+ * named none.
  *
  * Connections that were idle for IDLE_MAX_S are not used again: services close them about then.
  */
@@ -46,7 +47,8 @@ void hapax__aws_try_free(struct hapax__aws_try *attempt)
 
 /* ---- libcurl's questions ------------------------------------------------------------------- */
 
-/* Before each request on a connection that stands, the one that libcurl would send anew included. */
+/* Before each request on a connection that stands, the one that libcurl would send anew
+ * included. */
 static int on_request(void *arg, char *to_ip, char *from_ip, int to_port, int from_port)
 {
     struct hapax__aws_try *attempt = arg;
@@ -162,7 +164,7 @@ static bool add_line(struct hapax__aws_try *attempt, const char *name, const cha
     return lines != NULL;
 }
 
-static bool make_lines(struct hapax__aws_try *attempt, const struct hapax__aws_place *place,
+static bool make_lines(struct hapax__aws_try *attempt, const struct hapax__aws_service *place,
                        const struct hapax__aws_keys *keys, int64_t now_s)
 {
     char target[192], date[HAPAX__AWS_DATE_SIZE], authorization[HAPAX__AWS_AUTHORIZATION_MAX];
@@ -206,7 +208,7 @@ static bool set_callbacks(struct hapax__aws_try *attempt)
            curl_easy_setopt(easy, CURLOPT_PREREQDATA, attempt) == CURLE_OK;
 }
 
-static bool set_options(struct hapax__aws_try *attempt, const struct hapax__aws_place *place,
+static bool set_options(struct hapax__aws_try *attempt, const struct hapax__aws_service *place,
                         long timeout_ms)
 {
     struct hapax_span body = attempt->call->body;
@@ -236,7 +238,7 @@ static bool set_options(struct hapax__aws_try *attempt, const struct hapax__aws_
     return set_callbacks(attempt);
 }
 
-bool hapax__aws_try_begin(struct hapax__aws_try *attempt, const struct hapax__aws_place *place,
+bool hapax__aws_try_begin(struct hapax__aws_try *attempt, const struct hapax__aws_service *place,
                           struct hapax__aws_call *call, const struct hapax__aws_keys *keys,
                           int64_t now_s, long timeout_ms)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One try of a call: a request on a handle of libcurl, and what came back. It judges nothing; call.c does.
+ * One try of a call: a request on a handle of libcurl, and its reply. call.c judges the reply.
  */
 #ifndef HAPAX_AWS_TRY_H
 #define HAPAX_AWS_TRY_H
@@ -11,8 +11,8 @@
 
 #include <curl/curl.h>
 
-/* What all tries of a handle have in common; borrowed. */
-struct hapax__aws_place {
+/* The service that all tries of a handle call; borrowed. */
+struct hapax__aws_service {
     const struct hapax__aws_endpoint *endpoint;
     const char *service;
     const char *target;
@@ -48,8 +48,9 @@ struct hapax__aws_try {
 struct hapax__aws_try *hapax__aws_try_new(void);
 void hapax__aws_try_free(struct hapax__aws_try *attempt);
 
-/* Sets the request up: signed for now_s, to take timeout_ms at most. False: out of memory, or a libcurl that is too old. */
-bool hapax__aws_try_begin(struct hapax__aws_try *attempt, const struct hapax__aws_place *place,
+/* Sets the request up, signed for now_s and limited to timeout_ms. False: out of memory, or libcurl
+ * is too old. */
+bool hapax__aws_try_begin(struct hapax__aws_try *attempt, const struct hapax__aws_service *place,
                           struct hapax__aws_call *call, const struct hapax__aws_keys *keys,
                           int64_t now_s, long timeout_ms);
 

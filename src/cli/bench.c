@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax bench: what a store does here, asked as a busy service asks it. Each client has one op under
- * way: it claims a new key and completes it, or repeats an earlier one; all share a lane, and so
- * their ops share batches. One thread drives them, since threads of clients would measure
- * the scheduler.
+ * hapax bench: what a store does here, asked as a busy service asks it. Each client has one op
+ * under way: it claims a new key and completes it, or repeats an earlier one; all share a lane, and
+ * so their ops share batches. One thread drives them, since threads of clients would measure the
+ * scheduler.
  *
  * The figures are of answered ops only. The first failure ends the run, for a rate with failures
  * in it says nothing.

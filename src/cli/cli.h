@@ -92,8 +92,8 @@ extern const struct cli_command *const cli_commands[];
 /* NULL: none of that name. */
 const struct cli_command *cli_command_find(const char *name);
 
-/* The options that commands share: the one at this place, of those that this command knows. NULL: past the
- * last. */
+/* The options that commands share: the one at this place, of those that this command knows. NULL:
+ * past the last. */
 const struct cli_option *cli_shared_option(const struct cli_command *command, size_t place);
 
 /* Reads the words after the command's name into args. What is wrong is said, and is CLI_USAGE. */
@@ -116,8 +116,8 @@ enum cli_exit cli_fail(const struct cli_args *args, enum cli_exit exit, enum hap
 enum cli_exit cli_store_failed(const struct cli_args *args, enum hapax_error error,
                                const char *text);
 
-/* Says a line of a command that runs on, on stderr, or with --json as an object on stdout. Each line whole, from any
- * thread. */
+/* Says a line of a command that runs on, on stderr, or with --json as an object on stdout. Each
+ * line whole, from any thread. */
 void cli_log(const struct cli_args *args, const char *line);
 
 /* ---- the store ----------------------------------------------------------------------- */
@@ -131,8 +131,8 @@ enum cli_opening {
     CLI_CREATE
 };
 
-/* Sees to it that args->store can be opened: knows RocksDB where it needs it, and makes the folders above a
- * store that nobody named. */
+/* Sees to it that args->store can be opened: knows RocksDB where it needs it, and makes the folders
+ * above a store that nobody named. */
 enum cli_exit cli_prepare(const struct cli_args *args, enum cli_opening opening);
 
 /* Opens args->store; on CLI_DONE *out is yours to close. Says what failed. */
@@ -192,8 +192,8 @@ enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
 enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps, size_t n,
                            const struct cli_args *args, const struct cli_operation *operation);
 
-/* Whether it is a record of the library's own: the one by which a store knows its secret, or one that
- * lists an operation's steps. */
+/* Whether it is a record of the library's own: the one by which a store knows its secret, or one
+ * that lists an operation's steps. */
 bool cli_is_own(const struct hapax_record *record);
 
 /* ---- the embedded store, where it is built in ------------------------------------------ */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax consume: the message door. Reads the settings, opens the store, and lets hapax_consumer_run() hand each message
- * to an HTTP service.
+ * hapax consume: the message door. Reads the settings, opens the store, and lets
+ * hapax_consumer_run() hand each message to an HTTP service.
  *
- * Everything the command line says is checked before anything is connected to. From then on what is away is waited
- * for, with one line about it, since a consumer is started beside its store and its broker as often as after them;
- * only what will not mend by itself ends it. The consumer runs in a thread, and this one watches: for signals, of
- * which the first drains and the second hurries, for the first connection, which is when the ready line is printed,
- * and for the end.
+ * Everything the command line says is checked before anything is connected to. From then on what is
+ * away is waited for, with one line about it, since a consumer is started beside its store and its
+ * broker as often as after them; only what will not mend by itself ends it. The consumer runs in a
+ * thread, and this one watches: for signals, of which the first drains and the second hurries, for
+ * the first connection, which is when the ready line is printed, and for the end.
  */
 #include "policies.h"
 
@@ -264,7 +264,8 @@ static enum cli_exit open_post(struct consuming *consuming)
     return refused(args, error, text);
 }
 
-/* Of the parameters only the names of what is read: any other may be a secret, as properties of Kafka's are. */
+/* Of the parameters only the names of what is read: any other may be a secret, as properties of
+ * Kafka's are. */
 static void show_source(char out[HAPAX_TEXT_MAX], const char *uri)
 {
     struct hapax__uri_parameter parameter;
@@ -488,9 +489,9 @@ static enum cli_exit run_consumer(struct consuming *consuming)
     }
 }
 
-/* What has not been stored was not acknowledged either: it is delivered again. So outcomes are saved for as long as
- * handlers may go on, or their operations would run once more: where a store's holder ends beside us, others take it
- * over a moment later. */
+/* What has not been stored was not acknowledged either: it is delivered again. So outcomes are
+ * saved for as long as handlers may go on, or their operations would run once more: where a store's
+ * holder ends beside us, others take it over a moment later. */
 static enum cli_exit close_store(struct consuming *consuming, enum cli_exit exit)
 {
     const struct hapax_consumer *consumer = &consuming->consumer;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where a value's bucket is: its highest 7 bits say which of 64 in its power of two, and the power
- * says which 64. What stands for a bucket is its middle, so the error is half a width, 1/128 at most.
+ * says which 64. What stands for a bucket is its middle, so the error is half a width, 1/128 at
+ * most.
  */
 #include "histogram.h"
 

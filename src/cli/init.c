@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax init: makes what a store needs before its first use. The embedded store needs its
- * folder, PostgreSQL a schema; with a secret the store is tied to it here, before a service with another one comes.
+ * hapax init: makes what a store needs before its first use. The embedded store needs its folder,
+ * PostgreSQL a schema; with a secret the store is tied to it here, before a service with another
+ * one comes.
  */
 #include "cli.h"
 

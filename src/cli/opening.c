@@ -246,7 +246,8 @@ bool cli_embedded_path(char path[PATH_MAX], const char *uri)
     return true;
 }
 
-/* The folders above the default store, which the user never named and so cannot be asked to make. */
+/* The folders above the default store, which the user never named and so cannot be asked to
+ * make. */
 static void make_folders_above(const char *path)
 {
     char folder[PATH_MAX];

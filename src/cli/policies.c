@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Policies from a command line: texts until every option is read, since the limits of one depend on another.
+ * Policies from a command line: texts until every option is read, since the limits of one depend on
+ * another.
  */
 #include "policies.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The policies as options: the same flags, in the same order, of every command that is a door. The policy `key` is
- * not among them, since not every door can leave it to a flag.
+ * The policies as options: the same flags, in the same order, of every command that is a door. The
+ * policy `key` is not among them, since not every door can leave it to a flag.
  */
 #ifndef HAPAX_CLI_POLICIES_H
 #define HAPAX_CLI_POLICIES_H
@@ -16,8 +16,8 @@
         name, value, CLI_TEXT, offsetof(type, field[number]), 0, 0, about                          \
     }
 
-/* All of them, into field[0] to field[CLI_POLICIES - 1]. failed, attempts: what is said of on-failed and
- * attempts-max, which doors differ in. */
+/* All of them, into field[0] to field[CLI_POLICIES - 1]. failed, attempts: what is said of
+ * on-failed and attempts-max, which doors differ in. */
 #define CLI_POLICY_OPTIONS(type, field, failed, attempts)                                          \
     CLI_POLICY_OPTION(type, field, 0, "lease", "TIME",                                             \
                       "A claim not renewed for this long is dead; 30s"),                           \

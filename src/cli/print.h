@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Printing, on stdout but for failures. Foreign bytes (a scope, a header, a body) reach a terminal only as
- * text: whatever could move its cursor or change its state is shown as \xNN. JSON is valid whatever
- * the bytes: what is not UTF-8 stands in base64 under NAME_base64.
+ * Printing, on stdout but for failures. Foreign bytes (a scope, a header, a body) reach a terminal
+ * only as text: whatever could move its cursor or change its state is shown as \xNN. JSON is valid
+ * whatever the bytes: what is not UTF-8 stands in base64 under NAME_base64.
  */
 #ifndef HAPAX_CLI_PRINT_H
 #define HAPAX_CLI_PRINT_H
@@ -15,7 +15,8 @@
 #define PRINT_TIME_MAX 40u
 #define PRINT_HEX_MAX  65u
 
-/* Foreign bytes, as text. Line breaks stay where `lines` is set, each followed by `indent` spaces. */
+/* Foreign bytes, as text. Line breaks stay where `lines` is set, each followed by `indent`
+ * spaces. */
 void print_text(FILE *out, struct hapax_span bytes, bool lines, int indent);
 
 void print_hex(char out[PRINT_HEX_MAX], const uint8_t bytes[32]);

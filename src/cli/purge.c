@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax purge: removes expired records, and settles what was left unfinished under hold, in batches, so that
- * no batch holds the store up for long. With --every it goes on until a signal, and a store that is away for a
- * while ends nothing. A store that forgets by itself is not even asked.
+ * hapax purge: removes expired records, and settles what was left unfinished under hold, in
+ * batches, so that no batch holds the store up for long. With --every it goes on until a signal,
+ * and a store that is away for a while ends nothing. A store that forgets by itself is not even
+ * asked.
  */
 #include "cli.h"
 

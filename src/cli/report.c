@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A record, printed. A field that has no value is left out for people and is null in JSON, so that a
- * script can rely on every name.
+ * A record, printed. A field that has no value is left out for people and is null in JSON, so that
+ * a script can rely on every name.
  */
 #include "report.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax resolve: an operator settles an operation by hand. The store decides whether it may be; this
- * only asks, once. A reply that never came is settled by asking again with the same token,
+ * hapax resolve: an operator settles an operation by hand. The store decides whether it may be;
+ * this only asks, once. A reply that never came is settled by asking again with the same token,
  * which the machine knows as the same question.
  */
 #include "cli.h"

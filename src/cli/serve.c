@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax serve: the HTTP door. Holds the store, and runs an nginx with the module in it as its child.
+ * hapax serve: the HTTP door. Holds the store, and runs an nginx with the module in it as its
+ * child.
  *
  * An embedded store is opened by this process, which serves the workers at a socket of its own,
- * beside the configuration: there its path is short, its permissions are the workers', whatever those
- * of the store's folder are, and where another process holds the store, this one takes its
+ * beside the configuration: there its path is short, its permissions are the workers', whatever
+ * those of the store's folder are, and where another process holds the store, this one takes its
  * place when it ends, as nginx, which has no RocksDB, could not. Everything is checked before
- * anything is started, and the ready line is printed once the port accepts. To end, nginx is asked to
- * finish what it has in hand, and only then is the store closed; cut off in the middle, an
+ * anything is started, and the ready line is printed once the port accepts. To end, nginx is asked
+ * to finish what it has in hand, and only then is the store closed; cut off in the middle, an
  * operation would leave a claim of which nobody can tell.
  */
 #include "serve.h"
@@ -216,8 +217,8 @@ static enum cli_exit name_store(struct serving *serving)
     return exit;
 }
 
-/* Whether the workers may use the socket of somebody else's keeper: said here, at the start, and not
- * by a 503 to every request. */
+/* Whether the workers may use the socket of somebody else's keeper: said here, at the start, and
+ * not by a 503 to every request. */
 static enum cli_exit check_foreign_socket(const struct serving *serving)
 {
     const struct serve_conf *conf = &serving->conf;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * hapax serve, in three parts: serve.c holds the store and watches, serve_conf.c reads the command
- * line's values and writes nginx's configuration, serve_nginx.c finds nginx, tries it and starts it.
+ * line's values and writes nginx's configuration, serve_nginx.c finds nginx, tries it and starts
+ * it.
  */
 #ifndef HAPAX_CLI_SERVE_H
 #define HAPAX_CLI_SERVE_H

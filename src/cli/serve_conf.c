@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The configuration of the nginx that hapax serve runs: read from the command line, checked, written.
+ * The configuration of the nginx that hapax serve runs: read from the command line, checked,
+ * written.
  *
  * Nothing that came from the command line reaches nginx unread: policies go through
  * hapax_policy_set() and _check(), addresses and paths through parsers of their own, and every
@@ -391,7 +392,8 @@ static void put_patience(FILE *out, const char *indent, const struct hapax_polic
                   indent, seconds, indent, seconds);
 }
 
-/* nginx clears the environment of its workers, which open the store: what AWS's credentials come from stays. */
+/* nginx clears the environment of its workers, which open the store: what AWS's credentials come
+ * from stays. */
 static void put_environment(FILE *out, const struct serve_conf *conf)
 {
     static const char *const names[] = {

@@ -3,9 +3,9 @@
  * nginx as a child of hapax serve: found, tried, started, watched.
  *
  * It must not outlive us: the store that its workers use is ours. The master asks the kernel for
- * SIGTERM at our death, before it is nginx, and a SIGTERM makes it end its workers; SIGKILL there would
- * leave them. It leads a process group of its own, so that Ctrl-C reaches it through us alone, and
- * so that workers whose master was killed can be found and ended too.
+ * SIGTERM at our death, before it is nginx, and a SIGTERM makes it end its workers; SIGKILL there
+ * would leave them. It leads a process group of its own, so that Ctrl-C reaches it through us
+ * alone, and so that workers whose master was killed can be found and ended too.
  */
 #include "serve.h"
 
@@ -44,7 +44,8 @@ static void become(const char *const words[], pid_t parent)
     _exit(127);
 }
 
-/* Runs it to its end. Returns its exit status, 127 if it could not be run; output is cut at size. */
+/* Runs it to its end. Returns its exit status, 127 if it could not be run; output is cut at
+ * size. */
 static int run_once(const char *const words[], char *output, size_t size)
 {
     pid_t parent = getpid();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax show: one operation's record, and its steps below it. They are found by the operation's list of
- * steps (door/step.h), whose places follow from scope and key: so not where only an id is given.
+ * hapax show: one operation's record, and its steps below it. They are found by the operation's
+ * list of steps (door/step.h), whose places follow from scope and key: so not where only an id is
+ * given.
  */
 #include "cli.h"
 
@@ -144,8 +145,8 @@ static void put_operation_json(struct json *json, const struct hapax_op *op)
     }
 }
 
-/* Prints the operation, ops[0], and its steps behind it. `steps` NULL: it was not asked for by a key, or
- * is a step. */
+/* Prints the operation, ops[0], and its steps behind it. `steps` NULL: it was not asked for by a
+ * key, or is a step. */
 static enum cli_exit put_all(const struct hapax_op *ops, const struct steps *steps,
                              const struct cli_args *args)
 {

@@ -10,15 +10,15 @@
  *
  * A document is NOT_CANONICAL, which is no error, where readers could differ about what it says, or
  * where it is over a limit: no JSON (RFC 8259), a name twice in one object, bytes that are not
- * UTF-8, half of a surrogate pair, a byte order mark, an exponent of more than 17 digits, containers
- * over HAPAX__JSON_DEPTH_MAX deep, more than HAPAX_BODY_MAX bytes.
+ * UTF-8, half of a surrogate pair, a byte order mark, an exponent of more than 17 digits,
+ * containers over HAPAX__JSON_DEPTH_MAX deep, more than HAPAX_BODY_MAX bytes.
  *
  * Canonical form: no white space; names sorted by the bytes of their canonical spelling; strings in
- * UTF-8 with only '"', '\' and the characters below U+0020 escaped (\", \\, \u00xx); a number is its
- * sign and digits where it is whole and of at most 21 digits, else its digits, without zeros at
- * either end, with 'e' and an exponent (1.50 is 15e-1). Zero has no sign. The form is JSON
- * itself, and its own canonical form. It is part of fingerprints in stores: to change it is to make
- * every repeat of an older request a mismatch.
+ * UTF-8 with only '"', '\' and the characters below U+0020 escaped (\", \\, \u00xx); a number is
+ * its sign and digits where it is whole and of at most 21 digits, else its digits, without zeros at
+ * either end, with 'e' and an exponent (1.50 is 15e-1). Zero has no sign. The form is JSON itself,
+ * and its own canonical form. It is part of fingerprints in stores: to change it is to make every
+ * repeat of an older request a mismatch.
  *
  * Pointers are JSON Pointers (RFC 6901): "" is the document, "/a/0" the first element of what is
  * under "a", ~1 and ~0 are '/' and '~' in a name. In an array only "0" and numbers without a

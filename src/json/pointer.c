@@ -3,8 +3,8 @@
  * JSON Pointers: their grammar, following them along a walk, and the two uses made of what
  * they find: fingerprints and keys.
  *
- * The invariant: a fingerprint is over what was found, each find behind the pointer that found it, so
- * that a value moved from one selected field to another, or from nothing to null, is another
+ * The invariant: a fingerprint is over what was found, each find behind the pointer that found it,
+ * so that a value moved from one selected field to another, or from nothing to null, is another
  * request. All pointers are followed in one walk. Rejected: a tree to look pointers up in, which
  * costs many times the body in memory for a request not yet admitted.
  */

@@ -2,9 +2,9 @@
  *
  * The check, and the walks over a text that passed it.
  *
- * Nothing is copied but what is asked for, so an event of six megabytes costs one look at each byte.
- * Rejected: a parser that gives values, and not where they stand. A document that is written anew is
- * another one for whoever signs or hashes it.
+ * Nothing is copied but what is asked for, so an event of six megabytes costs one look at each
+ * byte. Rejected: a parser that gives values, and not where they stand. A document that is written
+ * anew is another one for whoever signs or hashes it.
  */
 #include "raw.h"
 

@@ -89,7 +89,8 @@ bool hapax__raw_next(struct hapax__raw_walk *walk, struct hapax_span *name,
  * by '.', each at most 63 bytes. False: there is none, and *out is empty. */
 bool hapax__raw_member(struct hapax_span *out, struct hapax_span object, const char *path);
 
-/* Whether a value is the string `text`, which has at most 64 bytes if it is spelled with escapes. */
+/* Whether a value is the string `text`, which has at most 64 bytes if it is spelled with
+ * escapes. */
 bool hapax__raw_says(struct hapax_span value, const char *text);
 
 /* Reads the escape at `at`, in a string that ends at `end`: *character is what the escape stands
@@ -100,12 +101,12 @@ size_t hapax__raw_escape(uint32_t *character, const uint8_t *at, const uint8_t *
  * surrogate pair becomes U+FFFD. Returns how many bytes. */
 size_t hapax__raw_unescape(uint8_t *out, struct hapax_span string);
 
-/* The bytes that a string stands for, in the text or, where it has escapes, in the arena; empty where
- * the value is no string. False: out of memory. */
+/* The bytes that a string stands for, in the text or, where it has escapes, in the arena; empty
+ * where the value is no string. False: out of memory. */
 bool hapax__raw_text(struct hapax_span *out, struct hapax_arena *arena, struct hapax_span value);
 
-/* Copies what a string stands for, ended by a NUL. False, and out is "": the value is no string, holds
- * a NUL, or does not fit. */
+/* Copies what a string stands for, ended by a NUL. False, and out is "": the value is no string,
+ * holds a NUL, or does not fit. */
 bool hapax__raw_copy(char *out, size_t size, struct hapax_span value);
 
 /* Reads a whole number of at most 18 characters. False: the value is none. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replies of SQS, or of what stands in for it. Whatever comes, a message that is made of it is whole and within its
- * limits; and one that is sent on as a letter reads back as the same message.
+ * Replies of SQS, or of what stands in for it. Whatever comes, a message that is made of it is
+ * whole and within its limits; and one that is sent on as a letter reads back as the same message.
  */
 #include "fuzz.h"
 

@@ -4,7 +4,7 @@
  */
 #include "aws/answer.h"
 #include "aws/endpoint.h"
-#include "aws/givers.h"
+#include "aws/keys.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

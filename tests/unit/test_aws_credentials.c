@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where keys come from: the environment and shared files, which of them goes before which, and what is wrong with
- * them. How the rest is asked over HTTP is in tests/e2e/test_aws.py.
+ * Where keys come from: the environment and shared files, which of them goes before which, and what
+ * is wrong with them. How the rest is asked over HTTP is in tests/e2e/test_aws.py.
  */
 #include "aws/credentials.h"
 #include "aws/profile.h"
@@ -246,7 +246,8 @@ static void settings_that_need_more_are_named(void **state)
     fails("p", HAPAX_ERR_REFUSED, "more than 5 profiles");
 }
 
-/* A line that sets a key to more than fits is told of, and so is a file that is no file of settings. */
+/* A line that sets a key to more than fits is told of, and so is a file that is no file of
+ * settings. */
 static void long_and_large_files_are_refused(void **state)
 {
     static char file[(1 << 20) + 64];
@@ -345,7 +346,8 @@ static const char *id_of(struct hapax__aws_source *source, uint64_t *generation)
     return keys->id;
 }
 
-/* Keys without an end are read again only when a service refuses them, and then not at each refusal. */
+/* Keys without an end are read again only when a service refuses them, and then not at each
+ * refusal. */
 static void files_are_read_again_when_keys_are_refused(void **state)
 {
     struct hapax__aws_source *source;
@@ -379,8 +381,9 @@ static void files_are_read_again_when_keys_are_refused(void **state)
     hapax__aws_source_close(source);
 }
 
-/* Whoever is slow to say no is left alone for a second, too: else each call of many would wait for that anew. */
-static void a_giver_that_is_slow_is_not_asked_by_each_call(void **state)
+/* Whoever is slow to say no is left alone for a second, too: else each call of many would wait for
+ * that anew. */
+static void a_source_that_is_slow_is_not_asked_by_each_call(void **state)
 {
     struct hapax__aws_source *source = open_source(NULL);
     const struct hapax__aws_keys *keys;
@@ -579,7 +582,7 @@ int main(void)
         CASE(a_fifo_is_an_empty_file),
         CASE(lines_are_read_as_the_table_says),
         CASE(files_are_read_again_when_keys_are_refused),
-        CASE(a_giver_that_is_slow_is_not_asked_by_each_call),
+        CASE(a_source_that_is_slow_is_not_asked_by_each_call),
         CASE(keys_that_come_later_are_found),
         CASE(keys_are_renewed_before_they_expire),
         CASE(a_renewal_in_vain_leaves_what_there_is),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Signatures against the ones AWS has published: its test suite of Signature Version 4, and the key of its documentation.
+ * Signatures against the ones AWS has published: its test suite of Signature Version 4, and the key
+ * of its documentation.
  */
 #include "aws/sign.h"
 

@@ -2,12 +2,13 @@
  *
  * Asking for temporary keys.
  *
- * What it keeps: keys are asked for where they cannot be overheard or changed on their way: by TLS, on this machine, or at the
- * link-local addresses that AWS answers at. No secret is in a text, and none is left in memory of ours.
+ * The invariant: keys travel only where nobody can overhear or change them: by TLS, within this
+ * machine, or from the link-local addresses that AWS answers at. No text holds a secret, and our
+ * memory is wiped of them.
  *
- * Rejected: version 1 of instance metadata. A page that makes a server fetch a URL of its choice can read it.
+ * Rejected: version 1 of instance metadata. Whoever can make a server fetch a URL can read it.
  */
-#include "givers.h"
+#include "keys.h"
 
 #include "answer.h"
 #include "fetch.h"
@@ -71,7 +72,7 @@ static enum hapax_error not_whole(const char *who, char text[HAPAX_TEXT_MAX])
 }
 
 /* The document of a container and of an instance. */
-static enum hapax_error read_document(struct hapax__aws_given *out,
+static enum hapax_error read_document(struct hapax__aws_temporary *out,
                                       const struct hapax__aws_fetch *fetch, const char *who,
                                       char text[HAPAX_TEXT_MAX])
 {
@@ -150,8 +151,9 @@ static void free_form(struct form *form)
     free(form->bytes);
 }
 
-static enum hapax_error read_sts(struct hapax__aws_given *out, const struct hapax__aws_fetch *fetch,
-                                 const char *who, char text[HAPAX_TEXT_MAX])
+static enum hapax_error read_sts(struct hapax__aws_temporary *out,
+                                 const struct hapax__aws_fetch *fetch, const char *who,
+                                 char text[HAPAX_TEXT_MAX])
 {
     struct hapax_span xml = {(const uint8_t *)fetch->reply, fetch->len};
     char expires[64], code[64], name[64];
@@ -178,7 +180,7 @@ static enum hapax_error read_sts(struct hapax__aws_given *out, const struct hapa
 
 #define FORM_TYPE "application/x-www-form-urlencoded; charset=utf-8"
 
-static enum hapax_error ask_sts(struct hapax__aws_given *out, const struct hapax__aws_sts *sts,
+static enum hapax_error ask_sts(struct hapax__aws_temporary *out, const struct hapax__aws_sts *sts,
                                 const struct form *form, const char *const *lines, size_t lines_n,
                                 char text[HAPAX_TEXT_MAX])
 {
@@ -221,7 +223,7 @@ static enum hapax_error read_token(struct hapax_span *out, const char *path, siz
     return hapax__fail(text, HAPAX_ERR_REFUSED, "%s \"%.120s\" holds no token", what, path);
 }
 
-enum hapax_error hapax__aws_web_identity(struct hapax__aws_given *out,
+enum hapax_error hapax__aws_web_identity(struct hapax__aws_temporary *out,
                                          const struct hapax__aws_sts *sts,
                                          const struct hapax__aws_role *role, const char *token_file,
                                          char text[HAPAX_TEXT_MAX])
@@ -245,7 +247,7 @@ enum hapax_error hapax__aws_web_identity(struct hapax__aws_given *out,
     return error;
 }
 
-enum hapax_error hapax__aws_assume_role(struct hapax__aws_given *out,
+enum hapax_error hapax__aws_assume_role(struct hapax__aws_temporary *out,
                                         const struct hapax__aws_sts *sts,
                                         const struct hapax__aws_role *role,
                                         const struct hapax__aws_keys *keys, int64_t now_s,
@@ -321,7 +323,7 @@ bool hapax__aws_container_may(const char *url)
     return may;
 }
 
-enum hapax_error hapax__aws_container(struct hapax__aws_given *out, const char *relative,
+enum hapax_error hapax__aws_container(struct hapax__aws_temporary *out, const char *relative,
                                       const char *full, const char *token, const char *token_file,
                                       const char *ca, char text[HAPAX_TEXT_MAX])
 {
@@ -414,7 +416,7 @@ static bool take_word(char *out, size_t size, const struct hapax__aws_fetch *fet
     return true;
 }
 
-enum hapax_error hapax__aws_instance(struct hapax__aws_given *out, const char *endpoint,
+enum hapax_error hapax__aws_instance(struct hapax__aws_temporary *out, const char *endpoint,
                                      char text[HAPAX_TEXT_MAX])
 {
     char base[URL_MAX], url[URL_MAX + 256], token[512], line[600], role[128];
