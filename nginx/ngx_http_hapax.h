@@ -66,14 +66,23 @@ typedef enum {
     NGX_HTTP_HAPAX_READING = 0,     /* the body is being read */
     NGX_HTTP_HAPAX_ASKING,          /* suspended, until the flow says what next */
     NGX_HTTP_HAPAX_RECONCILING,     /* the hook is to be asked, or is */
-    NGX_HTTP_HAPAX_RUNNING,         /* granted; no response yet */
-    NGX_HTTP_HAPAX_HOLDING,         /* the response comes in and is held */
+    NGX_HTTP_HAPAX_GRANTED,         /* the content handler may begin */
+    NGX_HTTP_HAPAX_RUNNING,         /* it may have begun; no response yet */
+    NGX_HTTP_HAPAX_BUFFERING,       /* the response comes in and is buffered */
     NGX_HTTP_HAPAX_SAVING,          /* the handler's end is being stored */
     NGX_HTTP_HAPAX_SENDING,         /* answered; goes out with the next event */
     NGX_HTTP_HAPAX_ANSWERING,       /* a replay or a problem, made by us */
     NGX_HTTP_HAPAX_DROPPING,        /* answered otherwise; what still comes is dropped */
     NGX_HTTP_HAPAX_PASSING          /* no more to do */
 } ngx_http_hapax_phase_e;
+
+
+/* What is known of a handler's response. */
+typedef enum {
+    NGX_HTTP_HAPAX_WHOLE = 0,       /* its body is kept */
+    NGX_HTTP_HAPAX_HEADER_ONLY,
+    NGX_HTTP_HAPAX_STREAM           /* its body is not kept */
+} ngx_http_hapax_response_e;
 
 
 /* What a broker is told of a message, and makes of a response. */
@@ -85,7 +94,7 @@ typedef enum {
 } ngx_http_hapax_tell_e;
 
 
-/* The bytes of a held response: its request's and its call's, whichever is the last. */
+/* The bytes of a buffered response. Its request and its call share them. */
 typedef struct {
     ngx_uint_t                      refs;
     size_t                          len;
@@ -128,6 +137,7 @@ struct ngx_http_hapax_ctx_s {
     ngx_http_request_t             *request;
     ngx_http_hapax_call_t          *call;       /* NULL: none, or cut */
     ngx_http_hapax_phase_e          phase;
+    ngx_http_hapax_response_e       response;
     ngx_event_t                     wake;
 
     enum hapax__key_given           given;
@@ -138,7 +148,7 @@ struct ngx_http_hapax_ctx_s {
     off_t                           received;   /* bytes of the request's body */
 
     ngx_http_handler_pt             content_handler;
-    ngx_http_request_t             *hook;       /* the subrequest of hapax_reconcile */
+    ngx_http_request_t             *hook;       /* NULL, or hapax_reconcile's that is out */
     ngx_http_hapax_body_t          *body;
     ngx_chain_t                    *rest;       /* of a response that is not kept */
 
@@ -150,14 +160,9 @@ struct ngx_http_hapax_ctx_s {
     int64_t                         waited_us;
 
     unsigned                        envelope:1;     /* the body is one, around a message */
-    unsigned                        answered:1;
     unsigned                        identified:1;
     unsigned                        failed:1;       /* out of memory: 500 */
-    unsigned                        entered:1;      /* the content handler may have begun */
-    unsigned                        header_only:1;
-    unsigned                        streaming:1;    /* the body is not kept */
     unsigned                        full:1;         /* hapax_held_max */
-    unsigned                        asked:1;        /* the hook is out */
     unsigned                        hook_last:1;    /* its response came to its end */
     unsigned                        hook_over:1;    /* its body is over max_response */
 };
@@ -282,13 +287,22 @@ struct hapax_store *ngx_http_hapax_late_open(ngx_http_hapax_store_t *store,
 ngx_int_t ngx_http_hapax_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
 void ngx_http_hapax_wake_handler(ngx_event_t *ev);
-/* What needs no store: a flow on the stack says what that is. */
-void ngx_http_hapax_settle(ngx_http_hapax_ctx_t *ctx, ngx_http_hapax_loc_conf_t *conf,
-    ngx_uint_t too_large);
-/* The request's body is here: identifies the operation and begins its call. */
-void ngx_http_hapax_body_handler(ngx_http_request_t *r);
+/* With the request's body: which operation it is. DECLINED: the answer needs no store; ctx->given
+ * and request->too_large say why. */
+ngx_int_t ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request);
 
-/* The last header of that name, whether with '-' or '_'; *n: how many; *exact: the last is not misspelled. */
+/* headers */
+
+/* Whether a name is this one, whether with '-' or '_'. */
+ngx_int_t ngx_http_hapax_header_named(ngx_str_t *given, ngx_str_t *name);
+/* The next of a list; NULL: that was the last. Start with its first part and *i 0. */
+ngx_table_elt_t *ngx_http_hapax_header_next(ngx_list_part_t **part, ngx_uint_t *i);
+/* Adds one. name NULL: the caller sets it. */
+ngx_table_elt_t *ngx_http_hapax_header(ngx_list_t *list, const char *name, u_char *value,
+    size_t len);
+/* The last header of that name, whether with '-' or '_'. *n: how many there are. *exact: the last
+ * is spelled exactly so. */
 ngx_table_elt_t *ngx_http_hapax_find_header(ngx_http_request_t *r, ngx_str_t *name,
     ngx_uint_t *n, ngx_uint_t *exact);
 
@@ -326,11 +340,7 @@ ngx_int_t ngx_http_hapax_answer_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t
     ngx_str_t *body);
 /* The headers by which a handler's own response is marked. */
 ngx_int_t ngx_http_hapax_answer_mark(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx);
-ngx_int_t ngx_http_hapax_answer_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
-    ngx_uint_t status, ngx_str_t *body);
 ngx_int_t ngx_http_hapax_answer_truncated(ngx_http_request_t *r, ngx_str_t *body);
-ngx_table_elt_t *ngx_http_hapax_header(ngx_list_t *list, const char *name, u_char *value,
-    size_t len);
 
 /* brokers that push */
 
@@ -342,23 +352,23 @@ enum hapax__json_result ngx_http_hapax_push_fingerprint(struct hapax_digest *out
     ngx_http_hapax_loc_conf_t *conf, struct hapax_span body);
 /* The scope where none is set: who is subscribed. */
 ngx_int_t ngx_http_hapax_push_scope(ngx_http_request_t *r, ngx_str_t *scope);
-enum hapax_class ngx_http_hapax_push_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf);
-/* What the gate's own answer is for the broker; counts and logs it. STORED: a replay as it stands. */
+/* What a broker makes of a response. */
+ngx_http_hapax_tell_e ngx_http_hapax_push_of(ngx_uint_t push, ngx_uint_t status,
+    struct hapax_span body);
+/* What the gate's own answer is for the broker; counts and logs it. STORED: a replay as it is. */
 ngx_http_hapax_tell_e ngx_http_hapax_push_tell(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf);
-ngx_int_t ngx_http_hapax_push_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
-    ngx_http_hapax_tell_e tell, ngx_str_t *body);
 
 /* counting */
 
 extern ngx_http_hapax_counts_t  *ngx_http_hapax_counts;
-extern size_t                    ngx_http_hapax_held;
+extern size_t                    ngx_http_hapax_buffered;
 
 ngx_int_t ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data);
 void ngx_http_hapax_count_answer(enum hapax_answer_kind kind);
 void ngx_http_hapax_count_told(ngx_http_hapax_tell_e tell);
 void ngx_http_hapax_count_time(int64_t us);
-void ngx_http_hapax_count_held(ssize_t change);
+void ngx_http_hapax_count_buffered(ssize_t change);
 char *ngx_http_hapax_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the gate itself says: replays, problems (RFC 9457), and the headers that mark a handler's own
- * response. Which of them it is was decided by the flow; here is only the wording.
+ * What the gate itself answers: replays, problems (RFC 9457), and the headers that mark a handler's
+ * own response. The flow decides which of them it is; this file has the wording.
  */
 
 #include "ngx_http_hapax.h"
@@ -80,35 +80,6 @@ static ngx_http_hapax_problem_t  ngx_http_hapax_cut_off = {
     "The service behind the gate began a response and did not end it. The "
     "operation may have had its effect."
 };
-
-
-/* name NULL: the caller sets it */
-
-ngx_table_elt_t *
-ngx_http_hapax_header(ngx_list_t *list, const char *name, u_char *value,
-    size_t len)
-{
-    ngx_table_elt_t  *h;
-
-    h = ngx_list_push(list);
-    if (h == NULL) {
-        return NULL;
-    }
-
-    /* from 1.23 on there is a field "next", too */
-    ngx_memzero(h, sizeof(ngx_table_elt_t));
-
-    h->hash = 1;
-    h->value.data = value;
-    h->value.len = len;
-
-    if (name) {
-        h->key.data = (u_char *) name;
-        h->key.len = ngx_strlen(name);
-    }
-
-    return h;
-}
 
 
 static ngx_int_t
@@ -219,8 +190,8 @@ ngx_http_hapax_say(ngx_http_request_t *r, ngx_http_hapax_problem_t *problem,
 
 /* status 0: the problem's own */
 
-ngx_int_t
-ngx_http_hapax_answer_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+static ngx_int_t
+ngx_http_hapax_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_uint_t status, ngx_str_t *body)
 {
     int                         original;
@@ -326,6 +297,68 @@ ngx_http_hapax_replay(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
+/* as a broker that pushes reads it */
+
+static ngx_int_t
+ngx_http_hapax_push_fill_dapr(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_tell_e tell, ngx_str_t *body)
+{
+    static ngx_str_t  words[] = {
+        ngx_string("{\"status\":\"SUCCESS\"}\n"),
+        ngx_string("{\"status\":\"RETRY\"}\n"),
+        ngx_string("{\"status\":\"DROP\"}\n")
+    };
+
+    if (ngx_http_hapax_problem(r, ctx, NGX_HTTP_OK, body) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    *body = words[tell];
+
+    ngx_str_set(&r->headers_out.content_type, "application/json");
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    r->headers_out.content_length_n = body->len;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_push_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_tell_e tell, ngx_str_t *body)
+{
+    ngx_uint_t                  status;
+    ngx_http_hapax_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+
+    if (conf->push == NGX_HTTP_HAPAX_PUSH_DAPR) {
+        return ngx_http_hapax_push_fill_dapr(r, ctx, tell, body);
+    }
+
+    if (tell == NGX_HTTP_HAPAX_TELL_DONE) {
+        /* without a body: Knative would take one for an event in reply */
+        ngx_str_set(body, "");
+        r->headers_out.status = NGX_HTTP_OK;
+        r->headers_out.status_line.len = 0;
+        r->headers_out.content_length_n = 0;
+
+        return NGX_OK;
+    }
+
+    if (tell == NGX_HTTP_HAPAX_TELL_DROP) {
+        status = NGX_HTTP_BAD_REQUEST;
+
+    } else {
+        /* Knative tries 409, 429 and 503 again; SNS of these the last two */
+        status = (conf->push == NGX_HTTP_HAPAX_PUSH_SNS)
+                 ? NGX_HTTP_SERVICE_UNAVAILABLE : 0;
+    }
+
+    return ngx_http_hapax_problem(r, ctx, status, body);
+}
+
+
 ngx_int_t
 ngx_http_hapax_answer_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_str_t *body)
@@ -359,7 +392,7 @@ ngx_http_hapax_answer_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         /* fall through */
 
     default:
-        return ngx_http_hapax_answer_problem(r, ctx, 0, body);
+        return ngx_http_hapax_problem(r, ctx, 0, body);
     }
 }
 

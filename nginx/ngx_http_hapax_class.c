@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a response says of the operation: done, failed, not run, or nobody can tell.
+ * What a response means for the operation: final, failed, not run, or unknown.
  *
- * The first of these that knows decides: no byte has left for an upstream, so nothing ran; hapax_class;
- * what a broker that pushes would make of it; a gRPC status; the HTTP status.
+ * The first rule that applies decides: no byte has left for an upstream, so nothing ran;
+ * hapax_class; what a broker that pushes makes of the response; a gRPC status; the HTTP status.
  */
 
 #include "ngx_http_hapax.h"
@@ -99,6 +99,41 @@ ngx_http_hapax_class_of_grpc(ngx_int_t status)
     default:
         return HAPAX_CLASS_FINAL;
     }
+}
+
+
+static enum hapax_class
+ngx_http_hapax_push_class(ngx_http_request_t *r,
+    ngx_http_hapax_loc_conf_t *conf)
+{
+    ngx_uint_t              status;
+    enum hapax_class        cls;
+    struct hapax_span       body;
+    ngx_http_hapax_ctx_t   *ctx;
+    ngx_http_hapax_tell_e   tell;
+
+    ctx = ngx_http_hapax_get_ctx(r);
+    status = r->headers_out.status;
+
+    cls = hapax_class_of_status((int) status);
+
+    if (cls != HAPAX_CLASS_FINAL) {
+        return cls;
+    }
+
+    body.ptr = ctx->body ? ctx->body->data : NULL;
+    body.len = ctx->body ? ctx->body->len : 0;
+
+    tell = ngx_http_hapax_push_of(conf->push, status, body);
+
+    if (tell == NGX_HTTP_HAPAX_TELL_DONE) {
+        return HAPAX_CLASS_FINAL;
+    }
+
+    /* the handler itself asks to be run again, as with a 503 */
+    return (tell == NGX_HTTP_HAPAX_TELL_RETRY
+            && status < NGX_HTTP_SPECIAL_RESPONSE)
+           ? HAPAX_CLASS_NOT_RUN : HAPAX_CLASS_FAILED;
 }
 
 

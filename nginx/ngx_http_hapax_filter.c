@@ -1,89 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The way out: a handler's response is taken and held until its outcome is stored.
+ * The way out: a handler's response is buffered until its outcome is stored.
  *
- * Stored first, sent second: not a byte goes out before the flow has answered. The header filter
- * keeps nginx from sending the header, the body filter copies what comes; at the end the flow is
- * told, r->buffered keeps the request, and the answer's event sends all of it on. A response
- * that is not kept (over the limit, a stream) is told as such; what has come of it waits for the
- * answer, and the rest passes. That backpressure is nginx's own: buffers are not
- * consumed, so nothing more is read from the upstream.
+ * Stored first, sent second: no byte goes out before the flow has answered. The header filter keeps
+ * nginx from sending the header, and the body filter copies the body. At the end the flow gets the
+ * outcome, r->buffered keeps the request, and the answer's event sends everything. A response that
+ * is not kept (over the limit, or a stream) has an outcome without a body: its first bytes wait for
+ * the answer, and the rest passes. The backpressure is nginx's own: buffers are not consumed, so
+ * nothing more is read from the upstream.
  *
- * The header's flag header_only is normally set further down; here it must be known, or the end of
- * a response without a body would never come.
+ * header_only is normally set further down. Here it must be known, or the end of a response
+ * without a body would never come.
  */
 
 #include "ngx_http_hapax.h"
+
+
+ngx_http_output_header_filter_pt  ngx_http_hapax_next_header_filter;
+ngx_http_output_body_filter_pt    ngx_http_hapax_next_body_filter;
 
 
 static ngx_int_t ngx_http_hapax_end(ngx_http_request_t *r,
     ngx_http_hapax_ctx_t *ctx, ngx_uint_t kept, enum hapax_class cls);
 static ngx_int_t ngx_http_hapax_send(ngx_http_request_t *r,
     ngx_http_hapax_ctx_t *ctx);
-
-
-/* held bytes */
-
-
-ngx_http_hapax_body_t *
-ngx_http_hapax_body_create(void)
-{
-    ngx_http_hapax_body_t  *body;
-
-    body = calloc(1, sizeof(ngx_http_hapax_body_t));
-
-    if (body) {
-        body->refs = 1;
-    }
-
-    return body;
-}
-
-
-ngx_int_t
-ngx_http_hapax_body_append(ngx_http_hapax_body_t *body, u_char *data,
-    size_t len, size_t max)
-{
-    u_char  *p;
-    size_t   size;
-
-    if (len == 0) {
-        return NGX_OK;
-    }
-
-    if (body->len + len > body->size) {
-        size = ngx_max(2 * body->size, 1024);
-        size = ngx_max(size, body->len + len);
-        size = ngx_max(ngx_min(size, max), body->len + len);
-
-        p = realloc(body->data, size);
-        if (p == NULL) {
-            return NGX_ERROR;
-        }
-
-        ngx_http_hapax_count_held((ssize_t) (size - body->size));
-        body->data = p;
-        body->size = size;
-    }
-
-    ngx_memcpy(body->data + body->len, data, len);
-    body->len += len;
-
-    return NGX_OK;
-}
-
-
-void
-ngx_http_hapax_body_drop(ngx_http_hapax_body_t *body)
-{
-    if (body == NULL || --body->refs) {
-        return;
-    }
-
-    ngx_http_hapax_count_held(-(ssize_t) body->size);
-    free(body->data);
-    free(body);
-}
 
 
 /* the header */
@@ -126,7 +66,7 @@ ngx_http_hapax_hook_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 
 
 static ngx_int_t
-ngx_http_hapax_hold_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+ngx_http_hapax_buffer_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
     ngx_http_hapax_loc_conf_t  *conf;
 
@@ -135,9 +75,9 @@ ngx_http_hapax_hold_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    ctx->phase = NGX_HTTP_HAPAX_HOLDING;
+    ctx->phase = NGX_HTTP_HAPAX_BUFFERING;
 
-    /* ranges are cut above us, of what is stored there are none */
+    /* ranges are cut by filters above; an outcome is stored whole */
     ngx_http_clear_accept_ranges(r);
     r->filter_need_in_memory = 1;
 
@@ -155,7 +95,7 @@ ngx_http_hapax_hold_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
 
     if (r->header_only) {
-        ctx->header_only = 1;
+        ctx->response = NGX_HTTP_HAPAX_HEADER_ONLY;
 
         return ngx_http_hapax_end(r, ctx, 1, ngx_http_hapax_class(r, conf))
                == NGX_OK ? NGX_AGAIN : NGX_ERROR;
@@ -165,7 +105,7 @@ ngx_http_hapax_hold_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
         || r->headers_out.content_length_n
            > (off_t) ctx->call->policy.max_response)
     {
-        ctx->streaming = 1;
+        ctx->response = NGX_HTTP_HAPAX_STREAM;
 
         return ngx_http_hapax_end(r, ctx, 0, ngx_http_hapax_class(r, conf));
     }
@@ -192,11 +132,12 @@ ngx_http_hapax_header_filter(ngx_http_request_t *r)
 
     switch (ctx->phase) {
 
+    case NGX_HTTP_HAPAX_GRANTED:
     case NGX_HTTP_HAPAX_RUNNING:
         break;
 
-    case NGX_HTTP_HAPAX_HOLDING:
-        /* replaced: what was held is not what will be answered */
+    case NGX_HTTP_HAPAX_BUFFERING:
+        /* replaced: the buffered response will not be the answer */
         ngx_http_hapax_body_drop(ctx->body);
         ctx->body = NULL;
         break;
@@ -213,9 +154,9 @@ ngx_http_hapax_header_filter(ngx_http_request_t *r)
     }
 
     if (r->headers_out.status == NGX_HTTP_SWITCHING_PROTOCOLS) {
-        /* nginx tunnels from here on, and nothing can be held */
+        /* nginx tunnels from here on, and nothing can be buffered */
         ctx->phase = NGX_HTTP_HAPAX_PASSING;
-        ctx->streaming = 1;
+        ctx->response = NGX_HTTP_HAPAX_STREAM;
 
         if (ngx_http_hapax_end(r, ctx, 0, HAPAX_CLASS_FINAL) != NGX_OK) {
             return NGX_ERROR;
@@ -228,7 +169,7 @@ ngx_http_hapax_header_filter(ngx_http_request_t *r)
         return ngx_http_hapax_next_header_filter(r);
     }
 
-    return ngx_http_hapax_hold_header(r, ctx);
+    return ngx_http_hapax_buffer_header(r, ctx);
 }
 
 
@@ -309,7 +250,7 @@ ngx_http_hapax_take(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
             len = b->last - b->pos;
 
             if (len > max - ctx->body->len
-                || (len && ngx_http_hapax_held + len > hmcf->held_max))
+                || (len && ngx_http_hapax_buffered + len > hmcf->held_max))
             {
                 *rest = cl;
                 return NGX_DECLINED;
@@ -373,7 +314,7 @@ ngx_http_hapax_truncated(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 
 
 static ngx_int_t
-ngx_http_hapax_hold(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+ngx_http_hapax_buffer(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_chain_t *in)
 {
     ngx_int_t                   rc;
@@ -402,7 +343,7 @@ ngx_http_hapax_hold(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     }
 
     if (rc == NGX_DECLINED) {
-        ctx->streaming = 1;
+        ctx->response = NGX_HTTP_HAPAX_STREAM;
 
         if (ngx_chain_add_copy(r->pool, &ctx->rest, rest) != NGX_OK) {
             return NGX_ERROR;
@@ -439,13 +380,13 @@ ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
     switch (ctx->phase) {
 
-    case NGX_HTTP_HAPAX_HOLDING:
-        return in ? ngx_http_hapax_hold(r, ctx, in) : NGX_OK;
+    case NGX_HTTP_HAPAX_BUFFERING:
+        return in ? ngx_http_hapax_buffer(r, ctx, in) : NGX_OK;
 
     case NGX_HTTP_HAPAX_SAVING:
     case NGX_HTTP_HAPAX_SENDING:
 
-        if (in && ctx->streaming) {
+        if (in && ctx->response == NGX_HTTP_HAPAX_STREAM) {
 
             if (ngx_chain_add_copy(r->pool, &ctx->rest, in) != NGX_OK) {
                 return NGX_ERROR;
@@ -477,7 +418,7 @@ ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
-/* The handler has ended: its flow is told, and what it points to is the call's. */
+/* The handler has ended: gives its outcome to the flow; the outcome's memory is the call's. */
 
 static ngx_int_t
 ngx_http_hapax_end(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
@@ -492,7 +433,9 @@ ngx_http_hapax_end(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     call = ctx->call;
     conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
 
-    headers = ngx_http_hapax_headers_write(r, conf, ctx->header_only, &len);
+    headers = ngx_http_hapax_headers_write(r, conf,
+                              ctx->response == NGX_HTTP_HAPAX_HEADER_ONLY,
+                              &len);
     if (headers == NULL) {
         return NGX_ERROR;
     }
@@ -532,7 +475,7 @@ ngx_http_hapax_end(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
-/* The held response, as it came. */
+/* The buffered response, as it came. */
 
 static ngx_int_t
 ngx_http_hapax_release(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
@@ -543,7 +486,7 @@ ngx_http_hapax_release(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     text->data = ctx->body->data;
     text->len = ctx->body->len;
 
-    if (!ctx->streaming && !ctx->header_only) {
+    if (ctx->response == NGX_HTTP_HAPAX_WHOLE) {
         ngx_http_clear_content_length(r);
         r->headers_out.content_length_n = text->len;
     }
@@ -558,7 +501,7 @@ ngx_http_hapax_release(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
-/* Somebody else's answer stands: what is held, and what still comes, is not sent. */
+/* Another attempt's answer stands: this response, buffered or still to come, is not sent. */
 
 static ngx_int_t
 ngx_http_hapax_replace(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
@@ -624,7 +567,7 @@ ngx_http_hapax_send(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     b->pos = text.data;
     b->last = text.data + text.len;
     b->memory = text.len ? 1 : 0;
-    b->last_buf = (!ours || !ctx->streaming);
+    b->last_buf = (!ours || ctx->response != NGX_HTTP_HAPAX_STREAM);
     b->last_in_chain = b->last_buf;
 
     out.buf = b;
@@ -710,7 +653,6 @@ ngx_http_hapax_hook_done(ngx_http_request_t *sr, void *data, ngx_int_t rc)
     ngx_http_hapax_body_drop(ctx->body);
     ctx->body = NULL;
 
-    ctx->asked = 0;
     ctx->phase = NGX_HTTP_HAPAX_ASKING;
 
     ngx_http_hapax_call_ended(call, cls, &outcome);

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an operation is: its key where the body holds it, its scope, fingerprint and caller.
+ * Which operation a request is: its key where the body has it, its scope, fingerprint and caller.
  *
- * The body is hashed while nginx reads it, so that one which went to a file is not read again; it is
- * gathered only where it must be looked into. What is over max_request is not kept anywhere:
- * it is read to its end, since a refusal in the middle would cost the connection.
+ * The body is hashed while nginx reads it, so a body in a file is not read again. It is gathered
+ * only where its content is needed. A body over max_request is not kept, but it is read to its end,
+ * since a refusal in the middle would cost the connection.
  */
 
 #include "ngx_http_hapax.h"
+
+
+ngx_http_request_body_filter_pt  ngx_http_hapax_next_request_body_filter;
 
 
 /* the body of the request */
@@ -312,11 +315,12 @@ ngx_http_hapax_caller(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
 }
 
 
-/* Whether there is a key, and what it is. DECLINED: settled without a store. */
+/* Finds the key. DECLINED: the answer needs no store. */
 
 static ngx_int_t
-ngx_http_hapax_look_for_key(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
-    ngx_http_hapax_loc_conf_t *conf, ngx_str_t *scope, struct hapax_span *body)
+ngx_http_hapax_key(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request,
+    ngx_str_t *scope, struct hapax_span *body)
 {
     ngx_int_t  rc;
 
@@ -333,7 +337,7 @@ ngx_http_hapax_look_for_key(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 
     if (rc == NGX_DECLINED) {
         ctx->given = HAPAX__KEY_GIVEN;
-        ngx_http_hapax_settle(ctx, conf, 1);
+        request->too_large = 1;
     }
 
     if (rc != NGX_OK) {
@@ -365,16 +369,11 @@ ngx_http_hapax_look_for_key(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
                               : "its scope is empty";
     }
 
-    if (ctx->given != HAPAX__KEY_GIVEN) {
-        ngx_http_hapax_settle(ctx, conf, 0);
-        return NGX_DECLINED;
-    }
-
-    return NGX_OK;
+    return (ctx->given == HAPAX__KEY_GIVEN) ? NGX_OK : NGX_DECLINED;
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request)
 {
@@ -386,7 +385,7 @@ ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     body.len = 0;
     ngx_str_set(&scope, "default");
 
-    rc = ngx_http_hapax_look_for_key(r, ctx, conf, &scope, &body);
+    rc = ngx_http_hapax_key(r, ctx, conf, request, &scope, &body);
 
     if (rc != NGX_OK) {
         return rc;
@@ -421,40 +420,4 @@ ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ctx->identified = 1;
 
     return NGX_OK;
-}
-
-
-void
-ngx_http_hapax_body_handler(ngx_http_request_t *r)
-{
-    ngx_int_t                    rc;
-    ngx_http_hapax_ctx_t        *ctx;
-    ngx_http_hapax_loc_conf_t   *conf;
-    struct hapax__flow_request   request;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_hapax_module);
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
-
-    r->preserve_body = 1;
-    r->read_event_handler = ngx_http_block_reading;
-    r->write_event_handler = ngx_http_request_empty_handler;
-
-    ctx->phase = NGX_HTTP_HAPAX_ASKING;
-    ngx_memzero(&request, sizeof(struct hapax__flow_request));
-
-    rc = ngx_http_hapax_identify(r, ctx, conf, &request);
-
-    if (rc == NGX_OK) {
-        rc = ngx_http_hapax_call_begin(ctx, conf, &request);
-
-        if (rc == NGX_OK) {
-            return;
-        }
-    }
-
-    if (rc == NGX_ERROR) {
-        ctx->failed = 1;
-    }
-
-    ngx_post_event(&ctx->wake, &ngx_posted_events);
 }

@@ -2,13 +2,12 @@
  *
  * A worker's lanes, and the calls on them: what a flow says next is done here.
  *
- * Each event (a store's answer, a timer, a handler's end, a request that went away) is told to one
- * flow; then the core's driver lets flows go on, and has what they say done here. A request is never resumed from here: its context gets a phase and a
- * posted event. So a call cannot end under the hands of the loop that drives it.
+ * Each event (a store's answer, a timer, a handler's end, a request that went away) goes to one
+ * flow; then the core's driver (core/drive.h) lets flows go on. A request is never resumed from
+ * here: its context gets a phase and a posted event. So no call ends while the driver is in it.
  *
- * Every call without END keeps a timer where its flow has one, so that a worker that quits waits
- * for what is being stored; without a request for one lease at most, since after that
- * another attempt may have taken over.
+ * A call without a request keeps its flow's timer, so that a worker that quits waits for what is
+ * being stored. It waits for one lease at most: then another attempt may have taken over.
  */
 
 #include "ngx_http_hapax.h"
@@ -383,7 +382,8 @@ ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx)
 
         ngx_memzero(&outcome, sizeof(struct hapax_outcome));
 
-        cls = (ctx->entered || call->flow.phase == HAPAX__FLOW_RECONCILING)
+        cls = (ctx->phase > NGX_HTTP_HAPAX_GRANTED
+               || call->flow.phase == HAPAX__FLOW_RECONCILING)
               ? HAPAX_CLASS_UNKNOWN : HAPAX_CLASS_NOT_RUN;
 
         ngx_http_hapax_call_ended(call, cls, &outcome);
@@ -528,7 +528,6 @@ ngx_http_hapax_give(ngx_http_hapax_call_t *call)
     call->ctx = NULL;
     ctx->call = NULL;
 
-    ctx->answered = 1;
     ctx->answer = *answer;
     ctx->attempt = answer->attempt;
     ctx->fence = answer->fence;
@@ -542,7 +541,7 @@ ngx_http_hapax_give(ngx_http_hapax_call_t *call)
 
     case HAPAX_ANSWER_FRESH:
     case HAPAX_ANSWER_BYPASS:
-        /* the response is held already */
+        /* the response is buffered already */
         break;
 
     default:
@@ -633,7 +632,7 @@ ngx_http_hapax_flow_act(struct hapax__flow *flow, enum hapax__flow_do what,
         break;
 
     case HAPAX__FLOW_RUN:
-        ngx_http_hapax_run(call, NGX_HTTP_HAPAX_RUNNING);
+        ngx_http_hapax_run(call, NGX_HTTP_HAPAX_GRANTED);
         break;
 
     case HAPAX__FLOW_RECONCILE:

@@ -30,9 +30,6 @@ enum {
 };
 
 
-ngx_http_request_body_filter_pt   ngx_http_hapax_next_request_body_filter;
-ngx_http_output_header_filter_pt  ngx_http_hapax_next_header_filter;
-ngx_http_output_body_filter_pt    ngx_http_hapax_next_body_filter;
 
 
 static ngx_http_variable_t  ngx_http_hapax_variables[] = {
@@ -206,56 +203,6 @@ ngx_http_hapax_exit_process(ngx_cycle_t *cycle)
 }
 
 
-/*
- * r->ctx is zeroed by internal redirects (error_page, try_files, X-Accel), by
- * named locations and by ngx_http_filter_finalize_request(); the pool's cleanup
- * survives them.
- */
-
-ngx_http_hapax_ctx_t *
-ngx_http_hapax_get_ctx(ngx_http_request_t *r)
-{
-    ngx_pool_cleanup_t    *cln;
-    ngx_http_hapax_ctx_t  *ctx;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_hapax_module);
-
-    if (ctx == NULL && (r->internal || r->filter_finalize)) {
-
-        for (cln = r->pool->cleanup; cln; cln = cln->next) {
-            if (cln->handler == ngx_http_hapax_cleanup) {
-                ctx = cln->data;
-                ngx_http_set_ctx(r, ctx, ngx_http_hapax_module);
-                break;
-            }
-        }
-    }
-
-    return ctx;
-}
-
-
-void
-ngx_http_hapax_cleanup(void *data)
-{
-    ngx_http_hapax_ctx_t *ctx = data;
-
-    if (ctx->wake.posted) {
-        ngx_delete_posted_event(&ctx->wake);
-    }
-
-    if (ctx->call) {
-        ngx_http_hapax_call_cut(ctx);
-    }
-
-    if (ctx->md) {
-        EVP_MD_CTX_free(ctx->md);
-    }
-
-    ngx_http_hapax_body_drop(ctx->body);
-}
-
-
 static ngx_int_t
 ngx_http_hapax_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     uintptr_t data)
@@ -281,7 +228,7 @@ ngx_http_hapax_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     switch (data) {
 
     case NGX_HTTP_HAPAX_VAR_ANSWER:
-        if (!ctx->answered) {
+        if (ctx->answer.kind == 0) {
             return NGX_OK;
         }
 

@@ -2,10 +2,10 @@
  *
  * A response as an outcome, and an outcome as a response.
  *
- * An outcome's headers are lines `Name: value\r\n`, in the order in which the response had them. Never
- * among them: what belongs to one connection (hop-by-hop), to one client (Set-Cookie, Authorization,
- * WWW-Authenticate), to one moment (Date), and what nginx makes itself (Content-Length). Trailers
- * stand at the end, after a line `Trailer` that names them.
+ * An outcome's headers are lines `Name: value\r\n`, in the order of the response. Left out are
+ * headers that belong to one connection (hop-by-hop), to one client (Set-Cookie, Authorization,
+ * WWW-Authenticate) or to one moment (Date), and those that nginx makes (Content-Length). Trailers
+ * come last, after a line `Trailer` that names them.
  */
 
 #include "ngx_http_hapax.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a message is that a broker pushes by HTTP (hapax_push: Dapr, Knative Eventing, Amazon SNS).
+ * The key, scope and fingerprint of a message that a broker pushes by HTTP (hapax_push: Dapr,
+ * Knative Eventing, Amazon SNS).
  *
- * It is known by what stays when it is delivered again: id and source of a CloudEvent, SNS's message id.
- * Its envelope changes meanwhile (trace ids, signatures), and so do the credentials of who delivers it:
- * neither is compared. Rejected: one scope for all subscribers, as requests have. A broker hands one
- * event with one id to each of them, and the second would be answered by the first.
+ * The key is what stays when the message is delivered again: id and source of a CloudEvent, SNS's
+ * message id. The envelope (trace ids, signatures) and the deliverer's credentials change, and are
+ * not compared. Rejected: one scope for all subscribers, as requests have. A broker gives one event
+ * with one id to each subscriber, and the second would be answered by the first.
  */
 
 #include "ngx_http_hapax.h"

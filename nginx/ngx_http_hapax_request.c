@@ -31,31 +31,6 @@ static ngx_str_t  ngx_http_hapax_ours[] = {
 /* headers */
 
 
-/* nginx may let '_' through, and what is behind it may read it as '-' */
-
-static ngx_int_t
-ngx_http_hapax_same_name(ngx_str_t *given, ngx_str_t *name)
-{
-    u_char      c, n;
-    ngx_uint_t  i;
-
-    if (given->len != name->len) {
-        return 0;
-    }
-
-    for (i = 0; i < name->len; i++) {
-        c = ngx_tolower(given->data[i]);
-        n = ngx_tolower(name->data[i]);
-
-        if ((c == '_' ? '-' : c) != (n == '_' ? '-' : n)) {
-            return 0;
-        }
-    }
-
-    return 1;
-}
-
-
 static ngx_int_t
 ngx_http_hapax_is_ours(ngx_table_elt_t *h)
 {
@@ -66,32 +41,12 @@ ngx_http_hapax_is_ours(ngx_table_elt_t *h)
     }
 
     for (name = ngx_http_hapax_ours; name->len; name++) {
-        if (ngx_http_hapax_same_name(&h->key, name)) {
+        if (ngx_http_hapax_header_named(&h->key, name)) {
             return 1;
         }
     }
 
     return 0;
-}
-
-
-static ngx_table_elt_t *
-ngx_http_hapax_next_header(ngx_list_part_t **part, ngx_uint_t *i)
-{
-    ngx_table_elt_t  *h;
-
-    while (*i >= (*part)->nelts) {
-        if ((*part)->next == NULL) {
-            return NULL;
-        }
-
-        *part = (*part)->next;
-        *i = 0;
-    }
-
-    h = (*part)->elts;
-
-    return &h[(*i)++];
 }
 
 
@@ -113,7 +68,7 @@ ngx_http_hapax_strip(ngx_http_request_t *r)
     i = 0;
     part = &r->headers_in.headers.part;
 
-    while ((h = ngx_http_hapax_next_header(&part, &i)) != NULL) {
+    while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
         n++;
         ours += ngx_http_hapax_is_ours(h);
     }
@@ -131,7 +86,7 @@ ngx_http_hapax_strip(ngx_http_request_t *r)
     i = 0;
     part = &r->headers_in.headers.part;
 
-    while ((h = ngx_http_hapax_next_header(&part, &i)) != NULL) {
+    while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
 
         if (ngx_http_hapax_is_ours(h)) {
             continue;
@@ -151,35 +106,6 @@ ngx_http_hapax_strip(ngx_http_request_t *r)
     r->headers_in.headers.last = &r->headers_in.headers.part;
 
     return NGX_OK;
-}
-
-
-ngx_table_elt_t *
-ngx_http_hapax_find_header(ngx_http_request_t *r, ngx_str_t *name,
-    ngx_uint_t *n, ngx_uint_t *exact)
-{
-    ngx_uint_t        i;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *h, *found;
-
-    *n = 0;
-    *exact = 0;
-    i = 0;
-    found = NULL;
-    part = &r->headers_in.headers.part;
-
-    while ((h = ngx_http_hapax_next_header(&part, &i)) != NULL) {
-
-        if (!ngx_http_hapax_same_name(&h->key, name)) {
-            continue;
-        }
-
-        ++*n;
-        found = h;
-        *exact = (ngx_strncasecmp(h->key.data, name->data, name->len) == 0);
-    }
-
-    return found;
 }
 
 
@@ -243,7 +169,7 @@ ngx_http_hapax_add_header(ngx_http_request_t *r, ngx_uint_t which,
 }
 
 
-/* What the handler may refuse a zombie by, and complete the record with. */
+/* With the fence the handler can refuse a zombie; with the token it can complete the record. */
 
 static ngx_int_t
 ngx_http_hapax_hand_over(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
@@ -357,8 +283,10 @@ ngx_http_hapax_create_ctx(ngx_http_request_t *r)
 }
 
 
-void
-ngx_http_hapax_settle(ngx_http_hapax_ctx_t *ctx,
+/* Answers what needs no store: a flow on the stack decides. */
+
+static void
+ngx_http_hapax_answer_alone(ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, ngx_uint_t too_large)
 {
     int64_t                      now_us;
@@ -386,25 +314,62 @@ ngx_http_hapax_settle(ngx_http_hapax_ctx_t *ctx,
         (void) hapax__flow_next(&flow, now_us);
     }
 
-    ctx->answered = 1;
     ctx->answer = flow.answer;
 
     ngx_http_hapax_count_answer(flow.answer.kind);
 }
 
 
-/* The gate holds as many bytes of responses as it may: nothing new is begun. */
+/* The gate buffers as many bytes of responses as it may: nothing new is begun. */
 
 static void
 ngx_http_hapax_refuse(ngx_http_hapax_ctx_t *ctx)
 {
     ctx->phase = NGX_HTTP_HAPAX_ANSWERING;
-    ctx->answered = 1;
     ctx->full = 1;
     ctx->answer.kind = HAPAX_ANSWER_STORE_DOWN;
     ctx->answer.retry_after_ms = 1000;
 
     ngx_http_hapax_count_answer(ctx->answer.kind);
+}
+
+
+static void
+ngx_http_hapax_body_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                    rc;
+    ngx_http_hapax_ctx_t        *ctx;
+    ngx_http_hapax_loc_conf_t   *conf;
+    struct hapax__flow_request   request;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_hapax_module);
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+
+    r->preserve_body = 1;
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    ctx->phase = NGX_HTTP_HAPAX_ASKING;
+    ngx_memzero(&request, sizeof(struct hapax__flow_request));
+
+    rc = ngx_http_hapax_identify(r, ctx, conf, &request);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_hapax_call_begin(ctx, conf, &request);
+
+        if (rc == NGX_OK) {
+            return;
+        }
+    }
+
+    if (rc == NGX_DECLINED) {
+        ngx_http_hapax_answer_alone(ctx, conf, request.too_large);
+
+    } else {
+        ctx->failed = 1;
+    }
+
+    ngx_post_event(&ctx->wake, &ngx_posted_events);
 }
 
 
@@ -443,11 +408,11 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
         || (ctx->given == HAPAX__KEY_NONE && !in_body)
         || too_large)
     {
-        ngx_http_hapax_settle(ctx, conf, too_large);
+        ngx_http_hapax_answer_alone(ctx, conf, too_large);
         return ngx_http_hapax_go_on(r, ctx);
     }
 
-    if (ngx_http_hapax_held >= hmcf->held_max) {
+    if (ngx_http_hapax_buffered >= hmcf->held_max) {
         ngx_http_hapax_refuse(ctx);
         return ngx_http_hapax_go_on(r, ctx);
     }
@@ -516,7 +481,6 @@ ngx_http_hapax_ask_hook(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    ctx->asked = 1;
     ctx->hook = sr;
 
     return NGX_AGAIN;
@@ -528,7 +492,7 @@ ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
     ngx_http_hapax_loc_conf_t  *conf;
 
-    if (ctx->failed && ctx->phase < NGX_HTTP_HAPAX_HOLDING) {
+    if (ctx->failed && ctx->phase < NGX_HTTP_HAPAX_BUFFERING) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -540,7 +504,7 @@ ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 
     case NGX_HTTP_HAPAX_RECONCILING:
 
-        if (ctx->asked) {
+        if (ctx->hook) {
             return NGX_AGAIN;
         }
 
@@ -548,15 +512,17 @@ ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 
         return ngx_http_hapax_ask_hook(r, ctx, conf);
 
-    case NGX_HTTP_HAPAX_RUNNING:
+    case NGX_HTTP_HAPAX_GRANTED:
 
-        if (!ctx->entered) {
-            if (ngx_http_hapax_hand_over(r, ctx) != NGX_OK) {
-                return NGX_HTTP_INTERNAL_SERVER_ERROR;
-            }
-
-            ctx->entered = 1;
+        if (ngx_http_hapax_hand_over(r, ctx) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
+
+        ctx->phase = NGX_HTTP_HAPAX_RUNNING;
+
+        /* fall through */
+
+    case NGX_HTTP_HAPAX_RUNNING:
 
         r->disable_not_modified = 1;
 

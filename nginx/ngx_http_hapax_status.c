@@ -35,7 +35,7 @@ static ngx_http_hapax_time_t  ngx_http_hapax_times[NGX_HTTP_HAPAX_TIMES] = {
 
 
 ngx_http_hapax_counts_t  *ngx_http_hapax_counts;
-size_t                    ngx_http_hapax_held;
+size_t                    ngx_http_hapax_buffered;
 
 
 ngx_int_t
@@ -102,12 +102,12 @@ ngx_http_hapax_count_time(int64_t us)
 
 
 void
-ngx_http_hapax_count_held(ssize_t change)
+ngx_http_hapax_count_buffered(ssize_t change)
 {
-    ngx_http_hapax_held += change;
+    ngx_http_hapax_buffered += change;
 
     if (ngx_http_hapax_counts) {
-        ngx_http_hapax_counts->held = ngx_http_hapax_held;
+        ngx_http_hapax_counts->held = ngx_http_hapax_buffered;
     }
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a broker makes of a response, and what the gate tells it instead of one (hapax_push).
+ * What a broker makes of a response, and what the gate tells a broker instead of one (hapax_push).
  *
- * A broker reads one thing out of a response: done, try again, or give up. Two things follow. What the
- * gate itself answers is said in these words: a message that cannot succeed is never tried for ever,
- * and one that may yet succeed is never given up. And a handler's response that is no "done" is no
- * outcome to be kept: who is delivered the message again expects that it runs again. Rejected: to keep
- * refusals, as requests do. One would be given to a message that comes out of the dead letters after a fix.
+ * A broker reads one of three things in a response: done, try again, or give up. So the gate's own
+ * answers are said in these words: a message that can never succeed is given up, and a message that
+ * may yet succeed is tried again. And a handler's response that is not "done" is not kept, since
+ * the next delivery is expected to run. Rejected: to keep refusals, as requests do. A kept refusal
+ * would answer a message that comes out of the dead letters after a fix.
  */
 
 #include "ngx_http_hapax.h"
@@ -83,7 +83,7 @@ ngx_http_hapax_push_status(struct hapax_span body)
 }
 
 
-static ngx_http_hapax_tell_e
+ngx_http_hapax_tell_e
 ngx_http_hapax_push_of(ngx_uint_t push, ngx_uint_t status,
     struct hapax_span body)
 {
@@ -110,41 +110,6 @@ ngx_http_hapax_push_of(ngx_uint_t push, ngx_uint_t status,
     }
 
     return again ? NGX_HTTP_HAPAX_TELL_RETRY : NGX_HTTP_HAPAX_TELL_DROP;
-}
-
-
-enum hapax_class
-ngx_http_hapax_push_class(ngx_http_request_t *r,
-    ngx_http_hapax_loc_conf_t *conf)
-{
-    ngx_uint_t              status;
-    enum hapax_class        cls;
-    struct hapax_span       body;
-    ngx_http_hapax_ctx_t   *ctx;
-    ngx_http_hapax_tell_e   tell;
-
-    ctx = ngx_http_hapax_get_ctx(r);
-    status = r->headers_out.status;
-
-    cls = hapax_class_of_status((int) status);
-
-    if (cls != HAPAX_CLASS_FINAL) {
-        return cls;
-    }
-
-    body.ptr = ctx->body ? ctx->body->data : NULL;
-    body.len = ctx->body ? ctx->body->len : 0;
-
-    tell = ngx_http_hapax_push_of(conf->push, status, body);
-
-    if (tell == NGX_HTTP_HAPAX_TELL_DONE) {
-        return HAPAX_CLASS_FINAL;
-    }
-
-    /* the handler itself asks to be run again, as with a 503 */
-    return (tell == NGX_HTTP_HAPAX_TELL_RETRY
-            && status < NGX_HTTP_SPECIAL_RESPONSE)
-           ? HAPAX_CLASS_NOT_RUN : HAPAX_CLASS_FAILED;
 }
 
 
@@ -232,64 +197,4 @@ ngx_http_hapax_push_tell(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     }
 
     return tell;
-}
-
-
-static ngx_int_t
-ngx_http_hapax_push_fill_dapr(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
-    ngx_http_hapax_tell_e tell, ngx_str_t *body)
-{
-    static ngx_str_t  words[] = {
-        ngx_string("{\"status\":\"SUCCESS\"}\n"),
-        ngx_string("{\"status\":\"RETRY\"}\n"),
-        ngx_string("{\"status\":\"DROP\"}\n")
-    };
-
-    if (ngx_http_hapax_answer_problem(r, ctx, NGX_HTTP_OK, body) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    *body = words[tell];
-
-    ngx_str_set(&r->headers_out.content_type, "application/json");
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    r->headers_out.content_length_n = body->len;
-
-    return NGX_OK;
-}
-
-
-ngx_int_t
-ngx_http_hapax_push_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
-    ngx_http_hapax_tell_e tell, ngx_str_t *body)
-{
-    ngx_uint_t                  status;
-    ngx_http_hapax_loc_conf_t  *conf;
-
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
-
-    if (conf->push == NGX_HTTP_HAPAX_PUSH_DAPR) {
-        return ngx_http_hapax_push_fill_dapr(r, ctx, tell, body);
-    }
-
-    if (tell == NGX_HTTP_HAPAX_TELL_DONE) {
-        /* without a body: Knative would take one for an event in reply */
-        ngx_str_set(body, "");
-        r->headers_out.status = NGX_HTTP_OK;
-        r->headers_out.status_line.len = 0;
-        r->headers_out.content_length_n = 0;
-
-        return NGX_OK;
-    }
-
-    if (tell == NGX_HTTP_HAPAX_TELL_DROP) {
-        status = NGX_HTTP_BAD_REQUEST;
-
-    } else {
-        /* Knative tries 409, 429 and 503 again; SNS of these the last two */
-        status = (conf->push == NGX_HTTP_HAPAX_PUSH_SNS)
-                 ? NGX_HTTP_SERVICE_UNAVAILABLE : 0;
-    }
-
-    return ngx_http_hapax_answer_problem(r, ctx, status, body);
 }

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The context of a request: found again after a redirect, and given back with the request's pool.
+ */
+
+#include "ngx_http_hapax.h"
+
+
+/*
+ * r->ctx is zeroed by internal redirects (error_page, try_files, X-Accel), by
+ * named locations and by ngx_http_filter_finalize_request(); the pool's cleanup
+ * survives them.
+ */
+
+ngx_http_hapax_ctx_t *
+ngx_http_hapax_get_ctx(ngx_http_request_t *r)
+{
+    ngx_pool_cleanup_t    *cln;
+    ngx_http_hapax_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_hapax_module);
+
+    if (ctx == NULL && (r->internal || r->filter_finalize)) {
+
+        for (cln = r->pool->cleanup; cln; cln = cln->next) {
+            if (cln->handler == ngx_http_hapax_cleanup) {
+                ctx = cln->data;
+                ngx_http_set_ctx(r, ctx, ngx_http_hapax_module);
+                break;
+            }
+        }
+    }
+
+    return ctx;
+}
+
+
+void
+ngx_http_hapax_cleanup(void *data)
+{
+    ngx_http_hapax_ctx_t *ctx = data;
+
+    if (ctx->wake.posted) {
+        ngx_delete_posted_event(&ctx->wake);
+    }
+
+    if (ctx->call) {
+        ngx_http_hapax_call_cut(ctx);
+    }
+
+    if (ctx->md) {
+        EVP_MD_CTX_free(ctx->md);
+    }
+
+    ngx_http_hapax_body_drop(ctx->body);
+}
