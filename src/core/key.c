@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reads an Idempotency-Key header: an RFC 8941 Item whose bare item is a String, or a bare token
- * as most clients send it. `"k"` and `k` give the same bytes. And makes the key of an event (key.h).
+ * as most clients send it. `"k"` and `k` give the same bytes. Also makes keys of events (key.h).
  *
  * The invariant: a value is read whole or refused. Two readers of one header that disagree
  * about where the key ends are two operations, or one too few; so parameters are checked to

@@ -173,7 +173,7 @@ static enum hapax__write to_unknown(struct hapax_op *op, struct hapax_record *ne
     return write(op, HAPAX_UNKNOWN, next, now_us);
 }
 
-/* An attempt whose fate is not known is followed by another. */
+/* An attempt whose result is not known is followed by another. */
 static enum hapax__write take_over(struct hapax_op *op, struct hapax_record *next, int64_t now_us)
 {
     next->stale = true;

@@ -17,7 +17,7 @@ enum hapax__write {
 /* Judges a CLAIM, RENEW, COMPLETE, FAIL, READ or RESOLVE and fills in its verdict, differs,
  * record and now_us.
  *   record  what the store has under op->id, or NULL; expired ones may be passed as they are
- *   next    written when WRITE is returned; its spans borrow from record and op. May be record itself
+ *   next    written when WRITE is returned; its spans borrow from record and op. May be record
  * op->record borrows from them as well: copy it before they go. It never holds a token. */
 enum hapax__write hapax__machine(const struct hapax_record *record, struct hapax_op *op,
                                  int64_t now_us, struct hapax_record *next);
@@ -28,9 +28,9 @@ bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outco
 /* Whether the record's retention is over: then it is absent. */
 bool hapax__expired(const struct hapax_record *record, int64_t now_us);
 
-/* What PURGE does with a record: DELETE an expired one; WRITE *next for a claim under hold whose lease is
- * over, as the next CLAIM would find it: `unknown`. Its owner may still complete it by its token. All
- * else stays. next: as above. */
+/* What PURGE does with a record: DELETE an expired one; WRITE *next, which is `unknown`, for a
+ * claim under hold whose lease is over, as the next CLAIM would. The owner may still complete it
+ * by its token. KEEP all others. next: as above. */
 enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us,
                                struct hapax_record *next);
 

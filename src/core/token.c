@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The text of id and token. Written here once, since the HTTP door and the C door hand out the same,
- * and what they hand out is compared byte by byte by a store that may have been asked by either.
- * Rejected: the token alone. Whoever completes the record would have to know the id too, which is made
- * of scope, key, step and a secret that a handler should not be told.
+ * The text of id and token. It is written here once: the HTTP door and the C door give out the same
+ * text, and a store compares it byte by byte, whichever of the doors asked that store.
+ * Rejected: the token alone. Whoever completes the record would need the id too, and the id is made
+ * of scope, key, step and a secret that a handler should not know.
  */
 #include "token.h"
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The door through a caller's PostgreSQL connection: a flow as at every other door, driven in the
- * caller's thread, with each of its ops run in the transaction that the handler's statements are in.
- * So what a verdict means and what a class leads to is said in the flow alone. A claim needs no pulse
- * here: it is held by the transaction, and gone with it.
+ * caller's thread. Each of its ops runs in the transaction that has the handler's statements. What
+ * a verdict means and what a class leads to is decided by the flow alone. A claim needs no renewal
+ * here: the transaction has it, and when the transaction goes, the claim goes.
  *
- * What it keeps: either the handler's rows and the completion are committed, or neither; what was
- * not committed is never answered. Two nested brackets do it. The outer one (our transaction, or a
- * savepoint in the caller's) holds claim and end; the inner one (a savepoint) holds what the handler
- * did, and goes back unless that is final.
+ * The invariant: the handler's rows and the completion are committed together or not at all, and
+ * nothing uncommitted is answered. Two brackets, one in the other, do it. The outer one (our
+ * transaction, or a savepoint in the caller's) has claim and end. The inner one (a savepoint) has
+ * what the handler did, and is rolled back unless the handler's class is final.
  *
- * Rejected: hapax.begin() and hapax.complete() called from here. They take no class and no policy, so
- * on_failed, `hold` and the limits of an outcome would be said a second time.
+ * Rejected: to call hapax.begin() and hapax.complete(). They take no class and no policy, so
+ * on_failed, `hold` and the limits of an outcome would be written a second time.
  */
 #include <hapax/postgres.h>
 
@@ -34,7 +34,7 @@
 
 #define FOREVER_MS INT64_C(3600000) /* what a policy may say at most */
 #define SECRET_MAX 4096u
-#define LOOK       "SELECT current_setting('hapax.secret', true), hapax.version()"
+#define LOOKUP     "SELECT current_setting('hapax.secret', true), hapax.version()"
 
 struct pg_call {
     PGconn *conn;
@@ -47,7 +47,7 @@ struct pg_call {
     struct hapax_policy policy;
     struct hapax__flow_request request;
     uint8_t scope[HAPAX_SCOPE_MAX];
-    struct hapax__waiters waiters; /* a table of one: nobody else waits here */
+    struct hapax__waiters waiters; /* a table for this flow alone */
     struct hapax__bucket bucket;
     struct hapax__flow flow;
     struct hapax_attempt attempt;
@@ -61,13 +61,13 @@ struct pg_call {
 
 /* ---- statements ---------------------------------------------------------------------- */
 
-/* What is done after this was sent and not answered is not known. */
+/* Whether the connection is lost. Then the result of a statement without an answer is not known. */
 static bool gone(const struct pg_call *call)
 {
     return PQstatus(call->conn) != CONNECTION_OK;
 }
 
-/* The server's own words, on one line, with the SQLSTATE; `what` failed. */
+/* Fails with the server's own text, on one line, and the SQLSTATE; `what` failed. */
 static enum hapax_error fail(struct pg_call *call, const char *what, const PGresult *result)
 {
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
@@ -83,7 +83,8 @@ static enum hapax_error fail(struct pg_call *call, const char *what, const PGres
                        len < 180 ? len : 180, said);
 }
 
-/* Runs statements without parameters; the last one's rows in *out, to be cleared, unless that is NULL. */
+/* Runs statements without parameters. *out, unless out is NULL, gets the last one's rows, which the
+ * caller clears. */
 static enum hapax_error run(struct pg_call *call, const char *what, const char *sql, PGresult **out)
 {
     PGresult *result = PQexec(call->conn, sql);
@@ -110,8 +111,8 @@ static enum hapax_error enter(struct pg_call *call, PGresult **rows)
 
     assert(!call->inside);
     call->inside = true; /* it may be half open, too */
-    error =
-        run(call, "begin", call->ours ? "BEGIN; " LOOK : "SAVEPOINT hapax_call; " LOOK, &result);
+    error = run(call, "begin", call->ours ? "BEGIN; " LOOKUP : "SAVEPOINT hapax_call; " LOOKUP,
+                &result);
     if (error != HAPAX_ERR_NONE)
         return error;
     version = PQgetvalue(result, 0, 1);
@@ -138,8 +139,8 @@ static void undo(struct pg_call *call)
     call->inside = false;
 }
 
-/* Whether it says nothing of the transaction: no answer was read (libpq had no memory for it, say), or
- * the error is of class 08, a pooler's about a connection of its own. */
+/* Whether a result leaves open what became of the transaction: no answer was read (libpq had no
+ * memory for it, for example), or the error is of class 08, a pooler's about its own connection. */
 static bool says_nothing(const PGresult *result)
 {
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
@@ -203,7 +204,7 @@ static enum hapax_error leave_handler(struct pg_call *call, bool rows_stay)
     return error;
 }
 
-/* A handler that believes it is done, while its rows cannot stay: what it says of them is not so. */
+/* The handler's class is FINAL but its rows cannot stay: it becomes FAILED, without an outcome. */
 static void disbelieve(struct pg_call *call, enum hapax_class *cls)
 {
     enum hapax_error error;
@@ -213,7 +214,7 @@ static void disbelieve(struct pg_call *call, enum hapax_class *cls)
     assert(error == HAPAX_ERR_NONE);
 }
 
-/* Not a word about the rows: a conflict with others, resources, an operator. */
+/* Whether the error is not about the rows: a conflict with others, resources, an operator. */
 static bool passing(const char *state)
 {
     static const char *const classes[] = {"40", "53", "55", "57", "58"};
@@ -224,8 +225,8 @@ static bool passing(const char *state)
     return false;
 }
 
-/* Looks at deferred constraints while the handler can still have failed. In a joined transaction they
- * are the caller's: what comes after may yet make them true. */
+/* Checks deferred constraints while the handler's class can still be changed. In a transaction of
+ * the caller's they are the caller's: later statements may make them true. */
 static enum hapax_error check_constraints(struct pg_call *call, enum hapax_class *cls)
 {
     enum hapax_error error = HAPAX_ERR_NONE;
@@ -244,8 +245,8 @@ static enum hapax_error check_constraints(struct pg_call *call, enum hapax_class
     return error;
 }
 
-/* Opens the bracket, and marks the id as held by a transaction that may take long, so that others are
- * told IN_FLIGHT and do not wait for it. Those who hold that lock at this moment are just looking. */
+/* Opens the bracket, and marks the id as claimed by a transaction that may take long, so that
+ * others get IN_FLIGHT and do not wait. Who has that lock at this moment has it for a lookup. */
 static enum hapax_error enter_handler(struct pg_call *call)
 {
     const struct hapax_id *id = &call->request.id;
@@ -262,7 +263,7 @@ static enum hapax_error enter_handler(struct pg_call *call)
     return run(call, "begin the handler's savepoint", sql, NULL);
 }
 
-/* Runs it; *cls says how it ended, by its own word or ours. */
+/* Runs the handler. *cls gets the handler's class, or FAILED where its rows cannot stay. */
 static enum hapax_error run_handler(struct pg_call *call, enum hapax_class *cls)
 {
     enum hapax_error error = enter_handler(call);
@@ -333,8 +334,8 @@ static void check_op(const struct pg_call *call, struct hapax_op *op, enum hapax
     op->on_expired = HAPAX_EXPIRED_RERUN;
 }
 
-/* The store is for one secret (bind.c). Where nobody has said which yet, this says it. `seen` was read
- * together with the claim. */
+/* The store is for one secret (bind.c). The first use binds it. `seen` was read together with the
+ * claim. */
 static enum hapax_error check_secret(struct pg_call *call, const struct hapax_op *seen)
 {
     struct hapax_op op, *ops[] = {&op};
@@ -360,7 +361,7 @@ static enum hapax_error check_secret(struct pg_call *call, const struct hapax_op
     return error;
 }
 
-/* Whether a CLAIM changed the record: else what it holds is let go at once. */
+/* Whether a CLAIM changed the record. Otherwise its locks are released at once. */
 static bool changed(const struct hapax_op *op)
 {
     return op->verdict == HAPAX_CLAIMED || op->verdict == HAPAX_UNKNOWN ||
@@ -389,8 +390,8 @@ static enum hapax_error ask_claim(struct pg_call *call, struct hapax_op *op)
     return error;
 }
 
-/* An op of the claim's holder. Its lock is ours, so that nobody can be in its way, unless the handler
- * has ended the claim itself. */
+/* Asks an op of our own claim. The lock is ours, so no other statement can be in the way, unless
+ * the handler has ended the claim itself. */
 static enum hapax_error ask_own(struct pg_call *call, struct hapax_op *op)
 {
     struct hapax_op *ops[] = {op};
@@ -496,7 +497,7 @@ static enum hapax_error drive(struct pg_call *call)
 
 /* ---- the call ------------------------------------------------------------------------ */
 
-static enum hapax_error look_at(struct pg_call *call)
+static enum hapax_error check_connection(struct pg_call *call)
 {
     switch (PQtransactionStatus(call->conn)) {
     case PQTRANS_IDLE:
@@ -545,7 +546,7 @@ static bool read_secret(uint8_t secret[SECRET_MAX], size_t *len, const char *hex
     return true;
 }
 
-/* Enters, and says what is asked, which takes the session's secret to say. */
+/* Enters, and fills in call->request, for which the session's secret is needed. */
 static enum hapax_error begin(struct pg_call *call, const struct hapax_request *request)
 {
     uint8_t secret[SECRET_MAX];
@@ -600,7 +601,7 @@ static struct pg_call *call_new(PGconn *conn, const struct hapax_policy *policy,
     return call;
 }
 
-/* A call that was checked; `outer` is NULL unless it is nested. */
+/* A call that was checked; `outer` is NULL unless the call is an inner one. */
 static enum hapax_error execute(PGconn *conn, const struct hapax_policy *policy,
                                 const struct hapax_request *request,
                                 const struct hapax_attempt *outer, hapax_pg_handler *handler,
@@ -615,7 +616,7 @@ static enum hapax_error execute(PGconn *conn, const struct hapax_policy *policy,
     call->arg = arg;
     call->answer = answer;
     call->text = text;
-    error = look_at(call);
+    error = check_connection(call);
     if (error == HAPAX_ERR_NONE)
         error = begin(call, request);
     if (error == HAPAX_ERR_NONE)
@@ -630,17 +631,17 @@ static enum hapax_error execute(PGconn *conn, const struct hapax_policy *policy,
     return error;
 }
 
-struct nested {
+struct inner {
     hapax_handler *handler;
     void *arg;
 };
 
-static enum hapax_class run_nested(PGconn *conn, struct hapax_attempt *attempt, void *arg)
+static enum hapax_class run_inner(PGconn *conn, struct hapax_attempt *attempt, void *arg)
 {
-    const struct nested *nested = arg;
+    const struct inner *inner = arg;
 
     (void)conn;
-    return nested->handler(attempt, nested->arg);
+    return inner->handler(attempt, inner->arg);
 }
 
 static enum hapax_error execute_inner(const struct hapax_attempt *outer,
@@ -650,11 +651,11 @@ static enum hapax_error execute_inner(const struct hapax_attempt *outer,
                                       char text[HAPAX_TEXT_MAX])
 {
     enum hapax_error error = hapax__call_check(policy, request, true, false, text);
-    struct nested nested = {handler, arg};
+    struct inner inner = {handler, arg};
 
     if (error != HAPAX_ERR_NONE)
         return error;
-    return execute(outer->door, policy, request, outer, run_nested, &nested, answer, text);
+    return execute(outer->door, policy, request, outer, run_inner, &inner, answer, text);
 }
 
 enum hapax_error hapax_pg_execute(PGconn *conn, const struct hapax_policy *policy,

@@ -26,8 +26,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* A batch ends with the op that passes this many bytes of outcomes: a store may build all of a batch
- * in memory before it writes. */
+/* A batch ends with the op that passes this many bytes of outcomes, since a store may build a whole
+ * batch in memory before it writes. */
 #define BATCH_BYTES_MAX ((size_t)32 << 20)
 
 struct jobs {

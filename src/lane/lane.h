@@ -4,8 +4,8 @@
  * under way the next gathers, so that group commit comes by itself. Answers come back
  * through a list and an eventfd, in the order in which they were given.
  *
- * A job is the caller's: it must stay where it is, with what its op borrows, from submit until it
- * is reaped. So a lane copies nothing going in; what it gives back it copies into the job.
+ * A job is the caller's. It must stay where it is, with the memory that its op borrows, from submit
+ * until it is reaped. A lane copies nothing going in; it copies the answer into the job.
  */
 #ifndef HAPAX_LANE_LANE_H
 #define HAPAX_LANE_LANE_H
@@ -16,7 +16,8 @@
 
 struct hapax__job {
     struct hapax_op op;
-    int64_t deadline_us; /* hapax__boot_us(); 0: none. Not begun by then: UNAVAILABLE, never sent */
+    /* By hapax__boot_us(); 0: none. A job not begun by then is UNAVAILABLE, and never sent. */
+    int64_t deadline_us;
     void *memory; /* what the answer points into; free() it once the answer is used */
     struct hapax__job *next; /* the lane's, from submit until it is reaped */
 };
@@ -36,8 +37,9 @@ int hapax__lane_fd(const struct hapax__lane *lane);
  * its op is set to UNAVAILABLE. Safe from any thread, but a job is reaped by one. */
 bool hapax__lane_submit(struct hapax__lane *lane, struct hapax__job *job);
 
-/* Queues jobs, a list by `next`, in its order and with one wake of the lane: so what its caller has gathered is one batch, as
- * far as the store takes it. Returns those that are not taken, the list's end; each as one that hapax__lane_submit() refused. */
+/* Queues a list of jobs (linked by `next`) in its order, and wakes the lane once: so they are one
+ * batch, as far as the store takes it. Returns the jobs that were refused, which are the end of the
+ * list; each is left as hapax__lane_submit() leaves it. */
 struct hapax__job *hapax__lane_submit_all(struct hapax__lane *lane, struct hapax__job *jobs);
 
 /* Takes every job answered so far, a list by `next` in the order of answers; NULL: none. Clears the
