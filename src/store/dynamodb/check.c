@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax check on DynamoDB: what of a table's settings can lose or repeat an answered operation is a danger; what only costs
- * money or patience is advice. What these credentials may not ask for is said to be unknown. Whether they may write is found
- * out by writes whose condition cannot hold.
+ * hapax check on DynamoDB. A setting of the table that can lose or repeat an answered operation is a
+ * danger; a setting that only costs money or time is advice. What the credentials may not read is
+ * reported as unknown. Whether they may write is found out by writes whose condition cannot hold.
  */
 #include "dynamodb.h"
 
@@ -27,7 +27,6 @@ struct checking {
 
 #define tell(c, ...) hapax__tell((c)->say, (c)->arg, __VA_ARGS__)
 
-/* Whether the table has our key; reply: of DescribeTable. */
 bool hapax__ddb_keyed(struct hapax_span reply)
 {
     static const char *const keys[] = {"id", "part"}, *const kinds[] = {"HASH", "RANGE"};
@@ -76,7 +75,7 @@ static bool is(const struct checking *c, const char *path, const char *string)
     return find(c, path, &value) && hapax__raw_says(value, string);
 }
 
-/* The Date header has whole seconds; what the round trip took is not skew. */
+/* The Date header has whole seconds; the time of the round trip is no skew. */
 static void check_clock(const struct checking *c, int64_t before_us, int64_t after_us)
 {
     int64_t skew_us = c->ddb->uri.skew_ms * US_PER_MS;
@@ -206,7 +205,7 @@ static void check_backups(struct checking *c)
         tell(c, false, "it cannot be restored to a point in time");
 }
 
-/* Asks to write what cannot be written: no item has this version under an id that nobody has. */
+/* Asks for writes that cannot happen: no item has this version under an id that nobody uses. */
 static enum hapax_error check_rights(struct checking *c)
 {
     static const struct hapax_id nobody;

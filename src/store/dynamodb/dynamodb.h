@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The DynamoDB store's own parts: its URI (dynamodb_uri.c), JSON (dynamodb_json.c), items (dynamodb_item.c), what this
- * handle wrote (dynamodb_recent.c), one op's course (dynamodb_course.c), batches (dynamodb.c), LIST (dynamodb_list.c),
- * the table (dynamodb_init.c) and what to say of it (dynamodb_check.c). docs/dynamodb.md is the page for people.
+ * The parts of the DynamoDB store: its URI (uri.c), JSON (json.c), items (item.c), what this handle
+ * wrote (recent.c), calls (call.c), one op (op.c), batches (store.c), LIST (list.c), the table
+ * (init.c) and advice about the table (check.c). docs/dynamodb.md is the page for users.
  */
 #ifndef HAPAX_STORE_DYNAMODB_DYNAMODB_H
 #define HAPAX_STORE_DYNAMODB_DYNAMODB_H
@@ -14,18 +14,18 @@
 #include "json/raw.h"
 #include "json/write.h"
 
-#define HAPAX__DDB_BATCH_MAX 256u
-#define HAPAX__DDB_V_LEN     16u
-#define HAPAX__DDB_SET_LEN   16u
-#define HAPAX__DDB_ITEM_MAX                                                                        \
-    390000u /* bytes of a record inside its item; an item has at most 409600 in all */
+#define HAPAX__DDB_BATCH_MAX  256u
+#define HAPAX__DDB_V_LEN      16u
+#define HAPAX__DDB_SET_LEN    16u
+#define HAPAX__DDB_ITEM_MAX   390000u /* bytes of a record in its item, which has at most 409600 */
 #define HAPAX__DDB_CHUNK      (350u << 10) /* bytes of a body in one item beside its record */
 #define HAPAX__DDB_CHUNKS_MAX ((HAPAX_BODY_MAX + HAPAX__DDB_CHUNK - 1) / HAPAX__DDB_CHUNK)
-#define HAPAX__DDB_SLACK_S    3600 /* between a record's end and when the table's TTL may remove it */
+#define HAPAX__DDB_SLACK_S    3600 /* from a record's end until the TTL may remove it */
 
-/* ---- the URI (dynamodb_uri.c) ---------------------------------------------------------- */
+/* ---- the URI (uri.c) ------------------------------------------------------------------- */
 
-/* dynamodb://REGION/TABLE[?endpoint=URL&timeout=2s&skew=1s&connections=32&body_max=16m&inline_max=380k&profile=NAME] */
+/* dynamodb://REGION/TABLE[?endpoint=URL&timeout=2s&skew=1s&connections=32&body_max=16m
+ *     &inline_max=380k&profile=NAME] */
 struct hapax__ddb_uri {
     char region[64];
     char table[256]; /* 3 to 255 of a-z A-Z 0-9 _ . - */
@@ -63,7 +63,8 @@ bool hapax__ddb_find(struct hapax_span *out, struct hapax_span reply, const char
 enum hapax__ddb_seen {
     HAPAX__DDB_FOUND,
     HAPAX__DDB_NONE, /* the reply has no item */
-    HAPAX__DDB_DAMAGED, /* an item, but not one of ours; out->has_v may be set. A value: not of its type */
+    /* An item that is not one of ours; out->has_v may be set. Of a value: it is not of its type. */
+    HAPAX__DDB_DAMAGED,
     HAPAX__DDB_NONSENSE, /* no reply of such a server */
     HAPAX__DDB_NOMEM
 };
@@ -72,7 +73,7 @@ enum hapax__ddb_seen {
 enum hapax__ddb_seen hapax__ddb_bytes(struct hapax_span *out, struct hapax_arena *arena,
                                       struct hapax_span value);
 
-/* ---- items (dynamodb_item.c) ----------------------------------------------------------- */
+/* ---- items (item.c) -------------------------------------------------------------------- */
 
 /* A body that is kept beside its record. */
 struct hapax__ddb_chunks {
@@ -90,7 +91,7 @@ struct hapax__ddb_item {
     struct hapax__ddb_chunks chunks;
 };
 
-/* Lays out a body of len bytes in chunks of a new set, which the caller gives; sums it up. */
+/* Lays out a body in chunks of the caller's new set, and sums it up. */
 void hapax__ddb_chunks_of(struct hapax__ddb_chunks *out, const struct hapax_id *id,
                           const uint8_t set[HAPAX__DDB_SET_LEN], struct hapax_span body);
 bool hapax__ddb_chunks_hold(const struct hapax__ddb_chunks *chunks, const struct hapax_id *id,
@@ -99,19 +100,19 @@ bool hapax__ddb_chunks_hold(const struct hapax__ddb_chunks *chunks, const struct
 /* The bytes of chunk i. */
 size_t hapax__ddb_chunk_len(const struct hapax__ddb_chunks *chunks, size_t i);
 
-/* Whether the record is to have its body in its item, and fits so. */
+/* Whether the record may have its body in its item, and fits there. */
 bool hapax__ddb_fits(const struct hapax_record *record, size_t inline_max);
 
 /* The TTL of a record's item; 0: none. */
 int64_t hapax__ddb_ttl(const struct hapax_record *record);
 
-/* Requests. `v` of a condition: NULL, "there is no such item".
- * put: writes the record, encoded in `r`, with its new version. */
+/* Requests. The condition of a write is that the item has version v; v NULL: that there is no item.
+ * ask_put writes the record, which is encoded in item->r, with the item's new version. */
 void hapax__ddb_ask_put(struct hapax__json_out *out, const char *table,
                         const struct hapax_record *record, const struct hapax__ddb_item *item,
                         const uint8_t *v);
 void hapax__ddb_ask_get(struct hapax__json_out *out, const char *table, const struct hapax_id *id);
-/* v NULL: what is damaged, and has no version. */
+/* v NULL: the item is damaged and has no version. */
 void hapax__ddb_ask_delete(struct hapax__json_out *out, const char *table,
                            const struct hapax_id *id, const uint8_t *v);
 void hapax__ddb_ask_put_chunk(struct hapax__json_out *out, const char *table,
@@ -124,44 +125,44 @@ void hapax__ddb_ask_delete_chunk(struct hapax__json_out *out, const char *table,
                                  const struct hapax_id *id, const struct hapax__ddb_chunks *chunks,
                                  size_t i);
 
-/* A page of the scan behind a LIST; `from` zeroed: from the start. */
+/* A page of the scan of a LIST, from behind `from`; zeroed: from the start. */
 void hapax__ddb_ask_scan(struct hapax__json_out *out, const char *table, const struct hapax_op *op,
                          const struct hapax_id *from, uint32_t limit, int64_t until_us);
 
-/* Replies. FOUND: *out, whose spans are in the arena or the reply. */
+/* Replies. FOUND sets *out, whose spans are in the arena or the reply. */
 enum hapax__ddb_seen hapax__ddb_take_item(struct hapax__ddb_item *out, struct hapax_arena *arena,
                                           struct hapax_span reply);
 /* Whether the item of a reply has this version. */
 bool hapax__ddb_shows(struct hapax_span reply, const uint8_t v[HAPAX__DDB_V_LEN]);
-/* The text of an item itself. */
+/* Reads the text of an item. */
 enum hapax__ddb_seen hapax__ddb_read_item(struct hapax__ddb_item *out, struct hapax_arena *arena,
                                           struct hapax_span item);
-/* id and r of an item of a scan. */
+/* Reads id and r of an item of a scan. */
 enum hapax__ddb_seen hapax__ddb_read_listed(struct hapax_id *id, struct hapax_span *r,
                                             struct hapax_arena *arena, struct hapax_span item);
 /* The bytes of a chunk. */
 enum hapax__ddb_seen hapax__ddb_take_chunk(struct hapax_span *out, struct hapax_arena *arena,
                                            struct hapax_span reply);
 
-/* ---- what this handle wrote (dynamodb_recent.c) ---------------------------------------- */
+/* ---- what this handle wrote (recent.c) ------------------------------------------------- */
 
-/* The records that this handle left `started`, as far as there is room: a later write that begins with one asks
- * nobody first, for its condition finds out whether it still is so. */
+/* The records that this handle left `started`, as far as there is room. A later write on one of them
+ * reads nothing first: its condition finds out whether the record is still the same. */
 struct hapax__ddb_recent;
 
 struct hapax__ddb_recent *hapax__ddb_recent_new(void); /* NULL: out of memory */
 void hapax__ddb_recent_free(struct hapax__ddb_recent *recent);
-/* Borrows its memory of the arena. False: not there, or out of memory. */
+/* Copies into the arena. False: the record is not there, or out of memory. */
 bool hapax__ddb_recent_get(const struct hapax__ddb_recent *recent, struct hapax__ddb_item *out,
                            const struct hapax_id *id, struct hapax_arena *arena);
 void hapax__ddb_recent_put(struct hapax__ddb_recent *recent, const struct hapax_id *id,
                            const struct hapax__ddb_item *item);
 void hapax__ddb_recent_drop(struct hapax__ddb_recent *recent, const struct hapax_id *id);
-/* Drops it where another version stands in the table. */
+/* Drops the record if another version is in the table. */
 void hapax__ddb_recent_seen(struct hapax__ddb_recent *recent, const struct hapax_id *id,
                             const struct hapax__ddb_item *item);
 
-/* ---- the store (dynamodb.c) ------------------------------------------------------------ */
+/* ---- the store (store.c) --------------------------------------------------------------- */
 
 struct hapax__ddb {
     struct hapax_store base;
@@ -171,36 +172,42 @@ struct hapax__ddb {
     size_t kept; /* bytes of the answers of this run */
 };
 
-/* What a call's end means where it was not the one hoped for; sets the handle's text. */
+/* ---- calls (call.c) -------------------------------------------------------------------- */
+
+/* Makes one call by itself, to its end, with this body. The reply is the call's. */
+void hapax__ddb_ask(struct hapax__aws *aws, struct hapax__aws_call *call, const char *operation,
+                    const struct hapax__json_out *body, int64_t deadline_us);
+
+/* The error that the end of a failed call means; sets the handle's text. */
 enum hapax_error hapax__ddb_error(struct hapax__ddb *ddb, const struct hapax__aws_call *call);
 
-/* The same, for who has no handle. */
+/* The same without a handle. */
 enum hapax_error hapax__ddb_error_text(const struct hapax__aws *aws, const char *table,
                                        const struct hapax__aws_call *call,
                                        char text[HAPAX_TEXT_MAX]);
 
-/* Says why a record cannot be read; returns error. */
+/* Sets the handle's text for a record that cannot be read; returns error. why NULL: the error's own
+ * reason. */
 enum hapax_error hapax__ddb_unreadable(struct hapax__ddb *ddb, const struct hapax_id *id,
                                        enum hapax_error error, const char *why);
 
-/* One call by itself, to its end; body is put into it. The reply is the call's. */
-void hapax__ddb_ask(struct hapax__aws *aws, struct hapax__aws_call *call, const char *operation,
-                    const struct hapax__json_out *body, int64_t deadline_us);
+/* Sets the handle's text for a reply that no such server gives; returns UNAVAILABLE. */
+enum hapax_error hapax__ddb_nonsense(struct hapax__ddb *ddb);
 
-/* ---- one op's course (dynamodb_course.c) ----------------------------------------------- */
+/* ---- one op (op.c) --------------------------------------------------------------------- */
 
-struct hapax__ddb_course;
+struct hapax__ddb_op;
 
-/* Begins it: from here on its calls come back by way of hapax__aws_reap(). NULL: out of memory, and op is not touched.
- * It may be over at once. */
-struct hapax__ddb_course *hapax__ddb_course_new(struct hapax__ddb *ddb, struct hapax_op *op,
-                                                int64_t deadline_us);
-/* The course a reaped call belongs to, after it has taken it. */
-struct hapax__ddb_course *hapax__ddb_course_take(struct hapax__aws_call *call);
-/* Whether op is answered and nothing is under way any more. */
-bool hapax__ddb_course_over(const struct hapax__ddb_course *course);
-/* Only when it is over. */
-void hapax__ddb_course_free(struct hapax__ddb_course *course);
+/* Begins an op, which may be over at once. Its calls come back from hapax__aws_reap(). NULL: out of
+ * memory, and op is not touched. */
+struct hapax__ddb_op *hapax__ddb_op_new(struct hapax__ddb *ddb, struct hapax_op *op,
+                                        int64_t deadline_us);
+/* Takes a reaped call; returns the op to which the call belongs. */
+struct hapax__ddb_op *hapax__ddb_op_take(struct hapax__aws_call *call);
+/* Whether the op is answered and no call of it is under way. */
+bool hapax__ddb_op_over(const struct hapax__ddb_op *work);
+/* Only for an op that is over. */
+void hapax__ddb_op_free(struct hapax__ddb_op *work);
 
 /* ---- LIST, init, check ----------------------------------------------------------------- */
 
@@ -209,7 +216,7 @@ enum hapax_error hapax__ddb_init(const char *uri, bool print, hapax_say *say, vo
                                  char text[HAPAX_TEXT_MAX]);
 enum hapax_error hapax__ddb_check(struct hapax_store *store, hapax_say *say, void *arg);
 
-/* Whether a table has the key that ours have; reply: of DescribeTable. */
+/* Whether a reply of DescribeTable shows the key that this store needs. */
 bool hapax__ddb_keyed(struct hapax_span reply);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Items: what stands in the table, what is asked for it, and what the replies show. A table's key is `id` (32 bytes) and
- * `part`: a zero byte for the record; 1, 16 random bytes of the set and the number for a chunk of a body.
+ * Items of the table, the requests about them, and the replies. A table's key is `id` (32 bytes) and
+ * `part`: a zero byte for the record; 1, the 16 random bytes of the set and the number for a chunk.
  *
  *   r  the record as hapax__record_encode() has it, without its body where that is in chunks
  *   v  16 random bytes, new with each write: what conditions compare
@@ -10,10 +10,11 @@
  *   c  the chunks of its body: set, count u16, length u32, XXH3-64 of the body u64
  *   d  a chunk's bytes
  *
- * The invariant: a record is judged only as a whole: its encoding is checksummed, and a body in chunks by `c`. Anything
- * else in an item is never looked at, so that its attributes can be of use to others. Rejected: a record's fields as
- * attributes of their own and the machine in condition expressions: three expressions for each op, which say nearly
- * what the machine says, and no way to compare more than the value that was there with one that is given.
+ * The invariant: a record is judged only as a whole. Its encoding has a checksum, and `c` has one for
+ * a body in chunks. Nothing else in an item is ever read, so others can use its attributes.
+ * Rejected: a record's fields as attributes, and the machine in condition expressions: three
+ * expressions for each op, which say only nearly what the machine says; and a condition can compare
+ * no more than the stored value with a given one.
  */
 #include "dynamodb.h"
 
@@ -33,7 +34,7 @@
 #define CHUNKS_LEN (HAPAX__DDB_SET_LEN + 2 + 4 + 8)
 
 static const uint8_t record_part[1] = {0};
-static const uint8_t last_part[1] = {0xff}; /* behind all the parts of an id */
+static const uint8_t last_part[1] = {0xff}; /* sorts behind all parts of an id */
 
 /* ---- chunks ---------------------------------------------------------------------------- */
 
@@ -143,7 +144,7 @@ static struct hapax_span the_record(void)
     return (struct hapax_span){record_part, sizeof(record_part)};
 }
 
-/* The old item comes back with a condition that fails, where the server has that. */
+/* A failed condition brings the old item back, where the server supports it. */
 static void put_condition(struct hapax__json_out *out, const uint8_t *v)
 {
     if (v) {
@@ -157,7 +158,7 @@ static void put_condition(struct hapax__json_out *out, const uint8_t *v)
     hapax__json_put(out, ",\"ReturnValuesOnConditionCheckFailure\":\"ALL_OLD\"}");
 }
 
-/* What take_attribute() takes for no version. An item that is not there at all has none either. */
+/* The condition that take_attribute() finds no version. An absent item has none, either. */
 static void put_no_version(struct hapax__json_out *out)
 {
     hapax__json_put(out, ",\"ConditionExpression\":\"NOT attribute_type(v, :b) OR size(v) <> :n\","

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LIST on DynamoDB: a scan of the table, page by page, from behind the cursor on. There is no index, so that each LIST reads,
- * and pays for, all that stands between its cursor and its end; a filter only keeps the rest from being sent. It comes in no
- * order but one that stays: that of the hash of an id.
+ * LIST on DynamoDB: a scan of the table, page by page, from the cursor on. There is no index. So each
+ * LIST reads, and pays for, all items between its cursor and its end; a filter only keeps unwanted
+ * items from being sent. The order is that of the hash of an id, and does not change.
  *
- * The invariant: a record that is there for the whole list is shown once. Rejected: an index of unfinished records, whose
- * upkeep costs each claim and each completion another write.
+ * The invariant: a record that is there for the whole list is shown once. Rejected: an index of
+ * unfinished records, whose upkeep costs each claim and each completion another write.
  */
 #include "dynamodb.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define PAGES_MAX 16u /* of one op; a page is at most 1 MB of the table */
-#define PAGE_MIN  256u /* records looked at for a LIST that wants few */
+#define PAGE_MIN  256u /* items read for a LIST that wants few */
 #define PAGE_MAX  10000u /* more than 1 MB has */
 
 struct list {
@@ -29,18 +29,12 @@ struct list {
     bool over;
 };
 
-static enum hapax_error nonsense(struct list *list)
-{
-    return hapax_store_fail(&list->ddb->base, HAPAX_ERR_UNAVAILABLE,
-                            "dynamodb: a reply makes no sense");
-}
-
 static enum hapax_error no_memory(struct list *list)
 {
     return hapax_store_fail(&list->ddb->base, HAPAX_ERR_NOMEM, "out of memory for a list");
 }
 
-/* Shows a record, if it is to be. */
+/* Shows a record, if it is wanted. */
 static enum hapax_error show(struct list *list, const struct hapax_record *record)
 {
     struct hapax_arena *arena = list->ddb->base.arena;
@@ -77,12 +71,10 @@ static enum hapax_error take_listed(struct list *list, struct hapax_arena *arena
     case HAPAX__DDB_NOMEM:
         return no_memory(list);
     default:
-        return nonsense(list);
+        return hapax__ddb_nonsense(list->ddb);
     }
     if (error != HAPAX_ERR_NONE)
-        return hapax__ddb_unreadable(
-            list->ddb, &id, error,
-            error == HAPAX_ERR_CORRUPT ? "it is damaged" : "a newer version of hapax wrote it");
+        return hapax__ddb_unreadable(list->ddb, &id, error, NULL);
     list->from = id;
     return show(list, &record);
 }
@@ -97,17 +89,17 @@ static enum hapax_error take_last_key(struct list *list, struct hapax_arena *are
     if (list->over)
         return HAPAX_ERR_NONE;
     if (!hapax__raw_member(&value, value, "id.B"))
-        return nonsense(list);
+        return hapax__ddb_nonsense(list->ddb);
     seen = hapax__ddb_bytes(&id, arena, value);
     if (seen == HAPAX__DDB_NOMEM)
         return no_memory(list);
     if (seen != HAPAX__DDB_FOUND || id.len != sizeof(list->from.bytes))
-        return nonsense(list);
+        return hapax__ddb_nonsense(list->ddb);
     memcpy(list->from.bytes, id.ptr, id.len);
     return HAPAX_ERR_NONE;
 }
 
-/* A page that has more than is wanted is left behind the last record that was. */
+/* Takes records from a page until the list is full; the next page then begins behind the last. */
 static enum hapax_error take_page(struct list *list, struct hapax_span reply)
 {
     struct hapax_arena arena = {NULL};
@@ -118,7 +110,7 @@ static enum hapax_error take_page(struct list *list, struct hapax_span reply)
 
     if (!hapax__raw_check(&root, reply) || !hapax__raw_member(&items, root, "Items") ||
         !hapax__raw_is_array(items))
-        return nonsense(list);
+        return hapax__ddb_nonsense(list->ddb);
     hapax__raw_begin(&walk, items);
     while (error == HAPAX_ERR_NONE && !full && hapax__raw_next(&walk, &name, &item)) {
         full = list->op->count == list->limit;
@@ -132,15 +124,16 @@ static enum hapax_error take_page(struct list *list, struct hapax_span reply)
     return error;
 }
 
-/* The first page is about as large as what is wanted; where the filter leaves little of it, the next are whole. */
+/* The first page is about as large as the list; the next pages are whole, since the filter left
+ * little of the first. */
 static enum hapax_error ask_page(struct list *list, unsigned page, struct hapax__json_out *out,
                                  struct hapax__aws_call *call, int64_t deadline_us)
 {
     const struct hapax_op *op = list->op;
-    uint32_t looks = page > 0 ? PAGE_MAX : list->limit * 2 > PAGE_MIN ? list->limit * 2 : PAGE_MIN;
+    uint32_t items = page > 0 ? PAGE_MAX : list->limit * 2 > PAGE_MIN ? list->limit * 2 : PAGE_MIN;
     enum hapax_error error;
 
-    hapax__ddb_ask_scan(out, list->ddb->uri.table, op, &list->from, looks,
+    hapax__ddb_ask_scan(out, list->ddb->uri.table, op, &list->from, items,
                         op->now_us - op->older_ms * US_PER_MS);
     if (out->failed)
         return no_memory(list);

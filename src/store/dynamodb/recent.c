@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The records that this handle left `started`: a table with one place per hash, where the newer one stays. What is in it
- * may be old news, and does no harm then: a write on top of it fails its condition and is judged anew by what came back.
+ * The records that this handle left `started`: a table with one entry per hash, in which the newer
+ * record stays. An entry may be out of date. It does no harm then: a write on top of it fails its
+ * condition, and is judged anew on the item that came back.
  */
 #include "dynamodb.h"
 
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLACES    4096u
+#define SLOTS     4096u
 #define BYTES_MAX 1024u /* of a record; one that is started has at most some 500 */
 
 struct entry {
@@ -20,7 +21,7 @@ struct entry {
 };
 
 struct hapax__ddb_recent {
-    struct entry *places[PLACES];
+    struct entry *slots[SLOTS];
 };
 
 struct hapax__ddb_recent *hapax__ddb_recent_new(void)
@@ -29,33 +30,33 @@ struct hapax__ddb_recent *hapax__ddb_recent_new(void)
 }
 
 /* The bytes hold a token. */
-static void forget(struct entry **place)
+static void forget(struct entry **slot)
 {
-    if (*place)
-        explicit_bzero((*place)->bytes, (*place)->len);
-    free(*place);
-    *place = NULL;
+    if (*slot)
+        explicit_bzero((*slot)->bytes, (*slot)->len);
+    free(*slot);
+    *slot = NULL;
 }
 
 void hapax__ddb_recent_free(struct hapax__ddb_recent *recent)
 {
-    for (size_t i = 0; recent && i < PLACES; i++)
-        forget(&recent->places[i]);
+    for (size_t i = 0; recent && i < SLOTS; i++)
+        forget(&recent->slots[i]);
     free(recent);
 }
 
-static size_t place_of(const struct hapax_id *id)
+static size_t slot_of(const struct hapax_id *id)
 {
     uint32_t hash;
 
     memcpy(&hash, id->bytes, sizeof(hash)); /* an id is a hash already */
-    return hash % PLACES;
+    return hash % SLOTS;
 }
 
 bool hapax__ddb_recent_get(const struct hapax__ddb_recent *recent, struct hapax__ddb_item *out,
                            const struct hapax_id *id, struct hapax_arena *arena)
 {
-    const struct entry *entry = recent->places[place_of(id)];
+    const struct entry *entry = recent->slots[slot_of(id)];
 
     if (!entry || memcmp(&entry->id, id, sizeof(*id)) != 0)
         return false;
@@ -69,14 +70,14 @@ bool hapax__ddb_recent_get(const struct hapax__ddb_recent *recent, struct hapax_
 void hapax__ddb_recent_put(struct hapax__ddb_recent *recent, const struct hapax_id *id,
                            const struct hapax__ddb_item *item)
 {
-    struct entry **place = &recent->places[place_of(id)];
+    struct entry **slot = &recent->slots[slot_of(id)];
     struct entry *entry;
 
     assert(item->chunks.count == 0);
     if (item->r.len == 0 || item->r.len > BYTES_MAX)
         return;
     entry = malloc(sizeof(*entry) + item->r.len);
-    if (!entry) { /* it is only slower */
+    if (!entry) { /* this only makes it slower */
         hapax__ddb_recent_drop(recent, id);
         return;
     }
@@ -84,22 +85,22 @@ void hapax__ddb_recent_put(struct hapax__ddb_recent *recent, const struct hapax_
     memcpy(entry->v, item->v, sizeof(entry->v));
     entry->len = item->r.len;
     memcpy(entry->bytes, item->r.ptr, item->r.len);
-    forget(place);
-    *place = entry;
+    forget(slot);
+    *slot = entry;
 }
 
 void hapax__ddb_recent_drop(struct hapax__ddb_recent *recent, const struct hapax_id *id)
 {
-    struct entry **place = &recent->places[place_of(id)];
+    struct entry **slot = &recent->slots[slot_of(id)];
 
-    if (*place && memcmp(&(*place)->id, id, sizeof(*id)) == 0)
-        forget(place);
+    if (*slot && memcmp(&(*slot)->id, id, sizeof(*id)) == 0)
+        forget(slot);
 }
 
 void hapax__ddb_recent_seen(struct hapax__ddb_recent *recent, const struct hapax_id *id,
                             const struct hapax__ddb_item *item)
 {
-    const struct entry *entry = recent->places[place_of(id)];
+    const struct entry *entry = recent->slots[slot_of(id)];
 
     if (entry && (!item->has_v || memcmp(entry->v, item->v, sizeof(entry->v)) != 0))
         hapax__ddb_recent_drop(recent, id);

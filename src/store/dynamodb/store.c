@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The DynamoDB store: ops run side by side, each on a course of its own (dynamodb_course.c), as many at once as there are
- * connections. One that is slow holds up nobody but whoever waits for its place.
+ * The DynamoDB store: runs the ops of a batch side by side (op.c), as many at once as there are
+ * connections. A slow op delays only the op that waits for its connection.
  *
- * The machine judges here, by this host's clock, and DynamoDB only says whether anything has changed meanwhile; so
- * verdicts are the machine's by construction. Rejected: TransactWriteItems, all or nothing at twice the price; and PartiQL's
- * batches, which show no item with a failed INSERT.
+ * The machine judges here, by this host's clock, and DynamoDB only says whether anything has changed
+ * meanwhile; so verdicts are the machine's by construction. Rejected: TransactWriteItems, which is
+ * all or nothing at twice the price. Rejected: PartiQL's batches, which show no item with a failed
+ * INSERT.
  */
 #include "dynamodb.h"
 
 #include "aws/fetch.h"
-#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
@@ -22,77 +22,8 @@
 #include <string.h>
 #include <time.h>
 
-#define ANSWER_MAX (256u << 20) /* bytes of a batch's answers; what is under way may pass it */
-
-/* ---- errors ---------------------------------------------------------------------------- */
-
-static const struct {
-    const char *name;
-    enum hapax_error error;
-    const char *hint;
-} meanings[] = {
-    {"ResourceNotFoundException", HAPAX_ERR_UNSUPPORTED,
-     "there is no such table (run \"hapax init\")"},
-    {"AccessDeniedException", HAPAX_ERR_REFUSED, NULL},
-    {"AccessDenied", HAPAX_ERR_REFUSED, NULL},
-    {"UnrecognizedClientException", HAPAX_ERR_REFUSED, NULL},
-    {"InvalidClientTokenId", HAPAX_ERR_REFUSED, NULL},
-    {"InvalidSignatureException", HAPAX_ERR_REFUSED, NULL},
-    {"SignatureDoesNotMatch", HAPAX_ERR_REFUSED, NULL},
-    {"IncompleteSignatureException", HAPAX_ERR_REFUSED, NULL},
-    {"MissingAuthenticationTokenException", HAPAX_ERR_REFUSED, NULL},
-    {"MissingAuthenticationToken", HAPAX_ERR_REFUSED, NULL},
-    {"ExpiredTokenException", HAPAX_ERR_REFUSED, NULL},
-    {"KMSAccessDeniedException", HAPAX_ERR_REFUSED, NULL},
-    {"UnknownOperationException", HAPAX_ERR_UNSUPPORTED, NULL},
-};
-
-enum hapax_error hapax__ddb_error_text(const struct hapax__aws *aws, const char *table,
-                                       const struct hapax__aws_call *call,
-                                       char text[HAPAX_TEXT_MAX])
-{
-    for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++) {
-        if (call->fate == HAPAX__AWS_INDETERMINATE || strcmp(meanings[i].name, call->error) != 0)
-            continue;
-        return hapax__fail(text, meanings[i].error, "dynamodb: %.60s, table \"%.60s\": %.110s",
-                           hapax__aws_host(aws), table,
-                           meanings[i].hint ? meanings[i].hint : call->text);
-    }
-    return hapax__fail(text,
-                       call->fate == HAPAX__AWS_INDETERMINATE ? HAPAX_ERR_INDETERMINATE
-                                                              : HAPAX_ERR_UNAVAILABLE,
-                       "dynamodb: %.240s", call->text);
-}
-
-enum hapax_error hapax__ddb_error(struct hapax__ddb *ddb, const struct hapax__aws_call *call)
-{
-    return hapax__ddb_error_text(ddb->aws, ddb->uri.table, call, ddb->base.text);
-}
-
-enum hapax_error hapax__ddb_unreadable(struct hapax__ddb *ddb, const struct hapax_id *id,
-                                       enum hapax_error error, const char *why)
-{
-    uint8_t hex[2 * sizeof(id->bytes)];
-    struct hapax__writer w = {hex, sizeof(hex)};
-
-    hapax__put_hex(&w, id->bytes, sizeof(id->bytes));
-    return hapax_store_fail(&ddb->base, error, "cannot read record \"%.*s\": %s", (int)sizeof(hex),
-                            (const char *)hex, why);
-}
-
-void hapax__ddb_ask(struct hapax__aws *aws, struct hapax__aws_call *call, const char *operation,
-                    const struct hapax__json_out *body, int64_t deadline_us)
-{
-    hapax__aws_call_release(call);
-    *call = (struct hapax__aws_call){.operation = operation, .deadline_us = deadline_us};
-    if (body->failed) {
-        call->fate = HAPAX__AWS_UNAVAILABLE;
-        (void)hapax__fail(call->text, HAPAX_ERR_NOMEM, "out of memory for a request");
-        return;
-    }
-    call->body = (struct hapax_span){(const uint8_t *)body->bytes, body->len};
-    hapax__aws_run(aws, call, 1);
-}
+/* The bytes of a batch's answers, after which no more ops begin. Ops under way may pass it. */
+#define ANSWER_MAX (256u << 20)
 
 /* ---- run ------------------------------------------------------------------------------- */
 
@@ -100,7 +31,7 @@ struct run {
     struct hapax__ddb *ddb;
     struct hapax_op *ops;
     size_t n;
-    size_t next; /* to begin */
+    size_t next; /* the first op that has not begun */
     size_t active;
     int64_t deadline_us;
 };
@@ -117,18 +48,18 @@ static bool too_big(struct hapax__ddb *ddb, struct hapax_op *op)
     return true;
 }
 
-static void end_if_over(struct run *run, struct hapax__ddb_course *course)
+static void end_if_over(struct run *run, struct hapax__ddb_op *work)
 {
-    if (!hapax__ddb_course_over(course))
+    if (!hapax__ddb_op_over(work))
         return;
-    hapax__ddb_course_free(course);
+    hapax__ddb_op_free(work);
     run->active--;
 }
 
 static void begin_op(struct run *run, struct hapax_op *op)
 {
     struct hapax__ddb *ddb = run->ddb;
-    struct hapax__ddb_course *course;
+    struct hapax__ddb_op *work;
 
     if (too_big(ddb, op))
         return;
@@ -137,13 +68,13 @@ static void begin_op(struct run *run, struct hapax_op *op)
                                      "over 256 MiB of answers in one batch");
         return;
     }
-    course = hapax__ddb_course_new(ddb, op, run->deadline_us);
-    if (!course) {
+    work = hapax__ddb_op_new(ddb, op, run->deadline_us);
+    if (!work) {
         op->error = hapax_store_fail(&ddb->base, HAPAX_ERR_NOMEM, "out of memory for an operation");
         return;
     }
     run->active++;
-    end_if_over(run, course);
+    end_if_over(run, work);
 }
 
 static void wait_for_calls(struct hapax__aws *aws)
@@ -152,7 +83,7 @@ static void wait_for_calls(struct hapax__aws *aws)
     int64_t due_us = hapax__aws_due(aws), wait_us = due_us - hapax__monotonic_us();
     struct timespec ts = hapax__timespec(wait_us);
 
-    if (wait_us > 0) /* EINTR: it is looked at again */
+    if (wait_us > 0) /* EINTR: the caller looks again */
         (void)ppoll(&fd, 1, due_us == INT64_MAX ? NULL : &ts, NULL);
     hapax__aws_pump(aws);
 }
@@ -167,7 +98,7 @@ static void run_ops(struct run *run)
             begin_op(run, &run->ops[run->next++]);
         call = hapax__aws_reap(aws);
         if (call)
-            end_if_over(run, hapax__ddb_course_take(call));
+            end_if_over(run, hapax__ddb_op_take(call));
         else if (run->active > 0)
             wait_for_calls(aws);
     }
@@ -182,8 +113,8 @@ static enum hapax_error ddb_run(struct hapax_store *store, struct hapax_op *ops,
 
     if (ops[0].kind == HAPAX_OP_LIST)
         return hapax__ddb_list(ddb, &ops[0], deadline_us);
-    if (ops[0].kind ==
-        HAPAX_OP_PURGE) { /* the table's TTL forgets; LIST finds dead claims under hold */
+    /* The table's TTL forgets, and LIST finds dead claims under hold. */
+    if (ops[0].kind == HAPAX_OP_PURGE) {
         ops[0].verdict = HAPAX_OK;
         ops[0].error = HAPAX_ERR_NONE;
         ops[0].now_us = hapax__wall_us();
