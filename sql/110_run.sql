@@ -191,11 +191,27 @@ BEGIN
             SELECT hapax.now_us() AS now
         ),
         judged AS MATERIALIZED (
-            -- What the record will be. Codes: under 100 nothing is written, the code is the verdict; 200 again, once the lock
-            -- is there; 201 busy; those between:
-            --   101 granted anew  102 taken over  103 granted after a failure  104 granted after completion
-            --   105 to unknown  106 died once too often  107 renewed  108 completed  109 failed  110 failed to unknown
-            --   111 resolved: completed  112 resolved: failed  113 resolved: forgotten
+            -- What the record becomes (n_…), by the code that the tables below gave. Named constants would
+            -- be parameters of this statement, and so unknown to its planner.
+            --
+            --   code     the record …                           verdict
+            --   < 100    stays                                  the code itself
+            --   101      is new, `started`                      CLAIMED
+            --   102      is `started` again: taken over         CLAIMED
+            --   103      is `started` again after a failure     CLAIMED
+            --   104      is `started` again after completion    CLAIMED
+            --   105      becomes `unknown`: it died under hold  UNKNOWN
+            --   106      becomes `failed`: it died once too     FAILED
+            --            often
+            --   107      is renewed                             OK
+            --   108      becomes `completed`                    OK
+            --   109      becomes `failed`                       OK
+            --   110      becomes `unknown` by a FAIL            OK
+            --   111      is resolved: `completed`               OK
+            --   112      is resolved: `failed`                  OK
+            --   113      is resolved: forgotten                 OK
+            --   200      is judged again, with its lock         none yet
+            --   201      is busy                                none, and error -4
             SELECT l.i, l.now, l.code, l.row_ctid, l.row_xmin, l.live,
                 CASE WHEN l.code < 101 OR l.code IN (107, 113, 201) THEN CASE WHEN l.live THEN l.state ELSE 0 END
                     WHEN l.code <= 104 THEN 1 WHEN l.code IN (108, 111) THEN 2 WHEN l.code IN (105, 110) THEN 4 ELSE 3 END AS n_state,

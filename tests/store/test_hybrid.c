@@ -570,7 +570,7 @@ static void the_higher_fence_wins(void **state)
 {
     struct bed *bed = *state;
     struct hapax__redlock *lock = NULL;
-    struct hapax__settling late = {.what = HAPAX__SETTLE_PUT, .id = &bed->id, .ttl_ms = 60000};
+    struct hapax__refresh late = {.what = HAPAX__REFRESH_PUT, .id = &bed->id, .ttl_ms = 60000};
     struct hapax__mark mark = {{'x'}};
     uint8_t value[VALUE_MAX];
     struct hapax_op first = op_of(bed, HAPAX_OP_CLAIM, '1');
@@ -588,7 +588,7 @@ static void the_higher_fence_wins(void **state)
     late.value = hapax__hint_lock(&bed->arena, &first.record, &mark);
     (void)snprintf(uri, sizeof(uri), "redis://127.0.0.1:%d", nodes[0]->tcp.port);
     assert_int_equal(hapax__redlock_open(&lock, uris, 1, text), HAPAX_ERR_NONE);
-    hapax__hints_settle(lock, &bed->arena, &late, 1);
+    hapax__hints_refresh(lock, &bed->arena, &late, 1);
     {
         struct hapax_span time = hapax_str("TIME");
         struct hapax__redlock_call call = {&time, 1};

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a handle knows of PostgreSQL without asking: its clock, and the epoch. The epoch is the fence of a record under
- * a fixed id. Every forced RESOLVE raises it in its own transaction (sql/110_run.sql), for nothing else changes a
- * completed record before its retention ends. So what was read of a record after epoch E was learnt is true for as
- * long as the epoch is E; and a RESOLVE that waits for as long as anybody may believe in an old epoch is the last word.
+ * What a handle knows of PostgreSQL without asking: its clock, and the epoch. The epoch is the fence
+ * of a record under a fixed id. Every forced RESOLVE raises the epoch in its own transaction
+ * (sql/110_run.sql), since nothing else changes a completed record before its retention ends. So a
+ * record that was read after the epoch was known to be E is true for as long as the epoch is E. A
+ * RESOLVE that waits until nobody can believe in an old epoch is the last word.
  *
- * The invariant: knowledge is dated before its question was sent, and the clock is kept as two bounds: what
- * ends (a lease, a retention) is judged by the higher, what is shown by the lower, which never runs ahead of PostgreSQL.
- * Rejected: raising the epoch by an op of its own in the RESOLVE's batch. Ops on records that another transaction is
- * writing are put off, each by itself, and two RESOLVEs at a time would be parted from their epochs.
+ * The invariant: knowledge is dated before its question was sent. The clock is kept as two bounds:
+ * ends (of a lease, of a retention) are judged by the higher; times are shown by the lower, which
+ * never runs ahead of PostgreSQL.
+ * Rejected: raising the epoch by an op of its own in the RESOLVE's batch. An op on a record that
+ * another transaction is writing is put off by itself, so two RESOLVEs at a time would be parted
+ * from their epochs.
  */
 #include "base/clock.h"
 #include "hybrid.h"
@@ -18,9 +21,9 @@
 #include <sys/random.h>
 
 #define MAKE_LEASE_MS 10000
-#define DRIFT_PART    500 /* one in so many: more than any clock is slewed by */
+#define DRIFT_PART    500 /* a five-hundredth: more than any clock is slewed by */
 
-/* So much, or more or less, has passed on a clock that is slewed against ours. */
+/* The most, or the least, that has passed on a clock that is slewed against ours. */
 static int64_t drifted(int64_t passed_us, bool more)
 {
     int64_t drift_us = passed_us / DRIFT_PART;
@@ -46,7 +49,7 @@ bool hapax__known_fresh(const struct hapax__known *known, int64_t boot_us)
     return known->epoch > 0 && boot_us - known->epoch_us < HAPAX__HYBRID_FRESH_US;
 }
 
-/* Named as the check value of a secret is (bind.c): no scope and key can be it. */
+/* The id is hashed as that of a secret's check value (bind.c): no scope and key can name it. */
 static struct hapax_op epoch_op(enum hapax_op_kind kind)
 {
     const struct hapax_span names[] = {hapax_str("hapax"), hapax_str("epoch")};
@@ -97,7 +100,7 @@ void hapax__known_epoch(struct hapax__known *known, const struct hapax_op *read,
         known->epoch = read->record.fence;
 }
 
-/* Where another makes it at the same time, it is there a moment later. */
+/* Makes the epoch's record. Where another process does so at the same time, it appears soon after. */
 static enum hapax_error make_epoch(struct hapax_store *postgres)
 {
     struct hapax_op op = epoch_op(HAPAX_OP_CLAIM);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds of hints over the nodes of a Redlock. A look asks all nodes at the same time; what follows from
- * PostgreSQL's answers is told to them, and nobody waits for it.
+ * Rounds of hints over the nodes of a Redlock. A lookup asks all nodes at the same time. What follows
+ * from PostgreSQL's answers is sent to the nodes, and nobody waits for it.
  *
- * The invariant: a claim is turned away by a lock only where a majority of all nodes has it, so that of many who ask at
- * once at least one goes on to PostgreSQL, however their locks are scattered. A copy says itself whether it may be
- * believed, so one node is enough. Whatever was looked at and stands as a bare lock is settled afterwards, on
- * nodes that did not answer too.
+ * The invariant: a lock turns a claim away only where a majority of all nodes has the lock. So of
+ * many claims at once at least one goes on to PostgreSQL, however their locks are scattered. A copy
+ * says itself whether it may be believed, so one node is enough. A bare lock that a lookup left is
+ * refreshed afterwards, on nodes that did not answer too.
  *
- * A look that takes locks is one SET … NX GET per id, one that does not is one MGET, and a completion's copy is one SET: a
- * script costs a node three times as much. Scripts are for what a command cannot do: compare ranks, and bound the
- * answer of a look that meets large copies.
- * Rejected: taking these locks by hapax__redlock_take(), which gives up a whole round trip to release what did not
- * reach a majority, and whose time nothing here depends on.
+ * A lookup that takes locks is one SET … NX GET per id; a lookup that takes none is one MGET; the
+ * copy of a completion is one SET. A script costs a node three times as much. Scripts are for what a
+ * command cannot do: compare ranks, and bound the answer of a lookup that meets large copies.
+ * Rejected: taking these locks by hapax__redlock_take(), which spends a whole round trip on releasing
+ * locks that did not reach a majority, and whose time nothing here depends on.
  */
 #include "hybrid.h"
 
@@ -21,18 +21,18 @@
 #include <assert.h>
 #include <string.h>
 
-#define NODES_MAX   HAPAX__REDLOCK_NODES_MAX
-#define PATIENCE_US INT64_C(50000) /* of a look; a node that hangs is then left out for a second */
-#define BARE_MIN_MS 100 /* in Redis: for as long as PostgreSQL may take to judge */
-#define TOLD_BYTES  ((size_t)4 << 20) /* of values told at once; the rest is dropped */
-#define LARGE_BYTES ((size_t)1 << 20) /* of the values a node answers at once */
-#define LARGE_LOOKS 256u /* after so many bytes, by a script */
-#define LOOK_ARGS   7u
-#define COPY_ARGS   5u
-#define HINT        "hint:"
-#define NUMBER_SIZE 20u /* digits */
+#define NODES_MAX     HAPAX__REDLOCK_NODES_MAX
+#define PATIENCE_US   INT64_C(50000) /* of a lookup; a node that hangs is left out for a second */
+#define BARE_MIN_MS   100 /* in Redis: for as long as PostgreSQL may take to judge */
+#define SENT_BYTES    ((size_t)4 << 20) /* of values sent at once; the rest is dropped */
+#define LARGE_BYTES   ((size_t)1 << 20) /* of the values in a node's answer */
+#define LARGE_LOOKUPS 256u /* so many lookups after that are bounded */
+#define LOOKUP_ARGS   7u
+#define COPY_ARGS     5u
+#define HINT          "hint:"
+#define NUMBER_SIZE   20u /* digits */
 
-extern const char hapax__hybrid_look_lua[], hapax__hybrid_settle_lua[]; /* lua/ */
+extern const char hapax__hybrid_lookup_lua[], hapax__hybrid_refresh_lua[]; /* lua/ */
 
 /* PREFIX, "hint:" and the id in hex. ptr NULL: out of memory. */
 static struct hapax_span key_of(struct hapax_arena *arena, struct hapax_span prefix,
@@ -50,7 +50,7 @@ static struct hapax_span key_of(struct hapax_arena *arena, struct hapax_span pre
     return (struct hapax_span){key, size};
 }
 
-/* ptr NULL: out of memory. (Two for each operation: printf would be a tenth of what a handle does.) */
+/* ptr NULL: out of memory. (Two for each operation: printf would take a tenth of a handle's time.) */
 static struct hapax_span number_of(struct hapax_arena *arena, int64_t value)
 {
     uint8_t *end = hapax__arena_alloc(arena, NUMBER_SIZE), *at;
@@ -81,48 +81,48 @@ static struct hapax_span *begin_script(struct hapax_arena *arena, const char *sc
     return args;
 }
 
-/* ---- looking ------------------------------------------------------------------------- */
+/* ---- lookups ------------------------------------------------------------------------- */
 
-/* What a look brings: of each id its key, a lock and the lock's time. */
-struct brought {
+/* What a lookup sends for each id: its key, a lock and the lock's time. */
+struct sent {
     struct hapax_span key, bare, ttl_ms;
 };
 
-static bool bring(struct brought *out, struct hapax_arena *arena, struct hapax_span prefix,
-                  struct hapax__look *look, int64_t now_us, bool take)
+static bool prepare(struct sent *out, struct hapax_arena *arena, struct hapax_span prefix,
+                    struct hapax__lookup *lookup, int64_t now_us, bool take)
 {
-    int64_t lease_ms = look->op->lease_ms;
+    int64_t lease_ms = lookup->op->lease_ms;
 
-    out->key = key_of(arena, prefix, &look->op->id);
+    out->key = key_of(arena, prefix, &lookup->op->id);
     if (!out->key.ptr || !take)
         return out->key.ptr != NULL;
     lease_ms = lease_ms < HAPAX__HINT_BARE_MS ? lease_ms : HAPAX__HINT_BARE_MS;
-    look->until_us = now_us + lease_ms * 1000;
-    out->bare = hapax__hint_bare(arena, look->op, &look->mark, look->until_us);
+    lookup->until_us = now_us + lease_ms * 1000;
+    out->bare = hapax__hint_bare(arena, lookup->op, &lookup->mark, lookup->until_us);
     out->ttl_ms = number_of(arena, lease_ms > BARE_MIN_MS ? lease_ms : BARE_MIN_MS);
     return out->bare.ptr && out->ttl_ms.ptr;
 }
 
-/* One command for all; its answer is bounded. */
-static bool look_by_script(struct hapax__redlock_call *call, struct hapax_arena *arena,
-                           const struct brought *brought, size_t n)
+/* Takes locks, with one bounded command for all. */
+static bool lookup_by_script(struct hapax__redlock_call *call, struct hapax_arena *arena,
+                             const struct sent *sent, size_t n)
 {
-    struct hapax_span *args = begin_script(arena, hapax__hybrid_look_lua, n);
+    struct hapax_span *args = begin_script(arena, hapax__hybrid_lookup_lua, n);
 
     if (!args)
         return false;
     for (size_t i = 0; i < n; i++) {
-        args[3 + i] = brought[i].key;
-        args[3 + n + 2 * i] = brought[i].bare;
-        args[3 + n + 2 * i + 1] = brought[i].ttl_ms;
+        args[3 + i] = sent[i].key;
+        args[3 + n + 2 * i] = sent[i].bare;
+        args[3 + n + 2 * i + 1] = sent[i].ttl_ms;
     }
     *call = (struct hapax__redlock_call){args, 3 + 3 * n};
     return true;
 }
 
-/* One command for all; nothing is taken. */
-static bool look_only(struct hapax__redlock_call *call, struct hapax_arena *arena,
-                      const struct brought *brought, size_t n)
+/* Takes no locks, with one command for all. */
+static bool lookup_only(struct hapax__redlock_call *call, struct hapax_arena *arena,
+                        const struct sent *sent, size_t n)
 {
     struct hapax_span *args = hapax__arena_alloc(arena, (1 + n) * sizeof(*args));
 
@@ -130,61 +130,61 @@ static bool look_only(struct hapax__redlock_call *call, struct hapax_arena *aren
         return false;
     args[0] = hapax_str("MGET");
     for (size_t i = 0; i < n; i++)
-        args[1 + i] = brought[i].key;
+        args[1 + i] = sent[i].key;
     *call = (struct hapax__redlock_call){args, 1 + n};
     return true;
 }
 
-/* A command for each. */
-static bool look_one_by_one(struct hapax__redlock_call *calls, struct hapax_arena *arena,
-                            const struct brought *brought, size_t n)
+/* Takes locks, with a command for each. */
+static bool lookup_each(struct hapax__redlock_call *calls, struct hapax_arena *arena,
+                        const struct sent *sent, size_t n)
 {
-    struct hapax_span *args = hapax__arena_alloc(arena, n * LOOK_ARGS * sizeof(*args));
+    struct hapax_span *args = hapax__arena_alloc(arena, n * LOOKUP_ARGS * sizeof(*args));
 
     if (!args)
         return false;
-    for (size_t i = 0; i < n; i++, args += LOOK_ARGS) {
+    for (size_t i = 0; i < n; i++, args += LOOKUP_ARGS) {
         args[0] = hapax_str("SET");
-        args[1] = brought[i].key;
-        args[2] = brought[i].bare;
+        args[1] = sent[i].key;
+        args[2] = sent[i].bare;
         args[3] = hapax_str("NX");
         args[4] = hapax_str("GET");
         args[5] = hapax_str("PX");
-        args[6] = brought[i].ttl_ms;
-        calls[i] = (struct hapax__redlock_call){args, LOOK_ARGS};
+        args[6] = sent[i].ttl_ms;
+        calls[i] = (struct hapax__redlock_call){args, LOOKUP_ARGS};
     }
     return true;
 }
 
-/* What the nodes say. */
-struct said {
-    struct hapax__resp *replies[NODES_MAX * HAPAX__HYBRID_BATCH_MAX];
-    size_t n; /* looks */
-    bool take; /* locks that are free were taken */
-    bool each; /* a reply for each look, and not one with all of them */
+/* The nodes' replies. */
+struct replies {
+    struct hapax__resp *of[NODES_MAX * HAPAX__HYBRID_BATCH_MAX];
+    size_t n; /* lookups */
+    bool take; /* free locks were taken */
+    bool each; /* a reply for each lookup; false: one for all of them */
 };
 
-/* What node j says of look i; NULL: nothing. */
-static const struct hapax__resp *said_of(const struct said *said, size_t j, size_t i)
+/* The reply of node j to lookup i; NULL: none. */
+static const struct hapax__resp *reply_of(const struct replies *replies, size_t j, size_t i)
 {
     const struct hapax__resp *reply;
 
-    if (said->each)
-        return said->replies[j * said->n + i];
-    reply = said->replies[j];
-    if (!reply || reply->type != HAPAX__RESP_ARRAY || reply->elements != said->n)
+    if (replies->each)
+        return replies->of[j * replies->n + i];
+    reply = replies->of[j];
+    if (!reply || reply->type != HAPAX__RESP_ARRAY || reply->elements != replies->n)
         return NULL;
     return reply->element[i];
 }
 
-static void keep_copy(struct hapax__look *look, const struct hapax__hint *hint)
+static void keep_copy(struct hapax__lookup *lookup, const struct hapax__hint *hint)
 {
-    const struct hapax__hint *best = &look->copy;
+    const struct hapax__hint *best = &lookup->copy;
 
-    if (!look->copied || hint->record.fence > best->record.fence ||
+    if (!lookup->copied || hint->record.fence > best->record.fence ||
         (hint->record.fence == best->record.fence && hint->epoch > best->epoch))
-        look->copy = *hint;
-    look->copied = true;
+        lookup->copy = *hint;
+    lookup->copied = true;
 }
 
 static bool fuller(const struct hapax__hint *a, const struct hapax__hint *b)
@@ -193,75 +193,76 @@ static bool fuller(const struct hapax__hint *a, const struct hapax__hint *b)
                               : a->record.lease_until_us > b->record.lease_until_us;
 }
 
-/* The fullest of the locks of the one mark that a majority has. */
-static void keep_lock(struct hapax__look *look, const struct hapax__hint *locks, size_t count,
+/* Keeps the fullest lock of the mark that a majority of the nodes has, if there is such a mark. */
+static void keep_lock(struct hapax__lookup *lookup, const struct hapax__hint *locks, size_t count,
                       size_t majority)
 {
-    for (size_t i = 0; i < count && !look->locked; i++) {
+    for (size_t i = 0; i < count && !lookup->locked; i++) {
         size_t votes = 0;
 
-        look->lock = locks[i];
+        lookup->lock = locks[i];
         for (size_t j = 0; j < count; j++) {
             if (memcmp(&locks[j].mark, &locks[i].mark, sizeof(locks[i].mark)) != 0)
                 continue;
             votes++;
-            if (fuller(&locks[j], &look->lock))
-                look->lock = locks[j];
+            if (fuller(&locks[j], &lookup->lock))
+                lookup->lock = locks[j];
         }
-        look->locked = votes >= majority;
+        lookup->locked = votes >= majority;
     }
 }
 
-/* A lock that was taken: 1 says the script, nil says SET. */
-static bool took(const struct said *said, const struct hapax__resp *reply)
+/* Whether a lock was taken: the script answers 1, SET answers nil. */
+static bool took(const struct replies *replies, const struct hapax__resp *reply)
 {
-    return said->take && reply &&
-           (said->each ? reply->type == HAPAX__RESP_NIL
-                       : reply->type == HAPAX__RESP_INTEGER && reply->integer == 1);
+    return replies->take && reply &&
+           (replies->each ? reply->type == HAPAX__RESP_NIL
+                          : reply->type == HAPAX__RESP_INTEGER && reply->integer == 1);
 }
 
-static void judge_look(struct hapax__look *look, const struct said *said, size_t nodes, size_t i)
+static void judge_lookup(struct hapax__lookup *lookup, const struct replies *replies, size_t nodes,
+                         size_t i)
 {
     struct hapax__hint locks[NODES_MAX];
     size_t count = 0, taken = 0;
 
     for (size_t j = 0; j < nodes; j++) {
-        const struct hapax__resp *reply = said_of(said, j, i);
+        const struct hapax__resp *reply = reply_of(replies, j, i);
         struct hapax__hint hint;
 
-        taken += took(said, reply);
+        taken += took(replies, reply);
         if (!reply || reply->type != HAPAX__RESP_STRING) {
-            look->placed = look->placed || said->take;
+            lookup->placed = lookup->placed || replies->take;
             continue;
         }
-        if (!hapax__hint_read(&hint, &look->op->id,
+        if (!hapax__hint_read(&hint, &lookup->op->id,
                               (struct hapax_span){(const uint8_t *)reply->str, reply->len}))
             continue;
         if (hint.kind == HAPAX__HINT_COPY) {
-            keep_copy(look, &hint);
-        } else if (memcmp(&hint.mark, &look->mark, sizeof(hint.mark)) == 0) {
-            look->placed = true;
+            keep_copy(lookup, &hint);
+        } else if (memcmp(&hint.mark, &lookup->mark, sizeof(hint.mark)) == 0) {
+            lookup->placed = true;
             taken++;
-            if (hint.record.lease_until_us > look->until_us)
-                look->until_us = hint.record.lease_until_us;
+            if (hint.record.lease_until_us > lookup->until_us)
+                lookup->until_us = hint.record.lease_until_us;
         } else {
             locks[count++] = hint;
         }
     }
-    look->taken = taken >= hapax__redlock_majority(nodes);
-    keep_lock(look, locks, count, hapax__redlock_majority(nodes));
+    lookup->taken = taken >= hapax__redlock_majority(nodes);
+    keep_lock(lookup, locks, count, hapax__redlock_majority(nodes));
 }
 
-/* Of the node that answers most. */
-static size_t bytes_of(const struct said *said, size_t nodes)
+/* The bytes of values in the longest answer of a node. */
+static size_t bytes_of(const struct replies *replies, size_t nodes)
 {
     size_t most = 0;
 
     for (size_t j = 0; j < nodes; j++) {
         size_t bytes = 0;
 
-        for (size_t i = 0; i < said->n; i++) {
-            const struct hapax__resp *reply = said_of(said, j, i);
+        for (size_t i = 0; i < replies->n; i++) {
+            const struct hapax__resp *reply = reply_of(replies, j, i);
 
             bytes += reply && reply->type == HAPAX__RESP_STRING ? reply->len : 0;
         }
@@ -270,74 +271,74 @@ static size_t bytes_of(const struct said *said, size_t nodes)
     return most;
 }
 
-bool hapax__hints_look(struct hapax__redlock *lock, struct hapax_arena *arena,
-                       struct hapax__look *looks, size_t n, int64_t now_us, bool take,
-                       unsigned *large)
+bool hapax__hints_lookup(struct hapax__redlock *lock, struct hapax_arena *arena,
+                         struct hapax__lookup *lookups, size_t n, int64_t now_us, bool take,
+                         unsigned *large)
 {
     struct hapax_span prefix = hapax__redlock_prefix(lock);
     size_t nodes = hapax__redlock_nodes(lock);
     struct hapax__redlock_call calls[HAPAX__HYBRID_BATCH_MAX];
-    struct brought brought[HAPAX__HYBRID_BATCH_MAX];
-    struct said said = {.n = n, .take = take || *large > 0, .each = take && *large == 0};
+    struct sent sent[HAPAX__HYBRID_BATCH_MAX];
+    struct replies replies = {.n = n, .take = take || *large > 0, .each = take && *large == 0};
     char text[HAPAX_TEXT_MAX];
     bool made;
 
     assert(n > 0 && n <= HAPAX__HYBRID_BATCH_MAX && nodes <= NODES_MAX);
     for (size_t i = 0; i < n; i++)
-        if (!bring(&brought[i], arena, prefix, &looks[i], now_us, said.take))
+        if (!prepare(&sent[i], arena, prefix, &lookups[i], now_us, replies.take))
             return false;
-    made = said.each   ? look_one_by_one(calls, arena, brought, n)
-           : said.take ? look_by_script(calls, arena, brought, n)
-                       : look_only(calls, arena, brought, n);
+    made = replies.each   ? lookup_each(calls, arena, sent, n)
+           : replies.take ? lookup_by_script(calls, arena, sent, n)
+                          : lookup_only(calls, arena, sent, n);
     if (!made)
         return false;
-    (void)hapax__redlock_ask(lock, calls, said.each ? n : 1, PATIENCE_US, said.replies, text);
+    (void)hapax__redlock_ask(lock, calls, replies.each ? n : 1, PATIENCE_US, replies.of, text);
     for (size_t i = 0; i < n; i++)
-        judge_look(&looks[i], &said, nodes, i);
-    if (bytes_of(&said, nodes) > LARGE_BYTES)
-        *large = LARGE_LOOKS;
+        judge_lookup(&lookups[i], &replies, nodes, i);
+    if (bytes_of(&replies, nodes) > LARGE_BYTES)
+        *large = LARGE_LOOKUPS;
     else if (*large > 0)
         --*large;
     return true;
 }
 
-/* ---- settling ------------------------------------------------------------------------ */
+/* ---- refreshing ---------------------------------------------------------------------- */
 
-/* SET, whatever stands there. False: out of memory. */
-static bool tell_copy(struct hapax__redlock_call *call, struct hapax_arena *arena,
-                      struct hapax_span prefix, const struct hapax__settling *settling)
+/* A SET that replaces anything. False: out of memory. */
+static bool send_copy(struct hapax__redlock_call *call, struct hapax_arena *arena,
+                      struct hapax_span prefix, const struct hapax__refresh *refresh)
 {
     struct hapax_span *args = hapax__arena_alloc(arena, COPY_ARGS * sizeof(*args));
 
     if (!args)
         return false;
     args[0] = hapax_str("SET");
-    args[1] = key_of(arena, prefix, settling->id);
-    args[2] = settling->value;
+    args[1] = key_of(arena, prefix, refresh->id);
+    args[2] = refresh->value;
     args[3] = hapax_str("PX");
-    args[4] = number_of(arena, settling->ttl_ms);
+    args[4] = number_of(arena, refresh->ttl_ms);
     *call = (struct hapax__redlock_call){args, COPY_ARGS};
     return args[1].ptr && args[4].ptr;
 }
 
-/* One command for all of them. */
-static bool tell_rest(struct hapax__redlock_call *call, struct hapax_arena *arena,
-                      struct hapax_span prefix, const struct hapax__settling *const *rest, size_t n)
+/* One command for the other refreshes. False: out of memory. */
+static bool send_rest(struct hapax__redlock_call *call, struct hapax_arena *arena,
+                      struct hapax_span prefix, const struct hapax__refresh *const *rest, size_t n)
 {
-    struct hapax_span *args = begin_script(arena, hapax__hybrid_settle_lua, n), *words;
+    struct hapax_span *args = begin_script(arena, hapax__hybrid_refresh_lua, n), *words;
 
     if (!args)
         return false;
     words = args + 3 + n;
     for (size_t i = 0; i < n; i++, words += 2) {
-        const struct hapax__settling *settling = rest[i];
-        bool put = settling->what == HAPAX__SETTLE_PUT;
+        const struct hapax__refresh *refresh = rest[i];
+        bool put = refresh->what == HAPAX__REFRESH_PUT;
 
-        args[3 + i] = key_of(arena, prefix, settling->id);
-        words[0] = put ? number_of(arena, settling->ttl_ms)
-                       : hapax_str(settling->what == HAPAX__SETTLE_FORGET ? "forget" : "drop");
-        words[1] = put ? settling->value
-                       : (struct hapax_span){settling->mark->bytes, sizeof(settling->mark->bytes)};
+        args[3 + i] = key_of(arena, prefix, refresh->id);
+        words[0] = put ? number_of(arena, refresh->ttl_ms)
+                       : hapax_str(refresh->what == HAPAX__REFRESH_FORGET ? "forget" : "drop");
+        words[1] = put ? refresh->value
+                       : (struct hapax_span){refresh->mark->bytes, sizeof(refresh->mark->bytes)};
         if (!args[3 + i].ptr || !words[0].ptr)
             return false;
     }
@@ -345,28 +346,28 @@ static bool tell_rest(struct hapax__redlock_call *call, struct hapax_arena *aren
     return true;
 }
 
-void hapax__hints_settle(struct hapax__redlock *lock, struct hapax_arena *arena,
-                         struct hapax__settling *settlings, size_t n)
+void hapax__hints_refresh(struct hapax__redlock *lock, struct hapax_arena *arena,
+                          struct hapax__refresh *refreshes, size_t n)
 {
     struct hapax_span prefix = hapax__redlock_prefix(lock);
     struct hapax__redlock_call calls[HAPAX__HYBRID_BATCH_MAX + 1];
-    const struct hapax__settling *rest[HAPAX__HYBRID_BATCH_MAX];
-    size_t room = TOLD_BYTES, count = 0, more = 0;
+    const struct hapax__refresh *rest[HAPAX__HYBRID_BATCH_MAX];
+    size_t room = SENT_BYTES, count = 0, more = 0;
 
     assert(n <= HAPAX__HYBRID_BATCH_MAX);
     for (size_t i = 0; i < n; i++) {
-        struct hapax__settling *settling = &settlings[i];
+        struct hapax__refresh *refresh = &refreshes[i];
 
-        if (settling->value.len > room)
-            *settling = (struct hapax__settling){
-                .what = HAPAX__SETTLE_DROP, .id = settling->id, .mark = settling->mark};
-        room -= settling->value.len;
-        if (settling->what != HAPAX__SETTLE_COPY)
-            rest[more++] = settling;
-        else if (!tell_copy(&calls[count++], arena, prefix, settling))
+        if (refresh->value.len > room)
+            *refresh = (struct hapax__refresh){
+                .what = HAPAX__REFRESH_DROP, .id = refresh->id, .mark = refresh->mark};
+        room -= refresh->value.len;
+        if (refresh->what != HAPAX__REFRESH_COPY)
+            rest[more++] = refresh;
+        else if (!send_copy(&calls[count++], arena, prefix, refresh))
             return;
     }
-    if (more > 0 && !tell_rest(&calls[count++], arena, prefix, rest, more))
+    if (more > 0 && !send_rest(&calls[count++], arena, prefix, rest, more))
         return;
     if (count > 0)
         hapax__redlock_tell(lock, calls, count, PATIENCE_US);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hybrid store's own parts: hints in Redis, in front of records in PostgreSQL (docs/design.md, "Hybrid"). A hint
- * is a value under one key per id:
+ * The parts of the hybrid store: hints in Redis, in front of records in PostgreSQL (docs/design.md,
+ * "Hybrid"). A hint is a value under one key per id:
  *
- *   rank    41 digits: the fence (20), the kind (1), the lease's end of a lock or the epoch of a copy (20)
+ *   rank    41 digits: the fence (20), the kind (1), and (20) a lock's lease end or a copy's epoch
  *   mark    16 bytes: of a lock, SHA-256 over its token, cut; of a copy, zeros
- *   bare    (kind 0, fence 0) fingerprint 32, caller 32, until 20 digits: a claim that PostgreSQL has not judged yet
+ *   bare    (kind 0, fence 0) fingerprint 32, caller 32, until 20 digits: a claim that PostgreSQL has
+ *           not judged yet
  *   lock    (kind 1) the record as its CLAIM or RENEW showed it, by hapax__record_encode()
  *   copy    (kind 2) the completed record, the same way
  *
- * The higher rank wins, so hints that come late change nothing. Tokens are not in it.
+ * The higher rank wins, so hints that come late change nothing. A hint contains no token.
  */
 #ifndef HAPAX_STORE_HYBRID_HYBRID_H
 #define HAPAX_STORE_HYBRID_HYBRID_H
@@ -28,7 +29,7 @@ struct hapax__mark {
     uint8_t bytes[HAPAX__HINT_MARK];
 };
 
-/* ---- values (hybrid_value.c) ------------------------------------------------------- */
+/* ---- values (value.c) -------------------------------------------------------------- */
 
 enum hapax__hint_kind { HAPAX__HINT_BARE, HAPAX__HINT_LOCK, HAPAX__HINT_COPY };
 
@@ -41,7 +42,8 @@ struct hapax__hint {
 
 struct hapax__mark hapax__hint_mark(const struct hapax_token *token);
 
-/* Each made in the arena; ptr NULL: out of memory. record must be STARTED, or COMPLETED. */
+/* Make values in the arena; ptr NULL: out of memory. A lock's record is STARTED, a copy's
+ * COMPLETED. */
 struct hapax_span hapax__hint_bare(struct hapax_arena *arena, const struct hapax_op *claim,
                                    const struct hapax__mark *mark, int64_t until_us);
 struct hapax_span hapax__hint_lock(struct hapax_arena *arena, const struct hapax_record *record,
@@ -49,59 +51,66 @@ struct hapax_span hapax__hint_lock(struct hapax_arena *arena, const struct hapax
 struct hapax_span hapax__hint_copy(struct hapax_arena *arena, const struct hapax_record *record,
                                    uint64_t epoch);
 
-/* Reads the hint of an id. False: it is none, or none of this id. */
+/* Reads the hint of an id. False: the value is no hint, or of another id. */
 bool hapax__hint_read(struct hapax__hint *out, const struct hapax_id *id, struct hapax_span value);
 
-/* ---- rounds (hybrid_hints.c) ------------------------------------------------------- */
+/* ---- rounds (hints.c) -------------------------------------------------------------- */
 
-/* What the nodes say of one CLAIM. */
-struct hapax__look {
+/* What the nodes show about one CLAIM. */
+struct hapax__lookup {
     const struct hapax_op *op;
     struct hapax__mark mark;
     bool locked; /* a majority of the nodes has the lock of one other mark: `lock` */
-    bool copied; /* some node has a copy: `copy`, the highest */
-    bool placed; /* its own bare lock may stand on a node */
-    bool taken; /* a majority has it, or a fuller one of the same mark */
-    int64_t until_us; /* what that lock says */
+    bool copied; /* a node has a copy: `copy`, the highest one */
+    bool placed; /* the op's own bare lock may stand on a node */
+    bool taken; /* a majority has the op's bare lock, or a fuller lock of the same mark */
+    int64_t until_us; /* when that lock ends */
     struct hapax__hint lock;
     struct hapax__hint copy;
 };
 
-/* Looks at the hints of n CLAIMs on all nodes at once. take: and takes the locks that are free; they end no later than
- * the leases will that are granted after now_us. What it finds is valid until the lock's next look. Without an answer nothing
- * is found. *large is the look's own, 0 at first: so many looks to come have their answers bounded to 4 MiB, and take
- * locks, for it has met large copies; of what goes beyond nothing is found. False: no memory; nothing was done. */
-bool hapax__hints_look(struct hapax__redlock *lock, struct hapax_arena *arena,
-                       struct hapax__look *looks, size_t n, int64_t now_us, bool take,
-                       unsigned *large);
+/* Looks up the hints of n CLAIMs on all nodes at once. With take it also takes the free locks; they
+ * end no later than leases that are granted after now_us. Nodes that do not answer show nothing. The
+ * results are valid until the redlock's next call.
+ * *large counts the lookups that remain in bounded mode; start it at 0. A lookup that met large
+ * copies sets it. While it is above 0, a node's answer is limited to 4 MiB, copies beyond the limit
+ * count as absent, and lookups take locks even without take.
+ * False: out of memory; nothing was sent. */
+bool hapax__hints_lookup(struct hapax__redlock *lock, struct hapax_arena *arena,
+                         struct hapax__lookup *lookups, size_t n, int64_t now_us, bool take,
+                         unsigned *large);
+
+enum hapax__refresh_kind {
+    HAPAX__REFRESH_DROP = 1, /* deletes the lock of this mark */
+    HAPAX__REFRESH_PUT, /* replaces what has no higher rank */
+    HAPAX__REFRESH_COPY, /* puts a copy in place of anything: cheaper than PUT */
+    HAPAX__REFRESH_FORGET /* deletes whatever stands there */
+};
 
 /* One hint to bring up to date. */
-enum hapax__settle {
-    HAPAX__SETTLE_DROP = 1, /* the lock of this mark */
-    HAPAX__SETTLE_PUT, /* in place of what has no higher rank */
-    HAPAX__SETTLE_COPY, /* a copy, in place of anything: cheaper than PUT */
-    HAPAX__SETTLE_FORGET /* whatever stands there */
-};
-struct hapax__settling {
-    enum hapax__settle what;
+struct hapax__refresh {
+    enum hapax__refresh_kind what;
     const struct hapax_id *id;
-    const struct hapax__mark *mark; /* its own; for FORGET of no account */
+    const struct hapax__mark *mark; /* of the op's token; FORGET ignores it */
     struct hapax_span value; /* PUT, COPY */
     int64_t ttl_ms; /* PUT, COPY */
 };
 
-/* Tells all nodes, and waits for nobody. What goes beyond 4 MiB is dropped instead: settlings says so afterwards. */
-void hapax__hints_settle(struct hapax__redlock *lock, struct hapax_arena *arena,
-                         struct hapax__settling *settlings, size_t n);
+/* Sends refreshes to all nodes, and does not wait. A value beyond 4 MiB in all is not sent: its
+ * refresh becomes a DROP. */
+void hapax__hints_refresh(struct hapax__redlock *lock, struct hapax_arena *arena,
+                          struct hapax__refresh *refreshes, size_t n);
 
-/* ---- what is known of PostgreSQL (hybrid_epoch.c) ---------------------------------- */
+/* ---- what is known of PostgreSQL (epoch.c) ----------------------------------------- */
 
 struct hapax__known {
-    bool clock; /* the rest of it is known */
-    int64_t low_us, low_boot_us; /* PostgreSQL's clock was not below low_us at that boot time, … */
-    int64_t high_us, high_boot_us; /* … and not above high_us at this one */
+    bool clock; /* the four times below are known */
+    /* PostgreSQL's clock was not below low_us at the boot time low_boot_us, and not above high_us at
+     * high_boot_us. */
+    int64_t low_us, low_boot_us;
+    int64_t high_us, high_boot_us;
     uint64_t epoch; /* 0: not known */
-    int64_t epoch_us; /* boot time, before the READ that said so was sent */
+    int64_t epoch_us; /* boot time before the READ of the epoch was sent */
     int64_t asked_us; /* boot time of the last question; 0: none */
 };
 
@@ -114,8 +123,8 @@ bool hapax__known_fresh(const struct hapax__known *known, int64_t boot_us);
 /* The READ that asks for the epoch. */
 struct hapax_op hapax__epoch_read(void);
 
-/* Takes what answers say: of the clock, those of a call that began at sent_us and has just ended; of the epoch, that
- * READ. */
+/* Take answers: the clock from all ops of a call that began at sent_us and ended at got_us; the epoch
+ * from its READ. */
 void hapax__known_clock(struct hapax__known *known, const struct hapax_op *ops, size_t n,
                         int64_t sent_us, int64_t got_us);
 void hapax__known_epoch(struct hapax__known *known, const struct hapax_op *read, int64_t sent_us);
@@ -123,7 +132,7 @@ void hapax__known_epoch(struct hapax__known *known, const struct hapax_op *read,
 /* Asks for both, and makes the epoch's record where there is none. Errors as hapax_store_run(). */
 enum hapax_error hapax__known_ask(struct hapax__known *known, struct hapax_store *postgres);
 
-/* ---- the URI (hybrid_uri.c) ---------------------------------------------------------- */
+/* ---- the URI (uri.c) ----------------------------------------------------------------- */
 
 /* A copy of it, cut into its parts. */
 struct hapax__hybrid_parts {
@@ -135,7 +144,8 @@ struct hapax__hybrid_parts {
     bool stale_replay;
 };
 
-/* INVALID: it is none, and text says why, without its passwords; NOMEM. Release the parts in any case. */
+/* INVALID: it is no such URI, and text says why, without passwords; NOMEM. Release the parts in any
+ * case. */
 enum hapax_error hapax__hybrid_parts(struct hapax__hybrid_parts *parts, const char *uri,
                                      char text[HAPAX_TEXT_MAX]);
 void hapax__hybrid_parts_release(struct hapax__hybrid_parts *parts);

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hybrid store: Redis in front of PostgreSQL. A batch looks at the hints of its CLAIMs in one round over the Redis
- * nodes; what a lock turns away, or a copy answers, is done; the rest is one batch of the PostgreSQL store, after
- * which the hints are brought up to date without waiting.
+ * The hybrid store: Redis in front of PostgreSQL. A batch looks up the hints of its CLAIMs in one
+ * round over the Redis nodes. A lock that turns a CLAIM away, or a copy that answers it, ends the
+ * CLAIM. The rest is one batch of the PostgreSQL store. Afterwards the hints are refreshed, and
+ * nobody waits for that.
  *
- * The invariant: PostgreSQL alone grants claims and judges writes. A hint answers IN_FLIGHT to who asks for the same
- * request while another's lock stands, which costs them a later question at worst; or COMPLETED from a copy that is whole,
- * within its retention, and of the epoch that PostgreSQL had less than half a second ago (hybrid_epoch.c). So
- * a Redis that is down, slow, wiped, older than it was, or lying makes it slower, never wrong.
+ * The invariant: PostgreSQL alone grants claims and judges writes. A hint can answer IN_FLIGHT to the
+ * same request while another's lock stands, which costs the caller a later question at worst. Or it
+ * answers COMPLETED from a copy that is whole, within its retention, and of the epoch that PostgreSQL
+ * had less than half a second ago (epoch.c). So a Redis that is down, slow, wiped, older than it was,
+ * or lying makes the store slower, never wrong.
  *
- * A CLAIM whose fate is not known is repeated past the hints: its own first try may hold the record, and somebody
- * else's lock must not hide that. Rejected: a store with rules of its own for what Redis has and PostgreSQL has not;
- * there is no such thing.
+ * A CLAIM whose result is not known is repeated without a lookup: its own first try may have the
+ * claim, and another's lock must not hide that. Rejected: a store with rules of its own for what
+ * Redis has and PostgreSQL has not; there is no such thing.
  */
 #include "base/clock.h"
 #include "base/fail.h"
@@ -27,17 +29,16 @@
 
 #define NODES_MAX      HAPAX__REDLOCK_NODES_MAX
 #define DOUBTS         1024u
-#define CALM_CLAIMS    256u /* in a row that met nobody: then no locks are taken until one does */
+#define CALM_CLAIMS    256u /* in a row without IN_FLIGHT; then no locks are taken until one */
 #define COPY_MAX       ((size_t)256 << 10) /* bytes of a hint */
 #define COPY_LIFE_MS   (INT64_C(24) * 3600 * 1000)
 #define COPY_MIN_US    (1 * US_PER_S) /* of retention left: less is not worth a copy */
 #define COPY_MARGIN_US (100 * US_PER_MS)
 #define LOCK_MIN_US    (5 * US_PER_MS)
-#define BARE_MAX_US                                                                                \
-    (HAPAX__HINT_BARE_MS * US_PER_MS +                                                             \
-     US_PER_S) /* what claims to stand longer was not written by us */
+/* A bare lock that claims to stand longer was not written by a hybrid store. */
+#define BARE_MAX_US     (HAPAX__HINT_BARE_MS * US_PER_MS + US_PER_S)
 #define RESOLVE_WAIT_US (HAPAX__HYBRID_FRESH_US + 50 * US_PER_MS)
-#define DOWN_US         (1 * US_PER_S) /* before PostgreSQL is asked again whether a copy may be served */
+#define DOWN_US         (1 * US_PER_S) /* before PostgreSQL is asked again for the epoch */
 #define SKEW_MAX_US     (1 * US_PER_S)
 
 struct hybrid {
@@ -47,21 +48,21 @@ struct hybrid {
     bool stale_replay;
     struct hapax_arena arena; /* of one run */
     struct hapax__known known;
-    int64_t down_until_us; /* boot time; PostgreSQL did not answer a moment ago */
-    struct hapax__mark
-        doubts[DOUBTS]; /* of CLAIMs whose fate is not known, by their first bytes; a newer
-                                          one in the same place overwrites */
+    int64_t down_until_us; /* boot time; PostgreSQL failed to answer just before */
+    /* The marks of CLAIMs whose result is not known, by their first bytes. A newer mark replaces an
+     * older one with the same bytes. */
+    struct hapax__mark doubts[DOUBTS];
     struct hapax__mark marks[HAPAX__HYBRID_BATCH_MAX]; /* of each op of the batch */
-    struct hapax__look looks[HAPAX__HYBRID_BATCH_MAX];
-    size_t looked; /* how many of them */
-    unsigned large; /* hapax__hints_look()'s */
-    size_t calm; /* CLAIMs since one was IN_FLIGHT, CALM_CLAIMS at most */
-    bool take; /* the locks of this run's CLAIMs are taken */
-    size_t look_of[HAPAX__HYBRID_BATCH_MAX]; /* of each op: its place among looks, + 1; 0: none */
-    uint64_t
-        epoch; /* that was known before PostgreSQL was asked; 0: none was, no copies are made */
-    struct hapax__settling settlings[HAPAX__HYBRID_BATCH_MAX];
-    size_t settling_count;
+    struct hapax__lookup lookups[HAPAX__HYBRID_BATCH_MAX];
+    size_t lookup_count;
+    unsigned large; /* see hapax__hints_lookup() */
+    size_t calm; /* CLAIMs since the last IN_FLIGHT, at most CALM_CLAIMS */
+    bool take; /* this run's lookups take locks */
+    size_t lookup_of[HAPAX__HYBRID_BATCH_MAX]; /* of each op: index of its lookup + 1; 0: none */
+    /* The epoch that was known before PostgreSQL was asked; 0: none, so no copies are made. */
+    uint64_t epoch;
+    struct hapax__refresh refreshes[HAPAX__HYBRID_BATCH_MAX];
+    size_t refresh_count;
     struct hapax_op asked[HAPAX__HYBRID_BATCH_MAX + 1];
     size_t from[HAPAX__HYBRID_BATCH_MAX];
 };
@@ -73,22 +74,22 @@ static bool same_mark(const struct hapax__mark *a, const struct hapax__mark *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-static struct hapax__mark *place_of(struct hybrid *h, const struct hapax__mark *mark)
+static struct hapax__mark *doubt_of(struct hybrid *h, const struct hapax__mark *mark)
 {
     return &h->doubts[((size_t)mark->bytes[0] << 8 | mark->bytes[1]) % DOUBTS];
 }
 
 static bool doubtful(struct hybrid *h, const struct hapax__mark *mark)
 {
-    return same_mark(place_of(h, mark), mark);
+    return same_mark(doubt_of(h, mark), mark);
 }
 
-static void note_fate(struct hybrid *h, const struct hapax__mark *mark, bool known)
+static void note_result(struct hybrid *h, const struct hapax__mark *mark, bool known)
 {
     if (!known)
-        *place_of(h, mark) = *mark;
+        *doubt_of(h, mark) = *mark;
     else if (doubtful(h, mark))
-        memset(place_of(h, mark), 0, sizeof(*mark));
+        memset(doubt_of(h, mark), 0, sizeof(*mark));
 }
 
 /* ---- answers from hints -------------------------------------------------------------- */
@@ -110,20 +111,20 @@ static bool answer(struct hybrid *h, struct hapax_op *op, enum hapax_verdict ver
     return hapax__store_keep(&h->base, op);
 }
 
-/* The lock of another attempt at the same request, whose time is not over. */
-static bool turn_away(struct hybrid *h, struct hapax_op *op, struct hapax__look *look)
+/* Answers IN_FLIGHT where a live lock of another attempt at the same request stands. */
+static bool turn_away(struct hybrid *h, struct hapax_op *op, struct hapax__lookup *lookup)
 {
-    struct hapax_record *record = &look->lock.record;
+    struct hapax_record *record = &lookup->lock.record;
     int64_t boot_us = hapax__boot_us();
     int64_t low_us, high_us;
 
-    if (!look->locked || !h->known.clock || !same_request(op, record))
+    if (!lookup->locked || !h->known.clock || !same_request(op, record))
         return false;
     low_us = hapax__known_low(&h->known, boot_us);
     high_us = hapax__known_high(&h->known, boot_us);
     if (high_us >= record->lease_until_us)
         return false;
-    if (look->lock.kind == HAPAX__HINT_BARE) {
+    if (lookup->lock.kind == HAPAX__HINT_BARE) {
         if (record->lease_until_us - low_us > BARE_MAX_US)
             return false;
         record->scope = op->scope;
@@ -131,53 +132,55 @@ static bool turn_away(struct hybrid *h, struct hapax_op *op, struct hapax__look 
     return answer(h, op, HAPAX_IN_FLIGHT, record, low_us);
 }
 
-/* A copy that fits the request and whose retention is not over. */
-static bool fits(const struct hybrid *h, const struct hapax_op *op, const struct hapax__look *look)
+/* Whether there is a copy that fits the request and whose retention is not over. */
+static bool fits(const struct hybrid *h, const struct hapax_op *op,
+                 const struct hapax__lookup *lookup)
 {
-    const struct hapax_record *record = &look->copy.record;
+    const struct hapax_record *record = &lookup->copy.record;
     int64_t now_us =
         h->known.clock ? hapax__known_high(&h->known, hapax__boot_us()) : hapax__wall_us();
 
-    return look->copied && same_request(op, record) &&
+    return lookup->copied && same_request(op, record) &&
            (record->expires_us == 0 || now_us + COPY_MARGIN_US < record->expires_us);
 }
 
-/* stale: PostgreSQL cannot be asked for the epoch, and the policy is to do without. */
-static bool replay(struct hybrid *h, struct hapax_op *op, const struct hapax__look *look,
+/* Answers COMPLETED from a copy. stale: without the epoch, since PostgreSQL cannot be asked and the
+ * policy allows it. */
+static bool replay(struct hybrid *h, struct hapax_op *op, const struct hapax__lookup *lookup,
                    bool stale)
 {
     int64_t boot_us = hapax__boot_us();
 
-    if (!fits(h, op, look))
+    if (!fits(h, op, lookup))
         return false;
     if (!stale && (!h->known.clock || !hapax__known_fresh(&h->known, boot_us) ||
-                   look->copy.epoch != h->known.epoch))
+                   lookup->copy.epoch != h->known.epoch))
         return false;
-    return answer(h, op, HAPAX_COMPLETED, &look->copy.record,
+    return answer(h, op, HAPAX_COMPLETED, &lookup->copy.record,
                   h->known.clock ? hapax__known_low(&h->known, boot_us) : hapax__wall_us());
 }
 
-/* ---- looking ------------------------------------------------------------------------- */
+/* ---- lookups ------------------------------------------------------------------------- */
 
-static void choose_looks(struct hybrid *h, const struct hapax_op *ops, size_t n)
+static void choose_lookups(struct hybrid *h, const struct hapax_op *ops, size_t n)
 {
-    h->looked = 0;
+    h->lookup_count = 0;
     for (size_t i = 0; i < n; i++) {
-        h->look_of[i] = 0;
+        h->lookup_of[i] = 0;
         h->marks[i] = hapax__hint_mark(&ops[i].token);
         if (ops[i].kind != HAPAX_OP_CLAIM || doubtful(h, &h->marks[i]))
             continue;
-        h->looks[h->looked++] = (struct hapax__look){.op = &ops[i], .mark = h->marks[i]};
-        h->look_of[i] = h->looked;
+        h->lookups[h->lookup_count++] = (struct hapax__lookup){.op = &ops[i], .mark = h->marks[i]};
+        h->lookup_of[i] = h->lookup_count;
     }
 }
 
-/* Asks PostgreSQL for its clock and the epoch, alone. False: it did not say. */
+/* Asks PostgreSQL for its clock and the epoch alone. False: PostgreSQL did not answer. */
 static bool ask(struct hybrid *h, enum hapax_error *error)
 {
     *error = hapax__known_ask(&h->known, h->postgres);
     if (*error == HAPAX_ERR_INDETERMINATE)
-        *error = HAPAX_ERR_UNAVAILABLE; /* nothing was asked but a READ */
+        *error = HAPAX_ERR_UNAVAILABLE; /* only a READ was sent */
     if (*error == HAPAX_ERR_UNAVAILABLE && h->stale_replay)
         h->down_until_us = hapax__boot_us() + DOWN_US;
     if (*error != HAPAX_ERR_NONE)
@@ -187,43 +190,44 @@ static bool ask(struct hybrid *h, enum hapax_error *error)
 
 static bool any_copy(const struct hybrid *h)
 {
-    for (size_t i = 0; i < h->looked; i++)
-        if (fits(h, h->looks[i].op, &h->looks[i]))
+    for (size_t i = 0; i < h->lookup_count; i++)
+        if (fits(h, h->lookups[i].op, &h->lookups[i]))
             return true;
     return false;
 }
 
-/* Whether a handle that knows nothing yet, or no epoch, should ask first. */
+/* Whether the handle must ask first, since it knows no clock yet, or no epoch. */
 static bool ignorant(const struct hybrid *h, int64_t boot_us)
 {
     return !h->known.clock ||
            (h->known.epoch == 0 && boot_us - h->known.asked_us >= HAPAX__HYBRID_FRESH_US);
 }
 
-/* Looks at the hints and answers what they can. An error: PostgreSQL was asked what must be known, and did not say. */
-static enum hapax_error look(struct hybrid *h, struct hapax_op *ops, size_t n)
+/* Looks up the hints and answers what they can. An error: the handle had to ask PostgreSQL first,
+ * and got no answer. */
+static enum hapax_error look_up(struct hybrid *h, struct hapax_op *ops, size_t n)
 {
     enum hapax_error error = HAPAX_ERR_NONE;
     bool down = hapax__boot_us() < h->down_until_us;
 
-    choose_looks(h, ops, n);
+    choose_lookups(h, ops, n);
     h->take = h->calm < CALM_CLAIMS || h->large > 0;
-    if (h->looked == 0)
+    if (h->lookup_count == 0)
         return error;
     if (!down && ignorant(h, hapax__boot_us()))
         (void)ask(h, &error);
     if (error != HAPAX_ERR_NONE && !h->stale_replay)
         return error;
-    if (!hapax__hints_look(h->lock, &h->arena, h->looks, h->looked,
-                           h->known.clock ? hapax__known_low(&h->known, hapax__boot_us())
-                                          : hapax__wall_us(),
-                           h->take, &h->large))
+    if (!hapax__hints_lookup(h->lock, &h->arena, h->lookups, h->lookup_count,
+                             h->known.clock ? hapax__known_low(&h->known, hapax__boot_us())
+                                            : hapax__wall_us(),
+                             h->take, &h->large))
         return error;
     if (error == HAPAX_ERR_NONE && !down && any_copy(h) &&
         !hapax__known_fresh(&h->known, hapax__boot_us()))
         (void)ask(h, &error);
     for (size_t i = 0; i < n; i++) {
-        struct hapax__look *found = h->look_of[i] > 0 ? &h->looks[h->look_of[i] - 1] : NULL;
+        struct hapax__lookup *found = h->lookup_of[i] > 0 ? &h->lookups[h->lookup_of[i] - 1] : NULL;
 
         if (found &&
             !replay(h, &ops[i], found, h->stale_replay && (down || error == HAPAX_ERR_UNAVAILABLE)))
@@ -232,7 +236,7 @@ static enum hapax_error look(struct hybrid *h, struct hapax_op *ops, size_t n)
     return error;
 }
 
-/* ---- settling ------------------------------------------------------------------------ */
+/* ---- refreshing ---------------------------------------------------------------------- */
 
 static int64_t ms_of(int64_t us)
 {
@@ -241,7 +245,7 @@ static int64_t ms_of(int64_t us)
     return ms < COPY_LIFE_MS ? ms : COPY_LIFE_MS;
 }
 
-static bool make_lock(struct hybrid *h, struct hapax__settling *out,
+static bool make_lock(struct hybrid *h, struct hapax__refresh *out,
                       const struct hapax_record *record)
 {
     int64_t left_us = record->lease_until_us - hapax__known_high(&h->known, hapax__boot_us());
@@ -253,7 +257,7 @@ static bool make_lock(struct hybrid *h, struct hapax__settling *out,
     return out->value.ptr != NULL;
 }
 
-static bool make_copy(struct hybrid *h, struct hapax__settling *out,
+static bool make_copy(struct hybrid *h, struct hapax__refresh *out,
                       const struct hapax_record *record)
 {
     int64_t left_us = record->expires_us == 0
@@ -268,14 +272,15 @@ static bool make_copy(struct hybrid *h, struct hapax__settling *out,
     return out->value.ptr != NULL;
 }
 
-/* Whether the bare lock of a granted claim says enough: it ends when the lease does, or sooner. RENEW puts the
- * record there; many operations end before they are renewed. */
+/* Whether the bare lock of a granted claim is enough: it ends with the lease, or sooner. A RENEW puts
+ * the record there; many operations end before a RENEW. */
 static bool lock_will_do(const struct hybrid *h, const struct hapax_op *op, size_t i)
 {
-    const struct hapax__look *look = h->look_of[i] > 0 ? &h->looks[h->look_of[i] - 1] : NULL;
+    const struct hapax__lookup *lookup =
+        h->lookup_of[i] > 0 ? &h->lookups[h->lookup_of[i] - 1] : NULL;
 
-    return op->verdict == HAPAX_CLAIMED && look && look->taken &&
-           look->until_us <= op->record.lease_until_us;
+    return op->verdict == HAPAX_CLAIMED && lookup && lookup->taken &&
+           lookup->until_us <= op->record.lease_until_us;
 }
 
 /* Whether the op's answer shows a completed record with its outcome. */
@@ -286,17 +291,17 @@ static bool shows_completion(const struct hapax_op *op)
                                           : op->verdict == HAPAX_COMPLETED);
 }
 
-/* Whether a lock of the op's own may stand somewhere. */
+/* Whether the op's own lock may stand on a node. */
 static bool left_lock(struct hybrid *h, const struct hapax_op *op, size_t i)
 {
     if (op->kind != HAPAX_OP_CLAIM)
         return true;
-    return h->look_of[i] > 0 ? h->looks[h->look_of[i] - 1].placed : doubtful(h, &h->marks[i]);
+    return h->lookup_of[i] > 0 ? h->lookups[h->lookup_of[i] - 1].placed : doubtful(h, &h->marks[i]);
 }
 
-/* What the hint of an op that PostgreSQL was asked has to become; its value is in out then. DROP: nothing. 0: it stays. */
-static enum hapax__settle to_become(struct hybrid *h, struct hapax__settling *out,
-                                    const struct hapax_op *op, size_t i)
+/* How to refresh the hint of an op that PostgreSQL was sent; sets the value in *out. 0: not. */
+static enum hapax__refresh_kind kind_of(struct hybrid *h, struct hapax__refresh *out,
+                                        const struct hapax_op *op, size_t i)
 {
     bool granted = op->verdict == HAPAX_CLAIMED;
     bool started = op->record.state == HAPAX_STATE_STARTED &&
@@ -305,20 +310,20 @@ static enum hapax__settle to_become(struct hybrid *h, struct hapax__settling *ou
     if (op->kind == HAPAX_OP_READ || op->error == HAPAX_ERR_INDETERMINATE)
         return 0;
     if (op->kind == HAPAX_OP_RESOLVE)
-        return op->verdict == HAPAX_OK ? HAPAX__SETTLE_FORGET : 0;
+        return op->verdict == HAPAX_OK ? HAPAX__REFRESH_FORGET : 0;
     if (granted && (!h->take || lock_will_do(h, op, i)))
         return 0;
     if (h->known.clock && started && make_lock(h, out, &op->record))
-        return HAPAX__SETTLE_PUT;
+        return HAPAX__REFRESH_PUT;
     if (h->known.clock && shows_completion(op) && make_copy(h, out, &op->record))
-        return op->kind == HAPAX_OP_COMPLETE && op->verdict == HAPAX_OK ? HAPAX__SETTLE_COPY
-                                                                        : HAPAX__SETTLE_PUT;
+        return op->kind == HAPAX_OP_COMPLETE && op->verdict == HAPAX_OK ? HAPAX__REFRESH_COPY
+                                                                        : HAPAX__REFRESH_PUT;
     if (op->verdict == HAPAX_NO_VERDICT && op->kind != HAPAX_OP_CLAIM)
-        return 0; /* surely not applied: the attempt goes on */
-    return left_lock(h, op, i) ? HAPAX__SETTLE_DROP : 0;
+        return 0; /* it was not applied: the attempt goes on */
+    return left_lock(h, op, i) ? HAPAX__REFRESH_DROP : 0;
 }
 
-/* Counts the CLAIMs that met nobody. */
+/* Counts the CLAIMs since the last IN_FLIGHT. */
 static void note_calm(struct hybrid *h, const struct hapax_op *ops, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -331,28 +336,28 @@ static void note_calm(struct hybrid *h, const struct hapax_op *ops, size_t n)
         h->calm = CALM_CLAIMS;
 }
 
-static void settle(struct hybrid *h, const struct hapax_op *ops, const bool *sent, size_t n)
+static void refresh(struct hybrid *h, const struct hapax_op *ops, const bool *sent, size_t n)
 {
-    h->settling_count = 0;
+    h->refresh_count = 0;
     for (size_t i = 0; i < n; i++) {
-        struct hapax__settling *out = &h->settlings[h->settling_count];
+        struct hapax__refresh *out = &h->refreshes[h->refresh_count];
 
-        *out = (struct hapax__settling){.id = &ops[i].id, .mark = &h->marks[i]};
+        *out = (struct hapax__refresh){.id = &ops[i].id, .mark = &h->marks[i]};
         if (sent[i])
-            out->what = to_become(h, out, &ops[i], i);
-        else if (h->look_of[i] > 0 && left_lock(h, &ops[i], i))
-            out->what = HAPAX__SETTLE_DROP;
-        h->settling_count += out->what != 0;
+            out->what = kind_of(h, out, &ops[i], i);
+        else if (h->lookup_of[i] > 0 && left_lock(h, &ops[i], i))
+            out->what = HAPAX__REFRESH_DROP;
+        h->refresh_count += out->what != 0;
         if (sent[i] && ops[i].kind == HAPAX_OP_CLAIM)
-            note_fate(h, &h->marks[i], ops[i].error != HAPAX_ERR_INDETERMINATE);
+            note_result(h, &h->marks[i], ops[i].error != HAPAX_ERR_INDETERMINATE);
     }
     note_calm(h, ops, n);
-    hapax__hints_settle(h->lock, &h->arena, h->settlings, h->settling_count);
+    hapax__hints_refresh(h->lock, &h->arena, h->refreshes, h->refresh_count);
 }
 
 /* ---- run ----------------------------------------------------------------------------- */
 
-/* Asks PostgreSQL what is not answered yet, and for the epoch where that will soon be old. */
+/* Sends PostgreSQL the ops without an answer, and a READ of the epoch where it is getting old. */
 static enum hapax_error run_rest(struct hybrid *h, struct hapax_op *ops, size_t n, bool *sent)
 {
     int64_t sent_us = hapax__boot_us();
@@ -388,7 +393,7 @@ static enum hapax_error run_rest(struct hybrid *h, struct hapax_op *ops, size_t 
     return HAPAX_ERR_NONE;
 }
 
-/* Nothing of them was sent to PostgreSQL. */
+/* Ends the ops without an answer; none was sent to PostgreSQL. */
 static void give_up(struct hapax_op *ops, size_t n, enum hapax_error error)
 {
     for (size_t i = 0; i < n; i++)
@@ -396,7 +401,7 @@ static void give_up(struct hapax_op *ops, size_t n, enum hapax_error error)
             ops[i].error = error;
 }
 
-/* A forced RESOLVE is the last word once nobody believes in the epoch before it. */
+/* Waits until nobody can believe in the epoch before a forced RESOLVE: then it is the last word. */
 static void outwait_copies(struct hybrid *h, const struct hapax_op *ops, size_t n)
 {
     int64_t end_us = hapax__boot_us() + RESOLVE_WAIT_US;
@@ -413,7 +418,7 @@ static void outwait_copies(struct hybrid *h, const struct hapax_op *ops, size_t 
         (void)poll(NULL, 0, (int)(left_us / US_PER_MS) + 1);
 }
 
-/* LIST and PURGE. What they show outlives PostgreSQL's next answer. */
+/* LIST and PURGE. Their answers are copied, since PostgreSQL's next answer replaces them. */
 static enum hapax_error run_walk(struct hybrid *h, struct hapax_op *op)
 {
     int64_t sent_us = hapax__boot_us();
@@ -446,12 +451,12 @@ static enum hapax_error hybrid_run(struct hapax_store *store, struct hapax_op *o
     if (ops[0].kind == HAPAX_OP_LIST || ops[0].kind == HAPAX_OP_PURGE)
         return run_walk(h, &ops[0]);
     hapax__arena_reset(&h->arena);
-    error = look(h, ops, n);
+    error = look_up(h, ops, n);
     if (error == HAPAX_ERR_NONE)
         error = run_rest(h, ops, n, sent);
     else
         give_up(ops, n, error);
-    settle(h, ops, sent, n);
+    refresh(h, ops, sent, n);
     outwait_copies(h, ops, n);
     return error;
 }
@@ -461,7 +466,7 @@ static enum hapax_error hybrid_run(struct hapax_store *store, struct hapax_op *o
 struct clocks {
     hapax_say *say;
     void *arg;
-    int64_t ahead_us; /* PostgreSQL's clock, of boot time */
+    int64_t ahead_us; /* of PostgreSQL's clock before boot time */
 };
 
 #define tell(c, ...) hapax__tell((c)->say, (c)->arg, __VA_ARGS__)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hints as bytes. The invariant: what is read back is whole and of this id (the record's checksum covers it), or it is
- * no hint; a value that somebody else wrote under the key, or one of another id or version, costs a question to
- * PostgreSQL and nothing more. Digits, and not bytes, for the rank: the scripts compare it as text, which orders
- * digits rightly in every locale.
+ * Hints as bytes. The invariant: a value that is read back is whole and of this id (the record's
+ * checksum covers the id), or it is no hint. A value of another program, id or version costs a
+ * question to PostgreSQL and nothing more. The rank is in digits, not bytes, since the scripts
+ * compare it as text, which orders digits correctly in every locale.
  */
 #include "core/record.h"
 #include "hybrid.h"
@@ -31,7 +31,7 @@ static void put_rank(uint8_t *out, uint64_t fence, enum hapax__hint_kind kind, u
     put_number(out + NUMBER + 1, last);
 }
 
-/* False: no such number. */
+/* Reads a number. False: it is none. */
 static bool take_number(uint64_t *out, const uint8_t *in)
 {
     uint64_t value = 0;
