@@ -161,24 +161,21 @@ struct cli_operation {
     const char *id;
 };
 
+/* Rows of a command's table of options, for its field of struct cli_operation. */
 #define CLI_OPERATION_OPTIONS(type, field)                                                         \
-    {"scope",                                                                                      \
-     "S",                                                                                          \
-     CLI_TEXT,                                                                                     \
-     offsetof(type, field.scope),                                                                  \
-     0,                                                                                            \
-     0,                                                                                            \
-     "The scope of KEY; the default is \"default\""},                                              \
-        {"step",                                                                                   \
-         "NAME",                                                                                   \
-         CLI_TEXT,                                                                                 \
-         offsetof(type, field.step),                                                               \
-         0,                                                                                        \
-         0,                                                                                        \
-         "A step of the operation, not the operation itself"},                                     \
+    {.name = "scope",                                                                              \
+     .value = "S",                                                                                 \
+     .kind = CLI_TEXT,                                                                             \
+     .at = offsetof(type, field.scope),                                                            \
+     .about = "The scope of KEY; the default is \"default\""},                                     \
+        {.name = "step",                                                                           \
+         .value = "NAME",                                                                          \
+         .kind = CLI_TEXT,                                                                         \
+         .at = offsetof(type, field.step),                                                         \
+         .about = "A step of the operation, not the operation itself"},                            \
     {                                                                                              \
-        "id", "HEX", CLI_TEXT, offsetof(type, field.id), 0, 0,                                     \
-            "The operation by its id, 64 hex digits, in place of KEY"                              \
+        .name = "id", .value = "HEX", .kind = CLI_TEXT, .at = offsetof(type, field.id),            \
+        .about = "The operation by its id, 64 hex digits, in place of KEY"                         \
     }
 
 /* Makes the id and opens the store; on CLI_DONE *out is yours to close. Where the id is made from a
