@@ -14,13 +14,13 @@
 #include <poll.h>
 #include <string.h>
 
-#define MEMBERS   4
+#define MEMBERS  4
 #define KEPT_MAX 20000
-#define SECONDS   INT64_C(1000000)
-#define DEADLINE  (90 * SECONDS)
-#define CLOSE_MS  60000
-#define URI_MAX   1024
-#define TICK      (SECONDS / 50) /* how often `so` of spin() is asked without an event */
+#define SECONDS  INT64_C(1000000)
+#define DEADLINE (90 * SECONDS)
+#define CLOSE_MS 60000
+#define URI_MAX  1024
+#define TICK     (SECONDS / 50) /* how often `so` of spin() is asked without an event */
 
 struct member {
     struct hapax__source *source; /* NULL: none */
