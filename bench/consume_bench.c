@@ -19,8 +19,10 @@
 #include "bench.h"
 
 #include "base/clock.h"
+#include "broker/sink.h"
 #include "door/call.h"
-#include "door/consume/parts.h"
+#include "door/consume/ask.h"
+#include "door/consume/post.h"
 
 #include <netinet/in.h>
 #include <poll.h>

@@ -87,40 +87,9 @@ static uint32_t next_base(const struct hapax__post_what *what)
 {
     uint32_t base = what->history.base;
 
-    if (what->reason && what->ended->spent > base)
-        base = what->ended->spent;
+    if (what->reason && what->spent > base)
+        base = what->spent;
     return base < HAPAX__COUNT_MAX ? base : HAPAX__COUNT_MAX;
-}
-
-static const char *differs(const struct hapax__ended *ended)
-{
-    return ended->differs == HAPAX_DIFFERS_CALLER ? "the key was used by another caller"
-                                                  : "the key was used for another message";
-}
-
-/* A line for people: no keys, no bodies. */
-static void say_why(char error[HAPAX_TEXT_MAX], const struct hapax__post_what *what)
-{
-    const struct hapax__ended *ended = what->ended;
-    const char *line = ended->why ? ended->why : "";
-
-    if (ended->refused)
-        line = what->refused;
-    else if (strcmp(what->reason, "corrupt") == 0)
-        line = "its record is damaged";
-    else if (ended->kind == HAPAX_ANSWER_MISMATCH)
-        line = differs(ended);
-    else if (strcmp(what->reason, "unknown") == 0)
-        line = "it is not known what became of an earlier attempt";
-    else if (strcmp(what->reason, "no_key") == 0)
-        line = "the message has no key";
-    if (strcmp(what->reason, "failed") != 0)
-        snprintf(error, HAPAX_TEXT_MAX, "%s", line);
-    else if (ended->status > 0)
-        snprintf(error, HAPAX_TEXT_MAX, "all attempts failed, the last with status %d",
-                 ended->status);
-    else
-        snprintf(error, HAPAX_TEXT_MAX, "all attempts failed, or died");
 }
 
 static void add(struct hapax__posting *posting, const char *name, struct hapax_span value)
@@ -162,7 +131,7 @@ static void add_own(struct hapax__posting *posting, const struct hapax_message *
     if (!what->reason)
         return;
     add(posting, HAPAX__HEADER_REASON, hapax_str(what->reason));
-    say_why(posting->error, what);
+    snprintf(posting->error, sizeof(posting->error), "%s", what->error);
     add(posting, HAPAX__HEADER_ERROR, hapax_str(posting->error));
     add(posting, HAPAX__HEADER_FROM, message->from);
     add(posting, HAPAX__HEADER_SCOPE, hapax_str(what->scope));

@@ -6,7 +6,8 @@
 #ifndef HAPAX_BROKER_LETTER_H
 #define HAPAX_BROKER_LETTER_H
 
-#include "door/consume/settle.h"
+#include "sink.h"
+#include "source.h"
 
 #define HAPAX__COUNT_MAX                                                                           \
     1000000000u /* of attempts, in a header; what is over it counts as none   \
@@ -32,9 +33,9 @@ struct hapax__post_what {
     const char *to; /* borrowed as long as the posting */
     struct hapax__history history; /* this attempt counted */
     int64_t delay_ms;
-    const char *reason; /* NULL: a retry, and `ended` is not looked at */
-    const struct hapax__ended *ended;
-    const char *refused; /* what the handler said, where it refused */
+    const char *reason; /* NULL: a retry, and the next four are not looked at */
+    const char *error; /* a line about the reason, copied */
+    uint32_t spent; /* by the record, when the message was given up */
     const char *scope;
     int64_t time_us; /* since 1970 */
     void *tag;

@@ -12,8 +12,11 @@
 #include "policies.h"
 
 #include "base/uri.h"
+#include "broker/seam.h"
+#include "broker/source.h"
 #include "core/policy.h"
-#include "door/consume/parts.h"
+#include "door/consume/metrics.h"
+#include "door/consume/post.h"
 #include "print.h"
 
 #include <assert.h>

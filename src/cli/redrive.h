@@ -9,7 +9,8 @@
 #include "cli.h"
 
 #include "broker/publish.h"
-#include "door/consume/parts.h"
+#include "broker/sink.h"
+#include "door/consume/ask.h"
 
 #define REDRIVE_KEPT_MAX HAPAX_IN_HAND_MAX
 #define REDRIVE_URI_MAX  4096u

@@ -31,7 +31,7 @@
 #include "base/time.h"
 #include "broker/publish.h"
 #include "core/key.h"
-#include "door/consume/parts.h"
+#include "door/consume/stats.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  */
 #include "fuzz.h"
 
-#include "door/consume/parts.h"
+#include "door/consume/ask.h"
 
 #include <assert.h>
 #include <stdio.h>

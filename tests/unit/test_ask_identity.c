@@ -5,7 +5,7 @@
  * digest is over the answers for all messages, or for all events. A row that differs is a change
  * of identity, never a row to be written anew.
  */
-#include "door/consume/parts.h"
+#include "door/consume/ask.h"
 #include "door/lambda/event.h"
 #include "json/raw.h"
 

@@ -3,7 +3,7 @@
  * What a message asks: where its key is found, what it becomes, and which messages have the same
  * fingerprint.
  */
-#include "door/consume/parts.h"
+#include "door/consume/ask.h"
 #include "oom.h"
 #include "json/json.h"
 

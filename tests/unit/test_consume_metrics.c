@@ -2,7 +2,8 @@
  *
  * The consumer's pages, asked over real sockets.
  */
-#include "door/consume/parts.h"
+#include "door/consume/metrics.h"
+#include "door/consume/stats.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

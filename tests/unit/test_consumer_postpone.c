@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The course of deliveries at a broker that takes one back for a time, as SQS does: what is postponed and for how long, what
+ * Deliveries at a broker that takes one back for a time, as SQS does: what is postponed and for how long, what
  * becomes of those behind it, and how attempts are counted where no header says so. The source, the hands and the clock are
  * the test's own.
  */
-#include "door/consume/course.h"
+#include "door/consume/deliveries.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ struct bed {
     struct hapax__sink sink;
     struct hapax__work work;
     struct hapax__loop_parts parts;
-    struct hapax__course course;
+    struct hapax__deliveries deliveries;
     struct hapax__delivered delivered[IN_HAND];
     unsigned taken, letters;
     char said[512]; /* "2 acked, 3 in 1000, 4 back, " */
@@ -91,30 +91,28 @@ static void bed_open(struct bed *bed, const char *orders)
                                             .scope = "Q",
                                             .dead_letters = "Q-dead",
                                             .parked = "Q-parked"};
-    bed->course.parts = &bed->parts;
-    bed->course.stats = &bed->stats;
-    bed->course.now_us = 1;
-    must(hapax__inhand_open(&bed->course.inhand, IN_HAND, 1) == HAPAX_ERR_NONE);
+    bed->deliveries.parts = &bed->parts;
+    bed->deliveries.stats = &bed->stats;
+    bed->deliveries.now_us = 1;
+    must(hapax__deliveries_open(&bed->deliveries) == HAPAX_ERR_NONE);
     for (; *orders; orders++) {
         struct hapax__delivered *one = &bed->delivered[bed->taken++];
 
         if (*orders != ' ')
             one->order = (struct hapax_span){(const uint8_t *)orders, 1};
-        hapax__course_take(&bed->course, one);
+        hapax__deliveries_take(&bed->deliveries, one);
     }
 }
 
 static void bed_close(struct bed *bed)
 {
-    hapax__course_drain(&bed->course);
-    hapax__course_end(&bed->course);
-    assert_int_equal(bed->course.inhand.count, 0);
-    hapax__inhand_close(&bed->course.inhand);
+    hapax__deliveries_drain(&bed->deliveries);
+    hapax__deliveries_close(&bed->deliveries);
 }
 
 static struct hapax__entry *begin(struct bed *bed)
 {
-    struct hapax__entry *entry = hapax__course_next(&bed->course);
+    struct hapax__entry *entry = hapax__deliveries_next(&bed->deliveries);
 
     must(entry);
     return entry;
@@ -124,7 +122,7 @@ static void answer(struct bed *bed, struct hapax__entry *entry, struct hapax__en
 {
     entry->ended = ended;
     entry->operation = 1;
-    hapax__course_answered(&bed->course, entry);
+    hapax__deliveries_answered(&bed->deliveries, entry);
 }
 
 static const struct hapax__ended done = {
@@ -161,11 +159,11 @@ static void one_that_waits_takes_its_order_along(void **state)
     a = begin(&bed);
     b = begin(&bed);
     none = begin(&bed);
-    assert_null(hapax__course_next(&bed.course));
+    assert_null(hapax__deliveries_next(&bed.deliveries));
     answer(&bed, a, failed(1));
     assert_about(&bed, "0 in ", 4000);
     assert_non_null(strstr(bed.said, ", 1 back, 3 back, 4 back, "));
-    assert_int_equal(bed.course.inhand.count, 3);
+    assert_int_equal(bed.deliveries.inhand.count, 3);
     assert_int_equal(bed.stats.retried, 1);
     assert_int_equal(bed.stats.returned, 3);
     bed.said[0] = '\0';
@@ -186,7 +184,7 @@ static void what_is_behind_a_voided_one_goes_back(void **state)
     (void)state;
     bed_open(&bed, "aaabaa");
     bed.delivered[1].voided = true;
-    hapax__course_voided(&bed.course);
+    hapax__deliveries_voided(&bed.deliveries);
     answer(&bed, begin(&bed), done);
     assert_string_equal(bed.said, "0 acked, 1 back, 2 back, 4 back, 5 back, ");
     answer(&bed, begin(&bed), done);
@@ -204,8 +202,8 @@ static void short_pauses_are_held(void **state)
     bed.consumer.retry_min_ms = bed.consumer.retry_max_ms = 100;
     answer(&bed, begin(&bed), failed(1));
     assert_string_equal(bed.said, "");
-    bed.course.now_us += 200 * MS;
-    hapax__course_wake(&bed.course);
+    bed.deliveries.now_us += 200 * MS;
+    hapax__deliveries_wake(&bed.deliveries);
     answer(&bed, begin(&bed), done);
     answer(&bed, begin(&bed), done);
     assert_string_equal(bed.said, "0 acked, 1 acked, ");
@@ -221,9 +219,9 @@ static void attempts_are_the_records(void **state)
     bed_open(&bed, " ");
     answer(&bed, begin(&bed), failed(2));
     assert_about(&bed, "0 in ", 4000);
-    hapax__course_take(&bed.course, &bed.delivered[1]);
+    hapax__deliveries_take(&bed.deliveries, &bed.delivered[1]);
     answer(&bed, begin(&bed), failed(3));
-    hapax__course_send(&bed.course);
+    hapax__deliveries_send(&bed.deliveries);
     assert_int_equal(bed.letters, 1);
     bed_close(&bed);
 }
@@ -247,10 +245,10 @@ static void what_no_record_counts_stays_in_hand(void **state)
             assert_int_equal(bed.letters, 0);
             answer(&bed, begin(&bed), i == 2 ? lost : bypassed);
             assert_string_equal(bed.said, "");
-            bed.course.now_us += 2 * bed.consumer.policy.lease_ms * MS;
-            hapax__course_wake(&bed.course);
+            bed.deliveries.now_us += 2 * bed.consumer.policy.lease_ms * MS;
+            hapax__deliveries_wake(&bed.deliveries);
         }
-        hapax__course_send(&bed.course);
+        hapax__deliveries_send(&bed.deliveries);
         assert_int_equal(bed.letters, 1);
         bed_close(&bed);
     }
@@ -268,8 +266,8 @@ static void a_twin_is_left_for_its_lease(void **state)
     do {
         assert_true(asked++ < 9);
         answer(&bed, begin(&bed), in_flight);
-        bed.course.now_us += 16000 * MS;
-        hapax__course_wake(&bed.course);
+        bed.deliveries.now_us += 16000 * MS;
+        hapax__deliveries_wake(&bed.deliveries);
     } while (bed.said[0] == '\0');
     assert_true(asked > 5);
     assert_string_equal(bed.said, "0 in 25000, ");
@@ -292,8 +290,8 @@ static void what_is_turned_away_makes_room(void **state)
     for (int i = 0; i < 4; i++) {
         assert_string_equal(bed.said, "");
         answer(&bed, begin(&bed), turned_away);
-        bed.course.now_us += 200 * MS;
-        hapax__course_wake(&bed.course);
+        bed.deliveries.now_us += 200 * MS;
+        hapax__deliveries_wake(&bed.deliveries);
     }
     assert_about(&bed, "0 in ", 100);
     bed_close(&bed);
@@ -308,7 +306,7 @@ static void a_stop_gives_all_back(void **state)
     (void)state;
     bed_open(&bed, "aa");
     entry = begin(&bed);
-    hapax__course_drain(&bed.course);
+    hapax__deliveries_drain(&bed.deliveries);
     answer(&bed, entry, failed(1));
     assert_string_equal(bed.said, "0 back, 1 back, ");
     bed_close(&bed);

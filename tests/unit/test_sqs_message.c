@@ -220,11 +220,10 @@ static void a_letter_put_back_has_another_life(void **state)
                                                          .from = hapax_str("q.fifo"),
                                                          .headers = put_back,
                                                          .header_count = times[i] ? 2 : 0}};
-        struct hapax__ended ended = {.kind = HAPAX_ANSWER_MISMATCH};
         struct hapax__posting *posting =
             hapax__posting_new(&delivered, &(struct hapax__post_what){.to = "q-dead.fifo",
                                                                       .reason = "mismatch",
-                                                                      .ended = &ended,
+                                                                      .error = "",
                                                                       .scope = "s",
                                                                       .time_us = 100 + i});
         struct trip trip;

@@ -6,11 +6,12 @@
  * a key, and a message that its producer sends twice would be two operations. Whoever wants that
  * sets it.
  */
+#include "ask.h"
 #include "event.h"
-#include "parts.h"
 
 #include "base/bytes.h"
 #include "base/fail.h"
+#include "broker/sink.h"
 #include "core/key.h"
 
 #include <string.h>

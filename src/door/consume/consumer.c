@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A consumer from its settings: their defaults and limits, and the opening of what the loop drives. The invariant:
- * what hapax_consumer_check() lets pass, hapax_consumer_run() refuses for nothing but the store, the broker or want
- * of memory; both read the settings by the same function, with defaults put in for what was left open.
+ * A consumer from its settings: their defaults and limits, and the opening of what the loop drives.
+ * Invariant: hapax_consumer_run() refuses a consumer that hapax_consumer_check() has passed only
+ * because of the store, the broker or memory. Both read the settings with the same function, which
+ * puts in the defaults.
  */
+#include "ask.h"
 #include "loop.h"
+#include "stats.h"
 
 #include "base/fail.h"
 
@@ -13,7 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define NAME_MAX_BYTES 255u /* of a queue or topic, at either broker */
+#define NAME_MAX_BYTES 255u /* of a queue or topic, at any broker */
 #define PAUSE_MAX_MS   (INT64_C(1000) * 86400)
 
 void hapax_consumer_init(struct hapax_consumer *consumer)
@@ -102,10 +105,10 @@ static enum hapax_error check_type(const struct hapax_consumer *consumer,
 /* ---- what is opened ---------------------------------------------------------------------- */
 
 struct opened {
-    struct hapax_consumer consumer; /* without defaults left open */
+    struct hapax_consumer consumer; /* with all defaults put in */
     struct hapax__loop_parts parts;
     struct hapax__ask ask;
-    char *dead_letters, *parked; /* NULL: the consumer's own */
+    char *dead_letters, *parked; /* names that were made; NULL: they are given */
 };
 
 static void release(struct opened *opened)
@@ -123,13 +126,15 @@ static void close_unused(struct opened *opened)
     release(opened);
 }
 
-/* The name given, or NAME.what, or what this broker calls it. */
+/* Finds the name of a queue of letters: the given name, NAME.kind, or what this broker calls it. A name
+ * that is made goes to *made, to be freed. */
 static enum hapax_error letters_name(const char **to, char **made, const char *given,
                                      const struct hapax__loop_parts *parts, const char *what,
                                      const char *kind, char text[HAPAX_TEXT_MAX])
 {
     const struct hapax__source *source = parts->source;
-    const char *taken_from = parts->sink->name; /* the topic itself; the source's is TOPIC.GROUP */
+    /* The name of the topic itself. The source's name is TOPIC.GROUP. */
+    const char *taken_from = parts->sink->name;
     size_t size = strlen(source->name) + strlen(kind) + 2;
     const char *why;
 
@@ -210,7 +215,7 @@ static enum hapax_error open_parts(struct opened *opened, char text[HAPAX_TEXT_M
     return HAPAX_ERR_NONE;
 }
 
-/* On failure all is closed again. */
+/* Opens everything. On failure everything is closed again. */
 static enum hapax_error open_all(struct opened *opened, const struct hapax_consumer *consumer,
                                  char text[HAPAX_TEXT_MAX])
 {
@@ -242,25 +247,6 @@ enum hapax_error hapax_consumer_check(const struct hapax_consumer *consumer,
 
 /* ---- running ----------------------------------------------------------------------------- */
 
-/* Others may read it already. */
-static void clear(struct hapax_consumer_stats *stats)
-{
-    uint64_t *words = &stats->taken;
-
-    for (size_t i = 0; i < offsetof(struct hapax_consumer_stats, lag) / sizeof(*words); i++)
-        __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
-    for (size_t i = 0; i < 32; i++) {
-        __atomic_store_n(&stats->handler_us[i], 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&stats->message_us[i], 0, __ATOMIC_RELAXED);
-    }
-    __atomic_store_n(&stats->handler_us_sum, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&stats->message_us_sum, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&stats->lag, -1, __ATOMIC_RELAXED);
-    __atomic_store_n(&stats->connected, false, __ATOMIC_RELAXED);
-    __atomic_store_n(&stats->store_up, true, __ATOMIC_RELAXED);
-    __atomic_store_n(&stats->draining, false, __ATOMIC_RELAXED);
-}
-
 enum hapax_error hapax_consumer_run(struct hapax *h, const struct hapax_consumer *consumer,
                                     hapax_message_handler *handler,
                                     hapax_message_handler *reconcile, void *arg,
@@ -284,7 +270,7 @@ enum hapax_error hapax_consumer_run(struct hapax *h, const struct hapax_consumer
     work.consumer = &opened.consumer;
     work.ask = &opened.ask;
     work.stats = stats ? stats : &unread;
-    clear(work.stats);
+    hapax__stats_clear(work.stats);
     opened.parts.work = &work;
     error = hapax__loop_run(&opened.parts, text);
     release(&opened);

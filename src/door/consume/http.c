@@ -17,7 +17,7 @@
  * Rejected: libcurl's multi interface. Each call has a thread anyway, and waits in it.
  */
 #include "event.h"
-#include "parts.h"
+#include "post.h"
 
 #include "base/fail.h"
 #include "base/span.h"

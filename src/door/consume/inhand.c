@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines, twins and timers of the deliveries in hand. All memory is taken at the start, so that nothing that was
- * taken from a broker can fail for want of it. The invariant: an entry is in hand from add to remove; of a line only
- * the first is in the table, only the first has a phase other than IN_LINE, and the others follow it in the order
- * they were taken.
+ * Lines, duplicates and timers of the deliveries in hand. All memory is taken at the start, so that
+ * no delivery fails for want of memory once it was taken from a broker. Invariant: an entry is in
+ * hand from add to remove. Of a line only the first entry is in the table, and only the first has
+ * another phase than IN_LINE. The others follow it in the order in which they were taken.
  *
- * Rejected: a node per order with a copy of its bytes. A line's bytes are those of its first delivery, which stay
- * until that is settled.
+ * Rejected: a node per order with a copy of its bytes. The bytes of a line are those of its first
+ * delivery, which stay until that delivery is released.
  */
 #include "inhand.h"
 
@@ -31,10 +31,11 @@ enum hapax_error hapax__inhand_open(struct hapax__inhand *inhand, uint32_t max, 
     inhand->max = max;
     inhand->seed = seed;
     inhand->mask = size - 1;
+    TAILQ_INIT(&inhand->all);
     inhand->entries = calloc(max, sizeof(*inhand->entries));
     inhand->lines = calloc(size, sizeof(*inhand->lines));
-    inhand->twins = calloc(size, sizeof(*inhand->twins));
-    if (!inhand->entries || !inhand->lines || !inhand->twins ||
+    inhand->duplicates = calloc(size, sizeof(*inhand->duplicates));
+    if (!inhand->entries || !inhand->lines || !inhand->duplicates ||
         hapax__heap_init(&inhand->timers, max) != HAPAX_ERR_NONE) {
         hapax__inhand_close(inhand);
         return HAPAX_ERR_NOMEM;
@@ -51,7 +52,7 @@ void hapax__inhand_close(struct hapax__inhand *inhand)
     assert(inhand->count == 0);
     free(inhand->entries);
     free(inhand->lines);
-    free(inhand->twins);
+    free(inhand->duplicates);
     hapax__heap_release(&inhand->timers);
     memset(inhand, 0, sizeof(*inhand));
 }
@@ -66,12 +67,7 @@ static bool same_order(const struct hapax__entry *a, const struct hapax__entry *
            memcmp(x->ptr, y->ptr, x->len) == 0;
 }
 
-static bool in_order(const struct hapax__entry *entry)
-{
-    return entry->delivered->order.len > 0;
-}
-
-/* Where the line of this entry's order stands, or would. */
+/* Where the first of this entry's order stands in the table, or would stand. */
 static struct hapax__entry **line_of(struct hapax__inhand *inhand, const struct hapax__entry *entry)
 {
     struct hapax__entry **at = &inhand->lines[entry->order_hash & inhand->mask];
@@ -110,12 +106,9 @@ struct hapax__entry *hapax__inhand_add(struct hapax__inhand *inhand,
     entry->delivered = delivered;
     entry->taken_us = now_us;
     entry->phase = HAPAX__PHASE_READY;
-    entry->after_it = inhand->all;
-    if (inhand->all)
-        inhand->all->before_it = entry;
-    inhand->all = entry;
+    TAILQ_INSERT_HEAD(&inhand->all, entry, in_hand);
     delivered->loop = entry;
-    if (in_order(entry))
+    if (entry->delivered->order.len > 0)
         line_up(inhand, entry);
     return entry;
 }
@@ -144,15 +137,10 @@ struct hapax__entry *hapax__inhand_remove(struct hapax__inhand *inhand, struct h
     assert(entry->phase != HAPAX__PHASE_FREE && entry->phase != HAPAX__PHASE_IN_LINE);
     assert(inhand->count > 0 && !entry->posting);
     hapax__inhand_wake_not(inhand, entry);
-    hapax__inhand_untwin(inhand, entry);
-    if (in_order(entry))
+    hapax__inhand_duplicate_remove(inhand, entry);
+    if (entry->delivered->order.len > 0)
         next = leave_line(inhand, entry);
-    if (entry->before_it)
-        entry->before_it->after_it = entry->after_it;
-    else
-        inhand->all = entry->after_it;
-    if (entry->after_it)
-        entry->after_it->before_it = entry->before_it;
+    TAILQ_REMOVE(&inhand->all, entry, in_hand);
     entry->phase = HAPAX__PHASE_FREE;
     entry->line_next = inhand->unused;
     inhand->unused = entry;
@@ -160,7 +148,7 @@ struct hapax__entry *hapax__inhand_remove(struct hapax__inhand *inhand, struct h
     return next;
 }
 
-/* ---- twins --------------------------------------------------------------------------- */
+/* ---- duplicates --------------------------------------------------------------------------- */
 
 uint64_t hapax__operation_hash(const struct hapax_request *request, uint64_t seed)
 {
@@ -173,34 +161,34 @@ uint64_t hapax__operation_hash(const struct hapax_request *request, uint64_t see
     return hash > 0 ? hash : 1;
 }
 
-void hapax__inhand_twin(struct hapax__inhand *inhand, struct hapax__entry *entry)
+void hapax__inhand_duplicate_add(struct hapax__inhand *inhand, struct hapax__entry *entry)
 {
-    struct hapax__entry **bucket = &inhand->twins[entry->operation & inhand->mask];
+    struct hapax__entry **bucket = &inhand->duplicates[entry->operation & inhand->mask];
 
-    assert(!entry->twin && entry->operation > 0);
-    entry->twin = true;
-    entry->twin_next = *bucket;
+    assert(!entry->duplicate && entry->operation > 0);
+    entry->duplicate = true;
+    entry->duplicate_next = *bucket;
     *bucket = entry;
 }
 
-void hapax__inhand_untwin(struct hapax__inhand *inhand, struct hapax__entry *entry)
+void hapax__inhand_duplicate_remove(struct hapax__inhand *inhand, struct hapax__entry *entry)
 {
-    struct hapax__entry **at = &inhand->twins[entry->operation & inhand->mask];
+    struct hapax__entry **at = &inhand->duplicates[entry->operation & inhand->mask];
 
-    if (!entry->twin)
+    if (!entry->duplicate)
         return;
     while (*at != entry)
-        at = &(*at)->twin_next;
-    *at = entry->twin_next;
-    entry->twin = false;
+        at = &(*at)->duplicate_next;
+    *at = entry->duplicate_next;
+    entry->duplicate = false;
 }
 
-struct hapax__entry *hapax__inhand_twin_of(struct hapax__inhand *inhand, uint64_t operation)
+struct hapax__entry *hapax__inhand_duplicate_of(struct hapax__inhand *inhand, uint64_t operation)
 {
-    struct hapax__entry *entry = inhand->twins[operation & inhand->mask];
+    struct hapax__entry *entry = inhand->duplicates[operation & inhand->mask];
 
     while (entry && entry->operation != operation)
-        entry = entry->twin_next;
+        entry = entry->duplicate_next;
     return entry;
 }
 

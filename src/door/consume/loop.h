@@ -7,7 +7,7 @@
 
 #include "hands.h"
 
-/* All that the loop drives, opened by hapax_consumer_run(). Settings are whole: no zero stands for a default. */
+/* What the loop drives, opened by hapax_consumer_run(). In the settings no zero stands for a default. */
 struct hapax__loop_parts {
     const struct hapax_consumer *consumer;
     const struct hapax__source_type *source_type;
@@ -20,8 +20,8 @@ struct hapax__loop_parts {
     const char *parked;
 };
 
-/* Runs until stop_fd is readable and all is settled; closes the source and the sink in any case. NOMEM; REFUSED: the
- * source's pump() said so, and text is its. */
+/* Runs until stop_fd is readable and all deliveries are released. Closes the source and the sink in
+ * any case. NOMEM. REFUSED: the source's pump() failed so, and text is the source's. */
 enum hapax_error hapax__loop_run(const struct hapax__loop_parts *parts, char text[HAPAX_TEXT_MAX]);
 
 #endif

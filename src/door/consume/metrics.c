@@ -5,8 +5,8 @@
  * The invariant: no key and no body of a message is shown. The only text is the source's name, as
  * in logs.
  */
+#include "metrics.h"
 #include "http/pages.h"
-#include "parts.h"
 
 #include "base/fail.h"
 

@@ -1,12 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counters that several threads add to and any may read. Each is right by itself; two of them may be from
- * different moments, which is all that a scrape needs. Rejected: a lock, which the handlers' threads would meet at.
+ * Counters that several threads add to and any thread may read. Each is right by itself. Two of them
+ * may be of different moments, which is enough for a scrape. Rejected: a lock, at which the threads
+ * of handlers would meet.
  */
-#include "parts.h"
+#include "stats.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
+
+/* The counters that stand one after another, from `taken` to `lag`. */
+#define WORDS (offsetof(struct hapax_consumer_stats, lag) / sizeof(uint64_t))
+
+void hapax__stats_clear(struct hapax_consumer_stats *stats)
+{
+    uint64_t *words = &stats->taken;
+
+    for (size_t i = 0; i < WORDS; i++)
+        __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < 32; i++) {
+        __atomic_store_n(&stats->handler_us[i], 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&stats->message_us[i], 0, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&stats->handler_us_sum, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->message_us_sum, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->lag, -1, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->connected, false, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->store_up, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->draining, false, __ATOMIC_RELAXED);
+}
 
 void hapax__stats_add(uint64_t *counter, uint64_t n)
 {
@@ -35,10 +58,9 @@ void hapax_consumer_read(struct hapax_consumer_stats *out, const struct hapax_co
 {
     const uint64_t *from = &stats->taken;
     uint64_t *to = &out->taken;
-    const size_t head = offsetof(struct hapax_consumer_stats, lag) / sizeof(*from);
 
     memset(out, 0, sizeof(*out));
-    for (size_t i = 0; i < head; i++)
+    for (size_t i = 0; i < WORDS; i++)
         to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
     out->lag = __atomic_load_n(&stats->lag, __ATOMIC_RELAXED);
     out->connected = __atomic_load_n(&stats->connected, __ATOMIC_RELAXED);

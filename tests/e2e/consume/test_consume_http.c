@@ -4,7 +4,7 @@
  * told, what its answers mean, and how often it is asked. The environment names a proxy that is not
  * there; none of the cases would pass if it were asked.
  */
-#include "door/consume/parts.h"
+#include "door/consume/post.h"
 
 #include "door/attempt.h"
 

@@ -3,7 +3,7 @@
  * The rules of settling, walked over every answer, class and setting; what holds of all of them, and the rows of the
  * table at the head of hapax/consume.h.
  */
-#include "door/consume/settle.h"
+#include "door/consume/decide.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,32 +28,32 @@ static void asked_init(struct asked *asked, enum hapax_answer_kind kind, enum ha
     asked->ended.retry_after_ms = -1;
 }
 
-static struct hapax__settling settle(const struct asked *asked)
+static struct hapax__decision decide(const struct asked *asked)
 {
-    return hapax__settle_rule(&asked->consumer, &asked->ended, &asked->before, 200);
+    return hapax__decide(&asked->consumer, &asked->ended, &asked->before, 200);
 }
 
 static void expect(const struct asked *asked, enum hapax__act act, const char *reason)
 {
-    struct hapax__settling settling = settle(asked);
+    struct hapax__decision decision = decide(asked);
 
-    assert_int_equal(settling.act, act);
-    assert_string_equal(settling.reason ? settling.reason : "", reason);
+    assert_int_equal(decision.act, act);
+    assert_string_equal(decision.reason ? hapax__reason_name(decision.reason) : "", reason);
 }
 
-static void expect_hold(const struct asked *asked, enum hapax__hold hold, int64_t after_ms)
+static void expect_wait(const struct asked *asked, enum hapax__wait why, int64_t after_ms)
 {
-    struct hapax__settling settling = settle(asked);
+    struct hapax__decision decision = decide(asked);
 
-    assert_int_equal(settling.hold, hold);
-    assert_int_equal(settling.after_ms, after_ms);
+    assert_int_equal(decision.wait, why);
+    assert_int_equal(decision.after_ms, after_ms);
 }
 
 /* ---- all of them ----------------------------------------------------------------------- */
 
 static bool is_pause(enum hapax__act act)
 {
-    return act == HAPAX__ACT_RETRY || act == HAPAX__ACT_HOLD || act == HAPAX__ACT_RETURN;
+    return act == HAPAX__ACT_RETRY || act == HAPAX__ACT_WAIT || act == HAPAX__ACT_RETURN;
 }
 
 /* Which answers may ever be acknowledged, whatever the settings. */
@@ -80,28 +80,28 @@ static bool may_run(enum hapax_answer_kind kind)
 static void check_sound(const struct asked *asked)
 {
     const struct hapax__ended *ended = &asked->ended;
-    struct hapax__settling settling = settle(asked);
-    bool given_up = settling.act == HAPAX__ACT_DEAD || settling.act == HAPAX__ACT_PARK;
+    struct hapax__decision decision = decide(asked);
+    bool given_up = decision.act == HAPAX__ACT_DEAD || decision.act == HAPAX__ACT_PARK;
 
-    assert_in_range(settling.act, HAPAX__ACT_ACK, HAPAX__ACT_REJECT);
-    assert_int_equal(settling.act == HAPAX__ACT_ACK, may_acknowledge(ended));
-    assert_int_equal(given_up, settling.reason != NULL);
-    assert_int_equal(is_pause(settling.act), settling.hold != HAPAX__HOLD_NOT);
-    assert_int_equal(is_pause(settling.act), settling.after_ms > 0);
-    assert_true(settling.after_ms <= asked->consumer.policy.lease_ms ||
-                settling.after_ms <= asked->consumer.retry_max_ms * 12 / 10);
-    assert_int_equal(settling.ran, ended->cls != 0 && ended->cls != HAPAX_CLASS_NOT_RUN);
+    assert_in_range(decision.act, HAPAX__ACT_ACK, HAPAX__ACT_REJECT);
+    assert_int_equal(decision.act == HAPAX__ACT_ACK, may_acknowledge(ended));
+    assert_int_equal(given_up, decision.reason != HAPAX__REASON_NONE);
+    assert_int_equal(is_pause(decision.act), decision.wait != HAPAX__WAIT_NOT);
+    assert_int_equal(is_pause(decision.act), decision.after_ms > 0);
+    assert_true(decision.after_ms <= asked->consumer.policy.lease_ms ||
+                decision.after_ms <= asked->consumer.retry_max_ms * 12 / 10);
+    assert_int_equal(decision.ran, ended->cls != 0 && ended->cls != HAPAX_CLASS_NOT_RUN);
     if (ended->kind == HAPAX_ANSWER_STORE_DOWN)
         assert_int_equal(given_up, ended->error == HAPAX_ERR_CORRUPT);
     if (ended->kind == HAPAX_ANSWER_STORE_DOWN && !given_up)
-        assert_int_equal(settling.hold, HAPAX__HOLD_STORE);
-    if (settling.act == HAPAX__ACT_PARK)
+        assert_int_equal(decision.wait, HAPAX__WAIT_STORE);
+    if (decision.act == HAPAX__ACT_PARK)
         assert_int_equal(asked->consumer.unknown, HAPAX_UNKNOWN_PARK);
-    if (settling.act == HAPAX__ACT_RETURN)
+    if (decision.act == HAPAX__ACT_RETURN)
         assert_int_equal(asked->consumer.in_flight, HAPAX_IN_FLIGHT_REQUEUE);
-    if (settling.act == HAPAX__ACT_REJECT)
+    if (decision.act == HAPAX__ACT_REJECT)
         assert_int_equal(ended->kind, HAPAX_ANSWER_MISSING_KEY);
-    if (settling.act == HAPAX__ACT_RETRY) /* never past the last attempt */
+    if (decision.act == HAPAX__ACT_RETRY) /* never past the last attempt */
         assert_true(asked->before.attempts + 1 < asked->consumer.policy.attempts_max ||
                     asked->consumer.policy.attempts_max == 0);
 }
@@ -144,8 +144,8 @@ static void shade(struct asked *asked, unsigned number)
     asked->ended.retry_after_ms = after_ms[number % 3];
     number /= 3;
     asked->before.attempts = number % 2 ? UINT32_MAX - 1 : 0;
-    asked->before.hold = number % 2 ? HAPAX__HOLD_STORE : HAPAX__HOLD_NOT;
-    asked->before.holds = number % 2 ? 1000000 : 0;
+    asked->before.wait = number % 2 ? HAPAX__WAIT_STORE : HAPAX__WAIT_NOT;
+    asked->before.waits = number % 2 ? 1000000 : 0;
 }
 
 /* Nothing that is not done is acknowledged, nothing is dropped, every pause is bounded: for all there is. */
@@ -196,7 +196,7 @@ static void what_failed_is_tried_again_with_growing_pauses(void **state)
     asked.consumer.retry_max_ms = 20000;
     for (asked.before.attempts = 0; asked.before.attempts < 7; asked.before.attempts++) {
         expect(&asked, HAPAX__ACT_RETRY, "");
-        expect_hold(&asked, HAPAX__HOLD_FAILED, pauses_ms[asked.before.attempts]);
+        expect_wait(&asked, HAPAX__WAIT_FAILED, pauses_ms[asked.before.attempts]);
     }
     expect(&asked, HAPAX__ACT_DEAD, "failed");
     asked.consumer.policy.attempts_max = 0;
@@ -235,7 +235,7 @@ static void one_whose_record_is_damaged_is_set_aside(void **state)
     asked_init(&asked, HAPAX_ANSWER_STORE_DOWN, (enum hapax_class)0);
     asked.ended.error = HAPAX_ERR_CORRUPT;
     expect(&asked, HAPAX__ACT_PARK, "corrupt");
-    assert_int_equal(settle(&asked).store, HAPAX__STORE_NOT_SEEN);
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_NOT_SEEN);
     asked.consumer.unknown = HAPAX_UNKNOWN_DEAD_LETTER;
     expect(&asked, HAPAX__ACT_DEAD, "corrupt");
 }
@@ -247,13 +247,13 @@ static void what_did_not_run_is_not_counted(void **state)
     (void)state;
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_NOT_RUN);
     asked.before.attempts = 7;
-    expect_hold(&asked, HAPAX__HOLD_AWAY, 1000);
-    assert_false(settle(&asked).ran);
-    asked.before.hold = HAPAX__HOLD_AWAY;
-    asked.before.holds = 3;
-    expect_hold(&asked, HAPAX__HOLD_AWAY, 8000);
-    asked.before.holds = 40000;
-    expect_hold(&asked, HAPAX__HOLD_AWAY, 300000);
+    expect_wait(&asked, HAPAX__WAIT_AWAY, 1000);
+    assert_false(decide(&asked).ran);
+    asked.before.wait = HAPAX__WAIT_AWAY;
+    asked.before.waits = 3;
+    expect_wait(&asked, HAPAX__WAIT_AWAY, 8000);
+    asked.before.waits = 40000;
+    expect_wait(&asked, HAPAX__WAIT_AWAY, 300000);
 }
 
 /* One tenant's messages, say, must not keep the place of all others. */
@@ -264,15 +264,15 @@ static void who_is_turned_away_by_a_status_goes_round_by_the_broker(void **state
     (void)state;
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_NOT_RUN);
     asked.ended.status = 403;
-    asked.before.hold = HAPAX__HOLD_AWAY;
-    asked.before.holds = 2;
-    expect_hold(&asked, HAPAX__HOLD_AWAY, 4000);
-    asked.before.holds = 3;
+    asked.before.wait = HAPAX__WAIT_AWAY;
+    asked.before.waits = 2;
+    expect_wait(&asked, HAPAX__WAIT_AWAY, 4000);
+    asked.before.waits = 3;
     expect(&asked, HAPAX__ACT_RETRY, "");
-    assert_false(settle(&asked).ran);
-    assert_in_range(settle(&asked).after_ms, 240000, 360000);
+    assert_false(decide(&asked).ran);
+    assert_in_range(decide(&asked).after_ms, 240000, 360000);
     asked.ended.status = 0;
-    expect_hold(&asked, HAPAX__HOLD_AWAY, 8000);
+    expect_wait(&asked, HAPAX__WAIT_AWAY, 8000);
 }
 
 static void an_unknown_end_waits_for_the_lease(void **state)
@@ -282,16 +282,16 @@ static void an_unknown_end_waits_for_the_lease(void **state)
     (void)state;
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_UNKNOWN);
     asked.ended.recorded = false;
-    expect_hold(&asked, HAPAX__HOLD_LEASE, 30000);
-    assert_int_equal(settle(&asked).store, HAPAX__STORE_NOT_SEEN);
+    expect_wait(&asked, HAPAX__WAIT_LEASE, 30000);
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_NOT_SEEN);
     asked.consumer.policy.on_expired = HAPAX_EXPIRED_HOLD;
-    expect_hold(&asked, HAPAX__HOLD_LEASE, 30000);
+    expect_wait(&asked, HAPAX__WAIT_LEASE, 30000);
     asked.ended.recorded = true;
     expect(&asked, HAPAX__ACT_PARK, "unknown");
     /* Without a record to count it, it is counted here. */
     asked_init(&asked, HAPAX_ANSWER_BYPASS, HAPAX_CLASS_UNKNOWN);
     asked.before.attempts = 6;
-    expect_hold(&asked, HAPAX__HOLD_LEASE, 30000);
+    expect_wait(&asked, HAPAX__WAIT_LEASE, 30000);
     asked.before.attempts = 7;
     expect(&asked, HAPAX__ACT_PARK, "unknown");
 }
@@ -304,20 +304,20 @@ static void one_in_flight_is_asked_for_again(void **state)
     (void)state;
     asked_init(&asked, HAPAX_ANSWER_IN_FLIGHT, (enum hapax_class)0);
     asked.ended.retry_after_ms = 900;
-    expect_hold(&asked, HAPAX__HOLD_TWIN, 100);
-    asked.before.hold = HAPAX__HOLD_TWIN;
-    asked.before.holds = 3;
-    expect_hold(&asked, HAPAX__HOLD_TWIN, 800);
-    asked.before.holds = 4;
-    expect_hold(&asked, HAPAX__HOLD_TWIN, 901);
+    expect_wait(&asked, HAPAX__WAIT_DUPLICATE, 100);
+    asked.before.wait = HAPAX__WAIT_DUPLICATE;
+    asked.before.waits = 3;
+    expect_wait(&asked, HAPAX__WAIT_DUPLICATE, 800);
+    asked.before.waits = 4;
+    expect_wait(&asked, HAPAX__WAIT_DUPLICATE, 901);
     asked.ended.retry_after_ms = 86400000;
-    asked.before.holds = 60;
-    expect_hold(&asked, HAPAX__HOLD_TWIN, 30000);
+    asked.before.waits = 60;
+    expect_wait(&asked, HAPAX__WAIT_DUPLICATE, 30000);
     asked.consumer.in_flight = HAPAX_IN_FLIGHT_REQUEUE;
     expect(&asked, HAPAX__ACT_RETURN, "");
-    expect_hold(&asked, HAPAX__HOLD_RETURN, 1000);
+    expect_wait(&asked, HAPAX__WAIT_RETURN, 1000);
     asked.consumer.policy.lease_ms = 10; /* shorter than any pause */
-    expect_hold(&asked, HAPAX__HOLD_RETURN, 10);
+    expect_wait(&asked, HAPAX__WAIT_RETURN, 10);
 }
 
 static void an_unknown_operation_is_given_up_unless_a_hook_may_tell(void **state)
@@ -330,9 +330,9 @@ static void an_unknown_operation_is_given_up_unless_a_hook_may_tell(void **state
     asked.consumer.unknown = HAPAX_UNKNOWN_DEAD_LETTER;
     expect(&asked, HAPAX__ACT_DEAD, "unknown");
     asked.ended.retry_after_ms = 1000;
-    expect_hold(&asked, HAPAX__HOLD_HOOK, 1000);
-    asked.before.hold = HAPAX__HOLD_HOOK;
-    asked.before.holds = 7;
+    expect_wait(&asked, HAPAX__WAIT_HOOK, 1000);
+    asked.before.wait = HAPAX__WAIT_HOOK;
+    asked.before.waits = 7;
     expect(&asked, HAPAX__ACT_DEAD, "unknown");
 }
 
@@ -363,34 +363,34 @@ static void the_store_is_seen_by_its_answers(void **state)
     (void)state;
     asked_init(&asked, HAPAX_ANSWER_STORE_DOWN, (enum hapax_class)0);
     asked.ended.error = HAPAX_ERR_UNAVAILABLE;
-    expect_hold(&asked, HAPAX__HOLD_STORE, 100);
-    assert_int_equal(settle(&asked).store, HAPAX__STORE_AWAY);
-    asked.before.hold = HAPAX__HOLD_STORE;
-    asked.before.holds = 10;
-    expect_hold(&asked, HAPAX__HOLD_STORE, 5000);
+    expect_wait(&asked, HAPAX__WAIT_STORE, 100);
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_AWAY);
+    asked.before.wait = HAPAX__WAIT_STORE;
+    asked.before.waits = 10;
+    expect_wait(&asked, HAPAX__WAIT_STORE, 5000);
     asked.ended.error = HAPAX_ERR_TOO_BIG;
-    assert_int_equal(settle(&asked).store, HAPAX__STORE_NOT_SEEN);
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_NOT_SEEN);
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FINAL);
-    assert_int_equal(settle(&asked).store, HAPAX__STORE_UP);
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_UP);
     asked.ended.recorded = false;
-    expect_hold(&asked, HAPAX__HOLD_STORE, 100);
-    assert_int_equal(settle(&asked).store, HAPAX__STORE_AWAY);
+    expect_wait(&asked, HAPAX__WAIT_STORE, 100);
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_AWAY);
     asked_init(&asked, HAPAX_ANSWER_BYPASS, HAPAX_CLASS_FINAL);
-    assert_int_equal(settle(&asked).store, HAPAX__STORE_NOT_SEEN);
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_NOT_SEEN);
     asked.ended.unprotected = true;
-    assert_int_equal(settle(&asked).store, HAPAX__STORE_AWAY);
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_AWAY);
 }
 
 static void pauses_grow_within_their_jitter(void **state)
 {
     (void)state;
-    assert_int_equal(hapax__settle_pause_ms(1000, 300000, 0, 0), 800);
-    assert_int_equal(hapax__settle_pause_ms(1000, 300000, 0, 200), 1000);
-    assert_int_equal(hapax__settle_pause_ms(1000, 300000, 0, 400), 1200);
-    assert_int_equal(hapax__settle_pause_ms(1, 1, 0, 0), 1);
+    assert_int_equal(hapax__pause_ms(1000, 300000, 0, 0), 800);
+    assert_int_equal(hapax__pause_ms(1000, 300000, 0, 200), 1000);
+    assert_int_equal(hapax__pause_ms(1000, 300000, 0, 400), 1200);
+    assert_int_equal(hapax__pause_ms(1, 1, 0, 0), 1);
     for (unsigned n = 0; n < 100; n++)
         for (uint32_t random = 0; random < 1000; random++) {
-            int64_t pause_ms = hapax__settle_pause_ms(1000, 300000, n, random * 4294967);
+            int64_t pause_ms = hapax__pause_ms(1000, 300000, n, random * 4294967);
 
             assert_in_range(pause_ms, 800, 360000);
         }

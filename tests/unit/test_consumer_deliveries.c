@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The course of deliveries without its loop: a test plays the source, the sink, the hands and the clock, so that what
- * takes minutes, or needs a certain order of events, is seen for certain.
+ * Deliveries without their loop. A test plays the source, the sink, the hands and the clock, so that
+ * plays which take minutes, or need a certain order of events, are the same each time.
  */
-#include "door/consume/course.h"
+#include "door/consume/deliveries.h"
 
 #include "base/clock.h"
 
@@ -28,12 +28,12 @@ struct bed {
     struct hapax__sink sink;
     struct hapax__work work;
     struct hapax__loop_parts parts;
-    struct hapax__course course;
+    struct hapax__deliveries deliveries;
     struct hapax__delivered delivered[TAKEN];
-    unsigned taken, settled;
+    unsigned taken, released;
     void *tags[IN_HAND]; /* letters with the sink */
     unsigned letters;
-    enum hapax__sent fate; /* of letters */
+    enum hapax__sent result; /* of letters */
     char log[4096];
 };
 
@@ -43,7 +43,7 @@ static void release(struct hapax__source *source, struct hapax__delivered *deliv
                     enum hapax__release how)
 {
     (void)source, (void)delivered, (void)how;
-    playing->settled++;
+    playing->released++;
 }
 
 static bool send_letter(struct hapax__sink *sink, const struct hapax__letter *letter)
@@ -60,7 +60,7 @@ static enum hapax__sent reap(struct hapax__sink *sink, void **tag)
     if (playing->letters == 0)
         return HAPAX__SENT_NOTHING;
     *tag = playing->tags[--playing->letters];
-    return playing->fate;
+    return playing->result;
 }
 
 static const struct hapax__source_type source_type = {.release = release};
@@ -93,7 +93,7 @@ static void bed_open(struct bed *bed)
     bed->consumer.log = log_line;
     bed->consumer.log_arg = bed;
     bed->source.name = "Q";
-    bed->fate = HAPAX__SENT_OK;
+    bed->result = HAPAX__SENT_OK;
     bed->parts = (struct hapax__loop_parts){
         .consumer = &bed->consumer,
         .source_type = &source_type,
@@ -105,39 +105,37 @@ static void bed_open(struct bed *bed)
         .dead_letters = "Q.dead",
         .parked = "Q.parked",
     };
-    bed->course.parts = &bed->parts;
-    bed->course.stats = &bed->stats;
-    bed->course.by_broker = true;
-    bed->course.now_us = 1; /* taken_us is compared with the real clock */
-    must(hapax__inhand_open(&bed->course.inhand, IN_HAND, 1) == HAPAX_ERR_NONE);
+    bed->deliveries.parts = &bed->parts;
+    bed->deliveries.stats = &bed->stats;
+    bed->deliveries.by_broker = true;
+    bed->deliveries.now_us = 1; /* taken_us is compared with the real clock */
+    must(hapax__deliveries_open(&bed->deliveries) == HAPAX_ERR_NONE);
 }
 
 static void bed_close(struct bed *bed)
 {
-    hapax__course_drain(&bed->course);
-    hapax__course_end(&bed->course);
-    assert_int_equal(bed->course.inhand.count, 0);
-    assert_int_equal(bed->course.away, 0);
+    hapax__deliveries_drain(&bed->deliveries);
+    hapax__deliveries_close(&bed->deliveries);
+    assert_int_equal(bed->deliveries.away, 0);
     assert_int_equal(bed->stats.letters_refused, 0);
-    assert_int_equal(bed->settled, bed->taken);
-    hapax__inhand_close(&bed->course.inhand);
+    assert_int_equal(bed->released, bed->taken);
 }
 
 /* Takes as many as there is room for, n at most; how many. */
 static unsigned take(struct bed *bed, unsigned n)
 {
-    size_t room = hapax__course_room(&bed->course);
+    size_t room = hapax__deliveries_room(&bed->deliveries);
     unsigned most = n < room ? n : (unsigned)room;
 
     must(bed->taken + most <= TAKEN);
     for (unsigned i = 0; i < most; i++)
-        hapax__course_take(&bed->course, &bed->delivered[bed->taken++]);
+        hapax__deliveries_take(&bed->deliveries, &bed->delivered[bed->taken++]);
     return most;
 }
 
 static struct hapax__entry *begin(struct bed *bed)
 {
-    struct hapax__entry *entry = hapax__course_next(&bed->course);
+    struct hapax__entry *entry = hapax__deliveries_next(&bed->deliveries);
 
     if (entry)
         memset(&entry->ended, 0, sizeof(entry->ended));
@@ -149,7 +147,7 @@ static void end(struct bed *bed, struct hapax__entry *entry, enum hapax_class cl
 {
     entry->ended = (struct hapax__ended){
         .kind = HAPAX_ANSWER_FRESH, .cls = cls, .recorded = true, .retry_after_ms = -1};
-    hapax__course_answered(&bed->course, entry);
+    hapax__deliveries_answered(&bed->deliveries, entry);
 }
 
 /* Runs all that are ready: the last `good` to end go through, nobody listened to the others. How many ran. */
@@ -167,8 +165,8 @@ static unsigned run_ready(struct bed *bed, unsigned good)
 
 static void pass_us(struct bed *bed, int64_t us)
 {
-    bed->course.now_us += us;
-    hapax__course_wake(&bed->course);
+    bed->deliveries.now_us += us;
+    hapax__deliveries_wake(&bed->deliveries);
 }
 
 /* ---- nobody listens ---------------------------------------------------------------------- */
@@ -177,6 +175,7 @@ static void pass_us(struct bed *bed, int64_t us)
  * the log does not flap. */
 static void a_storm_of_503_does_not_begin_the_pauses_anew(void **state)
 {
+    struct hapax__entry *entry;
     unsigned fewest = UINT32_MAX;
     struct bed bed;
 
@@ -184,17 +183,17 @@ static void a_storm_of_503_does_not_begin_the_pauses_anew(void **state)
     bed_open(&bed);
     assert_int_equal(take(&bed, TAKEN), IN_HAND);
     run_ready(&bed, 0);
-    assert_int_equal(hapax__course_room(&bed.course), 0);
+    assert_int_equal(hapax__deliveries_room(&bed.deliveries), 0);
     for (int round = 0; round < 3; round++) {
         pass_us(&bed, MINUTE / 4);
         assert_true(run_ready(&bed, 1) > 0);
-        assert_int_equal(hapax__course_room(&bed.course), 0);
+        assert_int_equal(hapax__deliveries_room(&bed.deliveries), 0);
         assert_int_equal(run_ready(&bed, 0), 2); /* woken by it */
     }
-    for (struct hapax__entry *entry = bed.course.inhand.all; entry; entry = entry->after_it)
-        fewest = entry->before.holds < fewest ? entry->before.holds : fewest;
+    TAILQ_FOREACH (entry, &bed.deliveries.inhand.all, in_hand)
+        fewest = entry->before.waits < fewest ? entry->before.waits : fewest;
     assert_true(fewest >= 4);
-    assert_int_equal(bed.course.away, IN_HAND - 3);
+    assert_int_equal(bed.deliveries.away, IN_HAND - 3);
     assert_int_equal(log_count(&bed, "takes no messages"), 1);
     assert_int_equal(log_count(&bed, "takes messages again"), 0);
     bed_close(&bed);
@@ -211,14 +210,14 @@ static void a_handler_that_is_back_gets_all_that_waited(void **state)
     bed.consumer.retry_min_ms = 1000;
     take(&bed, TAKEN);
     run_ready(&bed, 0);
-    while (bed.course.ready.first == NULL)
+    while (STAILQ_EMPTY(&bed.deliveries.ready))
         pass_us(&bed, 1 * MS);
     first = begin(&bed);
     end(&bed, first, HAPAX_CLASS_FINAL);
     while (run_ready(&bed, IN_HAND) > 0)
         continue;
     assert_int_equal(bed.stats.acknowledged, IN_HAND);
-    assert_int_equal(hapax__course_room(&bed.course), IN_HAND);
+    assert_int_equal(hapax__deliveries_room(&bed.deliveries), IN_HAND);
     assert_int_equal(log_count(&bed, "takes messages again"), 1);
     bed_close(&bed);
 }
@@ -234,11 +233,11 @@ static void taking_goes_on_when_those_who_waited_are_taken_back(void **state)
     take(&bed, TAKEN);
     longest = begin(&bed);
     run_ready(&bed, 0);
-    assert_int_equal(hapax__course_room(&bed.course), 0);
+    assert_int_equal(hapax__deliveries_room(&bed.deliveries), 0);
     for (unsigned i = 0; i < bed.taken; i++)
         bed.delivered[i].voided = true;
-    hapax__course_voided(&bed.course);
-    assert_int_equal(hapax__course_room(&bed.course), IN_HAND - 1);
+    hapax__deliveries_voided(&bed.deliveries);
+    assert_int_equal(hapax__deliveries_room(&bed.deliveries), IN_HAND - 1);
     end(&bed, longest, HAPAX_CLASS_FINAL);
     bed_close(&bed);
 }
@@ -259,11 +258,11 @@ static void while_one_asks_again_none_is_taken(void **state)
         n++;
     assert_int_equal(n, IN_HAND - 2);
     bed.stats.running = n; /* within their handlers */
-    assert_int_equal(hapax__course_room(&bed.course), 0);
+    assert_int_equal(hapax__deliveries_room(&bed.deliveries), 0);
     for (unsigned i = 0; i < n; i++)
         bed.delivered[i].voided = true;
-    hapax__course_voided(&bed.course);
-    assert_int_equal(hapax__course_room(&bed.course), 2);
+    hapax__deliveries_voided(&bed.deliveries);
+    assert_int_equal(hapax__deliveries_room(&bed.deliveries), 2);
     bed.stats.running = 0;
     for (unsigned i = 0; i < n; i++)
         end(&bed, asking[i], HAPAX_CLASS_NOT_RUN);
@@ -279,29 +278,29 @@ static void a_letter_that_is_refused_for_good_is_shown(void **state)
 
     (void)state;
     bed_open(&bed);
-    bed.fate = HAPAX__SENT_REFUSED;
+    bed.result = HAPAX__SENT_REFUSED;
     snprintf(bed.sink.why, sizeof(bed.sink.why), "no queue");
     take(&bed, 2);
     for (int i = 0; i < 2; i++) {
         struct hapax__entry *entry = begin(&bed);
 
         entry->ended = (struct hapax__ended){.kind = HAPAX_ANSWER_MISMATCH, .retry_after_ms = -1};
-        hapax__course_answered(&bed.course, entry);
+        hapax__deliveries_answered(&bed.deliveries, entry);
     }
     for (int minute = 0; minute < 10; minute++) {
         for (int i = 0; i < 12; i++) {
-            hapax__course_send(&bed.course);
-            hapax__course_reap(&bed.course);
+            hapax__deliveries_send(&bed.deliveries);
+            hapax__deliveries_reap(&bed.deliveries);
             pass_us(&bed, MINUTE / 12);
         }
         assert_int_equal(bed.stats.letters_refused, 2);
     }
     assert_in_range(log_count(&bed, "letters to \"Q.dead\" are refused"), 5, 10);
     assert_int_equal(log_count(&bed, "no queue"), log_count(&bed, "are refused"));
-    bed.fate = HAPAX__SENT_OK;
+    bed.result = HAPAX__SENT_OK;
     pass_us(&bed, MINUTE);
-    hapax__course_send(&bed.course);
-    hapax__course_reap(&bed.course);
+    hapax__deliveries_send(&bed.deliveries);
+    hapax__deliveries_reap(&bed.deliveries);
     assert_int_equal(bed.stats.letters_refused, 0);
     assert_int_equal(bed.stats.dead_lettered, 2);
     assert_int_equal(log_count(&bed, "are taken again"), 1);
@@ -316,16 +315,16 @@ static void a_refused_letter_whose_message_is_voided_counts_no_more(void **state
 
     (void)state;
     bed_open(&bed);
-    bed.fate = HAPAX__SENT_REFUSED;
+    bed.result = HAPAX__SENT_REFUSED;
     take(&bed, 1);
     entry = begin(&bed);
     entry->ended = (struct hapax__ended){.kind = HAPAX_ANSWER_MISMATCH, .retry_after_ms = -1};
-    hapax__course_answered(&bed.course, entry);
-    hapax__course_send(&bed.course);
-    hapax__course_reap(&bed.course);
+    hapax__deliveries_answered(&bed.deliveries, entry);
+    hapax__deliveries_send(&bed.deliveries);
+    hapax__deliveries_reap(&bed.deliveries);
     assert_int_equal(bed.stats.letters_refused, 1);
     bed.delivered[0].voided = true;
-    hapax__course_voided(&bed.course);
+    hapax__deliveries_voided(&bed.deliveries);
     assert_int_equal(bed.stats.letters_refused, 0);
     bed_close(&bed);
 }
@@ -345,14 +344,14 @@ static void damaged_records_are_parked_and_said_once(void **state)
 
         entry->ended = (struct hapax__ended){
             .kind = HAPAX_ANSWER_STORE_DOWN, .error = HAPAX_ERR_CORRUPT, .retry_after_ms = -1};
-        hapax__course_answered(&bed.course, entry);
+        hapax__deliveries_answered(&bed.deliveries, entry);
     }
-    hapax__course_send(&bed.course);
-    hapax__course_reap(&bed.course);
+    hapax__deliveries_send(&bed.deliveries);
+    hapax__deliveries_reap(&bed.deliveries);
     assert_int_equal(bed.stats.parked, 5);
     assert_int_equal(log_count(&bed, "a record is damaged"), 1);
     assert_int_equal(log_count(&bed, "\"Q.parked\""), 1);
-    assert_int_equal(hapax__course_room(&bed.course), IN_HAND);
+    assert_int_equal(hapax__deliveries_room(&bed.deliveries), IN_HAND);
     bed_close(&bed);
 }
 
