@@ -93,7 +93,8 @@ static const uint8_t *check_digits(const uint8_t *at, const uint8_t *end)
 
 static const uint8_t *check_number(const uint8_t *at, const uint8_t *end)
 {
-    at += at < end && *at == '-';
+    if (at < end && *at == '-')
+        at++;
     at = at < end && *at == '0' ? at + 1 : check_digits(at, end);
     if (at && at < end && *at == '.')
         at = check_digits(at + 1, end);
@@ -154,9 +155,9 @@ static enum hapax__raw_token read_name(struct hapax__raw_reader *r, struct hapax
 
 static enum hapax__raw_token read_value(struct hapax__raw_reader *r, struct hapax_span *text)
 {
-    bool object = false;
+    uint8_t first = r->at < r->end ? *r->at : 0;
 
-    switch (r->at < r->end ? *r->at : 0) {
+    switch (first) {
     case '"':
         return token(r, HAPAX__RAW_STRING, check_string(r->at, r->end), text);
     case 't':
@@ -164,15 +165,13 @@ static enum hapax__raw_token read_value(struct hapax__raw_reader *r, struct hapa
     case 'n':
         return token(r, HAPAX__RAW_WORD, check_word(r->at, r->end), text);
     case '{':
-        object = true;
-        /* fall through */
     case '[':
         if (r->depth == HAPAX__RAW_DEPTH_MAX)
             return broken(r);
+        r->closers[r->depth++] = first == '{' ? '}' : ']';
         (void)token(r, HAPAX__RAW_OBJECT, r->at + 1, text);
-        r->closers[r->depth++] = object ? '}' : ']';
         r->next = HAPAX__RAW_FIRST;
-        return object ? HAPAX__RAW_OBJECT : HAPAX__RAW_ARRAY;
+        return first == '{' ? HAPAX__RAW_OBJECT : HAPAX__RAW_ARRAY;
     default:
         return token(r, HAPAX__RAW_NUMBER, check_number(r->at, r->end), text);
     }

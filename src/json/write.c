@@ -129,6 +129,8 @@ void hapax__json_put_number(struct hapax__json_out *out, int64_t number)
 
 void hapax__json_clear(struct hapax__json_out *out)
 {
+    if (out->bytes)
+        out->bytes[0] = '\0';
     out->len = 0;
     out->failed = false;
 }

@@ -74,6 +74,15 @@ static void what_is_json_and_what_is_not(void **state)
             fail_msg("taken: %s", bad[i]);
 }
 
+/* A span without memory is an empty text. */
+static void no_text_is_no_json(void **state)
+{
+    struct hapax_span value;
+
+    (void)state;
+    assert_false(hapax__raw_check(&value, (struct hapax_span){NULL, 0}));
+}
+
 /* A NUL is no escape, though strchr() finds it. */
 static void a_nul_behind_a_backslash_is_no_escape(void **state)
 {
@@ -175,6 +184,9 @@ static void a_string_that_is_written_is_read_back(void **state)
     assert_memory_equal(file.bytes, out.bytes, len);
     assert_int_equal(hapax__raw_unescape(back, root(file.bytes)), strlen(bytes));
     assert_memory_equal(back, bytes, strlen(bytes));
+    hapax__json_clear(&out);
+    assert_int_equal(out.len, 0);
+    assert_string_equal(out.bytes, "");
     hapax__json_free(&out);
     hapax__json_free(&file);
 }
@@ -259,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_json_and_what_is_not),
+        cmocka_unit_test(no_text_is_no_json),
         cmocka_unit_test(a_nul_behind_a_backslash_is_no_escape),
         cmocka_unit_test(depth_has_a_limit),
         cmocka_unit_test(members_are_found_where_they_stand),
