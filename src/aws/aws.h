@@ -44,7 +44,7 @@ struct hapax__aws_options {
     int64_t try_ms; /* for one try of a call that does not say its own */
 };
 
-enum hapax__aws_fate {
+enum hapax__aws_result {
     HAPAX__AWS_OPEN = 0, /* under way */
     HAPAX__AWS_OK, /* 200, and a whole reply */
     HAPAX__AWS_REFUSED, /* `error` says why; another try would be refused, too */
@@ -65,7 +65,7 @@ struct hapax__aws_call {
     void *tag; /* the caller's */
 
     /* answered */
-    enum hapax__aws_fate fate;
+    enum hapax__aws_result result;
     int status; /* of the last reply; 0: none */
     int64_t date_s; /* its Date, seconds since 1970; 0, -1: none */
     uint32_t tries;
@@ -98,8 +98,8 @@ void hapax__aws_close(struct hapax__aws *aws);
 const char *hapax__aws_host(const struct hapax__aws *aws);
 const char *hapax__aws_region(const struct hapax__aws *aws);
 
-/* Runs n calls, side by side as far as connections_max lets them, until each has a fate other than
- * OPEN. */
+/* Runs n calls, side by side as far as connections_max lets them, until each has a result other
+ * than OPEN. */
 void hapax__aws_run(struct hapax__aws *aws, struct hapax__aws_call *calls, size_t n);
 
 /* ---- from an event loop -------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ int64_t hapax__aws_due(const struct hapax__aws *aws);
 
 void hapax__aws_pump(struct hapax__aws *aws);
 
-/* The next call that has its fate, in the order of their ends; NULL: none. */
+/* The next call that has its result, in the order of their ends; NULL: none. */
 struct hapax__aws_call *hapax__aws_reap(struct hapax__aws *aws);
 
 /* Ends a call that is under way, as for a long poll that is no longer wanted: INDETERMINATE, or

@@ -275,11 +275,12 @@ const char *hapax__aws_region(const struct hapax__aws *aws)
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
-static void finish(struct hapax__aws *aws, struct hapax__aws_call *call, enum hapax__aws_fate fate)
+static void finish(struct hapax__aws *aws, struct hapax__aws_call *call,
+                   enum hapax__aws_result result)
 {
-    assert(call->fate == HAPAX__AWS_OPEN && !call->attempt && fate != HAPAX__AWS_OPEN);
-    call->fate = fate;
-    if (fate == HAPAX__AWS_OK)
+    assert(call->result == HAPAX__AWS_OPEN && !call->attempt && result != HAPAX__AWS_OPEN);
+    call->result = result;
+    if (result == HAPAX__AWS_OK)
         call->text[0] = '\0';
     queue_add(&aws->ended, call);
 }
@@ -487,7 +488,7 @@ static bool is_over(const struct hapax__aws_call *call)
     return call->deadline_us - hapax__monotonic_us() < 1000; /* libcurl's least time */
 }
 
-/* A call that is in no queue is given a try, a pause or a fate. */
+/* A call that is in no queue is given a try, a pause or a result. */
 static void begin(struct hapax__aws *aws, struct hapax__aws_call *call)
 {
     const struct hapax__aws_keys *keys;
@@ -596,7 +597,7 @@ void hapax__aws_pump(struct hapax__aws *aws)
 void hapax__aws_submit(struct hapax__aws *aws, struct hapax__aws_call *call)
 {
     assert(call->operation && strlen(call->operation) < 128 && !call->memory);
-    call->fate = HAPAX__AWS_OPEN;
+    call->result = HAPAX__AWS_OPEN;
     call->status = 0;
     call->date_s = 0;
     call->tries = 0;
@@ -666,7 +667,7 @@ void hapax__aws_cancel(struct hapax__aws *aws, struct hapax__aws_call *call)
         return;
     }
     say(aws, call, "was cancelled", "");
-    call->fate = call->unsure ? HAPAX__AWS_INDETERMINATE : HAPAX__AWS_UNAVAILABLE;
+    call->result = call->unsure ? HAPAX__AWS_INDETERMINATE : HAPAX__AWS_UNAVAILABLE;
 }
 
 static void await(const struct hapax__aws *aws)

@@ -8,7 +8,7 @@
  *     cancel=MS         each call is cancelled after so long; by the loop
  *     step=1            waits for a line on stdin before each round
  *
- * Each call is a line: fate, status, tries, unsure, error, bytes of the reply, ms it took, text; with tabs between them.
+ * Each call is a line: result, status, tries, unsure, error, bytes of the reply, ms it took, text; with tabs between them.
  */
 #include "../must.h"
 #include "aws/aws.h"
@@ -86,9 +86,9 @@ static void set(struct asked *a, char *word)
 
 static void show(const struct hapax__aws_call *call, int64_t began_us)
 {
-    static const char *const fates[] = {"open", "ok", "refused", "unavailable", "indeterminate"};
+    static const char *const results[] = {"open", "ok", "refused", "unavailable", "indeterminate"};
 
-    printf("%s\t%d\t%u\t%d\t%s\t%zu\t%lld\t%s\n", fates[call->fate], call->status, call->tries,
+    printf("%s\t%d\t%u\t%d\t%s\t%zu\t%lld\t%s\n", results[call->result], call->status, call->tries,
            call->unsure, call->error, call->reply.len,
            (long long)((hapax__monotonic_us() - began_us) / 1000), call->text);
 }
@@ -118,10 +118,10 @@ static void run_loop(struct hapax__aws *aws, const struct asked *a, struct hapax
         for (; (call = hapax__aws_reap(aws)); ended++)
             must(call->tag == aws);
         for (long i = 0; i < a->n && hapax__monotonic_us() >= until_us; i++) {
-            if (calls[i].fate != HAPAX__AWS_OPEN)
+            if (calls[i].result != HAPAX__AWS_OPEN)
                 continue;
             hapax__aws_cancel(aws, &calls[i]);
-            must(calls[i].fate != HAPAX__AWS_OPEN);
+            must(calls[i].result != HAPAX__AWS_OPEN);
             ended++;
         }
         if (ended < a->n)

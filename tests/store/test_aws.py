@@ -22,7 +22,7 @@ SECRET = "sec/ret+KEY"
 
 
 class Answer(NamedTuple):
-    fate: str
+    result: str
     status: int
     tries: int
     unsure: bool
@@ -33,8 +33,8 @@ class Answer(NamedTuple):
 
     @classmethod
     def read(cls, line):
-        fate, status, tries, unsure, error, size, ms, text = line.rstrip("\n").split("\t")
-        return cls(fate, int(status), int(tries), unsure == "1", error, int(size), int(ms), text)
+        result, status, tries, unsure, error, size, ms, text = line.rstrip("\n").split("\t")
+        return cls(result, int(status), int(tries), unsure == "1", error, int(size), int(ms), text)
 
 
 class Bed:
@@ -112,15 +112,15 @@ def test_a_signed_call_is_answered(bed):
 
 
 def test_connections_are_kept_and_bounded(bed):
-    assert all(answer.fate == "ok" for answer in bed.run(rounds=20))
+    assert all(answer.result == "ok" for answer in bed.run(rounds=20))
     assert bed.fake.connections == 1
     answers = bed.run(n=40, connections=4)
-    assert all(answer.fate == "ok" for answer in answers) and len(answers) == 40
+    assert all(answer.result == "ok" for answer in answers) and len(answers) == 40
     assert 2 <= bed.fake.connections <= 5
 
 
 def test_calls_run_from_a_loop_too(bed):
-    assert all(answer.fate == "ok" for answer in bed.run(n=40, connections=4, loop=1, rounds=3))
+    assert all(answer.result == "ok" for answer in bed.run(n=40, connections=4, loop=1, rounds=3))
     assert bed.fake.connections <= 4
 
 
@@ -151,7 +151,7 @@ def test_retry_after_is_waited_for(bed):
     assert bed.run().ms >= 1000
     bed.fake.script = [bed.fake.error(400, "ThrottlingException", headers=[("Retry-After", "100")])]
     answer = bed.run()
-    assert answer.fate == "unavailable" and answer.ms < 20000  # there is no time for it, and 25 s are not waited for
+    assert answer.result == "unavailable" and answer.ms < 20000  # there is no time for it, and 25 s are not waited for
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
@@ -175,7 +175,7 @@ def test_a_reply_that_is_not_whole_may_have_been_applied(bed, how):
 def test_a_kept_connection_that_breaks_is_not_sent_on_in_silence(bed):
     """libcurl would send the request again by itself, and say nothing."""
     step = bed.start(bed.static, once=1)
-    assert step().fate == "ok"
+    assert step().result == "ok"
     bed.fake.script = [bed.fake.cut]
     assert step()[:4] == ("indeterminate", 0, 1, True)
     assert len(bed.fake.calls) == 2
@@ -202,13 +202,13 @@ def left(bed, answers):
     with bed.fake.lock:
         calls = len(bed.fake.calls)
         bed.fake.calls.clear()
-    assert [answer.fate for answer in answers].count("indeterminate") >= calls
+    assert [answer.result for answer in answers].count("indeterminate") >= calls
     return True
 
 
 def test_nothing_goes_on_past_the_deadline(bed):
     bed.fake.script = [bed.fake.hang] * 10000
-    answers = bed.until(lambda answers: left(bed, answers) and [answer.fate for answer in answers]
+    answers = bed.until(lambda answers: left(bed, answers) and [answer.result for answer in answers]
                         == ["indeterminate"] * 2 + ["unavailable"] * 4, "two that had left", deadline_ms=500, n=6, connections=2)
     assert all(answer.ms < 15000 for answer in answers)  # a try has 20 s
 
@@ -216,11 +216,11 @@ def test_nothing_goes_on_past_the_deadline(bed):
 def test_who_is_not_there_was_surely_not_reached(bed):
     nobody = f"http://127.0.0.1:{free_port()}"
     answer = bed.until(lambda answer: answer.tries > 1, "a second try", endpoint=nobody, deadline_ms=300)
-    assert (answer.fate, answer.status, answer.unsure) == ("unavailable", 0, False)
+    assert (answer.result, answer.status, answer.unsure) == ("unavailable", 0, False)
     answer = bed.run(endpoint="http://nowhere.invalid", deadline_ms=300)
-    assert (answer.fate, answer.unsure) == ("unavailable", False)
+    assert (answer.result, answer.unsure) == ("unavailable", False)
     answer = bed.run(endpoint=f"https://127.0.0.1:{bed.fake.port}", deadline_ms=500)
-    assert (answer.fate, answer.unsure) == ("unavailable", False) and not bed.fake.calls
+    assert (answer.result, answer.unsure) == ("unavailable", False) and not bed.fake.calls
 
 
 def test_a_reply_over_the_limit_is_not_read_to_its_end(bed):
@@ -233,7 +233,7 @@ def test_a_reply_over_the_limit_is_not_read_to_its_end(bed):
 
 def test_long_polls_are_cancelled(bed):
     bed.fake.script = [bed.fake.hang] * 10000
-    answers = bed.until(lambda answers: left(bed, answers) and [answer.fate for answer in answers]
+    answers = bed.until(lambda answers: left(bed, answers) and [answer.result for answer in answers]
                         == ["indeterminate"] * 3 + ["unavailable"] * 2, "three that had left", n=5, connections=3, cancel=100)
     assert all(answer.ms < 15000 for answer in answers)  # a try has 20 s
 
@@ -253,17 +253,17 @@ def test_denied_is_said_with_its_reason_and_errors_without(bed):
 
 def test_a_proxy_is_not_asked_for_http(bed):
     proxy = f"http://127.0.0.1:{free_port()}"
-    assert bed.run({**bed.static, "http_proxy": proxy, "HTTPS_PROXY": proxy, "ALL_PROXY": proxy}).fate == "ok"
+    assert bed.run({**bed.static, "http_proxy": proxy, "HTTPS_PROXY": proxy, "ALL_PROXY": proxy}).result == "ok"
 
 
 def test_a_proxy_is_asked_for_https(bed):
     env = {**bed.static, "HTTPS_PROXY": bed.fake.url}
     answer = bed.until(lambda _: bed.fake.asked, "a proxy that is asked", env, endpoint="https://dynamodb.example:8443",
                        deadline_ms=300)
-    assert (answer.fate, answer.unsure) == ("unavailable", False)
+    assert (answer.result, answer.unsure) == ("unavailable", False)
     assert set(bed.fake.asked) == {"proxy dynamodb.example:8443"} and not bed.fake.calls
     answer = bed.run({**env, "NO_PROXY": "127.0.0.1"}, endpoint=f"https://127.0.0.1:{free_port()}", deadline_ms=300)
-    assert answer.fate == "unavailable" and len(set(bed.fake.asked)) == 1
+    assert answer.result == "unavailable" and len(set(bed.fake.asked)) == 1
 
 
 def test_a_certificate_must_be_of_a_ca_that_is_known(bed):
@@ -282,7 +282,7 @@ def test_a_certificate_must_be_of_a_ca_that_is_known(bed):
         before = len(fake.calls)
         answer = bed.until(lambda answer: "certificate" in answer.text, "the reason",  # a last try may have no time for TLS
                            endpoint=fake.url, deadline_ms=600)
-        assert (answer.fate, answer.unsure) == ("unavailable", False)
+        assert (answer.result, answer.unsure) == ("unavailable", False)
         assert len(fake.calls) == before
     assert "AWS_CA_BUNDLE" in bed.run({**bed.static, "AWS_CA_BUNDLE": "/nonexistent"})
 
@@ -347,7 +347,7 @@ def test_a_file_whose_name_is_too_long_is_not_passed_over(bed):
     bed.fake.know("AKID", SECRET)
     bed.file(".aws/credentials", f"[default]\naws_access_key_id = AKID\naws_secret_access_key = {SECRET}\n")
     answer = bed.run({"AWS_CONFIG_FILE": "/x" * 600})
-    assert answer.fate == "refused" and "AWS_CONFIG_FILE" in answer.text
+    assert answer.result == "refused" and "AWS_CONFIG_FILE" in answer.text
 
 
 def test_keys_that_are_gone_do_not_take_back_what_may_have_been_applied(bed):
@@ -364,13 +364,13 @@ def test_keys_that_are_gone_do_not_take_back_what_may_have_been_applied(bed):
 
     bed.fake.script = [hang]
     answer = step()
-    assert (answer.fate, answer.unsure) == ("indeterminate", True) and answer.tries >= 1 and "mfa_serial" in answer.text
+    assert (answer.result, answer.unsure) == ("indeterminate", True) and answer.tries >= 1 and "mfa_serial" in answer.text
 
 
 def test_a_role_of_an_instance_gives_keys_that_are_renewed(bed):
     bed.fake.lives_s = 3600
     step = bed.start({"AWS_EC2_METADATA_DISABLED": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": bed.fake.url + "/"})
-    assert [step().fate for _ in range(3)] == ["ok"] * 3
+    assert [step().result for _ in range(3)] == ["ok"] * 3
     assert bed.fake.asked == ["imds PUT /latest/api/token", "imds GET /latest/meta-data/iam/security-credentials/",
                               "imds GET /latest/meta-data/iam/security-credentials/hapax-role"]
     bed.fake.keys.clear()  # all sessions of the role are revoked
@@ -385,16 +385,16 @@ def test_keys_that_expire_while_it_runs_are_renewed_in_time(bed):
     while bed.fake.issue < 3:
         assert time.monotonic() < end
         answer = step()
-        assert answer.fate == "ok" and answer.tries <= 2, answer
+        assert answer.result == "ok" and answer.tries <= 2, answer
 
 
 def test_keys_are_used_on_while_their_renewal_fails(bed):
     bed.fake.lives_s = 200  # always to be renewed
     step = bed.start({"AWS_CONTAINER_CREDENTIALS_FULL_URI": bed.fake.url + "/creds"})
-    assert step().fate == "ok"
+    assert step().result == "ok"
     bed.fake.down = True
     bed.fake.asked.clear()
-    assert [step().fate for _ in range(5)] == ["ok"] * 5
+    assert [step().result for _ in range(5)] == ["ok"] * 5
     bed.fake.keys.clear()  # and a refusal asks in vain
     answer = step()
     assert answer[:2] == ("refused", 400) and answer.error == "UnrecognizedClientException"
@@ -405,10 +405,10 @@ def test_an_agent_that_is_down_is_no_refusal(bed):
     bed.fake.down = True
     env = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": bed.fake.url + "/creds"}
     answer = bed.until(lambda answer: "answered 500" in answer.text, "the reason", env, deadline_ms=300)
-    assert (answer.fate, answer.tries) == ("unavailable", 0)
+    assert (answer.result, answer.tries) == ("unavailable", 0)
     step = bed.start(env)
     threading.Timer(0.5, setattr, (bed.fake, "down", False)).start()
-    assert step().fate == "ok"
+    assert step().result == "ok"
 
 
 def test_a_container_authorizes_itself_with_what_is_in_its_file_now(bed):
@@ -417,7 +417,7 @@ def test_a_container_authorizes_itself_with_what_is_in_its_file_now(bed):
     env = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": bed.fake.url + "/creds", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": path,
            "AWS_CONTAINER_AUTHORIZATION_TOKEN": "wrong"}
     step = bed.start(env)
-    assert step().fate == "ok"
+    assert step().result == "ok"
     bed.fake.container_token = "second"
     bed.fake.keys.clear()
     bed.file("token", "second")
@@ -425,7 +425,7 @@ def test_a_container_authorizes_itself_with_what_is_in_its_file_now(bed):
     bed.file("token", "two\nlines")
     assert "holds no token" in bed.run(env).text
     answer = bed.run({**env, "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://example.com/creds"})
-    assert answer.fate == "refused" and "FULL_URI is not asked" in answer.text
+    assert answer.result == "refused" and "FULL_URI is not asked" in answer.text
 
 
 def test_web_identity_reads_its_file_at_each_renewal(bed):
@@ -434,7 +434,7 @@ def test_web_identity_reads_its_file_at_each_renewal(bed):
     env = {"AWS_WEB_IDENTITY_TOKEN_FILE": path, "AWS_ROLE_ARN": "arn:aws:iam::1:role/r+x", "AWS_ENDPOINT_URL_STS": bed.fake.url,
            "AWS_ROLE_SESSION_NAME": "pod"}
     step = bed.start(env)
-    assert step().fate == "ok"
+    assert step().result == "ok"
     bed.file("jwt", "jwt.2")
     bed.fake.web_tokens = {"jwt.2"}
     bed.fake.keys.clear()
@@ -442,9 +442,9 @@ def test_web_identity_reads_its_file_at_each_renewal(bed):
     assert bed.fake.asked == ["sts AssumeRoleWithWebIdentity jwt.1", "sts AssumeRoleWithWebIdentity jwt.2"]
     bed.file("jwt", "jwt.3")
     answer = bed.run(env)
-    assert answer.fate == "refused" and "InvalidIdentityToken" in answer.text and "jwt" not in answer.text
+    assert answer.result == "refused" and "InvalidIdentityToken" in answer.text and "jwt" not in answer.text
     answer = bed.run({**env, "AWS_WEB_IDENTITY_TOKEN_FILE": path + "-not"})
-    assert answer.fate == "refused" and "No such file" in answer.text
+    assert answer.result == "refused" and "No such file" in answer.text
     bed.file("jwt", "x" * 20001)
     assert "File too large" in bed.run(env).text
 
@@ -462,7 +462,7 @@ source_profile = app
 """)
     bed.file(".aws/credentials", f"[base]\naws_access_key_id = AKID\naws_secret_access_key = {SECRET}\n")
     env = {"AWS_PROFILE": "app", "AWS_ENDPOINT_URL_STS": bed.fake.url}
-    assert bed.run(env).fate == "ok"
+    assert bed.run(env).result == "ok"
     assert bed.fake.calls[-1][2] == "ASIA1" and bed.fake.asked == ["sts AssumeRole"]
-    assert bed.run(env, profile="far").fate == "ok"
+    assert bed.run(env, profile="far").result == "ok"
     assert bed.fake.calls[-1][2] == "ASIA3"

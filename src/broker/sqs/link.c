@@ -99,7 +99,7 @@ struct hapax__sqs_call *hapax__sqs_reap(struct hapax__sqs_link *link)
     struct hapax__sqs_call *call = ended ? ended->tag : NULL;
 
     if (call) {
-        assert(call->busy && ended->fate != HAPAX__AWS_OPEN);
+        assert(call->busy && ended->result != HAPAX__AWS_OPEN);
         call->busy = false;
     }
     return call;
@@ -129,7 +129,7 @@ enum hapax__sqs_refusal hapax__sqs_refusal(const struct hapax__sqs_call *call)
     static const char *const denied[] = {"AccessDenied", "AccessDeniedException", "KmsAccessDenied",
                                          "InvalidAddress", "InvalidSecurity"};
 
-    if (call->call.fate != HAPAX__AWS_REFUSED)
+    if (call->call.result != HAPAX__AWS_REFUSED)
         return HAPAX__SQS_OTHER;
     for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
         if (strcmp(call->call.error, gone[i]) == 0)

@@ -172,10 +172,10 @@ static void take_queue(struct sink *sink, const struct hapax__sqs_call *call)
     sink->asking = NULL;
     queue->base.state = HAPAX__QUEUE_UNKNOWN;
     queue->base.again_us = sink->now_us + PAUSE_US;
-    if (call->call.fate == HAPAX__AWS_OK && hapax__sqs_url(queue->url, call)) {
+    if (call->call.result == HAPAX__AWS_OK && hapax__sqs_url(queue->url, call)) {
         queue->base.state = HAPAX__QUEUE_READY;
         works(sink);
-    } else if (call->call.fate != HAPAX__AWS_REFUSED) {
+    } else if (call->call.result != HAPAX__AWS_REFUSED) {
         lose(sink, call->call.text);
     } else if (made && strcmp(call->call.error, "QueueNameExists") == 0) {
         return; /* another client was faster: the queue is asked for again */
@@ -373,11 +373,11 @@ static void take_batch(struct sink *sink, struct hapax__sqs_call *call)
     struct queue *queue = queue_of(first);
 
     queue->sending--;
-    if (call->call.fate == HAPAX__AWS_REFUSED) {
+    if (call->call.result == HAPAX__AWS_REFUSED) {
         take_refusal(sink, call, queue);
         return;
     }
-    if (call->call.fate != HAPAX__AWS_OK) {
+    if (call->call.result != HAPAX__AWS_OK) {
         lose(sink, call->call.text);
         end_batch(sink, call, HAPAX__SENT_LOST, NULL);
         return;

@@ -153,7 +153,7 @@ static void refuse(struct hapax__sqs_source *s, const struct hapax__sqs_call *ca
  * itself. */
 static void failed(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
-    bool refused = call->call.fate == HAPAX__AWS_REFUSED;
+    bool refused = call->call.result == HAPAX__AWS_REFUSED;
 
     if (refused && strcmp(call->call.error, "OverLimit") == 0) {
         s->poll_gate_us = s->now_us + OVER_LIMIT_US;
@@ -191,7 +191,7 @@ static void ask_url(struct hapax__sqs_source *s)
 
 static void take_url(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
-    if (call->call.fate != HAPAX__AWS_OK)
+    if (call->call.result != HAPAX__AWS_OK)
         failed(s, call);
     else if (!hapax__sqs_url(s->url, call))
         lose(s, "its URL cannot be read");
@@ -221,11 +221,11 @@ static void take_count(struct hapax__sqs_source *s, const struct hapax__sqs_call
     uint32_t lag;
 
     s->base.lag = -1;
-    if (call->call.fate == HAPAX__AWS_REFUSED) {
+    if (call->call.result == HAPAX__AWS_REFUSED) {
         s->count_us = s->now_us + COUNT_DENIED_US;
         return;
     }
-    if (call->call.fate != HAPAX__AWS_OK) {
+    if (call->call.result != HAPAX__AWS_OK) {
         lose(s, call->call.text);
         return;
     }
@@ -356,7 +356,7 @@ static void take_poll(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
     s->polling--;
     s->asked -= asked;
     call->count = 0;
-    if (call->call.fate != HAPAX__AWS_OK) {
+    if (call->call.result != HAPAX__AWS_OK) {
         failed(s, call);
         return;
     }

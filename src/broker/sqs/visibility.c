@@ -329,7 +329,7 @@ void hapax__sqs_tell(struct hapax__sqs_source *s)
 bool hapax__sqs_told(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
 {
     struct hapax__sqs_result results[HAPAX__SQS_BATCH_MAX];
-    bool answered = call->call.fate == HAPAX__AWS_OK;
+    bool answered = call->call.result == HAPAX__AWS_OK;
 
     s->telling[call->what]--;
     if (answered)

@@ -36,15 +36,15 @@ enum hapax_error hapax__ddb_error_text(const struct hapax__aws *aws, const char 
                                        char text[HAPAX_TEXT_MAX])
 {
     for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++) {
-        if (call->fate == HAPAX__AWS_INDETERMINATE || strcmp(meanings[i].name, call->error) != 0)
+        if (call->result == HAPAX__AWS_INDETERMINATE || strcmp(meanings[i].name, call->error) != 0)
             continue;
         return hapax__fail(text, meanings[i].error, "dynamodb: %.60s, table \"%.60s\": %.110s",
                            hapax__aws_host(aws), table,
                            meanings[i].hint ? meanings[i].hint : call->text);
     }
     return hapax__fail(text,
-                       call->fate == HAPAX__AWS_INDETERMINATE ? HAPAX_ERR_INDETERMINATE
-                                                              : HAPAX_ERR_UNAVAILABLE,
+                       call->result == HAPAX__AWS_INDETERMINATE ? HAPAX_ERR_INDETERMINATE
+                                                                : HAPAX_ERR_UNAVAILABLE,
                        "dynamodb: %.240s", call->text);
 }
 
@@ -75,7 +75,7 @@ void hapax__ddb_ask(struct hapax__aws *aws, struct hapax__aws_call *call, const 
     hapax__aws_call_release(call);
     *call = (struct hapax__aws_call){.operation = operation, .deadline_us = deadline_us};
     if (body->failed) {
-        call->fate = HAPAX__AWS_UNAVAILABLE;
+        call->result = HAPAX__AWS_UNAVAILABLE;
         (void)hapax__fail(call->text, HAPAX_ERR_NOMEM, "out of memory for a request");
         return;
     }

@@ -60,7 +60,7 @@ static bool ask(struct checking *c, const char *operation)
     hapax__json_put(&c->out, c->ddb->uri.table);
     hapax__json_put(&c->out, "\"}");
     hapax__ddb_ask(c->ddb->aws, &c->call, operation, &c->out, c->deadline_us);
-    return c->call.fate == HAPAX__AWS_OK;
+    return c->call.result == HAPAX__AWS_OK;
 }
 
 static bool find(const struct checking *c, const char *path, struct hapax_span *value)
@@ -216,7 +216,7 @@ static enum hapax_error check_rights(struct checking *c)
 
     hapax__ddb_ask_get(&c->out, ddb->uri.table, &nobody);
     hapax__ddb_ask(ddb->aws, &c->call, "GetItem", &c->out, c->deadline_us);
-    if (c->call.fate != HAPAX__AWS_OK)
+    if (c->call.result != HAPAX__AWS_OK)
         return hapax__ddb_error(ddb, &c->call);
     hapax__ddb_ask_put(&c->out, ddb->uri.table, &record, &item, v);
     hapax__ddb_ask(ddb->aws, &c->call, "PutItem", &c->out, c->deadline_us);

@@ -37,12 +37,12 @@ static bool ask(struct making *making, const char *operation, const char *rest)
     hapax__json_put(&making->out, rest);
     hapax__json_put(&making->out, "}");
     hapax__ddb_ask(making->aws, &making->call, operation, &making->out, making->deadline_us);
-    return making->call.fate == HAPAX__AWS_OK;
+    return making->call.result == HAPAX__AWS_OK;
 }
 
 static bool said(const struct making *making, const char *error)
 {
-    return making->call.fate == HAPAX__AWS_REFUSED && strcmp(making->call.error, error) == 0;
+    return making->call.result == HAPAX__AWS_REFUSED && strcmp(making->call.error, error) == 0;
 }
 
 static enum hapax_error failed(struct making *making)

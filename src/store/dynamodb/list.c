@@ -138,7 +138,7 @@ static enum hapax_error ask_page(struct list *list, unsigned page, struct hapax_
     if (out->failed)
         return no_memory(list);
     hapax__ddb_ask(list->ddb->aws, call, "Scan", out, deadline_us);
-    if (call->fate == HAPAX__AWS_OK)
+    if (call->result == HAPAX__AWS_OK)
         return take_page(list, call->reply);
     error = hapax__ddb_error(list->ddb, call);
     return error == HAPAX_ERR_INDETERMINATE ? HAPAX_ERR_UNAVAILABLE

@@ -301,9 +301,9 @@ static void take_part(struct hapax__ddb_op *work, struct part *part)
 
     part->busy = false;
     work->part_busy--;
-    if (work->phase == PHASE_FETCH && part->call.fate == HAPAX__AWS_OK)
+    if (work->phase == PHASE_FETCH && part->call.result == HAPAX__AWS_OK)
         error = take_chunk(work, part);
-    else if (work->phase != PHASE_SWEEP && part->call.fate != HAPAX__AWS_OK)
+    else if (work->phase != PHASE_SWEEP && part->call.result != HAPAX__AWS_OK)
         error = hapax__ddb_error(work->ddb, &part->call);
     else if (work->phase == PHASE_SAVE && !hapax__ddb_is_reply(part->call.reply))
         error = hapax__ddb_nonsense(work->ddb);
@@ -437,7 +437,7 @@ static void take_read(struct hapax__ddb_op *work)
 {
     enum hapax_error error;
 
-    if (work->call.fate == HAPAX__AWS_OK) {
+    if (work->call.result == HAPAX__AWS_OK) {
         take_seen(work, read_reply(work));
         return;
     }
@@ -599,17 +599,17 @@ static void take_write(struct hapax__ddb_op *work)
     struct hapax__aws_call *call = &work->call;
     enum hapax__ddb_seen seen;
 
-    if (call->fate == HAPAX__AWS_OK && hapax__ddb_is_reply(call->reply)) {
+    if (call->result == HAPAX__AWS_OK && hapax__ddb_is_reply(call->reply)) {
         landed(work);
         return;
     }
-    if (call->fate == HAPAX__AWS_OK) { /* some other server's reply */
+    if (call->result == HAPAX__AWS_OK) { /* some other server's reply */
         work->maybe = true;
         fail(work, hapax__ddb_nonsense(work->ddb));
         return;
     }
     work->maybe |= call->unsure; /* a repeat's reply says nothing of the try before */
-    if (call->fate != HAPAX__AWS_REFUSED ||
+    if (call->result != HAPAX__AWS_REFUSED ||
         strcmp(call->error, "ConditionalCheckFailedException") != 0) {
         fail(work, hapax__ddb_error(work->ddb, call));
         return;
