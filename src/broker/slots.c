@@ -97,7 +97,8 @@ void hapax__slots_sent(struct hapax__slots *slots, struct hapax__slot *slot)
     put(&slots->sent, slot);
 }
 
-static void explain(struct hapax__slot *slot, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void explain(struct hapax__slot *slot,
+                                                          const char *format, va_list args)
 {
     free(slot->why);
     slot->why = malloc(HAPAX_TEXT_MAX);
