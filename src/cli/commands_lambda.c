@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The commands of the hapax that stands in a Lambda layer: what a cold start loads is waited for by each new sandbox, so that it
- * has neither the brokers' libraries nor RocksDB.
+ * The commands of the hapax in a Lambda layer. Each new sandbox waits until all libraries are
+ * loaded, so this hapax has neither the brokers' libraries nor RocksDB.
  */
 #include "cli.h"
 

@@ -557,15 +557,15 @@ const struct cli_command cli_consume = {
     .summary = "take messages from a broker and let a handler run once for each",
     .synopsis = {"--from URI --to URL [--key SOURCES] [--POLICY VALUE]..."},
     .prose =
-        "Takes messages from RabbitMQ, Kafka or SQS and POSTs each to a handler, once, though brokers "
-        "deliver twice, producers send twice and consumers die half-way. A message leaves the broker "
-        "once its outcome is stored: 2xx is done, 401, 403, 408, 425, 429, 503 and no connection are "
-        "tried again, other 5xx too, --attempts-max times; then, and at once for another 4xx, it is a "
-        "dead letter, which \"hapax redrive\" puts back.\n\n"
-        "A store or a broker that is away is waited for. Prints a line once it is connected. SIGTERM "
-        "and Ctrl-C let handlers finish within --drain, a second one does not; what is not finished is "
-        "delivered again. A queue or topic that is not there: exit status 1. docs/consume.md tells "
-        "more.",
+        "Takes messages from RabbitMQ, Kafka or SQS and POSTs each to a handler, once, though "
+        "brokers deliver twice, producers send twice and consumers die half-way. A message leaves "
+        "the broker once its outcome is stored: 2xx is done, 401, 403, 408, 425, 429, 503 and no "
+        "connection are tried again, other 5xx too, --attempts-max times; then, and at once for "
+        "another 4xx, it is a dead letter, which \"hapax redrive\" puts back.\n\n"
+        "A store or a broker that is away is waited for. Prints a line once it is connected. "
+        "SIGTERM and Ctrl-C let handlers finish within --drain, a second one does not; what is not "
+        "finished is delivered again. A queue or topic that is not there: exit status 1. "
+        "docs/consume.md tells more.",
     .options = options,
     .option_count = OPTIONS,
     .examples =

@@ -140,10 +140,9 @@ const struct cli_command cli_init = {
     .name = "init",
     .summary = "make what a store needs before its first use",
     .synopsis = {"[--print]"},
-    .prose =
-        "Makes the folder and the database of an embedded store; services do so as well when "
-        "they first open it. Redis needs nothing made. It may be run again at any time. Where HAPAX_SECRET_FILE is set, the "
-        "store is tied to that secret.",
+    .prose = "Makes the folder and the database of an embedded store; services do so as well when "
+             "they first open it. Redis needs nothing made. It may be run again at any time. Where "
+             "HAPAX_SECRET_FILE is set, the store is tied to that secret.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax init --store rocksdb:/var/lib/shop/hapax", "A store in this folder."},

@@ -300,7 +300,8 @@ static bool is_closing(struct serving *serving)
     return closing;
 }
 
-/* Only watch() may end the child: it knows whether the child is still there. It waits for SIGCHLD. */
+/* Only watch(), which knows whether the child still lives, may end the child. SIGCHLD wakes
+ * watch(). */
 static void refuse_store(struct serving *serving, enum hapax_error error, const char *text)
 {
     pthread_mutex_lock(&serving->lock);
@@ -488,18 +489,18 @@ const struct cli_command cli_lambda = {
     .synopsis = {"[--key SOURCES] [--POLICY VALUE]... -- COMMAND [ARG]..."},
     .words = true,
     .prose =
-        "Starts COMMAND, a function's runtime, and stands between it and the Lambda Runtime API: takes "
-        "each event, claims its operation, and hands it on, or posts the stored response itself. The "
-        "response is stored before it is posted. A lease lasts until the invocation's deadline.\n"
-        "\n"
+        "Starts COMMAND, a function's runtime, and stands between it and the Lambda Runtime API: "
+        "takes each event, claims its operation, and hands it on, or posts the stored response "
+        "itself. The response is stored before it is posted. A lease lasts until the invocation's "
+        "deadline.\n\n"
         "As a layer (AWS_LAMBDA_EXEC_WRAPPER) it needs no option: each has a variable, as "
-        "HAPAX_STORE or HAPAX_ON_FAILED. In a container, and with provided runtimes, it is the entry point.\n"
-        "\n"
-        "The key is the header Idempotency-Key of an HTTP event, or the id of a message, a record or an "
-        "event; or what --key names. Of a batch each record is an operation: those that are not done are "
-        "named in batchItemFailures, which the event source must be set up to read, or say "
-        "--batch-report off. HAPAX_LAMBDA_RUNTIME_API names the Runtime API where another proxy stands "
-        "behind.",
+        "HAPAX_STORE or HAPAX_ON_FAILED. In a container, and with provided runtimes, it is the "
+        "entry point.\n\n"
+        "The key is the header Idempotency-Key of an HTTP event, or the id of a message, a record "
+        "or an event; or what --key names. Of a batch each record is an operation: those that are "
+        "not done are named in batchItemFailures, which the event source must be set up to read, "
+        "or say --batch-report off. HAPAX_LAMBDA_RUNTIME_API names the Runtime API where another "
+        "proxy stands behind.",
     .options = options,
     .option_count = OPTIONS,
     .examples =

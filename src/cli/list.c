@@ -134,11 +134,12 @@ const struct cli_command cli_list = {
         "AGE is the time since the record was last written; LEASE is how long a running "
         "attempt may still go without a sign of life, or \"over\" where it seems to have "
         "died.\n\n"
-        "A step stands here as an operation of its own, in its scope. With --outbox: the messages that "
-        "a relay has put aside, without their keys and payloads; \"hapax redrive\" puts them back.\n\n"
-        "Unfinished operations (all but completed) are found without reading the finished "
-        "ones, except in a Redis, which is walked from end to end. With --json each "
-        "operation is an object on a line of its own, without its body.",
+        "A step stands here as an operation of its own, in its scope. With --outbox: the messages "
+        "that a relay has put aside, without their keys and payloads; \"hapax redrive\" puts them "
+        "back.\n\n"
+        "Unfinished operations (all but completed) are found without reading the finished ones, "
+        "except in a Redis, which is walked from end to end. With --json each operation is an "
+        "object on a line of its own, without its body.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax list --state unknown", "Those that wait for an operator."},

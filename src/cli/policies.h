@@ -11,9 +11,10 @@
 #define CLI_POLICIES 14u
 
 /* One option whose value goes into a `const char *` of an array; NULL there: not given. */
-#define CLI_POLICY_OPTION(type, field, number, name, value, about)                                 \
+#define CLI_POLICY_OPTION(type, field, number, option, placeholder, text)                          \
     {                                                                                              \
-        name, value, CLI_TEXT, offsetof(type, field[number]), 0, 0, about                          \
+        .name = option, .value = placeholder, .kind = CLI_TEXT,                                    \
+        .at = offsetof(type, field[number]), .about = text                                         \
     }
 
 /* All of them, into field[0] to field[CLI_POLICIES - 1]. failed, attempts: what is said of

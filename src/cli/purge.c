@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax purge: removes expired records, and settles what was left unfinished under hold, in
- * batches, so that no batch holds the store up for long. With --every it goes on until a signal,
- * and a store that is away for a while ends nothing. A store that forgets by itself is not even
+ * hapax purge: removes expired records, and makes operations unknown that were left unfinished
+ * under `hold`. It works in batches, so that no batch keeps the store busy for long. With --every
+ * it goes on until a signal, also while the store is away. A store that forgets by itself is not
  * asked.
  */
 #include "cli.h"
@@ -129,9 +129,9 @@ const struct cli_command cli_purge = {
         "so this is about room only; an embedded store also drops them by itself in time, "
         "and Redis does at once, so that there is nothing to do. "
         "Operations that run, or that wait for an operator, are never removed.\n\n"
-        "What was left unfinished under `hold`, its lease over, becomes `unknown`, as it would when "
-        "it is next asked for; `hapax list --state unknown` then shows it. Redis is not walked "
-        "through: there `hapax list --state started --older 5m` finds it.",
+        "What was left unfinished under `hold`, its lease over, becomes `unknown`, as it would "
+        "when it is next asked for; `hapax list --state unknown` then shows it. Redis is not "
+        "walked through: there `hapax list --state started --older 5m` finds it.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax purge", "Once."}, {"hapax purge --every 60s", "Until it is stopped."}},

@@ -307,9 +307,9 @@ static void wait_turn(struct redriving *redriving)
         redriving->stopped = true;
 }
 
-/* How many letters stand behind those that were seen; -1: not known. Kafka counts what is held,
- * too, and what was put back behind something that is held. The others do not count what the source
- * has fetched, and SQS may say what was true a minute ago. */
+/* How many letters stand behind those that were seen; -1: not known. Kafka's count includes the
+ * letters that this run keeps, and those put back behind them. The others' counts leave out what
+ * the source has fetched, and that of SQS may be a minute old. */
 static int64_t not_seen(const struct redriving *redriving)
 {
     const struct hapax__source *source = redriving->source;
@@ -323,8 +323,8 @@ static int64_t not_seen(const struct redriving *redriving)
     return source->lag;
 }
 
-/* Whether all letters that are there have been seen, or no more can be, and those to put back are.
- */
+/* Whether the run is over: each letter to put back is there, and all letters have been seen or no
+ * more can be. */
 static bool is_done(const struct redriving *redriving)
 {
     const struct hapax__source *source = redriving->source;
@@ -351,16 +351,17 @@ static const char *why_not_seen(const struct redriving *redriving, int64_t waiti
     if (redriving->stopped || is_enough(redriving) || waiting == 0)
         return NULL;
     if (is_loaded(redriving))
-        return "those that are left before them are as many as one run holds, 65535 or 256 MiB: put "
-               "some aside with --all --limit N and another queue or topic for --to";
+        return "those that are left before them are as many as one run holds, 65535 or 256 MiB: "
+               "put some aside with --all --limit N and another queue or topic for --to";
     if (source->more && redriving->back.sink)
-        return "a run sees 16384 letters of a partition from the first that it leaves: run it again; "
-               "where that puts back none, put some aside with --all --limit N and another topic for --to";
+        return "a run sees 16384 letters of a partition from the first that it leaves: run it "
+               "again; where that puts back none, put some aside with --all --limit N and another "
+               "topic for --to";
     if (source->more)
         return "some were still on the way, or no more can be held: run it again";
     if (source->type->estimates && source->lag > 0)
-        return "SQS still counts some, which may be a minute old: run it again then. They may be in "
-               "other hands, or behind letters of their group that are left";
+        return "SQS still counts some, which may be a minute old: run it again then. They may be "
+               "in other hands, or behind letters of their group that are left";
     return waiting > 0 ? "the broker gives no more at once (prefetch), or gives them to another"
                        : NULL;
 }
@@ -622,18 +623,19 @@ const struct cli_command cli_redrive = {
                  "--from URI --to URI --key K [--scope S] [--key-from SOURCES]",
                  "--from postgres://... [--key K]"},
     .prose =
-        "Takes the dead letters of a queue or topic and puts them back to where they came from: each "
-        "then runs as often as a new message would. Only those that failed or were refused are put "
-        "back; the others (a mismatch, no key, an unknown outcome) need --all, and most often an "
-        "operator before that. What is left stays where it is. A letter leaves its queue once its copy "
-        "is confirmed, so none is lost, whatever dies.\n\n"
-        "It ends when all that were there have been seen, and prints how many were put back and how "
-        "many are left; exit status 1 where --key found none, a queue is not there, or letters were not "
-        "seen: a run holds 65535 of those that it leaves, or 256 MiB, and sees none behind them. In a topic "
-        "of Kafka's the group TOPIC.redrive keeps how far it has come; what is left before one that was "
-        "put back goes to the topic's end; of a partition 16384 letters are seen, from the first that is "
-        "left. From a database: the messages of its outbox that a relay has "
-        "put aside, all or of a key, are published after all. docs/consume.md and docs/sagas.md tell more.",
+        "Takes the dead letters of a queue or topic and puts them back to where they came from: "
+        "each then runs as often as a new message would. Only those that failed or were refused "
+        "are put back; the others (a mismatch, no key, an unknown outcome) need --all, and most "
+        "often an operator before that. What is left stays where it is. A letter leaves its queue "
+        "once its copy is confirmed, so none is lost, whatever dies.\n\n"
+        "It ends when all that were there have been seen, and prints how many were put back and "
+        "how many are left; exit status 1 where --key found none, a queue is not there, or letters "
+        "were not seen: a run holds 65535 of those that it leaves, or 256 MiB, and sees none "
+        "behind them. In a topic of Kafka's the group TOPIC.redrive keeps how far it has come; "
+        "what is left before one that was put back goes to the topic's end; of a partition 16384 "
+        "letters are seen, from the first that is left. From a database: the messages of its "
+        "outbox that a relay has put aside, all or of a key, are published after all. "
+        "docs/consume.md and docs/sagas.md tell more.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .no_store = true,

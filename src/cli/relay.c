@@ -147,7 +147,8 @@ static enum cli_exit run(struct cli_args *args)
     if (!relay_args->to)
         return cli_fail(
             args, CLI_USAGE, HAPAX_ERR_INVALID,
-            "--to URI is missing: the broker, as amqp://localhost, kafka://localhost or sqs://eu-central-1");
+            "--to URI is missing: the broker, as amqp://localhost, kafka://localhost or "
+            "sqs://eu-central-1");
     signals = cli_signals_begin();
     if (signals < 0)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
@@ -162,15 +163,15 @@ const struct cli_command cli_relay = {
     .synopsis =
         {"--from postgres://... --to amqp://...|kafka://...|sqs://... [--batch N] [--poll TIME]"},
     .prose =
-        "Publishes what hapax.publish() wrote in transactions that committed: each message at least "
-        "once, with one key however often, and those of an aggregate in the order of their commits, "
-        "however many relays run. One that the broker refuses holds back its aggregate and no other, "
-        "is tried again with growing pauses, and after --attempts-max is put aside: \"hapax list "
-        "--outbox\" shows those, \"hapax redrive --from postgres://...\" puts them back. Published "
-        "ones are removed after --keep.\n\n"
-        "A database or a broker that is away is waited for. It is called by NOTIFY and polls as well, "
-        "which alone does behind PgBouncer. SIGTERM and Ctrl-C: it settles what is in hand and ends. "
-        "docs/sagas.md tells more.",
+        "Publishes what hapax.publish() wrote in transactions that committed: each message at "
+        "least once, with one key however often, and those of an aggregate in the order of their "
+        "commits, however many relays run. One that the broker refuses holds back its aggregate "
+        "and no other, is tried again with growing pauses, and after --attempts-max is put aside: "
+        "\"hapax list --outbox\" shows those, \"hapax redrive --from postgres://...\" puts them "
+        "back. Published ones are removed after --keep.\n\n"
+        "A database or a broker that is away is waited for. It is called by NOTIFY and polls as "
+        "well, which alone does behind PgBouncer. SIGTERM and Ctrl-C: it settles what is in hand "
+        "and ends. docs/sagas.md tells more.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .no_store = true,

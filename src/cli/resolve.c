@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax resolve: an operator settles an operation by hand. The store decides whether it may be;
- * this only asks, once. A reply that never came is settled by asking again with the same token,
- * which the machine knows as the same question.
+ * hapax resolve: an operator finishes an operation by hand. The store decides whether that is
+ * allowed. If the reply never comes, the command asks again with the same token, which tells the
+ * machine that the question is the same.
  */
 #include "cli.h"
 

@@ -88,7 +88,7 @@ struct serving {
     char user[64];
     char group[64];
     char path[PATH_MAX]; /* of an embedded store, absolute; empty: another store */
-    struct hapax_store *store; /* NULL: not held by us */
+    struct hapax_store *store; /* NULL: another process has it open */
     struct hapax__keeper_server *keeper; /* NULL: the same */
     int signals;
 };
@@ -262,7 +262,7 @@ static enum cli_exit hold_store(struct serving *serving)
     return CLI_DONE;
 }
 
-/* ---- running ---------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------- */
 
 static void say_ready(const struct serving *serving)
 {
@@ -383,8 +383,8 @@ static enum cli_exit print_conf(struct serving *serving)
         printf("# Keep the store open for it: hapax keep --store 'rocksdb:%s' --group www-data\n",
                serving->path);
     if (!serving->path[0] && strstr(serving->conf.store, "://")) {
-        printf(
-            "# Passwords are left out. Name one by password_file=PATH, which the workers can read.\n");
+        printf("# Passwords are left out. Name one by password_file=PATH, which the workers can "
+               "read.\n");
         (void)snprintf(serving->conf.store, sizeof(serving->conf.store), "%s",
                        serving->args->args.shown);
     }

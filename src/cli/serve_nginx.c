@@ -28,7 +28,7 @@
 #define MODULE_NAME    "ngx_http_hapax_module.so"
 #define MODULE_DEFAULT "modules/" MODULE_NAME
 
-/* ---- children ------------------------------------------------------------------------------ */
+/* ---- children -------------------------------------------------------------------------------- */
 
 /* In the child. Never returns. */
 static void become(const char *const words[], pid_t parent)
@@ -214,7 +214,7 @@ enum cli_exit serve_nginx_find(struct serve_nginx *nginx, const struct serve_arg
     return find_all(nginx, args);
 }
 
-/* ---- trying -------------------------------------------------------------------------------------- */
+/* ---- trying ---------------------------------------------------------------------------------- */
 
 /* What nginx said first, without what stands before and after it in its own log: the numbers of the
  * process, and the place in a file that is gone by then. */
@@ -298,7 +298,7 @@ bool serve_nginx_ended(struct serve_nginx *nginx, int *status)
     return true;
 }
 
-/* ---- the address ---------------------------------------------------------------------------------- */
+/* ---- the address ----------------------------------------------------------------------------- */
 
 static struct addrinfo *look_up(const struct serve_address *address, int *error)
 {

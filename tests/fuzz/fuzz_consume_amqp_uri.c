@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AMQP URIs, as people get them wrong: the input alone, and behind a login, whose password no text and no URI as it is
- * shown may have in it. What is read is within its limits, what is not has a text.
+ * AMQP URIs, as people get them wrong: the input alone, and the input behind a login.
+ * Claims: a URI that is taken is within its limits, and one that is refused has an error text. No
+ * error text and no URI as it is shown contains the password.
  */
 #include "fuzz_uri.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kafka URIs, as people get them wrong: the input alone, and behind a password, which no text may show. What is read is
- * within its limits, and has its topic and group; what is not has a text.
+ * Kafka URIs, as people get them wrong: the input alone, and the input behind a password.
+ * Claims: a URI that is taken is within its limits and has its topic and group, and one that is
+ * refused has an error text. No error text contains the password.
  */
 #include "fuzz_uri.h"
 

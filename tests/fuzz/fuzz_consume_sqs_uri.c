@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SQS URIs, as people get them wrong: the input alone, and behind an endpoint with a password, which no text may show. What is
- * read is within its limits, what is not has a text.
+ * SQS URIs, as people get them wrong: the input alone, and the input behind an endpoint with a
+ * password. Claims: a URI that is taken is within its limits, and one that is refused has an error
+ * text. No error text contains the password.
  */
 #include "fuzz_uri.h"
 

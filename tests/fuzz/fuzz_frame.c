@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper's frames. The first byte chooses what the rest is read as: 0 a stream of frames as the
- * server reads it, 1 to 8 a REPLY's payload to an op of that kind, else the payload of a frame that is
- * no request. What is read lies within the input, and what passes its checks is written as it was read.
+ * The keeper's frames. The first byte chooses how the rest is read. 0: a stream of frames, as the
+ * server reads it; 1 to 8: the payload of a REPLY to an op of that kind; otherwise: the payload of
+ * a frame that is no request.
+ * Claims: what is read lies within the input, and what passes its checks is written as it was read.
  */
 #include "fuzz.h"
 

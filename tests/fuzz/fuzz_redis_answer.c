@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a Redis says that lua/machine.lua said, for each kind of op: a reply as it comes over the wire, or,
- * since few of those get past their lengths, a number and a string in a reply that is otherwise in order.
- * An answer is a verdict that this kind can get or an error that says nothing was applied, never both;
- * it shows no token, and no byte that is not the reply's or the op's own.
+ * What a Redis says that lua/machine.lua said, for each kind of op. The input is a reply as it
+ * comes over the wire, or, since few inputs get past the reply's lengths, a number and a string
+ * that are put into a correct reply.
+ * Claims: an answer is either a verdict that this kind can get or an error, never both. It shows no
+ * token, and no byte that is not the reply's or the op's own.
  */
 #include "fuzz.h"
 

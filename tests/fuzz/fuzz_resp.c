@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a hostile Redis may send. The first byte says how many replies are expected and the second how
- * the rest is cut into pieces. However it is cut, the same replies come of it and the same fault; no
- * reply is over a limit, none comes that was not expected, and each is RESP that reads as itself.
+ * What a hostile Redis may send. The first byte says how many replies are expected, and the second
+ * how the rest is cut into pieces.
+ * Claims: the replies and the fault are the same, however the input is cut. No reply is over a
+ * limit, only expected replies come, and each reply is RESP that reads as itself.
  */
 #include "fuzz.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What targets that read URIs share: the input alone, and behind a login, whose password nothing may show.
+ * What the targets that read URIs share: they read the input alone, and the input behind a login,
+ * whose password nothing may show.
  */
 #ifndef HAPAX_TESTS_FUZZ_FUZZ_URI_H
 #define HAPAX_TESTS_FUZZ_FUZZ_URI_H

@@ -109,8 +109,9 @@ static void depth_has_a_limit(void **state)
 /* A value is found with every byte it has, and nothing around it. */
 static void members_are_found_where_they_stand(void **state)
 {
-    struct hapax_span top = root(
-        " { \"a\" : { \"b\" : [ 1 , \"x,]\" ] } , \"c\":-1.5e3,\"\\u0064\" : \"e\" , \"c\" : true } ");
+    struct hapax_span top =
+        root(" { \"a\" : { \"b\" : [ 1 , \"x,]\" ] } , \"c\":-1.5e3,\"\\u0064\" : \"e\" , "
+             "\"c\" : true } ");
     struct hapax_span value;
 
     (void)state;
