@@ -22,7 +22,6 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "base/time.h"
-#include "postgres.h"
 
 #include <assert.h>
 #include <ctype.h>

@@ -11,8 +11,10 @@
 #include <hapax/store.h>
 #include <libpq-fe.h>
 
-#define HAPAX__PG_HOSTS_MAX 16u
-#define HAPAX__PG_STATE_LEN 5u /* of an SQLSTATE */
+#define HAPAX__PG_HOSTS_MAX  16u
+#define HAPAX__PG_STATE_LEN  5u /* of an SQLSTATE */
+#define HAPAX__PG_VERSION    2 /* of the schema: hapax.version() */
+#define HAPAX__PG_PARAMS_MAX 15u /* of one statement */
 
 struct hapax__pg_uri {
     PQconninfoOption *options; /* libpq's */

@@ -9,11 +9,9 @@
 
 #include "link.h"
 
-#define HAPAX__PG_VERSION 2 /* of the schema: hapax.version() */
 #define HAPAX__PG_BATCH_MAX                                                                        \
     128u /* each write holds an advisory lock until its commit: a small part of them */
-#define HAPAX__PG_PARAMS_MAX 15u
-#define HAPAX__PG_OUT_MAX    ((size_t)32 << 20) /* bytes of one statement's parameters */
+#define HAPAX__PG_OUT_MAX ((size_t)32 << 20) /* bytes of one statement's parameters */
 
 /* ---- bytes (postgres_wire.c) ------------------------------------------------------- */
 
