@@ -1,12 +1,17 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- What Hapax keeps in a PostgreSQL database: the files of sql/ in the order of their names are one script.
--- It may be run again at any time, by psql -f or in one PQexec(): it makes what is missing, replaces every function, and
--- leaves the records alone. Two runs at once wait for each other. A database made by a newer version is refused.
--- Tables are changed by one numbered file per version (001, 002, ...), each of which changes nothing where it has been run;
--- functions hold no state and are made anew. Rejected: guards of procedural code around every version, which nobody can read.
--- A schema in which another role, no superuser, has made something is refused: what stands there would be taken for ours, and run
--- with the rights of whoever sets up. Backslashes stand in E'' alone: standard_conforming_strings may be off.
+-- What Hapax keeps in a PostgreSQL database: the files of sql/, in the order of their names, are
+-- one script. The script may be run again at any time, by psql -f or in one PQexec(). It makes what
+-- is missing, replaces every function, and leaves the records alone. Two runs at once wait for each
+-- other. A database made by a newer version is refused.
+--
+-- Tables are changed by one numbered file per version (001, 002, ...). Each file changes nothing
+-- where it has been run before. Functions hold no state and are made anew. Rejected: guards of
+-- procedural code around every version, which are hard to read.
+--
+-- A schema is refused if a role that is no superuser, and not the current one, has made something
+-- in it: Hapax would take that object for its own and run it with the rights of the role that sets
+-- up. Backslashes stand in E'' alone: standard_conforming_strings may be off.
 
 BEGIN;
 SET LOCAL client_min_messages = warning;
@@ -20,7 +25,8 @@ DECLARE
 BEGIN
     PERFORM pg_catalog.pg_advisory_xact_lock(5206439827364518177);
     IF pg_catalog.current_setting('server_version_num')::integer < 140000 THEN
-        RAISE EXCEPTION 'cannot set up hapax: PostgreSQL % is too old (14 or newer)', pg_catalog.current_setting('server_version')
+        RAISE EXCEPTION 'cannot set up hapax: PostgreSQL % is too old (14 or newer)',
+            pg_catalog.current_setting('server_version')
             USING ERRCODE = 'feature_not_supported';
     END IF;
     SELECT r.rolname INTO stranger
@@ -32,7 +38,8 @@ BEGIN
     WHERE n.nspname = 'hapax' AND r.rolname <> current_user AND NOT r.rolsuper
     LIMIT 1;
     IF stranger IS NOT NULL THEN
-        RAISE EXCEPTION 'cannot set up hapax: the schema "hapax", or something in it, belongs to "%" (do this as that role, or drop the schema)', stranger
+        RAISE EXCEPTION 'cannot set up hapax: the schema "hapax", or something in it, '
+            'belongs to "%" (do this as that role, or drop the schema)', stranger
             USING ERRCODE = 'insufficient_privilege';
     END IF;
     IF pg_catalog.to_regclass('hapax.schema_version') IS NULL THEN
@@ -40,7 +47,8 @@ BEGIN
     END IF;
     EXECUTE 'SELECT max(version) FROM hapax.schema_version' INTO found;
     IF found > 2 THEN
-        RAISE EXCEPTION 'cannot set up hapax: the schema "hapax" is of version %, this is version 2 (use a newer hapax)', found
+        RAISE EXCEPTION 'cannot set up hapax: the schema "hapax" is of version %, '
+            'this is version 2 (use a newer hapax)', found
             USING ERRCODE = 'HX003';
     END IF;
 END

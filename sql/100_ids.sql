@@ -1,13 +1,14 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- Names: ids, digests and derived keys, equal to those of hapax_id(), hapax_digest() and hapax_key_derive() (hapax.h), so that an
--- operation is one record through whichever door it comes.
+-- Names: ids, digests and derived keys, equal to those of hapax_id(), hapax_digest() and
+-- hapax_key_derive() (hapax.h). So an operation is one record through whichever door it comes.
 --
--- The secret, where the doors have one (HAPAX_SECRET_FILE), is the setting hapax.secret, in hex. Behind PgBouncer in
--- transaction mode a SET would be another client's too: use SELECT set_config('hapax.secret', ..., true) in the transaction.
+-- The secret, where the doors have one (HAPAX_SECRET_FILE), is the setting hapax.secret, in hex.
+-- Behind PgBouncer in transaction mode a SET would apply to another client too: use
+-- SELECT set_config('hapax.secret', ..., true) in the transaction.
 --
--- Every function of this schema names what it uses in full or has its search_path pinned: nobody can slip another function
--- under one that runs with its owner's rights.
+-- Every function of this schema names what it uses in full, or pins its search_path. So nobody can
+-- slip another function under one that runs with its owner's rights.
 
 CREATE OR REPLACE FUNCTION hapax.hmac(p_secret bytea, p_message bytea) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -27,7 +28,7 @@ END
 $$;
 COMMENT ON FUNCTION hapax.hmac(bytea, bytea) IS 'HMAC-SHA-256 (RFC 2104)';
 
--- A part behind its length, as 4 bytes.
+-- The bytes, after their length as 4 bytes.
 CREATE OR REPLACE FUNCTION hapax.part(p_bytes bytea) RETURNS bytea
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT pg_catalog.int4send(pg_catalog.octet_length($1)) OPERATOR(pg_catalog.||) $1 $$;
@@ -41,7 +42,8 @@ BEGIN
         RAISE EXCEPTION 'hapax: % is empty', p_what USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF octet_length(p_bytes) > p_max THEN
-        RAISE EXCEPTION 'hapax: % of % bytes is over %', p_what, octet_length(p_bytes), p_max USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: % of % bytes is over %', p_what, octet_length(p_bytes), p_max
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN p_bytes;
 END
@@ -53,14 +55,16 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF position(':' IN p_step) > 0 THEN
-        RAISE EXCEPTION 'hapax: the step "%" holds a colon', p_step USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: the step "%" holds a colon', p_step
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN hapax.check_size('the step', convert_to(p_step, 'UTF8'), 64);
 END
 $$;
 
--- Without a secret where it is NULL.
-CREATE OR REPLACE FUNCTION hapax.id_of(p_scope text, p_key text, p_step text, p_secret bytea) RETURNS bytea
+-- p_secret NULL: the id without a secret.
+CREATE OR REPLACE FUNCTION hapax.id_of(p_scope text, p_key text, p_step text, p_secret bytea)
+    RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -83,7 +87,8 @@ AS $$
 BEGIN
     RETURN decode(nullif(current_setting('hapax.secret', true), ''), 'hex');
 EXCEPTION WHEN invalid_parameter_value OR data_exception THEN
-    RAISE EXCEPTION 'hapax: the setting hapax.secret is not hex' USING ERRCODE = 'invalid_parameter_value';
+    RAISE EXCEPTION 'hapax: the setting hapax.secret is not hex'
+        USING ERRCODE = 'invalid_parameter_value';
 END
 $$;
 
@@ -91,7 +96,8 @@ CREATE OR REPLACE FUNCTION hapax.id(scope text, key text, step text DEFAULT NULL
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$ SELECT hapax.id_of($1, $2, $3, hapax.secret()) $$;
-COMMENT ON FUNCTION hapax.id(text, text, text) IS 'The id of an operation, or of a step of it, under the session''s secret';
+COMMENT ON FUNCTION hapax.id(text, text, text)
+    IS 'The id of an operation, or of a step of it, under the session''s secret';
 
 CREATE OR REPLACE FUNCTION hapax.digest(VARIADIC parts bytea[]) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -107,19 +113,24 @@ BEGIN
     RETURN sha256(v_all);
 END
 $$;
-COMMENT ON FUNCTION hapax.digest(bytea[]) IS 'A fingerprint or a caller: SHA-256 over the parts, each behind its length; NULL counts as empty';
+COMMENT ON FUNCTION hapax.digest(bytea[])
+    IS 'A fingerprint or a caller: SHA-256 over the parts, each behind its length; '
+        'NULL counts as empty';
 
 CREATE OR REPLACE FUNCTION hapax.key_derive(key text, step text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_key bytea := hapax.check_size('the key', convert_to(key, 'UTF8'), 255) || ':'::bytea || hapax.check_step(coalesce(step, ''));
+    v_key bytea := hapax.check_size('the key', convert_to(key, 'UTF8'), 255) || ':'::bytea
+        || hapax.check_step(coalesce(step, ''));
 BEGIN
-    RETURN CASE WHEN octet_length(v_key) <= 255 THEN convert_from(v_key, 'UTF8') ELSE 'sha256-' || encode(sha256(v_key), 'hex') END;
+    RETURN CASE WHEN octet_length(v_key) <= 255 THEN convert_from(v_key, 'UTF8')
+        ELSE 'sha256-' || encode(sha256(v_key), 'hex') END;
 END
 $$;
-COMMENT ON FUNCTION hapax.key_derive(text, text) IS 'The key to hand to the next service for one step: KEY:step';
+COMMENT ON FUNCTION hapax.key_derive(text, text)
+    IS 'The key to hand to the next service for one step: KEY:step';
 
 CREATE OR REPLACE FUNCTION hapax.headers(VARIADIC names_and_values text[]) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -129,14 +140,19 @@ DECLARE
     v_all text := '';
 BEGIN
     IF array_ndims(names_and_values) > 1 OR array_position(names_and_values, NULL) > 0 THEN
-        RAISE EXCEPTION 'hapax: a header''s name or value is NULL, or an array' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: a header''s name or value is NULL, or an array'
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF cardinality(names_and_values) % 2 = 1 THEN
-        RAISE EXCEPTION 'hapax: a header''s value is missing' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: a header''s value is missing'
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     FOR i IN 1 .. cardinality(names_and_values) BY 2 LOOP
-        IF names_and_values[i] !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$' OR names_and_values[i + 1] ~ E'[\r\n]' THEN -- as check_headers() has it
-            RAISE EXCEPTION 'hapax: "%" is no header', names_and_values[i] USING ERRCODE = 'invalid_parameter_value';
+        -- The rules of check_headers().
+        IF names_and_values[i] !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$'
+            OR names_and_values[i + 1] ~ E'[\r\n]' THEN
+            RAISE EXCEPTION 'hapax: "%" is no header', names_and_values[i]
+                USING ERRCODE = 'invalid_parameter_value';
         END IF;
         v_all := v_all || names_and_values[i] || ': ' || names_and_values[i + 1] || E'\r\n';
     END LOOP;

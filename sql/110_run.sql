@@ -2,27 +2,33 @@
 --
 -- hapax.run(): the machine (docs/design.md, section 3) over a batch of ops, in one statement.
 --
--- Each op is judged on its committed record. An op that writes nothing is answered from that; one that writes first
--- tries the advisory lock of its id, which every writer holds until its transaction ends. So it never waits for a row that
--- somebody's open transaction has written, and two batches cannot deadlock, in whatever order their ids come. The lock
--- comes after the look: therefore a row is only written if it is still the version that was judged (its ctid
--- and xmin), and inserted only where there is still none. Whatever turned out to be judged on an old record goes round again.
--- (xmin too: some minor releases do not look at the ctid again when a row has changed under an UPDATE.)
+-- Each op is judged on its committed record. An op that writes nothing is answered from that
+-- record. An op that writes first tries the advisory lock of its id. Every writer keeps this lock
+-- until its transaction ends. So an op never waits for a row that another open transaction has
+-- written, and two batches cannot deadlock, in whatever order their ids come. The lock is taken
+-- after the record is read. Therefore a row is only updated if it is still the version that was
+-- judged (its ctid and xmin), and only inserted where there is still none. Ops judged on an old
+-- record are judged again. (xmin is compared too: when a row has changed under an UPDATE, some
+-- minor releases do not check the ctid again.)
 --
--- In a batch of a store, claims of what is not there and completions by the record's own token come first, by leaner statements: most
--- ops are of that kind, and most of the large statement is for what they are not. What the lean ones leave is judged by the tables. They, too,
--- write nothing without the lock; a completion takes it before it looks. All of a kind are answered by one row, in which only stands what the
--- store does not know: 28 columns for each take a twelfth of the server's time for a batch, and more packets than one.
+-- In a store's batch two kinds come first, by leaner statements: CLAIMs of absent records, and
+-- COMPLETEs by the record's own token. Most ops are of these kinds, and most of the large statement
+-- is for others. The tables judge what the lean statements leave. The lean statements, too, write
+-- nothing without the lock; a COMPLETE takes the lock before it reads. All ops of one kind are
+-- answered by one row with only what the store does not know: 28 columns for each op would take a
+-- twelfth of the server's time for a batch, and more than one packet.
 --
--- Rejected: a loop over the ops (0.7 of a bare statement, with far simpler rules); locking first and judging in a second statement (each op is looked up twice);
--- SELECT ... FOR UPDATE SKIP LOCKED (a write per op, and nothing to lock where there is no row yet).
+-- Rejected: a loop over the ops (0.7 of a bare statement, with far simpler rules); locking first
+-- and judging in a second statement (each op is looked up twice); SELECT ... FOR UPDATE SKIP LOCKED
+-- (a write per op, and nothing to lock where there is no row yet).
 --
--- The plan is pinned: whatever the table's statistics say, ids are found by the primary key, one by one. A plan made
--- while the table was empty would read it from end to end for ever after: by a sequential scan, hence enable_seqscan; or by the
--- whole index and a filter, hence the lateral subquery with OFFSET 0, into which only the one id goes.
+-- The plan is pinned: whatever the table's statistics say, ids are found by the primary key, one by
+-- one. A plan made while the table was empty would read the table from end to end for ever after.
+-- It would do so by a sequential scan, hence enable_seqscan; or by the whole index and a filter,
+-- hence the lateral subquery with OFFSET 0, into which only the one id goes.
 
--- The lock of an id; and a second one, held beside it by those whose transaction is the caller's own and may stay open for
--- long (hapax.begin() and what follows it).
+-- lock_of() is the lock of an id. long_lock_of() is a second lock, taken too by a transaction that
+-- is the caller's own and may stay open for long (hapax.begin() and what follows it).
 CREATE OR REPLACE FUNCTION hapax.lock_of(id bytea) RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT pg_catalog.hashtextextended(pg_catalog.encode($1, 'hex'), 0) $$;
@@ -31,7 +37,8 @@ CREATE OR REPLACE FUNCTION hapax.long_lock_of(id bytea) RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT pg_catalog.hashtextextended(pg_catalog.encode($1, 'hex'), 1) $$;
 
--- Whether nobody else has locked this row or is writing it: an operator's own UPDATE takes no advisory lock.
+-- Whether no other transaction has locked this row or is writing it. An operator's own UPDATE takes
+-- no advisory lock.
 CREATE OR REPLACE FUNCTION hapax.row_free(p_id bytea) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -45,53 +52,67 @@ CREATE OR REPLACE FUNCTION hapax.now_us() RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL SAFE
 AS $$ SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint $$;
 
--- Before the ops of run() that were judged on an old record are judged again: their locks, in one order for all, where they
--- may be waited for.
-CREATE OR REPLACE FUNCTION hapax.go_round(p_id bytea[], p_again integer[], p_wait boolean, p_round integer) RETURNS void
+-- Called before ops of run() that were judged on an old record are judged again. Takes their locks,
+-- in one order for all, where the caller may wait for locks.
+CREATE OR REPLACE FUNCTION hapax.go_round(p_id bytea[], p_again integer[], p_wait boolean,
+    p_round integer) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
     IF (SELECT count(DISTINCT a.id) < count(*) FROM unnest(p_id) a(id)) THEN
-        RAISE EXCEPTION 'hapax.run: an id comes twice in one batch' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax.run: an id comes twice in one batch'
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF p_round >= 10 THEN
-        RAISE EXCEPTION 'hapax.run: the records change as fast as they are read' USING ERRCODE = 'serialization_failure';
+        RAISE EXCEPTION 'hapax.run: the records change as fast as they are read'
+            USING ERRCODE = 'serialization_failure';
     END IF;
     IF p_wait THEN
         PERFORM pg_advisory_xact_lock(l.lock)
-        FROM (SELECT hapax.lock_of(p_id[a.i]) AS lock FROM unnest(p_again) a(i) ORDER BY p_id[a.i] OFFSET 0) l;
+        FROM (SELECT hapax.lock_of(p_id[a.i]) AS lock FROM unnest(p_again) a(i)
+            ORDER BY p_id[a.i] OFFSET 0) l;
     END IF;
 END
 $$;
 
 -- The contract. Numbers are those of the enums in include/hapax/store.h.
---   All arrays that are not NULL have one length; p_kind, p_id and p_flags are not NULL, p_token where an op has one; no id comes twice.
---   p_flags: on_expired | resolve << 2 | rerun_completed 16 | reconciled 32 | ran 64 | as_unknown 128 | force 256 | body_kept 512
---     In those of the first op, 1024: rows may be packed.
---   p_limit: attempts_max of a CLAIM, if_attempt of a RENEW or RESOLVE; NULL reads as 0, as an outcome's fields do
---   p_wait: false for a store, whose transaction is this call: it waits for nobody. true in the caller's own transaction: it waits for
---     others'. NULL there: it does not wait, and a busy CLAIM is IN_FLIGHT.
--- One row per op, in no order: ord is its place in the arrays. NULL in a column is 0, false or empty, except where it says otherwise.
---   error: 0, or -4 with verdict 0: busy, another transaction is writing this id. Nothing was applied; ask again
---     after this one has committed. Not IN_FLIGHT: the other may be a copy of this very CLAIM, whose reply was lost
---     and which still waits for its standby. A CLAIM that meets a caller's own transaction is IN_FLIGHT: that one made its token itself.
---   state 0: no record, and the columns after it say nothing. fingerprint, caller, scope NULL: the op's own.
+--   All arrays that are not NULL have one length. p_kind, p_id and p_flags are not NULL, nor is
+--   p_token where an op has one. No id comes twice.
+--   p_flags: on_expired | resolve << 2 | rerun_completed 16 | reconciled 32 | ran 64 | as_unknown
+--     128 | force 256 | body_kept 512. In those of the first op, 1024: rows may be packed.
+--   p_limit: attempts_max of a CLAIM, if_attempt of a RENEW or RESOLVE. NULL reads as 0, as the
+--     fields of an outcome do.
+--   p_wait: false for a store, whose transaction is this call: the call waits for no lock. true in
+--     the caller's own transaction: the call waits for others'. NULL there: the call does not wait,
+--     and a busy CLAIM is IN_FLIGHT.
+-- One row per op, in no order: ord is the op's index in the arrays. NULL in a column is 0, false or
+-- empty, except where it says otherwise.
+--   error: 0, or -4 with verdict 0: busy, another transaction is writing this id. Nothing was
+--     applied; ask again after the other has committed. The verdict is not IN_FLIGHT: the other may
+--     be a copy of this very CLAIM, whose reply was lost and which still waits for its standby. A
+--     CLAIM that meets a caller's own transaction is IN_FLIGHT: that one made its token itself.
+--   state 0: no record, and the columns after it say nothing. fingerprint, caller, scope NULL: the
+--     op's own.
 --   outcome: 0 none; 1 as in the columns after it; 2 the op's own, which is now stored.
--- A packed row has ord NULL and stands for several ops. All columns are NULL but verdict, now_us and body:
---   verdict 1, CLAIMs of what was not there: body is the array of their ords, as array_send() writes it; the records follow from the ops.
---   verdict 7, COMPLETEs of what was started: body is, one behind the other, of each: ord (4 bytes, as all numbers the most significant
---     first), created_us, fence, retention_ms (8 each), attempt, spent (4), hold 1 | ran 2 | reruns 4 | length of scope << 8 (4),
---     fingerprint, caller (32), scope. resolved_us is 0; the rest follows from the op.
+-- A packed row has ord NULL and stands for several ops. All columns are NULL but verdict, now_us
+-- and body:
+--   verdict 1, CLAIMs of absent records: body is the array of their ords, as array_send() writes
+--     it. The records follow from the ops.
+--   verdict 7, COMPLETEs of what was started. body has, one after the other, for each: ord (4
+--     bytes, as all numbers the most significant first), created_us, fence, retention_ms (8 each),
+--     attempt, spent (4), hold 1 | ran 2 | reruns 4 | length of scope << 8 (4), fingerprint, caller
+--     (32), scope. resolved_us is 0. The rest follows from the op.
 CREATE OR REPLACE FUNCTION hapax.run(
-    p_kind smallint[], p_id bytea[], p_token bytea[], p_scope bytea[], p_fingerprint bytea[], p_caller bytea[],
+    p_kind smallint[], p_id bytea[], p_token bytea[], p_scope bytea[], p_fingerprint bytea[],
+    p_caller bytea[],
     p_lease_ms bigint[], p_retention_ms bigint[], p_flags integer[], p_limit bigint[],
     p_status integer[], p_headers bytea[], p_body bytea[], p_by bytea[], p_wait boolean)
 RETURNS TABLE (
     ord integer, verdict smallint, error smallint, differs smallint, now_us bigint,
-    state smallint, hold boolean, stale boolean, ran boolean, reruns boolean, attempt integer, spent integer, fence bigint,
-    fingerprint bytea, caller bytea, scope bytea,
-    created_us bigint, updated_us bigint, lease_until_us bigint, expires_us bigint, retention_ms bigint,
-    resolved_us bigint, resolved_by bytea,
+    state smallint, hold boolean, stale boolean, ran boolean, reruns boolean, attempt integer,
+    spent integer, fence bigint, fingerprint bytea, caller bytea, scope bytea,
+    created_us bigint, updated_us bigint, lease_until_us bigint, expires_us bigint,
+    retention_ms bigint, resolved_us bigint, resolved_by bytea,
     outcome smallint, status integer, body_kept boolean, headers bytea, body bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -113,27 +134,32 @@ DECLARE
     v_packed bytea;
     v_packs CONSTANT boolean := p_wait IS FALSE AND p_flags[1] & 1024 <> 0;
 BEGIN
-    IF current_setting('hapax.again', true) <> '' THEN -- somebody's SET, or that of another client of a pooler
+    -- Set by a SET of this session, or by another client of a pooler.
+    IF current_setting('hapax.again', true) <> '' THEN
         PERFORM set_config('hapax.again', '', true);
     END IF;
-    -- What a store mostly writes: claims of what is not there yet ...
+    -- The lean statement for CLAIMs of absent records.
     IF v_packs AND 1 = ANY (p_kind) THEN
         v_locked := ARRAY(
             SELECT g.i FROM generate_series(1, v_last) g(i)
-            WHERE CASE WHEN p_kind[g.i] <> 1 OR EXISTS (SELECT FROM hapax.operations o WHERE o.id = p_id[g.i] OFFSET 0) THEN false
+            WHERE CASE WHEN p_kind[g.i] <> 1 OR EXISTS (
+                    SELECT FROM hapax.operations o WHERE o.id = p_id[g.i] OFFSET 0) THEN false
                 ELSE pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
-        v_now := hapax.now_us(); -- with the locks in hand: above the fence of whatever was there and is gone
+        -- Read with the locks taken: above the fence of any record that was there and is gone.
+        v_now := hapax.now_us();
         BEGIN
-            INSERT INTO hapax.operations (created_us, updated_us, lease_until_us, expires_us, retention_ms, resolved_us, fence,
-                attempt, spent, state, status, hold, stale, ran, reruns, body_kept,
-                id, token, fingerprint, caller, scope, resolved_by, headers, body)
+            INSERT INTO hapax.operations (created_us, updated_us, lease_until_us, expires_us,
+                retention_ms, resolved_us, fence, attempt, spent, state, status, hold, stale, ran,
+                reruns, body_kept, id, token, fingerprint, caller, scope, resolved_by,
+                headers, body)
             SELECT v_now, v_now, v_now + p_lease_ms[g.i] * 1000,
                 CASE WHEN p_flags[g.i] & 3 <> 1 OR p_retention_ms[g.i] = 9223372036854775807 THEN 0
                     ELSE v_now + greatest(p_retention_ms[g.i], p_lease_ms[g.i]) * 1000 END,
-                p_retention_ms[g.i], 0, v_now, 1, 0, 1, 0, p_flags[g.i] & 3 <> 1, false, false, p_flags[g.i] & 16 <> 0, false,
+                p_retention_ms[g.i], 0, v_now, 1, 0, 1, 0, p_flags[g.i] & 3 <> 1, false, false,
+                p_flags[g.i] & 16 <> 0, false,
                 p_id[g.i], p_token[g.i], p_fingerprint[g.i], p_caller[g.i], p_scope[g.i], '', '', ''
             FROM unnest(v_locked) g(i);
-        EXCEPTION WHEN unique_violation THEN -- one came between the look and its lock
+        EXCEPTION WHEN unique_violation THEN -- a record came before its lock was taken
             v_locked := '{}';
         END;
         IF cardinality(v_locked) > 0 THEN
@@ -145,30 +171,37 @@ BEGIN
         v_left := v_left - cardinality(v_locked);
         v_finished := v_locked;
     END IF;
-    -- ... and completions by the token that is in the record. (The id stands in an array, so that nothing but a look-up of
-    -- each by the primary key can be planned; the sum keeps the index of what is open out of it.)
+    -- The lean statement for COMPLETEs by the record's token. The id stands in an array, so that
+    -- only a lookup of each by the primary key can be planned. The sum keeps the index of open
+    -- records out.
     IF v_packs AND 3 = ANY (p_kind) THEN
         v_locked := ARRAY(
             SELECT g.i FROM generate_series(1, v_last) g(i)
-            WHERE CASE WHEN p_kind[g.i] <> 3 THEN false ELSE pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
+            WHERE CASE WHEN p_kind[g.i] <> 3 THEN false
+                ELSE pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
         v_now := hapax.now_us();
         WITH done AS (
-            UPDATE hapax.operations o SET updated_us = v_now, lease_until_us = 0, state = 2, stale = false,
-                expires_us = CASE WHEN o.retention_ms = 9223372036854775807 THEN 0 ELSE v_now + o.retention_ms * 1000 END,
+            UPDATE hapax.operations o SET updated_us = v_now, lease_until_us = 0, state = 2,
+                stale = false,
+                expires_us = CASE WHEN o.retention_ms = 9223372036854775807 THEN 0
+                    ELSE v_now + o.retention_ms * 1000 END,
                 status = coalesce(p_status[g.i], 0), body_kept = p_flags[g.i] & 512 <> 0,
                 headers = coalesce(p_headers[g.i], ''), body = coalesce(p_body[g.i], '')
             FROM unnest(v_locked) g(i)
             WHERE o.id = ANY (ARRAY[p_id[g.i]]) AND o.token = p_token[g.i] AND o.state + 0 = 1
-                AND (o.expires_us = 0 OR v_now < o.expires_us) AND o.resolved_us = 0 AND o.xmax = '0'::xid
-                AND octet_length(o.fingerprint) = 32 AND octet_length(o.caller) = 32 -- what is damaged goes by itself
+                AND (o.expires_us = 0 OR v_now < o.expires_us) AND o.resolved_us = 0
+                AND o.xmax = '0'::xid
+                -- A damaged record is left to the large statement.
+                AND octet_length(o.fingerprint) = 32 AND octet_length(o.caller) = 32
                 AND least(o.attempt, o.fence, o.created_us) > 0 AND octet_length(o.scope) < 256
-            RETURNING g.i, int4send(g.i) || int8send(o.created_us) || int8send(o.fence) || int8send(o.retention_ms)
-                || int8send((o.attempt::bigint << 32) | o.spent)
-                || int4send(CASE WHEN o.hold THEN 1 ELSE 0 END | CASE WHEN o.ran THEN 2 ELSE 0 END | CASE WHEN o.reruns THEN 4 ELSE 0 END
-                    | (octet_length(o.scope) << 8))
+            RETURNING g.i, int4send(g.i) || int8send(o.created_us) || int8send(o.fence)
+                || int8send(o.retention_ms) || int8send((o.attempt::bigint << 32) | o.spent)
+                || int4send(CASE WHEN o.hold THEN 1 ELSE 0 END | CASE WHEN o.ran THEN 2 ELSE 0 END
+                    | CASE WHEN o.reruns THEN 4 ELSE 0 END | (octet_length(o.scope) << 8))
                 || o.fingerprint || o.caller || o.scope AS packed
         )
-        SELECT coalesce(array_agg(d.i), '{}'), string_agg(d.packed, '') INTO v_some, v_packed FROM done d;
+        SELECT coalesce(array_agg(d.i), '{}'), string_agg(d.packed, '') INTO v_some, v_packed
+            FROM done d;
         IF cardinality(v_some) > 0 THEN
             verdict := 7;
             now_us := v_now;
@@ -187,12 +220,13 @@ BEGIN
     WHILE v_left > 0 LOOP
         v_round := v_round + 1;
         RETURN QUERY
-        WITH clock AS MATERIALIZED ( -- read after the snapshot: planning this for the first time takes its time
+        WITH clock AS MATERIALIZED (
+            -- Read after the snapshot, since the first planning of this statement takes long.
             SELECT hapax.now_us() AS now
         ),
         judged AS MATERIALIZED (
-            -- What the record becomes (n_…), by the code that the tables below gave. Named constants would
-            -- be parameters of this statement, and so unknown to its planner.
+            -- What the record becomes (n_...), by the code that the tables below gave. Named
+            -- constants would be parameters of this statement, and so unknown to its planner.
             --
             --   code     the record …                           verdict
             --   < 100    stays                                  the code itself
@@ -213,56 +247,92 @@ BEGIN
             --   200      is judged again, with its lock         none yet
             --   201      is busy                                none, and error -4
             SELECT l.i, l.now, l.code, l.row_ctid, l.row_xmin, l.live,
-                CASE WHEN l.code < 101 OR l.code IN (107, 113, 201) THEN CASE WHEN l.live THEN l.state ELSE 0 END
-                    WHEN l.code <= 104 THEN 1 WHEN l.code IN (108, 111) THEN 2 WHEN l.code IN (105, 110) THEN 4 ELSE 3 END AS n_state,
-                CASE WHEN l.code BETWEEN 101 AND 104 THEN p_flags[l.i] & 3 <> 1 OR l.code <> 101 AND l.hold ELSE l.hold END AS n_hold,
-                CASE WHEN l.code IN (102, 105, 106, 110) THEN true WHEN l.code IN (101, 108, 111, 112) THEN false
-                    WHEN l.code = 107 THEN l.stale AND p_flags[l.i] & 32 = 0 ELSE l.stale END AS n_stale,
-                CASE WHEN l.code BETWEEN 101 AND 104 THEN false WHEN l.code IN (106, 112) THEN true
-                    WHEN l.code IN (109, 110) THEN p_flags[l.i] & 64 <> 0 ELSE l.ran END AS n_ran,
-                CASE WHEN l.code BETWEEN 101 AND 104 THEN p_flags[l.i] & 16 <> 0 AND (l.code = 101 OR l.reruns) ELSE l.reruns END AS n_reruns,
-                CASE WHEN l.code = 101 THEN 1 WHEN l.code IN (102, 103, 104) THEN l.attempt + 1 ELSE l.attempt END AS n_attempt,
-                CASE WHEN l.code IN (101, 104, 112) THEN 0 WHEN l.code IN (102, 106) THEN l.spent + 1
-                    WHEN l.code = 109 THEN l.spent + (p_flags[l.i] >> 6 & 1) ELSE l.spent END AS n_spent,
+                CASE WHEN l.code < 101 OR l.code IN (107, 113, 201)
+                    THEN CASE WHEN l.live THEN l.state ELSE 0 END
+                    WHEN l.code <= 104 THEN 1
+                    WHEN l.code IN (108, 111) THEN 2
+                    WHEN l.code IN (105, 110) THEN 4
+                    ELSE 3 END AS n_state,
+                CASE WHEN l.code BETWEEN 101 AND 104
+                    THEN p_flags[l.i] & 3 <> 1 OR l.code <> 101 AND l.hold
+                    ELSE l.hold END AS n_hold,
+                CASE WHEN l.code IN (102, 105, 106, 110) THEN true
+                    WHEN l.code IN (101, 108, 111, 112) THEN false
+                    WHEN l.code = 107 THEN l.stale AND p_flags[l.i] & 32 = 0
+                    ELSE l.stale END AS n_stale,
+                CASE WHEN l.code BETWEEN 101 AND 104 THEN false
+                    WHEN l.code IN (106, 112) THEN true
+                    WHEN l.code IN (109, 110) THEN p_flags[l.i] & 64 <> 0
+                    ELSE l.ran END AS n_ran,
+                CASE WHEN l.code BETWEEN 101 AND 104
+                    THEN p_flags[l.i] & 16 <> 0 AND (l.code = 101 OR l.reruns)
+                    ELSE l.reruns END AS n_reruns,
+                CASE WHEN l.code = 101 THEN 1
+                    WHEN l.code IN (102, 103, 104) THEN l.attempt + 1
+                    ELSE l.attempt END AS n_attempt,
+                CASE WHEN l.code IN (101, 104, 112) THEN 0
+                    WHEN l.code IN (102, 106) THEN l.spent + 1
+                    WHEN l.code = 109 THEN l.spent + (p_flags[l.i] >> 6 & 1)
+                    ELSE l.spent END AS n_spent,
                 CASE WHEN l.code = 101 THEN l.now
-                    WHEN l.code IN (102, 103, 104, 111, 112) THEN greatest(l.fence + 1, l.now) ELSE l.fence END AS n_fence,
+                    WHEN l.code IN (102, 103, 104, 111, 112) THEN greatest(l.fence + 1, l.now)
+                    ELSE l.fence END AS n_fence,
                 CASE WHEN l.code = 101 THEN l.now ELSE l.created_us END AS n_created_us,
-                CASE WHEN l.code BETWEEN 101 AND 112 THEN l.now ELSE l.updated_us END AS n_updated_us,
+                CASE WHEN l.code BETWEEN 101 AND 112 THEN l.now
+                    ELSE l.updated_us END AS n_updated_us,
                 CASE WHEN l.code < 101 OR l.code = 113 THEN l.lease_until_us
                     WHEN l.code <= 104 THEN l.now + p_lease_ms[l.i] * 1000
-                    WHEN l.code = 107 AND l.state = 1 THEN greatest(l.lease_until_us, l.now + p_lease_ms[l.i] * 1000)
+                    WHEN l.code = 107 AND l.state = 1
+                    THEN greatest(l.lease_until_us, l.now + p_lease_ms[l.i] * 1000)
                     ELSE 0 END AS n_lease_until_us,
-                CASE WHEN l.code BETWEEN 101 AND 104 THEN p_retention_ms[l.i] ELSE l.retention_ms END AS n_retention_ms,
-                CASE WHEN l.code IN (111, 112) THEN l.now WHEN l.code = 101 THEN 0 ELSE l.resolved_us END AS n_resolved_us,
-                CASE WHEN l.code IN (111, 112) THEN coalesce(p_by[l.i], '') WHEN l.code = 101 THEN '' ELSE l.resolved_by END AS n_resolved_by,
+                CASE WHEN l.code BETWEEN 101 AND 104 THEN p_retention_ms[l.i]
+                    ELSE l.retention_ms END AS n_retention_ms,
+                CASE WHEN l.code IN (111, 112) THEN l.now
+                    WHEN l.code = 101 THEN 0
+                    ELSE l.resolved_us END AS n_resolved_us,
+                CASE WHEN l.code IN (111, 112) THEN coalesce(p_by[l.i], '')
+                    WHEN l.code = 101 THEN ''
+                    ELSE l.resolved_by END AS n_resolved_by,
                 CASE WHEN l.code IN (108, 111) THEN 2
-                    WHEN l.live AND (l.code IN (4, 9, 106) OR l.state = 2 AND l.code IN (3, 7, 8, 113)) THEN 1 ELSE 0 END AS outcome,
+                    WHEN l.live AND (l.code IN (4, 9, 106)
+                        OR l.state = 2 AND l.code IN (3, 7, 8, 113)) THEN 1
+                    ELSE 0 END AS outcome,
                 CASE WHEN l.code < 101 OR l.code >= 113 THEN l.expires_us
                     WHEN l.code IN (105, 110) OR l.code = 107 AND (l.hold OR l.state = 4)
                         OR l.code <= 104 AND (p_flags[l.i] & 3 <> 1 OR l.code <> 101 AND l.hold)
-                        OR CASE WHEN l.code <= 104 THEN p_retention_ms[l.i] ELSE l.retention_ms END = 9223372036854775807 THEN 0
-                    WHEN l.code <= 104 THEN l.now + greatest(p_retention_ms[l.i], p_lease_ms[l.i]) * 1000
-                    WHEN l.code = 107 THEN greatest(l.lease_until_us, l.now + greatest(l.retention_ms, p_lease_ms[l.i]) * 1000)
+                        OR CASE WHEN l.code <= 104 THEN p_retention_ms[l.i] ELSE l.retention_ms END
+                            = 9223372036854775807 THEN 0
+                    WHEN l.code <= 104
+                    THEN l.now + greatest(p_retention_ms[l.i], p_lease_ms[l.i]) * 1000
+                    WHEN l.code = 107 THEN greatest(l.lease_until_us,
+                        l.now + greatest(l.retention_ms, p_lease_ms[l.i]) * 1000)
                     ELSE l.now + l.retention_ms * 1000 END AS n_expires_us,
                 l.fingerprint, l.caller, l.scope, l.status, l.body_kept, l.headers, l.body
             FROM (
                 SELECT b.*,
                     CASE WHEN b.wants < 101 THEN b.wants
                         WHEN CASE WHEN pg_try_advisory_xact_lock(hapax.lock_of(p_id[b.i]))
-                            THEN b.row_xmax IS NULL OR b.row_xmax = '0'::xid OR p_wait OR hapax.row_free(p_id[b.i]) ELSE false END THEN b.wants
+                            THEN b.row_xmax IS NULL OR b.row_xmax = '0'::xid OR p_wait
+                                OR hapax.row_free(p_id[b.i])
+                            ELSE false END THEN b.wants
                         WHEN p_wait THEN 200
-                        WHEN p_kind[b.i] = 1 AND (p_wait IS NULL OR NOT pg_try_advisory_xact_lock_shared(hapax.long_lock_of(p_id[b.i]))) THEN 2
+                        WHEN p_kind[b.i] = 1 AND (p_wait IS NULL OR NOT
+                            pg_try_advisory_xact_lock_shared(hapax.long_lock_of(p_id[b.i]))) THEN 2
                         ELSE 201 END AS code
                 FROM (
                     -- The tables of docs/design.md, from top to bottom.
                     SELECT g.i, c.now,
                         CASE WHEN r.id IS NULL OR r.expires_us <> 0 AND c.now >= r.expires_us
-                        THEN CASE p_kind[g.i] WHEN 1 THEN 101 WHEN 5 THEN 10 WHEN 8 THEN 10 ELSE 8 END
+                        THEN CASE p_kind[g.i]
+                            WHEN 1 THEN 101 WHEN 5 THEN 10 WHEN 8 THEN 10 ELSE 8 END
                         ELSE CASE p_kind[g.i]
                             WHEN 1 THEN CASE
-                                WHEN r.token = p_token[g.i] THEN CASE r.state WHEN 1 THEN 1 WHEN 2 THEN 3 ELSE 8 END
-                                WHEN (r.fingerprint <> p_fingerprint[g.i] OR r.caller <> p_caller[g.i])
-                                    AND NOT (r.state = 3 AND NOT r.ran AND r.spent = 0 AND NOT r.stale AND r.resolved_us = 0) THEN 6
+                                WHEN r.token = p_token[g.i]
+                                THEN CASE r.state WHEN 1 THEN 1 WHEN 2 THEN 3 ELSE 8 END
+                                WHEN (r.fingerprint <> p_fingerprint[g.i]
+                                        OR r.caller <> p_caller[g.i])
+                                    AND NOT (r.state = 3 AND NOT r.ran AND r.spent = 0
+                                        AND NOT r.stale AND r.resolved_us = 0) THEN 6
                                 WHEN r.state = 1 THEN CASE
                                     WHEN c.now < r.lease_until_us THEN 2
                                     WHEN p_flags[g.i] & 3 = 3 THEN 102
@@ -270,50 +340,61 @@ BEGIN
                                     WHEN p_limit[g.i] > 0 AND r.spent + 1 >= p_limit[g.i] THEN 106
                                     ELSE 102 END
                                 WHEN r.state = 3 THEN CASE
-                                    WHEN r.stale AND p_flags[g.i] & 3 <> 3 AND (r.hold OR p_flags[g.i] & 3 = 2) THEN 105
+                                    WHEN r.stale AND p_flags[g.i] & 3 <> 3
+                                        AND (r.hold OR p_flags[g.i] & 3 = 2) THEN 105
                                     WHEN p_limit[g.i] > 0 AND r.spent >= p_limit[g.i] THEN 4
                                     ELSE 103 END
-                                WHEN r.state = 4 THEN CASE WHEN p_flags[g.i] & 3 = 3 THEN 102 ELSE 5 END
+                                WHEN r.state = 4
+                                THEN CASE WHEN p_flags[g.i] & 3 = 3 THEN 102 ELSE 5 END
                                 WHEN r.reruns AND p_flags[g.i] & 16 <> 0 THEN 104
                                 ELSE 3 END
                             WHEN 5 THEN 9
                             WHEN 8 THEN CASE
                                 WHEN r.token = p_token[g.i] THEN 7
                                 WHEN p_limit[g.i] <> 0 AND p_limit[g.i] <> r.attempt THEN 8
-                                WHEN p_flags[g.i] & 256 = 0 AND r.state = 1 AND c.now < r.lease_until_us THEN 2
+                                WHEN p_flags[g.i] & 256 = 0 AND r.state = 1
+                                    AND c.now < r.lease_until_us THEN 2
                                 WHEN p_flags[g.i] & 256 = 0 AND r.state = 2 THEN 3
                                 ELSE 110 + (p_flags[g.i] >> 2 & 3) END
                             ELSE CASE
                                 WHEN r.token <> p_token[g.i] THEN 8
-                                WHEN p_kind[g.i] = 3 THEN CASE r.state WHEN 2 THEN 7 WHEN 3 THEN 8 ELSE 108 END
+                                WHEN p_kind[g.i] = 3
+                                THEN CASE r.state WHEN 2 THEN 7 WHEN 3 THEN 8 ELSE 108 END
                                 WHEN p_kind[g.i] = 2 THEN CASE
-                                    WHEN r.state IN (2, 3) OR p_limit[g.i] <> 0 AND p_limit[g.i] <> r.attempt THEN 8
+                                    WHEN r.state IN (2, 3) OR p_limit[g.i] <> 0
+                                        AND p_limit[g.i] <> r.attempt THEN 8
                                     ELSE 107 END
-                                WHEN r.state = 1 THEN CASE WHEN p_flags[g.i] & 128 = 0 THEN 109 ELSE 110 END
+                                WHEN r.state = 1
+                                THEN CASE WHEN p_flags[g.i] & 128 = 0 THEN 109 ELSE 110 END
                                 WHEN r.state = 2 THEN 8
                                 WHEN r.state = 4 THEN 7
-                                WHEN r.ran = (p_flags[g.i] & 64 <> 0) AND p_flags[g.i] & 128 = 0 AND r.status = coalesce(p_status[g.i], 0)
-                                    AND r.body_kept = (p_flags[g.i] & 512 <> 0) AND r.headers = coalesce(p_headers[g.i], '')
+                                WHEN r.ran = (p_flags[g.i] & 64 <> 0) AND p_flags[g.i] & 128 = 0
+                                    AND r.status = coalesce(p_status[g.i], 0)
+                                    AND r.body_kept = (p_flags[g.i] & 512 <> 0)
+                                    AND r.headers = coalesce(p_headers[g.i], '')
                                     AND r.body = coalesce(p_body[g.i], '') THEN 7
                                 ELSE 8 END
                             END
                         END AS wants,
                         r.id IS NOT NULL AND (r.expires_us = 0 OR c.now < r.expires_us) AS live,
                         r.row_ctid, r.row_xmin, r.row_xmax,
-                        r.state, r.hold, r.stale, r.ran, r.reruns, r.attempt, r.spent, r.fence, r.fingerprint, r.caller, r.scope,
-                        r.created_us, r.updated_us, r.lease_until_us, r.expires_us, r.retention_ms, r.resolved_us, r.resolved_by,
-                        r.status, r.body_kept, r.headers, r.body
+                        r.state, r.hold, r.stale, r.ran, r.reruns, r.attempt, r.spent, r.fence,
+                        r.fingerprint, r.caller, r.scope, r.created_us, r.updated_us,
+                        r.lease_until_us, r.expires_us, r.retention_ms, r.resolved_us,
+                        r.resolved_by, r.status, r.body_kept, r.headers, r.body
                     FROM clock c CROSS JOIN generate_series(1, v_last) g(i)
-                    LEFT JOIN LATERAL (SELECT o.*, o.ctid AS row_ctid, o.xmin AS row_xmin, o.xmax AS row_xmax
+                    LEFT JOIN LATERAL (
+                        SELECT o.*, o.ctid AS row_ctid, o.xmin AS row_xmin, o.xmax AS row_xmax
                         FROM hapax.operations o WHERE o.id = p_id[g.i] OFFSET 0) r ON true
                     WHERE v_again IS NULL OR g.i = ANY (v_again)
                     OFFSET 0) b
                 OFFSET 0) l
         ),
         inserted AS (
-            INSERT INTO hapax.operations (created_us, updated_us, lease_until_us, expires_us, retention_ms, resolved_us, fence,
-                attempt, spent, state, status, hold, stale, ran, reruns, body_kept,
-                id, token, fingerprint, caller, scope, resolved_by, headers, body)
+            INSERT INTO hapax.operations (created_us, updated_us, lease_until_us, expires_us,
+                retention_ms, resolved_us, fence, attempt, spent, state, status, hold, stale, ran,
+                reruns, body_kept, id, token, fingerprint, caller, scope, resolved_by,
+                headers, body)
             SELECT j.now, j.now, j.n_lease_until_us, j.n_expires_us, j.n_retention_ms, 0, j.now,
                 1, 0, 1, 0, j.n_hold, false, false, j.n_reruns, false,
                 p_id[j.i], p_token[j.i], p_fingerprint[j.i], p_caller[j.i], p_scope[j.i], '', '', ''
@@ -322,35 +403,52 @@ BEGIN
             RETURNING id, token
         ),
         updated AS (
-            -- What is forgotten is left behind as a record that is long expired, for hapax.purge().
-            UPDATE hapax.operations o SET created_us = j.n_created_us, updated_us = j.now, lease_until_us = j.n_lease_until_us,
+            -- A forgotten record stays as one that expired long ago, for hapax.purge().
+            UPDATE hapax.operations o SET created_us = j.n_created_us, updated_us = j.now,
+                lease_until_us = j.n_lease_until_us,
                 expires_us = CASE WHEN j.code = 113 THEN 1 ELSE j.n_expires_us END,
                 retention_ms = j.n_retention_ms, resolved_us = j.n_resolved_us, fence = j.n_fence,
-                attempt = j.n_attempt, spent = j.n_spent, state = CASE WHEN j.code = 113 THEN 2 ELSE j.n_state END,
-                hold = j.n_hold, stale = j.n_stale, ran = j.n_ran, reruns = j.n_reruns, resolved_by = j.n_resolved_by,
+                attempt = j.n_attempt, spent = j.n_spent,
+                state = CASE WHEN j.code = 113 THEN 2 ELSE j.n_state END,
+                hold = j.n_hold, stale = j.n_stale, ran = j.n_ran, reruns = j.n_reruns,
+                resolved_by = j.n_resolved_by,
                 token = CASE WHEN j.code <= 104 OR j.code >= 111 THEN p_token[j.i] ELSE o.token END,
-                fingerprint = CASE WHEN j.code <= 104 THEN p_fingerprint[j.i] ELSE o.fingerprint END,
+                fingerprint = CASE WHEN j.code <= 104 THEN p_fingerprint[j.i]
+                    ELSE o.fingerprint END,
                 caller = CASE WHEN j.code <= 104 THEN p_caller[j.i] ELSE o.caller END,
                 scope = CASE WHEN j.code = 101 THEN p_scope[j.i] ELSE o.scope END,
-                status = CASE WHEN j.code BETWEEN 108 AND 112 THEN coalesce(p_status[j.i], 0) WHEN j.code BETWEEN 105 AND 107 THEN o.status ELSE 0 END,
-                body_kept = CASE WHEN j.code BETWEEN 108 AND 112 THEN p_flags[j.i] & 512 <> 0 WHEN j.code BETWEEN 105 AND 107 THEN o.body_kept ELSE false END,
-                headers = CASE WHEN j.code BETWEEN 108 AND 112 THEN coalesce(p_headers[j.i], '') WHEN j.code BETWEEN 105 AND 107 THEN o.headers ELSE '' END,
-                body = CASE WHEN j.code BETWEEN 108 AND 112 THEN coalesce(p_body[j.i], '') WHEN j.code BETWEEN 105 AND 107 THEN o.body ELSE '' END
-            FROM judged j WHERE o.ctid = j.row_ctid AND o.xmin = j.row_xmin AND j.code BETWEEN 101 AND 113
+                status = CASE WHEN j.code BETWEEN 108 AND 112 THEN coalesce(p_status[j.i], 0)
+                    WHEN j.code BETWEEN 105 AND 107 THEN o.status ELSE 0 END,
+                body_kept = CASE WHEN j.code BETWEEN 108 AND 112 THEN p_flags[j.i] & 512 <> 0
+                    WHEN j.code BETWEEN 105 AND 107 THEN o.body_kept ELSE false END,
+                headers = CASE WHEN j.code BETWEEN 108 AND 112 THEN coalesce(p_headers[j.i], '')
+                    WHEN j.code BETWEEN 105 AND 107 THEN o.headers ELSE '' END,
+                body = CASE WHEN j.code BETWEEN 108 AND 112 THEN coalesce(p_body[j.i], '')
+                    WHEN j.code BETWEEN 105 AND 107 THEN o.body ELSE '' END
+            FROM judged j WHERE o.ctid = j.row_ctid AND o.xmin = j.row_xmin
+                AND j.code BETWEEN 101 AND 113
             RETURNING j.i
         )
         SELECT j.i,
-            CASE WHEN j.code < 101 THEN j.code WHEN j.code <= 104 THEN 1 WHEN j.code = 105 THEN 5 WHEN j.code = 106 THEN 4
-                WHEN j.code <= 113 THEN 7 ELSE 0 END::smallint,
+            CASE WHEN j.code < 101 THEN j.code
+                WHEN j.code <= 104 THEN 1
+                WHEN j.code = 105 THEN 5
+                WHEN j.code = 106 THEN 4
+                WHEN j.code <= 113 THEN 7
+                ELSE 0 END::smallint,
             CASE WHEN j.code = 201 THEN -4 ELSE 0 END::smallint,
-            CASE WHEN j.code <> 6 THEN 0 WHEN j.fingerprint <> p_fingerprint[j.i] THEN 1 ELSE 2 END::smallint,
-            j.now, j.n_state::smallint, j.n_hold, j.n_stale, j.n_ran, j.n_reruns, j.n_attempt, j.n_spent, j.n_fence,
+            CASE WHEN j.code <> 6 THEN 0 WHEN j.fingerprint <> p_fingerprint[j.i] THEN 1
+                ELSE 2 END::smallint,
+            j.now, j.n_state::smallint, j.n_hold, j.n_stale, j.n_ran, j.n_reruns, j.n_attempt,
+            j.n_spent, j.n_fence,
             CASE WHEN j.live AND NOT j.code BETWEEN 101 AND 104 THEN j.fingerprint END,
             CASE WHEN j.live AND NOT j.code BETWEEN 101 AND 104 THEN j.caller END,
             CASE WHEN j.live THEN j.scope END,
-            j.n_created_us, j.n_updated_us, j.n_lease_until_us, j.n_expires_us, j.n_retention_ms, j.n_resolved_us, j.n_resolved_by,
+            j.n_created_us, j.n_updated_us, j.n_lease_until_us, j.n_expires_us, j.n_retention_ms,
+            j.n_resolved_us, j.n_resolved_by,
             j.outcome::smallint,
-            CASE WHEN j.outcome = 1 THEN j.status END::integer, CASE WHEN j.outcome = 1 THEN j.body_kept END,
+            CASE WHEN j.outcome = 1 THEN j.status END::integer,
+                CASE WHEN j.outcome = 1 THEN j.body_kept END,
             CASE WHEN j.outcome = 1 THEN j.headers END, CASE WHEN j.outcome = 1 THEN j.body END
         FROM judged j
         WHERE CASE
@@ -361,7 +459,8 @@ BEGIN
             ELSE EXISTS (SELECT FROM inserted w WHERE w.id = p_id[j.i] AND w.token = p_token[j.i])
                 OR EXISTS (SELECT FROM updated w WHERE w.i = j.i)
             END
-            OR set_config('hapax.again', concat_ws(',', nullif(current_setting('hapax.again', true), ''), j.i), true) IS NULL;
+            OR set_config('hapax.again', concat_ws(',',
+                nullif(current_setting('hapax.again', true), ''), j.i), true) IS NULL;
         GET DIAGNOSTICS v_done = ROW_COUNT;
         v_left := v_left - v_done;
         EXIT WHEN v_left = 0;
@@ -369,13 +468,17 @@ BEGIN
         PERFORM set_config('hapax.again', '', true);
         PERFORM hapax.go_round(p_id, v_again, p_wait, v_round);
     END LOOP;
-    -- A forced RESOLVE can change what is completed, of which the hybrid store keeps copies: in the same transaction its epoch
-    -- rises (docs/design.md, "Hybrid"), a record that is there where copies are. Two of them wait for each other here, at the end.
+    -- A forced RESOLVE can change a completed record, of which the hybrid store keeps copies. In
+    -- the same transaction that store's epoch rises (docs/design.md, "Hybrid"): a record that
+    -- exists where copies exist. Two such transactions wait for each other here, at the end.
     IF 8 = ANY (p_kind) THEN
         UPDATE hapax.operations o SET fence = greatest(o.fence + 1, hapax.now_us())
-        WHERE o.id = decode('a6fde3755f3a4f31973538c012786b2b7075441b73c1d0f2abee4484e3c188d3', 'hex')
-            AND EXISTS (SELECT FROM unnest(p_kind, p_flags) a(kind, flags) WHERE a.kind = 8 AND a.flags & 256 <> 0);
+        WHERE o.id = decode(
+                'a6fde3755f3a4f31973538c012786b2b7075441b73c1d0f2abee4484e3c188d3', 'hex')
+            AND EXISTS (SELECT FROM unnest(p_kind, p_flags) a(kind, flags)
+                WHERE a.kind = 8 AND a.flags & 256 <> 0);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION hapax.run IS 'Judges a batch of ops, as every store does; for stores, not for applications';
+COMMENT ON FUNCTION hapax.run
+    IS 'Judges a batch of ops, as every store does; for stores, not for applications';

@@ -1,22 +1,29 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- What is not about one id: listing records, and sweeping: removing those whose retention is over, and settling dead claims
--- under hold. Both are bounded: a
--- call looks at some thousand rows and then says where to go on.
+-- What is not about one id: listing records, and sweeping. A sweep removes records whose retention
+-- is over, and makes dead claims under hold `unknown`. Both are bounded: a call reads some thousand
+-- rows and then says where to go on.
 
--- Pages through the records by id. Open ones (all but completed) are found by their own index, which knows their age, and neither
--- their ids nor their states. So it is read from end to end for each page, and what is asked for is sorted, as long as that is few, however
--- many others are open. Where it is many, walking all records by id meets it soon enough; and where more are open than can be
--- looked through in the time of a call, there is no other way. Whether that is so, the statistics tell without a look, and if they are
--- wrong it takes longer and no more: both ways give the same order, and a page of one may follow a page of the other.
--- Rejected: that index by id, which costs a tenth of all throughput for what an operator asks now and then.
--- The last row is no record: its state is NULL, and id is where to go on.
-CREATE OR REPLACE FUNCTION hapax.list(p_states integer, p_scope bytea, p_older_ms bigint, p_limit integer, p_cursor bytea)
+-- Pages through the records by id. The last row is no record: its state is NULL, and its id is
+-- where to go on.
+--
+-- Open records (all but completed) have an index of their own, which knows their age, but neither
+-- their ids nor their states. So the index is read from end to end for each page, and the records
+-- asked for are sorted, as long as these are few, however many others are open. Where they are
+-- many, a walk over all records by id soon meets enough of them. Where more records are open than
+-- can be read in the time of a call, there is no other way. The statistics say which of the two it
+-- is. If they are wrong, the call takes longer and no more: both ways give the same order, and a
+-- page of one may follow a page of the other.
+-- Rejected: the index of open records by id, which costs a tenth of all throughput for what an
+-- operator asks now and then.
+CREATE OR REPLACE FUNCTION hapax.list(p_states integer, p_scope bytea, p_older_ms bigint,
+    p_limit integer, p_cursor bytea)
 RETURNS TABLE (
-    id bytea, state smallint, hold boolean, stale boolean, ran boolean, reruns boolean, attempt integer, spent integer, fence bigint,
-    fingerprint bytea, caller bytea, scope bytea,
-    created_us bigint, updated_us bigint, lease_until_us bigint, expires_us bigint, retention_ms bigint,
-    resolved_us bigint, resolved_by bytea, status integer, body_kept boolean, now_us bigint, more boolean)
+    id bytea, state smallint, hold boolean, stale boolean, ran boolean, reruns boolean,
+    attempt integer, spent integer, fence bigint, fingerprint bytea, caller bytea, scope bytea,
+    created_us bigint, updated_us bigint, lease_until_us bigint, expires_us bigint,
+    retention_ms bigint, resolved_us bigint, resolved_by bytea, status integer,
+    body_kept boolean, now_us bigint, more boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
@@ -29,8 +36,8 @@ AS $$
 #variable_conflict use_column
 DECLARE
     c_few CONSTANT integer := 20000; -- records that are sorted for a page
-    c_look CONSTANT integer := 200000; -- open records looked through for them
-    c_walk CONSTANT integer := 5000; -- records looked at for a page otherwise
+    c_open CONSTANT integer := 200000; -- open records read to find them
+    c_walk CONSTANT integer := 5000; -- records read for a page otherwise
     v_now CONSTANT bigint := hapax.now_us();
     v_before CONSTANT bigint := v_now - coalesce(p_older_ms, 0) * 1000;
     v_states CONSTANT integer := coalesce(nullif(p_states, 0), 30);
@@ -42,15 +49,21 @@ DECLARE
     v_found bytea[];
     v_few boolean := false;
 BEGIN
-    IF v_states & 4 = 0 AND (SELECT c.reltuples <= c_look FROM pg_class c WHERE c.oid = to_regclass('hapax.operations_open')) THEN
-        -- The limits stop the scan: that of what is looked at by the one row behind it, which is let through.
-        SELECT array_agg(f.id), count(*) <= c_few AND bool_and(f.n <= c_look) IS NOT FALSE INTO v_found, v_few
+    IF v_states & 4 = 0 AND (
+        SELECT c.reltuples <= c_open FROM pg_class c
+        WHERE c.oid = to_regclass('hapax.operations_open')) THEN
+        -- The limits stop the scan. The inner limit lets one row more through, so that the outer
+        -- query sees that the limit was met.
+        SELECT array_agg(f.id), count(*) <= c_few AND bool_and(f.n <= c_open) IS NOT FALSE
+            INTO v_found, v_few
         FROM (
             SELECT o.id, o.n FROM (
                 SELECT id, state, scope, updated_us, expires_us, row_number() OVER () AS n
-                FROM hapax.operations WHERE state <> 2 AND created_us <= v_before LIMIT c_look + 1) o
-            WHERE o.n > c_look OR o.id > v_cursor AND o.updated_us <= v_before AND v_states >> o.state & 1 = 1
-                AND (v_scope IS NULL OR o.scope = v_scope) AND (o.expires_us = 0 OR v_now < o.expires_us)
+                FROM hapax.operations WHERE state <> 2 AND created_us <= v_before
+                LIMIT c_open + 1) o
+            WHERE o.n > c_open OR o.id > v_cursor AND o.updated_us <= v_before
+                AND v_states >> o.state & 1 = 1 AND (v_scope IS NULL OR o.scope = v_scope)
+                AND (o.expires_us = 0 OR v_now < o.expires_us)
             LIMIT c_few + 1) f;
     END IF;
     IF v_few THEN
@@ -58,7 +71,8 @@ BEGIN
     ELSE
         WITH walked AS MATERIALIZED (
             SELECT o.id, v_states >> o.state & 1 = 1 AND (v_scope IS NULL OR o.scope = v_scope)
-                AND o.updated_us <= v_before AND (o.expires_us = 0 OR v_now < o.expires_us) AS wanted
+                AND o.updated_us <= v_before
+                AND (o.expires_us = 0 OR v_now < o.expires_us) AS wanted
             FROM hapax.operations o WHERE o.id > v_cursor ORDER BY o.id LIMIT c_walk)
         SELECT ARRAY(SELECT w.id FROM walked w WHERE w.wanted ORDER BY w.id LIMIT v_limit + 1),
             (SELECT w.id FROM walked w ORDER BY w.id OFFSET c_walk - 1)
@@ -69,10 +83,12 @@ BEGIN
         v_end := v_ids[v_limit];
     END IF;
     RETURN QUERY
-    SELECT o.id, o.state, o.hold, o.stale, o.ran, o.reruns, o.attempt, o.spent, o.fence, o.fingerprint, o.caller, o.scope,
-        o.created_us, o.updated_us, o.lease_until_us, o.expires_us, o.retention_ms, o.resolved_us, o.resolved_by,
-        o.status::integer, o.body_kept, v_now, true
-    FROM unnest(v_ids) WITH ORDINALITY a(id, n), LATERAL (SELECT * FROM hapax.operations WHERE id = a.id OFFSET 0) o
+    SELECT o.id, o.state, o.hold, o.stale, o.ran, o.reruns, o.attempt, o.spent, o.fence,
+        o.fingerprint, o.caller, o.scope, o.created_us, o.updated_us, o.lease_until_us,
+        o.expires_us, o.retention_ms, o.resolved_us, o.resolved_by, o.status::integer, o.body_kept,
+        v_now, true
+    FROM unnest(v_ids) WITH ORDINALITY a(id, n),
+        LATERAL (SELECT * FROM hapax.operations WHERE id = a.id OFFSET 0) o
     ORDER BY a.n;
     id := coalesce(v_end, v_ids[cardinality(v_ids)], v_cursor);
     now_us := v_now;
@@ -81,12 +97,14 @@ BEGIN
 END
 $$;
 
--- Removes records whose retention is over, and makes claims under hold whose lease is over `unknown`, as the next CLAIM would: at
--- most p_limit of both (and 500). It walks over 256 pages of the table at most: pages in their own order, since records written
--- together expire together, which is a read from end to end for the disk and no index for every write. The dead claims are met on the
--- same way. p_cursor holds the number of the page to go on with.
--- It never waits and nobody waits for it for longer than one call: a record whose lock or row another has is left for the next
--- sweep. One sweeper at a time; another is told that there is nothing to do.
+-- Removes records whose retention is over, and makes claims under hold whose lease is over
+-- `unknown`, as the next CLAIM would: at most p_limit of both (and 500).
+-- A call walks over 256 pages of the table at most, in their order. Records written together expire
+-- together, so the disk is read from end to end and no write needs an index. The same walk meets
+-- the dead claims. p_cursor holds the number of the page to go on with.
+-- A call never waits, and others wait for it no longer than one call: a record whose lock or row
+-- another transaction has is left for the next sweep. One sweeper works at a time; another is told
+-- that there is nothing to do.
 CREATE OR REPLACE FUNCTION hapax.purge(p_cursor bytea, p_limit integer)
 RETURNS TABLE (purged integer, settled integer, more boolean, cursor bytea, now_us bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -104,9 +122,12 @@ DECLARE
     c_pages CONSTANT bigint := 256;
     v_now CONSTANT bigint := hapax.now_us();
     v_limit CONSTANT integer := CASE WHEN p_limit BETWEEN 1 AND 500 THEN p_limit ELSE 500 END;
-    v_pages CONSTANT bigint := pg_relation_size('hapax.operations') / current_setting('block_size')::bigint;
-    v_first CONSTANT bigint := ('x' || encode(substr(coalesce(p_cursor, ''), 25, 8), 'hex'))::bit(64)::bigint;
+    v_pages CONSTANT bigint
+        := pg_relation_size('hapax.operations') / current_setting('block_size')::bigint;
+    v_first CONSTANT bigint
+        := ('x' || encode(substr(coalesce(p_cursor, ''), 25, 8), 'hex'))::bit(64)::bigint;
     v_next bigint := v_first + c_pages;
+    v_unknown integer;
     v_ids bytea[];
     v_last tid;
 BEGIN
@@ -119,26 +140,33 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
-    SELECT array_agg(e.id) FILTER (WHERE pg_try_advisory_xact_lock(hapax.lock_of(e.id))), max(e.place) FILTER (WHERE e.n = v_limit)
+    SELECT array_agg(e.id) FILTER (WHERE pg_try_advisory_xact_lock(hapax.lock_of(e.id))),
+        max(e.row_ctid) FILTER (WHERE e.n = v_limit)
     INTO v_ids, v_last
     FROM (
-        SELECT o.id, o.ctid AS place, row_number() OVER () AS n FROM hapax.operations o
-        WHERE o.ctid >= format('(%s,0)', v_first)::tid AND o.ctid < format('(%s,0)', least(v_next, 4294967295))::tid
-            AND (o.expires_us <> 0 AND v_now >= o.expires_us OR o.state = 1 AND o.hold AND v_now >= o.lease_until_us)
+        SELECT o.id, o.ctid AS row_ctid, row_number() OVER () AS n FROM hapax.operations o
+        WHERE o.ctid >= format('(%s,0)', v_first)::tid
+            AND o.ctid < format('(%s,0)', least(v_next, 4294967295))::tid
+            AND (o.expires_us <> 0 AND v_now >= o.expires_us
+                OR o.state = 1 AND o.hold AND v_now >= o.lease_until_us)
         LIMIT v_limit OFFSET 0) e;
-    -- Judged again, by a statement that begins after the locks: between the look and its lock the record may have been claimed or
-    -- renewed. Two writes on two kinds of record: what has expired is not settled.
+    -- Judged again, by a statement that begins after the locks are taken: before its lock was
+    -- taken, a record may have been claimed or renewed. The two writes are on two kinds of record:
+    -- a record that has expired is not made `unknown`.
     DELETE FROM hapax.operations o
     WHERE o.id = ANY (v_ids) AND o.expires_us <> 0 AND v_now >= o.expires_us
         AND CASE WHEN o.xmax = '0'::xid THEN true ELSE hapax.row_free(o.id) END;
     GET DIAGNOSTICS purged = ROW_COUNT;
-    -- The condition stands in a CASE lest the planner reads the whole index of open records for it.
-    UPDATE hapax.operations o SET state = 4, stale = true, lease_until_us = 0, expires_us = 0, updated_us = v_now
+    -- The condition stands in a CASE: otherwise the planner reads the whole index of open records.
+    UPDATE hapax.operations o SET state = 4, stale = true, lease_until_us = 0, expires_us = 0,
+        updated_us = v_now
     WHERE o.id = ANY (v_ids)
-        AND CASE WHEN o.state <> 1 OR NOT o.hold OR v_now < o.lease_until_us OR o.expires_us <> 0 AND v_now >= o.expires_us THEN false
+        AND CASE WHEN o.state <> 1 OR NOT o.hold OR v_now < o.lease_until_us
+                OR o.expires_us <> 0 AND v_now >= o.expires_us THEN false
             WHEN o.xmax = '0'::xid THEN true ELSE hapax.row_free(o.id) END;
-    GET DIAGNOSTICS settled = ROW_COUNT;
-    IF v_last IS NOT NULL AND purged + settled > 0 THEN
+    GET DIAGNOSTICS v_unknown = ROW_COUNT;
+    settled := v_unknown;
+    IF v_last IS NOT NULL AND purged + v_unknown > 0 THEN
         v_next := split_part(trim(v_last::text, '()'), ',', 1)::bigint;
     END IF;
     IF v_next < v_pages THEN
@@ -148,5 +176,8 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-COMMENT ON FUNCTION hapax.list IS 'A page of records in the order of their ids; its last row says where to go on';
-COMMENT ON FUNCTION hapax.purge IS 'Removes some of the records whose retention is over, and makes some dead claims under hold unknown; its row says where to go on';
+COMMENT ON FUNCTION hapax.list
+    IS 'A page of records in the order of their ids; its last row says where to go on';
+COMMENT ON FUNCTION hapax.purge
+    IS 'Removes some of the records whose retention is over, and makes some dead claims under hold '
+        'unknown; its row says where to go on';

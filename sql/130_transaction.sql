@@ -1,33 +1,38 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- In the caller's own transaction: hapax.begin(), then the business writes, then hapax.complete(), and COMMIT makes
--- both true or neither. Rolled back, nothing ever happened.
+-- In the caller's own transaction: hapax.begin(), then the business writes, then hapax.complete().
+-- COMMIT makes the record and the writes true together. After a rollback nothing has happened.
 --
 --   BEGIN;
---   SELECT * FROM hapax.begin('shop', 'order-17', fingerprint => hapax.digest(...));   -- claimed: go on; completed: answer with that
+--   -- claimed: go on; completed: answer with that outcome
+--   SELECT * FROM hapax.begin('shop', 'order-17', fingerprint => hapax.digest(...));
 --   INSERT INTO orders ...;
 --   SELECT * FROM hapax.complete(token, 201, hapax.headers('Location', '/orders/17'), body);
 --   COMMIT;
 --
--- What claims or writes holds its id's lock to the end of the transaction, so a second caller of the key waits there
--- and then sees what came of it (or, with wait => false, is told in_flight at once). That is in READ COMMITTED, where each
--- statement sees what has been committed; in REPEATABLE READ and SERIALIZABLE it gets 40001, which is to be
--- repeated as any other. Who begins several keys in one transaction begins them in one order everywhere, as with rows.
+-- A call that claims or writes keeps its id's lock to the end of the transaction. So a second
+-- caller of the key waits there and then gets the result (with wait => false: in_flight at once).
+-- That is in READ COMMITTED, where each statement sees what has been committed. In REPEATABLE READ
+-- and SERIALIZABLE the second caller gets 40001, to be repeated as any other. A transaction that
+-- begins several keys begins them in one order everywhere, as with rows.
 --
--- complete(), fail() and renew() raise HX001 where the claim is lost: a zombie cannot commit what it did. With "raise" => false they
--- return lost instead.
+-- complete(), fail() and renew() raise HX001 where the claim is lost: a zombie cannot commit its
+-- work. With "raise" => false they return lost instead.
 --
--- The functions run with their owner's rights, since whoever could read the table could take any operation's token, and whoever
--- could write it could undo what was promised. Give a program what it needs and no more:
+-- The functions run with their owner's rights: a role that could read the table could take any
+-- operation's token, and a role that could write it could undo what was promised. Give a program
+-- what it needs and no more:
 --
 --   CREATE ROLE shop_idempotent NOLOGIN;
 --   GRANT USAGE ON SCHEMA hapax TO shop_idempotent;
---   GRANT EXECUTE ON FUNCTION hapax.begin, hapax.complete, hapax.fail, hapax.renew, hapax.headers, hapax.digest TO shop_idempotent;
+--   GRANT EXECUTE ON FUNCTION hapax.begin, hapax.complete, hapax.fail, hapax.renew, hapax.headers,
+--     hapax.digest TO shop_idempotent;
 --   GRANT shop_idempotent TO shop;
 --
--- A store (hapax serve, hapax list, ...) needs hapax.version, hapax.run, hapax.list and hapax.purge.
+-- A store (hapax serve, hapax list, ...) needs hapax.version, hapax.run, hapax.list and
+-- hapax.purge.
 
--- The id and the token within what a handler was given.
+-- The id and the token within the token that a handler was given.
 CREATE OR REPLACE FUNCTION hapax.token_parts(p_token text, OUT id bytea, OUT token bytea)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
@@ -36,7 +41,8 @@ DECLARE
     v_bytes bytea;
 BEGIN
     IF p_token IS NULL OR p_token !~ '^[A-Za-z0-9_-]{64}$' THEN
-        RAISE EXCEPTION 'hapax: the token is not one (64 characters of base64url)' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: the token is not one (64 characters of base64url)'
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     v_bytes := decode(translate(p_token, '-_', '+/'), 'base64');
     id := substr(v_bytes, 1, 32);
@@ -52,16 +58,18 @@ DECLARE
     v_ms CONSTANT double precision := date_part('epoch', p_span) * 1000;
 BEGIN
     IF v_ms IS NULL OR v_ms < p_min_ms OR v_ms > 315360000000 THEN
-        RAISE EXCEPTION 'hapax: % is not between % ms and ten years', p_what, p_min_ms USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: % is not between % ms and ten years', p_what, p_min_ms
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN v_ms::bigint;
 END
 $$;
 
--- Headers are refused here by the rules of hapax resolve --header for names and line ends, and of all who replay them for values (see
--- ngx_http_hapax_is_line() and src/door/lambda/lines.c): those leave out what is no line, which whoever stored it would not hear of; and
--- an LF in what was meant as one value ends the line. Values may be secrets, so an error shows none. The text of escape format
--- differs from the bytes in NUL, backslash and what is not ASCII only.
+-- Refuses headers: names and line ends by the rules of hapax resolve --header, values by the rules
+-- of all that replay them (ngx_http_hapax_is_line(), src/door/lambda/lines.c). Those leave out a
+-- line that is not valid, and the caller who stored it would not be told; an LF in one value would
+-- end its line. Values may be secrets, so an error shows none. The text of escape format differs
+-- from the bytes only in NUL, backslash and bytes that are not ASCII.
 CREATE OR REPLACE FUNCTION hapax.check_headers(p_headers bytea) RETURNS void
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
@@ -75,7 +83,8 @@ DECLARE
     v_name text;
 BEGIN
     IF octet_length(p_headers) > 65536 THEN
-        RAISE EXCEPTION 'hapax: headers of % bytes are over 65536', octet_length(p_headers) USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: headers of % bytes are over 65536', octet_length(p_headers)
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF position(decode('00', 'hex') IN p_headers) > 0 THEN
         RAISE EXCEPTION 'hapax: the headers hold a NUL' USING ERRCODE = 'invalid_parameter_value';
@@ -84,35 +93,44 @@ BEGIN
         RETURN;
     END IF;
     v_bad := regexp_replace(v_text, c_good, '');
-    v_line := 1 + length(v_text) - length(replace(v_text, E'\n', '')) - length(v_bad) + length(replace(v_bad, E'\n', ''));
+    v_line := 1 + length(v_text) - length(replace(v_text, E'\n', ''))
+        - length(v_bad) + length(replace(v_bad, E'\n', ''));
     v_name := substring(v_bad FROM '^(' || c_name || '):');
-    v_bad := split_part(v_bad, E'\n', 1) || CASE WHEN position(E'\n' IN v_bad) > 0 THEN E'\n' ELSE '' END;
+    v_bad := split_part(v_bad, E'\n', 1)
+        || CASE WHEN position(E'\n' IN v_bad) > 0 THEN E'\n' ELSE '' END;
     IF v_name IS NULL THEN
-        RAISE EXCEPTION 'hapax: line % of the headers has no name, or what no name may hold, before a colon', v_line
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Each line is Name: value and CR LF; hapax.headers() makes them.';
+        RAISE EXCEPTION 'hapax: line % of the headers has no name, or what no name may hold, '
+            'before a colon', v_line
+            USING ERRCODE = 'invalid_parameter_value',
+        HINT = 'Each line is Name: value and CR LF; hapax.headers() makes them.';
     END IF;
     RAISE EXCEPTION 'hapax: line % of the headers, "%", %', v_line, v_name,
         CASE WHEN right(v_bad, 2) = E'\r\n' THEN 'holds a CR' ELSE 'does not end with CR LF' END
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'Each line is Name: value and CR LF; hapax.headers() makes them.';
+        USING ERRCODE = 'invalid_parameter_value',
+        HINT = 'Each line is Name: value and CR LF; hapax.headers() makes them.';
 END
 $$;
 
-CREATE OR REPLACE FUNCTION hapax.check_outcome(p_status integer, p_headers bytea, p_body bytea) RETURNS void
+CREATE OR REPLACE FUNCTION hapax.check_outcome(p_status integer, p_headers bytea, p_body bytea)
+    RETURNS void
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF p_status IS NULL OR p_status < 0 OR p_status > 999 THEN
-        RAISE EXCEPTION 'hapax: status % is not between 0 and 999', p_status USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: status % is not between 0 and 999', p_status
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     PERFORM hapax.check_headers(p_headers);
     IF octet_length(p_body) > 16777216 THEN
-        RAISE EXCEPTION 'hapax: a body of % bytes is over 16777216', octet_length(p_body) USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: a body of % bytes is over 16777216', octet_length(p_body)
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END
 $$;
 
--- A store is for one secret: the first who uses it leaves a check value under a fixed id (src/store/bind.c), all others are compared.
+-- A store is for one secret. The first user leaves a check value under a fixed id
+-- (src/store/bind.c); all others are compared with that.
 CREATE OR REPLACE FUNCTION hapax.bind(p_secret bytea) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
@@ -130,16 +148,20 @@ BEGIN
     SELECT o.fingerprint INTO v_found FROM hapax.operations o WHERE o.id = v_id;
     IF NOT FOUND THEN
         v_token := uuid_send(gen_random_uuid());
-        SELECT r.verdict INTO v_verdict FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token], ARRAY['hapax'::bytea], ARRAY[v_check], ARRAY[c_zero],
+        SELECT r.verdict INTO v_verdict FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token],
+            ARRAY['hapax'::bytea], ARRAY[v_check], ARRAY[c_zero],
             '{10000}', '{9223372036854775807}', '{1}', '{0}', NULL, NULL, NULL, NULL, NULL) r;
         IF v_verdict = 1 THEN
-            PERFORM FROM hapax.run('{3}', ARRAY[v_id], ARRAY[v_token], NULL, NULL, NULL, NULL, NULL, '{0}', NULL, '{0}', NULL, NULL, NULL, NULL);
+            PERFORM FROM hapax.run('{3}', ARRAY[v_id], ARRAY[v_token], NULL, NULL, NULL, NULL, NULL,
+                '{0}', NULL, '{0}', NULL, NULL, NULL, NULL);
         END IF;
         v_found := CASE v_verdict WHEN 6 THEN NULL ELSE v_check END;
     END IF;
     IF v_found IS DISTINCT FROM v_check THEN
-        RAISE EXCEPTION 'hapax: the store was first used with %', CASE WHEN p_secret IS NULL THEN 'a secret, and none is given (hapax.secret)'
-            ELSE 'another secret, or with none' END USING ERRCODE = 'HX002';
+        RAISE EXCEPTION 'hapax: the store was first used with %',
+            CASE WHEN p_secret IS NULL THEN 'a secret, and none is given (hapax.secret)'
+                ELSE 'another secret, or with none' END
+            USING ERRCODE = 'HX002';
     END IF;
 END
 $$;
@@ -151,7 +173,8 @@ CREATE OR REPLACE FUNCTION hapax.begin(
     lease interval DEFAULT '30s', retention interval DEFAULT '24h', on_expired text DEFAULT 'rerun',
     attempts_max integer DEFAULT 0, step text DEFAULT NULL, wait boolean DEFAULT true,
     OUT verdict text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
-    OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT token text, OUT lease_left interval)
+    OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT token text,
+    OUT lease_left interval)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -162,25 +185,33 @@ DECLARE
     v_token CONSTANT bytea := uuid_send(gen_random_uuid());
     v_expired CONSTANT integer := array_position(ARRAY['rerun', 'hold', 'reconcile'], on_expired);
     v_lease_ms CONSTANT bigint := hapax.ms_of('lease', lease, 1);
-    v_retention_ms CONSTANT bigint := CASE WHEN retention IS NULL THEN 9223372036854775807 ELSE hapax.ms_of('retention', retention, 1) END;
+    v_retention_ms CONSTANT bigint := CASE WHEN retention IS NULL THEN 9223372036854775807
+        ELSE hapax.ms_of('retention', retention, 1) END;
     r record;
 BEGIN
     IF step LIKE '.%' THEN
-        RAISE EXCEPTION 'hapax: the step "%" begins with a point', step USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: the step "%" begins with a point', step
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF v_expired IS NULL THEN
-        RAISE EXCEPTION 'hapax: on_expired is not rerun, hold or reconcile' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: on_expired is not rerun, hold or reconcile'
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF attempts_max IS NULL OR attempts_max < 0 THEN
         RAISE EXCEPTION 'hapax: attempts_max is below 0' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF octet_length(fingerprint) IS DISTINCT FROM 32 OR octet_length(caller) IS DISTINCT FROM 32 THEN
-        RAISE EXCEPTION 'hapax: fingerprint and caller are digests of 32 bytes (hapax.digest)' USING ERRCODE = 'invalid_parameter_value';
+    IF octet_length(fingerprint) IS DISTINCT FROM 32
+        OR octet_length(caller) IS DISTINCT FROM 32 THEN
+        RAISE EXCEPTION 'hapax: fingerprint and caller are digests of 32 bytes (hapax.digest)'
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     PERFORM hapax.bind(v_secret);
-    SELECT * INTO STRICT r FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token], ARRAY[convert_to(scope, 'UTF8')], ARRAY[fingerprint], ARRAY[caller],
-        ARRAY[v_lease_ms], ARRAY[v_retention_ms], ARRAY[v_expired], ARRAY[attempts_max::bigint], NULL, NULL, NULL, NULL, CASE WHEN wait IS NOT FALSE THEN true END);
-    verdict := (ARRAY['claimed', 'in_flight', 'completed', 'failed', 'unknown', 'mismatch'])[r.verdict];
+    SELECT * INTO STRICT r FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token],
+        ARRAY[convert_to(scope, 'UTF8')], ARRAY[fingerprint], ARRAY[caller],
+        ARRAY[v_lease_ms], ARRAY[v_retention_ms], ARRAY[v_expired], ARRAY[attempts_max::bigint],
+        NULL, NULL, NULL, NULL, CASE WHEN wait IS NOT FALSE THEN true END);
+    verdict := (ARRAY['claimed', 'in_flight', 'completed', 'failed', 'unknown', 'mismatch'])
+        [r.verdict];
     IF r.state > 0 THEN
         attempt := r.attempt;
         fence := r.fence;
@@ -203,12 +234,12 @@ BEGIN
 END
 $$;
 
--- A RENEW, COMPLETE or FAIL by token. Where it is lost there is no outcome: a made-up token proves nothing about fingerprint and
--- caller, and hapax.begin() is there to compare them.
-CREATE OR REPLACE FUNCTION hapax.by_token(p_kind smallint, p_token text, p_lease_ms bigint, p_flags integer,
-    p_status integer, p_headers bytea, p_body bytea, p_raise boolean,
-    OUT verdict text, OUT state text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
-    OUT attempt integer, OUT fence bigint)
+-- A RENEW, COMPLETE or FAIL by token. Where the claim is lost there is no outcome: a made-up token
+-- proves nothing about fingerprint and caller. hapax.begin() compares them.
+CREATE OR REPLACE FUNCTION hapax.by_token(p_kind smallint, p_token text, p_lease_ms bigint,
+    p_flags integer, p_status integer, p_headers bytea, p_body bytea, p_raise boolean,
+    OUT verdict text, OUT state text, OUT status integer, OUT headers bytea, OUT body bytea,
+    OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -219,12 +250,14 @@ DECLARE
 BEGIN
     t := hapax.token_parts(p_token);
     PERFORM hapax.check_outcome(p_status, p_headers, p_body);
-    SELECT * INTO STRICT r FROM hapax.run(ARRAY[p_kind], ARRAY[t.id], ARRAY[t.token], NULL, NULL, NULL, ARRAY[p_lease_ms], NULL,
-        ARRAY[p_flags], '{0}', ARRAY[p_status], ARRAY[p_headers], ARRAY[p_body], NULL, true);
+    SELECT * INTO STRICT r FROM hapax.run(ARRAY[p_kind], ARRAY[t.id], ARRAY[t.token], NULL, NULL,
+        NULL, ARRAY[p_lease_ms], NULL, ARRAY[p_flags], '{0}', ARRAY[p_status], ARRAY[p_headers],
+        ARRAY[p_body], NULL, true);
     state := (ARRAY['absent', 'started', 'completed', 'failed', 'unknown'])[r.state + 1];
     IF r.verdict <> 7 AND coalesce(p_raise, true) THEN
         RAISE EXCEPTION 'hapax: the claim is lost: the operation is %', state
-            USING ERRCODE = 'HX001', HINT = 'Another attempt has it. Roll back; nothing of this transaction may be committed.';
+            USING ERRCODE = 'HX001', HINT = 'Another attempt has it. Roll back; '
+                'nothing of this transaction may be committed.';
     END IF;
     verdict := CASE r.verdict WHEN 7 THEN 'ok' ELSE 'lost' END;
     IF r.state > 0 THEN
@@ -249,41 +282,49 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION hapax.complete(token text, OUT verdict text, OUT state text,
-    INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '', "raise" boolean DEFAULT true,
-    OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
+    INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '',
+    "raise" boolean DEFAULT true, OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
-    FROM hapax.by_token(3::smallint, token, NULL, CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise") b
+    FROM hapax.by_token(3::smallint, token, NULL, CASE WHEN body IS NULL THEN 0 ELSE 512 END,
+        status, headers, body, "raise") b
 $$;
 COMMENT ON FUNCTION hapax.complete(text, integer, bytea, bytea, boolean)
-    IS 'Completes the operation; a body of NULL is not kept. What is stored already stands, and is returned. Headers are lines of Name: value and CR LF, or 22023: hapax.headers() makes them';
+    IS 'Completes the operation; a body of NULL is not kept. What is stored already stands, '
+        'and is returned. Headers are lines of Name: value and CR LF, or 22023: '
+        'hapax.headers() makes them';
 
 CREATE OR REPLACE FUNCTION hapax.fail(token text, OUT verdict text, OUT state text,
-    ran boolean DEFAULT true, as_unknown boolean DEFAULT false, INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '',
-    INOUT body bytea DEFAULT '', "raise" boolean DEFAULT true,
+    ran boolean DEFAULT true, as_unknown boolean DEFAULT false, INOUT status integer DEFAULT 0,
+    INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '', "raise" boolean DEFAULT true,
     OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
-    FROM hapax.by_token(4::smallint, token, NULL, CASE WHEN coalesce(ran, true) THEN 64 ELSE 0 END + CASE WHEN as_unknown THEN 128 ELSE 0 END
+    FROM hapax.by_token(4::smallint, token, NULL,
+        CASE WHEN coalesce(ran, true) THEN 64 ELSE 0 END + CASE WHEN as_unknown THEN 128 ELSE 0 END
         + CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise") b
 $$;
 COMMENT ON FUNCTION hapax.fail(text, boolean, boolean, integer, bytea, bytea, boolean)
-    IS 'Ends the attempt: the next caller runs again, or with as_unknown an operator decides. ran false: surely nothing happened. Headers as in hapax.complete()';
+    IS 'Ends the attempt: the next caller runs again, or with as_unknown an operator decides. '
+        'ran false: surely nothing happened. Headers as in hapax.complete()';
 
 CREATE OR REPLACE FUNCTION hapax.renew(token text, OUT verdict text, OUT state text,
-    lease interval DEFAULT '30s', "raise" boolean DEFAULT true, OUT status integer, OUT headers bytea, OUT body bytea,
-    OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
+    lease interval DEFAULT '30s', "raise" boolean DEFAULT true, OUT status integer,
+    OUT headers bytea, OUT body bytea, OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
-    FROM hapax.by_token(2::smallint, token, hapax.ms_of('lease', lease, 1), 0, 0, NULL, NULL, "raise") b
+    FROM hapax.by_token(2::smallint, token, hapax.ms_of('lease', lease, 1), 0, 0, NULL, NULL,
+        "raise") b
 $$;
-COMMENT ON FUNCTION hapax.renew(text, interval, boolean) IS 'Renews the lease; it is never shortened';
+COMMENT ON FUNCTION hapax.renew(text, interval, boolean)
+    IS 'Renews the lease; it is never shortened';
 
-COMMENT ON FUNCTION hapax.begin(text, text, bytea, bytea, interval, interval, text, integer, text, boolean)
+COMMENT ON FUNCTION hapax.begin(text, text, bytea, bytea, interval, interval, text, integer,
+    text, boolean)
     IS 'Claims the operation in this transaction, or tells what came of it';

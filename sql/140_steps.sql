@@ -1,23 +1,29 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- Steps: named parts of an operation, each with a record of its own, so that a handler which is run again does not
--- do again what it has done. For those who hold the operation's token: from hapax.begin(), or the gate's
--- Idempotency-Token, or hapax_attempt_token().
+-- Steps: named parts of an operation, each with a record of its own, so that a handler that runs
+-- again does not repeat what it has done. Steps are for those who have the operation's token: from
+-- hapax.begin(), or the gate's Idempotency-Token, or hapax_attempt_token().
 --
 --   BEGIN;
---   SELECT * FROM hapax.step_begin(token, 'shop', 'order-17', 'charge');   -- completed: go on with that outcome
---   COMMIT;                                                                -- claimed: charge, with step_key as the key
+--   -- completed: go on with that outcome
+--   SELECT * FROM hapax.step_begin(token, 'shop', 'order-17', 'charge');
+--   COMMIT;
+--   -- claimed: charge, with step_key as the key
 --   SELECT * FROM hapax.step_complete(step_token, 201, body => receipt);
 --
--- A step takes fingerprint, caller and retention from its operation's record, so that they are not said twice. Where the operation was
--- first claimed longer than its retention ago, a step that is absent may be a forgotten one; it is then `unknown`, and nothing may run.
+-- A step takes fingerprint, caller and retention from its operation's record, so that they are
+-- given once. Where the operation was first claimed longer than its retention ago, an absent step
+-- may be a forgotten one. The step is then `unknown`, and nothing may run.
 --
--- A step's claim is committed or not with the transaction it is made in. In one transaction with its completion it is for effects
--- that are rows; for an effect elsewhere commit it before, as above, so that whoever follows knows of it.
+-- A step's claim is committed or rolled back with its transaction. For effects that are rows, claim
+-- and complete the step in one transaction. For an effect elsewhere, commit the claim before, as
+-- above, so that the next attempt knows of it.
 --
--- The list of steps (hapax show) is that of src/door/step.c: completed records under the steps ".1", ".2", ... .
+-- The list of steps (hapax show) is that of src/door/step.c: completed records under the steps
+-- ".1", ".2", ... .
 
-CREATE OR REPLACE FUNCTION hapax.step_listed(p_scope text, p_key text, p_step text, p_secret bytea, p_retention_ms bigint) RETURNS void
+CREATE OR REPLACE FUNCTION hapax.step_listed(p_scope text, p_key text, p_step text, p_secret bytea,
+    p_retention_ms bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -31,11 +37,12 @@ DECLARE
 BEGIN
     FOR i IN 1 .. 64 LOOP
         v_id := hapax.id_of(p_scope, p_key, '.' || i, p_secret);
-        SELECT * INTO STRICT r FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token], ARRAY[convert_to(p_scope, 'UTF8')], ARRAY[c_ours],
-            ARRAY[c_none], '{10000}', ARRAY[p_retention_ms], '{1}', '{0}', NULL, NULL, NULL, NULL, NULL);
+        SELECT * INTO STRICT r FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token],
+            ARRAY[convert_to(p_scope, 'UTF8')], ARRAY[c_ours], ARRAY[c_none], '{10000}',
+            ARRAY[p_retention_ms], '{1}', '{0}', NULL, NULL, NULL, NULL, NULL);
         IF r.verdict = 1 THEN
-            PERFORM FROM hapax.run('{3}', ARRAY[v_id], ARRAY[v_token], NULL, NULL, NULL, NULL, NULL, '{512}', NULL, '{0}', NULL,
-                ARRAY[v_name], NULL, NULL);
+            PERFORM FROM hapax.run('{3}', ARRAY[v_id], ARRAY[v_token], NULL, NULL, NULL, NULL, NULL,
+                '{512}', NULL, '{0}', NULL, ARRAY[v_name], NULL, NULL);
             RETURN;
         END IF;
         EXIT WHEN r.verdict = 3 AND r.body = v_name;
@@ -47,8 +54,8 @@ CREATE OR REPLACE FUNCTION hapax.step_begin(
     token text, scope text, key text, step text,
     lease interval DEFAULT '30s', attempts_max integer DEFAULT 0, wait boolean DEFAULT true,
     OUT verdict text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
-    OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT step_token text, OUT step_key text,
-    OUT lease_left interval)
+    OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT step_token text,
+    OUT step_key text, OUT lease_left interval)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
@@ -65,17 +72,20 @@ DECLARE
 BEGIN
     t := hapax.token_parts(token);
     IF t.id <> hapax.id_of(scope, key, NULL, v_secret) THEN
-        RAISE EXCEPTION 'hapax: the token is not that of this scope and key' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: the token is not that of this scope and key'
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     step_key := hapax.key_derive(key, step);
     SELECT x.fingerprint, x.caller, x.hold, x.attempt, x.created_us, x.retention_ms INTO o
     FROM hapax.operations x WHERE x.id = t.id AND x.token = t.token AND x.state = 1;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'hapax: the claim is lost: the step "%" is not to be begun', step
-            USING ERRCODE = 'HX001', HINT = 'Another attempt has it. Roll back; nothing of this transaction may be committed.';
+            USING ERRCODE = 'HX001', HINT = 'Another attempt has it. Roll back; '
+                'nothing of this transaction may be committed.';
     END IF;
-    SELECT * INTO STRICT b FROM hapax.begin(scope, key, o.fingerprint, o.caller, lease => lease, step => step, wait => wait,
-        retention => CASE WHEN o.retention_ms < c_forever THEN o.retention_ms * interval '1 millisecond' END,
+    SELECT * INTO STRICT b FROM hapax.begin(scope, key, o.fingerprint, o.caller, lease => lease,
+        step => step, wait => wait, retention => CASE WHEN o.retention_ms < c_forever
+            THEN o.retention_ms * interval '1 millisecond' END,
         on_expired => CASE WHEN o.hold THEN 'hold' ELSE 'rerun' END, attempts_max => attempts_max);
     verdict := b.verdict;
     status := b.status;
@@ -91,8 +101,10 @@ BEGIN
     IF verdict <> 'claimed' THEN
         RETURN;
     END IF;
-    SELECT x.created_us, x.resolved_us INTO STRICT v FROM hapax.operations x WHERE x.id = hapax.id_of(scope, key, step, v_secret);
-    IF o.attempt > 1 AND v.resolved_us = 0 AND o.retention_ms < c_forever AND v.created_us - o.created_us >= o.retention_ms * 1000 THEN
+    SELECT x.created_us, x.resolved_us INTO STRICT v FROM hapax.operations x
+        WHERE x.id = hapax.id_of(scope, key, step, v_secret);
+    IF o.attempt > 1 AND v.resolved_us = 0 AND o.retention_ms < c_forever
+        AND v.created_us - o.created_us >= o.retention_ms * 1000 THEN
         PERFORM FROM hapax.fail(step_token, ran => false, as_unknown => true);
         verdict := 'unknown';
         step_token := NULL;
@@ -103,21 +115,24 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION hapax.step_begin(text, text, text, text, interval, integer, boolean)
-    IS 'Claims a step of the operation whose token this is, or tells what came of it; step_key is the key for the next service';
+    IS 'Claims a step of the operation whose token this is, or tells what came of it; '
+        'step_key is the key for the next service';
 
 CREATE OR REPLACE FUNCTION hapax.step_complete(step_token text, OUT verdict text, OUT state text,
-    INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '', "raise" boolean DEFAULT true,
-    OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
+    INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '',
+    "raise" boolean DEFAULT true, OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$ SELECT * FROM hapax.complete(step_token, status, headers, body, "raise") $$;
-COMMENT ON FUNCTION hapax.step_complete(text, integer, bytea, bytea, boolean) IS 'Completes the step, as hapax.complete() does an operation';
+COMMENT ON FUNCTION hapax.step_complete(text, integer, bytea, bytea, boolean)
+    IS 'Completes the step, as hapax.complete() does an operation';
 
 CREATE OR REPLACE FUNCTION hapax.step_fail(step_token text, OUT verdict text, OUT state text,
-    ran boolean DEFAULT true, as_unknown boolean DEFAULT false, INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '',
-    INOUT body bytea DEFAULT '', "raise" boolean DEFAULT true,
+    ran boolean DEFAULT true, as_unknown boolean DEFAULT false, INOUT status integer DEFAULT 0,
+    INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '', "raise" boolean DEFAULT true,
     OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$ SELECT * FROM hapax.fail(step_token, ran, as_unknown, status, headers, body, "raise") $$;
-COMMENT ON FUNCTION hapax.step_fail(text, boolean, boolean, integer, bytea, bytea, boolean) IS 'Ends the attempt of the step, as hapax.fail() does an operation''s';
+COMMENT ON FUNCTION hapax.step_fail(text, boolean, boolean, integer, bytea, bytea, boolean)
+    IS 'Ends the attempt of the step, as hapax.fail() does an operation''s';

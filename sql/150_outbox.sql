@@ -3,23 +3,28 @@
 -- The transactional outbox: hapax.publish() in the business transaction, and what hapax relay asks.
 --
 --   BEGIN;
---   SELECT * FROM hapax.begin('shop', 'order-17', ...);                  -- or behind the gate, or in a consumer's handler
+--   -- or behind the gate, or in a consumer's handler
+--   SELECT * FROM hapax.begin('shop', 'order-17', ...);
 --   INSERT INTO orders ...;
 --   SELECT hapax.publish('payments', 'order-17', 'order-17', 'pay', payload);
 --   SELECT hapax.complete(token, 201);
---   COMMIT;                                                              -- now it will be published: at least once, with the
---                                                                        -- key order-17:pay each time
+--   -- now it will be published: at least once, with the key order-17:pay each time
+--   COMMIT;
 --
--- Order: within an aggregate messages are published in the order of their commits. For this publish() takes a lock of the aggregate
--- to the end of the transaction, before it takes a number: who writes messages of one aggregate waits for the other. In
--- one transaction publish for several aggregates in one order everywhere, as with rows. Between aggregates there is no order.
+-- Order: within an aggregate messages are published in the order of their commits. For this
+-- publish() takes a lock of the aggregate to the end of the transaction, before it takes a number:
+-- writers of one aggregate wait for each other. A transaction that publishes for several aggregates
+-- does so in one order everywhere, as with rows. Between aggregates there is no order.
 --
--- A relay leases parts, and for the rows of its parts says turn(): settles what became of the last ones and takes the next, in one short
--- transaction; what it took is published with none open. A row that fails is due later and until then holds back its
--- aggregate, and no other; after so many tries it is put aside, and those behind it go on. A relay that dies, or was asleep for longer
--- than its lease, leaves rows that are published twice: with one key, so that their consumer replays them.
+-- A relay leases parts. For the rows of its parts it calls outbox_turn(): one short transaction
+-- that ends the rows of the last turn and takes the next ones. What it took is published with no
+-- transaction open. A row that fails is due later. Until then it keeps back its aggregate, and no
+-- other. After so many tries it is put aside, and the rows behind it go on. A relay that dies, or
+-- sleeps longer than its lease, leaves rows that are published twice: with one key, so that their
+-- consumer replays them.
 --
--- A relay needs hapax.version, hapax.outbox_lease, hapax.outbox_turn, hapax.outbox_lag and hapax.outbox_sweep; a publisher hapax.publish.
+-- A relay needs hapax.version, hapax.outbox_lease, hapax.outbox_turn, hapax.outbox_lag and
+-- hapax.outbox_sweep; a publisher needs hapax.publish.
 
 CREATE OR REPLACE FUNCTION hapax.check_text(p_what text, p_text text, p_max integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -27,15 +32,17 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF p_text IS NULL OR p_text = '' OR octet_length(p_text) > p_max THEN
-        RAISE EXCEPTION 'hapax: % has % bytes, which is not between 1 and %', p_what, coalesce(octet_length(p_text), 0), p_max
+        RAISE EXCEPTION 'hapax: % has % bytes, which is not between 1 and %', p_what,
+            coalesce(octet_length(p_text), 0), p_max
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN p_text;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION hapax.publish(topic text, aggregate text, key text, step text DEFAULT NULL, payload bytea DEFAULT '',
-    headers jsonb DEFAULT '{}', content_type text DEFAULT NULL) RETURNS bigint
+CREATE OR REPLACE FUNCTION hapax.publish(topic text, aggregate text, key text,
+    step text DEFAULT NULL, payload bytea DEFAULT '', headers jsonb DEFAULT '{}',
+    content_type text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -48,20 +55,26 @@ BEGIN
     PERFORM hapax.check_text('the aggregate', aggregate, 255);
     PERFORM hapax.check_size('the key', convert_to(key, 'UTF8'), 255);
     IF octet_length(coalesce(content_type, '')) > 255 THEN
-        RAISE EXCEPTION 'hapax: the content type has % bytes, over 255', octet_length(content_type) USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: the content type has % bytes, over 255', octet_length(content_type)
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF octet_length(payload) > 16777216 THEN
-        RAISE EXCEPTION 'hapax: a payload of % bytes is over 16777216', octet_length(payload) USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: a payload of % bytes is over 16777216', octet_length(payload)
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF jsonb_typeof(coalesce(headers, '{}')) <> 'object' OR octet_length(headers::text) > 65536 THEN
-        RAISE EXCEPTION 'hapax: the headers are not an object, or over 65536 bytes' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'hapax: the headers are not an object, or over 65536 bytes'
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF EXISTS (SELECT FROM jsonb_each(coalesce(headers, '{}')) h WHERE jsonb_typeof(h.value) <> 'string' OR h.key = '') THEN
-        RAISE EXCEPTION 'hapax: a header is no string, or has no name' USING ERRCODE = 'invalid_parameter_value';
+    IF EXISTS (SELECT FROM jsonb_each(coalesce(headers, '{}')) h
+        WHERE jsonb_typeof(h.value) <> 'string' OR h.key = '') THEN
+        RAISE EXCEPTION 'hapax: a header is no string, or has no name'
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     v_hash := hashtextextended(aggregate, 2);
     PERFORM pg_advisory_xact_lock(v_hash);
-    INSERT INTO hapax.outbox (created_us, due_us, ended_us, tries, part, state, topic, aggregate, key, content_type, headers, payload, error)
+    INSERT INTO hapax.outbox (created_us, due_us, ended_us, tries, part, state, topic, aggregate,
+        key, content_type, headers, payload, error)
     VALUES (hapax.now_us(), 0, 0, 0, v_hash & 63, 0, topic, aggregate,
         CASE WHEN step IS NULL THEN key ELSE hapax.key_derive(key, step) END,
         coalesce(content_type, ''), coalesce(headers, '{}'), coalesce(payload, ''), '')
@@ -71,10 +84,12 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION hapax.publish(text, text, text, text, bytea, jsonb, text)
-    IS 'Has a message published once this transaction has committed, in the order of its aggregate; its key is KEY, or KEY:step';
+    IS 'Has a message published once this transaction has committed, in the order of its '
+        'aggregate; its key is KEY, or KEY:step';
 
--- Says that a relay lives, and gives it its share of the parts: as many as the living relays can have alike. It keeps those it has, gives
--- back what is too many, and takes what is free. p_lease_ms 0: it ends, and gives back all. To be called with nothing in hand.
+-- Records that a relay lives, and gives it its share of the parts: an equal share among the living
+-- relays. The relay keeps the parts it has, gives back what is too many, and takes free ones.
+-- p_lease_ms 0: the relay ends, and gives back all. Call it with no message in hand.
 CREATE OR REPLACE FUNCTION hapax.outbox_lease(p_relay uuid, p_lease_ms bigint) RETURNS smallint[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -107,16 +122,22 @@ END
 $$;
 COMMENT ON FUNCTION hapax.outbox_lease(uuid, bigint) IS 'Leases a relay its share of the parts';
 
--- What became of rows (p_seq: their numbers; p_error: NULL published, else why not), and the next ones to publish, in the
--- order of their numbers: at most p_limit, with numbers over p_floor, of p_parts. A row is left out while the first that waits of its
--- aggregate is not due, or is under the floor: it may have been committed after others with higher numbers. A row that failed is due after
--- p_retry_ms * 2^tries, an hour at most; after p_tries_max it is put aside. What has ended stays so, whoever says it again. No
--- parts: nothing is taken. headers: of each its name and its value, each with a zero byte behind.
--- (The first of an aggregate is the first from (aggregate, 0) on. An equality would let the planner walk all that waits instead; as
--- would a join with what is settled, where the plan was made while the table was empty: each row that waits beside each of those.)
-CREATE OR REPLACE FUNCTION hapax.outbox_turn(p_seq bigint[], p_error text[], p_retry_ms bigint, p_tries_max integer,
-    p_parts smallint[], p_floor bigint, p_limit integer)
-RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text, headers bytea, payload bytea)
+-- Takes the results of rows, and returns the next rows to publish.
+-- p_seq: the numbers of the rows that are done. p_error, for each: NULL published, otherwise why
+-- not. p_limit: the most rows to return, in the order of their numbers, with numbers over p_floor,
+-- of p_parts. No parts: no row is returned.
+-- A row is left out while the first waiting row of its aggregate is not due, or is under the floor:
+-- a row under the floor may have been committed after others with higher numbers.
+-- A row that failed is due after p_retry_ms * 2^tries, an hour at most; after p_tries_max it is put
+-- aside. A row that has ended stays ended, whatever is reported again.
+-- headers: of each its name and its value, each followed by a zero byte.
+-- (The first row of an aggregate is the first from (aggregate, 0) on. With an equality the planner
+-- may walk all that waits. So may a join with the rows that are done, if planned while the table
+-- was empty: each waiting row beside each of those.)
+CREATE OR REPLACE FUNCTION hapax.outbox_turn(p_seq bigint[], p_error text[], p_retry_ms bigint,
+    p_tries_max integer, p_parts smallint[], p_floor bigint, p_limit integer)
+RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text, headers bytea,
+    payload bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
@@ -135,11 +156,14 @@ DECLARE
     v_published bigint[];
     v_failed bigint[];
 BEGIN
-    v_published := ARRAY(SELECT s.seq FROM unnest(p_seq, p_error) s(seq, error) WHERE s.error IS NULL);
+    v_published := ARRAY(SELECT s.seq FROM unnest(p_seq, p_error) s(seq, error)
+        WHERE s.error IS NULL);
     IF cardinality(v_published) > 0 THEN
-        UPDATE hapax.outbox o SET state = 1, ended_us = v_now WHERE o.seq = ANY (v_published) AND o.state = 0;
+        UPDATE hapax.outbox o SET state = 1, ended_us = v_now
+        WHERE o.seq = ANY (v_published) AND o.state = 0;
     END IF;
-    v_failed := ARRAY(SELECT s.seq FROM unnest(p_seq, p_error) s(seq, error) WHERE s.error IS NOT NULL);
+    v_failed := ARRAY(SELECT s.seq FROM unnest(p_seq, p_error) s(seq, error)
+        WHERE s.error IS NOT NULL);
     IF cardinality(v_failed) > 0 THEN
         UPDATE hapax.outbox o SET
             state = CASE WHEN o.tries + 1 >= p_tries_max THEN 2 ELSE 0 END,
@@ -155,47 +179,61 @@ BEGIN
     RETURN QUERY
     SELECT o.seq, o.topic, o.aggregate, o.key, o.content_type,
         CASE WHEN o.headers <> '{}' THEN (
-            SELECT string_agg(convert_to(h.key, 'UTF8') || c_end || convert_to(h.value, 'UTF8') || c_end, ''::bytea ORDER BY h.key)
+            SELECT string_agg(
+                convert_to(h.key, 'UTF8') || c_end || convert_to(h.value, 'UTF8') || c_end,
+                ''::bytea ORDER BY h.key)
             FROM jsonb_each_text(o.headers) h) END,
         o.payload
     FROM hapax.outbox o, LATERAL (
         SELECT e.seq, e.due_us FROM hapax.outbox e
         WHERE e.state = 0 AND (e.aggregate, e.seq) >= (o.aggregate, 0::bigint)
         ORDER BY e.aggregate, e.seq LIMIT 1) head
-    WHERE o.state = 0 AND o.seq > p_floor AND o.part = ANY (p_parts) AND head.seq > p_floor AND head.due_us <= v_now
+    WHERE o.state = 0 AND o.seq > p_floor AND o.part = ANY (p_parts) AND head.seq > p_floor
+        AND head.due_us <= v_now
     ORDER BY o.seq LIMIT p_limit;
 END
 $$;
-COMMENT ON FUNCTION hapax.outbox_turn(bigint[], text[], bigint, integer, smallint[], bigint, integer)
-    IS 'Settles what a relay has published, and takes the next';
+COMMENT ON FUNCTION hapax.outbox_turn(bigint[], text[], bigint, integer, smallint[], bigint,
+    integer)
+    IS 'Ends what a relay has published, and takes the next';
 
--- How much waits, of all parts, counted up to a limit; how old the oldest of it is; and how much was put aside.
+-- How many messages wait, of all parts, counted up to a limit; the age of the oldest; and how many
+-- were put aside.
 CREATE OR REPLACE FUNCTION hapax.outbox_lag(OUT pending bigint, OUT age_us bigint, OUT aside bigint)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
-    SELECT (SELECT count(*) FROM (SELECT FROM hapax.outbox o WHERE o.state = 0 ORDER BY o.seq LIMIT 100000) p),
-        coalesce((SELECT greatest(hapax.now_us() - o.created_us, 0) FROM hapax.outbox o WHERE o.state = 0 ORDER BY o.seq LIMIT 1), 0),
-        (SELECT count(*) FROM (SELECT FROM hapax.outbox o WHERE o.state = 2 ORDER BY o.seq LIMIT 100000) a)
+    SELECT (SELECT count(*) FROM (
+            SELECT FROM hapax.outbox o WHERE o.state = 0 ORDER BY o.seq LIMIT 100000) p),
+        coalesce((SELECT greatest(hapax.now_us() - o.created_us, 0) FROM hapax.outbox o
+            WHERE o.state = 0 ORDER BY o.seq LIMIT 1), 0),
+        (SELECT count(*) FROM (
+            SELECT FROM hapax.outbox o WHERE o.state = 2 ORDER BY o.seq LIMIT 100000) a)
 $$;
-COMMENT ON FUNCTION hapax.outbox_lag() IS 'How many messages wait (at most 100000), how old the oldest is, how many were put aside';
+COMMENT ON FUNCTION hapax.outbox_lag()
+    IS 'How many messages wait (at most 100000), how old the oldest is, how many were put aside';
 
--- What was put aside, in pages.
+-- The messages that were put aside, in pages.
 CREATE OR REPLACE FUNCTION hapax.outbox_aside(p_after bigint, p_limit integer)
-RETURNS TABLE (seq bigint, topic text, aggregate text, key text, tries integer, error text, created_us bigint, ended_us bigint, size integer)
+RETURNS TABLE (seq bigint, topic text, aggregate text, key text, tries integer, error text,
+    created_us bigint, ended_us bigint, size integer)
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
-    SELECT o.seq, o.topic, o.aggregate, o.key, o.tries, o.error, o.created_us, o.ended_us, octet_length(o.payload)
-    FROM hapax.outbox o WHERE o.state = 2 AND o.seq > p_after ORDER BY o.seq LIMIT least(p_limit, 1000)
+    SELECT o.seq, o.topic, o.aggregate, o.key, o.tries, o.error, o.created_us, o.ended_us,
+        octet_length(o.payload)
+    FROM hapax.outbox o WHERE o.state = 2 AND o.seq > p_after
+    ORDER BY o.seq LIMIT least(p_limit, 1000)
 $$;
-COMMENT ON FUNCTION hapax.outbox_aside(bigint, integer) IS 'A page of the messages that were put aside';
+COMMENT ON FUNCTION hapax.outbox_aside(bigint, integer)
+    IS 'A page of the messages that were put aside';
 
--- Puts messages back that were put aside: those of a key, or (NULL) all after p_after, at most 1000 in the order of their numbers. Returns the last number
--- and how many.
-CREATE OR REPLACE FUNCTION hapax.outbox_put_back(p_key text, p_after bigint, OUT count integer, OUT last bigint)
+-- Puts messages back that were put aside: those of a key, or (NULL) all after p_after, at most 1000
+-- in the order of their numbers. Returns the last number and the count.
+CREATE OR REPLACE FUNCTION hapax.outbox_put_back(p_key text, p_after bigint, OUT count integer,
+    OUT last bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -205,8 +243,10 @@ DECLARE
 BEGIN
     v_seqs := ARRAY(
         SELECT o.seq FROM hapax.outbox o
-        WHERE o.state = 2 AND o.seq > p_after AND (p_key IS NULL OR o.key = p_key) ORDER BY o.seq LIMIT 1000 FOR UPDATE);
-    UPDATE hapax.outbox o SET state = 0, tries = 0, due_us = 0, ended_us = 0 WHERE o.seq = ANY (v_seqs) AND o.state = 2;
+        WHERE o.state = 2 AND o.seq > p_after AND (p_key IS NULL OR o.key = p_key)
+        ORDER BY o.seq LIMIT 1000 FOR UPDATE);
+    UPDATE hapax.outbox o SET state = 0, tries = 0, due_us = 0, ended_us = 0
+    WHERE o.seq = ANY (v_seqs) AND o.state = 2;
     count := cardinality(v_seqs);
     last := v_seqs[count];
     IF count > 0 THEN
@@ -214,11 +254,14 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION hapax.outbox_put_back(text, bigint) IS 'Has messages that were put aside published after all';
+COMMENT ON FUNCTION hapax.outbox_put_back(text, bigint)
+    IS 'Has messages that were put aside published after all';
 
--- Removes published messages older than p_keep_ms: of the 5000 after p_after. One sweeper at a time. More: go on from last; a page without any
--- such message ends the sweep, for those behind it are younger.
-CREATE OR REPLACE FUNCTION hapax.outbox_sweep(p_keep_ms bigint, p_after bigint, OUT swept integer, OUT last bigint, OUT more boolean)
+-- Removes published messages older than p_keep_ms, of the 5000 after p_after. One sweeper works at
+-- a time. more: go on from last. A page without such a message ends the sweep, since those behind
+-- it are younger.
+CREATE OR REPLACE FUNCTION hapax.outbox_sweep(p_keep_ms bigint, p_after bigint, OUT swept integer,
+    OUT last bigint, OUT more boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
@@ -237,11 +280,14 @@ BEGIN
     END IF;
     SELECT array_agg(w.seq) FILTER (WHERE w.state = 1 AND w.ended_us <= v_before), array_agg(w.seq)
     INTO v_seqs, v_seen
-    FROM (SELECT o.seq, o.state, o.ended_us FROM hapax.outbox o WHERE o.seq > p_after ORDER BY o.seq LIMIT 5000) w;
+    FROM (
+        SELECT o.seq, o.state, o.ended_us FROM hapax.outbox o WHERE o.seq > p_after
+        ORDER BY o.seq LIMIT 5000) w;
     DELETE FROM hapax.outbox o WHERE o.seq = ANY (v_seqs) AND o.state = 1;
     GET DIAGNOSTICS swept = ROW_COUNT;
     last := coalesce(v_seen[cardinality(v_seen)], p_after);
     more := coalesce(cardinality(v_seen), 0) = 5000 AND swept > 0;
 END
 $$;
-COMMENT ON FUNCTION hapax.outbox_sweep(bigint, bigint) IS 'Removes some of the messages that were published long ago; says where to go on';
+COMMENT ON FUNCTION hapax.outbox_sweep(bigint, bigint)
+    IS 'Removes some of the messages that were published long ago; says where to go on';

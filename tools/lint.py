@@ -22,15 +22,17 @@ RETIRED = {
     r"\w*settl(e|es|ed|ing|ement)\w*": "finish an op, decide a message, release a delivery, refresh a hint",
     r"\w*fates?": "result",
     r"(?<!of )\w*courses?": "deliveries, op",
-    r"\w*(hapax__|struct |enum )(seat|ear|begun|origin|nest|twin|giver|look|place|held|posting)\w*":
+    r"\w*(hapax__|struct |enum )(seat|ear|begun|origin|nest|twin|giver|look(?!up)|place|held|posting)\w*":
         "call, told(), outer, duplicate, credentials source, lookup, index, client",
     r"seats?|ears?|twins?|givers?|letterbox(es)?": "call, told(), duplicate, credentials source",
 }
 WORDS = re.compile("|".join(rf"(?P<w{i}>\b(?:{pattern})\b)" for i, pattern in enumerate(RETIRED)), re.I)
-# Besides: pages of commands, which docs/cli.md repeats, and a name in the JSON of "hapax purge".
+# Besides: pages of commands, which docs/cli.md repeats, a name in the JSON of "hapax purge", and a
+# column of hapax.purge().
 KEPT = re.compile(
     r'hapax_held_max|held_max|json_unsigned\(&json, "settled"|settle an operation by hand|whose fate the program'
-    r"|settle abandoned ones|taken and not settled|[Ww]ho settle[sd] it|A step is settled|it settles what is in hand")
+    r"|settle abandoned ones|taken and not settled|[Ww]ho settle[sd] it|A step is settled|it settles what is in hand"
+    r"|\bsettled (?:integer|:=)")
 PROSE = ("src/", "nginx/", "include/", "lua/", "sql/", "tests/", "bench/", "examples/", "docs/",
          "README.md", "CONTRIBUTING.md", "SECURITY.md", "tools/")
 TAG = re.compile(r"^(?:typedef )?(?:struct|enum|union) (hapax\w*)\s*\{", re.M)

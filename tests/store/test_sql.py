@@ -644,7 +644,7 @@ def test_many_of_another_state_hide_no_index(db):
 # the same. It is left without a look where the statistics are right, and after one where they are not.
 def test_a_list_is_the_same_by_the_index_and_by_a_walk(server):
     script = SCRIPT
-    for name, value, small in (("few", 20000, 200), ("look", 200000, 1000), ("walk", 5000, 50)):
+    for name, value, small in (("few", 20000, 200), ("open", 200000, 1000), ("walk", 5000, 50)):
         line = f"c_{name} CONSTANT integer := %d;"
         assert script.count(line % value) == 1
         script = script.replace(line % value, line % small)
