@@ -97,7 +97,7 @@ class FakeAws:
         self.connections = 0
         self.issue = 0  # temporary keys given out
         self.lives_s = 3600  # of keys given out from now on
-        self.down = False  # the givers of keys answer 500
+        self.down = False  # the sources of credentials answer 500
         self.web_tokens = set()  # those STS takes
         self.container_token = None
         self.role = "hapax-role"

@@ -93,16 +93,16 @@ class Invocation:
 
     def __init__(self, id, body, headers, deadline_s):
         self.id, self.body, self.headers, self.deadline_s = id, body, headers, deadline_s
-        self.given, self.settled, self.answer = threading.Event(), threading.Event(), None
-        self.given_at = self.settled_at = None
+        self.given, self.finished, self.answer = threading.Event(), threading.Event(), None
+        self.given_at = self.finished_at = None
 
-    def settle(self, answer):
-        if not self.settled.is_set():
-            self.answer, self.settled_at = answer, time.monotonic()
-            self.settled.set()
+    def finish(self, answer):
+        if not self.finished.is_set():
+            self.answer, self.finished_at = answer, time.monotonic()
+            self.finished.set()
 
     def wait(self, seconds=PATIENCE):
-        assert self.settled.wait(seconds), f"the invocation {self.id} was not answered"
+        assert self.finished.wait(seconds), f"the invocation {self.id} was not answered"
         return self.answer
 
 
@@ -210,7 +210,7 @@ class Api:
         with self.lock:
             self.incarnation += 1
             for invocation in self.running.values():
-                invocation.settle(Died())
+                invocation.finish(Died())
             self.running = {}
             connections = list(self.connections)
             self.lock.notify_all()
@@ -337,7 +337,7 @@ class Api:
             if call.kind == "response" and call.streaming:
                 with self.lock:
                     if call.id in self.running:
-                        self.running[call.id].settle(call)
+                        self.running[call.id].finish(call)
             raise
 
     def reply(self, connection, call, status, body, headers):
@@ -359,7 +359,7 @@ class Api:
         if call.kind == "next":
             return self.next(connection)
         if call.kind in ("response", "error"):
-            return self.settle(connection, call)
+            return self.finish(connection, call)
         if call.kind == "register":
             identifier = str(uuid.uuid4())
             self.extensions.append(identifier)
@@ -412,7 +412,7 @@ class Api:
         }
         return 200, invocation.body, list(headers.items())
 
-    def settle(self, connection, call):
+    def finish(self, connection, call):
         with self.lock:
             if call.id not in self.running:
                 if self.dead(connection):
@@ -421,7 +421,7 @@ class Api:
                 return 400, b'{"errorType":"InvalidRequestID","errorMessage":"Invalid request ID"}'
             if call.kind == "response" and not call.streaming and len(call.body) > RESPONSE_MAX:
                 call.kind = "too_large"
-            self.running.pop(call.id).settle(call)
+            self.running.pop(call.id).finish(call)
         if call.kind == "too_large":
             return 413, b'{"errorType":"RequestEntityTooLarge","errorMessage":"Exceeded maximum allowed payload size"}'
         return 202, b'{"status":"OK"}'

@@ -152,7 +152,7 @@ class RabbitMQ(Server):
         return f"{scheme}://guest:guest@127.0.0.1:{port or at}/{vhost}" + (f"?{words}" if words else "")
 
     def consumer_timeout(self, ms):
-        """How long a delivery may stay unsettled; for channels opened from now on."""
+        """How long a delivery may stay unacknowledged; for channels opened from now on."""
         self.eval(f"application:set_env(rabbit, consumer_timeout, {ms})")
 
     def keep_queues(self):

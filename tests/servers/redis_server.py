@@ -197,8 +197,8 @@ class Group:
         for server in self.servers():
             server.end()
 
-    def settle(self, begin):
-        """Runs begin(); ends all if it fails."""
+    def started(self, begin):
+        """Runs begin() and returns self; ends all servers if begin() fails."""
         try:
             begin()
         except BaseException:
@@ -275,7 +275,7 @@ class Sentinels(Group):
         return self.sentinels + self.nodes
 
     def start(self):
-        return self.settle(self.begin)
+        return self.started(self.begin)
 
     def begin(self):
         replicas, sentinels = self.counts
@@ -366,7 +366,7 @@ class RedisCluster(Group):
         return self.nodes
 
     def start(self):
-        return self.settle(self.begin)
+        return self.started(self.begin)
 
     def begin(self):
         primaries, replicas = self.counts

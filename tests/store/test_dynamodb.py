@@ -1,5 +1,5 @@
 """A DynamoDB store that is slow, cut off, throttled, forbidden, without its table, damaged: what an op is told, that the same
-op repeated finds out its fate, and that the record knows of one attempt only. Then the command line, two processes that
+op repeated finds out its result, and that the record knows of one attempt only. Then the command line, two processes that
 race, and hapax serve on DynamoDB Local, which is killed and comes back.
 """
 import base64

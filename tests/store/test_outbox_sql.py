@@ -24,7 +24,7 @@ def publish(conn, aggregate="a", key="k", step=None, payload=b"m", topic="t", he
 
 
 def turn(conn, done=(), failed=(), parts=ALL, floor=0, limit=100, retry_ms=1000, tries_max=3):
-    """What is to be published next, as numbers, once these are settled."""
+    """What is to be published next, as numbers, once these have ended."""
     ended = [(seq, None) for seq in done] + [(seq, "no such queue") for seq in failed]
     return [r[0] for r in ask(conn, "SELECT * FROM hapax.outbox_turn(%s::bigint[], %s::text[], %s, %s, %s::smallint[], %s, %s)",
                               [e[0] for e in ended], [e[1] for e in ended], retry_ms, tries_max, list(parts), floor, limit)]
@@ -103,7 +103,7 @@ def test_writers_of_one_aggregate_take_turns(db):
     assert turn(db.connect()) == [a, b, c]
 
 
-# ---- taking and settling ---------------------------------------------------------------------
+# ---- taking and ending -----------------------------------------------------------------------
 
 
 def test_what_commits_late_is_not_passed_over(db):

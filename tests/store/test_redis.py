@@ -1,5 +1,5 @@
 """A Redis store that is slow, cut off, full, read-only, busy, loading or forbidden: what an op is told, that
-the same op repeated finds out its fate, and that the record knows of one attempt only. Then the command
+the same op repeated finds out its result, and that the record knows of one attempt only. Then the command
 line and hapax serve on Redis.
 """
 import contextlib

@@ -669,9 +669,9 @@ def sweep(conn, limit=500):
     """Purges until nothing is left to do: how many records were forgotten, how many became unknown."""
     cursor, total, more = None, (0, 0), True
     while more:
-        (purged, settled, more, cursor, _), = ask(conn, "SELECT * FROM hapax.purge(%s, %s)", cursor, limit)
-        assert purged + settled <= limit
-        total = total[0] + purged, total[1] + settled
+        (purged, expired, more, cursor, _), = ask(conn, "SELECT * FROM hapax.purge(%s, %s)", cursor, limit)
+        assert purged + expired <= limit
+        total = total[0] + purged, total[1] + expired
     return total
 
 
@@ -687,7 +687,7 @@ def test_a_sweep_takes_the_expired_alone(db):
 
 
 # Dead claims under hold become unknown, all of them, in bounded steps; those that live, or may run again, stay as they are.
-def test_a_sweep_settles_dead_claims_under_hold(db):
+def test_a_sweep_makes_dead_claims_under_hold_unknown(db):
     conn, some = db.connect(), ids(60)
     run(conn, [op(CLAIM, id, lease_ms=60000 if n % 3 == 2 else 1, flags=RERUN if n % 3 == 0 else HOLD) for n, id in enumerate(some)])
     wait_for(lambda: db.run("SELECT count(*) FROM hapax.operations WHERE lease_until_us < hapax.now_us()") == [(40,)], "the leases being over")
@@ -801,9 +801,9 @@ def test_a_sweep_never_takes_a_renewed_claim(db):
     def purge():
         conn = db.connect()
         while not stop.is_set():
-            purged, settled = sweep(conn, 20)
+            purged, expired = sweep(conn, 20)
             assert purged == 0
-            swept.append(settled)
+            swept.append(expired)
 
     threads = [threading.Thread(target=hold, args=(10**6 * n,)) for n in range(3)]
     sweeper = threading.Thread(target=purge)

@@ -385,7 +385,7 @@ def test_purge_removes_what_has_expired_and_nothing_else(hapax, store):
     assert hapax("show", "--store", store, "long").code == 0
 
 
-def test_purge_settles_what_was_left_under_hold(hapax, store):
+def test_purge_makes_dead_claims_under_hold_unknown(hapax, store):
     assert hapax.op(store, "claim", "held", "1", 1, "hold") == "claimed"
     assert hapax.op(store, "claim", "again", "1", 1, "rerun") == "claimed"
     wait_until(lambda: "1 left unfinished is now unknown" in hapax("purge", "--store", store).out, "the lease being over")

@@ -107,7 +107,7 @@ class Queue:
             list(pool.map(some, [keys[i::at_once] for i in range(min(at_once, len(keys)))]))
 
     def left(self):
-        """What is anywhere: in the queue or not settled, among its retries, dead or parked."""
+        """All messages: in the queue or not acknowledged, among its retries, dead or parked."""
         counts = {name: n for name, n in self.broker.queues().items() if f"{name}.".startswith(f"{self.name}.")}
         assert self.name in counts, counts
         return {name: n for name, n in counts.items() if n}

@@ -103,7 +103,7 @@ def test_relay_comes_in(hapax, topic, login):
     process = relay(hapax, database, topic.broker.login_uri(**login.parameters), **login.env)
     put_in_outbox(database, topic, "one", "two")
     wait_until(lambda: topic.ready() == 2, "two messages")
-    wait_until(lambda: waiting(database) == 0, "the rows being settled")
+    wait_until(lambda: waiting(database) == 0, "the rows having ended")
     assert ended(process)[0] == 0
 
 

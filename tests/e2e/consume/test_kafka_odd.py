@@ -161,7 +161,7 @@ def test_the_end_of_a_transaction_does_not_wait(hapax, single, handler, store):
     assert committed(single) == 10
 
 
-# The end of a partition is behind what is in hand of it: that is not committed before it is settled.
+# The end of a partition is behind its messages in hand: it is not committed before they are released.
 def test_the_end_of_a_partition_commits_nothing_that_is_in_hand(hapax, single, handler, store):
     transactions, free = Transactions(single), threading.Event()
     handler.answers = lambda body: 200 if body != "stuck" or free.wait(PATIENCE) else 500

@@ -124,7 +124,7 @@ def test_a_twin_elsewhere_waits_at_the_queue(hapax, folder):
             queue.publish("one")
             # Either of them may get it: each finds it in flight, keeps it for some short pauses, and leaves it there.
             wait_until(lambda: first.metric("hapax_consumer_in_hand") + second.metric("hapax_consumer_in_hand") == 1
-                       and len(queue.inside()["inflight"]) == 2, "the twin at the queue, in nobody's hand")
+                       and len(queue.inside()["inflight"]) == 2, "the duplicate at the queue, in no hand")
             slow.set()
             waits(queue)
             assert handler.bodies == ["one"]

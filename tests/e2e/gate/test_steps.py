@@ -69,7 +69,7 @@ def test_show_prints_an_operation_with_its_steps(hapax):
 
 @with_embedded
 def test_an_operator_completes_a_step(hapax):
-    """A step that cannot be done is settled by hand; the retry goes on behind it, with what was given."""
+    """A step that cannot be done is resolved by an operator. The retry goes on behind it, with the given outcome."""
     hapax.run(ORDER, "k", 0)
     there = ("--store", "rocksdb:order.db", "--scope", "orders", "--step", "reserve", "k")
     assert hapax("resolve", *there, "--complete", 201, "--by", "ops").code == 0

@@ -46,7 +46,7 @@ class Function:
     def invoke(self, event, **more):
         """The answer to an event, once it is there."""
         invocation = self.api.invoke(event, **more)
-        self.sandbox.wait_for(invocation.settled.is_set, "the answer")
+        self.sandbox.wait_for(invocation.finished.is_set, "the answer")
         return invocation.answer
 
     def begin(self, event, **more):

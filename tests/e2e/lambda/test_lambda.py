@@ -148,7 +148,7 @@ def test_a_duplicate_in_flight_waits_where_it_should(function, redis):
     running = one.begin({"id": "k"})
     one.wait_lines("effects", 1)
     waiting = two.begin({"id": "k"})
-    assert not waiting.settled.wait(0.3)
+    assert not waiting.finished.wait(0.3)
     one.file("go")
     agree(running.wait(), waiting.wait())
     assert one.effects() == {"k": 1}
@@ -162,7 +162,7 @@ def test_waiting_ends_before_the_deadline(function, redis):
 
     def ends(seconds):
         waiting = two.api.invoke({"id": "k"}, deadline_s=seconds)
-        in_time = waiting.settled.wait(seconds)
+        in_time = waiting.finished.wait(seconds)
         assert refused(waiting.wait(), "InFlight")
         assert in_time, "it waited past the deadline"
 
@@ -496,8 +496,8 @@ def test_a_next_that_breaks_is_asked_again_or_ends_the_sandbox(function):
     one.api.forget()
     one.sandbox.thaw()
     invocation = one.api.invoke({"id": "b"})
-    wait_until(lambda: invocation.settled.is_set() or one.sandbox.process.poll() is not None, "an end")
-    if not invocation.settled.is_set():
+    wait_until(lambda: invocation.finished.is_set() or one.sandbox.process.poll() is not None, "an end")
+    if not invocation.finished.is_set():
         one.cold()
     assert invocation.wait().json["event"] == {"id": "b"}
     assert one.effects() == {"a": 1, "b": 1}
@@ -570,7 +570,7 @@ def test_a_stream_is_passed_on_as_it_comes_and_not_kept(function):
     invocation = one.begin({"id": "k"})
     call = one.api.wait_calls("response")[0]
     one.sandbox.wait_for(lambda: call.body.startswith(b"first "), "the first piece")
-    assert not invocation.settled.is_set()
+    assert not invocation.finished.is_set()
     one.file("go")
     answer = invocation.wait()
     assert answer.streaming and answer.whole and answer.body.endswith(b" second")

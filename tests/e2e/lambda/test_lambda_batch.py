@@ -210,7 +210,7 @@ def test_the_same_key_twice_in_a_batch_runs_once(function):
     assert one.effects() == {"a": 1, "b": 1}
 
 
-def test_the_same_key_twice_shares_its_fate(function):
+def test_the_same_key_twice_shares_its_result(function):
     """Where the first one fails, the second is not taken for done."""
     one = function("batch", "--key", "/body/id", "--fingerprint", "off")
     one.file("bad", "a")
@@ -374,7 +374,7 @@ def test_a_batch_whose_answer_was_lost_is_not_run_again(function):
 
 @pytest.mark.parametrize("policy, effects", [("rerun", 2), ("hold", 1)])
 def test_a_batch_whose_function_died_amid_it(function, policy, effects):
-    """Its fate is unknown: run again once the lease is over, or left to an operator."""
+    """Its result is unknown: it is run again once the lease is over, or left to an operator."""
     one = function("batch", "--on-expired", policy)
     event = sqs("a", "b")
     one.file("slow", "a")

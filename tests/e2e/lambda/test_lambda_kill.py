@@ -48,7 +48,7 @@ def kill(one, victim):
     one.sandbox.kill()
 
 
-def settled(one, event):
+def finished(one, event):
     """The answer of retries that go on until there is one."""
     found = []
 
@@ -85,14 +85,14 @@ def test_killed_after_the_claim(function, redis, victim):
     """The store has it, and nobody was told: it runs once the lease is over, for the first time."""
     with Proxy(redis.port) as proxy:
         one = function("echo", store=f"redis://127.0.0.1:{proxy.port}")
-        settled(one, {"id": "a"})
+        finished(one, {"id": "a"})
         claim = proxy.stall("reply")
         one.api.invoke({"id": "k"}, deadline_s=DEADLINE_S)
         assert claim.fired.wait(60)
         kill(one, victim)
         proxy.heal()
         one.sandbox.ready()
-        agree(settled(one, {"id": "k"}), one.invoke({"id": "k"}))
+        agree(finished(one, {"id": "k"}), one.invoke({"id": "k"}))
         assert one.effects() == {"a": 1, "k": 1}
 
 
@@ -110,7 +110,7 @@ def test_killed_after_the_effect(function, victim):
         one.file("go")
         one.sandbox.ready()
         again = one.invoke(event)
-        agree(settled(one, event), one.invoke(event))
+        agree(finished(one, event), one.invoke(event))
         assert one.effects()[event["id"]] == 2
         assert again.error_type == "Hapax.InFlight"
 
@@ -223,7 +223,7 @@ def test_a_function_that_dies_by_itself_leaves_its_operation_to_the_lease(functi
     assert one.sandbox.wait() != 0
     one.gone("dies")
     one.sandbox.ready()
-    agree(settled(one, {"id": "k"}), one.invoke({"id": "k"}))
+    agree(finished(one, {"id": "k"}), one.invoke({"id": "k"}))
     assert one.effects() == {"k": 2}
 
 
@@ -241,7 +241,7 @@ def test_a_lease_of_its_own_is_renewed(function):
             answers.append(two.invoke(event))
             time.sleep(0.05)
         kill(one, "both")
-        agree(settled(two, event), two.invoke(event))
+        agree(finished(two, event), two.invoke(event))
         assert {answer.error_type for answer in answers} == {"Hapax.InFlight"}
         assert one.effects()[event["id"]] == 2
 
@@ -260,7 +260,7 @@ def test_frozen_after_its_answer_for_longer_than_a_lease(function):
     again = one.api.invoke({"id": "k"})
     other = one.api.invoke({"id": "k2"})
     time.sleep(1.4)  # the lease is over: that is what it is about
-    assert not again.settled.is_set()
+    assert not again.finished.is_set()
     one.sandbox.thaw()
     agree(first, again.wait())
     assert other.wait().kind == "response"
@@ -286,7 +286,7 @@ def test_a_zombie_does_not_answer_differently(function):
     zombie = one.begin({"id": "k"}, deadline_s=DEADLINE_S)
     one.wait_lines("effects", 1)
     one.sandbox.freeze()
-    answer = settled(two, {"id": "k"})
+    answer = finished(two, {"id": "k"})
     one.file("go")
     one.sandbox.thaw()
     last = zombie.wait()
@@ -308,7 +308,7 @@ def test_a_zombie_beside_its_successor_says_nothing_of_its_own(function):
         successor = None
         while one.effects()["k"] < 2:
             successor = two.api.invoke({"id": "k"})
-            wait_until(lambda: successor.settled.is_set() or one.effects()["k"] == 2, "the takeover or a refusal")
+            wait_until(lambda: successor.finished.is_set() or one.effects()["k"] == 2, "the takeover or a refusal")
         # Only the zombie sees its `go`: both share the folder, and the successor stands still meanwhile.
         two.sandbox.freeze()
         one.file("go")
@@ -340,7 +340,7 @@ def test_an_error_of_a_zombie_undoes_nothing(function):
     zombie = one.begin({"id": "k"}, deadline_s=DEADLINE_S)
     one.wait_lines("effects", 1)
     one.sandbox.freeze()
-    answer = settled(two, {"id": "k"})
+    answer = finished(two, {"id": "k"})
     one.file("go")
     one.sandbox.thaw()
     zombie.wait()
@@ -375,7 +375,7 @@ class Storm:
         invocation = self.function.api.invoke({"id": key}, deadline_s=DEADLINE_S)
         if dies:
             invocation.given.wait(60)
-            invocation.settled.wait(self.random.random() * 0.012)
+            invocation.finished.wait(self.random.random() * 0.012)
             signal_each(self.random.choice([pids[:1], pids[1:], pids]), signal.SIGKILL)
             self.function.sandbox.kill()
             self.kills += 1
@@ -383,7 +383,7 @@ class Storm:
                 self.died[key] += invocation.answer.kind == "died"
             self.function.sandbox.ready()
         answer = invocation.wait()
-        self.late[key] += invocation.settled_at - invocation.given_at > DEADLINE_S + 0.9
+        self.late[key] += invocation.finished_at - invocation.given_at > DEADLINE_S + 0.9
         if answer.kind == "response":
             self.answers[key].append(answer)
         elif answer.kind == "error":
@@ -405,7 +405,7 @@ def test_a_storm_of_kills_contradicts_nothing(function):
         storm.end()
     effects = storms[0].function.effects()
     keys = set(effects).union(*(storm.died for storm in storms), *(storm.answers for storm in storms))
-    last = {key: settled(storms[0].function, {"id": key}) for key in keys}
+    last = {key: finished(storms[0].function, {"id": key}) for key in keys}
     effects = storms[0].function.effects()
     for key in keys:
         agree(last[key], *(answer for storm in storms for answer in storm.answers[key]))

@@ -95,7 +95,7 @@ def test_a_second_post_does_not_overtake_the_first(function):
     held.wait()
     one.file("posted-first")
     one.wait_lines("posted", 1)
-    invocation.settled.wait(0.3)  # by the second one, if it went past
+    invocation.finished.wait(0.3)  # by the second one, if it went past
     held.go()
     agree(invocation.wait(), one.invoke({"id": "k"}))
     assert one.effects() == {"k": 1}

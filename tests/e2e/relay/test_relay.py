@@ -89,7 +89,7 @@ def test_what_was_committed_is_published_with_its_key(hapax, database, queue):
     assert one == ("one", {"idempotency-key": '"order 17:pay"', "x-tenant": "é", "hapax-like": "b"})
     assert two == ("two", {"idempotency-key": '"with \\"quotes\\""'})
     assert three == ("three", {})  # its id is the key
-    wait_until(lambda: waiting(database) == 0, "the rows being settled")
+    wait_until(lambda: waiting(database) == 0, "the rows having ended")
 
 
 # The key that a consumer reads is the one that was published: the message and its repeat are one operation.
@@ -101,7 +101,7 @@ def test_a_consumer_reads_the_key_it_was_published_with(hapax, database, queue, 
         publish(database, queue, "m", key=key)
         publish(database, queue, "m", key=key)
     handler.wait_calls(3)
-    wait_until(lambda: queue.ready() == 0 and waiting(database) == 0, "all being settled")
+    wait_until(lambda: queue.ready() == 0 and waiting(database) == 0, "all having ended")
     assert handler.bodies == ["m"] * 3
     handler.close()
 
@@ -150,7 +150,7 @@ def test_published_rows_are_swept(hapax, database, queue):
     publish(database, queue, *range(50))
     relay(hapax, database, "--keep", "0")
     bodies(queue, 50)
-    wait_until(lambda: waiting(database) == 0, "the rows being settled")
+    wait_until(lambda: waiting(database) == 0, "the rows having ended")
     relay(hapax, database, "--keep", "0")
     wait_until(lambda: database.run("SELECT count(*) FROM hapax.outbox")[0][0] == 0, "an empty table")
 
@@ -233,7 +233,7 @@ def test_sigterm_gives_its_parts_to_the_next_at_once(hapax, database, queue):
     first = relay(hapax, database, "--lease", "1h")
     publish(database, queue, 1)
     bodies(queue, 1)
-    wait_until(lambda: waiting(database) == 0, "the row being settled")
+    wait_until(lambda: waiting(database) == 0, "the row having ended")
     assert end(first) == 0
     relay(hapax, database)
     publish(database, queue, 2)
@@ -267,7 +267,7 @@ def test_a_database_that_was_away_is_waited_for(hapax, queue):
         relay(hapax, database)
         publish(database, queue, "before")
         bodies(queue, 1)
-        wait_until(lambda: waiting(database) == 0, "the row being settled")
+        wait_until(lambda: waiting(database) == 0, "the row having ended")
         server.restart()
         publish(database, queue, "after")
         assert [body for body, _ in bodies(queue, 1)] == ["after"]
