@@ -1,5 +1,5 @@
-"""A fake of AWS, and no more than that: one service of the JSON protocol, STS, a container's and an instance's service of keys,
-on one port of 127.0.0.1, in this process. It checks signatures by code of its own, and fails on request.
+"""A fake of AWS, and no more than that: one service of the JSON protocol, STS, a container's and an instance's service
+of keys, on one port of 127.0.0.1, in this process. It checks signatures by code of its own, and fails on request.
 
     with FakeAws() as fake:
         fake.know("AKID", "secret")

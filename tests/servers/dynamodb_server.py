@@ -1,7 +1,7 @@
 """DynamoDB for tests: DynamoDB Local and dynalite, from the packages of tools/npm/fetch.
 
-Neither looks at a signature. DynamoDB Local listens on all addresses, which it has no setting against; what it keeps is gone
-with it unless it is made to keep it (`kept`).
+Neither looks at a signature. DynamoDB Local listens on all addresses, which it has no setting against; what it keeps is
+gone with it unless it is made to keep it (`kept`).
 """
 import contextlib
 import http.client

@@ -25,8 +25,8 @@ def have_kafka():
 class Kafka(Server):
     """A node of its own; options are properties of the broker.
 
-    logins=True: beside the plain port another (.tls_port) that is TLS alone, with a certificate for 127.0.0.1 by a CA in
-    .ca, and asks for a login: USER with PASSWORD, by PLAIN or SCRAM-SHA-256.
+    logins=True: beside the plain port another (.tls_port) that is TLS alone, with a certificate for 127.0.0.1 by a CA
+    in .ca, and asks for a login: USER with PASSWORD, by PLAIN or SCRAM-SHA-256.
     """
 
     name = "kafka"
@@ -98,7 +98,8 @@ class Kafka(Server):
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{JARS.resolve()}/*", *words]
 
     def classes(self):
-        """Where its classes come from: an archive, which halves the time to start. The first broker leaves it, at its end."""
+        """Where its classes come from: an archive, which halves the time to start. The first broker leaves it, at its
+        end."""
         mark = next(JARS.glob("of-*"), pathlib.Path("of-here")).name
         self.archive, self.leaves = JARS.resolve() / f"classes-{mark}.jsa", None
         if self.archive.exists():
@@ -137,7 +138,8 @@ class Kafka(Server):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as wire, wire.makefile("rb") as reply:
             wire.settimeout(5)
             wire.sendall(struct.pack(">ihhihi", 14, 3, 1, 0, -1, 0))  # Metadata of no topic
-            return int.from_bytes(reply.read(12)[8:], "big") == 1  # behind length and number: how many brokers there are
+            # behind length and number: how many brokers there are
+            return int.from_bytes(reply.read(12)[8:], "big") == 1
         return False
 
     def wait_ready(self, seconds=3 * PATIENCE):
@@ -157,7 +159,8 @@ class Kafka(Server):
         return f"kafka://127.0.0.1:{self.tls_port}/{topic}?{query}"
 
     def make_topic(self, topic, partitions=1):
-        """Makes it, also where the broker is not heard in time by its own controller and is out of office for a moment."""
+        """Makes it, also where the broker is not heard in time by its own controller and is out of office for a
+        moment."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic
         passing = (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT)

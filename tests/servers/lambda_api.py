@@ -1,9 +1,10 @@
 """A fake of the Lambda Runtime API, and of the sandbox that a function runs in.
 
 It is a fake: what AWS says of the API and what its runtime clients rely on, written down once more, and not AWS's own
-code. One Api is one sandbox's: it hands out events one at a time, takes what is posted, and keeps every call in the order
-of its coming. What no runtime may do is kept as `misuse`, which a test looks at in the end. A Sandbox is the process
-group that is started on an Api; it is killed, frozen and thawed as a whole, as Lambda does between two invocations.
+code. One Api is one sandbox's: it hands out events one at a time, takes what is posted, and keeps every call in the
+order of its coming. What no runtime may do is kept as `misuse`, which a test looks at in the end. A Sandbox is the
+process group that is started on an Api; it is killed, frozen and thawed as a whole, as Lambda does between two
+invocations.
 
     with Api() as api, Sandbox(api, [HAPAX, "lambda", …], folder, env) as sandbox:
         answer = api.invoke({"id": "k"}).wait()
@@ -107,7 +108,8 @@ class Invocation:
 
 
 class Hold:
-    """A call of a kind that waits until it may go on: with nothing taken of what it says, or with `taken`, without an answer."""
+    """A call of a kind that waits until it may go on: with nothing taken of what it says, or with `taken`, without an
+    answer."""
 
     def __init__(self, times, taken):
         self.times, self.taken, self.reached, self.may = times, taken, threading.Event(), threading.Event()
@@ -151,8 +153,8 @@ class Reset:
 
 
 class Api:
-    """The Runtime API of one sandbox. chunked: events come so, as large ones do; lower: names of headers are in lower case;
-    at_once: so many invocations run beside each other."""
+    """The Runtime API of one sandbox. chunked: events come so, as large ones do; lower: names of headers are in lower
+    case; at_once: so many invocations run beside each other."""
 
     def __init__(self, chunked=False, lower=False, at_once=1):
         self.chunked, self.lower, self.at_once = chunked, lower, at_once

@@ -75,8 +75,8 @@ def stop(pid):
 
 
 def kill_family(pid):
-    """kill -9 of the process and all that came from it. It is stopped first, as what it forks after we have looked would live on,
-    with its shared memory; and waits until all are gone."""
+    """kill -9 of the process and all that came from it. It is stopped first, as what it forks after we have looked
+    would live on, with its shared memory; and waits until all are gone."""
     stop(pid)
     family = family_of(pid)
     signal_each(family, signal.SIGKILL)

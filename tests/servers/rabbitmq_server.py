@@ -21,8 +21,8 @@ class RabbitMQ(Server):
     """One node on 127.0.0.1, user guest:guest. Options are rabbitmq.conf's:
     RabbitMQ(consumer_timeout=5000); those with a dot go by `conf`, a text that is appended.
 
-    The Erlang node is run without RabbitMQ's shell scripts, and epmd as its child in the foreground, so that kill() takes
-    both, as a machine that dies would.
+    The Erlang node is run without RabbitMQ's shell scripts, and epmd as its child in the foreground, so that kill()
+    takes both, as a machine that dies would.
     """
 
     servers = weakref.WeakSet()  # of this process
@@ -80,8 +80,8 @@ class RabbitMQ(Server):
         lines.update(self.options)
         text = "".join(f"{name} = {value}\n" for name, value in lines.items())
         (self.folder / "rabbitmq.conf").write_text(text + self.conf)
-        # How often consumers are looked at is in no rabbitmq.conf; nor when a retry queue whose letter got no answer, since the
-        # broker came up just then, sends it again: three minutes as it comes.
+        # How often consumers are looked at is in no rabbitmq.conf; nor when a retry queue whose letter got no answer,
+        # since the broker came up just then, sends it again: three minutes as it comes.
         (self.folder / "advanced.config").write_text(
             "[{rabbit, [{channel_tick_interval, 1000}, {dead_letter_worker_publisher_confirm_timeout, 5000}]}].\n")
         self.give()
@@ -109,8 +109,8 @@ class RabbitMQ(Server):
         return super().wait_ready(seconds)
 
     def ctl(self, *words, program="rabbitmqctl", check=True):
-        """rabbitmqctl; what it printed. It takes a second or more, most of it its own start, and once in a great while it never
-        ends: then again, so a command must be one that may be repeated."""
+        """rabbitmqctl; what it printed. It takes a second or more, most of it its own start, and once in a great while
+        it never ends: then again, so a command must be one that may be repeated."""
         for tries in (1, 2, 3):
             with contextlib.suppress(*[subprocess.TimeoutExpired] * (tries < 3)):
                 done = subprocess.run([str(HOME / "sbin" / program), "-q", "-n", self.node, *map(str, words)], cwd=self.folder,
@@ -122,8 +122,9 @@ class RabbitMQ(Server):
         return done.stdout.strip()
 
     def eval(self, code):
-        """What an Erlang expression is worth in the node, as text. By erl_call: rabbitmqctl takes a second or more, nearly
-        all of it processor time for its own start. erl_call does not print binaries, so the node writes the value to a file."""
+        """What an Erlang expression is worth in the node, as text. By erl_call: rabbitmqctl takes a second or more,
+        nearly all of it processor time for its own start. erl_call does not print binaries, so the node writes the
+        value to a file."""
         path = self.folder / f"value-{secrets.token_hex(5)}"
         whole = (f'Value = begin {code} end, '
                  f'ok = file:write_file("{path}", unicode:characters_to_binary(io_lib:format("~tp", [Value]))).\n')
@@ -156,13 +157,13 @@ class RabbitMQ(Server):
         self.eval(f"application:set_env(rabbit, consumer_timeout, {ms})")
 
     def keep_queues(self):
-        """That there is a queue, RabbitMQ tells its disk a while after it has said so: a kill within that takes the queue with all
-        that was confirmed in it. After this, no kill takes those there are."""
+        """That there is a queue, RabbitMQ tells its disk a while after it has said so: a kill within that takes the
+        queue with all that was confirmed in it. After this, no kill takes those there are."""
         assert self.eval("mnesia:dump_log()") == "dumped"
 
     def queues(self):
-        """Messages by queue, ready and unacknowledged: what the queues themselves say. (What `list_queues` tells of a quorum
-        queue may be five seconds old, and is 0 for one that just came back.) -1: it has no leader."""
+        """Messages by queue, ready and unacknowledged: what the queues themselves say. (What `list_queues` tells of a
+        quorum queue may be five seconds old, and is 0 for one that just came back.) -1: it has no leader."""
         text = self.eval("""
             [{element(4, amqqueue:get_name(Q)), case amqqueue:get_type(Q) of
                  rabbit_quorum_queue ->
@@ -191,8 +192,8 @@ class RabbitMQ(Server):
         return self
 
     def elect(self):
-        """RabbitMQ 3.10 on one node leaves quorum queues without a leader after a kill, for ever. Until each has one, and takes
-        what it is told: a queue's process may be up later than the listeners, or miss its election."""
+        """RabbitMQ 3.10 on one node leaves quorum queues without a leader after a kill, for ever. Until each has one,
+        and takes what it is told: a queue's process may be up later than the listeners, or miss its election."""
         wait_for(lambda: self.eval("""
             Led = fun(N) -> case ets:lookup(ra_state, N) of
                       [{_, leader}] -> ok =:= element(1, (catch ra:consistent_query({N, node()}, fun(_) -> ok end, 2000)));

@@ -247,8 +247,9 @@ class Sentinels(Group):
     """A primary, replicas, and three sentinels over them. lags_s: each node is so far away.
 
     What tests failovers asks for a shorter down_after_ms: a node that has no processor for some seconds is not to be
-    replaced under any other test. With down-after-milliseconds 1000, which is the pause between a sentinel's attempts to connect, sentinels that
-    have just followed a failover now and then took the new primary for dead, and made another beside it.
+    replaced under any other test. With down-after-milliseconds 1000, which is the pause between a sentinel's attempts
+    to connect, sentinels that have just followed a failover now and then took the new primary for dead, and made
+    another beside it.
     """
 
     master = "mymaster"

@@ -1,4 +1,5 @@
-"""A stand-in for SQS: fauxqs by way of sqs_server.mjs, whose head says what it is not. From the packages of tools/npm/fetch."""
+"""A stand-in for SQS: fauxqs by way of sqs_server.mjs, whose head says what it is not. From the packages of
+tools/npm/fetch."""
 import contextlib
 import http.client
 import json

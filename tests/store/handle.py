@@ -10,7 +10,8 @@ from process import end_with_parent, wait_for  # noqa: E402
 
 
 def patient(kind):
-    """The same servers, whose URIs leave a batch the time that it takes on a busy machine: what has to time out says so."""
+    """The same servers, whose URIs leave a batch the time that it takes on a busy machine: what has to time out says
+    so."""
     class Patient(kind):
         def uri(self, *words, **parameters):
             return super().uri(*words, **{"timeout": "20s", **parameters})

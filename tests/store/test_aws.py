@@ -1,5 +1,5 @@
-"""The AWS client (src/aws) against a fake of AWS that checks signatures (tests/servers/aws_fake.py): what becomes of calls whose
-service throttles, fails, breaks off and hangs, and where keys come from.
+"""The AWS client (src/aws) against a fake of AWS that checks signatures (tests/servers/aws_fake.py): what becomes of
+calls whose service throttles, fails, breaks off and hangs, and where keys come from.
 """
 import json
 import os
@@ -38,7 +38,8 @@ class Answer(NamedTuple):
 
 
 class Bed:
-    """A fake, a folder for files, and an environment of nothing but PATH and HOME, the sanitizers' settings and none of AWS."""
+    """A fake, a folder for files, and an environment of nothing but PATH and HOME, the sanitizers' settings and none of
+    AWS."""
 
     def __init__(self, fake, folder):
         self.fake, self.folder, self.processes = fake, folder, []
@@ -280,7 +281,8 @@ def test_a_certificate_must_be_of_a_ca_that_is_known(bed):
         fake.script = [fake.cut]
         assert bed.run(trusts, endpoint=fake.url)[:4] == ("ok", 200, 2, True)
         before = len(fake.calls)
-        answer = bed.until(lambda answer: "certificate" in answer.text, "the reason",  # a last try may have no time for TLS
+        # a last try may have no time for TLS
+        answer = bed.until(lambda answer: "certificate" in answer.text, "the reason",
                            endpoint=fake.url, deadline_ms=600)
         assert (answer.result, answer.unsure) == ("unavailable", False)
         assert len(fake.calls) == before

@@ -1,6 +1,6 @@
-"""A DynamoDB store that is slow, cut off, throttled, forbidden, without its table, damaged: what an op is told, that the same
-op repeated finds out its result, and that the record knows of one attempt only. Then the command line, two processes that
-race, and hapax serve on DynamoDB Local, which is killed and comes back.
+"""A DynamoDB store that is slow, cut off, throttled, forbidden, without its table, damaged: what an op is told, that
+the same op repeated finds out its result, and that the record knows of one attempt only. Then the command line, two
+processes that race, and hapax serve on DynamoDB Local, which is killed and comes back.
 """
 import base64
 import hashlib
@@ -229,8 +229,8 @@ class Refusing(http.server.ThreadingHTTPServer):
             return spent
 
     def add(self, operation, reply):
-        """What a reply cost. A condition that failed costs as many write units as what stands there has KB (AWS, "Read and
-        write operations"), which the reply does not say."""
+        """What a reply cost. A condition that failed costs as many write units as what stands there has KB (AWS, "Read
+        and write operations"), which the reply does not say."""
         units = reply.get("ConsumedCapacity", {}).get("CapacityUnits", 0)
         if "Item" in reply and operation in ("PutItem", "DeleteItem"):
             units = -(-size_of(reply["Item"]) // 1024)
@@ -500,7 +500,8 @@ def test_the_margin_is_for_others_and_stays_on_renewal(hapax, api, server, table
         served.process.terminate()
 
 
-# An operator forgets a record that is damaged. A request of that which arrives late removes nothing that took its place.
+# An operator forgets a record that is damaged. A request of that which arrives late removes nothing that took its
+# place.
 def test_what_took_the_place_of_a_damaged_record_is_not_forgotten(hapax, server, refusing, table):
     with Handle(server.uri(table)) as store:
         assert store("claim", "k", "a") == "claimed"
@@ -654,7 +655,8 @@ def test_the_gate_runs_once_and_replays(gate, api):
     assert gate.post("/ok", "k1", b"other").status == 422
 
 
-# 5 MB do not fit an item: the body stands beside its record in chunks, and comes back whole; one that is lost is said so.
+# 5 MB do not fit an item: the body stands beside its record in chunks, and comes back whole; one that is lost is said
+# so.
 def test_a_large_body_is_kept_in_chunks_and_comes_back(hapax, gate, api, server, table):
     size = 5 << 20
     first = gate.post(f"/ok?len={size}", "big", b"x")

@@ -1,4 +1,5 @@
-"""Redis in front of PostgreSQL, through the binaries: what each half's failure looks like, and rounds of failures under load.
+"""Redis in front of PostgreSQL, through the binaries: what each half's failure looks like, and rounds of failures under
+load.
 
 HAPAX_HYBRID_ROUNDS is how many rounds of a broken Redis there are (4; `make soak`: 500), a quarter of each kind;
 HAPAX_HYBRID_RESTARTS, how many of PostgreSQL restarted (2; 200). Each prints its counts (pytest -s).

@@ -1,5 +1,5 @@
-"""The outbox inside PostgreSQL (sql/150_outbox.sql): what is published with its transaction, in which order it is taken, who
-may take it, and what becomes of what cannot be sent.
+"""The outbox inside PostgreSQL (sql/150_outbox.sql): what is published with its transaction, in which order it is
+taken, who may take it, and what becomes of what cannot be sent.
 
     HAPAX_BUILD=build /usr/bin/python3 -m pytest tests/store/test_outbox_sql.py
 """
@@ -257,8 +257,8 @@ def test_a_dead_relays_parts_are_taken_over(db):
 # ---- all at once -----------------------------------------------------------------------------
 
 
-# Relays that die with rows in hand, writers that commit late and roll back: within an aggregate the first publication of
-# each message is in the order of commits, and none is missing.
+# Relays that die with rows in hand, writers that commit late and roll back: within an aggregate the first publication
+# of each message is in the order of commits, and none is missing.
 def test_a_storm_keeps_the_order_and_loses_nothing(db):
     seed = random.randrange(1 << 30)
     print("seed", seed)

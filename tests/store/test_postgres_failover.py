@@ -18,8 +18,8 @@ sys.path.insert(0, str(ROOT / "tests/servers"))
 from postgres_server import PgBouncer, Postgres, synchronous_pair  # noqa: E402
 
 FAILOVERS = int(os.environ.get("HAPAX_FAILOVERS", "2"))
-# Within which operations succeed again, from when a server can serve them: who waits for the kernel to give up a connection
-# needs minutes. A few are counted among all other tests, any of whose processes may stand for seconds.
+# Within which operations succeed again, from when a server can serve them: who waits for the kernel to give up a
+# connection needs minutes. A few are counted among all other tests, any of whose processes may stand for seconds.
 SERVICE_S = 5.0 if FAILOVERS > 2 else 20.0
 TIMEOUT_MS = 2000
 
@@ -87,8 +87,8 @@ def fail_over(primary, standby):
     return time.monotonic()
 
 
-# The primary is killed while commits wait for its standby, and the standby is promoted: what was acknowledged is there, what was
-# not is asked for again, and nobody had to tell a client.
+# The primary is killed while commits wait for its standby, and the standby is promoted: what was acknowledged is there,
+# what was not is asked for again, and nobody had to tell a client.
 def test_a_failover_to_a_synchronous_standby_loses_nothing():
     for _ in range(FAILOVERS):
         primary, standby = synchronous_pair()

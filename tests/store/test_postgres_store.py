@@ -1,4 +1,5 @@
-"""The PostgreSQL store against real servers: what it says when replies are lost, servers refuse, and schemas do not fit.
+"""The PostgreSQL store against real servers: what it says when replies are lost, servers refuse, and schemas do not
+fit.
 
 Ops are run by tests/store/op.c; between it and the server stands, where something is to be lost, a proxy.
 """
@@ -67,8 +68,8 @@ def proxy(server):
 # ---- lost replies -----------------------------------------------------------------------
 
 
-# The reply to a statement that was committed is lost, as a whole, in its middle, or only its very end, which is what tells of
-# the commit: the op is sent again, with its token, and is answered as the first try would have been.
+# The reply to a statement that was committed is lost, as a whole, in its middle, or only its very end, which is what
+# tells of the commit: the op is sent again, with its token, and is answered as the first try would have been.
 @pytest.mark.parametrize("after", [0, 20, -6, -1])
 @pytest.mark.parametrize("how", ["rst", "fin"])
 def test_a_lost_reply_is_asked_for_again(database, proxy, after, how):
@@ -207,7 +208,8 @@ def test_a_row_that_is_held_is_unavailable_at_once(database):
         assert run("complete", "k", "1", 200, "A", "b") == "ok"
 
 
-# A caller's own transaction on one key, open for as long as it likes, is in flight for that key and nothing to the others.
+# A caller's own transaction on one key, open for as long as it likes, is in flight for that key and nothing to the
+# others.
 def test_an_open_transaction_delays_nobody_else(database):
     with Handle(database.uri()) as run:
         holder = database.connect()

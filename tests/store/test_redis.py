@@ -529,7 +529,8 @@ def test_serve_replays_and_rides_out_a_restart_of_redis(hapax, api):
         keys = (f"k{number}" for number in range(1000))
 
         def replays():
-            """What has no time in its second is 503, in flight, or given without having been kept; then another is asked for."""
+            """What has no time in its second is 503, in flight, or given without having been kept; then another is
+            asked for."""
             nonlocal key, first
             key = next(keys)
             first, again = served.post("/ok", key, b"x"), served.post("/ok", key, b"x")

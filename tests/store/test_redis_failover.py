@@ -21,8 +21,8 @@ FAILOVERS = int(os.environ.get("HAPAX_FAILOVERS", "1"))
 # connection needs minutes. A single one is counted among all other tests, any of whose processes may stand for seconds.
 SERVICE_S = 3.0 if FAILOVERS > 1 else 20.0
 TIMEOUT_MS = 1000
-# After which a node that says nothing is replaced, by wait: where nothing may be lost, a replica that stood still for some
-# seconds has read what was sent to it before it can be chosen.
+# After which a node that says nothing is replaced, by wait: where nothing may be lost, a replica that stood still for
+# some seconds has read what was sent to it before it can be chosen.
 DOWN_MS = {0: 2000, 1: 5000}
 LAG_S = 0.02  # of replicas that are far away
 

@@ -95,7 +95,8 @@ def test_a_limit_is_named(db, call, what):
         db.run(f"SELECT * FROM {call}")
 
 
-# Headers that a replay would leave out, or read as others than were meant, are refused by what is wrong, and none of their values is shown.
+# Headers that a replay would leave out, or read as others than were meant, are refused by what is wrong, and none of
+# their values is shown.
 def test_headers_that_are_none_are_refused(db):
     conn = db.connect()
     operation = begin(conn)["token"]
@@ -359,7 +360,8 @@ def test_a_held_row_delays_no_other(db):
     assert run(conn, [op(COMPLETE, many[500]), op(COMPLETE, many[7], b"t" * 16)]) == [(OK, 0, 2, 1)] * 2
 
 
-# A store's CLAIM that meets a caller's transaction is IN_FLIGHT at once; what meets another batch is busy, since that may be its own ghost.
+# A store's CLAIM that meets a caller's transaction is IN_FLIGHT at once; what meets another batch is busy, since that
+# may be its own ghost.
 def test_who_is_met_decides_the_answer(db):
     holder, conn = db.connect(autocommit=False), db.connect()
     begin(conn, "first")
@@ -442,7 +444,8 @@ def test_a_record_that_changed_is_judged_again(db):
     assert all(stored[id] == token for id, token in ends.items()) and len(ends) > 50
 
 
-# A row that is rewritten by hand, without the lock, while an op on it is under way, is not written over with what was judged before.
+# A row that is rewritten by hand, without the lock, while an op on it is under way, is not written over with what was
+# judged before.
 def test_a_row_that_was_rewritten_is_judged_again(db):
     operator, conn = db.connect(autocommit=False), db.connect()
     token = begin(conn)["token"]
@@ -465,8 +468,8 @@ def test_a_row_that_was_inserted_is_judged_again(db):
     assert answer.result(PATIENCE)["body"] == b"by hand"
 
 
-# Claims of what is new and completions by their own token go another way than the rest, where rows may be packed: each op of a
-# mixed batch is answered once, by the same rules.
+# Claims of what is new and completions by their own token go another way than the rest, where rows may be packed: each
+# op of a mixed batch is answered once, by the same rules.
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_mixed_batch_answers_each_op_once(db, packed):
     conn = db.connect()
@@ -597,7 +600,8 @@ def test_a_list_holds_each_record_once(db):
     for states in (0, 26):
         want = db.run("SELECT id FROM hapax.operations WHERE updated_us < 10^9 AND (%s = 0 OR state <> 2) AND expires_us = 0 ORDER BY id", states)
         assert page_through(conn, states, older_ms=3600000) == [bytes(id) for id, in want] and want
-    db.run("UPDATE hapax.operations SET state = 3")  # more open ones than are sorted for a page, until few are left behind the cursor
+    # more open ones than are sorted for a page, until few are left behind the cursor
+    db.run("UPDATE hapax.operations SET state = 3")
     db.run("VACUUM hapax.operations")
     for scope in (None, b"a"):
         want = [bytes(id) for id, in db.run("SELECT id FROM hapax.operations WHERE expires_us = 0 AND (%s IS NULL OR scope = %s) ORDER BY id", scope, scope)]
@@ -628,7 +632,8 @@ def read_for_a_page(db, states):
                      "pg_stat_get_xact_tuples_returned('hapax.operations_pkey'::regclass)")[0]
 
 
-# Few of one state are found by the index, all in one page, however many failed ones are there besides; what has completed is not looked at.
+# Few of one state are found by the index, all in one page, however many failed ones are there besides; what has
+# completed is not looked at.
 def test_many_of_another_state_hide_no_index(db):
     conn = db.connect()
     some_records(db, 1, 22000, 3)
@@ -640,8 +645,9 @@ def test_many_of_another_state_hide_no_index(db):
     assert read_for_a_page(db, 2) == (22003, 3)
 
 
-# Where the index is left, since much is asked for or more is open than one page looks through, and where it is taken again, the list is
-# the same. It is left without a look where the statistics are right, and after one where they are not.
+# Where the index is left, since much is asked for or more is open than one page looks through, and where it is taken
+# again, the list is the same. It is left without a look where the statistics are right, and after one where they are
+# not.
 def test_a_list_is_the_same_by_the_index_and_by_a_walk(server):
     script = SCRIPT
     for name, value, small in (("few", 20000, 200), ("open", 200000, 1000), ("walk", 5000, 50)):
@@ -686,7 +692,8 @@ def test_a_sweep_takes_the_expired_alone(db):
     assert sweep(conn) == (0, 0)
 
 
-# Dead claims under hold become unknown, all of them, in bounded steps; those that live, or may run again, stay as they are.
+# Dead claims under hold become unknown, all of them, in bounded steps; those that live, or may run again, stay as they
+# are.
 def test_a_sweep_makes_dead_claims_under_hold_unknown(db):
     conn, some = db.connect(), ids(60)
     run(conn, [op(CLAIM, id, lease_ms=60000 if n % 3 == 2 else 1, flags=RERUN if n % 3 == 0 else HOLD) for n, id in enumerate(some)])
@@ -699,8 +706,8 @@ def test_a_sweep_makes_dead_claims_under_hold_unknown(db):
     assert sweep(conn) == (0, 0)
 
 
-# A holder that renews or completes in a transaction still open is neither swept nor waited for, though its lease is over; nor is a row
-# that somebody has locked. A renewed claim lives on.
+# A holder that renews or completes in a transaction still open is neither swept nor waited for, though its lease is
+# over; nor is a row that somebody has locked. A renewed claim lives on.
 def test_a_sweep_leaves_a_holder_that_is_late(db):
     renewer, completer, operator, conn = *(db.connect(autocommit=False) for _ in range(3)), db.connect()
     some = ids(4)
@@ -780,7 +787,8 @@ def test_a_sweep_never_takes_a_claim(db):
     assert all(stored.get(id) == token for id, token in claimed.items())
 
 
-# Sweeps and late holders that race for the same dead claims: whoever was told that the claim is renewed and still started has it.
+# Sweeps and late holders that race for the same dead claims: whoever was told that the claim is renewed and still
+# started has it.
 def test_a_sweep_never_takes_a_renewed_claim(db):
     stop, kept, swept, faults, until = threading.Event(), set(), [], [], time.monotonic() + PATIENCE
 
@@ -891,7 +899,8 @@ def test_a_schema_of_another_role_is_refused(server):
         db.run(f"DROP OWNED BY {stranger} CASCADE; DROP ROLE {stranger}")
 
 
-# psql runs it as it is printed; what an older version made is brought here with its records; a newer one's is left alone.
+# psql runs it as it is printed; what an older version made is brought here with its records; a newer one's is left
+# alone.
 def test_older_is_brought_here_and_newer_is_refused(server):
     db = Database(server, script=None)
     path = server.folder / "script.sql"

@@ -1,6 +1,6 @@
-"""All kinds of callers at once on a few ids: stores' batches, callers' transactions at every isolation level, with savepoints and
-prepared ones, operators' own statements, sweeps and vacuums, with leases of some milliseconds. What each was told, and what
-was committed beside it, must be one history.
+"""All kinds of callers at once on a few ids: stores' batches, callers' transactions at every isolation level, with
+savepoints and prepared ones, operators' own statements, sweeps and vacuums, with leases of some milliseconds. What each
+was told, and what was committed beside it, must be one history.
 
     HAPAX_STORM_SECONDS=300 HAPAX_BUILD=build /usr/bin/python3 -m pytest tests/store/test_sql_storm.py
 """
@@ -186,8 +186,8 @@ class Storm:
         self.look_at_effects()
 
     def look_at(self, id, told):
-        """One holder per fence; nobody is told of less than somebody was told before; one outcome, for ever; and what lasts
-        is granted anew only where the attempt before it was over."""
+        """One holder per fence; nobody is told of less than somebody was told before; one outcome, for ever; and what
+        lasts is granted anew only where the attempt before it was over."""
         holders, outcomes, ended, until = {}, collections.defaultdict(set), set(), {}
         seen = sorted((each.end, each.answer["fence"]) for each in told if each.answer["fence"] and each.answer.get("state") != 0)
         top = at = 0
@@ -223,7 +223,8 @@ class Storm:
             assert bytes(ask(self.db.connect(), "SELECT body FROM hapax.operations WHERE id = %s", id)[0][0]) == body
 
 
-# Whoever calls, and however it ends: one holder per fence, fences that rise, outcomes that stand, effects that happen once.
+# Whoever calls, and however it ends: one holder per fence, fences that rise, outcomes that stand, effects that happen
+# once.
 def test_callers_of_every_kind_make_one_history(server):
     told, seed, began = 0, random.randrange(10**6), time.monotonic()
     while time.monotonic() < began + SECONDS or told <= 500 and time.monotonic() < began + SECONDS + 120:

@@ -15,8 +15,8 @@ class Call:
 
 
 class Effects(socketserver.ThreadingTCPServer):
-    """A handler for thousands of calls, that knows who asks: each consumer is given a path of its own. answers(key, nth)
-    is the status of the nth call for a key; takes(key) is how many seconds it is at work."""
+    """A handler for thousands of calls, that knows who asks: each consumer is given a path of its own. answers(key,
+    nth) is the status of the nth call for a key; takes(key) is how many seconds it is at work."""
 
     daemon_threads = allow_reuse_address = True
     request_queue_size = 512

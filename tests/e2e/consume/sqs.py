@@ -1,5 +1,5 @@
-"""What the tests of the message door share for SQS: one stand-in for all of them (tests/servers/sqs_server.py), and queues with
-the face of those in rabbit.py, so that the same tests run on both."""
+"""What the tests of the message door share for SQS: one stand-in for all of them (tests/servers/sqs_server.py), and
+queues with the face of those in rabbit.py, so that the same tests run on both."""
 import atexit
 import itertools
 import os

@@ -1,5 +1,5 @@
-"""What the HTTP door stores under the settings of docs/consume.md, "Sharing records with the HTTP door": the same scope,
-fingerprint and caller that a message of the same body has (tests/unit/test_consume_ask.c)."""
+"""What the HTTP door stores under the settings of docs/consume.md, "Sharing records with the HTTP door": the same
+scope, fingerprint and caller that a message of the same body has (tests/unit/test_consume_ask.c)."""
 import hashlib
 
 import pytest

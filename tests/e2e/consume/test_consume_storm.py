@@ -1,5 +1,6 @@
-"""hapax consume where everything dies: consumers, the broker and the store, by kill -9 under load; and where handlers are
-slow, away, or want nothing of some. Against a real RabbitMQ and a real Kafka, and a stand-in for SQS (tests/servers/sqs_server.py).
+"""hapax consume where everything dies: consumers, the broker and the store, by kill -9 under load; and where handlers
+are slow, away, or want nothing of some. Against a real RabbitMQ and a real Kafka, and a stand-in for SQS
+(tests/servers/sqs_server.py).
 
 HAPAX_STORM_MESSAGES (1000): how many of a storm; 30 % of them are repeats of another. tools/soak has 100,000.
 """
@@ -184,7 +185,8 @@ class Storm:
         assert call.ended is None or self.killed[call.who] - call.ended < SAVED_S, f"{what}: long since stored"
 
     def story(self, records):
-        """What is not completed, and all that handlers heard of it: they know a record by the fence of an attempt that ran."""
+        """What is not completed, and all that handlers heard of it: they know a record by the fence of an attempt that
+        ran."""
         lines = [f"killed {self.killed}, store away {self.outages}"]
         for record in records:
             if record["state"] != "completed":
@@ -222,8 +224,8 @@ MORTAL = {"rabbitmq": "mortal", "kafka": "mortal_kafka", "kafka-none": "mortal_k
 
 
 def publish(queue, messages):
-    """Kafka's producers go on where the broker comes back, so that half of them are published in the storm; what is given back
-    is waited for."""
+    """Kafka's producers go on where the broker comes back, so that half of them are published in the storm; what is
+    given back is waited for."""
     if queue.kind != "kafka":
         queue.publish_keys(messages)
         return None
@@ -248,7 +250,8 @@ def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, fol
     draw.shuffle(messages)
     storm = Storm(hapax, queue, store, handler, seed)
     try:
-        # What retries need is made while nobody dies: a kill may take a queue that was just made, with all that is in it.
+        # What retries need is made while nobody dies: a kill may take a queue that was just made, with all that is in
+        # it.
         if queue.kind == "rabbitmq":
             queue.make_retries(1, 2, 4, 8)
         queue.publish_keys(["fails-first"])
@@ -417,8 +420,8 @@ def test_dead_letters_of_every_kind_run_once_after_the_fix(hapax, queue, effects
                                          ("kafka", KeeperStore)], indirect=["queue"])
 def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, folder, kind):
     keys, store = [f"k-{n}" for n in range(1500)], kind(hapax, folder).uri
-    # So many are done by then, and those at work besides (48): whoever joins finds work. Not at Kafka, where nobody joins
-    # while handlers wait.
+    # So many are done by then, and those at work besides (48): whoever joins finds work. Not at Kafka, where nobody
+    # joins while handlers wait.
     most = [150 if queue.kind != "kafka" else len(keys)]
 
     def takes(key):

@@ -1,5 +1,5 @@
-"""Who may come in at a Kafka that asks, and that nobody reads the password: TLS, PLAIN and SCRAM, and what is printed of them.
-Against a real Kafka."""
+"""Who may come in at a Kafka that asks, and that nobody reads the password: TLS, PLAIN and SCRAM, and what is printed
+of them. Against a real Kafka."""
 import urllib.parse
 
 import psycopg2

@@ -1,5 +1,5 @@
-"""hapax consume where its group has no rest: every second a consumer joins it, or leaves it in good order, under traffic. Nothing
-is lost, and nothing comes twice. Against a real Kafka.
+"""hapax consume where its group has no rest: every second a consumer joins it, or leaves it in good order, under
+traffic. Nothing is lost, and nothing comes twice. Against a real Kafka.
 
 HAPAX_REBALANCES (8): how often one joins or leaves.
 """

@@ -107,7 +107,8 @@ def test_retries_are_left_with_the_queue_and_counted_by_the_record(consume, queu
 
 
 def test_a_twin_elsewhere_waits_at_the_queue(hapax, folder):
-    """Two consumers and one operation: the second one's message is hidden for the lease that is left, and then replayed."""
+    """Two consumers and one operation: the second one's message is hidden for the lease that is left, and then
+    replayed."""
     store = f"unix:{folder}/store/keeper.sock"
     hapax.keep(f"rocksdb:{folder}/store")
 
@@ -225,7 +226,8 @@ def test_what_goes_wrong_with_calls_is_made_good(consume, queue, handler, op):
     assert sorted(map(int, handler.bodies)) == list(range(25))
     dead = queue.dead.take()
     assert {body for body, _ in dead} == {str(n) for n in range(20, 25)}
-    # Where an answer is lost there is a second copy, of the same id; as where the consumer stood still before the deletion.
+    # Where an answer is lost there is a second copy, of the same id; as where the consumer stood still before the
+    # deletion.
     assert len(dead) == 5 or op == "SendMessageBatch" or consumer.metric("hapax_consumer_voided_total") > 0
     assert all(headers["message-id"] == f"id-{body}" for body, headers in dead)
 

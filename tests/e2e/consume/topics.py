@@ -1,5 +1,5 @@
-"""What the tests of the message door share for Kafka: one broker for all of them, and topics with the face of the queues in
-rabbit.py, so that the same tests run on each."""
+"""What the tests of the message door share for Kafka: one broker for all of them, and topics with the face of the
+queues in rabbit.py, so that the same tests run on each."""
 import atexit
 import concurrent.futures
 import itertools
@@ -62,8 +62,8 @@ class Topic:
         self.send([(str(body), None, None) for body in bodies])
 
     def publish_keys(self, keys):
-        """Messages of these ids; each is confirmed when this returns, by all brokers. One in three has no key of Kafka's: its
-        repeats are most often of another partition."""
+        """Messages of these ids; each is confirmed when this returns, by all brokers. One in three has no key of
+        Kafka's: its repeats are most often of another partition."""
         self.send([(f'{{"order": "{key}"}}', {"message-id": key}, key if n % 3 else None) for n, key in enumerate(keys)])
 
     def send(self, messages):

@@ -76,7 +76,8 @@ class Database:
                         "backend_type = 'client backend' AND xact_start IS NOT NULL", self.name) == 0
 
     def check(self, acknowledged=()):
-        """Business rows = completed operations, each key once, no money made or lost; what was acknowledged is there."""
+        """Business rows = completed operations, each key once, no money made or lost; what was acknowledged is
+        there."""
         transfers = self.one("SELECT count(*) FROM transfers")
         assert transfers == self.completed("transfers")
         assert self.one("SELECT count(DISTINCT amount) FROM transfers") == transfers, "each test key moves another amount"

@@ -258,7 +258,8 @@ def test_the_page_names_every_argument_and_column(db, function):
 def test_the_roles_of_the_page_are_enough_and_no_more(db):
     """The statements under "Roles", run as they stand; then the examples as such a user, and what it may not do."""
     grants = re.findall(r"```sql\n(CREATE ROLE (\w+).*?)```", PAGE, re.S)
-    assert [role for _, role in grants] == ["hapax_caller", "hapax_executor", "hapax_publisher"]  # the outbox's: test_saga.py
+    # the outbox's: test_saga.py
+    assert [role for _, role in grants] == ["hapax_caller", "hapax_executor", "hapax_publisher"]
     for (statements, role), program, more in zip(grants, (pg.TRANSFER_PY, pg.TRANSFER), ("run", "list")):
         db.run(f"DROP ROLE IF EXISTS {role}; DROP ROLE IF EXISTS {role}_user; {statements}"
                f"CREATE ROLE {role}_user LOGIN IN ROLE {role};"

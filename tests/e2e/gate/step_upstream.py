@@ -1,6 +1,6 @@
 """examples/order_pg.py, that dies where the request's query says so: die=STEP:WHERE, where WHERE is `begun` (the step's
-claim is committed, its service not called) or `called` (called, and its outcome not stored); once=FOLDER: only the first
-such request."""
+claim is committed, its service not called) or `called` (called, and its outcome not stored); once=FOLDER: only the
+first such request."""
 import os
 import pathlib
 import signal

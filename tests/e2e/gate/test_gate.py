@@ -885,7 +885,8 @@ def test_a_store_that_is_down_at_the_start(folder, api, hapax, store):
 
 def test_a_stopped_store_blocks_nobody(make_gate, api, folder, hapax):
     """SIGSTOP of the keeper: claims get 503 in time, nothing runs, no ghost blocks a key, service resumes."""
-    held = f"location /hold/ {{ hapax_timeout 30s; proxy_pass http://127.0.0.1:{api.port}; }}"  # begins while all is well
+    # begins while all is well
+    held = f"location /hold/ {{ hapax_timeout 30s; proxy_pass http://127.0.0.1:{api.port}; }}"
     gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms;"
                      + g.locations(api, folder).replace("LISTEN", "LISTEN " + held)).start()
     running = gate.later("/hold/d", "running")

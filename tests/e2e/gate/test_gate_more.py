@@ -229,7 +229,8 @@ def test_open_without_any_store_is_served_when_it_is_back(make_gate, api, hapax,
 
 
 def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
-    """20 clients at a time: 503 though it stays away, nothing runs, service is back by itself, no ghost keeps a key for its lease."""
+    """20 clients at a time: 503 though it stays away, nothing runs, service is back by itself, no ghost keeps a key for
+    its lease."""
     gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms; hapax_lease 1h;" + server(api, STATUS), workers=2).start()
     patient = make_gate(server(api, ""), name="patient").start()
     assert patient.post("/ok", "before").status == 200

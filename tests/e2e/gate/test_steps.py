@@ -1,4 +1,5 @@
-"""Steps of an operation: as operators see them, from SQL behind the gate and a consumer, and by the keeper's protocol."""
+"""Steps of an operation: as operators see them, from SQL behind the gate and a consumer, and by the keeper's
+protocol."""
 import base64
 import hashlib
 import json
@@ -203,7 +204,8 @@ class Upstream:
 
 @pytest.fixture
 def served(hapax, db, folder, request):
-    """(post(key, query), the API) behind hapax serve as the example's head says; the parameter is the leases' length."""
+    """(post(key, query), the API) behind hapax serve as the example's head says; the parameter is the leases'
+    length."""
     folder.chmod(0o755)
     lease = getattr(request, "param", "30s")
     api = Upstream(db, ROOT / "tests/e2e/gate/step_upstream.py", lease)
@@ -241,7 +243,8 @@ def test_an_order_goes_on_where_it_was(served, db, hapax):
     assert [s["step"] for s in steps] == ["charge", "reserve", "mail"]
 
 
-@pytest.mark.parametrize("served", ["1s"], indirect=True, ids=["killed"])  # each death is waited out; nobody else asks, so that none is too short
+# each death is waited out; nobody else asks, so that none is too short
+@pytest.mark.parametrize("served", ["1s"], indirect=True, ids=["killed"])
 def test_an_api_killed_between_and_inside_steps(served, db, folder):
     """kill -9 at points drawn at random, each order repeated until it is answered: each service has done its part once,
     and was called again only where the API died between the call and its completion."""
@@ -305,8 +308,8 @@ def test_an_order_behind_a_consumer(hapax, db):
 
 @pytest.mark.parametrize("key", ["order-17", "h\u00e9llo", 'a"b\\c%41', "\u00e9" * 127], ids=["plain", "utf8", "quotes", "long"])
 def test_a_redelivered_message_goes_on_where_it_was(hapax, db, folder, key):
-    """examples/order_pg.py behind hapax consume, whatever bytes the key has: killed between two steps, and the consumer with
-    it; the redelivered message finds what was done, and each service is called once. A repeat calls none."""
+    """examples/order_pg.py behind hapax consume, whatever bytes the key has: killed between two steps, and the consumer
+    with it; the redelivered message finds what was done, and each service is called once. A repeat calls none."""
     queue, api = rabbit.Queue(rabbit.server()), Upstream(db, ROOT / "tests/e2e/gate/step_upstream.py")
     to = f"http://127.0.0.1:{api.port}/orders?die=reserve:begun&once={folder}/died"
 
@@ -410,8 +413,8 @@ class Keeper:
 
 @with_embedded
 def test_a_step_by_the_keepers_protocol(hapax):
-    """A client in another language: claims an operation and a step of it, lists and completes it; hapax shows them, and a
-    second client is given the step's outcome."""
+    """A client in another language: claims an operation and a step of it, lists and completes it; hapax shows them, and
+    a second client is given the step's outcome."""
     keeper = hapax.start("keep", "--store", "rocksdb:s")
     assert read_line(keeper)
     client = Keeper(hapax.folder / "s/keeper.sock")
@@ -432,8 +435,8 @@ def test_a_step_by_the_keepers_protocol(hapax):
 
 @with_embedded
 def test_a_step_behind_a_consumer_by_the_keepers_protocol(hapax):
-    """A handler in another language, told no more than docs/steps.md says, of a key that is no text: its first attempt does
-    the step and fails, its second is given what came of it."""
+    """A handler in another language, told no more than docs/steps.md says, of a key that is no text: its first attempt
+    does the step and fails, its second is given what came of it."""
     queue, scope, key, verdicts = rabbit.Queue(rabbit.server()), "orders", b"\xff\x00k", []
 
     def answers(_):

@@ -1,4 +1,5 @@
-"""What the tests of the Lambda door share: a fake Runtime API, `hapax lambda` on it before a function, and its effects."""
+"""What the tests of the Lambda door share: a fake Runtime API, `hapax lambda` on it before a function, and its
+effects."""
 import atexit
 import base64
 import collections
@@ -27,7 +28,8 @@ class Function:
         command = command or [*PYTHON, name, *words]
         before = [HAPAX, "lambda", "--store", store, "--listen", f"127.0.0.1:{self.port}", *options, "--"]
         kept = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
-        patience = {"HAPAX_TIMEOUT": "30s", "HAPAX_SAVE_WAIT": "30s"}  # a store that is slow now and then is no matter of most
+        # a store that is slow now and then is no matter of most
+        patience = {"HAPAX_TIMEOUT": "30s", "HAPAX_SAVE_WAIT": "30s"}
         env = {"PATH": "/usr/bin:/bin", "HOME": str(hapax.folder), "LC_ALL": "C", **patience, **kept, **env}
         self.sandbox = lambda_api.Sandbox(self.api, command if bare else before + command, hapax.folder, env)
 
@@ -210,8 +212,8 @@ def identifiers(event):
 
 
 def redelivered(event, answer, report=True):
-    """The batch that comes again, as AWS's documentation of ReportBatchItemFailures has it; None: nothing does. Of a stream
-    it begins at the first record that failed; a report that it does not understand means all."""
+    """The batch that comes again, as AWS's documentation of ReportBatchItemFailures has it; None: nothing does. Of a
+    stream it begins at the first record that failed; a report that it does not understand means all."""
     ids, records = identifiers(event), event["Records"]
     failed = set()
     if answer.kind != "response":

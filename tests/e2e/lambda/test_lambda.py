@@ -1,5 +1,5 @@
-"""hapax lambda between a function and a fake Runtime API (tests/servers/lambda_api.py): what the function gets, what the
-service gets, and how often it took effect. Batches, kills and real clients have files of their own.
+"""hapax lambda between a function and a fake Runtime API (tests/servers/lambda_api.py): what the function gets, what
+the service gets, and how often it took effect. Batches, kills and real clients have files of their own.
 """
 import base64
 import contextlib
@@ -72,8 +72,8 @@ def test_a_retry_with_the_same_request_id_is_a_repeat_too(function):
 
 
 def test_the_function_gets_the_event_and_its_headers_unchanged(function):
-    """Each Lambda-Runtime-* header with its value, and the bytes of the event; the variable of the runtime is the only one
-    that is changed."""
+    """Each Lambda-Runtime-* header with its value, and the bytes of the event; the variable of the runtime is the only
+    one that is changed."""
     one = function("seen", AWS_LAMBDA_FUNCTION_NAME="f", _HANDLER="app.handler", LAMBDA_TASK_ROOT="/var/task")
     context = base64.b64encode(b'{"custom":{"a":"b"}}').decode()
     event = b'{ "id" : "k",\n"n": 1.0 }\n'

@@ -89,7 +89,8 @@ def test_the_functions_own_report_is_kept(function):
 @pytest.mark.parametrize("stops", [False, True], ids=["goes on", "stops"])
 @pytest.mark.parametrize("make", [kinesis, dynamodb], ids=["kinesis", "dynamodb"])
 def test_what_follows_a_record_that_a_stream_failed_at_is_not_done(function, make, stops):
-    """A function may stop there and report that one alone, as AWS's examples do: nothing behind it is taken for done."""
+    """A function may stop there and report that one alone, as AWS's examples do: nothing behind it is taken for
+    done."""
     one = function()
     one.file("bad", "b")
     if stops:

@@ -1,5 +1,5 @@
-"""hapax lambda behind AWS's own runtime clients, Node's and Python's, on a fake Runtime API. tools/lambda/fetch brings the
-clients; that it cannot is a failure here.
+"""hapax lambda behind AWS's own runtime clients, Node's and Python's, on a fake Runtime API. tools/lambda/fetch brings
+the clients; that it cannot is a failure here.
 """
 import contextlib
 import pathlib

@@ -1,5 +1,6 @@
-"""hapax lambda where sandboxes die and freeze: the function, hapax, or both, by kill -9 at each step of an invocation, and
-SIGSTOP for longer than a lease. Whatever dies, no two answers of a key differ, and what is known to be done is not run again.
+"""hapax lambda where sandboxes die and freeze: the function, hapax, or both, by kill -9 at each step of an invocation,
+and SIGSTOP for longer than a lease. Whatever dies, no two answers of a key differ, and what is known to be done is not
+run again.
 
 HAPAX_LAMBDA_STORM (4): seconds of random kills.
 """
@@ -352,8 +353,9 @@ def test_an_error_of_a_zombie_undoes_nothing(function):
 
 
 class Storm:
-    """A sandbox that works through keys, killed now and then: what was answered, and how often it died at what, or was not
-    done with it as its lease ended. Each key comes a few times, at about the same time here and in the other one."""
+    """A sandbox that works through keys, killed now and then: what was answered, and how often it died at what, or was
+    not done with it as its lease ended. Each key comes a few times, at about the same time here and in the other
+    one."""
 
     def __init__(self, function, count, seed, until):
         self.function, self.count, self.until, self.random = function, count, until, random.Random(seed)
@@ -396,8 +398,8 @@ class Storm:
 
 
 def test_a_storm_of_kills_contradicts_nothing(function):
-    """Two sandboxes and one store; each key has one answer, and ran once more at most for each time that it died at it, or
-    that it stood still for a lease."""
+    """Two sandboxes and one store; each key has one answer, and ran once more at most for each time that it died at it,
+    or that it stood still for a lease."""
     count, until, seed = itertools.count(), time.monotonic() + STORM_S, random.randrange(1 << 32)
     print("seed", seed)
     storms = [Storm(function("work"), count, seed + i, until) for i in range(2)]

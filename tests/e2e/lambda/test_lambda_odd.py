@@ -1,5 +1,6 @@
-"""hapax lambda and what is odd: events and answers that are not what they should be, runtimes that leave half-way, and the
-service where it stumbles. What passes must pass as it was; what cannot be protected says so; nothing ends that need not.
+"""hapax lambda and what is odd: events and answers that are not what they should be, runtimes that leave half-way, and
+the service where it stumbles. What passes must pass as it was; what cannot be protected says so; nothing ends that need
+not.
 """
 import base64
 import contextlib

@@ -1,5 +1,6 @@
-"""hapax lambda between peers that keep to HTTP in ways of their own: reports as streams, posts that come twice, answers before
-the event was read, paths with queries. Whatever they do, what is told was stored, and nothing that failed is taken for done.
+"""hapax lambda between peers that keep to HTTP in ways of their own: reports as streams, posts that come twice, answers
+before the event was read, paths with queries. Whatever they do, what is told was stored, and nothing that failed is
+taken for done.
 """
 import contextlib
 import json

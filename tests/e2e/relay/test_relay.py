@@ -309,8 +309,8 @@ class Writers:
             thread.join()
 
 
-# Four relays, killed and stopped at random, with rows that commit late: of each aggregate the first copies are in the order
-# of commits, and none is missing.
+# Four relays, killed and stopped at random, with rows that commit late: of each aggregate the first copies are in the
+# order of commits, and none is missing.
 def test_relays_that_are_killed_keep_the_order_and_lose_nothing(hapax, database, queue):
     seed = random.randrange(1 << 30)
     draw = random.Random(seed)

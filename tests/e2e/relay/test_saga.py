@@ -1,7 +1,8 @@
 """examples/saga: every order is charged and shipped, or charged and refunded, once: also while all that takes part is
 killed at random, RabbitMQ and PostgreSQL included.
 
-HAPAX_SAGA_SECONDS (15) is how long they are killed, HAPAX_SAGA_STORMS (1) how often all of it is done; HAPAX_SAGA_SEED: of the first storm.
+HAPAX_SAGA_SECONDS (15) is how long they are killed, HAPAX_SAGA_STORMS (1) how often all of it is done; HAPAX_SAGA_SEED:
+of the first storm.
 """
 import collections
 import contextlib
@@ -196,7 +197,8 @@ def make_retry_queues(broker):
 
 
 class Servers:
-    """The broker and the database, killed and started again in turn: each once, and then as long as the storm goes on."""
+    """The broker and the database, killed and started again in turn: each once, and then as long as the storm goes
+    on."""
 
     def __init__(self, broker, server, draw):
         self.broker, self.server, self.draw, self.over, self.kills = broker, server, draw, threading.Event(), 0
@@ -215,7 +217,8 @@ class Servers:
 
 
 def kill_one(saga, draw, counts):
-    """One of the saga's processes or of their children, or it is stopped for longer than its lease and wakes up a zombie."""
+    """One of the saga's processes or of their children, or it is stopped for longer than its lease and wakes up a
+    zombie."""
     pids = saga.pids()
     if not pids:
         return

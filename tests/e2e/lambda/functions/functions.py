@@ -87,7 +87,8 @@ def big(event, context, size):
 
 
 def http(event, context):
-    """An answer of a function behind API Gateway; the body's `status` is its status. Fails while the file `fails` is there."""
+    """An answer of a function behind API Gateway; the body's `status` is its status. Fails while the file `fails` is
+    there."""
     event = json.loads(event)
     run = effect(key_of(event))
     if os.path.exists("fails"):
@@ -152,8 +153,8 @@ def lines(file):
 
 
 def batch(event, context):
-    """An effect for each record in its order; it reports those that the file `bad` names. Where the file `report` is, that
-    is its answer. A line of `batches` for each call: the records that it was given."""
+    """An effect for each record in its order; it reports those that the file `bad` names. Where the file `report` is,
+    that is its answer. A line of `batches` for each call: the records that it was given."""
     parts = [part_of(record) for record in json.loads(event)["Records"]]
     mark("batches", " ".join(key for key, _ in parts))
     bad, fail = lines("bad"), []

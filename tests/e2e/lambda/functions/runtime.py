@@ -1,7 +1,7 @@
 """A small Lambda runtime for functions in Python: runtime.py NAME [WORD…], where NAME is one of functions.py.
 
-It says what a runtime must say, byte by byte, on one connection of its own, so that a test sees what stands between it and
-the Runtime API and nothing of a client library. In the working directory:
+It says what a runtime must say, byte by byte, on one connection of its own, so that a test sees what stands between it
+and the Runtime API and nothing of a client library. In the working directory:
   effects   a line for each effect, `KEY NONCE`, appended by one write
   go        where a function waits, it waits until this file is there
 """
