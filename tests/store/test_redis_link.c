@@ -197,9 +197,7 @@ static enum hapax_error try_open(struct hapax__redis_link **out, const struct se
                                  const struct hapax__redis_login *login, uint32_t db,
                                  int64_t deadline_us, char text[HAPAX_TEXT_MAX])
 {
-    struct hapax__redis_uri uri = {.kind = HAPAX__REDIS_NODE};
-
-    return hapax__redis_link_open(out, &server->address, &uri, login, db, NULL, deadline_us, text);
+    return hapax__redis_link_open(out, &server->address, login, db, NULL, deadline_us, text);
 }
 
 static struct hapax__redis_link *must_open(const struct server *server)

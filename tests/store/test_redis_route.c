@@ -4,6 +4,7 @@
  * often, and what is said of a call whose reply was lost.
  */
 #include "redis_play.h"
+#include "store/redis/cluster.h"
 #include "store/redis/route.h"
 
 #include "../unit/oom.h"

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The map of a cluster: which primary serves which slot, by CLUSTER SLOTS of any of its nodes.
+ * The map of a cluster: which primary serves which slot, by CLUSTER SLOTS of any node.
  *
- * A map is only a guess, and is allowed to be wrong: the node itself turns away what is not its own (MOVED,
- * ASK), so that a stale map costs a round trip and never a wrong answer. It is asked for anew after a
- * loss, and now and then after a MOVED, which by itself corrects its one slot at once. Nodes that were
- * lost or not reached lately are asked last, and the first to be asked changes each time: a node that
- * was cut off from the others describes the cluster of before.
+ * A map is a guess and may be wrong: a node turns away the keys that are not its own (MOVED, ASK), so that
+ * an old map costs a round trip and never a wrong answer. The map is read anew after a loss, and now and
+ * then after a MOVED, which by itself corrects its one slot at once. Nodes that were lost or not reached
+ * lately are asked last, and the first node to be asked changes each time: a node that was cut off
+ * from the others describes the former cluster.
  *
- * Primaries are counted by their lowest slot and not in the order in which they were met: whoever
- * replaces one in a failover gets its number, so that a scan over all of them skips nobody.
+ * Primaries are counted by their lowest slot, and not in the order in which they were met: a node that
+ * replaces another in a failover gets its number, so that a scan over all primaries skips none.
  */
-#include "route_parts.h"
+#include "cluster.h"
 
 #include "base/clock.h"
 #include "base/fail.h"
-#include "store/types.h"
+#include "base/time.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -23,13 +23,13 @@
 
 #define NOWHERE       HAPAX__REDIS_NOWHERE
 #define SLOTS         HAPAX__REDIS_SLOTS
-#define SHUNNED_US    5000000 /* for so long a lost node is asked last */
-#define LOOK_EVERY_US 20000 /* at most */
+#define SHUNNED_US    (5 * US_PER_S) /* for so long a lost node is asked last */
+#define READ_EVERY_US (20 * US_PER_MS) /* at most */
 
 /* ---- slots of keys ------------------------------------------------------------------- */
 
 /* CRC-16/XMODEM: polynomial 0x1021, from 0, most significant bit first. Four bits at a time: the
- * polynomial's ones are four and more apart, so that their remainder is a plain product. */
+ * polynomial's ones are four or more bits apart, so that the remainder of four bits is a plain product. */
 static uint16_t crc16(const uint8_t *ptr, size_t len)
 {
     uint32_t crc = 0;
@@ -59,45 +59,48 @@ uint16_t hapax__redis_slot(struct hapax_span key)
 
 /* ---- nodes --------------------------------------------------------------------------- */
 
-uint16_t hapax__redis_cluster_node(struct hapax__redis_route *route,
-                                   const struct hapax__redis_address *address)
+/* The index of the node at an address. A node that is new is added. NOWHERE: no room, or no memory. */
+static uint16_t index_of(struct hapax__redis_map *map, struct hapax__redis_nodes *nodes,
+                         const struct hapax__redis_address *address)
 {
-    size_t at = HAPAX__REDIS_NODES;
+    size_t at = nodes->count;
 
-    for (size_t k = 0; k < route->node_count; k++) {
-        const struct hapax__redis_node *node = route->nodes[k];
-
-        if (!node && at == HAPAX__REDIS_NODES)
+    for (size_t k = nodes->count; k-- > 0;) {
+        if (!nodes->at[k])
             at = k;
-        if (node && node->address.port == address->port &&
-            strcmp(node->address.host, address->host) == 0)
+        else if (hapax__redis_node_is_at(nodes->at[k], address))
             return (uint16_t)k;
     }
     if (at == HAPAX__REDIS_NODES)
-        at = route->node_count;
-    if (at >= HAPAX__REDIS_NODES)
         return NOWHERE;
-    route->nodes[at] = hapax__redis_node_new(address);
-    if (!route->nodes[at])
+    nodes->at[at] = hapax__redis_node_new(address, &nodes->access);
+    if (!nodes->at[at])
         return NOWHERE;
-    if (at == route->node_count)
-        route->node_count++;
-    route->unswept = true;
+    if (at == nodes->count)
+        nodes->count++;
+    map->unswept = true;
     return (uint16_t)at;
 }
 
-void hapax__redis_cluster_sweep(struct hapax__redis_route *route)
+void hapax__redis_map_init(struct hapax__redis_map *map)
+{
+    memset(map, 0, sizeof(*map));
+    for (size_t slot = 0; slot < SLOTS; slot++)
+        map->slots[slot] = NOWHERE;
+}
+
+void hapax__redis_map_sweep(struct hapax__redis_map *map, struct hapax__redis_nodes *nodes)
 {
     bool used[HAPAX__REDIS_NODES] = {false};
 
-    if (!route->unswept)
+    if (!map->unswept)
         return;
-    route->unswept = false;
+    map->unswept = false;
     for (size_t slot = 0; slot < SLOTS; slot++)
-        if (route->slots[slot] != NOWHERE)
-            used[route->slots[slot]] = true;
-    for (size_t k = 0; k < route->node_count; k++) {
-        struct hapax__redis_node *node = route->nodes[k];
+        if (map->slots[slot] != NOWHERE)
+            used[map->slots[slot]] = true;
+    for (size_t k = 0; k < nodes->count; k++) {
+        struct hapax__redis_node *node = nodes->at[k];
 
         if (!node || used[k] || node->listed)
             continue;
@@ -105,13 +108,13 @@ void hapax__redis_cluster_sweep(struct hapax__redis_route *route)
         if (node->seed)
             continue;
         hapax__redis_node_free(node);
-        route->nodes[k] = NULL;
+        nodes->at[k] = NULL;
     }
 }
 
 /* ---- redirections -------------------------------------------------------------------- */
 
-/* An address without a host is on the host that said it. */
+/* An address without a host is on the host of the node that answered it. */
 static bool read_address(struct hapax__redis_address *out, const struct hapax__redis_node *node,
                          const char *host, size_t host_len, unsigned long port)
 {
@@ -127,11 +130,11 @@ static bool read_address(struct hapax__redis_address *out, const struct hapax__r
     return true;
 }
 
-uint16_t hapax__redis_cluster_target(struct hapax__redis_route *route,
-                                     const struct hapax__redis_node *node, const char *said,
-                                     uint16_t slot)
+uint16_t hapax__redis_map_target(struct hapax__redis_map *map, struct hapax__redis_nodes *nodes,
+                                 const struct hapax__redis_node *node, const char *words,
+                                 uint16_t slot)
 {
-    const char *number = strchr(said, ' ');
+    const char *number = strchr(words, ' ');
     const char *host, *colon;
     char *end;
     unsigned long port;
@@ -146,14 +149,15 @@ uint16_t hapax__redis_cluster_target(struct hapax__redis_route *route,
     port = strtoul(colon + 1, &end, 10);
     if (*end != '\0' || !read_address(&address, node, host, (size_t)(colon - host), port))
         return NOWHERE;
-    return hapax__redis_cluster_node(route, &address);
+    return index_of(map, nodes, &address);
 }
 
 /* ---- the map ------------------------------------------------------------------------- */
 
 /* One range: [first, last, [host, port, …], replicas…]. */
-static bool read_range(struct hapax__redis_route *route, const struct hapax__redis_node *node,
-                       const struct hapax__resp *range, uint16_t *slots)
+static bool read_range(struct hapax__redis_map *map, struct hapax__redis_nodes *nodes,
+                       const struct hapax__redis_node *node, const struct hapax__resp *range,
+                       uint16_t *slots)
 {
     const struct hapax__resp *primary, *host;
     struct hapax__redis_address address;
@@ -176,13 +180,13 @@ static bool read_range(struct hapax__redis_route *route, const struct hapax__red
         if (primary->element[1]->integer <= 0 ||
             !read_address(&address, node, "", 0, (unsigned long)primary->element[1]->integer))
             return false;
-        at = hapax__redis_cluster_node(route, &address);
+        at = index_of(map, nodes, &address);
     } else if (host->type != HAPAX__RESP_STRING) {
         return false;
     } else if (primary->element[1]->integer > 0 &&
                read_address(&address, node, host->str, host->len,
                             (unsigned long)primary->element[1]->integer)) {
-        at = hapax__redis_cluster_node(route, &address);
+        at = index_of(map, nodes, &address);
     }
     for (long long slot = first; slot <= last; slot++)
         slots[slot] = at;
@@ -190,8 +194,8 @@ static bool read_range(struct hapax__redis_route *route, const struct hapax__red
 }
 
 /* Takes a map over as a whole, or not at all. */
-static bool take_map(struct hapax__redis_route *route, const struct hapax__redis_node *node,
-                     const struct hapax__resp *reply)
+static bool take_map(struct hapax__redis_map *map, struct hapax__redis_nodes *nodes,
+                     const struct hapax__redis_node *node, const struct hapax__resp *reply)
 {
     uint16_t slots[SLOTS];
     bool counted[HAPAX__REDIS_NODES] = {false};
@@ -204,7 +208,7 @@ static bool take_map(struct hapax__redis_route *route, const struct hapax__redis
     for (size_t slot = 0; slot < SLOTS; slot++)
         slots[slot] = NOWHERE;
     for (size_t k = 0; k < reply->elements; k++)
-        if (!read_range(route, node, reply->element[k], slots))
+        if (!read_range(map, nodes, node, reply->element[k], slots))
             return false;
     for (size_t slot = 0; slot < SLOTS; slot++) {
         uint16_t at = slots[slot];
@@ -219,46 +223,42 @@ static bool take_map(struct hapax__redis_route *route, const struct hapax__redis
     }
     if (count == 0)
         return false;
-    memcpy(route->slots, slots, sizeof(slots));
-    memcpy(route->primaries, primaries, count * sizeof(primaries[0]));
-    route->primary_count = count;
+    memcpy(map->slots, slots, sizeof(slots));
+    memcpy(map->primaries, primaries, count * sizeof(primaries[0]));
+    map->primary_count = count;
     if (!gaps)
-        route->gaps_us = 0;
-    else if (route->gaps_us == 0)
-        route->gaps_us = hapax__monotonic_us();
-    route->unswept = true;
-    for (size_t k = 0; k < route->node_count; k++)
-        if (route->nodes[k])
-            route->nodes[k]->listed = counted[k];
+        map->gaps_us = 0;
+    else if (map->gaps_us == 0)
+        map->gaps_us = hapax__monotonic_us();
+    map->unswept = true;
+    for (size_t k = 0; k < nodes->count; k++)
+        if (nodes->at[k])
+            nodes->at[k]->listed = counted[k];
     return true;
 }
 
-static enum hapax_error ask(struct hapax__redis_route *route, struct hapax__redis_node *node,
-                            int64_t deadline_us, char text[HAPAX_TEXT_MAX])
+static enum hapax_error ask(struct hapax__redis_map *map, struct hapax__redis_nodes *nodes,
+                            struct hapax__redis_node *node, int64_t deadline_us,
+                            char text[HAPAX_TEXT_MAX])
 {
     const struct hapax_span args[] = {hapax_str("CLUSTER"), hapax_str("SLOTS")};
     enum hapax_error error = HAPAX_ERR_NONE;
     struct hapax__resp *reply;
 
-    if (node->link && hapax__redis_link_stale(node->link))
-        hapax__redis_node_close(node);
-    if (!node->link)
-        error = hapax__redis_node_connect(route, node, &route->uri.login, 0, deadline_us, text);
+    if (!hapax__redis_node_linked(node))
+        error = hapax__redis_node_connect(node, deadline_us, text);
+    if (error == HAPAX_ERR_NONE)
+        error = hapax__redis_node_ask(node, args, 2, &reply, deadline_us, text);
     if (error != HAPAX_ERR_NONE)
         return error;
-    error = hapax__redis_node_ask(node, args, 2, &reply, deadline_us, text);
-    if (error != HAPAX_ERR_NONE)
-        return error == HAPAX_ERR_NOMEM ? error : HAPAX_ERR_UNAVAILABLE;
     if (reply->type == HAPAX__RESP_ERROR) {
-        char said[100];
-        bool refused =
-            strncmp(reply->str, "NOAUTH", 6) == 0 || strncmp(reply->str, "NOPERM", 6) == 0;
+        char quoted[100];
 
-        hapax__redis_quote(said, sizeof(said), reply);
-        error = hapax__fail(text, refused ? HAPAX_ERR_REFUSED : HAPAX_ERR_UNAVAILABLE,
+        hapax__redis_quote(quoted, sizeof(quoted), reply);
+        error = hapax__fail(text, hapax__redis_node_refusal(reply),
                             "cannot read the map of the cluster: \"%.100s\" answered: %s",
-                            node->name, said);
-    } else if (!take_map(route, node, reply)) {
+                            node->name, quoted);
+    } else if (!take_map(map, nodes, node, reply)) {
         error = hapax__fail(text, HAPAX_ERR_UNAVAILABLE,
                             "cannot read the map of the cluster: \"%.100s\" knows of no slots",
                             node->name);
@@ -267,48 +267,49 @@ static enum hapax_error ask(struct hapax__redis_route *route, struct hapax__redi
     return error;
 }
 
+/* A node that was lost or not reached lately. */
 static bool shunned(const struct hapax__redis_node *node, int64_t now_us)
 {
-    int64_t last_us = node->lost_us > node->failed_us ? node->lost_us : node->failed_us;
+    int64_t last_us = hapax__most(node->lost_us, node->failed_us);
 
     return last_us != 0 && now_us - last_us < SHUNNED_US;
 }
 
-/* Asks the nodes that are, or are not, shunned, until one knows. True: no other need be asked. */
-static bool ask_all(struct hapax__redis_route *route, bool bad, int64_t deadline_us,
-                    enum hapax_error *error, char text[HAPAX_TEXT_MAX])
+/* Asks the nodes that are, or are not, shunned, until one has the map. True: ask no other. */
+static bool ask_all(struct hapax__redis_map *map, struct hapax__redis_nodes *nodes, bool bad,
+                    int64_t deadline_us, enum hapax_error *error, char text[HAPAX_TEXT_MAX])
 {
-    size_t count = route->node_count, from = route->ask;
+    size_t count = nodes->count;
 
     for (size_t k = 0; k < count; k++) {
-        struct hapax__redis_node *node = route->nodes[(from + k) % count];
+        struct hapax__redis_node *node = nodes->at[(map->first + k) % count];
         int64_t now_us = hapax__monotonic_us();
 
         if (!node || shunned(node, now_us) != bad)
             continue;
         if (now_us >= deadline_us)
             return true;
-        *error = ask(route, node, hapax__redis_share(deadline_us, 4), text);
+        *error = ask(map, nodes, node, hapax__redis_share(deadline_us, 4), text);
         if (*error == HAPAX_ERR_NONE || *error == HAPAX_ERR_NOMEM)
             return true;
     }
     return false;
 }
 
-enum hapax_error hapax__redis_cluster_look(struct hapax__redis_route *route, int64_t deadline_us,
-                                           char text[HAPAX_TEXT_MAX])
+enum hapax_error hapax__redis_map_read(struct hapax__redis_map *map,
+                                       struct hapax__redis_nodes *nodes, int64_t deadline_us,
+                                       char text[HAPAX_TEXT_MAX])
 {
     enum hapax_error error = HAPAX_ERR_UNAVAILABLE;
-    int64_t now_us = hapax__monotonic_us();
-    bool known = route->primary_count > 0;
+    bool known = map->primary_count > 0;
 
-    assert(route->uri.kind == HAPAX__REDIS_CLUSTER && route->node_count > 0);
-    if (known && (!route->look || now_us - route->looked_us < LOOK_EVERY_US))
+    assert(nodes->count > 0);
+    if (known && (!map->old || hapax__monotonic_us() - map->read_us < READ_EVERY_US))
         return HAPAX_ERR_NONE;
-    route->ask = (route->ask + 1) % route->node_count;
-    if (!ask_all(route, false, deadline_us, &error, text))
-        ask_all(route, true, deadline_us, &error, text);
-    route->looked_us = hapax__monotonic_us();
-    route->look = route->look && error != HAPAX_ERR_NONE;
+    map->first = (map->first + 1) % nodes->count;
+    if (!ask_all(map, nodes, false, deadline_us, &error, text))
+        ask_all(map, nodes, true, deadline_us, &error, text);
+    map->read_us = hapax__monotonic_us();
+    map->old = map->old && error != HAPAX_ERR_NONE;
     return known ? HAPAX_ERR_NONE : error;
 }

@@ -360,7 +360,6 @@ static struct hapax__redis_link *link_new(const struct hapax__redis_address *add
 
 enum hapax_error hapax__redis_link_open(struct hapax__redis_link **out,
                                         const struct hapax__redis_address *address,
-                                        const struct hapax__redis_uri *uri,
                                         const struct hapax__redis_login *login, uint32_t db,
                                         struct hapax__redis_tls *tls, int64_t deadline_us,
                                         char text[HAPAX_TEXT_MAX])
@@ -369,10 +368,11 @@ enum hapax_error hapax__redis_link_open(struct hapax__redis_link **out,
     enum hapax_error error;
 
     *out = NULL;
-    assert(!tls == !uri->tls);
     if (!link)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot connect: out of memory");
-    error = hapax__redis_wire_open(&link->wire, address, tls, deadline_us);
+    error = hapax__redis_wire_open(&link->wire, address, deadline_us);
+    if (error == HAPAX_ERR_NONE && tls)
+        error = hapax__redis_tls_begin(&link->wire, tls, address->host, deadline_us);
     if (error != HAPAX_ERR_NONE)
         hapax__fail(text, error, "cannot connect to \"%.100s\": %s", link->name, link->wire.why);
     else

@@ -8,26 +8,17 @@
 #ifndef HAPAX_STORE_REDIS_LINK_H
 #define HAPAX_STORE_REDIS_LINK_H
 
+#include "reader.h"
+#include "tls.h"
 #include "uri.h"
 
-#include "reader.h"
-
 struct hapax__redis_link;
-struct hapax__redis_tls; /* an SSL_CTX, shared by the links of one store */
-
-/* NULL out and NONE where the URI has no TLS. INVALID: a file of it cannot be used. */
-enum hapax_error hapax__redis_tls_open(struct hapax__redis_tls **out,
-                                       const struct hapax__redis_uri *uri,
-                                       char text[HAPAX_TEXT_MAX]);
-void hapax__redis_tls_close(struct hapax__redis_tls *tls);
-
 /* Connects, with TLS where tls is given (the certificate must be the host's), logs in where login has a
  * password, SELECTs db where it is not 0. UNAVAILABLE: nobody there, no answer by the deadline, loading;
  * REFUSED: the login, the certificate or the db was refused. Nothing is open then, and text names the
  * address and why, never the password. */
 enum hapax_error hapax__redis_link_open(struct hapax__redis_link **out,
                                         const struct hapax__redis_address *address,
-                                        const struct hapax__redis_uri *uri,
                                         const struct hapax__redis_login *login, uint32_t db,
                                         struct hapax__redis_tls *tls, int64_t deadline_us,
                                         char text[HAPAX_TEXT_MAX]);

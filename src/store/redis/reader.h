@@ -5,6 +5,8 @@
 #ifndef HAPAX_STORE_REDIS_READER_H
 #define HAPAX_STORE_REDIS_READER_H
 
+#include "base/span.h"
+
 #include <hapax/store.h>
 
 #define HAPAX__REDIS_BULK_MAX     (64u << 20) /* bytes of a bulk string */
@@ -32,6 +34,13 @@ struct hapax__resp {
     struct hapax__resp **element; /* of an ARRAY */
     size_t elements;
 };
+
+/* Whether a STATUS or STRING is this word. */
+static inline bool hapax__resp_is(const struct hapax__resp *reply, const char *word)
+{
+    return (reply->type == HAPAX__RESP_STRING || reply->type == HAPAX__RESP_STATUS) &&
+           hapax__is((struct hapax_span){(const uint8_t *)reply->str, reply->len}, word);
+}
 
 /* Frees a reply with its elements. NULL is allowed. */
 void hapax__resp_free(struct hapax__resp *reply);

@@ -84,8 +84,4 @@ enum hapax_error hapax__redis_route_sentinel(struct hapax__redis_route *route, s
                                              struct hapax__resp **reply, const char **name,
                                              char text[HAPAX_TEXT_MAX]);
 
-/* The slot of a key: CRC16 of it, or of what stands between its first `{` and the next `}` (Redis
- * Cluster specification, "Key distribution model"). */
-uint16_t hapax__redis_slot(struct hapax_span key);
-
 #endif

@@ -1,29 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the primary is, by the sentinels that the URI names. Their word is a hint: only a process that
- * says by ROLE that it is a primary is written to, on each new link. A sentinel that was cut off from the
- * others may name the primary of before; it goes to the end of the order, as one that does not answer. So it
- * does where the replicas that `wait` asks for did not acknowledge: both may be on the wrong side of a cut.
+ * Where the primary is, by the sentinels that the URI names. Their answer is a hint: each new link is
+ * used for writes only after its process has answered ROLE with "master". A sentinel that is cut off
+ * from the others may name the former primary. Such a sentinel goes to the end of the order, as does one
+ * that does not answer, and one whose primary's replicas did not acknowledge what `wait` asks for: both
+ * may be on the wrong side of a cut.
  *
- * Sentinels that the URI does not name are not learnt (SENTINEL SENTINELS): a deployment's list is
- * short and known, and what one sentinel says about others is one more thing to be wrong about. Nor is
- * their pub/sub followed: a link that dies, or a primary that is none any more, says it as soon.
+ * Rejected: learning of sentinels that the URI does not name (SENTINEL SENTINELS). A deployment's list is
+ * short and known, and what one sentinel answers about others can be wrong, too. Rejected: following the
+ * sentinels' pub/sub, since a link that dies, or a node that is no primary any more, is seen as soon.
  */
-#include "route_parts.h"
+#include "sentinel.h"
 
 #include "base/clock.h"
 #include "base/fail.h"
-#include "store/types.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool is_text(const struct hapax__resp *reply, const char *text)
-{
-    return (reply->type == HAPAX__RESP_STRING || reply->type == HAPAX__RESP_STATUS) &&
-           reply->len == strlen(text) && memcmp(reply->str, text, reply->len) == 0;
-}
 
 static bool read_address(struct hapax__redis_address *out, const struct hapax__resp *reply)
 {
@@ -47,83 +41,71 @@ static bool read_address(struct hapax__redis_address *out, const struct hapax__r
     return true;
 }
 
-/* One command on a connection of its own. The reply is the caller's. */
-static enum hapax_error ask(struct hapax__redis_route *route, struct hapax__redis_node *sentinel,
-                            const struct hapax_span *args, size_t argc, struct hapax__resp **reply,
-                            int64_t deadline_us, char text[HAPAX_TEXT_MAX])
+/* Sends one command on a connection of its own. The caller frees the reply. */
+static enum hapax_error ask(struct hapax__redis_node *sentinel, const struct hapax_span *args,
+                            size_t argc, struct hapax__resp **reply, int64_t deadline_us,
+                            char text[HAPAX_TEXT_MAX])
 {
     enum hapax_error error;
 
     *reply = NULL;
-    error = hapax__redis_node_connect(route, sentinel, &route->uri.sentinel_login, 0, deadline_us,
-                                      text);
-    if (error != HAPAX_ERR_NONE)
-        return error;
-    error = hapax__redis_node_ask(sentinel, args, argc, reply, deadline_us, text);
+    error = hapax__redis_node_connect(sentinel, deadline_us, text);
+    if (error == HAPAX_ERR_NONE)
+        error = hapax__redis_node_ask(sentinel, args, argc, reply, deadline_us, text);
     hapax__redis_node_close(sentinel);
-    if (error == HAPAX_ERR_NONE || error == HAPAX_ERR_NOMEM)
-        return error;
-    return HAPAX_ERR_UNAVAILABLE;
+    return error;
 }
 
-/* Which address this sentinel gives. */
-static enum hapax_error find(struct hapax__redis_route *route, struct hapax__redis_node *sentinel,
-                             struct hapax__redis_address *out, bool *heard, int64_t deadline_us,
-                             char text[HAPAX_TEXT_MAX])
+/* Asks one sentinel for the primary's address. *answered becomes true where it answers. */
+static enum hapax_error find(const struct hapax__redis_sentinels *sentinels,
+                             struct hapax__redis_node *sentinel, struct hapax__redis_address *out,
+                             bool *answered, int64_t deadline_us, char text[HAPAX_TEXT_MAX])
 {
     const struct hapax_span args[] = {hapax_str("SENTINEL"), hapax_str("GET-MASTER-ADDR-BY-NAME"),
-                                      hapax_str(route->uri.master)};
+                                      hapax_str(sentinels->master)};
     struct hapax__resp *reply;
-    enum hapax_error error = ask(route, sentinel, args, 3, &reply, deadline_us, text);
+    enum hapax_error error = ask(sentinel, args, 3, &reply, deadline_us, text);
 
     if (error != HAPAX_ERR_NONE)
         return error;
     if (read_address(out, reply)) {
-        *heard = true;
+        *answered = true;
     } else if (reply->type == HAPAX__RESP_NIL || reply->type == HAPAX__RESP_ARRAY) {
-        *heard = true;
+        *answered = true;
         error = hapax__fail(text, HAPAX_ERR_UNAVAILABLE,
                             "the sentinel \"%.80s\" knows no master \"%.80s\"", sentinel->name,
-                            route->uri.master);
+                            sentinels->master);
     } else {
-        char said[100];
+        char quoted[100];
 
-        hapax__redis_quote(said, sizeof(said), reply);
-        error = hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "the sentinel \"%.80s\" answered: %s",
-                            sentinel->name, said);
-        if (reply->type == HAPAX__RESP_ERROR &&
-            (strncmp(reply->str, "NOAUTH", 6) == 0 || strncmp(reply->str, "NOPERM", 6) == 0))
-            error = HAPAX_ERR_REFUSED;
+        hapax__redis_quote(quoted, sizeof(quoted), reply);
+        error = reply->type == HAPAX__RESP_ERROR ? hapax__redis_node_refusal(reply)
+                                                 : HAPAX_ERR_UNAVAILABLE;
+        hapax__fail(text, error, "the sentinel \"%.80s\" answered: %s", sentinel->name, quoted);
     }
     hapax__resp_free(reply);
     return error;
 }
 
+/* Asks the node that a sentinel named whether it is a primary; otherwise closes its link. */
 static enum hapax_error confirm(struct hapax__redis_node *node,
                                 const struct hapax__redis_node *sentinel, int64_t deadline_us,
                                 char text[HAPAX_TEXT_MAX])
 {
     const struct hapax_span role = hapax_str("ROLE");
-    enum hapax_error error;
     struct hapax__resp *reply;
-    bool primary;
+    enum hapax_error error = hapax__redis_node_ask(node, &role, 1, &reply, deadline_us, text);
 
-    error = hapax__redis_node_ask(node, &role, 1, &reply, deadline_us, text);
-    if (error == HAPAX_ERR_NOMEM)
-        return error;
     if (error != HAPAX_ERR_NONE)
-        return HAPAX_ERR_UNAVAILABLE;
-    primary = reply->type == HAPAX__RESP_ARRAY && reply->elements > 0 &&
-              is_text(reply->element[0], "master");
-    if (!primary && reply->type == HAPAX__RESP_ERROR) {
-        char said[100];
+        return error;
+    if (reply->type == HAPAX__RESP_ERROR) {
+        char quoted[100];
 
-        hapax__redis_quote(said, sizeof(said), reply);
-        error = hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "\"%.80s\" answered ROLE with: %s",
-                            node->name, said);
-        if (strncmp(reply->str, "NOAUTH", 6) == 0 || strncmp(reply->str, "NOPERM", 6) == 0)
-            error = HAPAX_ERR_REFUSED;
-    } else if (!primary) {
+        hapax__redis_quote(quoted, sizeof(quoted), reply);
+        error = hapax__fail(text, hapax__redis_node_refusal(reply),
+                            "\"%.80s\" answered ROLE with: %s", node->name, quoted);
+    } else if (reply->type != HAPAX__RESP_ARRAY || reply->elements == 0 ||
+               !hapax__resp_is(reply->element[0], "master")) {
         error = hapax__fail(text, HAPAX_ERR_UNAVAILABLE,
                             "\"%.80s\", named by the sentinel \"%.80s\", is no primary", node->name,
                             sentinel->name);
@@ -134,74 +116,67 @@ static enum hapax_error confirm(struct hapax__redis_node *node,
     return error;
 }
 
-/* One sentinel's word, followed to its end. */
-static enum hapax_error follow(struct hapax__redis_route *route, struct hapax__redis_node *sentinel,
-                               bool *heard, int64_t deadline_us, char text[HAPAX_TEXT_MAX])
+/* Connects `primary` to the node that one sentinel names. */
+static enum hapax_error follow(const struct hapax__redis_sentinels *sentinels,
+                               struct hapax__redis_node *sentinel,
+                               struct hapax__redis_node *primary, bool *answered,
+                               int64_t deadline_us, char text[HAPAX_TEXT_MAX])
 {
-    struct hapax__redis_node *node = route->nodes[0];
     struct hapax__redis_address address = {.port = 0};
-    enum hapax_error error = find(route, sentinel, &address, heard, deadline_us, text);
+    enum hapax_error error = find(sentinels, sentinel, &address, answered, deadline_us, text);
 
     if (error != HAPAX_ERR_NONE)
         return error;
-    if (!node->listed || node->address.port != address.port ||
-        strcmp(node->address.host, address.host) != 0)
-        hapax__redis_node_move(node, &address);
-    node->listed = true;
-    error =
-        hapax__redis_node_connect(route, node, &route->uri.login, route->uri.db, deadline_us, text);
-    return error == HAPAX_ERR_NONE ? confirm(node, sentinel, deadline_us, text) : error;
+    if (!primary->listed || !hapax__redis_node_is_at(primary, &address))
+        hapax__redis_node_move(primary, &address);
+    primary->listed = true;
+    error = hapax__redis_node_connect(primary, deadline_us, text);
+    return error == HAPAX_ERR_NONE ? confirm(primary, sentinel, deadline_us, text) : error;
 }
 
-void hapax__redis_sentinel_doubt(struct hapax__redis_route *route)
+void hapax__redis_sentinel_doubt(struct hapax__redis_sentinels *sentinels)
 {
-    size_t count = route->uri.host_count;
-    struct hapax__redis_node *first = route->sentinels[0];
+    struct hapax__redis_node *first = sentinels->at[0];
 
-    assert(route->uri.kind == HAPAX__REDIS_SENTINEL && count > 0);
-    memmove(route->sentinels, route->sentinels + 1, (count - 1) * sizeof(route->sentinels[0]));
-    route->sentinels[count - 1] = first;
+    assert(sentinels->count > 0);
+    memmove(sentinels->at, sentinels->at + 1, (sentinels->count - 1) * sizeof(sentinels->at[0]));
+    sentinels->at[sentinels->count - 1] = first;
 }
 
-enum hapax_error hapax__redis_sentinel_connect(struct hapax__redis_route *route,
+enum hapax_error hapax__redis_sentinel_connect(struct hapax__redis_sentinels *sentinels,
+                                               struct hapax__redis_node *primary, bool *answered,
                                                int64_t deadline_us, char text[HAPAX_TEXT_MAX])
 {
-    size_t count = route->uri.host_count;
     enum hapax_error error = HAPAX_ERR_UNAVAILABLE;
-    bool heard = false;
+    bool late = false;
 
-    assert(route->uri.kind == HAPAX__REDIS_SENTINEL && !route->nodes[0]->link);
-    for (size_t k = 0; k < count; k++) {
-        char said[HAPAX_TEXT_MAX] = "";
-        bool late;
+    assert(!primary->link);
+    *answered = false;
+    for (size_t left = sentinels->count; left > 0 && !late; left--) {
+        char why[HAPAX_TEXT_MAX] = "";
 
-        error = follow(route, route->sentinels[0], &heard,
-                       hapax__redis_share(deadline_us, count - k), said);
+        error = follow(sentinels, sentinels->at[0], primary, answered,
+                       hapax__redis_share(deadline_us, left), why);
         late = hapax__monotonic_us() >= deadline_us;
-        /* A question that the deadline cut short says less than an answer before it. */
+        /* An answer from before says more than a question that the deadline cut short. */
         if (!late || text[0] == '\0')
-            memcpy(text, said, sizeof(said));
+            memcpy(text, why, sizeof(why));
         if (error == HAPAX_ERR_NONE || error == HAPAX_ERR_NOMEM)
             break;
-        hapax__redis_sentinel_doubt(route);
-        if (late)
-            break;
+        hapax__redis_sentinel_doubt(sentinels);
     }
-    route->nodes[0]->heard = heard;
-    assert((error == HAPAX_ERR_NONE) == (route->nodes[0]->link != NULL));
+    assert((error == HAPAX_ERR_NONE) == (primary->link != NULL));
     return error;
 }
 
-enum hapax_error hapax__redis_route_sentinel(struct hapax__redis_route *route, size_t k,
-                                             struct hapax__resp **reply, const char **name,
-                                             char text[HAPAX_TEXT_MAX])
+enum hapax_error hapax__redis_sentinel_master(struct hapax__redis_sentinels *sentinels, size_t k,
+                                              struct hapax__resp **reply, int64_t deadline_us,
+                                              char text[HAPAX_TEXT_MAX])
 {
     const struct hapax_span args[] = {hapax_str("SENTINEL"), hapax_str("MASTER"),
-                                      hapax_str(route->uri.master)};
-    int64_t deadline_us = hapax__monotonic_us() + route->uri.timeout_ms * 1000;
+                                      hapax_str(sentinels->master)};
 
-    assert(route->uri.kind == HAPAX__REDIS_SENTINEL && k < route->uri.host_count);
-    *name = route->sentinels[k]->name;
-    return ask(route, route->sentinels[k], args, 3, reply,
-               hapax__redis_share(deadline_us, route->uri.host_count), text);
+    assert(k < sentinels->count);
+    return ask(sentinels->at[k], args, 3, reply, hapax__redis_share(deadline_us, sentinels->count),
+               text);
 }

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * TLS to Redis. The certificate must be of the host the URI names (or of its address, where it names
- * one) and signed by a CA it names, or the system's; what is looser is asked for by `tls_verify=off`.
- *
- * OpenSSL's socket BIO would raise SIGPIPE, which a library may not touch, and would not tell whether a
- * byte has left; so the BIO is ours.
+ * TLS to Redis, by OpenSSL over a BIO of our own. Rejected: OpenSSL's socket BIO, since it raises SIGPIPE,
+ * which a library may not touch, and does not tell whether a byte has left this process.
  */
-#include "wire.h"
+#include "tls.h"
 
 #include "base/fail.h"
 #include "base/tls.h"
@@ -20,7 +17,13 @@
 #include <string.h>
 
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+
+struct hapax__redis_tls {
+    SSL_CTX *context;
+    BIO_METHOD *method; /* the wire's socket, without SIGPIPE */
+};
 
 /* ---- the BIO --------------------------------------------------------------------------- */
 
@@ -146,10 +149,11 @@ static SSL *make_ssl(struct hapax__redis_wire *wire, struct hapax__redis_tls *tl
 /* What an SSL call that did not succeed means: 0: it would block, and *wants says for what; -1. */
 static int judge(struct hapax__redis_wire *wire, int returned, short *wants)
 {
+    SSL *ssl = wire->layer;
     int error = errno;
     unsigned long code;
 
-    switch (SSL_get_error(wire->ssl, returned)) {
+    switch (SSL_get_error(ssl, returned)) {
     case SSL_ERROR_WANT_READ:
         *wants = POLLIN;
         return 0;
@@ -172,31 +176,63 @@ static int judge(struct hapax__redis_wire *wire, int returned, short *wants)
         return -1;
     }
     wire->refused = true;
-    if (SSL_get_verify_result(wire->ssl) != X509_V_OK && SSL_get_verify_mode(wire->ssl) != 0)
+    if (SSL_get_verify_result(ssl) != X509_V_OK && SSL_get_verify_mode(ssl) != 0)
         (void)snprintf(wire->why, sizeof(wire->why), "its certificate is refused: %s",
-                       X509_verify_cert_error_string(SSL_get_verify_result(wire->ssl)));
+                       X509_verify_cert_error_string(SSL_get_verify_result(ssl)));
     else
         (void)snprintf(wire->why, sizeof(wire->why), "TLS failed: %s",
                        hapax__tls_reason(ERR_peek_last_error()));
     return -1;
 }
 
+static ssize_t tls_read(struct hapax__redis_wire *wire, void *out, size_t size)
+{
+    int n;
+
+    ERR_clear_error();
+    n = SSL_read(wire->layer, out, size < INT_MAX ? (int)size : INT_MAX);
+    if (n > 0)
+        return n;
+    return judge(wire, n, &wire->read_wants);
+}
+
+static ssize_t tls_write(struct hapax__redis_wire *wire, const void *data, size_t len)
+{
+    int n;
+
+    ERR_clear_error();
+    n = SSL_write(wire->layer, data, len < INT_MAX ? (int)len : INT_MAX);
+    if (n > 0)
+        return n;
+    return judge(wire, n, &wire->write_wants);
+}
+
+static void tls_free(struct hapax__redis_wire *wire)
+{
+    SSL_free(wire->layer);
+}
+
 enum hapax_error hapax__redis_tls_begin(struct hapax__redis_wire *wire,
                                         struct hapax__redis_tls *tls, const char *host,
                                         int64_t deadline_us)
 {
+    static const struct hapax__redis_io io = {tls_read, tls_write, tls_free};
+    SSL *ssl;
+
     ERR_clear_error();
-    wire->ssl = make_ssl(wire, tls, host);
-    if (!wire->ssl) {
+    ssl = make_ssl(wire, tls, host);
+    if (!ssl) {
         (void)snprintf(wire->why, sizeof(wire->why), "out of memory for TLS");
         return HAPAX_ERR_NOMEM;
     }
+    wire->io = &io;
+    wire->layer = ssl;
     for (;;) {
         short wants = 0;
         int connected;
 
         ERR_clear_error();
-        connected = SSL_connect(wire->ssl);
+        connected = SSL_connect(ssl);
         if (connected == 1)
             return HAPAX_ERR_NONE;
         if (judge(wire, connected, &wants) < 0)
@@ -206,26 +242,4 @@ enum hapax_error hapax__redis_tls_begin(struct hapax__redis_wire *wire,
             return HAPAX_ERR_UNAVAILABLE;
         }
     }
-}
-
-ssize_t hapax__redis_tls_read(struct hapax__redis_wire *wire, void *out, size_t size)
-{
-    int n;
-
-    ERR_clear_error();
-    n = SSL_read(wire->ssl, out, size < INT_MAX ? (int)size : INT_MAX);
-    if (n > 0)
-        return n;
-    return judge(wire, n, &wire->read_wants);
-}
-
-ssize_t hapax__redis_tls_write(struct hapax__redis_wire *wire, const void *data, size_t len)
-{
-    int n;
-
-    ERR_clear_error();
-    n = SSL_write(wire->ssl, data, len < INT_MAX ? (int)len : INT_MAX);
-    if (n > 0)
-        return n;
-    return judge(wire, n, &wire->write_wants);
 }

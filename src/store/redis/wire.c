@@ -70,6 +70,68 @@ bool hapax__redis_wire_wait(const struct hapax__redis_wire *wire, short events, 
     }
 }
 
+/* ---- bytes ----------------------------------------------------------------------------- */
+
+ssize_t hapax__redis_wire_send(struct hapax__redis_wire *wire, const void *data, size_t len)
+{
+    ssize_t n;
+
+    do
+        n = send(wire->fd, data, len, MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    if (n > 0)
+        wire->sent += (uint64_t)n;
+    return n;
+}
+
+ssize_t hapax__redis_wire_recv(struct hapax__redis_wire *wire, void *out, size_t size)
+{
+    ssize_t n;
+
+    do
+        n = recv(wire->fd, out, size, 0);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
+static ssize_t plain_read(struct hapax__redis_wire *wire, void *out, size_t size)
+{
+    ssize_t n = hapax__redis_wire_recv(wire, out, size);
+
+    if (n > 0)
+        return n;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return 0;
+    hapax__redis_wire_lost(wire, n < 0 ? errno : 0);
+    return -1;
+}
+
+static ssize_t plain_write(struct hapax__redis_wire *wire, const void *data, size_t len)
+{
+    ssize_t n = hapax__redis_wire_send(wire, data, len);
+
+    if (n >= 0)
+        return n;
+    if (errno == EAGAIN || errno == EWOULDBLOCK)
+        return 0;
+    hapax__redis_wire_lost(wire, errno);
+    return -1;
+}
+
+static const struct hapax__redis_io plain = {plain_read, plain_write, NULL};
+
+ssize_t hapax__redis_wire_read(struct hapax__redis_wire *wire, void *out, size_t size)
+{
+    assert(wire->fd >= 0 && size > 0);
+    return wire->io->read(wire, out, size);
+}
+
+ssize_t hapax__redis_wire_write(struct hapax__redis_wire *wire, const void *data, size_t len)
+{
+    assert(wire->fd >= 0 && len > 0);
+    return wire->io->write(wire, data, len);
+}
+
 /* ---- connecting ------------------------------------------------------------------------ */
 
 static void set_options(int fd)
@@ -151,85 +213,27 @@ static enum hapax_error look_up(struct addrinfo **list, struct hapax__redis_wire
 
 enum hapax_error hapax__redis_wire_open(struct hapax__redis_wire *wire,
                                         const struct hapax__redis_address *address,
-                                        struct hapax__redis_tls *tls, int64_t deadline_us)
+                                        int64_t deadline_us)
 {
     struct addrinfo *list = NULL;
     enum hapax_error error;
 
-    *wire = (struct hapax__redis_wire){.fd = -1, .read_wants = POLLIN, .write_wants = POLLOUT};
+    *wire = (struct hapax__redis_wire){
+        .fd = -1, .io = &plain, .read_wants = POLLIN, .write_wants = POLLOUT};
     error = look_up(&list, wire, address);
     if (error == HAPAX_ERR_NONE)
         error = connect_any(wire, list, deadline_us);
     if (list)
         freeaddrinfo(list);
-    if (error == HAPAX_ERR_NONE && tls)
-        error = hapax__redis_tls_begin(wire, tls, address->host, deadline_us);
-    if (error != HAPAX_ERR_NONE)
-        hapax__redis_wire_close(wire);
     return error;
 }
 
 void hapax__redis_wire_close(struct hapax__redis_wire *wire)
 {
-    SSL_free(wire->ssl);
-    wire->ssl = NULL;
+    if (wire->layer)
+        wire->io->close(wire);
+    wire->layer = NULL;
     if (wire->fd >= 0)
         (void)close(wire->fd);
     wire->fd = -1;
-}
-
-/* ---- bytes ----------------------------------------------------------------------------- */
-
-ssize_t hapax__redis_wire_send(struct hapax__redis_wire *wire, const void *data, size_t len)
-{
-    ssize_t n;
-
-    do
-        n = send(wire->fd, data, len, MSG_NOSIGNAL);
-    while (n < 0 && errno == EINTR);
-    if (n > 0)
-        wire->sent += (uint64_t)n;
-    return n;
-}
-
-ssize_t hapax__redis_wire_recv(struct hapax__redis_wire *wire, void *out, size_t size)
-{
-    ssize_t n;
-
-    do
-        n = recv(wire->fd, out, size, 0);
-    while (n < 0 && errno == EINTR);
-    return n;
-}
-
-ssize_t hapax__redis_wire_read(struct hapax__redis_wire *wire, void *out, size_t size)
-{
-    ssize_t n;
-
-    assert(wire->fd >= 0 && size > 0);
-    if (wire->ssl)
-        return hapax__redis_tls_read(wire, out, size);
-    n = hapax__redis_wire_recv(wire, out, size);
-    if (n > 0)
-        return n;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return 0;
-    hapax__redis_wire_lost(wire, n < 0 ? errno : 0);
-    return -1;
-}
-
-ssize_t hapax__redis_wire_write(struct hapax__redis_wire *wire, const void *data, size_t len)
-{
-    ssize_t n;
-
-    assert(wire->fd >= 0 && len > 0);
-    if (wire->ssl)
-        return hapax__redis_tls_write(wire, data, len);
-    n = hapax__redis_wire_send(wire, data, len);
-    if (n > 0)
-        return n;
-    if (n == 0 || errno == EAGAIN || errno == EWOULDBLOCK)
-        return 0;
-    hapax__redis_wire_lost(wire, errno);
-    return -1;
 }

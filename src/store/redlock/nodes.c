@@ -15,7 +15,6 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
-#include "store/redis/link.h"
 #include "store/redis/route.h"
 
 #include <assert.h>
@@ -109,9 +108,8 @@ void hapax__redlock_connect_node(struct hapax__redlock *lock, struct hapax__redl
         }
         address = &primary;
     }
-    if (hapax__redis_link_open(&node->link, address, &node->uri, &node->uri.login, node->uri.db,
-                               node->tls, hapax__monotonic_us() + patience_us,
-                               lock->why) != HAPAX_ERR_NONE) {
+    if (hapax__redis_link_open(&node->link, address, &node->uri.login, node->uri.db, node->tls,
+                               hapax__monotonic_us() + patience_us, lock->why) != HAPAX_ERR_NONE) {
         node->link = NULL;
         blame(node, begin_us, patience_us);
     }

@@ -13,8 +13,6 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
-#include "nodes.h"
-#include "store/redis/link.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -13,27 +13,14 @@
 #ifndef HAPAX_STORE_REDLOCK_REDLOCK_H
 #define HAPAX_STORE_REDLOCK_REDLOCK_H
 
-#include "store/redis/uri.h"
-
-#include "store/redis/reader.h"
-
-#define HAPAX__REDLOCK_NODES_MAX 9u
-#define HAPAX__REDLOCK_CALLS_MAX 128u
-
-struct hapax__redlock;
-
-/* One command. */
-struct hapax__redlock_call {
-    const struct hapax_span *args;
-    size_t argc;
-};
+#include "nodes.h"
 
 /* One lock of a batch. */
 struct hapax__redlock_item {
     struct hapax_span name; /* the key, without the prefix */
-    struct hapax_span
-        value; /* unique to this holder: compared at the release, and at a repeat, which
-                                gets the whole time again */
+    /* Unique to this owner of the lock. A release compares it, and so does a repeated take, which gets
+     * the whole time again. */
+    struct hapax_span value;
     int64_t ttl_ms;
 
     /* answered by take */
@@ -63,24 +50,6 @@ enum hapax_error hapax__redlock_take(struct hapax__redlock *lock, struct hapax__
  * effort: what is not released runs out. */
 void hapax__redlock_release(struct hapax__redlock *lock, const struct hapax__redlock_item *items,
                             size_t n);
-
-/* Other commands over the same nodes, for who keeps more under a lock's name than its value. How many there
- * are, and what stands before each name. */
-size_t hapax__redlock_nodes(const struct hapax__redlock *lock);
-struct hapax_span hapax__redlock_prefix(const struct hapax__redlock *lock);
-
-/* Sends n commands, at most HAPAX__REDLOCK_CALLS_MAX, to all nodes at the same time, and waits for each node's answers
- * no longer than the patience. replies[i * n + j], node i's to command j: the lock's until its next take or ask; NULL:
- * none in time, or an error. Nodes that are down or left out are as in take. Returns how many nodes answered all of
- * them; text: what failed last, "" if nothing did. */
-size_t hapax__redlock_ask(struct hapax__redlock *lock, const struct hapax__redlock_call *calls,
-                          size_t n, int64_t patience_us, struct hapax__resp **replies,
-                          char text[HAPAX_TEXT_MAX]);
-
-/* Sends so many commands to all nodes and waits for no answer; what they say is dropped. Each node carries out
- * what it is told and asked in order, as long as its connection lasts. Best effort. */
-void hapax__redlock_tell(struct hapax__redlock *lock, const struct hapax__redlock_call *calls,
-                         size_t n, int64_t patience_us);
 
 /* The arithmetic. What is left of ttl_ms after elapsed_us: less the drift of the nodes' clocks, a
  * hundredth of ttl_ms and 2 ms. A lock is held while this is above 0. */
