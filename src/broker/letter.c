@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a letter carries. A retry has hapax-attempts and hapax-base alone; without a reason it is
- * what it was, some attempts later. A dead or parked letter's hapax-base is where its next life
- * begins: what the record had spent when it was given up, so that whoever puts it back need only
- * put it back. A crash counts at the record and in no header, and what the record has spent is the
- * bound of both; not its attempt, which counts those that did not run.
+ * The headers of letters. A retry has hapax-attempts and hapax-base, but no reason: it is the same
+ * message, some attempts later. The hapax-base of a dead or parked letter is what the record had
+ * spent when the message was given up. A message that is put back begins there, so a tool that puts
+ * it back changes no header. An attempt that crashed is counted by the record and by no header. What
+ * the record has spent limits both counts. The record's attempt number does not: it also counts
+ * attempts that did not run.
  *
- * Rejected: counting by the broker's own x-death or delivery counts. They count redeliveries of
- * which nothing ran, and begin anew where a letter is copied by other tools.
+ * Rejected: counting by the broker's own x-death or delivery counts. They count redeliveries without
+ * any run, and begin at 0 where another tool copies a letter.
  */
 #include "letter.h"
 
@@ -16,12 +17,11 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define OWN_MAX 8
 
-struct hapax__posting {
-    struct hapax__letter letter;
+struct copy {
+    struct hapax__letter letter; /* the first member: hapax__letter_free() frees the copy */
     struct hapax_message_header own[OWN_MAX];
     char attempts[12];
     char base[12];
@@ -30,15 +30,43 @@ struct hapax__posting {
     struct hapax_message_header headers[];
 };
 
-static bool is_own(struct hapax_span name)
+static const char *const own_names[OWN_MAX] = {
+    HAPAX__HEADER_ATTEMPTS, HAPAX__HEADER_BASE,  HAPAX__HEADER_REASON, HAPAX__HEADER_ERROR,
+    HAPAX__HEADER_FROM,     HAPAX__HEADER_SCOPE, HAPAX__HEADER_TIME,   HAPAX__HEADER_POSITION,
+};
+
+static const char *const reasons[HAPAX__REASONS] = {
+    [HAPAX__REASON_FAILED] = "failed",     [HAPAX__REASON_REFUSED] = "refused",
+    [HAPAX__REASON_MISMATCH] = "mismatch", [HAPAX__REASON_UNKNOWN] = "unknown",
+    [HAPAX__REASON_CORRUPT] = "corrupt",   [HAPAX__REASON_NO_KEY] = "no_key",
+    [HAPAX__REASON_BAD_KEY] = "bad_key",   [HAPAX__REASON_TOO_LARGE] = "too_large",
+};
+
+const char *hapax__reason_name(enum hapax__reason reason)
 {
-    return hapax__is(name, HAPAX__HEADER_ATTEMPTS) || hapax__is(name, HAPAX__HEADER_BASE) ||
-           hapax__is(name, HAPAX__HEADER_REASON) || hapax__is(name, HAPAX__HEADER_ERROR) ||
-           hapax__is(name, HAPAX__HEADER_FROM) || hapax__is(name, HAPAX__HEADER_SCOPE) ||
-           hapax__is(name, HAPAX__HEADER_TIME) || hapax__is(name, HAPAX__HEADER_POSITION);
+    assert(reason > HAPAX__REASON_NONE && reason < HAPAX__REASONS);
+    return reasons[reason];
 }
 
 /* ---- reading ------------------------------------------------------------------------- */
+
+struct hapax_span hapax__header_of(const struct hapax_message *message, const char *name)
+{
+    for (size_t i = 0; i < message->header_count; i++)
+        if (hapax__is(message->headers[i].name, name))
+            return message->headers[i].value;
+    return (struct hapax_span){NULL, 0};
+}
+
+enum hapax__reason hapax__reason_read(const struct hapax_message *message)
+{
+    struct hapax_span name = hapax__header_of(message, HAPAX__HEADER_REASON);
+
+    for (enum hapax__reason reason = HAPAX__REASON_FAILED; reason < HAPAX__REASONS; reason++)
+        if (hapax__is(name, reasons[reason]))
+            return reason;
+    return HAPAX__REASON_NONE;
+}
 
 static uint32_t count_of(struct hapax_span value)
 {
@@ -83,98 +111,85 @@ uint32_t hapax__attempts_limit(uint32_t attempts_max, uint32_t base)
 
 /* ---- writing ------------------------------------------------------------------------- */
 
-static uint32_t next_base(const struct hapax__post_what *what)
+static bool is_own(struct hapax_span name)
 {
-    uint32_t base = what->history.base;
-
-    if (what->reason && what->spent > base)
-        base = what->spent;
-    return base < HAPAX__COUNT_MAX ? base : HAPAX__COUNT_MAX;
+    for (size_t i = 0; i < OWN_MAX; i++)
+        if (hapax__is(name, own_names[i]))
+            return true;
+    return false;
 }
 
-static void add(struct hapax__posting *posting, const char *name, struct hapax_span value)
+static void add(struct hapax__letter *letter, struct hapax_message_header *own, const char *name,
+                struct hapax_span value)
 {
-    assert(posting->letter.own_count < OWN_MAX);
-    posting->own[posting->letter.own_count++] =
-        (struct hapax_message_header){hapax_str(name), value};
+    assert(letter->own_count < OWN_MAX);
+    own[letter->own_count++] = (struct hapax_message_header){hapax_str(name), value};
 }
 
-static struct hapax_span header_of(const struct hapax_message *message, const char *name)
+static void add_count(struct hapax__letter *letter, struct hapax_message_header *own,
+                      const char *name, char text[12], uint32_t count)
 {
-    for (size_t i = 0; i < message->header_count; i++)
-        if (hapax__is(message->headers[i].name, name))
-            return message->headers[i].value;
-    return (struct hapax_span){NULL, 0};
+    snprintf(text, 12, "%" PRIu32, count < HAPAX__COUNT_MAX ? count : HAPAX__COUNT_MAX);
+    add(letter, own, name, hapax_str(text));
 }
 
-/* Where it first stood: a copy of a copy is still the same message. */
-static struct hapax_span position_of(const struct hapax_message *message)
+static void add_own(struct copy *copy, const struct hapax_message *message,
+                    const struct hapax__letter_args *args)
 {
-    struct hapax_span first = header_of(message, HAPAX__HEADER_POSITION);
+    struct hapax__letter *letter = &copy->letter;
+    struct hapax_span position = hapax__header_of(message, HAPAX__HEADER_POSITION);
+    uint32_t base = args->history.base;
 
-    return first.len > 0 ? first : message->position;
-}
-
-static void add_own(struct hapax__posting *posting, const struct hapax_message *message,
-                    const struct hapax__post_what *what)
-{
-    struct hapax_span position = position_of(message);
-    uint32_t attempts = what->history.attempts;
-
-    snprintf(posting->attempts, sizeof(posting->attempts), "%" PRIu32,
-             attempts < HAPAX__COUNT_MAX ? attempts : HAPAX__COUNT_MAX);
-    add(posting, HAPAX__HEADER_ATTEMPTS, hapax_str(posting->attempts));
-    snprintf(posting->base, sizeof(posting->base), "%" PRIu32, next_base(what));
-    add(posting, HAPAX__HEADER_BASE, hapax_str(posting->base));
+    if (args->reason != HAPAX__REASON_NONE && args->spent > base)
+        base = args->spent;
+    add_count(letter, copy->own, HAPAX__HEADER_ATTEMPTS, copy->attempts, args->history.attempts);
+    add_count(letter, copy->own, HAPAX__HEADER_BASE, copy->base, base);
+    /* The first position stays: a copy of a copy is still the same message. */
+    if (position.len == 0)
+        position = message->position;
     if (position.len > 0)
-        add(posting, HAPAX__HEADER_POSITION, position);
-    if (!what->reason)
+        add(letter, copy->own, HAPAX__HEADER_POSITION, position);
+    if (args->reason == HAPAX__REASON_NONE)
         return;
-    add(posting, HAPAX__HEADER_REASON, hapax_str(what->reason));
-    snprintf(posting->error, sizeof(posting->error), "%s", what->error);
-    add(posting, HAPAX__HEADER_ERROR, hapax_str(posting->error));
-    add(posting, HAPAX__HEADER_FROM, message->from);
-    add(posting, HAPAX__HEADER_SCOPE, hapax_str(what->scope));
-    snprintf(posting->time, sizeof(posting->time), "%" PRId64, what->time_us);
-    add(posting, HAPAX__HEADER_TIME, hapax_str(posting->time));
+    add(letter, copy->own, HAPAX__HEADER_REASON, hapax_str(hapax__reason_name(args->reason)));
+    snprintf(copy->error, sizeof(copy->error), "%s", args->error);
+    add(letter, copy->own, HAPAX__HEADER_ERROR, hapax_str(copy->error));
+    add(letter, copy->own, HAPAX__HEADER_FROM, message->from);
+    add(letter, copy->own, HAPAX__HEADER_SCOPE, hapax_str(args->scope));
+    snprintf(copy->time, sizeof(copy->time), "%" PRId64, args->time_us);
+    add(letter, copy->own, HAPAX__HEADER_TIME, hapax_str(copy->time));
 }
 
-struct hapax__posting *hapax__posting_new(const struct hapax__delivered *delivered,
-                                          const struct hapax__post_what *what)
+struct hapax__letter *hapax__letter_copy(const struct hapax__delivered *delivered,
+                                         const struct hapax__letter_args *args)
 {
     const struct hapax_message *message = &delivered->message;
-    struct hapax__posting *posting =
-        calloc(1, sizeof(*posting) + message->header_count * sizeof(posting->headers[0]));
-    struct hapax__letter *letter;
+    struct copy *copy = calloc(1, sizeof(*copy) + message->header_count * sizeof(copy->headers[0]));
 
-    if (!posting)
+    if (!copy)
         return NULL;
-    letter = &posting->letter;
-    letter->to = what->to;
-    letter->body = message->body;
-    letter->content_type = message->content_type;
-    letter->id = message->id;
-    letter->type = message->type;
-    letter->key = message->key;
-    letter->kept = delivered->kept;
-    letter->life = header_of(message, HAPAX__HEADER_TIME);
-    letter->delay_ms = what->delay_ms;
-    letter->tag = what->tag;
-    letter->headers = posting->headers;
-    letter->own = posting->own;
+    copy->letter = (struct hapax__letter){
+        .to = args->to,
+        .body = message->body,
+        .content_type = message->content_type,
+        .id = message->id,
+        .type = message->type,
+        .key = message->key,
+        .kept = delivered->kept,
+        .life = hapax__header_of(message, HAPAX__HEADER_TIME),
+        .delay_ms = args->delay_ms,
+        .tag = args->tag,
+        .headers = copy->headers,
+        .own = copy->own,
+    };
     for (size_t i = 0; i < message->header_count; i++)
         if (!is_own(message->headers[i].name))
-            posting->headers[letter->header_count++] = message->headers[i];
-    add_own(posting, message, what);
-    return posting;
+            copy->headers[copy->letter.header_count++] = message->headers[i];
+    add_own(copy, message, args);
+    return &copy->letter;
 }
 
-void hapax__posting_free(struct hapax__posting *posting)
+void hapax__letter_free(struct hapax__letter *letter)
 {
-    free(posting);
-}
-
-const struct hapax__letter *hapax__posting_letter(const struct hapax__posting *posting)
-{
-    return &posting->letter;
+    free(letter);
 }

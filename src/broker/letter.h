@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A message's history in the consumer's own headers: read from those it came with, which are
- * foreign bytes, and written into the letters that carry it on.
+ * A message's history in the headers that Hapax adds. The history is read from the headers that the
+ * message came with, which are foreign bytes, and written into the letter that copies the message.
  */
 #ifndef HAPAX_BROKER_LETTER_H
 #define HAPAX_BROKER_LETTER_H
@@ -9,43 +9,64 @@
 #include "sink.h"
 #include "source.h"
 
-#define HAPAX__COUNT_MAX                                                                           \
-    1000000000u /* of attempts, in a header; what is over it counts as none   \
-                                      */
+/* The most attempts that a header may count. A larger number is read as 0. */
+#define HAPAX__COUNT_MAX 1000000000u
 
-struct hapax__history {
-    uint32_t attempts; /* how many may have run since it was published or put back */
-    uint32_t base; /* what the record had spent when that count began */
+/* hapax-reason: why a message became a dead or parked letter. */
+enum hapax__reason {
+    HAPAX__REASON_NONE = 0,
+    HAPAX__REASON_FAILED,
+    HAPAX__REASON_REFUSED,
+    HAPAX__REASON_MISMATCH,
+    HAPAX__REASON_UNKNOWN,
+    HAPAX__REASON_CORRUPT,
+    HAPAX__REASON_NO_KEY,
+    HAPAX__REASON_BAD_KEY,
+    HAPAX__REASON_TOO_LARGE,
+    HAPAX__REASONS
 };
 
-/* hapax-attempts and hapax-base, decimal numbers; what is no such number counts as 0. With
- * hapax-reason the message was put back: it begins with no attempts, at what was spent when it was
- * given up. */
+/* The text of hapax-reason: static. `reason` is not NONE. */
+const char *hapax__reason_name(enum hapax__reason reason);
+
+/* The reason of a letter. NONE: hapax-reason is missing, or has another text. */
+enum hapax__reason hapax__reason_read(const struct hapax_message *message);
+
+/* The value of a message's header. An empty span with a NULL pointer: the header is missing. */
+struct hapax_span hapax__header_of(const struct hapax_message *message, const char *name);
+
+struct hapax__history {
+    /* How many attempts may have run since the message was published or put back. */
+    uint32_t attempts;
+    /* How many attempts the record counted when `attempts` began at 0. */
+    uint32_t base;
+};
+
+/* Reads hapax-attempts and hapax-base. A text that is no decimal number counts as 0. A message with
+ * hapax-reason was put back: its attempts begin at 0 again, and its base is what the record had
+ * spent when the message was given up. */
 struct hapax__history hapax__history_read(const struct hapax_message *message);
 
-/* What the CLAIM's attempts_max is for a message with this base; 0: no limit. */
+/* The attempts_max of the CLAIM for a message with this base. 0: no limit. */
 uint32_t hapax__attempts_limit(uint32_t attempts_max, uint32_t base);
 
-/* A letter with the memory for its headers. */
-struct hapax__posting;
-
-struct hapax__post_what {
-    const char *to; /* borrowed as long as the posting */
+struct hapax__letter_args {
+    const char *to; /* borrowed as long as the letter */
     struct hapax__history history; /* this attempt counted */
     int64_t delay_ms;
-    const char *reason; /* NULL: a retry, and the next four are not looked at */
-    const char *error; /* a line about the reason, copied */
-    uint32_t spent; /* by the record, when the message was given up */
-    const char *scope;
+    /* NONE: a retry. The next four fields are then not used. */
+    enum hapax__reason reason;
+    const char *error; /* hapax-error; copied */
+    uint32_t spent; /* attempts that the record counts now */
+    const char *scope; /* borrowed as long as the letter */
     int64_t time_us; /* since 1970 */
     void *tag;
 };
 
-/* A copy of the delivery's message with its history; with a reason, why it was given up. The
- * delivery is borrowed until it is freed. NULL: out of memory. */
-struct hapax__posting *hapax__posting_new(const struct hapax__delivered *delivered,
-                                          const struct hapax__post_what *what);
-void hapax__posting_free(struct hapax__posting *posting);
-const struct hapax__letter *hapax__posting_letter(const struct hapax__posting *posting);
+/* Copies the delivery's message into a letter, with its history and, if there is one, the reason.
+ * The letter borrows the delivery until hapax__letter_free(). NULL: out of memory. */
+struct hapax__letter *hapax__letter_copy(const struct hapax__delivered *delivered,
+                                         const struct hapax__letter_args *args);
+void hapax__letter_free(struct hapax__letter *letter);
 
 #endif

@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/span.h"
 #include "base/time.h"
+#include "broker/letter.h"
 #include "outbox.h"
 #include "print.h"
 
@@ -74,18 +75,6 @@ static enum cli_exit failed(const struct redriving *redriving, enum cli_exit exi
 
 /* ---- letters ------------------------------------------------------------------------------ */
 
-/* The value of one of the consumer's headers; an empty span: it is not there. */
-static struct hapax_span header_of(const struct hapax_message *message, const char *name)
-{
-    size_t len = strlen(name);
-
-    for (size_t i = 0; i < message->header_count; i++)
-        if (message->headers[i].name.len == len &&
-            memcmp(message->headers[i].name.ptr, name, len) == 0)
-            return message->headers[i].value;
-    return (struct hapax_span){NULL, 0};
-}
-
 /* Whether it has the key that was asked for; NOMEM leaves it, which harms nobody. */
 static bool has_key(struct redriving *redriving, const struct hapax__delivered *delivered)
 {
@@ -108,15 +97,15 @@ static bool is_wanted(struct redriving *redriving, const struct hapax__delivered
 {
     const struct redrive_args *args = redriving->args;
     const struct hapax_message *message = &delivered->message;
-    struct hapax_span reason = header_of(message, HAPAX__HEADER_REASON);
+    enum hapax__reason reason = hapax__reason_read(message);
 
-    if (hapax__is(header_of(message, HAPAX__HEADER_REDRIVE), redriving->run)) {
+    if (hapax__is(hapax__header_of(message, HAPAX__HEADER_REDRIVE), redriving->run)) {
         redriving->again++;
         return false;
     }
-    if (!args->all && !hapax__is(reason, "failed") && !hapax__is(reason, "refused"))
+    if (!args->all && reason != HAPAX__REASON_FAILED && reason != HAPAX__REASON_REFUSED)
         return false;
-    if (args->scope && !hapax__is(header_of(message, HAPAX__HEADER_SCOPE), args->scope))
+    if (args->scope && !hapax__is(hapax__header_of(message, HAPAX__HEADER_SCOPE), args->scope))
         return false;
     if (is_enough(redriving))
         return false;
@@ -143,7 +132,7 @@ static void print_letter(const struct redriving *redriving, const struct hapax_m
         fputs(wanted ? "would be put back:" : "would be left:", stdout);
     }
     for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++) {
-        struct hapax_span value = header_of(message, shown[i].header);
+        struct hapax_span value = hapax__header_of(message, shown[i].header);
 
         if (!value.ptr)
             continue;

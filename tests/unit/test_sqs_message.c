@@ -220,22 +220,22 @@ static void a_letter_put_back_has_another_life(void **state)
                                                          .from = hapax_str("q.fifo"),
                                                          .headers = put_back,
                                                          .header_count = times[i] ? 2 : 0}};
-        struct hapax__posting *posting =
-            hapax__posting_new(&delivered, &(struct hapax__post_what){.to = "q-dead.fifo",
-                                                                      .reason = "mismatch",
-                                                                      .error = "",
-                                                                      .scope = "s",
-                                                                      .time_us = 100 + i});
+        struct hapax__letter *letter = hapax__letter_copy(
+            &delivered, &(struct hapax__letter_args){.to = "q-dead.fifo",
+                                                     .reason = HAPAX__REASON_MISMATCH,
+                                                     .error = "",
+                                                     .scope = "s",
+                                                     .time_us = 100 + i});
         struct trip trip;
 
-        go(&trip, hapax__posting_letter(posting), true);
+        go(&trip, letter, true);
         assert_int_equal(memcmp(last, deduplication(&trip).ptr, 64) == 0, i == 3);
         memcpy(last, deduplication(&trip).ptr, 64);
         /* Ours names no operation: the copy would be another than the message. */
         assert_int_equal(header(&trip.delivery->shown.message, "MessageDeduplicationId").len, 0);
         assert_true(is_text(trip.delivery->shown.message.id, "m"));
         end(&trip);
-        hapax__posting_free(posting);
+        hapax__letter_free(letter);
     }
 }
 

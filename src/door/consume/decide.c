@@ -289,19 +289,6 @@ struct hapax__decision hapax__decide(const struct hapax_consumer *consumer,
 
 /* ---- reasons ------------------------------------------------------------------------- */
 
-const char *hapax__reason_name(enum hapax__reason reason)
-{
-    static const char *const names[] = {
-        [HAPAX__REASON_FAILED] = "failed",     [HAPAX__REASON_REFUSED] = "refused",
-        [HAPAX__REASON_MISMATCH] = "mismatch", [HAPAX__REASON_UNKNOWN] = "unknown",
-        [HAPAX__REASON_CORRUPT] = "corrupt",   [HAPAX__REASON_NO_KEY] = "no_key",
-        [HAPAX__REASON_BAD_KEY] = "bad_key",   [HAPAX__REASON_TOO_LARGE] = "too_large",
-    };
-
-    assert(reason > HAPAX__REASON_NONE && reason <= HAPAX__REASON_TOO_LARGE);
-    return names[reason];
-}
-
 static const char *line_of(enum hapax__reason reason, const struct hapax__ended *ended)
 {
     switch (reason) {

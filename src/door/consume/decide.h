@@ -6,6 +6,8 @@
 #ifndef HAPAX_DOOR_CONSUME_DECIDE_H
 #define HAPAX_DOOR_CONSUME_DECIDE_H
 
+#include "broker/letter.h"
+
 #include <hapax/consume.h>
 
 enum hapax__act {
@@ -31,19 +33,6 @@ enum hapax__wait {
     HAPAX__WAIT_MEMORY, /* there was no memory to ask with */
     HAPAX__WAIT_RETURN, /* the pause before ACT_RETURN */
     HAPAX__WAITS
-};
-
-/* hapax-reason of a dead or parked letter. */
-enum hapax__reason {
-    HAPAX__REASON_NONE = 0,
-    HAPAX__REASON_FAILED,
-    HAPAX__REASON_REFUSED,
-    HAPAX__REASON_MISMATCH,
-    HAPAX__REASON_UNKNOWN,
-    HAPAX__REASON_CORRUPT,
-    HAPAX__REASON_NO_KEY,
-    HAPAX__REASON_BAD_KEY,
-    HAPAX__REASON_TOO_LARGE
 };
 
 /* How asking for the operation of a delivery ended. What is not said is zero. */
@@ -86,9 +75,6 @@ struct hapax__decision hapax__decide(const struct hapax_consumer *consumer,
 
 /* least_ms doubled n times, but not over most_ms, ±20 %; at least 1. */
 int64_t hapax__pause_ms(int64_t least_ms, int64_t most_ms, unsigned n, uint32_t random);
-
-/* The text of hapax-reason: static. */
-const char *hapax__reason_name(enum hapax__reason reason);
 
 /* Writes hapax-error: a line for people, without keys or bodies. refused: the handler's own line,
  * where the handler refused the message. */

@@ -111,8 +111,8 @@ static struct hapax__entry *release_one(struct hapax__deliveries *d, struct hapa
     hapax__stats_time(d->stats->message_us, &d->stats->message_us_sum,
                       hapax__monotonic_us() - entry->taken_us);
     hapax__stats_sub(&d->stats->in_hand, 1);
-    hapax__posting_free(entry->posting);
-    entry->posting = NULL;
+    hapax__letter_free(entry->letter);
+    entry->letter = NULL;
     set_refused(d, entry, false);
     set_away(d, entry, false);
     next = hapax__inhand_remove(&d->inhand, entry);
@@ -262,7 +262,7 @@ static void post(struct hapax__deliveries *d, struct hapax__entry *entry, enum h
                  const struct hapax__decision *decision)
 {
     char error[HAPAX_TEXT_MAX] = "";
-    struct hapax__post_what what = {
+    struct hapax__letter_args args = {
         .to = to_of(d, as),
         .history = entry->history,
         .error = error,
@@ -272,15 +272,15 @@ static void post(struct hapax__deliveries *d, struct hapax__entry *entry, enum h
         .tag = entry,
     };
 
-    assert(!entry->posting);
+    assert(!entry->letter);
     if (as == HAPAX__ACT_RETRY) {
-        what.delay_ms = decision->after_ms;
+        args.delay_ms = decision->after_ms;
     } else {
-        what.reason = hapax__reason_name(decision->reason);
+        args.reason = decision->reason;
         hapax__reason_line(error, decision->reason, &entry->ended, entry->delivery.why);
     }
-    entry->posting = hapax__posting_new(entry->delivered, &what);
-    if (!entry->posting) { /* it asks again, and if it failed it runs again */
+    entry->letter = hapax__letter_copy(entry->delivered, &args);
+    if (!entry->letter) { /* it asks again, and if it failed it runs again */
         let_wait(d, entry, HAPAX__WAIT_MEMORY, RESEND_MIN_MS);
         return;
     }
@@ -322,7 +322,7 @@ static void log_refused(struct hapax__deliveries *d, const struct hapax__entry *
 static void letter_back(struct hapax__deliveries *d, struct hapax__entry *entry,
                         enum hapax__sent sent)
 {
-    assert(entry->phase == HAPAX__PHASE_SENDING && entry->posting);
+    assert(entry->phase == HAPAX__PHASE_SENDING && entry->letter);
     if (sent != HAPAX__SENT_LOST) {
         set_refused(d, entry, sent == HAPAX__SENT_REFUSED);
         log_refused(d, entry, sent == HAPAX__SENT_REFUSED);
@@ -355,7 +355,7 @@ void hapax__deliveries_send(struct hapax__deliveries *d)
             give_back(d, entry);
             continue;
         }
-        if (!d->parts->sink_type->send(d->parts->sink, hapax__posting_letter(entry->posting)))
+        if (!d->parts->sink_type->send(d->parts->sink, entry->letter))
             return;
         pop(&d->to_send);
         d->sent = true;

@@ -135,7 +135,7 @@ struct hapax__entry *hapax__inhand_remove(struct hapax__inhand *inhand, struct h
     struct hapax__entry *next = NULL;
 
     assert(entry->phase != HAPAX__PHASE_FREE && entry->phase != HAPAX__PHASE_IN_LINE);
-    assert(inhand->count > 0 && !entry->posting);
+    assert(inhand->count > 0 && !entry->letter);
     hapax__inhand_wake_not(inhand, entry);
     hapax__inhand_duplicate_remove(inhand, entry);
     if (entry->delivered->order.len > 0)

@@ -59,8 +59,8 @@ struct hapax__entry {
      * letters to send. */
     STAILQ_ENTRY(hapax__entry) next;
 
-    /* Its letter. */
-    struct hapax__posting *posting; /* NULL: none */
+    /* Its letter; NULL: none. */
+    struct hapax__letter *letter;
     enum hapax__act sent_as;
     unsigned sends; /* in vain */
     bool letter_refused; /* the last time */
