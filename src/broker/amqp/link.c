@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One connection to RabbitMQ. librabbitmq codes the frames and logs in; all that waits is avoided:
- * frames are read one by one as they come, methods are sent without waiting for their answers, and
- * nothing is written that the socket would not take at once. So neither a slow body nor a broker
- * that has stopped reading holds the loop up, and heartbeats are kept as long as pump() is called.
+ * One connection to RabbitMQ. librabbitmq codes the frames and logs in. All its calls that wait are
+ * avoided: frames are read one by one as they come, methods are sent without waiting for their
+ * answers, and only what the socket takes at once is written. So neither a slow body nor a broker
+ * that stopped reading blocks the loop, and heartbeats go on as long as pump() is called.
  *
- * The invariant: `state` is NULL exactly where there is no connection, and whoever lost it finds
- * `text` and `next_us` set.
+ * The invariant: `state` is NULL exactly while there is no connection. Where a connection is lost,
+ * `text` and `next_us` are set.
  *
  * Rejected: amqp_consume_message() and amqp_basic_publish(), which wait for a whole message to come
- * or go; the library's calls that wait for a reply (amqp_queue_declare() and its like), but for
- * logging in.
+ * or go; except for the login, the library's calls that wait for a reply (such as
+ * amqp_queue_declare()).
  */
 #include "link.h"
 
@@ -37,8 +37,9 @@
 #define PAUSE_MIN_US 100000
 #define PAUSE_MAX_US 15000000
 #define CHANNELS_MAX 8
-#define USER_TIMEOUTS                                                                              \
-    3000 /* of a heartbeat, in ms: what is sent and not taken for that long ends the connection */
+/* In ms, per second of heartbeat: sent bytes that stay unconfirmed for so long end the
+ * connection. */
+#define USER_TIMEOUTS 3000
 
 void hapax__amqp_link_init(struct hapax__amqp_link *link, const struct hapax__amqp_uri *uri,
                            char text[HAPAX_TEXT_MAX])
@@ -66,7 +67,7 @@ void hapax__amqp_link_release(struct hapax__amqp_link *link)
     drop(link);
 }
 
-/* Half of it to all of it, so that a thousand consumers do not come back at once. */
+/* Half of the pause to all of it, so that a thousand consumers do not come back at once. */
 static int64_t pause_us(uint32_t tries)
 {
     int64_t us = tries < 8 ? (int64_t)PAUSE_MIN_US << tries : PAUSE_MAX_US;
@@ -125,7 +126,7 @@ static enum hapax_error set_tls(SSL_CTX *context, const struct hapax__amqp_uri *
     return hapax__fail(text, HAPAX_ERR_INVALID, "cannot look for the host in certificates");
 }
 
-/* The socket belongs to the state. NULL: text says why, but where there was no memory. */
+/* Makes a socket, which the state owns. NULL: text says why; text is empty if memory ran out. */
 static amqp_socket_t *make_socket(struct hapax__amqp_link *link, char text[HAPAX_TEXT_MAX])
 {
     amqp_socket_t *socket;
@@ -136,8 +137,8 @@ static amqp_socket_t *make_socket(struct hapax__amqp_link *link, char text[HAPAX
     socket = amqp_ssl_socket_new(link->state);
     if (!socket)
         return NULL;
-    /* The library knows no certificates of addresses; OpenSSL, which does, looks at both by itself.
-     */
+    /* The library cannot check certificates of IP addresses. OpenSSL can, and checks names as
+     * well. */
     amqp_ssl_socket_set_verify_hostname(socket, false);
     amqp_ssl_socket_set_verify_peer(socket, link->uri->tls_verify);
     if (set_tls(amqp_ssl_socket_get_context(socket), link->uri, text) != HAPAX_ERR_NONE)
@@ -183,7 +184,7 @@ static enum hapax_error open_socket(struct hapax__amqp_link *link, const struct 
     return HAPAX_ERR_UNAVAILABLE;
 }
 
-/* A connection.close in answer to the login. */
+/* Judges the connection.close that answers the login. */
 static enum hapax_error judge_close(struct hapax__amqp_link *link, const amqp_method_t *method)
 {
     const amqp_connection_close_t *close = method->decoded;
@@ -228,7 +229,7 @@ static enum hapax_error log_in(struct hapax__amqp_link *link)
     return HAPAX_ERR_UNAVAILABLE;
 }
 
-/* Bounds what a network without an end can hold up, should a write have to wait after all. */
+/* Limits how long a write may wait on a network whose other end vanished. */
 static void set_options(struct hapax__amqp_link *link)
 {
     int fd = amqp_get_sockfd(link->state);
@@ -342,8 +343,8 @@ size_t hapax__amqp_link_room(struct hapax__amqp_link *link)
         getsockopt(fd.fd, SOL_SOCKET, SO_MEMINFO, memory, &len) != 0 ||
         memory[SK_MEMINFO_SNDBUF] <= memory[SK_MEMINFO_WMEM_QUEUED])
         return 0;
-    /* Half, as the kernel counts what it needs around the bytes, too. A socket that polls as
-     * writable has a third of its buffer free, so this is then never 0. */
+    /* Half, because the kernel also counts its own bytes around the data. A socket that polls as
+     * writable has a third of its buffer free, so the result is not 0 here. */
     return (memory[SK_MEMINFO_SNDBUF] - memory[SK_MEMINFO_WMEM_QUEUED]) / 2;
 }
 
@@ -381,7 +382,8 @@ size_t hapax__amqp_link_watch(const struct hapax__amqp_link *link, bool writes, 
         *due_us = link->next_us;
         return 0;
     }
-    /* Often enough to send each heartbeat in time, and to see that the broker's is late. */
+    /* Often enough to send each heartbeat in time, and to see that the broker's heartbeat is
+     * late. */
     *due_us = hapax__monotonic_us() + link->uri->heartbeat_s * INT64_C(250000);
     if (amqp_frames_enqueued(link->state) || amqp_data_in_buffer(link->state))
         *due_us = 0;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AMQP content as a delivered message, and a letter as AMQP content. A delivery is one block of
- * memory: it is measured first, then written, so that thousands in hand cost what they hold and one
- * free() each.
+ * memory, measured first and written then. So thousands of messages in hand take no memory beyond
+ * their bytes, and each needs one free().
  *
- * Headers that a letter keeps in their own types stand in it encoded, and are decoded where one is
- * sent.
+ * A delivery stores kept headers in encoded form. They are decoded when a letter is sent.
  *
- * Rejected: keeping librabbitmq's decoded tables, whose pool belongs to the connection and not to
- * the message.
+ * Rejected: keeping librabbitmq's decoded tables. Their pool belongs to the connection, not to the
+ * message.
  */
 #include "message.h"
 
@@ -21,7 +20,8 @@
 #include <string.h>
 
 #define NUMBER_MAX 40u /* bytes of a number as text */
-#define DEPTH_MAX  32 /* of tables and arrays in each other, in a header that is kept */
+/* How deep tables and arrays may be nested in a kept header. */
+#define DEPTH_MAX 32
 
 /* Properties shown as headers. */
 static const struct {
@@ -57,7 +57,8 @@ static size_t write_double(char out[NUMBER_MAX], double value, int digits, int d
     return (size_t)len;
 }
 
-/* A value as text, in number or where it stands. False: of a kind that has none. */
+/* Writes a value as text into `number`, or points to the value's own bytes. False: a kind without a
+ * text. */
 static bool value_text(struct hapax_span *out, char number[NUMBER_MAX],
                        const amqp_field_value_t *field)
 {
@@ -109,7 +110,7 @@ static bool value_text(struct hapax_span *out, char number[NUMBER_MAX],
     return true;
 }
 
-/* A property as a header's value. False: it is not set. */
+/* Shows a property as a header's value. False: the property is not set. */
 static bool property_text(struct hapax_span *out, char number[NUMBER_MAX],
                           const amqp_basic_properties_t *properties, size_t i)
 {
@@ -131,7 +132,7 @@ static bool property_text(struct hapax_span *out, char number[NUMBER_MAX],
     return true;
 }
 
-/* Where a delivery is written, or only measured where at is NULL. */
+/* A delivery that is written; or only measured, if `at` is NULL. */
 struct block {
     uint8_t *at;
     size_t len;
@@ -208,8 +209,7 @@ static void put_headers(struct block *block, const amqp_basic_properties_t *prop
 
 /* ---- what is kept of headers ------------------------------------------------------------- */
 
-/* Bytes of a value that are the same however it is encoded: of one without parts. 0: of a kind that
- * is not known. */
+/* The encoded bytes of a value without parts, the same in every encoding. 0: an unknown kind. */
 static size_t plain_size(const amqp_field_value_t *field)
 {
     switch (field->kind) {
@@ -241,7 +241,7 @@ static size_t plain_size(const amqp_field_value_t *field)
     }
 }
 
-/* Bytes of an encoded value with its kind; 0: it is not kept. */
+/* The bytes of an encoded value with its kind. 0: the value is not kept. */
 static size_t value_size(const amqp_field_value_t *field, int depth)
 {
     bool is_table = field->kind == AMQP_FIELD_KIND_TABLE;
@@ -264,7 +264,7 @@ static size_t value_size(const amqp_field_value_t *field, int depth)
     return size;
 }
 
-/* Whether a header is to be in letters what it is here; see amqp_message.h. */
+/* Whether a letter has this header with its own type (message.h). */
 static bool is_kept(const amqp_table_entry_t *entry)
 {
     static const char *const brokers[] = {
@@ -279,7 +279,7 @@ static bool is_kept(const amqp_table_entry_t *entry)
     return true;
 }
 
-/* Each as a table of its own, one behind the other. */
+/* Encodes each kept header as a table of its own, one behind the other. */
 static void put_kept(struct block *block, const amqp_table_t *table)
 {
     struct hapax_span kept = {block->at ? block->at + block->len : NULL, 0};
@@ -320,7 +320,7 @@ static void put_message(struct block *block, struct hapax_message *out,
         put(block, property(properties, AMQP_BASIC_CONTENT_TYPE_FLAG, properties->content_type));
     out->id = put(block, property(properties, AMQP_BASIC_MESSAGE_ID_FLAG, properties->message_id));
     out->type = put(block, property(properties, AMQP_BASIC_TYPE_FLAG, properties->type));
-    if (coming->key_len > 0) /* else it has none: to Kafka an empty one is one */
+    if (coming->key_len > 0) /* otherwise there is none: an empty key is a key to Kafka */
         out->key = put(block, (struct hapax_span){coming->key, coming->key_len});
     put_headers(block, properties);
     if (properties->_flags & AMQP_BASIC_HEADERS_FLAG)
@@ -374,7 +374,7 @@ static amqp_bytes_t bytes_of(struct hapax_span span)
     return (amqp_bytes_t){.len = span.len, .bytes = (void *)(uintptr_t)span.ptr};
 }
 
-/* A short string. False: it is too long for one. */
+/* Sets a property that is a short string. False: the text is too long. */
 static bool set_text(amqp_basic_properties_t *out, amqp_flags_t flag, amqp_bytes_t *field,
                      struct hapax_span span)
 {
@@ -400,7 +400,7 @@ static bool number_of(uint64_t *out, struct hapax_span span, uint64_t max)
     return *out <= max;
 }
 
-/* Whether a header becomes a property; one that cannot stays a header. */
+/* Makes a property of a header. False: it stays a header. */
 static bool make_property(amqp_basic_properties_t *out, const struct hapax_message_header *header)
 {
     uint64_t number;
@@ -437,7 +437,7 @@ static bool is_own(const struct hapax__letter *letter, struct hapax_span name)
     return false;
 }
 
-/* left: of HAPAX__AMQP_HEADERS_MAX. */
+/* left: how much of HAPAX__AMQP_HEADERS_MAX is left. */
 static bool add_header(amqp_table_t *table, const struct hapax_message_header *header, size_t *left)
 {
     amqp_table_entry_t *entry = &table->entries[table->num_entries];
@@ -455,8 +455,7 @@ static bool add_header(amqp_table_t *table, const struct hapax_message_header *h
     return true;
 }
 
-/* The header that shows a kept one as text; NULL: none, as it was left out, or became a property.
- */
+/* The header that shows a kept one as text. NULL: it was left out, or became a property. */
 static amqp_table_entry_t *text_of(amqp_table_t *table, const amqp_table_entry_t *kept,
                                    struct hapax_span text)
 {
@@ -473,8 +472,8 @@ static amqp_table_entry_t *text_of(amqp_table_t *table, const amqp_table_entry_t
     return NULL;
 }
 
-/* As it was, in the place of its text, or behind all others where it had none. size: encoded, with
- * its name. */
+/* Puts a kept header in place of its text, or behind all others if there is no text. size: the
+ * encoded bytes, with the name. */
 static void keep_header(amqp_table_t *table, const amqp_table_entry_t *kept, size_t size,
                         size_t *left)
 {

@@ -2,16 +2,16 @@
  *
  * AMQP content as a delivered message, and a letter as AMQP content.
  *
- * Properties that hapax/consume.h has no field for are shown as headers and made properties again
- * where such a message is sent on, so that a retry or a dead letter loses none of them:
- * amqp-content-encoding, amqp-correlation-id, amqp-reply-to, amqp-app-id, amqp-priority (0 to 255),
- * amqp-timestamp (seconds since 1970). Of expiration, user-id and delivery-mode nothing is kept:
- * the copy is another message, durable, from us.
+ * Properties without a field in hapax/consume.h are shown as headers: amqp-content-encoding,
+ * amqp-correlation-id, amqp-reply-to, amqp-app-id, amqp-priority (0 to 255), amqp-timestamp
+ * (seconds since 1970). They become properties again when the message is sent on, so a retry or a
+ * dead letter loses none of them. Expiration, user-id and delivery-mode are not kept: the copy is
+ * another message, durable, and published by us.
  *
- * Headers of other types than text are kept beside what is shown of them, encoded, and are what
- * they were in a letter. But not those by which the broker would act on the letter, or takes notes
- * of its own: CC and BCC would publish it to other queues as well, and with an x-death that it did
- * not write RabbitMQ takes a retry for going in circles, and drops it.
+ * Headers of other types than text are shown as text, and are also kept in encoded form. A letter
+ * has them again with their own types. A letter leaves out headers on which the broker would act,
+ * or in which the broker takes notes. CC and BCC would publish the letter to other queues as well.
+ * RabbitMQ takes a retry with a foreign x-death for a message that goes in circles, and drops it.
  */
 #ifndef HAPAX_BROKER_AMQP_MESSAGE_H
 #define HAPAX_BROKER_AMQP_MESSAGE_H
@@ -21,20 +21,20 @@
 
 #include <amqp.h>
 
-/* Marks a letter, so that one that comes back is known; not shown to anybody. */
+/* Marks a letter, so that a returned one is recognised. Not shown to users. */
 #define HAPAX__AMQP_LETTER "hapax-letter"
 
-/* A delivery with all its bytes in one block. */
 struct hapax__amqp_delivery {
     struct hapax__delivered shown;
-    struct hapax__amqp_delivery *older, *newer; /* the source's: those not released, by tag */
+    /* Of the source: deliveries that are not released, by tag. */
+    struct hapax__amqp_delivery *older, *newer;
     uint64_t tag;
     uint8_t *body;
     size_t body_len;
     size_t body_got;
 };
 
-/* What a delivery's method said. */
+/* What the delivery's method says. */
 struct hapax__amqp_coming {
     uint64_t tag;
     bool redelivered;
@@ -42,20 +42,20 @@ struct hapax__amqp_coming {
     uint8_t key[255]; /* the routing key */
 };
 
-/* A delivery but for its body: to be filled by body_len bytes, and freed with free(). NULL: out of
- * memory. */
+/* Makes a delivery without its body: the caller fills in body_len bytes, and frees the delivery
+ * with free(). NULL: out of memory. */
 struct hapax__amqp_delivery *hapax__amqp_delivery(const struct hapax__amqp_coming *coming,
                                                   const amqp_basic_properties_t *properties,
                                                   size_t body_len, struct hapax_span from);
 
 #define HAPAX__AMQP_ENTRIES_MAX (2 * HAPAX_MESSAGE_HEADERS_MAX + 16)
-#define HAPAX__AMQP_HEADERS_MAX                                                                    \
-    120000u /* bytes of all headers and properties: they go in one frame */
+/* Bytes of all headers and properties of a letter: they go in one frame. */
+#define HAPAX__AMQP_HEADERS_MAX 120000u
 
-/* A letter's properties and headers. `entries` has room for HAPAX__AMQP_ENTRIES_MAX; `pool`, which
- * is emptied first, is for what is decoded; both are the letter's until it is published. False: it
- * has too many headers, or one is over what AMQP can carry (a name or property 255 bytes). Where
- * only its kept headers do not fit, they are texts, or left out. */
+/* Writes a letter's properties and headers. `entries` has room for HAPAX__AMQP_ENTRIES_MAX. `pool`
+ * is emptied first, and then has what is decoded. Both must stay until the letter is published.
+ * False: it has too many headers, or one is longer than AMQP can carry (255 bytes for a name or a
+ * property). If only the kept headers do not fit, they become texts or are left out. */
 bool hapax__amqp_properties(amqp_basic_properties_t *out, amqp_table_entry_t *entries,
                             const struct hapax__letter *letter, uint64_t number, amqp_pool_t *pool);
 

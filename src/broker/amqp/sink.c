@@ -47,13 +47,13 @@
 #define REOPEN_US 1000000
 
 struct queue {
-    struct hapax__sink_queue base; /* first: slots know it by this */
+    struct hapax__sink_queue base; /* the first member: slots.c uses it */
     uint32_t delay_s; /* 0: no retry queue */
-    struct queue *target; /* a retry queue's */
+    struct queue *target; /* of a retry queue */
 };
 
 struct slot {
-    struct hapax__slot base; /* first: slots know it by this */
+    struct hapax__slot base; /* the first member: slots.c uses it */
     uint64_t number; /* of its publishing on this channel */
     int64_t sent_us;
     size_t sent; /* bytes of its body */
@@ -67,16 +67,18 @@ struct sink {
     struct hapax__amqp_uri uri;
     struct hapax__amqp_link link;
 
-    enum channel channel; /* PUBLISHING */
+    enum channel channel;
     int64_t opened_us;
     uint64_t numbers; /* of the letters published on it */
     bool returning; /* a returned letter's header comes next */
 
-    bool making_open; /* MAKING */
-    struct queue *asking; /* what the answer there is about */
+    bool making_open;
+    /* The queue that the answer on channel MAKING is about. */
+    struct queue *asking;
 
     struct hapax__slots slots;
-    struct slot *sending; /* the first that waits, if its body is half sent */
+    /* The first that waits, if a part of its body is sent. */
+    struct slot *sending;
     amqp_table_entry_t entries[HAPAX__AMQP_ENTRIES_MAX];
     amqp_pool_t pool; /* of the letter that is begun */
 };
@@ -173,7 +175,7 @@ static struct queue *retry_queue(struct sink *sink, const char *to, int64_t dela
     return queue;
 }
 
-/* The queue itself, or its target, if that is REFUSED; NULL: neither is. */
+/* The queue or its target, whichever is REFUSED. NULL: neither is. */
 static const struct queue *refused_of(const struct queue *queue)
 {
     while (queue && queue->base.state != HAPAX__QUEUE_REFUSED)
@@ -206,11 +208,11 @@ static void make_arguments(struct sink *sink, const struct queue *queue,
     if (sink->uri.classic)
         return;
     hapax__amqp_argument_text(out, "x-dead-letter-strategy", "at-least-once");
-    hapax__amqp_argument_text(out, "x-overflow", "reject-publish"); /* the strategy asks for it */
+    hapax__amqp_argument_text(out, "x-overflow", "reject-publish"); /* demanded by the strategy */
 }
 
-/* Asks for the next queue that is not known yet, one at a time. A queue that is there already is
- * taken as it is, but for a retry queue: its arguments are its delay. */
+/* Asks for the next unknown queue; one at a time. An existing queue is used as it is. A retry queue
+ * must have the arguments of its delay. */
 static void ask_queues(struct sink *sink)
 {
     struct queue *queue;
@@ -290,7 +292,7 @@ static bool sink_send(struct hapax__sink *base, const struct hapax__letter *lett
     return true;
 }
 
-/* Sends the letter's method and properties. False: the letter was refused, or the connection is
+/* Sends the letter's method and properties. False: the letter was refused, or the connection was
  * lost. */
 static bool begin_letter(struct sink *sink, struct slot *slot)
 {
@@ -352,7 +354,7 @@ static bool may_publish(const struct sink *sink)
     return sink->link.state && sink->channel == CHANNEL_OPEN && !sink->link.blocked;
 }
 
-/* Letters to one name keep their order, since they share the state of its queue. */
+/* Letters to one name keep their order: they share the state of one queue. */
 static void publish(struct sink *sink)
 {
     struct slot *slot, *next;
@@ -418,11 +420,11 @@ static void mark_returned(struct sink *sink, const amqp_basic_properties_t *prop
     slot->returned = true;
     hapax__slot_explain(&slot->base, "there is no queue \"%.150s\"", name_of(slot));
     if (slot->base.queue && slot->base.queue->state == HAPAX__QUEUE_READY)
-        /* The queue was deleted: the next letter has it made again. */
+        /* deleted: the next letter has the queue made again */
         slot->base.queue->state = HAPAX__QUEUE_UNKNOWN;
 }
 
-/* Ends all letters that were sent, in part or whole, and not confirmed. */
+/* Ends all letters that were sent, whole or in part, and are not confirmed. */
 static void end_sent(struct sink *sink, enum hapax__sent result, const char *why)
 {
     struct slot *slot;
@@ -450,8 +452,8 @@ static void forget(struct sink *sink)
             queue->state = HAPAX__QUEUE_UNKNOWN;
 }
 
-/* RabbitMQ closed the channel over a letter "larger than" its limit, and does not say which. The
- * largest letters are refused: it does not help to send them again. */
+/* RabbitMQ closed the channel because a letter is "larger than" its limit, and does not say which
+ * letter. The largest letters are refused: they would fail again. */
 static void refuse_largest(struct sink *sink, const char *why)
 {
     struct slot *slot, *next;
@@ -500,7 +502,7 @@ static void take_close(struct sink *sink, amqp_channel_t channel, const amqp_cha
                       why);
     if (code == AMQP_PRECONDITION_FAILED && strstr(why, "larger than"))
         refuse_largest(sink, sink->base.text);
-    /* Without the right to write to the default exchange, all letters fail alike. */
+    /* Without the right to write to the default exchange, every letter fails. */
     end_sent(sink, code == AMQP_ACCESS_REFUSED ? HAPAX__SENT_REFUSED : HAPAX__SENT_LOST,
              sink->base.text);
     if (hapax__monotonic_us() - sink->opened_us > REOPEN_US)
@@ -536,7 +538,7 @@ static void take_method(struct sink *sink, const amqp_frame_t *frame)
     case AMQP_CHANNEL_CLOSE_METHOD:
         take_close(sink, frame->channel, method->decoded);
         break;
-    default: /* answers to what cannot fail */
+    default: /* answers to methods that cannot fail */
         break;
     }
 }
@@ -570,9 +572,9 @@ static size_t sink_watch(struct hapax__sink *base, struct pollfd *fds, int64_t *
     return hapax__amqp_link_watch(&sink->link, writes, fds, due_us);
 }
 
-/* The broker's channel hangs if a letter goes to a quorum queue that has no leader, and confirms no
- * letter meanwhile, to any queue. Seen at retry queues after a kill of RabbitMQ 3.10. So the retry
- * queue is left alone for a while. */
+/* A letter to a quorum queue without a leader hangs the broker's channel: no letter to any queue is
+ * confirmed. Seen at retry queues after a kill of RabbitMQ 3.10. So the retry queue is not used for
+ * a while. */
 static void check_confirms(struct sink *sink)
 {
     const struct slot *oldest = first_of(&sink->slots.sent), *slot = oldest;

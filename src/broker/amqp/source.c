@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages from a RabbitMQ queue. Channel 1 consumes; channel 2 asks how many wait. Everything is
- * sent without waiting for its answer, so that only the login blocks.
+ * Messages from a RabbitMQ queue. Channel 1 consumes; channel 2 asks how many messages wait.
+ * Methods are sent without waiting for their answers, so only the login blocks.
  *
  * The invariant: `oldest`…`newest` are this channel's deliveries that are not released, by tag.
- * Released deliveries that the broker was not told of stand in `untold`. So an acknowledgement of
- * "all up to" a tag below the oldest says nothing about a message in hand. Both end with the
- * channel: the broker delivers those messages again, and tags of an old channel are never sent on a
- * new one.
+ * `untold` has the released deliveries that the broker does not know of yet. So an acknowledgement
+ * of "all up to" a tag below the oldest never includes a message in hand. Both lists end with the
+ * channel: the broker delivers those messages again. A tag of an old channel is never sent on a new
+ * channel.
  *
  * The broker closes the channel if a message is in hand for longer than its consumer_timeout (30
- * min as it comes); AMQP knows no way to extend that. It is opened again, and the loop finds the
- * message's record in flight when it comes back.
+ * min by default); AMQP cannot extend that time. The channel is opened again. When the message
+ * comes back, the loop finds its record in flight.
  *
- * Rejected: acknowledging each message by itself (a frame and a broker's lookup each); stopping to
- * read where the loop has no room (heartbeats would go unseen, and the prefetch bounds what can
- * come).
+ * Rejected: acknowledging each message by itself (a frame and a lookup in the broker each); to stop
+ * reading while the loop has no room (heartbeats would be missed, and the prefetch limits what
+ * comes).
  */
 #include "link.h"
 #include "message.h"
@@ -27,14 +27,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONSUMING     1 /* channels */
-#define COUNTING      2
-#define BODY_MAX      (UINT64_C(512) << 20) /* the most RabbitMQ can be set to take */
-#define COUNT_US      5000000 /* between two questions how many wait */
-#define RELEASE_BYTES 32u /* of a frame that tells of a release */
+#define CONSUMING 1 /* channels */
+#define COUNTING  2
+#define BODY_MAX  (UINT64_C(512) << 20) /* the most that RabbitMQ can be set to take */
+/* Between two questions how many messages wait. */
+#define COUNT_US      5000000
+#define RELEASE_BYTES 32u /* of a frame that reports a release */
 #define READS_MAX     10000 /* frames within one pump() */
-#define REOPEN_US                                                                                  \
-    1000000 /* a channel that lived shorter is opened with the pause of a new connection */
+/* A channel that lived shorter is opened again with the pause of a new connection. */
+#define REOPEN_US 1000000
 
 struct untold {
     uint64_t tag;
@@ -49,23 +50,26 @@ struct source {
     struct hapax__amqp_link link;
     uint16_t prefetch;
 
-    enum channel channel; /* OPEN: messages are coming */
+    enum channel channel; /* OPEN: messages come */
     int64_t opened_us;
-    bool declare; /* the queue is not there: make it with the next try */
-    bool cancelled; /* the broker said that it is there no longer */
+    /* The queue does not exist: the next try makes it. */
+    bool declare;
+    /* The broker said that the queue is gone. */
+    bool cancelled;
     bool was_open;
 
-    enum { NOTHING, HEADER, BODY } awaits; /* of the delivery that is coming in */
+    enum { NOTHING, HEADER, BODY } awaits; /* of the incoming delivery */
     struct hapax__amqp_coming coming;
     struct hapax__amqp_delivery *filling;
 
     struct hapax__amqp_delivery *oldest, *newest; /* complete and not released */
-    struct hapax__amqp_delivery *next; /* the first not taken; all newer ones are not, too */
+    /* The first that is not taken. All newer ones are not taken either. */
+    struct hapax__amqp_delivery *next;
     struct untold *untold;
     size_t untold_count, untold_max;
 
     enum channel counting; /* OPEN: a question may be asked */
-    bool counts; /* one was */
+    bool counts; /* a question was asked */
     int64_t count_us;
 };
 
@@ -149,13 +153,13 @@ static void remove_delivery(struct source *source, struct hapax__amqp_delivery *
         source->newest = delivery->older;
 }
 
-/* What came and was not taken, or is coming in. */
+/* Notes whether a message came and was not taken, or is coming in. */
 static void note_more(struct source *source)
 {
     source->base.more = source->next || source->awaits != NOTHING;
 }
 
-/* The channel is gone: its messages are the broker's again. */
+/* The channel is gone: the broker delivers its messages again. */
 static void void_all(struct source *source)
 {
     struct hapax__amqp_delivery *delivery = source->oldest, *newer;
@@ -181,7 +185,7 @@ static void void_all(struct source *source)
     source->base.connected = false;
 }
 
-/* What ended with the connection. */
+/* Forgets all that ended with the connection. */
 static void forget(struct source *source)
 {
     void_all(source);
@@ -272,7 +276,8 @@ static void open_channel(struct source *source)
     consume(source);
 }
 
-/* Asks how many messages wait, on a channel of its own: its refusal would void what is in hand. */
+/* Asks how many messages wait. A channel of its own: a refusal closes it, and would void all
+ * messages in hand. */
 static void ask_count(struct source *source)
 {
     int64_t now_us = hapax__monotonic_us();
@@ -287,13 +292,13 @@ static void ask_count(struct source *source)
     source->counts = hapax__amqp_declare(&source->link, COUNTING, source->uri.queue, NULL);
 }
 
-/* What the channel's end means: REFUSED, or NONE where it is mended. */
+/* Judges why the channel was closed. REFUSED, or NONE if trying again may help. */
 static enum hapax_error judge_close(struct source *source, int code, const char *why, bool was_open)
 {
     const char *queue = source->uri.queue;
     int64_t lived_us = hapax__monotonic_us() - source->opened_us;
 
-    /* A queue whose node is away is NOT_FOUND, too, and comes back. */
+    /* A queue whose node is down is NOT_FOUND too, and comes back. */
     if (code == AMQP_NOT_FOUND && !strstr(why, "is down or inaccessible")) {
         if (source->uri.declare && !source->declare) {
             source->declare = true;
@@ -351,8 +356,8 @@ static void take_consumed(struct source *source)
     hapax__amqp_link_works(&source->link);
 }
 
-/* The broker ends the consumer alone: the queue is gone, or moves to another node. Asking again
- * tells which. */
+/* The broker ended the consumer, but not the channel: the queue is gone, or moves to another node.
+ * Asking again tells which. */
 static void take_cancel(struct source *source, const amqp_basic_cancel_t *cancel)
 {
     amqp_basic_cancel_ok_t ok = {.consumer_tag = cancel->consumer_tag};
@@ -387,7 +392,7 @@ static enum hapax_error take_method(struct source *source, const amqp_frame_t *f
         break;
     case AMQP_CHANNEL_CLOSE_METHOD:
         return take_close(source, frame->channel, method->decoded);
-    default: /* answers to what cannot fail */
+    default: /* answers to methods that cannot fail */
         break;
     }
     return HAPAX_ERR_NONE;
@@ -406,7 +411,7 @@ static bool tell(struct source *source, const struct untold *untold)
                : hapax__amqp_link_method(&source->link, CONSUMING, AMQP_BASIC_NACK_METHOD, &nack);
 }
 
-/* Tells those of a kind, as many as there is room for, and drops them. */
+/* Reports the releases of one kind, as many as there is room for, and drops them. */
 static size_t tell_each(struct source *source, enum hapax__release how, size_t room)
 {
     size_t kept = 0;
@@ -423,8 +428,8 @@ static size_t tell_each(struct source *source, enum hapax__release how, size_t r
     return room;
 }
 
-/* One acknowledgement for all below the oldest message in hand, or that is untold to go another
- * way. */
+/* Sends one acknowledgement for all messages below the oldest one in hand, and below the oldest one
+ * that is released otherwise. */
 static void tell_below(struct source *source)
 {
     uint64_t limit = source->oldest ? source->oldest->tag : UINT64_MAX, last = 0;
@@ -437,7 +442,7 @@ static void tell_below(struct source *source)
     for (size_t i = 0; i < source->untold_count; i++)
         if (source->untold[i].tag < limit && source->untold[i].tag > last)
             last = source->untold[i].tag;
-    ack.delivery_tag = last; /* 0 would mean all there are */
+    ack.delivery_tag = last; /* 0 would mean all messages */
     if (last == 0 ||
         !hapax__amqp_link_method(&source->link, CONSUMING, AMQP_BASIC_ACK_METHOD, &ack))
         return;
@@ -447,8 +452,9 @@ static void tell_below(struct source *source)
     source->untold_count = kept;
 }
 
-/* closing: what goes back is not told. The channel's end returns it, all at once, where a classic
- * queue takes letters that are told one by one back in a time that grows with their square. */
+/* closing: no return is reported. The end of the channel returns all those messages at once. A
+ * classic queue that takes returns one by one needs a time that grows with the square of their
+ * number. */
 static void flush(struct source *source, bool closing)
 {
     size_t room;
@@ -465,7 +471,7 @@ static void flush(struct source *source, bool closing)
     (void)tell_each(source, HAPAX__RELEASE_ACK, room - 1);
 }
 
-/* Whether nothing but returns is untold. */
+/* Whether only returns are left to report. */
 static bool told_all(const struct source *source)
 {
     for (size_t i = 0; i < source->untold_count; i++)
@@ -512,7 +518,7 @@ static enum hapax_error connect_source(struct source *source)
         return HAPAX_ERR_NONE;
     error = hapax__amqp_link_connect(&source->link);
     if (error == HAPAX_ERR_UNAVAILABLE)
-        return HAPAX_ERR_NONE; /* later */
+        return HAPAX_ERR_NONE;
     if (error != HAPAX_ERR_NONE)
         return error;
     source->base.reconnects += source->was_open;
@@ -543,7 +549,7 @@ static enum hapax_error source_pump(struct hapax__source *base, size_t room)
     struct source *source = of(base);
     enum hapax_error error = HAPAX_ERR_NONE;
 
-    (void)room; /* the prefetch bounds what comes */
+    (void)room; /* the prefetch limits what comes */
     if (!source->link.state) {
         forget(source);
         error = connect_source(source);
@@ -575,7 +581,7 @@ static struct hapax__delivered *source_take(struct hapax__source *base)
     return &delivery->shown;
 }
 
-/* Whether the broker has closed the channel as asked, after all that was sent before. */
+/* Whether the broker closed the channel as it was asked to, after all that was sent before. */
 static bool read_goodbye(struct source *source)
 {
     const amqp_frame_t *frame;

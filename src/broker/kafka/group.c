@@ -4,26 +4,24 @@
  * it gives them up.
  *
  * The invariant: a commit names only partitions that are ours, and only offsets below which every
- * message is done. A revoked partition goes in three steps: none of its messages is handed out any
- * more; for a while the messages in hand may be released, and are committed; then the rest is
- * voided and the partition given up. A lost partition (the group went on without us) is voided at
- * once, with nothing committed: it may have an owner already.
+ * message is done. A revoked partition goes in three steps. First, none of its messages is handed
+ * out. Then the messages in hand may be released for a while, and are committed. At last the rest
+ * is voided and the partition is given up. A lost partition (the group went on without us) is
+ * voided at once and nothing is committed: it may have another owner already.
  *
- * Rebalancing is told by the callback, which only notes a revocation; the unassign follows later
- * from the pump. librdkafka waits for it in its own state, with heartbeats going on, as it does
- * after a rebalance event. Rejected: the event API, under which messages come as events as well,
- * through rd_kafka_queue_poll(): no gain here, and the callback is what consumer_poll() (that
- * max.poll.interval.ms counts) and closing serve in the same way. Rejected: to wait inside the
- * callback, which stops the loop and with it the very handlers that are waited for.
+ * librdkafka reports a rebalance by a callback. The callback only notes a revocation; the pump
+ * calls unassign later. Until then librdkafka waits, and heartbeats go on. Rejected: the event API,
+ * under which messages are events too. It gains nothing here, and consumer_poll() (which
+ * max.poll.interval.ms counts) and closing serve the callback the same way. Rejected: to wait
+ * inside the callback. That stops the loop, which must run for the handlers to end.
  *
- * Commits are asked for here, one at a time, with the offsets named: rd_kafka_offsets_store() and
- * the automatic commit would do so too, but at times of their own, and after a partition was given
- * up.
+ * Commits are sent here, one at a time, with their offsets. Rejected: rd_kafka_offsets_store() and
+ * the automatic commit. They commit at times of their own, and after a partition was given up.
  *
- * None is asked for while the group is joined: the broker answers a connection's requests in their
- * order, so that a commit stands behind the join, comes to a group that is a generation further, is
- * refused, and librdkafka then takes all partitions for lost. Only the requests themselves tell of
- * a join: with the cooperative protocol there is no callback at its beginning.
+ * No commit is sent while the group is being joined. The broker answers the requests of a
+ * connection in order, so the commit would arrive behind the join, when the group has a new
+ * generation. The broker would refuse it, and librdkafka would take all partitions for lost. Only
+ * the requests show that a join begins: with the cooperative protocol no callback reports it.
  */
 #include "source.h"
 
@@ -35,21 +33,22 @@
 #include <string.h>
 
 #define COMMIT_EVERY (1000 * US_PER_MS)
-#define COMMIT_AGAIN (200 * US_PER_MS) /* after one that was refused */
-#define COMMIT_WAIT  (5000 * US_PER_MS) /* for a partition that goes */
-#define ASK_EVERY    (1000 * US_PER_MS) /* while the broker is away */
-#define DOUBT        (1000 * US_PER_MS) /* for an answer after a connection was lost */
+#define COMMIT_AGAIN (200 * US_PER_MS) /* after a refused commit */
+/* How long to wait for commits of a partition that is given up. */
+#define COMMIT_WAIT (5000 * US_PER_MS)
+#define ASK_EVERY   (1000 * US_PER_MS) /* while the broker is away */
+/* How long to wait for an answer after a connection was lost. */
+#define DOUBT        (1000 * US_PER_MS)
 #define LAG_EVERY    (1000 * US_PER_MS)
 #define LEARN_MAX_MS 2000
-#define JOIN_MAX                                                                                   \
-    (60000 * US_PER_MS) /* the longest that commits wait for the group to be joined \
-                                          */
+/* The longest time that commits wait for the group to be joined. */
+#define JOIN_MAX  (60000 * US_PER_MS)
 #define SYNC_MAX  (2000 * US_PER_MS)
-#define JOIN_SOON (20 * US_PER_MS) /* and where a join may follow at once */
+#define JOIN_SOON (20 * US_PER_MS) /* where a join may follow at once */
 
 #define MENDED 0x02030000 /* librdkafka 2.3 */
 
-/* Kafka's numbers of requests. */
+/* The numbers of requests in Kafka's protocol. */
 #define JOIN_GROUP 11
 #define HEARTBEAT  12
 #define SYNC_GROUP 14
@@ -65,8 +64,8 @@ void hapax__kafka_seen(struct hapax__kafka_source *s, bool connected)
     s->base.connected = connected;
 }
 
-/* One broker of several that is down breaks connections, too, and nothing of ours: the
- * coordinator's answer decides. */
+/* A connection also breaks if one of several brokers goes down, and nothing of ours is lost. Only
+ * the coordinator's answer decides. */
 void hapax__kafka_doubt(struct hapax__kafka_source *s)
 {
     if (!s->base.connected || s->doubt_us != 0)
@@ -95,13 +94,14 @@ static void part_new(struct hapax__kafka_source *s, const rd_kafka_topic_partiti
     assert(!part);
     part = calloc(1, sizeof(*part));
     if (!part)
-        return; /* it is not fetched, and its lag is seen by others */
+        return; /* another member fetches it, and sees its lag */
     part->number = named->partition;
     part->retry = strcmp(named->topic, s->uri.topic) != 0;
     part->committed = part->window.next = -1;
     part->again_end = &part->again;
-    /* Its messages stay in a queue of their own, and are taken as there is room for them; the rest
-     * is never behind them. This is before the assignment, so that none goes the common way. */
+    /* Messages stay in the partition's own queue and are taken as there is room. Its end and errors
+     * stay behind them in that queue. This is set before the assignment, so that no message goes to
+     * the common queue. */
     part->queue = rd_kafka_queue_get_partition(s->rk, named->topic, named->partition);
     assert(part->queue);
     rd_kafka_queue_forward(part->queue, NULL);
@@ -110,7 +110,7 @@ static void part_new(struct hapax__kafka_source *s, const rd_kafka_topic_partiti
     s->parts = part;
 }
 
-/* Messages that are lent are voided, and the loop still releases them. The others are freed. */
+/* Voids the messages that are lent, which the loop must still release. Frees the others. */
 static void part_void(struct hapax__kafka_source *s, struct hapax__kafka_part *part)
 {
     struct hapax__kafka_part **link = &s->parts;
@@ -182,7 +182,7 @@ static rd_kafka_resp_err_t on_response(rd_kafka_t *rk, int fd, const char *name,
     (void)took_us;
     if (request == SYNC_GROUP || (request == JOIN_GROUP && error))
         atomic_store(&s->join_us, hapax__monotonic_us() + JOIN_SOON);
-    else if (request == JOIN_GROUP) /* the answer is followed by SYNC_GROUP, unless we leave */
+    else if (request == JOIN_GROUP) /* SYNC_GROUP follows the answer, unless we leave */
         atomic_store(&s->join_us, hapax__monotonic_us() + SYNC_MAX);
     else if (request == HEARTBEAT)
         may_join(s);
@@ -248,7 +248,8 @@ void hapax__kafka_commit(struct hapax__kafka_source *s, int64_t now_us)
     commit_list(s, false);
 }
 
-/* What it says of a partition that is no longer ours, or ours once more, is true as well. */
+/* Takes a commit's answer. It is true of a partition that is no longer ours, or is ours again,
+ * too. */
 static void committed(struct hapax__kafka_source *s, rd_kafka_event_t *event)
 {
     const rd_kafka_topic_partition_list_t *list = rd_kafka_event_topic_partition_list(event);
@@ -273,7 +274,7 @@ static void committed(struct hapax__kafka_source *s, rd_kafka_event_t *event)
 
 /* ---- what the broker knows ------------------------------------------------------------------- */
 
-/* Commits once more what is committed: whether there is anybody to answer. */
+/* Commits the same offsets once more, to see whether the broker answers. */
 static void ask(struct hapax__kafka_source *s, int64_t now_us)
 {
     s->ask_us = now_us + ASK_EVERY;
@@ -281,7 +282,7 @@ static void ask(struct hapax__kafka_source *s, int64_t now_us)
         commit_list(s, true);
 }
 
-/* For the lag: what the group has committed of partitions that it gives us. */
+/* Asks what the group has committed of new partitions. The lag needs it. */
 static void learn(struct hapax__kafka_source *s, const rd_kafka_topic_partition_list_t *from)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_copy(from);
@@ -297,8 +298,7 @@ static void learn(struct hapax__kafka_source *s, const rd_kafka_topic_partition_
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-/* Closing sends rebalances here, too; librdkafka waits for ever for what each has to be answered
- * with. */
+/* Closing sends rebalances here, too. librdkafka waits for ever until each is answered. */
 void hapax__kafka_replies(struct hapax__kafka_source *s, int wait_ms)
 {
     rd_kafka_event_t *event;
@@ -314,8 +314,8 @@ void hapax__kafka_replies(struct hapax__kafka_source *s, int wait_ms)
     }
 }
 
-/* Where nothing was committed yet, all that is there waits, or nothing, as auto.offset.reset says;
- * the former is told. */
+/* The messages that wait in a partition. Before the first commit, auto.offset.reset decides whether
+ * all of them wait or none; all are counted. */
 static int64_t lag_of(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part)
 {
     int64_t low = -1, high = -1;
@@ -421,7 +421,7 @@ void hapax__kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
     }
 }
 
-/* Of the partitions that are revoked: is a message still in hand, or done and not committed? */
+/* Looks at the revoked partitions: is a message in hand, or done and not committed? */
 static void look_at_leaving(const struct hapax__kafka_source *s, bool *in_hand, bool *dirty)
 {
     *in_hand = *dirty = false;
@@ -449,8 +449,8 @@ static void leave(struct hapax__kafka_source *s, int64_t now_us)
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-/* librdkafka before 2.3 ends the process (an assertion in the sticky assignor, its issue 4312)
- * where a client is destroyed that joined the group and had no assignment yet. */
+/* Sets s->stillborn. librdkafka before 2.3 ends the process (an assertion in the sticky assignor,
+ * its issue 4312) if a client is destroyed that joined the group and never had an assignment. */
 void hapax__kafka_group_stillborn(struct hapax__kafka_source *s)
 {
     s->stillborn = !s->assigned && rd_kafka_version() < MENDED &&
@@ -483,10 +483,10 @@ static int wait_of(int64_t until_us)
     return left_us > 0 ? (int)(left_us / US_PER_MS < 100 ? left_us / US_PER_MS + 1 : 100) : 0;
 }
 
-/* A member that closes while it joins, and has no partition, does not tell the group, which waits
- * for it until its session ends: librdkafka leaves a group in each state only where it unsubscribes
- * first, which it puts off until the join has ended. That would be wrong for a static member, whose
- * partitions are kept. */
+/* Unsubscribes before closing. librdkafka leaves the group in every state only after an
+ * unsubscribe, which it delays until a join has ended. Otherwise a member that closes during a
+ * join, without a partition, leaves without a word, and the group waits until its session ends. A
+ * static member does not unsubscribe: its partitions must be kept. */
 static void unsubscribe(struct hapax__kafka_source *s, int64_t until_us)
 {
     int wait_ms = 0;

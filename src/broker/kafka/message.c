@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is fetched, as the loop sees it. The bytes of key, body and headers stay librdkafka's, which
- * frees them with the message; what is made here (the headers' table, the position, the order)
- * stands behind the item, in one block. What is NULL in Kafka stays so: a copy of a tombstone that
- * had an empty value would delete nothing, and a message with an empty key has a partition of its
- * own.
+ * A fetched message, as the loop sees it. librdkafka owns the bytes of key, body and headers, and
+ * frees them with the message. What is made here (the table of headers, the position, the order) is
+ * in one block with the item. A NULL stays NULL: a copy of a tombstone with an empty value would
+ * delete nothing, and a message with an empty key has a partition of its own.
  *
- * Where messages go by way of the retry topic, each gets a header that says where it stood first,
- * which its copies carry: so its position is the same at each delivery, though a copy stands
- * elsewhere.
+ * A message that goes to the retry topic gets a header with its first position, and its copies keep
+ * the header. So its position is the same at each delivery, although the copy stands elsewhere.
  */
 #include "source.h"
 
@@ -54,7 +52,7 @@ static void set_headers(struct hapax__kafka_item *item, struct hapax_message_hea
     }
 }
 
-/* Where it stands, or stood before it came into the retry topic. */
+/* Sets where the message stands, or stood before it came into the retry topic. */
 static void set_position(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part,
                          struct hapax__kafka_item *item, char *text,
                          struct hapax_message_header *slot)

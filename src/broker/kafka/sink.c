@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Kafka sink: an idempotent producer. librdkafka sends again what was lost on the way, without
- * doubling or reordering it, until message.timeout.ms is over. What librdkafka reports then is the
- * letter's result.
+ * The Kafka sink: an idempotent producer. Until message.timeout.ms is over, librdkafka sends what
+ * was lost again, without doubling or reordering it. The letter's result is what librdkafka reports
+ * in the end.
  *
  * The invariant: each letter taken is reaped once, or forgotten by close(). REFUSED is only a
- * letter that the broker surely does not have and would refuse again; any letter that may have
+ * letter that the broker surely does not have and would refuse again. A letter that may have
  * arrived is LOST. After a fatal error the client is made anew, once the old one has reported all
  * its letters.
  *
- * A delayed letter to NAME goes to the topic NAME.retry, with the time before which the source does
- * not hand it out. That topic is made with the first such letter. Rejected: to lend librdkafka the
- * letter's bytes instead of copying them; a purge reports a message while a socket may still be
- * sending its bytes.
+ * A delayed letter to NAME goes to the topic NAME.retry, with the time before which the source must
+ * not hand it out. The topic is made with the first such letter. Rejected: to lend librdkafka the
+ * letter's bytes instead of copying them. After a purge librdkafka reports a message while a socket
+ * may still send its bytes.
  */
 #include "broker/slots.h"
 #include "kafka.h"
@@ -28,7 +28,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AGAIN           (1000 * US_PER_MS) /* for what failed and may do better */
+#define AGAIN           (1000 * US_PER_MS) /* before another try */
 #define TICK            (1000 * US_PER_MS)
 #define OUTSTANDING_MAX 10000u
 #define MAKES_MAX       16u /* topics */
@@ -37,14 +37,14 @@
 #define HEADERS_MAX     (HAPAX_MESSAGE_HEADERS_MAX + 32u)
 
 struct sink {
-    struct hapax__sink base; /* first: the loop knows it by this */
+    struct hapax__sink base; /* the first member: the loop uses it */
     struct hapax__kafka_uri uri;
     int wake; /* eventfd */
     rd_kafka_t *rk; /* NULL: to be made at make_us */
     rd_kafka_queue_t *common, *replies;
     int64_t make_us;
     bool broken; /* a fatal error */
-    struct hapax__slots slots; /* its queues are the topics that are made */
+    struct hapax__slots slots; /* its queues are the topics to be made */
 };
 
 static struct sink *of(struct hapax__sink *sink)
@@ -59,7 +59,7 @@ static void say(struct sink *s, const char *what, const char *why)
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-/* Whether it would be refused again. */
+/* Whether the letter would be refused again. */
 static bool lasting(rd_kafka_resp_err_t error)
 {
     switch (error) {
@@ -126,7 +126,7 @@ static void ask_for_topic(struct sink *s, struct hapax__sink_queue *topic)
         rd_kafka_NewTopic_new(topic->name, s->uri.partitions, -1, why, sizeof(why));
     rd_kafka_AdminOptions_t *options;
 
-    if (!wanted) { /* no name for a topic: letters to it are refused when they are sent */
+    if (!wanted) { /* a bad name: its letters are refused when they are sent */
         say(s, topic->name, why);
         topic->state = HAPAX__QUEUE_READY;
         return;
@@ -140,8 +140,7 @@ static void ask_for_topic(struct sink *s, struct hapax__sink_queue *topic)
     topic->state = HAPAX__QUEUE_ASKED;
 }
 
-/* One that may not be made may still be there, made by somebody who may: letters to it will tell.
- */
+/* A topic that we may not make may exist all the same: its letters will show. */
 static void topic_made(struct sink *s, const rd_kafka_event_t *event)
 {
     struct hapax__sink_queue *topic = rd_kafka_event_opaque((rd_kafka_event_t *)event);
@@ -217,7 +216,7 @@ static void make_client(struct sink *s, int64_t now_us)
     s->broken = false;
 }
 
-/* Reports all that is under way, as lost where it may have come through, and ends the client. */
+/* Reports all letters under way, as lost if they may have arrived, and ends the client. */
 static void unmake_client(struct sink *s, int64_t until_us)
 {
     struct hapax__sink_queue *topic;
@@ -292,8 +291,8 @@ static bool add_missing(rd_kafka_headers_t *headers, const struct hapax__letter 
            add(headers, hapax_str(name), value);
 }
 
-/* A letter that is to be tried later says from when on; what an earlier one said does not count any
- * more. */
+/* Adds the time from which on a delayed letter may be handed out. An older such header is not
+ * copied. */
 static bool add_due(rd_kafka_headers_t *headers, int64_t delay_ms)
 {
     char text[32];
@@ -331,7 +330,7 @@ static rd_kafka_headers_t *headers_of(const struct hapax__letter *letter)
     return ok ? headers : NULL;
 }
 
-/* The topic a letter goes to. False: its name is too long to be one. */
+/* Writes the topic that a letter goes to. False: its name is too long. */
 static bool topic_of(char out[HAPAX__KAFKA_TOPIC_MAX + 1], const struct hapax__letter *letter)
 {
     int len = snprintf(out, HAPAX__KAFKA_TOPIC_MAX + 1, "%s%s", letter->to,
@@ -340,8 +339,8 @@ static bool topic_of(char out[HAPAX__KAFKA_TOPIC_MAX + 1], const struct hapax__l
     return len > 0 && (size_t)len <= HAPAX__KAFKA_TOPIC_MAX;
 }
 
-/* The error of handing it to librdkafka. Key, value and a header's value that have no pointer are
- * NULL there, too. */
+/* Hands a letter to librdkafka and returns the error. A key, body or header value with a NULL
+ * pointer is NULL in Kafka, too. */
 static rd_kafka_resp_err_t produce(struct sink *s, const char *topic, struct hapax__slot *slot)
 {
     const struct hapax__letter *letter = &slot->letter;
@@ -360,7 +359,7 @@ static rd_kafka_resp_err_t produce(struct sink *s, const char *topic, struct hap
     return error;
 }
 
-/* The topic of delayed letters is made with the first of them. */
+/* The topic for delayed letters is made with the first of them. */
 static struct hapax__sink_queue *topic_entry(struct sink *s, const char *name, bool delayed)
 {
     return delayed ? hapax__slots_make(&s->slots, name) : hapax__slots_find(&s->slots, name);

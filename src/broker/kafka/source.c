@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Kafka source. Messages are taken from a queue per partition, as there is room for them;
- * librdkafka stops fetching a partition whose queue is long enough. So nothing has to be paused:
- * the common queue, with rebalances and errors, is polled at every pump whatever waits
- * (max.poll.interval.ms is kept by that), and a partition whose window is full or whose next
- * message is not due simply is not read from.
+ * The Kafka source. Each partition has a queue, from which messages are taken as there is room.
+ * librdkafka stops fetching a partition whose queue is long enough. So no partition is ever paused.
+ * The common queue, with rebalances and errors, is polled at every pump, which keeps
+ * max.poll.interval.ms. A partition is not read while its window is full or its next message is not
+ * due.
  *
  * The invariant: a message that was taken is in its partition's window until it is released as ACK.
- * Only then may an offset behind it be committed. A message that is returned stays in memory and is
- * handed out once more: no other consumer could have it while the partition is ours.
+ * Only then may an offset behind it be committed. A returned message stays in memory and is handed
+ * out again: no other consumer could get it while the partition is ours.
  *
- * Rejected: rd_kafka_pause_partitions(), which throws away what was fetched (a resume costs up to a
- * second), and cannot be asked for its state; one queue for all, in which a rebalance stands behind
- * thousands of messages; seeking back for what is given back, which fetches again all that is
- * behind it, too.
+ * Rejected: rd_kafka_pause_partitions(), which drops what was fetched (a resume costs up to a
+ * second) and cannot report its state; one queue for all partitions, in which a rebalance stands
+ * behind thousands of messages; seeking back for a returned message, which also fetches all
+ * messages behind it again.
  */
 #include "source.h"
 
@@ -31,10 +31,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define AGAIN         (1000 * US_PER_MS) /* for what failed and may do better */
-#define LEAVE_MAX     (10000 * US_PER_MS) /* how long a revoked partition is waited for, at most */
-#define TURN          64u /* messages of one partition before another's */
-#define LOOK_MAX_MS   2000 /* for the question whether a topic exists */
+#define AGAIN (1000 * US_PER_MS) /* before another try */
+/* The longest wait for the messages of a revoked partition. */
+#define LEAVE_MAX (10000 * US_PER_MS)
+/* Messages of one partition before those of the next. */
+#define TURN 64u
+/* The question whether a topic exists. */
+#define LOOK_MAX_MS   2000
 #define CLOSE_TICK_MS 20
 #define END_PAUSE     (3000 * US_PER_MS)
 
@@ -72,8 +75,8 @@ static void fatal(struct hapax__kafka_source *s)
     s->broken = true;
 }
 
-/* Older librdkafkas repeat their nonce in SCRAM's last message (its pull request 4895), which Kafka
- * 4 takes for a wrong password. */
+/* librdkafka before 2.6.1 repeats its nonce in SCRAM's last message (its pull request 4895). Kafka
+ * 4 takes that for a wrong password. */
 static void refuse_login(struct hapax__kafka_source *s)
 {
     char mechanism[64] = "";
@@ -86,16 +89,16 @@ static void refuse_login(struct hapax__kafka_source *s)
         refuse(s, "the broker does not accept the login");
 }
 
-/* topic: whose error it is; NULL: nobody's. */
+/* topic: the topic that the error is about; NULL: none. */
 static void see_error(struct hapax__kafka_source *s, rd_kafka_resp_err_t error, const char *why,
                       const char *topic)
 {
     switch (error) {
     case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
     case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
-        /* A retry topic is made with the first message that is to be tried later. One that was made
-         * just now is not known to each broker yet: it is asked for once more before it is
-         * believed. */
+        /* A retry topic is made with the first message that is to be tried later. If it was made
+         * just now, some brokers do not know it yet. So the error counts only when a second
+         * question ends the same way. */
         if (topic && strcmp(topic, s->uri.topic) == 0 && s->missing_us == 0)
             s->missing_us = hapax__monotonic_us() + AGAIN;
         return;
@@ -117,7 +120,7 @@ static void see_error(struct hapax__kafka_source *s, rd_kafka_resp_err_t error, 
         say(s, "no broker answers", why);
         hapax__kafka_doubt(s);
         return;
-    case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN: /* the text says which already */
+    case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN: /* the text says which */
         hapax__kafka_doubt(s);
         return;
     default:
@@ -131,7 +134,8 @@ static void error_cb(rd_kafka_t *rk, int error, const char *why, void *opaque)
     see_error(opaque, (rd_kafka_resp_err_t)error, why, NULL);
 }
 
-/* What is worth a line comes by error_cb(); the rest is said only where `debug` asks for it. */
+/* Writes librdkafka's log only where `debug` asks for it. Errors worth a line come by
+ * error_cb(). */
 static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *what)
 {
     const struct hapax__kafka_source *s = rd_kafka_opaque(rk);
@@ -144,7 +148,7 @@ static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const 
     log(s->log_arg, line);
 }
 
-/* Blocks, but the consumer ends where the answer is no. */
+/* Asks whether the topic exists. Blocks; if the answer is no, the consumer ends. */
 static void look_for_topic(struct hapax__kafka_source *s)
 {
     const struct rd_kafka_metadata *found = NULL;
@@ -192,9 +196,9 @@ static void subscribe(struct hapax__kafka_source *s)
         refuse(s, rd_kafka_err2str(error));
 }
 
-/* A client that librdkafka cannot make (no such CA) takes the interceptors with it, and what
- * remains of its conf must not be destroyed: that would free them once more. Where it is, a search
- * for leaks finds it. */
+/* If librdkafka cannot make a client (the CA file is missing, for example), it frees the
+ * interceptors. What remains of the conf must not be destroyed: that would free them again. The conf
+ * stays in a static variable, where a leak checker sees it. */
 static void leave_behind(rd_kafka_conf_t *conf)
 {
     static _Atomic(rd_kafka_conf_t *) left;
@@ -230,8 +234,8 @@ static void make(struct hapax__kafka_source *s, int64_t now_us)
     subscribe(s);
 }
 
-/* Nothing of the client may be left but itself: rd_kafka_destroy() waits for ever for each message
- * and queue. */
+/* Destroys the client, after its messages and queues: rd_kafka_destroy() waits for ever for each of
+ * them. */
 static void unmake(struct hapax__kafka_source *s)
 {
     assert(s->lent == 0);
@@ -262,8 +266,8 @@ static void mend(struct hapax__kafka_source *s, int64_t now_us)
 /* ---- pumping -----------------------------------------------------------------------------------
  */
 
-/* Errors; and messages only of a partition that there was no memory for: those are not committed.
- */
+/* Serves errors. A message comes here only if memory ran out for its partition; it is not
+ * committed. */
 static void serve(struct hapax__kafka_source *s)
 {
     rd_kafka_message_t *message;
@@ -304,14 +308,14 @@ static enum hapax_error source_pump(struct hapax__source *source, size_t room)
     return s->refused ? HAPAX_ERR_REFUSED : HAPAX_ERR_NONE;
 }
 
-/* Of a topic that was made anew, or cut off at its end, the offsets begin again, below what is done
- * or committed. */
+/* A topic that was made anew, or was cut off at its end, has offsets below what is done or
+ * committed. */
 static bool goes_back(const struct hapax__kafka_part *part, int64_t offset)
 {
     return offset < hapax__kafka_window_least(&part->window) || offset < part->committed;
 }
 
-/* Nothing of before may be in hand then, or on its way to be committed. */
+/* Nothing from before may be in hand, or about to be committed. */
 static bool may_go_back(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part)
 {
     return part->window.head == part->window.tail && !s->committing;
@@ -365,8 +369,7 @@ static size_t source_watch(struct hapax__source *source, struct pollfd *fds, int
 /* ---- taking
  * -------------------------------------------------------------------------------------- */
 
-/* Both clocks are read here: with a monotonic time taken before the wall's, it would come too soon
- * by what passed between. */
+/* Reads both clocks together: with an older monotonic time the message would come too soon. */
 static void set_due(const struct hapax__kafka_source *s, struct hapax__kafka_item *item)
 {
     int64_t wait_ms = hapax__kafka_item_due(item) - hapax__wall_us() / US_PER_MS;
@@ -376,8 +379,8 @@ static void set_due(const struct hapax__kafka_source *s, struct hapax__kafka_ite
     item->due_us = wait_ms > 0 ? hapax__monotonic_us() + wait_ms * US_PER_MS : 0;
 }
 
-/* All before the end was taken. There is no haste to commit it: one more commit while members come
- * and go is one more that may meet a join (kafka_group.c). */
+/* All messages before the end were taken. The commit has no haste: each commit while members come
+ * and go may meet a join (group.c). */
 static void see_end(struct hapax__kafka_source *s, struct hapax__kafka_part *part, int64_t end,
                     int64_t now_us)
 {
@@ -390,7 +393,7 @@ static void see_end(struct hapax__kafka_source *s, struct hapax__kafka_part *par
         s->commit_us = now_us + END_PAUSE;
 }
 
-/* What its queue has beside messages: an error, or the end. */
+/* Takes what the queue has beside messages: an error, or the end. */
 static void see_sign(struct hapax__kafka_source *s, struct hapax__kafka_part *part,
                      const rd_kafka_message_t *sign, int64_t now_us)
 {
@@ -400,7 +403,7 @@ static void see_sign(struct hapax__kafka_source *s, struct hapax__kafka_part *pa
         see_error(s, sign->err, rd_kafka_message_errstr(sign), hapax__kafka_topic_of(s, part));
 }
 
-/* The next message of its queue. NULL: none, or no memory for it now. */
+/* Fetches the next message of the partition's queue. NULL: none, or no memory now. */
 static struct hapax__kafka_item *fetch(struct hapax__kafka_source *s,
                                        struct hapax__kafka_part *part, int64_t now_us)
 {
@@ -463,7 +466,7 @@ static struct hapax__kafka_item *next_of(struct hapax__kafka_source *s,
     return item;
 }
 
-/* Nothing is to be handed out now. */
+/* Notes whether messages are here that cannot be handed out now. */
 static void note_more(struct hapax__kafka_source *s)
 {
     for (const struct hapax__kafka_part *part = s->parts; part; part = part->after_it)
@@ -487,7 +490,7 @@ static struct hapax__delivered *lend(struct hapax__kafka_source *s, struct hapax
     return &item->delivered;
 }
 
-/* A few of each partition in turn, so that none starves another. */
+/* Takes a few messages of each partition in turn, so that none starves another. */
 static struct hapax__delivered *source_take(struct hapax__source *source)
 {
     struct hapax__kafka_source *s = of(source);
@@ -562,7 +565,7 @@ static void release(struct hapax__kafka_source *s)
         free(s);
 }
 
-/* A rebalance may be going on, and has to end before anything can be committed. */
+/* Commits all that is done. A rebalance may be going on, and must end first. */
 static void commit_all(struct hapax__kafka_source *s, int64_t until_us)
 {
     while ((s->committing || hapax__kafka_uncommitted(s)) && hapax__monotonic_us() < until_us &&
@@ -582,8 +585,8 @@ static void *unmake_apart(void *arg)
     return NULL;
 }
 
-/* Destroying a client may never end: not one that did not close, nor (librdkafka 2.0.2) one whose
- * topic was deleted and made anew. So a thread of its own does it, and is waited for until then. */
+/* Destroying a client may never end: if it was not closed, or (librdkafka 2.0.2) if its topic was
+ * deleted and made anew. So another thread destroys it, and is waited for until then. */
 static void destroy(struct hapax__kafka_source *s, int64_t until_us)
 {
     const struct timespec until = hapax__timespec(until_us);

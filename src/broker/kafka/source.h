@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of the Kafka source: itself (source.c), its messages (message.c), and the group it is a
- * member of (group.c). Only the loop's thread uses them; librdkafka's own threads write to `wake`
- * and `join_us`, and to nothing else.
+ * The parts of the Kafka source: the source itself (source.c), its messages (message.c), and its
+ * membership of the group (group.c). Only the loop's thread uses them. librdkafka's own threads
+ * write to `wake` and `join_us`, and to nothing else.
  */
 #ifndef HAPAX_BROKER_KAFKA_SOURCE_H
 #define HAPAX_BROKER_KAFKA_SOURCE_H
@@ -16,11 +16,11 @@ struct hapax__kafka_part;
 
 /* A message: lent to the loop, or waiting in its partition. */
 struct hapax__kafka_item {
-    struct hapax__delivered delivered; /* first: the loop knows it by this */
+    struct hapax__delivered delivered; /* the first member: the loop uses it */
     struct hapax__kafka_part *part; /* NULL: voided */
     struct hapax__kafka_item *next; /* of part->again */
     rd_kafka_message_t *raw;
-    uint64_t index; /* in the window, once it was handed out */
+    uint64_t index; /* in the window, once handed out */
     int64_t due_us; /* monotonic: not handed out before */
     bool lent; /* to the loop */
 };
@@ -29,39 +29,47 @@ struct hapax__kafka_item {
 struct hapax__kafka_part {
     struct hapax__kafka_part *after_it;
     bool retry; /* of the retry topic */
-    bool leaving; /* revoked: nothing of it is handed out any more */
+    /* Revoked: none of its messages is handed out. */
+    bool leaving;
     int32_t number;
     rd_kafka_queue_t *queue; /* what was fetched of it */
     struct hapax__kafka_window window;
     int64_t committed; /* -1: not known, or none */
     size_t lent;
-    rd_kafka_message_t *raw; /* there was no memory to make an item of it */
-    struct hapax__kafka_item *first; /* read, and not due yet; those behind wait, too */
-    struct hapax__kafka_item *again, **again_end; /* given back: handed out once more when due */
+    rd_kafka_message_t *raw; /* fetched, but there was no memory for an item */
+    /* Read, and not due yet. The messages behind it wait, too. */
+    struct hapax__kafka_item *first;
+    /* Returned by the loop: handed out again when due. */
+    struct hapax__kafka_item *again, **again_end;
 };
 
 struct hapax__kafka_source {
-    struct hapax__source base; /* first: the loop knows it by this */
+    struct hapax__source base; /* the first member: the loop uses it */
     struct hapax__kafka_uri uri;
     char name[HAPAX__KAFKA_TOPIC_MAX + 1]; /* TOPIC.GROUP */
-    char retry[HAPAX__KAFKA_TOPIC_MAX + 1]; /* and its retry topic; "": not read */
+    char retry[HAPAX__KAFKA_TOPIC_MAX + 1]; /* its retry topic; "": not read */
     enum hapax_order order;
     int64_t wait_max_ms;
-    int64_t leave_max_us; /* how long a revoked partition's messages are waited for */
+    /* How long to wait for the messages of a revoked partition. */
+    int64_t leave_max_us;
     void (*log)(void *arg, const char *line);
     void *log_arg;
 
     int wake; /* eventfd: something is in a queue */
     rd_kafka_t *rk; /* NULL: to be made at make_us */
-    rd_kafka_queue_t *common; /* of what concerns no partition */
-    rd_kafka_queue_t *replies; /* to commits and questions */
-    size_t room; /* of the loop, as of the last pump */
+    rd_kafka_queue_t *common; /* what concerns no partition */
+    rd_kafka_queue_t *replies; /* answers to commits and questions */
+    size_t room; /* the loop's, at the last pump */
     int64_t make_us;
-    bool broken; /* a fatal error: it is made anew when nothing is lent */
+    /* A fatal error: the client is made anew when nothing is lent. */
+    bool broken;
     bool closing;
-    bool assigned; /* the client was told of an assignment, if only of an empty one */
-    bool stillborn; /* the client must not be destroyed (hapax__kafka_group_stillborn()) */
-    bool kept; /* such a client is left behind, and may still read this struct */
+    /* The client got an assignment, even an empty one. */
+    bool assigned;
+    /* The client must not be destroyed (hapax__kafka_group_stillborn()). */
+    bool stillborn;
+    /* A stillborn client is left behind, and may still read this struct. */
+    bool kept;
     bool seen; /* it was connected before */
     size_t lent;
 
@@ -70,18 +78,19 @@ struct hapax__kafka_source {
     unsigned turn_left;
 
     rd_kafka_topic_partition_list_t *leaving; /* revoked, and not given up yet; NULL: none */
-    int64_t leave_until_us; /* for what is in hand */
+    int64_t leave_until_us; /* for the messages in hand */
     bool committing; /* a reply is awaited */
     int64_t commit_us; /* the next one at the earliest */
-    _Atomic int64_t
-        join_us; /* no commit before: the group is being joined. Set by librdkafka's threads */
+    /* No commit before this time: the group is being joined. Set by librdkafka's threads. */
+    _Atomic int64_t join_us;
     int64_t ask_us; /* while the broker is away: when to ask again */
-    int64_t doubt_us; /* a connection was lost: the broker is away where it has not answered by
-                         then; 0: none */
+    /* A connection was lost: if the broker does not answer by then, it is away. 0: no doubt. */
+    int64_t doubt_us;
     int64_t lag_us;
     uint64_t not_committed; /* commits that were refused */
 
-    int64_t missing_us; /* when to look whether the topic is there; 0: it is */
+    /* When to ask whether the topic exists. 0: it exists. */
+    int64_t missing_us;
     bool refused; /* text says why */
 };
 
@@ -93,8 +102,8 @@ static inline const char *hapax__kafka_topic_of(const struct hapax__kafka_source
 
 /* ---- message.c --------------------------------------------------------------------------- */
 
-/* Makes an item of a fetched message, which the item then owns. NULL: out of memory; the message is
- * still the caller's. */
+/* Makes an item of a fetched message, and owns the message then. NULL: out of memory; the message
+ * stays the caller's. */
 struct hapax__kafka_item *hapax__kafka_item_new(const struct hapax__kafka_source *s,
                                                 struct hapax__kafka_part *part,
                                                 rd_kafka_message_t *raw);
@@ -109,37 +118,38 @@ int64_t hapax__kafka_item_due(const struct hapax__kafka_item *item);
 void hapax__kafka_rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t why,
                              rd_kafka_topic_partition_list_t *list, void *opaque);
 
-/* Has a client that is to be made tell when it joins its group. */
+/* Makes a client that is being configured report when it joins its group. */
 void hapax__kafka_group_listen(struct hapax__kafka_source *s, rd_kafka_conf_t *conf);
 
-/* Whether the client must be left behind rather than destroyed, into s->stillborn. Not once it is
- * closed. */
+/* Sets s->stillborn if the client must be left behind instead of destroyed. Call it before the
+ * client is closed. */
 void hapax__kafka_group_stillborn(struct hapax__kafka_source *s);
 
-/* Leaves the group: other members have its partitions at once. False: librdkafka had not left by
- * then; the others get them after session.timeout.ms. */
+/* Leaves the group, so that other members get its partitions at once. False: librdkafka has not
+ * left by then; the others get them after session.timeout.ms. */
 bool hapax__kafka_group_leave(struct hapax__kafka_source *s, int64_t until_us);
 
-/* Commits what is due, asks what is to be known, reads replies, and lets revoked partitions go. */
+/* Commits what is due, asks the broker what is needed, reads answers, and gives revoked partitions
+ * up. */
 void hapax__kafka_group_pump(struct hapax__kafka_source *s, int64_t now_us);
 
 /* When to call hapax__kafka_group_pump() at the latest. */
 int64_t hapax__kafka_group_due(const struct hapax__kafka_source *s);
 
-/* Voids all partitions and what is in hand of them. */
+/* Voids all partitions and their messages in hand. */
 void hapax__kafka_void_all(struct hapax__kafka_source *s);
 
-/* Whether something done is not committed; and commits it, unless a reply is awaited. */
+/* Whether something done is not committed. Commits it, unless an answer is awaited. */
 bool hapax__kafka_uncommitted(const struct hapax__kafka_source *s);
 void hapax__kafka_commit(struct hapax__kafka_source *s, int64_t now_us);
 
-/* Reads what was replied to commits and questions; waits for the first for wait_ms. */
+/* Reads answers to commits and questions. Waits for the first one for wait_ms. */
 void hapax__kafka_replies(struct hapax__kafka_source *s, int wait_ms);
 
-/* A connection was lost: asks the broker for an answer. */
+/* Asks the broker for an answer, after a connection was lost. */
 void hapax__kafka_doubt(struct hapax__kafka_source *s);
 
-/* The broker was seen to answer, or not to. */
+/* Notes whether the broker answers. */
 void hapax__kafka_seen(struct hapax__kafka_source *s, bool connected);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which offsets of a partition are in hand. Handlers end in any order, and Kafka keeps one number
- * per partition. So only offsets without a gap before them may be committed: `next` never passes an
- * offset that is not done.
+ * The offsets of a partition that are in hand. Handlers end in any order, but Kafka keeps one
+ * number per partition. So only offsets without a gap before them may be committed: `next` never
+ * passes an offset that is not done.
  *
- * Offsets have gaps of their own (compaction, transactions), so that an index of the ring is not an
- * offset. The gap behind the last message is known by the end of the partition alone. Without it a
- * group would never seem to be done with a transaction, whose last record is no message. Rejected:
- * a list of what is done in the commit's metadata, as others keep it; the store knows it better,
- * and answers a message that is delivered again with its outcome.
+ * Offsets have gaps of their own (compaction, transactions), so an index of the ring is not an
+ * offset. Only the end of the partition shows the gap behind the last message. Without it a group
+ * would never finish a transaction, whose last record is no message. Rejected: a list of done
+ * offsets in the commit's metadata, as others keep it. The store knows them better, and answers a
+ * repeated message with its outcome.
  */
 #include "kafka.h"
 
