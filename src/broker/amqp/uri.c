@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an AMQP URI says. A parameter that is not known or given twice is refused, as is whatever could be read in
- * two ways.
+ * Reads AMQP URIs. An unknown parameter is refused, a parameter given twice, and a URI that could
+ * be read in two ways.
  *
- * The invariant: no text shows a password. One that was not percent-encoded may put its end into the host, the
- * vhost or the parameters ("amqp://u:a/b@h"), so nothing of those is shown where a '@' comes later; else
- * names of parameters are, and no value ever.
+ * The invariant: no text shows a password. If a password is not percent-encoded, its end may be
+ * read as the host, the vhost or the parameters ("amqp://u:a/b@h"). So none of these is shown if a
+ * '@' comes later. Otherwise names of parameters are shown, but never a value.
  *
- * Rejected: amqp_parse_url(), which knows no parameters, writes into its input and asks for a port as it likes.
+ * Rejected: amqp_parse_url(). It knows no parameters, writes into its input, and invents a port.
  */
 #include "uri.h"
 
@@ -29,13 +29,14 @@
 struct reading {
     struct hapax__amqp_uri *out;
     struct hapax__uri_reading uri;
-    bool password; /* one stands in the URI */
+    bool password; /* the URI has one */
 };
 
 struct parameter {
     const char *name;
     enum hapax_error (*set)(struct reading *r, const struct parameter *p, const char *value);
-    size_t field; /* of struct hapax__amqp_uri, for those that are one field */
+    /* Of struct hapax__amqp_uri, for parameters that set one field. */
+    size_t field;
     const char *words[2]; /* false and true */
 };
 
@@ -234,7 +235,8 @@ static enum hapax_error read_vhost(struct reading *r, const char *at, size_t len
     return HAPAX_ERR_NONE;
 }
 
-/* What the URI leaves open; guest is only taken whole, so that no user gets a guest's password. */
+/* Fills in what the URI leaves open. User and password are both guest or neither is, so that no
+ * other user gets guest's password. */
 static enum hapax_error read_environment(struct reading *r)
 {
     struct hapax__amqp_uri *out = r->out;

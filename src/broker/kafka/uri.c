@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads Kafka URIs. Properties go to librdkafka, which knows what each may be; a table here says which of them this
- * door owns, since with another value it would lose messages (enable.auto.commit) or load code (plugin.library.paths).
+ * Reads Kafka URIs. librdkafka knows the properties and checks their values. A table here names the
+ * properties that this door owns: with another value they would lose messages (enable.auto.commit)
+ * or load code (plugin.library.paths).
  *
- * The invariant: no text shows a secret. Of a property whose name sounds like one, librdkafka's own text is not
- * shown; and behind one no name is, since a password that is not percent-encoded may go on as the next parameter.
+ * The invariant: no text shows a secret. If a property's name looks like a secret's, librdkafka's
+ * own text is not shown. No name behind such a property is shown either: a password that is not
+ * percent-encoded may go on as the next parameter.
  *
- * Rejected: a list of our own of the properties that may be set; it would be old with the next librdkafka.
+ * Rejected: our own list of the properties that may be set. It would be out of date with the next
+ * librdkafka.
  */
 #include "kafka.h"
 
@@ -30,31 +33,30 @@ struct reading {
     enum hapax__kafka_role role;
     char *text;
     bool secretive; /* what is read may be the end of a password */
-    bool user, password, protocol, mechanism; /* said in the URI */
+    bool user, password, protocol, mechanism; /* given in the URI */
 };
 
 struct setting {
     const char *name, *value;
 };
 
-/* What each role begins with, and may be told otherwise. */
+/* The defaults of each role. A URI may change them. */
 static const struct setting source_settings[] = {
-    {"auto.offset.reset", "earliest"}, /* a new group: nothing is passed over */
+    {"auto.offset.reset", "earliest"}, /* a new group skips no message */
     {"queued.min.messages",
-     "1000"}, /* and kbytes: of each partition; handlers are slower than brokers */
+     "1000"}, /* and kbytes, per partition; handlers are slower than brokers */
     {"queued.max.messages.kbytes", "4096"},
-    {"topic.metadata.refresh.interval.ms",
-     "10000"}, /* a retry topic that is made later is seen so */
+    {"topic.metadata.refresh.interval.ms", "10000"}, /* so that a retry topic made later is seen */
     {"reconnect.backoff.max.ms", "5000"},
     {"client.id", "hapax"},
     {NULL, NULL},
 };
 
 static const struct setting sink_settings[] = {
-    {"partitioner", "murmur2_random"}, /* where Java's producers put a key, too */
+    {"partitioner", "murmur2_random"}, /* as Java's producers place keys */
     {"message.timeout.ms", "60000"},
     {"topic.metadata.propagation.max.ms",
-     "5000"}, /* so long may a topic be unknown before letters are refused */
+     "5000"}, /* a topic may be unknown for so long, then letters are refused */
     {"reconnect.backoff.max.ms", "5000"},
     {"client.id", "hapax"},
     {NULL, NULL},
@@ -65,7 +67,8 @@ static const struct setting source_owned[] = {
     {"enable.auto.commit", "false"},
     {"enable.auto.offset.store", "false"},
     {"partition.assignment.strategy", "cooperative-sticky"},
-    {"enable.partition.eof", "true"}, /* what is behind the last message is committed by it */
+    {"enable.partition.eof",
+     "true"}, /* it shows what is behind the last message, to be committed */
     {NULL, NULL},
 };
 
@@ -210,7 +213,8 @@ static enum hapax_error set_parameter(struct reading *r, const struct hapax__uri
     return set_property(r, name, value);
 }
 
-/* What is not in the URI comes from the environment; then what follows from there being a user. */
+/* Takes user and password from the environment if the URI has none. Then sets what a user
+ * implies. */
 static enum hapax_error set_login(struct reading *r)
 {
     const char *user = r->user ? NULL : getenv("HAPAX_KAFKA_USER");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls to SQS. The queue's URL is asked for by its name rather than put together: accounts and
- * stand-ins have URLs of their own, and it tells at once whether there is such a queue.
+ * Calls to SQS. The queue's URL is asked for by the queue's name. Rejected: a URL made from the
+ * name. Accounts and stand-ins have URLs of their own, and the question also shows whether the
+ * queue exists.
  */
 #include "link.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SQS messages to and fro. The invariant: what a letter says is what is read from it, be its
- * headers attributes or packed: names, values, id and content type; only the order of headers may
- * be another.
+ * SQS messages, read and written. The invariant: a letter's names, values, id and content type are
+ * read as they were written, whether its headers are attributes or packed. Only the order of
+ * headers may change.
  *
- * A deduplication id is a hash of what makes a letter the same letter: its id, its body, and where
- * it is in its history (base, reason, when it was put back, run of a redrive), for SQS swallows for
- * five minutes what has the same. Rejected: the message's own, with which a letter that fails again
- * after a redrive would be swallowed, and lost; the MD5 sums of replies, which tell no more than
- * TLS does, and which a FIPS build of OpenSSL cannot make.
+ * A deduplication id is a hash of what makes a letter the same letter: its id, its body, and its
+ * point in history (base, reason, time of a return, run of a redrive). SQS drops a second message
+ * with the same id for five minutes. Rejected: the message's own id. A letter that fails again
+ * after a redrive would be dropped, and lost. Rejected: the MD5 sums of replies. They prove no more
+ * than TLS does, and a FIPS build of OpenSSL cannot make them.
  */
 #include "message.h"
 
@@ -61,7 +61,7 @@ bool hapax__sqs_read(struct hapax_span *root, struct hapax_span reply)
     return hapax__raw_check(root, reply) && hapax__is_utf8(*root);
 }
 
-/* What a string stands for; empty where the value is none. */
+/* The text of a JSON string; empty if the value is no string. */
 static struct hapax_span text_of(struct reading *r, struct hapax_span value)
 {
     struct hapax_span text;
@@ -165,7 +165,7 @@ static void read_headers(struct reading *r, struct hapax_span message, struct ha
         while (hapax__raw_next(&walk, &name, &value))
             read_attribute(r, name, value);
     }
-    /* A copy's is the sink's own; what the message had is among its headers. */
+    /* The id of a copy was made by the sink. The message's own id is among its headers. */
     if (find(r, HAPAX__HEADER_BASE) || find(r, HAPAX__HEADER_REDRIVE))
         return;
     if (deduplication.len > 0 && !find(r, DEDUPLICATION) && !is_hash_of(deduplication, body))
@@ -196,7 +196,7 @@ static struct hapax_span copy(uint8_t **at, struct hapax_span span)
     return (struct hapax_span){to, span.len};
 }
 
-/* One block: the delivery, the table of headers, and the bytes of all. `from` is borrowed. */
+/* Makes one block of the delivery, the table of headers and all bytes. `from` is borrowed. */
 static struct hapax__sqs_delivery *build(const struct reading *r, const struct hapax_message *shown,
                                          struct hapax_span receipt)
 {
@@ -227,7 +227,7 @@ static struct hapax__sqs_delivery *build(const struct reading *r, const struct h
     message->body = copy(&at, shown->body);
     message->id = copy(&at, shown->id);
     message->content_type = copy(&at, shown->content_type);
-    message->key = (struct hapax_span){NULL, 0}; /* to Kafka an empty one is one */
+    message->key = (struct hapax_span){NULL, 0}; /* an empty key is a key to Kafka */
     if (shown->key.len > 0)
         message->key = copy(&at, shown->key);
     delivery->receipt = copy(&at, receipt);
@@ -272,7 +272,8 @@ struct hapax__sqs_delivery *hapax__sqs_delivery(struct hapax_span message,
 
 /* ---- to SQS ------------------------------------------------------------------------------ */
 
-/* Letters, digits, '_', '-' and '.', no '.' at either end or two of them, and not of AWS's own. */
+/* Letters, digits, '_', '-' and '.'; no '.' at an end, no two in a row, and no name reserved by
+ * AWS. */
 static bool is_attribute_name(struct hapax_span name)
 {
     if (name.len == 0 || name.len > NAME_MAX_BYTES || name.ptr[0] == '.' ||
@@ -289,11 +290,11 @@ static bool is_attribute_name(struct hapax_span name)
            !(name.len >= 7 && strncasecmp((const char *)name.ptr, "amazon.", 7) == 0);
 }
 
-/* The headers a letter goes out with, those that may be packed last. */
+/* The headers of a letter. Headers that may be packed come last. */
 struct writing {
     struct hapax_message_header all[2 * HAPAX_MESSAGE_HEADERS_MAX];
     size_t count;
-    size_t plain; /* so many of them are attributes of their own */
+    size_t plain; /* so many are attributes of their own */
 };
 
 static bool has(const struct hapax_message_header *headers, size_t n, struct hapax_span name)
@@ -317,8 +318,8 @@ static bool is_plain(const struct hapax_message_header *header)
     return is_attribute_name(header->name) && header->value.len > 0;
 }
 
-/* Of one name there is one attribute: of headers that have it twice the later ones are packed, too.
- */
+/* SQS takes one attribute of a name. If a letter has two headers of one name, the later one is
+ * packed. */
 static bool take_some(struct writing *w, const struct hapax__letter *letter, bool plain)
 {
     for (size_t i = 0; i < letter->header_count; i++) {
@@ -367,7 +368,7 @@ static void put_name(struct hapax__json_out *out, struct hapax_span name, bool *
     *first = false;
 }
 
-/* size counts what SQS counts: name, type, and value. */
+/* Writes an attribute. size grows by what SQS counts: name, type and value. */
 static void put_attribute(struct hapax__json_out *out, struct hapax_span name,
                           struct hapax_span value, bool *first, size_t *size)
 {
@@ -394,7 +395,7 @@ static bool put_packed(struct hapax__json_out *out, const struct writing *w, boo
         struct hapax_span name = w->all[i].name, value = w->all[i].value;
 
         if (!hapax__sqs_is_text(name))
-            continue; /* nothing that SQS or JSON could carry */
+            continue; /* neither SQS nor JSON can carry it */
         put_name(&packed, name, &first_packed);
         if (value.len == 0 || hapax__sqs_is_text(value)) {
             hapax__json_put_string(&packed, value);
@@ -458,7 +459,7 @@ static void deduplication_of(char out[2 * SHA256_DIGEST_LENGTH + 1],
     hex(out, digest.bytes);
 }
 
-/* What has no key goes each its own way; a key that is no group's name is hashed. */
+/* A letter without a key gets a group of its own. A key that cannot name a group is hashed. */
 static void put_order(struct hapax__json_out *out, const struct hapax__letter *letter,
                       struct hapax_span chance)
 {
@@ -525,7 +526,8 @@ enum hapax_error hapax__sqs_entry(struct hapax__json_out *out, size_t *size,
 
 /* ---- batches ----------------------------------------------------------------------------- */
 
-/* The result that an element of a batch's reply is about: `Id` is one digit. NULL: none of ours. */
+/* The result that an element of a batch's reply is about: `Id` is one digit. NULL: an unknown
+ * Id. */
 static struct hapax__sqs_result *result_of(struct hapax__sqs_result *all, size_t n,
                                            struct hapax_span element)
 {

@@ -2,15 +2,15 @@
  *
  * An SQS message as a delivered message, and a letter as an entry of SendMessageBatch.
  *
- * Attributes are headers. Of these a copy has two more, where there is no attribute of that name
- * already: `message-id`, the first one's MessageId (read back as the message's id, so that a copy,
- * and a copy of it, is the same message), and `content-type`. MessageDeduplicationId is a header of
- * that name, but where it is only the hash of the body, as queues with ContentBasedDeduplication
- * make it, or that of a copy, which the sink made: those name no operation.
+ * Attributes are headers. A copy has two more, unless it has attributes of these names already.
+ * `message-id` is the MessageId of the first message, and is read back as the message's id: so a
+ * copy of a copy is still the same message. `content-type` is the other. MessageDeduplicationId is
+ * shown as a header of that name, if it names an operation. An id does not if it is only the hash
+ * of the body, as queues with ContentBasedDeduplication make it, or if the sink made it for a copy.
  *
- * SQS takes ten attributes. What does not fit, or is none (an empty value, a name that SQS does not
- * take), goes into one of them, HAPAX__SQS_PACKED, as a JSON object, first of all the consumer's
- * own headers; and is unpacked by who reads it.
+ * SQS takes ten attributes. Other headers are packed into one attribute, HAPAX__SQS_PACKED, as a
+ * JSON object: headers beyond ten, empty values, and names that SQS does not take. The consumer's
+ * own headers are packed first. The reader unpacks them.
  */
 #ifndef HAPAX_BROKER_SQS_MESSAGE_H
 #define HAPAX_BROKER_SQS_MESSAGE_H
@@ -44,34 +44,38 @@ struct hapax__sqs_delivery {
     enum hapax__sqs_list list;
     struct hapax__sqs_delivery *next_ready;
     bool ready; /* not taken yet */
-    bool busy; /* in a call: neither freed nor told anything else */
+    bool busy; /* in a call: not freed, and in no other call */
     bool over; /* to be freed once it is not busy */
-    enum hapax__sqs_list then; /* it was released while busy: the list it goes to */
-    int seconds; /* that a call asks for, and */
-    int later; /* CHANGED: is to ask for */
+    /* Released while busy: the list it goes to. */
+    enum hapax__sqs_list then;
+    /* Of visibility, for the call under way. */
+    int seconds;
+    /* CHANGED: of visibility, for the next call. */
+    int later;
     int64_t received_us;
-    int64_t until_us; /* visible to others again */
-    int64_t extend_us; /* KEPT: to be asked for longer then */
+    int64_t until_us; /* then visible to others again */
+    /* KEPT: when to hide it longer. */
+    int64_t extend_us;
 };
 
-/* Whether a reply is one JSON value, in UTF-8; *root is that value. */
+/* Reads a reply, which must be one JSON value in UTF-8. *root is that value. */
 bool hapax__sqs_read(struct hapax_span *root, struct hapax_span reply);
 
-/* Reads a member of a reply's `Messages`. ordered: its group is its order. NULL: out of memory, or
- * no message. */
+/* Reads a member of a reply's `Messages`. ordered: the message's group is its order. NULL: out of
+ * memory, or it is no message. */
 struct hapax__sqs_delivery *hapax__sqs_delivery(struct hapax_span message,
                                                 struct hapax_arena *arena, struct hapax_span from,
                                                 bool ordered);
 
-/* Writes a letter as an entry with this Id, behind what is there. fifo: it goes to such a queue:
- * its group is its key, and its deduplication id is one of its content and history; `chance` stands
- * in where it has no id. *size: bytes as SQS counts them. NONE; TOO_BIG, INVALID: SQS would not
- * take it, *why (static) says what; NOMEM. */
+/* Appends a letter to `out`, as an entry with this Id. fifo: the queue's kind; the letter's group
+ * is its key, and its deduplication id is a hash of content and history. `chance` replaces the id
+ * of a letter without one. *size: bytes as SQS counts them. TOO_BIG, INVALID: SQS would not take
+ * the letter; *why is a static text. NOMEM. */
 enum hapax_error hapax__sqs_entry(struct hapax__json_out *out, size_t *size,
                                   const struct hapax__letter *letter, unsigned id, bool fifo,
                                   struct hapax_span chance, const char **why);
 
-/* Whether SQS takes this as text: UTF-8 of the characters that XML knows, and not empty. */
+/* Whether SQS takes this as text: UTF-8 of characters that XML has, and not empty. */
 bool hapax__sqs_is_text(struct hapax_span span);
 
 /* ---- batches ------------------------------------------------------------------------------ */
@@ -79,18 +83,18 @@ bool hapax__sqs_is_text(struct hapax_span span);
 #define HAPAX__SQS_BATCH_MAX 10u
 
 enum hapax__sqs_kind {
-    HAPAX__SQS_AGAIN = 0, /* neither done nor refused: to be asked again */
+    HAPAX__SQS_AGAIN = 0, /* neither done nor refused: send it again */
     HAPAX__SQS_DONE,
-    HAPAX__SQS_NEVER /* refused, for what it is */
+    HAPAX__SQS_NEVER /* refused for good */
 };
 
 struct hapax__sqs_result {
     enum hapax__sqs_kind kind;
-    char code[64]; /* NEVER: why, as SQS names it */
+    char code[64]; /* NEVER: SQS's name of the reason */
 };
 
-/* What became of entries "0" to "n-1", by the reply of their batch. What it does not name is AGAIN.
- * False: the reply cannot be read, and all are. */
+/* Reads the results of entries "0" to "n-1" from the reply to their batch. An entry without a
+ * result is AGAIN. False: the reply cannot be read, and all entries are AGAIN. */
 bool hapax__sqs_batch(struct hapax__sqs_result out[HAPAX__SQS_BATCH_MAX], size_t n,
                       struct hapax_span reply);
 

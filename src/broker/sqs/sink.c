@@ -4,9 +4,9 @@
  * ones. Of a FIFO queue's group one letter is under way at a time: SQS may refuse one letter of a
  * batch and take those behind it.
  *
- * What is lost on the way is sent again, by the call itself or by the caller. A FIFO queue knows
- * the repeat by its deduplication id (message.c); other queues show the same `message-id` twice.
- * Queues that are made keep letters for 14 days, the longest that SQS has.
+ * A lost letter is sent again, by the call itself or by the caller. A FIFO queue recognises the
+ * repeat by its deduplication id (message.c). Any other queue shows the same `message-id` twice.
+ * Queues that are made keep letters for 14 days, the longest time that SQS offers.
  *
  * Rejected: SendMessage per letter; a queue's URL put together from its name.
  */
@@ -28,26 +28,27 @@
 #define SEND_MS      30000
 #define SEND_TRY_MS  10000
 #define MAKE_MS      10000
-#define REFUSED_US   5000000 /* before a queue that was refused is asked for again */
-#define PAUSE_US     500000 /* before what failed is tried again */
+#define REFUSED_US   5000000 /* before a refused queue is asked for again */
+#define PAUSE_US     500000 /* before a failed call is repeated */
 #define CHANCE_BYTES 16u
 
 struct queue {
-    struct hapax__sink_queue base; /* first: slots know it by this */
+    struct hapax__sink_queue base; /* the first member: slots.c uses it */
     char url[HAPAX__SQS_URL_MAX];
     size_t sending; /* calls under way */
 };
 
 struct slot {
-    struct hapax__slot base; /* first: slots know it by this */
-    uint8_t chance[CHANCE_BYTES]; /* the deduplication id of a letter without an id */
+    struct hapax__slot base; /* the first member: slots.c uses it */
+    /* The deduplication id of a letter without an id. */
+    uint8_t chance[CHANCE_BYTES];
 };
 
 struct sink {
     struct hapax__sink base;
     struct hapax__sqs_link link;
     struct hapax__sqs_call ask;
-    struct queue *asking; /* what the answer is about */
+    struct queue *asking; /* that the question under way is about */
     struct hapax__sqs_call calls[CALLS_MAX];
     struct hapax__slots slots;
     int64_t now_us;
@@ -142,7 +143,7 @@ static bool ask_make(struct sink *sink, const struct queue *queue)
     return hapax__sqs_submit(&sink->link, &sink->ask, "CreateQueue", MAKE_MS, 0, false);
 }
 
-/* Asks for the next queue that is not known yet, one at a time. */
+/* Asks for the next unknown queue; one at a time. */
 static void ask_queues(struct sink *sink)
 {
     struct queue *queue = NULL;
@@ -178,7 +179,7 @@ static void take_queue(struct sink *sink, const struct hapax__sqs_call *call)
     } else if (call->call.result != HAPAX__AWS_REFUSED) {
         lose(sink, call->call.text);
     } else if (made && strcmp(call->call.error, "QueueNameExists") == 0) {
-        return; /* another client was faster: the queue is asked for again */
+        return; /* another client was faster: ask for the queue again */
     } else if (!made && refusal == HAPAX__SQS_GONE && queue->base.makes &&
                sink->link.uri.account[0] == '\0') {
         queue->base.state = HAPAX__QUEUE_MAKE;
@@ -223,7 +224,7 @@ static bool has_to_wait(const struct sink *sink, const struct slot *slot)
     return false;
 }
 
-/* Adds a letter to the call's batch, or ends it as refused. False: the batch has no room for it. */
+/* Adds a letter to the call's batch, or refuses the letter. False: the batch has no room for it. */
 static bool add_entry(struct sink *sink, struct hapax__sqs_call *call, struct slot *slot,
                       size_t *total)
 {
@@ -284,7 +285,7 @@ static void end_batch(struct sink *sink, struct hapax__sqs_call *call, enum hapa
     call->count = 0;
 }
 
-/* Whether there is enough for a batch, or no batch under way to wait for. */
+/* Whether the batch is full, or no batch is under way to wait for. */
 static bool is_worth_it(const struct sink *sink, const struct queue *queue)
 {
     size_t n = 0;
@@ -350,7 +351,7 @@ static void take_refusal(struct sink *sink, struct hapax__sqs_call *call, struct
 
     switch (hapax__sqs_refusal(call)) {
     case HAPAX__SQS_GONE:
-        /* Deleted, or not quite there yet: the queue is asked for, or made, again. */
+        /* Deleted, or not ready yet: the queue is asked for, or made, again. */
         queue->base.state = HAPAX__QUEUE_UNKNOWN;
         queue->base.again_us = sink->now_us + PAUSE_US;
         end_batch(sink, call, HAPAX__SENT_LOST, NULL);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages from an SQS queue, by long polls. The invariant: a message that is in hand is hidden
- * from others (visibility.c). A message that was received and cannot be taken any more is given
- * back at once.
+ * Messages from an SQS queue, by long polls. The invariant: a message in hand is hidden from other
+ * consumers (visibility.c). A message that was received, but cannot be taken any more, is returned
+ * at once.
  *
- * Polls are asked for no more than there is room for. One waits while the queue is empty; more are
- * sent at once as long as they bring messages. SQS has no connection: it counts as connected from
- * the first answered poll on, which does not wait, and as away when a call fails that was tried
- * long enough. Nothing is voided by that: what is in hand stays so, until its time is over.
+ * Polls ask for no more messages than there is room for. One poll waits while the queue is empty.
+ * While polls bring messages, more polls are sent at once. SQS has no connection. The source counts
+ * as connected from its first answered poll, which does not wait. The source counts as away when a
+ * call fails after all its tries. That voids no message in hand: each stays hidden until its time
+ * is over.
  *
- * A poll that is given up may be answered all the same, and what it brings is then hidden for a
- * while and lost to nobody. So the end waits for polls as long as it may. Where a process dies SQS
- * answers to nobody, and messages come when their visibility is over.
+ * A poll that is given up may still be answered. Its messages are then hidden for a while, but not
+ * lost. So the end waits for polls as long as it may. If the process dies, such messages come again
+ * when their visibility is over.
  *
- * Rejected: short polls, which find a part of the messages and are paid for each; a thread per
+ * Rejected: short polls, which find only a part of the messages and are paid for each; a thread per
  * poll.
  */
 #include "source.h"
@@ -29,16 +30,16 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define COUNT_US        (5 * US_PER_S) /* between two questions how many wait */
-#define COUNT_SOON_US   (US_PER_S / 2) /* where nothing came, and something should */
+#define COUNT_US        (5 * US_PER_S) /* between two questions how many messages wait */
+#define COUNT_SOON_US   (US_PER_S / 2) /* the same, where none came and some should */
 #define COUNT_DENIED_US (60 * US_PER_S)
 #define COUNT_MS        5000
 #define OVER_LIMIT_US   (5 * US_PER_S)
 #define REFUSED_US      US_PER_S
 #define PAUSE_MIN_US    (US_PER_S / 10)
 #define PAUSE_MAX_US    (2 * US_PER_S)
-#define POLL_TRY_MS     8000 /* and what it waits */
-#define POLL_WORTH      10u /* messages, of one poll */
+#define POLL_TRY_MS     8000 /* plus the time that a poll waits */
+#define POLL_WORTH      10u /* messages of one poll */
 
 static struct hapax__sqs_source *of(struct hapax__source *source)
 {
@@ -95,7 +96,7 @@ static enum hapax_error source_open(struct hapax__source **out,
     return HAPAX_ERR_NONE;
 }
 
-/* NAME-dead, and NAME-dead.fifo of NAME.fifo: SQS takes no other dots. */
+/* Names NAME-dead, and NAME-dead.fifo for NAME.fifo: SQS takes no other dots. */
 static void name_letters(const struct hapax__source *source, char *out, size_t size,
                          const char *what)
 {
@@ -149,8 +150,8 @@ static void refuse(struct hapax__sqs_source *s, const struct hapax__sqs_call *ca
                           queue, call->call.operation, call->call.text);
 }
 
-/* A call failed that is needed to take messages. What is wrong from the beginning will not mend by
- * itself. */
+/* A call failed without which no message can be taken. What is wrong from the beginning does not
+ * mend by itself. */
 static void failed(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
     bool refused = call->call.result == HAPAX__AWS_REFUSED;
@@ -212,8 +213,8 @@ static void ask_count(struct hapax__sqs_source *s)
     (void)hapax__sqs_submit(&s->link, &s->ask, "GetQueueAttributes", COUNT_MS, 0, false);
 }
 
-/* It tells, too, that SQS is away, and back, while a poll waits; but nobody needs the right to it.
- */
+/* Takes the count of waiting messages. The call also shows, while a poll waits, that SQS is away or
+ * back. But a missing right to count harms nobody. */
 static void take_count(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
     struct hapax_span root, value;
@@ -260,8 +261,8 @@ static struct hapax__sqs_call *free_poll(struct hapax__sqs_source *s)
     return NULL;
 }
 
-/* Where the answer to a poll of a FIFO queue is lost, the same attempt gives the same messages
- * again; else their groups would stand still until they are visible. */
+/* With the same attempt id a FIFO queue gives the messages of a lost answer again. Otherwise their
+ * groups would wait until the messages are visible. */
 static void put_attempt(struct hapax__json_out *body)
 {
     uint8_t random[16];
@@ -320,8 +321,8 @@ static void ready(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
     s->ready_count++;
 }
 
-/* How many there were; those that do not fit into memory come again, and what stands behind them in
- * their order with them. */
+/* Returns how many messages there were. If memory runs out, the rest comes again, with the messages
+ * behind them in their order. */
 static size_t take_messages(struct hapax__sqs_source *s, struct hapax_span list,
                             struct hapax_arena *arena)
 {
@@ -421,7 +422,7 @@ static void ask_all(struct hapax__sqs_source *s)
         ;
 }
 
-/* Where there is less room than is worth a poll, none is sent. */
+/* No poll is sent where the room is less than a poll is worth. */
 static void note_more(struct hapax__sqs_source *s)
 {
     s->base.more = s->ready || s->room < s->worth;

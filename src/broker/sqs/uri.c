@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an SQS URI says. A parameter that is not known or given twice is refused.
+ * Reads SQS URIs. An unknown parameter is refused, and a parameter given twice.
  *
- * The invariant: no text shows a value. Nothing secret belongs into such a URI, which does not keep people from writing
- * it there: an endpoint's "user:password@" is refused unseen.
+ * The invariant: no text shows a value. Such a URI needs no secret, but people may write one into
+ * it: an endpoint with "user:password@" is refused without being shown.
  *
- * Rejected: the queue's URL as it is in SQS's console. It names the endpoint, the account and the queue at once, and for a
- * stand-in or a private endpoint is another than what can be reached.
+ * Rejected: the queue's URL as SQS's console shows it. It names the endpoint, the account and the
+ * queue at once. For a stand-in or a private endpoint it is not the URL that can be reached.
  */
 #include "uri.h"
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages that were received and not released, and what SQS is still to be told of released ones.
+ * Messages that were received and not released, and released messages that SQS does not know of
+ * yet.
  *
- * The invariant: a delivery stands in one list at most, and in none while a call is about it, so
- * that two calls about it cannot overtake each other. The lists: kept (hidden, to be hidden longer
+ * The invariant: a delivery is in one list at most, and in no list while a call is about it. So two
+ * calls about a delivery cannot overtake each other. The lists: kept (hidden, to be hidden longer
  * when due), urgent (hiding it longer failed), acked (to be deleted), changed (to be visible
- * again). A message is hidden longer at a third of its visibility, so that two such calls may fail.
- * If its time is over all the same, or SQS says that the receipt is, another consumer may have it,
- * and it is voided.
+ * again). A message is hidden longer at a third of its visibility, so two such calls may fail. If
+ * its time is over all the same, or SQS says that the receipt is not valid any more, another
+ * consumer may have the message. It is then voided.
  *
- * A deletion that SQS refuses does no harm: the message comes again, and its record says that it is
- * done. Rejected: a heartbeat per message, ten times the calls.
+ * If SQS refuses a deletion, the message comes again, and its record says that it is done.
+ * Rejected: a heartbeat per message, ten times the calls.
  */
 #include "source.h"
 
@@ -24,9 +25,11 @@
 #define MARGIN_S    30 /* before the 12 hours are over */
 #define TELL_MIN_MS 100
 #define TELL_MS     5000
-#define AGAIN_US    (US_PER_S / 5) /* before what failed is told again */
-#define TOGETHER    12 /* those that are due within a twelfth of the visibility go along */
-#define DELETES     8u /* at once; the others are left for what is about visibility */
+#define AGAIN_US    (US_PER_S / 5) /* before a failed call is repeated */
+/* Deliveries due within a twelfth of the visibility go into the same call. */
+#define TOGETHER 12
+/* At once. The other calls are left for visibility. */
+#define DELETES 8u
 
 int hapax__sqs_longer(int64_t received_us, int64_t now_us, int visibility_s)
 {
@@ -40,7 +43,8 @@ int hapax__sqs_longer(int64_t received_us, int64_t now_us, int visibility_s)
 
 /* ---- lists ----------------------------------------------------------------------------- */
 
-/* Kept ones by when they are due, which is mostly the order they come in. */
+/* Puts a delivery into a list. The kept list is sorted by due time, which is mostly the order of
+ * arrival. */
 static void push(struct hapax__sqs_source *s, enum hapax__sqs_list which,
                  struct hapax__sqs_delivery *d)
 {
@@ -106,7 +110,7 @@ void hapax__sqs_drop(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
         free(d);
 }
 
-/* Others may have it. */
+/* Voids a delivery: other consumers may have it. */
 static void make_void(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
     leave(s, d);
@@ -133,7 +137,7 @@ void hapax__sqs_keep(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
     keep(s, d, s->now_us, s->link.uri.visibility_s);
 }
 
-/* At once, or when the call that is about it has ended. */
+/* Puts the delivery into its next list now, or when the call about it has ended. */
 static void tell_next(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d,
                       enum hapax__sqs_list which)
 {
@@ -198,7 +202,7 @@ static enum hapax__sqs_list list_of(int what)
     return what == HAPAX__SQS_DELETE ? HAPAX__SQS_ACKED : HAPAX__SQS_CHANGED;
 }
 
-/* What is told in vain is told again, for as long as it means anything. */
+/* Ends a delivery's part in a call. A failed call is repeated as long as it makes sense. */
 static void end_one(struct hapax__sqs_source *s, int what, struct hapax__sqs_delivery *d,
                     enum hapax__sqs_kind kind, int64_t asked_us)
 {
@@ -234,7 +238,7 @@ static void end_all(struct hapax__sqs_source *s, struct hapax__sqs_call *call,
     call->count = 0;
 }
 
-/* A longer time is of no use to a message that is visible before it is granted. */
+/* How long the call may take: a message that is visible by then cannot be hidden longer. */
 static int64_t within_ms(const struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
 {
     int64_t ms = TELL_MS;
@@ -248,7 +252,7 @@ static int64_t within_ms(const struct hapax__sqs_source *s, const struct hapax__
     return ms > TELL_MIN_MS ? ms : TELL_MIN_MS;
 }
 
-/* False: there was no memory to ask with; nothing more is told in this turn. */
+/* False: there was no memory for the call. No other call is sent in this turn. */
 static bool send(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
 {
     struct hapax__json_out *body = hapax__sqs_begin(call);
@@ -281,7 +285,8 @@ static bool send(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
     return true;
 }
 
-/* One batch of a list; false: there is nothing in it for now, or no call left. */
+/* Sends one batch of a list. False: the list has nothing to send now, or all calls are under
+ * way. */
 static bool tell_some(struct hapax__sqs_source *s, enum hapax__sqs_what what,
                       enum hapax__sqs_list which, int64_t due_us)
 {
@@ -297,8 +302,8 @@ static bool tell_some(struct hapax__sqs_source *s, enum hapax__sqs_what what,
     return send(s, call);
 }
 
-/* Full batches at once; what is left of them when no other is under way, so that they fill while
- * one is. */
+/* Sends full batches at once. Sends a part of a batch if no other is under way, so that batches
+ * fill meanwhile. */
 static void tell_full(struct hapax__sqs_source *s, enum hapax__sqs_what what, size_t most)
 {
     enum hapax__sqs_list which = list_of((int)what);
