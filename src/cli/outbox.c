@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a relay put aside, for the one who has to look after it: shown without keys and payloads,
- * and put back.
+ * The rows of an outbox that a relay put aside: lists them for operators, without keys and
+ * payloads, and puts them back.
  */
 #include "outbox.h"
 

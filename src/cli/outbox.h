@@ -7,10 +7,10 @@
 
 #include "cli.h"
 
-/* Lists the messages that were put aside, at most limit. */
+/* Lists the messages that were put aside; `limit` at most. */
 enum cli_exit outbox_list(const struct cli_args *args, const char *uri, int64_t limit);
 
-/* Has them published after all: all, or those of a key. */
+/* Lets them be published after all: all of them, or those of a key. */
 enum cli_exit outbox_put_back(const struct cli_args *args, const char *uri, const char *key);
 
 #endif

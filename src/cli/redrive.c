@@ -3,29 +3,33 @@
  * hapax redrive: puts dead letters back to where they came from, after the reason for their failure
  * is gone.
  *
- * A dead letter leaves its queue once its copy is confirmed by the target: none is lost, whatever
- * dies. A letter may be put back twice; its record then lets it run once. The copy keeps
- * hapax-reason, which tells the consumer that it is no duplicate. A letter that is not put back is
- * kept in memory until the end, so that the broker does not deliver it again and again. A letter
- * that fails again and is dead again meanwhile is known by the mark of this run.
+ * A dead letter leaves its queue once the target has confirmed its copy. So no crash loses a
+ * letter. A letter may be put back twice; its record then lets it run once. The copy keeps
+ * hapax-reason, which tells the consumer that the copy is no duplicate. A letter that is not put
+ * back is kept in memory until the end, so that the broker does not deliver it again and again. The
+ * mark of this run shows a letter that was put back, failed again and is a dead letter again.
  *
- * A Kafka topic takes nothing back: the group's offset says how far letters were seen. Letters that
- * are left, and stand before one that was put back, are therefore published anew at the topic's
- * end, and a later run sees them. Rejected: to pass over them; a redrive of one key would hide all
- * the others.
+ * A Kafka topic takes no letter back: the group's offset says how far letters were seen. So a
+ * letter that is left before one that was put back is published again at the topic's end, and a
+ * later run sees it. Rejected: to pass over such letters. A redrive of one key would hide all the
+ * others.
  *
- * A run keeps a bounded number of letters, and says that it did not see those behind them.
- * Rejected: to publish what is left anew at the end of a RabbitMQ queue, too. The copy would lack
- * what the broker notes on a letter (x-death), its time to live would begin anew, and a queue of
- * bounded length drops letters to make room for it. An operator who wants that says so, with --all
- * and another queue.
+ * A run keeps a limited number of letters, and reports that it did not see the letters behind them.
+ * Rejected: to publish letters that are left again at the end of a RabbitMQ queue, too. The copy
+ * would lack the broker's notes (x-death), its time to live would begin again, and a queue of
+ * limited length drops letters to make room for it. An operator can ask for that with --all and
+ * another queue.
  */
-#include "redrive.h"
+#include "cli.h"
 
 #include "base/clock.h"
 #include "base/span.h"
 #include "base/time.h"
+#include "base/uri.h"
 #include "broker/letter.h"
+#include "broker/publish.h"
+#include "broker/sink.h"
+#include "door/consume/ask.h"
 #include "outbox.h"
 #include "print.h"
 
@@ -35,19 +39,77 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#define KEPT_MAX       HAPAX_IN_HAND_MAX
+#define URI_MAX        4096u
+#define RUN_MAX        48u
 #define KEPT_BYTES_MAX (256u << 20)
-/* No letter came for this time: all were seen. IDLE_BLIND_US where the broker does not say how many
- * wait. */
+/* All letters were seen if none came for this time. IDLE_BLIND_US: the broker does not tell how
+ * many wait. */
 #define IDLE_US       US_PER_S
 #define IDLE_BLIND_US (10 * US_PER_S)
-#define COUNTED_US    (6 * US_PER_S) /* within this time a source has counted anew what waits */
-#define STUCK_US      (30 * US_PER_S) /* nothing happens, and something should */
+/* Within this time a source counts the waiting messages again. */
+#define COUNTED_US    (6 * US_PER_S)
+#define STUCK_US      (30 * US_PER_S) /* without any progress */
 #define PAUSE_MIN_US  (100 * US_PER_MS) /* before a lost letter is sent again */
 #define PAUSE_MAX_US  (2 * US_PER_S)
 #define CLOSE_WAIT_MS 5000
 #define TURN_MS       100
+
+struct redrive_args {
+    struct cli_args args;
+    const char *from;
+    const char *to;
+    const char *scope;
+    const char *key;
+    const char *key_from;
+    int64_t limit;
+    bool all;
+    bool dry_run;
+};
+
+enum item_state { LEFT = 1, PUBLISHING, DONE, FORGOTTEN };
+
+struct item {
+    struct item *next;
+    struct hapax__delivered *delivered;
+    enum item_state state;
+    struct hapax__letter letter;
+    struct hapax__publication publication;
+    bool moved; /* goes to the end of its own topic, not to the target */
+};
+
+/* A sink, and the letters on their way to it. */
+struct target {
+    struct hapax__sink *sink; /* NULL: not opened */
+    struct hapax__publisher publisher;
+};
+
+struct redriving {
+    const struct redrive_args *args;
+    char from[URI_MAX]; /* with a group, if it needs one */
+    char run[RUN_MAX]; /* hapax-redrive of this run */
+    struct hapax_message_header mark;
+    struct hapax_policy policy; /* for hapax__message_ask() alone */
+    struct hapax_consumer consumer; /* for hapax__message_ask() and the source */
+    struct hapax__source *source;
+    struct target to;
+    /* Kafka: the letters' own topic. No sink: the source takes letters back. */
+    struct target back;
+    struct hapax__ask ask;
+    int signals;
+    struct item *first, **last; /* in the order they came */
+    size_t kept; /* items whose delivery is not released */
+    size_t kept_bytes;
+    size_t busy; /* PUBLISHING */
+    uint64_t seen, put_back, left, again;
+    uint64_t voided; /* the source's count, as last noted */
+    bool full; /* no more are taken */
+    bool stopped; /* by a signal */
+    int64_t event_us; /* the last progress */
+};
 
 static const struct cli_option options[] = {
     {"from", "URI", CLI_TEXT, offsetof(struct redrive_args, from), 0, 0,
@@ -55,16 +117,16 @@ static const struct cli_option options[] = {
     {"to", "URI", CLI_TEXT, offsetof(struct redrive_args, to), 0, 0,
      "Where they are put, as amqp://localhost/?queue=orders"},
     {"scope", "S", CLI_TEXT, offsetof(struct redrive_args, scope), 0, 0,
-     "Those of this scope alone"},
-    {"key", "K", CLI_TEXT, offsetof(struct redrive_args, key), 0, 0, "That of this key alone"},
+     "Only letters of this scope"},
+    {"key", "K", CLI_TEXT, offsetof(struct redrive_args, key), 0, 0, "Only letters of this key"},
     {"key-from", "SOURCES", CLI_TEXT, offsetof(struct redrive_args, key_from), 0, 0,
-     "Where K is looked for: what \"hapax consume\" has as --key"},
+     "Where K is in a message: the --key of \"hapax consume\""},
     {"all", NULL, CLI_FLAG, offsetof(struct redrive_args, all), 0, 0,
-     "Also those that neither failed nor were refused"},
+     "Also letters that neither failed nor were refused"},
     {"limit", "N", CLI_NUMBER, offsetof(struct redrive_args, limit), 1, 1000000000,
-     "So many at most"},
+     "Put back at most N letters"},
     {"dry-run", NULL, CLI_FLAG, offsetof(struct redrive_args, dry_run), 0, 0,
-     "Print what they are, and leave them all"},
+     "Print the letters, and leave them all"},
 };
 
 static enum cli_exit failed(const struct redriving *redriving, enum cli_exit exit,
@@ -73,9 +135,141 @@ static enum cli_exit failed(const struct redriving *redriving, enum cli_exit exi
     return cli_fail(&redriving->args->args, exit, error, "%s", text);
 }
 
+/* ---- opening ------------------------------------------------------------------------------ */
+
+static bool has_group(const char *uri)
+{
+    const char *query = strchr(uri, '?');
+    struct hapax__uri_parameter parameter;
+
+    if (!query)
+        return false;
+    query++;
+    while (hapax__uri_parameter(&parameter, &query))
+        if (parameter.name_len == 5 && memcmp(parameter.name, "group", 5) == 0)
+            return true;
+    return false;
+}
+
+/* Kafka: the dead letters of orders.billing.dead are read as group orders.billing.redrive, unless
+ * the URI names a group. */
+static enum cli_exit name_source(struct redriving *redriving)
+{
+    static const char *const ends[] = {".dead", ".parked"};
+    const char *uri = redriving->args->from;
+    const char *topic = uri + strcspn(uri, "?");
+    size_t len = 0;
+    int total;
+
+    while (topic > uri && topic[-1] != '/') {
+        topic--;
+        len++;
+    }
+    for (size_t i = 0; i < 2; i++)
+        if (len > strlen(ends[i]) &&
+            memcmp(topic + len - strlen(ends[i]), ends[i], strlen(ends[i])) == 0) {
+            len -= strlen(ends[i]);
+            break;
+        }
+    if (strncmp(uri, "kafka://", 8) != 0 || has_group(uri))
+        total = snprintf(redriving->from, URI_MAX, "%s", uri);
+    else
+        total = snprintf(redriving->from, URI_MAX, "%s%cgroup=%.*s.redrive", uri,
+                         strchr(uri, '?') ? '&' : '?', (int)len, topic);
+    if (total > 0 && (unsigned)total < URI_MAX)
+        return CLI_DONE;
+    return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_INVALID, "--from is too long");
+}
+
+static enum cli_exit open_failed(const struct redriving *redriving, enum hapax_error error,
+                                 const char *option, const char *text)
+{
+    return cli_fail(&redriving->args->args, error == HAPAX_ERR_NOMEM ? CLI_UNREACHED : CLI_USAGE,
+                    error, "%s%s", option, text);
+}
+
+static enum cli_exit open_sink(struct redriving *redriving, struct target *out, const char *uri,
+                               const char *option)
+{
+    const struct hapax__sink_type *type = hapax__sink_type_of(uri);
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+
+    if (!type)
+        return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
+                        "%sis of no scheme known here: amqp://, amqps://, kafka:// or sqs://",
+                        option);
+    error = type->open(&out->sink, uri, text);
+    if (error != HAPAX_ERR_NONE)
+        return open_failed(redriving, error, option, text);
+    if (hapax__publisher_init(&out->publisher, out->sink, KEPT_MAX) != HAPAX_ERR_NONE)
+        return open_failed(redriving, HAPAX_ERR_NOMEM, option, "out of memory");
+    if (!out->sink->name[0])
+        return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "%snames no queue or topic", option);
+    return CLI_DONE;
+}
+
+static enum cli_exit open_source(struct redriving *redriving)
+{
+    const struct hapax__source_type *type = hapax__source_type_of(redriving->from);
+    struct hapax_consumer *consumer = &redriving->consumer;
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+
+    if (!type)
+        return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
+                        "--from is of no scheme known here: amqp://, amqps://, kafka:// or sqs://");
+    hapax_consumer_init(consumer);
+    consumer->from = redriving->from;
+    consumer->key = redriving->args->key_from;
+    consumer->scope = "redrive"; /* unused: each letter has its own scope */
+    consumer->in_hand_max = KEPT_MAX;
+    error = type->open(&redriving->source, consumer, text);
+    if (error != HAPAX_ERR_NONE)
+        return open_failed(redriving, error, "--from: ", text);
+    error = hapax__message_ask_read(&redriving->ask, consumer, redriving->source, text);
+    if (error != HAPAX_ERR_NONE)
+        return open_failed(redriving, error, "--key-from: ", text);
+    return type->positions ? open_sink(redriving, &redriving->back, redriving->from, "--from: ")
+                           : CLI_DONE;
+}
+
+/* Checks the settings, and opens source, sinks and ask. None of them connects yet. A failure is
+ * printed; the caller closes what was opened. */
+static enum cli_exit open_all(struct redriving *redriving)
+{
+    const struct redrive_args *args = redriving->args;
+    uint32_t random = 0;
+    enum cli_exit exit;
+
+    if (!args->from || !args->to)
+        return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        args->from
+                            ? "--to URI is missing: the queue or topic to put them back to"
+                            : "--from URI is missing: the queue or topic of the dead letters");
+    if (strcmp(args->from, args->to) == 0)
+        return cli_fail(&redriving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--from and --to are the same");
+    hapax_policy_init(&redriving->policy);
+    redriving->policy.max_request = SIZE_MAX;
+    if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return cli_fail(&redriving->args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no random bytes");
+    (void)snprintf(redriving->run, sizeof(redriving->run), "%" PRId64 "-%08" PRIx32,
+                   hapax__boot_us(), random);
+    redriving->mark =
+        (struct hapax_message_header){hapax_str(HAPAX__HEADER_REDRIVE), hapax_str(redriving->run)};
+    exit = name_source(redriving);
+    if (exit == CLI_DONE)
+        exit = open_source(redriving);
+    if (exit == CLI_DONE)
+        exit = open_sink(redriving, &redriving->to, args->to, "--to: ");
+    return exit;
+}
+
 /* ---- letters ------------------------------------------------------------------------------ */
 
-/* Whether it has the key that was asked for; NOMEM leaves it, which harms nobody. */
+/* Whether the letter has the wanted key. Without memory to tell, the letter is left. */
 static bool has_key(struct redriving *redriving, const struct hapax__delivered *delivered)
 {
     struct hapax__asked asked;
@@ -85,7 +279,7 @@ static bool has_key(struct redriving *redriving, const struct hapax__delivered *
            asked.refused == 0 && hapax__is(asked.request.key, redriving->args->key);
 }
 
-/* As many are put back as were to be. */
+/* Whether as many letters are put back as wanted. */
 static bool is_enough(const struct redriving *redriving)
 {
     int64_t limit = redriving->args->limit;
@@ -112,7 +306,7 @@ static bool is_wanted(struct redriving *redriving, const struct hapax__delivered
     return !args->key || has_key(redriving, delivered);
 }
 
-/* What an operator needs to decide; no key, no body. */
+/* Prints what an operator needs to decide; no key, no body. */
 static void print_letter(const struct redriving *redriving, const struct hapax_message *message,
                          bool wanted)
 {
@@ -152,7 +346,7 @@ static void print_letter(const struct redriving *redriving, const struct hapax_m
 /* ---- taking and sending --------------------------------------------------------------------- */
 
 /* Begins to publish a copy to the target, or to the letter's own topic. */
-static void put_back(struct redriving *redriving, struct item *item, struct redrive_target *to)
+static void put_back(struct redriving *redriving, struct item *item, struct target *to)
 {
     const struct hapax_message *message = &item->delivered->message;
 
@@ -197,17 +391,17 @@ static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
     return true;
 }
 
-/* Whether no more can be kept. */
+/* Whether the run can keep no more letters. */
 static bool is_loaded(const struct redriving *redriving)
 {
-    return redriving->kept >= REDRIVE_KEPT_MAX || redriving->kept_bytes >= KEPT_BYTES_MAX;
+    return redriving->kept >= KEPT_MAX || redriving->kept_bytes >= KEPT_BYTES_MAX;
 }
 
 static size_t room(const struct redriving *redriving)
 {
     if (redriving->full || redriving->stopped || is_enough(redriving) || is_loaded(redriving))
         return 0;
-    return REDRIVE_KEPT_MAX - redriving->kept;
+    return KEPT_MAX - redriving->kept;
 }
 
 static void take_all(struct redriving *redriving)
@@ -234,9 +428,9 @@ static void end_item(struct redriving *redriving, struct item *item, enum hapax_
     item->state = state;
 }
 
-/* Sends what is due to a sink, and takes results. False: the sink refuses letters; the failure is
- * printed. */
-static bool work_on(struct redriving *redriving, struct redrive_target *to)
+/* Sends letters that are due to a sink, and takes their results. False: the sink refuses letters,
+ * and the failure was printed. */
+static bool work_on(struct redriving *redriving, struct target *to)
 {
     struct hapax__publication *publication;
     enum hapax__sent sent;
@@ -268,13 +462,12 @@ static bool work_on(struct redriving *redriving, struct redrive_target *to)
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
-/* Waits until something can be done. */
 static void wait_turn(struct redriving *redriving)
 {
     struct pollfd fds[3 * HAPAX__POLLFDS_MAX + 1];
     int64_t now_us = hapax__monotonic_us();
     int64_t due_us = now_us + INT64_C(1000) * TURN_MS;
-    const struct redrive_target *const targets[2] = {&redriving->to, &redriving->back};
+    const struct target *const targets[2] = {&redriving->to, &redriving->back};
     int64_t one_us = due_us;
     size_t n;
 
@@ -329,8 +522,8 @@ static bool is_done(const struct redriving *redriving)
     return source->connected && idle_us >= enough_us;
 }
 
-/* Why letters that were to be looked at were not, or may not have been; NULL: all were. waiting: as
- * not_seen() says, with all still kept. */
+/* Why letters were not seen, or may not have been. NULL: all were seen. waiting: the result of
+ * not_seen() before letters are released. */
 static const char *why_not_seen(const struct redriving *redriving, int64_t waiting)
 {
     const struct hapax__source *source = redriving->source;
@@ -355,7 +548,7 @@ static const char *why_not_seen(const struct redriving *redriving, int64_t waiti
                        : NULL;
 }
 
-/* Whether there are such letters; else there may be. */
+/* Whether letters surely were not seen; otherwise it is possible. */
 static bool is_sure(const struct redriving *redriving, int64_t waiting)
 {
     const struct hapax__source *source = redriving->source;
@@ -366,7 +559,7 @@ static bool is_sure(const struct redriving *redriving, int64_t waiting)
                                 : source->more && !source->type->estimates;
 }
 
-/* Some were not seen, so that nobody may take them for not there. */
+/* Reports letters that were not seen, so that nobody takes them for missing. */
 static enum cli_exit say_not_seen(const struct redriving *redriving, const char *why, bool surely)
 {
     char text[HAPAX_TEXT_MAX];
@@ -392,14 +585,14 @@ static enum cli_exit check_progress(const struct redriving *redriving)
                   text[0] ? text : "the broker does not answer");
 }
 
-/* Lets go of deliveries that the broker took back: it gives them again. */
+/* Forgets deliveries that the broker took back: it delivers them again. */
 static void forget_voided(struct redriving *redriving)
 {
     if (redriving->voided == redriving->source->voided)
         return;
     redriving->voided = redriving->source->voided;
     for (struct item *item = redriving->first; item; item = item->next) {
-        struct redrive_target *to = item->moved ? &redriving->back : &redriving->to;
+        struct target *to = item->moved ? &redriving->back : &redriving->to;
 
         if ((item->state != LEFT && item->state != PUBLISHING) || !item->delivered->voided)
             continue;
@@ -413,7 +606,7 @@ static void forget_voided(struct redriving *redriving)
     }
 }
 
-/* Notes that the connection came or went, which is when waiting begins anew. */
+/* Pumps the source. If its connection came or went, the waiting time begins again. */
 static enum cli_exit pump_source(struct redriving *redriving, bool taking)
 {
     struct hapax__source *source = redriving->source;
@@ -428,8 +621,8 @@ static enum cli_exit pump_source(struct redriving *redriving, bool taking)
     return CLI_DONE;
 }
 
-/* Lets source and sinks work until all is seen and put back; or, with `taking` false, until what is
- * to be sent is. */
+/* Lets source and sinks work until all letters are seen and put back; with `taking` false, only
+ * until the letters under way are sent. */
 static enum cli_exit work(struct redriving *redriving, bool taking)
 {
     enum cli_exit exit = CLI_DONE;
@@ -451,8 +644,8 @@ static enum cli_exit work(struct redriving *redriving, bool taking)
     return exit;
 }
 
-/* Kafka: letters that are left, but stand before one that was put back, are to be seen by a later
- * run. */
+/* Kafka: publishes letters again that are left before one that was put back, so that a later run
+ * sees them. */
 static enum cli_exit move_left(struct redriving *redriving)
 {
     struct item *last = NULL;
@@ -470,7 +663,7 @@ static enum cli_exit move_left(struct redriving *redriving)
     return redriving->busy > 0 ? work(redriving, false) : CLI_DONE;
 }
 
-static void close_target(struct redrive_target *to)
+static void close_target(struct target *to)
 {
     if (!to->sink)
         return;
@@ -485,7 +678,7 @@ static void close_sinks(struct redriving *redriving)
     close_target(&redriving->back);
 }
 
-/* The sinks go first, for they borrow what the source keeps. */
+/* Closes the sinks first: they borrow bytes that the source owns. */
 static void return_left(struct redriving *redriving)
 {
     struct item *next;
@@ -502,7 +695,6 @@ static void return_left(struct redriving *redriving)
     redriving->first = NULL;
 }
 
-/* waiting: as not_seen() said. */
 static void print_sum(const struct redriving *redriving, int64_t waiting)
 {
     struct json json;
@@ -556,7 +748,7 @@ static enum cli_exit redrive(const struct redrive_args *args)
     redriving->last = &redriving->first;
     redriving->signals = cli_signals_begin();
     exit = redriving->signals >= 0
-               ? redrive_open(redriving)
+               ? open_all(redriving)
                : failed(redriving, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
     opened = exit == CLI_DONE;
     if (opened)
@@ -582,7 +774,7 @@ static enum cli_exit redrive(const struct redrive_args *args)
     return exit;
 }
 
-/* Messages of an outbox that a relay put aside. */
+/* Puts messages of an outbox back that a relay put aside. */
 static enum cli_exit redrive_outbox(const struct redrive_args *args)
 {
     if (args->to || args->scope || args->key_from || args->limit > 0 || args->all || args->dry_run)
@@ -613,18 +805,18 @@ const struct cli_command cli_redrive = {
                  "--from postgres://... [--key K]"},
     .prose =
         "Takes the dead letters of a queue or topic and puts them back to where they came from: "
-        "each then runs as often as a new message would. Only those that failed or were refused "
-        "are put back; the others (a mismatch, no key, an unknown outcome) need --all, and most "
-        "often an operator before that. What is left stays where it is. A letter leaves its queue "
-        "once its copy is confirmed, so none is lost, whatever dies.\n\n"
-        "It ends when all that were there have been seen, and prints how many were put back and "
-        "how many are left; exit status 1 where --key found none, a queue is not there, or letters "
-        "were not seen: a run holds 65535 of those that it leaves, or 256 MiB, and sees none "
-        "behind them. In a topic of Kafka's the group TOPIC.redrive keeps how far it has come; "
-        "what is left before one that was put back goes to the topic's end; of a partition 16384 "
-        "letters are seen, from the first that is left. From a database: the messages of its "
-        "outbox that a relay has put aside, all or of a key, are published after all. "
-        "docs/consume.md and docs/sagas.md tell more.",
+        "each then runs as often as a new message would. Only letters that failed or were "
+        "refused are put back. The others (a mismatch, no key, an unknown outcome) need --all, "
+        "and most often an operator first. What is left stays where it is. A letter leaves its "
+        "queue once its copy is confirmed, so a crash loses none.\n\n"
+        "The command ends when all letters were seen, and prints how many were put back and how "
+        "many are left. Exit status 1: --key found none, a queue does not exist, or letters "
+        "were not seen. A run keeps 65535 of the letters that it leaves, or 256 MiB, and sees "
+        "none behind them. For a Kafka topic the group TOPIC.redrive keeps how far the run "
+        "came. What is left before a letter that was put back goes to the topic's end. Of a "
+        "partition 16384 letters are seen, from the first one that is left. From a database: "
+        "the messages of its outbox that a relay put aside, all or those of a key, are "
+        "published after all. See docs/consume.md and docs/sagas.md.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .no_store = true,

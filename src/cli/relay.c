@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax relay: publishes the outbox of a PostgreSQL database (src/relay/relay.h). Runs until a
- * signal; then it ends the rows in hand and gives its parts back.
+ * hapax relay: publishes the outbox of a PostgreSQL database (src/relay/relay.h) until a signal
+ * comes. Then it ends the rows in hand and gives its parts back.
  */
 #include "cli.h"
 
@@ -35,13 +35,13 @@ static const struct cli_option options[] = {
      "The broker, as amqp://localhost, kafka://localhost or sqs://REGION"},
     {"batch", "N", CLI_NUMBER, AT(batch), 1, HAPAX__RELAY_BATCH_MAX, "Messages in hand; 500"},
     {"poll", "TIME", CLI_DURATION, AT(poll_ms), 10, 60000,
-     "How often to look where nobody calls; 500ms"},
+     "How often to look without a notification; 500ms"},
     {"lease", "TIME", CLI_DURATION, AT(lease_ms), 1000, 3600000,
      "A relay silent for this long is dead; 10s"},
     {"retry", "TIME", CLI_DURATION, AT(retry_ms), 1, 3600000,
      "The first pause of a message that was refused; 1s"},
     {"attempts-max", "N", CLI_NUMBER, AT(attempts_max), 1, 1000000,
-     "After so many it is put aside; 16"},
+     "After so many tries a message is put aside; 16"},
     {"keep", "TIME", CLI_DURATION, AT(keep_ms), 0, HAPAX_DURATION_MAX_MS,
      "How long published messages stay; 24h"},
     {"drain", "TIME", CLI_DURATION, AT(drain_ms), 0, 3600000,
@@ -163,15 +163,16 @@ const struct cli_command cli_relay = {
     .synopsis =
         {"--from postgres://... --to amqp://...|kafka://...|sqs://... [--batch N] [--poll TIME]"},
     .prose =
-        "Publishes what hapax.publish() wrote in transactions that committed: each message at "
-        "least once, with one key however often, and those of an aggregate in the order of their "
-        "commits, however many relays run. One that the broker refuses holds back its aggregate "
-        "and no other, is tried again with growing pauses, and after --attempts-max is put aside: "
-        "\"hapax list --outbox\" shows those, \"hapax redrive --from postgres://...\" puts them "
-        "back. Published ones are removed after --keep.\n\n"
-        "A database or a broker that is away is waited for. It is called by NOTIFY and polls as "
-        "well, which alone does behind PgBouncer. SIGTERM and Ctrl-C: it settles what is in hand "
-        "and ends. docs/sagas.md tells more.",
+        "Publishes what hapax.publish() wrote in transactions that committed. Each message is "
+        "published at least once, and with one key each time. The messages of an aggregate are "
+        "published in the order of their commits, however many relays run. A message that the "
+        "broker refuses keeps back the later ones of its aggregate, and of no other. It is "
+        "tried again with growing pauses, and put aside after --attempts-max tries. \"hapax list "
+        "--outbox\" shows such messages, \"hapax redrive --from postgres://...\" puts them back. "
+        "Published messages are removed after --keep.\n\n"
+        "The relay waits for a database or a broker that is away. NOTIFY calls the relay, and "
+        "it also polls, which is enough behind PgBouncer. On SIGTERM and Ctrl-C the relay "
+        "finishes what is in hand and ends. See docs/sagas.md.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .no_store = true,

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a long-running command counts, for Prometheus, and whether it is well, for whatever restarts
- * it: two pages over HTTP, served by libmicrohttpd in a thread of its own, which only reads. So a
- * scrape never waits for the loop, and answers while broker and store are away, which is when
- * somebody looks.
+ * Two HTTP pages of a long-running command: its counters for Prometheus, and its health for a
+ * supervisor that restarts it. libmicrohttpd serves them in a thread of its own, which only reads.
+ * So a scrape never waits for the loop, and is answered while broker and store are away.
  *
- * The socket is made here and not by libmicrohttpd, which cannot say why it failed, nor which port
- * it took.
+ * The socket is made here: libmicrohttpd cannot report why a socket failed, or which port it got.
  */
 #include "pages.h"
 
@@ -25,7 +23,7 @@
 
 #define HOST_MAX         255u
 #define BACKLOG          16
-#define CONNECTIONS      8u /* the next one waits until one of them ends */
+#define CONNECTIONS      8u /* another one waits until one of them ends */
 #define CONNECTION_BYTES (16u << 10)
 #define IDLE_S           10u
 
@@ -66,7 +64,7 @@ void hapax__page_label(FILE *out, const char *value)
 static enum MHD_Result send_page(struct MHD_Connection *connection, unsigned status,
                                  const char *type, const void *body, size_t len)
 {
-    /* libmicrohttpd copies it; its parameter lacks the const. */
+    /* libmicrohttpd copies the text, although its parameter has no const. */
     struct MHD_Response *response =
         MHD_create_response_from_buffer(len, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
     enum MHD_Result result;
@@ -115,7 +113,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, cons
 
     (void)version;
     (void)upload;
-    if (!*state) { /* called for the head alone: a body may follow */
+    if (!*state) { /* only the head has come: a body may follow */
         *state = pages;
         return MHD_YES;
     }
@@ -171,7 +169,7 @@ static uint16_t port_of(int fd)
     return (uint16_t)strtoul(port, NULL, 10);
 }
 
-/* A listening socket at the first of the addresses; -1: errno says why there is none. */
+/* Opens a listening socket at the first address that works. -1: none does, and errno says why. */
 static int listen_at(const struct addrinfo *at)
 {
     static const int on = 1;

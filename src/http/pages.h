@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * /metrics (Prometheus text 0.0.4) and /health (200, or 503 with a line that says what is away),
- * over HTTP from a thread of their own.
+ * /metrics (Prometheus text 0.0.4) and /health (200; or 503 with a line that names what is away),
+ * served over HTTP by a thread of their own.
  */
 #ifndef HAPAX_HTTP_PAGES_H
 #define HAPAX_HTTP_PAGES_H
@@ -9,23 +9,24 @@
 #include <hapax/hapax.h>
 #include <stdio.h>
 
-/* Both are called from the thread of the pages. */
+/* The thread of the pages calls both functions. */
 struct hapax__page_source {
     void (*metrics)(FILE *out, const void *arg);
-    const char *(*away)(const void *arg); /* a line, static; NULL: all is well */
+    const char *(*away)(const void *arg); /* a static line; NULL: all is well */
     const void *arg;
 };
 
 struct hapax__pages;
 
-/* address: HOST:PORT; port 0: any, *port says which. INVALID, UNAVAILABLE (taken), NOMEM. */
+/* Opens the pages at HOST:PORT. *port is the port in use; port 0 takes any. INVALID, UNAVAILABLE
+ * (the port is taken), NOMEM. */
 enum hapax_error hapax__pages_open(struct hapax__pages **out, const char *address,
                                    const struct hapax__page_source *from, uint16_t *port,
                                    char text[HAPAX_TEXT_MAX]);
-void hapax__pages_close(struct hapax__pages *pages); /* NULL is fine */
+void hapax__pages_close(struct hapax__pages *pages); /* NULL: does nothing */
 
-/* For `metrics`: the two lines before a metric; whole metrics without labels, of those whose value
- * is known (not negative); and a label's value, without its quotes. */
+/* Helpers for `metrics`. They write the two lines before a metric; whole metrics without labels,
+ * leaving out unknown (negative) values; and a label's value, without its quotes. */
 struct hapax__page_number {
     const char *name;
     int64_t value;

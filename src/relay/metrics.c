@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A relay's counters and gauges as Prometheus reads them. Each is read by itself, and as it stands;
- * nothing of a message is here.
+ * A relay's counters and gauges as Prometheus metrics. Each value is read by itself. No metric has
+ * anything of a message.
  */
 #include "metrics.h"
 

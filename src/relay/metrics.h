@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a relay shows of itself at /metrics and /health.
+ * A relay's pages /metrics and /health.
  */
 #ifndef HAPAX_RELAY_METRICS_H
 #define HAPAX_RELAY_METRICS_H
@@ -8,7 +8,8 @@
 #include "http/pages.h"
 #include "relay.h"
 
-/* Serves them until hapax__pages_close(); stats stay until then. As hapax__pages_open(). */
+/* Serves the pages until hapax__pages_close(); `stats` must stay until then. Fails as
+ * hapax__pages_open() does. */
 enum hapax_error hapax__relay_metrics(struct hapax__pages **out, const char *address,
                                       const struct hapax__relay_stats *stats, uint16_t *port,
                                       char text[HAPAX_TEXT_MAX]);

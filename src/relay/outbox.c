@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the relay asks of the database. The invariant: a statement whose answer was lost may be
- * asked again, whatever became of it, for a row that has ended stays as it is and a lease that is
- * ours is given again.
+ * The relay's statements to the database. The invariant: a statement whose answer was lost can be
+ * repeated, whether it took effect or not. A row that has ended stays as it is, and a lease of our
+ * own is given again.
  */
 #include "base/clock.h"
 #include "base/fail.h"
@@ -36,7 +36,8 @@ void hapax__outbox_close(struct hapax__outbox *outbox)
     free(outbox->out.bytes);
 }
 
-/* Once more where the connection had ended while nobody looked; what is asked may be repeated. */
+/* Runs a statement. Runs it once more if the idle connection had ended meanwhile: statements can be
+ * repeated. */
 static enum hapax_error ask(struct hapax__outbox *outbox, const char *sql, PGresult **rows)
 {
     int64_t deadline_us = hapax__monotonic_us() + outbox->link.uri.timeout_ms * US_PER_MS;
@@ -68,7 +69,8 @@ static void put_int(struct hapax__outbox *outbox, enum hapax__pg_type type, int6
     hapax__pg_put_bare_int(&outbox->out, type, value);
 }
 
-/* A row that is not as it should be: the functions are of another version, whatever theirs says. */
+/* The database's functions are of another version, although they name ours: a row makes no
+ * sense. */
 static enum hapax_error nonsense(struct hapax__outbox *outbox)
 {
     return hapax__fail(

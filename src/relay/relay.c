@@ -38,8 +38,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows that were committed late are found after this time, or later if looking for them took long:
- * it takes one LATE_SHARE-th of the time at most. */
+/* Rows that were committed late are looked for after this time. If the search takes long, it is
+ * made less often: it takes one LATE_SHARE-th of the time at most. */
 #define LATE_US      (100 * US_PER_MS)
 #define LATE_SHARE   10
 #define PAUSE_MIN_US (50 * US_PER_MS)
@@ -54,7 +54,7 @@ enum state {
     PUBLISHING,
     PUBLISHED,
     REFUSED,
-    LEFT /* its part is no longer ours, or a row before it was refused */
+    LEFT /* its part is not ours now, or a row before it was refused */
 };
 
 struct item {
@@ -63,8 +63,8 @@ struct item {
     struct hapax__publication publication;
     enum state state;
     struct item *next; /* of its aggregate */
-    struct item *next_bucket; /* of the heads of chains */
-    struct item *last; /* a head's: the end of its chain */
+    struct item *next_bucket; /* of the first items of chains */
+    struct item *last; /* of the first item: the end of its chain */
     char error[HAPAX_TEXT_MAX];
 };
 
@@ -88,7 +88,7 @@ struct running {
     int64_t pause_us; /* after a failure of the database */
     int64_t listen_due_us;
     bool stopping;
-    bool called; /* a transaction has published */
+    bool called; /* a transaction has published since */
     bool broker_away; /* and the log has a line about it */
     PGresult *rows;
     struct hapax__outbox_row taken[HAPAX__RELAY_BATCH_MAX];
@@ -142,9 +142,9 @@ static void read_notifications(struct running *r)
     }
 }
 
-/* Says once that the broker is away, as soon as the sink knows why and a row waits for it, and once
- * that it is back. Before the first row is sent, one of several brokers may be away without harm.
- */
+/* Logs once that the broker is away, as soon as the sink knows why and a row waits. Logs once that
+ * the broker is back. Before the first row is sent, one of several brokers may be away without
+ * harm. */
 static void see_broker(struct running *r)
 {
     char line[HAPAX_TEXT_MAX + 32];
@@ -158,7 +158,7 @@ static void see_broker(struct running *r)
     say(r, r->broker_away ? line : "the broker answers again");
 }
 
-/* Waits until the moment, or until something happens; keeps the sink alive. */
+/* Waits until this moment or until something happens. Keeps the sink's connection alive. */
 static void wait_until(struct running *r, int64_t moment_us)
 {
     struct pollfd fds[FDS_MAX];
@@ -184,8 +184,8 @@ static void wait_until(struct running *r, int64_t moment_us)
     see_broker(r);
 }
 
-/* After a failure of the database: says so once, and waits a while. False: the failure will not
- * mend by itself. */
+/* After a failure of the database: logs it once, and waits a while. False: waiting does not
+ * help. */
 static bool database_failed(struct running *r, enum hapax_error error)
 {
     bool was_up = __atomic_exchange_n(&r->stats->database_up, false, __ATOMIC_RELAXED);
@@ -233,7 +233,7 @@ static enum hapax_error lease(struct running *r, bool *changed)
     return error;
 }
 
-/* Gives up the rows that are not sent yet: the next relay that leases their part publishes them. */
+/* Gives up the rows that are not sent yet. The next relay that leases their part publishes them. */
 static void leave_unsent(struct running *r)
 {
     for (size_t i = 0; i < r->count; i++) {
@@ -282,9 +282,9 @@ static size_t texts_in(struct hapax_span headers)
     return n;
 }
 
-/* Writes the key into a header, as an RFC 8941 String. A key that cannot be a String is the
- * message's id alone; the consumer takes the id for the key if there is no such header. False: out
- * of memory. */
+/* Writes the key into a header, as an RFC 8941 String. A key that cannot be a String goes out as
+ * the message's id only: without the header, the consumer takes the id for the key. False: out of
+ * memory. */
 static bool write_key(struct running *r, struct item *item)
 {
     struct hapax_message_header *header = hapax__arena_alloc(&r->arena, sizeof(*header));
@@ -341,7 +341,7 @@ static size_t bucket_of(struct hapax_span aggregate)
     return (size_t)(hash % BUCKETS);
 }
 
-/* Puts the item behind the last of its aggregate. */
+/* Appends the item to the chain of its aggregate. */
 static void chain(struct running *r, struct item *item)
 {
     struct item **bucket = &r->buckets[bucket_of(item->row.aggregate)];
@@ -473,7 +473,8 @@ static void collect_ends(struct running *r)
     }
 }
 
-/* Ends the last rows and takes the next. False: stop; *error says why, if not for the signal. */
+/* Ends the last rows and takes the next ones. False: stop. *error says why, unless a signal
+ * came. */
 static bool turn(struct running *r, enum hapax_error *error)
 {
     int64_t begun_us = hapax__monotonic_us(), took_us;
@@ -493,7 +494,7 @@ static bool turn(struct running *r, enum hapax_error *error)
         return database_failed(r, *error) && !r->stopping;
     database_works(r);
     hapax__stats_add(&r->stats->turns, 1);
-    PQclear(r->rows); /* that the last rows pointed into */
+    PQclear(r->rows); /* the last rows pointed into it */
     r->rows = rows;
     r->count = n;
     took_us = hapax__monotonic_us() - begun_us;
@@ -553,7 +554,7 @@ static void look_after(struct running *r, int64_t now_us)
     }
 }
 
-/* No row was there to take: waits until a transaction publishes, or it is time to look. */
+/* There was no row to take: waits until a transaction publishes, or until the next poll. */
 static void idle(struct running *r)
 {
     int64_t now_us = hapax__monotonic_us();

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The relay: publishes what stands in the outbox of a PostgreSQL database (sql/150_outbox.sql),
- * through a broker's sink. Each message is published at least once, and with the same key each
- * time. The messages of an aggregate are published in the order of their commits, however many
- * relays run.
+ * The relay: publishes the outbox of a PostgreSQL database (sql/150_outbox.sql) through a broker's
+ * sink. Each message is published at least once, and with the same key each time. The messages of
+ * an aggregate are published in the order of their commits, however many relays run.
  */
 #ifndef HAPAX_RELAY_RELAY_H
 #define HAPAX_RELAY_RELAY_H
@@ -16,12 +15,12 @@
 
 /* ---- the outbox (outbox.c) --------------------------------------------------------------- */
 
-/* A connection that asks hapax.outbox_…(). One statement at a time; each is one short transaction.
- */
+/* A connection that calls hapax.outbox_…(), one statement at a time. Each is one short
+ * transaction. */
 struct hapax__outbox {
     struct hapax__pg_link link;
     struct hapax__pg_out out;
-    uint8_t relay[16]; /* random: who we are */
+    uint8_t relay[16]; /* random: names this relay */
 };
 
 /* A row that has ended. */
@@ -33,16 +32,19 @@ struct hapax__outbox_end {
 struct hapax__outbox_row {
     int64_t seq;
     struct hapax_span topic, aggregate, key, content_type, payload;
-    struct hapax_span headers; /* names and values in turn, each with a zero byte behind */
+    /* Names and values in turn, each with a zero byte behind. */
+    struct hapax_span headers;
 };
 
-/* UNAVAILABLE, REFUSED, UNSUPPORTED (no schema, or another version): outbox->link.text says why. A
- * turn may be asked again: rows that ended in it have ended, once. */
+/* The functions of an outbox fail with UNAVAILABLE, REFUSED or UNSUPPORTED (no schema, or another
+ * version): outbox->link.text says why. hapax__outbox_open() connects to nobody. A turn can be
+ * repeated: a row ends only once. */
 enum hapax_error hapax__outbox_open(struct hapax__outbox *outbox, const char *uri,
-                                    char text[HAPAX_TEXT_MAX]); /* connects to nobody */
+                                    char text[HAPAX_TEXT_MAX]);
 void hapax__outbox_close(struct hapax__outbox *outbox);
 
-/* Leases our share of the parts for lease_ms from the moment of the call on; 0: gives all back. */
+/* Leases our share of the parts, for lease_ms from the moment of the call. 0: gives all parts
+ * back. */
 enum hapax_error hapax__outbox_lease(struct hapax__outbox *outbox, int64_t lease_ms,
                                      int16_t parts[HAPAX__RELAY_PARTS], size_t *n);
 
@@ -50,13 +52,13 @@ struct hapax__outbox_take {
     int64_t retry_ms;
     uint32_t tries_max;
     const int16_t *parts;
-    size_t part_count; /* 0: nothing is taken */
+    size_t part_count; /* 0: takes no row */
     int64_t floor;
     uint32_t limit;
 };
 
-/* Ends n rows (at most HAPAX__RELAY_BATCH_MAX), then takes. On NONE *rows is yours to PQclear(),
- * and out[0..*count) points into it. */
+/* Ends n rows (HAPAX__RELAY_BATCH_MAX at most), then takes rows. On NONE the caller frees *rows
+ * with PQclear(); out[0..*count) points into it. */
 enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
                                     const struct hapax__outbox_end *ends, size_t n,
                                     const struct hapax__outbox_take *take, PGresult **rows,
@@ -66,13 +68,13 @@ enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
 enum hapax_error hapax__outbox_lag(struct hapax__outbox *outbox, int64_t *pending, int64_t *age_us,
                                    int64_t *aside);
 
-/* A step of the sweep of what was published keep_ms ago; *after says where to go on, 0: it is
- * through. */
+/* Deletes some rows that were published keep_ms ago. *after: where the next step begins; 0: all are
+ * deleted. */
 enum hapax_error hapax__outbox_sweep(struct hapax__outbox *outbox, int64_t keep_ms, int64_t *after,
                                      int64_t *swept);
 
-/* What was put aside: a page of the rows after *after, which is set to where to go on, 0: that was
- * all. As a turn's, but that out has neither key nor payload. */
+/* A page of the rows behind *after that were put aside. *after: where the next page begins; 0: this
+ * was the last. *rows as in a turn. `out` has neither key nor payload. */
 struct hapax__outbox_aside {
     int64_t seq;
     struct hapax_span topic, aggregate, error;
@@ -82,21 +84,21 @@ enum hapax_error hapax__outbox_aside(struct hapax__outbox *outbox, int64_t *afte
                                      struct hapax__outbox_aside out[HAPAX__RELAY_BATCH_MAX],
                                      size_t *count);
 
-/* Has rows that were put aside published after all: those after *after, at most 1000, or of them
- * those of the key. *after: where to go on, 0: that was all. */
+/* Lets rows that were put aside be published after all: those behind *after, at most 1000; with a
+ * key, only those of the key. *after: where the next step begins; 0: all are done. */
 enum hapax_error hapax__outbox_put_back(struct hapax__outbox *outbox, const char *key,
                                         int64_t *after, int64_t *count);
 
 /* ---- the relay (relay.c) ----------------------------------------------------------------- */
 
-/* To be read while it runs, each by itself (hapax__relay_read()). */
+/* Counters that may be read at any time, each by itself (hapax__relay_read()). */
 struct hapax__relay_stats {
     uint64_t published;
-    uint64_t repeated; /* sent again: the result was not known */
+    uint64_t repeated; /* sent again: the result was unknown */
     uint64_t failed; /* tries that were refused */
     uint64_t turns;
     uint64_t swept;
-    uint64_t parts; /* that are ours */
+    uint64_t parts; /* leased by us */
     uint64_t in_hand;
     int64_t pending; /* -1: not known yet */
     int64_t age_us;
@@ -108,7 +110,8 @@ struct hapax__relay_stats {
 struct hapax__relay {
     const char *from; /* postgres://… */
     const char *to; /* amqp://… or kafka://… */
-    int64_t poll_ms; /* how often to take rows without a notification; 500 ms */
+    /* The time between two polls without a notification; 500 ms. */
+    int64_t poll_ms;
     int64_t lease_ms; /* 10 s */
     int64_t retry_ms; /* the first pause of a message that was refused; 1 s */
     int64_t keep_ms; /* how long published messages stay; 24 h */
@@ -122,8 +125,7 @@ struct hapax__relay {
 
 void hapax__relay_init(struct hapax__relay *relay);
 
-/* Whether the settings can be, URIs included. INVALID, UNSUPPORTED: text names the first that
- * cannot. */
+/* Checks the settings, with their URIs. INVALID, UNSUPPORTED: text names the first wrong one. */
 enum hapax_error hapax__relay_check(const struct hapax__relay *relay, char text[HAPAX_TEXT_MAX]);
 
 /* Relays until stop_fd is readable; then ends the rows in hand and returns NONE. Waits for a

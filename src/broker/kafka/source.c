@@ -197,8 +197,8 @@ static void subscribe(struct hapax__kafka_source *s)
 }
 
 /* If librdkafka cannot make a client (the CA file is missing, for example), it frees the
- * interceptors. What remains of the conf must not be destroyed: that would free them again. The conf
- * stays in a static variable, where a leak checker sees it. */
+ * interceptors. What remains of the conf must not be destroyed: that would free them again. The
+ * conf stays in a static variable, where a leak checker sees it. */
 static void leave_behind(rd_kafka_conf_t *conf)
 {
     static _Atomic(rd_kafka_conf_t *) left;
