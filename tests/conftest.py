@@ -55,6 +55,8 @@ class Progress:
         self.seconds[case] = self.seconds.get(case, 0) + report.duration
         if report.failed or case not in self.results or report.skipped and self.results[case] == "passed":
             self.results[case] = report.outcome
+        if report.failed:
+            self.tell(failed=case, text=report.longreprtext, queues=[text for name, text in report.sections if "queues" in name])
         if report.when == "teardown":
             self.tell(case=case, result=self.results[case], seconds=self.seconds[case])
 

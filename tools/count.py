@@ -51,17 +51,22 @@ def tell(case, lines, again, log):
     print(f"  again: {again}\n  all of it: {log}", file=sys.stderr)
 
 
+def lines_of(text):
+    """Of what pytest tells of a failed case: its last line of source, and what was wrong with it."""
+    lines = text.splitlines()
+    chosen = [line for line in lines if line[:2] in ("E ", "> ") or re.match(r"\S+:\d+: ", line)]
+    return (chosen or lines)[-SHOWN:]
+
+
 def of_junit(path):
     """A JUnit file of pytest."""
     root = xml.parse(path).getroot()
     for case in root.iter("testcase"):
         for bad in (child for child in case if child.tag in ("failure", "error")):
-            text = (bad.text or "").splitlines()
-            lines = [line for line in text if line[:2] in ("E ", "> ") or re.match(r"\S+:\d+: ", line)]
             node = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
             log = os.path.join(os.path.dirname(path), "pytest.log")
             again = f"HAPAX_BUILD=build /usr/bin/python3 -m pytest {shlex.quote(node)}"
-            tell(node, lines[-SHOWN:] or text[-SHOWN:], again, log if os.path.exists(log) else path)
+            tell(node, lines_of(bad.text or ""), again, log if os.path.exists(log) else path)
     return cases(root)
 
 

@@ -19,6 +19,8 @@ import sys
 import threading
 import time
 
+from count import lines_of
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 RESULTS = BUILD / "results"
@@ -58,11 +60,18 @@ class Board:
         part.seconds += seconds
         part.left -= 1
         self.done += 1
-        if result == "failed":
+        if result == "failed" and name.startswith("meson"):
             self.say(f"FAILED {case}")
         if part.left == 0:
             counts = ", ".join(f"{n} {what}" for what, n in part.counts.items() if n or what == "passed")
             self.say(f"{part.name:44} {counts:28} {part.seconds:6.1f} s")
+
+
+    def failed(self, case, lines):
+        """A case of pytest, with the lines that matter; count.py prints the command in the end."""
+        self.say(f"FAILED {case}")
+        for line in lines:
+            print(f"             {line[:200]}", flush=True)
 
 
 def run_meson(news):
@@ -97,6 +106,8 @@ def run_pytest(news):
                 told, line = json.loads(line), ""
                 for case in told.get("cases", []):
                     news.put(("expect", case.split("::")[0]))
+                if "failed" in told:
+                    news.put(("failed", told["failed"], lines_of(told["text"]) + told["queues"]))
                 if "case" in told:
                     news.put(("ended", told["case"].split("::")[0], told["case"], told["result"], told["seconds"]))
             elif over:
