@@ -101,7 +101,7 @@ static bool input_ended(void)
 
 int main(int argc, char **argv)
 {
-    bool connected = false;
+    bool connected = false, declared = false;
     size_t next = 0, least, most, covered = 0;
 
     must(argc == 2 || argc == 4 || argc == 5);
@@ -128,11 +128,13 @@ int main(int argc, char **argv)
         must(bed.error == HAPAX_ERR_NONE);
         if (bed.sink) {
             reap_all();
-            send_some(&next);
+            if (declared)
+                send_some(&next);
         }
         take_all();
         if (connected != bed.source->connected) {
             connected = bed.source->connected;
+            declared = true; /* before that the queue may be missing, and letters come back */
             say(connected ? "connected" : "lost");
             if (!connected)
                 n = next > least ? next : least;
