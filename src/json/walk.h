@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What canonical.c and pointer.c share: the walk over a document, which tells a selection where it
- * is, and the selection, which says which values its pointers find. The path is never
- * built: each pointer remembers how many of its tokens lead to where the walk is.
+ * What canonical.c and pointer.c share: the walk over a document, and the selection of values by
+ * pointers. The walk reports to the selection where it is, and the selection says which values its
+ * pointers find. The path is never built: each pointer remembers how many of its tokens lead to
+ * where the walk is.
  */
 #ifndef HAPAX_JSON_WALK_H
 #define HAPAX_JSON_WALK_H
@@ -33,7 +34,7 @@ struct hapax__selection {
 
     /* the selection's own */
     struct {
-        /* Where each token begins, after its '/'; and past the last, where one more would. */
+        /* Where each token begins, after its '/'; behind the last, where one more would begin. */
         uint16_t begin[HAPAX__JSON_DEPTH_MAX + 1];
         uint8_t tokens; /* HAPAX__JSON_TOKENS_OVER: more than any document is deep */
         uint8_t matched;
@@ -55,8 +56,8 @@ void hapax__selection_index(struct hapax__selection *selection, size_t depth, si
 bool hapax__selection_leave(struct hapax__selection *selection, size_t depth,
                             const struct hapax__json_value *value);
 
-/* Walks over body. OK: *out, yours to free(), has the canonical form less what was dropped, *len
- * bytes of it. found() may have been called before NOT_CANONICAL or NOMEM is returned. */
+/* Walks over body. OK: *out, yours to free(), has *len bytes: the canonical form without what was
+ * dropped. found() may have been called also where NOT_CANONICAL or NOMEM is returned. */
 enum hapax__json_result hapax__json_walk(uint8_t **out, size_t *len, struct hapax_span body,
                                          struct hapax__selection *selection);
 
