@@ -13,6 +13,8 @@
  */
 #include "profile.h"
 
+#include "base/span.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -22,125 +24,101 @@
 
 #include <openssl/crypto.h>
 
-struct text { /* a part of the file */
-    const char *at;
-    size_t len;
-};
-
-static bool is_space(char c)
+static bool is_space(uint8_t c)
 {
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-static struct text trim(struct text t)
+static struct hapax_span trim(struct hapax_span t)
 {
-    while (t.len > 0 && is_space(t.at[0]))
-        t.at++, t.len--;
-    while (t.len > 0 && is_space(t.at[t.len - 1]))
+    while (t.len > 0 && is_space(t.ptr[0]))
+        t.ptr++, t.len--;
+    while (t.len > 0 && is_space(t.ptr[t.len - 1]))
         t.len--;
     return t;
 }
 
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-static bool is(struct text t, const char *word)
-{
-    return t.len == strlen(word) && memcmp(t.at, word, t.len) == 0;
-}
-
-static bool is_in_any_case(struct text t, const char *word)
-{
-    if (t.len != strlen(word))
-        return false;
-    for (size_t i = 0; i < t.len; i++) {
-        if (lower(t.at[i]) != word[i])
-            return false;
-    }
-    return true;
-}
-
 /* Cuts the first line off. */
-static bool next_line(struct text *rest, struct text *line)
+static bool next_line(struct hapax_span *rest, struct hapax_span *line)
 {
-    const char *end;
+    const uint8_t *end;
 
     if (rest->len == 0)
         return false;
-    end = memchr(rest->at, '\n', rest->len);
-    *line = (struct text){rest->at, end ? (size_t)(end - rest->at) : rest->len};
-    rest->at += line->len;
+    end = memchr(rest->ptr, '\n', rest->len);
+    *line = (struct hapax_span){rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
+    rest->ptr += line->len;
     rest->len -= line->len;
     if (end)
-        rest->at++, rest->len--;
+        rest->ptr++, rest->len--;
     return true;
 }
 
-static struct text unquote(struct text t)
+static struct hapax_span unquote(struct hapax_span t)
 {
-    if (t.len >= 2 && (t.at[0] == '"' || t.at[0] == '\'') && t.at[t.len - 1] == t.at[0])
-        return (struct text){t.at + 1, t.len - 2};
+    if (t.len >= 2 && (t.ptr[0] == '"' || t.ptr[0] == '\'') && t.ptr[t.len - 1] == t.ptr[0])
+        return (struct hapax_span){t.ptr + 1, t.len - 2};
     return t;
 }
 
 /* What a section is of, by its head "[…]". */
 enum section { NO_SECTION, OTHERS, PLAIN, PREFIXED };
 
-static enum section section_of(struct text line, enum hapax__aws_kind kind, const char *profile)
+static enum section section_of(struct hapax_span line, enum hapax__aws_kind kind,
+                               const char *profile)
 {
-    const char *end = line.len > 0 && line.at[0] == '[' ? memchr(line.at, ']', line.len) : NULL;
-    struct text name;
+    const uint8_t *end =
+        line.len > 0 && line.ptr[0] == '[' ? memchr(line.ptr, ']', line.len) : NULL;
+    struct hapax_span name;
 
     if (!end)
         return NO_SECTION;
-    name = trim((struct text){line.at + 1, (size_t)(end - line.at) - 1});
+    name = trim((struct hapax_span){line.ptr + 1, (size_t)(end - line.ptr) - 1});
     if (kind == HAPAX__AWS_CREDENTIALS)
-        return is(unquote(name), profile) ? PLAIN : OTHERS;
-    if (name.len > 8 && memcmp(name.at, "profile", 7) == 0 && is_space(name.at[7]))
-        return is(unquote(trim((struct text){name.at + 8, name.len - 8})), profile) ? PREFIXED
-                                                                                    : OTHERS;
-    return is(name, "default") && strcmp(profile, "default") == 0 ? PLAIN : OTHERS;
+        return hapax__is(unquote(name), profile) ? PLAIN : OTHERS;
+    if (name.len > 8 && memcmp(name.ptr, "profile", 7) == 0 && is_space(name.ptr[7]))
+        return hapax__is(unquote(trim((struct hapax_span){name.ptr + 8, name.len - 8})), profile)
+                   ? PREFIXED
+                   : OTHERS;
+    return hapax__is(name, "default") && strcmp(profile, "default") == 0 ? PLAIN : OTHERS;
 }
 
 /* A comment begins behind a space. */
-static struct text without_comment(struct text value)
+static struct hapax_span without_comment(struct hapax_span value)
 {
     for (size_t i = 0; i < value.len; i++) {
-        if ((value.at[i] == '#' || value.at[i] == ';') && (i == 0 || is_space(value.at[i - 1])))
-            return (struct text){value.at, i};
+        if ((value.ptr[i] == '#' || value.ptr[i] == ';') && (i == 0 || is_space(value.ptr[i - 1])))
+            return (struct hapax_span){value.ptr, i};
     }
     return value;
 }
 
-static bool read_setting(struct text line, const char *name, struct text *value)
+static bool read_setting(struct hapax_span line, const char *name, struct hapax_span *value)
 {
-    const char *equals = memchr(line.at, '=', line.len);
+    const uint8_t *equals = memchr(line.ptr, '=', line.len);
     size_t len;
 
-    if (line.len == 0 || is_space(line.at[0]) || line.at[0] == '#' || line.at[0] == ';' || !equals)
+    if (line.len == 0 || is_space(line.ptr[0]) || line.ptr[0] == '#' || line.ptr[0] == ';' ||
+        !equals)
         return false;
-    len = (size_t)(equals - line.at);
-    if (!is_in_any_case(trim((struct text){line.at, len}), name))
+    len = (size_t)(equals - line.ptr);
+    if (!hapax__name_is(trim((struct hapax_span){line.ptr, len}), name))
         return false;
-    *value = trim(without_comment((struct text){equals + 1, line.len - len - 1}));
+    *value = trim(without_comment((struct hapax_span){equals + 1, line.len - len - 1}));
     return true;
 }
 
-static struct text begin(struct hapax_span file)
+static struct hapax_span begin(struct hapax_span file)
 {
-    struct text rest = {(const char *)file.ptr, file.len};
-
-    if (rest.len >= 3 && memcmp(rest.at, "\xef\xbb\xbf", 3) == 0)
-        rest.at += 3, rest.len -= 3;
-    return rest;
+    if (hapax__begins(file, "\xef\xbb\xbf"))
+        file.ptr += 3, file.len -= 3;
+    return file;
 }
 
 bool hapax__aws_profile_exists(struct hapax_span file, enum hapax__aws_kind kind,
                                const char *profile)
 {
-    struct text rest = begin(file), line;
+    struct hapax_span rest = begin(file), line;
 
     while (next_line(&rest, &line)) {
         if (section_of(line, kind, profile) > OTHERS)
@@ -154,7 +132,7 @@ enum hapax__aws_found hapax__aws_profile_value(char *out, size_t size, struct ha
                                                enum hapax__aws_kind kind, const char *profile,
                                                const char *name)
 {
-    struct text rest = begin(file), line, found = {NULL, 0}, value;
+    struct hapax_span rest = begin(file), line, found = {NULL, 0}, value;
     enum section section = OTHERS, from = OTHERS;
 
     out[0] = '\0';
@@ -170,9 +148,9 @@ enum hapax__aws_found hapax__aws_profile_value(char *out, size_t size, struct ha
     }
     if (found.len == 0)
         return HAPAX__AWS_ABSENT;
-    if (found.len >= size || memchr(found.at, '\0', found.len))
+    if (found.len >= size || memchr(found.ptr, '\0', found.len))
         return HAPAX__AWS_TOO_LONG;
-    memcpy(out, found.at, found.len);
+    memcpy(out, found.ptr, found.len);
     out[found.len] = '\0';
     return HAPAX__AWS_FOUND;
 }
