@@ -48,8 +48,15 @@ struct cli_option {
     const char *about; /* a sentence without a full stop */
 };
 
-/* What every command is given; the first member of its own struct, whose other fields begin as
- * zero, unless the command's defaults() sets them. */
+/* A row of a command's table of options, for a `const char *` of its struct; NULL: not given. */
+#define CLI_TEXT_OPTION(type, field, option, placeholder, text)                                    \
+    {                                                                                              \
+        .name = option, .value = placeholder, .kind = CLI_TEXT, .at = offsetof(type, field),       \
+        .about = text                                                                              \
+    }
+
+/* What every command is given: the first member of the command's own struct. The other fields of
+ * that struct begin as zero, unless the command's defaults() sets them. */
 struct cli_args {
     const struct cli_command *command;
     const char *operand; /* NULL: none */
@@ -92,11 +99,11 @@ extern const struct cli_command *const cli_commands[];
 /* NULL: none of that name. */
 const struct cli_command *cli_command_find(const char *name);
 
-/* The options that commands share: the one at this place, of those that this command knows. NULL:
- * past the last. */
-const struct cli_option *cli_shared_option(const struct cli_command *command, size_t place);
+/* One of the shared options that this command knows, counted from 0; NULL: there is none. */
+const struct cli_option *cli_shared_option(const struct cli_command *command, size_t index);
 
-/* Reads the words after the command's name into args. What is wrong is said, and is CLI_USAGE. */
+/* Reads the words after the command's name into args. A wrong one is printed, and CLI_USAGE is
+ * returned. */
 enum cli_exit cli_parse(struct cli_args *args, int argc, char **argv);
 
 /* ---- pages --------------------------------------------------------------------------- */
@@ -108,22 +115,22 @@ void cli_page(const struct cli_command *command, enum cli_form form);
 
 /* ---- failures ------------------------------------------------------------------------ */
 
-/* Says that the command failed, on stderr, or with --json as an object on stdout. Returns exit. */
+/* Prints why the command failed: on stderr, or with --json as an object on stdout. Returns exit. */
 enum cli_exit cli_fail(const struct cli_args *args, enum cli_exit exit, enum hapax_error error,
                        const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* The same for a failure of the store, whose exit follows from the error. */
+/* The same for a failure of the store. Returns the exit status that the error has. */
 enum cli_exit cli_store_failed(const struct cli_args *args, enum hapax_error error,
                                const char *text);
 
-/* Says a line of a command that runs on, on stderr, or with --json as an object on stdout. Each
- * line whole, from any thread. */
+/* Prints a line of a command that runs on: on stderr, or with --json as an object on stdout. Lines
+ * of several threads do not mix. */
 void cli_log(const struct cli_args *args, const char *line);
 
 /* ---- the store ----------------------------------------------------------------------- */
 
-/* Sets args->store where --store was not given, and args->shown. A Redis without a login of its own
- * is given the environment's. */
+/* Sets args->shown and, where --store was not given, args->store. A Redis without a login gets the
+ * environment's. */
 enum cli_exit cli_store_name(struct cli_args *args);
 
 enum cli_opening {
@@ -131,18 +138,18 @@ enum cli_opening {
     CLI_CREATE
 };
 
-/* Sees to it that args->store can be opened: knows RocksDB where it needs it, and makes the folders
- * above a store that nobody named. */
+/* Prepares to open args->store: makes RocksDB known where the store needs it, and the folders above
+ * the default store. */
 enum cli_exit cli_prepare(const struct cli_args *args, enum cli_opening opening);
 
-/* Opens args->store; on CLI_DONE *out is yours to close. Says what failed. */
+/* Opens args->store; on CLI_DONE *out is yours to close. A failure is printed. */
 enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
                        enum cli_opening opening);
 
 /* The folder of an embedded store. False: the URI is of another store, or its path is too long. */
 bool cli_embedded_path(char path[PATH_MAX], const char *uri);
 
-/* Whether there is a store in the folder, or, where it may not be looked into, may be one. */
+/* Whether there is a store in the folder, or may be one where the folder is not readable. */
 bool cli_embedded_made(const char *path);
 
 struct cli_secret {
@@ -163,34 +170,26 @@ struct cli_operation {
 
 /* Rows of a command's table of options, for its field of struct cli_operation. */
 #define CLI_OPERATION_OPTIONS(type, field)                                                         \
-    {.name = "scope",                                                                              \
-     .value = "S",                                                                                 \
-     .kind = CLI_TEXT,                                                                             \
-     .at = offsetof(type, field.scope),                                                            \
-     .about = "The scope of KEY; the default is \"default\""},                                     \
-        {.name = "step",                                                                           \
-         .value = "NAME",                                                                          \
-         .kind = CLI_TEXT,                                                                         \
-         .at = offsetof(type, field.step),                                                         \
-         .about = "A step of the operation, not the operation itself"},                            \
-    {                                                                                              \
-        .name = "id", .value = "HEX", .kind = CLI_TEXT, .at = offsetof(type, field.id),            \
-        .about = "The operation by its id, 64 hex digits, in place of KEY"                         \
-    }
+    CLI_TEXT_OPTION(type, field.scope, "scope", "S",                                               \
+                    "The scope of KEY; the default is \"default\""),                               \
+        CLI_TEXT_OPTION(type, field.step, "step", "NAME",                                          \
+                        "A step of the operation, not the operation itself"),                      \
+        CLI_TEXT_OPTION(type, field.id, "id", "HEX",                                               \
+                        "The operation by its id, 64 hex digits, in place of KEY")
 
 /* Makes the id and opens the store; on CLI_DONE *out is yours to close. Where the id is made from a
- * key, the secret is compared with the store's, without leaving a check value in one that has
+ * key, the secret is compared with the store's. A store that has no check value of a secret gets
  * none. */
 enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
                                  const struct cli_args *args,
                                  const struct cli_operation *operation);
 
-/* The ids of an operation's steps; the operation was named by its key, and opened so. */
+/* The ids of an operation's steps, after cli_open_operation() by the operation's key. */
 enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps, size_t n,
                            const struct cli_args *args, const struct cli_operation *operation);
 
-/* Whether it is a record of the library's own: the one by which a store knows its secret, or one
- * that lists an operation's steps. */
+/* Whether a record is the library's own: the check value of the store's secret, or a list of an
+ * operation's steps. */
 bool cli_is_own(const struct hapax_record *record);
 
 /* ---- the embedded store, where it is built in ------------------------------------------ */
@@ -198,19 +197,19 @@ bool cli_is_own(const struct hapax_record *record);
 /* Makes rocksdb: URIs open the database. False: this hapax was built without it. */
 bool cli_embedded_use(void);
 
-/* The process that holds the folder; 0: none, or not known. */
+/* The process that has the folder's database open; 0: none, or not known. */
 pid_t cli_embedded_holder(const char *path);
 
 /* ---- signals ------------------------------------------------------------------------- */
 
-/* From here on SIGINT and SIGTERM end no thread of this process, but make the descriptor that is
- * returned readable. Call it before any thread is started. Negative: no descriptor is left. */
+/* Blocks SIGINT and SIGTERM, and returns a descriptor that one of them makes readable. Call it
+ * before any thread is started. Negative: no descriptor is left. */
 int cli_signals_begin(void);
 
 /* The same for more signals besides those two. */
 int cli_signals_begin_with(const int *more, size_t n);
 
-/* Waits for one of the signals. The signal; 0: none came within timeout_ms (negative: no limit). */
+/* Waits for a signal, at most timeout_ms (negative: no limit). Returns the signal; 0: none came. */
 int cli_signals_wait(int fd, int64_t timeout_ms);
 
 #endif

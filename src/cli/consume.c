@@ -3,11 +3,12 @@
  * hapax consume: the message door. Reads the settings, opens the store, and lets
  * hapax_consumer_run() hand each message to an HTTP service.
  *
- * Everything the command line says is checked before anything is connected to. From then on what is
- * away is waited for, with one line about it, since a consumer is started beside its store and its
- * broker as often as after them; only what will not mend by itself ends it. The consumer runs in a
- * thread, and this one watches: for signals, of which the first drains and the second hurries, for
- * the first connection, which is when the ready line is printed, and for the end.
+ * All options are checked before anything is connected to. A store or a broker that is away is then
+ * waited for, with one line about it, since a consumer is often started before them. Only a failure
+ * that does not pass by itself ends the consumer.
+ *
+ * The consumer runs in a thread. This one waits for signals (the first drains, the second hurries),
+ * for the first connection, at which it prints the ready line, and for the end.
  */
 #include "policies.h"
 
@@ -56,10 +57,8 @@ struct consume_args {
     const char *policies[CLI_POLICIES];
 };
 
-#define TEXT(name, value, field, about)                                                            \
-    {                                                                                              \
-        name, value, CLI_TEXT, offsetof(struct consume_args, field), 0, 0, about                   \
-    }
+#define TEXT(option, placeholder, field, text)                                                     \
+    CLI_TEXT_OPTION(struct consume_args, field, option, placeholder, text)
 
 /* The policies come last. */
 static const struct cli_option options[] = {
@@ -136,7 +135,7 @@ static enum cli_exit invalid(const struct consume_args *args, const char *text)
     return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "%s", text);
 }
 
-/* A text of the library's begins with the name of a setting, which here is an option. */
+/* A text of the library begins with a setting's name, which is an option here. */
 static enum cli_exit refused(const struct consume_args *args, enum hapax_error error,
                              const char *text)
 {
@@ -267,8 +266,8 @@ static enum cli_exit open_post(struct consuming *consuming)
     return refused(args, error, text);
 }
 
-/* Of the parameters only the names of what is read: any other may be a secret, as properties of
- * Kafka's are. */
+/* Writes the URI with the queue or group alone of its parameters: any other may be a secret, as
+ * Kafka's properties are. */
 static void show_source(char out[HAPAX_TEXT_MAX], const char *uri)
 {
     struct hapax__uri_parameter parameter;
@@ -292,7 +291,7 @@ static void show_source(char out[HAPAX_TEXT_MAX], const char *uri)
     hapax_store_shown(out, shown);
 }
 
-/* Reads and checks all that the command line says. */
+/* Reads and checks all options. */
 static enum cli_exit read_settings(struct consuming *consuming)
 {
     const struct consume_args *args = consuming->args;
@@ -459,7 +458,7 @@ static void watch(const struct consuming *consuming)
 
     for (;;) {
         (void)poll(fds, 3, -1);
-        if (fds[0].revents & POLLIN) { /* before the end, where both are to be told */
+        if (fds[0].revents & POLLIN) { /* before the end, where both are due */
             fds[0].fd = -1;
             say_ready(consuming);
         }
@@ -492,9 +491,9 @@ static enum cli_exit run_consumer(struct consuming *consuming)
     }
 }
 
-/* What has not been stored was not acknowledged either: it is delivered again. So outcomes are
- * saved for as long as handlers may go on, or their operations would run once more: where a store's
- * holder ends beside us, others take it over a moment later. */
+/* A message whose outcome was not stored was not acknowledged, so it is delivered and runs again.
+ * Outcomes are therefore saved for as long as handlers may go on: if the process that has the store
+ * open ends together with this one, another opens it a moment later. */
 static enum cli_exit close_store(struct consuming *consuming, enum cli_exit exit)
 {
     const struct hapax_consumer *consumer = &consuming->consumer;

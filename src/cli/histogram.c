@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a value's bucket is: its highest 7 bits say which of 64 in its power of two, and the power
- * says which 64. What stands for a bucket is its middle, so the error is half a width, 1/128 at
- * most.
+ * Each power of two has 64 buckets, and the highest 7 bits of a value say which one is the value's.
+ * A bucket counts as its middle, so the error is half a bucket's width: 1/128 at most.
  */
 #include "histogram.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counts of values in buckets whose width grows with the value: any quantile of any number of
- * values, in 20 KiB, at most 1 % off. Below 128 a value has a bucket of its own.
+ * Counts of values in buckets whose width grows with the value. Gives any quantile of any number of
+ * values at most 1 % off, in 20 KiB. Each value below 128 has a bucket of its own.
  */
 #ifndef HAPAX_CLI_HISTOGRAM_H
 #define HAPAX_CLI_HISTOGRAM_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax keep: holds an embedded store for the processes of this machine, and does nothing else, so
- * that no application has to stay up for the others. Whoever opens an embedded store serves it
- * at PATH/keeper.sock by itself; --listen adds a second socket, over a second handle.
+ * hapax keep: keeps an embedded store open for the processes of this machine, so that no
+ * application has to stay up for the others. Each process that opens an embedded store serves it at
+ * PATH/keeper.sock; --listen adds a second socket, over a second handle.
  */
 #include "cli.h"
 
@@ -93,9 +93,9 @@ static enum cli_exit make_uri(struct keeping *keeping, const struct keep_args *k
     return CLI_DONE;
 }
 
-/* Opens one more handle of the store. Another process that holds it would serve us; then there is
- * nothing to keep. */
-static enum cli_exit open_held(struct hapax_store **out, const struct cli_args *args,
+/* Opens one more handle of the store. Refuses where another process has the store open, since that
+ * process serves it already. */
+static enum cli_exit open_here(struct hapax_store **out, const struct cli_args *args,
                                const struct keeping *keeping)
 {
     enum cli_exit exit = cli_open(out, args, CLI_CREATE);
@@ -129,7 +129,7 @@ static enum cli_exit serve_second(struct keeping *keeping, const struct keep_arg
                         keep->listen);
     exit = parse_mode(&how.mode, keep);
     if (exit == CLI_DONE)
-        exit = open_held(&store, args, keeping);
+        exit = open_here(&store, args, keeping);
     if (exit != CLI_DONE)
         return exit;
     how.path = keep->listen + 5;
@@ -177,7 +177,7 @@ static enum cli_exit run(struct cli_args *args)
     signals = cli_signals_begin();
     if (signals < 0)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
-    exit = open_held(&keeping.store, &with_uri, &keeping);
+    exit = open_here(&keeping.store, &with_uri, &keeping);
     if (exit == CLI_DONE)
         exit = serve_second(&keeping, keep, &with_uri);
     if (exit == CLI_DONE) {

@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -41,10 +42,8 @@ struct lambda_args {
     const char *policies[POLICIES];
 };
 
-#define TEXT(name, value, field, about)                                                            \
-    {                                                                                              \
-        name, value, CLI_TEXT, offsetof(struct lambda_args, field), 0, 0, about                    \
-    }
+#define TEXT(option, placeholder, field, text)                                                     \
+    CLI_TEXT_OPTION(struct lambda_args, field, option, placeholder, text)
 
 /* The policies come last. pass-token is not among them: a runtime cannot be given a token. */
 static const struct cli_option options[] = {
@@ -57,32 +56,22 @@ static const struct cli_option options[] = {
          "Whether the event source reads batchItemFailures; on"),
     TEXT("listen", "ADDRESS", listen,
          "Where the runtime finds it; 127.0.0.1:9009, or another port"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 0, "lease", "TIME",
-                      "A claim lasts so long, and is renewed; until the deadline, and 1s"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 1, "run-max", "TIME",
-                      "With --lease, how long it is renewed; 1h"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 2, "retention", "TIME",
-                      "How long an outcome is kept; 24h"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 3, "wait", "TIME",
-                      "How long a repeat waits for the first; 0: not at all"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 4, "timeout", "TIME",
-                      "How long the store is tried before anything runs; 2s"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 5, "save-wait", "TIME",
-                      "How long an outcome waits to be stored; 2s"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 6, "on-expired", "WHAT",
-                      "A claim died: rerun or hold; rerun"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 7, "on-failed", "WHAT",
-                      "An error or a 5xx: retry, replay or hold; retry"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 8, "on-store-error", "WHAT",
-                      "closed: nothing runs; open: run unprotected; closed"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 9, "attempts-max", "N",
-                      "After so many, the last failure is the answer; 0: never; 0"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 10, "max-request", "SIZE",
-                      "A larger body is refused; 6m"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 11, "max-response", "SIZE",
-                      "A larger body is not kept; 6m"),
-    CLI_POLICY_OPTION(struct lambda_args, policies, 12, "rerun-completed", "on",
-                      "No replays, only exclusion; off"),
+    TEXT("lease", "TIME", policies[0],
+         "A claim lasts so long, and is renewed; until the deadline, and 1s"),
+    TEXT("run-max", "TIME", policies[1], "With --lease, how long it is renewed; 1h"),
+    TEXT("retention", "TIME", policies[2], "How long an outcome is kept; 24h"),
+    TEXT("wait", "TIME", policies[3], "How long a repeat waits for the first; 0: not at all"),
+    TEXT("timeout", "TIME", policies[4], "How long the store is tried before anything runs; 2s"),
+    TEXT("save-wait", "TIME", policies[5], "How long an outcome waits to be stored; 2s"),
+    TEXT("on-expired", "WHAT", policies[6], "A claim died: rerun or hold; rerun"),
+    TEXT("on-failed", "WHAT", policies[7], "An error or a 5xx: retry, replay or hold; retry"),
+    TEXT("on-store-error", "WHAT", policies[8],
+         "closed: nothing runs; open: run unprotected; closed"),
+    TEXT("attempts-max", "N", policies[9],
+         "After so many, the last failure is the answer; 0: never; 0"),
+    TEXT("max-request", "SIZE", policies[10], "A larger body is refused; 6m"),
+    TEXT("max-response", "SIZE", policies[11], "A larger body is not kept; 6m"),
+    TEXT("rerun-completed", "on", policies[12], "No replays, only exclusion; off"),
 };
 #define OPTIONS (sizeof(options) / sizeof(options[0]))
 
@@ -98,9 +87,10 @@ struct serving {
     int signals;
     pid_t child;
     pthread_t opener;
-    pthread_mutex_t lock; /* of what follows */
-    bool closing; /* no store is opened any more */
-    enum hapax_error error; /* of the store, if no retry can mend it */
+    atomic_bool closing; /* no store is opened any more */
+    /* No retry can open the store, because of error and text. Set after both. */
+    atomic_bool refused;
+    enum hapax_error error;
     char text[HAPAX_TEXT_MAX];
 };
 
@@ -129,11 +119,8 @@ static enum cli_exit failed(struct serving *serving, enum cli_exit exit, enum ha
     return cli_fail(&serving->args->args, exit, error, "%s", text);
 }
 
-static enum cli_exit refused(struct serving *serving, enum hapax_error error, const char *format,
-                             ...) __attribute__((format(printf, 3, 4)));
-
-static enum cli_exit refused(struct serving *serving, enum hapax_error error, const char *format,
-                             ...)
+__attribute__((format(printf, 3, 4))) static enum cli_exit
+refused(struct serving *serving, enum hapax_error error, const char *format, ...)
 {
     char text[HAPAX_TEXT_MAX + 64];
     va_list list;
@@ -290,35 +277,14 @@ static bool mends(enum hapax_error error)
     return error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_INDETERMINATE;
 }
 
-static bool is_closing(struct serving *serving)
-{
-    bool closing;
-
-    pthread_mutex_lock(&serving->lock);
-    closing = serving->closing;
-    pthread_mutex_unlock(&serving->lock);
-    return closing;
-}
-
 /* Only watch(), which knows whether the child still lives, may end the child. SIGCHLD wakes
  * watch(). */
 static void refuse_store(struct serving *serving, enum hapax_error error, const char *text)
 {
-    pthread_mutex_lock(&serving->lock);
     serving->error = error;
     (void)snprintf(serving->text, sizeof(serving->text), "%s", text);
-    pthread_mutex_unlock(&serving->lock);
+    atomic_store(&serving->refused, true);
     (void)kill(getpid(), SIGCHLD);
-}
-
-static bool is_refused(struct serving *serving)
-{
-    bool refused;
-
-    pthread_mutex_lock(&serving->lock);
-    refused = serving->error != HAPAX_ERR_NONE;
-    pthread_mutex_unlock(&serving->lock);
-    return refused;
 }
 
 /* Tries until the store is open. Meanwhile events are answered by policy on_store_error. */
@@ -348,7 +314,7 @@ static void *open_store(void *arg)
         hapax__proxy_ready(serving->proxy);
         if (error != HAPAX_ERR_NONE)
             usleep(AGAIN_MS * 1000);
-    } while (!atomic_load(&serving->function.h) && !is_closing(serving));
+    } while (!atomic_load(&serving->function.h) && !atomic_load(&serving->closing));
     return NULL;
 }
 
@@ -420,7 +386,7 @@ static int watch(struct serving *serving)
         while ((ended = waitpid(-1, &status, WNOHANG)) > 0)
             if (ended == serving->child)
                 return WIFSIGNALED(status) ? SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
-        if (is_refused(serving))
+        if (atomic_load(&serving->refused))
             (void)kill(serving->child, SIGKILL);
     }
 }
@@ -439,9 +405,7 @@ static enum cli_exit serve(struct serving *serving)
         return refused(serving, HAPAX_ERR_NOMEM, "no thread is left");
     }
     status = watch(serving);
-    pthread_mutex_lock(&serving->lock);
-    serving->closing = true;
-    pthread_mutex_unlock(&serving->lock);
+    atomic_store(&serving->closing, true);
     (void)pthread_join(serving->opener, NULL);
     close_store(serving);
     if (serving->error != HAPAX_ERR_NONE)
@@ -461,7 +425,6 @@ static enum cli_exit run(struct cli_args *args)
     enum cli_exit exit;
 
     serving->args = (struct lambda_args *)args;
-    pthread_mutex_init(&serving->lock, NULL);
     hapax_lambda_init(&serving->lambda);
     if (!args->words || !args->words[0])
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,

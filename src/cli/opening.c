@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which store, which secret, which operation: what a command has to find out before its first op.
- * What the environment says of stores is read here and nowhere else.
+ * Which store, which secret, which operation: what a command finds out before its first op. Only
+ * this file reads the environment's variables about stores.
  *
- * A command that only looks must change nothing: it does not make an embedded store where a
- * path was misspelled, and it does not tie a new store to the secret it happens to have
- * (hapax_store_bind() would), but compares with the check value that is there.
+ * A command that only reads changes nothing. It does not make an embedded store where a path was
+ * misspelled. It does not tie a new store to its secret, as hapax_store_bind() would, but compares
+ * the secret with the check value in the store.
  */
 #include "cli.h"
 
@@ -172,8 +172,8 @@ static void put_with_login(FILE *out, const char *uri, const char *user, const c
     }
 }
 
-/* Gives each Redis of the URI that has no login the environment's: a command line can be read by
- * others, an environment cannot. */
+/* Gives each Redis of the URI that has no login the environment's. Other users can read a command
+ * line, but not an environment. */
 static enum cli_exit add_login(struct cli_args *args)
 {
     const char *user, *password;
@@ -246,8 +246,8 @@ bool cli_embedded_path(char path[PATH_MAX], const char *uri)
     return true;
 }
 
-/* The folders above the default store, which the user never named and so cannot be asked to
- * make. */
+/* Makes the folders above the default store: the user did not name them, and so is not asked to
+ * make them. */
 static void make_folders_above(const char *path)
 {
     char folder[PATH_MAX];
@@ -395,23 +395,15 @@ static enum cli_exit secret_compare(const struct cli_args *args, struct hapax_st
 
 /* ---- the operation ------------------------------------------------------------------- */
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool id_from_hex(struct hapax_id *id, const char *hex)
 {
-    if (strlen(hex) != 2 * sizeof(id->bytes))
-        return false;
-    for (size_t i = 0; i < sizeof(id->bytes); i++) {
-        int high = digit(hex[2 * i]);
-        int low = digit(hex[2 * i + 1]);
+    static const char digits[] = "0123456789abcdef";
 
-        if (high < 0 || low < 0)
-            return false;
-        id->bytes[i] = (uint8_t)(high << 4 | low);
-    }
+    if (strlen(hex) != 2 * sizeof(id->bytes) || hex[strspn(hex, digits)] != '\0')
+        return false;
+    for (size_t i = 0; i < sizeof(id->bytes); i++)
+        id->bytes[i] = (uint8_t)((strchr(digits, hex[2 * i]) - digits) << 4 |
+                                 (strchr(digits, hex[2 * i + 1]) - digits));
     return true;
 }
 

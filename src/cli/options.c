@@ -26,19 +26,17 @@ static const struct cli_option shared[] = {
     {"help", NULL, CLI_FLAG, offsetof(struct cli_args, help), 0, 0, "Print this page"},
 };
 
-const struct cli_option *cli_shared_option(const struct cli_command *command, size_t place)
+const struct cli_option *cli_shared_option(const struct cli_command *command, size_t index)
 {
     if (command->no_shared)
         return NULL;
     if (command->no_store)
-        place++; /* --store is the first */
-    return place < sizeof(shared) / sizeof(shared[0]) ? &shared[place] : NULL;
+        index++; /* --store is the first */
+    return index < sizeof(shared) / sizeof(shared[0]) ? &shared[index] : NULL;
 }
 
-static enum cli_exit usage(const struct cli_args *args, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static enum cli_exit usage(const struct cli_args *args, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static enum cli_exit usage(const struct cli_args *args,
+                                                                 const char *format, ...)
 {
     char text[512];
     va_list list;

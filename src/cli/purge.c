@@ -24,7 +24,9 @@ static const struct cli_option options[] = {
      "Again and again, with about this long between, until Ctrl-C or SIGTERM"},
 };
 
-static void say_done(const struct cli_args *args, uint64_t purged, uint64_t expired_claims)
+/* text: printed instead of the numbers, and beside them in JSON; NULL: none. */
+static void say_done(const struct cli_args *args, uint64_t purged, uint64_t expired_claims,
+                     const char *text)
 {
     struct json json;
 
@@ -32,7 +34,11 @@ static void say_done(const struct cli_args *args, uint64_t purged, uint64_t expi
         json_begin(&json);
         json_unsigned(&json, "purged", purged);
         json_unsigned(&json, "settled", expired_claims);
+        if (text)
+            json_text(&json, "text", text);
         json_end(&json);
+    } else if (text) {
+        puts(text);
     } else {
         printf("removed %" PRIu64 " expired record%s", purged, purged == 1 ? "" : "s");
         if (expired_claims > 0)
@@ -57,27 +63,11 @@ static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *
         expired_claims += op.expired_claims;
         op.cursor = op.next_cursor;
     } while (op.more && (signals < 0 || cli_signals_wait(signals, 0) == 0));
-    say_done(args, purged, expired_claims);
+    say_done(args, purged, expired_claims, NULL);
     return CLI_DONE;
 }
 
-static void say_forgets(const struct cli_args *args)
-{
-    static const char text[] = "nothing to remove: this store drops expired records by itself";
-    struct json json;
-
-    if (!args->json) {
-        puts(text);
-        return;
-    }
-    json_begin(&json);
-    json_unsigned(&json, "purged", 0);
-    json_unsigned(&json, "settled", 0);
-    json_text(&json, "text", text);
-    json_end(&json);
-}
-
-/* A tenth more or less, so that sweepers that were started together do not stay together. */
+/* A tenth more or less, so that purges that began together do not stay together. */
 static int64_t about(int64_t ms)
 {
     uint32_t random;
@@ -93,7 +83,8 @@ static enum cli_exit purge_store(const struct purge_args *purge, struct hapax_st
     enum cli_exit exit;
 
     if (store->type->forgets) {
-        say_forgets(&purge->args);
+        say_done(&purge->args, 0, 0,
+                 "nothing to remove: this store drops expired records by itself");
         return CLI_DONE;
     }
     exit = purge_all(&purge->args, store, signals);

@@ -77,18 +77,28 @@ static bool is_text(struct hapax_span bytes)
     return hapax__is_utf8(bytes) && !(bytes.len > 0 && memchr(bytes.ptr, '\0', bytes.len));
 }
 
+/* Takes the first line off. False: there is none. */
+static bool next_header(struct hapax_span *line, struct hapax_span *headers)
+{
+    const uint8_t *end = headers->len > 0 ? memmem(headers->ptr, headers->len, "\r\n", 2) : NULL;
+    size_t len = end ? (size_t)(end - headers->ptr) : headers->len;
+
+    if (headers->len == 0)
+        return false;
+    *line = (struct hapax_span){headers->ptr, len};
+    len += end ? 2 : 0;
+    *headers = (struct hapax_span){headers->ptr + len, headers->len - len};
+    return true;
+}
+
 static void put_headers(struct hapax_span headers)
 {
-    const char *name = "headers";
+    struct hapax_span line;
 
-    for (size_t at = 0; at < headers.len; name = "") {
-        const uint8_t *end = memmem(headers.ptr + at, headers.len - at, "\r\n", 2);
-        size_t len = end ? (size_t)(end - headers.ptr) - at : headers.len - at;
-
+    for (const char *name = "headers"; next_header(&line, &headers); name = "") {
         put_name(name);
-        print_text(stdout, (struct hapax_span){headers.ptr + at, len}, false, 0);
+        print_text(stdout, line, false, 0);
         putchar('\n');
-        at += len + 2;
     }
 }
 
@@ -204,14 +214,11 @@ static void json_moment(struct json *json, const char *name, int64_t us)
 
 static void json_headers(struct json *json, struct hapax_span headers)
 {
-    json_array_begin(json, "headers");
-    for (size_t at = 0; at < headers.len;) {
-        const uint8_t *end = memmem(headers.ptr + at, headers.len - at, "\r\n", 2);
-        size_t len = end ? (size_t)(end - headers.ptr) - at : headers.len - at;
+    struct hapax_span line;
 
-        json_item(json, (struct hapax_span){headers.ptr + at, len});
-        at += len + 2;
-    }
+    json_array_begin(json, "headers");
+    while (next_header(&line, &headers))
+        json_item(json, line);
     json_array_end(json);
 }
 

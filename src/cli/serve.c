@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax serve: the HTTP door. Holds the store, and runs an nginx with the module in it as its
- * child.
+ * hapax serve: the HTTP door. Keeps the store open, and runs an nginx with the module as its child.
  *
- * An embedded store is opened by this process, which serves the workers at a socket of its own,
- * beside the configuration: there its path is short, its permissions are the workers', whatever
- * those of the store's folder are, and where another process holds the store, this one takes its
- * place when it ends, as nginx, which has no RocksDB, could not. Everything is checked before
- * anything is started, and the ready line is printed once the port accepts. To end, nginx is asked
- * to finish what it has in hand, and only then is the store closed; cut off in the middle, an
- * operation would leave a claim of which nobody can tell.
+ * This process opens an embedded store, and serves it to the workers at a socket of its own beside
+ * the configuration. There the socket's path is short, and its permissions are the workers',
+ * whatever those of the store's folder are. Where another process has the store open, this process
+ * opens it when the other ends; nginx could not, since it has no RocksDB.
+ *
+ * All settings are checked before anything is started. The ready line is printed once the port
+ * accepts connections. At the end nginx first finishes its requests, and then the store is closed:
+ * an operation that is cut off would leave a claim whose outcome is unknown.
  */
 #include "serve.h"
 
@@ -32,12 +32,10 @@
 
 #define READY_US   (INT64_C(30) * 1000 * 1000)
 #define PAUSE_MS   10
-#define FOLDER_MAX 80u /* so that the socket in it has a path that a socket can have */
+#define FOLDER_MAX 80u /* the socket in it has a path that a socket can have */
 
-#define TEXT(name, value, field, about)                                                            \
-    {                                                                                              \
-        name, value, CLI_TEXT, offsetof(struct serve_args, field), 0, 0, about                     \
-    }
+#define TEXT(option, placeholder, field, text)                                                     \
+    CLI_TEXT_OPTION(struct serve_args, field, option, placeholder, text)
 
 const struct cli_option serve_options[] = {
     TEXT("upstream", "URL", upstream, "The API, as http://127.0.0.1:9000, or https"),
@@ -68,8 +66,7 @@ const struct cli_option serve_options[] = {
      "Print a configuration for your own nginx"},
     CLI_POLICY_OPTIONS(struct serve_args, policies, "A 5xx: retry, replay or hold; retry",
                        "After so many, the last failure stands; 0: none"),
-    CLI_POLICY_OPTION(struct serve_args, policies, CLI_POLICIES, "key", "WHAT",
-                      "optional, or required: 400 without one; optional"),
+    TEXT("key", "WHAT", policies[CLI_POLICIES], "optional, or required: 400 without one; optional"),
 };
 const size_t serve_option_count = sizeof(serve_options) / sizeof(serve_options[0]);
 
@@ -83,7 +80,7 @@ struct serving {
     struct serve_conf conf;
     struct serve_nginx nginx;
     struct cli_secret secret;
-    char secret_file[PATH_MAX]; /* absolute: nginx stands elsewhere */
+    char secret_file[PATH_MAX]; /* absolute: nginx has another folder */
     char folder[FOLDER_MAX];
     char user[64];
     char group[64];
@@ -110,7 +107,7 @@ static void remove_folder(struct serving *serving)
     serving->folder[0] = '\0';
 }
 
-/* nginx's workers do not run as root. Their group may pass through the folder, and no more. */
+/* nginx's workers do not run as root. Their group may pass through the folder, but not list it. */
 static enum cli_exit open_to_workers(struct serving *serving)
 {
     static const char *const names[] = {"www-data", "nobody"};
@@ -177,7 +174,7 @@ static enum cli_exit write_conf(struct serving *serving)
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
-/* The path as it is for a process that stands elsewhere. */
+/* Makes a path absolute, for a process with another working folder. */
 static enum cli_exit make_absolute(char out[PATH_MAX], const struct cli_args *args,
                                    const char *path, size_t len)
 {
@@ -194,7 +191,7 @@ static enum cli_exit make_absolute(char out[PATH_MAX], const struct cli_args *ar
                     args->store);
 }
 
-/* How nginx reaches the store where we do not serve it ourselves. */
+/* How nginx reaches a store that this process does not serve. */
 static enum cli_exit name_store(struct serving *serving)
 {
     const struct cli_args *args = &serving->args->args;
@@ -217,8 +214,8 @@ static enum cli_exit name_store(struct serving *serving)
     return exit;
 }
 
-/* Whether the workers may use the socket of somebody else's keeper: said here, at the start, and
- * not by a 503 to every request. */
+/* Whether the workers may use the socket of another process's keeper. Without this check at the
+ * start every request would get a 503. */
 static enum cli_exit check_foreign_socket(const struct serving *serving)
 {
     const struct serve_conf *conf = &serving->conf;
@@ -308,8 +305,8 @@ static enum cli_exit nginx_failed(const struct serving *serving, bool ready, int
                     killed ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-/* What nginx is sent for a signal of ours. A first request to end lets it finish what it has in
- * hand, a second one does not. 0: nothing. */
+/* The signal that nginx is sent for one that this process got; 0: none. A first request to end lets
+ * nginx finish its requests, a second one does not. */
 static int forwarded(int signal, bool *ending)
 {
     bool again = *ending;
@@ -333,7 +330,7 @@ static enum cli_exit watch(struct serving *serving)
         int signal = cli_signals_wait(serving->signals, ready ? -1 : PAUSE_MS);
         int number = forwarded(signal, &ending);
 
-        if (number && (ready || ending)) /* before, it is not yet an nginx that could reload */
+        if (number && (ready || ending)) /* until then it is no nginx that could reload */
             (void)kill(serving->nginx.master, number);
         if (ready || ending)
             continue;

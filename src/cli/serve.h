@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax serve, in three parts: serve.c holds the store and watches, serve_conf.c reads the command
- * line's values and writes nginx's configuration, serve_nginx.c finds nginx, tries it and starts
- * it.
+ * hapax serve, in three parts: serve.c opens the store and watches nginx, serve_conf.c reads the
+ * options and writes nginx's configuration, serve_nginx.c finds nginx, tries it and starts it.
  */
 #ifndef HAPAX_CLI_SERVE_H
 #define HAPAX_CLI_SERVE_H
@@ -36,7 +35,7 @@ struct serve_args {
     int64_t workers; /* 0: one per processor */
     bool access_log;
     bool config_only;
-    const char *policies[SERVE_POLICIES]; /* NULL: the default. As their options stand */
+    const char *policies[SERVE_POLICIES]; /* in the order of options; NULL: the default */
 };
 
 /* The options of the policies come last, in the order of policies[]. */
@@ -77,13 +76,14 @@ struct serve_conf {
     unsigned version; /* 1.22.1 is 1022001; 0: not known */
 };
 
-/* Reads and checks all that the command line says. What is wrong is said, and is CLI_USAGE. */
+/* Reads and checks all options. A wrong one is printed, and CLI_USAGE is returned. */
 enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *args);
 
-/* Writes it, for nginx as a child of ours, or where folder is NULL for an nginx of the user's. */
+/* Writes the configuration: for nginx as this process's child or, where folder is NULL, for an
+ * nginx of the user's. */
 void serve_conf_write(FILE *out, const struct serve_conf *conf);
 
-/* As it stands in a URL, IPv6 in its brackets: "[::1]:8080". */
+/* Writes an address as in a URL, IPv6 in brackets: "[::1]:8080". */
 void serve_address_text(char out[SERVE_NAME_MAX + 16], const struct serve_address *address);
 
 /* ---- nginx ------------------------------------------------------------------------------ */
@@ -98,18 +98,18 @@ struct serve_nginx {
 /* Finds nginx and the module, and looks at the version. */
 enum cli_exit serve_nginx_find(struct serve_nginx *nginx, const struct serve_args *args);
 
-/* Lets nginx read the configuration FOLDER/nginx.conf, and says its line if it refuses. */
+/* Lets nginx check the configuration FOLDER/nginx.conf, and prints nginx's line if it refuses. */
 enum cli_exit serve_nginx_try(const struct serve_nginx *nginx, const struct serve_args *args,
                               const char *folder);
 
-/* Starts it as a child that ends when this process does, however it does. */
+/* Starts nginx as a child. It ends when this process ends, even by SIGKILL. */
 enum cli_exit serve_nginx_start(struct serve_nginx *nginx, const struct serve_args *args,
                                 const char *folder);
 
-/* Whether it has ended by itself; *status as of waitpid(). Whatever it left is killed then. */
+/* Whether nginx has ended by itself; *status is waitpid()'s. Processes that it left are killed. */
 bool serve_nginx_ended(struct serve_nginx *nginx, int *status);
 
-/* Binds the address and lets it go again: whether nginx can have it. */
+/* Whether nginx can have the address: binds it, and releases it again. */
 enum cli_exit serve_address_try(const struct serve_args *args, const struct serve_address *address);
 
 /* Whether somebody accepts connections there. */

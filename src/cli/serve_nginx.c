@@ -2,10 +2,10 @@
  *
  * nginx as a child of hapax serve: found, tried, started, watched.
  *
- * It must not outlive us: the store that its workers use is ours. The master asks the kernel for
- * SIGTERM at our death, before it is nginx, and a SIGTERM makes it end its workers; SIGKILL there
- * would leave them. It leads a process group of its own, so that Ctrl-C reaches it through us
- * alone, and so that workers whose master was killed can be found and ended too.
+ * nginx must not outlive this process, whose store its workers use. Before the child becomes nginx,
+ * it asks the kernel for SIGTERM at this process's death. SIGTERM makes the master end its workers;
+ * SIGKILL would leave them. nginx leads a process group of its own: so Ctrl-C reaches it through
+ * this process alone, and workers whose master was killed can be found and ended.
  */
 #include "serve.h"
 
@@ -44,7 +44,7 @@ static void become(const char *const words[], pid_t parent)
     _exit(127);
 }
 
-/* Runs it to its end. Returns its exit status, 127 if it could not be run; output is cut at
+/* Runs a program to its end. Returns its exit status; 127: it could not be run. output is cut at
  * size. */
 static int run_once(const char *const words[], char *output, size_t size)
 {
@@ -141,7 +141,7 @@ static bool configured(char *out, size_t size, const char *text, const char *nam
     return true;
 }
 
-/* Beside this binary, as the build leaves it; else where nginx has its modules. */
+/* Finds the module: beside this binary, as the build leaves it, or where nginx has its modules. */
 static bool find_module(char out[PATH_MAX], const char *settings)
 {
     char folder[PATH_MAX - 64];
@@ -173,18 +173,13 @@ static enum cli_exit missing(const struct serve_args *args, const char *what, co
                     what, path, advice);
 }
 
-/* Where a file is, however the process that reads it stands in the file system. */
-static bool resolve(char out[PATH_MAX], const char *path)
-{
-    return realpath(path, out) != NULL;
-}
-
-static enum cli_exit find_all(struct serve_nginx *nginx, const struct serve_args *args)
+enum cli_exit serve_nginx_find(struct serve_nginx *nginx, const struct serve_args *args)
 {
     char settings[OUTPUT_MAX];
     const char *words[] = {nginx->program, "-V", NULL};
 
-    if (args->nginx ? !resolve(nginx->program, args->nginx) || access(nginx->program, X_OK) != 0
+    *nginx = (struct serve_nginx){.master = 0};
+    if (args->nginx ? !realpath(args->nginx, nginx->program) || access(nginx->program, X_OK) != 0
                     : !find_program(nginx->program, "nginx"))
         return args->nginx ? missing(args, "nginx", args->nginx, "no program is there")
                            : cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID,
@@ -199,7 +194,7 @@ static enum cli_exit find_all(struct serve_nginx *nginx, const struct serve_args
                         nginx->program, nginx->version / 1000000, nginx->version / 1000 % 1000,
                         nginx->version % 1000);
     if (args->module)
-        return resolve(nginx->module, args->module)
+        return realpath(args->module, nginx->module) != NULL
                    ? CLI_DONE
                    : missing(args, "the module", args->module, "no file is there");
     if (!find_module(nginx->module, settings))
@@ -208,16 +203,10 @@ static enum cli_exit find_all(struct serve_nginx *nginx, const struct serve_args
     return CLI_DONE;
 }
 
-enum cli_exit serve_nginx_find(struct serve_nginx *nginx, const struct serve_args *args)
-{
-    *nginx = (struct serve_nginx){.master = 0};
-    return find_all(nginx, args);
-}
-
 /* ---- trying ---------------------------------------------------------------------------------- */
 
-/* What nginx said first, without what stands before and after it in its own log: the numbers of the
- * process, and the place in a file that is gone by then. */
+/* Cuts nginx's output to its first message. The numbers of the process before it are left out, and
+ * so is the line of a file that is gone by then. */
 static void first_line(char *output, const char *folder)
 {
     static const char *const marks[] = {"[emerg] ", "[alert] ", "[crit] "};

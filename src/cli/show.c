@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax show: one operation's record, and its steps below it. They are found by the operation's
- * list of steps (door/step.h), whose places follow from scope and key: so not where only an id is
- * given.
+ * hapax show: one operation's record, and its steps below it. The steps are found by the
+ * operation's list of steps (door/step.h). Where the list lies follows from scope and key, so no
+ * steps are shown where only an id is given.
  */
 #include "cli.h"
 
+#include "base/span.h"
 #include "door/step.h"
 #include "print.h"
 #include "report.h"
@@ -42,8 +43,7 @@ static struct hapax_span name_of(const struct steps *steps, size_t i)
 static bool is_listed(const struct steps *steps, struct hapax_span name)
 {
     for (size_t i = 0; i < steps->n; i++)
-        if (steps->names[i].len == name.len &&
-            memcmp(steps->names[i].bytes, name.ptr, name.len) == 0)
+        if (hapax__same(name_of(steps, i), name))
             return true;
     return false;
 }
@@ -102,17 +102,14 @@ static enum cli_exit read_list(struct steps *steps, struct hapax_store *store,
                : exit;
 }
 
-static void put_step_json(struct json *json, struct hapax_span name, const struct hapax_op *op)
+static void put_members(struct json *json, const struct hapax_op *op)
 {
-    json_object_begin(json);
-    json_bytes(json, "step", name);
     if (op->verdict == HAPAX_FOUND) {
         report_members(json, &op->record, false);
     } else {
         json_hex(json, "id", op->id.bytes);
         json_text(json, "state", hapax_state_name(HAPAX_STATE_ABSENT));
     }
-    json_object_end(json);
 }
 
 /* A step whose record is gone while it is still listed has nothing to show to people. */
@@ -123,27 +120,20 @@ static void put_steps(const struct steps *steps, const struct hapax_op *ops, str
     else if (steps->n > 0)
         report_step_head();
     for (size_t i = 0; i < steps->n; i++) {
-        if (json)
-            put_step_json(json, name_of(steps, i), &ops[i]);
-        else if (ops[i].verdict == HAPAX_FOUND)
+        if (json) {
+            json_object_begin(json);
+            json_bytes(json, "step", name_of(steps, i));
+            put_members(json, &ops[i]);
+            json_object_end(json);
+        } else if (ops[i].verdict == HAPAX_FOUND) {
             report_step(&ops[i].record, name_of(steps, i), ops[i].now_us);
+        }
     }
     if (json)
         json_array_end(json);
 }
 
 /* ---- the operation -------------------------------------------------------------------- */
-
-static void put_operation_json(struct json *json, const struct hapax_op *op)
-{
-    json_begin(json);
-    if (op->verdict == HAPAX_FOUND) {
-        report_members(json, &op->record, false);
-    } else {
-        json_hex(json, "id", op->id.bytes);
-        json_text(json, "state", hapax_state_name(HAPAX_STATE_ABSENT));
-    }
-}
 
 /* Prints the operation, ops[0], and its steps behind it. `steps` NULL: it was not asked for by a
  * key, or is a step. */
@@ -153,7 +143,8 @@ static enum cli_exit put_all(const struct hapax_op *ops, const struct steps *ste
     struct json json;
 
     if (args->json) {
-        put_operation_json(&json, &ops[0]);
+        json_begin(&json);
+        put_members(&json, &ops[0]);
         if (steps)
             put_steps(steps, ops + 1, &json);
         else
