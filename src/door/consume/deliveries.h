@@ -6,8 +6,21 @@
 #ifndef HAPAX_DOOR_CONSUME_DELIVERIES_H
 #define HAPAX_DOOR_CONSUME_DELIVERIES_H
 
-#include "inhand.h"
-#include "loop.h"
+#include "hands.h"
+
+/* The parts that the loop drives; hapax_consumer_run() opens them. `consumer` has a default in place
+ * of each setting that was left 0. */
+struct hapax__loop_parts {
+    const struct hapax_consumer *consumer;
+    const struct hapax__source_type *source_type;
+    struct hapax__source *source;
+    const struct hapax__sink_type *sink_type;
+    struct hapax__sink *sink;
+    struct hapax__work *work;
+    const char *scope;
+    const char *dead_letters;
+    const char *parked;
+};
 
 struct hapax__deliveries {
     /* Set by the loop. */

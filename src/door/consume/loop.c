@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/time.h"
-#include "deliveries.h"
 
 #include <assert.h>
 #include <errno.h>

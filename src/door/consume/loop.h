@@ -5,20 +5,7 @@
 #ifndef HAPAX_DOOR_CONSUME_LOOP_H
 #define HAPAX_DOOR_CONSUME_LOOP_H
 
-#include "hands.h"
-
-/* What the loop drives, opened by hapax_consumer_run(). In the settings no zero stands for a default. */
-struct hapax__loop_parts {
-    const struct hapax_consumer *consumer;
-    const struct hapax__source_type *source_type;
-    struct hapax__source *source;
-    const struct hapax__sink_type *sink_type;
-    struct hapax__sink *sink;
-    struct hapax__work *work;
-    const char *scope;
-    const char *dead_letters;
-    const char *parked;
-};
+#include "deliveries.h"
 
 /* Runs until stop_fd is readable and all deliveries are released. Closes the source and the sink in
  * any case. NOMEM. REFUSED: the source's pump() failed so, and text is the source's. */
