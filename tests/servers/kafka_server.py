@@ -40,7 +40,8 @@ class Kafka(Server):
         self.logins, self.tls_port, self.ca, self.leaves = logins, None, None, None
         if logins:
             self.ca = self.make_certificates()
-            (self.folder / "both.pem").write_text((self.folder / "key.pem").read_text() + (self.folder / "cert.pem").read_text())
+            (self.folder / "both.pem").write_text((self.folder / "key.pem").read_text()
+                                                  + (self.folder / "cert.pem").read_text())
 
     def login_properties(self):
         """Of the port that asks for a login."""
@@ -135,7 +136,8 @@ class Kafka(Server):
 
     def answers(self):
         """It names itself as a broker: before that it takes connections and requests, and has no room for a topic."""
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as wire, wire.makefile("rb") as reply:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port),
+                                                                    1) as wire, wire.makefile("rb") as reply:
             wire.settimeout(5)
             wire.sendall(struct.pack(">ihhihi", 14, 3, 1, 0, -1, 0))  # Metadata of no topic
             # behind length and number: how many brokers there are
@@ -163,7 +165,8 @@ class Kafka(Server):
         moment."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic
-        passing = (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
+        passing = (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.REQUEST_TIMED_OUT,
+                   KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 3})
         deadline, again = time.monotonic() + PATIENCE, False
         while True:

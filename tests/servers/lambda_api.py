@@ -462,7 +462,8 @@ class Sandbox:
     def start(self):
         assert self.process is None
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.words, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=log,
+            self.process = subprocess.Popen(self.words, cwd=self.folder, env=self.env,
+                                            stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, start_new_session=True)
         return self
 

@@ -26,7 +26,8 @@ class Postgres(Server):
         super().__init__()
         self.data = self.folder / "data"
         self.hba = hba
-        self.options = {"fsync": "off", "shared_buffers": "32MB", "max_connections": 100, "listen_addresses": "127.0.0.1",
+        self.options = {"fsync": "off", "shared_buffers": "32MB",
+                        "max_connections": 100, "listen_addresses": "127.0.0.1",
                         "unix_socket_directories": self.folder, "dynamic_shared_memory_type": "mmap",
                         "max_wal_senders": 10, "wal_keep_size": "64MB", "log_checkpoints": "off", **options}
         self.standby_of = standby_of
@@ -44,7 +45,8 @@ class Postgres(Server):
     def start(self):
         try:
             if self.standby_of:
-                self.run("pg_basebackup", "-D", self.data, "-h", "127.0.0.1", "-p", self.standby_of.port, "-U", "postgres",
+                self.run("pg_basebackup", "-D", self.data, "-h", "127.0.0.1",
+                         "-p", self.standby_of.port, "-U", "postgres",
                          "-R", "--no-sync", "-c", "fast", "-X", "stream")
             else:
                 self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8",
@@ -62,7 +64,8 @@ class Postgres(Server):
         return [BIN / "postgres", "-D", self.data]
 
     def answers(self):
-        return subprocess.run([str(BIN / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port), "-t", "5"]).returncode == 0
+        return subprocess.run([str(BIN / "pg_isready"), "-q", "-h", "127.0.0.1",
+                               "-p", str(self.port), "-t", "5"]).returncode == 0
 
     def restart(self, number=signal.SIGINT, ready=True):
         """SIGTERM, SIGINT and SIGQUIT are smart, fast and immediate; SIGKILL takes its children with it, as a
@@ -75,7 +78,8 @@ class Postgres(Server):
         super().end()
 
     def psql(self, statement, database="postgres"):
-        return self.run("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", self.folder, "-p", self.port, "-U",
+        return self.run("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1",
+                        "-h", self.folder, "-p", self.port, "-U",
                         "postgres", "-d", database, "-c", statement).strip()
 
     def database(self):

@@ -62,7 +62,8 @@ def is_over(pid):
 def stands(pid):
     """Stopped, with all of its threads, or over."""
     try:
-        states = [task.read_text().rpartition(")")[2].split()[0] for task in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+        states = [task.read_text().rpartition(")")[2].split()[0]
+                  for task in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:  # a thread ended meanwhile
         return is_over(pid)
     return all(state in "TtZX" for state in states)

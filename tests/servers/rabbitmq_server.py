@@ -90,7 +90,8 @@ class RabbitMQ(Server):
         self.write_config()
         words = "".join(f"export {name}='{value}'\n" for name, value in self.environment().items())
         script = (words + f"epmd -port {self.epmd_port} -address 127.0.0.1 &\n"
-                  f"exec erl -noinput -s rabbit boot -boot start_sasl +W w +S 2:2 +SDio 8 +A 8 +sbwt none +sbwtdcpu none "
+                  f"exec erl -noinput -s rabbit boot -boot start_sasl +W w +S 2:2 +SDio 8 +A 8 +sbwt none +sbwtdcpu "
+                  f"none "
                   "+sbwtdio none +P 65536 +B i -start_epmd false -syslog logger '[]' -syslog syslog_error_logger false "
                   "-kernel prevent_overlapping_partitions false -kernel inet_dist_use_interface '{127,0,0,1}'\n")
         return ["sh", "-c", script]
@@ -113,7 +114,8 @@ class RabbitMQ(Server):
         it never ends: then again, so a command must be one that may be repeated."""
         for tries in (1, 2, 3):
             with contextlib.suppress(*[subprocess.TimeoutExpired] * (tries < 3)):
-                done = subprocess.run([str(HOME / "sbin" / program), "-q", "-n", self.node, *map(str, words)], cwd=self.folder,
+                done = subprocess.run([str(HOME / "sbin" / program), "-q", "-n", self.node, *map(str, words)],
+                                      cwd=self.folder,
                                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
                                       preexec_fn=becomes(self.user) if self.user else None, env=self.environment())
                 break
@@ -130,7 +132,8 @@ class RabbitMQ(Server):
                  f'ok = file:write_file("{path}", unicode:characters_to_binary(io_lib:format("~tp", [Value]))).\n')
         deadline = time.monotonic() + PATIENCE
         while True:
-            done = subprocess.run(["erl_call", "-sname", self.node, "-c", self.cookie, "-e"], input=whole, cwd=self.folder,
+            done = subprocess.run(["erl_call", "-sname", self.node, "-c", self.cookie, "-e"],
+                                  input=whole, cwd=self.folder,
                                   capture_output=True, text=True, timeout=PATIENCE, env=self.environment())
             if done.returncode == 0 and done.stdout.strip() == "{ok, ok}":
                 break
@@ -196,7 +199,8 @@ class RabbitMQ(Server):
         and takes what it is told: a queue's process may be up later than the listeners, or miss its election."""
         wait_for(lambda: self.eval("""
             Led = fun(N) -> case ets:lookup(ra_state, N) of
-                      [{_, leader}] -> ok =:= element(1, (catch ra:consistent_query({N, node()}, fun(_) -> ok end, 2000)));
+                      [{_, leader}] ->
+                          ok =:= element(1, (catch ra:consistent_query({N, node()}, fun(_) -> ok end, 2000)));
                       [{_, follower}] -> catch ra:trigger_election({N, node()}), false;
                       _ -> false
                   end end,

@@ -73,7 +73,8 @@ class Redis(Server):
     def __init__(self, tls=False, replica_of=None, requirepass=None, acl=(), **options):
         super().__init__()
         self.password = requirepass
-        self.options = {"save": "", "bind": "127.0.0.1", "protected_mode": "no", "enable_debug_command": "yes", "enable_protected_configs": "yes",
+        self.options = {"save": "", "bind": "127.0.0.1", "protected_mode": "no",
+                        "enable_debug_command": "yes", "enable_protected_configs": "yes",
                         "repl_diskless_sync_delay": 0, "shutdown_timeout": 0, "dir": self.folder, **options}
         if requirepass:
             self.options.update(requirepass=requirepass, masterauth=requirepass)

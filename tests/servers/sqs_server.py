@@ -11,7 +11,8 @@ from process import NotReady, Server
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NPM = pathlib.Path(os.environ.get("HAPAX_NPM", ROOT / "build/npm"))
 REGION = "eu-central-1"
-KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_EC2_METADATA_DISABLED": "true"}
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret",
+        "AWS_EC2_METADATA_DISABLED": "true"}
 
 
 class Sqs(Server):
@@ -51,7 +52,8 @@ class Sqs(Server):
 
     def faults(self, *faults):
         """What goes wrong next (sqs_server.mjs); without any: nothing more."""
-        assert self.http("POST", "/faults", json.dumps(faults), **{"Content-Type": "application/octet-stream"})[0] == 200
+        assert self.http("POST", "/faults", json.dumps(faults),
+                         **{"Content-Type": "application/octet-stream"})[0] == 200
 
     def seen(self, operation, what="calls"):
         return self.http("GET", "/seen")[1][what].get(operation, 0)

@@ -77,7 +77,8 @@ def start(kind, servers):
         os.environ.update(KEYS)
         uri = add(DynamoDB() if kind.startswith("dynamodb") else Dynalite()).uri()
         if not kind.endswith("-bare"):
-            subprocess.run([str(HAPAX), "init", "--store", uri], check=True, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+            subprocess.run([str(HAPAX), "init", "--store", uri], check=True,
+                           stdout=sys.stderr, stdin=subprocess.DEVNULL)
         return uri
     sys.exit(__doc__)
 

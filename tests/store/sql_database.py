@@ -39,7 +39,8 @@ class Database:
             self.run(script)
 
     def connect(self, port=None, autocommit=True, **more):
-        conn = psycopg2.connect(host="127.0.0.1", port=port or self.server.port, dbname=self.name, user=more.pop("user", "postgres"), **more)
+        conn = psycopg2.connect(host="127.0.0.1", port=port or self.server.port,
+                                dbname=self.name, user=more.pop("user", "postgres"), **more)
         conn.autocommit = autocommit
         self.open.append(conn)
         return conn
@@ -88,7 +89,8 @@ def complete(conn, token, body=b"done", **more):
     return row(conn, f"hapax.complete(%s, 200, hapax.headers('A', 'b'), %s{names})", token, body, *more.values())
 
 
-def op(kind, id, token=bytes(15) + b"1", flags=RERUN, lease_ms=30000, retention_ms=3600000, limit=0, body=b"", scope=b"s"):
+def op(kind, id, token=bytes(15) + b"1", flags=RERUN, lease_ms=30000,
+       retention_ms=3600000, limit=0, body=b"", scope=b"s"):
     return (kind, id, token, scope, bytes(32), bytes(32), lease_ms, retention_ms, flags, limit, 200, b"", body, b"")
 
 
@@ -101,12 +103,15 @@ def unpacked(ops, row):
         assert len(body) == 20 + 8 * int.from_bytes(body[12:16], "big")
         for at in range(24, len(body), 8):
             ord = int.from_bytes(body[at:at + 4], "big")
-            told.append({"ord": ord, "state": 1, "attempt": 1, "spent": 0, "fence": now, "created_us": now, "outcome": None,
+            told.append({"ord": ord, "state": 1, "attempt": 1, "spent": 0,
+                         "fence": now, "created_us": now, "outcome": None,
                          "hold": ops[ord - 1][8] & 3 != RERUN, "lease_until_us": now + ops[ord - 1][6] * 1000})
     while row["verdict"] == OK and body:
         ord, created, fence, retention, attempt, spent, bits = struct.unpack(">iqqqiii", body[:40])
-        told.append({"ord": ord, "state": 2, "attempt": attempt, "spent": spent, "fence": fence, "created_us": created, "outcome": 2,
-                     "hold": bits & 1 != 0, "fingerprint": body[40:72], "caller": body[72:104], "scope": body[104:104 + (bits >> 8)]})
+        told.append({"ord": ord, "state": 2, "attempt": attempt, "spent": spent,
+                     "fence": fence, "created_us": created, "outcome": 2,
+                     "hold": bits & 1 != 0, "fingerprint": body[40:72],
+                     "caller": body[72:104], "scope": body[104:104 + (bits >> 8)]})
         body = body[104 + (bits >> 8):]
     return [{**row, "error": 0, "updated_us": now, "body": None, **one} for one in told]
 
@@ -117,7 +122,8 @@ def answers(conn, ops, wait=False, packed=True):
     words = ", ".join(f"%s::{type}[]" for type in TYPES)
     with conn.cursor() as cursor:
         cursor.execute(f"SELECT * FROM hapax.run({words}, %s)", [list(column) for column in zip(*ops)] + [wait])
-        rows = [{column.name: bytes(value) if isinstance(value, memoryview) else value for column, value in zip(cursor.description, row)}
+        rows = [{column.name: bytes(value) if isinstance(value, memoryview) else value
+                 for column, value in zip(cursor.description, row)}
                 for row in cursor.fetchall()]
     rows = sorted((one for row in rows for one in unpacked(ops, row)), key=lambda row: row["ord"])
     assert [row["ord"] for row in rows] == list(range(1, len(ops) + 1))
@@ -131,7 +137,8 @@ def run(conn, ops, wait=False, packed=True):
 
 def waits(db, conn):
     """Until conn's backend waits for a lock."""
-    wait_for(lambda: db.run("SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'", conn.info.backend_pid),
+    wait_for(lambda: db.run("SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'",
+                            conn.info.backend_pid),
              "a backend waiting for a lock")
 
 

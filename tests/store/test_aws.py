@@ -210,7 +210,8 @@ def left(bed, answers):
 def test_nothing_goes_on_past_the_deadline(bed):
     bed.fake.script = [bed.fake.hang] * 10000
     answers = bed.until(lambda answers: left(bed, answers) and [answer.result for answer in answers]
-                        == ["indeterminate"] * 2 + ["unavailable"] * 4, "two that had left", deadline_ms=500, n=6, connections=2)
+                        == ["indeterminate"] * 2 + ["unavailable"] * 4,
+                        "two that had left", deadline_ms=500, n=6, connections=2)
     assert all(answer.ms < 15000 for answer in answers)  # a try has 20 s
 
 
@@ -235,7 +236,8 @@ def test_a_reply_over_the_limit_is_not_read_to_its_end(bed):
 def test_long_polls_are_cancelled(bed):
     bed.fake.script = [bed.fake.hang] * 10000
     answers = bed.until(lambda answers: left(bed, answers) and [answer.result for answer in answers]
-                        == ["indeterminate"] * 3 + ["unavailable"] * 2, "three that had left", n=5, connections=3, cancel=100)
+                        == ["indeterminate"] * 3 + ["unavailable"] * 2,
+                        "three that had left", n=5, connections=3, cancel=100)
     assert all(answer.ms < 15000 for answer in answers)  # a try has 20 s
 
 
@@ -247,7 +249,8 @@ def test_redirects_are_not_followed(bed):
 def test_denied_is_said_with_its_reason_and_errors_without(bed):
     bed.fake.script = [bed.fake.error(400, "AccessDeniedException", "User: x is not\nauthorized")]
     answer = bed.run()
-    assert answer[:3] == ("refused", 400, 1) and answer.text.endswith("AccessDeniedException: User: x is not authorized")
+    assert answer[:3] == ("refused", 400,
+                          1) and answer.text.endswith("AccessDeniedException: User: x is not authorized")
     bed.fake.script = [bed.fake.error(400, "ValidationException", "the key is customer-17")]
     assert "customer" not in bed.run().text
 
@@ -269,8 +272,10 @@ def test_a_proxy_is_asked_for_https(bed):
 
 def test_a_certificate_must_be_of_a_ca_that_is_known(bed):
     path = bed.folder / "both.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-                    "-subj", "/CN=fake", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", path, "-out", bed.folder / "ca"],
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                    "-subj", "/CN=fake", "-addext", "subjectAltName=IP:127.0.0.1",
+                    "-keyout", path, "-out", bed.folder / "ca"],
                    check=True, capture_output=True)
     path.write_text(path.read_text() + (bed.folder / "ca").read_text())
     with FakeAws(certificate=path) as fake:
@@ -297,7 +302,8 @@ def test_endpoints_and_regions_come_from_the_environment(bed):
     own.remove(f"endpoint={bed.fake.url}")
 
     def run(*words, **env):
-        done = subprocess.run(own[:-2] + list(words) + own[-2:], env={**bed.env, **bed.static, **env}, capture_output=True,
+        done = subprocess.run(own[:-2] + list(words) + own[-2:],
+                              env={**bed.env, **bed.static, **env}, capture_output=True,
                               text=True, timeout=PATIENCE)
         return done.stdout
 
@@ -341,7 +347,8 @@ def test_a_clock_that_is_wrong_is_told_of(bed):
 def test_without_keys_it_says_where_it_looked(bed):
     answer = bed.run({})
     assert answer[:3] == ("refused", 0, 0) and not bed.fake.calls
-    for word in ("environment", "web identity", 'profile "default"', ".aws/credentials", "container", "metadata is off"):
+    for word in ("environment", "web identity", 'profile "default"',
+                 ".aws/credentials", "container", "metadata is off"):
         assert word in answer.text, answer.text
 
 
@@ -366,7 +373,8 @@ def test_keys_that_are_gone_do_not_take_back_what_may_have_been_applied(bed):
 
     bed.fake.script = [hang]
     answer = step()
-    assert (answer.result, answer.unsure) == ("indeterminate", True) and answer.tries >= 1 and "mfa_serial" in answer.text
+    assert (answer.result, answer.unsure) == ("indeterminate",
+                                              True) and answer.tries >= 1 and "mfa_serial" in answer.text
 
 
 def test_a_role_of_an_instance_gives_keys_that_are_renewed(bed):
@@ -416,7 +424,8 @@ def test_an_agent_that_is_down_is_no_refusal(bed):
 def test_a_container_authorizes_itself_with_what_is_in_its_file_now(bed):
     path = bed.file("token", "first\n")
     bed.fake.container_token = "first"
-    env = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": bed.fake.url + "/creds", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": path,
+    env = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": bed.fake.url + "/creds",
+           "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": path,
            "AWS_CONTAINER_AUTHORIZATION_TOKEN": "wrong"}
     step = bed.start(env)
     assert step().result == "ok"
@@ -433,7 +442,8 @@ def test_a_container_authorizes_itself_with_what_is_in_its_file_now(bed):
 def test_web_identity_reads_its_file_at_each_renewal(bed):
     bed.fake.web_tokens = {"jwt.1"}
     path = bed.file("jwt", "jwt.1")
-    env = {"AWS_WEB_IDENTITY_TOKEN_FILE": path, "AWS_ROLE_ARN": "arn:aws:iam::1:role/r+x", "AWS_ENDPOINT_URL_STS": bed.fake.url,
+    env = {"AWS_WEB_IDENTITY_TOKEN_FILE": path, "AWS_ROLE_ARN": "arn:aws:iam::1:role/r+x",
+           "AWS_ENDPOINT_URL_STS": bed.fake.url,
            "AWS_ROLE_SESSION_NAME": "pod"}
     step = bed.start(env)
     assert step().result == "ok"

@@ -295,7 +295,8 @@ class RefusingHandler(http.server.BaseHTTPRequestHandler):
                 status, reply = 500, b"{}"
         if counts:
             self.server.add(operation, json.loads(reply))
-        head = f"HTTP/1.1 {status} Told\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: {len(reply)}\r\n\r\n"
+        head = (f"HTTP/1.1 {status} Told\r\nContent-Type: application/x-amz-json-1.0\r\n"
+                f"Content-Length: {len(reply)}\r\n\r\n")
         self.wfile.write(head.encode() + reply)
 
 
@@ -441,7 +442,8 @@ def test_check_says_what_a_table_is_set_up_for(hapax, server):
 
 def test_check_says_that_a_clock_is_off(server, table):
     # By more than a call takes: what it took is no skew.
-    done = subprocess.run(["faketime", "-f", "+60s", str(HAPAX), "check", "--store", server.uri(table)], capture_output=True,
+    done = subprocess.run(["faketime", "-f", "+60s", str(HAPAX), "check", "--store", server.uri(table)],
+                          capture_output=True,
                           text=True, timeout=PATIENCE, env={**os.environ, "HAPAX_STORE": ""})
     assert "ahead of its clock" in done.stdout + done.stderr
 
@@ -538,7 +540,8 @@ def test_a_list_that_takes_longer_than_a_batch_may_comes_to_its_end(hapax, gate,
     def listed():
         """A page that takes more than the second which is left when it begins ends it."""
         refusing.seen.clear()
-        answers.append(hapax("list", "--store", through(server, refusing, table, timeout="2s"), "--json", "--state", "completed"))
+        answers.append(hapax("list", "--store", through(server, refusing, table, timeout="2s"),
+                             "--json", "--state", "completed"))
         return answers[-1].code == 0
 
     wait_until(listed, "a list")

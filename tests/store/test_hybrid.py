@@ -203,7 +203,8 @@ def test_a_quorum_bears_a_node_that_is_down(hapax, whole_quorum):
     for down in (0, 1):
         whole_quorum.redis[down].kill()
         key = f"quorum{down}{time.monotonic_ns()}"
-        wait_for(lambda: hapax.op(whole_quorum.uri(), "claim", key, "1", 30000) == "claimed" and whole_quorum.hints(2), "a lock")
+        wait_for(lambda: hapax.op(whole_quorum.uri(), "claim", key, "1", 30000) == "claimed" and whole_quorum.hints(2),
+                 "a lock")
         assert hapax.op(whole_quorum.uri(), "claim", key, "2", 30000) == "in_flight"
         assert hapax.op(whole_quorum.uri(), "complete", key, "1", 200, "", "x") == "ok"
         assert hapax.op(whole_quorum.uri(), "claim", key, "2", 30000) == "completed"

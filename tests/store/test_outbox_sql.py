@@ -20,14 +20,18 @@ LEASE = 30000
 
 
 def publish(conn, aggregate="a", key="k", step=None, payload=b"m", topic="t", headers=None):
-    return ask(conn, "SELECT hapax.publish(%s, %s, %s, %s, %s, %s)", topic, aggregate, key, step, payload, json.dumps(headers or {}))[0][0]
+    return ask(conn, "SELECT hapax.publish(%s, %s, %s, %s, %s, %s)", topic,
+               aggregate, key, step, payload, json.dumps(headers or {}))[0][0]
 
 
 def turn(conn, done=(), failed=(), parts=ALL, floor=0, limit=100, retry_ms=1000, tries_max=3):
     """What is to be published next, as numbers, once these have ended."""
     ended = [(seq, None) for seq in done] + [(seq, "no such queue") for seq in failed]
-    return [r[0] for r in ask(conn, "SELECT * FROM hapax.outbox_turn(%s::bigint[], %s::text[], %s, %s, %s::smallint[], %s, %s)",
-                              [e[0] for e in ended], [e[1] for e in ended], retry_ms, tries_max, list(parts), floor, limit)]
+    return [r[0]
+            for r in ask(conn,
+                         "SELECT * FROM hapax.outbox_turn(%s::bigint[], %s::text[], %s, %s, %s::smallint[], %s, %s)",
+                              [e[0] for e in ended], [e[1] for e in ended],
+                         retry_ms, tries_max, list(parts), floor, limit)]
 
 
 def lease(conn, relay, ms=LEASE):
@@ -149,7 +153,8 @@ def test_headers_come_as_names_and_values(db):
     conn = db.connect()
     publish(conn, headers={"b": "é", "a": ""})
     publish(conn)
-    assert [bytes(r[5] or b"") for r in ask(conn, "SELECT * FROM hapax.outbox_turn(NULL, NULL, 1, 1, %s::smallint[], 0, 9)", ALL)] \
+    assert [bytes(r[5] or b"")
+            for r in ask(conn, "SELECT * FROM hapax.outbox_turn(NULL, NULL, 1, 1, %s::smallint[], 0, 9)", ALL)] \
         == [b"a\0\0b\0" + "é".encode() + b"\0", b""]
 
 
@@ -218,9 +223,11 @@ def test_the_floor_bounds_the_walk(db):
     for setting in ask(conn, "SELECT unnest(proconfig) FROM pg_proc WHERE oid = 'hapax.outbox_turn'::regproc"):
         ask(conn, "SELECT set_config(%s, %s, false)", *setting[0].split("=", 1))
     plan = "\n".join(r[0] for r in ask(conn, """EXPLAIN (COSTS OFF) SELECT o.seq FROM hapax.outbox o, LATERAL (
-            SELECT e.seq, e.due_us FROM hapax.outbox e WHERE e.state = 0 AND (e.aggregate, e.seq) >= (o.aggregate, 0::bigint)
+            SELECT e.seq, e.due_us FROM hapax.outbox e
+            WHERE e.state = 0 AND (e.aggregate, e.seq) >= (o.aggregate, 0::bigint)
             ORDER BY e.aggregate, e.seq LIMIT 1) head
-        WHERE o.state = 0 AND o.seq > %s AND o.part = ANY (%s) AND head.seq > %s AND head.due_us <= 1 ORDER BY o.seq LIMIT 10""",
+        WHERE o.state = 0 AND o.seq > %s AND o.part = ANY (%s) AND head.seq > %s AND head.due_us <= 1
+        ORDER BY o.seq LIMIT 10""",
                                          seqs[-2], ALL, seqs[-2]))
     assert "Index Scan using outbox_pending" in plan and "Index Cond: (seq >" in plan and "Sort" not in plan
     assert "using outbox_heads" in plan and "Index Cond: (ROW(aggregate, seq) >=" in plan
@@ -248,7 +255,9 @@ def test_a_dead_relays_parts_are_taken_over(db):
     conn = db.connect()
     dead, heir = uuid.uuid4(), uuid.uuid4()
     assert lease(conn, dead) == ALL and lease(conn, heir) == []
-    ask(conn, "UPDATE hapax.outbox_relays SET until_us = 1 WHERE relay = %s; UPDATE hapax.outbox_parts SET until_us = 1", str(dead))
+    ask(conn,
+        "UPDATE hapax.outbox_relays SET until_us = 1 WHERE relay = %s; UPDATE hapax.outbox_parts SET until_us = 1",
+        str(dead))
     assert lease(conn, heir) == ALL
     assert lease(conn, dead) == []
     assert len(lease(conn, heir)) == 32 and len(lease(conn, dead)) == 32
@@ -284,7 +293,8 @@ def test_a_storm_keeps_the_order_and_loses_nothing(db):
                 turn(conn, done=done)
                 done, parts = [], lease(conn, name, draw.choice([LEASE, LEASE, 0]))
             failed = [seq for seq in done[-1:] if draw.random() < .1]
-            took = turn(conn, [seq for seq in done if seq not in failed], failed, parts, limit=draw.randrange(1, 20), retry_ms=1, tries_max=1000)
+            took = turn(conn, [seq for seq in done if seq not in failed], failed,
+                        parts, limit=draw.randrange(1, 20), retry_ms=1, tries_max=1000)
             of = dict(ask(conn, "SELECT seq, aggregate FROM hapax.outbox WHERE seq = ANY (%s)", took))
             done = []
             for seq in took:

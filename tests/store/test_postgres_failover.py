@@ -94,7 +94,8 @@ def test_a_failover_to_a_synchronous_standby_loses_nothing():
         primary, standby = synchronous_pair()
         try:
             init(primary.uri())
-            uri = f"postgres://postgres@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/postgres?timeout={TIMEOUT_MS}ms"
+            hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+            uri = f"postgres://postgres@{hosts}/postgres?timeout={TIMEOUT_MS}ms"
             with Load(uri) as load:
                 load.wait_ops(300)
                 able_s = fail_over(primary, standby)

@@ -36,7 +36,8 @@ class Database:
     def __init__(self, server, init=True):
         self.server, self.name = server, server.database()
         if init:
-            done = subprocess.run([HAPAX, "init", "--store", self.uri()], capture_output=True, text=True, timeout=PATIENCE)
+            done = subprocess.run([HAPAX, "init", "--store", self.uri()],
+                                  capture_output=True, text=True, timeout=PATIENCE)
             assert done.returncode == 0, done.stderr
 
     def uri(self, port=None, timeout="30s", **more):
@@ -50,8 +51,8 @@ class Database:
 
     def records(self):
         """state|attempt of each record that has not expired"""
-        return self.sql("SELECT state, attempt FROM hapax.operations WHERE expires_us = 0 OR expires_us > hapax.now_us()"
-                        " ORDER BY state, attempt").split()
+        return self.sql("SELECT state, attempt FROM hapax.operations WHERE expires_us = 0 OR expires_us > "
+                        "hapax.now_us() ORDER BY state, attempt").split()
 
 
 @pytest.fixture
@@ -135,8 +136,9 @@ def test_a_forget_is_not_sent_twice(database, proxy, hapax):
 
 def replace_run(database, body, declare=""):
     database.sql("ALTER FUNCTION hapax.run RENAME TO run_as_it_was")
-    database.sql("CREATE FUNCTION hapax.run(smallint[], bytea[], bytea[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[],"
-                 " bigint[], integer[], bytea[], bytea[], bytea[], boolean) RETURNS TABLE (a integer) LANGUAGE plpgsql AS"
+    database.sql("CREATE FUNCTION hapax.run(smallint[], bytea[], bytea[], bytea[], bytea[], bytea[], bigint[], "
+                 "bigint[], integer[], bigint[], integer[], bytea[], bytea[], bytea[], boolean) RETURNS TABLE (a "
+                 "integer) LANGUAGE plpgsql AS"
                  f" $f$ {declare} BEGIN {body} END $f$")
 
 
@@ -145,7 +147,8 @@ def replace_run(database, body, declare=""):
     ("25006", "unavailable"), ("57P01", "unavailable"), ("57P02", "unavailable"), ("57P03", "unavailable"),
     ("53300", "unavailable"), ("53100", "unavailable"), ("55P03", "unavailable"), ("57014", "unavailable"),
     ("40001", "unavailable"), ("40P01", "unavailable"), ("XX000", "unavailable"),
-    ("42501", "refused"), ("28000", "refused"), ("3F000", "unsupported"), ("42883", "unsupported"), ("42P01", "unsupported"),
+    ("42501", "refused"), ("28000", "refused"), ("3F000", "unsupported"),
+    ("42883", "unsupported"), ("42P01", "unsupported"),
     ("XX001", "corrupt"), ("23514", "corrupt"),
 ])
 def test_an_error_of_the_server_is_not_applied(database, sqlstate, error):
@@ -176,8 +179,8 @@ def test_a_serialization_failure_is_tried_again(database):
 def test_a_verdict_counts_only_once_it_is_committed(database):
     database.sql("CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not committed'"
                  " USING ERRCODE = '53100'; END $$")
-    database.sql("CREATE CONSTRAINT TRIGGER no AFTER INSERT ON hapax.operations DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
-                 " EXECUTE FUNCTION no()")
+    database.sql("CREATE CONSTRAINT TRIGGER no AFTER INSERT ON hapax.operations DEFERRABLE INITIALLY DEFERRED FOR EACH "
+                 "ROW EXECUTE FUNCTION no()")
     with Handle(database.uri()) as run:
         assert run("claim", "k", "1") == "unavailable"
         assert "not committed" in run.text()
@@ -261,7 +264,8 @@ def test_init_leaves_a_newer_schema_alone(database, hapax):
 # Many at once: each succeeds, and there is one schema.
 def test_init_may_be_run_by_many_at_once(server):
     database = Database(server, init=False)
-    runs = [subprocess.Popen([HAPAX, "init", "--json", "--store", database.uri()], stdout=subprocess.PIPE) for _ in range(4)]
+    runs = [subprocess.Popen([HAPAX, "init", "--json", "--store", database.uri()],
+                             stdout=subprocess.PIPE) for _ in range(4)]
     outs = [run.communicate(timeout=PATIENCE)[0] for run in runs]
     assert [run.returncode for run in runs] == [0] * 4, outs
     assert any(json.loads(out)["created"] for out in outs)
@@ -395,7 +399,8 @@ def test_a_wrong_password_is_refused_and_not_shown():
 
 
 def make_certificate(folder, user):
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes",
+             "-days", "2", "-subj", "/CN=localhost", "-addext",
              "subjectAltName=DNS:localhost", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"]
     subprocess.run([str(word) for word in words], check=True, capture_output=True)
     if user:
@@ -457,4 +462,5 @@ def test_purge_and_list_see_what_is_there(database, hapax):
     wait_for(lambda: hapax("purge", "--store", uri, "--json").json["purged"] == 1, "the expired record being removed")
     assert database.sql("SELECT count(*) FROM hapax.operations") == "2"
     assert len(hapax("list", "--store", uri, "--json").lines) == 2
-    assert [line["state"] for line in hapax("list", "--state", "started", "--store", uri, "--json").lines] == ["started"]
+    assert [line["state"] for line in hapax("list", "--state", "started", "--store",
+                                            uri, "--json").lines] == ["started"]

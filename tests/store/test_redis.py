@@ -258,7 +258,8 @@ def test_a_server_that_refuses_to_write_is_unavailable_and_takes_the_repeat(hapa
     with Handle(redis.uri(timeout=f"{TIMEOUT_MS}ms")) as store:
         recover = getattr(Refusal(), refusal)(redis)
         store.until("unavailable", "claim", "k", "a")
-        wait_for(lambda: hapax.op(redis.uri(timeout=f"{TIMEOUT_MS}ms"), "claim", "k", "b") == "unavailable", "a refusal")
+        wait_for(lambda: hapax.op(redis.uri(timeout=f"{TIMEOUT_MS}ms"), "claim", "k", "b") == "unavailable",
+                 "a refusal")
         recover()
         store.until("claimed", "claim", "k", "a")
         assert attempts_of(hapax, redis.uri(), "k") == 1
@@ -335,7 +336,8 @@ def test_a_cluster_with_a_slot_nobody_serves_is_unavailable(hapax):
         store.until("claimed", "claim", "before", "a")
         dead = cluster.primaries()[0]
         dead.kill()
-        wait_for(lambda: all(cluster.state(node)["cluster_state"] == "fail" for node in cluster.nodes if node is not dead),
+        wait_for(lambda: all(cluster.state(node)["cluster_state"] == "fail"
+                             for node in cluster.nodes if node is not dead),
                  "the cluster noticing")
         given = [timed(lambda key=key: store.until("unavailable", "claim", f"k{key}", "a")) for key in range(4)]
         assert {verdict for verdict, _ in given} == {"unavailable"}

@@ -35,7 +35,8 @@ def check_until(hapax, uri, code, kind, text):
     def told():
         result = hapax("check", "--store", uri)
         assert code != 0 or result.code == 0, result.out
-        return result.code == code and [line for line in result.out.splitlines() if line.split()[0] == kind and text in line]
+        return result.code == code and [line for line in result.out.splitlines() if line.split()[0] == kind
+                                        and text in line]
 
     wait_for(told, f"{kind}: {text}")
 
@@ -182,7 +183,8 @@ def test_each_primary_of_a_cluster_is_looked_at(hapax):
 
 def acl_line():
     """The line of docs/stores.md, with a password for the test."""
-    lines = [line for line in (ROOT / "docs/stores.md").read_text().splitlines() if line.startswith("ACL SETUSER hapax")]
+    lines = [line
+             for line in (ROOT / "docs/stores.md").read_text().splitlines() if line.startswith("ACL SETUSER hapax")]
     assert len(lines) == 1
     return lines[0].removeprefix("ACL SETUSER ").replace(">PASSWORD", ">secret")
 

@@ -250,7 +250,8 @@ def test_what_succeeds_does_not_show_the_password(hapax, guarded):
 def test_serve_logs_in_and_does_not_show_how(hapax, guarded, login, env):
     api = g.Api()
     port = g.free_port()
-    words = ["serve", "--upstream", f"http://127.0.0.1:{api.port}", "--listen", f"127.0.0.1:{port}", "--module", g.MODULE,
+    words = ["serve", "--upstream", f"http://127.0.0.1:{api.port}",
+             "--listen", f"127.0.0.1:{port}", "--module", g.MODULE,
              "--timeout", "20s"]
     try:
         shown = hapax(*words, "--store", named(guarded, login), "--config-only", **env)
@@ -294,7 +295,8 @@ def end_and_read(process):
 def test_serve_logs_a_store_that_is_away_without_its_password(hapax):
     api = g.Api()
     port, away = g.free_port(), free_port()
-    process = hapax.start("serve", "--upstream", f"http://127.0.0.1:{api.port}", "--listen", f"127.0.0.1:{port}", "--module",
+    process = hapax.start("serve", "--upstream", f"http://127.0.0.1:{api.port}",
+                          "--listen", f"127.0.0.1:{port}", "--module",
                           g.MODULE, "--store", f"redis://shop:{HUSH}@127.0.0.1:{away}")
     try:
         assert "shop:***@" in read_line(process)

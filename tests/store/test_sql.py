@@ -50,7 +50,8 @@ def test_ids_are_those_of_the_library(db, library):
             scope, key = ("".join(chr(draw.randrange(32, 127)) for _ in range(length)) for _ in range(2))
             step = "" if draw.random() < .5 else "st" * draw.randrange(1, 33)
             out = ctypes.create_string_buffer(32)
-            assert library.hapax_id(out, span(scope.encode()), span(key.encode()), span(step.encode()), span(secret)) == 0
+            assert library.hapax_id(out, span(scope.encode()), span(key.encode()),
+                                    span(step.encode()), span(secret)) == 0
             ask(conn, "SELECT set_config('hapax.secret', %s, false)", secret.hex())
             assert bytes(ask(conn, "SELECT hapax.id(%s, %s, %s)", scope, key, step)[0][0]) == out.raw
 
@@ -121,7 +122,8 @@ def test_headers_that_are_none_are_refused(db):
             (b"X-A: secret\r\r\n", 'line 1 of the headers, "X-A", holds a CR'),
             (b"X\x00A: secret\r\n", "the headers hold a NUL"),
             (b"X-A: secret\x00\r\n", "the headers hold a NUL")):
-        for function, token in (("complete", operation), ("fail", operation), ("step_complete", step), ("step_fail", step)):
+        for function, token in (("complete", operation), ("fail", operation),
+                                ("step_complete", step), ("step_fail", step)):
             with pytest.raises(psycopg2.errors.InvalidParameterValue, match=what) as refused:
                 ask(conn, f"SELECT * FROM hapax.{function}(%s, status => 200, headers => %s)", token, headers)
             assert refused.value.pgcode == "22023" and "secret" not in str(refused.value)
@@ -138,7 +140,8 @@ def test_headers_are_stored_to_the_byte(db):
         step = ask(conn, "SELECT step_token FROM hapax.step_begin(%s, 'shop', %s, 's')", operation, str(i))[0][0]
         assert row(conn, "hapax.step_complete(%s, 200, %s)", step, headers)["headers"] == (headers or b"")
         assert row(conn, "hapax.fail(%s, status => 500, headers => %s)", operation, headers)["state"] == "failed"
-        assert row(conn, "hapax.complete(%s, 200, %s)", begin(conn, str(i))["token"], headers)["headers"] == (headers or b"")
+        assert row(conn, "hapax.complete(%s, 200, %s)", begin(conn, str(i))["token"],
+                   headers)["headers"] == (headers or b"")
         assert begin(conn, str(i))["headers"] == (headers or b"")
 
 
@@ -230,7 +233,8 @@ def test_a_zombie_cannot_commit(db):
     zombie, other = db.connect(), db.connect()
     ask(zombie, "CREATE TABLE effects (n int)")
     old = begin(zombie, lease="1 ms")
-    new = wait_for(lambda: (lambda got: got if got["verdict"] == "claimed" else None)(begin(other)), "the lease being over")
+    new = wait_for(lambda: (lambda got: got if got["verdict"] == "claimed" else None)(begin(other)),
+                   "the lease being over")
     assert (new["attempt"], new["stale"]) == (2, True) and new["fence"] > old["fence"]
     for call in ("complete(%s)", "fail(%s)", "renew(%s)"):
         zombie.autocommit = False
@@ -313,20 +317,24 @@ def test_a_bound_store_is_one_for_both_doors(db):
     conn = db.connect()
     ask(conn, "SET hapax.secret = '73336372337430'")
     begin(conn)
-    (check,), = db.run("SELECT fingerprint FROM hapax.operations WHERE id = hapax.digest('hapax', 'secret') AND state = 2 AND expires_us = 0")
+    (check,), = db.run("SELECT fingerprint FROM hapax.operations WHERE id = hapax.digest('hapax', 'secret') AND state "
+                       "= 2 AND expires_us = 0")
     assert bytes(check) == bytes(ask(conn, "SELECT hapax.id('hapax', 'secret')")[0][0])
 
 
 # A program gets the functions it needs, and neither the table, where tokens are, nor an operator's powers.
 def test_a_program_gets_no_more_than_it_is_granted(db):
     db.run("DROP ROLE IF EXISTS shop; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA hapax TO shop;"
-           "GRANT EXECUTE ON FUNCTION hapax.begin, hapax.complete, hapax.fail, hapax.renew, hapax.headers, hapax.id TO shop")
+           "GRANT EXECUTE ON FUNCTION hapax.begin, hapax.complete, hapax.fail, hapax.renew, hapax.headers, hapax.id TO "
+           "shop")
     conn = db.connect(user="shop")
     complete(conn, begin(conn)["token"])
     assert begin(conn)["verdict"] == "completed" and ask(conn, "SELECT hapax.id('a', 'b')")
-    for forbidden in ("SELECT token FROM hapax.operations", "DELETE FROM hapax.operations", "SELECT * FROM hapax.purge(NULL, 1)",
+    for forbidden in ("SELECT token FROM hapax.operations",
+                      "DELETE FROM hapax.operations", "SELECT * FROM hapax.purge(NULL, 1)",
                       "SELECT * FROM hapax.list(0, NULL, 0, 1, NULL)",
-                      "SELECT * FROM hapax.run('{5}', '{x}', NULL, NULL, NULL, NULL, NULL, NULL, '{0}', NULL, NULL, NULL, NULL, NULL, false)"):
+                      "SELECT * FROM hapax.run('{5}', '{x}', NULL, NULL, NULL, NULL, NULL, NULL, '{0}', NULL, NULL, "
+                      "NULL, NULL, NULL, false)"):
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             ask(conn, forbidden)
     conn.close()
@@ -348,11 +356,13 @@ def test_a_held_row_delays_no_other(db):
     run(holder, [op(CLAIM, many[500])])
     ask(operator, "UPDATE hapax.operations SET spent = spent WHERE id = %s", many[7])
     ask(conn, "SET statement_timeout = '30s'")
-    verdicts = [verdict for at in range(0, 1000, 100) for verdict in run(conn, [op(CLAIM, id) for id in many[at:at + 100]])]
+    verdicts = [verdict for at in range(0, 1000, 100)
+                for verdict in run(conn, [op(CLAIM, id) for id in many[at:at + 100]])]
     assert [v[0] for v in verdicts].count(CLAIMED) == 998
     assert verdicts[500][:2] == (0, BUSY) and verdicts[7][0] == IN_FLIGHT
     done = [verdict for at in range(0, 1000, 100)
-            for verdict in run(conn, [op(COMPLETE, id, b"t" * 16 if id == many[7] else bytes(15) + b"1") for id in many[at:at + 100]])]
+            for verdict in run(conn, [op(COMPLETE, id, b"t" * 16 if id == many[7] else bytes(15) + b"1")
+                                      for id in many[at:at + 100]])]
     assert [v[0] for v in done].count(OK) == 998
     assert done[7][:2] == (0, BUSY) and done[500][0] == LOST
     holder.commit()
@@ -384,7 +394,8 @@ def test_one_who_was_turned_away_holds_nothing(db):
     batch.rollback()
     ask(conn, "SET statement_timeout = '30s'")
     assert begin(conn)["verdict"] == "claimed"
-    assert ask(turned_away, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()") == [(0,)]
+    assert ask(turned_away,
+               "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()") == [(0,)]
 
 
 # Batches that overlap in any order neither deadlock nor wait, and each operation has one winner.
@@ -427,8 +438,10 @@ def test_a_record_that_changed_is_judged_again(db):
             for n in range(150):
                 some = [n.to_bytes(32, "big") for n in draw.sample(range(n, n + 8), 4)]
                 token = secrets.token_bytes(16)
-                won = [id for id, answer in zip(some, run(conn, [op(CLAIM, id, token) for id in some])) if answer[0] == CLAIMED]
-                for id, answer in zip(won, run(conn, [op(COMPLETE, id, token, body=token) for id in won]) if won else []):
+                won = [id for id, answer in zip(some, run(conn, [op(CLAIM, id, token) for id in some]))
+                       if answer[0] == CLAIMED]
+                for id, answer in zip(won,
+                                      run(conn, [op(COMPLETE, id, token, body=token) for id in won]) if won else []):
                     if answer[0] == OK and ends.setdefault(id, token) != token:
                         faults.append(id)
         except psycopg2.Error as error:
@@ -460,8 +473,10 @@ def test_a_row_that_was_rewritten_is_judged_again(db):
 # A row that is inserted by hand while a claim of its id is under way is found, not lost, and not claimed.
 def test_a_row_that_was_inserted_is_judged_again(db):
     operator, conn = db.connect(autocommit=False), db.connect()
-    ask(operator, "INSERT INTO hapax.operations SELECT 1, 1, 0, 0, 1, 0, 1, 1, 0, 2, 204, false, false, false, false, true, hapax.id('shop', 'k'),"
-        "substr(sha256(''), 1, 16), decode(repeat('00', 32), 'hex'), decode(repeat('00', 32), 'hex'), 'shop', '', '', 'by hand'")
+    ask(operator,
+        "INSERT INTO hapax.operations SELECT 1, 1, 0, 0, 1, 0, 1, 1, 0, 2, 204, false, false, false, false, true, "
+        "hapax.id('shop', 'k'),substr(sha256(''), 1, 16), decode(repeat('00', 32), 'hex'), decode(repeat('00', 32), "
+        "'hex'), 'shop', '', '', 'by hand'")
     answer = later(begin, conn)
     waits(db, conn)
     operator.commit()
@@ -483,7 +498,8 @@ def test_a_mixed_batch_answers_each_op_once(db, packed):
     assert {r[0] for r in run(conn, [op(COMPLETE, id, body=b"x") for id in ids[:10]])} == {OK}
     wanted = ([(op(CLAIM, id, other), COMPLETED) for id in ids[:5]] + [(op(COMPLETE, id), OK) for id in ids[5:10]]
               + [(op(COMPLETE, id), OK) for id in ids[10:15]] + [(op(COMPLETE, id, other), LOST) for id in ids[15:20]]
-              + [(op(CLAIM, id, other), IN_FLIGHT) for id in ids[20:24]] + [(op(CLAIM, id), CLAIMED) for id in ids[24:26]]
+              + [(op(CLAIM, id, other), IN_FLIGHT)
+                 for id in ids[20:24]] + [(op(CLAIM, id), CLAIMED) for id in ids[24:26]]
               + [(op(READ, id), FOUND) for id in ids[26:30]] + [(op(CLAIM, id), CLAIMED) for id in ids[30:35]]
               + [(op(COMPLETE, id), LOST) for id in ids[35:38]] + [(op(READ, id), ABSENT) for id in ids[38:]])
     random.shuffle(wanted)
@@ -506,7 +522,8 @@ def test_a_packed_row_says_what_the_record_does(db, flags):
                 assert row[name] == read[name], name
 
     check(answers(conn, [op(CLAIM, id, flags=flags, scope=b"s" * 255) for id in some]), "lease_until_us")
-    db.run("UPDATE hapax.operations SET attempt = 3, spent = 2, ran = true, fence = fence + 7, created_us = created_us - 5")
+    db.run("UPDATE hapax.operations SET attempt = 3, spent = 2, ran = true, fence = fence + 7, created_us = created_us "
+           "- 5")
     check(answers(conn, [op(COMPLETE, id, flags=512, body=b"b") for id in some]), "scope", "fingerprint", "caller")
     told = answers(conn, [op(COMPLETE, id, flags=512, body=b"other") for id in some])  # what stands is told
     assert [(row["outcome"], row["body"]) for row in told] == [(1, b"b")] * 3
@@ -550,8 +567,9 @@ def test_a_plan_made_on_an_empty_table_stays_right(db, before):
         run(conn, [op(CLAIM, id) for id in ids(8)])
         ask(conn, "SELECT * FROM hapax.list(26, NULL, 0, 10, NULL)")
         ask(conn, "SELECT * FROM hapax.purge(NULL, 10)")
-    db.run("INSERT INTO hapax.operations SELECT 1, 1, 0, 0, 1, 0, 1, 1, 0, 2, 200, false, false, false, false, true, sha256(int4send(i)),"
-           "substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''), 's', '', '', 'x' FROM generate_series(1, 60000) i")
+    db.run("INSERT INTO hapax.operations SELECT 1, 1, 0, 0, 1, 0, 1, 1, 0, 2, 200, false, false, false, false, true, "
+           "sha256(int4send(i)),substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''), 's', '', '', 'x' FROM "
+           "generate_series(1, 60000) i")
     if before == "full":
         db.run("ANALYZE hapax.operations")
     start = scans(db)
@@ -565,7 +583,8 @@ def test_a_plan_made_on_an_empty_table_stays_right(db, before):
     ask(conn, "SELECT * FROM hapax.list(0, NULL, 0, 10, NULL)")
     ask(conn, "SELECT * FROM hapax.purge(NULL, 10)")
     conn.close()  # tells its statistics
-    wait_for(lambda: db.run("SELECT idx_scan >= 2560 FROM pg_stat_all_tables WHERE relid = 'hapax.operations'::regclass")[0][0],
+    wait_for(lambda: db.run("SELECT idx_scan >= 2560 FROM pg_stat_all_tables WHERE relid = "
+                            "'hapax.operations'::regclass")[0][0],
              "the statistics")
     assert scans(db) == start
 
@@ -576,7 +595,8 @@ def test_a_plan_made_on_an_empty_table_stays_right(db, before):
 def page_through(conn, states=0, scope=None, older_ms=0, limit=1000):
     cursor, found, more = None, [], True
     while more:
-        rows = ask(conn, "SELECT id, state, more FROM hapax.list(%s, %s, %s, %s, %s)", states, scope, older_ms, limit, cursor)
+        rows = ask(conn, "SELECT id, state, more FROM hapax.list(%s, %s, %s, %s, %s)",
+                   states, scope, older_ms, limit, cursor)
         assert len(rows) <= limit + 1
         found += [bytes(r[0]) for r in rows[:-1]]
         last, state, more = rows[-1]
@@ -588,30 +608,35 @@ def page_through(conn, states=0, scope=None, older_ms=0, limit=1000):
 # Pages are in the order of ids, hold each record once, and filter by state, scope and age, few or many.
 def test_a_list_holds_each_record_once(db):
     conn = db.connect()
-    db.run("INSERT INTO hapax.operations SELECT i, 1000 + i, 0, CASE WHEN i %% 10 = 0 THEN 1 ELSE 0 END, 1, 0, 1, 1, 0, 1 + i %% 4, 200, false, false, "
-           "false, false, true, sha256(int4send(i)), substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''),"
-           "CASE WHEN i %% 3 = 0 THEN 'a' ELSE 'b' END::bytea, '', '', 'x' FROM generate_series(1, %s) i", 30000)
+    db.run("INSERT INTO hapax.operations SELECT i, 1000 + i, 0, CASE WHEN i %% 10 = 0 THEN 1 ELSE 0 END, 1, 0, 1, 1, "
+           "0, 1 + i %% 4, 200, false, false, false, false, true, sha256(int4send(i)), substr(sha256(int4send(i)), 1, "
+           "16), sha256(''), sha256(''),CASE WHEN i %% 3 = 0 THEN 'a' ELSE 'b' END::bytea, '', '', 'x' FROM "
+           "generate_series(1, %s) i", 30000)
     for states, scope in ((0, None), (0, b"a"), (4, b"b"), (26, b"a"), (8, None), (2, b"b")):
-        want = db.run("SELECT id FROM hapax.operations WHERE (%s = 0 OR %s >> state & 1 = 1) AND (%s IS NULL OR scope = %s) AND expires_us = 0 "
-                      "ORDER BY id", states, states, scope, scope)
+        want = db.run("SELECT id FROM hapax.operations WHERE (%s = 0 OR %s >> state & 1 = 1) AND (%s IS NULL OR scope "
+                      "= %s) AND expires_us = 0 ORDER BY id", states, states, scope, scope)
         assert page_through(conn, states, scope, limit=700) == [bytes(id) for id, in want]
     assert page_through(conn, older_ms=10**13) == []
     db.run("UPDATE hapax.operations SET updated_us = hapax.now_us() WHERE updated_us % 2 = 0")
     for states in (0, 26):
-        want = db.run("SELECT id FROM hapax.operations WHERE updated_us < 10^9 AND (%s = 0 OR state <> 2) AND expires_us = 0 ORDER BY id", states)
+        want = db.run("SELECT id FROM hapax.operations WHERE updated_us < 10^9 AND (%s = 0 OR state <> 2) AND "
+                      "expires_us = 0 ORDER BY id", states)
         assert page_through(conn, states, older_ms=3600000) == [bytes(id) for id, in want] and want
     # more open ones than are sorted for a page, until few are left behind the cursor
     db.run("UPDATE hapax.operations SET state = 3")
     db.run("VACUUM hapax.operations")
     for scope in (None, b"a"):
-        want = [bytes(id) for id, in db.run("SELECT id FROM hapax.operations WHERE expires_us = 0 AND (%s IS NULL OR scope = %s) ORDER BY id", scope, scope)]
+        want = [bytes(id)
+                for id, in db.run("SELECT id FROM hapax.operations WHERE expires_us = 0 AND (%s IS NULL OR scope = %s) "
+                                  "ORDER BY id", scope, scope)]
         assert page_through(conn, 8, scope) == want
 
 
 def some_records(db, first, last, state):
     """Old records of one state; their ids, in order."""
-    db.run("INSERT INTO hapax.operations SELECT i, 1000 + i, 0, 0, 1, 0, 1, 1, 0, %s, 200, false, false, false, false, true, sha256(int4send(i)), "
-           "substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''), 's', '', '', 'x' FROM generate_series(%s, %s) i", state, first, last)
+    db.run("INSERT INTO hapax.operations SELECT i, 1000 + i, 0, 0, 1, 0, 1, 1, 0, %s, 200, false, false, false, false, "
+           "true, sha256(int4send(i)), substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''), 's', '', '', 'x' "
+           "FROM generate_series(%s, %s) i", state, first, last)
     return sorted(hashlib.sha256(i.to_bytes(4, "big")).digest() for i in range(first, last + 1))
 
 
@@ -619,7 +644,8 @@ def pages_of(conn, states, limit=1000):
     """How many pages a list of what is old has; its ids."""
     calls, found, cursor, more = 0, [], None, True
     while more:
-        *rows, (cursor, more) = ask(conn, "SELECT id, more FROM hapax.list(%s, NULL, 300000, %s, %s)", states, limit, cursor)
+        *rows, (cursor, more) = ask(conn, "SELECT id, more FROM hapax.list(%s, NULL, 300000, %s, %s)",
+                                    states, limit, cursor)
         calls, found = calls + 1, found + [bytes(id) for id, _ in rows]
     return calls, found
 
@@ -684,9 +710,10 @@ def sweep(conn, limit=500):
 # A sweep takes what has expired, all of it, in bounded steps, and nothing else.
 def test_a_sweep_takes_the_expired_alone(db):
     conn = db.connect()
-    db.run("INSERT INTO hapax.operations SELECT i, i, 0, CASE WHEN i %% 3 = 0 THEN 1 WHEN i %% 3 = 1 THEN 0 ELSE %s END, 1, 0, 1, 1, 0, 2, 200, false, false, "
-           "false, false, true, sha256(int4send(i)), substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''),"
-           "'s', '', '', repeat('x', 500)::bytea FROM generate_series(1, 9000) i", FOREVER)
+    db.run("INSERT INTO hapax.operations SELECT i, i, 0, CASE WHEN i %% 3 = 0 THEN 1 WHEN i %% 3 = 1 THEN 0 ELSE %s "
+           "END, 1, 0, 1, 1, 0, 2, 200, false, false, false, false, true, sha256(int4send(i)), "
+           "substr(sha256(int4send(i)), 1, 16), sha256(''), sha256(''),'s', '', '', repeat('x', 500)::bytea FROM "
+           "generate_series(1, 9000) i", FOREVER)
     assert sweep(conn, 7) == (3000, 0)
     assert db.run("SELECT count(*), min(expires_us) FROM hapax.operations") == [(6000, 0)]
     assert sweep(conn) == (0, 0)
@@ -696,13 +723,15 @@ def test_a_sweep_takes_the_expired_alone(db):
 # are.
 def test_a_sweep_makes_dead_claims_under_hold_unknown(db):
     conn, some = db.connect(), ids(60)
-    run(conn, [op(CLAIM, id, lease_ms=60000 if n % 3 == 2 else 1, flags=RERUN if n % 3 == 0 else HOLD) for n, id in enumerate(some)])
-    wait_for(lambda: db.run("SELECT count(*) FROM hapax.operations WHERE lease_until_us < hapax.now_us()") == [(40,)], "the leases being over")
+    run(conn, [op(CLAIM, id, lease_ms=60000 if n % 3 == 2 else 1,
+                  flags=RERUN if n % 3 == 0 else HOLD) for n, id in enumerate(some)])
+    wait_for(lambda: db.run("SELECT count(*) FROM hapax.operations WHERE lease_until_us < hapax.now_us()") == [(40,)],
+             "the leases being over")
     before = db.run("SELECT * FROM hapax.operations WHERE NOT hold OR lease_until_us > hapax.now_us() ORDER BY id")
     assert sweep(conn, 7) == (0, 20)
     assert db.run("SELECT * FROM hapax.operations WHERE state = 1 ORDER BY id") == before and len(before) == 40
-    assert db.run("SELECT count(*) FROM hapax.operations WHERE state = 4 AND stale AND hold AND lease_until_us = 0 AND expires_us = 0 "
-                  "AND updated_us > created_us AND attempt = 1 AND spent = 0") == [(20,)]
+    assert db.run("SELECT count(*) FROM hapax.operations WHERE state = 4 AND stale AND hold AND lease_until_us = 0 AND "
+                  "expires_us = 0 AND updated_us > created_us AND attempt = 1 AND spent = 0") == [(20,)]
     assert sweep(conn) == (0, 0)
 
 
@@ -712,7 +741,8 @@ def test_a_sweep_leaves_a_holder_that_is_late(db):
     renewer, completer, operator, conn = *(db.connect(autocommit=False) for _ in range(3)), db.connect()
     some = ids(4)
     run(conn, [op(CLAIM, id, lease_ms=1, flags=HOLD) for id in some])
-    wait_for(lambda: db.run("SELECT max(lease_until_us) < hapax.now_us() FROM hapax.operations")[0][0], "the leases being over")
+    wait_for(lambda: db.run("SELECT max(lease_until_us) < hapax.now_us() FROM hapax.operations")[0][0],
+             "the leases being over")
     assert run(renewer, [op(RENEW, some[0], lease_ms=60000)])[0][0] == OK
     assert run(completer, [op(COMPLETE, some[1])])[0][0] == OK
     ask(operator, "SELECT FROM hapax.operations WHERE id = %s FOR UPDATE", some[2])
@@ -747,7 +777,8 @@ def test_a_sweep_leaves_what_is_being_claimed(db):
 def test_one_sweeper_at_a_time(db):
     first, second = db.connect(autocommit=False), db.connect()
     run(second, [op(CLAIM, id, retention_ms=1, lease_ms=1) for id in ids(10)])
-    wait_for(lambda: db.run("SELECT bool_and(expires_us < hapax.now_us()) FROM hapax.operations")[0][0], "the records being expired")
+    wait_for(lambda: db.run("SELECT bool_and(expires_us < hapax.now_us()) FROM hapax.operations")[0][0],
+             "the records being expired")
     assert sweep(first, 3) == (10, 0)
     assert ask(second, "SELECT purged, more FROM hapax.purge(NULL, 10)") == [(0, False)]
     first.rollback()
@@ -764,7 +795,8 @@ def test_a_sweep_never_takes_a_claim(db):
             for _ in range(60):
                 some, token = draw.sample(many, 16), secrets.token_bytes(16)
                 last = draw.random() < .2
-                answers = run(conn, [op(CLAIM, id, token, lease_ms=LONG_MS if last else 1, retention_ms=LONG_MS if last else 1) for id in some])
+                answers = run(conn, [op(CLAIM, id, token, lease_ms=LONG_MS if last else 1,
+                                        retention_ms=LONG_MS if last else 1) for id in some])
                 claimed.update({id: token for id, answer in zip(some, answers) if answer[0] == CLAIMED and last})
         except psycopg2.Error as error:
             faults.append(error)
@@ -830,16 +862,21 @@ def test_a_sweep_never_takes_a_renewed_claim(db):
 
 
 # What a role, or another client of a pooler, has set does not change what a batch does.
-@pytest.mark.parametrize("setting", ["hapax.again = '1'", "hapax.again = 'x'", "standard_conforming_strings = off", "search_path = ''",
-                                     "bytea_output = escape", "transform_null_equals = on", "plan_cache_mode = force_custom_plan",
-                                     "IntervalStyle = sql_standard", "DateStyle = 'German'", "TimeZone = 'Europe/Berlin'"])
+@pytest.mark.parametrize("setting", ["hapax.again = '1'", "hapax.again = 'x'",
+                                     "standard_conforming_strings = off", "search_path = ''",
+                                     "bytea_output = escape", "transform_null_equals = on",
+                                     "plan_cache_mode = force_custom_plan",
+                                     "IntervalStyle = sql_standard",
+                                     "DateStyle = 'German'", "TimeZone = 'Europe/Berlin'"])
 def test_no_setting_is_in_the_way(db, setting):
     conn, by_hand = db.connect(), db.connect(autocommit=False)
     ask(conn, f"SET {setting}")
     some = ids(3)
     run(db.connect(), [op(CLAIM, some[2])])
     ask(by_hand, "DELETE FROM hapax.operations WHERE id = %s", some[2])
-    ask(by_hand, "INSERT INTO hapax.operations SELECT 1,1,0,0,3600000,0,1,1,0,2,0,false,false,false,false,false,%s,'',%s,%s,'s','','',''",
+    ask(by_hand,
+        "INSERT INTO hapax.operations SELECT "
+        "1,1,0,0,3600000,0,1,1,0,2,0,false,false,false,false,false,%s,'',%s,%s,'s','','',''",
         some[0], bytes(32), bytes(32))
     answers = later(run, conn, [op(CLAIM, id) for id in some])  # the first meets that row, and goes round again
     waits(db, conn)
@@ -882,12 +919,16 @@ def test_a_schema_of_another_role_is_refused(server):
     trap = f"LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'ALTER ROLE {stranger} SUPERUSER'; RETURN NULL; END $$"
     try:
         conn = db.connect(user=stranger)
-        ask(conn, "CREATE SCHEMA hapax; GRANT USAGE ON SCHEMA hapax TO public; CREATE TABLE hapax.schema_version (version integer PRIMARY KEY)")
-        ask(conn, f"CREATE FUNCTION hapax.version() RETURNS integer {trap}; CREATE FUNCTION hapax.t() RETURNS trigger {trap}")
+        ask(conn,
+            "CREATE SCHEMA hapax; GRANT USAGE ON SCHEMA hapax TO public; CREATE TABLE hapax.schema_version (version "
+            "integer PRIMARY KEY)")
+        ask(conn,
+            f"CREATE FUNCTION hapax.version() RETURNS integer {trap}; CREATE FUNCTION hapax.t() RETURNS trigger {trap}")
         ask(conn, "CREATE TRIGGER t BEFORE INSERT ON hapax.schema_version FOR EACH ROW EXECUTE FUNCTION hapax.t()")
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             db.run(SCRIPT)
-        done = subprocess.run([BUILD / "hapax", "init", "--store", server.uri(db.name)], capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run([BUILD / "hapax", "init", "--store", server.uri(db.name)],
+                              capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode != 0 and "belongs to another role" in done.stderr
         assert db.run("SELECT rolsuper FROM pg_roles WHERE rolname = %s", stranger) == [(False,)]
         ask(conn, "DROP SCHEMA hapax CASCADE; CREATE SCHEMA hapax AUTHORIZATION CURRENT_USER")
@@ -906,7 +947,8 @@ def test_older_is_brought_here_and_newer_is_refused(server):
     path = server.folder / "script.sql"
     path.write_text(SCRIPT)
     path.chmod(0o644)
-    server.run("psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", server.folder, "-p", server.port, "-U", "postgres", "-d", db.name, "-f", path)
+    server.run("psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", server.folder,
+               "-p", server.port, "-U", "postgres", "-d", db.name, "-f", path)
     conn = db.connect()
     begin(conn)
     db.run("DELETE FROM hapax.schema_version WHERE version > 1; DROP TABLE hapax.outbox; DROP FUNCTION hapax.headers")
@@ -922,14 +964,18 @@ def test_older_is_brought_here_and_newer_is_refused(server):
 
 # Every column and what anybody calls is commented, and nobody is granted anything by the script.
 def test_the_schema_explains_itself(db):
-    assert db.run("SELECT attname FROM pg_attribute WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'hapax'::regnamespace AND relkind = 'r')"
-                  "AND attnum > 0 AND col_description(attrelid, attnum) IS NULL") == []
-    assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND obj_description(oid) IS NULL AND proname IN"
-                  "('run', 'list', 'purge', 'begin', 'complete', 'fail', 'renew', 'id', 'digest', 'key_derive', 'headers', 'version', 'publish',"
-                  "'outbox_lease', 'outbox_turn', 'outbox_lag', 'outbox_aside', 'outbox_put_back', 'outbox_sweep')") == []
+    assert db.run("SELECT attname FROM pg_attribute WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = "
+                  "'hapax'::regnamespace AND relkind = 'r')AND attnum > 0 AND col_description(attrelid, attnum) IS "
+                  "NULL") == []
+    assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND obj_description(oid) IS "
+                  "NULL AND proname IN('run', 'list', 'purge', 'begin', 'complete', 'fail', 'renew', 'id', 'digest', "
+                  "'key_derive', 'headers', 'version', 'publish','outbox_lease', 'outbox_turn', 'outbox_lag', "
+                  "'outbox_aside', 'outbox_put_back', 'outbox_sweep')") == []
     db.run("DROP ROLE IF EXISTS nobody_yet; CREATE ROLE nobody_yet")
-    assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND has_function_privilege('nobody_yet', oid, 'EXECUTE')") == []
-    assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND prosecdef AND proconfig::text NOT LIKE '%%search_path%%'",
+    assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND "
+                  "has_function_privilege('nobody_yet', oid, 'EXECUTE')") == []
+    assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND prosecdef AND "
+                  "proconfig::text NOT LIKE '%%search_path%%'",
                   ) == []
     db.run("DROP ROLE nobody_yet")
 

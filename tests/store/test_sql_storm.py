@@ -17,7 +17,8 @@ import pytest
 
 import postgres_server
 import psycopg2
-from sql_database import (BUSY, CLAIM, CLAIMED, COMPLETE, FAIL, FORCE, FORGET, OK, READ, RENEW, RESOLVE, SCRIPT, Database,
+from sql_database import (BUSY, CLAIM, CLAIMED, COMPLETE, FAIL, FORCE,
+                          FORGET, OK, READ, RENEW, RESOLVE, SCRIPT, Database,
                       answers, ask, op)
 
 SECONDS = float(os.environ.get("HAPAX_STORM_SECONDS", 9))
@@ -39,7 +40,8 @@ def server():
 def rows(conn, statement, *values):
     with conn.cursor() as cursor:
         cursor.execute(statement, values or None)
-        return [{column.name: bytes(value) if isinstance(value, memoryview) else value for column, value in zip(cursor.description, row)}
+        return [{column.name: bytes(value) if isinstance(value, memoryview) else value
+                 for column, value in zip(cursor.description, row)}
                 for row in cursor.fetchall()]
 
 
@@ -70,7 +72,8 @@ class Storm:
         elif kind == RESOLVE:  # what lasts is never undone
             flags = 2 << 2 if id in self.lasting else draw.choice([1 << 2, 2 << 2, FORGET]) | draw.choice([0, FORCE])
         return op(kind, id, token, flags | (0 if kind == CLAIM else 512), lease_ms=draw.choice([1, 2, 5, 20, 60]),
-                  retention_ms=10**9 if id in self.lasting else draw.choice([1, 10, 50]), body=secrets.token_hex(6).encode())
+                  retention_ms=10**9 if id in self.lasting else draw.choice([1, 10, 50]),
+                  body=secrets.token_hex(6).encode())
 
     def batch(self, conn, draw):
         ops = [self.draw_op(draw, id) for id in draw.sample(list(self.keys.values()), draw.randint(1, 6))]
@@ -88,12 +91,16 @@ class Storm:
         def say(what, call, *values):
             start = time.monotonic() if level == "READ COMMITTED" else 0  # else its snapshot may be older
             answer, = rows(conn, f"SELECT * FROM hapax.{call}", *values)
-            told.append(Told(start, 0, what, id, parts(answer["token"])[1] if answer.get("token") else None, answer, values[-1]))
+            told.append(Told(start, 0, what, id, parts(answer["token"])[1] if answer.get("token") else None,
+                             answer, values[-1]))
             return answer
 
         if draw.random() < .75 or not self.tokens[id]:
-            token = say(CLAIM, "begin('s', %s, lease => %s::interval, on_expired => %s, wait => %s, retention => %s::interval)", key,
-                        draw.choice(["1 ms", "5 ms", "30 ms"]), draw.choice(["rerun", "rerun", "hold"]), draw.random() < .6,
+            token = say(CLAIM,
+                        "begin('s', %s, lease => %s::interval, on_expired => %s, wait => %s, retention => "
+                        "%s::interval)", key,
+                        draw.choice(["1 ms", "5 ms", "30 ms"]),
+                        draw.choice(["rerun", "rerun", "hold"]), draw.random() < .6,
                         "100 h" if id in self.lasting else draw.choice(["1 ms", "20 ms"]))["token"]
             if token:
                 self.tokens[id].append(parts(token)[1])
@@ -147,9 +154,11 @@ class Storm:
         record = f"WHERE id = '\\x{draw.choice(list(self.keys.values())).hex()}'"
         alone = ["VACUUM hapax.operations", f"SELECT FROM hapax.purge(NULL, {draw.choice([1, 3, 500])})",
                  "DELETE FROM hapax.operations WHERE expires_us <> 0 AND expires_us <= hapax.now_us()"]
-        held = [f"SELECT FROM hapax.operations {record} FOR UPDATE", f"SELECT FROM hapax.operations {record} FOR KEY SHARE",
+        held = [f"SELECT FROM hapax.operations {record} FOR UPDATE",
+                f"SELECT FROM hapax.operations {record} FOR KEY SHARE",
                 f"UPDATE hapax.operations SET updated_us = updated_us {record}",
-                f"SAVEPOINT x; UPDATE hapax.operations SET id = id {record}; ROLLBACK TO x; SELECT FROM hapax.operations {record} FOR SHARE"]
+                f"SAVEPOINT x; UPDATE hapax.operations SET id = id {record}; ROLLBACK TO x; SELECT FROM "
+                f"hapax.operations {record} FOR SHARE"]
         if draw.random() < .4:
             return ask(conn, draw.choice(alone))
         conn.autocommit = False
@@ -189,7 +198,8 @@ class Storm:
         """One holder per fence; nobody is told of less than somebody was told before; one outcome, for ever; and what
         lasts is granted anew only where the attempt before it was over."""
         holders, outcomes, ended, until = {}, collections.defaultdict(set), set(), {}
-        seen = sorted((each.end, each.answer["fence"]) for each in told if each.answer["fence"] and each.answer.get("state") != 0)
+        seen = sorted((each.end, each.answer["fence"]) for each in told if each.answer["fence"]
+                      and each.answer.get("state") != 0)
         top = at = 0
         for each in sorted(told, key=lambda each: each.start):
             answer, verdict, fence = each.answer, each.answer["verdict"], each.answer["fence"]

@@ -388,10 +388,13 @@ def test_purge_removes_what_has_expired_and_nothing_else(hapax, store):
 def test_purge_makes_dead_claims_under_hold_unknown(hapax, store):
     assert hapax.op(store, "claim", "held", "1", 1, "hold") == "claimed"
     assert hapax.op(store, "claim", "again", "1", 1, "rerun") == "claimed"
-    wait_until(lambda: "1 left unfinished is now unknown" in hapax("purge", "--store", store).out, "the lease being over")
+    wait_until(lambda: "1 left unfinished is now unknown" in hapax("purge", "--store", store).out,
+               "the lease being over")
     assert hapax("purge", "--store", store, "--json").json == {"purged": 0, "settled": 0}
-    assert [line["state"] for line in hapax("list", "--state", "unknown", "--store", store, "--json").lines] == ["unknown"]
-    assert [line["state"] for line in hapax("list", "--state", "started", "--store", store, "--json").lines] == ["started"]
+    assert [line["state"] for line in hapax("list", "--state", "unknown", "--store",
+                                            store, "--json").lines] == ["unknown"]
+    assert [line["state"] for line in hapax("list", "--state", "started", "--store",
+                                            store, "--json").lines] == ["started"]
 
 
 def test_purge_goes_on_until_a_signal(hapax, store):

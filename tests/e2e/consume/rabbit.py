@@ -87,7 +87,8 @@ class Queue:
     def publish(self, *bodies, id=None, **headers):
         with self.channel() as channel:
             for body in bodies:
-                properties = pika.BasicProperties(delivery_mode=2, message_id=id or f"id-{body}", headers=headers or None)
+                properties = pika.BasicProperties(delivery_mode=2, message_id=id or f"id-{body}",
+                                                  headers=headers or None)
                 channel.basic_publish("", self.name, str(body).encode(), properties, mandatory=True)
 
     def publish_keyless(self, body):

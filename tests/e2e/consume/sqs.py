@@ -75,9 +75,11 @@ class Queue:
         return self.broker.uri("no-such-queue", wait="1s")
 
     def send(self, body, group=None, deduplication=None, **attributes):
-        order = {"MessageGroupId": group or "g", "MessageDeduplicationId": deduplication or f"d{next(numbers)}"} if self.fifo else {}
+        order = {"MessageGroupId": group or "g",
+                 "MessageDeduplicationId": deduplication or f"d{next(numbers)}"} if self.fifo else {}
         return self.broker.ask("SendMessage", QueueUrl=self.url, MessageBody=str(body),
-                               MessageAttributes={name: attribute(value) for name, value in attributes.items()}, **order)["MessageId"]
+                               MessageAttributes={name: attribute(value) for name, value in attributes.items()},
+                               **order)["MessageId"]
 
     def publish(self, *bodies, id=None, group=None, **headers):
         for body in bodies:
@@ -88,7 +90,8 @@ class Queue:
 
     def publish_keys(self, keys):
         for i in range(0, len(keys), 10):
-            entries = [{"Id": str(n), "MessageBody": f'{{"order": "{key}"}}', "MessageAttributes": {"message-id": attribute(key)}}
+            entries = [{"Id": str(n), "MessageBody": f'{{"order": "{key}"}}',
+                        "MessageAttributes": {"message-id": attribute(key)}}
                        for n, key in enumerate(keys[i:i + 10])]
             if self.fifo:
                 for entry, key in zip(entries, keys[i:i + 10]):
@@ -103,7 +106,8 @@ class Queue:
     def ready(self):
         """How many messages wait in it, those that are visible; -1: there is no such queue."""
         inside = self.inside()
-        return len(inside["ready"]) + sum(one["visibilityDeadline"] < time.time() * 1000 for one in inside["inflight"]) \
+        return len(inside["ready"]) + sum(one["visibilityDeadline"] < time.time() * 1000
+                                          for one in inside["inflight"]) \
             if inside else -1
 
     def wait_ready(self, n):
@@ -116,7 +120,8 @@ class Queue:
                                        MessageAttributeNames=["All"]).get("Messages"):
             for one in taken:
                 self.broker.ask("DeleteMessage", QueueUrl=url, ReceiptHandle=one["ReceiptHandle"])
-                found.append((one["Body"], {name: value["StringValue"] for name, value in one.get("MessageAttributes", {}).items()}))
+                found.append((one["Body"],
+                              {name: value["StringValue"] for name, value in one.get("MessageAttributes", {}).items()}))
         return found
 
     def left(self):

@@ -125,13 +125,16 @@ def test_a_queue_that_is_not_there_ends_it(hapax, handler, store):
     done = hapax("consume", "--from", rabbit.server().uri(queue="no-such-queue"), "--to", handler.url, "--store", store)
     assert done.code == 1 and done.out == ""
     assert "no-such-queue" in done.err.splitlines()[-1]
-    done = hapax("consume", "--from", rabbit.server().uri(vhost="nowhere", queue="q"), "--to", handler.url, "--store", store)
+    done = hapax("consume", "--from", rabbit.server().uri(vhost="nowhere", queue="q"),
+                 "--to", handler.url, "--store", store)
     assert done.code == 1 and "nowhere" in done.err.splitlines()[-1]
 
 
 def test_a_key_that_everybody_can_read_is_refused(hapax, handler, store, folder):
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-                    "-subj", "/CN=me", "-keyout", "key.pem", "-out", "cert.pem"], cwd=folder, check=True, capture_output=True)
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                    "-subj", "/CN=me", "-keyout", "key.pem", "-out", "cert.pem"],
+                   cwd=folder, check=True, capture_output=True)
     (folder / "key.pem").chmod(0o644)
     uri = f"amqps://127.0.0.1:1/?queue=q&tls_cert={folder}/cert.pem&tls_key={folder}/key.pem"
     done = hapax("consume", "--from", uri, "--to", handler.url, "--store", store)
@@ -142,8 +145,9 @@ def test_a_key_that_everybody_can_read_is_refused(hapax, handler, store, folder)
 def test_the_ready_line_and_the_pages_show_no_password(hapax, queue, handler, store):
     uri = queue.uri(prefetch=20).replace("guest:guest@", "guest:%67uest@")
     consumer = Consumer(hapax, uri, handler.url.replace("http://", "http://me:geheim@"), store)
-    assert consumer.line.startswith(f"hapax consume: takes messages from amqp://guest:***@127.0.0.1:{queue.broker.port}/?queue="
-                                    f"{queue.name} for http://me:***@127.0.0.1:{handler.port}/messages (pid ")
+    assert consumer.line.startswith(f"hapax consume: takes messages from "
+                                    f"amqp://guest:***@127.0.0.1:{queue.broker.port}/?queue={queue.name} for "
+                                    f"http://me:***@127.0.0.1:{handler.port}/messages (pid ")
     assert f"hapax list --store '{store}'" in consumer.line
     assert "prefetch" not in consumer.line  # parameters may be secrets, as properties of Kafka's are
     status, page = consumer.get("/metrics")
@@ -265,7 +269,8 @@ def gate(handler):
     gate.set()
 
 
-@pytest.mark.parametrize("queue, number", [("rabbitmq", signal.SIGTERM), ("rabbitmq", signal.SIGINT), ("sqs", signal.SIGTERM)],
+@pytest.mark.parametrize("queue, number",
+                         [("rabbitmq", signal.SIGTERM), ("rabbitmq", signal.SIGINT), ("sqs", signal.SIGTERM)],
                          indirect=["queue"])
 def test_a_signal_lets_handlers_finish(hapax, consume, queue, handler, gate, store, number):
     consumer = consume("--concurrency", "1")
@@ -378,7 +383,8 @@ def test_all_and_limit(hapax, queue, dead):
 
 def test_a_dry_run_changes_nothing(hapax, queue, dead):
     done = hapax("redrive", "--from", dead.uri(), "--to", queue.uri(), "--dry-run", "--json")
-    assert done.code == 0 and sorted(line["reason"] for line in done.lines) == sorted(["mismatch", queue.keyless] + 3 * ["refused"])
+    reasons = sorted(line["reason"] for line in done.lines)
+    assert done.code == 0 and reasons == sorted(["mismatch", queue.keyless] + 3 * ["refused"])
     assert sum(line["put_back"] for line in done.lines) == 3
     assert all(line["from"] == queue.name and int(line["time_us"]) > 0 for line in done.lines)
     dead.wait_ready(5)
@@ -499,8 +505,10 @@ def test_letters_behind_their_group_may_not_have_been_seen(hapax):
 # ---- headers of RabbitMQ's ------------------------------------------------------------------
 
 HEADERS = {
-    "text": "t", "bytes": b"\xff\x00", "empty": "", "number": 5, "long": pika.compat.long(1 << 40), "negative": -1, "true": True, "false": False,
-    "decimal": decimal.Decimal("1.5"), "none": None, "time": datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc),
+    "text": "t", "bytes": b"\xff\x00", "empty": "", "number": 5,
+    "long": pika.compat.long(1 << 40), "negative": -1, "true": True, "false": False,
+    "decimal": decimal.Decimal("1.5"), "none": None,
+    "time": datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc),
     "table": {"x": 1, "deep": {"list": [1, "two", {"three": 3}]}}, "array": [1, "b", True, [2]],
 }
 
@@ -542,7 +550,8 @@ def test_headers_keep_their_types_in_retries_letters_and_redrives(hapax, consume
 
 
 @pytest.mark.parametrize("headers", [
-    {"Idempotency-Key": {"a": 1}}, {"Idempotency-Key": [1]}, {"Idempotency-Key": None}, {"x-deduplication-header": {"a": 1}},
+    {"Idempotency-Key": {"a": 1}}, {"Idempotency-Key": [1]},
+    {"Idempotency-Key": None}, {"x-deduplication-header": {"a": 1}},
     {"ce-id": [1], "ce-source": "s"},
 ])
 def test_a_key_that_is_a_table_is_a_bad_key(consume, queue, handler, headers):

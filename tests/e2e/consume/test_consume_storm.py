@@ -233,7 +233,8 @@ def publish(queue, messages):
     return topics.meanwhile(queue.publish_keys, messages[1::2])
 
 
-@pytest.mark.parametrize("broker, kind", [("rabbitmq", RedisStore), ("rabbitmq", PostgresStore), ("rabbitmq", KeeperStore),
+@pytest.mark.parametrize("broker, kind",
+                         [("rabbitmq", RedisStore), ("rabbitmq", PostgresStore), ("rabbitmq", KeeperStore),
                                           ("rabbitmq", EmbeddedStore), ("sqs", RedisStore), ("kafka", RedisStore),
                                           ("kafka", EmbeddedStore), ("kafka-none", RedisStore)])
 def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, folder, broker, kind):
@@ -266,8 +267,8 @@ def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, fol
             published.result()
         wait_for_all(queue, handler, keys + ["fails-first"])
         repeats = storm.check()
-        print(f"{len(messages)} messages of {len(keys)} keys in {time.monotonic() - begun:.1f} s; {len(storm.killed)} consumers, "
-              f"{len(storm.outages)} times the store killed: {repeats} repeated")
+        print(f"{len(messages)} messages of {len(keys)} keys in {time.monotonic() - begun:.1f} s; {len(storm.killed)} "
+              f"consumers, {len(storm.outages)} times the store killed: {repeats} repeated")
         storm.end()
         assert not queue.left()
         assert repeats <= 16 * (len(storm.killed) + 2 * len(storm.outages)), "more than were with handlers"
@@ -328,7 +329,8 @@ SHARED = {
     "json": Shared(["--fingerprint", "json -/sent_at"], ["--fingerprint", "json -/sent_at"], key="k-1",
                    post=b'{"a": 1, "sent_at": 1}', sent=b'{"sent_at":2,"a":1}'),
     "pointers": Shared(["--key-from", "/order/id /line", "--fingerprint", "body"],
-                       ["--key", "Idempotency-Key,/order/id /line"], message="another", post=b'{"order": {"id": "o"}, "line": 1}'),
+                       ["--key", "Idempotency-Key,/order/id /line"],
+                       message="another", post=b'{"order": {"id": "o"}, "line": 1}'),
     "step": Shared(["--fingerprint", "body"], ["--step", "pay"], key="k-1:pay", message="k-1"),
 }
 
@@ -350,7 +352,8 @@ def doors(hapax, api, queue, effects, store):  # noqa: F811
                 with queue.channel() as channel:
                     channel.basic_publish("", queue.name, self.shared.sent,
                                           rabbit.pika.BasicProperties(delivery_mode=2, message_id=self.shared.message))
-                consumer = Consumer(hapax, queue.uri(), self.effects.url(), store, "--scope", "orders", *self.shared.consume)
+                consumer = Consumer(hapax, queue.uri(), self.effects.url(), store,
+                                    "--scope", "orders", *self.shared.consume)
                 consumer.wait_metric("hapax_consumer_acknowledged_total", 1)
                 return consumer
 
@@ -492,7 +495,8 @@ def test_a_handler_that_is_away_gets_all_once_it_is_back(hapax, queue, effects, 
     keys = [f"k-{n}" for n in range(500)]
     queue.publish_keys(keys)
     port = free_port()
-    consumer = Consumer(hapax, queue.uri(), f"http://127.0.0.1:{port}/late", store, "--retry", "50ms..200ms", "--attempts-max", "2")
+    consumer = Consumer(hapax, queue.uri(), f"http://127.0.0.1:{port}/late",
+                        store, "--retry", "50ms..200ms", "--attempts-max", "2")
     wait_until(lambda: consumer.metric("hapax_consumer_retried_total") > 500, "many attempts in vain")
     assert consumer.metric("hapax_consumer_in_hand") <= 64  # it does not take what it cannot place
     handler = effects(port=port)

@@ -43,7 +43,8 @@ def everything(topic, name):
     """All messages of the topic of this name, from the first on."""
     reader = client(topic, **{"enable.partition.eof": True})
     try:
-        asked = [confluent_kafka.TopicPartition(name, n, 0) for n in reader.list_topics(name, timeout=PATIENCE).topics[name].partitions]
+        asked = [confluent_kafka.TopicPartition(name, n, 0)
+                 for n in reader.list_topics(name, timeout=PATIENCE).topics[name].partitions]
         reader.assign(asked)
         found, ends, deadline = [], set(), time.monotonic() + PATIENCE
         while len(ends) < len(asked):
@@ -94,7 +95,8 @@ def test_a_tombstone_stays_one(hapax, topic, handler, store, way):
     if way == "dead":
         assert sorted(map(is_as_sent, everything(topic, f"{topic.name}.{topic.name}.retry"))) == sorted(ODD)
     assert sorted(map(is_as_sent, everything(topic, letters))) == sorted(ODD)
-    done = hapax("redrive", "--all", "--from", topic.broker.uri(letters), "--to", topic.broker.uri(topic.name), "--json")
+    done = hapax("redrive", "--all", "--from", topic.broker.uri(letters),
+                 "--to", topic.broker.uri(topic.name), "--json")
     assert (done.code, done.json["put_back"]) == (0, len(ODD)), done.json
     back = everything(topic, topic.name)
     assert sorted(map(is_as_sent, back)) == sorted([*ODD, *ODD])
@@ -107,7 +109,8 @@ class Transactions:
 
     def __init__(self, topic):
         self.topic = topic
-        self.producer = confluent_kafka.Producer({"bootstrap.servers": topic.broker.address, "transactional.id": topic.name,
+        self.producer = confluent_kafka.Producer({"bootstrap.servers": topic.broker.address,
+                                                  "transactional.id": topic.name,
                                                  "log_level": 0})
         self.producer.init_transactions()
 

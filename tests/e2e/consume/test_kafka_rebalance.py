@@ -100,7 +100,8 @@ def test_who_comes_and_goes_is_given_nothing_twice(hapax, store):
     seed = random.randrange(1 << 30)
     print("seed", seed)
     topic, handler = Topic(topics.server()), Handler()
-    group = Group(lambda: Consumer(hapax, topic.uri(), handler.url, store, "--no-key", "run", ready=False).process, seed)
+    group = Group(lambda: Consumer(hapax, topic.uri(), handler.url, store, "--no-key", "run", ready=False).process,
+                  seed)
     try:
         n = storm(group, lambda numbers: topic.publish_keyless(*numbers))
         wait_until(lambda: len(set(handler.bodies)) >= n, f"all messages ({len(set(handler.bodies))} of {n})")

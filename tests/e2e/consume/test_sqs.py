@@ -68,7 +68,8 @@ def test_a_handler_of_several_visibilities_runs_once(hapax, folder):
             consumer.wait_metric("hapax_consumer_acknowledged_total", 24)
             waits(queue)
             assert sorted(handler.bodies, key=int) == [str(n) for n in range(24)]
-            assert consumer.metric("hapax_consumer_taken_total") == 24 and consumer.metric("hapax_consumer_voided_total") == 0
+            assert consumer.metric("hapax_consumer_taken_total") == 24
+            assert consumer.metric("hapax_consumer_voided_total") == 0
             assert consumer.metric('hapax_answers_total{answer="fresh"}') == 24
         finally:
             slow.set()
@@ -82,7 +83,8 @@ def test_what_cannot_be_hidden_any_longer_is_voided_and_replayed(consume, queue,
     slow = threading.Event()
     handler.answers = lambda body: 200 if slow.wait(PATIENCE) else 500
     queue.publish("one")
-    queue.broker.faults({"op": "ChangeMessageVisibilityBatch", "how": "error", "status": 500, "code": "InternalError", "times": 1000})
+    queue.broker.faults({"op": "ChangeMessageVisibilityBatch", "how": "error",
+                         "status": 500, "code": "InternalError", "times": 1000})
     consumer = consume(queue, visibility="2s")
     handler.wait_calls(1)
     wait_until(lambda: consumer.metric("hapax_consumer_voided_total") > 0, "that it is voided")
@@ -101,7 +103,8 @@ def test_retries_are_left_with_the_queue_and_counted_by_the_record(consume, queu
     assert len(handler.bodies) == 3
     assert consumer.metric("hapax_consumer_taken_total") >= 3, "it was kept in hand between its attempts"
     (body, headers), = queue.dead.take()
-    assert body == "one" and headers["hapax-reason"] == "failed" and headers["hapax-attempts"] == headers["hapax-base"] == "3"
+    assert body == "one" and headers["hapax-reason"] == "failed"
+    assert headers["hapax-attempts"] == headers["hapax-base"] == "3"
     assert headers["hapax-from"] == queue.name and headers["message-id"] == "id-one"
     waits(queue)
 
@@ -204,14 +207,17 @@ def test_a_group_that_waits_holds_up_no_other(consume, fifo, handler):
 # ---- what fails in part, and answers that are lost ------------------------------------------------
 
 
-@pytest.mark.parametrize("op", ["ReceiveMessage", "DeleteMessageBatch", "ChangeMessageVisibilityBatch", "SendMessageBatch"])
+@pytest.mark.parametrize("op",
+                         ["ReceiveMessage", "DeleteMessageBatch", "ChangeMessageVisibilityBatch", "SendMessageBatch"])
 def test_what_goes_wrong_with_calls_is_made_good(consume, queue, handler, op):
     """Each message runs once, and leaves; what was received and not heard of comes when it is visible again."""
     faults = [{"how": "lost"}, {"how": "partial", "entries": [0, 2, 9], "code": "InternalError"},
-              {"how": "error", "status": 500, "code": "InternalError"}, {"how": "error", "status": 400, "code": "ThrottlingException"}]
+              {"how": "error", "status": 500, "code": "InternalError"},
+              {"how": "error", "status": 400, "code": "ThrottlingException"}]
     slow = threading.Event()
     handler.answers = lambda body: 422 if int(body) >= 20 else 200 if slow.wait(PATIENCE) else 500
-    queue.broker.faults(*({"op": op, "times": 2, **fault} for fault in faults if op != "ReceiveMessage" or "entries" not in fault))
+    queue.broker.faults(*({"op": op, "times": 2, **fault}
+                          for fault in faults if op != "ReceiveMessage" or "entries" not in fault))
     queue.publish(*range(25))
     before = queue.broker.seen(op)
     # Only what was received and not heard of has to be waited for, and hidden messages hidden longer.
@@ -316,9 +322,11 @@ def test_a_kill_between_copy_and_deletion_is_seen_by_the_id(hapax, folder, kind)
     def is_seen(visibility_s):
         one, handler = sqs.Queue(sqs.server(), fifo=kind == "fifo"), Handler(lambda body: 500)
         try:
-            one.broker.faults({"op": "DeleteMessageBatch", "how": "error", "status": 500, "code": "InternalError", "times": 1000})
+            one.broker.faults({"op": "DeleteMessageBatch", "how": "error",
+                               "status": 500, "code": "InternalError", "times": 1000})
             mine = one.send("one")
-            words = (one.uri(visibility=f"{visibility_s}s"), handler.url, f"rocksdb:{folder}/{visibility_s}", "--attempts-max", "2",
+            words = (one.uri(visibility=f"{visibility_s}s"), handler.url,
+                     f"rocksdb:{folder}/{visibility_s}", "--attempts-max", "2",
                      "--retry", "10ms..20ms", "--lease", "2s")
             consumer = Consumer(hapax, *words)
             consumer.wait_metric("hapax_consumer_dead_lettered_total", 1)
@@ -386,7 +394,8 @@ def test_ten_attributes_and_more_come_through(hapax, queue, handler, store):
     message_id = {**attributes, **packed}["message-id"]
     assert {name: value for name, value in {**attributes, **packed}.items() if name in mine} == mine
     handler.answers = lambda body: 200
-    assert hapax("redrive", "--from", queue.dead.uri(), "--to", queue.uri(), "--scope", "s", "--json").json["put_back"] == 1
+    assert hapax("redrive", "--from", queue.dead.uri(), "--to", queue.uri(),
+                 "--scope", "s", "--json").json["put_back"] == 1
     consumer.wait_metric("hapax_consumer_acknowledged_total", 1)
     assert len(handler.bodies) == 2 and end(consumer.process) == 0
     assert "completed" in hapax("show", "--store", store, "--scope", "s", message_id).out
@@ -418,7 +427,8 @@ def test_the_usual_sources_of_keys(consume, queue, fifo, handler):
 
 def test_a_key_within_what_sns_wraps_around_a_message(consume, queue, handler):
     for n in range(2):
-        queue.send(json.dumps({"Type": "Notification", "MessageId": "sns-1", "Message": '{"order": 1}', "Timestamp": f"t{n}"}))
+        queue.send(json.dumps({"Type": "Notification", "MessageId": "sns-1",
+                               "Message": '{"order": 1}', "Timestamp": f"t{n}"}))
     consumer = consume(queue, "--key", "/MessageId", "--fingerprint", "json +/Message")
     consumer.wait_metric("hapax_consumer_acknowledged_total", 2)
     assert keys_of(handler) == ["sns-1"]

@@ -44,7 +44,8 @@ class Topic:
         broker.make_topic(self.name, partitions)
 
     def uri(self, **parameters):
-        return self.broker.uri(self.name, **{"group": self.name, "session.timeout.ms": 45000, "heartbeat.interval.ms": 300,
+        return self.broker.uri(self.name,
+                               **{"group": self.name, "session.timeout.ms": 45000, "heartbeat.interval.ms": 300,
                                              "reconnect.backoff.max.ms": 500, **parameters})
 
     @property
@@ -64,7 +65,8 @@ class Topic:
     def publish_keys(self, keys):
         """Messages of these ids; each is confirmed when this returns, by all brokers. One in three has no key of
         Kafka's: its repeats are most often of another partition."""
-        self.send([(f'{{"order": "{key}"}}', {"message-id": key}, key if n % 3 else None) for n, key in enumerate(keys)])
+        self.send([(f'{{"order": "{key}"}}', {"message-id": key}, key if n % 3 else None)
+                   for n, key in enumerate(keys)])
 
     def send(self, messages):
         producer, failed = self.producer(), []
@@ -130,7 +132,8 @@ class Ends:
         """{topic: messages that its group has not committed} of those topics that there are; groups: {topic: group}."""
         with self.lock:
             there = patiently(self.client(next(iter(groups.values()))).list_topics, timeout=10).topics
-            return {topic: self.of(self.client(group), there[topic]) for topic, group in groups.items() if topic in there}
+            return {topic: self.of(self.client(group), there[topic])
+                    for topic, group in groups.items() if topic in there}
 
     @staticmethod
     def of(client, topic):

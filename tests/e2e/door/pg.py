@@ -62,7 +62,8 @@ class Database:
         return self.run(statement, *values)[0][0]
 
     def completed(self, scope):
-        return self.one("SELECT count(*) FROM hapax.operations WHERE scope = %s AND state = %s", scope.encode(), COMPLETED)
+        return self.one("SELECT count(*) FROM hapax.operations WHERE scope = %s AND state = %s",
+                        scope.encode(), COMPLETED)
 
     def terminate(self):
         """Ends every other connection to this database."""
@@ -80,7 +81,8 @@ class Database:
         there."""
         transfers = self.one("SELECT count(*) FROM transfers")
         assert transfers == self.completed("transfers")
-        assert self.one("SELECT count(DISTINCT amount) FROM transfers") == transfers, "each test key moves another amount"
+        amounts = self.one("SELECT count(DISTINCT amount) FROM transfers")
+        assert amounts == transfers, "each test key moves another amount"
         assert self.one("SELECT sum(balance) FROM accounts") == 2 * 10**9
         moved = {amount for amount, in self.run("SELECT amount FROM transfers")}
         assert moved >= set(acknowledged), f"lost: {set(acknowledged) - moved}"

@@ -51,7 +51,8 @@ class Round:
 
     def rule(self, proxy):
         side = REQUEST if "way" in self.where else REPLY
-        return (proxy.blackhole if self.where in ("lost on its way", "done, never told") else proxy.stall)(side, nth=self.nth)
+        return (proxy.blackhole if self.where in ("lost on its way",
+                                                  "done, never told") else proxy.stall)(side, nth=self.nth)
 
     def kill(self, process):
         if self.who == "client":
@@ -189,7 +190,8 @@ def test_failover_to_a_synchronous_standby_loses_and_doubles_nothing():
         standby.psql("ALTER SYSTEM SET synchronous_standby_names = ''")
         standby.psql("SELECT pg_reload_conf()")
         before = [len(w.known) for w in workers]
-        wait_for(lambda: all(len(w.known) >= n + 3 for w, n in zip(workers, before)), "work on the standby", 5 * PATIENCE)
+        wait_for(lambda: all(len(w.known) >= n + 3 for w, n in zip(workers, before)),
+                 "work on the standby", 5 * PATIENCE)
         over.set()
         for worker in workers:
             worker.join(PATIENCE)

@@ -177,7 +177,8 @@ def test_a_zombie_cannot_commit(db):
     """Its lease over and its claim taken over by another, complete() raises HX001 and its rows go back."""
     claim = "SELECT token, attempt, stale FROM hapax.begin('transfers', 'k', lease => '10ms')"
     token = db.one(claim)  # committed, and then the process stalls
-    wait_until(lambda: db.run("SELECT 1 FROM hapax.operations WHERE scope = 'transfers' AND lease_until_us < hapax.now_us()"),
+    wait_until(lambda: db.run("SELECT 1 FROM hapax.operations WHERE scope = 'transfers' AND lease_until_us < "
+                              "hapax.now_us()"),
                "the lease being over")
     (taken, attempt, stale), = db.run(claim)
     assert (attempt, stale) == (2, True)
@@ -189,7 +190,8 @@ def test_a_zombie_cannot_commit(db):
     assert raised.value.pgcode == "HX001"
     zombie.commit()  # which PostgreSQL makes a rollback
     assert db.one("SELECT count(*) FROM transfers") == 0
-    assert db.run("SELECT verdict, state FROM hapax.complete(%s, 201, \"raise\" => false)", token) == [("lost", "started")]
+    assert db.run("SELECT verdict, state FROM hapax.complete(%s, 201, \"raise\" => false)",
+                  token) == [("lost", "started")]
     assert db.run("SELECT verdict, state FROM hapax.complete(%s, 201)", taken) == [("ok", "completed")]
 
 
@@ -198,7 +200,8 @@ def test_a_completion_under_way_is_not_taken_over(db):
     token = db.one("SELECT token FROM hapax.begin('transfers', 'k', lease => '10ms')")
     slow, other = db.connect(), db.connect()
     complete(slow, token)
-    wait_until(lambda: db.run("SELECT 1 FROM hapax.operations WHERE scope = 'transfers' AND lease_until_us < hapax.now_us()"),
+    wait_until(lambda: db.run("SELECT 1 FROM hapax.operations WHERE scope = 'transfers' AND lease_until_us < "
+                              "hapax.now_us()"),
                "the lease being over")
     assert begin(other, "k", wait=False)[0] == "in_flight"
     other.rollback()
@@ -267,8 +270,9 @@ def test_the_roles_of_the_page_are_enough_and_no_more(db):
         try:
             out = shell(program, db.conninfo(user=f"{role}_user"), role, "alice", "bob", "1")
             assert out.endswith(": moved 1 from alice to bob")
-            assert not db.one(f"SELECT has_table_privilege('{role}_user', 'hapax.operations', 'SELECT,INSERT,UPDATE,DELETE')")
-            assert db.one("SELECT bool_and(has_function_privilege(%s, oid, 'EXECUTE')) FROM pg_proc WHERE pronamespace = "
-                          "'hapax'::regnamespace AND proname = %s", f"{role}_user", more) is False
+            assert not db.one(f"SELECT has_table_privilege('{role}_user', 'hapax.operations', "
+                              f"'SELECT,INSERT,UPDATE,DELETE')")
+            assert db.one("SELECT bool_and(has_function_privilege(%s, oid, 'EXECUTE')) FROM pg_proc WHERE pronamespace "
+                          "= 'hapax'::regnamespace AND proname = %s", f"{role}_user", more) is False
         finally:
             db.run(f"DROP OWNED BY {role}, {role}_user; DROP ROLE {role}_user; DROP ROLE {role}")

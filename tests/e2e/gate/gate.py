@@ -506,7 +506,8 @@ def locations(api, folder, cgi_port=1):
         location /base/ {{ hapax required; hapax_problem_base https://api.test/problems/; proxy_pass http://api/; }}
         location /named/ {{ hapax_key_header X-Request-Id; proxy_pass http://api/; }}
         location /methods/ {{ hapax_methods GET HEAD PUT DELETE POST; proxy_pass http://api/; }}
-        location /edge/ {{ add_header X-Edge yes always; add_header X-Answer $hapax_answer always; proxy_pass http://api/; }}
+        location /edge/ {{ add_header X-Edge yes always; add_header X-Answer $hapax_answer always;
+                           proxy_pass http://api/; }}
         location /gz/ {{ gzip on; gzip_types *; gzip_min_length 1; proxy_pass http://api/; }}
         location /sub/ {{ sub_filter effect EFFECT; sub_filter_types *; proxy_pass http://api/; }}
         location /static/ {{ hapax_methods GET HEAD; alias {folder}/nginx/html/; error_page 404 /error.html; }}
@@ -530,7 +531,8 @@ def locations(api, folder, cgi_port=1):
         location = /authenticate {{ internal; hapax off; proxy_method GET; proxy_pass_request_body off;
                                     proxy_set_header Content-Length ""; proxy_set_header Idempotency-Key AUTH;
                                     if ($http_authorization = revoked) {{ return 401; }} proxy_pass http://api/ok; }}
-        location /scgi/ {{ scgi_pass 127.0.0.1:{cgi_port}; scgi_param CONTENT_LENGTH $content_length; scgi_param SCGI 1; }}
+        location /scgi/ {{ scgi_pass 127.0.0.1:{cgi_port}; scgi_param CONTENT_LENGTH $content_length;
+                           scgi_param SCGI 1; }}
         location /fcgi/ {{ fastcgi_pass 127.0.0.1:{cgi_port}; fastcgi_param CONTENT_LENGTH $content_length;
                            fastcgi_param REQUEST_METHOD $request_method; }}
         location = /hapax {{ hapax off; access_log off; hapax_status; }}

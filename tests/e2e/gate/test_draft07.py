@@ -100,7 +100,8 @@ def test_2_3_keys_expire_by_a_policy(make_gate, api):
     """2.3, SHOULD: there is a time for which a key is kept, set by the owner; afterwards the key is new."""
     def expires(ms):
         gate = make_gate(f"""server {{ LISTEN hapax on; hapax_lease 100ms; hapax_retention {ms}ms;
-                                       location / {{ proxy_pass http://127.0.0.1:{api.port}; }} }}""", name=f"of-{ms}").start()
+                                       location / {{ proxy_pass http://127.0.0.1:{api.port}; }} }}""",
+                         name=f"of-{ms}").start()
         key = f'"{uuid.UUID(int=ms)}"'
         assert [gate.post("/ok", key).replayed for _ in range(2)] == ["false", "true"]
         wait_until(lambda: gate.post("/ok", key).replayed == "false", "the end of retention")

@@ -584,7 +584,8 @@ def test_a_lease_is_renewed_while_the_handler_runs(make_gate, api):
     """An attempt several times as long as its lease is not taken over."""
     leases_ms = (300, 2000, 10000)
     gate = make_gate("server { LISTEN hapax on;" + "".join(
-        f"location /{ms}/ {{ hapax_lease {ms}ms; proxy_pass http://127.0.0.1:{api.port}/; }}" for ms in leases_ms) + "}").start()
+        f"location /{ms}/ {{ hapax_lease {ms}ms; proxy_pass http://127.0.0.1:{api.port}/; }}"
+        for ms in leases_ms) + "}").start()
 
     def renewed(ms):
         path, key = f"/{ms}/hold/{ms}", f"k{ms}"
@@ -609,7 +610,8 @@ def test_200_racing_duplicates_run_once(make_gate, api, folder, path, rest):
     calls = [gates[i % 2].later(path, "k", b"body") for i in range(200)]
     if rest is None:
         # the losers are turned away at once, and the winner waits for them
-        wait_until(lambda: sum(not thread.is_alive() for thread in (call.thread for call in calls)) == 199, "199 answers")
+        wait_until(lambda: sum(not thread.is_alive() for thread in (call.thread for call in calls)) == 199,
+                   "199 answers")
     else:
         wait_until(lambda: api.count("k") == 1, "the winner")
     api.door("d").set()
@@ -869,7 +871,8 @@ def test_kill_9_of_the_keeper(make_gate, api, folder, hapax, store):
 def test_a_store_that_is_down_at_the_start(folder, api, hapax, store):
     """nginx starts, refuses with 503, and serves by itself once the store is there."""
     folder.chmod(0o755)
-    gate = g.Gate(folder, f"hapax_store unix:{folder}/store/keeper.sock; hapax_timeout 200ms;" + g.locations(api, folder))
+    gate = g.Gate(folder,
+                  f"hapax_store unix:{folder}/store/keeper.sock; hapax_timeout 200ms;" + g.locations(api, folder))
     try:
         gate.start()
         assert gate.post("/ok", "k").problem == "store-unavailable"
@@ -910,7 +913,8 @@ def test_a_stopped_store_blocks_nobody(make_gate, api, folder, hapax):
 
 def test_an_embedded_store_is_reached_through_its_holder(make_gate, api, folder, store):
     """hapax_store rocksdb:PATH means the keeper there."""
-    gate = make_gate(f"server {{ LISTEN hapax on; hapax_store {store}; location / {{ proxy_pass http://127.0.0.1:{api.port}; }} }}")
+    gate = make_gate(f"server {{ LISTEN hapax on; hapax_store {store}; location / {{ proxy_pass "
+                     f"http://127.0.0.1:{api.port}; }} }}")
     gate.start()
     assert gate.post("/ok", "k").replayed == "false"
     assert gate.post("/ok", "k").replayed == "true"

@@ -123,7 +123,8 @@ def test_revoked_credentials_get_no_replay(make_gate, api):
 def test_run_max_ends_the_renewing(make_gate, api):
     """A hung handler holds its key for run_max and a lease; whoever takes over is the one believed."""
     def ends(ms):
-        gate = make_gate(server(api, f"hapax_lease {ms}ms; hapax_run_max {4 * ms}ms; hapax_fingerprint off;"), name=f"of-{ms}").start()
+        gate = make_gate(server(api, f"hapax_lease {ms}ms; hapax_run_max {4 * ms}ms; hapax_fingerprint off;"),
+                         name=f"of-{ms}").start()
         key, begun = f"k{ms}", time.monotonic()
         first = gate.later(f"/hold/{ms}", key)
         wait_until(lambda: api.count(key) == 1, "the first attempt")
@@ -231,7 +232,8 @@ def test_open_without_any_store_is_served_when_it_is_back(make_gate, api, hapax,
 def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
     """20 clients at a time: 503 though it stays away, nothing runs, service is back by itself, no ghost keeps a key for
     its lease."""
-    gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms; hapax_lease 1h;" + server(api, STATUS), workers=2).start()
+    gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms; hapax_lease 1h;" + server(api, STATUS),
+                     workers=2).start()
     patient = make_gate(server(api, ""), name="patient").start()
     assert patient.post("/ok", "before").status == 200
     wait_until(lambda: gate.post("/ok", "before").replayed == "true", "the keeper being found")

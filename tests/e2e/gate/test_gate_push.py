@@ -37,7 +37,8 @@ def locations(api):
             "small": "hapax_max_response 1k;", "twice": "hapax_attempts_max 2;", "replays": "hapax_on_failed replay;",
             "final": "hapax_class 422 final;", "429": "hapax_in_flight_status 429;", "nofp": "hapax_fingerprint off;",
             "from": "hapax_key_from /data/order;", "same": "hapax_scope orders; hapax_fingerprint body;"}
-    return "".join(f"location /{broker}{name}/ {{ hapax_push {broker}; {lines} proxy_pass http://127.0.0.1:{api.port}/; }}\n"
+    return "".join(f"location /{broker}{name}/ {{ hapax_push {broker}; {lines} proxy_pass "
+                   f"http://127.0.0.1:{api.port}/; }}\n"
                    for broker in BROKERS for name, lines in more.items())
 
 
@@ -204,7 +205,8 @@ def test_what_is_too_large_is_dropped(gate, api, broker):
     assert told(gate, broker, "ok", prefix="tiny", data="x" * 2000) == "drop"
     headers, body = event(broker, "2", data="x" * 2000)
     chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-    answer = gate.post(f"/{broker}tiny/ok", headers=[*headers, ("Transfer-Encoding", "chunked")], body=chunked, length=False)
+    answer = gate.post(f"/{broker}tiny/ok", headers=[*headers, ("Transfer-Encoding", "chunked")],
+                       body=chunked, length=False)
     assert verdict(broker, answer) == "drop" and api.seen == []
 
 
@@ -284,7 +286,8 @@ def test_what_a_handler_refused_runs_again_when_it_comes_again(gate, api, broker
     assert deliver(gate, broker, f"status/{status},{status},200").replayed == "true" and len(api.seen) == 3
 
 
-@pytest.mark.parametrize("body", ['{"status":"RETRY"}', '{"Status":"RETRY","a":{"status":"SUCCESS"}}', '{"status":"HM"}',
+@pytest.mark.parametrize("body",
+                         ['{"status":"RETRY"}', '{"Status":"RETRY","a":{"status":"SUCCESS"}}', '{"status":"HM"}',
                                   '{"status":"DROP"}', '{"A":"\\"}","status":"RETRY"}'])
 def test_dapr_is_passed_a_status_that_is_no_success_and_it_runs_again(gate, api, body):
     """A stored RETRY would be given for ever."""
@@ -334,7 +337,8 @@ def test_an_event_is_the_same_in_binary_and_structured_mode(gate, api, broker):
 
 def test_source_and_id_are_told_apart(gate, api):
     """No two events run into one, wherever source ends and id begins."""
-    for source, name in (("/a", "b c"), ("/a b", "c"), ("/a", "bc"), ("/ab", "c"), ("/a" * 200, "c"), ("/a" * 200 + "c", "c")):
+    for source, name in (("/a", "b c"), ("/a b", "c"), ("/a", "bc"), ("/ab", "c"),
+                         ("/a" * 200, "c"), ("/a" * 200 + "c", "c")):
         assert deliver(gate, "dapr", "ok", name, source=source).replayed == "false"
         assert deliver(gate, "dapr", "ok", name, source=source).replayed == "true"
     assert len(api.seen) == 6

@@ -217,7 +217,8 @@ def test_random_deaths_of_the_api(gate, api, db, folder):
     draw = random.Random(seed)
     known = set()
     for number in range(rounds):
-        what = draw.choice(["die=begun", "die=before", "die=after", "die=answering", "answer=500", "answer=none", "x=y"])
+        what = draw.choice(["die=begun", "die=before", "die=after",
+                            "die=answering", "answer=500", "answer=none", "x=y"])
         query, amount, answers = f"?{what}&once={folder}/{number}", number + 1, []
 
         def answered():

@@ -48,7 +48,8 @@ def test_one_line_says_that_it_is_ready_and_where_to_look(serve, api, store):
     """The port accepts by then; the status page and the command that lists operations are named."""
     served = serve()
     assert served.send("GET", "/ok").status == 200
-    assert served.line.startswith(f"hapax serve: http://127.0.0.1:{served.port} stands before http://127.0.0.1:{api.port} ")
+    assert served.line.startswith(f"hapax serve: http://127.0.0.1:{served.port} stands before "
+                                  f"http://127.0.0.1:{api.port} ")
     assert f"http://127.0.0.1:{served.port}/hapax-status" in served.line
     assert f"hapax list --store '{store}'" in served.line
 
@@ -252,7 +253,8 @@ def test_reconcile_is_asked(serve, api):
 def test_tls(serve, api, folder):
     """A self-signed certificate serves https."""
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
-                    "-addext", "subjectAltName=DNS:localhost", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
+                    "-addext", "subjectAltName=DNS:localhost", "-keyout",
+                    folder / "key.pem", "-out", folder / "cert.pem"],
                    check=True, capture_output=True)
     served = serve("--tls-cert", "cert.pem", "--tls-key", "key.pem")
     assert served.line.startswith("hapax serve: https://127.0.0.1:")
@@ -406,7 +408,8 @@ def test_one_line_and_exit_2(hapax, folder, words, said):
 def test_a_taken_port(hapax, api, store):
     """Exit 2, with the port."""
     result = hapax("serve", *UP, "--listen", f"127.0.0.1:{api.port}", "--store", store, "--module", g.MODULE)
-    assert (result.code, result.err) == (2, f'hapax serve: cannot listen at "127.0.0.1:{api.port}": the port is taken\n')
+    assert (result.code, result.err) == (2,
+                                         f'hapax serve: cannot listen at "127.0.0.1:{api.port}": the port is taken\n')
 
 
 @pytest.mark.parametrize("version, said", [("nginx/1.18.0", "is nginx 1.18.0: 1.22 or newer is needed"),
@@ -446,11 +449,13 @@ def test_config_only_prints_what_nginx_takes(hapax, folder, store):
     """It passes nginx -t as it is, but for where a test may write."""
     result = hapax("serve", "--config-only", "--upstream", "https://api.test:8443", "--store", store, "--wait", "5s",
                    "--location", "/v1 lease=5s on_failed=hold run_max=10m", "--methods", "POST PUT", "--workers", "3",
-                   "--auth-request", "http://127.0.0.1:9/auth?a=1", "--module", g.MODULE, "--upstream-ca", certificate(folder))
+                   "--auth-request", "http://127.0.0.1:9/auth?a=1",
+                   "--module", g.MODULE, "--upstream-ca", certificate(folder))
     assert (result.code, result.err) == (0, "")
     assert f"hapax keep --store 'rocksdb:{folder}/store'" in result.out
     assert "hapax_wait 5s;" in result.out and "proxy_read_timeout 600s;" in result.out
-    kinds = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "scgi", "uwsgi"))
+    kinds = "".join(f"{kind}_temp_path {folder}/{kind};"
+                    for kind in ("client_body", "proxy", "fastcgi", "scgi", "uwsgi"))
     text = result.out.replace("http {", f"pid {folder}/nginx.pid; http {{ {kinds}", 1).replace("api.test", "127.0.0.1")
     (folder / "nginx.conf").write_text(text)
     done = subprocess.run([*g.COMMAND, "-t", "-p", folder, "-c", folder / "nginx.conf", "-e", "stderr"],

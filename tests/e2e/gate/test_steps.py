@@ -102,7 +102,8 @@ def step(db, token, name, key="k", scope="s", **more):
 
 
 def complete(db, token, body="done", what="step_complete"):
-    return db.run(f"SELECT verdict, convert_from(body, 'UTF8') FROM hapax.{what}(%s, 201, body => %s)", token, body.encode())[0]
+    return db.run(f"SELECT verdict, convert_from(body, 'UTF8') FROM hapax.{what}(%s, 201, body => %s)",
+                  token, body.encode())[0]
 
 
 def test_a_step_is_begun_and_completed_in_sql(db):
@@ -117,8 +118,8 @@ def test_a_step_is_begun_and_completed_in_sql(db):
     verdict, again = begin(db)
     assert verdict == "claimed"
     assert bytes(step(db, again, "charge")["body"]) == b"receipt"
-    assert db.run("SELECT convert_from(body, 'UTF8') FROM hapax.operations WHERE fingerprint = hapax.digest('hapax', 'step') "
-                  "ORDER BY created_us") == [("charge",), ("reserve",)]
+    assert db.run("SELECT convert_from(body, 'UTF8') FROM hapax.operations WHERE fingerprint = hapax.digest('hapax', "
+                  "'step') ORDER BY created_us") == [("charge",), ("reserve",)]
 
 
 def test_hapax_show_and_resolve_know_the_steps_of_sql(db, hapax):
@@ -210,8 +211,10 @@ def served(hapax, db, folder, request):
     lease = getattr(request, "param", "30s")
     api = Upstream(db, ROOT / "tests/e2e/gate/step_upstream.py", lease)
     port = g.free_port()
-    serve = hapax.start("serve", "--upstream", f"http://127.0.0.1:{api.port}", "--listen", f"127.0.0.1:{port}", "--store",
-                        db.uri, "--module", g.MODULE, "--pass-token", "on", "--lease", lease, "--run-max", "1h", "--timeout", "30s",
+    serve = hapax.start("serve", "--upstream", f"http://127.0.0.1:{api.port}",
+                        "--listen", f"127.0.0.1:{port}", "--store",
+                        db.uri, "--module", g.MODULE, "--pass-token", "on",
+                        "--lease", lease, "--run-max", "1h", "--timeout", "30s",
                         stderr=subprocess.DEVNULL)
     assert read_line(serve)
 
@@ -306,7 +309,8 @@ def test_an_order_behind_a_consumer(hapax, db):
         api.communicate()
 
 
-@pytest.mark.parametrize("key", ["order-17", "h\u00e9llo", 'a"b\\c%41', "\u00e9" * 127], ids=["plain", "utf8", "quotes", "long"])
+@pytest.mark.parametrize("key", ["order-17", "h\u00e9llo", 'a"b\\c%41', "\u00e9" * 127],
+                         ids=["plain", "utf8", "quotes", "long"])
 def test_a_redelivered_message_goes_on_where_it_was(hapax, db, folder, key):
     """examples/order_pg.py behind hapax consume, whatever bytes the key has: killed between two steps, and the consumer
     with it; the redelivered message finds what was done, and each service is called once. A repeat calls none."""
@@ -314,7 +318,8 @@ def test_a_redelivered_message_goes_on_where_it_was(hapax, db, folder, key):
     to = f"http://127.0.0.1:{api.port}/orders?die=reserve:begun&once={folder}/died"
 
     def consumer():
-        return rabbit.Consumer(hapax, queue.uri(), to, db.uri, "--scope", "default", "--pass-token", "on", "--lease", "3s",
+        return rabbit.Consumer(hapax, queue.uri(), to, db.uri, "--scope",
+                               "default", "--pass-token", "on", "--lease", "3s",
                                "--retry", "1s..1s", stderr=subprocess.DEVNULL)
 
     try:
@@ -334,7 +339,8 @@ def test_a_redelivered_message_goes_on_where_it_was(hapax, db, folder, key):
     finally:
         api.stop()
     wait_until(lambda: not queue.left(), "the last acknowledgement being taken in")
-    assert dict(db.run("SELECT service, key FROM calls")) == {name: step_key(key, name) for name in ("charge", "reserve", "mail")}
+    assert dict(db.run("SELECT service, key FROM calls")) == {name: step_key(key, name)
+                                                              for name in ("charge", "reserve", "mail")}
     assert calls(db) == {"charge": 1, "reserve": 1, "mail": 1}
     record = hapax("show", "--json", "--store", db.uri, key).json
     assert record["state"] == "completed" and record["attempt"] > 1

@@ -106,7 +106,8 @@ def gateway_v2(body, key=None, path="/orders", method="POST", header="idempotenc
     headers = {"content-type": "application/json", **({header: key} if key is not None else {})}
     return {"version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "", "headers": headers,
             "requestContext": {"accountId": "000000000000", "domainName": "x.lambda-url.eu-west-1.on.aws",
-                               "http": {"method": method, "path": path, "protocol": "HTTP/1.1", "sourceIp": "127.0.0.1"},
+                               "http": {"method": method, "path": path,
+                                        "protocol": "HTTP/1.1", "sourceIp": "127.0.0.1"},
                                "requestId": "r-1", "routeKey": "$default", "stage": "$default", "timeEpoch": 1},
             "body": body, "isBase64Encoded": False, **more}
 
@@ -158,8 +159,10 @@ def kinesis(*keys, partitions=None):
     return {"Records": [{
         "kinesis": {"kinesisSchemaVersion": "1.0", "partitionKey": partitions[i] if partitions else "p",
                     "sequenceNumber": f"4959033827149025660855969253836157109592157598913658{i:04}",
-                    "data": base64.b64encode(json.dumps({"id": key}).encode()).decode(), "approximateArrivalTimestamp": 1.5},
-        "eventSource": "aws:kinesis", "eventVersion": "1.0", "eventName": "aws:kinesis:record", "awsRegion": "eu-west-1",
+                    "data": base64.b64encode(json.dumps({"id": key}).encode()).decode(),
+                    "approximateArrivalTimestamp": 1.5},
+        "eventSource": "aws:kinesis", "eventVersion": "1.0",
+        "eventName": "aws:kinesis:record", "awsRegion": "eu-west-1",
         "eventID": f"shardId-000000000006:4959033827149025660855969253836157109592157598913658{i:04}",
         "eventSourceARN": "arn:aws:kinesis:eu-west-1:000000000000:stream/orders"} for i, key in enumerate(keys)]}
 
@@ -170,7 +173,8 @@ def dynamodb(*keys):
         "awsRegion": "eu-west-1",
         "dynamodb": {"Keys": {"id": {"S": key}}, "NewImage": {"id": {"S": key}}, "SequenceNumber": f"{i + 1:021}",
                      "SizeBytes": 26, "StreamViewType": "NEW_AND_OLD_IMAGES", "ApproximateCreationDateTime": 1},
-        "eventSourceARN": "arn:aws:dynamodb:eu-west-1:000000000000:table/orders/stream/x"} for i, key in enumerate(keys)]}
+        "eventSourceARN": "arn:aws:dynamodb:eu-west-1:000000000000:table/orders/stream/x"}
+                        for i, key in enumerate(keys)]}
 
 
 def reported(answer):

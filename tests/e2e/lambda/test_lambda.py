@@ -77,7 +77,8 @@ def test_the_function_gets_the_event_and_its_headers_unchanged(function):
     one = function("seen", AWS_LAMBDA_FUNCTION_NAME="f", _HANDLER="app.handler", LAMBDA_TASK_ROOT="/var/task")
     context = base64.b64encode(b'{"custom":{"a":"b"}}').decode()
     event = b'{ "id" : "k",\n"n": 1.0 }\n'
-    invocation = one.api.invoke(event, Lambda_Runtime_Client_Context=context, Lambda_Runtime_Cognito_Identity='{"a":"b"}',
+    invocation = one.api.invoke(event, Lambda_Runtime_Client_Context=context,
+                                Lambda_Runtime_Cognito_Identity='{"a":"b"}',
                                 Lambda_Runtime_Something_New="odd: value")
     seen = invocation.wait().json
     headers = {name.lower(): value for name, value in seen["headers"]}
@@ -91,7 +92,8 @@ def test_the_function_gets_the_event_and_its_headers_unchanged(function):
     assert int(headers["lambda-runtime-deadline-ms"]) > 0
     env = seen["env"]
     assert env["AWS_LAMBDA_RUNTIME_API"] == f"127.0.0.1:{one.port}"
-    assert (env["AWS_LAMBDA_FUNCTION_NAME"], env["_HANDLER"], env["LAMBDA_TASK_ROOT"]) == ("f", "app.handler", "/var/task")
+    assert (env["AWS_LAMBDA_FUNCTION_NAME"], env["_HANDLER"],
+            env["LAMBDA_TASK_ROOT"]) == ("f", "app.handler", "/var/task")
 
 
 def test_an_event_of_the_same_key_and_another_payload_is_a_mismatch(function):
@@ -557,7 +559,8 @@ def test_an_outcome_that_cannot_be_stored_is_given_and_stored_later(function, re
         assert first.kind == "response"
         proxy.listen()
         two = function("echo", store=redis.uri())
-        wait_until(lambda: (again := two.invoke({"id": "k"})).kind == "response" and again.body == first.body, "its storing")
+        wait_until(lambda: (again := two.invoke({"id": "k"})).kind == "response" and again.body == first.body,
+                   "its storing")
         assert one.effects() == {"k": 1}
 
 
@@ -690,7 +693,8 @@ def test_a_wrapper_script_starts_it(hapax, store):
     wrapper.write_text(f'#!/bin/sh\nexec {bed.HAPAX} lambda -- "$@"\n')
     wrapper.chmod(0o755)
     with Function(hapax, store, "echo", HAPAX_KEY="/id", HAPAX_STORE=store,
-                  command=[str(wrapper), *bed.PYTHON, "echo"], bare=True, HAPAX_LISTEN=f"127.0.0.1:{free_port()}") as one:
+                  command=[str(wrapper), *bed.PYTHON, "echo"], bare=True,
+                  HAPAX_LISTEN=f"127.0.0.1:{free_port()}") as one:
         agree(one.invoke({"id": "k"}), one.invoke({"id": "k"}))
         assert one.effects() == {"k": 1}
 
@@ -707,7 +711,8 @@ def test_the_endpoint_behind_it_may_be_named(hapax, store):
 
 def test_two_of_them_in_a_row_work(hapax, store, redis):
     """A chain: hapax before hapax, each with a store of its own; both replay."""
-    inner = [str(bed.HAPAX), "lambda", "--store", redis.uri(), "--key", "/id", "--listen", f"127.0.0.1:{free_port()}", "--",
+    inner = [str(bed.HAPAX), "lambda", "--store", redis.uri(), "--key",
+             "/id", "--listen", f"127.0.0.1:{free_port()}", "--",
              *bed.PYTHON, "echo"]
     with Function(hapax, store, "echo", "--key", "/id", command=inner) as one:
         agree(one.invoke({"id": "k"}), one.invoke({"id": "k"}), one.cold().invoke({"id": "k"}))

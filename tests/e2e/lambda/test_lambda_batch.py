@@ -426,7 +426,8 @@ def test_a_pointer_goes_into_the_payload(function, make, pointer):
 def test_what_looks_like_a_batch_and_is_none(function):
     """It is answered, by the function or by an error; nothing ends."""
     one = function("echo")
-    for records in [], None, [1, 2], {"a": 1}, [{"eventSource": "aws:sqs"}], [{"eventSource": "aws:kinesis", "kinesis": []}]:
+    for records in ([], None, [1, 2], {"a": 1}, [{"eventSource": "aws:sqs"}],
+                    [{"eventSource": "aws:kinesis", "kinesis": []}]):
         assert one.invoke({"Records": records}).kind in ("response", "error"), records
     assert one.invoke(sqs("a")).kind == "response"
 

@@ -119,6 +119,7 @@ def test_the_layer_needs_nothing_of_its_system(layer):
     """In a root where there is nothing else: hapax starts, and so does its child."""
     loader = next((layer / "hapax/lib").glob("ld-linux*")).name
     hapax = [f"/hapax/lib/{loader}", "--library-path", "/hapax/lib", "/hapax/bin/hapax"]
-    done = subprocess.run(["/usr/sbin/chroot", layer, *hapax, "lambda", "--store", "memory:", "--", *hapax, "--version"],
+    done = subprocess.run(["/usr/sbin/chroot", layer, *hapax, "lambda",
+                           "--store", "memory:", "--", *hapax, "--version"],
                           capture_output=True, text=True, env={"AWS_LAMBDA_RUNTIME_API": "127.0.0.1:1"})
     assert done.returncode == 0 and done.stdout.startswith("hapax "), done

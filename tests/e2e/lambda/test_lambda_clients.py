@@ -14,7 +14,8 @@ from lambda_bed import FUNCTIONS, Function, agree, gateway_v2, header_of, redeli
 
 @pytest.fixture(scope="module")
 def clients():
-    done = subprocess.run([ROOT / "tools/lambda/fetch"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run([ROOT / "tools/lambda/fetch"], capture_output=True,
+                          text=True, stdin=subprocess.DEVNULL, check=False)
     assert done.returncode == 0, done.stderr
     return pathlib.Path(done.stdout.strip())
 
@@ -37,7 +38,8 @@ def function(request, hapax, store, clients):
             command, env = command_of(request.param, clients, handler)
             env |= {"AWS_LAMBDA_FUNCTION_NAME": "f", "AWS_LAMBDA_FUNCTION_VERSION": "1", "AWS_REGION": "eu-west-1",
                     "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", "_HANDLER": f"handler.{handler}",
-                    "LAMBDA_TASK_ROOT": str(hapax.folder), "AWS_LAMBDA_LOG_GROUP_NAME": "g", "AWS_LAMBDA_LOG_STREAM_NAME": "s"}
+                    "LAMBDA_TASK_ROOT": str(hapax.folder),
+                    "AWS_LAMBDA_LOG_GROUP_NAME": "g", "AWS_LAMBDA_LOG_STREAM_NAME": "s"}
             return stack.enter_context(Function(hapax, store, handler, *(["--key", key] if key else []), *options,
                                                 command=command, bare=bare, **env))
 

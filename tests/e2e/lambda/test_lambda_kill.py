@@ -359,14 +359,16 @@ class Storm:
 
     def __init__(self, function, count, seed, until):
         self.function, self.count, self.until, self.random = function, count, until, random.Random(seed)
-        self.answers, self.died, self.late, self.kills = collections.defaultdict(list), collections.Counter(), collections.Counter(), 0
+        self.answers, self.died, self.late = collections.defaultdict(list), collections.Counter(), collections.Counter()
+        self.kills = 0
         self.failure = None
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
     def run(self):
         try:
-            while time.monotonic() < self.until or self.kills <= STORM_S / 2 and time.monotonic() < self.until + PATIENCE:
+            while (time.monotonic() < self.until
+                   or self.kills <= STORM_S / 2 and time.monotonic() < self.until + PATIENCE):
                 self.one(f"k{next(self.count) // 4 + self.random.randrange(5)}")
         except BaseException as failure:
             self.failure = failure

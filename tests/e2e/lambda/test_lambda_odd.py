@@ -42,7 +42,8 @@ def test_an_event_that_is_no_document_is_the_functions_matter_or_refused(functio
         assert one.invoke({"id": f"k{i}"}).body == one.invoke({"id": f"k{i}"}).body
 
 
-IDS = [{"a": 1}, ["a"], "", "x" * 256, "x" * 257, "a\nb\0c", True, 1.5, 12345678901234567890, 12345678901234567891, "ключ", None]
+IDS = [{"a": 1}, ["a"], "", "x" * 256, "x" * 257, "a\nb\0c", True,
+       1.5, 12345678901234567890, 12345678901234567891, "ключ", None]
 
 
 def test_what_a_pointer_finds_is_a_key_or_refused(function):
@@ -147,9 +148,11 @@ def test_a_response_is_replayed_in_the_form_that_its_event_wants(function):
 
 PROXY = ['{"statusCode":200}', '{"statusCode":"201","body":"x"}', '{"statusCode":200,"headers":null,"body":null}',
          '{"body":"x","statusCode":200,"headers":{}}', ' {\n "statusCode" : 200 , "headers" : { "A" : "b" } }\n',
-         '{"statusCode":200,"headers":{"A":1,"B":true},"body":"x"}', '{"statusCode":200,"body":"\\ud83d\\ude00\\u0000 \\n"}',
+         '{"statusCode":200,"headers":{"A":1,"B":true},"body":"x"}',
+         '{"statusCode":200,"body":"\\ud83d\\ude00\\u0000 \\n"}',
          '{"statusCode":200,"multiValueHeaders":{"A":["1","2"]},"body":""}', '{"statusCode":204}',
-         '{"statusCode":200,"isBase64Encoded":true,"body":"/w=="}', '{"statusCode":200,"body":"x","cookies":["a=b"],"more":1}']
+         '{"statusCode":200,"isBase64Encoded":true,"body":"/w=="}',
+         '{"statusCode":200,"body":"x","cookies":["a=b"],"more":1}']
 
 
 @pytest.mark.parametrize("kind", HTTP)
@@ -170,15 +173,18 @@ def keeps_all(kind, text, first, again):
         assert (answer.json.get("body") or "") == (said.get("body") or "")
         assert bool(answer.json.get("isBase64Encoded")) == bool(said.get("isBase64Encoded"))
         for name, value in (said.get("headers") or {}).items():
-            assert header_of(answer, name) == (value if answer is first else str(value).lower() if value is True else str(value))
+            assert header_of(answer, name) == (value if answer is first else str(value).lower()
+                                               if value is True else str(value))
         for name, values in (said.get("multiValueHeaders") or {}).items():  # which only REST APIs read here
             assert kind != "v1" or answer.json["multiValueHeaders"][name] == values
     for name in "cookies", "more":
         assert first.json.get(name) == said.get(name)
 
 
-BARE = ['"text"', "42", "null", "[]", "[1]", "{}", "", "not json", '{"statusCode":', '{"statusCode":9999}', '{"statusCode":null}',
-        '{"statusCode":{}}', '{"statusCode":200,"headers":[]}', '{"statusCode":200,"body":{"a":1}}', '{"statusCode":99}']
+BARE = ['"text"', "42", "null", "[]", "[1]", "{}", "", "not json",
+        '{"statusCode":', '{"statusCode":9999}', '{"statusCode":null}',
+        '{"statusCode":{}}', '{"statusCode":200,"headers":[]}',
+        '{"statusCode":200,"body":{"a":1}}', '{"statusCode":99}']
 
 
 @pytest.mark.parametrize("kind", HTTP)
@@ -262,9 +268,12 @@ def test_a_child_inherits_nothing(function):
     assert seen == bare
 
 
-GARBAGE = [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01" * 50, b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-           b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", b"GET /" + b"x" * 100000 + b" HTTP/1.1\r\n\r\n",
-           b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20000 + b"\r\n", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+GARBAGE = [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+           b"\x16\x03\x01" * 50, b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+           b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+           b"GET /" + b"x" * 100000 + b" HTTP/1.1\r\n\r\n",
+           b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20000 + b"\r\n",
+           b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
            b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
            b"POST /2018-06-01/runtime/invocation/none/response HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",

@@ -47,7 +47,8 @@ def publish(database, queue, *payloads, aggregate="a", key=None, step=None, head
     with psycopg2.connect(database.uri) as conn, conn.cursor() as cursor:
         for payload in payloads:
             cursor.execute("SELECT hapax.publish(%s, %s, %s, %s, %s, %s)",
-                           (getattr(queue, "name", queue), aggregate, key or f"k-{payload}", step, str(payload).encode(),
+                           (getattr(queue, "name", queue), aggregate,
+                            key or f"k-{payload}", step, str(payload).encode(),
                             json.dumps(headers or {})))
     conn.close()
 
@@ -110,7 +111,8 @@ def test_to_sqs_an_aggregate_is_a_group_and_keeps_its_order(hapax, database):
     """Though parts of batches fail, and answers are lost: what was sent again is taken once."""
     hapax.env.update(sqs.KEYS)
     queue = sqs.Queue(sqs.server(), fifo=True)
-    queue.broker.faults({"op": "SendMessageBatch", "how": "partial", "entries": [0, 1], "code": "InternalError", "times": 4},
+    queue.broker.faults({"op": "SendMessageBatch", "how": "partial",
+                         "entries": [0, 1], "code": "InternalError", "times": 4},
                         {"op": "SendMessageBatch", "how": "lost", "times": 2})
     for aggregate in "abc":
         publish(database, queue, *(f"{aggregate}{n}" for n in range(12)), aggregate=aggregate)
@@ -118,7 +120,8 @@ def test_to_sqs_an_aggregate_is_a_group_and_keeps_its_order(hapax, database):
     wait_until(lambda: waiting(database) == 0, "that all are published")
     messages = sorted(queue.inside()["ready"], key=lambda one: one["sequenceNumber"])
     for aggregate in "abc":
-        assert [one["body"] for one in messages if one["messageGroupId"] == aggregate] == [f"{aggregate}{n}" for n in range(12)]
+        assert [one["body"]
+                for one in messages if one["messageGroupId"] == aggregate] == [f"{aggregate}{n}" for n in range(12)]
     assert len(messages) == 36
     assert {one["messageAttributes"]["idempotency-key"]["StringValue"].strip('"') for one in messages} == \
         {f"k-{one['body']}" for one in messages}
@@ -280,7 +283,8 @@ class Writers:
 
     def __init__(self, database, queue, seed):
         self.committed, self.lock, self.enough = collections.defaultdict(list), threading.Lock(), threading.Event()
-        self.threads = [threading.Thread(target=self.run, args=(database, queue, random.Random(seed + i), i)) for i in range(4)]
+        self.threads = [threading.Thread(target=self.run, args=(database, queue, random.Random(seed + i), i))
+                        for i in range(4)]
         for thread in self.threads:
             thread.start()
 
@@ -291,7 +295,8 @@ class Writers:
             with conn.cursor() as cursor:
                 for i, name in enumerate(names):
                     body = f"{name} {number}-{done}-{i}"
-                    cursor.execute("SELECT hapax.publish(%s, %s, %s, NULL, %s)", (queue.name, name, body, body.encode()))
+                    cursor.execute("SELECT hapax.publish(%s, %s, %s, NULL, %s)",
+                                   (queue.name, name, body, body.encode()))
             self.enough.wait(draw.random() * .03)  # and so it is late; the queue is to stay within what a test reads
             if draw.random() < .1:
                 conn.rollback()

@@ -55,8 +55,10 @@ class Saga:
         env = {name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")}
         with open(self.printed, "w") as printed:
             self.process = subprocess.Popen(
-                [ROOT / "examples/saga/run", "--postgres", database, "--port", str(ports_in_a_row(4)), *map(str, words)],
-                cwd=folder, env={**env, "HAPAX_BUILD": str(BUILD)}, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
+                [ROOT / "examples/saga/run", "--postgres", database,
+                 "--port", str(ports_in_a_row(4)), *map(str, words)],
+                cwd=folder, env={**env, "HAPAX_BUILD": str(BUILD)},
+                stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
                 preexec_fn=end_with_parent)
 
     @property
@@ -147,7 +149,8 @@ def test_a_database_that_is_not_there_is_named(start):
 
 def test_the_page_shows_the_example_and_the_rule_as_they_are():
     shown = re.findall(r"from \[(examples/saga/services.py)\].*?\n\n```python\n(.*?)```$", PAGE, re.M | re.S)
-    assert [path for path, _ in shown] == ["examples/saga/services.py"] and shown[0][1] in (ROOT / shown[0][0]).read_text()
+    assert [path
+            for path, _ in shown] == ["examples/saga/services.py"] and shown[0][1] in (ROOT / shown[0][0]).read_text()
     rule = {"hashlib": hashlib}
     exec(re.search(r"```python\n(def derive.*?)```", PAGE, re.S)[1], rule)
     with contextlib.closing(psycopg2.connect(pg.Database(pg.server()).uri)) as conn, conn.cursor() as cursor:
@@ -172,7 +175,8 @@ def users():
 def test_the_grants_of_the_page_are_enough(users, hapax):
     (database, uri), queue = users, rabbit.Queue(rabbit.server())
     with contextlib.closing(psycopg2.connect(uri["publisher"])) as conn, conn, conn.cursor() as cursor:
-        cursor.execute("SELECT hapax.publish(%s, 'a', 'k', 'pay'), hapax.publish('no-such-queue', 'b', 'bad')", (queue.name,))
+        cursor.execute("SELECT hapax.publish(%s, 'a', 'k', 'pay'), hapax.publish('no-such-queue', 'b', 'bad')",
+                       (queue.name,))
     hapax.start("relay", "--from", uri["relay"], "--to", rabbit.server().uri(), "--attempts-max", "1", "--keep", "0")
     queue.wait_ready(1)
     wait_until(lambda: database.one("SELECT aside FROM hapax.outbox_lag()") == 1, "one put aside")
@@ -180,7 +184,8 @@ def test_the_grants_of_the_page_are_enough(users, hapax):
     assert "no-such-queue  b" in listed.out, listed.err
     assert "put back: 1" in hapax("redrive", "--from", uri["redriver"], "--key", "bad").out
     for name in uri:
-        with pytest.raises(psycopg2.errors.InsufficientPrivilege), contextlib.closing(psycopg2.connect(uri[name])) as conn:
+        with (pytest.raises(psycopg2.errors.InsufficientPrivilege),
+              contextlib.closing(psycopg2.connect(uri[name])) as conn):
             conn.cursor().execute("SELECT FROM hapax.outbox")
 
 
@@ -256,7 +261,8 @@ def test_a_storm_loses_no_order_and_does_nothing_twice(start, storm):
     draw, counts, count = random.Random(seed), collections.Counter(), int(RATE * SECONDS)
     with Postgres().start() as server, RabbitMQ().start() as broker:
         make_retry_queues(broker)
-        saga = start(server.uri(server.database()), "--rabbitmq", broker.uri(), "--orders", count, "--rate", RATE, "--relays", 2,
+        saga = start(server.uri(server.database()), "--rabbitmq", broker.uri(),
+                     "--orders", count, "--rate", RATE, "--relays", 2,
                      "--lease", "1s", "--stay")
         wait_for(lambda: saga.numbers("payment.refunds"), "a first refund", 3 * PATIENCE)
         broker.keep_queues()

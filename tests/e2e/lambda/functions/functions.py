@@ -248,7 +248,8 @@ def halves(event, context):
 def inherited(event, context):
     """What it got from its parent: open files, and signals blocked and ignored."""
     status = dict(line.split(":\t") for line in open("/proc/self/status").read().splitlines() if line.startswith("Sig"))
-    files = [os.readlink(f"/proc/self/fd/{fd}") if os.path.exists(f"/proc/self/fd/{fd}") else "" for fd in os.listdir("/proc/self/fd")]
+    files = [os.readlink(f"/proc/self/fd/{fd}") if os.path.exists(f"/proc/self/fd/{fd}") else ""
+             for fd in os.listdir("/proc/self/fd")]
     return {"sockets": sum("socket" in file for file in files), "anon": sum("anon" in file for file in files),
             "files": len(files), "SigBlk": status["SigBlk"], "SigIgn": status["SigIgn"]}
 
@@ -259,7 +260,8 @@ def inherited(event, context):
 def start_no_init(connection):
     """Cannot begin, says so, and ends."""
     body = b'{"errorMessage":"no module","errorType":"Runtime.ImportModuleError"}'
-    status, _, _ = connection.ask("POST", BASE + "init/error", body, Lambda_Runtime_Function_Error_Type="Runtime.Import")
+    status, _, _ = connection.ask("POST", BASE + "init/error", body,
+                                  Lambda_Runtime_Function_Error_Type="Runtime.Import")
     mark("posted", f"init {status}")
     raise SystemExit(7)
 
@@ -291,8 +293,10 @@ def start_asks(connection, *requests):
     """Each of the requests, METHOD PATH BODY, and what came back."""
     for request in requests:
         method, path, body = request.split(" ", 2)
-        status, headers, answer = connection.ask(method, path, body.encode(), X_Odd="Yes", Lambda_Extension_Name="inner")
-        mark("asked", json.dumps([status, dict((name.lower(), value) for name, value in headers), answer.decode("latin-1")]))
+        status, headers, answer = connection.ask(method, path, body.encode(), X_Odd="Yes",
+                                                 Lambda_Extension_Name="inner")
+        mark("asked",
+             json.dumps([status, dict((name.lower(), value) for name, value in headers), answer.decode("latin-1")]))
 
 
 asks = echo

@@ -25,4 +25,5 @@ def handle(event, context):
     run = effect(event["id"])
     if os.path.exists("fails"):
         raise Unlucky(run)
-    return {"run": run, "text": "grüße", "id": context.aws_request_id, "left": context.get_remaining_time_in_millis() > 0}
+    return {"run": run, "text": "grüße", "id": context.aws_request_id,
+            "left": context.get_remaining_time_in_millis() > 0}

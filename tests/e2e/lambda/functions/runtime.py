@@ -43,7 +43,8 @@ class Connection:
     def begin(self, method, path, **headers):
         self.open()
         head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-        self.socket.sendall(f"{method} {path} HTTP/1.1\r\nHost: {self.where[0]}:{self.where[1]}\r\n{head}\r\n".encode("latin-1"))
+        line = f"{method} {path} HTTP/1.1\r\nHost: {self.where[0]}:{self.where[1]}\r\n"
+        self.socket.sendall((line + head + "\r\n").encode("latin-1"))
 
     def chunk(self, data):
         self.socket.sendall(b"%x\r\n%s\r\n" % (len(data), data))
