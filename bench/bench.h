@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the benches share: a clock, an end with a reason, keys that come in no order, comparisons for qsort(),
- * and the folder that goes with the bench.
+ * What the benches share: a clock, an exit with a reason, keys in random order, comparisons for
+ * qsort(), and a temporary folder that is removed at the end.
  */
 #ifndef HAPAX_BENCH_H
 #define HAPAX_BENCH_H
@@ -36,7 +36,7 @@ static inline int64_t now_us(void)
     return now_ns() / 1000;
 }
 
-/* The next of the random numbers that begin at a counter (splitmix64); many threads may draw from one. */
+/* The next random number of a counter (splitmix64). Many threads may draw from one counter. */
 static inline uint64_t random_number(atomic_ullong *counter)
 {
     uint64_t x = atomic_fetch_add(counter, UINT64_C(0x9e3779b97f4a7c15));

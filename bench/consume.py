@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""What the message door costs: build/bench/consume_bench (whose head says what is compared) over real servers,
-for each store, with a handler in C and with that of `hapax consume`.
+"""What the message door costs: build/bench/consume_bench over real servers, for each store, with a handler in C and
+with that of `hapax consume`. The head of consume_bench.c says what is compared.
 
     bench/consume.py [--brokers rabbitmq,kafka,sqs] [--stores memory,rocksdb,redis,postgres] [--handlers c,http]
                      [--messages N] [--rounds N]
 
-Exits 1 where on RabbitMQ, with a handler in C, redis: or rocksdb: give under half of the messages that the same loop without
-Hapax takes, less a tenth for what a machine of two processors makes of one run; the rest is for reading. HAPAX_BUILD names
-the build directory (default: build/).
+Judged are redis: and rocksdb: on RabbitMQ with a handler in C; all else is for reading. Exits 1 if they take less
+than half of the messages that the same loop without Hapax takes, less a tenth, since one run on a machine of two
+processors varies. HAPAX_BUILD names the build directory (default: build/).
 """
 import argparse
 import contextlib
@@ -80,8 +80,8 @@ def main():
                     with store(kind) as uri:
                         print(f"{name} | ", end="", flush=True)
                         status |= subprocess.run(
-                            [BUILD / "bench/consume_bench", "--broker", broker.uri(), "--store", uri, "--handler", handler,
-                             "--messages", str(args.messages // (1 if handler == "c" else 4)),
+                            [BUILD / "bench/consume_bench", "--broker", broker.uri(), "--store", uri,
+                             "--handler", handler, "--messages", str(args.messages // (1 if handler == "c" else 4)),
                              "--rounds", str(args.rounds), "--bound", str(bound)], check=False).returncode
     print(f"# load {os.getloadavg()[0]:.1f} of {os.cpu_count()} processors")
     return min(status, 2)

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the message door costs: messages a second of a queue that is full, through hapax_consumer_run() with a handler
- * that does nothing, beside
+ * What the message door costs: the messages a second that hapax_consumer_run() takes from a full
+ * queue, with a handler that does nothing. It is compared with
  *
- *     bare    the same loop without Hapax: the same source, loop, hands and handler, and the same acknowledgements, but no key
- *             is read, nothing hashed and nothing claimed. This program is linked so that hands call __wrap_hapax__message_ask(),
- *             __wrap_hapax__call_begin() and so on, which leave that out when told so. The ratio is hapax / bare.
- *     source  the source alone: one thread takes and acknowledges, nobody runs. What the broker gives at most.
+ *     bare    the same loop without Hapax: the same source, loop, hands, handler and
+ *             acknowledgements. No key is read, nothing is hashed, nothing is claimed. This program
+ *             is linked so that hands call __wrap_hapax__message_ask(), __wrap_hapax__call_begin()
+ *             and so on, which leave Hapax out when told so. The ratio is hapax / bare.
+ *     source  the source alone: one thread takes and acknowledges, and nothing runs. This is the
+ *             most that the broker gives.
  *
- * They take turns on queues of their own, filled before, and the median of the rounds' ratios is judged: exit 1 where it is under
- * the bound by more than the tolerance. The handler is a C function, or (--handler http) that of `hapax consume`, which POSTs
- * to a server in a child process that answers 204. Rejected as the baseline: no_key=run, which goes through the pulse all
- * the same; a consumer of another make, which compares loops and not what Hapax adds.
+ * They take turns, each on a queue of its own that was filled before. The median of the rounds'
+ * ratios is judged: exit 1 if it is under the bound by more than the tolerance. The handler is a C
+ * function. With --handler http it is that of `hapax consume`, which POSTs to a server in a child
+ * process that answers 204. Rejected as the baseline: no_key=run, since it goes through the pulse
+ * as well; a consumer of another make, since then loops are compared, and not what Hapax adds.
  *
- *     consume_bench --broker amqp://…|kafka://HOST:PORT|sqs://REGION?endpoint=… --store URI [--messages N] [--rounds N] [--hands N]
- *                   [--in-hand N] [--handler c|http] [--type classic|quorum] [--bound R] [--tolerance PCT]
+ *     consume_bench --broker amqp://…|kafka://HOST:PORT|sqs://REGION?endpoint=… --store URI
+ *                   [--messages N] [--rounds N] [--hands N] [--in-hand N] [--handler c|http]
+ *                   [--type classic|quorum] [--bound R] [--tolerance PCT]
  */
 #include "bench.h"
 
@@ -80,7 +84,7 @@ static bool with_post;
 static struct hapax_policy keyless;
 static atomic_llong first_us; /* when the first message was at its handler; 0: none was */
 
-/* ---- what hands call ----------------------------------------------------------------------- */
+/* ---- what hands call --------------------------------------------------------------- */
 
 enum hapax_error __real_hapax__message_ask(struct hapax__asked *out, const struct hapax__ask *ask,
                                            const struct hapax_policy *policy,
@@ -116,7 +120,8 @@ enum hapax_error __wrap_hapax__message_ask(struct hapax__asked *out, const struc
     if (!atomic_load_explicit(&without, memory_order_relaxed))
         return __real_hapax__message_ask(out, ask, policy, delivered);
     out->refused = 0;
-    out->request = (struct hapax_request){.key = delivered->message.body}; /* hashed, for twins */
+    /* Hands hash the key, to find duplicates among the messages in hand. */
+    out->request = (struct hapax_request){.key = delivered->message.body};
     return HAPAX_ERR_NONE;
 }
 
@@ -125,7 +130,7 @@ static bool leaves_out(void)
     return atomic_load_explicit(&without, memory_order_relaxed) && !with_post;
 }
 
-/* A handler over HTTP wants an attempt, and gets one without a key: no store is asked. */
+/* A handler over HTTP needs an attempt. It gets one without a key, so no store is asked. */
 struct hapax__call *__wrap_hapax__call_new(struct hapax *h, const struct hapax_policy *policy,
                                            const struct hapax_request *request,
                                            const struct hapax_attempt *outer, bool reconciles,
@@ -190,7 +195,7 @@ static enum hapax_class do_nothing(struct hapax_attempt *attempt, struct hapax_d
     return HAPAX_CLASS_FINAL;
 }
 
-/* ---- a service that does nothing ----------------------------------------------------------- */
+/* ---- a service that does nothing --------------------------------------------------- */
 
 struct call {
     int fd;
@@ -198,7 +203,7 @@ struct call {
     char bytes[8192];
 };
 
-/* How long the first request is; 0: it is not all there. */
+/* The length of the first request; 0: it has not come whole. */
 static size_t request_in(struct call *call)
 {
     char *end, *length;
@@ -286,7 +291,7 @@ static void open_post(struct bench *bench)
     keyless.key = HAPAX_KEY_OPTIONAL;
 }
 
-/* ---- filling a queue ----------------------------------------------------------------------- */
+/* ---- filling a queue --------------------------------------------------------------- */
 
 static void pump(struct hapax__sink *sink)
 {
@@ -329,7 +334,7 @@ static void fill(const struct bench *bench, const char *name)
     char uri[URI_MAX], text[HAPAX_TEXT_MAX];
     unsigned sent = 0, confirmed = 0;
     struct hapax__sink *sink;
-    enum hapax__sent fate;
+    enum hapax__sent result;
     void *tag;
 
     (void)snprintf(uri, sizeof(uri), amqp ? "%s?type=%s" : "%s", bench->broker, bench->type);
@@ -345,9 +350,9 @@ static void fill(const struct bench *bench, const char *name)
             sent += letters[i].in_hand;
         }
         pump(sink);
-        while ((fate = sink->type->reap(sink, &tag)) != HAPAX__SENT_NOTHING) {
+        while ((result = sink->type->reap(sink, &tag)) != HAPAX__SENT_NOTHING) {
             ((struct letter *)tag)->in_hand = false;
-            if (fate != HAPAX__SENT_OK)
+            if (result != HAPAX__SENT_OK)
                 die("a letter was not published", sink->why);
             confirmed++;
         }
@@ -368,7 +373,7 @@ static void name_source(struct bench *bench, const char *name)
                        bench->broker, name, name);
 }
 
-/* ---- runs ------------------------------------------------------------------------------------ */
+/* ---- runs -------------------------------------------------------------------------- */
 
 static void log_line(void *arg, const char *line)
 {
@@ -490,7 +495,7 @@ static struct figure run(struct bench *bench, enum kind kind, unsigned round)
     return kind == SOURCE ? run_source(bench) : run_loop(bench);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------- */
 
 static double median(double *values, unsigned n)
 {

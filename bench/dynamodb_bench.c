@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the DynamoDB store costs beside the calls themselves: operations, each claimed and then completed with 300 bytes
- * under an id of its own, at depths of 1, 16 and 64, in turns
+ * What the DynamoDB store costs beside the HTTP calls themselves. Each operation is claimed and
+ * then completed with 300 bytes, under an id of its own. Depths of 1, 16 and 64 take turns:
  *
  *     store     by hapax_store_run()
- *     bare      the same two PutItem of the same bytes, made before, by curl_multi on as many kept connections, signed by
- *               CURLOPT_AWS_SIGV4: AWS takes no others
- *     unsigned  the same without a signature that anybody would take, which these servers do
+ *     bare      the same two PutItem with the same bytes, prepared before, by curl_multi on as many
+ *               kept connections. CURLOPT_AWS_SIGV4 signs them: AWS takes only signed ones
+ *     unsigned  the same without a signature, which these test servers accept
  *
- * with the CPU time that this process spent on each: the server is the bottleneck here, and on AWS nobody is. Exits 1 where
- * the store does less than 0.9 of bare, over all depths.
+ * Beside each rate stands the CPU time that this process spent. The server is the bottleneck here;
+ * AWS has none. Exits 1 if the store does less than 0.9 of bare, over all depths.
  *
- *     dynamodb_bench URI [--seconds S]          (with.py dynamodb build/bench/dynamodb_bench '{uri}')
+ *     dynamodb_bench URI [--seconds S]       (with.py dynamodb build/bench/dynamodb_bench '{uri}')
  */
 #include "bench.h"
 
@@ -61,7 +61,7 @@ static struct hapax_id ids[DEPTH_MAX];
 static uint8_t body[BODY_SIZE];
 static atomic_ullong counter;
 
-/* ---- the rows ------------------------------------------------------------------------ */
+/* ---- the rows ---------------------------------------------------------------------- */
 
 static void run(struct hapax_op *ops, size_t depth, const char *what)
 {
@@ -150,7 +150,7 @@ static void unsigned_cycle(size_t depth)
     send_all(&complete_call, unsigned_lines, depth);
 }
 
-/* ---- preparing ----------------------------------------------------------------------- */
+/* ---- preparing --------------------------------------------------------------------- */
 
 static void prepare(struct template *call, bool completed)
 {
@@ -235,7 +235,7 @@ static void connect_bare(void)
     }
 }
 
-/* ---- the comparison ------------------------------------------------------------------ */
+/* ---- the comparison ---------------------------------------------------------------- */
 
 static double cpu_s(void)
 {
@@ -269,7 +269,7 @@ static double per_second(const struct row *row)
     return (double)row->cycles * 1e6 / (double)row->us;
 }
 
-/* store/bare at one depth: the median over the turns, for other work on the machine comes and goes. */
+/* store/bare at one depth: the median over the turns, since other work on the machine varies. */
 static double compare(size_t depth, double seconds)
 {
     struct row rows[] = {{"store", store_cycle, 0, 0, 0},

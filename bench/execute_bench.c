@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What hapax_execute() costs in a program of many threads: each calls as fast as it can, with keys of
- * its own but for some percent repeats, and a handler that does nothing. The handle, the pulse and the
- * lane are all there is in between, so over memory: it measures the door, over another store how
- * well calls gather into batches.
+ * What hapax_execute() costs in a program of many threads. Each thread calls as fast as it can,
+ * with new keys but for some percent of repeats, and a handler that does nothing. Over memory only
+ * the handle, the pulse and the lane are between, so the figure is the cost of the door. Over
+ * another store it shows how well calls gather into batches.
  *
  *     execute_bench [--store URI] [--threads N] [--seconds S] [--duplicates PCT]
  */

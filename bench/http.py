@@ -1,25 +1,24 @@
 #!/usr/bin/python3
-"""What the HTTP gate costs beside a bare nginx, measured in one run: wrk with 64 connections against
+"""What the HTTP gate costs beside a bare nginx, measured in one run. wrk, with 64 connections, runs against
 
     a  bare nginx before the upstream          d  the gate, replays of one key
-    b  the gate, keys of their own, synced     e  bare nginx that answers `return 200`
+    b  the gate, new keys, synced              e  bare nginx that answers `return 200`
     c  the same on a store with ?sync=off      f g h  requests without a key: bare nginx,
                                                       `hapax off` and `hapax on` in the gate
     i j  bare nginx, and the gate, at about half of the rate that b reached: for their p99
 
-The gate reaches a store on disk through `hapax keep`; with --store redis it reaches two Redis instead,
-one with `appendfsync always` (b, d) and one without a log (c), and i and j are at half of c. The
-upstream is an nginx that returns 200 bytes; every nginx has one worker. The rows take turns, so that
-all see the same machine; a rate alone says more of the machine than of the gate, so only ratios are
-judged. Printed are rates, latencies (the worst round's), the CPU time for one request, the nginx
-worker's of that of all processes together (upstream, keeper and wrk too), and the share of the machine
-that others took meanwhile: ratios measured with much of it favour the row with more processes. Exits 1
-where a ratio is under its bound or a request was not answered 2xx, 2 where nothing could be measured.
+The gate reaches a store on disk through `hapax keep`. With --store redis it reaches two Redis instead: one with
+`appendfsync always` (b, d) and one without a log (c); i and j are then at half of c. The upstream is an nginx that
+returns 200 bytes. Every nginx has one worker.
+
+The rows take turns, so that all see the same machine. A rate alone says more of the machine than of the gate, so only
+ratios are judged. Printed are rates, latencies (the worst round's), and the CPU time for one request: the nginx
+worker's, of that of all processes together (upstream, keeper and wrk too). Then comes the share of the machine that
+others took meanwhile. With a large share the ratios favour the row with more processes.
+
+Exits 1 if a ratio is under its bound or a request was not answered 2xx, 2 if nothing could be measured.
 
     bench/http.py [--seconds S] [--rounds N] [--records N] [--store rocksdb|redis]
-
---records N first runs N operations, so that the stores are not empty. HAPAX_BUILD names the build
-directory (default: build/).
 """
 import argparse
 import contextlib
@@ -121,9 +120,8 @@ class Row:
         return self.cpu_us / self.requests
 
     def __str__(self):
-        return (f"{self.letter}  {self.text:25} {self.rate:9.0f}/s   p50 {self.p50_ms:6.2f} ms   p99 {self.p99_ms:7.2f} ms"
-                f""
-                f"   {self.request_us:5.1f} µs of {self.own_us / self.requests:5.1f}"
+        return (f"{self.letter}  {self.text:25} {self.rate:9.0f}/s   p50 {self.p50_ms:6.2f} ms"
+                f"   p99 {self.p99_ms:7.2f} ms   {self.request_us:5.1f} µs of {self.own_us / self.requests:5.1f}"
                 f"   others {max(0, self.foreign / self.runs):3.0%}" + (f"   {self.bad} bad" if self.bad else ""))
 
 
@@ -163,7 +161,8 @@ class Bench:
             self.keep("synced")
             self.keep("unsynced", "?sync=off")
             return
-        for name, log in (("synced", {"appendonly": "yes", "appendfsync": "always"}), ("unsynced", {"appendonly": "no"})):
+        synced = {"appendonly": "yes", "appendfsync": "always"}
+        for name, log in (("synced", synced), ("unsynced", {"appendonly": "no"})):
             self.redis[name] = self.stack.enter_context(Redis(**log)).start()
 
     def end_keepers(self):
@@ -208,7 +207,8 @@ class Bench:
         unique, same = "http_unique.lua", "http_one_key.lua"
         return [Row(self, "a", "bare nginx", bare, unique, "/off/"),
                 Row(self, "b", "gate, keys of their own", synced, unique, "/on/"),
-                Row(self, "c", "gate, sync=off" if self.store == "rocksdb" else "gate, no log", unsynced, unique, "/on/"),
+                Row(self, "c", "gate, sync=off" if self.store == "rocksdb" else "gate, no log", unsynced, unique,
+                    "/on/"),
                 Row(self, "d", "gate, replays of one key", synced, same, "/on/", "one"),
                 Row(self, "e", "bare nginx, return 200", bare, same, "/return/", "one"),
                 Row(self, "f", "no key, bare nginx", bare, same, "/off/"),
@@ -227,7 +227,8 @@ def judge(rows, store):
         print(f"{over}/{under} {ratio:.2f} (at least {bound:.2f}{'' if ratio >= bound else ': MISSED'})")
     print(f"the worker's CPU for a request without a key: bare {of['f'].request_us:.1f} µs, hapax off "
           f"{of['g'].request_us - of['f'].request_us:+.1f}, hapax on {of['h'].request_us - of['f'].request_us:+.1f}")
-    print(f"the p99 that the gate adds at half load: {of['j'].p99_ms - of['i'].p99_ms:.2f} ms (users expect less than 5)")
+    print(f"the p99 that the gate adds at half load: {of['j'].p99_ms - of['i'].p99_ms:.2f} ms"
+          " (users expect less than 5)")
     return good
 
 

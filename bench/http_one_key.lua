@@ -1,4 +1,5 @@
--- Each request is the same POST of 64 bytes to the path after "--"; with the key that follows it, or without one.
+-- Each request is the same POST of 64 bytes to the path after "--". Where a key follows the path,
+-- the request has that key.
 local text
 
 function init(args)
@@ -13,6 +14,7 @@ end
 
 function done(summary, latency)
   local e = summary.errors
-  print(string.format("SUM %d %d %d %d %d", summary.requests, summary.duration, latency:percentile(50),
-    latency:percentile(99), e.connect + e.read + e.write + e.timeout + e.status))
+  print(string.format("SUM %d %d %d %d %d", summary.requests, summary.duration,
+    latency:percentile(50), latency:percentile(99),
+    e.connect + e.read + e.write + e.timeout + e.status))
 end

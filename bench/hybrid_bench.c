@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What Redis in front of PostgreSQL is worth, and what it costs: the hybrid store beside its own PostgreSQL alone, in turns,
+ * What Redis in front of PostgreSQL is worth, and what it costs. The hybrid store and its own
+ * PostgreSQL alone take turns at three works:
  *
- *     hot      1,000 callers ask at once for one key that is in flight, over 16 handles: the time from the
- *              beginning to each one's answer
- *     replay   95 of 100 operations repeat one of 1,000 that are completed, the others are new
- *     unique   batches of 64 operations under keys of their own, claimed and completed, over 4 handles
+ *     hot      1,000 callers ask at once for one key that is in flight, over 16 handles. Measured
+ *              is the time from the beginning to each answer
+ *     replay   95 of 100 operations repeat one of 1,000 that are completed; the others are new
+ *     unique   batches of 64 operations under new keys, claimed and completed, over 4 handles
  *
- * with the transactions that PostgreSQL has counted for each. Handles have met nobody for long when a work begins. Exits 1
- * where the hybrid's hot p99 is over 0.3 of PostgreSQL's, or unique keys are under 0.75 of its throughput; TOLERANCE of
- * either is for a machine that does other work at the same time.
+ * Beside each stand the transactions that PostgreSQL has counted. Before a work begins each handle
+ * is calm (docs/design.md, section 6). Exits 1 if the hybrid's hot p99 is over 0.3 of PostgreSQL's,
+ * or if unique keys are under 0.75 of its throughput. TOLERANCE of either is allowed, for a machine
+ * that does other work at the same time.
  *
  *     hybrid_bench URI [--seconds S]          (with.py hybrid build/bench/hybrid_bench '{uri}')
  */
@@ -112,7 +114,7 @@ static void note(struct turn *turn, int64_t us)
         result->times[at] = us;
 }
 
-/* ---- the works ----------------------------------------------------------------------- */
+/* ---- the works --------------------------------------------------------------------- */
 
 /* Each caller has waited since the beginning. */
 static void work_hot(struct turn *turn, struct hapax_store *store)
@@ -180,7 +182,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* ---- turns --------------------------------------------------------------------------- */
+/* ---- turns ------------------------------------------------------------------------- */
 
 static long long number_of(const char *statement)
 {
@@ -257,8 +259,8 @@ static void close_handles(struct side *side)
         hapax_store_close(side->stores[i]);
 }
 
-/* Of the transactions some are made by what is around the work: one or two of each handle of a hybrid; the winner's of each
- * hot key; a few of this program's own. Those of warming up are not counted. */
+/* Some of the counted transactions are not the work's: one or two of each handle of a hybrid, the
+ * winner's of each hot key, a few of this program's own. Those of the warm-up are not counted. */
 static void take_turn(struct side *side, enum work work_kind, double seconds)
 {
     struct turn turn = {.side = side, .work = work_kind};
@@ -316,7 +318,7 @@ static void complete_replays(struct side *hybrid)
     close_handles(hybrid);
 }
 
-/* ---- the comparison ------------------------------------------------------------------ */
+/* ---- the comparison ---------------------------------------------------------------- */
 
 static double at(const struct result *result, double part)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What it costs to reach the embedded store through its keeper: 64 threads call hapax_execute() with
- * keys of their own and 300 bytes of outcome, in turns of a quarter second on a store that this
- * process holds and on one that a child process holds and serves. Each is a database of
- * its own; both see the same machine. Exits 1 where the keeper's rate is less than 0.7 of the other.
+ * What it costs to reach the embedded store through its keeper. 64 threads call hapax_execute()
+ * with new keys and 300 bytes of outcome. Turns of a quarter second go by turns to a store that
+ * this process has open and to one that a child process serves. Each is a database of its own, so
+ * both see the same machine. Exits 1 if the keeper's rate is less than 0.7 of the other.
  *
  *     keeper_bench [--seconds S]
  */

@@ -1,13 +1,14 @@
 #!/usr/bin/python3
-"""What `hapax lambda` adds to an invocation: the same small runtime (tests/e2e/lambda/functions) on the same fake Runtime API,
-once by itself and once behind hapax, in turns. An invocation lasts from when the API hands out the event until the
-response is on its way back; of what is added the store's own time is taken off, a claim and a completion by one client
-(`hapax bench`) on that store. Events are new each time (fresh), or repeats of one (replay, which never reaches the function).
+"""What `hapax lambda` adds to an invocation. The same small runtime (tests/e2e/lambda/functions) runs on the same fake
+Runtime API, once by itself and once behind hapax, in turns. An invocation lasts from when the API hands out the event
+until the response is on its way back. From what is added the store's own time is taken off: a claim and a completion
+by one client (`hapax bench`) on that store. Events are new each time (fresh), or repeats of one (replay, which never
+reaches the function).
 
     bench/lambda.py [--stores memory,rocksdb,redis] [--invocations N] [--rounds N] [--bytes N]
 
-Exits 1 where with redis: or memory: a fresh one's p50, less the store's, is over 1 ms. All is in Python but hapax, and on one machine: both
-sides of the difference have that, so it counts twice only where the machine has less than three processors free.
+Exits 1 if with redis: or memory: a fresh one's p50, less the store's, is over 1 ms. All but hapax is in Python, on one
+machine. Both sides of the difference have that cost, so it counts twice only if fewer than three processors are free.
 HAPAX_BUILD names the build directory (default: build/).
 """
 import argparse
@@ -76,8 +77,8 @@ class Measured:
 
 def store_ms(uri):
     """Of a claim and a completion: twice the p50 and the p99 of an op."""
-    done = subprocess.run([BUILD / "hapax", "bench", "--store", uri, "--clients", "1", "--duplicates", "0", "--seconds", "2",
-                           "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run([BUILD / "hapax", "bench", "--store", uri, "--clients", "1", "--duplicates", "0",
+                           "--seconds", "2", "--json"], capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
     return [2 * said[cut] / 1000 for cut in ("p50_us", "p99_us")]
 
@@ -90,10 +91,11 @@ def measure(kind, args):
             (folder / part).mkdir()
         uri = stack.enter_context(store(kind, folder))
         own = store_ms(uri)
-        hapax = [BUILD / "hapax", "lambda", "--store", uri, "--key", "/id", "--listen", f"127.0.0.1:{free_port()}", "--"]
+        listen = f"127.0.0.1:{free_port()}"
+        hapax = [BUILD / "hapax", "lambda", "--store", uri, "--key", "/id", "--listen", listen, "--"]
         bare_api = stack.enter_context(running(folder / "bare"))
         hapax_api = stack.enter_context(running(folder / "proxied", *hapax))
-        bare, fresh, replay = Measured(bare_api, args.bytes), Measured(hapax_api, args.bytes), Measured(hapax_api, args.bytes)
+        bare, fresh, replay = (Measured(api, args.bytes) for api in (bare_api, hapax_api, hapax_api))
         for each in bare, fresh:
             each.run(50, True)
             each.times.clear()
@@ -101,7 +103,8 @@ def measure(kind, args):
             for measured, new in (bare, True), (fresh, True), (replay, False):
                 measured.run(args.invocations // args.rounds, new)
         added = [fresh.cut(share) - bare.cut(share) - took for share, took in zip((0.5, 0.99), own)]
-        print(f"{kind:8} bare {bare.cut(.5):6.3f} / {bare.cut(.99):6.3f}   fresh {fresh.cut(.5):6.3f} / {fresh.cut(.99):6.3f}   "
+        print(f"{kind:8} bare {bare.cut(.5):6.3f} / {bare.cut(.99):6.3f}   "
+              f"fresh {fresh.cut(.5):6.3f} / {fresh.cut(.99):6.3f}   "
               f"replay {replay.cut(.5):6.3f} / {replay.cut(.99):6.3f}   store {own[0]:6.3f} / {own[1]:6.3f}   "
               f"added over the store's {added[0]:6.3f} / {added[1]:6.3f}", flush=True)
         return added[0]

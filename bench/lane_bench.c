@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a lane costs one caller alone. Measured against the least that could do its work: a condition
- * variable there, an eventfd back, nothing in between. Both in one run and in small rounds by turns,
- * once with caller and thread on one core and once on two: left to the scheduler, one of them may
- * get the core that wakes at once and the other the core that sleeps, which differ sixfold. The
- * figure is the ratio of the medians of the rounds' medians.
+ * What a lane costs one caller alone. The baseline is the least that could do the lane's work: a
+ * condition variable there, an eventfd back, nothing in between. Both take turns in one run, in
+ * small rounds, once with caller and thread on one core and once on two cores. Left to the
+ * scheduler, one of them may get a core that wakes at once and the other a core that sleeps, which
+ * differ sixfold. The figure is the ratio of the medians of the rounds' medians.
  *
- *     lane_bench [--seconds N]     exit 1: a lane takes over 1.5 times as long on one core or on two
+ *     lane_bench [--seconds N]   exit 1: a lane takes over 1.5 times as long on one core or on two
  */
 #include "bench.h"
 #include "lane/lane.h"
@@ -35,7 +35,7 @@ static void wait_for(int fd)
         die("no answer within ten seconds", NULL);
 }
 
-/* ---- the lane ------------------------------------------------------------------------ */
+/* ---- the lane ---------------------------------------------------------------------- */
 
 static void lane_trip(struct hapax__lane *lane)
 {
@@ -69,7 +69,7 @@ static struct hapax__lane *lane_new(void)
     return lane;
 }
 
-/* ---- the bare ping-pong -------------------------------------------------------------- */
+/* ---- the bare ping-pong ------------------------------------------------------------ */
 
 struct bare {
     pthread_t thread;

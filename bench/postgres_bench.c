@@ -1,27 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the machine costs on PostgreSQL. A cycle is a CLAIM and a COMPLETE with 300 bytes of outcome, each key once, 64 of them
- * in a batch. Three contenders, on one server:
+ * What the machine costs on PostgreSQL. A cycle is a CLAIM and a COMPLETE with 300 bytes of
+ * outcome. Each key is used once, with 64 cycles in a batch. Three contenders run on one server:
  *
- *     store   as everybody uses it: a new statement each time, since a pooler in between knows no prepared ones
- *     bare    the array statements of somebody who knows PostgreSQL and needs claims and completions only: the same columns,
- *             looked up by key, expiry, lease, token and fingerprint checked, races decided by ON CONFLICT; prepared,
- *             with a plan pinned in its session. Left out is what Hapax adds: nobody waits for another's open transaction, what
- *             happens to a claim that died (hold, reconcile, attempts_max, failed, unknown), fences, a scope that is kept,
- *             the server's own list of what is stuck, repeats that get the first answer
+ *     store   as everybody uses it: a new statement each time, since a pooler in between knows no
+ *             prepared statements
+ *     bare    the array statements of somebody who knows PostgreSQL and needs only claims and
+ *             completions. They have the same columns, look up by key, check expiry, lease, token
+ *             and fingerprint, and decide races by ON CONFLICT. They are prepared, with a plan
+ *             pinned in its session. What Hapax adds is left out: nobody waits for another's open
+ *             transaction; what happens to a dead claim (hold, reconcile, attempts_max, failed,
+ *             unknown); fences; a scope that is kept; the server's own list of what is stuck;
+ *             repeats that get the first answer
  *     single  the usual way: the bare table, one row a statement, prepared, each committed
  *
- * They take turns of a quarter second, so that others who use the machine hit all alike; rates are medians over rounds. Beside
- * the rates stands the processor time that the server's process used for a cycle, the lower quartile of all batches. Each
- * has its noise: a rate is half the client's, and swings; the longer code of hapax.run() suffers more where others keep the
- * caches cold. So what is asserted is the better of the two. The test's server has fsync = off: with the disk's time in it,
- * store and bare would be closer. Then replays, and callers that race for one key.
+ * They take turns of a quarter second, so that other users of the machine hit all alike. Rates are
+ * medians over rounds. Beside the rates stands the processor time of the server's process for a
+ * cycle: the lower quartile of all batches. Each figure has its noise. Half of a rate is the
+ * client's, and a rate swings. Processor time grows where others keep the caches cold, and the
+ * longer code of hapax.run() suffers more. So the better of the two is asserted. The test's server
+ * has fsync = off; with the disk's time in it, store and bare would be closer. Then come replays,
+ * and callers that race for one key.
  *
  *     postgres_bench [--seconds S] [--million] URI
  *
- * Exits 1 where bare costs less than RATIO_MIN of what the store does by both, with 1 connection or with 4: 0.83 to 1.04 is measured where
- * nothing else runs, 0.75 to 0.82 of the processor time on a busy machine. --million: fills the table with a million operations that expire, sweeps them,
- * and prints its size before and after.
+ * Exits 1 if bare costs less than RATIO_MIN of what the store does by both figures, with 1
+ * connection or with 4. Measured are 0.83 to 1.04 where nothing else runs, and 0.75 to 0.82 of the
+ * processor time on a busy machine. --million: fills the table with a million operations that
+ * expire, sweeps them, and prints the table's size before and after.
  */
 #include <hapax/store.h>
 
@@ -35,7 +41,7 @@
 #define THREADS_MAX  16u
 #define CALLERS      1000u
 #define TURN_NS      250000000
-#define RATIO_MIN    0.72 /* 0.8, less a tenth for what a machine of two processors makes of one run */
+#define RATIO_MIN    0.72 /* 0.8, less a tenth: one run on a machine of two processors varies */
 #define LEASE_MS     30000
 #define RETENTION_MS 3600000
 #define COSTS_MAX    16384u
@@ -153,63 +159,76 @@ static const char bare_table[] =
 /* verdicts: 1 claimed, 2 in flight, 3 completed, 6 mismatch */
 static const char bare_claim[] =
     "WITH now AS MATERIALIZED (SELECT " NOW_US " AS us), cur AS MATERIALIZED ("
-    "  SELECT i.id, i.token, i.fingerprint, r.state, r.attempt, r.lease_until_us, r.status, r.headers, r.body,"
+    "  SELECT i.id, i.token, i.fingerprint, r.state, r.attempt, r.lease_until_us, r.status,"
+    " r.headers, r.body,"
     "    r.fingerprint <> i.fingerprint AS differs,"
     "    r.id IS NULL OR r.expires_us <= now.us OR r.state = 1 AND r.fingerprint = i.fingerprint"
     "      AND (r.lease_until_us <= now.us OR r.token = i.token) AS free"
     "  FROM now, unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS i(id, token, fingerprint)"
     "  LEFT JOIN LATERAL (SELECT * FROM bare b WHERE b.id = i.id OFFSET 0) r ON true),"
     " won AS ("
-    "  INSERT INTO bare AS b SELECT now.us, now.us, now.us + $4::bigint * 1000, now.us + $5::bigint * 1000, $5, 0,"
-    "    1, 1, 0, 1, 0, false, false, false, false, false, id, token, fingerprint, $6, $7, '', '', ''"
+    "  INSERT INTO bare AS b SELECT now.us, now.us, now.us + $4::bigint * 1000, now.us +"
+    " $5::bigint * 1000, $5, 0,"
+    "    1, 1, 0, 1, 0, false, false, false, false, false, id, token, fingerprint, $6, $7, '',"
+    " '', ''"
     "  FROM now, cur WHERE free ORDER BY id"
-    "  ON CONFLICT (id) DO UPDATE SET state = 1, token = excluded.token, fingerprint = excluded.fingerprint,"
-    "    attempt = CASE WHEN b.token = excluded.token AND b.state = 1 THEN b.attempt ELSE b.attempt + 1 END,"
+    "  ON CONFLICT (id) DO UPDATE SET state = 1, token = excluded.token, fingerprint ="
+    " excluded.fingerprint,"
+    "    attempt = CASE WHEN b.token = excluded.token AND b.state = 1 THEN b.attempt ELSE"
+    " b.attempt + 1 END,"
     "    updated_us = excluded.updated_us, lease_until_us = excluded.lease_until_us,"
     "    expires_us = excluded.expires_us, headers = '', body = ''"
-    "  WHERE b.expires_us <= excluded.updated_us OR b.state = 1 AND b.fingerprint = excluded.fingerprint"
+    "  WHERE b.expires_us <= excluded.updated_us OR b.state = 1 AND b.fingerprint ="
+    " excluded.fingerprint"
     "    AND (b.lease_until_us <= excluded.updated_us OR b.token = excluded.token)"
     "  RETURNING id, attempt, lease_until_us)"
-    " SELECT id, 1, attempt, lease_until_us, NULL::smallint, NULL::bytea, NULL::bytea FROM won UNION ALL"
-    " SELECT id, CASE WHEN differs THEN 6 WHEN state = 1 THEN 2 ELSE 3 END, attempt, lease_until_us, status, headers, body"
+    " SELECT id, 1, attempt, lease_until_us, NULL::smallint, NULL::bytea, NULL::bytea FROM won"
+    " UNION ALL"
+    " SELECT id, CASE WHEN differs THEN 6 WHEN state = 1 THEN 2 ELSE 3 END, attempt,"
+    " lease_until_us, status, headers, body"
     " FROM cur WHERE NOT free";
 
 static const char bare_complete[] =
     "WITH now AS MATERIALIZED (SELECT " NOW_US " AS us)"
-    " UPDATE bare b SET state = 2, status = $4::int, headers = '', body = i.body, body_kept = true, updated_us = now.us,"
+    " UPDATE bare b SET state = 2, status = $4::int, headers = '', body = i.body, body_kept ="
+    " true, updated_us = now.us,"
     "   lease_until_us = 0, expires_us = now.us + b.retention_ms * 1000"
     " FROM now, unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS i(id, token, body)"
-    " WHERE b.id = i.id AND b.token = i.token AND b.state = 1 AND b.expires_us > now.us RETURNING b.id";
+    " WHERE b.id = i.id AND b.token = i.token AND b.state = 1 AND b.expires_us > now.us"
+    " RETURNING b.id";
 
 static const char single_claim[] =
-    "INSERT INTO single AS b SELECT now.us, now.us, now.us + $4::bigint * 1000, now.us + $5::bigint * 1000, $5, 0,"
+    "INSERT INTO single AS b SELECT now.us, now.us, now.us + $4::bigint * 1000, now.us +"
+    " $5::bigint * 1000, $5, 0,"
     "   1, 1, 0, 1, 0, false, false, false, false, false, $1, $2, $3, $6, $7, '', '', ''"
     " FROM (SELECT " NOW_US " AS us) now"
     " ON CONFLICT (id) DO UPDATE SET state = 1, attempt = b.attempt + 1, token = excluded.token,"
-    "   updated_us = excluded.updated_us, lease_until_us = excluded.lease_until_us, expires_us = excluded.expires_us"
-    " WHERE b.expires_us <= excluded.updated_us OR b.state = 1 AND b.fingerprint = excluded.fingerprint"
+    "   updated_us = excluded.updated_us, lease_until_us = excluded.lease_until_us, expires_us ="
+    " excluded.expires_us"
+    " WHERE b.expires_us <= excluded.updated_us OR b.state = 1 AND b.fingerprint ="
+    " excluded.fingerprint"
     "   AND (b.lease_until_us <= excluded.updated_us OR b.token = excluded.token)"
     " RETURNING id, attempt, lease_until_us";
 
 static const char single_complete[] =
-    "UPDATE single SET state = 2, status = $4::int, body = $3, body_kept = true, updated_us = " NOW_US
-    ","
+    "UPDATE single SET state = 2, status = $4::int, body = $3, body_kept = true,"
+    "  updated_us = " NOW_US ","
     "  lease_until_us = 0, expires_us = " NOW_US " + retention_ms * 1000"
     " WHERE id = $1 AND token = $2 AND state = 1 RETURNING id";
 
 static void prepare(PGconn *conn)
 {
-    sql(conn,
-        "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;"
-        " SET plan_cache_mode = force_generic_plan");
+    sql(conn, "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET"
+              " jit = off;"
+              " SET plan_cache_mode = force_generic_plan");
     PQclear(check_rows(conn, PQprepare(conn, "bare_claim", bare_claim, 0, NULL)));
     PQclear(check_rows(conn, PQprepare(conn, "bare_complete", bare_complete, 0, NULL)));
     PQclear(check_rows(conn, PQprepare(conn, "single_claim", single_claim, 0, NULL)));
     PQclear(check_rows(conn, PQprepare(conn, "single_complete", single_complete, 0, NULL)));
 }
 
-/* What is the same for all ops of a statement, from its fourth parameter on: a claim's lease, retention, caller and
- * scope; a completion's status. */
+/* Writes what is the same for all ops of a statement, from the fourth parameter on: a claim's
+ * lease, retention, caller and scope, or a completion's status. */
 static void put_rest(struct hapax__pg_out *out, bool claim)
 {
     if (!claim) {
@@ -377,7 +396,7 @@ static double cost(enum contender contender, unsigned connections)
     return n > 0 ? all[n / 4] : 0;
 }
 
-/* The part of the store's cost that bare has as well: by processor time or by rates, whichever is better. */
+/* The part of the store's cost that bare has as well: the better of processor time and rates. */
 static double compare(unsigned connections, unsigned rounds)
 {
     double rates[CONTENDERS][TURNS_MAX], of_bare[TURNS_MAX], of_single[TURNS_MAX];
@@ -493,24 +512,23 @@ static void race_for_one_key(PGconn *monitor)
     for (unsigned i = 0; i < THREADS_MAX; i++)
         pthread_join(workers[i].thread, NULL);
     qsort(race.took_ns, CALLERS, sizeof(race.took_ns[0]), by_size);
-    printf(
-        "one key, %u callers on %u connections: %u claimed it, p50 %.2f ms, p99 %.2f ms; %u times in "
-        "flight, %u busy, %u lock waits in %u samples\n",
-        CALLERS, THREADS_MAX, race.claimed, (double)race.took_ns[CALLERS / 2] / 1e6,
-        (double)race.took_ns[CALLERS * 99 / 100] / 1e6, race.in_flight, race.busy, waits, samples);
+    printf("one key, %u callers on %u connections: %u claimed it, p50 %.2f ms, p99 %.2f ms; %u"
+           " times in "
+           "flight, %u busy, %u lock waits in %u samples\n",
+           CALLERS, THREADS_MAX, race.claimed, (double)race.took_ns[CALLERS / 2] / 1e6,
+           (double)race.took_ns[CALLERS * 99 / 100] / 1e6, race.in_flight, race.busy, waits,
+           samples);
 }
 
 /* ---- a million --------------------------------------------------------------------- */
 
 static void print_size(PGconn *conn, const char *when)
 {
-    PGresult *rows = check_rows(
-        conn,
-        PQexec(
-            conn,
-            "SELECT pg_size_pretty(pg_table_size('hapax.operations')),"
-            " pg_size_pretty(pg_indexes_size('hapax.operations')),"
-            " (SELECT n_dead_tup FROM pg_stat_all_tables WHERE relid = 'hapax.operations'::regclass)"));
+    PGresult *rows =
+        check_rows(conn, PQexec(conn, "SELECT pg_size_pretty(pg_table_size('hapax.operations')),"
+                                      " pg_size_pretty(pg_indexes_size('hapax.operations')),"
+                                      " (SELECT n_dead_tup FROM pg_stat_all_tables WHERE relid ="
+                                      " 'hapax.operations'::regclass)"));
 
     printf("%s: table %s, indexes %s, %s dead rows\n", when, PQgetvalue(rows, 0, 0),
            PQgetvalue(rows, 0, 1), PQgetvalue(rows, 0, 2));

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the Redis store costs beside Redis itself: batches of 64 operations, each claimed and then completed
- * with 300 bytes under a key of its own, in turns on one node
+ * What the Redis store costs beside Redis itself. Batches of 64 operations are each claimed and
+ * then completed with 300 bytes, under new keys. Three rows take turns on one node:
  *
  *     store   by hapax_store_run()
- *     bare    the same EVALSHA with the same arguments, made before, by hiredis
- *     plain   SET NX and SET of the body, pipelined by hiredis: no check of anything
+ *     bare    the same EVALSHA with the same arguments, prepared before, by hiredis
+ *     plain   SET NX and SET of the body, pipelined by hiredis, with no check of anything
  *
- * with the CPU time that the server spent on each. Exits 1 where the store does less than 0.85 of bare.
+ * Beside each stands the CPU time that the server spent. Exits 1 if the store does less than 0.85
+ * of bare.
  *
  *     redis_bench URI [--seconds S]          (with.py redis build/bench/redis_bench '{uri}')
  */
@@ -69,7 +70,7 @@ static struct hapax_op complete_of(size_t i)
     return op;
 }
 
-/* ---- the rows ------------------------------------------------------------------------ */
+/* ---- the rows ---------------------------------------------------------------------- */
 
 static void store_cycle(void)
 {
@@ -129,7 +130,7 @@ static void plain_cycle(void)
         take(REDIS_REPLY_STATUS, 0);
 }
 
-/* ---- preparing ----------------------------------------------------------------------- */
+/* ---- preparing --------------------------------------------------------------------- */
 
 static void prepare(struct script_call *call, struct hapax_op (*op_of)(size_t i))
 {
@@ -184,7 +185,7 @@ static double server_s(void)
     return seconds;
 }
 
-/* ---- the comparison ------------------------------------------------------------------ */
+/* ---- the comparison ---------------------------------------------------------------- */
 
 static void turn(struct row *row)
 {

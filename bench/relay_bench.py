@@ -1,20 +1,21 @@
 #!/usr/bin/python3
-"""What `hapax relay` publishes: an outbox of N rows of 1,000 aggregates, written by SELECT hapax.publish(...) in one
-transaction while the relays wait, emptied by
+"""What `hapax relay` publishes. An outbox of N rows of 1,000 aggregates is written by SELECT hapax.publish(...) in one
+transaction, while the relays wait. It is emptied by
 
-    one by one   a program of its own: a row, publish, wait for the confirm, mark the row, commit, the next (Python, pika)
+    one by one   a program of its own (Python, pika): take a row, publish it, wait for the confirm, mark it, commit
     1, 4         one relay, four relays
-    1 old        one relay, with a transaction open since before the rows were written, elsewhere in the database
+    1 old        one relay, while a transaction elsewhere in the database is open since before the rows were written
 
-to a real RabbitMQ (classic and quorum queues; they hold all that is published) and a real Kafka. A rate is that of the rows after the
-first tenth, by the relays' own counters. Then, at half of the rate of four, rows are written all 10 ms, one of ten of them to a queue
-that is read, and the time from being written to being read is what is told. Rounds take turns; told is their median.
+to a real RabbitMQ (classic and quorum queues, which keep all that is published) and a real Kafka. A rate is that of
+the rows after the first tenth, by the relays' own counters. Then, at half of the rate of four relays, rows are written
+every 10 ms. One of ten rows goes to a queue that is read, and the time from writing to reading is printed. Rounds take
+turns; printed is their median.
 
     bench/relay_bench.py [--to classic,quorum,kafka] [--rows N] [--rounds N] [--seconds S]
 
-Exits 1 where four relays publish fewer than 10,000 rows a second to a classic queue, or the lag's p99 at half of it is over 200 ms;
-less or more by a fifth is let pass, for what a machine of two processors makes of one run. PostgreSQL runs with fsync off, as everywhere in the tests.
-HAPAX_BUILD names the build directory (default: build/).
+Exits 1 if four relays publish fewer than 10,000 rows a second to a classic queue, or if the lag's p99 at half of that
+is over 200 ms. A fifth less or more passes, since one run on a machine of two processors varies. PostgreSQL runs with
+fsync off, as everywhere in the tests. HAPAX_BUILD names the build directory (default: build/).
 """
 import argparse
 import contextlib
@@ -44,8 +45,9 @@ RATE, LAG_MS, TOLERANCE = 10000, 200, 0.2
 TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
 PUBLISH = """SELECT count(hapax.publish(%s, 'aggregate-' || i %% 1000, 'bench-' || i, NULL,
     convert_to(rpad('{"number":' || i || '}', 200), 'UTF8'))) FROM generate_series(%s, %s) i"""
-STAMPED = """SELECT count(hapax.publish(CASE i %% 10 WHEN 0 THEN %s ELSE %s END, 'aggregate-' || i %% 1000, 'bench-' || i, NULL,
-    convert_to((extract(epoch FROM clock_timestamp()) * 1e6)::bigint::text, 'UTF8'))) FROM generate_series(%s, %s) i"""
+STAMPED = """SELECT count(hapax.publish(CASE i %% 10 WHEN 0 THEN %s ELSE %s END, 'aggregate-' || i %% 1000,
+    'bench-' || i, NULL, convert_to((extract(epoch FROM clock_timestamp()) * 1e6)::bigint::text, 'UTF8')))
+    FROM generate_series(%s, %s) i"""
 
 
 class Bench:
@@ -102,11 +104,13 @@ class Bench:
         processes = []
         try:
             for _ in range(n):
-                processes.append(self.hapax.start("relay", "--from", self.uri, "--to", self.broker.uri(), "--metrics", "127.0.0.1:0"))
+                processes.append(self.hapax.start("relay", "--from", self.uri, "--to", self.broker.uri(),
+                                                  "--metrics", "127.0.0.1:0"))
             ports = [read_line(process).split("port ")[1].strip() for process in processes]
             while any(metric(port, "parts") != 64 / n for port in ports):
                 time.sleep(0.05)
-            yield lambda: sum(metric(port, "published_total") for port in ports), [process.pid for process in processes]
+            yield (lambda: sum(metric(port, "published_total") for port in ports),
+                   [process.pid for process in processes])
         finally:
             for process in processes:
                 end(process)
@@ -123,7 +127,8 @@ class Bench:
                 if not begun and now >= rows / 10:
                     begun = (time.monotonic(), now, [cpu_us(group) for group in groups])
             seconds = time.monotonic() - begun[0]
-            return (now - begun[1]) / seconds, [(cpu_us(group) - before) / (now - begun[1]) for group, before in zip(groups, begun[2])]
+            rows = now - begun[1]
+            return rows / seconds, [(cpu_us(group) - before) / rows for group, before in zip(groups, begun[2])]
 
     def one_by_one(self, connection, topic, rows):
         """What one writes without a relay."""
@@ -132,9 +137,11 @@ class Bench:
             channel.confirm_delivery()
             for _ in range(rows):
                 cursor.execute("BEGIN")
-                cursor.execute("SELECT seq, key, payload FROM hapax.outbox WHERE state = 0 ORDER BY seq LIMIT 1 FOR UPDATE")
+                cursor.execute("SELECT seq, key, payload FROM hapax.outbox WHERE state = 0"
+                               " ORDER BY seq LIMIT 1 FOR UPDATE")
                 seq, key, payload = cursor.fetchone()
-                channel.basic_publish("", topic, bytes(payload), pika.BasicProperties(message_id=key, delivery_mode=2), mandatory=True)
+                channel.basic_publish("", topic, bytes(payload),
+                                      pika.BasicProperties(message_id=key, delivery_mode=2), mandatory=True)
                 cursor.execute("UPDATE hapax.outbox SET state = 1 WHERE seq = %s", (seq,))
                 cursor.execute("COMMIT")
         return rows / (time.monotonic() - begun)
@@ -167,7 +174,7 @@ class Bench:
             begun, sent = time.monotonic(), 0
             with connection.cursor() as cursor:
                 while (elapsed := time.monotonic() - begun) < seconds:
-                    upto = min(int(rate * elapsed), sent + int(rate / 50))  # a writer that is late writes no more at once
+                    upto = min(int(rate * elapsed), sent + int(rate / 50))  # a late writer does not catch up at once
                     if upto > sent:
                         cursor.execute(STAMPED, (probe, bulk, sent + 1, upto))
                         sent = upto
@@ -188,8 +195,8 @@ class Bench:
 
         if self.kind == "kafka":
             from confluent_kafka import Consumer
-            consumer = Consumer({"bootstrap.servers": self.broker.address, "group.id": topic, "auto.offset.reset": "earliest",
-                                 "fetch.wait.max.ms": 5})
+            consumer = Consumer({"bootstrap.servers": self.broker.address, "group.id": topic,
+                                 "auto.offset.reset": "earliest", "fetch.wait.max.ms": 5})
             consumer.subscribe([topic])
             while not over.is_set():
                 message = consumer.poll(0.1)
@@ -240,12 +247,14 @@ def measure(bench, args):
         values = [rate for rate, _ in runs]
         cpu = [f"{statistics.median(times):.0f}" for times in zip(*(times for _, times in runs))]
         print(f"{bench.kind} | {what} | {medians[what]:.0f} rows/s ({min(values):.0f} to {max(values):.0f})"
-              + (f" | CPU time for a row: relays {cpu[0]} us, database {cpu[1]} us, broker {cpu[2]} us" if cpu else ""), flush=True)
+              + (f" | CPU time for a row: relays {cpu[0]} us, database {cpu[1]} us, broker {cpu[2]} us" if cpu else ""),
+              flush=True)
     good = bench.kind != "classic" or medians["4"] >= RATE * (1 - TOLERANCE)
     for relays in (1, 4):
         lags, reached = bench.lag(relays, min(RATE, medians[str(relays)]) / 2, args.seconds)
         p50, p99 = lags[len(lags) // 2], lags[len(lags) * 99 // 100]
-        print(f"{bench.kind} | lag of {relays} at {reached:.0f} rows/s | p50 {p50:.0f} ms, p99 {p99:.0f} ms, most {lags[-1]:.0f} ms", flush=True)
+        print(f"{bench.kind} | lag of {relays} at {reached:.0f} rows/s | p50 {p50:.0f} ms, p99 {p99:.0f} ms, "
+              f"most {lags[-1]:.0f} ms", flush=True)
         good = good and (bench.kind != "classic" or p99 <= LAG_MS * (1 + TOLERANCE))
     return good
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the embedded store costs beside RocksDB itself: batches of 64 operations, each claimed and then
- * completed with 300 bytes, by hapax_store_run() on one database and by the same RocksDB calls bare on
- * another: the same keys, reads, writes, sizes and syncs. The two take turns, so that both see the
- * same machine. Exits 1 where the store does less than 0.7 of the bare rate.
+ * What the embedded store costs beside RocksDB itself. Batches of 64 operations are each claimed
+ * and then completed with 300 bytes: by hapax_store_run() on one database, and by the same RocksDB
+ * calls bare on another. Keys, reads, writes, sizes and syncs are the same. The two take turns, so
+ * that both see the same machine. Exits 1 if the store does less than 0.7 of the bare rate.
  *
  *     rocksdb_bench [--seconds S] [--sync off]
  */
@@ -39,7 +39,7 @@ static struct hapax_id ids[BATCH];
 static uint8_t body[BODY_SIZE];
 static atomic_ullong counter;
 
-/* ---- the store ----------------------------------------------------------------------- */
+/* ---- the store --------------------------------------------------------------------- */
 
 static void store_cycle(struct hapax_store *store)
 {
@@ -65,7 +65,7 @@ static void store_cycle(struct hapax_store *store)
         die("complete", hapax_store_text(store));
 }
 
-/* ---- bare ---------------------------------------------------------------------------- */
+/* ---- bare -------------------------------------------------------------------------- */
 
 static void bare_read(struct bare *bare)
 {
@@ -157,7 +157,7 @@ static void bare_close(struct bare *bare)
     hapax__files_release(&bare->files);
 }
 
-/* ---- the comparison ------------------------------------------------------------------ */
+/* ---- the comparison ---------------------------------------------------------------- */
 
 static void turn(struct rate *rate, struct hapax_store *store, struct bare *bare)
 {

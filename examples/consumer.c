@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Takes orders from a queue and writes each into ./ledger.txt once, however often it is sent and delivered:
+ * Takes orders from a queue and writes each into ./ledger.txt once, however often it is sent and
+ * delivered:
  *     consumer 'amqp://localhost/?queue=orders' [STORE-URI]
- * The body is the order; its key is in the usual headers, or is the message's id. Ctrl-C lets what runs finish.
- * Exit code: 0 stopped, 1 there is no such queue, 2 usage or store.
+ * The body is the order. Its key is in the usual headers, or is the message's id. After Ctrl-C,
+ * what runs finishes first. Exit code: 0 stopped, 1 there is no such queue, 2 usage or store.
  */
 #include <hapax/consume.h>
 #include <signal.h>
@@ -39,7 +40,7 @@ static void say(void *arg, const char *line)
     fprintf(stderr, "consumer: %s\n", line);
 }
 
-/* Readable once the process is told to end; call it before there are threads. */
+/* Readable once the process got SIGINT or SIGTERM. Call it before any thread is started. */
 static int stop_fd(void)
 {
     sigset_t set;

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A handler of orders behind `hapax consume`, which knows nothing of brokers and nothing of idempotency:
+"""A handler of orders behind `hapax consume`. It knows nothing of brokers and nothing of idempotency:
 
     consumer.py PORT LEDGER
     hapax consume --from 'amqp://localhost/?queue=orders' --to http://127.0.0.1:PORT/orders

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Takes payments from a queue into a table. Payment and record of the operation are one transaction, so that wherever
- * the process dies the rows are the completed operations, no more and no less:
+ * Takes payments from a queue into a table. Payment and record of the operation are one
+ * transaction. So wherever the process dies, the rows are exactly the completed operations:
  *     consumer_pg 'amqp://localhost/?queue=payments' CONNINFO postgres://…
  * The body is the amount. `hapax init` was run in that database; the table is that of transfer.sql.
  */
@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <sys/signalfd.h>
 
-/* The claim is compared in the same statement: HX001, and nothing is committed, where it is another's by now. */
+/* The same statement compares the claim. If another has it by now, the statement fails with HX001
+ * and nothing is committed. */
 static const char statement[] =
     "WITH paid AS (INSERT INTO payments (amount) VALUES ($1) RETURNING number)"
     " SELECT hapax.complete($2, 201, body => convert_to('payment ' || number, 'UTF8')) FROM paid";
@@ -37,7 +38,7 @@ static enum hapax_class pay(struct hapax_attempt *attempt, struct hapax_delivery
         else if (PQstatus(conn) != CONNECTION_OK)
             cls = HAPAX_CLASS_UNKNOWN; /* committed or not: the record knows */
         else
-            cls = HAPAX_CLASS_FAILED; /* no amount, say: rolled back */
+            cls = HAPAX_CLASS_FAILED; /* rolled back: the body is no amount, for instance */
         PQclear(result);
     }
     PQfinish(conn);

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""A handler of payments behind `hapax consume` that completes its operations itself: payment and record are one
-transaction, so that whoever dies, the rows are the completed operations.
+"""A handler of payments behind `hapax consume` that completes its operations itself. Payment and record are one
+transaction. So wherever a process dies, the rows are exactly the completed operations.
 
     consumer_pg.py PORT CONNINFO
-    hapax consume --from 'amqp://localhost/?queue=payments' --to http://127.0.0.1:PORT/ --store postgres://… --pass-token on
+    hapax consume --from 'amqp://localhost/?queue=payments' --to http://127.0.0.1:PORT/ --store postgres://… \\
+        --pass-token on
 
 The body is the amount. `hapax init` was run in that database; the table is that of transfer.sql.
 """

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A Lambda function in C that writes each order into $LEDGER (./ledger.txt) once, however often it is sent: over HTTP with an
- * Idempotency-Key, or in messages of a queue, of which each has an id. It is its own runtime: put it into a function of
- * provided.al2023 as `bootstrap`, with HAPAX_STORE in its environment.
+ * A Lambda function in C that writes each order into $LEDGER (./ledger.txt) once, however often it
+ * is sent: over HTTP with an Idempotency-Key, or in messages of a queue, which have an id each. It
+ * is its own runtime: put it into a function of provided.al2023 as `bootstrap`, with HAPAX_STORE in
+ * the environment.
  */
 #include <hapax/lambda.h>
 #include <signal.h>
@@ -35,7 +36,7 @@ static void say(void *arg, const char *line)
     fprintf(stderr, "lambda: %s\n", line);
 }
 
-/* Readable once the sandbox is being ended; call it before there are threads. */
+/* Readable once the sandbox is being ended. Call it before any thread is started. */
 static int stop_fd(void)
 {
     sigset_t set;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An order in three steps, each done once, however often and with whatever luck it is called:
+ * An order in three steps, each done once, however often the program is called and wherever it
+ * dies:
  *     order order-17 0      fresh: out of stock (charge fresh, reserve fresh)
  *     order order-17 5      fresh: ordered (charge replay, reserve fresh, mail fresh)
  *     order order-17 5      replay: ordered
- * and after each a line that counts what the three services were asked to do:
+ * After each call a line counts what the three services were asked to do:
  *     charged 1, reserved 0, mailed 0
  *     charged 1, reserved 1, mailed 1
  *     charged 1, reserved 1, mailed 1
- * The number is how many are in stock. The services are files: ./charges.txt, ./reservations.txt and
- * ./mails.txt, with a line for each key they were given. Exit code: 0 ordered, 1 not, 2 usage or store.
+ * The number is how many are in stock. The services are files: ./charges.txt, ./reservations.txt
+ * and ./mails.txt, with a line for each key they were given. Exit code: 0 ordered, 1 not, 2 usage
+ * or store.
  */
 #include <hapax/hapax.h>
 #include <stdio.h>
@@ -21,7 +23,7 @@ struct order {
     size_t told_len;
 };
 
-/* What each service does: notes the key that it is given, by which it would know a repeat. */
+/* What each service does: it notes the key that it is given. By that key it would know a repeat. */
 static enum hapax_class ask_service(struct hapax_attempt *step, const char *file)
 {
     struct hapax_span key = hapax_attempt_key(step); /* as "order-17:charge" */

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""An orders API behind Hapax's gate or consumer: an order is charged, reserved and mailed, each once, whatever fails on
+"""An orders API behind Hapax's gate or consumer. An order is charged, reserved and mailed, each once, whatever fails on
 the way.
 
     order_pg.py PORT CONNINFO [LEASE]
@@ -7,8 +7,8 @@ the way.
 POST /orders  {"item": "lamp"}   orders one; 500 while none is in stock, and then a retry goes on where it was
 GET  /orders                     how often each service was called
 
-Whoever is in front of it keeps its records in the same database and hands on a token. The scope is `default` here, which a
-consumer has to be told:
+The gate or consumer keeps its records in the same database and hands on a token. The scope is `default` here; a
+consumer must be told so:
 
     hapax serve --upstream http://127.0.0.1:PORT --store postgres://… --pass-token on
     hapax consume --from 'amqp://localhost/?queue=orders' --to http://127.0.0.1:PORT/orders --scope default \
@@ -51,15 +51,15 @@ def call(service, key, item):
 
 
 def step(conn, token, key, name, item):
-    """Does a step of the order, or gives what came of it before. The claim is committed before the service is called, so
-    that whoever has the order after us knows of it."""
+    """Does a step of the order, or returns the receipt of the attempt that did it. The claim is committed before the
+    service is called, so that a later attempt at the order knows of the call."""
     with conn, conn.cursor() as cursor:
-        cursor.execute("SELECT verdict, body, step_token, step_key FROM hapax.step_begin(%s, 'default', %s, %s, lease => %s)",
-                       (token, key, name, LEASE))
+        cursor.execute("SELECT verdict, body, step_token, step_key FROM"
+                       " hapax.step_begin(%s, 'default', %s, %s, lease => %s)", (token, key, name, LEASE))
         verdict, body, step_token, step_key = cursor.fetchone()
     if verdict == "completed":
         return bytes(body).decode()
-    if verdict != "claimed":  # in_flight: of an attempt that died a moment ago; unknown: an operator settles it
+    if verdict != "claimed":  # in_flight: an attempt died a moment ago; unknown: an operator must decide
         raise NotNow(503, f"{name} is {verdict}")
     try:
         receipt = call(name, step_key, item)
@@ -73,7 +73,7 @@ def step(conn, token, key, name, item):
 
 
 def key_of(headers):
-    """The operation's key: from a consumer percent-encoded, whatever bytes it has; from the gate as the client sent it."""
+    """The operation's key. A consumer sends it percent-encoded, the gate as the client sent it."""
     key = headers.get("Hapax-Key")
     return headers.get("Idempotency-Key", "").strip('"') if key is None else urllib.parse.unquote(key)
 

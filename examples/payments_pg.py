@@ -10,8 +10,8 @@ The gate in front of it keeps its records in the same database and hands on a to
 
     hapax serve --upstream http://127.0.0.1:PORT --store postgres://… --pass-token on
 
-Wherever this process dies, a retry gets the outcome that was committed, or, if none was, runs. The tables are
-those of transfer.sql.
+Wherever this process dies, a retry gets the outcome that was committed. If none was committed, the retry runs. The
+tables are those of transfer.sql.
 """
 import json
 import sys

@@ -39,7 +39,7 @@ static enum hapax_class transfer(PGconn *conn, struct hapax_attempt *attempt, vo
 
     for (size_t i = 0; i < sizeof(statements) / sizeof(statements[0]); i++)
         if (!changed(conn, statements[i], words)) {
-            /* Too little money (a constraint), no such account, a deadlock: what was done goes back. */
+            /* Too little money (a constraint), no such account, or a deadlock: all is undone. */
             hapax_attempt_outcome(attempt, 409, hapax_str(NULL), hapax_str("not moved"));
             return HAPAX_CLASS_NOT_RUN;
         }
@@ -49,7 +49,7 @@ static enum hapax_class transfer(PGconn *conn, struct hapax_attempt *attempt, vo
     return HAPAX_CLASS_FINAL;
 }
 
-/* Surely nothing done, or perhaps done and not told: either way it is right to ask again. */
+/* Nothing was done, or all was done and the reply was lost. In both cases the call is repeated. */
 static bool worth_repeating(enum hapax_error error)
 {
     return error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_INDETERMINATE;
@@ -64,7 +64,7 @@ static enum hapax_error try_once(const char *conninfo, const struct hapax_reques
     enum hapax_error error;
 
     hapax_policy_init(&policy);
-    policy.wait_ms = 10000; /* a repeat waits for the one under way rather than be told of it */
+    policy.wait_ms = 10000; /* a repeat waits for the attempt under way */
     error = hapax_pg_execute(conn, &policy, request, transfer, words, answer, text);
     PQfinish(conn);
     return error;

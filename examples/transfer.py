@@ -45,8 +45,8 @@ def main(conninfo, *words):
             print(f"not moved: {error.diag.message_primary}", file=sys.stderr)
             return 1
         except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
-            # Surely nothing done (40001, a deadlock, no connection), or perhaps done and not told (the reply to
-            # COMMIT was lost): either way it is right to ask again.
+            # Nothing was done (40001, a deadlock, no connection), or it was done and the reply to COMMIT was lost. In
+            # both cases it is right to ask again.
             if pause is None:
                 print(f"transfer: {error}".strip(), file=sys.stderr)
                 return 2

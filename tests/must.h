@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * must(CLAIM): what has to hold in a thread or a helper of a test, where cmocka's assertions must not be
- * used (they jump, out of another thread's stack or past what has to be undone). The program ends at once where it does not.
+ * must(CLAIM): what has to hold in a thread or a helper of a test. If it does not, the program ends
+ * at once. cmocka's assertions must not be used there: they jump out of another thread's stack, or
+ * past what has to be undone.
  */
 #ifndef HAPAX_TESTS_MUST_H
 #define HAPAX_TESTS_MUST_H

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- A schema for each service; none looks into another's. Nothing here says that a number may be there but once: that it is so is
--- Hapax's doing, and what `run` looks at.
+-- A schema for each service; none reads another's. No constraint here keeps a number from coming
+-- twice: Hapax does, and `run` checks it.
 CREATE SCHEMA IF NOT EXISTS ordering;
 CREATE SCHEMA IF NOT EXISTS payment;
 CREATE SCHEMA IF NOT EXISTS shipping;

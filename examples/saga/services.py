@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """The three services of the saga. Each does its part in one transaction of its own schema: its rows, the message to the
-next service, and the record that says it was done. None of them knows a broker, and none looks for repeats itself.
+next service, and the record that says it was done. No service knows a broker, and no service looks for repeats itself.
 
     services.py order|payment|shipping PORT CONNINFO
 
@@ -40,12 +40,13 @@ def refund(cursor, order):
     return None
 
 
-SERVICES = {"order": {"/orders": order}, "payment": {"/payments": pay, "/refunds": refund}, "shipping": {"/shipments": ship}}
+SERVICES = {"order": {"/orders": order}, "payment": {"/payments": pay, "/refunds": refund},
+            "shipping": {"/shipments": ship}}
 
 
 def run(step, conninfo, key, token, body):
-    """A step and its record, committed together or not at all. The message goes to the topic that the step names, with this
-    step's own key: who consumes it makes KEY:STEP of that, and so each repeat finds what was done before."""
+    """Commits a step and its record together, or neither. The message goes to the topic that the step names, with this
+    step's own key. Its consumer makes KEY:STEP of that key, so each repeat finds what was done before."""
     order, conn = json.loads(body), psycopg2.connect(conninfo)
     try:
         with conn, conn.cursor() as cursor:  # commits, or rolls back on any exception

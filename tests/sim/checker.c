@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What no store may do. For each operation the checker keeps a shadow: what the verdicts so far
- * have promised. It is told of every op when it is judged, before any reply can be lost, and holds
- * the verdict against those promises. Its rules are prohibitions, written from the design's sentences
- * and not from the machine's code, so that one mistake is not made twice; only at the end is the
- * record compared with the shadow as a whole.
+ * have promised. The checker sees every op when it is judged, before a reply can be lost, and
+ * compares the verdict with those promises. Its rules are prohibitions. They are written from the
+ * design's sentences and not from the machine's code, so that one mistake is not made twice. Only
+ * at the end the record is compared with the shadow as a whole.
  *
  * A life of an operation is the time from its record's creation to its end: expiry, an operator's
- * forget or force, or a new claim under rerun_completed. Effects and answers are judged within a life.
+ * forget or force, or a new claim under rerun_completed. Effects and answers are judged within a
+ * life.
  */
 #include "sim.h"
 
@@ -36,7 +37,7 @@ static bool strict(const struct hapax_op *op)
     return op->on_expired != HAPAX_EXPIRED_RERUN;
 }
 
-/* ---- what the shadow keeps -------------------------------------------------------------- */
+/* ---- what the shadow keeps --------------------------------------------------------- */
 
 static void written(struct sim *s, struct shadow *shadow)
 {
@@ -63,7 +64,7 @@ static void end_attempt(struct sim *s, struct shadow *shadow, enum hapax_state s
     written(s, shadow);
 }
 
-/* ---- CLAIM ------------------------------------------------------------------------------ */
+/* ---- CLAIM ------------------------------------------------------------------------- */
 
 static bool unbound(const struct shadow *shadow)
 {
@@ -267,7 +268,7 @@ static void judged_claim(struct sim *s, struct shadow *shadow, const struct hapa
     }
 }
 
-/* ---- by token ----------------------------------------------------------------------------- */
+/* ---- by token ---------------------------------------------------------------------- */
 
 static void completed(struct sim *s, struct shadow *shadow, int result)
 {
@@ -365,7 +366,7 @@ static void judged_by_token(struct sim *s, struct shadow *shadow, const struct h
     }
 }
 
-/* ---- RESOLVE ------------------------------------------------------------------------------ */
+/* ---- RESOLVE ----------------------------------------------------------------------- */
 
 static void judged_resolve(struct sim *s, struct shadow *shadow, const struct hapax_op *op)
 {
@@ -402,7 +403,7 @@ static void judged_resolve(struct sim *s, struct shadow *shadow, const struct ha
     }
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all of them ------------------------------------------------------------------- */
 
 static void compare(struct sim *s, int id)
 {
@@ -479,18 +480,18 @@ void check_swept(struct sim *s, int id)
 
     forget_expired(s, shadow);
     if (!shadow->present || shadow->state != HAPAX_STATE_STARTED)
-        sim_fail(s, "i a sweep settles what was left", "id %d was not started", id);
+        sim_fail(s, "i a sweep ends what was left", "id %d was not started", id);
     else if (shadow_live(s, shadow))
         sim_fail(s, "j leases last", "id %d was swept to unknown although live", id);
     else if (!shadow->hold)
-        sim_fail(s, "i a sweep settles what was left", "id %d runs again: nobody said hold", id);
+        sim_fail(s, "i a sweep ends what was left", "id %d runs again: nobody said hold", id);
     else
         end_attempt(s, shadow, HAPAX_STATE_UNKNOWN, true);
     if (!s->failed)
         compare(s, id);
 }
 
-/* ---- effects ---------------------------------------------------------------------------------- */
+/* ---- effects ----------------------------------------------------------------------- */
 
 int effect_of(const struct sim *s, int id, int life)
 {
@@ -503,7 +504,7 @@ int effect_of(const struct sim *s, int id, int life)
     return -1;
 }
 
-/* Two effects of one life. What counts is how the later of the two claims came to be granted. */
+/* Judges two effects of one life by how the later of the two claims was granted. */
 static void check_pair(struct sim *s, const struct exec *a, const struct exec *b)
 {
     const struct exec *first = a->fence < b->fence ? a : b, *second = first == a ? b : a;
@@ -515,7 +516,7 @@ static void check_pair(struct sim *s, const struct exec *a, const struct exec *b
         sim_fail(s, "a hold means once", "calls %d and %d both had their effect", first->call,
                  second->call);
     else if (!second->stale)
-        sim_fail(s, "a one effect unless a fate is unknown",
+        sim_fail(s, "a one effect unless a result is unknown",
                  "calls %d and %d both had their effect", first->call, second->call);
 }
 

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What no door may do: start a handler whose claim is not surely alive, store what the handler did
- * not say, answer before it is stored, answer with its own outcome once it knows that another's
- * stands, leave a claim behind that nobody will finish, or leave a client without an answer. Beside
- * the rules it counts the rare branches that lie in a door.
+ * What no door may do:
+ * - start a handler without a claim that is surely alive;
+ * - store what the handler did not report;
+ * - answer before the outcome is stored;
+ * - answer with its own outcome once it knows that another's stands;
+ * - leave a claim behind that nobody will finish;
+ * - leave a client without an answer.
+ * It also counts the rare branches that lie in a door.
  */
 #include "sim.h"
 
@@ -23,7 +27,7 @@ static bool own(const struct sim *s, const struct call *call)
     return shadow->present && same_token(&shadow->holder, &call->flow.request.token);
 }
 
-/* ---- ops -------------------------------------------------------------------------------------- */
+/* ---- ops --------------------------------------------------------------------------- */
 
 static void check_end_op(struct sim *s, const struct call *call)
 {
@@ -116,7 +120,7 @@ void check_told(struct sim *s, struct call *call)
     }
 }
 
-/* ---- handlers ----------------------------------------------------------------------------------- */
+/* ---- handlers ---------------------------------------------------------------------- */
 
 static void count_run(struct sim *s, const struct call *call)
 {
@@ -194,7 +198,7 @@ void check_run(struct sim *s, struct call *call)
     check_protected(s, call);
 }
 
-/* ---- answers -------------------------------------------------------------------------------------- */
+/* ---- answers ----------------------------------------------------------------------- */
 
 static void check_fresh(struct sim *s, struct call *call, int result)
 {
@@ -301,18 +305,18 @@ void check_answer(struct sim *s, struct call *call)
                  hapax_answer_name(a->kind));
 }
 
-/* ---- ends ------------------------------------------------------------------------------------------- */
+/* ---- ends -------------------------------------------------------------------------- */
 
-/* Nothing ran, so nothing may be left that blocks others. */
+/* Nothing ran, so no claim may be left that blocks others. */
 static void check_nothing_left(struct sim *s, const struct call *call)
 {
     const struct shadow *shadow = &s->shadows[call->id];
 
     if (call->claim_open)
-        sim_fail(s, "f a claim is followed up", "call %d does not know its claim's fate",
+        sim_fail(s, "f a claim is followed up", "call %d does not know its claim's result",
                  number(s, call));
     if (own(s, call) && shadow->state == HAPAX_STATE_STARTED) {
-        /* A copy that lands once the flow has done all it can is left to the lease. */
+        /* A copy that lands after the flow's last op is left to its lease. */
         bool known = call->claimed && !call->end_told && shadow->fence == call->claimed_fence;
 
         if (known || shadow->granted_ask > call->claim_told)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The processes: each drives its flows as any door does, runs handlers and hooks, and may stop, be
- * stopped or die. What an operator does by hand is here as well. Hook and operator tell the
- * truth: they look at the effects that happened, and have the upstream refuse every smaller fence
- * from then on, since what has not happened yet could still.
+ * The processes. Each drives its flows as any door does, runs handlers and hooks, and may pause, be
+ * stopped or die. The operator's actions are here as well. Hook and operator tell the truth: they
+ * look at the effects that happened, and make the upstream refuse every smaller fence from then on,
+ * since an effect that is still to come could follow.
  */
 #include "sim.h"
 
@@ -33,7 +33,7 @@ static void plan_wake(struct sim *s, struct call *call)
 
     if (at_us < INT64_MAX)
         at_us = virtual_us(s, &s->procs[call->proc], at_us);
-    /* A reply, or its absence, is an event as well: what lies behind it is planned then. */
+    /* A reply, or its absence, is an event as well. What follows is planned at that event. */
     if (at_us == INT64_MAX || (call->asking && at_us > s->now_us + s->reply_wait_us)) {
         call->wake_stamp++;
         call->wake_us = INT64_MAX;
@@ -193,7 +193,7 @@ static void drive(struct sim *s, struct call *call)
     (void)hapax__flow_drive(&call->flow, &door);
 }
 
-/* ---- events ---------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------ */
 
 void door_call(struct sim *s, int n)
 {
@@ -377,7 +377,7 @@ void door_crash(struct sim *s, int n)
     hapax__waiters_init(&proc->waiters, proc->buckets, BUCKETS);
 }
 
-/* ---- the operator ------------------------------------------------------------------------ */
+/* ---- the operator ------------------------------------------------------------------ */
 
 static void resolve_by_force(struct sim *s, struct hapax_op *op)
 {
@@ -386,7 +386,7 @@ static void resolve_by_force(struct sim *s, struct hapax_op *op)
     network_send(s, op);
 }
 
-/* Looks what happened, sees to it that nothing more does, and says so. */
+/* Reads which effects happened, keeps later ones from happening, and resolves accordingly. */
 static void resolve_by_truth(struct sim *s, struct hapax_op *op, int id)
 {
     const struct shadow *shadow = &s->shadows[id];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a seed means. Each schedule first draws which faults and policies it may see at all, then
- * each event from those: schedules that are extreme in one way find what an even mix hides.
+ * What a seed means. Each schedule first draws which faults and policies it may have at all, and
+ * then each event from those. A schedule that is extreme in one way finds what an even mix hides.
  */
 #include "sim.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What happens when. Events stand in a binary heap by time, then by the order they were made in, so
- * that a schedule is one sequence and its hash names it. Random numbers come from the seed alone.
+ * The order of events. A binary heap sorts them by time, and then by the order in which they were
+ * made. So a schedule is one sequence, and its hash names it. Random numbers come from the seed
+ * alone.
  */
 #include "sim.h"
 

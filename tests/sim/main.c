@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs many seeds in some processes, adds up what they met, and fails where a rule was broken or a
- * rare branch never met. A seed that fails is printed; `--seed N --trace` shows what happened.
+ * Plays many seeds in several processes, and adds up what they met. It fails if a rule was broken
+ * or a rare branch was never met. A seed that fails is printed; `--seed N --trace` shows what
+ * happened.
  */
 #include "sim.h"
 
@@ -15,7 +16,7 @@
 
 #define JOBS_MAX 64
 
-/* What one process has done; shared, so that it is known of one that died as well. */
+/* What one process has done. It is in shared memory, so that it survives the process's death. */
 struct totals {
     uint64_t seed; /* the last that was begun */
     uint64_t schedules, ops, faults, calls;
@@ -76,7 +77,7 @@ static int run_one(uint64_t seed, bool trace)
     return sim.failed;
 }
 
-/* The first that failed, by rule or by dying; prints it. */
+/* Prints the first seed that failed, by a rule or by the death of its process. */
 static bool report_failures(const struct totals *totals, unsigned jobs)
 {
     bool failed = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What carries ops to the store and answers back. It may lose either, deliver a request twice or
- * long after the door stopped waiting for it, and change their order. A door that gets no reply
- * in time reads INDETERMINATE; only a store that refuses the connection is UNAVAILABLE.
+ * The network: it carries ops to the store and answers back. It may lose either, deliver a request
+ * twice, deliver it long after the door stopped waiting, and change the order. A door that gets no
+ * reply in time reads INDETERMINATE. Only a store that refuses the connection is UNAVAILABLE.
  */
 #include "sim.h"
 
@@ -44,7 +44,7 @@ static void deliver(struct sim *s, const struct hapax_op *op, int call, uint32_t
         sim_at(s, s->now_us + after_us, EVENT_REQUEST, (int)(msg - s->msgs), 0);
 }
 
-/* An answer that comes without the store having seen the op. */
+/* Answers an op that the store has not seen. */
 static void refuse(struct sim *s, const struct hapax_op *op, int call, uint32_t ask,
                    enum hapax_error error)
 {
@@ -109,7 +109,7 @@ void network_request(struct sim *s, int n)
 {
     struct message *msg = &s->msgs[n];
 
-    /* What stood in a connection of a store that has stopped since is gone. */
+    /* The store has stopped since: what its connections carried is gone. */
     if (s->store.down || msg->net_epoch != s->store.net_epoch) {
         msg->used = false;
         return;
@@ -145,7 +145,7 @@ void network_reply(struct sim *s, int n)
         borrow(msg, &call->flow.op.record.outcome.headers, 0);
         borrow(msg, &call->flow.op.record.outcome.body, TEXT_LEN);
         door_told(s, msg->call);
-        /* Who still looks at the answer's memory looks at this. */
+        /* Spoils the answer's memory: a flow that still reads it reads this. */
         memset(msg->bytes, 0xee, sizeof(msg->bytes));
     }
     msg->used = false;

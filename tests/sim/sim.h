@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulator: the real core (machine, flow, waiters) in a small world under a virtual clock.
- * One seed is one schedule: 1 to 3 processes with clocks of their own, a store, a network between
- * them, clients, handlers, an operator, and faults drawn from the seed. Nothing here reads a clock or
- * allocates while a schedule runs, so that the same seed is the same schedule on every machine.
+ * The simulator: the real core (machine, flow, waiters) in a small world under a virtual clock. One
+ * seed is one schedule: 1 to 3 processes with clocks of their own, a store, a network between them,
+ * clients, handlers, an operator, and faults drawn from the seed. While a schedule runs, nothing
+ * here reads a clock or allocates. So the same seed is the same schedule on every machine.
  *
  *     draw.c      what a seed means: policies, handlers, faults
- *     events.c    what happens when: a heap of events, and the trace
- *     store.c     the store, its clock, PURGE; network.c what carries ops to it
+ *     events.c    the heap of events, and the trace
+ *     store.c     the store, its clock, PURGE; network.c carries ops to it
  *     door.c      the processes: flows, handlers, hooks
  *     world.c     the loop: faults, then calm, then quiescence
  *     checker.c   what no store may do; checker_door.c what no door may do
@@ -35,7 +35,7 @@
 #define MS           INT64_C(1000)
 #define SECOND       (1000 * MS)
 
-/* The rare branches. Each must be met in a full run, else what is tested is not what is claimed. */
+/* The rare branches. A full run must meet each of them: a branch that is not met is not tested. */
 /* clang-format off */
 #define MARKS(X) \
     X(takeover) X(hold_to_unknown) X(mismatch_fingerprint) X(mismatch_caller) X(refingerprinted) \
@@ -49,11 +49,11 @@
     X(open_saved) X(bypass) X(bodiless_gone) X(store_too_big) X(resolve_raced) \
     X(resolve_complete) X(resolve_fail) X(resolve_forget) X(resolve_forced) X(purged) \
     X(purge_met_live_claim) X(swept_to_unknown) X(clock_mattered) X(crash_before_effect) \
-    X(crash_after_effect) X(pause_over_lease) X(left_started) X(failed_to_unknown) X(self_completed) \
-    X(self_completed_first) X(read_found_completed) X(outlived_run_max) X(rerun_completed) \
-    X(abandon_obeyed) X(abandon_ignored) X(second_effect) X(effect_refused_by_fence) \
-    X(hard_error) X(stopped) X(request_lost) X(reply_lost) X(request_twice) X(request_late) \
-    X(store_outage) X(store_restart) X(store_clock_jump)
+    X(crash_after_effect) X(pause_over_lease) X(left_started) X(failed_to_unknown) \
+    X(self_completed) X(self_completed_first) X(read_found_completed) X(outlived_run_max) \
+    X(rerun_completed) X(abandon_obeyed) X(abandon_ignored) X(second_effect) \
+    X(effect_refused_by_fence) X(hard_error) X(stopped) X(request_lost) X(reply_lost) \
+    X(request_twice) X(request_late) X(store_outage) X(store_restart) X(store_clock_jump)
 /* clang-format on */
 
 enum mark {
@@ -90,7 +90,7 @@ struct event {
     uint16_t who;
 };
 
-/* What a handler, a hook or an operator gives. Its headers name it, so that it is known by sight. */
+/* The outcome of a handler, a hook or an operator. Its headers are unique, so they identify it. */
 struct result {
     uint8_t headers[TEXT_LEN];
     uint8_t body[TEXT_LEN];
@@ -103,7 +103,8 @@ struct result {
 
 struct message {
     struct hapax_op op;
-    uint8_t bytes[2 * TEXT_LEN]; /* what the answer's outcome points to; spoilt when it goes */
+    /* What the answer's outcome points to. It is overwritten when the message is freed. */
+    uint8_t bytes[2 * TEXT_LEN];
     bool used;
     int call; /* -1: nobody waits */
     uint32_t ask; /* which question of the call */
@@ -118,7 +119,8 @@ struct exec {
     int id;
     int life;
     uint64_t fence; /* 0: unprotected */
-    bool remote; /* runs elsewhere: neither stops nor dies with the door's process */
+    /* Runs elsewhere: it does not pause or die with the door's process. */
+    bool remote;
     bool has_effect;
     bool effected;
     bool cancelled;
@@ -127,8 +129,8 @@ struct exec {
     bool running; /* the door has not seen its end */
     enum { SELF_NO, SELF_SENDS, SELF_COMMITS } self; /* completes the record itself */
     enum hapax_class cls;
-    bool said; /* its FAIL is stored … */
-    bool retried; /* … as `failed`, so that a retry runs */
+    bool said; /* its FAIL is stored */
+    bool retried; /* its FAIL is stored as `failed`, so a retry runs */
     uint32_t stamp;
     int result;
     int self_result;
@@ -163,11 +165,13 @@ struct call {
     bool was_mate;
     bool answered;
     bool stopped;
-    bool hard; /* the store gave an error that repeating does not cure */
+    /* The store returned an error that no repeat can cure. */
+    bool hard;
     bool claimed; /* was told so */
     uint64_t claimed_fence;
     bool seen; /* was told anything */
-    bool claim_open; /* the fate of its last CLAIM is not known */
+    /* The result of its last CLAIM is not known. */
+    bool claim_open;
     uint32_t claim_told; /* the last CLAIM that was answered */
     bool told_lost;
     enum hapax_state lost_to;
@@ -201,7 +205,8 @@ struct shadow {
     bool ran;
     bool reruns;
     bool any_ran;
-    bool resolved; /* by an operator: what ran before binds, whatever is counted */
+    /* By an operator. Then its request stays bound, although `spent` is 0 again. */
+    bool resolved;
     uint32_t attempt;
     uint32_t spent;
     uint64_t fence;
@@ -265,7 +270,7 @@ struct sim {
     uint64_t marks[MARKS_COUNT];
 };
 
-/* ---- events.c ---- */
+/* ---- events.c ---------------------------------------------------------------------- */
 
 uint64_t sim_random(struct sim *s);
 uint32_t sim_below(struct sim *s, uint32_t limit);
@@ -280,36 +285,36 @@ void sim_mark(struct sim *s, enum mark mark);
 void sim_fault(struct sim *s, enum mark mark);
 void sim_mix(struct sim *s, uint64_t value);
 
-/* Whether anybody reads the trace: then lines are worth making. */
+/* Formats a line only if a trace is written. */
 #define TRACE(s, ...)                                                                              \
     do {                                                                                           \
         if ((s)->trace)                                                                            \
             sim_trace(s, __VA_ARGS__);                                                             \
     } while (0)
 
-/* ---- draw.c ---- */
+/* ---- draw.c ------------------------------------------------------------------------ */
 
 void draw_world(struct sim *s);
 int draw_call(struct sim *s, int id, bool last);
 void draw_exec(struct sim *s, struct exec *exec, const struct hapax_policy *policy);
 int new_result(struct sim *s, int id, int status);
 struct hapax_outcome outcome_of(const struct sim *s, int result);
-int result_of(const struct sim *s, const struct hapax_outcome *outcome); /* -1: of nobody here */
+int result_of(const struct sim *s, const struct hapax_outcome *outcome); /* -1: not of this run */
 
-/* ---- store.c ---- */
+/* ---- store.c ----------------------------------------------------------------------- */
 
 int64_t store_now_us(const struct sim *s);
 void store_judge(struct sim *s, struct hapax_op *op, int call, uint32_t ask);
 void store_purge(struct sim *s);
 
-/* ---- network.c ---- */
+/* ---- network.c --------------------------------------------------------------------- */
 
 void network_ask(struct sim *s, int call);
 void network_send(struct sim *s, const struct hapax_op *op);
 void network_request(struct sim *s, int msg);
 void network_reply(struct sim *s, int msg);
 
-/* ---- door.c ---- */
+/* ---- door.c ------------------------------------------------------------------------ */
 
 int64_t local_us(const struct sim *s, const struct proc *proc);
 void door_call(struct sim *s, int call);
@@ -322,11 +327,11 @@ void door_hook(struct sim *s, int call);
 void door_crash(struct sim *s, int proc);
 void operator_acts(struct sim *s);
 
-/* ---- world.c ---- */
+/* ---- world.c ----------------------------------------------------------------------- */
 
 void sim_run(struct sim *s, uint64_t seed, FILE *trace);
 
-/* ---- checker.c, checker_door.c ---- */
+/* ---- checker.c, checker_door.c ----------------------------------------------------- */
 
 void check_judged(struct sim *s, const struct hapax_op *op, int call, uint32_t ask);
 void check_purged(struct sim *s, int id);

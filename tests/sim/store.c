@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The store: records in an array, judged by the machine, durable through restarts. Its clock is its
- * own: it drifts, and after a restart it may be ahead of where it was, but never behind.
+ * own. The clock drifts, and after a restart it may be ahead of where it was, but never behind.
  */
 #include "sim.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loop. First everything may fail; then, at the calm, nothing does any more, each operation is
- * called for once more by patient clients, and the world must come to rest: every flow ended, every
- * client answered, no record held by nobody. The calm is what finds the stranded.
+ * The loop. At first everything may fail. From the calm on nothing fails any more: patient clients
+ * call each operation once more, and the world must come to rest. Then every flow has ended, every
+ * client has an answer, and no record has a claim without a process. The calm is what finds the
+ * stranded.
  */
 #include "sim.h"
 
@@ -66,7 +67,7 @@ static void begin_calm(struct sim *s)
                    0);
 }
 
-/* The process whose doing an event is, or -1: it happens elsewhere. */
+/* The process in which an event happens; -1: in none. */
 static int process_of(const struct sim *s, const struct event *event)
 {
     switch ((enum event_kind)event->kind) {
@@ -199,7 +200,7 @@ void sim_run(struct sim *s, uint64_t seed, FILE *trace)
     draw_world(s);
     sim_at(s, s->calm_us, EVENT_CALM, 0, 0);
     run_to_rest(s);
-    /* A schedule with little to tell goes on, with a first request that is lost. */
+    /* A schedule with few events is continued: its next request is lost. */
     while (!s->failed && (s->ops < OPS_MIN || s->faults_count == 0)) {
         if (s->calls_count == CALLS_MAX) {
             sim_fail(s, "every schedule has ops and a fault", "%u ops, %u faults", s->ops,
