@@ -3,8 +3,8 @@
 #
 #   nginx/build.sh OUTDIR LIBDIR
 #
-# OUTDIR gets the module and all that the build leaves; LIBDIR holds libhapax.a. The headers and
-# flags are those of Debian's nginx-dev, or, where NGX_SRC is set, of that nginx source tree,
+# OUTDIR gets the module and the build's other files; LIBDIR holds libhapax.a. The headers and flags
+# are those of Debian's nginx-dev. If NGX_SRC is set, they are those of that nginx source tree,
 # configured with NGX_CONF (default: --with-compat --with-http_v2_module --with-http_ssl_module).
 # HAPAX_CFLAGS is added to the compiler's flags.
 set -eu
@@ -30,12 +30,14 @@ cd "$source"
 if [ -f ./conf_flags ]; then
     cat > "$out/configure.bash" <<'END'
 . ./conf_flags
-./configure --with-cc-opt="$(dpkg-buildflags --get CFLAGS) -fPIC $(dpkg-buildflags --get CPPFLAGS) $cflags" \
+cflags="$(dpkg-buildflags --get CFLAGS) -fPIC $(dpkg-buildflags --get CPPFLAGS) $cflags"
+./configure --with-cc-opt="$cflags" \
     --with-ld-opt="$(dpkg-buildflags --get LDFLAGS) -fPIC -Wl,-z,relro -Wl,-z,now" \
     "${NGX_CONF_FLAGS[@]}" --add-dynamic-module="$module" --builddir="$out/objs"
 END
-    # shellcheck disable=SC2097,SC2098 # the folder is this shell's, the rest that one's
-    module=$module out=$out cflags=$cflags bash -e "$out/configure.bash" > "$out/configure.log" 2>&1 ||
+    # shellcheck disable=SC2097,SC2098 # the path is for this shell, the variables are for bash
+    module=$module out=$out cflags=$cflags \
+        bash -e "$out/configure.bash" > "$out/configure.log" 2>&1 ||
         fail "configure failed: see \"$out/configure.log\""
 else
     configure=./auto/configure
@@ -50,6 +52,6 @@ make -s -f "$out/objs/Makefile" modules > "$out/make.log" 2>&1 || {
     cat "$out/make.log" >&2
     exit 1
 }
-# Not over a file that an nginx may have mapped.
+# Replaces the file, and does not write over it: an nginx may have it mapped.
 cp "$out/objs/ngx_http_hapax_module.so" "$out/objs/new.so"
 mv -f "$out/objs/new.so" "$out/ngx_http_hapax_module.so"

@@ -2,13 +2,13 @@
  *
  * The HTTP gate: the door between nginx and the flow of the core.
  *
- * Two things are kept apart. A context (ctx) belongs to a request and lives in its pool; it has one
- * phase. A call belongs to an operation: it embeds the flow, and outlives its request where the
- * flow has something left to do. Each points to the other until the request ends or the flow
- * has answered, whichever comes first; then both pointers are cut.
+ * There are two objects. A context (ctx) belongs to a request, lives in its pool and has one phase.
+ * A call belongs to an operation and embeds the flow. It outlives its request while the flow has
+ * something left to do. Each points to the other until the request ends or the flow has answered,
+ * whichever comes first. Then both pointers are cut.
  *
- * The module decides nothing: what is to be done comes from hapax__flow_next(), and requests are
- * resumed by posted events only, so that no flow is driven from within another's event.
+ * The module decides nothing: hapax__flow_next() says what to do next. Requests are resumed by
+ * posted events only, so no flow is driven from within another's event.
  */
 
 #ifndef _NGX_HTTP_HAPAX_H_INCLUDED_
@@ -34,7 +34,7 @@
 
 #define NGX_HTTP_HAPAX_BUCKETS      4096
 #define NGX_HTTP_HAPAX_SLOTS        1024    /* NGX_MAX_PROCESSES */
-#define NGX_HTTP_HAPAX_ANSWERS      13      /* of enum hapax_answer_kind, and 0 */
+#define NGX_HTTP_HAPAX_ANSWERS      13      /* kinds of answers, and 0 */
 #define NGX_HTTP_HAPAX_TIMES        12      /* buckets of the histogram */
 
 #define NGX_HTTP_HAPAX_OFF          0
@@ -47,8 +47,8 @@
 #define NGX_HTTP_HAPAX_FP_BODY      0x04
 #define NGX_HTTP_HAPAX_FP_JSON      0x08
 #define NGX_HTTP_HAPAX_FP_OFF       0x10
-#define NGX_HTTP_HAPAX_FP_DEFAULT   0x20    /* none was set; the rest is ours */
-#define NGX_HTTP_HAPAX_FP_PUSH      0x40    /* what a message says, without its envelope */
+#define NGX_HTTP_HAPAX_FP_DEFAULT   0x20    /* not set: the default */
+#define NGX_HTTP_HAPAX_FP_PUSH      0x40    /* a message without its envelope */
 
 /* brokers that push, of hapax_push */
 #define NGX_HTTP_HAPAX_PUSH_OFF     0
@@ -64,20 +64,20 @@ typedef struct ngx_http_hapax_ctx_s    ngx_http_hapax_ctx_t;
 
 typedef enum {
     NGX_HTTP_HAPAX_READING = 0,     /* the body is being read */
-    NGX_HTTP_HAPAX_ASKING,          /* suspended, until the flow says what next */
-    NGX_HTTP_HAPAX_RECONCILING,     /* the hook is to be asked, or is */
+    NGX_HTTP_HAPAX_ASKING,          /* waits for its flow's decision */
+    NGX_HTTP_HAPAX_RECONCILING,     /* the hook is asked */
     NGX_HTTP_HAPAX_GRANTED,         /* the content handler may begin */
-    NGX_HTTP_HAPAX_RUNNING,         /* it may have begun; no response yet */
-    NGX_HTTP_HAPAX_BUFFERING,       /* the response comes in and is buffered */
-    NGX_HTTP_HAPAX_SAVING,          /* the handler's end is being stored */
-    NGX_HTTP_HAPAX_SENDING,         /* answered; goes out with the next event */
-    NGX_HTTP_HAPAX_ANSWERING,       /* a replay or a problem, made by us */
-    NGX_HTTP_HAPAX_DROPPING,        /* answered otherwise; what still comes is dropped */
-    NGX_HTTP_HAPAX_PASSING          /* no more to do */
+    NGX_HTTP_HAPAX_RUNNING,         /* the handler may have begun */
+    NGX_HTTP_HAPAX_BUFFERING,       /* its response is being buffered */
+    NGX_HTTP_HAPAX_SAVING,          /* its outcome is being stored */
+    NGX_HTTP_HAPAX_SENDING,         /* the next event sends the response */
+    NGX_HTTP_HAPAX_ANSWERING,       /* the gate answers by itself */
+    NGX_HTTP_HAPAX_DROPPING,        /* the rest of its response is dropped */
+    NGX_HTTP_HAPAX_PASSING          /* all passes from here on */
 } ngx_http_hapax_phase_e;
 
 
-/* What is known of a handler's response. */
+/* How much of a handler's response is kept. */
 typedef enum {
     NGX_HTTP_HAPAX_WHOLE = 0,       /* its body is kept */
     NGX_HTTP_HAPAX_HEADER_ONLY,
@@ -85,12 +85,12 @@ typedef enum {
 } ngx_http_hapax_response_e;
 
 
-/* What a broker is told of a message, and makes of a response. */
+/* What a broker is told of a message, and how a broker reads a response. */
 typedef enum {
-    NGX_HTTP_HAPAX_TELL_DONE = 0,   /* it is not delivered again */
-    NGX_HTTP_HAPAX_TELL_RETRY,      /* it is delivered again */
-    NGX_HTTP_HAPAX_TELL_DROP,       /* never again: dead letters, or nothing */
-    NGX_HTTP_HAPAX_TELL_STORED      /* what the stored response says */
+    NGX_HTTP_HAPAX_TELL_DONE = 0,   /* the message is not delivered again */
+    NGX_HTTP_HAPAX_TELL_RETRY,      /* the message is delivered again */
+    NGX_HTTP_HAPAX_TELL_DROP,       /* to the dead letters, if there are any */
+    NGX_HTTP_HAPAX_TELL_STORED      /* the stored response, as it is */
 } ngx_http_hapax_tell_e;
 
 
@@ -103,10 +103,10 @@ typedef struct {
 } ngx_http_hapax_body_t;
 
 
-/* A store and a secret; in a worker, also the lane over it. */
+/* A store and a secret. A worker opens a lane over them. */
 struct ngx_http_hapax_store_s {
     ngx_str_t                       uri;
-    ngx_str_t                       shown;      /* in logs: without passwords */
+    ngx_str_t                       shown;      /* the URI without passwords */
     ngx_str_t                       secret;
 
     struct hapax__lane             *lane;
@@ -125,7 +125,7 @@ struct ngx_http_hapax_call_s {
     ngx_http_hapax_store_t         *store;
     ngx_http_hapax_ctx_t           *ctx;        /* NULL: cut */
     ngx_http_hapax_body_t          *body;       /* of the outcome */
-    u_char                         *headers;
+    u_char                         *headers;    /* of the outcome */
     ngx_event_t                     timer;
     ngx_queue_t                     queue;
     int64_t                         submitted_us;
@@ -148,22 +148,22 @@ struct ngx_http_hapax_ctx_s {
     off_t                           received;   /* bytes of the request's body */
 
     ngx_http_handler_pt             content_handler;
-    ngx_http_request_t             *hook;       /* NULL, or hapax_reconcile's that is out */
+    ngx_http_request_t             *hook;       /* the subrequest, while it runs */
     ngx_http_hapax_body_t          *body;
     ngx_chain_t                    *rest;       /* of a response that is not kept */
 
     struct hapax_answer             answer;
-    const char                     *why;        /* BAD_KEY: what is wrong with it */
+    const char                     *why;        /* BAD_KEY: what is wrong */
     uint32_t                        attempt;
     uint64_t                        fence;
     int64_t                         since_us;
     int64_t                         waited_us;
 
-    unsigned                        envelope:1;     /* the body is one, around a message */
+    unsigned                        envelope:1;     /* the body wraps a message */
     unsigned                        identified:1;
     unsigned                        failed:1;       /* out of memory: 500 */
     unsigned                        full:1;         /* hapax_held_max */
-    unsigned                        hook_last:1;    /* its response came to its end */
+    unsigned                        hook_last:1;    /* its response has ended */
     unsigned                        hook_over:1;    /* its body is over max_response */
 };
 
@@ -183,7 +183,7 @@ typedef struct {
 
 typedef struct {
     ngx_array_t                     stores;     /* ngx_http_hapax_store_t * */
-    ngx_array_t                     locations;  /* void **: loc_conf, to be checked at the end */
+    ngx_array_t                     locations;  /* void **, checked at the end */
     ngx_shm_zone_t                 *zone;
     size_t                          held_max;
 } ngx_http_hapax_main_conf_t;
@@ -201,7 +201,7 @@ typedef struct {
     ngx_http_complex_value_t       *caller;
     ngx_uint_t                      fingerprint;
     enum hapax__json_select         select;
-    ngx_array_t                    *pointers;   /* struct hapax_span; of the fingerprint */
+    ngx_array_t                    *pointers;   /* struct hapax_span: fingerprint */
     ngx_array_t                    *key_from;   /* struct hapax_span */
     ngx_array_t                    *settings;   /* ngx_http_hapax_setting_t */
     ngx_array_t                    *classes;    /* ngx_http_hapax_class_t */
@@ -214,7 +214,7 @@ typedef struct {
 } ngx_http_hapax_loc_conf_t;
 
 
-/* What one worker counts, in shared memory. A slot goes on counting with its next worker. */
+/* The counts of one worker, in shared memory. The next worker of a slot goes on from them. */
 typedef struct {
     ngx_atomic_t                    answers[NGX_HTTP_HAPAX_ANSWERS];
     ngx_atomic_t                    unrecorded;
@@ -237,30 +237,13 @@ void ngx_http_hapax_cleanup(void *data);
 
 /* configuration */
 
-extern ngx_command_t  ngx_http_hapax_commands[];
+extern ngx_command_t  ngx_http_hapax_commands[];    /* in ngx_http_hapax_directives.c */
 
 void *ngx_http_hapax_create_main_conf(ngx_conf_t *cf);
 char *ngx_http_hapax_init_main_conf(ngx_conf_t *cf, void *conf);
 void *ngx_http_hapax_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
 ngx_int_t ngx_http_hapax_check_locations(ngx_conf_t *cf);
-
-/* directives */
-
-char *ngx_http_hapax_set_enable(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_set_secret(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_set_key_header(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_set_key_from(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_set_class(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_set_names(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_set_in_flight_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_set_push(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_hapax_refused(ngx_conf_t *cf, ngx_command_t *cmd, ngx_str_t *value,
-    const char *allowed);
-char *ngx_http_hapax_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* lanes and calls */
 
@@ -269,16 +252,18 @@ void ngx_http_hapax_lane_close(ngx_http_hapax_store_t *store);
 void ngx_http_hapax_lane_log(ngx_http_hapax_store_t *store, ngx_log_t *log,
     enum hapax_error error);
 
-/* Begins a flow for a request that was identified and waits in ASKING. */
+/* Begins a flow for a request that was identified and is in ASKING. ERROR: out of memory, or the
+ * lane cannot be opened. */
 ngx_int_t ngx_http_hapax_call_begin(ngx_http_hapax_ctx_t *ctx, ngx_http_hapax_loc_conf_t *conf,
     struct hapax__flow_request *request);
-/* The handler, or the hook, ended so. What the outcome points to is the call's already. */
+/* Reports how the handler, or the hook, has ended. The call must own what the outcome points to. */
 void ngx_http_hapax_call_ended(ngx_http_hapax_call_t *call, enum hapax_class cls,
     const struct hapax_outcome *outcome);
-/* The request is gone. */
+/* The request has ended: cuts the pointers, and lets the flow finish without it. */
 void ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx);
 
-/* A store that opens when it is first used, in the lane's thread, and again after failures. */
+/* Makes a store that opens when it is first used, in the lane's thread, and again after failures.
+ * NULL: out of memory; text says so. */
 struct hapax_store *ngx_http_hapax_late_open(ngx_http_hapax_store_t *store,
     char text[HAPAX_TEXT_MAX]);
 
@@ -287,22 +272,25 @@ struct hapax_store *ngx_http_hapax_late_open(ngx_http_hapax_store_t *store,
 ngx_int_t ngx_http_hapax_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
 void ngx_http_hapax_wake_handler(ngx_event_t *ev);
-/* With the request's body: which operation it is. DECLINED: the answer needs no store; ctx->given
- * and request->too_large say why. */
+/* Fills *request once the body was read. DECLINED: the answer needs no store; ctx->given and
+ * request->too_large say why. */
 ngx_int_t ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request);
 
+/* The key is given, and no key. The text `why` is not copied. */
+void ngx_http_hapax_bad_key(ngx_http_hapax_ctx_t *ctx, const char *why);
+
 /* headers */
 
-/* Whether a name is this one, whether with '-' or '_'. */
+/* Whether two names are equal, where '_' counts as '-'. */
 ngx_int_t ngx_http_hapax_header_named(ngx_str_t *given, ngx_str_t *name);
-/* The next of a list; NULL: that was the last. Start with its first part and *i 0. */
+/* Returns the next header of a list, NULL at the end. Start with its first part, and *i 0. */
 ngx_table_elt_t *ngx_http_hapax_header_next(ngx_list_part_t **part, ngx_uint_t *i);
-/* Adds one. name NULL: the caller sets it. */
+/* Adds a header, and copies neither name nor value. name NULL: the caller sets the key. */
 ngx_table_elt_t *ngx_http_hapax_header(ngx_list_t *list, const char *name, u_char *value,
     size_t len);
-/* The last header of that name, whether with '-' or '_'. *n: how many there are. *exact: the last
- * is spelled exactly so. */
+/* Returns the last header of that name, where '_' counts as '-', or NULL. *n: how many there are.
+ * *exact: the last one is spelled exactly so. */
 ngx_table_elt_t *ngx_http_hapax_find_header(ngx_http_request_t *r, ngx_str_t *name,
     ngx_uint_t *n, ngx_uint_t *exact);
 
@@ -316,7 +304,7 @@ extern ngx_http_output_body_filter_pt    ngx_http_hapax_next_body_filter;
 ngx_int_t ngx_http_hapax_header_filter(ngx_http_request_t *r);
 ngx_int_t ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
 
-/* The subrequest of hapax_reconcile ended. */
+/* Called by nginx when the subrequest of hapax_reconcile ends. */
 ngx_int_t ngx_http_hapax_hook_done(ngx_http_request_t *sr, void *data, ngx_int_t rc);
 
 ngx_http_hapax_body_t *ngx_http_hapax_body_create(void);
@@ -324,7 +312,7 @@ ngx_int_t ngx_http_hapax_body_append(ngx_http_hapax_body_t *body, u_char *data, 
     size_t max);
 void ngx_http_hapax_body_drop(ngx_http_hapax_body_t *body);
 
-/* outcomes: what a response means; its status and headers as lines, and back */
+/* outcomes */
 
 enum hapax_class ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf);
 u_char *ngx_http_hapax_headers_write(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
@@ -335,38 +323,43 @@ ngx_int_t ngx_http_hapax_location_absolute(ngx_http_request_t *r);
 /* answers */
 
 ngx_int_t ngx_http_hapax_answer_handler(ngx_http_request_t *r);
-/* Sets status, headers and *body of what is answered instead of a handler's response. */
+/* Sets status, headers and *body of the gate's own answer. */
 ngx_int_t ngx_http_hapax_answer_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_str_t *body);
-/* The headers by which a handler's own response is marked. */
+/* Adds the headers that mark a handler's own response. */
 ngx_int_t ngx_http_hapax_answer_mark(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx);
 ngx_int_t ngx_http_hapax_answer_truncated(ngx_http_request_t *r, ngx_str_t *body);
 
 /* brokers that push */
 
-/* Looks at the headers of a message: its key, or that the body is an envelope which has it. */
+/* Reads the headers of a message: finds the key, or that the body is an envelope with the key. */
 ngx_int_t ngx_http_hapax_push_begin(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf);
 ngx_int_t ngx_http_hapax_push_key(ngx_http_hapax_ctx_t *ctx, struct hapax_span body);
 enum hapax__json_result ngx_http_hapax_push_fingerprint(struct hapax_digest *out,
     ngx_http_hapax_loc_conf_t *conf, struct hapax_span body);
-/* The scope where none is set: who is subscribed. */
+/* The default scope: the subscriber, as host and path. */
 ngx_int_t ngx_http_hapax_push_scope(ngx_http_request_t *r, ngx_str_t *scope);
-/* What a broker makes of a response. */
+/* How a broker reads a response. */
 ngx_http_hapax_tell_e ngx_http_hapax_push_of(ngx_uint_t push, ngx_uint_t status,
     struct hapax_span body);
-/* What the gate's own answer is for the broker; counts and logs it. STORED: a replay as it is. */
+/* What the gate's own answer means for the broker. Counts it, and logs it unless it is DONE. */
 ngx_http_hapax_tell_e ngx_http_hapax_push_tell(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf);
 
 /* counting */
 
 extern ngx_http_hapax_counts_t  *ngx_http_hapax_counts;
+/* the bytes of responses that this worker buffers */
 extern size_t                    ngx_http_hapax_buffered;
 
+/* Adds n to a field of ngx_http_hapax_counts_t, in the slot of this worker. */
+#define ngx_http_hapax_count(field, n)                                        \
+    if (ngx_http_hapax_counts) {                                              \
+        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->field, n);        \
+    }
+
 ngx_int_t ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data);
-void ngx_http_hapax_count_answer(enum hapax_answer_kind kind);
-void ngx_http_hapax_count_told(ngx_http_hapax_tell_e tell);
 void ngx_http_hapax_count_time(int64_t us);
 void ngx_http_hapax_count_buffered(ssize_t change);
 char *ngx_http_hapax_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the gate itself answers: replays, problems (RFC 9457), and the headers that mark a handler's
- * own response. The flow decides which of them it is; this file has the wording.
+ * own response. The flow decides which answer it is; this file has its form and its texts.
  */
 
 #include "ngx_http_hapax.h"
@@ -17,7 +17,7 @@ typedef struct {
 
 static ngx_http_hapax_problem_t  ngx_http_hapax_problems[] = {
 
-    /* HAPAX_ANSWER_FAILED, where no failure was stored, or under hapax_push */
+    /* where no failure was stored, and under hapax_push */
     [HAPAX_ANSWER_FAILED] =
     { 500, "attempts-used-up", "No more attempts",
       "All attempts that this operation may have were used up." },
@@ -188,7 +188,7 @@ ngx_http_hapax_say(ngx_http_request_t *r, ngx_http_hapax_problem_t *problem,
 }
 
 
-/* status 0: the problem's own */
+/* status 0: takes the problem's own status */
 
 static ngx_int_t
 ngx_http_hapax_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
@@ -297,8 +297,6 @@ ngx_http_hapax_replay(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
-/* as a broker that pushes reads it */
-
 static ngx_int_t
 ngx_http_hapax_push_fill_dapr(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_tell_e tell, ngx_str_t *body)
@@ -337,7 +335,7 @@ ngx_http_hapax_push_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     }
 
     if (tell == NGX_HTTP_HAPAX_TELL_DONE) {
-        /* without a body: Knative would take one for an event in reply */
+        /* without a body, which Knative would take for an event in reply */
         ngx_str_set(body, "");
         r->headers_out.status = NGX_HTTP_OK;
         r->headers_out.status_line.len = 0;
@@ -350,7 +348,7 @@ ngx_http_hapax_push_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         status = NGX_HTTP_BAD_REQUEST;
 
     } else {
-        /* Knative tries 409, 429 and 503 again; SNS of these the last two */
+        /* Knative tries 409, 429 and 503 again, SNS only 429 and 503 */
         status = (conf->push == NGX_HTTP_HAPAX_PUSH_SNS)
                  ? NGX_HTTP_SERVICE_UNAVAILABLE : 0;
     }
@@ -397,12 +395,13 @@ ngx_http_hapax_answer_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
-/* Those of another gate, behind this one. */
+/* Removes the marks of another gate behind this one. */
 
 static void
 ngx_http_hapax_unmark(ngx_http_request_t *r)
 {
-    ngx_uint_t         i, k;
+    ngx_str_t         *mark;
+    ngx_uint_t         i;
     ngx_list_part_t   *part;
     ngx_table_elt_t   *h;
     static ngx_str_t   marks[] = {
@@ -412,19 +411,15 @@ ngx_http_hapax_unmark(ngx_http_request_t *r)
         ngx_null_string
     };
 
-    for (part = &r->headers_out.headers.part; part; part = part->next) {
-        h = part->elts;
+    i = 0;
+    part = &r->headers_out.headers.part;
 
-        for (i = 0; i < part->nelts; i++) {
-
-            for (k = 0; marks[k].len; k++) {
-                if (h[i].key.len == marks[k].len
-                    && ngx_strncasecmp(h[i].key.data, marks[k].data,
-                                       marks[k].len)
-                       == 0)
-                {
-                    h[i].hash = 0;
-                }
+    while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
+        for (mark = marks; mark->len; mark++) {
+            if (h->key.len == mark->len
+                && ngx_strncasecmp(h->key.data, mark->data, mark->len) == 0)
+            {
+                h->hash = 0;
             }
         }
     }
@@ -470,7 +465,7 @@ ngx_http_hapax_answer_handler(ngx_http_request_t *r)
     }
 
     if (r->headers_in.expect && !r->expect_tested && r->request_body == NULL) {
-        /* no "100 Continue" for a body that nobody will look at */
+        /* no "100 Continue" for a body that is not needed */
         r->expect_tested = 1;
         r->keepalive = 0;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bytes of a buffered response. All of a worker's are counted, for the limit hapax_held_max.
+ * The bytes of a buffered response. The sum of a worker's bytes is limited by hapax_held_max.
  */
 
 #include "ngx_http_hapax.h"

@@ -2,14 +2,18 @@
  *
  * What a response means for the operation: final, failed, not run, or unknown.
  *
- * The first rule that applies decides: no byte has left for an upstream, so nothing ran;
- * hapax_class; what a broker that pushes makes of the response; a gRPC status; the HTTP status.
+ * The first rule that applies decides:
+ * - no byte was sent to an upstream, so nothing ran;
+ * - hapax_class;
+ * - what a broker that pushes makes of the response;
+ * - the gRPC status;
+ * - the HTTP status.
  */
 
 #include "ngx_http_hapax.h"
 
 
-/* 0: no bytes of the request have left for any upstream that was tried */
+/* Returns 0 if an upstream was tried, and no byte of the request was sent to one. */
 
 static ngx_int_t
 ngx_http_hapax_was_sent(ngx_http_request_t *r)
@@ -22,7 +26,7 @@ ngx_http_hapax_was_sent(ngx_http_request_t *r)
         return 1;
     }
 
-    /* a state is filled in when its connection is given back */
+    /* a state gets its bytes only when its connection is given back */
     u = r->upstream;
 
     if (u && u->peer.connection && u->peer.connection->sent > 0) {
@@ -56,17 +60,15 @@ ngx_http_hapax_find(ngx_list_t *list, const char *name)
     ngx_table_elt_t  *h;
 
     len = ngx_strlen(name);
+    i = 0;
+    part = &list->part;
 
-    for (part = &list->part; part; part = part->next) {
-        h = part->elts;
-
-        for (i = 0; i < part->nelts; i++) {
-            if (h[i].hash
-                && h[i].key.len == len
-                && ngx_strncasecmp(h[i].key.data, (u_char *) name, len) == 0)
-            {
-                return &h[i];
-            }
+    while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
+        if (h->hash
+            && h->key.len == len
+            && ngx_strncasecmp(h->key.data, (u_char *) name, len) == 0)
+        {
+            return h;
         }
     }
 

@@ -1,187 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The directives, and how the levels they stand in are merged.
+ * The configuration, and how its levels are merged.
  *
- * What a level does not set it takes from the one around it. A policy is checked whole, once it
- * is merged, since its parts limit one another; what only shows in the merged settings of other
- * modules is checked last. Stores are shared: one per URI and secret, wherever it was named.
+ * A setting that a level does not have comes from the level around. A policy is checked as a whole
+ * after the merge, since its parts limit one another. What depends on the merged settings of other
+ * modules is checked last. Stores are shared: there is one for each pair of URI and secret.
  */
 
 #include "ngx_http_hapax.h"
 
 
-#define NGX_HTTP_HAPAX_LEVELS                                                 \
-    NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF
-
 #define NGX_HTTP_HAPAX_ZONE_SIZE    (1024 * 1024)
 
-#define ngx_http_hapax_policy(name)                                           \
-    { ngx_string("hapax_" name),                                              \
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,                                   \
-      ngx_http_hapax_set_policy,                                              \
-      NGX_HTTP_LOC_CONF_OFFSET,                                               \
-      0,                                                                      \
-      NULL }
+/* takes a pointer from the level around, if this one has none */
+#define ngx_http_hapax_inherit(field)                                         \
+    if (conf->field == NULL) {                                                \
+        conf->field = prev->field;                                            \
+    }
 
 
-/* Where a service runs twice by nginx's own doing: checked at the end. */
+/* The modules whose requests nginx may send twice: checked at the end. An nginx may lack some. */
 
 extern ngx_module_t  ngx_http_proxy_module __attribute__((weak));
 extern ngx_module_t  ngx_http_fastcgi_module __attribute__((weak));
 extern ngx_module_t  ngx_http_uwsgi_module __attribute__((weak));
 extern ngx_module_t  ngx_http_scgi_module __attribute__((weak));
 extern ngx_module_t  ngx_http_grpc_module __attribute__((weak));
-
-
-ngx_command_t  ngx_http_hapax_commands[] = {
-
-    { ngx_string("hapax"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
-      ngx_http_hapax_set_enable,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("hapax_store"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
-      ngx_http_hapax_set_store,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("hapax_secret"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
-      ngx_http_hapax_set_secret,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("hapax_key_header"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
-      ngx_http_hapax_set_key_header,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("hapax_key_from"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_1MORE,
-      ngx_http_hapax_set_key_from,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("hapax_scope"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
-      ngx_http_set_complex_value_slot,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_hapax_loc_conf_t, scope),
-      NULL },
-
-    { ngx_string("hapax_caller"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
-      ngx_http_set_complex_value_slot,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_hapax_loc_conf_t, caller),
-      NULL },
-
-    { ngx_string("hapax_methods"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_1MORE,
-      ngx_http_hapax_set_methods,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("hapax_fingerprint"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_1MORE,
-      ngx_http_hapax_set_fingerprint,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("hapax_class"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_2MORE,
-      ngx_http_hapax_set_class,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("hapax_hide_header"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_1MORE,
-      ngx_http_hapax_set_names,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_hapax_loc_conf_t, hide),
-      NULL },
-
-    { ngx_string("hapax_store_header"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_1MORE,
-      ngx_http_hapax_set_names,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_hapax_loc_conf_t, keep),
-      NULL },
-
-    { ngx_string("hapax_in_flight_status"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
-      ngx_http_hapax_set_in_flight_status,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("hapax_push"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
-      ngx_http_hapax_set_push,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("hapax_problem_base"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
-      ngx_conf_set_str_slot,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_hapax_loc_conf_t, problem_base),
-      NULL },
-
-    { ngx_string("hapax_reconcile"),
-      NGX_HTTP_HAPAX_LEVELS|NGX_CONF_TAKE1,
-      ngx_http_set_complex_value_slot,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_hapax_loc_conf_t, reconcile),
-      NULL },
-
-    { ngx_string("hapax_held_max"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_size_slot,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      offsetof(ngx_http_hapax_main_conf_t, held_max),
-      NULL },
-
-    { ngx_string("hapax_status"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
-      ngx_http_hapax_status,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    ngx_http_hapax_policy("lease"),
-    ngx_http_hapax_policy("run_max"),
-    ngx_http_hapax_policy("retention"),
-    ngx_http_hapax_policy("wait"),
-    ngx_http_hapax_policy("timeout"),
-    ngx_http_hapax_policy("save_wait"),
-    ngx_http_hapax_policy("on_expired"),
-    ngx_http_hapax_policy("on_failed"),
-    ngx_http_hapax_policy("on_store_error"),
-    ngx_http_hapax_policy("key"),
-    ngx_http_hapax_policy("attempts_max"),
-    ngx_http_hapax_policy("max_request"),
-    ngx_http_hapax_policy("max_response"),
-    ngx_http_hapax_policy("rerun_completed"),
-    ngx_http_hapax_policy("pass_token"),
-
-      ngx_null_command
-};
-
-
-/* creating and merging */
 
 
 void *
@@ -405,17 +249,12 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
     ngx_conf_merge_uint_value(conf->in_flight_status, prev->in_flight_status,
                               409);
 
-    if (conf->scope == NULL) {
-        conf->scope = prev->scope;
-    }
-
-    if (conf->caller == NULL) {
-        conf->caller = prev->caller;
-    }
-
-    if (conf->reconcile == NULL) {
-        conf->reconcile = prev->reconcile;
-    }
+    ngx_http_hapax_inherit(scope);
+    ngx_http_hapax_inherit(caller);
+    ngx_http_hapax_inherit(reconcile);
+    ngx_http_hapax_inherit(classes);
+    ngx_http_hapax_inherit(hide);
+    ngx_http_hapax_inherit(keep);
 
     if (conf->methods == 0) {
         conf->methods = prev->methods ? prev->methods
@@ -440,18 +279,6 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
 
     if (conf->select == 0) {
         conf->select = HAPAX__JSON_EXCLUDE;
-    }
-
-    if (conf->classes == NULL) {
-        conf->classes = prev->classes;
-    }
-
-    if (conf->hide == NULL) {
-        conf->hide = prev->hide;
-    }
-
-    if (conf->keep == NULL) {
-        conf->keep = prev->keep;
     }
 }
 
@@ -503,8 +330,8 @@ ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
 /*
  * With "non_idempotent" nginx sends a request to a next server after it was
- * sent to one: two runs under one claim. All modules are merged by now; each of
- * these has the upstream's configuration first in its own.
+ * sent to one: two runs under one claim. All modules are merged by now. In the
+ * configuration of each module below, the upstream's configuration is first.
  */
 
 ngx_int_t

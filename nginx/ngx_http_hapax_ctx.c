@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The context of a request: found again after a redirect, and given back with the request's pool.
+ * The context of a request: found again after a redirect, and released with the request's pool.
  */
 
 #include "ngx_http_hapax.h"

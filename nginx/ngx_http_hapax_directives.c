@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What each directive takes. Policies are one function: a directive hapax_NAME sets the policy NAME
- * through hapax_policy_set(), so that a policy has one name, one syntax and one text everywhere.
+ * The directives, and what each takes. All policies share one function: the directive hapax_NAME
+ * sets the policy NAME by hapax_policy_set(). So a policy has one name, one syntax and one error
+ * text everywhere.
  *
- * What is wrong fails `nginx -t`, with the directive's name and what is allowed. Stores are
- * not opened here: nginx must start while they are down.
+ * A wrong value fails `nginx -t`, with the directive's name and what is allowed. Stores are not
+ * opened here: nginx must start while they are down.
  */
 
 #include "ngx_http_hapax.h"
@@ -13,7 +14,53 @@
 #define NGX_HTTP_HAPAX_SECRET_MAX   4096
 
 
-char *
+/* the words that a directive takes, and how a message names them */
+typedef struct {
+    const char       *allowed;
+    ngx_conf_enum_t   words[6];
+} ngx_http_hapax_words_t;
+
+
+static ngx_http_hapax_words_t  ngx_http_hapax_enable_words = {
+    "on, off or required",
+    { { ngx_string("on"), NGX_HTTP_HAPAX_ON },
+      { ngx_string("off"), NGX_HTTP_HAPAX_OFF },
+      { ngx_string("required"), NGX_HTTP_HAPAX_REQUIRED } }
+};
+
+static ngx_http_hapax_words_t  ngx_http_hapax_push_words = {
+    "off, dapr, knative or sns",
+    { { ngx_string("off"), NGX_HTTP_HAPAX_PUSH_OFF },
+      { ngx_string("dapr"), NGX_HTTP_HAPAX_PUSH_DAPR },
+      { ngx_string("knative"), NGX_HTTP_HAPAX_PUSH_KNATIVE },
+      { ngx_string("sns"), NGX_HTTP_HAPAX_PUSH_SNS } }
+};
+
+static ngx_http_hapax_words_t  ngx_http_hapax_in_flight_words = {
+    "409 or 429",
+    { { ngx_string("409"), 409 },
+      { ngx_string("429"), 429 } }
+};
+
+static ngx_http_hapax_words_t  ngx_http_hapax_class_words = {
+    "final, not_run, failed or unknown, after the statuses",
+    { { ngx_string("final"), HAPAX_CLASS_FINAL },
+      { ngx_string("not_run"), HAPAX_CLASS_NOT_RUN },
+      { ngx_string("failed"), HAPAX_CLASS_FAILED },
+      { ngx_string("unknown"), HAPAX_CLASS_UNKNOWN } }
+};
+
+static ngx_http_hapax_words_t  ngx_http_hapax_fingerprint_words = {
+    "method, uri, body, json, +/POINTER, -/POINTER, or off",
+    { { ngx_string("method"), NGX_HTTP_HAPAX_FP_METHOD },
+      { ngx_string("uri"), NGX_HTTP_HAPAX_FP_URI },
+      { ngx_string("body"), NGX_HTTP_HAPAX_FP_BODY },
+      { ngx_string("json"), NGX_HTTP_HAPAX_FP_JSON },
+      { ngx_string("off"), NGX_HTTP_HAPAX_FP_OFF } }
+};
+
+
+static char *
 ngx_http_hapax_refused(ngx_conf_t *cf, ngx_command_t *cmd, ngx_str_t *value,
     const char *allowed)
 {
@@ -25,41 +72,53 @@ ngx_http_hapax_refused(ngx_conf_t *cf, ngx_command_t *cmd, ngx_str_t *value,
 }
 
 
-/* the settings */
-
-
-char *
-ngx_http_hapax_set_enable(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+static ngx_conf_enum_t *
+ngx_http_hapax_word_of(ngx_http_hapax_words_t *words, ngx_str_t *value)
 {
-    ngx_http_hapax_loc_conf_t *hlcf = conf;
+    ngx_conf_enum_t  *word;
 
-    ngx_str_t  *value;
+    for (word = words->words; word->name.len; word++) {
+        if (ngx_strcmp(value->data, word->name.data) == 0) {
+            return word;
+        }
+    }
 
+    return NULL;
+}
+
+
+/* ngx_conf_set_enum_slot(), with a message that names what is allowed */
+
+static char *
+ngx_http_hapax_set_word(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    u_char  *p = conf;
+
+    ngx_str_t        *value;
+    ngx_uint_t       *field;
+    ngx_conf_enum_t  *word;
+
+    field = (ngx_uint_t *) (p + cmd->offset);
     value = cf->args->elts;
 
-    if (hlcf->enable != NGX_CONF_UNSET_UINT) {
+    if (*field != NGX_CONF_UNSET_UINT) {
         return "is duplicate";
     }
 
-    if (ngx_strcmp(value[1].data, "on") == 0) {
-        hlcf->enable = NGX_HTTP_HAPAX_ON;
+    word = ngx_http_hapax_word_of(cmd->post, &value[1]);
 
-    } else if (ngx_strcmp(value[1].data, "required") == 0) {
-        hlcf->enable = NGX_HTTP_HAPAX_REQUIRED;
-
-    } else if (ngx_strcmp(value[1].data, "off") == 0) {
-        hlcf->enable = NGX_HTTP_HAPAX_OFF;
-
-    } else {
+    if (word == NULL) {
         return ngx_http_hapax_refused(cf, cmd, &value[1],
-                                      "on, off or required");
+                             ((ngx_http_hapax_words_t *) cmd->post)->allowed);
     }
+
+    *field = word->value;
 
     return NGX_CONF_OK;
 }
 
 
-char *
+static char *
 ngx_http_hapax_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
@@ -94,7 +153,7 @@ ngx_http_hapax_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_OK;                    /* reached through its keeper */
     }
 
-    /* only whether the scheme is known: the store itself may be down now */
+    /* checks the scheme alone: the store itself may be down now */
 
     *ngx_cpymem(scheme, value[1].data, colon + 1 - value[1].data) = '\0';
 
@@ -113,7 +172,7 @@ ngx_http_hapax_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-char *
+static char *
 ngx_http_hapax_set_secret(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
@@ -205,7 +264,7 @@ ngx_http_hapax_is_name(ngx_str_t *name)
 }
 
 
-char *
+static char *
 ngx_http_hapax_set_key_header(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
@@ -229,7 +288,7 @@ ngx_http_hapax_set_key_header(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-char *
+static char *
 ngx_http_hapax_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
@@ -317,13 +376,14 @@ ngx_http_hapax_push_pointer(ngx_conf_t *cf, ngx_command_t *cmd,
 }
 
 
-char *
+static char *
 ngx_http_hapax_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
 
     ngx_str_t               *value;
     ngx_uint_t               i;
+    ngx_conf_enum_t         *word;
     enum hapax__json_select  select;
 
     value = cf->args->elts;
@@ -334,20 +394,11 @@ ngx_http_hapax_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     for (i = 1; i < cf->args->nelts; i++) {
 
-        if (ngx_strcmp(value[i].data, "method") == 0) {
-            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_METHOD;
+        word = ngx_http_hapax_word_of(&ngx_http_hapax_fingerprint_words,
+                                      &value[i]);
 
-        } else if (ngx_strcmp(value[i].data, "uri") == 0) {
-            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_URI;
-
-        } else if (ngx_strcmp(value[i].data, "body") == 0) {
-            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_BODY;
-
-        } else if (ngx_strcmp(value[i].data, "json") == 0) {
-            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_JSON;
-
-        } else if (ngx_strcmp(value[i].data, "off") == 0) {
-            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_OFF;
+        if (word) {
+            hlcf->fingerprint |= word->value;
 
         } else if (value[i].len > 1
                    && (value[i].data[0] == '+' || value[i].data[0] == '-')
@@ -373,7 +424,7 @@ ngx_http_hapax_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
         } else {
             return ngx_http_hapax_refused(cf, cmd, &value[i],
-                        "method, uri, body, json, +/POINTER, -/POINTER, or off");
+                                     ngx_http_hapax_fingerprint_words.allowed);
         }
     }
 
@@ -393,7 +444,7 @@ ngx_http_hapax_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-char *
+static char *
 ngx_http_hapax_set_key_from(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
@@ -426,7 +477,7 @@ ngx_http_hapax_set_key_from(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-char *
+static char *
 ngx_http_hapax_set_class(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
@@ -434,27 +485,17 @@ ngx_http_hapax_set_class(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_int_t                n;
     ngx_str_t               *value, *word;
     ngx_uint_t               i;
-    enum hapax_class         cls;
+    ngx_conf_enum_t         *cls;
     ngx_http_hapax_class_t  *c;
 
     value = cf->args->elts;
     word = &value[cf->args->nelts - 1];
 
-    if (ngx_strcmp(word->data, "final") == 0) {
-        cls = HAPAX_CLASS_FINAL;
+    cls = ngx_http_hapax_word_of(&ngx_http_hapax_class_words, word);
 
-    } else if (ngx_strcmp(word->data, "not_run") == 0) {
-        cls = HAPAX_CLASS_NOT_RUN;
-
-    } else if (ngx_strcmp(word->data, "failed") == 0) {
-        cls = HAPAX_CLASS_FAILED;
-
-    } else if (ngx_strcmp(word->data, "unknown") == 0) {
-        cls = HAPAX_CLASS_UNKNOWN;
-
-    } else {
+    if (cls == NULL) {
         return ngx_http_hapax_refused(cf, cmd, word,
-                     "final, not_run, failed or unknown, after the statuses");
+                                      ngx_http_hapax_class_words.allowed);
     }
 
     if (hlcf->classes == NULL) {
@@ -472,7 +513,7 @@ ngx_http_hapax_set_class(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             return NGX_CONF_ERROR;
         }
 
-        c->cls = cls;
+        c->cls = (enum hapax_class) cls->value;
 
         if (value[i].len == 3 && value[i].data[0] >= '2'
             && value[i].data[0] <= '5'
@@ -498,7 +539,7 @@ ngx_http_hapax_set_class(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-char *
+static char *
 ngx_http_hapax_set_names(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     u_char       *p = conf;
@@ -549,35 +590,7 @@ ngx_http_hapax_set_names(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-char *
-ngx_http_hapax_set_in_flight_status(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf)
-{
-    ngx_http_hapax_loc_conf_t *hlcf = conf;
-
-    ngx_str_t  *value;
-
-    value = cf->args->elts;
-
-    if (hlcf->in_flight_status != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
-    }
-
-    if (ngx_strcmp(value[1].data, "409") == 0) {
-        hlcf->in_flight_status = 409;
-
-    } else if (ngx_strcmp(value[1].data, "429") == 0) {
-        hlcf->in_flight_status = 429;
-
-    } else {
-        return ngx_http_hapax_refused(cf, cmd, &value[1], "409 or 429");
-    }
-
-    return NGX_CONF_OK;
-}
-
-
-char *
+static char *
 ngx_http_hapax_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
@@ -630,3 +643,86 @@ ngx_http_hapax_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     return NGX_CONF_OK;
 }
+
+
+#define ngx_http_hapax_directive(name, args, set, field, post)                \
+    { ngx_string(name),                                                       \
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|args,            \
+      set,                                                                    \
+      NGX_HTTP_LOC_CONF_OFFSET,                                               \
+      offsetof(ngx_http_hapax_loc_conf_t, field),                             \
+      post }
+
+#define ngx_http_hapax_policy(name)                                           \
+    ngx_http_hapax_directive("hapax_" name, NGX_CONF_TAKE1,                   \
+                             ngx_http_hapax_set_policy, settings, NULL)
+
+
+ngx_command_t  ngx_http_hapax_commands[] = {
+
+    ngx_http_hapax_directive("hapax", NGX_CONF_TAKE1,
+        ngx_http_hapax_set_word, enable, &ngx_http_hapax_enable_words),
+    ngx_http_hapax_directive("hapax_store", NGX_CONF_TAKE1,
+        ngx_http_hapax_set_store, uri, NULL),
+    ngx_http_hapax_directive("hapax_secret", NGX_CONF_TAKE1,
+        ngx_http_hapax_set_secret, secret, NULL),
+    ngx_http_hapax_directive("hapax_key_header", NGX_CONF_TAKE1,
+        ngx_http_hapax_set_key_header, key_header, NULL),
+    ngx_http_hapax_directive("hapax_key_from", NGX_CONF_1MORE,
+        ngx_http_hapax_set_key_from, key_from, NULL),
+    ngx_http_hapax_directive("hapax_scope", NGX_CONF_TAKE1,
+        ngx_http_set_complex_value_slot, scope, NULL),
+    ngx_http_hapax_directive("hapax_caller", NGX_CONF_TAKE1,
+        ngx_http_set_complex_value_slot, caller, NULL),
+    ngx_http_hapax_directive("hapax_methods", NGX_CONF_1MORE,
+        ngx_http_hapax_set_methods, methods, NULL),
+    ngx_http_hapax_directive("hapax_fingerprint", NGX_CONF_1MORE,
+        ngx_http_hapax_set_fingerprint, fingerprint, NULL),
+    ngx_http_hapax_directive("hapax_class", NGX_CONF_2MORE,
+        ngx_http_hapax_set_class, classes, NULL),
+    ngx_http_hapax_directive("hapax_hide_header", NGX_CONF_1MORE,
+        ngx_http_hapax_set_names, hide, NULL),
+    ngx_http_hapax_directive("hapax_store_header", NGX_CONF_1MORE,
+        ngx_http_hapax_set_names, keep, NULL),
+    ngx_http_hapax_directive("hapax_in_flight_status", NGX_CONF_TAKE1,
+        ngx_http_hapax_set_word, in_flight_status,
+        &ngx_http_hapax_in_flight_words),
+    ngx_http_hapax_directive("hapax_push", NGX_CONF_TAKE1,
+        ngx_http_hapax_set_word, push, &ngx_http_hapax_push_words),
+    ngx_http_hapax_directive("hapax_problem_base", NGX_CONF_TAKE1,
+        ngx_conf_set_str_slot, problem_base, NULL),
+    ngx_http_hapax_directive("hapax_reconcile", NGX_CONF_TAKE1,
+        ngx_http_set_complex_value_slot, reconcile, NULL),
+
+    { ngx_string("hapax_held_max"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_size_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_hapax_main_conf_t, held_max),
+      NULL },
+
+    { ngx_string("hapax_status"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_hapax_status,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    ngx_http_hapax_policy("lease"),
+    ngx_http_hapax_policy("run_max"),
+    ngx_http_hapax_policy("retention"),
+    ngx_http_hapax_policy("wait"),
+    ngx_http_hapax_policy("timeout"),
+    ngx_http_hapax_policy("save_wait"),
+    ngx_http_hapax_policy("on_expired"),
+    ngx_http_hapax_policy("on_failed"),
+    ngx_http_hapax_policy("on_store_error"),
+    ngx_http_hapax_policy("key"),
+    ngx_http_hapax_policy("attempts_max"),
+    ngx_http_hapax_policy("max_request"),
+    ngx_http_hapax_policy("max_response"),
+    ngx_http_hapax_policy("rerun_completed"),
+    ngx_http_hapax_policy("pass_token"),
+
+      ngx_null_command
+};

@@ -9,7 +9,7 @@
  * the answer, and the rest passes. The backpressure is nginx's own: buffers are not consumed, so
  * nothing more is read from the upstream.
  *
- * header_only is normally set further down. Here it must be known, or the end of a response
+ * nginx sets header_only further down. This filter sets it too: otherwise the end of a response
  * without a body would never come.
  */
 
@@ -137,7 +137,7 @@ ngx_http_hapax_header_filter(ngx_http_request_t *r)
         break;
 
     case NGX_HTTP_HAPAX_BUFFERING:
-        /* replaced: the buffered response will not be the answer */
+        /* another response takes the place of the buffered one */
         ngx_http_hapax_body_drop(ctx->body);
         ctx->body = NULL;
         break;
@@ -187,6 +187,15 @@ ngx_http_hapax_consume(ngx_buf_t *b)
 }
 
 
+static void
+ngx_http_hapax_discard(ngx_chain_t *cl)
+{
+    for ( /* void */ ; cl; cl = cl->next) {
+        ngx_http_hapax_consume(cl->buf);
+    }
+}
+
+
 static ngx_int_t
 ngx_http_hapax_hook_body(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_chain_t *in)
@@ -225,8 +234,8 @@ ngx_http_hapax_hook_body(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 
 
 /*
- * Copies what comes. DONE: the response has ended. DECLINED: it is over a
- * limit, and *rest is what was not copied.
+ * Copies the buffers to ctx->body. DONE: the response has ended. DECLINED: the
+ * response is over a limit, and *rest is what was not copied.
  */
 
 static ngx_int_t
@@ -364,7 +373,6 @@ ngx_http_hapax_buffer(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 ngx_int_t
 ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 {
-    ngx_chain_t           *cl;
     ngx_http_hapax_ctx_t  *ctx;
 
     ctx = ngx_http_hapax_get_ctx(r->main);
@@ -393,9 +401,7 @@ ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             }
 
         } else {
-            for (cl = in; cl; cl = cl->next) {
-                ngx_http_hapax_consume(cl->buf);
-            }
+            ngx_http_hapax_discard(in);
         }
 
         if (ctx->phase == NGX_HTTP_HAPAX_SAVING || ctx->wake.posted) {
@@ -405,10 +411,7 @@ ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         return ngx_http_hapax_send(r, ctx);
 
     case NGX_HTTP_HAPAX_DROPPING:
-
-        for (cl = in; cl; cl = cl->next) {
-            ngx_http_hapax_consume(cl->buf);
-        }
+        ngx_http_hapax_discard(in);
 
         return ngx_http_hapax_next_body_filter(r, NULL);
 
@@ -418,7 +421,7 @@ ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
-/* The handler has ended: gives its outcome to the flow; the outcome's memory is the call's. */
+/* Gives the handler's outcome to the flow. The call owns the outcome's memory. */
 
 static ngx_int_t
 ngx_http_hapax_end(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
@@ -475,7 +478,7 @@ ngx_http_hapax_end(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
-/* The buffered response, as it came. */
+/* Makes the buffered response the answer. */
 
 static ngx_int_t
 ngx_http_hapax_release(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
@@ -492,7 +495,7 @@ ngx_http_hapax_release(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     }
 
     if (r->headers_out.trailers.part.nelts) {
-        /* there are clients that take a length for the end */
+        /* some clients stop reading after the length */
         r->expect_trailers = 1;
         ngx_http_clear_content_length(r);
     }
@@ -501,20 +504,15 @@ ngx_http_hapax_release(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
-/* Another attempt's answer stands: this response, buffered or still to come, is not sent. */
+/* Another attempt's answer stands: drops this response, buffered or still to come. */
 
 static ngx_int_t
 ngx_http_hapax_replace(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_str_t *text)
 {
-    ngx_chain_t  *cl;
-
     ctx->phase = NGX_HTTP_HAPAX_DROPPING;
 
-    for (cl = ctx->rest; cl; cl = cl->next) {
-        ngx_http_hapax_consume(cl->buf);
-    }
-
+    ngx_http_hapax_discard(ctx->rest);
     ctx->rest = NULL;
 
     ngx_http_clean_header(r);
@@ -606,7 +604,7 @@ ngx_http_hapax_hook_done(ngx_http_request_t *sr, void *data, ngx_int_t rc)
         && (rc >= NGX_HTTP_SPECIAL_RESPONSE || rc == NGX_HTTP_CREATED
             || rc == NGX_HTTP_NO_CONTENT))
     {
-        /* nginx makes a response of it, and comes again */
+        /* nginx makes a response of this status, and calls again */
         return rc;
     }
 

@@ -6,7 +6,7 @@
 #include "ngx_http_hapax.h"
 
 
-/* nginx may let '_' through, and what is behind it may read it as '-' */
+/* nginx may let '_' through, and the handler may read it as '-' */
 
 ngx_int_t
 ngx_http_hapax_header_named(ngx_str_t *given, ngx_str_t *name)
@@ -80,8 +80,6 @@ ngx_http_hapax_find_header(ngx_http_request_t *r, ngx_str_t *name,
 }
 
 
-/* name NULL: the caller sets it */
-
 ngx_table_elt_t *
 ngx_http_hapax_header(ngx_list_t *list, const char *name, u_char *value,
     size_t len)
@@ -93,7 +91,7 @@ ngx_http_hapax_header(ngx_list_t *list, const char *name, u_char *value,
         return NULL;
     }
 
-    /* from 1.23 on there is a field "next", too */
+    /* from nginx 1.23 on there is a field "next", too */
     ngx_memzero(h, sizeof(ngx_table_elt_t));
 
     h->hash = 1;

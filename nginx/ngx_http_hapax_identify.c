@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which operation a request is: its key where the body has it, its scope, fingerprint and caller.
+ * Finds out which operation a request is: its key if the body has it, its scope, its fingerprint
+ * and its caller.
  *
  * The body is hashed while nginx reads it, so a body in a file is not read again. It is gathered
- * only where its content is needed. A body over max_request is not kept, but it is read to its end,
- * since a refusal in the middle would cost the connection.
+ * only if its content is needed. A body over max_request is not kept, but it is read to its end: a
+ * refusal in the middle would cost the connection.
  */
 
 #include "ngx_http_hapax.h"
 
 
 ngx_http_request_body_filter_pt  ngx_http_hapax_next_request_body_filter;
+
+
+void
+ngx_http_hapax_bad_key(ngx_http_hapax_ctx_t *ctx, const char *why)
+{
+    ctx->given = HAPAX__KEY_BAD;
+    ctx->why = why;
+}
 
 
 /* the body of the request */
@@ -44,7 +53,6 @@ ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         ctx->received += b->last - b->pos;
 
         if (ctx->received > (off_t) conf->policy.max_request) {
-            /* refused once it has come to its end; none of it is kept */
             b->pos = b->last;
             continue;
         }
@@ -56,7 +64,7 @@ ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
-/* The whole body, where it must be looked into, or was read before us. */
+/* Gets the whole body. DECLINED: it is over max. */
 
 static ngx_int_t
 ngx_http_hapax_gather(ngx_http_request_t *r, size_t max, struct hapax_span *body)
@@ -125,8 +133,8 @@ ngx_http_hapax_gather(ngx_http_request_t *r, size_t max, struct hapax_span *body
 
 
 /*
- * One pointer: what it finds is the key. Several: a digest of what they find,
- * in their order. Any that finds nothing: no key.
+ * With one pointer, the value it finds is the key. With several, the key is a
+ * digest of their values, in order. If one finds nothing, there is no key.
  */
 
 static ngx_int_t
@@ -156,13 +164,13 @@ ngx_http_hapax_derive_key(ngx_http_hapax_ctx_t *ctx,
             return NGX_ERROR;
 
         case HAPAX__JSON_NOT_SCALAR:
-            ctx->given = HAPAX__KEY_BAD;
-            ctx->why = "what the body holds in its place is no scalar";
+            ngx_http_hapax_bad_key(ctx, "what the body holds in its place is "
+                                        "no scalar");
             return NGX_OK;
 
         case HAPAX__JSON_TOO_LONG:
-            ctx->given = HAPAX__KEY_BAD;
-            ctx->why = "what the body holds in its place is over 255 bytes";
+            ngx_http_hapax_bad_key(ctx, "what the body holds in its place is "
+                                        "over 255 bytes");
             return NGX_OK;
 
         default:
@@ -170,8 +178,8 @@ ngx_http_hapax_derive_key(ngx_http_hapax_ctx_t *ctx,
         }
 
         if (len == 0) {
-            ctx->given = HAPAX__KEY_BAD;
-            ctx->why = "what the body holds in its place is empty";
+            ngx_http_hapax_bad_key(ctx, "what the body holds in its place is "
+                                        "empty");
             return NGX_OK;
         }
 
@@ -257,7 +265,7 @@ ngx_http_hapax_fingerprint(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     if (which & NGX_HTTP_HAPAX_FP_BODY) {
 
         if (ctx->received == 0 && body.len) {
-            /* read before us */
+            /* read before this module saw the request */
             (void) EVP_DigestUpdate(ctx->md, body.ptr, body.len);
         }
 
@@ -298,7 +306,7 @@ ngx_http_hapax_caller(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
         }
 
     } else {
-        /* a broker's credentials change from delivery to delivery */
+        /* a broker's credentials change between deliveries */
         h = conf->push ? NULL : r->headers_in.authorization;
         ngx_str_null(&value);
 
@@ -364,9 +372,8 @@ ngx_http_hapax_key(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     if (ctx->given == HAPAX__KEY_GIVEN
         && (scope->len == 0 || scope->len > HAPAX_SCOPE_MAX))
     {
-        ctx->given = HAPAX__KEY_BAD;
-        ctx->why = scope->len ? "its scope is over 255 bytes"
-                              : "its scope is empty";
+        ngx_http_hapax_bad_key(ctx, scope->len ? "its scope is over 255 bytes"
+                                               : "its scope is empty");
     }
 
     return (ctx->given == HAPAX__KEY_GIVEN) ? NGX_OK : NGX_DECLINED;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A worker's lanes, and the calls on them: what a flow says next is done here.
+ * A worker's lanes, and the calls on them. What a flow says next is done here.
  *
- * Each event (a store's answer, a timer, a handler's end, a request that went away) goes to one
- * flow; then the core's driver (core/drive.h) lets flows go on. A request is never resumed from
- * here: its context gets a phase and a posted event. So no call ends while the driver is in it.
+ * Each event (a store's answer, a timer, a handler's end, a request that ended) goes to one flow.
+ * Then the core's driver (core/drive.h) lets flows go on. A request is never resumed from here: its
+ * context gets a phase and a posted event. So no call ends while the driver is in it.
  *
- * A call without a request keeps its flow's timer, so that a worker that quits waits for what is
- * being stored. It waits for one lease at most: then another attempt may have taken over.
+ * A call without a request keeps its flow's timer. So a worker that quits waits until the outcome
+ * is stored, but for one lease at most: then another attempt may have taken over.
  */
 
 #include "ngx_http_hapax.h"
@@ -19,6 +19,7 @@
 
 
 static void ngx_http_hapax_lane_handler(ngx_event_t *ev);
+static void ngx_http_hapax_call_free(ngx_http_hapax_call_t *call);
 static void ngx_http_hapax_timer_handler(ngx_event_t *ev);
 static void ngx_http_hapax_drive(ngx_http_hapax_call_t *call);
 static int64_t ngx_http_hapax_flow_now(const struct hapax__flow *flow);
@@ -102,7 +103,7 @@ failed:
 }
 
 
-/* What was queued is still stored; what is to be asked after that is left to leases. */
+/* Ops in the queue are still run. Flows end here; their claims run out with their leases. */
 
 void
 ngx_http_hapax_lane_close(ngx_http_hapax_store_t *store)
@@ -110,7 +111,6 @@ ngx_http_hapax_lane_close(ngx_http_hapax_store_t *store)
     ngx_queue_t            *q;
     ngx_connection_t       *c;
     struct hapax__job      *job, *next;
-    ngx_http_hapax_call_t  *call;
 
     if (store->lane == NULL) {
         return;
@@ -138,22 +138,8 @@ ngx_http_hapax_lane_close(ngx_http_hapax_store_t *store)
 
     while (!ngx_queue_empty(&store->calls)) {
         q = ngx_queue_head(&store->calls);
-        ngx_queue_remove(q);
-
-        call = ngx_queue_data(q, ngx_http_hapax_call_t, queue);
-
-        if (call->ctx) {
-            call->ctx->call = NULL;
-        }
-
-        if (call->timer.timer_set) {
-            ngx_del_timer(&call->timer);
-        }
-
-        ngx_http_hapax_body_drop(call->body);
-        free(call->headers);
-        explicit_bzero(call, sizeof(ngx_http_hapax_call_t));
-        free(call);
+        ngx_http_hapax_call_free(
+                            ngx_queue_data(q, ngx_http_hapax_call_t, queue));
     }
 
     free(store->buckets);
@@ -161,7 +147,7 @@ ngx_http_hapax_lane_close(ngx_http_hapax_store_t *store)
 }
 
 
-/* Once a second at most: with a store that is down every request has this to say. */
+/* Logs once a second at most: while a store is down, every request fails in the same way. */
 
 void
 ngx_http_hapax_lane_log(ngx_http_hapax_store_t *store, ngx_log_t *log,
@@ -186,14 +172,6 @@ ngx_http_hapax_lane_log(ngx_http_hapax_store_t *store, ngx_log_t *log,
 }
 
 
-static ngx_http_hapax_call_t *
-ngx_http_hapax_call_of(struct hapax__job *job)
-{
-    return (ngx_http_hapax_call_t *)
-                ((u_char *) job - offsetof(ngx_http_hapax_call_t, job));
-}
-
-
 static void
 ngx_http_hapax_lane_handler(ngx_event_t *ev)
 {
@@ -209,7 +187,8 @@ ngx_http_hapax_lane_handler(ngx_event_t *ev)
 
     for (job = hapax__lane_reap(store->lane); job; job = next) {
         next = job->next;
-        call = ngx_http_hapax_call_of(job);
+        call = (ngx_http_hapax_call_t *)
+                   ((u_char *) job - offsetof(ngx_http_hapax_call_t, job));
         memory = job->memory;
 
         call->flow.op = job->op;
@@ -217,9 +196,8 @@ ngx_http_hapax_lane_handler(ngx_event_t *ev)
 
         ngx_http_hapax_count_time(now_us - call->submitted_us);
 
-        if (call->flow.op.error != HAPAX_ERR_NONE && ngx_http_hapax_counts) {
-            (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->store_errors,
-                                        1);
+        if (call->flow.op.error != HAPAX_ERR_NONE) {
+            ngx_http_hapax_count(store_errors, 1);
         }
 
         hapax__flow_told(&call->flow, now_us);
@@ -271,9 +249,7 @@ ngx_http_hapax_call_create(ngx_http_hapax_ctx_t *ctx,
 
     ngx_queue_insert_tail(&call->store->calls, &call->queue);
 
-    if (ngx_http_hapax_counts) {
-        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->in_flight, 1);
-    }
+    ngx_http_hapax_count(in_flight, 1);
 
     return call;
 }
@@ -292,9 +268,7 @@ ngx_http_hapax_call_free(ngx_http_hapax_call_t *call)
 
     ngx_queue_remove(&call->queue);
 
-    if (ngx_http_hapax_counts) {
-        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->in_flight, -1);
-    }
+    ngx_http_hapax_count(in_flight, -1);
 
     ngx_http_hapax_body_drop(call->body);
     free(call->headers);
@@ -331,17 +305,13 @@ ngx_http_hapax_call_begin(ngx_http_hapax_ctx_t *ctx,
 }
 
 
-void
-ngx_http_hapax_call_ended(ngx_http_hapax_call_t *call, enum hapax_class cls,
+static void
+ngx_http_hapax_flow_ended(ngx_http_hapax_call_t *call, enum hapax_class cls,
     const struct hapax_outcome *outcome)
 {
     int64_t  now_us;
 
     now_us = hapax__boot_us();
-
-    if (call->ctx) {
-        call->ctx->since_us = now_us;
-    }
 
     if (call->flow.phase == HAPAX__FLOW_RECONCILING) {
         hapax__flow_reconciled(&call->flow, cls, outcome, now_us);
@@ -349,15 +319,26 @@ ngx_http_hapax_call_ended(ngx_http_hapax_call_t *call, enum hapax_class cls,
     } else {
         hapax__flow_handled(&call->flow, cls, outcome, now_us);
     }
+}
 
+
+void
+ngx_http_hapax_call_ended(ngx_http_hapax_call_t *call, enum hapax_class cls,
+    const struct hapax_outcome *outcome)
+{
+    if (call->ctx) {
+        call->ctx->since_us = hapax__boot_us();
+    }
+
+    ngx_http_hapax_flow_ended(call, cls, outcome);
     ngx_http_hapax_drive(call);
 }
 
 
 /*
- * The request ends before its operation has an answer: what was not begun is
- * given up, what has ended goes on being stored, and of what was cut off in
- * between nobody can tell what it did.
+ * The request ends before its operation has an answer. A handler that did not
+ * begin has not run. An outcome that was reported goes on being stored. For a
+ * handler that was cut off the outcome is unknown.
  */
 
 void
@@ -399,11 +380,7 @@ ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx)
 static void
 ngx_http_hapax_timer_handler(ngx_event_t *ev)
 {
-    ngx_http_hapax_call_t  *call;
-
-    call = ev->data;
-
-    ngx_http_hapax_drive(call);
+    ngx_http_hapax_drive(ev->data);
 }
 
 
@@ -428,7 +405,7 @@ ngx_http_hapax_submit(ngx_http_hapax_call_t *call, int64_t now_us)
     call->job.op = flow->op;
     call->job.deadline_us = 0;
 
-    /* a CLAIM not begun when the flow gives up never lands */
+    /* a CLAIM that waits beyond this time is not sent: nobody needs it */
 
     if (flow->op.kind == HAPAX_OP_CLAIM && flow->limit_us != INT64_MAX) {
         call->job.deadline_us = flow->limit_us;
@@ -513,12 +490,10 @@ ngx_http_hapax_give(ngx_http_hapax_call_t *call)
     ctx = call->ctx;
     answer = &call->flow.answer;
 
-    ngx_http_hapax_count_answer(answer->kind);
+    ngx_http_hapax_count(answers[answer->kind], 1);
 
-    if (answer->kind == HAPAX_ANSWER_FRESH && !answer->recorded
-        && ngx_http_hapax_counts)
-    {
-        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->unrecorded, 1);
+    if (answer->kind == HAPAX_ANSWER_FRESH && !answer->recorded) {
+        ngx_http_hapax_count(unrecorded, 1);
     }
 
     if (ctx == NULL) {
@@ -574,25 +549,16 @@ ngx_http_hapax_give(ngx_http_hapax_call_t *call)
 static void
 ngx_http_hapax_run(ngx_http_hapax_call_t *call, ngx_http_hapax_phase_e phase)
 {
-    int64_t                now_us;
     ngx_http_hapax_ctx_t  *ctx;
     struct hapax_outcome   outcome;
 
     ctx = call->ctx;
 
     if (ctx == NULL) {
-        now_us = hapax__boot_us();
         ngx_memzero(&outcome, sizeof(struct hapax_outcome));
-
-        if (phase == NGX_HTTP_HAPAX_RECONCILING) {
-            hapax__flow_reconciled(&call->flow, HAPAX_CLASS_UNKNOWN, &outcome,
-                                   now_us);
-
-        } else {
-            hapax__flow_handled(&call->flow, HAPAX_CLASS_NOT_RUN, &outcome,
-                                now_us);
-        }
-
+        ngx_http_hapax_flow_ended(call, phase == NGX_HTTP_HAPAX_RECONCILING
+                                        ? HAPAX_CLASS_UNKNOWN
+                                        : HAPAX_CLASS_NOT_RUN, &outcome);
         return;
     }
 

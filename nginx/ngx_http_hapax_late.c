@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store that opens late: with its first batch, in the thread of its lane, and again after it
- * failed. So a store that is down neither keeps nginx from starting nor blocks a worker's events,
- * and the gate serves again by itself once it is back. Until then each op is
- * UNAVAILABLE: surely not applied.
+ * A store that opens late: with its first batch, in the thread of its lane, and again after a
+ * failure. So nginx starts while a store is down, a worker's events are not blocked, and the gate
+ * serves again by itself once the store is back. Until then each op is UNAVAILABLE: surely not
+ * applied.
  *
- * The secret is bound right after opening, before any op: no id is ever looked up under a
+ * The secret is bound right after the store is opened, before any op. So no id is looked up under a
  * secret that is not the store's.
  */
 
@@ -25,10 +25,10 @@ typedef struct {
     struct hapax_store   store;
     struct hapax_store  *inner;         /* NULL: not open */
     char                *uri;
-    struct hapax_span    secret;        /* the configuration's, which outlives us */
+    struct hapax_span    secret;        /* owned by the configuration */
     int64_t              again_us;
     int64_t              pause_us;
-    enum hapax_error     error;         /* of the last try, and its text */
+    enum hapax_error     error;         /* of the last try */
     char                 text[HAPAX_TEXT_MAX];
 } ngx_http_hapax_late_t;
 
@@ -145,7 +145,7 @@ ngx_http_hapax_late_try(ngx_http_hapax_late_t *late)
     late->again_us = hapax__boot_us() + late->pause_us;
     late->pause_us = ngx_min(2 * late->pause_us, NGX_HTTP_HAPAX_LATE_MAX_US);
 
-    /* none of the caller's ops was sent, whatever became of the binding */
+    /* the binding may have landed, but none of the caller's ops was sent */
     late->error = error == HAPAX_ERR_INDETERMINATE ? HAPAX_ERR_UNAVAILABLE
                                                    : error;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The module itself: where it stands in nginx's phases and filters, what a worker does when it
- * starts and ends, the context of a request, and the variables.
+ * The module itself: its places in nginx's phases and filters, what a worker does when it starts
+ * and ends, and the variables.
  *
- * It is an HTTP_AUX_FILTER: just below the copy filter, above headers, gzip, ssi and chunked.
- * What is held and stored is the handler's response; what nginx adds to it is added again with
- * each replay. The handler stands in PRECONTENT: after access control, so that a replay is
+ * The module is an HTTP_AUX_FILTER: just below the copy filter, above headers, gzip, ssi and
+ * chunked. So the handler's own response is buffered and stored, and what nginx adds is added again
+ * to each replay. The handler stands in PRECONTENT: after access control, so that a replay is
  * authorised like a first run, and before try_files and mirror, so that a replay runs neither.
- * ACCESS was rejected: under "satisfy any" its OK would be a grant.
+ * Rejected: ACCESS, where OK would be a grant under "satisfy any".
  */
 
 #include "ngx_http_hapax.h"
@@ -28,8 +28,6 @@ enum {
     NGX_HTTP_HAPAX_VAR_FENCE,
     NGX_HTTP_HAPAX_VAR_TIME
 };
-
-
 
 
 static ngx_http_variable_t  ngx_http_hapax_variables[] = {
@@ -158,7 +156,7 @@ ngx_http_hapax_init_process(ngx_cycle_t *cycle)
         counts = hmcf->zone->data;
         ngx_http_hapax_counts = &counts[ngx_process_slot
                                         % NGX_HTTP_HAPAX_SLOTS];
-        /* what a former worker counted stays; what it had in hand is gone */
+        /* the counters of a former worker stay; its gauges count nothing now */
         ngx_http_hapax_counts->in_flight = 0;
         ngx_http_hapax_counts->queued = 0;
         ngx_http_hapax_counts->held = 0;

@@ -2,10 +2,10 @@
  *
  * A response as an outcome, and an outcome as a response.
  *
- * An outcome's headers are lines `Name: value\r\n`, in the order of the response. Left out are
- * headers that belong to one connection (hop-by-hop), to one client (Set-Cookie, Authorization,
- * WWW-Authenticate) or to one moment (Date), and those that nginx makes (Content-Length). Trailers
- * come last, after a line `Trailer` that names them.
+ * An outcome's headers are lines `Name: value\r\n`, in the order of the response. Headers that
+ * belong to one connection (hop-by-hop), to one client (Set-Cookie, Authorization,
+ * WWW-Authenticate) or to one moment (Date) are left out, and so are headers that nginx makes
+ * (Content-Length). Trailers come last, after a line `Trailer` that names them.
  */
 
 #include "ngx_http_hapax.h"
@@ -82,7 +82,7 @@ ngx_http_hapax_is_stored(ngx_http_hapax_loc_conf_t *conf, ngx_str_t *name)
 }
 
 
-/* writing: with out == NULL only the length is counted */
+/* writing: returns the length; with out == NULL nothing is written */
 
 
 static size_t
@@ -154,19 +154,15 @@ ngx_http_hapax_list(u_char *out, ngx_list_t *list,
     ngx_table_elt_t  *h;
 
     len = 0;
+    i = 0;
+    part = &list->part;
 
-    for (part = &list->part; part; part = part->next) {
-        h = part->elts;
-
-        for (i = 0; i < part->nelts; i++) {
-            if (h[i].hash == 0
-                || (conf && !ngx_http_hapax_is_stored(conf, &h[i].key)))
-            {
-                continue;
-            }
-
-            len += ngx_http_hapax_line(out ? out + len : NULL, &h[i].key,
-                                       &h[i].value);
+    while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
+        if (h->hash
+            && (conf == NULL || ngx_http_hapax_is_stored(conf, &h->key)))
+        {
+            len += ngx_http_hapax_line(out ? out + len : NULL, &h->key,
+                                       &h->value);
         }
     }
 
@@ -180,35 +176,32 @@ static size_t
 ngx_http_hapax_trailers(u_char *out, ngx_http_request_t *r)
 {
     size_t            len;
+    u_char           *p;
     ngx_uint_t        i;
     ngx_list_t       *list;
+    const char       *before;
     ngx_list_part_t  *part;
     ngx_table_elt_t  *h;
 
     list = &r->headers_out.trailers;
     len = 0;
+    i = 0;
+    part = &list->part;
 
-    for (part = &list->part; part; part = part->next) {
-        h = part->elts;
+    while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
 
-        for (i = 0; i < part->nelts; i++) {
-            if (h[i].hash == 0) {
-                continue;
-            }
-
-            if (out) {
-                ngx_memcpy(out + len, len ? ", " : "Trailer: ",
-                           len ? 2 : sizeof("Trailer: ") - 1);
-            }
-
-            len += len ? 2 : sizeof("Trailer: ") - 1;
-
-            if (out) {
-                ngx_memcpy(out + len, h[i].key.data, h[i].key.len);
-            }
-
-            len += h[i].key.len;
+        if (h->hash == 0) {
+            continue;
         }
+
+        before = len ? ", " : "Trailer: ";
+
+        if (out) {
+            p = ngx_cpymem(out + len, before, ngx_strlen(before));
+            ngx_memcpy(p, h->key.data, h->key.len);
+        }
+
+        len += ngx_strlen(before) + h->key.len;
     }
 
     if (len == 0) {
@@ -265,7 +258,7 @@ ngx_http_hapax_lines(u_char *out, ngx_http_request_t *r,
 }
 
 
-/* with_length: of a response to HEAD, the length that its body would have */
+/* with_length: write Content-Length, as of a response to HEAD */
 
 u_char *
 ngx_http_hapax_headers_write(ngx_http_request_t *r,
@@ -288,7 +281,7 @@ ngx_http_hapax_headers_write(ngx_http_request_t *r,
 /* reading */
 
 
-/* The type without its charset is what filters compare with their types. */
+/* Splits off the charset: filters compare the type without it. */
 
 static void
 ngx_http_hapax_set_type(ngx_http_request_t *r, ngx_str_t *value)
@@ -339,19 +332,15 @@ ngx_http_hapax_set_type(ngx_http_request_t *r, ngx_str_t *value)
 static ngx_int_t
 ngx_http_hapax_point_cache_control(ngx_http_request_t *r, ngx_table_elt_t *h)
 {
-#if (nginx_version >= 1023000)
-
     ngx_table_elt_t  **last;
+
+#if (nginx_version >= 1023000)
 
     for (last = &r->headers_out.cache_control; *last; last = &(*last)->next) {
         /* void */
     }
 
-    *last = h;
-
 #else
-
-    ngx_table_elt_t  **last;
 
     if (r->headers_out.cache_control.elts == NULL
         && ngx_array_init(&r->headers_out.cache_control, r->pool, 1,
@@ -366,80 +355,61 @@ ngx_http_hapax_point_cache_control(ngx_http_request_t *r, ngx_table_elt_t *h)
         return NGX_ERROR;
     }
 
-    *last = h;
-
 #endif
+
+    *last = h;
 
     return NGX_OK;
 }
 
 
-/* Headers for which nginx keeps a pointer, or a field. */
+/* Sets nginx's pointer to a header, or its field, if it has one. */
 
 static ngx_int_t
 ngx_http_hapax_point(ngx_http_request_t *r, ngx_table_elt_t *h)
 {
-    size_t   len;
-    u_char  *name;
+    u_char      *headers;
+    ngx_uint_t   i;
 
-    name = h->key.data;
-    len = h->key.len;
+    static const struct {
+        ngx_str_t  name;
+        size_t     offset;
+    } pointers[] = {
+        { ngx_string("etag"), offsetof(ngx_http_headers_out_t, etag) },
+        { ngx_string("date"), offsetof(ngx_http_headers_out_t, date) },
+        { ngx_string("server"), offsetof(ngx_http_headers_out_t, server) },
+        { ngx_string("expires"), offsetof(ngx_http_headers_out_t, expires) },
+        { ngx_string("location"), offsetof(ngx_http_headers_out_t, location) },
+        { ngx_string("last-modified"),
+          offsetof(ngx_http_headers_out_t, last_modified) },
+        { ngx_string("content-encoding"),
+          offsetof(ngx_http_headers_out_t, content_encoding) }
+    };
 
-    switch (len) {
+    if (ngx_http_hapax_same(&h->key, (u_char *) "cache-control", 13)) {
+        return ngx_http_hapax_point_cache_control(r, h);
+    }
 
-    case 4:
-        if (ngx_strncasecmp(name, (u_char *) "etag", len) == 0) {
-            r->headers_out.etag = h;
+    if (ngx_http_hapax_same(&h->key, (u_char *) "location", 8)
+        && (h->value.len == 0 || h->value.data[0] == '/'))
+    {
+        /* nginx would make "/path" absolute; where it did, that is stored */
+        return NGX_OK;
+    }
 
-        } else if (ngx_strncasecmp(name, (u_char *) "date", len) == 0) {
-            r->headers_out.date = h;
-        }
+    headers = (u_char *) &r->headers_out;
 
-        break;
-
-    case 6:
-        if (ngx_strncasecmp(name, (u_char *) "server", len) == 0) {
-            r->headers_out.server = h;
-        }
-
-        break;
-
-    case 7:
-        if (ngx_strncasecmp(name, (u_char *) "expires", len) == 0) {
-            r->headers_out.expires = h;
-        }
-
-        break;
-
-    case 8:
-        /* nginx would make "/path" absolute; when it did so, that was stored */
-        if (ngx_strncasecmp(name, (u_char *) "location", len) == 0
-            && h->value.len && h->value.data[0] != '/')
+    for (i = 0; i < sizeof(pointers) / sizeof(pointers[0]); i++) {
+        if (ngx_http_hapax_same(&h->key, pointers[i].name.data,
+                                pointers[i].name.len))
         {
-            r->headers_out.location = h;
+            *(ngx_table_elt_t **) (headers + pointers[i].offset) = h;
         }
+    }
 
-        break;
-
-    case 13:
-        if (ngx_strncasecmp(name, (u_char *) "last-modified", len) == 0) {
-            r->headers_out.last_modified = h;
-            r->headers_out.last_modified_time =
+    if (r->headers_out.last_modified == h) {
+        r->headers_out.last_modified_time =
                                ngx_parse_http_time(h->value.data, h->value.len);
-
-        } else if (ngx_strncasecmp(name, (u_char *) "cache-control", len) == 0)
-        {
-            return ngx_http_hapax_point_cache_control(r, h);
-        }
-
-        break;
-
-    case 16:
-        if (ngx_strncasecmp(name, (u_char *) "content-encoding", len) == 0) {
-            r->headers_out.content_encoding = h;
-        }
-
-        break;
     }
 
     return NGX_OK;
@@ -447,8 +417,8 @@ ngx_http_hapax_point(ngx_http_request_t *r, ngx_table_elt_t *h)
 
 
 /*
- * A record may have been completed by others: what nginx would not take from
- * an upstream is no line. LF ends one, so there is none in it.
+ * Other programs may have completed the record. So a line that nginx would not
+ * take from an upstream is refused. The line was cut at its LF.
  */
 
 static ngx_int_t
@@ -510,7 +480,7 @@ ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
     conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
 
     if (!ngx_http_hapax_is_stored(conf, name)) {
-        /* an outcome that others stored may hold anything */
+        /* an outcome that another program stored may hold anything */
         return NGX_OK;
     }
 
@@ -526,7 +496,7 @@ ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
 }
 
 
-/* The lines' memory is the request's. What is no line is left out. */
+/* The headers must live as long as the request. A malformed line is left out. */
 
 ngx_int_t
 ngx_http_hapax_headers_read(ngx_http_request_t *r, struct hapax_span headers)
@@ -587,8 +557,8 @@ ngx_http_hapax_headers_read(ngx_http_request_t *r, struct hapax_span headers)
 
 
 /*
- * nginx makes "Location: /path" absolute further down, where a replay could
- * not tell it from an upstream's that was meant to be relative.
+ * Makes "Location: /path" absolute, as nginx would do further down. A replay
+ * could not know whether the stored path was meant to be relative.
  */
 
 ngx_int_t

@@ -3,10 +3,11 @@
  * The key, scope and fingerprint of a message that a broker pushes by HTTP (hapax_push: Dapr,
  * Knative Eventing, Amazon SNS).
  *
- * The key is what stays when the message is delivered again: id and source of a CloudEvent, SNS's
- * message id. The envelope (trace ids, signatures) and the deliverer's credentials change, and are
- * not compared. Rejected: one scope for all subscribers, as requests have. A broker gives one event
- * with one id to each subscriber, and the second would be answered by the first.
+ * The key is what stays the same when the message is delivered again: id and source of a
+ * CloudEvent, or SNS's message id. The envelope (trace ids, signatures) and the broker's
+ * credentials change, and are not compared. Rejected: one scope for all subscribers, as requests
+ * have. A broker gives one event with one id to each subscriber. With one scope, the first
+ * subscriber's response would answer the second.
  */
 
 #include "ngx_http_hapax.h"
@@ -29,42 +30,7 @@ static struct hapax_span  ngx_http_hapax_of_sns[] = {
 };
 
 
-char *
-ngx_http_hapax_set_push(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_hapax_loc_conf_t *hlcf = conf;
-
-    ngx_str_t          *value;
-    ngx_uint_t          i;
-    static const char  *names[] = { "off", "dapr", "knative", "sns" };
-
-    value = cf->args->elts;
-
-    if (hlcf->push != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
-    }
-
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (ngx_strcmp(value[1].data, names[i]) == 0) {
-            hlcf->push = i;
-            return NGX_CONF_OK;
-        }
-    }
-
-    return ngx_http_hapax_refused(cf, cmd, &value[1],
-                                  "off, dapr, knative or sns");
-}
-
-
 /* the key */
-
-
-static void
-ngx_http_hapax_push_bad(ngx_http_hapax_ctx_t *ctx, const char *why)
-{
-    ctx->given = HAPAX__KEY_BAD;
-    ctx->why = why;
-}
 
 
 static void
@@ -76,13 +42,13 @@ ngx_http_hapax_push_event(ngx_http_hapax_ctx_t *ctx, struct hapax_span source,
     if (hapax__key_of_event(ctx->key, &ctx->key_len, source, id)
         != HAPAX_ERR_NONE)
     {
-        ngx_http_hapax_push_bad(ctx, "source or id of the event is missing, "
+        ngx_http_hapax_bad_key(ctx, "source or id of the event is missing, "
                                      "empty, or over 4096 bytes");
     }
 }
 
 
-/* A header's value as the attribute that it was: without quotes and escapes, then without %XX. */
+/* Turns a header's value back into the attribute: removes quotes and escapes, decodes %XX. */
 
 static ngx_int_t
 ngx_http_hapax_push_decode(ngx_http_request_t *r, ngx_str_t *value,
@@ -131,7 +97,7 @@ ngx_http_hapax_push_decode(ngx_http_request_t *r, ngx_str_t *value,
 }
 
 
-/* A CloudEvent in binary mode. */
+/* The key of a CloudEvent in binary mode. */
 
 static ngx_int_t
 ngx_http_hapax_push_headers(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
@@ -150,7 +116,7 @@ ngx_http_hapax_push_headers(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     }
 
     if (n != 1 || m != 1 || !exact_id || !exact_source) {
-        ngx_http_hapax_push_bad(ctx, "ce-id and ce-source must each stand once");
+        ngx_http_hapax_bad_key(ctx, "ce-id and ce-source must each stand once");
         return NGX_OK;
     }
 
@@ -195,7 +161,7 @@ ngx_http_hapax_push_sns(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     if (n > 1 || !exact || id->value.len == 0
         || id->value.len > HAPAX_KEY_MAX)
     {
-        ngx_http_hapax_push_bad(ctx, "x-amz-sns-message-id must stand once, "
+        ngx_http_hapax_bad_key(ctx, "x-amz-sns-message-id must stand once, "
                                      "with 1 to 255 bytes");
         return;
     }
@@ -227,7 +193,7 @@ ngx_http_hapax_push_is_event(ngx_http_request_t *r)
 }
 
 
-/* An Idempotency-Key and hapax_key_from are what was asked for: they beat the message's own. */
+/* Idempotency-Key and hapax_key_from were asked for, so they beat the message's own key. */
 
 ngx_int_t
 ngx_http_hapax_push_begin(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
@@ -251,7 +217,7 @@ ngx_http_hapax_push_begin(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
-/* A CloudEvent in structured mode. */
+/* The key of a CloudEvent in structured mode. */
 
 ngx_int_t
 ngx_http_hapax_push_key(ngx_http_hapax_ctx_t *ctx, struct hapax_span body)
@@ -288,7 +254,7 @@ ngx_http_hapax_push_key(ngx_http_hapax_ctx_t *ctx, struct hapax_span body)
             return NGX_OK;
 
         default:
-            ngx_http_hapax_push_bad(ctx, "source or id of the event is no "
+            ngx_http_hapax_bad_key(ctx, "source or id of the event is no "
                                          "string of at most 4096 bytes");
             return NGX_OK;
         }
@@ -302,24 +268,22 @@ ngx_http_hapax_push_key(ngx_http_hapax_ctx_t *ctx, struct hapax_span body)
 }
 
 
-/* what else an operation is */
+/* fingerprint and scope */
 
 
 enum hapax__json_result
 ngx_http_hapax_push_fingerprint(struct hapax_digest *out,
     ngx_http_hapax_loc_conf_t *conf, struct hapax_span body)
 {
-    if (conf->push == NGX_HTTP_HAPAX_PUSH_SNS) {
-        return hapax__json_fingerprint(out, body, HAPAX__JSON_INCLUDE,
-                                       ngx_http_hapax_of_sns,
-                                       sizeof(ngx_http_hapax_of_sns)
-                                       / sizeof(struct hapax_span));
-    }
+    ngx_uint_t  sns;
+
+    sns = (conf->push == NGX_HTTP_HAPAX_PUSH_SNS);
 
     return hapax__json_fingerprint(out, body, HAPAX__JSON_INCLUDE,
-                                   ngx_http_hapax_of_event,
-                                   sizeof(ngx_http_hapax_of_event)
-                                   / sizeof(struct hapax_span));
+                    sns ? ngx_http_hapax_of_sns : ngx_http_hapax_of_event,
+                    (sns ? sizeof(ngx_http_hapax_of_sns)
+                         : sizeof(ngx_http_hapax_of_event))
+                    / sizeof(struct hapax_span));
 }
 
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The way in: which requests are operations, what names them, and how a request waits for its flow
- * and goes on. Order matters: headers that only the gate may set are stripped first, whatever
- * comes of the request; a bad key is answered before the body is read.
+ * The way in: which requests are operations, what their key is, and how a request waits for its
+ * flow and goes on. Order matters. First, headers that only the gate may set are removed from every
+ * request. A bad key is answered before the body is read.
  *
- * A waiting request has no event handlers of nginx's: a client that goes away is not noticed
- * until the answer is written, which is what keeps its handler's outcome.
+ * A waiting request has none of nginx's event handlers. So a client that leaves is noticed only
+ * when the answer is written, and its handler's outcome is stored.
  */
 
 #include "ngx_http_hapax.h"
@@ -51,8 +51,8 @@ ngx_http_hapax_is_ours(ngx_table_elt_t *h)
 
 
 /*
- * The list is made anew: nginx has pointers to its elements, and they go on
- * pointing to the old ones, which stay as they were.
+ * Makes a new list without the gate's headers. nginx has pointers to the old
+ * elements, so the old list stays as it was.
  */
 
 static ngx_int_t
@@ -102,7 +102,7 @@ ngx_http_hapax_strip(ngx_http_request_t *r)
 
     r->headers_in.headers = list;
 
-    /* it fitted into one part, which is embedded in the list */
+    /* the list has one part, and that part is embedded in it */
     r->headers_in.headers.last = &r->headers_in.headers.part;
 
     return NGX_OK;
@@ -124,18 +124,17 @@ ngx_http_hapax_find_key(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
         return;
     }
 
-    ctx->given = HAPAX__KEY_BAD;
-
     if (n > 1) {
-        ctx->why = "the header stands more than once";
+        ngx_http_hapax_bad_key(ctx, "the header stands more than once");
         return;
     }
 
     if (!exact) {
-        ctx->why = "the name of the header is misspelled";
+        ngx_http_hapax_bad_key(ctx, "the name of the header is misspelled");
         return;
     }
 
+    ctx->given = HAPAX__KEY_BAD;
     value.ptr = found->value.data;
     value.len = found->value.len;
 
@@ -169,7 +168,7 @@ ngx_http_hapax_add_header(ngx_http_request_t *r, ngx_uint_t which,
 }
 
 
-/* With the fence the handler can refuse a zombie; with the token it can complete the record. */
+/* Gives the handler the fence, to refuse a zombie, and the token, to complete the record. */
 
 static ngx_int_t
 ngx_http_hapax_hand_over(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
@@ -283,7 +282,7 @@ ngx_http_hapax_create_ctx(ngx_http_request_t *r)
 }
 
 
-/* Answers what needs no store: a flow on the stack decides. */
+/* Answers a request that needs no store: a flow on the stack decides. */
 
 static void
 ngx_http_hapax_answer_alone(ngx_http_hapax_ctx_t *ctx,
@@ -316,11 +315,11 @@ ngx_http_hapax_answer_alone(ngx_http_hapax_ctx_t *ctx,
 
     ctx->answer = flow.answer;
 
-    ngx_http_hapax_count_answer(flow.answer.kind);
+    ngx_http_hapax_count(answers[flow.answer.kind], 1);
 }
 
 
-/* The gate buffers as many bytes of responses as it may: nothing new is begun. */
+/* Refuses a request because hapax_held_max is reached. */
 
 static void
 ngx_http_hapax_refuse(ngx_http_hapax_ctx_t *ctx)
@@ -330,7 +329,7 @@ ngx_http_hapax_refuse(ngx_http_hapax_ctx_t *ctx)
     ctx->answer.kind = HAPAX_ANSWER_STORE_DOWN;
     ctx->answer.retry_after_ms = 1000;
 
-    ngx_http_hapax_count_answer(ctx->answer.kind);
+    ngx_http_hapax_count(answers[ctx->answer.kind], 1);
 }
 
 
@@ -398,7 +397,7 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
                 > (off_t) conf->policy.max_request;
 
     if (ctx->given == HAPAX__KEY_NONE && in_body && too_large) {
-        /* whatever key it holds, it is over the limit */
+        /* the body is over the limit, so its key is not looked for */
         ctx->given = HAPAX__KEY_GIVEN;
     }
 
@@ -442,7 +441,7 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
 }
 
 
-/* "Did it happen?": its response is taken by the filters. */
+/* Asks hapax_reconcile "did it happen?" by a subrequest. The filters take the response. */
 
 static ngx_int_t
 ngx_http_hapax_ask_hook(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
@@ -548,8 +547,8 @@ ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 
 
 /*
- * Starts the handler, then takes off the watch for a client that goes away:
- * what the handler answers is stored all the same.
+ * Starts the handler, then stops watching for a client that leaves: the
+ * handler's outcome is stored in any case.
  */
 
 static ngx_int_t
@@ -562,8 +561,8 @@ ngx_http_hapax_content_handler(ngx_http_request_t *r)
     ctx = ngx_http_hapax_get_ctx(r);
 
     /*
-     * nginx passes GET, PUT and DELETE on to a next upstream after bytes were
-     * sent; what is PATCH as well it does not
+     * after bytes were sent nginx tries a next upstream for GET, PUT and
+     * DELETE, but not for a method that has the bit of PATCH too
      */
     if (r->method & (NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_DELETE)) {
         r->method |= NGX_HTTP_PATCH;
@@ -602,18 +601,15 @@ ngx_http_hapax_wake_handler(ngx_event_t *ev)
 
     ngx_http_set_log_request(c->log, r);
 
-    switch (ctx->phase) {
-
-    case NGX_HTTP_HAPAX_SENDING:
+    if (ctx->phase == NGX_HTTP_HAPAX_SENDING) {
 
         /*
-         * where the upstream still sends, its handler would not call the
-         * filters before it has more
+         * while the upstream still sends, its handler would call the filters
+         * only once it has more
          */
         (void) ngx_http_output_filter(r, NULL);
-        break;
 
-    default:
+    } else {
         r->write_event_handler = ngx_http_core_run_phases;
     }
 

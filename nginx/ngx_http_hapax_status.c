@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the gate counts, and the page that shows it (hapax_status): Prometheus text, and JSON with
- * ?format=json. Each worker counts in a slot of its own in shared memory, so no counter is
- * contended; a page is the sum of all. Gauges are set back when a worker takes a slot, so that
- * one that was killed leaves none behind.
+ * What the gate counts, and the page that shows the counts (hapax_status): Prometheus text, or JSON
+ * with ?format=json. Each worker counts in a slot of its own in shared memory, so no counter is
+ * contended. A page is the sum of all slots. A worker that takes a slot sets its gauges to 0: a
+ * killed worker leaves old values behind.
  */
 
 #include "ngx_http_hapax.h"
@@ -64,31 +64,9 @@ ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data)
 
 
 void
-ngx_http_hapax_count_answer(enum hapax_answer_kind kind)
-{
-    if (ngx_http_hapax_counts) {
-        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->answers[kind], 1);
-    }
-}
-
-
-void
-ngx_http_hapax_count_told(ngx_http_hapax_tell_e tell)
-{
-    if (ngx_http_hapax_counts) {
-        (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->told[tell], 1);
-    }
-}
-
-
-void
 ngx_http_hapax_count_time(int64_t us)
 {
     ngx_uint_t  i;
-
-    if (ngx_http_hapax_counts == NULL) {
-        return;
-    }
 
     for (i = 0; i < NGX_HTTP_HAPAX_TIMES; i++) {
         if (us <= ngx_http_hapax_times[i].us) {
@@ -96,8 +74,8 @@ ngx_http_hapax_count_time(int64_t us)
         }
     }
 
-    (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->times[i], 1);
-    (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->time_us, us);
+    ngx_http_hapax_count(times[i], 1);
+    ngx_http_hapax_count(time_us, us);
 }
 
 
@@ -235,11 +213,9 @@ ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
 static ngx_int_t
 ngx_http_hapax_status_handler(ngx_http_request_t *r)
 {
-    u_char                      *end;
     ngx_int_t                    rc;
     ngx_buf_t                   *b;
     ngx_str_t                    format;
-    ngx_uint_t                   json;
     ngx_chain_t                  out;
     ngx_http_hapax_counts_t      sum;
     ngx_http_hapax_main_conf_t  *hmcf;
@@ -256,25 +232,23 @@ ngx_http_hapax_status_handler(ngx_http_request_t *r)
 
     hmcf = ngx_http_get_module_main_conf(r, ngx_http_hapax_module);
 
-    json = (ngx_http_arg(r, (u_char *) "format", 6, &format) == NGX_OK
-            && format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0);
-
     b = ngx_create_temp_buf(r->pool, NGX_HTTP_HAPAX_PAGE);
     if (b == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    end = b->end;
     ngx_http_hapax_sum(&sum, hmcf->zone ? hmcf->zone->data : NULL);
 
-    if (json) {
+    if (ngx_http_arg(r, (u_char *) "format", 6, &format) == NGX_OK
+        && format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0)
+    {
         ngx_str_set(&r->headers_out.content_type, "application/json");
-        b->last = ngx_http_hapax_json(b->pos, end, &sum);
+        b->last = ngx_http_hapax_json(b->pos, b->end, &sum);
 
     } else {
         ngx_str_set(&r->headers_out.content_type,
                     "text/plain; version=0.0.4");
-        b->last = ngx_http_hapax_text(b->pos, end, &sum);
+        b->last = ngx_http_hapax_text(b->pos, b->end, &sum);
     }
 
     r->headers_out.content_type_len = r->headers_out.content_type.len;

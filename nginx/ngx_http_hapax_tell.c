@@ -3,9 +3,9 @@
  * What a broker makes of a response, and what the gate tells a broker instead of one (hapax_push).
  *
  * A broker reads one of three things in a response: done, try again, or give up. So the gate's own
- * answers are said in these words: a message that can never succeed is given up, and a message that
- * may yet succeed is tried again. And a handler's response that is not "done" is not kept, since
- * the next delivery is expected to run. Rejected: to keep refusals, as requests do. A kept refusal
+ * answers have these three meanings. A message that can never succeed is given up; a message that
+ * may still succeed is tried again. A handler's response other than "done" is not kept, since the
+ * next delivery is expected to run. Rejected: to keep refusals, as requests do. A kept refusal
  * would answer a message that comes out of the dead letters after a fix.
  */
 
@@ -17,9 +17,10 @@
 
 
 /*
- * Dapr reads a status out of a 2xx, as Go reads JSON: a name in any case. What
- * is no object, or has no string there, is a success. The body is canonical:
- * its strings have one spelling, and no name comes twice.
+ * Dapr reads the member "status" of a 2xx as Go reads JSON: the case of the
+ * name does not count. A body that is no object, or has no string there, is a
+ * success. The body here is canonical: its strings have one spelling, and no
+ * name comes twice.
  */
 
 static ngx_http_hapax_tell_e
@@ -113,7 +114,7 @@ ngx_http_hapax_push_of(ngx_uint_t push, ngx_uint_t status,
 }
 
 
-/* what the gate says to a broker */
+/* what the gate tells a broker */
 
 
 static void
@@ -169,11 +170,11 @@ ngx_http_hapax_push_tell(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         if (ctx->answer.kind == HAPAX_ANSWER_REPLAY
             && tell != NGX_HTTP_HAPAX_TELL_RETRY)
         {
-            ngx_http_hapax_count_told(tell);
+            ngx_http_hapax_count(told[tell], 1);
             return NGX_HTTP_HAPAX_TELL_STORED;
         }
 
-        /* it has ended: to be told "again" it would be delivered for ever */
+        /* the operation has ended: "retry" would deliver the message for ever */
         if (tell == NGX_HTTP_HAPAX_TELL_RETRY) {
             tell = NGX_HTTP_HAPAX_TELL_DROP;
         }
@@ -190,7 +191,7 @@ ngx_http_hapax_push_tell(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         tell = NGX_HTTP_HAPAX_TELL_DROP;
     }
 
-    ngx_http_hapax_count_told(tell);
+    ngx_http_hapax_count(told[tell], 1);
 
     if (tell != NGX_HTTP_HAPAX_TELL_DONE) {
         ngx_http_hapax_push_log(r, ctx, tell);
