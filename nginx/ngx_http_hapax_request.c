@@ -293,6 +293,7 @@ ngx_http_hapax_answer_alone(ngx_http_hapax_ctx_t *ctx,
     struct hapax_outcome         outcome;
     struct hapax__flow_request   request;
 
+    ngx_memzero(&flow, sizeof(struct hapax__flow));
     ngx_memzero(&request, sizeof(struct hapax__flow_request));
     ngx_memzero(&outcome, sizeof(struct hapax_outcome));
 
@@ -300,7 +301,6 @@ ngx_http_hapax_answer_alone(ngx_http_hapax_ctx_t *ctx,
     request.too_large = too_large;
     now_us = hapax__boot_us();
 
-    flow.door = NULL;
     hapax__flow_begin(&flow, &conf->policy, &conf->store->waiters, &request,
                       now_us);
 

@@ -178,7 +178,7 @@ static struct hapax__job *take_batch(struct hapax__lane *lane)
     uint32_t count = 1;
     size_t bytes;
 
-    assert(first && lane->under_way == 0);
+    assert(lane->waiting > 0 && lane->under_way == 0);
     bytes = first->op.outcome.headers.len + first->op.outcome.body.len;
     while (last->next && count < lane->batch_max && bytes < BATCH_BYTES_MAX) {
         last = last->next;
