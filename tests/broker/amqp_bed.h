@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A RabbitMQ source and sink driven as the loop drives them, and a connection of the test's own beside them, for what
- * it does to their queues. Whatever fails ends the program.
+ * A RabbitMQ source and sink, driven as the loop drives them, and a connection of the test's own
+ * that works on their queues. Any failure ends the program.
  */
 #ifndef HAPAX_TESTS_BROKER_AMQP_BED_H
 #define HAPAX_TESTS_BROKER_AMQP_BED_H
@@ -67,7 +67,7 @@ static inline void delete_queue(amqp_connection_state_t admin, const char *name)
     must(amqp_queue_delete(admin, 1, amqp_cstring_bytes(name), 0, 0));
 }
 
-/* Messages that wait in a queue. */
+/* How many messages wait in a queue. */
 static inline uint32_t waiting(amqp_connection_state_t admin, const char *name)
 {
     amqp_queue_declare_ok_t *ok =
@@ -101,10 +101,10 @@ struct bed {
     struct hapax__source *source;
     struct hapax__sink *sink;
     size_t room;
-    enum hapax_error error; /* the source's last */
+    enum hapax_error error; /* of the last pump() */
 };
 
-/* One turn of the loop: waits until something is ready or due, 100 ms at most. */
+/* One turn of the loop: waits until something is ready or due, for 100 ms at most. */
 static inline void turn(struct bed *bed)
 {
     struct pollfd fds[2 * HAPAX__POLLFDS_MAX];
@@ -166,7 +166,7 @@ static inline struct hapax__sink *sink_at(const char *uri)
     return sink;
 }
 
-/* The next message, waited for. */
+/* Waits for the next message. */
 static inline struct hapax__delivered *take(struct bed *bed)
 {
     struct hapax__delivered *delivered = NULL;
@@ -180,7 +180,7 @@ static inline bool is_text(struct hapax_span span, const char *text)
     return span.len == strlen(text) && memcmp(span.ptr, text, span.len) == 0;
 }
 
-/* The value of a header; an empty one with a NULL pointer: there is none. */
+/* The value of a header. An empty span with a NULL pointer: the header is missing. */
 static inline struct hapax_span header(const struct hapax__delivered *delivered, const char *name)
 {
     for (size_t i = 0; i < delivered->message.header_count; i++)
@@ -189,7 +189,7 @@ static inline struct hapax_span header(const struct hapax__delivered *delivered,
     return (struct hapax_span){NULL, 0};
 }
 
-/* Sends a letter and waits for what becomes of it. */
+/* Sends a letter and waits for its result. */
 static inline enum hapax__sent send_letter(struct bed *bed, const struct hapax__letter *letter)
 {
     enum hapax__sent sent = HAPAX__SENT_NOTHING;

@@ -4,19 +4,19 @@
  * (tests/broker/test_amqp.py):
  *
  *   amqp_traffic SOURCE-URI SINK-URI N [MOST]
- *                              Sends N numbered letters, each until its result is OK, and acknowledges
- *                              each letter that comes. Ends when each letter came and no second copy
- *                              is left in the queue. With MOST it goes on to send, up to MOST letters,
- *                              until the connection is lost.
- *   amqp_traffic SOURCE-URI    Only stays connected.
+ *           Sends N numbered letters, each until its result is OK, and acknowledges each letter
+ *           that comes. Ends when each letter came and no second copy is left in the queue. With
+ *           MOST it goes on to send, up to MOST letters, until the connection is lost.
+ *   amqp_traffic SOURCE-URI
+ *           Only stays connected.
  *
- * Prints "connected" and "lost" when that changes, "half" when half the letters came, and its counts
- * at the end. Ends early where its standard input ends.
+ * Prints "connected" and "lost" when that changes, "half" when half the letters came, and its
+ * counts at the end. Ends early when its standard input ends.
  *
- * A letter whose confirmation was lost is sent again, so two copies of it may be in the queue. Who
- * waits for the first copies alone leaves the others there. So the program then sends one letter more,
- * as often as letters were sent again meanwhile: the queue keeps its order, so each copy came before
- * that letter. Rejected: to ask the queue for its length, since letters on the wire are not in it.
+ * A letter whose confirmation was lost is sent again, so the queue may have two copies. To wait for
+ * the first copies only would leave the others there. So the program then sends one more letter for
+ * each letter that was sent again. The queue keeps its order: each copy came before that letter.
+ * Rejected: to ask the queue for its length, which leaves out letters on the wire.
  */
 #include "amqp_bed.h"
 

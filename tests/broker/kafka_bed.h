@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A loop for tests of the Kafka source and sink: members of a group that are driven together in one thread, what they
- * delivered, and letters into a topic. It releases what the test's own `handle` says; nothing of the door's loop is in it.
+ * A loop for tests of the Kafka source and sink: it drives members of a group together in one
+ * thread, counts what they delivered, and publishes letters into a topic. The test's own `handle`
+ * releases deliveries. Nothing of the door's loop is used.
  */
 #ifndef HAPAX_TESTS_BROKER_KAFKA_BED_H
 #define HAPAX_TESTS_BROKER_KAFKA_BED_H
@@ -20,7 +21,8 @@
 #define DEADLINE (90 * SECONDS)
 #define CLOSE_MS 60000
 #define URI_MAX  1024
-#define TICK     (SECONDS / 50) /* how often `so` of spin() is asked without an event */
+/* How often spin() asks `so` without an event. */
+#define TICK (SECONDS / 50)
 
 struct member {
     struct hapax__source *source; /* NULL: none */
@@ -36,7 +38,7 @@ struct bed {
     struct member members[MEMBERS];
     struct hapax__sink *sink;
     size_t sent, ok, refused, lost;
-    /* What becomes of a delivery that was taken; releases it, or leaves it in `kept`. */
+    /* Takes a delivery: releases it, or leaves it in `kept`. */
     void (*handle)(struct bed *bed, struct member *member, struct hapax__delivered *delivered);
     void *arg;
 };
@@ -51,7 +53,7 @@ static inline void log_line(void *arg, const char *line)
     fprintf(stderr, "# %s\n", line);
 }
 
-/* Adds a member of the group that is named as the topic; `more` is behind it in the URI. */
+/* Adds a member of the group that has the topic's name. `more` is appended to the URI. */
 static inline struct member *join(struct bed *bed, const char *topic, const char *more,
                                   enum hapax_order order)
 {
@@ -177,7 +179,7 @@ static inline void wait_once(struct bed *bed, int64_t until_us)
     (void)poll(fds, (nfds_t)n, due_us > 0 ? (int)(due_us / 1000 + 1) : 0);
 }
 
-/* Drives all until it is so. False: not within that time. */
+/* Drives all members until `so` is true. False: the time is over. */
 static inline bool spin(struct bed *bed, bed_until *so, int64_t within_us)
 {
     int64_t until_us = hapax__monotonic_us() + within_us;
@@ -191,7 +193,7 @@ static inline bool spin(struct bed *bed, bed_until *so, int64_t within_us)
             return true;
         if (hapax__monotonic_us() >= until_us)
             return false;
-        /* What a handler released makes room at once. */
+        /* A release in the handler makes room at once. */
         wait_once(bed, until_us);
     }
 }
@@ -223,7 +225,8 @@ static inline void send_letter(struct bed *bed, const struct hapax__letter *lett
     bed->sent++;
 }
 
-/* n letters with the numbers from `first` on as bodies, on so many keys; 0: without. */
+/* Publishes n letters whose bodies are the numbers from `first` on. `keys`: how many keys they
+ * share (0: no keys). */
 static inline void publish(struct bed *bed, const char *topic, int first, int n, int keys)
 {
     for (int i = first; i < first + n; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An SQS source and sink driven as the loop drives them. Queues are made, and filled, by the sink. Whatever fails ends the
- * program.
+ * An SQS source and sink, driven as the loop drives them. The sink makes and fills the queues. Any
+ * failure ends the program.
  */
 #ifndef HAPAX_TESTS_BROKER_SQS_BED_H
 #define HAPAX_TESTS_BROKER_SQS_BED_H
@@ -16,14 +16,14 @@
 #define PATIENCE_US INT64_C(60000000)
 
 struct bed {
-    char where[512]; /* the source's URI; texts are borrowed */
+    char where[512]; /* the source's URI, borrowed by the source */
     struct hapax__source *source;
     struct hapax__sink *sink;
     size_t room;
-    enum hapax_error error; /* the source's last */
+    enum hapax_error error; /* of the last pump() */
 };
 
-/* One turn of the loop: waits until something is ready or due, 100 ms at most. */
+/* One turn of the loop: waits until something is ready or due, for 100 ms at most. */
 static inline void turn(struct bed *bed)
 {
     struct pollfd fds[2 * HAPAX__POLLFDS_MAX];
@@ -59,7 +59,7 @@ static inline void turn_for(struct bed *bed, int64_t us)
     turn_until(bed, hapax__monotonic_us() >= end_us);
 }
 
-/* `base`: "sqs://REGION?endpoint=…". more: parameters of the source, each with its '&'. */
+/* base: "sqs://REGION?endpoint=…". more: parameters of the source, each with its '&'. */
 static inline void open_source(struct bed *bed, const char *base, const char *queue,
                                const char *more)
 {
@@ -103,7 +103,7 @@ static inline void close_bed(struct bed *bed)
     bed->sink->type->close(bed->sink);
 }
 
-/* The next message, waited for. */
+/* Waits for the next message. */
 static inline struct hapax__delivered *take(struct bed *bed)
 {
     struct hapax__delivered *delivered = NULL;
@@ -131,7 +131,7 @@ static inline struct hapax_span header(const struct hapax__delivered *delivered,
     return (struct hapax_span){NULL, 0};
 }
 
-/* Sends a letter and waits for what becomes of it. */
+/* Sends a letter and waits for its result. */
 static inline enum hapax__sent send_letter(struct bed *bed, const struct hapax__letter *letter)
 {
     enum hapax__sent sent = HAPAX__SENT_NOTHING;

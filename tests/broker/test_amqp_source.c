@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The RabbitMQ source and sink against a real broker: test_amqp_source URI, or with `impatient` behind it where the
- * broker's consumer_timeout is a few seconds (tests/broker/test_amqp.py).
+ * The RabbitMQ source and sink against a real broker: test_amqp_source URI; with `impatient` behind
+ * it if the broker's consumer_timeout is a few seconds (tests/broker/test_amqp.py).
  */
 #include "../unit/oom.h"
 #include "amqp_bed.h"
@@ -38,7 +38,7 @@ static void release(struct bed *bed, struct hapax__delivered *delivered, enum ha
     bed->source->type->release(bed->source, delivered, how);
 }
 
-/* Ends the source's connection under it. */
+/* Ends the source's connection without the source. */
 static void cut(struct hapax__source *source)
 {
     struct pollfd fds[HAPAX__POLLFDS_MAX];
@@ -50,8 +50,8 @@ static void cut(struct hapax__source *source)
 
 /* ---- releasing -------------------------------------------------------------------------- */
 
-/* What is acknowledged is gone, what is returned comes again as redelivered, what is rejected goes to the broker's own
- * dead letters, and what is not released waits for the next consumer. */
+/* An acknowledged message is gone. A returned one comes again as redelivered. A rejected one goes
+ * to the broker's own dead letters. One that is not released waits for the next consumer. */
 static void each_release_does_what_it_says(void **state)
 {
     amqp_table_entry_t arguments[] = {argument("x-dead-letter-exchange", ""),
@@ -74,12 +74,12 @@ static void each_release_does_what_it_says(void **state)
     assert_true(is_text(one->message.key, "release") && is_text(one->message.from, "release"));
     release(&bed, three, HAPAX__RELEASE_REJECT);
     release(&bed, two, HAPAX__RELEASE_RETURN);
-    release(&bed, four, HAPAX__RELEASE_ACK); /* and not those below it */
+    release(&bed, four, HAPAX__RELEASE_ACK); /* and not the messages below it */
     two = take(&bed);
     assert_true(is_text(two->message.body, "2") && two->message.redelivered);
     turn_until(&bed, waiting(admin, "release.rejected") == 1);
     put(admin, "release", "5");
-    put(admin, "release", "6"); /* which finds room when 4 is gone, too */
+    put(admin, "release", "6"); /* has room only once 4 is gone, too */
     five = take(&bed);
     three = take(&bed);
     assert_true(is_text(five->message.body, "5") && is_text(three->message.body, "6"));
@@ -89,7 +89,7 @@ static void each_release_does_what_it_says(void **state)
     turn_until(&bed, one->voided && two->voided && five->voided);
     assert_int_equal(bed.source->voided, 3);
     release(&bed, five, HAPAX__RELEASE_ACK);
-    release(&bed, one, HAPAX__RELEASE_ACK); /* does nothing: it is the broker's again */
+    release(&bed, one, HAPAX__RELEASE_ACK); /* does nothing: the broker has it again */
     release(&bed, two, HAPAX__RELEASE_ACK);
     turn_until(&bed, bed.source->connected);
     assert_int_equal(bed.source->reconnects, 1);
@@ -101,11 +101,11 @@ static void each_release_does_what_it_says(void **state)
     release(&bed, take(&bed), HAPAX__RELEASE_ACK);
     release(&bed, one, HAPAX__RELEASE_ACK);
     release(&bed, two, HAPAX__RELEASE_ACK);
-    close_bed(&bed); /* tells what is left to tell */
+    close_bed(&bed); /* sends the acknowledgements that are left */
     assert_int_equal(waiting(admin, "release"), 0);
 }
 
-/* Whether a body's last digit is 3: those that are kept in hand. */
+/* Whether a body's last digit is 3: such messages stay in hand. */
 static bool is_kept(const struct hapax__delivered *delivered)
 {
     struct hapax_span body = delivered->message.body;
@@ -113,9 +113,10 @@ static bool is_kept(const struct hapax__delivered *delivered)
     return body.ptr[body.len - 1] == '3';
 }
 
-/* In whatever order they are released, only those that were are gone: an acknowledgement of many takes none that is
- * in hand. The broker confirms no acknowledgement, and may not have come to it when the connection ends: that it has taken
- * all of them is known when as many others have come, for which there is no room before. */
+/* Messages are released in any order, and only those are gone: an acknowledgement of many never
+ * includes a message in hand. The broker confirms no acknowledgement, and may not have read it when
+ * the connection ends. All are known to be taken when as many other messages came, for which there
+ * was no room before. */
 static void acknowledging_many_spares_what_is_in_hand(void **state)
 {
     enum { N = 300, KEPT = N / 10 };
@@ -174,7 +175,7 @@ static void acknowledging_many_spares_what_is_in_hand(void **state)
     assert_int_equal(waiting(admin, "many"), 0);
 }
 
-/* The prefetch is what may be in hand, and the URI may say less. */
+/* The prefetch limits the messages in hand, and the URI may lower it. */
 static void no_more_than_the_prefetch_comes(void **state)
 {
     struct hapax__delivered *hand[3];
@@ -198,7 +199,7 @@ static void no_more_than_the_prefetch_comes(void **state)
 
 /* ---- queues ---------------------------------------------------------------------------- */
 
-/* A queue that is not there is refused by its name; declare=on makes it. */
+/* A missing queue is refused by its name; declare=on makes it. */
 static void a_missing_queue_is_refused_or_made(void **state)
 {
     struct bed bed = {.source = source_at(5, "%s?queue=missing", uri)};
@@ -208,7 +209,7 @@ static void a_missing_queue_is_refused_or_made(void **state)
     assert_int_equal(bed.error, HAPAX_ERR_REFUSED);
     assert_non_null(strstr(bed.source->text, "queue \"missing\" does not exist"));
     assert_false(bed.source->connected);
-    make_queue(admin, "missing", NULL, 0); /* and is found once it is there */
+    make_queue(admin, "missing", NULL, 0); /* found once it exists */
     turn_until(&bed, bed.source->connected);
     close_bed(&bed);
 
@@ -218,13 +219,13 @@ static void a_missing_queue_is_refused_or_made(void **state)
     release(&bed, take(&bed), HAPAX__RELEASE_ACK);
     close_bed(&bed);
 
-    /* One that is there is taken as it is, of whatever type. */
+    /* An existing queue of any type is used as it is. */
     bed = (struct bed){.source = source_at(5, "%s?queue=missing&declare=on&type=quorum", uri)};
     turn_until(&bed, bed.source->connected);
     close_bed(&bed);
 }
 
-/* A queue that is deleted under its consumer is refused, and what was in hand is void. */
+/* A queue that is deleted under its consumer is refused, and the messages in hand are void. */
 static void a_deleted_queue_is_refused(void **state)
 {
     struct hapax__delivered *delivered;
@@ -244,7 +245,7 @@ static void a_deleted_queue_is_refused(void **state)
     close_bed(&bed);
 }
 
-/* A wrong password or vhost is refused, and said without the password. */
+/* A wrong password or vhost is refused, with a text that does not show the password. */
 static void a_refused_login_is_told(void **state)
 {
     struct hapax__amqp_uri at;
@@ -267,7 +268,7 @@ static void a_refused_login_is_told(void **state)
     close_bed(&bed);
 }
 
-/* A broker that is not there is waited for, with a text and without an error. */
+/* The source waits for a broker that is away, with a text and without an error. */
 static void a_broker_that_is_away_is_waited_for(void **state)
 {
     struct bed bed = {.source = source_at(5, "amqp://127.0.0.1:1/?queue=q&timeout=500ms")};
@@ -350,7 +351,8 @@ static void assert_all_kinds(const struct hapax__delivered *delivered)
     assert_int_equal(message->time_us, 1700000001 * INT64_C(1000000));
 }
 
-/* Headers of every kind that has a text are shown, properties too; and a copy that is sent on has them all. */
+/* Headers of each kind with a text are shown, properties too, and a copy that is sent on has them
+ * all. */
 static void headers_of_every_kind_come_through_twice(void **state)
 {
     struct hapax_message_header own = {hapax_str("hapax-reason"), hapax_str("failed")};
@@ -365,7 +367,7 @@ static void headers_of_every_kind_come_through_twice(void **state)
     bed.sink = sink_at(uri);
     delivered = take(&bed);
     assert_all_kinds(delivered);
-    for (int i = 0; i < 2; i++) { /* the second has a header of that name already */
+    for (int i = 0; i < 2; i++) { /* the second already has a header of that name */
         struct hapax__delivered *copy;
 
         letter.body = delivered->message.body;
@@ -387,7 +389,7 @@ static void headers_of_every_kind_come_through_twice(void **state)
     close_bed(&bed);
 }
 
-/* A message of more headers than the limit is damaged, and nothing behind it is. */
+/* A message with more headers than the limit is damaged; the messages behind it are not. */
 static void too_many_headers_are_told(void **state)
 {
     static amqp_table_entry_t entries[HAPAX_MESSAGE_HEADERS_MAX + 1];
@@ -449,8 +451,8 @@ static void large_and_empty_bodies_are_whole(void **state)
 
 /* ---- letters --------------------------------------------------------------------------- */
 
-/* A letter is OK where a queue has it, and refused where there is no queue, the queue is full, or AMQP cannot
- * carry it. Of several under way each gets its own answer, and its own text. */
+/* A letter is OK if a queue has it. It is refused if there is no queue, the queue is full, or AMQP
+ * cannot carry it. Each of several letters under way gets its own answer and its own text. */
 static void each_letter_gets_its_own_answer(void **state)
 {
     amqp_table_entry_t full[] = {argument_number("x-max-length", 1),
@@ -494,8 +496,8 @@ static void each_letter_gets_its_own_answer(void **state)
     close_bed(&bed);
 }
 
-/* make() makes a queue that is not there and leaves one that is; a letter for it waits until then. One
- * that is deleted later is made again for the next letter. */
+/* make() makes a missing queue and leaves an existing one; a letter for it waits until then. A
+ * queue that is deleted later is made again for the next letter. */
 static void queues_are_made_where_they_are_not_there(void **state)
 {
     amqp_table_entry_t arguments[] = {argument_number("x-max-length", 7)};
@@ -518,7 +520,7 @@ static void queues_are_made_where_they_are_not_there(void **state)
     close_bed(&bed);
 }
 
-/* More letters than fit are put off, and none is lost or answered twice. */
+/* Letters beyond the limit are put off. None is lost or answered twice. */
 static void letters_under_way_are_bounded(void **state)
 {
     struct hapax__letter letter = {.to = "bounded", .body = hapax_str("x")};
@@ -542,7 +544,8 @@ static void letters_under_way_are_bounded(void **state)
     close_bed(&bed);
 }
 
-/* What is under way when the connection ends is LOST, not forgotten; what was not sent yet goes by the next one. */
+/* A letter under way when the connection ends is LOST, not forgotten. A letter not sent yet goes
+ * over the next connection. */
 static void a_lost_connection_loses_no_answer(void **state)
 {
     static uint8_t body[1 << 20];
@@ -569,15 +572,14 @@ static void a_lost_connection_loses_no_answer(void **state)
             lost += result == HAPAX__SENT_LOST;
         }
     }
-    assert_in_range(lost, 1,
-                    50); /* most often a few; all, if the broker took them faster than we gave */
+    assert_in_range(lost, 1, 50); /* mostly a few; all, if the broker was fast */
     assert_true(waiting(admin, "lost") >= 50 - lost);
     close_bed(&bed);
 }
 
 /* ---- delays ---------------------------------------------------------------------------- */
 
-/* Sends three letters, the longest delay first: whether they came in the order of their delays. */
+/* Sends three letters, the longest delay first. Whether they came in the order of their delays. */
 static bool delays_in_order(struct bed *bed, const char *queue)
 {
     static const int64_t delays_ms[3] = {0, 300, 1500}, least_us[3] = {0, 1000000, 2000000};
@@ -603,7 +605,8 @@ static bool delays_in_order(struct bed *bed, const char *queue)
     return ordered;
 }
 
-/* A broker that is slow between two letters sends the longer delay back first: then once more. */
+/* A broker that is slow between two letters lets the longer delay come first: then plays it
+ * again. */
 static void delays_of(const char *queue, const char *type)
 {
     struct bed bed = {.source = source_at(10, "%s?queue=%s", uri, queue), .room = 10};
@@ -619,7 +622,8 @@ static void delays_of(const char *queue, const char *type)
     close_bed(&bed);
 }
 
-/* A delayed letter comes back to its queue, no sooner than said, and a longer delay does not delay a shorter one. */
+/* A delayed letter comes back to its queue, not before its time. A longer delay does not hinder a
+ * shorter one. */
 static void delayed_letters_come_back_in_time(void **state)
 {
     (void)state;
@@ -627,7 +631,7 @@ static void delayed_letters_come_back_in_time(void **state)
     delays_of("delays.classic", "classic");
 }
 
-/* A retry queue of another making is refused with its name; so is a delay to a queue that is not there. */
+/* A retry queue with other arguments is refused by its name; so is a delay to a missing queue. */
 static void a_retry_queue_of_another_making_is_refused(void **state)
 {
     struct bed bed = {.sink = sink_at(uri)};
@@ -646,7 +650,7 @@ static void a_retry_queue_of_another_making_is_refused(void **state)
 
 /* ---- memory -------------------------------------------------------------------------- */
 
-/* One message taken and returned, and one letter sent with a delay; false where there was no memory to begin. */
+/* Takes and returns one message, and sends one delayed letter. False: no memory to begin. */
 static bool work_once(void)
 {
     struct hapax_consumer consumer = {.in_hand_max = 5};
@@ -672,7 +676,8 @@ static bool work_once(void)
     return opened;
 }
 
-/* Wherever memory runs out, the message is there still, the letter can be sent again, and nothing leaks. */
+/* Wherever memory runs out, the message is still there, the letter can be sent again, and nothing
+ * leaks. */
 static void memory_that_runs_out_loses_nothing(void **state)
 {
     uint64_t n = 1;
@@ -696,7 +701,7 @@ static void memory_that_runs_out_loses_nothing(void **state)
 
 /* ---- load ------------------------------------------------------------------------------ */
 
-/* A hundred thousand through source to acknowledgement. */
+/* A hundred thousand messages pass through the source and are acknowledged. */
 static void a_hundred_thousand_pass(void **state)
 {
     enum { N = 100000 };
@@ -725,8 +730,8 @@ static void a_hundred_thousand_pass(void **state)
 
 /* ---- the broker's patience ----------------------------------------------------------------- */
 
-/* A message that is in hand for longer than the broker waits is taken back: the delivery is void, the channel opened
- * again, and the message comes once more. */
+/* The broker takes back a message that is in hand for too long: the delivery is void, the channel
+ * is opened again, and the message comes once more. */
 static void the_consumer_timeout_is_survived(void **state)
 {
     struct hapax__delivered *delivered, *again;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Kafka source and sink against librdkafka's mock cluster, which fails where it is told to: what no real broker
- * does on demand.
+ * The Kafka source and sink against librdkafka's mock cluster, which fails on demand; no real
+ * broker does.
  */
 #include "kafka_bed.h"
 
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* Kafka's numbers of requests. */
+/* The numbers of requests in Kafka's protocol. */
 #define PRODUCE       0
 #define OFFSET_COMMIT 8
 #define HEARTBEAT     12
@@ -64,7 +64,8 @@ static bool some_voided(struct bed *bed)
     return bed->members[0].source->voided > 0;
 }
 
-/* A group that went on without us: all is voided at once, nothing of it is committed, and all comes again. */
+/* The group went on without us: everything is voided at once, nothing of it is committed, and all
+ * comes again. */
 static void a_lost_partition_is_voided_and_not_committed(void **state)
 {
     struct bed *bed = bed_new("lost", 10);
@@ -86,7 +87,7 @@ static void a_lost_partition_is_voided_and_not_committed(void **state)
     bed_free(bed);
 }
 
-/* A commit that is refused is made again, and what was released does not come again. */
+/* A refused commit is made again, and released messages do not come again. */
 static void a_refused_commit_is_made_again(void **state)
 {
     struct bed *bed = bed_new("commits", 10);
@@ -111,7 +112,7 @@ static void a_refused_commit_is_made_again(void **state)
     bed_free(bed);
 }
 
-/* A connection that breaks while letters are under way neither loses nor doubles nor reorders them. */
+/* A connection that breaks while letters are under way loses, doubles and reorders none of them. */
 static void letters_survive_a_broken_connection(void **state)
 {
     struct bed *bed = bed_new("broken", 1);
@@ -131,7 +132,7 @@ static void letters_survive_a_broken_connection(void **state)
     bed_free(bed);
 }
 
-/* What the broker says no to for good is REFUSED, not sent for ever. */
+/* A letter that the broker refuses for good is REFUSED, and not sent for ever. */
 static void a_letter_that_may_not_be_written_is_refused(void **state)
 {
     struct bed *bed = bed_new("denied", 1);
@@ -145,7 +146,7 @@ static void a_letter_that_may_not_be_written_is_refused(void **state)
     bed_free(bed);
 }
 
-/* With the broker gone for good, source and sink close within their time. */
+/* While the broker is gone for good, source and sink close within their time. */
 static void closing_without_a_broker_ends(void **state)
 {
     struct bed *bed = bed_new("gone", 10);
@@ -161,7 +162,7 @@ static void closing_without_a_broker_ends(void **state)
     began_us = hapax__monotonic_us();
     quit(&bed->members[0], 2000);
     hapax__sink_kafka.close(bed->sink);
-    assert_true(hapax__monotonic_us() - began_us < 60 * SECONDS); /* and not never */
+    assert_true(hapax__monotonic_us() - began_us < 60 * SECONDS); /* it ends */
     rd_kafka_mock_broker_set_up(cluster, 1);
     free(bed);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Kafka source and sink against a real broker: test_kafka_source URI, run by tests/servers/with.py kafka.
+ * The Kafka source and sink against a real broker: test_kafka_source URI, run by
+ * tests/servers/with.py kafka.
  */
 #include "kafka_bed.h"
 
@@ -14,10 +15,11 @@
 
 #include <cmocka.h>
 
-/* Members that are away for as long as this are lost to the group. */
+/* A group loses members that are away for so long. */
 #define QUICK "&session.timeout.ms=3000&heartbeat.interval.ms=500&max.poll.interval.ms=6000"
 
-/* Who is slow on a busy machine is not; a revoked partition waits for a quarter of the poll interval. */
+/* A member that is slow on a busy machine stays. A revoked partition waits for a quarter of the
+ * poll interval. */
 #define WAITING "&session.timeout.ms=12000&heartbeat.interval.ms=500&max.poll.interval.ms=12000"
 
 static const char *broker, *self;
@@ -64,7 +66,7 @@ static void bed_free(struct bed *bed)
     free(bed);
 }
 
-/* What the broker keeps for a group, asked by a client of its own. */
+/* What the broker keeps for a group. A client of the test's own asks. */
 static int64_t committed(const char *topic, int partition)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
@@ -103,7 +105,7 @@ static bool acked_all(struct bed *bed)
 
 /* ---- releasing ------------------------------------------------------------------------------ */
 
-/* What is committed is all that is done without a gap, and nothing more; the rest comes again. */
+/* All messages that are done without a gap are committed, and no others; those come again. */
 static void an_unreleased_message_keeps_the_commit_back(void **state)
 {
     struct bed *bed = bed_new("released", 1);
@@ -131,7 +133,7 @@ static void an_unreleased_message_keeps_the_commit_back(void **state)
     bed_free(bed);
 }
 
-/* What is given back is handed out once more, marked, and nothing behind it. */
+/* A returned message comes again, marked; no message behind it does. */
 static void a_returned_message_comes_again_alone(void **state)
 {
     struct bed *bed = bed_new("returned", 1);
@@ -165,7 +167,7 @@ static void crash(const char *topic)
     _exit(7);
 }
 
-/* A consumer that dies after releasing and before the commit: all of it is delivered again. */
+/* A consumer dies after a release and before the commit: all its messages come again. */
 static void a_crash_before_the_commit_delivers_again(void **state)
 {
     struct bed *bed = bed_new("crashed", 1);
@@ -191,7 +193,8 @@ static void a_crash_before_the_commit_delivers_again(void **state)
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-/* Key, headers, position and order arrive as they were sent; our own headers win over those of the message. */
+/* Key, headers, position and order arrive as they were sent. A header of ours replaces the
+ * message's own. */
 static void a_letter_arrives_as_it_was_sent(void **state)
 {
     const struct hapax_message_header headers[] = {{hapax_str("content-type"), hapax_str("a/b")},
@@ -249,7 +252,7 @@ static void take_delayed(struct bed *bed, struct member *member, struct hapax__d
     must(memcmp(delivered->message.position.ptr, "delayed/0/0", strlen("delayed/0/0")) == 0);
 }
 
-/* A letter to be tried later comes by the retry topic, not before its time, and says where it stood first. */
+/* A delayed letter comes by the retry topic, not before its time, with its first position. */
 static void a_delayed_letter_comes_when_it_is_due(void **state)
 {
     struct bed *bed = bed_new("delayed", 1);
@@ -262,7 +265,7 @@ static void a_delayed_letter_comes_when_it_is_due(void **state)
     wanted = 1;
     assert_true(spin(bed, first_holds, DEADLINE));
     assert_int_equal(bed->members[0].kept[0]->order.len, 0);
-    /* The first makes the retry topic known, so that nothing else delays the second. */
+    /* The first letter makes the retry topic known, so that nothing else delays the second. */
     for (int round = 0; round < 2; round++) {
         m = &bed->members[0].kept[0]->message;
         letter.body = m->body;
@@ -322,7 +325,7 @@ static bool all_seen(struct bed *bed)
     return true;
 }
 
-/* Members come and go in good order under traffic: nothing is lost, and nothing comes twice. */
+/* Members come and go in good order under traffic: no message is lost, and none comes twice. */
 static void members_that_come_and_go_lose_and_repeat_nothing(void **state)
 {
     struct bed *bed = bed_new("storm", 6);
@@ -373,7 +376,8 @@ static bool some_voided(struct bed *bed)
     return bed->members[0].source->voided > 0;
 }
 
-/* A partition that is revoked waits for its messages, but not for ever: then they are voided, and go to the new owner. */
+/* A revoked partition waits for its messages for a while. Then they are voided, and go to the new
+ * owner. */
 static void a_slow_handler_delays_a_revocation_and_then_loses_its_message(void **state)
 {
     struct bed *bed = bed_new("slow", 2);
@@ -397,7 +401,7 @@ static void a_slow_handler_delays_a_revocation_and_then_loses_its_message(void *
     bed_free(bed);
 }
 
-/* What is released while a revocation waits is committed, and does not come to the new owner. */
+/* A message released while a revocation waits is committed, and does not come to the new owner. */
 static void what_is_released_during_a_revocation_is_committed(void **state)
 {
     struct bed *bed = bed_new("revoked", 2);
@@ -417,7 +421,8 @@ static void what_is_released_during_a_revocation_is_committed(void **state)
     bed_free(bed);
 }
 
-/* A loop that takes nothing for longer than max.poll.interval.ms keeps its partitions, and goes on at once. */
+/* A loop that takes nothing for longer than max.poll.interval.ms keeps its partitions, and goes on
+ * at once. */
 static void a_loop_without_room_stays_in_the_group(void **state)
 {
     struct bed *bed = bed_new("full", 1);
@@ -447,7 +452,7 @@ static void a_loop_without_room_stays_in_the_group(void **state)
     bed_free(bed);
 }
 
-/* ---- what is refused --------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 static bool is_refused(struct bed *bed)
 {
@@ -466,7 +471,7 @@ static void a_missing_topic_is_refused(void **state)
     bed_free(bed);
 }
 
-/* A topic that is not there, a name that is none, and a body over the limit: REFUSED, and all else goes on. */
+/* A missing topic, an invalid name and a body over the limit are REFUSED; other letters go on. */
 static void letters_that_cannot_be_are_refused(void **state)
 {
     struct bed *bed = bed_new("there", 1);
@@ -486,7 +491,7 @@ static void letters_that_cannot_be_are_refused(void **state)
     free(big);
 }
 
-/* ---- speed, and a broker that dies ------------------------------------------------------------------ */
+/* ---- speed, and a broker that dies ----------------------------------------------------------- */
 
 #define MANY 100000
 
@@ -515,7 +520,8 @@ static bool away(struct bed *bed)
     return !bed->members[0].source->connected;
 }
 
-/* Kill -9 of the broker: the source says that it is away, comes back by itself, and nothing is lost. */
+/* The broker is killed by kill -9: the source reports that, comes back by itself, and loses
+ * nothing. */
 static void a_broker_that_is_killed_is_waited_for(void **state)
 {
     const char *pid = getenv("HAPAX_SERVER_PID");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The SQS source and sink against a stand-in: test_sqs_source URI (tests/servers/sqs_server.mjs). What needs its faults is
- * test_sqs.py.
+ * The SQS source and sink against a stand-in: test_sqs_source URI (tests/servers/sqs_server.mjs).
+ * test_sqs.py has the cases that need the stand-in's faults.
  */
 #include "sqs_bed.h"
 
@@ -15,7 +15,7 @@
 
 static const char *uri;
 
-/* A queue with these bodies, one a character, and a source at it. */
+/* Makes a queue with these bodies, one per character, and a source for it. */
 static void open_with(struct bed *bed, const char *queue, const char *bodies, const char *more)
 {
     open_sink(bed, uri);
@@ -28,7 +28,7 @@ static void open_with(struct bed *bed, const char *queue, const char *bodies, co
     open_source(bed, uri, queue, more);
 }
 
-/* Whether nothing waits, by the queue's own count after this moment. */
+/* Whether no message waits, by the queue's own count after this moment. */
 static bool is_empty(struct bed *bed)
 {
     int64_t lag;
@@ -38,8 +38,8 @@ static bool is_empty(struct bed *bed)
     return lag == 0 && !bed->source->type->take(bed->source);
 }
 
-/* What is acknowledged is gone, what is returned comes again at once, what is postponed after its time, and what is not
- * released when the source is closed, too. */
+/* An acknowledged message is gone. A returned one comes again at once, a postponed one after its
+ * time. So does one that is not released when the source is closed. */
 static void each_release_does_what_it_says(void **state)
 {
     struct hapax__delivered *hand[4], *again;
@@ -57,7 +57,7 @@ static void each_release_does_what_it_says(void **state)
     release(&bed, hand[2], HAPAX__RELEASE_RETURN);
     again = take(&bed);
     assert_true(is_text(again->message.body, "3") && again->message.redelivered);
-    assert_true(hapax__monotonic_us() - begun_us < 25000000); /* hidden it would be for 30 s */
+    assert_true(hapax__monotonic_us() - begun_us < 25000000); /* a hidden message would take 30 s */
     release(&bed, again, HAPAX__RELEASE_ACK);
     begun_us = hapax__monotonic_us();
     bed.source->type->postpone(bed.source, hand[1], 1500);
@@ -66,7 +66,7 @@ static void each_release_does_what_it_says(void **state)
     assert_true(hapax__monotonic_us() - begun_us >= 1900000); /* whole seconds */
     release(&bed, again, HAPAX__RELEASE_ACK);
     release(&bed, hand[3], HAPAX__RELEASE_RETURN);
-    close_source(&bed); /* tells what is left to tell */
+    close_source(&bed); /* sends the releases that are left */
     open_source(&bed, uri, "release", "");
     again = take(&bed);
     assert_true(is_text(again->message.body, "4"));
@@ -77,8 +77,8 @@ static void each_release_does_what_it_says(void **state)
     close_bed(&bed);
 }
 
-/* A case whose times are short, so that it breaks where a process stands still for a moment: it is played again with
- * messages that are hidden for longer. What is wrong is wrong each time. */
+/* Plays a case with short times. It may fail because the process stands still for a moment, so it
+ * is played again with messages that are hidden for longer. A real fault fails each time. */
 static void at_some_pace(bool (*holds)(int hidden_s))
 {
     static const int hidden_s[] = {2, 8};
@@ -91,7 +91,7 @@ static void at_some_pace(bool (*holds)(int hidden_s))
     assert_true(holds(20));
 }
 
-/* Whether none came to the other, and to the first none a second time. */
+/* Whether no message came to the other source, and none came twice to the first. */
 static bool in_hand_stays_hidden(int hidden_s)
 {
     struct hapax__delivered *first, *next;
@@ -123,7 +123,7 @@ static bool in_hand_stays_hidden(int hidden_s)
     return hidden;
 }
 
-/* What is in hand, taken or not, is nobody else's, however long that is. */
+/* No other consumer gets a message in hand, taken or not, for however long. */
 static void what_is_in_hand_stays_hidden(void **state)
 {
     (void)state;
@@ -154,14 +154,15 @@ static bool forgotten_is_voided(int hidden_s)
     return empty;
 }
 
-/* Without a turn for longer than a message is hidden it may be others': it is voided, and released without a word. */
+/* Without a turn for longer than a message is hidden, other consumers may have it. So it is voided,
+ * and released without a call. */
 static void what_is_forgotten_is_voided(void **state)
 {
     (void)state;
     at_some_pace(forgotten_is_voided);
 }
 
-/* Messages of a group have one order, and come again in it. */
+/* The messages of a group have one order, and come again in it. */
 static void a_group_is_given_back_in_its_order(void **state)
 {
     struct hapax__delivered *hand[5];
@@ -179,7 +180,7 @@ static void a_group_is_given_back_in_its_order(void **state)
         if (round == 2)
             break;
         bed.source->type->postpone(bed.source, hand[0], 1000);
-        for (int i = 4; i > 0; i--) /* in whatever order that is told */
+        for (int i = 4; i > 0; i--) /* released in any order */
             release(&bed, hand[i], HAPAX__RELEASE_RETURN);
     }
     for (int i = 0; i < 5; i++)
@@ -188,7 +189,7 @@ static void a_group_is_given_back_in_its_order(void **state)
     close_bed(&bed);
 }
 
-/* A copy has what the message had, is known by its id, and a copy of it by the same. */
+/* A copy has all of the message. It and a copy of it are known by the same id. */
 static void a_copy_has_all_of_it(void **state)
 {
     struct hapax_message_header own = {hapax_str("hapax-reason"), hapax_str("failed")};
@@ -230,8 +231,8 @@ static void a_copy_has_all_of_it(void **state)
     close_bed(&bed);
 }
 
-/* A queue that is not there is refused by its name, and found once it is there; letters to it are refused, and to one that
- * may be made are not. */
+/* A missing queue is refused by its name, and found once it exists. Letters to it are refused,
+ * unless it may be made. */
 static void a_missing_queue_is_refused_or_made(void **state)
 {
     struct bed bed;
@@ -245,7 +246,7 @@ static void a_missing_queue_is_refused_or_made(void **state)
     assert_int_equal(send_text(&bed, "missing", "", "1"), HAPAX__SENT_REFUSED);
     assert_non_null(strstr(bed.sink->why, "there is no such queue"));
     assert_int_equal(send_text(&bed, "no.name", "", "1"), HAPAX__SENT_REFUSED);
-    bed.sink->type->close(bed.sink); /* it would remember for five seconds */
+    bed.sink->type->close(bed.sink); /* the sink would remember it for five seconds */
     bed.sink = sink_at(uri);
     bed.sink->type->make(bed.sink, "missing");
     assert_int_equal(send_text(&bed, "missing", "", "1"), HAPAX__SENT_OK);
@@ -253,7 +254,7 @@ static void a_missing_queue_is_refused_or_made(void **state)
     close_bed(&bed);
 }
 
-/* No more is asked for than there is room for, and what comes without any is given back. */
+/* No more messages are asked for than there is room for. What comes without room is returned. */
 static void no_more_comes_than_there_is_room_for(void **state)
 {
     struct hapax__delivered *hand[10];

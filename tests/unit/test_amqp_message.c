@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Headers of AMQP that are no texts: what is shown of them, what is kept, and what a letter has of that.
+ * AMQP headers that are no texts: what is shown of them, what is kept, and what a letter has of it.
  */
 #include "broker/amqp/message.h"
 
@@ -15,7 +15,7 @@
 
 /* ---- the bed ------------------------------------------------------------------------- */
 
-/* A message's headers, its delivery, and the letter made of that. */
+/* A message's headers, its delivery, and the letter made of the delivery. */
 struct bed {
     amqp_table_entry_t headers[2 * HAPAX_MESSAGE_HEADERS_MAX];
     amqp_basic_properties_t properties;
@@ -71,7 +71,7 @@ static void end(struct bed *bed)
 
 /* ---- the cases ------------------------------------------------------------------------- */
 
-/* Each kind that AMQP has is in the letter what it was, and only texts are shown. */
+/* Each kind of AMQP value is the same in the letter, and only texts are shown. */
 static void each_kind_is_what_it_was(void **state)
 {
     static const uint8_t kinds[] = {
@@ -120,7 +120,8 @@ static void each_kind_is_what_it_was(void **state)
     }
 }
 
-/* What the broker would act on, or wrote itself, and what is ours, is no part of a letter but as text. */
+/* Headers on which the broker would act, headers that it wrote, and our own are in a letter only as
+ * text. */
 static void the_brokers_own_are_not_kept(void **state)
 {
     static const char *const names[] = {"CC", "BCC", "x-death", "x-received-from", "hapax-reason"};
@@ -143,7 +144,7 @@ static void the_brokers_own_are_not_kept(void **state)
     end(&bed);
 }
 
-/* Tables in tables are kept to a depth, and what is deeper is left out whole. */
+/* Nested tables are kept to a depth. A deeper header is left out whole. */
 static void what_is_nested_too_deep_is_left_out(void **state)
 {
     amqp_table_entry_t nest[40];
@@ -165,7 +166,8 @@ static void what_is_nested_too_deep_is_left_out(void **state)
     end(&bed);
 }
 
-/* A letter for which only its tables are too much is sent without them: otherwise it would be refused for ever. */
+/* A letter whose tables alone are too large is sent without them: otherwise it would be refused for
+ * ever. */
 static void tables_that_do_not_fit_are_left_out(void **state)
 {
     static uint8_t bytes[HAPAX__AMQP_HEADERS_MAX - 3000];
@@ -186,7 +188,7 @@ static void tables_that_do_not_fit_are_left_out(void **state)
     end(&bed);
 }
 
-/* As many as may be of both, and one more, which is too many. */
+/* Both limits hold: as many as allowed pass, and one more is too many. */
 static void there_are_limits_to_both(void **state)
 {
     struct bed *bed = calloc(1, sizeof(*bed));

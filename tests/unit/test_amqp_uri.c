@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an AMQP URI says, as a table; every mistake has its text; what the environment adds; and no text shows a password.
+ * AMQP URIs as a table: each mistake has its text, the environment fills gaps, and no text shows a
+ * password.
  */
 #include "broker/amqp/uri.h"
 
@@ -92,7 +93,7 @@ static const struct row {
     {"amqps://h?tls_ca=", "!\"tls_ca\" names no file"},
 };
 
-/* Each URI says what the table says, or is wrong for the reason it gives. */
+/* Each URI is read as the table says, or is wrong for the reason in the table. */
 static void each_uri_is_read_as_the_table_says(void **state)
 {
     (void)state;
@@ -124,7 +125,7 @@ static void assert_login(const char *uri, const char *user, const char *password
     assert_string_equal(out.password, password);
 }
 
-/* The environment says what the URI does not; a user of the one never gets guest's password. */
+/* The environment gives what the URI does not have. No other user gets guest's password. */
 static void the_environment_fills_the_gaps(void **state)
 {
     char text[HAPAX_TEXT_MAX], over[300] = "";

@@ -22,7 +22,7 @@ struct bed {
     struct hapax_lambda_stats stats;
     struct hapax__ask ask;
     struct hapax__function function;
-    struct hapax__invocation *invocation; /* the last one that is to be run */
+    struct hapax__invocation *invocation; /* the last one to be run */
     char text[HAPAX_TEXT_MAX];
     char posted[4096]; /* what was posted last */
     bool error;
@@ -56,7 +56,7 @@ static void take_reply(struct bed *bed, struct hapax__lambda_reply *reply)
     hapax__reply_release(reply);
 }
 
-/* Whether it is to be run; else it has been answered. */
+/* Whether the invocation is to be run; otherwise it was answered. */
 static bool begin(struct bed *bed, const char *event)
 {
     struct hapax__got got = {.body = (uint8_t *)strdup(event), .len = strlen(event)};
@@ -94,7 +94,7 @@ static void end(struct bed *bed, bool error, const char *text)
 
 /* ---- one event ----------------------------------------------------------------------- */
 
-/* A repeat gets the same bytes, and nothing is run. */
+/* A repeat gets the same bytes, and nothing runs. */
 static void a_response_is_replayed_byte_for_byte(void **state)
 {
     static const char response[] = " {\"a\" : 1.50,\"b\":\"\\u00e9\"} ";
@@ -128,7 +128,7 @@ static void what_was_lost_is_in_flight(void **state)
     close_bed(&bed);
 }
 
-/* Nothing of an error is taken for a response, under `replay` neither. */
+/* A stored error is an error again, never a response, even under `replay`. */
 static void a_stored_error_is_an_error_again(void **state)
 {
     struct bed bed;
@@ -144,7 +144,7 @@ static void a_stored_error_is_an_error_again(void **state)
     close_bed(&bed);
 }
 
-/* The key's places: into a string that holds JSON, and into base64 of it. */
+/* The key's sources: into a string that holds JSON, and into base64 of it. */
 static void pointers_go_on_into_strings(void **state)
 {
     static const char *const events[][2] = {
@@ -165,7 +165,7 @@ static void pointers_go_on_into_strings(void **state)
     }
 }
 
-/* Names that are there twice, and values that are none, are no key to rely on. */
+/* Repeated names, and values that are none, give no key. */
 static void a_doubtful_key_is_none_or_bad(void **state)
 {
     struct bed bed;
@@ -212,7 +212,7 @@ static void an_http_response_is_stored_as_it_is_on_the_wire(void **state)
     close_bed(&bed);
 }
 
-/* A 503 says that nothing ran, a 500 that it failed: both run again; a 404 is final. */
+/* A 503 says that nothing ran, a 500 that the run failed: both run again. A 404 is final. */
 static void a_status_says_whether_it_runs_again(void **state)
 {
     static const struct {
@@ -245,7 +245,7 @@ static void a_status_says_whether_it_runs_again(void **state)
     "{\"eventID\":\"" id "\",\"kinesis\":{\"sequenceNumber\":\"" id                                \
     "\",\"data\":\"eA==\"},\"eventSource\":\"aws:kinesis\"}"
 
-/* Done ones are cut out, and every other byte stays. */
+/* Done records are cut out, and every other byte stays. */
 static void done_records_are_cut_out_of_the_text(void **state)
 {
     struct bed bed;
@@ -264,7 +264,7 @@ static void done_records_are_cut_out_of_the_text(void **state)
     close_bed(&bed);
 }
 
-/* One in flight elsewhere is reported beside what the function reports. */
+/* A record in flight elsewhere is reported beside the function's own report. */
 static void reports_are_merged(void **state)
 {
     struct hapax__invocation *elsewhere;
@@ -287,7 +287,7 @@ static void reports_are_merged(void **state)
     close_bed(&bed);
 }
 
-/* Two of a group that run elsewhere give back what stands behind both of them once. */
+/* Two records of a group that run elsewhere return the records behind both of them once. */
 static void two_in_front_give_a_record_back_once(void **state)
 {
     struct hapax__invocation *elsewhere[2];
@@ -310,7 +310,7 @@ static void two_in_front_give_a_record_back_once(void **state)
     close_bed(&bed);
 }
 
-/* The second of a key is neither run nor reported: its end is the first one's. */
+/* The second record of a key is neither run nor reported: it ends as the first does. */
 static void duplicates_share_their_end(void **state)
 {
     static const char event[] = "{\"Records\":[" RECORD("a", "") "," RECORD("a", "") "]}";
@@ -318,7 +318,7 @@ static void duplicates_share_their_end(void **state)
 
     (void)state;
     open_with(&bed, NULL);
-    bed.lambda.policy.wait_ms = 60000; /* which must not be waited for oneself */
+    bed.lambda.policy.wait_ms = 60000; /* the duplicate itself must not wait for it */
     assert_true(begin(&bed, event));
     assert_event(&bed, "{\"Records\":[" RECORD("a", "") "]}");
     end(&bed, true, "{}");
@@ -329,7 +329,7 @@ static void duplicates_share_their_end(void **state)
     close_bed(&bed);
 }
 
-/* Of a group nothing runs behind what has to come again; of another group it does. */
+/* In a group nothing runs behind a record that has to come again; in another group it does. */
 static void a_group_keeps_its_order(void **state)
 {
     struct hapax__invocation *elsewhere;
@@ -347,12 +347,12 @@ static void a_group_keeps_its_order(void **state)
         bed.posted,
         "{\"batchItemFailures\":[{\"itemIdentifier\":\"a\"},{\"itemIdentifier\":\"c\"}]}");
     hapax__invocation_lost(elsewhere);
-    assert_true(begin(&bed, "{\"Records\":[" RECORD("c", FIFO("g")) "]}")); /* it was given back */
+    assert_true(begin(&bed, "{\"Records\":[" RECORD("c", FIFO("g")) "]}")); /* it was returned */
     end(&bed, false, "");
     close_bed(&bed);
 }
 
-/* Behind a record that a function reports, nobody knows what it did. */
+/* Behind a record that a function reports, it is unknown what the function did. */
 static void a_stream_comes_again_from_the_first_that_is_reported(void **state)
 {
     static const char event[] = "{\"Records\":[" STREAM("1") "," STREAM("2") "," STREAM("3") "]}";
@@ -369,7 +369,7 @@ static void a_stream_comes_again_from_the_first_that_is_reported(void **state)
     close_bed(&bed);
 }
 
-/* Where an answer means all of the batch, one that is not done makes it an error. */
+/* Where an answer means the whole batch, one record that is not done makes it an error. */
 static void without_reports_it_is_all_or_an_error(void **state)
 {
     struct hapax__invocation *elsewhere;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * HTTP/1.1 between the runtime and the Runtime API: where messages end, however their bytes arrive,
- * and what is refused.
+ * and which messages are refused.
  */
 #include "door/lambda/wire.h"
 
@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-/* What the other side says: at once, or byte by byte. */
+/* What the other side sends: at once, or byte by byte. */
 struct peer {
     int fd;
     const char *text;
@@ -67,7 +67,7 @@ static void end(struct hapax__wire *wire, struct peer *peer)
         free(body_);                                                                               \
     } while (0)
 
-/* Two requests in a row, and the second is not lost in the first one's buffer. */
+/* Two requests in a row: the second is not lost in the first one's buffer. */
 static void requests_follow_each_other(void **state)
 {
     static const char text[] = "POST /a HTTP/1.1\r\nContent-Length: 5\r\nX-A:  b \r\n\r\nhello"
@@ -115,7 +115,7 @@ static void chunks_are_joined_and_their_trailers_kept(void **state)
     }
 }
 
-/* What says "100 Continue" first, and what has no length at all. */
+/* Responses behind a "100 Continue", and responses without any length. */
 static void responses_end_with_their_connection_where_nothing_else_says_so(void **state)
 {
     static const char text[] =
@@ -134,7 +134,7 @@ static void responses_end_with_their_connection_where_nothing_else_says_so(void 
     end(&wire, &peer);
 }
 
-/* Two ends of one message, lengths that readers differ in, and what is no HTTP. */
+/* Two ends of one message, lengths that readers read differently, and what is no HTTP. */
 static void what_has_no_certain_end_is_refused(void **state)
 {
     static const char *const heads[] = {
@@ -167,7 +167,7 @@ static void what_has_no_certain_end_is_refused(void **state)
     }
 }
 
-/* A body that ends early is no body, and not called one over the limit. */
+/* A body that ends early is refused, and not as one over the limit. */
 static void a_body_is_whole_or_none(void **state)
 {
     static const char *const bodies[] = {
@@ -205,7 +205,7 @@ static void a_body_is_whole_or_none(void **state)
     }
 }
 
-/* Many short lines are mostly their ends, which are kept, too. */
+/* Many short lines are mostly line ends, which count too. */
 static void trailers_have_the_limit_of_a_head(void **state)
 {
     static const char begins[] = "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
@@ -234,7 +234,7 @@ static void trailers_have_the_limit_of_a_head(void **state)
     }
 }
 
-/* What waits for an event is told to stop. */
+/* A read that waits for an event can be stopped. */
 static void reading_is_stopped_by_its_descriptor(void **state)
 {
     struct hapax__wire wire;
@@ -256,7 +256,8 @@ static void reading_is_stopped_by_its_descriptor(void **state)
     close(stop[1]);
 }
 
-/* What has begun to come is not stopped: it may be an event, which nobody would have then. */
+/* A message that has begun is read to its end: it may be an event, which would be lost
+ * otherwise. */
 static void a_message_that_has_begun_is_read_to_its_end(void **state)
 {
     static const char text[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

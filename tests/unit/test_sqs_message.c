@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SQS messages and letters without a service: what is written is read back, whatever its headers; what each reply of a batch
- * says of its entries; and how long a message may be hidden.
+ * SQS messages and letters without a service: what is written is read back, with any headers; what
+ * the reply to a batch says of each entry; and how long a message may be hidden.
  */
 #include "broker/letter.h"
 #include "broker/sqs/source.h"
@@ -35,7 +35,7 @@ static struct hapax_span header(const struct hapax_message *message, const char 
     return bytes(NULL, 0);
 }
 
-/* The letter as SQS would give it to a poll. */
+/* The letter as SQS would return it to a poll. */
 struct trip {
     struct hapax__json_out entry;
     struct hapax__json_out message;
@@ -101,7 +101,7 @@ static void end(struct trip *trip)
     hapax__arena_release(&trip->arena);
 }
 
-/* From none to as many as there may be, of all kinds: ten attributes at most, and all of them come back. */
+/* Any number of headers of all kinds takes ten attributes at most, and all of them come back. */
 static void headers_come_back_however_many_there_are(void **state)
 {
     static const struct {
@@ -162,7 +162,7 @@ static struct hapax_span deduplication(struct trip *trip)
     return text_of(trip, "MessageDeduplicationId");
 }
 
-/* The same letter has the same, and another life another. */
+/* The same letter has the same id. After a redrive it has another. */
 static void a_deduplication_id_is_of_one_life(void **state)
 {
     struct hapax_message_header base = {hapax_str("hapax-base"), hapax_str("8")};
@@ -181,7 +181,7 @@ static void a_deduplication_id_is_of_one_life(void **state)
     (void)state;
     go(&first, &letter, true);
     assert_int_equal(deduplication(&first).len, 64);
-    assert_int_equal(text_of(&first, "MessageGroupId").len, 64); /* a blank is none of its */
+    assert_int_equal(text_of(&first, "MessageGroupId").len, 64); /* a group's name has no blank */
     letter.own = time;
     letter.own_count = 3;
     letter.key = hapax_str("group-1");
@@ -202,8 +202,8 @@ static void a_deduplication_id_is_of_one_life(void **state)
     end(&first);
 }
 
-/* A message that any tool put back, and that is a dead letter again for the same reason, is not the letter it was; a copy of
- * the same delivery is. */
+/* A message that was put back and is a dead letter again for the same reason is another letter. A
+ * copy of the same delivery is the same letter. */
 static void a_letter_put_back_has_another_life(void **state)
 {
     static const char *const times[] = {NULL, "1", "2", "2"};
@@ -231,7 +231,7 @@ static void a_letter_put_back_has_another_life(void **state)
         go(&trip, letter, true);
         assert_int_equal(memcmp(last, deduplication(&trip).ptr, 64) == 0, i == 3);
         memcpy(last, deduplication(&trip).ptr, 64);
-        /* Ours names no operation: the copy would be another than the message. */
+        /* The sink's own id names no operation: the copy would be another message. */
         assert_int_equal(header(&trip.delivery->shown.message, "MessageDeduplicationId").len, 0);
         assert_true(is_text(trip.delivery->shown.message.id, "m"));
         end(&trip);
@@ -239,7 +239,8 @@ static void a_letter_put_back_has_another_life(void **state)
     }
 }
 
-/* Names that SQS does not take are told before anything is taken, as letters to them would be refused for ever. */
+/* Names that SQS does not take are refused before any message is taken: letters to them would be
+ * refused for ever. */
 static void letters_need_names_that_sqs_takes(void **state)
 {
     static const struct {
@@ -279,7 +280,7 @@ static void letters_need_names_that_sqs_takes(void **state)
     }
 }
 
-/* What SQS would refuse with a whole batch is refused alone, and before. */
+/* A letter for which SQS would refuse a whole batch is refused alone, before. */
 static void what_sqs_cannot_carry_is_told(void **state)
 {
     char *large = malloc(HAPAX__SQS_MESSAGE_MAX + 1);
@@ -310,7 +311,8 @@ static void what_sqs_cannot_carry_is_told(void **state)
     free(large);
 }
 
-/* Each entry for itself; what is not named is asked again, and so is all of what cannot be read. */
+/* Each entry has its own result. An entry without a result is sent again, and so are all if the
+ * reply cannot be read. */
 static void each_entry_of_a_batch_has_its_own_result(void **state)
 {
     struct hapax__sqs_result results[HAPAX__SQS_BATCH_MAX];
@@ -332,7 +334,7 @@ static void each_entry_of_a_batch_has_its_own_result(void **state)
     assert_int_equal(results[0].kind, HAPAX__SQS_AGAIN);
 }
 
-/* Never beyond twelve hours from when it was received, and no more just before. */
+/* Never beyond twelve hours after the message was received, and no longer just before. */
 static void twelve_hours_are_the_limit(void **state)
 {
     int64_t received_us = 5 * US_PER_S, limit_s = HAPAX__SQS_VISIBILITY_MAX_S;

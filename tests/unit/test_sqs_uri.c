@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an SQS URI says, as a table; every mistake has its text, and no text shows a value.
+ * SQS URIs as a table: each mistake has its text, and no text shows a value.
  */
 #include "broker/sqs/uri.h"
 
