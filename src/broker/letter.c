@@ -3,12 +3,12 @@
  * The headers of letters. A retry has hapax-attempts and hapax-base, but no reason: it is the same
  * message, some attempts later. The hapax-base of a dead or parked letter is what the record had
  * spent when the message was given up. A message that is put back begins there, so a tool that puts
- * it back changes no header. An attempt that crashed is counted by the record and by no header. What
- * the record has spent limits both counts. The record's attempt number does not: it also counts
- * attempts that did not run.
+ * it back changes no header. An attempt that crashed is counted by the record and by no header.
+ * What the record has spent limits both counts. The record's attempt number does not: it also
+ * counts attempts that did not run.
  *
- * Rejected: counting by the broker's own x-death or delivery counts. They count redeliveries without
- * any run, and begin at 0 where another tool copies a letter.
+ * Rejected: counting by the broker's own x-death or delivery counts. They count redeliveries
+ * without any run, and begin at 0 where another tool copies a letter.
  */
 #include "letter.h"
 

@@ -14,15 +14,16 @@ static void put_metrics(FILE *out, const void *arg)
     const struct hapax__page_number counters[] = {
         {"hapax_relay_published_total", (int64_t)READ(published), "Messages the broker confirmed."},
         {"hapax_relay_repeated_total", (int64_t)READ(repeated),
-         "Messages sent again, since their fate was not known."},
+         "Messages sent again, since their result was not known."},
         {"hapax_relay_refused_total", (int64_t)READ(failed), "Tries that the broker refused."},
-        {"hapax_relay_turns_total", (int64_t)READ(turns), "Transactions that settle and take."},
+        {"hapax_relay_turns_total", (int64_t)READ(turns),
+         "Transactions that end rows and take rows."},
         {"hapax_relay_swept_total", (int64_t)READ(swept), "Published messages removed."},
     };
     const struct hapax__page_number gauges[] = {
         {"hapax_relay_lag", READ(pending), "Messages that wait in the outbox, at most 100000."},
         {"hapax_relay_held", READ(aside), "Messages put aside, at most 100000."},
-        {"hapax_relay_in_hand", (int64_t)READ(in_hand), "Messages taken and not settled."},
+        {"hapax_relay_in_hand", (int64_t)READ(in_hand), "Messages taken and not ended."},
         {"hapax_relay_parts", (int64_t)READ(parts), "Parts of the outbox that are its own."},
         {"hapax_relay_connected", READ(connected), "Whether there is a connection to the broker."},
         {"hapax_relay_database_up", READ(database_up),

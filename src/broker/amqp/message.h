@@ -20,6 +20,7 @@
 #include "broker/source.h"
 
 #include <amqp.h>
+#include <sys/queue.h>
 
 /* Marks a letter, so that a returned one is recognised. Not shown to users. */
 #define HAPAX__AMQP_LETTER "hapax-letter"
@@ -27,7 +28,7 @@
 struct hapax__amqp_delivery {
     struct hapax__delivered shown;
     /* Of the source: deliveries that are not released, by tag. */
-    struct hapax__amqp_delivery *older, *newer;
+    TAILQ_ENTRY(hapax__amqp_delivery) link;
     uint64_t tag;
     uint8_t *body;
     size_t body_len;

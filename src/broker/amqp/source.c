@@ -3,7 +3,7 @@
  * Messages from a RabbitMQ queue. Channel 1 consumes; channel 2 asks how many messages wait.
  * Methods are sent without waiting for their answers, so only the login blocks.
  *
- * The invariant: `oldest`…`newest` are this channel's deliveries that are not released, by tag.
+ * The invariant: `deliveries` has this channel's deliveries that are not released, by tag.
  * `untold` has the released deliveries that the broker does not know of yet. So an acknowledgement
  * of "all up to" a tag below the oldest never includes a message in hand. Both lists end with the
  * channel: the broker delivers those messages again. A tag of an old channel is never sent on a new
@@ -62,7 +62,8 @@ struct source {
     struct hapax__amqp_coming coming;
     struct hapax__amqp_delivery *filling;
 
-    struct hapax__amqp_delivery *oldest, *newest; /* complete and not released */
+    /* Complete and not released, by tag. */
+    TAILQ_HEAD(deliveries, hapax__amqp_delivery) deliveries;
     /* The first that is not taken. All newer ones are not taken either. */
     struct hapax__amqp_delivery *next;
     struct untold *untold;
@@ -117,6 +118,7 @@ static enum hapax_error source_open(struct hapax__source **out,
         free(source);
         return error;
     }
+    TAILQ_INIT(&source->deliveries);
     source->base.type = &hapax__source_amqp;
     source->base.lag = -1;
     source->base.name = source->base.group = source->uri.queue;
@@ -127,32 +129,6 @@ static enum hapax_error source_open(struct hapax__source **out,
 
 /* ---- deliveries ------------------------------------------------------------------------ */
 
-static void append(struct source *source, struct hapax__amqp_delivery *delivery)
-{
-    assert(!source->newest || source->newest->tag < delivery->tag);
-    delivery->older = source->newest;
-    delivery->newer = NULL;
-    if (source->newest)
-        source->newest->newer = delivery;
-    else
-        source->oldest = delivery;
-    source->newest = delivery;
-    if (!source->next)
-        source->next = delivery;
-}
-
-static void remove_delivery(struct source *source, struct hapax__amqp_delivery *delivery)
-{
-    if (delivery->older)
-        delivery->older->newer = delivery->newer;
-    else
-        source->oldest = delivery->newer;
-    if (delivery->newer)
-        delivery->newer->older = delivery->older;
-    else
-        source->newest = delivery->older;
-}
-
 /* Notes whether a message came and was not taken, or is coming in. */
 static void note_more(struct source *source)
 {
@@ -162,14 +138,13 @@ static void note_more(struct source *source)
 /* The channel is gone: the broker delivers its messages again. */
 static void void_all(struct source *source)
 {
-    struct hapax__amqp_delivery *delivery = source->oldest, *newer;
+    struct hapax__amqp_delivery *delivery;
     bool taken = true;
 
-    for (; delivery; delivery = newer) {
-        newer = delivery->newer;
+    while ((delivery = TAILQ_FIRST(&source->deliveries))) {
+        TAILQ_REMOVE(&source->deliveries, delivery, link);
         taken &= delivery != source->next;
         if (taken) {
-            delivery->older = delivery->newer = NULL;
             delivery->shown.voided = true;
             source->base.voided++;
         } else {
@@ -179,7 +154,7 @@ static void void_all(struct source *source)
     free(source->filling);
     source->filling = NULL;
     source->awaits = NOTHING;
-    source->oldest = source->newest = source->next = NULL;
+    source->next = NULL;
     source->untold_count = 0;
     source->channel = CHANNEL_CLOSED;
     source->base.connected = false;
@@ -209,9 +184,15 @@ static void begin_delivery(struct source *source, const amqp_basic_deliver_t *de
 
 static void complete(struct source *source)
 {
-    if (source->filling->body_got < source->filling->body_len)
+    struct hapax__amqp_delivery *filled = source->filling;
+    const struct hapax__amqp_delivery *newest = TAILQ_LAST(&source->deliveries, deliveries);
+
+    if (filled->body_got < filled->body_len)
         return;
-    append(source, source->filling);
+    assert(!newest || newest->tag < filled->tag);
+    TAILQ_INSERT_TAIL(&source->deliveries, filled, link);
+    if (!source->next)
+        source->next = filled;
     source->filling = NULL;
     source->awaits = NOTHING;
 }
@@ -262,7 +243,7 @@ static void open_channel(struct source *source)
     amqp_channel_open_t open = {0};
     amqp_basic_qos_t qos = {.prefetch_count = source->prefetch};
 
-    assert(!source->oldest && source->untold_count == 0);
+    assert(TAILQ_EMPTY(&source->deliveries) && source->untold_count == 0);
     source->channel = CHANNEL_ASKED;
     source->opened_us = hapax__monotonic_us();
     (void)hapax__amqp_link_method(&source->link, CONSUMING, AMQP_CHANNEL_OPEN_METHOD, &open);
@@ -432,7 +413,8 @@ static size_t tell_each(struct source *source, enum hapax__release how, size_t r
  * that is released otherwise. */
 static void tell_below(struct source *source)
 {
-    uint64_t limit = source->oldest ? source->oldest->tag : UINT64_MAX, last = 0;
+    const struct hapax__amqp_delivery *oldest = TAILQ_FIRST(&source->deliveries);
+    uint64_t limit = oldest ? oldest->tag : UINT64_MAX, last = 0;
     amqp_basic_ack_t ack = {.multiple = true};
     size_t kept = 0;
 
@@ -487,7 +469,7 @@ static void source_release(struct hapax__source *base, struct hapax__delivered *
     struct hapax__amqp_delivery *delivery = (struct hapax__amqp_delivery *)delivered;
 
     if (!delivered->voided)
-        remove_delivery(source, delivery);
+        TAILQ_REMOVE(&source->deliveries, delivery, link);
     if (!delivered->voided && source->link.state) {
         if (source->untold_count == source->untold_max)
             hapax__amqp_link_lose(&source->link,
@@ -576,7 +558,7 @@ static struct hapax__delivered *source_take(struct hapax__source *base)
 
     if (!delivery)
         return NULL;
-    source->next = delivery->newer;
+    source->next = TAILQ_NEXT(delivery, link);
     note_more(source);
     return &delivery->shown;
 }
@@ -617,7 +599,7 @@ static void source_close(struct hapax__source *base, int64_t wait_ms)
 {
     struct source *source = of(base);
 
-    assert(source->oldest == source->next); /* all that was taken is released */
+    assert(TAILQ_FIRST(&source->deliveries) == source->next); /* all that was taken is released */
     if (source->channel == CHANNEL_OPEN)
         say_goodbye(source, wait_ms);
     hapax__amqp_link_release(&source->link);

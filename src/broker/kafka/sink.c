@@ -116,8 +116,7 @@ static void error_cb(rd_kafka_t *rk, int error, const char *why, void *opaque)
         say(s, rd_kafka_err2name((rd_kafka_resp_err_t)error), why);
 }
 
-/* ---- topics
- * -------------------------------------------------------------------------------------- */
+/* ---- topics ----------------------------------------------------------------------------- */
 
 static void ask_for_topic(struct sink *s, struct hapax__sink_queue *topic)
 {
@@ -267,8 +266,7 @@ static size_t sink_watch(struct hapax__sink *sink, struct pollfd *fds, int64_t *
     return 1;
 }
 
-/* ---- letters
- * ------------------------------------------------------------------------------------- */
+/* ---- letters ---------------------------------------------------------------------------- */
 
 static bool has(const struct hapax_message_header *headers, size_t count, struct hapax_span name)
 {
@@ -399,8 +397,7 @@ static enum hapax__sent sink_reap(struct hapax__sink *sink, void **tag)
     return hapax__slots_reap(&of(sink)->slots, tag);
 }
 
-/* ---- opening and closing
- * --------------------------------------------------------------------------- */
+/* ---- opening and closing ---------------------------------------------------------------- */
 
 static void sink_make(struct hapax__sink *sink, const char *name)
 {

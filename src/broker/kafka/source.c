@@ -366,8 +366,7 @@ static size_t source_watch(struct hapax__source *source, struct pollfd *fds, int
     return 1;
 }
 
-/* ---- taking
- * -------------------------------------------------------------------------------------- */
+/* ---- taking ----------------------------------------------------------------------------- */
 
 /* Reads both clocks together: with an older monotonic time the message would come too soon. */
 static void set_due(const struct hapax__kafka_source *s, struct hapax__kafka_item *item)
@@ -514,8 +513,7 @@ static struct hapax__delivered *source_take(struct hapax__source *source)
     return NULL;
 }
 
-/* ---- releasing
- * ----------------------------------------------------------------------------------- */
+/* ---- releasing -------------------------------------------------------------------------- */
 
 static void give_back(struct hapax__kafka_item *item)
 {
@@ -554,8 +552,7 @@ static void source_release(struct hapax__source *source, struct hapax__delivered
         s->commit_us = 0;
 }
 
-/* ---- closing
- * ------------------------------------------------------------------------------------- */
+/* ---- closing ---------------------------------------------------------------------------- */
 
 static void release(struct hapax__kafka_source *s)
 {
@@ -617,8 +614,7 @@ static void source_close(struct hapax__source *source, int64_t wait_ms)
         release(s);
 }
 
-/* ---- opening
- * ------------------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------- */
 
 static void set_limits(struct hapax__kafka_source *s, const struct hapax_consumer *consumer)
 {

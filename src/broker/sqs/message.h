@@ -21,6 +21,8 @@
 #include "json/raw.h"
 #include "json/write.h"
 
+#include <sys/queue.h>
+
 #define HAPAX__SQS_PACKED         "hapax-headers"
 #define HAPAX__SQS_ATTRIBUTES_MAX 10u
 #define HAPAX__SQS_MESSAGE_MAX    (1u << 20) /* bytes of body and attributes, and of a batch */
@@ -40,9 +42,9 @@ struct hapax__sqs_delivery {
     struct hapax_span receipt;
 
     /* the source's own */
-    struct hapax__sqs_delivery *before, *behind; /* in its list */
+    TAILQ_ENTRY(hapax__sqs_delivery) link; /* in its list */
     enum hapax__sqs_list list;
-    struct hapax__sqs_delivery *next_ready;
+    TAILQ_ENTRY(hapax__sqs_delivery) ready_link;
     bool ready; /* not taken yet */
     bool busy; /* in a call: not freed, and in no other call */
     bool over; /* to be freed once it is not busy */

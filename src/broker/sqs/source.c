@@ -73,6 +73,9 @@ static enum hapax_error source_open(struct hapax__source **out,
     *out = NULL;
     if (!s)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot consume: out of memory");
+    TAILQ_INIT(&s->ready);
+    for (int i = 0; i < HAPAX__SQS_LISTS; i++)
+        TAILQ_INIT(&s->lists[i]);
     error = hapax__sqs_link_open(&s->link, consumer->from,
                                  HAPAX__SQS_POLLS_MAX + HAPAX__SQS_TELLS_MAX + 1, text);
     if (error == HAPAX_ERR_NONE && s->link.uri.queue[0] == '\0')
@@ -310,17 +313,6 @@ static bool poll_once(struct hapax__sqs_source *s)
     return true;
 }
 
-static void ready(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
-{
-    d->ready = true;
-    if (s->ready)
-        s->ready_last->next_ready = d;
-    else
-        s->ready = d;
-    s->ready_last = d;
-    s->ready_count++;
-}
-
 /* Returns how many messages there were. If memory runs out, the rest comes again, with the messages
  * behind them in their order. */
 static size_t take_messages(struct hapax__sqs_source *s, struct hapax_span list,
@@ -341,7 +333,9 @@ static size_t take_messages(struct hapax__sqs_source *s, struct hapax_span list,
             continue;
         n++;
         hapax__sqs_keep(s, d);
-        ready(s, d);
+        d->ready = true;
+        TAILQ_INSERT_TAIL(&s->ready, d, ready_link);
+        s->ready_count++;
         if (s->room == 0 || s->closing)
             hapax__sqs_give_back(s, d, 0);
     }
@@ -425,7 +419,7 @@ static void ask_all(struct hapax__sqs_source *s)
 /* No poll is sent where the room is less than a poll is worth. */
 static void note_more(struct hapax__sqs_source *s)
 {
-    s->base.more = s->ready || s->room < s->worth;
+    s->base.more = s->ready_count > 0 || s->room < s->worth;
 }
 
 static enum hapax_error source_pump(struct hapax__source *base, size_t room)
@@ -468,15 +462,11 @@ static size_t source_watch(struct hapax__source *base, struct pollfd *fds, int64
 static struct hapax__delivered *source_take(struct hapax__source *base)
 {
     struct hapax__sqs_source *s = of(base);
-    struct hapax__sqs_delivery *d = s->ready;
+    struct hapax__sqs_delivery *d = TAILQ_FIRST(&s->ready);
 
     if (!d)
         return NULL;
-    s->ready = d->next_ready;
-    if (!s->ready)
-        s->ready_last = NULL;
-    s->ready_count--;
-    d->ready = false;
+    hapax__sqs_unready(s, d);
     note_more(s);
     return &d->shown;
 }
@@ -518,8 +508,8 @@ static void say_goodbye(struct hapax__sqs_source *s, int64_t wait_ms)
 
     s->closing = true;
     s->room = 0;
-    while (s->ready)
-        hapax__sqs_give_back(s, s->ready, 0);
+    while (!TAILQ_EMPTY(&s->ready))
+        hapax__sqs_give_back(s, TAILQ_FIRST(&s->ready), 0);
     ask_all(s);
     while (s->url[0] != '\0' && (s->polling > 0 || !hapax__sqs_all_told(s)) &&
            s->now_us < deadline_us) {

@@ -21,10 +21,7 @@ enum hapax__sqs_what {
     HAPAX__SQS_EXTEND
 };
 
-struct hapax__sqs_deliveries {
-    struct hapax__sqs_delivery *first, *last;
-    size_t count;
-};
+TAILQ_HEAD(hapax__sqs_deliveries, hapax__sqs_delivery);
 
 struct hapax__sqs_source {
     struct hapax__source base;
@@ -45,9 +42,10 @@ struct hapax__sqs_source {
     size_t worth; /* the least room that is worth a poll */
     size_t asked; /* messages, by the polls under way */
     size_t wanted; /* polls at once */
-    struct hapax__sqs_delivery *ready, *ready_last; /* not taken yet */
+    struct hapax__sqs_deliveries ready; /* not taken yet */
     size_t ready_count;
     struct hapax__sqs_deliveries lists[HAPAX__SQS_LISTS];
+    size_t counts[HAPAX__SQS_LISTS];
 
     struct hapax__sqs_call ask; /* for the URL, or how many wait */
     struct hapax__sqs_call polls[HAPAX__SQS_POLLS_MAX];
@@ -81,6 +79,9 @@ int64_t hapax__sqs_tell_due(const struct hapax__sqs_source *s);
 
 /* Whether SQS knows of every release. */
 bool hapax__sqs_all_told(const struct hapax__sqs_source *s);
+
+/* Removes a delivery from those that are not taken yet, if it is one of them. */
+void hapax__sqs_unready(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d);
 
 /* Frees all deliveries in the lists. */
 void hapax__sqs_forget(struct hapax__sqs_source *s);

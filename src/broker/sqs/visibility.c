@@ -49,55 +49,33 @@ static void push(struct hapax__sqs_source *s, enum hapax__sqs_list which,
                  struct hapax__sqs_delivery *d)
 {
     struct hapax__sqs_deliveries *list = &s->lists[which];
-
-    struct hapax__sqs_delivery *before = list->last;
+    struct hapax__sqs_delivery *before = TAILQ_LAST(list, hapax__sqs_deliveries);
 
     assert(d->list == HAPAX__SQS_NO_LIST && !d->busy);
     while (which == HAPAX__SQS_KEPT && before && before->extend_us > d->extend_us)
-        before = before->before;
-    d->list = which;
-    d->before = before;
-    d->behind = before ? before->behind : list->first;
-    if (d->behind)
-        d->behind->before = d;
-    else
-        list->last = d;
+        before = TAILQ_PREV(before, hapax__sqs_deliveries, link);
     if (before)
-        before->behind = d;
+        TAILQ_INSERT_AFTER(list, before, d, link);
     else
-        list->first = d;
-    list->count++;
+        TAILQ_INSERT_HEAD(list, d, link);
+    d->list = which;
+    s->counts[which]++;
 }
 
 static void leave(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
-    struct hapax__sqs_deliveries *list = &s->lists[d->list];
-
     if (d->list == HAPAX__SQS_NO_LIST)
         return;
-    if (d->before)
-        d->before->behind = d->behind;
-    else
-        list->first = d->behind;
-    if (d->behind)
-        d->behind->before = d->before;
-    else
-        list->last = d->before;
-    list->count--;
+    TAILQ_REMOVE(&s->lists[d->list], d, link);
+    s->counts[d->list]--;
     d->list = HAPAX__SQS_NO_LIST;
 }
 
-static void unready(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
+void hapax__sqs_unready(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d)
 {
-    struct hapax__sqs_delivery **at = &s->ready, *before = NULL;
-
-    while (*at != d) {
-        before = *at;
-        at = &(*at)->next_ready;
-    }
-    *at = d->next_ready;
-    if (s->ready_last == d)
-        s->ready_last = before;
+    if (!d->ready)
+        return;
+    TAILQ_REMOVE(&s->ready, d, ready_link);
     s->ready_count--;
     d->ready = false;
 }
@@ -115,7 +93,7 @@ static void make_void(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d
 {
     leave(s, d);
     if (d->ready) {
-        unready(s, d);
+        hapax__sqs_unready(s, d);
         hapax__sqs_drop(s, d);
         return;
     }
@@ -155,8 +133,7 @@ void hapax__sqs_delete(struct hapax__sqs_source *s, struct hapax__sqs_delivery *
 
 void hapax__sqs_give_back(struct hapax__sqs_source *s, struct hapax__sqs_delivery *d, int seconds)
 {
-    if (d->ready)
-        unready(s, d);
+    hapax__sqs_unready(s, d);
     d->later = seconds;
     tell_next(s, d, HAPAX__SQS_CHANGED);
 }
@@ -175,10 +152,10 @@ static struct hapax__sqs_call *free_call(struct hapax__sqs_source *s)
 static void gather(struct hapax__sqs_source *s, struct hapax__sqs_call *call,
                    enum hapax__sqs_list which, int64_t due_us)
 {
-    struct hapax__sqs_delivery *d, *behind;
+    struct hapax__sqs_delivery *d, *next;
 
-    for (d = s->lists[which].first; d && call->count < HAPAX__SQS_BATCH_MAX; d = behind) {
-        behind = d->behind;
+    for (d = TAILQ_FIRST(&s->lists[which]); d && call->count < HAPAX__SQS_BATCH_MAX; d = next) {
+        next = TAILQ_NEXT(d, link);
         if (which == HAPAX__SQS_KEPT && d->extend_us > due_us)
             return;
         leave(s, d);
@@ -308,23 +285,23 @@ static void tell_full(struct hapax__sqs_source *s, enum hapax__sqs_what what, si
 {
     enum hapax__sqs_list which = list_of((int)what);
 
-    while (s->lists[which].count > 0 && s->telling[what] < most &&
-           (s->telling[what] == 0 || s->lists[which].count >= HAPAX__SQS_BATCH_MAX))
+    while (s->counts[which] > 0 && s->telling[what] < most &&
+           (s->telling[what] == 0 || s->counts[which] >= HAPAX__SQS_BATCH_MAX))
         if (!tell_some(s, what, which, 0))
             return;
 }
 
 void hapax__sqs_tell(struct hapax__sqs_source *s)
 {
-    const struct hapax__sqs_deliveries *kept = &s->lists[HAPAX__SQS_KEPT];
+    const struct hapax__sqs_delivery *kept;
     int64_t along_us = s->link.uri.visibility_s * US_PER_S / TOGETHER;
 
     if (s->now_us < s->tell_gate_us || s->now_us < s->gate_us || s->url[0] == '\0')
         return;
-    while (s->lists[HAPAX__SQS_URGENT].count > 0)
+    while (s->counts[HAPAX__SQS_URGENT] > 0)
         if (!tell_some(s, HAPAX__SQS_EXTEND, HAPAX__SQS_URGENT, 0))
             break;
-    while (kept->first && kept->first->extend_us <= s->now_us)
+    while ((kept = TAILQ_FIRST(&s->lists[HAPAX__SQS_KEPT])) && kept->extend_us <= s->now_us)
         if (!tell_some(s, HAPAX__SQS_EXTEND, HAPAX__SQS_KEPT, s->now_us + along_us))
             break;
     tell_full(s, HAPAX__SQS_CHANGE, HAPAX__SQS_TELLS_MAX);
@@ -347,7 +324,7 @@ bool hapax__sqs_told(struct hapax__sqs_source *s, struct hapax__sqs_call *call)
 
 int64_t hapax__sqs_tell_due(const struct hapax__sqs_source *s)
 {
-    const struct hapax__sqs_deliveries *kept = &s->lists[HAPAX__SQS_KEPT];
+    const struct hapax__sqs_delivery *kept = TAILQ_FIRST(&s->lists[HAPAX__SQS_KEPT]);
     int64_t gate_us = s->gate_us > s->tell_gate_us ? s->gate_us : s->tell_gate_us;
     int64_t due_us = INT64_MAX;
     size_t under_way = 0;
@@ -356,41 +333,38 @@ int64_t hapax__sqs_tell_due(const struct hapax__sqs_source *s)
         under_way += s->telling[what];
     if (under_way == HAPAX__SQS_TELLS_MAX)
         return INT64_MAX;
-    if (s->lists[HAPAX__SQS_URGENT].count > 0 ||
-        (s->lists[HAPAX__SQS_ACKED].count > 0 && s->telling[HAPAX__SQS_DELETE] == 0) ||
-        (s->lists[HAPAX__SQS_CHANGED].count > 0 && s->telling[HAPAX__SQS_CHANGE] == 0))
+    if (s->counts[HAPAX__SQS_URGENT] > 0 ||
+        (s->counts[HAPAX__SQS_ACKED] > 0 && s->telling[HAPAX__SQS_DELETE] == 0) ||
+        (s->counts[HAPAX__SQS_CHANGED] > 0 && s->telling[HAPAX__SQS_CHANGE] == 0))
         due_us = 0;
-    else if (kept->first)
-        due_us = kept->first->extend_us;
+    else if (kept)
+        due_us = kept->extend_us;
     return due_us < gate_us ? gate_us : due_us;
 }
 
 bool hapax__sqs_all_told(const struct hapax__sqs_source *s)
 {
-    return s->lists[HAPAX__SQS_ACKED].count == 0 && s->lists[HAPAX__SQS_CHANGED].count == 0 &&
+    return s->counts[HAPAX__SQS_ACKED] == 0 && s->counts[HAPAX__SQS_CHANGED] == 0 &&
            s->telling[HAPAX__SQS_DELETE] == 0 && s->telling[HAPAX__SQS_CHANGE] == 0 &&
            s->telling[HAPAX__SQS_EXTEND] == 0;
 }
 
 void hapax__sqs_forget(struct hapax__sqs_source *s)
 {
+    struct hapax__sqs_delivery *d;
+
     for (size_t i = 0; i < HAPAX__SQS_TELLS_MAX; i++)
         for (size_t j = 0; s->tells[i].busy && j < s->tells[i].count; j++) {
-            struct hapax__sqs_delivery *d = s->tells[i].of[j];
-
+            d = s->tells[i].of[j];
             leave(s, d);
-            if (d->ready)
-                unready(s, d);
+            hapax__sqs_unready(s, d);
             free(d);
         }
     for (int which = HAPAX__SQS_KEPT; which < HAPAX__SQS_LISTS; which++)
-        while (s->lists[which].first) {
-            struct hapax__sqs_delivery *d = s->lists[which].first;
-
-            if (d->ready)
-                unready(s, d);
+        while ((d = TAILQ_FIRST(&s->lists[which]))) {
+            hapax__sqs_unready(s, d);
             leave(s, d);
             free(d);
         }
-    assert(!s->ready);
+    assert(TAILQ_EMPTY(&s->ready));
 }

@@ -35,7 +35,8 @@ bool hapax__reply_answer(struct hapax__lambda_reply *reply, enum hapax_lambda_ki
                          struct hapax_span root, const struct hapax_answer *answer,
                          const char *why);
 
-/* Makes a reply of the function's own response. An HTTP response gets marks: FRESH or unprotected. */
+/* Makes a reply of the function's own response. An HTTP response gets the marks of FRESH or of an
+ * unprotected answer. */
 bool hapax__reply_fresh(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                         struct hapax_span text, const struct hapax_answer *answer);
 
