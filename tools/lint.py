@@ -30,6 +30,7 @@ WORDS = re.compile("|".join(rf"(?P<w{i}>\b(?:{pattern})\b)" for i, pattern in en
 # Besides: pages of commands, which docs/cli.md repeats, a name in the JSON of "hapax purge", and a
 # column of hapax.purge().
 KEPT = re.compile(
+    r'"settled": \d|'
     r'hapax_held_max|held_max|json_unsigned\(&json, "settled"|settle an operation by hand|whose fate the program'
     r"|settle abandoned ones|taken and not settled|[Ww]ho settle[sd] it|A step is settled"
     r"|\bsettled (?:integer|:=)")
