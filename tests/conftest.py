@@ -21,7 +21,8 @@ BUILD = pathlib.Path(os.environ.get("HAPAX_BUILD", ROOT / "build")).resolve()
 HAPAX = BUILD / "hapax"
 OP = BUILD / "tests/store/op"
 
-for folder in ("servers", "store", "broker", *(f"e2e/{door}" for door in ("gate", "consume", "lambda", "relay", "door", "cli"))):
+DOORS = ("gate", "consume", "lambda", "relay", "door", "cli")
+for folder in ("servers", "store", "broker", *(f"e2e/{door}" for door in DOORS)):
     sys.path.insert(0, str(ROOT / "tests" / folder))
 from process import PATIENCE, NotReady  # noqa: E402
 from rabbitmq_server import RabbitMQ  # noqa: E402
@@ -36,7 +37,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 class Progress:
-    """Writes a line of JSON to the file HAPAX_PROGRESS for the cases there are, and for each that ends (tools/suite.py)."""
+    """Writes lines of JSON to the file HAPAX_PROGRESS: the cases there are, and each that ends (tools/suite.py)."""
 
     def __init__(self, path):
         self.file = open(path, "a", buffering=1, encoding="utf-8")
@@ -56,7 +57,8 @@ class Progress:
         if report.failed or case not in self.results or report.skipped and self.results[case] == "passed":
             self.results[case] = report.outcome
         if report.failed:
-            self.tell(failed=case, text=report.longreprtext, queues=[text for name, text in report.sections if "queues" in name])
+            queues = [text for name, text in report.sections if "queues" in name]
+            self.tell(failed=case, text=report.longreprtext, queues=queues)
         if report.when == "teardown":
             self.tell(case=case, result=self.results[case], seconds=self.seconds[case])
 
@@ -124,7 +126,8 @@ class Command:
         assert self.op(store, "fail", key, "1", "unknown") == "ok"
 
     def start(self, *words, stderr=subprocess.PIPE, **env):
-        """What logs much needs another stderr: nobody reads the pipe before the end, and when it is full, the process stands."""
+        """A process that logs much needs another stderr: nobody reads the pipe before the end, and a full pipe stops the
+        process."""
         process = subprocess.Popen([str(HAPAX), *map(str, words)], cwd=self.folder, env={**self.env, **env},
                                    stdout=subprocess.PIPE, stderr=stderr, text=True)
         self.processes.append(process)
@@ -139,8 +142,10 @@ class Command:
 
 
 def read_line(process):
-    """The next line of a process's stdout, within PATIENCE; "" at its end. Byte by byte, past the pipe's own buffer: what that
-    held, poll() would not see; and whoever reads on by read() or communicate() misses nothing."""
+    """The next line of a process's stdout, within PATIENCE; "" at its end.
+
+    Read byte by byte, past the pipe's own buffer: poll() would not see what that buffer held. So read() or
+    communicate() later miss nothing."""
     line, deadline = b"", time.monotonic() + PATIENCE
     while not line.endswith(b"\n"):
         poll = select.poll()
@@ -161,8 +166,9 @@ def wait_until(true, what):
 
 
 def at_some_pace(case, *paces):
-    """A case whose times are short, so that it breaks where a process stands still for a moment: it is played again at each
-    longer pace. What is always wrong is wrong at the last one, too; of the others it is told."""
+    """Plays a case whose times are short, and which therefore breaks where a process stands still for a moment.
+
+    The case is played again at each longer pace. What is always wrong is wrong at the last pace, too."""
     for pace in paces[:-1]:
         try:
             return case(pace)

@@ -116,8 +116,8 @@ def test_tls_is_verified(rabbitmq, traffic):
     assert read_line(process) == "connected\n"
 
 
-# A memory alarm holds letters back and takes nobody's heartbeat; they go when it is over. A broker that stands still for
-# two heartbeats is left, as it should be: then the same with longer ones.
+# A memory alarm holds letters back and takes nobody's heartbeat; they go when it is over.
+# A broker that stands still for two heartbeats is left, as it should be: then the same with longer ones.
 def test_an_alarm_is_waited_out(rabbitmq, traffic):
     def waited_out(heartbeat_s):
         queue, heartbeat = f"alarm-{heartbeat_s}", f"{heartbeat_s}s"
@@ -144,7 +144,8 @@ def test_an_alarm_is_waited_out(rabbitmq, traffic):
 def test_the_consumer_timeout_is_survived(rabbitmq):
     rabbitmq.consumer_timeout(5000)
     try:
-        done = subprocess.run([str(SOURCE), rabbitmq.uri(), "impatient"], capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run([str(SOURCE), rabbitmq.uri(), "impatient"], capture_output=True, text=True,
+                              timeout=PATIENCE)
     finally:
         rabbitmq.consumer_timeout(1800000)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -35,7 +35,7 @@ def signature_of(method, target, headers, signed, body, secret, scope):
 
 
 def stamp(seconds_ahead):
-    when = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds_ahead)
+    when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds_ahead)
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -516,10 +516,10 @@ def test_a_packed_row_says_what_the_record_does(db, flags):
     call = "SELECT ord, verdict FROM hapax.run(" + ", ".join(f"%s::{type}[]" for type in TYPES) + ", false)"
 
     def check(told, *more):
-        for id, row in zip(some, told):
+        for id, packed in zip(some, told):
             read, = answers(conn, [op(READ, id)])
             for name in ("state", "hold", "attempt", "spent", "fence", "created_us", "updated_us", *more):
-                assert row[name] == read[name], name
+                assert packed[name] == read[name], name
 
     check(answers(conn, [op(CLAIM, id, flags=flags, scope=b"s" * 255) for id in some]), "lease_until_us")
     db.run("UPDATE hapax.operations SET attempt = 3, spent = 2, ran = true, fence = fence + 7, created_us = created_us "

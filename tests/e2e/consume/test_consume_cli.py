@@ -508,7 +508,7 @@ HEADERS = {
     "text": "t", "bytes": b"\xff\x00", "empty": "", "number": 5,
     "long": pika.compat.long(1 << 40), "negative": -1, "true": True, "false": False,
     "decimal": decimal.Decimal("1.5"), "none": None,
-    "time": datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc),
+    "time": datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
     "table": {"x": 1, "deep": {"list": [1, "two", {"three": 3}]}}, "array": [1, "b", True, [2]],
 }
 

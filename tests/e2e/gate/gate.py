@@ -136,7 +136,7 @@ class ApiHandler(http.server.BaseHTTPRequestHandler):
         self.give(200, b"effect=%d" % nth if "len" not in args else b"x" * int(args["len"]))
 
     def do_created(self, rest, args, nth, body):
-        self.give(201, b"", ("Location", "/orders/%d" % nth))
+        self.give(201, b"", ("Location", f"/orders/{nth}"))
 
     def do_echo(self, rest, args, nth, body):
         self.give(200, body)
@@ -148,7 +148,7 @@ class ApiHandler(http.server.BaseHTTPRequestHandler):
         self.give(200, b"effect=%d" % nth, ("Content-Type", args["t"]))
 
     def do_many(self, rest, args, nth, body):
-        self.give(200, b"effect=%d" % nth, *[("X-Many-%d" % i, "v" * 900) for i in range(80)])
+        self.give(200, b"effect=%d" % nth, *[(f"X-Many-{i}", "v" * 900) for i in range(80)])
 
     def do_chunked(self, rest, args, nth, body):
         self.send_response(200)

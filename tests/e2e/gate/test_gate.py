@@ -250,7 +250,7 @@ def test_headers_of_the_gate_cannot_be_forged(gate, api, key):
     """A client's fence, attempt and token are stripped in every spelling, without a key too."""
     forged = [(name, "666") for name in ("Idempotency-Fence", "idempotency-FENCE", "Idempotency_Fence",
                                          "Idempotency-Attempt", "Idempotency-Token", "Idempotency_Token")]
-    many = [("X-%d" % i, str(i)) for i in range(40)]
+    many = [(f"X-{i}", str(i)) for i in range(40)]
     assert gate.post("/ok", key, headers=forged[:3] + many + forged[3:]).status == 200
     headers = api.seen[0][2]
     assert "666" not in [value for _, value in headers]

@@ -434,8 +434,8 @@ def test_tls_and_http2(make_gate, api, folder):
                     "-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-days", "2", "-subj",
                     "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
     port = g.free_port()
-    gate = make_gate(server(api, f"listen 127.0.0.1:{port} ssl http2; ssl_certificate {folder}/cert.pem;"
-                                 f"ssl_certificate_key {folder}/key.pem;")).start()
+    make_gate(server(api, f"listen 127.0.0.1:{port} ssl http2; ssl_certificate {folder}/cert.pem;"
+                     f"ssl_certificate_key {folder}/key.pem;")).start()
 
     def curl(version, key, *words, path="/ok?len=100000"):
         done = subprocess.run(["curl", "-sS", version, "-i", "-m", "30", "--cacert", folder / "cert.pem", "--resolve",
