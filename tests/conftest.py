@@ -126,8 +126,7 @@ class Command:
         assert self.op(store, "fail", key, "1", "unknown") == "ok"
 
     def start(self, *words, stderr=subprocess.PIPE, **env):
-        """A process that logs much needs another stderr: nobody reads the pipe before the end, and a full pipe stops the
-        process."""
+        """A process that logs much needs another stderr: nobody reads the pipe before the end."""
         process = subprocess.Popen([str(HAPAX), *map(str, words)], cwd=self.folder, env={**self.env, **env},
                                    stdout=subprocess.PIPE, stderr=stderr, text=True)
         self.processes.append(process)
