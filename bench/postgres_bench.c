@@ -232,18 +232,13 @@ static void prepare(PGconn *conn)
 static void put_rest(struct hapax__pg_out *out, bool claim)
 {
     if (!claim) {
-        hapax__pg_begin_value(out, HAPAX__PG_INT4);
-        hapax__pg_put_bare_int(out, HAPAX__PG_INT4, 200);
+        hapax__pg_put_value_int(out, HAPAX__PG_INT4, 200);
         return;
     }
-    hapax__pg_begin_value(out, HAPAX__PG_INT8);
-    hapax__pg_put_bare_int(out, HAPAX__PG_INT8, LEASE_MS);
-    hapax__pg_begin_value(out, HAPAX__PG_INT8);
-    hapax__pg_put_bare_int(out, HAPAX__PG_INT8, RETENTION_MS);
-    hapax__pg_begin_value(out, HAPAX__PG_BYTEA);
-    hapax__pg_put_bare_bytes(out, (struct hapax_span){body, 32});
-    hapax__pg_begin_value(out, HAPAX__PG_BYTEA);
-    hapax__pg_put_bare_bytes(out, hapax_str("bench"));
+    hapax__pg_put_value_int(out, HAPAX__PG_INT8, LEASE_MS);
+    hapax__pg_put_value_int(out, HAPAX__PG_INT8, RETENTION_MS);
+    hapax__pg_put_value_bytes(out, HAPAX__PG_BYTEA, (struct hapax_span){body, 32});
+    hapax__pg_put_value_bytes(out, HAPAX__PG_BYTEA, hapax_str("bench"));
 }
 
 /* A prepared statement over n ops from w->next on. */
@@ -262,15 +257,13 @@ static void run_prepared(struct worker *w, const char *name, unsigned n, bool cl
     for (unsigned column = 0; column < 3; column++) {
         if (n > 1)
             hapax__pg_begin_array(&w->out, HAPAX__PG_BYTEA, n);
-        else
-            hapax__pg_begin_value(&w->out, HAPAX__PG_BYTEA);
         for (unsigned i = 0; i < n; i++) {
             if (column == 0)
                 make_id(id, w->number, w->next + i);
             if (n > 1)
                 hapax__pg_put_bytes(&w->out, columns[column]);
             else
-                hapax__pg_put_bare_bytes(&w->out, columns[column]);
+                hapax__pg_put_value_bytes(&w->out, HAPAX__PG_BYTEA, columns[column]);
         }
     }
     put_rest(&w->out, claim);

@@ -63,12 +63,6 @@ static enum hapax_error ask(struct hapax__outbox *outbox, const char *sql, PGres
     }
 }
 
-static void put_int(struct hapax__outbox *outbox, enum hapax__pg_type type, int64_t value)
-{
-    hapax__pg_begin_value(&outbox->out, type);
-    hapax__pg_put_bare_int(&outbox->out, type, value);
-}
-
 /* The database's functions are of another version, although they name ours: a row makes no
  * sense. */
 static enum hapax_error nonsense(struct hapax__outbox *outbox)
@@ -91,9 +85,8 @@ enum hapax_error hapax__outbox_lease(struct hapax__outbox *outbox, int64_t lease
     PGresult *rows;
 
     hapax__pg_out_reset(&outbox->out);
-    hapax__pg_begin_value(&outbox->out, HAPAX__PG_UUID);
-    hapax__pg_put_bare_bytes(&outbox->out, relay);
-    put_int(outbox, HAPAX__PG_INT8, lease_ms);
+    hapax__pg_put_value_bytes(&outbox->out, HAPAX__PG_UUID, relay);
+    hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT8, lease_ms);
     error = ask(outbox, sql, &rows);
     if (error != HAPAX_ERR_NONE)
         return error;
@@ -128,16 +121,16 @@ static void put_ends(struct hapax__outbox *outbox, const struct hapax__outbox_en
 
 static void put_take(struct hapax__outbox *outbox, const struct hapax__outbox_take *take)
 {
-    put_int(outbox, HAPAX__PG_INT8, take->retry_ms);
-    put_int(outbox, HAPAX__PG_INT4, take->tries_max);
+    hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT8, take->retry_ms);
+    hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT4, take->tries_max);
     if (take->part_count == 0)
         hapax__pg_put_no_array(&outbox->out, HAPAX__PG_INT2);
     else
         hapax__pg_begin_array(&outbox->out, HAPAX__PG_INT2, take->part_count);
     for (size_t i = 0; i < take->part_count; i++)
         hapax__pg_put_int(&outbox->out, HAPAX__PG_INT2, take->parts[i]);
-    put_int(outbox, HAPAX__PG_INT8, take->floor);
-    put_int(outbox, HAPAX__PG_INT4, take->limit);
+    hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT8, take->floor);
+    hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT4, take->limit);
 }
 
 static struct hapax__outbox_row row_of(struct hapax__pg_in *in)
@@ -213,8 +206,8 @@ enum hapax_error hapax__outbox_sweep(struct hapax__outbox *outbox, int64_t keep_
     PGresult *rows;
 
     hapax__pg_out_reset(&outbox->out);
-    put_int(outbox, HAPAX__PG_INT8, keep_ms);
-    put_int(outbox, HAPAX__PG_INT8, *after);
+    hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT8, keep_ms);
+    hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT8, *after);
     error = ask(outbox, "SELECT * FROM hapax.outbox_sweep($1, $2)", &rows);
     if (error != HAPAX_ERR_NONE)
         return error;
@@ -243,8 +236,8 @@ enum hapax_error hapax__outbox_aside(struct hapax__outbox *outbox, int64_t *afte
     enum hapax_error error;
 
     hapax__pg_out_reset(&outbox->out);
-    put_int(outbox, HAPAX__PG_INT8, *after);
-    put_int(outbox, HAPAX__PG_INT4, HAPAX__RELAY_BATCH_MAX);
+    hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT8, *after);
+    hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT4, HAPAX__RELAY_BATCH_MAX);
     error = ask(outbox, sql, rows);
     if (error != HAPAX_ERR_NONE)
         return error;
@@ -278,13 +271,11 @@ enum hapax_error hapax__outbox_put_back(struct hapax__outbox *outbox, const char
     PGresult *rows;
 
     hapax__pg_out_reset(&outbox->out);
-    if (key) {
-        hapax__pg_begin_value(&outbox->out, HAPAX__PG_TEXT);
-        hapax__pg_put_bare_bytes(&outbox->out, hapax_str(key));
-    } else {
+    if (key)
+        hapax__pg_put_value_bytes(&outbox->out, HAPAX__PG_TEXT, hapax_str(key));
+    else
         hapax__pg_put_none(&outbox->out, HAPAX__PG_TEXT);
-    }
-    put_int(outbox, HAPAX__PG_INT8, *after);
+    hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT8, *after);
     error = ask(outbox, "SELECT * FROM hapax.outbox_put_back($1, $2)", &rows);
     if (error != HAPAX_ERR_NONE)
         return error;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The PostgreSQL store as far as it needs no server: URIs, the bytes of a statement, what an SQLSTATE means, and rows
- * that make no sense. What needs one is in tests/store/test_postgres_store.py and in store_test.
+ * The PostgreSQL store as far as it needs no server: URIs, the bytes of a statement, what an
+ * SQLSTATE means, and rows that make no sense. What needs one is in
+ * tests/store/test_postgres_store.py and in store_test.
  */
 #include "../unit/oom.h"
 #include "store/postgres/postgres.h"
@@ -137,8 +138,7 @@ static void an_array_has_its_head_and_elements(void **state)
     hapax__pg_put_null(&out);
     hapax__pg_begin_array(&out, HAPAX__PG_INT2, 1);
     hapax__pg_put_int(&out, HAPAX__PG_INT2, -2);
-    hapax__pg_begin_value(&out, HAPAX__PG_BOOL);
-    hapax__pg_put_bare_int(&out, HAPAX__PG_BOOL, 1);
+    hapax__pg_put_value_int(&out, HAPAX__PG_BOOL, 1);
     hapax__pg_put_no_array(&out, HAPAX__PG_INT8);
     assert_true(hapax__pg_out_params(&out, &params));
     assert_int_equal(params.n, 4);
@@ -381,7 +381,8 @@ static void a_row_that_makes_no_sense_gives_no_verdict(void **state)
     assert_int_equal(op.verdict, HAPAX_NO_VERDICT);
 }
 
-/* A caller's transaction that is still open has no lease to show, and whoever waits for it must not ask without a pause. */
+/* A caller's transaction that is still open has no lease to show, and whoever waits for it must not
+ * ask without a pause. */
 static void a_callers_transaction_is_in_flight_with_a_lease(void **state)
 {
     struct answer answer = good_answer();
@@ -398,7 +399,8 @@ static void a_callers_transaction_is_in_flight_with_a_lease(void **state)
     assert_true(op.record.lease_until_us <= op.now_us + 1000000);
 }
 
-/* Without memory for it, an answer is not given in part: the op was committed, and can be asked again. */
+/* Without memory for it, an answer is not given in part: the op was committed, and can be asked
+ * again. */
 static void a_row_survives_want_of_memory(void **state)
 {
     static const uint8_t body[100000];
@@ -553,7 +555,8 @@ static void a_row_for_several_ops_is_taken(void **state)
     hapax_store_close(store);
 }
 
-/* One that is cut, speaks of an op twice or of one that is not there, or of another kind, gives no op a verdict. */
+/* One that is cut, speaks of an op twice or of one that is not there, or of another kind, gives no
+ * op a verdict. */
 static void a_row_for_several_ops_that_makes_no_sense_gives_no_verdict(void **state)
 {
     static const int64_t ords[][2] = {{1, 1}, {1, 3}, {0, 1}, {-1, 2}};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax check on PostgreSQL: what of a server's settings can lose an answered operation is a danger; what only costs
- * time or room is advice. One statement asks for all of it, so that the answers belong to one server even
- * behind a pooler. What a role may not see is not known, and then not spoken of.
+ * hapax check on PostgreSQL. A setting that can lose an answered operation is a danger; a setting
+ * that only costs time or room is advice. One statement asks for all of it, so that the answers
+ * belong to one server even behind a pooler. What a role may not read is not reported.
  */
 #include "base/clock.h"
 #include "base/fail.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define SKEW_MAX_US   (1 * US_PER_S)
-#define TRANSACTION_S 300 /* one that is open for longer keeps dead rows from being removed */
+#define TRANSACTION_S 300 /* a transaction open for longer keeps dead rows from being removed */
 #define DEAD_MIN      10000
 
 static const char question[] =
@@ -100,11 +100,10 @@ static void check_failover(const struct checking *c)
              "loses the last answered operations",
              value(c, "synchronous_commit"));
     else if (number(c, "standbys") > 0)
-        tell(
-            c, true,
-            "it has standbys (%s), and none is synchronous: a failover to one loses the last answered "
-            "operations (set synchronous_standby_names)",
-            value(c, "standbys"));
+        tell(c, true,
+             "it has standbys (%s), and none is synchronous: a failover to one loses the last "
+             "answered operations (set synchronous_standby_names)",
+             value(c, "standbys"));
 }
 
 static void check_room(const struct checking *c)
@@ -119,16 +118,15 @@ static void check_room(const struct checking *c)
              "held up?",
              dead, live);
     if (number(c, "oldest") > TRANSACTION_S)
-        tell(
-            c, false,
-            "a transaction has been open for %s s: as long as it is, dead rows stay, and what it holds is "
-            "busy",
-            value(c, "oldest"));
+        tell(c, false,
+             "a transaction has been open for %s s: as long as it is, dead rows stay, and what it "
+             "holds is busy",
+             value(c, "oldest"));
     if (number(c, "locks") < 16 * (int64_t)HAPAX__PG_BATCH_MAX)
-        tell(
-            c, false,
-            "the lock table has %s places, and a batch takes up to %u (raise max_locks_per_transaction)",
-            value(c, "locks"), HAPAX__PG_BATCH_MAX);
+        tell(c, false,
+             "the lock table has %s places, and a batch takes up to %u (raise "
+             "max_locks_per_transaction)",
+             value(c, "locks"), HAPAX__PG_BATCH_MAX);
 }
 
 static void check_line(const struct checking *c)
@@ -141,11 +139,10 @@ static void check_line(const struct checking *c)
     if (number(c, "pid") != PQbackendPID(conn))
         tell(c, false, "there is a pooler (PgBouncer?) in front of it, which Hapax allows for");
     if (!near && !PQsslInUse(conn))
-        tell(
-            c, false,
-            "the connection to %.100s is not encrypted (sslmode=verify-full encrypts it, and knows the "
-            "server)",
-            PQhost(conn));
+        tell(c, false,
+             "the connection to %.100s is not encrypted (sslmode=verify-full encrypts it, and "
+             "knows the server)",
+             PQhost(conn));
 }
 
 static void check_clock(const struct checking *c, int64_t before_us, int64_t after_us)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax init on PostgreSQL: sql/ is one script that makes what is missing and can be run again at any time,
- * in one transaction, so that nobody ever sees half of a schema. It is run where the version in the database is
- * not this one's; a newer one is left alone. It is sent as it is printed, for those who migrate by hand.
+ * hapax init on PostgreSQL. sql/ is one script. It makes what is missing, may be run again at any
+ * time, and is one transaction, so that a schema is seen whole or not at all. It runs where the
+ * database has another version than this one; a newer version is left alone. It is sent as it is
+ * printed, for those who migrate by hand.
  */
 #include "base/clock.h"
 #include "base/fail.h"
@@ -15,9 +16,9 @@
 #define SCRIPT_MS       INT64_C(70000) /* it waits for locks up to a minute */
 #define SCRIPT_LINE_MAX 1024u
 
-/* Whether another role, no superuser, has made the schema: it must not even be asked for its version, for
- * what answers would run with our rights. */
-static enum hapax_error look_around(struct hapax__pg_link *link, int64_t deadline_us)
+/* Refuses a schema that another role, no superuser, has made. Such a schema is not even asked for
+ * its version: the function that answers would run with our rights. */
+static enum hapax_error check_owner(struct hapax__pg_link *link, int64_t deadline_us)
 {
     static const char sql[] =
         "SELECT FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner"
@@ -41,8 +42,9 @@ static enum hapax_error look_around(struct hapax__pg_link *link, int64_t deadlin
     }
 }
 
-/* The version in the database; 0: there is none. */
-static enum hapax_error look(struct hapax__pg_link *link, int64_t deadline_us, long *version)
+/* Reads the version in the database; 0: there is none. */
+static enum hapax_error read_version(struct hapax__pg_link *link, int64_t deadline_us,
+                                     long *version)
 {
     PGresult *rows;
 
@@ -94,9 +96,9 @@ static enum hapax_error init(struct hapax__pg_link *link, hapax_say *say, void *
     long version;
 
     if (error == HAPAX_ERR_NONE)
-        error = look_around(link, deadline_us);
+        error = check_owner(link, deadline_us);
     if (error == HAPAX_ERR_NONE)
-        error = look(link, deadline_us, &version);
+        error = read_version(link, deadline_us, &version);
     if (error != HAPAX_ERR_NONE || version == HAPAX__PG_VERSION)
         return error;
     if (version > HAPAX__PG_VERSION)
@@ -104,7 +106,7 @@ static enum hapax_error init(struct hapax__pg_link *link, hapax_say *say, void *
                            "%.100s: its schema \"hapax\" is of version %ld, this is for version %d "
                            "(use a newer Hapax)",
                            link->at, version, HAPAX__PG_VERSION);
-    if (!link->conn) /* it may have gone with the question */
+    if (!link->conn) /* lost by a question */
         error = hapax__pg_connect(link, deadline_us, false);
     return error == HAPAX_ERR_NONE ? make(link, version, say, arg) : error;
 }

@@ -2,19 +2,20 @@
  *
  * A connection, and how a statement on it ended.
  *
- * The invariant: ROLLED_BACK is said only of what surely was not committed, DONE only of what was. The server
- * sends rows and even "command complete" before it commits; what tells is its "ready for query", behind
- * which libpq says that there are no more results. An error of severity ERROR means that the
- * transaction was rolled back, for the server cannot raise one once it has committed. A FATAL one may have come in
- * between, and a pooler's (class 08) is about its own connection: both are as good as no answer.
+ * The invariant: ROLLED_BACK means surely not committed, DONE means committed. The server sends
+ * rows and even "command complete" before it commits. The proof is its "ready for query": after
+ * that libpq reports no more results. An error of severity ERROR means that the transaction was
+ * rolled back, since the server cannot raise one after the commit. A FATAL one may have come in
+ * between, and one of a pooler (class 08) is about the pooler's own connection: both are as good as
+ * no answer.
  *
- * A statement that is late is left alone, and its connection dropped. To cancel it could do harm: where a commit
- * waits for a synchronous standby a cancel ends the wait, the record is seen before the standby has it, and
- * whoever repeats the op is told of something that a failover may lose. What could keep a statement waiting for
- * long, locks, is bounded by hapax.run() itself.
+ * A late statement is left alone, and its connection is dropped. Cancelling it could do harm. Where
+ * a commit waits for a synchronous standby, a cancel ends the wait: the record is seen before the
+ * standby has it, and a repeat of the op gets an answer that a failover may lose. hapax.run()
+ * itself bounds the waits for locks, which could keep a statement waiting for long.
  *
- * The hosts of a URI are tried here and not by libpq, which without blocking has no time-out per host: one
- * that takes connections and says nothing would hide the others for ever.
+ * The hosts of a URI are tried here and not by libpq. Without blocking libpq has no time-out per
+ * host: a host that takes connections and never answers would hide the others for ever.
  */
 #include "link.h"
 
@@ -39,7 +40,7 @@
 
 /* ---- texts --------------------------------------------------------------------------- */
 
-/* The server's texts begin small, the system's do not; neither ends with a line break here. */
+/* Begins the text in lower case, as the server's own texts do, and cuts it at its first line. */
 static void set_text(struct hapax__pg_link *link, const char *why)
 {
     size_t len = strcspn(why, "\n");
@@ -60,8 +61,8 @@ static bool is_state(const char *at)
     return strncmp(at + HAPAX__PG_STATE_LEN, ": ", 2) == 0;
 }
 
-/* What libpq says of a connection that failed: several lines, the last server's error as
- * "SEVERITY:  SQLSTATE: text", or "connection to server at … failed: text". */
+/* Takes libpq's message about a failed connection. It has several lines; the last error of a server
+ * is "SEVERITY:  SQLSTATE: text", others are "connection to server at … failed: text". */
 static void take_message(struct hapax__pg_link *link, const char *message)
 {
     static const char failed[] = " failed: ";
@@ -79,7 +80,7 @@ static void take_message(struct hapax__pg_link *link, const char *message)
     set_text(link, why);
 }
 
-/* Which server it is, as texts name it. */
+/* Sets the name of the server for texts. */
 static void name(struct hapax__pg_link *link, const char *host, const char *port)
 {
     (void)snprintf(link->at, sizeof(link->at), "postgres \"%.80s:%.8s\"",
@@ -98,7 +99,7 @@ static bool wait_for(PGconn *conn, short events, int64_t deadline_us)
 
         if (left_us <= 0)
             return false;
-        /* What is wrong with the socket, libpq will find. */
+        /* An error of the socket counts as ready: libpq finds it. */
         if (poll(&fd, 1, (int)hapax__least(left_us / US_PER_MS + 1, 60000)) != 0 && errno != EINTR)
             return true;
         if (fd.revents != 0)
@@ -122,7 +123,7 @@ static bool sleep_until(int64_t moment_us, int64_t deadline_us)
 
 /* ---- connecting ---------------------------------------------------------------------- */
 
-/* The server's hints are not for our log; that it is about to close the connection is for us. */
+/* Notices are dropped, but for one that says that the server closes the connection. */
 static void take_notice(void *arg, const PGresult *notice)
 {
     struct hapax__pg_link *link = arg;
@@ -138,14 +139,14 @@ void hapax__pg_drop(struct hapax__pg_link *link)
 {
     int fd = link->conn ? PQsocket(link->conn) : -1;
 
-    if (fd >= 0) /* PQfinish() would send what it still has: half a statement, and its end */
+    if (fd >= 0) /* otherwise PQfinish() sends the rest of a half-sent statement */
         (void)shutdown(fd, SHUT_RDWR);
     PQfinish(link->conn);
     link->conn = NULL;
     link->doomed = false;
 }
 
-/* The i-th of a list, in out; a list of one stands for all. */
+/* Copies the i-th value of a list to out; a list of one value stands for all. */
 static const char *pick(char out[VALUE_MAX], const char *list, size_t i)
 {
     size_t len = strcspn(list, ",");
@@ -227,13 +228,13 @@ static enum hapax_error dial(struct hapax__pg_link *link, size_t host, int64_t d
     return HAPAX_ERR_NONE;
 }
 
-/* "Terminating connection due to administrator command", and not "the system is shutting down". */
+/* "Terminating connection due to administrator command", not "the system is shutting down". */
 static bool was_ended(const struct hapax__pg_link *link)
 {
     return strcmp(link->sqlstate, "57P01") == 0;
 }
 
-/* Whether Hapax can work with what it has found there. */
+/* Asks whether the server is a primary with a schema of this version. */
 static enum hapax_error greet(struct hapax__pg_link *link, int64_t deadline_us)
 {
     static const char sql[] = "SELECT hapax.version(), pg_is_in_recovery()";
@@ -281,8 +282,8 @@ static enum hapax_error try_host(struct hapax__pg_link *link, size_t host, int64
     return error;
 }
 
-/* Each host once, each with its share of what time is left. What a host refuses, another may allow; of all
- * their failures the one to be told of is that which will not pass. */
+/* Tries each host once, each with its share of the time left. A host may accept what another
+ * refuses. Of all failures the text is that of the first that will not pass by itself. */
 static enum hapax_error try_hosts(struct hapax__pg_link *link, int64_t deadline_us)
 {
     enum hapax_error error = HAPAX_ERR_UNAVAILABLE, worst = HAPAX_ERR_UNAVAILABLE;
@@ -306,8 +307,8 @@ static enum hapax_error try_hosts(struct hapax__pg_link *link, int64_t deadline_
     return worst;
 }
 
-/* Half of the pause to one and a half of it, so that those who lost a server together do not come back
- * together. */
+/* Sets the next try to half of the pause up to one and a half of it, so that clients that lost a
+ * server together do not come back together. */
 static void back_off(struct hapax__pg_link *link)
 {
     int64_t now_us = hapax__monotonic_us();
@@ -319,7 +320,7 @@ static void back_off(struct hapax__pg_link *link)
         now_us + link->pause_us / 2 + (int64_t)((link->random >> 33) % (uint64_t)link->pause_us);
 }
 
-/* Whether the other side has ended an idle connection, as far as one can know without asking. */
+/* Whether the server has ended an idle connection, as far as this is known without asking. */
 static bool stale(struct hapax__pg_link *link)
 {
     struct pollfd fd = {.fd = PQsocket(link->conn), .events = POLLIN};
@@ -377,7 +378,7 @@ static bool send_statement(PGconn *conn, const char *sql, const struct hapax__pg
                              binary, 1);
 }
 
-/* Waits for the next result; NULL is the end of them. False: the time is over. */
+/* Waits for the next result; *out NULL: the last was the end. False: the time is over. */
 static bool next_result(PGconn *conn, PGresult **out, int64_t deadline_us)
 {
     int unsent = 1;
@@ -389,14 +390,14 @@ static bool next_result(PGconn *conn, PGresult **out, int64_t deadline_us)
             break;
         if (!wait_for(conn, unsent == 1 ? POLLIN | POLLOUT : POLLIN, deadline_us))
             return false;
-        if (!PQconsumeInput(conn)) /* PQgetResult() says what it was */
+        if (!PQconsumeInput(conn)) /* PQgetResult() gives the error */
             break;
     }
     *out = PQgetResult(conn);
     return true;
 }
 
-/* An error that the server itself raised and that took the transaction with it. */
+/* Whether the server itself raised this error, which rolled the transaction back. Sets sqlstate. */
 static bool rolled_back(struct hapax__pg_link *link, const PGresult *result)
 {
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
@@ -409,7 +410,7 @@ static bool rolled_back(struct hapax__pg_link *link, const PGresult *result)
            strncmp(link->sqlstate, "08", 2) != 0;
 }
 
-/* The text of an error, so far as the server gives one. */
+/* Sets the text to that of an error, if the server gives one. */
 static void take_error(struct hapax__pg_link *link, const PGresult *result)
 {
     const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
@@ -421,7 +422,7 @@ static enum hapax__pg_end collect(struct hapax__pg_link *link, int64_t deadline_
 {
     enum hapax__pg_end end = HAPAX__PG_DONE;
 
-    for (;;) { /* until the server is ready for another, or the time is over */
+    for (;;) { /* until the server is ready for another statement, or the time is over */
         PGresult *result;
 
         if (!next_result(link->conn, &result, deadline_us))
@@ -445,8 +446,7 @@ static enum hapax__pg_end collect(struct hapax__pg_link *link, int64_t deadline_
     if (PQstatus(link->conn) != CONNECTION_OK)
         return lost(link, HAPAX__PG_LOST, PQerrorMessage(link->conn));
     if (end == HAPAX__PG_ROLLED_BACK && PQtransactionStatus(link->conn) == PQTRANS_INERROR)
-        return lost(link, end,
-                    NULL); /* a script stopped on its way; with the link, its transaction goes */
+        return lost(link, end, NULL); /* a script stopped; its transaction goes with the link */
     if (PQtransactionStatus(link->conn) != PQTRANS_IDLE)
         return lost(link, HAPAX__PG_LOST, "it left a transaction open");
     link->pause_us = 0;
@@ -498,7 +498,7 @@ enum hapax_error hapax__pg_error_of(const char *sqlstate)
     for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++)
         if (hapax__text_begins(sqlstate, meanings[i].prefix))
             return meanings[i].error;
-    return HAPAX_ERR_UNAVAILABLE; /* it was rolled back, whatever it was */
+    return HAPAX_ERR_UNAVAILABLE; /* rolled back, for any other reason */
 }
 
 bool hapax__pg_transient(const char *sqlstate)

@@ -2,8 +2,8 @@
  *
  * One connection to PostgreSQL by libpq, and one statement at a time on it. It knows no ops.
  *
- * Nothing is kept in the session (no SET, no prepared statement, no advisory lock of the session), so a pooler
- * in transaction mode may stand between. Deadlines are µs of hapax__monotonic_us().
+ * Nothing is kept in the session (no SET, no prepared statement, no advisory lock of the session),
+ * so a pooler in transaction mode may stand between. Deadlines are µs of hapax__monotonic_us().
  */
 #ifndef HAPAX_STORE_POSTGRES_LINK_H
 #define HAPAX_STORE_POSTGRES_LINK_H
@@ -22,8 +22,8 @@ struct hapax__pg_uri {
     int64_t timeout_ms; /* `timeout=2s`: one run, connecting included; 10ms to 1m */
 };
 
-/* Reads a URI (docs/stores.md): libpq's own, and `timeout`. INVALID: text says what is wrong, and never
- * shows a password. On success *out is to be released. */
+/* Reads a URI (docs/stores.md): libpq's own, and `timeout`. On success *out is to be released.
+ * INVALID: text says what is wrong, and never shows a password. */
 enum hapax_error hapax__pg_uri(struct hapax__pg_uri *out, const char *uri,
                                char text[HAPAX_TEXT_MAX]);
 void hapax__pg_uri_release(struct hapax__pg_uri *uri);
@@ -34,19 +34,20 @@ struct hapax__pg_link {
     size_t host; /* the one to try first */
     bool bare; /* asks neither for Hapax's schema nor for a primary */
     bool doomed; /* the server said that it ends the connection */
-    bool cut; /* a connection was taken, and ended before it was of use: the next may fare better */
-    int64_t pause_us; /* before the next try to connect; grows with each that failed */
+    /* A connection was taken, and ended before it was of use. The next one may succeed. */
+    bool cut;
+    int64_t pause_us; /* before the next try to connect; grows with each failure */
     int64_t not_before_us;
     uint64_t random;
     char at[HAPAX_TEXT_MAX / 2]; /* "postgres "HOST:PORT/DB"", for texts */
     char text[HAPAX_TEXT_MAX]; /* what failed last */
-    char sqlstate[HAPAX__PG_STATE_LEN + 1]; /* of that; "": none */
+    char sqlstate[HAPAX__PG_STATE_LEN + 1]; /* of the last failure; "": none */
 };
 
-/* Makes sure that there is a connection, unless there is. Tries each host once, the last good one first; with
- * `patient` again and again until the deadline; without it, a few times where a connection was taken and then cut.
- * UNAVAILABLE: nobody there, or no primary; REFUSED: the login; UNSUPPORTED: no schema of Hapax's, or one of
- * another version. text says why. */
+/* Connects, unless there is a connection. Tries each host once, the last good one first. With
+ * `patient`, repeats this until the deadline; without, a few times where a connection was taken and
+ * then cut. UNAVAILABLE: no server, or no primary. REFUSED: the login. UNSUPPORTED: no schema of
+ * Hapax, or one of another version. text says why. */
 enum hapax_error hapax__pg_connect(struct hapax__pg_link *link, int64_t deadline_us, bool patient);
 
 /* Drops the connection with all that is not sent yet. */
@@ -55,8 +56,8 @@ void hapax__pg_drop(struct hapax__pg_link *link);
 /* How a statement ended. */
 enum hapax__pg_end {
     HAPAX__PG_DONE = 1, /* it is committed */
-    HAPAX__PG_ROLLED_BACK, /* an error was its answer: surely not applied; sqlstate and text */
-    HAPAX__PG_LOST, /* no answer, or none that is certain: the connection is dropped */
+    HAPAX__PG_ROLLED_BACK, /* surely not applied: the answer was an error (sqlstate, text) */
+    HAPAX__PG_LOST, /* no certain answer: the connection is dropped */
     HAPAX__PG_LATE /* the same, and the time is over */
 };
 
@@ -67,17 +68,17 @@ struct hapax__pg_params {
     const int *lengths;
 };
 
-/* Runs one statement in a transaction of its own, on a link that is connected; its rows, in binary, are the
- * caller's on DONE: PQclear(). params NULL: `sql` may be several statements, and the rows are those of the
- * last, as text. */
+/* Runs one statement in a transaction of its own, on a connected link. On DONE *out has its rows,
+ * in binary; the caller frees them by PQclear(). params NULL: `sql` may be several statements, and
+ * *out has the rows of the last, as text. */
 enum hapax__pg_end hapax__pg_exec(struct hapax__pg_link *link, const char *sql,
                                   const struct hapax__pg_params *params, int64_t deadline_us,
                                   PGresult **out);
 
-/* What an error that rolled a statement back means to the caller of an op. */
+/* The error of an op whose statement was rolled back with this SQLSTATE. */
 enum hapax_error hapax__pg_error_of(const char *sqlstate);
 
-/* Whether the same statement may fare better right now. */
+/* Whether the same statement may succeed if it is repeated at once. */
 bool hapax__pg_transient(const char *sqlstate);
 
 #endif

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ops as the arguments of hapax.run(), hapax.list() and hapax.purge(), and their rows as answers. The columns
- * are those of sql/, by their place. hapax.run() gives its rows in no order, each with the number of its op; and one
- * row for all the ops that took the common way, claims of what was not there and completions by the claim's own token: in
- * it stands what only the server knows, and the machine says the rest.
+ * Ops as the arguments of hapax.run(), hapax.list() and hapax.purge(), and their rows as answers.
+ * The columns are those of sql/, in the same order. hapax.run() gives its rows in no order, each
+ * with the number of its op. CLAIMs of absent records, and COMPLETEs by the claim's own token,
+ * share one row per kind. That row has only what the server knows; the machine computes the rest.
  *
- * hapax.run() is asked for one composite value a row: to have 28 columns looked up and described for each statement, and
- * told apart by libpq, is slower on both sides (by a microsecond of the server's for each op in a batch of 64).
+ * hapax.run() is asked for one composite value per row. To look up and describe 28 columns for each
+ * statement, and to split them by libpq, is slower on both sides (a microsecond of the server's
+ * time for each op in a batch of 64).
  *
- * The invariant: an op gets a verdict only from a row of its own, or its own part of one, in which every value makes
- * sense. A row that does not is never "absent": its op keeps the error it came with.
+ * The invariant: an op gets a verdict only from its own row, or its own part of a row, in which
+ * every value makes sense. A row that makes no sense never counts as "absent": its op keeps its
+ * error.
  */
 #include "postgres.h"
 
@@ -25,9 +27,9 @@ const char hapax__pg_run_sql[] =
 const char hapax__pg_list_sql[] = "SELECT * FROM hapax.list($1,$2,$3,$4,$5)";
 const char hapax__pg_purge_sql[] = "SELECT * FROM hapax.purge($1,$2)";
 
-#define OP_SIZE 320u /* of an op without what its spans hold */
-#define TRANSACTION_US                                                                             \
-    INT64_C(1000000) /* what is shown as the lease of a caller's open transaction, which has none */
+#define OP_SIZE 320u /* of an op without the bytes of its spans */
+/* A caller's open transaction has no lease; this is shown instead. */
+#define TRANSACTION_US INT64_C(1000000)
 
 enum flag { /* of p_flags; on_expired stands in the lowest two bits, resolve in the next two */
             FLAG_RERUN_COMPLETED = 16,
@@ -131,9 +133,9 @@ static bool has_outcome(const struct hapax_op *op)
            op->kind == HAPAX_OP_RESOLVE;
 }
 
-/* An array of one field. One in which nothing stands is not sent: of a batch of CLAIMs, or of COMPLETEs,
- * that is half of them, and the server would take each apart. */
-#define PUT_INTS(out, type, ops, n, has, value)                                                    \
+/* Adds an array of one field, or NULL where no op has the field. Of a batch of CLAIMs, or of
+ * COMPLETEs, half of the arrays are NULL; the server would take each array apart. */
+#define PUT_ARRAY(out, type, n, has, put_element)                                                  \
     do {                                                                                           \
         bool any = false;                                                                          \
                                                                                                    \
@@ -145,51 +147,37 @@ static bool has_outcome(const struct hapax_op *op)
         }                                                                                          \
         hapax__pg_begin_array(out, type, n);                                                       \
         for (size_t i = 0; i < (n); i++)                                                           \
-            hapax__pg_put_int(out, type, value);                                                   \
+            put_element;                                                                           \
     } while (0)
 
-#define PUT_SPANS(out, ops, n, has, span)                                                          \
-    do {                                                                                           \
-        bool any = false;                                                                          \
-                                                                                                   \
-        for (size_t i = 0; i < (n) && !any; i++)                                                   \
-            any = (has);                                                                           \
-        if (!any) {                                                                                \
-            hapax__pg_put_no_array(out, HAPAX__PG_BYTEA);                                          \
-            break;                                                                                 \
-        }                                                                                          \
-        hapax__pg_begin_array(out, HAPAX__PG_BYTEA, n);                                            \
-        for (size_t i = 0; i < (n); i++) {                                                         \
-            if (has)                                                                               \
-                hapax__pg_put_bytes(out, span);                                                    \
-            else                                                                                   \
-                hapax__pg_put_null(out);                                                           \
-        }                                                                                          \
-    } while (0)
+#define PUT_INTS(out, type, n, has, value)                                                         \
+    PUT_ARRAY(out, type, n, has, hapax__pg_put_int(out, type, value))
+
+#define PUT_SPANS(out, n, has, span)                                                               \
+    PUT_ARRAY(out, HAPAX__PG_BYTEA, n, has,                                                        \
+              (has) ? hapax__pg_put_bytes(out, span) : hapax__pg_put_null(out))
 
 #define SPAN_OF(field) ((struct hapax_span){(field).bytes, sizeof((field).bytes)})
 
 void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, size_t n)
 {
     hapax__pg_out_reset(out);
-    PUT_INTS(out, HAPAX__PG_INT2, ops, n, true, (int64_t)ops[i]->kind);
-    PUT_SPANS(out, ops, n, true, SPAN_OF(ops[i]->id));
-    PUT_SPANS(out, ops, n, ops[i]->kind != HAPAX_OP_READ, SPAN_OF(ops[i]->token));
-    PUT_SPANS(out, ops, n, ops[i]->kind == HAPAX_OP_CLAIM, ops[i]->scope);
-    PUT_SPANS(out, ops, n, ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->fingerprint));
-    PUT_SPANS(out, ops, n, ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->caller));
-    PUT_INTS(out, HAPAX__PG_INT8, ops, n, leases(ops[i]), ops[i]->lease_ms);
-    PUT_INTS(out, HAPAX__PG_INT8, ops, n, ops[i]->kind == HAPAX_OP_CLAIM, ops[i]->retention_ms);
-    PUT_INTS(out, HAPAX__PG_INT4, ops, n, true, flags_of(ops[i]));
-    PUT_INTS(out, HAPAX__PG_INT8, ops, n, limit_of(ops[i]) != 0, limit_of(ops[i]));
-    PUT_INTS(out, HAPAX__PG_INT4, ops, n, has_outcome(ops[i]), ops[i]->outcome.status);
-    PUT_SPANS(out, ops, n, has_outcome(ops[i]) && ops[i]->outcome.headers.len > 0,
+    PUT_INTS(out, HAPAX__PG_INT2, n, true, (int64_t)ops[i]->kind);
+    PUT_SPANS(out, n, true, SPAN_OF(ops[i]->id));
+    PUT_SPANS(out, n, ops[i]->kind != HAPAX_OP_READ, SPAN_OF(ops[i]->token));
+    PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_CLAIM, ops[i]->scope);
+    PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->fingerprint));
+    PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->caller));
+    PUT_INTS(out, HAPAX__PG_INT8, n, leases(ops[i]), ops[i]->lease_ms);
+    PUT_INTS(out, HAPAX__PG_INT8, n, ops[i]->kind == HAPAX_OP_CLAIM, ops[i]->retention_ms);
+    PUT_INTS(out, HAPAX__PG_INT4, n, true, flags_of(ops[i]));
+    PUT_INTS(out, HAPAX__PG_INT8, n, limit_of(ops[i]) != 0, limit_of(ops[i]));
+    PUT_INTS(out, HAPAX__PG_INT4, n, has_outcome(ops[i]), ops[i]->outcome.status);
+    PUT_SPANS(out, n, has_outcome(ops[i]) && ops[i]->outcome.headers.len > 0,
               ops[i]->outcome.headers);
-    PUT_SPANS(out, ops, n, has_outcome(ops[i]) && ops[i]->outcome.body.len > 0,
-              ops[i]->outcome.body);
-    PUT_SPANS(out, ops, n, ops[i]->kind == HAPAX_OP_RESOLVE, ops[i]->by);
-    hapax__pg_begin_value(out, HAPAX__PG_BOOL);
-    hapax__pg_put_bare_int(out, HAPAX__PG_BOOL, false); /* waits for no other transaction */
+    PUT_SPANS(out, n, has_outcome(ops[i]) && ops[i]->outcome.body.len > 0, ops[i]->outcome.body);
+    PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_RESOLVE, ops[i]->by);
+    hapax__pg_put_value_int(out, HAPAX__PG_BOOL, false); /* p_wait: do not wait for others */
 }
 
 static uint32_t limit(const struct hapax_op *op)
@@ -200,30 +188,23 @@ static uint32_t limit(const struct hapax_op *op)
 void hapax__pg_put_list(struct hapax__pg_out *out, const struct hapax_op *op)
 {
     hapax__pg_out_reset(out);
-    hapax__pg_begin_value(out, HAPAX__PG_INT4);
-    hapax__pg_put_bare_int(out, HAPAX__PG_INT4, op->states);
-    hapax__pg_begin_value(out, HAPAX__PG_BYTEA);
-    hapax__pg_put_bare_bytes(out, op->scope);
-    hapax__pg_begin_value(out, HAPAX__PG_INT8);
-    hapax__pg_put_bare_int(out, HAPAX__PG_INT8, op->older_ms);
-    hapax__pg_begin_value(out, HAPAX__PG_INT4);
-    hapax__pg_put_bare_int(out, HAPAX__PG_INT4, limit(op));
-    hapax__pg_begin_value(out, HAPAX__PG_BYTEA);
-    hapax__pg_put_bare_bytes(out, SPAN_OF(op->cursor));
+    hapax__pg_put_value_int(out, HAPAX__PG_INT4, op->states);
+    hapax__pg_put_value_bytes(out, HAPAX__PG_BYTEA, op->scope);
+    hapax__pg_put_value_int(out, HAPAX__PG_INT8, op->older_ms);
+    hapax__pg_put_value_int(out, HAPAX__PG_INT4, limit(op));
+    hapax__pg_put_value_bytes(out, HAPAX__PG_BYTEA, SPAN_OF(op->cursor));
 }
 
 void hapax__pg_put_purge(struct hapax__pg_out *out, const struct hapax_op *op)
 {
     hapax__pg_out_reset(out);
-    hapax__pg_begin_value(out, HAPAX__PG_BYTEA);
-    hapax__pg_put_bare_bytes(out, SPAN_OF(op->cursor));
-    hapax__pg_begin_value(out, HAPAX__PG_INT4);
-    hapax__pg_put_bare_int(out, HAPAX__PG_INT4, limit(op));
+    hapax__pg_put_value_bytes(out, HAPAX__PG_BYTEA, SPAN_OF(op->cursor));
+    hapax__pg_put_value_int(out, HAPAX__PG_INT4, limit(op));
 }
 
 /* ---- answers ------------------------------------------------------------------------- */
 
-/* A number from 0 to max; else the row is bad. */
+/* Reads a number from 0 to max; any other makes the row bad. */
 static uint64_t get_within(struct hapax__pg_in *in, int column, enum hapax__pg_type type,
                            uint64_t max)
 {
@@ -255,7 +236,7 @@ static void get_fixed(struct hapax__pg_in *in, int column, uint8_t *out, size_t 
         in->bad = true;
 }
 
-/* A span that fits its limit, still in the row. */
+/* Reads a span within its limit; the span borrows from the row. */
 static struct hapax_span get_span(struct hapax__pg_in *in, int column, size_t max)
 {
     struct hapax_span bytes = hapax__pg_get_bytes(in, column);
@@ -266,7 +247,7 @@ static struct hapax_span get_span(struct hapax__pg_in *in, int column, size_t ma
     return (struct hapax_span){NULL, 0};
 }
 
-/* The columns of a record from `at` on. What only the op knows is left to the caller. */
+/* Reads the columns of a record from `at` on. The caller fills in what only the op knows. */
 static void get_record(struct hapax__pg_in *in, int at, struct hapax_record *out)
 {
     out->state =
@@ -307,7 +288,7 @@ static void get_outcome(struct hapax__pg_in *in, const struct hapax_op *op,
     out->body = get_span(in, RUN_BODY, HAPAX_BODY_MAX);
 }
 
-/* What of a CLAIM's own stands in its record is not sent back. */
+/* Fills in what a CLAIM itself put into its record: the server does not send it back. */
 static void take_own(struct hapax__pg_in *in, const struct hapax_op *op, struct hapax_record *out)
 {
     if (op->kind != HAPAX_OP_CLAIM || out->state == HAPAX_STATE_ABSENT)
@@ -326,7 +307,7 @@ static bool copy(struct hapax_store *store, struct hapax_span *span)
     return span->len == 0 || span->ptr;
 }
 
-/* The row goes; what the op lent stays. */
+/* Copies the record's spans out of the row, but for those that are the op's own. */
 static bool keep(struct hapax_store *store, const struct hapax_op *op, struct hapax_record *record)
 {
     struct hapax_outcome *outcome = &record->outcome;
@@ -337,7 +318,7 @@ static bool keep(struct hapax_store *store, const struct hapax_op *op, struct ha
            (outcome->body.ptr == op->outcome.body.ptr || copy(store, &outcome->body));
 }
 
-/* One row for one op, which gets it whole or not at all. */
+/* Takes a row for one op. The op gets all of it or nothing. */
 static enum hapax_error take_row(struct hapax_store *store, struct hapax_op *op,
                                  struct hapax__pg_in *in)
 {
@@ -356,7 +337,7 @@ static enum hapax_error take_row(struct hapax_store *store, struct hapax_op *op,
     get_record(in, RUN_RECORD, &record);
     take_own(in, op, &record);
     get_outcome(in, op, &record.outcome);
-    if (record.state == HAPAX_STATE_ABSENT) /* what is there may have expired */
+    if (record.state == HAPAX_STATE_ABSENT) /* an expired record may be there */
         record = (struct hapax_record){.id = op->id};
     if (in->bad || error != 0 || verdict == HAPAX_NO_VERDICT || now_us == 0)
         return HAPAX_ERR_CORRUPT;
@@ -386,7 +367,7 @@ static enum hapax_error take_row(struct hapax_store *store, struct hapax_op *op,
 
 enum done { DONE_HOLD = 1, DONE_RAN = 2, DONE_RERUNS = 4 };
 
-/* One op of such a row. */
+/* One op of a row for several. */
 struct part {
     uint64_t ord; /* from 0 */
     struct hapax_record before; /* completed by it; spans borrow from the row */
@@ -439,7 +420,7 @@ static bool next_done(struct hapax_span *rest, struct part *out)
     return true;
 }
 
-/* The parts of a row for several ops. False: it is none such. */
+/* Opens the parts of a row for several ops. False: the row is no such one. */
 static bool open_parts(struct hapax__pg_in *in, struct hapax_span *rest)
 {
     uint64_t verdict = get_within(in, RUN_VERDICT, HAPAX__PG_INT2, HAPAX_ABSENT);
@@ -465,7 +446,7 @@ static bool next_part(struct hapax__pg_in *in, struct hapax_span *rest, struct p
                : next_done(rest, out);
 }
 
-/* What the server has done with it, the machine does again. */
+/* Repeats by the machine what the server did with the op. */
 static enum hapax_error take_part(struct hapax_store *store, struct hapax_op *op,
                                   struct hapax__pg_in *in, struct part *part)
 {
@@ -488,7 +469,7 @@ static enum hapax_error take_part(struct hapax_store *store, struct hapax_op *op
 
 /* ---- all rows ------------------------------------------------------------------------ */
 
-/* The answers to a batch: each of its ops has one place among the rows. */
+/* The answers to a batch: each of its ops stands once among the rows. */
 struct answers {
     const PGresult *rows;
     struct hapax_op **ops;
@@ -504,7 +485,7 @@ static bool tell(struct answers *answers, uint64_t ord)
     return true;
 }
 
-/* Opens a row; ord is that of its op, from 0, or n: it is for several. */
+/* Opens a row. *ord: the index of its op, or n for a row for several. */
 static bool open_row(const struct answers *answers, int row, struct hapax__pg_in *in,
                      struct hapax_span fields[RUN_COLUMNS], uint64_t *ord)
 {
@@ -517,7 +498,7 @@ static bool open_row(const struct answers *answers, int row, struct hapax__pg_in
     return !in->bad;
 }
 
-/* Whether each op stands in one row and no row is of anything else, before any is taken. */
+/* Whether each op stands in one row, and no row has more. Asked before any row is taken. */
 static bool all_told(struct answers *answers)
 {
     for (int row = 0; row < PQntuples(answers->rows); row++) {

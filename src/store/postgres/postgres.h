@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The PostgreSQL store's own parts: ops as arrays for hapax.run(), its rows as answers (postgres_ops.c), the
- * arrays' bytes (postgres_wire.c), the schema (postgres_init.c) and what to say of a server (postgres_check.c).
- * The machine itself is in sql/.
+ * The PostgreSQL store's own parts: ops as arrays for hapax.run(), its rows as answers (ops.c), the
+ * arrays' bytes (wire.c), the schema (init.c) and what to report of a server (check.c). The machine
+ * itself is in sql/.
  */
 #ifndef HAPAX_STORE_POSTGRES_POSTGRES_H
 #define HAPAX_STORE_POSTGRES_POSTGRES_H
 
 #include "link.h"
 
-#define HAPAX__PG_BATCH_MAX                                                                        \
-    128u /* each write holds an advisory lock until its commit: a small part of them */
-#define HAPAX__PG_OUT_MAX ((size_t)32 << 20) /* bytes of one statement's parameters */
+/* Each write takes an advisory lock until its commit; a batch takes a small part of all locks. */
+#define HAPAX__PG_BATCH_MAX 128u
+#define HAPAX__PG_OUT_MAX   ((size_t)32 << 20) /* bytes of one statement's parameters */
 
-/* ---- bytes (postgres_wire.c) ------------------------------------------------------- */
+/* ---- bytes (wire.c) ---------------------------------------------------------------- */
 
-/* Parameters in the making. Once one did not fit, or memory was out, `failed` stays set. */
+/* Parameters that are being made. `failed` stays set after one did not fit, or memory was out. */
 struct hapax__pg_out {
-    uint8_t *bytes; /* the maker's, with cap; free() */
+    uint8_t *bytes; /* the user's, with cap; free() */
     size_t len;
     size_t cap;
     bool failed;
@@ -39,66 +39,66 @@ enum hapax__pg_type {
     HAPAX__PG_UUID /* 16 bytes */
 };
 
-/* Forgets what was in it, and keeps its memory. */
+/* Empties out, and keeps its memory. */
 void hapax__pg_out_reset(struct hapax__pg_out *out);
 
-/* Begins the next parameter: an array of n elements, which follow, each by one of the calls below; or one
- * value, which follows bare. */
+/* Begins the next parameter, an array of n elements. The calls for elements below add them. */
 void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type, size_t n);
-void hapax__pg_begin_value(struct hapax__pg_out *out, enum hapax__pg_type type);
 
-/* The next parameter, whole: NULL instead of an array, or of a value. */
+/* Add a whole parameter: one value. */
+void hapax__pg_put_value_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value);
+void hapax__pg_put_value_bytes(struct hapax__pg_out *out, enum hapax__pg_type type,
+                               struct hapax_span bytes);
+
+/* Add a whole parameter: NULL instead of an array, or instead of a value. */
 void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type);
 void hapax__pg_put_none(struct hapax__pg_out *out, enum hapax__pg_type type);
 
-/* An element of an array. */
+/* Add an element of an array. */
 void hapax__pg_put_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value);
 void hapax__pg_put_bytes(struct hapax__pg_out *out, struct hapax_span bytes);
 void hapax__pg_put_null(struct hapax__pg_out *out);
 
-/* A bare value. */
-void hapax__pg_put_bare_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value);
-void hapax__pg_put_bare_bytes(struct hapax__pg_out *out, struct hapax_span bytes);
-
-/* The finished parameters; they borrow from out. False: failed. */
+/* Gives the finished parameters; they borrow from out. False: `failed` is set. */
 bool hapax__pg_out_params(struct hapax__pg_out *out, struct hapax__pg_params *params);
 
-/* Reads values of a row; what does not have the length of its type sets *bad. NULL is 0 and empty. */
+/* Reads values of a row. A value that does not have the length of its type sets `bad`. NULL reads
+ * as 0 and as an empty span. */
 struct hapax__pg_in {
     const PGresult *rows;
     int row;
     bool bad;
-    const struct hapax_span
-        *fields; /* of the row's one value, by hapax__pg_split(); NULL: it has columns */
+    /* Of the row's one value, by hapax__pg_split(). NULL: the row has columns. */
+    const struct hapax_span *fields;
 };
 
-/* The row is one value of a composite type: its n fields, which borrow from it, are the columns from now on. A
- * NULL has no ptr. False: it is none such. */
+/* Splits a row of one composite value. Its n fields, which borrow from the row, are the columns
+ * from now on; a NULL has no ptr. False: the value is no such one. */
 bool hapax__pg_split(struct hapax__pg_in *in, struct hapax_span *fields, size_t n);
 
-/* A number of size bytes, with its sign. */
+/* The signed number of size bytes, the most significant first. */
 int64_t hapax__pg_number(const uint8_t *bytes, size_t size);
 
 bool hapax__pg_is_null(const struct hapax__pg_in *in, int column);
 int64_t hapax__pg_get_int(struct hapax__pg_in *in, int column, enum hapax__pg_type type);
 struct hapax_span hapax__pg_get_bytes(const struct hapax__pg_in *in, int column);
 
-/* ---- ops (postgres_ops.c) ---------------------------------------------------------- */
+/* ---- ops (ops.c) ------------------------------------------------------------------- */
 
 extern const char hapax__pg_run_sql[];
 extern const char hapax__pg_list_sql[];
 extern const char hapax__pg_purge_sql[];
 
-/* The bytes an op adds to a statement, about and never less. */
+/* About how many bytes an op adds to a statement, and never fewer. */
 size_t hapax__pg_op_size(const struct hapax_op *op);
 
 void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, size_t n);
 void hapax__pg_put_list(struct hapax__pg_out *out, const struct hapax_op *op);
 void hapax__pg_put_purge(struct hapax__pg_out *out, const struct hapax_op *op);
 
-/* Takes the answers, each row of which is one composite value. An op without a row, or with one that makes no
- * sense, stays as it is; one that another transaction keeps from being judged gets UNAVAILABLE. NOMEM: the same,
- * for want of memory. CORRUPT: rows made no sense. */
+/* Takes the answers; each row is one composite value. An op without a row, or whose row makes no
+ * sense, stays as it is. An op that another transaction keeps from being judged gets UNAVAILABLE.
+ * NOMEM: an op stays as it is for lack of memory. CORRUPT: rows made no sense. */
 enum hapax_error hapax__pg_take_ops(struct hapax_store *store, struct hapax_op **ops, size_t n,
                                     const PGresult *rows);
 enum hapax_error hapax__pg_take_list(struct hapax_store *store, struct hapax_op *op,
@@ -114,7 +114,7 @@ struct hapax__pg {
     struct hapax_op *pending[HAPAX__PG_BATCH_MAX];
 };
 
-/* `init` (postgres_init.c) and `check` (postgres_check.c) of the type. */
+/* `init` (init.c) and `check` (check.c) of the type. */
 enum hapax_error hapax__pg_init(const char *uri, bool print, hapax_say *say, void *arg,
                                 char text[HAPAX_TEXT_MAX]);
 enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void *arg);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The PostgreSQL store: a batch of ops is one statement, a call of hapax.run() with arrays, in a transaction of its
- * own. The machine runs there (sql/), under the server's clock; this file decides what to send again.
+ * The PostgreSQL store: a batch of ops is one statement, a call of hapax.run() with arrays, in a
+ * transaction of its own. The machine runs there (sql/), under the server's clock. This file
+ * decides what to send again.
  *
- * The invariant: an op is UNAVAILABLE, or refused, only if every statement it was in surely was not committed.
- * Once one was lost, the ops are sent again with the same tokens on a new connection, and whatever is not
- * answered by then is INDETERMINATE: an error that answers a repeat says nothing of the first try. A
- * RESOLVE that forgets takes its token along, so it is not sent twice.
+ * The invariant: an op is UNAVAILABLE, or refused, only if every statement with it was surely not
+ * committed. After a lost statement its ops are sent again with the same tokens on a new
+ * connection. Ops without an answer by then are INDETERMINATE: an error that answers a repeat
+ * proves nothing about the first try. A RESOLVE that forgets removes its token, so it is sent once
+ * only.
  *
- * hapax.run() waits for nobody: an op on an id that another transaction is writing comes back as busy, and is
- * sent again a moment later. Only for a moment, since others are in the same batch; what is still busy then
- * is UNAVAILABLE.
+ * hapax.run() waits for no other transaction. An op on an id that another transaction is writing
+ * comes back as busy, and is sent again a moment later. The wait is short, since other ops are in
+ * the same batch; an op that stays busy is UNAVAILABLE.
  */
 #include "postgres.h"
 
@@ -26,18 +28,18 @@
 
 #define BATCH_BYTES  ((size_t)20 << 20) /* of one statement; a single op always fits */
 #define REPEATS_MAX  3u /* of a statement that was lost */
-#define BUSY_MAX     7u /* of ops that others hold: 1 to 64 ms apart, 127 ms in all */
+#define BUSY_MAX     7u /* repeats for busy ops: 1 to 64 ms apart, 127 ms in all */
 #define OUT_KEPT_MAX ((size_t)1 << 20) /* a longer statement's memory is given back */
 
 _Static_assert(BATCH_BYTES + HAPAX_BODY_MAX / 4 < HAPAX__PG_OUT_MAX, "a batch fits a statement");
 
-/* Ops that go together, as far as they are not answered. */
+/* Ops that are sent together and not answered yet. */
 struct group {
     struct hapax_op **ops;
     size_t n;
     int64_t deadline_us;
-    unsigned lost; /* statements with them whose fate is not known */
-    unsigned busy; /* times that some of them had to wait for others */
+    unsigned lost; /* statements with them whose result is not known */
+    unsigned busy; /* times that some of them waited for others */
     unsigned moved; /* hosts that were no primary any more */
 };
 
@@ -65,7 +67,7 @@ static void trim(struct hapax__pg *pg)
     memset(&pg->out, 0, sizeof(pg->out));
 }
 
-/* Half of it to the whole of it, so that those who met do not meet again. */
+/* Pauses for ms/2 to ms, so that two clients that met do not meet again. */
 static void pause_about(struct hapax__pg *pg, unsigned ms, int64_t deadline_us)
 {
     int64_t left_ms = (deadline_us - hapax__monotonic_us()) / US_PER_MS;
@@ -77,7 +79,7 @@ static void pause_about(struct hapax__pg *pg, unsigned ms, int64_t deadline_us)
         poll(NULL, 0, (int)(part < left_ms ? part : left_ms));
 }
 
-/* The ops that are still to be answered move to the front. */
+/* Keeps the ops without an answer. */
 static void leave_answered(struct group *group)
 {
     size_t kept = 0;
@@ -103,7 +105,7 @@ static void leave_forgets(struct group *group)
     group->n = kept;
 }
 
-/* Whether to go on with what another transaction holds. */
+/* Pauses for the transactions that write the ops' ids. False: no more tries. */
 static bool wait_for_others(struct hapax__pg *pg, struct group *group)
 {
     if (group->busy >= BUSY_MAX || hapax__monotonic_us() >= group->deadline_us)
@@ -112,7 +114,7 @@ static bool wait_for_others(struct hapax__pg *pg, struct group *group)
     return hapax__monotonic_us() < group->deadline_us;
 }
 
-/* A statement that is committed. NONE: what is left is busy, and worth another try. */
+/* Takes the rows of a committed statement. NONE: the ops left are busy, and worth another try. */
 static enum hapax_error take_rows(struct hapax__pg *pg, struct group *group, PGresult *rows)
 {
     enum hapax_error error = hapax__pg_take_ops(&pg->base, group->ops, group->n, rows);
@@ -120,7 +122,7 @@ static enum hapax_error take_rows(struct hapax__pg *pg, struct group *group, PGr
     PQclear(rows);
     leave_answered(group);
     if (error != HAPAX_ERR_NONE) {
-        group->lost++; /* what has no answer is committed all the same */
+        group->lost++; /* ops without an answer are committed, too */
         hapax__fail(pg->link.text, error, "%.100s: %s", pg->link.at,
                     error == HAPAX_ERR_NOMEM ? "out of memory for its answers"
                                              : "its answers make no sense");
@@ -133,7 +135,7 @@ static enum hapax_error take_rows(struct hapax__pg *pg, struct group *group, PGr
     return HAPAX_ERR_UNAVAILABLE;
 }
 
-/* A statement that surely did nothing. NONE: it is worth another try. */
+/* Takes the error of a statement that was rolled back. NONE: the statement is worth another try. */
 static enum hapax_error take_refusal(struct hapax__pg *pg, struct group *group)
 {
     struct hapax__pg_link *link = &pg->link;
@@ -147,12 +149,12 @@ static enum hapax_error take_refusal(struct hapax__pg *pg, struct group *group)
         if (++group->moved < link->uri.hosts)
             return HAPAX_ERR_NONE;
     }
-    if (error == HAPAX_ERR_UNSUPPORTED) /* whoever comes next asks for the version first */
+    if (error == HAPAX_ERR_UNSUPPORTED) /* the next connect asks for the version first */
         hapax__pg_drop(link);
     return error;
 }
 
-/* One statement. NONE: go on with what is left. */
+/* Sends one statement with the group's ops. NONE: go on with the ops left. */
 static enum hapax_error exchange(struct hapax__pg *pg, struct group *group)
 {
     struct hapax__pg_params params;
@@ -176,7 +178,7 @@ static enum hapax_error exchange(struct hapax__pg *pg, struct group *group)
     }
 }
 
-/* Answers what it can; the rest gets the error that it returns. */
+/* Answers the group's ops. Ops without an answer get the error that it returns. */
 static enum hapax_error run_group(struct hapax__pg *pg, struct group *group)
 {
     enum hapax_error error = HAPAX_ERR_NONE;
@@ -213,11 +215,6 @@ static enum hapax_error first_error(const struct hapax_op *ops, size_t n)
     return HAPAX_ERR_NONE;
 }
 
-static bool passing(enum hapax_error error, const struct group *group)
-{
-    return error == HAPAX_ERR_NONE || (error == HAPAX_ERR_UNAVAILABLE && group->busy >= BUSY_MAX);
-}
-
 static enum hapax_error run_ops(struct hapax__pg *pg, struct hapax_op *ops, size_t n,
                                 int64_t deadline_us)
 {
@@ -232,11 +229,11 @@ static enum hapax_error run_ops(struct hapax__pg *pg, struct hapax_op *ops, size
         group.n = count;
         if (error == HAPAX_ERR_NONE) {
             error = run_group(pg, &group);
-            if (passing(error, &group))
-                error = HAPAX_ERR_NONE;
+            if (error == HAPAX_ERR_UNAVAILABLE && group.busy >= BUSY_MAX)
+                error = HAPAX_ERR_NONE; /* busy ops keep no others from being sent */
             continue;
         }
-        for (size_t i = 0; i < count; i++) /* nothing of them was sent */
+        for (size_t i = 0; i < count; i++) /* none of them was sent */
             group.ops[i]->error = HAPAX_ERR_UNAVAILABLE;
     }
     error = first_error(ops, n);
@@ -256,7 +253,7 @@ static enum hapax_error take_walk(struct hapax__pg *pg, struct hapax_op *op, PGr
     return error;
 }
 
-/* A LIST or a PURGE: both may be asked again, whatever became of the first try. */
+/* Runs a LIST or a PURGE. Both may be repeated, whatever became of the first try. */
 static enum hapax_error run_walk(struct hapax__pg *pg, struct hapax_op *op, int64_t deadline_us)
 {
     const char *sql = op->kind == HAPAX_OP_LIST ? hapax__pg_list_sql : hapax__pg_purge_sql;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parameters and rows in PostgreSQL's binary format: numbers most significant byte first, an array as a head
- * of five words and its elements, each behind its length. Binary, because text would escape each byte of a
- * body, and arrays, because one statement then carries a batch.
+ * Parameters and rows in PostgreSQL's binary format: numbers most significant byte first; an array
+ * as a head of five words, and each element after its length. Binary, since text would escape each
+ * byte of a body. Arrays, since one statement then carries a batch.
  *
- * The invariant: what is handed to libpq is whole and within HAPAX__PG_OUT_MAX, or not handed over at all; each
- * array has as many elements as it said.
+ * The invariant: libpq gets parameters that are whole and within HAPAX__PG_OUT_MAX, or none at all.
+ * Each array has as many elements as its head says.
  */
 #include "postgres.h"
 
@@ -35,7 +35,7 @@ void hapax__pg_out_reset(struct hapax__pg_out *out)
     out->failed = false;
 }
 
-/* Room for more bytes; NULL and failed, where there is none. */
+/* Room for size more bytes. NULL: there is none, and `failed` is set. */
 static uint8_t *room(struct hapax__pg_out *out, size_t size)
 {
     size_t cap = out->cap > 0 ? out->cap : OUT_MIN;
@@ -69,7 +69,21 @@ static void put_number(struct hapax__pg_out *out, uint64_t value, size_t size)
         bytes[i] = (uint8_t)(value >> 8 * (size - 1 - i));
 }
 
-void hapax__pg_begin_value(struct hapax__pg_out *out, enum hapax__pg_type type)
+static void put_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value)
+{
+    assert(types[type].size > 0);
+    put_number(out, (uint64_t)value, types[type].size);
+}
+
+static void put_bytes(struct hapax__pg_out *out, struct hapax_span bytes)
+{
+    uint8_t *to = room(out, bytes.len);
+
+    if (to && bytes.len > 0)
+        memcpy(to, bytes.ptr, bytes.len);
+}
+
+static void begin_value(struct hapax__pg_out *out, enum hapax__pg_type type)
 {
     assert(out->n < (int)HAPAX__PG_PARAMS_MAX);
     out->starts[out->n] = out->len;
@@ -77,9 +91,22 @@ void hapax__pg_begin_value(struct hapax__pg_out *out, enum hapax__pg_type type)
     out->types[out->n++] = types[type].type;
 }
 
+void hapax__pg_put_value_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value)
+{
+    begin_value(out, type);
+    put_int(out, type, value);
+}
+
+void hapax__pg_put_value_bytes(struct hapax__pg_out *out, enum hapax__pg_type type,
+                               struct hapax_span bytes)
+{
+    begin_value(out, type);
+    put_bytes(out, bytes);
+}
+
 void hapax__pg_put_none(struct hapax__pg_out *out, enum hapax__pg_type type)
 {
-    hapax__pg_begin_value(out, type);
+    begin_value(out, type);
     out->nulls[out->n - 1] = true;
 }
 
@@ -92,7 +119,7 @@ void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type)
 void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type, size_t n)
 {
     assert(n > 0 && n <= HAPAX_BATCH_MAX);
-    hapax__pg_begin_value(out, type);
+    begin_value(out, type);
     out->types[out->n - 1] = types[type].array;
     put_number(out, 1, 4); /* dimensions */
     put_number(out, 1, 4); /* there may be NULLs */
@@ -103,33 +130,19 @@ void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type, 
 
 void hapax__pg_put_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value)
 {
-    assert(types[type].size > 0);
     put_number(out, types[type].size, 4);
-    hapax__pg_put_bare_int(out, type, value);
+    put_int(out, type, value);
 }
 
 void hapax__pg_put_bytes(struct hapax__pg_out *out, struct hapax_span bytes)
 {
-    put_number(out, bytes.len, 4); /* one that is too long does not get in below */
-    hapax__pg_put_bare_bytes(out, bytes);
+    put_number(out, bytes.len, 4); /* room() refuses bytes over the limit */
+    put_bytes(out, bytes);
 }
 
 void hapax__pg_put_null(struct hapax__pg_out *out)
 {
     put_number(out, UINT32_MAX, 4);
-}
-
-void hapax__pg_put_bare_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value)
-{
-    put_number(out, (uint64_t)value, types[type].size);
-}
-
-void hapax__pg_put_bare_bytes(struct hapax__pg_out *out, struct hapax_span bytes)
-{
-    uint8_t *to = room(out, bytes.len);
-
-    if (to && bytes.len > 0)
-        memcpy(to, bytes.ptr, bytes.len);
 }
 
 bool hapax__pg_out_params(struct hapax__pg_out *out, struct hapax__pg_params *params)
@@ -184,7 +197,6 @@ bool hapax__pg_split(struct hapax__pg_in *in, struct hapax_span *fields, size_t 
     return rest.len == 0;
 }
 
-/* Of a NULL, the ptr is NULL. */
 struct hapax_span hapax__pg_get_bytes(const struct hapax__pg_in *in, int column)
 {
     if (in->fields)
