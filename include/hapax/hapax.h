@@ -2,37 +2,37 @@
  *
  * hapax.h: run each logical request once, and give every repeat the first answer.
  *
- * Hapax keeps one record per operation in a store. A caller CLAIMs the operation, runs
- * its handler, and COMPLETEs it with the outcome; whoever comes later with the same key
- * gets that outcome and runs nothing. hapax_execute() does the whole of it.
+ * Hapax keeps one record per operation in a store. A caller CLAIMs the operation, runs its handler,
+ * and COMPLETEs it with the outcome. Every later caller of the same key gets that outcome and runs
+ * nothing. hapax_execute() does the whole of it.
  *
  *     absent ──CLAIM──► started ──COMPLETE──► completed      every repeat: REPLAY
  *                          │──────FAIL──────► failed         the next caller runs again
  *                          │──lease over────► started        `rerun`: the next caller takes over
  *                          └──lease over────► unknown        `hold`: an operator decides
  *
- * What it promises: while a claim is live no second handler starts; only the holder of
- * the claim's token can finish it; an outcome once stored is the answer to every repeat
- * until its retention ends; an outcome is stored before it is given, or the answer says that
- * it is not (`recorded`). What breaks this is asked for by name: on_store_error=open,
- * rerun_completed, and an operator's force.
+ * What it promises: while a claim is live no second handler starts; only the holder of the claim's
+ * token can finish it; a stored outcome is the answer to every repeat until its retention ends; an
+ * outcome is stored before it is given, or the answer says that it is not (`recorded`). Three
+ * settings break this, if asked for by name: on_store_error=open, rerun_completed, and an
+ * operator's force.
  *
- * What it cannot promise: an effect outside the store is not part of the claim (rows in the database
- * of a PostgreSQL store can be: postgres.h). Where a
- * process dies after its effect and before COMPLETE, `rerun` (the default) repeats the
- * effect, `hold` leaves the operation to an operator, and `reconcile` asks a hook
- * whether it happened. A handler that runs longer than run_max, or whose process was stopped
- * for longer than the lease, may still be running when another takes over: hand
- * hapax_attempt_fence() to whatever it writes to, and have that refuse smaller numbers.
+ * What it cannot promise: an effect outside the store is not part of the claim (rows in the
+ * database of a PostgreSQL store can be: postgres.h). Where a process dies after its effect and
+ * before COMPLETE, `rerun` (the default) repeats the effect, `hold` leaves the operation to an
+ * operator, and `reconcile` asks a hook whether the effect happened. A handler that runs longer
+ * than run_max, or whose process was stopped for longer than the lease, may still run when another
+ * takes over. So hand hapax_attempt_fence() to what the handler writes to, and have that refuse
+ * smaller numbers.
  *
- * Conventions. A span is a pointer and a length; spans passed in are borrowed until the
- * call returns, unless said otherwise. An out-parameter is yours, a returned pointer is
- * borrowed. Times are int64_t and end in their unit. Failures are of three kinds: a
- * verdict or an answer is normal; an `enum hapax_error` is something the caller can act
- * on, and `text`, where there is one, then says what failed and why; a broken rule of this
- * page is a bug and aborts. Functions without a handle are safe from any thread. The library
- * prints nothing, reads no environment but what docs/aws.md names (dynamodb: stores), installs no signal
- * handler. Handles may not be carried over fork().
+ * Conventions. A span is a pointer and a length; spans passed in are borrowed until the call
+ * returns, unless stated otherwise. An out-parameter is yours, a returned pointer is borrowed.
+ * Times are int64_t and end in their unit. Failures are of three kinds. A verdict or an answer is
+ * normal. An `enum hapax_error` is something the caller can act on; `text`, where there is one,
+ * then says what failed and why. A broken rule of this page is a bug and aborts. Functions without
+ * a handle are safe from any thread. The library prints nothing, reads no environment but what
+ * docs/aws.md names (dynamodb: stores), and installs no signal handler. Handles may not be carried
+ * over fork().
  */
 #ifndef HAPAX_H
 #define HAPAX_H
@@ -47,8 +47,8 @@ extern "C" {
 
 #define HAPAX_VERSION "0.1.0"
 
-/* Limits. What is over one is refused with HAPAX_ERR_INVALID or HAPAX_ERR_TOO_BIG; a text,
- * where there is one, names it. Nothing is cut. */
+/* Limits. A value over one is refused with HAPAX_ERR_INVALID or HAPAX_ERR_TOO_BIG; a text, where
+ * there is one, names the limit. Nothing is cut. */
 #define HAPAX_KEY_MAX         255u /* bytes of a key */
 #define HAPAX_SCOPE_MAX       255u /* bytes of a scope */
 #define HAPAX_STEP_MAX        64u /* bytes of a step's name */
@@ -201,7 +201,7 @@ enum hapax_answer_kind {
     HAPAX_ANSWER_MISSING_KEY, /* policy `key` is required and there is none */
     HAPAX_ANSWER_BAD_KEY, /* the key is malformed; not from hapax_execute() */
     HAPAX_ANSWER_IN_FLIGHT, /* another attempt runs; try again after retry_after_ms */
-    HAPAX_ANSWER_UNKNOWN, /* an earlier attempt's fate is not known; nothing ran */
+    HAPAX_ANSWER_UNKNOWN, /* an earlier attempt's result is not known; nothing ran */
     HAPAX_ANSWER_MISMATCH, /* the key was used for another request, or by another caller */
     HAPAX_ANSWER_GONE, /* completed, but its body was not kept; status and headers were */
     HAPAX_ANSWER_TOO_LARGE, /* the request is over max_request; not from hapax_execute() */
@@ -260,8 +260,8 @@ uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms);
 struct hapax_request {
     struct hapax_span scope; /* empty: "default" */
     struct hapax_span key; /* empty: none, and policy `key` decides */
-    struct hapax_span step; /* empty: the operation itself; does not begin with '.'; not looked at
-                               without a key */
+    /* Empty: the operation itself. Does not begin with '.'. Without a key it has no meaning. */
+    struct hapax_span step;
     struct hapax_digest fingerprint; /* hapax_digest() over what makes the request this request */
     struct hapax_digest caller; /* hapax_digest() over who asks */
 };
@@ -275,43 +275,43 @@ bool hapax_attempt_stale(const struct hapax_attempt *attempt);
 /* The claim is lost: another attempt may be running. Poll it between effects and stop. */
 bool hapax_attempt_lost(const struct hapax_attempt *attempt);
 
-/* The key to hand to the next service as its idempotency key: the operation's own, in a step the one
- * that hapax_key_derive() makes of it and the step. Empty where the request had no key. Borrowed until
- * the handler returns. */
+/* The key to hand to the next service as its idempotency key: the operation's own; in a step, what
+ * hapax_key_derive() makes of that key and the step. Empty where the request had no key. Borrowed
+ * until the handler returns. */
 struct hapax_span hapax_attempt_key(const struct hapax_attempt *attempt);
 
-/* With policy pass_token: the token as text (what the HTTP door sends as Idempotency-Token), by which
- * whoever has it completes the record itself, in a transaction of its own: `SELECT
+/* With policy pass_token: the token as text (what the HTTP door sends as Idempotency-Token). By it
+ * the receiver completes the record itself, in a transaction of its own: `SELECT
  * hapax.complete(token, …)` (docs/postgres.md). That outcome is then the operation's, whatever the
  * handler returns. A secret: not for logs. False: pass_token is off, or nothing is claimed, and out
  * is "". */
 bool hapax_attempt_token(const struct hapax_attempt *attempt, char out[HAPAX_TOKEN_TEXT_MAX]);
 
-/* Sets the outcome, copying headers and body; the last call counts. Handlers that set none
- * give an empty one of status 0. HAPAX_ERR_NOMEM, or HAPAX_ERR_INVALID (status not 0 to 999,
- * headers or body over their limit, headers that are not lines `Name: value\r\n`): the outcome is as
- * it was. */
+/* Sets the outcome, and copies headers and body; the last call counts. A handler that sets none
+ * gives an empty one of status 0. HAPAX_ERR_NOMEM, or HAPAX_ERR_INVALID (status not 0 to 999,
+ * headers or body over their limit, headers that are not lines `Name: value\r\n`): the outcome is
+ * as before. */
 enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
                                        struct hapax_span headers, struct hapax_span body);
 
-/* Runs in the thread that called hapax_execute(), and may call that itself, for another
- * operation. Returns how it ended. */
+/* Runs in the thread that called hapax_execute(), and may call hapax_execute() itself, for another
+ * operation. Returns how the run ended. */
 typedef enum hapax_class hapax_handler(struct hapax_attempt *attempt, void *arg);
 
 /* With policy on_expired=reconcile: asked before a stale operation runs again, in the same thread.
- * FINAL: it happened, and the outcome set is its outcome (the answer is REPLAY). NOT_RUN: it did
- * not, so the handler runs. Anything else: it cannot tell (UNKNOWN). */
+ * FINAL: the effect happened, and the outcome set is its outcome (the answer is REPLAY). NOT_RUN:
+ * it did not happen, so the handler runs. Anything else: the hook cannot tell (UNKNOWN). */
 typedef hapax_handler hapax_reconciler;
 
-/* Runs handler(attempt, arg) at most once per claim and gives the operation's answer.
- * Blocks: for the handler, for `wait_ms` where another caller runs it, and for the store
- * (timeout_ms before, save_wait_ms after). Renews the lease meanwhile. Callers of one handle who
- * ask the same (id, fingerprint, caller, policy of the claim) share one claim: one of them runs;
- * of the others, those that wait get its outcome as REPLAY, or run in turn where it failed.
+/* Runs handler(attempt, arg) at most once per claim and gives the operation's answer. Blocks: for
+ * the handler, for `wait_ms` where another caller runs the operation, and for the store (timeout_ms
+ * before, save_wait_ms after). Renews the lease meanwhile. Callers of one handle who ask the same
+ * (id, fingerprint, caller, policy of the claim) share one claim: one of them runs. Of the others,
+ * those that wait get its outcome as REPLAY, or run in turn where it failed.
  *   reconcile  may be NULL unless on_expired is reconcile
  *   answer     yours on success, to be released; zeroed on failure
  * HAPAX_ERR_INVALID: a limit or the policy, text names it; nothing ran. NOMEM: calls_max is
- * reached, or there is no memory: nothing ran, or, where text says that the outcome is stored, it
+ * reached, or there is no memory. Then nothing ran; or text says that the outcome is stored but
  * cannot be handed over: ask again. No other errors. With an answer whose error is set, text has
  * the store's last words. Safe from any number of threads. */
 enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *policy,
@@ -321,54 +321,58 @@ enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *polic
 
 /* ---- steps ----------------------------------------------------------------------- */
 
-/* Within a handler: runs fn(attempt of the step, arg) at most once for this operation and `name`, and
- * gives what came of it; a later attempt of the operation gets the stored outcome, and nothing runs.
- * So a handler that charges, then reserves, then mails, and dies or fails half-way, goes on where it
- * was when it is run again (docs/steps.md).
+/* Within a handler: runs fn(attempt of the step, arg) at most once for this operation and `name`,
+ * and gives its answer. A later attempt of the operation gets the stored outcome, and nothing runs.
+ * So a handler that charges, then reserves, then mails, and dies or fails half-way, continues from
+ * there when it runs again (docs/steps.md).
  *
  *     if (hapax_step(attempt, "charge", charge, order, &answer, text) != HAPAX_ERR_NONE ||
  *         answer.outcome.status != 201)
  *         return HAPAX_CLASS_FAILED;
  *
- * A step is hapax_execute() for the id of scope, key and step, with the operation's fingerprint, caller
- * and policy, and has its own number, fence, stale, lost, token and outcome; hapax_attempt_key() gives
- * it `KEY:name` for the next service. Where the policy differs: it waits for a lease at least, so that
- * an attempt that died in this step is followed at once; and on_expired=reconcile is `hold`, for the
- * hook knows of the operation, not of its parts. Let the retention be longer than an operation is tried
- * again for: after that its steps may be forgotten, and none that is absent is run.
+ * A step is hapax_execute() for the id of scope, key and step, with the operation's fingerprint,
+ * caller and policy. It has its own number, fence, stale, lost, token and outcome;
+ * hapax_attempt_key() gives it `KEY:name` for the next service. The policy differs in two points. A
+ * step waits for a lease at least, so that an attempt that died in this step is followed at once.
+ * And on_expired=reconcile is `hold`, since the hook knows of the operation, not of its parts. Let
+ * the retention be longer than the time in which an operation is tried again: after that its steps
+ * may be forgotten, and an absent one is not run.
  *
  * What the answer's kind means for the handler:
  *   FRESH, cls FINAL    done now, and stored before this returned, unless `recorded` is false
  *   FRESH, other cls    fn failed; on_failed says what the next attempt finds
  *   REPLAY              done by an earlier attempt, or by another thread of this one
  *   GONE                done; its body was over max_response, and was not kept
- *   BYPASS              ran unprotected: no key, or on_store_error=open and no store. A handler that
- *                       runs so still asks the store for each of its steps
- *   all the others      not run by this call. IN_FLIGHT: another attempt of the operation is in this
- *                       step, though its claim was lost; or hapax_attempt_lost() holds for this one
- *                       (retry_after_ms -1 then). UNKNOWN: an operator settles it (`hapax resolve
- *                       --step`); also where the operation was first claimed longer than its retention ago,
- *                       and what came of the step may be forgotten. MISMATCH: the step was run for another request of this
- *                       key. FAILED, STORE_DOWN: as ever
- * Where it cannot go on, let the handler return FAILED: NOT_RUN would say that no step had an effect.
+ *   BYPASS              ran unprotected: no key, or on_store_error=open and no store. A handler
+ *                       that runs so still asks the store for each of its steps
+ *   all the others      not run by this call.
+ *     IN_FLIGHT         another attempt of the operation is in this step, though its claim was
+ *                       lost; or hapax_attempt_lost() holds for this one (retry_after_ms -1 then)
+ *     UNKNOWN           an operator decides (`hapax resolve --step`); also where the operation was
+ *                       first claimed longer than its retention ago, and the step's outcome may be
+ *                       forgotten
+ *     MISMATCH          the step was run for another request of this key
+ *     FAILED, STORE_DOWN    as for hapax_execute()
+ * A handler that cannot go on returns FAILED: NOT_RUN would say that no step had an effect.
  *
- * Names: 1 to HAPAX_STEP_MAX bytes without ':', not beginning with '.', and the same in every run. A
- * step has no steps of its own. Several threads may run steps of one attempt at once, until the handler
- * returns. Each counts against calls_max, and takes one more call to put its name into the list that
- * `hapax show` prints steps from; the HAPAX_STEPS_MAX + 1st and later ones are not listed.
+ * Names: 1 to HAPAX_STEP_MAX bytes without ':', not beginning with '.', and the same in every run.
+ * A step has no steps of its own. Several threads may run steps of one attempt at once, until the
+ * handler returns. Each step counts against calls_max. Each takes one more call to put its name
+ * into the list that `hapax show` prints steps from; the HAPAX_STEPS_MAX + 1st and later ones are
+ * not listed.
  *
- * In a handler of hapax_pg_execute() the step's record is written in the same transaction, on the same
- * connection: rolled back with it, it was never done. That suits steps that are rows. A step with an
- * effect elsewhere needs a record that outlives a rollback: run it within hapax_execute().
+ * In a handler of hapax_pg_execute() the step's record is written in the same transaction, on the
+ * same connection: after a rollback the step was never done. That suits steps that are rows. A step
+ * with an effect elsewhere needs a record that outlives a rollback: run it within hapax_execute().
  *
  * HAPAX_ERR_INVALID: the name, or a step of a step. Other errors, `answer` and `text` as
- * hapax_execute() or hapax_pg_execute(): where no answer is given, whether fn ran is told by its own
- * doing, and the next attempt of the operation gets the answer. */
+ * hapax_execute() or hapax_pg_execute(). Where no answer is given, only fn itself knows whether it
+ * ran, and the next attempt of the operation gets the answer. */
 enum hapax_error hapax_step(struct hapax_attempt *attempt, const char *name, hapax_handler *fn,
                             void *arg, struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
 
-/* Adds the store `rocksdb:`. Without it such a URI is UNSUPPORTED; a store that another process
- * holds is then reached by unix:PATH/keeper.sock. In libhapax-rocksdb; call it once, at start. */
+/* Adds the store `rocksdb:`. Without it such a URI is UNSUPPORTED; a store that another process has
+ * open is then reached by unix:PATH/keeper.sock. In libhapax-rocksdb; call it once, at start. */
 void hapax_rocksdb_use(void);
 
 #ifdef __cplusplus

@@ -3,10 +3,10 @@
  * postgres.h: run each logical request once, in the transaction that holds its effect.
  *
  * hapax.h says what no store can promise: an effect outside the store is not part of the claim.
- * Where the effect is rows of the PostgreSQL database that also keeps the records, it is. The claim,
- * the handler's statements and the completion are one transaction: they are committed together, or
- * nothing ever happened, wherever a process, a connection or the server dies. Business rows and
- * completed operations are then equal in number, always.
+ * Where the effect is rows of the PostgreSQL database that also keeps the records, it is part of
+ * the claim. The claim, the handler's statements and the completion are one transaction: they are
+ * committed together, or nothing happened, wherever a process, a connection or the server dies. So
+ * there are always as many business rows as completed operations.
  *
  *     enum hapax_class transfer(PGconn *conn, struct hapax_attempt *attempt, void *order)
  *     {
@@ -16,9 +16,9 @@
  *     }
  *     hapax_pg_execute(conn, &policy, &request, transfer, order, &answer, text);
  *
- * The database must have the schema `hapax` (`hapax init --store postgres://…`), and the user of the
- * connection the rights of a caller (docs/postgres.md). Programs that use this link with libpq as
- * well. Other languages have the same by SQL: hapax.begin() and hapax.complete().
+ * The database must have the schema `hapax` (`hapax init --store postgres://…`), and the user of
+ * the connection the rights of a caller (docs/postgres.md). Programs that use this link with libpq,
+ * too. Other languages have the same by SQL: hapax.begin() and hapax.complete().
  */
 #ifndef HAPAX_POSTGRES_H
 #define HAPAX_POSTGRES_H
@@ -30,57 +30,62 @@
 extern "C" {
 #endif
 
-/* Does its statements on conn, the connection that was given to hapax_pg_execute(), and on no other:
- * what it does elsewhere is not part of the transaction. It may use savepoints of its own, and
- * hapax_pg_execute() for another operation, or hapax_step(), which join: they are committed or rolled
- * back with it. It must not end the transaction.
+/* Runs its statements on conn, the connection given to hapax_pg_execute(), and on no other: an
+ * effect elsewhere is not part of the transaction. It may use savepoints of its own. It may call
+ * hapax_pg_execute() for another operation, or hapax_step(); these join, and are committed or
+ * rolled back with it. It must not end the transaction.
  *
- * Returns how it ended. FINAL: its rows stay. Anything else: its rows are rolled back, and the end is
- * recorded as the policy says: NOT_RUN, and FAILED under on_failed=retry, let the next caller run;
- * FAILED under `replay` keeps the outcome for every repeat; under `hold`, and UNKNOWN under
- * on_expired=hold, the operation waits for an operator; UNKNOWN under `rerun` leaves the claim to
- * its lease. UNKNOWN is for what it did outside the database; inside there is no unknown end. A FINAL
- * from a handler that left the transaction failed (a statement's error it did not look at), or whose
- * deferred constraints do not hold (looked at here where the transaction is Hapax's), is FAILED.
- * A handler that met a serialization failure or a deadlock (40001, 40P01) had better return NOT_RUN:
- * nothing of it is left, and the call may simply be made again. */
+ * Returns how it ended. FINAL: its rows stay. Anything else: its rows are rolled back, and the end
+ * is recorded as the policy says:
+ *   NOT_RUN, or FAILED under on_failed=retry    the next caller runs
+ *   FAILED under `replay`                       the outcome is kept for every repeat
+ *   FAILED under `hold`                         the operation waits for an operator
+ *   UNKNOWN under on_expired=hold               the same
+ *   UNKNOWN under `rerun`                       the claim is left to its lease
+ * UNKNOWN is for effects outside the database; inside there is no unknown end. A FINAL counts as
+ * FAILED where the handler left the transaction failed (it ignored a statement's error), or where
+ * deferred constraints are broken (checked here if the transaction is Hapax's). A handler that met
+ * a serialization failure or a deadlock (40001, 40P01) should return NOT_RUN: none of its work is
+ * left, and the call may be made again. */
 typedef enum hapax_class hapax_pg_handler(PGconn *conn, struct hapax_attempt *attempt, void *arg);
 
 /* Runs handler(conn, attempt, arg) at most once per operation and gives the operation's answer.
  *
- * conn is borrowed for the call, and no other thread may use it meanwhile. What it is in decides:
+ * conn is borrowed for the call, and no other thread may use it meanwhile. Its state decides:
  *   idle          the transaction is Hapax's: BEGIN to COMMIT, at the session's isolation level.
- *                 When the call returns, what it answers is durable (answer.recorded).
- *   in a          joined, between two savepoints: nothing is committed, and FRESH has `recorded` false.
- *   transaction   The answer holds once you commit; if you roll back, nothing ever happened,
- *                 and a retry runs. An error leaves the transaction as it was before the call, to go on
+ *                 When the call returns, the answer is durable (answer.recorded).
+ *   in a          joined, between two savepoints: nothing is committed, and FRESH has `recorded`
+ *   transaction   false. The answer holds once you commit. If you roll back, nothing happened, and
+ *                 a retry runs. An error leaves the transaction as it was before the call, to go on
  *                 with, unless the connection is gone.
- * In a failed transaction, in a COPY, in pipeline mode or with a query under way: HAPAX_ERR_INVALID.
+ * In a failed transaction, in a COPY, in pipeline mode or with a query under way:
+ * HAPAX_ERR_INVALID.
  *
- * A second caller of the key, while the first one's transaction is open: with wait_ms 0 IN_FLIGHT at
- * once, else it waits that long for it to end: committed → REPLAY, rolled back → it runs. While
- * it waits it holds no lock of Hapax's; yours, in a joined transaction, stay held.
+ * A second caller of the key, while the first one's transaction is open: with wait_ms 0 it gets
+ * IN_FLIGHT at once. Otherwise it waits that long for the end: committed → REPLAY, rolled back → it
+ * runs. While it waits it has no lock of Hapax; yours, in a joined transaction, stay taken.
  *
- * Of the policy, on_store_error, run_max_ms, save_wait_ms and max_request do not matter here, and
- * timeout_ms only where somebody else's statement holds the record: the answer is then STORE_DOWN.
- * The claim needs no renewing, being held by the transaction, and where nothing can be recorded
- * nothing can be done. on_expired=reconcile is INVALID (there is no hook). The lease, and `stale`,
- * matter for records shared with other doors, and where a handler returned UNKNOWN.
+ * Of the policy, on_store_error, run_max_ms, save_wait_ms and max_request do not matter here.
+ * timeout_ms matters only where another client's statement has the record locked: the answer is
+ * then STORE_DOWN. The transaction keeps the claim, so it needs no renewal; and where nothing can
+ * be recorded nothing can be done. on_expired=reconcile is INVALID (there is no hook). The lease,
+ * and `stale`, matter for records shared with other doors, and where a handler returned UNKNOWN.
  *
  * A secret (hapax_options.secret at other doors) is the session setting hapax.secret, in hex, as
- * hapax.begin() has it: SET hapax.secret = '…', or the connection parameter options='-c hapax.secret=…'.
+ * for hapax.begin(): SET hapax.secret = '…', or the connection parameter
+ * options='-c hapax.secret=…'.
  *
- * answer is yours on success, to be released, and zeroed on failure. On failure text says what failed,
- * ending, where the server said it, in the SQLSTATE in brackets:
+ * answer is yours on success, to be released, and zeroed on failure. On failure text says what
+ * failed, and ends with the SQLSTATE in brackets where the server gave one:
  *   INVALID        a limit, the policy, or the state of conn: nothing was done
  *   NOMEM          no memory: nothing was done
- *   UNAVAILABLE    surely nothing was done; calling again is right. The connection was lost before
- *                  COMMIT was sent, or a statement of Hapax's failed, as for lack of a lock or (40001,
- *                  40P01) because another transaction was faster: REPEATABLE READ and SERIALIZABLE
- *                  bring that about by design. In a joined transaction roll back and begin anew:
- *                  its snapshot stays the old one
- *   INDETERMINATE  COMMIT was sent and no reply came, or the handler ended the transaction. Call again
- *                  with the same key on another connection: what was committed is the answer
+ *   UNAVAILABLE    surely nothing was done; call again. The connection was lost before COMMIT was
+ *                  sent, or a statement of Hapax's failed: for lack of a lock, or (40001, 40P01)
+ *                  because another transaction was faster, as REPEATABLE READ and SERIALIZABLE
+ *                  intend. In a joined transaction roll back and begin anew: its snapshot stays the
+ *                  old one
+ *   INDETERMINATE  COMMIT was sent and no reply came, or the handler ended the transaction. Call
+ *                  again with the same key on another connection: what was committed is the answer
  *   REFUSED        no rights on the schema, or another secret than the records are made with
  *   UNSUPPORTED    no schema `hapax` in this database, or one of another version
  *   CORRUPT        the record is damaged
