@@ -25,8 +25,8 @@ static void bind_op(struct hapax_op *op, enum hapax_op_kind kind, const struct h
     op->on_expired = HAPAX_EXPIRED_RERUN;
 }
 
-/* The record's id is hashed otherwise than an operation's, so that no scope and key can name it. The
- * value is what that scope and key would be under the secret. */
+/* The record's id is hashed otherwise than an operation's, so that no scope and key can name it.
+ * The value is what that scope and key would be under the secret. */
 void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check, struct hapax_span secret)
 {
     const struct hapax_span names[] = {hapax_str("hapax"), hapax_str("secret")};

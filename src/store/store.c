@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one way to a store. Checks every op, splits the ops into batches that the store takes, presets
- * each op to INDETERMINATE, and asserts afterwards that the store answered it. A store that judges
- * its batch in parallel never sees an id twice in a batch: the second op on an id goes into a second
- * round, with the second ops on all other ids, and so on. Rejected: cutting the batch at the first
- * repeated id, which makes a round of each op where one key is hot.
+ * The one way to a store. Checks every op, splits the ops into batches that the store takes,
+ * presets each op to INDETERMINATE, and asserts afterwards that the store answered it. A store that
+ * judges its batch in parallel never sees an id twice in a batch: the second op on an id goes into
+ * a second round, with the second ops on all other ids, and so on. Rejected: cutting the batch at
+ * the first repeated id, which makes a round of each op where one key is hot.
  */
 #include "base/fail.h"
 #include "types.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax check on DynamoDB. A setting of the table that can lose or repeat an answered operation is a
- * danger; a setting that only costs money or time is advice. What the credentials may not read is
+ * hapax check on DynamoDB. A setting of the table that can lose or repeat an answered operation is
+ * a danger; a setting that only costs money or time is advice. What the credentials may not read is
  * reported as unknown. Whether they may write is found out by writes whose condition cannot hold.
  */
 #include "dynamodb.h"
@@ -90,13 +90,12 @@ static void check_clock(const struct checking *c, int64_t before_us, int64_t aft
     else if (date_us + DATE_US < before_us)
         off_us = date_us + DATE_US - before_us;
     if (off_us > skew_us || off_us < -skew_us)
-        tell(
-            c, true,
-            "this host's clock is %" PRId64 " ms %s its clock, and skew=%" PRId64
-            "ms: hosts that differ by more than that take claims over from one another that are still "
-            "alive (set the clock, or raise skew everywhere)",
-            (off_us > 0 ? off_us : -off_us) / US_PER_MS, off_us > 0 ? "behind" : "ahead of",
-            c->ddb->uri.skew_ms);
+        tell(c, true,
+             "this host's clock is %" PRId64 " ms %s its clock, and skew=%" PRId64
+             "ms: hosts that differ by more than that take claims over from one another that are "
+             "still alive (set the clock, or raise skew everywhere)",
+             (off_us > 0 ? off_us : -off_us) / US_PER_MS, off_us > 0 ? "behind" : "ahead of",
+             c->ddb->uri.skew_ms);
     else
         tell(c, false,
              "this host's clock is within %" PRId64
@@ -118,15 +117,14 @@ static void check_regions(const struct checking *c)
     if (n == 0)
         return;
     if (is(c, "Table.MultiRegionConsistency", "STRONG"))
-        tell(
-            c, false,
-            "it is a global table of strong consistency: conditions hold across its regions, at their "
-            "distance");
+        tell(c, false,
+             "it is a global table of strong consistency: conditions hold across its regions, at "
+             "their distance");
     else
         tell(
             c, true,
-            "it is a global table (%zu replicas), where the last writer wins: two regions may both claim "
-            "an operation, and both run it. Let one region alone serve each key",
+            "it is a global table (%zu replicas), where the last writer wins: two regions may both "
+            "claim an operation, and both run it. Let one region alone serve each key",
             n);
 }
 
@@ -154,10 +152,9 @@ static enum hapax_error check_table(const struct checking *c)
     if (is(c, "Table.BillingModeSummary.BillingMode", "PAY_PER_REQUEST"))
         tell(c, false, "it is paid by request");
     else
-        tell(
-            c, false,
-            "its capacity is provisioned: what is over it is throttled, and operations are UNAVAILABLE "
-            "meanwhile");
+        tell(c, false,
+             "its capacity is provisioned: what is over it is throttled, and operations are "
+             "UNAVAILABLE meanwhile");
     if (find(c, "Table.DeletionProtectionEnabled", &value) && value.len == 4)
         tell(c, false, "it is protected from deletion");
     else

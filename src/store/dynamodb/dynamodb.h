@@ -146,8 +146,8 @@ enum hapax__ddb_seen hapax__ddb_take_chunk(struct hapax_span *out, struct hapax_
 
 /* ---- what this handle wrote (recent.c) ------------------------------------------------- */
 
-/* The records that this handle left `started`, as far as there is room. A later write on one of them
- * reads nothing first: its condition finds out whether the record is still the same. */
+/* The records that this handle left `started`, as far as there is room. A later write on one of
+ * them reads nothing first: its condition finds out whether the record is still the same. */
 struct hapax__ddb_recent;
 
 struct hapax__ddb_recent *hapax__ddb_recent_new(void); /* NULL: out of memory */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax init on DynamoDB: makes the table, paid by request, and its TTL. What is there already stays
- * as it is; a table with another key is refused. --print prints the same for AWS's command line.
+ * hapax init on DynamoDB: makes the table, paid by request, and its TTL. What is there already
+ * stays as it is; a table with another key is refused. --print prints the same for AWS's command
+ * line.
  */
 #include "dynamodb.h"
 

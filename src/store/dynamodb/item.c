@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Items of the table, the requests about them, and the replies. A table's key is `id` (32 bytes) and
- * `part`: a zero byte for the record; 1, the 16 random bytes of the set and the number for a chunk.
+ * Items of the table, the requests about them, and the replies. A table's key is `id` (32 bytes)
+ * and `part`: a zero byte for the record; 1, the 16 random bytes of the set and the number for a
+ * chunk.
  *
  *   r  the record as hapax__record_encode() has it, without its body where that is in chunks
  *   v  16 random bytes, new with each write: what conditions compare
@@ -10,8 +11,8 @@
  *   c  the chunks of its body: set, count u16, length u32, XXH3-64 of the body u64
  *   d  a chunk's bytes
  *
- * The invariant: a record is judged only as a whole. Its encoding has a checksum, and `c` has one for
- * a body in chunks. Nothing else in an item is ever read, so others can use its attributes.
+ * The invariant: a record is judged only as a whole. Its encoding has a checksum, and `c` has one
+ * for a body in chunks. Nothing else in an item is ever read, so others can use its attributes.
  * Rejected: a record's fields as attributes, and the machine in condition expressions: three
  * expressions for each op, which say only nearly what the machine says; and a condition can compare
  * no more than the stored value with a given one.

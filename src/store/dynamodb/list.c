@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LIST on DynamoDB: a scan of the table, page by page, from the cursor on. There is no index. So each
- * LIST reads, and pays for, all items between its cursor and its end; a filter only keeps unwanted
- * items from being sent. The order is that of the hash of an id, and does not change.
+ * LIST on DynamoDB: a scan of the table, page by page, from the cursor on. There is no index. So
+ * each LIST reads, and pays for, all items between its cursor and its end; a filter only keeps
+ * unwanted items from being sent. The order is that of the hash of an id, and does not change.
  *
  * The invariant: a record that is there for the whole list is shown once. Rejected: an index of
  * unfinished records, whose upkeep costs each claim and each completion another write.

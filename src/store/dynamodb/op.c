@@ -8,16 +8,16 @@
  *   COMPLETE, RENEW …  put on top of what this handle wrote last, if it wrote the item
  *   otherwise          gets the item, judges, and puts where the record changes
  *
- * The first two take one round trip where their condition holds, or where the machine keeps the item
- * that came back; the third takes two. A condition that fails brings the item that is there, which
- * is judged anew: so each round of two contenders moves one of them on. A body that does not fit the
- * item is put in chunks before the record, under a set of its own that the record names: nobody
- * reads a set before it is whole.
+ * The first two take one round trip where their condition holds, or where the machine keeps the
+ * item that came back; the third takes two. A condition that fails brings the item that is there,
+ * which is judged anew: so each round of two contenders moves one of them on. A body that does not
+ * fit the item is put in chunks before the record, under a set of its own that the record names:
+ * nobody reads a set before it is whole.
  *
  * The invariant: a verdict is published only when it was judged on what a consistent read or a
- * failed condition showed, or when its write's condition held. An error is UNAVAILABLE only while no
- * write of this op may have been applied. A guess that would need no write is no answer: the item is
- * read first.
+ * failed condition showed, or when its write's condition held. An error is UNAVAILABLE only while
+ * no write of this op may have been applied. A guess that would need no write is no answer: the
+ * item is read first.
  */
 #include "dynamodb.h"
 
@@ -160,8 +160,8 @@ static void sweep_saved(struct hapax__ddb_op *work, const struct hapax__ddb_chun
     work->saved.count = 0;
 }
 
-/* Takes the skew margin off the lease that a claim's owner is shown: the owner renews and gives up by
- * that. */
+/* Takes the skew margin off the lease that a claim's owner is shown: the owner renews and gives up
+ * by that. */
 static void hide_margin(const struct hapax__ddb_op *work, struct hapax_op *op)
 {
     bool holds =
@@ -629,8 +629,8 @@ static void take_write(struct hapax__ddb_op *work)
 
 /* ---- judging --------------------------------------------------------------------------- */
 
-/* Judges the item. Leases are lengthened by the skew margin, so that a judge whose clock is ahead by
- * the margin still waits for their end. */
+/* Judges the item. Leases are lengthened by the skew margin, so that a judge whose clock is ahead
+ * by the margin still waits for their end. */
 static void judge(struct hapax__ddb_op *work)
 {
     struct hapax_op *judged = &work->judged;

@@ -3,10 +3,10 @@
  * The DynamoDB store: runs the ops of a batch side by side (op.c), as many at once as there are
  * connections. A slow op delays only the op that waits for its connection.
  *
- * The machine judges here, by this host's clock, and DynamoDB only says whether anything has changed
- * meanwhile; so verdicts are the machine's by construction. Rejected: TransactWriteItems, which is
- * all or nothing at twice the price. Rejected: PartiQL's batches, which show no item with a failed
- * INSERT.
+ * The machine judges here, by this host's clock, and DynamoDB only says whether anything has
+ * changed meanwhile; so verdicts are the machine's by construction. Rejected: TransactWriteItems,
+ * which is all or nothing at twice the price. Rejected: PartiQL's batches, which show no item with
+ * a failed INSERT.
  */
 #include "dynamodb.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a handle knows of PostgreSQL without asking: its clock, and the epoch. The epoch is the fence
- * of a record under a fixed id. Every forced RESOLVE raises the epoch in its own transaction
+ * What a handle knows of PostgreSQL without asking: its clock, and the epoch. The epoch is the
+ * fence of a record under a fixed id. Every forced RESOLVE raises the epoch in its own transaction
  * (sql/110_run.sql), since nothing else changes a completed record before its retention ends. So a
  * record that was read after the epoch was known to be E is true for as long as the epoch is E. A
  * RESOLVE that waits until nobody can believe in an old epoch is the last word.
@@ -100,7 +100,7 @@ void hapax__known_epoch(struct hapax__known *known, const struct hapax_op *read,
         known->epoch = read->record.fence;
 }
 
-/* Makes the epoch's record. Where another process does so at the same time, it appears soon after. */
+/* Makes the epoch's record. Where another process makes it meanwhile, it appears soon after. */
 static enum hapax_error make_epoch(struct hapax_store *postgres)
 {
     struct hapax_op op = epoch_op(HAPAX_OP_CLAIM);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds of hints over the nodes of a Redlock. A lookup asks all nodes at the same time. What follows
- * from PostgreSQL's answers is sent to the nodes, and nobody waits for it.
+ * Rounds of hints over the nodes of a Redlock. A lookup asks all nodes at the same time. What
+ * follows from PostgreSQL's answers is sent to the nodes, and nobody waits for it.
  *
  * The invariant: a lock turns a claim away only where a majority of all nodes has the lock. So of
  * many claims at once at least one goes on to PostgreSQL, however their locks are scattered. A copy
@@ -9,10 +9,10 @@
  * refreshed afterwards, on nodes that did not answer too.
  *
  * A lookup that takes locks is one SET … NX GET per id; a lookup that takes none is one MGET; the
- * copy of a completion is one SET. A script costs a node three times as much. Scripts are for what a
- * command cannot do: compare ranks, and bound the answer of a lookup that meets large copies.
- * Rejected: taking these locks by hapax__redlock_take(), which spends a whole round trip on releasing
- * locks that did not reach a majority, and whose time nothing here depends on.
+ * copy of a completion is one SET. A script costs a node three times as much. Scripts are for what
+ * a command cannot do: compare ranks, and bound the answer of a lookup that meets large copies.
+ * Rejected: taking these locks by hapax__redlock_take(), which spends a whole round trip on
+ * releasing locks that did not reach a majority, and whose time nothing here depends on.
  */
 #include "hybrid.h"
 
@@ -50,7 +50,7 @@ static struct hapax_span key_of(struct hapax_arena *arena, struct hapax_span pre
     return (struct hapax_span){key, size};
 }
 
-/* ptr NULL: out of memory. (Two for each operation: printf would take a tenth of a handle's time.) */
+/* ptr NULL: out of memory. (Called twice per op: printf would take a tenth of the time.) */
 static struct hapax_span number_of(struct hapax_arena *arena, int64_t value)
 {
     uint8_t *end = hapax__arena_alloc(arena, NUMBER_SIZE), *at;

@@ -5,10 +5,9 @@
  *
  *   rank    41 digits: the fence (20), the kind (1), and (20) a lock's lease end or a copy's epoch
  *   mark    16 bytes: of a lock, SHA-256 over its token, cut; of a copy, zeros
- *   bare    (kind 0, fence 0) fingerprint 32, caller 32, until 20 digits: a claim that PostgreSQL has
- *           not judged yet
- *   lock    (kind 1) the record as its CLAIM or RENEW showed it, by hapax__record_encode()
- *   copy    (kind 2) the completed record, the same way
+ *   bare    (kind 0, fence 0) fingerprint 32, caller 32, until 20 digits: a claim that PostgreSQL
+ * has not judged yet lock    (kind 1) the record as its CLAIM or RENEW showed it, by
+ * hapax__record_encode() copy    (kind 2) the completed record, the same way
  *
  * The higher rank wins, so hints that come late change nothing. A hint contains no token.
  */
@@ -20,7 +19,7 @@
 
 #define HAPAX__HYBRID_BATCH_MAX 127u /* one op less than PostgreSQL's: to ask for the epoch */
 #define HAPAX__HYBRID_FRESH_US  INT64_C(500000) /* how old knowledge of the epoch may be */
-#define HAPAX__HINT_BARE_MS     30000 /* a bare lock stands for its lease, and no longer than this */
+#define HAPAX__HINT_BARE_MS     30000 /* a bare lock stands for its lease, at most so long */
 #define HAPAX__HINT_RANK        41u
 #define HAPAX__HINT_MARK        16u
 #define HAPAX__HINT_HEAD        (HAPAX__HINT_RANK + HAPAX__HINT_MARK)
@@ -70,12 +69,11 @@ struct hapax__lookup {
 };
 
 /* Looks up the hints of n CLAIMs on all nodes at once. With take it also takes the free locks; they
- * end no later than leases that are granted after now_us. Nodes that do not answer show nothing. The
- * results are valid until the redlock's next call.
- * *large counts the lookups that remain in bounded mode; start it at 0. A lookup that met large
- * copies sets it. While it is above 0, a node's answer is limited to 4 MiB, copies beyond the limit
- * count as absent, and lookups take locks even without take.
- * False: out of memory; nothing was sent. */
+ * end no later than leases that are granted after now_us. Nodes that do not answer show nothing.
+ * The results are valid until the redlock's next call. *large counts the lookups that remain in
+ * bounded mode; start it at 0. A lookup that met large copies sets it. While it is above 0, a
+ * node's answer is limited to 4 MiB, copies beyond the limit count as absent, and lookups take
+ * locks even without take. False: out of memory; nothing was sent. */
 bool hapax__hints_lookup(struct hapax__redlock *lock, struct hapax_arena *arena,
                          struct hapax__lookup *lookups, size_t n, int64_t now_us, bool take,
                          unsigned *large);
@@ -105,8 +103,8 @@ void hapax__hints_refresh(struct hapax__redlock *lock, struct hapax_arena *arena
 
 struct hapax__known {
     bool clock; /* the four times below are known */
-    /* PostgreSQL's clock was not below low_us at the boot time low_boot_us, and not above high_us at
-     * high_boot_us. */
+    /* PostgreSQL's clock was not below low_us at the boot time low_boot_us, and not above high_us
+     * at high_boot_us. */
     int64_t low_us, low_boot_us;
     int64_t high_us, high_boot_us;
     uint64_t epoch; /* 0: not known */
@@ -123,8 +121,8 @@ bool hapax__known_fresh(const struct hapax__known *known, int64_t boot_us);
 /* The READ that asks for the epoch. */
 struct hapax_op hapax__epoch_read(void);
 
-/* Take answers: the clock from all ops of a call that began at sent_us and ended at got_us; the epoch
- * from its READ. */
+/* Take answers: the clock from all ops of a call that began at sent_us and ended at got_us; the
+ * epoch from its READ. */
 void hapax__known_clock(struct hapax__known *known, const struct hapax_op *ops, size_t n,
                         int64_t sent_us, int64_t got_us);
 void hapax__known_epoch(struct hapax__known *known, const struct hapax_op *read, int64_t sent_us);

@@ -5,11 +5,11 @@
  * CLAIM. The rest is one batch of the PostgreSQL store. Afterwards the hints are refreshed, and
  * nobody waits for that.
  *
- * The invariant: PostgreSQL alone grants claims and judges writes. A hint can answer IN_FLIGHT to the
- * same request while another's lock stands, which costs the caller a later question at worst. Or it
- * answers COMPLETED from a copy that is whole, within its retention, and of the epoch that PostgreSQL
- * had less than half a second ago (epoch.c). So a Redis that is down, slow, wiped, older than it was,
- * or lying makes the store slower, never wrong.
+ * The invariant: PostgreSQL alone grants claims and judges writes. A hint can answer IN_FLIGHT to
+ * the same request while another's lock stands, which costs the caller a later question at worst.
+ * Or it answers COMPLETED from a copy that is whole, within its retention, and of the epoch that
+ * PostgreSQL had less than half a second ago (epoch.c). So a Redis that is down, slow, wiped, older
+ * than it was, or lying makes the store slower, never wrong.
  *
  * A CLAIM whose result is not known is repeated without a lookup: its own first try may have the
  * claim, and another's lock must not hide that. Rejected: a store with rules of its own for what
@@ -272,8 +272,8 @@ static bool make_copy(struct hybrid *h, struct hapax__refresh *out,
     return out->value.ptr != NULL;
 }
 
-/* Whether the bare lock of a granted claim is enough: it ends with the lease, or sooner. A RENEW puts
- * the record there; many operations end before a RENEW. */
+/* Whether the bare lock of a granted claim is enough: it ends with the lease, or sooner. A RENEW
+ * puts the record there; many operations end before a RENEW. */
 static bool lock_will_do(const struct hybrid *h, const struct hapax_op *op, size_t i)
 {
     const struct hapax__lookup *lookup =
@@ -530,10 +530,9 @@ static enum hapax_error hybrid_check(struct hapax_store *store, hapax_say *say, 
     if (h->known.epoch == 0)
         tell(&clocks, false, "the epoch's record is not there yet: no copies are kept");
     if (h->stale_replay)
-        tell(
-            &clocks, false,
-            "stale_replay is on: while PostgreSQL does not answer, what an operator resolved may be "
-            "answered as it was before");
+        tell(&clocks, false,
+             "stale_replay is on: while PostgreSQL does not answer, what an operator resolved may "
+             "be answered as it was before");
     return check_redis(h, &clocks);
 }
 

@@ -3,11 +3,11 @@
  * One batch on the embedded store: reads its records together, judges its ops in order, and writes
  * the changes in one synced write.
  *
- * Ops on one id see each other through the batch's entries. An entry is the record as the ops so far
- * have left it, and is written once, however many ops changed it. A verdict that rests on an
+ * Ops on one id see each other through the batch's entries. An entry is the record as the ops so
+ * far have left it, and is written once, however many ops changed it. A verdict that rests on an
  * unwritten entry is given only after the write: if the write fails, the op that changed the entry
- * and the ops that saw the change become INDETERMINATE together. Ops that changed nothing and saw no
- * change keep their verdicts, and a batch of such ops syncs nothing.
+ * and the ops that saw the change become INDETERMINATE together. Ops that changed nothing and saw
+ * no change keep their verdicts, and a batch of such ops syncs nothing.
  *
  * Rejected: RocksDB's transactions, which lock per key what one mutex already orders.
  */

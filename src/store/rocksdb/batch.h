@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ops on the embedded store, inside hapax__database_enter(): batches of ops by id (batch.c), and the
- * walks of LIST and PURGE (walk.c).
+ * Ops on the embedded store, inside hapax__database_enter(): batches of ops by id (batch.c), and
+ * the walks of LIST and PURGE (walk.c).
  */
 #ifndef HAPAX_STORE_ROCKSDB_BATCH_H
 #define HAPAX_STORE_ROCKSDB_BATCH_H

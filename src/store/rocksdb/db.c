@@ -3,15 +3,15 @@
  * The database that all handles of one process on one path share: which process may open it, its
  * clock, and how it comes back after a failed write.
  *
- * The process that takes the lock on hapax.lock opens the database. The lock is taken before RocksDB
- * is opened, and goes with the process, however the process ends. Users are counted. The keeper's
- * handle is not counted, so the keeper ends with the last user.
+ * The process that takes the lock on hapax.lock opens the database. The lock is taken before
+ * RocksDB is opened, and goes with the process, however the process ends. Users are counted. The
+ * keeper's handle is not counted, so the keeper ends with the last user.
  *
  * After a failed write nobody knows what the log contains; after a failed sync the kernel may have
  * dropped what it could not write. RocksDB refuses to go on, and so does the store. Reads are still
- * answered from what was durable before. The next batch opens the database again, once a file can be
- * written beside it. Opening writes the records of the log to new, synced files, whatever was in the
- * page cache. If the disk fails just then, nothing can be read until the disk works again.
+ * answered from what was durable before. The next batch opens the database again, once a file can
+ * be written beside it. Opening writes the records of the log to new, synced files, whatever was in
+ * the page cache. If the disk fails just then, nothing can be read until the disk works again.
  * Rejected: asking RocksDB to resume, which its C interface does not offer, and which would trust
  * the old log. Rejected: opening the database read-only meanwhile, which would show what stands in
  * the log and is not durable.

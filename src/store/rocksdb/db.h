@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The database under the store `rocksdb:`: its files (files.c), and the one object per path that all
- * handles of this process share (db.c). Internal to libhapax-rocksdb and its tests.
+ * The database under the store `rocksdb:`: its files (files.c), and the one object per path that
+ * all handles of this process share (db.c). Internal to libhapax-rocksdb and its tests.
  *
  * Three column families, numbers most significant byte first:
  *   records ("default")  id → record (hapax__record_encode)
@@ -77,8 +77,8 @@ struct hapax__database_options {
 };
 
 /* Joins this process's database of that path. Where there is none, locks and opens it and starts to
- * serve its keeper. REFUSED with *holder ≥ 0: another process has it open (0: of unknown pid). Other
- * errors are those of hapax_store_open(), with *holder -1. */
+ * serve its keeper. REFUSED with *holder ≥ 0: another process has it open (0: of unknown pid).
+ * Other errors are those of hapax_store_open(), with *holder -1. */
 enum hapax_error hapax__database_join(struct hapax__database **out,
                                       const struct hapax__database_options *options, pid_t *holder,
                                       char text[HAPAX_TEXT_MAX]);
@@ -88,8 +88,8 @@ void hapax__database_leave(struct hapax__database *database);
 
 /* From enter to exit the caller alone reads, judges and writes, so that no verdict rests on a write
  * that is not durable yet. A database that failed a write is closed and opened again first, once
- * there is room. Returns the files, whose db is NULL where nothing can be read; *now_us: the store's
- * clock. */
+ * there is room. Returns the files, whose db is NULL where nothing can be read; *now_us: the
+ * store's clock. */
 struct hapax__files *hapax__database_enter(struct hapax__database *database, int64_t *now_us);
 void hapax__database_exit(struct hapax__database *database);
 
@@ -97,9 +97,9 @@ void hapax__database_exit(struct hapax__database *database);
 bool hapax__database_writable(const struct hapax__database *database);
 const char *hapax__database_why(const struct hapax__database *database);
 
-/* Between enter and exit: writes the batch with the clock's mark; synced unless the store was opened
- * with sync off. NONE: it is durable. INDETERMINATE: it may be, and nothing more is written until
- * the database has been opened again. */
+/* Between enter and exit: writes the batch with the clock's mark; synced unless the store was
+ * opened with sync off. NONE: it is durable. INDETERMINATE: it may be, and nothing more is written
+ * until the database has been opened again. */
 enum hapax_error hapax__database_write(struct hapax__database *database,
                                        rocksdb_writebatch_t *batch);
 

@@ -27,9 +27,9 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-/* The lowest level of lines in RocksDB's own log. Debian builds RocksDB 7.8 with its asserts. One of
- * these ends the process at the second line that a full disk refuses, so 7.8 must write no line: 6
- * is above all levels. As level 6 has no name, RocksDB does not finish its OPTIONS file, which
+/* The lowest level of lines in RocksDB's own log. Debian builds RocksDB 7.8 with its asserts. One
+ * of these ends the process at the second line that a full disk refuses, so 7.8 must write no line:
+ * 6 is above all levels. As level 6 has no name, RocksDB does not finish its OPTIONS file, which
  * nobody reads. Later versions do not open without that file; they get the highest level, 5. */
 #define LOG_LEVEL (HAPAX__ROCKSDB_MAJOR < 8 ? 6 : 5)
 

@@ -17,8 +17,8 @@
 
 extern const struct hapax_store_type hapax__rocksdb;
 
-/* The pid of the process that has the store at this path (no URI) open; it may be this process. 0: no
- * process has, there is no store, or the lock may not be read. */
+/* The pid of the process that has the store at this path (no URI) open; it may be this process. 0:
+ * no process has, there is no store, or the lock may not be read. */
 pid_t hapax__rocksdb_holder(const char *path);
 
 #endif

@@ -42,48 +42,48 @@ struct handle {
     struct hapax__database *database;
     struct hapax_store *client;
     struct hapax__batch *batch;
-    struct place *place; /* NULL in the keeper's handle */
+    struct folder *folder; /* NULL in the keeper's handle */
     bool keeper; /* the keeper's handle, which does not count as a user */
     bool doubt; /* the holder may be gone */
 };
 
 /* ---- the URI ------------------------------------------------------------------------- */
 
-struct place {
+struct folder {
     char path[PATH_MAX];
     char group[GROUP_MAX + 1];
     unsigned mode;
     bool sync;
 };
 
-static const char *set_option(struct place *place, const char *name, size_t name_len,
+static const char *set_option(struct folder *folder, const char *name, size_t name_len,
                               const char *value, size_t len)
 {
     if (name_len == 4 && memcmp(name, "sync", 4) == 0) {
-        place->sync = len == 2 && memcmp(value, "on", 2) == 0;
-        return place->sync || (len == 3 && memcmp(value, "off", 3) == 0) ? NULL
-                                                                         : "sync is not on or off";
+        folder->sync = len == 2 && memcmp(value, "on", 2) == 0;
+        return folder->sync || (len == 3 && memcmp(value, "off", 3) == 0) ? NULL
+                                                                          : "sync is not on or off";
     }
     if (name_len == 5 && memcmp(name, "group", 5) == 0) {
         if (len == 0 || len > GROUP_MAX)
             return "group is not a name of 1 to 64 bytes";
-        memcpy(place->group, value, len);
-        place->group[len] = '\0';
+        memcpy(folder->group, value, len);
+        folder->group[len] = '\0';
         return NULL;
     }
     if (name_len == 4 && memcmp(name, "mode", 4) == 0) {
-        place->mode = 0;
+        folder->mode = 0;
         for (size_t i = 0; i < len && value[i] >= '0' && value[i] <= '7' && len <= 4; i++)
-            place->mode = place->mode * 8 + (unsigned)(value[i] - '0');
-        if (len < 3 || len > 4 || strspn(value, "01234567") < len || place->mode > 0777 ||
-            (place->mode & 0600) != 0600)
+            folder->mode = folder->mode * 8 + (unsigned)(value[i] - '0');
+        if (len < 3 || len > 4 || strspn(value, "01234567") < len || folder->mode > 0777 ||
+            (folder->mode & 0600) != 0600)
             return "mode is not octal from 0600 to 0777, its owner's 6 included";
         return NULL;
     }
     return "";
 }
 
-static enum hapax_error parse_options(struct place *place, const char *at,
+static enum hapax_error parse_options(struct folder *folder, const char *at,
                                       char text[HAPAX_TEXT_MAX])
 {
     for (;;) {
@@ -92,7 +92,7 @@ static enum hapax_error parse_options(struct place *place, const char *at,
         bool has_value = at[name_len] == '=';
         const char *fault =
             !has_value ? ""
-                       : set_option(place, at, name_len, at + name_len + 1, len - name_len - 1);
+                       : set_option(folder, at, name_len, at + name_len + 1, len - name_len - 1);
 
         if (fault && fault[0] == '\0')
             return hapax__fail(text, HAPAX_ERR_INVALID,
@@ -106,26 +106,26 @@ static enum hapax_error parse_options(struct place *place, const char *at,
     }
 }
 
-static enum hapax_error parse_uri(struct place *place, const char *uri, char text[HAPAX_TEXT_MAX])
+static enum hapax_error parse_uri(struct folder *folder, const char *uri, char text[HAPAX_TEXT_MAX])
 {
     const char *path = uri + strlen("rocksdb:");
     size_t len = strcspn(path, "?");
 
     assert(strncmp(uri, "rocksdb:", 8) == 0);
-    memset(place, 0, sizeof(*place));
-    place->sync = true;
+    memset(folder, 0, sizeof(*folder));
+    folder->sync = true;
     if (len == 0)
         return hapax__fail(text, HAPAX_ERR_INVALID, "it names no path (rocksdb:PATH)");
-    if (len >= sizeof(place->path))
+    if (len >= sizeof(folder->path))
         return hapax__fail(text, HAPAX_ERR_INVALID, "its path has %zu bytes, over the limit of %zu",
-                           len, sizeof(place->path) - 1);
-    memcpy(place->path, path, len);
-    return path[len] == '?' ? parse_options(place, path + len + 1, text) : HAPAX_ERR_NONE;
+                           len, sizeof(folder->path) - 1);
+    memcpy(folder->path, path, len);
+    return path[len] == '?' ? parse_options(folder, path + len + 1, text) : HAPAX_ERR_NONE;
 }
 
 /* ---- the folder ---------------------------------------------------------------------- */
 
-static enum hapax_error fail_folder(const struct place *place, const char *doing,
+static enum hapax_error fail_folder(const struct folder *folder, const char *doing,
                                     char text[HAPAX_TEXT_MAX])
 {
     switch (errno) {
@@ -139,27 +139,27 @@ static enum hapax_error fail_folder(const struct place *place, const char *doing
         return hapax__fail(text, HAPAX_ERR_REFUSED, "cannot %s it: %s", doing, strerror(errno));
     case ENAMETOOLONG:
         return hapax__fail(text, HAPAX_ERR_INVALID, "its path of %zu bytes is too long",
-                           strlen(place->path));
+                           strlen(folder->path));
     default:
         return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot %s it: %s", doing, strerror(errno));
     }
 }
 
 /* Makes the folder where there is none, and makes its path absolute. */
-static enum hapax_error make_folder(struct place *place, char text[HAPAX_TEXT_MAX])
+static enum hapax_error make_folder(struct folder *folder, char text[HAPAX_TEXT_MAX])
 {
     char full[PATH_MAX];
     struct stat st;
 
-    if (mkdir(place->path, 0700) != 0 && errno != EEXIST)
-        return fail_folder(place, "make", text);
-    if (stat(place->path, &st) != 0)
-        return fail_folder(place, "look at", text);
+    if (mkdir(folder->path, 0700) != 0 && errno != EEXIST)
+        return fail_folder(folder, "make", text);
+    if (stat(folder->path, &st) != 0)
+        return fail_folder(folder, "look at", text);
     if (!S_ISDIR(st.st_mode))
         return hapax__fail(text, HAPAX_ERR_INVALID, "it is not a folder");
-    if (!realpath(place->path, full))
-        return fail_folder(place, "resolve", text);
-    memcpy(place->path, full, sizeof(full));
+    if (!realpath(folder->path, full))
+        return fail_folder(folder, "resolve", text);
+    memcpy(folder->path, full, sizeof(full));
     return HAPAX_ERR_NONE;
 }
 
@@ -185,7 +185,7 @@ static void handle_free(struct handle *handle)
         hapax__database_leave(handle->database);
     hapax_store_close(handle->client);
     hapax__batch_free(handle->batch);
-    free(handle->place);
+    free(handle->folder);
     free(handle);
 }
 
@@ -221,7 +221,7 @@ static enum hapax_error connect_holder(struct handle *handle, char text[HAPAX_TE
 
     if (!arena)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
-    snprintf(name, sizeof(name), "%s/keeper.sock", handle->place->path);
+    snprintf(name, sizeof(name), "%s/keeper.sock", handle->folder->path);
     error = hapax__keeper_connect(&handle->client, name, text);
     if (error != HAPAX_ERR_NONE) {
         free(arena);
@@ -234,11 +234,11 @@ static enum hapax_error connect_holder(struct handle *handle, char text[HAPAX_TE
 
 static enum hapax_error join(struct handle *handle, pid_t *holder, char text[HAPAX_TEXT_MAX])
 {
-    const struct place *place = handle->place;
-    struct hapax__database_options options = {.path = place->path,
-                                              .sync = place->sync,
-                                              .group = place->group[0] ? place->group : NULL,
-                                              .mode = place->mode,
+    const struct folder *folder = handle->folder;
+    struct hapax__database_options options = {.path = folder->path,
+                                              .sync = folder->sync,
+                                              .group = folder->group[0] ? folder->group : NULL,
+                                              .mode = folder->mode,
                                               .make_handle = make_keeper_handle};
 
     return hapax__database_join(&handle->database, &options, holder, text);
@@ -276,12 +276,12 @@ static enum hapax_error open_handle(struct handle *handle, const char *uri,
 {
     enum hapax_error error;
 
-    handle->place = malloc(sizeof(*handle->place));
-    if (!handle->place)
+    handle->folder = malloc(sizeof(*handle->folder));
+    if (!handle->folder)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
-    error = parse_uri(handle->place, uri, text);
+    error = parse_uri(handle->folder, uri, text);
     if (error == HAPAX_ERR_NONE)
-        error = make_folder(handle->place, text);
+        error = make_folder(handle->folder, text);
     if (error == HAPAX_ERR_NONE)
         error = find_database(handle, text);
     return error;
@@ -360,7 +360,7 @@ static enum hapax_error run_here(struct handle *handle, struct hapax_op *ops, si
 }
 
 /* Repeats, with their tokens, the ops without a reply, on the database that is this process's now.
- * The database shows whether the dead holder applied them, so the verdict of a repeat is definite. */
+ * The database shows whether the dead holder applied them, so a repeat's verdict is definite. */
 static enum hapax_error repeat_unanswered(struct handle *handle, struct hapax_op *ops, size_t n)
 {
     enum hapax_error first = HAPAX_ERR_NONE;

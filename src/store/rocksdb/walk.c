@@ -6,9 +6,10 @@
  *
  * A LIST that does not ask for completed records walks `open`, and never sees the million records
  * that are completed. PURGE walks both families side by side: the filter that drops expired records
- * from one leaves their entries in the other. LIST passes over such entries. PURGE meets each record
- * once, and judges then whether the record has expired or is a dead claim under hold. Rejected: a
- * second walk over `open` for dead claims, which would look up each of them in the other family.
+ * from one leaves their entries in the other. LIST passes over such entries. PURGE meets each
+ * record once, and judges then whether the record has expired or is a dead claim under hold.
+ * Rejected: a second walk over `open` for dead claims, which would look up each of them in the
+ * other family.
  */
 #include "batch.h"
 
@@ -232,8 +233,8 @@ static void forget(struct purge *purge, const struct hapax_id *id)
                                      (const char *)id->bytes, sizeof(*id));
 }
 
-/* What PURGE does with the record on which the walk stands: unreadable ones stay. *next borrows from
- * the walk. */
+/* What PURGE does with the record on which the walk stands: unreadable ones stay. *next borrows
+ * from the walk. */
 static enum hapax__write judge(const struct purge *purge, const struct hapax_id *id,
                                const struct walk *records, struct hapax_record *next)
 {
@@ -261,8 +262,8 @@ static bool replace(struct purge *purge, const struct hapax_record *next)
     return true;
 }
 
-/* The lower of the ids on which the two walks stand, and which of them stand there. False: both walks
- * are at their end; or one stands on a key that is no id, and then the other proves nothing. */
+/* The lower of the ids on which the two walks stand, and which of them stand there. False: both
+ * walks ended; or one stands on a key that is no id, and then the other proves nothing. */
 static bool lower_id(const struct walk *records, const struct walk *open, struct hapax_id *id,
                      bool *in_records, bool *in_open)
 {
