@@ -8,7 +8,8 @@
  *     cancel=MS         each call is cancelled after so long; by the loop
  *     step=1            waits for a line on stdin before each round
  *
- * Each call is a line: result, status, tries, unsure, error, bytes of the reply, ms it took, text; with tabs between them.
+ * Each call is a line, with tabs between its fields: result, status, tries, unsure, error, bytes of
+ * the reply, ms it took, text.
  */
 #include "../must.h"
 #include "aws/aws.h"

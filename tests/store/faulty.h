@@ -25,11 +25,13 @@ enum hapax__fault {
     HAPAX__DELAY, /* waits for hapax__plan_go(), then goes on as if nothing had been */
     HAPAX__DELAY_REPLY, /* applied, then waits so before it is answered */
     HAPAX__DUPLICATE, /* applied twice; the second answer counts */
-    HAPAX__CRASH_BEFORE, /* calls the crash hook; where that returns, all from this op on are left */
+    /* Calls the crash hook; where the hook returns, this op and all after it are left. */
+    HAPAX__CRASH_BEFORE,
     HAPAX__CRASH_AFTER /* applied, then the same */
 };
 
-/* Says what befalls an op: `number` counts the ops that came since the last change of the plan, from
+/* Says what befalls an op: `number` counts the ops that came since the last change of the plan,
+ * from
  * 1. Called under the plan's lock. */
 typedef enum hapax__fault hapax__decide(void *arg, uint64_t number, const struct hapax_op *op);
 
@@ -60,15 +62,15 @@ void hapax__plan_init(struct hapax__plan *plan);
 /* No handle may follow it any more. */
 void hapax__plan_release(struct hapax__plan *plan);
 
-/* From now on ops at, at+1, …, `times` of them, meet the fault; counted anew from 1. at 0 or NO_FAULT:
- * none does. */
+/* From now on ops at, at+1, …, `times` of them, meet the fault; counted anew from 1. at 0 or
+ * NO_FAULT: none does. */
 void hapax__plan_set(struct hapax__plan *plan, enum hapax__fault fault, uint64_t at,
                      uint64_t times);
 
 /* From now on decide() says it for every op. */
 void hapax__plan_decide(struct hapax__plan *plan, hapax__decide *decide, void *arg);
 
-/* What CRASH_BEFORE and CRASH_AFTER call: _exit(), or a test's own note. Called without the lock. */
+/* What CRASH_BEFORE and CRASH_AFTER call, without the lock: _exit(), or a test's own note. */
 void hapax__plan_crash(struct hapax__plan *plan, void (*crash)(void *arg), void *arg);
 
 /* Waits until n ops at least are held by a delay. False: not within timeout_ms. */
@@ -92,7 +94,8 @@ struct hapax__plan_counts hapax__plan_counts(struct hapax__plan *plan);
 enum hapax_error hapax__faulty_wrap(struct hapax_store **out, struct hapax_store *inner,
                                     struct hapax__plan *plan);
 
-/* Makes `faulty:URI` open URI, wrapped, under this plan: also for hapax_open(). The last call counts. */
+/* Makes `faulty:URI` open URI, wrapped, under this plan: also for hapax_open(). The last call
+ * counts. */
 void hapax__faulty_use(struct hapax__plan *plan);
 
 #endif

@@ -8,9 +8,9 @@
  *     op URI bind     SECRET
  *     op URI          each line of stdin is such an op, all on one handle
  *
- * TOKEN is a digit or letter, repeated to make one, or 32 digits of hex. \r, \n, \xNN and \\ are read
- * in HEADERS and BODY.
- * Prints the verdict or the error, and the store's text on stderr; exit 1 on an error.
+ * TOKEN is a digit or letter, repeated to make one, or 32 digits of hex. \r, \n, \xNN and \\ are
+ * read in HEADERS and BODY. Prints the verdict or the error, and the store's text on stderr; exit 1
+ * on an error.
  */
 #include <hapax/store.h>
 #include <stdio.h>

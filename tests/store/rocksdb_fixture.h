@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tests of the embedded store share: a folder of their own, ops made from a number, and the
- * database's files behind the store's back. Failures abort the test that runs.
+ * What the tests of the embedded store share: a folder of their own, ops made from a number, and
+ * the database's files behind the store's back. Failures abort the test that runs.
  */
 #ifndef ROCKSDB_FIXTURE_H
 #define ROCKSDB_FIXTURE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the cases of the store tests stand on: ops made from a number, a folder of their own, and the
- * process each of them runs in. A case that hangs is ended with all it started, and one that is left
- * alone ends with whoever started it.
+ * What the cases of the store tests stand on: ops made from a number, a folder of their own, and
+ * the process each of them runs in. A case that hangs is ended with all it started, and one that is
+ * left alone ends with whoever started it.
  */
 #include "store_test.h"
 

@@ -35,7 +35,7 @@ struct history {
     char log[LOG_LINES][120]; /* the last answers, for whoever has to find out why */
     unsigned logged;
     unsigned seen[HAPAX_ABSENT + 1]; /* verdicts */
-    unsigned settled; /* by sweeps */
+    unsigned expired_claims; /* made unknown by sweeps */
 };
 
 static int64_t model_clock(void *arg)
@@ -94,8 +94,9 @@ static void make_claim(struct history *h, struct hapax_op *op)
     op->caller.bytes[0] ^= once_in(h, 6);
     if (!h->suite->hinted)
         return;
-    /* A token is one request's: a lock says whose it is before PostgreSQL says whom it belongs to. So the last token's
-     * is another request, and the others share one, or nothing would be taken over or be in flight. */
+    /* A token is one request's: a lock says whose it is before PostgreSQL says whom it belongs to.
+     * So the last token's is another request, and the others share one, or nothing would be taken
+     * over or be in flight. */
     op->fingerprint.bytes[0] = op->token.bytes[0] == TOKENS && op->id.bytes[0] % 2 == 0;
     op->caller.bytes[0] = op->token.bytes[0] == TOKENS && op->id.bytes[0] % 2 == 1;
 }
@@ -154,8 +155,8 @@ static void differs(struct history *h, const struct hapax_op *op, const struct h
           what, hapax_verdict_name(op->verdict), hapax_verdict_name(model->verdict));
 }
 
-/* A lock that was taken before its claim was granted turns others away and knows no more than the request, and a time
- * within the lease. */
+/* A lock that was taken before its claim was granted turns others away and knows no more than the
+ * request, and a time within the lease. */
 static void borrow_unsaid(const struct hapax_record *lock, struct hapax_record *model)
 {
     struct hapax_record said = *lock;
@@ -323,8 +324,8 @@ static int64_t now_of(struct history *h)
     return op.now_us;
 }
 
-/* A list in no order, which may show a record twice: all that is to be listed both when it begins and when it
- * has ended is shown. */
+/* A list in no order, which may show a record twice: all that is to be listed both when it begins
+ * and when it has ended is shown. */
 static void compare_in_any_order(struct history *h, struct hapax_op op)
 {
     static struct hapax_id first[HAPAX_LIST_MAX];
@@ -363,7 +364,7 @@ static void compare_list(struct history *h)
 }
 
 /* The model sweeps this one record, which the store has swept at that time. */
-static void follow_settled(struct history *h, const struct hapax_id *id, int64_t at_us)
+static void follow_expired(struct history *h, const struct hapax_id *id, int64_t at_us)
 {
     struct hapax_op op = {.kind = HAPAX_OP_PURGE, .limit = 1, .cursor = *id};
 
@@ -375,9 +376,9 @@ static void follow_settled(struct history *h, const struct hapax_id *id, int64_t
           "id %02x%02x was swept to unknown, and should not have been", id->bytes[0], id->bytes[1]);
 }
 
-/* How many of the ids from n on a page of a sweep has made unknown; each must be one that the model has
- * to make unknown at that time. */
-static unsigned compare_settled(struct history *h, unsigned n, unsigned count, int64_t at_us)
+/* How many of the ids from n on a page of a sweep has made unknown; each must be one that the model
+ * has to make unknown at that time. */
+static unsigned compare_expired(struct history *h, unsigned n, unsigned count, int64_t at_us)
 {
     unsigned found = 0;
 
@@ -391,33 +392,33 @@ static unsigned compare_settled(struct history *h, unsigned n, unsigned count, i
         run_op(h->store, &op);
         if (op.record.state != HAPAX_STATE_UNKNOWN)
             continue;
-        follow_settled(h, &op.id, at_us);
+        follow_expired(h, &op.id, at_us);
         found++;
     }
     return found;
 }
 
-/* Sweeps the store to its end, page by page, and the model with it; what is absent stays absent. The ids
- * of this history are those from n on. */
+/* Sweeps the store to its end, page by page, and the model with it; what is absent stays absent.
+ * The ids of this history are those from n on. */
 static void compare_purge(struct history *h, unsigned n, unsigned count)
 {
     struct hapax_op op = {.kind = HAPAX_OP_PURGE, .limit = 1 + (uint32_t)pick(h, 3)};
     bool walks = !h->store->type->forgets;
-    unsigned pages = 0, settled;
+    unsigned pages = 0, expired;
     int64_t first_us = 0;
 
     do {
         run_op(h->store, &op);
         CHECK(op.verdict == HAPAX_OK && op.purged + op.expired_claims <= op.limit,
-              "%u purged, %u settled", op.purged, op.expired_claims);
+              "%u purged, %u expired claims", op.purged, op.expired_claims);
         CHECK(walks || op.purged + op.expired_claims == 0, "a store that forgets has swept");
         CHECK(++pages < PAGES_MAX, "the purge does not end");
         h->last_us = op.now_us;
         first_us = first_us == 0 ? op.now_us : first_us;
-        settled = op.expired_claims > 0 ? compare_settled(h, n, count, op.now_us) : 0;
-        CHECK(!h->alone || settled == op.expired_claims, "%u settled, %u found", op.expired_claims,
-              settled);
-        h->settled += settled;
+        expired = op.expired_claims > 0 ? compare_expired(h, n, count, op.now_us) : 0;
+        CHECK(!h->alone || expired == op.expired_claims, "%u expired claims, %u found",
+              op.expired_claims, expired);
+        h->expired_claims += expired;
         op.cursor = op.next_cursor;
     } while (op.more);
     if (!walks)
@@ -440,8 +441,8 @@ static void read_all(struct history *h, unsigned round)
     run_batch(h, ops, IDS);
 }
 
-/* Whether a verdict was never given. Where the clock is real, chance decides which records outlive their
- * retention; rounds are added until each was seen, where they are not few from the start. */
+/* Whether a verdict was never given. Where the clock is real, chance decides which records outlive
+ * their retention; rounds are added until each was seen, where they are not few from the start. */
 static bool lacks_verdict(const struct suite *suite, const unsigned *seen)
 {
     if (suite->rounds < (suite->hinted ? 20 : 4))
@@ -480,17 +481,17 @@ static void a_random_history_is_the_models(const struct suite *suite)
         read_all(&h, round);
         for (size_t v = 0; v <= HAPAX_ABSENT; v++)
             seen[v] += h.seen[v];
-        swept += h.settled;
+        swept += h.expired_claims;
         end(&h);
     }
     printf("# answers:");
     for (size_t v = HAPAX_CLAIMED; v <= HAPAX_ABSENT; v++)
         printf(" %s %u", hapax_verdict_name((enum hapax_verdict)v), seen[v]);
-    printf(", settled by sweeps %u\n", swept);
+    printf(", claims expired by sweeps %u\n", swept);
     CHECK(!lacks_verdict(suite, seen), "a verdict was never given");
 }
 
-static bool settled(const struct hapax_op *op)
+static bool finished(const struct hapax_op *op)
 {
     return op->verdict != HAPAX_IN_FLIGHT &&
            !(op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET);
@@ -510,7 +511,7 @@ static void an_op_may_be_repeated_until_its_reply_comes(const struct suite *suit
         op.retention_ms = 3600000;
         first = op;
         run_op(h.store, &first);
-        for (uint64_t times = pick(&h, 3); times > 0 && settled(&first); times--) {
+        for (uint64_t times = pick(&h, 3); times > 0 && finished(&first); times--) {
             struct hapax_op again = op;
             struct hapax_record record = first.record;
 
@@ -553,7 +554,7 @@ static void long_lists_come_in_pages(const struct suite *suite)
         if (i % 8 == 7)
             compare_purge(&h, 5000, 300);
     }
-    CHECK(h.settled > 0 || h.store->type->forgets, "no sweep had a dead claim to settle");
+    CHECK(h.expired_claims > 0 || h.store->type->forgets, "no sweep had a dead claim to end");
     end(&h);
 }
 

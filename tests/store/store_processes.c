@@ -121,7 +121,7 @@ static bool take(struct hapax_store *store, const struct suite *suite, struct sh
     return true;
 }
 
-/* Claims one by one or in chunks, by the child's number; then asks until each key has an outcome. */
+/* Claims singly or in chunks, by the child's number; then asks until each key has an outcome. */
 static void race(const struct suite *suite, struct shared *shared, unsigned me)
 {
     struct hapax_store *store = open_store(suite);
@@ -242,7 +242,7 @@ static struct hapax_op outlive(const struct suite *suite,
     return op;
 }
 
-/* kill -9 of the holder: after the lease the next one gets the claim, and knows that it is stale. */
+/* kill -9 of the holder: after the lease the next one gets the claim, and it is stale. */
 static void a_killed_holder_is_taken_over_under_rerun(const struct suite *suite)
 {
     struct hapax_op op = outlive(suite, claim_rerun_and_stay);
@@ -339,8 +339,8 @@ static void look_back(const struct suite *suite, struct shared *shared)
     hapax_store_close(client.store);
 }
 
-/* Whether a storm has met what it is for. Where processes take long to begin, few come to do anything before they are
- * killed. */
+/* Whether a storm has met what it is for. Where processes take long to begin, few come to do
+ * anything before they are killed. */
 static bool has_happened(const struct storm *seen, unsigned kills)
 {
     unsigned acknowledged = atomic_load(&seen->acknowledged);
@@ -350,9 +350,9 @@ static bool has_happened(const struct storm *seen, unsigned kills)
             (atomic_load(&seen->taken_over) && atomic_load(&seen->unknown)));
 }
 
-/* Processes claim, complete and are killed at any moment: under hold no effect happens twice, no two
- * answers differ, no acknowledged completion is lost, no key is stranded. It goes on, with fewer kills, until all that
- * was to happen has. */
+/* Processes claim, complete and are killed at any moment: under hold no effect happens twice, no
+ * two answers differ, no acknowledged completion is lost, no key is stranded. It goes on, with
+ * fewer kills, until all that was to happen has. */
 static void a_storm_of_kills_loses_nothing(const struct suite *suite)
 {
     struct shared *shared = share();

@@ -206,7 +206,7 @@ static void a_renewed_claim_is_not_taken_over(const struct suite *suite)
     hapax_store_close(store);
 }
 
-/* ---- failures, requests, unknown fates ----------------------------------------------- */
+/* ---- failures, requests, unknown results ----------------------------------------------- */
 
 /* A FAIL keeps count and fence; attempts that ran are used up, those that did nothing are not. */
 static void a_failed_record_keeps_its_attempt_count_and_fence(const struct suite *suite)
@@ -305,27 +305,27 @@ static void a_held_operation_becomes_unknown(const struct suite *suite)
 static unsigned sweep(struct hapax_store *store)
 {
     struct hapax_op op = {.kind = HAPAX_OP_PURGE, .limit = 2};
-    unsigned settled = 0;
+    unsigned expired = 0;
 
     do {
         run_op(store, &op);
         expect(&op, HAPAX_OK);
-        CHECK(op.purged + op.expired_claims <= 2, "%u removed, %u settled", op.purged,
+        CHECK(op.purged + op.expired_claims <= 2, "%u removed, %u expired claims", op.purged,
               op.expired_claims);
-        settled += op.expired_claims;
+        expired += op.expired_claims;
         op.cursor = op.next_cursor;
     } while (op.more);
-    return settled;
+    return expired;
 }
 
-/* A sweep makes unknown what was left unfinished under hold, and nothing else; where the store forgets by
- * itself and is not walked, the next CLAIM does. Its owner may still complete it. */
-static void a_sweep_settles_what_was_left_under_hold(const struct suite *suite)
+/* A sweep makes unknown what was left unfinished under hold, and nothing else; where the store
+ * forgets by itself and is not walked, the next CLAIM does. Its owner may still complete it. */
+static void a_sweep_ends_what_was_left_under_hold(const struct suite *suite)
 {
     struct hapax_store *store = open_store(suite);
     bool walks = !store->type->forgets;
     struct hapax_op held = claim_briefly(store, suite, 1, 1, HAPAX_EXPIRED_HOLD), op;
-    unsigned settled;
+    unsigned expired;
 
     op = op_of(suite, HAPAX_OP_CLAIM, 3, 1);
     op.on_expired = HAPAX_EXPIRED_HOLD;
@@ -333,8 +333,8 @@ static void a_sweep_settles_what_was_left_under_hold(const struct suite *suite)
     claim_briefly(store, suite, 4, 1, HAPAX_EXPIRED_RECONCILE);
     op = claim_briefly(store, suite, 2, 1, HAPAX_EXPIRED_RERUN);
     wait_until(store, suite, op.record.lease_until_us);
-    settled = sweep(store);
-    CHECK(!suite->fresh || settled == (walks ? 2 : 0), "%u settled", settled);
+    expired = sweep(store);
+    CHECK(!suite->fresh || expired == (walks ? 2 : 0), "%u expired claims", expired);
     op = reread(store, suite, 2);
     CHECK(op.record.state == HAPAX_STATE_STARTED && !op.record.stale, "it would not run again");
     op = reread(store, suite, 3);
@@ -346,7 +346,7 @@ static void a_sweep_settles_what_was_left_under_hold(const struct suite *suite)
               op.record.expires_us == 0,
           "more than its state was changed");
     held = op;
-    settled = sweep(store);
+    expired = sweep(store);
     op = reread(store, suite, 1);
     CHECK(!record_diff(&op.record, &held.record), "it was swept twice");
     op = claim(store, suite, 1, 2);
@@ -623,8 +623,7 @@ const struct test_case rule_cases[] = {
      a_failed_record_keeps_its_attempt_count_and_fence, false, false},
     {"mismatch_is_found_before_in_flight", mismatch_is_found_before_in_flight, false, false},
     {"a_held_operation_becomes_unknown", a_held_operation_becomes_unknown, false, false},
-    {"a_sweep_settles_what_was_left_under_hold", a_sweep_settles_what_was_left_under_hold, false,
-     false},
+    {"a_sweep_ends_what_was_left_under_hold", a_sweep_ends_what_was_left_under_hold, false, false},
     {"an_expired_record_is_absent", an_expired_record_is_absent, false, false},
     {"an_operator_has_the_last_word", an_operator_has_the_last_word, false, false},
     {"a_reopened_store_has_every_record", a_reopened_store_has_every_record, false, true},

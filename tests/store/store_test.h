@@ -75,8 +75,8 @@ void remove_folder(const struct suite *suite);
 /* Waits for a process, and kills its group (or it) where that takes too long: -1 then. */
 int wait_for(pid_t pid, int64_t timeout_ms, bool group);
 
-/* Runs the case in a process and a group of its own, which closes `inherited` (-1: none), and ends what
- * a failed one leaves behind. True: it passed. */
+/* Runs the case in a process and a group of its own, which closes `inherited` (-1: none), and ends
+ * what a failed one leaves behind. True: it passed. */
 bool run_alone(const struct suite *suite, const struct test_case *test, int inherited);
 
 #endif

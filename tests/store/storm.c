@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One process of the storm, and the look back when it is over. A rule that is broken ends the process
- * by CHECK, and whoever started it notices that it ended by itself.
+ * One process of the storm, and the look back when it is over. A rule that is broken ends the
+ * process by CHECK, and whoever started it notices that it ended by itself.
  */
 #include "storm.h"
 
@@ -62,8 +62,8 @@ static void run_counted(const struct storm_client *client, struct hapax_op *op)
     atomic_store(&storm->in_op[client->slot], 0);
 }
 
-/* Some time passes in the handler, as much as it takes to read; it renews once, or never. False: its
- * claim is lost. */
+/* Some time passes in the handler, as much as it takes to read; it renews once, or never. False:
+ * its claim is lost. */
 static bool handle(const struct storm_client *client, unsigned key, unsigned who)
 {
     unsigned reads = who % client->reads_max;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A storm: processes that claim and complete keys of one window until they are killed, and what they
- * hold each other to. What they must agree on stands in memory they share, where it outlives them:
- * an effect is noted before anything else is done under its claim, an outcome when it was
+ * A storm: processes that claim and complete keys of one window until they are killed, and what
+ * they hold each other to. What they must agree on stands in memory they share, where it outlives
+ * them: an effect is noted before anything else is done under its claim, an outcome when it was
  * acknowledged or seen. Odd keys are under `hold`, even ones under `rerun`.
  */
 #ifndef HAPAX_TESTS_STORM_H
@@ -49,8 +49,8 @@ struct hapax_span body_of(char text[BODY_MAX], unsigned who, unsigned key);
 /* Works on random keys of the window until the storm is over. */
 void storm_run(struct storm_client *client);
 
-/* Each key that anyone saw completed still is, with the same outcome; no effect is forgotten; and the
- * other keys can be had, or are known to be unknown. */
+/* Each key that anyone saw completed still is, with the same outcome; no effect is forgotten; and
+ * the other keys can be had, or are known to be unknown. */
 void storm_look_back(const struct storm_client *client);
 
 #endif

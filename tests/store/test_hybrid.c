@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hybrid store and a Redis that lies: test_hybrid URI, of a hybrid store over one Redis or several. Each case has ids
- * of its own, and writes into the hints behind the store's back whatever a Redis can come to say: the locks of the dead,
- * copies of what was, of other ids, damaged ones, dumps of yesterday. PostgreSQL's answer must come out.
+ * The hybrid store and a Redis that lies: test_hybrid URI, of a hybrid store over one Redis or
+ * several. Each case has ids of its own, and writes into the hints behind the store's back whatever
+ * a Redis can come to say: the locks of the dead, copies of what was, of other ids, damaged ones,
+ * dumps of yesterday. PostgreSQL's answer must come out.
  */
 #include "base/clock.h"
 #include "store/hybrid/hybrid.h"
@@ -295,7 +296,8 @@ static void a_failure_releases_the_lock(void **state)
     assert_int_equal(op.record.attempt, 2);
 }
 
-/* Whoever has met nobody for long takes no locks, and takes them again after one IN_FLIGHT; copies are made all the same. */
+/* Whoever has met nobody for long takes no locks, and takes them again after one IN_FLIGHT; copies
+ * are made all the same. */
 static void a_calm_handle_takes_no_locks(void **state)
 {
     struct bed *bed = *state;
@@ -327,7 +329,7 @@ static void a_calm_handle_takes_no_locks(void **state)
     (void)await_hint(&next.id, '0', value);
 }
 
-/* Batches of large copies are answered rightly, also where their bytes are too many for one look. */
+/* Batches of large copies are answered rightly, also with more bytes than one lookup takes. */
 static void large_copies_are_replayed(void **state)
 {
     enum { COUNT = 40, SIZE = 200000 };
@@ -394,7 +396,8 @@ static void a_bare_lock_for_ever_is_not_believed(void **state)
     expect(claim(bed, bed->other, '2'), HAPAX_CLAIMED);
 }
 
-/* Bytes flipped, cut, of another id, of no hint at all: PostgreSQL is asked, and what it says replaces them. */
+/* Bytes flipped, cut, of another id, of no hint at all: PostgreSQL is asked, and what it says
+ * replaces them. */
 static void a_damaged_copy_is_none(void **state)
 {
     struct bed *bed = *state;
@@ -433,7 +436,8 @@ static void a_damaged_copy_is_none(void **state)
     }
 }
 
-/* After a RESOLVE through the hybrid nobody is shown what was before, though Redis is put back to where it was. */
+/* After a RESOLVE through the hybrid nobody is shown what was before, though Redis is put back to
+ * where it was. */
 static void a_copy_from_before_a_resolve_is_not_served(void **state)
 {
     struct bed *bed = *state;
@@ -463,7 +467,8 @@ static void a_copy_from_before_a_resolve_is_not_served(void **state)
     assert_int_equal(op.record.attempt, 1);
 }
 
-/* The same where the RESOLVE did not come through the hybrid: the epoch rises in PostgreSQL. It is not waited for then. */
+/* The same where the RESOLVE did not come through the hybrid: the epoch rises in PostgreSQL. It is
+ * not waited for then. */
 static void a_resolve_past_the_hybrid_raises_the_epoch(void **state)
 {
     struct bed *bed = *state;
@@ -635,12 +640,14 @@ static void a_wrong_uri_is_refused(void **state)
     }
 }
 
-/* Sentinels have commas of their own; parameters of each half stay with it; passwords are not shown. */
+/* Sentinels have commas of their own; parameters of each half stay with it; passwords are not
+ * shown. */
 static void a_uri_is_cut_in_the_right_places(void **state)
 {
     static const char *const uris[] = {
         "hybrid:redis+sentinel://redis1:1,redis2:2/m?prefix=a:+postgres://u:p@h/d",
-        "hybrid:redis://:secret@a,rediss://:secret@b,redis://:secret@c:6380/1+postgresql://u:secret@h/d?stale_replay=on",
+        "hybrid:redis://:secret@a,rediss://:secret@b,redis://:secret@c:6380/1"
+        "+postgresql://u:secret@h/d?stale_replay=on",
         "hybrid:redis://a+postgres://h/d?timeout=1s&stale_replay=off&sslmode=disable",
         "hybrid:redis://a+postgres://h/d?stale_replay=on&timeout=1s"};
     char shown[HAPAX_TEXT_MAX];

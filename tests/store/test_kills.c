@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kills [KILLS] [SEED]: kill -9 of the holder of an embedded store and of its clients, under load.
+ * test_kills [KILLS] [SEED]: kill -9 of the holder of an embedded store and of its clients, under
+ * load.
  *
  * A keeper process, eight clients of its socket (half of them so impatient that they give ops up as
- * INDETERMINATE) and two processes that open the path itself, and so may take the holder's place when it
- * dies, run a storm (storm.h). About a third of the kills is for whoever holds the store then, alone or together
- * with those who would take over; the others are for clients. Each dead process is started again at
- * once. An op with an error is repeated with its token until it has a verdict, within a deadline.
+ * INDETERMINATE) and two processes that open the path itself, and so may take the holder's place
+ * when it dies, run a storm (storm.h). About a third of the kills is for whoever holds the store
+ * then, alone or together with those who would take over; the others are for clients. Each dead
+ * process is started again at once. An op with an error is repeated with its token until it has a
+ * verdict, within a deadline.
  *
- * What a dead process was in the middle of stands in shared memory when it is dead, so a kill counts as
- * inside an op only if it was. The holder is told from the pid in hapax.lock: asking for the lock itself
- * would be in the way of those who try to get it.
+ * What a dead process was in the middle of stands in shared memory when it is dead, so a kill
+ * counts as inside an op only if it was. The holder is told from the pid in hapax.lock: asking for
+ * the lock itself would be in the way of those who try to get it.
  */
 #include "storm.h"
 
@@ -233,7 +235,7 @@ static void kill_client(struct killer *killer, unsigned slot)
     killer->client_inside += atomic_exchange(&killer->world->storm.in_op[slot], 0) != 0;
 }
 
-/* Inside an op: the holder was in one of its own, or somebody was in the same op before and after. */
+/* Inside an op: the holder was in one of its own, or a peer was in one op before and after. */
 static void kill_holder(struct killer *killer, unsigned holder)
 {
     struct storm *storm = &killer->world->storm;
@@ -396,9 +398,9 @@ static void tell(const struct killer *killer, double seconds)
           "kills missed what they were to hit, or left no claim behind");
 }
 
-/* The holder and its clients are killed at any moment: no acknowledged completion is lost or changed, no
- * effect happens twice under hold, every op gets its verdict in time. What they left is looked at,
- * and once more after a last kill of the keeper. */
+/* The holder and its clients are killed at any moment: no acknowledged completion is lost or
+ * changed, no effect happens twice under hold, every op gets its verdict in time. What they left is
+ * looked at, and once more after a last kill of the keeper. */
 static void kills_of_holder_and_clients_lose_nothing(const struct suite *suite)
 {
     struct killer killer = {.suite = suite, .random = suite->seed};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The embedded store beside what every store must do (store_test): its files, its holder, its clock,
- * what it makes of damage. Its walks are in test_rocksdb_walk.c; what disks and kills do to it
- * in test_rocksdb_crash.c.
+ * The embedded store beside what every store must do (store_test): its files, its holder, its
+ * clock, what it makes of damage. Its walks are in test_rocksdb_walk.c; what disks and kills do to
+ * it in test_rocksdb_crash.c.
  */
 #include "rocksdb_fixture.h"
 
@@ -246,8 +246,8 @@ static void a_held_path_leads_to_its_keeper(void **state)
     assert_true(is_completed(f->store, 1));
 }
 
-/* When the holder is killed, a handle it served takes its place, with all that was acknowledged, and
- * serves others. */
+/* When the holder is killed, a handle it served takes its place, with all that was acknowledged,
+ * and serves others. */
 static void a_dead_holder_is_replaced(void **state)
 {
     struct fixture *f = *state;
@@ -330,8 +330,8 @@ static void set_mark(struct fixture *f, int64_t ahead_us, bool this_boot)
     close_files(files);
 }
 
-/* Claims, lets `move` happen while the store is closed, and says whether the claim is still live and the
- * next fence higher. */
+/* Claims, lets `move` happen while the store is closed, and says whether the claim is still live
+ * and the next fence higher. */
 static void claim_over(struct fixture *f, int64_t ahead_us, bool this_boot)
 {
     struct hapax_op mine = claim_of(1, 1), other = claim_of(1, 2), next = claim_of(2, 1);
@@ -345,8 +345,8 @@ static void claim_over(struct fixture *f, int64_t ahead_us, bool this_boot)
     assert_true(next.record.fence > mine.record.fence);
 }
 
-/* The store's clock is a day ahead of the wall clock, as after setting that back by a day: it goes on
- * from where it was, in this boot and in the next. */
+/* The store's clock is a day ahead of the wall clock, as after setting that back by a day: it goes
+ * on from where it was, in this boot and in the next. */
 static void a_wall_clock_set_back_ends_no_lease(void **state)
 {
     struct fixture *f = *state;
@@ -377,8 +377,8 @@ static int64_t clock_after(const struct hapax__clock_mark *last,
     return hapax__clock_at(&clock, now->boot_us);
 }
 
-/* Every pair of a persisted reading and a later start, a day back and forth, in one boot and over two:
- * the clock never runs backwards, and within one boot it runs as fast as boot time. */
+/* Every pair of a persisted reading and a later start, a day back and forth, in one boot and over
+ * two: the clock never runs backwards, and within one boot it runs as fast as boot time. */
 static void the_clock_never_runs_backwards(void **state)
 {
     const int64_t wall_us = INT64_C(1700000000) * 1000000;
@@ -501,8 +501,8 @@ static void an_unknown_format_is_refused(void **state)
     assert_non_null(strstr(f->text, "format 7"));
 }
 
-/* A log damaged in its middle is CORRUPT: the acknowledged records behind the damage are not dropped
- * in silence. */
+/* A log damaged in its middle is CORRUPT: the acknowledged records behind the damage are not
+ * dropped in silence. */
 static void a_damaged_log_does_not_open(void **state)
 {
     struct fixture *f = *state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What disks, kills and want of memory do to the embedded store: nothing that was acknowledged is lost,
- * reads go on, and it recovers by itself when the fault ends.
+ * What disks, kills and want of memory do to the embedded store: nothing that was acknowledged is
+ * lost, reads go on, and it recovers by itself when the fault ends.
  *
  *     test_rocksdb_crash [KILLS [CASE]]    2000 for a soak
  */
@@ -99,7 +99,7 @@ static void recovers(struct fixture *f, struct books *books)
     }
 }
 
-/* One fault at the nth call. With `ever` it lasts through three more rounds. Whether any op met it. */
+/* One fault at the nth call; with `ever` for three more rounds. Returns whether an op met it. */
 static bool one_fault(struct fixture *f, struct books *books, long nth, bool ever, int error)
 {
     size_t before = books->count;
@@ -117,9 +117,10 @@ static bool one_fault(struct fixture *f, struct books *books, long nth, bool eve
     return books->refused + books->uncertain > failed;
 }
 
-/* Where no op met the fault, RocksDB's merging of files may have, which the next write would learn: it would fail, and the
- * database be opened again, in the midst of the next fault, which the test means to come upon a database that works. So
- * that it does, the store is closed, which waits for the merging. */
+/* Where no op met the fault, RocksDB's merging of files may have, which the next write would learn:
+ * it would fail, and the database be opened again, in the midst of the next fault, which the test
+ * means to come upon a database that works. So that it does, the store is closed, which waits for
+ * the merging. */
 static void fault_at_every_call(void **state, bool ever, int error)
 {
     struct fixture *f = *state;
@@ -141,8 +142,8 @@ static void fault_at_every_call(void **state, bool ever, int error)
     free(books.acked);
 }
 
-/* The disk is full from the nth call on, for every n: no acknowledgement, reads go on, and writes work
- * again when there is room, without anybody opening the store again. */
+/* The disk is full from the nth call on, for every n: no acknowledgement, reads go on, and writes
+ * work again when there is room, without anybody opening the store again. */
 static void a_full_disk_loses_nothing(void **state)
 {
     fault_at_every_call(state, true, ENOSPC);
@@ -298,8 +299,8 @@ void *__wrap_realloc(void *p, size_t size)
     return starved() ? NULL : __real_realloc(p, size);
 }
 
-/* Our nth allocation fails, for every n (RocksDB's own do not): what gets no memory is not applied, and
- * what is answered is right. */
+/* Our nth allocation fails, for every n (RocksDB's own do not): what gets no memory is not applied,
+ * and what is answered is right. */
 static void want_of_memory_applies_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -376,8 +377,8 @@ static void a_sweep_in_want_of_memory_changes_nothing(void **state)
 
 #define WORK_OPS 4u
 
-/* Claims and completes for ever. Tells its parent `b` before each batch, and the number of each operation
- * whose completion was acknowledged. */
+/* Claims and completes for ever. Tells its parent `b` before each batch, and the number of each
+ * operation whose completion was acknowledged. */
 static int work_until_killed(const char *uri, uint64_t from)
 {
     struct hapax_store *store = NULL;
@@ -432,7 +433,8 @@ static pid_t start_worker(const struct fixture *f, uint64_t from, int *in)
     return pid;
 }
 
-/* Reads what the worker tells until `stop` acknowledgements, or its end. True: its last word was `b`. */
+/* Reads what the worker tells until `stop` acknowledgements, or its end. True: its last word was
+ * `b`. */
 static bool listen_to(int in, struct books *books, size_t stop)
 {
     bool inside = false;

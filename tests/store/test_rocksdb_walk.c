@@ -154,7 +154,7 @@ static void the_filter_drops_what_has_expired(void **state)
     assert_int_equal(claim(f->store, 1, 2), HAPAX_CLAIMED);
 }
 
-/* PURGE removes what has expired, from the index as well, within its limit, and never a live claim. */
+/* PURGE removes expired records, from the index too, within its limit, and never a live claim. */
 static void purge_never_removes_a_live_claim(void **state)
 {
     struct fixture *f = *state;
@@ -177,8 +177,8 @@ static void purge_never_removes_a_live_claim(void **state)
     assert_true(stored(f, HAPAX__OPEN, 2));
 }
 
-/* A sweep makes a dead claim under hold unknown, within its limit, and moves it in the index as well; so it
- * stays when the store is opened again. */
+/* A sweep makes a dead claim under hold unknown, within its limit, and moves it in the index as
+ * well; so it stays when the store is opened again. */
 static void a_sweep_moves_dead_claims_in_the_index(void **state)
 {
     struct fixture *f = *state;
@@ -216,7 +216,8 @@ static void a_sweep_moves_dead_claims_in_the_index(void **state)
     assert_int_equal(complete(f->store, 5, 1), HAPAX_OK);
 }
 
-/* An entry of the index whose record the filter dropped is passed over by LIST and removed by PURGE. */
+/* An entry of the index whose record the filter dropped is passed over by LIST and removed by
+ * PURGE. */
 static void purge_removes_what_the_filter_left(void **state)
 {
     struct fixture *f = *state;

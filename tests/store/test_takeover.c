@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What becomes of an op whose holder dies before its reply arrives: a relay stands between this process
- * and the keeper of another, lets the op be applied, and ends the holder in place of a reply.
+ * What becomes of an op whose holder dies before its reply arrives: a relay stands between this
+ * process and the keeper of another, lets the op be applied, and ends the holder in place of a
+ * reply.
  */
 #include "rocksdb_fixture.h"
 

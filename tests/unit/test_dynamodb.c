@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The DynamoDB store's parts that need no server: its URI as a table, where every mistake has its text; items as they are
- * written and as they come back; JSON that others write; what a handle remembers.
+ * The DynamoDB store's parts that need no server: its URI as a table, where every mistake has its
+ * text; items as they are written and as they come back; JSON that others write; what a handle
+ * remembers.
  */
 #include "store/dynamodb/dynamodb.h"
 
@@ -214,7 +215,8 @@ static void a_body_in_chunks_is_known_by_its_sum(void **state)
     free(bytes);
 }
 
-/* The largest record that is kept in one item, and all it can have beside its body, are within DynamoDB's 400 KB. */
+/* The largest record that is kept in one item, and all it can have beside its body, are within
+ * DynamoDB's 400 KB. */
 static void what_fits_is_within_the_limit_of_an_item(void **state)
 {
     static uint8_t bytes[HAPAX__DDB_ITEM_MAX];
@@ -247,7 +249,8 @@ static const struct {
      HAPAX__DDB_FOUND},
     {"{\"Item\":{\"v\":{\"B\":\"AAAAAAAAAAAAAAAAAAAAAA==\"},\"r\":{\"B\":\"\\u0041Q=\\u003d\"}}}",
      HAPAX__DDB_FOUND},
-    {"{\"Item\":{\"r\":{\"B\":\"\\/\\/8=\"},\"v\":{\"B\":\"AAAAAAAAAAAAAAAAAAAAAA==\"},\"o\":{\"S\":\"x\"}}}",
+    {"{\"Item\":{\"r\":{\"B\":\"\\/\\/8=\"},"
+     "\"v\":{\"B\":\"AAAAAAAAAAAAAAAAAAAAAA==\"},\"o\":{\"S\":\"x\"}}}",
      HAPAX__DDB_FOUND},
     {"{\"Item\":{}}", HAPAX__DDB_DAMAGED},
     {"{\"Item\":{\"r\":{\"S\":\"AQ==\"},\"v\":{\"B\":\"AAAAAAAAAAAAAAAAAAAAAA==\"}}}",
@@ -258,7 +261,8 @@ static const struct {
      HAPAX__DDB_DAMAGED},
     {"{\"Item\":{\"r\":{\"B\":\"AQ==\"},\"v\":{\"B\":\"AAAA\"}}}", HAPAX__DDB_DAMAGED},
     {"{\"Item\":{\"r\":{\"B\":\"AQ==\"}}}", HAPAX__DDB_DAMAGED},
-    {"{\"Item\":{\"r\":{\"B\":\"AQ==\"},\"v\":{\"B\":\"AAAAAAAAAAAAAAAAAAAAAA==\"},\"c\":{\"B\":\"AAAA\"}}}",
+    {"{\"Item\":{\"r\":{\"B\":\"AQ==\"},\"v\":{\"B\":\"AAAAAAAAAAAAAAAAAAAAAA==\"},"
+     "\"c\":{\"B\":\"AAAA\"}}}",
      HAPAX__DDB_DAMAGED},
     {"", HAPAX__DDB_NONSENSE},
     {"[]", HAPAX__DDB_NONSENSE},
@@ -272,7 +276,7 @@ static const struct {
     {"{\"a\":\"\\", HAPAX__DDB_NONSENSE},
 };
 
-/* What is not an item of ours is not taken for one, and what is no reply not for "there is none". */
+/* An item that is not ours is refused, and bytes that are no reply never count as "absent". */
 static void a_reply_is_what_it_is(void **state)
 {
     (void)state;

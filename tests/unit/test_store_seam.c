@@ -2,7 +2,8 @@
  *
  * The seam: what hapax_store_run() promises to callers whatever a store does, and to stores
  * whatever a caller asks. The store here is a probe: it notes what it was given and answers as the
- * test says. The checks of the ops are tested over the memory store, so that "the rest runs" is seen.
+ * test says. The checks of the ops are tested over the memory store, so that "the rest runs" is
+ * seen.
  */
 #include <hapax/store.h>
 
@@ -277,7 +278,7 @@ static const struct limit limits[] = {
 
 #define LIMITS (sizeof(limits) / sizeof(limits[0]))
 
-/* One bad op among good ones is refused, its text names the field, and it never reaches the store. */
+/* One bad op among good ones is refused, its text names the field, and the store never gets it. */
 static void an_op_over_a_limit_is_refused_by_name_and_the_rest_runs(void **state)
 {
     (void)state;
