@@ -132,14 +132,20 @@ FAILING ssize_t write(int fd, const void *bytes, size_t len)
     return error ? fail(error) : real(fd, bytes, len);
 }
 
+/* The body of a call that fails with the fault, or does what the next library's call does. */
+#define FAIL_OR_CALL(name, fault, ...)                                                             \
+    do {                                                                                           \
+        static __typeof__(name) *real;                                                             \
+        int error = (fault);                                                                       \
+                                                                                                   \
+        if (!real)                                                                                 \
+            real = (__typeof__(name) *)next(#name);                                                \
+        return error ? fail(error) : real(__VA_ARGS__);                                            \
+    } while (0)
+
 FAILING ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t at)
 {
-    static ssize_t (*real)(int, const void *, size_t, off64_t);
-    int error = fault_of(fd);
-
-    if (!real)
-        real = (ssize_t(*)(int, const void *, size_t, off64_t))next("pwrite64");
-    return error ? fail(error) : real(fd, bytes, len, at);
+    FAIL_OR_CALL(pwrite64, fault_of(fd), fd, bytes, len, at);
 }
 
 FAILING ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at)
@@ -149,42 +155,23 @@ FAILING ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at)
 
 FAILING int fdatasync(int fd)
 {
-    static int (*real)(int);
-    int error = fault_of(fd);
-
-    if (!real)
-        real = (int (*)(int))next("fdatasync");
-    return error ? fail(error) : real(fd);
+    FAIL_OR_CALL(fdatasync, fault_of(fd), fd);
 }
 
 FAILING int fsync(int fd)
 {
-    static int (*real)(int);
-    int error = fault_of(fd);
-
-    if (!real)
-        real = (int (*)(int))next("fsync");
-    return error ? fail(error) : real(fd);
+    FAIL_OR_CALL(fsync, fault_of(fd), fd);
 }
 
 FAILING int sync_file_range(int fd, off64_t from, off64_t len, unsigned flags)
 {
-    static int (*real)(int, off64_t, off64_t, unsigned);
-    int error = flags ? fault_of(fd) : 0; /* without flags it does nothing: only asks */
-
-    if (!real)
-        real = (int (*)(int, off64_t, off64_t, unsigned))next("sync_file_range");
-    return error ? fail(error) : real(fd, from, len, flags);
+    /* Without flags the call only asks. */
+    FAIL_OR_CALL(sync_file_range, flags ? fault_of(fd) : 0, fd, from, len, flags);
 }
 
 FAILING int rename(const char *from, const char *to)
 {
-    static int (*real)(const char *, const char *);
-    int error = fault_at(to);
-
-    if (!real)
-        real = (int (*)(const char *, const char *))next("rename");
-    return error ? fail(error) : real(from, to);
+    FAIL_OR_CALL(rename, fault_at(to), from, to);
 }
 
 static int open_with(const char *symbol, const char *path, int flags, mode_t mode)
