@@ -252,7 +252,7 @@ static void make_folders_above(const char *path)
 {
     char folder[PATH_MAX];
 
-    for (size_t i = 1; path[i] != '\0' && i < sizeof(folder); i++) {
+    for (size_t i = 1; i < sizeof(folder) && path[i] != '\0'; i++) {
         if (path[i] != '/')
             continue;
         memcpy(folder, path, i);

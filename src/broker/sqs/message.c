@@ -552,7 +552,7 @@ static void read_failed(struct hapax__sqs_result *result, struct hapax_span elem
         (value.ptr[0] != 't' && !hapax__raw_says(value, "true")) || strstr(code, "Throttl"))
         return;
     result->kind = HAPAX__SQS_NEVER;
-    for (size_t i = 0; code[i] && i < sizeof(result->code) - 1; i++)
+    for (size_t i = 0; i < sizeof(result->code) - 1 && code[i]; i++)
         result->code[i] = code[i] > ' ' && code[i] <= '~' ? code[i] : '?';
 }
 
