@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * load URI WORKERS PAUSE_US [LEASE_MS]: processes that race for operations of one store while
- * somebody breaks it, and count what went wrong; what did is for the test to judge.
+ * load URI WORKERS PAUSE_US [LEASE_MS]: processes that race for operations of one store while a
+ * test breaks the store. They count what went wrong; the test judges.
  *
- * The ledger is memory they share, so it outlives every store: an effect is noted there the moment
- * its claim is granted, an outcome once its completion was acknowledged or seen. Leases and
- * retention outlast any run, for old keys are asked for to its end: so nobody may rightly take over
- * or forget, a second effect of a key is a claim that the store forgot, and a key that was seen
- * completed and no longer is, a completion that it forgot. With LEASE_MS a claim of a worker that
- * stood still may lapse, and its operation is held: UNKNOWN is right from a lease after the key was
- * first asked for. An op is repeated with its token until it has a verdict, so no worker ever gives
- * an operation up.
+ * The ledger is memory that the processes share, so it outlives every store. An effect is noted
+ * there the moment its claim is granted, an outcome once its completion was acknowledged or seen.
+ * Leases and retention outlast any run, since old keys are asked for to its end. So no take-over
+ * and no forgetting is right. A second effect of a key is a claim that the store forgot; a key that
+ * was seen completed, and is not completed later, is a completion that the store forgot. With
+ * LEASE_MS the claim of a worker that stood still may lapse under `hold`: UNKNOWN is right from a
+ * lease after the key was first asked for. An op is repeated with its token until it has a verdict,
+ * so no worker ever gives an operation up.
  *
  * Commands on stdin, a line of JSON for each: `report`; `look N` reads back the last N keys first;
  * end of file ends the workers, reads back, and reports a last time.

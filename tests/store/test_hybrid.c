@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The hybrid store and a Redis that lies: test_hybrid URI, of a hybrid store over one Redis or
- * several. Each case has ids of its own, and writes into the hints behind the store's back whatever
- * a Redis can come to say: the locks of the dead, copies of what was, of other ids, damaged ones,
- * dumps of yesterday. PostgreSQL's answer must come out.
+ * several. Each case has ids of its own. It writes into the hints behind the store's back whatever
+ * a Redis may hold: locks of dead attempts, outdated copies, copies of other ids, damaged values,
+ * dumps of yesterday. The answer must be PostgreSQL's.
  */
 #include "base/clock.h"
 #include "store/hybrid/hybrid.h"
@@ -140,7 +140,7 @@ static void key_of(char out[96], const struct hapax_id *id)
         len += (size_t)snprintf(out + len, 96 - len, "%02x", id->bytes[i]);
 }
 
-/* What node 0 has under the id; its length, 0: nothing. */
+/* Reads what node 0 has under the id; returns its length, 0: nothing. */
 static size_t get_hint(const struct hapax_id *id, uint8_t out[VALUE_MAX])
 {
     char key[96];
@@ -158,7 +158,7 @@ static size_t get_hint(const struct hapax_id *id, uint8_t out[VALUE_MAX])
     return len;
 }
 
-/* On all nodes, and for good. */
+/* Writes to all nodes, without an end. */
 static void set_hint(const struct hapax_id *id, struct hapax_span value)
 {
     char key[96];
@@ -184,7 +184,7 @@ static size_t await_hint(const struct hapax_id *id, char kind, uint8_t out[VALUE
 
 /* ---- what hints are for -------------------------------------------------------------- */
 
-/* A live lock turns away who asks for the same, and PostgreSQL is not asked. */
+/* A live lock refuses a caller with the same request, and PostgreSQL is not asked. */
 static void a_lock_turns_contention_away(void **state)
 {
     struct bed *bed = *state;
@@ -213,7 +213,7 @@ static void a_lock_turns_contention_away(void **state)
     assert_true(op.now_us > 0 && op.now_us < op.record.lease_until_us);
 }
 
-/* 422 beats 409: what a lock or a copy does not fit is PostgreSQL's to judge. */
+/* 422 beats 409: PostgreSQL judges a request that does not fit a lock or a copy. */
 static void another_request_is_a_mismatch(void **state)
 {
     struct bed *bed = *state;
@@ -269,7 +269,7 @@ static void a_copy_answers_replays(void **state)
     assert_memory_equal(op.record.outcome.headers.ptr, "A: b\r\n", 6);
 }
 
-/* A repeat of the claim that holds the record is CLAIMED again, whoever's lock stands in Redis. */
+/* A repeat of the record's own claim is CLAIMED again, whoever's lock stands in Redis. */
 static void a_repeat_is_the_same_claim(void **state)
 {
     struct bed *bed = *state;
@@ -281,7 +281,7 @@ static void a_repeat_is_the_same_claim(void **state)
     assert_int_equal(again.record.fence, first.record.fence);
 }
 
-/* What failed may run again at once: its lock is gone. */
+/* A failed operation may run again at once: its lock is gone. */
 static void a_failure_releases_the_lock(void **state)
 {
     struct bed *bed = *state;
@@ -296,8 +296,8 @@ static void a_failure_releases_the_lock(void **state)
     assert_int_equal(op.record.attempt, 2);
 }
 
-/* Whoever has met nobody for long takes no locks, and takes them again after one IN_FLIGHT; copies
- * are made all the same. */
+/* A handle that met no other for long takes no locks, and takes them again after one IN_FLIGHT. It
+ * always makes copies. */
 static void a_calm_handle_takes_no_locks(void **state)
 {
     struct bed *bed = *state;
@@ -385,7 +385,7 @@ static void a_lock_of_the_dead_ends_with_its_lease(void **state)
     assert_int_equal(op.record.attempt, 2);
 }
 
-/* A bare lock that claims to stand for longer than any of ours does is not believed. */
+/* A bare lock with a longer time than any of ours is not believed. */
 static void a_bare_lock_for_ever_is_not_believed(void **state)
 {
     struct bed *bed = *state;
@@ -396,8 +396,8 @@ static void a_bare_lock_for_ever_is_not_believed(void **state)
     expect(claim(bed, bed->other, '2'), HAPAX_CLAIMED);
 }
 
-/* Bytes flipped, cut, of another id, of no hint at all: PostgreSQL is asked, and what it says
- * replaces them. */
+/* A hint with flipped or cut bytes, of another id, or that is none: PostgreSQL is asked, and its
+ * answer replaces the hint. */
 static void a_damaged_copy_is_none(void **state)
 {
     struct bed *bed = *state;
@@ -436,8 +436,8 @@ static void a_damaged_copy_is_none(void **state)
     }
 }
 
-/* After a RESOLVE through the hybrid nobody is shown what was before, though Redis is put back to
- * where it was. */
+/* After a RESOLVE through the hybrid no caller gets the earlier outcome, even if Redis is put back
+ * to where it was. */
 static void a_copy_from_before_a_resolve_is_not_served(void **state)
 {
     struct bed *bed = *state;
@@ -467,8 +467,8 @@ static void a_copy_from_before_a_resolve_is_not_served(void **state)
     assert_int_equal(op.record.attempt, 1);
 }
 
-/* The same where the RESOLVE did not come through the hybrid: the epoch rises in PostgreSQL. It is
- * not waited for then. */
+/* The same where the RESOLVE did not come through the hybrid: the epoch rises in PostgreSQL. The
+ * RESOLVE does not wait for it then. */
 static void a_resolve_past_the_hybrid_raises_the_epoch(void **state)
 {
     struct bed *bed = *state;
@@ -493,7 +493,7 @@ static void a_resolve_past_the_hybrid_raises_the_epoch(void **state)
     expect(op, HAPAX_CLAIMED);
 }
 
-/* A RESOLVE that is not forced changes nothing that is completed: copies stay. */
+/* A RESOLVE without force changes no completed record: copies stay. */
 static void an_unforced_resolve_keeps_the_epoch(void **state)
 {
     struct bed *bed = *state;
@@ -534,7 +534,7 @@ static void a_copy_ends_with_its_retention(void **state)
     assert_int_equal(op.record.attempt, 1);
 }
 
-/* What may run again although it is completed is never copied. */
+/* A completed operation that may run again is never copied. */
 static void a_read_that_reruns_has_no_copy(void **state)
 {
     struct bed *bed = *state;
@@ -570,7 +570,7 @@ static void a_wiped_redis_forgets_nothing(void **state)
     expect(claim(&running, bed->other, '2'), HAPAX_COMPLETED);
 }
 
-/* A late hint of an earlier attempt takes no later one's place. */
+/* A late hint of an earlier attempt does not replace that of a later one. */
 static void the_higher_fence_wins(void **state)
 {
     struct bed *bed = *state;
@@ -610,7 +610,7 @@ static void the_higher_fence_wins(void **state)
 
 /* ---- URIs ---------------------------------------------------------------------------- */
 
-/* What is wrong with a URI is said, without its passwords. */
+/* The text says what is wrong with a URI, without its passwords. */
 static void a_wrong_uri_is_refused(void **state)
 {
     static const char *const uris[] = {

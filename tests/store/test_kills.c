@@ -4,11 +4,11 @@
  * load.
  *
  * A keeper process, eight clients of its socket (half of them so impatient that they give ops up as
- * INDETERMINATE) and two processes that open the path itself, and so may take the holder's place
- * when it dies, run a storm (storm.h). About a third of the kills is for whoever holds the store
- * then, alone or together with those who would take over; the others are for clients. Each dead
- * process is started again at once. An op with an error is repeated with its token until it has a
- * verdict, within a deadline.
+ * INDETERMINATE) and two processes that open the path itself run a storm (storm.h). The two may
+ * become the holder when the holder dies. About a third of the kills hits the holder of the moment,
+ * alone or together with those who would take over; the others hit clients. Each dead process is
+ * started again at once. An op with an error is repeated with its token until it has a verdict,
+ * within a deadline.
  *
  * What a dead process was in the middle of stands in shared memory when it is dead, so a kill
  * counts as inside an op only if it was. The holder is told from the pid in hapax.lock: asking for
@@ -66,7 +66,7 @@ static const char *path_of(const struct suite *suite)
     return strchr(suite->uri, ':') + 1;
 }
 
-/* The process that holds the store, or held it last. */
+/* The process that has the store open, or had it open last. */
 static pid_t holder_of(const char *path)
 {
     char name[128], text[16];
@@ -131,7 +131,7 @@ static void insist(const struct storm_client *client, struct hapax_op *op)
     atomic_store(&world->moved_ms[client->slot], monotonic_ms());
 }
 
-/* Holds the store, or stands by until it can. */
+/* Becomes the holder, or waits until it can. */
 static void keep(const struct suite *suite)
 {
     for (;;) {
@@ -199,7 +199,7 @@ static unsigned find_holder(const struct killer *killer)
     return slot;
 }
 
-/* Nobody ended by itself, and everybody gets answers. */
+/* No process ended by itself, and every process gets answers. */
 static void look_around(const struct killer *killer)
 {
     for (unsigned slot = 0; slot < SLOTS; slot++) {
@@ -264,7 +264,7 @@ static void wait_for_keeper(const struct killer *killer)
     }
 }
 
-/* The holder dies, and with it those who would take over: so the keeper serves the others next. */
+/* The holder and those who would take over die: so the keeper is the next holder. */
 static void kill_together(struct killer *killer, unsigned holder)
 {
     for (unsigned slot = PATH_FIRST; slot < SLOTS; slot++)
@@ -278,7 +278,7 @@ static void kill_together(struct killer *killer, unsigned holder)
         start(killer, slot);
 }
 
-/* The keeper dies and does not come back before another has taken its place. */
+/* The keeper dies and is started again only after another process took over. */
 static void kill_and_wait_for_heir(struct killer *killer)
 {
     int64_t deadline_ms = monotonic_ms() + VERDICT_MS;
@@ -318,7 +318,7 @@ static void kill_some(struct killer *killer)
     start(killer, slot);
 }
 
-/* The window moves on while everybody is there to work on it. Nothing is awaited here. */
+/* Moves the window on while all processes work on it. Waits for nothing. */
 static void pass_time(struct killer *killer)
 {
     struct storm *storm = &killer->world->storm;
@@ -333,7 +333,7 @@ static void pass_time(struct killer *killer)
     nanosleep(&moment, NULL);
 }
 
-/* Each kind of kill, and what it leaves behind. Of few kills chance may have left one out. */
+/* Checks that each kind of kill, and each of its effects, occurred; few kills may miss one. */
 static bool has_hit(const struct killer *killer)
 {
     struct storm *storm = &killer->world->storm;
