@@ -71,16 +71,7 @@ struct asking {
 static enum hapax__found unescape(struct asking *asking, struct hapax_span *out,
                                   struct hapax_span string)
 {
-    uint8_t *bytes;
-
-    *out = (struct hapax_span){string.ptr + 1, string.len - 2};
-    if (!memchr(string.ptr, '\\', string.len))
-        return HAPAX__FOUND;
-    bytes = hapax__arena_alloc(&asking->arena, string.len);
-    if (!bytes)
-        return HAPAX__FOUND_NOMEM;
-    *out = (struct hapax_span){bytes, hapax__raw_unescape(bytes, string)};
-    return HAPAX__FOUND;
+    return hapax__raw_text(out, &asking->arena, string) ? HAPAX__FOUND : HAPAX__FOUND_NOMEM;
 }
 
 static enum hapax__found decode(struct asking *asking, struct hapax_span *out, struct hapax_span in)
@@ -241,7 +232,7 @@ static enum hapax__found find_header(struct asking *asking, struct hapax_span *o
 
 /* ---- pointers ---------------------------------------------------------------------------- */
 
-/* Takes the first token off a pointer, and writes it unescaped. It is no longer than the pointer. */
+/* Takes the first token off a pointer, and writes it unescaped: at most as long as the pointer. */
 static size_t take_token(uint8_t *out, struct hapax_span *pointer)
 {
     size_t i = 1, n = 0;
@@ -258,7 +249,8 @@ static size_t take_token(uint8_t *out, struct hapax_span *pointer)
     return n;
 }
 
-/* Goes from a container to the child that a token names. A name that is there twice finds nothing. */
+/* Goes from a container to the child that a token names. A name that stands there twice finds
+ * nothing. */
 static enum hapax__found child(struct asking *asking, struct hapax_span *value,
                                const uint8_t *token, size_t len)
 {
