@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every fuzz target defines. Built with -Dfuzzers=true it is driven by libFuzzer, else by
- * standalone.c as an ordinary test. It returns 0 and aborts where a claim of its head is broken.
+ * What every fuzz target defines: a function that returns 0, and aborts where a claim of the file's
+ * head is broken. libFuzzer calls it in a build with -Dfuzzers=true; otherwise standalone.c does,
+ * as an ordinary test.
  */
 #ifndef HAPAX_TESTS_FUZZ_FUZZ_H
 #define HAPAX_TESTS_FUZZ_FUZZ_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AWS's shared files, and replies that hold keys, as anybody's bytes: what is found is within its
- * room and ends, what is not leaves nothing, and the same bytes give the same.
+ * AWS's shared files, and replies with keys, as any bytes. Claims: a value that is found is within
+ * its room and ends with a NUL. A value that is not found leaves "". The same bytes give the same.
  */
 #include "fuzz.h"
 

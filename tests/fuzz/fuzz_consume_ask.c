@@ -2,9 +2,9 @@
  *
  * What a message asks. The input is the settings key, fingerprint and step, one a line ("-": not
  * set), then the message-id and the content type, headers `name:value`, one a line, an empty line,
- * and the body. Claims: settings are taken or refused with a reason; a message has a key within its
- * limits or a reason why not; it is the same when asked again, and when its headers come in another
- * order.
+ * and the body. Claims: settings are taken, or refused with a reason. A message has a key within
+ * its limits, or a reason why it has none. Both are the same when the message is asked again, and
+ * when its headers come in another order.
  */
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replies of SQS, or of what stands in for it. Whatever comes, a message that is made of it is
- * whole and within its limits; and one that is sent on as a letter reads back as the same message.
+ * Replies of SQS, or of a server in its place. Claims: a message that is made of a reply is whole
+ * and within its limits. A message that is sent on as a letter is read back as the same message.
  */
 #include "fuzz.h"
 
@@ -36,7 +36,7 @@ static struct hapax_span text_of(struct hapax_span object, const char *name,
     return value;
 }
 
-/* What SendMessageBatch is told, as ReceiveMessage would tell it. */
+/* The request of SendMessageBatch, as ReceiveMessage would answer with it. */
 static void check_copy(const struct hapax__json_out *entry, const struct hapax_message *message)
 {
     struct hapax_arena arena = {NULL};

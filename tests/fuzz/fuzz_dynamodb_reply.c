@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a hostile or broken DynamoDB may send: as an item, a chunk, a page of a scan and a table's
- * description. No reader leaves the reply, what it shows is within it or the arena, and the same
- * bytes read alike twice.
+ * description. Claims: no reader leaves the reply. What it gives lies in the reply or the arena.
+ * The same bytes are read alike twice.
  */
 #include "fuzz.h"
 

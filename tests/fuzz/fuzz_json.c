@@ -19,7 +19,7 @@ static bool same(const struct hapax_digest *a, const struct hapax_digest *b)
     return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
 }
 
-/* Takes the pointers the input begins with off it. Without an empty line there are none. */
+/* Takes the pointers off the start of the input. Without an empty line there are none. */
 static size_t take_pointers(struct hapax_span *input, struct hapax_span *pointers)
 {
     struct hapax_span rest = *input;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The key parser. Whatever it accepts is a key within its limits, and quoting that key gives the
- * same key again; whatever it refuses it gives a reason for.
+ * The key parser. Claims: a text that it accepts gives a key within its limits, and the quoted key
+ * gives the same key again. A text that it refuses has a reason.
  */
 #include "fuzz.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Events, responses and reports. The input is the setting `key` in the first line ("-": not set),
- * the event up to a line that is empty, then the function's response. Claims: what is walked is
- * within the text, and each part of it is JSON itself; an event gives one key, however often it is
- * asked; an invocation is run or answered, and what is posted is JSON where the response was; what
- * is cut of a batch leaves JSON.
+ * the event up to an empty line, then the function's response.
+ * Claims: a walk stays within the text, and each part that it gives is JSON. An event gives the
+ * same key each time it is asked. An invocation is run or answered. What is posted is JSON where
+ * the response was. A batch is JSON still after records were cut out.
  */
 #include "fuzz.h"
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTTP/1.1 as the Lambda door reads it. The input is a letter ('@' with bits: 1 responses, 2 bodies
- * piece by piece, 4 the connection is reset at its end), a byte for where the text comes in two, a
- * byte for how long what stands between the first two '~' is made by repeating it (UNIT bytes for
- * each, so that limits are reached), and the text. Claims: what is read is the same whether its
- * bytes come at once, in two pieces or in small ones; nothing grows beyond its limit; what is
- * broken says why; and what is told of a head lies in it.
+ * HTTP/1.1 as the Lambda door reads it. The input is:
+ *   a letter, '@' with bits: 1 responses, 2 bodies piece by piece, 4 the connection is reset at its
+ *   end;
+ *   a byte that says where the text is cut in two;
+ *   a byte that says how long the part between the first two '~' becomes by repetition (UNIT bytes
+ *   for each, so that limits are reached);
+ *   the text.
+ * Claims: what is read is the same whether its bytes come at once, in two pieces or in small ones.
+ * Nothing grows beyond its limit. A broken text gives a reason. What is reported of a head lies in
+ * the head.
  *
  * recv() is this file's, since a socket chooses for itself in how many pieces bytes come.
  */
@@ -88,7 +92,7 @@ static void put_head(FILE *out, const struct hapax__head *head, bool response)
     }
 }
 
-/* Pieces are joined: where one ends is nobody's promise. */
+/* Pieces are joined, since no one promises where a piece ends. */
 static bool put_pieces(FILE *out, struct hapax__wire *wire)
 {
     struct hapax_span piece;
@@ -146,7 +150,7 @@ static bool put_message(FILE *out, struct hapax__wire *wire, uint8_t mode)
     return good;
 }
 
-/* All that is told of the text, as text. */
+/* All that is reported of the text, as text. */
 static char *read_all(size_t *len, struct hapax_span text, size_t first, size_t step, uint8_t mode)
 {
     struct hapax__wire wire;
@@ -167,7 +171,7 @@ static char *read_all(size_t *len, struct hapax_span text, size_t first, size_t 
     return told;
 }
 
-/* The text with what stands between its first two marks repeated. */
+/* The text, with the part between its first two marks repeated. */
 static struct hapax_span stretch(struct hapax_span text, size_t least)
 {
     const uint8_t *from = text.len > 0 ? memchr(text.ptr, '~', text.len) : NULL, *to;

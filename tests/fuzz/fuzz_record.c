@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The record codec. What decodes encodes to the same bytes, and is what the peek says of it.
- * Changed bytes never carry a good checksum, so each input is also tried with its last 8
- * bytes made the checksum of the rest: that is how a codec meets fields nobody wrote.
+ * The record codec. Claims: bytes that decode are encoded to the same bytes, and the peek says the
+ * same of them. Changed bytes never have a good checksum. So each input is also tried with the
+ * checksum of the rest in its last 8 bytes: only so the codec meets fields that no encoder wrote.
  */
 #include "fuzz.h"
 
