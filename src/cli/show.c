@@ -68,7 +68,7 @@ static void take_name(struct steps *steps, const struct hapax_record *record)
 static enum cli_exit read_list(struct steps *steps, struct hapax_store *store,
                                const struct show_args *show)
 {
-    char places[HAPAX_STEPS_MAX][HAPAX__PLACE_SIZE];
+    char places[HAPAX_STEPS_MAX][HAPAX__STEP_PLACE_SIZE];
     struct hapax_span names[HAPAX_STEPS_MAX];
     struct hapax_op *ops = calloc(HAPAX_STEPS_MAX, sizeof(*ops));
     enum hapax_error error;

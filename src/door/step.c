@@ -76,10 +76,10 @@ void hapax__steps_fingerprint(struct hapax_digest *out)
     hapax_digest(out, parts, 2);
 }
 
-void hapax__step_place(char out[HAPAX__PLACE_SIZE], unsigned number)
+void hapax__step_place(char out[HAPAX__STEP_PLACE_SIZE], unsigned number)
 {
     assert(number > 0 && number <= HAPAX_STEPS_MAX);
-    snprintf(out, HAPAX__PLACE_SIZE, ".%u", number);
+    snprintf(out, HAPAX__STEP_PLACE_SIZE, ".%u", number);
 }
 
 /* A place has one name for ever, and nobody waits for it: one that is busy or lost is left out. */
@@ -122,7 +122,7 @@ static enum place take_place(struct step *step, unsigned number)
     enum place place = PLACE_TAKEN;
     struct hapax_answer answer;
     struct hapax_policy policy, kept;
-    char name[HAPAX__PLACE_SIZE];
+    char name[HAPAX__STEP_PLACE_SIZE];
 
     step_policy(&kept, outer->policy);
     place_policy(&policy, &kept);

@@ -8,12 +8,12 @@
 
 #include <hapax/hapax.h>
 
-#define HAPAX__PLACE_SIZE 8u
+#define HAPAX__STEP_PLACE_SIZE 8u
 
 /* What all records of such a list have as their fingerprint, and no others. */
 void hapax__steps_fingerprint(struct hapax_digest *out);
 
 /* The step under which the list's record number 1 to HAPAX_STEPS_MAX stands. */
-void hapax__step_place(char out[HAPAX__PLACE_SIZE], unsigned number);
+void hapax__step_place(char out[HAPAX__STEP_PLACE_SIZE], unsigned number);
 
 #endif
