@@ -115,7 +115,7 @@ static bool to_repeat(const struct hapax__flow *f)
     return f->op.verdict == HAPAX_NO_VERDICT && repeatable(f->op.error);
 }
 
-/* The error to name where time ran out: the last one met, or that no reply came. */
+/* The error to name when time ran out: the last one met, or that no reply came. */
 static enum hapax_error why_late(const struct hapax__flow *f)
 {
     return f->answer.error != HAPAX_ERR_NONE ? f->answer.error : HAPAX_ERR_INDETERMINATE;
@@ -442,7 +442,7 @@ void hapax__flow_told(struct hapax__flow *f, int64_t now_us)
     assert((f->op.verdict == HAPAX_NO_VERDICT) == (f->op.error != HAPAX_ERR_NONE));
     f->ask = HAPAX__ASK_NONE;
     if (f->op.verdict != HAPAX_NO_VERDICT && !f->answer.unprotected)
-        f->answer.error = HAPAX_ERR_NONE; /* what was repeated has come through */
+        f->answer.error = HAPAX_ERR_NONE; /* the repeat was answered */
     happens(phases[f->phase].told, f, now_us);
 }
 
@@ -469,7 +469,8 @@ void hapax__flow_handled(struct hapax__flow *f, enum hapax_class cls,
 {
     assert(f->phase == HAPAX__FLOW_RUNNING || f->phase == HAPAX__FLOW_BYPASSING);
     take_end(f, cls, outcome);
-    /* Without a verdict there is nothing to wait for: the answer goes out, saving is a try. */
+    /* The CLAIM has no verdict yet, so the answer does not wait. The outcome is saved if the
+     * CLAIM turns out to have landed. */
     if (f->answer.unprotected && f->ask == HAPAX__ASK_OUT) {
         f->answer.outcome = *outcome;
         give(f, HAPAX_ANSWER_BYPASS);
@@ -971,7 +972,7 @@ static void save_late(struct hapax__flow *f, int64_t now_us)
     give(f, f->end.answer);
 }
 
-/* Where what stands is ours, the handler's own outcome, whole, is the answer. */
+/* If the stored end is this flow's own, the answer is the handler's outcome, which is whole. */
 static void told_saved_ok(struct hapax__flow *f, int64_t now_us)
 {
     bool completed = f->op.kind == HAPAX_OP_COMPLETE;
@@ -997,7 +998,7 @@ static void told_saved(struct hapax__flow *f, int64_t now_us)
         f->bodiless = true;
         ask_at(f, now_us);
     } else if (repeatable(f->op.error)) {
-        /* Repeated at least every third of the lease, it is its own RENEW. */
+        /* The op is repeated at least every third of the lease, so the flow needs no RENEW. */
         f->answer.error = f->op.error;
         ask_at(f, now_us + pause_us(f, SAVE_PAUSE_MIN_US,
                                     hapax__least(SAVE_PAUSE_MAX_US, lease_of(f) / 3)));

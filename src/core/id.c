@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Identity: ids, digests, and keys derived for a step; and the names of what the headers count.
+ * Identity: ids, digests, and keys derived for a step; and the names of the public enums.
  *
  * The invariant: no two different inputs are hashed as the same bytes. Every part goes in behind
  * its length, so that moving a byte from one part to the next gives another hash. A step holds no
@@ -22,7 +22,7 @@
 static_assert(sizeof(struct hapax_id) == SHA256_DIGEST_LENGTH, "an id is a SHA-256");
 static_assert(sizeof(struct hapax_digest) == SHA256_DIGEST_LENGTH, "a digest is a SHA-256");
 
-/* A hash that failed must never be used as one; these fail only on a broken context. */
+/* A failed hash must not be used. These functions fail only on a broken context. */
 static void begin(SHA256_CTX *ctx)
 {
     int done = SHA256_Init(ctx);

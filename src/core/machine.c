@@ -30,7 +30,7 @@ bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outco
            hapax__same(a->headers, b->headers) && hapax__same(a->body, b->body);
 }
 
-/* Ends in the far future, rather than wrapping. */
+/* The time `ms` after now_us; INT64_MAX instead of an overflow. */
 static int64_t later(int64_t now_us, int64_t ms)
 {
     return ms > (INT64_MAX - now_us) / US_PER_MS ? INT64_MAX : now_us + ms * US_PER_MS;

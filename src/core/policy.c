@@ -2,9 +2,9 @@
  *
  * Policies: their defaults, their texts, their limits; and the class of a status.
  *
- * Each policy is one row of a table, which holds its name, kind, place and limits: what a door
- * can set, hapax_policy_check() looks at, and no policy has a second name. The invariant: a
- * policy is changed by a whole valid value or not at all.
+ * Each policy is one row of a table, which has its name, kind, offset and limits. So
+ * hapax_policy_check() checks whatever a door can set, and no policy has a second name. The
+ * invariant: a policy is changed by a whole valid value or not at all.
  *
  * A value's own limits are judged by hapax_policy_check() and not while it is set, since some
  * depend on another (a retention on the lease) and the order of settings must not matter.
@@ -59,7 +59,7 @@ static const struct row rows[] = {
 
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
-/* Words are read and written through their number, whichever enum they are of. */
+/* The words of all enums are read and written as one type of number. */
 static_assert(sizeof(enum hapax_on_expired) == sizeof(uint32_t), "enums are 32 bits");
 static_assert(sizeof(enum hapax_on_failed) == sizeof(uint32_t), "enums are 32 bits");
 static_assert(sizeof(enum hapax_on_store_error) == sizeof(uint32_t), "enums are 32 bits");
@@ -169,7 +169,7 @@ bool hapax__size_parse(size_t *size, const char *value, const char **why)
     return true;
 }
 
-/* The word's place among its row's; -1: none of them. */
+/* The word's index in its row; -1: the row does not have it. */
 static int find_word(const struct row *row, const char *value)
 {
     for (int i = 0; i < WORDS_MAX && row->words[i][0] != '\0'; i++)

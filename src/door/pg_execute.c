@@ -102,7 +102,7 @@ static enum hapax_error run(struct pg_call *call, const char *what, const char *
 
 /* ---- the outer bracket: claim and end ------------------------------------------------ */
 
-/* Opens it, and gives the session's secret, in hex, in *rows where that is not NULL. */
+/* Opens the bracket, and gives the session's secret, in hex, in *rows unless that is NULL. */
 static enum hapax_error enter(struct pg_call *call, PGresult **rows)
 {
     enum hapax_error error;
@@ -127,8 +127,8 @@ static enum hapax_error enter(struct pg_call *call, PGresult **rows)
     return error;
 }
 
-/* Takes back all that was done in it, its locks too. Where this fails the connection is gone, and
- * all is taken back by the server. */
+/* Takes back all that was done in the bracket, its locks too. Where this fails the connection is
+ * gone, and all is taken back by the server. */
 static void undo(struct pg_call *call)
 {
     if (call->inside && !gone(call))
@@ -148,7 +148,7 @@ static bool says_nothing(const PGresult *result)
     return PQresultStatus(result) != PGRES_COMMAND_OK && (!state || strncmp(state, "08", 2) == 0);
 }
 
-/* Closes it: what was done in it is durable, or the caller's to commit. */
+/* Closes the bracket: what was done in it is durable, or the caller's to commit. */
 static enum hapax_error keep(struct pg_call *call)
 {
     enum hapax_error error;

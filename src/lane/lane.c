@@ -2,15 +2,15 @@
  *
  * A lane: one thread, one store handle, one queue before it and one list of answers behind it.
  *
- * What it keeps: jobs go to the store and come back in the order in which they were submitted, each
- * exactly once, and no lock is held while the store works or the kernel is asked for something. The
- * eventfd is written after answers were listed and cleared before they are taken: so it may be
- * readable with nothing to reap, but never the other way round for longer than a write takes.
+ * The invariant: jobs go to the store and come back in the order in which they were submitted, each
+ * exactly once. The mutex is free while the store works and during system calls. The eventfd is
+ * written after answers were listed, and cleared before answers are taken. So it may be readable
+ * with nothing to reap. With answers to reap it is readable, but for the time of one write.
  *
- * Answers point into the store's memory, which its next run takes back. They are copied into one
- * block per job, except what the op itself already says (its scope, the outcome it stored): that
- * is borrowed from the op, so a claim that is granted costs no allocation. A pool of threads
- * over one handle was not taken: a store judges a batch for less than it judges its ops.
+ * Answers point into the store's memory, which is valid until its next run. So they are copied into
+ * one block per job. What the op itself has already (its scope, the outcome it stored) is borrowed
+ * from the op, so a claim that is granted costs no allocation. Rejected: a pool of threads over one
+ * handle. A store judges a batch for less than it judges the ops one by one.
  */
 #include "lane.h"
 
