@@ -236,13 +236,6 @@ static void ask_queues(struct sink *sink)
     (void)hapax__amqp_declare(&sink->link, MAKING, queue->base.name, makes ? &arguments : NULL);
 }
 
-static void take_declared(struct sink *sink)
-{
-    if (sink->asking)
-        sink->asking->base.state = HAPAX__QUEUE_READY;
-    sink->asking = NULL;
-}
-
 static void take_making_close(struct sink *sink, int code, const char *why)
 {
     struct queue *queue = sink->asking;
@@ -533,7 +526,9 @@ static void take_method(struct sink *sink, const amqp_frame_t *frame)
         hapax__amqp_link_works(&sink->link);
         break;
     case AMQP_QUEUE_DECLARE_OK_METHOD:
-        take_declared(sink);
+        if (sink->asking)
+            sink->asking->base.state = HAPAX__QUEUE_READY;
+        sink->asking = NULL;
         break;
     case AMQP_CHANNEL_CLOSE_METHOD:
         take_close(sink, frame->channel, method->decoded);

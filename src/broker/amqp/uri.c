@@ -172,12 +172,6 @@ static enum hapax_error read_query(struct reading *r, const char *query)
 
 /* ---- who, where ------------------------------------------------------------------------ */
 
-static enum hapax_error read_login(struct reading *r, const char *at, size_t len)
-{
-    r->password = memchr(at, ':', len) != NULL;
-    return hapax__uri_login(r->out->user, r->out->password, sizeof(r->out->user), &r->uri, at, len);
-}
-
 /* HOST[:PORT]; an IPv6 host in [ ]. */
 static enum hapax_error read_host(struct reading *r, const char *at, size_t len)
 {
@@ -211,8 +205,11 @@ static enum hapax_error read_authority(struct reading *r, const char *at, size_t
     const char *sign = memrchr(at, '@', len);
 
     if (sign) {
-        enum hapax_error error = read_login(r, at, (size_t)(sign - at));
+        size_t login_len = (size_t)(sign - at);
+        enum hapax_error error = hapax__uri_login(r->out->user, r->out->password,
+                                                  sizeof(r->out->user), &r->uri, at, login_len);
 
+        r->password = memchr(at, ':', login_len) != NULL;
         if (error != HAPAX_ERR_NONE)
             return error;
         len -= (size_t)(sign + 1 - at);

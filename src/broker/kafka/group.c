@@ -274,14 +274,6 @@ static void committed(struct hapax__kafka_source *s, rd_kafka_event_t *event)
 
 /* ---- what the broker knows ------------------------------------------------------------------- */
 
-/* Commits the same offsets once more, to see whether the broker answers. */
-static void ask(struct hapax__kafka_source *s, int64_t now_us)
-{
-    s->ask_us = now_us + ASK_EVERY;
-    if (may_commit(s, now_us))
-        commit_list(s, true);
-}
-
 /* Asks what the group has committed of new partitions. The lag needs it. */
 static void learn(struct hapax__kafka_source *s, const rd_kafka_topic_partition_list_t *from)
 {
@@ -530,8 +522,12 @@ void hapax__kafka_group_pump(struct hapax__kafka_source *s, int64_t now_us)
     if (now_us >= s->commit_us && hapax__kafka_uncommitted(s))
         hapax__kafka_commit(s, now_us);
     leave(s, now_us);
-    if (now_us >= s->ask_us && (!s->base.connected || s->doubt_us != 0))
-        ask(s, now_us);
+    if (now_us >= s->ask_us && (!s->base.connected || s->doubt_us != 0)) {
+        s->ask_us = now_us + ASK_EVERY;
+        /* The same offsets once more, to see whether the broker answers. */
+        if (may_commit(s, now_us))
+            commit_list(s, true);
+    }
     if (s->doubt_us != 0 && now_us >= s->doubt_us)
         hapax__kafka_seen(s, false);
     count_lag(s, now_us);

@@ -357,22 +357,20 @@ static rd_kafka_resp_err_t produce(struct sink *s, const char *topic, struct hap
     return error;
 }
 
-/* The topic for delayed letters is made with the first of them. */
-static struct hapax__sink_queue *topic_entry(struct sink *s, const char *name, bool delayed)
-{
-    return delayed ? hapax__slots_make(&s->slots, name) : hapax__slots_find(&s->slots, name);
-}
-
 static bool sink_send(struct hapax__sink *sink, const struct hapax__letter *letter)
 {
     char name[HAPAX__KAFKA_TOPIC_MAX + 1];
     struct sink *s = of(sink);
     bool named = topic_of(name, letter);
-    const struct hapax__sink_queue *topic =
-        named ? topic_entry(s, name, letter->delay_ms > 0) : NULL;
+    const struct hapax__sink_queue *topic = NULL;
     rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION;
     struct hapax__slot *slot;
 
+    /* The topic for delayed letters is made with the first of them. */
+    if (named && letter->delay_ms > 0)
+        topic = hapax__slots_make(&s->slots, name);
+    else if (named)
+        topic = hapax__slots_find(&s->slots, name);
     if (!s->rk || s->broken || (topic && topic->state != HAPAX__QUEUE_READY))
         return false;
     slot = hapax__slots_take(&s->slots, letter);

@@ -208,18 +208,14 @@ static bool sink_send(struct hapax__sink *base, const struct hapax__letter *lett
     return true;
 }
 
-static bool same_group(const struct slot *a, const struct slot *b)
-{
-    return a->base.queue == b->base.queue && hapax__same(a->base.letter.key, b->base.letter.key);
-}
-
 /* Whether another letter of its group is under way. */
 static bool has_to_wait(const struct sink *sink, const struct slot *slot)
 {
     if (!hapax__sqs_is_fifo(slot->base.letter.to) || slot->base.letter.key.len == 0)
         return false;
     for (const struct slot *sent = first_of(&sink->slots.sent); sent; sent = next_of(sent))
-        if (same_group(sent, slot))
+        if (sent->base.queue == slot->base.queue &&
+            hapax__same(sent->base.letter.key, slot->base.letter.key))
             return true;
     return false;
 }

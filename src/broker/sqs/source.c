@@ -174,14 +174,6 @@ static void failed(struct hapax__sqs_source *s, const struct hapax__sqs_call *ca
     }
 }
 
-static void telling_failed(struct hapax__sqs_source *s, const struct hapax__sqs_call *call)
-{
-    if (hapax__sqs_refusal(call) != HAPAX__SQS_OTHER)
-        refuse(s, call);
-    else
-        lose(s, call->call.text);
-}
-
 /* ---- asking ---------------------------------------------------------------------------- */
 
 static void ask_url(struct hapax__sqs_source *s)
@@ -244,16 +236,11 @@ static void take_count(struct hapax__sqs_source *s, const struct hapax__sqs_call
 
 /* ---- polling --------------------------------------------------------------------------- */
 
-static size_t most_polls(const struct hapax__sqs_source *s)
-{
-    return s->base.connected ? s->wanted : 1;
-}
-
 static bool may_poll(const struct hapax__sqs_source *s)
 {
-    size_t expected = s->asked + s->ready_count;
+    size_t expected = s->asked + s->ready_count, most = s->base.connected ? s->wanted : 1;
 
-    return !s->closing && s->polling < most_polls(s) && s->room >= expected + s->worth;
+    return !s->closing && s->polling < most && s->room >= expected + s->worth;
 }
 
 static struct hapax__sqs_call *free_poll(struct hapax__sqs_source *s)
@@ -394,8 +381,12 @@ static void take_calls(struct hapax__sqs_source *s)
             take_poll(s, call);
             break;
         default:
-            if (!hapax__sqs_told(s, call))
-                telling_failed(s, call);
+            if (hapax__sqs_told(s, call))
+                break;
+            if (hapax__sqs_refusal(call) != HAPAX__SQS_OTHER)
+                refuse(s, call);
+            else
+                lose(s, call->call.text);
         }
         hapax__sqs_done(call);
     }
