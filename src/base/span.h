@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Spans and C strings compared, and bytes as hexadecimal digits. A span of length 0 may have a NULL pointer.
+ * Spans and C strings compared, and bytes as hexadecimal digits. A span of length 0 may have a
+ * NULL pointer.
  */
 #ifndef HAPAX_BASE_SPAN_H
 #define HAPAX_BASE_SPAN_H

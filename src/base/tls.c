@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * TLS from files. A key under a passphrase is refused: OpenSSL would ask the terminal. So is one that everybody can
- * read, for it is no secret any more.
+ * TLS from files. A key under a passphrase is refused: OpenSSL would ask the terminal. So is one
+ * that everybody can read, for it is no secret any more.
  */
 #include "tls.h"
 

@@ -15,9 +15,9 @@ struct hapax__tls_files { /* paths; "": none is named */
     bool verify;
 };
 
-/* Whom a context trusts, and what it shows of itself. INVALID: a file is not there or is no such thing, or the key is
- * under a passphrase; REFUSED: everybody can read the key; NOMEM. text names the parameter (tls_ca, tls_cert, tls_key)
- * and the file. */
+/* Gives a context its trusted authorities, its certificate and its key. INVALID: a file is not
+ * there or holds something else, or the key has a passphrase. REFUSED: everybody can read the
+ * key. NOMEM. text names the parameter (tls_ca, tls_cert, tls_key) and the file. */
 enum hapax_error hapax__tls_use(SSL_CTX *context, const struct hapax__tls_files *files,
                                 char text[HAPAX_TEXT_MAX]);
 

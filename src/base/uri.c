@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * URIs: percent-decoding, parameters, and how to show one without its passwords. A password stands
- * between ':' and '@' of an authority, or in a parameter whose name ends with "password". Where that
- * cannot be told for sure, as with a password that is not encoded, more is hidden than there is.
+ * URIs: percent-decoding, parameters, and how to show one without its passwords. A password
+ * stands between ':' and '@' of an authority, or in a parameter whose name ends with "password".
+ * Where that cannot be told for sure, as with a password that is not encoded, more is hidden
+ * than there is.
  */
 #include "uri.h"
 

@@ -7,12 +7,12 @@
 
 #include <hapax/store.h>
 
-/* Decodes %XX of in[0..len) into out, of size bytes with its NUL. False: over the size, a NUL, or not
- * two hex digits. RFC 3986, section 2.1. */
+/* Decodes %XX of in[0..len) into out, of size bytes with its NUL. False: over the size, a NUL,
+ * or not two hex digits. RFC 3986, section 2.1. */
 bool hapax__uri_decode(char *out, size_t size, const char *in, size_t len);
 
-/* One parameter `name=value` of a query: *query is set behind it. False: none is left. The value's end
- * is '&' or the text's end; a parameter without '=' has an empty value. */
+/* One parameter `name=value` of a query: *query is set behind it. False: none is left. The
+ * value's end is '&' or the text's end; a parameter without '=' has an empty value. */
 struct hapax__uri_parameter {
     const char *name;
     size_t name_len;
@@ -33,8 +33,9 @@ struct hapax__uri_reading {
 enum hapax_error hapax__uri_wrong(const struct hapax__uri_reading *reading, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Which of the names a parameter has, and its value, decoded into `size` bytes. name_of: the i-th of 32 names at most;
- * NULL: no more. INVALID: it has none of them, or was given before, or its value is not decoded or too long. */
+/* Finds a parameter among names: *at gets the index of its name, and value (`size` bytes) its
+ * decoded value. name_of(i) gives the i-th name, of 32 at most; NULL ends the list. INVALID: the
+ * parameter has none of the names, was given before, cannot be decoded, or is too long. */
 enum hapax_error hapax__uri_named(size_t *at, char *value, size_t size,
                                   struct hapax__uri_reading *reading,
                                   const struct hapax__uri_parameter *given,
@@ -48,7 +49,8 @@ enum hapax_error hapax__uri_login(char *user, char *password, size_t size,
 /* Whether it is printable ASCII without spaces and without any of `except`. */
 bool hapax__uri_graphic(const char *s, const char *except);
 
-/* A whole number of 1 to 9 digits up to max. False: it is none, and *out may be set all the same. */
+/* Reads a whole number of 1 to 9 digits, up to max. False: it is no such number; *out is then
+ * undefined. */
 bool hapax__uri_number(uint32_t *out, const char *in, size_t len, uint32_t max);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The flow's rules (docs/design.md, "The flow"), each as a short play: what the store and the handler
- * say stands in the test, what the flow decides is compared as text. Claims and answers here; what
- * flows of one process share is in test_flow_mates.c.
+ * The flow's rules (docs/design.md, "The flow"), each as a short play: what the store and the
+ * handler say stands in the test, what the flow decides is compared as text. Claims and answers
+ * here; what flows of one process share is in test_flow_mates.c.
  */
 #include "flow_bench.h"
 
@@ -229,7 +229,8 @@ static void a_claim_lost_to_time_is_not_run(void **state)
 
 /* ---- waiting for another process --------------------------------------------------------- */
 
-/* Asks again with growing pauses, and not later than the lease's end; a FAIL there means a run here. */
+/* Asks again with growing pauses, and not later than the lease's end; a FAIL there means a run
+ * here. */
 static void it_waits_for_one_in_flight(void **state)
 {
     struct bench bench, *b = &bench;
@@ -252,8 +253,8 @@ static void it_waits_for_one_in_flight(void **state)
     expect(b, "0 ASK claim\n0 ASK claim\n0 ASK claim\n0 ASK claim\n0 RUN a2 stale\n");
 }
 
-/* A store may tell of one in flight whose lease is over: on PostgreSQL, a caller's own transaction keeps its record to itself.
- * It is asked again with pauses all the same. */
+/* A store may tell of one in flight whose lease is over: on PostgreSQL, a caller's own
+ * transaction keeps its record to itself. It is asked again with pauses all the same. */
 static void a_lease_that_is_over_is_waited_for_with_pauses(void **state)
 {
     struct bench bench, *b = &bench;
@@ -296,7 +297,7 @@ static void waiting_has_an_end(void **state)
     expect(b, "1 ASK claim\n1 ANSWER in_flight retry 900\n1 END\n");
 }
 
-/* While waiting the CLAIM's fate got lost: it is followed up after the answer. */
+/* While waiting the CLAIM's reply was lost: the flow follows the CLAIM up after the answer. */
 static void a_waiters_ghost_is_chased_too(void **state)
 {
     struct bench bench, *b = &bench;
@@ -414,7 +415,8 @@ static void claim_spent(struct bench *b, int i, uint32_t spent)
     told(b, i);
 }
 
-/* The answer says what attempts_max limits: what may have run, this attempt with it, and nothing else. */
+/* The answer says what attempts_max limits: what may have run, this attempt with it, and nothing
+ * else. */
 static void an_answer_says_what_is_spent(void **state)
 {
     struct bench bench, *b = &bench;
@@ -795,7 +797,8 @@ static void a_zombie_keeps_its_answer_to_itself(void **state)
     }
 }
 
-/* Its record was forgotten and the id belongs to another request: that one's outcome stays hidden. */
+/* Its record was forgotten and the id belongs to another request: that one's outcome stays
+ * hidden. */
 static void a_zombie_never_sees_another_requests_outcome(void **state)
 {
     struct bench bench, *b = &bench;

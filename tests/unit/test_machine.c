@@ -9,7 +9,8 @@
 
 /* ---- leases and tokens --------------------------------------------------------------- */
 
-/* The reply to a CLAIM is lost; its repeat gives attempt, fence and stale again, lease over or not. */
+/* The reply to a CLAIM is lost; its repeat gives attempt, fence and stale again, lease over or
+ * not. */
 static void a_repeated_claim_gives_the_same_answer(void **state)
 {
     struct world world = empty();
@@ -320,7 +321,7 @@ static void what_ever_ran_binds_the_key(void **state)
     assert_int_equal(claim_otherwise(&world, 5, true).verdict, HAPAX_MISMATCH);
 }
 
-/* ---- unknown fates ------------------------------------------------------------------- */
+/* ---- unknown results ----------------------------------------------------------------- */
 
 /* Under hold no second attempt is granted: the operator decides. The holder may still finish. */
 static void a_held_operation_becomes_unknown(void **state)
@@ -407,7 +408,7 @@ static void a_reconciler_may_go_on(void **state)
     assert_int_equal(claim_as(&world, 4, HAPAX_EXPIRED_HOLD).verdict, HAPAX_CLAIMED);
 }
 
-/* FAIL to `unknown` is an attempt whose fate is not known; its repeat is OK. */
+/* FAIL to `unknown` is an attempt whose result is not known; its repeat is OK. */
 static void a_fail_may_end_in_unknown(void **state)
 {
     struct world world = empty();

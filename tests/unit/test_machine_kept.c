@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules about what is kept, and by whose word: retention, operators (RESOLVE) and LIST. Each is a
- * short history of one operation under the name of the rule.
+ * The rules about what is kept, and by whose word: retention, operators (RESOLVE) and LIST. Each
+ * is a short history of one operation under the name of the rule.
  */
 #include "world.h"
 
@@ -62,8 +62,8 @@ static void unknown_and_held_records_do_not_expire(void **state)
     assert_int_not_equal(world.record.expires_us, 0);
 }
 
-/* A sweep makes of a dead claim under hold what the next CLAIM would have made of it, to the byte; its owner
- * may still complete it. */
+/* A sweep makes of a dead claim under hold what the next CLAIM would have made of it, to the
+ * byte; its owner may still complete it. */
 static void a_sweep_is_the_claim_that_never_came(void **state)
 {
     struct world world = empty(), claimed;

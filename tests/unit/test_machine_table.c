@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine against its tables. The rows below say docs/design.md, "The machine", a second time:
- * each names the facts that must hold and those that must not, and what then becomes of the
- * record; of the rows of one kind of op the first that fits counts. Every record (state, bits, counts,
- * lease, retention) meets every op, and each field of the next record and of the answer is
- * compared. A row that nothing reaches is a failure as well.
+ * The machine against its tables. The rows below say docs/design.md, "The machine", a second
+ * time: each names the facts that must hold and those that must not, and what then becomes of
+ * the record; of the rows of one kind of op the first that fits counts. Every record (state,
+ * bits, counts, lease, retention) meets every op, and each field of the next record and of the
+ * answer is compared. A row that nothing reaches is a failure as well.
  *
- * Rejected: expectations worked out by code of the same shape as the machine's, which would share
- * its mistakes.
+ * Rejected: expectations worked out by code of the same shape as the machine's, which would
+ * share its mistakes.
  */
 #include "core/machine.h"
 #include "record_diff.h"
@@ -545,7 +545,8 @@ static void claim_follows_its_table(void **state)
     every_row_was_reached(HAPAX_OP_CLAIM);
 }
 
-/* RENEW: token, the hook's word, a lease longer and shorter than what is left, the attempt it is of. */
+/* RENEW: token, the hook's word, a lease longer and shorter than what is left, the attempt it is
+ * of. */
 static void renew_follows_its_table(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The stored form of a record: what goes in comes out, its bytes do not change unseen (a golden
- * vector), and nothing that is damaged is ever read as a record, nor as "absent". Bytes are judged in
- * blocks of exactly their size, so that a sanitizer sees a read beyond the end.
+ * vector), and nothing that is damaged is ever read as a record, nor as "absent". Bytes are
+ * judged in blocks of exactly their size, so that a sanitizer sees a read beyond the end.
  */
 #include "core/record.h"
 #include "record_diff.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a DynamoDB URI says. No credentials: those come from where AWS's own tools take them, so that none stands in a
- * command line or a log, and a URI that has some is refused. A URI that could mean two things is refused as well.
+ * What a DynamoDB URI says. No credentials: those come from where AWS's own tools take them, so
+ * that none stands in a command line or a log, and a URI that has some is refused. A URI that
+ * could mean two things is refused as well.
  */
 #include "dynamodb.h"
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a Redis URI says. A URI that could mean two things is refused instead of read in one way: a
- * parameter given twice, a password in it and in a file, a parameter of another kind of deployment.
+ * What a Redis URI says. A URI that could mean two things is refused instead of read in one way:
+ * a parameter given twice, a password in it and in a file, a parameter of another kind of
+ * deployment.
  *
- * The invariant: no text shows a password. A password that was not percent-encoded may put its end into
- * the hosts, the path or the parameters ("redis://:a/b@h"), so that nothing of those is shown by value
- * where a '@' comes later; else a name is shown, and a value only of parameters that hold no secret.
+ * The invariant: no text shows a password. A password that was not percent-encoded may put its
+ * end into the hosts, the path or the parameters ("redis://:a/b@h"), so that nothing of those is
+ * shown by value where a '@' comes later; else a name is shown, and a value only of parameters
+ * that hold no secret.
  *
- * Rejected: libcurl's or another library's URI parser; none knows lists of hosts, and a dependency for
- * this weighs more than the file.
+ * Rejected: libcurl's or another library's URI parser; none knows lists of hosts, and a
+ * dependency for this weighs more than the file.
  */
 #include "uri.h"
 
@@ -92,7 +94,8 @@ static enum hapax_error set_prefix(struct reading *r, const struct parameter *p,
     size_t len = strlen(value);
 
     (void)p;
-    /* No braces, which choose the slot in a cluster; nothing that means something to SCAN's MATCH. */
+    /* No braces, which choose the slot in a cluster; nothing that means something to SCAN's
+     * MATCH. */
     if (len == 0 || len > HAPAX__REDIS_PREFIX_MAX || !hapax__uri_graphic(value, "{}*?[]\\^\"'"))
         return bad(r, "\"prefix\" is not 1 to 64 letters, digits or signs other than "
                       "{ } * ? [ ] \\ ^ \" '");

@@ -6,8 +6,9 @@
  *   redis[s]+sentinel://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/MASTER[/DB][?…]
  *   redis[s]+cluster://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…][?…]
  *
- * USER and PASSWORD are percent-decoded; an IPv6 host stands in [ ]. `redis://:PASSWORD@…` is the default
- * user. For Sentinel the hosts are the sentinels, and USER and PASSWORD are for the Redis behind them.
+ * USER and PASSWORD are percent-decoded; an IPv6 host stands in [ ]. `redis://:PASSWORD@…` is
+ * the default user. For Sentinel the hosts are the sentinels, and USER and PASSWORD are for the
+ * Redis behind them.
  */
 #ifndef HAPAX_STORE_REDIS_URI_H
 #define HAPAX_STORE_REDIS_URI_H
@@ -49,8 +50,8 @@ struct hapax__redis_uri {
     size_t host_count; /* at least 1; NODE: 1 */
 };
 
-/* Reads a URI of one of the six schemes, and the files it names passwords by. INVALID, REFUSED (a file
- * others can read): text says what is wrong, and never shows a password. */
+/* Reads a URI of one of the six schemes, and the files it names passwords by. INVALID, REFUSED
+ * (a file others can read): text says what is wrong, and never shows a password. */
 enum hapax_error hapax__redis_uri(struct hapax__redis_uri *out, const char *uri,
                                   char text[HAPAX_TEXT_MAX]);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Statements of tests on a PostgreSQL connection. Whatever fails ends the program, with what the server said.
+ * Statements of tests on a PostgreSQL connection. Whatever fails ends the program, with what the
+ * server said.
  */
 #ifndef HAPAX_TESTS_E2E_DOOR_PG_BED_H
 #define HAPAX_TESTS_E2E_DOOR_PG_BED_H

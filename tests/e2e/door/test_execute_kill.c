@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Processes that die, or are stopped, while they run a handler: kill -9 and SIGSTOP against
- * hapax_execute() over one RocksDB store. Each process is a child of the test and tells through a pipe
- * what it is doing; it goes on at a byte through another. The test itself opens no store.
+ * hapax_execute() over one RocksDB store. Each process is a child of the test and tells through
+ * a pipe what it is doing; it goes on at a byte through another. The test itself opens no store.
  */
 #include <hapax/store.h>
 
@@ -317,7 +317,7 @@ static void a_killed_runner_is_followed_after_its_lease(void **state)
     finish(keeper);
 }
 
-/* With `hold` nobody runs again: its fate is for an operator to find out. */
+/* With `hold` nobody runs again: an operator has to find out what happened. */
 static void a_killed_runner_under_hold_is_unknown(void **state)
 {
     struct process *keeper = holder();

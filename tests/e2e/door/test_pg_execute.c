@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_pg_execute URI: what hapax_pg_execute() answers and leaves behind, in a database where `hapax init`
- * was run. The business is a table of rows; after every case they are as many as the completed
- * operations that say 201, or the case says otherwise. Who dies when is in test_pg_crash.py.
+ * test_pg_execute URI: what hapax_pg_execute() answers and leaves behind, in a database where
+ * `hapax init` was run. The business is a table of rows; after every case they are as many as
+ * the completed operations that say 201, or the case says otherwise. Who dies when is in
+ * test_pg_crash.py.
  */
 #include <hapax/postgres.h>
 #include <hapax/store.h>
@@ -234,7 +235,8 @@ static void a_handler_that_is_not_final_leaves_no_row(void **state)
     }
 }
 
-/* Unknown under `rerun`: the claim lives as long as its lease, then the next is told that it is stale. */
+/* Unknown under `rerun`: the claim lives as long as its lease, then the next is told that it is
+ * stale. */
 static void an_unknown_end_is_left_to_the_lease(void **state)
 {
     struct script bad = {.cls = HAPAX_CLASS_UNKNOWN}, good = final();
@@ -298,15 +300,15 @@ static void the_rest_of_the_policy_is_that_of_every_door(void **state)
     assert_int_equal(lines(&bed), 3);
     bed.policy.on_expired = HAPAX_EXPIRED_RECONCILE;
     expect_error(&bed, "k", &script, HAPAX_ERR_INVALID, "reconcile");
-    sql(bed.conn,
-        "DELETE FROM lines WHERE ctid = (SELECT max(ctid) FROM lines)"); /* the one without a record */
+    /* The one without a record. */
+    sql(bed.conn, "DELETE FROM lines WHERE ctid = (SELECT max(ctid) FROM lines)");
     close_bed(&bed);
 }
 
 /* ---- handlers that err --------------------------------------------------------------- */
 
-/* FINAL after a statement's error nobody looked at, and FINAL with a foreign key that will not hold:
- * no row, no outcome, failed; and nothing of what it said is replayed. */
+/* FINAL after a statement's error nobody looked at, and FINAL with a foreign key that will not
+ * hold: no row, no outcome, failed; and nothing of what it said is replayed. */
 static void final_is_not_believed_where_the_rows_cannot_stay(void **state)
 {
     static const char *const statements[] = {"SELECT 1/0", "INSERT INTO lines VALUES ('x', 7)"};
@@ -354,7 +356,8 @@ static void a_handler_that_ends_the_transaction_is_found_out(void **state)
     }
 }
 
-/* The server ends the connection in the handler: surely nothing done, and another connection runs it. */
+/* The server ends the connection in the handler: surely nothing done, and another connection
+ * runs it. */
 static void a_connection_lost_in_the_handler_leaves_nothing(void **state)
 {
     struct script bad = final(), good = final();
@@ -482,8 +485,8 @@ static void *call_main(void *arg)
     return NULL;
 }
 
-/* While the first one's transaction is open the second is told so at once, at this door and by the store;
- * or it waits, and replays what was committed, or runs where that was rolled back. */
+/* While the first one's transaction is open the second is told so at once, at this door and by
+ * the store; or it waits, and replays what was committed, or runs where that was rolled back. */
 static void the_second_waits_for_the_first_or_is_told_at_once(void **state)
 {
     (void)state;
@@ -605,7 +608,8 @@ static void an_old_snapshot_is_40001_and_a_retry_works(void **state)
 
 /* ---- what is refused ----------------------------------------------------------------- */
 
-/* A connection that is not in a state to be used: refused before anything is sent, and left as it was. */
+/* A connection that is not in a state to be used: refused before anything is sent, and left as
+ * it was. */
 static void a_connection_in_a_wrong_state_is_refused(void **state)
 {
     struct script script = final();

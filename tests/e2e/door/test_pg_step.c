@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_pg_step URI: hapax_step() within hapax_pg_execute(), whose transaction its records are in, and
- * within hapax_execute() on a PostgreSQL store, where they are not.
+ * test_pg_step URI: hapax_step() within hapax_pg_execute(), whose transaction its records are
+ * in, and within hapax_execute() on a PostgreSQL store, where they are not.
  */
 #include <hapax/postgres.h>
 #include <hapax/store.h>
@@ -181,7 +181,8 @@ static void a_failed_step_goes_back_alone(void **state)
     PQfinish(conn);
 }
 
-/* On a store, a step's record is its own: the operation's failure leaves it, and the retry replays. */
+/* On a store, a step's record is its own: the operation's failure leaves it, and the retry
+ * replays. */
 static void on_a_store_steps_outlive_a_failed_operation(void **state)
 {
     struct order order;
@@ -217,8 +218,8 @@ static void resolve_as_failed(const char *step)
     hapax_store_close(store);
 }
 
-/* An operation that is older than its steps are kept: what is not there may be forgotten, and is not
- * run until an operator says that it was never done. */
+/* An operation that is older than its steps are kept: what is not there may be forgotten, and is
+ * not run until an operator says that it was never done. */
 static void a_forgotten_step_waits_for_an_operator(void **state)
 {
     struct order order;

@@ -2,13 +2,14 @@
  *
  * test_step_kill [ROUNDS [URI]]: kill -9 between and inside the steps of an operation.
  *
- * In a round one operation of three steps is executed by one process after another. Each kills itself
- * at a point drawn for it, the last one at none. The callee of a step is a folder: an effect is a file
- * named by the key it was given, made once (an idempotent callee); each call adds a byte to another
- * file. With `rerun` each effect is there once, and a step was called again only where a process died
- * within it, after the call; nobody ever calls a step whose outcome was stored. With `hold` no step is
- * called twice, whoever died where. Half of the rounds reach the store through a keeper, which stays; in
- * the others each process holds it itself, and takes it along. With a URI all use that store.
+ * In a round one operation of three steps is executed by one process after another. Each kills
+ * itself at a point drawn for it, the last one at none. The callee of a step is a folder: an
+ * effect is a file named by the key it was given, made once (an idempotent callee); each call
+ * adds a byte to another file. With `rerun` each effect is there once, and a step was called
+ * again only where a process died within it, after the call; nobody ever calls a step whose
+ * outcome was stored. With `hold` no step is called twice, whoever died where. Half of the
+ * rounds reach the store through a keeper, which stays; in the others each process holds it
+ * itself, and takes it along. With a URI all use that store.
  */
 #include <hapax/store.h>
 
@@ -163,7 +164,7 @@ static pid_t begin_child(void)
     return pid;
 }
 
-/* ---- in the test ------------------------------------------------------------------------------ */
+/* ---- in the test ----------------------------------------------------------------------- */
 
 /* The exit status; -1: it was killed. */
 static int run_child(const struct child *as)
@@ -252,7 +253,7 @@ static void round_with_rerun(struct child *child, const int *points, size_t deat
     }
 }
 
-/* Who comes after a death is told UNKNOWN, and an operator would settle it. */
+/* A call after a death is answered UNKNOWN, and is left to an operator. */
 static void round_with_hold(struct child *child, int point)
 {
     child->dies_at = point;
