@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- Whether this node takes writes (src/store/redis/check.c): writes KEYS[1] and deletes it in the same step, so
--- that nobody ever sees it. Uses every command that lua/machine.lua uses, so that a missing right shows.
+-- Whether this node takes writes (src/store/redis/check.c): writes KEYS[1] and deletes it in the
+-- same step, so that no client sees it. It uses every command of lua/machine.lua: a missing right
+-- shows.
 redis.call('TIME')
 redis.call('GETRANGE', KEYS[1], 0, redis.call('STRLEN', KEYS[1]))
 redis.call('SETRANGE', KEYS[1], 0, '')

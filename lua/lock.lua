@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- Takes locks on one node (src/store/redlock/redlock.c). KEYS: the locks; ARGV: for each its value and its time in
--- ms. Answers for each 1 where it is the value's now, else the value that holds it. A value that holds the
--- lock already gets the whole time again, so that repeating a take whose reply was lost is right.
+-- Takes locks on one node (src/store/redlock/redlock.c). KEYS: the locks; ARGV: for each its value
+-- and its time in ms. Answers for each 1 where the lock has this value now, otherwise its value. A
+-- repeated take with the lock's own value gets the whole time again, so that a take whose reply was
+-- lost may be repeated.
 local answers = {}
 for i, key in ipairs(KEYS) do
   local value = ARGV[2 * i - 1]

@@ -1,24 +1,25 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- The machine inside Redis: docs/design.md, "The machine", as src/core/machine.c says it, function for
--- function. tests/store compares the two, times and fences included.
+-- The machine inside Redis: docs/design.md, "The machine", function for function as in
+-- src/core/machine.c. tests/store compares the two, times and fences included.
 --
---   KEYS[i]  the key of op i; one may come several times, and its ops are judged in order
---   ARGV[1]  how many bytes of records the reply may have; where the next would pass it, judging stops
+--   KEYS[i]  the key of op i; a key may come several times, and its ops are judged in order
+--   ARGV[1]  the most bytes of records in the reply; judging stops before a record that would pass
+-- it
 --   ARGV[2]  '1': the caller will WAIT for replicas
---   ARGV[3…] for each op its fields, and behind those of COMPLETE, FAIL and RESOLVE headers and body
+--   ARGV[3…] the fields of each op; COMPLETE, FAIL and RESOLVE have headers and body behind them
 --
--- The reply: seconds and µs of the server's clock, then two elements for each op that was judged, a
--- number and a string. The number is the verdict, plus DIFFERS × in what, plus SHOWN (the string ends
--- with the stored outcome) or OWN (the outcome is the op's own), plus HELD (it counts once the replicas
--- hold it). The string is the record behind its token: no token leaves Redis. Negative numbers, below,
--- are no verdicts. src/store/redis/ops.c is the other side.
+-- The reply: seconds and µs of the server's clock, then a number and a string for each op that was
+-- judged. The number is the verdict, plus DIFFERS × in what, plus SHOWN (the string ends with the
+-- stored outcome) or OWN (the outcome is the op's own), plus HELD (the verdict counts once the
+-- replicas have it). The string is the record behind its token: no token leaves Redis. Negative
+-- numbers, below, are no verdicts. src/store/redis/ops.c is the other side.
 --
--- What it keeps: a value that is not exactly a record is never taken for "absent"; a write that Redis
--- refuses leaves the record as it was and ends neither the script nor the other ops. Numbers are
--- doubles, which are exact below 2^53: nothing above is written, and what is read above is damage.
--- Rejected: a hash per record (twice the memory and time); a checksum (nothing here computes one
--- quickly, and Redis checks its own files).
+-- The invariants: a value that is not exactly a record is never taken for "absent"; a write that
+-- Redis refuses leaves the record as it was, and ends neither the script nor the other ops. Numbers
+-- are doubles, which are exact below 2^53: larger numbers are never written, and are damage where
+-- they are read. Rejected: a hash per record (twice the memory and time). Rejected: a checksum (no
+-- function here computes one quickly, and Redis checks its own files).
 
 local STARTED, COMPLETED, FAILED_STATE, UNKNOWN_STATE = 1, 2, 3, 4
 local CLAIMED, IN_FLIGHT, DONE, FAILED, UNKNOWN, MISMATCH, OK, LOST, FOUND, ABSENT =
@@ -29,14 +30,16 @@ local CLAIM, RENEW, COMPLETE, FAIL, READ, LOOK, RESOLVE = 1, 2, 3, 4, 5, 6, 8
 local RERUN, RECONCILE = 1, 3
 local RESOLVE_COMPLETE, FORGET = 1, 3
 
--- A record: version token · state hold stale ran reruns body_kept · status attempt spent · fence · created
--- updated lease_until expires (0: never) · retention in ms (0: for ever) · resolved · the lengths of
--- headers, body, scope and resolved_by; then what it is bound to: fingerprint, caller, scope,
--- resolved_by; then headers and body. Each string costs Lua a hash, so what stays together is one.
+-- A record: version token · state hold stale ran reruns body_kept · status attempt spent · fence ·
+-- created updated lease_until expires (0: never) · retention in ms (0: for ever) · resolved · the
+-- lengths of headers, body, scope and resolved_by; then what the record is bound to: fingerprint,
+-- caller, scope, resolved_by; then headers and body. Each string costs Lua a hash, so strings that
+-- stay together are one string.
 local HEAD = '>Bc16BBBBBBI2I4I4I8I8I8I8I8I8I8I4I4BB'
 local HEAD_SIZE, REQUEST_SIZE, TOKEN_END, VERSION = 99, 64, 17, 1
 local BY_MAX, BOUND_MAX, HEADERS_MAX, BODY_MAX, EXACT = 64, 383, 65536, 16777216, 2 ^ 53
-local RETENTION_MAX = 315360000000 -- ten years, as hapax_store_run() has it: so `expires` stays exact
+-- Ten years, as in hapax_store_run(): so `expires` stays exact.
+local RETENTION_MAX = 315360000000
 
 local pack, unpack, sub, byte = struct.pack, struct.unpack, string.sub, string.byte
 local call = redis.pcall
@@ -46,18 +49,19 @@ local now = time[1] * 1000000 + time[2]
 local waits = ARGV[2] == '1'
 local wrote, held = false, nil
 local key, arg, headers, body -- of the op in hand
-local expiry_us, expiry = 0, '' -- the last one as Redis is told it: most of a batch share one
+local expiry_us, expiry = 0, '' -- the last one, as text: most of a batch share it
 
 -- ---- records ----------------------------------------------------------------------------
 
--- The record in hand. One table for all of them: making one takes as long as judging it.
+-- The record in hand. All ops share one table: making a table takes as long as judging a record.
 local r = {
-  value = '', bound_end = 0, token = '', state = 0, hold = 0, stale = 0, ran = 0, reruns = 0, kept = 0,
-  status = 0, attempt = 0, spent = 0, fence = 0, created = 0, lease = 0, expires = 0, retention = 0,
-  resolved = 0, headers_len = 0, body_len = 0, scope_len = 0, by_len = 0
+  value = '', bound_end = 0, token = '', state = 0, hold = 0, stale = 0, ran = 0, reruns = 0,
+  kept = 0, status = 0, attempt = 0, spent = 0, fence = 0, created = 0, lease = 0, expires = 0,
+  retention = 0, resolved = 0, headers_len = 0, body_len = 0, scope_len = 0, by_len = 0
 }
 
--- Takes the record in hand that a value of this size is, or begins; or returns what is wrong with it.
+-- Reads a value of this size, or the beginning of one, as the record in hand. Returns what is wrong
+-- with it, or nothing.
 local function read(value, size)
   if byte(value) ~= VERSION then
     return #value == 0 and CORRUPT or UNSUPPORTED
@@ -77,14 +81,15 @@ local function read(value, size)
     resolved >= EXACT or expires > 0 and expires < updated or lease > 0 and state ~= STARTED then
     return CORRUPT
   end
-  r.value, r.bound_end, r.token, r.state, r.hold, r.stale = value, bound_end, token, state, hold, stale
+  r.value, r.bound_end, r.token = value, bound_end, token
+  r.state, r.hold, r.stale = state, hold, stale
   r.ran, r.reruns, r.kept, r.status, r.attempt, r.spent = ran, reruns, kept, status, attempt, spent
   r.fence, r.created, r.lease, r.expires, r.retention = fence, created, lease, expires, retention
   r.resolved, r.headers_len, r.body_len = resolved, headers_len, body_len
   r.scope_len, r.by_len = scope_len, by_len
 end
 
--- Answers with the record as it stands, and with its outcome only where the answer is that outcome.
+-- Answers with the record as it is, and with its outcome only where the outcome is the answer.
 local function say(verdict)
   local completed = r.state == COMPLETED
   local whole = verdict == FOUND or verdict == FAILED or
@@ -99,8 +104,8 @@ local function say(verdict)
   return code, sub(r.value, TOKEN_END + 1, r.bound_end)
 end
 
--- Stamps the record and decides when its retention ends: never for `unknown`, nor for `started` under
--- hold; and never before the lease does. Without new headers and body those stored stay.
+-- Stamps the record and decides when its retention ends: never for `unknown`, nor for `started`
+-- under hold; and never before the lease ends. Without new headers and body the stored ones stay.
 local function write(verdict, bound, own_headers, own_body)
   local expires = 0
   if r.state ~= STARTED then
@@ -117,9 +122,10 @@ local function write(verdict, bound, own_headers, own_body)
   else
     own_headers, own_body = sub(r.value, r.bound_end + 1), ''
   end
-  local value, reply = pack(HEAD, VERSION, r.token, r.state, r.hold, r.stale, r.ran, r.reruns, r.kept,
-    r.status, r.attempt, r.spent, r.fence, r.created, now, r.lease, expires, r.retention, r.resolved,
-    r.headers_len, r.body_len, r.scope_len, r.by_len) .. bound .. own_headers .. own_body, nil
+  local value, reply = pack(HEAD, VERSION, r.token, r.state, r.hold, r.stale, r.ran, r.reruns,
+    r.kept, r.status, r.attempt, r.spent, r.fence, r.created, now, r.lease, expires, r.retention,
+    r.resolved, r.headers_len, r.body_len, r.scope_len, r.by_len) .. bound .. own_headers ..
+    own_body, nil
   if expires == 0 then
     reply = call('SET', key, value)
   else
@@ -148,7 +154,7 @@ end
 
 -- ---- CLAIM ------------------------------------------------------------------------------
 
--- Grants the claim on what the record already is: a fresh one, or the old one.
+-- Grants the claim on the record in hand, which is a fresh one or the old one.
 local function grant(bound, token, on_expired, reruns, lease, retention)
   r.state = STARTED
   if on_expired ~= RERUN then
@@ -185,7 +191,7 @@ local function claim(exists)
     return say(state == STARTED and CLAIMED or state == COMPLETED and DONE or LOST)
   end
 
-  -- Where nothing ever ran, the request it was made for does not bind.
+  -- Where nothing ever ran, the record is not bound to its request.
   local old = bound()
   local request = sub(arg, at, at + REQUEST_SIZE - 1)
   if sub(old, 1, REQUEST_SIZE) ~= request then
@@ -329,7 +335,7 @@ local function resolve(exists)
   return write(OK, by_whom, headers, body)
 end
 
--- An operator may forget what cannot be read: nobody else can ever do anything with it.
+-- An operator may forget a record that cannot be read: no other op can use it.
 local function unreadable(trouble, kind)
   if trouble == CORRUPT and kind == RESOLVE then
     local _, _, _, _, how, force = unpack('>Bc16BI2BBI4', arg)
@@ -370,7 +376,7 @@ end
 
 -- ---- the batch --------------------------------------------------------------------------
 
--- The value under the key and its size. A look, which is for lists, does without the outcome.
+-- The value under the key and its size. A lookup for LIST leaves the outcome out.
 local function fetch(kind)
   if kind ~= LOOK then
     local value = call('GET', key)
@@ -420,14 +426,14 @@ for i = 1, #KEYS do
     code, shown = judge(kind, exists)
   end
   if code == REFUSED and string.find(shown, '^READONLY') then
-    return redis.error_reply(shown) -- a replica: nothing was written, and what it shows may be old
+    return redis.error_reply(shown) -- a replica: nothing was written, and its records may be old
   end
   out[2 * i + 1], out[2 * i + 2] = code, shown
 end
 
--- A script that wrote nothing looks whether it could: a replica's records may be old. And where replicas
--- are to hold what others wrote, WAIT may count nothing but this client's own writes, so it makes
--- one that changes nothing.
+-- A script that wrote nothing checks whether it could write: a replica's records may be old. Where
+-- replicas must have the writes of other clients, WAIT may count this client's own writes only: so
+-- the script makes a write that changes nothing.
 if not wrote then
   local touch = call('SETRANGE', held or KEYS[1], 0, held and '\1' or '')
   if type(touch) == 'table' and string.find(touch.err, '^READONLY') then

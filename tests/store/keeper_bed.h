@@ -77,8 +77,8 @@ void peer_faulted(int fd, const char *text);
 /* A REQUEST in memory to free. */
 struct hapax_span peer_request(uint32_t seq, const struct hapax_op *ops, uint16_t n);
 
-/* Reads replies until all ops of the request are answered. The frames are leaked into *frames, a list
- * to be freed by peer_free(). */
+/* Reads replies until all ops of the request are answered. The frames are leaked into *frames, a
+ * list to be freed by peer_free(). */
 struct peer_frame {
     struct peer_frame *next;
     uint8_t *bytes;

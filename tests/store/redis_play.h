@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads that play Redis processes: each answers from a list of rules, in order, and notes what it was
- * asked. No memory is allocated, so that a test can fail every allocation of what it tests.
+ * Threads that play Redis processes: each answers from a list of rules, in order, and notes the
+ * commands it got. No memory is allocated, so that a test can fail every allocation of the code
+ * under test.
  */
 #ifndef HAPAX_TESTS_REDIS_PLAY_H
 #define HAPAX_TESTS_REDIS_PLAY_H
@@ -15,12 +16,12 @@
 #define PLAY_PEERS 16u
 #define PLAY_LOG   65536u
 
-/* The first rule fits whose `command` begins what was asked (words parted by ' ') and that has `times`
- * left. Where none fits, the answer is +OK. */
+/* A command takes the first rule whose `command` it begins with (words separated by single
+ * spaces) and that has `times` left. Where no rule fits, the answer is +OK. */
 struct play_rule {
     const char *command;
     const char
-        *reply; /* RESP; CUT at its end: then the connection is closed; HANG: nothing at all */
+        *reply; /* RESP. CUT at its end: then the connection is closed. HANG: no answer at all. */
     int times; /* 0: any number */
 };
 
@@ -45,7 +46,7 @@ struct play {
     struct play_peer peers[PLAY_PEERS];
     int met; /* connections accepted */
     int left; /* connections closed, by whom ever */
-    char log[PLAY_LOG]; /* commands, each ended by ';', but for the login's */
+    char log[PLAY_LOG]; /* the commands but those of the login, each ended by ';' */
     size_t log_len;
     bool running;
 };
@@ -63,7 +64,7 @@ void play_rule(struct play *play, const char *command, const char *reply, int ti
 /* Forgets all rules and all that was noted. */
 void play_forget(struct play *play);
 
-/* What was asked so far, and forgets it: for assert_string_equal(). */
+/* Gives the log so far, and empties it: for assert_string_equal(). */
 const char *play_log(struct play *play);
 
 /* Waits until so many connections have been closed. */

@@ -30,7 +30,8 @@
 
 struct bed_node bed_nodes[BED_NODES];
 
-/* A block of ports that no other test is given, held by an abstract name, as tests/servers/process.py does. */
+/* Reserves a block of ports by an abstract socket name, as tests/servers/process.py does, so
+ * that no other test gets them. */
 static int own_block(void)
 {
     static const struct sockaddr_un nameless = {.sun_family = AF_UNIX};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Redis processes for the lock's tests: each can be killed, stopped, started again empty, and asked behind
- * the lock's back. All end with the process that started them.
+ * Redis processes for the lock's tests: each can be killed, stopped, started again empty, and asked
+ * behind the lock's back. All end with the process that started them. /
  */
 #ifndef HAPAX_TESTS_REDLOCK_BED_H
 #define HAPAX_TESTS_REDLOCK_BED_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper's frames as bytes: what docs/keeper.md shows (argument 1 is its path) is what is sent, and
- * whatever is cut off or made longer is not taken for something else.
+ * The keeper's frames as bytes: what docs/keeper.md shows (argument 1 is its path) is what is sent,
+ * and whatever is cut off or made longer is not taken for something else. /
  */
 #include "../unit/record_diff.h"
 #include "base/arena.h"
@@ -228,7 +228,8 @@ static void an_answer_fits_its_op(void **state)
     assert_int_equal(other.now_us, NOW_US);
 }
 
-/* A verdict that no op of its kind can get is malformed: a flow would take it for a bug, and abort. */
+/* A verdict that no op of its kind can get is malformed: a flow would take it for a bug, and
+ * abort. */
 static void a_verdict_fits_the_kind_of_its_op(void **state)
 {
     static const struct {

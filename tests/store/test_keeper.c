@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper's client and server together: a store behind a keeper answers as the store itself does, with
- * many clients, to the keeper's end, and whichever allocation fails.
+ * The keeper's client and server together: a store behind a keeper answers as the store itself
+ * does, with many clients, to the keeper's end, and whichever allocation fails. /
  */
 #include "keeper_bed.h"
 
@@ -174,7 +174,8 @@ static void bodies_of_any_size_go_both_ways(void **state)
     bed_close(&bed);
 }
 
-/* What the store refuses is refused with its error and its words; the ops around it are answered. */
+/* What the store refuses is refused with its error and its words; the ops around it are
+ * answered. */
 static void a_stores_own_errors_come_through(void **state)
 {
     struct hapax_op ops[3];

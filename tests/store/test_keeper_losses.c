@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the keeper's client says when connections, replies and keepers are lost. Losses are made by a relay
- * between client and server, which forwards bytes until it is told to cut; and by keepers that
- * are ended or stopped.
+ * What the keeper's client says when connections, replies and keepers are lost. Losses are made by
+ * a relay between client and server, which forwards bytes until it is told to cut; and by keepers
+ * that are ended or stopped. /
  */
 #include "keeper_bed.h"
 

@@ -48,8 +48,9 @@ static void garbage_is_faulted(void **state)
     bed_close(&bed);
 }
 
-/* A later version is answered in this one; another protocol, or no version at all, is turned away. */
-static void a_greeting_settles_the_version(void **state)
+/* A later version is answered in this one; another protocol, or no version at all, is turned
+ * away. */
+static void a_greeting_decides_the_version(void **state)
 {
     static const uint8_t later[] = {0, 0, 0, 13, 1, 'h', 'p', 'x', 'k', 0, 9, 1, 0x40, 0, 0, 7, 7};
     static const uint8_t none[] = {0, 0, 0, 11, 1, 'h', 'p', 'x', 'k', 0, 0, 1, 0x40, 0, 0};
@@ -512,7 +513,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(garbage_is_faulted),
-        cmocka_unit_test(a_greeting_settles_the_version),
+        cmocka_unit_test(a_greeting_decides_the_version),
         cmocka_unit_test(a_malformed_request_runs_nothing),
         cmocka_unit_test(a_bad_op_is_answered_by_itself),
         cmocka_unit_test(a_request_may_come_byte_by_byte_or_many_at_once),

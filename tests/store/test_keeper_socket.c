@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper's socket file: who may take its place, who may come in by it, and what is left when the
- * keeper ends.
+ * The keeper's socket file: who may take its place, who may come in by it, and what is left when
+ * the keeper ends. /
  */
 #include "keeper_bed.h"
 
@@ -229,8 +229,8 @@ static bool lets_in(const struct bed *bed, uid_t uid, gid_t group, const char *w
     return WEXITSTATUS(status) == 0;
 }
 
-/* The file's mode is one door, the peer's credentials are the other. Only root can be others, so the
- * second is looked at when root runs this. */
+/* The file's mode is one door, the peer's credentials are the other. Only root can be others, so
+ * the second is looked at when root runs this. */
 static void only_the_permitted_get_in(void **state)
 {
     struct hapax__keeper_options open_to_all = {.mode = 0666};

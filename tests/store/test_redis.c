@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_redis URI: the Redis store on a real server of its own that is damaged, full, a replica, or without
- * the replicas it was asked for. The store suite has what is in order; here is what is not. The server is
- * set back after each case.
+ * test_redis URI: the Redis store on a real server of its own that is damaged, full, a replica, or
+ * without the replicas it was asked for. The store suite has what is in order; here is what is not.
+ * The server is set back after each case. /
  */
 #include "store/redis/redis.h"
 
@@ -175,8 +175,8 @@ static void a_changed_byte_never_grants_a_claim(void **state)
     end(&bed);
 }
 
-/* A retention that no door can ask for is damage: its end would be no exact number, and what is completed under
- * it unreadable. */
+/* A retention that no door can ask for is damage: its end would be no exact number, and what is
+ * completed under it unreadable. */
 static void a_retention_over_ten_years_is_damage(void **state)
 {
     static const uint8_t too_long[8] = {0, 0, 0, 0x49, 0x6c, 0xeb, 0xb8, 0x01};
@@ -235,7 +235,8 @@ static void an_operator_may_forget_what_is_damaged(void **state)
     end(&bed);
 }
 
-/* A list shows what it can, then says which record is damaged; keys that are none of ours it passes over. */
+/* A list shows what it can, then says which record is damaged; keys that are none of ours it passes
+ * over. */
 static void a_list_names_the_damaged_record(void **state)
 {
     struct bed bed = begin();
@@ -326,8 +327,8 @@ static void a_replica_answers_nothing(void **state)
     end(&bed);
 }
 
-/* wait=1 without a replica: what writes, or shows a completion, is INDETERMINATE, repeated or not; the rest
- * stands. */
+/* wait=1 without a replica: what writes, or shows a completion, is INDETERMINATE, repeated or not;
+ * the rest stands. */
 static void a_shortfall_of_replicas_is_no_verdict(void **state)
 {
     struct bed bed = begin();
@@ -383,8 +384,8 @@ static void a_batch_of_large_records_goes_in_rounds(void **state)
     end(&bed);
 }
 
-/* Nor may a batch of the largest records fill this process: over 256 MiB of answers the rest is asked for
- * again, and was surely not applied. */
+/* Nor may a batch of the largest records fill this process: over 256 MiB of answers the rest is
+ * asked for again, and was surely not applied. */
 static void the_answers_of_a_batch_are_bounded(void **state)
 {
     struct bed bed = begin();

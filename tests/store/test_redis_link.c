@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A link to a Redis process that does what it likes: a server of our own plays a part per test, in a
- * thread, and the link must say UNAVAILABLE only where nothing has left it.
+ * A link to a Redis process that does what it likes: a server of our own plays a part per test, in
+ * a thread, and the link must say UNAVAILABLE only where nothing has left it. /
  */
 #include "store/redis/link.h"
 
@@ -271,8 +271,8 @@ static void answer_login(struct server *server, int fd)
 #define ECHOED                                                                                     \
     "-ERR unknown command `AUTH`, with args beginning with: `me`, `hush`, \r\n+OK\r\n+OK\r\n+OK\r\n"
 
-/* Whether a refusal at the login is one to wait for or one to tell an operator of; no text shows the
- * password, not even where the server says it. */
+/* Whether a refusal at the login is one to wait for or one to tell an operator of; no text shows
+ * the password, not even where the server says it. */
 static void a_refused_login_is_not_an_absent_server(void **state)
 {
     static const struct {
@@ -374,8 +374,8 @@ static void break_reply(struct server *server, int fd)
         reset(fd);
 }
 
-/* A reply that is cut, garbage or over a limit leaves the command's fate unknown, and the link dead; a
- * reply before it still counts. */
+/* A reply that is cut, garbage or over a limit leaves the command's result unknown, and the link
+ * dead; a reply before it still counts. */
 static void a_broken_reply_is_indeterminate(void **state)
 {
     static const struct {
@@ -488,7 +488,7 @@ static void a_black_hole_is_unavailable_in_time(void **state)
     close(server.listener);
 }
 
-/* A server that goes silent after the command leaves its fate unknown, at the deadline. */
+/* A server that goes silent after the command leaves its result unknown, at the deadline. */
 static void a_half_open_link_is_indeterminate_in_time(void **state)
 {
     struct hapax__redis_link *link;
@@ -651,8 +651,8 @@ static void until_stale(struct hapax__redis_link *link)
         assert_true(hapax__monotonic_us() < deadline_us);
 }
 
-/* A link that was cut while it was idle: nothing has left, so nothing was carried out. No signal ends
- * the process. */
+/* A link that was cut while it was idle: nothing has left, so nothing was carried out. No signal
+ * ends the process. */
 static void a_command_that_never_left_is_unavailable(void **state)
 {
     static void (*const plays[])(struct server *, int) = {greet_and_reset, greet_and_close,
@@ -794,7 +794,8 @@ static void use_once(const struct server *server)
     hapax__redis_link_close(link);
 }
 
-/* Each allocation of a link's life fails once: nothing leaks, nothing crashes, each call says so. */
+/* Each allocation of a link's life fails once: nothing leaks, nothing crashes, each call says
+ * so. */
 static void every_allocation_may_fail(void **state)
 {
     struct server server;

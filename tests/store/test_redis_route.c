@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Routes to Redis processes that the test plays itself: what is sent to whom, in which order, how
- * often, and what is said of a call whose reply was lost.
+ * Routes to Redis processes that the test plays itself: which commands go to which node, in which
+ * order and how often, and the result of a call whose reply was lost.
  */
 #include "redis_play.h"
 #include "store/redis/cluster.h"
@@ -26,6 +26,8 @@ static const struct hapax__redis_script script = {"return 1",
                                                   "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"};
 #define SHA "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db "
 
+#define NOSCRIPT "-NOSCRIPT No matching script.\r\n"
+
 struct bed {
     struct play plays[PLAYS];
     struct hapax__redis_uri uri;
@@ -44,12 +46,28 @@ static void open_route(struct bed *bed)
     assert_int_equal(hapax__redis_route_open(&bed->route, &bed->uri, bed->text), HAPAX_ERR_NONE);
 }
 
-/* Hosts are the first so many plays. */
-static void bed_open(struct bed **out, enum hapax__redis_kind kind, size_t hosts)
+static int bed_close(void **state)
+{
+    struct bed *bed = *state;
+
+    if (!bed)
+        return 0;
+    hapax__redis_route_close(bed->route);
+    for (size_t k = 0; k < PLAYS; k++)
+        play_close(&bed->plays[k]);
+    free(bed);
+    *state = NULL;
+    return 0;
+}
+
+/* The hosts of the URI are the first plays. Closes the test's bed of before, if there is one. */
+static struct bed *bed_open(void **state, enum hapax__redis_kind kind, size_t hosts)
 {
     struct bed *bed = calloc(1, sizeof(*bed));
 
+    bed_close(state);
     assert_non_null(bed);
+    *state = bed;
     for (size_t k = 0; k < PLAYS; k++)
         play_open(&bed->plays[k]);
     bed->uri.kind = kind;
@@ -61,15 +79,21 @@ static void bed_open(struct bed **out, enum hapax__redis_kind kind, size_t hosts
         bed->uri.hosts[k].port = bed->plays[k].port;
     }
     open_route(bed);
-    *out = bed;
+    return bed;
 }
 
-static void bed_close(struct bed *bed)
+/* Opens the route again, with another timeout and another `wait`. */
+static void reopen(struct bed *bed, int64_t timeout_ms, uint32_t wait)
 {
     hapax__redis_route_close(bed->route);
-    for (size_t k = 0; k < PLAYS; k++)
-        play_close(&bed->plays[k]);
-    free(bed);
+    bed->uri.timeout_ms = timeout_ms;
+    bed->uri.wait = wait;
+    open_route(bed);
+}
+
+static void rule(struct bed *bed, size_t k, const char *command, const char *reply, int times)
+{
+    play_rule(&bed->plays[k], command, reply, times);
 }
 
 static const char *say(struct bed *bed, const char *format, ...)
@@ -89,10 +113,20 @@ static const char *say(struct bed *bed, const char *format, ...)
 static void with_key(struct bed *bed, size_t i, const char *key, const char *word)
 {
     bed->args[i][0] = hapax_str("1");
-    bed->args[i][1] = hapax_str(key);
-    bed->args[i][2] = hapax_str(word);
+    bed->args[i][1] = (struct hapax_span){(const uint8_t *)key, strcspn(key, " ")};
+    bed->args[i][2] = (struct hapax_span){(const uint8_t *)word, strcspn(word, ";")};
     bed->calls[i] = (struct hapax__redis_call){
-        .script = &script, .args = bed->args[i], .argc = 3, .key = hapax_str(key)};
+        .script = &script, .args = bed->args[i], .argc = 3, .key = bed->args[i][1]};
+}
+
+/* The calls from 0 on: "KEY WORD;KEY WORD…". */
+static void keys(struct bed *bed, const char *words)
+{
+    for (size_t i = 0; words; i++) {
+        with_key(bed, i, words, strchr(words, ' ') + 1);
+        words = strchr(words, ';');
+        words = words ? words + 1 : NULL;
+    }
 }
 
 static void plain(struct bed *bed, size_t i, const char *word, size_t node)
@@ -128,11 +162,39 @@ static void expect_error(const struct bed *bed, size_t i, enum hapax_error error
     assert_null(bed->calls[i].reply);
 }
 
+/* Runs as many calls as there are results: o (+OK), ? (INDETERMINATE), - (UNAVAILABLE), !
+ * (REFUSED). The run's own error is the first of theirs. */
+static void expect_run(struct bed *bed, const char *results)
+{
+    enum hapax_error error = run(bed, strlen(results), false), first = HAPAX_ERR_NONE;
+
+    for (size_t i = 0; results[i]; i++) {
+        enum hapax_error expected = results[i] == '?'   ? HAPAX_ERR_INDETERMINATE
+                                    : results[i] == '-' ? HAPAX_ERR_UNAVAILABLE
+                                    : results[i] == '!' ? HAPAX_ERR_REFUSED
+                                                        : HAPAX_ERR_NONE;
+
+        if (expected == HAPAX_ERR_NONE)
+            expect_reply(bed, i, "OK");
+        else
+            expect_error(bed, i, expected);
+        first = first == HAPAX_ERR_NONE ? expected : first;
+    }
+    assert_int_equal(error, first);
+}
+
+/* Primary `node` is plays[k]. */
+static void expect_name(struct bed *bed, size_t node, size_t k)
+{
+    assert_string_equal(hapax__redis_route_name(bed->route, node),
+                        say(bed, "127.0.0.1:%u", (unsigned)bed->plays[k].port));
+}
+
 /* A run that leaves a link which has worked. */
 static void warm(struct bed *bed, const char *key)
 {
     with_key(bed, 0, key, "warm");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    expect_run(bed, "o");
     for (size_t k = 0; k < PLAYS; k++)
         play_log(&bed->plays[k]);
 }
@@ -141,10 +203,8 @@ static size_t count_of(const char *log, const char *word)
 {
     size_t times = 0;
 
-    while ((log = strstr(log, word)) != NULL) {
-        log++;
+    for (; (log = strstr(log, word)) != NULL; log++)
         times++;
-    }
     return times;
 }
 
@@ -169,77 +229,59 @@ static void slots_are_those_of_the_specification(void **state)
 /* A script that is missing is loaded once, ahead of all calls that need it. */
 static void a_missing_script_is_loaded(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_NODE, 1);
-    play_rule(&bed->plays[0], SHA, "-NOSCRIPT No matching script.\r\n", 2);
-    with_key(bed, 0, "a", "1");
-    with_key(bed, 1, "b", "2");
-    assert_int_equal(run(bed, 2, false), HAPAX_ERR_NONE);
-    expect_reply(bed, 0, "OK");
-    expect_reply(bed, 1, "OK");
+    rule(bed, 0, SHA, NOSCRIPT, 2);
+    keys(bed, "a 1;b 2");
+    expect_run(bed, "oo");
     assert_string_equal(bed->text, "");
     expect_log(bed, 0, SHA "1 a 1;" SHA "1 b 2;SCRIPT LOAD return 1;" SHA "1 a 1;" SHA "1 b 2;");
-    bed_close(bed);
 }
 
 /* Where a login may not load scripts, the call goes with the script's text; and not for ever. */
 static void a_script_that_cannot_be_loaded_goes_along(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_NODE, 1);
-    play_rule(&bed->plays[0], SHA, "-NOSCRIPT No matching script.\r\n", 0);
-    play_rule(&bed->plays[0], "SCRIPT", "-NOPERM no\r\n", 0);
-    play_rule(&bed->plays[0], "EVAL ", "+EVAL\r\n", 1);
-    play_rule(&bed->plays[0], "EVAL ", "-NOSCRIPT from within\r\n", 1);
-    with_key(bed, 0, "a", "1");
+    rule(bed, 0, SHA, NOSCRIPT, 0);
+    rule(bed, 0, "SCRIPT", "-NOPERM no\r\n", 0);
+    rule(bed, 0, "EVAL ", "+EVAL\r\n", 1);
+    rule(bed, 0, "EVAL ", "-NOSCRIPT from within\r\n", 1);
+    keys(bed, "a 1");
     assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
     expect_reply(bed, 0, "EVAL");
     expect_log(bed, 0, SHA "1 a 1;SCRIPT LOAD return 1;" SHA "1 a 1;EVAL return 1 1 a 1;");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_UNAVAILABLE);
-    bed_close(bed);
+    expect_run(bed, "-");
 }
 
 /* A server that was restarted between two runs costs nothing but a reconnection, `once` or not. */
 static void a_link_that_went_stale_is_replaced_unseen(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_NODE, 1);
-    play_rule(&bed->plays[0], SHA, "+OK\r\n" CUT, 1);
-    with_key(bed, 0, "a", "1");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    rule(bed, 0, SHA, "+OK\r\n" CUT, 1);
+    keys(bed, "a 1");
+    expect_run(bed, "o");
     play_wait_left(&bed->plays[0], 1);
     play_log(&bed->plays[0]);
     bed->calls[0].once = true;
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    expect_run(bed, "o");
     expect_log(bed, 0, SHA "1 a 1;");
     assert_int_equal(play_met(&bed->plays[0]), 2);
-    bed_close(bed);
 }
 
 /* A lost reply on a link that had worked before: repeated, but never where it says `once`. */
 static void a_lost_reply_is_asked_for_again_unless_once(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_NODE, 1);
     warm(bed, "a");
-    play_rule(&bed->plays[0], SHA, "$100\r\nhalf a re" CUT, 1);
-    with_key(bed, 0, "a", "1");
-    with_key(bed, 1, "b", "2");
+    rule(bed, 0, SHA, "$100\r\nhalf a re" CUT, 1);
+    keys(bed, "a 1;b 2");
     bed->calls[1].once = true;
-    assert_int_equal(run(bed, 2, false), HAPAX_ERR_INDETERMINATE);
-    expect_reply(bed, 0, "OK");
-    expect_error(bed, 1, HAPAX_ERR_INDETERMINATE);
+    expect_run(bed, "o?");
     assert_non_null(strstr(bed->text, "127.0.0.1:"));
     expect_log(bed, 0, SHA "1 a 1;" SHA "1 a 1;");
-    bed_close(bed);
 }
 
 /* Wherever a pipeline breaks off: what was answered stays so, all behind it is not known. */
@@ -247,15 +289,11 @@ static void a_pipeline_may_break_off_anywhere(void **state)
 {
     static const char *const words[] = {SHA "1 a 1", SHA "1 b 2", SHA "1 c 3"};
 
-    (void)state;
     for (size_t cut = 0; cut < 3; cut++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-        bed_open(&bed, HAPAX__REDIS_NODE, 1);
-        play_rule(&bed->plays[0], words[cut], CUT, 0);
-        with_key(bed, 0, "a", "1");
-        with_key(bed, 1, "b", "2");
-        with_key(bed, 2, "c", "3");
+        rule(bed, 0, words[cut], CUT, 0);
+        keys(bed, "a 1;b 2;c 3");
         assert_int_equal(run(bed, 3, false), HAPAX_ERR_INDETERMINATE);
         for (size_t i = 0; i < 3; i++) {
             if (i < cut)
@@ -265,7 +303,6 @@ static void a_pipeline_may_break_off_anywhere(void **state)
         }
         /* The link was new: a server that dies of a call is not fed it twice. */
         assert_int_equal(play_met(&bed->plays[0]), 1);
-        bed_close(bed);
     }
 }
 
@@ -275,61 +312,48 @@ static void a_refused_repeat_does_not_undo_the_first_try(void **state)
     static const char *const refusals[] = {"-LOADING Redis is loading\r\n", "-OOM no\r\n",
                                            "-NOPERM no\r\n", "-MOVED 1 127.0.0.1:1\r\n"};
 
-    (void)state;
     for (size_t k = 0; k < sizeof(refusals) / sizeof(refusals[0]); k++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-        bed_open(&bed, HAPAX__REDIS_NODE, 1);
         warm(bed, "a");
-        play_rule(&bed->plays[0], SHA, CUT, 1);
-        play_rule(&bed->plays[0], SHA, refusals[k], 0);
-        assert_int_equal(run(bed, 1, false), HAPAX_ERR_INDETERMINATE);
-        expect_error(bed, 0, HAPAX_ERR_INDETERMINATE);
+        rule(bed, 0, SHA, CUT, 1);
+        rule(bed, 0, SHA, refusals[k], 0);
+        expect_run(bed, "?");
         expect_log(bed, 0, SHA "1 a warm;" SHA "1 a warm;");
-        bed_close(bed);
     }
 }
 
 /* Nobody there: surely not carried out, and not asked again for a moment. */
 static void nobody_there_is_unavailable(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
     int64_t before_us;
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_NODE, 1);
-    play_rule(&bed->plays[0], "PING", CUT, 0);
+    rule(bed, 0, "PING", CUT, 0);
     before_us = hapax__monotonic_us();
-    with_key(bed, 0, "a", "1");
+    keys(bed, "a 1");
     for (int k = 0; k < 50; k++) {
-        assert_int_equal(run(bed, 1, false), HAPAX_ERR_UNAVAILABLE);
+        expect_run(bed, "-");
         assert_non_null(strstr(bed->text, "127.0.0.1:"));
     }
     assert_true(play_met(&bed->plays[0]) <= 1 + (hapax__monotonic_us() - before_us) / 50000);
     play_die(&bed->plays[0]);
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_UNAVAILABLE);
-    expect_error(bed, 0, HAPAX_ERR_UNAVAILABLE);
-    bed_close(bed);
+    expect_run(bed, "-");
 }
 
 /* No answer in time: not known, and the run ends with its timeout. */
 static void no_answer_is_indeterminate_in_time(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_NODE, 1);
-    hapax__redis_route_close(bed->route);
-    bed->uri.timeout_ms = 2000; /* within which it is sent */
-    open_route(bed);
-    play_rule(&bed->plays[0], SHA, HANG, 0);
-    with_key(bed, 0, "a", "1");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_INDETERMINATE);
-    expect_error(bed, 0, HAPAX_ERR_INDETERMINATE);
-    bed_close(bed);
+    reopen(bed, 2000, 0); /* within which it is sent */
+    rule(bed, 0, SHA, HANG, 0);
+    keys(bed, "a 1");
+    expect_run(bed, "?");
 }
 
-/* What Redis refuses before it begins was not carried out; what a script says later may have been. */
+/* A command that Redis refuses before it begins was not carried out; an error from inside a
+ * script may come after a write. */
 static void error_replies_are_told_apart(void **state)
 {
     static const struct {
@@ -356,77 +380,63 @@ static void error_replies_are_told_apart(void **state)
         {"-\r\n", HAPAX_ERR_INDETERMINATE},
     };
 
-    (void)state;
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-        bed_open(&bed, HAPAX__REDIS_NODE, 1);
-        play_rule(&bed->plays[0], SHA, cases[k].reply, 1);
-        with_key(bed, 0, "a", "1");
+        rule(bed, 0, SHA, cases[k].reply, 1);
+        keys(bed, "a 1");
         assert_int_equal(run(bed, 1, false), cases[k].error);
         expect_error(bed, 0, cases[k].error);
         expect_log(bed, 0, SHA "1 a 1;");
         /* The link is good: the next run uses it. */
-        assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+        expect_run(bed, "o");
         assert_int_equal(play_met(&bed->plays[0]), 1);
-        bed_close(bed);
     }
 }
 
 /* Redis' words are passed on, what it repeats of a command is not. */
 static void a_text_repeats_no_arguments(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_NODE, 1);
-    play_rule(&bed->plays[0], SHA,
-              "-ERR unknown command 'EVALSHA', with args beginning with: 'secret'\r\n", 0);
-    with_key(bed, 0, "a", "secret");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_INDETERMINATE);
+    rule(bed, 0, SHA, "-ERR unknown command 'EVALSHA', with args beginning with: 'secret'\r\n", 0);
+    keys(bed, "a secret");
+    expect_run(bed, "?");
     assert_non_null(strstr(bed->text, "ERR unknown command 'EVALSHA'"));
     assert_null(strstr(bed->text, "secret"));
-    bed_close(bed);
 }
 
 /* A plain command's own errors are the caller's to read; those of the node's state are not. */
 static void a_plain_command_s_own_error_is_its_reply(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_NODE, 1);
-    play_rule(&bed->plays[0], "CONFIG", "-ERR unknown command\r\n", 0);
-    play_rule(&bed->plays[0], "INFO", "-NOPERM no\r\n", 0);
+    rule(bed, 0, "CONFIG", "-ERR unknown command\r\n", 0);
+    rule(bed, 0, "INFO", "-NOPERM no\r\n", 0);
     plain(bed, 0, "CONFIG", 0);
     plain(bed, 1, "INFO", 0);
     assert_int_equal(run(bed, 2, false), HAPAX_ERR_REFUSED);
     assert_int_equal(bed->calls[0].error, HAPAX_ERR_NONE);
     assert_int_equal(bed->calls[0].reply->type, HAPAX__RESP_ERROR);
     expect_error(bed, 1, HAPAX_ERR_REFUSED);
-    bed_close(bed);
 }
 
 /* A call on a key waits for the one before it, and is not sent where that one failed. */
 static void calls_on_one_key_keep_their_order(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_NODE, 1);
-    play_rule(&bed->plays[0], SHA "1 a 1", "-NOSCRIPT No matching script.\r\n", 1);
-    with_key(bed, 0, "a", "1");
-    with_key(bed, 1, "a", "2");
-    assert_int_equal(run(bed, 2, false), HAPAX_ERR_NONE);
+    rule(bed, 0, SHA "1 a 1", NOSCRIPT, 1);
+    keys(bed, "a 1;a 2");
+    expect_run(bed, "oo");
     expect_log(bed, 0, SHA "1 a 1;SCRIPT LOAD return 1;" SHA "1 a 1;" SHA "1 a 2;");
     play_forget(&bed->plays[0]);
-    play_rule(&bed->plays[0], SHA "1 a 1", "-OOM no\r\n", 1);
+    rule(bed, 0, SHA "1 a 1", "-OOM no\r\n", 1);
     with_key(bed, 2, "a", "3");
     assert_int_equal(run(bed, 3, false), HAPAX_ERR_UNAVAILABLE);
     expect_error(bed, 1, HAPAX_ERR_UNAVAILABLE);
     expect_error(bed, 2, HAPAX_ERR_UNAVAILABLE);
     expect_log(bed, 0, SHA "1 a 1;");
-    bed_close(bed);
 }
 
 /* ---- replicas ------------------------------------------------------------------------ */
@@ -442,19 +452,14 @@ static void wait_follows_the_calls(void **state)
                  {"-ERR WAIT cannot be used with replica instances\r\n", false},
                  {CUT, false}};
 
-    (void)state;
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
         const char *log;
         long limit;
 
-        bed_open(&bed, HAPAX__REDIS_NODE, 1);
-        hapax__redis_route_close(bed->route);
-        bed->uri.wait = 2;
-        open_route(bed);
-        play_rule(&bed->plays[0], "WAIT", cases[k].reply, 0);
-        with_key(bed, 0, "a", "1");
-        with_key(bed, 1, "b", "2");
+        reopen(bed, 30000, 2);
+        rule(bed, 0, "WAIT", cases[k].reply, 0);
+        keys(bed, "a 1;b 2");
         assert_int_equal(run(bed, 2, true), HAPAX_ERR_NONE);
         for (size_t i = 0; i < 2; i++) {
             expect_reply(bed, i, "OK");
@@ -467,28 +472,23 @@ static void wait_follows_the_calls(void **state)
         limit = strtol(strrchr(log, ' '), NULL, 10);
         assert_true(limit > 0 && limit < bed->uri.timeout_ms);
         /* Without hold nothing waits, and nothing is known to be held. */
-        assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+        expect_run(bed, "o");
         assert_false(bed->calls[0].held);
         expect_log(bed, 0, SHA "1 a 1;");
-        bed_close(bed);
     }
 }
 
-/* Where nothing was carried out there is nothing to wait for: too few replicas hold back no script. */
+/* Where no call was carried out, WAIT has nothing to wait for: missing replicas delay no script. */
 static void a_wait_for_nothing_holds_back_no_script(void **state)
 {
     int64_t before_us = hapax__monotonic_us();
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_NODE, 1);
-    hapax__redis_route_close(bed->route);
-    bed->uri.wait = 1;
-    open_route(bed);
-    play_rule(&bed->plays[0], SHA, "-NOSCRIPT No matching script.\r\n", 1);
-    play_rule(&bed->plays[0], "WAIT", HANG, 1);
-    play_rule(&bed->plays[0], "WAIT", ":0\r\n", 0);
-    with_key(bed, 0, "a", "1");
+    reopen(bed, 30000, 1);
+    rule(bed, 0, SHA, NOSCRIPT, 1);
+    rule(bed, 0, "WAIT", HANG, 1);
+    rule(bed, 0, "WAIT", ":0\r\n", 0);
+    keys(bed, "a 1");
     bed->calls[0].once = true;
     assert_int_equal(run(bed, 1, true), HAPAX_ERR_NONE);
     assert_true(hapax__monotonic_us() - before_us < bed->uri.timeout_ms * 1000);
@@ -497,16 +497,16 @@ static void a_wait_for_nothing_holds_back_no_script(void **state)
     assert_int_equal(count_of(play_log(&bed->plays[0]), "SCRIPT LOAD"), 1);
     /* Where the answer is there at once, the link is kept. */
     play_forget(&bed->plays[0]);
-    play_rule(&bed->plays[0], SHA, "-NOSCRIPT No matching script.\r\n", 1);
-    play_rule(&bed->plays[0], "WAIT", ":1\r\n", 0);
+    rule(bed, 0, SHA, NOSCRIPT, 1);
+    rule(bed, 0, "WAIT", ":1\r\n", 0);
     assert_int_equal(run(bed, 1, true), HAPAX_ERR_NONE);
     assert_true(bed->calls[0].held);
     assert_string_equal(bed->text, "");
     assert_int_equal(play_met(&bed->plays[0]), 2);
-    bed_close(bed);
 }
 
-/* Redis looks at its clock ten times a second: WAIT's limit leaves room for that, and for the way back. */
+/* Redis reads its clock ten times a second: the limit of WAIT leaves room for that, and for the
+ * way back. */
 static void a_wait_ends_before_the_run_does(void **state)
 {
     static const struct {
@@ -514,18 +514,13 @@ static void a_wait_ends_before_the_run_does(void **state)
         long limit_max;
     } cases[] = {{100, 50}, {500, 350}, {2000, 1800}, {30000, 27000}};
 
-    (void)state;
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
         const char *word = NULL;
         long limit;
 
-        bed_open(&bed, HAPAX__REDIS_NODE, 1);
-        hapax__redis_route_close(bed->route);
-        bed->uri.wait = 1;
-        bed->uri.timeout_ms = cases[k].timeout_ms;
-        open_route(bed);
-        with_key(bed, 0, "a", "1");
+        reopen(bed, cases[k].timeout_ms, 1);
+        keys(bed, "a 1");
         for (unsigned tries = 0; !word && tries < 50;
              tries++) { /* a run may be over before it comes to that */
             (void)run(bed, 1, true);
@@ -534,7 +529,6 @@ static void a_wait_ends_before_the_run_does(void **state)
         assert_non_null(word);
         limit = strtol(word + strlen("WAIT 1 "), NULL, 10);
         assert_in_range(limit, 1, cases[k].limit_max);
-        bed_close(bed);
     }
 }
 
@@ -551,57 +545,50 @@ static void names(struct bed *bed, size_t sentinel, size_t k, int times)
     char port[8];
 
     snprintf(port, sizeof(port), "%u", (unsigned)bed->plays[k].port);
-    play_rule(&bed->plays[sentinel], "SENTINEL",
-              say(bed, "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n", strlen(port), port), times);
+    rule(bed, sentinel, "SENTINEL",
+         say(bed, "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n", strlen(port), port), times);
 }
 
 /* The primary that a sentinel names is asked what it is, once, and then used. */
 static void a_sentinel_leads_to_the_primary(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_SENTINEL, 2);
     names(bed, 0, 2, 0);
-    play_rule(&bed->plays[2], "ROLE", primary_role, 0);
+    rule(bed, 2, "ROLE", primary_role, 0);
     assert_string_equal(hapax__redis_route_name(bed->route, 0), "mymaster");
-    with_key(bed, 0, "a", "1");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    keys(bed, "a 1");
+    expect_run(bed, "o");
+    expect_run(bed, "o");
     expect_log(bed, 0, FIND);
     expect_log(bed, 1, "");
     expect_log(bed, 2, "ROLE;" SHA "1 a 1;" SHA "1 a 1;");
-    assert_string_equal(hapax__redis_route_name(bed->route, 0),
-                        say(bed, "127.0.0.1:%u", (unsigned)bed->plays[2].port));
-    bed_close(bed);
+    expect_name(bed, 0, 2);
 }
 
 /* One that names a replica is not believed, nor asked first the next time. */
 static void a_sentinel_that_lies_is_passed_over(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_SENTINEL, 2);
     names(bed, 0, 3, 0);
     names(bed, 1, 2, 0);
-    play_rule(&bed->plays[2], "ROLE", primary_role, 0);
-    play_rule(&bed->plays[3], "ROLE", replica_role, 0);
-    play_rule(&bed->plays[2], SHA "1 a 1", "+OK\r\n" CUT, 1);
-    with_key(bed, 0, "a", "1");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    rule(bed, 2, "ROLE", primary_role, 0);
+    rule(bed, 3, "ROLE", replica_role, 0);
+    rule(bed, 2, SHA "1 a 1", "+OK\r\n" CUT, 1);
+    keys(bed, "a 1");
+    expect_run(bed, "o");
     expect_log(bed, 0, FIND);
     expect_log(bed, 1, FIND);
     expect_log(bed, 3, "ROLE;");
     play_wait_left(&bed->plays[2], 1);
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    expect_run(bed, "o");
     expect_log(bed, 0, "");
     expect_log(bed, 1, FIND);
-    bed_close(bed);
 }
 
-/* Runs call 0 into its timeout until the text says so: where all stood still for as long, nobody has answered. The
- * error is the same each time. */
+/* Runs call 0 into its timeout until the text has these words: on a machine that stood still for
+ * as long, no process has answered. The error is the same each time. */
 static void run_until_told(struct bed *bed, enum hapax_error error, const char *says)
 {
     for (unsigned tries = 0; tries == 0 || (tries < 10 && !strstr(bed->text, says)); tries++) {
@@ -614,47 +601,35 @@ static void run_until_told(struct bed *bed, enum hapax_error error, const char *
 /* A replica is never written to, whoever names it; the run ends with its timeout. */
 static void a_replica_named_as_primary_is_refused(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_SENTINEL, 2);
-    hapax__redis_route_close(bed->route);
-    bed->uri.timeout_ms = 200;
-    open_route(bed);
+    reopen(bed, 200, 0);
     names(bed, 0, 3, 0);
     names(bed, 1, 3, 0);
-    play_rule(&bed->plays[3], "ROLE", replica_role, 0);
-    with_key(bed, 0, "a", "1");
+    rule(bed, 3, "ROLE", replica_role, 0);
+    keys(bed, "a 1");
     run_until_told(bed, HAPAX_ERR_UNAVAILABLE, "is no primary");
     assert_null(strstr(play_log(&bed->plays[3]), "EVAL"));
-    bed_close(bed);
 }
 
 /* Sentinels that are not there, or know no such master: unavailable, and the text says so. */
 static void no_sentinel_knows(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_SENTINEL, 2);
-    hapax__redis_route_close(bed->route);
-    bed->uri.timeout_ms = 200;
-    open_route(bed);
-    play_rule(&bed->plays[0], "SENTINEL", "*-1\r\n", 0);
-    play_rule(&bed->plays[1], "SENTINEL", "$-1\r\n", 0);
-    with_key(bed, 0, "a", "1");
+    reopen(bed, 200, 0);
+    rule(bed, 0, "SENTINEL", "*-1\r\n", 0);
+    rule(bed, 1, "SENTINEL", "$-1\r\n", 0);
+    keys(bed, "a 1");
     run_until_told(bed, HAPAX_ERR_UNAVAILABLE, "knows no master \"mymaster\"");
     play_die(&bed->plays[0]);
     play_die(&bed->plays[1]);
-    hapax__redis_route_close(bed->route);
-    bed->uri.timeout_ms = 30000;
-    open_route(bed);
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_UNAVAILABLE);
-    expect_error(bed, 0, HAPAX_ERR_UNAVAILABLE);
-    bed_close(bed);
+    reopen(bed, 30000, 0);
+    expect_run(bed, "-");
 }
 
-/* What a sentinel, or whom it names, says in place of an answer is passed on: refused where the login is. */
+/* Errors of a sentinel, and of the node that it names, are passed on: REFUSED where the login is
+ * refused. */
 static void what_is_no_answer_is_passed_on(void **state)
 {
     static const struct {
@@ -672,72 +647,62 @@ static void what_is_no_answer_is_passed_on(void **state)
         {NULL, "*0\r\n", "is no primary", HAPAX_ERR_UNAVAILABLE},
     };
 
-    (void)state;
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 1);
 
-        bed_open(&bed, HAPAX__REDIS_SENTINEL, 1);
-        hapax__redis_route_close(bed->route);
-        bed->uri.timeout_ms = cases[k].error == HAPAX_ERR_REFUSED ? 30000 : 300;
-        open_route(bed);
+        reopen(bed, cases[k].error == HAPAX_ERR_REFUSED ? 30000 : 300, 0);
         if (cases[k].sentinel)
-            play_rule(&bed->plays[0], "SENTINEL", cases[k].sentinel, 0);
+            rule(bed, 0, "SENTINEL", cases[k].sentinel, 0);
         else
             names(bed, 0, 2, 0);
-        play_rule(&bed->plays[2], "ROLE", cases[k].role ? cases[k].role : primary_role, 0);
-        with_key(bed, 0, "a", "1");
+        rule(bed, 2, "ROLE", cases[k].role ? cases[k].role : primary_role, 0);
+        keys(bed, "a 1");
         run_until_told(bed, cases[k].error, cases[k].says);
         assert_null(strstr(play_log(&bed->plays[2]), "EVAL"));
-        bed_close(bed);
     }
 }
 
-/* A primary that was demoted says so; the call surely did nothing there, and goes to the new one. */
+/* A demoted primary refuses the call, which surely did nothing there and goes to the new
+ * primary. */
 static void a_demoted_primary_sends_us_to_ask_again(void **state)
 {
     static const char *const words[] = {"-READONLY You can't write\r\n", "-LOADING it\r\n",
                                         "-MASTERDOWN Link\r\n"};
 
-    (void)state;
     for (size_t k = 0; k < 3; k++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
-        bed_open(&bed, HAPAX__REDIS_SENTINEL, 2);
         names(bed, 0, 2, 1);
         names(bed, 0, 3, 0);
-        play_rule(&bed->plays[2], "ROLE", primary_role, 0);
-        play_rule(&bed->plays[3], "ROLE", primary_role, 0);
-        play_rule(&bed->plays[2], SHA, words[k], 0);
-        with_key(bed, 0, "a", "1");
+        rule(bed, 2, "ROLE", primary_role, 0);
+        rule(bed, 3, "ROLE", primary_role, 0);
+        rule(bed, 2, SHA, words[k], 0);
+        keys(bed, "a 1");
         bed->calls[0].once = true;
-        assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+        expect_run(bed, "o");
         expect_log(bed, 0, FIND FIND);
         expect_log(bed, 2, "ROLE;" SHA "1 a 1;");
         expect_log(bed, 3, "ROLE;" SHA "1 a 1;");
-        bed_close(bed);
     }
 }
 
-/* A primary cut off from its replicas may have a successor: the next run asks anew, another sentinel first. */
+/* A primary that is cut off from its replicas may have a successor: the next run asks anew,
+ * another sentinel first. */
 static void a_primary_without_its_replicas_is_doubted(void **state)
 {
-    (void)state;
     for (int k = 0; k < 2; k++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
-        bed_open(&bed, HAPAX__REDIS_SENTINEL, 2);
-        hapax__redis_route_close(bed->route);
-        bed->uri.wait = 1;
-        open_route(bed);
+        reopen(bed, 30000, 1);
         names(bed, 0, 2, 0);
         names(bed, 1, 3, 0);
-        play_rule(&bed->plays[2], "ROLE", primary_role, 0);
-        play_rule(&bed->plays[3], "ROLE", primary_role, 0);
-        play_rule(&bed->plays[3], "WAIT", ":1\r\n", 0);
+        rule(bed, 2, "ROLE", primary_role, 0);
+        rule(bed, 3, "ROLE", primary_role, 0);
+        rule(bed, 3, "WAIT", ":1\r\n", 0);
         if (k == 0)
-            play_rule(&bed->plays[2], SHA, "-NOREPLICAS Not enough good replicas to write.\r\n", 0);
-        play_rule(&bed->plays[2], "WAIT", ":0\r\n", 0);
-        with_key(bed, 0, "a", "1");
+            rule(bed, 2, SHA, "-NOREPLICAS Not enough good replicas to write.\r\n", 0);
+        rule(bed, 2, "WAIT", ":0\r\n", 0);
+        keys(bed, "a 1");
         assert_int_equal(run(bed, 1, true), k == 0 ? HAPAX_ERR_UNAVAILABLE : HAPAX_ERR_NONE);
         assert_false(bed->calls[0].held);
         assert_int_equal(run(bed, 1, true), HAPAX_ERR_NONE);
@@ -747,32 +712,25 @@ static void a_primary_without_its_replicas_is_doubted(void **state)
         assert_int_equal(run(bed, 1, true), HAPAX_ERR_NONE);
         expect_log(bed, 0, FIND);
         expect_log(bed, 1, "");
-        bed_close(bed);
     }
 }
 
 /* A primary that dies with a reply under way: repeated on its successor, unless `once`. */
 static void a_failover_is_ridden_out(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_SENTINEL, 2);
     names(bed, 0, 2, 4);
     names(bed, 0, 3, 0);
-    play_rule(&bed->plays[2], "ROLE", primary_role, 1);
-    play_rule(&bed->plays[2], "ROLE", CUT, 0);
-    play_rule(&bed->plays[3], "ROLE", primary_role, 0);
-    play_rule(&bed->plays[2], SHA, CUT, 0);
+    rule(bed, 2, "ROLE", primary_role, 1);
+    rule(bed, 2, "ROLE", CUT, 0);
+    rule(bed, 3, "ROLE", primary_role, 0);
+    rule(bed, 2, SHA, CUT, 0);
     play_die(&bed->plays[1]);
-    with_key(bed, 0, "a", "1");
-    with_key(bed, 1, "b", "2");
+    keys(bed, "a 1;b 2");
     bed->calls[1].once = true;
-    assert_int_equal(run(bed, 2, false), HAPAX_ERR_INDETERMINATE);
-    expect_reply(bed, 0, "OK");
-    expect_error(bed, 1, HAPAX_ERR_INDETERMINATE);
+    expect_run(bed, "o?");
     expect_log(bed, 3, "ROLE;" SHA "1 a 1;");
-    bed_close(bed);
 }
 
 /* ---- cluster ------------------------------------------------------------------------- */
@@ -795,7 +753,15 @@ static void maps(struct bed *bed, size_t low, size_t high, int times)
     const char *map = map_of(bed, low, high);
 
     for (size_t k = 0; k < PLAYS; k++)
-        play_rule(&bed->plays[k], "CLUSTER", map, times);
+        rule(bed, k, "CLUSTER", map, times);
+}
+
+static struct bed *cluster_open(void **state)
+{
+    struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
+
+    maps(bed, 0, 1, 0);
+    return bed;
 }
 
 static const char *redirection(struct bed *bed, const char *word, unsigned slot, size_t k)
@@ -807,105 +773,79 @@ static const char *redirection(struct bed *bed, const char *word, unsigned slot,
 static void calls_go_to_their_slots(void **state)
 {
     enum hapax_error error;
-    struct bed *bed;
+    struct bed *bed = cluster_open(state);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-    maps(bed, 0, 1, 0);
-    with_key(bed, 0, "foo", "1");
-    with_key(bed, 1, "bar", "2");
-    with_key(bed, 2, "{foo}2", "3");
-    assert_int_equal(run(bed, 3, false), HAPAX_ERR_NONE);
+    keys(bed, "foo 1;bar 2;{foo}2 3");
+    expect_run(bed, "ooo");
     expect_log(bed, 0, LOOK SHA "1 bar 2;");
     expect_log(bed, 1, SHA "1 foo 1;" SHA "1 {foo}2 3;");
     /* Primaries are counted by their slots. */
     assert_int_equal(hapax__redis_route_nodes(bed->route, &error, bed->text), 2);
     plain(bed, 0, "DBSIZE", 1);
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    expect_run(bed, "o");
     expect_log(bed, 0, "");
     expect_log(bed, 1, "DBSIZE;");
-    assert_string_equal(hapax__redis_route_name(bed->route, 1),
-                        say(bed, "127.0.0.1:%u", (unsigned)bed->plays[1].port));
+    expect_name(bed, 1, 1);
     plain(bed, 0, "DBSIZE", 2);
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_UNAVAILABLE);
-    bed_close(bed);
+    expect_run(bed, "-");
 }
 
 /* MOVED corrects its slot at once, within the run; the map is read again after it. */
 static void moved_is_followed_and_remembered(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
     maps(bed, 0, 1, 1);
     maps(bed, 2, 1, 0);
-    play_rule(&bed->plays[0], SHA, redirection(bed, "MOVED", 5061, 2), 0);
-    with_key(bed, 0, "bar", "1");
-    with_key(bed, 1, "foo", "2");
+    rule(bed, 0, SHA, redirection(bed, "MOVED", 5061, 2), 0);
+    keys(bed, "bar 1;foo 2");
     bed->calls[0].once = true;
-    assert_int_equal(run(bed, 2, false), HAPAX_ERR_NONE);
+    expect_run(bed, "oo");
     assert_string_equal(bed->text, "");
-    assert_int_equal(run(bed, 2, false), HAPAX_ERR_NONE);
+    expect_run(bed, "oo");
     expect_log(bed, 2, SHA "1 bar 1;" SHA "1 bar 1;");
     assert_non_null(strstr(play_log(&bed->plays[0]), LOOK SHA "1 bar 1;"));
-    bed_close(bed);
 }
 
 /* ASK sends one call elsewhere, with ASKING before it, and changes no map. */
 static void ask_is_followed_once(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = cluster_open(state);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-    maps(bed, 0, 1, 0);
-    play_rule(&bed->plays[0], SHA, redirection(bed, "ASK", 5061, 1), 1);
-    with_key(bed, 0, "bar", "1");
+    rule(bed, 0, SHA, redirection(bed, "ASK", 5061, 1), 1);
+    keys(bed, "bar 1");
     bed->calls[0].once = true;
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    expect_run(bed, "o");
     expect_log(bed, 0, LOOK SHA "1 bar 1;");
     expect_log(bed, 1, "ASKING;" SHA "1 bar 1;");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    expect_run(bed, "o");
     expect_log(bed, 0, SHA "1 bar 1;");
     expect_log(bed, 1, "");
-    bed_close(bed);
 }
 
 /* While a slot moves, a call never overtakes the one before it on its key. */
 static void order_is_kept_under_ask(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = cluster_open(state);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-    maps(bed, 0, 1, 0);
-    play_rule(&bed->plays[0], SHA "1 bar 1", redirection(bed, "ASK", 5061, 1), 0);
-    play_rule(&bed->plays[1], SHA "1 bar 1", "-TRYAGAIN moving\r\n", 1);
-    with_key(bed, 0, "bar", "1");
-    with_key(bed, 1, "bar", "2");
-    with_key(bed, 2, "foo", "3");
-    assert_int_equal(run(bed, 3, false), HAPAX_ERR_NONE);
+    rule(bed, 0, SHA "1 bar 1", redirection(bed, "ASK", 5061, 1), 0);
+    rule(bed, 1, SHA "1 bar 1", "-TRYAGAIN moving\r\n", 1);
+    keys(bed, "bar 1;bar 2;foo 3");
+    expect_run(bed, "ooo");
     expect_log(bed, 0, LOOK SHA "1 bar 1;" SHA "1 bar 1;" SHA "1 bar 2;");
     expect_log(bed, 1, SHA "1 foo 3;ASKING;" SHA "1 bar 1;ASKING;" SHA "1 bar 1;");
-    bed_close(bed);
 }
 
 /* A script that the target of an ASK lacks is loaded there, and the call asks anew. */
 static void a_script_is_loaded_where_ask_led(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = cluster_open(state);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-    maps(bed, 0, 1, 0);
-    play_rule(&bed->plays[0], SHA, redirection(bed, "ASK", 5061, 1), 0);
-    play_rule(&bed->plays[1], SHA, "-NOSCRIPT No matching script.\r\n", 1);
-    with_key(bed, 0, "bar", "1");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
-    expect_reply(bed, 0, "OK");
+    rule(bed, 0, SHA, redirection(bed, "ASK", 5061, 1), 0);
+    rule(bed, 1, SHA, NOSCRIPT, 1);
+    keys(bed, "bar 1");
+    expect_run(bed, "o");
     expect_log(bed, 1, "ASKING;" SHA "1 bar 1;SCRIPT LOAD return 1;ASKING;" SHA "1 bar 1;");
-    bed_close(bed);
 }
 
 /* Two nodes that send each call to the other end a run, not the process. */
@@ -913,22 +853,17 @@ static void redirections_are_bounded(void **state)
 {
     static const char *const words[] = {"MOVED", "ASK"};
 
-    (void)state;
     for (size_t k = 0; k < 2; k++) {
-        struct bed *bed;
+        struct bed *bed = cluster_open(state);
         size_t times = 0;
 
-        bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-        maps(bed, 0, 1, 0);
-        play_rule(&bed->plays[0], SHA, redirection(bed, words[k], 5061, 1), 0);
-        play_rule(&bed->plays[1], SHA, redirection(bed, words[k], 5061, 0), 0);
-        with_key(bed, 0, "bar", "1");
-        assert_int_equal(run(bed, 1, false), HAPAX_ERR_UNAVAILABLE);
-        expect_error(bed, 0, HAPAX_ERR_UNAVAILABLE);
+        rule(bed, 0, SHA, redirection(bed, words[k], 5061, 1), 0);
+        rule(bed, 1, SHA, redirection(bed, words[k], 5061, 0), 0);
+        keys(bed, "bar 1");
+        expect_run(bed, "-");
         for (size_t i = 0; i < 2; i++)
             times += count_of(play_log(&bed->plays[i]), SHA);
         assert_int_equal(times, 16);
-        bed_close(bed);
     }
 }
 
@@ -947,17 +882,13 @@ static void nonsense_redirections_lead_nowhere(void **state)
                                        "-MOVED 5061 ?:1\r\n",
                                        "-ASK 5061 127.0.0.1:1x\r\n"};
 
-    (void)state;
     for (size_t k = 0; k < sizeof(said) / sizeof(said[0]); k++) {
-        struct bed *bed;
+        struct bed *bed = cluster_open(state);
 
-        bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-        maps(bed, 0, 1, 0);
-        play_rule(&bed->plays[0], SHA, said[k], 0);
-        with_key(bed, 0, "bar", "1");
-        assert_int_equal(run(bed, 1, false), HAPAX_ERR_UNAVAILABLE);
+        rule(bed, 0, SHA, said[k], 0);
+        keys(bed, "bar 1");
+        expect_run(bed, "-");
         expect_log(bed, 0, LOOK SHA "1 bar 1;");
-        bed_close(bed);
     }
 }
 
@@ -966,21 +897,18 @@ static void an_empty_host_is_the_one_that_was_asked(void **state)
 {
     static const char *const hosts[] = {"$0\r\n\r\n", "$-1\r\n"};
 
-    (void)state;
     for (size_t k = 0; k < 2; k++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
-        bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-        play_rule(&bed->plays[0], "CLUSTER",
-                  say(bed, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n%s:%u\r\n", hosts[k],
-                      (unsigned)bed->plays[1].port),
-                  0);
-        play_rule(&bed->plays[1], SHA, say(bed, "-MOVED 5061 :%u\r\n", bed->plays[2].port), 0);
-        with_key(bed, 0, "bar", "1");
-        assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+        rule(bed, 0, "CLUSTER",
+             say(bed, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n%s:%u\r\n", hosts[k],
+                 (unsigned)bed->plays[1].port),
+             0);
+        rule(bed, 1, SHA, say(bed, "-MOVED 5061 :%u\r\n", bed->plays[2].port), 0);
+        keys(bed, "bar 1");
+        expect_run(bed, "o");
         expect_log(bed, 1, SHA "1 bar 1;");
         expect_log(bed, 2, SHA "1 bar 1;");
-        bed_close(bed);
     }
 }
 
@@ -1004,133 +932,98 @@ static void nonsense_maps_are_refused(void **state)
                                        "-LOADING it\r\n",
                                        CUT};
 
-    (void)state;
     for (size_t k = 0; k < sizeof(said) / sizeof(said[0]); k++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 2);
         enum hapax_error error;
 
-        bed_open(&bed, HAPAX__REDIS_CLUSTER, 2);
-        play_rule(&bed->plays[0], "CLUSTER", said[k], 0);
-        play_rule(&bed->plays[1], "CLUSTER", said[k], 1);
+        rule(bed, 0, "CLUSTER", said[k], 0);
+        rule(bed, 1, "CLUSTER", said[k], 1);
         assert_int_equal(hapax__redis_route_nodes(bed->route, &error, bed->text), 0);
         assert_int_equal(error, HAPAX_ERR_UNAVAILABLE);
         assert_string_not_equal(bed->text, "");
         maps(bed, 0, 1, 0);
-        with_key(bed, 0, "foo", "1");
-        assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
-        bed_close(bed);
+        keys(bed, "foo 1");
+        expect_run(bed, "o");
     }
 }
 
 /* One primary's death is its own calls' concern. */
 static void a_dead_primary_does_not_take_others_with_it(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-    hapax__redis_route_close(bed->route);
-    bed->uri.timeout_ms = 2000; /* within which the others answer */
-    open_route(bed);
+    reopen(bed, 2000, 0); /* within which the others answer */
     maps(bed, 0, 1, 0);
-    with_key(bed, 0, "foo", "1");
-    with_key(bed, 1, "bar", "2");
-    with_key(bed, 2, "{foo}2", "3");
+    keys(bed, "foo 1;bar 2;{foo}2 3");
     bed->calls[2].once = true;
-    assert_int_equal(run(bed, 3, false), HAPAX_ERR_NONE);
-    play_rule(&bed->plays[1], SHA, CUT, 1);
-    play_rule(&bed->plays[1], "PING", CUT, 0);
-    assert_int_equal(run(bed, 3, false), HAPAX_ERR_INDETERMINATE);
-    expect_error(bed, 0, HAPAX_ERR_INDETERMINATE);
-    expect_reply(bed, 1, "OK");
-    expect_error(bed, 2, HAPAX_ERR_INDETERMINATE);
+    expect_run(bed, "ooo");
+    rule(bed, 1, SHA, CUT, 1);
+    rule(bed, 1, "PING", CUT, 0);
+    expect_run(bed, "?o?");
     play_die(&bed->plays[1]);
-    assert_int_equal(run(bed, 3, false), HAPAX_ERR_UNAVAILABLE);
-    expect_error(bed, 0, HAPAX_ERR_UNAVAILABLE);
-    expect_reply(bed, 1, "OK");
-    expect_error(bed, 2, HAPAX_ERR_UNAVAILABLE);
-    bed_close(bed);
+    expect_run(bed, "-o-");
 }
 
 /* A replica takes over: its number stays, and what may be repeated goes there within the run. */
 static void a_failover_in_a_cluster_is_ridden_out(void **state)
 {
     enum hapax_error error;
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
     maps(bed, 0, 1, 2);
     maps(bed, 0, 2, 0);
-    with_key(bed, 0, "foo", "1");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
-    play_rule(&bed->plays[1], SHA, CUT, 0);
-    play_rule(&bed->plays[1], "PING", CUT, 0);
+    keys(bed, "foo 1");
+    expect_run(bed, "o");
+    rule(bed, 1, SHA, CUT, 0);
+    rule(bed, 1, "PING", CUT, 0);
     with_key(bed, 1, "bar", "2");
     with_key(bed, 2, "{foo}2", "3");
     bed->calls[2].once = true;
-    assert_int_equal(run(bed, 3, false), HAPAX_ERR_INDETERMINATE);
-    expect_reply(bed, 0, "OK");
-    expect_reply(bed, 1, "OK");
-    expect_error(bed, 2, HAPAX_ERR_INDETERMINATE);
+    expect_run(bed, "oo?");
     expect_log(bed, 2, SHA "1 foo 1;");
     assert_int_equal(hapax__redis_route_nodes(bed->route, &error, bed->text), 2);
-    assert_string_equal(hapax__redis_route_name(bed->route, 1),
-                        say(bed, "127.0.0.1:%u", (unsigned)bed->plays[2].port));
-    bed_close(bed);
+    expect_name(bed, 1, 2);
 }
 
 /* A cluster that is electing says so; the call waits for it, within the run. */
 static void an_election_is_waited_for(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-    play_rule(&bed->plays[0], "CLUSTER",
-              say(bed, "*1\r\n*3\r\n:0\r\n:100\r\n*2\r\n$0\r\n\r\n:%u\r\n", bed->plays[0].port), 2);
+    rule(bed, 0, "CLUSTER",
+         say(bed, "*1\r\n*3\r\n:0\r\n:100\r\n*2\r\n$0\r\n\r\n:%u\r\n", bed->plays[0].port), 2);
     maps(bed, 0, 1, 0);
-    play_rule(&bed->plays[0], SHA, "-CLUSTERDOWN The cluster is down\r\n", 2);
-    with_key(bed, 0, "bar", "1");
+    rule(bed, 0, SHA, "-CLUSTERDOWN The cluster is down\r\n", 2);
+    keys(bed, "bar 1");
     bed->calls[0].once = true;
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
-    expect_reply(bed, 0, "OK");
-    bed_close(bed);
+    expect_run(bed, "o");
 }
 
-/* What stays away for longer than a run lasts is waited for no more, lest it hold up the rest. */
+/* A node that is away for longer than a run lasts is not waited for, so that other calls go on. */
 static void what_stays_away_is_not_waited_for(void **state)
 {
-    (void)state;
     for (int away = 0; away < 3; away++) {
-        struct bed *bed;
+        struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
-        bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-        hapax__redis_route_close(bed->route);
-        bed->uri.timeout_ms = 1500; /* within which the others answer */
-        open_route(bed);
+        reopen(bed, 1500, 0); /* within which the others answer */
         if (away == 0)
-            play_rule(&bed->plays[0], "CLUSTER",
-                      say(bed, "*1\r\n*3\r\n:0\r\n:8191\r\n*2\r\n$0\r\n\r\n:%u\r\n",
-                          (unsigned)bed->plays[0].port),
-                      0);
+            rule(bed, 0, "CLUSTER",
+                 say(bed, "*1\r\n*3\r\n:0\r\n:8191\r\n*2\r\n$0\r\n\r\n:%u\r\n",
+                     (unsigned)bed->plays[0].port),
+                 0);
         maps(bed, 0, 1, 0);
-        play_rule(&bed->plays[1], SHA, "-CLUSTERDOWN The cluster is down\r\n", 0);
+        rule(bed, 1, SHA, "-CLUSTERDOWN The cluster is down\r\n", 0);
         if (away == 2)
             play_die(&bed->plays[1]);
-        with_key(bed, 0, "foo", "1");
-        with_key(bed, 1, "bar", "2");
+        keys(bed, "foo 1;bar 2");
         for (int k = 0; k < 3; k++) {
-            assert_int_equal(run(bed, 2, false), HAPAX_ERR_UNAVAILABLE);
-            expect_error(bed, 0, HAPAX_ERR_UNAVAILABLE);
-            expect_reply(bed, 1, "OK");
+            expect_run(bed, "-o");
             for (size_t i = 0; i < 2 && k < 2; i++)
                 play_log(&bed->plays[i]);
         }
         /* One look for a change, one try, and no round beyond. */
         assert_true(count_of(play_log(&bed->plays[0]), LOOK) <= 1);
         assert_true(count_of(play_log(&bed->plays[1]), SHA) <= 1);
-        bed_close(bed);
     }
 }
 
@@ -1139,46 +1032,35 @@ static void a_node_that_left_is_closed(void **state)
 {
     int64_t before_us = hapax__monotonic_us();
     const char *name;
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
     maps(bed, 0, 1, 1);
     maps(bed, 0, 2, 0);
-    with_key(bed, 0, "foo", "1");
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
-    play_rule(&bed->plays[1], SHA, redirection(bed, "MOVED", 12182, 2), 0);
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    keys(bed, "foo 1");
+    expect_run(bed, "o");
+    rule(bed, 1, SHA, redirection(bed, "MOVED", 12182, 2), 0);
+    expect_run(bed, "o");
     name = say(bed, "127.0.0.1:%u", (unsigned)bed->plays[2].port);
     while (strcmp(hapax__redis_route_name(bed->route, 1), name) != 0) {
-        assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+        expect_run(bed, "o");
         play_log(&bed->plays[2]);
         assert_true(hapax__monotonic_us() - before_us < LATE_US);
     }
-    assert_int_equal(run(bed, 1, false), HAPAX_ERR_NONE);
+    expect_run(bed, "o");
     play_wait_left(&bed->plays[1], 1);
-    bed_close(bed);
 }
 
 /* A node that never answers costs its own calls the timeout; others were answered meanwhile. */
 static void a_silent_node_does_not_hide_others_replies(void **state)
 {
-    struct bed *bed;
+    struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-    hapax__redis_route_close(bed->route);
-    bed->uri.timeout_ms = 2000;
-    open_route(bed);
+    reopen(bed, 2000, 0);
     maps(bed, 0, 1, 0);
-    with_key(bed, 0, "bar", "1");
-    with_key(bed, 1, "foo", "2");
-    assert_int_equal(run(bed, 2, false), HAPAX_ERR_NONE);
-    play_rule(&bed->plays[0], SHA, HANG, 0);
-    assert_int_equal(run(bed, 2, false), HAPAX_ERR_INDETERMINATE);
-    expect_error(bed, 0, HAPAX_ERR_INDETERMINATE);
-    expect_reply(bed, 1, "OK");
-    bed_close(bed);
+    keys(bed, "bar 1;foo 2");
+    expect_run(bed, "oo");
+    rule(bed, 0, SHA, HANG, 0);
+    expect_run(bed, "?o");
 }
 
 /* ---- memory -------------------------------------------------------------------------- */
@@ -1187,22 +1069,17 @@ static void a_silent_node_does_not_hide_others_replies(void **state)
 static void every_allocation_may_fail(void **state)
 {
     bool last = false;
-    struct bed *bed;
+    struct bed *bed = cluster_open(state);
     int64_t live;
 
-    (void)state;
-    bed_open(&bed, HAPAX__REDIS_CLUSTER, 1);
-    maps(bed, 0, 1, 0);
-    play_rule(&bed->plays[0], SHA "1 bar", redirection(bed, "ASK", 5061, 2), 0);
-    play_rule(&bed->plays[1], SHA "1 foo", "-NOSCRIPT No matching script.\r\n", 0);
+    rule(bed, 0, SHA "1 bar", redirection(bed, "ASK", 5061, 2), 0);
+    rule(bed, 1, SHA "1 foo", NOSCRIPT, 0);
     hapax__redis_route_close(bed->route);
     live = oom_live();
     for (uint64_t n = 1; !last; n++) {
         enum hapax_error error;
 
-        with_key(bed, 0, "bar", "1");
-        with_key(bed, 1, "foo", "2");
-        with_key(bed, 2, "bar", "3");
+        keys(bed, "bar 1;foo 2;bar 3");
         oom_fail_at(n, n % 2 == 0);
         error = hapax__redis_route_open(&bed->route, &bed->uri, bed->text);
         if (error == HAPAX_ERR_NONE) {
@@ -1223,52 +1100,53 @@ static void every_allocation_may_fail(void **state)
             play_log(&bed->plays[k]);
     }
     bed->route = NULL;
-    bed_close(bed);
 }
+
+#define CASE(name) cmocka_unit_test_teardown(name, bed_close)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_are_those_of_the_specification),
-        cmocka_unit_test(a_missing_script_is_loaded),
-        cmocka_unit_test(a_script_that_cannot_be_loaded_goes_along),
-        cmocka_unit_test(a_link_that_went_stale_is_replaced_unseen),
-        cmocka_unit_test(a_lost_reply_is_asked_for_again_unless_once),
-        cmocka_unit_test(a_pipeline_may_break_off_anywhere),
-        cmocka_unit_test(a_refused_repeat_does_not_undo_the_first_try),
-        cmocka_unit_test(nobody_there_is_unavailable),
-        cmocka_unit_test(no_answer_is_indeterminate_in_time),
-        cmocka_unit_test(error_replies_are_told_apart),
-        cmocka_unit_test(a_text_repeats_no_arguments),
-        cmocka_unit_test(a_plain_command_s_own_error_is_its_reply),
-        cmocka_unit_test(calls_on_one_key_keep_their_order),
-        cmocka_unit_test(wait_follows_the_calls),
-        cmocka_unit_test(a_wait_for_nothing_holds_back_no_script),
-        cmocka_unit_test(a_wait_ends_before_the_run_does),
-        cmocka_unit_test(a_sentinel_leads_to_the_primary),
-        cmocka_unit_test(a_sentinel_that_lies_is_passed_over),
-        cmocka_unit_test(a_replica_named_as_primary_is_refused),
-        cmocka_unit_test(no_sentinel_knows),
-        cmocka_unit_test(what_is_no_answer_is_passed_on),
-        cmocka_unit_test(a_demoted_primary_sends_us_to_ask_again),
-        cmocka_unit_test(a_primary_without_its_replicas_is_doubted),
-        cmocka_unit_test(a_failover_is_ridden_out),
-        cmocka_unit_test(calls_go_to_their_slots),
-        cmocka_unit_test(moved_is_followed_and_remembered),
-        cmocka_unit_test(ask_is_followed_once),
-        cmocka_unit_test(order_is_kept_under_ask),
-        cmocka_unit_test(a_script_is_loaded_where_ask_led),
-        cmocka_unit_test(redirections_are_bounded),
-        cmocka_unit_test(nonsense_redirections_lead_nowhere),
-        cmocka_unit_test(an_empty_host_is_the_one_that_was_asked),
-        cmocka_unit_test(nonsense_maps_are_refused),
-        cmocka_unit_test(a_dead_primary_does_not_take_others_with_it),
-        cmocka_unit_test(a_failover_in_a_cluster_is_ridden_out),
-        cmocka_unit_test(an_election_is_waited_for),
-        cmocka_unit_test(what_stays_away_is_not_waited_for),
-        cmocka_unit_test(a_node_that_left_is_closed),
-        cmocka_unit_test(a_silent_node_does_not_hide_others_replies),
-        cmocka_unit_test(every_allocation_may_fail),
+        CASE(slots_are_those_of_the_specification),
+        CASE(a_missing_script_is_loaded),
+        CASE(a_script_that_cannot_be_loaded_goes_along),
+        CASE(a_link_that_went_stale_is_replaced_unseen),
+        CASE(a_lost_reply_is_asked_for_again_unless_once),
+        CASE(a_pipeline_may_break_off_anywhere),
+        CASE(a_refused_repeat_does_not_undo_the_first_try),
+        CASE(nobody_there_is_unavailable),
+        CASE(no_answer_is_indeterminate_in_time),
+        CASE(error_replies_are_told_apart),
+        CASE(a_text_repeats_no_arguments),
+        CASE(a_plain_command_s_own_error_is_its_reply),
+        CASE(calls_on_one_key_keep_their_order),
+        CASE(wait_follows_the_calls),
+        CASE(a_wait_for_nothing_holds_back_no_script),
+        CASE(a_wait_ends_before_the_run_does),
+        CASE(a_sentinel_leads_to_the_primary),
+        CASE(a_sentinel_that_lies_is_passed_over),
+        CASE(a_replica_named_as_primary_is_refused),
+        CASE(no_sentinel_knows),
+        CASE(what_is_no_answer_is_passed_on),
+        CASE(a_demoted_primary_sends_us_to_ask_again),
+        CASE(a_primary_without_its_replicas_is_doubted),
+        CASE(a_failover_is_ridden_out),
+        CASE(calls_go_to_their_slots),
+        CASE(moved_is_followed_and_remembered),
+        CASE(ask_is_followed_once),
+        CASE(order_is_kept_under_ask),
+        CASE(a_script_is_loaded_where_ask_led),
+        CASE(redirections_are_bounded),
+        CASE(nonsense_redirections_lead_nowhere),
+        CASE(an_empty_host_is_the_one_that_was_asked),
+        CASE(nonsense_maps_are_refused),
+        CASE(a_dead_primary_does_not_take_others_with_it),
+        CASE(a_failover_in_a_cluster_is_ridden_out),
+        CASE(an_election_is_waited_for),
+        CASE(what_stays_away_is_not_waited_for),
+        CASE(a_node_that_left_is_closed),
+        CASE(a_silent_node_does_not_hide_others_replies),
+        CASE(every_allocation_may_fail),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Redis store on processes that the test plays: what is answered where replies are lost, replicas are
- * missing, or one batch takes several rounds. Real servers can be brought to each of these only by chance.
+ * The Redis store on processes that the test plays: what is answered where replies are lost,
+ * replicas are missing, or one batch takes several rounds. Real servers can be brought to each of
+ * these only by chance. /
  */
 #include "redis_play.h"
 
@@ -120,7 +121,8 @@ static void a_repeat_left_for_later_is_not_surely_undone(void **state)
     bed_close(&bed);
 }
 
-/* All rounds of a batch share one timeout: here the first takes most of it, and the second is not answered. */
+/* All rounds of a batch share one timeout: here the first takes most of it, and the second is not
+ * answered. */
 static void the_rounds_of_a_batch_share_one_timeout(void **state)
 {
     struct hapax_op ops[] = {op_of(HAPAX_OP_READ, 1), op_of(HAPAX_OP_READ, 2)};
@@ -145,8 +147,8 @@ static void the_rounds_of_a_batch_share_one_timeout(void **state)
     }
 }
 
-/* A primary whose replicas do not follow it may be the one of before: the next batch asks who it is now, and
- * another sentinel than the one that named it. */
+/* A primary whose replicas do not follow it may be the one of before: the next batch asks who it is
+ * now, and another sentinel than the one that named it. */
 static void a_primary_without_its_replicas_is_doubted(void **state)
 {
     struct hapax_op op = op_of(HAPAX_OP_RESOLVE, 1);
@@ -189,8 +191,9 @@ static void expect_scan(struct bed *bed, struct hapax_op *op, const char *before
     assert_memory_equal(log, scan, strlen(scan));
 }
 
-/* A cursor of SCAN means nothing to another process: where one was restarted or took over, before a part of a
- * list or within it, its keys are walked anew. Where nobody says who it is, the list goes on. */
+/* A cursor of SCAN means nothing to another process: where one was restarted or took over, before a
+ * part of a list or within it, its keys are walked anew. Where nobody says who it is, the list goes
+ * on. */
 static void a_list_begins_anew_with_another_process(void **state)
 {
     static const char one[] = "$17\r\nrun_id:0a11223344\r\n";

@@ -98,7 +98,8 @@ static void away(size_t nodes, size_t count, bool hung)
             bed_stop(i);
         else
             bed_kill(i);
-    do { /* a node of the majority may be slow, too; without a majority nothing is taken, not once */
+    /* a node of the majority may be slow, too; without a majority nothing is taken, not once */
+    do {
         names(name, sizeof(name));
         item = bed_item(name, "mine", TTL_MS);
         begin_us = hapax__monotonic_us();
@@ -115,8 +116,8 @@ static void away(size_t nodes, size_t count, bool hung)
     bed_start();
 }
 
-/* Of 3 and of 5 nodes, 0 to all of them gone: a majority of answers is a lock, less is UNAVAILABLE and
- * leaves nothing behind. */
+/* Of 3 and of 5 nodes, 0 to all of them gone: a majority of answers is a lock, less is UNAVAILABLE
+ * and leaves nothing behind. */
 static void a_majority_is_a_lock_whoever_is_down(void **state)
 {
     (void)state;
@@ -125,7 +126,8 @@ static void a_majority_is_a_lock_whoever_is_down(void **state)
             away(nodes, down, false);
 }
 
-/* The same with nodes that accept and say nothing; and the time it costs is far under the lock's. */
+/* The same with nodes that accept and say nothing; and the time it costs is far under the
+ * lock's. */
 static void a_majority_is_a_lock_whoever_hangs(void **state)
 {
     (void)state;
@@ -211,7 +213,8 @@ static void what_a_node_carries_out_late_is_released(void **state)
 
 /* ---- who holds it -------------------------------------------------------------------- */
 
-/* Another's lock is not taken, is named, and stands; what was taken on the other nodes is given back. */
+/* Another's lock is not taken, is named, and stands; what was taken on the other nodes is given
+ * back. */
 static void a_value_of_another_is_told_and_stands(void **state)
 {
     struct hapax__redlock *lock = bed_lock(5);
@@ -289,8 +292,8 @@ static void it_runs_out_and_not_before(void **state)
     hapax__redlock_close(second);
 }
 
-/* The process was stopped between asking and answer for as long as the lock lasts: not taken, and the
- * nodes, whose clocks may be slower, are told. */
+/* The process was stopped between asking and answer for as long as the lock lasts: not taken, and
+ * the nodes, whose clocks may be slower, are told. */
 static void a_late_majority_is_released(void **state)
 {
     struct hapax__redlock *lock = bed_lock(3);
@@ -369,8 +372,8 @@ static void a_batch_of_256_is_one_question_to_each_node(void **state)
     hapax__redlock_close(theirs);
 }
 
-/* What is not promised (docs/stores.md, "Redlock"): a node that forgets, here one that restarts without a
- * log, gives its vote twice, and two hold the lock at once. */
+/* What is not promised (docs/stores.md, "Redlock"): a node that forgets, here one that restarts
+ * without a log, gives its vote twice, and two hold the lock at once. */
 static void a_node_that_forgets_makes_two_holders_possible(void **state)
 {
     struct hapax__redlock *first = bed_lock(3), *second = bed_lock(3);
@@ -415,8 +418,8 @@ static void a_node_that_refuses_does_not_count(void **state)
     hapax__redlock_close(lock);
 }
 
-/* Whatever allocation fails: no crash, no leak (where a sanitizer looks), and nothing is taken unless the
- * caller is told so. */
+/* Whatever allocation fails: no crash, no leak (where a sanitizer looks), and nothing is taken
+ * unless the caller is told so. */
 static void without_memory_nothing_is_lost(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * RESP, as a table: what is read, what is refused, and at which limit. Each row is read at once, byte by
- * byte, and cut in two at every place; all must come to the same. Then hiredis' reader, the peer: of the
- * rows, of the fuzzer's corpus and of mutations of both, what is read is what hiredis reads.
+ * RESP, as a table: what is read, what is refused, and at which limit. Each row is read at once,
+ * byte by byte, and cut in two at every place; all must come to the same. Then hiredis' reader, the
+ * peer: of the rows, of the fuzzer's corpus and of mutations of both, what is read is what hiredis
+ * reads. /
  */
 #include "store/redis/reader.h"
 
@@ -308,8 +309,8 @@ static bool zero_in_front(const char *bytes, size_t end)
     return bytes[at] == '0' && (bytes[at - 1] == '-' || bytes[at + 1] != '\r');
 }
 
-/* Gives both the same bytes one by one. What our reader refuses, the peer is not shown: it has other
- * limits. Until then both have the same replies after the same byte. */
+/* Gives both the same bytes one by one. What our reader refuses, the peer is not shown: it has
+ * other limits. Until then both have the same replies after the same byte. */
 static size_t compare(const char *bytes, size_t len)
 {
     struct hapax__redis_reader *reader = hapax__redis_reader_open();

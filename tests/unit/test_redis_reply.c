@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the Redis store makes of replies that lua/machine.lua did not give: cut off, changed, of other
- * types. None crashes it, none is read as "absent", and none gets a verdict that its op cannot have.
+ * What the Redis store makes of replies that lua/machine.lua did not give: cut off, changed, of
+ * other types. None crashes it, none is read as "absent", and none gets a verdict that its op
+ * cannot have. /
  */
 #include "store/redis/redis.h"
 
@@ -141,7 +142,8 @@ static void a_record_of_another_length_is_no_answer(void **state)
     assert_int_equal(answer(&op, &r), HAPAX__REDIS_NONSENSE);
 }
 
-/* Whatever bit is flipped, in the record or in the time, the answer is none or the verdict it was. */
+/* Whatever bit is flipped, in the record or in the time, the answer is none or the verdict it
+ * was. */
 static void a_flipped_bit_never_makes_another_verdict(void **state)
 {
     char seconds[] = "1700000000";
@@ -167,8 +169,8 @@ static void a_flipped_bit_never_makes_another_verdict(void **state)
     assert_true(refused > 150);
 }
 
-/* Every number the script might say, for every kind of op: a verdict that this kind cannot get, and a
- * missing record where there must be one, are no answer. */
+/* Every number the script might say, for every kind of op: a verdict that this kind cannot get, and
+ * a missing record where there must be one, are no answer. */
 static void a_code_that_does_not_fit_its_op_is_no_answer(void **state)
 {
     unsigned answered = 0;

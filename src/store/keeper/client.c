@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client of a keeper: a store whose ops another process runs. It sends a batch as one frame,
- * waits for the answers, and where the connection is lost meanwhile it connects anew and repeats
- * what was not answered, with the same tokens.
+ * The client of a keeper: a store whose ops another process runs. It sends a batch as one frame and
+ * waits for the answers. Where the connection is lost meanwhile, it connects anew and repeats the
+ * unanswered ops with the same tokens.
  *
- * The invariant: UNAVAILABLE is said of an op only if no frame with it was ever handed to the
- * kernel as a whole, for the server acts on whole frames only. Once one was, anything but a verdict is
- * INDETERMINATE, even an "unavailable" that the server answers to the repeat: it speaks of the
- * repeat alone. After a failure of any kind the connection is dropped, so that a late reply cannot be
+ * The invariant: an op is UNAVAILABLE only if no frame with it was ever handed to the kernel as a
+ * whole, since the server acts on whole frames only. After that, anything but a verdict is
+ * INDETERMINATE, even an "unavailable" that the server answers to the repeat: that answer is about
+ * the repeat alone. After any failure the connection is dropped, so that a late reply cannot be
  * taken for the answer to a later frame.
  *
- * Frames go one at a time: the lane before this handle gathers the next batch meanwhile, so a
- * second one under way would gain little and cost the order of repeats.
+ * Frames go one at a time. The lane before this handle gathers the next batch meanwhile: a second
+ * frame under way would gain little, and repeats would lose their order.
  */
 #include "keeper.h"
 
@@ -36,7 +36,7 @@
 #define PAUSE_MAX_MS 100
 #define REPEATS_MAX  16 /* of one frame, over as many connections */
 #define SCRATCH_SIZE 65536u /* replies shorter than this take one recv() */
-#define OUT_KEPT_MAX (1u << 20) /* a longer request's memory is given back */
+#define OUT_KEPT_MAX (1u << 20) /* the memory of a longer request is freed after it */
 
 struct keeper {
     struct hapax_store base;
@@ -47,7 +47,7 @@ struct keeper {
     struct sockaddr_un address;
     uint8_t *out;
     size_t out_cap;
-    size_t in_at; /* what of `in` is not used yet */
+    size_t in_at; /* where the unused bytes of `in` begin */
     size_t in_end;
     uint8_t in[SCRATCH_SIZE];
     struct hapax_op *pending[HAPAX_BATCH_MAX];
@@ -56,17 +56,17 @@ struct keeper {
 /* How a step on the connection ended. All but WELL end the connection. */
 enum result {
     WELL,
-    LOST, /* closed or reset: another connection may do better */
+    LOST, /* closed or reset: another connection may succeed */
     LATE, /* the time is over */
-    BROKEN, /* the server faulted us, or speaks nonsense; or no memory */
+    BROKEN, /* the server sent a FAULT or nonsense, or there is no memory */
 };
 
-/* Ops that go together, as far as they are not answered. */
+/* Ops that are sent together; an answered op leaves the group. */
 struct group {
     struct hapax_op **ops;
     size_t n;
     int64_t deadline_us;
-    bool sent; /* some frame with them left as a whole */
+    bool sent; /* a frame with them left as a whole */
 };
 
 static enum result result_with(struct keeper *k, enum result result, const char *why)
@@ -104,7 +104,7 @@ static enum result wait_for(struct keeper *k, short events, int64_t deadline_us)
     }
 }
 
-/* After a call that failed: WELL, once it is worth another try. */
+/* After a system call that failed: waits, and returns WELL once another try is of use. */
 static enum result failed(struct keeper *k, short events, int64_t deadline_us)
 {
     if (errno == EINTR)
@@ -131,7 +131,7 @@ static enum result send_all(struct keeper *k, const uint8_t *bytes, size_t len, 
     return result;
 }
 
-/* One recv() that got something. */
+/* Receives some bytes by one recv(). */
 static enum result receive_some(struct keeper *k, uint8_t *out, size_t room, size_t *len,
                                 int64_t deadline_us)
 {
@@ -151,8 +151,8 @@ static enum result receive_some(struct keeper *k, uint8_t *out, size_t room, siz
     return result;
 }
 
-/* Exactly len bytes: what was read ahead, then from the connection; a long rest goes straight to
- * its place. */
+/* Takes exactly len bytes: first those that were read ahead, then from the connection. A long
+ * rest is received straight into its place. */
 static enum result receive(struct keeper *k, uint8_t *out, size_t len, int64_t deadline_us)
 {
     while (len > 0) {
@@ -204,7 +204,7 @@ static enum result receive_head(struct keeper *k, struct head *head, int64_t dea
     return WELL;
 }
 
-/* A FAULT instead of what was awaited. */
+/* Reads a FAULT that came in place of the awaited frame. */
 static enum result receive_fault(struct keeper *k, const struct head *head, enum hapax_error *error,
                                  int64_t deadline_us)
 {
@@ -222,7 +222,7 @@ static enum result receive_fault(struct keeper *k, const struct head *head, enum
     return result_with(k, BROKEN, text);
 }
 
-/* The payload of a frame of this kind, in the store's memory for answers. */
+/* Receives the payload of a frame of this kind into the store's memory for answers. */
 static enum result receive_frame(struct keeper *k, enum hapax__frame_kind kind,
                                  struct hapax_span *payload, int64_t deadline_us)
 {
@@ -261,7 +261,7 @@ static enum hapax_error dial(struct keeper *k, int64_t deadline_us)
         if (connect(k->fd, (struct sockaddr *)&k->address, sizeof(k->address)) == 0)
             return HAPAX_ERR_NONE;
         error = errno;
-        /* EAGAIN: its backlog is full. Unix sockets have no EINPROGRESS to wait for. */
+        /* EAGAIN: the backlog is full. Unix sockets have no EINPROGRESS. */
         if ((error != EAGAIN && error != EINTR) || hapax__monotonic_us() >= deadline_us)
             break;
         poll(NULL, 0, PAUSE_MIN_MS);
@@ -280,7 +280,8 @@ static enum hapax_error greet(struct keeper *k, int64_t deadline_us)
     enum result result;
 
     hapax__frame_put_hello(&w, &hello);
-    /* Who turns us away says so and closes without listening: so read, whatever became of it. */
+    /* A server that turns us away sends a FAULT and closes without reading: so read, whatever
+     * became of the HELLO. */
     if (send_all(k, bytes, (size_t)(w.at - bytes), deadline_us) == LATE)
         return no_keeper(k, error, "it takes no greeting");
     result = receive_head(k, &head, deadline_us);
@@ -317,8 +318,8 @@ static enum hapax_error connect_once(struct keeper *k, int64_t deadline_us)
     return error;
 }
 
-/* For ops whose result is open it is worth waiting for a keeper that starts anew; with others the
- * caller knows best how long to try. */
+/* Connects, if there is no connection. patient: the result of an op is open, so wait for a
+ * keeper that starts anew. For other ops the caller knows best how long to try. */
 static enum hapax_error ensure_connected(struct keeper *k, int64_t deadline_us, bool patient)
 {
     int64_t until_us = hapax__least(deadline_us, hapax__monotonic_us() + CONNECT_MS * US_PER_MS);
@@ -340,7 +341,7 @@ static enum hapax_error ensure_connected(struct keeper *k, int64_t deadline_us, 
 
 /* ---- requests ------------------------------------------------------------------------ */
 
-/* How many of the ops one frame takes, and their bytes. */
+/* How many of the ops fit in one frame, and their bytes. */
 static size_t fit(const struct keeper *k, struct hapax_op *const *ops, size_t n, size_t *size)
 {
     size_t room = k->server.frame_max - HAPAX__FRAME_HEAD - HAPAX__FRAME_REQUEST_SIZE;
@@ -404,7 +405,7 @@ static enum result send_ops(struct keeper *k, struct group *group, size_t *count
     return result;
 }
 
-/* What the server says of a repeat is not said of what was sent before it. */
+/* The error of a repeat says nothing of the frame before it. */
 static void judge_error(struct keeper *k, struct hapax_op *op, bool repeated, const char *text)
 {
     if (op->error == HAPAX_ERR_NONE)
@@ -414,7 +415,7 @@ static void judge_error(struct keeper *k, struct hapax_op *op, bool repeated, co
     result_with(k, WELL, text);
 }
 
-/* The answers of one REPLY; *place moves on. */
+/* Takes the answers of one REPLY; *place moves on. */
 static enum result take_reply(struct keeper *k, struct hapax_op **ops, size_t n, bool repeated,
                               struct hapax_span payload, size_t *place)
 {
@@ -439,7 +440,7 @@ static enum result take_reply(struct keeper *k, struct hapax_op **ops, size_t n,
     return r.left == 0 ? WELL : result_with(k, BROKEN, "it sent a malformed reply");
 }
 
-/* One frame and its answers. What is answered leaves the group. */
+/* Sends one frame and takes its answers. An answered op leaves the group. */
 static enum result exchange(struct keeper *k, struct group *group)
 {
     bool repeated = group->sent;
@@ -458,8 +459,8 @@ static enum result exchange(struct keeper *k, struct group *group)
     return result;
 }
 
-/* A FORGET takes its token along: the repeat of one that was applied would meet whatever came
- * after it. So it stays INDETERMINATE. */
+/* Takes the FORGETs out of a group that is to be repeated. A FORGET takes its token along: the
+ * repeat of an applied one would meet the record that came after it. So it stays INDETERMINATE. */
 static void leave_out_forgets(struct group *group)
 {
     size_t kept = 0;
@@ -473,7 +474,8 @@ static void leave_out_forgets(struct group *group)
     group->n = kept;
 }
 
-/* Answers what it can. What is left is UNAVAILABLE if it was never sent. */
+/* Answers the ops of a group as far as it can. The others are UNAVAILABLE if they were never
+ * sent, otherwise INDETERMINATE. */
 static enum hapax_error run_group(struct keeper *k, struct group *group)
 {
     enum hapax_error error = HAPAX_ERR_NONE;
@@ -531,7 +533,7 @@ static enum hapax_error keeper_run(struct hapax_store *store, struct hapax_op *o
         error = run_group(k, &group);
         from += count;
     }
-    for (; from < n; from++) /* the keeper is gone: what follows does not try again, one by one */
+    for (; from < n; from++) /* the keeper is gone: the ops that follow are not tried one by one */
         ops[from].error = HAPAX_ERR_UNAVAILABLE;
     return first_error(ops, n);
 }
@@ -563,7 +565,7 @@ static enum hapax_error keeper_check(struct hapax_store *store, hapax_say *say, 
     enum result result = LOST;
 
     for (int tries = 0; tries < 2 && result == LOST;
-         tries++) { /* the first may find it restarted */
+         tries++) { /* the first try may meet a restarted keeper */
         enum hapax_error error = ensure_connected(k, deadline_us, false);
 
         if (error != HAPAX_ERR_NONE)

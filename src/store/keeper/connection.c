@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One client's connection: a phase, one request in hand at most, and the buffers for both. While
- * a request is in hand nothing more is read, so that a client that sends faster than it reads is
+ * One client's connection: a phase, at most one request in hand, and the buffers for both. While a
+ * request is in hand nothing more is read, so that a client that sends faster than it reads is
  * slowed down by its own socket.
  *
- * A request is decoded where it was received: its ops borrow from `in` until the last of them came
- * back from the lane, even where the client is gone by then. Nothing of a request runs before
- * the whole of it was decoded. In steady state a request costs no allocation.
+ * A request is decoded where it was received. Its ops borrow from `in` until the last of them has
+ * come back from the lane, even where the client is gone by then. No op of a request runs before
+ * the whole request was decoded. In steady state a request costs no allocation.
  *
- * What is bounded: memory for long requests (GROWN_MAX over all; those that find none wait with
- * only their head read), and answers that wait for their reply (HELD_MAX per connection; how
- * many ops may give that much is guessed from the answers before).
+ * Two things are bounded. Memory for long requests: GROWN_MAX over all connections; a request that
+ * finds none waits with only its head read. Answers that wait for their reply: HELD_MAX per
+ * connection; the number of ops that may give so much is guessed from earlier answers.
  */
 #include "connection.h"
 
@@ -26,11 +26,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BUFFER_SIZE   ((size_t)32 << 10) /* what a connection has of its own, in and out */
-#define GROWN_MAX     ((size_t)256 << 20)
-#define HELD_MAX      ((size_t)64 << 20)
-#define ANSWER_GUESS  ((size_t)512 << 10) /* how long an answer may be, before any was seen */
-#define REPLY_SIZE    ((size_t)1 << 20) /* answers this long together do not wait for the rest */
+#define BUFFER_SIZE  ((size_t)32 << 10) /* each connection's own buffer, one in and one out */
+#define GROWN_MAX    ((size_t)256 << 20)
+#define HELD_MAX     ((size_t)64 << 20)
+#define ANSWER_GUESS ((size_t)512 << 10) /* the guessed length of an answer, before any was seen */
+/* Answers of this length together do not wait for the others. */
+#define REPLY_SIZE    ((size_t)1 << 20)
 #define WORK_KEPT_MAX 256u
 #define LENGTH_SIZE   4u
 
@@ -42,7 +43,7 @@ static void watch(struct hapax__keeper_connection *c, uint32_t events)
     if (c->events == events)
         return;
     failed = epoll_ctl(c->server->epoll_fd, EPOLL_CTL_MOD, c->fd, &event);
-    assert(!failed); /* to change what is watched takes no memory */
+    assert(!failed); /* changing the watched events takes no memory */
     c->events = events;
 }
 
@@ -78,10 +79,10 @@ void hapax__connection_hang_up(struct hapax__keeper_connection *c)
 
     if (c->phase == HAPAX__GONE)
         return;
-    /* Not left to close(): where a process forked meanwhile, the socket lives on, and its events would
-     * come for a connection that is freed. */
+    /* Not left to close(): if a process was forked meanwhile, the socket lives on there, and its
+     * events would come for a freed connection. Nor would the client see the end. */
     epoll_ctl(c->server->epoll_fd, EPOLL_CTL_DEL, c->fd, &none);
-    shutdown(c->fd, SHUT_RDWR); /* nor would the client hear of the end */
+    shutdown(c->fd, SHUT_RDWR);
     close(c->fd);
     c->fd = -1;
     c->phase = HAPAX__GONE;
@@ -157,7 +158,7 @@ static bool reserve_out(struct hapax__keeper_connection *c, size_t size)
     return c->out != NULL;
 }
 
-/* Writes what it can. True: all of it is out. False: not yet, or the client is gone. */
+/* Writes as much as it can. True: all output is written. False: not yet, or the client is gone. */
 static bool flush(struct hapax__keeper_connection *c)
 {
     while (c->out_at < c->out_len) {
@@ -183,7 +184,7 @@ static bool flush(struct hapax__keeper_connection *c)
     return true;
 }
 
-/* Tells the client what is wrong; the connection ends with it. */
+/* Sends a FAULT; the connection ends with it. */
 static void fault(struct hapax__keeper_connection *c, enum hapax_error error, const char *text)
 {
     struct hapax__writer w;
@@ -201,7 +202,7 @@ static void fault(struct hapax__keeper_connection *c, enum hapax_error error, co
 
 /* ---- replies ------------------------------------------------------------------------- */
 
-/* Why an op has an error. */
+/* The text of an op's error. */
 static const char *text_of(const struct hapax__keeper_connection *c, const struct hapax_op *op,
                            char text[HAPAX_TEXT_MAX])
 {
@@ -220,7 +221,7 @@ static const char *text_of(const struct hapax__keeper_connection *c, const struc
     return text;
 }
 
-/* At most this; the text of an error is looked up when it is written. */
+/* The most bytes of an answer. The text of an error is looked up when the answer is written. */
 static size_t answer_bound(const struct hapax_op *op)
 {
     return hapax__frame_answer_size(op, "") + (op->error != HAPAX_ERR_NONE ? UINT8_MAX : 0);
@@ -231,7 +232,7 @@ static size_t answers_room(const struct hapax__keeper_connection *c)
     return c->frame_max - HAPAX__FRAME_HEAD - HAPAX__FRAME_REPLY_SIZE;
 }
 
-/* Counts what is answered, in order. */
+/* Counts the answered ops from the first on. */
 static bool gather(struct hapax__keeper_connection *c)
 {
     uint32_t before = c->ready;
@@ -250,7 +251,7 @@ static bool gather(struct hapax__keeper_connection *c)
     return c->ready > before;
 }
 
-/* The ops of the next reply: as many as are ready and fit in a frame. */
+/* The number of ops in the next reply: as many as are ready and fit in a frame. */
 static uint32_t reply_end(const struct hapax__keeper_connection *c, size_t *size)
 {
     uint32_t to;
@@ -267,8 +268,8 @@ static uint32_t reply_end(const struct hapax__keeper_connection *c, size_t *size
     return to;
 }
 
-/* Puts the next reply into the output. False: no memory, and the connection is given up, which leaves
- * its ops as undecided as they would be without it. */
+/* Puts the next reply into the output. False: no memory, and the connection is given up. Its ops
+ * then stay without an answer, as after any lost connection. */
 static bool reply(struct hapax__keeper_connection *c)
 {
     struct hapax__frame_reply head = {.seq = c->seq, .first = (uint16_t)c->replied};
@@ -301,7 +302,7 @@ static bool reply(struct hapax__keeper_connection *c)
 
 /* ---- a request ----------------------------------------------------------------------- */
 
-/* How many ops may be without answer at a time, so that their answers stay within HELD_MAX. */
+/* How many ops may be without an answer at a time, so that their answers stay within HELD_MAX. */
 static uint32_t window(const struct hapax__keeper_connection *c)
 {
     size_t ops = HELD_MAX / (c->answer_max > 0 ? c->answer_max : 1);
@@ -311,7 +312,7 @@ static uint32_t window(const struct hapax__keeper_connection *c)
     return ops > 0 ? (uint32_t)ops : 1;
 }
 
-/* An op that is refused here costs its own answer and nothing else. */
+/* Gives one op to the lane. An op that is refused here costs its own answer and nothing else. */
 static void submit_one(struct hapax__keeper_connection *c, struct hapax__keeper_work *work)
 {
     char text[HAPAX_TEXT_MAX];
@@ -344,7 +345,7 @@ void hapax__connection_answered(struct hapax__keeper_work *work)
         c->server->graves = true;
 }
 
-/* Gives the memory of the frame in hand back, and moves up what came behind it. */
+/* Frees the memory of the frame in hand, and moves the bytes behind it to the front. */
 static void consume(struct hapax__keeper_connection *c)
 {
     size_t rest = c->in_len - c->frame_len;
@@ -355,18 +356,18 @@ static void consume(struct hapax__keeper_connection *c)
     c->in_len = rest;
     c->frame_len = 0;
     if (c->in_cap > BUFFER_SIZE) {
-        assert(rest == 0); /* it was made for this frame */
+        assert(rest == 0); /* the buffer was made for this frame */
         free_in(c);
     }
     if (c->work_cap > WORK_KEPT_MAX)
         free_work(c);
     if (c->count > 0)
-        c->answer_max /= 2; /* what was long once need not stay so */
+        c->answer_max /= 2; /* one long answer need not be followed by others */
     c->count = c->submitted = c->ready = c->replied = 0;
     c->since_us = hapax__monotonic_us();
 }
 
-/* Moves the request in hand on. True: something moved. */
+/* Advances the request in hand. True: something changed. */
 static bool run(struct hapax__keeper_connection *c)
 {
     bool moved = submit(c);
@@ -503,7 +504,7 @@ static void take_frame(struct hapax__keeper_connection *c)
 
 /* ---- input --------------------------------------------------------------------------- */
 
-/* The bytes of the frame that `in` begins with, its length included. */
+/* The length of the frame at the start of `in`, with its head. */
 static size_t frame_size(const struct hapax__keeper_connection *c)
 {
     struct hapax__reader r = {c->in, c->in_len, false};
@@ -511,7 +512,7 @@ static size_t frame_size(const struct hapax__keeper_connection *c)
     return LENGTH_SIZE + (size_t)hapax__take_u32(&r);
 }
 
-/* Takes the next frame, if it is there as a whole. */
+/* Takes the next frame, if the whole frame is there. */
 static bool next_frame(struct hapax__keeper_connection *c)
 {
     uint32_t max = c->phase == HAPAX__GREETING ? HAPAX__FRAME_HELLO_MAX : HAPAX__FRAME_MAX;
@@ -639,7 +640,7 @@ void hapax__connection_event(struct hapax__keeper_connection *c, uint32_t events
         else if (events & EPOLLOUT)
             hapax__connection_advance(c);
         else
-            watch(c, 0); /* it sends on before it is answered */
+            watch(c, 0); /* the client sends more before it has its answers */
         return;
     case HAPAX__CLOSING:
         hapax__connection_advance(c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One client's connection to a keeper's server. All of it belongs to the server's thread.
+ * One client's connection to a keeper's server. It belongs to the server's thread.
  */
 #ifndef HAPAX_STORE_KEEPER_CONNECTION_H
 #define HAPAX_STORE_KEEPER_CONNECTION_H
@@ -19,7 +19,7 @@ enum hapax__client_phase {
 };
 
 struct hapax__keeper_work { /* one op in hand */
-    struct hapax__job job; /* first, so that it is found from the job */
+    struct hapax__job job; /* first: a job is cast to its work */
     struct hapax__keeper_connection *connection;
     bool done;
 };
@@ -28,17 +28,17 @@ struct hapax__keeper_connection {
     struct hapax__keeper_server *server;
     struct hapax__keeper_connection *next, *prev; /* of all */
     struct hapax__keeper_connection *next_touched;
-    bool touched; /* some of its jobs came back in this round */
+    bool touched; /* jobs came back in this round */
     enum hapax__client_phase phase;
     int fd;
     uint32_t events; /* what epoll watches for */
-    int64_t since_us; /* when a half frame began, or output last moved */
+    int64_t since_us; /* when a half frame began, or when output moved last */
     uint32_t frame_max; /* the longest the client takes */
 
     uint8_t *in;
     size_t in_cap;
     size_t in_len;
-    size_t frame_len; /* of the frame in hand, head included; it is at the start of `in` */
+    size_t frame_len; /* of the frame in hand, head included; the frame is at the start of `in` */
 
     uint8_t *out;
     size_t out_cap;
@@ -54,7 +54,7 @@ struct hapax__keeper_connection {
     uint32_t replied; /* ops before this are in a reply */
     uint32_t in_lane;
     size_t ready_size; /* of the answers from replied to ready */
-    size_t answer_max; /* the longest answer of late */
+    size_t answer_max; /* the longest of the recent answers */
 };
 
 struct hapax__keeper_server {
@@ -69,7 +69,7 @@ struct hapax__keeper_server {
     struct hapax__keeper_connection *connections;
     uint32_t clients;
     size_t grown; /* bytes of buffers for long requests */
-    bool released; /* some of them came free */
+    bool released; /* some of `grown` was freed */
     bool graves; /* some connections are GONE */
     bool deaf; /* no descriptors to accept with, until the next tick */
     bool stopping;
@@ -78,28 +78,29 @@ struct hapax__keeper_server {
     char lines[HAPAX__FRAME_LINES_MAX][HAPAX_TEXT_MAX];
 };
 
-/* Takes fd over and joins the server's list. False: no memory or descriptor; fd is still yours. */
+/* Makes a connection that owns fd and is in the server's list. False: no memory or descriptor;
+ * the caller still owns fd. */
 bool hapax__connection_open(struct hapax__keeper_server *server, int fd);
 
-/* What epoll says of it. */
+/* Takes the events of epoll. */
 void hapax__connection_event(struct hapax__keeper_connection *c, uint32_t events);
 
-/* One recv(), and what comes of it. */
+/* Calls recv() once and advances. */
 void hapax__connection_receive(struct hapax__keeper_connection *c);
 
-/* Does what can be done now: takes frames, submits, replies. */
+/* Does all that can be done now: takes frames, submits ops, replies. */
 void hapax__connection_advance(struct hapax__keeper_connection *c);
 
-/* A job of its came back. Advance it when all have. */
+/* A job came back from the lane. Call advance when all jobs of the round have. */
 void hapax__connection_answered(struct hapax__keeper_work *work);
 
 /* Whether the client takes too long over a frame or a reply. */
 bool hapax__connection_overdue(const struct hapax__keeper_connection *c, int64_t now_us);
 
-/* Closes its socket; it is GONE. */
+/* Closes the socket; the connection is GONE then. */
 void hapax__connection_hang_up(struct hapax__keeper_connection *c);
 
-/* Frees one that is GONE and has no job in the lane. */
+/* Frees a connection that is GONE and has no job in the lane. */
 void hapax__connection_bury(struct hapax__keeper_connection *c);
 
 #endif

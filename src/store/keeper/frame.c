@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The frame codec. Its invariant: whatever bytes come in, what is taken from them lies inside them,
- * and what it puts out is taken in again as the same values. An op and an answer each begin with
- * their length, so that a kind of op that is not known costs that op, not the connection.
+ * The frame codec. The invariant: whatever bytes come in, what is taken from them lies inside them;
+ * and bytes that are put are taken again as the same values. An op and an answer each begin with
+ * their length, so that an unknown kind of op costs that op and not the connection.
  *
- * Records go out in their stored form (core/record.h), checksum included: one codec to fuzz, and
- * a record that was damaged on its way is found. Rejected: a general serialiser, which would
- * bring a library, a schema and allocations to what is nine fixed layouts.
+ * Records go out in their stored form (core/record.h) with their checksum: there is one codec to
+ * fuzz, and a record that was damaged on its way is found. Rejected: a general serialiser. It would
+ * bring a library, a schema and allocations for nine fixed layouts.
  *
- * A peer of another version must still be told so in words: therefore HELLO and FAULT keep their layout in
+ * A peer of another version must still be told so in words: HELLO and FAULT keep their layout in
  * every version, and a HELLO may be longer than this version knows.
  */
 #include "frame.h"
@@ -30,7 +30,7 @@ enum {
     HAS_RECORDS = 2, /* LIST */
     HAS_PURGED = 4,
     HAS_MORE = 8,
-    HAS_ECHO = 16, /* the record's headers and body are the op's own, and left out */
+    HAS_ECHO = 16, /* the record's headers and body are those of the op, and left out */
     HAS_ALL = 31
 };
 
@@ -78,7 +78,7 @@ static struct hapax_span text_span(const char *text)
     return span;
 }
 
-/* Foreign text for a terminal or a log: what is not printable ASCII becomes '?'. */
+/* Takes foreign text for a terminal or a log: each byte that is no printable ASCII becomes '?'. */
 static void take_text(struct hapax__reader *r, char text[HAPAX_TEXT_MAX])
 {
     struct hapax_span span = take_span(r, 1);
@@ -88,7 +88,7 @@ static void take_text(struct hapax__reader *r, char text[HAPAX_TEXT_MAX])
     text[span.len] = '\0';
 }
 
-/* What follows in a part of its own, with its length before it. */
+/* Takes a part that has its length before it. */
 static struct hapax__reader take_part(struct hapax__reader *r)
 {
     struct hapax_span span = take_span(r, 4);
@@ -141,7 +141,7 @@ static bool take_greeting(struct hapax__reader *r, struct hapax__hello *out)
     return out->version > 0 && out->frame_max >= HAPAX__FRAME_LEAST;
 }
 
-/* A later version may say more in its HELLO: what comes behind is left alone. */
+/* The HELLO of a later version may be longer: the bytes behind are ignored. */
 bool hapax__frame_take_hello(struct hapax_span payload, struct hapax__hello *out)
 {
     struct hapax__reader r = reader_of(payload);
@@ -205,7 +205,7 @@ static void take_outcome(struct hapax__reader *r, struct hapax_outcome *out)
     out->body = take_span(r, 4);
 }
 
-/* The bytes behind an op's kind. */
+/* How many bytes an op has behind its kind. */
 static size_t asked_size(const struct hapax_op *op)
 {
     switch (op->kind) {
@@ -431,7 +431,7 @@ static bool same_place(struct hapax_span a, struct hapax_span b)
     return a.len == b.len && (a.len == 0 || a.ptr == b.ptr);
 }
 
-/* Whether the answer shows the very bytes that were asked to be stored. A lane makes it so. */
+/* Whether the answer shows the very bytes that the op asked to store; a lane makes it so. */
 static bool echoes(const struct hapax_op *op)
 {
     const struct hapax_outcome *shown = &op->record.outcome;
@@ -442,7 +442,7 @@ static bool echoes(const struct hapax_op *op)
            same_place(shown->body, op->outcome.body);
 }
 
-/* Which parts an answer has. LOST to absence, and ABSENT, show no record. */
+/* Which parts an answer has. ABSENT, and LOST because of absence, show no record. */
 static unsigned parts_of(const struct hapax_op *op)
 {
     if (op->verdict == HAPAX_NO_VERDICT)
@@ -456,7 +456,7 @@ static unsigned parts_of(const struct hapax_op *op)
     return HAS_RECORD | (echoes(op) ? HAS_ECHO : 0u);
 }
 
-/* The record as it is sent. */
+/* The record in the form in which it is sent. */
 static struct hapax_record record_of(const struct hapax_op *op, unsigned parts)
 {
     struct hapax_record record = op->record;
@@ -587,7 +587,8 @@ static enum hapax__taken take_records(struct hapax__reader *r, struct hapax_op *
     return HAPAX__TAKEN;
 }
 
-/* Whether an op of this kind can be answered so. A flow takes a verdict of another kind for a bug. */
+/* Whether an op of this kind can have this answer: a flow takes a verdict of another kind for a
+ * bug. */
 static bool plausible(const struct hapax_op *op, unsigned parts)
 {
     unsigned scan = parts & (HAS_RECORDS | HAS_PURGED);
@@ -611,7 +612,7 @@ static bool plausible(const struct hapax_op *op, unsigned parts)
     return parts == 0 && (op->verdict == HAPAX_LOST || op->verdict == HAPAX_ABSENT);
 }
 
-/* The record of the op's id, with what was left out put back. */
+/* Takes the record of the op's id, and puts back what was left out. */
 static bool take_own_record(struct hapax__reader *r, struct hapax_op *op, unsigned parts)
 {
     if (!take_record(r, &op->record) || memcmp(&op->record.id, &op->id, sizeof(op->id)) != 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The frames of the keeper's protocol (docs/keeper.md has the byte tables). Encoding is sized
- * beforehand and cannot fail; decoding takes foreign bytes, reads none beyond their end, and
- * copies none: spans borrow from the frame.
+ * beforehand and cannot fail. Decoding takes foreign bytes, reads none beyond their end, and copies
+ * none: spans borrow from the frame.
  *
  *   frame   length u32, of all that follows · kind u8 · payload
  */
@@ -59,7 +59,9 @@ bool hapax__frame_take_welcome(struct hapax_span payload, struct hapax__hello *o
 struct hapax__request {
     uint32_t seq;
     uint32_t
-        wait_ms; /* how long the client waits: what is not begun by then need not be; 0: no end */
+        /* How long the client waits: an op that has not begun by then need not begin; 0: for
+         * ever. */
+        wait_ms;
     uint16_t count;
 };
 
@@ -75,16 +77,17 @@ void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op);
 /* Read what comes before the ops. False: malformed, or no op, or more than HAPAX_BATCH_MAX. */
 bool hapax__frame_take_request(struct hapax__reader *r, struct hapax__request *out);
 
-/* Reads one op; what its kind does not ask is zero. Its values may still be out of range: that is
- * hapax__op_check()'s. A kind that this build does not know has its number in op->kind and
- * UNSUPPORTED in op->error, else NONE. False: malformed, and nothing after it can be read. */
+/* Reads one op; fields that its kind does not use are zero. Values may still be out of range:
+ * hapax__op_check() finds that. A kind that this build does not know has its number in op->kind
+ * and UNSUPPORTED in op->error, otherwise NONE. False: malformed, and nothing after the op can
+ * be read. */
 bool hapax__frame_take_op(struct hapax__reader *r, struct hapax_op *op);
 
 /* ---- replies ------------------------------------------------------------------------- */
 
 struct hapax__frame_reply {
     uint32_t seq;
-    uint16_t first; /* the place in the REQUEST of the first op answered here */
+    uint16_t first; /* the index in the REQUEST of the first op answered here */
     uint16_t count;
 };
 
@@ -94,17 +97,17 @@ void hapax__frame_put_reply(struct hapax__writer *w, const struct hapax__frame_r
                             size_t size);
 bool hapax__frame_take_reply(struct hapax__reader *r, struct hapax__frame_reply *out);
 
-/* Cuts a LIST's answer to what fits in `max` bytes: fewer records, and more to come. Any other
- * fits in HAPAX__FRAME_LEAST. */
+/* Cuts the answer of a LIST to the records that fit in `max` bytes, with more to come. Any other
+ * answer fits in HAPAX__FRAME_LEAST. */
 void hapax__frame_fit_answer(struct hapax_op *op, size_t max);
 
 /* An answered op; `text` says why it has an error, cut to 255 bytes. */
 size_t hapax__frame_answer_size(const struct hapax_op *op, const char *text);
 void hapax__frame_put_answer(struct hapax__writer *w, const struct hapax_op *op, const char *text);
 
-/* Reads the answer to `op`, the one asked, into its answered fields. `records` come from the arena,
- * all else borrows from the frame. text is written when there is an error. MALFORMED, or NOMEM: the
- * op is as unanswered as before. */
+/* Reads the answer to `op` into its answer fields. `records` come from the arena; all other
+ * spans borrow from the frame. text is written where the answer is an error. MALFORMED, NOMEM:
+ * the op is unanswered as before. */
 enum hapax__taken { HAPAX__TAKEN, HAPAX__TAKEN_MALFORMED, HAPAX__TAKEN_NOMEM };
 enum hapax__taken hapax__frame_take_answer(struct hapax__reader *r, struct hapax_op *op,
                                            struct hapax_arena *arena, char text[HAPAX_TEXT_MAX]);
@@ -121,7 +124,7 @@ struct hapax__info {
     uint32_t pid;
     uint32_t queued;
     uint32_t clients;
-    struct hapax_span scheme; /* of the store held; at most 255 bytes */
+    struct hapax_span scheme; /* of the shared store; at most 255 bytes */
     uint8_t lines;
     struct hapax__info_line line[HAPAX__FRAME_LINES_MAX]; /* the store's own advice */
 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper's server: one thread with epoll over the listening socket, the clients and the lane that
- * holds the store. It never waits for a client nor for the store.
+ * The keeper's server: one thread with epoll over the listening socket, the clients, and the lane
+ * over the store. It never waits for a client nor for the store.
  *
  * The invariant: a connection is freed only between two rounds of events, and only when no job in
- * the lane borrows from it. Whatever can fail is done before the lane takes the store over, so that
- * on failure the store is still the caller's. A thread per connection was not taken: it would
- * cost each request two more switches, and each client a stack.
+ * the lane borrows from it. Every step that can fail is done before the lane takes the store over,
+ * so that on failure the store is still the caller's. Rejected: a thread per connection, which
+ * would cost each request two more switches, and each client a stack.
  */
 #include "keeper.h"
 
@@ -36,9 +36,9 @@
 #define ACCEPTS_MAX 64 /* in a round */
 
 struct keeper {
-    struct hapax__keeper_server server; /* first: what the public handle points to */
+    struct hapax__keeper_server server; /* first: the public handle points to it */
     pthread_t thread;
-    sem_t go; /* the lane is there, or will not be */
+    sem_t go; /* the lane is there, or failed */
 };
 
 /* ---- who comes ----------------------------------------------------------------------- */
@@ -99,7 +99,7 @@ static void accept_clients(struct hapax__keeper_server *server)
 
 /* ---- a round ------------------------------------------------------------------------- */
 
-/* All answers of a round first: a connection then replies to them in one write. */
+/* Takes all answers of a round first, so that a connection replies to them in one write. */
 static void reap(struct hapax__keeper_server *server)
 {
     struct hapax__keeper_connection *touched = NULL;
@@ -126,7 +126,8 @@ static void reap(struct hapax__keeper_server *server)
     }
 }
 
-/* What was sent before the end is still taken; then only what is in hand goes on. */
+/* Ends reading: what was sent before the end is still taken, and then only the requests in hand
+ * go on. */
 static void begin_stop(struct hapax__keeper_server *server)
 {
     struct hapax__keeper_connection *next;
@@ -158,7 +159,7 @@ static void sweep(struct hapax__keeper_server *server)
     }
 }
 
-/* Memory came free: those that wait for it try again, in any order. */
+/* Memory was freed: the connections that wait for it try again, in any order. */
 static void admit_waiting(struct hapax__keeper_server *server)
 {
     server->released = false;
@@ -244,7 +245,7 @@ static void *server_main(void *arg)
         ;
     if (!server->lane)
         return NULL;
-    /* The one step that may fail for want of memory when the store is handed over already. */
+    /* The one step that may fail for want of memory after the store was handed over. */
     while (!add(server, hapax__lane_fd(server->lane), server->lane))
         if (poll(&stop, 1, RETRY_MS) > 0)
             return NULL;
@@ -252,7 +253,7 @@ static void *server_main(void *arg)
     return NULL;
 }
 
-/* Signals are the program's: the thread takes none. */
+/* Signals belong to the program: the thread blocks all of them. */
 static bool start(struct keeper *keeper)
 {
     sigset_t all, before;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper's socket file. A path holds one living keeper at most: who finds a file there asks
- * whether somebody listens, and only then replaces it, with the directory locked against others
- * who do the same. The lock is flock() on the directory itself, so that no lock file is left
- * behind; a rename over the path, which needs no lock, would push a living keeper off its path when
- * two start at once.
+ * The keeper's socket file. A path has one living keeper at most. A keeper that finds a file there
+ * tries to connect, and replaces the file only where nobody listens. It locks the directory
+ * meanwhile, against other keepers that do the same. The lock is flock() on the directory itself,
+ * so that no lock file is left behind. Rejected: a rename over the path, which needs no lock. It
+ * would push a living keeper off its path when two start at once.
  *
  * Permissions: bind() makes the file with the mode of the socket's own inode less the umask, so
- * that one is set first (umask() belongs to all threads of the process). The final mode and group
+ * that mode is set first (umask() belongs to all threads of the process). The final mode and group
  * are set before listen(): until then every connect is refused.
  */
 #include "socket.h"
@@ -85,7 +85,7 @@ static bool in_groups(int fd, gid_t gid)
     gid_t *groups;
     bool found = false;
 
-    /* The first call fails with ERANGE and says how long the list is. */
+    /* The first call fails with ERANGE and gives the length of the list. */
     if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &len) == 0 || errno != ERANGE)
         return false;
     if (len > GROUPS_MAX * sizeof(*groups))
@@ -186,7 +186,7 @@ static enum hapax_error refuse(const char *path, pid_t pid, char text[HAPAX_TEXT
                        "cannot listen at \"%.110s\": another keeper answers there", path);
 }
 
-/* Removes a socket file that nobody listens on; one that is no socket is left alone. */
+/* Removes a socket file that nobody listens on. A file that is no socket stays. */
 static enum hapax_error clear_path(const struct sockaddr_un *address, char text[HAPAX_TEXT_MAX])
 {
     const char *path = address->sun_path;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper's place in the file system: its socket file, and who may come in by it.
+ * The keeper's place in the file system: its socket file, and which peers may connect to it.
  */
 #ifndef HAPAX_STORE_KEEPER_SOCKET_H
 #define HAPAX_STORE_KEEPER_SOCKET_H
@@ -16,30 +16,30 @@ enum hapax_error hapax__socket_address(struct sockaddr_un *out, const char *path
 struct hapax__socket {
     int fd; /* listens; does not block, is closed on exec */
     struct sockaddr_un address;
-    dev_t dev; /* of the file, which somebody else may have replaced */
+    dev_t dev; /* of the file: another process may have replaced it */
     ino_t ino;
     bool grouped;
     gid_t gid; /* whose members may connect, if grouped */
 };
 
-/* Listens. The file never has more permissions than in the end, and nobody gets in before it has
- * them. Errors as hapax__keeper_serve(); nothing is left behind then. */
+/* Listens. The file never has more permissions than at the end, and no peer gets in before it
+ * has them. Errors as hapax__keeper_serve(); then nothing is left behind. */
 enum hapax_error hapax__socket_open(struct hapax__socket *out,
                                     const struct hapax__keeper_options *options,
                                     char text[HAPAX_TEXT_MAX]);
 
-/* Removes the file, if it is still this socket's, and then stops to listen: in this order no
+/* Removes the file, if it is still this socket's, and then closes the socket: in this order no
  * successor's file is removed. */
 void hapax__socket_close(struct hapax__socket *socket);
 
-/* Whether who is at the other end of fd may come in; *uid says who it is. */
+/* Whether the peer at the other end of fd may come in; *uid is its user. */
 bool hapax__socket_permits(const struct hapax__socket *socket, int fd, uid_t *uid);
 
-/* The process at the other end, 0 where that is not known. */
+/* The process at the other end; 0: not known. */
 pid_t hapax__socket_peer(int fd);
 
-/* An errno in the words of our texts, which the system's, with their capitals, are not. Valid until
- * this thread's next call. */
+/* An errno in the words of our texts: the system's own texts have capitals. Valid until this
+ * thread's next call. */
 const char *hapax__socket_reason(int error);
 
 #endif

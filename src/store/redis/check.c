@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `check` on Redis: what each primary says of its memory, its log, its replicas and its clock, and its
- * sentinels of their patience, told as what can be lost and what to set; and whether it takes a write at all.
+ * `check` on Redis: what each primary answers about its memory, its log, its replicas and its
+ * clock, and each sentinel about its patience. The advice says what can be lost and what to set,
+ * and whether Redis takes a write at all.
  *
- * The invariant: what may not be looked at (a managed Redis has no CONFIG, an ACL may deny INFO) is said to
- * be so, and is neither a danger nor a failure; only a node that cannot be reached, or that refuses what
- * every op needs, fails the check. So most is read from INFO, which nearly all allow, and only what is
- * not there from CONFIG. Rejected: ACL DRYRUN for what ops need, which few may call and which knows
- * nothing of -OOM, -READONLY and -MISCONF; a write that is taken back in the same step shows them all.
+ * The invariant: what Redis does not let us read (a managed Redis has no CONFIG, an ACL may deny
+ * INFO) is reported as unread, and is neither a danger nor a failure. The check fails only where a
+ * node cannot be reached, or refuses what every op needs. So most is read from INFO, which nearly
+ * every Redis allows, and from CONFIG only what INFO does not have. Rejected: ACL DRYRUN for what
+ * ops need. Few users may call it, and it knows nothing of -OOM, -READONLY and -MISCONF; a write
+ * that is undone in the same step shows all of them.
  */
 #include "redis.h"
 
@@ -40,13 +42,13 @@ struct checking {
     hapax_say *say;
     void *arg;
     size_t node;
-    char name[HAPAX__REDIS_NAME_MAX + 9]; /* of the node; "": of no node alone */
-    const char *info; /* of the node; "": it may not be read */
+    char name[HAPAX__REDIS_NAME_MAX + 9]; /* of the node; "": a line of no single node */
+    const char *info; /* of the node; "": Redis does not let us read it */
     int64_t online; /* its replicas */
     bool any_replicas; /* some node has one */
     bool clock_known; /* of some node */
-    int64_t least_us; /* of this host's clock, over the nodes: one is no more than this ahead, */
-    int64_t most_us; /* and one no less than that */
+    int64_t least_us; /* This host's clock is ahead of some node's by least_us at most, */
+    int64_t most_us; /* and of some node's by most_us at least. */
 };
 
 __attribute__((format(printf, 3, 4))) static void tell(struct checking *c, bool danger,
@@ -67,8 +69,8 @@ __attribute__((format(printf, 3, 4))) static void tell(struct checking *c, bool 
 
 /* ---- asking -------------------------------------------------------------------------- */
 
-/* One plain command, words separated by single spaces. NULL reply: text says why; of errors only those
- * that mean the node is gone. */
+/* Runs one plain command, whose words are separated by single spaces. A NULL reply: text says
+ * why. Of the errors only those come back that mean the node is gone. */
 static enum hapax_error ask(struct checking *c, const char *command, struct hapax__resp **reply,
                             char text[HAPAX_TEXT_MAX])
 {
@@ -97,7 +99,8 @@ static enum hapax_error ask(struct checking *c, const char *command, struct hapa
     return HAPAX_ERR_NONE;
 }
 
-/* CONFIG GET of one name. False: it may not be read, or this server has none of that name. */
+/* Reads one setting by CONFIG GET. False: we may not read it, or this server has no such
+ * setting. */
 static bool config(struct checking *c, const char *name, char out[VALUE_SIZE],
                    enum hapax_error *error, char text[HAPAX_TEXT_MAX])
 {
@@ -206,11 +209,10 @@ static enum hapax_error check_snapshots(struct checking *c)
              "no append-only file and no snapshots: a restart forgets everything, and operations "
              "run again; set appendonly yes and appendfsync always");
     else
-        tell(
-            c, true,
-            "no append-only file: a restart forgets what was written since the last snapshot%s%s%s, "
-            "and those operations run again; set appendonly yes and appendfsync always",
-            known ? " (save " : "", known ? save : "", known ? ")" : "");
+        tell(c, true,
+             "no append-only file: a restart forgets what was written since the last snapshot%s%s%s"
+             ", and those operations run again; set appendonly yes and appendfsync always",
+             known ? " (save " : "", known ? save : "", known ? ")" : "");
     return HAPAX_ERR_NONE;
 }
 
@@ -329,8 +331,8 @@ static void check_wait(struct checking *c)
              wait, c->online);
 }
 
-/* A primary of a cluster that is cut off stops by itself; the one under sentinels does not. With `wait`
- * what it takes then counts for nothing. */
+/* A primary of a cluster that is cut off stops by itself; a primary under sentinels does not.
+ * With `wait`, what such a primary takes does not count. */
 static void tell_least_replicas(struct checking *c, const char *least)
 {
     const struct hapax__redis_uri *uri = &c->redis->uri;
@@ -396,8 +398,8 @@ static void tell_clock(struct checking *c, int64_t ahead_us, int64_t doubt_us)
              (double)(off_us + doubt_us) / 1e3);
 }
 
-/* The time is the server's at some moment between asking and answer: half the way is meant, and half
- * the way is the doubt. */
+/* The server read its clock between our question and its answer. The middle of the two is taken,
+ * and half the way is the doubt. */
 static enum hapax_error check_clock(struct checking *c)
 {
     char text[HAPAX_TEXT_MAX];
@@ -452,7 +454,7 @@ static enum hapax_error check_cluster(struct checking *c)
 
 /* ---- one node ------------------------------------------------------------------------ */
 
-/* Reads INFO, which the next call would overwrite, into the handle's memory. */
+/* Copies INFO into the handle's memory, since the next call overwrites the reply. */
 static enum hapax_error read_info(struct checking *c)
 {
     char text[HAPAX_TEXT_MAX];
@@ -463,7 +465,7 @@ static enum hapax_error read_info(struct checking *c)
     c->info = "";
     if (error != HAPAX_ERR_NONE)
         return hapax_store_fail(&c->redis->base, error, "%s", text);
-    /* With sentinels it is known only now. */
+    /* With sentinels the name is known only now. */
     (void)snprintf(c->name, sizeof(c->name), "%s",
                    hapax__redis_route_name(c->redis->route, c->node));
     if (!reply || reply->type != HAPAX__RESP_STRING) {
@@ -542,8 +544,8 @@ static void check_deployment(struct checking *c)
     if (c->clock_known && apart_us > SKEW_MAX_US)
         tell(
             c, true,
-            "the clocks of its nodes are %.1f s or more apart: leases end early or late by as much where a "
-            "slot or a primary moves; set the clocks by NTP",
+            "the clocks of its nodes are %.1f s or more apart: leases end early or late by as much where "
+            "a slot or a primary moves; set the clocks by NTP",
             (double)apart_us / 1e6);
 }
 
@@ -573,7 +575,7 @@ static void tell_down_after(struct checking *c, int64_t ms)
                             : "");
 }
 
-/* A sentinel that is away is missed only when there are too few of them. */
+/* A sentinel that is away is a danger only where too few others are left. */
 static enum hapax_error check_sentinels(struct checking *c)
 {
     const struct hapax__redis_uri *uri = &c->redis->uri;
@@ -636,7 +638,7 @@ static enum hapax_error check_write(struct checking *c)
     }
     text[0] = '\0';
     error = hapax__redis_route_run(redis->route, calls, n, true, text);
-    if (strstr(text, "user executing the script")) /* may not do what stands in the script */
+    if (strstr(text, "user executing the script")) /* it may not run a command of the script */
         error = HAPAX_ERR_REFUSED;
     if (error != HAPAX_ERR_NONE)
         return hapax_store_fail(&redis->base, error, "%s", text);

@@ -2,14 +2,15 @@
  *
  * The map of a cluster: which primary serves which slot, by CLUSTER SLOTS of any node.
  *
- * A map is a guess and may be wrong: a node turns away the keys that are not its own (MOVED, ASK), so that
- * an old map costs a round trip and never a wrong answer. The map is read anew after a loss, and now and
- * then after a MOVED, which by itself corrects its one slot at once. Nodes that were lost or not reached
- * lately are asked last, and the first node to be asked changes each time: a node that was cut off
- * from the others describes the former cluster.
+ * A map is a guess and may be wrong: a node turns away the keys that are not its own (MOVED, ASK),
+ * so that an old map costs a round trip and never a wrong answer. The map is read anew after a
+ * loss, and now and then after a MOVED, which by itself corrects its one slot at once. Nodes that
+ * were lost or not reached lately are asked last, and the first node to be asked changes each time:
+ * a node that was cut off from the others describes the former cluster.
  *
- * Primaries are counted by their lowest slot, and not in the order in which they were met: a node that
- * replaces another in a failover gets its number, so that a scan over all primaries skips none.
+ * Primaries are counted by their lowest slot, and not in the order in which they were met: a node
+ * that replaces another in a failover gets its number, so that a scan over all primaries skips
+ * none. /
  */
 #include "cluster.h"
 
@@ -29,7 +30,8 @@
 /* ---- slots of keys ------------------------------------------------------------------- */
 
 /* CRC-16/XMODEM: polynomial 0x1021, from 0, most significant bit first. Four bits at a time: the
- * polynomial's ones are four or more bits apart, so that the remainder of four bits is a plain product. */
+ * polynomial's ones are four or more bits apart, so that the remainder of four bits is a plain
+ * product. */
 static uint16_t crc16(const uint8_t *ptr, size_t len)
 {
     uint32_t crc = 0;
@@ -59,7 +61,8 @@ uint16_t hapax__redis_slot(struct hapax_span key)
 
 /* ---- nodes --------------------------------------------------------------------------- */
 
-/* The index of the node at an address. A node that is new is added. NOWHERE: no room, or no memory. */
+/* The index of the node at an address. A node that is new is added. NOWHERE: no room, or no
+ * memory. */
 static uint16_t index_of(struct hapax__redis_map *map, struct hapax__redis_nodes *nodes,
                          const struct hapax__redis_address *address)
 {

@@ -34,9 +34,9 @@ enum hapax_error hapax__redis_map_read(struct hapax__redis_map *map,
 /* Frees the nodes that the map does not name. Only between runs. */
 void hapax__redis_map_sweep(struct hapax__redis_map *map, struct hapax__redis_nodes *nodes);
 
-/* The index of the node that a redirection for a key of `slot` names: words is "MOVED slot host:port"
- * or "ASK slot host:port", as `node` answered. A node that is new is added. HAPAX__REDIS_NOWHERE:
- * the words make no sense, or there is no room or no memory. */
+/* The index of the node that a redirection for a key of `slot` names: words is "MOVED slot
+ * host:port" or "ASK slot host:port", as `node` answered. A node that is new is added.
+ * HAPAX__REDIS_NOWHERE: the words make no sense, or there is no room or no memory. */
 uint16_t hapax__redis_map_target(struct hapax__redis_map *map, struct hapax__redis_nodes *nodes,
                                  const struct hapax__redis_node *node, const char *words,
                                  uint16_t slot);

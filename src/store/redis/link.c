@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Commands out, replies in, over one wire. The invariant: UNAVAILABLE is said only where no byte of what
- * was put has left this process; from the first byte on, what fails is INDETERMINATE.
+ * Commands out, replies in, over one wire. The invariant: an error is UNAVAILABLE only where no
+ * byte of the commands has left this process; from the first byte on, a failure is INDETERMINATE.
  *
- * Both directions move while a request is sent: a server stops reading when its replies are not taken,
- * and two sides that only write wait for each other. What comes meanwhile is kept for get.
+ * Bytes move both ways while a request is sent. A server stops reading when its replies are not
+ * taken, and two sides that only write wait for each other. What arrives meanwhile is kept for get.
  *
- * The login is sent in one piece with the first question, so that it costs one round trip. PING is that
- * question: only what needs the data says -LOADING or -MASTERDOWN.
+ * The login is sent in one piece with the first question, so that it costs one round trip. The
+ * question is PING: a Redis that is -LOADING or -MASTERDOWN refuses only commands that need the
+ * data.
  */
 #include "link.h"
 
@@ -23,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OUT_KEPT     (1u << 20) /* a larger buffer is given back when it was sent */
+#define OUT_KEPT     (1u << 20) /* a larger buffer is freed after it was sent */
 #define OUT_MAX      (1u << 30)
 #define LOGIN_MAX    4u /* commands of a login */
 #define LOGIN_TEXT   160
@@ -34,7 +35,7 @@ struct hapax__redis_link {
     struct hapax__redis_wire wire;
     struct hapax__redis_reader *reader;
     char name[HAPAX__REDIS_NAME_MAX + PORT_LEN_MAX]; /* "host:port" */
-    const char *fault; /* of what the other side sent; static */
+    const char *fault; /* what is wrong with the bytes that came; a static text */
     bool dead;
 
     /* To send: out[sent..len). */
@@ -68,7 +69,7 @@ static bool reserve(struct hapax__redis_link *link, size_t more)
     return true;
 }
 
-/* Digit by digit: a request has one for each of its arguments, and printf is made for fewer. */
+/* Digit by digit, since printf is slow and each argument of a request has a number. */
 static void put_number(struct hapax__redis_link *link, char type, size_t n)
 {
     char digits[NUMBER_MAX];
@@ -119,7 +120,7 @@ bool hapax__redis_link_put(struct hapax__redis_link *link, const struct hapax_sp
 
 /* ---- both ways ------------------------------------------------------------------------- */
 
-/* At least one byte came; 0: it would block; -1: dead. */
+/* Returns 1 where a byte came at least, 0 where it would block, -1 where the link is dead. */
 static int receive(struct hapax__redis_link *link)
 {
     size_t size;
@@ -139,7 +140,7 @@ static void late(struct hapax__redis_link *link)
     (void)snprintf(link->wire.why, sizeof(link->wire.why), "no answer in time");
 }
 
-/* Sends some, and takes what comes. False: dead. */
+/* Sends some bytes, and takes what arrives. False: the link is dead. */
 static bool pump(struct hapax__redis_link *link, int64_t deadline_us)
 {
     ssize_t n =
@@ -150,7 +151,7 @@ static bool pump(struct hapax__redis_link *link, int64_t deadline_us)
     if (n < 0) {
         char first[HAPAX__WIRE_WHY_MAX];
 
-        /* It may have said why before it left. */
+        /* The server may have sent a reason before it closed. */
         memcpy(first, link->wire.why, sizeof(first));
         while (receive(link) > 0)
             ;
@@ -216,7 +217,7 @@ enum hapax_error hapax__redis_link_get(struct hapax__redis_link *link, struct ha
             late(link);
         else if (got > 0 && hapax__monotonic_us() > deadline_us &&
                  hapax__redis_reader_ready(link->reader) == 0)
-            late(link); /* drop by drop */
+            late(link); /* bytes come, but too slowly */
     }
     return hapax__fail(text, HAPAX_ERR_INDETERMINATE, "no reply from \"%.100s\": %s", link->name,
                        why(link));
@@ -238,7 +239,7 @@ bool hapax__redis_link_stale(struct hapax__redis_link *link)
 
 /* ---- login ----------------------------------------------------------------------------- */
 
-/* What the server said, as a text may show it: AUTH's arguments may be in it. */
+/* Copies an error of the login as a text may show it: it may repeat the arguments of AUTH. */
 static void say_error(char out[LOGIN_TEXT], const struct hapax__resp *reply, const char *password)
 {
     size_t len = reply->len < LOGIN_TEXT - 1 ? reply->len : LOGIN_TEXT - 1;
@@ -261,7 +262,8 @@ static bool begins(const struct hapax__resp *reply, const char *const *words, si
     return false;
 }
 
-/* essential: what AUTH and SELECT are answered; to the rest any error of its own will do (an ACL). */
+/* essential: the reply is to AUTH or SELECT. The other commands may fail with errors of their
+ * own (an ACL). */
 static enum hapax_error judge_login(const struct hapax__resp *reply, bool essential)
 {
     static const char *const later[] = {"LOADING", "MASTERDOWN", "BUSY",
@@ -276,7 +278,8 @@ static enum hapax_error judge_login(const struct hapax__resp *reply, bool essent
                                                                                : HAPAX_ERR_NONE;
 }
 
-/* Puts the commands of a login; *essential of them, the first, must succeed. 0: out of memory. */
+/* Puts the commands of a login and returns their number. The first *essential of them must
+ * succeed. 0: out of memory. */
 static size_t put_login(struct hapax__redis_link *link, const struct hapax__redis_login *login,
                         uint32_t db, size_t *essential)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One connection to one Redis process: socket, TLS, login and RESP. Commands are put into a buffer,
- * sent at once, and their replies taken in order. It knows no ops and no topology.
+ * One connection to one Redis process: socket, TLS, login and RESP. Commands are put into a buffer
+ * and sent at once, and their replies are taken in order. A link knows no ops and no topology.
  *
  * After any failure the link is dead: close it. Deadlines are µs of hapax__monotonic_us().
  */
@@ -13,10 +13,11 @@
 #include "uri.h"
 
 struct hapax__redis_link;
-/* Connects, with TLS where tls is given (the certificate must be the host's), logs in where login has a
- * password, SELECTs db where it is not 0. UNAVAILABLE: nobody there, no answer by the deadline, loading;
- * REFUSED: the login, the certificate or the db was refused. Nothing is open then, and text names the
- * address and why, never the password. */
+/* Connects, with TLS where tls is given (the certificate must be the host's), logs in where
+ * login has a password, and SELECTs db where it is not 0. On failure nothing is open, and text
+ * names the address and the cause, never the password. UNAVAILABLE: no server there, no answer
+ * by the deadline, or the server is loading. REFUSED: the login, the certificate or the db was
+ * refused. NOMEM. */
 enum hapax_error hapax__redis_link_open(struct hapax__redis_link **out,
                                         const struct hapax__redis_address *address,
                                         const struct hapax__redis_login *login, uint32_t db,
@@ -28,21 +29,22 @@ void hapax__redis_link_close(struct hapax__redis_link *link);
 bool hapax__redis_link_put(struct hapax__redis_link *link, const struct hapax_span *args,
                            size_t argc);
 
-/* Sends what was put. UNAVAILABLE: no byte of it left this process, so nothing of it was carried out;
- * INDETERMINATE: some left. */
+/* Sends the commands that were put. UNAVAILABLE: no byte of them left this process, so none was
+ * carried out. INDETERMINATE: some bytes left. */
 enum hapax_error hapax__redis_link_send(struct hapax__redis_link *link, int64_t deadline_us,
                                         char text[HAPAX_TEXT_MAX]);
 
-/* Waits for the next reply, which is the caller's to free. Error replies are replies.
- * INDETERMINATE: lost, late, nonsense, or over a limit. */
+/* Waits for the next reply, which the caller frees. An error reply is a reply. INDETERMINATE:
+ * the reply was lost, late, malformed or over a limit. */
 enum hapax_error hapax__redis_link_get(struct hapax__redis_link *link, struct hapax__resp **out,
                                        int64_t deadline_us, char text[HAPAX_TEXT_MAX]);
 
-/* Whether get would end at once, waiting for that until the deadline. Where not, the link lives on. */
+/* Whether get would end at once; waits for that until the deadline. After false the link is
+ * still good. */
 bool hapax__redis_link_ready(struct hapax__redis_link *link, int64_t deadline_us);
 
-/* Whether the other side has closed an idle link, or sent what nobody asked for: then it is of no use.
- * Does not wait. */
+/* Whether an idle link is of no use: the other side has closed it, or sent what was not asked
+ * for. Does not wait. */
 bool hapax__redis_link_stale(struct hapax__redis_link *link);
 
 #endif

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LIST and PURGE on Redis. LIST walks each primary with SCAN, step by step, and looks at the records a step
- * has found; it comes in no order, and a record may come twice. PURGE does nothing: Redis forgets what has
- * expired, and a dead claim under hold becomes `unknown` at its next CLAIM; a walk through all keys for those alone
- * would cost more than it tells, for LIST finds them.
+ * LIST and PURGE on Redis. LIST walks each primary with SCAN, step by step, and looks up the
+ * records that a step found. LIST has no order, and a record may come twice. PURGE does nothing:
+ * Redis forgets what has expired, and a dead claim under hold becomes `unknown` at its next CLAIM.
+ * Rejected: a walk through all keys for those claims alone, since LIST finds them.
  *
- * The invariant: a record that is there for the whole list is shown. SCAN promises that for its cursors, and
- * a step's extent is not fixed: it depends on COUNT and on what came and went. So a step is shown whole or
- * not at all. One that is over the limit, or holds a damaged record, is taken again in halves; only
- * where the smallest step is still too much is it cut, and going on behind the cut shows it from
- * its beginning if its extent is not what it was. A cursor means something to one process alone, which hashes
- * by a secret of its own: where another serves in its place (a restart, a failover), its node is walked from
- * the beginning. Rejected: "after this id" within any step, which passes over records as soon as a step grows.
+ * The invariant: a record that is there for the whole list is shown. SCAN promises this for its
+ * cursors, and the extent of a step is not fixed: it depends on COUNT and on the keys that came and
+ * went. So a step is shown whole or not at all. A step that is over the limit, or that has a
+ * damaged record, is taken again in halves. Only the smallest step is cut where it is still too
+ * much. The next list goes on behind the cut; it starts that step anew where the step's extent has
+ * changed.
+ *
+ * A cursor means something to one process alone, which hashes by a secret of its own. Where another
+ * process serves in its place (a restart, a failover), its node is walked from the beginning.
+ * Rejected: "after this id" within any step, which passes over records as soon as a step grows.
  */
 #include "redis.h"
 
@@ -26,18 +29,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT_MAX  256u /* keys of a step, about */
+#define COUNT_MAX  256u /* keys of a step, roughly */
 #define STEPS_MAX  64u /* of one op */
-#define LOOKS_MAX  64u /* records looked at in one call */
-#define LOOKS_SIZE (1u << 20) /* bytes of a reply to LOOKS_MAX looks, at most */
+#define LOOKS_MAX  64u /* records looked up in one call */
+#define LOOKS_SIZE (1u << 20) /* most bytes of a reply to LOOKS_MAX lookups */
 
-/* Where a list stands, as its cursor says it. */
+/* The position of a list, as its cursor stores it. */
 struct position {
     uint16_t node;
     uint64_t scan;
-    bool cut; /* in the smallest step at `scan`, behind `after`, if that step still ends at `end` */
+    /* The position is in the smallest step at `scan`, behind `after`, if that step still ends at
+     * `end`. */
+    bool cut;
     uint64_t end;
-    uint32_t who; /* the process whose cursor it is; 0: it does not say */
+    uint32_t who; /* the process whose cursor `scan` is; 0: not known */
     uint8_t after[9]; /* the beginning of an id */
 };
 
@@ -48,9 +53,9 @@ struct list {
     struct position position;
     struct hapax_id *ids; /* of the step, in order */
     size_t id_count;
-    uint64_t end; /* of the step: where the next one begins; 0: there is none */
+    uint64_t end; /* where the next step begins; 0: there is none */
     uint32_t found; /* records of the step, behind op->count in op->records */
-    struct hapax_id last; /* the last one looked at */
+    struct hapax_id last; /* the last one looked up */
     bool looked;
 };
 
@@ -73,7 +78,7 @@ static struct hapax_id cursor_of(const struct position *position)
     return id;
 }
 
-/* False: no cursor of ours. */
+/* False: not one of our cursors. */
 static bool position_of(struct position *position, const struct hapax_id *cursor)
 {
     struct hapax__reader r = {cursor->bytes, sizeof(cursor->bytes), false};
@@ -98,7 +103,7 @@ static enum hapax_error fail(struct list *list, enum hapax_error error, const ch
     return error;
 }
 
-/* Nothing that is asked here writes, so what is not known was not applied. */
+/* No command here writes, so a command without a reply was not applied. */
 static enum hapax_error run_calls(struct list *list, struct hapax__redis_call *calls, size_t n)
 {
     struct hapax__redis *redis = list->redis;
@@ -144,7 +149,8 @@ static int by_bytes(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct hapax_id));
 }
 
-/* The prefix as a pattern that means itself, then the digits of an id. */
+/* The pattern of our keys: the prefix with its special characters escaped, then the digits of an
+ * id. */
 static void pattern_of(char *out, size_t size, const char *prefix)
 {
     size_t len = 0;
@@ -226,7 +232,8 @@ static enum step show(struct list *list, struct hapax_op *one)
     return STEP_DONE;
 }
 
-/* Takes what a look says. A record that cannot be read is too much for any step but its own. */
+/* Takes the answer of a lookup. A record that cannot be read is too much for any step but its
+ * own. */
 static enum step take_look(struct list *list, const struct hapax_id *id,
                            const struct hapax__resp *reply, size_t i)
 {
@@ -246,7 +253,7 @@ static enum step take_look(struct list *list, const struct hapax_id *id,
                                                                                 : STEP_FAILED;
 }
 
-/* Looks at n records: in one call; in a cluster in one each. */
+/* Looks up n records: in one call; in a cluster in one call each. */
 static enum step look(struct list *list, const struct hapax_id *ids, size_t n)
 {
     struct hapax__redis *redis = list->redis;
@@ -282,7 +289,8 @@ static enum step look(struct list *list, const struct hapax_id *ids, size_t n)
     return step;
 }
 
-/* Looks at the records of one step. TOO_MUCH: those in list->found, up to list->last, are good. */
+/* Looks up the records of one step. TOO_MUCH: the records in list->found, up to list->last, are
+ * good. */
 static enum step take_step(struct list *list, unsigned count)
 {
     bool behind = list->position.cut;
@@ -308,7 +316,7 @@ static enum step take_step(struct list *list, unsigned count)
 
 /* ---- who is asked -------------------------------------------------------------------- */
 
-/* The beginning of the run_id of the process that serves the list's node; 0: it does not say. */
+/* The beginning of the run_id of the process that serves the list's node; 0: it has none. */
 static uint32_t who_serves(struct list *list)
 {
     struct hapax_span args[] = {hapax_str("INFO"), hapax_str("server")};
@@ -327,7 +335,8 @@ static uint32_t who_serves(struct list *list)
     return (uint32_t)strtoul(digits, NULL, 16);
 }
 
-/* Whether the process is still the one whose cursor the position has; else its node is walked anew. */
+/* Whether the process whose cursor the position has still serves the node. Otherwise the node is
+ * walked anew. */
 static bool same_server(struct list *list)
 {
     uint32_t who = who_serves(list);
@@ -343,7 +352,7 @@ static bool same_server(struct list *list)
 
 /* ---- LIST ---------------------------------------------------------------------------- */
 
-/* Shows the smallest step up to where it is too much. False: its first record cannot be read. */
+/* Shows the smallest step as far as it fits. False: its first record cannot be read. */
 static bool cut_step(struct list *list)
 {
     if (!list->looked)
@@ -367,7 +376,8 @@ static void go_on(struct list *list, size_t nodes)
         list->position.who = who_serves(list);
 }
 
-/* Walks until the limit, the end, or as far as one op may go. False: op->error says why not. */
+/* Walks until the limit, the end, or the most that one op may walk. False: op->error says why
+ * not. */
 static bool take_steps(struct list *list, size_t nodes)
 {
     int64_t deadline_us = hapax__monotonic_us() + list->redis->uri.timeout_ms * 1000;
@@ -394,7 +404,8 @@ static bool take_steps(struct list *list, size_t nodes)
     return true;
 }
 
-/* Walks between two looks at who is asked: what one process said counts no further for another. */
+/* Walks, and checks before and after that the same process answers: the cursor of one means
+ * nothing to another. */
 static bool walk(struct list *list, size_t nodes)
 {
     if (list->position.node < nodes)
@@ -406,7 +417,7 @@ static bool walk(struct list *list, size_t nodes)
     return true;
 }
 
-/* Drops what has expired by the time the answer says. */
+/* Drops the records that have expired at the time of the answer. */
 static void drop_expired(struct hapax_op *op)
 {
     uint32_t kept = 0;
@@ -459,7 +470,7 @@ static enum hapax_error list_all(struct list *list)
         op->next_cursor = cursor_of(&list->position);
     op->verdict = HAPAX_FOUND;
     op->error = HAPAX_ERR_NONE;
-    list->redis->base.text[0] = '\0'; /* a step that was taken again may have left one */
+    list->redis->base.text[0] = '\0'; /* a step that was taken again may have set it */
     return HAPAX_ERR_NONE;
 }
 

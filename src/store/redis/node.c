@@ -2,9 +2,9 @@
  *
  * One Redis process and its link.
  *
- * A node whose connection failed is left alone for a moment by every run, so that a server that comes up
- * again meets no storm of connections. How long a run waits altogether is decided by the run (route.c).
- * Rejected: a limit of the node's own for each attempt, since such limits add up.
+ * A node whose connection failed is left alone for a moment by every run, so that a server that
+ * comes up again meets no storm of connections. How long a run waits altogether is decided by the
+ * run (route.c). Rejected: a limit of the node's own for each attempt, since such limits add up. /
  */
 #include "node.h"
 
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GAP_US       (50 * US_PER_MS) /* a node that could not be reached is left alone for so long */
+#define GAP_US       (50 * US_PER_MS) /* so long a node that was not reached is left alone */
 #define SHARE_MIN_US (50 * US_PER_MS)
 
 void hapax__redis_node_move(struct hapax__redis_node *node,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Redis processes that a route talks to: one link to each, opened at its first use and kept between runs.
+ * The Redis processes that a route talks to: one link to each, opened at its first use and kept
+ * between runs. /
  */
 #ifndef HAPAX_STORE_REDIS_NODE_H
 #define HAPAX_STORE_REDIS_NODE_H
@@ -17,8 +18,9 @@ struct hapax__redis_access {
     const struct hapax__redis_login *login;
     uint32_t db;
     struct hapax__redis_tls *tls; /* NULL: plain */
-    /* In a cluster: a node whose connection failed is left alone for twice the time of that attempt.
-     * So a dead machine takes a part of the time of calls on other nodes, and not most of it. */
+    /* In a cluster: a node whose connection failed is left alone for twice the time of that
+     * attempt. So a dead machine takes a part of the time of calls on other nodes, and not most of
+     * it. */
     bool many;
 };
 
@@ -93,8 +95,8 @@ enum hapax_error hapax__redis_node_refusal(const struct hapax__resp *reply);
 /* Copies Redis's words of an error or status for a text: printable, one line, without arguments. */
 void hapax__redis_quote(char *out, size_t size, const struct hapax__resp *reply);
 
-/* The deadline of one of `parts` attempts that share the time left until deadline_us. An attempt has
- * 50 ms at least, where so much is left: a shorter one would fail on a node that is well. */
+/* The deadline of one of `parts` attempts that share the time left until deadline_us. An attempt
+ * has 50 ms at least, where so much is left: a shorter one would fail on a node that is well. */
 int64_t hapax__redis_share(int64_t deadline_us, size_t parts);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ops as arguments of lua/machine.lua, and what it says as answers: the C side of that script's head
- * comment. It keeps no state and calls nobody.
+ * Ops as arguments of lua/machine.lua, and its replies as answers: the C side of that script's head
+ * comment. Without state and without I/O.
  *
- * What a reply says is checked to the byte, lengths and ranges, before an op is answered with it; a reply
- * that is not exactly what the script can have said answers nothing, and the op's result stays unknown. What
- * the script cannot read is CORRUPT or UNSUPPORTED. Neither is ever "absent".
+ * Every length and range of a reply is checked before an op is answered with it. A reply that the
+ * script cannot have made answers nothing, and the op's result stays unknown. A record that the
+ * script cannot read is CORRUPT or UNSUPPORTED, and never "absent".
  */
 #include "redis.h"
 
@@ -16,13 +16,13 @@
 
 #include <inttypes.h>
 
-#define HEAD_REPLY 2u /* elements before the first op's */
+#define HEAD_REPLY 2u /* elements before those of the first op */
 
-/* What the script adds to a verdict, and says instead of one. */
+/* What the script adds to a verdict, and the numbers that it answers in place of one. */
 enum { VERDICT_MASK = 15, DIFFERS_SHIFT = 4, SHOWN = 64, OWN = 128, HELD = 256, CODE_MAX = 511 };
 enum { SAID_REFUSED = -1, SAID_CORRUPT = -2, SAID_UNSUPPORTED = -3, SAID_LATER = -4 };
 
-enum { KIND_LOOK = HAPAX_OP_LIST }; /* of one record of it */
+enum { KIND_LOOK = HAPAX_OP_LIST }; /* a lookup of one record, for LIST */
 
 /* ---- keys ---------------------------------------------------------------------------- */
 
@@ -64,7 +64,7 @@ bool hapax__redis_id(struct hapax_id *out, const char *prefix, struct hapax_span
 
 /* ---- arguments ----------------------------------------------------------------------- */
 
-/* In a record 0 stands for "for ever", so that each of its numbers is one that Lua holds exactly. */
+/* In a record 0 means "for ever", so that Lua holds each number of a record exactly. */
 static uint64_t stored_retention(int64_t retention_ms)
 {
     return retention_ms == HAPAX_FOREVER_MS ? 0 : (uint64_t)retention_ms;
@@ -211,7 +211,7 @@ static void take_fields(struct hapax__reader *r, struct hapax_record *out)
     out->resolved_us = take_time(r);
 }
 
-/* The record that a reply shows, without its token. False: the script says no such thing. */
+/* Reads the record that a reply shows, without its token. False: the script makes no such reply. */
 static bool take_record(struct hapax_record *out, struct hapax_span bytes, bool whole)
 {
     struct hapax__reader r = {bytes.ptr, bytes.len, false};
@@ -256,7 +256,7 @@ static struct hapax_span bytes_of(const struct hapax__resp *reply)
     return (struct hapax_span){NULL, 0};
 }
 
-/* Digits alone. False: not so, or over the limit. */
+/* Reads a number of digits alone. False: it is none, or over the limit. */
 static bool read_number(int64_t *out, const struct hapax__resp *reply, int64_t max)
 {
     struct hapax_span digits = bytes_of(reply);
@@ -289,7 +289,7 @@ static enum hapax__redis_said answer_error(struct hapax_op *op, enum hapax_error
     return HAPAX__REDIS_ANSWERED;
 }
 
-/* Whether Redis says that this user may not: no repeat can mend that. */
+/* Whether the error is a missing permission: no repeat can mend that. */
 static bool not_allowed(const char *words, size_t len)
 {
     return (len >= 6 && memcmp(words, "NOPERM", 6) == 0) || memmem(words, len, "ACL failure", 11) ||
@@ -333,15 +333,15 @@ static enum hapax__redis_said no_verdict(struct hapax_op *op, long long code,
     }
 }
 
-/* What may be said of an op: LIST looks at each record as READ does. */
+/* Whether the verdict is one of this kind of op: LIST looks up each record as READ does. */
 static unsigned sayable(const struct hapax_op *op)
 {
     assert(op->kind != HAPAX_OP_PURGE);
     return hapax__verdicts_of(op->kind == HAPAX_OP_LIST ? HAPAX_OP_READ : op->kind);
 }
 
-/* Whether an answer may come without a record: what is absent has none, and what was forgotten
- * although it could not be read. */
+/* Whether an answer may come without a record: an absent record has none, and neither has one
+ * that was forgotten although it could not be read. */
 static bool may_lack_record(const struct hapax_op *op, enum hapax_verdict verdict)
 {
     return verdict == HAPAX_ABSENT ||

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads RESP2. Every length is compared with its limit before memory is asked for. A number that is
- * malformed is never taken for a value: nil would read as "absent". A reply that nobody asked for breaks
- * the stream, because every answer after it would be another question's.
+ * Reads RESP2. Every length is compared with its limit before memory is allocated. A malformed
+ * number is never taken for a value, since nil would read as "absent". A reply that was not asked
+ * for breaks the stream: every later answer would belong to another question.
  *
- * A value is one allocation, its bytes or its list of elements behind it. A large bulk string is
- * received into its value and so not copied.
+ * A value is one allocation, with its bytes or its list of elements behind it. A large bulk string
+ * is received straight into its value, without a copy.
  *
- * Rejected: hiredis' reader. It tells the length of a bulk string to nobody until all of it is buffered,
- * copies it twice, and takes two allocations a value. Tests read the same bytes with it as a peer.
+ * Rejected: hiredis' reader. It gives the length of a bulk string only when all of it is buffered,
+ * copies it twice, and takes two allocations a value. Tests read the same bytes with it for
+ * comparison.
  */
 #include "reader.h"
 
@@ -17,8 +18,9 @@
 #include <string.h>
 
 #define BUFFER_SIZE (2 * HAPAX__REDIS_LINE_MAX)
-#define DIRECT_MIN  (16u << 10) /* what is left of a bulk string, to be received into it */
-#define BUFFER_LOW  (4u << 10)
+/* A bulk string of which so many bytes are still to come is received into its value. */
+#define DIRECT_MIN (16u << 10)
+#define BUFFER_LOW (4u << 10)
 
 struct ready {
     struct hapax__resp *reply;
@@ -31,7 +33,7 @@ struct open_array {
 };
 
 struct hapax__redis_reader {
-    /* What came and is not read yet: buffer[begin..end); no line ends before `searched`. */
+    /* Received and not read yet: buffer[begin..end). No line ends before `searched`. */
     char buffer[BUFFER_SIZE];
     size_t begin, searched, end;
 
@@ -39,15 +41,15 @@ struct hapax__redis_reader {
     struct hapax__resp *root;
     struct open_array arrays[HAPAX__REDIS_DEPTH_MAX];
     size_t depth;
-    struct hapax__resp *bulk; /* whose bytes come now; part of root */
+    struct hapax__resp *bulk; /* the bulk string whose bytes come now; part of root */
     size_t bulk_have; /* of bulk->len and "\r\n" */
     size_t elements;
     size_t bytes;
 
-    /* Replies complete: ready[first..first+count); `wanted` more are to come and have room. */
+    /* Complete replies: ready[first..first+count). There is room for `wanted` more. */
     struct ready *ready;
     size_t first, count, wanted, size;
-    size_t charged; /* bytes of all, and of root */
+    size_t charged; /* bytes of all complete replies, and of root */
 
     const char *fault;
 };
@@ -148,7 +150,7 @@ void *hapax__redis_reader_room(struct hapax__redis_reader *reader, size_t *len)
         reader->begin = 0;
     }
     *len = BUFFER_SIZE - reader->end;
-    assert(*len > 0); /* what is not read yet is less than a line */
+    assert(*len > 0); /* the unread bytes are less than a line */
     return reader->buffer + reader->end;
 }
 
@@ -158,7 +160,7 @@ static const char over[] = "its reply is over the limit";
 static const char nonsense[] = "its reply is not RESP";
 static const char no_memory[] = "out of memory for its reply";
 
-/* A whole number of the line, all of it. */
+/* Reads a number that takes the whole line. */
 static bool number(long long *out, const char *at, size_t len)
 {
     bool minus = len > 0 && at[0] == '-';
@@ -178,8 +180,8 @@ static bool number(long long *out, const char *at, size_t len)
     return true;
 }
 
-/* Puts a new value where the next one belongs: at the root, or into the innermost array. Behind it
- * stand `more` bytes. NULL: out of memory. */
+/* Adds a new value: at the root, or in the innermost array. It has room for `more` bytes behind
+ * it. NULL: out of memory. */
 static struct hapax__resp *add(struct hapax__redis_reader *reader, enum hapax__resp_type type,
                                size_t more)
 {
@@ -224,7 +226,7 @@ static bool charge(struct hapax__redis_reader *reader, size_t bytes)
     return true;
 }
 
-/* A value is complete, and with it, perhaps, the arrays it ends. */
+/* Ends a value, and the arrays that it completes. */
 static void complete(struct hapax__redis_reader *reader)
 {
     while (reader->depth > 0) {
@@ -299,7 +301,7 @@ static const char *read_array(struct hapax__redis_reader *reader, long long len)
     return NULL;
 }
 
-/* A line without its "\r\n" begins a value. */
+/* Begins a value by its line, which has lost its "\r\n". */
 static const char *read_value(struct hapax__redis_reader *reader, const char *at, size_t len)
 {
     long long n;
@@ -388,7 +390,7 @@ const char *hapax__redis_reader_took(struct hapax__redis_reader *reader, size_t 
         return reader->fault;
     if (reader->bulk && reader->bulk->len + 2 - reader->bulk_have >= DIRECT_MIN) {
         assert(len <= reader->bulk->len + 2 - reader->bulk_have);
-        reader->bulk_have += len; /* it was received into it */
+        reader->bulk_have += len; /* these bytes were received into the value */
     } else {
         assert(len <= BUFFER_SIZE - reader->end);
         reader->end += len;

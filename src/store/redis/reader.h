@@ -25,7 +25,7 @@ enum hapax__resp_type {
     HAPAX__RESP_ARRAY
 };
 
-/* One value: a reply, or an element of one. What it does not have is 0 and NULL. */
+/* One value: a reply, or an element of one. Fields that its type does not have are 0 and NULL. */
 struct hapax__resp {
     enum hapax__resp_type type;
     long long integer;
@@ -61,11 +61,11 @@ size_t hapax__redis_reader_ready(const struct hapax__redis_reader *reader);
 /* Where the next bytes go, and how many at most: never 0. */
 void *hapax__redis_reader_room(struct hapax__redis_reader *reader, size_t *len);
 
-/* So many bytes have been put there. NULL, or what is wrong with them, a static text; then only what was
- * complete before can still be taken. */
+/* Notes that `len` bytes were put there. NULL, or a static text of what is wrong with the bytes:
+ * then only replies that were complete before can still be taken. */
 const char *hapax__redis_reader_took(struct hapax__redis_reader *reader, size_t len);
 
-/* The next complete reply, which is the caller's to free. NULL: there is none yet. */
+/* The next complete reply, which the caller frees. NULL: there is none yet. */
 struct hapax__resp *hapax__redis_reader_next(struct hapax__redis_reader *reader);
 
 #endif

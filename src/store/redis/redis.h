@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Redis store's own parts: ops as arguments of lua/machine.lua, its replies as answers, and what is
- * not an op on one id.
+ * What the files of the Redis store share: ops as arguments of lua/machine.lua and its replies as
+ * answers (ops.c), LIST and PURGE (list.c), and check (check.c).
  */
 #ifndef HAPAX_STORE_REDIS_REDIS_H
 #define HAPAX_STORE_REDIS_REDIS_H
@@ -12,7 +12,8 @@
 #define HAPAX__REDIS_KEY_MAX   (HAPAX__REDIS_PREFIX_MAX + 64u)
 #define HAPAX__REDIS_ARG_MAX   512u
 #define HAPAX__REDIS_ARGS_MAX  3u /* of one op */
-#define HAPAX__REDIS_REPLY_MAX (16u << 20) /* bytes of records in one reply; one more may pass it */
+/* Bytes of records in one reply; the last record may pass the limit. */
+#define HAPAX__REDIS_REPLY_MAX (16u << 20)
 
 /* An op as the script takes it. */
 struct hapax__redis_args {
@@ -32,25 +33,26 @@ struct hapax__redis {
     char text[HAPAX_TEXT_MAX]; /* of the route */
 };
 
-/* ---- ops and answers (redis_ops.c) --------------------------------------------------- */
+/* ---- ops and answers (ops.c) --------------------------------------------------------- */
 
 /* PREFIX and the id in hex. Returns its length. */
 size_t hapax__redis_key(uint8_t out[HAPAX__REDIS_KEY_MAX], const char *prefix,
                         const struct hapax_id *id);
 
-/* The id of such a key. False: it is none of ours. */
+/* Reads the id of such a key. False: it is no key of ours. */
 bool hapax__redis_id(struct hapax_id *out, const char *prefix, struct hapax_span key);
 
 /* Packs an op on one id. */
 void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op,
                        const char *prefix);
 
-/* Packs a look at a record for LIST: it is FOUND without its outcome's headers and body. */
+/* Packs a lookup of a record for LIST: the record is FOUND without the headers and body of its
+ * outcome. */
 void hapax__redis_pack_look(struct hapax__redis_args *out, const struct hapax_id *id,
                             const char *prefix);
 
-/* The arguments of a call of the script. `spans` has room for hapax__redis_argc() of them; `numbers` is
- * theirs. */
+/* The arguments of a call of the script. `spans` has room for hapax__redis_argc() of them;
+ * `numbers` has the digits of some, and must live as long. */
 struct hapax__redis_numbers {
     char keys[16];
     char bytes[24];
@@ -61,9 +63,10 @@ void hapax__redis_fill(struct hapax_span *spans, struct hapax__redis_numbers *nu
                        bool waits);
 
 enum hapax__redis_said {
-    HAPAX__REDIS_ANSWERED, /* a verdict, or an error of this op: UNAVAILABLE, REFUSED, CORRUPT, … */
-    HAPAX__REDIS_LATER, /* not judged: the reply is full */
-    HAPAX__REDIS_NONSENSE /* not what the script says */
+    /* the op has a verdict or an error of its own: UNAVAILABLE, REFUSED, CORRUPT, … */
+    HAPAX__REDIS_ANSWERED,
+    HAPAX__REDIS_LATER, /* the op was not judged: the reply is full */
+    HAPAX__REDIS_NONSENSE /* the script makes no such reply */
 };
 
 /* Reads what a reply of the script says of its i-th op and answers it; spans borrow from the reply.
@@ -78,13 +81,13 @@ enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const struct hap
 enum hapax_error hapax__redis_unreadable(char text[HAPAX_TEXT_MAX], const struct hapax_id *id,
                                          enum hapax_error error);
 
-/* ---- LIST, PURGE (redis_list.c) ------------------------------------------------------ */
+/* ---- LIST, PURGE (list.c) ------------------------------------------------------------ */
 
-/* For `run`: answer op, or return the error, with the handle's text. */
+/* For `run`: answer op, or return the error and set the text of the handle. */
 enum hapax_error hapax__redis_list(struct hapax__redis *redis, struct hapax_op *op);
 enum hapax_error hapax__redis_purge(struct hapax__redis *redis, struct hapax_op *op);
 
-/* ---- check (redis_check.c) ----------------------------------------------------------- */
+/* ---- check (check.c) ----------------------------------------------------------------- */
 
 enum hapax_error hapax__redis_check(struct hapax_store *store, hapax_say *say, void *arg);
 

@@ -3,9 +3,9 @@
  * What an error reply means for its command.
  *
  * Redis refuses a command before it begins with a word of its own (MOVED, LOADING, OOM, …), and the
- * commands inside a script before its first write. Every other error of a script may have come after a
- * write, so that the script's result is not known. Errors are told apart by their first word alone:
- * the rest of their text is for people.
+ * commands inside a script before its first write. Every other error of a script may have come
+ * after a write, so that the script's result is not known. Errors are told apart by their first
+ * word alone: the rest of their text is for people. /
  */
 #include "result.h"
 

@@ -18,7 +18,8 @@ enum hapax__redis_result {
     HAPAX__REDIS_RESULT_REFUSED
 };
 
-/* script: the command is a script. Only ERROR leaves it open whether the command was carried out. */
+/* script: the command is a script. Only ERROR leaves it open whether the command was carried
+ * out. */
 enum hapax__redis_result hapax__redis_result(const struct hapax__resp *reply, bool script);
 
 #endif

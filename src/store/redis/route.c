@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The route of a store, and its runs. The calls of a run go out in rounds. In a round each node gets one
- * pipeline, and all pipelines are sent before the first reply is taken. A call that was redirected, or
- * whose script is not there, goes into the next round.
+ * The route of a store, and its runs. The calls of a run go out in rounds. In a round each node
+ * gets one pipeline, and all pipelines are sent before the first reply is taken. A call that was
+ * redirected, or whose script is not there, goes into the next round.
  *
  * Two calls on one key are never under way together: the later one waits until the earlier one is
- * answered. Rejected: one pipeline for both, since a node can turn away a single call of it (ASK, NOSCRIPT,
- * LOADING), and the calls behind would overtake that one.
+ * answered. Rejected: one pipeline for both, since a node can turn away a single call of it (ASK,
+ * NOSCRIPT, LOADING), and the calls behind would overtake that one.
  *
  * Every round ends a call, uses up one of its few second chances, or rests until the deployment has
  * changed. Rests end with the deadline: so a run ends, whatever the nodes answer.
  *
- * The invariant of an error: UNAVAILABLE only where no try of the call can have been carried out.
+ * The invariant of an error: UNAVAILABLE only where no try of the call can have been carried out. /
  */
 #include "route.h"
 
@@ -229,7 +229,8 @@ static bool reserve(struct hapax__redis_route *route, size_t n)
     return true;
 }
 
-/* Finds for each call the one before it on the same key, by a table of the last call in each bucket. */
+/* Finds for each call the one before it on the same key, by a table of the last call in each
+ * bucket. */
 static void chain_keys(struct run *run)
 {
     struct track *tracks = run->route->tracks;
@@ -258,15 +259,15 @@ static void chain_keys(struct run *run)
 
 /* ---- how a call ends ----------------------------------------------------------------- */
 
-/* Whether something has been away for longer than a run lasts (0: it is not away). A run waits for a
- * failover while there is one; later it must not hold up the calls on other nodes any more. */
+/* Whether something has been away for longer than a run lasts (0: it is not away). A run waits for
+ * a failover while there is one; later it must not hold up the calls on other nodes any more. */
 static bool long_ago(const struct run *run, int64_t since_us)
 {
     return since_us != 0 && hapax__monotonic_us() - since_us >= run->route->uri.timeout_ms * 1000;
 }
 
-/* A primary that its replicas do not follow may be a former one, cut off with this process: who is the
- * primary now is asked before the next run. */
+/* A primary that its replicas do not follow may be a former one, cut off with this process: who is
+ * the primary now is asked before the next run. */
 static void doubt(struct run *run, struct hapax__redis_node *node)
 {
     run->route->map.old = true;
@@ -284,8 +285,8 @@ static void end(struct run *run, size_t i)
     run->pending--;
 }
 
-/* Ends a call without a reply: with error, or INDETERMINATE where an earlier try may have been carried
- * out. */
+/* Ends a call without a reply: with error, or INDETERMINATE where an earlier try may have been
+ * carried out. */
 static void give_up(struct run *run, size_t i, enum hapax_error error)
 {
     assert(error != HAPAX_ERR_NONE && !run->calls[i].reply);
@@ -293,7 +294,8 @@ static void give_up(struct run *run, size_t i, enum hapax_error error)
     end(run, i);
 }
 
-/* The node surely did not carry the call out: the next round tries again, where there is a chance. */
+/* The node surely did not carry the call out: the next round tries again, where there is a
+ * chance. */
 static void again(struct run *run, size_t i, bool chance)
 {
     run->route->tracks[i].error = HAPAX_ERR_UNAVAILABLE;
@@ -301,8 +303,8 @@ static void again(struct run *run, size_t i, bool chance)
         give_up(run, i, HAPAX_ERR_UNAVAILABLE);
 }
 
-/* The reply of a call did not come. sent: its bytes may have been carried out. reused: the link had worked
- * before, so that a new link may serve the call better. */
+/* The reply of a call did not come. sent: its bytes may have been carried out. reused: the link had
+ * worked before, so that a new link may serve the call better. */
 static void lost(struct run *run, size_t i, enum hapax_error error, bool sent, bool reused)
 {
     struct track *track = &run->route->tracks[i];
@@ -411,8 +413,8 @@ static bool refused(struct run *run, struct hapax__redis_node *node, size_t i,
     return true;
 }
 
-/* Takes the reply of call i: ends the call, or leaves it pending for the next round. The route owns the
- * reply then. */
+/* Takes the reply of call i: ends the call, or leaves it pending for the next round. The route owns
+ * the reply then. */
 static void take_reply(struct run *run, struct hapax__redis_node *node, size_t i,
                        struct hapax__resp *reply)
 {
@@ -499,8 +501,8 @@ static void nowhere(struct run *run, size_t i)
         run->rest = true;
 }
 
-/* Whether a call may be sent now. A call behind one that failed on its key is given up: the earlier one may
- * still be on its way. */
+/* Whether a call may be sent now. A call behind one that failed on its key is given up: the earlier
+ * one may still be on its way. */
 static bool its_turn(struct run *run, size_t i)
 {
     struct track *tracks = run->route->tracks;
@@ -667,8 +669,8 @@ static void send_round(struct run *run, struct hapax__redis_node *node)
 
 /* ---- a round: replies ---------------------------------------------------------------- */
 
-/* The deadline of one reply. A slow node may use up the time in which others have answered already: their
- * replies are still taken. */
+/* The deadline of one reply. A slow node may use up the time in which others have answered already:
+ * their replies are still taken. */
 static int64_t patience(const struct run *run)
 {
     int64_t late_us = hapax__monotonic_us() + GRACE_US;
@@ -864,8 +866,8 @@ static void rest(const struct run *run)
         poll(NULL, 0, (int)(rest_us / 1000) + 1);
 }
 
-/* Plays one round. Nodes with a link are served before others are connected to, so that a node that does
- * not answer delays only its own calls. False: no further round is of use. */
+/* Plays one round. Nodes with a link are served before others are connected to, so that a node that
+ * does not answer delays only its own calls. False: no further round is of use. */
 static bool round_of(struct run *run)
 {
     enum hapax_error error = HAPAX_ERR_NONE;

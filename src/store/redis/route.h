@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which process of a Redis deployment a command goes to: the one node; the primary that the sentinels
- * name; in a cluster, the primary of the key's slot. It connects, follows redirections and failovers,
- * loads scripts where they are missing, asks for replicas' acknowledgement, and says of each call
- * whether it was carried out. It knows no ops: src/store/redis/store.c makes the calls and reads the replies.
+ * Which process of a Redis deployment a command goes to: the one node; the primary that the
+ * sentinels name; in a cluster, the primary of the key's slot. A route connects, follows
+ * redirections and failovers, loads missing scripts, asks for the acknowledgement of replicas, and
+ * reports of each call whether it was carried out. A route knows no ops: store.c makes the calls
+ * and reads the replies.
  */
 #ifndef HAPAX_STORE_REDIS_ROUTE_H
 #define HAPAX_STORE_REDIS_ROUTE_H
@@ -30,56 +31,61 @@ struct hapax__redis_call {
     bool once; /* never send it again once it may have been carried out */
 
     /* answered */
-    /* The reply is the route's, until its next run; an error reply only to a plain command, and only
-     * where it is that command's own (ERR, WRONGTYPE, …). */
+    /* The route owns the reply, until its next run. An error reply comes only to a plain
+     * command, and only where the error is the command's own (ERR, WRONGTYPE, …). */
     struct hapax__resp *reply;
-    /* NONE exactly when there is a reply. UNAVAILABLE, NOMEM: surely not carried out, whatever was
-     * tried; REFUSED: nor then, by login or permission; else INDETERMINATE, and so is any error reply of
-     * a script that may have begun. */
+    /* NONE exactly when there is a reply. UNAVAILABLE, NOMEM: no try was carried out. REFUSED:
+     * nor then, since the login or a permission is missing. Otherwise INDETERMINATE, as for
+     * every error reply of a script that may have begun. */
     enum hapax_error error;
-    bool held; /* the replicas asked for hold all that the node had written when it answered */
+    /* the replicas that `wait` asks for have all that the node had written at its answer */
+    bool held;
     bool again; /* the reply is that of a repeat: an earlier try may have been carried out, too */
 };
 
-/* Connects to nobody yet. The URI is copied. INVALID: a file that its TLS needs cannot be used. */
+/* Opens a route without a connection. The URI is copied. INVALID: a file that TLS needs cannot
+ * be used. NOMEM. */
 enum hapax_error hapax__redis_route_open(struct hapax__redis_route **out,
                                          const struct hapax__redis_uri *uri,
                                          char text[HAPAX_TEXT_MAX]);
 void hapax__redis_route_close(struct hapax__redis_route *route);
 
-/* Carries out the calls, all by the URI's timeout. Those on one key go in order, each after the one
- * before it was answered; where one fails, those behind it on its key are not sent (UNAVAILABLE). A
- * reply that was lost is asked for again, unless `once`: where the link had worked before, or the primary is
- * another one now. A failover, a cluster that is electing and a slot that is being moved are waited
- * for, and no longer than a run after they began; a single node that is away is not.
- * With hold, WAIT follows on each link used and sets `held` (always true where the URI has no wait).
- * text: what failed last; "" where nothing did. Returns NONE when every call has a reply. */
+/* Carries out the calls within the URI's timeout. Returns NONE when every call has a reply,
+ * otherwise the first call's error. text: what failed last; "" where nothing did.
+ *
+ * Calls on one key go in order, each after the answer to the one before. Where a call fails,
+ * those behind it on its key are not sent (UNAVAILABLE). A call whose reply was lost is sent
+ * again, unless `once`: where the link had worked before, or another node is the primary now. A
+ * run waits for a failover, for a cluster that is electing, and for a slot that is being moved,
+ * while they are younger than the timeout; it does not wait for a single node that is away.
+ *
+ * With hold, WAIT follows on each link used, and sets `held` (always true where the URI has no
+ * wait). */
 enum hapax_error hapax__redis_route_run(struct hapax__redis_route *route,
                                         struct hapax__redis_call *calls, size_t n, bool hold,
                                         char text[HAPAX_TEXT_MAX]);
 
-/* The same by a deadline of the caller's (µs of hapax__monotonic_us()), for who makes several runs within one
- * timeout. */
+/* The same by a deadline (µs of hapax__monotonic_us()), for several runs within one timeout. */
 enum hapax_error hapax__redis_route_run_by(struct hapax__redis_route *route,
                                            struct hapax__redis_call *calls, size_t n, bool hold,
                                            int64_t deadline_us, char text[HAPAX_TEXT_MAX]);
 
-/* Some primary turned writes away for want of replicas: it may be one of before, cut off with us. Who it is now
- * is asked anew, before the next run. */
+/* A primary refused writes because replicas are missing. It may be a former primary, cut off
+ * with this process: before the next run the route asks which node is the primary now. */
 void hapax__redis_route_doubt(struct hapax__redis_route *route);
 
-/* How many primaries there are, connecting to ask where that is not known: at least 1, or 0 and error.
- * They are counted by their lowest slot, so that who replaces one in a failover has its number. A
- * number that is none any more when it is used: UNAVAILABLE. */
+/* How many primaries there are; connects to ask where this is not known. At least 1, or 0 and
+ * *error. Primaries are numbered by their lowest slot, so that a node that replaces another in a
+ * failover gets its number. A call on a number that is gone is UNAVAILABLE. */
 size_t hapax__redis_route_nodes(struct hapax__redis_route *route, enum hapax_error *error,
                                 char text[HAPAX_TEXT_MAX]);
 
-/* The address of primary `node`, for texts ("host:port"; the master's name while no sentinel was
- * asked). Valid until the next run. */
+/* The address of primary `node`, for texts: "host:port", or the name of the master until a
+ * sentinel was asked. Valid until the next run. */
 const char *hapax__redis_route_name(const struct hapax__redis_route *route, size_t node);
 
-/* SENTINEL: what one of them, k below the URI's host_count, says of the master (SENTINEL MASTER). The reply is
- * the caller's; name is valid until the next run. */
+/* SENTINEL: asks sentinel k, below the URI's host_count, for all that it knows of the master
+ * (SENTINEL MASTER). The caller frees the reply; *name is valid until the next run. */
 enum hapax_error hapax__redis_route_sentinel(struct hapax__redis_route *route, size_t k,
                                              struct hapax__resp **reply, const char **name,
                                              char text[HAPAX_TEXT_MAX]);

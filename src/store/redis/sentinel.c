@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the primary is, by the sentinels that the URI names. Their answer is a hint: each new link is
- * used for writes only after its process has answered ROLE with "master". A sentinel that is cut off
- * from the others may name the former primary. Such a sentinel goes to the end of the order, as does one
- * that does not answer, and one whose primary's replicas did not acknowledge what `wait` asks for: both
- * may be on the wrong side of a cut.
+ * Where the primary is, by the sentinels that the URI names. Their answer is a hint: each new link
+ * is used for writes only after its process has answered ROLE with "master". A sentinel that is cut
+ * off from the others may name the former primary. Such a sentinel goes to the end of the order, as
+ * does one that does not answer, and one whose primary's replicas did not acknowledge what `wait`
+ * asks for: both may be on the wrong side of a cut.
  *
- * Rejected: learning of sentinels that the URI does not name (SENTINEL SENTINELS). A deployment's list is
- * short and known, and what one sentinel answers about others can be wrong, too. Rejected: following the
- * sentinels' pub/sub, since a link that dies, or a node that is no primary any more, is seen as soon.
+ * Rejected: learning of sentinels that the URI does not name (SENTINEL SENTINELS). A deployment's
+ * list is short and known, and what one sentinel answers about others can be wrong, too. Rejected:
+ * following the sentinels' pub/sub, since a link that dies, or a node that is no primary any more,
+ * is seen as soon. /
  */
 #include "sentinel.h"
 

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Redis store: a batch of ops becomes calls of lua/machine.lua, and their replies become answers. One
- * key per operation, one value per key; the script judges, Redis forgets what has expired.
+ * The Redis store: a batch of ops becomes calls of lua/machine.lua, and their replies become
+ * answers. There is one key per operation and one value per key. The script judges, and Redis
+ * forgets what has expired.
  *
- * On one node a batch is one call; in a cluster each id has a call of its own, with all its ops. Either
- * way the ops on one id are judged in order. A batch goes out in rounds that are bounded both ways:
- * by the bytes of what is asked here, by those of what is answered in the script, which leaves what
- * does not fit to the next round. All rounds have one deadline, and what they answer one bound: what is behind
- * it was not judged and is asked for again.
+ * On one node a batch is one call; in a cluster each id has a call of its own, with all its ops.
+ * Either way the ops on one id are judged in order. A batch goes out in rounds with two bounds: the
+ * bytes of the requests here, and the bytes of the answers in the script, which leaves the ops that
+ * do not fit to the next round. All rounds have one deadline and one bound for their answers: the
+ * ops behind that bound were not judged, and are asked for again.
  *
- * The invariant: an op gets a verdict only from a reply that says it, and under `wait` only when the
- * replicas hold it; whatever else happens it is UNAVAILABLE where surely nothing was applied, and
- * INDETERMINATE where that is not sure. Rejected: one call per op on one node, which took the server
- * 1.4 to 2.2 times as long.
+ * The invariant: an op gets a verdict only from a reply that has it, and under `wait` only when the
+ * replicas have the write. Otherwise the op is UNAVAILABLE where surely nothing was applied, and
+ * INDETERMINATE where this is not sure. Rejected: one call per op on one node, which took the
+ * server 1.4 to 2.2 times as long.
  */
 #include "redis.h"
 
@@ -38,9 +39,9 @@ extern const char hapax__redis_machine_lua[]; /* lua/machine.lua */
 /* An op of the batch. */
 struct item {
     struct hapax_op *op;
-    size_t need; /* bytes of its record, where that was the reason why it was not judged */
+    size_t need; /* bytes of its record, if the op was not judged because of them */
     uint16_t next; /* in its call */
-    bool maybe; /* a try of it whose reply was lost may have been carried out */
+    bool maybe; /* a try may have been carried out, and its reply was lost */
     bool done;
 };
 
@@ -58,10 +59,11 @@ struct batch {
     struct group groups[HAPAX__REDIS_BATCH_MAX];
     struct hapax__redis_call calls[HAPAX__REDIS_BATCH_MAX];
     size_t call_count;
-    uint16_t by_id[2 * HAPAX__REDIS_BATCH_MAX]; /* hash of an id → its group, in this round */
+    /* hash of an id → the index of its group, in this round */
+    uint16_t by_id[2 * HAPAX__REDIS_BATCH_MAX];
     struct hapax_span spans[HAPAX__REDIS_BATCH_MAX * (4 + HAPAX__REDIS_ARGS_MAX)];
     size_t kept; /* bytes of its answers */
-    bool short_of; /* replicas, says the server */
+    bool short_of; /* the server answered that replicas are missing */
     enum hapax_error error; /* the first */
 };
 
@@ -84,7 +86,7 @@ static bool same_id(const struct hapax_op *a, const struct hapax_op *b)
     return memcmp(&a->id, &b->id, sizeof(a->id)) == 0;
 }
 
-/* The group an op goes to: a new one, or in a cluster that of its id. */
+/* The group that an op goes to: a new one, or in a cluster the group of its id. */
 static struct group *group_of(struct batch *batch, const struct hapax_op *op)
 {
     bool cluster = batch->redis->uri.kind == HAPAX__REDIS_CLUSTER;
@@ -119,8 +121,8 @@ static void add(struct batch *batch, uint16_t i)
     group->last = i;
 }
 
-/* Takes ops into the round in their order, for as long as they fit. On one node an op that may not be
- * sent twice goes alone, so that the others may. */
+/* Takes ops into the round in their order, while they fit. On one node an op that may not be
+ * sent twice goes alone, so that the other ops may be sent twice. */
 static void gather(struct batch *batch)
 {
     bool alone = batch->redis->uri.kind != HAPAX__REDIS_CLUSTER;
@@ -145,8 +147,8 @@ static void gather(struct batch *batch)
     }
 }
 
-/* How many bytes the replies of a group may have: its share; but what it is known to need; and the
- * first gets what any record needs, so that each round judges an op. */
+/* How many bytes the replies of a group may have: its share, or what its first op is known to
+ * need. The first group gets what any record needs, so that each round judges an op. */
 static size_t reply_max(const struct batch *batch, size_t g)
 {
     const struct item *first = &batch->items[batch->groups[g].first];
@@ -193,7 +195,7 @@ static void note(struct batch *batch, enum hapax_error error)
         batch->error = error;
 }
 
-/* What refuses a repeat, or leaves it out, says nothing of the try before it. */
+/* The refusal of a repeat, or a repeat that was not judged, says nothing of the earlier try. */
 static void fail_item(struct batch *batch, struct item *item, enum hapax_error error,
                       const char *text)
 {
@@ -206,7 +208,7 @@ static void fail_item(struct batch *batch, struct item *item, enum hapax_error e
     note(batch, error);
 }
 
-/* A verdict that its replicas may not hold is none. */
+/* A verdict that the replicas may not have is no verdict. */
 static void fail_unheld(struct batch *batch, struct item *item)
 {
     char text[HAPAX_TEXT_MAX];
@@ -217,7 +219,7 @@ static void fail_unheld(struct batch *batch, struct item *item)
     fail_item(batch, item, HAPAX_ERR_INDETERMINATE, text);
 }
 
-/* False: this op was not judged, and so none behind it in its call was. */
+/* False: neither this op was judged, nor any behind it in its call. */
 static bool take_answer(struct batch *batch, const struct hapax__redis_call *call,
                         struct item *item, size_t index)
 {
@@ -351,7 +353,7 @@ static void redis_close(struct hapax_store *store)
     struct hapax__redis *redis = (struct hapax__redis *)store;
 
     hapax__redis_route_close(redis->route);
-    OPENSSL_cleanse(redis, sizeof(*redis)); /* the URI holds passwords */
+    OPENSSL_cleanse(redis, sizeof(*redis)); /* the URI has passwords */
     free(redis);
 }
 

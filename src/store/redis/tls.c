@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * TLS to Redis, by OpenSSL over a BIO of our own. Rejected: OpenSSL's socket BIO, since it raises SIGPIPE,
- * which a library may not touch, and does not tell whether a byte has left this process.
+ * TLS to Redis, by OpenSSL over a BIO of our own. Rejected: OpenSSL's socket BIO, since it raises
+ * SIGPIPE, which a library may not touch, and does not tell whether a byte has left this process. /
  */
 #include "tls.h"
 

@@ -16,8 +16,8 @@ enum hapax_error hapax__redis_tls_open(struct hapax__redis_tls **out,
                                        char text[HAPAX_TEXT_MAX]);
 void hapax__redis_tls_close(struct hapax__redis_tls *tls);
 
-/* Starts TLS on a connected wire. UNAVAILABLE, REFUSED, NOMEM: wire->why says why, and the wire is to
- * be closed. */
+/* Starts TLS on a connected wire. UNAVAILABLE, REFUSED, NOMEM: wire->why says why, and the wire is
+ * to be closed. */
 enum hapax_error hapax__redis_tls_begin(struct hapax__redis_wire *wire,
                                         struct hapax__redis_tls *tls, const char *host,
                                         int64_t deadline_us);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A socket to one Redis process that never blocks and raises no signal. It counts the bytes that have
- * left this process: whether a command may have been carried out hangs on nothing else.
+ * A socket to one Redis process that never blocks and raises no signal. It counts the bytes that
+ * have left this process: only this count decides whether a command may have been carried out.
  *
- * Every address of a name is tried, each for its share of the time that is left, so that one that
- * swallows packets does not keep us from the next. The name itself is looked up by the system's
- * resolver, which has no deadline (`options timeout:` of resolv.conf bounds it). Rejected: looking up in
- * a thread that is left behind at the deadline; a library should leave no threads behind.
+ * Every address of a name is tried, each for its share of the time left, so that an address that
+ * swallows packets does not block the next one. The system's resolver looks the name up, and it has
+ * no deadline (`options timeout:` of resolv.conf bounds it). Rejected: a lookup in a thread that is
+ * left behind at the deadline, since a library should leave no threads behind.
  *
- * No TCP_USER_TIMEOUT: each request has a deadline, and an idle link is looked at before it is used.
+ * TCP_USER_TIMEOUT is not set: each request has a deadline, and an idle link is checked before its
+ * use.
  */
 #include "wire.h"
 
@@ -65,7 +66,7 @@ bool hapax__redis_wire_wait(const struct hapax__redis_wire *wire, short events, 
 
         if (poll(&fd, 1, left_ms < INT_MAX ? (int)left_ms : INT_MAX) > 0)
             return true;
-        if (left_us <= 0) /* what came by then counts */
+        if (left_us <= 0) /* bytes that came by the deadline count */
             return false;
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes to and from one Redis process: a socket that never blocks. TLS (tls.h) puts itself between the
- * socket and the wire's user.
+ * Bytes to and from one Redis process: a socket that never blocks. TLS (tls.h) puts itself between
+ * the socket and the wire's user. /
  */
 #ifndef HAPAX_STORE_REDIS_WIRE_H
 #define HAPAX_STORE_REDIS_WIRE_H

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The nodes of a Redlock: a link to each, what is sent to all of them, and what they answer. All is sent before any answer
- * is waited for, so that N nodes cost one round trip.
+ * The nodes of a Redlock: a link to each, the commands that are sent to all, and their answers. All
+ * commands are sent before any answer is waited for, so that N nodes cost one round trip.
  *
- * The invariant: an answer belongs to its question. Replies that did not come in time (owed) and those that nobody
- * waits for (told) are counted, and taken off the link before the next answer is; a link whose count is not known is
- * dropped. A node that lets others wait is not asked again for a while, so that one that hangs costs its
- * patience once a second and not each time. Rejected: a thread per node (the caller's is enough where nobody waits
- * before all is sent), and the routes of the Redis store, which wait for one node after the other. A route only
- * looks up whom the sentinels name.
+ * The invariant: an answer belongs to its question. Replies that did not come in time (owed), and
+ * replies that nobody waits for (told), are counted and taken off the link before the next answer.
+ * A link whose count is not known is dropped. A node that let a caller wait in vain is not asked
+ * again for a while, so that a node that hangs costs its patience once a second and not each time.
+ *
+ * Rejected: a thread per node, since the caller's thread is enough where all is sent before any
+ * wait. Rejected: the routes of the Redis store, which wait for one node after the other. A route
+ * only looks up the primary that the sentinels name.
  */
 #include "nodes.h"
 
@@ -21,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRACE_US        US_PER_MS /* to take up what has arrived while another node was waited for */
+#define GRACE_US        US_PER_MS /* for replies that came while another node was waited for */
 #define PAUSE_US        (1000 * US_PER_MS)
 #define SENTINEL_MIN_MS 10
 #define TOLD_MAX        16384u /* commands a node may be told without an answer */
@@ -43,7 +45,7 @@ void hapax__redlock_drop_replies(struct hapax__redlock_node *node)
 
 /* ---- connections --------------------------------------------------------------------- */
 
-/* From the name a route gives: "host:port", "[host]:port". */
+/* Reads the name that a route gives: "host:port", "[host]:port". */
 static bool address_from(struct hapax__redis_address *out, const char *name)
 {
     const char *colon = strrchr(name, ':');
@@ -62,8 +64,8 @@ static bool address_from(struct hapax__redis_address *out, const char *name)
     return true;
 }
 
-/* Whom the sentinels name now. A route is asked anew each time, for one that is kept believes in
- * the primary it knows until a call of its own fails. */
+/* Asks the sentinels for the primary of now, with a new route each time: an old route keeps the
+ * primary that it knows until a call of its own fails. */
 static bool find_primary(struct hapax__redis_address *out, const struct hapax__redlock_node *node,
                          int64_t patience_us, char text[HAPAX_TEXT_MAX])
 {
@@ -84,8 +86,8 @@ static bool find_primary(struct hapax__redis_address *out, const struct hapax__r
     return found;
 }
 
-/* It let us wait in vain: the next takes do without it. A node that refused at once costs nothing, and
- * may be back at once. */
+/* Pauses a node that let us wait in vain: the next takes do without it. A node that refused at
+ * once costs nothing, and may be well again at once. */
 static void blame(struct hapax__redlock_node *node, int64_t since_us, int64_t patience_us)
 {
     int64_t now_us = hapax__monotonic_us();
@@ -115,14 +117,14 @@ void hapax__redlock_connect_node(struct hapax__redlock *lock, struct hapax__redl
     }
 }
 
-/* Whether it speaks of the node, and not of the one command or its key. */
+/* Whether the error is about the node, and not about one command or its key. */
 static bool of_node(const struct hapax__resp *reply)
 {
     return reply->type == HAPAX__RESP_ERROR && strncmp(reply->str, "WRONGTYPE", 9) != 0 &&
            strncmp(reply->str, "OOM", 3) != 0;
 }
 
-/* Drops what has come of replies that nobody waits for. */
+/* Drops the replies that have come and nobody waits for. */
 static void collect_told(struct hapax__redlock *lock, struct hapax__redlock_node *node)
 {
     struct hapax__resp *reply;
@@ -137,11 +139,11 @@ static void collect_told(struct hapax__redlock *lock, struct hapax__redlock_node
         hapax__resp_free(reply);
         node->told--;
     }
-    if (refused) /* what stands at its other end may have changed */
+    if (refused) /* another process may be at its other end */
         hapax__redlock_drop_link(node);
 }
 
-/* Takes what has come too late. */
+/* Drops the replies that have come too late. */
 static void collect_owed(struct hapax__redlock *lock, struct hapax__redlock_node *node)
 {
     struct hapax__resp *reply;
@@ -205,7 +207,8 @@ void hapax__redlock_send(struct hapax__redlock *lock, struct hapax__redlock_node
         hapax__redlock_drop_link(node);
 }
 
-/* The next reply of the link; NULL: none by the deadline, or an error. The link may be gone. */
+/* The next reply of the link. NULL: none by the deadline, or an error; then the link may be
+ * gone. */
 static struct hapax__resp *next_reply(struct hapax__redlock *lock, struct hapax__redlock_node *node,
                                       int64_t deadline_us)
 {
@@ -222,7 +225,7 @@ static struct hapax__resp *next_reply(struct hapax__redlock *lock, struct hapax_
     return NULL;
 }
 
-/* What nobody waits for comes first. */
+/* Takes the replies that nobody waits for, which come first. False: not all have come. */
 static bool skip_told(struct hapax__redlock *lock, struct hapax__redlock_node *node,
                       int64_t deadline_us)
 {
@@ -236,7 +239,7 @@ static bool skip_told(struct hapax__redlock *lock, struct hapax__redlock_node *n
     return true;
 }
 
-/* False: it has not come, or was the link's last. */
+/* Takes one reply. False: it has not come, or it was the last one of this link. */
 static bool receive_one(struct hapax__redlock *lock, struct hapax__redlock_node *node,
                         struct hapax__resp **out, int64_t deadline_us)
 {

@@ -45,20 +45,21 @@ void hapax__redlock_drop_replies(struct hapax__redlock_node *node);
 /* Drops the last round's replies and its `why`. */
 void hapax__redlock_forget(struct hapax__redlock *lock);
 
-/* Connects each node that has no link and whose pause is over. A node that could not be connected has
- * no link afterwards. */
+/* Connects each node that has no link and whose pause is over. A node that could not be connected
+ * has no link afterwards. */
 void hapax__redlock_connect(struct hapax__redlock *lock, int64_t patience_us);
 void hapax__redlock_connect_node(struct hapax__redlock *lock, struct hapax__redlock_node *node,
                                  int64_t patience_us);
 
-/* Sends all calls to a node that has a link. Where that fails, node->waits is 0 and the link is gone. */
+/* Sends all calls to a node that has a link. Where that fails, node->waits is 0 and the link is
+ * gone. */
 void hapax__redlock_send(struct hapax__redlock *lock, struct hapax__redlock_node *node,
                          const struct hapax__redlock_call *calls, size_t n, int64_t deadline_us);
 
-/* Takes the node->waits replies that a node owes to the last send. The caller frees them; NULL: none came,
- * or an error. A reply that does not come within the patience after begin_us is owed, and so are those behind
- * it. After an error about the node the link is gone: another process may be at its other end. False: not
- * all replies came. */
+/* Takes the node->waits replies that a node owes to the last send. The caller frees them; NULL:
+ * none came, or an error. A reply that does not come within the patience after begin_us is owed,
+ * and so are those behind it. After an error about the node the link is gone: another process may
+ * be at its other end. False: not all replies came. */
 bool hapax__redlock_receive(struct hapax__redlock *lock, struct hapax__redlock_node *node,
                             struct hapax__resp **out, int64_t begin_us, int64_t patience_us);
 
@@ -66,17 +67,17 @@ bool hapax__redlock_receive(struct hapax__redlock *lock, struct hapax__redlock_n
 size_t hapax__redlock_nodes(const struct hapax__redlock *lock);
 struct hapax_span hapax__redlock_prefix(const struct hapax__redlock *lock);
 
-/* Sends n commands, at most HAPAX__REDLOCK_CALLS_MAX, to all nodes at the same time, and waits for each
- * node's answers for the patience at most. replies[i * n + j] is node i's to command j. It belongs to the
- * lock until its next take or ask; NULL: none came in time, or an error. Nodes that are down or left out
- * are treated as in take. Returns how many nodes answered all commands. text: what failed last, "" if
- * nothing did. */
+/* Sends n commands, at most HAPAX__REDLOCK_CALLS_MAX, to all nodes at the same time, and waits for
+ * each node's answers for the patience at most. replies[i * n + j] is node i's to command j. It
+ * belongs to the lock until its next take or ask; NULL: none came in time, or an error. Nodes that
+ * are down or left out are treated as in take. Returns how many nodes answered all commands. text:
+ * what failed last, "" if nothing did. */
 size_t hapax__redlock_ask(struct hapax__redlock *lock, const struct hapax__redlock_call *calls,
                           size_t n, int64_t patience_us, struct hapax__resp **replies,
                           char text[HAPAX_TEXT_MAX]);
 
-/* Sends n commands to all nodes and waits for no answer; the answers are dropped. A node carries out its
- * commands in order, as long as its connection lasts. Best effort. */
+/* Sends n commands to all nodes and waits for no answer; the answers are dropped. A node carries
+ * out its commands in order, as long as its connection lasts. Best effort. */
 void hapax__redlock_tell(struct hapax__redlock *lock, const struct hapax__redlock_call *calls,
                          size_t n, int64_t patience_us);
 

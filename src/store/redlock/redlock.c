@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Redlock. A take notes the time, sends one script to every node, and only then waits for the answers.
+ * Redlock. A take notes the time, sends one script to every node, and only then waits for the
+ * answers.
  *
- * The invariant: a lock is `taken` only if a majority answered that it has this value, and its time left,
- * counted from before the first byte was sent and less the drift, is more than 0 when take returns.
- * Whatever may stand on a node and is not taken has a release sent after it, also to a node that said
- * nothing: its answer may only be late. Rejected: to leave what did not reach a majority to run out, for
- * whoever tries next would wait for it.
+ * The invariant: a lock is `taken` only if a majority answered that it has this value, and if its
+ * time left is above 0 when take returns. The time left is counted from before the first byte was
+ * sent, less the drift. A lock that may stand on a node and is not taken is released there, also on
+ * a node that did not answer: its answer may only be late. Rejected: leaving a lock without a
+ * majority to run out, since the next take would wait for it.
  */
 #include "redlock.h"
 
@@ -27,7 +28,8 @@
 
 extern const char hapax__redlock_lock[], hapax__redlock_unlock[]; /* lua/lock.lua, lua/unlock.lua */
 
-/* What one call sends, made before its first byte, so that no memory is asked for in between. */
+/* What one call sends. It is made before the first byte is sent, so that no memory is needed in
+ * between. */
 struct batch {
     const struct hapax__redlock_item *items;
     size_t n;
@@ -35,8 +37,8 @@ struct batch {
     char (*ttls)[NUMBER_SIZE]; /* of each item */
     char count[NUMBER_SIZE];
     struct hapax_span *args;
-    size_t *chosen; /* the items that a release is for */
-    bool *placed; /* per item: it may stand on a node, and no release was sent yet */
+    size_t *chosen; /* indexes of the items to release */
+    bool *placed; /* of each item: it may stand on a node, and no release was sent yet */
     int64_t patience_us; /* for one answer */
 };
 
@@ -55,7 +57,8 @@ size_t hapax__redlock_majority(size_t nodes)
     return nodes / 2 + 1;
 }
 
-/* Well under the shortest time to live, so that a node that hangs does not use up the lock. */
+/* How long one answer is waited for: well under the shortest time to live, so that a node that
+ * hangs does not use up the lock. */
 static int64_t patience_of(const struct hapax__redlock_item *items, size_t n)
 {
     int64_t least_us = PATIENCE_MAX_US;
@@ -147,7 +150,7 @@ void hapax__redlock_close(struct hapax__redlock *lock)
     free(lock);
 }
 
-/* Whether it is an answer of lua/lock.lua to n locks. */
+/* Whether the reply is an answer of lua/lock.lua to n locks. */
 static bool is_answer(const struct hapax__resp *reply, size_t n)
 {
     if (reply->type != HAPAX__RESP_ARRAY || reply->elements != n)
@@ -205,8 +208,8 @@ static bool batch_init(struct hapax__redlock *lock, struct batch *batch,
            batch_keys(lock, batch);
 }
 
-/* The script goes with each batch, and not by its name: a release must work at once on a node that has
- * forgotten it, and whose answer nobody waits for. */
+/* The text of the script goes with each batch, and not its name: a release must work at once on
+ * a node that has forgotten the script, and nobody waits for its answer. */
 static struct hapax_span *put_head(struct batch *batch, const char *script, size_t keys)
 {
     (void)snprintf(batch->count, sizeof(batch->count), "%zu", keys);
@@ -242,8 +245,8 @@ static size_t put_unlock(struct batch *batch, size_t chosen)
 
 /* ---- release ------------------------------------------------------------------------- */
 
-/* The chosen ones, on each node that is connected. One that owes answers gets it too, behind what it
- * was asked before, and is not waited for. */
+/* Releases the chosen items on each node that has a link. A node that owes replies gets the
+ * release, too, behind its earlier commands, and is not waited for. */
 static void release_chosen(struct hapax__redlock *lock, struct batch *batch, size_t chosen)
 {
     struct hapax__redlock_call call = {batch->args, put_unlock(batch, chosen)};
@@ -282,7 +285,7 @@ void hapax__redlock_release(struct hapax__redlock *lock, const struct hapax__red
 
 /* ---- take ---------------------------------------------------------------------------- */
 
-/* How many nodes answered. */
+/* Sends the locks to all nodes. Returns how many answered. */
 static size_t ask_all(struct hapax__redlock *lock, struct batch *batch)
 {
     struct hapax__redlock_call call = {batch->args, put_lock(batch)};
@@ -314,7 +317,7 @@ static size_t ask_all(struct hapax__redlock *lock, struct batch *batch)
     return answered;
 }
 
-/* Sets what the nodes say of one lock. */
+/* Sets the answers of the nodes about one lock. */
 static void count_votes(const struct hapax__redlock *lock, struct batch *batch,
                         struct hapax__redlock_item *item, size_t i)
 {
@@ -337,7 +340,8 @@ static void count_votes(const struct hapax__redlock *lock, struct batch *batch,
     batch->placed[i] = votes > 0 || silent;
 }
 
-/* Chooses what must be released: what may stand somewhere and is not taken, or not any more. */
+/* Chooses the items to release: those that may stand on a node and are not taken, or not any
+ * more. */
 static size_t choose(struct batch *batch, struct hapax__redlock_item *items, int64_t elapsed_us)
 {
     size_t chosen = 0;
@@ -355,8 +359,8 @@ static size_t choose(struct batch *batch, struct hapax__redlock_item *items, int
     return chosen;
 }
 
-/* A node that was asked and is not connected any more may yet carry out what was sent, or has: it is
- * connected again for the release, pause or not. */
+/* Connects each node again that was asked and has no link: it may still carry out what was sent,
+ * or has done so. A pause does not count here. */
 static void reconnect_asked(struct hapax__redlock *lock, int64_t patience_us)
 {
     for (size_t i = 0; i < lock->count; i++)
@@ -388,7 +392,8 @@ enum hapax_error hapax__redlock_take(struct hapax__redlock *lock, struct hapax__
     if (!batch_init(lock, &batch, items, n))
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot take locks: out of memory");
     hapax__redlock_connect(lock, batch.patience_us);
-    begin_us = hapax__boot_us(); /* goes on while the machine sleeps, as the nodes' clocks do */
+    /* this clock goes on while the machine sleeps, as those of the nodes do */
+    begin_us = hapax__boot_us();
     answered = ask_all(lock, &batch);
     for (size_t i = 0; i < n; i++)
         count_votes(lock, &batch, &items[i], i);
@@ -399,7 +404,7 @@ enum hapax_error hapax__redlock_take(struct hapax__redlock *lock, struct hapax__
         for (size_t i = 0; i < n; i++)
             items[i].taken = false;
     }
-    /* A release takes time, in which others can run out. */
+    /* A release takes time, in which other locks can run out. */
     while ((chosen = choose(&batch, items, hapax__boot_us() - begin_us)) > 0) {
         reconnect_asked(lock, batch.patience_us);
         release_chosen(lock, &batch, chosen);
