@@ -544,8 +544,8 @@ static void check_deployment(struct checking *c)
     if (c->clock_known && apart_us > SKEW_MAX_US)
         tell(
             c, true,
-            "the clocks of its nodes are %.1f s or more apart: leases end early or late by as much where "
-            "a slot or a primary moves; set the clocks by NTP",
+            "the clocks of its nodes are %.1f s or more apart: leases end early or late by as much "
+            "where a slot or a primary moves; set the clocks by NTP",
             (double)apart_us / 1e6);
 }
 
