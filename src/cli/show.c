@@ -64,11 +64,11 @@ static void take_name(struct steps *steps, const struct hapax_record *record)
     steps->n++;
 }
 
-/* Reads the list: all its places in one batch. */
+/* Reads all records of the list in one batch. */
 static enum cli_exit read_list(struct steps *steps, struct hapax_store *store,
                                const struct show_args *show)
 {
-    char places[HAPAX_STEPS_MAX][HAPAX__STEP_PLACE_SIZE];
+    char indexes[HAPAX_STEPS_MAX][HAPAX__STEP_INDEX_SIZE];
     struct hapax_span names[HAPAX_STEPS_MAX];
     struct hapax_op *ops = calloc(HAPAX_STEPS_MAX, sizeof(*ops));
     enum hapax_error error;
@@ -78,8 +78,8 @@ static enum cli_exit read_list(struct steps *steps, struct hapax_store *store,
     if (!ops)
         return cli_fail(&show->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
     for (unsigned i = 0; i < HAPAX_STEPS_MAX; i++) {
-        hapax__step_place(places[i], i + 1);
-        names[i] = hapax_str(places[i]);
+        hapax__step_index(indexes[i], i + 1);
+        names[i] = hapax_str(indexes[i]);
     }
     exit = cli_step_ids(steps->ids, names, HAPAX_STEPS_MAX, &show->args, &show->operation);
     for (size_t i = 0; i < HAPAX_STEPS_MAX; i++) {

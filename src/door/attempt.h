@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An attempt as the C doors keep it, and the memory of outcomes: the outcome that a handler sets and
- * the outcome of an answer may be the same bytes, which both own.
+ * An attempt as the C doors keep it, and the memory of outcomes: the outcome that a handler sets
+ * and the outcome of an answer may be the same bytes, which both own.
  */
 #ifndef HAPAX_DOOR_ATTEMPT_H
 #define HAPAX_DOOR_ATTEMPT_H

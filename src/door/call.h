@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call: one hapax_execute(), in parts, for doors whose handler is no function or whose threads
+ * A call: one hapax_execute() in parts, for doors whose handler is no function, or whose threads
  * should not wait for a store. A door makes a call and begins it. told() then says that the handler
- * may run, or that the answer is there. The door says how the handler ended, and at last it leaves
- * with the answer. One thread may have any number of calls under way, so that the claims of a batch
- * are one batch of the store's.
+ * may run, or that the answer is there. The door reports how the handler ended, and at last leaves
+ * the call with its answer. One thread may have any number of calls under way, so the claims of a
+ * batch of messages are one batch of the store.
  *
- * A call has two owners, the door and the pulse (pulse.h), and is freed by the one that lets go
- * last. It can outlive the door's answer while its outcome is still being stored.
+ * A call has two owners, the door and the pulse (pulse.h). The owner that lets go last frees it. A
+ * call can live on after the door has left, while its outcome is still being stored.
  */
 #ifndef HAPAX_DOOR_CALL_H
 #define HAPAX_DOOR_CALL_H
@@ -30,12 +30,12 @@ struct hapax__call {
      * reads `next` before it hands a call on: another thread may free it at once. */
     void (*told)(struct hapax__call *calls);
     void *owner;
-    void *data; /* whatever the door likes */
+    void *data; /* the door's own */
 
-    /* ---- the door reads these once it was told ---- */
+    /* ---- the door reads these from told() on ---- */
 
-    /* PAUSE: nothing new. RUN, RECONCILE: run the handler or the hook, then hapax__call_ended().
-     * ANSWER: hapax__call_leave(). */
+    /* PAUSE: no new state. RUN, RECONCILE: the door runs the handler or the hook, then calls
+     * hapax__call_ended(). ANSWER: the door calls hapax__call_leave(). */
     enum hapax__flow_do state;
     struct hapax_attempt attempt; /* the handler's, while the state is RUN or RECONCILE */
 
@@ -44,7 +44,7 @@ struct hapax__call {
     struct hapax__pulse *pulse;
     atomic_uint owners;
     sem_t wake; /* posted by hapax__call_wake() */
-    STAILQ_ENTRY(hapax__call) next; /* in the inbox, or among those to be told */
+    STAILQ_ENTRY(hapax__call) next; /* in the inbox, or in a list for told() */
     struct hapax_policy policy;
     struct hapax__flow_request request; /* its scope points to `scope` */
     uint8_t scope[HAPAX_SCOPE_MAX];
@@ -56,31 +56,33 @@ struct hapax__call {
     struct hapax__job job;
 };
 
-/* Makes a call of a policy and a request that hapax__call_check() passed. Both are borrowed until
- * hapax__call_leave(). outer: the operation's attempt, where the call is a step; otherwise NULL.
- * reconciles: the door has a reconcile hook. NULL: no memory or no random bytes; text says which. */
+/* Makes a call of a policy and a request that hapax__call_check() has passed. Both are borrowed
+ * until hapax__call_leave(). outer: the operation's attempt, where the call is a step; otherwise
+ * NULL. reconciles: the door has a reconcile hook. Returns a call that hapax__call_begin() takes
+ * over. NULL: no memory or no random bytes; text says which. */
 struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *policy,
                                     const struct hapax_request *request,
                                     const struct hapax_attempt *outer, bool reconciles,
                                     char text[HAPAX_TEXT_MAX]);
 
-/* Begins a call. By the time this returns another thread may have run and freed it, so `h` must
- * outlive this function and hapax__call_ended(), not only the call. NOMEM: calls_max is reached; the
- * call is freed, and text says so. */
+/* Begins a call. Before this function returns, another thread may have run the call and freed it.
+ * So the door's `h` must outlive this function and hapax__call_ended(), not only the call. NOMEM:
+ * calls_max is reached; the call is freed, and text says so. */
 enum hapax_error hapax__call_begin(struct hapax__call *call, char text[HAPAX_TEXT_MAX]);
 
-/* A told() for doors that wait in hapax__call_wait(). */
+/* A told() for doors whose threads wait in hapax__call_wait(). */
 void hapax__call_wake(struct hapax__call *calls);
 
-/* Waits until the call has a new state, and returns it. `told` must be hapax__call_wake(). */
+/* Waits until the call has a new state, and returns the state. The call's `told` must be
+ * hapax__call_wake(). */
 enum hapax__flow_do hapax__call_wait(struct hapax__call *call);
 
-/* Says how the handler or the hook ended. Safe from any thread. A new state follows. */
+/* Reports how the handler or the hook ended. Safe from any thread. A new state follows. */
 void hapax__call_ended(struct hapax__call *call, enum hapax_class cls);
 
-/* After ANSWER: gives the answer, to be released, and lets go of the call. NOMEM: the outcome is
- * stored, and there was no memory to give it. text: the store's last words where the answer has an
- * error, else "". */
+/* Leaves a call in the state ANSWER: moves its answer to *answer, and lets go of the call. The
+ * caller releases the answer. text: the store's last failure where the answer has an error,
+ * otherwise "". NOMEM: the outcome is stored, but there was no memory to return it. */
 enum hapax_error hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer,
                                    char text[HAPAX_TEXT_MAX]);
 

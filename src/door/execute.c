@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The C door as its callers see it. The caller's own thread checks and hashes the request, gives the
- * call to the pulse (pulse.c), and waits until it may run the handler or has the answer. So a handler
- * runs where its caller expects it, with the stack, the locks and the thread-local state of that
- * thread, and may itself call hapax_execute().
+ * The C door as its callers see it. The caller's own thread checks and hashes the request, gives
+ * the call to the pulse (pulse.c), and waits until it may run the handler or has the answer. So a
+ * handler runs where its caller expects it, with the stack, the locks and the thread-local state of
+ * that thread, and may itself call hapax_execute().
  *
  * Invariant: nothing begins before everything was checked. The end of a handler reaches the pulse
  * exactly once. A caller leaves only with its answer.
@@ -57,8 +57,8 @@ static struct hapax_span secret_of(const struct hapax *h)
     return (struct hapax_span){h->secret, h->secret_len};
 }
 
-/* Opens the store and checks that it belongs to our secret. No operation is under way yet, so a lost
- * reply only means that the store cannot be reached. */
+/* Opens the store and checks that it belongs to our secret. No operation is under way yet, so a
+ * lost reply only means that the store cannot be reached. */
 static enum hapax_error open_store(struct hapax_store **out, const struct hapax *h, const char *uri,
                                    char text[HAPAX_TEXT_MAX])
 {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pulse. It waits for three things at once: the inbox, where callers put calls that begin and
- * handlers that ended; the lane's answers; and the nearest timer. Each is an event to one flow, and
- * after each it does what that flow, and every flow which the event made ready, says next.
+ * The pulse waits for three things at once: the inbox, where callers put calls that begin and calls
+ * whose handlers have ended; the lane's answers; and the nearest timer. Each is an event for one
+ * flow. After each event the pulse does what that flow asks for next, and what every flow asks for
+ * that the event made ready.
  *
- * What it keeps: flows and calls are touched by this thread alone, from begin to END, but for the
- * attempt while its handler runs. What an answered op points into is freed only after all flows that
- * the op's verdict answered have given their answers. It decides nothing: whatever is a decision,
- * the flow makes.
+ * Invariant: only this thread touches flows and calls, from their begin to END, except for the
+ * attempt while its handler runs. The memory that an answered op points into is freed only after
+ * all flows that share the op's verdict have given their answers. The pulse decides nothing: every
+ * decision is made by a flow.
  *
- * Rejected: driving a flow in its caller's thread. Callers that share one question would have
- * to hand the claim over between threads, and a lease would be renewed by nobody while a handler runs.
+ * Rejected: driving a flow in its caller's thread. Callers that share one question would have to
+ * hand the claim over between threads. While a handler runs, its thread could not renew the lease.
  */
 #include "pulse.h"
 
@@ -39,16 +40,17 @@ struct hapax__pulse {
     struct hapax__waiters waiters;
     struct hapax__bucket *buckets;
     struct hapax__heap timers;
-    struct hapax__job *asked; /* by next: for the lane when this turn is over, one batch of it */
+    /* Linked by `next`: jobs that the lane gets at the end of this turn, as one batch. */
+    struct hapax__job *asked;
     struct hapax__job **asked_end;
-    struct call_list told; /* have a new state, to be told at the end of the turn */
+    struct call_list told; /* have a new state; told() at the end of the turn */
     uint32_t calls_max;
     int inbox_fd;
     pthread_t thread;
 
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* of all fields below */
     pthread_cond_t empty;
-    struct call_list inbox; /* begun, or their handlers have ended */
+    struct call_list inbox; /* calls that begin, or whose handlers have ended */
     uint32_t calls; /* begun and not over */
     uint32_t callers; /* begun and not left */
     bool ending;
@@ -57,7 +59,7 @@ struct hapax__pulse {
 
 /* ---- calls --------------------------------------------------------------------------- */
 
-/* Of two owners, each lets go once. */
+/* Lets go of a call for one of its two owners, the door or the pulse. The last one frees it. */
 static void call_drop(struct hapax__call *call)
 {
     if (atomic_fetch_sub(&call->owners, 1) > 1)
@@ -68,8 +70,8 @@ static void call_drop(struct hapax__call *call)
     free(call);
 }
 
-/* Notes a new state. The door is told at the end of the turn: a thread that is woken earlier takes
- * the processor from those that still wait. */
+/* Gives a call a new state. Its told() is called at the end of the turn: a thread that is woken
+ * earlier takes the processor from this one, while other calls still wait for their state. */
 static void call_tell(struct hapax__pulse *pulse, struct hapax__call *call,
                       enum hapax__flow_do state)
 {
@@ -78,8 +80,8 @@ static void call_tell(struct hapax__pulse *pulse, struct hapax__call *call,
     STAILQ_INSERT_TAIL(&pulse->told, call, next);
 }
 
-/* Tells the doors all that is new: calls that stand together and are told in the same way, in one
- * list. */
+/* Calls told() for all calls with a new state. Neighbours with the same `told` and `owner` go in
+ * one list. */
 static void tell_doors(struct hapax__pulse *pulse)
 {
     struct hapax__call *call = STAILQ_FIRST(&pulse->told);
@@ -104,7 +106,8 @@ static void put_asked(struct hapax__pulse *pulse, struct hapax__call *call)
     struct hapax__flow *flow = &call->flow;
 
     call->job.op = flow->op;
-    /* A CLAIM not begun when the flow gives up needs no following up: it never lands. */
+    /* The lane drops a CLAIM that it has not begun when the flow gives up. Such a CLAIM never
+     * lands, so nobody has to look for it later. */
     call->job.deadline_us = 0;
     if (flow->op.kind == HAPAX_OP_CLAIM && flow->limit_us != INT64_MAX)
         call->job.deadline_us = flow->limit_us;
@@ -216,7 +219,7 @@ static void take_inbox(struct hapax__pulse *pulse)
     struct hapax__call *call;
     uint64_t count;
 
-    /* Cleared first: what comes after this is told of again. */
+    /* Cleared first: a call that is added after this makes it readable again. */
     if (read(pulse->inbox_fd, &count, sizeof(count)) < 0)
         assert(errno == EAGAIN);
     pthread_mutex_lock(&pulse->lock);
@@ -251,7 +254,8 @@ static void take_answers(struct hapax__job *job)
     }
 }
 
-/* All that this turn asks at once, so that it is one batch; who is refused may ask for something else. */
+/* Gives the lane all that this turn asked, as one batch. A flow whose job the lane refused may ask
+ * for something else, which is the next batch. */
 static void submit_asked(struct hapax__pulse *pulse)
 {
     while (pulse->asked)
@@ -269,7 +273,7 @@ static void take_timers(struct hapax__pulse *pulse)
 
 /* ---- the thread ---------------------------------------------------------------------- */
 
-/* Waits for something to take; until `until_us` at most. */
+/* Waits for an event, until `until_us` at most. */
 static void wait_for_events(struct hapax__pulse *pulse, int64_t until_us)
 {
     struct pollfd fds[] = {{.fd = pulse->inbox_fd, .events = POLLIN},
@@ -283,7 +287,7 @@ static void wait_for_events(struct hapax__pulse *pulse, int64_t until_us)
         assert(errno == EINTR || errno == ENOMEM);
 }
 
-/* Until when events are waited for; 0: it is over. */
+/* Until when the thread waits for events; 0: the thread ends. */
 static int64_t until(struct hapax__pulse *pulse)
 {
     int64_t until_us = INT64_MAX;
@@ -385,7 +389,7 @@ enum hapax_error hapax__call_begin(struct hapax__call *call, char text[HAPAX_TEX
 
     assert(call->told);
     pthread_mutex_lock(&pulse->lock);
-    assert(!pulse->ending); /* hapax_close() has been entered, and all calls were left */
+    assert(!pulse->ending); /* no call begins once hapax_close() was called */
     taken = pulse->calls < pulse->calls_max;
     if (taken) {
         first = STAILQ_EMPTY(&pulse->inbox);
@@ -466,8 +470,9 @@ enum hapax_error hapax__call_leave(struct hapax__call *call, struct hapax_answer
 
 /* ---- the end ------------------------------------------------------------------------- */
 
-/* The thread is gone and all callers have their answers. What the lane still had may yet turn out
- * to be stored; the rest cannot be any more. */
+/* Ends all calls that are left. The thread is gone, and all callers have their answers. Ops that
+ * the lane still had may have stored an outcome. Any other outcome is not stored. Returns how
+ * many. */
 static uint32_t stop_all(struct hapax__pulse *pulse)
 {
     struct hapax__job *rest = hapax__lane_close(pulse->lane);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps: named parts of an operation, each with a record of its own, so that what a handler did before
- * it failed or died is not done again. A step is a call nested in the operation's (attempt.h), with the
- * same flow and the same rules; all that is here is what makes that call a step.
+ * Steps: named parts of an operation. Each step has a record of its own, so what a handler did
+ * before it failed or died is not done again. A step is a call inside the operation's handler
+ * (attempt.h), with the same flow and the same rules. This file has what makes such a call a step.
  *
- * What it keeps: a step begins only while its operation's claim is held. Where the operation is so old
- * that a step's record may have come and gone, a step that is absent is not run. Before a step runs, its
- * name is in the operation's list.
+ * Invariant: a step begins only while the claim of its operation is live. Where the operation is so
+ * old that a step's record may have come and gone, a step without a record is not run. Before a
+ * step runs, its name is in the operation's list.
  *
- * The list: stores have no index from an operation to its steps, so ordinary completed records under the
- * names ".1", ".2", … hold one step's name each. They are found by their ids, written by the same flow, and
- * expire with the rest. Their fingerprint is the same for all, by which `hapax list` leaves them out.
- * Rejected: names in the operation's own record, which would need an op that changes a live claim in
- * every store; a store's index by key, which would have to keep keys.
+ * The list: stores have no index from an operation to its steps. So completed records under the
+ * steps ".1", ".2", … have the name of one step each as their body. They are found by their ids,
+ * written by the same flow, and expire with the rest. All have the same fingerprint, by which
+ * `hapax list` leaves them out. Rejected: names in the operation's own record, which would need an
+ * op that changes a live claim in every store. A store's index by key, which would have to keep
+ * keys.
  */
 #include "step.h"
 
@@ -41,9 +42,10 @@ struct step {
 
 /* ---- how long ------------------------------------------------------------------------ */
 
-/* Whether an earlier record of this step may have come and gone since the operation began. None has
- * before a retention is over. Kept for longer, steps would be there still when the operation is not, and
- * be taken for those of the next one under its key. */
+/* Whether an earlier record of this step may have come and gone since the operation began. No
+ * record goes before its retention is over. Rejected: records of steps that are kept longer. They
+ * would still be there when the operation's record is not, and would be taken for those of the next
+ * operation under its key. */
 static bool may_be_forgotten(const struct hapax_attempt *attempt, const struct hapax_attempt *outer)
 {
     int64_t kept_ms = attempt->policy->retention_ms;
@@ -76,14 +78,15 @@ void hapax__steps_fingerprint(struct hapax_digest *out)
     hapax_digest(out, parts, 2);
 }
 
-void hapax__step_place(char out[HAPAX__STEP_PLACE_SIZE], unsigned number)
+void hapax__step_index(char out[HAPAX__STEP_INDEX_SIZE], unsigned index)
 {
-    assert(number > 0 && number <= HAPAX_STEPS_MAX);
-    snprintf(out, HAPAX__STEP_PLACE_SIZE, ".%u", number);
+    assert(index > 0 && index <= HAPAX_STEPS_MAX);
+    snprintf(out, HAPAX__STEP_INDEX_SIZE, ".%u", index);
 }
 
-/* A place has one name for ever, and nobody waits for it: one that is busy or lost is left out. */
-static void place_policy(struct hapax_policy *policy, const struct hapax_policy *step)
+/* The policy of a record of the list. A record keeps its first name for ever. The search does not
+ * wait for a record that another attempt is writing, or that is lost: it goes on to the next. */
+static void entry_policy(struct hapax_policy *policy, const struct hapax_policy *step)
 {
     *policy = *step;
     policy->wait_ms = 0;
@@ -112,21 +115,22 @@ static bool is_name(const struct hapax_answer *answer, struct hapax_span name)
     return body.len == name.len && memcmp(body.ptr, name.ptr, name.len) == 0;
 }
 
-enum place { PLACE_OURS = 1, PLACE_TAKEN, PLACE_NOT_REACHED };
+enum entry { ENTRY_OURS = 1, ENTRY_TAKEN, ENTRY_NOT_REACHED };
 
-/* Takes a place of the list for this name, if nobody has it. */
-static enum place take_place(struct step *step, unsigned number)
+/* Writes the step's name to a record of the list, unless the record has a name already. OURS: the
+ * record has this name. NOT_REACHED: step->error or step->store_error says why. */
+static enum entry take_entry(struct step *step, unsigned index)
 {
     const struct hapax_attempt *outer = step->outer;
     struct hapax_request request = *outer->request;
-    enum place place = PLACE_TAKEN;
+    enum entry entry = ENTRY_TAKEN;
     struct hapax_answer answer;
     struct hapax_policy policy, kept;
-    char name[HAPAX__STEP_PLACE_SIZE];
+    char name[HAPAX__STEP_INDEX_SIZE];
 
     step_policy(&kept, outer->policy);
-    place_policy(&policy, &kept);
-    hapax__step_place(name, number);
+    entry_policy(&policy, &kept);
+    hapax__step_index(name, index);
     request.step = hapax_str(name);
     hapax__steps_fingerprint(&request.fingerprint);
     memset(&request.caller, 0, sizeof(request.caller));
@@ -134,31 +138,32 @@ static enum place take_place(struct step *step, unsigned number)
     step->error =
         outer->execute_inner(outer, &policy, &request, put_name, step, &answer, step->text);
     if (step->error != HAPAX_ERR_NONE)
-        return PLACE_NOT_REACHED;
+        return ENTRY_NOT_REACHED;
     if (answer.kind == HAPAX_ANSWER_STORE_DOWN) {
         step->store_error = answer.error;
-        place = PLACE_NOT_REACHED;
+        entry = ENTRY_NOT_REACHED;
     } else if (answer.kind == HAPAX_ANSWER_FRESH && answer.cls != HAPAX_CLASS_FINAL) {
         step->error = hapax__fail(step->text, HAPAX_ERR_NOMEM, "out of memory for a step's name");
-        place = PLACE_NOT_REACHED;
+        entry = ENTRY_NOT_REACHED;
     } else if (answer.kind == HAPAX_ANSWER_FRESH || answer.kind == HAPAX_ANSWER_REPLAY) {
-        place = is_name(&answer, step->name) ? PLACE_OURS : PLACE_TAKEN;
+        entry = is_name(&answer, step->name) ? ENTRY_OURS : ENTRY_TAKEN;
     }
     hapax_answer_release(&answer);
-    return place;
+    return entry;
 }
 
-/* A step that is run for the first time cannot be in the list: it goes behind those of this attempt.
- * False: the list is out of reach. */
+/* Puts the step's name in the list, where it is not yet there. A step that runs for the first time
+ * (number 1) cannot be in the list: the search begins behind the names of this attempt. False: the
+ * list cannot be reached. A full list (HAPAX_STEPS_MAX) leaves the name out. */
 static bool put_in_list(struct step *step, uint32_t number)
 {
     atomic_uint *listed = &step->outer->listed;
     unsigned at = number == 1 ? atomic_load(listed) : 0;
-    enum place place = PLACE_TAKEN;
+    enum entry entry = ENTRY_TAKEN;
 
-    while (place == PLACE_TAKEN && at < HAPAX_STEPS_MAX)
-        place = take_place(step, ++at);
-    if (place == PLACE_NOT_REACHED)
+    while (entry == ENTRY_TAKEN && at < HAPAX_STEPS_MAX)
+        entry = take_entry(step, ++at);
+    if (entry == ENTRY_NOT_REACHED)
         return false;
     for (unsigned seen = atomic_load(listed); seen < at;)
         if (atomic_compare_exchange_weak(listed, &seen, at))

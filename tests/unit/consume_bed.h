@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tests of the consumer share: a consumer with quick pauses, on a played broker and a memory store that
- * fails on purpose, run in a thread of its own; and a handler that does as it is told.
+ * What the tests of the consumer share: a consumer with quick pauses, on a played broker and a
+ * memory store that fails on purpose, run in a thread of its own; and a handler that does as it is
+ * told.
  */
 #ifndef HAPAX_TESTS_CONSUME_BED_H
 #define HAPAX_TESTS_CONSUME_BED_H
@@ -116,7 +117,7 @@ static inline void bed_join(struct consume_bed *bed)
     bed->play.closed = 0;
 }
 
-/* Until all that is in the queue is settled for good. */
+/* Runs until every message of the queue is acknowledged or rejected. */
 static inline void bed_run(struct consume_bed *bed)
 {
     uint64_t count;
@@ -192,9 +193,9 @@ static inline void wait_for(sem_t *sem)
 /* ---- the handler ----------------------------------------------------------------------- */
 
 struct script {
-    const char *
-        classes; /* of the runs, the last for all that follow: F final, f failed, n not run, u unknown,
-                            r refused */
+    /* The class of each run: F final, f failed, n not run, u unknown, r refused. The last letter is
+     * for all runs that follow. */
+    const char *classes;
     int status;
     atomic_uint runs;
     bool gated; /* posts entered, then waits for go */

@@ -86,7 +86,7 @@ static bool in_queue(const struct play_message *message)
     return strcmp(message->to, "Q") == 0;
 }
 
-/* The first of the queue that is not settled: what is before it stays so. */
+/* The first message of the queue that is not done. Those before it stay done. */
 static struct play_message *head(struct play *play)
 {
     while (play->head && (!in_queue(play->head) || play->head->state == PLAY_DONE))
@@ -262,7 +262,7 @@ static size_t sink_watch(struct hapax__sink *sink, struct pollfd *fds, int64_t *
 {
     (void)sink, (void)fds;
     if (playing->letters)
-        *due_us = hapax__monotonic_us() + 200; /* its fate is drawn at the next pump */
+        *due_us = hapax__monotonic_us() + 200; /* its result is drawn at the next pump */
     return 0;
 }
 

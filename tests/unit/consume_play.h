@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A broker that is played: a source and a sink in memory, behind the seams of src/broker, that do what
- * brokers do to their consumers. Connections are lost with all that is not settled, which then comes again;
- * letters are refused, lost, or published and lost; all by chances of a seed, or when a test says so.
+ * A broker that is played: a source and a sink in memory, behind the seams of src/broker, that do
+ * what brokers do to their consumers. Connections are lost; messages that were not acknowledged
+ * then come again. Letters are refused, lost, or published with their confirmation lost. All of it
+ * happens by chances of a seed, or when a test asks for it.
  *
- * It judges nothing, and keeps every message and letter for the test to look at. One at a time: the URI is `played:Q`.
+ * It judges nothing, and keeps every message and letter for the test to look at. One at a time: the
+ * URI is `played:Q`.
  */
 #ifndef HAPAX_TESTS_CONSUME_PLAY_H
 #define HAPAX_TESTS_CONSUME_PLAY_H
@@ -34,7 +36,7 @@ struct play_message {
 struct play_chances { /* of 1000 */
     unsigned cut; /* at each pump: the connection is lost */
     unsigned refused, lost, lost_published; /* letters */
-    unsigned late; /* a letter's fate is known later */
+    unsigned late; /* a letter's result is known later */
     unsigned full; /* send() has no room */
 };
 
@@ -55,7 +57,7 @@ struct play {
     unsigned closed; /* of source and sink */
     unsigned rejected, returned, extended;
     bool gone; /* the queue is: pump() says REFUSED */
-    bool stop_when_done; /* all settled for good: stop_fd becomes readable */
+    bool stop_when_done; /* when all messages are done, stop_fd becomes readable */
     int stop_fd; /* for the consumer */
     int poke_fd;
     bool cut; /* asked for */
@@ -79,7 +81,7 @@ void play_put_back(struct play *play, struct play_message *letter);
 void play_cut(struct play *play);
 void play_stop(struct play *play);
 
-/* How many messages of this name ("Q.dead") or, for "Q", how many are not settled. */
+/* How many letters there are to this name ("Q.dead"). For "Q": how many messages are not done. */
 unsigned play_count(struct play *play, const char *to);
 /* The n-th letter to this name; NULL: none. */
 struct play_message *play_letter(struct play *play, const char *to, unsigned n);

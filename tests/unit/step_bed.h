@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tests of hapax_step() share: an order, whose handler does its steps in turn until one cannot
- * be done, and notes how each was answered.
+ * What the tests of hapax_step() share: an order, whose handler does its steps in turn until one
+ * cannot be done, and notes how each was answered.
  */
 #ifndef HAPAX_TESTS_STEP_BED_H
 #define HAPAX_TESTS_STEP_BED_H

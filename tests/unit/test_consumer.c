@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The consumer on a played broker: what becomes of messages, of letters, and of both when broker, sink or consumer
- * stop in the midst. test_consumer_store.c has what becomes of them when the store does.
+ * The consumer on a played broker: what becomes of messages, of letters, and of both when broker,
+ * sink or consumer stop in the midst. test_consumer_store.c has what becomes of them when the store
+ * does.
  */
 #include "consume_bed.h"
 
@@ -28,8 +29,9 @@ static void a_duplicate_is_acknowledged_and_not_run(void **state)
     bed_close(&bed);
 }
 
-/* One that waits for its twin is asked again when that is done, not when its lease is over. */
-static void a_twin_in_flight_is_woken_when_the_other_is_done(void **state)
+/* A message that waits for its duplicate asks again when the duplicate is done, not when the lease
+ * is over. */
+static void a_duplicate_in_flight_is_woken_when_the_other_is_done(void **state)
 {
     struct consume_bed bed;
     struct script script;
@@ -119,7 +121,8 @@ static void a_dead_letter_put_back_runs_again(void **state)
     bed_close(&bed);
 }
 
-/* The count in the headers is foreign bytes: what is none counts as none, and nothing is lost by it. */
+/* The count in the headers is foreign bytes: what is none counts as none, and nothing is lost by
+ * it. */
 static void headers_that_hold_garbage_count_as_none(void **state)
 {
     static const char *const garbage[] = {"-1",  "4294967297", "99999999999999999999",
@@ -157,7 +160,8 @@ static void attempts_that_died_are_counted_by_the_record(void **state)
     bed_close(&bed);
 }
 
-/* What did not run is no part of hapax-base: put back, a message that kills its handlers is given up as soon. */
+/* What did not run is no part of hapax-base: put back, a message that kills its handlers is given
+ * up as soon. */
 static void a_dead_letter_put_back_has_the_attempts_of_a_new_one(void **state)
 {
     struct consume_bed bed;
@@ -194,7 +198,8 @@ static void a_refused_message_is_dead_at_once(void **state)
     bed_close(&bed);
 }
 
-/* With on_failed=hold its record is unknown, and a letter that says `refused` would be put back in vain. */
+/* With on_failed=hold its record is unknown, and a letter that says `refused` would be put back in
+ * vain. */
 static void a_refused_message_is_parked_under_hold(void **state)
 {
     struct consume_bed bed;
@@ -289,7 +294,8 @@ static enum hapax_class listen(struct hapax_attempt *attempt, struct hapax_deliv
     return atomic_load(&listener->there) ? HAPAX_CLASS_FINAL : HAPAX_CLASS_NOT_RUN;
 }
 
-/* A handler that is away stops the taking, and the queue is not stirred: no letters, no attempts. */
+/* A handler that is away stops the taking, and the queue is not stirred: no letters, no
+ * attempts. */
 static void a_handler_that_is_away_stops_the_taking(void **state)
 {
     struct listener listener = {0};
@@ -417,7 +423,7 @@ static void a_queue_that_is_gone_ends_the_run(void **state)
     bed_close(&bed);
 }
 
-/* ---- letters ---------------------------------------------------------------------------------- */
+/* ---- letters -------------------------------------------------------------------------- */
 
 /* Refused or lost, a letter is sent again and its message kept; the log says it once. */
 static void a_letter_refused_or_lost_is_sent_again(void **state)
@@ -438,9 +444,10 @@ static void a_letter_refused_or_lost_is_sent_again(void **state)
     bed_close(&bed);
 }
 
-/* ---- the end -------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------- */
 
-/* Stopped with a full hand: what runs ends and is acknowledged, what has not begun is given back. */
+/* Stopped with a full hand: what runs ends and is acknowledged, what has not begun is given
+ * back. */
 static void stopped_it_drains_and_gives_the_rest_back(void **state)
 {
     struct hapax_consumer_stats stats;
@@ -558,7 +565,7 @@ static void letters_never_confirmed_are_given_up_at_the_end(void **state)
     bed_close(&bed);
 }
 
-/* ---- told from outside ----------------------------------------------------------------------------- */
+/* ---- told from outside ---------------------------------------------------------------- */
 
 /* However often it connects. */
 static void the_first_connection_is_told_once(void **state)
@@ -596,7 +603,7 @@ static void requeue_warns_of_delivery_limits(void **state)
     bed_close(&bed);
 }
 
-/* ---- settings ------------------------------------------------------------------------------------ */
+/* ---- settings ------------------------------------------------------------------------- */
 
 static void refuse(const struct hapax_consumer *like, size_t at, int64_t value, size_t size,
                    enum hapax_error error, const char *part)
@@ -659,7 +666,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_duplicate_is_acknowledged_and_not_run),
-        cmocka_unit_test(a_twin_in_flight_is_woken_when_the_other_is_done),
+        cmocka_unit_test(a_duplicate_in_flight_is_woken_when_the_other_is_done),
         cmocka_unit_test(a_failed_message_goes_round_and_then_to_the_dead_letters),
         cmocka_unit_test(a_dead_letter_put_back_runs_again),
         cmocka_unit_test(headers_that_hold_garbage_count_as_none),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules of settling, walked over every answer, class and setting; what holds of all of them, and the rows of the
- * table at the head of hapax/consume.h.
+ * The rules by which messages are decided, walked over every answer, class and setting: what is
+ * true of all of them, and the rows of the table at the head of hapax/consume.h.
  */
 #include "door/consume/decide.h"
 
@@ -148,8 +148,8 @@ static void shade(struct asked *asked, unsigned number)
     asked->before.waits = number % 2 ? 1000000 : 0;
 }
 
-/* Nothing that is not done is acknowledged, nothing is dropped, every pause is bounded: for all there is. */
-static void every_answer_under_every_setting_is_settled_soundly(void **state)
+/* A message is acknowledged only when it is done, none is dropped, and every pause is bounded. */
+static void every_answer_under_every_setting_is_decided_soundly(void **state)
 {
     (void)state;
     for (int kind = 0; kind <= HAPAX_ANSWER_BYPASS; kind++)
@@ -355,7 +355,8 @@ static void what_cannot_be_asked_for_is_given_up(void **state)
     expect(&asked, HAPAX__ACT_REJECT, "");
 }
 
-/* The store's state is told by answers that come from it; an outcome too big is not a store that is away. */
+/* The store's state is told by answers that come from it; an outcome too big is not a store that is
+ * away. */
 static void the_store_is_seen_by_its_answers(void **state)
 {
     struct asked asked;
@@ -399,7 +400,7 @@ static void pauses_grow_within_their_jitter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_answer_under_every_setting_is_settled_soundly),
+        cmocka_unit_test(every_answer_under_every_setting_is_decided_soundly),
         cmocka_unit_test(what_is_done_is_acknowledged),
         cmocka_unit_test(what_failed_is_tried_again_with_growing_pauses),
         cmocka_unit_test(what_failed_under_hold_is_unknown),

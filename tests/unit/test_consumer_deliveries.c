@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deliveries without their loop. A test plays the source, the sink, the hands and the clock, so that
- * plays which take minutes, or need a certain order of events, are the same each time.
+ * Deliveries without their loop. A test plays the source, the sink, the hands and the clock, so
+ * that plays which take minutes, or need a certain order of events, are the same each time.
  */
 #include "door/consume/deliveries.h"
 
@@ -150,7 +150,8 @@ static void end(struct bed *bed, struct hapax__entry *entry, enum hapax_class cl
     hapax__deliveries_answered(&bed->deliveries, entry);
 }
 
-/* Runs all that are ready: the last `good` to end go through, nobody listened to the others. How many ran. */
+/* Runs all that are ready: the last `good` to end go through, nobody listened to the others. How
+ * many ran. */
 static unsigned run_ready(struct bed *bed, unsigned good)
 {
     struct hapax__entry *entries[IN_HAND];
@@ -171,8 +172,8 @@ static void pass_us(struct bed *bed, int64_t us)
 
 /* ---- nobody listens ---------------------------------------------------------------------- */
 
-/* A handler that lets one of many through is overloaded, not back: pauses go on growing, nothing more is taken, and
- * the log does not flap. */
+/* A handler that lets one of many through is overloaded, not back: pauses go on growing, nothing
+ * more is taken, and the log does not flap. */
 static void a_storm_of_503_does_not_begin_the_pauses_anew(void **state)
 {
     struct hapax__entry *entry;

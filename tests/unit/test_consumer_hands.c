@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The consumer's hands: as many handlers run at once as were asked for, whatever the others wait for; and nobody touches them
- * once the run is over.
+ * The consumer's hands: as many handlers run at once as were asked for, whatever the others wait
+ * for; and nobody touches them once the run is over.
  */
 #include "consume_bed.h"
 
@@ -118,7 +118,7 @@ static enum hapax_class say(struct hapax_attempt *attempt, struct hapax_delivery
     return asked->said;
 }
 
-/* The first attempt's fate is unknown. Returns how often the handler ran in all. */
+/* The first attempt's result is unknown. Returns how often the handler ran in all. */
 static unsigned run_with_hook(enum hapax_class said, struct hapax_consumer_stats *stats)
 {
     struct asked asked = {.said = said};
@@ -194,7 +194,8 @@ static struct {
 ssize_t __real_write(int fd, const void *bytes, size_t n);
 ssize_t __wrap_write(int fd, const void *bytes, size_t n);
 
-/* The pulse is late with telling of the last answer, and the consumer is stopped meanwhile: it must not be over. */
+/* The pulse is late with telling of the last answer, and the consumer is stopped meanwhile: it must
+ * not be over. */
 ssize_t __wrap_write(int fd, const void *bytes, size_t n)
 {
     char name[16] = "";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deliveries at a broker that takes one back for a time, as SQS does: what is postponed and for how long, what
- * becomes of those behind it, and how attempts are counted where no header says so. The source, the hands and the clock are
- * the test's own.
+ * Deliveries at a broker that takes one back for a time, as SQS does: what is postponed and for how
+ * long, what becomes of those behind it, and how attempts are counted where no header says so. The
+ * source, the hands and the clock are the test's own.
  */
 #include "door/consume/deliveries.h"
 
@@ -148,7 +148,8 @@ static void assert_about(const struct bed *bed, const char *what, long long ms)
         fail_msg("no \"%s\" of about %lld in: %s", what, ms, bed->said);
 }
 
-/* The first of an order that fails goes for its pause, those behind it go with it, in their order, and no other does. */
+/* The first of an order that fails goes for its pause, those behind it go with it, in their order,
+ * and no other does. */
 static void one_that_waits_takes_its_order_along(void **state)
 {
     struct hapax__entry *a, *b, *none;
@@ -176,7 +177,8 @@ static void one_that_waits_takes_its_order_along(void **state)
     bed_close(&bed);
 }
 
-/* One in the midst that was taken back comes again behind none of its order: those behind it go back, too. */
+/* One in the midst that was taken back comes again behind none of its order: those behind it go
+ * back, too. */
 static void what_is_behind_a_voided_one_goes_back(void **state)
 {
     struct bed bed;
@@ -210,7 +212,8 @@ static void short_pauses_are_held(void **state)
     bed_close(&bed);
 }
 
-/* It comes again without a count: the record's is the one, so that the last of its attempts makes a dead letter. */
+/* It comes again without a count: the record's is the one, so that the last of its attempts makes a
+ * dead letter. */
 static void attempts_are_the_records(void **state)
 {
     struct bed bed;
@@ -226,7 +229,8 @@ static void attempts_are_the_records(void **state)
     bed_close(&bed);
 }
 
-/* What no record counts is counted here, for which it stays in hand: without one, and where a hook decides what a death was. */
+/* What no record counts is counted here, for which it stays in hand: without one, and where a hook
+ * decides what a death was. */
 static void what_no_record_counts_stays_in_hand(void **state)
 {
     struct hapax__ended bypassed = failed(0), lost = failed(0);
@@ -254,7 +258,8 @@ static void what_no_record_counts_stays_in_hand(void **state)
     }
 }
 
-/* An attempt elsewhere is asked after a few times, then for the rest of its lease it is left with the broker. */
+/* An attempt elsewhere is asked after a few times, then for the rest of its lease it is left with
+ * the broker. */
 static void a_twin_is_left_for_its_lease(void **state)
 {
     const struct hapax__ended in_flight = {.kind = HAPAX_ANSWER_IN_FLIGHT, .retry_after_ms = 25000};

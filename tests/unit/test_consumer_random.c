@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random schedules: a broker that loses connections and letters, a store that loses ops and replies, handlers
- * that are away, fail and refuse; with or without an order to keep. Whatever happens, each operation has its effect
- * once, each message ends done or as a letter that is confirmed, and none overtakes another of its order.
+ * Random schedules: a broker that loses connections and letters, a store that loses ops and
+ * replies, handlers that are away, fail and refuse; with or without an order to keep. Whatever
+ * happens, each operation has its effect once, each message ends done or as a letter that is
+ * confirmed, and none overtakes another of its order.
  *
- * HAPAX_TEST_SCHEDULES sets how many, HAPAX_TEST_SEED the first; a schedule that breaks says its seed.
+ * HAPAX_TEST_SCHEDULES sets how many, HAPAX_TEST_SEED the first; a schedule that breaks says its
+ * seed.
  */
 #include "consume_bed.h"
 
@@ -37,7 +39,7 @@ static void say_seed(int signal_number)
 struct op {
     unsigned away, failing; /* so many runs first */
     bool refused; /* for ever */
-    bool lost; /* its fate is unknown, for ever */
+    bool lost; /* its result is unknown, for ever */
     atomic_uint runs, effects;
     atomic_bool running;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The consumer whose store goes away: nothing is taken, run or acknowledged that must not be, and it goes on by itself. And
- * what its handler keeps there of its own: steps.
+ * The consumer whose store goes away: nothing is taken, run or acknowledged that must not be, and
+ * it goes on by itself. And what its handler keeps there of its own: steps.
  */
 #include "consume_bed.h"
 
@@ -198,7 +198,8 @@ static enum hapax_class charge_then_ship(struct hapax_attempt *attempt,
     return first ? HAPAX_CLASS_FAILED : HAPAX_CLASS_FINAL;
 }
 
-/* The callback of a message that is tried again is given what the step came to before, under the message's key. */
+/* The callback of a message that is tried again is given what the step came to before, under the
+ * message's key. */
 static void a_message_that_is_tried_again_goes_on_behind_its_step(void **state)
 {
     struct orders orders = {0};

@@ -109,7 +109,8 @@ static void the_last_outcome_set_is_the_outcome(void **state)
     bed_close(&bed);
 }
 
-/* Another request or another caller under the same key is refused, and nothing of the answer shows. */
+/* Another request or another caller under the same key is refused, and nothing of the answer
+ * shows. */
 static void another_fingerprint_or_caller_is_a_mismatch(void **state)
 {
     struct hapax_request request = request_of("k");
@@ -247,7 +248,8 @@ static void steps_have_records_of_their_own_and_nest(void **state)
 
 /* ---- how a handler ends --------------------------------------------------------------- */
 
-/* The caller sees the failure; the next one runs again, as the next attempt, with a higher fence. */
+/* The caller sees the failure; the next one runs again, as the next attempt, with a higher
+ * fence. */
 static void after_a_failure_a_retry_runs(void **state)
 {
     struct script script;
@@ -456,7 +458,8 @@ static void with_the_store_down_closed_runs_nothing(void **state)
     bed_close(&bed);
 }
 
-/* Open: it runs unprotected and marked; and where the CLAIM had landed after all, its outcome counts. */
+/* Open: it runs unprotected and marked; and where the CLAIM had landed after all, its outcome
+ * counts. */
 static void with_the_store_down_open_runs_unprotected(void **state)
 {
     struct hapax_answer answer;
@@ -587,7 +590,8 @@ static enum hapax__fault lose_claims(void *arg, uint64_t number, const struct ha
     return op->kind == HAPAX_OP_CLAIM ? HAPAX__LOSE_REPLY : HAPAX__NO_FAULT;
 }
 
-/* A CLAIM that was given up, but landed, is followed up: the key is free long before its lease is over. */
+/* A CLAIM that was given up, but landed, is followed up: the key is free long before its lease is
+ * over. */
 static void a_claim_given_up_does_not_hold_the_key(void **state)
 {
     struct script script;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Several handles on one store, as several processes would have them: a keeper in this process shares
- * a memory store, and each handle speaks to it over the socket.
+ * Several handles on one store, as several processes would have them: a keeper in this process
+ * shares a memory store, and each handle speaks to it over the socket.
  */
 #include "execute_bed.h"
 
@@ -195,8 +195,8 @@ static enum hapax_class run_overruled(struct hapax_attempt *attempt, void *arg)
     return HAPAX_CLASS_FINAL;
 }
 
-/* What an operator says stands: completed, it is everybody's answer; forgotten, ours is passed on and
- * marked, and the next one runs. */
+/* What an operator says stands: completed, it is everybody's answer; forgotten, ours is passed on
+ * and marked, and the next one runs. */
 static void an_operator_overrules_a_handler_that_runs(void **state)
 {
     static const char *const keys[] = {"completed", "forgotten"};

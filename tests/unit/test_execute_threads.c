@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax_execute() where much happens at once: callers that race, leases that are renewed, claims that
- * are lost, a handle that closes, memory that runs out. HAPAX_TEST_KEYS sets how many keys the race
- * is about, for slow instruments.
+ * hapax_execute() where much happens at once: callers that race, leases that are renewed, claims
+ * that are lost, a handle that closes, memory that runs out. HAPAX_TEST_KEYS sets how many keys the
+ * race is about, for slow instruments.
  */
 #include "execute_bed.h"
 #include "oom.h"
@@ -297,7 +297,8 @@ static void *zombie_main(void *arg)
     return answer;
 }
 
-/* Once another holds the claim the handler is told; its caller gets the other's outcome, not its own. */
+/* Once another holds the claim the handler is told; its caller gets the other's outcome, not its
+ * own. */
 static void a_handler_whose_claim_is_lost_is_told(void **state)
 {
     struct renewals renewals = {.fail = true};
@@ -385,7 +386,8 @@ static enum hapax_class begin_another(struct hapax_attempt *attempt, void *arg)
     return HAPAX_CLASS_FINAL;
 }
 
-/* Calls in hand are bounded; what is over the bound is refused, and the bound is free again after. */
+/* Calls in hand are bounded; what is over the bound is refused, and the bound is free again
+ * after. */
 static void calls_max_bounds_what_is_in_hand(void **state)
 {
     struct hapax_options options = {.calls_max = 1};
@@ -458,7 +460,8 @@ static void *speaker_main(void *arg)
     return NULL;
 }
 
-/* close() takes a handle away from under nobody: a handler that runs still has it, nested calls too. */
+/* close() takes a handle away from under nobody: a handler that runs still has it, and so do
+ * its inner calls. */
 static void close_waits_for_the_handlers_that_run(void **state)
 {
     struct last_words last;
@@ -552,7 +555,8 @@ static bool repeat_is_short(struct bed *bed, const char *key, uint64_t n, bool f
     return count >= n;
 }
 
-/* Whichever allocation fails, once or for good: no second run, no answer that lies, nothing leaks. */
+/* Whichever allocation fails, once or for good: no second run, no answer that lies, nothing
+ * leaks. */
 static void without_memory_nothing_runs_twice(void **state)
 {
     int64_t live = oom_live();

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax_step() over a memory store: what each answer means for a handler that is run again, what a step
- * is given, and what is refused. Threads, zombies and faults are in test_step_threads.c, processes that die in
- * tests/e2e/door/test_step_kill.c, transactions in test_pg_step.c.
+ * hapax_step() over a memory store: what each answer means for a handler that is run again, what a
+ * step is given, and what is refused. Threads, zombies and faults are in test_step_threads.c,
+ * processes that die in tests/e2e/door/test_step_kill.c, transactions in test_pg_step.c.
  */
 #include "step_bed.h"
 
 /* ---- done once ------------------------------------------------------------------------- */
 
-/* The classic: charged, not reserved, run again: the charge is replayed, and only then all is done. */
+/* The classic: charged, not reserved, run again: the charge is replayed, and only then all is
+ * done. */
 static void what_is_done_is_not_done_again(void **state)
 {
     struct order order;
@@ -77,7 +78,8 @@ static void the_policy_says_what_becomes_of_a_step(void **state)
         snprintf(key, sizeof(key), "k%zu", i);
         assert_int_equal(run_order(&order, key), HAPAX_ANSWER_FRESH);
         assert_int_equal(order.kinds[0], HAPAX_ANSWER_FRESH);
-        /* The wait for the lease may be over before it is asked for the last time, where others have the processor. */
+        /* The wait for the lease may be over before it is asked for the last time, where others
+         * have the processor. */
         for (int tries = 0; tries < 3; tries++) {
             assert_int_equal(run_order(&order, key), HAPAX_ANSWER_FRESH);
             if (order.kinds[0] != HAPAX_ANSWER_IN_FLIGHT)
@@ -134,7 +136,8 @@ static void limits_and_fingerprint_hold_for_a_step(void **state)
     assert_int_equal(order.kinds[0], HAPAX_ANSWER_FRESH);
     ask_step(&order, "gone", "a");
     assert_int_equal(order.kinds[0], HAPAX_ANSWER_GONE);
-    /* The handler said that nothing ran, so the operation takes another request; its step did run. */
+    /* The handler said that nothing ran, so the operation takes another request; its step did
+     * run. */
     ask_step(&order, "gone", "b");
     assert_int_equal(order.kinds[0], HAPAX_ANSWER_MISMATCH);
     assert_int_equal(order.steps[0].runs, 2);
@@ -181,7 +184,8 @@ static enum hapax_class look_at_keys(struct hapax_attempt *attempt, void *arg)
     return HAPAX_CLASS_FINAL;
 }
 
-/* A step hands on KEY:step, or its hash where that is over the limit; it has a fence, and no steps. */
+/* A step hands on KEY:step, or its hash where that is over the limit; it has a fence, and no
+ * steps. */
 static void a_step_is_given_the_key_to_hand_on(void **state)
 {
     char longest[HAPAX_KEY_MAX + 1];
@@ -323,7 +327,8 @@ static enum hapax_class mend_amid(struct hapax_attempt *attempt, void *arg)
     return done && do_step(outage->order, 1, attempt) ? HAPAX_CLASS_FINAL : HAPAX_CLASS_FAILED;
 }
 
-/* `open` without a store: the operation runs unprotected, its steps too, until the store is back. */
+/* `open` without a store: the operation runs unprotected, its steps too, until the store is
+ * back. */
 static void under_open_each_step_asks_for_itself(void **state)
 {
     struct hapax_request request = request_of("k");

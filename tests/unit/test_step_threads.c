@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax_step() where much happens at once: threads and zombies of one operation, the list of its steps,
- * records that were forgotten, replies that are lost and memory that runs out.
+ * hapax_step() where much happens at once: threads and zombies of one operation, the list of its
+ * steps, records that were forgotten, replies that are lost and memory that runs out.
  */
 #include "oom.h"
 #include "step_bed.h"
@@ -213,14 +213,15 @@ static void a_lost_claim_begins_no_step(void **state)
     overtake(false);
 }
 
-/* One that is lost within a step is told so there, and is given what its successor made of the step. */
+/* One that is lost within a step is told so there, and is given what its successor made of the
+ * step. */
 static void a_claim_lost_within_a_step_is_told_there(void **state)
 {
     (void)state;
     overtake(true);
 }
 
-/* ---- the list ---------------------------------------------------------------------------------- */
+/* ---- the list ------------------------------------------------------------------------- */
 
 struct list {
     struct hapax_digest fingerprint;
@@ -388,10 +389,10 @@ static void a_step_that_cannot_be_listed_is_not_run(void **state)
     bed_close(&bed);
 }
 
-/* ---- time --------------------------------------------------------------------------------------- */
+/* ---- time ----------------------------------------------------------------------------- */
 
-/* An operation that is tried again and again outlives its steps' records in the end; from then on an
- * absent step may be a forgotten one, and is not run. */
+/* An operation that is tried again and again outlives its steps' records in the end; from then on
+ * an absent step may be a forgotten one, and is not run. */
 static void a_step_that_may_be_forgotten_is_not_run(void **state)
 {
     struct order order;
@@ -441,7 +442,7 @@ static void a_step_is_kept_as_its_operation_is(void **state)
     bed_close(&bed);
 }
 
-/* ---- faults ---------------------------------------------------------------------------------------- */
+/* ---- faults --------------------------------------------------------------------------- */
 
 static bool one_fault(struct bed *bed, enum hapax__fault fault, uint64_t n)
 {

@@ -126,8 +126,8 @@ static void close_unused(struct opened *opened)
     release(opened);
 }
 
-/* Finds the name of a queue of letters: the given name, NAME.kind, or what this broker calls it. A name
- * that is made goes to *made, to be freed. */
+/* Finds the name of a queue of letters: the given name, NAME.kind, or what this broker calls it. A
+ * name that is made goes to *made, to be freed. */
 static enum hapax_error letters_name(const char **to, char **made, const char *given,
                                      const struct hapax__loop_parts *parts, const char *what,
                                      const char *kind, char text[HAPAX_TEXT_MAX])

@@ -4,8 +4,8 @@
  * outcome is stored, or when the user has asked by name to run without a store. A message that is
  * neither done nor surely hopeless is tried again, and never dropped.
  *
- * Where another attempt is in flight, the message asks again after pauses that grow up to the rest of
- * that lease. Rejected: one question when the lease is over. The other attempt mostly ends long
+ * Where another attempt is in flight, the message asks again after pauses that grow up to the rest
+ * of that lease. Rejected: one question when the lease is over. The other attempt mostly ends long
  * before, and a message that waits takes room in hand.
  *
  * Rejected: a literal table of answer, class and settings. Most of its rows would say the same, and
@@ -126,8 +126,8 @@ static struct hapax__decision failed(const struct rule *r)
 }
 
 /* Nobody can tell what this attempt did. The record counts it once the lease is over, and answers
- * FAILED when all attempts are used up. Without a record, or where a hook decides, the message's own
- * count decides. */
+ * FAILED when all attempts are used up. Without a record, or where a hook decides, the message's
+ * own count decides. */
 static struct hapax__decision lost_sight(const struct rule *r)
 {
     bool by_record = r->ended->kind == HAPAX_ANSWER_FRESH &&
@@ -141,8 +141,8 @@ static struct hapax__decision lost_sight(const struct rule *r)
     return wait_for(HAPAX__WAIT_LEASE, r->consumer->policy.lease_ms);
 }
 
-/* Where nobody listens (status 0) every message has to wait, and going round by the broker would not
- * help. A message that a status turned away may be the only one that is not wanted. */
+/* Where nobody listens (status 0) every message has to wait, and going round by the broker would
+ * not help. A message that a status turned away may be the only one that is not wanted. */
 static struct hapax__decision not_run(const struct rule *r)
 {
     struct hapax__decision decision = wait_growing(r, HAPAX__WAIT_AWAY);

@@ -35,7 +35,7 @@ enum hapax__wait {
     HAPAX__WAITS
 };
 
-/* How asking for the operation of a delivery ended. What is not said is zero. */
+/* The answer for the operation of a delivery. Fields that the answer does not set are 0. */
 struct hapax__ended {
     enum hapax_answer_kind kind; /* 0: there was no memory to ask with */
     enum hapax_class cls;

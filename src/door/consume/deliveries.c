@@ -2,17 +2,19 @@
  *
  * Deliveries in hand: ready, with a hand, waiting, in letters, released.
  *
- * Invariant: a delivery is released exactly once. It is acknowledged only when its message is done or
- * its letter is confirmed. A voided delivery is not begun any more, and its letter is not sent.
- * Deliveries of one order ask one at a time. One that waits, or whose letter is on its way, keeps the
- * others behind it.
+ * Invariant: a delivery is released exactly once. It is acknowledged only when its message is done
+ * or its letter is confirmed. No handler begins for a voided delivery, and its letter is not sent.
+ * Deliveries of one order ask one at a time. A delivery that waits, or whose letter is on its way,
+ * keeps the others of its order behind it.
  *
- * Taking stops while the store is away. It also stops once most of what may be in hand did not run
- * because nobody listens. The deliveries in hand go on asking. The first one that the store answers
- * lets taking go on, and wakes the others. Where nobody listened, each one that goes through wakes
- * two more, and taking goes on when few are left: an overloaded handler lets some through, too.
- * Rejected: probes of our own. They would know less than the operations themselves, and would load
- * what is already in trouble.
+ * Taking stops while the store is away. It also stops when more than half of in_hand_max messages
+ * did not run because nobody listens. The deliveries in hand go on asking. When the store answers
+ * the first of them, taking goes on and the others are woken. Where nobody listened, each delivery
+ * that goes through wakes two more. Taking goes on when a quarter of in_hand_max is left, and not
+ * at the first success: an overloaded handler lets some messages through, too.
+ *
+ * Rejected: probes of the store or the handler. A probe would know less than the operations
+ * themselves, and would add load where there is trouble already.
  */
 #include "deliveries.h"
 
@@ -27,7 +29,7 @@
 #define RESEND_MIN_MS   100
 #define POSTPONE_MIN_MS 750
 #define RESEND_MAX_MS   30000
-/* The log says the same thing once in this time. */
+/* The log has the same line once in this time. */
 #define LOG_AGAIN_US (60 * 1000 * US_PER_MS)
 
 /* ---- small things -------------------------------------------------------------------- */
@@ -124,9 +126,9 @@ static struct hapax__entry *release_one(struct hapax__deliveries *d, struct hapa
     return next;
 }
 
-/* Releases an entry that stands in no list. The next of its order becomes ready, or is released as
- * well. A broker that can postpone a message delivers nothing of its order before it, and takes one
- * message back at a time; so the entries behind a returned one are returned, too. */
+/* Releases an entry that is in no list. The next entry of its order becomes ready, or is released
+ * as well. A broker that can postpone messages delivers none of an order before the postponed one,
+ * and takes back one message at a time. So the entries behind a returned one are returned, too. */
 static void release(struct hapax__deliveries *d, struct hapax__entry *entry,
                     enum hapax__release how)
 {
@@ -143,7 +145,8 @@ static void release(struct hapax__deliveries *d, struct hapax__entry *entry,
         make_ready(d, next);
 }
 
-/* Returns an entry that waits. Others are left alone; an entry IN_LINE goes with the one before it. */
+/* Returns an entry to the broker if it is WAITING or RESEND. An entry IN_LINE is returned with the
+ * entry before it. */
 static void give_back(struct hapax__deliveries *d, struct hapax__entry *entry)
 {
     if (entry->phase == HAPAX__PHASE_WAITING)
@@ -153,7 +156,8 @@ static void give_back(struct hapax__deliveries *d, struct hapax__entry *entry)
     release(d, entry, HAPAX__RELEASE_RETURN);
 }
 
-/* The first entry, at or behind this one, that is not IN_LINE. Releasing another does not free it. */
+/* Returns the first entry, at or behind this one, that is not IN_LINE. Releasing another entry does
+ * not free it. NULL: none. */
 static struct hapax__entry *first_of_line(struct hapax__entry *entry)
 {
     while (entry && entry->phase == HAPAX__PHASE_IN_LINE)
@@ -207,8 +211,8 @@ static void let_wait(struct hapax__deliveries *d, struct hapax__entry *entry, en
         hapax__stats_add(&d->stats->retried, 1);
 }
 
-/* Wakes those that wait for this, as many as `most`. Their pauses go on growing: what they are woken
- * for may not be true for all of them. */
+/* Makes entries ready that wait for this reason, `most` of them at most. Their pauses go on
+ * growing, since the reason may still be true for some of them. */
 static void wake(struct hapax__deliveries *d, enum hapax__wait why, uint32_t most)
 {
     struct hapax__entry *entry;
@@ -224,7 +228,7 @@ static void wake(struct hapax__deliveries *d, enum hapax__wait why, uint32_t mos
     }
 }
 
-/* Those that wait for this operation may ask again: it is done. */
+/* Makes the entries ready that wait for an operation which is now done. */
 static void wake_duplicates(struct hapax__deliveries *d, uint64_t operation)
 {
     struct hapax__entry *entry;
@@ -235,7 +239,7 @@ static void wake_duplicates(struct hapax__deliveries *d, uint64_t operation)
     }
 }
 
-/* Whether the log may say something (again). If so, *logged_us is set. */
+/* Whether the log may have a line (again). If so, *logged_us becomes the time of this line. */
 static bool is_due(const struct hapax__deliveries *d, int64_t *logged_us)
 {
     if (*logged_us > 0 && d->now_us < *logged_us + LOG_AGAIN_US)
@@ -280,7 +284,7 @@ static void post(struct hapax__deliveries *d, struct hapax__entry *entry, enum h
         hapax__reason_line(error, decision->reason, &entry->ended, entry->delivery.why);
     }
     entry->letter = hapax__letter_copy(entry->delivered, &args);
-    if (!entry->letter) { /* it asks again, and if it failed it runs again */
+    if (!entry->letter) { /* the entry asks again; if its handler failed, the handler runs again */
         let_wait(d, entry, HAPAX__WAIT_MEMORY, RESEND_MIN_MS);
         return;
     }
@@ -305,7 +309,8 @@ static void count_letter(struct hapax__deliveries *d, const struct hapax__entry 
     }
 }
 
-/* Logs that letters are refused, now and then while they are, and once that they are taken again. */
+/* Logs that letters are refused, once in LOG_AGAIN_US while they are. Logs once that the sink takes
+ * them again. */
 static void log_refused(struct hapax__deliveries *d, const struct hapax__entry *entry, bool refused)
 {
     int64_t *logged_us = &d->refused_us[entry->sent_as];
@@ -379,8 +384,8 @@ static void set_store_away(struct hapax__deliveries *d, bool away)
     atomic_store(&d->parts->work->store_away, away);
 }
 
-/* An answer of STORE_DOWN, or an outcome that is not recorded, stops taking. Any other answer lets it
- * go on. Under on_store_error=open taking never stops for long, since BYPASS is such an answer. */
+/* An answer of STORE_DOWN, or an outcome that is not recorded, stops taking. Any other answer makes
+ * taking go on. BYPASS is one, so under on_store_error=open taking does not stop for long. */
 static void see_store(struct hapax__deliveries *d, const struct hapax__entry *entry,
                       const struct hapax__decision *decision)
 {
@@ -404,7 +409,8 @@ static void see_store(struct hapax__deliveries *d, const struct hapax__entry *en
     }
 }
 
-/* `store_up` and the log wait for an answer: an older answer may still come. */
+/* Leaves `store_up` and the log to the next answer: an older answer may still say that the store is
+ * away. */
 void hapax__deliveries_see_claims(struct hapax__deliveries *d)
 {
     if (!d->store_away || atomic_load(&d->parts->work->store_away))
@@ -413,8 +419,8 @@ void hapax__deliveries_see_claims(struct hapax__deliveries *d)
     wake(d, HAPAX__WAIT_STORE, UINT32_MAX);
 }
 
-/* Wakes two for each that went through: a healthy handler takes them all, and a sick one is not
- * loaded with many. */
+/* Wakes two entries for each one that went through. So a healthy handler soon has them all, and a
+ * sick one gets few. */
 static void see_listener(struct hapax__deliveries *d, const struct hapax__decision *decision)
 {
     if (!decision->ran)
@@ -426,9 +432,9 @@ static void see_listener(struct hapax__deliveries *d, const struct hapax__decisi
     if (d->nobody)
         wake(d, HAPAX__WAIT_AWAY, UINT32_MAX);
     d->nobody = false;
-    if (d->nobody_told)
+    if (d->nobody_logged)
         hapax__deliveries_log(d, "the handler takes messages again");
-    d->nobody_told = false;
+    d->nobody_logged = false;
 }
 
 static void see_nobody(struct hapax__deliveries *d)
@@ -436,9 +442,9 @@ static void see_nobody(struct hapax__deliveries *d)
     if (d->nobody || d->away <= d->parts->consumer->in_hand_max / 2)
         return;
     d->nobody = true;
-    if (d->nobody_told || !is_due(d, &d->nobody_us))
+    if (d->nobody_logged || !is_due(d, &d->nobody_us))
         return;
-    d->nobody_told = true;
+    d->nobody_logged = true;
     hapax__deliveries_log(d,
                           "the handler takes no messages: none is taken until some went through");
 }
@@ -455,8 +461,8 @@ static void log_corrupt(struct hapax__deliveries *d, const struct hapax__ended *
                                            : HAPAX__ACT_DEAD));
 }
 
-/* Whether the record counts the attempts. A message that the broker delivers again carries no count.
- * Where a hook is asked what became of a dead attempt, the record does not count. */
+/* Whether the record counts this attempt. A message that is postponed carries no count of its own.
+ * The record has no count where a hook decides what became of an attempt. */
 static bool is_counted(const struct hapax__deliveries *d, const struct hapax__entry *entry,
                        const struct hapax__decision *decision)
 {
@@ -468,10 +474,11 @@ static bool is_counted(const struct hapax__deliveries *d, const struct hapax__en
     return true;
 }
 
-/* How long the broker keeps the message before it delivers it again; 0: the message waits here. The
- * broker counts whole seconds, so a short pause is waited for here, unless the handler turned the
- * message away: then others get its place. A duplicate waits here, where this process can wake it,
- * until its pauses are a quarter of the lease. Then the broker keeps it for the rest of the lease. */
+/* Returns how long the broker keeps the message before it delivers it again. 0: the message waits
+ * in hand. The broker counts whole seconds, so short pauses are spent in hand. A message that the
+ * handler turned away is an exception: it makes room for others. A duplicate waits in hand, where
+ * this process can wake it, until its pauses are a quarter of the lease. Then the broker keeps it
+ * for the rest of the lease. */
 static int64_t postponed_ms(const struct hapax__deliveries *d, const struct hapax__entry *entry,
                             const struct hapax__decision *decision, bool crowded)
 {
@@ -534,13 +541,13 @@ static void act(struct hapax__deliveries *d, struct hapax__entry *entry,
     }
 }
 
-/* A message that was postponed carries no count, so the record's count is taken. */
+/* Takes the record's count of attempts, where a postponed message carries none of its own. */
 static void see_spent(const struct hapax__deliveries *d, struct hapax__entry *entry)
 {
     struct hapax__history *history = &entry->history;
     const struct hapax__ended *ended = &entry->ended;
     bool ran = ended->cls == HAPAX_CLASS_FAILED || ended->cls == HAPAX_CLASS_UNKNOWN;
-    /* This attempt is counted by its answer. */
+    /* Without this attempt, which its answer counts. */
     uint32_t spent = ended->spent - (ran && ended->spent > 0);
 
     if (d->parts->source_type->postpone && spent > history->base &&
@@ -580,15 +587,16 @@ void hapax__deliveries_answered(struct hapax__deliveries *d, struct hapax__entry
         release(d, entry, HAPAX__RELEASE_RETURN);
     else
         act(d, entry, &decision);
-    /* A voided message was delivered again, and goes on as the new delivery. */
+    /* A voided message is delivered again: its duplicates need not wait for this delivery. */
     if (voided || is_over(decision.act))
         wake_duplicates(d, operation);
 }
 
 /* ---- taking, asking, waking -------------------------------------------------------------- */
 
-/* Taking also goes on when no entry is left in hand that would ask the store, or the handler, again.
- * An entry within a handler does not ask the store, however long the handler takes. */
+/* Whether messages may be taken. Taking also goes on when no entry in hand will ask the store, or
+ * the handler, again. An entry whose handler runs does not ask the store, however long the handler
+ * takes. */
 static bool takes(struct hapax__deliveries *d)
 {
     uint64_t in_handlers = __atomic_load_n(&d->stats->running, __ATOMIC_RELAXED);
@@ -665,7 +673,7 @@ void hapax__deliveries_voided(struct hapax__deliveries *d)
     struct hapax__entry *entry;
 
     give_back_all(d, true);
-    /* Those with a hand no longer count: their handlers may take long. */
+    /* Voided entries with a hand no longer count as away: their handlers may take long. */
     TAILQ_FOREACH (entry, &d->inhand.all, in_hand)
         if (entry->delivered->voided)
             set_away(d, entry, false);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each delivery from taken to released: when it is ready for a hand, what its answer makes of it, and
- * what becomes of its letter. The loop (loop.c) brings the events. Both run in the loop's thread.
+ * Each delivery from taken to released: when it is ready for a hand, what its answer means for it,
+ * and what becomes of its letter. The loop (loop.c) brings the events. All functions run in the
+ * loop's thread.
  */
 #ifndef HAPAX_DOOR_CONSUME_DELIVERIES_H
 #define HAPAX_DOOR_CONSUME_DELIVERIES_H
 
 #include "hands.h"
 
-/* The parts that the loop drives; hapax_consumer_run() opens them. `consumer` has a default in place
- * of each setting that was left 0. */
+/* The parts that the loop drives; hapax_consumer_run() opens them. `consumer` has a default in
+ * place of each setting that was left 0. */
 struct hapax__loop_parts {
     const struct hapax_consumer *consumer;
     const struct hapax__source_type *source_type;
@@ -26,62 +27,67 @@ struct hapax__deliveries {
     /* Set by the loop. */
     const struct hapax__loop_parts *parts;
     struct hapax_consumer_stats *stats;
-    int64_t now_us; /* when events were last waited for */
+    int64_t now_us; /* when the last wait for events ended */
     bool by_broker; /* the broker keeps messages that are tried later */
     uint64_t random;
 
     struct hapax__inhand inhand;
     struct hapax__entries ready;
     struct hapax__entries to_send;
-    uint32_t running; /* with the hands */
-    uint32_t waiting[HAPAX__WAITS]; /* by what they wait for */
+    uint32_t running; /* entries with the hands */
+    uint32_t waiting[HAPAX__WAITS]; /* entries that wait, by their reason */
     uint32_t away; /* entries with `away` set */
-    bool store_away; /* taking stops, since the store is away */
-    bool nobody; /* taking stops, since nobody listens */
-    bool nobody_told; /* the log says so */
-    int64_t nobody_us; /* when the log last said so; 0: never */
-    /* By how letters were sent: when the log last said that they are refused; 0: they are taken. */
+    bool store_away; /* no message is taken: the store is away */
+    bool nobody; /* no message is taken: nobody listens */
+    bool nobody_logged;
+    int64_t nobody_us; /* when the log last had that; 0: never */
+    /* By the act that letters were sent for: when the log last had that they are refused. 0: the
+     * sink takes them. */
     int64_t refused_us[HAPAX__ACT_REJECT + 1];
-    int64_t corrupt_us; /* when the log last told of a damaged record; 0: never */
+    int64_t corrupt_us; /* when the log last had a damaged record; 0: never */
     bool draining;
-    bool released; /* set: the source may have something to tell. The loop clears it */
-    bool sent; /* set: the sink may have something to tell. The loop clears it */
+    /* Set here, cleared by the loop: the source, or the sink, may have something to report. */
+    bool released;
+    bool sent;
 };
 
-/* Prepares a struct whose first fields the loop has set. NOMEM. */
+/* Prepares a struct whose first fields the loop has set. On failure too, hapax__deliveries_close()
+ * may be called. NOMEM. */
 enum hapax_error hapax__deliveries_open(struct hapax__deliveries *d);
 
-/* How many more deliveries would be taken now. */
+/* How many more deliveries may be taken now. */
 size_t hapax__deliveries_room(struct hapax__deliveries *d);
 
-/* Takes a delivery in hand; there must be room. */
+/* Takes a delivery in hand. There must be room. The delivery is lent until it is released. */
 void hapax__deliveries_take(struct hapax__deliveries *d, struct hapax__delivered *delivered);
 
-/* The next entry for a hand, with all that the hand needs; NULL: none is ready. */
+/* Returns the next entry for a hand, with all fields that the hand needs. NULL: none is ready. */
 struct hapax__entry *hapax__deliveries_next(struct hapax__deliveries *d);
 
-/* Notices that a claim went through while the store seemed to be away. */
+/* Takes messages again if a claim went through while the store seemed to be away. */
 void hapax__deliveries_see_claims(struct hapax__deliveries *d);
 
-/* Takes an entry back from the hands, and decides. */
+/* Takes an entry back from the hands, and decides what becomes of its message. */
 void hapax__deliveries_answered(struct hapax__deliveries *d, struct hapax__entry *entry);
 
-/* Goes on with the entries whose pause is over by now_us. */
+/* Goes on with the entries whose pause is over at now_us. */
 void hapax__deliveries_wake(struct hapax__deliveries *d);
 
 /* Sends letters as long as the sink takes them. */
 void hapax__deliveries_send(struct hapax__deliveries *d);
 
-/* Takes the results of letters from the sink. */
+/* Takes the results of letters from the sink, and releases deliveries that are done with. */
 void hapax__deliveries_reap(struct hapax__deliveries *d);
 
-/* Releases the deliveries that the source has voided, but for those with a hand or the sink. */
+/* Releases the deliveries that the source has voided, except those with a hand or the sink. */
 void hapax__deliveries_voided(struct hapax__deliveries *d);
 
-/* From now on nothing is taken, begun or left waiting. All such deliveries go back to the broker. */
+/* Returns all deliveries to the broker, except those with a hand or the sink. From now on no
+ * message is taken, begun or left waiting. */
 void hapax__deliveries_drain(struct hapax__deliveries *d);
 
-/* Lets go of the rest, whose letters were not confirmed. The hands and the sink are closed. */
+/* Returns the rest to the broker: deliveries whose letters were not confirmed. Call it when the
+ * hands and the sink are closed. */
 void hapax__deliveries_close(struct hapax__deliveries *d);
 
 /* Writes a line to the log, printf-like. */

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A hand takes the next entry that waits for one. Either it finds what the message asks (ask.c) and
- * begins a call for it, or it runs the handler of a call that was told to run. A hand never waits for
- * a store: told() brings the call back, and an answer goes past the hands straight to the loop. So
- * threads change once for a batch, and not once for each message. A hand decides nothing, and
- * touches neither source nor sink. It reads the bytes of a delivery, which stay while the entry is
- * out.
+ * A hand takes the next entry that waits for a hand. Either it finds the request of the message
+ * (ask.c) and begins a call for it, or it runs the handler of a call that may run. A hand never
+ * waits for a store: told() brings the call back, and an answer goes straight to the loop, without
+ * a hand. So work changes threads once for a batch, and not once for each message. A hand decides
+ * nothing, and touches neither source nor sink. It reads the bytes of a delivery, which stay while
+ * the entry is out.
  *
  * Invariant: at most `concurrency` entries are out, so a call that may run finds a hand. While an
- * entry waits and a hand is idle, one hand is being woken. A hand that takes an entry while more wait
- * wakes the next.
+ * entry waits and a hand is idle, one hand is being woken. A hand that takes an entry while more
+ * wait wakes the next hand.
  *
- * Rejected: a hand that blocks in hapax_execute(). Threads changed three times for each message, which
- * was half of its cost on two processors. A hand that goes on with what becomes of the message.
- * Libraries of brokers want one thread for a connection, and a handler that hangs would keep its
- * acknowledgements.
+ * Rejected: a hand that blocks in hapax_execute(). Work changed threads three times for each
+ * message, which was half of its cost on two processors.
+ * Rejected: a hand that also releases the message. Libraries of brokers want one thread for a
+ * connection, and a handler that hangs would keep its acknowledgements.
  */
 #include "hands.h"
 
@@ -36,14 +36,14 @@
 struct hapax__hands {
     struct hapax__work *work;
     int done_fd;
-    /* Not a condition: a woken hand would wait for the lock, and a signal that is lost would be
-     * missed for ever. */
+    /* Rejected: a condition. A woken hand would wait for the lock, and a lost signal would never be
+     * made up for. */
     sem_t wake;
     pthread_mutex_t lock; /* of the fields below */
-    struct hapax__entries waiting; /* to be begun, or told to run */
-    struct hapax__entries done; /* answered, or refused */
+    struct hapax__entries waiting; /* their calls are to begin, or may run */
+    struct hapax__entries done; /* answered, or ended without a call */
     uint32_t idle;
-    bool waking; /* an idle hand: `wake` is posted, or about to be */
+    bool waking; /* `wake` is posted for an idle hand, or about to be */
     bool ending;
     uint32_t count;
     pthread_t threads[];
@@ -84,7 +84,8 @@ static void wake_hand(struct hapax__hands *hands)
     assert(failed == 0);
 }
 
-/* Under the lock. True: wake a hand once the lock is free, so that the hand need not wait for it. */
+/* Whether the caller, who has the lock, must call wake_hand(). Do so after unlocking where
+ * possible: the hand then need not wait for the lock. */
 static bool wants_hand(struct hapax__hands *hands)
 {
     if (STAILQ_EMPTY(&hands->waiting) || hands->idle == 0 || hands->waking)
@@ -104,7 +105,7 @@ static void idle(struct hapax__hands *hands)
     hands->waking = false;
 }
 
-/* NULL: the hands are closed. */
+/* Returns the next entry, as soon as there is one. NULL: the hands are closed. */
 static struct hapax__entry *next_waiting(struct hapax__hands *hands)
 {
     struct hapax__entry *entry;
@@ -123,7 +124,7 @@ static struct hapax__entry *next_waiting(struct hapax__hands *hands)
     return entry;
 }
 
-/* Gives an entry back to the loop for which no call was begun. */
+/* Gives an entry without a call back to the loop. */
 static void give_back(struct hapax__hands *hands, struct hapax__entry *entry)
 {
     bool first;
@@ -136,7 +137,7 @@ static void give_back(struct hapax__hands *hands, struct hapax__entry *entry)
         wake_loop(hands);
 }
 
-/* The told() of all calls: in the pulse's thread. */
+/* The told() of all calls. It runs in the pulse's thread. */
 static void told(struct hapax__call *calls)
 {
     struct hapax__hands *hands = calls->owner;
@@ -158,7 +159,7 @@ static void told(struct hapax__call *calls)
         wake_hand(hands);
     if (none_done && !STAILQ_EMPTY(&hands->done))
         wake_loop(hands);
-    pthread_mutex_unlock(&hands->lock); /* last: after it, the hands may be gone */
+    pthread_mutex_unlock(&hands->lock); /* last: after this the hands may be freed */
 }
 
 /* ---- one message ----------------------------------------------------------------------- */
@@ -183,7 +184,7 @@ static enum hapax_class run_handler(struct hapax__hands *hands, struct hapax__en
     return cls;
 }
 
-/* Only the handler may refuse the delivery. */
+/* Runs the hook. Only a handler may refuse the delivery, so a refusal by the hook is dropped. */
 static enum hapax_class run_reconcile(const struct hapax__work *work, struct hapax__entry *entry)
 {
     enum hapax_class cls = work->reconcile(&entry->call->attempt, &entry->delivery, work->arg);
@@ -201,7 +202,7 @@ static void run(struct hapax__hands *hands, struct hapax__entry *entry)
     hapax__call_ended(entry->call, cls);
 }
 
-/* False: nothing was begun, since there is no memory. */
+/* Begins the call of an entry. False: no memory, and no call. */
 static bool begin_call(struct hapax__hands *hands, struct hapax__entry *entry)
 {
     const struct hapax__work *work = hands->work;
@@ -225,7 +226,8 @@ static bool begin_call(struct hapax__hands *hands, struct hapax__entry *entry)
     return false;
 }
 
-/* False: it is over already. True: another thread may have the entry by now. */
+/* Finds the request of a message and begins its call. True: another thread may have the entry by
+ * now. False: no call was begun; entry->ended says why. */
 static bool begin(struct hapax__hands *hands, struct hapax__entry *entry)
 {
     const struct hapax__work *work = hands->work;
@@ -265,7 +267,7 @@ static void *hand_main(void *arg)
     return NULL;
 }
 
-/* Signals are the program's: the threads take none. */
+/* Starts the threads. They take no signals, which belong to the program. */
 static bool start(struct hapax__hands *hands)
 {
     uint32_t wanted = hands->work->consumer->concurrency;
@@ -376,7 +378,7 @@ void hapax__hands_reap(struct hapax__hands *hands, struct hapax__entries *back)
     uint64_t count;
 
     STAILQ_INIT(back);
-    /* Cleared first: the descriptor tells of what comes after this. */
+    /* Cleared first: an entry that comes after this makes it readable again. */
     if (read(hands->done_fd, &count, sizeof(count)) < 0)
         assert(errno == EAGAIN);
     pthread_mutex_lock(&hands->lock);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines, duplicates and timers of the deliveries in hand. All memory is taken at the start, so that
- * no delivery fails for want of memory once it was taken from a broker. Invariant: an entry is in
- * hand from add to remove. Of a line only the first entry is in the table, and only the first has
- * another phase than IN_LINE. The others follow it in the order in which they were taken.
+ * Lines, duplicates and timers of the deliveries in hand. All memory is allocated at the start, so
+ * memory cannot run out for a delivery that was taken.
  *
- * Rejected: a node per order with a copy of its bytes. The bytes of a line are those of its first
- * delivery, which stay until that delivery is released.
+ * Invariant: an entry is in hand from add to remove. Of each line only the first entry is in the
+ * table, and only the first has another phase than IN_LINE. The others follow in the order in which
+ * they were taken.
+ *
+ * Rejected: a node for each order, with a copy of its bytes. The bytes of a line are those of its
+ * first delivery, which stay until that delivery is released.
  */
 #include "inhand.h"
 
@@ -67,7 +69,7 @@ static bool same_order(const struct hapax__entry *a, const struct hapax__entry *
            memcmp(x->ptr, y->ptr, x->len) == 0;
 }
 
-/* Where the first of this entry's order stands in the table, or would stand. */
+/* Returns where the table has the first entry of this entry's order, or would have it. */
 static struct hapax__entry **line_of(struct hapax__inhand *inhand, const struct hapax__entry *entry)
 {
     struct hapax__entry **at = &inhand->lines[entry->order_hash & inhand->mask];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loop. It waits for entries that come back from the hands, for the source, the sink, the stop
- * and the nearest timer, and brings each event to the deliveries (deliveries.c). It waits for events
- * alone: an event ends every pause, and no turn is without an event.
+ * and the nearest timer, and brings each event to the deliveries (deliveries.c). It waits for
+ * events alone: an event ends every pause, and no turn is without an event.
  *
  * Invariant: only this thread touches the source and the sink. The hands get no more than they can
- * begin at once, so what has not begun is still the loop's to give back. The end is bounded, but for
- * handlers: the loop waits for them and tells them to hurry, since a thread cannot be taken back from
- * foreign code.
+ * begin at once, so what has not begun is still the loop's to give back. The end is bounded, but
+ * for handlers: the loop waits for them and tells them to hurry, since a thread cannot be taken
+ * back from foreign code.
  */
 #include "loop.h"
 
@@ -33,7 +33,7 @@ struct loop {
     struct hapax__hands *hands;
     int64_t extend_us;
     uint64_t voided; /* the source's count, as last seen */
-    bool had_room; /* what the source was told at its last pump() */
+    bool had_room; /* the source's last pump() was given room */
     enum broker_seen broker;
     bool told_ready;
     int64_t drain_until_us; /* after this, handlers are told to hurry */
@@ -146,7 +146,7 @@ static void pump_source(struct loop *loop)
     see_source(loop);
 }
 
-/* Sends again after reaping: no event would tell of the room that came free. */
+/* Sends again after reaping: no event follows when the sink has room again. */
 static void pump_sink(struct loop *loop)
 {
     hapax__deliveries_send(&loop->deliveries);

@@ -23,8 +23,8 @@ struct hapax__post_options {
     void *log_arg;
 };
 
-/* Copies the texts. Reads no environment and asks no proxy. INVALID: text names the setting, but not
- * the URL, which may hold a password. NOMEM. */
+/* Copies the texts. Reads no environment and asks no proxy. INVALID: text names the setting, but
+ * not the URL, which may hold a password. NOMEM. */
 enum hapax_error hapax__post_open(struct hapax__post **out,
                                   const struct hapax__post_options *options,
                                   char text[HAPAX_TEXT_MAX]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counters that several threads add to and any thread may read. Each is right by itself. Two of them
- * may be of different moments, which is enough for a scrape. Rejected: a lock, at which the threads
- * of handlers would meet.
+ * Counters that several threads add to and any thread may read. Each is right by itself. Two of
+ * them may be of different moments, which is enough for a scrape. Rejected: a lock, at which the
+ * threads of handlers would meet.
  */
 #include "stats.h"
 
