@@ -12,6 +12,7 @@
 
 #include "door/lambda/proxy.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -141,6 +142,7 @@ static void take_environment(struct lambda_args *args)
         char name[64] = "HAPAX_";
         size_t len = strlen(name);
 
+        assert(options[i].name);
         for (const char *at = options[i].name; *at != '\0' && len + 1 < sizeof(name); at++)
             name[len++] = *at == '-' ? '_' : (char)(*at & ~0x20);
         name[len] = '\0';

@@ -448,7 +448,7 @@ static enum cli_exit identify(struct hapax_id *id, struct cli_secret *secret,
 enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
                                  const struct cli_args *args, const struct cli_operation *operation)
 {
-    struct cli_secret secret;
+    struct cli_secret secret = {.len = 0}; /* not read where the id is given */
     enum cli_exit exit;
 
     *out = NULL;

@@ -31,6 +31,7 @@ static struct hapax_span move(uint8_t **at, struct hapax_span from)
 
     if (from.len == 0)
         return to;
+    assert(*at);
     to = (struct hapax_span){memcpy(*at, from.ptr, from.len), from.len};
     *at += from.len;
     return to;

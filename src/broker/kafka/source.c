@@ -157,6 +157,7 @@ static void look_for_topic(struct hapax__kafka_source *s)
         topic ? rd_kafka_metadata(s->rk, 0, topic, &found, LOOK_MAX_MS) : rd_kafka_last_error();
 
     s->missing_us = error ? hapax__monotonic_us() + AGAIN : 0;
+    assert(error || found);
     if (!error && found->topic_cnt == 1) {
         if (found->topics[0].err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)
             refuse(s, "there is no such topic");

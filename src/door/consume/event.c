@@ -79,12 +79,13 @@ bool hapax__event_decode(uint8_t *out, size_t size, size_t *len, struct hapax_sp
     *len = 0;
     while (at < end) {
         uint8_t c = value.ptr[at++];
+        int high = end - at >= 2 ? hex_of(value.ptr[at]) : -1;
+        int low = high >= 0 ? hex_of(value.ptr[at + 1]) : -1;
 
         if (quoted && c == '\\' && at < end) {
             c = value.ptr[at++];
-        } else if (c == '%' && end - at >= 2 && hex_of(value.ptr[at]) >= 0 &&
-                   hex_of(value.ptr[at + 1]) >= 0) {
-            c = (uint8_t)(hex_of(value.ptr[at]) << 4 | hex_of(value.ptr[at + 1]));
+        } else if (c == '%' && low >= 0) {
+            c = (uint8_t)(high << 4 | low);
             at += 2;
         }
         if (*len == size)

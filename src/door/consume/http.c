@@ -216,6 +216,7 @@ void hapax__post_close(struct hapax__post *post)
 {
     if (!post)
         return;
+    assert(post->idle || post->idle_count == 0);
     for (uint32_t i = 0; i < post->idle_count; i++)
         close_handle(post->idle[i]);
     pthread_mutex_destroy(&post->mutex);

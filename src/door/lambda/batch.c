@@ -52,7 +52,7 @@ bool hapax__batch_units(struct hapax__invocation *invocation)
     hapax__raw_begin(&walk, records);
     while (hapax__raw_next(&walk, &name, &record))
         n++;
-    invocation->units = calloc(n, sizeof(*invocation->units));
+    invocation->units = calloc(n > 0 ? n : 1, sizeof(*invocation->units));
     if (!invocation->units)
         return false;
     hapax__raw_begin(&walk, records);
@@ -153,7 +153,7 @@ bool hapax__batch_cut(struct hapax__invocation *invocation)
 {
     const struct hapax__unit *units = invocation->units;
     size_t n = invocation->unit_count, kept = 0;
-    const uint8_t *end = invocation->text.ptr + invocation->text.len;
+    const uint8_t *end;
     bool more = false;
     FILE *out;
 

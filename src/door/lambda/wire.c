@@ -121,6 +121,7 @@ static bool fill(struct hapax__wire *wire, bool *end)
 
         if (wire->size >= HAPAX__HEAD_MAX)
             return broken(EMSGSIZE);
+        assert(wire->size > 0);
         more = realloc(wire->buffer, wire->size * 2);
         if (!more)
             return broken(ENOMEM);
@@ -538,6 +539,7 @@ bool hapax__wire_body(struct hapax__wire *wire, uint8_t **body, size_t *len, siz
             *body = NULL;
             return broken(error);
         }
+        assert(*body);
         memcpy(*body + *len, piece.ptr, piece.len);
         *len += piece.len;
     }

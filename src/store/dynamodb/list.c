@@ -14,6 +14,7 @@
 #include "core/machine.h"
 #include "core/record.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,10 +40,12 @@ static enum hapax_error show(struct list *list, const struct hapax_record *recor
 {
     struct hapax_arena *arena = list->ddb->base.arena;
     struct hapax_op *op = list->op;
-    struct hapax_record *to = &op->records[op->count];
+    struct hapax_record *to;
 
     if (!hapax__listed(record, op, op->now_us))
         return HAPAX_ERR_NONE;
+    assert(op->records);
+    to = &op->records[op->count];
     *to = *record;
     memset(&to->token, 0, sizeof(to->token));
     to->outcome.headers = to->outcome.body = (struct hapax_span){NULL, 0};
