@@ -135,10 +135,10 @@ static void plain(struct bed *bed, size_t i, const char *word, size_t node)
     bed->calls[i] = (struct hapax__redis_call){.args = bed->args[i], .argc = 1, .node = node};
 }
 
-static enum hapax_error run(struct bed *bed, size_t n, bool hold)
+static enum hapax_error run(struct bed *bed, size_t n, bool wait)
 {
     int64_t before_us = hapax__monotonic_us();
-    enum hapax_error error = hapax__redis_route_run(bed->route, bed->calls, n, hold, bed->text);
+    enum hapax_error error = hapax__redis_route_run(bed->route, bed->calls, n, wait, bed->text);
 
     assert_true(hapax__monotonic_us() - before_us < bed->uri.timeout_ms * 1000 + LATE_US);
     return error;
@@ -446,7 +446,7 @@ static void wait_follows_the_calls(void **state)
 {
     static const struct {
         const char *reply;
-        bool held;
+        bool replicated;
     } cases[] = {{":2\r\n", true},
                  {":1\r\n", false},
                  {"-ERR WAIT cannot be used with replica instances\r\n", false},
@@ -463,17 +463,17 @@ static void wait_follows_the_calls(void **state)
         assert_int_equal(run(bed, 2, true), HAPAX_ERR_NONE);
         for (size_t i = 0; i < 2; i++) {
             expect_reply(bed, i, "OK");
-            assert_int_equal(bed->calls[i].held, cases[k].held);
+            assert_int_equal(bed->calls[i].replicated, cases[k].replicated);
         }
-        assert_int_equal(bed->text[0] == '\0', cases[k].held);
+        assert_int_equal(bed->text[0] == '\0', cases[k].replicated);
         log = play_log(&bed->plays[0]);
         assert_memory_equal(log, SHA "1 a 1;" SHA "1 b 2;WAIT 2 ",
                             strlen(SHA "1 a 1;" SHA "1 b 2;WAIT 2 "));
         limit = strtol(strrchr(log, ' '), NULL, 10);
         assert_true(limit > 0 && limit < bed->uri.timeout_ms);
-        /* Without hold nothing waits, and nothing is known to be held. */
+        /* Without wait nothing waits, and nothing is known to be replicated. */
         expect_run(bed, "o");
-        assert_false(bed->calls[0].held);
+        assert_false(bed->calls[0].replicated);
         expect_log(bed, 0, SHA "1 a 1;");
     }
 }
@@ -493,14 +493,14 @@ static void a_wait_for_nothing_holds_back_no_script(void **state)
     assert_int_equal(run(bed, 1, true), HAPAX_ERR_NONE);
     assert_true(hapax__monotonic_us() - before_us < bed->uri.timeout_ms * 1000);
     expect_reply(bed, 0, "OK");
-    assert_false(bed->calls[0].held);
+    assert_false(bed->calls[0].replicated);
     assert_int_equal(count_of(play_log(&bed->plays[0]), "SCRIPT LOAD"), 1);
     /* Where the answer is there at once, the link is kept. */
     play_forget(&bed->plays[0]);
     rule(bed, 0, SHA, NOSCRIPT, 1);
     rule(bed, 0, "WAIT", ":1\r\n", 0);
     assert_int_equal(run(bed, 1, true), HAPAX_ERR_NONE);
-    assert_true(bed->calls[0].held);
+    assert_true(bed->calls[0].replicated);
     assert_string_equal(bed->text, "");
     assert_int_equal(play_met(&bed->plays[0]), 2);
 }
@@ -704,9 +704,9 @@ static void a_primary_without_its_replicas_is_doubted(void **state)
         rule(bed, 2, "WAIT", ":0\r\n", 0);
         keys(bed, "a 1");
         assert_int_equal(run(bed, 1, true), k == 0 ? HAPAX_ERR_UNAVAILABLE : HAPAX_ERR_NONE);
-        assert_false(bed->calls[0].held);
+        assert_false(bed->calls[0].replicated);
         assert_int_equal(run(bed, 1, true), HAPAX_ERR_NONE);
-        assert_true(bed->calls[0].held);
+        assert_true(bed->calls[0].replicated);
         expect_log(bed, 1, FIND);
         /* One that has them is not. */
         assert_int_equal(run(bed, 1, true), HAPAX_ERR_NONE);

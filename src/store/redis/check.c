@@ -646,7 +646,7 @@ static enum hapax_error check_write(struct checking *c)
         if (calls[i].reply->type == HAPAX__RESP_ERROR)
             return hapax_store_fail(&redis->base, HAPAX_ERR_REFUSED, "cannot write: %.200s",
                                     calls[i].reply->str);
-        if (!calls[i].held) {
+        if (!calls[i].replicated) {
             tell(c, true,
                  "wait=%" PRIu32 ": too few replicas acknowledged a write in time, so operations "
                  "are neither claimed nor completed",

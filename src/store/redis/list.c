@@ -239,10 +239,10 @@ static enum step take_look(struct list *list, const struct hapax_id *id,
 {
     struct hapax_op one = {.kind = HAPAX_OP_LIST, .id = *id};
     char text[HAPAX_TEXT_MAX];
-    bool held;
+    bool if_replicated;
     size_t need;
 
-    if (hapax__redis_answer(&one, reply, i, &held, &need, text) != HAPAX__REDIS_ANSWERED) {
+    if (hapax__redis_answer(&one, reply, i, &if_replicated, &need, text) != HAPAX__REDIS_ANSWERED) {
         nonsense(list);
         return STEP_FAILED;
     }

@@ -400,14 +400,14 @@ static enum hapax__redis_said verdict_of(struct hapax_op *op, long long code,
 }
 
 enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const struct hapax__resp *reply,
-                                           size_t i, bool *held, size_t *need,
+                                           size_t i, bool *if_replicated, size_t *need,
                                            char text[HAPAX_TEXT_MAX])
 {
     const struct hapax__resp *said, *shown;
     int64_t now_us;
     enum hapax__redis_said result;
 
-    *held = false;
+    *if_replicated = false;
     *need = 0;
     if (reply->type != HAPAX__RESP_ARRAY || reply->elements < HEAD_REPLY ||
         reply->elements % 2 != 0 || !read_time(&now_us, reply))
@@ -423,7 +423,7 @@ enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const struct hap
     result = verdict_of(op, said->integer, shown);
     if (result == HAPAX__REDIS_ANSWERED && op->error == HAPAX_ERR_NONE) {
         op->now_us = now_us;
-        *held = said->integer & HELD;
+        *if_replicated = said->integer & HELD;
     }
     return result;
 }

@@ -70,11 +70,11 @@ enum hapax__redis_said {
 };
 
 /* Reads what a reply of the script says of its i-th op and answers it; spans borrow from the reply.
- *   held   out: the answer counts only once the replicas hold what was written
- *   need   out, LATER: bytes of the record
- *   text   what failed, where an error was answered */
+ *   if_replicated   out: the answer counts only once the replicas have the write
+ *   need            out, LATER: bytes of the record
+ *   text            what failed, where an error was answered */
 enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const struct hapax__resp *reply,
-                                           size_t i, bool *held, size_t *need,
+                                           size_t i, bool *if_replicated, size_t *need,
                                            char text[HAPAX_TEXT_MAX]);
 
 /* Sets text to why a record cannot be read; returns error. */

@@ -77,7 +77,7 @@ struct run {
     struct hapax__redis_call *calls;
     size_t n;
     size_t pending;
-    bool hold;
+    bool wait;
     bool rest; /* the deployment has to change before the next round is of use */
     int64_t deadline_us;
     char *text;
@@ -260,7 +260,7 @@ static void chain_keys(struct run *run)
 /* ---- how a call ends ----------------------------------------------------------------- */
 
 /* Whether something has been away for longer than a run lasts (0: it is not away). A run waits for
- * a failover while there is one; later it must not hold up the calls on other nodes any more. */
+ * a failover while there is one; later it must not delay the calls on other nodes any more. */
 static bool long_ago(const struct run *run, int64_t since_us)
 {
     return since_us != 0 && hapax__monotonic_us() - since_us >= run->route->uri.timeout_ms * 1000;
@@ -429,7 +429,7 @@ static void take_reply(struct run *run, struct hapax__redis_node *node, size_t i
     route->replies[route->reply_count++] = reply;
     run->calls[i].reply = reply;
     run->calls[i].error = HAPAX_ERR_NONE;
-    run->calls[i].held = route->uri.wait == 0;
+    run->calls[i].replicated = route->uri.wait == 0;
     run->calls[i].again = route->tracks[i].maybe;
     node->away_us = 0;
     end(run, i);
@@ -445,7 +445,7 @@ static void give_up_pending(struct run *run, enum hapax_error error)
 static enum hapax_error first_error(const struct run *run)
 {
     enum hapax_error first = HAPAX_ERR_NONE;
-    bool held = true;
+    bool replicated = true;
 
     assert(run->pending == 0);
     for (size_t i = 0; i < run->n; i++) {
@@ -454,10 +454,10 @@ static enum hapax_error first_error(const struct run *run)
         assert((call->error == HAPAX_ERR_NONE) == (call->reply != NULL));
         if (first == HAPAX_ERR_NONE)
             first = call->error;
-        held = held && (call->held || !run->hold);
+        replicated = replicated && (call->replicated || !run->wait);
     }
     /* A failure whose second try went well is not reported. */
-    if (first == HAPAX_ERR_NONE && held)
+    if (first == HAPAX_ERR_NONE && replicated)
         run->text[0] = '\0';
     return first;
 }
@@ -625,7 +625,7 @@ static bool put_wait(struct run *run, struct hapax__redis_node *node)
     int64_t left_ms = (run->deadline_us - hapax__monotonic_us()) / 1000;
     char replicas[12], limit[24];
 
-    if (!run->hold || run->route->uri.wait == 0)
+    if (!run->wait || run->route->uri.wait == 0)
         return true;
     left_ms -= wait_margin_ms(left_ms);
     snprintf(replicas, sizeof(replicas), "%" PRIu32, run->route->uri.wait);
@@ -724,9 +724,9 @@ static void take_wait(struct run *run, struct hapax__redis_node *node)
 {
     uint32_t wanted = run->route->uri.wait;
     struct hapax__resp *reply;
-    bool held;
+    bool replicated;
 
-    if (!run->hold || wanted == 0)
+    if (!run->wait || wanted == 0)
         return;
     if (!any_answered(run, node)) {
         drop_wait(run, node);
@@ -736,12 +736,12 @@ static void take_wait(struct run *run, struct hapax__redis_node *node)
         lose_from(run, node, NO_CALL, HAPAX_ERR_INDETERMINATE, true);
         return;
     }
-    held = reply->type == HAPAX__RESP_INTEGER && reply->integer >= (long long)wanted;
-    if (!held && reply->type == HAPAX__RESP_INTEGER) {
+    replicated = reply->type == HAPAX__RESP_INTEGER && reply->integer >= (long long)wanted;
+    if (!replicated && reply->type == HAPAX__RESP_INTEGER) {
         hapax__fail(run->text, HAPAX_ERR_INDETERMINATE,
                     "\"%.100s\": %lld of %u replicas acknowledged in time", node->name,
                     reply->integer, (unsigned)wanted);
-    } else if (!held) {
+    } else if (!replicated) {
         char quoted[100];
 
         hapax__redis_quote(quoted, sizeof(quoted), reply);
@@ -749,11 +749,11 @@ static void take_wait(struct run *run, struct hapax__redis_node *node)
                     quoted);
     }
     hapax__resp_free(reply);
-    if (!held)
+    if (!replicated)
         doubt(run, node);
-    for (size_t i = node->first; held && i != NO_CALL; i = run->route->tracks[i].next)
+    for (size_t i = node->first; replicated && i != NO_CALL; i = run->route->tracks[i].next)
         if (run->route->tracks[i].done && run->calls[i].reply)
-            run->calls[i].held = true;
+            run->calls[i].replicated = true;
 }
 
 static void take_round(struct run *run, struct hapax__redis_node *node)
@@ -894,26 +894,26 @@ static bool round_of(struct run *run)
 }
 
 enum hapax_error hapax__redis_route_run(struct hapax__redis_route *route,
-                                        struct hapax__redis_call *calls, size_t n, bool hold,
+                                        struct hapax__redis_call *calls, size_t n, bool wait,
                                         char text[HAPAX_TEXT_MAX])
 {
     int64_t deadline_us = hapax__monotonic_us() + route->uri.timeout_ms * 1000;
 
-    return hapax__redis_route_run_by(route, calls, n, hold, deadline_us, text);
+    return hapax__redis_route_run_by(route, calls, n, wait, deadline_us, text);
 }
 
 enum hapax_error hapax__redis_route_run_by(struct hapax__redis_route *route,
-                                           struct hapax__redis_call *calls, size_t n, bool hold,
+                                           struct hapax__redis_call *calls, size_t n, bool wait,
                                            int64_t deadline_us, char text[HAPAX_TEXT_MAX])
 {
-    struct run run = {route, calls, n, n, hold, false, deadline_us, text};
+    struct run run = {route, calls, n, n, wait, false, deadline_us, text};
 
     text[0] = '\0';
     free_replies(route);
     for (size_t i = 0; i < n; i++) {
         assert(calls[i].script || calls[i].argc > 0);
         calls[i].reply = NULL;
-        calls[i].held = false;
+        calls[i].replicated = false;
         calls[i].again = false;
         calls[i].error = HAPAX_ERR_NOMEM;
     }

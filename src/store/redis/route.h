@@ -34,12 +34,12 @@ struct hapax__redis_call {
     /* The route owns the reply, until its next run. An error reply comes only to a plain
      * command, and only where the error is the command's own (ERR, WRONGTYPE, …). */
     struct hapax__resp *reply;
-    /* NONE exactly when there is a reply. UNAVAILABLE, NOMEM: no try was carried out. REFUSED:
-     * nor then, since the login or a permission is missing. Otherwise INDETERMINATE, as for
+    /* NONE exactly when there is a reply. UNAVAILABLE, NOMEM, REFUSED: no try was carried out;
+     * REFUSED means that the login or a permission is missing. Otherwise INDETERMINATE, as for
      * every error reply of a script that may have begun. */
     enum hapax_error error;
     /* the replicas that `wait` asks for have all that the node had written at its answer */
-    bool held;
+    bool replicated;
     bool again; /* the reply is that of a repeat: an earlier try may have been carried out, too */
 };
 
@@ -59,15 +59,15 @@ void hapax__redis_route_close(struct hapax__redis_route *route);
  * run waits for a failover, for a cluster that is electing, and for a slot that is being moved,
  * while they are younger than the timeout; it does not wait for a single node that is away.
  *
- * With hold, WAIT follows on each link used, and sets `held` (always true where the URI has no
+ * With wait, WAIT follows on each link used, and sets `replicated` (always true where the URI has no
  * wait). */
 enum hapax_error hapax__redis_route_run(struct hapax__redis_route *route,
-                                        struct hapax__redis_call *calls, size_t n, bool hold,
+                                        struct hapax__redis_call *calls, size_t n, bool wait,
                                         char text[HAPAX_TEXT_MAX]);
 
 /* The same by a deadline (µs of hapax__monotonic_us()), for several runs within one timeout. */
 enum hapax_error hapax__redis_route_run_by(struct hapax__redis_route *route,
-                                           struct hapax__redis_call *calls, size_t n, bool hold,
+                                           struct hapax__redis_call *calls, size_t n, bool wait,
                                            int64_t deadline_us, char text[HAPAX_TEXT_MAX]);
 
 /* A primary refused writes because replicas are missing. It may be a former primary, cut off

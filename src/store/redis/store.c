@@ -209,7 +209,7 @@ static void fail_item(struct batch *batch, struct item *item, enum hapax_error e
 }
 
 /* A verdict that the replicas may not have is no verdict. */
-static void fail_unheld(struct batch *batch, struct item *item)
+static void fail_unreplicated(struct batch *batch, struct item *item)
 {
     char text[HAPAX_TEXT_MAX];
 
@@ -224,9 +224,9 @@ static bool take_answer(struct batch *batch, const struct hapax__redis_call *cal
                         struct item *item, size_t index)
 {
     char text[HAPAX_TEXT_MAX];
-    bool held;
+    bool if_replicated;
 
-    switch (hapax__redis_answer(item->op, call->reply, index, &held, &item->need, text)) {
+    switch (hapax__redis_answer(item->op, call->reply, index, &if_replicated, &item->need, text)) {
     case HAPAX__REDIS_LATER:
         return false;
     case HAPAX__REDIS_NONSENSE:
@@ -238,8 +238,8 @@ static bool take_answer(struct batch *batch, const struct hapax__redis_call *cal
     if (item->op->error != HAPAX_ERR_NONE) {
         batch->short_of |= strstr(text, ": NOREPLICAS") != NULL;
         fail_item(batch, item, item->op->error, text);
-    } else if (held && !call->held) {
-        fail_unheld(batch, item);
+    } else if (if_replicated && !call->replicated) {
+        fail_unreplicated(batch, item);
     } else {
         item->done = true;
         batch->kept += item->op->record.outcome.headers.len + item->op->record.outcome.body.len;
