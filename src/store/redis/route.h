@@ -53,14 +53,14 @@ void hapax__redis_route_close(struct hapax__redis_route *route);
 /* Carries out the calls within the URI's timeout. Returns NONE when every call has a reply,
  * otherwise the first call's error. text: what failed last; "" where nothing did.
  *
- * Calls on one key go in order, each after the answer to the one before. Where a call fails,
- * those behind it on its key are not sent (UNAVAILABLE). A call whose reply was lost is sent
- * again, unless `once`: where the link had worked before, or another node is the primary now. A
- * run waits for a failover, for a cluster that is electing, and for a slot that is being moved,
- * while they are younger than the timeout; it does not wait for a single node that is away.
+ * Calls on one key go in order, each after the answer to the one before. Where a call fails, those
+ * behind it on its key are not sent (UNAVAILABLE). A call whose reply was lost is sent again,
+ * unless `once`: where the link had worked before, or another node is the primary now. A run waits
+ * for a failover, for a cluster that is electing, and for a slot that is being moved, while they
+ * are younger than the timeout; it does not wait for a single node that is away.
  *
- * With wait, WAIT follows on each link used, and sets `replicated` (always true where the URI has no
- * wait). */
+ * With wait, WAIT follows on each link used, and sets `replicated` (always true where the URI has
+ * no wait). */
 enum hapax_error hapax__redis_route_run(struct hapax__redis_route *route,
                                         struct hapax__redis_call *calls, size_t n, bool wait,
                                         char text[HAPAX_TEXT_MAX]);
