@@ -109,17 +109,17 @@ struct hapax_message {
 struct hapax_delivery;
 
 /* Returns the message of a delivery. Borrowed until the handler returns. */
-const struct hapax_message *hapax_delivery_message(const struct hapax_delivery *delivery);
+HAPAX_API const struct hapax_message *hapax_delivery_message(const struct hapax_delivery *delivery);
 
 /* Says that trying again will not help. If the handler then returns FAILED, the message goes to the
  * dead letters with hapax-reason `refused`. why: a line for people, without secrets; copied, and
  * cut to HAPAX_TEXT_MAX. NULL reads as "". */
-void hapax_delivery_refuse(struct hapax_delivery *delivery, const char *why);
+HAPAX_API void hapax_delivery_refuse(struct hapax_delivery *delivery, const char *why);
 
 /* Whether the handler should return soon: the consumer is being stopped, and its drain_ms is over.
  * An outcome that is returned then is still stored. A message that is not done is delivered
  * again. */
-bool hapax_delivery_hurry(const struct hapax_delivery *delivery);
+HAPAX_API bool hapax_delivery_hurry(const struct hapax_delivery *delivery);
 
 /* A handler, or the reconcile hook. It runs in one of `concurrency` threads; the hook of a message
  * may run in another thread than its handler. `attempt` is as in hapax_execute(): fence, token,
@@ -210,12 +210,12 @@ struct hapax_consumer {
 };
 
 /* Sets every field to its default. Takes no memory and cannot fail. */
-void hapax_consumer_init(struct hapax_consumer *consumer);
+HAPAX_API void hapax_consumer_init(struct hapax_consumer *consumer);
 
 /* Checks the settings, without the broker or a store. INVALID, UNSUPPORTED: text names the first
  * setting that is wrong. NOMEM. */
-enum hapax_error hapax_consumer_check(const struct hapax_consumer *consumer,
-                                      char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_consumer_check(const struct hapax_consumer *consumer,
+                                                char text[HAPAX_TEXT_MAX]);
 
 /* ---- running --------------------------------------------------------------------- */
 
@@ -259,14 +259,14 @@ struct hapax_consumer_stats {
  * INVALID, UNSUPPORTED: as hapax_consumer_check() says. NOMEM: no memory, threads or random bytes.
  * REFUSED: the queue or topic does not exist, or may not be read; also when it disappears later.
  * text says what the broker said. */
-enum hapax_error hapax_consumer_run(struct hapax *h, const struct hapax_consumer *consumer,
-                                    hapax_message_handler *handler,
-                                    hapax_message_handler *reconcile, void *arg,
-                                    struct hapax_consumer_stats *stats, char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error
+hapax_consumer_run(struct hapax *h, const struct hapax_consumer *consumer,
+                   hapax_message_handler *handler, hapax_message_handler *reconcile, void *arg,
+                   struct hapax_consumer_stats *stats, char text[HAPAX_TEXT_MAX]);
 
 /* Copies the counters that hapax_consumer_run() writes in another thread. */
-void hapax_consumer_read(struct hapax_consumer_stats *out,
-                         const struct hapax_consumer_stats *stats);
+HAPAX_API void hapax_consumer_read(struct hapax_consumer_stats *out,
+                                   const struct hapax_consumer_stats *stats);
 
 #ifdef __cplusplus
 }

@@ -45,6 +45,10 @@
 extern "C" {
 #endif
 
+/* The libraries export these functions and no others. HAPAX__SHARED: what they use of each other. */
+#define HAPAX_API     __attribute__((visibility("default")))
+#define HAPAX__SHARED HAPAX_API
+
 #define HAPAX_VERSION "0.1.0"
 
 /* Limits. A value over one is refused with HAPAX_ERR_INVALID or HAPAX_ERR_TOO_BIG; a text, where
@@ -67,7 +71,7 @@ struct hapax_span {
 };
 
 /* The bytes of a C string, without its NUL. NULL gives an empty span. */
-struct hapax_span hapax_str(const char *s);
+HAPAX_API struct hapax_span hapax_str(const char *s);
 
 struct hapax_id { /* names an operation in every store */
     uint8_t bytes[32];
@@ -94,7 +98,7 @@ enum hapax_error {
 };
 
 /* The name of an error in lower case ("unavailable"). Static. */
-const char *hapax_error_name(enum hapax_error error);
+HAPAX_API const char *hapax_error_name(enum hapax_error error);
 
 /* ---- identity -------------------------------------------------------------------- */
 
@@ -102,27 +106,28 @@ const char *hapax_error_name(enum hapax_error error);
  * as 4 bytes, most significant first. With a secret (1 or more bytes): HMAC-SHA-256 over the
  * same. HAPAX_ERR_INVALID: scope or key empty or over its limit; step over its limit or with
  * ':' in it; out is as it was. */
-enum hapax_error hapax_id(struct hapax_id *out, struct hapax_span scope, struct hapax_span key,
-                          struct hapax_span step, struct hapax_span secret);
+HAPAX_API enum hapax_error hapax_id(struct hapax_id *out, struct hapax_span scope,
+                                    struct hapax_span key, struct hapax_span step,
+                                    struct hapax_span secret);
 
 /* digest = SHA-256 over n parts, each preceded by its length as 8 bytes, most significant
  * first: ("ab","c") and ("a","bc") differ. Both fingerprints and callers are made so. */
-void hapax_digest(struct hapax_digest *out, const struct hapax_span *parts, size_t n);
+HAPAX_API void hapax_digest(struct hapax_digest *out, const struct hapax_span *parts, size_t n);
 
 /* Reads one Idempotency-Key header value (draft-ietf-httpapi-idempotency-key-header-07, section
  * 2.1): an RFC 8941 String with or without parameters, or a bare token of A-Z a-z 0-9 _ . : ~
  * + / = -. `"k"` and `k` are the same key; spaces and tabs around it do not count. Writes the
  * key's bytes to out, their number to *len, and NULL to *why. HAPAX_ERR_INVALID: *why says what
  * is wrong, a static text; out and *len are undefined. */
-enum hapax_error hapax_key_parse(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct hapax_span value,
-                                 const char **why);
+HAPAX_API enum hapax_error hapax_key_parse(uint8_t out[HAPAX_KEY_MAX], size_t *len,
+                                           struct hapax_span value, const char **why);
 
 /* The key to hand to the next service for one step of this operation: `KEY:step`. Where that
  * would pass HAPAX_KEY_MAX it is `sha256-` and the hex SHA-256 of `KEY:step`; never cut.
  * HAPAX_ERR_INVALID: key or step empty or over its limit, or ':' in the step; out and *len are
  * as they were. */
-enum hapax_error hapax_key_derive(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct hapax_span key,
-                                  struct hapax_span step);
+HAPAX_API enum hapax_error hapax_key_derive(uint8_t out[HAPAX_KEY_MAX], size_t *len,
+                                            struct hapax_span key, struct hapax_span step);
 
 /* ---- outcome --------------------------------------------------------------------- */
 
@@ -145,7 +150,7 @@ enum hapax_class {
 
 /* The class of an HTTP status: 401 403 408 425 429 503 not run; 502 504 unknown; other
  * 5xx failed; the rest final. */
-enum hapax_class hapax_class_of_status(int status);
+HAPAX_API enum hapax_class hapax_class_of_status(int status);
 
 /* ---- policy ---------------------------------------------------------------------- */
 
@@ -174,20 +179,21 @@ struct hapax_policy {
 };
 
 /* Fills in the defaults. */
-void hapax_policy_init(struct hapax_policy *policy);
+HAPAX_API void hapax_policy_init(struct hapax_policy *policy);
 
 /* Sets one policy by its name everywhere ("on_expired"; '-' reads as '_') from text: a
  * duration (`500ms`, `30s`, `5m`, `24h`, `7d`, `0`; a retention also `forever`), a size (`64k`,
  * `1m`), a number, or one of the words (`on` and `off` for a bool). Limits are looked at by
  * hapax_policy_check(), not here. HAPAX_ERR_UNSUPPORTED: no policy of that name.
  * HAPAX_ERR_INVALID: not such a value; text says what is one. Both leave the policy as it was. */
-enum hapax_error hapax_policy_set(struct hapax_policy *policy, const char *name, const char *value,
-                                  char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_policy_set(struct hapax_policy *policy, const char *name,
+                                            const char *value, char text[HAPAX_TEXT_MAX]);
 
 /* Whether the values are within limits (lease 10 ms to 24 h; run_max and retention at least a
  * lease; timeout 10 ms to 1 h; wait and save_wait at most 1 h; sizes at most HAPAX_BODY_MAX).
  * HAPAX_ERR_INVALID: text names the first that is not. */
-enum hapax_error hapax_policy_check(const struct hapax_policy *policy, char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_policy_check(const struct hapax_policy *policy,
+                                              char text[HAPAX_TEXT_MAX]);
 
 /* ---- answers --------------------------------------------------------------------- */
 
@@ -210,7 +216,7 @@ enum hapax_answer_kind {
 };
 
 /* The name of an answer in lower case ("in_flight"). Static. */
-const char *hapax_answer_name(enum hapax_answer_kind kind);
+HAPAX_API const char *hapax_answer_name(enum hapax_answer_kind kind);
 
 enum hapax_differs { HAPAX_DIFFERS_NOT = 0, HAPAX_DIFFERS_FINGERPRINT, HAPAX_DIFFERS_CALLER };
 
@@ -232,7 +238,7 @@ struct hapax_answer {
 };
 
 /* Frees what an answer owns and zeroes it. A zeroed answer is fine. */
-void hapax_answer_release(struct hapax_answer *answer);
+HAPAX_API void hapax_answer_release(struct hapax_answer *answer);
 
 /* ---- the C door ------------------------------------------------------------------ */
 
@@ -248,14 +254,15 @@ struct hapax_options {
  * *out is NULL and text says what failed: INVALID (the URI, calls_max), UNSUPPORTED (its scheme,
  * or a newer version made it), UNAVAILABLE, CORRUPT, NOMEM, or REFUSED (no permission, held by a
  * process that does not answer, or first used with another secret). Safe from any thread. */
-enum hapax_error hapax_open(struct hapax **out, const char *uri,
-                            const struct hapax_options *options, char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_open(struct hapax **out, const char *uri,
+                                      const struct hapax_options *options,
+                                      char text[HAPAX_TEXT_MAX]);
 
 /* Waits for the calls in hand, however long their handlers take; then for outcomes still being
  * saved, for save_wait_ms (0 or more) and the ops under way; and releases the handle. No call may
  * be begun once this has been entered. Returns how many outcomes were not saved: their leases
  * run out. NULL is fine. */
-uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms);
+HAPAX_API uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms);
 
 struct hapax_request {
     struct hapax_span scope; /* empty: "default" */
@@ -268,31 +275,33 @@ struct hapax_request {
 
 struct hapax_attempt; /* one run of a handler; valid until the handler returns */
 
-uint32_t hapax_attempt_number(const struct hapax_attempt *attempt); /* counted from 1 */
-uint64_t hapax_attempt_fence(const struct hapax_attempt *attempt); /* 0 when unprotected */
+HAPAX_API uint32_t hapax_attempt_number(const struct hapax_attempt *attempt); /* counted from 1 */
+HAPAX_API uint64_t
+hapax_attempt_fence(const struct hapax_attempt *attempt); /* 0 when unprotected */
 /* An earlier attempt died and may have had its effect. */
-bool hapax_attempt_stale(const struct hapax_attempt *attempt);
+HAPAX_API bool hapax_attempt_stale(const struct hapax_attempt *attempt);
 /* The claim is lost: another attempt may be running. Poll it between effects and stop. */
-bool hapax_attempt_lost(const struct hapax_attempt *attempt);
+HAPAX_API bool hapax_attempt_lost(const struct hapax_attempt *attempt);
 
 /* The key to hand to the next service as its idempotency key: the operation's own; in a step, what
  * hapax_key_derive() makes of that key and the step. Empty where the request had no key. Borrowed
  * until the handler returns. */
-struct hapax_span hapax_attempt_key(const struct hapax_attempt *attempt);
+HAPAX_API struct hapax_span hapax_attempt_key(const struct hapax_attempt *attempt);
 
 /* With policy pass_token: the token as text (what the HTTP door sends as Idempotency-Token). By it
  * the receiver completes the record itself, in a transaction of its own: `SELECT
  * hapax.complete(token, …)` (docs/postgres.md). That outcome is then the operation's, whatever the
  * handler returns. A secret: not for logs. False: pass_token is off, or nothing is claimed, and out
  * is "". */
-bool hapax_attempt_token(const struct hapax_attempt *attempt, char out[HAPAX_TOKEN_TEXT_MAX]);
+HAPAX_API bool hapax_attempt_token(const struct hapax_attempt *attempt,
+                                   char out[HAPAX_TOKEN_TEXT_MAX]);
 
 /* Sets the outcome, and copies headers and body; the last call counts. A handler that sets none
  * gives an empty one of status 0. HAPAX_ERR_NOMEM, or HAPAX_ERR_INVALID (status not 0 to 999,
  * headers or body over their limit, headers that are not lines `Name: value\r\n`): the outcome is
  * as before. */
-enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
-                                       struct hapax_span headers, struct hapax_span body);
+HAPAX_API enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
+                                                 struct hapax_span headers, struct hapax_span body);
 
 /* Runs in the thread that called hapax_execute(), and may call hapax_execute() itself, for another
  * operation. Returns how the run ended. */
@@ -314,10 +323,11 @@ typedef hapax_handler hapax_reconciler;
  * reached, or there is no memory. Then nothing ran; or text says that the outcome is stored but
  * cannot be handed over: ask again. No other errors. With an answer whose error is set, text has
  * the store's last words. Safe from any number of threads. */
-enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *policy,
-                               const struct hapax_request *request, hapax_handler *handler,
-                               hapax_reconciler *reconcile, void *arg, struct hapax_answer *answer,
-                               char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *policy,
+                                         const struct hapax_request *request,
+                                         hapax_handler *handler, hapax_reconciler *reconcile,
+                                         void *arg, struct hapax_answer *answer,
+                                         char text[HAPAX_TEXT_MAX]);
 
 /* ---- steps ----------------------------------------------------------------------- */
 
@@ -368,12 +378,13 @@ enum hapax_error hapax_execute(struct hapax *h, const struct hapax_policy *polic
  * HAPAX_ERR_INVALID: the name, or a step of a step. Other errors, `answer` and `text` as
  * hapax_execute() or hapax_pg_execute(). Where no answer is given, only fn itself knows whether it
  * ran, and the next attempt of the operation gets the answer. */
-enum hapax_error hapax_step(struct hapax_attempt *attempt, const char *name, hapax_handler *fn,
-                            void *arg, struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_step(struct hapax_attempt *attempt, const char *name,
+                                      hapax_handler *fn, void *arg, struct hapax_answer *answer,
+                                      char text[HAPAX_TEXT_MAX]);
 
 /* Adds the store `rocksdb:`. Without it such a URI is UNSUPPORTED; a store that another process has
  * open is then reached by unix:PATH/keeper.sock. In libhapax-rocksdb; call it once, at start. */
-void hapax_rocksdb_use(void);
+HAPAX_API void hapax_rocksdb_use(void);
 
 #ifdef __cplusplus
 }

@@ -47,7 +47,7 @@ enum hapax_lambda_kind {
 };
 
 /* The name of a kind in lower case ("sqs"). Static. */
-const char *hapax_lambda_kind_name(enum hapax_lambda_kind kind);
+HAPAX_API const char *hapax_lambda_kind_name(enum hapax_lambda_kind kind);
 
 /* Valid until the handler returns. */
 struct hapax_lambda_event {
@@ -120,10 +120,11 @@ struct hapax_lambda {
     void *log_arg;
 };
 
-void hapax_lambda_init(struct hapax_lambda *lambda);
+HAPAX_API void hapax_lambda_init(struct hapax_lambda *lambda);
 
 /* INVALID: text names the first setting that is wrong. */
-enum hapax_error hapax_lambda_check(const struct hapax_lambda *lambda, char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_lambda_check(const struct hapax_lambda *lambda,
+                                              char text[HAPAX_TEXT_MAX]);
 
 /* Counters. They can be read at any time, each by itself. */
 struct hapax_lambda_stats {
@@ -142,9 +143,10 @@ struct hapax_lambda_stats {
  *   stats  may be NULL
  * NONE: stop_fd is readable. UNAVAILABLE: the Runtime API is gone for good. INVALID: as
  * hapax_lambda_check(). NOMEM. text says what failed. */
-enum hapax_error hapax_lambda_run(struct hapax *h, const struct hapax_lambda *lambda,
-                                  hapax_lambda_handler *handler, void *arg,
-                                  struct hapax_lambda_stats *stats, char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_lambda_run(struct hapax *h, const struct hapax_lambda *lambda,
+                                            hapax_lambda_handler *handler, void *arg,
+                                            struct hapax_lambda_stats *stats,
+                                            char text[HAPAX_TEXT_MAX]);
 
 #ifdef __cplusplus
 }

@@ -90,10 +90,10 @@ typedef enum hapax_class hapax_pg_handler(PGconn *conn, struct hapax_attempt *at
  *   UNSUPPORTED    no schema `hapax` in this database, or one of another version
  *   CORRUPT        the record is damaged
  * Safe from any number of threads, each with a connection of its own. */
-enum hapax_error hapax_pg_execute(PGconn *conn, const struct hapax_policy *policy,
-                                  const struct hapax_request *request, hapax_pg_handler *handler,
-                                  void *arg, struct hapax_answer *answer,
-                                  char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_pg_execute(PGconn *conn, const struct hapax_policy *policy,
+                                            const struct hapax_request *request,
+                                            hapax_pg_handler *handler, void *arg,
+                                            struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
 
 #ifdef __cplusplus
 }

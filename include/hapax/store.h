@@ -32,7 +32,7 @@ enum hapax_state {
 };
 
 /* The name of a state in lower case ("started"). Static. */
-const char *hapax_state_name(enum hapax_state state);
+HAPAX_API const char *hapax_state_name(enum hapax_state state);
 
 /* Times are µs since 1970 by the store's clock. */
 struct hapax_record {
@@ -127,7 +127,7 @@ enum hapax_verdict {
 };
 
 /* The name of a verdict in lower case ("in_flight"); "none". Static. */
-const char *hapax_verdict_name(enum hapax_verdict verdict);
+HAPAX_API const char *hapax_verdict_name(enum hapax_verdict verdict);
 
 enum hapax_resolve { HAPAX_RESOLVE_COMPLETE = 1, HAPAX_RESOLVE_FAIL, HAPAX_RESOLVE_FORGET };
 
@@ -206,8 +206,8 @@ struct hapax_store;
 
 /* Opens the store that a URI names. One thread at a time may use the handle. Errors are those of
  * hapax_open(), but nobody looks at a secret here. */
-enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
-                                  char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
+                                            char text[HAPAX_TEXT_MAX]);
 
 /* Runs n ops (any n). Ops on one id run in order; ops on different ids have no order. Blocks.
  * Each op gets its own verdict or its own error: an op that is refused does not touch the others.
@@ -215,7 +215,8 @@ enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
  * until a verdict comes back. The error of a repeat (UNAVAILABLE too) says nothing about the first
  * try. A RESOLVE that forgets leaves no token behind: READ instead of repeating it.
  * Returns NONE when every op has a verdict, otherwise the first error among the ops. */
-enum hapax_error hapax_store_run(struct hapax_store *store, struct hapax_op *ops, size_t n);
+HAPAX_API enum hapax_error hapax_store_run(struct hapax_store *store, struct hapax_op *ops,
+                                           size_t n);
 
 /* One piece of advice. The line is borrowed for the call. danger: with these settings the store can
  * lose acknowledged outcomes; this alone is no error. */
@@ -223,31 +224,31 @@ typedef void hapax_say(void *arg, bool danger, const char *line);
 
 /* Checks whether the store can be reached and is set up safely, and calls say(arg, danger, line)
  * for each piece of advice. Errors: UNAVAILABLE and CORRUPT, among others. */
-enum hapax_error hapax_store_check(struct hapax_store *store, hapax_say *say, void *arg);
+HAPAX_API enum hapax_error hapax_store_check(struct hapax_store *store, hapax_say *say, void *arg);
 
 /* What failed in the last call on this handle (the last of several failures); "" if nothing did.
  * Valid until the handle's next call. */
-const char *hapax_store_text(const struct hapax_store *store);
+HAPAX_API const char *hapax_store_text(const struct hapax_store *store);
 
 /* Binds the store to a secret. The first call leaves a check value of the secret in the store,
  * every later call compares. A store that is first bound without a secret is bound to none. The
  * check value is an ordinary completed record under a fixed id (scope "hapax"). REFUSED: the store
  * was first used with another secret. Other errors are those of hapax_store_run(). May be
  * repeated. */
-enum hapax_error hapax_store_bind(struct hapax_store *store, struct hapax_span secret);
+HAPAX_API enum hapax_error hapax_store_bind(struct hapax_store *store, struct hapax_span secret);
 
 /* Makes what the store needs before its first use (tables, functions), or brings it up to this
  * version. Does nothing where all is there. Calls say(arg, false, line) for each thing it made.
  * With print it runs nothing, and calls say() for each line of what it would run. Errors are those
  * of hapax_store_open(), and UNSUPPORTED: a newer version made the store. */
-enum hapax_error hapax_store_init(const char *uri, bool print, hapax_say *say, void *arg,
-                                  char text[HAPAX_TEXT_MAX]);
+HAPAX_API enum hapax_error hapax_store_init(const char *uri, bool print, hapax_say *say, void *arg,
+                                            char text[HAPAX_TEXT_MAX]);
 
 /* A URI as logs may show it: with *** for each password in it. Cut to fit. */
-void hapax_store_shown(char out[HAPAX_TEXT_MAX], const char *uri);
+HAPAX_API void hapax_store_shown(char out[HAPAX_TEXT_MAX], const char *uri);
 
 /* Syncs what is not synced yet and releases the handle. NULL is fine. */
-void hapax_store_close(struct hapax_store *store);
+HAPAX_API void hapax_store_close(struct hapax_store *store);
 
 /* ---- for store authors ----------------------------------------------------------- */
 
@@ -255,11 +256,12 @@ struct hapax_arena;
 
 /* Memory for answers, valid until the handle's next call. Not for use in `open`. NULL: out of
  * memory. */
-void *hapax_store_memory(struct hapax_store *store, size_t size);
+HAPAX_API void *hapax_store_memory(struct hapax_store *store, size_t size);
 
 /* Sets the handle's text, printf-like. Returns error, so that a store can `return` the call. */
-enum hapax_error hapax_store_fail(struct hapax_store *store, enum hapax_error error,
-                                  const char *format, ...) __attribute__((format(printf, 3, 4)));
+HAPAX_API enum hapax_error hapax_store_fail(struct hapax_store *store, enum hapax_error error,
+                                            const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 struct hapax_store_type {
     /* What stands before ':' in the URI. */

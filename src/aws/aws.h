@@ -88,11 +88,12 @@ struct hapax__aws_call {
 
 /* Reads options and environment, and connects to no host. Texts are copied. INVALID (text names the
  * option), NOMEM. */
-enum hapax_error hapax__aws_open(struct hapax__aws **out, const struct hapax__aws_options *options,
-                                 char text[HAPAX_TEXT_MAX]);
+HAPAX__SHARED enum hapax_error hapax__aws_open(struct hapax__aws **out,
+                                               const struct hapax__aws_options *options,
+                                               char text[HAPAX_TEXT_MAX]);
 
 /* Releases the handle; calls under way are dropped, and stay OPEN. NULL is fine. */
-void hapax__aws_close(struct hapax__aws *aws);
+HAPAX__SHARED void hapax__aws_close(struct hapax__aws *aws);
 
 /* The host that is spoken to, for texts, and the region. */
 const char *hapax__aws_host(const struct hapax__aws *aws);
@@ -105,24 +106,24 @@ void hapax__aws_run(struct hapax__aws *aws, struct hapax__aws_call *calls, size_
 /* ---- from an event loop -------------------------------------------------------------------- */
 
 /* Begins a call, now or when there is a connection for it. */
-void hapax__aws_submit(struct hapax__aws *aws, struct hapax__aws_call *call);
+HAPAX__SHARED void hapax__aws_submit(struct hapax__aws *aws, struct hapax__aws_call *call);
 
 /* One descriptor (an epoll instance), readable when pump() has something to do; the handle's. */
-int hapax__aws_fd(const struct hapax__aws *aws);
+HAPAX__SHARED int hapax__aws_fd(const struct hapax__aws *aws);
 
 /* When pump() is to be called at the latest, hapax__monotonic_us(); INT64_MAX: no need. */
-int64_t hapax__aws_due(const struct hapax__aws *aws);
+HAPAX__SHARED int64_t hapax__aws_due(const struct hapax__aws *aws);
 
-void hapax__aws_pump(struct hapax__aws *aws);
+HAPAX__SHARED void hapax__aws_pump(struct hapax__aws *aws);
 
 /* The next call that has its result, in the order of their ends; NULL: none. */
-struct hapax__aws_call *hapax__aws_reap(struct hapax__aws *aws);
+HAPAX__SHARED struct hapax__aws_call *hapax__aws_reap(struct hapax__aws *aws);
 
 /* Ends a call that is under way, as for a long poll that is no longer wanted: INDETERMINATE, or
  * UNAVAILABLE where no try was sent. The call is the caller's at once, and is not reaped. */
-void hapax__aws_cancel(struct hapax__aws *aws, struct hapax__aws_call *call);
+HAPAX__SHARED void hapax__aws_cancel(struct hapax__aws *aws, struct hapax__aws_call *call);
 
 /* Frees a call's reply; it may be asked again after this. A zeroed call is fine. */
-void hapax__aws_call_release(struct hapax__aws_call *call);
+HAPAX__SHARED void hapax__aws_call_release(struct hapax__aws_call *call);
 
 #endif

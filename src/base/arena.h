@@ -13,12 +13,12 @@ struct hapax_arena {
 };
 
 /* Memory aligned for any type, not zeroed; valid until the reset. NULL: out of memory. */
-void *hapax__arena_alloc(struct hapax_arena *arena, size_t size);
+HAPAX__SHARED void *hapax__arena_alloc(struct hapax_arena *arena, size_t size);
 
 /* A copy of the span in the arena. len > 0 and ptr NULL: out of memory. */
 struct hapax_span hapax__arena_copy(struct hapax_arena *arena, struct hapax_span span);
 
-void hapax__arena_reset(struct hapax_arena *arena);
-void hapax__arena_release(struct hapax_arena *arena);
+HAPAX__SHARED void hapax__arena_reset(struct hapax_arena *arena);
+HAPAX__SHARED void hapax__arena_release(struct hapax_arena *arena);
 
 #endif

@@ -15,6 +15,6 @@ void hapax__base64_encode(char *out, struct hapax_span bytes);
 
 /* Reads digits, with padding or without, into out: *len bytes, fewer than in.len. out may be
  * in.ptr. False: `in` is not base64, and *len is not written. */
-bool hapax__base64_decode(uint8_t *out, size_t *len, struct hapax_span in);
+HAPAX__SHARED bool hapax__base64_decode(uint8_t *out, size_t *len, struct hapax_span in);
 
 #endif

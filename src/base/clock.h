@@ -8,6 +8,7 @@
 #ifndef HAPAX_BASE_CLOCK_H
 #define HAPAX_BASE_CLOCK_H
 
+#include <hapax/hapax.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,22 +25,23 @@ struct hapax__clock {
 };
 
 /* Begins from the last mark (NULL: none) and this machine's readings now. */
-void hapax__clock_start(struct hapax__clock *clock, const struct hapax__clock_mark *last,
-                        const struct hapax__clock_mark *now, int64_t wall_us);
+HAPAX__SHARED void hapax__clock_start(struct hapax__clock *clock,
+                                      const struct hapax__clock_mark *last,
+                                      const struct hapax__clock_mark *now, int64_t wall_us);
 
 /* Reads the machine: clock_us is the wall clock, boot_us CLOCK_BOOTTIME, and the boot's id. */
-struct hapax__clock_mark hapax__clock_machine(void);
+HAPAX__SHARED struct hapax__clock_mark hapax__clock_machine(void);
 
 /* µs since 1970, for this boot time. */
-int64_t hapax__clock_at(const struct hapax__clock *clock, int64_t boot_us);
+HAPAX__SHARED int64_t hapax__clock_at(const struct hapax__clock *clock, int64_t boot_us);
 
 /* CLOCK_BOOTTIME in µs: runs on through suspension, is never set. */
-int64_t hapax__boot_us(void);
+HAPAX__SHARED int64_t hapax__boot_us(void);
 
 /* The wall clock: µs since 1970. */
-int64_t hapax__wall_us(void);
+HAPAX__SHARED int64_t hapax__wall_us(void);
 
 /* CLOCK_MONOTONIC in µs, for deadlines. */
-int64_t hapax__monotonic_us(void);
+HAPAX__SHARED int64_t hapax__monotonic_us(void);
 
 #endif

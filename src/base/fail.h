@@ -12,7 +12,8 @@ void hapax__tell(hapax_say *say, void *arg, bool danger, const char *format, ...
     __attribute__((format(printf, 4, 5)));
 
 /* Sets text, printf-like; returns error. */
-enum hapax_error hapax__fail(char text[HAPAX_TEXT_MAX], enum hapax_error error, const char *format,
-                             ...) __attribute__((format(printf, 3, 4)));
+HAPAX__SHARED enum hapax_error hapax__fail(char text[HAPAX_TEXT_MAX], enum hapax_error error,
+                                           const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -23,22 +23,23 @@ struct hapax__heap {
 };
 
 /* Takes the memory for `max` timers, so that setting one never fails. NOMEM. */
-enum hapax_error hapax__heap_init(struct hapax__heap *heap, size_t max);
-void hapax__heap_release(struct hapax__heap *heap);
+HAPAX__SHARED enum hapax_error hapax__heap_init(struct hapax__heap *heap, size_t max);
+HAPAX__SHARED void hapax__heap_release(struct hapax__heap *heap);
 
 /* Sets a timer, also one that is set already. INT64_MAX clears it. */
-void hapax__heap_set(struct hapax__heap *heap, struct hapax__timer *timer, int64_t due_us);
+HAPAX__SHARED void hapax__heap_set(struct hapax__heap *heap, struct hapax__timer *timer,
+                                   int64_t due_us);
 
 /* Takes the timer out, if it is in. */
-void hapax__heap_clear(struct hapax__heap *heap, struct hapax__timer *timer);
+HAPAX__SHARED void hapax__heap_clear(struct hapax__heap *heap, struct hapax__timer *timer);
 
 /* What a timer is a member of. */
 #define HAPAX__TIMED(timer, type, member) ((type *)((char *)(timer)-offsetof(type, member)))
 
 /* When the first timer is due; INT64_MAX: none is set. */
-int64_t hapax__heap_due_us(const struct hapax__heap *heap);
+HAPAX__SHARED int64_t hapax__heap_due_us(const struct hapax__heap *heap);
 
 /* Takes out the first timer if it is due, and returns it. NULL: none is due. */
-struct hapax__timer *hapax__heap_take(struct hapax__heap *heap, int64_t now_us);
+HAPAX__SHARED struct hapax__timer *hapax__heap_take(struct hapax__heap *heap, int64_t now_us);
 
 #endif

@@ -18,13 +18,13 @@ struct hapax__tls_files { /* paths; "": none is named */
 /* Gives a context its trusted authorities, its certificate and its key. INVALID: a file is not
  * there or holds something else, or the key has a passphrase. REFUSED: everybody can read the
  * key. NOMEM. text names the parameter (tls_ca, tls_cert, tls_key) and the file. */
-enum hapax_error hapax__tls_use(SSL_CTX *context, const struct hapax__tls_files *files,
-                                char text[HAPAX_TEXT_MAX]);
+HAPAX__SHARED enum hapax_error
+hapax__tls_use(SSL_CTX *context, const struct hapax__tls_files *files, char text[HAPAX_TEXT_MAX]);
 
 /* What an error of OpenSSL's queue (ERR_peek_error() and its like) means; 0: none was there. */
-const char *hapax__tls_reason(unsigned long code);
+HAPAX__SHARED const char *hapax__tls_reason(unsigned long code);
 
 /* Whether the host is an address, whose certificate names it as one. */
-bool hapax__tls_is_address(const char *host);
+HAPAX__SHARED bool hapax__tls_is_address(const char *host);
 
 #endif

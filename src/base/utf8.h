@@ -9,11 +9,11 @@
 
 /* Reads the character at `at`, where `left` bytes are left (at least 1). Returns its length in
  * bytes; 0: the bytes are not UTF-8, and *character is not written. */
-size_t hapax__utf8_read(uint32_t *character, const uint8_t *at, size_t left);
+HAPAX__SHARED size_t hapax__utf8_read(uint32_t *character, const uint8_t *at, size_t left);
 
 /* Writes a character (at most U+10FFFF). Returns its length in bytes. */
 size_t hapax__utf8_write(uint8_t out[4], uint32_t character);
 
-bool hapax__is_utf8(struct hapax_span bytes);
+HAPAX__SHARED bool hapax__is_utf8(struct hapax_span bytes);
 
 #endif

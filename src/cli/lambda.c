@@ -12,7 +12,6 @@
 
 #include "door/lambda/proxy.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -141,13 +140,14 @@ static void take_environment(struct lambda_args *args)
         const char **field = (const char **)((char *)args + options[i].at);
         char name[64] = "HAPAX_";
         size_t len = strlen(name);
+        const char *set;
 
-        assert(options[i].name);
         for (const char *at = options[i].name; *at != '\0' && len + 1 < sizeof(name); at++)
             name[len++] = *at == '-' ? '_' : (char)(*at & ~0x20);
         name[len] = '\0';
-        if (!*field && getenv(name) && *getenv(name) != '\0')
-            *field = getenv(name);
+        set = getenv(name);
+        if (!*field && set && *set != '\0')
+            *field = set;
     }
     if (!args->args.json && getenv("HAPAX_JSON"))
         args->args.json = strcmp(getenv("HAPAX_JSON"), "on") == 0;

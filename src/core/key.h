@@ -16,8 +16,8 @@
  * has no space (a URI has none). Otherwise it is `sha256-` and the hex hapax_digest() of source and
  * id. So two events never share a key, and a key can always be quoted as an Idempotency-Key.
  * HAPAX_ERR_INVALID: source or id is empty or over its limit; out and *len are as they were. */
-enum hapax_error hapax__key_of_event(uint8_t out[HAPAX_KEY_MAX], size_t *len,
-                                     struct hapax_span source, struct hapax_span id);
+HAPAX__SHARED enum hapax_error hapax__key_of_event(uint8_t out[HAPAX_KEY_MAX], size_t *len,
+                                                   struct hapax_span source, struct hapax_span id);
 
 /* Writes the key that stands for a digest, for example of several values: `sha256-` and the hex.
  * Returns its length, HAPAX__KEY_DIGEST_LEN. */
@@ -31,6 +31,7 @@ size_t hapax__key_of_bytes(uint8_t out[HAPAX_KEY_MAX], struct hapax_span bytes);
 /* Writes the key as an RFC 8941 String, which hapax_key_parse() reads back. False: the key is
  * empty, over HAPAX_KEY_MAX or not all printable ASCII; out and *len are as they were. */
 #define HAPAX__KEY_QUOTED_MAX (2 * HAPAX_KEY_MAX + 2)
-bool hapax__key_quote(uint8_t out[HAPAX__KEY_QUOTED_MAX], size_t *len, struct hapax_span key);
+HAPAX__SHARED bool hapax__key_quote(uint8_t out[HAPAX__KEY_QUOTED_MAX], size_t *len,
+                                    struct hapax_span key);
 
 #endif

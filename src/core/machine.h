@@ -19,8 +19,9 @@ enum hapax__write {
  *   record  what the store has under op->id, or NULL; expired ones may be passed as they are
  *   next    written when WRITE is returned; its spans borrow from record and op. May be record
  * op->record borrows from them as well: copy it before they go. It never holds a token. */
-enum hapax__write hapax__machine(const struct hapax_record *record, struct hapax_op *op,
-                                 int64_t now_us, struct hapax_record *next);
+HAPAX__SHARED enum hapax__write hapax__machine(const struct hapax_record *record,
+                                               struct hapax_op *op, int64_t now_us,
+                                               struct hapax_record *next);
 
 /* Whether two outcomes are the same, to the byte. */
 bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outcome *b);
@@ -31,10 +32,11 @@ bool hapax__expired(const struct hapax_record *record, int64_t now_us);
 /* What PURGE does with a record: DELETE an expired one; WRITE *next, which is `unknown`, for a
  * claim under hold whose lease is over, as the next CLAIM would. The owner may still complete it
  * by its token. KEEP all others. next: as above. */
-enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us,
-                               struct hapax_record *next);
+HAPAX__SHARED enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us,
+                                             struct hapax_record *next);
 
 /* Whether LIST with this op shows the record. Expired ones are not shown. */
-bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op, int64_t now_us);
+HAPAX__SHARED bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op,
+                                 int64_t now_us);
 
 #endif

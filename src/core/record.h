@@ -12,18 +12,19 @@
 #define HAPAX__RECORD_VERSION 1u
 
 /* The bytes hapax__record_encode() will write. */
-size_t hapax__record_size(const struct hapax_record *record);
+HAPAX__SHARED size_t hapax__record_size(const struct hapax_record *record);
 
 /* Writes exactly hapax__record_size() bytes. */
-void hapax__record_encode(uint8_t *out, const struct hapax_record *record);
+HAPAX__SHARED void hapax__record_encode(uint8_t *out, const struct hapax_record *record);
 
 /* Reads a record; its spans borrow from bytes. CORRUPT: checksum, length or a value out of range;
  * UNSUPPORTED: a version this build does not know. Neither is ever to be read as "absent". */
-enum hapax_error hapax__record_decode(struct hapax_record *out, const struct hapax_id *id,
-                                      struct hapax_span bytes);
+HAPAX__SHARED enum hapax_error
+hapax__record_decode(struct hapax_record *out, const struct hapax_id *id, struct hapax_span bytes);
 
 /* Reads state and expiry alone, without the checksum: for expiry filters that see every
  * record. False: not a record of this version. */
-bool hapax__record_peek(struct hapax_span bytes, enum hapax_state *state, int64_t *expires_us);
+HAPAX__SHARED bool hapax__record_peek(struct hapax_span bytes, enum hapax_state *state,
+                                      int64_t *expires_us);
 
 #endif

@@ -16,6 +16,7 @@
 #define HAPAX_DOOR_ASK_H
 
 #include "json/json.h"
+#include <hapax/hapax.h>
 
 #define HAPAX__ASK_SOURCES_MAX 16u
 
@@ -76,8 +77,9 @@ struct hapax__ask_settings {
 
 /* Reads the settings into *ask, whose spans point into them: they must outlive *ask. INVALID: text
  * names the setting. */
-enum hapax_error hapax__ask_read(struct hapax__ask *ask, const struct hapax__ask_settings *settings,
-                                 char text[HAPAX_TEXT_MAX]);
+HAPAX__SHARED enum hapax_error hapax__ask_read(struct hapax__ask *ask,
+                                               const struct hapax__ask_settings *settings,
+                                               char text[HAPAX_TEXT_MAX]);
 
 /* ---- requests -------------------------------------------------------------------------- */
 
@@ -129,12 +131,13 @@ static inline enum hapax__found hapax__found_bad(struct hapax__ask_view *view, c
 
 /* Finds the key. FOUND: it is in out->request. BAD: out is refused as BAD_KEY, with the reason.
  * NOTHING: no source is there, and out is as it was. NOMEM: ask again. */
-enum hapax__found hapax__ask_key(struct hapax__asked *out, struct hapax__ask_view *view);
+HAPAX__SHARED enum hapax__found hapax__ask_key(struct hapax__asked *out,
+                                               struct hapax__ask_view *view);
 
 /* Gives the fingerprint: of up to 2 parts that stand before the body (method, URI), then of what
  * counts of the body, by itself. That is the HTTP door's fingerprint under the same setting. False:
  * out of memory. */
-bool hapax__ask_fingerprint(struct hapax_digest *out, struct hapax__ask_view *view,
-                            const struct hapax_span *parts, size_t n);
+HAPAX__SHARED bool hapax__ask_fingerprint(struct hapax_digest *out, struct hapax__ask_view *view,
+                                          const struct hapax_span *parts, size_t n);
 
 #endif

@@ -7,6 +7,7 @@
 #define HAPAX_DOOR_ATTEMPT_H
 
 #include "core/flow.h"
+#include <hapax/hapax.h>
 
 #include <stdatomic.h>
 
@@ -71,13 +72,13 @@ bool hapax__answer_take(struct hapax_answer *to, const struct hapax__flow *flow,
 
 /* Whether both can stand in a line `Name: value\r\n` of an outcome's headers. A door that replays
  * headers leaves out those that cannot. */
-bool hapax__line_is_whole(struct hapax_span name, struct hapax_span value);
+HAPAX__SHARED bool hapax__line_is_whole(struct hapax_span name, struct hapax_span value);
 
 /* Checks a call against the limits of hapax.h and the policy. inner: by a hapax__execute_inner.
  * reconciles: there is a hook. INVALID: text names the limit. */
-enum hapax_error hapax__call_check(const struct hapax_policy *policy,
-                                   const struct hapax_request *request, bool inner, bool reconciles,
-                                   char text[HAPAX_TEXT_MAX]);
+HAPAX__SHARED enum hapax_error hapax__call_check(const struct hapax_policy *policy,
+                                                 const struct hapax_request *request, bool inner,
+                                                 bool reconciles, char text[HAPAX_TEXT_MAX]);
 
 /* Writes the question of a checked request to *to: the id, the scope (`default` where the request
  * has none; copied to `scope`) and a fresh token. False: no random bytes. */

@@ -15,6 +15,7 @@
 #include "attempt.h"
 #include "base/heap.h"
 #include "lane/lane.h"
+#include <hapax/hapax.h>
 
 #include <semaphore.h>
 #include <sys/queue.h>
@@ -60,30 +61,32 @@ struct hapax__call {
  * until hapax__call_leave(). outer: the operation's attempt, where the call is a step; otherwise
  * NULL. reconciles: the door has a reconcile hook. Returns a call that hapax__call_begin() takes
  * over. NULL: no memory or no random bytes; text says which. */
-struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *policy,
-                                    const struct hapax_request *request,
-                                    const struct hapax_attempt *outer, bool reconciles,
-                                    char text[HAPAX_TEXT_MAX]);
+HAPAX__SHARED struct hapax__call *hapax__call_new(struct hapax *h,
+                                                  const struct hapax_policy *policy,
+                                                  const struct hapax_request *request,
+                                                  const struct hapax_attempt *outer,
+                                                  bool reconciles, char text[HAPAX_TEXT_MAX]);
 
 /* Begins a call. Before this function returns, another thread may have run the call and freed it.
  * So the door's `h` must outlive this function and hapax__call_ended(), not only the call. NOMEM:
  * calls_max is reached; the call is freed, and text says so. */
-enum hapax_error hapax__call_begin(struct hapax__call *call, char text[HAPAX_TEXT_MAX]);
+HAPAX__SHARED enum hapax_error hapax__call_begin(struct hapax__call *call,
+                                                 char text[HAPAX_TEXT_MAX]);
 
 /* A told() for doors whose threads wait in hapax__call_wait(). */
-void hapax__call_wake(struct hapax__call *calls);
+HAPAX__SHARED void hapax__call_wake(struct hapax__call *calls);
 
 /* Waits until the call has a new state, and returns the state. The call's `told` must be
  * hapax__call_wake(). */
-enum hapax__flow_do hapax__call_wait(struct hapax__call *call);
+HAPAX__SHARED enum hapax__flow_do hapax__call_wait(struct hapax__call *call);
 
 /* Reports how the handler or the hook ended. Safe from any thread. A new state follows. */
-void hapax__call_ended(struct hapax__call *call, enum hapax_class cls);
+HAPAX__SHARED void hapax__call_ended(struct hapax__call *call, enum hapax_class cls);
 
 /* Leaves a call in the state ANSWER: moves its answer to *answer, and lets go of the call. The
  * caller releases the answer. text: the store's last failure where the answer has an error,
  * otherwise "". NOMEM: the outcome is stored, but there was no memory to return it. */
-enum hapax_error hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer,
-                                   char text[HAPAX_TEXT_MAX]);
+HAPAX__SHARED enum hapax_error
+hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
 
 #endif

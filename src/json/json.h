@@ -53,7 +53,8 @@ bool hapax__json_pointer_check(struct hapax_span pointer, const char **why);
 
 /* Gives the canonical form of body: *len bytes at *out, which is yours to free(). Returns OK or,
  * with *out NULL, NOT_CANONICAL or NOMEM. */
-enum hapax__json_result hapax__json_canonical(uint8_t **out, size_t *len, struct hapax_span body);
+HAPAX__SHARED enum hapax__json_result hapax__json_canonical(uint8_t **out, size_t *len,
+                                                            struct hapax_span body);
 
 enum hapax__json_select {
     HAPAX__JSON_INCLUDE = 1, /* only what the pointers find counts */
@@ -76,7 +77,8 @@ enum hapax__json_result hapax__json_fingerprint(struct hapax_digest *out, struct
  * empty), the canonical form of a number, "true" or "false". On OK *len bytes, at most size, are at
  * out. null is ABSENT: for many senders null and no field are the same, and neither names an
  * operation. NOT_CANONICAL: two readers could find two keys in the body, so it has none. */
-enum hapax__json_result hapax__json_scalar(uint8_t *out, size_t size, size_t *len,
-                                           struct hapax_span body, struct hapax_span pointer);
+HAPAX__SHARED enum hapax__json_result hapax__json_scalar(uint8_t *out, size_t size, size_t *len,
+                                                         struct hapax_span body,
+                                                         struct hapax_span pointer);
 
 #endif

@@ -47,7 +47,7 @@ enum hapax__raw_token hapax__raw_read(struct hapax__raw_reader *reader, struct h
 
 /* Whether text is one JSON value. Only if it is, *value is set: the value without the space around
  * it. */
-bool hapax__raw_check(struct hapax_span *value, struct hapax_span text);
+HAPAX__SHARED bool hapax__raw_check(struct hapax_span *value, struct hapax_span text);
 
 /* ---- values -------------------------------------------------------------------------- */
 
@@ -79,19 +79,20 @@ struct hapax__raw_walk {
     bool named;
 };
 
-void hapax__raw_begin(struct hapax__raw_walk *walk, struct hapax_span container);
+HAPAX__SHARED void hapax__raw_begin(struct hapax__raw_walk *walk, struct hapax_span container);
 
 /* False: the walk is over. name: with its quotes; empty in an array. */
-bool hapax__raw_next(struct hapax__raw_walk *walk, struct hapax_span *name,
-                     struct hapax_span *value);
+HAPAX__SHARED bool hapax__raw_next(struct hapax__raw_walk *walk, struct hapax_span *name,
+                                   struct hapax_span *value);
 
 /* Finds a member by its name; of several the last, as most readers have it. `path` is names parted
  * by '.', each at most 63 bytes. False: there is none, and *out is empty. */
-bool hapax__raw_member(struct hapax_span *out, struct hapax_span object, const char *path);
+HAPAX__SHARED bool hapax__raw_member(struct hapax_span *out, struct hapax_span object,
+                                     const char *path);
 
 /* Whether a value is the string `text`, which has at most 64 bytes if it is spelled with
  * escapes. */
-bool hapax__raw_says(struct hapax_span value, const char *text);
+HAPAX__SHARED bool hapax__raw_says(struct hapax_span value, const char *text);
 
 /* Reads the escape at `at`, in a string that ends at `end`: *character is what the escape stands
  * for, half a surrogate pair if the other half is missing. Returns its length in bytes. */
@@ -99,17 +100,18 @@ size_t hapax__raw_escape(uint32_t *character, const uint8_t *at, const uint8_t *
 
 /* Writes the bytes of a string, without quotes and escapes: at most string.len of them. Half a
  * surrogate pair becomes U+FFFD. Returns how many bytes. */
-size_t hapax__raw_unescape(uint8_t *out, struct hapax_span string);
+HAPAX__SHARED size_t hapax__raw_unescape(uint8_t *out, struct hapax_span string);
 
 /* The bytes that a string stands for, in the text or, where it has escapes, in the arena; empty
  * where the value is no string. False: out of memory. */
-bool hapax__raw_text(struct hapax_span *out, struct hapax_arena *arena, struct hapax_span value);
+HAPAX__SHARED bool hapax__raw_text(struct hapax_span *out, struct hapax_arena *arena,
+                                   struct hapax_span value);
 
 /* Copies what a string stands for, ended by a NUL. False, and out is "": the value is no string,
  * holds a NUL, or does not fit. */
-bool hapax__raw_copy(char *out, size_t size, struct hapax_span value);
+HAPAX__SHARED bool hapax__raw_copy(char *out, size_t size, struct hapax_span value);
 
 /* Reads a whole number of at most 18 characters. False: the value is none. */
-bool hapax__raw_number(int64_t *out, struct hapax_span value);
+HAPAX__SHARED bool hapax__raw_number(int64_t *out, struct hapax_span value);
 
 #endif

@@ -22,10 +22,10 @@ struct hapax__json_out {
 };
 
 /* JSON as it is. */
-void hapax__json_put(struct hapax__json_out *out, const char *json);
+HAPAX__SHARED void hapax__json_put(struct hapax__json_out *out, const char *json);
 
 /* A string, with quotes. The bytes are taken for UTF-8. */
-void hapax__json_put_string(struct hapax__json_out *out, struct hapax_span bytes);
+HAPAX__SHARED void hapax__json_put_string(struct hapax__json_out *out, struct hapax_span bytes);
 
 /* A string for terminals, with quotes: what acts on a terminal or turns the order of letters is
  * escaped, and each byte that is not UTF-8 becomes U+FFFD. */
@@ -35,12 +35,12 @@ void hapax__json_put_shown(struct hapax__json_out *out, struct hapax_span bytes)
 bool hapax__json_acts(uint32_t character);
 
 /* Bytes in base64, with quotes. */
-void hapax__json_put_base64(struct hapax__json_out *out, struct hapax_span bytes);
+HAPAX__SHARED void hapax__json_put_base64(struct hapax__json_out *out, struct hapax_span bytes);
 
-void hapax__json_put_number(struct hapax__json_out *out, int64_t number);
+HAPAX__SHARED void hapax__json_put_number(struct hapax__json_out *out, int64_t number);
 
 /* Begins anew, and keeps the memory. */
-void hapax__json_clear(struct hapax__json_out *out);
-void hapax__json_free(struct hapax__json_out *out);
+HAPAX__SHARED void hapax__json_clear(struct hapax__json_out *out);
+HAPAX__SHARED void hapax__json_free(struct hapax__json_out *out);
 
 #endif

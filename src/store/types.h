@@ -9,7 +9,7 @@
 #include <hapax/store.h>
 
 extern const struct hapax_store_type hapax__memory;
-extern const struct hapax_store_type hapax__keeper; /* unix:PATH */
+extern HAPAX__SHARED const struct hapax_store_type hapax__keeper; /* unix:PATH */
 extern const struct hapax_store_type hapax__postgres; /* postgres://… */
 extern const struct hapax_store_type hapax__postgresql; /* the same, by its other name */
 extern const struct hapax_store_type hapax__redis_node; /* redis://… */
@@ -24,11 +24,11 @@ extern const struct hapax_store_type hapax__rocksdb_client; /* rocksdb:PATH, ope
 
 /* Adds a type, once. A type with the scheme of a built-in one stands before it. Safe from any
  * thread. */
-void hapax__store_add(const struct hapax_store_type *type);
+HAPAX__SHARED void hapax__store_add(const struct hapax_store_type *type);
 
 /* Copies what an answered op shows (record, records) into the store's memory. False: out of memory,
  * and the op has become INDETERMINATE. */
-bool hapax__store_keep(struct hapax_store *store, struct hapax_op *op);
+HAPAX__SHARED bool hapax__store_keep(struct hapax_store *store, struct hapax_op *op);
 
 /* Checks an op's fields against their limits, as hapax_store_run() does. False: op->error is
  * INVALID or TOO_BIG, and text names the field. */

@@ -27,17 +27,18 @@ struct hapax__keeper_options {
  * owns it. REFUSED: another keeper answers there; text has its pid. INVALID: the path is too
  * long, or is no socket; there is no such group. UNAVAILABLE: cannot listen there; text says
  * why. */
-enum hapax_error hapax__keeper_serve(struct hapax__keeper_server **out, struct hapax_store *store,
-                                     const struct hapax__keeper_options *options,
-                                     char text[HAPAX_TEXT_MAX]);
+HAPAX__SHARED enum hapax_error hapax__keeper_serve(struct hapax__keeper_server **out,
+                                                   struct hapax_store *store,
+                                                   const struct hapax__keeper_options *options,
+                                                   char text[HAPAX_TEXT_MAX]);
 
 /* Takes no more requests, answers those in hand, removes the socket and closes the store.
  * Blocks. NULL is allowed. */
-void hapax__keeper_stop(struct hapax__keeper_server *server);
+HAPAX__SHARED void hapax__keeper_stop(struct hapax__keeper_server *server);
 
 /* Connects as a client, for a store whose files another process has open. As the `open` of a
  * store type; the handle has type hapax__keeper. */
-enum hapax_error hapax__keeper_connect(struct hapax_store **out, const char *path,
-                                       char text[HAPAX_TEXT_MAX]);
+HAPAX__SHARED enum hapax_error hapax__keeper_connect(struct hapax_store **out, const char *path,
+                                                     char text[HAPAX_TEXT_MAX]);
 
 #endif

@@ -24,9 +24,9 @@ struct hapax__pg_uri {
 
 /* Reads a URI (docs/stores.md): libpq's own, and `timeout`. On success *out is to be released.
  * INVALID: text says what is wrong, and never shows a password. */
-enum hapax_error hapax__pg_uri(struct hapax__pg_uri *out, const char *uri,
-                               char text[HAPAX_TEXT_MAX]);
-void hapax__pg_uri_release(struct hapax__pg_uri *uri);
+HAPAX__SHARED enum hapax_error hapax__pg_uri(struct hapax__pg_uri *out, const char *uri,
+                                             char text[HAPAX_TEXT_MAX]);
+HAPAX__SHARED void hapax__pg_uri_release(struct hapax__pg_uri *uri);
 
 struct hapax__pg_link {
     struct hapax__pg_uri uri;
@@ -48,10 +48,11 @@ struct hapax__pg_link {
  * `patient`, repeats this until the deadline; without, a few times where a connection was taken and
  * then cut. UNAVAILABLE: no server, or no primary. REFUSED: the login. UNSUPPORTED: no schema of
  * Hapax, or one of another version. text says why. */
-enum hapax_error hapax__pg_connect(struct hapax__pg_link *link, int64_t deadline_us, bool patient);
+HAPAX__SHARED enum hapax_error hapax__pg_connect(struct hapax__pg_link *link, int64_t deadline_us,
+                                                 bool patient);
 
 /* Drops the connection with all that is not sent yet. */
-void hapax__pg_drop(struct hapax__pg_link *link);
+HAPAX__SHARED void hapax__pg_drop(struct hapax__pg_link *link);
 
 /* How a statement ended. */
 enum hapax__pg_end {
@@ -71,14 +72,14 @@ struct hapax__pg_params {
 /* Runs one statement in a transaction of its own, on a connected link. On DONE *out has its rows,
  * in binary; the caller frees them by PQclear(). params NULL: `sql` may be several statements, and
  * *out has the rows of the last, as text. */
-enum hapax__pg_end hapax__pg_exec(struct hapax__pg_link *link, const char *sql,
-                                  const struct hapax__pg_params *params, int64_t deadline_us,
-                                  PGresult **out);
+HAPAX__SHARED enum hapax__pg_end hapax__pg_exec(struct hapax__pg_link *link, const char *sql,
+                                                const struct hapax__pg_params *params,
+                                                int64_t deadline_us, PGresult **out);
 
 /* The error of an op whose statement was rolled back with this SQLSTATE. */
-enum hapax_error hapax__pg_error_of(const char *sqlstate);
+HAPAX__SHARED enum hapax_error hapax__pg_error_of(const char *sqlstate);
 
 /* Whether the same statement may succeed if it is repeated at once. */
-bool hapax__pg_transient(const char *sqlstate);
+HAPAX__SHARED bool hapax__pg_transient(const char *sqlstate);
 
 #endif

@@ -8,6 +8,7 @@
 #define HAPAX_STORE_POSTGRES_POSTGRES_H
 
 #include "link.h"
+#include <hapax/hapax.h>
 
 /* Each write takes an advisory lock until its commit; a batch takes a small part of all locks. */
 #define HAPAX__PG_BATCH_MAX 128u
@@ -40,27 +41,30 @@ enum hapax__pg_type {
 };
 
 /* Empties out, and keeps its memory. */
-void hapax__pg_out_reset(struct hapax__pg_out *out);
+HAPAX__SHARED void hapax__pg_out_reset(struct hapax__pg_out *out);
 
 /* Begins the next parameter, an array of n elements. The calls for elements below add them. */
-void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type, size_t n);
+HAPAX__SHARED void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type,
+                                         size_t n);
 
 /* Add a whole parameter: one value. */
-void hapax__pg_put_value_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value);
-void hapax__pg_put_value_bytes(struct hapax__pg_out *out, enum hapax__pg_type type,
-                               struct hapax_span bytes);
+HAPAX__SHARED void hapax__pg_put_value_int(struct hapax__pg_out *out, enum hapax__pg_type type,
+                                           int64_t value);
+HAPAX__SHARED void hapax__pg_put_value_bytes(struct hapax__pg_out *out, enum hapax__pg_type type,
+                                             struct hapax_span bytes);
 
 /* Add a whole parameter: NULL instead of an array, or instead of a value. */
-void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type);
-void hapax__pg_put_none(struct hapax__pg_out *out, enum hapax__pg_type type);
+HAPAX__SHARED void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type);
+HAPAX__SHARED void hapax__pg_put_none(struct hapax__pg_out *out, enum hapax__pg_type type);
 
 /* Add an element of an array. */
-void hapax__pg_put_int(struct hapax__pg_out *out, enum hapax__pg_type type, int64_t value);
-void hapax__pg_put_bytes(struct hapax__pg_out *out, struct hapax_span bytes);
-void hapax__pg_put_null(struct hapax__pg_out *out);
+HAPAX__SHARED void hapax__pg_put_int(struct hapax__pg_out *out, enum hapax__pg_type type,
+                                     int64_t value);
+HAPAX__SHARED void hapax__pg_put_bytes(struct hapax__pg_out *out, struct hapax_span bytes);
+HAPAX__SHARED void hapax__pg_put_null(struct hapax__pg_out *out);
 
 /* Gives the finished parameters; they borrow from out. False: `failed` is set. */
-bool hapax__pg_out_params(struct hapax__pg_out *out, struct hapax__pg_params *params);
+HAPAX__SHARED bool hapax__pg_out_params(struct hapax__pg_out *out, struct hapax__pg_params *params);
 
 /* Reads values of a row. A value that does not have the length of its type sets `bad`. NULL reads
  * as 0 and as an empty span. */
@@ -80,8 +84,9 @@ bool hapax__pg_split(struct hapax__pg_in *in, struct hapax_span *fields, size_t 
 int64_t hapax__pg_number(const uint8_t *bytes, size_t size);
 
 bool hapax__pg_is_null(const struct hapax__pg_in *in, int column);
-int64_t hapax__pg_get_int(struct hapax__pg_in *in, int column, enum hapax__pg_type type);
-struct hapax_span hapax__pg_get_bytes(const struct hapax__pg_in *in, int column);
+HAPAX__SHARED int64_t hapax__pg_get_int(struct hapax__pg_in *in, int column,
+                                        enum hapax__pg_type type);
+HAPAX__SHARED struct hapax_span hapax__pg_get_bytes(const struct hapax__pg_in *in, int column);
 
 /* ---- ops (ops.c) ------------------------------------------------------------------- */
 
