@@ -45,7 +45,7 @@
 extern "C" {
 #endif
 
-/* The libraries export these functions and no others. HAPAX__SHARED: what they use of each other. */
+/* The libraries export functions so marked. HAPAX__SHARED: what they use of each other. */
 #define HAPAX_API     __attribute__((visibility("default")))
 #define HAPAX__SHARED HAPAX_API
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# exports.sh INCLUDE-DIR LIBRARY…: each library exports what the public headers declare, and of our own names
-# (hapax__) only those that another of the libraries uses.
+# exports.sh INCLUDE-DIR LIBRARY…: each library exports what the public headers declare, and of
+# our own names (hapax__) only those that another of the libraries uses.
 set -u
 
 include=$1
@@ -30,14 +30,18 @@ done | sort -u >"$dir/used"
 for library; do
     name=$(basename "$library")
     nm -D --defined-only "$library" | awk '{print $NF}' | sed 's/@.*//' | sort -u >"$dir/exported"
-    report "$name exports what is public or shared" "$(grep -v '^hapax__' "$dir/exported" | comm -23 - "$dir/public")"
-    report "$name shares what a library uses" "$(grep '^hapax__' "$dir/exported" | comm -23 - "$dir/used")"
+    cat "$dir/exported" >>"$dir/all"
+    report "$name exports what is public or shared" \
+        "$(grep -v '^hapax__' "$dir/exported" | comm -23 - "$dir/public")"
+    report "$name shares what a library uses" \
+        "$(grep '^hapax__' "$dir/exported" | comm -23 - "$dir/used")"
 done
-# A check that finds nothing proves nothing.
-report 'each public function is exported' "$(
-    sed -n 's/^HAPAX_API .*\b\(hapax_[a-z0-9_]*\)(.*/\1/p' "$include"/hapax/*.h | sort -u >"$dir/declared"
-    for library; do nm -D --defined-only "$library" | awk '{print $NF}'; done | sort -u | comm -23 "$dir/declared" -
-    [ "$(wc -l <"$dir/declared")" -ge 30 ] || echo 'fewer than 30 functions were found in the headers'
-)"
+
+# The other way round. A check that finds no function proves nothing.
+sed -n 's/^HAPAX_API .*\b\(hapax_[a-z0-9_]*\)(.*/\1/p' "$include"/hapax/*.h |
+    sort -u >"$dir/declared"
+report 'the headers mark their functions' \
+    "$([ "$(wc -l <"$dir/declared")" -ge 30 ] || echo 'fewer than 30 are marked')"
+report 'each public function is exported' "$(sort -u "$dir/all" | comm -23 "$dir/declared" -)"
 echo "1..$count"
 exit $failed

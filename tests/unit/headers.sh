@@ -3,14 +3,15 @@
 #
 # headers.sh INCLUDE-DIR CC CXX: each public header stands alone. It compiles as the only include of
 # a file, twice in one file, as C11 and as C++, without a warning; and a C++ program links against
-# what it declares. The first of them is the manual, so it has to stay short. In C++ -Wshadow is left
-# out: there a struct and a function of one name (hapax_id) count as shadowing.
+# what it declares. The first of them is the manual, so it has to stay short. In C++ -Wshadow is
+# left out: there a struct and a function of one name (hapax_id) count as shadowing.
 set -u
 
 include=$1
 cc=$2
 cxx=$3
-warnings="-Wall -Wextra -Wpedantic -Wconversion -Werror $(pkg-config --cflags libpq | sed 's/-I/-isystem /g')"
+warnings="-Wall -Wextra -Wpedantic -Wconversion -Werror"
+warnings="$warnings $(pkg-config --cflags libpq | sed 's/-I/-isystem /g')"
 dir=$(mktemp -d /tmp/hapax-headers.XXXXXX) || exit 1
 trap 'rm -rf "$dir"' EXIT
 failed=0

@@ -57,7 +57,8 @@ static void small_values_are_exact(void **state)
         assert_int_equal(histogram_quantile(&histogram, percent * 10), percent - 1);
 }
 
-/* Every value that stands alone in a bucket, at every edge of every power of two, is 2 % off at most. */
+/* Every value that stands alone in a bucket, at every edge of every power of two, is 2 % off at
+ * most. */
 static void no_value_is_moved_far(void **state)
 {
     (void)state;

@@ -158,7 +158,8 @@ static void a_full_queue_refuses_and_leaves_the_job(void **state)
     close_bed(&bed);
 }
 
-/* A list goes in by one lock, in its order; what finds no room comes back as a list, refused, and is not run. */
+/* A list goes in by one lock, in its order; what finds no room comes back as a list, refused,
+ * and is not run. */
 static void a_list_is_one_batch_and_its_rest_is_refused(void **state)
 {
     struct hapax__job jobs[7], *rest;
@@ -327,7 +328,8 @@ static void a_list_outlives_the_stores_memory(void **state)
     close_bed(&bed);
 }
 
-/* A granted claim and a stored outcome cost no allocation; a READ, which says no scope, costs one. */
+/* A granted claim and a stored outcome cost no allocation; a READ, which says no scope, costs
+ * one. */
 static void an_answer_borrows_what_the_op_says_already(void **state)
 {
     struct hapax__job claim = new_job(HAPAX_OP_CLAIM, 1);
@@ -660,7 +662,8 @@ static void fail_each(enum hapax__fault fault, enum hapax_error error, unsigned 
     }
 }
 
-/* Whichever op of a batch fails, and however: the others have their verdicts, and a repeat its own. */
+/* Whichever op of a batch fails, and however: the others have their verdicts, and a repeat its
+ * own. */
 static void a_failure_at_any_op_touches_no_other(void **state)
 {
     (void)state;

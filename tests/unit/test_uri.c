@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Percent-decoding, parameters, and that a URI is shown without its passwords: of any store, in a list,
- * and where it is wrong.
+ * Percent-decoding, parameters, and that a URI is shown without its passwords: of any store, in
+ * a list, and where it is wrong.
  */
 #include "base/uri.h"
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hybrid store's URI: hybrid:REDIS-URI[,REDIS-URI…]+POSTGRES-URI. It is cut at the last `+postgres://`, and what stands
- * before that at each comma with a Redis scheme behind it, for sentinels have commas of their own.
+ * The hybrid store's URI: hybrid:REDIS-URI[,REDIS-URI…]+POSTGRES-URI. It is cut at the last
+ * `+postgres://`, and what stands before that at each comma with a Redis scheme behind it, for
+ * sentinels have commas of their own.
  *
- * The invariant: each half is read by its own store and by nobody else; here nothing is known of a half but where it ends.
- * Rejected: a separator that no URI can contain, which nobody would remember.
+ * The invariant: each half is read by its own store and by nobody else; here nothing is known of
+ * a half but where it ends. Rejected: a separator that no URI can contain, which nobody would
+ * remember.
  */
 #include "base/uri.h"
 #include "base/fail.h"

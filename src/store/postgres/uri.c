@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a PostgreSQL URI says. It is libpq's own, with all its parameters, and ours among them: those are taken
- * out first, for libpq refuses what it does not know. Parameters are looked at before libpq sees the URI,
- * because its complaints can quote the whole of it, password and all.
+ * What a PostgreSQL URI says. It is libpq's own, with all its parameters, and ours among them:
+ * those are taken out first, for libpq refuses what it does not know. Parameters are looked at
+ * before libpq sees the URI, because its complaints can quote the whole of it, password and all.
  */
 #include "link.h"
 

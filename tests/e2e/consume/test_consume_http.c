@@ -194,8 +194,8 @@ static bool answer_whole(int fd, const struct request *r, const char *path)
         say(fd, "HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n" OK
                 "X-Final: 1\r\nContent-Length: 2\r\n\r\nok");
     else if (strncmp(path, "/trailer ", 9) == 0)
-        say(fd, OK
-            "Transfer-Encoding: chunked\r\nTrailer: X-Late\r\n\r\n2\r\nok\r\n0\r\nX-Late: 1\r\n\r\n");
+        say(fd, OK "Transfer-Encoding: chunked\r\nTrailer: X-Late\r\n\r\n"
+                   "2\r\nok\r\n0\r\nX-Late: 1\r\n\r\n");
     else if (strncmp(path, "/slow ", 6) == 0)
         say_slowly(fd);
     else
@@ -912,7 +912,8 @@ static int reserve(uint16_t *port)
     return fd;
 }
 
-/* A message that was never sent did not run: refused, no such host, no handshake. It is logged once. */
+/* A message that was never sent did not run: refused, no such host, no handshake. It is logged
+ * once. */
 static void without_a_connection_nothing_ran(void **state)
 {
     char url[128];
