@@ -3,11 +3,12 @@
  * The module itself: its places in nginx's phases and filters, what a worker does when it starts
  * and ends, and the variables.
  *
- * The module is an HTTP_AUX_FILTER: just below the copy filter, above headers, gzip, ssi and
- * chunked. So the handler's own response is buffered and stored, and what nginx adds is added again
- * to each replay. The handler stands in PRECONTENT: after access control, so that a replay is
- * authorised like a first run, and before try_files and mirror, so that a replay runs neither.
- * Rejected: ACCESS, where OK would be a grant under "satisfy any".
+ * The module is an HTTP_AUX_FILTER: its filters run after the copy filter, and before headers,
+ * gzip, ssi and chunked. So what is stored is the upstream's own response, and nginx adds its own
+ * headers to each replay as to any response. The content handler stands in PRECONTENT: after access
+ * control, so that a replay is authorised like a first run, and before try_files and mirror, so
+ * that a replay runs neither. Rejected: the phase ACCESS. There OK grants access under "satisfy
+ * any".
  */
 
 #include "ngx_http_hapax.h"

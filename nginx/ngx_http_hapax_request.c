@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The way in: which requests are operations, what their key is, and how a request waits for its
- * flow and goes on. Order matters. First, headers that only the gate may set are removed from every
+ * Where requests come in: which of them are operations, what their key is, and how a request waits
+ * until its flow (src/core/flow.h) says what to do.
+ *
+ * Two things happen before anything else. Headers that only the gate may set are removed from every
  * request. A bad key is answered before the body is read.
  *
- * A waiting request has none of nginx's event handlers. So a client that leaves is noticed only
- * when the answer is written, and its handler's outcome is stored.
+ * The invariant: a request that waits has no event handler of nginx's. So a client that leaves does
+ * not stop its operation: the upstream's response is stored, and nginx notices only when the answer
+ * is written.
  */
 
 #include "ngx_http_hapax.h"

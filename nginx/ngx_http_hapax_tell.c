@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a broker makes of a response, and what the gate tells a broker instead of one (hapax_push).
+ * hapax_push: the gate behind a broker that delivers by HTTP (Dapr, Knative, SNS).
  *
- * A broker reads one of three things in a response: done, try again, or give up. So the gate's own
- * answers have these three meanings. A message that can never succeed is given up; a message that
- * may still succeed is tried again. A handler's response other than "done" is not kept, since the
- * next delivery is expected to run. Rejected: to keep refusals, as requests do. A kept refusal
- * would answer a message that comes out of the dead letters after a fix.
+ * Such a broker reads one of three things in a response: done, deliver again, or give up. This file
+ * says which of the three a handler's response is, and writes the gate's own answers so that they
+ * mean one of the three. The broker gives up a message that can never succeed, and delivers a
+ * message again that may. Only "done" is kept as an outcome: the next delivery is expected to run.
+ * Rejected: keeping refusals, as for other requests. An operator mends the handler and delivers a
+ * dead letter again; a kept refusal would answer that delivery.
  */
 
 #include "ngx_http_hapax.h"

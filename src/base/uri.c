@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * URIs: percent-decoding, parameters, and how to show one without its passwords. A password
- * stands between ':' and '@' of an authority, or in a parameter whose name ends with "password".
- * Where that cannot be told for sure, as with a password that is not encoded, more is hidden
- * than there is.
+ * What all readers of URIs share: percent-decoding, parameters, and a copy of a URI for logs,
+ * without its passwords. A password stands between ':' and '@' of an authority, or in a parameter
+ * whose name ends with "password". A password that is not encoded may have no clear end; then the
+ * copy hides more than the password.
  */
 #include "uri.h"
 

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The headers of letters. A retry has hapax-attempts and hapax-base, but no reason: it is the same
- * message, some attempts later. The hapax-base of a dead or parked letter is what the record had
- * spent when the message was given up. A message that is put back begins there, so a tool that puts
- * it back changes no header. An attempt that crashed is counted by the record and by no header.
- * What the record has spent limits both counts. The record's attempt number does not: it also
- * counts attempts that did not run.
+ * Writes and reads the hapax-* headers of letters: retries, dead letters (the handler failed for
+ * good) and parked ones (an operator must look).
  *
- * Rejected: counting by the broker's own x-death or delivery counts. They count redeliveries
- * without any run, and begin at 0 where another tool copies a letter.
+ * The invariant: the record of the operation counts its attempts, and headers say only where a
+ * count began. hapax-attempts is how many attempts the message has had since it was published or
+ * put back. hapax-base is what the record had counted when the message was last given up;
+ * attempts_max counts from there. So a tool may put a dead letter back without changing a header,
+ * and the letter has all its attempts again. An attempt that crashed could write no header; the
+ * record has counted it.
+ *
+ * Only dead and parked letters say why (hapax-reason): a retry is the same message, a little later.
+ *
+ * Rejected: counting by the broker's own x-death or delivery counts. They also count deliveries
+ * that ran no handler, and they begin at 0 when another tool copies a letter.
  */
 #include "letter.h"
 

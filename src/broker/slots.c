@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The letters of a sink, in lists by how far each has come, and the queues they go to.
+ * What all sinks share: a slot for each letter that was taken and is not reaped yet, and the
+ * broker's queues that letters go to. A slot stands in one of three lists: waiting to be sent, sent
+ * and not confirmed, done and waiting to be reaped. Sending a letter and reading its result is each
+ * sink's own.
  *
- * Rejected: one text per sink for all refusals. A caller reads the text when it reaps a letter; by
- * then the text is the last letter's.
+ * The invariant: a slot taken is in exactly one list until it is reaped, and keeps its own text of
+ * a refusal. Rejected: one such text per sink. A caller reads the text when it reaps a letter, and
+ * by then the broker may have refused another one.
  */
 #include "slots.h"
 

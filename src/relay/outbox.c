@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The relay's statements to the database. The invariant: a statement whose answer was lost can be
- * repeated, whether it took effect or not. A row that has ended stays as it is, and a lease of our
- * own is given again.
+ * The relay's statements to the database; the relay decides when each is sent.
+ *
+ * The invariant: every statement may be sent twice. If its answer was lost, the relay sends it
+ * again, whether the first one took effect or not. A row that has ended (published, or put aside)
+ * is not changed by that, and a lease that this relay already has is granted to it once more.
  */
 #include "base/clock.h"
 #include "base/fail.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads AMQP URIs. An unknown parameter is refused, a parameter given twice, and a URI that could
- * be read in two ways.
+ * Reads AMQP URIs. Three things are refused: an unknown parameter, a parameter given twice, and a
+ * URI that could be read in two ways.
  *
- * The invariant: no text shows a password. If a password is not percent-encoded, its end may be
- * read as the host, the vhost or the parameters ("amqp://u:a/b@h"). So none of these is shown if a
- * '@' comes later. Otherwise names of parameters are shown, but never a value.
+ * The invariant: no error text shows a password. A password that is not percent-encoded may look
+ * like something else: in "amqp://u:a/b@h" the password is "a/b", but it reads like a host "u:a"
+ * and a vhost "b@h". So where a '@' follows, host, vhost and parameters are not shown. Elsewhere
+ * the name of a parameter is shown, and never its value.
  *
  * Rejected: amqp_parse_url(). It knows no parameters, writes into its input, and invents a port.
  */

@@ -4,16 +4,16 @@
  * it gives them up.
  *
  * The invariant: a commit names only partitions that are ours, and only offsets below which every
- * message is done. A revoked partition goes in three steps. First, none of its messages is handed
- * out. Then the messages in hand may be released for a while, and are committed. At last the rest
- * is voided and the partition is given up. A lost partition (the group went on without us) is
- * voided at once and nothing is committed: it may have another owner already.
+ * message is done. A revoked partition is given up in three steps. First, no more of its messages
+ * are handed out. Then there is a limited time in which messages in hand are released and
+ * committed. In the end the messages that are left are voided (the broker gives them to the next
+ * owner), and the partition is given up. A lost partition has another owner already: its messages
+ * are voided at once, and nothing is committed.
  *
  * librdkafka reports a rebalance by a callback. The callback only notes a revocation; the pump
- * calls unassign later. Until then librdkafka waits, and heartbeats go on. Rejected: the event API,
- * under which messages are events too. It gains nothing here, and consumer_poll() (which
- * max.poll.interval.ms counts) and closing serve the callback the same way. Rejected: to wait
- * inside the callback. That stops the loop, which must run for the handlers to end.
+ * calls unassign later. Until then librdkafka waits, and heartbeats go on. Rejected: librdkafka's
+ * event API. It would make every message an event, and tell nothing more. Rejected: waiting inside
+ * the callback. That stops the loop, which must run for the handlers to end.
  *
  * Commits are sent here, one at a time, with their offsets. Rejected: rd_kafka_offsets_store() and
  * the automatic commit. They commit at times of their own, and after a partition was given up.

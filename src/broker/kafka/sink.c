@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Kafka sink: an idempotent producer. Until message.timeout.ms is over, librdkafka sends what
- * was lost again, without doubling or reordering it. The letter's result is what librdkafka reports
- * in the end.
+ * The Kafka sink: an idempotent producer. librdkafka sends a letter again by itself, without
+ * doubling or reordering letters, until message.timeout.ms is over. What librdkafka reports in the
+ * end is the letter's result.
  *
- * The invariant: each letter taken is reaped once, or forgotten by close(). REFUSED is only a
- * letter that the broker surely does not have and would refuse again. A letter that may have
- * arrived is LOST. After a fatal error the client is made anew, once the old one has reported all
- * its letters.
+ * The invariant: each letter taken is reaped once, or forgotten by close(). REFUSED means that the
+ * broker surely does not have the letter and would refuse it again. LOST means that the broker may
+ * have it; the caller sends it again. After a fatal error the old client first reports all its
+ * letters; then there is a new client.
  *
- * A delayed letter to NAME goes to the topic NAME.retry, with the time before which the source must
- * not hand it out. The topic is made with the first such letter. Rejected: to lend librdkafka the
- * letter's bytes instead of copying them. After a purge librdkafka reports a message while a socket
- * may still send its bytes.
+ * A letter to NAME that is delayed goes to the topic NAME.retry, with a header that says when the
+ * source may hand it out. The sink makes that topic with the first such letter.
+ *
+ * Rejected: lending librdkafka the letter's bytes instead of copying them. When its queue is
+ * purged, librdkafka reports a message although a socket may still be sending its bytes.
  */
 #include "broker/slots.h"
 #include "kafka.h"
