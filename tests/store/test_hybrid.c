@@ -666,8 +666,8 @@ static void a_uri_is_cut_in_the_right_places(void **state)
 {
     static const char *const uris[] = {
         "hybrid:redis+sentinel://redis1:1,redis2:2/m?prefix=a:+postgres://u:p@h/d",
-        "hybrid:redis://:secret@a,rediss://:secret@b,redis://:secret@c:6380/1"
-        "+postgresql://u:secret@h/d?stale_replay=on",
+        ("hybrid:redis://:secret@a,rediss://:secret@b,redis://:secret@c:6380/1"
+         "+postgresql://u:secret@h/d?stale_replay=on"),
         "hybrid:redis://a+postgres://h/d?timeout=1s&stale_replay=off&sslmode=disable",
         "hybrid:redis://a+postgres://h/d?stale_replay=on&timeout=1s"};
     char shown[HAPAX_TEXT_MAX];
