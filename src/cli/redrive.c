@@ -610,8 +610,12 @@ static void forget_voided(struct redriving *redriving)
 static enum cli_exit pump_source(struct redriving *redriving, bool taking)
 {
     struct hapax__source *source = redriving->source;
-    bool was = source->connected;
-    enum hapax_error error = source->type->pump(source, taking ? room(redriving) : 0);
+    enum hapax_error error;
+    bool was;
+
+    assert(source);
+    was = source->connected;
+    error = source->type->pump(source, taking ? room(redriving) : 0);
 
     if (error == HAPAX_ERR_REFUSED)
         return failed(redriving, CLI_NO, error, source->text);

@@ -532,9 +532,9 @@ static enum hapax_error take_all(struct hapax_store *store, const struct answers
     enum hapax_error worst = HAPAX_ERR_NONE;
     struct hapax__pg_in in;
     struct part part;
-    uint64_t ord;
+    uint64_t ord = 0;
 
-    (void)open_row(answers, row, &in, fields, &ord);
+    (void)open_row(answers, row, &in, fields, &ord); /* read once already, by the check */
     if (ord < answers->n)
         return take_row(store, answers->ops[ord], &in);
     (void)open_parts(&in, &rest);

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/uri.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,9 +32,11 @@ static enum hapax_error fail(char text[HAPAX_TEXT_MAX], const char *uri, const c
 /* Where libpq begins to read parameters: a '?' in front of the '@' belongs to a password. */
 static char *query_of(char *uri)
 {
-    char *at = strstr(uri, "://");
     size_t login;
+    char *at;
 
+    assert(uri);
+    at = strstr(uri, "://");
     if (!at)
         return NULL;
     at += 3;

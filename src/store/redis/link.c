@@ -323,6 +323,7 @@ static enum hapax_error login_to(struct hapax__redis_link *link,
                            link->name);
     if (hapax__redis_link_send(link, deadline_us, text) != HAPAX_ERR_NONE)
         lost = link->wire.refused ? HAPAX_ERR_REFUSED : HAPAX_ERR_UNAVAILABLE;
+    assert(link->out); /* count is not 0 */
     explicit_bzero(link->out, link->size);
     for (size_t i = 0; i < count && error == HAPAX_ERR_NONE; i++) {
         struct hapax__resp *reply;

@@ -553,6 +553,7 @@ static enum hapax_error join(struct hapax__database **out,
         error = database_new(&database, options, &st, holder, text);
         if (error != HAPAX_ERR_NONE)
             return error;
+        assert(database);
         database->next = databases;
         databases = database;
     } else if (database->sync != options->sync) {
