@@ -432,8 +432,6 @@ def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, fol
             time.sleep(.01)
         return .02
 
-    # A keeper that stands still for longer than --save-wait would have what was done given back, and replayed.
-    words = ["--save-wait", "60s"] if kind is KeeperStore else []
     handler = effects(takes=takes)
     queue.publish_keys(keys)
     numbers = itertools.count()
@@ -444,7 +442,7 @@ def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, fol
 
     def start():
         who = f"c{next(numbers)}"
-        process = Consumer(hapax, queue.uri(), handler.url(who), store, *words).process
+        process = Consumer(hapax, queue.uri(), handler.url(who), store).process
         if queue.kind != "kafka":  # where a member has no partitions before the group is joined anew
             wait_until(lambda: who in callers(), f"a call of {who}")
         return process
