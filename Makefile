@@ -3,6 +3,7 @@
 help:
 	@echo 'make build   install what is missing, build into build/'
 	@echo 'make run     a sample API with hapax serve before it, and lines to try, until Ctrl-C'
+	@echo 'make run-saga  three services, a refund and messages between them; brings PostgreSQL and RabbitMQ along'
 	@echo 'make test    build, then run every test'
 	@echo 'make check   in seconds, before each commit: format, layers, words, links and what linters see'
 	@echo 'make soak    the long tests: hours of what make test does in minutes'
@@ -15,6 +16,10 @@ build:
 
 run: build
 	@tools/run $(PORT)
+
+run-saga: build
+	@tools/install saga
+	@tools/run-saga $(ARGS)
 
 test:
 	@tools/test
@@ -29,4 +34,4 @@ soak: build
 clean:
 	rm -rf build build-ci
 
-.PHONY: help build run test check soak clean
+.PHONY: help build run run-saga test check soak clean

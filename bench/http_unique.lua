@@ -13,7 +13,9 @@ function init(args)
     local ms = tonumber(args[2])
     delay = function() return math.random(0, 2 * ms) end
   end
+  local who = wrk.headers.Authorization
   head = "POST " .. args[1] .. " HTTP/1.1\r\nHost: api\r\nContent-Type: application/json\r\n"
+    .. (who and "Authorization: " .. who .. "\r\n" or "")
     .. "Idempotency-Key: " .. run .. "-"
 end
 

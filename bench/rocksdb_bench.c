@@ -91,21 +91,19 @@ static void bare_read(struct bare *bare)
 static void bare_write(struct bare *bare, const uint8_t *record, size_t len, bool open)
 {
     rocksdb_column_family_handle_t **family = bare->files.family;
-    static const char entry[HAPAX__OPEN_SIZE], mark[HAPAX__CLOCK_SIZE];
+    static const char mark[HAPAX__CLOCK_SIZE];
     char *failure = NULL;
 
     rocksdb_writebatch_clear(bare->batch);
     for (size_t i = 0; i < BATCH; i++) {
         const char *key = (const char *)ids[i].bytes;
 
-        if (open)
-            rocksdb_writebatch_put_cf(bare->batch, family[HAPAX__OPEN], key, sizeof(ids[i]), entry,
-                                      sizeof(entry));
-        else
-            rocksdb_writebatch_delete_cf(bare->batch, family[HAPAX__OPEN], key, sizeof(ids[i]));
         rocksdb_writebatch_put_cf(bare->batch, family[HAPAX__RECORDS], key, sizeof(ids[i]),
                                   (const char *)record, len);
     }
+    if (open) /* the note of which records began */
+        rocksdb_writebatch_put_cf(bare->batch, family[HAPAX__META], "opened", 6, (const char *)ids,
+                                  sizeof(ids));
     rocksdb_writebatch_put_cf(bare->batch, family[HAPAX__META], "clock", 5, mark, sizeof(mark));
     rocksdb_write(bare->files.db, bare->writes, bare->batch, &failure);
     if (failure)

@@ -11,8 +11,8 @@
 --
 -- The reply: seconds and µs of the server's clock, then a number and a string for each op that was
 -- judged. The number is the verdict, plus DIFFERS × in what, plus SHOWN (the string ends with the
--- stored outcome) or OWN (the outcome is the op's own), plus HELD (the verdict counts once the
--- replicas have it). The string is the record behind its token: no token leaves Redis. Negative
+-- stored outcome) or OWN (the outcome is the op's own), plus REPLICATED (the verdict counts once
+-- the replicas have it). The string is the record behind its mark: no mark leaves Redis. Negative
 -- numbers, below, are no verdicts. src/store/redis/ops.c is the other side.
 --
 -- The invariants: a value that is not exactly a record is never taken for "absent"; a write that
@@ -24,22 +24,30 @@
 local STARTED, COMPLETED, FAILED_STATE, UNKNOWN_STATE = 1, 2, 3, 4
 local CLAIMED, IN_FLIGHT, DONE, FAILED, UNKNOWN, MISMATCH, OK, LOST, FOUND, ABSENT =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local DIFFERS, SHOWN, OWN, HELD = 16, 64, 128, 256
+local DIFFERS, SHOWN, OWN, REPLICATED = 16, 64, 128, 256
 local REFUSED, CORRUPT, UNSUPPORTED, LATER = -1, -2, -3, -4
-local CLAIM, RENEW, COMPLETE, FAIL, READ, LOOK, RESOLVE = 1, 2, 3, 4, 5, 6, 8
+local CLAIM, RENEW, COMPLETE, FAIL, READ, LOOKUP, RESOLVE = 1, 2, 3, 4, 5, 6, 8
 local RERUN, RECONCILE = 1, 3
 local RESOLVE_COMPLETE, FORGET = 1, 3
 
--- A record: version token · state hold stale ran reruns body_kept · status attempt spent · fence ·
+-- A record: version mark · state hold stale ran reruns body_kept · status attempt spent · fence ·
 -- created updated lease_until expires (0: never) · retention in ms (0: for ever) · resolved · the
--- lengths of headers, body, scope and resolved_by; then what the record is bound to: fingerprint,
--- caller, scope, resolved_by; then headers and body. Each string costs Lua a hash, so strings that
--- stay together are one string.
-local HEAD = '>Bc16BBBBBBI2I4I4I8I8I8I8I8I8I8I4I4BB'
-local HEAD_SIZE, REQUEST_SIZE, TOKEN_END, VERSION = 99, 64, 17, 1
-local BY_MAX, BOUND_MAX, HEADERS_MAX, BODY_MAX, EXACT = 64, 383, 65536, 16777216, 2 ^ 53
+-- lengths of headers, body, scope and resolved_by · lengths of owner (0 or 32) and what · state and
+-- status that a RESOLVE replaced (0: none); then what the record is bound to: fingerprint, caller,
+-- owner, scope, what, resolved_by; then headers and body. Each string costs Lua a hash, so strings
+-- that stay together are one string. Version 1 ends its head before the length of the owner.
+-- The mark is made by the program (hapax__mark()): no token reaches Redis. Version 1 has the token
+-- there, which is no token's mark. So a claim of version 1 is ended by a program of that version,
+-- or by its lease. Rejected: redis.sha1hex of the token, which MONITOR and SLOWLOG would then show.
+local HEAD = '>Bc16BBBBBBI2I4I4I8I8I8I8I8I8I8I4I4BBBBBI2'
+local HEAD_SIZE, REQUEST_SIZE, MARK_END, VERSION = 104, 64, 17, 2
+local HEAD_1_SIZE, ADDED = 99, string.rep('\0', 5)
+local BY_MAX, BOUND_MAX, HEADERS_MAX, BODY_MAX, EXACT = 64, 670, 65536, 16777216, 2 ^ 53
+local OWNER_SIZE = 32
 -- Ten years, as in hapax_store_run(): so `expires` stays exact.
 local RETENTION_MAX = 315360000000
+-- How long a record is kept for which nothing ever ran, at most, in ms.
+local REFUSED_KEPT = 60000
 
 local pack, unpack, sub, byte = struct.pack, struct.unpack, string.sub, string.byte
 local call = redis.pcall
@@ -47,7 +55,7 @@ local call = redis.pcall
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local waits = ARGV[2] == '1'
-local wrote, held = false, nil
+local wrote, to_replicate, old_version = false, nil, nil
 local key, arg, headers, body -- of the op in hand
 local expiry_us, expiry = 0, '' -- the last one, as text: most of a batch share it
 
@@ -55,38 +63,45 @@ local expiry_us, expiry = 0, '' -- the last one, as text: most of a batch share 
 
 -- The record in hand. All ops share one table: making a table takes as long as judging a record.
 local r = {
-  value = '', bound_end = 0, token = '', state = 0, hold = 0, stale = 0, ran = 0, reruns = 0,
+  value = '', bound_end = 0, mark = '', state = 0, hold = 0, stale = 0, ran = 0, reruns = 0,
   kept = 0, status = 0, attempt = 0, spent = 0, fence = 0, created = 0, lease = 0, expires = 0,
-  retention = 0, resolved = 0, headers_len = 0, body_len = 0, scope_len = 0, by_len = 0
+  retention = 0, resolved = 0, headers_len = 0, body_len = 0, scope_len = 0, by_len = 0,
+  owner_len = 0, what_len = 0, old_state = 0, old_status = 0, version = VERSION
 }
 
 -- Reads a value of this size, or the beginning of one, as the record in hand. Returns what is wrong
 -- with it, or nothing.
 local function read(value, size)
-  if byte(value) ~= VERSION then
-    return #value == 0 and CORRUPT or UNSUPPORTED
+  local version = byte(value)
+  if version == 1 and #value >= HEAD_1_SIZE then
+    value = '\2' .. sub(value, 2, HEAD_1_SIZE) .. ADDED .. sub(value, HEAD_1_SIZE + 1)
+    size = size + #ADDED
+  elseif version ~= VERSION then
+    return (#value == 0 or version == 1) and CORRUPT or UNSUPPORTED
   end
   if #value < HEAD_SIZE + REQUEST_SIZE then
     return CORRUPT
   end
-  local _, token, state, hold, stale, ran, reruns, kept, status, attempt, spent, fence, created,
-    updated, lease, expires, retention, resolved, headers_len, body_len, scope_len, by_len =
-    unpack(HEAD, value)
-  local bound_end = HEAD_SIZE + REQUEST_SIZE + scope_len + by_len
+  local _, mark, state, hold, stale, ran, reruns, kept, status, attempt, spent, fence, created,
+    updated, lease, expires, retention, resolved, headers_len, body_len, scope_len, by_len,
+    owner_len, what_len, old_state, old_status = unpack(HEAD, value)
+  local bound_end = HEAD_SIZE + REQUEST_SIZE + owner_len + scope_len + what_len + by_len
   if size ~= bound_end + headers_len + body_len or state < STARTED or state > UNKNOWN_STATE or
     hold > 1 or stale > 1 or ran > 1 or reruns > 1 or kept > 1 or status > 999 or
     by_len > BY_MAX or headers_len > HEADERS_MAX or body_len > BODY_MAX or
     attempt >= 4294967295 or spent >= 4294967295 or fence >= EXACT or created >= EXACT or
     updated >= EXACT or lease >= EXACT or expires >= EXACT or retention > RETENTION_MAX or
-    resolved >= EXACT or expires > 0 and expires < updated or lease > 0 and state ~= STARTED then
+    resolved >= EXACT or expires > 0 and expires < updated or lease > 0 and state ~= STARTED or
+    owner_len > 0 and owner_len ~= OWNER_SIZE or old_state > UNKNOWN_STATE or old_status > 999 then
     return CORRUPT
   end
-  r.value, r.bound_end, r.token = value, bound_end, token
+  r.value, r.bound_end, r.mark = value, bound_end, mark
   r.state, r.hold, r.stale = state, hold, stale
   r.ran, r.reruns, r.kept, r.status, r.attempt, r.spent = ran, reruns, kept, status, attempt, spent
   r.fence, r.created, r.lease, r.expires, r.retention = fence, created, lease, expires, retention
   r.resolved, r.headers_len, r.body_len = resolved, headers_len, body_len
-  r.scope_len, r.by_len = scope_len, by_len
+  r.scope_len, r.by_len, r.owner_len, r.what_len = scope_len, by_len, owner_len, what_len
+  r.old_state, r.old_status, r.version = old_state, old_status, version
 end
 
 -- Answers with the record as it is, and with its outcome only where the outcome is the answer.
@@ -96,23 +111,33 @@ local function say(verdict)
     completed and (verdict == DONE or verdict == LOST or verdict == OK)
   local code = verdict
   if waits and (completed or verdict == CLAIMED or verdict == OK) then
-    code, held = code + HELD, key
+    code, to_replicate, old_version = code + REPLICATED, key, r.version
   end
   if whole then
-    return code + SHOWN, sub(r.value, TOKEN_END + 1)
+    return code + SHOWN, sub(r.value, MARK_END + 1)
   end
-  return code, sub(r.value, TOKEN_END + 1, r.bound_end)
+  return code, sub(r.value, MARK_END + 1, r.bound_end)
+end
+
+-- Nothing ever ran for the record in hand.
+local function unbound()
+  return r.state == FAILED_STATE and r.ran == 0 and r.spent == 0 and r.stale == 0 and
+    r.resolved == 0
 end
 
 -- Stamps the record and decides when its retention ends: never for `unknown`, nor for `started`
--- under hold; and never before the lease ends. Without new headers and body the stored ones stay.
+-- under hold; soon where nothing ever ran; and never before the lease ends. Without new headers and
+-- body the stored ones stay.
 local function write(verdict, bound, own_headers, own_body)
-  local expires = 0
+  local expires, kept = 0, r.retention
   if r.state ~= STARTED then
     r.lease = 0
   end
-  if r.retention > 0 and r.state ~= UNKNOWN_STATE and not (r.state == STARTED and r.hold == 1) then
-    expires = now + r.retention * 1000
+  if unbound() and (kept == 0 or kept > REFUSED_KEPT) then
+    kept = REFUSED_KEPT
+  end
+  if kept > 0 and r.state ~= UNKNOWN_STATE and not (r.state == STARTED and r.hold == 1) then
+    expires = now + kept * 1000
     if expires < r.lease then
       expires = r.lease
     end
@@ -122,10 +147,10 @@ local function write(verdict, bound, own_headers, own_body)
   else
     own_headers, own_body = sub(r.value, r.bound_end + 1), ''
   end
-  local value, reply = pack(HEAD, VERSION, r.token, r.state, r.hold, r.stale, r.ran, r.reruns,
+  local value, reply = pack(HEAD, VERSION, r.mark, r.state, r.hold, r.stale, r.ran, r.reruns,
     r.kept, r.status, r.attempt, r.spent, r.fence, r.created, now, r.lease, expires, r.retention,
-    r.resolved, r.headers_len, r.body_len, r.scope_len, r.by_len) .. bound .. own_headers ..
-    own_body, nil
+    r.resolved, r.headers_len, r.body_len, r.scope_len, r.by_len, r.owner_len, r.what_len,
+    r.old_state, r.old_status) .. bound .. own_headers .. own_body, nil
   if expires == 0 then
     reply = call('SET', key, value)
   else
@@ -139,9 +164,9 @@ local function write(verdict, bound, own_headers, own_body)
   end
   wrote = true
   if waits then
-    verdict = verdict + HELD
+    verdict = verdict + REPLICATED
   end
-  return verdict, sub(value, TOKEN_END + 1, HEAD_SIZE + #bound)
+  return verdict, sub(value, MARK_END + 1, HEAD_SIZE + #bound)
 end
 
 local function bound()
@@ -155,7 +180,7 @@ end
 -- ---- CLAIM ------------------------------------------------------------------------------
 
 -- Grants the claim on the record in hand, which is a fresh one or the old one.
-local function grant(bound, token, on_expired, reruns, lease, retention)
+local function grant(bound, mark, on_expired, reruns, lease, retention)
   r.state = STARTED
   if on_expired ~= RERUN then
     r.hold = 1
@@ -166,7 +191,7 @@ local function grant(bound, token, on_expired, reruns, lease, retention)
   r.ran = 0
   r.attempt = r.attempt + 1
   r.fence = next_fence(r.fence)
-  r.token = token
+  r.mark = mark
   r.lease = now + lease * 1000
   r.retention = retention
   r.status, r.kept = 0, 0
@@ -179,15 +204,18 @@ local function to_unknown(bound)
 end
 
 local function claim(exists)
-  local _, token, on_expired, reruns, max, lease, retention, at = unpack('>Bc16BBI4I8I8', arg)
+  local _, mark, on_expired, reruns, max, lease, retention, owner_len, scope_len, at =
+    unpack('>Bc16BBI4I8I8BB', arg)
+  local what_len = #arg - at - REQUEST_SIZE - owner_len - scope_len + 1
   if not exists then
     r.hold, r.stale, r.reruns, r.attempt, r.spent, r.fence = 0, 0, reruns, 0, 0, 0
-    r.created, r.resolved, r.scope_len, r.by_len = now, 0, #arg - at - REQUEST_SIZE + 1, 0
-    return grant(sub(arg, at), token, on_expired, reruns, lease, retention)
+    r.created, r.resolved, r.by_len, r.old_state, r.old_status = now, 0, 0, 0, 0
+    r.owner_len, r.scope_len, r.what_len = owner_len, scope_len, what_len
+    return grant(sub(arg, at), mark, on_expired, reruns, lease, retention)
   end
 
   local state = r.state
-  if r.token == token then
+  if r.mark == mark then
     return say(state == STARTED and CLAIMED or state == COMPLETED and DONE or LOST)
   end
 
@@ -195,9 +223,9 @@ local function claim(exists)
   local old = bound()
   local request = sub(arg, at, at + REQUEST_SIZE - 1)
   if sub(old, 1, REQUEST_SIZE) ~= request then
-    if state ~= FAILED_STATE or r.ran == 1 or r.spent > 0 or r.stale == 1 or r.resolved > 0 then
+    if not unbound() then
       local code, shown = say(MISMATCH)
-      return code + DIFFERS * (sub(old, 1, 32) ~= sub(request, 1, 32) and 1 or 2), shown
+      return code + DIFFERS * (sub(old, 33, 64) ~= sub(request, 33, 64) and 2 or 1), shown
     end
     old = request .. sub(old, REQUEST_SIZE + 1)
   end
@@ -234,7 +262,11 @@ local function claim(exists)
     end
     r.spent = 0
   end
-  return grant(old, token, on_expired, reruns, lease, retention)
+  local named_end = REQUEST_SIZE + r.owner_len + r.scope_len
+  old = sub(old, 1, named_end) .. sub(arg, #arg - what_len + 1) ..
+    sub(old, named_end + r.what_len + 1)
+  r.what_len = what_len
+  return grant(old, mark, on_expired, reruns, lease, retention)
 end
 
 -- ---- RENEW, COMPLETE, FAIL --------------------------------------------------------------
@@ -276,16 +308,21 @@ local function fail()
   end
   local _, _, kept, status, ran, as_unknown = unpack('>Bc16BI2BB', arg)
   if r.state == FAILED_STATE then
-    local same = r.ran == ran and as_unknown == 0 and r.status == status and r.kept == kept and
-      r.headers_len == #headers and sub(r.value, r.bound_end + 1) == headers .. body
+    local same = r.ran == ran and as_unknown == 0 and (ran == 0 or r.status == status and
+      r.kept == kept and r.headers_len == #headers and
+      sub(r.value, r.bound_end + 1) == headers .. body)
     return say(same and OK or LOST)
   end
-  r.ran, r.kept, r.status = ran, kept, status
+  r.ran = ran
   if as_unknown == 1 then
     r.state, r.stale = UNKNOWN_STATE, 1
   else
     r.state, r.spent = FAILED_STATE, r.spent + ran
+    if ran == 0 then
+      return write(OK, bound(), '', '') -- no answer would ever show the outcome
+    end
   end
+  r.kept, r.status = kept, status
   return write(OK, bound(), headers, body)
 end
 
@@ -300,11 +337,11 @@ local function forget()
 end
 
 local function resolve(exists)
-  local _, token, kept, status, how, force, if_attempt, at = unpack('>Bc16BI2BBI4', arg)
+  local _, mark, kept, status, how, force, if_attempt, at = unpack('>Bc16BI2BBI4', arg)
   if not exists then
     return ABSENT, false
   end
-  if r.token == token then
+  if r.mark == mark then
     return say(OK)
   end
   if if_attempt > 0 and if_attempt ~= r.attempt then
@@ -325,7 +362,8 @@ local function resolve(exists)
   end
   local by = sub(arg, at)
   local by_whom = sub(r.value, HEAD_SIZE + 1, r.bound_end - r.by_len) .. by
-  r.token, r.fence, r.stale, r.resolved = token, next_fence(r.fence), 0, now
+  r.mark, r.fence, r.stale, r.resolved = mark, next_fence(r.fence), 0, now
+  r.old_state, r.old_status = r.state, r.status
   r.kept, r.status, r.by_len = kept, status, #by
   if how == RESOLVE_COMPLETE then
     r.state = COMPLETED
@@ -341,7 +379,7 @@ local function unreadable(trouble, kind)
     local _, _, _, _, how, force = unpack('>Bc16BI2BBI4', arg)
     if how == FORGET and force == 1 then
       local refusal = forget()
-      return refusal and REFUSED or OK + (waits and HELD or 0), refusal or false
+      return refusal and REFUSED or OK + (waits and REPLICATED or 0), refusal or false
     end
   end
   return trouble, false
@@ -356,19 +394,19 @@ local function judge(kind, exists)
   if kind == RESOLVE then
     return resolve(exists)
   end
-  if kind == READ or kind == LOOK then
+  if kind == READ or kind == LOOKUP then
     if not exists then
       return ABSENT, false
     end
-    if kind == LOOK then
-      return FOUND, sub(r.value, TOKEN_END + 1, r.bound_end)
+    if kind == LOOKUP then
+      return FOUND, sub(r.value, MARK_END + 1, r.bound_end)
     end
     return say(FOUND)
   end
   if not exists then
     return LOST, false
   end
-  if r.token ~= sub(arg, 2, TOKEN_END) then
+  if r.mark ~= sub(arg, 2, MARK_END) then
     return say(LOST)
   end
   return by_token[kind]()
@@ -378,7 +416,7 @@ end
 
 -- The value under the key and its size. A lookup for LIST leaves the outcome out.
 local function fetch(kind)
-  if kind ~= LOOK then
+  if kind ~= LOOKUP then
     local value = call('GET', key)
     return value, type(value) == 'string' and #value
   end
@@ -435,13 +473,14 @@ end
 -- replicas must have the writes of other clients, WAIT may count this client's own writes only: so
 -- the script makes a write that changes nothing.
 if not wrote then
-  local touch = call('SETRANGE', held or KEYS[1], 0, held and '\1' or '')
+  local touch = call('SETRANGE', to_replicate or KEYS[1], 0,
+    to_replicate and string.char(old_version) or '')
   if type(touch) == 'table' and string.find(touch.err, '^READONLY') then
     return redis.error_reply(touch.err)
   end
-  if type(touch) == 'table' and held then
+  if type(touch) == 'table' and to_replicate then
     for i = 3, #out, 2 do
-      if out[i] >= HELD then
+      if out[i] >= REPLICATED then
         out[i], out[i + 1] = REFUSED, touch.err
       end
     end

@@ -14,18 +14,25 @@
 #ifndef _NGX_HTTP_HAPAX_H_INCLUDED_
 #define _NGX_HTTP_HAPAX_H_INCLUDED_
 
+/* SHA-256 whose state lies in the context: EVP would allocate twice for each request */
+#define OPENSSL_SUPPRESS_DEPRECATED
 
 #include <ngx_config.h>
 #include <ngx_core.h>
 #include <ngx_event.h>
 #include <ngx_http.h>
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 
 #include "core/drive.h"
+#include "core/class.h"
 #include "core/key.h"
+#include "core/owners.h"
+#include "core/question.h"
 #include "core/token.h"
+#include "door/ask.h"
 #include "json/json.h"
 #include "lane/lane.h"
+#include "store/keeper/link.h"
 #include "base/clock.h"
 
 
@@ -34,7 +41,8 @@
 
 #define NGX_HTTP_HAPAX_BUCKETS      4096
 #define NGX_HTTP_HAPAX_SLOTS        1024    /* NGX_MAX_PROCESSES */
-#define NGX_HTTP_HAPAX_ANSWERS      13      /* kinds of answers, and 0 */
+/* kinds of answers, and 0 */
+#define NGX_HTTP_HAPAX_ANSWERS      (HAPAX_ANSWER_LIMITED + 1)
 #define NGX_HTTP_HAPAX_TIMES        12      /* buckets of the histogram */
 
 #define NGX_HTTP_HAPAX_OFF          0
@@ -49,6 +57,8 @@
 #define NGX_HTTP_HAPAX_FP_OFF       0x10
 #define NGX_HTTP_HAPAX_FP_DEFAULT   0x20    /* not set: the default */
 #define NGX_HTTP_HAPAX_FP_PUSH      0x40    /* a message without its envelope */
+#define NGX_HTTP_HAPAX_FP_HOST      0x80
+#define NGX_HTTP_HAPAX_FP_HEADER    0x100   /* those of fp_headers */
 
 /* brokers that push, of hapax_push */
 #define NGX_HTTP_HAPAX_PUSH_OFF     0
@@ -57,7 +67,13 @@
 #define NGX_HTTP_HAPAX_PUSH_SNS     3
 
 
+/* the pause after a store did not open; it doubles */
+#define NGX_HTTP_HAPAX_OPEN_MIN_US  INT64_C(50000)
+#define NGX_HTTP_HAPAX_OPEN_MAX_US  INT64_C(1000000)
+
+
 typedef struct ngx_http_hapax_store_s  ngx_http_hapax_store_t;
+typedef struct ngx_http_hapax_keeper_s ngx_http_hapax_keeper_t;
 typedef struct ngx_http_hapax_call_s   ngx_http_hapax_call_t;
 typedef struct ngx_http_hapax_ctx_s    ngx_http_hapax_ctx_t;
 
@@ -97,30 +113,35 @@ typedef enum {
 /* The bytes of a buffered response. Its request and its call share them. */
 typedef struct {
     ngx_uint_t                      refs;
+    ngx_uint_t                      sent;       /* the request's; no outcome needs it */
     size_t                          len;
     size_t                          size;
     u_char                         *data;
 } ngx_http_hapax_body_t;
 
 
-/* A store and a secret. A worker opens a lane over them. */
+/* A store and a secret. A worker opens a lane over them, or speaks to their keeper itself. */
 struct ngx_http_hapax_store_s {
     ngx_str_t                       uri;
     ngx_str_t                       shown;      /* the URI without passwords */
     ngx_str_t                       secret;
 
+    ngx_http_hapax_keeper_t        *keeper;     /* NULL: there is a lane */
     struct hapax__lane             *lane;
     ngx_connection_t               *connection;
     struct hapax__waiters           waiters;
     struct hapax__bucket           *buckets;
     ngx_queue_t                     calls;
     time_t                          logged;
+    uint64_t                        unasked;    /* of the breaker, as counted */
+    ngx_uint_t                      dead;       /* the breaker is open, as logged */
 };
 
 
 struct ngx_http_hapax_call_s {
     struct hapax__flow              flow;
-    struct hapax__job               job;
+    struct hapax__asking            asking;     /* to a keeper */
+    struct hapax__job               job;        /* to a lane */
     struct hapax_policy             policy;
     ngx_http_hapax_store_t         *store;
     ngx_http_hapax_ctx_t           *ctx;        /* NULL: cut */
@@ -129,7 +150,12 @@ struct ngx_http_hapax_call_s {
     ngx_event_t                     timer;
     ngx_queue_t                     queue;
     int64_t                         submitted_us;
+    const struct hapax__limits     *limits;     /* NULL: none */
+    struct hapax_digest             owner;      /* whose limits: or a scope's */
+    struct hapax__owners_run       *run;        /* while it counts as in flight */
+    ngx_uint_t                      generation; /* of the table that has it */
     uint8_t                         scope[HAPAX_SCOPE_MAX];
+    uint8_t                         what[HAPAX_WHAT_MAX];
 };
 
 
@@ -144,27 +170,32 @@ struct ngx_http_hapax_ctx_s {
     size_t                          key_len;
     uint8_t                         key[HAPAX_KEY_MAX];
     struct hapax_id                 id;
-    EVP_MD_CTX                     *md;
+    SHA256_CTX                      sha256;     /* of the request's body, while it is read */
     off_t                           received;   /* bytes of the request's body */
 
     ngx_http_handler_pt             content_handler;
     ngx_http_request_t             *hook;       /* the subrequest, while it runs */
     ngx_http_hapax_body_t          *body;
     ngx_chain_t                    *rest;       /* of a response that is not kept */
+    ngx_queue_t                     reader;     /* among those whose client reads */
+    size_t                          unread;     /* bytes; 0: not among them */
 
     struct hapax_answer             answer;
     const char                     *why;        /* BAD_KEY: what is wrong */
+    enum hapax__limit               limited;    /* LIMITED: by what */
     uint32_t                        attempt;
     uint64_t                        fence;
     int64_t                         since_us;
     int64_t                         waited_us;
 
+    unsigned                        hashing:1;      /* the body goes into sha256 */
     unsigned                        envelope:1;     /* the body wraps a message */
     unsigned                        identified:1;
     unsigned                        failed:1;       /* out of memory: 500 */
     unsigned                        full:1;         /* hapax_held_max */
     unsigned                        hook_last:1;    /* its response has ended */
     unsigned                        hook_over:1;    /* its body is over max_response */
+    unsigned                        error_page:1;   /* an error was sent on to another location */
 };
 
 
@@ -175,16 +206,12 @@ typedef struct {
 
 
 typedef struct {
-    ngx_uint_t                      first;      /* statuses */
-    ngx_uint_t                      last;
-    enum hapax_class                cls;
-} ngx_http_hapax_class_t;
-
-
-typedef struct {
     ngx_array_t                     stores;     /* ngx_http_hapax_store_t * */
     ngx_array_t                     locations;  /* void **, checked at the end */
     ngx_shm_zone_t                 *zone;
+    ngx_shm_zone_t                 *limit_zone; /* NULL: there are no limits */
+    size_t                          limit_zone_size;
+    ngx_uint_t                      limits;     /* hapax_limit is used */
     size_t                          held_max;
 } ngx_http_hapax_main_conf_t;
 
@@ -198,18 +225,23 @@ typedef struct {
     ngx_http_hapax_store_t         *store;
     ngx_str_t                       key_header;
     ngx_http_complex_value_t       *scope;
+    ngx_http_complex_value_t       *owner;
     ngx_http_complex_value_t       *caller;
+    ngx_uint_t                      one_caller; /* "hapax_caller none" */
     ngx_uint_t                      fingerprint;
     enum hapax__json_select         select;
     ngx_array_t                    *pointers;   /* struct hapax_span: fingerprint */
+    ngx_array_t                    *fp_headers; /* ngx_str_t, in lower case */
     ngx_array_t                    *key_from;   /* struct hapax_span */
     ngx_array_t                    *settings;   /* ngx_http_hapax_setting_t */
-    ngx_array_t                    *classes;    /* ngx_http_hapax_class_t */
+    ngx_array_t                    *classes;    /* struct hapax__class_rule */
     ngx_array_t                    *hide;       /* ngx_str_t, in lower case */
     ngx_array_t                    *keep;       /* ngx_str_t, in lower case */
     ngx_uint_t                      in_flight_status;
     ngx_str_t                       problem_base;
+    ngx_str_t                       problem_template;   /* empty: rfc9457 */
     ngx_http_complex_value_t       *reconcile;
+    struct hapax__limits           *limits;
     struct hapax_policy             policy;
 } ngx_http_hapax_loc_conf_t;
 
@@ -219,12 +251,16 @@ typedef struct {
     ngx_atomic_t                    answers[NGX_HTTP_HAPAX_ANSWERS];
     ngx_atomic_t                    unrecorded;
     ngx_atomic_t                    store_errors;
+    ngx_atomic_t                    limited[HAPAX__LIMITS];
+    ngx_atomic_t                    unasked;
     ngx_atomic_t                    told[NGX_HTTP_HAPAX_TELL_STORED];
     ngx_atomic_t                    times[NGX_HTTP_HAPAX_TIMES + 1];
     ngx_atomic_t                    time_us;
+    ngx_atomic_t                    dead;
     ngx_atomic_t                    in_flight;
     ngx_atomic_t                    queued;
     ngx_atomic_t                    held;
+    ngx_atomic_t                    unread;
 } ngx_http_hapax_counts_t;
 
 
@@ -262,10 +298,56 @@ void ngx_http_hapax_call_ended(ngx_http_hapax_call_t *call, enum hapax_class cls
 /* The request has ended: cuts the pointers, and lets the flow finish without it. */
 void ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx);
 
+/* Speaks to the store's keeper in this worker's events. DECLINED: the store is none that a keeper
+ * serves, or its URI is wrong. ERROR: out of memory. */
+ngx_int_t ngx_http_hapax_keeper_open(ngx_http_hapax_store_t *store);
+void ngx_http_hapax_keeper_close(ngx_http_hapax_store_t *store);
+/* The text of the last failure. */
+const char *ngx_http_hapax_keeper_text(ngx_http_hapax_store_t *store);
+/* Sends an op, and what it borrows; ngx_http_hapax_call_told() when it is answered. DECLINED: the
+ * op has its error already. */
+ngx_int_t ngx_http_hapax_keeper_put(ngx_http_hapax_store_t *store,
+    struct hapax__asking *asking);
+/* The op of a call's asking is answered. What the answer points to stays until this returns. */
+void ngx_http_hapax_call_told(struct hapax__asking *asking);
+
 /* Makes a store that opens when it is first used, in the lane's thread, and again after failures.
  * NULL: out of memory; text says so. */
 struct hapax_store *ngx_http_hapax_late_open(ngx_http_hapax_store_t *store,
     char text[HAPAX_TEXT_MAX]);
+
+/* limits */
+
+ngx_int_t ngx_http_hapax_limit_zone_init(ngx_shm_zone_t *zone, void *data);
+void ngx_http_hapax_limit_worker_init(ngx_shm_zone_t *zone);
+void ngx_http_hapax_limit_worker_exit(void);
+/* Before the flow begins: tells it of a limit that was reached. */
+void ngx_http_hapax_limit_look(ngx_http_hapax_call_t *call, ngx_http_hapax_loc_conf_t *conf,
+    struct hapax__flow_request *request);
+/* Before the handler or the hook: counts the operation. DECLINED: *over says which limit is
+ * reached, and nothing is counted. */
+ngx_int_t ngx_http_hapax_limit_begin(ngx_http_hapax_call_t *call, struct hapax__over *over);
+/* After each op: counts what it has stored. */
+void ngx_http_hapax_limit_stored(ngx_http_hapax_call_t *call);
+void ngx_http_hapax_limit_end(ngx_http_hapax_call_t *call);
+
+#define NGX_HTTP_HAPAX_REFUSALS  8
+
+/* Who was refused of late, and why. */
+typedef struct {
+    struct hapax_digest             owner;
+    enum hapax__limit               limit;
+    ngx_uint_t                      times;      /* 0: nobody */
+    ngx_uint_t                      number;     /* of the last refusal, among all */
+    time_t                          last;
+} ngx_http_hapax_refusal_t;
+
+/* Notes that the call was refused. */
+void ngx_http_hapax_limit_refused(ngx_http_hapax_call_t *call);
+/* Those who were refused last, in no order. */
+void ngx_http_hapax_limit_refusals(ngx_http_hapax_refusal_t out[NGX_HTTP_HAPAX_REFUSALS]);
+/* How many owners are known, and how many were forgotten. */
+void ngx_http_hapax_limit_counts(uint64_t *known, uint64_t *forgotten);
 
 /* requests */
 
@@ -311,9 +393,23 @@ ngx_http_hapax_body_t *ngx_http_hapax_body_create(void);
 ngx_int_t ngx_http_hapax_body_append(ngx_http_hapax_body_t *body, u_char *data, size_t len,
     size_t max);
 void ngx_http_hapax_body_drop(ngx_http_hapax_body_t *body);
+/* The client's turn: the body is no longer buffered, as soon as no outcome needs it. */
+void ngx_http_hapax_body_sent(ngx_http_hapax_body_t *body);
+
+/* readers: requests whose whole answer is in memory, until the client has read it */
+
+void ngx_http_hapax_readers_init(void);
+/* Adds a request whose answer has that many bytes. Over hapax_held_max the connections that have
+ * not been read from for longest are closed, as by send_timeout. */
+void ngx_http_hapax_reader_add(ngx_http_hapax_ctx_t *ctx, size_t len);
+/* The client has read something. */
+void ngx_http_hapax_reader_reads(ngx_http_hapax_ctx_t *ctx);
+void ngx_http_hapax_reader_remove(ngx_http_hapax_ctx_t *ctx);
 
 /* outcomes */
 
+/* Returns 0 if an upstream was tried, and no byte of the request was sent to one. */
+ngx_int_t ngx_http_hapax_was_sent(ngx_http_request_t *r);
 enum hapax_class ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf);
 u_char *ngx_http_hapax_headers_write(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
     ngx_uint_t with_length, size_t *len);
@@ -328,7 +424,25 @@ ngx_int_t ngx_http_hapax_answer_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t
     ngx_str_t *body);
 /* Adds the headers that mark a handler's own response. */
 ngx_int_t ngx_http_hapax_answer_mark(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx);
-ngx_int_t ngx_http_hapax_answer_truncated(ngx_http_request_t *r, ngx_str_t *body);
+/* Sends the header that was set, and a body as its whole. */
+ngx_int_t ngx_http_hapax_send_whole(ngx_http_request_t *r, ngx_str_t *body);
+
+/* problems */
+
+struct hapax__problem_page;
+
+/* Sets status, headers and *body of a problem. The caller sets problem, status, why and
+ * original_status of the page. */
+ngx_int_t ngx_http_hapax_say(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    struct hapax__problem_page *page, ngx_str_t *body);
+/* The same in the place of a response that was cut off, and of nginx's own 502 and 504. */
+ngx_int_t ngx_http_hapax_say_truncated(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_str_t *body);
+ngx_int_t ngx_http_hapax_say_failed(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_str_t *body);
+
+char *ngx_http_hapax_set_template(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_hapax_set_problems(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* brokers that push */
 
@@ -359,6 +473,8 @@ extern size_t                    ngx_http_hapax_buffered;
         (void) ngx_atomic_fetch_add(&ngx_http_hapax_counts->field, n);        \
     }
 
+/* Whether the zone has its data already: a reload goes on counting. Sets zone->data. */
+ngx_uint_t ngx_http_hapax_zone_kept(ngx_shm_zone_t *zone, void *data);
 ngx_int_t ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data);
 void ngx_http_hapax_count_time(int64_t us);
 void ngx_http_hapax_count_buffered(ssize_t change);

@@ -7,15 +7,16 @@
  * - hapax_class;
  * - what a broker that pushes makes of the response;
  * - the gRPC status;
- * - the HTTP status.
+ * - the HTTP status, and the headers that say "try again".
+ *
+ * The last three depend on the policy: under hold and reconcile a response is
+ * believed only where nobody but the service can have written it.
  */
 
 #include "ngx_http_hapax.h"
 
 
-/* Returns 0 if an upstream was tried, and no byte of the request was sent to one. */
-
-static ngx_int_t
+ngx_int_t
 ngx_http_hapax_was_sent(ngx_http_request_t *r)
 {
     ngx_uint_t                  i, tried;
@@ -76,14 +77,63 @@ ngx_http_hapax_find(ngx_list_t *list, const char *name)
 }
 
 
-static enum hapax_class
-ngx_http_hapax_class_of_grpc(ngx_int_t status)
-{
-    switch (status) {
+/* A hapax__header_finder. */
 
-    case 7:     /* PERMISSION_DENIED */
+static struct hapax_span
+ngx_http_hapax_find_response(void *response, const char *name)
+{
+    ngx_table_elt_t     *h;
+    ngx_http_request_t  *r = response;
+
+    h = ngx_http_hapax_find(&r->headers_out.headers, name);
+
+    return h ? (struct hapax_span) { h->value.data, h->value.len }
+             : (struct hapax_span) { NULL, 0 };
+}
+
+
+/* In a response that may be trailers alone they stand in the headers. */
+
+static ngx_int_t
+ngx_http_hapax_grpc_number(ngx_http_request_t *r, const char *name)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_http_hapax_find(&r->headers_out.trailers, name);
+
+    if (h == NULL) {
+        h = ngx_http_hapax_find(&r->headers_out.headers, name);
+    }
+
+    return h ? ngx_atoi(h->value.data, h->value.len) : NGX_ERROR;
+}
+
+
+/*
+ * Where the policy is not rerun: a server gives RESOURCE_EXHAUSTED also when
+ * the answer is too large, and a proxy UNAVAILABLE also when it lost the server
+ * after the request was sent. Only with a pushback they are surely the
+ * service's own word, as 503 is with Retry-After.
+ */
+
+static enum hapax_class
+ngx_http_hapax_class_of_grpc(ngx_http_request_t *r,
+    const struct hapax_policy *policy)
+{
+    switch (ngx_http_hapax_grpc_number(r, "grpc-status")) {
+
     case 8:     /* RESOURCE_EXHAUSTED */
     case 14:    /* UNAVAILABLE */
+
+        if (policy->on_expired != HAPAX_EXPIRED_RERUN
+            && ngx_http_hapax_grpc_number(r, "grpc-retry-pushback-ms") < 0)
+        {
+            return HAPAX_CLASS_UNKNOWN;
+        }
+
+        /* fall through */
+
+    case 7:     /* PERMISSION_DENIED */
     case 16:    /* UNAUTHENTICATED */
         return HAPAX_CLASS_NOT_RUN;
 
@@ -104,6 +154,38 @@ ngx_http_hapax_class_of_grpc(ngx_int_t status)
 }
 
 
+/*
+ * Whether nothing but the end of its connection ended the upstream's response.
+ * nginx sees each other end that comes too early. FastCGI and gRPC have ends of
+ * their own. The page of an error is nginx's, and whole. So is what nginx sends
+ * for an upstream's X-Accel-Redirect. An upstream whose URL could not be
+ * evaluated has no schema, and sent nothing.
+ */
+
+static bool
+ngx_http_hapax_ends_by_close(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t   *u;
+    ngx_http_hapax_ctx_t  *ctx;
+
+    u = r->upstream;
+    ctx = ngx_http_hapax_get_ctx(r);
+
+    if (u == NULL || u->schema.len == 0 || ctx->error_page
+        || (u->headers_in.x_accel_redirect
+            && !(u->conf->ignore_headers & NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT))
+        || r->method == NGX_HTTP_HEAD
+        || u->headers_in.content_length_n >= 0 || u->headers_in.chunked)
+    {
+        return false;
+    }
+
+    return ngx_strncmp(u->schema.data, "http", 4) == 0
+           || ngx_strncmp(u->schema.data, "scgi", 4) == 0
+           || ngx_strncmp(u->schema.data, "uwsgi", 5) == 0;
+}
+
+
 static enum hapax_class
 ngx_http_hapax_push_class(ngx_http_request_t *r,
     ngx_http_hapax_loc_conf_t *conf)
@@ -117,7 +199,9 @@ ngx_http_hapax_push_class(ngx_http_request_t *r,
     ctx = ngx_http_hapax_get_ctx(r);
     status = r->headers_out.status;
 
-    cls = hapax_class_of_status((int) status);
+    cls = hapax__class_of(&conf->policy, (int) status,
+                          ngx_http_hapax_ends_by_close(r),
+                          ngx_http_hapax_find_response, r);
 
     if (cls != HAPAX_CLASS_FINAL) {
         return cls;
@@ -132,9 +216,13 @@ ngx_http_hapax_push_class(ngx_http_request_t *r,
         return HAPAX_CLASS_FINAL;
     }
 
-    /* the handler itself asks to be run again, as with a 503 */
+    /*
+     * The handler itself asks to be run again, as with a 503. But many
+     * subscribers answer so whatever was thrown half-way.
+     */
     return (tell == NGX_HTTP_HAPAX_TELL_RETRY
-            && status < NGX_HTTP_SPECIAL_RESPONSE)
+            && status < NGX_HTTP_SPECIAL_RESPONSE
+            && conf->policy.on_expired == HAPAX_EXPIRED_RERUN)
            ? HAPAX_CLASS_NOT_RUN : HAPAX_CLASS_FAILED;
 }
 
@@ -142,10 +230,9 @@ ngx_http_hapax_push_class(ngx_http_request_t *r,
 enum hapax_class
 ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
 {
-    ngx_str_t               *type;
-    ngx_uint_t               i, status;
-    ngx_table_elt_t         *h;
-    ngx_http_hapax_class_t  *c;
+    ngx_str_t         *type;
+    ngx_uint_t         status;
+    enum hapax_class   cls;
 
     if (!ngx_http_hapax_was_sent(r)) {
         return HAPAX_CLASS_NOT_RUN;
@@ -154,12 +241,11 @@ ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
     status = r->headers_out.status;
 
     if (conf->classes) {
-        c = conf->classes->elts;
+        cls = hapax__class_by(conf->classes->elts, conf->classes->nelts,
+                              (int) status, ngx_http_hapax_find_response, r);
 
-        for (i = 0; i < conf->classes->nelts; i++) {
-            if (status >= c[i].first && status <= c[i].last) {
-                return c[i].cls;
-            }
+        if (cls) {
+            return cls;
         }
     }
 
@@ -174,16 +260,10 @@ ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
                            sizeof("application/grpc") - 1)
            == 0)
     {
-        h = ngx_http_hapax_find(&r->headers_out.trailers, "grpc-status");
-
-        if (h == NULL) {
-            h = ngx_http_hapax_find(&r->headers_out.headers, "grpc-status");
-        }
-
-        return ngx_http_hapax_class_of_grpc(
-                             h ? ngx_atoi(h->value.data, h->value.len)
-                               : NGX_ERROR);
+        return ngx_http_hapax_class_of_grpc(r, &conf->policy);
     }
 
-    return hapax_class_of_status((int) status);
+    return hapax__class_of(&conf->policy, (int) status,
+                           ngx_http_hapax_ends_by_close(r),
+                           ngx_http_hapax_find_response, r);
 }

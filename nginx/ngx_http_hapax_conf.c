@@ -8,9 +8,12 @@
  */
 
 #include "ngx_http_hapax.h"
+#include "http/problem.h"
 
 
 #define NGX_HTTP_HAPAX_ZONE_SIZE    (1024 * 1024)
+#define NGX_HTTP_HAPAX_LIMIT_ZONE   (16 * 1024 * 1024)
+#define NGX_HTTP_HAPAX_LIMIT_MIN    (256 * 1024)
 
 /* takes a pointer from the level around, if this one has none */
 #define ngx_http_hapax_inherit(field)                                         \
@@ -48,6 +51,7 @@ ngx_http_hapax_create_main_conf(ngx_conf_t *cf)
     }
 
     hmcf->held_max = NGX_CONF_UNSET_SIZE;
+    hmcf->limit_zone_size = NGX_CONF_UNSET_SIZE;
 
     return hmcf;
 }
@@ -59,8 +63,16 @@ ngx_http_hapax_init_main_conf(ngx_conf_t *cf, void *conf)
     ngx_http_hapax_main_conf_t *hmcf = conf;
 
     ngx_str_t  name = ngx_string("hapax");
+    ngx_str_t  limits = ngx_string("hapax_limits");
 
     ngx_conf_init_size_value(hmcf->held_max, 256 * 1024 * 1024);
+    ngx_conf_init_size_value(hmcf->limit_zone_size, NGX_HTTP_HAPAX_LIMIT_ZONE);
+
+    if (hmcf->limit_zone_size < NGX_HTTP_HAPAX_LIMIT_MIN) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"hapax_limit_zone\" takes 256k at least");
+        return NGX_CONF_ERROR;
+    }
 
     hmcf->zone = ngx_shared_memory_add(cf, &name, NGX_HTTP_HAPAX_ZONE_SIZE,
                                        &ngx_http_hapax_module);
@@ -69,6 +81,19 @@ ngx_http_hapax_init_main_conf(ngx_conf_t *cf, void *conf)
     }
 
     hmcf->zone->init = ngx_http_hapax_zone_init;
+
+    if (!hmcf->limits) {
+        return NGX_CONF_OK;
+    }
+
+    hmcf->limit_zone = ngx_shared_memory_add(cf, &limits,
+                                             hmcf->limit_zone_size,
+                                             &ngx_http_hapax_module);
+    if (hmcf->limit_zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    hmcf->limit_zone->init = ngx_http_hapax_limit_zone_init;
 
     return NGX_CONF_OK;
 }
@@ -87,52 +112,48 @@ ngx_http_hapax_create_loc_conf(ngx_conf_t *cf)
     conf->enable = NGX_CONF_UNSET_UINT;
     conf->push = NGX_CONF_UNSET_UINT;
     conf->key_from = NGX_CONF_UNSET_PTR;
+    conf->limits = NGX_CONF_UNSET_PTR;
     conf->in_flight_status = NGX_CONF_UNSET_UINT;
 
     return conf;
 }
 
 
+/* Puts the settings of the level around before those of this level: a later one counts. */
+
 static ngx_int_t
 ngx_http_hapax_merge_settings(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *prev,
     ngx_http_hapax_loc_conf_t *conf)
 {
-    ngx_uint_t                 i, k;
-    ngx_array_t               *settings;
-    ngx_http_hapax_setting_t  *from, *to;
+    ngx_uint_t    n;
+    ngx_array_t  *settings, *own;
+
+    own = conf->settings;
 
     if (prev->settings == NULL) {
         return NGX_OK;
     }
 
-    if (conf->settings == NULL) {
+    if (own == NULL) {
         conf->settings = prev->settings;
         return NGX_OK;
     }
 
-    settings = conf->settings;
-    from = prev->settings->elts;
+    n = prev->settings->nelts;
+    settings = ngx_array_create(cf->pool, n + own->nelts,
+                                sizeof(ngx_http_hapax_setting_t));
 
-    for (i = 0; i < prev->settings->nelts; i++) {
-        to = settings->elts;
-
-        for (k = 0; k < settings->nelts; k++) {
-            if (to[k].name.data == from[i].name.data) {
-                break;
-            }
-        }
-
-        if (k < settings->nelts) {
-            continue;
-        }
-
-        to = ngx_array_push(settings);
-        if (to == NULL) {
-            return NGX_ERROR;
-        }
-
-        *to = from[i];
+    if (settings == NULL
+        || ngx_array_push_n(settings, n + own->nelts) == NULL)
+    {
+        return NGX_ERROR;
     }
+
+    ngx_memcpy(settings->elts, prev->settings->elts, n * settings->size);
+    ngx_memcpy((u_char *) settings->elts + n * settings->size, own->elts,
+               own->nelts * settings->size);
+
+    conf->settings = settings;
 
     return NGX_OK;
 }
@@ -172,6 +193,17 @@ ngx_http_hapax_make_policy(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"hapax_on_expired reconcile\" needs "
                            "\"hapax_reconcile URI\"");
+        return NGX_ERROR;
+    }
+
+    if (conf->enable != NGX_HTTP_HAPAX_OFF && conf->policy.owner_required
+        && conf->owner == NULL)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"hapax_owner_required on\" (and so "
+                           "\"hapax_profile payments\") needs "
+                           "\"hapax_owner VALUE\": who it is that a key "
+                           "belongs to");
         return NGX_ERROR;
     }
 
@@ -244,12 +276,21 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
     ngx_conf_merge_str_value(conf->key_header, prev->key_header,
                              "Idempotency-Key");
     ngx_conf_merge_str_value(conf->problem_base, prev->problem_base,
-                             "urn:hapax:problem:");
+                             HAPAX__PROBLEM_BASE);
+    ngx_conf_merge_str_value(conf->problem_template, prev->problem_template,
+                             "");
     ngx_conf_merge_ptr_value(conf->key_from, prev->key_from, NULL);
+    ngx_conf_merge_ptr_value(conf->limits, prev->limits, NULL);
     ngx_conf_merge_uint_value(conf->in_flight_status, prev->in_flight_status,
                               409);
 
     ngx_http_hapax_inherit(scope);
+    ngx_http_hapax_inherit(owner);
+
+    if (conf->caller == NULL) {
+        conf->one_caller = prev->one_caller;
+    }
+
     ngx_http_hapax_inherit(caller);
     ngx_http_hapax_inherit(reconcile);
     ngx_http_hapax_inherit(classes);
@@ -264,6 +305,7 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
     if (conf->fingerprint == 0) {
         conf->fingerprint = prev->fingerprint;
         conf->pointers = prev->pointers;
+        conf->fp_headers = prev->fp_headers;
         conf->select = prev->select;
     }
 
@@ -273,6 +315,7 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
         conf->fingerprint = NGX_HTTP_HAPAX_FP_DEFAULT
                             | (conf->push ? NGX_HTTP_HAPAX_FP_PUSH
                                           : NGX_HTTP_HAPAX_FP_METHOD
+                                            |NGX_HTTP_HAPAX_FP_HOST
                                             |NGX_HTTP_HAPAX_FP_URI
                                             |NGX_HTTP_HAPAX_FP_BODY);
     }
@@ -328,6 +371,38 @@ ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 }
 
 
+/* Counts last as long as the longest retention: an owner has one count for all locations. */
+
+static void
+ngx_http_hapax_set_kept(ngx_http_hapax_main_conf_t *hmcf)
+{
+    void                       ***locations;
+    int64_t                       kept_ms;
+    ngx_uint_t                    i;
+    ngx_http_hapax_loc_conf_t    *conf;
+
+    locations = hmcf->locations.elts;
+    kept_ms = 0;
+
+    for (i = 0; i < hmcf->locations.nelts; i++) {
+        conf = locations[i][ngx_http_hapax_module.ctx_index];
+
+        if (conf->limits) {
+            kept_ms = ngx_max(kept_ms, conf->policy.retention_ms);
+        }
+    }
+
+    for (i = 0; i < hmcf->locations.nelts; i++) {
+        conf = locations[i][ngx_http_hapax_module.ctx_index];
+
+        if (conf->limits) {
+            conf->limits->kept_us = (kept_ms == HAPAX_FOREVER_MS)
+                                    ? 0 : kept_ms * 1000;
+        }
+    }
+}
+
+
 /*
  * With "non_idempotent" nginx sends a request to a next server after it was
  * sent to one: two runs under one claim. All modules are merged by now. In the
@@ -355,6 +430,8 @@ ngx_http_hapax_check_locations(ngx_conf_t *cf)
 
     hmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_hapax_module);
     locations = hmcf->locations.elts;
+
+    ngx_http_hapax_set_kept(hmcf);
 
     for (i = 0; i < hmcf->locations.nelts; i++) {
 

@@ -26,6 +26,11 @@ ngx_http_hapax_get_ctx(ngx_http_request_t *r)
             if (cln->handler == ngx_http_hapax_cleanup) {
                 ctx = cln->data;
                 ngx_http_set_ctx(r, ctx, ngx_http_hapax_module);
+
+                if (r->err_status) {
+                    ctx->error_page = 1;
+                }
+
                 break;
             }
         }
@@ -48,9 +53,6 @@ ngx_http_hapax_cleanup(void *data)
         ngx_http_hapax_call_cut(ctx);
     }
 
-    if (ctx->md) {
-        EVP_MD_CTX_free(ctx->md);
-    }
-
+    ngx_http_hapax_reader_remove(ctx);
     ngx_http_hapax_body_drop(ctx->body);
 }

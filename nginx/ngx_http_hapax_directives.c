@@ -51,8 +51,9 @@ static ngx_http_hapax_words_t  ngx_http_hapax_class_words = {
 };
 
 static ngx_http_hapax_words_t  ngx_http_hapax_fingerprint_words = {
-    "method, uri, body, json, +/POINTER, -/POINTER, or off",
+    "method, host, uri, header:NAME, body, json, +/POINTER, -/POINTER, or off",
     { { ngx_string("method"), NGX_HTTP_HAPAX_FP_METHOD },
+      { ngx_string("host"), NGX_HTTP_HAPAX_FP_HOST },
       { ngx_string("uri"), NGX_HTTP_HAPAX_FP_URI },
       { ngx_string("body"), NGX_HTTP_HAPAX_FP_BODY },
       { ngx_string("json"), NGX_HTTP_HAPAX_FP_JSON },
@@ -163,6 +164,8 @@ ngx_http_hapax_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     if (ngx_strstr(text, "no known scheme") != NULL) {
+        /* fails in the same way, and shows the whole URI */
+        (void) hapax_store_open(&store, (char *) value[1].data, text);
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": %s", &cmd->name,
                            text);
         return NGX_CONF_ERROR;
@@ -277,6 +280,11 @@ ngx_http_hapax_set_key_header(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return "is duplicate";
     }
 
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+        ngx_str_set(&hlcf->key_header, "");
+        return NGX_CONF_OK;
+    }
+
     if (!ngx_http_hapax_is_name(&value[1])) {
         return ngx_http_hapax_refused(cf, cmd, &value[1],
                                 "the name of a header, of A-Z a-z 0-9 and -");
@@ -381,7 +389,7 @@ ngx_http_hapax_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
 
-    ngx_str_t               *value;
+    ngx_str_t               *value, *name;
     ngx_uint_t               i;
     ngx_conf_enum_t         *word;
     enum hapax__json_select  select;
@@ -399,6 +407,28 @@ ngx_http_hapax_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
         if (word) {
             hlcf->fingerprint |= word->value;
+
+        } else if (value[i].len > sizeof("header:") - 1
+                   && ngx_strncmp(value[i].data, "header:",
+                                  sizeof("header:") - 1) == 0)
+        {
+            if (hlcf->fp_headers == NULL) {
+                hlcf->fp_headers = ngx_array_create(cf->pool, 4,
+                                                    sizeof(ngx_str_t));
+                if (hlcf->fp_headers == NULL) {
+                    return NGX_CONF_ERROR;
+                }
+            }
+
+            name = ngx_array_push(hlcf->fp_headers);
+            if (name == NULL) {
+                return NGX_CONF_ERROR;
+            }
+
+            name->data = value[i].data + sizeof("header:") - 1;
+            name->len = value[i].len - (sizeof("header:") - 1);
+            ngx_strlow(name->data, name->data, name->len);
+            hlcf->fingerprint |= NGX_HTTP_HAPAX_FP_HEADER;
 
         } else if (value[i].len > 1
                    && (value[i].data[0] == '+' || value[i].data[0] == '-')
@@ -445,6 +475,27 @@ ngx_http_hapax_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 static char *
+ngx_http_hapax_set_caller(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (value[1].len == 0) {
+        return "is empty: say \"none\" if all requests are one caller's";
+    }
+
+    if (value[1].len == 4 && ngx_strncmp(value[1].data, "none", 4) == 0) {
+        hlcf->one_caller = 1;
+    }
+
+    return ngx_http_set_complex_value_slot(cf, cmd, conf);
+}
+
+
+static char *
 ngx_http_hapax_set_key_from(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
@@ -482,11 +533,12 @@ ngx_http_hapax_set_class(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_hapax_loc_conf_t *hlcf = conf;
 
-    ngx_int_t                n;
-    ngx_str_t               *value, *word;
-    ngx_uint_t               i;
-    ngx_conf_enum_t         *cls;
-    ngx_http_hapax_class_t  *c;
+    ngx_str_t                 *value, *word;
+    ngx_uint_t                 i;
+    const char                *why;
+    ngx_conf_enum_t           *cls;
+    struct hapax_span          text;
+    struct hapax__class_rule  *rule;
 
     value = cf->args->elts;
     word = &value[cf->args->nelts - 1];
@@ -500,7 +552,7 @@ ngx_http_hapax_set_class(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (hlcf->classes == NULL) {
         hlcf->classes = ngx_array_create(cf->pool, 4,
-                                         sizeof(ngx_http_hapax_class_t));
+                                         sizeof(struct hapax__class_rule));
         if (hlcf->classes == NULL) {
             return NGX_CONF_ERROR;
         }
@@ -508,32 +560,60 @@ ngx_http_hapax_set_class(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     for (i = 1; i < cf->args->nelts - 1; i++) {
 
-        c = ngx_array_push(hlcf->classes);
-        if (c == NULL) {
+        rule = ngx_array_push(hlcf->classes);
+        if (rule == NULL) {
             return NGX_CONF_ERROR;
         }
 
-        c->cls = (enum hapax_class) cls->value;
+        text.ptr = value[i].data;
+        text.len = value[i].len;
 
-        if (value[i].len == 3 && value[i].data[0] >= '2'
-            && value[i].data[0] <= '5'
-            && ngx_strcmp(value[i].data + 1, "xx") == 0)
-        {
-            c->first = (value[i].data[0] - '0') * 100;
-            c->last = c->first + 99;
-            continue;
+        if (!hapax__class_rule_parse(rule, text, &why)) {
+            return ngx_http_hapax_refused(cf, cmd, &value[i], why);
         }
 
-        n = ngx_atoi(value[i].data, value[i].len);
-
-        if (n < 200 || n > 599) {
-            return ngx_http_hapax_refused(cf, cmd, &value[i],
-                                 "statuses from 200 to 599, or 2xx to 5xx");
-        }
-
-        c->first = n;
-        c->last = n;
+        rule->cls = (enum hapax_class) cls->value;
     }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_hapax_set_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    ngx_str_t                   *value;
+    ngx_uint_t                   i;
+    const char                  *why;
+    ngx_http_hapax_main_conf_t  *hmcf;
+
+    value = cf->args->elts;
+
+    if (hlcf->limits != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    hlcf->limits = NULL;
+
+    if (cf->args->nelts == 2 && ngx_strcmp(value[1].data, "off") == 0) {
+        return NGX_CONF_OK;
+    }
+
+    hlcf->limits = ngx_pcalloc(cf->pool, sizeof(struct hapax__limits));
+    if (hlcf->limits == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        if (!hapax__limit_parse(hlcf->limits, (char *) value[i].data, &why)) {
+            return ngx_http_hapax_refused(cf, cmd, &value[i], why);
+        }
+    }
+
+    hmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_hapax_module);
+    hmcf->limits = 1;
 
     return NGX_CONF_OK;
 }
@@ -633,13 +713,21 @@ ngx_http_hapax_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    setting = ngx_array_push(hlcf->settings);
-    if (setting == NULL) {
+    if (ngx_array_push(hlcf->settings) == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    setting->name = name;
-    setting->value = value[1];
+    setting = hlcf->settings->elts;
+    i = hlcf->settings->nelts - 1;
+
+    if (ngx_strcmp(name.data, "profile") == 0) {
+        /* the other directives of the level differ from it, wherever it stands */
+        ngx_memmove(&setting[1], setting, i * sizeof(*setting));
+        i = 0;
+    }
+
+    setting[i].name = name;
+    setting[i].value = value[1];
 
     return NGX_CONF_OK;
 }
@@ -672,14 +760,18 @@ ngx_command_t  ngx_http_hapax_commands[] = {
         ngx_http_hapax_set_key_from, key_from, NULL),
     ngx_http_hapax_directive("hapax_scope", NGX_CONF_TAKE1,
         ngx_http_set_complex_value_slot, scope, NULL),
+    ngx_http_hapax_directive("hapax_owner", NGX_CONF_TAKE1,
+        ngx_http_set_complex_value_slot, owner, NULL),
     ngx_http_hapax_directive("hapax_caller", NGX_CONF_TAKE1,
-        ngx_http_set_complex_value_slot, caller, NULL),
+        ngx_http_hapax_set_caller, caller, NULL),
     ngx_http_hapax_directive("hapax_methods", NGX_CONF_1MORE,
         ngx_http_hapax_set_methods, methods, NULL),
     ngx_http_hapax_directive("hapax_fingerprint", NGX_CONF_1MORE,
         ngx_http_hapax_set_fingerprint, fingerprint, NULL),
     ngx_http_hapax_directive("hapax_class", NGX_CONF_2MORE,
         ngx_http_hapax_set_class, classes, NULL),
+    ngx_http_hapax_directive("hapax_limit", NGX_CONF_1MORE,
+        ngx_http_hapax_set_limit, limits, NULL),
     ngx_http_hapax_directive("hapax_hide_header", NGX_CONF_1MORE,
         ngx_http_hapax_set_names, hide, NULL),
     ngx_http_hapax_directive("hapax_store_header", NGX_CONF_1MORE,
@@ -691,6 +783,8 @@ ngx_command_t  ngx_http_hapax_commands[] = {
         ngx_http_hapax_set_word, push, &ngx_http_hapax_push_words),
     ngx_http_hapax_directive("hapax_problem_base", NGX_CONF_TAKE1,
         ngx_conf_set_str_slot, problem_base, NULL),
+    ngx_http_hapax_directive("hapax_problem_template", NGX_CONF_TAKE1,
+        ngx_http_hapax_set_template, problem_template, NULL),
     ngx_http_hapax_directive("hapax_reconcile", NGX_CONF_TAKE1,
         ngx_http_set_complex_value_slot, reconcile, NULL),
 
@@ -701,6 +795,13 @@ ngx_command_t  ngx_http_hapax_commands[] = {
       offsetof(ngx_http_hapax_main_conf_t, held_max),
       NULL },
 
+    { ngx_string("hapax_limit_zone"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_size_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_hapax_main_conf_t, limit_zone_size),
+      NULL },
+
     { ngx_string("hapax_status"),
       NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
       ngx_http_hapax_status,
@@ -708,6 +809,14 @@ ngx_command_t  ngx_http_hapax_commands[] = {
       0,
       NULL },
 
+    { ngx_string("hapax_problems"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_hapax_set_problems,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    ngx_http_hapax_policy("profile"),
     ngx_http_hapax_policy("lease"),
     ngx_http_hapax_policy("run_max"),
     ngx_http_hapax_policy("retention"),
@@ -718,6 +827,8 @@ ngx_command_t  ngx_http_hapax_commands[] = {
     ngx_http_hapax_policy("on_failed"),
     ngx_http_hapax_policy("on_store_error"),
     ngx_http_hapax_policy("key"),
+    ngx_http_hapax_policy("key_min"),
+    ngx_http_hapax_policy("owner_required"),
     ngx_http_hapax_policy("attempts_max"),
     ngx_http_hapax_policy("max_request"),
     ngx_http_hapax_policy("max_response"),

@@ -65,6 +65,52 @@ ngx_http_hapax_hook_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 }
 
 
+/*
+ * nginx made this response itself, since the handler's service gave none, and
+ * no error_page has another one for it.
+ */
+
+static ngx_int_t
+ngx_http_hapax_is_nginx_error(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+{
+    return (r->err_status == NGX_HTTP_BAD_GATEWAY
+            || r->err_status == NGX_HTTP_GATEWAY_TIME_OUT)
+           && r->headers_out.status == r->err_status
+           && !ctx->error_page;
+}
+
+
+/* Puts a problem in the place of nginx's error page. */
+
+static ngx_int_t
+ngx_http_hapax_replace_error(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf)
+{
+    ngx_str_t         text;
+    enum hapax_class  cls;
+
+    cls = ngx_http_hapax_class(r, conf);
+
+    if (ngx_http_hapax_say_failed(r, ctx, &text) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (r->method == NGX_HTTP_HEAD) {
+        r->header_only = 1;
+        ctx->response = NGX_HTTP_HAPAX_HEADER_ONLY;
+
+    } else if (ngx_http_hapax_body_append(ctx->body, text.data, text.len,
+                                          text.len)
+               != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_hapax_end(r, ctx, 1, cls) == NGX_OK ? NGX_AGAIN
+                                                        : NGX_ERROR;
+}
+
+
 static ngx_int_t
 ngx_http_hapax_buffer_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
@@ -76,6 +122,11 @@ ngx_http_hapax_buffer_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     }
 
     ctx->phase = NGX_HTTP_HAPAX_BUFFERING;
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+
+    if (ngx_http_hapax_is_nginx_error(r, ctx)) {
+        return ngx_http_hapax_replace_error(r, ctx, conf);
+    }
 
     /* ranges are cut by filters above; an outcome is stored whole */
     ngx_http_clear_accept_ranges(r);
@@ -91,8 +142,6 @@ ngx_http_hapax_buffer_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     {
         r->header_only = 1;
     }
-
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
 
     if (r->header_only) {
         ctx->response = NGX_HTTP_HAPAX_HEADER_ONLY;
@@ -306,7 +355,7 @@ ngx_http_hapax_truncated(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
     ngx_str_t  text;
 
-    if (ngx_http_hapax_answer_truncated(r, &text) != NGX_OK) {
+    if (ngx_http_hapax_say_truncated(r, ctx, &text) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -416,6 +465,11 @@ ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         return ngx_http_hapax_next_body_filter(r, NULL);
 
     default:
+        /* nginx calls with nothing where the client has read something */
+        if (in == NULL) {
+            ngx_http_hapax_reader_reads(ctx);
+        }
+
         return ngx_http_hapax_next_body_filter(r, in);
     }
 }
@@ -515,6 +569,9 @@ ngx_http_hapax_replace(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_discard(ctx->rest);
     ctx->rest = NULL;
 
+    ngx_http_hapax_body_drop(ctx->body);
+    ctx->body = NULL;
+
     ngx_http_clean_header(r);
     r->header_only = (r->method == NGX_HTTP_HEAD);
 
@@ -556,6 +613,12 @@ ngx_http_hapax_send(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     if (r->header_only) {
         return rc;
     }
+
+    if (ours) {
+        ngx_http_hapax_body_sent(ctx->body);
+    }
+
+    ngx_http_hapax_reader_add(ctx, text.len);
 
     b = ngx_calloc_buf(r->pool);
     if (b == NULL) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finds out which operation a request is: its key if the body has it, its scope, its fingerprint
- * and its caller.
+ * Finds out which operation a request is: its key if the body has it, its owner, its scope, its
+ * fingerprint and its caller.
  *
  * The body is hashed while nginx reads it, so a body in a file is not read again. It is gathered
  * only if its content is needed. A body over max_request is not kept, but it is read to its end: a
@@ -35,7 +35,7 @@ ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_hapax_module);
 
-    if (r != r->main || ctx == NULL || ctx->md == NULL
+    if (r != r->main || ctx == NULL || !ctx->hashing
         || ctx->phase != NGX_HTTP_HAPAX_READING)
     {
         return ngx_http_hapax_next_request_body_filter(r, in);
@@ -57,7 +57,7 @@ ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             continue;
         }
 
-        (void) EVP_DigestUpdate(ctx->md, b->pos, b->last - b->pos);
+        (void) SHA256_Update(&ctx->sha256, b->pos, b->last - b->pos);
     }
 
     return ngx_http_hapax_next_request_body_filter(r, in);
@@ -132,76 +132,48 @@ ngx_http_hapax_gather(ngx_http_request_t *r, size_t max, struct hapax_span *body
 }
 
 
-/*
- * With one pointer, the value it finds is the key. With several, the key is a
- * digest of their values, in order. If one finds nothing, there is no key.
- */
+/* Sets no key if a pointer finds nothing. */
 
 static ngx_int_t
 ngx_http_hapax_derive_key(ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, struct hapax_span body)
 {
-    size_t                    len;
-    uint8_t                   values[HAPAX__JSON_POINTERS_MAX][HAPAX_KEY_MAX];
-    ngx_uint_t                i;
-    struct hapax_span        *pointers;
-    struct hapax_span         parts[HAPAX__JSON_POINTERS_MAX];
-    struct hapax_digest       digest;
-    enum hapax__json_result   rc;
+    struct hapax__ask       ask;
+    struct hapax__asked     asked;
+    struct hapax__ask_view  view;
 
-    pointers = conf->key_from->elts;
+    ngx_memzero(&ask, sizeof(ask));
+    ngx_memzero(&view, sizeof(view));
 
-    for (i = 0; i < conf->key_from->nelts; i++) {
+    ask.pointers.n = conf->key_from->nelts;
+    ngx_memcpy(ask.pointers.at, conf->key_from->elts,
+               ask.pointers.n * sizeof(struct hapax_span));
 
-        rc = hapax__json_scalar(values[i], HAPAX_KEY_MAX, &len, body,
-                                pointers[i]);
-        switch (rc) {
+    ask.source_count = 1;
+    ask.sources[0].kind = HAPAX__ASK_POINTERS;
+    ask.sources[0].count = ask.pointers.n;
 
-        case HAPAX__JSON_OK:
-            break;
+    view.ask = &ask;
+    view.body = body;
 
-        case HAPAX__JSON_NOMEM:
-            return NGX_ERROR;
+    switch (hapax__ask_key(&asked, &view)) {
 
-        case HAPAX__JSON_NOT_SCALAR:
-            ngx_http_hapax_bad_key(ctx, "what the body holds in its place is "
-                                        "no scalar");
-            return NGX_OK;
-
-        case HAPAX__JSON_TOO_LONG:
-            ngx_http_hapax_bad_key(ctx, "what the body holds in its place is "
-                                        "over 255 bytes");
-            return NGX_OK;
-
-        default:
-            return NGX_OK;
-        }
-
-        if (len == 0) {
-            ngx_http_hapax_bad_key(ctx, "what the body holds in its place is "
-                                        "empty");
-            return NGX_OK;
-        }
-
-        parts[i].ptr = values[i];
-        parts[i].len = len;
-    }
-
-    ctx->given = HAPAX__KEY_GIVEN;
-
-    if (conf->key_from->nelts == 1) {
-        ctx->key_len = parts[0].len;
-        ngx_memcpy(ctx->key, parts[0].ptr, parts[0].len);
+    case HAPAX__FOUND:
+        ctx->given = HAPAX__KEY_GIVEN;
+        ctx->key_len = asked.request.key.len;
+        ngx_memcpy(ctx->key, asked.request.key.ptr, ctx->key_len);
         return NGX_OK;
+
+    case HAPAX__FOUND_BAD:
+        ngx_http_hapax_bad_key(ctx, asked.why);
+        return NGX_OK;
+
+    case HAPAX__FOUND_NOTHING:
+        return NGX_OK;
+
+    default: /* HAPAX__FOUND_NOMEM */
+        return NGX_ERROR;
     }
-
-    hapax_digest(&digest, parts, conf->key_from->nelts);
-
-    ctx->key_len = ngx_hex_dump(ngx_cpymem(ctx->key, "sha256-", 7),
-                                digest.bytes, sizeof(digest.bytes))
-                   - ctx->key;
-
-    return NGX_OK;
 }
 
 
@@ -234,17 +206,87 @@ ngx_http_hapax_fingerprint_json(ngx_http_request_t *r,
 }
 
 
+/* a list of parts to be hashed */
+
+
+static ngx_int_t
+ngx_http_hapax_put_part(ngx_array_t *parts, const void *data, size_t len)
+{
+    struct hapax_span  *part;
+
+    part = ngx_array_push(parts);
+    if (part == NULL) {
+        return NGX_ERROR;
+    }
+
+    part->ptr = data;
+    part->len = len;
+
+    return NGX_OK;
+}
+
+
+/* Puts the name of a header before each of its values. name: in lower case. */
+
+static ngx_int_t
+ngx_http_hapax_put_header(ngx_http_request_t *r, ngx_array_t *parts,
+    ngx_str_t *name)
+{
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    i = 0;
+    part = &r->headers_in.headers.part;
+
+    while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
+
+        if (h->key.len != name->len
+            || ngx_strncmp(h->lowcase_key, name->data, name->len) != 0)
+        {
+            continue;
+        }
+
+        if (ngx_http_hapax_put_part(parts, name->data, name->len) != NGX_OK
+            || ngx_http_hapax_put_part(parts, h->value.data, h->value.len)
+               != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_body_digest(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf, ngx_uint_t which, struct hapax_span body,
+    struct hapax_digest *out)
+{
+    if (which & NGX_HTTP_HAPAX_FP_JSON) {
+        return ngx_http_hapax_fingerprint_json(r, conf, body, out);
+    }
+
+    if (ctx->received == 0 && body.len) {
+        /* read before this module saw the request */
+        (void) SHA256_Update(&ctx->sha256, body.ptr, body.len);
+    }
+
+    return SHA256_Final(out->bytes, &ctx->sha256) == 1 ? NGX_OK : NGX_ERROR;
+}
+
+
 static ngx_int_t
 ngx_http_hapax_fingerprint(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, struct hapax_span body,
     struct hapax_digest *out)
 {
-    size_t               n;
-    ngx_uint_t           which;
-    struct hapax_span    parts[3];
-    struct hapax_digest  digest;
+    ngx_str_t            *names;
+    ngx_uint_t            i, which;
+    ngx_array_t           parts;
+    struct hapax_digest   digest;
 
-    n = 0;
     which = conf->fingerprint;
 
     if (which & NGX_HTTP_HAPAX_FP_PUSH) {
@@ -252,74 +294,195 @@ ngx_http_hapax_fingerprint(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
                                : NGX_HTTP_HAPAX_FP_BODY;
     }
 
-    if (which & NGX_HTTP_HAPAX_FP_METHOD) {
-        parts[n].ptr = r->method_name.data;
-        parts[n++].len = r->method_name.len;
+    if (ngx_array_init(&parts, r->pool, 8, sizeof(struct hapax_span))
+        != NGX_OK)
+    {
+        return NGX_ERROR;
     }
 
-    if (which & NGX_HTTP_HAPAX_FP_URI) {
-        parts[n].ptr = r->unparsed_uri.data;
-        parts[n++].len = r->unparsed_uri.len;
+    if ((which & NGX_HTTP_HAPAX_FP_METHOD)
+        && ngx_http_hapax_put_part(&parts, r->method_name.data,
+                                   r->method_name.len)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
     }
 
-    if (which & NGX_HTTP_HAPAX_FP_BODY) {
+    if ((which & NGX_HTTP_HAPAX_FP_HOST)
+        && ngx_http_hapax_put_part(&parts, r->headers_in.server.data,
+                                   r->headers_in.server.len)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
 
-        if (ctx->received == 0 && body.len) {
-            /* read before this module saw the request */
-            (void) EVP_DigestUpdate(ctx->md, body.ptr, body.len);
-        }
+    if ((which & NGX_HTTP_HAPAX_FP_URI)
+        && ngx_http_hapax_put_part(&parts, r->unparsed_uri.data,
+                                   r->unparsed_uri.len)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
 
-        if (EVP_DigestFinal_ex(ctx->md, digest.bytes, NULL) != 1) {
+    if (which & (NGX_HTTP_HAPAX_FP_BODY|NGX_HTTP_HAPAX_FP_JSON)) {
+
+        if (ngx_http_hapax_body_digest(r, ctx, conf, which, body, &digest)
+            != NGX_OK
+            || ngx_http_hapax_put_part(&parts, digest.bytes,
+                                       sizeof(digest.bytes))
+               != NGX_OK)
+        {
             return NGX_ERROR;
         }
-
-        parts[n].ptr = digest.bytes;
-        parts[n++].len = sizeof(digest.bytes);
-
-    } else if (which & NGX_HTTP_HAPAX_FP_JSON) {
-
-        if (ngx_http_hapax_fingerprint_json(r, conf, body, &digest) != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        parts[n].ptr = digest.bytes;
-        parts[n++].len = sizeof(digest.bytes);
     }
 
-    hapax_digest(out, parts, n);
+    if (which & NGX_HTTP_HAPAX_FP_HEADER) {
+        names = conf->fp_headers->elts;
+
+        for (i = 0; i < conf->fp_headers->nelts; i++) {
+            if (ngx_http_hapax_put_header(r, &parts, &names[i]) != NGX_OK) {
+                return NGX_ERROR;
+            }
+        }
+    }
+
+    hapax_digest(out, parts.elts, parts.nelts);
 
     return NGX_OK;
 }
 
 
+/* who asks, and whose the key is */
+
+
+static ngx_str_t  ngx_http_hapax_credentials[] = {
+    ngx_string("authorization"),
+    ngx_string("cookie"),
+    ngx_string("x-api-key"),
+    ngx_string("api-key"),
+    ngx_string("x-auth-token"),
+    ngx_string("x-access-token")
+};
+
+
+/* All credentials that the request carries. */
+
 static ngx_int_t
-ngx_http_hapax_caller(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
-    struct hapax_digest *out)
+ngx_http_hapax_put_credentials(ngx_http_request_t *r, ngx_array_t *parts)
 {
-    ngx_str_t          value;
-    ngx_table_elt_t   *h;
-    struct hapax_span  part;
+    ngx_str_t                   name;
+    ngx_uint_t                  i;
+    ngx_http_variable_value_t  *cert;
 
-    if (conf->caller) {
-        if (ngx_http_complex_value(r, conf->caller, &value) != NGX_OK) {
+    for (i = 0;
+         i < sizeof(ngx_http_hapax_credentials) / sizeof(ngx_str_t);
+         i++)
+    {
+        if (ngx_http_hapax_put_header(r, parts, &ngx_http_hapax_credentials[i])
+            != NGX_OK)
+        {
             return NGX_ERROR;
-        }
-
-    } else {
-        /* a broker's credentials change between deliveries */
-        h = conf->push ? NULL : r->headers_in.authorization;
-        ngx_str_null(&value);
-
-        if (h) {
-            value = h->value;
         }
     }
 
-    part.ptr = value.data;
-    part.len = value.len;
-    hapax_digest(out, &part, 1);
+    if (r->connection->ssl == NULL) {
+        return NGX_OK;
+    }
+
+    ngx_str_set(&name, "ssl_client_raw_cert");
+    cert = ngx_http_get_variable(r, &name,
+                                 ngx_hash_key(name.data, name.len));
+
+    if (cert == NULL || cert->not_found || cert->len == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_hapax_put_part(parts, name.data, name.len) != NGX_OK
+        || ngx_http_hapax_put_part(parts, cert->data, cert->len) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
 
     return NGX_OK;
+}
+
+
+/* The value of a directive. It has to say something, or the request is refused. */
+
+static ngx_int_t
+ngx_http_hapax_named(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_complex_value_t *from, const char *directive, ngx_str_t *value)
+{
+    if (ngx_http_complex_value(r, from, value) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (value->len == 0) {
+        ngx_log_error(NGX_LOG_NOTICE, r->connection->log, 0,
+                      "hapax: %s is empty for this request, so nobody can "
+                      "tell whose key it has", directive);
+        ctx->given = HAPAX__KEY_UNOWNED;
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+/* DECLINED: nobody can tell whose key it is. */
+
+static ngx_int_t
+ngx_http_hapax_who(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf, ngx_str_t *owner,
+    struct hapax_digest *caller)
+{
+    ngx_int_t    rc;
+    ngx_str_t    value;
+    ngx_array_t  parts;
+
+    if (conf->owner) {
+        rc = ngx_http_hapax_named(r, ctx, conf->owner, "hapax_owner", owner);
+        if (rc != NGX_OK) {
+            return rc;
+        }
+
+        if (owner->len > HAPAX_OWNER_MAX) {
+            ngx_http_hapax_bad_key(ctx, "its owner is over 255 bytes");
+            return NGX_DECLINED;
+        }
+    }
+
+    if (ngx_array_init(&parts, r->pool, 4, sizeof(struct hapax_span))
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (conf->caller && !conf->one_caller) {
+        rc = ngx_http_hapax_named(r, ctx, conf->caller, "hapax_caller",
+                                  &value);
+        if (rc == NGX_OK) {
+            rc = ngx_http_hapax_put_part(&parts, value.data, value.len);
+        }
+
+    } else if (conf->one_caller || conf->owner || conf->push) {
+        /* an owner's tokens, and a broker's, change between requests */
+        rc = NGX_OK;
+
+    } else {
+        rc = ngx_http_hapax_put_credentials(r, &parts);
+    }
+
+    if (rc == NGX_OK && parts.nelts == 0) {
+        /* nobody, as at the message door */
+        rc = ngx_http_hapax_put_part(&parts, NULL, 0);
+    }
+
+    if (rc == NGX_OK) {
+        hapax_digest(caller, parts.elts, parts.nelts);
+    }
+
+    return rc;
 }
 
 
@@ -385,27 +548,32 @@ ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request)
 {
     ngx_int_t          rc;
-    ngx_str_t          scope;
-    struct hapax_span  body, key, none, secret;
+    ngx_str_t          owner, scope;
+    struct hapax_span  body, key, none, whose, secret;
 
     body.ptr = NULL;
     body.len = 0;
+    ngx_str_null(&owner);
     ngx_str_set(&scope, "default");
 
     rc = ngx_http_hapax_key(r, ctx, conf, request, &scope, &body);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_hapax_who(r, ctx, conf, &owner, &request->caller);
+    }
 
     if (rc != NGX_OK) {
         return rc;
     }
 
     if (ngx_http_hapax_fingerprint(r, ctx, conf, body, &request->fingerprint)
-        != NGX_OK
-        || ngx_http_hapax_caller(r, conf, &request->caller) != NGX_OK)
+        != NGX_OK)
     {
         return NGX_ERROR;
     }
 
     request->key = HAPAX__KEY_GIVEN;
+    request->key_len = ctx->key_len;
     request->reconciles = (conf->reconcile != NULL);
     request->scope.ptr = scope.data;
     request->scope.len = scope.len;
@@ -414,12 +582,12 @@ ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     key.len = ctx->key_len;
     none.ptr = NULL;
     none.len = 0;
+    whose.ptr = owner.data;
+    whose.len = owner.len;
     secret.ptr = conf->secret.data;
     secret.len = conf->secret.len;
 
-    if (hapax_id(&request->id, request->scope, key, none, secret)
-        != HAPAX_ERR_NONE)
-    {
+    if (hapax__identify(request, whose, key, none, secret) != HAPAX_ERR_NONE) {
         return NGX_ERROR;
     }
 

@@ -16,6 +16,8 @@
 
 
 #define NGX_HTTP_HAPAX_TIMER_MAX_US  (INT64_C(3600) * 1000000)
+/* 256 bytes: getrandom() gives so many at once, or fails */
+#define NGX_HTTP_HAPAX_TOKENS        16
 
 
 static void ngx_http_hapax_lane_handler(ngx_event_t *ev);
@@ -40,10 +42,11 @@ ngx_int_t
 ngx_http_hapax_lane_open(ngx_http_hapax_store_t *store, ngx_log_t *log)
 {
     char                 text[HAPAX_TEXT_MAX];
+    ngx_int_t            rc;
     ngx_connection_t    *c;
     struct hapax_store  *late;
 
-    if (store->lane) {
+    if (store->lane || store->keeper) {
         return NGX_OK;
     }
 
@@ -57,6 +60,12 @@ ngx_http_hapax_lane_open(ngx_http_hapax_store_t *store, ngx_log_t *log)
         hapax__waiters_init(&store->waiters, store->buckets,
                             NGX_HTTP_HAPAX_BUCKETS);
         ngx_queue_init(&store->calls);
+    }
+
+    rc = ngx_http_hapax_keeper_open(store);
+
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
     late = ngx_http_hapax_late_open(store, text);
@@ -103,18 +112,11 @@ failed:
 }
 
 
-/* Ops in the queue are still run. Flows end here; their claims run out with their leases. */
-
-void
-ngx_http_hapax_lane_close(ngx_http_hapax_store_t *store)
+static void
+ngx_http_hapax_lane_end(ngx_http_hapax_store_t *store)
 {
-    ngx_queue_t            *q;
-    ngx_connection_t       *c;
-    struct hapax__job      *job, *next;
-
-    if (store->lane == NULL) {
-        return;
-    }
+    ngx_connection_t   *c;
+    struct hapax__job  *job, *next;
 
     c = store->connection;
 
@@ -135,6 +137,25 @@ ngx_http_hapax_lane_close(ngx_http_hapax_store_t *store)
     }
 
     store->lane = NULL;
+}
+
+
+/* Ops in the queue are still run. Flows end here; their claims run out with their leases. */
+
+void
+ngx_http_hapax_lane_close(ngx_http_hapax_store_t *store)
+{
+    ngx_queue_t  *q;
+
+    if (store->keeper) {
+        ngx_http_hapax_keeper_close(store);
+
+    } else if (store->lane) {
+        ngx_http_hapax_lane_end(store);
+
+    } else {
+        return;
+    }
 
     while (!ngx_queue_empty(&store->calls)) {
         q = ngx_queue_head(&store->calls);
@@ -144,6 +165,25 @@ ngx_http_hapax_lane_close(ngx_http_hapax_store_t *store)
 
     free(store->buckets);
     store->buckets = NULL;
+}
+
+
+/* The text of the store's last failure; empty: there was none. */
+
+static void
+ngx_http_hapax_store_text(ngx_http_hapax_store_t *store,
+    char text[HAPAX_TEXT_MAX])
+{
+    text[0] = '\0';
+
+    if (store->keeper) {
+        (void) ngx_cpystrn((u_char *) text,
+                           (u_char *) ngx_http_hapax_keeper_text(store),
+                           HAPAX_TEXT_MAX);
+
+    } else if (store->lane) {
+        hapax__lane_text(store->lane, text);
+    }
 }
 
 
@@ -160,11 +200,7 @@ ngx_http_hapax_lane_log(ngx_http_hapax_store_t *store, ngx_log_t *log,
     }
 
     store->logged = ngx_time();
-    text[0] = '\0';
-
-    if (store->lane) {
-        hapax__lane_text(store->lane, text);
-    }
+    ngx_http_hapax_store_text(store, text);
 
     ngx_log_error(NGX_LOG_ERR, log, 0, "hapax: store \"%V\" is %s%s%s",
                   &store->shown, hapax_error_name(error),
@@ -173,14 +209,42 @@ ngx_http_hapax_lane_log(ngx_http_hapax_store_t *store, ngx_log_t *log,
 
 
 static void
+ngx_http_hapax_answered(ngx_http_hapax_call_t *call)
+{
+    int64_t  now_us;
+
+    now_us = hapax__boot_us();
+
+    ngx_http_hapax_count_time(now_us - call->submitted_us);
+
+    if (call->flow.op.error != HAPAX_ERR_NONE) {
+        ngx_http_hapax_count(store_errors, 1);
+    }
+
+    ngx_http_hapax_limit_stored(call);
+
+    hapax__flow_told(&call->flow, now_us);
+    ngx_http_hapax_drive(call);
+}
+
+
+void
+ngx_http_hapax_call_told(struct hapax__asking *asking)
+{
+    ngx_http_hapax_answered((ngx_http_hapax_call_t *)
+                                ((u_char *) asking
+                                 - offsetof(ngx_http_hapax_call_t, asking)));
+}
+
+
+static void
 ngx_http_hapax_lane_handler(ngx_event_t *ev)
 {
-    int64_t                  now_us;
+    void                    *memory;
     ngx_connection_t        *c;
     struct hapax__job       *job, *next;
     ngx_http_hapax_call_t   *call;
     ngx_http_hapax_store_t  *store;
-    void                    *memory;
 
     c = ev->data;
     store = c->data;
@@ -192,16 +256,7 @@ ngx_http_hapax_lane_handler(ngx_event_t *ev)
         memory = job->memory;
 
         call->flow.op = job->op;
-        now_us = hapax__boot_us();
-
-        ngx_http_hapax_count_time(now_us - call->submitted_us);
-
-        if (call->flow.op.error != HAPAX_ERR_NONE) {
-            ngx_http_hapax_count(store_errors, 1);
-        }
-
-        hapax__flow_told(&call->flow, now_us);
-        ngx_http_hapax_drive(call);
+        ngx_http_hapax_answered(call);
 
         free(memory);
     }
@@ -215,6 +270,55 @@ ngx_http_hapax_lane_handler(ngx_event_t *ev)
 /* calls */
 
 
+/* For operators: the method and the path. A query may hold secrets. */
+
+static void
+ngx_http_hapax_what(ngx_http_request_t *r, ngx_http_hapax_call_t *call,
+    struct hapax__flow_request *request)
+{
+    u_char             *query;
+    struct hapax_span   parts[2];
+
+    parts[0].ptr = r->method_name.data;
+    parts[0].len = r->method_name.len;
+    parts[1].ptr = r->unparsed_uri.data;
+    parts[1].len = r->unparsed_uri.len;
+
+    query = ngx_strlchr(r->unparsed_uri.data,
+                        r->unparsed_uri.data + r->unparsed_uri.len, '?');
+    if (query) {
+        parts[1].len = query - r->unparsed_uri.data;
+    }
+
+    request->what.ptr = call->what;
+    request->what.len = hapax_what(call->what, parts, 2);
+}
+
+
+/* Many tokens for one system call. None stays in memory after it was given. */
+
+static ngx_int_t
+ngx_http_hapax_token(struct hapax_token *token)
+{
+    static ngx_uint_t          left;
+    static struct hapax_token  tokens[NGX_HTTP_HAPAX_TOKENS];
+
+    if (left == 0) {
+        if (getrandom(tokens, sizeof(tokens), 0) != (ssize_t) sizeof(tokens)) {
+            return NGX_ERROR;
+        }
+
+        left = NGX_HTTP_HAPAX_TOKENS;
+    }
+
+    left--;
+    *token = tokens[left];
+    explicit_bzero(&tokens[left], sizeof(struct hapax_token));
+
+    return NGX_OK;
+}
+
+
 static ngx_http_hapax_call_t *
 ngx_http_hapax_call_create(ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request)
@@ -226,15 +330,15 @@ ngx_http_hapax_call_create(ngx_http_hapax_ctx_t *ctx,
         return NULL;
     }
 
-    if (getrandom(request->token.bytes, sizeof(request->token.bytes), 0)
-        != (ssize_t) sizeof(request->token.bytes))
-    {
+    if (ngx_http_hapax_token(&request->token) != NGX_OK) {
         free(call);
         return NULL;
     }
 
     ngx_memcpy(call->scope, request->scope.ptr, request->scope.len);
     request->scope.ptr = call->scope;
+
+    ngx_http_hapax_what(ctx->request, call, request);
 
     call->policy = conf->policy;
     call->store = conf->store;
@@ -268,6 +372,7 @@ ngx_http_hapax_call_free(ngx_http_hapax_call_t *call)
 
     ngx_queue_remove(&call->queue);
 
+    ngx_http_hapax_limit_end(call);
     ngx_http_hapax_count(in_flight, -1);
 
     ngx_http_hapax_body_drop(call->body);
@@ -294,6 +399,8 @@ ngx_http_hapax_call_begin(ngx_http_hapax_ctx_t *ctx,
     if (call == NULL) {
         return NGX_ERROR;
     }
+
+    ngx_http_hapax_limit_look(call, conf, request);
 
     ctx->since_us = hapax__boot_us();
 
@@ -384,10 +491,54 @@ ngx_http_hapax_timer_handler(ngx_event_t *ev)
 }
 
 
+/* Logs once that the store is dead, and once that it is back. */
+
+static void
+ngx_http_hapax_see_breaker(ngx_http_hapax_store_t *store)
+{
+    char                          text[HAPAX_TEXT_MAX];
+    const struct hapax__breaker  *breaker;
+
+    breaker = &store->waiters.breaker;
+
+    if (breaker->unasked != store->unasked) {
+        ngx_http_hapax_count(unasked, breaker->unasked - store->unasked);
+        store->unasked = breaker->unasked;
+    }
+
+    if (breaker->open == store->dead) {
+        return;
+    }
+
+    store->dead = breaker->open;
+
+    ngx_http_hapax_count(dead, store->dead ? 1 : -1);
+
+    if (!store->dead) {
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                      "hapax: store \"%V\" answers again", &store->shown);
+        return;
+    }
+
+    ngx_http_hapax_store_text(store, text);
+
+    ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
+                  "hapax: store \"%V\" does not answer, and is asked by one "
+                  "request each half second; no other waits for it%s%s",
+                  &store->shown, text[0] ? ": " : "", text);
+}
+
+
 static void
 ngx_http_hapax_drive(ngx_http_hapax_call_t *call)
 {
+    ngx_http_hapax_store_t  *store;
+
+    store = call->store;                    /* the call may end here */
+
     (void) hapax__flow_drive(&call->flow, &ngx_http_hapax_flow_door);
+
+    ngx_http_hapax_see_breaker(store);
 }
 
 
@@ -397,19 +548,36 @@ ngx_http_hapax_drive(ngx_http_hapax_call_t *call)
 static ngx_int_t
 ngx_http_hapax_submit(ngx_http_hapax_call_t *call, int64_t now_us)
 {
+    int64_t              deadline_us;
+    ngx_int_t            rc;
     struct hapax__flow  *flow;
 
     flow = &call->flow;
 
     call->submitted_us = now_us;
-    call->job.op = flow->op;
-    call->job.deadline_us = 0;
+    deadline_us = 0;
 
     /* a CLAIM that waits beyond this time is not sent: nobody needs it */
 
     if (flow->op.kind == HAPAX_OP_CLAIM && flow->limit_us != INT64_MAX) {
-        call->job.deadline_us = flow->limit_us;
+        deadline_us = flow->limit_us;
     }
+
+    if (call->store->keeper) {
+        call->asking.op = &flow->op;
+        call->asking.deadline_us = deadline_us;
+
+        rc = ngx_http_hapax_keeper_put(call->store, &call->asking);
+
+        if (rc != NGX_OK) {
+            ngx_http_hapax_count(store_errors, 1);
+        }
+
+        return rc;
+    }
+
+    call->job.op = flow->op;
+    call->job.deadline_us = deadline_us;
 
     if (call->store->lane
         && hapax__lane_submit(call->store->lane, &call->job))
@@ -424,16 +592,22 @@ ngx_http_hapax_submit(ngx_http_hapax_call_t *call, int64_t now_us)
 }
 
 
+/*
+ * A timer that is set for an earlier time stays: the flow then says again when
+ * to wake it. Most flows end before, and so set one timer and no more.
+ */
+
 static void
 ngx_http_hapax_set_timer(ngx_http_hapax_call_t *call, int64_t now_us)
 {
-    int64_t  left_us, until_us;
-
-    if (call->timer.timer_set) {
-        ngx_del_timer(&call->timer);
-    }
+    int64_t     left_us, until_us;
+    ngx_msec_t  left;
 
     if (call->flow.wake_us == INT64_MAX) {
+        if (call->timer.timer_set) {
+            ngx_del_timer(&call->timer);
+        }
+
         return;
     }
 
@@ -444,7 +618,19 @@ ngx_http_hapax_set_timer(ngx_http_hapax_call_t *call, int64_t now_us)
     until_us = ngx_max(until_us, call->flow.lease_end_us);
     call->timer.cancelable = (call->ctx == NULL && now_us > until_us);
 
-    ngx_add_timer(&call->timer, (ngx_msec_t) ((left_us + 999) / 1000));
+    left = (ngx_msec_t) ((left_us + 999) / 1000);
+
+    if (call->timer.timer_set) {
+        if ((ngx_msec_int_t) (call->timer.timer.key - (ngx_current_msec + left))
+            <= 0)
+        {
+            return;
+        }
+
+        ngx_del_timer(&call->timer);
+    }
+
+    ngx_add_timer(&call->timer, left);
 }
 
 
@@ -496,6 +682,11 @@ ngx_http_hapax_give(ngx_http_hapax_call_t *call)
         ngx_http_hapax_count(unrecorded, 1);
     }
 
+    if (answer->kind == HAPAX_ANSWER_LIMITED) {
+        ngx_http_hapax_count(limited[call->flow.limited], 1);
+        ngx_http_hapax_limit_refused(call);
+    }
+
     if (ctx == NULL) {
         return;
     }
@@ -504,6 +695,7 @@ ngx_http_hapax_give(ngx_http_hapax_call_t *call)
     ctx->call = NULL;
 
     ctx->answer = *answer;
+    ctx->limited = call->flow.limited;
     ctx->attempt = answer->attempt;
     ctx->fence = answer->fence;
 
@@ -550,6 +742,7 @@ static void
 ngx_http_hapax_run(ngx_http_hapax_call_t *call, ngx_http_hapax_phase_e phase)
 {
     ngx_http_hapax_ctx_t  *ctx;
+    struct hapax__over     over;
     struct hapax_outcome   outcome;
 
     ctx = call->ctx;
@@ -559,6 +752,11 @@ ngx_http_hapax_run(ngx_http_hapax_call_t *call, ngx_http_hapax_phase_e phase)
         ngx_http_hapax_flow_ended(call, phase == NGX_HTTP_HAPAX_RECONCILING
                                         ? HAPAX_CLASS_UNKNOWN
                                         : HAPAX_CLASS_NOT_RUN, &outcome);
+        return;
+    }
+
+    if (ngx_http_hapax_limit_begin(call, &over) != NGX_OK) {
+        hapax__flow_refused(&call->flow, over, hapax__boot_us());
         return;
     }
 

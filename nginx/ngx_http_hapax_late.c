@@ -17,8 +17,6 @@
 
 
 #define NGX_HTTP_HAPAX_LATE_SCHEME   "late"
-#define NGX_HTTP_HAPAX_LATE_MIN_US   INT64_C(50000)
-#define NGX_HTTP_HAPAX_LATE_MAX_US   INT64_C(1000000)
 
 
 typedef struct {
@@ -104,7 +102,7 @@ ngx_http_hapax_late_create(struct hapax_store **out, const char *uri,
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
     }
 
-    late->pause_us = NGX_HTTP_HAPAX_LATE_MIN_US;
+    late->pause_us = NGX_HTTP_HAPAX_OPEN_MIN_US;
     *out = &late->store;
 
     return HAPAX_ERR_NONE;
@@ -138,12 +136,12 @@ ngx_http_hapax_late_try(ngx_http_hapax_late_t *late)
 
     if (error == HAPAX_ERR_NONE) {
         late->inner = inner;
-        late->pause_us = NGX_HTTP_HAPAX_LATE_MIN_US;
+        late->pause_us = NGX_HTTP_HAPAX_OPEN_MIN_US;
         return HAPAX_ERR_NONE;
     }
 
     late->again_us = hapax__boot_us() + late->pause_us;
-    late->pause_us = ngx_min(2 * late->pause_us, NGX_HTTP_HAPAX_LATE_MAX_US);
+    late->pause_us = ngx_min(2 * late->pause_us, NGX_HTTP_HAPAX_OPEN_MAX_US);
 
     /* the binding may have landed, but none of the caller's ops was sent */
     late->error = error == HAPAX_ERR_INDETERMINATE ? HAPAX_ERR_UNAVAILABLE

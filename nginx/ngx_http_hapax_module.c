@@ -153,14 +153,22 @@ ngx_http_hapax_init_process(ngx_cycle_t *cycle)
         return NGX_OK;
     }
 
+    ngx_http_hapax_readers_init();
+
     if (hmcf->zone && hmcf->zone->data) {
         counts = hmcf->zone->data;
         ngx_http_hapax_counts = &counts[ngx_process_slot
                                         % NGX_HTTP_HAPAX_SLOTS];
         /* the counters of a former worker stay; its gauges count nothing now */
+        ngx_http_hapax_counts->dead = 0;
         ngx_http_hapax_counts->in_flight = 0;
         ngx_http_hapax_counts->queued = 0;
         ngx_http_hapax_counts->held = 0;
+        ngx_http_hapax_counts->unread = 0;
+    }
+
+    if (hmcf->limit_zone) {
+        ngx_http_hapax_limit_worker_init(hmcf->limit_zone);
     }
 
     stores = hmcf->stores.elts;
@@ -194,10 +202,14 @@ ngx_http_hapax_exit_process(ngx_cycle_t *cycle)
         ngx_http_hapax_lane_close(stores[i]);
     }
 
+    ngx_http_hapax_limit_worker_exit();
+
     if (ngx_http_hapax_counts) {
+        ngx_http_hapax_counts->dead = 0;
         ngx_http_hapax_counts->in_flight = 0;
         ngx_http_hapax_counts->queued = 0;
         ngx_http_hapax_counts->held = 0;
+        ngx_http_hapax_counts->unread = 0;
     }
 }
 

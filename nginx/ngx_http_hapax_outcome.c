@@ -469,7 +469,10 @@ ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
 
     if (ngx_http_hapax_same(name, (u_char *) "content-length", 14)) {
 
-        if (r->method == NGX_HTTP_HEAD) {
+        if (r->header_only
+            && (r->headers_out.status != NGX_HTTP_NO_CONTENT
+                || (value->len == 1 && value->data[0] == '0')))
+        {
             r->headers_out.content_length_n = ngx_atoof(value->data,
                                                         value->len);
         }

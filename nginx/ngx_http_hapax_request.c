@@ -21,8 +21,6 @@ static ngx_int_t ngx_http_hapax_go_on(ngx_http_request_t *r,
 static ngx_int_t ngx_http_hapax_content_handler(ngx_http_request_t *r);
 
 
-static EVP_MD  *ngx_http_hapax_sha256;
-
 static ngx_str_t  ngx_http_hapax_ours[] = {
     ngx_string("idempotency-fence"),
     ngx_string("idempotency-attempt"),
@@ -30,14 +28,23 @@ static ngx_str_t  ngx_http_hapax_ours[] = {
     ngx_null_string
 };
 
+/* with a client's deadline the service would give up what is to run to its end */
+static ngx_str_t  ngx_http_hapax_grpc_timeout = ngx_string("grpc-timeout");
+
 
 /* headers */
 
 
 static ngx_int_t
-ngx_http_hapax_is_ours(ngx_table_elt_t *h)
+ngx_http_hapax_is_ours(ngx_table_elt_t *h, ngx_uint_t operation)
 {
     ngx_str_t  *name;
+
+    if (operation
+        && ngx_http_hapax_header_named(&h->key, &ngx_http_hapax_grpc_timeout))
+    {
+        return 1;
+    }
 
     if (h->key.len < 11 || ngx_tolower(h->key.data[0]) != 'i') {
         return 0;
@@ -54,12 +61,13 @@ ngx_http_hapax_is_ours(ngx_table_elt_t *h)
 
 
 /*
- * Makes a new list without the gate's headers. nginx has pointers to the old
- * elements, so the old list stays as it was.
+ * Makes a new list without the gate's headers and, in an operation, without
+ * the client's deadline. nginx has pointers to the old elements, so the old
+ * list stays as it was.
  */
 
 static ngx_int_t
-ngx_http_hapax_strip(ngx_http_request_t *r)
+ngx_http_hapax_strip(ngx_http_request_t *r, ngx_uint_t operation)
 {
     ngx_uint_t        i, n, ours;
     ngx_list_t        list;
@@ -73,7 +81,7 @@ ngx_http_hapax_strip(ngx_http_request_t *r)
 
     while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
         n++;
-        ours += ngx_http_hapax_is_ours(h);
+        ours += ngx_http_hapax_is_ours(h, operation);
     }
 
     if (ours == 0) {
@@ -91,7 +99,7 @@ ngx_http_hapax_strip(ngx_http_request_t *r)
 
     while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
 
-        if (ngx_http_hapax_is_ours(h)) {
+        if (ngx_http_hapax_is_ours(h, operation)) {
             continue;
         }
 
@@ -120,7 +128,12 @@ ngx_http_hapax_find_key(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
     ngx_table_elt_t   *found;
     struct hapax_span  value;
 
-    found = ngx_http_hapax_find_header(r, &conf->key_header, &n, &exact);
+    found = NULL;
+    n = 0;
+
+    if (conf->key_header.len) {
+        found = ngx_http_hapax_find_header(r, &conf->key_header, &n, &exact);
+    }
 
     if (n == 0) {
         ctx->given = HAPAX__KEY_NONE;
@@ -179,7 +192,7 @@ ngx_http_hapax_hand_over(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     u_char                 *p, *value;
     ngx_http_hapax_call_t  *call;
 
-    if (ngx_http_hapax_strip(r) != NGX_OK) {
+    if (ngx_http_hapax_strip(r, 1) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -243,7 +256,7 @@ ngx_http_hapax_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    if (ngx_http_hapax_strip(r) != NGX_OK) {
+    if (ngx_http_hapax_strip(r, 0) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -419,16 +432,9 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
         return ngx_http_hapax_go_on(r, ctx);
     }
 
-    ctx->md = EVP_MD_CTX_new();
+    ctx->hashing = 1;
 
-    if (ngx_http_hapax_sha256 == NULL) {
-        /* fetched once: each use of EVP_sha256() would look it up again */
-        ngx_http_hapax_sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
-    }
-
-    if (ctx->md == NULL || ngx_http_hapax_sha256 == NULL
-        || EVP_DigestInit_ex(ctx->md, ngx_http_hapax_sha256, NULL) != 1)
-    {
+    if (SHA256_Init(&ctx->sha256) != 1) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -522,7 +528,7 @@ ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 
         ctx->phase = NGX_HTTP_HAPAX_RUNNING;
 
-        /* fall through */
+        __attribute__((fallthrough));
 
     case NGX_HTTP_HAPAX_RUNNING:
 

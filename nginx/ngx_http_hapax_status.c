@@ -38,22 +38,33 @@ ngx_http_hapax_counts_t  *ngx_http_hapax_counts;
 size_t                    ngx_http_hapax_buffered;
 
 
+ngx_uint_t
+ngx_http_hapax_zone_kept(ngx_shm_zone_t *zone, void *data)
+{
+    ngx_slab_pool_t  *pool;
+
+    pool = (ngx_slab_pool_t *) zone->shm.addr;
+
+    if (data == NULL && zone->shm.exists) {
+        data = pool->data;
+    }
+
+    zone->data = data;
+
+    return data != NULL;
+}
+
+
 ngx_int_t
 ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data)
 {
     ngx_slab_pool_t  *pool;
 
-    if (data) {
-        zone->data = data;          /* a reload goes on counting */
+    if (ngx_http_hapax_zone_kept(zone, data)) {
         return NGX_OK;
     }
 
     pool = (ngx_slab_pool_t *) zone->shm.addr;
-
-    if (zone->shm.exists) {
-        zone->data = pool->data;
-        return NGX_OK;
-    }
 
     zone->data = ngx_slab_calloc(pool, NGX_HTTP_HAPAX_SLOTS
                                        * sizeof(ngx_http_hapax_counts_t));
@@ -113,6 +124,7 @@ ngx_http_hapax_sum(ngx_http_hapax_counts_t *sum, ngx_http_hapax_counts_t *slots)
 static u_char *
 ngx_http_hapax_text(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
 {
+    uint64_t    known, forgotten;
     ngx_uint_t  i, n;
 
     p = ngx_slprintf(p, end,
@@ -133,6 +145,31 @@ ngx_http_hapax_text(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
                      "# HELP hapax_store_errors_total Ops without a verdict.\n"
                      "# TYPE hapax_store_errors_total counter\n"
                      "hapax_store_errors_total %uA\n"
+                     "# HELP hapax_unasked_total Requests that did not ask "
+                     "a dead store.\n"
+                     "# TYPE hapax_unasked_total counter\n"
+                     "hapax_unasked_total %uA\n"
+                     "# HELP hapax_limited_total Requests refused because "
+                     "their owner was at a limit, by the limit.\n"
+                     "# TYPE hapax_limited_total counter\n",
+                     sum->unrecorded, sum->store_errors, sum->unasked);
+
+    for (i = HAPAX__LIMIT_IN_FLIGHT; i < HAPAX__LIMITS; i++) {
+        p = ngx_slprintf(p, end, "hapax_limited_total{limit=\"%s\"} %uA\n",
+                         hapax__limit_name((enum hapax__limit) i),
+                         sum->limited[i]);
+    }
+
+    ngx_http_hapax_limit_counts(&known, &forgotten);
+
+    p = ngx_slprintf(p, end,
+                     "# HELP hapax_limit_owners Owners that are counted.\n"
+                     "# TYPE hapax_limit_owners gauge\n"
+                     "hapax_limit_owners %uL\n"
+                     "# HELP hapax_limit_forgotten_total Owners whose counts "
+                     "gave way to others.\n"
+                     "# TYPE hapax_limit_forgotten_total counter\n"
+                     "hapax_limit_forgotten_total %uL\n"
                      "# HELP hapax_push_total What brokers were told of "
                      "messages that were not run.\n"
                      "# TYPE hapax_push_total counter\n"
@@ -142,7 +179,7 @@ ngx_http_hapax_text(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
                      "# HELP hapax_store_seconds From an op's submission to "
                      "its answer.\n"
                      "# TYPE hapax_store_seconds histogram\n",
-                     sum->unrecorded, sum->store_errors,
+                     known, forgotten,
                      sum->told[NGX_HTTP_HAPAX_TELL_DONE],
                      sum->told[NGX_HTTP_HAPAX_TELL_RETRY],
                      sum->told[NGX_HTTP_HAPAX_TELL_DROP]);
@@ -161,6 +198,10 @@ ngx_http_hapax_text(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
                         "hapax_store_seconds_bucket{le=\"+Inf\"} %ui\n"
                         "hapax_store_seconds_sum %uA.%06uA\n"
                         "hapax_store_seconds_count %ui\n"
+                        "# HELP hapax_store_dead Workers that found a store "
+                        "dead.\n"
+                        "# TYPE hapax_store_dead gauge\n"
+                        "hapax_store_dead %uA\n"
                         "# HELP hapax_in_flight Operations in hand.\n"
                         "# TYPE hapax_in_flight gauge\n"
                         "hapax_in_flight %uA\n"
@@ -170,15 +211,54 @@ ngx_http_hapax_text(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
                         "hapax_lane_queue %uA\n"
                         "# HELP hapax_held_bytes Memory of held responses.\n"
                         "# TYPE hapax_held_bytes gauge\n"
-                        "hapax_held_bytes %uA\n",
+                        "hapax_held_bytes %uA\n"
+                        "# HELP hapax_unread_bytes Answers that clients have "
+                        "not read yet.\n"
+                        "# TYPE hapax_unread_bytes gauge\n"
+                        "hapax_unread_bytes %uA\n",
                         n, sum->time_us / 1000000, sum->time_us % 1000000, n,
-                        sum->in_flight, sum->queued, sum->held);
+                        sum->dead, sum->in_flight, sum->queued, sum->held, sum->unread);
+}
+
+
+/* The digests' first bytes: a name is for nobody who reads this page. */
+
+static u_char *
+ngx_http_hapax_json_refusals(u_char *p, u_char *end)
+{
+    u_char                    hex[16];
+    ngx_uint_t                i;
+    const char               *comma;
+    ngx_http_hapax_refusal_t  refusals[NGX_HTTP_HAPAX_REFUSALS];
+
+    ngx_http_hapax_limit_refusals(refusals);
+    comma = "";
+
+    for (i = 0; i < NGX_HTTP_HAPAX_REFUSALS; i++) {
+
+        if (refusals[i].times == 0) {
+            continue;
+        }
+
+        ngx_hex_dump(hex, refusals[i].owner.bytes, sizeof(hex) / 2);
+
+        p = ngx_slprintf(p, end,
+                         "%s{\"owner\":\"%*s\",\"limit\":\"%s\","
+                         "\"times\":%ui,\"seconds_ago\":%T}",
+                         comma, sizeof(hex), hex,
+                         hapax__limit_name(refusals[i].limit),
+                         refusals[i].times, ngx_time() - refusals[i].last);
+        comma = ",";
+    }
+
+    return p;
 }
 
 
 static u_char *
 ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
 {
+    uint64_t    known, forgotten;
     ngx_uint_t  i, n;
 
     p = ngx_slprintf(p, end, "{\"answers\":{");
@@ -189,6 +269,20 @@ ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
                          sum->answers[i]);
     }
 
+    p = ngx_slprintf(p, end, "},\"limited\":{");
+
+    for (i = HAPAX__LIMIT_IN_FLIGHT; i < HAPAX__LIMITS; i++) {
+        p = ngx_slprintf(p, end, "%s\"%s\":%uA",
+                         i > HAPAX__LIMIT_IN_FLIGHT ? "," : "",
+                         hapax__limit_name((enum hapax__limit) i),
+                         sum->limited[i]);
+    }
+
+    p = ngx_slprintf(p, end, "},\"refused\":[");
+    p = ngx_http_hapax_json_refusals(p, end);
+
+    ngx_http_hapax_limit_counts(&known, &forgotten);
+
     n = 0;
 
     for (i = 0; i <= NGX_HTTP_HAPAX_TIMES; i++) {
@@ -196,17 +290,21 @@ ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
     }
 
     return ngx_slprintf(p, end,
-                        "},\"unrecorded\":%uA,\"store_errors\":%uA,"
+                        "],\"limit_owners\":%uL,\"limit_forgotten\":%uL,"
+                        "\"unrecorded\":%uA,\"store_errors\":%uA,"
+                        "\"unasked\":%uA,"
                         "\"push\":{\"done\":%uA,\"retry\":%uA,"
                         "\"drop\":%uA},"
                         "\"store_ops\":%ui,\"store_time_us\":%uA,"
+                        "\"store_dead\":%uA,"
                         "\"in_flight\":%uA,\"lane_queue\":%uA,"
-                        "\"held_bytes\":%uA}\n",
-                        sum->unrecorded, sum->store_errors,
+                        "\"held_bytes\":%uA,\"unread_bytes\":%uA}\n",
+                        known, forgotten, sum->unrecorded, sum->store_errors,
+                        sum->unasked,
                         sum->told[NGX_HTTP_HAPAX_TELL_DONE],
                         sum->told[NGX_HTTP_HAPAX_TELL_RETRY],
                         sum->told[NGX_HTTP_HAPAX_TELL_DROP], n, sum->time_us,
-                        sum->in_flight, sum->queued, sum->held);
+                        sum->dead, sum->in_flight, sum->queued, sum->held, sum->unread);
 }
 
 
@@ -214,9 +312,8 @@ static ngx_int_t
 ngx_http_hapax_status_handler(ngx_http_request_t *r)
 {
     ngx_int_t                    rc;
-    ngx_buf_t                   *b;
-    ngx_str_t                    format;
-    ngx_chain_t                  out;
+    u_char                      *last;
+    ngx_str_t                    format, body;
     ngx_http_hapax_counts_t      sum;
     ngx_http_hapax_main_conf_t  *hmcf;
 
@@ -232,10 +329,12 @@ ngx_http_hapax_status_handler(ngx_http_request_t *r)
 
     hmcf = ngx_http_get_module_main_conf(r, ngx_http_hapax_module);
 
-    b = ngx_create_temp_buf(r->pool, NGX_HTTP_HAPAX_PAGE);
-    if (b == NULL) {
+    body.data = ngx_pnalloc(r->pool, NGX_HTTP_HAPAX_PAGE);
+    if (body.data == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+
+    last = body.data + NGX_HTTP_HAPAX_PAGE;
 
     ngx_http_hapax_sum(&sum, hmcf->zone ? hmcf->zone->data : NULL);
 
@@ -243,31 +342,21 @@ ngx_http_hapax_status_handler(ngx_http_request_t *r)
         && format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0)
     {
         ngx_str_set(&r->headers_out.content_type, "application/json");
-        b->last = ngx_http_hapax_json(b->pos, b->end, &sum);
+        last = ngx_http_hapax_json(body.data, last, &sum);
 
     } else {
         ngx_str_set(&r->headers_out.content_type,
                     "text/plain; version=0.0.4");
-        b->last = ngx_http_hapax_text(b->pos, b->end, &sum);
+        last = ngx_http_hapax_text(body.data, last, &sum);
     }
 
     r->headers_out.content_type_len = r->headers_out.content_type.len;
     r->headers_out.status = NGX_HTTP_OK;
-    r->headers_out.content_length_n = b->last - b->pos;
 
-    b->last_buf = (r == r->main) ? 1 : 0;
-    b->last_in_chain = 1;
+    body.len = last - body.data;
+    r->headers_out.content_length_n = body.len;
 
-    rc = ngx_http_send_header(r);
-
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
-        return rc;
-    }
-
-    out.buf = b;
-    out.next = NULL;
-
-    return ngx_http_output_filter(r, &out);
+    return ngx_http_hapax_send_whole(r, &body);
 }
 
 

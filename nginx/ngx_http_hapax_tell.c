@@ -185,6 +185,7 @@ ngx_http_hapax_push_tell(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     case HAPAX_ANSWER_IN_FLIGHT:
     case HAPAX_ANSWER_UNKNOWN:
     case HAPAX_ANSWER_STORE_DOWN:
+    case HAPAX_ANSWER_LIMITED:
         tell = NGX_HTTP_HAPAX_TELL_RETRY;
         break;
 

@@ -39,16 +39,34 @@ BEGIN
     LIMIT 1;
     IF stranger IS NOT NULL THEN
         RAISE EXCEPTION 'cannot set up hapax: the schema "hapax", or something in it, '
-            'belongs to "%" (do this as that role, or drop the schema)', stranger
+            'belongs to "%" (do this as that role)', stranger
             USING ERRCODE = 'insufficient_privilege';
     END IF;
+    -- Who has USAGE on the schema (""), and who may call a function of each name: for
+    -- 900_commit.sql.
+    PERFORM set_config('hapax.granted', coalesce((
+        SELECT jsonb_object_agg(g.name, g.roles) FROM (
+            SELECT '', jsonb_agg(a.grantee::bigint) FROM pg_namespace n, aclexplode(n.nspacl) a
+            WHERE n.nspname = 'hapax' AND a.grantee NOT IN (0, n.nspowner)
+                AND a.privilege_type = 'USAGE'
+            HAVING count(*) > 0
+            UNION ALL
+            SELECT p.proname, jsonb_agg(DISTINCT a.grantee::bigint)
+            FROM pg_namespace n JOIN pg_proc p ON p.pronamespace = n.oid, aclexplode(p.proacl) a
+            WHERE n.nspname = 'hapax' AND a.grantee NOT IN (0, p.proowner)
+            GROUP BY p.proname) g(name, roles)), '{}')::text, true);
     IF pg_catalog.to_regclass('hapax.schema_version') IS NULL THEN
+        IF pg_catalog.to_regclass('hapax.operations') IS NOT NULL THEN
+            RAISE EXCEPTION 'cannot set up hapax: the schema "hapax" is not Hapax''s: it has a '
+                'table "operations" and none "schema_version" (use another database)'
+                USING ERRCODE = 'feature_not_supported';
+        END IF;
         RETURN;
     END IF;
     EXECUTE 'SELECT max(version) FROM hapax.schema_version' INTO found;
-    IF found > 2 THEN
+    IF found > 3 THEN
         RAISE EXCEPTION 'cannot set up hapax: the schema "hapax" is of version %, '
-            'this is version 2 (use a newer hapax)', found
+            'this is version 3 (use a newer hapax)', found
             USING ERRCODE = 'HX003';
     END IF;
 END

@@ -103,10 +103,11 @@ COMMENT ON COLUMN hapax.operations.spent
 COMMENT ON COLUMN hapax.operations.fence
     IS 'Rises with every attempt: what the handler writes to can refuse a smaller one';
 COMMENT ON COLUMN hapax.operations.token
-    IS '16 random bytes that prove the claim. A secret: whoever has it can complete the operation';
+    IS 'The first 16 bytes of the SHA-256 of the token that has the claim: hapax.mark_of()';
 COMMENT ON COLUMN hapax.operations.fingerprint
-    IS 'SHA-256 of the request: the same key with another is refused';
-COMMENT ON COLUMN hapax.operations.caller IS 'SHA-256 of who asked: another gets no outcome';
+    IS 'Digest of the request: the same key with another is refused. With a secret an HMAC of it';
+COMMENT ON COLUMN hapax.operations.caller
+    IS 'Digest of who asked: another gets no outcome. With a secret an HMAC of it';
 COMMENT ON COLUMN hapax.operations.scope IS 'Namespace of the key, 1 to 255 bytes';
 COMMENT ON COLUMN hapax.operations.created_us
     IS 'First claim. All times are microseconds since 1970 by this server''s clock';
@@ -126,5 +127,3 @@ COMMENT ON COLUMN hapax.operations.headers
 COMMENT ON COLUMN hapax.operations.body IS 'The outcome''s body';
 COMMENT ON COLUMN hapax.operations.resolved_us IS 'When an operator decided about it; 0: never';
 COMMENT ON COLUMN hapax.operations.resolved_by IS 'Which operator';
-
-REVOKE ALL ON ALL TABLES IN SCHEMA hapax FROM PUBLIC;

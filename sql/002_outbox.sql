@@ -94,5 +94,3 @@ COMMENT ON COLUMN hapax.outbox_parts.relay IS 'NULL: nobody';
 COMMENT ON COLUMN hapax.outbox_parts.until_us IS 'When the lease is over, and another may have it';
 INSERT INTO hapax.outbox_parts (part, until_us)
     SELECT g, 0 FROM pg_catalog.generate_series(0, 63) g ON CONFLICT DO NOTHING;
-
-REVOKE ALL ON ALL TABLES IN SCHEMA hapax FROM PUBLIC;

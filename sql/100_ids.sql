@@ -7,9 +7,12 @@
 -- Behind PgBouncer in transaction mode a SET would apply to another client too: use
 -- SELECT set_config('hapax.secret', ..., true) in the transaction.
 --
--- Every function of this schema names what it uses in full, or pins its search_path. So nobody can
--- slip another function under one that runs with its owner's rights.
+-- Every function of this schema names what it uses in full, or pins its search_path. Every call of
+-- a function of this schema gives all arguments, with their exact types. So nobody can slip another
+-- function under one that runs with its owner's rights: neither by a schema that is searched first,
+-- nor by a better match, made in this schema by a role that was given CREATE.
 
+-- HMAC-SHA-256 (RFC 2104).
 CREATE OR REPLACE FUNCTION hapax.hmac(p_secret bytea, p_message bytea) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
@@ -26,7 +29,6 @@ BEGIN
     RETURN sha256(v_outer || sha256(v_inner || p_message));
 END
 $$;
-COMMENT ON FUNCTION hapax.hmac(bytea, bytea) IS 'HMAC-SHA-256 (RFC 2104)';
 
 -- The bytes, after their length as 4 bytes.
 CREATE OR REPLACE FUNCTION hapax.part(p_bytes bytea) RETURNS bytea
@@ -58,24 +60,59 @@ BEGIN
         RAISE EXCEPTION 'hapax: the step "%" holds a colon', p_step
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    RETURN hapax.check_size('the step', convert_to(p_step, 'UTF8'), 64);
+    RETURN hapax.check_size('the step'::text, convert_to(p_step, 'UTF8'), 64);
 END
 $$;
 
--- p_secret NULL: the id without a secret.
-CREATE OR REPLACE FUNCTION hapax.id_of(p_scope text, p_key text, p_step text, p_secret bytea)
-    RETURNS bytea
+-- The beginning of what is hashed for an operation that has an owner: an empty part, which no scope
+-- is, and the owner. Empty without one.
+CREATE OR REPLACE FUNCTION hapax.owner_part(p_owner text) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN CASE WHEN p_owner <> '' THEN hapax.part(''::bytea) || hapax.part(
+        hapax.check_size('the owner'::text, convert_to(p_owner, 'UTF8'), 255)) ELSE '' END;
+END
+$$;
+
+-- p_secret NULL: without a secret.
+CREATE OR REPLACE FUNCTION hapax.hash_names(p_names bytea, p_secret bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT CASE WHEN $2 IS NULL THEN sha256($1) ELSE hapax.hmac($2, $1) END $$;
+
+-- What a record keeps of a token, as hapax__mark() makes it: 16 random bytes cannot be guessed from
+-- their hash.
+CREATE OR REPLACE FUNCTION hapax.mark_of(p_token bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT pg_catalog.substr(pg_catalog.sha256($1), 1, 16) $$;
+
+-- What a record keeps of a fingerprint or a caller, as hapax__identify() makes it. What is no
+-- digest stays as it is.
+CREATE OR REPLACE FUNCTION hapax.under(p_label text, p_digest bytea, p_secret bytea)
+RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE WHEN $3 IS NULL OR octet_length($2) IS DISTINCT FROM 32 THEN $2
+        ELSE hapax.hmac($3, convert_to($1, 'UTF8') || $2) END
+$$;
+
+CREATE OR REPLACE FUNCTION hapax.id_of(p_scope text, p_key text, p_step text, p_secret bytea,
+    p_owner text) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_names bytea := hapax.part(hapax.check_size('the scope', convert_to(p_scope, 'UTF8'), 255))
-        || hapax.part(hapax.check_size('the key', convert_to(p_key, 'UTF8'), 255));
+    v_names bytea := hapax.owner_part(p_owner)
+        || hapax.part(hapax.check_size('the scope'::text, convert_to(p_scope, 'UTF8'), 255))
+        || hapax.part(hapax.check_size('the key'::text, convert_to(p_key, 'UTF8'), 255));
 BEGIN
     IF p_step <> '' THEN
         v_names := v_names || hapax.part(hapax.check_step(p_step));
     END IF;
-    RETURN CASE WHEN p_secret IS NULL THEN sha256(v_names) ELSE hapax.hmac(p_secret, v_names) END;
+    RETURN hapax.hash_names(v_names, p_secret);
 END
 $$;
 
@@ -92,12 +129,44 @@ EXCEPTION WHEN invalid_parameter_value OR data_exception THEN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION hapax.id(scope text, key text, step text DEFAULT NULL) RETURNS bytea
+CREATE OR REPLACE FUNCTION hapax.id(scope text, key text, step text DEFAULT NULL,
+    owner text DEFAULT NULL) RETURNS bytea
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
-AS $$ SELECT hapax.id_of($1, $2, $3, hapax.secret()) $$;
-COMMENT ON FUNCTION hapax.id(text, text, text)
+AS $$ SELECT hapax.id_of($1, $2, $3, hapax.secret(), $4) $$;
+COMMENT ON FUNCTION hapax.id(text, text, text, text)
     IS 'The id of an operation, or of a step of it, under the session''s secret';
+
+-- Empty where there is no owner, as in its column.
+CREATE OR REPLACE FUNCTION hapax.owner(owner text) RETURNS bytea
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE WHEN $1 <> '' THEN hapax.hash_names(hapax.owner_part($1), hapax.secret())
+        ELSE '' END
+$$;
+COMMENT ON FUNCTION hapax.owner(text)
+    IS 'The digest by which the records of one owner are found, under the session''s secret';
+
+-- What an operation is, as its record has it: as hapax_what() cuts it.
+CREATE OR REPLACE FUNCTION hapax.what_of(p_what text) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_text text := regexp_replace(coalesce(p_what, ''), '[[:cntrl:]]', '?', 'g');
+    v_what bytea := convert_to(left(v_text, 256), 'UTF8');
+BEGIN
+    IF octet_length(v_what) <= 255 THEN
+        RETURN v_what;
+    END IF;
+    v_text := left(v_text, 252);
+    WHILE octet_length(convert_to(v_text, 'UTF8')) > 252 LOOP
+        v_text := left(v_text, -1);
+    END LOOP;
+    RETURN convert_to(v_text, 'UTF8') || decode('e280a6', 'hex'); -- an ellipsis
+END
+$$;
 
 CREATE OR REPLACE FUNCTION hapax.digest(VARIADIC parts bytea[]) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -113,6 +182,7 @@ BEGIN
     RETURN sha256(v_all);
 END
 $$;
+COMMENT ON FUNCTION hapax.hmac(bytea, bytea) IS NULL; -- an earlier version had one
 COMMENT ON FUNCTION hapax.digest(bytea[])
     IS 'A fingerprint or a caller: SHA-256 over the parts, each behind its length; '
         'NULL counts as empty';
@@ -122,8 +192,8 @@ LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_key bytea := hapax.check_size('the key', convert_to(key, 'UTF8'), 255) || ':'::bytea
-        || hapax.check_step(coalesce(step, ''));
+    v_key bytea := hapax.check_size('the key'::text, convert_to(key, 'UTF8'), 255) || ':'::bytea
+        || hapax.check_step(coalesce(step, ''::text));
 BEGIN
     RETURN CASE WHEN octet_length(v_key) <= 255 THEN convert_from(v_key, 'UTF8')
         ELSE 'sha256-' || encode(sha256(v_key), 'hex') END;

@@ -15,7 +15,7 @@
 -- COMPLETEs by the record's own token. Most ops are of these kinds, and most of the large statement
 -- is for others. The tables judge what the lean statements leave. The lean statements, too, write
 -- nothing without the lock; a COMPLETE takes the lock before it reads. All ops of one kind are
--- answered by one row with only what the store does not know: 28 columns for each op would take a
+-- answered by one row with only what the store does not know: 32 columns for each op would take a
 -- twelfth of the server's time for a batch, and more than one packet.
 --
 -- Rejected: a loop over the ops (0.7 of a bare statement, with far simpler rules); locking first
@@ -36,6 +36,8 @@ AS $$ SELECT pg_catalog.hashtextextended(pg_catalog.encode($1, 'hex'), 0) $$;
 CREATE OR REPLACE FUNCTION hapax.long_lock_of(id bytea) RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT pg_catalog.hashtextextended(pg_catalog.encode($1, 'hex'), 1) $$;
+COMMENT ON FUNCTION hapax.long_lock_of(bytea)
+    IS 'The lock of an operation in a transaction of its caller''s; for hapax_pg_execute()';
 
 -- Whether no other transaction has locked this row or is writing it. An operator's own UPDATE takes
 -- no advisory lock.
@@ -87,12 +89,13 @@ $$;
 --     and a busy CLAIM is IN_FLIGHT.
 -- One row per op, in no order: ord is the op's index in the arrays. NULL in a column is 0, false or
 -- empty, except where it says otherwise.
---   error: 0, or -4 with verdict 0: busy, another transaction is writing this id. Nothing was
---     applied; ask again after the other has committed. The verdict is not IN_FLIGHT: the other may
---     be a copy of this very CLAIM, whose reply was lost and which still waits for its standby. A
---     CLAIM that meets a caller's own transaction is IN_FLIGHT: that one made its token itself.
---   state 0: no record, and the columns after it say nothing. fingerprint, caller, scope NULL: the
---     op's own.
+--   error: 0, or -8 with verdict 0: see hapax.door(), below. Or -4 with verdict 0: busy, another
+--     transaction is writing this id. Nothing was applied; ask again after the other has committed.
+--     The verdict is not IN_FLIGHT: the other may be a copy of this very CLAIM, whose reply was
+--     lost and which still waits for its standby. A CLAIM that meets a caller's own transaction is
+--     IN_FLIGHT: that one made its token itself.
+--   state 0: no record, and the columns after it say nothing. fingerprint, caller, owner, scope,
+--     what NULL: the op's own.
 --   outcome: 0 none; 1 as in the columns after it; 2 the op's own, which is now stored.
 -- A packed row has ord NULL and stands for several ops. All columns are NULL but verdict, now_us
 -- and body:
@@ -100,19 +103,22 @@ $$;
 --     it. The records follow from the ops.
 --   verdict 7, COMPLETEs of what was started. body has, one after the other, for each: ord (4
 --     bytes, as all numbers the most significant first), created_us, fence, retention_ms (8 each),
---     attempt, spent (4), hold 1 | ran 2 | reruns 4 | length of scope << 8 (4), fingerprint, caller
---     (32), scope. resolved_us is 0. The rest follows from the op.
+--     attempt, spent (4), hold 1 | ran 2 | reruns 4 | owned 8 | length of scope << 8 | of what <<
+--     16 (4), fingerprint, caller, owner if owned (32 each), scope, what. resolved_us is 0. The
+--     rest follows from the op.
 CREATE OR REPLACE FUNCTION hapax.run(
     p_kind smallint[], p_id bytea[], p_token bytea[], p_scope bytea[], p_fingerprint bytea[],
     p_caller bytea[],
     p_lease_ms bigint[], p_retention_ms bigint[], p_flags integer[], p_limit bigint[],
-    p_status integer[], p_headers bytea[], p_body bytea[], p_by bytea[], p_wait boolean)
+    p_status integer[], p_headers bytea[], p_body bytea[], p_by bytea[], p_owner bytea[],
+    p_what bytea[], p_wait boolean)
 RETURNS TABLE (
     ord integer, verdict smallint, error smallint, differs smallint, now_us bigint,
     state smallint, hold boolean, stale boolean, ran boolean, reruns boolean, attempt integer,
-    spent integer, fence bigint, fingerprint bytea, caller bytea, scope bytea,
-    created_us bigint, updated_us bigint, lease_until_us bigint, expires_us bigint,
-    retention_ms bigint, resolved_us bigint, resolved_by bytea,
+    spent integer, fence bigint, fingerprint bytea, caller bytea, owner bytea, scope bytea,
+    what bytea, created_us bigint, updated_us bigint, lease_until_us bigint, expires_us bigint,
+    retention_ms bigint, resolved_us bigint, resolved_by bytea, replaced_state smallint,
+    replaced_status smallint,
     outcome smallint, status integer, body_kept boolean, headers bytea, body bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -133,7 +139,12 @@ DECLARE
     v_some integer[];
     v_packed bytea;
     v_packs CONSTANT boolean := p_wait IS FALSE AND p_flags[1] & 1024 <> 0;
+    c_door CONSTANT boolean := false; -- true in hapax.door(), below
 BEGIN
+    IF c_door AND 8 = ANY (p_kind) THEN
+        RAISE EXCEPTION 'hapax.door: only operators resolve (they need hapax.run)'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
     -- Set by a SET of this session, or by another client of a pooler.
     IF current_setting('hapax.again', true) <> '' THEN
         PERFORM set_config('hapax.again', '', true);
@@ -151,13 +162,14 @@ BEGIN
             INSERT INTO hapax.operations (created_us, updated_us, lease_until_us, expires_us,
                 retention_ms, resolved_us, fence, attempt, spent, state, status, hold, stale, ran,
                 reruns, body_kept, id, token, fingerprint, caller, scope, resolved_by,
-                headers, body)
+                headers, body, owner, what)
             SELECT v_now, v_now, v_now + p_lease_ms[g.i] * 1000,
                 CASE WHEN p_flags[g.i] & 3 <> 1 OR p_retention_ms[g.i] = 9223372036854775807 THEN 0
                     ELSE v_now + greatest(p_retention_ms[g.i], p_lease_ms[g.i]) * 1000 END,
                 p_retention_ms[g.i], 0, v_now, 1, 0, 1, 0, p_flags[g.i] & 3 <> 1, false, false,
                 p_flags[g.i] & 16 <> 0, false,
-                p_id[g.i], p_token[g.i], p_fingerprint[g.i], p_caller[g.i], p_scope[g.i], '', '', ''
+                p_id[g.i], hapax.mark_of(p_token[g.i]), p_fingerprint[g.i], p_caller[g.i],
+                p_scope[g.i], '', '', '', coalesce(p_owner[g.i], ''), coalesce(p_what[g.i], '')
             FROM unnest(v_locked) g(i);
         EXCEPTION WHEN unique_violation THEN -- a record came before its lock was taken
             v_locked := '{}';
@@ -188,17 +200,20 @@ BEGIN
                 status = coalesce(p_status[g.i], 0), body_kept = p_flags[g.i] & 512 <> 0,
                 headers = coalesce(p_headers[g.i], ''), body = coalesce(p_body[g.i], '')
             FROM unnest(v_locked) g(i)
-            WHERE o.id = ANY (ARRAY[p_id[g.i]]) AND o.token = p_token[g.i] AND o.state + 0 = 1
-                AND (o.expires_us = 0 OR v_now < o.expires_us) AND o.resolved_us = 0
-                AND o.xmax = '0'::xid
+            WHERE o.id = ANY (ARRAY[p_id[g.i]]) AND o.token = hapax.mark_of(p_token[g.i])
+                AND o.state + 0 = 1 AND (o.expires_us = 0 OR v_now < o.expires_us)
+                AND o.resolved_us = 0 AND o.xmax = '0'::xid
                 -- A damaged record is left to the large statement.
                 AND octet_length(o.fingerprint) = 32 AND octet_length(o.caller) = 32
                 AND least(o.attempt, o.fence, o.created_us) > 0 AND octet_length(o.scope) < 256
+                AND octet_length(o.owner) IN (0, 32) AND octet_length(o.what) < 256
             RETURNING g.i, int4send(g.i) || int8send(o.created_us) || int8send(o.fence)
                 || int8send(o.retention_ms) || int8send((o.attempt::bigint << 32) | o.spent)
                 || int4send(CASE WHEN o.hold THEN 1 ELSE 0 END | CASE WHEN o.ran THEN 2 ELSE 0 END
-                    | CASE WHEN o.reruns THEN 4 ELSE 0 END | (octet_length(o.scope) << 8))
-                || o.fingerprint || o.caller || o.scope AS packed
+                    | CASE WHEN o.reruns THEN 4 ELSE 0 END
+                    | CASE WHEN o.owner <> '' THEN 8 ELSE 0 END
+                    | (octet_length(o.scope) << 8) | (octet_length(o.what) << 16))
+                || o.fingerprint || o.caller || o.owner || o.scope || o.what AS packed
         )
         SELECT coalesce(array_agg(d.i), '{}'), string_agg(d.packed, '') INTO v_some, v_packed
             FROM done d;
@@ -211,7 +226,7 @@ BEGIN
         v_left := v_left - cardinality(v_some);
         v_finished := v_finished || v_some;
         IF cardinality(v_some) < cardinality(v_locked) THEN
-            PERFORM hapax.go_round(p_id, NULL, false, v_round);
+            PERFORM hapax.go_round(p_id, NULL::integer[], false, v_round);
         END IF;
     END IF;
     IF v_left > 0 AND v_left < v_last THEN
@@ -239,16 +254,19 @@ BEGIN
             --            often
             --   107      is renewed                             OK
             --   108      becomes `completed`                    OK
-            --   109      becomes `failed`                       OK
+            --   109      becomes `failed`; n_outcome says       OK
+            --            whether with the op's outcome
             --   110      becomes `unknown` by a FAIL            OK
             --   111      is resolved: `completed`               OK
             --   112      is resolved: `failed`                  OK
             --   113      is resolved: forgotten                 OK
+            --   99       is another request's (hapax.door)      none, and error -8
             --   200      is judged again, with its lock         none yet
             --   201      is busy                                none, and error -4
-            SELECT l.i, l.now, l.code, l.row_ctid, l.row_xmin, l.live,
+            SELECT l.i, l.now, l.code, l.row_ctid, l.row_xmin,
+                l.live AND NOT (l.other AND l.code IN (6, 8, 99)) AS live,
                 CASE WHEN l.code < 101 OR l.code IN (107, 113, 201)
-                    THEN CASE WHEN l.live THEN l.state ELSE 0 END
+                    THEN CASE WHEN l.live AND NOT (l.other AND l.code = 8) THEN l.state ELSE 0 END
                     WHEN l.code <= 104 THEN 1
                     WHEN l.code IN (108, 111) THEN 2
                     WHEN l.code IN (105, 110) THEN 4
@@ -293,11 +311,24 @@ BEGIN
                 CASE WHEN l.code IN (111, 112) THEN coalesce(p_by[l.i], '')
                     WHEN l.code = 101 THEN ''
                     ELSE l.resolved_by END AS n_resolved_by,
+                CASE WHEN l.code IN (111, 112) THEN l.state
+                    WHEN l.code = 101 THEN 0
+                    ELSE l.replaced_state END AS n_replaced_state,
+                CASE WHEN l.code IN (111, 112) THEN l.status
+                    WHEN l.code = 101 THEN 0
+                    ELSE l.replaced_status END AS n_replaced_status,
                 CASE WHEN l.code IN (108, 111) THEN 2
-                    WHEN l.live AND (l.code IN (4, 9, 106)
-                        OR l.state = 2 AND l.code IN (3, 7, 8, 113)) THEN 1
+                    WHEN l.live AND (l.code IN (4, 9, 106) OR l.state = 2
+                        AND (l.code IN (3, 7, 113) OR l.code = 8 AND NOT l.other)) THEN 1
                     ELSE 0 END AS outcome,
+                -- Where nothing ran no answer would ever show the outcome.
+                CASE WHEN l.code = 109 AND p_flags[l.i] & 64 = 0 THEN 0
+                    WHEN l.code BETWEEN 108 AND 112 THEN 2
+                    WHEN l.code BETWEEN 105 AND 107 THEN 1
+                    ELSE 0 END AS n_outcome,
                 CASE WHEN l.code < 101 OR l.code >= 113 THEN l.expires_us
+                    WHEN l.code = 109 AND p_flags[l.i] & 64 = 0 AND l.spent = 0 AND NOT l.stale
+                        AND l.resolved_us = 0 THEN l.now + least(l.retention_ms, 60000) * 1000
                     WHEN l.code IN (105, 110) OR l.code = 107 AND (l.hold OR l.state = 4)
                         OR l.code <= 104 AND (p_flags[l.i] & 3 <> 1 OR l.code <> 101 AND l.hold)
                         OR CASE WHEN l.code <= 104 THEN p_retention_ms[l.i] ELSE l.retention_ms END
@@ -307,10 +338,12 @@ BEGIN
                     WHEN l.code = 107 THEN greatest(l.lease_until_us,
                         l.now + greatest(l.retention_ms, p_lease_ms[l.i]) * 1000)
                     ELSE l.now + l.retention_ms * 1000 END AS n_expires_us,
-                l.fingerprint, l.caller, l.scope, l.status, l.body_kept, l.headers, l.body
+                l.fingerprint, l.caller, l.owner, l.scope, l.what, l.status, l.body_kept, l.headers,
+                l.body
             FROM (
                 SELECT b.*,
-                    CASE WHEN b.wants < 101 THEN b.wants
+                    CASE WHEN b.wants = 9 AND b.other THEN 99
+                        WHEN b.wants < 101 THEN b.wants
                         WHEN CASE WHEN pg_try_advisory_xact_lock(hapax.lock_of(p_id[b.i]))
                             THEN b.row_xmax IS NULL OR b.row_xmax = '0'::xid OR p_wait
                                 OR hapax.row_free(p_id[b.i])
@@ -327,7 +360,7 @@ BEGIN
                             WHEN 1 THEN 101 WHEN 5 THEN 10 WHEN 8 THEN 10 ELSE 8 END
                         ELSE CASE p_kind[g.i]
                             WHEN 1 THEN CASE
-                                WHEN r.token = p_token[g.i]
+                                WHEN r.token = hapax.mark_of(p_token[g.i])
                                 THEN CASE r.state WHEN 1 THEN 1 WHEN 2 THEN 3 ELSE 8 END
                                 WHEN (r.fingerprint <> p_fingerprint[g.i]
                                         OR r.caller <> p_caller[g.i])
@@ -350,14 +383,14 @@ BEGIN
                                 ELSE 3 END
                             WHEN 5 THEN 9
                             WHEN 8 THEN CASE
-                                WHEN r.token = p_token[g.i] THEN 7
+                                WHEN r.token = hapax.mark_of(p_token[g.i]) THEN 7
                                 WHEN p_limit[g.i] <> 0 AND p_limit[g.i] <> r.attempt THEN 8
                                 WHEN p_flags[g.i] & 256 = 0 AND r.state = 1
                                     AND c.now < r.lease_until_us THEN 2
                                 WHEN p_flags[g.i] & 256 = 0 AND r.state = 2 THEN 3
                                 ELSE 110 + (p_flags[g.i] >> 2 & 3) END
                             ELSE CASE
-                                WHEN r.token <> p_token[g.i] THEN 8
+                                WHEN r.token <> hapax.mark_of(p_token[g.i]) THEN 8
                                 WHEN p_kind[g.i] = 3
                                 THEN CASE r.state WHEN 2 THEN 7 WHEN 3 THEN 8 ELSE 108 END
                                 WHEN p_kind[g.i] = 2 THEN CASE
@@ -369,19 +402,22 @@ BEGIN
                                 WHEN r.state = 2 THEN 8
                                 WHEN r.state = 4 THEN 7
                                 WHEN r.ran = (p_flags[g.i] & 64 <> 0) AND p_flags[g.i] & 128 = 0
-                                    AND r.status = coalesce(p_status[g.i], 0)
-                                    AND r.body_kept = (p_flags[g.i] & 512 <> 0)
-                                    AND r.headers = coalesce(p_headers[g.i], '')
-                                    AND r.body = coalesce(p_body[g.i], '') THEN 7
+                                    AND (NOT r.ran OR r.status = coalesce(p_status[g.i], 0)
+                                        AND r.body_kept = (p_flags[g.i] & 512 <> 0)
+                                        AND r.headers = coalesce(p_headers[g.i], '')
+                                        AND r.body = coalesce(p_body[g.i], '')) THEN 7
                                 ELSE 8 END
                             END
                         END AS wants,
                         r.id IS NOT NULL AND (r.expires_us = 0 OR c.now < r.expires_us) AS live,
+                        c_door AND NOT coalesce(r.fingerprint = p_fingerprint[g.i]
+                            AND r.caller = p_caller[g.i], false) AS other,
                         r.row_ctid, r.row_xmin, r.row_xmax,
                         r.state, r.hold, r.stale, r.ran, r.reruns, r.attempt, r.spent, r.fence,
-                        r.fingerprint, r.caller, r.scope, r.created_us, r.updated_us,
-                        r.lease_until_us, r.expires_us, r.retention_ms, r.resolved_us,
-                        r.resolved_by, r.status, r.body_kept, r.headers, r.body
+                        r.fingerprint, r.caller, r.owner, r.scope, r.what, r.created_us,
+                        r.updated_us, r.lease_until_us, r.expires_us, r.retention_ms,
+                        r.resolved_us, r.resolved_by, r.replaced_state, r.replaced_status,
+                        r.status, r.body_kept, r.headers, r.body
                     FROM clock c CROSS JOIN generate_series(1, v_last) g(i)
                     LEFT JOIN LATERAL (
                         SELECT o.*, o.ctid AS row_ctid, o.xmin AS row_xmin, o.xmax AS row_xmax
@@ -394,10 +430,11 @@ BEGIN
             INSERT INTO hapax.operations (created_us, updated_us, lease_until_us, expires_us,
                 retention_ms, resolved_us, fence, attempt, spent, state, status, hold, stale, ran,
                 reruns, body_kept, id, token, fingerprint, caller, scope, resolved_by,
-                headers, body)
+                headers, body, owner, what)
             SELECT j.now, j.now, j.n_lease_until_us, j.n_expires_us, j.n_retention_ms, 0, j.now,
                 1, 0, 1, 0, j.n_hold, false, false, j.n_reruns, false,
-                p_id[j.i], p_token[j.i], p_fingerprint[j.i], p_caller[j.i], p_scope[j.i], '', '', ''
+                p_id[j.i], hapax.mark_of(p_token[j.i]), p_fingerprint[j.i], p_caller[j.i],
+                p_scope[j.i], '', '', '', coalesce(p_owner[j.i], ''), coalesce(p_what[j.i], '')
             FROM judged j WHERE j.code = 101 AND j.row_ctid IS NULL
             ON CONFLICT (id) DO NOTHING
             RETURNING id, token
@@ -411,41 +448,49 @@ BEGIN
                 attempt = j.n_attempt, spent = j.n_spent,
                 state = CASE WHEN j.code = 113 THEN 2 ELSE j.n_state END,
                 hold = j.n_hold, stale = j.n_stale, ran = j.n_ran, reruns = j.n_reruns,
-                resolved_by = j.n_resolved_by,
-                token = CASE WHEN j.code <= 104 OR j.code >= 111 THEN p_token[j.i] ELSE o.token END,
+                resolved_by = j.n_resolved_by, replaced_state = j.n_replaced_state,
+                replaced_status = j.n_replaced_status,
+                token = CASE WHEN j.code <= 104 OR j.code >= 111 THEN hapax.mark_of(p_token[j.i])
+                    ELSE o.token END,
                 fingerprint = CASE WHEN j.code <= 104 THEN p_fingerprint[j.i]
                     ELSE o.fingerprint END,
                 caller = CASE WHEN j.code <= 104 THEN p_caller[j.i] ELSE o.caller END,
                 scope = CASE WHEN j.code = 101 THEN p_scope[j.i] ELSE o.scope END,
-                status = CASE WHEN j.code BETWEEN 108 AND 112 THEN coalesce(p_status[j.i], 0)
-                    WHEN j.code BETWEEN 105 AND 107 THEN o.status ELSE 0 END,
-                body_kept = CASE WHEN j.code BETWEEN 108 AND 112 THEN p_flags[j.i] & 512 <> 0
-                    WHEN j.code BETWEEN 105 AND 107 THEN o.body_kept ELSE false END,
-                headers = CASE WHEN j.code BETWEEN 108 AND 112 THEN coalesce(p_headers[j.i], '')
-                    WHEN j.code BETWEEN 105 AND 107 THEN o.headers ELSE '' END,
-                body = CASE WHEN j.code BETWEEN 108 AND 112 THEN coalesce(p_body[j.i], '')
-                    WHEN j.code BETWEEN 105 AND 107 THEN o.body ELSE '' END
+                owner = CASE WHEN j.code = 101 THEN coalesce(p_owner[j.i], '') ELSE o.owner END,
+                what = CASE WHEN j.code <= 104 THEN coalesce(p_what[j.i], '') ELSE o.what END,
+                status = CASE j.n_outcome WHEN 2 THEN coalesce(p_status[j.i], 0)
+                    WHEN 1 THEN o.status ELSE 0 END,
+                body_kept = CASE j.n_outcome WHEN 2 THEN p_flags[j.i] & 512 <> 0
+                    WHEN 1 THEN o.body_kept ELSE false END,
+                headers = CASE j.n_outcome WHEN 2 THEN coalesce(p_headers[j.i], '')
+                    WHEN 1 THEN o.headers ELSE '' END,
+                body = CASE j.n_outcome WHEN 2 THEN coalesce(p_body[j.i], '')
+                    WHEN 1 THEN o.body ELSE '' END
             FROM judged j WHERE o.ctid = j.row_ctid AND o.xmin = j.row_xmin
                 AND j.code BETWEEN 101 AND 113
             RETURNING j.i
         )
         SELECT j.i,
-            CASE WHEN j.code < 101 THEN j.code
+            CASE WHEN j.code < 99 THEN j.code
+                WHEN j.code = 99 THEN 0
                 WHEN j.code <= 104 THEN 1
                 WHEN j.code = 105 THEN 5
                 WHEN j.code = 106 THEN 4
                 WHEN j.code <= 113 THEN 7
                 ELSE 0 END::smallint,
-            CASE WHEN j.code = 201 THEN -4 ELSE 0 END::smallint,
-            CASE WHEN j.code <> 6 THEN 0 WHEN j.fingerprint <> p_fingerprint[j.i] THEN 1
-                ELSE 2 END::smallint,
+            CASE j.code WHEN 201 THEN -4 WHEN 99 THEN -8 ELSE 0 END::smallint,
+            CASE WHEN j.code <> 6 THEN 0 WHEN j.caller <> p_caller[j.i] THEN 2
+                ELSE 1 END::smallint,
             j.now, j.n_state::smallint, j.n_hold, j.n_stale, j.n_ran, j.n_reruns, j.n_attempt,
             j.n_spent, j.n_fence,
             CASE WHEN j.live AND NOT j.code BETWEEN 101 AND 104 THEN j.fingerprint END,
             CASE WHEN j.live AND NOT j.code BETWEEN 101 AND 104 THEN j.caller END,
+            CASE WHEN j.live THEN j.owner END,
             CASE WHEN j.live THEN j.scope END,
+            CASE WHEN j.live AND NOT j.code BETWEEN 101 AND 104 THEN j.what END,
             j.n_created_us, j.n_updated_us, j.n_lease_until_us, j.n_expires_us, j.n_retention_ms,
-            j.n_resolved_us, j.n_resolved_by,
+            j.n_resolved_us, j.n_resolved_by, j.n_replaced_state::smallint,
+            j.n_replaced_status::smallint,
             j.outcome::smallint,
             CASE WHEN j.outcome = 1 THEN j.status END::integer,
                 CASE WHEN j.outcome = 1 THEN j.body_kept END,
@@ -456,7 +501,8 @@ BEGIN
             WHEN j.code < 101 OR j.code = 201 THEN true
             WHEN (SELECT (SELECT count(*) FROM judged WHERE code BETWEEN 101 AND 113)
                 = (SELECT count(*) FROM inserted) + (SELECT count(*) FROM updated)) THEN true
-            ELSE EXISTS (SELECT FROM inserted w WHERE w.id = p_id[j.i] AND w.token = p_token[j.i])
+            ELSE EXISTS (SELECT FROM inserted w
+                    WHERE w.id = p_id[j.i] AND w.token = hapax.mark_of(p_token[j.i]))
                 OR EXISTS (SELECT FROM updated w WHERE w.i = j.i)
             END
             OR set_config('hapax.again', concat_ws(',',
@@ -481,4 +527,20 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION hapax.run
-    IS 'Judges a batch of ops, as every store does; for stores, not for applications';
+    IS 'Judges a batch of ops, as every store does; for operators'' commands';
+
+-- hapax.door() is run() with the rights of a door. It does not RESOLVE, and shows a record only to
+-- an op that names its fingerprint and caller: to others a READ is refused (error -8), LOST shows
+-- no record, and MISMATCH only the state. p_fingerprint and p_caller are read for each kind of op.
+-- It is made of run()'s own text, so that the two judge alike. Rejected: one function that asks
+-- who calls it. In a SECURITY DEFINER function only session_user says that, which knows no SET
+-- ROLE.
+DO $$
+BEGIN
+    EXECUTE replace(replace(pg_get_functiondef('hapax.run'::regproc),
+        'FUNCTION hapax.run(', 'FUNCTION hapax.door('),
+        'c_door CONSTANT boolean := false', 'c_door CONSTANT boolean := true');
+END
+$$;
+COMMENT ON FUNCTION hapax.door
+    IS 'Judges a batch of ops, as every store does; for doors, which only run operations';

@@ -17,13 +17,14 @@
 -- Rejected: the index of open records by id, which costs a tenth of all throughput for what an
 -- operator asks now and then.
 CREATE OR REPLACE FUNCTION hapax.list(p_states integer, p_scope bytea, p_older_ms bigint,
-    p_limit integer, p_cursor bytea)
+    p_limit integer, p_cursor bytea, p_owner bytea DEFAULT NULL)
 RETURNS TABLE (
     id bytea, state smallint, hold boolean, stale boolean, ran boolean, reruns boolean,
-    attempt integer, spent integer, fence bigint, fingerprint bytea, caller bytea, scope bytea,
-    created_us bigint, updated_us bigint, lease_until_us bigint, expires_us bigint,
-    retention_ms bigint, resolved_us bigint, resolved_by bytea, status integer,
-    body_kept boolean, now_us bigint, more boolean)
+    attempt integer, spent integer, fence bigint, fingerprint bytea, caller bytea, owner bytea,
+    scope bytea, what bytea, created_us bigint, updated_us bigint, lease_until_us bigint,
+    expires_us bigint, retention_ms bigint, resolved_us bigint, resolved_by bytea,
+    replaced_state smallint, replaced_status smallint, status integer, body_kept boolean,
+    now_us bigint, more boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
@@ -42,6 +43,7 @@ DECLARE
     v_before CONSTANT bigint := v_now - coalesce(p_older_ms, 0) * 1000;
     v_states CONSTANT integer := coalesce(nullif(p_states, 0), 30);
     v_scope CONSTANT bytea := nullif(p_scope, '');
+    v_owner CONSTANT bytea := nullif(p_owner, '');
     v_limit CONSTANT integer := CASE WHEN p_limit BETWEEN 1 AND 1000 THEN p_limit ELSE 1000 END;
     v_cursor bytea := coalesce(p_cursor, decode(repeat('00', 32), 'hex'));
     v_ids bytea[];
@@ -58,11 +60,12 @@ BEGIN
             INTO v_found, v_few
         FROM (
             SELECT o.id, o.n FROM (
-                SELECT id, state, scope, updated_us, expires_us, row_number() OVER () AS n
+                SELECT id, state, owner, scope, updated_us, expires_us, row_number() OVER () AS n
                 FROM hapax.operations WHERE state <> 2 AND created_us <= v_before
                 LIMIT c_open + 1) o
             WHERE o.n > c_open OR o.id > v_cursor AND o.updated_us <= v_before
                 AND v_states >> o.state & 1 = 1 AND (v_scope IS NULL OR o.scope = v_scope)
+                AND (v_owner IS NULL OR o.owner = v_owner)
                 AND (o.expires_us = 0 OR v_now < o.expires_us)
             LIMIT c_few + 1) f;
     END IF;
@@ -71,7 +74,7 @@ BEGIN
     ELSE
         WITH walked AS MATERIALIZED (
             SELECT o.id, v_states >> o.state & 1 = 1 AND (v_scope IS NULL OR o.scope = v_scope)
-                AND o.updated_us <= v_before
+                AND (v_owner IS NULL OR o.owner = v_owner) AND o.updated_us <= v_before
                 AND (o.expires_us = 0 OR v_now < o.expires_us) AS wanted
             FROM hapax.operations o WHERE o.id > v_cursor ORDER BY o.id LIMIT c_walk)
         SELECT ARRAY(SELECT w.id FROM walked w WHERE w.wanted ORDER BY w.id LIMIT v_limit + 1),
@@ -84,9 +87,9 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT o.id, o.state, o.hold, o.stale, o.ran, o.reruns, o.attempt, o.spent, o.fence,
-        o.fingerprint, o.caller, o.scope, o.created_us, o.updated_us, o.lease_until_us,
-        o.expires_us, o.retention_ms, o.resolved_us, o.resolved_by, o.status::integer, o.body_kept,
-        v_now, true
+        o.fingerprint, o.caller, o.owner, o.scope, o.what, o.created_us, o.updated_us,
+        o.lease_until_us, o.expires_us, o.retention_ms, o.resolved_us, o.resolved_by,
+        o.replaced_state, o.replaced_status, o.status::integer, o.body_kept, v_now, true
     FROM unnest(v_ids) WITH ORDINALITY a(id, n),
         LATERAL (SELECT * FROM hapax.operations WHERE id = a.id OFFSET 0) o
     ORDER BY a.n;

@@ -19,18 +19,9 @@
 -- complete(), fail() and renew() raise HX001 where the claim is lost: a zombie cannot commit its
 -- work. With "raise" => false they return lost instead.
 --
--- The functions run with their owner's rights: a role that could read the table could take any
--- operation's token, and a role that could write it could undo what was promised. Give a program
--- what it needs and no more:
---
---   CREATE ROLE shop_idempotent NOLOGIN;
---   GRANT USAGE ON SCHEMA hapax TO shop_idempotent;
---   GRANT EXECUTE ON FUNCTION hapax.begin, hapax.complete, hapax.fail, hapax.renew, hapax.headers,
---     hapax.digest TO shop_idempotent;
---   GRANT shop_idempotent TO shop;
---
--- A store (hapax serve, hapax list, ...) needs hapax.version, hapax.run, hapax.list and
--- hapax.purge.
+-- The functions run with their owner's rights: a role that could read the table would see every
+-- outcome, and a role that could write it could undo what was promised. Give a program what it
+-- needs and no more: hapax init --role caller=NAME (src/store/postgres/rights.c).
 
 -- The id and the token within the token that a handler was given.
 CREATE OR REPLACE FUNCTION hapax.token_parts(p_token text, OUT id bytea, OUT token bytea)
@@ -139,8 +130,9 @@ SET enable_seqscan = off
 AS $$
 DECLARE
     c_zero CONSTANT bytea := decode(repeat('00', 32), 'hex');
-    v_id CONSTANT bytea := hapax.digest('hapax', 'secret');
-    v_check CONSTANT bytea := hapax.id_of('hapax', 'secret', NULL, p_secret);
+    v_id CONSTANT bytea := hapax.digest(VARIADIC ARRAY['hapax', 'secret']::bytea[]);
+    v_check CONSTANT bytea := hapax.id_of('hapax'::text, 'secret'::text, NULL::text,
+        p_secret, NULL::text);
     v_token bytea;
     v_found bytea;
     v_verdict integer;
@@ -148,12 +140,16 @@ BEGIN
     SELECT o.fingerprint INTO v_found FROM hapax.operations o WHERE o.id = v_id;
     IF NOT FOUND THEN
         v_token := uuid_send(gen_random_uuid());
-        SELECT r.verdict INTO v_verdict FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token],
-            ARRAY['hapax'::bytea], ARRAY[v_check], ARRAY[c_zero],
-            '{10000}', '{9223372036854775807}', '{1}', '{0}', NULL, NULL, NULL, NULL, NULL) r;
+        SELECT r.verdict INTO v_verdict FROM hapax.run('{1}'::smallint[], ARRAY[v_id],
+            ARRAY[v_token], ARRAY['hapax'::bytea], ARRAY[v_check], ARRAY[c_zero],
+            '{10000}'::bigint[], '{9223372036854775807}'::bigint[], '{1}'::integer[],
+            '{0}'::bigint[], NULL::integer[], NULL::bytea[], NULL::bytea[], NULL::bytea[],
+            NULL::bytea[], NULL::bytea[], NULL::boolean) r;
         IF v_verdict = 1 THEN
-            PERFORM FROM hapax.run('{3}', ARRAY[v_id], ARRAY[v_token], NULL, NULL, NULL, NULL, NULL,
-                '{0}', NULL, '{0}', NULL, NULL, NULL, NULL);
+            PERFORM FROM hapax.run('{3}'::smallint[], ARRAY[v_id], ARRAY[v_token], NULL::bytea[],
+                NULL::bytea[], NULL::bytea[], NULL::bigint[], NULL::bigint[], '{0}'::integer[],
+                NULL::bigint[], '{0}'::integer[], NULL::bytea[], NULL::bytea[], NULL::bytea[],
+                NULL::bytea[], NULL::bytea[], NULL::boolean);
         END IF;
         v_found := CASE v_verdict WHEN 6 THEN NULL ELSE v_check END;
     END IF;
@@ -166,27 +162,26 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION hapax.begin(
-    scope text, key text,
-    fingerprint bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
-    caller bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
-    lease interval DEFAULT '30s', retention interval DEFAULT '24h', on_expired text DEFAULT 'rerun',
-    attempts_max integer DEFAULT 0, step text DEFAULT NULL, wait boolean DEFAULT true,
+-- hapax.begin(). kept: fingerprint and caller are as a record has them, under the secret already.
+CREATE OR REPLACE FUNCTION hapax.claim(
+    scope text, key text, fingerprint bytea, caller bytea, lease interval, retention interval,
+    on_expired text, attempts_max integer, step text, wait boolean, owner text, what text,
+    kept boolean,
     OUT verdict text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
     OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT token text,
     OUT lease_left interval)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
     v_secret CONSTANT bytea := hapax.secret();
-    v_id CONSTANT bytea := hapax.id_of(scope, key, step, v_secret);
+    v_id CONSTANT bytea := hapax.id_of(scope, key, step, v_secret, owner);
     v_token CONSTANT bytea := uuid_send(gen_random_uuid());
     v_expired CONSTANT integer := array_position(ARRAY['rerun', 'hold', 'reconcile'], on_expired);
-    v_lease_ms CONSTANT bigint := hapax.ms_of('lease', lease, 1);
+    v_lease_ms CONSTANT bigint := hapax.ms_of('lease'::text, lease, 1::bigint);
     v_retention_ms CONSTANT bigint := CASE WHEN retention IS NULL THEN 9223372036854775807
-        ELSE hapax.ms_of('retention', retention, 1) END;
+        ELSE hapax.ms_of('retention'::text, retention, 1::bigint) END;
     r record;
 BEGIN
     IF step LIKE '.%' THEN
@@ -205,11 +200,17 @@ BEGIN
         RAISE EXCEPTION 'hapax: fingerprint and caller are digests of 32 bytes (hapax.digest)'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF NOT kept THEN
+        fingerprint := hapax.under('fingerprint'::text, fingerprint, v_secret);
+        caller := hapax.under('caller'::text, caller, v_secret);
+    END IF;
     PERFORM hapax.bind(v_secret);
-    SELECT * INTO STRICT r FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token],
+    SELECT * INTO STRICT r FROM hapax.run('{1}'::smallint[], ARRAY[v_id], ARRAY[v_token],
         ARRAY[convert_to(scope, 'UTF8')], ARRAY[fingerprint], ARRAY[caller],
         ARRAY[v_lease_ms], ARRAY[v_retention_ms], ARRAY[v_expired], ARRAY[attempts_max::bigint],
-        NULL, NULL, NULL, NULL, CASE WHEN wait IS NOT FALSE THEN true END);
+        NULL::integer[], NULL::bytea[], NULL::bytea[], NULL::bytea[],
+        ARRAY[hapax.owner(owner)], ARRAY[hapax.what_of(what)],
+        CASE WHEN wait IS NOT FALSE THEN true END);
     verdict := (ARRAY['claimed', 'in_flight', 'completed', 'failed', 'unknown', 'mismatch'])
         [r.verdict];
     IF r.state > 0 THEN
@@ -234,6 +235,23 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION hapax.begin(
+    scope text, key text,
+    fingerprint bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
+    caller bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
+    lease interval DEFAULT '30s', retention interval DEFAULT '24h', on_expired text DEFAULT 'rerun',
+    attempts_max integer DEFAULT 0, step text DEFAULT NULL, wait boolean DEFAULT true,
+    owner text DEFAULT NULL, what text DEFAULT NULL,
+    OUT verdict text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
+    OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT token text,
+    OUT lease_left interval)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT * FROM hapax.claim(scope, key, fingerprint, caller, lease, retention, on_expired,
+        attempts_max, step, wait, owner, what, false)
+$$;
+
 -- A RENEW, COMPLETE or FAIL by token. Where the claim is lost there is no outcome: a made-up token
 -- proves nothing about fingerprint and caller. hapax.begin() compares them.
 CREATE OR REPLACE FUNCTION hapax.by_token(p_kind smallint, p_token text, p_lease_ms bigint,
@@ -250,9 +268,10 @@ DECLARE
 BEGIN
     t := hapax.token_parts(p_token);
     PERFORM hapax.check_outcome(p_status, p_headers, p_body);
-    SELECT * INTO STRICT r FROM hapax.run(ARRAY[p_kind], ARRAY[t.id], ARRAY[t.token], NULL, NULL,
-        NULL, ARRAY[p_lease_ms], NULL, ARRAY[p_flags], '{0}', ARRAY[p_status], ARRAY[p_headers],
-        ARRAY[p_body], NULL, true);
+    SELECT * INTO STRICT r FROM hapax.run(ARRAY[p_kind], ARRAY[t.id], ARRAY[t.token],
+        NULL::bytea[], NULL::bytea[], NULL::bytea[], ARRAY[p_lease_ms], NULL::bigint[],
+        ARRAY[p_flags], '{0}'::bigint[], ARRAY[p_status], ARRAY[p_headers], ARRAY[p_body],
+        NULL::bytea[], NULL::bytea[], NULL::bytea[], true);
     state := (ARRAY['absent', 'started', 'completed', 'failed', 'unknown'])[r.state + 1];
     IF r.verdict <> 7 AND coalesce(p_raise, true) THEN
         RAISE EXCEPTION 'hapax: the claim is lost: the operation is %', state
@@ -288,8 +307,8 @@ LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
-    FROM hapax.by_token(3::smallint, token, NULL, CASE WHEN body IS NULL THEN 0 ELSE 512 END,
-        status, headers, body, "raise") b
+    FROM hapax.by_token(3::smallint, token, NULL::bigint,
+        CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise") b
 $$;
 COMMENT ON FUNCTION hapax.complete(text, integer, bytea, bytea, boolean)
     IS 'Completes the operation; a body of NULL is not kept. What is stored already stands, '
@@ -304,7 +323,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
-    FROM hapax.by_token(4::smallint, token, NULL,
+    FROM hapax.by_token(4::smallint, token, NULL::bigint,
         CASE WHEN coalesce(ran, true) THEN 64 ELSE 0 END + CASE WHEN as_unknown THEN 128 ELSE 0 END
         + CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise") b
 $$;
@@ -319,12 +338,12 @@ LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
-    FROM hapax.by_token(2::smallint, token, hapax.ms_of('lease', lease, 1), 0, 0, NULL, NULL,
-        "raise") b
+    FROM hapax.by_token(2::smallint, token, hapax.ms_of('lease'::text, lease, 1::bigint), 0, 0,
+        NULL::bytea, NULL::bytea, "raise") b
 $$;
 COMMENT ON FUNCTION hapax.renew(text, interval, boolean)
     IS 'Renews the lease; it is never shortened';
 
 COMMENT ON FUNCTION hapax.begin(text, text, bytea, bytea, interval, interval, text, integer,
-    text, boolean)
+    text, boolean, text, text)
     IS 'Claims the operation in this transaction, or tells what came of it';

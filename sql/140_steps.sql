@@ -23,26 +23,30 @@
 -- ".1", ".2", ... .
 
 CREATE OR REPLACE FUNCTION hapax.step_listed(p_scope text, p_key text, p_step text, p_secret bytea,
-    p_retention_ms bigint) RETURNS void
+    p_retention_ms bigint, p_owner text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     c_none CONSTANT bytea := decode(repeat('00', 32), 'hex');
-    c_ours CONSTANT bytea := hapax.digest('hapax', 'step');
+    c_ours CONSTANT bytea := hapax.digest(VARIADIC ARRAY['hapax', 'step']::bytea[]);
     v_name CONSTANT bytea := convert_to(p_step, 'UTF8');
     v_token CONSTANT bytea := uuid_send(gen_random_uuid());
     v_id bytea;
     r record;
 BEGIN
     FOR i IN 1 .. 64 LOOP
-        v_id := hapax.id_of(p_scope, p_key, '.' || i, p_secret);
-        SELECT * INTO STRICT r FROM hapax.run('{1}', ARRAY[v_id], ARRAY[v_token],
-            ARRAY[convert_to(p_scope, 'UTF8')], ARRAY[c_ours], ARRAY[c_none], '{10000}',
-            ARRAY[p_retention_ms], '{1}', '{0}', NULL, NULL, NULL, NULL, NULL);
+        v_id := hapax.id_of(p_scope, p_key, '.' || i, p_secret, p_owner);
+        SELECT * INTO STRICT r FROM hapax.run('{1}'::smallint[], ARRAY[v_id], ARRAY[v_token],
+            ARRAY[convert_to(p_scope, 'UTF8')], ARRAY[c_ours], ARRAY[c_none], '{10000}'::bigint[],
+            ARRAY[p_retention_ms], '{1}'::integer[], '{0}'::bigint[], NULL::integer[],
+            NULL::bytea[], NULL::bytea[], NULL::bytea[], ARRAY[hapax.owner(p_owner)],
+            NULL::bytea[], NULL::boolean);
         IF r.verdict = 1 THEN
-            PERFORM FROM hapax.run('{3}', ARRAY[v_id], ARRAY[v_token], NULL, NULL, NULL, NULL, NULL,
-                '{512}', NULL, '{0}', NULL, ARRAY[v_name], NULL, NULL);
+            PERFORM FROM hapax.run('{3}'::smallint[], ARRAY[v_id], ARRAY[v_token], NULL::bytea[],
+                NULL::bytea[], NULL::bytea[], NULL::bigint[], NULL::bigint[], '{512}'::integer[],
+                NULL::bigint[], '{0}'::integer[], NULL::bytea[], ARRAY[v_name], NULL::bytea[],
+                NULL::bytea[], NULL::bytea[], NULL::boolean);
             RETURN;
         END IF;
         EXIT WHEN r.verdict = 3 AND r.body = v_name;
@@ -53,6 +57,7 @@ $$;
 CREATE OR REPLACE FUNCTION hapax.step_begin(
     token text, scope text, key text, step text,
     lease interval DEFAULT '30s', attempts_max integer DEFAULT 0, wait boolean DEFAULT true,
+    owner text DEFAULT NULL,
     OUT verdict text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
     OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT step_token text,
     OUT step_key text, OUT lease_left interval)
@@ -71,22 +76,24 @@ DECLARE
     v record;
 BEGIN
     t := hapax.token_parts(token);
-    IF t.id <> hapax.id_of(scope, key, NULL, v_secret) THEN
-        RAISE EXCEPTION 'hapax: the token is not that of this scope and key'
+    IF t.id <> hapax.id_of(scope, key, NULL::text, v_secret, owner) THEN
+        RAISE EXCEPTION 'hapax: the token is not that of this scope, key and owner'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     step_key := hapax.key_derive(key, step);
-    SELECT x.fingerprint, x.caller, x.hold, x.attempt, x.created_us, x.retention_ms INTO o
-    FROM hapax.operations x WHERE x.id = t.id AND x.token = t.token AND x.state = 1;
+    SELECT x.fingerprint, x.caller, x.hold, x.attempt, x.created_us, x.retention_ms,
+        convert_from(x.what, 'UTF8') AS what INTO o
+    FROM hapax.operations x WHERE x.id = t.id AND x.token = hapax.mark_of(t.token)
+        AND x.state = 1;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'hapax: the claim is lost: the step "%" is not to be begun', step
             USING ERRCODE = 'HX001', HINT = 'Another attempt has it. Roll back; '
                 'nothing of this transaction may be committed.';
     END IF;
-    SELECT * INTO STRICT b FROM hapax.begin(scope, key, o.fingerprint, o.caller, lease => lease,
-        step => step, wait => wait, retention => CASE WHEN o.retention_ms < c_forever
-            THEN o.retention_ms * interval '1 millisecond' END,
-        on_expired => CASE WHEN o.hold THEN 'hold' ELSE 'rerun' END, attempts_max => attempts_max);
+    SELECT * INTO STRICT b FROM hapax.claim(scope, key, o.fingerprint, o.caller, lease,
+        CASE WHEN o.retention_ms < c_forever THEN o.retention_ms * interval '1 millisecond' END,
+        CASE WHEN o.hold THEN 'hold' ELSE 'rerun' END::text, attempts_max, step, wait, owner,
+        concat_ws(' ', nullif(o.what, ''), 'step', step), true);
     verdict := b.verdict;
     status := b.status;
     headers := b.headers;
@@ -102,19 +109,19 @@ BEGIN
         RETURN;
     END IF;
     SELECT x.created_us, x.resolved_us INTO STRICT v FROM hapax.operations x
-        WHERE x.id = hapax.id_of(scope, key, step, v_secret);
+        WHERE x.id = hapax.id_of(scope, key, step, v_secret, owner);
     IF o.attempt > 1 AND v.resolved_us = 0 AND o.retention_ms < c_forever
         AND v.created_us - o.created_us >= o.retention_ms * 1000 THEN
-        PERFORM FROM hapax.fail(step_token, ran => false, as_unknown => true);
+        PERFORM FROM hapax.fail(step_token, false, true, 0, ''::bytea, ''::bytea, true);
         verdict := 'unknown';
         step_token := NULL;
         lease_left := NULL;
         RETURN;
     END IF;
-    PERFORM hapax.step_listed(scope, key, step, v_secret, o.retention_ms);
+    PERFORM hapax.step_listed(scope, key, step, v_secret, o.retention_ms, owner);
 END
 $$;
-COMMENT ON FUNCTION hapax.step_begin(text, text, text, text, interval, integer, boolean)
+COMMENT ON FUNCTION hapax.step_begin(text, text, text, text, interval, integer, boolean, text)
     IS 'Claims a step of the operation whose token this is, or tells what came of it; '
         'step_key is the key for the next service';
 

@@ -40,6 +40,27 @@ BEGIN
 END
 $$;
 
+-- Why a message with this key may not have this header; NULL: it may. The names are those before
+-- message-id among the sources where hapax consume looks for a key (docs/consume.md). A key of
+-- printable ASCII goes out as Idempotency-Key, which precedes the names of an event.
+CREATE OR REPLACE FUNCTION hapax.refused_header(p_name text, p_value text, p_key text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE
+        WHEN lower(p_name COLLATE "C") IN ('idempotency-key', 'x-idempotency-key',
+            'x-deduplication-header', 'nats-msg-id', 'messagededuplicationid',
+            'nservicebus.messageid', 'message-id')
+            OR p_key ~ '[^ -~]' COLLATE "C"
+            AND p_name ~* '^(ce[-_]|cloudevents[:_])(id|source)$' COLLATE "C"
+            THEN 'a consumer would take it for the key'
+        WHEN p_name IN ('CC', 'BCC') THEN 'RabbitMQ would send the message elsewhere by it'
+        WHEN lower(p_name COLLATE "C") = 'amqp-reply-to' AND p_value LIKE 'amq.%'
+            THEN 'RabbitMQ gives such names itself'
+        WHEN lower(p_name COLLATE "C") LIKE 'hapax-%' THEN 'such names are of Hapax alone'
+    END
+$$;
+
 CREATE OR REPLACE FUNCTION hapax.publish(topic text, aggregate text, key text,
     step text DEFAULT NULL, payload bytea DEFAULT '', headers jsonb DEFAULT '{}',
     content_type text DEFAULT NULL) RETURNS bigint
@@ -50,10 +71,13 @@ AS $$
 DECLARE
     v_hash bigint;
     v_seq bigint;
+    v_key text;
+    v_name text;
+    v_why text;
 BEGIN
-    PERFORM hapax.check_text('the topic', topic, 255);
-    PERFORM hapax.check_text('the aggregate', aggregate, 255);
-    PERFORM hapax.check_size('the key', convert_to(key, 'UTF8'), 255);
+    PERFORM hapax.check_text('the topic'::text, topic, 255);
+    PERFORM hapax.check_text('the aggregate'::text, aggregate, 255);
+    PERFORM hapax.check_size('the key'::text, convert_to(key, 'UTF8'), 255);
     IF octet_length(coalesce(content_type, '')) > 255 THEN
         RAISE EXCEPTION 'hapax: the content type has % bytes, over 255', octet_length(content_type)
             USING ERRCODE = 'invalid_parameter_value';
@@ -71,12 +95,26 @@ BEGIN
         RAISE EXCEPTION 'hapax: a header is no string, or has no name'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    v_key := CASE WHEN step IS NULL THEN key ELSE hapax.key_derive(key, step) END;
+    SELECT r.name, r.why INTO v_name, v_why
+    FROM (SELECT h.key AS name, hapax.refused_header(h.key, h.value, v_key) AS why
+        FROM jsonb_each_text(coalesce(headers, '{}')) h) r
+    WHERE r.why IS NOT NULL LIMIT 1;
+    IF v_why IS NOT NULL THEN
+        RAISE EXCEPTION 'hapax: the header "%" is refused: %', v_name, v_why
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF v_key ~ '[^ -~]' COLLATE "C"
+        AND content_type ~* '^application/cloudevents\+json' COLLATE "C" THEN
+        RAISE EXCEPTION 'hapax: an event in JSON has a key that is not all printable ASCII: '
+            'a consumer would take source and id of the event for the key'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     v_hash := hashtextextended(aggregate, 2);
     PERFORM pg_advisory_xact_lock(v_hash);
     INSERT INTO hapax.outbox (created_us, due_us, ended_us, tries, part, state, topic, aggregate,
         key, content_type, headers, payload, error)
-    VALUES (hapax.now_us(), 0, 0, 0, v_hash & 63, 0, topic, aggregate,
-        CASE WHEN step IS NULL THEN key ELSE hapax.key_derive(key, step) END,
+    VALUES (hapax.now_us(), 0, 0, 0, v_hash & 63, 0, topic, aggregate, v_key,
         coalesce(content_type, ''), coalesce(headers, '{}'), coalesce(payload, ''), '')
     RETURNING seq INTO v_seq;
     PERFORM pg_notify('hapax_outbox', '');

@@ -14,18 +14,21 @@
  *   FRESH, failed        The message is tried again after a pause that grows from retry_min_ms to
  *                        retry_max_ms, until attempts_max attempts may have run. Then it goes to
  *                        the dead letters. A message that the handler refused goes there at once.
- *                        With on_failed=hold both are unknown, and go where `unknown` says.
- *   FRESH, not run       The message is tried again after such a pause, and the attempt is not
- *                        counted. Where the handler gave no status, nobody listens: the message
- *                        waits. Where a status turned the message away several times in a row, the
- *                        message goes round by the broker. When more than half of in_hand_max
- *                        messages were not run, no other message is taken, until no more than a
+ *                        With on_failed=hold, the default under on_expired=hold, both are unknown,
+ *                        and go where `unknown` says.
+ *   FRESH, not run       The message is tried again after such a pause, or after the time that the
+ *                        handler named, and the attempt is not counted. Where the handler gave no
+ *                        status, nobody listens: the message waits. Where a status turned the
+ *                        message away several times in a row, the message goes round by the broker.
+ *                        When more than half of in_hand_max messages were not run, no other
+ *                        message is taken, until no more than a
  *                        quarter of in_hand_max are left.
  *   FRESH, unknown       The message waits until the lease is over, and is then tried again. Where
  *                        on_expired or on_failed is hold, its answer is UNKNOWN from then on.
  *   IN_FLIGHT            As `in_flight` says. The message is never acknowledged.
  *   FAILED, MISMATCH,    The message goes to the dead letters.
- *   BAD_KEY, TOO_LARGE
+ *   BAD_KEY, TOO_LARGE,
+ *   MISSING_OWNER
  *   UNKNOWN              As `unknown` says. The message is never acknowledged. Where a reconcile
  *                        hook may still tell, the message first waits and is asked for again,
  *                        attempts_max times.
@@ -46,6 +49,8 @@
  *                   begins. The record gives up at hapax-base + attempts_max, so handlers that die
  *                   with their process are counted too. Both headers are decimal, 0 to 1000000000.
  *                   Any other value counts as 0.
+ *   hapax-id        The id of its record, 64 hex digits, by which `hapax show --id` finds the
+ *                   record. A message without a valid key has none.
  *   hapax-reason    failed, refused, mismatch, unknown, corrupt, no_key, bad_key or too_large. Only
  *                   dead and parked letters have this header and the four below.
  *   hapax-error     A line about the reason, without keys or bodies.
@@ -116,6 +121,10 @@ HAPAX_API const struct hapax_message *hapax_delivery_message(const struct hapax_
  * cut to HAPAX_TEXT_MAX. NULL reads as "". */
 HAPAX_API void hapax_delivery_refuse(struct hapax_delivery *delivery, const char *why);
 
+/* Says that the message should not be tried again before after_ms (above 0) are over. Heeded where
+ * the handler then returns NOT_RUN, up to retry_max_ms. */
+HAPAX_API void hapax_delivery_retry_after(struct hapax_delivery *delivery, int64_t after_ms);
+
 /* Whether the handler should return soon: the consumer is being stopped, and its drain_ms is over.
  * An outcome that is returned then is still stored. A message that is not done is delivered
  * again. */
@@ -179,6 +188,10 @@ struct hapax_consumer {
      * header's name, `cloudevents`, `message-id` or a JSON Pointer (several pointers, parted by
      * spaces, are one source). The last source may be `payload` or `position`. */
     const char *key;
+    /* Whose key it is: a header's name, or JSON Pointers. Each owner's keys are then its own. A
+     * message with a key and without its owner is a dead letter, `bad_key`. NULL: keys have no
+     * owner. */
+    const char *owner;
     /* What a repeat must have in common. NULL or `body`: the bytes of the body. `json`, with
      * pointers to include, or to exclude after '-': "json -/sent_at". `off`: nothing. */
     const char *fingerprint;
@@ -223,7 +236,7 @@ HAPAX_API enum hapax_error hapax_consumer_check(const struct hapax_consumer *con
  * them may be of different moments. */
 struct hapax_consumer_stats {
     uint64_t taken; /* deliveries */
-    uint64_t answers[HAPAX_ANSWER_BYPASS + 1]; /* by kind of answer */
+    uint64_t answers[HAPAX_ANSWER_MISSING_OWNER + 1]; /* by kind of answer */
     uint64_t run; /* handlers that ended */
     uint64_t acknowledged;
     uint64_t retried; /* given a later time, in memory or by way of the broker */
@@ -241,6 +254,9 @@ struct hapax_consumer_stats {
     int64_t lag; /* messages that wait at the broker; -1: not known */
     bool connected; /* to the broker */
     bool store_up; /* as of the last answer */
+    /* As of the last handler that ended by itself: false where it ended NOT_RUN or UNKNOWN, without
+     * a status. */
+    bool handler_up;
     bool draining;
     uint64_t handler_us[32]; /* handlers that took less than 2^i µs */
     uint64_t handler_us_sum;

@@ -32,7 +32,9 @@
  * then says what failed and why. A broken rule of this page is a bug and aborts. Functions without
  * a handle are safe from any thread. The library prints nothing, reads no environment but what
  * docs/aws.md names (dynamodb: stores), and installs no signal handler. Handles may not be carried
- * over fork().
+ * over fork(). A child that goes on without exec also keeps the lock of an embedded store if its
+ * parent is killed, and then nobody can open that store until the child ends: fork before
+ * hapax_open(), or exec.
  */
 #ifndef HAPAX_H
 #define HAPAX_H
@@ -52,12 +54,12 @@ extern "C" {
 #define HAPAX_VERSION "0.1.0"
 
 /* Limits. A value over one is refused with HAPAX_ERR_INVALID or HAPAX_ERR_TOO_BIG; a text, where
- * there is one, names the limit. Nothing is cut. */
+ * there is one, names the limit. Nothing is cut, but what an operation is. */
 #define HAPAX_KEY_MAX         255u /* bytes of a key */
 #define HAPAX_SCOPE_MAX       255u /* bytes of a scope */
+#define HAPAX_OWNER_MAX       255u /* bytes of an owner's name */
 #define HAPAX_STEP_MAX        64u /* bytes of a step's name */
 #define HAPAX_STEPS_MAX       64u /* steps of an operation that `hapax show` finds */
-#define HAPAX_BY_MAX          64u /* bytes of an operator's name */
 #define HAPAX_HEADERS_MAX     (64u << 10) /* bytes of an outcome's headers */
 #define HAPAX_BODY_MAX        (16u << 20) /* bytes of an outcome's body, in any store */
 #define HAPAX_TEXT_MAX        256u /* bytes of an error's text, its NUL included */
@@ -76,7 +78,7 @@ HAPAX_API struct hapax_span hapax_str(const char *s);
 struct hapax_id { /* names an operation in every store */
     uint8_t bytes[32];
 };
-struct hapax_digest { /* a fingerprint, or a caller */
+struct hapax_digest { /* a fingerprint, a caller, or an owner */
     uint8_t bytes[32];
 };
 struct hapax_token { /* what proves a claim; a secret */
@@ -102,10 +104,10 @@ HAPAX_API const char *hapax_error_name(enum hapax_error error);
 
 /* ---- identity -------------------------------------------------------------------- */
 
-/* id = SHA-256 over scope, key and, where step is not empty, step; each preceded by its length
- * as 4 bytes, most significant first. With a secret (1 or more bytes): HMAC-SHA-256 over the
- * same. HAPAX_ERR_INVALID: scope or key empty or over its limit; step over its limit or with
- * ':' in it; out is as it was. */
+/* id = SHA-256 over scope, key and, where step is not empty, step; each preceded by its length as 4
+ * bytes, most significant first. With a secret (1 or more bytes): HMAC-SHA-256 over the same.
+ * HAPAX_ERR_INVALID: scope or key empty or over its limit; step over it or with ':' in it; out is
+ * as it was. */
 HAPAX_API enum hapax_error hapax_id(struct hapax_id *out, struct hapax_span scope,
                                     struct hapax_span key, struct hapax_span step,
                                     struct hapax_span secret);
@@ -122,10 +124,9 @@ HAPAX_API void hapax_digest(struct hapax_digest *out, const struct hapax_span *p
 HAPAX_API enum hapax_error hapax_key_parse(uint8_t out[HAPAX_KEY_MAX], size_t *len,
                                            struct hapax_span value, const char **why);
 
-/* The key to hand to the next service for one step of this operation: `KEY:step`. Where that
- * would pass HAPAX_KEY_MAX it is `sha256-` and the hex SHA-256 of `KEY:step`; never cut.
- * HAPAX_ERR_INVALID: key or step empty or over its limit, or ':' in the step; out and *len are
- * as they were. */
+/* The key to hand to the next service for one step of this operation: `KEY:step`; where that would
+ * pass HAPAX_KEY_MAX, `sha256-` and the hex SHA-256 of `KEY:step`. HAPAX_ERR_INVALID: key or step
+ * empty or over its limit, or ':' in the step; out and *len are as they were. */
 HAPAX_API enum hapax_error hapax_key_derive(uint8_t out[HAPAX_KEY_MAX], size_t *len,
                                             struct hapax_span key, struct hapax_span step);
 
@@ -148,10 +149,6 @@ enum hapax_class {
     HAPAX_CLASS_UNKNOWN /* nobody can tell: `on_expired` decides */
 };
 
-/* The class of an HTTP status: 401 403 408 425 429 503 not run; 502 504 unknown; other
- * 5xx failed; the rest final. */
-HAPAX_API enum hapax_class hapax_class_of_status(int status);
-
 /* ---- policy ---------------------------------------------------------------------- */
 
 enum hapax_on_expired { HAPAX_EXPIRED_RERUN = 1, HAPAX_EXPIRED_HOLD, HAPAX_EXPIRED_RECONCILE };
@@ -164,13 +161,14 @@ struct hapax_policy {
     int64_t run_max_ms; /* a claim is renewed for this long at most; 1 h */
     int64_t retention_ms; /* how long a record is kept after its last write; 24 h */
     int64_t wait_ms; /* how long a repeat waits for one in flight; 0: answer IN_FLIGHT */
-    int64_t timeout_ms; /* how long to try to reach the store before anything runs, and to learn
-                           what stands where the claim was lost; 2 s */
+    int64_t timeout_ms; /* how long to try the store before a run, or after a lost claim; 2 s */
     int64_t save_wait_ms; /* how long an answer waits for its outcome to be stored; 2 s */
     enum hapax_on_expired on_expired; /* rerun */
-    enum hapax_on_failed on_failed; /* retry */
+    enum hapax_on_failed on_failed; /* 0: retry under rerun, otherwise hold */
     enum hapax_on_store_error on_store_error; /* closed */
     enum hapax_key_policy key; /* optional */
+    uint32_t key_min; /* a key of fewer bytes is BAD_KEY, since it can be guessed; 0 */
+    bool owner_required; /* a key without an owner is MISSING_OWNER; off */
     uint32_t attempts_max; /* answer FAILED once this many may have run; default 0: no limit */
     size_t max_request; /* bytes of a request's body, at doors that see one; 1m */
     size_t max_response; /* a longer body is given once, and not kept: repeats get GONE; 1m */
@@ -181,10 +179,11 @@ struct hapax_policy {
 /* Fills in the defaults. */
 HAPAX_API void hapax_policy_init(struct hapax_policy *policy);
 
-/* Sets one policy by its name everywhere ("on_expired"; '-' reads as '_') from text: a
- * duration (`500ms`, `30s`, `5m`, `24h`, `7d`, `0`; a retention also `forever`), a size (`64k`,
- * `1m`), a number, or one of the words (`on` and `off` for a bool). Limits are looked at by
- * hapax_policy_check(), not here. HAPAX_ERR_UNSUPPORTED: no policy of that name.
+/* Sets one policy by its name everywhere ("on_expired"; '-' reads as '_') from text: a duration
+ * (`500ms`, `30s`, `5m`, `24h`, `7d`, `0`; a retention also `forever`), a size (`64k`, `1m`), a
+ * number, or one of the words (`on` and `off` for a bool). Limits are looked at by
+ * hapax_policy_check(). `profile` sets several; set it first. `payments`: on_expired=hold,
+ * key=required, key_min=16, owner_required=on, retention=7d. HAPAX_ERR_UNSUPPORTED: no such policy.
  * HAPAX_ERR_INVALID: not such a value; text says what is one. Both leave the policy as it was. */
 HAPAX_API enum hapax_error hapax_policy_set(struct hapax_policy *policy, const char *name,
                                             const char *value, char text[HAPAX_TEXT_MAX]);
@@ -195,29 +194,36 @@ HAPAX_API enum hapax_error hapax_policy_set(struct hapax_policy *policy, const c
 HAPAX_API enum hapax_error hapax_policy_check(const struct hapax_policy *policy,
                                               char text[HAPAX_TEXT_MAX]);
 
+/* The class of an HTTP response, with headers as in an outcome. Not run: 401 403 408 425 429 503;
+ * under on_expired=hold and reconcile 408 and 503 only with `Retry-After`, otherwise unknown; 409
+ * and 423 with `Retry-After` or `Stripe-Should-Retry: true`. Unknown: 502 504. Failed: other 5xx.
+ * Final: all else. */
+HAPAX_API enum hapax_class hapax_class_of_response(const struct hapax_policy *policy, int status,
+                                                   struct hapax_span headers);
+
 /* ---- answers --------------------------------------------------------------------- */
 
-/* "Nothing ran" is said of this call's handler. Where that lost the claim while it ran (`cls` is
- * not 0 then), the answer may be REPLAY, GONE, IN_FLIGHT, UNKNOWN or STORE_DOWN all the same:
- * what others made of the operation stands, and the handler's own outcome is dropped. */
+/* "Nothing ran" is said of this call's handler. If it ran and lost the claim (`cls` is not 0 then),
+ * REPLAY, GONE, IN_FLIGHT, UNKNOWN and STORE_DOWN say what others made of the operation. */
 enum hapax_answer_kind {
     HAPAX_ANSWER_FRESH = 1, /* this call ran the handler; its outcome */
     HAPAX_ANSWER_REPLAY, /* the stored outcome; nothing ran */
     HAPAX_ANSWER_FAILED, /* attempts_max is used up; the last failure, where one was stored */
     HAPAX_ANSWER_MISSING_KEY, /* policy `key` is required and there is none */
-    HAPAX_ANSWER_BAD_KEY, /* the key is malformed; not from hapax_execute() */
+    HAPAX_ANSWER_BAD_KEY, /* the key is shorter than policy `key_min`, or malformed; nothing ran */
     HAPAX_ANSWER_IN_FLIGHT, /* another attempt runs; try again after retry_after_ms */
     HAPAX_ANSWER_UNKNOWN, /* an earlier attempt's result is not known; nothing ran */
     HAPAX_ANSWER_MISMATCH, /* the key was used for another request, or by another caller */
     HAPAX_ANSWER_GONE, /* completed, but its body was not kept; status and headers were */
     HAPAX_ANSWER_TOO_LARGE, /* the request is over max_request; not from hapax_execute() */
     HAPAX_ANSWER_STORE_DOWN, /* the store cannot be reached, or it failed; nothing ran */
-    HAPAX_ANSWER_BYPASS /* ran without protection: no key, or `open` and no store */
+    HAPAX_ANSWER_BYPASS, /* ran without protection: no key, or `open` and no store */
+    HAPAX_ANSWER_MISSING_OWNER, /* nobody can tell whose key it is; nothing ran */
+    HAPAX_ANSWER_LIMITED /* its owner is over a limit; nothing ran; not from hapax_execute() */
 };
 
 /* The name of an answer in lower case ("in_flight"). Static. */
 HAPAX_API const char *hapax_answer_name(enum hapax_answer_kind kind);
-
 enum hapax_differs { HAPAX_DIFFERS_NOT = 0, HAPAX_DIFFERS_FINGERPRINT, HAPAX_DIFFERS_CALLER };
 
 struct hapax_answer {
@@ -227,12 +233,13 @@ struct hapax_answer {
     enum hapax_error error; /* STORE_DOWN, BYPASS under `open`, not recorded: why, if known */
     bool recorded; /* false with FRESH or REPLAY: the outcome is not stored (yet) */
     bool unprotected; /* BYPASS under on_store_error=open */
+    uint32_t key_min; /* BAD_KEY: the key has fewer bytes than this; 0: it is malformed */
     uint32_t attempt; /* of the record, where one was seen; else 0 */
     uint32_t spent; /* FRESH, FAILED, UNKNOWN: how many of its attempts failed or died and may have
                        run, this call's included: what attempts_max limits; else 0 */
     uint64_t fence; /* FRESH, REPLAY, FAILED, GONE: of that attempt */
-    int64_t retry_after_ms; /* IN_FLIGHT, STORE_DOWN where it may help, UNKNOWN where a hook may
-                               still tell; -1: none */
+    int64_t retry_after_ms; /* IN_FLIGHT, STORE_DOWN, UNKNOWN, LIMITED, where time helps; else -1 */
+    int64_t silent_ms; /* IN_FLIGHT: how long ago the attempt's claim was renewed; -1: not known */
     struct hapax_outcome outcome; /* FRESH, REPLAY, FAILED, GONE, BYPASS; until released */
     void *memory; /* what outcome points into; see hapax_answer_release() */
 };
@@ -245,7 +252,7 @@ HAPAX_API void hapax_answer_release(struct hapax_answer *answer);
 struct hapax; /* a store, the threads that talk to it, and the operations in hand */
 
 struct hapax_options {
-    struct hapax_span secret; /* keys are hashed with it (HMAC); copied; empty: none */
+    struct hapax_span secret; /* ids and digests are hashed with it (HMAC); copied; empty: none */
     uint32_t calls_max; /* calls in hand, those that still save included: 1 to 1048576; 0: 4096 */
 };
 
@@ -267,10 +274,11 @@ HAPAX_API uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms);
 struct hapax_request {
     struct hapax_span scope; /* empty: "default" */
     struct hapax_span key; /* empty: none, and policy `key` decides */
-    /* Empty: the operation itself. Does not begin with '.'. Without a key it has no meaning. */
-    struct hapax_span step;
+    struct hapax_span step; /* of the key; empty: the operation itself; does not begin with '.' */
     struct hapax_digest fingerprint; /* hapax_digest() over what makes the request this request */
     struct hapax_digest caller; /* hapax_digest() over who asks */
+    struct hapax_span owner; /* whose key it is: each owner's keys are its own; empty: nobody's */
+    struct hapax_span what; /* the operation, for operators; cut at HAPAX_WHAT_MAX (store.h) */
 };
 
 struct hapax_attempt; /* one run of a handler; valid until the handler returns */

@@ -105,6 +105,16 @@ struct hapax_lambda {
      * KEY:step (hapax_key_derive()). NULL: the event's key is the operation's. */
     const char *step;
 
+    /* Whose key it is: JSON Pointers into the event, or into the record of a batch, as in `key`.
+     * Each owner's keys are then its own. Where they find nothing, an event with a key is refused:
+     * MISSING_OWNER. NULL: keys have no owner. */
+    const char *owner;
+
+    /* Who asks: JSON Pointers, which must find something, as for `owner`; or "none": all events
+     * are one caller's. NULL: "none" where `owner` is set, and otherwise all credentials that an
+     * HTTP event carries; other events have none. */
+    const char *caller;
+
     /* True: records that are not done are named in batchItemFailures. The event source has to be
      * set up for that. False: they make the whole invocation an error. */
     bool batch_report;
@@ -129,7 +139,7 @@ HAPAX_API enum hapax_error hapax_lambda_check(const struct hapax_lambda *lambda,
 /* Counters. They can be read at any time, each by itself. */
 struct hapax_lambda_stats {
     uint64_t invocations;
-    uint64_t answers[HAPAX_ANSWER_BYPASS + 1]; /* by kind; each record of a batch counts */
+    uint64_t answers[HAPAX_ANSWER_MISSING_OWNER + 1]; /* by kind; each record of a batch counts */
     uint64_t run; /* events handed on */
     uint64_t short_cut; /* invocations answered without the function */
     uint64_t not_recorded; /* outcomes that were given and not stored */

@@ -18,6 +18,8 @@
 extern "C" {
 #endif
 
+#define HAPAX_WHAT_MAX  255u /* bytes of what an operation is, in its record */
+#define HAPAX_BY_MAX    64u /* bytes of an operator's name */
 #define HAPAX_BATCH_MAX 1024u /* ops in one call of a store's own `run` */
 #define HAPAX_LIST_MAX  1000u /* records one LIST gives, and one PURGE changes */
 
@@ -33,6 +35,12 @@ enum hapax_state {
 
 /* The name of a state in lower case ("started"). Static. */
 HAPAX_API const char *hapax_state_name(enum hapax_state state);
+
+/* What a record keeps of its claim's token: the first 16 bytes of the token's SHA-256. Whoever
+ * reads a store, its backup or its replica cannot end a claim with that. */
+struct hapax_mark {
+    uint8_t bytes[16];
+};
 
 /* Times are µs since 1970 by the store's clock. */
 struct hapax_record {
@@ -51,11 +59,15 @@ struct hapax_record {
     /* How many attempts failed or died and may have run; attempts_max limits this number. */
     uint32_t spent;
     uint64_t fence;
-    /* Zeroed in every record that a store answers. */
-    struct hapax_token token;
+    /* Of the token that has the claim. Zeroed in every record that a store answers. */
+    struct hapax_mark mark;
     struct hapax_digest fingerprint;
     struct hapax_digest caller;
+    /* Of the operation's owner, by hapax_owner(); zeroed: it has none. */
+    struct hapax_digest owner;
     struct hapax_span scope;
+    /* What the operation is, for people: as the last granted CLAIM said it; empty: not said. */
+    struct hapax_span what;
     int64_t created_us;
     int64_t updated_us;
     int64_t lease_until_us; /* 0 unless started */
@@ -66,16 +78,43 @@ struct hapax_record {
     int64_t resolved_us;
     /* Which operator; at most HAPAX_BY_MAX bytes. */
     struct hapax_span resolved_by;
+    /* What the operator replaced: the state, and the status of its outcome (0: there was none).
+     * ABSENT: never resolved, or by a version that did not keep this. */
+    enum hapax_state replaced_state;
+    int replaced_status;
 };
+
+/* ---- names ------------------------------------------------------------------------ */
+
+/* The id of an operation that has an owner, whose keys are its own: as hapax_id(), over an empty
+ * part, the owner, and then scope, key and step. No scope is empty, so no such id is one without an
+ * owner. An empty owner gives the id of hapax_id(). HAPAX_ERR_INVALID: also an owner over its
+ * limit. */
+HAPAX_API enum hapax_error hapax_owned_id(struct hapax_id *out, struct hapax_span owner,
+                                          struct hapax_span scope, struct hapax_span key,
+                                          struct hapax_span step, struct hapax_span secret);
+
+/* The digest of an owner, by which the records of one owner are found: as the id, over an empty
+ * part and the owner alone. HAPAX_ERR_INVALID: the owner is empty or over its limit; out is as it
+ * was. */
+HAPAX_API enum hapax_error hapax_owner(struct hapax_digest *out, struct hapax_span owner,
+                                       struct hapax_span secret);
+
+/* Writes what an operation is, for its record, to be shown to operators: the parts with one space
+ * between, empty ones left out ("POST", "/payments"). Bytes that are no UTF-8, and controls, become
+ * '?'. A text over HAPAX_WHAT_MAX is cut between two characters, and ends with "…". Returns the
+ * length. A part is not for secrets: give no query of a URI. */
+HAPAX_API size_t hapax_what(uint8_t out[HAPAX_WHAT_MAX], const struct hapax_span *parts, size_t n);
 
 /* ---- ops ------------------------------------------------------------------------- */
 
 /* What each kind of op asks, besides its kind, and what its verdicts answer, besides now_us:
  *
  *   kind      reads                                     verdict    answers
- *   CLAIM     id token scope fingerprint caller         CLAIMED    record.attempt .spent .fence
- *             lease_ms retention_ms on_expired                     .stale .lease_until_us
- *             attempts_max rerun_completed                         .created_us .resolved_us
+ *   CLAIM     id token owner scope what fingerprint     CLAIMED    record.attempt .spent .fence
+ *             caller lease_ms retention_ms                         .stale .lease_until_us
+ *             on_expired attempts_max                              .created_us .resolved_us
+ *             rerun_completed
  *                                                       IN_FLIGHT  record.attempt .lease_until_us
  *                                                       COMPLETED  record.outcome
  *                                                       FAILED     record.spent .outcome
@@ -90,7 +129,7 @@ struct hapax_record {
  *                                                       LOST       see below
  *   READ      id                                        FOUND      record
  *                                                       ABSENT
- *   LIST      states scope older_ms limit cursor        FOUND      records count more next_cursor
+ *   LIST      states owner scope older_ms limit cursor  FOUND      records count more next_cursor
  *   PURGE     limit cursor                              OK         purged expired_claims more
  *                                                                  next_cursor
  *   RESOLVE   id token outcome resolve if_attempt       OK
@@ -144,8 +183,15 @@ struct hapax_op {
     /* One request's alone: its fingerprint and caller go with it. RESOLVE: a new one, which
      * becomes the record's. */
     struct hapax_token token;
+    /* CLAIM: for the record; its part of the id is the caller's to see to. LIST: only this owner's;
+     * zeroed: all. */
+    struct hapax_digest owner;
     /* LIST: only this scope; empty: all scopes. */
     struct hapax_span scope;
+    /* At most HAPAX_WHAT_MAX bytes; see hapax_what(). */
+    struct hapax_span what;
+    /* CLAIM: for the record. RENEW, COMPLETE, FAIL, READ: of the request, for stores that show a
+     * door only the records of its own requests; others do not read them. */
     struct hapax_digest fingerprint;
     struct hapax_digest caller;
     int64_t lease_ms;
@@ -155,7 +201,7 @@ struct hapax_op {
     bool rerun_completed;
     /* The hook said "it did not happen": `stale` is cleared. */
     bool reconciled;
-    /* The attempt may have run. */
+    /* The attempt may have run. A FAIL without this and without as_unknown stores no outcome. */
     bool ran;
     /* FAIL makes the record `unknown`, not `failed`. */
     bool as_unknown;
@@ -198,6 +244,12 @@ struct hapax_op {
     bool more;
     /* Where the next op has to begin. Valid with `more`. */
     struct hapax_id next_cursor;
+    /* LIST, PURGE: something could not be read, since the store's files are damaged there, and was
+     * passed over. It is the record damaged_from where damaged_to is the same id, otherwise every
+     * record behind damaged_from up to damaged_to. An answer passes over one place at most, but
+     * for PURGE, which may name one of two. */
+    bool damaged;
+    struct hapax_id damaged_from, damaged_to;
 };
 
 /* ---- calls ----------------------------------------------------------------------- */
@@ -218,6 +270,19 @@ HAPAX_API enum hapax_error hapax_store_open(struct hapax_store **out, const char
 HAPAX_API enum hapax_error hapax_store_run(struct hapax_store *store, struct hapax_op *ops,
                                            size_t n);
 
+/* As hapax_store_run(), but does not wait for the disk where the store can go on without. Answer i
+ * rests on the write rests[i] (what it wrote or what it shows), 0: on none. Nobody may be told of
+ * an answer before hapax_store_sync() says that its write is durable. */
+HAPAX_API enum hapax_error hapax_store_judge(struct hapax_store *store, struct hapax_op *ops,
+                                             size_t n, uint64_t *rests);
+
+/* Waits until this write is durable; write 0 always is. INDETERMINATE: nobody knows whether the
+ * write is durable, so each answer that rests on the write is INDETERMINATE; text says why. Ask for each write on which an answer rests: one before may be lost
+ * all the same, where a sync failed and the store came back between the two. Called by any thread,
+ * also while another one uses the handle. */
+HAPAX_API enum hapax_error hapax_store_sync(struct hapax_store *store, uint64_t number,
+                                            char text[HAPAX_TEXT_MAX]);
+
 /* One piece of advice. The line is borrowed for the call. danger: with these settings the store can
  * lose acknowledged outcomes; this alone is no error. */
 typedef void hapax_say(void *arg, bool danger, const char *line);
@@ -230,11 +295,11 @@ HAPAX_API enum hapax_error hapax_store_check(struct hapax_store *store, hapax_sa
  * Valid until the handle's next call. */
 HAPAX_API const char *hapax_store_text(const struct hapax_store *store);
 
-/* Binds the store to a secret. The first call leaves a check value of the secret in the store,
- * every later call compares. A store that is first bound without a secret is bound to none. The
- * check value is an ordinary completed record under a fixed id (scope "hapax"). REFUSED: the store
- * was first used with another secret. Other errors are those of hapax_store_run(). May be
- * repeated. */
+/* Binds the store to a secret, and tells this handle the secret. The first call leaves a check
+ * value of the secret in the store, every later call compares. A store that is first bound without
+ * a secret is bound to none. The check value is an ordinary completed record under a fixed id
+ * (scope "hapax"). REFUSED: the store was first used with another secret. Other errors are those of
+ * hapax_store_run(). May be repeated. */
 HAPAX_API enum hapax_error hapax_store_bind(struct hapax_store *store, struct hapax_span secret);
 
 /* Makes what the store needs before its first use (tables, functions), or brings it up to this
@@ -243,6 +308,16 @@ HAPAX_API enum hapax_error hapax_store_bind(struct hapax_store *store, struct ha
  * of hapax_store_open(), and UNSUPPORTED: a newer version made the store. */
 HAPAX_API enum hapax_error hapax_store_init(const char *uri, bool print, hapax_say *say, void *arg,
                                             char text[HAPAX_TEXT_MAX]);
+
+/* Gives `role`, which is made if it is missing, the least rights for one use of the store: "door"
+ * runs operations, "operator" lists and resolves them; a store may have more. With print it only
+ * says by which statements. use and role NULL: says, for each use, what a user of the store needs;
+ * for stores whose users are made elsewhere. Calls say(arg, false, line). Errors are those of
+ * hapax_store_open(), and INVALID: no such use, or no name of a role; UNSUPPORTED: the store has
+ * none of this. */
+HAPAX_API enum hapax_error hapax_store_rights(const char *uri, const char *use, const char *role,
+                                              bool print, hapax_say *say, void *arg,
+                                              char text[HAPAX_TEXT_MAX]);
 
 /* A URI as logs may show it: with *** for each password in it. Cut to fit. */
 HAPAX_API void hapax_store_shown(char out[HAPAX_TEXT_MAX], const char *uri);
@@ -290,9 +365,24 @@ struct hapax_store_type {
      * given, is durable as far as the store promises durability at all. */
     enum hapax_error (*run)(struct hapax_store *store, struct hapax_op *ops, size_t n);
 
+    /* As hapax_store_judge(), with the rules of `run`; and as hapax_store_sync(), where number is
+     * not 0. Both NULL: the store answers when all is durable. A store that has them is `serial`.
+     */
+    enum hapax_error (*judge)(struct hapax_store *store, struct hapax_op *ops, size_t n,
+                              uint64_t *rests);
+    enum hapax_error (*sync)(struct hapax_store *store, uint64_t number, char text[HAPAX_TEXT_MAX]);
+
     /* As hapax_store_init(). NULL: the store needs nothing. */
     enum hapax_error (*init)(const char *uri, bool print, hapax_say *say, void *arg,
                              char text[HAPAX_TEXT_MAX]);
+
+    /* hapax_store_bind() is about to bind the store to this secret, which is not empty and is
+     * borrowed. NULL: the store makes nothing of it. */
+    void (*bound)(struct hapax_store *store, struct hapax_span secret);
+
+    /* As hapax_store_rights(). NULL: the store has none. */
+    enum hapax_error (*rights)(const char *uri, const char *use, const char *role, bool print,
+                               hapax_say *say, void *arg, char text[HAPAX_TEXT_MAX]);
 
     /* As hapax_store_check(). */
     enum hapax_error (*check)(struct hapax_store *store, hapax_say *say, void *arg);

@@ -25,13 +25,13 @@ bool hapax__base64_decode(uint8_t *out, size_t *len, struct hapax_span in)
 {
     uint8_t values[256] = {0}; /* of a digit, its value and 64 */
     uint32_t bits = 0, have = 0;
-    size_t n = 0;
+    size_t n = 0, padded = in.len;
 
     for (uint8_t i = 0; i < 64; i++)
         values[(uint8_t)digits[i]] = 64 | i;
     while (in.len > 0 && in.ptr[in.len - 1] == '=')
         in.len--;
-    if (in.len % 4 == 1)
+    if (in.len % 4 == 1 || (in.len < padded && padded != (in.len + 3) / 4 * 4))
         return false;
     for (size_t i = 0; i < in.len; i++) {
         uint8_t value = values[in.ptr[i]];

@@ -10,6 +10,7 @@
 #include "span.h"
 
 #include <assert.h>
+#include <endian.h>
 
 struct hapax__reader {
     const uint8_t *at;
@@ -35,9 +36,9 @@ static inline uint64_t hapax__take_number(struct hapax__reader *r, size_t width)
     struct hapax_span span = hapax__take(r, width);
     uint64_t value = 0;
 
-    for (size_t i = 0; i < span.len; i++)
-        value = value << 8 | span.ptr[i];
-    return value;
+    if (span.len > 0)
+        memcpy((uint8_t *)&value + sizeof(value) - width, span.ptr, width);
+    return be64toh(value);
 }
 
 static inline uint8_t hapax__take_u8(struct hapax__reader *r)
@@ -86,11 +87,9 @@ static inline void hapax__put(struct hapax__writer *w, const void *bytes, size_t
 
 static inline void hapax__put_number(struct hapax__writer *w, uint64_t value, size_t width)
 {
-    assert(width <= w->left);
-    for (size_t i = width; i > 0; i--) {
-        w->at[i - 1] = (uint8_t)value;
-        value >>= 8;
-    }
+    assert(width <= w->left && width <= sizeof(value));
+    value = htobe64(value);
+    memcpy(w->at, (uint8_t *)&value + sizeof(value) - width, width);
     w->at += width;
     w->left -= width;
 }

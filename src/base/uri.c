@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all readers of URIs share: percent-decoding, parameters, and a copy of a URI for logs,
- * without its passwords. A password stands between ':' and '@' of an authority, or in a parameter
- * whose name ends with "password". A password that is not encoded may have no clear end; then the
- * copy hides more than the password.
+ * What all readers of URIs share: percent-decoding, options by a table, hosts, and a copy of a URI
+ * for logs, without its passwords. A password stands between ':' and '@' of an authority, or in a
+ * parameter whose name ends with "password". A password that is not encoded may have no clear end;
+ * then the copy hides more than the password.
  */
 #include "uri.h"
 
 #include "fail.h"
 #include "span.h"
+#include "units.h"
 
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+
+#define VALUE_MAX 511u /* bytes of an option's value */
 
 static int digit(char c)
 {
@@ -79,35 +82,210 @@ enum hapax_error hapax__uri_wrong(const struct hapax__uri_reading *reading, cons
                        reading->what, why);
 }
 
-enum hapax_error hapax__uri_named(size_t *at, char *value, size_t size,
-                                  struct hapax__uri_reading *reading,
-                                  const struct hapax__uri_parameter *given,
-                                  const char *(*name_of)(size_t i))
+void hapax__uri_split(struct hapax__uri_split *out, struct hapax__uri_reading *reading,
+                      const char *at)
 {
-    const char *name;
-    size_t i = 0;
+    const char *path = at + strcspn(at, "/?");
+    const char *query = path + strcspn(path, "?");
 
-    while ((name = name_of(i)) &&
-           (strlen(name) != given->name_len || memcmp(name, given->name, given->name_len) != 0))
-        i++;
-    if (!name && reading->secretive)
-        return hapax__uri_wrong(reading, "a parameter is not known, or a '?' of the password is "
-                                         "not written %%3F");
-    if (!name)
-        return hapax__uri_wrong(reading, "parameter \"%.*s\" is not known",
-                                (int)(given->name_len < 40 ? given->name_len : 40), given->name);
-    assert(i < 32);
-    if (reading->seen & 1u << i)
-        return hapax__uri_wrong(reading, "\"%s\" is given twice", name);
-    reading->seen |= 1u << i;
-    *at = i;
-    if (!hapax__uri_decode(value, size, given->value, given->value_len))
-        return hapax__uri_wrong(reading,
-                                "the value of \"%s\" is over %zu bytes, or has a '%%' without two "
-                                "hex digits",
-                                name, size - 1);
+    out->hosts = at;
+    out->hosts_len = (size_t)(path - at);
+    out->path = path + (*path == '/');
+    out->path_len = (size_t)(query - out->path);
+    out->query = query + (*query == '?');
+    reading->secretive = strchr(path, '@') != NULL;
+}
+
+/* ---- options --------------------------------------------------------------------------- */
+
+static bool read_amount(uint64_t *out, const struct hapax__uri_option *option, const char *value)
+{
+    const char *why;
+    int64_t ms = 0;
+    size_t size = 0;
+    bool good;
+
+    if (option->kind == HAPAX__URI_NUMBER) {
+        good = hapax__number_parse(out, value, strlen(value), option->max);
+    } else if (option->kind == HAPAX__URI_SIZE) {
+        good = hapax__size_parse(&size, value, &why);
+        *out = size;
+    } else {
+        good = hapax__duration_parse(&ms, value, &why) &&
+               (option->kind == HAPAX__URI_DURATION || ms % 1000 == 0);
+        *out = (uint64_t)(option->kind == HAPAX__URI_SECONDS ? ms / 1000 : ms);
+    }
+    return good && *out >= option->min && *out <= option->max;
+}
+
+static bool set_amount(void *field, const struct hapax__uri_option *option, const char *value)
+{
+    uint64_t amount;
+
+    if (!read_amount(&amount, option, value))
+        return false;
+    if (option->width == sizeof(uint16_t))
+        *(uint16_t *)field = (uint16_t)amount;
+    else if (option->width == sizeof(uint32_t))
+        *(uint32_t *)field = (uint32_t)amount;
+    else
+        memcpy(field, &amount, option->width);
+    return true;
+}
+
+static enum hapax_error set_switch(struct hapax__uri_reading *reading, bool *field,
+                                   const struct hapax__uri_option *option, const char *value)
+{
+    const char *off = option->words[0] ? option->words[0] : "off";
+    const char *on = option->words[1] ? option->words[1] : "on";
+
+    *field = strcmp(value, on) == 0;
+    if (*field || strcmp(value, off) == 0)
+        return HAPAX_ERR_NONE;
+    return hapax__uri_wrong(reading, "\"%s\" is not %s or %s", option->name, on, off);
+}
+
+static enum hapax_error set_option(struct hapax__uri_reading *reading,
+                                   const struct hapax__uri_option *option, const char *value)
+{
+    void *field = (char *)reading->out + option->at;
+    size_t len = strlen(value);
+    bool good;
+
+    switch (option->kind) {
+    case HAPAX__URI_OWN:
+        return option->set(reading, option, value);
+    case HAPAX__URI_SWITCH:
+        return set_switch(reading, field, option, value);
+    case HAPAX__URI_FILE:
+        if (len == 0)
+            return hapax__uri_wrong(reading, "\"%s\" names no file", option->name);
+        if (len >= option->width)
+            return hapax__uri_wrong(reading, "\"%s\" is over %zu bytes", option->name,
+                                    option->width - 1);
+        good = true;
+        break;
+    case HAPAX__URI_TEXT:
+        assert(option->max < option->width);
+        good =
+            len >= option->min && len <= option->max && (!option->allows || option->allows(value));
+        break;
+    default:
+        return set_amount(field, option, value) ? HAPAX_ERR_NONE
+                                                : hapax__uri_wrong(reading, "%s", option->wrong);
+    }
+    if (!good)
+        return hapax__uri_wrong(reading, "%s", option->wrong);
+    memcpy(field, value, len + 1);
     return HAPAX_ERR_NONE;
 }
+
+/* The option's index; option_count: there is none of this name. */
+static size_t find_option(const struct hapax__uri_reading *reading,
+                          const struct hapax__uri_parameter *given)
+{
+    char name[32];
+    size_t i = 0;
+
+    if (!hapax__uri_decode(name, sizeof(name), given->name, given->name_len))
+        return reading->option_count;
+    while (i < reading->option_count && strcmp(name, reading->options[i].name) != 0)
+        i++;
+    return i;
+}
+
+static enum hapax_error take(struct hapax__uri_reading *reading, size_t i,
+                             const struct hapax__uri_parameter *given)
+{
+    const struct hapax__uri_option *option = &reading->options[i];
+    char value[VALUE_MAX + 1];
+
+    assert(i < 32);
+    if (reading->seen & 1u << i)
+        return hapax__uri_wrong(reading, "\"%s\" is given twice", option->name);
+    reading->seen |= 1u << i;
+    if (!hapax__uri_decode(value, sizeof(value), given->value, given->value_len))
+        return hapax__uri_wrong(reading,
+                                "the value of \"%s\" is over %u bytes, or has a '%%' without two "
+                                "hex digits",
+                                option->name, VALUE_MAX);
+    return set_option(reading, option, value);
+}
+
+enum hapax_error hapax__uri_query(struct hapax__uri_reading *reading, const char *query)
+{
+    struct hapax__uri_parameter given;
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    while (error == HAPAX_ERR_NONE && hapax__uri_parameter(&given, &query)) {
+        size_t i = find_option(reading, &given);
+
+        if (i < reading->option_count)
+            error = take(reading, i, &given);
+        else if (reading->other)
+            error = reading->other(reading, &given);
+        else if (reading->secretive)
+            error = hapax__uri_wrong(reading, "a parameter is not known, or a '?' of the password "
+                                              "is not written %%3F");
+        else
+            error = hapax__uri_wrong(reading, "parameter \"%.*s\" is not known",
+                                     (int)(given.name_len < 40 ? given.name_len : 40), given.name);
+    }
+    return error;
+}
+
+enum hapax_error hapax__uri_strip(struct hapax__uri_reading *reading, char *uri)
+{
+    char *at = strstr(uri, "://"), *query, *to;
+    struct hapax__uri_parameter given;
+    const char *rest;
+
+    at = at ? at + 3 : uri;
+    if (at[strcspn(at, "@/")] == '@') /* for libpq a '?' in front of it is a password's */
+        at += strcspn(at, "@/");
+    query = to = strchr(at, '?');
+    for (rest = query ? query + 1 : ""; hapax__uri_parameter(&given, &rest);) {
+        size_t i = find_option(reading, &given);
+        size_t len = (size_t)(given.value + given.value_len - given.name);
+        enum hapax_error error = HAPAX_ERR_NONE;
+
+        if (i < reading->option_count)
+            error = take(reading, i, &given);
+        else if (reading->other)
+            error = reading->other(reading, &given);
+        if (error != HAPAX_ERR_NONE)
+            return error;
+        if (i < reading->option_count)
+            continue;
+        *to = to == query ? '?' : '&';
+        memmove(to + 1, given.name, len);
+        to += len + 1;
+    }
+    if (to)
+        *to = '\0';
+    return HAPAX_ERR_NONE;
+}
+
+bool hapax__uri_given(const struct hapax__uri_reading *reading, const char *begin)
+{
+    for (size_t i = 0; i < reading->option_count; i++)
+        if (reading->seen & 1u << i && hapax__text_begins(reading->options[i].name, begin))
+            return true;
+    return false;
+}
+
+enum hapax_error hapax__uri_tls_check(const struct hapax__uri_reading *reading, bool tls,
+                                      const char *scheme)
+{
+    if (!tls && hapax__uri_given(reading, "tls_"))
+        return hapax__uri_wrong(reading, "it has tls_ parameters, but its scheme is not %s",
+                                scheme);
+    if (hapax__uri_given(reading, "tls_cert") != hapax__uri_given(reading, "tls_key"))
+        return hapax__uri_wrong(reading, "\"tls_cert\" and \"tls_key\" go together");
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- logins and hosts ------------------------------------------------------------------ */
 
 enum hapax_error hapax__uri_login(char *user, char *password, size_t size,
                                   const struct hapax__uri_reading *reading, const char *in,
@@ -137,34 +315,62 @@ bool hapax__uri_graphic(const char *s, const char *except)
     return true;
 }
 
-bool hapax__uri_number(uint32_t *out, const char *in, size_t len, uint32_t max)
+bool hapax__uri_plain(const char *s, const char *also)
 {
-    uint32_t value = 0;
-
-    if (len == 0 || len > 9)
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        if (in[i] < '0' || in[i] > '9')
+    for (; *s != '\0'; s++)
+        if (!(*s >= 'a' && *s <= 'z') && !(*s >= '0' && *s <= '9') && !strchr(also, *s))
             return false;
-        value = value * 10 + (uint32_t)(in[i] - '0');
-    }
-    *out = value;
-    return value <= max;
+    return true;
+}
+
+enum hapax_error hapax__uri_host(char *host, size_t size, uint16_t *port,
+                                 const struct hapax__uri_reading *reading, const char *article,
+                                 const char *at, size_t len)
+{
+    bool six = len > 0 && at[0] == '[';
+    const char *end = six ? memchr(at, ']', len) : memchr(at, ':', len);
+    size_t host_len = (size_t)((end ? end : at + len) - at) - six;
+    size_t used = host_len + (six ? 2 : 0);
+    uint64_t number = *port;
+
+    if (six && !end)
+        return hapax__uri_wrong(reading, "a '[' has no ']'");
+    if (host_len == 0)
+        return hapax__uri_wrong(reading, "%s host is empty", article);
+    if (host_len >= size)
+        return hapax__uri_wrong(reading, "%s host is over %zu bytes", article, size - 1);
+    if (used < len &&
+        (at[used] != ':' ||
+         !hapax__number_parse(&number, at + used + 1, len - used - 1, UINT16_MAX) || number == 0))
+        return hapax__uri_wrong(reading, "%s port is not 1 to 65535 (an IPv6 host stands in [ ])",
+                                article);
+    memcpy(host, at + six, host_len);
+    host[host_len] = '\0';
+    *port = (uint16_t)number;
+    if (!hapax__uri_graphic(host, six ? "[]@/?#," : "[]@/?#,:%"))
+        return hapax__uri_wrong(reading, "%s host is not a name or an address", article);
+    return HAPAX_ERR_NONE;
 }
 
 /* ---- showing --------------------------------------------------------------------------- */
 
-/* Whether a URI of a list begins here, behind its ',' or '+'. */
-static bool begins_uri(const char *at)
+bool hapax__uri_is_redis(const char *at)
 {
-    static const char *const schemes[] = {
-        "redis://",           "rediss://",         "redis+sentinel://", "redis+cluster://",
-        "rediss+sentinel://", "rediss+cluster://", "postgres://",       "postgresql://"};
+    static const char *const schemes[] = {"redis://",           "rediss://",
+                                          "redis+sentinel://",  "redis+cluster://",
+                                          "rediss+sentinel://", "rediss+cluster://"};
 
     for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
         if (hapax__text_begins(at, schemes[i]))
             return true;
     return false;
+}
+
+/* Whether a URI of a list begins here, behind its ',' or '+'. */
+static bool begins_uri(const char *at)
+{
+    return hapax__uri_is_redis(at) || hapax__text_begins(at, "postgres://") ||
+           hapax__text_begins(at, "postgresql://");
 }
 
 /* Whether only a path follows, in which a '@' means nothing. */
@@ -225,4 +431,10 @@ void hapax_store_shown(char out[HAPAX_TEXT_MAX], const char *uri)
         }
     }
     out[n] = '\0';
+}
+
+bool hapax__host_is_near(const char *host, size_t len)
+{
+    return (len == 9 && memcmp(host, "localhost", 9) == 0) ||
+           (len > 4 && memcmp(host, "127.", 4) == 0) || (len == 3 && memcmp(host, "::1", 3) == 0);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the URIs of several stores have in common.
+ * How the URIs of stores and brokers are read: by a table of options for each kind of URI.
  */
 #ifndef HAPAX_BASE_URI_H
 #define HAPAX_BASE_URI_H
 
 #include <hapax/store.h>
+#include <stddef.h>
 
 /* Decodes %XX of in[0..len) into out, of size bytes with its NUL. False: over the size, a NUL,
  * or not two hex digits. RFC 3986, section 2.1. */
@@ -19,14 +20,50 @@ struct hapax__uri_parameter {
     const char *value;
     size_t value_len;
 };
-HAPAX__SHARED bool hapax__uri_parameter(struct hapax__uri_parameter *out, const char **query);
+bool hapax__uri_parameter(struct hapax__uri_parameter *out, const char **query);
 
-/* A URI that is being read, for the texts about what is wrong with it. None shows a value. */
+struct hapax__uri_reading;
+
+/* An option of a query: a parameter `name=value`, and the field that it sets. */
+struct hapax__uri_option {
+    const char *name;
+    enum hapax__uri_kind {
+        HAPAX__URI_SWITCH, /* a bool: `on` or `off`, or one of `words` */
+        HAPAX__URI_NUMBER, /* these four are integers of 2, 4 or 8 bytes, from min to max */
+        HAPAX__URI_DURATION, /* in ms */
+        HAPAX__URI_SECONDS, /* a duration of whole seconds */
+        HAPAX__URI_SIZE,
+        HAPAX__URI_TEXT, /* min to max bytes */
+        HAPAX__URI_FILE, /* a path, which is not empty and fits the field */
+        HAPAX__URI_OWN, /* `set` does it */
+    } kind;
+    size_t at, width; /* HAPAX__URI_FIELD() of what the reading fills in */
+    uint64_t min, max;
+    /* What is wrong with a value, in whole. NULL: a text is made of the name (SWITCH, FILE). */
+    const char *wrong;
+    bool (*allows)(const char *value); /* TEXT: NULL allows each value of such a length */
+    enum hapax_error (*set)(struct hapax__uri_reading *reading,
+                            const struct hapax__uri_option *option, const char *value);
+    const char *words[2]; /* SWITCH: of false and of true */
+};
+
+/* The two of a field: `.at` and `.width`. */
+#define HAPAX__URI_FIELD(type, field)                                                              \
+    .at = offsetof(type, field), .width = sizeof(((type *)0)->field)
+
+/* A URI that is being read. No text about what is wrong with it shows a value. */
 struct hapax__uri_reading {
     const char *what; /* "Redis" */
     char *text; /* of HAPAX_TEXT_MAX bytes */
+    void *out; /* what the options set fields of */
+    const struct hapax__uri_option *options; /* 32 at most */
+    size_t option_count;
+    /* Called with a parameter that is none of the options. INVALID refuses it. NULL: `query`
+     * refuses all such parameters, and `strip` keeps them. */
+    enum hapax_error (*other)(struct hapax__uri_reading *reading,
+                              const struct hapax__uri_parameter *given);
     bool secretive; /* a '@' behind the hosts: what is read may be the end of a password */
-    uint32_t seen; /* bit per parameter, by its place among the names */
+    uint32_t seen; /* bit per option */
 };
 
 /* INVALID; text says `the WHAT URI is wrong: …`, printf-like. */
@@ -34,24 +71,63 @@ HAPAX__SHARED enum hapax_error hapax__uri_wrong(const struct hapax__uri_reading 
                                                 const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Finds a parameter among names: *at gets the index of its name, and value (`size` bytes) its
- * decoded value. name_of(i) gives the i-th name, of 32 at most; NULL ends the list. INVALID: the
- * parameter has none of the names, was given before, cannot be decoded, or is too long. */
-HAPAX__SHARED enum hapax_error hapax__uri_named(size_t *at, char *value, size_t size,
-                                                struct hapax__uri_reading *reading,
-                                                const struct hapax__uri_parameter *given,
-                                                const char *(*name_of)(size_t i));
+/* The parts of [LOGIN@]HOSTS[/PATH][?QUERY], without the signs between them. */
+struct hapax__uri_split {
+    const char *hosts, *path, *query;
+    size_t hosts_len, path_len; /* the query ends with the URI */
+};
+
+/* Splits what follows a scheme, and sees whether the reading is secretive. */
+HAPAX__SHARED void hapax__uri_split(struct hapax__uri_split *out,
+                                    struct hapax__uri_reading *reading, const char *at);
+
+/* Sets the field of each parameter's option. INVALID: a parameter is not known, is given twice,
+ * cannot be decoded, or its value is not allowed. The errors of the options' own setters. */
+HAPAX__SHARED enum hapax_error hapax__uri_query(struct hapax__uri_reading *reading,
+                                                const char *query);
+
+/* Does the same with the parameters of a postgres:// URI, and takes them out of it: libpq, which
+ * reads the others, does not know them. INVALID: as above; the URI may then be half done. */
+enum hapax_error hapax__uri_strip(struct hapax__uri_reading *reading, char *uri);
+
+/* Whether an option was given whose name begins so. */
+bool hapax__uri_given(const struct hapax__uri_reading *reading, const char *begin);
 
 /* USER[:PASSWORD], decoded into `size` bytes each; without a ':' password is as it was. INVALID. */
 HAPAX__SHARED enum hapax_error hapax__uri_login(char *user, char *password, size_t size,
                                                 const struct hapax__uri_reading *reading,
                                                 const char *in, size_t len);
 
-/* Whether it is printable ASCII without spaces and without any of `except`. */
-HAPAX__SHARED bool hapax__uri_graphic(const char *s, const char *except);
+/* HOST[:PORT], with an IPv6 host in [ ], into host (`size` bytes) and *port, which stays as it was
+ * where none is given. INVALID: the text calls the host "ARTICLE host". */
+HAPAX__SHARED enum hapax_error hapax__uri_host(char *host, size_t size, uint16_t *port,
+                                               const struct hapax__uri_reading *reading,
+                                               const char *article, const char *at, size_t len);
 
-/* Reads a whole number of 1 to 9 digits, up to max. False: it is no such number; *out is then
- * undefined. */
-HAPAX__SHARED bool hapax__uri_number(uint32_t *out, const char *in, size_t len, uint32_t max);
+/* INVALID: there are options tls_… but no `tls`, which `scheme` is for, or one of certificate and
+ * key is missing. */
+HAPAX__SHARED enum hapax_error hapax__uri_tls_check(const struct hapax__uri_reading *reading,
+                                                    bool tls, const char *scheme);
+
+/* The rows of tls_ca, tls_cert, tls_key and tls_verify, for a type that has such fields. */
+#define HAPAX__URI_TLS_OPTIONS(type)                                                               \
+    {"tls_ca", HAPAX__URI_FILE, HAPAX__URI_FIELD(type, tls_ca)},                                   \
+        {"tls_cert", HAPAX__URI_FILE, HAPAX__URI_FIELD(type, tls_cert)},                           \
+        {"tls_key", HAPAX__URI_FILE, HAPAX__URI_FIELD(type, tls_key)},                             \
+    {                                                                                              \
+        "tls_verify", HAPAX__URI_SWITCH, HAPAX__URI_FIELD(type, tls_verify)                        \
+    }
+
+/* Whether a Redis URI begins here. */
+bool hapax__uri_is_redis(const char *at);
+
+/* Whether it is printable ASCII without spaces and without any of `except`. */
+bool hapax__uri_graphic(const char *s, const char *except);
+
+/* Whether it has only small letters and digits, or bytes of `also`. */
+HAPAX__SHARED bool hapax__uri_plain(const char *s, const char *also);
+
+/* Whether a host, by name or address, is this machine. */
+HAPAX__SHARED bool hapax__host_is_near(const char *host, size_t len);
 
 #endif

@@ -23,21 +23,23 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define OWN_MAX 8
+#define OWN_MAX 9
 
 struct copy {
     struct hapax__letter letter; /* the first member: hapax__letter_free() frees the copy */
     struct hapax_message_header own[OWN_MAX];
     char attempts[12];
     char base[12];
+    char id[2 * sizeof(struct hapax_id) + 1];
     char time[24];
     char error[HAPAX_TEXT_MAX];
     struct hapax_message_header headers[];
 };
 
 static const char *const own_names[OWN_MAX] = {
-    HAPAX__HEADER_ATTEMPTS, HAPAX__HEADER_BASE,  HAPAX__HEADER_REASON, HAPAX__HEADER_ERROR,
-    HAPAX__HEADER_FROM,     HAPAX__HEADER_SCOPE, HAPAX__HEADER_TIME,   HAPAX__HEADER_POSITION,
+    HAPAX__HEADER_ATTEMPTS, HAPAX__HEADER_BASE,     HAPAX__HEADER_REASON,
+    HAPAX__HEADER_ERROR,    HAPAX__HEADER_FROM,     HAPAX__HEADER_SCOPE,
+    HAPAX__HEADER_TIME,     HAPAX__HEADER_POSITION, HAPAX__HEADER_ID,
 };
 
 static const char *const reasons[HAPAX__REASONS] = {
@@ -149,6 +151,10 @@ static void add_own(struct copy *copy, const struct hapax_message *message,
         base = args->spent;
     add_count(letter, copy->own, HAPAX__HEADER_ATTEMPTS, copy->attempts, args->history.attempts);
     add_count(letter, copy->own, HAPAX__HEADER_BASE, copy->base, base);
+    if (args->id) {
+        *hapax__hex(copy->id, args->id->bytes, sizeof(args->id->bytes)) = '\0';
+        add(letter, copy->own, HAPAX__HEADER_ID, hapax_str(copy->id));
+    }
     /* The first position stays: a copy of a copy is still the same message. */
     if (position.len == 0)
         position = message->position;

@@ -53,6 +53,7 @@ uint32_t hapax__attempts_limit(uint32_t attempts_max, uint32_t base);
 struct hapax__letter_args {
     const char *to; /* borrowed as long as the letter */
     struct hapax__history history; /* this attempt counted */
+    const struct hapax_id *id; /* of the record; NULL: the message has no key */
     int64_t delay_ms;
     /* NONE: a retry. The next four fields are then not used. */
     enum hapax__reason reason;

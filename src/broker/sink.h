@@ -26,6 +26,7 @@
 #define HAPAX__HEADER_FROM     "hapax-from"
 #define HAPAX__HEADER_SCOPE    "hapax-scope"
 #define HAPAX__HEADER_TIME     "hapax-time"
+#define HAPAX__HEADER_ID       "hapax-id"
 #define HAPAX__HEADER_POSITION "hapax-position"
 #define HAPAX__HEADER_REDRIVE  "hapax-redrive"
 
@@ -77,6 +78,8 @@ struct hapax__sink {
     /* Why the letter that was reaped last is REFUSED; "" for any other result. */
     char why[HAPAX_TEXT_MAX];
     bool connected;
+    /* The broker refused the login, and never took one: waiting will not help. `text` says why. */
+    bool refused;
     const char *name; /* of the URI's queue or topic; "": the URI has none */
 };
 
@@ -90,6 +93,11 @@ struct hapax__sink_type {
     /* Notes that letters will go to this queue or topic. The next pump() makes it, durable, if it
      * is not there. If the broker refuses to make it, letters to it are REFUSED. */
     void (*make)(struct hapax__sink *sink, const char *name);
+
+    /* Whether the sink's own queue or topic (`name`) is there. NOTHING: not known yet; pump, and
+     * ask again. OK. REFUSED: it is not, or may not be used; `why` says more. Kafka's may block for
+     * a few seconds. */
+    enum hapax__sent (*look)(struct hapax__sink *sink);
 
     /* Whether letters can go to this name; if not, *why is a static text. NULL: letters can go to
      * any name. */

@@ -201,6 +201,19 @@ struct hapax__sink_queue *hapax__slots_make(struct hapax__slots *slots, const ch
     return queue;
 }
 
+enum hapax__sent hapax__slots_look(struct hapax__slots *slots)
+{
+    const char *why = "";
+    const struct hapax__sink_queue *queue = hapax__slots_queue(slots, slots->sink->name, &why);
+
+    if (queue && queue->state == HAPAX__QUEUE_READY)
+        return HAPAX__SENT_OK;
+    if (queue && queue->state != HAPAX__QUEUE_REFUSED)
+        return HAPAX__SENT_NOTHING;
+    (void)snprintf(slots->sink->why, HAPAX_TEXT_MAX, "%s", queue ? queue->why : why);
+    return HAPAX__SENT_REFUSED;
+}
+
 void hapax__slots_refuse_queue(struct hapax__slots *slots, struct hapax__sink_queue *queue,
                                int64_t until_us, const char *format, ...)
 {

@@ -107,6 +107,9 @@ struct hapax__sink_queue *hapax__slots_queue(struct hapax__slots *slots, const c
  * again. NULL: as hapax__slots_queue(). */
 struct hapax__sink_queue *hapax__slots_make(struct hapax__slots *slots, const char *name);
 
+/* look() of a sink, for its own queue: the queue is asked for where it is not known. */
+enum hapax__sent hapax__slots_look(struct hapax__slots *slots);
+
 /* REFUSED until this time; the text goes to the queue and to the sink. */
 void hapax__slots_refuse_queue(struct hapax__slots *slots, struct hapax__sink_queue *queue,
                                int64_t until_us, const char *format, ...)

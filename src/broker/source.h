@@ -21,6 +21,10 @@
 
 #include <poll.h>
 
+#define HAPAX__HEADERS_MANY   "it has over 256 headers"
+#define HAPAX__HEADERS_UNREAD "its headers cannot be read"
+_Static_assert(HAPAX_MESSAGE_HEADERS_MAX == 256, "the limit that HAPAX__HEADERS_MANY names");
+
 /* One delivery of a message. A source makes it and lends it from take() to release(). */
 struct hapax__delivered {
     /* Its bytes belong to the source and stay until release(). */
@@ -30,9 +34,8 @@ struct hapax__delivered {
     struct hapax_span order;
     /* The broker took the delivery back. Set by the source, in the thread that drives it. */
     bool voided;
-    /* The headers cannot be read, or are too many: the message is `too_large`, or a letter copies
-     * it as it is. */
-    bool damaged;
+    /* Why the message is `too_large` by its headers: static. NULL: they are read, all of them. */
+    const char *damaged;
     /* Names of headers whose values are no text. The message has these headers, but `message` does
      * not. */
     const struct hapax_span *unread;

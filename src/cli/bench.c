@@ -38,13 +38,13 @@ struct bench_args {
 
 static const struct cli_option options[] = {
     {"clients", "N", CLI_NUMBER, offsetof(struct bench_args, clients), 1, HAPAX__LANE_QUEUE_MAX,
-     "Clients, each with one op under way; the default is 64"},
+     "Clients, each with one op under way (default 64)"},
     {"seconds", "S", CLI_NUMBER, offsetof(struct bench_args, seconds), 1, 86400,
-     "For so long; the default is 5"},
+     "For so many seconds (default 5)"},
     {"duplicates", "PCT", CLI_NUMBER, offsetof(struct bench_args, duplicates), 0, 99,
-     "Of 100 requests so many repeat an earlier key; the default is 10"},
+     "Of 100 requests so many repeat an earlier key (default 10)"},
     {"size", "BYTES", CLI_SIZE, offsetof(struct bench_args, size), 0, HAPAX_BODY_MAX,
-     "Of the body of each outcome; the default is 256"},
+     "Size of the body of each outcome (default 256)"},
 };
 
 static void defaults(struct cli_args *args)
@@ -263,9 +263,9 @@ static void report(const struct bench *bench)
            " bytes\n",
            args->clients, (double)(bench->ended_ns - bench->begun_ns) / 1e9, args->duplicates,
            args->size);
-    printf("ops/s     %.0f  (claims and completions)\n", per_second(bench, bench->ops));
     printf("cycles/s  %.0f  (an operation claimed and completed)\n",
            per_second(bench, bench->cycles));
+    printf("ops/s     %.0f  (each claim and each completion)\n", per_second(bench, bench->ops));
     printf("requests  %" PRIu64 " claimed, %" PRIu64 " replayed, %" PRIu64
            " refused as still under way\n",
            bench->claimed, bench->replayed, bench->refused);
@@ -288,10 +288,10 @@ static void report_json(const struct bench *bench)
     json_number(&json, "elapsed_us", (bench->ended_ns - bench->begun_ns) / 1000);
     json_number(&json, "duplicates", args->duplicates);
     json_number(&json, "size", args->size);
-    json_unsigned(&json, "ops", bench->ops);
     json_unsigned(&json, "cycles", bench->cycles);
-    json_unsigned(&json, "ops_per_second", (uint64_t)per_second(bench, bench->ops));
+    json_unsigned(&json, "ops", bench->ops);
     json_unsigned(&json, "cycles_per_second", (uint64_t)per_second(bench, bench->cycles));
+    json_unsigned(&json, "ops_per_second", (uint64_t)per_second(bench, bench->ops));
     json_unsigned(&json, "claimed", bench->claimed);
     json_unsigned(&json, "replayed", bench->replayed);
     json_unsigned(&json, "refused", bench->refused);
@@ -365,8 +365,9 @@ const struct cli_command cli_bench = {
     .synopsis = {"[--clients N] [--seconds S] [--duplicates PCT] [--size BYTES]"},
     .prose =
         "Claims operations and completes them, as fast as the store goes, and prints how many "
-        "a second, and how long one op took. A repeat of a completed operation is replayed; of "
-        "one under way, refused.\n\n"
+        "a second, and how long one op took. A cycle is an operation, claimed and completed: what "
+        "a request with a new key costs. A repeat of a completed operation is replayed; of one "
+        "under way, refused.\n\n"
         "It writes real records, in the scope bench, to the store; they expire after a "
         "minute. Operations of services are not touched, but they share the disk.",
     .options = options,

@@ -70,6 +70,8 @@ struct cli_args {
     char shown_uri[HAPAX_TEXT_MAX]; /* what shown points to, where there may be a password */
 };
 
+struct cli_advice;
+
 struct cli_command {
     const char *name;
     const char *summary; /* a line without a full stop */
@@ -77,6 +79,11 @@ struct cli_command {
     const char *prose; /* paragraphs, an empty line between two */
     const struct cli_option *options;
     size_t option_count;
+    /* Where there are many options: the titles of their groups, by the first option of each. */
+    struct cli_group {
+        const char *title;
+        const char *first;
+    } groups[6];
     const char *operand; /* of the synopsis; NULL: takes none */
     bool words; /* takes all that stands after "--" */
     bool no_store; /* knows no --store */
@@ -88,6 +95,9 @@ struct cli_command {
     size_t args_size;
     void (*defaults)(struct cli_args *args); /* NULL: all zero */
     enum cli_exit (*run)(struct cli_args *args);
+    /* Of a door: reads the settings, starts nothing, and says what is to be said of them
+     * (advice.h). NULL: the command is no door. */
+    enum cli_exit (*advise)(struct cli_args *args, const struct cli_advice *to);
 };
 
 extern const struct cli_command cli_bench, cli_check, cli_consume, cli_help, cli_init, cli_keep,
@@ -98,6 +108,18 @@ extern const struct cli_command *const cli_commands[];
 
 /* NULL: none of that name. */
 const struct cli_command *cli_command_find(const char *name);
+
+/* Which name was meant by a word that is none. Set word and len, and look at each name. */
+struct cli_nearest {
+    const char *word;
+    size_t len;
+    const char *name; /* the nearest so far; NULL: none is near */
+    unsigned far; /* letters that differ */
+};
+void cli_nearest_look(struct cli_nearest *nearest, const char *name);
+
+/* What to say of a word that is no command: what was meant, or where all stand. */
+void cli_command_advice(char out[128], const char *word);
 
 /* One of the shared options that this command knows, counted from 0; NULL: there is none. */
 const struct cli_option *cli_shared_option(const struct cli_command *command, size_t index);
@@ -158,35 +180,50 @@ struct cli_secret {
     const char *file; /* its name, where len is not 0 */
 };
 
+/* Whether HAPAX_SECRET_FILE names a file. */
+bool cli_secret_given(void);
+
 /* Reads the file that HAPAX_SECRET_FILE names. */
 enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *args);
 
-/* How an operation is named: by its key, with scope and step, or by its id. */
+/* How an operation is named: by its key, with owner, scope and step, or by its id. */
 struct cli_operation {
+    const char *owner;
     const char *scope;
     const char *step;
     const char *id;
+    char unquoted[HAPAX_KEY_MAX + 1]; /* where KEY is quoted as in a header */
 };
 
 /* Rows of a command's table of options, for its field of struct cli_operation. */
 #define CLI_OPERATION_OPTIONS(type, field)                                                         \
-    CLI_TEXT_OPTION(type, field.scope, "scope", "S",                                               \
-                    "The scope of KEY; the default is \"default\""),                               \
+    CLI_TEXT_OPTION(type, field.owner, "owner", "O",                                               \
+                    "The owner of KEY, where the service has owners"),                             \
+        CLI_TEXT_OPTION(type, field.scope, "scope", "S",                                           \
+                        "The scope of KEY (default \"default\")"),                                 \
         CLI_TEXT_OPTION(type, field.step, "step", "NAME",                                          \
                         "A step of the operation, not the operation itself"),                      \
         CLI_TEXT_OPTION(type, field.id, "id", "HEX",                                               \
-                        "The operation by its id, 64 hex digits, in place of KEY")
+                        "The operation by its id, or a problem's instance, not by KEY")
 
 /* Makes the id and opens the store; on CLI_DONE *out is yours to close. Where the id is made from a
  * key, the secret is compared with the store's. A store that has no check value of a secret gets
- * none. */
+ * none. Where the store has no such operation, and KEY is quoted as in a header, the operation is
+ * that of the key within the quotes, and args->operand becomes that key. */
 enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
-                                 const struct cli_args *args,
-                                 const struct cli_operation *operation);
+                                 struct cli_args *args, struct cli_operation *operation);
+
+/* The digest of an owner under the secret, which is compared with the store's as above. */
+enum cli_exit cli_owner(struct hapax_digest *out, const struct cli_args *args,
+                        struct hapax_store *store, const char *owner);
 
 /* The ids of an operation's steps, after cli_open_operation() by the operation's key. */
 enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps, size_t n,
                            const struct cli_args *args, const struct cli_operation *operation);
+
+/* The bits of a LIST for the names of states. A wrong name is printed. */
+enum cli_exit cli_states(uint32_t *bits, const struct cli_args *args,
+                         const struct cli_texts *states);
 
 /* Whether a record is the library's own: the check value of the store's secret, or a list of an
  * operation's steps. */

@@ -10,12 +10,14 @@
  * The consumer runs in a thread. This one waits for signals (the first drains, the second hurries),
  * for the first connection, at which it prints the ready line, and for the end.
  */
+#include "advice.h"
 #include "policies.h"
 
+#include "base/span.h"
+#include "base/units.h"
 #include "base/uri.h"
 #include "broker/seam.h"
 #include "broker/source.h"
-#include "core/policy.h"
 #include "door/consume/metrics.h"
 #include "door/consume/post.h"
 #include "print.h"
@@ -39,6 +41,7 @@ struct consume_args {
     const char *to;
     const char *scope;
     const char *key;
+    const char *owner;
     const char *no_key;
     const char *fingerprint;
     const char *step;
@@ -51,6 +54,7 @@ struct consume_args {
     const char *reconcile;
     const char *ca;
     const char *metrics;
+    struct cli_texts pass_headers;
     int64_t concurrency; /* 0: the default */
     int64_t in_hand_max;
     int64_t drain_ms; /* -1: the default */
@@ -65,31 +69,37 @@ static const struct cli_option options[] = {
     TEXT("from", "URI", from,
          "amqp://HOST/VHOST?queue=Q, kafka://HOST/TOPIC?group=G or sqs://REGION/QUEUE"),
     TEXT("to", "URL", to, "The handler: each message is POSTed to it"),
+    TEXT("ca", "FILE", ca, "Authorities to trust for https (default: the system's)"),
+    {"pass-header", "NAME", CLI_TEXTS, offsetof(struct consume_args, pass_headers), 0, 0,
+     "A header of messages that keeps its name; others are Hapax-Header-NAME"},
     TEXT("key", "SOURCES", key, "Headers, JSON Pointers, payload or position"),
-    TEXT("no-key", "WHAT", no_key, "dead-letter, reject or run; dead-letter"),
-    TEXT("fingerprint", "PARTS", fingerprint, "body, or as \"json -/sent_at\"; body"),
-    TEXT("scope", "NAME", scope, "The default is the queue, or the group"),
+    TEXT("owner", "SOURCE", owner, "Whose key it is: a header, or JSON Pointers"),
+    TEXT("no-key", "WHAT", no_key, "dead-letter, reject or run (default dead-letter)"),
+    TEXT("fingerprint", "PARTS", fingerprint,
+         "What is compared in a repeat, as \"json -/sent_at\" (default body)"),
+    TEXT("scope", "NAME", scope, "Space of the keys (default: the queue, or the group)"),
     TEXT("step", "NAME", step, "A part of the operation that the key names"),
-    TEXT("in-flight", "WHAT", in_flight, "delay, wait or requeue; delay"),
-    TEXT("unknown", "WHAT", unknown, "park or dead-letter; park"),
-    TEXT("retry", "MIN..MAX", retry, "Pauses between attempts; 1s..5m"),
-    {"concurrency", "N", CLI_NUMBER, offsetof(struct consume_args, concurrency), 1,
-     HAPAX_CONCURRENCY_MAX, "Handlers at once; 16"},
-    {"in-hand-max", "N", CLI_NUMBER, offsetof(struct consume_args, in_hand_max), 1,
-     HAPAX_IN_HAND_MAX, "Messages taken and not settled; 4 for each handler"},
+    TEXT("in-flight", "WHAT", in_flight,
+         "While another runs it: delay, wait or requeue (default delay)"),
+    TEXT("unknown", "WHAT", unknown, "Where nobody knows: park or dead-letter (default park)"),
+    TEXT("retry", "MIN..MAX", retry, "Pauses between attempts (default 1s..5m)"),
     TEXT("order", "WHAT", order,
-         "Of Kafka: key, partition or none; key. Of a FIFO queue: key or none; key"),
+         "Of Kafka: key, partition or none; of a FIFO queue: key or none (default key)"),
     TEXT("dead-letters", "NAME", dead_letters,
-         "The default is QUEUE.dead, TOPIC.GROUP.dead, or QUEUE-dead at SQS"),
+         "Where they go (default QUEUE.dead, TOPIC.GROUP.dead, or QUEUE-dead at SQS)"),
     TEXT("parked", "NAME", parked,
-         "The default is QUEUE.parked, TOPIC.GROUP.parked, or QUEUE-parked"),
-    TEXT("reconcile", "URL", reconcile, "Whom --on-expired reconcile asks: has it happened?"),
-    TEXT("ca", "FILE", ca, "Whom https handlers are trusted to; the system's"),
+         "Where they wait (default QUEUE.parked, TOPIC.GROUP.parked, or QUEUE-parked)"),
+    TEXT("reconcile", "URL", reconcile, "Asked by --on-expired reconcile: has it happened?"),
+    {"concurrency", "N", CLI_NUMBER, offsetof(struct consume_args, concurrency), 1,
+     HAPAX_CONCURRENCY_MAX, "Handlers at once (default 16)"},
+    {"in-hand-max", "N", CLI_NUMBER, offsetof(struct consume_args, in_hand_max), 1,
+     HAPAX_IN_HAND_MAX, "Messages taken and not settled (default 4 a handler)"},
     {"drain", "TIME", CLI_DURATION, offsetof(struct consume_args, drain_ms), 0, 3600000,
-     "At the end, how long handlers may go on; 30s"},
-    TEXT("metrics", "HOST:PORT", metrics, "Serve /metrics and /health there"),
-    CLI_POLICY_OPTIONS(struct consume_args, policies, "A 5xx: retry or hold; retry",
-                       "After so many, it is a dead letter; 0: never; 8"),
+     "At the end, how long handlers may go on (default 30s)"},
+    TEXT("metrics", "HOST:PORT", metrics, "Serve /metrics and /health there (default: nowhere)"),
+    CLI_POLICY_OPTIONS(struct consume_args, policies, "1h", "0: not at all",
+                       "A 5xx: retry or hold (default: by --on-expired)",
+                       "After so many, a dead letter (default 8; 0: never)"),
 };
 #define OPTIONS (sizeof(options) / sizeof(options[0]))
 
@@ -225,6 +235,7 @@ static void read_plain(struct hapax_consumer *consumer, const struct consume_arg
     consumer->from = args->from;
     consumer->scope = args->scope;
     consumer->key = args->key;
+    consumer->owner = args->owner;
     consumer->fingerprint = args->fingerprint;
     consumer->step = args->step;
     consumer->dead_letters = args->dead_letters;
@@ -244,8 +255,12 @@ static enum cli_exit open_post(struct consuming *consuming)
     struct hapax__post_options how = {
         .to = args->to,
         .reconcile = args->reconcile,
+        .user = getenv("HAPAX_TO_USER"), /* a command line can be read by other users */
+        .password = getenv("HAPAX_TO_PASSWORD"),
         .ca = args->ca,
         .broker = hapax__source_type_of(args->from)->schemes[0],
+        .pass_headers = args->pass_headers.items,
+        .pass_header_count = args->pass_headers.n,
         .timeout_ms = consumer->policy.run_max_ms,
         .body_max = consumer->policy.max_response,
         .concurrency = consumer->concurrency,
@@ -260,6 +275,8 @@ static enum cli_exit open_post(struct consuming *consuming)
     if (consumer->policy.on_expired != HAPAX_EXPIRED_RECONCILE && args->reconcile)
         return invalid(args,
                        "--reconcile is given, and nobody asks: --on-expired is not reconcile");
+    if (!how.user != !how.password)
+        return invalid(args, "of HAPAX_TO_USER and HAPAX_TO_PASSWORD one is set alone");
     error = hapax__post_open(&consuming->post, &how, text);
     if (error == HAPAX_ERR_NONE)
         return CLI_DONE;
@@ -337,12 +354,38 @@ static void metrics_url(char *out, size_t size, const struct consuming *consumin
                        address, consuming->port);
 }
 
+static void consume_door(struct cli_door *door, const struct consuming *consuming)
+{
+    *door = (struct cli_door){
+        .policy = &consuming->consumer.policy,
+        .owner = consuming->args->owner,
+        .apart = "all who publish there share the keys",
+        .risk = "no --owner: where the messages of several tenants are in one queue, two of them "
+                "may have one key, and one counts as a repeat of the other; name the header, or "
+                "the pointer, that says whose key it is",
+    };
+}
+
+static void advise_settings(const struct cli_advice *to, const struct consuming *consuming)
+{
+    struct cli_door door;
+
+    consume_door(&door, consuming);
+    cli_advise_door(to, &door);
+    cli_advise_wire(to, CLI_DANGER, "from", consuming->args->from);
+    cli_advise_wire(to, CLI_WARNING, "to", consuming->args->to);
+    cli_advise_wire(to, CLI_WARNING, "reconcile", consuming->args->reconcile);
+}
+
 static void say_ready(const struct consuming *consuming)
 {
     const struct cli_args *args = &consuming->args->args;
-    char metrics[320];
+    char metrics[320], promise[CLI_PROMISE_MAX];
+    struct cli_door door;
     struct json json;
 
+    consume_door(&door, consuming);
+    (void)cli_promise(promise, &door);
     metrics_url(metrics, sizeof(metrics), consuming);
     flockfile(stdout);
     if (args->json) {
@@ -353,12 +396,17 @@ static void say_ready(const struct consuming *consuming)
         if (metrics[0])
             json_text(&json, "metrics", metrics);
         json_number(&json, "pid", getpid());
+        json_text(&json, "promise", promise);
         json_end(&json);
     } else {
-        printf("hapax consume: takes messages from %s for %s (pid %ld)%s%s; operations: hapax list "
-               "--store '%s'\n",
+        printf("hapax consume: takes messages from %s for %s (pid %ld)%s%s; operations: ",
                consuming->from, consuming->to, (long)getpid(), metrics[0] ? "; metrics: " : "",
-               metrics, args->shown);
+               metrics);
+        if (hapax__text_begins(args->store, "memory:"))
+            puts("in the memory of this process, where no other can look at them");
+        else
+            printf("hapax list --store '%s'\n", args->shown);
+        printf("hapax consume: %s\n", promise);
     }
     (void)fflush(stdout);
     funlockfile(stdout);
@@ -461,6 +509,8 @@ static void watch(const struct consuming *consuming)
         if (fds[0].revents & POLLIN) { /* before the end, where both are due */
             fds[0].fd = -1;
             say_ready(consuming);
+            advise_settings(&(struct cli_advice){cli_log_danger, (void *)&consuming->args->args},
+                            consuming);
         }
         if (fds[1].revents & POLLIN)
             return;
@@ -522,18 +572,44 @@ static void release(struct consuming *consuming)
     free(consuming);
 }
 
-static enum cli_exit run(struct cli_args *args)
+/* NULL: out of memory, which is printed. */
+static struct consuming *consuming_new(struct cli_args *args)
 {
     struct consuming *consuming = calloc(1, sizeof(*consuming));
-    enum cli_exit exit;
 
-    if (!consuming)
-        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    if (!consuming) {
+        (void)cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+        return NULL;
+    }
     consuming->args = (const struct consume_args *)args;
     consuming->signals = consuming->stop = consuming->hurry = -1;
     consuming->ready = consuming->ended = -1;
     consuming->stats.lag = -1;
     hapax_consumer_init(&consuming->consumer);
+    return consuming;
+}
+
+static enum cli_exit advise(struct cli_args *args, const struct cli_advice *to)
+{
+    struct consuming *consuming = consuming_new(args);
+    enum cli_exit exit;
+
+    if (!consuming)
+        return CLI_UNREACHED;
+    exit = read_settings(consuming);
+    if (exit == CLI_DONE)
+        advise_settings(to, consuming);
+    release(consuming);
+    return exit;
+}
+
+static enum cli_exit run(struct cli_args *args)
+{
+    struct consuming *consuming = consuming_new(args);
+    enum cli_exit exit;
+
+    if (!consuming)
+        return CLI_UNREACHED;
     exit = open_events(consuming); /* first: threads inherit what signals are blocked */
     if (exit == CLI_DONE)
         exit = read_settings(consuming);
@@ -567,6 +643,11 @@ const struct cli_command cli_consume = {
         "docs/consume.md tells more.",
     .options = options,
     .option_count = OPTIONS,
+    .groups = {{"From and to", "from"},
+               {"Operations", "key"},
+               {"What becomes of a message", "in-flight"},
+               {"The process", "concurrency"},
+               {"Policies", "profile"}},
     .examples =
         {{"hapax consume --from 'amqp://localhost/?queue=orders' --to "
           "http://127.0.0.1:9000/orders",
@@ -579,4 +660,5 @@ const struct cli_command cli_consume = {
     .args_size = sizeof(struct consume_args),
     .defaults = defaults,
     .run = run,
+    .advise = advise,
 };

@@ -27,12 +27,15 @@ static enum cli_exit run(struct cli_args *args)
     enum cli_form form = help->man        ? CLI_FORM_MAN
                          : help->markdown ? CLI_FORM_MARKDOWN
                                           : CLI_FORM_TEXT;
+    char advice[128];
 
     if (args->operand && strcmp(args->operand, "hapax") != 0) {
         command = cli_command_find(args->operand);
-        if (!command)
-            return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
-                            "no command \"%s\"; \"hapax help\" lists them", args->operand);
+        if (!command) {
+            cli_command_advice(advice, args->operand);
+            return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "no command \"%s\"%s",
+                            args->operand, advice);
+        }
     }
     cli_page(command, form);
     return CLI_DONE;

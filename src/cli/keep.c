@@ -14,7 +14,9 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#define URI_MAX (PATH_MAX + 256)
+#define URI_MAX     (PATH_MAX + 256)
+#define WATCH_MS    60000
+#define DANGERS_MAX 16u
 
 struct keep_args {
     struct cli_args args;
@@ -27,9 +29,9 @@ static const struct cli_option options[] = {
     {"listen", "unix:PATH", CLI_TEXT, offsetof(struct keep_args, listen), 0, 0,
      "Serve at this socket too"},
     {"group", "G", CLI_TEXT, offsetof(struct keep_args, group), 0, 0,
-     "Let the members of this group connect"},
+     "Let the members of this group connect, as doors"},
     {"mode", "MODE", CLI_TEXT, offsetof(struct keep_args, mode), 0, 0,
-     "Mode of the sockets, in octal; the default is 0600, and 0660 with --group"},
+     "Mode of the sockets, in octal (default 0600, and 0660 with --group)"},
 };
 
 struct keeping {
@@ -163,6 +165,35 @@ static void say_ready(const struct keep_args *keep, const struct keeping *keepin
     (void)fflush(stdout);
 }
 
+struct dangers {
+    char line[DANGERS_MAX][HAPAX_TEXT_MAX];
+    unsigned n;
+};
+
+static void take_danger(void *arg, bool danger, const char *line)
+{
+    struct dangers *dangers = arg;
+
+    if (danger && dangers->n < DANGERS_MAX)
+        (void)snprintf(dangers->line[dangers->n++], HAPAX_TEXT_MAX, "%s", line);
+}
+
+/* Until a signal: asks the store now and then, and prints its dangers where there are more of them
+ * than before. */
+static void watch(const struct keeping *keeping, int signals)
+{
+    unsigned told = 0;
+
+    do {
+        struct dangers dangers = {.n = 0};
+
+        (void)hapax_store_check(keeping->store, take_danger, &dangers);
+        for (unsigned i = 0; i < dangers.n && dangers.n > told; i++)
+            (void)fprintf(stderr, "hapax keep: danger: %s\n", dangers.line[i]);
+        told = dangers.n;
+    } while (cli_signals_wait(signals, WATCH_MS) == 0);
+}
+
 static enum cli_exit run(struct cli_args *args)
 {
     const struct keep_args *keep = (const struct keep_args *)args;
@@ -182,7 +213,7 @@ static enum cli_exit run(struct cli_args *args)
         exit = serve_second(&keeping, keep, &with_uri);
     if (exit == CLI_DONE) {
         say_ready(keep, &keeping);
-        (void)cli_signals_wait(signals, -1);
+        watch(&keeping, signals);
     }
     hapax__keeper_stop(keeping.second);
     hapax_store_close(keeping.store);
@@ -194,12 +225,15 @@ const struct cli_command cli_keep = {
     .name = "keep",
     .summary = "hold an embedded store open for the processes of this machine",
     .synopsis = {"[--listen unix:PATH] [--group G] [--mode MODE]"},
-    .prose = "One process holds an embedded store; the others reach it through that process. This "
-             "one does nothing else, so the store stays up while applications come and go. They "
-             "use the same rocksdb:PATH, or unix:PATH/keeper.sock.\n\n"
-             "Prints one line when it is ready, and runs until SIGTERM or Ctrl-C; then it answers "
-             "what is in hand and ends. Only processes of your own user and of root may connect, "
-             "unless --group is given. If another process holds the store: exit status 3.",
+    .prose =
+        "One process holds an embedded store; the others reach it through that process. This "
+        "one does nothing else, so the store stays up while applications come and go. They "
+        "use the same rocksdb:PATH, or unix:PATH/keeper.sock.\n\n"
+        "Prints one line when it is ready, and runs until SIGTERM or Ctrl-C; then it answers "
+        "what is in hand and ends. Only processes of your own user and of root may connect. The "
+        "members of --group may connect too, with the rights of a door: they run operations, and "
+        "list, show, resolve and purge none. If another process holds the store: exit status "
+        "3.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax keep --store rocksdb:/var/lib/shop/hapax --group www-data",

@@ -8,6 +8,7 @@
  * while the runtime starts, so that a cold start does not wait for both in turn. The first event is
  * asked for once the store was tried.
  */
+#include "advice.h"
 #include "policies.h"
 
 #include "door/lambda/proxy.h"
@@ -23,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define POLICIES     13u
+#define POLICIES     16u
 #define CALLS_MAX    32768u
 #define AGAIN_MS     200 /* between two tries to open the store */
 #define NOT_FOUND    127 /* a shell's status for an unknown command */
@@ -34,6 +35,8 @@ struct lambda_args {
     struct cli_args args;
     const char *key;
     const char *no_key;
+    const char *owner;
+    const char *caller;
     const char *scope;
     const char *fingerprint;
     const char *step;
@@ -48,30 +51,39 @@ struct lambda_args {
 /* The policies come last. pass-token is not among them: a runtime cannot be given a token. */
 static const struct cli_option options[] = {
     TEXT("key", "SOURCES", key, "Headers, JSON Pointers, event-id, request-id or payload"),
-    TEXT("no-key", "WHAT", no_key, "An event without a key: run or fail; run"),
-    TEXT("scope", "NAME", scope, "The default is the function's name"),
-    TEXT("fingerprint", "PARTS", fingerprint, "As \"method uri json -/sent_at\"; method uri body"),
+    TEXT("no-key", "WHAT", no_key, "An event without a key: run or fail (default run)"),
+    TEXT("owner", "POINTER", owner, "Whose key it is, as /requestContext/identity/apiKeyId"),
+    TEXT("caller", "POINTER", caller,
+         "Who asks; or none (default: all credentials of an HTTP event)"),
+    TEXT("scope", "NAME", scope, "Space of the keys (default: the function's name)"),
+    TEXT("fingerprint", "PARTS", fingerprint,
+         "What is compared in a repeat, as \"json -/sent_at\" (default \"method uri body\")"),
     TEXT("step", "NAME", step, "A part of the operation that the key names"),
     TEXT("batch-report", "on|off", batch_report,
-         "Whether the event source reads batchItemFailures; on"),
+         "Whether the event source reads batchItemFailures (default on)"),
     TEXT("listen", "ADDRESS", listen,
-         "Where the runtime finds it; 127.0.0.1:9009, or another port"),
-    TEXT("lease", "TIME", policies[0],
-         "A claim lasts so long, and is renewed; until the deadline, and 1s"),
-    TEXT("run-max", "TIME", policies[1], "With --lease, how long it is renewed; 1h"),
-    TEXT("retention", "TIME", policies[2], "How long an outcome is kept; 24h"),
-    TEXT("wait", "TIME", policies[3], "How long a repeat waits for the first; 0: not at all"),
-    TEXT("timeout", "TIME", policies[4], "How long the store is tried before anything runs; 2s"),
-    TEXT("save-wait", "TIME", policies[5], "How long an outcome waits to be stored; 2s"),
-    TEXT("on-expired", "WHAT", policies[6], "A claim died: rerun or hold; rerun"),
-    TEXT("on-failed", "WHAT", policies[7], "An error or a 5xx: retry, replay or hold; retry"),
-    TEXT("on-store-error", "WHAT", policies[8],
-         "closed: nothing runs; open: run unprotected; closed"),
-    TEXT("attempts-max", "N", policies[9],
-         "After so many, the last failure is the answer; 0: never; 0"),
-    TEXT("max-request", "SIZE", policies[10], "A larger body is refused; 6m"),
-    TEXT("max-response", "SIZE", policies[11], "A larger body is not kept; 6m"),
-    TEXT("rerun-completed", "on", policies[12], "No replays, only exclusion; off"),
+         "Where the runtime finds it (default 127.0.0.1:9009, or another port)"),
+    TEXT("profile", "payments", policies[0], CLI_PROFILE_HELP),
+    TEXT("lease", "TIME", policies[1],
+         "A claim lasts so long, and is renewed (default: until the deadline, and 1s)"),
+    TEXT("run-max", "TIME", policies[2], "With --lease, how long it is renewed (default 1h)"),
+    TEXT("retention", "TIME", policies[3], "How long an outcome is kept (default 24h)"),
+    TEXT("wait", "TIME", policies[4],
+         "How long a repeat waits for the first (default 0: not at all)"),
+    TEXT("timeout", "TIME", policies[5], "How long to try the store before a run (default 2s)"),
+    TEXT("save-wait", "TIME", policies[6], "How long an outcome waits to be stored (default 2s)"),
+    TEXT("on-expired", "WHAT", policies[7], "A claim died: rerun or hold (default rerun)"),
+    TEXT("on-failed", "WHAT", policies[8],
+         "An error or a 5xx: retry, replay or hold (default: by --on-expired)"),
+    TEXT("on-store-error", "WHAT", policies[9],
+         "closed: nothing runs; open: unprotected (default closed)"),
+    TEXT("attempts-max", "N", policies[10],
+         "After so many the last failure is the answer (default 0: never)"),
+    TEXT("max-request", "SIZE", policies[11], "A larger body is refused (default 6m)"),
+    TEXT("max-response", "SIZE", policies[12], "A larger body is not kept (default 6m)"),
+    TEXT("rerun-completed", "on", policies[13], "No replays, only exclusion (default off)"),
+    TEXT("key-min", "N", policies[14], CLI_KEY_MIN_HELP),
+    TEXT("owner-required", "on", policies[15], CLI_OWNER_REQUIRED_HELP),
 };
 #define OPTIONS (sizeof(options) / sizeof(options[0]))
 
@@ -211,6 +223,8 @@ static enum cli_exit read_settings(struct serving *serving)
     lambda->key = args->key;
     lambda->fingerprint = args->fingerprint;
     lambda->step = args->step;
+    lambda->owner = args->owner;
+    lambda->caller = args->caller;
     lambda->scope = args->scope ? args->scope : getenv("AWS_LAMBDA_FUNCTION_NAME");
     lambda->concurrency = read_concurrency();
     lambda->log = say;
@@ -219,9 +233,10 @@ static enum cli_exit read_settings(struct serving *serving)
     if (exit == CLI_DONE)
         exit =
             read_word(&lambda->batch_report, serving, "batch-report", args->batch_report, reports);
-    lambda->policy.key = run ? HAPAX_KEY_OPTIONAL : HAPAX_KEY_REQUIRED;
     if (exit == CLI_DONE)
         exit = read_policies(serving);
+    if (args->no_key)
+        lambda->policy.key = run ? HAPAX_KEY_OPTIONAL : HAPAX_KEY_REQUIRED;
     if (exit != CLI_DONE)
         return exit;
     error = hapax_lambda_check(lambda, text);
@@ -448,6 +463,30 @@ static enum cli_exit run(struct cli_args *args)
     return exit;
 }
 
+static enum cli_exit advise(struct cli_args *args, const struct cli_advice *to)
+{
+    static struct serving standing;
+    struct serving *serving = &standing;
+    struct cli_door door = {
+        .apart = "callers of HTTP events are told apart by their credentials",
+        .risk = "no --owner: tenants who are told apart by something else than credentials share "
+                "keys, and are given one another's answers; name the place in the event that says "
+                "whose key it is",
+    };
+    enum cli_exit exit;
+
+    serving->args = (struct lambda_args *)args;
+    hapax_lambda_init(&serving->lambda);
+    take_environment(serving->args);
+    exit = read_settings(serving);
+    door.policy = &serving->lambda.policy;
+    door.owner = serving->lambda.owner;
+    door.caller = serving->lambda.caller;
+    if (exit == CLI_DONE)
+        cli_advise_door(to, &door);
+    return exit;
+}
+
 const struct cli_command cli_lambda = {
     .name = "lambda",
     .summary = "run each event of a Lambda function once, whatever its language",
@@ -476,4 +515,5 @@ const struct cli_command cli_lambda = {
         },
     .args_size = sizeof(struct lambda_args),
     .run = run,
+    .advise = advise,
 };

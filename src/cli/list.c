@@ -13,6 +13,7 @@
 struct list_args {
     struct cli_args args;
     struct cli_texts states;
+    const char *owner;
     const char *scope;
     int64_t older_ms;
     int64_t limit;
@@ -22,11 +23,12 @@ struct list_args {
 static const struct cli_option options[] = {
     {"state", "S", CLI_TEXTS, offsetof(struct list_args, states), 0, 0,
      "Only in this state: started, completed, failed or unknown. May be given several times"},
+    {"owner", "O", CLI_TEXT, offsetof(struct list_args, owner), 0, 0, "Only of this owner"},
     {"scope", "S", CLI_TEXT, offsetof(struct list_args, scope), 0, 0, "Only of this scope"},
-    {"older", "AGE", CLI_DURATION, offsetof(struct list_args, older_ms), 0, HAPAX_DURATION_MAX_MS,
+    {"older", "T", CLI_DURATION, offsetof(struct list_args, older_ms), 0, HAPAX_DURATION_MAX_MS,
      "Only where nothing was written for this long"},
     {"limit", "N", CLI_NUMBER, offsetof(struct list_args, limit), 1, INT64_MAX,
-     "At most so many; the default is 1000"},
+     "At most so many (default 1000)"},
     {"outbox", NULL, CLI_FLAG, offsetof(struct list_args, outbox), 0, 0,
      "Not operations, but messages of the outbox that were put aside"},
 };
@@ -36,8 +38,8 @@ static void defaults(struct cli_args *args)
     ((struct list_args *)args)->limit = 1000;
 }
 
-static enum cli_exit states_of(uint32_t *bits, const struct cli_args *args,
-                               const struct cli_texts *states)
+enum cli_exit cli_states(uint32_t *bits, const struct cli_args *args,
+                         const struct cli_texts *states)
 {
     *bits = 0;
     for (size_t i = 0; i < states->n; i++) {
@@ -81,6 +83,7 @@ static int64_t put_page(const struct cli_args *args, const struct hapax_op *op, 
 static enum cli_exit put_all(const struct cli_args *args, struct hapax_store *store,
                              struct hapax_op *op, int64_t limit)
 {
+    struct report_damage damage = {0};
     int64_t n = 0;
 
     do {
@@ -88,9 +91,14 @@ static enum cli_exit put_all(const struct cli_args *args, struct hapax_store *st
 
         if (error != HAPAX_ERR_NONE)
             return cli_store_failed(args, error, hapax_store_text(store));
+        report_damage(&damage, "list", op);
         n += put_page(args, op, n == 0, limit - n);
         op->cursor = op->next_cursor;
     } while (op->more && n < limit && !ferror(stdout));
+    if (damage.places > 0)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,
+                        "%u damaged places were passed over (\"hapax check\" says more)",
+                        damage.places);
     if (n == 0 && !args->json)
         (void)fputs("hapax list: there are none\n", stderr);
     if (op->more && n == limit && !args->json)
@@ -110,17 +118,21 @@ static enum cli_exit run(struct cli_args *args)
     if (list->scope && (op.scope.len == 0 || op.scope.len > HAPAX_SCOPE_MAX))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--scope is not of 1 to %u bytes",
                         HAPAX_SCOPE_MAX);
-    if (list->outbox && (list->states.n > 0 || list->scope || list->older_ms > 0))
+    if (list->outbox && (list->states.n > 0 || list->owner || list->scope || list->older_ms > 0))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
-                        "--outbox goes with --limit alone: messages have no state, scope or age");
+                        "--outbox goes with --limit alone: messages have no state, owner, scope "
+                        "or age");
     if (list->outbox)
         return outbox_list(args, args->store, list->limit);
-    exit = states_of(&op.states, args, &list->states);
+    exit = cli_states(&op.states, args, &list->states);
     if (exit == CLI_DONE)
         exit = cli_open(&store, args, CLI_EXISTING);
     if (exit != CLI_DONE)
         return exit;
-    exit = put_all(args, store, &op, list->limit);
+    if (list->owner)
+        exit = cli_owner(&op.owner, args, store, list->owner);
+    if (exit == CLI_DONE)
+        exit = put_all(args, store, &op, list->limit);
     hapax_store_close(store);
     return exit;
 }
@@ -128,12 +140,13 @@ static enum cli_exit run(struct cli_args *args)
 const struct cli_command cli_list = {
     .name = "list",
     .summary = "list the operations of a store",
-    .synopsis = {"[--state S]... [--scope S] [--older AGE] [--limit N]", "--outbox [--limit N]"},
+    .synopsis = {"[--state S]... [--owner O] [--scope S] [--older T] [--limit N]",
+                 "--outbox [--limit N]"},
     .prose =
         "Lists operations, in the order of their ids (a Redis has none, and may show one twice). "
         "AGE is the time since the record was last written; LEASE is how long a running "
         "attempt may still go without a sign of life, or \"over\" where it seems to have "
-        "died.\n\n"
+        "died; WHAT is the method and path of a request, or the queue and type of a message.\n\n"
         "A step stands here as an operation of its own, in its scope. With --outbox: the messages "
         "that a relay has put aside, without their keys and payloads; \"hapax redrive\" puts them "
         "back.\n\n"

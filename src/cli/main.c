@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 const struct cli_command *cli_command_find(const char *name)
 {
@@ -14,6 +15,18 @@ const struct cli_command *cli_command_find(const char *name)
         if (strcmp(cli_commands[i]->name, name) == 0)
             return cli_commands[i];
     return NULL;
+}
+
+void cli_command_advice(char out[128], const char *word)
+{
+    struct cli_nearest nearest = {.word = word, .len = strlen(word)};
+
+    for (size_t i = 0; cli_commands[i]; i++)
+        cli_nearest_look(&nearest, cli_commands[i]->name);
+    if (nearest.name)
+        (void)snprintf(out, 128, ": did you mean \"%s\"?", nearest.name);
+    else
+        (void)snprintf(out, 128, "; \"hapax help\" lists them");
 }
 
 static enum cli_exit run(const struct cli_command *command, int argc, char **argv)
@@ -42,6 +55,7 @@ static enum cli_exit run(const struct cli_command *command, int argc, char **arg
 static enum cli_exit dispatch(int argc, char **argv)
 {
     const struct cli_command *command;
+    char advice[128];
 
     if (argc < 2) {
         cli_page(NULL, CLI_FORM_TEXT);
@@ -58,17 +72,38 @@ static enum cli_exit dispatch(int argc, char **argv)
     command = cli_command_find(argv[1]);
     if (command)
         return run(command, argc - 2, argv + 2);
-    if (argv[1][0] == '-')
-        (void)fprintf(stderr, "hapax: no option \"%s\"; options come after the command\n", argv[1]);
-    else
-        (void)fprintf(stderr, "hapax: no command \"%s\"; \"hapax help\" lists them\n", argv[1]);
+    if (argv[1][0] == '-') {
+        struct cli_nearest nearest = {.word = argv[1], .len = strlen(argv[1])};
+
+        cli_nearest_look(&nearest, "--version");
+        cli_nearest_look(&nearest, "--help");
+        (void)fprintf(stderr, "hapax: no option \"%s\"%s%s%s\n", argv[1],
+                      nearest.name ? ": did you mean \"" : "; options come after the command",
+                      nearest.name ? nearest.name : "", nearest.name ? "\"?" : "");
+        return CLI_USAGE;
+    }
+    cli_command_advice(advice, argv[1]);
+    (void)fprintf(stderr, "hapax: no command \"%s\"%s\n", argv[1], advice);
     return CLI_USAGE;
+}
+
+/* A core would hold secrets, tokens and bodies. nginx, which serve starts, inherits the limit.
+ * Rejected: PR_SET_DUMPABLE, which also keeps debuggers and the leak checker out. */
+static void forbid_core(void)
+{
+    const struct rlimit none = {0, 0};
+    const char *wanted = getenv("HAPAX_CORE_DUMPS");
+
+    if (!wanted || strcmp(wanted, "on") != 0)
+        (void)setrlimit(RLIMIT_CORE, &none);
 }
 
 int main(int argc, char **argv)
 {
-    enum cli_exit exit = dispatch(argc, argv);
+    enum cli_exit exit;
 
+    forbid_core();
+    exit = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("hapax: cannot print");
         return CLI_UNREACHED;

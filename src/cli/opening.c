@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/span.h"
 #include "door/step.h"
+#include "http/problem.h"
 #include "print.h"
 #include "store/types.h"
 
@@ -330,6 +331,13 @@ static bool read_all(int fd, uint8_t *out, size_t size, size_t *len)
     return true;
 }
 
+bool cli_secret_given(void)
+{
+    const char *path;
+
+    return set_from("HAPAX_SECRET_FILE", &path);
+}
+
 enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *args)
 {
     const char *path;
@@ -399,6 +407,8 @@ static bool id_from_hex(struct hapax_id *id, const char *hex)
 {
     static const char digits[] = "0123456789abcdef";
 
+    if (hapax__text_begins(hex, HAPAX__INSTANCE_BASE)) /* from a problem */
+        hex += strlen(HAPAX__INSTANCE_BASE);
     if (strlen(hex) != 2 * sizeof(id->bytes) || hex[strspn(hex, digits)] != '\0')
         return false;
     for (size_t i = 0; i < sizeof(id->bytes); i++)
@@ -412,13 +422,55 @@ static enum cli_exit id_from_key(struct hapax_id *id, const struct cli_args *arg
 {
     const char *scope = operation->scope ? operation->scope : "default";
 
-    if (hapax_id(id, hapax_str(scope), hapax_str(args->operand), hapax_str(operation->step),
-                 secret) == HAPAX_ERR_NONE)
+    if (operation->owner && !*operation->owner)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--owner is empty");
+    if (hapax_owned_id(id, hapax_str(operation->owner), hapax_str(scope), hapax_str(args->operand),
+                       hapax_str(operation->step), secret) == HAPAX_ERR_NONE)
         return CLI_DONE;
     return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
-                    "not an operation: KEY and --scope have 1 to %u bytes, --step at most %u and "
-                    "no ':'",
+                    "not an operation: KEY, --scope and --owner have 1 to %u bytes, --step at most "
+                    "%u and no ':'",
                     HAPAX_KEY_MAX, HAPAX_STEP_MAX);
+}
+
+enum cli_exit cli_owner(struct hapax_digest *out, const struct cli_args *args,
+                        struct hapax_store *store, const char *owner)
+{
+    struct cli_secret secret;
+    struct hapax_span span;
+    enum cli_exit exit = cli_secret_read(&secret, args);
+
+    span = (struct hapax_span){secret.bytes, secret.len};
+    if (exit == CLI_DONE && hapax_owner(out, hapax_str(owner), span) != HAPAX_ERR_NONE)
+        exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--owner is not of 1 to %u bytes",
+                        HAPAX_OWNER_MAX);
+    if (exit == CLI_DONE)
+        exit = secret_compare(args, store, span);
+    explicit_bzero(&secret, sizeof(secret));
+    return exit;
+}
+
+/* Takes the key within the quotes for KEY, where the store does not know KEY as it stands. A key
+ * of a message may have quotes of its own. */
+static enum cli_exit unquote(struct hapax_id *id, struct hapax_store *store, struct cli_args *args,
+                             struct cli_operation *operation, struct hapax_span secret)
+{
+    struct hapax_op op = {.kind = HAPAX_OP_READ, .id = *id};
+    enum hapax_error error;
+    const char *why;
+    size_t len;
+
+    error = hapax_key_parse((uint8_t *)operation->unquoted, &len, hapax_str(args->operand), &why);
+    if (args->operand[0] != '"' || error != HAPAX_ERR_NONE)
+        return CLI_DONE;
+    error = hapax_store_run(store, &op, 1);
+    if (error != HAPAX_ERR_NONE)
+        return cli_store_failed(args, error, hapax_store_text(store));
+    if (op.verdict == HAPAX_FOUND)
+        return CLI_DONE;
+    operation->unquoted[len] = '\0';
+    args->operand = operation->unquoted;
+    return id_from_key(id, args, operation, secret);
 }
 
 /* The id, from what the command line says. secret: what it was made with, if from a key. */
@@ -431,14 +483,15 @@ static enum cli_exit identify(struct hapax_id *id, struct cli_secret *secret,
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "name the operation by its KEY, or by --id HEX%s",
                         args->operand ? ", not by both" : "");
-    if (operation->id && (operation->scope || operation->step))
+    if (operation->id && (operation->owner || operation->scope || operation->step))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
-                        "--scope and --step go with a KEY; an id has them in it");
+                        "--owner, --scope and --step go with a KEY; an id has them in it");
     if (operation->id)
         return id_from_hex(id, operation->id)
                    ? CLI_DONE
                    : cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
-                              "--id \"%s\" is not 64 hex digits", operation->id);
+                              "--id \"%s\" is not 64 hex digits, nor the \"instance\" of a problem",
+                              operation->id);
     exit = cli_secret_read(secret, args);
     if (exit != CLI_DONE)
         return exit;
@@ -446,7 +499,7 @@ static enum cli_exit identify(struct hapax_id *id, struct cli_secret *secret,
 }
 
 enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
-                                 const struct cli_args *args, const struct cli_operation *operation)
+                                 struct cli_args *args, struct cli_operation *operation)
 {
     struct cli_secret secret = {.len = 0}; /* not read where the id is given */
     enum cli_exit exit;
@@ -457,6 +510,8 @@ enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
         exit = cli_open(out, args, CLI_EXISTING);
     if (exit == CLI_DONE && args->operand)
         exit = secret_compare(args, *out, (struct hapax_span){secret.bytes, secret.len});
+    if (exit == CLI_DONE && args->operand)
+        exit = unquote(id, *out, args, operation, (struct hapax_span){secret.bytes, secret.len});
     if (exit != CLI_DONE) {
         hapax_store_close(*out);
         *out = NULL;
@@ -472,9 +527,10 @@ enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps,
     enum cli_exit exit = cli_secret_read(&secret, args);
 
     for (size_t i = 0; i < n && exit == CLI_DONE; i++) {
-        enum hapax_error error = hapax_id(
-            &ids[i], hapax_str(operation->scope ? operation->scope : "default"),
-            hapax_str(args->operand), steps[i], (struct hapax_span){secret.bytes, secret.len});
+        enum hapax_error error = hapax_owned_id(
+            &ids[i], hapax_str(operation->owner),
+            hapax_str(operation->scope ? operation->scope : "default"), hapax_str(args->operand),
+            steps[i], (struct hapax_span){secret.bytes, secret.len});
 
         if (error != HAPAX_ERR_NONE)
             exit = cli_fail(args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,

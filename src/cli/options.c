@@ -9,10 +9,9 @@
  */
 #include "cli.h"
 
-#include "core/policy.h"
+#include "base/units.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -50,17 +49,6 @@ __attribute__((format(printf, 2, 3))) static enum cli_exit usage(const struct cl
 
 /* ---- values -------------------------------------------------------------------------- */
 
-static bool parse_number(int64_t *out, const char *text)
-{
-    char *end;
-
-    if (*text < '0' || *text > '9')
-        return false;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    return errno == 0 && *end == '\0';
-}
-
 static void range_text(char *out, size_t size, const struct cli_option *option)
 {
     const char *unit = option->kind == CLI_DURATION ? " ms"
@@ -75,6 +63,7 @@ static enum cli_exit set_amount(const struct cli_args *args, const struct cli_op
 {
     const char *why = "not a whole number";
     char range[80];
+    uint64_t number = 0;
     size_t size = 0;
     bool good;
 
@@ -86,7 +75,8 @@ static enum cli_exit set_amount(const struct cli_args *args, const struct cli_op
             size = INT64_MAX;
         *field = (int64_t)size;
     } else {
-        good = parse_number(field, value);
+        good = hapax__number_parse(&number, value, strlen(value), INT64_MAX);
+        *field = (int64_t)number;
     }
     if (!good)
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--%s \"%s\" is %s", option->name,
@@ -151,6 +141,20 @@ static int find(const struct cli_command *command, const char *name, size_t len)
     return -1;
 }
 
+/* name: without its dashes, of len bytes. What it was given is not shown: it may be a secret. */
+static enum cli_exit no_option(const struct cli_args *args, const char *name, size_t len)
+{
+    struct cli_nearest nearest = {.word = name, .len = len};
+    const struct cli_option *option;
+
+    for (size_t place = 0; (option = option_at(args->command, place)); place++)
+        cli_nearest_look(&nearest, option->name);
+    if (!nearest.name)
+        return usage(args, "no option \"--%.*s\"", (int)(len < 200 ? len : 200), name);
+    return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                    "no option \"--%.*s\": did you mean \"--%s\"?", (int)len, name, nearest.name);
+}
+
 /* Takes the option at argv[*at] and, where it has one, its value from the next word. */
 static enum cli_exit take_option(struct cli_args *args, int argc, char **argv, int *at,
                                  uint64_t *given)
@@ -162,7 +166,7 @@ static enum cli_exit take_option(struct cli_args *args, int argc, char **argv, i
     const struct cli_option *option;
 
     if (place < 0)
-        return usage(args, "no option \"%s\"", argv[*at]);
+        return no_option(args, name, len);
     assert(place < 64);
     option = option_at(args->command, (size_t)place);
     if (option->kind == CLI_FLAG && value)

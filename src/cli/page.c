@@ -258,18 +258,37 @@ static void put_head(const struct cli_command *command, enum cli_form form)
     }
 }
 
+/* The title of the group that begins with this option; NULL: none does. */
+static const char *group_of(const struct cli_command *command, const struct cli_option *option)
+{
+    for (size_t i = 0; i < sizeof(command->groups) / sizeof(command->groups[0]); i++)
+        if (command->groups[i].first && strcmp(command->groups[i].first, option->name) == 0)
+            return command->groups[i].title;
+    return NULL;
+}
+
 static void put_options(const struct cli_command *command, enum cli_form form)
 {
+    bool grouped = command->groups[0].first != NULL;
     const struct cli_option *option;
+    const char *title;
 
     if (command->no_shared)
         return;
-    put_title(form, "Options");
-    for (size_t i = 0; i < command->option_count; i++)
+    if (!grouped)
+        put_title(form, "Options");
+    for (size_t i = 0; i < command->option_count; i++) {
+        title = group_of(command, &command->options[i]);
+        assert(title || !grouped || i > 0);
+        if (title)
+            put_title(form, title);
         put_option(form, &command->options[i]);
+    }
+    if (grouped)
+        put_title(form, "Options of every command");
     if (form == CLI_FORM_MARKDOWN)
-        printf("- %s`--json`, `--help`: as every command\n",
-               command->no_store ? "" : "`--store URI`, ");
+        printf("- %s`--json`, `--help`%s\n", command->no_store ? "" : "`--store URI`, ",
+               grouped ? "" : ": as every command");
     else
         for (size_t i = 0; (option = cli_shared_option(command, i)); i++)
             put_option(form, option);
@@ -321,9 +340,12 @@ static const struct {
 } variables[] = {
     {"HAPAX_STORE", "The store where --store is not given"},
     {"HAPAX_REDIS_USERNAME, HAPAX_REDIS_PASSWORD", "The login of a Redis whose URI has none"},
+    {"HAPAX_CORE_DUMPS",
+     "on: a crash may write a core, which holds secrets and bodies. Otherwise none is written"},
     {"HAPAX_SECRET_FILE",
      "A file with the secret of the store, for stores whose keys are hashed with one. At most "
      "4096 bytes, a newline at the end not counted; others must not be able to read it"},
+    {"HAPAX_AUDIT_FILE", "Where \"hapax resolve\" adds lines about its acts, without --audit"},
 };
 
 static const char formats[] =

@@ -8,6 +8,7 @@
 #include "cli.h"
 
 #include "print.h"
+#include "report.h"
 
 #include <inttypes.h>
 #include <sys/random.h>
@@ -52,6 +53,7 @@ static void say_done(const struct cli_args *args, uint64_t purged, uint64_t expi
 static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *store, int signals)
 {
     struct hapax_op op = {.kind = HAPAX_OP_PURGE};
+    struct report_damage damage = {0};
     uint64_t purged = 0, expired_claims = 0;
 
     do {
@@ -59,11 +61,16 @@ static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *
 
         if (error != HAPAX_ERR_NONE)
             return cli_store_failed(args, error, hapax_store_text(store));
+        report_damage(&damage, "purge", &op);
         purged += op.purged;
         expired_claims += op.expired_claims;
         op.cursor = op.next_cursor;
     } while (op.more && (signals < 0 || cli_signals_wait(signals, 0) == 0));
     say_done(args, purged, expired_claims, NULL);
+    if (damage.places > 0)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,
+                        "%u damaged places were passed over (\"hapax check\" says more)",
+                        damage.places);
     return CLI_DONE;
 }
 

@@ -106,6 +106,7 @@ struct redriving {
     size_t busy; /* PUBLISHING */
     uint64_t seen, put_back, left, again;
     uint64_t voided; /* the source's count, as last noted */
+    bool looked; /* the target is there */
     bool full; /* no more are taken */
     bool stopped; /* by a signal */
     int64_t event_us; /* the last progress */
@@ -315,7 +316,8 @@ static void print_letter(const struct redriving *redriving, const struct hapax_m
     } shown[] = {
         {HAPAX__HEADER_REASON, "reason"}, {HAPAX__HEADER_FROM, "from"},
         {HAPAX__HEADER_SCOPE, "scope"},   {HAPAX__HEADER_ATTEMPTS, "attempts"},
-        {HAPAX__HEADER_TIME, "time_us"},  {HAPAX__HEADER_ERROR, "error"},
+        {HAPAX__HEADER_ID, "id"},         {HAPAX__HEADER_TIME, "time_us"},
+        {HAPAX__HEADER_ERROR, "error"},
     };
     struct json json;
 
@@ -460,6 +462,27 @@ static bool work_on(struct redriving *redriving, struct target *to)
     return true;
 }
 
+/* Asks once whether the target is there, also where no letter is put back. False: it is not, and
+ * the failure was printed. */
+static bool look(struct redriving *redriving)
+{
+    struct hapax__sink *sink = redriving->to.sink;
+
+    if (redriving->looked)
+        return true;
+    switch (sink->type->look(sink)) {
+    case HAPAX__SENT_OK:
+        redriving->looked = true;
+        redriving->event_us = hapax__monotonic_us();
+        return true;
+    case HAPAX__SENT_REFUSED:
+        (void)failed(redriving, CLI_NO, HAPAX_ERR_REFUSED, sink->why);
+        return false;
+    default:
+        return true;
+    }
+}
+
 /* ---- turns ---------------------------------------------------------------------------------- */
 
 static void wait_turn(struct redriving *redriving)
@@ -515,7 +538,7 @@ static bool is_done(const struct redriving *redriving)
 
     if (is_loaded(redriving) || source->more)
         enough_us = COUNTED_US;
-    if (redriving->busy > 0)
+    if (redriving->busy > 0 || (!redriving->looked && !redriving->stopped))
         return false;
     if (room(redriving) == 0 && (redriving->full || redriving->stopped || is_enough(redriving)))
         return true;
@@ -638,7 +661,8 @@ static enum cli_exit work(struct redriving *redriving, bool taking)
             break;
         if (taking)
             take_all(redriving);
-        if (!work_on(redriving, &redriving->to) || !work_on(redriving, &redriving->back))
+        if (!work_on(redriving, &redriving->to) || !work_on(redriving, &redriving->back) ||
+            !look(redriving))
             return CLI_NO;
         if (taking ? is_done(redriving) : redriving->busy == 0)
             break;

@@ -33,20 +33,22 @@ static const struct cli_option options[] = {
     {"from", "URI", CLI_TEXT, AT(from), 0, 0, "The database, as postgres://localhost/shop"},
     {"to", "URI", CLI_TEXT, AT(to), 0, 0,
      "The broker, as amqp://localhost, kafka://localhost or sqs://REGION"},
-    {"batch", "N", CLI_NUMBER, AT(batch), 1, HAPAX__RELAY_BATCH_MAX, "Messages in hand; 500"},
+    {"batch", "N", CLI_NUMBER, AT(batch), 1, HAPAX__RELAY_BATCH_MAX,
+     "Messages in hand (default 500)"},
     {"poll", "TIME", CLI_DURATION, AT(poll_ms), 10, 60000,
-     "How often to look without a notification; 500ms"},
+     "How often to look without a notification (default 500ms)"},
     {"lease", "TIME", CLI_DURATION, AT(lease_ms), 1000, 3600000,
-     "A relay silent for this long is dead; 10s"},
+     "A relay silent for this long is dead (default 10s)"},
     {"retry", "TIME", CLI_DURATION, AT(retry_ms), 1, 3600000,
-     "The first pause of a message that was refused; 1s"},
+     "The first pause of a message that was refused (default 1s)"},
     {"attempts-max", "N", CLI_NUMBER, AT(attempts_max), 1, 1000000,
-     "After so many tries a message is put aside; 16"},
+     "After so many tries a message is put aside (default 16)"},
     {"keep", "TIME", CLI_DURATION, AT(keep_ms), 0, HAPAX_DURATION_MAX_MS,
-     "How long published messages stay; 24h"},
+     "How long published messages stay (default 24h)"},
     {"drain", "TIME", CLI_DURATION, AT(drain_ms), 0, 3600000,
-     "At the end, how long to wait for the broker; 10s"},
-    {"metrics", "HOST:PORT", CLI_TEXT, AT(metrics), 0, 0, "Serve /metrics and /health there"},
+     "At the end, how long to wait for the broker (default 10s)"},
+    {"metrics", "HOST:PORT", CLI_TEXT, AT(metrics), 0, 0,
+     "Serve /metrics and /health there (default: nowhere)"},
 };
 
 static void defaults(struct cli_args *args)
@@ -126,9 +128,10 @@ static enum cli_exit relay(const struct relay_args *args, int signals)
     switch (error) {
     case HAPAX_ERR_NONE:
         return CLI_DONE;
+    case HAPAX_ERR_REFUSED: /* by the broker, as in hapax consume; or by the database */
+        return cli_fail(&args->args, stats.database_up ? CLI_NO : CLI_USAGE, error, "%s", text);
     case HAPAX_ERR_INVALID:
     case HAPAX_ERR_UNSUPPORTED:
-    case HAPAX_ERR_REFUSED:
         return cli_fail(&args->args, CLI_USAGE, error, "%s", text);
     default:
         return cli_fail(&args->args, CLI_UNREACHED, error, "%s", text);

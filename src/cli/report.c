@@ -8,12 +8,15 @@
 #include "print.h"
 
 #include "base/utf8.h"
+#include "core/machine.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define NAME_WIDTH 14
+#define NAME_WIDTH       14
+#define SCOPE_WIDTH      16u
+#define DAMAGE_LINES_MAX 20u
 
 /* ---- for people ---------------------------------------------------------------------- */
 
@@ -63,7 +66,7 @@ static void put_marks(const struct hapax_record *record)
 {
     if (record->stale)
         put_line("stale", "yes: an attempt died, and nobody knows what it did");
-    if (record->hold)
+    if (record->hold && record->state != HAPAX_STATE_COMPLETED)
         put_line("hold", "yes: where an attempt dies, an operator decides");
     if (record->reruns)
         put_line("reruns", "yes: a repeat runs again once it has completed");
@@ -125,12 +128,34 @@ static void put_outcome(const struct hapax_record *record)
     }
 }
 
+static void put_span(const char *name, struct hapax_span text)
+{
+    put_name(name);
+    print_text(stdout, text, false, 0);
+    putchar('\n');
+}
+
+static void put_resolved(const struct hapax_record *record, int64_t now_us)
+{
+    put_moment("resolved", record->resolved_us, now_us);
+    put_span("resolved by", record->resolved_by);
+    if (record->replaced_state == HAPAX_STATE_ABSENT)
+        return;
+    put_name("replaced");
+    printf("%s", hapax_state_name(record->replaced_state));
+    if (record->replaced_status > 0)
+        printf(", status %d", record->replaced_status);
+    putchar('\n');
+}
+
 void report_record(const struct hapax_record *record, int64_t now_us)
 {
     put_digest("id", record->id.bytes);
-    put_name("scope");
-    print_text(stdout, record->scope, false, 0);
-    putchar('\n');
+    if (record->what.len > 0)
+        put_span("what", record->what);
+    put_span("scope", record->scope);
+    if (hapax__owned(&record->owner))
+        put_digest("owner", record->owner.bytes);
     put_line("state", hapax_state_name(record->state));
     put_lease(record, now_us);
     put_marks(record);
@@ -144,12 +169,8 @@ void report_record(const struct hapax_record *record, int64_t now_us)
         put_moment("expires", record->expires_us, now_us);
     else
         put_line("expires", "never");
-    if (record->resolved_us > 0) {
-        put_moment("resolved", record->resolved_us, now_us);
-        put_name("resolved by");
-        print_text(stdout, record->resolved_by, false, 0);
-        putchar('\n');
-    }
+    if (record->resolved_us > 0)
+        put_resolved(record, now_us);
     put_digest("fingerprint", record->fingerprint.bytes);
     put_digest("caller", record->caller.bytes);
     put_outcome(record);
@@ -159,7 +180,8 @@ void report_record(const struct hapax_record *record, int64_t now_us)
 
 void report_row_head(void)
 {
-    printf("%-64s  %-9s  %7s  %-7s  %-7s  %s\n", "ID", "STATE", "ATTEMPT", "AGE", "LEASE", "SCOPE");
+    printf("%-64s  %-9s  %7s  %-7s  %-7s  %-16s  %s\n", "ID", "STATE", "ATTEMPT", "AGE", "LEASE",
+           "SCOPE", "WHAT");
 }
 
 void report_row(const struct hapax_record *record, int64_t now_us)
@@ -177,6 +199,12 @@ void report_row(const struct hapax_record *record, int64_t now_us)
     printf("%-64s  %-9s  %7" PRIu32 "  %-7s  %-7s  ", id, hapax_state_name(record->state),
            record->attempt, age, lease);
     print_text(stdout, record->scope, false, 0);
+    if (record->what.len > 0) {
+        for (size_t i = record->scope.len; i < SCOPE_WIDTH; i++)
+            putchar(' ');
+        (void)fputs("  ", stdout);
+        print_text(stdout, record->what, false, 0);
+    }
     putchar('\n');
 }
 
@@ -234,7 +262,12 @@ static void json_outcome(struct json *json, const struct hapax_record *record, b
 void report_members(struct json *json, const struct hapax_record *record, bool listed)
 {
     json_hex(json, "id", record->id.bytes);
+    json_bytes(json, "what", record->what);
     json_bytes(json, "scope", record->scope);
+    if (hapax__owned(&record->owner))
+        json_hex(json, "owner", record->owner.bytes);
+    else
+        json_null(json, "owner");
     json_text(json, "state", hapax_state_name(record->state));
     json_number(json, "attempt", record->attempt);
     json_unsigned(json, "fence", record->fence);
@@ -254,6 +287,13 @@ void report_members(struct json *json, const struct hapax_record *record, bool l
         json_bytes(json, "resolved_by", record->resolved_by);
     else
         json_null(json, "resolved_by");
+    if (record->replaced_state != HAPAX_STATE_ABSENT) {
+        json_text(json, "replaced_state", hapax_state_name(record->replaced_state));
+        json_number(json, "replaced_status", record->replaced_status);
+    } else {
+        json_null(json, "replaced_state");
+        json_null(json, "replaced_status");
+    }
 }
 
 void report_record_json(const struct hapax_record *record, bool listed)
@@ -263,4 +303,25 @@ void report_record_json(const struct hapax_record *record, bool listed)
     json_begin(&json);
     report_members(&json, record, listed);
     json_end(&json);
+}
+
+void report_damage(struct report_damage *damage, const char *command, const struct hapax_op *op)
+{
+    char from[PRINT_HEX_MAX], to[PRINT_HEX_MAX];
+
+    if (!op->damaged ||
+        (damage->places > 0 && memcmp(&damage->last, &op->damaged_to, sizeof(damage->last)) == 0))
+        return;
+    damage->last = op->damaged_to;
+    if (damage->places++ >= DAMAGE_LINES_MAX)
+        return;
+    print_hex(from, op->damaged_from.bytes);
+    print_hex(to, op->damaged_to.bytes);
+    if (memcmp(&op->damaged_from, &op->damaged_to, sizeof(op->damaged_to)) == 0)
+        (void)fprintf(stderr, "hapax %s: passed over record %s: it is damaged\n", command, to);
+    else
+        (void)fprintf(stderr,
+                      "hapax %s: passed over all records behind %s up to %s: the file is damaged "
+                      "there\n",
+                      command, from, to);
 }

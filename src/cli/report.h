@@ -22,6 +22,15 @@ void report_members(struct json *json, const struct hapax_record *record, bool l
 void report_step_head(void);
 void report_step(const struct hapax_record *record, struct hapax_span name, int64_t now_us);
 
+/* What a LIST or a PURGE has passed over since it is damaged. */
+struct report_damage {
+    unsigned places;
+    struct hapax_id last; /* where the last place ends */
+};
+
+/* Counts the place that an answer tells of, if any, and says on stderr where it is. */
+void report_damage(struct report_damage *damage, const char *command, const struct hapax_op *op);
+
 void report_row_head(void);
 void report_row(const struct hapax_record *record, int64_t now_us);
 

@@ -6,6 +6,8 @@
  */
 #include "cli.h"
 
+#include "audit.h"
+#include "bulk.h"
 #include "print.h"
 
 #include <ctype.h>
@@ -14,10 +16,12 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-#define ASKS_MAX 3
+#define ASKS_MAX   3
+#define LIMIT_MANY 1000 /* without --limit */
 
 struct resolve_args {
     struct cli_args args;
@@ -30,6 +34,11 @@ struct resolve_args {
     int64_t if_attempt;
     bool force;
     const char *by;
+    const char *audit;
+    struct cli_texts states;
+    int64_t older_ms; /* -1: not given */
+    int64_t limit; /* 0: not given */
+    bool dry_run;
 };
 
 /* What the op lends from. */
@@ -47,7 +56,8 @@ static const struct cli_option options[] = {
     {"header", "'N: V'", CLI_TEXTS, offsetof(struct resolve_args, headers), 0, 0,
      "With --complete: a header of the answer; may be given several times"},
     {"body", "FILE", CLI_TEXT, offsetof(struct resolve_args, body), 0, 0,
-     "With --complete: the body of the answer; - reads standard input"},
+     "With --complete: the body of the answer, - for standard input. A name as x.json gives the "
+     "Content-Type, if no --header does"},
     {"fail", NULL, CLI_FLAG, offsetof(struct resolve_args, fail), 0, 0,
      "It did not happen: the next request runs it again"},
     {"forget", NULL, CLI_FLAG, offsetof(struct resolve_args, forget), 0, 0,
@@ -58,13 +68,24 @@ static const struct cli_option options[] = {
      "Even while an attempt runs, or where it has completed; with --forget also where the record "
      "is damaged"},
     {"by", "NAME", CLI_TEXT, offsetof(struct resolve_args, by), 0, 0,
-     "Who settles it, for the record; the default is your login name"},
+     "Who settles it, for the record (default: your login name)"},
+    {"state", "S", CLI_TEXTS, offsetof(struct resolve_args, states), 0, 0,
+     "All of --scope in this state: unknown, failed, started"},
+    {"older", "T", CLI_DURATION, offsetof(struct resolve_args, older_ms), 0, HAPAX_DURATION_MAX_MS,
+     "With --state: only what did not change for this long"},
+    {"limit", "N", CLI_NUMBER, offsetof(struct resolve_args, limit), 1, INT64_MAX,
+     "With --state: at most so many (default 1000)"},
+    {"dry-run", NULL, CLI_FLAG, offsetof(struct resolve_args, dry_run), 0, 0,
+     "With --state: print them, and leave them all"},
+    {"audit", "FILE", CLI_TEXT, offsetof(struct resolve_args, audit), 0, 0,
+     "Where acts leave lines (default $HAPAX_AUDIT_FILE)"},
     CLI_OPERATION_OPTIONS(struct resolve_args, operation),
 };
 
 static void defaults(struct cli_args *args)
 {
     ((struct resolve_args *)args)->status = -1;
+    ((struct resolve_args *)args)->older_ms = -1;
 }
 
 /* ---- what is asked ------------------------------------------------------------------- */
@@ -120,6 +141,35 @@ static enum cli_exit read_body(const struct cli_args *args, struct resolve_memor
     return CLI_DONE;
 }
 
+/* The header that the end of a file's name stands for; NULL: none that is sure. */
+static const char *type_of(const char *path)
+{
+    static const char *const types[][2] = {
+        {".json", "Content-Type: application/json"}, {".txt", "Content-Type: text/plain"},
+        {".html", "Content-Type: text/html"},        {".htm", "Content-Type: text/html"},
+        {".xml", "Content-Type: application/xml"},   {".csv", "Content-Type: text/csv"},
+        {".pdf", "Content-Type: application/pdf"},   {".png", "Content-Type: image/png"},
+        {".jpg", "Content-Type: image/jpeg"},        {".jpeg", "Content-Type: image/jpeg"},
+    };
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    const char *end = strrchr(name, '.');
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && end; i++)
+        if (strcasecmp(end, types[i][0]) == 0)
+            return types[i][1];
+    return NULL;
+}
+
+static bool has_type(const struct cli_texts *headers)
+{
+    static const char name[] = "Content-Type:";
+
+    for (size_t i = 0; i < headers->n; i++)
+        if (strncasecmp(headers->items[i], name, sizeof(name) - 1) == 0)
+            return true;
+    return false;
+}
+
 static void login_name(char out[HAPAX_BY_MAX + 1])
 {
     const struct passwd *user;
@@ -147,6 +197,17 @@ static enum cli_exit check_choice(const struct resolve_args *resolve)
     if (resolve->by && (!*resolve->by || strlen(resolve->by) > HAPAX_BY_MAX))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--by is not of 1 to %u bytes",
                         HAPAX_BY_MAX);
+    if (resolve->states.n == 0 &&
+        (resolve->older_ms >= 0 || resolve->limit > 0 || resolve->dry_run))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--older, --limit and --dry-run go with --state");
+    if (resolve->states.n > 0 &&
+        (args->operand || resolve->operation.id || resolve->operation.step))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--state is for many operations: give no KEY, --id or --step with it");
+    if (resolve->states.n > 0 && (resolve->force || resolve->if_attempt > 0))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--force and --if-attempt are for one operation, not for --state");
     return CLI_DONE;
 }
 
@@ -158,6 +219,8 @@ static enum cli_exit make_op(struct hapax_op *op, struct resolve_memory *memory,
 
     for (size_t i = 0; i < resolve->headers.n && exit == CLI_DONE; i++)
         exit = add_header(args, memory, resolve->headers.items[i]);
+    if (exit == CLI_DONE && resolve->body && !has_type(&resolve->headers) && type_of(resolve->body))
+        exit = add_header(args, memory, type_of(resolve->body));
     if (exit == CLI_DONE && resolve->body)
         exit = read_body(args, memory, resolve->body);
     if (exit != CLI_DONE)
@@ -275,22 +338,88 @@ static enum cli_exit ask(const struct cli_args *args, struct hapax_store *store,
     return report(args, op);
 }
 
+/* ---- one, or many -------------------------------------------------------------------- */
+
+static enum cli_exit resolve_one(struct resolve_args *resolve, struct hapax_op *op)
+{
+    struct cli_args *args = &resolve->args;
+    struct hapax_op before = {.kind = HAPAX_OP_READ};
+    struct hapax_store *store;
+    enum hapax_error error;
+    struct audit audit;
+    enum cli_exit exit = cli_open_operation(&store, &op->id, args, &resolve->operation);
+
+    if (exit != CLI_DONE)
+        return exit;
+    exit = audit_begin(&audit, args, resolve->audit);
+    if (exit == CLI_DONE) {
+        before.id = op->id;
+        error = hapax_store_run(store, &before, 1);
+        exit = error == HAPAX_ERR_NONE || error == HAPAX_ERR_CORRUPT
+                   ? audit_asked(&audit, op, &before.record, error)
+                   : cli_store_failed(args, error, hapax_store_text(store));
+        if (exit == CLI_DONE) {
+            exit = ask(args, store, op);
+            audit_answered(&audit, op);
+        }
+        audit_end(&audit);
+    }
+    hapax_store_close(store);
+    return exit;
+}
+
+static enum cli_exit resolve_many(const struct resolve_args *resolve, const struct hapax_op *op)
+{
+    const struct cli_args *args = &resolve->args;
+    const char *scope = resolve->operation.scope;
+    struct audit audit;
+    struct bulk bulk = {.args = args,
+                        .list = {.kind = HAPAX_OP_LIST,
+                                 .older_ms = resolve->older_ms > 0 ? resolve->older_ms : 0,
+                                 .scope = hapax_str(scope)},
+                        .act = *op,
+                        .limit = resolve->limit > 0 ? resolve->limit : LIMIT_MANY,
+                        .dry_run = resolve->dry_run,
+                        .audit = &audit};
+    struct hapax_store *store;
+    enum cli_exit exit = cli_states(&bulk.list.states, args, &resolve->states);
+
+    if (exit == CLI_DONE && (bulk.list.states & 1u << HAPAX_STATE_COMPLETED))
+        exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--state \"completed\": what has completed is replaced one by one, with "
+                        "--force");
+    if (exit == CLI_DONE && scope && (!*scope || strlen(scope) > HAPAX_SCOPE_MAX))
+        exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--scope is not of 1 to %u bytes",
+                        HAPAX_SCOPE_MAX);
+    if (exit == CLI_DONE)
+        exit = cli_open(&store, args, CLI_EXISTING);
+    if (exit != CLI_DONE)
+        return exit;
+    if (resolve->operation.owner)
+        exit = cli_owner(&bulk.list.owner, args, store, resolve->operation.owner);
+    if (exit == CLI_DONE && !resolve->dry_run)
+        exit = audit_begin(&audit, args, resolve->audit);
+    if (exit == CLI_DONE) {
+        exit = bulk_resolve(&bulk, store);
+        if (!resolve->dry_run)
+            audit_end(&audit);
+    }
+    hapax_store_close(store);
+    return exit;
+}
+
 static enum cli_exit run(struct cli_args *args)
 {
-    const struct resolve_args *resolve = (const struct resolve_args *)args;
+    struct resolve_args *resolve = (struct resolve_args *)args;
     struct resolve_memory *memory = calloc(1, sizeof(*memory));
     struct hapax_op op = {.kind = HAPAX_OP_RESOLVE};
-    struct hapax_store *store = NULL;
     enum cli_exit exit;
 
     if (!memory)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
     exit = make_op(&op, memory, resolve);
     if (exit == CLI_DONE)
-        exit = cli_open_operation(&store, &op.id, args, &resolve->operation);
-    if (exit == CLI_DONE)
-        exit = ask(args, store, &op);
-    hapax_store_close(store);
+        exit = resolve->states.n > 0 ? resolve_many(resolve, &op) : resolve_one(resolve, &op);
     free(memory->body);
     free(memory);
     return exit;
@@ -300,22 +429,29 @@ const struct cli_command cli_resolve = {
     .name = "resolve",
     .summary = "settle an operation by hand",
     .synopsis = {"KEY --complete STATUS [--header 'N: V']... [--body FILE]",
-                 "KEY --fail | --forget", "--id HEX ..."},
+                 "KEY --fail | --forget", "--id HEX ...",
+                 "--state unknown [--scope S] [--older T] [--dry-run] ..."},
     .prose =
         "For operations whose fate the program cannot know (state unknown): find out whether "
-        "it happened, then say so. The record keeps who settled it, and when.\n\n"
+        "it happened, then say so. The record keeps who settled it, and when, and what stood "
+        "there before: its state and its status.\n\n"
         "An operation that runs at this moment, or that has completed, is left alone (exit "
         "status 1) unless --force is given. With --force an attempt that still lives "
         "cannot save its outcome, but what it does elsewhere it may do still.\n\n"
         "A step is settled with --step, apart from its operation: once it is completed, the next "
-        "request with KEY goes on behind it. --forget leaves an operation's steps as they are.",
+        "request with KEY goes on behind it. --forget leaves an operation's steps as they are.\n\n"
+        "With --state many are resolved in one way; those that run, or change meanwhile, are "
+        "passed over. Each act leaves two lines in the system's log (authpriv), and in --audit "
+        "FILE: who, when, what stood there, what was done.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .operand = "KEY",
     .examples = {{"hapax resolve order-1 --complete 200 --body receipt.json",
                   "The charge was made: repeats get its receipt."},
                  {"hapax resolve order-1 --fail --if-attempt 3",
-                  "It was not made, and nobody has tried again meanwhile."}},
+                  "It was not made, and nobody has tried again meanwhile."},
+                 {"hapax resolve --state unknown --scope probes --older 1d --forget --dry-run",
+                  "What would be forgotten; without --dry-run it is."}},
     .args_size = sizeof(struct resolve_args),
     .defaults = defaults,
     .run = run,

@@ -14,10 +14,12 @@
 #include "serve.h"
 
 #include "base/clock.h"
+#include "base/span.h"
 #include "print.h"
 #include "store/keeper/keeper.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -26,6 +28,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,40 +42,72 @@
 
 const struct cli_option serve_options[] = {
     TEXT("upstream", "URL", upstream, "The API, as http://127.0.0.1:9000, or https"),
-    TEXT("upstream-ca", "FILE", upstream_ca, "Whom https is trusted to; the system's"),
-    TEXT("listen", "HOST:PORT", listen, "The default is 127.0.0.1:8080"),
-    TEXT("scope", "VALUE", scope, "As $http_x_tenant, or a fixed word; default"),
-    TEXT("key-header", "NAME", key_header, "The default is Idempotency-Key"),
-    TEXT("key-from", "POINTERS", key_from, "To the key in a JSON body, as \"/order/id\""),
-    TEXT("caller", "VALUE", caller, "Who asks, as $ssl_client_s_dn; Authorization"),
-    TEXT("fingerprint", "PARTS", fingerprint, "As \"method uri json -/at\"; method uri body"),
-    TEXT("methods", "METHODS", methods, "The default is \"POST PATCH\""),
-    TEXT("push", "BROKER", push, "Before a push broker: dapr, knative or sns"),
+    TEXT("upstream-ca", "FILE", upstream_ca,
+         "Authorities to trust for https (default: the system's)"),
+    TEXT("listen", "HOST:PORT", listen, "Address, or port alone (default 127.0.0.1:8080)"),
+    TEXT("tls-cert", "FILE", tls_cert, "Serve https, with this certificate (PEM)"),
+    TEXT("tls-key", "FILE", tls_key, "The key of --tls-cert (PEM)"),
+    TEXT("client-ca", "FILE", client_ca, "Clients need a certificate of these authorities"),
+    TEXT("auth-request", "URL", auth_request, "Asked before each request; 2xx lets it in"),
+    {"cors", "ORIGIN", CLI_TEXTS, offsetof(struct serve_args, cors), 0, 0,
+     "Whose pages may read answers, as https://shop.example"},
+    TEXT("status", "HOST:PORT", status, "The status page there (default: beside the API)"),
+    TEXT("key-header", "NAME", key_header, "The key's header; off: none (default Idempotency-Key)"),
+    TEXT("key-from", "POINTERS", key_from, "Where the key is in a JSON body, as \"/order/id\""),
+    TEXT("methods", "METHODS", methods, "Methods that may have a key (default \"POST PATCH\")"),
+    TEXT("scope", "VALUE", scope, "The keys' space, as $http_x_tenant (default \"default\")"),
+    TEXT("owner", "VALUE", owner, "Whose key it is, as $jwt_sub, or auth:NAME (see below)"),
+    TEXT("caller", "VALUE", caller, "Who asks, as $cookie_session (default: all credentials)"),
+    TEXT("fingerprint", "PARTS", fingerprint,
+         "What repeats compare (default \"method host uri body\")"),
+    TEXT("push", "BROKER", push, "A broker pushes the requests: dapr, knative or sns"),
+    {"location", "RULE", CLI_TEXTS, offsetof(struct serve_args, locations), 0, 0,
+     "\"/path POLICY=VALUE...\" or \"/path off\": differs there"},
     {"class", "RULE", CLI_TEXTS, offsetof(struct serve_args, classes), 0, 0,
      "What statuses mean, as \"409 425 not_run\""},
-    {"location", "RULE", CLI_TEXTS, offsetof(struct serve_args, locations), 0, 0,
-     "\"/path POLICY=VALUE...\": differs there; or off"},
-    TEXT("auth-request", "URL", auth_request, "Asked before every request; 2xx lets it in"),
-    TEXT("reconcile", "URL", reconcile, "Whom --on-expired reconcile asks: has it happened?"),
-    TEXT("tls-cert", "FILE", tls_cert, "Serve https, with this certificate (PEM)"),
-    TEXT("tls-key", "FILE", tls_key, "And its key"),
+    TEXT("reconcile", "URL", reconcile, "Asked by --on-expired reconcile: has it happened?"),
+    TEXT("problem-template", "FILE", problem_template,
+         "Shape of problems: stripe, or a file (default rfc9457)"),
+    TEXT("problem-base", "URI", problem_base,
+         "Begins the types of problems (default /hapax-problems/)"),
+    {"max-body", "SIZE", CLI_SIZE, offsetof(struct serve_args, max_body), 1, INT64_C(1) << 40,
+     "A larger body is refused (default: largest max-request)"},
+    TEXT("limit", "LIMITS", limit, "Of each owner, as \"keys=99/h\" (default: none)"),
+    {"limit-requests", "N", CLI_NUMBER, offsetof(struct serve_args, limit_requests), 1, 1000000,
+     "Requests per second and address (default: no limit)"},
+    {"limit-connections", "N", CLI_NUMBER, offsetof(struct serve_args, limit_connections), 1, 65535,
+     "Requests at a time, per address (default: no limit)"},
     {"workers", "N", CLI_NUMBER, offsetof(struct serve_args, workers), 1, 256,
-     "Of nginx; one per processor"},
+     "Processes of nginx (default: one per processor)"},
+    TEXT("user", "NAME", user, "As root: whom they run as (default www-data or nobody)"),
+    {"drain", "TIME", CLI_DURATION, offsetof(struct serve_args, drain_ms), 0, 3600000,
+     "At the end, how long requests may go on (default 30s)"},
     {"access-log", NULL, CLI_FLAG, offsetof(struct serve_args, access_log), 0, 0,
      "Log each request on stderr"},
-    TEXT("nginx", "FILE", nginx, "Not the one in PATH or /usr/sbin"),
-    TEXT("module", "FILE", module, "Not the one beside hapax or nginx's"),
+    TEXT("nginx", "FILE", nginx, "The program (default: in PATH or /usr/sbin)"),
+    TEXT("module", "FILE", module, "The module (default: beside hapax, or nginx's)"),
     {"config-only", NULL, CLI_FLAG, offsetof(struct serve_args, config_only), 0, 0,
      "Print a configuration for your own nginx"},
-    CLI_POLICY_OPTIONS(struct serve_args, policies, "A 5xx: retry, replay or hold; retry",
-                       "After so many, the last failure stands; 0: none"),
-    TEXT("key", "WHAT", policies[CLI_POLICIES], "optional, or required: 400 without one; optional"),
+    CLI_POLICY_OPTIONS(struct serve_args, policies, "5m", "5s",
+                       "A 5xx: retry, replay or hold (default: by --on-expired)",
+                       "After so many the last failure stands (default 0: none)"),
+    TEXT("key", "WHAT", policies[CLI_POLICIES], "required: 400 without one (default optional)"),
 };
 const size_t serve_option_count = sizeof(serve_options) / sizeof(serve_options[0]);
 
+/* Two policies are set to what clients over HTTP need. A repeat that is answered at once, while the
+ * first request runs, mostly uses up its client's retries. Nobody waits an hour for a response.
+ * 5 s is more than most handlers take, and less than the shortest time-out that is common among
+ * clients, 10 s: whoever waits still reads an answer. */
 static void defaults(struct cli_args *args)
 {
-    ((struct serve_args *)args)->listen = "127.0.0.1:8080";
+    struct serve_args *serve = (struct serve_args *)args;
+
+    serve->listen = "127.0.0.1:8080";
+    serve->drain_ms = 30000;
+    serve->max_body = -1;
+    serve->policies[CLI_POLICY_WAIT] = "5s";
+    serve->policies[CLI_POLICY_RUN_MAX] = "5m";
 }
 
 struct serving {
@@ -87,10 +122,18 @@ struct serving {
     char path[PATH_MAX]; /* of an embedded store, absolute; empty: another store */
     struct hapax_store *store; /* NULL: another process has it open */
     struct hapax__keeper_server *keeper; /* NULL: the same */
+    struct serve_taken taken; /* until nginx listens */
     int signals;
 };
 
-/* ---- the folder --------------------------------------------------------------------------- */
+/* ---- the folder ---------------------------------------------------------------------------
+ *
+ * While this process or its nginx lives, one of them has the folder's lock: nginx inherits it. A
+ * folder whose lock is free was left behind by kill -9. Its nginx.conf has the store's password, so
+ * the next hapax serve removes it. The lock gets its name after it is taken, so a folder that is
+ * being made is never seen with a free lock. */
+
+#define FOLDER_PREFIX "hapax-serve-"
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
 {
@@ -100,32 +143,98 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return 0;
 }
 
+static void remove_all(const char *folder)
+{
+    (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
 static void remove_folder(struct serving *serving)
 {
     if (serving->folder[0])
-        (void)nftw(serving->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+        remove_all(serving->folder);
     serving->folder[0] = '\0';
 }
 
-/* nginx's workers do not run as root. Their group may pass through the folder, but not list it. */
-static enum cli_exit open_to_workers(struct serving *serving)
+/* False: errno says why. The descriptor stays open until this process and its nginx have ended. */
+static bool lock_folder(const struct serving *serving)
 {
-    static const char *const names[] = {"www-data", "nobody"};
-    const struct passwd *user = NULL;
+    char made[PATH_MAX], named[PATH_MAX];
+    int fd;
+
+    (void)snprintf(made, sizeof(made), "%s/lock.new", serving->folder);
+    (void)snprintf(named, sizeof(named), "%s/lock", serving->folder);
+    /* Without O_CLOEXEC, for nginx. */
+    fd = open(made, O_RDWR | O_CREAT | O_EXCL, 0600);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && rename(made, named) == 0;
+}
+
+static void remove_if_left(const char *base, const char *name)
+{
+    char folder[PATH_MAX], lock[PATH_MAX + sizeof("/lock")];
+    struct stat st;
+    int fd;
+
+    (void)snprintf(folder, sizeof(folder), "%s/%s", base, name);
+    (void)snprintf(lock, sizeof(lock), "%s/lock", folder);
+    if (lstat(folder, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
+        return;
+    fd = open(lock, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        remove_all(folder);
+    if (fd >= 0)
+        close(fd);
+}
+
+static void remove_left(const char *base)
+{
+    DIR *dir = opendir(base);
+    const struct dirent *entry;
+
+    while (dir && (entry = readdir(dir)))
+        if (hapax__text_begins(entry->d_name, FOLDER_PREFIX))
+            remove_if_left(base, entry->d_name);
+    if (dir)
+        closedir(dir);
+}
+
+/* Finds the user and the group of the workers that root starts. */
+static enum cli_exit find_workers(struct serving *serving, gid_t *gid)
+{
+    static const char *const usual[] = {"www-data", "nobody"};
+    const char *named = serving->args->user;
+    const struct passwd *user = named ? getpwnam(named) : NULL;
     const struct group *group;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !user; i++)
-        user = getpwnam(names[i]);
+    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]) && !named && !user; i++)
+        user = getpwnam(usual[i]);
     group = user ? getgrgid(user->pw_gid) : NULL;
+    if (named && user && user->pw_uid == 0)
+        return cli_fail(&serving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--user \"%s\": the workers would have every right on the store", named);
+    if (named && !group)
+        return cli_fail(&serving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--user \"%.64s\": there is no such user, or its group has no name", named);
     if (!group)
         return cli_fail(&serving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "cannot serve as root: there is no user www-data or nobody for the "
-                        "workers");
+                        "workers (--user names another)");
     (void)snprintf(serving->user, sizeof(serving->user), "%s", user->pw_name);
     (void)snprintf(serving->group, sizeof(serving->group), "%s", group->gr_name);
+    *gid = group->gr_gid;
+    return CLI_DONE;
+}
+
+/* The workers' group may pass through the folder, but not list it. */
+static enum cli_exit open_to_workers(struct serving *serving)
+{
+    gid_t gid = 0;
+    enum cli_exit exit = find_workers(serving, &gid);
+
+    if (exit != CLI_DONE)
+        return exit;
     serving->conf.user = serving->user;
     serving->conf.group = serving->group;
-    if (chown(serving->folder, 0, group->gr_gid) == 0 && chmod(serving->folder, 0710) == 0)
+    if (chown(serving->folder, 0, gid) == 0 && chmod(serving->folder, 0710) == 0)
         return CLI_DONE;
     return cli_fail(&serving->args->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
                     "cannot open \"%s\" to the workers: %s", serving->folder, strerror(errno));
@@ -134,8 +243,12 @@ static enum cli_exit open_to_workers(struct serving *serving)
 static enum cli_exit make_folder(struct serving *serving)
 {
     const char *base = geteuid() == 0 ? NULL : getenv("XDG_RUNTIME_DIR");
-    static const char name[] = "hapax-serve-XXXXXX";
+    static const char name[] = FOLDER_PREFIX "XXXXXX";
 
+    if (serving->args->user && geteuid() != 0)
+        return cli_fail(&serving->args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--user \"%.64s\": only root can start workers as another user",
+                        serving->args->user);
     if (!base || base[0] != '/' || strlen(base) + sizeof(name) >= FOLDER_MAX ||
         strpbrk(base, "\"'\\;{}$"))
         base = "/tmp";
@@ -146,10 +259,16 @@ static enum cli_exit make_folder(struct serving *serving)
                         "cannot make a folder in \"%s\": %s", base, strerror(errno));
     }
     serving->conf.folder = serving->folder;
+    if (!lock_folder(serving))
+        return cli_fail(&serving->args->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                        "cannot lock \"%s\": %s", serving->folder, strerror(errno));
+    remove_left(base);
     return geteuid() == 0 ? open_to_workers(serving) : CLI_DONE;
 }
 
-static enum cli_exit write_conf(struct serving *serving)
+/* on_trial: for nginx -t alone, which opens what it is to listen at and closes it again. A client
+ * must not meet the port before the gate stands behind it. */
+static enum cli_exit write_conf(struct serving *serving, bool on_trial)
 {
     char path[PATH_MAX];
     FILE *out;
@@ -161,6 +280,7 @@ static enum cli_exit write_conf(struct serving *serving)
     if (out) {
         bool good;
 
+        serving->conf.on_trial = on_trial;
         serve_conf_write(out, &serving->conf);
         good = !ferror(out);
         if (fclose(out) == 0 && good)
@@ -191,6 +311,25 @@ static enum cli_exit make_absolute(char out[PATH_MAX], const struct cli_args *ar
                     args->store);
 }
 
+/* Whether the workers open the store by themselves, from a URI that they can be given. */
+static bool is_remote(const struct serving *serving)
+{
+    const char *uri = serving->args->args.store;
+
+    return !serving->path[0] && !hapax__text_begins(uri, "memory:") &&
+           !hapax__text_begins(uri, "unix:");
+}
+
+/* What is wrong with the URI is said here, in the words of every command. No server is asked. */
+static enum cli_exit check_remote(const struct cli_args *args)
+{
+    struct hapax_store *store;
+    enum cli_exit exit = cli_open(&store, args, CLI_CREATE);
+
+    hapax_store_close(store);
+    return exit;
+}
+
 /* How nginx reaches a store that this process does not serve. */
 static enum cli_exit name_store(struct serving *serving)
 {
@@ -211,7 +350,7 @@ static enum cli_exit name_store(struct serving *serving)
     }
     if (exit == CLI_DONE && strlen(args->store) >= sizeof(serving->conf.store))
         exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--store is too long");
-    return exit;
+    return exit == CLI_DONE && is_remote(serving) ? check_remote(args) : exit;
 }
 
 /* Whether the workers may use the socket of another process's keeper. Without this check at the
@@ -240,8 +379,11 @@ static enum cli_exit hold_store(struct serving *serving)
     char socket[FOLDER_MAX + 16];
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error;
-    enum cli_exit exit = cli_open(&serving->store, args, CLI_CREATE);
+    enum cli_exit exit;
 
+    if (is_remote(serving))
+        return CLI_DONE;
+    exit = cli_open(&serving->store, args, CLI_CREATE);
     if (exit != CLI_DONE)
         return exit;
     if (!serving->path[0] && strncmp(args->store, "memory:", 7) != 0) {
@@ -266,15 +408,25 @@ static void say_ready(const struct serving *serving)
     const struct serve_args *args = serving->args;
     const char *scheme = args->tls_cert ? "https" : "http";
     char at[SERVE_NAME_MAX + 16];
-    char local[SERVE_NAME_MAX + 32];
-    const char *store = serving->path[0] ? serving->path : args->args.shown;
+    char local[SERVE_NAME_MAX + 16];
+    bool memory = hapax__text_begins(args->args.store, "memory:");
+    const char *store = serving->path[0] ? serving->path
+                        : memory         ? serving->conf.store
+                                         : args->args.shown;
+    char promise[CLI_PROMISE_MAX];
+    struct cli_door door;
+    const struct serve_address *status =
+        args->status ? &serving->conf.status : &serving->conf.listen;
+    const char *status_scheme = args->status ? "http" : scheme;
     struct json json;
 
+    serve_door(&door, &serving->conf);
+    (void)cli_promise(promise, &door);
     serve_address_text(at, &serving->conf.listen);
-    if (strcmp(serving->conf.listen.host, "0.0.0.0") == 0)
-        (void)snprintf(local, sizeof(local), "127.0.0.1:%s", serving->conf.listen.port);
+    if (strcmp(status->host, "0.0.0.0") == 0)
+        (void)snprintf(local, sizeof(local), "127.0.0.1:%s", status->port);
     else
-        (void)snprintf(local, sizeof(local), "%s", at);
+        serve_address_text(local, status);
     if (args->args.json) {
         char url[SERVE_NAME_MAX + 64];
 
@@ -282,16 +434,19 @@ static void say_ready(const struct serving *serving)
         (void)snprintf(url, sizeof(url), "%s://%s", scheme, at);
         json_text(&json, "serving", url);
         json_text(&json, "upstream", args->upstream);
-        (void)snprintf(url, sizeof(url), "%s://%s/hapax-status", scheme, local);
+        (void)snprintf(url, sizeof(url), "%s://%s/hapax-status", status_scheme, local);
         json_text(&json, "status", url);
         json_text(&json, "store", args->args.shown);
         json_number(&json, "pid", getpid());
+        json_text(&json, "promise", promise);
         json_end(&json);
     } else {
         printf("hapax serve: %s://%s stands before %s (pid %ld); status: %s://%s/hapax-status; "
-               "operations: hapax list --store '%s%s'\n",
-               scheme, at, args->upstream, (long)getpid(), scheme, local,
-               serving->path[0] ? "rocksdb:" : "", store);
+               "operations: hapax list --store '%s%s'%s\n",
+               scheme, at, args->upstream, (long)getpid(), status_scheme, local,
+               serving->path[0] ? "rocksdb:" : "", store,
+               memory ? " (while this process runs)" : "");
+        printf("hapax serve: %s\n", promise);
     }
     (void)fflush(stdout);
 }
@@ -305,50 +460,80 @@ static enum cli_exit nginx_failed(const struct serving *serving, bool ready, int
                     killed ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-/* The signal that nginx is sent for one that this process got; 0: none. A first request to end lets
- * nginx finish its requests, a second one does not. */
-static int forwarded(int signal, bool *ending)
-{
-    bool again = *ending;
+/* Until when nginx may finish its requests. nginx's own limit holds for reloads, too, where the old
+ * workers must have as long as their handlers may take. */
+struct ending {
+    bool begun;
+    int64_t deadline_us; /* INT64_MAX: nginx was told to end at once */
+};
 
-    if (signal == SIGHUP)
-        return SIGHUP;
-    if (signal != SIGTERM && signal != SIGINT && signal != SIGQUIT)
-        return 0;
-    *ending = true;
-    return again ? SIGTERM : SIGQUIT;
+/* The signal that nginx is sent for one that this process got (0: none, or time is over); 0: none.
+ * A first request to end lets nginx finish its requests, a second one does not. */
+static int forwarded(int signal, struct ending *ending, int64_t drain_ms)
+{
+    bool asked = signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
+    int64_t now_us = hapax__monotonic_us();
+
+    if (asked && !ending->begun) {
+        *ending = (struct ending){.begun = true, .deadline_us = now_us + drain_ms * 1000};
+        return SIGQUIT;
+    }
+    if (ending->begun && (asked || now_us >= ending->deadline_us)) {
+        ending->deadline_us = INT64_MAX;
+        return SIGTERM;
+    }
+    return signal == SIGHUP ? SIGHUP : 0;
+}
+
+/* How long to wait for a signal; -1: for ever. */
+static int64_t pause_ms(bool ready, const struct ending *ending)
+{
+    int64_t left_us;
+
+    if (!ending->begun)
+        return ready ? -1 : PAUSE_MS;
+    if (ending->deadline_us == INT64_MAX)
+        return -1;
+    left_us = ending->deadline_us - hapax__monotonic_us();
+    return left_us > 0 ? (left_us + 999) / 1000 : 0;
 }
 
 static enum cli_exit watch(struct serving *serving)
 {
     int64_t deadline = hapax__monotonic_us() + READY_US;
+    struct ending ending = {.begun = false};
     bool ready = false;
-    bool ending = false;
     int status = 0;
 
     while (!serve_nginx_ended(&serving->nginx, &status)) {
-        int signal = cli_signals_wait(serving->signals, ready ? -1 : PAUSE_MS);
-        int number = forwarded(signal, &ending);
+        int signal = cli_signals_wait(serving->signals, pause_ms(ready, &ending));
+        int number = forwarded(signal, &ending, serving->args->drain_ms);
 
-        if (number && (ready || ending)) /* until then it is no nginx that could reload */
+        if (number && (ready || ending.begun)) /* until then it is no nginx that could reload */
             (void)kill(serving->nginx.master, number);
-        if (ready || ending)
+        if (ready || ending.begun)
             continue;
         ready = serve_address_accepts(&serving->conf.listen);
-        if (ready)
+        if (ready) {
+            serve_address_release(&serving->taken);
             say_ready(serving);
-        else if (hapax__monotonic_us() > deadline)
+            serve_advise(&(struct cli_advice){cli_log_danger, (void *)&serving->args->args},
+                         &serving->conf);
+        } else if (hapax__monotonic_us() > deadline) {
             (void)kill(serving->nginx.master, SIGTERM);
+        }
     }
-    return ending ? CLI_DONE : nginx_failed(serving, ready, status);
+    return ending.begun ? CLI_DONE : nginx_failed(serving, ready, status);
 }
 
 static enum cli_exit start(struct serving *serving)
 {
     static const int watched[] = {SIGHUP, SIGQUIT, SIGCHLD};
     const struct serve_args *args = serving->args;
-    enum cli_exit exit = serve_address_try(args, &serving->conf.listen);
+    enum cli_exit exit = serve_address_take(&serving->taken, args, &serving->conf.listen);
 
+    if (exit == CLI_DONE && args->status)
+        exit = serve_address_take(&serving->taken, args, &serving->conf.status);
     if (exit != CLI_DONE)
         return exit;
     serving->signals = cli_signals_begin_with(watched, sizeof(watched) / sizeof(watched[0]));
@@ -356,13 +541,13 @@ static enum cli_exit start(struct serving *serving)
         return cli_fail(&args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
     exit = make_folder(serving);
     if (exit == CLI_DONE)
-        exit = write_conf(serving);
+        exit = write_conf(serving, true);
     if (exit == CLI_DONE)
         exit = serve_nginx_try(&serving->nginx, args, serving->folder);
     if (exit == CLI_DONE)
         exit = hold_store(serving);
     if (exit == CLI_DONE)
-        exit = write_conf(serving);
+        exit = write_conf(serving, false);
     if (exit == CLI_DONE)
         exit = serve_nginx_start(&serving->nginx, args, serving->folder);
     if (exit == CLI_DONE)
@@ -372,13 +557,17 @@ static enum cli_exit start(struct serving *serving)
 
 static enum cli_exit print_conf(struct serving *serving)
 {
+    gid_t gid;
+
     if (serve_nginx_find(&serving->nginx, serving->args) != CLI_DONE)
         return CLI_USAGE;
     serving->conf.module = serving->nginx.module;
     serving->conf.version = serving->nginx.version;
+    if (serving->args->user && find_workers(serving, &gid) != CLI_DONE)
+        return CLI_USAGE;
     if (serving->path[0])
-        printf("# Keep the store open for it: hapax keep --store 'rocksdb:%s' --group www-data\n",
-               serving->path);
+        printf("# Keep the store open for it: hapax keep --store 'rocksdb:%s' --group %s\n",
+               serving->path, serving->args->user ? serving->group : "www-data");
     if (!serving->path[0] && strstr(serving->conf.store, "://")) {
         printf("# Passwords are left out. Name one by password_file=PATH, which the workers can "
                "read.\n");
@@ -387,6 +576,20 @@ static enum cli_exit print_conf(struct serving *serving)
     }
     serve_conf_write(stdout, &serving->conf);
     return CLI_DONE;
+}
+
+static enum cli_exit advise(struct cli_args *args, const struct cli_advice *to)
+{
+    struct serve_conf *conf = calloc(1, sizeof(*conf));
+    enum cli_exit exit;
+
+    if (!conf)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    exit = serve_conf_read(conf, (const struct serve_args *)args);
+    if (exit == CLI_DONE)
+        serve_advise(to, conf);
+    free(conf);
+    return exit;
 }
 
 static enum cli_exit run(struct cli_args *args)
@@ -417,6 +620,7 @@ static enum cli_exit run(struct cli_args *args)
     assert(serving->nginx.master == 0);
     hapax__keeper_stop(serving->keeper);
     hapax_store_close(serving->store);
+    serve_address_release(&serving->taken);
     remove_folder(serving);
     if (serving->signals >= 0)
         close(serving->signals);
@@ -430,13 +634,18 @@ const struct cli_command cli_serve = {
     .summary = "stand before an HTTP API and let each request with a key run once",
     .synopsis = {"--upstream URL [--listen HOST:PORT] [--POLICY VALUE]...",
                  "--upstream URL [--location '/v1 wait=5s']... [--config-only]"},
-    .prose = "Runs nginx with the module of Hapax in it, holds the embedded store for it or uses "
-             "--store, and prints a line when it is ready. SIGTERM and Ctrl-C let requests in hand "
-             "finish, a second one does not; SIGHUP loads the certificate anew. Requests without "
-             "a key pass. docs/nginx.md tells more.",
+    .prose =
+        "Runs nginx. SIGTERM lets requests finish, SIGHUP loads certificates anew. auth:NAME is a "
+        "header of what --auth-request answers.",
     .options = serve_options,
     .option_count = sizeof(serve_options) / sizeof(serve_options[0]),
+    .groups = {{"Connections", "upstream"},
+               {"Requests", "key-header"},
+               {"Answers", "class"},
+               {"Limits, and the process", "max-body"},
+               {"Policies", "profile"}},
     .args_size = sizeof(struct serve_args),
     .defaults = defaults,
     .run = run,
+    .advise = advise,
 };

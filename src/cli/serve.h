@@ -6,6 +6,7 @@
 #ifndef HAPAX_CLI_SERVE_H
 #define HAPAX_CLI_SERVE_H
 
+#include "advice.h"
 #include "policies.h"
 
 #define SERVE_POLICIES (CLI_POLICIES + 1)
@@ -20,19 +21,31 @@ struct serve_args {
     const char *scope;
     const char *key_header;
     const char *key_from;
+    const char *owner;
     const char *caller;
     const char *fingerprint;
     const char *methods;
     const char *push;
     const char *auth_request;
     const char *reconcile;
+    const char *problem_template;
+    const char *problem_base;
     const char *tls_cert;
     const char *tls_key;
+    const char *client_ca;
+    const char *status;
+    const char *user;
     const char *nginx;
     const char *module;
     struct cli_texts classes;
     struct cli_texts locations;
+    struct cli_texts cors;
     int64_t workers; /* 0: one per processor */
+    int64_t drain_ms;
+    int64_t max_body; /* -1: the largest max_request */
+    const char *limit;
+    int64_t limit_requests; /* 0: none */
+    int64_t limit_connections; /* 0: none */
     bool access_log;
     bool config_only;
     const char *policies[SERVE_POLICIES]; /* in the order of options; NULL: the default */
@@ -62,13 +75,23 @@ struct serve_conf {
     struct serve_url upstream;
     struct serve_url auth_request; /* all zero: none */
     struct serve_url reconcile;
+    char owner_header[64]; /* of --owner auth:NAME, as in a variable's name; empty: none */
     struct serve_address listen;
+    struct serve_address status; /* all zero: the page is at `listen` */
     struct hapax_policy policy; /* of the server; locations may differ */
+    int64_t longest_ms; /* what an operation may take, where it may take longest */
+    int64_t save_wait_ms; /* the longest */
+    size_t max_request; /* the largest */
     char store[SERVE_URI_MAX]; /* as the workers reach it */
+    char problem_template[PATH_MAX]; /* a name, or a file's absolute path; empty: none */
+    uint8_t template_bytes[4096]; /* HAPAX__PROBLEM_TEMPLATE_MAX */
+    struct hapax_span template; /* what is in it; empty: rfc9457 */
     char tls_cert[PATH_MAX]; /* absolute; empty: none */
     char tls_key[PATH_MAX];
+    char client_ca[PATH_MAX];
     char upstream_ca[PATH_MAX];
     const char *folder; /* of what nginx writes; NULL: nginx's own */
+    bool on_trial; /* listen at a socket in the folder instead */
     const char *user; /* whom workers run as; NULL: whoever starts nginx */
     const char *group;
     const char *module;
@@ -79,12 +102,23 @@ struct serve_conf {
 /* Reads and checks all options. A wrong one is printed, and CLI_USAGE is returned. */
 enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *args);
 
+/* On trial, before a line that an option made: this, the option, a tab, and its value. */
+#define SERVE_MARK "#--"
+
 /* Writes the configuration: for nginx as this process's child or, where folder is NULL, for an
  * nginx of the user's. */
 void serve_conf_write(FILE *out, const struct serve_conf *conf);
 
 /* Writes an address as in a URL, IPv6 in brackets: "[::1]:8080". */
 void serve_address_text(char out[SERVE_NAME_MAX + 16], const struct serve_address *address);
+
+/* ---- advice -------------------------------------------------------------------------------- */
+
+/* What all doors have of it. Borrows from conf. */
+void serve_door(struct cli_door *door, const struct serve_conf *conf);
+
+/* Says what the settings promise, and which are dangerous. */
+void serve_advise(const struct cli_advice *to, const struct serve_conf *conf);
 
 /* ---- nginx ------------------------------------------------------------------------------ */
 
@@ -98,7 +132,8 @@ struct serve_nginx {
 /* Finds nginx and the module, and looks at the version. */
 enum cli_exit serve_nginx_find(struct serve_nginx *nginx, const struct serve_args *args);
 
-/* Lets nginx check the configuration FOLDER/nginx.conf, and prints nginx's line if it refuses. */
+/* Lets nginx check the configuration FOLDER/nginx.conf, which is on trial. If nginx refuses it,
+ * prints why, and of which option. */
 enum cli_exit serve_nginx_try(const struct serve_nginx *nginx, const struct serve_args *args,
                               const char *folder);
 
@@ -109,8 +144,20 @@ enum cli_exit serve_nginx_start(struct serve_nginx *nginx, const struct serve_ar
 /* Whether nginx has ended by itself; *status is waitpid()'s. Processes that it left are killed. */
 bool serve_nginx_ended(struct serve_nginx *nginx, int *status);
 
-/* Whether nginx can have the address: binds it, and releases it again. */
-enum cli_exit serve_address_try(const struct serve_args *args, const struct serve_address *address);
+#define SERVE_TAKEN_MAX 16u
+
+/* Sockets that are bound to the address, and do not listen: nginx can have it, and nobody else. */
+struct serve_taken {
+    int fds[SERVE_TAKEN_MAX];
+    size_t n;
+};
+
+/* Takes the address for nginx; port 0 becomes a free one. Nobody listens there yet: a probe that
+ * meets an open port takes the gate for ready. The sockets are added to *taken, which begins as
+ * zero; on CLI_DONE it is yours to release. */
+enum cli_exit serve_address_take(struct serve_taken *taken, const struct serve_args *args,
+                                 struct serve_address *address);
+void serve_address_release(struct serve_taken *taken);
 
 /* Whether somebody accepts connections there. */
 bool serve_address_accepts(const struct serve_address *address);

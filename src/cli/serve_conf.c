@@ -11,8 +11,11 @@
 #include "serve.h"
 
 #include "base/span.h"
+#include "http/problem.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,9 +25,10 @@
 
 #define WORD_MAX       1024u
 #define FILES_MAX      65536u
+#define SEND_S         30
 #define CA_BUNDLE      "/etc/ssl/certs/ca-certificates.crt"
-#define BODY_MAX_TEXT  "1g"
 #define RESERVED_PATHS "/hapax-"
+#define PROBLEMS_PATH  "/hapax-problems/"
 
 static enum cli_exit refuse(const struct serve_args *args, const char *option, const char *value,
                             const char *why)
@@ -35,7 +39,7 @@ static enum cli_exit refuse(const struct serve_args *args, const char *option, c
 
 /* ---- addresses and URLs ------------------------------------------------------------------ */
 
-static bool parse_port(char port[6], const char *text)
+static bool parse_port(char port[6], const char *text, unsigned least)
 {
     size_t len = strspn(text, "0123456789");
     unsigned number = 0;
@@ -44,7 +48,7 @@ static bool parse_port(char port[6], const char *text)
         return false;
     for (size_t i = 0; i < len; i++)
         number = number * 10 + (unsigned)(text[i] - '0');
-    if (number == 0 || number > 65535)
+    if (number < least || number > 65535)
         return false;
     (void)snprintf(port, 6, "%u", number);
     return true;
@@ -58,9 +62,17 @@ static bool is_host(const char *host)
     return *host && *host != '-' && strspn(host, letters) == strlen(host);
 }
 
-/* Reads HOST, HOST:PORT, [IPV6] or [IPV6]:PORT, of len bytes. */
-static bool parse_address(struct serve_address *out, const char *text, size_t len,
-                          const char *default_port)
+/* What an address has to look like. */
+struct shape {
+    const char *default_port;
+    unsigned port_min;
+    const char *wrong; /* what to say of a text that is no address */
+    const char *wrong_port;
+};
+
+/* Reads HOST, HOST:PORT, [IPV6] or [IPV6]:PORT, of len bytes. NULL, or what is wrong. */
+static const char *parse_address(struct serve_address *out, const char *text, size_t len,
+                                 const struct shape *shape)
 {
     char copy[SERVE_NAME_MAX + 16];
     struct in6_addr address;
@@ -68,7 +80,7 @@ static bool parse_address(struct serve_address *out, const char *text, size_t le
     char *rest;
 
     if (len >= sizeof(copy))
-        return false;
+        return shape->wrong;
     memcpy(copy, text, len);
     copy[len] = '\0';
     out->v6 = copy[0] == '[';
@@ -76,12 +88,14 @@ static bool parse_address(struct serve_address *out, const char *text, size_t le
         host++;
         rest = strchr(host, ']');
         if (!rest)
-            return false;
+            return shape->wrong;
         *rest++ = '\0';
         if (*rest != '\0' && *rest != ':')
-            return false;
+            return shape->wrong;
     } else {
         rest = copy + strcspn(copy, ":");
+        if (inet_pton(AF_INET6, copy, &address) == 1)
+            return "an IPv6 address stands in brackets, as [::1]:8080";
     }
     if (*rest == ':')
         *rest++ = '\0';
@@ -89,9 +103,33 @@ static bool parse_address(struct serve_address *out, const char *text, size_t le
         rest = NULL;
     if (strlen(host) > SERVE_NAME_MAX ||
         !(out->v6 ? inet_pton(AF_INET6, host, &address) == 1 : is_host(host)))
-        return false;
+        return shape->wrong;
     (void)snprintf(out->host, sizeof(out->host), "%s", host);
-    return parse_port(out->port, rest ? rest : default_port);
+    return parse_port(out->port, rest ? rest : shape->default_port, shape->port_min)
+               ? NULL
+               : shape->wrong_port;
+}
+
+/* A port alone is one of this machine. NULL, or what is wrong. */
+static const char *parse_listen(struct serve_address *out, const struct serve_args *args,
+                                const char *text, const char *default_port)
+{
+    const struct shape shape = {default_port, 0, "not HOST:PORT or PORT, as 127.0.0.1:8080",
+                                "its port is not a number of 0 to 65535 (0: any free one)"};
+    size_t digits = strspn(text, "0123456789");
+    const char *why;
+
+    if (*text == ':' && text[1] != ':')
+        return "no HOST in it: 127.0.0.1 is this machine alone, 0.0.0.0 is every address";
+    if (digits > 0 && text[digits] == '\0') {
+        *out = (struct serve_address){.host = "127.0.0.1"};
+        why = parse_port(out->port, text, 0) ? NULL : shape.wrong_port;
+    } else {
+        why = parse_address(out, text, strlen(text), &shape);
+    }
+    if (!why && args->config_only && strcmp(out->port, "0") == 0)
+        why = "--config-only needs a port: nginx cannot choose one";
+    return why;
 }
 
 void serve_address_text(char out[SERVE_NAME_MAX + 16], const struct serve_address *address)
@@ -103,7 +141,9 @@ void serve_address_text(char out[SERVE_NAME_MAX + 16], const struct serve_addres
 /* NULL, or why it is no URL of ours. */
 static const char *parse_url(struct serve_url *out, const char *text)
 {
-    const char *at;
+    struct shape shape = {"80", 1, "no HOST or HOST:PORT in it, as http://127.0.0.1:9000",
+                          "its port is not a number of 1 to 65535"};
+    const char *at, *why;
     size_t len;
 
     if (strncmp(text, "http://", 7) == 0) {
@@ -111,13 +151,15 @@ static const char *parse_url(struct serve_url *out, const char *text)
         at = text + 7;
     } else if (strncmp(text, "https://", 8) == 0) {
         out->tls = true;
+        shape.default_port = "443";
         at = text + 8;
     } else {
         return "not a URL: http://HOST[:PORT], or https://";
     }
     len = strcspn(at, "/?#");
-    if (!parse_address(&out->at, at, len, out->tls ? "443" : "80"))
-        return "no HOST or HOST:PORT in it, as http://127.0.0.1:9000";
+    why = parse_address(&out->at, at, len, &shape);
+    if (why)
+        return why;
     at += len;
     if (strlen(at) >= sizeof(out->path))
         return "its path is too long";
@@ -147,9 +189,11 @@ static enum cli_exit read_urls(struct serve_conf *conf, const struct serve_args 
     question = &conf->reconcile;
     if (args->reconcile && (why = parse_url(question, args->reconcile)))
         return refuse(args, "reconcile", args->reconcile, why);
-    if (!parse_address(&conf->listen, args->listen, strlen(args->listen), "8080"))
-        return refuse(args, "listen", args->listen, "not HOST:PORT, as 127.0.0.1:8080");
-    return CLI_DONE;
+    why = parse_listen(&conf->listen, args, args->listen, "8080");
+    if (why)
+        return refuse(args, "listen", args->listen, why);
+    why = args->status ? parse_listen(&conf->status, args, args->status, "8081") : NULL;
+    return why ? refuse(args, "status", args->status, why) : CLI_DONE;
 }
 
 /* ---- policies and locations ---------------------------------------------------------------- */
@@ -183,6 +227,11 @@ static enum cli_exit check_policy(const struct hapax_policy *policy, const struc
     if (policy->on_expired == HAPAX_EXPIRED_RECONCILE && !args->reconcile)
         return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "%.200s: on_expired is reconcile, and there is no --reconcile URL to ask",
+                        where);
+    if (policy->owner_required && !args->owner)
+        return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "%.200s: --owner is missing, and owner_required is on, as profile=payments "
+                        "sets it: name what says whose key it is",
                         where);
     return CLI_DONE;
 }
@@ -223,6 +272,7 @@ static enum cli_exit read_location(struct hapax_policy *policy, const struct ser
     const char *at = text;
     char word[WORD_MAX];
     char where[256];
+    bool first = true;
     enum cli_exit exit = CLI_DONE;
 
     (void)snprintf(where, sizeof(where), "--location \"%.200s\"", text);
@@ -239,6 +289,10 @@ static enum cli_exit read_location(struct hapax_policy *policy, const struct ser
                           "after the path come POLICY=VALUE, scope=VALUE, "
                           "push=BROKER, or off");
         *value++ = '\0';
+        if (strcmp(word, "profile") == 0 && !first)
+            return refuse(args, "location", text,
+                          "profile= comes first: the others differ from it");
+        first = false;
         if ((strcmp(word, "scope") == 0 && *value) ||
             (strcmp(word, "push") == 0 && is_broker(value)))
             continue;
@@ -252,13 +306,34 @@ static enum cli_exit check_word(const struct serve_args *args, const char *name,
 {
     if (!value)
         return CLI_DONE;
-    if (!value[0] && strcmp(name, "caller") == 0)
-        return CLI_DONE; /* nobody, as messages have it */
     if (!value[0] || strlen(value) >= WORD_MAX)
         return refuse(args, name, value, "it is empty, or over 1023 bytes");
     for (const char *c = value; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
             return refuse(args, name, value, "control characters in it");
+    return CLI_DONE;
+}
+
+/* --owner auth:NAME, as the end of a variable's name: x_user for X-User. */
+static enum cli_exit read_owner(struct serve_conf *conf, const struct serve_args *args)
+{
+    static const char prefix[] = "auth:";
+    const char *name;
+    size_t len;
+
+    if (!args->owner || strncmp(args->owner, prefix, sizeof(prefix) - 1) != 0)
+        return CLI_DONE;
+    name = args->owner + sizeof(prefix) - 1;
+    len = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-");
+    if (len == 0 || name[len] || len >= sizeof(conf->owner_header))
+        return refuse(args, "owner", args->owner,
+                      "after auth: comes the name of a header, of 1 to 63 letters, digits and -");
+    if (!args->auth_request)
+        return refuse(args, "owner", args->owner,
+                      "auth: is the answer to --auth-request, which is missing");
+    for (size_t i = 0; i < len; i++)
+        conf->owner_header[i] = name[i] == '-' ? '_' : (char)tolower((unsigned char)name[i]);
+    conf->owner_header[len] = '\0';
     return CLI_DONE;
 }
 
@@ -271,11 +346,16 @@ static enum cli_exit check_words(const struct serve_args *args)
         {"scope", args->scope},
         {"key-header", args->key_header},
         {"key-from", args->key_from},
+        {"owner", args->owner},
         {"caller", args->caller},
         {"fingerprint", args->fingerprint},
         {"methods", args->methods},
+        {"limit", args->limit},
+        {"problem-template", args->problem_template},
+        {"problem-base", args->problem_base},
         {"tls-cert", args->tls_cert},
         {"tls-key", args->tls_key},
+        {"client-ca", args->client_ca},
         {"upstream-ca", args->upstream_ca},
         {"module", args->module},
     };
@@ -286,6 +366,34 @@ static enum cli_exit check_words(const struct serve_args *args)
         exit = check_word(args, words[i].name, words[i].value);
     for (size_t i = 0; i < args->classes.n && exit == CLI_DONE; i++)
         exit = check_word(args, "class", args->classes.items[i]);
+    for (size_t i = 0; i < args->locations.n && exit == CLI_DONE; i++)
+        exit = check_word(args, "location", args->locations.items[i]);
+    return exit;
+}
+
+/* Whether it is what browsers send as Origin, which apps do with schemes of their own. Not "null":
+ * every sandboxed page sends that. */
+static bool is_origin(const char *text)
+{
+    size_t scheme = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789.-");
+    size_t host;
+
+    if (strcmp(text, "*") == 0)
+        return true;
+    if (scheme == 0 || strncmp(text + scheme, "://", 3) != 0)
+        return false;
+    host = strspn(text + scheme + 3, "abcdefghijklmnopqrstuvwxyz0123456789.-_:[]");
+    return host > 0 && text[scheme + 3 + host] == '\0';
+}
+
+static enum cli_exit check_origins(const struct serve_args *args)
+{
+    enum cli_exit exit = CLI_DONE;
+
+    for (size_t i = 0; i < args->cors.n && exit == CLI_DONE; i++)
+        if (!is_origin(args->cors.items[i]))
+            exit = refuse(args, "cors", args->cors.items[i],
+                          "not an origin, as https://shop.example, with no path; nor *");
     return exit;
 }
 
@@ -299,6 +407,36 @@ static enum cli_exit read_file_name(char out[PATH_MAX], const struct serve_args 
     return refuse(args, option, path, strerror(errno));
 }
 
+/* A template by its name, or a file that holds one. */
+static enum cli_exit read_template(struct serve_conf *conf, const struct serve_args *args)
+{
+    char bytes[HAPAX__PROBLEM_TEMPLATE_MAX + 1], text[HAPAX_TEXT_MAX];
+    const char *name = args->problem_template;
+    struct hapax_span template;
+    enum cli_exit exit;
+    FILE *in;
+
+    if (!name || hapax__problem_template_named(&conf->template, name)) {
+        (void)snprintf(conf->problem_template, sizeof(conf->problem_template), "%s",
+                       name ? name : "");
+        return CLI_DONE;
+    }
+    exit = read_file_name(conf->problem_template, args, "problem-template", name);
+    if (exit != CLI_DONE)
+        return exit;
+    in = fopen(conf->problem_template, "re");
+    if (!in)
+        return refuse(args, "problem-template", name, strerror(errno));
+    template = (struct hapax_span){(uint8_t *)bytes, fread(bytes, 1, sizeof(bytes), in)};
+    (void)fclose(in);
+    if (hapax__problem_template_check(template, text) != HAPAX_ERR_NONE)
+        return refuse(args, "problem-template", name, text);
+    assert(template.len <= sizeof(conf->template_bytes));
+    memcpy(conf->template_bytes, bytes, template.len);
+    conf->template = (struct hapax_span){conf->template_bytes, template.len};
+    return CLI_DONE;
+}
+
 static enum cli_exit read_files(struct serve_conf *conf, const struct serve_args *args)
 {
     enum cli_exit exit;
@@ -306,12 +444,30 @@ static enum cli_exit read_files(struct serve_conf *conf, const struct serve_args
     if (!args->tls_cert != !args->tls_key)
         return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "--tls-cert and --tls-key go together");
+    if (args->client_ca && !args->tls_cert)
+        return refuse(args, "client-ca", args->client_ca,
+                      "clients show certificates over TLS: it needs --tls-cert");
     exit = read_file_name(conf->tls_cert, args, "tls-cert", args->tls_cert);
     if (exit == CLI_DONE)
         exit = read_file_name(conf->tls_key, args, "tls-key", args->tls_key);
     if (exit == CLI_DONE)
+        exit = read_file_name(conf->client_ca, args, "client-ca", args->client_ca);
+    if (exit == CLI_DONE)
         exit = read_file_name(conf->upstream_ca, args, "upstream-ca", args->upstream_ca);
-    return exit;
+    return exit == CLI_DONE ? read_template(conf, args) : exit;
+}
+
+/* What nginx itself must allow, so that every location can have what its policy says. */
+static void note_limits(struct serve_conf *conf, const struct hapax_policy *policy)
+{
+    int64_t ms = policy->wait_ms + policy->timeout_ms + policy->run_max_ms + policy->save_wait_ms;
+
+    if (conf->longest_ms < ms)
+        conf->longest_ms = ms;
+    if (conf->save_wait_ms < policy->save_wait_ms)
+        conf->save_wait_ms = policy->save_wait_ms;
+    if (conf->max_request < policy->max_request)
+        conf->max_request = policy->max_request;
 }
 
 enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *args)
@@ -323,11 +479,13 @@ enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *
     exit = read_urls(conf, args);
     if (exit == CLI_DONE)
         exit = read_policies(conf, args);
+    note_limits(conf, &conf->policy);
     asks = conf->policy.on_expired == HAPAX_EXPIRED_RECONCILE;
     for (size_t i = 0; i < args->locations.n && exit == CLI_DONE; i++) {
         struct hapax_policy policy = conf->policy;
 
         exit = read_location(&policy, args, args->locations.items[i]);
+        note_limits(conf, &policy);
         asks = asks || policy.on_expired == HAPAX_EXPIRED_RECONCILE;
     }
     if (exit == CLI_DONE && args->reconcile && !asks)
@@ -337,10 +495,22 @@ enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *
         exit = refuse(args, "push", args->push, "not dapr, knative or sns, nor off");
     if (exit == CLI_DONE)
         exit = check_words(args);
+    if (exit == CLI_DONE)
+        exit = read_owner(conf, args);
+    if (exit == CLI_DONE)
+        exit = check_origins(args);
     return exit == CLI_DONE ? read_files(conf, args) : exit;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
+
+/* The next line is made by this option; on trial, where nginx may refuse the line. */
+static void put_mark(FILE *out, const struct serve_conf *conf, const char *option,
+                     const char *value)
+{
+    if (conf->on_trial && value)
+        (void)fprintf(out, SERVE_MARK "%s\t%s\n", option, value);
+}
 
 /* A word of nginx's, whatever is in it; variables stay variables. */
 static void put_word(FILE *out, const char *word)
@@ -438,6 +608,7 @@ static void put_process(FILE *out, const struct serve_conf *conf)
 
     (void)getrlimit(RLIMIT_NOFILE, &files);
     most = files.rlim_max > FILES_MAX ? FILES_MAX : (unsigned long)files.rlim_max;
+    put_mark(out, conf, "module", conf->module);
     put_setting(out, "", "load_module", conf->module);
     if (conf->folder) {
         if (conf->user)
@@ -453,9 +624,25 @@ static void put_process(FILE *out, const struct serve_conf *conf)
         (void)fputs("worker_processes auto;\n", out);
     put_environment(out, conf);
     (void)fprintf(out,
-                  "worker_rlimit_nofile %lu;\nworker_shutdown_timeout 30s;\n\n"
+                  "worker_rlimit_nofile %lu;\n"
+                  "worker_shutdown_timeout %" PRId64 "s; # of a reload\n\n"
                   "events {\n    worker_connections %lu;\n}\n\n",
-                  most, most / 4);
+                  most, (conf->longest_ms + 999) / 1000, most / 4);
+}
+
+/* A setting of nginx's that is an option's value. */
+static void put_option(FILE *out, const struct serve_conf *conf, const char *directive,
+                       const char *option, const char *value)
+{
+    put_mark(out, conf, option, value);
+    put_setting(out, "    ", directive, value);
+}
+
+static void put_words(FILE *out, const struct serve_conf *conf, const char *directive,
+                      const char *option, const char *value)
+{
+    put_mark(out, conf, option, value);
+    put_list(out, directive, value);
 }
 
 static void put_gate(FILE *out, const struct serve_conf *conf)
@@ -463,22 +650,81 @@ static void put_gate(FILE *out, const struct serve_conf *conf)
     const struct serve_args *args = conf->args;
 
     (void)fputs("    hapax on;\n", out);
+    put_mark(out, conf, "store", args->args.shown);
     put_setting(out, "    ", "hapax_store", conf->store);
     put_setting(out, "    ", "hapax_secret", conf->secret);
-    put_setting(out, "    ", "hapax_scope", args->scope);
-    put_setting(out, "    ", "hapax_key_header", args->key_header);
-    put_setting(out, "    ", "hapax_caller", args->caller);
-    put_list(out, "hapax_key_from", args->key_from);
-    put_list(out, "hapax_fingerprint", args->fingerprint);
-    put_list(out, "hapax_methods", args->methods);
-    put_setting(out, "    ", "hapax_push", args->push);
+    put_option(out, conf, "hapax_scope", "scope", args->scope);
+    put_option(out, conf, "hapax_key_header", "key-header", args->key_header);
+    if (conf->owner_header[0])
+        (void)fprintf(out,
+                      "    auth_request_set $hapax_serve_owner $upstream_http_%s;\n"
+                      "    hapax_owner $hapax_serve_owner;\n",
+                      conf->owner_header);
+    else
+        put_option(out, conf, "hapax_owner", "owner", args->owner);
+    put_option(out, conf, "hapax_caller", "caller", args->caller);
+    put_words(out, conf, "hapax_key_from", "key-from", args->key_from);
+    put_words(out, conf, "hapax_fingerprint", "fingerprint", args->fingerprint);
+    put_words(out, conf, "hapax_methods", "methods", args->methods);
+    put_words(out, conf, "hapax_limit", "limit", args->limit);
+    put_option(out, conf, "hapax_push", "push", args->push);
     for (size_t i = 0; i < args->classes.n; i++)
-        put_list(out, "hapax_class", args->classes.items[i]);
+        put_words(out, conf, "hapax_class", "class", args->classes.items[i]);
     if (args->reconcile)
         (void)fputs("    hapax_reconcile /hapax-reconcile;\n", out);
-    for (size_t i = 0; i < SERVE_POLICIES; i++)
+    put_option(out, conf, "hapax_problem_base", "problem-base",
+               args->problem_base ? args->problem_base : PROBLEMS_PATH);
+    if (conf->problem_template[0])
+        put_option(out, conf, "hapax_problem_template", "problem-template", conf->problem_template);
+    for (size_t i = 0; i < SERVE_POLICIES; i++) {
+        put_mark(out, conf, policy_name(i), args->policies[i]);
         if (args->policies[i])
             put_policy(out, "    ", policy_name(i), args->policies[i]);
+    }
+}
+
+/* What one client may take. A body is limited by max_request unless --max-body says otherwise: what
+ * is more than any operation may have would go into a file, for whoever sends it. */
+static void put_limits(FILE *out, const struct serve_conf *conf)
+{
+    const struct serve_args *args = conf->args;
+    int64_t body = args->max_body;
+    int64_t send_s = (conf->save_wait_ms + 999) / 1000 + 10;
+
+    if (body < 0)
+        body = conf->max_request ? (int64_t)conf->max_request : 1; /* 0: nginx has no limit */
+    (void)fputs("    geo $hapax_dollar {\n        default $;\n    }\n", out);
+    (void)fprintf(out,
+                  "    client_max_body_size %" PRId64 ";\n"
+                  "    client_header_timeout 15s;\n    client_body_timeout 30s;\n"
+                  "    send_timeout %" PRId64 "s;\n    reset_timedout_connection on;\n",
+                  body, send_s > SEND_S ? send_s : SEND_S);
+    if (args->limit_requests)
+        (void)fprintf(out,
+                      "    limit_req_zone $binary_remote_addr zone=hapax_requests:10m "
+                      "rate=%" PRId64 "r/s;\n    limit_req_status 429;\n"
+                      "    limit_req_log_level notice;\n",
+                      args->limit_requests);
+    if (args->limit_connections)
+        (void)fputs("    limit_conn_zone $binary_remote_addr zone=hapax_connections:10m;\n"
+                    "    limit_conn_status 429;\n    limit_conn_log_level notice;\n",
+                    out);
+    if (args->limit_requests || args->limit_connections)
+        (void)fputs("    map \"$limit_req_status $limit_conn_status\" $hapax_limit_over {\n"
+                    "        ~REJECTED 1;\n        default '';\n    }\n"
+                    "    add_header Retry-After $hapax_limit_over always;\n",
+                    out);
+}
+
+/* The limits of --limit-… hold where requests of strangers come in. */
+static void put_use_of_limits(FILE *out, const struct serve_args *args)
+{
+    if (args->limit_requests)
+        (void)fprintf(out, "        limit_req zone=hapax_requests burst=%" PRId64 " nodelay;\n",
+                      args->limit_requests);
+    if (args->limit_connections)
+        (void)fprintf(out, "        limit_conn hapax_connections %" PRId64 ";\n",
+                      args->limit_connections);
 }
 
 static void put_http(FILE *out, const struct serve_conf *conf)
@@ -496,11 +742,60 @@ static void put_http(FILE *out, const struct serve_conf *conf)
     else
         (void)fputs("    access_log off;\n", out);
     (void)fputs("    server_tokens off;\n"
-                "    underscores_in_headers on; # so that Idempotency_Key is seen, and refused\n"
-                "    client_max_body_size " BODY_MAX_TEXT
-                "; # what is too large for an operation, hapax refuses\n\n",
+                "    underscores_in_headers on; # so that Idempotency_Key is seen, and refused\n",
                 out);
+    put_limits(out, conf);
+    (void)fputc('\n', out);
     put_gate(out, conf);
+}
+
+/* What pages of other origins may read. An upstream that does CORS by itself goes first: its own
+ * answers and their replays keep its headers, and all others get ours.
+ *
+ * Preflights of these origins are answered here. They carry no credentials, so --auth-request would
+ * refuse them, and few upstreams allow the header Idempotency-Key. */
+static void put_cors(FILE *out, const struct serve_conf *conf)
+{
+    const struct serve_args *args = conf->args;
+    bool any = false;
+
+    if (args->cors.n == 0)
+        return;
+    for (size_t i = 0; i < args->cors.n; i++)
+        any = any || strcmp(args->cors.items[i], "*") == 0;
+    (void)fputs("    map $http_origin $hapax_origin {\n        '' '';\n", out);
+    for (size_t i = 0; i < args->cors.n && !any; i++) {
+        put_mark(out, conf, "cors", args->cors.items[i]);
+        (void)fprintf(out, "        %s $http_origin;\n", args->cors.items[i]);
+    }
+    (void)fprintf(out, "        default '%s';\n    }\n", any ? "*" : "");
+    (void)fputs(
+        "    map $sent_http_access_control_allow_origin $hapax_allow_origin {\n"
+        "        '' $hapax_origin;\n        default '';\n    }\n"
+        "    map $hapax_allow_origin $hapax_allow_credentials {\n"
+        "        '' '';\n        '*' '';\n        default true;\n    }\n"
+        "    map $hapax_origin $hapax_expose {\n        '' '';\n"
+        "        default 'Idempotency-Replayed, Idempotency-Recorded, Idempotency-Protected, "
+        "Retry-After, Link';\n    }\n"
+        "    map $http_access_control_request_method $hapax_asks {\n"
+        "        '' '';\n        default $hapax_origin;\n    }\n"
+        "    map $request_method $hapax_preflight {\n"
+        "        OPTIONS $hapax_asks;\n        default '';\n    }\n"
+        "    map $hapax_preflight $hapax_allow_methods {\n"
+        "        '' '';\n        default $http_access_control_request_method;\n    }\n"
+        "    map $hapax_preflight $hapax_allow_headers {\n"
+        "        '' '';\n        default $http_access_control_request_headers;\n    }\n"
+        "    map $hapax_preflight $hapax_max_age {\n        '' '';\n        default 600;\n    }\n"
+        "    add_header Access-Control-Allow-Origin $hapax_allow_origin always;\n"
+        "    add_header Access-Control-Allow-Credentials $hapax_allow_credentials always;\n"
+        "    add_header Access-Control-Expose-Headers $hapax_expose always;\n"
+        "    add_header Access-Control-Allow-Methods $hapax_allow_methods always;\n"
+        "    add_header Access-Control-Allow-Headers $hapax_allow_headers always;\n"
+        "    add_header Access-Control-Max-Age $hapax_max_age always;\n",
+        out);
+    if (!any)
+        (void)fputs("    add_header Vary Origin always;\n", out);
+    (void)fputc('\n', out);
 }
 
 /* Connections are kept for less than the 5 s after which some servers close theirs. */
@@ -510,17 +805,26 @@ static void put_upstream(FILE *out, const struct serve_conf *conf)
     char address[SERVE_NAME_MAX + 16];
 
     serve_address_text(address, &url->at);
+    (void)fputs("\n    upstream hapax_upstream {\n", out);
+    put_mark(out, conf, "upstream", conf->args->upstream);
     (void)fprintf(out,
-                  "\n    upstream hapax_upstream {\n        server %s;\n        keepalive 64;\n"
+                  "        server %s;\n        keepalive 64;\n"
                   "        keepalive_timeout 4s;\n    }\n\n"
-                  "    map $http_upgrade $hapax_connection {\n        default upgrade;\n"
-                  "        '' '';\n    }\n\n",
+                  "    # a tunnel passes all checks: only WebSocket, and never an operation\n"
+                  "    map \"$hapax_key_id $http_upgrade\" $hapax_upgrade {\n"
+                  "        '~*^ websocket$' websocket;\n        default '';\n    }\n"
+                  "    map $hapax_upgrade $hapax_connection {\n        '' '';\n"
+                  "        default upgrade;\n    }\n\n"
+                  "    # a response that is stored must suit whoever repeats the request\n"
+                  "    map $hapax_key_id $hapax_encodings {\n        '' $http_accept_encoding;\n"
+                  "        default '';\n    }\n\n",
                   address);
     (void)fputs("    proxy_http_version 1.1;\n"
                 "    proxy_buffer_size 16k;\n"
                 "    proxy_buffers 8 16k;\n"
-                "    proxy_set_header Upgrade $http_upgrade;\n"
+                "    proxy_set_header Upgrade $hapax_upgrade;\n"
                 "    proxy_set_header Connection $hapax_connection;\n"
+                "    proxy_set_header Accept-Encoding $hapax_encodings;\n"
                 "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
                 "    proxy_set_header X-Forwarded-Host $http_host;\n"
                 "    proxy_set_header X-Forwarded-Proto $scheme;\n",
@@ -540,27 +844,45 @@ static void put_upstream(FILE *out, const struct serve_conf *conf)
         (void)fputs("    proxy_ssl_server_name on;\n    proxy_ssl_verify on;\n"
                     "    proxy_ssl_verify_depth 5;\n",
                     out);
+        put_mark(out, conf, "upstream-ca", conf->args->upstream_ca);
         put_setting(out, "    ", "proxy_ssl_trusted_certificate",
                     conf->upstream_ca[0] ? conf->upstream_ca : CA_BUNDLE);
     }
     put_patience(out, "    ", &conf->policy);
 }
 
+/* Where nginx listens. trial: the name of a socket in the folder, on trial. */
+static void listen_text(char out[PATH_MAX], const struct serve_conf *conf,
+                        const struct serve_address *address, const char *trial)
+{
+    if (conf->on_trial)
+        (void)snprintf(out, PATH_MAX, "unix:%s/%s.sock", conf->folder, trial);
+    else
+        serve_address_text(out, address);
+}
+
 static void put_listen(FILE *out, const struct serve_conf *conf)
 {
     bool own_line = conf->version >= 1025001;
-    char address[SERVE_NAME_MAX + 16];
+    char address[PATH_MAX];
 
-    serve_address_text(address, &conf->listen);
+    listen_text(address, conf, &conf->listen, "trial");
     if (!conf->args->tls_cert) {
         (void)fprintf(out, "        listen %s;\n", address);
         return;
     }
     (void)fprintf(out, "        listen %s ssl%s;\n%s", address, own_line ? "" : " http2",
                   own_line ? "        http2 on;\n" : "");
+    put_mark(out, conf, "tls-cert", conf->args->tls_cert);
     put_setting(out, "        ", "ssl_certificate", conf->tls_cert);
+    put_mark(out, conf, "tls-key", conf->args->tls_key);
     put_setting(out, "        ", "ssl_certificate_key", conf->tls_key);
     (void)fputs("        ssl_protocols TLSv1.2 TLSv1.3;\n", out);
+    if (conf->client_ca[0]) {
+        put_mark(out, conf, "client-ca", conf->args->client_ca);
+        put_setting(out, "        ", "ssl_client_certificate", conf->client_ca);
+        (void)fputs("        ssl_verify_client on;\n        ssl_verify_depth 5;\n", out);
+    }
 }
 
 static void put_pass(FILE *out, const struct serve_conf *conf)
@@ -573,6 +895,7 @@ static void put_pass(FILE *out, const struct serve_conf *conf)
 static bool put_location(FILE *out, const struct serve_conf *conf, const char *text)
 {
     struct hapax_policy policy = conf->policy;
+    const char *rule = text;
     char ignored[HAPAX_TEXT_MAX];
     char word[WORD_MAX];
     bool root;
@@ -580,10 +903,13 @@ static bool put_location(FILE *out, const struct serve_conf *conf, const char *t
     if (!next_word(word, &text))
         return false;
     root = strcmp(word, "/") == 0;
-    (void)fprintf(out, "\n        location %s {\n", word);
+    (void)fputc('\n', out);
+    put_mark(out, conf, "location", rule);
+    (void)fprintf(out, "        location %s {\n", word);
     while (next_word(word, &text)) {
         char *value = strchr(word, '=');
 
+        put_mark(out, conf, "location", rule);
         if (!value) {
             (void)fputs("            hapax off;\n", out);
             continue;
@@ -603,7 +929,8 @@ static bool put_location(FILE *out, const struct serve_conf *conf, const char *t
 }
 
 /* A location that only nginx itself asks, with a GET that has the headers of the request. */
-static void put_question(FILE *out, const char *path, const char *text, const struct serve_url *url)
+static void put_question(FILE *out, const struct serve_conf *conf, const char *path,
+                         const char *option, const char *text, const struct serve_url *url)
 {
     if (!text)
         return;
@@ -614,24 +941,86 @@ static void put_question(FILE *out, const char *path, const char *text, const st
                   "            proxy_set_header Connection \"\";\n"
                   "            proxy_set_header X-Original-URI $request_uri;\n"
                   "            proxy_set_header X-Original-Method $request_method;\n"
-                  "            proxy_ssl_name %s;\n            proxy_pass %s;\n        }\n",
-                  path, url->at.host, text);
+                  "            proxy_ssl_name %s;\n",
+                  path, url->at.host);
+    put_mark(out, conf, option, text);
+    (void)fprintf(out, "            proxy_pass %s;\n        }\n", text);
 }
 
+/* At the address of the API it is for this machine. --status is for where that says nothing: behind
+ * something else of this machine, which ends TLS, say. */
 static void put_status(FILE *out, const struct serve_conf *conf)
 {
     struct in_addr v4;
     const char *host = conf->listen.host;
     bool own = conf->listen.v6 || inet_pton(AF_INET, host, &v4) == 1;
 
+    (void)fputs("\n        location = /hapax-status {\n            hapax off;\n", out);
+    if (conf->args->status) {
+        (void)fputs("            return 404;\n        }\n", out);
+        return;
+    }
     (void)fprintf(out,
-                  "\n        location = /hapax-status {\n            hapax off;\n%s"
-                  "            access_log off;\n            allow 127.0.0.0/8;\n"
+                  "%s            access_log off;\n            allow 127.0.0.0/8;\n"
                   "            allow ::1;\n",
                   conf->args->auth_request ? "            auth_request off;\n" : "");
     if (own && strcmp(host, "0.0.0.0") != 0 && strncmp(host, "127.", 4) != 0 && host[0] != ':')
         (void)fprintf(out, "            allow %s;\n", host);
     (void)fputs("            deny all;\n            hapax_status;\n        }\n", out);
+}
+
+static void put_status_server(FILE *out, const struct serve_conf *conf)
+{
+    char address[PATH_MAX];
+
+    if (!conf->args->status)
+        return;
+    listen_text(address, conf, &conf->status, "status");
+    (void)fprintf(out,
+                  "\n    server {\n        listen %s;\n        hapax off;\n"
+                  "        access_log off;\n\n"
+                  "        location / {\n            return 404;\n        }\n\n"
+                  "        location = /hapax-status {\n            hapax_status;\n        }\n"
+                  "    }\n",
+                  address);
+}
+
+/* nginx refuses a body that is over --max-body before any phase, so before anybody is asked. The
+ * answer is the problem that the gate has for an operation. */
+static void put_too_large(FILE *out, const struct serve_conf *conf)
+{
+    const struct hapax_answer answer = {.kind = HAPAX_ANSWER_TOO_LARGE};
+    struct hapax__problem_page page = hapax__problem_page_of(&answer, 0);
+    const char *base = conf->args->problem_base;
+    struct hapax__json_out body = {.to = NULL};
+
+    page.base = hapax_str(base ? base : PROBLEMS_PATH);
+    hapax__problem_put(&body, conf->template, &page);
+    (void)fprintf(out,
+                  "\n        error_page 413 @hapax_too_large;\n"
+                  "        location @hapax_too_large {\n            hapax off;\n"
+                  "            default_type application/%s;\n            return 413 \"",
+                  conf->template.len ? "json" : "problem+json");
+    for (const char *c = body.bytes; c && *c; c++) {
+        if (*c == '$') {
+            (void)fputs("${hapax_dollar}", out); /* no variable of nginx's */
+            continue;
+        }
+        if (*c == '"' || *c == '\\')
+            (void)fputc('\\', out);
+        (void)fputc(*c, out);
+    }
+    (void)fputs("\";\n        }\n", out);
+    hapax__json_free(&body);
+}
+
+/* Everybody may read these. */
+static void put_problems(FILE *out, const struct serve_conf *conf)
+{
+    (void)fprintf(out,
+                  "\n        location " PROBLEMS_PATH " {\n            hapax off;\n%s"
+                  "            hapax_problems;\n        }\n",
+                  conf->args->auth_request ? "            auth_request off;\n" : "");
 }
 
 void serve_conf_write(FILE *out, const struct serve_conf *conf)
@@ -645,8 +1034,12 @@ void serve_conf_write(FILE *out, const struct serve_conf *conf)
     (void)fputs("http {\n", out);
     put_http(out, conf);
     put_upstream(out, conf);
+    put_cors(out, conf);
     (void)fputs("\n    server {\n", out);
     put_listen(out, conf);
+    put_use_of_limits(out, args);
+    if (args->cors.n > 0)
+        (void)fputs("        if ($hapax_preflight) {\n            return 204;\n        }\n", out);
     if (args->auth_request)
         (void)fputs("        auth_request /hapax-auth;\n", out);
     for (size_t i = 0; i < args->locations.n; i++)
@@ -655,8 +1048,12 @@ void serve_conf_write(FILE *out, const struct serve_conf *conf)
         (void)fputs("\n        location / {\n", out);
         put_pass(out, conf);
     }
-    put_question(out, "/hapax-auth", args->auth_request, &conf->auth_request);
-    put_question(out, "/hapax-reconcile", args->reconcile, &conf->reconcile);
+    put_question(out, conf, "/hapax-auth", "auth-request", args->auth_request, &conf->auth_request);
+    put_question(out, conf, "/hapax-reconcile", "reconcile", args->reconcile, &conf->reconcile);
     put_status(out, conf);
-    (void)fputs("    }\n}\n", out);
+    put_problems(out, conf);
+    put_too_large(out, conf);
+    (void)fputs("    }\n", out);
+    put_status_server(out, conf);
+    (void)fputs("}\n", out);
 }

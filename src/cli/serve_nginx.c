@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,11 +206,12 @@ enum cli_exit serve_nginx_find(struct serve_nginx *nginx, const struct serve_arg
 
 /* ---- trying ---------------------------------------------------------------------------------- */
 
-/* Cuts nginx's output to its first message. The numbers of the process before it are left out, and
- * so is the line of a file that is gone by then. */
-static void first_line(char *output, const char *folder)
+/* Cuts nginx's output to its first message, without the numbers of the process. Returns the line of
+ * the configuration that the message names; 0: none. */
+static unsigned long first_line(char *output, const char *file)
 {
     static const char *const marks[] = {"[emerg] ", "[alert] ", "[crit] "};
+    unsigned long number = 0;
     char *line = NULL;
     char *end;
 
@@ -226,12 +228,90 @@ static void first_line(char *output, const char *folder)
     end = line + strcspn(line, "\n");
     *end = '\0';
     for (char *at = strstr(line, " in "); at; at = strstr(at + 1, " in "))
-        if (hapax__text_begins(at + 4, folder)) {
+        if (hapax__text_begins(at + 4, file)) {
+            number = strtoul(at + 4 + strlen(file) + 1, NULL, 10);
             end = at;
             *end = '\0';
             break;
         }
     memmove(output, line, (size_t)(end - line) + 1);
+    return number;
+}
+
+/* Whether a directive has the word: as a quoted one, or as a variable, if it is one's name. */
+static bool has_word(const char *directive, const char *word, size_t len)
+{
+    for (const char *at = memmem(directive, strlen(directive), word, len); at;
+         at = memmem(at + 1, strlen(at + 1), word, len)) {
+        char before = at > directive ? at[-1] : ' ';
+        char after = at[len];
+
+        if ((before == '"' && after == '"') || before == '$' || (before == '{' && after == '}'))
+            return true;
+    }
+    return false;
+}
+
+/* Finds the option that a message is about: by the line of the configuration or, where nginx names
+ * none, by the first quoted word. Before each line that an option made, the configuration has one
+ * with the option. False: there is none. */
+static bool find_option(char **mark, const char *file, const char *message, unsigned long number)
+{
+    const char *word = strchr(message, '"');
+    size_t word_len = word ? strcspn(++word, "\"") : 0;
+    FILE *in = fopen(file, "re");
+    char *line = NULL;
+    size_t size = 0;
+    bool found = false;
+
+    *mark = NULL;
+    for (unsigned long at = 1; in && !found && getline(&line, &size, in) >= 0; at++) {
+        line[strcspn(line, "\n")] = '\0';
+        found = *mark && (number ? at == number : word_len > 0 && has_word(line, word, word_len));
+        if (found)
+            break;
+        free(*mark);
+        *mark = hapax__text_begins(line, SERVE_MARK) ? strdup(line + strlen(SERVE_MARK)) : NULL;
+    }
+    if (in)
+        (void)fclose(in);
+    free(line);
+    if (!found) {
+        free(*mark);
+        *mark = NULL;
+    }
+    return found;
+}
+
+/* Says it of the option: who has no nginx of their own need not know its directives. The directive
+ * of the option's own name is left out. */
+static enum cli_exit refuse_option(const struct serve_args *args, char *mark, const char *message)
+{
+    static const char prefix[] = "\"hapax_", directive[] = "directive ", twice[] = "is duplicate";
+    char *value = mark + strcspn(mark, "\t");
+    char name[64] = "";
+
+    if (*value == '\t')
+        *value++ = '\0';
+    if (strncmp(message, "invalid number of arguments", 27) == 0) {
+        message = "it has too few words";
+    } else if (hapax__text_begins(message, prefix)) {
+        const char *at = message + strlen(prefix);
+        size_t len = strcspn(at, "\"");
+
+        (void)snprintf(name, sizeof(name), "%.*s ", len < 60 ? (int)len : 0, at);
+        for (char *c = name; *c; c++)
+            *c = *c == '_' ? '-' : *c;
+        if (strncmp(name, mark, len) == 0 && mark[len] == '\0')
+            name[0] = '\0';
+        message = at + len + strspn(at + len, "\" :");
+    }
+    if (hapax__text_begins(message, directive))
+        message += strlen(directive);
+    if (strcmp(message, twice) == 0 || strncmp(message, "conflicting parameter", 21) == 0)
+        message = "is given twice";
+    return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "--%s \"%.200s\": %s%.600s", mark,
+                    value, name, message);
 }
 
 enum cli_exit serve_nginx_try(const struct serve_nginx *nginx, const struct serve_args *args,
@@ -239,15 +319,22 @@ enum cli_exit serve_nginx_try(const struct serve_nginx *nginx, const struct serv
 {
     char output[OUTPUT_MAX];
     char file[PATH_MAX];
+    char *mark;
     const char *words[] = {nginx->program, "-t", "-q", "-p",     folder,
                            "-c",           file, "-e", "stderr", NULL};
+    unsigned long number;
+    enum cli_exit exit;
 
     (void)snprintf(file, sizeof(file), "%s/nginx.conf", folder);
     if (run_once(words, output, sizeof(output)) == 0)
         return CLI_DONE;
-    first_line(output, folder);
-    return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "nginx refuses this: %.800s",
-                    output[0] ? output : "it could not be run");
+    number = first_line(output, file);
+    if (!find_option(&mark, file, output, number))
+        return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "nginx refuses to start: %.800s",
+                        output[0] ? output : "it could not be run");
+    exit = refuse_option(args, mark, output);
+    free(mark);
+    return exit;
 }
 
 enum cli_exit serve_nginx_start(struct serve_nginx *nginx, const struct serve_args *args,
@@ -299,32 +386,64 @@ static struct addrinfo *look_up(const struct serve_address *address, int *error)
     return *error == 0 ? found : NULL;
 }
 
-enum cli_exit serve_address_try(const struct serve_args *args, const struct serve_address *address)
+/* The port that a socket was given, into an address that asked for any. */
+static bool note_port(struct serve_address *address, int fd)
+{
+    struct sockaddr_storage given;
+    socklen_t len = sizeof(given);
+
+    return strcmp(address->port, "0") != 0 ||
+           (getsockname(fd, (struct sockaddr *)&given, &len) == 0 &&
+            getnameinfo((struct sockaddr *)&given, len, NULL, 0, address->port,
+                        sizeof(address->port), NI_NUMERICSERV) == 0);
+}
+
+static void set_port(struct addrinfo *at, const char *port)
+{
+    in_port_t number = htons((uint16_t)strtoul(port, NULL, 10));
+
+    if (at->ai_family == AF_INET6)
+        ((struct sockaddr_in6 *)at->ai_addr)->sin6_port = number;
+    else
+        ((struct sockaddr_in *)at->ai_addr)->sin_port = number;
+}
+
+enum cli_exit serve_address_take(struct serve_taken *taken, const struct serve_args *args,
+                                 struct serve_address *address)
 {
     char text[SERVE_NAME_MAX + 16];
-    const int on = 1;
+    const int on = 1; /* bind() fails where somebody listens, and not where we hold it for nginx */
     int error;
     struct addrinfo *found = look_up(address, &error);
     const char *why = found ? NULL : gai_strerror(error);
 
-    for (struct addrinfo *at = found; at && !why; at = at->ai_next) {
+    for (struct addrinfo *at = found; at && !why && taken->n < SERVE_TAKEN_MAX; at = at->ai_next) {
         int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
+        set_port(at, address->port); /* of several addresses, the first chooses */
         if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
             (at->ai_family == AF_INET6 &&
              setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
-            bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 1) != 0)
+            bind(fd, at->ai_addr, at->ai_addrlen) != 0 || !note_port(address, fd))
             why = errno == EADDRINUSE ? "the port is taken" : strerror(errno);
         if (fd >= 0)
-            close(fd);
+            taken->fds[taken->n++] = fd;
     }
     if (found)
         freeaddrinfo(found);
     if (!why)
         return CLI_DONE;
+    serve_address_release(taken);
     serve_address_text(text, address);
     return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "cannot listen at \"%s\": %s", text,
                     why);
+}
+
+void serve_address_release(struct serve_taken *taken)
+{
+    for (size_t i = 0; i < taken->n; i++)
+        close(taken->fds[i]);
+    taken->n = 0;
 }
 
 bool serve_address_accepts(const struct serve_address *address)

@@ -135,11 +135,28 @@ static void put_steps(const struct steps *steps, const struct hapax_op *ops, str
 
 /* ---- the operation -------------------------------------------------------------------- */
 
+/* Says what may be wrong with the question: of a key, a hash alone is stored. */
+static void put_absent(const struct show_args *show)
+{
+    const struct cli_operation *operation = &show->operation;
+
+    (void)fprintf(stderr, "hapax show: no such operation in \"%s\"", show->args.shown);
+    if (!operation->id)
+        (void)fprintf(stderr,
+                      ": looked for the key in the scope \"%s\"%s (--scope, --owner and "
+                      "HAPAX_SECRET_FILE have to be those of the service%s)",
+                      operation->scope ? operation->scope : "default",
+                      operation->owner ? ", of that owner" : "",
+                      strpbrk(show->args.operand, "\"'") ? "; quotes are no part of a key" : "");
+    (void)fputc('\n', stderr);
+}
+
 /* Prints the operation, ops[0], and its steps behind it. `steps` NULL: it was not asked for by a
  * key, or is a step. */
 static enum cli_exit put_all(const struct hapax_op *ops, const struct steps *steps,
-                             const struct cli_args *args)
+                             const struct show_args *show)
 {
+    const struct cli_args *args = &show->args;
     struct json json;
 
     if (args->json) {
@@ -154,7 +171,7 @@ static enum cli_exit put_all(const struct hapax_op *ops, const struct steps *ste
         if (ops[0].verdict == HAPAX_FOUND)
             report_record(&ops[0].record, ops[0].now_us);
         else
-            (void)fprintf(stderr, "hapax show: no such operation in \"%s\"\n", args->shown);
+            put_absent(show);
         if (steps)
             put_steps(steps, ops + 1, NULL);
     }
@@ -163,8 +180,9 @@ static enum cli_exit put_all(const struct hapax_op *ops, const struct steps *ste
 
 /* Reads them at one moment, so that what is printed is whole or not begun. */
 static enum cli_exit show_all(const struct hapax_id *id, const struct steps *steps,
-                              struct hapax_store *store, const struct cli_args *args)
+                              struct hapax_store *store, const struct show_args *show)
 {
+    const struct cli_args *args = &show->args;
     size_t n = 1 + (steps ? steps->n : 0);
     struct hapax_op *ops = calloc(n, sizeof(*ops));
     enum hapax_error error;
@@ -178,14 +196,14 @@ static enum cli_exit show_all(const struct hapax_id *id, const struct steps *ste
     }
     error = hapax_store_run(store, ops, n);
     exit = error != HAPAX_ERR_NONE ? cli_store_failed(args, error, hapax_store_text(store))
-                                   : put_all(ops, steps, args);
+                                   : put_all(ops, steps, show);
     free(ops);
     return exit;
 }
 
 static enum cli_exit run(struct cli_args *args)
 {
-    const struct show_args *show = (const struct show_args *)args;
+    struct show_args *show = (struct show_args *)args;
     bool whole = args->operand && !show->operation.step;
     struct hapax_store *store;
     struct hapax_id id;
@@ -196,7 +214,7 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE && whole)
         exit = read_list(&steps, store, show);
     if (exit == CLI_DONE)
-        exit = show_all(&id, whole ? &steps : NULL, store, args);
+        exit = show_all(&id, whole ? &steps : NULL, store, show);
     hapax_store_close(store);
     return exit;
 }
@@ -204,13 +222,14 @@ static enum cli_exit run(struct cli_args *args)
 const struct cli_command cli_show = {
     .name = "show",
     .summary = "print what is known of an operation",
-    .synopsis = {"[--scope S] [--step NAME] KEY", "--id HEX"},
-    .prose = "Prints the record of one operation: its state, its attempts, its times, and the "
-             "outcome that repeats are answered with; and the steps of the operation, if it has "
-             "any, in the order in which they were first run.\n\n"
-             "KEY is the key as the client sends it, without quotes. Keys are not stored, only "
-             "what they hash to, so the scope has to be the same as in the service. With --id no "
-             "steps are shown. Exit status 1: there is no such operation.",
+    .synopsis = {"[--owner O] [--scope S] [--step NAME] KEY", "--id HEX"},
+    .prose = "Prints the record of one operation: what it is, its state, its attempts, its times, "
+             "and the outcome that repeats are answered with; and the steps of the operation, if "
+             "it has any, in the order in which they were first run.\n\n"
+             "KEY is the key as the client sends it, with or without the quotes of its header. "
+             "Keys are not stored, only what they hash to, so scope and owner have to be the same "
+             "as in the service. With --id no steps are shown. Exit status 1: there is no such "
+             "operation.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .operand = "KEY",

@@ -15,6 +15,7 @@
 #include "flow.h"
 
 #include "base/time.h"
+#include "class.h"
 #include "machine.h"
 
 #include <assert.h>
@@ -34,7 +35,7 @@ typedef void op_maker(struct hapax__flow *f);
 typedef void event(struct hapax__flow *f, int64_t now_us);
 
 static op_maker make_claim, make_renewal, make_read, make_end, make_release;
-static event told_claim, told_confirm, told_running, told_read, told_saved, told_chased,
+static event told_look, told_claim, told_confirm, told_running, told_read, told_saved, told_chased,
     told_released;
 static event claim_late, waited_enough, confirm_late, renewed_enough, end_untold, save_late;
 static event hook_ended, run_ended, bypass_ended, stop_claiming, stop_if_answered;
@@ -48,6 +49,7 @@ static const struct phase {
     event *stop; /* the client is gone, or the door closes */
 } phases[] = {
     /* clang-format off */
+    [HAPAX__FLOW_LOOKING]     = {make_read, told_look, claim_late, NULL, stop_claiming},
     [HAPAX__FLOW_CLAIMING]    = {make_claim, told_claim, claim_late, NULL, stop_claiming},
     [HAPAX__FLOW_WAITING]     = {make_claim, told_claim, waited_enough, NULL, waited_enough},
     [HAPAX__FLOW_CONFIRMING]  = {make_renewal, told_confirm, confirm_late, NULL, confirm_late},
@@ -216,6 +218,8 @@ static void give_in_flight(struct hapax__flow *f, uint32_t attempt, int64_t leas
     f->attempt = attempt;
     f->fence = 0;
     f->answer.retry_after_ms = (left_us + US_PER_MS - 1) / US_PER_MS;
+    if (left_us > 0 && left_us <= lease_of(f))
+        f->answer.silent_ms = (lease_of(f) - left_us) / US_PER_MS;
     give(f, HAPAX_ANSWER_IN_FLIGHT);
 }
 
@@ -238,7 +242,13 @@ static void wait_for(struct hapax__flow *f)
     enter(f, HAPAX__FLOW_WAITING, f->begun_us + f->policy->wait_ms * US_PER_MS);
 }
 
-/* An attempt runs, the head's or another's: mates that are CLAIMING wait for it or are answered. */
+/* Whether it has not been said yet that another attempt runs. */
+static bool undecided(const struct hapax__flow *f)
+{
+    return f->phase == HAPAX__FLOW_LOOKING || f->phase == HAPAX__FLOW_CLAIMING;
+}
+
+/* An attempt runs, the head's or another's: undecided mates wait for it or are answered. */
 static void mates_see_in_flight(struct hapax__flow *head, int64_t now_us)
 {
     struct hapax__waiter *next;
@@ -247,7 +257,7 @@ static void mates_see_in_flight(struct hapax__flow *head, int64_t now_us)
         struct hapax__flow *mate = hapax__flow_of(w);
 
         next = TAILQ_NEXT(w, mate);
-        if (mate->phase != HAPAX__FLOW_CLAIMING)
+        if (!undecided(mate))
             continue;
         hapax__waiters_wake(w);
         if (waits(mate)) {
@@ -276,6 +286,7 @@ static void share(struct hapax__flow *head, enum hapax_answer_kind kind,
         mate->attempt = head->attempt;
         mate->spent = head->spent;
         mate->fence = head->fence;
+        mate->limited = head->limited;
         mate->answer.differs = head->answer.differs;
         mate->answer.retry_after_ms = head->answer.retry_after_ms;
         mate->answer.recorded = is_stored(kind);
@@ -288,16 +299,28 @@ static void share(struct hapax__flow *head, enum hapax_answer_kind kind,
 
 /* ---- begin --------------------------------------------------------------------------- */
 
+/* Whether the store is dead, so that a new claim is turned away. A claim that is a probe asks, and
+ * gets a probe's time. A claim that joins another is no probe, since the other one asks. */
+static bool store_dead(struct hapax__flow *f, const struct hapax__flow *head, int64_t now_us)
+{
+    struct hapax__breaker *breaker = &f->waiter.table->breaker;
+
+    if (!undecided(f) || !hapax__breaker_refuses(breaker, now_us))
+        return false;
+    if (head != f || !hapax__breaker_probes(breaker, now_us))
+        return true;
+    f->limit_us = hapax__least(f->limit_us, now_us + HAPAX__PROBE_WAIT_US);
+    return false;
+}
+
+static event turn_away;
+
 static void join(struct hapax__flow *f, int64_t now_us)
 {
     struct hapax__waiter *first = hapax__waiters_head(&f->waiter);
     struct hapax__flow *head = hapax__flow_of(first);
 
-    if (head == f) {
-        ask_at(f, now_us);
-        return;
-    }
-    if (head->phase != HAPAX__FLOW_CLAIMING && head->phase != HAPAX__FLOW_WAITING) {
+    if (!undecided(head) && head->phase != HAPAX__FLOW_WAITING) {
         if (!waits(f)) {
             give_in_flight(f, head->attempt, head->lease_end_us, now_us);
             over(f, now_us);
@@ -305,8 +328,13 @@ static void join(struct hapax__flow *f, int64_t now_us)
         }
         wait_for(f);
     }
-    hapax__waiters_follow(&f->waiter, first);
-    if (head->phase == HAPAX__FLOW_WAITING && head->ask != HAPAX__ASK_OUT) {
+    if (head != f)
+        hapax__waiters_follow(&f->waiter, first);
+    if (store_dead(f, head, now_us)) {
+        turn_away(f, now_us);
+    } else if (head == f) {
+        ask_at(f, now_us);
+    } else if (head->phase == HAPAX__FLOW_WAITING && head->ask != HAPAX__ASK_OUT) {
         ask_at(head, now_us); /* what the head knows may be a second old */
         hapax__waiters_wake(first);
     }
@@ -335,10 +363,14 @@ void hapax__flow_begin(struct hapax__flow *f, const struct hapax_policy *policy,
     };
     f->begun_us = now_us;
     f->answer.retry_after_ms = -1;
+    f->answer.silent_ms = -1;
     f->end.answer = HAPAX_ANSWER_FRESH;
-    enter(f, HAPAX__FLOW_CLAIMING, now_us + policy->timeout_ms * US_PER_MS);
+    enter(f, request->over.limit ? HAPAX__FLOW_LOOKING : HAPAX__FLOW_CLAIMING,
+          now_us + policy->timeout_ms * US_PER_MS);
     if (request->key == HAPAX__KEY_BAD) {
         end_with(f, HAPAX_ANSWER_BAD_KEY, now_us);
+    } else if (request->key == HAPAX__KEY_UNOWNED) {
+        end_with(f, HAPAX_ANSWER_MISSING_OWNER, now_us);
     } else if (request->key == HAPAX__KEY_NONE && policy->key == HAPAX_KEY_REQUIRED) {
         end_with(f, HAPAX_ANSWER_MISSING_KEY, now_us);
     } else if (request->key == HAPAX__KEY_NONE) {
@@ -346,6 +378,11 @@ void hapax__flow_begin(struct hapax__flow *f, const struct hapax_policy *policy,
         set_due(f, HAPAX__FLOW_RUN);
     } else if (request->too_large) {
         end_with(f, HAPAX_ANSWER_TOO_LARGE, now_us);
+    } else if (request->key_len < policy->key_min) {
+        f->answer.key_min = policy->key_min;
+        end_with(f, HAPAX_ANSWER_BAD_KEY, now_us);
+    } else if (policy->owner_required && !hapax__owned(&request->owner)) {
+        end_with(f, HAPAX_ANSWER_MISSING_OWNER, now_us);
     } else {
         join(f, now_us);
     }
@@ -356,9 +393,9 @@ void hapax__flow_begin(struct hapax__flow *f, const struct hapax_policy *policy,
 static void make_claim(struct hapax__flow *f)
 {
     f->op.kind = HAPAX_OP_CLAIM;
+    f->op.owner = f->request.owner;
     f->op.scope = f->request.scope;
-    f->op.fingerprint = f->request.fingerprint;
-    f->op.caller = f->request.caller;
+    f->op.what = f->request.what;
     f->op.lease_ms = f->policy->lease_ms;
     f->op.retention_ms = f->policy->retention_ms;
     f->op.on_expired = on_expired(f);
@@ -387,6 +424,8 @@ static void make_end(struct hapax__flow *f)
     f->op.kind = f->end.kind;
     f->op.ran = f->end.ran;
     f->op.as_unknown = f->end.as_unknown;
+    if (f->op.kind == HAPAX_OP_FAIL && !f->op.ran)
+        return; /* no store would keep the outcome */
     f->op.outcome = *outcome;
     if (!outcome->body_kept || f->bodiless || outcome->body.len > f->policy->max_response) {
         f->op.outcome.body_kept = false;
@@ -421,6 +460,8 @@ enum hapax__flow_do hapax__flow_next(struct hapax__flow *f, int64_t now_us)
         memset(&f->op, 0, sizeof(f->op));
         f->op.id = f->request.id;
         f->op.token = f->request.token;
+        f->op.fingerprint = f->request.fingerprint;
+        f->op.caller = f->request.caller;
         phases[f->phase].make(f);
         f->ask = HAPAX__ASK_OUT;
         f->asked_us = now_us;
@@ -441,8 +482,11 @@ void hapax__flow_told(struct hapax__flow *f, int64_t now_us)
     assert(f->ask == HAPAX__ASK_OUT);
     assert((f->op.verdict == HAPAX_NO_VERDICT) == (f->op.error != HAPAX_ERR_NONE));
     f->ask = HAPAX__ASK_NONE;
-    if (f->op.verdict != HAPAX_NO_VERDICT && !f->answer.unprotected)
-        f->answer.error = HAPAX_ERR_NONE; /* the repeat was answered */
+    if (f->op.verdict != HAPAX_NO_VERDICT) {
+        hapax__breaker_heard(&f->waiter.table->breaker, now_us);
+        if (!f->answer.unprotected)
+            f->answer.error = HAPAX_ERR_NONE; /* the repeat was answered */
+    }
     happens(phases[f->phase].told, f, now_us);
 }
 
@@ -497,7 +541,7 @@ static void stop_if_answered(struct hapax__flow *f, int64_t now_us)
         over(f, now_us);
 }
 
-/* ---- CLAIMING and WAITING ------------------------------------------------------------ */
+/* ---- LOOKING, CLAIMING and WAITING --------------------------------------------------- */
 
 /* After the answer: a CLAIM that may have landed is followed up; the mates go on without it. */
 static void chase(struct hapax__flow *f, int64_t now_us)
@@ -533,7 +577,15 @@ static void give_up_claim(struct hapax__flow *f, enum hapax_error error, int64_t
 
 static void claim_late(struct hapax__flow *f, int64_t now_us)
 {
+    hapax__breaker_failed(&f->waiter.table->breaker, f->begun_us, now_us);
     give_up_claim(f, why_late(f), now_us);
+}
+
+/* The store is dead: it is not asked, so surely nothing of this claim lands. */
+static void turn_away(struct hapax__flow *f, int64_t now_us)
+{
+    f->waiter.table->breaker.unasked++;
+    give_up_claim(f, HAPAX_ERR_UNAVAILABLE, now_us);
 }
 
 static void stop_claiming(struct hapax__flow *f, int64_t now_us)
@@ -550,18 +602,58 @@ static void waited_enough(struct hapax__flow *f, int64_t now_us)
     chase(f, now_us);
 }
 
+static bool may_have_landed(const struct hapax__flow *f)
+{
+    return f->op.kind == HAPAX_OP_CLAIM && f->op.error == HAPAX_ERR_INDETERMINATE;
+}
+
 static void claim_failed(struct hapax__flow *f, int64_t now_us)
 {
     bool waiting = f->phase == HAPAX__FLOW_WAITING;
     enum hapax_error error = f->op.error;
 
-    f->ghost |= error == HAPAX_ERR_INDETERMINATE;
+    f->ghost |= may_have_landed(f);
     f->answer.error = error;
-    if (!repeatable(error))
-        give_up_claim(f, error, now_us);
-    else
+    if (repeatable(error)) {
         ask_at(f, now_us + pause_us(f, waiting ? WAIT_PAUSE_MIN_US : CLAIM_PAUSE_MIN_US,
                                     waiting ? WAIT_PAUSE_MAX_US : CLAIM_PAUSE_MAX_US));
+        return;
+    }
+    hapax__breaker_heard(&f->waiter.table->breaker, now_us); /* it refuses, so it lives */
+    give_up_claim(f, error, now_us);
+}
+
+/* The owner is over a limit: the flow and its mates end, and none of them has run. */
+static void give_limited(struct hapax__flow *f, struct hapax__over over, int64_t now_us)
+{
+    const struct hapax_outcome none = {0};
+
+    f->fence = 0;
+    f->limited = over.limit;
+    f->answer.error = HAPAX_ERR_NONE;
+    f->answer.retry_after_ms = over.retry_after_ms;
+    share(f, HAPAX_ANSWER_LIMITED, &none, now_us);
+    give(f, HAPAX_ANSWER_LIMITED);
+}
+
+/* What is known has begun before, and may go on. So does a READ that the store refuses, since it
+ * found another request's record: the CLAIM then says of it what a door may know. */
+static void told_look(struct hapax__flow *f, int64_t now_us)
+{
+    bool known = f->op.error == HAPAX_ERR_REFUSED;
+
+    if (f->op.verdict == HAPAX_NO_VERDICT && !known) {
+        claim_failed(f, now_us);
+        return;
+    }
+    f->seen = true;
+    if (!known && (f->op.verdict == HAPAX_ABSENT || hapax__unbound(&f->op.record))) {
+        give_limited(f, f->request.over, now_us);
+        over(f, now_us);
+        return;
+    }
+    enter(f, HAPAX__FLOW_CLAIMING, f->limit_us);
+    ask_at(f, now_us);
 }
 
 static void told_in_flight(struct hapax__flow *f, int64_t now_us)
@@ -635,17 +727,44 @@ static void told_claim(struct hapax__flow *f, int64_t now_us)
 
 /* ---- CHASING and RELEASING ----------------------------------------------------------- */
 
+/* Gives the claim back; the mates go on without it. */
+static void release(struct hapax__flow *f, int64_t now_us)
+{
+    promote(f, now_us);
+    enter(f, HAPAX__FLOW_RELEASING, INT64_MAX);
+    if (f->ask != HAPAX__ASK_OUT)
+        ask_at(f, now_us);
+}
+
 static void told_chased(struct hapax__flow *f, int64_t now_us)
 {
-    f->ghost |= f->op.error == HAPAX_ERR_INDETERMINATE;
+    f->ghost |= may_have_landed(f);
     if (f->op.verdict == HAPAX_CLAIMED) {
-        enter(f, HAPAX__FLOW_RELEASING, INT64_MAX);
-        ask_at(f, now_us);
+        release(f, now_us);
     } else if (to_repeat(f) && f->ghost) {
         save_again(f, now_us);
     } else {
         over(f, now_us);
     }
+}
+
+bool hapax__flow_is_new(const struct hapax__flow *f)
+{
+    return f->spent == 0 && !f->stale && !f->resolved;
+}
+
+void hapax__flow_refused(struct hapax__flow *f, struct hapax__over over, int64_t now_us)
+{
+    bool unprotected = f->answer.unprotected;
+
+    assert((f->phase == HAPAX__FLOW_RUNNING || f->phase == HAPAX__FLOW_RECONCILING) &&
+           f->answer.cls == 0);
+    f->answer.unprotected = false;
+    give_limited(f, over, now_us);
+    if (unprotected)
+        chase(f, now_us);
+    else
+        release(f, now_us);
 }
 
 static void told_released(struct hapax__flow *f, int64_t now_us)
@@ -710,10 +829,7 @@ static void renewed(struct hapax__flow *f)
 static void confirm_late(struct hapax__flow *f, int64_t now_us)
 {
     give_store_down(f, why_late(f));
-    promote(f, now_us);
-    enter(f, HAPAX__FLOW_RELEASING, INT64_MAX);
-    if (f->ask != HAPAX__ASK_OUT)
-        ask_at(f, now_us);
+    release(f, now_us);
 }
 
 static event cannot_tell;
@@ -773,6 +889,8 @@ static void told_running(struct hapax__flow *f, int64_t now_us)
     /* Unprotected, it was the CLAIM that was given up: COMPLETE will tell whether it landed. */
     if (!f->answer.unprotected)
         told_renewal(f, now_us);
+    else
+        f->ghost |= f->op.kind == HAPAX_OP_CLAIM && f->op.error != HAPAX_ERR_UNAVAILABLE;
     if (f->answer.cls != 0)
         ended(f, now_us);
 }
@@ -821,6 +939,10 @@ static void bypass_ended(struct hapax__flow *f, int64_t now_us)
 
 static void run_ended(struct hapax__flow *f, int64_t now_us)
 {
+    if (f->answer.unprotected && !f->ghost) { /* surely no CLAIM landed */
+        pass_on(f, now_us);
+        return;
+    }
     switch (f->answer.cls) {
     case HAPAX_CLASS_FINAL:
         save_as(f, HAPAX_OP_COMPLETE, false, false, now_us);
@@ -829,10 +951,11 @@ static void run_ended(struct hapax__flow *f, int64_t now_us)
         save_as(f, HAPAX_OP_FAIL, false, false, now_us);
         return;
     case HAPAX_CLASS_FAILED:
-        if (f->policy->on_failed == HAPAX_FAILED_REPLAY)
+        if (hapax__on_failed(f->policy) == HAPAX_FAILED_REPLAY)
             save_as(f, HAPAX_OP_COMPLETE, false, false, now_us);
         else
-            save_as(f, HAPAX_OP_FAIL, true, f->policy->on_failed == HAPAX_FAILED_HOLD, now_us);
+            save_as(f, HAPAX_OP_FAIL, true, hapax__on_failed(f->policy) == HAPAX_FAILED_HOLD,
+                    now_us);
         return;
     default:
         assert(f->answer.cls == HAPAX_CLASS_UNKNOWN);

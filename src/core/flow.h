@@ -19,6 +19,7 @@
 #ifndef HAPAX_CORE_FLOW_H
 #define HAPAX_CORE_FLOW_H
 
+#include "limit.h"
 #include "waiters.h"
 
 enum hapax__flow_do {
@@ -34,6 +35,7 @@ enum hapax__flow_do {
 };
 
 enum hapax__flow_phase {
+    HAPAX__FLOW_LOOKING, /* over a limit: only what the store knows already may be claimed */
     HAPAX__FLOW_CLAIMING, /* a CLAIM has no verdict yet, or a mate waits for its head's */
     HAPAX__FLOW_WAITING, /* another attempt runs, and the policy waits */
     HAPAX__FLOW_CONFIRMING, /* claimed, but a RENEW must succeed before the handler may run */
@@ -47,18 +49,27 @@ enum hapax__flow_phase {
     HAPAX__FLOW_OVER
 };
 
-enum hapax__key_given { HAPAX__KEY_NONE = 1, HAPAX__KEY_BAD, HAPAX__KEY_GIVEN };
+enum hapax__key_given {
+    HAPAX__KEY_NONE = 1,
+    HAPAX__KEY_BAD,
+    HAPAX__KEY_GIVEN,
+    HAPAX__KEY_UNOWNED /* given, by a request that does not say whose it is */
+};
 
-/* What a flow is about. With KEY_NONE and KEY_BAD only `key` is read. */
+/* What a flow is about. Without KEY_GIVEN only `key` is read. */
 struct hapax__flow_request {
     enum hapax__key_given key;
     bool too_large; /* over policy max_request */
+    uint8_t key_len; /* bytes of the key */
     bool reconciles; /* the door has a reconcile hook */
     struct hapax_id id;
     struct hapax_token token; /* fresh random bytes */
-    struct hapax_span scope; /* borrowed until END */
+    struct hapax_digest owner;
+    struct hapax_span scope; /* borrowed until END, as is what */
+    struct hapax_span what;
     struct hapax_digest fingerprint;
     struct hapax_digest caller;
+    struct hapax__over over; /* the limit that its owner has reached */
 };
 
 struct hapax__flow {
@@ -76,6 +87,7 @@ struct hapax__flow {
     bool stale;
     int64_t created_us; /* of the record, by the store's clock; 0: none */
     bool resolved; /* an operator has decided about the record */
+    enum hapax__limit limited; /* with LIMITED: by which limit */
     void *door; /* the door's own */
 
     /* the flow's own */
@@ -125,6 +137,13 @@ void hapax__flow_told(struct hapax__flow *flow, int64_t now_us);
 /* The handler ended. The outcome's memory stays until END. */
 void hapax__flow_handled(struct hapax__flow *flow, enum hapax_class cls,
                          const struct hapax_outcome *outcome, int64_t now_us);
+
+/* In the place of handler or hook, when RUN or RECONCILE was returned: the owner has reached a
+ * limit. The claim is given back. */
+void hapax__flow_refused(struct hapax__flow *flow, struct hapax__over over, int64_t now_us);
+
+/* Whether nothing has run for the operation before this claim. */
+bool hapax__flow_is_new(const struct hapax__flow *flow);
 
 /* The hook ended. FINAL: it happened, with this outcome (memory until END). NOT_RUN: it did not.
  * Any other class: the hook cannot tell. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Identity: ids, digests, and keys derived for a step; and the names of the public enums.
+ * Identity: ids, digests, marks of tokens, HMACs, and keys derived for a step; and the names of the
+ * public enums.
  *
  * The invariant: no two different inputs are hashed as the same bytes. Every part goes in behind
  * its length, so that moving a byte from one part to the next gives another hash. A step holds no
@@ -11,9 +12,10 @@
  * middle of functions that cannot fail. HMAC is therefore spelled out (RFC 2104).
  */
 #define OPENSSL_SUPPRESS_DEPRECATED
+#include "id.h"
+
 #include "base/bytes.h"
 
-#include <hapax/store.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
@@ -56,27 +58,6 @@ static void add_part(SHA256_CTX *ctx, struct hapax_span part, size_t width)
     add(ctx, part.ptr, part.len);
 }
 
-struct hapax_span hapax_str(const char *s)
-{
-    return (struct hapax_span){(const uint8_t *)s, s ? strlen(s) : 0};
-}
-
-/* ---- ids ------------------------------------------------------------------------- */
-
-static bool step_valid(struct hapax_span step)
-{
-    return step.len == 0 || (step.len <= HAPAX_STEP_MAX && memchr(step.ptr, ':', step.len) == NULL);
-}
-
-static void add_names(SHA256_CTX *ctx, struct hapax_span scope, struct hapax_span key,
-                      struct hapax_span step)
-{
-    add_part(ctx, scope, 4);
-    add_part(ctx, key, 4);
-    if (step.len > 0)
-        add_part(ctx, step, 4);
-}
-
 /* The secret as HMAC takes it: one block, hashed first where it is longer, each byte xor pad. */
 static void begin_padded(SHA256_CTX *ctx, struct hapax_span secret, uint8_t pad)
 {
@@ -96,30 +77,98 @@ static void begin_padded(SHA256_CTX *ctx, struct hapax_span secret, uint8_t pad)
     OPENSSL_cleanse(block, sizeof(block));
 }
 
-enum hapax_error hapax_id(struct hapax_id *out, struct hapax_span scope, struct hapax_span key,
-                          struct hapax_span step, struct hapax_span secret)
+/* Ends a hash that began with the secret padded. */
+static void end_padded(uint8_t out[SHA256_DIGEST_LENGTH], SHA256_CTX *ctx, struct hapax_span secret)
 {
-    SHA256_CTX ctx;
     uint8_t inner[SHA256_DIGEST_LENGTH];
 
+    end(inner, ctx);
+    begin_padded(ctx, secret, 0x5c);
+    add(ctx, inner, sizeof(inner));
+    end(out, ctx);
+}
+
+struct hapax_span hapax_str(const char *s)
+{
+    return (struct hapax_span){(const uint8_t *)s, s ? strlen(s) : 0};
+}
+
+/* ---- ids ------------------------------------------------------------------------- */
+
+static bool step_valid(struct hapax_span step)
+{
+    return step.len == 0 || (step.len <= HAPAX_STEP_MAX && memchr(step.ptr, ':', step.len) == NULL);
+}
+
+/* Parts of an owner, a scope, a key and a step, as far as they are not empty. The empty part before
+ * an owner is what no scope is. */
+struct names {
+    struct hapax_span owner, scope, key, step;
+};
+
+static void add_names(SHA256_CTX *ctx, const struct names *names)
+{
+    const struct hapax_span parts[] = {names->scope, names->key, names->step};
+
+    if (names->owner.len > 0) {
+        add_part(ctx, (struct hapax_span){NULL, 0}, 4);
+        add_part(ctx, names->owner, 4);
+    }
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (parts[i].len > 0)
+            add_part(ctx, parts[i], 4);
+}
+
+static void hash_names(uint8_t out[SHA256_DIGEST_LENGTH], const struct names *names,
+                       struct hapax_span secret)
+{
+    SHA256_CTX ctx;
+
+    if (secret.len == 0) {
+        begin(&ctx);
+        add_names(&ctx, names);
+        end(out, &ctx);
+        return;
+    }
+    begin_padded(&ctx, secret, 0x36);
+    add_names(&ctx, names);
+    end_padded(out, &ctx, secret);
+}
+
+enum hapax_error hapax_owned_id(struct hapax_id *out, struct hapax_span owner,
+                                struct hapax_span scope, struct hapax_span key,
+                                struct hapax_span step, struct hapax_span secret)
+{
+    const struct names names = {owner, scope, key, step};
+
+    if (owner.len > HAPAX_OWNER_MAX)
+        return HAPAX_ERR_INVALID;
     if (scope.len == 0 || scope.len > HAPAX_SCOPE_MAX)
         return HAPAX_ERR_INVALID;
     if (key.len == 0 || key.len > HAPAX_KEY_MAX)
         return HAPAX_ERR_INVALID;
     if (!step_valid(step))
         return HAPAX_ERR_INVALID;
-    if (secret.len == 0) {
-        begin(&ctx);
-        add_names(&ctx, scope, key, step);
-        end(out->bytes, &ctx);
-        return HAPAX_ERR_NONE;
-    }
-    begin_padded(&ctx, secret, 0x36);
-    add_names(&ctx, scope, key, step);
-    end(inner, &ctx);
-    begin_padded(&ctx, secret, 0x5c);
-    add(&ctx, inner, sizeof(inner));
-    end(out->bytes, &ctx);
+    hash_names(out->bytes, &names, secret);
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax_id(struct hapax_id *out, struct hapax_span scope, struct hapax_span key,
+                          struct hapax_span step, struct hapax_span secret)
+{
+    const struct hapax_span nobody = {NULL, 0};
+
+    return hapax_owned_id(out, nobody, scope, key, step, secret);
+}
+
+enum hapax_error hapax_owner(struct hapax_digest *out, struct hapax_span owner,
+                             struct hapax_span secret)
+{
+    const struct names names = {.owner = owner};
+
+    if (owner.len == 0 || owner.len > HAPAX_OWNER_MAX)
+        return HAPAX_ERR_INVALID;
+    hash_names(out->bytes, &names, secret);
     return HAPAX_ERR_NONE;
 }
 
@@ -131,6 +180,30 @@ void hapax_digest(struct hapax_digest *out, const struct hapax_span *parts, size
     for (size_t i = 0; i < n; i++)
         add_part(&ctx, parts[i], 8);
     end(out->bytes, &ctx);
+}
+
+/* ---- what a record keeps ---------------------------------------------------------- */
+
+void hapax__mark(struct hapax_mark *out, const struct hapax_token *token)
+{
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+    SHA256_CTX ctx;
+
+    begin(&ctx);
+    add(&ctx, token->bytes, sizeof(token->bytes));
+    end(hash, &ctx);
+    memcpy(out->bytes, hash, sizeof(out->bytes));
+}
+
+void hapax__mac(struct hapax_digest *out, struct hapax_span secret, const struct hapax_span *parts,
+                size_t n)
+{
+    SHA256_CTX ctx;
+
+    begin_padded(&ctx, secret, 0x36);
+    for (size_t i = 0; i < n; i++)
+        add(&ctx, parts[i].ptr, parts[i].len);
+    end_padded(out->bytes, &ctx, secret);
 }
 
 /* ---- derived keys ---------------------------------------------------------------- */
@@ -180,8 +253,9 @@ const char *hapax_error_name(enum hapax_error error)
 const char *hapax_answer_name(enum hapax_answer_kind kind)
 {
     static const char names[][NAME_SIZE] = {
-        "?",       "fresh",    "replay", "failed",    "missing_key", "bad_key", "in_flight",
-        "unknown", "mismatch", "gone",   "too_large", "store_down",  "bypass"};
+        "?",         "fresh",      "replay",  "failed",        "missing_key",
+        "bad_key",   "in_flight",  "unknown", "mismatch",      "gone",
+        "too_large", "store_down", "bypass",  "missing_owner", "limited"};
 
     return (size_t)kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "?";
 }

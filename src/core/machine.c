@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/time.h"
+#include "id.h"
 
 #include <assert.h>
 #include <openssl/crypto.h>
@@ -21,7 +22,17 @@ static bool same_digest(const struct hapax_digest *a, const struct hapax_digest 
 
 static bool same_token(const struct hapax_record *record, const struct hapax_op *op)
 {
-    return CRYPTO_memcmp(record->token.bytes, op->token.bytes, sizeof(op->token.bytes)) == 0;
+    struct hapax_mark mark;
+
+    hapax__mark(&mark, &op->token);
+    return CRYPTO_memcmp(record->mark.bytes, mark.bytes, sizeof(mark.bytes)) == 0;
+}
+
+bool hapax__owned(const struct hapax_digest *owner)
+{
+    static const struct hapax_digest none;
+
+    return memcmp(owner, &none, sizeof(none)) != 0;
 }
 
 bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outcome *b)
@@ -54,22 +65,34 @@ bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op,
         return false;
     if (op->scope.len > 0 && !hapax__same(op->scope, record->scope))
         return false;
+    if (hapax__owned(&op->owner) && !same_digest(&op->owner, &record->owner))
+        return false;
     return record->updated_us <= now_us - op->older_ms * US_PER_MS;
 }
 
+bool hapax__unbound(const struct hapax_record *record)
+{
+    return record->state == HAPAX_STATE_FAILED && !record->ran && record->spent == 0 &&
+           !record->stale && record->resolved_us == 0;
+}
+
 /* Stamps the write and decides when retention ends: never for `unknown`, nor for `started` under
- * hold; and never before the lease does. */
+ * hold; soon where nothing ever ran; and never before the lease does. */
 static void stamp(struct hapax_record *next, int64_t now_us)
 {
+    int64_t kept_ms = next->retention_ms;
+
+    if (hapax__unbound(next))
+        kept_ms = hapax__least(kept_ms, HAPAX__REFUSED_KEPT_MS);
     next->updated_us = now_us;
     if (next->state != HAPAX_STATE_STARTED)
         next->lease_until_us = 0;
     if (next->state == HAPAX_STATE_UNKNOWN || (next->state == HAPAX_STATE_STARTED && next->hold) ||
-        next->retention_ms == HAPAX_FOREVER_MS) {
+        kept_ms == HAPAX_FOREVER_MS) {
         next->expires_us = 0;
         return;
     }
-    next->expires_us = later(now_us, next->retention_ms);
+    next->expires_us = later(now_us, kept_ms);
     if (next->expires_us < next->lease_until_us)
         next->expires_us = next->lease_until_us;
 }
@@ -86,13 +109,13 @@ static uint64_t next_fence(uint64_t previous, int64_t now_us)
     return previous + 1 > (uint64_t)now_us ? previous + 1 : (uint64_t)now_us;
 }
 
-/* The record as this answer may show it: without its token, and without its outcome unless the
+/* The record as this answer may show it: without its mark, and without its outcome unless the
  * answer is that outcome. */
 static void show(struct hapax_op *op, const struct hapax_record *record, bool outcome)
 {
     assert(&op->record != record);
     op->record = *record;
-    memset(&op->record.token, 0, sizeof(op->record.token));
+    memset(&op->record.mark, 0, sizeof(op->record.mark));
     if (!outcome)
         op->record.outcome = (struct hapax_outcome){0};
 }
@@ -135,9 +158,10 @@ static enum hapax__write grant(struct hapax_op *op, struct hapax_record *next, i
     next->reruns &= op->rerun_completed;
     next->attempt++;
     next->fence = next_fence(next->fence, now_us);
-    next->token = op->token;
+    hapax__mark(&next->mark, &op->token);
     next->lease_until_us = later(now_us, op->lease_ms);
     next->retention_ms = op->retention_ms;
+    next->what = op->what;
     next->outcome = (struct hapax_outcome){0};
     return write(op, HAPAX_CLAIMED, next, now_us);
 }
@@ -147,6 +171,7 @@ static enum hapax__write claim_absent(struct hapax_op *op, int64_t now_us,
 {
     memset(next, 0, sizeof(*next));
     next->id = op->id;
+    next->owner = op->owner;
     next->scope = op->scope;
     next->fingerprint = op->fingerprint;
     next->caller = op->caller;
@@ -212,20 +237,12 @@ static enum hapax__write claim_failed(struct hapax_op *op, struct hapax_record *
     return grant(op, next, now_us);
 }
 
-/* Nothing ever ran for this record, so the request it was made for does not bind. */
-static bool unbound(const struct hapax_record *record)
-{
-    return record->state == HAPAX_STATE_FAILED && !record->ran && record->spent == 0 &&
-           !record->stale && record->resolved_us == 0;
-}
-
 static enum hapax_differs compare(const struct hapax_record *record, const struct hapax_op *op)
 {
-    bool caller = same_digest(&record->caller, &op->caller);
-
-    if (!same_digest(&record->fingerprint, &op->fingerprint))
-        return HAPAX_DIFFERS_FINGERPRINT;
-    return caller ? HAPAX_DIFFERS_NOT : HAPAX_DIFFERS_CALLER;
+    if (!same_digest(&record->caller, &op->caller))
+        return HAPAX_DIFFERS_CALLER;
+    return same_digest(&record->fingerprint, &op->fingerprint) ? HAPAX_DIFFERS_NOT
+                                                               : HAPAX_DIFFERS_FINGERPRINT;
 }
 
 static enum hapax__write claim(const struct hapax_record *record, struct hapax_op *op,
@@ -238,7 +255,7 @@ static enum hapax__write claim(const struct hapax_record *record, struct hapax_o
     op->differs = compare(record, op);
     *next = *record;
     if (op->differs != HAPAX_DIFFERS_NOT) {
-        if (!unbound(record))
+        if (!hapax__unbound(record))
             return say(op, HAPAX_MISMATCH, record);
         op->differs = HAPAX_DIFFERS_NOT;
         next->fingerprint = op->fingerprint;
@@ -306,13 +323,14 @@ static enum hapax__write fail(const struct hapax_record *record, struct hapax_op
         return say(op, HAPAX_OK, record);
     if (record->state == HAPAX_STATE_FAILED) {
         bool same = record->ran == op->ran && !op->as_unknown &&
-                    hapax__outcome_same(&record->outcome, &op->outcome);
+                    (!op->ran || hapax__outcome_same(&record->outcome, &op->outcome));
 
         return say(op, same ? HAPAX_OK : HAPAX_LOST, record);
     }
     *next = *record;
     next->ran = op->ran;
-    next->outcome = op->outcome;
+    /* Where nothing ran no answer would ever show the outcome. */
+    next->outcome = op->ran || op->as_unknown ? op->outcome : (struct hapax_outcome){0};
     if (op->as_unknown) {
         lose_track(next);
     } else {
@@ -342,11 +360,13 @@ static enum hapax__write resolve(const struct hapax_record *record, struct hapax
         return HAPAX__DELETE;
     }
     *next = *record;
-    next->token = op->token;
+    hapax__mark(&next->mark, &op->token);
     next->fence = next_fence(record->fence, now_us);
     next->stale = false;
     next->resolved_us = now_us;
     next->resolved_by = op->by;
+    next->replaced_state = record->state;
+    next->replaced_status = record->outcome.status;
     next->outcome = op->outcome;
     if (op->resolve == HAPAX_RESOLVE_COMPLETE) {
         next->state = HAPAX_STATE_COMPLETED;

@@ -8,6 +8,10 @@
 
 #include <hapax/store.h>
 
+/* How long a record is kept for which nothing ever ran, at most: a late copy of its CLAIM must find
+ * it, and be LOST. */
+#define HAPAX__REFUSED_KEPT_MS INT64_C(60000)
+
 enum hapax__write {
     HAPAX__KEEP, /* the record stays as it is */
     HAPAX__WRITE, /* *next replaces it */
@@ -18,10 +22,16 @@ enum hapax__write {
  * record and now_us.
  *   record  what the store has under op->id, or NULL; expired ones may be passed as they are
  *   next    written when WRITE is returned; its spans borrow from record and op. May be record
- * op->record borrows from them as well: copy it before they go. It never holds a token. */
+ * op->record borrows from them as well: copy it before they go. It never holds a mark. */
 HAPAX__SHARED enum hapax__write hapax__machine(const struct hapax_record *record,
                                                struct hapax_op *op, int64_t now_us,
                                                struct hapax_record *next);
+
+/* Whether nothing ever ran for the record: then it is as good as absent, and binds no request. */
+bool hapax__unbound(const struct hapax_record *record);
+
+/* Whether the digest is an owner's, and not that of none. */
+bool hapax__owned(const struct hapax_digest *owner);
 
 /* Whether two outcomes are the same, to the byte. */
 bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outcome *b);

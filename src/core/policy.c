@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Policies: their defaults, their texts, their limits; and the class of a status.
+ * Policies: their defaults, their texts, their limits.
  *
  * Each policy is one row of a table, which has its name, kind, offset and limits. So
  * hapax_policy_check() checks whatever a door can set, and no policy has a second name. The
@@ -8,10 +8,11 @@
  *
  * A value's own limits are judged by hapax_policy_check() and not while it is set, since some
  * depend on another (a retention on the lease) and the order of settings must not matter.
- * The table holds characters and no pointers, so that it needs no relocation. Rejected:
- * fractions (`1.5s`), which people round differently.
+ * A profile is a list of such settings under one name, and is set by hapax_policy_set(), too: what
+ * is set after it differs from it.
+ * The tables hold characters and no pointers, so that they need no relocation.
  */
-#include "policy.h"
+#include "base/units.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -31,8 +32,8 @@ struct row {
     char name[16];
     enum kind kind;
     size_t at; /* in struct hapax_policy */
-    int64_t min_ms;
-    int64_t max_ms;
+    int64_t min_ms; /* of a WORD: 0 where no word is a value, too */
+    int64_t max_ms; /* of a NUMBER: the largest */
     char limits[32];
     char words[WORDS_MAX][12]; /* of the enum's values 1, 2, …; of false and true */
 };
@@ -46,11 +47,13 @@ static const struct row rows[] = {
     {"wait", DURATION, AT(wait_ms), 0, HOUR_MS, "0 to 1h", {""}},
     {"timeout", DURATION, AT(timeout_ms), 10, HOUR_MS, "10ms to 1h", {""}},
     {"save_wait", DURATION, AT(save_wait_ms), 0, HOUR_MS, "0 to 1h", {""}},
-    {"on_expired", WORD, AT(on_expired), 0, 0, "", {"rerun", "hold", "reconcile"}},
+    {"on_expired", WORD, AT(on_expired), 1, 0, "", {"rerun", "hold", "reconcile"}},
     {"on_failed", WORD, AT(on_failed), 0, 0, "", {"retry", "replay", "hold"}},
-    {"on_store_error", WORD, AT(on_store_error), 0, 0, "", {"closed", "open"}},
-    {"key", WORD, AT(key), 0, 0, "", {"optional", "required"}},
-    {"attempts_max", NUMBER, AT(attempts_max), 0, 0, "", {""}},
+    {"on_store_error", WORD, AT(on_store_error), 1, 0, "", {"closed", "open"}},
+    {"key", WORD, AT(key), 1, 0, "", {"optional", "required"}},
+    {"key_min", NUMBER, AT(key_min), 0, HAPAX_KEY_MAX, "0 to 255", {""}},
+    {"owner_required", SWITCH, AT(owner_required), 0, 0, "", {"off", "on"}},
+    {"attempts_max", NUMBER, AT(attempts_max), 0, UINT32_MAX, "0 to 4294967295", {""}},
     {"max_request", SIZE, AT(max_request), 0, 0, "0 to 16m", {""}},
     {"max_response", SIZE, AT(max_response), 0, 0, "0 to 16m", {""}},
     {"rerun_completed", SWITCH, AT(rerun_completed), 0, 0, "", {"off", "on"}},
@@ -59,12 +62,24 @@ static const struct row rows[] = {
 
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
+/* What profiles set. The settings of one profile stand together. */
+static const struct {
+    char profile[12];
+    char name[16];
+    char value[12];
+} profiles[] = {
+    {"payments", "on_expired", "hold"}, {"payments", "key", "required"},
+    {"payments", "key_min", "16"},      {"payments", "owner_required", "on"},
+    {"payments", "retention", "7d"},
+};
+
 /* The words of all enums are read and written as one type of number. */
 static_assert(sizeof(enum hapax_on_expired) == sizeof(uint32_t), "enums are 32 bits");
 static_assert(sizeof(enum hapax_on_failed) == sizeof(uint32_t), "enums are 32 bits");
 static_assert(sizeof(enum hapax_on_store_error) == sizeof(uint32_t), "enums are 32 bits");
 static_assert(sizeof(enum hapax_key_policy) == sizeof(uint32_t), "enums are 32 bits");
 static_assert(HAPAX_BODY_MAX == 16u << 20, "the texts say 16m");
+static_assert(HAPAX_KEY_MAX == 255, "the texts say 255");
 static_assert(HAPAX_DURATION_MAX_MS == 3650 * DAY_MS, "the texts say 3650d");
 
 void hapax_policy_init(struct hapax_policy *policy)
@@ -77,9 +92,11 @@ void hapax_policy_init(struct hapax_policy *policy)
         .timeout_ms = 2 * SECOND_MS,
         .save_wait_ms = 2 * SECOND_MS,
         .on_expired = HAPAX_EXPIRED_RERUN,
-        .on_failed = HAPAX_FAILED_RETRY,
+        .on_failed = (enum hapax_on_failed)0,
         .on_store_error = HAPAX_STORE_CLOSED,
         .key = HAPAX_KEY_OPTIONAL,
+        .key_min = 0,
+        .owner_required = false,
         .attempts_max = 0,
         .max_request = 1u << 20,
         .max_response = 1u << 20,
@@ -89,85 +106,6 @@ void hapax_policy_init(struct hapax_policy *policy)
 }
 
 /* ---- values ------------------------------------------------------------------------ */
-
-/* Reads the digits value begins with, one at least, up to max. *rest: what follows them. */
-static bool parse_number(uint64_t *number, const char *value, uint64_t max, const char **rest)
-{
-    uint64_t n = 0;
-    const char *at = value;
-
-    for (; *at >= '0' && *at <= '9'; at++) {
-        unsigned digit = (unsigned)(*at - '0');
-
-        if (n > (max - digit) / 10)
-            return false;
-        n = n * 10 + digit;
-    }
-    *number = n;
-    *rest = at;
-    return at != value;
-}
-
-/* How many ms the unit has; 0: no unit of ours. */
-static uint64_t unit_ms(const char *unit)
-{
-    if (strcmp(unit, "ms") == 0)
-        return 1;
-    if (strcmp(unit, "s") == 0)
-        return SECOND_MS;
-    if (strcmp(unit, "m") == 0)
-        return MINUTE_MS;
-    if (strcmp(unit, "h") == 0)
-        return HOUR_MS;
-    return strcmp(unit, "d") == 0 ? DAY_MS : 0;
-}
-
-bool hapax__duration_parse(int64_t *ms, const char *value, const char **why)
-{
-    uint64_t number;
-    uint64_t unit;
-    const char *rest;
-
-    *why = "not a duration: 0, or a whole number with ms, s, m, h or d, as 30s; at most 3650d";
-    if (!parse_number(&number, value, HAPAX_DURATION_MAX_MS, &rest))
-        return false;
-    unit = *rest == '\0' && number == 0 ? 1 : unit_ms(rest);
-    if (unit == 0 || number > HAPAX_DURATION_MAX_MS / unit)
-        return false;
-    *ms = (int64_t)(number * unit);
-    *why = NULL;
-    assert(*ms >= 0 && *ms <= HAPAX_DURATION_MAX_MS);
-    return true;
-}
-
-/* How many bytes the unit has; 0: no unit of ours. */
-static uint64_t unit_bytes(const char *unit)
-{
-    if (*unit == '\0')
-        return 1;
-    if (strcmp(unit, "k") == 0)
-        return 1u << 10;
-    if (strcmp(unit, "m") == 0)
-        return 1u << 20;
-    return strcmp(unit, "g") == 0 ? 1u << 30 : 0;
-}
-
-bool hapax__size_parse(size_t *size, const char *value, const char **why)
-{
-    uint64_t number;
-    uint64_t unit;
-    const char *rest;
-
-    *why = "not a size: a whole number of bytes, or one with k, m or g, as 64k";
-    if (!parse_number(&number, value, SIZE_MAX, &rest))
-        return false;
-    unit = unit_bytes(rest);
-    if (unit == 0 || number > SIZE_MAX / unit)
-        return false;
-    *size = (size_t)(number * unit);
-    *why = NULL;
-    return true;
-}
 
 /* The word's index in its row; -1: the row does not have it. */
 static int find_word(const struct row *row, const char *value)
@@ -231,10 +169,9 @@ static bool set_number(uint8_t *field, const char *value, const char **why)
 {
     uint64_t wide;
     uint32_t number;
-    const char *rest;
 
     *why = "not a whole number from 0 to 4294967295";
-    if (!parse_number(&wide, value, UINT32_MAX, &rest) || *rest != '\0')
+    if (!hapax__number_parse(&wide, value, strlen(value), UINT32_MAX))
         return false;
     number = (uint32_t)wide;
     memcpy(field, &number, sizeof(number));
@@ -267,6 +204,27 @@ static void say_words(char text[HAPAX_TEXT_MAX], const struct row *row, const ch
                  SHOWN_BYTES, value, row->words[0], row->words[1]);
 }
 
+static enum hapax_error set_profile(struct hapax_policy *policy, const char *value,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof(profiles) / sizeof(profiles[0]); i++) {
+        enum hapax_error error;
+
+        if (strcmp(profiles[i].profile, value) != 0)
+            continue;
+        found = true;
+        error = hapax_policy_set(policy, profiles[i].name, profiles[i].value, text);
+        assert(error == HAPAX_ERR_NONE);
+    }
+    if (found)
+        return HAPAX_ERR_NONE;
+    snprintf(text, HAPAX_TEXT_MAX, "cannot set \"profile\" to \"%.*s\": must be payments",
+             SHOWN_BYTES, value);
+    return HAPAX_ERR_INVALID;
+}
+
 enum hapax_error hapax_policy_set(struct hapax_policy *policy, const char *name, const char *value,
                                   char text[HAPAX_TEXT_MAX])
 {
@@ -275,6 +233,8 @@ enum hapax_error hapax_policy_set(struct hapax_policy *policy, const char *name,
     uint8_t *field;
     bool set;
 
+    if (strcmp(name, "profile") == 0)
+        return set_profile(policy, value, text);
     if (!row) {
         snprintf(text, HAPAX_TEXT_MAX, "no policy is named \"%.*s\"", SHOWN_BYTES, name);
         return HAPAX_ERR_UNSUPPORTED;
@@ -318,9 +278,13 @@ static bool in_limits(const struct row *row, const struct hapax_policy *policy)
     }
     if (row->kind == WORD) {
         memcpy(&number, field, sizeof(number));
-        return number >= 1 && number <= words_of(row);
+        return number >= (uint32_t)row->min_ms && number <= words_of(row);
     }
-    assert(row->kind == NUMBER || row->kind == SWITCH); /* every value of those is one */
+    if (row->kind == NUMBER) {
+        memcpy(&number, field, sizeof(number));
+        return number <= (uint32_t)row->max_ms;
+    }
+    assert(row->kind == SWITCH); /* every value of a switch is one */
     return true;
 }
 
@@ -345,24 +309,4 @@ enum hapax_error hapax_policy_check(const struct hapax_policy *policy, char text
         return HAPAX_ERR_INVALID;
     }
     return HAPAX_ERR_NONE;
-}
-
-/* ---- classes ----------------------------------------------------------------------- */
-
-enum hapax_class hapax_class_of_status(int status)
-{
-    switch (status) {
-    case 401:
-    case 403:
-    case 408:
-    case 425:
-    case 429:
-    case 503:
-        return HAPAX_CLASS_NOT_RUN;
-    case 502:
-    case 504:
-        return HAPAX_CLASS_UNKNOWN;
-    default:
-        return status >= 500 && status <= 599 ? HAPAX_CLASS_FAILED : HAPAX_CLASS_FINAL;
-    }
 }

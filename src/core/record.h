@@ -9,7 +9,7 @@
 
 #include <hapax/store.h>
 
-#define HAPAX__RECORD_VERSION 1u
+#define HAPAX__RECORD_VERSION 2u /* written; version 1 is read, too */
 
 /* The bytes hapax__record_encode() will write. */
 HAPAX__SHARED size_t hapax__record_size(const struct hapax_record *record);

@@ -11,6 +11,7 @@ void hapax__waiters_init(struct hapax__waiters *table, struct hapax__bucket *buc
     table->buckets = buckets;
     table->size = size;
     STAILQ_INIT(&table->ready);
+    hapax__breaker_init(&table->breaker);
 }
 
 struct hapax__waiter *hapax__waiters_ready(struct hapax__waiters *table)

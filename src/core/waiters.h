@@ -8,6 +8,8 @@
 #ifndef HAPAX_CORE_WAITERS_H
 #define HAPAX_CORE_WAITERS_H
 
+#include "breaker.h"
+
 #include <hapax/store.h>
 
 #include <sys/queue.h>
@@ -41,6 +43,7 @@ struct hapax__waiters {
     struct hapax__bucket *buckets; /* the door's memory */
     size_t size; /* a power of two */
     STAILQ_HEAD(hapax__ready, hapax__waiter) ready;
+    struct hapax__breaker breaker; /* of the store that these flows ask */
 };
 
 void hapax__waiters_init(struct hapax__waiters *table, struct hapax__bucket *buckets, size_t size);

@@ -55,6 +55,24 @@ static enum hapax_error add_pointer(struct hapax__ask_pointers *pointers, struct
     return HAPAX_ERR_NONE;
 }
 
+/* Adds the pointers of one source, parted by spaces. */
+static enum hapax_error read_pointers(struct hapax__ask *ask, struct hapax__ask_source *source,
+                                      struct hapax_span words, const char *setting,
+                                      char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error = HAPAX_ERR_NONE;
+    struct hapax_span pointer;
+
+    source->kind = HAPAX__ASK_POINTERS;
+    source->name = words;
+    source->first = ask->pointers.n;
+    while (error == HAPAX_ERR_NONE && take_word(&pointer, &words, ' '))
+        if (pointer.len > 0)
+            error = add_pointer(&ask->pointers, pointer, setting, text);
+    source->count = ask->pointers.n - source->first;
+    return error;
+}
+
 /* ---- settings -------------------------------------------------------------------------- */
 
 static const struct hapax__ask_word common_words[] = {
@@ -81,8 +99,6 @@ static enum hapax_error read_source(struct hapax__ask *ask, struct hapax_span wo
                                     const struct hapax__ask_word *own, char text[HAPAX_TEXT_MAX])
 {
     struct hapax__ask_source *source = &ask->sources[ask->source_count];
-    enum hapax_error error = HAPAX_ERR_NONE;
-    struct hapax_span rest = word, pointer;
 
     if (word.len == 0)
         return hapax__fail(text, HAPAX_ERR_INVALID, "key has an empty source");
@@ -94,18 +110,11 @@ static enum hapax_error read_source(struct hapax__ask *ask, struct hapax_span wo
                            "key has a source behind %.*s, which is never missing",
                            (int)source[-1].name.len, (const char *)source[-1].name.ptr);
     ask->source_count++;
+    if (word.ptr[0] == '/')
+        return read_pointers(ask, source, word, "key", text);
     source->name = word;
-    if (word.ptr[0] != '/') {
-        source->kind = find_word(own, word)->kind;
-        return HAPAX_ERR_NONE;
-    }
-    source->kind = HAPAX__ASK_POINTERS;
-    source->first = ask->pointers.n;
-    while (error == HAPAX_ERR_NONE && take_word(&pointer, &rest, ' '))
-        if (pointer.len > 0)
-            error = add_pointer(&ask->pointers, pointer, "key", text);
-    source->count = ask->pointers.n - source->first;
-    return error;
+    source->kind = find_word(own, word)->kind;
+    return HAPAX_ERR_NONE;
 }
 
 static enum hapax_error read_key(struct hapax__ask *ask, const struct hapax__ask_settings *settings,
@@ -220,6 +229,30 @@ static enum hapax_error read_names(struct hapax__ask *ask,
     return HAPAX_ERR_NONE;
 }
 
+static enum hapax_error read_who(struct hapax__ask *ask, struct hapax__ask_source *source,
+                                 const char *setting, const char *value, char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    if (value)
+        error = read_pointers(ask, source, hapax_str(value), setting, text);
+    if (error == HAPAX_ERR_NONE && value && source->count == 0)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "%s is empty", setting);
+    return error;
+}
+
+static enum hapax_error read_owner(struct hapax__ask *ask,
+                                   const struct hapax__ask_settings *settings,
+                                   char text[HAPAX_TEXT_MAX])
+{
+    const char *value = settings->owner;
+
+    if (!settings->owner_in_header || !value || value[strspn(value, " ")] == '/' || !*value)
+        return read_who(ask, &ask->owner, "owner", value, text);
+    ask->owner = (struct hapax__ask_source){.kind = HAPAX__ASK_HEADER, .name = hapax_str(value)};
+    return HAPAX_ERR_NONE;
+}
+
 enum hapax_error hapax__ask_read(struct hapax__ask *ask, const struct hapax__ask_settings *settings,
                                  char text[HAPAX_TEXT_MAX])
 {
@@ -234,6 +267,11 @@ enum hapax_error hapax__ask_read(struct hapax__ask *ask, const struct hapax__ask
         error = read_key(ask, settings, text);
     if (error == HAPAX_ERR_NONE)
         error = read_fingerprint(ask, settings, text);
+    if (error == HAPAX_ERR_NONE)
+        error = read_owner(ask, settings, text);
+    ask->one_caller = settings->caller && strcmp(settings->caller, "none") == 0;
+    if (error == HAPAX_ERR_NONE && !ask->one_caller)
+        error = read_who(ask, &ask->caller, "caller", settings->caller, text);
     return error;
 }
 
@@ -379,4 +417,46 @@ enum hapax__found hapax__ask_key(struct hapax__asked *out, struct hapax__ask_vie
     assert(error == HAPAX_ERR_NONE);
     out->request.key = (struct hapax_span){out->memory, len};
     return HAPAX__FOUND;
+}
+
+/* ---- owners and callers ---------------------------------------------------------------- */
+
+/* What the pointers, or the header, of one setting find. */
+static enum hapax__found find_named(struct hapax__asked *out, struct hapax__ask_view *view,
+                                    const struct hapax__ask_source *source,
+                                    uint8_t bytes[HAPAX_KEY_MAX], struct hapax_span *value)
+{
+    enum hapax__found found = find_key(view, source, bytes, &value->len);
+
+    value->ptr = bytes;
+    if (source->kind == HAPAX__ASK_HEADER &&
+        (found == HAPAX__FOUND_NOTHING || found == HAPAX__FOUND_BAD))
+        found = hapax__found_bad(view, "the header of its owner is missing, twice there, or empty");
+    if (found == HAPAX__FOUND_NOTHING)
+        found = hapax__found_bad(view, "its pointer finds nothing");
+    if (found == HAPAX__FOUND_BAD) {
+        out->refused = HAPAX_ANSWER_MISSING_OWNER;
+        out->why = view->why;
+        *value = (struct hapax_span){NULL, 0};
+    }
+    return found;
+}
+
+enum hapax__found hapax__ask_who(struct hapax__asked *out, struct hapax__ask_view *view)
+{
+    const struct hapax__ask *ask = view->ask;
+    enum hapax__found found = HAPAX__FOUND;
+    uint8_t bytes[HAPAX_KEY_MAX];
+    struct hapax_span caller;
+
+    _Static_assert(sizeof(out->owner) == HAPAX_KEY_MAX, "an owner is found as a key is");
+    out->request.caller = ask->nobody;
+    if (ask->owner.kind)
+        found = find_named(out, view, &ask->owner, out->owner, &out->request.owner);
+    if (found == HAPAX__FOUND && ask->caller.kind) {
+        found = find_named(out, view, &ask->caller, bytes, &caller);
+        if (found == HAPAX__FOUND)
+            hapax_digest(&out->request.caller, &caller, 1);
+    }
+    return found;
 }

@@ -16,7 +16,7 @@
 #define HAPAX_DOOR_ASK_H
 
 #include "json/json.h"
-#include <hapax/hapax.h>
+#include <hapax/store.h>
 
 #define HAPAX__ASK_SOURCES_MAX 16u
 
@@ -57,6 +57,9 @@ struct hapax__ask {
     struct hapax__ask_pointers selected;
     struct hapax_span scope;
     struct hapax_span step; /* empty: none */
+    /* Where the owner and the caller stand; a kind of 0: the setting names none. */
+    struct hapax__ask_source owner, caller;
+    bool one_caller; /* the setting is `none`: all requests are one caller's */
     struct hapax_digest nobody; /* the caller of a request without credentials */
 };
 
@@ -65,6 +68,8 @@ struct hapax__ask_settings {
     const char *key, *fingerprint; /* or the door's defaults; not NULL */
     const char *scope; /* not NULL */
     const char *step; /* NULL: none */
+    const char *owner, *caller; /* JSON Pointers; NULL: none */
+    bool owner_in_header; /* the owner may be the name of a header, too */
     bool scope_is_default; /* the caller set no scope, and might have to */
     bool has_line; /* requests have a method and a URI */
     /* The words of the door's own sources, ended by a NULL. */
@@ -115,11 +120,14 @@ struct hapax__ask_view {
 
 /* What a request asks. Spans point into `memory`, the ask or the request. Do not copy it. */
 struct hapax__asked {
-    /* 0; or MISSING_KEY, BAD_KEY, TOO_LARGE: there is no operation to ask for. */
+    /* 0; or MISSING_KEY, BAD_KEY, MISSING_OWNER, TOO_LARGE: there is no operation to ask for. */
     enum hapax_answer_kind refused;
     const char *why; /* refused: what is wrong; static, and without the key */
     struct hapax_request request; /* its key is empty where there is none */
+    bool by_position; /* of a message: the key is its position, which no client chose */
     uint8_t memory[HAPAX_KEY_MAX];
+    uint8_t owner[HAPAX_OWNER_MAX];
+    uint8_t what[HAPAX_WHAT_MAX];
 };
 
 /* Says why a source is no key; returns BAD. */
@@ -132,6 +140,13 @@ static inline enum hapax__found hapax__found_bad(struct hapax__ask_view *view, c
 /* Finds the key. FOUND: it is in out->request. BAD: out is refused as BAD_KEY, with the reason.
  * NOTHING: no source is there, and out is as it was. NOMEM: ask again. */
 HAPAX__SHARED enum hapax__found hapax__ask_key(struct hapax__asked *out,
+                                               struct hapax__ask_view *view);
+
+/* Finds whose key it is, and who asks, where the settings name them. To be called once there is a
+ * key. FOUND: they are in out->request; a caller that the settings do not name is nobody. BAD: out
+ * is refused as MISSING_OWNER, with the reason: one that is named is not there. NOMEM: ask again.
+ */
+HAPAX__SHARED enum hapax__found hapax__ask_who(struct hapax__asked *out,
                                                struct hapax__ask_view *view);
 
 /* Gives the fingerprint: of up to 2 parts that stand before the body (method, URI), then of what

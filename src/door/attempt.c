@@ -10,6 +10,7 @@
 #include "attempt.h"
 
 #include "base/fail.h"
+#include "core/question.h"
 #include "core/token.h"
 
 #include <assert.h>
@@ -225,6 +226,8 @@ enum hapax_error hapax__call_check(const struct hapax_policy *policy,
 {
     if (request->scope.len > HAPAX_SCOPE_MAX)
         return over(text, "scope", request->scope.len, HAPAX_SCOPE_MAX);
+    if (request->owner.len > HAPAX_OWNER_MAX)
+        return over(text, "owner", request->owner.len, HAPAX_OWNER_MAX);
     if (request->key.len > HAPAX_KEY_MAX)
         return over(text, "key", request->key.len, HAPAX_KEY_MAX);
     if (request->step.len > HAPAX_STEP_MAX)
@@ -241,18 +244,28 @@ enum hapax_error hapax__call_check(const struct hapax_policy *policy,
     return hapax_policy_check(policy, text);
 }
 
-bool hapax__call_identify(struct hapax__flow_request *to, uint8_t scope[HAPAX_SCOPE_MAX],
+/* What a request is, and in it which step. */
+static size_t name_what(uint8_t out[HAPAX_WHAT_MAX], const struct hapax_request *request)
+{
+    const struct hapax_span parts[] = {request->what, hapax_str("step"), request->step};
+
+    return hapax_what(out, parts, request->step.len > 0 ? 3 : 1);
+}
+
+bool hapax__call_identify(struct hapax__flow_request *to, struct hapax__call_names *names,
                           const struct hapax_request *request, struct hapax_span secret)
 {
     struct hapax_span given = request->scope.len > 0 ? request->scope : hapax_str("default");
     enum hapax_error error;
 
-    memcpy(scope, given.ptr, given.len);
+    memcpy(names->scope, given.ptr, given.len);
     to->key = HAPAX__KEY_GIVEN;
-    to->scope = (struct hapax_span){scope, given.len};
+    to->key_len = (uint8_t)request->key.len;
+    to->scope = (struct hapax_span){names->scope, given.len};
+    to->what = (struct hapax_span){names->what, name_what(names->what, request)};
     to->fingerprint = request->fingerprint;
     to->caller = request->caller;
-    error = hapax_id(&to->id, to->scope, request->key, request->step, secret);
+    error = hapax__identify(to, request->owner, request->key, request->step, secret);
     assert(error == HAPAX_ERR_NONE);
     return getrandom(to->token.bytes, sizeof(to->token.bytes), 0) ==
            (ssize_t)sizeof(to->token.bytes);

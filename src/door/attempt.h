@@ -80,9 +80,16 @@ HAPAX__SHARED enum hapax_error hapax__call_check(const struct hapax_policy *poli
                                                  const struct hapax_request *request, bool inner,
                                                  bool reconciles, char text[HAPAX_TEXT_MAX]);
 
-/* Writes the question of a checked request to *to: the id, the scope (`default` where the request
- * has none; copied to `scope`) and a fresh token. False: no random bytes. */
-bool hapax__call_identify(struct hapax__flow_request *to, uint8_t scope[HAPAX_SCOPE_MAX],
+/* The bytes that a call's flow borrows. */
+struct hapax__call_names {
+    uint8_t scope[HAPAX_SCOPE_MAX];
+    uint8_t what[HAPAX_WHAT_MAX];
+};
+
+/* Writes the question of a checked request to *to: the id, the owner's digest, the scope (`default`
+ * where the request has none) and what the operation is, both copied to *names, and a fresh token.
+ * False: no random bytes. */
+bool hapax__call_identify(struct hapax__flow_request *to, struct hapax__call_names *names,
                           const struct hapax_request *request, struct hapax_span secret);
 
 #endif

@@ -47,8 +47,8 @@ struct hapax__call {
     sem_t wake; /* posted by hapax__call_wake() */
     STAILQ_ENTRY(hapax__call) next; /* in the inbox, or in a list for told() */
     struct hapax_policy policy;
-    struct hapax__flow_request request; /* its scope points to `scope` */
-    uint8_t scope[HAPAX_SCOPE_MAX];
+    struct hapax__flow_request request; /* its spans point into `names` */
+    struct hapax__call_names names;
     enum hapax_class cls; /* how the handler ended; 0: it has not run yet */
     struct hapax_answer answer;
     bool no_memory; /* there is an answer, but no memory for it */

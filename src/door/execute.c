@@ -151,7 +151,7 @@ struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *
     }
     call->request.key = HAPAX__KEY_NONE;
     if (request->key.len > 0 &&
-        !hapax__call_identify(&call->request, call->scope, request, secret_of(h))) {
+        !hapax__call_identify(&call->request, &call->names, request, secret_of(h))) {
         free(call);
         hapax__fail(text, HAPAX_ERR_NOMEM, "cannot begin the call: no random bytes");
         return NULL;

@@ -46,7 +46,7 @@ struct pg_call {
     void *arg;
     struct hapax_policy policy;
     struct hapax__flow_request request;
-    uint8_t scope[HAPAX_SCOPE_MAX];
+    struct hapax__call_names names;
     struct hapax__waiters waiters; /* a table for this flow alone */
     struct hapax__bucket bucket;
     struct hapax__flow flow;
@@ -290,7 +290,7 @@ static enum hapax_error run_handler(struct pg_call *call, enum hapax_class *cls)
 /* Runs ops in the outer bracket; each has its verdict or its own error when this returns NONE. */
 static enum hapax_error run_ops(struct pg_call *call, struct hapax_op **ops, size_t n)
 {
-    static const int binary[HAPAX__PG_PARAMS_MAX] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const int binary[HAPAX__PG_PARAMS_MAX] = {[0 ... HAPAX__PG_PARAMS_MAX - 1] = 1};
     struct hapax_store store = {.arena = &call->arena};
     struct hapax__pg_params params;
     enum hapax_error error;
@@ -303,10 +303,10 @@ static enum hapax_error run_ops(struct pg_call *call, struct hapax_op **ops, siz
         if (!hapax__op_check(ops[i], HAPAX_BODY_MAX, call->text))
             return ops[i]->error;
     }
-    hapax__pg_put_ops(&call->out, ops, n);
+    hapax__pg_put_ops(&call->out, ops, n, true);
     if (!hapax__pg_out_params(&call->out, &params))
         return hapax__fail(call->text, HAPAX_ERR_NOMEM, "out of memory");
-    rows = PQexecParams(call->conn, hapax__pg_run_sql, params.n, params.types, params.values,
+    rows = PQexecParams(call->conn, hapax__pg_door_sql, params.n, params.types, params.values,
                         params.lengths, binary, 1);
     if (PQresultStatus(rows) != PGRES_TUPLES_OK) {
         error = fail(call, "ask for the record", rows);
@@ -340,12 +340,10 @@ static enum hapax_error check_secret(struct pg_call *call, const struct hapax_op
 {
     struct hapax_op op, *ops[] = {&op};
     enum hapax_error error = HAPAX_ERR_NONE;
-    bool same = seen->verdict == HAPAX_FOUND &&
-                memcmp(&seen->record.fingerprint, &call->check, sizeof(call->check)) == 0;
 
-    if (same && seen->record.state == HAPAX_STATE_COMPLETED)
+    if (seen->verdict == HAPAX_FOUND && seen->record.state == HAPAX_STATE_COMPLETED)
         return HAPAX_ERR_NONE;
-    if (seen->verdict == HAPAX_FOUND && !same)
+    if (seen->error == HAPAX_ERR_REFUSED) /* its fingerprint is not ours */
         return hapax__fail(call->text, HAPAX_ERR_REFUSED,
                            "the records were first made with another secret, or with none "
                            "(the setting hapax.secret)");
@@ -563,7 +561,7 @@ static enum hapax_error begin(struct pg_call *call, const struct hapax_request *
                             "the setting hapax.secret is not hex, or over %u bytes", SECRET_MAX);
     } else if (request->key.len > 0) {
         hapax__bind_check(&call->check_id, &call->check, span);
-        if (!hapax__call_identify(&call->request, call->scope, request, span))
+        if (!hapax__call_identify(&call->request, &call->names, request, span))
             error = hapax__fail(call->text, HAPAX_ERR_NOMEM, "no random bytes");
     }
     explicit_bzero(secret, sizeof(secret));

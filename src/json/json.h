@@ -69,9 +69,11 @@ enum hapax__json_select {
  *   NOMEM          *out is not written
  * The two kinds never hash the same bytes. Where a fingerprint has more parts, *out is one of them.
  * n is at most HAPAX__JSON_POINTERS_MAX. With INCLUDE the order of the pointers counts. */
-enum hapax__json_result hapax__json_fingerprint(struct hapax_digest *out, struct hapax_span body,
-                                                enum hapax__json_select select,
-                                                const struct hapax_span *pointers, size_t n);
+HAPAX__SHARED enum hapax__json_result hapax__json_fingerprint(struct hapax_digest *out,
+                                                              struct hapax_span body,
+                                                              enum hapax__json_select select,
+                                                              const struct hapax_span *pointers,
+                                                              size_t n);
 
 /* Gives the scalar that one pointer finds, as a key: the bytes of a string (unescaped; may be
  * empty), the canonical form of a number, "true" or "false". On OK *len bytes, at most size, are at

@@ -58,6 +58,11 @@ void hapax__json_put(struct hapax__json_out *out, const char *json)
     put_bytes(out, json, strlen(json));
 }
 
+void hapax__json_put_span(struct hapax__json_out *out, struct hapax_span json)
+{
+    put_bytes(out, json.ptr, json.len);
+}
+
 bool hapax__json_acts(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7f && c <= 0x9f) || c == 0x061c || (c >= 0x200b && c <= 0x200f) ||
@@ -68,7 +73,6 @@ static void put_text(struct hapax__json_out *out, struct hapax_span bytes, bool 
 {
     size_t from = 0, len;
 
-    put_bytes(out, "\"", 1);
     for (size_t i = 0; i < bytes.len; i += len) {
         uint32_t c = bytes.ptr[i];
         char escape[8];
@@ -86,17 +90,25 @@ static void put_text(struct hapax__json_out *out, struct hapax_span bytes, bool 
         from = i + len;
     }
     put_bytes(out, bytes.len > 0 ? bytes.ptr + from : NULL, bytes.len - from);
-    put_bytes(out, "\"", 1);
 }
 
-void hapax__json_put_string(struct hapax__json_out *out, struct hapax_span bytes)
+void hapax__json_put_escaped(struct hapax__json_out *out, struct hapax_span bytes)
 {
     put_text(out, bytes, false);
 }
 
+void hapax__json_put_string(struct hapax__json_out *out, struct hapax_span bytes)
+{
+    put_bytes(out, "\"", 1);
+    put_text(out, bytes, false);
+    put_bytes(out, "\"", 1);
+}
+
 void hapax__json_put_shown(struct hapax__json_out *out, struct hapax_span bytes)
 {
+    put_bytes(out, "\"", 1);
     put_text(out, bytes, true);
+    put_bytes(out, "\"", 1);
 }
 
 void hapax__json_put_base64(struct hapax__json_out *out, struct hapax_span bytes)

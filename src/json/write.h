@@ -23,9 +23,13 @@ struct hapax__json_out {
 
 /* JSON as it is. */
 HAPAX__SHARED void hapax__json_put(struct hapax__json_out *out, const char *json);
+void hapax__json_put_span(struct hapax__json_out *out, struct hapax_span json);
 
 /* A string, with quotes. The bytes are taken for UTF-8. */
 HAPAX__SHARED void hapax__json_put_string(struct hapax__json_out *out, struct hapax_span bytes);
+
+/* The same without quotes: a part of a string. */
+void hapax__json_put_escaped(struct hapax__json_out *out, struct hapax_span bytes);
 
 /* A string for terminals, with quotes: what acts on a terminal or turns the order of letters is
  * escaped, and each byte that is not UTF-8 becomes U+FFFD. */

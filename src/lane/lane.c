@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A lane: one thread, one store handle, one queue before it and one list of answers behind it.
+ * A lane: one store handle, one queue before it and one list of answers behind it.
  *
- * The invariant: jobs go to the store and come back in the order in which they were submitted, each
+ * Two things are done, each by one thread at a time: batches are judged, and answers are synced,
+ * which is to wait until the writes on which they rest are on disk. A lane has two threads that do
+ * either, whichever is next. So a job alone goes through one thread, and under load one judges
+ * while the other waits for the disk. A lane that is judged "here" has one thread, which syncs;
+ * over a store that answers when all is durable a lane has one thread, too, which judges.
+ *
+ * The invariant: jobs go to the store in the order in which they were submitted, and come back each
  * exactly once. The mutex is free while the store works and during system calls. The eventfd is
  * written after answers were listed, and cleared before answers are taken. So it may be readable
- * with nothing to reap. With answers to reap it is readable, but for the time of one write.
+ * with nothing to reap. With answers to reap it is readable, but for the time of one write. Answers
+ * that were judged here are told of by hapax__lane_turn() alone.
  *
  * Answers point into the store's memory, which is valid until its next run. So they are copied into
  * one block per job. What the op itself has already (its scope, the outcome it stored) is borrowed
@@ -30,25 +37,36 @@
  * batch in memory before it writes. */
 #define BATCH_BYTES_MAX ((size_t)32 << 20)
 
+/* So many jobs are worth a batch of their own while the log is synced; fewer wait for others. */
+#define BATCH_LEAST 8u
+
 struct jobs {
     struct hapax__job *first;
     struct hapax__job **end; /* where the next one is linked in */
 };
 
 struct hapax__lane {
-    struct hapax_store *store; /* the thread's, while it runs */
-    struct hapax_op *ops; /* the thread's: a batch, side by side */
+    struct hapax_store *store; /* of whoever judges; `sync` is for any thread */
+    /* Of whoever judges: a batch, side by side. */
+    struct hapax_op *ops;
+    uint64_t *rests;
     uint32_t batch_max;
     uint32_t queue_max;
+    bool here; /* judged by whoever calls hapax__lane_turn() */
     int fd;
-    pthread_t thread;
+    unsigned threads;
+    pthread_t thread[2];
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;
     bool closing;
+    bool judging;
+    bool syncing;
     uint32_t waiting;
     uint32_t under_way;
     struct jobs queue;
+    struct jobs judged; /* they wait for `last` */
+    uint64_t last;
     struct jobs done;
     char text[HAPAX_TEXT_MAX];
 };
@@ -109,12 +127,13 @@ static void move(uint8_t **at, struct hapax_span *answered, struct hapax_span as
 
 /* What of a record an op holds already. */
 struct asked {
-    struct hapax_span scope, by, headers, body;
+    struct hapax_span scope, what, by, headers, body;
 };
 
 static void borrow_record(struct hapax_record *record, const struct asked *asked)
 {
     borrow(&record->scope, asked->scope);
+    borrow(&record->what, asked->what);
     borrow(&record->resolved_by, asked->by);
     borrow(&record->outcome.headers, asked->headers);
     borrow(&record->outcome.body, asked->body);
@@ -122,7 +141,8 @@ static void borrow_record(struct hapax_record *record, const struct asked *asked
 
 static size_t size_of_record(const struct hapax_record *record, const struct asked *asked)
 {
-    return size_of(&record->scope, asked->scope) + size_of(&record->resolved_by, asked->by) +
+    return size_of(&record->scope, asked->scope) + size_of(&record->what, asked->what) +
+           size_of(&record->resolved_by, asked->by) +
            size_of(&record->outcome.headers, asked->headers) +
            size_of(&record->outcome.body, asked->body);
 }
@@ -130,6 +150,7 @@ static size_t size_of_record(const struct hapax_record *record, const struct ask
 static void move_record(uint8_t **at, struct hapax_record *record, const struct asked *asked)
 {
     move(at, &record->scope, asked->scope);
+    move(at, &record->what, asked->what);
     move(at, &record->resolved_by, asked->by);
     move(at, &record->outcome.headers, asked->headers);
     move(at, &record->outcome.body, asked->body);
@@ -139,7 +160,7 @@ static void move_record(uint8_t **at, struct hapax_record *record, const struct 
 static bool keep(struct hapax__job *job)
 {
     struct hapax_op *op = &job->op;
-    struct asked asked = {op->scope, op->by, op->outcome.headers, op->outcome.body};
+    struct asked asked = {op->scope, op->what, op->by, op->outcome.headers, op->outcome.body};
     size_t head = op->count * sizeof(*op->records);
     size_t size = head;
     uint8_t *at;
@@ -178,9 +199,10 @@ static struct hapax__job *take_batch(struct hapax__lane *lane)
     uint32_t count = 1;
     size_t bytes;
 
-    assert(lane->waiting > 0 && lane->under_way == 0);
+    assert(lane->waiting > 0);
     bytes = first->op.outcome.headers.len + first->op.outcome.body.len;
-    while (last->next && count < lane->batch_max && bytes < BATCH_BYTES_MAX) {
+    while (last->next && !first->look && !last->next->look && count < lane->batch_max &&
+           bytes < BATCH_BYTES_MAX) {
         last = last->next;
         bytes += last->op.outcome.headers.len + last->op.outcome.body.len;
         count++;
@@ -191,7 +213,7 @@ static struct hapax__job *take_batch(struct hapax__lane *lane)
     last->next = NULL;
     assert(count <= lane->waiting);
     lane->waiting -= count;
-    lane->under_way = count;
+    lane->under_way += count;
     return first;
 }
 
@@ -224,27 +246,40 @@ static void finish(struct hapax__lane *lane, struct hapax__job *job,
     answer_error(&job->op, error);
 }
 
-static void run_batch(struct hapax__lane *lane, struct hapax__job *batch)
+/* Returns the last write on which an answer rests; 0: none does. */
+static uint64_t run_batch(struct hapax__lane *lane, struct hapax__job *batch)
 {
     int64_t now_us = hapax__boot_us();
+    uint64_t last = 0;
     size_t n = 0;
     size_t i = 0;
 
+    if (batch->look) { /* it is alone */
+        batch->look(lane->store, batch);
+        batch->op.verdict = HAPAX_OK;
+        batch->rests = 0;
+        return 0;
+    }
     for (struct hapax__job *job = batch; job; job = job->next)
         if (begun(job, now_us))
             lane->ops[n++] = job->op;
-    if (n > 0 && hapax_store_run(lane->store, lane->ops, n) != HAPAX_ERR_NONE)
+    if (n > 0 && hapax_store_judge(lane->store, lane->ops, n, lane->rests) != HAPAX_ERR_NONE)
         note_text(lane, hapax_store_text(lane->store));
     for (struct hapax__job *job = batch; job; job = job->next) {
-        if (begun(job, now_us))
-            finish(lane, job, &lane->ops[i++]);
-        else
+        job->rests = 0;
+        if (!begun(job, now_us)) {
             answer_error(&job->op, HAPAX_ERR_UNAVAILABLE);
+            continue;
+        }
+        job->rests = lane->rests[i];
+        last = job->rests > last ? job->rests : last;
+        finish(lane, job, &lane->ops[i++]);
     }
     assert(i == n);
+    return last;
 }
 
-/* Under the lock. True: there was nothing to reap before. */
+/* Under the lock, as what follows. Returns whether there was nothing to reap before, and is now. */
 static bool give_back(struct hapax__lane *lane, struct hapax__job *batch)
 {
     bool first = !lane->done.first;
@@ -253,11 +288,72 @@ static bool give_back(struct hapax__lane *lane, struct hapax__job *batch)
         struct hapax__job *next = batch->next;
 
         assert((batch->op.verdict == HAPAX_NO_VERDICT) == (batch->op.error != HAPAX_ERR_NONE));
-        jobs_add(&lane->done, batch);
+        assert(lane->under_way > 0);
+        lane->under_way -= batch->rests == 0;
+        jobs_add(batch->rests ? &lane->judged : &lane->done, batch);
         batch = next;
     }
-    lane->under_way = 0;
-    return first;
+    return first && lane->done.first;
+}
+
+/* While the log is synced a few jobs wait for more: each batch is a write. */
+static bool can_judge(const struct hapax__lane *lane)
+{
+    bool few = lane->waiting < BATCH_LEAST && !lane->closing;
+
+    return lane->queue.first && !lane->judging && !(lane->syncing && few);
+}
+
+static bool can_sync(const struct hapax__lane *lane)
+{
+    return lane->judged.first && !lane->syncing;
+}
+
+static bool judge(struct hapax__lane *lane)
+{
+    struct hapax__job *batch = take_batch(lane);
+    uint64_t last;
+
+    lane->judging = true;
+    if (can_sync(lane))
+        pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
+    last = run_batch(lane, batch);
+    pthread_mutex_lock(&lane->lock);
+    lane->judging = false;
+    if (last > lane->last)
+        lane->last = last;
+    return give_back(lane, batch);
+}
+
+/* After a failed sync the store may have come back between two batches. So each write is asked for:
+ * that the last one is on disk says nothing of those before. Only the first question waits. */
+static bool sync_judged(struct hapax__lane *lane)
+{
+    struct hapax__job *batch = jobs_take(&lane->judged);
+    uint64_t asked = lane->last;
+    char text[HAPAX_TEXT_MAX] = "";
+    enum hapax_error error;
+
+    lane->syncing = true;
+    if (can_judge(lane))
+        pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
+    error = hapax_store_sync(lane->store, asked, text);
+    for (struct hapax__job *job = batch; job; job = job->next) {
+        if (job->rests != asked)
+            error = hapax_store_sync(lane->store, asked = job->rests, text);
+        job->rests = 0;
+        if (error == HAPAX_ERR_NONE)
+            continue;
+        note_text(lane, text);
+        free(job->memory);
+        job->memory = NULL;
+        answer_error(&job->op, error);
+    }
+    pthread_mutex_lock(&lane->lock);
+    lane->syncing = false;
+    return give_back(lane, batch);
 }
 
 static void tell(struct hapax__lane *lane)
@@ -268,49 +364,55 @@ static void tell(struct hapax__lane *lane)
     assert(written == (ssize_t)sizeof(one));
 }
 
+static bool is_over(const struct hapax__lane *lane)
+{
+    return lane->closing && !lane->queue.first && !lane->judging && !lane->judged.first &&
+           !lane->syncing;
+}
+
 static void *lane_main(void *arg)
 {
     struct hapax__lane *lane = arg;
 
     pthread_setname_np(pthread_self(), "hapax-lane");
     pthread_mutex_lock(&lane->lock);
-    for (;;) {
-        struct hapax__job *batch;
-        bool first;
+    while (!is_over(lane)) {
+        bool first = false;
 
-        while (!lane->queue.first && !lane->closing)
+        if (can_judge(lane) && (!lane->here || lane->closing))
+            first = judge(lane);
+        else if (can_sync(lane))
+            first = sync_judged(lane);
+        else
             pthread_cond_wait(&lane->wake, &lane->lock);
-        if (!lane->queue.first)
-            break;
-        batch = take_batch(lane);
-        pthread_mutex_unlock(&lane->lock);
-        run_batch(lane, batch);
-        pthread_mutex_lock(&lane->lock);
-        first = give_back(lane, batch);
         if (!first)
             continue;
         pthread_mutex_unlock(&lane->lock);
         tell(lane);
         pthread_mutex_lock(&lane->lock);
     }
+    pthread_cond_broadcast(&lane->wake);
     pthread_mutex_unlock(&lane->lock);
     return NULL;
 }
 
-/* ---- the lane ------------------------------------------------------------------------ */
-
-/* Signals are the program's: the thread takes none. */
-static bool start(struct hapax__lane *lane)
+bool hapax__lane_turn(struct hapax__lane *lane)
 {
-    sigset_t all, before;
-    int failed;
+    bool done;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&lane->thread, NULL, lane_main, lane);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed == 0;
+    if (!lane->here)
+        return false;
+    pthread_mutex_lock(&lane->lock);
+    while (can_judge(lane))
+        judge(lane);
+    if (can_sync(lane))
+        pthread_cond_signal(&lane->wake);
+    done = lane->done.first;
+    pthread_mutex_unlock(&lane->lock);
+    return done;
 }
+
+/* ---- the lane ------------------------------------------------------------------------ */
 
 static void lane_free(struct hapax__lane *lane)
 {
@@ -318,12 +420,41 @@ static void lane_free(struct hapax__lane *lane)
         close(lane->fd);
     pthread_cond_destroy(&lane->wake);
     pthread_mutex_destroy(&lane->lock);
+    free(lane->rests);
     free(lane->ops);
     free(lane);
 }
 
-enum hapax_error hapax__lane_open(struct hapax__lane **out, struct hapax_store *store,
-                                  uint32_t queue_max)
+static void end_threads(struct hapax__lane *lane)
+{
+    pthread_mutex_lock(&lane->lock);
+    lane->closing = true;
+    pthread_cond_broadcast(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
+    while (lane->threads > 0)
+        pthread_join(lane->thread[--lane->threads], NULL);
+}
+
+/* Signals are the program's: the threads take none. On failure no thread is left. */
+static bool start(struct hapax__lane *lane)
+{
+    unsigned wanted = lane->store->type->judge && !lane->here ? 2 : 1;
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (lane->threads < wanted &&
+           pthread_create(&lane->thread[lane->threads], NULL, lane_main, lane) == 0)
+        lane->threads++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (lane->threads == wanted)
+        return true;
+    end_threads(lane);
+    return false;
+}
+
+static enum hapax_error open_lane(struct hapax__lane **out, struct hapax_store *store,
+                                  uint32_t queue_max, bool here)
 {
     struct hapax__lane *lane = calloc(1, sizeof(*lane));
 
@@ -336,17 +467,32 @@ enum hapax_error hapax__lane_open(struct hapax__lane **out, struct hapax_store *
     lane->batch_max = store->type->batch_max;
     lane->queue_max = queue_max;
     jobs_init(&lane->queue);
+    jobs_init(&lane->judged);
     jobs_init(&lane->done);
     pthread_mutex_init(&lane->lock, NULL);
     pthread_cond_init(&lane->wake, NULL);
     lane->ops = malloc(lane->batch_max * sizeof(*lane->ops));
+    lane->rests = malloc(lane->batch_max * sizeof(*lane->rests));
+    lane->here = here && store->type->judge;
     lane->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!lane->ops || lane->fd < 0 || !start(lane)) {
+    if (!lane->ops || !lane->rests || lane->fd < 0 || !start(lane)) {
         lane_free(lane);
         return HAPAX_ERR_NOMEM;
     }
     *out = lane;
     return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__lane_open(struct hapax__lane **out, struct hapax_store *store,
+                                  uint32_t queue_max)
+{
+    return open_lane(out, store, queue_max, false);
+}
+
+enum hapax_error hapax__lane_open_here(struct hapax__lane **out, struct hapax_store *store,
+                                       uint32_t queue_max)
+{
+    return open_lane(out, store, queue_max, true);
 }
 
 int hapax__lane_fd(const struct hapax__lane *lane)
@@ -368,7 +514,7 @@ struct hapax__job *hapax__lane_submit_all(struct hapax__lane *lane, struct hapax
         taken = true;
         jobs = next;
     }
-    if (taken)
+    if (taken && !lane->here && can_judge(lane))
         pthread_cond_signal(&lane->wake); /* after the lock, the lane may be gone */
     pthread_mutex_unlock(&lane->lock);
     for (struct hapax__job *job = jobs; job; job = job->next) {
@@ -419,12 +565,8 @@ struct hapax__job *hapax__lane_close(struct hapax__lane *lane)
 {
     struct hapax__job *done;
 
-    pthread_mutex_lock(&lane->lock);
     assert(!lane->closing);
-    lane->closing = true;
-    pthread_cond_signal(&lane->wake);
-    pthread_mutex_unlock(&lane->lock);
-    pthread_join(lane->thread, NULL);
+    end_threads(lane);
     assert(lane->waiting == 0 && lane->under_way == 0);
     hapax_store_close(lane->store);
     done = jobs_take(&lane->done);

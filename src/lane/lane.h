@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A lane: a thread that owns a store handle, and a bounded queue before it. While one batch is
+ * A lane: it owns a store handle, and has a bounded queue before it. While one batch is
  * under way the next gathers, so that group commit comes by itself. Answers come back
  * through a list and an eventfd, in the order in which they were given.
+ *
+ * Where the store can judge without waiting for the disk, the next batch is judged while the one
+ * before is synced. An answer that rests on a write comes back when that write is on disk; one that
+ * rests on none may come back before others that were given earlier.
  *
  * A job is the caller's. It must stay where it is, with the memory that its op borrows, from submit
  * until it is reaped. A lane copies nothing going in; it copies the answer into the job.
@@ -18,7 +22,11 @@ struct hapax__job {
     struct hapax_op op;
     /* By hapax__boot_us(); 0: none. A job not begun by then is UNAVAILABLE, and never sent. */
     int64_t deadline_us;
+    /* NULL: the job is its op. Otherwise called with the store in the lane's thread, in the job's
+     * turn and instead of the op, which then has the verdict OK. May set `memory`. */
+    void (*look)(struct hapax_store *store, struct hapax__job *job);
     void *memory; /* what the answer points into; free() it once the answer is used */
+    uint64_t rests; /* the lane's: the write for which the answer waits; 0: for none */
     struct hapax__job *next; /* the lane's, from submit until it is reaped */
 };
 
@@ -28,6 +36,15 @@ struct hapax__lane;
  * (NOMEM) it is still yours and *out is NULL. queue_max: 1 or more. */
 enum hapax_error hapax__lane_open(struct hapax__lane **out, struct hapax_store *store,
                                   uint32_t queue_max);
+
+/* As hapax__lane_open(). But a store that can judge without waiting for the disk does so in the
+ * thread that calls hapax__lane_turn(), which must be one. */
+enum hapax_error hapax__lane_open_here(struct hapax__lane **out, struct hapax_store *store,
+                                       uint32_t queue_max);
+
+/* Judges what is queued; but while the log is synced it may leave a few jobs for the turn after,
+ * of which the eventfd tells. True: there may be answers to reap. Does nothing for other lanes. */
+bool hapax__lane_turn(struct hapax__lane *lane);
 
 /* Readable while there is something to reap, and now and then when there is not. The lane's; for
  * poll() and its kin. */

@@ -78,6 +78,7 @@ struct running {
     struct hapax_arena arena; /* of a batch */
     int16_t parts[HAPAX__RELAY_PARTS];
     size_t part_count;
+    /* By hapax__boot_us(), which goes on while the machine is suspended, as the lease does. */
     int64_t lease_due_us;
     int64_t lease_end_us;
     int64_t floor;
@@ -214,7 +215,7 @@ static void database_works(struct running *r)
 
 static enum hapax_error lease(struct running *r, bool *changed)
 {
-    int64_t now_us = hapax__monotonic_us(), lease_ms = r->how->lease_ms;
+    int64_t now_us = hapax__boot_us(), lease_ms = r->how->lease_ms;
     int16_t before[HAPAX__RELAY_PARTS];
     size_t count_before = r->part_count;
     enum hapax_error error;
@@ -253,10 +254,17 @@ static void keep_lease(struct running *r)
 {
     bool changed = false;
 
-    if (hapax__monotonic_us() >= r->lease_due_us && lease(r, &changed) != HAPAX_ERR_NONE)
-        r->lease_due_us = hapax__monotonic_us() + US_PER_S;
-    if (changed || hapax__monotonic_us() >= r->lease_end_us)
+    if (hapax__boot_us() >= r->lease_due_us && lease(r, &changed) != HAPAX_ERR_NONE)
+        r->lease_due_us = hapax__boot_us() + US_PER_S;
+    if (changed || hapax__boot_us() >= r->lease_end_us)
         leave_unsent(r);
+}
+
+/* When the lease is to be looked at next, by hapax__monotonic_us(). */
+static int64_t look_us(const struct running *r)
+{
+    return hapax__monotonic_us() + hapax__least(r->lease_due_us, r->lease_end_us) -
+           hapax__boot_us();
 }
 
 /* ---- letters ----------------------------------------------------------------------------- */
@@ -441,21 +449,19 @@ static void publish(struct running *r)
     while (r->open > 0) {
         int64_t moment_us;
 
+        keep_lease(r); /* first: the machine may have slept */
         hapax__publisher_pump(&r->publisher);
         reap(r);
-        keep_lease(r);
         if (r->stopping && stop_us == INT64_MAX) {
             stop_us = hapax__monotonic_us() + r->how->drain_ms * US_PER_MS;
             leave_unsent(r);
         }
-        if (r->open == 0 || hapax__monotonic_us() >= stop_us)
+        if (r->open == 0 || r->sink->refused || hapax__monotonic_us() >= stop_us)
             return;
-        moment_us = hapax__least(hapax__least(r->lease_due_us, r->lease_end_us),
-                                 hapax__publisher_due(&r->publisher));
+        moment_us = hapax__least(look_us(r), hapax__publisher_due(&r->publisher));
         if (moment_us <= hapax__monotonic_us()) /* the sink has no room, and wakes us */
             moment_us = hapax__monotonic_us() + 100 * US_PER_MS;
         wait_until(r, hapax__least(moment_us, stop_us));
-        reap(r);
     }
 }
 
@@ -558,7 +564,7 @@ static void look_after(struct running *r, int64_t now_us)
 static void idle(struct running *r)
 {
     int64_t now_us = hapax__monotonic_us();
-    int64_t until_us = hapax__least(now_us + r->how->poll_ms * US_PER_MS, r->lease_due_us);
+    int64_t until_us = hapax__least(now_us + r->how->poll_ms * US_PER_MS, look_us(r));
 
     if (r->sweep_after > 0)
         return;
@@ -576,7 +582,9 @@ static enum hapax_error run(struct running *r)
         int64_t now_us = hapax__monotonic_us();
         bool changed;
 
-        if (now_us >= r->lease_due_us) {
+        if (r->sink->refused)
+            return HAPAX_ERR_REFUSED;
+        if (hapax__boot_us() >= r->lease_due_us) {
             error = lease(r, &changed);
             if (error != HAPAX_ERR_NONE) {
                 if (!database_failed(r, error))
@@ -671,7 +679,8 @@ enum hapax_error hapax__relay_run(const struct hapax__relay *relay,
     if (error == HAPAX_ERR_NONE) {
         error = run(r);
         if (error != HAPAX_ERR_NONE)
-            (void)snprintf(text, HAPAX_TEXT_MAX, "%s", r->outbox.link.text);
+            (void)snprintf(text, HAPAX_TEXT_MAX, "%s",
+                           r->sink->refused ? r->sink->text : r->outbox.link.text);
     }
     if (r->sink)
         r->sink->type->close(r->sink);

@@ -7,6 +7,8 @@
  */
 #include "types.h"
 
+#include "base/fail.h"
+
 #include <string.h>
 #include <sys/random.h>
 
@@ -39,28 +41,64 @@ void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check, struct h
     memcpy(check->bytes, value.bytes, sizeof(check->bytes));
 }
 
-enum hapax_error hapax_store_bind(struct hapax_store *store, struct hapax_span secret)
+enum hapax_error hapax__bind_begin(struct hapax_op *op, struct hapax_span secret,
+                                   char text[HAPAX_TEXT_MAX])
 {
     struct hapax_token token;
-    struct hapax_id id;
-    struct hapax_op op;
     struct hapax_digest check;
-    enum hapax_error error;
+    struct hapax_id id;
 
     if (getrandom(token.bytes, sizeof(token.bytes), 0) != sizeof(token.bytes))
-        return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
     hapax__bind_check(&id, &check, secret);
-    bind_op(&op, HAPAX_OP_CLAIM, &id, &token);
-    op.fingerprint = check;
+    bind_op(op, HAPAX_OP_CLAIM, &id, &token);
+    op->fingerprint = check;
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__bind_told(struct hapax_op *op, struct hapax_span secret, bool *more,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    struct hapax_token token = op->token;
+    struct hapax_id id = op->id;
+
+    *more = false;
+    if (op->verdict == HAPAX_MISMATCH)
+        return hapax__fail(text, HAPAX_ERR_REFUSED, "the store was first used with %s",
+                           secret.len > 0 ? "another secret, or with none"
+                                          : "a secret, and none is given");
+    if (op->verdict == HAPAX_CLAIMED) {
+        bind_op(op, HAPAX_OP_COMPLETE, &id, &token);
+        *more = true;
+    }
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax_store_bind(struct hapax_store *store, struct hapax_span secret)
+{
+    struct hapax_op op;
+    enum hapax_error error = hapax__bind_begin(&op, secret, store->text);
+    bool more = true;
+
+    if (secret.len > 0 && store->type->bound)
+        store->type->bound(store, secret);
+    while (error == HAPAX_ERR_NONE && more) {
+        error = hapax_store_run(store, &op, 1);
+        if (error == HAPAX_ERR_NONE)
+            error = hapax__bind_told(&op, secret, &more, store->text);
+    }
+    return error;
+}
+
+enum hapax_error hapax__bind_has_secret(struct hapax_store *store, bool *secret)
+{
+    struct hapax_op op = {.kind = HAPAX_OP_READ};
+    enum hapax_error error;
+
+    hapax__bind_check(&op.id, &op.fingerprint, (struct hapax_span){NULL, 0});
     error = hapax_store_run(store, &op, 1);
-    if (error != HAPAX_ERR_NONE)
-        return error;
-    if (op.verdict == HAPAX_MISMATCH)
-        return hapax_store_fail(store, HAPAX_ERR_REFUSED, "the store was first used with %s",
-                                secret.len > 0 ? "another secret, or with none"
-                                               : "a secret, and none is given");
-    if (op.verdict != HAPAX_CLAIMED)
-        return HAPAX_ERR_NONE;
-    bind_op(&op, HAPAX_OP_COMPLETE, &id, &token);
-    return hapax_store_run(store, &op, 1);
+    *secret = error == HAPAX_ERR_REFUSED ||
+              (op.verdict == HAPAX_FOUND &&
+               memcmp(&op.record.fingerprint, &op.fingerprint, sizeof(op.fingerprint)) != 0);
+    return *secret ? HAPAX_ERR_NONE : error;
 }

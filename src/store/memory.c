@@ -94,8 +94,8 @@ static struct hapax_span keep(uint8_t **at, struct hapax_span span)
 
 static struct entry *entry_new(const struct hapax_record *record)
 {
-    size_t len = record->scope.len + record->resolved_by.len + record->outcome.headers.len +
-                 record->outcome.body.len;
+    size_t len = record->scope.len + record->what.len + record->resolved_by.len +
+                 record->outcome.headers.len + record->outcome.body.len;
     struct entry *entry = malloc(sizeof(*entry) + len);
     uint8_t *at;
 
@@ -105,6 +105,7 @@ static struct entry *entry_new(const struct hapax_record *record)
     entry->next = NULL;
     entry->record = *record;
     entry->record.scope = keep(&at, record->scope);
+    entry->record.what = keep(&at, record->what);
     entry->record.resolved_by = keep(&at, record->resolved_by);
     entry->record.outcome.headers = keep(&at, record->outcome.headers);
     entry->record.outcome.body = keep(&at, record->outcome.body);
@@ -201,7 +202,7 @@ static bool fill_list(struct memory *memory, struct hapax_op *op, const struct h
         return refuse_for_memory(memory, op);
     for (uint32_t i = 0; i < op->count; i++) {
         op->records[i] = *found[i];
-        memset(&op->records[i].token, 0, sizeof(op->records[i].token));
+        memset(&op->records[i].mark, 0, sizeof(op->records[i].mark));
         op->records[i].outcome.headers.len = 0;
         op->records[i].outcome.body.len = 0;
     }

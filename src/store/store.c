@@ -84,6 +84,27 @@ void *hapax_store_memory(struct hapax_store *store, size_t size)
     return hapax__arena_alloc(store->arena, size);
 }
 
+/* The type of the URI's scheme. */
+static enum hapax_error find_type(const struct hapax_store_type **out, const char *uri,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    char shown[HAPAX_TEXT_MAX];
+
+    if (!uri || !strchr(uri, ':'))
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "store \"%s\" is not a URI (try rocksdb:PATH, unix:PATH, "
+                           "redis://HOST, postgres://HOST/DB, dynamodb://REGION/TABLE or memory:)",
+                           uri ? uri : "");
+    *out = type_of(uri);
+    if (*out)
+        return HAPAX_ERR_NONE;
+    hapax_store_shown(shown, uri);
+    return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                       "store \"%.150s\" is of no known scheme (rocksdb:, unix:, redis://, "
+                       "postgres://, hybrid:, dynamodb://, memory:)",
+                       shown);
+}
+
 enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
                                   char text[HAPAX_TEXT_MAX])
 {
@@ -93,17 +114,9 @@ enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
 
     *out = NULL;
     text[0] = '\0';
-    if (!uri || !strchr(uri, ':'))
-        return hapax__fail(text, HAPAX_ERR_INVALID,
-                           "store \"%s\" is not a URI (try rocksdb:PATH, unix:PATH, "
-                           "redis://HOST, postgres://HOST/DB, dynamodb://REGION/TABLE or memory:)",
-                           uri ? uri : "");
-    type = type_of(uri);
-    if (!type)
-        return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
-                           "store \"%.*s:\" is of no known scheme (rocksdb, unix, redis, "
-                           "postgres, hybrid, dynamodb, memory)",
-                           (int)strcspn(uri, ":"), uri);
+    error = find_type(&type, uri, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
     arena = calloc(1, sizeof(*arena));
     if (!arena)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open store: out of memory");
@@ -132,6 +145,26 @@ enum hapax_error hapax_store_init(const char *uri, bool print, hapax_say *say, v
     error = hapax_store_open(&store, uri, text); /* a wrong URI is an error, too */
     hapax_store_close(store);
     return error;
+}
+
+enum hapax_error hapax_store_rights(const char *uri, const char *use, const char *role, bool print,
+                                    hapax_say *say, void *arg, char text[HAPAX_TEXT_MAX])
+{
+    const struct hapax_store_type *type;
+    char shown[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+
+    text[0] = '\0';
+    error = find_type(&type, uri, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (type->rights)
+        return type->rights(uri, use, role, print, say, arg, text);
+    hapax_store_shown(shown, uri);
+    return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                       "store \"%.100s\" has no users of its own (the socket of a keeper tells "
+                       "doors from operators)",
+                       shown);
 }
 
 void hapax_store_close(struct hapax_store *store)
@@ -189,6 +222,8 @@ static const char *fault_of(const struct hapax_op *op)
         return "the token is all zero";
     if (op->scope.len > HAPAX_SCOPE_MAX)
         return "scope is over 255 bytes";
+    if (op->what.len > HAPAX_WHAT_MAX)
+        return "what the operation is has over 255 bytes";
     if (op->kind == HAPAX_OP_CLAIM && op->scope.len == 0)
         return "scope is empty";
     if (op->kind == HAPAX_OP_CLAIM &&
@@ -251,7 +286,7 @@ unsigned hapax__verdicts_of(enum hapax_op_kind kind)
 
 /* ---- run ----------------------------------------------------------------------------- */
 
-static void preset(struct hapax_op *op)
+void hapax__op_preset(struct hapax_op *op)
 {
     op->verdict = HAPAX_NO_VERDICT;
     op->error = HAPAX_ERR_INDETERMINATE;
@@ -264,6 +299,7 @@ static void preset(struct hapax_op *op)
     op->expired_claims = 0;
     op->more = false;
     memset(&op->next_cursor, 0, sizeof(op->next_cursor));
+    op->damaged = false;
 }
 
 static bool by_id(const struct hapax_op *op)
@@ -284,17 +320,18 @@ static void finish(struct hapax_op *op, enum hapax_error result)
     assert(error != HAPAX_ERR_NONE);
     /* A store that returned NONE has answered every op. */
     assert(result != HAPAX_ERR_NONE || error != HAPAX_ERR_INDETERMINATE);
-    preset(op);
+    hapax__op_preset(op);
     op->error = error;
 }
 
-/* One call of the store, with valid ops that it takes in one batch. */
-static void run_round(struct hapax_store *store, struct hapax_op *ops, size_t n)
+/* One call of the store, with valid ops that it takes in one batch. rests is NULL where the answers
+ * are to be durable. */
+static void run_round(struct hapax_store *store, struct hapax_op *ops, size_t n, uint64_t *rests)
 {
     enum hapax_error result;
 
     assert(n == 1 || by_id(&ops[0]));
-    result = store->type->run(store, ops, n);
+    result = rests ? store->type->judge(store, ops, n, rests) : store->type->run(store, ops, n);
     for (size_t i = 0; i < n; i++)
         finish(&ops[i], result);
 }
@@ -310,12 +347,13 @@ static size_t round_of(const struct hapax_store *store, const struct hapax_op *o
     return len;
 }
 
-static void run_rounds(struct hapax_store *store, struct hapax_op *ops, size_t n)
+static void run_rounds(struct hapax_store *store, struct hapax_op *ops, size_t n, uint64_t *rests)
 {
     while (n > 0) {
         size_t len = round_of(store, ops, n);
 
-        run_round(store, ops, len);
+        run_round(store, ops, len, rests);
+        rests = rests ? rests + len : NULL;
         ops += len;
         n -= len;
     }
@@ -372,17 +410,17 @@ static void run_parallel(struct hapax_store *store, struct hapax_op *ops, size_t
     struct hapax_op *sorted = rounds > 1 && turns ? malloc(n * sizeof(*sorted)) : NULL;
 
     if (rounds == 1) {
-        run_rounds(store, ops, n);
+        run_rounds(store, ops, n, NULL);
     } else if (!sorted) { /* out of memory: one at a time is as right */
         for (size_t i = 0; i < n; i++)
-            run_round(store, &ops[i], 1);
+            run_round(store, &ops[i], 1, NULL);
     } else {
         for (size_t i = 0; i < n; i++)
             sorted[i] = ops[turns[i].index];
         for (size_t i = 0, len; i < n; i += len) {
             for (len = 1; i + len < n && turns[i + len].round == turns[i].round; len++)
                 ;
-            run_rounds(store, sorted + i, len);
+            run_rounds(store, sorted + i, len, NULL);
         }
         for (size_t i = 0; i < n; i++)
             ops[turns[i].index] = sorted[i];
@@ -391,7 +429,7 @@ static void run_parallel(struct hapax_store *store, struct hapax_op *ops, size_t
     free(turns);
 }
 
-static void run_valid(struct hapax_store *store, struct hapax_op *ops, size_t n)
+static void run_valid(struct hapax_store *store, struct hapax_op *ops, size_t n, uint64_t *rests)
 {
     while (n > 0) {
         size_t len = 1;
@@ -399,15 +437,17 @@ static void run_valid(struct hapax_store *store, struct hapax_op *ops, size_t n)
         while (len < n && by_id(&ops[len - 1]) && by_id(&ops[len]))
             len++;
         if (store->type->serial || len == 1)
-            run_rounds(store, ops, len);
+            run_rounds(store, ops, len, rests);
         else
             run_parallel(store, ops, len);
+        rests = rests ? rests + len : NULL;
         ops += len;
         n -= len;
     }
 }
 
-enum hapax_error hapax_store_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+static enum hapax_error run_all(struct hapax_store *store, struct hapax_op *ops, size_t n,
+                                uint64_t *rests)
 {
     enum hapax_error first = HAPAX_ERR_NONE;
     size_t from = 0;
@@ -415,16 +455,34 @@ enum hapax_error hapax_store_run(struct hapax_store *store, struct hapax_op *ops
     store->text[0] = '\0';
     hapax__arena_reset(store->arena);
     for (size_t i = 0; i < n; i++)
-        preset(&ops[i]);
+        hapax__op_preset(&ops[i]);
     for (size_t i = 0; i <= n; i++) {
         if (i < n && hapax__op_check(&ops[i], store->type->body_max, store->text))
             continue;
-        run_valid(store, ops + from, i - from);
+        run_valid(store, ops + from, i - from, rests ? rests + from : NULL);
         from = i + 1;
     }
     for (size_t i = 0; i < n && first == HAPAX_ERR_NONE; i++)
         first = ops[i].error;
     return first;
+}
+
+enum hapax_error hapax_store_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    return run_all(store, ops, n, NULL);
+}
+
+enum hapax_error hapax_store_judge(struct hapax_store *store, struct hapax_op *ops, size_t n,
+                                   uint64_t *rests)
+{
+    memset(rests, 0, n * sizeof(*rests));
+    return run_all(store, ops, n, store->type->judge ? rests : NULL);
+}
+
+enum hapax_error hapax_store_sync(struct hapax_store *store, uint64_t number,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    return number > 0 ? store->type->sync(store, number, text) : HAPAX_ERR_NONE;
 }
 
 /* ---- memory for answers -------------------------------------------------------------- */
@@ -437,8 +495,9 @@ static bool keep_span(struct hapax_store *store, struct hapax_span *span)
 
 static bool keep_record(struct hapax_store *store, struct hapax_record *record)
 {
-    return keep_span(store, &record->scope) && keep_span(store, &record->resolved_by) &&
-           keep_span(store, &record->outcome.headers) && keep_span(store, &record->outcome.body);
+    return keep_span(store, &record->scope) && keep_span(store, &record->what) &&
+           keep_span(store, &record->resolved_by) && keep_span(store, &record->outcome.headers) &&
+           keep_span(store, &record->outcome.body);
 }
 
 /* Copies a span, unless it is what the caller lent: that outlives the answer. */
@@ -451,6 +510,7 @@ bool hapax__store_keep(struct hapax_store *store, struct hapax_op *op)
 {
     struct hapax_record *record = &op->record;
     bool kept = keep_unless(store, &record->scope, op->scope) &&
+                keep_unless(store, &record->what, op->what) &&
                 keep_unless(store, &record->resolved_by, op->by) &&
                 keep_unless(store, &record->outcome.headers, op->outcome.headers) &&
                 keep_unless(store, &record->outcome.body, op->outcome.body);

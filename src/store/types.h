@@ -30,6 +30,9 @@ HAPAX__SHARED void hapax__store_add(const struct hapax_store_type *type);
  * and the op has become INDETERMINATE. */
 HAPAX__SHARED bool hapax__store_keep(struct hapax_store *store, struct hapax_op *op);
 
+/* Gives an op the answer that it has before a store is asked: none, and INDETERMINATE. */
+void hapax__op_preset(struct hapax_op *op);
+
 /* Checks an op's fields against their limits, as hapax_store_run() does. False: op->error is
  * INVALID or TOO_BIG, and text names the field. */
 bool hapax__op_check(struct hapax_op *op, size_t body_max, char text[HAPAX_TEXT_MAX]);
@@ -39,7 +42,22 @@ unsigned hapax__verdicts_of(enum hapax_op_kind kind);
 
 /* The id of the record with the check value of a store's secret (hapax_store_bind()), and the check
  * value, which is that record's fingerprint. */
-void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check, struct hapax_span secret);
+HAPAX__SHARED void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check,
+                                     struct hapax_span secret);
+
+/* hapax_store_bind() in parts, for who runs ops without blocking: makes the first op. UNAVAILABLE:
+ * no random bytes; text says so. */
+enum hapax_error hapax__bind_begin(struct hapax_op *op, struct hapax_span secret,
+                                   char text[HAPAX_TEXT_MAX]);
+
+/* Takes the op with its verdict. *more: it has become the next one to run; otherwise the store is
+ * bound. REFUSED: the store was first used with another secret; text says so. */
+enum hapax_error hapax__bind_told(struct hapax_op *op, struct hapax_span secret, bool *more,
+                                  char text[HAPAX_TEXT_MAX]);
+
+/* *secret: whether the store was bound to a secret. Errors are those of a READ. A door may not READ
+ * the record of a secret that it does not have: that it is REFUSED says that there is one. */
+HAPAX__SHARED enum hapax_error hapax__bind_has_secret(struct hapax_store *store, bool *secret);
 
 /* Sets the clock of a memory store: for tests that own time. */
 void hapax__memory_clock(struct hapax_store *store, int64_t (*clock_us)(void *arg), void *arg);

@@ -23,9 +23,12 @@
 #include <inttypes.h>
 #include <unistd.h>
 
+/* A thousand under way are more than the buffers of a connection take. */
+#define LETTER_BYTES 1024
+
 struct letter {
     struct hapax__letter letter;
-    char body[16];
+    char body[LETTER_BYTES];
     bool confirmed, came;
 };
 
@@ -43,10 +46,12 @@ static void send_some(size_t *next)
 {
     while (*next < n) {
         struct letter *letter = &letters[*next];
-        int len = snprintf(letter->body, sizeof(letter->body), "%zu", *next);
 
-        letter->letter = (struct hapax__letter){
-            .to = bed.source->name, .body = {(uint8_t *)letter->body, (size_t)len}, .tag = letter};
+        (void)snprintf(letter->body, sizeof(letter->body), "%zu", *next);
+        letter->letter =
+            (struct hapax__letter){.to = bed.source->name,
+                                   .body = {(uint8_t *)letter->body, sizeof(letter->body)},
+                                   .tag = letter};
         if (!bed.sink->type->send(bed.sink, &letter->letter))
             return;
         ++*next;
@@ -76,12 +81,10 @@ static void take_all(void)
     struct hapax__delivered *delivered;
 
     while ((delivered = bed.source->type->take(bed.source)) != NULL) {
-        char text[16] = "";
         size_t i;
 
-        must(delivered->message.body.len < sizeof(text));
-        memcpy(text, delivered->message.body.ptr, delivered->message.body.len);
-        i = strtoul(text, NULL, 10);
+        must(delivered->message.body.len == LETTER_BYTES);
+        i = strtoul((const char *)delivered->message.body.ptr, NULL, 10);
         must(i < n);
         came_again += letters[i].came;
         came += !letters[i].came;

@@ -1,4 +1,6 @@
 """The RabbitMQ source and sink where the broker dies, is cut off, or loses patience."""
+import glob
+import os
 import re
 import subprocess
 import sys
@@ -27,9 +29,9 @@ def traffic():
     """Starts tests/broker/amqp_traffic.c."""
     started = []
 
-    def start(*words):
+    def start(*words, **environment):
         process = subprocess.Popen([str(TRAFFIC), *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   text=True, preexec_fn=end_with_parent)
+                                   text=True, preexec_fn=end_with_parent, env={**os.environ, **environment})
         started.append(process)
         return process
 
@@ -116,28 +118,63 @@ def test_tls_is_verified(rabbitmq, traffic):
     assert read_line(process) == "connected\n"
 
 
-# A memory alarm holds letters back and takes nobody's heartbeat; they go when it is over.
+def alarm(rabbitmq, on):
+    rabbitmq.eval(f"vm_memory_monitor:set_vm_memory_high_watermark({{absolute, {10**6 if on else 10**9}}})")
+    if not on:
+        wait_for(lambda: not blocked(rabbitmq), "the alarm's end")
+
+
+def blocked(rabbitmq):
+    """Whether a connection is told to publish nothing."""
+    return "blocked" in re.findall(r"\w+", rabbitmq.eval(
+        "[rabbit_networking:connection_info(C, [state]) || C <- rabbit_networking:connections_local()]"))
+
+
+def ends_as_if_no_alarm_had_been(process):
+    assert read_line(process) == "half\n"
+    counts = counts_of(process)
+    assert counts["reconnects"] == counts["sent again"] == 0, counts
+    assert counts["came"] == counts["confirmed"] == 2000
+
+
+# A memory alarm holds letters back and ends no connection; the letters go when it is over. The letters under way
+# fill the broker's buffers, so that it leaves bytes unconfirmed for three heartbeats.
 # A broker that stands still for two heartbeats is left, as it should be: then the same with longer ones.
 def test_an_alarm_is_waited_out(rabbitmq, traffic):
     def waited_out(heartbeat_s):
         queue, heartbeat = f"alarm-{heartbeat_s}", f"{heartbeat_s}s"
-        rabbitmq.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
+        alarm(rabbitmq, True)
         try:
             process = traffic(rabbitmq.uri(queue=queue, declare="on", heartbeat=heartbeat),
                               rabbitmq.uri(heartbeat=heartbeat), 2000)
             assert read_line(process) == "connected\n"
-            wait_for(lambda: "blocked" in rabbitmq.ctl("list_connections", "state").split(), "the alarm")
-            over = time.monotonic() + 3 * heartbeat_s
+            wait_for(lambda: blocked(rabbitmq), "the alarm")
+            over = time.monotonic() + 4 * heartbeat_s
             wait_for(lambda: time.monotonic() > over or process.poll() is not None, "heartbeats", pause=0.1)
             assert process.poll() is None
         finally:
-            rabbitmq.ctl("set_vm_memory_high_watermark", "absolute", "1GB")
-        assert read_line(process) == "half\n"
-        counts = counts_of(process)
-        assert counts["reconnects"] == counts["sent again"] == 0, counts
-        assert counts["came"] == counts["confirmed"] == 2000
+            alarm(rabbitmq, False)
+        ends_as_if_no_alarm_had_been(process)
 
     at_some_pace(waited_out, 2, 10)
+
+
+# An alarm may last longer than a broker has to confirm a letter (30 s), here by the clock of the program.
+def test_a_long_alarm_is_waited_out(rabbitmq, traffic, tmp_path):
+    clock = tmp_path / "clock"
+    clock.write_text("+0")
+    alarm(rabbitmq, True)
+    try:
+        process = traffic(rabbitmq.uri(queue="long-alarm", declare="on", heartbeat="120s"),
+                          rabbitmq.uri(heartbeat="120s"), 2000,
+                          FAKETIME_TIMESTAMP_FILE=str(clock), FAKETIME_NO_CACHE="1",
+                          LD_PRELOAD=glob.glob("/usr/lib/*/faketime/libfaketime.so.1")[0])
+        assert read_line(process) == "connected\n"
+        wait_for(lambda: blocked(rabbitmq), "the alarm")
+        clock.write_text("+40")
+    finally:
+        alarm(rabbitmq, False)
+    ends_as_if_no_alarm_had_been(process)
 
 
 # A message in hand for longer than the broker waits (test_amqp_source.c).

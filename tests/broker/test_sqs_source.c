@@ -3,15 +3,11 @@
  * The SQS source and sink against a stand-in: test_sqs_source URI (tests/servers/sqs_server.mjs).
  * test_sqs.py has the cases that need the stand-in's faults.
  */
+#include "../cases.h"
 #include "sqs_bed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 /* behind what it needs */
-#include <cmocka.h>
 
 static const char *uri;
 
@@ -40,13 +36,12 @@ static bool is_empty(struct bed *bed)
 
 /* An acknowledged message is gone. A returned one comes again at once, a postponed one after its
  * time. So does one that is not released when the source is closed. */
-static void each_release_does_what_it_says(void **state)
+CASE(each_release_does_what_it_says)
 {
     struct hapax__delivered *hand[4], *again;
     struct bed bed;
     int64_t begun_us;
 
-    (void)state;
     open_with(&bed, "release", "1234", "");
     for (size_t i = 0; i < 4; i++)
         hand[i] = take(&bed);
@@ -124,9 +119,8 @@ static bool in_hand_stays_hidden(int hidden_s)
 }
 
 /* No other consumer gets a message in hand, taken or not, for however long. */
-static void what_is_in_hand_stays_hidden(void **state)
+CASE(what_is_in_hand_stays_hidden)
 {
-    (void)state;
     at_some_pace(in_hand_stays_hidden);
 }
 
@@ -156,19 +150,17 @@ static bool forgotten_is_voided(int hidden_s)
 
 /* Without a turn for longer than a message is hidden, other consumers may have it. So it is voided,
  * and released without a call. */
-static void what_is_forgotten_is_voided(void **state)
+CASE(what_is_forgotten_is_voided)
 {
-    (void)state;
     at_some_pace(forgotten_is_voided);
 }
 
 /* The messages of a group have one order, and come again in it. */
-static void a_group_is_given_back_in_its_order(void **state)
+CASE(a_group_is_given_back_in_its_order)
 {
     struct hapax__delivered *hand[5];
     struct bed bed;
 
-    (void)state;
     open_with(&bed, "group.fifo", "12345", "");
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 5; i++) {
@@ -190,7 +182,7 @@ static void a_group_is_given_back_in_its_order(void **state)
 }
 
 /* A copy has all of the message. It and a copy of it are known by the same id. */
-static void a_copy_has_all_of_it(void **state)
+CASE(a_copy_has_all_of_it)
 {
     struct hapax_message_header own = {hapax_str("hapax-reason"), hapax_str("failed")};
     struct hapax_message_header headers[] = {{hapax_str("plain"), hapax_str("text")},
@@ -204,7 +196,6 @@ static void a_copy_has_all_of_it(void **state)
                                    .header_count = 3};
     struct bed bed;
 
-    (void)state;
     open_with(&bed, "copy", "", "");
     turn_until(&bed, bed.source->connected || bed.error != HAPAX_ERR_NONE);
     assert_int_equal(send_letter(&bed, &letter), HAPAX__SENT_OK);
@@ -233,11 +224,10 @@ static void a_copy_has_all_of_it(void **state)
 
 /* A missing queue is refused by its name, and found once it exists. Letters to it are refused,
  * unless it may be made. */
-static void a_missing_queue_is_refused_or_made(void **state)
+CASE(a_missing_queue_is_refused_or_made)
 {
     struct bed bed;
 
-    (void)state;
     open_sink(&bed, uri);
     open_source(&bed, uri, "missing", "");
     turn_until(&bed, bed.error != HAPAX_ERR_NONE);
@@ -255,12 +245,11 @@ static void a_missing_queue_is_refused_or_made(void **state)
 }
 
 /* No more messages are asked for than there is room for. What comes without room is returned. */
-static void no_more_comes_than_there_is_room_for(void **state)
+CASE(no_more_comes_than_there_is_room_for)
 {
     struct hapax__delivered *hand[10];
     struct bed bed;
 
-    (void)state;
     open_with(&bed, "room", "123456789abcdefghij", "&visibility=2s");
     bed.room = 10;
     for (size_t i = 0; i < 10; i++) {
@@ -280,17 +269,7 @@ static void no_more_comes_than_there_is_room_for(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_release_does_what_it_says),
-        cmocka_unit_test(what_is_in_hand_stays_hidden),
-        cmocka_unit_test(what_is_forgotten_is_voided),
-        cmocka_unit_test(a_group_is_given_back_in_its_order),
-        cmocka_unit_test(a_copy_has_all_of_it),
-        cmocka_unit_test(a_missing_queue_is_refused_or_made),
-        cmocka_unit_test(no_more_comes_than_there_is_room_for),
-    };
-
     must(argc == 2);
     uri = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cases_run(NULL, NULL);
 }

@@ -92,6 +92,7 @@ static void try_answer(const struct hapax_op *op, struct hapax_span bytes)
     assert((op->verdict == HAPAX_NO_VERDICT) == (op->error != HAPAX_ERR_NONE));
     assert(op->count <= HAPAX_LIST_MAX && op->purged + op->expired_claims <= HAPAX_LIST_MAX);
     within(op->record.scope, bytes.ptr, bytes.len);
+    within(op->record.what, bytes.ptr, bytes.len);
     within(op->record.resolved_by, bytes.ptr, bytes.len);
     for (uint32_t i = 0; i < op->count; i++)
         within(op->records[i].scope, bytes.ptr, bytes.len);

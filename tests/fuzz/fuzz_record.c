@@ -29,6 +29,8 @@ static void try_decode(struct hapax_span bytes, bool sound)
         return;
     }
     assert(sound && peeked && state == record.state && expires_us == record.expires_us);
+    if (bytes.ptr[0] != HAPAX__RECORD_VERSION) /* written anew in another form */
+        return;
     assert(hapax__record_size(&record) == bytes.len);
     again = malloc(bytes.len);
     assert(again);

@@ -42,7 +42,7 @@ static void check_span(const struct hapax__resp *reply, struct hapax_span span,
 
 static void check_verdict(const struct hapax_op *op, const struct hapax__resp *reply)
 {
-    static const struct hapax_token none;
+    static const struct hapax_mark none;
     const struct hapax_record *record = &op->record;
 
     assert(op->verdict > HAPAX_NO_VERDICT && op->verdict <= HAPAX_ABSENT && op->now_us > 0);
@@ -52,10 +52,12 @@ static void check_verdict(const struct hapax_op *op, const struct hapax__resp *r
     assert(op->verdict != HAPAX_COMPLETED || record->state == HAPAX_STATE_COMPLETED);
     assert(op->verdict != HAPAX_ABSENT || record->state == HAPAX_STATE_ABSENT);
     assert(memcmp(&record->id, &op->id, sizeof(op->id)) == 0);
-    assert(memcmp(&record->token, &none, sizeof(none)) == 0);
+    assert(memcmp(&record->mark, &none, sizeof(none)) == 0);
     assert(record->retention_ms >= 0 && record->expires_us >= 0 && record->lease_until_us >= 0);
     assert(record->outcome.body.len <= HAPAX_BODY_MAX && record->resolved_by.len <= HAPAX_BY_MAX);
+    assert(record->replaced_state <= HAPAX_STATE_UNKNOWN);
     check_span(reply, record->scope, op->scope);
+    check_span(reply, record->what, op->what);
     check_span(reply, record->resolved_by, op->by);
     check_span(reply, record->outcome.headers, op->outcome.headers);
     check_span(reply, record->outcome.body, op->outcome.body);

@@ -151,6 +151,24 @@ class Kafka(Server):
     def address(self):
         return f"127.0.0.1:{self.port}"
 
+    def listed(self):
+        """The partitions of which not all is committed, for who reads of a failure: by the group of the tests' naming,
+        which is the topic's own, or that of its retries or redrives."""
+        import confluent_kafka
+        lines, settings = [], {"bootstrap.servers": self.address, "log_level": 0}
+        known = confluent_kafka.Consumer({**settings, "group.id": "none"}).list_topics(timeout=10).topics
+        for name, topic in known.items():
+            first, _, what = name.partition(".")
+            group = f"{name}.redrive" if what.endswith(("dead", "parked")) else first
+            client = confluent_kafka.Consumer({**settings, "group.id": group})
+            asked = [confluent_kafka.TopicPartition(name, n) for n in topic.partitions if not name.startswith("__")]
+            for one in client.committed(asked, timeout=10) if asked else ():
+                low, high = client.get_watermark_offsets(one, timeout=10)
+                if max(one.offset, low) != high:
+                    lines.append(f"{name}[{one.partition}]: {low} to {high}, committed {one.offset} by {group}")
+            client.close()
+        return "\n".join(lines)
+
     def uri(self, topic="", **parameters):
         query = "&".join(f"{name}={value}" for name, value in parameters.items())
         return f"kafka://{self.address}" + (f"/{topic}" if topic else "") + (f"?{query}" if query else "")

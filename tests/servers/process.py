@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 
 PATIENCE = 120  # seconds after which something that should have happened has not
 
@@ -186,16 +187,23 @@ def free_port():
     return ports.next()
 
 
+def pause_after(waited_s, least=0.01):
+    """Seconds between two looks at whether an event has come: a tenth of the wait so far, up to 0.2. A look may cost a
+    server as much as the work that is waited for."""
+    return max(min(waited_s / 10, 0.2), least)
+
+
 def wait_for(true, what, seconds=PATIENCE, pause=0.01):
-    """Waits for an event, and gives what it was."""
-    deadline = time.monotonic() + seconds
+    """Waits for an event, and gives what it was. pause: least seconds between two looks."""
+    began = time.monotonic()
     while True:
         found = true()
         if found:
             return found
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - began
+        if waited_s > seconds:
             raise NotReady(f"{what}: not within {seconds} s")
-        time.sleep(pause)
+        time.sleep(pause_after(waited_s, pause))
 
 
 def end_with_parent():
@@ -221,11 +229,13 @@ def becomes(user):
 class Server:
     """One process. Subclasses say what is run (command) and whether it answers (answers)."""
 
+    servers = weakref.WeakSet()  # of this process
     name = "server"
     user = None  # whom root becomes
     taken = ("Address already in use", "could not bind")  # what the log says of a port that is not free
 
     def __init__(self):
+        Server.servers.add(self)
         self.folder = pathlib.Path(tempfile.gettempdir()).resolve() / f"hapax-{self.name}-{secrets.token_hex(5)}"
         minder.tell(self.folder)
         self.folder.mkdir(0o700)

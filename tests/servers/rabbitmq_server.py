@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import time
-import weakref
 
 from process import PATIENCE, Server, becomes, free_port, wait_for
 
@@ -25,14 +24,12 @@ class RabbitMQ(Server):
     takes both, as a machine that dies would.
     """
 
-    servers = weakref.WeakSet()  # of this process
     name = "rabbitmq"
     user = "rabbitmq"
     taken = ("eaddrinuse", "already in use", "Address already in use")
 
     def __init__(self, conf="", tls=False, **options):
         super().__init__()
-        self.servers.add(self)
         self.cookie = secrets.token_hex(10)
         self.node = f"hapax-{secrets.token_hex(5)}@localhost"
         self.conf = conf
@@ -158,6 +155,23 @@ class RabbitMQ(Server):
     def consumer_timeout(self, ms):
         """How long a delivery may stay unacknowledged; for channels opened from now on."""
         self.eval(f"application:set_env(rabbit, consumer_timeout, {ms})")
+
+    @contextlib.contextmanager
+    def body_max(self, size):
+        """Channels that are opened meanwhile take no larger body. They are closed over each that is."""
+        was = self.eval("element(2, application:get_env(rabbit, max_message_size))")
+        self.eval(f"application:set_env(rabbit, max_message_size, {size})")
+        try:
+            yield
+        finally:
+            self.eval(f"application:set_env(rabbit, max_message_size, {was})")
+
+    def slow_log(self, seconds):
+        """Quorum queues write nothing to their log for so long, from now on."""
+        self.eval(f"""
+            Log = whereis(ra_log_wal),
+            ok = sys:suspend(Log),
+            spawn(fun() -> timer:sleep({1000 * seconds}), sys:resume(Log) end)""")
 
     def keep_queues(self):
         """That there is a queue, RabbitMQ tells its disk a while after it has said so: a kill within that takes the

@@ -68,6 +68,13 @@ class Sqs(Server):
         status, document = self.http("GET", f"/_fauxqs/queues/{queue}")
         return document["messages"] if status == 200 else None
 
+    def listed(self):
+        """The queues that hold something, for who reads of a failure."""
+        names = [url.rpartition("/")[2] for url in self.ask("ListQueues").get("QueueUrls", [])]
+        counts = {name: {state: len(messages) for state, messages in (self.inside(name) or {}).items() if messages}
+                  for name in names}
+        return "\n".join(f"{name}: {count}" for name, count in counts.items() if count)
+
     def uri(self, queue="", port=None, **parameters):
         parameters = {"endpoint": f"http://127.0.0.1:{port or self.port}", **parameters}
         query = "&".join(f"{name}={value}" for name, value in parameters.items())

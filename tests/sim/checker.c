@@ -32,6 +32,12 @@ static int variant_of(const struct hapax_op *op)
     return op->caller.bytes[0] != 0xc1 ? 2 : 0;
 }
 
+/* What a claim of one variant is told of a record of another: the caller is compared first. */
+static enum hapax_differs differs_in(int asked, int recorded)
+{
+    return (asked == 2) != (recorded == 2) ? HAPAX_DIFFERS_CALLER : HAPAX_DIFFERS_FINGERPRINT;
+}
+
 static bool strict(const struct hapax_op *op)
 {
     return op->on_expired != HAPAX_EXPIRED_RERUN;
@@ -39,11 +45,19 @@ static bool strict(const struct hapax_op *op)
 
 /* ---- what the shadow keeps --------------------------------------------------------- */
 
+static bool unbound(const struct shadow *shadow)
+{
+    return shadow->state == HAPAX_STATE_FAILED && !shadow->any_ran && !shadow->stale &&
+           !shadow->resolved;
+}
+
 static void written(struct sim *s, struct shadow *shadow)
 {
     int64_t now_us = store_now_us(s);
 
     shadow->expires_us = now_us + shadow->retention_ms * MS;
+    if (unbound(shadow) && shadow->retention_ms > MINUTE / MS)
+        shadow->expires_us = now_us + MINUTE;
     if (shadow->state == HAPAX_STATE_UNKNOWN ||
         (shadow->state == HAPAX_STATE_STARTED && shadow->hold))
         shadow->expires_us = 0;
@@ -53,8 +67,11 @@ static void written(struct sim *s, struct shadow *shadow)
 
 static void forget_expired(struct sim *s, struct shadow *shadow)
 {
-    if (shadow->present && shadow->expires_us != 0 && store_now_us(s) >= shadow->expires_us)
-        shadow->present = false;
+    if (!shadow->present || shadow->expires_us == 0 || store_now_us(s) < shadow->expires_us)
+        return;
+    shadow->present = false;
+    if (unbound(shadow))
+        sim_mark(s, MARK_refusal_gone);
 }
 
 static void end_attempt(struct sim *s, struct shadow *shadow, enum hapax_state state, bool stale)
@@ -65,12 +82,6 @@ static void end_attempt(struct sim *s, struct shadow *shadow, enum hapax_state s
 }
 
 /* ---- CLAIM ------------------------------------------------------------------------- */
-
-static bool unbound(const struct shadow *shadow)
-{
-    return shadow->state == HAPAX_STATE_FAILED && !shadow->any_ran && !shadow->stale &&
-           !shadow->resolved;
-}
 
 /* Rules on a claim that is granted over what there was. */
 static void check_grant(struct sim *s, const struct shadow *shadow, const struct hapax_op *op)
@@ -201,6 +212,8 @@ static void claim_repeated(struct sim *s, struct shadow *shadow, const struct ha
         break;
     default:
         right = op->verdict == HAPAX_LOST;
+        if (unbound(shadow))
+            sim_mark(s, MARK_refused_claim_late);
     }
     if (!right)
         sim_fail(s, "a repeated claim has the same answer", "got %s, attempt %u, stale %d",
@@ -254,6 +267,8 @@ static void judged_claim(struct sim *s, struct shadow *shadow, const struct hapa
     if (shadow->present && same_token(&shadow->holder, &op->token)) {
         claim_repeated(s, shadow, op);
     } else if (op->verdict == HAPAX_CLAIMED) {
+        if (same_token(&shadow->holder, &op->token) && unbound(shadow))
+            sim_mark(s, MARK_refused_claim_granted_anew);
         claimed(s, shadow, op, ask);
     } else if (!shadow->present) {
         sim_fail(s, "d an absent record blocks nobody", "a claim got %s",
@@ -263,6 +278,9 @@ static void judged_claim(struct sim *s, struct shadow *shadow, const struct hapa
         if (op->verdict != HAPAX_MISMATCH || memcmp(&op->record.outcome, &none, sizeof(none)) != 0)
             sim_fail(s, "h mismatch comes first and shows nothing", "another request got %s",
                      hapax_verdict_name(op->verdict));
+        if (op->differs != differs_in(variant_of(op), shadow->variant))
+            sim_fail(s, "h another caller is told nothing of the request", "it is told %d",
+                     (int)op->differs);
     } else {
         claim_refused(s, shadow, op);
     }
@@ -294,6 +312,24 @@ static void judged_complete(struct sim *s, struct shadow *shadow, const struct h
         if (call < 0)
             sim_mark(s, MARK_self_completed);
     }
+}
+
+/* Whom the service turned away, for that one nothing happened, and a retry runs. Under `rerun` 408
+ * and 503 are the service's own words whatever stands beside them. */
+static void check_turned_away(struct sim *s, const struct hapax_op *op, int call)
+{
+    const struct exec *exec =
+        call >= 0 && s->calls[call].exec >= 0 ? &s->execs[s->calls[call].exec] : NULL;
+    bool believed;
+
+    if (!exec)
+        return;
+    believed = s->calls[call].policy.on_expired == HAPAX_EXPIRED_RERUN &&
+               (exec->said_by_it->status == 408 || exec->said_by_it->status == 503);
+    if ((exec->turned_away || believed) &&
+        (op->kind == HAPAX_OP_COMPLETE || op->ran || op->as_unknown))
+        sim_fail(s, "l who is turned away runs again", "call %d was answered %d", call,
+                 exec->said_by_it->status);
 }
 
 static void judged_fail(struct sim *s, struct shadow *shadow, const struct hapax_op *op, int call)
@@ -348,6 +384,9 @@ static void judged_by_token(struct sim *s, struct shadow *shadow, const struct h
         own && (shadow->state == HAPAX_STATE_STARTED || shadow->state == HAPAX_STATE_UNKNOWN);
 
     if (op->verdict == HAPAX_LOST) {
+        if (!shadow->present && op->kind == HAPAX_OP_FAIL && unbound(shadow) &&
+            same_token(&shadow->holder, &op->token))
+            sim_mark(s, MARK_refusal_gone_to_its_fail);
         if (open && (op->if_attempt == 0 || op->if_attempt == shadow->attempt))
             sim_fail(s, "d the holder holds", "op%d of the holder was lost", (int)op->kind);
         if (shadow->present && shadow->state == HAPAX_STATE_COMPLETED &&
@@ -360,8 +399,10 @@ static void judged_by_token(struct sim *s, struct shadow *shadow, const struct h
     } else if (op->kind == HAPAX_OP_RENEW) {
         judged_renew(s, shadow, op, call);
     } else if (op->kind == HAPAX_OP_COMPLETE) {
+        check_turned_away(s, op, call);
         judged_complete(s, shadow, op, call);
     } else {
+        check_turned_away(s, op, call);
         judged_fail(s, shadow, op, call);
     }
 }
@@ -407,6 +448,7 @@ static void judged_resolve(struct sim *s, struct shadow *shadow, const struct ha
 
 static void compare(struct sim *s, int id)
 {
+    static const struct hapax_outcome none;
     const struct shadow *shadow = &s->shadows[id];
     const struct hapax_record *record = &s->store.records[id];
     bool present = s->store.present[id] && !hapax__expired(record, store_now_us(s));
@@ -418,6 +460,8 @@ static void compare(struct sim *s, int id)
         return;
     else if (record->state != shadow->state)
         what = "state";
+    else if (memcmp(&record->mark, &shadow->holder, sizeof(record->mark)) == 0)
+        what = "what is to be the mark, and no token,";
     else if (record->hold != shadow->hold)
         what = "hold";
     else if (record->stale != shadow->stale)
@@ -429,6 +473,9 @@ static void compare(struct sim *s, int id)
     else if (record->state == HAPAX_STATE_STARTED &&
              record->lease_until_us != shadow->lease_until_us)
         what = "lease";
+    else if (record->state == HAPAX_STATE_FAILED && !record->ran &&
+             memcmp(&record->outcome, &none, sizeof(none)) != 0)
+        what = "outcome";
     else if (record->expires_us != shadow->expires_us)
         what = "retention";
     if (what)
@@ -504,14 +551,32 @@ int effect_of(const struct sim *s, int id, int life)
     return -1;
 }
 
+/* Whether the door's own policy asked for another run after such an answer. */
+static bool asked_for_more(const struct sim *s, const struct exec *exec)
+{
+    const struct hapax_policy *policy = &s->calls[exec->call].policy;
+    bool rerun = policy->on_expired == HAPAX_EXPIRED_RERUN;
+
+    switch (exec->said_by_it->status) {
+    case 408:
+    case 503:
+        return rerun;
+    case 500:
+    case 507:
+        return policy->on_failed == HAPAX_FAILED_RETRY || (policy->on_failed == 0 && rerun);
+    default:
+        return false;
+    }
+}
+
 /* Judges two effects of one life by how the later of the two claims was granted. */
 static void check_pair(struct sim *s, const struct exec *a, const struct exec *b)
 {
     const struct exec *first = a->fence < b->fence ? a : b, *second = first == a ? b : a;
 
     sim_mark(s, MARK_second_effect);
-    if (first->retried && first->cls == HAPAX_CLASS_FAILED)
-        return; /* on_failed=retry asked for it */
+    if (first->retried && asked_for_more(s, first))
+        return;
     if (second->held)
         sim_fail(s, "a hold means once", "calls %d and %d both had their effect", first->call,
                  second->call);

@@ -34,6 +34,8 @@ static void check_end_op(struct sim *s, const struct call *call)
     const struct hapax_op *op = &call->flow.op;
     enum hapax_class cls = call->exec < 0 ? HAPAX_CLASS_NOT_RUN : s->execs[call->exec].cls;
     enum hapax_on_failed failed = call->policy.on_failed;
+    bool holds = failed == HAPAX_FAILED_HOLD ||
+                 (failed == 0 && call->policy.on_expired != HAPAX_EXPIRED_RERUN);
     bool hooked = call->exec < 0 && call->flow.phase == HAPAX__FLOW_SAVING;
     bool right;
 
@@ -45,8 +47,7 @@ static void check_end_op(struct sim *s, const struct call *call)
     else if (cls == HAPAX_CLASS_NOT_RUN)
         right = !op->ran && !op->as_unknown;
     else if (cls == HAPAX_CLASS_FAILED)
-        right = op->ran && op->as_unknown == (failed == HAPAX_FAILED_HOLD) &&
-                failed != HAPAX_FAILED_REPLAY;
+        right = op->ran && op->as_unknown == holds && failed != HAPAX_FAILED_REPLAY;
     else
         right = cls == HAPAX_CLASS_UNKNOWN && op->as_unknown;
     if (!right)
@@ -59,6 +60,7 @@ void check_ask(struct sim *s, const struct call *call)
     const struct hapax_op *op = &call->flow.op;
     struct call *mine = &s->calls[number(s, call)];
 
+    watch_asks(s, call);
     if (op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL)
         check_end_op(s, call);
     if (op->kind == HAPAX_OP_RENEW && call->flow.phase == HAPAX__FLOW_CONFIRMING && !call->hook_no)
@@ -74,12 +76,15 @@ void check_told(struct sim *s, struct call *call)
     const struct hapax_op *op = &call->flow.op;
     bool lost = op->verdict == HAPAX_LOST;
 
+    watch_told(s, call);
     if (op->verdict == HAPAX_NO_VERDICT) {
         call->hard |= op->error == HAPAX_ERR_CORRUPT;
         call->claim_open |= op->kind == HAPAX_OP_CLAIM && op->error == HAPAX_ERR_INDETERMINATE;
         return;
     }
     call->seen = true;
+    if (call->over && op->kind == HAPAX_OP_CLAIM && call->flow.phase == HAPAX__FLOW_CLAIMING)
+        sim_mark(s, MARK_limited_and_known);
     if (op->kind == HAPAX_OP_CLAIM) {
         call->claim_open = false;
         call->claim_told = call->ask;
@@ -155,7 +160,7 @@ static void check_protected(struct sim *s, const struct call *call)
         sim_fail(s, "j a run begins on a live lease", "call %d", number(s, call));
 }
 
-static bool same_question(const struct call *a, const struct call *b)
+bool same_question(const struct call *a, const struct call *b)
 {
     return a->proc == b->proc && a->id == b->id && a->variant == b->variant &&
            a->reconciles == b->reconciles && a->policy.on_expired == b->policy.on_expired &&
@@ -192,6 +197,7 @@ void check_run(struct sim *s, struct call *call)
     if (call->flow.answer.unprotected) {
         sim_mark(s, MARK_open_unprotected);
         check_open(s, call);
+        watch_gives_up(s, call);
         return;
     }
     count_run(s, call);
@@ -268,6 +274,16 @@ static void check_in_flight(struct sim *s, const struct call *call)
                  (long long)((s->now_us - since_us) / MS));
 }
 
+/* Whoever is told of a limit has not run. Who asked nothing was answered with its head. */
+static void check_limited(struct sim *s, const struct call *call)
+{
+    if (call->exec >= 0)
+        sim_fail(s, "d a refusal runs nothing", "call %d ran", number(s, call));
+    if (!call->over && !call->refused && call->asks > 0)
+        sim_fail(s, "d a refusal has a reason", "call %d is over no limit", number(s, call));
+    sim_mark(s, MARK_limited);
+}
+
 void check_answer(struct sim *s, struct call *call)
 {
     const struct hapax_answer *a = &call->flow.answer;
@@ -295,8 +311,14 @@ void check_answer(struct sim *s, struct call *call)
         if (call->told_lost && call->exec >= 0)
             sim_mark(s, MARK_zombie_unknown);
         break;
+    case HAPAX_ANSWER_LIMITED:
+        check_limited(s, call);
+        break;
     case HAPAX_ANSWER_FAILED:
         return;
+    case HAPAX_ANSWER_STORE_DOWN:
+        watch_gives_up(s, call);
+        break;
     default:
         break;
     }
@@ -332,6 +354,8 @@ static void check_nothing_left(struct sim *s, const struct call *call)
 void check_end(struct sim *s, struct call *call)
 {
     const struct exec *exec = call->exec < 0 ? NULL : &s->execs[call->exec];
+    /* Without protection there is something to save only where the claim may have landed. */
+    bool to_save = !call->flow.answer.unprotected || call->claim_open || call->claim_told > 0;
 
     if (!call->answered)
         sim_fail(s, "d one answer", "call %d ends without", number(s, call));
@@ -343,7 +367,7 @@ void check_end(struct sim *s, struct call *call)
         check_nothing_left(s, call);
     else if (!exec && call->chased)
         check_nothing_left(s, call);
-    if (exec && !call->end_told && !call->told_lost && !call->flow.lost &&
+    if (exec && to_save && !call->end_told && !call->told_lost && !call->flow.lost &&
         s->store.body_max == HAPAX_BODY_MAX &&
         (exec->cls == HAPAX_CLASS_FINAL || exec->cls == HAPAX_CLASS_NOT_RUN))
         sim_fail(s, "c a result is saved in the end", "call %d gave up", number(s, call));

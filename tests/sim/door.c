@@ -108,11 +108,19 @@ static void abandon(struct sim *s, struct call *call)
     sim_at(s, s->now_us + sim_between(s, 0, MS), EVENT_END, call->exec, ++exec->stamp);
 }
 
+/* In the calm the store lives. Whoever is turned away asks again after the half second within which
+ * nobody else may probe, and so has a verdict in the end. */
 static void call_again(struct sim *s, struct call *call)
 {
+    bool away = s->calm && call->kind == HAPAX_ANSWER_STORE_DOWN && refused_unasked(s, call);
     struct call *next;
     int n;
 
+    if (away && s->calls_count < CALLS_MAX) {
+        n = draw_call(s, call->id, true);
+        sim_at(s, s->now_us + 600 * MS, EVENT_CALL, n, 0);
+        return;
+    }
     if (call->again == 0 || s->calls_count >= CALLS_MAX - OPS_MIN - 2 * IDS_MAX)
         return;
     n = draw_call(s, call->id, false);
@@ -142,6 +150,21 @@ static int64_t flow_now(const struct hapax__flow *flow)
     return local_us(call->sim, &call->sim->procs[call->proc]);
 }
 
+/* The door finds that the owner is at a limit: true, and the flow goes on without a run. */
+static bool refuse(struct sim *s, struct call *call)
+{
+    const struct hapax__over over = {HAPAX__LIMIT_IN_FLIGHT, 1000};
+
+    if (!call->refused || call->keyless || call->exec >= 0 || call->hook_no)
+        return false;
+    TRACE(s, "p%d c%d REFUSED", call->proc, (int)(call - s->calls));
+    sim_mark(s, call->flow.answer.unprotected ? MARK_limited_unprotected : MARK_limited_claim);
+    if (call->flow.answer.unprotected)
+        watch_gives_up(s, call);
+    hapax__flow_refused(&call->flow, over, local_us(s, &s->procs[call->proc]));
+    return true;
+}
+
 static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t now_us)
 {
     struct call *call = flow->door;
@@ -165,10 +188,12 @@ static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t
         network_ask(s, (int)(call - s->calls));
         break;
     case HAPAX__FLOW_RUN:
-        run_handler(s, call);
+        if (!refuse(s, call))
+            run_handler(s, call);
         break;
     case HAPAX__FLOW_RECONCILE:
-        ask_hook(s, call);
+        if (!refuse(s, call))
+            ask_hook(s, call);
         break;
     case HAPAX__FLOW_ABANDON:
         abandon(s, call);
@@ -204,6 +229,8 @@ void door_call(struct sim *s, int n)
     request.reconciles = call->reconciles;
     if (call->keyless)
         request.key = HAPAX__KEY_NONE;
+    if (call->over)
+        request.over = (struct hapax__over){HAPAX__LIMIT_KEYS, 1000};
     memset(&request.id, call->id + 1, sizeof(request.id));
     memset(&request.fingerprint, call->variant == 1 ? 0xf2 : 0xf1, sizeof(request.fingerprint));
     memset(&request.caller, call->variant == 2 ? 0xc2 : 0xc1, sizeof(request.caller));
@@ -219,8 +246,10 @@ void door_call(struct sim *s, int n)
           n, call->id, call->variant, (long long)call->policy.lease_ms,
           (long long)call->policy.wait_ms, (int)call->policy.on_expired,
           (int)call->policy.on_failed);
+    watch_begins(s, call);
     hapax__flow_begin(&call->flow, &call->policy, &proc->waiters, &request, local_us(s, proc));
     drive(s, call);
+    watch_begun(s, call);
     if (call->was_mate)
         sim_mark(s, MARK_shared_question);
 }
@@ -299,6 +328,27 @@ void door_effect(struct sim *s, int n)
     }
 }
 
+/* Which of the answers that must not be believed came after the effect, where none may repeat. */
+static void mark_answer(struct sim *s, const struct exec *exec, const struct hapax_policy *policy)
+{
+    static const struct {
+        int status;
+        enum mark mark;
+    } rows[] = {
+        {408, MARK_held_after_408},  {503, MARK_held_after_503}, {502, MARK_held_after_502},
+        {504, MARK_held_after_504},  {500, MARK_held_after_500}, {0, MARK_held_after_cut},
+        {409, MARK_final_after_409},
+    };
+
+    if (exec->turned_away)
+        sim_mark(s, MARK_turned_away);
+    if (!exec->effected || policy->on_expired == HAPAX_EXPIRED_RERUN)
+        return;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rows[i].status == exec->said_by_it->status)
+            sim_mark(s, rows[i].mark);
+}
+
 void door_end(struct sim *s, int n, uint32_t stamp)
 {
     struct exec *exec = &s->execs[n];
@@ -309,7 +359,9 @@ void door_end(struct sim *s, int n, uint32_t stamp)
         return;
     exec->running = false;
     outcome = outcome_of(s, exec->result);
-    TRACE(s, "p%d c%d HANDLED class %d", call->proc, exec->call, (int)exec->cls);
+    TRACE(s, "p%d c%d HANDLED status %d class %d", call->proc, exec->call, outcome.status,
+          (int)exec->cls);
+    mark_answer(s, exec, &call->policy);
     if (call->flow.run_until_us > 0 && call->flow.run_until_us < local_us(s, &s->procs[call->proc]))
         sim_mark(s, MARK_outlived_run_max);
     hapax__flow_handled(&call->flow, exec->cls, &outcome, local_us(s, &s->procs[call->proc]));
@@ -375,6 +427,7 @@ void door_crash(struct sim *s, int n)
     }
     proc->paused_until_us = 0;
     hapax__waiters_init(&proc->waiters, proc->buckets, BUCKETS);
+    watch_start(proc);
 }
 
 /* ---- the operator ------------------------------------------------------------------ */

@@ -63,7 +63,7 @@ static void draw_policy(struct sim *s, struct hapax_policy *policy)
     policy->timeout_ms = sim_between(s, 10, sim_chance(s, 500) ? 100 : 2000);
     policy->save_wait_ms = sim_chance(s, 100) ? 0 : sim_between(s, 5, 2000);
     policy->on_expired = (enum hapax_on_expired)sim_between(s, 1, 3);
-    policy->on_failed = (enum hapax_on_failed)sim_between(s, 1, 3);
+    policy->on_failed = (enum hapax_on_failed)sim_between(s, 0, 3); /* 0: by on_expired */
     policy->on_store_error = sim_chance(s, 250) ? HAPAX_STORE_OPEN : HAPAX_STORE_CLOSED;
     policy->attempts_max = sim_chance(s, 650) ? 0 : 1 + sim_below(s, 3);
     policy->max_response = sim_chance(s, 150) ? TEXT_LEN / 2 : 1u << 20;
@@ -117,6 +117,7 @@ void draw_world(struct sim *s)
         proc->drift = sim_chance(s, 400) ? 0 : (int)sim_between(s, -40, 40);
         proc->paused_until_us = 0;
         hapax__waiters_init(&proc->waiters, proc->buckets, BUCKETS);
+        watch_start(proc);
     }
     for (int i = 0; i < 2; i++) {
         draw_policy(s, &s->policies[i]);
@@ -155,6 +156,8 @@ int draw_call(struct sim *s, int id, bool last)
     call->again = last ? 0 : (int)sim_below(s, 4);
     call->variant = sim_chance(s, 900) ? 0 : 1 + (int)sim_below(s, 2);
     call->keyless = sim_chance(s, 5);
+    call->over = !last && sim_chance(s, 60);
+    call->refused = !last && sim_chance(s, 40);
     if (last) {
         call->policy.wait_ms = sim_chance(s, 200) ? 0 : 60000;
         call->policy.timeout_ms = 5000;
@@ -173,28 +176,74 @@ static int64_t draw_duration_us(struct sim *s, int64_t lease_us)
     return sim_between(s, lease_us, 7 * lease_us);
 }
 
-void draw_exec(struct sim *s, struct exec *exec, const struct hapax_policy *policy)
+/* The answers of an upstream. The service tells the truth: whom it turns away with its own words,
+ * for that one it did nothing. All else may be said after the effect: by the service when it fails,
+ * and by whatever stands between the door and the service. */
+static const struct said done[] = {{200, NULL, NULL},
+                                   {200, NULL, NULL},
+                                   {200, NULL, NULL},
+                                   {302, NULL, NULL},
+                                   {404, NULL, NULL},
+                                   {409, NULL, NULL},
+                                   {409, "stripe-should-retry", "false"},
+                                   {423, NULL, NULL}};
+static const struct said turned_away[] = {{401, NULL, NULL},
+                                          {403, NULL, NULL},
+                                          {425, NULL, NULL},
+                                          {429, NULL, NULL},
+                                          {408, "retry-after", "1"},
+                                          {503, "retry-after", "1"},
+                                          {409, "retry-after", "1"},
+                                          {423, "retry-after", "1"},
+                                          {409, "stripe-should-retry", "true"},
+                                          {423, "stripe-should-retry", "true"}};
+static const struct said broken[] = {
+    {500, NULL, NULL}, {500, "retry-after", "1"}, {507, NULL, NULL}};
+static const struct said lost[] = {{408, NULL, NULL}, {503, NULL, NULL}, {502, NULL, NULL},
+                                   {504, NULL, NULL}, {0, NULL, NULL},   {0, NULL, NULL}};
+
+#define ONE_OF(table) (&(table)[sim_below(s, sizeof(table) / sizeof((table)[0]))])
+
+static struct hapax_span find_said(void *response, const char *name)
+{
+    const struct said *said = response;
+
+    return said->header && strcmp(said->header, name) == 0 ? hapax_str(said->value)
+                                                           : (struct hapax_span){NULL, 0};
+}
+
+static void draw_answer(struct sim *s, struct exec *exec, const struct hapax_policy *policy)
 {
     uint32_t kind = sim_below(s, 100);
+    struct said said;
+
+    exec->said_by_it = kind < 58   ? ONE_OF(done)
+                       : kind < 70 ? ONE_OF(turned_away)
+                       : kind < 85 ? ONE_OF(broken)
+                                   : ONE_OF(lost);
+    said = *exec->said_by_it;
+    exec->turned_away = kind >= 58 && kind < 70;
+    exec->cls = said.status == 0 ? HAPAX_CLASS_UNKNOWN
+                                 : hapax__class_of(policy, said.status, false, find_said, &said);
+    exec->has_effect = kind < 58 || (kind >= 70 && sim_chance(s, 500));
+}
+
+void draw_exec(struct sim *s, struct exec *exec, const struct hapax_policy *policy)
+{
     int64_t lease_us = policy->lease_ms * MS;
     int64_t end_us = s->now_us + draw_duration_us(s, lease_us), effect_us;
     int number = (int)(exec - s->execs);
 
-    exec->cls = kind < 58   ? HAPAX_CLASS_FINAL
-                : kind < 70 ? HAPAX_CLASS_NOT_RUN
-                : kind < 85 ? HAPAX_CLASS_FAILED
-                            : HAPAX_CLASS_UNKNOWN;
+    draw_answer(s, exec, policy);
     exec->remote = sim_chance(s, 500);
     exec->obeys = sim_chance(s, 500);
-    exec->has_effect =
-        exec->cls == HAPAX_CLASS_FINAL || (exec->cls != HAPAX_CLASS_NOT_RUN && sim_chance(s, 500));
     effect_us = sim_between(s, s->now_us, end_us);
     if (exec->cls == HAPAX_CLASS_UNKNOWN && exec->remote && sim_chance(s, 300))
         effect_us = end_us + sim_between(s, 0, 3 * lease_us);
     if (policy->pass_token && exec->fence != 0 && exec->has_effect &&
-        exec->cls != HAPAX_CLASS_FAILED && sim_chance(s, 600))
+        (exec->cls == HAPAX_CLASS_FINAL || exec->cls == HAPAX_CLASS_UNKNOWN) && sim_chance(s, 600))
         exec->self = sim_chance(s, 500) ? SELF_SENDS : SELF_COMMITS;
-    exec->result = new_result(s, exec->id, exec->cls == HAPAX_CLASS_FINAL ? 200 : 500);
+    exec->result = new_result(s, exec->id, exec->said_by_it->status);
     exec->self_result = exec->self == SELF_NO ? exec->result : new_result(s, exec->id, 201);
     if (exec->has_effect)
         sim_at(s, effect_us, EVENT_EFFECT, number, 0);

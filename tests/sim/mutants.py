@@ -17,13 +17,52 @@ import subprocess
 import sys
 import tempfile
 
-CORE = ["drive", "flow", "waiters", "machine", "policy", "id"]
-SIM = ["events", "draw", "store", "network", "door", "world", "checker", "checker_door", "main"]
+CORE = ["breaker", "class", "drive", "flow", "limit", "waiters", "machine", "policy", "id",
+        "../base/units"]
+SIM = ["events", "draw", "store", "network", "door", "world", "checker", "checker_breaker", "checker_door",
+       "main"]
 
 MACHINE, WAITERS = "src/core/machine.c", "src/core/waiters.c"
 FLOW, STORE = "src/core/flow.c", "tests/sim/store.c"
+CLASS, BREAKER = "src/core/class.c", "src/core/breaker.c"
+
+
+def class_rows():
+    """A mistake for each row of the two tables of classes: the row is missing, or believes what it must not."""
+    refusals = [f'{{{status}, {status}, HAPAX_CLASS_NOT_RUN, "", ""}},' for status in (401, 403, 425, 429)]
+    refusals += [f'{{{status}, {status}, HAPAX_CLASS_NOT_RUN, {header}}},' for status in (409, 423)
+                 for header in ('"retry-after", ""', '"stripe-should-retry", "true"')]
+    of_one = {"trusting": ['{408, 408, HAPAX_CLASS_NOT_RUN, "", ""},', '{503, 503, HAPAX_CLASS_NOT_RUN, "", ""},'],
+              "strict": ['{408, 408, HAPAX_CLASS_NOT_RUN, "retry-after", ""},',
+                         '{503, 503, HAPAX_CLASS_NOT_RUN, "retry-after", ""},']}
+    for table, own in of_one.items():
+        for row in refusals + own:
+            yield (f"{table}_without_{row[1:4]}_{row.split(chr(34))[1] or 'alone'}", CLASS, f"{table}[] =…{row}", "",
+                   "who was turned away is not served again")
+    for status in ("408, 408", "503, 503", "502, 502", "504, 504"):
+        row = f'{{{status}, HAPAX_CLASS_UNKNOWN, "", ""}},'
+        yield (f"strict_believes_{status[:3]}", CLASS, f"strict[] =…{row}", row.replace("UNKNOWN", "NOT_RUN"),
+               "a proxy that lost the service is taken for the service")
+    row = '{500, 599, HAPAX_CLASS_FAILED, "", ""},'
+    yield ("strict_believes_500", CLASS, f"strict[] =…{row}", row.replace("FAILED", "NOT_RUN"),
+           "a failure half-way is repeated")
+    for status in (409, 423):
+        row = f'{{{status}, {status}, HAPAX_CLASS_NOT_RUN, "retry-after", ""}},'
+        yield (f"strict_believes_{status}_alone", CLASS, f"strict[] =…{row}", row.replace("retry-after", ""),
+               "a verdict is taken for a refusal")
 
 MUTANTS = [
+    # ---- limits
+    ("a_refused_claim_is_kept", FLOW,
+     "    else\n        release(f, now_us);",
+     "    else {\n        promote(f, now_us);\n        enter(f, HAPAX__FLOW_OVER, INT64_MAX);\n"
+     "        f->ask = HAPAX__ASK_NONE;\n    }",
+     "an owner at its limit blocks the operation for a lease"),
+    ("an_unprotected_refusal_forgets_its_claim", FLOW,
+     "    if (unprotected)\n        chase(f, now_us);\n    else",
+     "    if (unprotected) {\n        f->ghost = false;\n        if (f->ask != HAPAX__ASK_OUT)\n"
+     "            chase(f, now_us);\n        else\n            enter(f, HAPAX__FLOW_OVER, INT64_MAX);\n    } else",
+     "a claim that landed late is left to its lease"),
     # ---- the machine
     ("renew_without_token_compare", MACHINE,
      "    if (!same_token(record, op))\n        return say(op, HAPAX_LOST, record);\n    return by",
@@ -40,6 +79,10 @@ MUTANTS = [
      "    if (op->kind != HAPAX_OP_FAIL && !same_token(record, op))\n"
      "        return say(op, HAPAX_LOST, record);\n    return by",
      "a zombie fails the claim of a live attempt"),
+    ("token_kept_as_it_is", "src/core/id.c",
+     "    memcpy(out->bytes, hash, sizeof(out->bytes));",
+     "    memcpy(out->bytes, token->bytes, sizeof(out->bytes));",
+     "who reads the store can complete an operation"),
     ("stale_lost_on_a_repeated_claim", MACHINE,
      "    case HAPAX_STATE_STARTED:\n        return say(op, HAPAX_CLAIMED, record);",
      "    case HAPAX_STATE_STARTED:\n        say(op, HAPAX_CLAIMED, record);\n"
@@ -68,31 +111,35 @@ MUTANTS = [
      "",
      "a FAIL of nothing run hides that an earlier attempt's result is unknown"),
     ("mismatch_not_checked", MACHINE,
-     "        if (!unbound(record))\n            return say(op, HAPAX_MISMATCH, record);",
+     "        if (!hapax__unbound(record))\n            return say(op, HAPAX_MISMATCH, record);",
      "",
      "another request gets this one's outcome"),
     ("mismatch_after_in_flight", MACHINE,
-     "    if (op->differs != HAPAX_DIFFERS_NOT) {\n        if (!unbound",
+     "    if (op->differs != HAPAX_DIFFERS_NOT) {\n        if (!hapax__unbound",
      "    if (lease_live(record, now_us))\n        return say(op, HAPAX_IN_FLIGHT, record);\n"
-     "    if (op->differs != HAPAX_DIFFERS_NOT) {\n        if (!unbound",
+     "    if (op->differs != HAPAX_DIFFERS_NOT) {\n        if (!hapax__unbound",
      "409 hides the client's mistake for as long as the attempt runs"),
     ("mismatch_shows_the_outcome", MACHINE,
      "verdict == HAPAX_FOUND || verdict == HAPAX_FAILED ||",
      "verdict == HAPAX_FOUND || verdict == HAPAX_FAILED || verdict == HAPAX_MISMATCH ||",
      "a stolen key yields another caller's outcome"),
     ("caller_not_compared", MACHINE,
-     "    bool caller = same_digest(&record->caller, &op->caller);",
-     "    bool caller = true;",
+     "    if (!same_digest(&record->caller, &op->caller))\n        return HAPAX_DIFFERS_CALLER;\n",
+     "",
      "a stolen key yields another caller's outcome"),
+    ("fingerprint_compared_before_the_caller", MACHINE,
+     "    if (!same_digest(&record->caller, &op->caller))\n",
+     "    if (!same_digest(&record->caller, &op->caller) &&\n"
+     "        same_digest(&record->fingerprint, &op->fingerprint))\n",
+     "another caller learns whether a guessed request is the right one"),
     ("fence_not_raised_on_takeover", MACHINE,
-     "    next->fence = next_fence(next->fence, now_us);\n    next->token = op->token;",
+     "    next->fence = next_fence(next->fence, now_us);\n    hapax__mark(&next->mark, &op->token);",
      "    if (next->attempt == 1)\n        next->fence = next_fence(next->fence, now_us);\n"
-     "    next->token = op->token;",
+     "    hapax__mark(&next->mark, &op->token);",
      "what the handler writes to cannot refuse the zombie"),
     ("attempt_reset_by_fail", MACHINE,
-     "    next->ran = op->ran;\n    next->outcome = op->outcome;\n    if (op->as_unknown)",
-     "    next->ran = op->ran;\n    next->attempt = 0;\n    next->outcome = op->outcome;\n"
-     "    if (op->as_unknown)",
+     "    next->ran = op->ran;\n    /* Where",
+     "    next->ran = op->ran;\n    next->attempt = 0;\n    /* Where",
      "a failed record looks as if nothing was ever tried"),
     ("lease_judged_shorter_than_given", MACHINE,
      "now_us < record->lease_until_us;", "now_us + 5000 < record->lease_until_us;",
@@ -112,6 +159,21 @@ MUTANTS = [
      "    next->stale = true;\n    next->spent++;\n    return grant(op, next, now_us);",
      "    next->stale = true;\n    return grant(op, next, now_us);",
      "a request that kills its handlers does so for ever"),
+    ("refusal_forgotten_at_once", MACHINE,
+     "        kept_ms = hapax__least(kept_ms, HAPAX__REFUSED_KEPT_MS);",
+     "        kept_ms = 0;",
+     "a late copy of a CLAIM that was given back is granted, and nobody runs for it"),
+    ("refusal_kept_for_its_retention", MACHINE,
+     "        kept_ms = hapax__least(kept_ms, HAPAX__REFUSED_KEPT_MS);", "        ;",
+     "requests that ran nothing fill the store"),
+    ("refusal_stores_its_outcome", MACHINE,
+     "next->outcome = op->ran || op->as_unknown ? op->outcome : (struct hapax_outcome){0};",
+     "next->outcome = (struct hapax_outcome){.status = 500};",
+     "what no answer shows fills the store"),
+    ("failure_forgotten_as_a_refusal", MACHINE,
+     "    return record->state == HAPAX_STATE_FAILED && !record->ran && record->spent == 0 &&\n",
+     "    return record->state == HAPAX_STATE_FAILED && !record->ran &&\n",
+     "a minute after a refusal an earlier attempt, which may have run, is forgotten"),
     # ---- stores
     ("purge_of_a_live_claim", STORE,
      "        write = hapax__swept(record, now_us, record);",
@@ -119,8 +181,8 @@ MUTANTS = [
      "retention counted from the beginning ends under a running handler"),
     ("expiry_of_what_is_unknown", MACHINE,
      "    if (next->state == HAPAX_STATE_UNKNOWN || (next->state == HAPAX_STATE_STARTED && "
-     "next->hold) ||\n        next->retention_ms",
-     "    if (next->retention_ms",
+     "next->hold) ||\n        kept_ms ==",
+     "    if (kept_ms ==",
      "what an operator has to decide is forgotten and runs again"),
     ("sweep_of_a_live_claim", MACHINE,
      "!record->hold || lease_live(record, now_us))", "!record->hold)",
@@ -147,12 +209,11 @@ MUTANTS = [
      "    return error == HAPAX_ERR_UNAVAILABLE ||",
      "an op without a reply is given up"),
     ("timeout_of_a_claim_read_as_absent", FLOW,
-     "    f->ghost |= error == HAPAX_ERR_INDETERMINATE;\n    f->answer.error = error;",
+     "    f->ghost |= may_have_landed(f);\n    f->answer.error = error;",
      "    f->answer.error = error;",
      "a claim without a reply is forgotten"),
     ("ghost_claim_left_behind", FLOW,
-     "        enter(f, HAPAX__FLOW_RELEASING, INT64_MAX);\n"
-     "        ask_at(f, now_us);\n    } else",
+     "        release(f, now_us);\n    } else",
      "        over(f, now_us);\n    } else",
      "a claim that landed after it was given up blocks its operation"),
     ("release_without_a_reply_given_up", FLOW,
@@ -218,8 +279,8 @@ MUTANTS = [
      "        if (true)\n            save_as(f, HAPAX_OP_COMPLETE, false, false, now_us);",
      "a timeout becomes the outcome of every repeat"),
     ("failure_stored_as_not_run", FLOW,
-     "            save_as(f, HAPAX_OP_FAIL, true, f->policy->on_failed == HAPAX_FAILED_HOLD, "
-     "now_us);",
+     "            save_as(f, HAPAX_OP_FAIL, true, hapax__on_failed(f->policy) == HAPAX_FAILED_HOLD,\n"
+     "                    now_us);",
      "            save_as(f, HAPAX_OP_FAIL, false, false, now_us);",
      "attempts_max never counts it, hold never holds it"),
     ("open_although_another_runs", FLOW,
@@ -235,6 +296,62 @@ MUTANTS = [
      "    f->answer.outcome = f->outcome;\n    give(f, f->end.answer);\n"
      "    over(f, now_us);\n}",
      "what the client was given is never stored"),
+    # ---- classes
+    *class_rows(),
+    ("hold_believes_all", CLASS, "bool trusts = policy->on_expired == HAPAX_EXPIRED_RERUN;",
+     "bool trusts = policy->on_expired != HAPAX_EXPIRED_RECONCILE;",
+     "hold has the rules of rerun"),
+    ("reconcile_believes_all", CLASS, "bool trusts = policy->on_expired == HAPAX_EXPIRED_RERUN;",
+     "bool trusts = policy->on_expired != HAPAX_EXPIRED_HOLD;",
+     "reconcile has the rules of rerun"),
+    ("failure_repeated_under_hold", CLASS, "HAPAX_EXPIRED_RERUN ? HAPAX_FAILED_RETRY",
+     "HAPAX_EXPIRED_RERUN || policy->on_expired == HAPAX_EXPIRED_HOLD ? HAPAX_FAILED_RETRY",
+     "a 500 after the effect is followed by another"),
+    ("failure_repeated_under_reconcile", CLASS, "HAPAX_EXPIRED_RERUN ? HAPAX_FAILED_RETRY",
+     "HAPAX_EXPIRED_RERUN || policy->on_expired == HAPAX_EXPIRED_RECONCILE ? HAPAX_FAILED_RETRY",
+     "the hook is not asked after a 500"),
+    ("header_not_asked_for", CLASS, "    return found.ptr && has_value(found, rule->value);",
+     "    return !found.ptr || has_value(found, rule->value);",
+     "a condition is taken for met"),
+    # ---- the breaker
+    ("breaker_never_closes", BREAKER, "    breaker->open = false;\n", "",
+     "a store that is back is not asked"),
+    ("breaker_opens_after_one", BREAKER, "++breaker->vain < 2", "++breaker->vain < 1",
+     "one claim without an answer turns others away"),
+    ("breaker_never_opens", BREAKER, "    breaker->open = true;\n", "",
+     "each request waits for a dead store"),
+    ("breaker_takes_slow_for_dead", BREAKER, "    if (breaker->heard_us >= begun_us)\n        return;\n", "",
+     "a store that answers others meanwhile is not asked"),
+    ("breaker_believes_for_ever", BREAKER,
+     "    return breaker->open && now_us < breaker->failed_us + HAPAX__DEAD_US;", "    return breaker->open;",
+     "after a quiet night the first requests are turned away by a store that lives"),
+    ("every_claim_is_a_probe", BREAKER, "    if (now_us < breaker->probe_us)\n        return false;\n", "",
+     "each request waits for a dead store, half a second"),
+    ("prober_not_replaced", BREAKER, "now_us + HAPAX__PROBE_US;", "INT64_MAX;",
+     "when the probe's client leaves nobody asks any more"),
+    ("mate_waits_for_the_probe", FLOW,
+     "    if (head != f || !hapax__breaker_probes(breaker, now_us))\n        return true;",
+     "    if (head != f)\n        return false;\n    if (!hapax__breaker_probes(breaker, now_us))\n"
+     "        return true;",
+     "who asks what the probe asks waits with it"),
+    ("breaker_eats_a_complete", FLOW,
+     "    enter(f, HAPAX__FLOW_SAVING, answer_by(f, now_us));\n    ask_at(f, now_us);",
+     "    enter(f, HAPAX__FLOW_SAVING, answer_by(f, now_us));\n    if (f->waiter.table->breaker.open) {\n"
+     "        f->answer.outcome = f->outcome;\n        end_with(f, HAPAX_ANSWER_FRESH, now_us);\n"
+     "        return;\n    }\n    ask_at(f, now_us);",
+     "what ran while the store was dead is never stored"),
+    ("breaker_ends_the_chase", FLOW,
+     "    if (f->ask != HAPAX__ASK_OUT && !f->ghost) {\n        over(f, now_us);",
+     "    if (f->ask != HAPAX__ASK_OUT && (!f->ghost || f->waiter.table->breaker.open)) {\n"
+     "        over(f, now_us);",
+     "a claim that landed as the store died is not given back"),
+    ("unprotected_claim_that_landed_is_forgotten", FLOW,
+     "    if (f->answer.unprotected && !f->ghost) {", "    if (f->answer.unprotected) {",
+     "the operation runs again after its unprotected run, though its claim had landed"),
+    ("unprotected_claim_that_lands_late_is_forgotten", FLOW,
+     "        f->ghost |= f->op.kind == HAPAX_OP_CLAIM && f->op.error != HAPAX_ERR_UNAVAILABLE;\n",
+     "        ;\n",
+     "the same, where the claim's answer comes while the handler runs"),
     # ---- the waiters
     ("mates_of_another_request", WAITERS,
      "           memcmp(&x->fingerprint, &y->fingerprint, sizeof(x->fingerprint)) == 0 &&\n", "",
@@ -247,11 +364,11 @@ MUTANTS = [
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-fno-strict-aliasing", "-w"]
 
 
-def compile_source(root, source, output, include_dir):
+def compile_source(root, source, output, include_dir, *flags):
     compiler = os.environ.get("CC", "cc").split()
     subprocess.run(
         [*compiler, *FLAGS, "-include", f"{root}/src/base/poison.h", "-I", f"{root}/include",
-         "-I", f"{root}/src", "-I", include_dir, "-c", source, "-o", output], check=True)
+         "-I", f"{root}/src", "-I", include_dir, *flags, "-c", source, "-o", output], check=True)
 
 
 def link(objects, output):
@@ -266,15 +383,28 @@ def run_sim(sim, schedules):
     return re.search(r'^violation: seed (\d+) rule "([^"]*)"', result.stdout, re.M)
 
 
+def plant(text, old, new):
+    """The text with the mistake. `TABLE…ROW`: the row of that table, of several that have it."""
+    table, _, old = old.rpartition("…")
+    begin = text.index(table) if text.count(table) == 1 or not table else len(text)
+    end = text.find("\n}", begin) if table else len(text)
+    part = text[begin:end]
+    if part.count(old) != 1:
+        raise ValueError(f"its text is there {part.count(old)} times, not once")
+    return text[:begin] + part.replace(old, new) + text[end:]
+
+
 def try_mutant(root, work, objects, mutant, schedules):
     name, path, old, new, _why = mutant
     text = open(f"{root}/{path}", encoding="utf-8").read()
-    if text.count(old) != 1:
-        return name, None, f"its text is in {path} {text.count(old)} times, not once"
     source = f"{work}/{name}.c"
+    try:
+        mistaken = plant(text, old, new)
+    except ValueError as error:
+        return name, None, f"{path}: {error}"
     with open(source, "w", encoding="utf-8") as file:
-        file.write(text.replace(old, new))
-    compile_source(root, source, f"{work}/{name}.o", os.path.dirname(f"{root}/{path}"))
+        file.write(mistaken)
+    compile_source(root, source, f"{work}/{name}.o", os.path.dirname(f"{root}/{path}"), "-O0")
     changed = f"{work}/{os.path.basename(path)[:-2]}.o"
     link([o for o in objects if o != changed] + [f"{work}/{name}.o"], f"{work}/{name}.sim")
     try:

@@ -10,12 +10,14 @@
  *     store.c     the store, its clock, PURGE; network.c carries ops to it
  *     door.c      the processes: flows, handlers, hooks
  *     world.c     the loop: faults, then calm, then quiescence
- *     checker.c   what no store may do; checker_door.c what no door may do
+ *     checker.c   what no store may do; checker_door.c what no door may do; checker_breaker.c
+ *                 what no breaker may do
  *     main.c      many seeds, totals, and the marks that prove the rare branches were met
  */
 #ifndef HAPAX_TESTS_SIM_H
 #define HAPAX_TESTS_SIM_H
 
+#include "core/class.h"
 #include "core/flow.h"
 #include "core/machine.h"
 
@@ -34,6 +36,7 @@
 #define TEXT_LEN     8
 #define MS           INT64_C(1000)
 #define SECOND       (1000 * MS)
+#define MINUTE       (60 * SECOND)
 
 /* The rare branches. A full run must meet each of them: a branch that is not met is not tested. */
 /* clang-format off */
@@ -53,7 +56,13 @@
     X(self_completed) X(self_completed_first) X(read_found_completed) X(outlived_run_max) \
     X(rerun_completed) X(abandon_obeyed) X(abandon_ignored) X(second_effect) \
     X(effect_refused_by_fence) X(hard_error) X(stopped) X(request_lost) X(reply_lost) \
-    X(request_twice) X(request_late) X(store_outage) X(store_restart) X(store_clock_jump)
+    X(request_twice) X(request_late) X(store_outage) X(store_restart) X(store_clock_jump) \
+    X(turned_away) X(held_after_408) X(held_after_503) X(held_after_502) X(held_after_504) \
+    X(held_after_500) X(held_after_cut) X(final_after_409) \
+    X(limited) X(limited_and_known) X(limited_claim) X(limited_unprotected) \
+    X(refusal_gone) X(refusal_gone_to_its_fail) X(refused_claim_late) \
+    X(refused_claim_granted_anew) X(dead_store_refused) X(dead_store_probed) X(dead_store_back) \
+    X(dead_store_doubted)
 /* clang-format on */
 
 enum mark {
@@ -113,8 +122,17 @@ struct message {
 
 enum grant { GRANT_NEW, GRANT_TAKEOVER, GRANT_AFTER_FAIL, GRANT_RERUN };
 
+/* What an upstream answers. */
+struct said {
+    int status; /* 0: the connection broke */
+    const char *header; /* its one header; NULL: none */
+    const char *value;
+};
+
 /* One run of a handler. */
 struct exec {
+    const struct said *said_by_it;
+    bool turned_away; /* the service itself says that it did nothing, and tells the truth */
     int call;
     int id;
     int life;
@@ -152,8 +170,11 @@ struct call {
     int variant; /* 1: another fingerprint, 2: another caller */
     bool reconciles;
     bool keyless;
+    bool over; /* its owner is at a limit when it begins */
+    bool refused; /* its owner is at a limit when it is to run */
     int again; /* times its client calls once more */
     int64_t began_us;
+    int64_t began_local_us; /* by its process's clock */
     int64_t jump_us; /* of the store's clock, when it began */
     uint32_t ask;
     bool asking;
@@ -179,10 +200,20 @@ struct call {
     bool confirmed; /* its claim was late */
     bool hook_no;
     bool chased;
+    bool dead; /* the store was, for its process, when it began */
     enum hapax_answer_kind kind;
 };
 
+/* What a process was told of the store, in its own time (checker_breaker.c). */
+struct watch {
+    int vain; /* calls without a verdict since the last one; 2 at most */
+    int64_t heard_us;
+    int64_t failed_us;
+    int64_t probe_us;
+};
+
 struct proc {
+    struct watch watch;
     struct hapax__waiters waiters;
     struct hapax__bucket buckets[BUCKETS];
     int64_t offset_us;
@@ -331,7 +362,7 @@ void operator_acts(struct sim *s);
 
 void sim_run(struct sim *s, uint64_t seed, FILE *trace);
 
-/* ---- checker.c, checker_door.c ----------------------------------------------------- */
+/* ---- checker.c, checker_door.c, checker_breaker.c ---------------------------------- */
 
 void check_judged(struct sim *s, const struct hapax_op *op, int call, uint32_t ask);
 void check_purged(struct sim *s, int id);
@@ -345,6 +376,15 @@ void check_run(struct sim *s, struct call *call);
 void check_answer(struct sim *s, struct call *call);
 void check_end(struct sim *s, struct call *call);
 void check_quiet(struct sim *s);
+bool same_question(const struct call *a, const struct call *b);
+
+void watch_start(struct proc *proc);
+void watch_begins(struct sim *s, struct call *call);
+void watch_begun(struct sim *s, const struct call *call);
+void watch_asks(struct sim *s, const struct call *call);
+void watch_told(struct sim *s, const struct call *call);
+void watch_gives_up(struct sim *s, const struct call *call); /* its claim, without a verdict */
+bool refused_unasked(const struct sim *s, const struct call *call);
 
 bool same_token(const struct hapax_token *a, const struct hapax_token *b);
 bool shadow_live(const struct sim *s, const struct shadow *shadow);

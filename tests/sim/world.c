@@ -51,7 +51,9 @@ static void restart_store(struct sim *s)
     s->store.net_epoch++;
     sim_fault(s, MARK_store_restart);
     if (sim_chance(s, 300)) {
-        s->store.jump_us += sim_between(s, 1, 3 * s->lease_ms) * MS;
+        /* Sometimes over the time for which a refusal is kept. */
+        s->store.jump_us += sim_chance(s, 400) ? sim_between(s, 0, 2 * MINUTE)
+                                               : sim_between(s, 1, 3 * s->lease_ms) * MS;
         sim_fault(s, MARK_store_clock_jump);
     }
 }

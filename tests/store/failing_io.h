@@ -16,4 +16,12 @@ void failing_io_arm(const char *folder, long nth, bool ever, int error);
 /* The fault ends. Returns the calls counted since it was armed. */
 long failing_io_disarm(void);
 
+/* Watches the files in a folder and below from now on, to know what of them is synced. before_sync
+ * (may be NULL) is called before each sync of one of them, in the thread that syncs. NULL: ends. */
+void failing_io_watch(const char *path, void (*before_sync)(void *arg), void *arg);
+
+/* Copies the files of a watched folder as a power cut would leave them: each with as many bytes as
+ * were synced; the mark, which nobody syncs, as it is. */
+void failing_io_image(const char *from, const char *to);
+
 #endif

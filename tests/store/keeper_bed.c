@@ -185,7 +185,7 @@ int peer_dial(const char *path)
 
 int peer_greet(const char *path)
 {
-    struct hapax__hello hello = {.version = 1, .frame_max = HAPAX__FRAME_MAX};
+    struct hapax__hello hello = {.version = HAPAX__FRAME_VERSION, .frame_max = HAPAX__FRAME_MAX};
     uint8_t bytes[HAPAX__FRAME_HEAD + HAPAX__FRAME_HELLO_SIZE], kind;
     struct hapax__writer w = {bytes, sizeof(bytes)};
     struct hapax_span payload;
@@ -195,7 +195,7 @@ int peer_greet(const char *path)
     must(peer_send(fd, bytes, sizeof(bytes)));
     must(peer_read(fd, &kind, &payload));
     must(kind == HAPAX__FRAME_WELCOME && hapax__frame_take_welcome(payload, &hello));
-    must(hello.version == 1 && hello.pid == (uint32_t)getpid());
+    must(hello.version == HAPAX__FRAME_VERSION && hello.pid == (uint32_t)getpid());
     free((void *)(uintptr_t)payload.ptr);
     return fd;
 }

@@ -4,7 +4,8 @@
  *
  *     op URI claim    KEY TOKEN [LEASE_MS [rerun|hold [RETENTION_MS [SCOPE]]]]
  *     op URI complete KEY TOKEN STATUS HEADERS BODY [SCOPE]
- *     op URI fail     KEY TOKEN ran|not-run|unknown [SCOPE]
+ *     op URI owned    KEY TOKEN OWNER WHAT        a claim
+ *     op URI fail     KEY TOKEN ran|not-run|unknown [SCOPE [STATUS]]
  *     op URI bind     SECRET
  *     op URI          each line of stdin is such an op, all on one handle
  *
@@ -80,6 +81,15 @@ static void make_fail(struct hapax_op *op, int argc, char **argv)
     op->ran = strcmp(how, "not-run") != 0;
     op->as_unknown = strcmp(how, "unknown") == 0;
     op->scope = hapax_str(word(argc, argv, 6, "default"));
+    op->outcome.status = (int)strtol(word(argc, argv, 7, "0"), NULL, 10);
+}
+
+/* A claim of an owner's, and what it is. */
+static void make_owned(struct hapax_op *op, char **argv)
+{
+    make_claim(op, 0, argv);
+    (void)hapax_owner(&op->owner, hapax_str(argv[5]), hapax_str(NULL));
+    op->what = hapax_str(argv[6]);
 }
 
 /* The scope goes into the id, so that what an answer shows of it is the op's. */
@@ -95,9 +105,12 @@ static bool same_scope(const struct hapax_op *op)
 static enum hapax_error run(struct hapax_store *store, int argc, char **argv)
 {
     struct hapax_op op = {.kind = 0};
+    bool owned = strcmp(argv[2], "owned") == 0 && argc == 7;
     enum hapax_error error;
 
-    if (strcmp(argv[2], "claim") == 0)
+    if (owned)
+        make_owned(&op, argv);
+    else if (strcmp(argv[2], "claim") == 0)
         make_claim(&op, argc, argv);
     else if (strcmp(argv[2], "complete") == 0)
         make_complete(&op, argc, argv);
@@ -107,7 +120,8 @@ static enum hapax_error run(struct hapax_store *store, int argc, char **argv)
         error = hapax_store_bind(store, hapax_str(argv[3]));
     } else {
         make_token(&op.token, word(argc, argv, 4, "1"));
-        (void)hapax_id(&op.id, op.scope, hapax_str(argv[3]), hapax_str(NULL), hapax_str(NULL));
+        (void)hapax_owned_id(&op.id, hapax_str(owned ? argv[5] : NULL), op.scope,
+                             hapax_str(argv[3]), hapax_str(NULL), hapax_str(NULL));
         error = hapax_store_run(store, &op, 1);
     }
     if (error == HAPAX_ERR_NONE && !same_scope(&op))

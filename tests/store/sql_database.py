@@ -22,7 +22,8 @@ FORGET, FORCE, PACKED = 3 << 2, 256, 1024
 BUSY = -4
 FOREVER = 2**63 - 1
 LONG_MS = 3600000  # no test lasts as long
-TYPES = ("smallint bytea bytea bytea bytea bytea bigint bigint integer bigint integer bytea bytea bytea").split()
+TYPES = ("smallint bytea bytea bytea bytea bytea bigint bigint integer bigint integer bytea bytea bytea "
+         "bytea bytea").split()
 
 
 @pytest.fixture(scope="session")
@@ -90,8 +91,9 @@ def complete(conn, token, body=b"done", **more):
 
 
 def op(kind, id, token=bytes(15) + b"1", flags=RERUN, lease_ms=30000,
-       retention_ms=3600000, limit=0, body=b"", scope=b"s"):
-    return (kind, id, token, scope, bytes(32), bytes(32), lease_ms, retention_ms, flags, limit, 200, b"", body, b"")
+       retention_ms=3600000, limit=0, body=b"", scope=b"s", owner=b"", what=b""):
+    return (kind, id, token, scope, bytes(32), bytes(32), lease_ms, retention_ms, flags, limit, 200, b"", body, b"",
+            owner, what)
 
 
 def unpacked(ops, row):
@@ -108,11 +110,15 @@ def unpacked(ops, row):
                          "hold": ops[ord - 1][8] & 3 != RERUN, "lease_until_us": now + ops[ord - 1][6] * 1000})
     while row["verdict"] == OK and body:
         ord, created, fence, retention, attempt, spent, bits = struct.unpack(">iqqqiii", body[:40])
+        owner_end = 104 + 32 * (bits >> 3 & 1)
+        scope_end = owner_end + (bits >> 8 & 255)
+        what_end = scope_end + (bits >> 16)
         told.append({"ord": ord, "state": 2, "attempt": attempt, "spent": spent,
                      "fence": fence, "created_us": created, "outcome": 2,
-                     "hold": bits & 1 != 0, "fingerprint": body[40:72],
-                     "caller": body[72:104], "scope": body[104:104 + (bits >> 8)]})
-        body = body[104 + (bits >> 8):]
+                     "hold": bits & 1 != 0, "fingerprint": body[40:72], "caller": body[72:104],
+                     "owner": body[104:owner_end], "scope": body[owner_end:scope_end],
+                     "what": body[scope_end:what_end]})
+        body = body[what_end:]
     return [{**row, "error": 0, "updated_us": now, "body": None, **one} for one in told]
 
 

@@ -51,13 +51,13 @@ struct hapax_store *open_store(const struct suite *suite)
 
 void run_op(struct hapax_store *store, struct hapax_op *op)
 {
-    static const struct hapax_token none;
+    static const struct hapax_mark none;
     enum hapax_error error = hapax_store_run(store, op, 1);
 
     CHECK(error == HAPAX_ERR_NONE, "op %d: %s: %s", (int)op->kind, hapax_error_name(error),
           hapax_store_text(store));
     CHECK(op->error == HAPAX_ERR_NONE && op->verdict != HAPAX_NO_VERDICT, "op %d", (int)op->kind);
-    CHECK(memcmp(&op->record.token, &none, sizeof(none)) == 0, "an answer shows a token");
+    CHECK(memcmp(&op->record.mark, &none, sizeof(none)) == 0, "an answer shows a mark");
     CHECK(op->now_us > 0, "an answer has no time");
 }
 

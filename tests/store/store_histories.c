@@ -82,8 +82,11 @@ static void make_claim(struct history *h, struct hapax_op *op)
 {
     static const int64_t leases[] = {1, 2, 5, 20, 10000};
     static const int64_t retentions[] = {1, 5, 30, 3600000, 3600000, HAPAX_FOREVER_MS};
+    static const char *const whats[] = {"", "POST /pay", "orders \xc3\xa9"};
 
     op->scope = hapax_str(h->scopes[pick(h, 2)]);
+    op->owner.bytes[5] = (uint8_t)pick(h, 3);
+    op->what = hapax_str(whats[pick(h, 3)]);
     op->lease_ms = leases[pick(h, 5)];
     op->retention_ms = retentions[pick(h, 6)];
     op->on_expired = once_in(h, 2) ? HAPAX_EXPIRED_RERUN
@@ -233,6 +236,7 @@ static void make_list(struct history *h, struct hapax_op *op)
     op->limit = limits[pick(h, 4)];
     if (!h->alone || once_in(h, 2))
         op->scope = hapax_str(h->scopes[pick(h, 2)]);
+    op->owner.bytes[5] = (uint8_t)pick(h, 3);
 }
 
 /* A page of the store's is the model's, or the beginning of it with more to come. */

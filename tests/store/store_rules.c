@@ -208,6 +208,32 @@ static void a_renewed_claim_is_not_taken_over(const struct suite *suite)
 
 /* ---- failures, requests, unknown results ----------------------------------------------- */
 
+/* Where nothing ever ran, a FAIL stores no outcome and keeps the record for a minute. */
+static void a_refusal_leaves_next_to_nothing(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op = op_of(suite, HAPAX_OP_CLAIM, 1, 1), failed, again;
+
+    op.retention_ms = HAPAX_FOREVER_MS;
+    op.on_expired = HAPAX_EXPIRED_HOLD;
+    run_op(store, &op);
+    expect(&op, HAPAX_CLAIMED);
+    failed = fail(store, suite, 1, 1, false);
+    CHECK(failed.record.expires_us == failed.now_us + 60000000, "kept for %lld us",
+          (long long)(failed.record.expires_us - failed.now_us));
+    again = op_of(suite, HAPAX_OP_FAIL, 1, 1);
+    run_op(store, &again);
+    expect(&again, HAPAX_OK);
+    run_op(store, &op);
+    expect(&op, HAPAX_LOST);
+    op = op_of(suite, HAPAX_OP_READ, 1, 1);
+    run_op(store, &op);
+    CHECK(op.record.outcome.status == 0 && op.record.outcome.headers.len == 0 &&
+              op.record.outcome.body.len == 0 && !op.record.outcome.body_kept,
+          "an outcome of status %d is kept", op.record.outcome.status);
+    hapax_store_close(store);
+}
+
 /* A FAIL keeps count and fence; attempts that ran are used up, those that did nothing are not. */
 static void a_failed_record_keeps_its_attempt_count_and_fence(const struct suite *suite)
 {
@@ -262,10 +288,11 @@ static void mismatch_is_found_before_in_flight(const struct suite *suite)
     complete(store, suite, 1, 2, 200);
     op = other;
     op.caller.bytes[0] ^= 1;
+    op.fingerprint.bytes[0] ^= 2;
     op.token.bytes[15]++;
     run_op(store, &op);
     expect(&op, HAPAX_MISMATCH);
-    CHECK(op.differs == HAPAX_DIFFERS_CALLER, "it differs in the caller");
+    CHECK(op.differs == HAPAX_DIFFERS_CALLER, "it differs in the caller, which counts first");
     CHECK(op.record.outcome.status == 0 && op.record.outcome.body.len == 0, "an outcome is shown");
     hapax_store_close(store);
 }
@@ -404,9 +431,18 @@ static void an_operator_has_the_last_word(const struct suite *suite)
     expect(&op, HAPAX_OK);
     CHECK(op.record.fence > fence && op.record.resolved_us == op.now_us, "not written down");
     CHECK(same_bytes(op.record.resolved_by, hapax_str("ann")), "nobody did it");
+    CHECK(op.record.replaced_state == HAPAX_STATE_STARTED && op.record.replaced_status == 0,
+          "not said what it was");
     op = complete(store, suite, 1, 1, 299);
     expect(&op, HAPAX_LOST);
     CHECK(op.record.outcome.status == 202, "the operator's outcome does not stand");
+    op = resolve(store, suite, 1, 7, HAPAX_RESOLVE_FAIL, true);
+    expect(&op, HAPAX_OK);
+    op = reread(store, suite, 1);
+    CHECK(op.record.replaced_state == HAPAX_STATE_COMPLETED && op.record.replaced_status == 202,
+          "the outcome that was replaced is forgotten");
+    op = resolve(store, suite, 1, 9, HAPAX_RESOLVE_COMPLETE, false);
+    expect(&op, HAPAX_OK);
     op = resolve(store, suite, 1, 8, HAPAX_RESOLVE_FORGET, false);
     expect(&op, HAPAX_COMPLETED);
     op = op_of(suite, HAPAX_OP_RESOLVE, 1, 8);
@@ -557,6 +593,7 @@ static void the_largest_record_comes_back(const struct suite *suite)
 {
     struct hapax_store *store = open_store(suite);
     static uint8_t headers[HAPAX_HEADERS_MAX], scope[HAPAX_SCOPE_MAX], by[HAPAX_BY_MAX];
+    static uint8_t what[HAPAX_WHAT_MAX];
     size_t body_max = store->type->body_max;
     uint8_t *body = malloc(body_max);
     struct hapax_op op = op_of(suite, HAPAX_OP_CLAIM, 1, 1);
@@ -568,6 +605,9 @@ static void the_largest_record_comes_back(const struct suite *suite)
     memcpy(headers, body, sizeof(headers));
     memset(scope, 's', sizeof(scope));
     memset(by, 'b', sizeof(by));
+    memset(what, 'w', sizeof(what));
+    memset(&op.owner, 0x0e, sizeof(op.owner));
+    op.what = (struct hapax_span){what, sizeof(what)};
     op.scope = (struct hapax_span){scope, sizeof(scope)};
     op.lease_ms = HAPAX_DURATION_MAX_MS;
     op.retention_ms = HAPAX_DURATION_MAX_MS;
@@ -586,6 +626,8 @@ static void the_largest_record_comes_back(const struct suite *suite)
           "headers");
     CHECK(same_bytes(op.record.scope, (struct hapax_span){scope, sizeof(scope)}), "scope");
     CHECK(same_bytes(op.record.resolved_by, (struct hapax_span){by, sizeof(by)}), "by");
+    CHECK(same_bytes(op.record.what, (struct hapax_span){what, sizeof(what)}), "what");
+    CHECK(op.record.owner.bytes[31] == 0x0e, "owner");
     op = op_of(suite, HAPAX_OP_RESOLVE, 1, 3);
     op.resolve = HAPAX_RESOLVE_FORGET;
     op.force = true;
@@ -619,6 +661,7 @@ const struct test_case rule_cases[] = {
     {"a_repeated_op_gives_the_same_answer", a_repeated_op_gives_the_same_answer, false, false},
     {"a_dead_attempt_is_taken_over", a_dead_attempt_is_taken_over, false, false},
     {"a_renewed_claim_is_not_taken_over", a_renewed_claim_is_not_taken_over, false, false},
+    {"a_refusal_leaves_next_to_nothing", a_refusal_leaves_next_to_nothing, false, false},
     {"a_failed_record_keeps_its_attempt_count_and_fence",
      a_failed_record_keeps_its_attempt_count_and_fence, false, false},
     {"mismatch_is_found_before_in_flight", mismatch_is_found_before_in_flight, false, false},

@@ -376,6 +376,43 @@ def test_wrong_credentials_are_refused_and_said_so(server, refusing, table, erro
         assert KEYS["AWS_SECRET_ACCESS_KEY"] not in text and KEYS["AWS_ACCESS_KEY_ID"] not in text
 
 
+# --print-acl has a policy for each use: with the calls that its commands make, all of them and no others.
+def test_the_printed_policies_have_the_calls_that_are_made(hapax, server, refusing, table):
+    uri = through(server, refusing, table, timeout="20s", inline_max="0")
+    printed = json.loads(hapax("init", "--print-acl", "--store", uri).out)
+    secret = hapax.folder / "secret"
+    secret.write_text("0123456789abcdef")
+    secret.chmod(0o600)
+
+    def door():
+        assert hapax.op(uri, "claim", "k", "a", 30000, "rerun", 1) == "claimed"
+        assert hapax.op(uri, "complete", "k", "a", 200, "", "beside its record") == "ok"
+        wait_until(lambda: hapax.op(uri, "claim", "k", "b", 30000, "rerun") == "claimed", "the record expiring")
+        assert hapax.op(uri, "complete", "k", "b", 200, "", "beside its record") == "ok"
+        assert hapax.op(uri, "claim", "k", "c") == "completed"
+
+    def operator():
+        for words in (["show", "k"], ["list"], ["resolve", "k", "--force", "--complete", "201"],
+                      ["resolve", "k", "--force", "--forget"]):
+            assert hapax(*words, "--store", uri).code == 0, words
+
+    def check():
+        assert hapax("check", "--store", uri).code in (0, 1)
+
+    def init():
+        for _ in range(2):
+            assert hapax("init", "--store", uri.replace(table, f"{table}-new"), HAPAX_SECRET_FILE=str(secret)).code == 0
+
+    assert list(printed) == ["door", "operator", "check", "init"]
+    for use, act in {"door": door, "operator": operator, "check": check, "init": init}.items():
+        (statement,) = printed[use]["Statement"]
+        assert statement["Resource"] == f"arn:aws:dynamodb:{REGION}:*:table/{table}"
+        refusing.seen.clear()
+        act()
+        assert {f"dynamodb:{call}" for call in refusing.seen} == set(statement["Action"]), use
+    server.ask("DeleteTable", TableName=f"{table}-new")
+
+
 def test_without_credentials_nothing_is_sent(hapax, server, table):
     for name in KEYS:
         hapax.env.pop(name, None)
@@ -432,6 +469,7 @@ def test_check_says_what_a_table_is_set_up_for(hapax, server):
                AttributeDefinitions=[{"AttributeName": n, "AttributeType": "B"} for n in ("id", "part")],
                KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "part", "KeyType": "RANGE"}])
     said = advice("bare")
+    assert "is ACTIVE; DynamoDB, which counts about every six hours, last counted 0 items" in said
     assert "provisioned" in said and "TTL is off" in said and "not protected from deletion" in said
     server.ask("UpdateTimeToLive", TableName="bare", TimeToLiveSpecification={"AttributeName": "y", "Enabled": True})
     assert 'TTL is on the attribute "y"' in advice("bare")

@@ -30,6 +30,7 @@ static struct hapax_op example_op(void)
     memset(op.fingerprint.bytes, 0xf1, sizeof(op.fingerprint.bytes));
     memset(op.caller.bytes, 0xca, sizeof(op.caller.bytes));
     op.scope = hapax_str("orders");
+    op.what = hapax_str("POST /orders");
     op.lease_ms = 30000;
     op.retention_ms = 86400000;
     op.on_expired = HAPAX_EXPIRED_RERUN;
@@ -85,7 +86,7 @@ static void is_example(const char *name, const uint8_t *bytes, const struct hapa
 /* Whoever writes a client by the page speaks with this server. */
 static void the_page_shows_what_is_sent(void **state)
 {
-    struct hapax__hello hello = {.version = 1, .frame_max = HAPAX__FRAME_MAX};
+    struct hapax__hello hello = {.version = 2, .frame_max = HAPAX__FRAME_MAX};
     struct hapax__request request = {.seq = 1, .wait_ms = 10000, .count = 1};
     struct hapax__frame_reply reply = {.seq = 1, .first = 0, .count = 1};
     struct hapax_op op = example_op();
@@ -93,7 +94,6 @@ static void the_page_shows_what_is_sent(void **state)
     uint8_t bytes[1024];
     struct hapax__writer w = {bytes, sizeof(bytes)};
 
-    (void)state;
     hapax__frame_put_hello(&w, &hello);
     is_example("HELLO", bytes, &w);
     hello.batch_max = HAPAX_BATCH_MAX;
@@ -123,6 +123,7 @@ static struct hapax_op full_op(enum hapax_op_kind kind)
     struct hapax_op op = example_op();
 
     op.kind = kind;
+    memset(op.owner.bytes, 0x0e, sizeof(op.owner.bytes));
     op.attempts_max = 7;
     op.rerun_completed = op.reconciled = op.ran = op.as_unknown = op.force = true;
     op.resolve = HAPAX_RESOLVE_FAIL;
@@ -139,7 +140,6 @@ static struct hapax_op full_op(enum hapax_op_kind kind)
 /* Every kind of op is the same after its way, and no part of it is an op. */
 static void an_op_is_whole_or_nothing(void **state)
 {
-    (void)state;
     for (unsigned kind = HAPAX_OP_CLAIM; kind <= HAPAX_OP_RESOLVE; kind++) {
         struct hapax_op op = full_op((enum hapax_op_kind)kind), taken;
         uint8_t bytes[512], again[512];
@@ -175,7 +175,6 @@ static void unknown_flags_are_refused(void **state)
     struct hapax__writer w = {bytes, sizeof(bytes)};
     struct hapax__reader r;
 
-    (void)state;
     hapax__frame_put_op(&w, &op);
     w.at[-5] = 3; /* if_attempt comes last */
     r = (struct hapax__reader){bytes, (size_t)(w.at - bytes), false};
@@ -202,7 +201,6 @@ static void an_answer_fits_its_op(void **state)
     struct hapax__writer w = {bytes, sizeof(bytes)};
     size_t len;
 
-    (void)state;
     hapax__machine(NULL, &op, NOW_US, &next);
     hapax__frame_put_answer(&w, &op, "");
     len = (size_t)(w.at - bytes);
@@ -241,7 +239,6 @@ static void a_verdict_fits_the_kind_of_its_op(void **state)
         {HAPAX_OP_READ, "0000000010"},     {HAPAX_OP_RESOLVE, "0110001100"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         for (unsigned v = HAPAX_CLAIMED; v <= HAPAX_ABSENT; v++) {
             struct hapax_op op = example_op(), asked = full_op(rows[i].kind);
@@ -270,7 +267,6 @@ static void a_stored_body_is_not_sent_back(void **state)
     struct hapax__writer w = {bytes, sizeof(bytes)};
     size_t echoed;
 
-    (void)state;
     hapax__machine(NULL, &op, NOW_US, &record);
     op = example_op();
     op.kind = HAPAX_OP_COMPLETE;
@@ -292,7 +288,6 @@ static void a_long_list_is_cut_where_the_next_goes_on(void **state)
     struct hapax_record records[100] = {{.state = HAPAX_STATE_STARTED}};
     size_t whole, part;
 
-    (void)state;
     for (unsigned i = 0; i < 100; i++) {
         records[i].state = HAPAX_STATE_STARTED;
         records[i].id.bytes[31] = (uint8_t)(i + 1);
@@ -321,7 +316,6 @@ static void foreign_text_is_made_printable(void **state)
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error;
 
-    (void)state;
     hapax__frame_put_fault(&w, HAPAX_ERR_REFUSED, "red \033[31m\n");
     assert_true(hapax__frame_take_fault((struct hapax_span){bytes + 5, (size_t)(w.at - bytes) - 5},
                                         &error, text));

@@ -5,20 +5,18 @@
  * a Redis may hold: locks of dead attempts, outdated copies, copies of other ids, damaged values,
  * dumps of yesterday. The answer must be PostgreSQL's.
  */
+#include "../cases.h"
 #include "base/clock.h"
+#include "core/id.h"
 #include "store/hybrid/hybrid.h"
 
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #define AGAIN_US    INT64_C(1000000) /* before a copy is asked for again */
 #define PATIENCE_MS 60000
@@ -205,7 +203,7 @@ static size_t await_copy(const struct bed *bed, uint8_t out[VALUE_MAX])
 /* ---- what hints are for -------------------------------------------------------------- */
 
 /* A live lock refuses a caller with the same request, and PostgreSQL is not asked. */
-static void a_lock_turns_contention_away(void **state)
+CASE_WITH(a_lock_turns_contention_away, set_up, tear_down)
 {
     struct bed *bed = *state;
     uint8_t value[VALUE_MAX];
@@ -234,7 +232,7 @@ static void a_lock_turns_contention_away(void **state)
 }
 
 /* 422 beats 409: PostgreSQL judges a request that does not fit a lock or a copy. */
-static void another_request_is_a_mismatch(void **state)
+CASE_WITH(another_request_is_a_mismatch, set_up, tear_down)
 {
     struct bed *bed = *state;
     struct hapax_op op = op_of(bed, HAPAX_OP_CLAIM, '2');
@@ -258,7 +256,7 @@ static void another_request_is_a_mismatch(void **state)
 }
 
 /* A completion is replayed from its copy, byte for byte, and PostgreSQL is not asked. */
-static void a_copy_answers_replays(void **state)
+CASE_WITH(a_copy_answers_replays, set_up, tear_down)
 {
     struct bed *bed = *state;
     uint8_t value[VALUE_MAX];
@@ -275,13 +273,13 @@ static void a_copy_answers_replays(void **state)
         size_t len = get_hint(&bed->id, value);
 
         /* What PostgreSQL has never said, under today's epoch: a copy that is believed. */
-        assert_true(hapax__hint_read(&hint, &bed->id, (struct hapax_span){value, len}));
+        assert_true(hapax__hint_read(&hint, &bed->id, (struct hapax_span){value, len}, NULL));
         assert_int_equal(hapax__known_ask(&known, bed->postgres), HAPAX_ERR_NONE);
         assert_int_equal(hint.epoch, known.epoch);
         assert_int_equal(hint.record.fence, read.record.fence);
         record = hint.record;
         record.outcome.body = hapax_str("from the copy");
-        set_hint(&bed->id, hapax__hint_copy(&bed->arena, &record, known.epoch));
+        set_hint(&bed->id, hapax__hint_copy(&bed->arena, &record, known.epoch, NULL));
     }
     op = claim(bed, bed->other, '2');
     expect(op, HAPAX_COMPLETED);
@@ -290,7 +288,7 @@ static void a_copy_answers_replays(void **state)
 }
 
 /* A repeat of the record's own claim is CLAIMED again, whoever's lock stands in Redis. */
-static void a_repeat_is_the_same_claim(void **state)
+CASE_WITH(a_repeat_is_the_same_claim, set_up, tear_down)
 {
     struct bed *bed = *state;
     struct hapax_op first = claim(bed, bed->store, '1'), again;
@@ -302,7 +300,7 @@ static void a_repeat_is_the_same_claim(void **state)
 }
 
 /* A failed operation may run again at once: its lock is gone. */
-static void a_failure_releases_the_lock(void **state)
+CASE_WITH(a_failure_releases_the_lock, set_up, tear_down)
 {
     struct bed *bed = *state;
     uint8_t value[VALUE_MAX];
@@ -318,7 +316,7 @@ static void a_failure_releases_the_lock(void **state)
 
 /* A handle that met no other for long takes no locks, and takes them again after one IN_FLIGHT. It
  * always makes copies. */
-static void a_calm_handle_takes_no_locks(void **state)
+CASE_WITH(a_calm_handle_takes_no_locks, set_up, tear_down)
 {
     struct bed *bed = *state;
     struct hapax_op ops[HAPAX__HYBRID_BATCH_MAX];
@@ -350,7 +348,7 @@ static void a_calm_handle_takes_no_locks(void **state)
 }
 
 /* Batches of large copies are answered rightly, also with more bytes than one lookup takes. */
-static void large_copies_are_replayed(void **state)
+CASE_WITH(large_copies_are_replayed, set_up, tear_down)
 {
     enum { COUNT = 40, SIZE = 200000 };
     struct bed *bed = *state;
@@ -386,10 +384,10 @@ static void large_copies_are_replayed(void **state)
 /* ---- lies ---------------------------------------------------------------------------- */
 
 /* The lock of an attempt that is over by PostgreSQL's clock, though Redis keeps it for ever. */
-static void a_lock_of_the_dead_ends_with_its_lease(void **state)
+CASE_WITH(a_lock_of_the_dead_ends_with_its_lease, set_up, tear_down)
 {
     struct bed *bed = *state;
-    struct hapax__mark mark = {{'x'}};
+    struct hapax_mark mark = {{'x'}};
     struct hapax_op op = op_of(bed, HAPAX_OP_CLAIM, '1');
     struct hapax_record record;
 
@@ -406,19 +404,92 @@ static void a_lock_of_the_dead_ends_with_its_lease(void **state)
 }
 
 /* A bare lock with a longer time than any of ours is not believed. */
-static void a_bare_lock_for_ever_is_not_believed(void **state)
+CASE_WITH(a_bare_lock_for_ever_is_not_believed, set_up, tear_down)
 {
     struct bed *bed = *state;
-    struct hapax__mark mark = {{'x'}};
+    struct hapax_mark mark = {{'x'}};
     struct hapax_op op = op_of(bed, HAPAX_OP_CLAIM, '1');
 
     set_hint(&bed->id, hapax__hint_bare(&bed->arena, &op, &mark, INT64_MAX));
     expect(claim(bed, bed->other, '2'), HAPAX_CLAIMED);
 }
 
+static struct hapax_digest seal_key(const char *secret)
+{
+    const struct hapax_span label = hapax_str("copies");
+    struct hapax_digest key;
+
+    hapax__mac(&key, hapax_str(secret), &label, 1);
+    return key;
+}
+
+/* Completes an operation under a new id, and puts in place of its copy one with another body,
+ * sealed with this key. Returns what another handle then answers. */
+static struct hapax_op claim_forged(struct bed *bed, const struct hapax_digest *own,
+                                    const struct hapax_digest *forger)
+{
+    struct hapax__hint hint;
+    uint8_t value[VALUE_MAX];
+    size_t len;
+
+    bed->id.bytes[31]++;
+    complete_first(bed);
+    len = await_copy(bed, value);
+    assert_true(hapax__hint_read(&hint, &bed->id, (struct hapax_span){value, len}, own));
+    hint.record.outcome.body = hapax_str("forged");
+    set_hint(&bed->id, hapax__hint_copy(&bed->arena, &hint.record, hint.epoch, forger));
+    return claim(bed, bed->other, '2');
+}
+
+/* Handles that know the store's secret believe no copy of one who does not. */
+CASE_WITH(a_forged_copy_is_not_believed_under_a_secret, set_up, tear_down)
+{
+    struct bed *bed = *state;
+    const struct hapax_digest key = seal_key("ours"), theirs = seal_key("theirs");
+    const struct hapax_digest *const forgers[] = {NULL, &theirs};
+    struct hapax_op op;
+
+    bed->store->type->bound(bed->store, hapax_str("ours"));
+    bed->other->type->bound(bed->other, hapax_str("ours"));
+    for (size_t i = 0; i < 2; i++) {
+        op = claim_forged(bed, &key, forgers[i]);
+        expect(op, HAPAX_COMPLETED);
+        assert_int_equal(op.record.outcome.body.len, strlen("first"));
+    }
+    /* A forger who knows the secret is believed: so the copies were looked at. */
+    op = claim_forged(bed, &key, &key);
+    expect(op, HAPAX_COMPLETED);
+    assert_int_equal(op.record.outcome.body.len, strlen("forged"));
+}
+
+/* The seal covers the id, the rank with the epoch in it, and every byte of the record. */
+CASE_WITH(a_seal_is_broken_by_any_change, set_up, tear_down)
+{
+    struct bed *bed = *state;
+    const struct hapax_digest key = seal_key("ours");
+    struct hapax_record record = {.id = bed->id,
+                                  .state = HAPAX_STATE_COMPLETED,
+                                  .attempt = 1,
+                                  .fence = 1000,
+                                  .scope = hapax_str("hybrid")};
+    struct hapax_span value = hapax__hint_copy(&bed->arena, &record, 77, &key);
+    struct hapax_id other = bed->id;
+    struct hapax__hint hint;
+    uint8_t copy[VALUE_MAX];
+
+    assert_true(hapax__hint_read(&hint, &bed->id, value, &key));
+    other.bytes[0] ^= 1;
+    assert_false(hapax__hint_read(&hint, &other, value, &key));
+    for (size_t i = 0; i < value.len; i++) {
+        memcpy(copy, value.ptr, value.len);
+        copy[i] ^= 1;
+        assert_false(hapax__hint_read(&hint, &bed->id, (struct hapax_span){copy, value.len}, &key));
+    }
+}
+
 /* A hint with flipped or cut bytes, of another id, or that is none: PostgreSQL is asked, and its
  * answer replaces the hint. */
-static void a_damaged_copy_is_none(void **state)
+CASE_WITH(a_damaged_copy_is_none, set_up, tear_down)
 {
     struct bed *bed = *state;
     uint8_t value[VALUE_MAX], bad[VALUE_MAX];
@@ -458,7 +529,7 @@ static void a_damaged_copy_is_none(void **state)
 
 /* After a RESOLVE through the hybrid no caller gets the earlier outcome, even if Redis is put back
  * to where it was. */
-static void a_copy_from_before_a_resolve_is_not_served(void **state)
+CASE_WITH(a_copy_from_before_a_resolve_is_not_served, set_up, tear_down)
 {
     struct bed *bed = *state;
     uint8_t value[VALUE_MAX];
@@ -489,7 +560,7 @@ static void a_copy_from_before_a_resolve_is_not_served(void **state)
 
 /* The same where the RESOLVE did not come through the hybrid: the epoch rises in PostgreSQL. The
  * RESOLVE does not wait for it then. */
-static void a_resolve_past_the_hybrid_raises_the_epoch(void **state)
+CASE_WITH(a_resolve_past_the_hybrid_raises_the_epoch, set_up, tear_down)
 {
     struct bed *bed = *state;
     int64_t deadline_us = hapax__boot_us() + PATIENCE_MS * INT64_C(1000);
@@ -514,7 +585,7 @@ static void a_resolve_past_the_hybrid_raises_the_epoch(void **state)
 }
 
 /* A RESOLVE without force changes no completed record: copies stay. */
-static void an_unforced_resolve_keeps_the_epoch(void **state)
+CASE_WITH(an_unforced_resolve_keeps_the_epoch, set_up, tear_down)
 {
     struct bed *bed = *state;
     struct hapax__known before = {0}, after = {0};
@@ -531,7 +602,7 @@ static void an_unforced_resolve_keeps_the_epoch(void **state)
 }
 
 /* A copy ends with its retention by PostgreSQL's clock, however long Redis keeps it. */
-static void a_copy_ends_with_its_retention(void **state)
+CASE_WITH(a_copy_ends_with_its_retention, set_up, tear_down)
 {
     struct bed *bed = *state;
     struct hapax_op op = op_of(bed, HAPAX_OP_CLAIM, '1');
@@ -555,7 +626,7 @@ static void a_copy_ends_with_its_retention(void **state)
 }
 
 /* A completed operation that may run again is never copied. */
-static void a_read_that_reruns_has_no_copy(void **state)
+CASE_WITH(a_read_that_reruns_has_no_copy, set_up, tear_down)
 {
     struct bed *bed = *state;
     struct hapax_op op = op_of(bed, HAPAX_OP_CLAIM, '1');
@@ -571,7 +642,7 @@ static void a_read_that_reruns_has_no_copy(void **state)
 }
 
 /* FLUSHALL: answers are PostgreSQL's, and the copy comes back with the first of them. */
-static void a_wiped_redis_forgets_nothing(void **state)
+CASE_WITH(a_wiped_redis_forgets_nothing, set_up, tear_down)
 {
     struct bed *bed = *state;
     uint8_t value[VALUE_MAX];
@@ -591,12 +662,12 @@ static void a_wiped_redis_forgets_nothing(void **state)
 }
 
 /* A late hint of an earlier attempt does not replace that of a later one. */
-static void the_higher_fence_wins(void **state)
+CASE_WITH(the_higher_fence_wins, set_up, tear_down)
 {
     struct bed *bed = *state;
     struct hapax__redlock *lock = NULL;
     struct hapax__refresh late = {.what = HAPAX__REFRESH_PUT, .id = &bed->id, .ttl_ms = 60000};
-    struct hapax__mark mark = {{'x'}};
+    struct hapax_mark mark = {{'x'}};
     uint8_t value[VALUE_MAX];
     struct hapax_op first = op_of(bed, HAPAX_OP_CLAIM, '1');
     char uri[64], text[HAPAX_TEXT_MAX];
@@ -631,7 +702,7 @@ static void the_higher_fence_wins(void **state)
 /* ---- URIs ---------------------------------------------------------------------------- */
 
 /* The text says what is wrong with a URI, without its passwords. */
-static void a_wrong_uri_is_refused(void **state)
+CASE(a_wrong_uri_is_refused)
 {
     static const char *const uris[] = {
         "hybrid:",
@@ -648,7 +719,6 @@ static void a_wrong_uri_is_refused(void **state)
         "hybrid:redis://:secret@h+postgres://u:secret@h/d?nonsense=1",
         "hybrid:memory:+postgres://h/d"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(uris) / sizeof(uris[0]); i++) {
         struct hapax_store *store;
         char text[HAPAX_TEXT_MAX];
@@ -662,7 +732,7 @@ static void a_wrong_uri_is_refused(void **state)
 
 /* Sentinels have commas of their own; parameters of each half stay with it; passwords are not
  * shown. */
-static void a_uri_is_cut_in_the_right_places(void **state)
+CASE(a_uri_is_cut_in_the_right_places)
 {
     static const char *const uris[] = {
         "hybrid:redis+sentinel://redis1:1,redis2:2/m?prefix=a:+postgres://u:p@h/d",
@@ -672,7 +742,6 @@ static void a_uri_is_cut_in_the_right_places(void **state)
         "hybrid:redis://a+postgres://h/d?stale_replay=on&timeout=1s"};
     char shown[HAPAX_TEXT_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(uris) / sizeof(uris[0]); i++)
         hapax_store_close(open_uri(uris[i]));
     hapax_store_shown(shown, uris[1]);
@@ -694,38 +763,15 @@ static void connect_nodes(void)
     (void)snprintf(postgres_uri, sizeof(postgres_uri), "%s", end + 1);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        CASE(a_lock_turns_contention_away),
-        CASE(another_request_is_a_mismatch),
-        CASE(a_copy_answers_replays),
-        CASE(a_repeat_is_the_same_claim),
-        CASE(a_failure_releases_the_lock),
-        CASE(a_calm_handle_takes_no_locks),
-        CASE(large_copies_are_replayed),
-        CASE(a_lock_of_the_dead_ends_with_its_lease),
-        CASE(a_bare_lock_for_ever_is_not_believed),
-        CASE(a_damaged_copy_is_none),
-        CASE(a_copy_from_before_a_resolve_is_not_served),
-        CASE(a_resolve_past_the_hybrid_raises_the_epoch),
-        CASE(an_unforced_resolve_keeps_the_epoch),
-        CASE(a_copy_ends_with_its_retention),
-        CASE(a_read_that_reruns_has_no_copy),
-        CASE(a_wiped_redis_forgets_nothing),
-        CASE(the_higher_fence_wins),
-        cmocka_unit_test(a_wrong_uri_is_refused),
-        cmocka_unit_test(a_uri_is_cut_in_the_right_places),
-    };
     int failed;
 
     if (argc != 2)
         return 2;
     hybrid_uri = argv[1];
     connect_nodes();
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed = cases_run(NULL, NULL);
     for (size_t i = 0; i < node_count; i++)
         redisFree(nodes[i]);
     return failed;

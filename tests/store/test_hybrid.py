@@ -114,12 +114,21 @@ def test_check_and_init_know_both_halves(hapax, whole):
 
         wait_for(told, f"{code} and {texts}")
 
+    def works():
+        key = os.urandom(8).hex()
+        hapax.completed(whole.uri(), key)
+        return hapax.op(whole.uri(), "claim", key, "2") == "completed"
+
     nodes = range(1, len(whole.redis) + 1)
     answers = [f"redis node {number} answers; its clock agrees with PostgreSQL's" for number in nodes]
     checked(1, "PostgreSQL", *answers)  # fsync is off, for the test's sake
     assert hapax("init", "--store", whole.uri()).code == 0
     whole.redis[0].kill()
-    checked(3 if len(whole.redis) == 1 else 1, "redis node 1 does not answer")
+    away = ["danger  redis node 1 does not answer"]
+    if len(whole.redis) == 1:
+        away.append("danger  redis: 0 of 1 nodes answer, so every op goes to PostgreSQL: nothing is lost")
+    checked(1, *away)
+    assert works()
     whole.postgres.stop()
     assert hapax("check", "--store", whole.uri(timeout="500ms")).code == 3
 
@@ -132,6 +141,22 @@ def test_a_secret_is_bound_in_postgresql(hapax, servers):
         for _ in range(3):
             assert hapax.op(fresh.uri(), "bind", "first") == "none"
             assert hapax.op(fresh.uri(), "bind", "second") == "refused"
+    finally:
+        fresh.end()
+
+
+# Without a secret whoever can write to the Redis can forge answers: a danger, where that Redis is open to others.
+def test_check_names_a_redis_that_others_can_forge_in(hapax, servers):
+    fresh = Hybrid(1)
+    try:
+        assert "can forge answers" in hapax("check", "--store", fresh.uri()).out
+        assert hapax.op(fresh.uri(), "bind", "first") == "none"
+        told = hapax("check", "--store", fresh.uri()).out
+        assert "forge" not in told and "copies are sealed" in told
+        fresh.postgres.psql("CREATE ROLE door LOGIN")
+        hapax("init", "--store", fresh.postgres.uri(fresh.database), "--role", "door=door")
+        as_door = hapax("check", "--store", fresh.uri().replace("postgres@", "door@"))
+        assert as_door.code == 1 and "copies are sealed" in as_door.out, as_door.out + as_door.err  # 1: fsync is off, for the test's sake
     finally:
         fresh.end()
 

@@ -5,18 +5,15 @@
  */
 #include "keeper_bed.h"
 
+#include "../cases.h"
 #include "../unit/oom.h"
 #include "../unit/record_diff.h"
 #include "store/types.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static enum hapax_error run_one(struct hapax_store *store, struct hapax_op *op)
 {
@@ -102,7 +99,7 @@ static void same_answer(const struct hapax_op *a, const struct hapax_op *b)
 }
 
 /* Random histories, in batches: every answered field is what the store gives without a keeper. */
-static void every_op_answers_as_the_store_that_is_held(void **state)
+CASE(every_op_answers_as_the_store_that_is_held)
 {
     enum { ROUNDS = 1500, OPS = 40 };
     static struct hapax_op ops[OPS], direct[OPS];
@@ -112,7 +109,6 @@ static void every_op_answers_as_the_store_that_is_held(void **state)
     uint64_t seed = 7;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     assert_int_equal(hapax_store_open(&model, "memory:", text), HAPAX_ERR_NONE);
     hapax__memory_clock(model, read_clock, NULL);
@@ -139,7 +135,7 @@ static void every_op_answers_as_the_store_that_is_held(void **state)
 }
 
 /* A batch whose requests, and then whose answers, are longer than any frame. */
-static void bodies_of_any_size_go_both_ways(void **state)
+CASE(bodies_of_any_size_go_both_ways)
 {
     enum { BODIES = 4, SMALL = 2000 };
     static struct hapax_op ops[SMALL + BODIES];
@@ -147,7 +143,6 @@ static void bodies_of_any_size_go_both_ways(void **state)
     struct hapax_store *client;
     struct bed bed;
 
-    (void)state;
     assert_non_null(body);
     for (size_t i = 0; i < HAPAX_BODY_MAX; i++)
         body[i] = (uint8_t)(i * 2654435761u >> 13);
@@ -176,13 +171,12 @@ static void bodies_of_any_size_go_both_ways(void **state)
 
 /* What the store refuses is refused with its error and its words; the ops around it are
  * answered. */
-static void a_stores_own_errors_come_through(void **state)
+CASE(a_stores_own_errors_come_through)
 {
     struct hapax_op ops[3];
     struct hapax_store *client;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     client = bed_client(&bed, "");
     for (unsigned i = 0; i < 3; i++)
@@ -218,20 +212,19 @@ static void note(void *arg, bool danger, const char *line)
 }
 
 /* Who asks a keeper for advice hears who it is, and the advice of the store it holds. */
-static void a_check_says_who_serves_what(void **state)
+CASE(a_check_says_who_serves_what)
 {
     struct advice advice = {0};
     struct hapax_store *client;
     struct bed bed;
     char pid[64];
 
-    (void)state;
     bed_open(&bed, NULL);
     client = bed_client(&bed, "");
     assert_int_equal(hapax_store_check(client, note, &advice), HAPAX_ERR_NONE);
     snprintf(pid, sizeof(pid), "keeper of process %ld serves a ", (long)getpid());
     assert_non_null(strstr(advice.text, pid));
-    assert_non_null(strstr(advice.text, "protocol 1, 1 clients, 0 ops in hand"));
+    assert_non_null(strstr(advice.text, "protocol 2, 1 clients, 0 ops in hand"));
     assert_non_null(strstr(advice.text, "a memory store is gone with its process"));
     assert_true(advice.dangers >= 1);
     hapax__keeper_stop(bed.server);
@@ -246,7 +239,7 @@ static void a_check_says_who_serves_what(void **state)
 }
 
 /* A program that opens no database itself reaches whoever holds it, by the same URI. */
-static void a_held_path_leads_to_its_keeper(void **state)
+CASE(a_held_path_leads_to_its_keeper)
 {
     struct hapax__keeper_options options = {0};
     struct hapax_store *client;
@@ -254,7 +247,6 @@ static void a_held_path_leads_to_its_keeper(void **state)
     char text[HAPAX_TEXT_MAX], uri[64];
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, &options);
     snprintf(uri, sizeof(uri), "rocksdb:%s?sync=off", bed.folder);
     must(hapax_store_open(&client, uri, text) == HAPAX_ERR_NONE);
@@ -264,7 +256,7 @@ static void a_held_path_leads_to_its_keeper(void **state)
 }
 
 /* A URI says no more than it may. */
-static void a_wrong_uri_is_refused(void **state)
+CASE(a_wrong_uri_is_refused)
 {
     static const char *const wrong[] = {"unix:", "unix:/tmp/x?mode=1",
                                         "unix:/tmp/x?timeout=", "unix:/tmp/x?timeout=0",
@@ -272,7 +264,6 @@ static void a_wrong_uri_is_refused(void **state)
     char text[HAPAX_TEXT_MAX];
     struct hapax_store *store;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_int_equal(hapax_store_open(&store, wrong[i], text), HAPAX_ERR_INVALID);
     assert_int_equal(hapax_store_open(&store, "unix:/tmp/hapax-nobody-here?timeout=1s", text),
@@ -307,13 +298,12 @@ static void *call_main(void *arg)
 }
 
 /* Who asked before the end is answered; who asks after it finds nobody. */
-static void stop_answers_what_is_in_hand(void **state)
+CASE(stop_answers_what_is_in_hand)
 {
     struct caller caller = {.op = bed_op(HAPAX_OP_CLAIM, 1, 1)};
     struct bed bed;
     pthread_t stopper;
 
-    (void)state;
     bed_open(&bed, NULL);
     caller.bed = &bed;
     hapax__plan_set(&bed.plan, HAPAX__DELAY, 1, 1);
@@ -353,14 +343,13 @@ static void *race_main(void *arg)
 }
 
 /* Clients with a connection each race on every key: each has one winner. */
-static void every_key_has_one_winner(void **state)
+CASE(every_key_has_one_winner)
 {
     enum { CALLERS = 32 };
     static struct caller callers[CALLERS];
     unsigned won = 0;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     for (unsigned i = 0; i < CALLERS; i++) {
         callers[i] = (struct caller){.bed = &bed, .who = i + 1};
@@ -412,12 +401,11 @@ static void one_operation(struct bed *bed, unsigned n)
 
 /* Whichever allocation fails, on whichever side: an op is repeated until it is answered, and the
  * answer is the one it had without the failure. */
-static void no_failed_allocation_changes_an_answer(void **state)
+CASE(no_failed_allocation_changes_an_answer)
 {
     struct bed bed;
     unsigned n;
 
-    (void)state;
     bed_open(&bed, NULL);
     hapax__keeper_stop(bed.server);
     bed.server = NULL;
@@ -435,21 +423,4 @@ static void no_failed_allocation_changes_an_answer(void **state)
     oom_fail_at(0, false);
     assert_true(n > 15);
     bed_close(&bed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_answers_as_the_store_that_is_held),
-        cmocka_unit_test(bodies_of_any_size_go_both_ways),
-        cmocka_unit_test(a_stores_own_errors_come_through),
-        cmocka_unit_test(a_check_says_who_serves_what),
-        cmocka_unit_test(a_held_path_leads_to_its_keeper),
-        cmocka_unit_test(a_wrong_uri_is_refused),
-        cmocka_unit_test(stop_answers_what_is_in_hand),
-        cmocka_unit_test(every_key_has_one_winner),
-        cmocka_unit_test(no_failed_allocation_changes_an_answer),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

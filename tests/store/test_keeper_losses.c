@@ -4,22 +4,19 @@
  * a relay between client and server, which forwards bytes until it is told to cut; and by keepers
  * that are ended or stopped. /
  */
+#include "../cases.h"
 #include "keeper_bed.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static enum hapax_error run_one(struct hapax_store *store, struct hapax_op *op)
 {
@@ -151,7 +148,7 @@ static void relay_close(struct relay *relay)
 /* ---- losses -------------------------------------------------------------------------- */
 
 /* The winner of a claim hears that it won, whatever became of the first reply. */
-static void a_lost_reply_does_not_strand_the_winner(void **state)
+CASE(a_lost_reply_does_not_strand_the_winner)
 {
     static const enum relay_plan plan[] = {SWALLOW_REPLY, SWALLOW_REPLY, SWALLOW_REPLY, FORWARD};
     struct hapax_op ops[3] = {bed_op(HAPAX_OP_CLAIM, 1, 1), bed_op(HAPAX_OP_CLAIM, 1, 2),
@@ -160,7 +157,6 @@ static void a_lost_reply_does_not_strand_the_winner(void **state)
     struct relay relay;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     client = relay_open(&relay, &bed, plan, 4, "");
     assert_int_equal(hapax_store_run(client, ops, 3), HAPAX_ERR_NONE);
@@ -181,7 +177,7 @@ static void a_lost_reply_does_not_strand_the_winner(void **state)
 
 /* What was sent once, and whose repeat finds nobody, may have been applied; what is asked after
  * that, and finds nobody, surely was not. */
-static void sent_once_is_indeterminate_and_never_sent_is_unavailable(void **state)
+CASE(sent_once_is_indeterminate_and_never_sent_is_unavailable)
 {
     static const enum relay_plan plan[] = {SWALLOW_REPLY};
     struct hapax_op op = bed_op(HAPAX_OP_CLAIM, 1, 1);
@@ -189,7 +185,6 @@ static void sent_once_is_indeterminate_and_never_sent_is_unavailable(void **stat
     struct relay relay;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     client = relay_open(&relay, &bed, plan, 1, "?timeout=2s"); /* within which the first is sent */
     assert_int_equal(run_one(client, &op), HAPAX_ERR_INDETERMINATE);
@@ -205,7 +200,7 @@ static void sent_once_is_indeterminate_and_never_sent_is_unavailable(void **stat
 }
 
 /* "Unavailable" said of a repeat says nothing of what was sent before it. */
-static void an_unavailable_repeat_is_indeterminate(void **state)
+CASE(an_unavailable_repeat_is_indeterminate)
 {
     static const enum relay_plan plan[] = {SWALLOW_REPLY, FORWARD};
     struct hapax_op op = bed_op(HAPAX_OP_CLAIM, 1, 1);
@@ -213,7 +208,6 @@ static void an_unavailable_repeat_is_indeterminate(void **state)
     struct relay relay;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     client = relay_open(&relay, &bed, plan, 2, "");
     hapax__plan_set(&bed.plan, HAPAX__FAIL_BEFORE, 2, 1);
@@ -229,7 +223,7 @@ static void an_unavailable_repeat_is_indeterminate(void **state)
 }
 
 /* A FORGET has no token left to be known by: its repeat could remove another's record. */
-static void a_forget_is_not_repeated(void **state)
+CASE(a_forget_is_not_repeated)
 {
     static const enum relay_plan plan[] = {SWALLOW_REPLY, FORWARD};
     struct hapax_op ops[2] = {bed_op(HAPAX_OP_RESOLVE, 1, 2), bed_op(HAPAX_OP_READ, 9, 1)};
@@ -238,7 +232,6 @@ static void a_forget_is_not_repeated(void **state)
     struct relay relay;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     client = bed_client(&bed, "");
     assert_int_equal(run_one(client, &claim), HAPAX_ERR_NONE);
@@ -256,7 +249,7 @@ static void a_forget_is_not_repeated(void **state)
 }
 
 /* A request that came in part ran in no part, and is repeated as a whole. */
-static void a_request_cut_short_is_sent_anew(void **state)
+CASE(a_request_cut_short_is_sent_anew)
 {
     static const enum relay_plan plan[] = {CUT_REQUEST, FORWARD};
     struct hapax_op op;
@@ -265,7 +258,6 @@ static void a_request_cut_short_is_sent_anew(void **state)
     struct relay relay;
     struct bed bed;
 
-    (void)state;
     assert_non_null(body);
     bed_open(&bed, NULL);
     client = relay_open(&relay, &bed, plan, 2, "");
@@ -281,13 +273,12 @@ static void a_request_cut_short_is_sent_anew(void **state)
 }
 
 /* Another keeper over the same records goes on where the first ended. */
-static void a_restarted_keeper_is_found_again(void **state)
+CASE(a_restarted_keeper_is_found_again)
 {
     struct hapax_op op = bed_op(HAPAX_OP_CLAIM, 1, 1);
     struct hapax_store *client;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     client = bed_client(&bed, "");
     for (unsigned i = 0; i < 5; i++) {
@@ -303,7 +294,7 @@ static void a_restarted_keeper_is_found_again(void **state)
 
 /* A process that the keeper's forked has copies of its sockets: a client is told of the end all the
  * same, and does not wait in vain for an answer from nobody. */
-static void a_fork_of_the_keeper_keeps_no_client_waiting(void **state)
+CASE(a_fork_of_the_keeper_keeps_no_client_waiting)
 {
     struct hapax_op op = bed_op(HAPAX_OP_CLAIM, 1, 1);
     struct hapax_store *client;
@@ -312,7 +303,6 @@ static void a_fork_of_the_keeper_keeps_no_client_waiting(void **state)
     char none;
     pid_t pid;
 
-    (void)state;
     assert_int_equal(pipe(end), 0);
     bed_open(&bed, NULL);
     client = bed_client(&bed, "?timeout=20s"); /* which would be over in vain */
@@ -336,13 +326,12 @@ static void a_fork_of_the_keeper_keeps_no_client_waiting(void **state)
 }
 
 /* A late reply is not taken for the answer to what was asked later. */
-static void a_late_reply_answers_nothing_else(void **state)
+CASE(a_late_reply_answers_nothing_else)
 {
     struct hapax_op claim = bed_op(HAPAX_OP_CLAIM, 1, 1), read = bed_op(HAPAX_OP_READ, 2, 1);
     struct hapax_store *client;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     client = bed_client(&bed, "?timeout=2s"); /* within which it is sent */
     hapax__plan_set(&bed.plan, HAPAX__DELAY_REPLY, 1, 1);
@@ -362,7 +351,7 @@ static void a_late_reply_answers_nothing_else(void **state)
 }
 
 /* A keeper that is stopped, and not dead, is waited for no longer than was said. */
-static void a_stopped_keeper_is_indeterminate(void **state)
+CASE(a_stopped_keeper_is_indeterminate)
 {
     struct hapax_op op = bed_op(HAPAX_OP_CLAIM, 1, 1);
     char folder[] = "/tmp/hapax-keeper-XXXXXX", uri[96], path[64], text[HAPAX_TEXT_MAX];
@@ -372,7 +361,6 @@ static void a_stopped_keeper_is_indeterminate(void **state)
     int status;
     pid_t pid;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/keeper.sock", folder);
     snprintf(uri, sizeof(uri), "unix:%s?timeout=1s", path);
@@ -402,21 +390,4 @@ static void a_stopped_keeper_is_indeterminate(void **state)
     hapax_store_close(client);
     assert_int_equal(unlink(path), 0); /* it could not */
     assert_int_equal(rmdir(folder), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lost_reply_does_not_strand_the_winner),
-        cmocka_unit_test(sent_once_is_indeterminate_and_never_sent_is_unavailable),
-        cmocka_unit_test(an_unavailable_repeat_is_indeterminate),
-        cmocka_unit_test(a_forget_is_not_repeated),
-        cmocka_unit_test(a_request_cut_short_is_sent_anew),
-        cmocka_unit_test(a_restarted_keeper_is_found_again),
-        cmocka_unit_test(a_fork_of_the_keeper_keeps_no_client_waiting),
-        cmocka_unit_test(a_late_reply_answers_nothing_else),
-        cmocka_unit_test(a_stopped_keeper_is_indeterminate),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

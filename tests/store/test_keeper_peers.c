@@ -4,17 +4,14 @@
  * the peer is told or closed, nobody else notices, and no memory is lost (the sanitizers see to
  * that).
  */
+#include "../cases.h"
 #include "keeper_bed.h"
 
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void send_span(int fd, struct hapax_span span)
 {
@@ -29,14 +26,13 @@ static void free_span(struct hapax_span span)
 /* ---- malformed frames ---------------------------------------------------------------- */
 
 /* Bytes that are no greeting are answered with a fault, not with memory for a long frame. */
-static void garbage_is_faulted(void **state)
+CASE(garbage_is_faulted)
 {
     static const char http[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     static const uint8_t zeros[4];
     struct bed bed;
     int fd;
 
-    (void)state;
     bed_open(&bed, NULL);
     fd = peer_dial(bed.path);
     assert_true(peer_send(fd, http, sizeof(http) - 1));
@@ -50,7 +46,7 @@ static void garbage_is_faulted(void **state)
 
 /* A later version is answered in this one; another protocol, or no version at all, is turned
  * away. */
-static void a_greeting_decides_the_version(void **state)
+CASE(a_greeting_decides_the_version)
 {
     static const uint8_t later[] = {0, 0, 0, 13, 1, 'h', 'p', 'x', 'k', 0, 9, 1, 0x40, 0, 0, 7, 7};
     static const uint8_t none[] = {0, 0, 0, 11, 1, 'h', 'p', 'x', 'k', 0, 0, 1, 0x40, 0, 0};
@@ -63,14 +59,13 @@ static void a_greeting_decides_the_version(void **state)
     uint8_t got;
     int fd;
 
-    (void)state;
     bed_open(&bed, NULL);
     fd = peer_dial(bed.path);
     assert_true(peer_send(fd, later, sizeof(later)));
     assert_true(peer_read(fd, &got, &payload));
     assert_int_equal(got, HAPAX__FRAME_WELCOME);
     assert_true(hapax__frame_take_welcome(payload, &hello));
-    assert_int_equal(hello.version, 1);
+    assert_int_equal(hello.version, HAPAX__FRAME_VERSION);
     assert_int_equal(hello.batch_max, HAPAX_BATCH_MAX);
     assert_int_equal(hello.body_max, HAPAX_BODY_MAX);
     free_span(payload);
@@ -100,7 +95,7 @@ static void faulted(const struct bed *bed, const void *bytes, size_t len, const 
 }
 
 /* Nothing of a frame that is malformed anywhere runs, and the connection ends with its fault. */
-static void a_malformed_request_runs_nothing(void **state)
+CASE(a_malformed_request_runs_nothing)
 {
     static const uint8_t oversized[] = {1, 0x40, 0, 1};
     static const uint8_t empty[] = {0, 0, 0, 11, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0};
@@ -112,7 +107,6 @@ static void a_malformed_request_runs_nothing(void **state)
     uint8_t *bad = malloc(good.len + 1);
     struct bed bed;
 
-    (void)state;
     assert_non_null(bad);
     bed_open(&bed, NULL);
     faulted(&bed, oversized, sizeof(oversized), "a frame of 20971521 bytes");
@@ -137,7 +131,7 @@ static void a_malformed_request_runs_nothing(void **state)
 }
 
 /* One bad op costs its own answer and neither its neighbours nor the connection. */
-static void a_bad_op_is_answered_by_itself(void **state)
+CASE(a_bad_op_is_answered_by_itself)
 {
     struct hapax_op ops[5];
     struct peer_frame *frames = NULL;
@@ -146,7 +140,6 @@ static void a_bad_op_is_answered_by_itself(void **state)
     uint8_t *kind;
     int fd;
 
-    (void)state;
     bed_open(&bed, NULL);
     for (unsigned i = 0; i < 5; i++)
         ops[i] = bed_op(HAPAX_OP_CLAIM, i, 1);
@@ -176,7 +169,7 @@ static void a_bad_op_is_answered_by_itself(void **state)
 /* ---- partial input, partial output --------------------------------------------------- */
 
 /* Where frames begin and end has nothing to do with how their bytes arrive. */
-static void a_request_may_come_byte_by_byte_or_many_at_once(void **state)
+CASE(a_request_may_come_byte_by_byte_or_many_at_once)
 {
     enum { ROUNDS = 50 };
     struct peer_frame *frames = NULL;
@@ -184,7 +177,6 @@ static void a_request_may_come_byte_by_byte_or_many_at_once(void **state)
     struct bed bed;
     int fd;
 
-    (void)state;
     bed_open(&bed, NULL);
     fd = peer_greet(bed.path);
     for (unsigned i = 0; i < ROUNDS; i++) {
@@ -210,13 +202,12 @@ static void a_request_may_come_byte_by_byte_or_many_at_once(void **state)
 }
 
 /* A frame of which only a part came is nothing. */
-static void a_client_that_dies_within_a_frame_did_nothing(void **state)
+CASE(a_client_that_dies_within_a_frame_did_nothing)
 {
     struct hapax_op op = bed_op(HAPAX_OP_CLAIM, 1, 1);
     struct hapax_span request = peer_request(1, &op, 1);
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     for (size_t len = 0; len < request.len; len += 7) {
         int fd = peer_greet(bed.path);
@@ -231,7 +222,7 @@ static void a_client_that_dies_within_a_frame_did_nothing(void **state)
 }
 
 /* Half a greeting, half a frame, and one byte now and then: none holds its place for ever. */
-static void half_a_frame_is_not_waited_for(void **state)
+CASE(half_a_frame_is_not_waited_for)
 {
     struct hapax__keeper_options options = {.patience_ms = 2000}; /* and a greeting is quicker */
     struct hapax_op op = bed_op(HAPAX_OP_CLAIM, 1, 1);
@@ -239,7 +230,6 @@ static void half_a_frame_is_not_waited_for(void **state)
     struct bed bed;
     int silent, half, slow, idle;
 
-    (void)state;
     bed_open(&bed, &options);
     silent = peer_dial(bed.path);
     idle = peer_greet(bed.path);
@@ -260,7 +250,7 @@ static void half_a_frame_is_not_waited_for(void **state)
 }
 
 /* Answers that nobody reads wait within bounds, then not at all; others are served meanwhile. */
-static void a_client_that_never_reads_is_dropped(void **state)
+CASE(a_client_that_never_reads_is_dropped)
 {
     struct hapax__keeper_options options = {.patience_ms = 2000};
     struct hapax_store *client;
@@ -270,7 +260,6 @@ static void a_client_that_never_reads_is_dropped(void **state)
     struct bed bed;
     int fd;
 
-    (void)state;
     assert_non_null(body);
     bed_open(&bed, &options);
     client = bed_client(&bed, "");
@@ -310,7 +299,7 @@ static size_t send_some(int fd, const uint8_t *bytes, size_t len)
 }
 
 /* Long requests wait for memory with only their head read; short ones pass them. */
-static void long_requests_share_a_bounded_memory(void **state)
+CASE(long_requests_share_a_bounded_memory)
 {
     enum { PEERS = 16, STARTED = 1 << 20 };
     struct hapax_op op = bed_op(HAPAX_OP_COMPLETE, 1, 1);
@@ -321,7 +310,6 @@ static void long_requests_share_a_bounded_memory(void **state)
     int fds[PEERS];
     size_t sent = 0;
 
-    (void)state;
     assert_non_null(body);
     bed_open(&bed, NULL);
     op.outcome = (struct hapax_outcome){200, true, {NULL, 0}, {body, HAPAX_BODY_MAX}};
@@ -354,14 +342,13 @@ static void long_requests_share_a_bounded_memory(void **state)
 }
 
 /* What a client asked for is done, whether or not it is there to hear of it. */
-static void jobs_of_a_client_that_is_gone_still_finish(void **state)
+CASE(jobs_of_a_client_that_is_gone_still_finish)
 {
     struct hapax_op ops[20];
     struct hapax_span request;
     struct bed bed;
     int fd;
 
-    (void)state;
     bed_open(&bed, NULL);
     for (unsigned i = 0; i < 20; i++)
         ops[i] = bed_op(HAPAX_OP_CLAIM, i, 1);
@@ -371,7 +358,7 @@ static void jobs_of_a_client_that_is_gone_still_finish(void **state)
     send_span(fd, request);
     assert_true(hapax__plan_wait(&bed.plan, 1, WAIT_MS));
     close(fd);
-    AWAIT(bed_ask(&bed).clients <= 2);
+    close(peer_greet(bed.path)); /* by then the server knows that the first is gone */
     hapax__plan_go(&bed.plan);
     AWAIT(hapax__plan_counts(&bed.plan).applied == 20);
     AWAIT(bed_ask(&bed).clients == 1);
@@ -382,7 +369,7 @@ static void jobs_of_a_client_that_is_gone_still_finish(void **state)
 /* ---- bounds -------------------------------------------------------------------------- */
 
 /* One client too many is told so, and there is room again when another leaves. */
-static void too_many_clients_are_told_so(void **state)
+CASE(too_many_clients_are_told_so)
 {
     struct hapax__keeper_options options = {.clients_max = 3};
     char text[HAPAX_TEXT_MAX];
@@ -390,7 +377,6 @@ static void too_many_clients_are_told_so(void **state)
     struct bed bed;
     int fds[3];
 
-    (void)state;
     bed_open(&bed, &options);
     for (unsigned i = 0; i < 3; i++)
         fds[i] = peer_greet(bed.path);
@@ -405,7 +391,7 @@ static void too_many_clients_are_told_so(void **state)
 }
 
 /* A lane that is full refuses the op, and the op was surely not applied. */
-static void what_the_lane_has_no_room_for_is_unavailable(void **state)
+CASE(what_the_lane_has_no_room_for_is_unavailable)
 {
     enum { PEERS = 40, OPS = 128 };
     static struct hapax_op ops[PEERS][OPS];
@@ -414,7 +400,6 @@ static void what_the_lane_has_no_room_for_is_unavailable(void **state)
     int fds[PEERS];
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     hapax__plan_set(&bed.plan, HAPAX__DELAY, 1, 1);
     for (unsigned p = 0; p < PEERS; p++) {
@@ -449,14 +434,13 @@ static void what_the_lane_has_no_room_for_is_unavailable(void **state)
 }
 
 /* Without descriptors nobody is let in, nor is the processor burnt; later they are. */
-static void a_keeper_out_of_descriptors_recovers(void **state)
+CASE(a_keeper_out_of_descriptors_recovers)
 {
     struct hapax__keeper_options options = {.patience_ms = 200};
     struct rlimit limit, none;
     struct bed bed;
     int fd, next;
 
-    (void)state;
     bed_open(&bed, &options);
     next = dup(0);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -474,7 +458,7 @@ static void a_keeper_out_of_descriptors_recovers(void **state)
 }
 
 /* The end waits for who reads its answer, not for who does not. */
-static void a_stop_does_not_wait_for_ever(void **state)
+CASE(a_stop_does_not_wait_for_ever)
 {
     struct hapax_op ops[200];
     struct hapax_span request;
@@ -484,7 +468,6 @@ static void a_stop_does_not_wait_for_ever(void **state)
     struct bed bed;
     int fd;
 
-    (void)state;
     assert_non_null(body);
     bed_open(&bed, NULL);
     client = bed_client(&bed, "");
@@ -507,26 +490,4 @@ static void a_stop_does_not_wait_for_ever(void **state)
     free_span(request);
     free(body);
     bed_close(&bed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(garbage_is_faulted),
-        cmocka_unit_test(a_greeting_decides_the_version),
-        cmocka_unit_test(a_malformed_request_runs_nothing),
-        cmocka_unit_test(a_bad_op_is_answered_by_itself),
-        cmocka_unit_test(a_request_may_come_byte_by_byte_or_many_at_once),
-        cmocka_unit_test(a_client_that_dies_within_a_frame_did_nothing),
-        cmocka_unit_test(half_a_frame_is_not_waited_for),
-        cmocka_unit_test(a_client_that_never_reads_is_dropped),
-        cmocka_unit_test(long_requests_share_a_bounded_memory),
-        cmocka_unit_test(jobs_of_a_client_that_is_gone_still_finish),
-        cmocka_unit_test(too_many_clients_are_told_so),
-        cmocka_unit_test(what_the_lane_has_no_room_for_is_unavailable),
-        cmocka_unit_test(a_keeper_out_of_descriptors_recovers),
-        cmocka_unit_test(a_stop_does_not_wait_for_ever),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,21 +3,18 @@
  * The keeper's socket file: who may take its place, who may come in by it, and what is left when
  * the keeper ends. /
  */
+#include "../cases.h"
 #include "keeper_bed.h"
 
 #include <fcntl.h>
 #include <grp.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define NOBODY     65534u
 #define SOME_GROUP 65533u
@@ -53,12 +50,11 @@ static enum hapax_error serve_again(const char *path, const char *group, char te
 }
 
 /* Two keepers at one path would each answer some of the clients. */
-static void a_second_keeper_is_refused_with_the_pid_of_the_first(void **state)
+CASE(a_second_keeper_is_refused_with_the_pid_of_the_first)
 {
     char text[HAPAX_TEXT_MAX], pid[32];
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     assert_int_equal(serve_again(bed.path, NULL, text), HAPAX_ERR_REFUSED);
     snprintf(pid, sizeof(pid), "process %ld ", (long)getpid());
@@ -68,14 +64,13 @@ static void a_second_keeper_is_refused_with_the_pid_of_the_first(void **state)
 }
 
 /* A keeper that was killed leaves its file; nobody else's file is taken for one. */
-static void only_a_stale_socket_is_replaced(void **state)
+CASE(only_a_stale_socket_is_replaced)
 {
     char text[HAPAX_TEXT_MAX], file[96];
     struct stat info;
     struct bed bed;
     int fd;
 
-    (void)state;
     bed_open(&bed, NULL);
     hapax__keeper_stop(bed.server);
     leave_stale(&bed);
@@ -92,13 +87,12 @@ static void only_a_stale_socket_is_replaced(void **state)
 }
 
 /* A file that somebody else put in its place is not the keeper's to remove. */
-static void a_keeper_removes_its_own_file_only(void **state)
+CASE(a_keeper_removes_its_own_file_only)
 {
     struct stat info;
     struct bed bed;
     int fd;
 
-    (void)state;
     bed_open(&bed, NULL);
     assert_int_equal(unlink(bed.path), 0);
     fd = open(bed.path, O_CREAT | O_EXCL | O_WRONLY, 0600);
@@ -112,13 +106,12 @@ static void a_keeper_removes_its_own_file_only(void **state)
 }
 
 /* What cannot be is refused by name, and leaves nothing behind. */
-static void wrong_options_are_named(void **state)
+CASE(wrong_options_are_named)
 {
     char text[HAPAX_TEXT_MAX], path[160], uri[200];
     struct hapax_store *store;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     snprintf(path, sizeof(path), "%s/%0107d", bed.folder, 1);
     assert_int_equal(serve_again(path, NULL, text), HAPAX_ERR_INVALID);
@@ -159,14 +152,13 @@ static void *start_main(void *arg)
 }
 
 /* Of several that find the same stale file at once, one becomes the keeper. */
-static void keepers_that_start_at_once_leave_one(void **state)
+CASE(keepers_that_start_at_once_leave_one)
 {
     enum { STARTERS = 8, ROUNDS = 60 };
     struct starter starters[STARTERS];
     pthread_barrier_t line;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, NULL);
     hapax__keeper_stop(bed.server);
     bed.server = NULL;
@@ -231,7 +223,7 @@ static bool lets_in(const struct bed *bed, uid_t uid, gid_t group, const char *w
 
 /* The file's mode is one door, the peer's credentials are the other. Only root can be others, so
  * the second is looked at when root runs this. */
-static void only_the_permitted_get_in(void **state)
+CASE(only_the_permitted_get_in)
 {
     struct hapax__keeper_options open_to_all = {.mode = 0666};
     struct hapax__keeper_options grouped = {.group = "65533"};
@@ -239,7 +231,6 @@ static void only_the_permitted_get_in(void **state)
     struct bed bed;
     gid_t gid;
 
-    (void)state;
     bed_open(&bed, NULL);
     assert_int_equal(mode_of(&bed, &gid), 0600);
     hapax__keeper_stop(bed.server);
@@ -261,16 +252,99 @@ static void only_the_permitted_get_in(void **state)
     bed_close(&bed);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_second_keeper_is_refused_with_the_pid_of_the_first),
-        cmocka_unit_test(only_a_stale_socket_is_replaced),
-        cmocka_unit_test(keepers_that_start_at_once_leave_one),
-        cmocka_unit_test(a_keeper_removes_its_own_file_only),
-        cmocka_unit_test(wrong_options_are_named),
-        cmocka_unit_test(only_the_permitted_get_in),
-    };
+/* ---- a door's rights ----------------------------------------------------------------- */
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+/* An op of the request that the caller of this number makes. */
+static struct hapax_op asked(enum hapax_op_kind kind, unsigned n, unsigned who, unsigned caller)
+{
+    struct hapax_op op = bed_op(kind, n, who);
+
+    memset(op.fingerprint.bytes, 0xf1, sizeof(op.fingerprint.bytes));
+    memset(op.caller.bytes, (int)caller, sizeof(op.caller.bytes));
+    op.outcome = (struct hapax_outcome){200, true, hapax_str(""), hapax_str("receipt")};
+    return op;
+}
+
+static bool run_as(struct hapax_store *store, struct hapax_op op, enum hapax_verdict verdict,
+                   const char *body)
+{
+    hapax_store_run(store, &op, 1);
+    return op.verdict == verdict && op.record.outcome.body.len == strlen(body) &&
+           (op.record.outcome.status != 0) == (strlen(body) > 0);
+}
+
+static bool refused(struct hapax_store *store, struct hapax_op op)
+{
+    return hapax_store_run(store, &op, 1) == HAPAX_ERR_REFUSED && op.error == HAPAX_ERR_REFUSED &&
+           strstr(hapax_store_text(store), "rights of a door");
+}
+
+/* What a process of the group gets. 0: what a door gets, no more and no less. */
+static int what_a_door_gets(const struct bed *bed)
+{
+    static const enum hapax_op_kind operators[] = {HAPAX_OP_LIST, HAPAX_OP_PURGE, HAPAX_OP_RESOLVE};
+    const gid_t group = SOME_GROUP;
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_store *store;
+
+    if (setgroups(1, &group) != 0 || setgid(NOBODY) != 0 || setuid(NOBODY) != 0 ||
+        hapax_store_open(&store, bed->uri, text) != HAPAX_ERR_NONE)
+        return 1;
+    for (size_t i = 0; i < sizeof(operators) / sizeof(operators[0]); i++)
+        if (!refused(store, asked(operators[i], 1, 3, 1)))
+            return 2;
+    /* All of an operation of its own. */
+    if (!run_as(store, asked(HAPAX_OP_CLAIM, 2, 1, 1), HAPAX_CLAIMED, "") ||
+        !run_as(store, asked(HAPAX_OP_RENEW, 2, 1, 1), HAPAX_OK, "") ||
+        !run_as(store, asked(HAPAX_OP_READ, 2, 1, 1), HAPAX_FOUND, "") ||
+        !run_as(store, asked(HAPAX_OP_COMPLETE, 2, 1, 1), HAPAX_OK, "receipt") ||
+        !run_as(store, asked(HAPAX_OP_CLAIM, 3, 1, 1), HAPAX_CLAIMED, "") ||
+        !run_as(store, asked(HAPAX_OP_FAIL, 3, 1, 1), HAPAX_OK, ""))
+        return 3;
+    /* The outcome for the same request, by whatever op. */
+    if (!run_as(store, asked(HAPAX_OP_CLAIM, 1, 2, 1), HAPAX_COMPLETED, "receipt") ||
+        !run_as(store, asked(HAPAX_OP_READ, 1, 2, 1), HAPAX_FOUND, "receipt") ||
+        !run_as(store, asked(HAPAX_OP_FAIL, 1, 2, 1), HAPAX_LOST, "receipt"))
+        return 4;
+    /* And for no other. */
+    if (!refused(store, asked(HAPAX_OP_READ, 1, 2, 2)) ||
+        !refused(store, bed_op(HAPAX_OP_READ, 1, 2)) ||
+        !run_as(store, asked(HAPAX_OP_CLAIM, 1, 2, 2), HAPAX_MISMATCH, "") ||
+        !run_as(store, asked(HAPAX_OP_RENEW, 1, 2, 2), HAPAX_LOST, "") ||
+        !run_as(store, asked(HAPAX_OP_COMPLETE, 1, 2, 2), HAPAX_LOST, "") ||
+        !run_as(store, asked(HAPAX_OP_FAIL, 1, 2, 2), HAPAX_LOST, ""))
+        return 5;
+    return 0;
+}
+
+/* The group's members run operations, and learn nothing of those of others: they neither list nor
+ * resolve, and read no record but by its request. The keeper's own user does all of it. */
+CASE(the_group_has_the_rights_of_a_door)
+{
+    struct hapax__keeper_options grouped = {.group = "65533"};
+    struct hapax_store *own;
+    struct bed bed;
+    int status;
+    pid_t pid;
+
+    if (geteuid() != 0)
+        skip();
+    bed_open(&bed, &grouped);
+    assert_int_equal(chmod(bed.folder, 0711), 0);
+    own = bed_client(&bed, "");
+    assert_true(run_as(own, asked(HAPAX_OP_CLAIM, 1, 1, 1), HAPAX_CLAIMED, ""));
+    assert_true(run_as(own, asked(HAPAX_OP_COMPLETE, 1, 1, 1), HAPAX_OK, "receipt"));
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(what_a_door_gets(&bed));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_true(run_as(own, bed_op(HAPAX_OP_READ, 1, 2), HAPAX_FOUND, "receipt"));
+    assert_true(run_as(own, asked(HAPAX_OP_COMPLETE, 1, 2, 2), HAPAX_LOST, "receipt"));
+    assert_true(run_as(own, bed_op(HAPAX_OP_LIST, 0, 0), HAPAX_FOUND, ""));
+    assert_true(run_as(own, bed_op(HAPAX_OP_PURGE, 0, 0), HAPAX_OK, ""));
+    hapax_store_close(own);
+    bed_close(&bed);
 }

@@ -76,10 +76,16 @@ def test_its_key_is_derived_by_the_one_rule(db):
     ("a payload of 16777217 bytes is over 16777216", {"payload": bytes(16777217)}),
     ("a header is no string", {"headers": {"a": 1}}),
     ("over 65536 bytes", {"headers": {"a": "b" * 65536}}),
+    ('"CC" is refused', {"headers": {"a": "b", "CC": "x"}}),
+    ('"BCC" is refused', {"headers": {"BCC": "x"}}),
+    ('"amqp-reply-to" is refused', {"headers": {"amqp-reply-to": "amq.rabbitmq.reply-to"}}),
+    ('"hapax-reason" is refused', {"headers": {"hapax-reason": "failed"}}),
+    ('"Hapax-Base" is refused', {"headers": {"Hapax-Base": "9"}}),
 ])
 def test_what_is_over_a_limit_is_refused_by_name(db, what, values):
-    with pytest.raises(psycopg2.Error, match=what):
+    with pytest.raises(psycopg2.Error, match=what) as refused:
         publish(db.connect(), **values)
+    assert refused.value.pgcode == "22023"
 
 
 def test_a_listener_is_woken(db):

@@ -35,7 +35,6 @@ static void good_uris_open_without_a_server(void **state)
         {"postgres://db/shop?", 1, 2000},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(uris) / sizeof(uris[0]); i++) {
         struct hapax__pg_uri uri;
         struct hapax_store *store;
@@ -74,7 +73,6 @@ static void bad_uris_are_refused_without_their_password(void **state)
         {"postgres://ann:secret@a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q/shop", "over 16 hosts"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(uris) / sizeof(uris[0]); i++) {
         struct hapax_store *store;
         char text[HAPAX_TEXT_MAX] = "";
@@ -94,7 +92,6 @@ static void opening_survives_want_of_memory(void **state)
     char text[HAPAX_TEXT_MAX];
     int64_t before;
 
-    (void)state;
     assert_int_equal(hapax_store_open(&store, uri, text), HAPAX_ERR_NONE);
     hapax_store_close(store);
     before = oom_live();
@@ -131,7 +128,6 @@ static void an_array_has_its_head_and_elements(void **state)
     struct hapax__pg_out out = {0};
     struct hapax__pg_params params;
 
-    (void)state;
     hapax__pg_out_reset(&out);
     hapax__pg_begin_array(&out, HAPAX__PG_BYTEA, 2);
     hapax__pg_put_bytes(&out, hapax_str("hi"));
@@ -163,7 +159,6 @@ static void a_statement_over_its_limit_is_not_made(void **state)
     struct hapax__pg_out out = {0};
     struct hapax__pg_params params;
 
-    (void)state;
     assert_non_null(body.ptr);
     hapax__pg_out_reset(&out);
     hapax__pg_begin_array(&out, HAPAX__PG_BYTEA, 2);
@@ -185,14 +180,13 @@ static void a_statement_survives_want_of_memory(void **state)
     struct hapax_op op = {.kind = HAPAX_OP_COMPLETE, .outcome.body = hapax_str("done")};
     struct hapax_op *ops[1] = {&op};
 
-    (void)state;
     for (uint64_t n = 1;; n++) {
         struct hapax__pg_out out = {0};
         struct hapax__pg_params params;
         bool made;
 
         oom_fail_at(n, true);
-        hapax__pg_put_ops(&out, ops, 1);
+        hapax__pg_put_ops(&out, ops, 1, false);
         made = hapax__pg_out_params(&out, &params);
         free(out.bytes);
         assert_int_equal(made, oom_count() < n);
@@ -223,7 +217,6 @@ static void each_sqlstate_means_what_a_caller_can_do(void **state)
         {"22P02", HAPAX_ERR_CORRUPT},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
         if (hapax__pg_error_of(table[i].sqlstate) != table[i].error)
             fail_msg("%s: %s", table[i].sqlstate,
@@ -234,7 +227,7 @@ static void each_sqlstate_means_what_a_caller_can_do(void **state)
 
 /* ---- rows that make no sense ----------------------------------------------------------- */
 
-#define COLUMNS 28
+#define COLUMNS 32
 
 struct answer {
     int64_t ints[COLUMNS];
@@ -244,8 +237,8 @@ struct answer {
     int wrong; /* the column that has a byte too many; -1: none */
 };
 
-static const size_t sizes[COLUMNS] = {4, 2, 2, 2, 8, 2, 1, 1, 1, 1, 4, 4, 8, 0,
-                                      0, 0, 8, 8, 8, 8, 8, 8, 0, 2, 4, 1, 0, 0};
+static const size_t sizes[COLUMNS] = {4, 2, 2, 2, 8, 2, 1, 1, 1, 1, 4, 4, 8, 0, 0, 0,
+                                      0, 0, 8, 8, 8, 8, 8, 8, 0, 2, 2, 2, 4, 1, 0, 0};
 
 static struct answer good_answer(void)
 {
@@ -256,7 +249,8 @@ static struct answer good_answer(void)
     answer.ints[4] = 1700000000000000;
     answer.ints[5] = HAPAX_STATE_STARTED;
     answer.ints[10] = 1;
-    answer.null[13] = answer.null[14] = answer.null[15] = true;
+    for (int i = 13; i <= 17; i++)
+        answer.null[i] = true;
     return answer;
 }
 
@@ -283,7 +277,7 @@ static PGresult *rows_with(const struct answer *answer, struct hapax_span body)
     assert_true(PQsetResultAttrs(rows, 1, &column));
     put(out, answer->columns, 4);
     for (int i = 0; i < answer->columns; i++) {
-        size_t more = i == answer->wrong, len = i == 27 ? body.len : sizes[i] + more;
+        size_t more = i == answer->wrong, len = i == COLUMNS - 1 ? body.len : sizes[i] + more;
 
         put(out, 0, 4); /* the type */
         put(out, answer->null[i] ? -1 : (int64_t)len, 4);
@@ -291,7 +285,7 @@ static PGresult *rows_with(const struct answer *answer, struct hapax_span body)
             continue;
         put(out, answer->ints[i], sizes[i]);
         put(out, 0, more);
-        if (i == 27 && body.len > 0) {
+        if (i == COLUMNS - 1 && body.len > 0) {
             memcpy(out->at + out->len, body.ptr, body.len);
             out->len += body.len;
         }
@@ -329,7 +323,6 @@ static void a_whole_row_is_taken(void **state)
     struct answer answer = good_answer();
     struct hapax_op op;
 
-    (void)state;
     assert_int_equal(take(&answer, &op), HAPAX_ERR_NONE);
     assert_int_equal(op.verdict, HAPAX_CLAIMED);
     assert_int_equal(op.record.attempt, 1);
@@ -343,15 +336,15 @@ static void a_row_that_makes_no_sense_gives_no_verdict(void **state)
         int column;
         int64_t value;
     } bad[] = {
-        {0, 0},   {0, 2},   {0, -1},  {1, 0},   {1, HAPAX_ABSENT + 1},
-        {1, -1},  {2, -6},  {3, 3},   {4, 0},   {4, -1},
-        {5, 5},   {6, 2},   {10, -1}, {11, -1}, {12, -1},
-        {16, -1}, {18, -1}, {20, -1}, {23, 3},  {23, -1},
+        {0, 0},   {0, 2},   {0, -1},  {1, 0},     {1, HAPAX_ABSENT + 1},
+        {1, -1},  {2, -6},  {3, 3},   {4, 0},     {4, -1},
+        {5, 5},   {6, 2},   {10, -1}, {11, -1},   {12, -1},
+        {18, -1}, {20, -1}, {22, -1}, {27, 3},    {27, -1},
+        {25, 5},  {25, -1}, {26, -1}, {26, 1000},
     };
     struct answer answer;
     struct hapax_op op;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         answer = good_answer();
         answer.ints[bad[i].column] = bad[i].value;
@@ -360,7 +353,7 @@ static void a_row_that_makes_no_sense_gives_no_verdict(void **state)
         assert_int_equal(op.error, HAPAX_ERR_INDETERMINATE);
     }
     for (int i = 0; i < COLUMNS; i++) {
-        if (sizes[i] == 0 || (i > 23 && i < 26))
+        if (sizes[i] == 0 || (i > 27 && i < 30))
             continue;
         answer = good_answer();
         answer.wrong = i;
@@ -376,7 +369,7 @@ static void a_row_that_makes_no_sense_gives_no_verdict(void **state)
     answer.rows = 0;
     assert_int_equal(take(&answer, &op), HAPAX_ERR_CORRUPT);
     answer = good_answer();
-    answer.columns = 27;
+    answer.columns = COLUMNS - 1;
     assert_int_equal(take(&answer, &op), HAPAX_ERR_CORRUPT);
     assert_int_equal(op.verdict, HAPAX_NO_VERDICT);
 }
@@ -388,7 +381,6 @@ static void a_callers_transaction_is_in_flight_with_a_lease(void **state)
     struct answer answer = good_answer();
     struct hapax_op op;
 
-    (void)state;
     answer.ints[1] = HAPAX_IN_FLIGHT;
     answer.ints[5] = HAPAX_STATE_ABSENT;
     answer.ints[10] = 0;
@@ -411,10 +403,9 @@ static void a_row_survives_want_of_memory(void **state)
     char text[HAPAX_TEXT_MAX];
     PGresult *rows;
 
-    (void)state;
     answer.ints[1] = HAPAX_COMPLETED;
     answer.ints[5] = HAPAX_STATE_COMPLETED;
-    answer.ints[23] = 1;
+    answer.ints[27] = 1;
     rows = rows_with(&answer, (struct hapax_span){body, sizeof(body)});
     assert_int_equal(hapax_store_open(&store, "postgres://", text), HAPAX_ERR_NONE);
     oom_fail_at(1, true);
@@ -435,7 +426,6 @@ static void a_busy_row_is_unavailable(void **state)
     struct answer answer = good_answer();
     struct hapax_op op;
 
-    (void)state;
     answer.ints[1] = HAPAX_NO_VERDICT;
     answer.ints[2] = HAPAX_ERR_UNAVAILABLE;
     assert_int_equal(take(&answer, &op), HAPAX_ERR_NONE);
@@ -454,7 +444,7 @@ static struct answer packed_answer(enum hapax_verdict verdict)
     struct answer answer = {.columns = COLUMNS, .rows = 1, .wrong = -1};
 
     for (int i = 0; i < COLUMNS; i++)
-        answer.null[i] = i != 1 && i != 4 && i != 27;
+        answer.null[i] = i != 1 && i != 4 && i != COLUMNS - 1;
     answer.ints[1] = verdict;
     answer.ints[4] = NOW_US;
     return answer;
@@ -473,19 +463,27 @@ static void put_ords(struct bytes *out, int64_t first, int64_t second)
     put(out, second, 4);
 }
 
-static void put_done(struct bytes *out, int64_t ord, const char *scope)
+/* Of a record with an owner where there is a scope. */
+static void put_done(struct bytes *out, int64_t ord, const char *scope, const char *what)
 {
+    size_t owner_len = scope[0] ? 32 : 0;
+
     put(out, ord, 4);
     put(out, NOW_US - 9, 8); /* created */
     put(out, NOW_US - 7, 8); /* fence */
     put(out, 1000, 8); /* retention */
     put(out, 3, 4); /* attempt */
     put(out, 2, 4); /* spent */
-    put(out, 1 | 2 | (int64_t)strlen(scope) << 8, 4); /* hold, ran */
+    put(out,
+        1 | 2 | (owner_len ? 8 : 0) | (int64_t)strlen(scope) << 8 | (int64_t)strlen(what) << 16,
+        4); /* hold, ran, owned */
     memset(out->at + out->len, 'f', 32);
     memset(out->at + out->len + 32, 'c', 32);
-    memcpy(out->at + out->len + 64, scope, strlen(scope));
-    out->len += 64 + strlen(scope);
+    memset(out->at + out->len + 64, 'o', owner_len);
+    out->len += 64 + owner_len;
+    memcpy(out->at + out->len, scope, strlen(scope));
+    memcpy(out->at + out->len + strlen(scope), what, strlen(what));
+    out->len += strlen(scope) + strlen(what);
 }
 
 /* Two ops of a kind, against one such row. */
@@ -520,7 +518,6 @@ static void a_row_for_several_ops_is_taken(void **state)
     struct hapax_store *store;
     struct hapax_op op[2];
 
-    (void)state;
     body.len = 0;
     put_ords(&body, 2, 1);
     assert_int_equal(take_packed(HAPAX_OP_CLAIM, &granted, &body, op, &store), HAPAX_ERR_NONE);
@@ -534,8 +531,8 @@ static void a_row_for_several_ops_is_taken(void **state)
     }
     hapax_store_close(store);
     body.len = 0;
-    put_done(&body, 2, "theirs");
-    put_done(&body, 1, "");
+    put_done(&body, 2, "theirs", "POST /pay");
+    put_done(&body, 1, "", "");
     assert_int_equal(take_packed(HAPAX_OP_COMPLETE, &done, &body, op, &store), HAPAX_ERR_NONE);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(op[i].verdict, HAPAX_OK);
@@ -552,6 +549,10 @@ static void a_row_for_several_ops_is_taken(void **state)
     }
     assert_int_equal(op[0].record.scope.len, 0);
     assert_memory_equal(op[1].record.scope.ptr, "theirs", 6);
+    assert_int_equal(op[0].record.what.len, 0);
+    assert_int_equal(op[0].record.owner.bytes[31], 0);
+    assert_memory_equal(op[1].record.what.ptr, "POST /pay", 9);
+    assert_int_equal(op[1].record.owner.bytes[31], 'o');
     hapax_store_close(store);
 }
 
@@ -573,14 +574,13 @@ static void a_row_for_several_ops_that_makes_no_sense_gives_no_verdict(void **st
         hapax_store_close(store);                                                                  \
     } while (0)
 
-    (void)state;
     for (size_t i = 0; i < sizeof(ords) / sizeof(ords[0]); i++) {
         body.len = 0;
         put_ords(&body, ords[i][0], ords[i][1]);
         REFUSED(HAPAX_OP_CLAIM, &granted);
         body.len = 0;
-        put_done(&body, ords[i][0], "s");
-        put_done(&body, ords[i][1], "s");
+        put_done(&body, ords[i][0], "s", "");
+        put_done(&body, ords[i][1], "s", "");
         REFUSED(HAPAX_OP_COMPLETE, &done);
     }
     whole.len = 0;
@@ -593,8 +593,8 @@ static void a_row_for_several_ops_that_makes_no_sense_gives_no_verdict(void **st
     granted.ints[4] = 0; /* at no time */
     REFUSED(HAPAX_OP_CLAIM, &granted);
     whole.len = 0;
-    put_done(&whole, 1, "some");
-    put_done(&whole, 2, "thing");
+    put_done(&whole, 1, "some", "");
+    put_done(&whole, 2, "thing", "");
     for (body = whole; body.len-- > 0;)
         REFUSED(HAPAX_OP_COMPLETE, &done);
     body = whole;

@@ -137,8 +137,8 @@ def test_a_forget_is_not_sent_twice(database, proxy, hapax):
 def replace_run(database, body, declare=""):
     database.sql("ALTER FUNCTION hapax.run RENAME TO run_as_it_was")
     database.sql("CREATE FUNCTION hapax.run(smallint[], bytea[], bytea[], bytea[], bytea[], bytea[], bigint[], "
-                 "bigint[], integer[], bigint[], integer[], bytea[], bytea[], bytea[], boolean) RETURNS TABLE (a "
-                 "integer) LANGUAGE plpgsql AS"
+                 "bigint[], integer[], bigint[], integer[], bytea[], bytea[], bytea[], bytea[], bytea[], boolean) "
+                 "RETURNS TABLE (a integer) LANGUAGE plpgsql AS"
                  f" $f$ {declare} BEGIN {body} END $f$")
 
 
@@ -246,19 +246,19 @@ def test_without_a_schema_it_says_what_to_do(server, hapax):
         assert run("claim", "k", "1") == "claimed"
 
 
-@pytest.mark.parametrize("version, advice", [(1, 'run "hapax init"'), (3, "use a newer Hapax")])
+@pytest.mark.parametrize("version, advice", [(2, 'run "hapax init"'), (4, "use a newer Hapax")])
 def test_another_version_is_refused_by_both_numbers(database, version, advice):
     database.sql(f"CREATE OR REPLACE FUNCTION hapax.version() RETURNS integer LANGUAGE sql AS 'SELECT {version}'")
     with Handle(database.uri()) as run:
         assert run("claim", "k", "1") == "unsupported"
         text = run.text()
-        assert f"of version {version}, this is for version 2" in text and advice in text
+        assert f"of version {version}, this is for version 3" in text and advice in text
 
 
 def test_init_leaves_a_newer_schema_alone(database, hapax):
-    database.sql("INSERT INTO hapax.schema_version (version) VALUES (3)")
+    database.sql("INSERT INTO hapax.schema_version (version) VALUES (4)")
     done = hapax("init", "--store", database.uri())
-    assert done.code == 2 and "version 3" in done.err
+    assert done.code == 2 and "version 4" in done.err
 
 
 # Many at once: each succeeds, and there is one schema.
@@ -444,6 +444,14 @@ def test_check_knows_what_can_lose_an_answer(hapax, setting, value, says):
         done = hapax("check", "--store", database.uri())
         assert done.code == 1 and re.search(f"danger +{says}", done.out)
         assert done.out.count("danger") == 1
+
+
+def test_plain_text_over_a_network_is_a_danger(hapax):
+    """An address that is not the loopback one stands for another machine."""
+    with Postgres(fsync="on").start() as own:
+        database = Database(own)
+        done = hapax("check", "--store", database.uri().replace("127.0.0.1", "0.0.0.0"))
+        assert done.code == 1 and re.search("danger +the connection to 0.0.0.0 is not encrypted", done.out), done.out
 
 
 def test_check_finds_a_pooler_and_nothing_else(hapax):

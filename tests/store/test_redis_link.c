@@ -5,6 +5,7 @@
  */
 #include "store/redis/link.h"
 
+#include "../cases.h"
 #include "../must.h"
 #include "../unit/oom.h"
 #include "base/clock.h"
@@ -15,12 +16,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PATIENCE_US (60 * INT64_C(1000000))
 #define MARGIN_US   (20 * INT64_C(1000000)) /* two cores, many tests */
@@ -228,7 +225,7 @@ static void accept_all(struct server *server, int fd)
 }
 
 /* A login sends what the URI has of user, password and database, and nothing else. */
-static void login_is_what_the_uri_says(void **state)
+CASE(login_is_what_the_uri_says)
 {
     static const struct {
         struct hapax__redis_login login;
@@ -240,7 +237,6 @@ static void login_is_what_the_uri_says(void **state)
                 {{"me", "hu\nsh"}, 12, "AUTH me hu\nsh\nSELECT 12\nCLIENT SETNAME hapax\nPING\n"},
                 {{"", ""}, 1, "SELECT 1\nCLIENT SETNAME hapax\nPING\n"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct hapax__redis_link *link;
         char text[HAPAX_TEXT_MAX];
@@ -273,7 +269,7 @@ static void answer_login(struct server *server, int fd)
 
 /* Whether a refusal at the login is one to wait for or one to tell an operator of; no text shows
  * the password, not even where the server says it. */
-static void a_refused_login_is_not_an_absent_server(void **state)
+CASE(a_refused_login_is_not_an_absent_server)
 {
     static const struct {
         const char *password, *answer;
@@ -303,7 +299,6 @@ static void a_refused_login_is_not_an_absent_server(void **state)
         {"", "HTTP/1.1 400 Bad Request\r\n", HAPAX_ERR_UNAVAILABLE, "not RESP"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         bool with = rows[i].password[0] != '\0';
         struct hapax__redis_login login = {.user = ""};
@@ -342,14 +337,13 @@ static void drip_reply(struct server *server, int fd)
 }
 
 /* A reply that comes byte by byte is the same reply. */
-static void a_reply_may_come_byte_by_byte(void **state)
+CASE(a_reply_may_come_byte_by_byte)
 {
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX];
     struct server server;
     struct hapax__resp *got;
 
-    (void)state;
     reply = "*3\r\n$5\r\nhello\r\n:-12\r\n*1\r\n$-1\r\n";
     server_begin(&server, drip_reply, 1);
     link = must_open(&server);
@@ -376,7 +370,7 @@ static void break_reply(struct server *server, int fd)
 
 /* A reply that is cut, garbage or over a limit leaves the command's result unknown, and the link
  * dead; a reply before it still counts. */
-static void a_broken_reply_is_indeterminate(void **state)
+CASE(a_broken_reply_is_indeterminate)
 {
     static const struct {
         const char *reply;
@@ -392,7 +386,6 @@ static void a_broken_reply_is_indeterminate(void **state)
                 {"$67108865\r\n", false, "over the limit"},
                 {"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n", false, "over the limit"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct hapax__redis_link *link;
         char text[HAPAX_TEXT_MAX];
@@ -441,14 +434,13 @@ static void within(int64_t begun_us, int64_t at_least_us)
 
 /* A server that accepts and says nothing keeps no one longer than the deadline; nothing of ours was
  * carried out. */
-static void a_silent_server_is_unavailable_in_time(void **state)
+CASE(a_silent_server_is_unavailable_in_time)
 {
     int64_t begun_us = hapax__monotonic_us();
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX];
     struct server server;
 
-    (void)state;
     server_begin(&server, hang, 1);
     assert_int_equal(try_open(&link, &server, &nobody, 0, begun_us + 1000000, text),
                      HAPAX_ERR_UNAVAILABLE);
@@ -458,7 +450,7 @@ static void a_silent_server_is_unavailable_in_time(void **state)
 }
 
 /* Packets that are swallowed do not, either: a backlog that is full drops what comes. */
-static void a_black_hole_is_unavailable_in_time(void **state)
+CASE(a_black_hole_is_unavailable_in_time)
 {
     struct hapax__redis_link *link;
     int fds[8];
@@ -467,7 +459,6 @@ static void a_black_hole_is_unavailable_in_time(void **state)
     struct server server;
     int64_t begun_us;
 
-    (void)state;
     listen_at(&server, 0);
     for (; n < sizeof(fds) / sizeof(fds[0]); n++) {
         struct sockaddr_in to = {.sin_family = AF_INET,
@@ -489,7 +480,7 @@ static void a_black_hole_is_unavailable_in_time(void **state)
 }
 
 /* A server that goes silent after the command leaves its result unknown, at the deadline. */
-static void a_half_open_link_is_indeterminate_in_time(void **state)
+CASE(a_half_open_link_is_indeterminate_in_time)
 {
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX];
@@ -497,7 +488,6 @@ static void a_half_open_link_is_indeterminate_in_time(void **state)
     struct hapax__resp *got;
     int64_t begun_us;
 
-    (void)state;
     server_begin(&server, greet_and_hang, 1);
     link = must_open(&server);
     put(link, "ASK");
@@ -520,7 +510,7 @@ static void drip_for_ever(struct server *server, int fd)
 }
 
 /* One that sends for ever, and never a whole reply, does not stretch the deadline. */
-static void a_reply_without_end_is_indeterminate_in_time(void **state)
+CASE(a_reply_without_end_is_indeterminate_in_time)
 {
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX];
@@ -528,7 +518,6 @@ static void a_reply_without_end_is_indeterminate_in_time(void **state)
     struct hapax__resp *got;
     int64_t begun_us;
 
-    (void)state;
     server_begin(&server, drip_for_ever, 1);
     link = must_open(&server);
     put(link, "ASK");
@@ -549,7 +538,7 @@ static void put_large(struct hapax__redis_link *link, const char *body, size_t l
 }
 
 /* A server that does not read: some has left, so nobody knows; and at the deadline it ends. */
-static void a_server_that_does_not_read_is_indeterminate_in_time(void **state)
+CASE(a_server_that_does_not_read_is_indeterminate_in_time)
 {
     struct hapax__redis_link *link;
     char *body = calloc(16, MEGABYTE);
@@ -557,7 +546,6 @@ static void a_server_that_does_not_read_is_indeterminate_in_time(void **state)
     struct server server;
     int64_t begun_us;
 
-    (void)state;
     assert_non_null(body);
     server_begin(&server, greet_and_hang, 1);
     link = must_open(&server);
@@ -592,14 +580,13 @@ static void echo_large(struct server *server, int fd)
 }
 
 /* Large requests against large replies: neither side waits for the other for ever. */
-static void a_large_pipeline_does_not_lock_up(void **state)
+CASE(a_large_pipeline_does_not_lock_up)
 {
     struct hapax__redis_link *link;
     char *body = malloc(LARGE);
     char text[HAPAX_TEXT_MAX];
     struct server server;
 
-    (void)state;
     assert_non_null(body);
     memset(body, 'q', LARGE);
     server_begin(&server, echo_large, 1);
@@ -653,12 +640,11 @@ static void until_stale(struct hapax__redis_link *link)
 
 /* A link that was cut while it was idle: nothing has left, so nothing was carried out. No signal
  * ends the process. */
-static void a_command_that_never_left_is_unavailable(void **state)
+CASE(a_command_that_never_left_is_unavailable)
 {
     static void (*const plays[])(struct server *, int) = {greet_and_reset, greet_and_close,
                                                           greet_and_chatter};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(plays) / sizeof(plays[0]); i++) {
         const struct hapax_span arg = hapax_str("ASK");
         struct hapax__redis_link *link;
@@ -678,13 +664,12 @@ static void a_command_that_never_left_is_unavailable(void **state)
 }
 
 /* The same where it is noticed only by sending. */
-static void a_reset_before_the_first_byte_is_unavailable(void **state)
+CASE(a_reset_before_the_first_byte_is_unavailable)
 {
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX];
     struct server server;
 
-    (void)state;
     server_begin(&server, greet_and_reset, 1);
     link = must_open(&server);
     server_end(&server); /* the reset is on its way, and this machine's own is there at once */
@@ -701,14 +686,13 @@ static void take_one_and_reset(struct server *server, int fd)
 }
 
 /* A link that is cut while it sends: the part that left may have been carried out. */
-static void a_command_half_sent_is_indeterminate(void **state)
+CASE(a_command_half_sent_is_indeterminate)
 {
     char *body = calloc(4, MEGABYTE);
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX];
     struct server server;
 
-    (void)state;
     assert_non_null(body);
     server_begin(&server, take_one_and_reset, 1);
     link = must_open(&server);
@@ -722,13 +706,12 @@ static void a_command_half_sent_is_indeterminate(void **state)
 }
 
 /* Nobody there: said at once, with the address and why. */
-static void nobody_there_is_unavailable(void **state)
+CASE(nobody_there_is_unavailable)
 {
     struct hapax__redis_link *link;
     char text[HAPAX_TEXT_MAX], expected[HAPAX_TEXT_MAX];
     struct server server;
 
-    (void)state;
     listen_at(&server, 1);
     close(server.listener);
     assert_int_equal(try_open(&link, &server, &nobody, 0, in(PATIENCE_US), text),
@@ -744,12 +727,11 @@ static void nobody_there_is_unavailable(void **state)
 }
 
 /* A name with several addresses: the one where somebody listens. */
-static void each_address_of_a_name_is_tried(void **state)
+CASE(each_address_of_a_name_is_tried)
 {
     struct hapax__redis_link *link;
     struct server server;
 
-    (void)state;
     server_begin(&server, greet_and_hang, 1);
     memcpy(server.address.host, "localhost", sizeof("localhost")); /* and nobody at ::1 */
     link = must_open(&server);
@@ -796,12 +778,11 @@ static void use_once(const struct server *server)
 
 /* Each allocation of a link's life fails once: nothing leaks, nothing crashes, each call says
  * so. */
-static void every_allocation_may_fail(void **state)
+CASE(every_allocation_may_fail)
 {
     struct server server;
     uint64_t n;
 
-    (void)state;
     server_begin(&server, answer_all, 1000);
     use_once(&server);
     for (n = 1; n < 1000; n++) {
@@ -817,28 +798,4 @@ static void every_allocation_may_fail(void **state)
     oom_fail_at(0, false);
     assert_in_range(n, 100, 999);
     server_end(&server);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(login_is_what_the_uri_says),
-        cmocka_unit_test(a_refused_login_is_not_an_absent_server),
-        cmocka_unit_test(a_reply_may_come_byte_by_byte),
-        cmocka_unit_test(a_broken_reply_is_indeterminate),
-        cmocka_unit_test(a_silent_server_is_unavailable_in_time),
-        cmocka_unit_test(a_black_hole_is_unavailable_in_time),
-        cmocka_unit_test(a_half_open_link_is_indeterminate_in_time),
-        cmocka_unit_test(a_reply_without_end_is_indeterminate_in_time),
-        cmocka_unit_test(a_server_that_does_not_read_is_indeterminate_in_time),
-        cmocka_unit_test(a_large_pipeline_does_not_lock_up),
-        cmocka_unit_test(a_command_that_never_left_is_unavailable),
-        cmocka_unit_test(a_reset_before_the_first_byte_is_unavailable),
-        cmocka_unit_test(a_command_half_sent_is_indeterminate),
-        cmocka_unit_test(nobody_there_is_unavailable),
-        cmocka_unit_test(each_address_of_a_name_is_tried),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,16 +7,13 @@
 #include "store/redis/cluster.h"
 #include "store/redis/route.h"
 
+#include "../cases.h"
 #include "../unit/oom.h"
 #include "base/clock.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define PLAYS   4u
 #define CALLS   8u
@@ -211,9 +208,8 @@ static size_t count_of(const char *log, const char *word)
 /* ---- one node ------------------------------------------------------------------------ */
 
 /* The slot is that of the cluster specification, hash tags included. */
-static void slots_are_those_of_the_specification(void **state)
+CASE_WITH(slots_are_those_of_the_specification, NULL, bed_close)
 {
-    (void)state;
     assert_int_equal(hapax__redis_slot(hapax_str("123456789")), 0x31C3);
     assert_int_equal(hapax__redis_slot(hapax_str("")), 0);
     assert_int_equal(hapax__redis_slot(hapax_str("foo")), 12182);
@@ -227,7 +223,7 @@ static void slots_are_those_of_the_specification(void **state)
 }
 
 /* A script that is missing is loaded once, ahead of all calls that need it. */
-static void a_missing_script_is_loaded(void **state)
+CASE_WITH(a_missing_script_is_loaded, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
@@ -239,7 +235,7 @@ static void a_missing_script_is_loaded(void **state)
 }
 
 /* Where a login may not load scripts, the call goes with the script's text; and not for ever. */
-static void a_script_that_cannot_be_loaded_goes_along(void **state)
+CASE_WITH(a_script_that_cannot_be_loaded_goes_along, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
@@ -255,7 +251,7 @@ static void a_script_that_cannot_be_loaded_goes_along(void **state)
 }
 
 /* A server that was restarted between two runs costs nothing but a reconnection, `once` or not. */
-static void a_link_that_went_stale_is_replaced_unseen(void **state)
+CASE_WITH(a_link_that_went_stale_is_replaced_unseen, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
@@ -271,7 +267,7 @@ static void a_link_that_went_stale_is_replaced_unseen(void **state)
 }
 
 /* A lost reply on a link that had worked before: repeated, but never where it says `once`. */
-static void a_lost_reply_is_asked_for_again_unless_once(void **state)
+CASE_WITH(a_lost_reply_is_asked_for_again_unless_once, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
@@ -285,7 +281,7 @@ static void a_lost_reply_is_asked_for_again_unless_once(void **state)
 }
 
 /* Wherever a pipeline breaks off: what was answered stays so, all behind it is not known. */
-static void a_pipeline_may_break_off_anywhere(void **state)
+CASE_WITH(a_pipeline_may_break_off_anywhere, NULL, bed_close)
 {
     static const char *const words[] = {SHA "1 a 1", SHA "1 b 2", SHA "1 c 3"};
 
@@ -307,7 +303,7 @@ static void a_pipeline_may_break_off_anywhere(void **state)
 }
 
 /* Once a try may have been carried out, no later refusal says that it was not. */
-static void a_refused_repeat_does_not_undo_the_first_try(void **state)
+CASE_WITH(a_refused_repeat_does_not_undo_the_first_try, NULL, bed_close)
 {
     static const char *const refusals[] = {"-LOADING Redis is loading\r\n", "-OOM no\r\n",
                                            "-NOPERM no\r\n", "-MOVED 1 127.0.0.1:1\r\n"};
@@ -324,7 +320,7 @@ static void a_refused_repeat_does_not_undo_the_first_try(void **state)
 }
 
 /* Nobody there: surely not carried out, and not asked again for a moment. */
-static void nobody_there_is_unavailable(void **state)
+CASE_WITH(nobody_there_is_unavailable, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
     int64_t before_us;
@@ -342,7 +338,7 @@ static void nobody_there_is_unavailable(void **state)
 }
 
 /* No answer in time: not known, and the run ends with its timeout. */
-static void no_answer_is_indeterminate_in_time(void **state)
+CASE_WITH(no_answer_is_indeterminate_in_time, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
@@ -354,7 +350,7 @@ static void no_answer_is_indeterminate_in_time(void **state)
 
 /* A command that Redis refuses before it begins was not carried out; an error from inside a
  * script may come after a write. */
-static void error_replies_are_told_apart(void **state)
+CASE_WITH(error_replies_are_told_apart, NULL, bed_close)
 {
     static const struct {
         const char *reply;
@@ -395,7 +391,7 @@ static void error_replies_are_told_apart(void **state)
 }
 
 /* Redis' words are passed on, what it repeats of a command is not. */
-static void a_text_repeats_no_arguments(void **state)
+CASE_WITH(a_text_repeats_no_arguments, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
@@ -407,7 +403,7 @@ static void a_text_repeats_no_arguments(void **state)
 }
 
 /* A plain command's own errors are the caller's to read; those of the node's state are not. */
-static void a_plain_command_s_own_error_is_its_reply(void **state)
+CASE_WITH(a_plain_command_s_own_error_is_its_reply, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
@@ -422,7 +418,7 @@ static void a_plain_command_s_own_error_is_its_reply(void **state)
 }
 
 /* A call on a key waits for the one before it, and is not sent where that one failed. */
-static void calls_on_one_key_keep_their_order(void **state)
+CASE_WITH(calls_on_one_key_keep_their_order, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
 
@@ -442,7 +438,7 @@ static void calls_on_one_key_keep_their_order(void **state)
 /* ---- replicas ------------------------------------------------------------------------ */
 
 /* WAIT follows once, on the same link, within what is left; its answer counts for each call. */
-static void wait_follows_the_calls(void **state)
+CASE_WITH(wait_follows_the_calls, NULL, bed_close)
 {
     static const struct {
         const char *reply;
@@ -479,7 +475,7 @@ static void wait_follows_the_calls(void **state)
 }
 
 /* Where no call was carried out, WAIT has nothing to wait for: missing replicas delay no script. */
-static void a_wait_for_nothing_holds_back_no_script(void **state)
+CASE_WITH(a_wait_for_nothing_holds_back_no_script, NULL, bed_close)
 {
     int64_t before_us = hapax__monotonic_us();
     struct bed *bed = bed_open(state, HAPAX__REDIS_NODE, 1);
@@ -507,7 +503,7 @@ static void a_wait_for_nothing_holds_back_no_script(void **state)
 
 /* Redis reads its clock ten times a second: the limit of WAIT leaves room for that, and for the
  * way back. */
-static void a_wait_ends_before_the_run_does(void **state)
+CASE_WITH(a_wait_ends_before_the_run_does, NULL, bed_close)
 {
     static const struct {
         int64_t timeout_ms;
@@ -521,7 +517,7 @@ static void a_wait_ends_before_the_run_does(void **state)
 
         reopen(bed, cases[k].timeout_ms, 1);
         keys(bed, "a 1");
-        for (unsigned tries = 0; !word && tries < 50;
+        for (unsigned tries = 0; !word && tries < 500;
              tries++) { /* a run may be over before it comes to that */
             (void)run(bed, 1, true);
             word = strstr(play_log(&bed->plays[0]), "WAIT 1 ");
@@ -550,7 +546,7 @@ static void names(struct bed *bed, size_t sentinel, size_t k, int times)
 }
 
 /* The primary that a sentinel names is asked what it is, once, and then used. */
-static void a_sentinel_leads_to_the_primary(void **state)
+CASE_WITH(a_sentinel_leads_to_the_primary, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
@@ -567,7 +563,7 @@ static void a_sentinel_leads_to_the_primary(void **state)
 }
 
 /* One that names a replica is not believed, nor asked first the next time. */
-static void a_sentinel_that_lies_is_passed_over(void **state)
+CASE_WITH(a_sentinel_that_lies_is_passed_over, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
@@ -599,7 +595,7 @@ static void run_until_told(struct bed *bed, enum hapax_error error, const char *
 }
 
 /* A replica is never written to, whoever names it; the run ends with its timeout. */
-static void a_replica_named_as_primary_is_refused(void **state)
+CASE_WITH(a_replica_named_as_primary_is_refused, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
@@ -613,7 +609,7 @@ static void a_replica_named_as_primary_is_refused(void **state)
 }
 
 /* Sentinels that are not there, or know no such master: unavailable, and the text says so. */
-static void no_sentinel_knows(void **state)
+CASE_WITH(no_sentinel_knows, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
@@ -630,7 +626,7 @@ static void no_sentinel_knows(void **state)
 
 /* Errors of a sentinel, and of the node that it names, are passed on: REFUSED where the login is
  * refused. */
-static void what_is_no_answer_is_passed_on(void **state)
+CASE_WITH(what_is_no_answer_is_passed_on, NULL, bed_close)
 {
     static const struct {
         const char *sentinel, *role; /* NULL: as it should be */
@@ -664,7 +660,7 @@ static void what_is_no_answer_is_passed_on(void **state)
 
 /* A demoted primary refuses the call, which surely did nothing there and goes to the new
  * primary. */
-static void a_demoted_primary_sends_us_to_ask_again(void **state)
+CASE_WITH(a_demoted_primary_sends_us_to_ask_again, NULL, bed_close)
 {
     static const char *const words[] = {"-READONLY You can't write\r\n", "-LOADING it\r\n",
                                         "-MASTERDOWN Link\r\n"};
@@ -688,7 +684,7 @@ static void a_demoted_primary_sends_us_to_ask_again(void **state)
 
 /* A primary that is cut off from its replicas may have a successor: the next run asks anew,
  * another sentinel first. */
-static void a_primary_without_its_replicas_is_doubted(void **state)
+CASE_WITH(a_primary_without_its_replicas_is_doubted, NULL, bed_close)
 {
     for (int k = 0; k < 2; k++) {
         struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
@@ -716,7 +712,7 @@ static void a_primary_without_its_replicas_is_doubted(void **state)
 }
 
 /* A primary that dies with a reply under way: repeated on its successor, unless `once`. */
-static void a_failover_is_ridden_out(void **state)
+CASE_WITH(a_failover_is_ridden_out, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_SENTINEL, 2);
 
@@ -770,7 +766,7 @@ static const char *redirection(struct bed *bed, const char *word, unsigned slot,
 }
 
 /* Calls go to the primaries of their slots, and each primary gets one pipeline. */
-static void calls_go_to_their_slots(void **state)
+CASE_WITH(calls_go_to_their_slots, NULL, bed_close)
 {
     enum hapax_error error;
     struct bed *bed = cluster_open(state);
@@ -791,7 +787,7 @@ static void calls_go_to_their_slots(void **state)
 }
 
 /* MOVED corrects its slot at once, within the run; the map is read again after it. */
-static void moved_is_followed_and_remembered(void **state)
+CASE_WITH(moved_is_followed_and_remembered, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
@@ -808,7 +804,7 @@ static void moved_is_followed_and_remembered(void **state)
 }
 
 /* ASK sends one call elsewhere, with ASKING before it, and changes no map. */
-static void ask_is_followed_once(void **state)
+CASE_WITH(ask_is_followed_once, NULL, bed_close)
 {
     struct bed *bed = cluster_open(state);
 
@@ -824,7 +820,7 @@ static void ask_is_followed_once(void **state)
 }
 
 /* While a slot moves, a call never overtakes the one before it on its key. */
-static void order_is_kept_under_ask(void **state)
+CASE_WITH(order_is_kept_under_ask, NULL, bed_close)
 {
     struct bed *bed = cluster_open(state);
 
@@ -837,7 +833,7 @@ static void order_is_kept_under_ask(void **state)
 }
 
 /* A script that the target of an ASK lacks is loaded there, and the call asks anew. */
-static void a_script_is_loaded_where_ask_led(void **state)
+CASE_WITH(a_script_is_loaded_where_ask_led, NULL, bed_close)
 {
     struct bed *bed = cluster_open(state);
 
@@ -849,7 +845,7 @@ static void a_script_is_loaded_where_ask_led(void **state)
 }
 
 /* Two nodes that send each call to the other end a run, not the process. */
-static void redirections_are_bounded(void **state)
+CASE_WITH(redirections_are_bounded, NULL, bed_close)
 {
     static const char *const words[] = {"MOVED", "ASK"};
 
@@ -868,7 +864,7 @@ static void redirections_are_bounded(void **state)
 }
 
 /* Redirections that say nothing are not followed anywhere. */
-static void nonsense_redirections_lead_nowhere(void **state)
+CASE_WITH(nonsense_redirections_lead_nowhere, NULL, bed_close)
 {
     static const char *const said[] = {"-MOVED\r\n",
                                        "-MOVED 5061\r\n",
@@ -893,7 +889,7 @@ static void nonsense_redirections_lead_nowhere(void **state)
 }
 
 /* An address without a host, in a map or in MOVED, is on the host that said it. */
-static void an_empty_host_is_the_one_that_was_asked(void **state)
+CASE_WITH(an_empty_host_is_the_one_that_was_asked, NULL, bed_close)
 {
     static const char *const hosts[] = {"$0\r\n\r\n", "$-1\r\n"};
 
@@ -913,7 +909,7 @@ static void an_empty_host_is_the_one_that_was_asked(void **state)
 }
 
 /* A map that cannot be one is not taken, and the next node is asked. */
-static void nonsense_maps_are_refused(void **state)
+CASE_WITH(nonsense_maps_are_refused, NULL, bed_close)
 {
     static const char *const said[] = {"+OK\r\n",
                                        "*0\r\n",
@@ -948,7 +944,7 @@ static void nonsense_maps_are_refused(void **state)
 }
 
 /* One primary's death is its own calls' concern. */
-static void a_dead_primary_does_not_take_others_with_it(void **state)
+CASE_WITH(a_dead_primary_does_not_take_others_with_it, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
@@ -965,7 +961,7 @@ static void a_dead_primary_does_not_take_others_with_it(void **state)
 }
 
 /* A replica takes over: its number stays, and what may be repeated goes there within the run. */
-static void a_failover_in_a_cluster_is_ridden_out(void **state)
+CASE_WITH(a_failover_in_a_cluster_is_ridden_out, NULL, bed_close)
 {
     enum hapax_error error;
     struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
@@ -986,7 +982,7 @@ static void a_failover_in_a_cluster_is_ridden_out(void **state)
 }
 
 /* A cluster that is electing says so; the call waits for it, within the run. */
-static void an_election_is_waited_for(void **state)
+CASE_WITH(an_election_is_waited_for, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
@@ -1000,7 +996,7 @@ static void an_election_is_waited_for(void **state)
 }
 
 /* A node that is away for longer than a run lasts is not waited for, so that other calls go on. */
-static void what_stays_away_is_not_waited_for(void **state)
+CASE_WITH(what_stays_away_is_not_waited_for, NULL, bed_close)
 {
     for (int away = 0; away < 3; away++) {
         struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
@@ -1028,7 +1024,7 @@ static void what_stays_away_is_not_waited_for(void **state)
 }
 
 /* A node that has left the cluster is not kept a link to. */
-static void a_node_that_left_is_closed(void **state)
+CASE_WITH(a_node_that_left_is_closed, NULL, bed_close)
 {
     int64_t before_us = hapax__monotonic_us();
     const char *name;
@@ -1051,7 +1047,7 @@ static void a_node_that_left_is_closed(void **state)
 }
 
 /* A node that never answers costs its own calls the timeout; others were answered meanwhile. */
-static void a_silent_node_does_not_hide_others_replies(void **state)
+CASE_WITH(a_silent_node_does_not_hide_others_replies, NULL, bed_close)
 {
     struct bed *bed = bed_open(state, HAPAX__REDIS_CLUSTER, 1);
 
@@ -1066,7 +1062,7 @@ static void a_silent_node_does_not_hide_others_replies(void **state)
 /* ---- memory -------------------------------------------------------------------------- */
 
 /* Whichever allocation fails: each call has a reply or an error, and nothing is lost. */
-static void every_allocation_may_fail(void **state)
+CASE_WITH(every_allocation_may_fail, NULL, bed_close)
 {
     bool last = false;
     struct bed *bed = cluster_open(state);
@@ -1100,54 +1096,4 @@ static void every_allocation_may_fail(void **state)
             play_log(&bed->plays[k]);
     }
     bed->route = NULL;
-}
-
-#define CASE(name) cmocka_unit_test_teardown(name, bed_close)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(slots_are_those_of_the_specification),
-        CASE(a_missing_script_is_loaded),
-        CASE(a_script_that_cannot_be_loaded_goes_along),
-        CASE(a_link_that_went_stale_is_replaced_unseen),
-        CASE(a_lost_reply_is_asked_for_again_unless_once),
-        CASE(a_pipeline_may_break_off_anywhere),
-        CASE(a_refused_repeat_does_not_undo_the_first_try),
-        CASE(nobody_there_is_unavailable),
-        CASE(no_answer_is_indeterminate_in_time),
-        CASE(error_replies_are_told_apart),
-        CASE(a_text_repeats_no_arguments),
-        CASE(a_plain_command_s_own_error_is_its_reply),
-        CASE(calls_on_one_key_keep_their_order),
-        CASE(wait_follows_the_calls),
-        CASE(a_wait_for_nothing_holds_back_no_script),
-        CASE(a_wait_ends_before_the_run_does),
-        CASE(a_sentinel_leads_to_the_primary),
-        CASE(a_sentinel_that_lies_is_passed_over),
-        CASE(a_replica_named_as_primary_is_refused),
-        CASE(no_sentinel_knows),
-        CASE(what_is_no_answer_is_passed_on),
-        CASE(a_demoted_primary_sends_us_to_ask_again),
-        CASE(a_primary_without_its_replicas_is_doubted),
-        CASE(a_failover_is_ridden_out),
-        CASE(calls_go_to_their_slots),
-        CASE(moved_is_followed_and_remembered),
-        CASE(ask_is_followed_once),
-        CASE(order_is_kept_under_ask),
-        CASE(a_script_is_loaded_where_ask_led),
-        CASE(redirections_are_bounded),
-        CASE(nonsense_redirections_lead_nowhere),
-        CASE(an_empty_host_is_the_one_that_was_asked),
-        CASE(nonsense_maps_are_refused),
-        CASE(a_dead_primary_does_not_take_others_with_it),
-        CASE(a_failover_in_a_cluster_is_ridden_out),
-        CASE(an_election_is_waited_for),
-        CASE(what_stays_away_is_not_waited_for),
-        CASE(a_node_that_left_is_closed),
-        CASE(a_silent_node_does_not_hide_others_replies),
-        CASE(every_allocation_may_fail),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,17 +6,13 @@
  */
 #include "redis_play.h"
 
+#include "../cases.h"
 #include "base/clock.h"
 
 #include <hapax/store.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define PLAYS 4u
 
@@ -85,12 +81,11 @@ static void warm(struct bed *bed)
 }
 
 /* A refusal answers the repeat alone: the try whose reply was lost may have been carried out. */
-static void a_refused_repeat_is_not_surely_undone(void **state)
+CASE(a_refused_repeat_is_not_surely_undone)
 {
     struct hapax_op op = op_of(HAPAX_OP_CLAIM, 1);
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, "?timeout=30s", 1);
     warm(&bed);
     play_rule(&bed.plays[0], "EVALSHA", CUT, 1);
@@ -104,12 +99,11 @@ static void a_refused_repeat_is_not_surely_undone(void **state)
 }
 
 /* Nor where the repeat left the op to a later round, and that one refused it. */
-static void a_repeat_left_for_later_is_not_surely_undone(void **state)
+CASE(a_repeat_left_for_later_is_not_surely_undone)
 {
     struct hapax_op ops[] = {op_of(HAPAX_OP_COMPLETE, 1), op_of(HAPAX_OP_COMPLETE, 2)};
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, "?timeout=30s", 1);
     warm(&bed);
     play_rule(&bed.plays[0], "EVALSHA", CUT, 1);
@@ -123,12 +117,11 @@ static void a_repeat_left_for_later_is_not_surely_undone(void **state)
 
 /* All rounds of a batch share one timeout: here the first takes most of it, and the second is not
  * answered. */
-static void the_rounds_of_a_batch_share_one_timeout(void **state)
+CASE(the_rounds_of_a_batch_share_one_timeout)
 {
     struct hapax_op ops[] = {op_of(HAPAX_OP_READ, 1), op_of(HAPAX_OP_READ, 2)};
     int64_t took_us = INT64_MAX;
 
-    (void)state;
     for (unsigned tries = 0; took_us > 3300000;
          tries++) { /* others may keep us from the processor */
         int64_t before_us = hapax__monotonic_us();
@@ -149,12 +142,11 @@ static void the_rounds_of_a_batch_share_one_timeout(void **state)
 
 /* A primary whose replicas do not follow it may be the one of before: the next batch asks who it is
  * now, and another sentinel than the one that named it. */
-static void a_primary_without_its_replicas_is_doubted(void **state)
+CASE(a_primary_without_its_replicas_is_doubted)
 {
     struct hapax_op op = op_of(HAPAX_OP_RESOLVE, 1);
     struct bed bed;
 
-    (void)state;
     op.resolve = HAPAX_RESOLVE_FORGET;
     op.force = true;
     bed_open(&bed, "?timeout=30s&wait=1", 2);
@@ -194,7 +186,7 @@ static void expect_scan(struct bed *bed, struct hapax_op *op, const char *before
 /* A cursor of SCAN means nothing to another process: where one was restarted or took over, before a
  * part of a list or within it, its keys are walked anew. Where nobody says who it is, the list goes
  * on. */
-static void a_list_begins_anew_with_another_process(void **state)
+CASE(a_list_begins_anew_with_another_process)
 {
     static const char one[] = "$17\r\nrun_id:0a11223344\r\n";
     static const char other[] = "$17\r\nrun_id:0b11223344\r\n";
@@ -202,7 +194,6 @@ static void a_list_begins_anew_with_another_process(void **state)
     struct hapax_op op = {.kind = HAPAX_OP_LIST};
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, "?timeout=30s", 1);
     expect_scan(&bed, &op, one, one, "SCAN 0 ");
     expect_scan(&bed, &op, one, one, "SCAN 5 ");
@@ -213,17 +204,4 @@ static void a_list_begins_anew_with_another_process(void **state)
     expect_scan(&bed, &op, silent, silent, "SCAN 0 ");
     expect_scan(&bed, &op, silent, silent, "SCAN 5 ");
     bed_close(&bed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_refused_repeat_is_not_surely_undone),
-        cmocka_unit_test(a_repeat_left_for_later_is_not_surely_undone),
-        cmocka_unit_test(the_rounds_of_a_batch_share_one_timeout),
-        cmocka_unit_test(a_primary_without_its_replicas_is_doubted),
-        cmocka_unit_test(a_list_begins_anew_with_another_process),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,6 @@ static void away(size_t nodes, size_t count, bool hung)
  * and leaves nothing behind. */
 static void a_majority_is_a_lock_whoever_is_down(void **state)
 {
-    (void)state;
     for (size_t nodes = 1; nodes <= BED_NODES; nodes += 2)
         for (size_t down = 0; down <= nodes; down++)
             away(nodes, down, false);
@@ -130,7 +129,6 @@ static void a_majority_is_a_lock_whoever_is_down(void **state)
  * lock's. */
 static void a_majority_is_a_lock_whoever_hangs(void **state)
 {
-    (void)state;
     for (size_t nodes = 1; nodes <= BED_NODES; nodes += 2)
         for (size_t hung = 0; hung <= nodes; hung++)
             away(nodes, hung, true);
@@ -144,7 +142,6 @@ static void a_node_that_hangs_is_left_out_for_a_while(void **state)
     enum hapax_error error;
     char name[32];
 
-    (void)state;
     bed_stop(1);
     for (unsigned i = 0; i < 6; i++) {
         int64_t begin_us = hapax__monotonic_us(), spent_us;
@@ -167,7 +164,6 @@ static void a_slow_node_counts(void **state)
     redisContext *context;
     char name[32];
 
-    (void)state;
     names(name, sizeof(name));
     bed_kill(0);
     context = bed_send(1, "DEBUG SLEEP 0.05");
@@ -189,7 +185,6 @@ static void what_a_node_carries_out_late_is_released(void **state)
     enum hapax_error error;
     char name[32], before[32];
 
-    (void)state;
     names(name, sizeof(name));
     bed_kill(2);
     bed_start(); /* its scripts are counted from 0 */
@@ -222,7 +217,6 @@ static void a_value_of_another_is_told_and_stands(void **state)
     enum hapax_error error;
     char name[32];
 
-    (void)state;
     names(name, sizeof(name));
     assert_true(took(name, "another", 3)); /* on nodes 0 to 2 */
     item = bed_item(name, "mine", TTL_MS);
@@ -241,7 +235,6 @@ static void a_minority_of_another_is_outvoted(void **state)
 {
     char name[32];
 
-    (void)state;
     names(name, sizeof(name));
     assert_true(took(name, "another", 1));
     assert_true(took(name, "mine", 3));
@@ -256,7 +249,6 @@ static void a_repeat_with_the_same_value_takes_it_again(void **state)
     enum hapax_error error;
     char name[32];
 
-    (void)state;
     names(name, sizeof(name));
     item = bed_item(name, "mine", TTL_MS / 2);
     assert_true(take(lock, &item, &error));
@@ -280,7 +272,6 @@ static void it_runs_out_and_not_before(void **state)
     enum hapax_error error;
     char name[32];
 
-    (void)state;
     names(name, sizeof(name));
     mine = bed_item(name, "mine", 3000);
     theirs = bed_item(name, "theirs", TTL_MS);
@@ -300,7 +291,6 @@ static void a_late_majority_is_released(void **state)
     struct hapax__redlock_item items[2];
     char text[HAPAX_TEXT_MAX], names_of[2][32];
 
-    (void)state;
     for (unsigned i = 0; i < 2; i++)
         names(names_of[i], sizeof(names_of[i]));
     items[0] = bed_item(names_of[0], "mine", TTL_MS);
@@ -326,7 +316,6 @@ static void a_release_deletes_only_its_own(void **state)
     struct hapax__redlock_item items[2];
     char names_of[2][32];
 
-    (void)state;
     for (unsigned i = 0; i < 2; i++)
         names(names_of[i], sizeof(names_of[i]));
     assert_true(took(names_of[0], "another", 3));
@@ -351,7 +340,6 @@ static void a_batch_of_256_is_one_question_to_each_node(void **state)
     char text[HAPAX_TEXT_MAX];
     long long before;
 
-    (void)state;
     for (size_t i = 0; i < BATCH; i++) {
         names(names_of[i], sizeof(names_of[i]));
         items[i] = bed_item(names_of[i], "mine", TTL_MS);
@@ -381,7 +369,6 @@ static void a_node_that_forgets_makes_two_holders_possible(void **state)
     enum hapax_error error;
     char name[32];
 
-    (void)state;
     names(name, sizeof(name));
     mine = bed_item(name, "mine", TTL_MS);
     theirs = bed_item(name, "theirs", TTL_MS);
@@ -405,7 +392,6 @@ static void a_node_that_refuses_does_not_count(void **state)
     enum hapax_error error;
     char name[32];
 
-    (void)state;
     names(name, sizeof(name));
     freeReplyObject(bed_ask(0, "RPUSH hapax:%s x", name));
     item = bed_item(name, "mine", TTL_MS);
@@ -422,7 +408,6 @@ static void a_node_that_refuses_does_not_count(void **state)
  * unless the caller is told so. */
 static void without_memory_nothing_is_lost(void **state)
 {
-    (void)state;
     for (uint64_t n = 1;; n++) {
         const char *uri = bed_nodes[0].uri;
         struct hapax__redlock *lock;
@@ -467,7 +452,6 @@ static void uris_that_are_no_independent_nodes_are_refused(void **state)
         {{"redis+sentinel://a/m", "redis+sentinel://a/m", "redis://c"}, 3, "are the same"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[HAPAX_TEXT_MAX] = "";
         struct hapax__redlock *lock = (struct hapax__redlock *)text;
@@ -491,7 +475,6 @@ static void a_lock_behind_this_uri_works(void **state)
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error;
 
-    (void)state;
     assert_int_equal(hapax__redlock_open(&first, &given_uri, 1, text), HAPAX_ERR_NONE);
     assert_int_equal(hapax__redlock_open(&second, &given_uri, 1, text), HAPAX_ERR_NONE);
     while (!take(first, &mine, &error)) /* connecting may pass its patience on a busy machine */
@@ -510,7 +493,6 @@ static void a_lock_behind_this_uri_works(void **state)
 
 static int group_begin(void **state)
 {
-    (void)state;
     bed_start();
     return 0;
 }
@@ -518,7 +500,6 @@ static int group_begin(void **state)
 /* Whatever the last case has left: each begins with all nodes running. */
 static int case_begin(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < BED_NODES; i++)
         if (bed_nodes[i].pid > 0)
             bed_cont(i);
@@ -529,7 +510,6 @@ static int case_begin(void **state)
 
 static int group_end(void **state)
 {
-    (void)state;
     bed_end();
     return 0;
 }

@@ -384,7 +384,6 @@ static void the_clock_never_runs_backwards(void **state)
     const int64_t wall_us = INT64_C(1700000000) * 1000000;
     const int64_t jumps[] = {-DAY_US, -1, 0, 1, DAY_US};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
         struct hapax__clock_mark last = {wall_us, 5000000, {7}};
         struct hapax__clock_mark same = {wall_us + jumps[i], 6000000, {7}};
@@ -415,14 +414,14 @@ static void change_record(struct fixture *f, uint64_t n, size_t at, uint8_t flip
 }
 
 /* A damaged record is CORRUPT for every op that needs it, never absent; the others of the batch are
- * answered. LIST shows what is before it, says so, and goes on from a cursor that is set on it. */
+ * answered. LIST and PURGE pass over it, and name it. */
 static void a_damaged_record_is_never_absent(void **state)
 {
     struct fixture *f = *state;
     struct hapax_op ops[3] = {claim_of(1, 2), claim_of(2, 2), claim_of(3, 2)};
     struct hapax_op list = {.kind = HAPAX_OP_LIST}, purge = {.kind = HAPAX_OP_PURGE};
     uint32_t shown = 0;
-    unsigned corrupt = 0;
+    unsigned damaged = 0;
 
     for (uint64_t n = 1; n <= 3; n++)
         assert_int_equal(claim(f->store, n, 1), HAPAX_CLAIMED);
@@ -437,15 +436,19 @@ static void a_damaged_record_is_never_absent(void **state)
     assert_non_null(strstr(hapax_store_text(f->store), "it is damaged"));
     do {
         list.cursor = list.next_cursor;
-        if (hapax_store_run(f->store, &list, 1) == HAPAX_ERR_CORRUPT) {
-            corrupt++;
-            list.next_cursor = id_of(2);
-        }
+        assert_int_equal(run_one(f->store, &list), HAPAX_FOUND);
         shown += list.count;
-    } while (list.error == HAPAX_ERR_CORRUPT || list.more);
-    assert_int_equal(corrupt, 1);
+        damaged += list.damaged;
+        if (!list.damaged)
+            continue;
+        assert_memory_equal(&list.damaged_from, &ops[1].id, sizeof(ops[1].id));
+        assert_memory_equal(&list.damaged_to, &ops[1].id, sizeof(ops[1].id));
+    } while (list.more);
+    assert_int_equal(damaged, 1);
     assert_int_equal(shown, 2);
     assert_int_equal(run_one(f->store, &purge), HAPAX_OK);
+    assert_true(purge.damaged && purge.more);
+    assert_memory_equal(&purge.damaged_to, &ops[1].id, sizeof(ops[1].id));
     assert_int_equal(run_one(f->store, &ops[1]), HAPAX_NO_VERDICT);
 }
 

@@ -3,6 +3,7 @@
  * LIST, PURGE and expiry on the embedded store: what is stuck is found without looking at what is
  * finished, and what has expired goes, and nothing else.
  */
+#include "../unit/record_v1.h"
 #include "rocksdb_fixture.h"
 
 /* ---- LIST ---------------------------------------------------------------------------- */
@@ -89,6 +90,79 @@ static void the_index_follows_the_states(void **state)
     assert_int_equal(COUNT(HAPAX_STATES_OPEN), 0);
     assert_int_equal(COUNT(0), 1);
 #undef COUNT
+}
+
+#define MANY UINT64_C(20000) /* over what of `open` is kept in memory, and what a walk sorts */
+
+/* Lists, in order, and returns how many there are. */
+static uint32_t list_all(struct hapax_store *store, uint32_t states)
+{
+    struct hapax_op list = {.kind = HAPAX_OP_LIST, .states = states, .limit = 999};
+    struct hapax_id last = {{0}};
+    uint32_t count = 0;
+
+    do {
+        assert_int_equal(run_one(store, &list), HAPAX_FOUND);
+        for (uint32_t i = 0; i < list.count; i++) {
+            assert_true(memcmp(&list.records[i].id, &last, sizeof(last)) > 0);
+            last = list.records[i].id;
+        }
+        count += list.count;
+        list.cursor = list.next_cursor;
+    } while (list.more);
+    return count;
+}
+
+/* More unfinished records than are kept in memory are listed, each once and in order, whether their
+ * entry is written or not; and so are those of a buffer that is not sorted. */
+static void many_records_are_listed_in_order(void **state)
+{
+    struct fixture *f = *state;
+
+    close_store(f);
+    open_store(f, "?sync=off");
+    load(f->store, 0, MANY, false);
+    assert_int_equal(list_all(f->store, HAPAX_STATES_OPEN), MANY);
+    assert_int_equal(list_all(f->store, 0), MANY);
+    load(f->store, 0, MANY / 2, true);
+    assert_int_equal(list_all(f->store, HAPAX_STATES_OPEN), MANY / 2);
+    assert_int_equal(list_all(f->store, 0), MANY);
+    reopen_store(f);
+    assert_int_equal(list_all(f->store, HAPAX_STATES_OPEN), MANY / 2);
+    assert_int_equal(list_all(f->store, 0), MANY);
+    load(f->store, 0, MANY, true);
+    assert_int_equal(list_all(f->store, HAPAX_STATES_OPEN), 0);
+}
+
+/* A sweep meets each record of a buffer that is not sorted. */
+static void a_large_buffer_is_swept(void **state)
+{
+    static struct hapax_op ops[HAPAX_BATCH_MAX];
+    struct fixture *f = *state;
+    struct hapax_op purge = {.kind = HAPAX_OP_PURGE};
+    int64_t deadline_us = monotonic_us() + 60000000;
+    uint32_t purged = 0;
+
+    close_store(f);
+    open_store(f, "?sync=off");
+    for (uint64_t at = 0; at < MANY; at += 1000) {
+        for (size_t i = 0; i < 1000; i++) {
+            ops[i] = claim_of(at + i, 1);
+            ops[i].lease_ms = ops[i].retention_ms = 1;
+        }
+        assert_int_equal(hapax_store_run(f->store, ops, 1000), HAPAX_ERR_NONE);
+    }
+    do {
+        assert_true(monotonic_us() < deadline_us);
+        ops[0] = read_of(MANY - 1);
+    } while (run_one(f->store, &ops[0]) != HAPAX_ABSENT);
+    do {
+        assert_int_equal(run_one(f->store, &purge), HAPAX_OK);
+        purged += purge.purged;
+        purge.cursor = purge.next_cursor;
+    } while (purge.more);
+    assert_int_equal(purged, MANY);
+    assert_int_equal(list_all(f->store, 0), 0);
 }
 
 /* ---- expiry -------------------------------------------------------------------------- */
@@ -239,15 +313,107 @@ static void purge_removes_what_the_filter_left(void **state)
     assert_false(stored(f, HAPAX__OPEN, 9));
 }
 
+/* Such an entry hides no claim that came later: its state is that of the record that is gone. */
+static void what_the_filter_left_hides_no_claim(void **state)
+{
+    struct fixture *f = *state;
+    struct hapax_op list = {.kind = HAPAX_OP_LIST, .states = 1u << HAPAX_STATE_STARTED};
+    struct hapax_op ops[2] = {claim_of(1, 1)}, op;
+    int64_t deadline_us = monotonic_us() + 60000000;
+    struct hapax__files *files;
+
+    ops[0].lease_ms = ops[0].retention_ms = 5;
+    ops[1] = (struct hapax_op){.kind = HAPAX_OP_FAIL, .id = id_of(1), .token = {{1}}, .ran = true};
+    assert_int_equal(hapax_store_run(f->store, ops, 2), HAPAX_ERR_NONE);
+    assert_int_equal(ops[1].verdict, HAPAX_OK);
+    do {
+        assert_true(monotonic_us() < deadline_us);
+        op = read_of(1);
+    } while (run_one(f->store, &op) != HAPAX_ABSENT);
+    close_store(f);
+    files = open_files(f);
+    atomic_store(&files->judged_us, op.now_us);
+    rocksdb_compact_range_cf(files->db, files->family[HAPAX__RECORDS], NULL, 0, NULL, 0);
+    close_files(files);
+    assert_false(stored(f, HAPAX__RECORDS, 1));
+    assert_true(stored(f, HAPAX__OPEN, 1));
+    open_store(f, "");
+    assert_int_equal(claim(f->store, 1, 2), HAPAX_CLAIMED);
+    assert_int_equal(run_one(f->store, &list), HAPAX_FOUND);
+    assert_int_equal(list.count, 1);
+    reopen_store(f);
+    assert_int_equal(run_one(f->store, &list), HAPAX_FOUND);
+    assert_int_equal(list.count, 1);
+}
+
+/* A database of the version before: its records are read, listed, completed, and written anew. */
+static void records_of_version_1_are_read(void **state)
+{
+    struct fixture *f = *state;
+    struct hapax_op list = {.kind = HAPAX_OP_LIST};
+    struct hapax_op op = read_of(1);
+    uint8_t bytes[RECORD_V1_MAX];
+    struct hapax__files *files;
+    struct hapax_record record;
+    size_t size;
+
+    assert_int_equal(claim(f->store, 1, 1), HAPAX_CLAIMED);
+    assert_int_equal(run_one(f->store, &op), HAPAX_FOUND);
+    record = op.record;
+    memcpy(record.mark.bytes, claim_of(1, 1).token.bytes, sizeof(record.mark));
+    record.scope = hapax_str("test");
+    size = record_v1(bytes, &record);
+    close_store(f);
+    files = open_files(f);
+    put_raw(files, HAPAX__RECORDS, record.id.bytes, sizeof(record.id), (const char *)bytes, size);
+    close_files(files);
+    open_store(f, "");
+    assert_int_equal(run_one(f->store, &list), HAPAX_FOUND);
+    assert_int_equal(list.count, 1);
+    assert_int_equal(list.records[0].what.len, 0);
+    assert_int_equal(complete(f->store, 1, 1), HAPAX_OK);
+    assert_true(is_completed(f->store, 1));
+}
+
+static void keep_line(void *arg, bool danger, const char *line)
+{
+    char(*lines)[512] = arg;
+    size_t len = strlen(*lines);
+
+    (void)danger;
+    snprintf(*lines + len, sizeof(*lines) - len, "%s\n", line);
+}
+
+/* check counts what LIST shows: not what has expired, nor the library's own record. */
+static void a_few_records_are_counted(void **state)
+{
+    struct fixture *f = *state;
+    char lines[512] = "";
+
+    assert_int_equal(hapax_store_bind(f->store, hapax_str(NULL)), HAPAX_ERR_NONE);
+    for (uint64_t n = 1; n <= 3; n++)
+        assert_int_equal(claim(f->store, n, 1), HAPAX_CLAIMED);
+    assert_int_equal(hapax_store_check(f->store, keep_line, &lines), HAPAX_ERR_NONE);
+    assert_true(strncmp(lines, "3 records\n", 10) == 0 || strstr(lines, "\n3 records\n"));
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, make_store, drop_store)
 
 /* test_rocksdb_walk [RECORDS] */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASE(stuck_records_are_found_among_a_million), CASE(the_index_follows_the_states),
-        CASE(the_filter_drops_what_has_expired),       CASE(purge_never_removes_a_live_claim),
-        CASE(a_sweep_moves_dead_claims_in_the_index),  CASE(purge_removes_what_the_filter_left),
+        CASE(stuck_records_are_found_among_a_million),
+        CASE(the_index_follows_the_states),
+        CASE(the_filter_drops_what_has_expired),
+        CASE(purge_never_removes_a_live_claim),
+        CASE(a_sweep_moves_dead_claims_in_the_index),
+        CASE(purge_removes_what_the_filter_left),
+        CASE(what_the_filter_left_hides_no_claim),
+        CASE(records_of_version_1_are_read),
+        CASE(a_few_records_are_counted),
+        CASE(many_records_are_listed_in_order),
+        CASE(a_large_buffer_is_swept),
     };
 
     if (argc > 1)

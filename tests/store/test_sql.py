@@ -266,6 +266,38 @@ def test_a_made_up_token_shows_no_outcome(db):
     assert begin(conn)["verdict"] == "mismatch"
 
 
+# Who reads the table, its backup or its replica gets no token: by what stands there no claim can be ended.
+def test_who_reads_the_table_cannot_complete(db):
+    conn = db.connect()
+    token = begin(conn)["token"]
+    given = base64.urlsafe_b64decode(token)
+    ((id, kept),) = db.run("SELECT id, token FROM hapax.operations WHERE scope = 'shop'")
+    assert (bytes(id), bytes(kept)) == (given[:32], hashlib.sha256(given[32:]).digest()[:16])
+    made_up = base64.urlsafe_b64encode(bytes(id) + bytes(kept)).decode()
+    for call in ("complete", "fail", "renew"):
+        assert row(conn, f'hapax.{call}(%s, "raise" => false)', made_up)["verdict"] == "lost"
+    with pytest.raises(psycopg2.Error, match="the claim is lost"):
+        row(conn, "hapax.step_begin(%s, 'shop', 'k', 'charge')", made_up)
+    assert complete(conn, token)["verdict"] == "ok"
+
+
+# With a secret fingerprint and caller are kept as HMACs, of a step too, as hapax__identify() makes them
+# (tests/unit/test_text.c has the same numbers).
+def test_fingerprint_and_caller_are_put_under_the_secret(db):
+    conn, request = db.connect(), {"fingerprint": bytes(range(0x40, 0x60)), "caller": bytes(range(0x80, 0xa0))}
+    ask(conn, "SET hapax.secret = '73'")
+    token = begin(conn, **request)["token"]
+    row(conn, "hapax.step_begin(%s, 'shop', 'k', 'charge')", token)
+    kept = db.run("SELECT encode(fingerprint, 'hex'), encode(caller, 'hex') FROM hapax.operations WHERE scope = 'shop' "
+                  "AND fingerprint <> hapax.digest('hapax', 'step')")
+    assert kept == 2 * [("616a1718bc3eea485de82be1f65e19cc55f4ecc6831476eb60e2535b1e3f3be3",
+                         "2b32f37db7f09a7fa18b391ad05909d0e61282ac1eae4aa7ae14e53f2437f291")]
+    assert begin(conn, **request)["verdict"] == "in_flight"
+    assert begin(conn, **request, step="charge")["verdict"] == "in_flight"
+    assert begin(conn, **request | {"caller": bytes(32)})["differs"] == "caller"
+    assert begin(conn, **request | {"fingerprint": bytes(32)})["differs"] == "fingerprint"
+
+
 # A failure is recorded: the next runs again, with its attempt counted, and as_unknown is for an operator.
 def test_a_failure_is_recorded(db):
     conn = db.connect()
@@ -322,7 +354,7 @@ def test_a_bound_store_is_one_for_both_doors(db):
     assert bytes(check) == bytes(ask(conn, "SELECT hapax.id('hapax', 'secret')")[0][0])
 
 
-# A program gets the functions it needs, and neither the table, where tokens are, nor an operator's powers.
+# A program gets the functions it needs, and neither the table, where outcomes are, nor an operator's powers.
 def test_a_program_gets_no_more_than_it_is_granted(db):
     db.run("DROP ROLE IF EXISTS shop; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA hapax TO shop;"
            "GRANT EXECUTE ON FUNCTION hapax.begin, hapax.complete, hapax.fail, hapax.renew, hapax.headers, hapax.id TO "
@@ -334,7 +366,7 @@ def test_a_program_gets_no_more_than_it_is_granted(db):
                       "DELETE FROM hapax.operations", "SELECT * FROM hapax.purge(NULL, 1)",
                       "SELECT * FROM hapax.list(0, NULL, 0, 1, NULL)",
                       "SELECT * FROM hapax.run('{5}', '{x}', NULL, NULL, NULL, NULL, NULL, NULL, '{0}', NULL, NULL, "
-                      "NULL, NULL, NULL, false)"):
+                      "NULL, NULL, NULL, NULL, NULL, false)"):
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             ask(conn, forbidden)
     conn.close()
@@ -511,8 +543,10 @@ def test_a_mixed_batch_answers_each_op_once(db, packed):
 
 # What a packed row says of an op, and what follows from it, is what its record says.
 @pytest.mark.parametrize("flags", [RERUN, HOLD, RERUN | 16])
-def test_a_packed_row_says_what_the_record_does(db, flags):
+@pytest.mark.parametrize("owner, what", [(b"", b""), (b"o" * 32, b"w" * 255), (b"", b"POST /pay")])
+def test_a_packed_row_says_what_the_record_does(db, flags, owner, what):
     conn, some = db.connect(), ids(3)
+    more = {"scope": b"s" * 255, "owner": owner, "what": what}
     call = "SELECT ord, verdict FROM hapax.run(" + ", ".join(f"%s::{type}[]" for type in TYPES) + ", false)"
 
     def check(told, *more):
@@ -521,10 +555,11 @@ def test_a_packed_row_says_what_the_record_does(db, flags):
             for name in ("state", "hold", "attempt", "spent", "fence", "created_us", "updated_us", *more):
                 assert packed[name] == read[name], name
 
-    check(answers(conn, [op(CLAIM, id, flags=flags, scope=b"s" * 255) for id in some]), "lease_until_us")
+    check(answers(conn, [op(CLAIM, id, flags=flags, **more) for id in some]), "lease_until_us")
     db.run("UPDATE hapax.operations SET attempt = 3, spent = 2, ran = true, fence = fence + 7, created_us = created_us "
            "- 5")
-    check(answers(conn, [op(COMPLETE, id, flags=512, body=b"b") for id in some]), "scope", "fingerprint", "caller")
+    check(answers(conn, [op(COMPLETE, id, flags=512, body=b"b") for id in some]), "scope", "fingerprint", "caller",
+          "owner", "what")
     told = answers(conn, [op(COMPLETE, id, flags=512, body=b"other") for id in some])  # what stands is told
     assert [(row["outcome"], row["body"]) for row in told] == [(1, b"b")] * 3
     for kind, verdict in (CLAIM, CLAIMED), (COMPLETE, OK):
@@ -816,7 +851,7 @@ def test_a_sweep_never_takes_a_claim(db):
     sweeper.join(PATIENCE)
     assert not faults and len(claimed) > 10
     stored = {bytes(id): bytes(token) for id, token in db.run("SELECT id, token FROM hapax.operations")}
-    assert all(stored.get(id) == token for id, token in claimed.items())
+    assert all(stored.get(id) == hashlib.sha256(token).digest()[:16] for id, token in claimed.items())
 
 
 # Sweeps and late holders that race for the same dead claims: whoever was told that the claim is renewed and still
@@ -898,8 +933,8 @@ def test_the_script_may_be_run_again(server):
     conn = db.connect()
     complete(conn, begin(conn)["token"])
     db.run(SCRIPT)
-    assert begin(conn)["verdict"] == "completed" and db.run("SELECT hapax.version()") == [(2,)]
-    assert db.run("SELECT version FROM hapax.schema_version ORDER BY 1") == [(1,), (2,)]
+    assert begin(conn)["verdict"] == "completed" and db.run("SELECT hapax.version()") == [(3,)]
+    assert db.run("SELECT version FROM hapax.schema_version ORDER BY 1") == [(1,), (2,), (3,)]
     db.close()
 
 
@@ -909,6 +944,22 @@ def test_the_script_waits_for_no_caller(db):
     begin(holder)
     db.run(SCRIPT.replace("lock_timeout = '60s'", "lock_timeout = '20s'"))
     holder.commit()
+
+
+# A schema of that name with other tables is refused by name, by init and by check; init names the database.
+def test_a_schema_that_is_not_ours_is_refused(server):
+    def hapax(command):
+        return subprocess.run([BUILD / "hapax", command, "--store", server.uri(db.name)],
+                              capture_output=True, text=True, timeout=PATIENCE)
+
+    db = Database(server, script=None)
+    db.run("CREATE SCHEMA hapax; CREATE TABLE hapax.operations (x int)")
+    for command, text in (("init", "it has a table"), ("check", "has no function")):
+        done = hapax(command)
+        assert done.returncode in (2, 3) and text in done.stderr and "not Hapax's" in done.stderr
+    db.run("DROP SCHEMA hapax CASCADE")
+    assert f'in the database "{db.name}" of' in hapax("init").stdout
+    db.close()
 
 
 # Whoever may make schemas cannot lay traps for the one who sets Hapax up: a schema of his is not taken for ours.
@@ -929,7 +980,7 @@ def test_a_schema_of_another_role_is_refused(server):
             db.run(SCRIPT)
         done = subprocess.run([BUILD / "hapax", "init", "--store", server.uri(db.name)],
                               capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode != 0 and "belongs to another role" in done.stderr
+        assert done.returncode != 0 and f'belongs to the role "{stranger}"' in done.stderr and "drop" not in done.stderr
         assert db.run("SELECT rolsuper FROM pg_roles WHERE rolname = %s", stranger) == [(False,)]
         ask(conn, "DROP SCHEMA hapax CASCADE; CREATE SCHEMA hapax AUTHORIZATION CURRENT_USER")
         ask(conn, SCRIPT)
@@ -953,13 +1004,93 @@ def test_older_is_brought_here_and_newer_is_refused(server):
     begin(conn)
     db.run("DELETE FROM hapax.schema_version WHERE version > 1; DROP TABLE hapax.outbox; DROP FUNCTION hapax.headers")
     db.run(SCRIPT)
-    assert db.run("SELECT hapax.version(), to_regclass('hapax.outbox_ended') IS NOT NULL") == [(2, True)]
+    assert db.run("SELECT hapax.version(), to_regclass('hapax.outbox_ended') IS NOT NULL") == [(3, True)]
     assert begin(conn)["verdict"] == "in_flight"
-    db.run("INSERT INTO hapax.schema_version VALUES (3)")
-    with pytest.raises(psycopg2.Error, match="version 3, this is version 2") as refused:
+    db.run("INSERT INTO hapax.schema_version VALUES (4)")
+    with pytest.raises(psycopg2.Error, match="version 4, this is version 3") as refused:
         db.run(SCRIPT)
-    assert refused.value.pgcode == "HX003" and db.run("SELECT hapax.version()") == [(3,)]
+    assert refused.value.pgcode == "HX003" and db.run("SELECT hapax.version()") == [(4,)]
     db.close()
+
+
+# Records of version 2 stay as they are, without owner and what, but that marks take the place of tokens: who has the
+# token of a claim ends it afterwards. And who might call a function whose arguments have changed may do so afterwards,
+# and nobody else.
+def test_records_and_grants_of_version_2_are_kept(server):
+    db = Database(server)
+    conn, role = db.connect(), f"caller_{os.getpid()}"
+    complete(conn, begin(conn, "old")["token"])
+    begin(conn, "held")
+    token = begin(conn, "running")["token"]
+    db.run("UPDATE hapax.operations SET token = %s WHERE id = hapax.id('shop', 'running')",
+           base64.urlsafe_b64decode(token)[32:])
+    db.run("ALTER TABLE hapax.operations DROP COLUMN owner, DROP COLUMN what, DROP COLUMN replaced_state, "
+           "DROP COLUMN replaced_status; DELETE FROM hapax.schema_version WHERE version > 2")
+    db.run("DROP FUNCTION hapax.id(text, text, text, text); CREATE FUNCTION hapax.id(scope text, key text, step text "
+           "DEFAULT NULL) RETURNS bytea LANGUAGE sql AS 'SELECT NULL::bytea'; "
+           "REVOKE ALL ON FUNCTION hapax.id FROM PUBLIC")
+    db.run(f'CREATE ROLE "{role}" LOGIN; GRANT USAGE ON SCHEMA hapax TO "{role}"; '
+           f'GRANT EXECUTE ON FUNCTION hapax.id, hapax.begin TO "{role}"')
+    try:
+        db.run(SCRIPT)
+        assert begin(conn, "old")["verdict"] == "completed" and begin(conn, "held")["verdict"] == "in_flight"
+        assert complete(conn, token)["verdict"] == "ok" and begin(conn, "running")["body"] == b"done"
+        assert db.run("SELECT DISTINCT owner, what, replaced_state, replaced_status FROM hapax.operations") == [
+            (b"", b"", 0, 0)]
+        assert db.run("SELECT p.proname FROM pg_proc p, aclexplode(p.proacl) a "
+                      "WHERE p.pronamespace = 'hapax'::regnamespace AND a.grantee <> p.proowner ORDER BY 1") == [
+            ("begin",), ("id",)]
+        caller = db.connect(user=role)
+        assert begin(caller, "new", what="POST /pay", owner="acme")["verdict"] == "claimed"
+        db.run(SCRIPT)
+        assert begin(caller, "new", owner="acme")["verdict"] == "in_flight"
+    finally:
+        db.close()
+        db.run(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+
+
+# Each owner's keys are its own; their ids and digests are those of the C functions (tests/unit/test_text.c).
+def test_an_owner_has_keys_of_its_own(db):
+    conn = db.connect()
+    tokens = [begin(conn, owner=owner)["token"] for owner in (None, "acme", "other")]
+    assert all(tokens) and begin(conn, owner="acme")["verdict"] == "in_flight"
+    complete(conn, tokens[1], b"acme's")
+    assert begin(conn, owner="acme")["body"] == b"acme's" and begin(conn, owner="")["verdict"] == "in_flight"
+    names = db.run("SELECT encode(hapax.id('default', 'k', owner => 'acme'), 'hex'), "
+                   "encode(hapax.id('default', 'k', 'charge', 'acme'), 'hex'), encode(hapax.owner('acme'), 'hex')")
+    assert names == [("27f52045f4291f35f0c0c76304526991a3bed1a2dc979863a3b611535738ecc1",
+                      "745aed7a8b831111d418942b05813085ee25387060b283daf5c34713892d9967",
+                      "611983f3442023dd35a95d72af857c0cda17c843641f69ac45de44dac747ea22")]
+    ask(conn, "SELECT set_config('hapax.secret', '73', false)")
+    assert ask(conn, "SELECT encode(hapax.id('default', 'k', owner => 'acme'), 'hex'), "
+                     "encode(hapax.owner('acme'), 'hex')") == [
+        ("5d1a6b9c7dd5ef6cc4ad2f37e3b17d749d0bb91af63c96218dda82be576f1537",
+         "3e4afd645e3d6c59630112a4f42a67c0c2cb325ef874a64618c5f0253f55707a")]
+    ask(conn, "SELECT set_config('hapax.secret', '', false)")
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match="the owner of 256 bytes is over 255"):
+        begin(conn, owner="o" * 256)
+    step = row(conn, "hapax.step_begin(%s, 'shop', 'k', 'charge', owner => 'other')", tokens[2])
+    assert step["verdict"] == "claimed"
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match="not that of this scope, key and owner"):
+        row(conn, "hapax.step_begin(%s, 'shop', 'k', 'charge')", tokens[2])
+
+
+# What an operation is is kept as hapax_what() cuts it, and set anew by each claim that is granted.
+def test_what_an_operation_is_is_kept(db):
+    conn = db.connect()
+    for key, given, kept in (("a", "POST /pay", "POST /pay"), ("b", None, ""), ("c", "a\r\nb\x7f", "a??b?"),
+                             ("d", "x" * 255, "x" * 255), ("e", "x" * 256, "x" * 252 + "…"),
+                             ("f", "é" * 128, "é" * 126 + "…"), ("g", "x" + "é" * 127, "x" + "é" * 127)):
+        token = begin(conn, key, what=given)["token"]
+        assert db.run("SELECT convert_from(what, 'UTF8') FROM hapax.operations WHERE id = hapax.id('shop', %s)",
+                      key) == [(kept,)], key
+    row(conn, "hapax.fail(%s)", token)
+    assert begin(conn, "g", what="PUT /pay")["verdict"] == "claimed"
+    assert db.run("SELECT convert_from(what, 'UTF8') FROM hapax.operations WHERE id = hapax.id('shop', 'g')") == [
+        ("PUT /pay",)]
+    row(conn, "hapax.step_begin(%s, 'shop', 'h', 'charge')", begin(conn, "h", what="POST /h")["token"])
+    assert db.run("SELECT convert_from(what, 'UTF8') FROM hapax.operations "
+                  "WHERE id = hapax.id('shop', 'h', 'charge')") == [("POST /h step charge",)]
 
 
 # Every column and what anybody calls is commented, and nobody is granted anything by the script.

@@ -21,7 +21,7 @@ from sql_database import (BUSY, CLAIM, CLAIMED, COMPLETE, FAIL, FORCE,
                           FORGET, OK, READ, RENEW, RESOLVE, SCRIPT, Database,
                       answers, ask, op)
 
-SECONDS = float(os.environ.get("HAPAX_STORM_SECONDS", 9))
+SECONDS = float(os.environ.get("HAPAX_STORM_SECONDS", 6))
 ROUND = 3  # seconds on one set of keys: what lasts is completed after a while, and then little happens
 CALLERS = 10
 LASTING, PASSING = ["a", "b", "c", "d"], ["p", "q", "r", "s"]  # the latter expire at once and may be forgotten

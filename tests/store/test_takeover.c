@@ -4,6 +4,7 @@
  * process and the keeper of another, lets the op be applied, and ends the holder in place of a
  * reply.
  */
+#include "../cases.h"
 #include "rocksdb_fixture.h"
 
 #include <poll.h>
@@ -113,7 +114,7 @@ static pid_t start_holder(struct fixture *f)
 
 /* The forget was applied and another has claimed since: repeated at the takeover it would remove a
  * live claim, and the handler would run twice. */
-static void a_forget_is_not_repeated_at_a_takeover(void **state)
+CASE_WITH(a_forget_is_not_repeated_at_a_takeover, make_folder, drop_store)
 {
     struct fixture *f = *state;
     struct relay relay = {.meanwhile = HAPAX_NO_VERDICT};
@@ -141,7 +142,7 @@ static void a_forget_is_not_repeated_at_a_takeover(void **state)
 }
 
 /* A path is free once its holder has closed it, though a child of the holder lives on. */
-static void a_forked_child_holds_no_path(void **state)
+CASE_WITH(a_forked_child_holds_no_path, make_folder, drop_store)
 {
     struct fixture *f = *state;
     int end[2];
@@ -164,12 +165,6 @@ static void a_forked_child_holds_no_path(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_forget_is_not_repeated_at_a_takeover, make_folder,
-                                        drop_store),
-        cmocka_unit_test_setup_teardown(a_forked_child_holds_no_path, make_folder, drop_store),
-    };
-
     hapax_rocksdb_use();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cases_run(NULL, NULL);
 }

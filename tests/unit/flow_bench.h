@@ -99,6 +99,8 @@ static inline void note_answer(struct bench *b, int i)
         note(b, a->recorded ? " recorded" : " unrecorded");
     if (a->unprotected)
         note(b, " unprotected");
+    if (a->kind == HAPAX_ANSWER_LIMITED)
+        note(b, " %s", hapax__limit_name(b->flows[i].limited));
     if (a->differs != HAPAX_DIFFERS_NOT)
         note(b, a->differs == HAPAX_DIFFERS_CALLER ? " caller" : " fingerprint");
     if (a->kind == HAPAX_ANSWER_STORE_DOWN)
@@ -258,6 +260,20 @@ static inline void hooked(struct bench *b, int i, enum hapax_class cls, int stat
     struct hapax_outcome outcome = outcome_of(status);
 
     hapax__flow_reconciled(&b->flows[i], cls, &outcome, b->now_us);
+    go_on(b, i);
+}
+
+/* The owner of flow i is at a limit before it begins. */
+static inline void limit(struct bench *b, int i)
+{
+    b->requests[i].over = (struct hapax__over){HAPAX__LIMIT_KEYS, 5000};
+}
+
+/* The owner of flow i is at a limit when it was to run. */
+static inline void refused(struct bench *b, int i)
+{
+    hapax__flow_refused(&b->flows[i], (struct hapax__over){HAPAX__LIMIT_IN_FLIGHT, 1000},
+                        b->now_us);
     go_on(b, i);
 }
 

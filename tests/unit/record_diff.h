@@ -44,11 +44,14 @@ static inline const char *record_diff(const struct hapax_record *a, const struct
     RECORD_DIFF_VALUE(attempt);
     RECORD_DIFF_VALUE(spent);
     RECORD_DIFF_VALUE(fence);
-    RECORD_DIFF_BYTES(token);
+    RECORD_DIFF_BYTES(mark);
     RECORD_DIFF_BYTES(fingerprint);
     RECORD_DIFF_BYTES(caller);
+    RECORD_DIFF_BYTES(owner);
     if (!same_bytes(a->scope, b->scope))
         return "scope";
+    if (!same_bytes(a->what, b->what))
+        return "what";
     RECORD_DIFF_VALUE(created_us);
     RECORD_DIFF_VALUE(updated_us);
     RECORD_DIFF_VALUE(lease_until_us);
@@ -57,6 +60,8 @@ static inline const char *record_diff(const struct hapax_record *a, const struct
     RECORD_DIFF_VALUE(resolved_us);
     if (!same_bytes(a->resolved_by, b->resolved_by))
         return "resolved_by";
+    RECORD_DIFF_VALUE(replaced_state);
+    RECORD_DIFF_VALUE(replaced_status);
     return outcome_diff(&a->outcome, &b->outcome);
 }
 

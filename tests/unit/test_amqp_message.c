@@ -2,16 +2,11 @@
  *
  * AMQP headers that are no texts: what is shown of them, what is kept, and what a letter has of it.
  */
+#include "../cases.h"
 #include "broker/amqp/message.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- the bed ------------------------------------------------------------------------- */
 
@@ -72,7 +67,7 @@ static void end(struct bed *bed)
 /* ---- the cases ------------------------------------------------------------------------- */
 
 /* Each kind of AMQP value is the same in the letter, and only texts are shown. */
-static void each_kind_is_what_it_was(void **state)
+CASE(each_kind_is_what_it_was)
 {
     static const uint8_t kinds[] = {
         AMQP_FIELD_KIND_BOOLEAN,   AMQP_FIELD_KIND_I8,    AMQP_FIELD_KIND_U8,
@@ -84,7 +79,6 @@ static void each_kind_is_what_it_was(void **state)
     };
     struct bed bed = {0};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(kinds); i++) {
         amqp_field_value_t *value = add(&bed, "h", kinds[i]);
         bool is_bytes = kinds[i] == AMQP_FIELD_KIND_UTF8 || kinds[i] == AMQP_FIELD_KIND_BYTES;
@@ -122,13 +116,12 @@ static void each_kind_is_what_it_was(void **state)
 
 /* Headers on which the broker would act, headers that it wrote, and our own are in a letter only as
  * text. */
-static void the_brokers_own_are_not_kept(void **state)
+CASE(the_brokers_own_are_not_kept)
 {
     static const char *const names[] = {"CC", "BCC", "x-death", "x-received-from", "hapax-reason"};
     const struct hapax_message_header own = {hapax_str("hapax-base"), hapax_str("7")};
     struct bed bed = {0};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         add(&bed, names[i], AMQP_FIELD_KIND_ARRAY)->value.array = (amqp_array_t){0, NULL};
     add(&bed, "hapax-base", AMQP_FIELD_KIND_I32)->value.i32 = 3;
@@ -144,13 +137,30 @@ static void the_brokers_own_are_not_kept(void **state)
     end(&bed);
 }
 
+/* As producers of other protocols send them. RabbitMQ closes the channel over such texts. */
+CASE(what_closes_the_channel_is_left_out)
+{
+    static const char *const names[] = {"CC", "BCC", "amqp-reply-to"};
+    struct bed bed = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        add(&bed, names[i], AMQP_FIELD_KIND_UTF8)->value.bytes =
+            amqp_cstring_bytes("amq.rabbitmq.reply-to");
+    assert_true(go(&bed, NULL, 0));
+    assert_null(sent(&bed, "CC"));
+    assert_null(sent(&bed, "BCC"));
+    assert_non_null(sent(&bed, "amqp-reply-to"));
+    assert_false(bed.letter._flags & AMQP_BASIC_REPLY_TO_FLAG);
+    end(&bed);
+}
+
 /* Nested tables are kept to a depth. A deeper header is left out whole. */
-static void what_is_nested_too_deep_is_left_out(void **state)
+CASE(what_is_nested_too_deep_is_left_out)
 {
     amqp_table_entry_t nest[40];
     struct bed bed = {0};
 
-    (void)state;
     for (int i = 0; i < 40; i++) {
         nest[i] = (amqp_table_entry_t){.key = amqp_cstring_bytes("k")};
         nest[i].value.kind = i == 0 ? AMQP_FIELD_KIND_VOID : AMQP_FIELD_KIND_TABLE;
@@ -168,14 +178,13 @@ static void what_is_nested_too_deep_is_left_out(void **state)
 
 /* A letter whose tables alone are too large is sent without them: otherwise it would be refused for
  * ever. */
-static void tables_that_do_not_fit_are_left_out(void **state)
+CASE(tables_that_do_not_fit_are_left_out)
 {
     static uint8_t bytes[HAPAX__AMQP_HEADERS_MAX - 3000];
     const amqp_bytes_t large = {.len = sizeof(bytes), .bytes = bytes};
     amqp_table_entry_t inner = {.key = amqp_cstring_bytes("k")};
     struct bed bed = {0};
 
-    (void)state;
     inner.value.kind = AMQP_FIELD_KIND_BYTES;
     inner.value.value.bytes = large;
     add(&bed, "table", AMQP_FIELD_KIND_TABLE)->value.table = (amqp_table_t){1, &inner};
@@ -189,11 +198,10 @@ static void tables_that_do_not_fit_are_left_out(void **state)
 }
 
 /* Both limits hold: as many as allowed pass, and one more is too many. */
-static void there_are_limits_to_both(void **state)
+CASE(there_are_limits_to_both)
 {
     struct bed *bed = calloc(1, sizeof(*bed));
 
-    (void)state;
     for (size_t i = 0; i < HAPAX_MESSAGE_HEADERS_MAX; i++) {
         (void)add(bed, "v", AMQP_FIELD_KIND_VOID);
         add(bed, "n", AMQP_FIELD_KIND_I8)->value.i8 = 1;
@@ -208,17 +216,4 @@ static void there_are_limits_to_both(void **state)
     assert_true(bed->delivery->shown.damaged);
     end(bed);
     free(bed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_kind_is_what_it_was),
-        cmocka_unit_test(the_brokers_own_are_not_kept),
-        cmocka_unit_test(what_is_nested_too_deep_is_left_out),
-        cmocka_unit_test(tables_that_do_not_fit_are_left_out),
-        cmocka_unit_test(there_are_limits_to_both),
-    };
-
-    return cmocka_run_group_tests_name("amqp_message", tests, NULL, NULL);
 }

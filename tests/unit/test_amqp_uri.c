@@ -3,16 +3,12 @@
  * AMQP URIs as a table: each mistake has its text, the environment fills gaps, and no text shows a
  * password.
  */
+#include "../cases.h"
 #include "broker/amqp/uri.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void show(char out[1024], const struct hapax__amqp_uri *uri)
 {
@@ -94,9 +90,8 @@ static const struct row {
 };
 
 /* Each URI is read as the table says, or is wrong for the reason in the table. */
-static void each_uri_is_read_as_the_table_says(void **state)
+CASE(each_uri_is_read_as_the_table_says)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct row *row = &rows[i];
         char text[HAPAX_TEXT_MAX] = "", shown[1024];
@@ -126,12 +121,11 @@ static void assert_login(const char *uri, const char *user, const char *password
 }
 
 /* The environment gives what the URI does not have. No other user gets guest's password. */
-static void the_environment_fills_the_gaps(void **state)
+CASE(the_environment_fills_the_gaps)
 {
     char text[HAPAX_TEXT_MAX], over[300] = "";
     struct hapax__amqp_uri out;
 
-    (void)state;
     assert_int_equal(setenv("HAPAX_AMQP_PASSWORD", "Hu5h-Hu5h", 1), 0);
     assert_login("amqp://u@h", "u", "Hu5h-Hu5h");
     assert_login("amqp://u:p@h", "u", "p");
@@ -154,12 +148,7 @@ static void the_environment_fills_the_gaps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_uri_is_read_as_the_table_says),
-        cmocka_unit_test(the_environment_fills_the_gaps),
-    };
-
     (void)unsetenv("HAPAX_AMQP_USER");
     (void)unsetenv("HAPAX_AMQP_PASSWORD");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cases_run(NULL, NULL);
 }

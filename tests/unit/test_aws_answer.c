@@ -2,18 +2,15 @@
  *
  * Replies of AWS read, and hosts of regions.
  */
+#include "../cases.h"
 #include "aws/answer.h"
 #include "aws/endpoint.h"
 #include "aws/keys.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 /* One string of the outermost object, however it is written. */
-static void strings_are_found_in_json(void **state)
+CASE(strings_are_found_in_json)
 {
     static const struct {
         const char *json;
@@ -44,7 +41,6 @@ static void strings_are_found_in_json(void **state)
         {"", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char out[12] = "?";
         bool found = hapax__aws_json_string(out, sizeof(out), hapax_str(cases[i].json), "a");
@@ -55,12 +51,11 @@ static void strings_are_found_in_json(void **state)
     }
 }
 
-static void texts_are_found_in_xml(void **state)
+CASE(texts_are_found_in_xml)
 {
     struct hapax_span xml = hapax_str("<A><KeyIdx>no</KeyIdx><KeyId>A+/=</KeyId><B>&amp;</B><C>c");
     char out[8];
 
-    (void)state;
     assert_true(hapax__aws_xml_text(out, sizeof(out), xml, "KeyId"));
     assert_string_equal(out, "A+/=");
     assert_false(hapax__aws_xml_text(out, 4, xml, "KeyId"));
@@ -72,7 +67,7 @@ static void texts_are_found_in_xml(void **state)
 }
 
 /* The name alone, from the header or the body. */
-static void errors_are_named(void **state)
+CASE(errors_are_named)
 {
     static const struct {
         const char *type;
@@ -88,7 +83,6 @@ static void errors_are_named(void **state)
         {"", "{\"__type\":\"a#B\\u0007C\"}", "B"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char name[32];
 
@@ -97,7 +91,7 @@ static void errors_are_named(void **state)
     }
 }
 
-static void answers_mean_what_the_table_says(void **state)
+CASE(answers_mean_what_the_table_says)
 {
     static const struct {
         int status;
@@ -129,7 +123,6 @@ static void answers_mean_what_the_table_says(void **state)
         {400, "AccessDeniedException", "dynamodb", HAPAX__AWS_NO},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         enum hapax__aws_meaning meaning =
             hapax__aws_meaning_of(cases[i].status, cases[i].name, cases[i].service);
@@ -139,9 +132,8 @@ static void answers_mean_what_the_table_says(void **state)
     }
 }
 
-static void times_are_read(void **state)
+CASE(times_are_read)
 {
-    (void)state;
     assert_int_equal(hapax__aws_time("2015-08-30T12:36:00Z"), 1440938160);
     assert_int_equal(hapax__aws_time("2015-08-30T12:36:00.123Z"), 1440938160);
     assert_int_equal(hapax__aws_time("2015-08-30T12:36:00+00:00"), 1440938160);
@@ -152,9 +144,8 @@ static void times_are_read(void **state)
     assert_int_equal(hapax__aws_time(""), -1);
 }
 
-static void sums_are_of_the_standard(void **state)
+CASE(sums_are_of_the_standard)
 {
-    (void)state;
     assert_int_equal(hapax__aws_crc32(hapax_str("123456789")), 0xcbf43926);
     assert_int_equal(hapax__aws_crc32(hapax_str("")), 0);
 }
@@ -169,7 +160,7 @@ static void setup_environment(void)
         unsetenv(names[i]);
 }
 
-static void hosts_are_of_their_partition(void **state)
+CASE(hosts_are_of_their_partition)
 {
     static const char *const cases[][2] = {
         {"eu-central-1", "https://sqs.eu-central-1.amazonaws.com/"},
@@ -182,7 +173,6 @@ static void hosts_are_of_their_partition(void **state)
     struct hapax__aws_endpoint out;
     char text[HAPAX_TEXT_MAX];
 
-    (void)state;
     setup_environment();
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(hapax__aws_endpoint_find(&out, "sqs", cases[i][0], text), HAPAX_ERR_NONE);
@@ -192,7 +182,7 @@ static void hosts_are_of_their_partition(void **state)
 }
 
 /* The host is written as it is signed and sent, and nothing that would be lost is taken. */
-static void endpoints_are_a_host_and_a_port(void **state)
+CASE(endpoints_are_a_host_and_a_port)
 {
     static const char *const good[][2] = {
         {"http://localhost:8000", "localhost:8000"},
@@ -207,7 +197,6 @@ static void endpoints_are_a_host_and_a_port(void **state)
     struct hapax__aws_endpoint out;
     char text[HAPAX_TEXT_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_int_equal(hapax__aws_endpoint_read(&out, good[i][0], "endpoint", text), 0);
         assert_string_equal(out.host, good[i][1]);
@@ -220,7 +209,7 @@ static void endpoints_are_a_host_and_a_port(void **state)
 }
 
 /* Keys are asked for without TLS only where nobody listens. */
-static void containers_are_asked_where_it_is_safe(void **state)
+CASE(containers_are_asked_where_it_is_safe)
 {
     static const char *const may[] = {"https://example.com/x",
                                       "http://127.0.0.1:5/x",
@@ -240,28 +229,10 @@ static void containers_are_asked_where_it_is_safe(void **state)
                                           "nonsense://",
                                           ""};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(may) / sizeof(may[0]); i++)
         if (!hapax__aws_container_may(may[i]))
             fail_msg("%s", may[i]);
     for (size_t i = 0; i < sizeof(may_not) / sizeof(may_not[0]); i++)
         if (hapax__aws_container_may(may_not[i]))
             fail_msg("%s", may_not[i]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strings_are_found_in_json),
-        cmocka_unit_test(texts_are_found_in_xml),
-        cmocka_unit_test(errors_are_named),
-        cmocka_unit_test(answers_mean_what_the_table_says),
-        cmocka_unit_test(times_are_read),
-        cmocka_unit_test(sums_are_of_the_standard),
-        cmocka_unit_test(hosts_are_of_their_partition),
-        cmocka_unit_test(endpoints_are_a_host_and_a_port),
-        cmocka_unit_test(containers_are_asked_where_it_is_safe),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "aws/credentials.h"
 #include "aws/profile.h"
 
+#include "../cases.h"
 #include "../must.h"
 
 #include <arpa/inet.h>
@@ -13,16 +14,12 @@
 #include <ftw.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[64];
 static int64_t now_s, slow_s; /* the clock, and how far it goes on after it is read next */
@@ -75,7 +72,6 @@ static int setup(void **state)
         "AWS_ENDPOINT_URL_STS",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         unsetenv(names[i]);
     snprintf(folder, sizeof(folder), "/tmp/hapax-aws-XXXXXX");
@@ -97,7 +93,6 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 
 static int teardown(void **state)
 {
-    (void)state;
     return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -147,9 +142,8 @@ static void fails(const char *profile, enum hapax_error wanted, const char *word
 
 /* ---- the order ------------------------------------------------------------------------- */
 
-static void the_environment_goes_before_files(void **state)
+CASE_WITH(the_environment_goes_before_files, setup, teardown)
 {
-    (void)state;
     write_file(".aws/credentials",
                "[default]\naws_access_key_id=FILE\naws_secret_access_key=geheim\n"
                "[p]\naws_access_key_id=P\naws_secret_access_key=geheim\n");
@@ -166,9 +160,8 @@ static void the_environment_goes_before_files(void **state)
 }
 
 /* Half of a place is not passed over for the next one, which may be another account's. */
-static void what_is_configured_wrongly_is_said(void **state)
+CASE_WITH(what_is_configured_wrongly_is_said, setup, teardown)
 {
-    (void)state;
     write_file(".aws/credentials",
                "[default]\naws_access_key_id=FILE\naws_secret_access_key=geheim\n");
     setenv("AWS_ACCESS_KEY_ID", "ENV", 1);
@@ -186,9 +179,8 @@ static void what_is_configured_wrongly_is_said(void **state)
     fails(NULL, HAPAX_ERR_REFUSED, "there is no profile \"nobody\"");
 }
 
-static void without_any_it_says_where_it_looked(void **state)
+CASE_WITH(without_any_it_says_where_it_looked, setup, teardown)
 {
-    (void)state;
     fails(NULL, HAPAX_ERR_REFUSED, "no AWS keys: none in the environment");
     fails(NULL, HAPAX_ERR_REFUSED, ".aws/credentials");
     fails(NULL, HAPAX_ERR_REFUSED, "metadata is off");
@@ -201,9 +193,8 @@ static void without_any_it_says_where_it_looked(void **state)
 
 /* ---- files ----------------------------------------------------------------------------- */
 
-static void both_files_are_read(void **state)
+CASE_WITH(both_files_are_read, setup, teardown)
 {
-    (void)state;
     write_file(".aws/config",
                "[profile p]\naws_access_key_id=CONFIG\naws_secret_access_key=geheim\n"
                "[q]\naws_access_key_id=Q\naws_secret_access_key=geheim\n");
@@ -221,7 +212,7 @@ static void both_files_are_read(void **state)
     fails("p", HAPAX_ERR_REFUSED, "Is a directory");
 }
 
-static void settings_that_need_more_are_named(void **state)
+CASE_WITH(settings_that_need_more_are_named, setup, teardown)
 {
     static const char *const cases[][2] = {
         {"sso_session = s", "sso_session"},
@@ -231,7 +222,6 @@ static void settings_that_need_more_are_named(void **state)
         {"role_arn = arn:aws:iam::1:role/r\ncredential_source = Moon", "credential_source"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char file[256];
 
@@ -248,11 +238,10 @@ static void settings_that_need_more_are_named(void **state)
 
 /* A line that sets a key to more than fits is told of, and so is a file that is no file of
  * settings. */
-static void long_and_large_files_are_refused(void **state)
+CASE_WITH(long_and_large_files_are_refused, setup, teardown)
 {
     static char file[(1 << 20) + 64];
 
-    (void)state;
     snprintf(file, sizeof(file),
              "[default]\naws_access_key_id=%0200d\naws_secret_access_key=geheim\n", 0);
     write_file(".aws/credentials", file);
@@ -266,14 +255,13 @@ static void long_and_large_files_are_refused(void **state)
 }
 
 /* A FIFO in place of a file does not hold the program up. */
-static void a_fifo_is_an_empty_file(void **state)
+CASE_WITH(a_fifo_is_an_empty_file, setup, teardown)
 {
-    (void)state;
     assert_int_equal(mkfifo(path_of(".aws/credentials"), 0600), 0);
     fails(NULL, HAPAX_ERR_REFUSED, "no AWS keys");
 }
 
-static void lines_are_read_as_the_table_says(void **state)
+CASE_WITH(lines_are_read_as_the_table_says, setup, teardown)
 {
     static const char file[] = "\xef\xbb\xbf"
                                "a = nobody's\n"
@@ -318,7 +306,6 @@ static void lines_are_read_as_the_table_says(void **state)
     };
     char out[32];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         enum hapax__aws_found found = hapax__aws_profile_value(
             out, sizeof(out), hapax_str(file), HAPAX__AWS_CONFIG, cases[i].profile, cases[i].name);
@@ -348,12 +335,11 @@ static const char *id_of(struct hapax__aws_source *source, uint64_t *generation)
 
 /* Keys without an end are read again only when a service refuses them, and then not at each
  * refusal. */
-static void files_are_read_again_when_keys_are_refused(void **state)
+CASE_WITH(files_are_read_again_when_keys_are_refused, setup, teardown)
 {
     struct hapax__aws_source *source;
     uint64_t first, generation;
 
-    (void)state;
     write_file(".aws/credentials",
                "[default]\naws_access_key_id=A\naws_secret_access_key=geheim\n");
     source = open_source(NULL);
@@ -383,14 +369,13 @@ static void files_are_read_again_when_keys_are_refused(void **state)
 
 /* Whoever is slow to say no is left alone for a second, too: else each call of many would wait for
  * that anew. */
-static void a_source_that_is_slow_is_not_asked_by_each_call(void **state)
+CASE_WITH(a_source_that_is_slow_is_not_asked_by_each_call, setup, teardown)
 {
     struct hapax__aws_source *source = open_source(NULL);
     const struct hapax__aws_keys *keys;
     char text[HAPAX_TEXT_MAX];
     uint64_t generation;
 
-    (void)state;
     slow_s = 5;
     assert_int_equal(hapax__aws_source_keys(source, &keys, &generation, text), HAPAX_ERR_REFUSED);
     write_file(".aws/credentials",
@@ -402,14 +387,13 @@ static void a_source_that_is_slow_is_not_asked_by_each_call(void **state)
 }
 
 /* Keys that were not there are found when they are, a second later. */
-static void keys_that_come_later_are_found(void **state)
+CASE_WITH(keys_that_come_later_are_found, setup, teardown)
 {
     struct hapax__aws_source *source = open_source(NULL);
     const struct hapax__aws_keys *keys;
     char text[HAPAX_TEXT_MAX];
     uint64_t generation;
 
-    (void)state;
     assert_int_equal(hapax__aws_source_keys(source, &keys, &generation, text), HAPAX_ERR_REFUSED);
     write_file(".aws/credentials",
                "[default]\naws_access_key_id=A\naws_secret_access_key=geheim\n");
@@ -492,12 +476,11 @@ static void close_agent(struct hapax__aws_source *source)
 }
 
 /* Not before five minutes are left, and then before any call is refused. */
-static void keys_are_renewed_before_they_expire(void **state)
+CASE_WITH(keys_are_renewed_before_they_expire, setup, teardown)
 {
     struct hapax__aws_source *source = open_agent(now_s + 3600);
     uint64_t generation;
 
-    (void)state;
     assert_string_equal(id_of(source, &generation), "K1");
     now_s += 3600 - 301;
     assert_string_equal(id_of(source, &generation), "K1");
@@ -510,14 +493,13 @@ static void keys_are_renewed_before_they_expire(void **state)
 }
 
 /* What fails leaves the old keys, until they are over, and is not asked all the time. */
-static void a_renewal_in_vain_leaves_what_there_is(void **state)
+CASE_WITH(a_renewal_in_vain_leaves_what_there_is, setup, teardown)
 {
     struct hapax__aws_source *source = open_agent(now_s + 400);
     const struct hapax__aws_keys *keys;
     char text[HAPAX_TEXT_MAX];
     uint64_t generation;
 
-    (void)state;
     assert_string_equal(id_of(source, &generation), "K1");
     atomic_store(&agent.status, 500);
     now_s += 100;
@@ -545,7 +527,7 @@ static void a_renewal_in_vain_leaves_what_there_is(void **state)
 
 /* ---- the region ------------------------------------------------------------------------ */
 
-static void the_region_is_found(void **state)
+CASE_WITH(the_region_is_found, setup, teardown)
 {
     struct hapax__aws_source_options options = {.wall_s = clock_s};
     static const char *const names[] = {"AWS_DEFAULT_REGION", "AWS_REGION"};
@@ -553,7 +535,6 @@ static void the_region_is_found(void **state)
     struct hapax__aws_source *source;
     char text[HAPAX_TEXT_MAX];
 
-    (void)state;
     assert_int_equal(hapax__aws_source_open(&source, &options, text), HAPAX_ERR_INVALID);
     assert_non_null(strstr(text, "no region"));
     write_file(".aws/config", "[default]\nregion = eu-west-1\n");
@@ -566,28 +547,4 @@ static void the_region_is_found(void **state)
     }
     options.region = "No Region";
     assert_int_equal(hapax__aws_source_open(&source, &options, text), HAPAX_ERR_INVALID);
-}
-
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(the_environment_goes_before_files),
-        CASE(what_is_configured_wrongly_is_said),
-        CASE(without_any_it_says_where_it_looked),
-        CASE(both_files_are_read),
-        CASE(settings_that_need_more_are_named),
-        CASE(long_and_large_files_are_refused),
-        CASE(a_fifo_is_an_empty_file),
-        CASE(lines_are_read_as_the_table_says),
-        CASE(files_are_read_again_when_keys_are_refused),
-        CASE(a_source_that_is_slow_is_not_asked_by_each_call),
-        CASE(keys_that_come_later_are_found),
-        CASE(keys_are_renewed_before_they_expire),
-        CASE(a_renewal_in_vain_leaves_what_there_is),
-        CASE(the_region_is_found),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,10 @@
  * Signatures against the ones AWS has published: its test suite of Signature Version 4, and the key
  * of its documentation.
  */
+#include "../cases.h"
 #include "aws/sign.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define SECRET "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 #define TIME   INT64_C(1440938160) /* 2015-08-30T12:36:00Z */
@@ -113,9 +110,8 @@ static void use_keys(const char *secret, const char *session)
 }
 
 /* Requests of AWS's test suite are signed as it says. */
-static void the_published_requests_are_signed_as_published(void **state)
+CASE(the_published_requests_are_signed_as_published)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
         const struct vector *v = &vectors[i];
         struct hapax__aws_request request = {.method = v->method,
@@ -140,7 +136,7 @@ static void the_published_requests_are_signed_as_published(void **state)
 }
 
 /* The order of headers as they are given does not matter, nor does their case. */
-static void headers_are_sorted(void **state)
+CASE(headers_are_sorted)
 {
     static const struct hapax__aws_header one[] = {{"X-Amz-Target", "T.Op"}, {"Content-Type", "t"}},
                                           other[] = {{"content-type", "t"},
@@ -148,7 +144,6 @@ static void headers_are_sorted(void **state)
     struct hapax__aws_request request = {"POST", "h", "/", "", one, 2, hapax_str("{}")};
     char a[HAPAX__AWS_AUTHORIZATION_MAX], b[HAPAX__AWS_AUTHORIZATION_MAX];
 
-    (void)state;
     use_keys(SECRET, NULL);
     assert_true(hapax__aws_sign(a, &request, &keys, "dynamodb", "eu-central-1", TIME));
     request.headers = other;
@@ -158,7 +153,7 @@ static void headers_are_sorted(void **state)
 }
 
 /* The documentation's example of a signing key. */
-static void a_signing_key_is_derived_as_documented(void **state)
+CASE(a_signing_key_is_derived_as_documented)
 {
     static const uint8_t wanted[32] = {0xc4, 0xaf, 0xb1, 0xcc, 0x57, 0x71, 0xd8, 0x71,
                                        0x76, 0x3a, 0x39, 0x3e, 0x44, 0xb7, 0x03, 0x57,
@@ -166,16 +161,14 @@ static void a_signing_key_is_derived_as_documented(void **state)
                                        0x86, 0xda, 0x6e, 0xd3, 0xc1, 0x54, 0xa4, 0xb9};
     uint8_t key[32];
 
-    (void)state;
     assert_true(hapax__aws_signing_key(key, SECRET, "20150830", "us-east-1", "iam"));
     assert_memory_equal(key, wanted, 32);
 }
 
-static void dates_are_written_as_services_read_them(void **state)
+CASE(dates_are_written_as_services_read_them)
 {
     char out[HAPAX__AWS_DATE_SIZE];
 
-    (void)state;
     hapax__aws_date(out, TIME);
     assert_string_equal(out, "20150830T123600Z");
     hapax__aws_date(out, 0);
@@ -185,14 +178,13 @@ static void dates_are_written_as_services_read_them(void **state)
 }
 
 /* What is too long is not signed, and not cut. */
-static void limits_hold(void **state)
+CASE(limits_hold)
 {
     static const char *const many = "a=&a=&a=&a=&a=&a=&a=&a=&a=&a=&a=&a=&a=&a=&a=&a=&a=";
     struct hapax__aws_request request = {"GET", "h", "/", many, NULL, 0, hapax_str("")};
     char out[HAPAX__AWS_AUTHORIZATION_MAX], region[200], name[500];
     struct hapax__aws_header header = {name, "v"};
 
-    (void)state;
     use_keys(SECRET, NULL);
     assert_false(hapax__aws_sign(out, &request, &keys, "s", "r", TIME));
     request.query = many + 3;
@@ -205,17 +197,4 @@ static void limits_hold(void **state)
     request.headers = &header;
     request.headers_n = 1;
     assert_false(hapax__aws_sign(out, &request, &keys, "s", "r", TIME));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_published_requests_are_signed_as_published),
-        cmocka_unit_test(headers_are_sorted),
-        cmocka_unit_test(a_signing_key_is_derived_as_documented),
-        cmocka_unit_test(dates_are_written_as_services_read_them),
-        cmocka_unit_test(limits_hold),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,26 +2,22 @@
  *
  * Heaps of timers against a search through all of them; spans, digits and units of time by example.
  */
+#include "../cases.h"
 #include "base/heap.h"
 #include "base/span.h"
 #include "base/time.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define TIMERS 200
 
 /* Random settings, clearings and takings, beside a search through all timers. */
-static void timers_are_taken_in_the_order_they_are_due(void **state)
+CASE(timers_are_taken_in_the_order_they_are_due)
 {
     struct hapax__timer timers[TIMERS] = {{0}}, *taken;
     struct hapax__heap heap;
     unsigned seed = 1;
 
-    (void)state;
     assert_int_equal(hapax__heap_init(&heap, TIMERS), HAPAX_ERR_NONE);
     assert_true(hapax__heap_due_us(&heap) == INT64_MAX);
     for (int step = 0; step < 20000; step++) {
@@ -45,11 +41,10 @@ static void timers_are_taken_in_the_order_they_are_due(void **state)
     hapax__heap_release(&heap);
 }
 
-static void spans_are_compared_to_their_end(void **state)
+CASE(spans_are_compared_to_their_end)
 {
     struct hapax_span none = {NULL, 0}, word = hapax_str("Word");
 
-    (void)state;
     assert_true(hapax__is(word, "Word") && hapax__is(none, ""));
     assert_false(hapax__is(word, "word") || hapax__is(word, "Words") || hapax__is(none, "W"));
     assert_true(hapax__name_is(word, "wORD") && hapax__name_is(none, ""));
@@ -60,33 +55,19 @@ static void spans_are_compared_to_their_end(void **state)
     assert_false(hapax__text_begins("Wor", "Word"));
 }
 
-static void bytes_are_written_as_two_digits_each(void **state)
+CASE(bytes_are_written_as_two_digits_each)
 {
     const uint8_t bytes[] = {0x00, 0x0f, 0xa5, 0xff};
     char text[9];
 
-    (void)state;
     *hapax__hex(text, bytes, sizeof(bytes)) = '\0';
     assert_string_equal(text, "000fa5ff");
 }
 
-static void a_span_of_time_is_never_negative(void **state)
+CASE(a_span_of_time_is_never_negative)
 {
-    (void)state;
     assert_int_equal(hapax__timespec(-1).tv_nsec, 0);
     assert_int_equal(hapax__timespec(2 * US_PER_S + 3).tv_sec, 2);
     assert_int_equal(hapax__timespec(2 * US_PER_S + 3).tv_nsec, 3000);
     assert_int_equal(hapax__most(1, 2), 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(timers_are_taken_in_the_order_they_are_due),
-        cmocka_unit_test(spans_are_compared_to_their_end),
-        cmocka_unit_test(bytes_are_written_as_two_digits_each),
-        cmocka_unit_test(a_span_of_time_is_never_negative),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,19 +3,14 @@
  * What a message asks: where its key is found, what it becomes, and which messages have the same
  * fingerprint.
  */
+#include "../cases.h"
 #include "door/consume/ask.h"
 #include "oom.h"
 #include "json/json.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- the bed ------------------------------------------------------------------------- */
 
@@ -107,9 +102,8 @@ static void assert_refused(const struct bed *bed, enum hapax_answer_kind kind)
 /* ---- keys in headers ------------------------------------------------------------------- */
 
 /* Each name of the usual list, by itself and however it is written. */
-static void the_usual_headers_hold_a_key(void **state)
+CASE(the_usual_headers_hold_a_key)
 {
-    (void)state;
     KEY_OF("k", NULL, "Idempotency-Key", "k");
     KEY_OF("k", NULL, "idempotency-key", "k");
     KEY_OF("k", NULL, "X-IDEMPOTENCY-KEY", "k");
@@ -125,10 +119,41 @@ static void the_usual_headers_hold_a_key(void **state)
     NO_KEY(HAPAX_ANSWER_MISSING_KEY, NULL, "Idempotency-Keys", "k");
 }
 
-/* The order of the list counts, not that of the headers. */
-static void the_first_source_that_has_a_key_counts(void **state)
+static void assert_owner(const char *setting, const char *owner, const char *body,
+                         const char *const *headers)
 {
-    (void)state;
+    const struct hapax_consumer consumer = {.owner = setting};
+    struct bed bed;
+
+    set_message(&bed, body, headers);
+    ask_with(&bed, &consumer, &kafka);
+    if (owner) {
+        assert_int_equal(bed.asked.refused, 0);
+        assert_int_equal(bed.asked.request.owner.len, strlen(owner));
+        assert_memory_equal(bed.asked.request.owner.ptr, owner, strlen(owner));
+    } else {
+        assert_int_equal(bed.asked.refused, HAPAX_ANSWER_MISSING_OWNER);
+        assert_non_null(strstr(bed.asked.why, setting[0] == '/' ? "pointer" : "header"));
+    }
+}
+
+#define OWNER_OF(owner, setting, body, ...)                                                        \
+    assert_owner(setting, owner, body, (const char *const[]){"id", "k", __VA_ARGS__, NULL})
+
+/* An owner is in a header or in the body. Where it is not, a message with a key is refused. */
+CASE(an_owner_is_a_header_or_what_a_pointer_finds)
+{
+    OWNER_OF("acme", "tenant", "{}", "Tenant", "acme");
+    OWNER_OF("acme", "/by/account", "{\"by\":{\"account\":\"acme\"}}", "tenant", "other");
+    OWNER_OF(NULL, "tenant", "{}", "tenants", "acme");
+    OWNER_OF(NULL, "tenant", "{}", "tenant", "");
+    OWNER_OF(NULL, "tenant", "{}", "tenant", "acme", "Tenant", "other");
+    OWNER_OF(NULL, "/by/account", "{}", "tenant", "acme");
+}
+
+/* The order of the list counts, not that of the headers. */
+CASE(the_first_source_that_has_a_key_counts)
+{
     KEY_OF("a", NULL, "id", "b", "Idempotency-Key", "a");
     KEY_OF("b", "id,Idempotency-Key", "id", "b", "Idempotency-Key", "a");
     KEY_OF("a", " none , Idempotency-Key ", "Idempotency-Key", "a");
@@ -136,9 +161,8 @@ static void the_first_source_that_has_a_key_counts(void **state)
 }
 
 /* The HTTP door and this one see the same key, or none, in the same header. */
-static void the_key_header_is_read_as_the_http_door_reads_it(void **state)
+CASE(the_key_header_is_read_as_the_http_door_reads_it)
 {
-    (void)state;
     KEY_OF("a b", NULL, "Idempotency-Key", "\"a b\"");
     KEY_OF("a", NULL, "Idempotency-Key", " \"a\";v=1 ");
     NO_KEY(HAPAX_ANSWER_BAD_KEY, NULL, "Idempotency-Key", "a b");
@@ -149,17 +173,15 @@ static void the_key_header_is_read_as_the_http_door_reads_it(void **state)
 }
 
 /* A source that holds no key is not passed over: the next delivery would have another key. */
-static void a_malformed_key_is_not_passed_over(void **state)
+CASE(a_malformed_key_is_not_passed_over)
 {
-    (void)state;
     NO_KEY(HAPAX_ANSWER_BAD_KEY, NULL, "Idempotency-Key", "a b", "id", "k");
     NO_KEY(HAPAX_ANSWER_BAD_KEY, NULL, "id", "");
 }
 
 /* Twice the same is once; twice another is nobody's key. */
-static void a_name_given_twice_must_agree(void **state)
+CASE(a_name_given_twice_must_agree)
 {
-    (void)state;
     KEY_OF("k", NULL, "id", "k", "ID", "k");
     NO_KEY(HAPAX_ANSWER_BAD_KEY, NULL, "id", "k", "ID", "l");
     NO_KEY(HAPAX_ANSWER_BAD_KEY, NULL, "Idempotency-Key", "k", "idempotency-key", "l");
@@ -167,11 +189,10 @@ static void a_name_given_twice_must_agree(void **state)
 }
 
 /* The property, and a header by its name. */
-static void the_message_id_is_a_property_too(void **state)
+CASE(the_message_id_is_a_property_too)
 {
     struct bed bed;
 
-    (void)state;
     MESSAGE(&bed, "", "x", "y");
     bed.delivered.message.id = hapax_str("m-1");
     ask(&bed, NULL);
@@ -186,11 +207,10 @@ static void the_message_id_is_a_property_too(void **state)
 }
 
 /* 255 bytes stand as they are; 256 are `sha256-` and the hash, never the first 255. */
-static void a_long_value_is_hashed_and_never_cut(void **state)
+CASE(a_long_value_is_hashed_and_never_cut)
 {
     char value[257];
 
-    (void)state;
     memset(value, 'a', sizeof(value));
     value[255] = '\0';
     KEY_OF(value, NULL, "id", value);
@@ -204,9 +224,8 @@ static void a_long_value_is_hashed_and_never_cut(void **state)
 /* ---- CloudEvents ------------------------------------------------------------------------ */
 
 /* Id and source in the spelling of any binding. */
-static void an_event_is_named_by_its_id_and_source(void **state)
+CASE(an_event_is_named_by_its_id_and_source)
 {
-    (void)state;
     KEY_OF("/s 1", NULL, "ce-id", "1", "ce-source", "/s");
     KEY_OF("/s 1", NULL, "ce_source", "/s", "ce_id", "1");
     KEY_OF("/s 1", NULL, "cloudEvents:id", "1", "cloudEvents:source", "/s");
@@ -221,9 +240,8 @@ static void an_event_is_named_by_its_id_and_source(void **state)
 }
 
 /* HTTP and NATS carry attributes encoded, Kafka and AMQP as they are: it is one event. */
-static void an_encoded_attribute_is_the_one_it_was(void **state)
+CASE(an_encoded_attribute_is_the_one_it_was)
 {
-    (void)state;
     KEY_OF("/s a b", NULL, "ce-id", "a%20b", "ce-source", "%2fs");
     KEY_OF("/s a b", NULL, "ce-id", "\"a%20\\b\"", "ce-source", "/s");
     KEY_OF("/s a b", NULL, "ce-id", "a%20b", "ce_id", "a b", "ce_source", "/s");
@@ -247,11 +265,10 @@ static void assert_structured(const char *type, const char *body, const char *ex
 }
 
 /* An event as one JSON document, and only where its type says so. */
-static void a_structured_event_is_read_from_its_body(void **state)
+CASE(a_structured_event_is_read_from_its_body)
 {
     const char *event = "{\"specversion\":\"1.0\",\"id\":\"1\",\"source\":\"/s\",\"type\":\"t\"}";
 
-    (void)state;
     assert_structured("application/cloudevents+json", event, "/s 1");
     assert_structured("Application/CloudEvents+JSON; charset=utf-8", event, "/s 1");
     assert_structured("application/cloudevents-batch+json", event, NULL);
@@ -265,12 +282,11 @@ static void a_structured_event_is_read_from_its_body(void **state)
 }
 
 /* A long source is hashed with all that goes into the key; one over 4096 bytes is refused. */
-static void a_long_event_name_is_hashed(void **state)
+CASE(a_long_event_name_is_hashed)
 {
     char source[4098], other[4098];
     struct bed a, b;
 
-    (void)state;
     memset(source, 's', sizeof(source));
     source[4096] = '\0';
     memcpy(other, source, sizeof(other));
@@ -304,9 +320,8 @@ static void assert_pointed(const char *key, const char *body, const char *expect
 }
 
 /* As hapax_key_from at the HTTP door: nothing is no key, what is no scalar is a bad one. */
-static void a_pointer_finds_a_key_in_the_payload(void **state)
+CASE(a_pointer_finds_a_key_in_the_payload)
 {
-    (void)state;
     assert_pointed("/order/id", "{\"order\":{\"id\":\"o-1\"}}", "o-1", 0);
     assert_pointed("/order/id", "{\"order\":{\"id\":17.0}}", "17", 0);
     assert_pointed("/order/id", "{\"order\":{}}", NULL, HAPAX_ANSWER_MISSING_KEY);
@@ -317,9 +332,8 @@ static void a_pointer_finds_a_key_in_the_payload(void **state)
 }
 
 /* The first of header and pointer in the list counts. */
-static void header_and_payload_count_in_the_order_of_the_list(void **state)
+CASE(header_and_payload_count_in_the_order_of_the_list)
 {
-    (void)state;
     assert_pointed("x,/id", "{\"id\":\"o-1\"}", "from-header", 0);
     assert_pointed("/id,x", "{\"id\":\"o-1\"}", "o-1", 0);
     assert_pointed("/none,x", "{\"id\":\"o-1\"}", "from-header", 0);
@@ -327,13 +341,12 @@ static void header_and_payload_count_in_the_order_of_the_list(void **state)
 }
 
 /* Several pointers are one key, the digest that the HTTP door makes of them. */
-static void pointers_together_make_one_key(void **state)
+CASE(pointers_together_make_one_key)
 {
     const struct hapax_span parts[] = {hapax_str("o-1"), hapax_str("2")};
     struct hapax_digest digest;
     char expected[72] = "sha256-";
 
-    (void)state;
     hapax_digest(&digest, parts, 2);
     for (size_t i = 0; i < sizeof(digest.bytes); i++)
         snprintf(expected + 7 + 2 * i, 3, "%02x", digest.bytes[i]);
@@ -342,12 +355,11 @@ static void pointers_together_make_one_key(void **state)
 }
 
 /* Equal payloads are one operation: by the bytes, or by what the fingerprint takes of them. */
-static void the_payload_itself_can_be_the_key(void **state)
+CASE(the_payload_itself_can_be_the_key)
 {
     const struct hapax_consumer json = {.key = "id,payload", .fingerprint = "json -/at"};
     struct bed a, b;
 
-    (void)state;
     assert_pointed("payload", "abc",
                    "sha256-ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", 0);
     MESSAGE(&a, "{\"n\":1,\"at\":5}", "x", "y");
@@ -362,14 +374,14 @@ static void the_payload_itself_can_be_the_key(void **state)
 }
 
 /* A copy among the retries or dead letters is the message it was made of. */
-static void the_position_is_that_of_the_message_first_taken(void **state)
+CASE(the_position_is_that_of_the_message_first_taken)
 {
     struct bed bed;
 
-    (void)state;
     MESSAGE(&bed, "", "x", "y");
     bed.delivered.message.position = hapax_str("t/0/17");
     ask(&bed, "position");
+    assert_true(bed.asked.by_position);
     assert_key(&bed, "t/0/17");
     MESSAGE(&bed, "", "hapax-position", "t/0/17");
     bed.delivered.message.position = hapax_str("t.g.retry/0/3");
@@ -381,12 +393,11 @@ static void the_position_is_that_of_the_message_first_taken(void **state)
 
 /* The consumer's scope is always part of the identity: two that take the same message are two
  * operations. */
-static void the_scope_is_the_group_unless_it_is_set(void **state)
+CASE(the_scope_is_the_group_unless_it_is_set)
 {
     const struct hapax_consumer set = {.scope = "orders"};
     struct bed bed;
 
-    (void)state;
     MESSAGE(&bed, "", "id", "k");
     ask(&bed, NULL);
     assert_int_equal(bed.asked.request.scope.len, 1);
@@ -397,7 +408,7 @@ static void the_scope_is_the_group_unless_it_is_set(void **state)
 
 /* A message that carries the order's key and one that carries `KEY:step` in words are the same
  * operation where the latter is consumed without a step. */
-static void a_step_makes_the_key_that_is_handed_on(void **state)
+CASE(a_step_makes_the_key_that_is_handed_on)
 {
     const struct hapax_consumer step = {.step = "process-payment"};
     uint8_t derived[HAPAX_KEY_MAX];
@@ -405,7 +416,6 @@ static void a_step_makes_the_key_that_is_handed_on(void **state)
     struct bed bed;
     size_t len;
 
-    (void)state;
     MESSAGE(&bed, "", "id", "o-1");
     ask_with(&bed, &step, &amqp);
     assert_key(&bed, "o-1:process-payment");
@@ -433,7 +443,7 @@ static void fingerprint_of(struct hapax_digest *out, const char *setting, const 
 
 /* What nginx/ngx_http_hapax_identify.c makes under `hapax_fingerprint body`: one part, the SHA-256
  * of the body. */
-static void the_fingerprint_is_that_of_the_http_door(void **state)
+CASE(the_fingerprint_is_that_of_the_http_door)
 {
     static const uint8_t sha256_of_abc[32] = {0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea,
                                               0x41, 0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23,
@@ -443,7 +453,6 @@ static void the_fingerprint_is_that_of_the_http_door(void **state)
     struct hapax_span pointer = hapax_str("/at");
     struct hapax_digest got, expected, json;
 
-    (void)state;
     hapax_digest(&expected, &part, 1);
     fingerprint_of(&got, NULL, "abc");
     assert_memory_equal(got.bytes, expected.bytes, 32);
@@ -461,14 +470,13 @@ static void the_fingerprint_is_that_of_the_http_door(void **state)
     assert_memory_equal(got.bytes, expected.bytes, 32);
 }
 
-/* Of a request without credentials, or with `hapax_caller ""`. */
-static void the_caller_is_nobody(void **state)
+/* Of a request without credentials, or with `hapax_caller none`. */
+CASE(the_caller_is_nobody)
 {
     const struct hapax_span nobody = {NULL, 0};
     struct hapax_digest expected;
     struct bed bed;
 
-    (void)state;
     hapax_digest(&expected, &nobody, 1);
     MESSAGE(&bed, "", "id", "k");
     ask(&bed, NULL);
@@ -476,11 +484,10 @@ static void the_caller_is_nobody(void **state)
 }
 
 /* Include and exclude, with `+` and without. */
-static void pointers_say_what_counts(void **state)
+CASE(pointers_say_what_counts)
 {
     struct hapax_digest a, b;
 
-    (void)state;
     fingerprint_of(&a, "+/n", "{\"n\":1,\"at\":5}");
     fingerprint_of(&b, "json /n", "{\"at\":6,\"n\":1}");
     assert_memory_equal(a.bytes, b.bytes, 32);
@@ -489,12 +496,11 @@ static void pointers_say_what_counts(void **state)
 }
 
 /* Without a key the rest is there all the same: no_key=run runs it. */
-static void a_message_without_a_key_is_asked_for_without_one(void **state)
+CASE(a_message_without_a_key_is_asked_for_without_one)
 {
     struct hapax_digest zero = {{0}};
     struct bed bed;
 
-    (void)state;
     MESSAGE(&bed, "abc", "x", "y");
     ask(&bed, NULL);
     assert_refused(&bed, HAPAX_ANSWER_MISSING_KEY);
@@ -503,12 +509,11 @@ static void a_message_without_a_key_is_asked_for_without_one(void **state)
 }
 
 /* max_request to the byte; headers that are too many, or cannot be read. */
-static void what_is_too_large_is_said_to_be(void **state)
+CASE(what_is_too_large_is_said_to_be)
 {
     static struct hapax_message_header headers[257];
     struct bed bed;
 
-    (void)state;
     MESSAGE(&bed, "abcd", "id", "k");
     bed.policy.max_request = 4;
     ask(&bed, NULL);
@@ -517,7 +522,7 @@ static void what_is_too_large_is_said_to_be(void **state)
     ask(&bed, NULL);
     assert_refused(&bed, HAPAX_ANSWER_TOO_LARGE);
     bed.policy.max_request = 4;
-    bed.delivered.damaged = true;
+    bed.delivered.damaged = HAPAX__HEADERS_UNREAD;
     ask(&bed, NULL);
     assert_refused(&bed, HAPAX_ANSWER_TOO_LARGE);
     for (size_t i = 0; i < 257; i++)
@@ -552,9 +557,8 @@ static void assert_setting(const struct hapax_consumer *consumer,
     assert_setting(&(const struct hapax_consumer){__VA_ARGS__}, source, expected)
 
 /* A setting that cannot be is named, with what it may be. */
-static void a_setting_that_cannot_be_is_named(void **state)
+CASE(a_setting_that_cannot_be_is_named)
 {
-    (void)state;
     SETTING(&kafka, NULL, .key = "position");
     SETTING(&amqp, "key is position, and messages of \"amqp\" have none", .key = "position");
     SETTING(&amqp, "key has an empty source", .key = "");
@@ -580,12 +584,11 @@ static void a_setting_that_cannot_be_is_named(void **state)
 }
 
 /* Names of queues may be longer than a scope. */
-static void a_long_group_needs_a_scope(void **state)
+CASE(a_long_group_needs_a_scope)
 {
     struct hapax__source source = kafka;
     char group[257];
 
-    (void)state;
     memset(group, 'g', sizeof(group));
     group[256] = '\0';
     source.group = group;
@@ -595,13 +598,12 @@ static void a_long_group_needs_a_scope(void **state)
 }
 
 /* No allocation that fails is taken for an answer. */
-static void no_memory_is_no_answer(void **state)
+CASE(no_memory_is_no_answer)
 {
     const struct hapax_consumer consumer = {.key = "/id", .fingerprint = "json"};
     struct bed bed;
     int64_t live = oom_live();
 
-    (void)state;
     MESSAGE(&bed, "{\"id\":\"k\"}", "x", "y");
     for (uint64_t n = 1;; n++) {
         struct hapax__ask ask;
@@ -625,7 +627,7 @@ static void no_memory_is_no_answer(void **state)
 
 /* A header that holds a table is there: the next source would make of the same message another
  * operation. */
-static void a_header_without_a_text_is_a_bad_key(void **state)
+CASE(a_header_without_a_text_is_a_bad_key)
 {
     static const char *const names[] = {"idempotency-key", "id", "message-id", "ce-id",
                                         "cloudEvents:source"};
@@ -633,7 +635,6 @@ static void a_header_without_a_text_is_a_bad_key(void **state)
     struct hapax_span unread[2] = {{(const uint8_t *)"other", 5}};
     struct bed bed;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         set_message(&bed, "body", NULL);
         bed.delivered.message.id = hapax_str("m-1");
@@ -649,37 +650,25 @@ static void a_header_without_a_text_is_a_bad_key(void **state)
     }
 }
 
-int main(void)
+static void assert_what(const struct bed *bed, const char *what)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_usual_headers_hold_a_key),
-        cmocka_unit_test(the_first_source_that_has_a_key_counts),
-        cmocka_unit_test(the_key_header_is_read_as_the_http_door_reads_it),
-        cmocka_unit_test(a_malformed_key_is_not_passed_over),
-        cmocka_unit_test(a_name_given_twice_must_agree),
-        cmocka_unit_test(the_message_id_is_a_property_too),
-        cmocka_unit_test(a_long_value_is_hashed_and_never_cut),
-        cmocka_unit_test(an_event_is_named_by_its_id_and_source),
-        cmocka_unit_test(an_encoded_attribute_is_the_one_it_was),
-        cmocka_unit_test(a_structured_event_is_read_from_its_body),
-        cmocka_unit_test(a_long_event_name_is_hashed),
-        cmocka_unit_test(a_pointer_finds_a_key_in_the_payload),
-        cmocka_unit_test(header_and_payload_count_in_the_order_of_the_list),
-        cmocka_unit_test(pointers_together_make_one_key),
-        cmocka_unit_test(the_payload_itself_can_be_the_key),
-        cmocka_unit_test(the_position_is_that_of_the_message_first_taken),
-        cmocka_unit_test(the_scope_is_the_group_unless_it_is_set),
-        cmocka_unit_test(a_step_makes_the_key_that_is_handed_on),
-        cmocka_unit_test(the_fingerprint_is_that_of_the_http_door),
-        cmocka_unit_test(the_caller_is_nobody),
-        cmocka_unit_test(pointers_say_what_counts),
-        cmocka_unit_test(a_message_without_a_key_is_asked_for_without_one),
-        cmocka_unit_test(what_is_too_large_is_said_to_be),
-        cmocka_unit_test(a_setting_that_cannot_be_is_named),
-        cmocka_unit_test(a_long_group_needs_a_scope),
-        cmocka_unit_test(no_memory_is_no_answer),
-        cmocka_unit_test(a_header_without_a_text_is_a_bad_key),
-    };
+    assert_int_equal(bed->asked.request.what.len, strlen(what));
+    assert_memory_equal(bed->asked.request.what.ptr, what, strlen(what));
+}
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+/* What a message is, for operators: where it comes from, and its type or its event's. */
+CASE(a_message_says_what_it_is)
+{
+    struct bed bed;
+
+    MESSAGE(&bed, "x", "id", "k", "ce_type", "order.paid");
+    bed.delivered.message.from = hapax_str("orders");
+    ask(&bed, "id");
+    assert_what(&bed, "orders order.paid");
+    bed.delivered.message.type = hapax_str("Order");
+    ask(&bed, "id");
+    assert_what(&bed, "orders Order");
+    MESSAGE(&bed, "x", "id", "k");
+    ask(&bed, "id");
+    assert_what(&bed, "");
 }

@@ -2,21 +2,18 @@
  *
  * The consumer's pages, asked over real sockets.
  */
+#include "../cases.h"
 #include "door/consume/metrics.h"
 #include "door/consume/stats.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PAGE_MAX (64u << 10)
 
@@ -29,7 +26,6 @@ static int set_up(void **state)
 {
     char text[HAPAX_TEXT_MAX];
 
-    (void)state;
     memset(&stats, 0, sizeof(stats));
     stats.connected = stats.store_up = true;
     stats.lag = -1;
@@ -41,7 +37,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     hapax__metrics_close(metrics);
     return 0;
 }
@@ -96,9 +91,8 @@ static void assert_has(const char *line)
 }
 
 /* Each counter and gauge stands under its own name. */
-static void counters_are_shown(void **state)
+CASE_WITH(counters_are_shown, set_up, tear_down)
 {
-    (void)state;
     stats.answers[HAPAX_ANSWER_REPLAY] = 7;
     stats.taken = 11;
     stats.run = 12;
@@ -135,29 +129,27 @@ static void counters_are_shown(void **state)
     assert_has("\n# TYPE hapax_consumer_lag gauge\nhapax_consumer_lag 23\n");
     assert_has("\nhapax_consumer_connected 1\n");
     assert_has("\nhapax_consumer_store_up 1\n");
+    assert_has("\nhapax_consumer_handler_up 0\n");
     assert_has("\nhapax_consumer_draining 0\n");
 }
 
 /* A lag that nobody knows is left out: no number would be true. */
-static void an_unknown_lag_is_left_out(void **state)
+CASE_WITH(an_unknown_lag_is_left_out, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(ask("GET", "/metrics"), 200);
     assert_null(strstr(page, "hapax_consumer_lag"));
 }
 
 /* The name of the source is one label, whatever is in it. */
-static void the_source_is_escaped(void **state)
+CASE_WITH(the_source_is_escaped, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(ask("GET", "/metrics"), 200);
     assert_has("hapax_consumer_info{from=\"amqp://u:***@h/v?queue=\\\"q\\\"\",version=\"");
 }
 
 /* Buckets are cumulative, in seconds, and a time stands in each bucket that is not below it. */
-static void times_are_a_histogram(void **state)
+CASE_WITH(times_are_a_histogram, set_up, tear_down)
 {
-    (void)state;
     hapax__stats_time(stats.handler_us, &stats.handler_us_sum, 3);
     hapax__stats_time(stats.handler_us, &stats.handler_us_sum, 1000);
     hapax__stats_time(stats.handler_us, &stats.handler_us_sum, 1500000);
@@ -177,7 +169,7 @@ static void times_are_a_histogram(void **state)
 }
 
 /* Health says what is away, and 503 as long as anything is. */
-static void health_says_what_is_away(void **state)
+CASE_WITH(health_says_what_is_away, set_up, tear_down)
 {
     const struct {
         bool connected, store_up, draining;
@@ -191,7 +183,6 @@ static void health_says_what_is_away(void **state)
         {true, true, true, 503, "\r\n\r\nit is being stopped\n"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         stats.connected = cases[i].connected;
         stats.store_up = cases[i].store_up;
@@ -202,11 +193,10 @@ static void health_says_what_is_away(void **state)
 }
 
 /* Other pages, other methods and bodies are answered, and change nothing. */
-static void the_rest_is_refused(void **state)
+CASE_WITH(the_rest_is_refused, set_up, tear_down)
 {
     int fd;
 
-    (void)state;
     assert_int_equal(ask("GET", "/"), 404);
     assert_int_equal(ask("GET", "/metrics/"), 404);
     assert_int_equal(ask("DELETE", "/metrics"), 405);
@@ -220,7 +210,7 @@ static void the_rest_is_refused(void **state)
 }
 
 /* Connections that say nothing take all places; who comes then is served once one of them goes. */
-static void idle_connections_are_limited(void **state)
+CASE_WITH(idle_connections_are_limited, set_up, tear_down)
 {
     static const char words[] = "GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     int idle[8];
@@ -228,7 +218,6 @@ static void idle_connections_are_limited(void **state)
     char byte;
     int fd;
 
-    (void)state;
     for (size_t i = 0; i < 8; i++) {
         idle[i] = dial();
         say(idle[i], "G");
@@ -245,7 +234,7 @@ static void idle_connections_are_limited(void **state)
 }
 
 /* What is no address is refused with a line that shows it. */
-static void bad_addresses_are_named(void **state)
+CASE_WITH(bad_addresses_are_named, set_up, tear_down)
 {
     static const char *const bad[] = {
         "",          "9464",    "127.0.0.1", "127.0.0.1:", "127.0.0.1:x",
@@ -256,7 +245,6 @@ static void bad_addresses_are_named(void **state)
     char text[HAPAX_TEXT_MAX];
     uint16_t at;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         text[0] = '\0';
         assert_int_equal(hapax__metrics_open(&other, bad[i], &stats, "", &at, text),
@@ -268,14 +256,13 @@ static void bad_addresses_are_named(void **state)
 }
 
 /* A port that is taken is another failure, and says so. */
-static void a_taken_port_is_named(void **state)
+CASE_WITH(a_taken_port_is_named, set_up, tear_down)
 {
     struct hapax__metrics *other;
     char text[HAPAX_TEXT_MAX];
     char address[32];
     uint16_t at;
 
-    (void)state;
     (void)snprintf(address, sizeof(address), "127.0.0.1:%u", port);
     assert_int_equal(hapax__metrics_open(&other, address, &stats, "", &at, text),
                      HAPAX_ERR_UNAVAILABLE);
@@ -297,11 +284,10 @@ static void *count(void *arg)
 }
 
 /* Scrapes while others count: each counter is right in the end. */
-static void scrapes_and_counting_do_not_meet(void **state)
+CASE_WITH(scrapes_and_counting_do_not_meet, set_up, tear_down)
 {
     pthread_t thread[2];
 
-    (void)state;
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, count, NULL), 0);
     for (int i = 0; i < 20; i++)
@@ -312,22 +298,4 @@ static void scrapes_and_counting_do_not_meet(void **state)
     assert_has("hapax_consumer_taken_total 400000\n");
     assert_has("hapax_consumer_message_seconds_count 400000\n");
     assert_has("hapax_consumer_in_hand 0\n");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(counters_are_shown, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_unknown_lag_is_left_out, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_source_is_escaped, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(times_are_a_histogram, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(health_says_what_is_away, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_rest_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(idle_connections_are_limited, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bad_addresses_are_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_taken_port_is_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(scrapes_and_counting_do_not_meet, set_up, tear_down),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * sink or consumer stop in the midst. test_consumer_store.c has what becomes of them when the store
  * does.
  */
+#include "../cases.h"
 #include "consume_bed.h"
 
 #include <sys/eventfd.h>
@@ -11,12 +12,11 @@
 /* ---- done with ----------------------------------------------------------------------- */
 
 /* The same key twice: one run, two acknowledgements. */
-static void a_duplicate_is_acknowledged_and_not_run(void **state)
+CASE(a_duplicate_is_acknowledged_and_not_run)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     for (int i = 0; i < 10; i++)
         play_publish(&bed.play, i, "same", NULL, "body");
@@ -31,12 +31,11 @@ static void a_duplicate_is_acknowledged_and_not_run(void **state)
 
 /* A message that waits for its duplicate asks again when the duplicate is done, not when the lease
  * is over. */
-static void a_duplicate_in_flight_is_woken_when_the_other_is_done(void **state)
+CASE(a_duplicate_in_flight_is_woken_when_the_other_is_done)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     script.gated = true;
     bed.play.stop_when_done = true;
@@ -61,13 +60,12 @@ static void expect_header(const struct play_message *letter, const char *name, c
 }
 
 /* Two retries by way of the broker, with their count; then the dead letter says all of it. */
-static void a_failed_message_goes_round_and_then_to_the_dead_letters(void **state)
+CASE(a_failed_message_goes_round_and_then_to_the_dead_letters)
 {
     struct consume_bed bed;
     struct script script;
     struct play_message *letter;
 
-    (void)state;
     bed_script(&bed, &script, "f");
     script.status = 500;
     bed_run_one(&bed);
@@ -95,13 +93,12 @@ static void a_failed_message_goes_round_and_then_to_the_dead_letters(void **stat
 }
 
 /* Put back after a fix, it is no duplicate of the one that failed; nor after a second failure. */
-static void a_dead_letter_put_back_runs_again(void **state)
+CASE(a_dead_letter_put_back_runs_again)
 {
     struct consume_bed bed;
     struct script script;
     struct play_message *letter;
 
-    (void)state;
     bed_script(&bed, &script, "fffffFf");
     bed.consumer.policy.attempts_max = 2;
     bed_run_one(&bed);
@@ -123,14 +120,13 @@ static void a_dead_letter_put_back_runs_again(void **state)
 
 /* The count in the headers is foreign bytes: what is none counts as none, and nothing is lost by
  * it. */
-static void headers_that_hold_garbage_count_as_none(void **state)
+CASE(headers_that_hold_garbage_count_as_none)
 {
     static const char *const garbage[] = {"-1",  "4294967297", "99999999999999999999",
                                           "1e3", "",           "\xff\xfe"};
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++) {
         struct play_message *message;
 
@@ -146,12 +142,11 @@ static void headers_that_hold_garbage_count_as_none(void **state)
 }
 
 /* A handler's process that dies each time is counted by the record, which no header can do. */
-static void attempts_that_died_are_counted_by_the_record(void **state)
+CASE(attempts_that_died_are_counted_by_the_record)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "u");
     bed.consumer.policy.lease_ms = bed.consumer.policy.run_max_ms = 100;
     bed_run_one(&bed);
@@ -162,13 +157,12 @@ static void attempts_that_died_are_counted_by_the_record(void **state)
 
 /* What did not run is no part of hapax-base: put back, a message that kills its handlers is given
  * up as soon. */
-static void a_dead_letter_put_back_has_the_attempts_of_a_new_one(void **state)
+CASE(a_dead_letter_put_back_has_the_attempts_of_a_new_one)
 {
     struct consume_bed bed;
     struct script script;
     struct play_message *letter;
 
-    (void)state;
     bed_script(&bed, &script, "nnnnnnnnnnfffu");
     bed.consumer.policy.lease_ms = bed.consumer.policy.run_max_ms = 100;
     bed_run_one(&bed);
@@ -183,12 +177,11 @@ static void a_dead_letter_put_back_has_the_attempts_of_a_new_one(void **state)
     bed_close(&bed);
 }
 
-static void a_refused_message_is_dead_at_once(void **state)
+CASE(a_refused_message_is_dead_at_once)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "r");
     bed_run_one(&bed);
     assert_int_equal(script.runs, 1);
@@ -200,12 +193,11 @@ static void a_refused_message_is_dead_at_once(void **state)
 
 /* With on_failed=hold its record is unknown, and a letter that says `refused` would be put back in
  * vain. */
-static void a_refused_message_is_parked_under_hold(void **state)
+CASE(a_refused_message_is_parked_under_hold)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "r");
     bed.consumer.policy.on_failed = HAPAX_FAILED_HOLD;
     bed_run_one(&bed);
@@ -218,12 +210,11 @@ static void a_refused_message_is_parked_under_hold(void **state)
 
 /* ---- not asked for -------------------------------------------------------------------- */
 
-static void what_cannot_be_asked_for_is_a_dead_letter(void **state)
+CASE(what_cannot_be_asked_for_is_a_dead_letter)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     bed.consumer.concurrency = 1;
     play_publish(&bed.play, 1, "k", NULL, "body");
@@ -239,12 +230,11 @@ static void what_cannot_be_asked_for_is_a_dead_letter(void **state)
     bed_close(&bed);
 }
 
-static void no_key_may_be_rejected_or_run(void **state)
+CASE(no_key_may_be_rejected_or_run)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     bed.consumer.no_key = HAPAX_NO_KEY_REJECT;
     play_publish(&bed.play, 1, NULL, NULL, "body");
@@ -259,12 +249,11 @@ static void no_key_may_be_rejected_or_run(void **state)
     bed_close(&bed);
 }
 
-static void an_unknown_fate_is_parked(void **state)
+CASE(an_unknown_fate_is_parked)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "u");
     bed.consumer.policy.on_expired = HAPAX_EXPIRED_HOLD;
     bed_run_one(&bed);
@@ -296,12 +285,11 @@ static enum hapax_class listen(struct hapax_attempt *attempt, struct hapax_deliv
 
 /* A handler that is away stops the taking, and the queue is not stirred: no letters, no
  * attempts. */
-static void a_handler_that_is_away_stops_the_taking(void **state)
+CASE(a_handler_that_is_away_stops_the_taking)
 {
     struct listener listener = {0};
     struct consume_bed bed;
 
-    (void)state;
     bed_open(&bed, listen, &listener);
     bed.play.stop_when_done = true;
     bed.consumer.in_hand_max = 8;
@@ -352,12 +340,11 @@ static enum hapax_class trace_run(struct hapax_attempt *attempt, struct hapax_de
 }
 
 /* Tried again, a message keeps those of its order behind it, and no others. */
-static void retries_keep_the_order_of_a_key_and_let_others_go_on(void **state)
+CASE(retries_keep_the_order_of_a_key_and_let_others_go_on)
 {
     struct trace trace = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct consume_bed bed;
 
-    (void)state;
     sem_init(&trace.b_done, 0, 0);
     bed_open(&bed, trace_run, &trace);
     bed.play.type.delays = false;
@@ -377,13 +364,12 @@ static void retries_keep_the_order_of_a_key_and_let_others_go_on(void **state)
 /* ---- the broker takes back ------------------------------------------------------------------ */
 
 /* What runs when the connection is lost is not run again; what has not begun is let go at once. */
-static void a_lost_connection_repeats_nothing(void **state)
+CASE(a_lost_connection_repeats_nothing)
 {
     struct consume_bed bed;
     struct script script;
     char key[16];
 
-    (void)state;
     bed_script(&bed, &script, "F");
     script.gated = true;
     bed.play.stop_when_done = true;
@@ -408,12 +394,11 @@ static void a_lost_connection_repeats_nothing(void **state)
     bed_close(&bed);
 }
 
-static void a_queue_that_is_gone_ends_the_run(void **state)
+CASE(a_queue_that_is_gone_ends_the_run)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     bed.play.gone = true;
     bed_start(&bed);
@@ -426,13 +411,12 @@ static void a_queue_that_is_gone_ends_the_run(void **state)
 /* ---- letters -------------------------------------------------------------------------- */
 
 /* Refused or lost, a letter is sent again and its message kept; the log says it once. */
-static void a_letter_refused_or_lost_is_sent_again(void **state)
+CASE(a_letter_refused_or_lost_is_sent_again)
 {
     struct consume_bed bed;
     struct script script;
     unsigned dead = 0;
 
-    (void)state;
     bed_script(&bed, &script, "r");
     bed.play.chances = (struct play_chances){.refused = 300, .lost = 200, .lost_published = 200};
     publish_many(&bed, 0, 10);
@@ -448,13 +432,12 @@ static void a_letter_refused_or_lost_is_sent_again(void **state)
 
 /* Stopped with a full hand: what runs ends and is acknowledged, what has not begun is given
  * back. */
-static void stopped_it_drains_and_gives_the_rest_back(void **state)
+CASE(stopped_it_drains_and_gives_the_rest_back)
 {
     struct hapax_consumer_stats stats;
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     script.gated = true;
     bed.consumer.concurrency = 2;
@@ -481,12 +464,11 @@ static void stopped_it_drains_and_gives_the_rest_back(void **state)
 }
 
 /* What is held for a retry, or behind it in its order, does not delay the end. */
-static void stopped_it_waits_for_no_pause(void **state)
+CASE(stopped_it_waits_for_no_pause)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "f");
     bed.play.type.delays = false;
     bed.play.type.orders = HAPAX_ORDER_KEY;
@@ -503,12 +485,11 @@ static void stopped_it_waits_for_no_pause(void **state)
 }
 
 /* Who waits for another's attempt holds the end up for drain_ms at most. */
-static void stopped_it_waits_for_no_other_attempt(void **state)
+CASE(stopped_it_waits_for_no_other_attempt)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "u");
     bed.consumer.policy.lease_ms = 3600000;
     bed.consumer.policy.wait_ms = 3600000;
@@ -526,12 +507,11 @@ static void stopped_it_waits_for_no_other_attempt(void **state)
     bed_close(&bed);
 }
 
-static void after_the_drain_handlers_are_told_to_hurry(void **state)
+CASE(after_the_drain_handlers_are_told_to_hurry)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     script.hurries = true;
     bed.consumer.drain_ms = 1;
@@ -545,12 +525,11 @@ static void after_the_drain_handlers_are_told_to_hurry(void **state)
 }
 
 /* A sink that never tells keeps nobody for ever: the message stays with the broker. */
-static void letters_never_confirmed_are_given_up_at_the_end(void **state)
+CASE(letters_never_confirmed_are_given_up_at_the_end)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "r");
     bed.play.chances.late = 1000;
     bed.consumer.drain_ms = 0;
@@ -568,32 +547,33 @@ static void letters_never_confirmed_are_given_up_at_the_end(void **state)
 /* ---- told from outside ---------------------------------------------------------------- */
 
 /* However often it connects. */
-static void the_first_connection_is_told_once(void **state)
+CASE(the_first_connection_is_told_once)
 {
     struct consume_bed bed;
     struct script script;
     uint64_t count = 0;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     bed.consumer.ready_fd = eventfd(0, EFD_NONBLOCK);
     must(bed.consumer.ready_fd >= 0);
-    bed.play.chances.cut = 500;
-    publish_many(&bed, 0, 20);
-    bed_run(&bed);
-    assert_true(bed.stats.reconnects > 1);
+    bed_start(&bed);
+    wait_until(bed_stats(&bed).connected);
+    play_cut(&bed.play);
+    bed_wait_log(&bed, "the broker is away");
+    wait_until(bed_stats(&bed).connected);
+    play_stop(&bed.play);
+    bed_join(&bed);
     assert_int_equal(read(bed.consumer.ready_fd, &count, sizeof(count)), sizeof(count));
     assert_int_equal(count, 1);
     close(bed.consumer.ready_fd);
     bed_close(&bed);
 }
 
-static void requeue_warns_of_delivery_limits(void **state)
+CASE(requeue_warns_of_delivery_limits)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     bed_run_one(&bed);
     assert_int_equal(log_count(&bed, "delivery limit"), 0);
@@ -620,12 +600,11 @@ static void refuse(const struct hapax_consumer *like, size_t at, int64_t value, 
     refuse(&bed.consumer, offsetof(struct hapax_consumer, field), (int64_t)(value),                \
            sizeof(bed.consumer.field), error, part)
 
-static void settings_that_cannot_be_are_named(void **state)
+CASE(settings_that_cannot_be_are_named)
 {
     struct consume_bed bed;
     char text[HAPAX_TEXT_MAX];
 
-    (void)state;
     bed_open(&bed, play_script, NULL);
     assert_int_equal(hapax_consumer_check(&bed.consumer, text), HAPAX_ERR_NONE);
     REFUSE(from, (intptr_t) "", HAPAX_ERR_INVALID, "from");
@@ -660,37 +639,4 @@ static void settings_that_cannot_be_are_named(void **state)
     assert_int_equal(hapax_consumer_run(bed.h, &bed.consumer, play_script, NULL, NULL, NULL, text),
                      HAPAX_ERR_INVALID);
     bed_close(&bed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_duplicate_is_acknowledged_and_not_run),
-        cmocka_unit_test(a_duplicate_in_flight_is_woken_when_the_other_is_done),
-        cmocka_unit_test(a_failed_message_goes_round_and_then_to_the_dead_letters),
-        cmocka_unit_test(a_dead_letter_put_back_runs_again),
-        cmocka_unit_test(headers_that_hold_garbage_count_as_none),
-        cmocka_unit_test(attempts_that_died_are_counted_by_the_record),
-        cmocka_unit_test(a_dead_letter_put_back_has_the_attempts_of_a_new_one),
-        cmocka_unit_test(a_refused_message_is_dead_at_once),
-        cmocka_unit_test(a_refused_message_is_parked_under_hold),
-        cmocka_unit_test(what_cannot_be_asked_for_is_a_dead_letter),
-        cmocka_unit_test(no_key_may_be_rejected_or_run),
-        cmocka_unit_test(an_unknown_fate_is_parked),
-        cmocka_unit_test(a_handler_that_is_away_stops_the_taking),
-        cmocka_unit_test(retries_keep_the_order_of_a_key_and_let_others_go_on),
-        cmocka_unit_test(a_lost_connection_repeats_nothing),
-        cmocka_unit_test(a_queue_that_is_gone_ends_the_run),
-        cmocka_unit_test(a_letter_refused_or_lost_is_sent_again),
-        cmocka_unit_test(stopped_it_drains_and_gives_the_rest_back),
-        cmocka_unit_test(stopped_it_waits_for_no_pause),
-        cmocka_unit_test(stopped_it_waits_for_no_other_attempt),
-        cmocka_unit_test(after_the_drain_handlers_are_told_to_hurry),
-        cmocka_unit_test(letters_never_confirmed_are_given_up_at_the_end),
-        cmocka_unit_test(the_first_connection_is_told_once),
-        cmocka_unit_test(requeue_warns_of_delivery_limits),
-        cmocka_unit_test(settings_that_cannot_be_are_named),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

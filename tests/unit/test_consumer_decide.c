@@ -3,14 +3,11 @@
  * The rules by which messages are decided, walked over every answer, class and setting: what is
  * true of all of them, and the rows of the table at the head of hapax/consume.h.
  */
+#include "../cases.h"
 #include "door/consume/decide.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct asked {
     struct hapax_consumer consumer;
@@ -149,9 +146,8 @@ static void shade(struct asked *asked, unsigned number)
 }
 
 /* A message is acknowledged only when it is done, none is dropped, and every pause is bounded. */
-static void every_answer_under_every_setting_is_decided_soundly(void **state)
+CASE(every_answer_under_every_setting_is_decided_soundly)
 {
-    (void)state;
     for (int kind = 0; kind <= HAPAX_ANSWER_BYPASS; kind++)
         for (int cls = 0; cls <= HAPAX_CLASS_UNKNOWN; cls++)
             for (unsigned setting = 0; setting < SETTINGS; setting++)
@@ -169,11 +165,10 @@ static void every_answer_under_every_setting_is_decided_soundly(void **state)
 
 /* ---- the rows ------------------------------------------------------------------------------ */
 
-static void what_is_done_is_acknowledged(void **state)
+CASE(what_is_done_is_acknowledged)
 {
     struct asked asked;
 
-    (void)state;
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FINAL);
     expect(&asked, HAPAX__ACT_ACK, "");
     asked_init(&asked, HAPAX_ANSWER_GONE, (enum hapax_class)0);
@@ -186,12 +181,11 @@ static void what_is_done_is_acknowledged(void **state)
 }
 
 /* The pause doubles, up to the most; the last attempt ends it. */
-static void what_failed_is_tried_again_with_growing_pauses(void **state)
+CASE(what_failed_is_tried_again_with_growing_pauses)
 {
     static const int64_t pauses_ms[] = {1000, 2000, 4000, 8000, 16000, 20000, 20000};
     struct asked asked;
 
-    (void)state;
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FAILED);
     asked.consumer.retry_max_ms = 20000;
     for (asked.before.attempts = 0; asked.before.attempts < 7; asked.before.attempts++) {
@@ -205,11 +199,10 @@ static void what_failed_is_tried_again_with_growing_pauses(void **state)
     expect(&asked, HAPAX__ACT_DEAD, "refused");
 }
 
-static void what_failed_under_hold_is_unknown(void **state)
+CASE(what_failed_under_hold_is_unknown)
 {
     struct asked asked;
 
-    (void)state;
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FAILED);
     asked.consumer.policy.on_failed = HAPAX_FAILED_HOLD;
     expect(&asked, HAPAX__ACT_PARK, "unknown");
@@ -227,11 +220,10 @@ static void what_failed_under_hold_is_unknown(void **state)
 }
 
 /* A damaged record stays so, and says nothing of the store. */
-static void one_whose_record_is_damaged_is_set_aside(void **state)
+CASE(one_whose_record_is_damaged_is_set_aside)
 {
     struct asked asked;
 
-    (void)state;
     asked_init(&asked, HAPAX_ANSWER_STORE_DOWN, (enum hapax_class)0);
     asked.ended.error = HAPAX_ERR_CORRUPT;
     expect(&asked, HAPAX__ACT_PARK, "corrupt");
@@ -240,11 +232,10 @@ static void one_whose_record_is_damaged_is_set_aside(void **state)
     expect(&asked, HAPAX__ACT_DEAD, "corrupt");
 }
 
-static void what_did_not_run_is_not_counted(void **state)
+CASE(what_did_not_run_is_not_counted)
 {
     struct asked asked;
 
-    (void)state;
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_NOT_RUN);
     asked.before.attempts = 7;
     expect_wait(&asked, HAPAX__WAIT_AWAY, 1000);
@@ -257,11 +248,10 @@ static void what_did_not_run_is_not_counted(void **state)
 }
 
 /* One tenant's messages, say, must not keep the place of all others. */
-static void who_is_turned_away_by_a_status_goes_round_by_the_broker(void **state)
+CASE(who_is_turned_away_by_a_status_goes_round_by_the_broker)
 {
     struct asked asked;
 
-    (void)state;
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_NOT_RUN);
     asked.ended.status = 403;
     asked.before.wait = HAPAX__WAIT_AWAY;
@@ -275,11 +265,30 @@ static void who_is_turned_away_by_a_status_goes_round_by_the_broker(void **state
     expect_wait(&asked, HAPAX__WAIT_AWAY, 8000);
 }
 
-static void an_unknown_end_waits_for_the_lease(void **state)
+/* Within the limits of pauses, however often; and never sooner than told. */
+CASE(a_handler_says_for_how_long)
 {
     struct asked asked;
 
-    (void)state;
+    asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_NOT_RUN);
+    asked.ended.status = 429;
+    asked.ended.retry_after_ms = 5000;
+    expect_wait(&asked, HAPAX__WAIT_AWAY, 6000);
+    assert_true(decide(&asked).told);
+    asked.before.wait = HAPAX__WAIT_AWAY;
+    asked.before.waits = 9;
+    expect(&asked, HAPAX__ACT_RETRY, "");
+    assert_int_equal(decide(&asked).after_ms, 6000);
+    asked.ended.retry_after_ms = 1;
+    assert_int_equal(decide(&asked).after_ms, 1200);
+    asked.ended.retry_after_ms = 86400000;
+    assert_int_equal(decide(&asked).after_ms, 360000);
+}
+
+CASE(an_unknown_end_waits_for_the_lease)
+{
+    struct asked asked;
+
     asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_UNKNOWN);
     asked.ended.recorded = false;
     expect_wait(&asked, HAPAX__WAIT_LEASE, 30000);
@@ -297,11 +306,10 @@ static void an_unknown_end_waits_for_the_lease(void **state)
 }
 
 /* Soon at first, then when the lease may be over. */
-static void one_in_flight_is_asked_for_again(void **state)
+CASE(one_in_flight_is_asked_for_again)
 {
     struct asked asked;
 
-    (void)state;
     asked_init(&asked, HAPAX_ANSWER_IN_FLIGHT, (enum hapax_class)0);
     asked.ended.retry_after_ms = 900;
     expect_wait(&asked, HAPAX__WAIT_DUPLICATE, 100);
@@ -320,11 +328,10 @@ static void one_in_flight_is_asked_for_again(void **state)
     expect_wait(&asked, HAPAX__WAIT_RETURN, 10);
 }
 
-static void an_unknown_operation_is_given_up_unless_a_hook_may_tell(void **state)
+CASE(an_unknown_operation_is_given_up_unless_a_hook_may_tell)
 {
     struct asked asked;
 
-    (void)state;
     asked_init(&asked, HAPAX_ANSWER_UNKNOWN, (enum hapax_class)0);
     expect(&asked, HAPAX__ACT_PARK, "unknown");
     asked.consumer.unknown = HAPAX_UNKNOWN_DEAD_LETTER;
@@ -336,16 +343,17 @@ static void an_unknown_operation_is_given_up_unless_a_hook_may_tell(void **state
     expect(&asked, HAPAX__ACT_DEAD, "unknown");
 }
 
-static void what_cannot_be_asked_for_is_given_up(void **state)
+CASE(what_cannot_be_asked_for_is_given_up)
 {
     struct asked asked;
 
-    (void)state;
     asked_init(&asked, HAPAX_ANSWER_FAILED, (enum hapax_class)0);
     expect(&asked, HAPAX__ACT_DEAD, "failed");
     asked_init(&asked, HAPAX_ANSWER_MISMATCH, (enum hapax_class)0);
     expect(&asked, HAPAX__ACT_DEAD, "mismatch");
     asked_init(&asked, HAPAX_ANSWER_BAD_KEY, (enum hapax_class)0);
+    expect(&asked, HAPAX__ACT_DEAD, "bad_key");
+    asked_init(&asked, HAPAX_ANSWER_MISSING_OWNER, (enum hapax_class)0);
     expect(&asked, HAPAX__ACT_DEAD, "bad_key");
     asked_init(&asked, HAPAX_ANSWER_TOO_LARGE, (enum hapax_class)0);
     expect(&asked, HAPAX__ACT_DEAD, "too_large");
@@ -357,11 +365,10 @@ static void what_cannot_be_asked_for_is_given_up(void **state)
 
 /* The store's state is told by answers that come from it; an outcome too big is not a store that is
  * away. */
-static void the_store_is_seen_by_its_answers(void **state)
+CASE(the_store_is_seen_by_its_answers)
 {
     struct asked asked;
 
-    (void)state;
     asked_init(&asked, HAPAX_ANSWER_STORE_DOWN, (enum hapax_class)0);
     asked.ended.error = HAPAX_ERR_UNAVAILABLE;
     expect_wait(&asked, HAPAX__WAIT_STORE, 100);
@@ -382,9 +389,8 @@ static void the_store_is_seen_by_its_answers(void **state)
     assert_int_equal(decide(&asked).store, HAPAX__STORE_AWAY);
 }
 
-static void pauses_grow_within_their_jitter(void **state)
+CASE(pauses_grow_within_their_jitter)
 {
-    (void)state;
     assert_int_equal(hapax__pause_ms(1000, 300000, 0, 0), 800);
     assert_int_equal(hapax__pause_ms(1000, 300000, 0, 200), 1000);
     assert_int_equal(hapax__pause_ms(1000, 300000, 0, 400), 1200);
@@ -395,25 +401,4 @@ static void pauses_grow_within_their_jitter(void **state)
 
             assert_in_range(pause_ms, 800, 360000);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_answer_under_every_setting_is_decided_soundly),
-        cmocka_unit_test(what_is_done_is_acknowledged),
-        cmocka_unit_test(what_failed_is_tried_again_with_growing_pauses),
-        cmocka_unit_test(what_failed_under_hold_is_unknown),
-        cmocka_unit_test(one_whose_record_is_damaged_is_set_aside),
-        cmocka_unit_test(what_did_not_run_is_not_counted),
-        cmocka_unit_test(who_is_turned_away_by_a_status_goes_round_by_the_broker),
-        cmocka_unit_test(an_unknown_end_waits_for_the_lease),
-        cmocka_unit_test(one_in_flight_is_asked_for_again),
-        cmocka_unit_test(an_unknown_operation_is_given_up_unless_a_hook_may_tell),
-        cmocka_unit_test(what_cannot_be_asked_for_is_given_up),
-        cmocka_unit_test(the_store_is_seen_by_its_answers),
-        cmocka_unit_test(pauses_grow_within_their_jitter),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

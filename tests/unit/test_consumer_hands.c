@@ -3,18 +3,18 @@
  * The consumer's hands: as many handlers run at once as were asked for, whatever the others wait
  * for; and nobody touches them once the run is over.
  */
+#include "../cases.h"
 #include "consume_bed.h"
 
 #include <sys/eventfd.h>
 
 #define HANDS 16u
 
-static void as_many_run_at_once_as_there_are_hands(void **state)
+CASE(as_many_run_at_once_as_there_are_hands)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     script.gated = true;
     bed.play.stop_when_done = true;
@@ -58,13 +58,12 @@ static enum hapax_class sit_or_run(struct hapax_attempt *attempt, struct hapax_d
 }
 
 /* One hand is left, and it is enough for all the rest. */
-static void handlers_that_sit_leave_the_others_a_hand(void **state)
+CASE(handlers_that_sit_leave_the_others_a_hand)
 {
     struct sitting sitting = {.sitters = HANDS - 1};
     struct consume_bed bed;
     char key[16];
 
-    (void)state;
     sem_init(&sitting.entered, 0, 0);
     sem_init(&sitting.go, 0, 0);
     bed_open(&bed, sit_or_run, &sitting);
@@ -138,35 +137,32 @@ static unsigned run_with_hook(enum hapax_class said, struct hapax_consumer_stats
     return runs;
 }
 
-static void a_hook_that_says_yes_spares_the_run(void **state)
+CASE(a_hook_that_says_yes_spares_the_run)
 {
     struct hapax_consumer_stats stats;
 
-    (void)state;
     assert_int_equal(run_with_hook(HAPAX_CLASS_FINAL, &stats), 1);
     assert_int_equal(stats.acknowledged, 1);
     assert_int_equal(stats.dead_lettered + stats.parked, 0);
 }
 
-static void after_a_hook_that_says_no_the_handler_runs(void **state)
+CASE(after_a_hook_that_says_no_the_handler_runs)
 {
     struct hapax_consumer_stats stats;
 
-    (void)state;
     assert_int_equal(run_with_hook(HAPAX_CLASS_NOT_RUN, &stats), 2);
     assert_int_equal(stats.acknowledged, 1);
     assert_int_equal(stats.dead_lettered + stats.parked, 0);
 }
 
 /* What is more than there are calls for is begun later. */
-static void with_fewer_calls_than_hands_all_are_run(void **state)
+CASE(with_fewer_calls_than_hands_all_are_run)
 {
     const struct hapax_options options = {.calls_max = 2};
     char text[HAPAX_TEXT_MAX];
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     must(hapax_close(bed.h, 0) == 0);
     must(hapax_open(&bed.h, "faulty:memory:", &options, text) == HAPAX_ERR_NONE);
@@ -221,11 +217,10 @@ static enum hapax_class arm(struct hapax_attempt *attempt, struct hapax_delivery
     return HAPAX_CLASS_FINAL;
 }
 
-static void it_is_over_when_the_pulse_has_said_its_last(void **state)
+CASE(it_is_over_when_the_pulse_has_said_its_last)
 {
     struct consume_bed bed;
 
-    (void)state;
     bed_open(&bed, arm, NULL);
     sem_init(&late.returned, 0, 0);
     late.stop_fd = bed.play.stop_fd;
@@ -237,18 +232,4 @@ static void it_is_over_when_the_pulse_has_said_its_last(void **state)
     assert_false(atomic_load(&late.armed));
     bed_close(&bed);
     sem_destroy(&late.returned);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_many_run_at_once_as_there_are_hands),
-        cmocka_unit_test(handlers_that_sit_leave_the_others_a_hand),
-        cmocka_unit_test(a_hook_that_says_yes_spares_the_run),
-        cmocka_unit_test(after_a_hook_that_says_no_the_handler_runs),
-        cmocka_unit_test(with_fewer_calls_than_hands_all_are_run),
-        cmocka_unit_test(it_is_over_when_the_pulse_has_said_its_last),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

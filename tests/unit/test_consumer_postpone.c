@@ -6,13 +6,10 @@
  */
 #include "door/consume/deliveries.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../cases.h"
 #include "../must.h"
 
 #define IN_HAND 16
@@ -150,12 +147,11 @@ static void assert_about(const struct bed *bed, const char *what, long long ms)
 
 /* The first of an order that fails goes for its pause, those behind it go with it, in their order,
  * and no other does. */
-static void one_that_waits_takes_its_order_along(void **state)
+CASE(one_that_waits_takes_its_order_along)
 {
     struct hapax__entry *a, *b, *none;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, "aabaa b");
     a = begin(&bed);
     b = begin(&bed);
@@ -179,11 +175,10 @@ static void one_that_waits_takes_its_order_along(void **state)
 
 /* One in the midst that was taken back comes again behind none of its order: those behind it go
  * back, too. */
-static void what_is_behind_a_voided_one_goes_back(void **state)
+CASE(what_is_behind_a_voided_one_goes_back)
 {
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, "aaabaa");
     bed.delivered[1].voided = true;
     hapax__deliveries_voided(&bed.deliveries);
@@ -195,11 +190,10 @@ static void what_is_behind_a_voided_one_goes_back(void **state)
 }
 
 /* A pause that is shorter than what the broker counts in is waited for in hand. */
-static void short_pauses_are_held(void **state)
+CASE(short_pauses_are_held)
 {
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, "aa");
     bed.consumer.retry_min_ms = bed.consumer.retry_max_ms = 100;
     answer(&bed, begin(&bed), failed(1));
@@ -214,11 +208,10 @@ static void short_pauses_are_held(void **state)
 
 /* It comes again without a count: the record's is the one, so that the last of its attempts makes a
  * dead letter. */
-static void attempts_are_the_records(void **state)
+CASE(attempts_are_the_records)
 {
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, " ");
     answer(&bed, begin(&bed), failed(2));
     assert_about(&bed, "0 in ", 4000);
@@ -231,12 +224,11 @@ static void attempts_are_the_records(void **state)
 
 /* What no record counts is counted here, for which it stays in hand: without one, and where a hook
  * decides what a death was. */
-static void what_no_record_counts_stays_in_hand(void **state)
+CASE(what_no_record_counts_stays_in_hand)
 {
     struct hapax__ended bypassed = failed(0), lost = failed(0);
     struct bed bed;
 
-    (void)state;
     bypassed.kind = HAPAX_ANSWER_BYPASS;
     bypassed.recorded = lost.recorded = false;
     lost.cls = HAPAX_CLASS_UNKNOWN;
@@ -260,13 +252,12 @@ static void what_no_record_counts_stays_in_hand(void **state)
 
 /* An attempt elsewhere is asked after a few times, then for the rest of its lease it is left with
  * the broker. */
-static void a_twin_is_left_for_its_lease(void **state)
+CASE(a_twin_is_left_for_its_lease)
 {
     const struct hapax__ended in_flight = {.kind = HAPAX_ANSWER_IN_FLIGHT, .retry_after_ms = 25000};
     unsigned asked = 0;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, " ");
     do {
         assert_true(asked++ < 9);
@@ -280,7 +271,7 @@ static void a_twin_is_left_for_its_lease(void **state)
 }
 
 /* Whoever is turned away by a status keeps no other's place, however short the pauses are. */
-static void what_is_turned_away_makes_room(void **state)
+CASE(what_is_turned_away_makes_room)
 {
     struct hapax__ended turned_away = {.kind = HAPAX_ANSWER_FRESH,
                                        .cls = HAPAX_CLASS_NOT_RUN,
@@ -289,7 +280,6 @@ static void what_is_turned_away_makes_room(void **state)
                                        .retry_after_ms = -1};
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, " ");
     bed.consumer.retry_min_ms = bed.consumer.retry_max_ms = 100;
     for (int i = 0; i < 4; i++) {
@@ -303,32 +293,15 @@ static void what_is_turned_away_makes_room(void **state)
 }
 
 /* At a stop nothing is left for later: others may have it at once. */
-static void a_stop_gives_all_back(void **state)
+CASE(a_stop_gives_all_back)
 {
     struct hapax__entry *entry;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed, "aa");
     entry = begin(&bed);
     hapax__deliveries_drain(&bed.deliveries);
     answer(&bed, entry, failed(1));
     assert_string_equal(bed.said, "0 back, 1 back, ");
     bed_close(&bed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_waits_takes_its_order_along),
-        cmocka_unit_test(what_is_behind_a_voided_one_goes_back),
-        cmocka_unit_test(short_pauses_are_held),
-        cmocka_unit_test(attempts_are_the_records),
-        cmocka_unit_test(what_no_record_counts_stays_in_hand),
-        cmocka_unit_test(a_twin_is_left_for_its_lease),
-        cmocka_unit_test(what_is_turned_away_makes_room),
-        cmocka_unit_test(a_stop_gives_all_back),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
  * HAPAX_TEST_SCHEDULES sets how many, HAPAX_TEST_SEED the first; a schedule that breaks says its
  * seed.
  */
+#include "../cases.h"
 #include "consume_bed.h"
 
 #include <signal.h>
@@ -195,6 +196,7 @@ static void choose(struct schedule *s)
     };
     consumer->policy.attempts_max = 1 + play_random(play, 4);
     consumer->policy.on_expired = HAPAX_EXPIRED_HOLD;
+    consumer->policy.on_failed = HAPAX_FAILED_RETRY;
     consumer->policy.wait_ms = 1 + play_random(play, 20);
     consumer->in_flight = (enum hapax_in_flight)(1 + play_random(play, s->ordered ? 2 : 3));
     consumer->concurrency = 1 + play_random(play, 4);
@@ -247,13 +249,12 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
     return given ? strtoull(given, NULL, 10) : otherwise;
 }
 
-static void nothing_is_lost_repeated_or_overtaken(void **state)
+CASE(nothing_is_lost_repeated_or_overtaken)
 {
     static struct schedule schedule;
     uint64_t count = number_from("HAPAX_TEST_SCHEDULES", SCHEDULES_DEFAULT);
     uint64_t first = number_from("HAPAX_TEST_SEED", 1);
 
-    (void)state;
     if (getenv("HAPAX_TEST_SEED") && !getenv("HAPAX_TEST_SCHEDULES"))
         count = 1;
     for (uint64_t i = 0; i < count; i++)
@@ -262,11 +263,7 @@ static void nothing_is_lost_repeated_or_overtaken(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_lost_repeated_or_overtaken),
-    };
-
     signal(SIGABRT, say_seed);
     signal(SIGALRM, say_seed);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cases_run(NULL, NULL);
 }

@@ -3,16 +3,16 @@
  * The consumer whose store goes away: nothing is taken, run or acknowledged that must not be, and
  * it goes on by itself. And what its handler keeps there of its own: steps.
  */
+#include "../cases.h"
 #include "consume_bed.h"
 
 /* Nothing is taken while the store is away, nothing runs, and it goes on by itself. */
-static void a_store_that_is_away_stops_the_taking(void **state)
+CASE(a_store_that_is_away_stops_the_taking)
 {
     struct hapax_consumer_stats stats;
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     bed.play.stop_when_done = true;
     bed.consumer.in_hand_max = 16;
@@ -39,12 +39,11 @@ static void a_store_that_is_away_stops_the_taking(void **state)
 }
 
 /* A claim that went through says that the store is back, however long its handler then takes. */
-static void a_store_that_is_back_is_seen_before_the_handler_ends(void **state)
+CASE(a_store_that_is_back_is_seen_before_the_handler_ends)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     script.gated = true;
     bed.play.stop_when_done = true;
@@ -73,13 +72,12 @@ static enum hapax__fault fail_claims(void *arg, uint64_t number, const struct ha
 }
 
 /* Store and broker go together, and leave a long handler: taking does not wait for its end. */
-static void with_nobody_left_to_ask_the_store_taking_goes_on(void **state)
+CASE(with_nobody_left_to_ask_the_store_taking_goes_on)
 {
     struct consume_bed bed;
     struct script script;
     atomic_bool away = false;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     script.gated = true;
     bed.play.stop_when_done = true;
@@ -105,12 +103,11 @@ static void with_nobody_left_to_ask_the_store_taking_goes_on(void **state)
     bed_close(&bed);
 }
 
-static void with_open_it_runs_unprotected_and_counts(void **state)
+CASE(with_open_it_runs_unprotected_and_counts)
 {
     struct consume_bed bed;
     struct script script;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     bed.consumer.policy.timeout_ms = 10;
     bed.consumer.policy.on_store_error = HAPAX_STORE_OPEN;
@@ -135,13 +132,12 @@ static enum hapax__fault fail_completes(void *arg, uint64_t number, const struct
 }
 
 /* An outcome that is not stored is not acknowledged; and the handler is not run again for it. */
-static void what_is_not_recorded_is_not_acknowledged(void **state)
+CASE(what_is_not_recorded_is_not_acknowledged)
 {
     struct consume_bed bed;
     struct script script;
     atomic_bool away = true;
 
-    (void)state;
     bed_script(&bed, &script, "F");
     bed.play.stop_when_done = true;
     bed.consumer.policy.save_wait_ms = 10;
@@ -200,12 +196,11 @@ static enum hapax_class charge_then_ship(struct hapax_attempt *attempt,
 
 /* The callback of a message that is tried again is given what the step came to before, under the
  * message's key. */
-static void a_message_that_is_tried_again_goes_on_behind_its_step(void **state)
+CASE(a_message_that_is_tried_again_goes_on_behind_its_step)
 {
     struct orders orders = {0};
     struct consume_bed bed;
 
-    (void)state;
     bed_open(&bed, charge_then_ship, &orders);
     publish_many(&bed, 0, ORDERS);
     bed_run(&bed);
@@ -215,18 +210,4 @@ static void a_message_that_is_tried_again_goes_on_behind_its_step(void **state)
         assert_int_equal(orders.charged[i], 1);
     assert_int_equal(bed.stats.acknowledged, ORDERS);
     bed_close(&bed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_store_that_is_away_stops_the_taking),
-        cmocka_unit_test(a_store_that_is_back_is_seen_before_the_handler_ends),
-        cmocka_unit_test(with_nobody_left_to_ask_the_store_taking_goes_on),
-        cmocka_unit_test(with_open_it_runs_unprotected_and_counts),
-        cmocka_unit_test(what_is_not_recorded_is_not_acknowledged),
-        cmocka_unit_test(a_message_that_is_tried_again_goes_on_behind_its_step),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

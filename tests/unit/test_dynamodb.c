@@ -6,15 +6,12 @@
  */
 #include "store/dynamodb/dynamodb.h"
 
+#include "../cases.h"
 #include "core/record.h"
 #include "oom.h"
 #include "record_diff.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 /* ---- the URI --------------------------------------------------------------------------- */
 
@@ -61,9 +58,8 @@ static const struct row {
     {"dynamodb://r/abc?timeout=%zz", "!has a '%' without two hex digits"},
 };
 
-static void a_uri_says_what_it_says(void **state)
+CASE(a_uri_says_what_it_says)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char text[HAPAX_TEXT_MAX] = "", got[1024];
         struct hapax__ddb_uri uri;
@@ -86,12 +82,11 @@ static void a_uri_says_what_it_says(void **state)
 }
 
 /* Names at their limits, and one byte over. */
-static void names_have_their_limits(void **state)
+CASE(names_have_their_limits)
 {
     char text[HAPAX_TEXT_MAX], uri[1024], name[400];
     struct hapax__ddb_uri out;
 
-    (void)state;
     memset(name, 'a', sizeof(name));
     snprintf(uri, sizeof(uri), "dynamodb://%.63s/%.255s?profile=%.128s", name, name, name);
     assert_int_equal(hapax__ddb_uri(&out, uri, text), HAPAX_ERR_NONE);
@@ -112,7 +107,7 @@ static struct hapax_record a_record(void)
     struct hapax_record record = {.state = HAPAX_STATE_COMPLETED, .attempt = 2, .fence = 1000};
 
     memset(&record.id, 0xd1, sizeof(record.id));
-    memset(&record.token, 7, sizeof(record.token));
+    memset(&record.mark, 7, sizeof(record.mark));
     record.scope = hapax_str("shop");
     record.created_us = 1;
     record.updated_us = INT64_C(1700000000000000);
@@ -149,7 +144,7 @@ static bool says(const struct hapax__json_out *out, const char *text)
 }
 
 /* What is put under "Item" comes back under "Item". */
-static void an_item_comes_back_as_it_was_put(void **state)
+CASE(an_item_comes_back_as_it_was_put)
 {
     struct hapax_record record = a_record(), back;
     struct hapax__ddb_item item = item_of(&record), seen;
@@ -157,7 +152,6 @@ static void an_item_comes_back_as_it_was_put(void **state)
     struct hapax_arena arena = {NULL};
     uint8_t set[HAPAX__DDB_SET_LEN] = {9};
 
-    (void)state;
     hapax__ddb_chunks_of(&item.chunks, &record.id, set, record.outcome.body);
     hapax__ddb_ask_put(&out, "shop", &record, &item, NULL);
     assert_true(says(&out, "\"TableName\":\"shop\""));
@@ -183,7 +177,7 @@ static void an_item_comes_back_as_it_was_put(void **state)
 }
 
 /* A body is laid out whole, and one with a byte changed, or under another id, is not it. */
-static void a_body_in_chunks_is_known_by_its_sum(void **state)
+CASE(a_body_in_chunks_is_known_by_its_sum)
 {
     size_t sizes[] = {1, HAPAX__DDB_CHUNK - 1, HAPAX__DDB_CHUNK, HAPAX__DDB_CHUNK + 1,
                       HAPAX_BODY_MAX};
@@ -191,7 +185,6 @@ static void a_body_in_chunks_is_known_by_its_sum(void **state)
     struct hapax_id id = {{1}}, other = {{2}};
     struct hapax__ddb_chunks chunks;
 
-    (void)state;
     assert_non_null(bytes);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct hapax_span body = {bytes, sizes[i]};
@@ -217,14 +210,13 @@ static void a_body_in_chunks_is_known_by_its_sum(void **state)
 
 /* The largest record that is kept in one item, and all it can have beside its body, are within
  * DynamoDB's 400 KB. */
-static void what_fits_is_within_the_limit_of_an_item(void **state)
+CASE(what_fits_is_within_the_limit_of_an_item)
 {
     static uint8_t bytes[HAPAX__DDB_ITEM_MAX];
     struct hapax_record record = a_record();
     struct hapax__ddb_item item;
     size_t item_bytes;
 
-    (void)state;
     record.outcome.headers = (struct hapax_span){bytes, HAPAX_HEADERS_MAX};
     record.outcome.body = (struct hapax_span){bytes, 0};
     record.outcome.body.len = HAPAX__DDB_ITEM_MAX - hapax__record_size(&record);
@@ -277,9 +269,8 @@ static const struct {
 };
 
 /* An item that is not ours is refused, and bytes that are no reply never count as "absent". */
-static void a_reply_is_what_it_is(void **state)
+CASE(a_reply_is_what_it_is)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(replies) / sizeof(replies[0]); i++) {
         struct hapax_arena arena = {NULL};
         struct hapax__ddb_item item;
@@ -293,14 +284,13 @@ static void a_reply_is_what_it_is(void **state)
 }
 
 /* Without memory for it an item is not damaged: an operator's force would remove it. */
-static void no_memory_is_no_damage(void **state)
+CASE(no_memory_is_no_damage)
 {
     const char *reply =
         "{\"Item\":{\"r\":{\"B\":\"\\/\\/8=\"},\"v\":{\"B\":\"AAAAAAAAAAAAAAAAAAAAAA==\"}}}";
     int64_t live = oom_live();
     uint64_t at;
 
-    (void)state;
     for (at = 1;; at++) {
         struct hapax_arena arena = {NULL};
         struct hapax__ddb_item item;
@@ -319,13 +309,12 @@ static void no_memory_is_no_damage(void **state)
 }
 
 /* Documents that are deep beyond reason end, and so do numbers. */
-static void a_reply_is_one_object_and_nothing_else(void **state)
+CASE(a_reply_is_one_object_and_nothing_else)
 {
     static const char *const good[] = {"{}", " {\"a\":[1,{}]} \r\n"};
     static const char *const bad[] = {"",    " ",     "null",        "[]",    "{",
                                       "{}}", "{} {}", "{\"a\":[}]}", "<html>"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
         assert_true(hapax__ddb_is_reply(hapax_str(good[i])));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
@@ -334,13 +323,12 @@ static void a_reply_is_one_object_and_nothing_else(void **state)
     assert_false(hapax__ddb_is_reply((struct hapax_span){NULL, 0}));
 }
 
-static void json_has_limits(void **state)
+CASE(json_has_limits)
 {
     char deep[1024] = "{\"a\":";
     struct hapax_span value;
     int64_t number;
 
-    (void)state;
     memset(deep + 5, '[', HAPAX__RAW_DEPTH_MAX);
     memset(deep + 5 + HAPAX__RAW_DEPTH_MAX, ']', HAPAX__RAW_DEPTH_MAX);
     deep[5 + 2 * HAPAX__RAW_DEPTH_MAX] = '}';
@@ -359,14 +347,13 @@ static void json_has_limits(void **state)
 /* ---- requests -------------------------------------------------------------------------- */
 
 /* A LIST asks for the states it shows, and goes on behind all parts of the last id. */
-static void a_scan_asks_for_what_is_listed(void **state)
+CASE(a_scan_asks_for_what_is_listed)
 {
     struct hapax_op op = {.kind = HAPAX_OP_LIST, .states = 1u << HAPAX_STATE_UNKNOWN};
     struct hapax__json_out out = {0};
     struct hapax_id start = {{0}}, from = {{1}};
     struct hapax_span value;
 
-    (void)state;
     hapax__ddb_ask_scan(&out, "shop", &op, &start, 10, 77);
     assert_true(says(&out, "\"FilterExpression\":\"u <= :u AND s IN (:e)\""));
     assert_true(says(&out, "{\":e\":{\"N\":\"4\"},\":u\":{\"N\":\"77\"}}"));
@@ -381,7 +368,7 @@ static void a_scan_asks_for_what_is_listed(void **state)
 
 /* ---- what a handle remembers ----------------------------------------------------------- */
 
-static void a_handle_remembers_what_it_wrote_last(void **state)
+CASE(a_handle_remembers_what_it_wrote_last)
 {
     struct hapax__ddb_recent *recent = hapax__ddb_recent_new();
     struct hapax_arena arena = {NULL};
@@ -389,7 +376,6 @@ static void a_handle_remembers_what_it_wrote_last(void **state)
     struct hapax__ddb_item item = {.v = {5}, .has_v = true, .r = {one, sizeof(one)}}, got;
     struct hapax_id id = {{3}}, same_place = {{3}}, other = {{4}};
 
-    (void)state;
     same_place.bytes[31] = 1;
     assert_non_null(recent);
     assert_false(hapax__ddb_recent_get(recent, &got, &id, &arena));
@@ -411,23 +397,4 @@ static void a_handle_remembers_what_it_wrote_last(void **state)
     assert_false(hapax__ddb_recent_get(recent, &got, &same_place, &arena));
     hapax__arena_release(&arena);
     hapax__ddb_recent_free(recent);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_uri_says_what_it_says),
-        cmocka_unit_test(names_have_their_limits),
-        cmocka_unit_test(an_item_comes_back_as_it_was_put),
-        cmocka_unit_test(a_body_in_chunks_is_known_by_its_sum),
-        cmocka_unit_test(what_fits_is_within_the_limit_of_an_item),
-        cmocka_unit_test(a_reply_is_what_it_is),
-        cmocka_unit_test(no_memory_is_no_damage),
-        cmocka_unit_test(a_reply_is_one_object_and_nothing_else),
-        cmocka_unit_test(json_has_limits),
-        cmocka_unit_test(a_scan_asks_for_what_is_listed),
-        cmocka_unit_test(a_handle_remembers_what_it_wrote_last),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,18 +3,18 @@
  * What hapax_execute() answers, policy by policy and fault by fault, to one caller after another.
  * Callers at once are in test_execute_threads.c.
  */
+#include "../cases.h"
 #include "execute_bed.h"
 
 /* ---- first call and repeats ---------------------------------------------------------- */
 
 /* Status, headers and body come back byte for byte, and the handler is told who it is. */
-static void the_first_call_runs_and_every_repeat_is_given_its_bytes(void **state)
+CASE(the_first_call_runs_and_every_repeat_is_given_its_bytes)
 {
     struct hapax_answer fresh, replay;
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     script_init(&script, HAPAX_CLASS_FINAL, 201, "receipt 1");
     script.headers = "Location: /1\r\n";
@@ -79,7 +79,7 @@ static enum hapax_class corrects_itself(struct hapax_attempt *attempt, void *arg
 }
 
 /* No outcome is an empty one; of several the last valid one counts. */
-static void the_last_outcome_set_is_the_outcome(void **state)
+CASE(the_last_outcome_set_is_the_outcome)
 {
     struct hapax_request request = request_of("none");
     struct hapax_answer answer;
@@ -87,7 +87,6 @@ static void the_last_outcome_set_is_the_outcome(void **state)
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     script_init(&script, HAPAX_CLASS_FINAL, 200, "never");
     assert_int_equal(
@@ -111,7 +110,7 @@ static void the_last_outcome_set_is_the_outcome(void **state)
 
 /* Another request or another caller under the same key is refused, and nothing of the answer
  * shows. */
-static void another_fingerprint_or_caller_is_a_mismatch(void **state)
+CASE(another_fingerprint_or_caller_is_a_mismatch)
 {
     struct hapax_request request = request_of("k");
     struct hapax_answer answer;
@@ -119,7 +118,6 @@ static void another_fingerprint_or_caller_is_a_mismatch(void **state)
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     script_init(&script, HAPAX_CLASS_FINAL, 200, "secret");
     expect(&bed, "k", &script, HAPAX_ANSWER_FRESH, "secret");
@@ -139,13 +137,12 @@ static void another_fingerprint_or_caller_is_a_mismatch(void **state)
 }
 
 /* An operation is known by scope and key; no scope is the scope `default`. */
-static void one_key_in_two_scopes_is_two_operations(void **state)
+CASE(one_key_in_two_scopes_is_two_operations)
 {
     static const char *const scopes[] = {"", "default", "tenant 2"};
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
     for (int i = 0; i < 3; i++) {
@@ -165,14 +162,13 @@ static void one_key_in_two_scopes_is_two_operations(void **state)
 }
 
 /* Without a key the policy decides, and nothing is stored. */
-static void a_missing_key_is_refused_or_bypassed(void **state)
+CASE(a_missing_key_is_refused_or_bypassed)
 {
     struct hapax_answer answer;
     struct script script;
     struct bed bed;
     uint64_t ops;
 
-    (void)state;
     bed_open(&bed);
     ops = hapax__plan_counts(&bed.plan).ops;
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
@@ -220,7 +216,7 @@ static enum hapax_class run_saga(struct hapax_attempt *attempt, void *arg)
 }
 
 /* A handler may execute steps of its operation; one that is done is not run again on a retry. */
-static void steps_have_records_of_their_own_and_nest(void **state)
+CASE(steps_have_records_of_their_own_and_nest)
 {
     struct hapax_request request = request_of("order");
     struct hapax_answer answer;
@@ -228,7 +224,6 @@ static void steps_have_records_of_their_own_and_nest(void **state)
     struct saga saga;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     saga.bed = &bed;
     script_init(&saga.steps[0], HAPAX_CLASS_FINAL, 200, "reserved");
@@ -250,13 +245,12 @@ static void steps_have_records_of_their_own_and_nest(void **state)
 
 /* The caller sees the failure; the next one runs again, as the next attempt, with a higher
  * fence. */
-static void after_a_failure_a_retry_runs(void **state)
+CASE(after_a_failure_a_retry_runs)
 {
     struct script script;
     struct bed bed;
     uint64_t fence;
 
-    (void)state;
     bed_open(&bed);
     script_init(&script, HAPAX_CLASS_FAILED, 500, "broken");
     expect(&bed, "k", &script, HAPAX_ANSWER_FRESH, "broken");
@@ -272,12 +266,11 @@ static void after_a_failure_a_retry_runs(void **state)
 }
 
 /* `replay` keeps a failure as the outcome; `hold` leaves it to an operator. */
-static void on_failed_may_replay_or_hold(void **state)
+CASE(on_failed_may_replay_or_hold)
 {
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     script_init(&script, HAPAX_CLASS_FAILED, 500, "broken");
     bed.policy.on_failed = HAPAX_FAILED_REPLAY;
@@ -290,13 +283,31 @@ static void on_failed_may_replay_or_hold(void **state)
     bed_close(&bed);
 }
 
-/* What did not run is passed on, and does not count against attempts_max; what may have does. */
-static void only_what_may_have_run_uses_attempts_up(void **state)
+/* Under `hold` and `reconcile` a failure is held unless `on_failed` says otherwise, and the hook is
+ * asked where there is one. */
+CASE(a_failure_under_hold_is_held)
 {
     struct script script;
     struct bed bed;
 
-    (void)state;
+    bed_open(&bed);
+    bed.policy.on_expired = HAPAX_EXPIRED_HOLD;
+    script_init(&script, HAPAX_CLASS_FAILED, 500, "broken");
+    expect(&bed, "by default", &script, HAPAX_ANSWER_FRESH, "broken");
+    expect(&bed, "by default", &script, HAPAX_ANSWER_UNKNOWN, "");
+    bed.policy.on_failed = HAPAX_FAILED_RETRY;
+    expect(&bed, "retry", &script, HAPAX_ANSWER_FRESH, "broken");
+    expect(&bed, "retry", &script, HAPAX_ANSWER_FRESH, "broken");
+    assert_int_equal(script.runs, 3);
+    bed_close(&bed);
+}
+
+/* What did not run is passed on, and does not count against attempts_max; what may have does. */
+CASE(only_what_may_have_run_uses_attempts_up)
+{
+    struct script script;
+    struct bed bed;
+
     bed_open(&bed);
     bed.policy.attempts_max = 2;
     script_init(&script, HAPAX_CLASS_NOT_RUN, 503, "busy");
@@ -313,13 +324,12 @@ static void only_what_may_have_run_uses_attempts_up(void **state)
 }
 
 /* Nobody can tell what became of it: `hold` says so at once, `rerun` runs again after the lease. */
-static void an_unknown_end_is_held_or_left_to_the_lease(void **state)
+CASE(an_unknown_end_is_held_or_left_to_the_lease)
 {
     struct script script;
     struct bed bed;
     int64_t begun_ms;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.lease_ms = 100;
     script_init(&script, HAPAX_CLASS_UNKNOWN, 504, "");
@@ -361,15 +371,16 @@ static enum hapax_class run_hooked(struct hapax_attempt *attempt, void *arg)
     return play(attempt, &((struct hook *)arg)->handler);
 }
 
-static void reconciles(struct bed *bed, enum hapax_class says, enum hapax_answer_kind kind,
-                       const char *body)
+static void reconciles(struct bed *bed, enum hapax_class first, enum hapax_class says,
+                       enum hapax_answer_kind kind, const char *body)
 {
-    struct hapax_request request = request_of(body);
+    const char key[] = {(char)('a' + (int)first), (char)('a' + (int)says), '\0'};
+    struct hapax_request request = request_of(key);
     struct hook hook = {.says = says};
     struct hapax_answer answer;
     char text[HAPAX_TEXT_MAX];
 
-    script_init(&hook.handler, HAPAX_CLASS_UNKNOWN, 504, "");
+    script_init(&hook.handler, first, 504, "");
     for (int i = 0; i < 2; i++) {
         assert_int_equal(hapax_execute(bed->h, &bed->policy, &request, run_hooked, ask_hook, &hook,
                                        &answer, text),
@@ -381,35 +392,37 @@ static void reconciles(struct bed *bed, enum hapax_class says, enum hapax_answer
     }
     assert_int_equal(hook.asked, 1);
     assert_int_equal(answer.kind, kind);
-    assert_true(body_is(&answer, kind == HAPAX_ANSWER_UNKNOWN ? "" : body));
+    assert_true(body_is(&answer, body));
     assert_int_equal(hook.handler.runs, says == HAPAX_CLASS_NOT_RUN ? 2 : 1);
     assert_true(kind != HAPAX_ANSWER_UNKNOWN || answer.retry_after_ms > 0);
     hapax_answer_release(&answer);
 }
 
 /* The hook's yes is the outcome, its no lets the handler run, and without either nothing runs. */
-static void a_stale_operation_is_reconciled_before_it_runs(void **state)
+CASE(a_stale_operation_is_reconciled_before_it_runs)
 {
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.lease_ms = 100;
     bed.policy.on_expired = HAPAX_EXPIRED_RECONCILE;
-    reconciles(&bed, HAPAX_CLASS_FINAL, HAPAX_ANSWER_REPLAY, "it happened");
-    reconciles(&bed, HAPAX_CLASS_NOT_RUN, HAPAX_ANSWER_FRESH, "ran again");
-    reconciles(&bed, HAPAX_CLASS_UNKNOWN, HAPAX_ANSWER_UNKNOWN, "nobody knows");
+    for (int i = 0; i < 2; i++) {
+        enum hapax_class first = i == 0 ? HAPAX_CLASS_UNKNOWN : HAPAX_CLASS_FAILED;
+
+        reconciles(&bed, first, HAPAX_CLASS_FINAL, HAPAX_ANSWER_REPLAY, "it happened");
+        reconciles(&bed, first, HAPAX_CLASS_NOT_RUN, HAPAX_ANSWER_FRESH, "ran again");
+        reconciles(&bed, first, HAPAX_CLASS_UNKNOWN, HAPAX_ANSWER_UNKNOWN, "");
+    }
     bed_close(&bed);
 }
 
 /* Over max_response the runner still has its bytes; a repeat learns the status only. */
-static void a_response_over_the_limit_is_gone_for_repeats(void **state)
+CASE(a_response_over_the_limit_is_gone_for_repeats)
 {
     struct hapax_answer answer;
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.max_response = 4;
     script_init(&script, HAPAX_CLASS_FINAL, 200, "12345");
@@ -430,7 +443,7 @@ static void a_response_over_the_limit_is_gone_for_repeats(void **state)
 /* ---- a store that fails -------------------------------------------------------------- */
 
 /* Closed: nothing runs without a claim, and the text has the store's reason. */
-static void with_the_store_down_closed_runs_nothing(void **state)
+CASE(with_the_store_down_closed_runs_nothing)
 {
     struct hapax_request request = request_of("k");
     struct hapax_answer answer;
@@ -438,7 +451,6 @@ static void with_the_store_down_closed_runs_nothing(void **state)
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.timeout_ms = 50;
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
@@ -460,13 +472,12 @@ static void with_the_store_down_closed_runs_nothing(void **state)
 
 /* Open: it runs unprotected and marked; and where the CLAIM had landed after all, its outcome
  * counts. */
-static void with_the_store_down_open_runs_unprotected(void **state)
+CASE(with_the_store_down_open_runs_unprotected)
 {
     struct hapax_answer answer;
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.timeout_ms = 50;
     bed.policy.on_store_error = HAPAX_STORE_OPEN;
@@ -494,13 +505,12 @@ static enum hapax__fault lose_ends(void *arg, uint64_t number, const struct hapa
 }
 
 /* The caller is answered after save_wait, marked; the outcome is stored as soon as that works. */
-static void an_outcome_that_cannot_be_saved_is_saved_later(void **state)
+CASE(an_outcome_that_cannot_be_saved_is_saved_later)
 {
     struct hapax_answer answer;
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.save_wait_ms = 50;
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
@@ -517,12 +527,11 @@ static void an_outcome_that_cannot_be_saved_is_saved_later(void **state)
 }
 
 /* What close() cannot have stored in time it counts; what it can it waits for. */
-static void close_waits_for_outcomes_and_counts_the_unsaved(void **state)
+CASE(close_waits_for_outcomes_and_counts_the_unsaved)
 {
     struct script script;
     struct bed bed;
 
-    (void)state;
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
     for (int i = 0; i < 2; i++) {
         bed_open(&bed);
@@ -563,13 +572,12 @@ static bool one_fault(struct bed *bed, enum hapax__fault fault, uint64_t n, uint
 }
 
 /* Lost, late or doubled: no reply that fails makes a handler run twice, or not at all. */
-static void a_fault_at_any_op_never_runs_the_handler_twice(void **state)
+CASE(a_fault_at_any_op_never_runs_the_handler_twice)
 {
     static const enum hapax__fault faults[] = {HAPAX__FAIL_BEFORE, HAPAX__LOSE_OP,
                                                HAPAX__LOSE_REPLY, HAPAX__DUPLICATE};
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         for (uint64_t times = 1; times <= 3; times++)
@@ -592,12 +600,11 @@ static enum hapax__fault lose_claims(void *arg, uint64_t number, const struct ha
 
 /* A CLAIM that was given up, but landed, is followed up: the key is free long before its lease is
  * over. */
-static void a_claim_given_up_does_not_hold_the_key(void **state)
+CASE(a_claim_given_up_does_not_hold_the_key)
 {
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.timeout_ms = 30;
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
@@ -632,14 +639,13 @@ static void refused(struct bed *bed, const struct hapax_request *request, const 
 }
 
 /* What is over a limit is refused before anything is asked, by a text that names it. */
-static void what_is_over_a_limit_is_refused_by_name(void **state)
+CASE(what_is_over_a_limit_is_refused_by_name)
 {
     static const uint8_t long_text[HAPAX_KEY_MAX + 1] = {'x'};
     struct hapax_request request;
     struct bed bed;
     uint64_t ops;
 
-    (void)state;
     bed_open(&bed);
     ops = hapax__plan_counts(&bed.plan).ops;
     request = request_of(NULL);
@@ -661,31 +667,4 @@ static void what_is_over_a_limit_is_refused_by_name(void **state)
     refused(&bed, &request, "lease");
     assert_int_equal(hapax__plan_counts(&bed.plan).ops, ops);
     bed_close(&bed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_call_runs_and_every_repeat_is_given_its_bytes),
-        cmocka_unit_test(the_last_outcome_set_is_the_outcome),
-        cmocka_unit_test(another_fingerprint_or_caller_is_a_mismatch),
-        cmocka_unit_test(one_key_in_two_scopes_is_two_operations),
-        cmocka_unit_test(a_missing_key_is_refused_or_bypassed),
-        cmocka_unit_test(steps_have_records_of_their_own_and_nest),
-        cmocka_unit_test(after_a_failure_a_retry_runs),
-        cmocka_unit_test(on_failed_may_replay_or_hold),
-        cmocka_unit_test(only_what_may_have_run_uses_attempts_up),
-        cmocka_unit_test(an_unknown_end_is_held_or_left_to_the_lease),
-        cmocka_unit_test(a_stale_operation_is_reconciled_before_it_runs),
-        cmocka_unit_test(a_response_over_the_limit_is_gone_for_repeats),
-        cmocka_unit_test(with_the_store_down_closed_runs_nothing),
-        cmocka_unit_test(with_the_store_down_open_runs_unprotected),
-        cmocka_unit_test(an_outcome_that_cannot_be_saved_is_saved_later),
-        cmocka_unit_test(close_waits_for_outcomes_and_counts_the_unsaved),
-        cmocka_unit_test(a_fault_at_any_op_never_runs_the_handler_twice),
-        cmocka_unit_test(a_claim_given_up_does_not_hold_the_key),
-        cmocka_unit_test(what_is_over_a_limit_is_refused_by_name),
-    };
-
-    return cmocka_run_group_tests_name("execute", tests, NULL, NULL);
 }

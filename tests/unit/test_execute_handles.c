@@ -5,6 +5,7 @@
  */
 #include "execute_bed.h"
 
+#include "../cases.h"
 #include "store/keeper/keeper.h"
 
 #include <hapax/store.h>
@@ -55,13 +56,12 @@ static void bed_at(struct bed *bed, const struct shop *shop)
 /* ---- secrets ------------------------------------------------------------------------- */
 
 /* A store is for one secret, and it is the one that hashes the keys. */
-static void another_secret_than_the_first_is_refused(void **state)
+CASE(another_secret_than_the_first_is_refused)
 {
     static const char *const secrets[] = {"first", "second", "", "first"};
     struct script script;
     struct shop shop;
 
-    (void)state;
     shop_open(&shop);
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
     for (int i = 0; i < 4; i++) {
@@ -118,7 +118,7 @@ static void *racer_main(void *arg)
 }
 
 /* Handles know nothing of each other: what keeps them apart is the store alone. */
-static void handles_racing_on_one_store_run_each_key_once(void **state)
+CASE(handles_racing_on_one_store_run_each_key_once)
 {
     static struct script scripts[KEYS_RACED];
     struct racer racers[HANDLES * PER_HANDLE];
@@ -127,7 +127,6 @@ static void handles_racing_on_one_store_run_each_key_once(void **state)
     struct shop shop;
     unsigned fresh = 0;
 
-    (void)state;
     shop_open(&shop);
     pthread_barrier_init(&start, NULL, HANDLES * PER_HANDLE);
     for (int i = 0; i < KEYS_RACED; i++)
@@ -197,13 +196,12 @@ static enum hapax_class run_overruled(struct hapax_attempt *attempt, void *arg)
 
 /* What an operator says stands: completed, it is everybody's answer; forgotten, ours is passed on
  * and marked, and the next one runs. */
-static void an_operator_overrules_a_handler_that_runs(void **state)
+CASE(an_operator_overrules_a_handler_that_runs)
 {
     static const char *const keys[] = {"completed", "forgotten"};
     struct shop shop;
     struct bed bed;
 
-    (void)state;
     shop_open(&shop);
     bed_at(&bed, &shop);
     bed.policy.lease_ms = 300;
@@ -229,15 +227,4 @@ static void an_operator_overrules_a_handler_that_runs(void **state)
     }
     assert_int_equal(hapax_close(bed.h, WAIT_MS), 0);
     shop_close(&shop);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_secret_than_the_first_is_refused),
-        cmocka_unit_test(handles_racing_on_one_store_run_each_key_once),
-        cmocka_unit_test(an_operator_overrules_a_handler_that_runs),
-    };
-
-    return cmocka_run_group_tests_name("execute_handles", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * that are lost, a handle that closes, memory that runs out. HAPAX_TEST_KEYS sets how many keys the
  * race is about, for slow instruments.
  */
+#include "../cases.h"
 #include "execute_bed.h"
 #include "oom.h"
 
@@ -83,14 +84,13 @@ static bool same_body(const struct hapax_answer *a, const struct hapax_answer *b
 }
 
 /* One run per key, one FRESH per key, and all callers of a key hold the same bytes. */
-static void sixty_four_threads_racing_on_one_key_run_the_handler_once(void **state)
+CASE(sixty_four_threads_racing_on_one_key_run_the_handler_once)
 {
     struct hapax_answer *answers[RACERS];
     pthread_t threads[RACERS];
     struct race race;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     memset(&race, 0, sizeof(race));
     race.bed = &bed;
@@ -117,14 +117,136 @@ static void sixty_four_threads_racing_on_one_key_run_the_handler_once(void **sta
     bed_close(&bed);
 }
 
+/* One of two tenants. They draw from the same keys and bodies. */
+struct tenant {
+    struct bed *bed;
+    atomic_uint *runs_of; /* by key, of both */
+    uint32_t keys;
+    uint32_t requests; /* still to send */
+    uint32_t drawn;
+    bool owned;
+    char name[2];
+    char (*told)[40]; /* by key: what this tenant was told first */
+    char *with; /* by key: the body of that request */
+};
+
+struct tagged {
+    atomic_uint *runs;
+    char body[40];
+};
+
+static enum hapax_class run_tagged(struct hapax_attempt *attempt, void *arg)
+{
+    struct tagged *run = arg;
+
+    atomic_fetch_add(run->runs, 1);
+    must(hapax_attempt_outcome(attempt, 200, hapax_str(NULL), hapax_str(run->body)) ==
+         HAPAX_ERR_NONE);
+    return HAPAX_CLASS_FINAL;
+}
+
+static void send_one(struct tenant *t, uint32_t key, char with)
+{
+    struct hapax_request request;
+    char fingerprint[] = {with, '\0'};
+    struct hapax_span part = hapax_str(fingerprint);
+    struct tagged run = {.runs = &t->runs_of[key]};
+    struct hapax_answer answer;
+    char name[32], text[HAPAX_TEXT_MAX];
+
+    snprintf(name, sizeof(name), "key %u", key);
+    snprintf(run.body, sizeof(run.body), "%s %u %c %u", t->name, key, with, t->requests);
+    request = request_of(name);
+    hapax_digest(&request.fingerprint, &part, 1);
+    part = hapax_str(t->name);
+    if (t->owned)
+        request.owner = part;
+    else
+        hapax_digest(&request.caller, &part, 1);
+    must(hapax_execute(t->bed->h, &t->bed->policy, &request, run_tagged, NULL, &run, &answer,
+                       text) == HAPAX_ERR_NONE);
+    if (answer.kind == HAPAX_ANSWER_MISMATCH) {
+        must(t->with[key] ? t->with[key] != with : !t->owned);
+    } else if (answer.kind == HAPAX_ANSWER_FRESH) {
+        must(!t->with[key] && body_is(&answer, run.body));
+        t->with[key] = with;
+        memcpy(t->told[key], run.body, sizeof(run.body));
+    } else {
+        must(answer.kind == HAPAX_ANSWER_REPLAY && t->with[key] == with);
+        must(body_is(&answer, t->told[key]));
+    }
+    hapax_answer_release(&answer);
+}
+
+static void *tenant_main(void *arg)
+{
+    struct tenant *t = arg;
+
+    for (; t->requests > 0; t->requests--) {
+        t->drawn = t->drawn * 1664525 + 1013904223;
+        send_one(t, (t->drawn >> 8) % t->keys, t->drawn >> 31 ? 'x' : 'y');
+    }
+    return NULL;
+}
+
+static void race_tenants(bool owned)
+{
+    const char *given = getenv("HAPAX_TENANT_REQUESTS");
+    uint32_t requests = given ? (uint32_t)strtoul(given, NULL, 10) : 2000, keys = requests / 4 + 1;
+    atomic_uint *runs_of = calloc(keys, sizeof(*runs_of));
+    struct tenant tenants[2];
+    pthread_t threads[2];
+    struct bed bed;
+
+    assert_non_null(runs_of);
+    bed_open(&bed);
+    for (unsigned i = 0; i < 2; i++) {
+        tenants[i] = (struct tenant){.bed = &bed, .runs_of = runs_of, .keys = keys};
+        tenants[i].requests = requests;
+        tenants[i].drawn = i;
+        tenants[i].owned = owned;
+        tenants[i].name[0] = (char)('a' + i);
+        tenants[i].told = calloc(keys, sizeof(*tenants[i].told));
+        tenants[i].with = calloc(keys, 1);
+        assert_true(tenants[i].told && tenants[i].with);
+        assert_int_equal(pthread_create(&threads[i], NULL, tenant_main, &tenants[i]), 0);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (uint32_t key = 0; key < keys; key++) {
+        unsigned ran = tenants[0].with[key] ? 1 : 0;
+
+        ran += tenants[1].with[key] ? 1 : 0;
+        assert_int_equal(runs_of[key], ran);
+        assert_true(owned || ran <= 1);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        free(tenants[i].told);
+        free(tenants[i].with);
+    }
+    free(runs_of);
+    bed_close(&bed);
+}
+
+/* No request of either is answered with the other's, run twice, or refused for the other's sake. */
+CASE(two_owners_with_equal_requests_never_meet)
+{
+    race_tenants(true);
+}
+
+/* A key is the caller's who came first; the other is told that, and nothing else. */
+CASE(two_callers_with_equal_requests_never_get_each_others_answers)
+{
+    race_tenants(false);
+}
+
 /* While one runs, `reject` turns the others away, and tells them when to come again. */
-static void with_reject_one_runs_and_the_rest_are_in_flight(void **state)
+CASE(with_reject_one_runs_and_the_rest_are_in_flight)
 {
     struct caller first, others[16];
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.wait_ms = 0;
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
@@ -170,14 +292,13 @@ static void *failing_main(void *arg)
 }
 
 /* After a failure exactly one of those who wait runs next; the others are given its answer. */
-static void after_a_failure_one_waiter_runs_for_all(void **state)
+CASE(after_a_failure_one_waiter_runs_for_all)
 {
     struct caller callers[12];
     struct script script;
     struct bed bed;
     unsigned failed = 0, second = 0, replayed = 0;
 
-    (void)state;
     bed_open(&bed);
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
     script.gated = true;
@@ -226,14 +347,13 @@ static enum hapax__fault note_renewals(void *arg, uint64_t number, const struct 
 }
 
 /* A handler may take far longer than its lease: while it runs nobody takes the claim over. */
-static void a_lease_is_renewed_while_the_handler_runs(void **state)
+CASE(a_lease_is_renewed_while_the_handler_runs)
 {
     struct renewals renewals = {.fail = false};
     struct caller first, rival;
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.lease_ms = 5000; /* and a renewal may be late by more than half of it */
     sem_init(&renewals.seen, 0, 0);
@@ -299,7 +419,7 @@ static void *zombie_main(void *arg)
 
 /* Once another holds the claim the handler is told; its caller gets the other's outcome, not its
  * own. */
-static void a_handler_whose_claim_is_lost_is_told(void **state)
+CASE(a_handler_whose_claim_is_lost_is_told)
 {
     struct renewals renewals = {.fail = true};
     struct hapax_answer *answer;
@@ -308,7 +428,6 @@ static void a_handler_whose_claim_is_lost_is_told(void **state)
     pthread_t thread;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.lease_ms = 200;
     zombie.bed = &bed;
@@ -335,14 +454,13 @@ static void a_handler_whose_claim_is_lost_is_told(void **state)
 /* ---- many in hand -------------------------------------------------------------------- */
 
 /* Each waits as long as its own policy says, however many wait with it, in whatever order. */
-static void everybody_is_turned_away_in_time(void **state)
+CASE(everybody_is_turned_away_in_time)
 {
     enum { WAITERS = 48 };
     struct caller first, callers[WAITERS];
     struct script script;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.lease_ms = 4 * WAIT_MS;
     bed.policy.run_max_ms = 8 * WAIT_MS;
@@ -388,7 +506,7 @@ static enum hapax_class begin_another(struct hapax_attempt *attempt, void *arg)
 
 /* Calls in hand are bounded; what is over the bound is refused, and the bound is free again
  * after. */
-static void calls_max_bounds_what_is_in_hand(void **state)
+CASE(calls_max_bounds_what_is_in_hand)
 {
     struct hapax_options options = {.calls_max = 1};
     struct hapax_request request = request_of("outer");
@@ -397,7 +515,6 @@ static void calls_max_bounds_what_is_in_hand(void **state)
     struct hapax *h;
     struct bed bed;
 
-    (void)state;
     bed_open_with(&bed, &options);
     assert_int_equal(
         hapax_execute(bed.h, &bed.policy, &request, begin_another, NULL, &bed, &answer, text),
@@ -462,13 +579,12 @@ static void *speaker_main(void *arg)
 
 /* close() takes a handle away from under nobody: a handler that runs still has it, and so do
  * its inner calls. */
-static void close_waits_for_the_handlers_that_run(void **state)
+CASE(close_waits_for_the_handlers_that_run)
 {
     struct last_words last;
     pthread_t thread;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     memset(&last, 0, sizeof(last));
     last.bed = &bed;
@@ -557,13 +673,12 @@ static bool repeat_is_short(struct bed *bed, const char *key, uint64_t n, bool f
 
 /* Whichever allocation fails, once or for good: no second run, no answer that lies, nothing
  * leaks. */
-static void without_memory_nothing_runs_twice(void **state)
+CASE(without_memory_nothing_runs_twice)
 {
     int64_t live = oom_live();
     unsigned kept_back = 0;
     struct bed bed;
 
-    (void)state;
     for (int forever = 0; forever < 2; forever++) {
         enum hapax_error error;
         bool first = true, repeat = true;
@@ -587,14 +702,13 @@ static void without_memory_nothing_runs_twice(void **state)
 }
 
 /* A handle is there as a whole or not at all. */
-static void without_memory_nothing_is_half_open(void **state)
+CASE(without_memory_nothing_is_half_open)
 {
     int64_t live = oom_live();
     char text[HAPAX_TEXT_MAX];
     struct hapax *h;
     uint64_t n;
 
-    (void)state;
     for (n = 1;; n++) {
         enum hapax_error error;
 
@@ -611,22 +725,4 @@ static void without_memory_nothing_is_half_open(void **state)
     assert_true(n > 5);
     assert_int_equal(hapax_close(h, 0), 0);
     assert_int_equal(oom_live(), live);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sixty_four_threads_racing_on_one_key_run_the_handler_once),
-        cmocka_unit_test(with_reject_one_runs_and_the_rest_are_in_flight),
-        cmocka_unit_test(after_a_failure_one_waiter_runs_for_all),
-        cmocka_unit_test(a_lease_is_renewed_while_the_handler_runs),
-        cmocka_unit_test(a_handler_whose_claim_is_lost_is_told),
-        cmocka_unit_test(everybody_is_turned_away_in_time),
-        cmocka_unit_test(calls_max_bounds_what_is_in_hand),
-        cmocka_unit_test(close_waits_for_the_handlers_that_run),
-        cmocka_unit_test(without_memory_nothing_runs_twice),
-        cmocka_unit_test(without_memory_nothing_is_half_open),
-    };
-
-    return cmocka_run_group_tests_name("execute_threads", tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * What flows of one process share (src/core/waiters.h): one question, one run, one answer, and what
  * becomes of those who wait when the one they wait for fails, hangs, is lost or gives up.
  */
+#include "../cases.h"
 #include "flow_bench.h"
 
 static void start(struct bench *b, int64_t wait_ms)
@@ -15,11 +16,10 @@ static void start(struct bench *b, int64_t wait_ms)
 }
 
 /* Three ask the same: one CLAIM, one run, and its outcome for all. */
-static void one_question_one_run_one_answer(void **state)
+CASE(one_question_one_run_one_answer)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 5000);
     begin(b, 0);
     begin(b, 1);
@@ -33,11 +33,10 @@ static void one_question_one_run_one_answer(void **state)
 }
 
 /* A verdict that answers the head answers its mates. */
-static void mates_get_the_heads_verdict(void **state)
+CASE(mates_get_the_heads_verdict)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 0);
     for (int i = 0; i < 3; i++)
         begin(b, i);
@@ -52,11 +51,10 @@ static void mates_get_the_heads_verdict(void **state)
 }
 
 /* A body that was not kept is gone for all of them, and what is recorded is so for all. */
-static void a_body_that_was_not_kept_is_gone_for_mates(void **state)
+CASE(a_body_that_was_not_kept_is_gone_for_mates)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 0);
     for (int i = 0; i < 2; i++)
         begin(b, i);
@@ -67,11 +65,10 @@ static void a_body_that_was_not_kept_is_gone_for_mates(void **state)
 }
 
 /* Those who do not wait are turned away as soon as one runs; those who come later as well. */
-static void who_does_not_wait_is_turned_away(void **state)
+CASE(who_does_not_wait_is_turned_away)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 0);
     b->policies[2].wait_ms = 1000;
     for (int i = 0; i < 3; i++)
@@ -85,11 +82,10 @@ static void who_does_not_wait_is_turned_away(void **state)
 }
 
 /* After a FAIL the next runs, and the rest get its answer. */
-static void after_a_fail_one_of_them_runs(void **state)
+CASE(after_a_fail_one_of_them_runs)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 5000);
     for (int i = 0; i < 4; i++)
         begin(b, i);
@@ -106,11 +102,10 @@ static void after_a_fail_one_of_them_runs(void **state)
 }
 
 /* A head that gives up is followed by the next, which still has time. */
-static void a_head_that_gives_up_is_replaced(void **state)
+CASE(a_head_that_gives_up_is_replaced)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 0);
     b->policies[1].timeout_ms = 5000;
     begin(b, 0);
@@ -124,11 +119,10 @@ static void a_head_that_gives_up_is_replaced(void **state)
 }
 
 /* A mate's own time is over, or its client gone, in the midst of the line. */
-static void a_mate_leaves_the_line(void **state)
+CASE(a_mate_leaves_the_line)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 0);
     for (int i = 0; i < 4; i++)
         begin(b, i);
@@ -140,11 +134,10 @@ static void a_mate_leaves_the_line(void **state)
 }
 
 /* One that waits for another process is asked anew when somebody joins it. */
-static void a_newcomer_wakes_a_waiting_head(void **state)
+CASE(a_newcomer_wakes_a_waiting_head)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 5000);
     b->policies[2].wait_ms = 0;
     begin(b, 0);
@@ -159,11 +152,10 @@ static void a_newcomer_wakes_a_waiting_head(void **state)
 }
 
 /* A zombie, or a handler hung for longer than run_max, is nobody's head. */
-static void nobody_waits_for_a_zombie(void **state)
+CASE(nobody_waits_for_a_zombie)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 60000);
     run_flow(b, 0);
     begin(b, 1);
@@ -181,11 +173,10 @@ static void nobody_waits_for_a_zombie(void **state)
 }
 
 /* rerun_completed means exclusion without replay: each runs, one after the other. */
-static void reads_exclude_each_other_and_share_nothing(void **state)
+CASE(reads_exclude_each_other_and_share_nothing)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 5000);
     for (int i = 0; i < 3; i++)
         b->policies[i].rerun_completed = true;
@@ -201,11 +192,10 @@ static void reads_exclude_each_other_and_share_nothing(void **state)
 }
 
 /* `open` is for a store that never answered: not for one that said that another attempt runs. */
-static void open_does_not_run_beside_another(void **state)
+CASE(open_does_not_run_beside_another)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 60000);
     for (int i = 0; i < 3; i++) {
         b->policies[i].on_store_error = HAPAX_STORE_OPEN;
@@ -229,11 +219,10 @@ static void open_does_not_run_beside_another(void **state)
 }
 
 /* Whatever differs in the question keeps flows apart, whichever bucket they share. */
-static void another_question_is_asked_apart(void **state)
+CASE(another_question_is_asked_apart)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     for (int difference = 0; difference < 7; difference++) {
         start(b, 0);
         b->requests[1].id.bytes[0] ^= difference == 0 ? 2 : 0;
@@ -256,11 +245,10 @@ static void another_question_is_asked_apart(void **state)
 }
 
 /* A flow that two events gave something to do stands in the ready list once. */
-static void a_flow_is_ready_once(void **state)
+CASE(a_flow_is_ready_once)
 {
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 0);
     begin(b, 0);
     hapax__waiters_wake(&b->flows[0].waiter);
@@ -276,12 +264,11 @@ static bool fail_act(struct hapax__flow *f, enum hapax__flow_do what, int64_t no
 }
 
 /* A door that fails ends the drive: what was ready stays so. */
-static void a_failing_door_ends_the_drive(void **state)
+CASE(a_failing_door_ends_the_drive)
 {
     static const struct hapax__flow_door failing = {bench_now, fail_act};
     struct bench bench, *b = &bench;
 
-    (void)state;
     start(b, 5000);
     begin(b, 0);
     begin(b, 1);
@@ -292,24 +279,47 @@ static void a_failing_door_ends_the_drive(void **state)
     assert_ptr_equal(hapax__waiters_ready(&b->waiters), &b->flows[0].waiter);
 }
 
-int main(void)
+/* Those who ask the same as one over its limit are told the same, whether they wait or not. */
+CASE(mates_are_refused_with_their_head)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_question_one_run_one_answer),
-        cmocka_unit_test(mates_get_the_heads_verdict),
-        cmocka_unit_test(a_body_that_was_not_kept_is_gone_for_mates),
-        cmocka_unit_test(who_does_not_wait_is_turned_away),
-        cmocka_unit_test(after_a_fail_one_of_them_runs),
-        cmocka_unit_test(a_head_that_gives_up_is_replaced),
-        cmocka_unit_test(a_mate_leaves_the_line),
-        cmocka_unit_test(a_newcomer_wakes_a_waiting_head),
-        cmocka_unit_test(nobody_waits_for_a_zombie),
-        cmocka_unit_test(reads_exclude_each_other_and_share_nothing),
-        cmocka_unit_test(open_does_not_run_beside_another),
-        cmocka_unit_test(another_question_is_asked_apart),
-        cmocka_unit_test(a_flow_is_ready_once),
-        cmocka_unit_test(a_failing_door_ends_the_drive),
-    };
+    struct bench bench, *b = &bench;
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    start(b, 0);
+    limit(b, 0);
+    b->policies[2].wait_ms = 1000;
+    for (int i = 0; i < 3; i++)
+        begin(b, i);
+    told_state(b, 0, HAPAX_ABSENT, HAPAX_STATE_ABSENT);
+    expect(b, "0 ASK read\n1 ANSWER limited keys retry 5000\n1 END\n"
+              "2 ANSWER limited keys retry 5000\n2 END\n0 ANSWER limited keys retry 5000\n0 END\n");
+    start(b, 1000);
+    begin(b, 0);
+    begin(b, 1);
+    told_claimed(b, 0, 1, false);
+    refused(b, 0);
+    begin(b, 2);
+    expect(b, "0 ASK claim\n0 RUN a1\n1 ANSWER limited in_flight retry 1000\n1 END\n"
+              "0 ANSWER limited in_flight retry 1000\n0 ASK fail not-run\n2 ASK claim\n");
+}
+
+/* A mate over its limit is answered by a head that is not; and looks first if it has to go on. */
+CASE(a_mate_over_its_limit_follows_its_head)
+{
+    struct bench bench, *b = &bench;
+
+    start(b, 0);
+    limit(b, 1);
+    limit(b, 2);
+    b->policies[2].wait_ms = 1000;
+    begin(b, 0);
+    begin(b, 1);
+    begin(b, 2);
+    told_claimed(b, 0, 1, false);
+    expect(b, "0 ASK claim\n1 ANSWER in_flight retry 900\n1 END\n0 RUN a1\n");
+    start(b, 0);
+    limit(b, 1);
+    begin(b, 0);
+    begin(b, 1);
+    stop(b, 0);
+    expect(b, "0 ASK claim\n1 ASK read\n0 ANSWER store_down indeterminate retry 1000\n");
 }

@@ -2,16 +2,11 @@
  *
  * The histogram of `hapax bench`: quantiles within 2 % of the true ones, whatever the values.
  */
+#include "../cases.h"
 #include "cli/histogram.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define VALUES 20000
 
@@ -20,7 +15,6 @@ static uint64_t values[VALUES];
 
 static int clear(void **state)
 {
-    (void)state;
     memset(&histogram, 0, sizeof(histogram));
     return 0;
 }
@@ -41,16 +35,14 @@ static void assert_close(uint64_t got, uint64_t truth)
 }
 
 /* No values have no quantile. */
-static void an_empty_histogram_says_zero(void **state)
+CASE_WITH(an_empty_histogram_says_zero, clear, NULL)
 {
-    (void)state;
     assert_int_equal(histogram_quantile(&histogram, 500), 0);
 }
 
 /* Small values are told apart one by one. */
-static void small_values_are_exact(void **state)
+CASE_WITH(small_values_are_exact, clear, NULL)
 {
-    (void)state;
     for (uint64_t value = 0; value < 100; value++)
         histogram_add(&histogram, value);
     for (unsigned percent = 1; percent <= 100; percent++)
@@ -59,9 +51,8 @@ static void small_values_are_exact(void **state)
 
 /* Every value that stands alone in a bucket, at every edge of every power of two, is 2 % off at
  * most. */
-static void no_value_is_moved_far(void **state)
+CASE_WITH(no_value_is_moved_far, clear, NULL)
 {
-    (void)state;
     for (unsigned bit = 0; bit < HISTOGRAM_TOP; bit++) {
         for (int step = -2; step <= 2; step++) {
             uint64_t value = (UINT64_C(1) << bit) + (uint64_t)(int64_t)step;
@@ -77,12 +68,11 @@ static void no_value_is_moved_far(void **state)
 }
 
 /* Quantiles of values over seven powers of ten are those that sorting gives, within 2 %. */
-static void quantiles_are_those_of_sorting(void **state)
+CASE_WITH(quantiles_are_those_of_sorting, clear, NULL)
 {
     static const unsigned asked[] = {1, 100, 500, 900, 990, 999, 1000};
     uint64_t random = 88172645463325252u;
 
-    (void)state;
     for (size_t i = 0; i < VALUES; i++) {
         random ^= random << 13;
         random ^= random >> 7;
@@ -97,25 +87,11 @@ static void quantiles_are_those_of_sorting(void **state)
 }
 
 /* A value over the top is counted, not lost, and breaks nothing. */
-static void values_over_the_top_are_counted(void **state)
+CASE_WITH(values_over_the_top_are_counted, clear, NULL)
 {
-    (void)state;
     histogram_add(&histogram, 5);
     histogram_add(&histogram, UINT64_MAX);
     assert_int_equal(histogram.n, 2);
     assert_int_equal(histogram_quantile(&histogram, 500), 5);
     assert_int_equal(histogram_quantile(&histogram, 1000), (UINT64_C(1) << HISTOGRAM_TOP) - 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(an_empty_histogram_says_zero, clear),
-        cmocka_unit_test_setup(small_values_are_exact, clear),
-        cmocka_unit_test_setup(no_value_is_moved_far, clear),
-        cmocka_unit_test_setup(quantiles_are_those_of_sorting, clear),
-        cmocka_unit_test_setup(values_over_the_top_are_counted, clear),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,18 +3,13 @@
  * Canonical JSON: what is the same, what is not, what falls back to the bytes, and that no
  * failed allocation gives a wrong answer.
  */
+#include "../cases.h"
 #include "oom.h"
 #include "json/json.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -62,9 +57,8 @@ static void assert_refused(const char *body)
 /* ---- canonical form ---------------------------------------------------------------- */
 
 /* The order of names and white space say nothing; the order of an array does. */
-static void order_of_names_and_space_do_not_matter(void **state)
+CASE(order_of_names_and_space_do_not_matter)
 {
-    (void)state;
     assert_canonical(" { \"b\" : 1 ,\r\n\t\"a\" : [ 3 , 2 ] } ", "{\"a\":[3,2],\"b\":1}");
     assert_canonical("{\"b\":{\"d\":1,\"c\":{}},\"a\":[]}", "{\"a\":[],\"b\":{\"c\":{},\"d\":1}}");
     assert_canonical("[{\"b\":1,\"a\":2},{\"a\":3,\"b\":4}]",
@@ -75,9 +69,8 @@ static void order_of_names_and_space_do_not_matter(void **state)
 }
 
 /* Names are ordered by their bytes: a name before its extensions, UTF-8 after ASCII. */
-static void names_are_ordered_by_their_bytes(void **state)
+CASE(names_are_ordered_by_their_bytes)
 {
-    (void)state;
     assert_canonical("{\"ab\":1,\"a!\":2,\"a\":3,\"\":4,\"B\":5}",
                      "{\"\":4,\"B\":5,\"a\":3,\"a!\":2,\"ab\":1}");
     assert_canonical("{\"\\u00e9\":1,\"z\":2}", "{\"z\":2,\"\xc3\xa9\":1}");
@@ -86,7 +79,7 @@ static void names_are_ordered_by_their_bytes(void **state)
 }
 
 /* Many members, so that the arrays behind them grow and the sort is a real one. */
-static void a_large_object_is_ordered(void **state)
+CASE(a_large_object_is_ordered)
 {
     enum { MEMBERS = 5000 };
     size_t size = MEMBERS * 16;
@@ -95,7 +88,6 @@ static void a_large_object_is_ordered(void **state)
     size_t at = 0;
     size_t expected_at = 0;
 
-    (void)state;
     assert_non_null(body);
     assert_non_null(expected);
     for (int i = 0; i < MEMBERS; i++) {
@@ -112,9 +104,8 @@ static void a_large_object_is_ordered(void **state)
 }
 
 /* Numbers are exact decimals, however they are spelled. */
-static void spelling_of_a_number_does_not_matter(void **state)
+CASE(spelling_of_a_number_does_not_matter)
 {
-    (void)state;
     assert_canonical("[1,1.0,1.000,10e-1,0.1e1,0.1E+1,100e-2,1e0,1e-0,1e00000000000000000000]",
                      "[1,1,1,1,1,1,1,1,1,1]");
     assert_canonical("[0,-0,0.0,-0.00,0e5,-0e-5,0.000e17]", "[0,0,0,0,0,0,0]");
@@ -126,9 +117,8 @@ static void spelling_of_a_number_does_not_matter(void **state)
 }
 
 /* 21 digits are written out and 22 are not, whichever way either was spelled. */
-static void a_long_whole_number_has_one_form(void **state)
+CASE(a_long_whole_number_has_one_form)
 {
-    (void)state;
     assert_canonical("[1e20,100000000000000000000]",
                      "[100000000000000000000,100000000000000000000]");
     assert_canonical("[1e21,1000000000000000000000]", "[1e21,1e21]");
@@ -137,9 +127,8 @@ static void a_long_whole_number_has_one_form(void **state)
 }
 
 /* What a double could not tell apart stays apart. */
-static void numbers_beyond_a_double_differ(void **state)
+CASE(numbers_beyond_a_double_differ)
 {
-    (void)state;
     assert_canonical("[100000000000000000.01,100000000000000000.02]",
                      "[10000000000000000001e-2,10000000000000000002e-2]");
     assert_canonical("[9007199254740993,9007199254740992]", "[9007199254740993,9007199254740992]");
@@ -148,9 +137,8 @@ static void numbers_beyond_a_double_differ(void **state)
 }
 
 /* Exponents are exact as far as they go, and beyond that the bytes have to do. */
-static void an_exponent_is_exact_or_refused(void **state)
+CASE(an_exponent_is_exact_or_refused)
 {
-    (void)state;
     assert_canonical("1e99999999999999999", "1e99999999999999999");
     assert_canonical("-1e-99999999999999999", "-1e-99999999999999999");
     assert_canonical("0.1e100000000000000000", "1e99999999999999999");
@@ -164,9 +152,8 @@ static void an_exponent_is_exact_or_refused(void **state)
 }
 
 /* An escape and the character it stands for are one; only what must be escaped is. */
-static void spelling_of_a_string_does_not_matter(void **state)
+CASE(spelling_of_a_string_does_not_matter)
 {
-    (void)state;
     assert_canonical("[\"\\u00e9\",\"\xc3\xa9\"]", "[\"\xc3\xa9\",\"\xc3\xa9\"]");
     assert_canonical("[\"\\u00E9\\/\",\"/\"]", "[\"\xc3\xa9/\",\"/\"]");
     assert_canonical("[\"\\ud83d\\ude00\",\"\\uD83D\\uDE00\"]",
@@ -181,9 +168,8 @@ static void spelling_of_a_string_does_not_matter(void **state)
 }
 
 /* A name twice in one object, however it is spelled, has no one meaning. */
-static void a_name_twice_is_refused(void **state)
+CASE(a_name_twice_is_refused)
 {
-    (void)state;
     assert_refused("{\"a\":1,\"a\":1}");
     assert_refused("{\"a\":1,\"b\":2,\"a\":3}");
     assert_refused("{\"a\":1,\"\\u0061\":2}");
@@ -192,9 +178,8 @@ static void a_name_twice_is_refused(void **state)
 }
 
 /* Half of a pair stands for no character, wherever it stands. */
-static void half_a_surrogate_pair_is_refused(void **state)
+CASE(half_a_surrogate_pair_is_refused)
 {
-    (void)state;
     assert_refused("\"\\ud83d\"");
     assert_refused("\"\\ude00\"");
     assert_refused("\"\\ud83d\\ud83d\"");
@@ -209,7 +194,7 @@ static void half_a_surrogate_pair_is_refused(void **state)
 }
 
 /* Bytes that are no UTF-8 by RFC 3629. */
-static void invalid_utf8_is_refused(void **state)
+CASE(invalid_utf8_is_refused)
 {
     static const char *const bodies[] = {
         "\"\x80\"",
@@ -230,13 +215,12 @@ static void invalid_utf8_is_refused(void **state)
         "\xef\xbb\xbf{}",
     };
 
-    (void)state;
     for (size_t i = 0; i < COUNT(bodies); i++)
         assert_refused(bodies[i]);
 }
 
 /* What RFC 8259 does not call JSON, and what some parsers let pass. */
-static void what_is_no_json_is_refused(void **state)
+CASE(what_is_no_json_is_refused)
 {
     static const char *const bodies[] = {
         "",          " ",           "nul",         "True",        "01",      "-01",     "1.",
@@ -251,7 +235,6 @@ static void what_is_no_json_is_refused(void **state)
     uint8_t *text;
     size_t len;
 
-    (void)state;
     for (size_t i = 0; i < COUNT(bodies); i++)
         assert_refused(bodies[i]);
     /* not by a copy, which would have memory */
@@ -262,11 +245,10 @@ static void what_is_no_json_is_refused(void **state)
 }
 
 /* 64 containers in one another are taken and 65 are not, of either kind. */
-static void depth_is_limited(void **state)
+CASE(depth_is_limited)
 {
     char text[1024];
 
-    (void)state;
     for (size_t depth = 64; depth <= 65; depth++) {
         memset(text, '[', depth);
         memset(text + depth, ']', depth);
@@ -289,12 +271,11 @@ static void depth_is_limited(void **state)
 }
 
 /* A body over the limit of any store is not read at all. */
-static void size_is_limited(void **state)
+CASE(size_is_limited)
 {
     uint8_t *body = malloc(HAPAX_BODY_MAX + 1);
     struct hapax_digest digest;
 
-    (void)state;
     assert_non_null(body);
     memset(body, ' ', HAPAX_BODY_MAX + 1);
     body[0] = '1';
@@ -354,12 +335,11 @@ static uint64_t fail_each(struct hapax_span body, enum hapax__json_select select
 }
 
 /* Whichever allocation fails, the answer is NOMEM, and nothing leaks. */
-static void no_failed_allocation_gives_an_answer(void **state)
+CASE(no_failed_allocation_gives_an_answer)
 {
     const struct hapax_span pointers[] = {hapax_str("/s"), hapax_str("/1000/1/a")};
     char *body = large_body();
 
-    (void)state;
     assert_true(fail_each(hapax_str(body), HAPAX__JSON_INCLUDE, pointers, 2) > 20);
     assert_true(fail_each(hapax_str(body), HAPAX__JSON_EXCLUDE, pointers, 2) > 20);
     free(body);
@@ -367,14 +347,13 @@ static void no_failed_allocation_gives_an_answer(void **state)
 
 /* The same where the text grows at any byte of a value: bodies of every length around there. The
  * longest allocates more often than the shortest, so the text does grow in between. */
-static void no_place_to_grow_is_forgotten(void **state)
+CASE(no_place_to_grow_is_forgotten)
 {
     static const char *const ends[] = {
         "null,true]", "12,1e-9]", "\"s\\n\"]", "[],[[]]]", "{\"b\":{},\"a\":0}]",
     };
     char body[300];
 
-    (void)state;
     for (size_t i = 0; i < COUNT(ends); i++) {
         uint64_t shortest = 0, allocations = 0;
 
@@ -385,28 +364,4 @@ static void no_place_to_grow_is_forgotten(void **state)
         }
         assert_true(allocations > shortest);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order_of_names_and_space_do_not_matter),
-        cmocka_unit_test(names_are_ordered_by_their_bytes),
-        cmocka_unit_test(a_large_object_is_ordered),
-        cmocka_unit_test(spelling_of_a_number_does_not_matter),
-        cmocka_unit_test(a_long_whole_number_has_one_form),
-        cmocka_unit_test(numbers_beyond_a_double_differ),
-        cmocka_unit_test(an_exponent_is_exact_or_refused),
-        cmocka_unit_test(spelling_of_a_string_does_not_matter),
-        cmocka_unit_test(a_name_twice_is_refused),
-        cmocka_unit_test(half_a_surrogate_pair_is_refused),
-        cmocka_unit_test(invalid_utf8_is_refused),
-        cmocka_unit_test(what_is_no_json_is_refused),
-        cmocka_unit_test(depth_is_limited),
-        cmocka_unit_test(size_is_limited),
-        cmocka_unit_test(no_failed_allocation_gives_an_answer),
-        cmocka_unit_test(no_place_to_grow_is_forgotten),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

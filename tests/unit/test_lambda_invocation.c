@@ -3,17 +3,12 @@
  * Invocations on the memory store: what each event asks, what is run, what is posted, and what a
  * batch makes of its records.
  */
+#include "../cases.h"
 #include "door/lambda/invocation.h"
 #include "json/raw.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- the bed ------------------------------------------------------------------------- */
 
@@ -95,12 +90,11 @@ static void end(struct bed *bed, bool error, const char *text)
 /* ---- one event ----------------------------------------------------------------------- */
 
 /* A repeat gets the same bytes, and nothing runs. */
-static void a_response_is_replayed_byte_for_byte(void **state)
+CASE(a_response_is_replayed_byte_for_byte)
 {
     static const char response[] = " {\"a\" : 1.50,\"b\":\"\\u00e9\"} ";
     struct bed bed;
 
-    (void)state;
     open_with(&bed, "/id");
     assert_true(begin(&bed, "{\"id\":\"k\"}"));
     end(&bed, false, response);
@@ -115,11 +109,10 @@ static void a_response_is_replayed_byte_for_byte(void **state)
 }
 
 /* A function that dies leaves its claim to the lease. */
-static void what_was_lost_is_in_flight(void **state)
+CASE(what_was_lost_is_in_flight)
 {
     struct bed bed;
 
-    (void)state;
     open_with(&bed, "/id");
     assert_true(begin(&bed, "{\"id\":\"k\"}"));
     hapax__invocation_lost(bed.invocation);
@@ -129,11 +122,10 @@ static void what_was_lost_is_in_flight(void **state)
 }
 
 /* A stored error is an error again, never a response, even under `replay`. */
-static void a_stored_error_is_an_error_again(void **state)
+CASE(a_stored_error_is_an_error_again)
 {
     struct bed bed;
 
-    (void)state;
     open_with(&bed, "/id");
     bed.lambda.policy.on_failed = HAPAX_FAILED_REPLAY;
     assert_true(begin(&bed, "{\"id\":\"k\"}"));
@@ -145,7 +137,7 @@ static void a_stored_error_is_an_error_again(void **state)
 }
 
 /* The key's sources: into a string that holds JSON, and into base64 of it. */
-static void pointers_go_on_into_strings(void **state)
+CASE(pointers_go_on_into_strings)
 {
     static const char *const events[][2] = {
         {"/body/id", "{\"body\":\"{\\\"id\\\":\\\"k\\\"}\"}"},
@@ -154,7 +146,6 @@ static void pointers_go_on_into_strings(void **state)
     };
     struct bed bed;
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         open_with(&bed, events[i][0]);
         assert_true(begin(&bed, events[i][1]));
@@ -166,11 +157,10 @@ static void pointers_go_on_into_strings(void **state)
 }
 
 /* Repeated names, and values that are none, give no key. */
-static void a_doubtful_key_is_none_or_bad(void **state)
+CASE(a_doubtful_key_is_none_or_bad)
 {
     struct bed bed;
 
-    (void)state;
     open_with(&bed, "/id");
     assert_true(begin(&bed, "{\"id\":\"a\",\"id\":\"b\"}"));
     assert_int_equal(bed.invocation->units[0].asked.request.key.len, 0);
@@ -189,11 +179,10 @@ static const char http[] = "{\"version\":\"2.0\",\"rawPath\":\"/a\",\"rawQuerySt
                            "\"requestContext\":{\"http\":{\"method\":\"POST\"}},\"body\":\"b\"}";
 
 /* Marks are put into the response; cookies are not stored; the body comes back. */
-static void an_http_response_is_stored_as_it_is_on_the_wire(void **state)
+CASE(an_http_response_is_stored_as_it_is_on_the_wire)
 {
     struct bed bed;
 
-    (void)state;
     open_with(&bed, NULL);
     assert_true(begin(&bed, http));
     assert_int_equal(bed.invocation->kind, HAPAX_LAMBDA_HTTP);
@@ -213,7 +202,7 @@ static void an_http_response_is_stored_as_it_is_on_the_wire(void **state)
 }
 
 /* A 503 says that nothing ran, a 500 that the run failed: both run again. A 404 is final. */
-static void a_status_says_whether_it_runs_again(void **state)
+CASE(a_status_says_whether_it_runs_again)
 {
     static const struct {
         const char *status;
@@ -222,7 +211,6 @@ static void a_status_says_whether_it_runs_again(void **state)
     struct bed bed;
     char response[64];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         open_with(&bed, NULL);
         assert_true(begin(&bed, http));
@@ -246,11 +234,10 @@ static void a_status_says_whether_it_runs_again(void **state)
     "\",\"data\":\"eA==\"},\"eventSource\":\"aws:kinesis\"}"
 
 /* Done records are cut out, and every other byte stays. */
-static void done_records_are_cut_out_of_the_text(void **state)
+CASE(done_records_are_cut_out_of_the_text)
 {
     struct bed bed;
 
-    (void)state;
     open_with(&bed, NULL);
     assert_true(begin(&bed, "{\"Records\":[" RECORD("b", "") "]}"));
     end(&bed, false, "{\"batchItemFailures\":[]}");
@@ -265,12 +252,11 @@ static void done_records_are_cut_out_of_the_text(void **state)
 }
 
 /* A record in flight elsewhere is reported beside the function's own report. */
-static void reports_are_merged(void **state)
+CASE(reports_are_merged)
 {
     struct hapax__invocation *elsewhere;
     struct bed bed;
 
-    (void)state;
     open_with(&bed, NULL);
     assert_true(begin(&bed, "{\"Records\":[" RECORD("a", "") "]}"));
     elsewhere = bed.invocation;
@@ -288,12 +274,11 @@ static void reports_are_merged(void **state)
 }
 
 /* Two records of a group that run elsewhere return the records behind both of them once. */
-static void two_in_front_give_a_record_back_once(void **state)
+CASE(two_in_front_give_a_record_back_once)
 {
     struct hapax__invocation *elsewhere[2];
     struct bed bed;
 
-    (void)state;
     open_with(&bed, NULL);
     assert_true(begin(&bed, "{\"Records\":[" RECORD("a", FIFO("g")) "]}"));
     elsewhere[0] = bed.invocation;
@@ -311,12 +296,11 @@ static void two_in_front_give_a_record_back_once(void **state)
 }
 
 /* The second record of a key is neither run nor reported: it ends as the first does. */
-static void duplicates_share_their_end(void **state)
+CASE(duplicates_share_their_end)
 {
     static const char event[] = "{\"Records\":[" RECORD("a", "") "," RECORD("a", "") "]}";
     struct bed bed;
 
-    (void)state;
     open_with(&bed, NULL);
     bed.lambda.policy.wait_ms = 60000; /* the duplicate itself must not wait for it */
     assert_true(begin(&bed, event));
@@ -330,12 +314,11 @@ static void duplicates_share_their_end(void **state)
 }
 
 /* In a group nothing runs behind a record that has to come again; in another group it does. */
-static void a_group_keeps_its_order(void **state)
+CASE(a_group_keeps_its_order)
 {
     struct hapax__invocation *elsewhere;
     struct bed bed;
 
-    (void)state;
     open_with(&bed, NULL);
     assert_true(begin(&bed, "{\"Records\":[" RECORD("a", FIFO("g")) "]}"));
     elsewhere = bed.invocation;
@@ -353,12 +336,11 @@ static void a_group_keeps_its_order(void **state)
 }
 
 /* Behind a record that a function reports, it is unknown what the function did. */
-static void a_stream_comes_again_from_the_first_that_is_reported(void **state)
+CASE(a_stream_comes_again_from_the_first_that_is_reported)
 {
     static const char event[] = "{\"Records\":[" STREAM("1") "," STREAM("2") "," STREAM("3") "]}";
     struct bed bed;
 
-    (void)state;
     open_with(&bed, NULL);
     assert_true(begin(&bed, event));
     end(&bed, false, "{\"batchItemFailures\":[{\"itemIdentifier\":\"2\"}]}");
@@ -370,12 +352,11 @@ static void a_stream_comes_again_from_the_first_that_is_reported(void **state)
 }
 
 /* Where an answer means the whole batch, one record that is not done makes it an error. */
-static void without_reports_it_is_all_or_an_error(void **state)
+CASE(without_reports_it_is_all_or_an_error)
 {
     struct hapax__invocation *elsewhere;
     struct bed bed;
 
-    (void)state;
     open_with(&bed, NULL);
     bed.lambda.batch_report = false;
     assert_true(begin(&bed, "{\"Records\":[" RECORD("a", "") "]}"));
@@ -393,7 +374,7 @@ static void without_reports_it_is_all_or_an_error(void **state)
 
 /* ---- settings -------------------------------------------------------------------------- */
 
-static void settings_that_cannot_be_are_named(void **state)
+CASE(settings_that_cannot_be_are_named)
 {
     static const struct {
         struct hapax_lambda lambda;
@@ -413,32 +394,8 @@ static void settings_that_cannot_be_are_named(void **state)
     struct hapax__ask ask;
     char text[HAPAX_TEXT_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(hapax__event_ask_read(&ask, &cases[i].lambda, text), HAPAX_ERR_INVALID);
         assert_non_null(strstr(text, cases[i].named));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_response_is_replayed_byte_for_byte),
-        cmocka_unit_test(what_was_lost_is_in_flight),
-        cmocka_unit_test(a_stored_error_is_an_error_again),
-        cmocka_unit_test(pointers_go_on_into_strings),
-        cmocka_unit_test(a_doubtful_key_is_none_or_bad),
-        cmocka_unit_test(an_http_response_is_stored_as_it_is_on_the_wire),
-        cmocka_unit_test(a_status_says_whether_it_runs_again),
-        cmocka_unit_test(done_records_are_cut_out_of_the_text),
-        cmocka_unit_test(reports_are_merged),
-        cmocka_unit_test(two_in_front_give_a_record_back_once),
-        cmocka_unit_test(duplicates_share_their_end),
-        cmocka_unit_test(a_group_keeps_its_order),
-        cmocka_unit_test(a_stream_comes_again_from_the_first_that_is_reported),
-        cmocka_unit_test(without_reports_it_is_all_or_an_error),
-        cmocka_unit_test(settings_that_cannot_be_are_named),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

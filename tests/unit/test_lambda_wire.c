@@ -5,21 +5,16 @@
  */
 #include "door/lambda/wire.h"
 
+#include "../cases.h"
 #include "../must.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* What the other side sends: at once, or byte by byte. */
 struct peer {
@@ -68,7 +63,7 @@ static void end(struct hapax__wire *wire, struct peer *peer)
     } while (0)
 
 /* Two requests in a row: the second is not lost in the first one's buffer. */
-static void requests_follow_each_other(void **state)
+CASE(requests_follow_each_other)
 {
     static const char text[] = "POST /a HTTP/1.1\r\nContent-Length: 5\r\nX-A:  b \r\n\r\nhello"
                                "GET /b?c HTTP/1.1\r\nConnection: close\r\n\r\n";
@@ -76,7 +71,6 @@ static void requests_follow_each_other(void **state)
     struct hapax__head head;
     struct peer peer;
 
-    (void)state;
     for (int slowly = 0; slowly < 2; slowly++) {
         begin(&wire, &peer, text, slowly);
         assert_int_equal(hapax__wire_request(&wire, &head), HAPAX__WIRE_GOOD);
@@ -95,7 +89,7 @@ static void requests_follow_each_other(void **state)
     }
 }
 
-static void chunks_are_joined_and_their_trailers_kept(void **state)
+CASE(chunks_are_joined_and_their_trailers_kept)
 {
     static const char text[] = "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
                                "5;x=y\r\nhello\r\n00A\r\n, 10 bytes\r\n0\r\nX-Error: a\r\n\r\n";
@@ -103,7 +97,6 @@ static void chunks_are_joined_and_their_trailers_kept(void **state)
     struct hapax__head head;
     struct peer peer;
 
-    (void)state;
     for (int slowly = 0; slowly < 2; slowly++) {
         begin(&wire, &peer, text, slowly);
         assert_int_equal(hapax__wire_request(&wire, &head), HAPAX__WIRE_GOOD);
@@ -116,7 +109,7 @@ static void chunks_are_joined_and_their_trailers_kept(void **state)
 }
 
 /* Responses behind a "100 Continue", and responses without any length. */
-static void responses_end_with_their_connection_where_nothing_else_says_so(void **state)
+CASE(responses_end_with_their_connection_where_nothing_else_says_so)
 {
     static const char text[] =
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 202 Accepted\r\n\r\nall of it";
@@ -124,7 +117,6 @@ static void responses_end_with_their_connection_where_nothing_else_says_so(void 
     struct hapax__head head;
     struct peer peer;
 
-    (void)state;
     begin(&wire, &peer, text, true);
     assert_int_equal(hapax__wire_response(&wire, &head), HAPAX__WIRE_GOOD);
     assert_int_equal(head.status, 202);
@@ -135,7 +127,7 @@ static void responses_end_with_their_connection_where_nothing_else_says_so(void 
 }
 
 /* Two ends of one message, lengths that readers read differently, and what is no HTTP. */
-static void what_has_no_certain_end_is_refused(void **state)
+CASE(what_has_no_certain_end_is_refused)
 {
     static const char *const heads[] = {
         "POST /a HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -158,7 +150,6 @@ static void what_has_no_certain_end_is_refused(void **state)
     struct hapax__head head;
     struct peer peer;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         begin(&wire, &peer, heads[i], false);
         if (hapax__wire_request(&wire, &head) != HAPAX__WIRE_BROKEN)
@@ -168,7 +159,7 @@ static void what_has_no_certain_end_is_refused(void **state)
 }
 
 /* A body that ends early is refused, and not as one over the limit. */
-static void a_body_is_whole_or_none(void **state)
+CASE(a_body_is_whole_or_none)
 {
     static const char *const bodies[] = {
         "Content-Length: 9\r\n\r\nshort",
@@ -186,7 +177,6 @@ static void a_body_is_whole_or_none(void **state)
     struct hapax__head head;
     struct peer peer;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         char text[200];
         uint8_t *body;
@@ -206,12 +196,11 @@ static void a_body_is_whole_or_none(void **state)
 }
 
 /* Many short lines are mostly line ends, which count too. */
-static void trailers_have_the_limit_of_a_head(void **state)
+CASE(trailers_have_the_limit_of_a_head)
 {
     static const char begins[] = "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
     static const size_t lines[] = {HAPAX__HEAD_MAX / 4, HAPAX__HEAD_MAX / 4 + 1};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         char *text = malloc(sizeof(begins) + 4 * lines[i] + 2);
         struct hapax__wire wire;
@@ -235,13 +224,12 @@ static void trailers_have_the_limit_of_a_head(void **state)
 }
 
 /* A read that waits for an event can be stopped. */
-static void reading_is_stopped_by_its_descriptor(void **state)
+CASE(reading_is_stopped_by_its_descriptor)
 {
     struct hapax__wire wire;
     struct hapax__head head;
     int fds[2], stop[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
     assert_int_equal(pipe(stop), 0);
     assert_true(hapax__wire_open(&wire, fds[0]));
@@ -258,7 +246,7 @@ static void reading_is_stopped_by_its_descriptor(void **state)
 
 /* A message that has begun is read to its end: it may be an event, which would be lost
  * otherwise. */
-static void a_message_that_has_begun_is_read_to_its_end(void **state)
+CASE(a_message_that_has_begun_is_read_to_its_end)
 {
     static const char text[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
                                "5\r\nhello\r\n0\r\nX-A: b\r\n\r\n";
@@ -268,7 +256,6 @@ static void a_message_that_has_begun_is_read_to_its_end(void **state)
     struct peer peer;
     int stop[2];
 
-    (void)state;
     assert_int_equal(pipe(stop), 0);
     assert_int_equal(write(stop[1], "x", 1), 1);
     begin(&wire, &peer, text, true);
@@ -283,20 +270,4 @@ static void a_message_that_has_begun_is_read_to_its_end(void **state)
     end(&wire, &peer);
     close(stop[0]);
     close(stop[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_follow_each_other),
-        cmocka_unit_test(chunks_are_joined_and_their_trailers_kept),
-        cmocka_unit_test(responses_end_with_their_connection_where_nothing_else_says_so),
-        cmocka_unit_test(what_has_no_certain_end_is_refused),
-        cmocka_unit_test(a_body_is_whole_or_none),
-        cmocka_unit_test(trailers_have_the_limit_of_a_head),
-        cmocka_unit_test(reading_is_stopped_by_its_descriptor),
-        cmocka_unit_test(a_message_that_has_begun_is_read_to_its_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,22 +6,20 @@
  */
 #include "lane/lane.h"
 
+#include "../cases.h"
 #include "../store/faulty.h"
 #include "oom.h"
 #include "store/types.h"
 
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
+#include <semaphore.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define WAIT_MS 60000
 
@@ -104,13 +102,12 @@ static void hold(struct bed *bed, struct hapax__job *first)
 /* ---- the queue ----------------------------------------------------------------------- */
 
 /* Ops on one id are judged, and all answers given, in the order of submission. */
-static void answers_come_back_in_the_order_of_submission(void **state)
+CASE(answers_come_back_in_the_order_of_submission)
 {
     static struct hapax__job jobs[300];
     struct hapax__job *job;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 300);
     for (unsigned i = 0; i < 300; i += 3) {
         jobs[i] = new_job(HAPAX_OP_CLAIM, i);
@@ -133,12 +130,11 @@ static void answers_come_back_in_the_order_of_submission(void **state)
 }
 
 /* A refused job is not touched by the lane any more, and may be submitted again. */
-static void a_full_queue_refuses_and_leaves_the_job(void **state)
+CASE(a_full_queue_refuses_and_leaves_the_job)
 {
     struct hapax__job jobs[6];
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 4);
     for (unsigned i = 0; i < 6; i++)
         jobs[i] = new_job(HAPAX_OP_CLAIM, i);
@@ -160,12 +156,11 @@ static void a_full_queue_refuses_and_leaves_the_job(void **state)
 
 /* A list goes in by one lock, in its order; what finds no room comes back as a list, refused,
  * and is not run. */
-static void a_list_is_one_batch_and_its_rest_is_refused(void **state)
+CASE(a_list_is_one_batch_and_its_rest_is_refused)
 {
     struct hapax__job jobs[7], *rest;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 4);
     for (unsigned i = 0; i < 7; i++)
         jobs[i] = new_job(HAPAX_OP_CLAIM, i);
@@ -191,13 +186,12 @@ static void a_list_is_one_batch_and_its_rest_is_refused(void **state)
 }
 
 /* UNAVAILABLE means surely not applied, and the jobs around it are not touched. */
-static void a_job_past_its_deadline_never_reaches_the_store(void **state)
+CASE(a_job_past_its_deadline_never_reaches_the_store)
 {
     struct hapax__job first = new_job(HAPAX_OP_CLAIM, 0);
     struct hapax__job jobs[3], *job;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 8);
     hold(&bed, &first);
     for (unsigned i = 0; i < 3; i++) {
@@ -225,12 +219,11 @@ static void a_job_past_its_deadline_never_reaches_the_store(void **state)
 }
 
 /* Group commit: what came while a batch was under way is the next batch. */
-static void what_gathers_goes_as_one_batch(void **state)
+CASE(what_gathers_goes_as_one_batch)
 {
     static struct hapax__job jobs[101];
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 100);
     for (unsigned i = 0; i < 101; i++)
         jobs[i] = new_job(HAPAX_OP_CLAIM, i);
@@ -245,13 +238,12 @@ static void what_gathers_goes_as_one_batch(void **state)
 }
 
 /* A batch is never longer than the store takes. */
-static void a_batch_stays_within_what_the_store_takes(void **state)
+CASE(a_batch_stays_within_what_the_store_takes)
 {
     static struct hapax__job jobs[1 + 2 * HAPAX_BATCH_MAX + 9];
     unsigned n = sizeof(jobs) / sizeof(jobs[0]);
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, HAPAX__LANE_QUEUE_MAX);
     for (unsigned i = 0; i < n; i++)
         jobs[i] = new_job(HAPAX_OP_CLAIM, i);
@@ -266,13 +258,12 @@ static void a_batch_stays_within_what_the_store_takes(void **state)
 }
 
 /* A thousand large outcomes are not handed to a store in one piece: a batch ends at 32 MiB. */
-static void large_outcomes_end_a_batch(void **state)
+CASE(large_outcomes_end_a_batch)
 {
     static struct hapax__job first, jobs[5];
     uint8_t *body = calloc(1, HAPAX_BODY_MAX);
     struct bed bed;
 
-    (void)state;
     assert_non_null(body);
     open_bed(&bed, 8);
     first = new_job(HAPAX_OP_READ, 100);
@@ -295,13 +286,12 @@ static void large_outcomes_end_a_batch(void **state)
 /* ---- answers ------------------------------------------------------------------------- */
 
 /* Records, and what they point to, are the job's: later batches write over the store's memory. */
-static void a_list_outlives_the_stores_memory(void **state)
+CASE(a_list_outlives_the_stores_memory)
 {
     static struct hapax__job jobs[40];
     struct hapax__job list = new_job(HAPAX_OP_LIST, 0);
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 64);
     for (unsigned i = 0; i < 40; i++) {
         jobs[i] = new_job(HAPAX_OP_CLAIM, i);
@@ -330,7 +320,7 @@ static void a_list_outlives_the_stores_memory(void **state)
 
 /* A granted claim and a stored outcome cost no allocation; a READ, which says no scope, costs
  * one. */
-static void an_answer_borrows_what_the_op_says_already(void **state)
+CASE(an_answer_borrows_what_the_op_says_already)
 {
     struct hapax__job claim = new_job(HAPAX_OP_CLAIM, 1);
     struct hapax__job complete = new_job(HAPAX_OP_COMPLETE, 1);
@@ -338,7 +328,6 @@ static void an_answer_borrows_what_the_op_says_already(void **state)
     struct hapax__job other = new_job(HAPAX_OP_CLAIM, 2);
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 4);
     run_one(&bed, &claim);
     assert_int_equal(claim.op.verdict, HAPAX_CLAIMED);
@@ -366,13 +355,12 @@ static void an_answer_borrows_what_the_op_says_already(void **state)
 }
 
 /* Nothing is reaped twice, and the eventfd falls silent. */
-static void what_was_reaped_is_gone(void **state)
+CASE(what_was_reaped_is_gone)
 {
     struct hapax__job job = new_job(HAPAX_OP_CLAIM, 1);
     struct pollfd fd;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 4);
     assert_null(hapax__lane_reap(bed.lane));
     run_one(&bed, &job);
@@ -385,13 +373,12 @@ static void what_was_reaped_is_gone(void **state)
 /* ---- the end ------------------------------------------------------------------------- */
 
 /* A closing lane owes an answer to whoever it took a job from. */
-static void close_runs_what_waits_and_gives_it_back(void **state)
+CASE(close_runs_what_waits_and_gives_it_back)
 {
     static struct hapax__job jobs[50];
     struct hapax__job *job;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 64);
     for (unsigned i = 0; i < 50; i++) {
         jobs[i] = new_job(HAPAX_OP_CLAIM, i);
@@ -447,8 +434,229 @@ static const struct hapax_store_type late_type = {
     .close = late_close,
 };
 
+/* A store with a log: a READ rests on no write, other ops on that of their batch. */
+struct logged {
+    struct hapax_store base;
+    uint64_t writes;
+    bool stands; /* a sync stands until it is let go */
+    bool fails;
+    uint64_t lost; /* a sync failed; these writes are lost, and later ones are not */
+    sem_t come, go;
+};
+
+static enum hapax_error logged_judge(struct hapax_store *store, struct hapax_op *ops, size_t n,
+                                     uint64_t *rests)
+{
+    struct logged *logged = (struct logged *)store;
+    uint64_t write = ++logged->writes;
+
+    for (size_t i = 0; i < n; i++) {
+        ops[i].verdict = ops[i].kind == HAPAX_OP_READ ? HAPAX_ABSENT : HAPAX_OK;
+        rests[i] = ops[i].kind == HAPAX_OP_READ ? 0 : write;
+    }
+    return HAPAX_ERR_NONE;
+}
+
+static void wait_for(sem_t *event)
+{
+    while (sem_wait(event) != 0) /* EINTR */
+        ;
+}
+
+static enum hapax_error logged_sync(struct hapax_store *store, uint64_t number,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    struct logged *logged = (struct logged *)store;
+
+    assert_true(number > 0);
+    if (logged->stands) {
+        sem_post(&logged->come);
+        wait_for(&logged->go);
+    }
+    if (!logged->fails && number > logged->lost)
+        return HAPAX_ERR_NONE;
+    snprintf(text, HAPAX_TEXT_MAX, "the disk is gone");
+    return HAPAX_ERR_INDETERMINATE;
+}
+
+static void logged_close(struct hapax_store *store)
+{
+    free(store);
+}
+
+static enum hapax_error logged_open(struct hapax_store **out, const char *uri,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    struct logged *logged = calloc(1, sizeof(*logged));
+
+    (void)uri;
+    (void)text;
+    if (!logged)
+        return HAPAX_ERR_NOMEM;
+    logged->stands = true;
+    sem_init(&logged->come, 0, 0);
+    sem_init(&logged->go, 0, 0);
+    *out = &logged->base;
+    return HAPAX_ERR_NONE;
+}
+
+static const struct hapax_store_type logged_type = {
+    .scheme = "logged",
+    .batch_max = 64,
+    .serial = true,
+    .open = logged_open,
+    .run = late_run,
+    .judge = logged_judge,
+    .sync = logged_sync,
+    .close = logged_close,
+};
+
+static struct logged *open_logged(void)
+{
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_store *store;
+
+    hapax__store_add(&logged_type);
+    assert_int_equal(hapax_store_open(&store, "logged:", text), HAPAX_ERR_NONE);
+    return (struct logged *)store;
+}
+
+/* While one batch is synced the next is judged: what rests on no write comes back, what rests on
+ * one waits for its own sync. Where that fails, the answer is INDETERMINATE, and no other is. */
+CASE(a_batch_is_judged_while_another_is_synced)
+{
+    struct logged *logged = open_logged();
+    struct hapax__job first = new_job(HAPAX_OP_COMPLETE, 1), jobs[16], *job;
+    struct hapax__lane *lane;
+    char text[HAPAX_TEXT_MAX];
+
+    assert_int_equal(hapax__lane_open(&lane, &logged->base, 64), HAPAX_ERR_NONE);
+    assert_true(hapax__lane_submit(lane, &first));
+    wait_for(&logged->come);
+    for (unsigned i = 0; i < 16; i++) {
+        jobs[i] = new_job(i < 4 ? HAPAX_OP_COMPLETE : HAPAX_OP_READ, 10 + i);
+        jobs[i].next = i < 15 ? &jobs[i + 1] : NULL;
+    }
+    assert_null(hapax__lane_submit_all(lane, jobs));
+    for (job = collect(lane, 12); job; job = job->next)
+        assert_int_equal(job->op.verdict, HAPAX_ABSENT);
+    assert_int_equal(hapax__lane_queued(lane), 5);
+    sem_post(&logged->go);
+    assert_ptr_equal(collect(lane, 1), &first);
+    assert_int_equal(first.op.verdict, HAPAX_OK);
+    wait_for(&logged->come);
+    logged->fails = true;
+    sem_post(&logged->go);
+    for (job = collect(lane, 4); job; job = job->next)
+        assert_int_equal(job->op.error, HAPAX_ERR_INDETERMINATE);
+    hapax__lane_text(lane, text);
+    assert_string_equal(text, "the disk is gone");
+    assert_null(hapax__lane_close(lane));
+}
+
+/* Gives the lane 8 jobs that write and one that does not, and waits until they are judged. */
+static void judge_nine(struct hapax__lane *lane, struct hapax__job jobs[9], unsigned number)
+{
+    for (unsigned i = 0; i < 9; i++) {
+        jobs[i] = new_job(i < 8 ? HAPAX_OP_COMPLETE : HAPAX_OP_READ, number + i);
+        jobs[i].next = i < 8 ? &jobs[i + 1] : NULL;
+    }
+    assert_null(hapax__lane_submit_all(lane, jobs));
+    assert_ptr_equal(collect(lane, 1), &jobs[8]);
+}
+
+/* A sync fails, and the store comes back before what was judged meanwhile is synced. That what was
+ * written afterwards is on disk says nothing of what was written before. */
+CASE(a_later_write_vouches_for_none_that_was_lost)
+{
+    struct logged *logged = open_logged();
+    struct hapax__job first = new_job(HAPAX_OP_COMPLETE, 1), before[9], after[9];
+    struct hapax__lane *lane;
+
+    assert_int_equal(hapax__lane_open(&lane, &logged->base, 64), HAPAX_ERR_NONE);
+    assert_true(hapax__lane_submit(lane, &first));
+    wait_for(&logged->come);
+    judge_nine(lane, before, 10);
+    logged->lost = logged->writes;
+    judge_nine(lane, after, 20);
+    logged->stands = false;
+    sem_post(&logged->go);
+    collect(lane, 17);
+    assert_int_equal(first.op.error, HAPAX_ERR_INDETERMINATE);
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(before[i].op.error, HAPAX_ERR_INDETERMINATE);
+        assert_int_equal(after[i].op.verdict, HAPAX_OK);
+    }
+    assert_null(hapax__lane_close(lane));
+}
+
+static sem_t looks, looked;
+
+/* Stands in the lane until it is let go. */
+static void stand(struct hapax_store *store, struct hapax__job *job)
+{
+    (void)store;
+    (void)job;
+    sem_post(&looks);
+    wait_for(&looked);
+}
+
+/* However much there is to judge, what was judged is synced meanwhile. */
+CASE(no_sync_waits_for_a_judgement)
+{
+    struct logged *logged = open_logged();
+    struct hapax__job write = new_job(HAPAX_OP_COMPLETE, 1), stands[2] = {{.look = stand}};
+    struct hapax__job *answered;
+    struct hapax__lane *lane;
+
+    sem_init(&looks, 0, 0);
+    sem_init(&looked, 0, 0);
+    stands[1] = stands[0];
+    assert_int_equal(hapax__lane_open(&lane, &logged->base, 64), HAPAX_ERR_NONE);
+    assert_true(hapax__lane_submit(lane, &stands[0]));
+    wait_for(&looks);
+    assert_true(hapax__lane_submit(lane, &write));
+    assert_true(hapax__lane_submit(lane, &stands[1]));
+    sem_post(&logged->go);
+    sem_post(&looked);
+    answered = collect(lane, 2);
+    assert_ptr_equal(answered, &stands[0]);
+    assert_ptr_equal(answered->next, &write);
+    sem_post(&looked);
+    assert_ptr_equal(collect(lane, 1), &stands[1]);
+    assert_null(hapax__lane_close(lane));
+}
+
+/* A lane that is judged here judges in its turns alone, and at its end. */
+CASE(a_turn_judges_here)
+{
+    struct logged *logged = open_logged();
+    struct hapax__job read = new_job(HAPAX_OP_READ, 1), write = new_job(HAPAX_OP_COMPLETE, 2);
+    struct hapax__job last = new_job(HAPAX_OP_COMPLETE, 3), later = new_job(HAPAX_OP_READ, 4);
+    struct hapax__lane *lane;
+
+    assert_int_equal(hapax__lane_open_here(&lane, &logged->base, 64), HAPAX_ERR_NONE);
+    assert_false(hapax__lane_turn(lane));
+    assert_true(hapax__lane_submit(lane, &read));
+    assert_true(hapax__lane_submit(lane, &write));
+    assert_true(hapax__lane_turn(lane));
+    assert_ptr_equal(hapax__lane_reap(lane), &read);
+    assert_null(read.next);
+    wait_for(&logged->come);
+    assert_true(hapax__lane_submit(lane, &later)); /* one job waits while the log is synced */
+    assert_false(hapax__lane_turn(lane));
+    sem_post(&logged->go);
+    assert_ptr_equal(collect(lane, 1), &write);
+    assert_true(hapax__lane_turn(lane));
+    assert_ptr_equal(hapax__lane_reap(lane), &later);
+    assert_true(hapax__lane_submit(lane, &last));
+    logged->stands = false;
+    assert_ptr_equal(hapax__lane_close(lane), &last);
+    assert_int_equal(last.op.verdict, HAPAX_OK);
+}
+
 /* From the moment it closes, a lane takes nothing that nobody would answer. */
-static void a_closing_lane_refuses(void **state)
+CASE(a_closing_lane_refuses)
 {
     struct hapax__job job = new_job(HAPAX_OP_CLAIM, 1);
     char text[HAPAX_TEXT_MAX];
@@ -457,7 +665,6 @@ static void a_closing_lane_refuses(void **state)
     struct late *late;
     bool taken = true;
 
-    (void)state;
     hapax__store_add(&late_type);
     assert_int_equal(hapax_store_open(&store, "late:", text), HAPAX_ERR_NONE);
     assert_int_equal(hapax__lane_open(&lane, store, 1), HAPAX_ERR_NONE);
@@ -471,7 +678,7 @@ static void a_closing_lane_refuses(void **state)
 }
 
 /* Where a lane cannot be had, the store is still the caller's. */
-static void a_lane_that_cannot_open_leaves_the_store(void **state)
+CASE(a_lane_that_cannot_open_leaves_the_store)
 {
     struct hapax__job job = new_job(HAPAX_OP_CLAIM, 1);
     struct hapax__lane *lane = (struct hapax__lane *)&job;
@@ -480,7 +687,6 @@ static void a_lane_that_cannot_open_leaves_the_store(void **state)
     struct hapax_store *store;
     enum hapax_error error;
 
-    (void)state;
     assert_int_equal(hapax_store_open(&store, "memory:", text), HAPAX_ERR_NONE);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
@@ -516,14 +722,13 @@ static void *submit_all(void *arg)
 }
 
 /* Sixteen threads at once: each job is answered once, each thread's in its order. */
-static void many_threads_may_submit(void **state)
+CASE(many_threads_may_submit)
 {
     static struct hapax__job jobs[THREADS * PER_THREAD];
     struct submitter submitters[THREADS];
     unsigned seen[THREADS] = {0};
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, THREADS * PER_THREAD);
     for (unsigned i = 0; i < THREADS * PER_THREAD; i++)
         jobs[i] = new_job(HAPAX_OP_CLAIM, i);
@@ -548,14 +753,13 @@ static void many_threads_may_submit(void **state)
 }
 
 /* A signal sent to the process is the program's: the lane's thread does not take it. */
-static void signals_are_left_to_the_program(void **state)
+CASE(signals_are_left_to_the_program)
 {
     struct timespec wait = {WAIT_MS / 1000, 0};
     struct hapax__job job = new_job(HAPAX_OP_CLAIM, 1);
     sigset_t usr1, before;
     struct bed bed;
 
-    (void)state;
     sigemptyset(&usr1);
     sigaddset(&usr1, SIGUSR1);
     open_bed(&bed, 1);
@@ -570,14 +774,13 @@ static void signals_are_left_to_the_program(void **state)
 /* ---- failures ------------------------------------------------------------------------ */
 
 /* The claim was granted, its reply was lost: the same token gets it again, nobody else does. */
-static void a_lost_reply_does_not_strand_the_winner(void **state)
+CASE(a_lost_reply_does_not_strand_the_winner)
 {
     struct hapax__job job = new_job(HAPAX_OP_CLAIM, 1);
     struct hapax__job read = new_job(HAPAX_OP_READ, 1);
     char text[HAPAX_TEXT_MAX];
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 1);
     hapax__lane_text(bed.lane, text);
     assert_string_equal(text, "");
@@ -597,13 +800,12 @@ static void a_lost_reply_does_not_strand_the_winner(void **state)
 }
 
 /* A LIST whose page was lost is asked again for the same page. */
-static void a_lost_page_is_not_skipped(void **state)
+CASE(a_lost_page_is_not_skipped)
 {
     struct hapax__job list = new_job(HAPAX_OP_LIST, 0);
     struct hapax__job job;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 1);
     for (unsigned i = 1; i <= 3; i++) {
         job = new_job(HAPAX_OP_CLAIM, i);
@@ -664,9 +866,8 @@ static void fail_each(enum hapax__fault fault, enum hapax_error error, unsigned 
 
 /* Whichever op of a batch fails, and however: the others have their verdicts, and a repeat its
  * own. */
-static void a_failure_at_any_op_touches_no_other(void **state)
+CASE(a_failure_at_any_op_touches_no_other)
 {
-    (void)state;
     fail_each(HAPAX__FAIL_BEFORE, HAPAX_ERR_UNAVAILABLE, 1);
     fail_each(HAPAX__FAIL_BEFORE, HAPAX_ERR_UNAVAILABLE, 9);
     fail_each(HAPAX__LOSE_OP, HAPAX_ERR_INDETERMINATE, 1);
@@ -680,13 +881,12 @@ static void count_crash(void *arg)
 }
 
 /* A store that dies half-way: what it had answered stands, the rest is INDETERMINATE. */
-static void a_store_that_dies_half_way_is_safe(void **state)
+CASE(a_store_that_dies_half_way_is_safe)
 {
     struct hapax__job first = new_job(HAPAX_OP_CLAIM, 9), jobs[4];
     unsigned crashes = 0;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed, 8);
     hapax__plan_crash(&bed.plan, count_crash, &crashes);
     hold(&bed, &first);
@@ -774,44 +974,13 @@ static void starve_at_every(bool forever)
 }
 
 /* Whichever allocation fails, once: every job that was taken is answered, and nothing leaks. */
-static void one_failed_allocation_costs_no_answer(void **state)
+CASE(one_failed_allocation_costs_no_answer)
 {
-    (void)state;
     starve_at_every(false);
 }
 
 /* The same, where there is no memory from some moment on. */
-static void no_memory_from_some_moment_on_costs_no_answer(void **state)
+CASE(no_memory_from_some_moment_on_costs_no_answer)
 {
-    (void)state;
     starve_at_every(true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_come_back_in_the_order_of_submission),
-        cmocka_unit_test(a_full_queue_refuses_and_leaves_the_job),
-        cmocka_unit_test(a_list_is_one_batch_and_its_rest_is_refused),
-        cmocka_unit_test(a_job_past_its_deadline_never_reaches_the_store),
-        cmocka_unit_test(what_gathers_goes_as_one_batch),
-        cmocka_unit_test(a_batch_stays_within_what_the_store_takes),
-        cmocka_unit_test(large_outcomes_end_a_batch),
-        cmocka_unit_test(a_list_outlives_the_stores_memory),
-        cmocka_unit_test(an_answer_borrows_what_the_op_says_already),
-        cmocka_unit_test(what_was_reaped_is_gone),
-        cmocka_unit_test(close_runs_what_waits_and_gives_it_back),
-        cmocka_unit_test(a_closing_lane_refuses),
-        cmocka_unit_test(a_lane_that_cannot_open_leaves_the_store),
-        cmocka_unit_test(many_threads_may_submit),
-        cmocka_unit_test(signals_are_left_to_the_program),
-        cmocka_unit_test(a_lost_reply_does_not_strand_the_winner),
-        cmocka_unit_test(a_lost_page_is_not_skipped),
-        cmocka_unit_test(a_failure_at_any_op_touches_no_other),
-        cmocka_unit_test(a_store_that_dies_half_way_is_safe),
-        cmocka_unit_test(one_failed_allocation_costs_no_answer),
-        cmocka_unit_test(no_memory_from_some_moment_on_costs_no_answer),
-    };
-
-    return cmocka_run_group_tests_name("lane", tests, NULL, NULL);
 }

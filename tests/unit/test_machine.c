@@ -16,7 +16,6 @@ static void a_repeated_claim_gives_the_same_answer(void **state)
     struct world world = empty();
     struct hapax_op first, again;
 
-    (void)state;
     claim(&world, 1);
     let_the_lease_run_out(&world);
     first = claim(&world, 2);
@@ -35,7 +34,6 @@ static void a_lost_reply_does_not_strand_the_winner(void **state)
     struct world world = empty();
     struct hapax_op first, again;
 
-    (void)state;
     claim(&world, 1);
     first = complete(&world, 1);
     world.now_us += LEASE_US;
@@ -52,7 +50,6 @@ static void a_lease_ends_at_its_time_and_not_before(void **state)
     struct world world = empty();
     struct hapax_op op;
 
-    (void)state;
     claim(&world, 1);
     world.now_us = START + LEASE_US - 1;
     op = claim(&world, 2);
@@ -68,7 +65,6 @@ static void a_renewal_never_shortens_a_lease(void **state)
     struct world world = empty();
     struct hapax_op op = op_of(HAPAX_OP_RENEW, 1);
 
-    (void)state;
     claim(&world, 1);
     op.lease_ms = 1;
     assert_int_equal(run(&world, op).record.lease_until_us, START + LEASE_US);
@@ -81,7 +77,6 @@ static void a_late_holder_may_still_finish(void **state)
 {
     struct world world = empty();
 
-    (void)state;
     claim(&world, 1);
     world.now_us += 10 * LEASE_US;
     assert_int_equal(run(&world, op_of(HAPAX_OP_RENEW, 1)).verdict, HAPAX_OK);
@@ -96,7 +91,6 @@ static void a_zombie_changes_nothing(void **state)
     struct world world = empty();
     struct hapax_record before;
 
-    (void)state;
     claim(&world, 1);
     let_the_lease_run_out(&world);
     claim(&world, 2);
@@ -114,7 +108,6 @@ static void a_zombie_learns_the_outcome_that_stands(void **state)
     struct world world = empty();
     struct hapax_op op;
 
-    (void)state;
     claim(&world, 1);
     let_the_lease_run_out(&world);
     claim(&world, 2);
@@ -136,7 +129,6 @@ static void a_stored_outcome_stands(void **state)
     struct world world = empty();
     struct hapax_op op = op_of(HAPAX_OP_COMPLETE, 1);
 
-    (void)state;
     claim(&world, 1);
     complete(&world, 1);
     op.outcome.status = 299;
@@ -151,7 +143,6 @@ static void every_claim_raises_the_fence(void **state)
     struct world world = empty();
     uint64_t last;
 
-    (void)state;
     last = claim(&world, 1).record.fence;
     assert_int_equal(last, START);
     for (uint8_t who = 2; who < 9; who++) {
@@ -176,7 +167,6 @@ static void a_failed_record_keeps_its_attempt_count_and_fence(void **state)
     struct world world = empty();
     uint64_t fence;
 
-    (void)state;
     fence = claim(&world, 1).record.fence;
     fail_with(&world, 1, false);
     assert_true(world.present);
@@ -186,13 +176,28 @@ static void a_failed_record_keeps_its_attempt_count_and_fence(void **state)
     assert_true(world.record.fence > fence);
 }
 
+/* Where nothing ran there is no outcome to tell one FAIL from another. */
+static void a_repeated_refusal_is_ok_whatever_its_outcome(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op = op_of(HAPAX_OP_FAIL, 1);
+
+    claim(&world, 1);
+    fail_with(&world, 1, false);
+    op.outcome.status = 401;
+    assert_int_equal(run(&world, op).verdict, HAPAX_OK);
+    assert_int_equal(world.record.outcome.status, 0);
+    assert_int_equal(world.record.outcome.body.len, 0);
+    op.ran = true;
+    assert_int_equal(run(&world, op).verdict, HAPAX_LOST);
+}
+
 /* A FAIL repeated is OK; one that says something else is not. */
 static void a_repeated_fail_gives_the_same_answer(void **state)
 {
     struct world world = empty();
     struct hapax_op first, again;
 
-    (void)state;
     claim(&world, 1);
     first = fail_with(&world, 1, true);
     again = fail_with(&world, 1, true);
@@ -208,7 +213,6 @@ static void attempts_that_ran_are_used_up(void **state)
     struct world world = empty();
     struct hapax_op op;
 
-    (void)state;
     assert_int_equal(claim_at_most(&world, 1, 2).verdict, HAPAX_CLAIMED);
     fail_with(&world, 1, true);
     assert_int_equal(claim_at_most(&world, 2, 2).verdict, HAPAX_CLAIMED);
@@ -224,7 +228,6 @@ static void nothing_run_does_not_count(void **state)
 {
     struct world world = empty();
 
-    (void)state;
     for (uint8_t who = 1; who < 50; who++) {
         assert_int_equal(claim_at_most(&world, who, 1).verdict, HAPAX_CLAIMED);
         fail_with(&world, who, false);
@@ -238,7 +241,6 @@ static void a_request_that_kills_its_handlers_is_given_up(void **state)
     struct world world = empty();
     struct hapax_op op;
 
-    (void)state;
     for (uint8_t who = 1; who <= 3; who++) {
         assert_int_equal(claim_at_most(&world, who, 3).verdict, HAPAX_CLAIMED);
         let_the_lease_run_out(&world);
@@ -261,12 +263,26 @@ static void mismatch_is_found_before_in_flight(void **state)
     struct world world = empty();
     struct hapax_op op;
 
-    (void)state;
     claim(&world, 1);
     op = claim_otherwise(&world, 2, false);
     assert_int_equal(op.verdict, HAPAX_MISMATCH);
     assert_int_equal(op.differs, HAPAX_DIFFERS_FINGERPRINT);
     op = claim_otherwise(&world, 2, true);
+    assert_int_equal(op.verdict, HAPAX_MISMATCH);
+    assert_int_equal(op.differs, HAPAX_DIFFERS_CALLER);
+}
+
+/* Who is another caller learns nothing of the request: the caller is compared first. */
+static void another_caller_is_told_nothing_of_the_request(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op;
+
+    claim(&world, 1);
+    op = op_of(HAPAX_OP_CLAIM, 2);
+    op.caller.bytes[0] ^= 1;
+    op.fingerprint.bytes[0] ^= 1;
+    op = run(&world, op);
     assert_int_equal(op.verdict, HAPAX_MISMATCH);
     assert_int_equal(op.differs, HAPAX_DIFFERS_CALLER);
 }
@@ -277,7 +293,6 @@ static void a_mismatch_shows_no_outcome(void **state)
     struct world world = empty();
     struct hapax_op op;
 
-    (void)state;
     claim(&world, 1);
     complete(&world, 1);
     op = claim_otherwise(&world, 2, true);
@@ -294,7 +309,6 @@ static void nothing_run_frees_the_key_for_another_request(void **state)
 {
     struct world world = empty();
 
-    (void)state;
     claim(&world, 1);
     fail_with(&world, 1, false);
     assert_int_equal(claim_otherwise(&world, 2, false).verdict, HAPAX_CLAIMED);
@@ -306,7 +320,6 @@ static void what_ever_ran_binds_the_key(void **state)
 {
     struct world world = empty();
 
-    (void)state;
     claim(&world, 1);
     fail_with(&world, 1, true);
     assert_int_equal(claim_otherwise(&world, 2, false).verdict, HAPAX_MISMATCH);
@@ -328,7 +341,6 @@ static void a_held_operation_becomes_unknown(void **state)
 {
     struct world world = empty();
 
-    (void)state;
     claim_as(&world, 1, HAPAX_EXPIRED_HOLD);
     let_the_lease_run_out(&world);
     assert_int_equal(claim_as(&world, 2, HAPAX_EXPIRED_HOLD).verdict, HAPAX_UNKNOWN);
@@ -343,7 +355,6 @@ static void another_door_cannot_undo_hold(void **state)
 {
     static const enum hapax_on_expired strict[] = {HAPAX_EXPIRED_HOLD, HAPAX_EXPIRED_RECONCILE};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct world world = empty();
 
@@ -363,7 +374,6 @@ static void a_refused_claim_sets_no_hold(void **state)
 {
     struct world world = empty();
 
-    (void)state;
     claim(&world, 1);
     assert_int_equal(claim_as(&world, 2, HAPAX_EXPIRED_HOLD).verdict, HAPAX_IN_FLIGHT);
     assert_false(world.record.hold);
@@ -376,7 +386,6 @@ static void stale_outlives_a_fail(void **state)
 {
     struct world world = empty();
 
-    (void)state;
     claim(&world, 1);
     let_the_lease_run_out(&world);
     claim(&world, 2);
@@ -394,7 +403,6 @@ static void a_reconciler_may_go_on(void **state)
     struct world world = empty();
     struct hapax_op op = op_of(HAPAX_OP_RENEW, 3);
 
-    (void)state;
     claim_as(&world, 1, HAPAX_EXPIRED_HOLD);
     let_the_lease_run_out(&world);
     claim_as(&world, 2, HAPAX_EXPIRED_HOLD);
@@ -414,7 +422,6 @@ static void a_fail_may_end_in_unknown(void **state)
     struct world world = empty();
     struct hapax_op op = op_of(HAPAX_OP_FAIL, 1);
 
-    (void)state;
     op.ran = true;
     op.as_unknown = true;
     claim(&world, 1);
@@ -441,7 +448,6 @@ static void reads_run_again_while_every_claim_says_so(void **state)
 {
     struct world world = empty();
 
-    (void)state;
     claim_read(&world, 1, true);
     complete(&world, 1);
     assert_int_equal(claim_read(&world, 2, false).verdict, HAPAX_COMPLETED);
@@ -468,11 +474,13 @@ int main(void)
         T(a_stored_outcome_stands),
         T(every_claim_raises_the_fence),
         T(a_failed_record_keeps_its_attempt_count_and_fence),
+        T(a_repeated_refusal_is_ok_whatever_its_outcome),
         T(a_repeated_fail_gives_the_same_answer),
         T(attempts_that_ran_are_used_up),
         T(nothing_run_does_not_count),
         T(a_request_that_kills_its_handlers_is_given_up),
         T(mismatch_is_found_before_in_flight),
+        T(another_caller_is_told_nothing_of_the_request),
         T(a_mismatch_shows_no_outcome),
         T(nothing_run_frees_the_key_for_another_request),
         T(what_ever_ran_binds_the_key),

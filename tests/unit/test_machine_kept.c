@@ -13,7 +13,6 @@ static void an_expired_record_is_absent(void **state)
     struct world world = empty();
     struct hapax_op op;
 
-    (void)state;
     claim(&world, 1);
     complete(&world, 1);
     world.now_us = world.record.expires_us - 1;
@@ -35,7 +34,6 @@ static void a_live_claim_outlasts_its_retention(void **state)
     struct world world = empty();
     struct hapax_op op = op_of(HAPAX_OP_CLAIM, 1);
 
-    (void)state;
     op.retention_ms = 1;
     run(&world, op);
     assert_int_equal(world.record.expires_us, START + LEASE_US);
@@ -51,7 +49,6 @@ static void unknown_and_held_records_do_not_expire(void **state)
 {
     struct world world = empty();
 
-    (void)state;
     claim_as(&world, 1, HAPAX_EXPIRED_HOLD);
     world.now_us += 1000 * 86400 * SECOND;
     assert_int_equal(run(&world, op_of(HAPAX_OP_READ, 0)).verdict, HAPAX_FOUND);
@@ -68,7 +65,6 @@ static void a_sweep_is_the_claim_that_never_came(void **state)
 {
     struct world world = empty(), claimed;
 
-    (void)state;
     claim_as(&world, 1, HAPAX_EXPIRED_HOLD);
     world.now_us = world.record.lease_until_us - 1;
     assert_int_equal(hapax__swept(&world.record, world.now_us, &world.record), HAPAX__KEEP);
@@ -87,12 +83,67 @@ static void a_sweep_is_the_claim_that_never_came(void **state)
     assert_false(world.record.stale);
 }
 
+/* Where nothing ever ran the record is kept for a minute: within it a late copy of the CLAIM is
+ * LOST, and a repeat of the FAIL is OK. After it the operation is new, with a higher fence. */
+static void a_refusal_is_kept_for_a_minute(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op = op_of(HAPAX_OP_CLAIM, 1);
+    uint64_t fence;
+
+    op.retention_ms = HAPAX_FOREVER_MS;
+    op.on_expired = HAPAX_EXPIRED_HOLD;
+    fence = run(&world, op).record.fence;
+    fail_with(&world, 1, false);
+    assert_int_equal(world.record.expires_us, START + 60 * SECOND);
+    world.now_us = START + 60 * SECOND - 1;
+    assert_int_equal(run(&world, op).verdict, HAPAX_LOST);
+    assert_int_equal(fail_with(&world, 1, false).verdict, HAPAX_OK);
+    world.now_us++;
+    assert_int_equal(fail_with(&world, 1, false).verdict, HAPAX_LOST);
+    op = claim(&world, 2);
+    assert_int_equal(op.record.attempt, 1);
+    assert_true(op.record.fence > fence);
+    assert_false(op.record.hold);
+}
+
+/* A retention of less than a minute is kept. */
+static void a_refusal_is_kept_for_no_longer_than_its_retention(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op = op_of(HAPAX_OP_CLAIM, 1);
+
+    op.retention_ms = 5000;
+    run(&world, op);
+    fail_with(&world, 1, false);
+    assert_int_equal(world.record.expires_us, START + 5 * SECOND);
+}
+
+/* What ran, may have run or was decided by an operator is kept for its retention. */
+static void a_failure_after_which_anything_may_have_run_is_kept(void **state)
+{
+    for (int how = 0; how < 3; how++) {
+        struct world world = empty();
+
+        claim(&world, 1);
+        if (how == 0) {
+            fail_with(&world, 1, true);
+        } else if (how == 1) {
+            let_the_lease_run_out(&world);
+        } else {
+            resolve(&world, 3, HAPAX_RESOLVE_FAIL, true);
+        }
+        claim(&world, 2);
+        fail_with(&world, 2, false);
+        assert_int_equal(world.record.expires_us, world.now_us + 86400 * SECOND);
+    }
+}
+
 /* A lease or retention past the end of time ends there; it does not wrap into the past. */
 static void the_far_future_does_not_wrap(void **state)
 {
     struct world world = empty();
 
-    (void)state;
     world.now_us = INT64_MAX - 5;
     claim(&world, 1);
     assert_int_equal(world.record.lease_until_us, INT64_MAX);
@@ -109,7 +160,6 @@ static void an_operator_needs_force_against_a_live_lease(void **state)
     struct hapax_op op;
     uint64_t fence;
 
-    (void)state;
     fence = claim(&world, 1).record.fence;
     assert_int_equal(resolve(&world, 2, HAPAX_RESOLVE_COMPLETE, false).verdict, HAPAX_IN_FLIGHT);
     op = resolve(&world, 2, HAPAX_RESOLVE_COMPLETE, true);
@@ -117,6 +167,7 @@ static void an_operator_needs_force_against_a_live_lease(void **state)
     assert_int_equal(op.record.outcome.status, 202);
     assert_int_equal(op.record.resolved_us, START);
     assert_true(same_bytes(op.record.resolved_by, hapax_str("ann")));
+    assert_int_equal(op.record.replaced_state, HAPAX_STATE_STARTED);
     assert_true(op.record.fence > fence);
     op = complete(&world, 1);
     assert_int_equal(op.verdict, HAPAX_LOST);
@@ -130,7 +181,6 @@ static void a_repeated_resolve_gives_the_same_answer(void **state)
     struct world world = empty();
     struct hapax_op first, again;
 
-    (void)state;
     claim(&world, 1);
     let_the_lease_run_out(&world);
     first = resolve(&world, 2, HAPAX_RESOLVE_COMPLETE, false);
@@ -146,7 +196,6 @@ static void an_operator_resolves_the_attempt_that_was_seen(void **state)
     struct world world = empty();
     struct hapax_op op = op_of(HAPAX_OP_RESOLVE, 9);
 
-    (void)state;
     op.resolve = HAPAX_RESOLVE_FORGET;
     op.force = true;
     op.if_attempt = 1;
@@ -166,7 +215,6 @@ static void an_operator_may_ask_for_another_attempt(void **state)
     struct world world = empty();
     struct hapax_op op = op_of(HAPAX_OP_CLAIM, 4);
 
-    (void)state;
     claim_as(&world, 1, HAPAX_EXPIRED_HOLD);
     let_the_lease_run_out(&world);
     claim(&world, 2);
@@ -189,7 +237,6 @@ static void list_shows_what_was_asked_for(void **state)
     struct hapax_op op = {.kind = HAPAX_OP_LIST};
     const struct hapax_record *record = &world.record;
 
-    (void)state;
     claim(&world, 1);
     assert_true(hapax__listed(record, &op, START));
     op.states = HAPAX_STATES_ALL;
@@ -204,6 +251,12 @@ static void list_shows_what_was_asked_for(void **state)
     op.scope = hapax_str("def");
     assert_false(hapax__listed(record, &op, START));
     op.scope.len = 0;
+    op.owner.bytes[31] = 1;
+    assert_false(hapax__listed(record, &op, START));
+    world.record.owner.bytes[31] = 1;
+    assert_true(hapax__listed(record, &op, START));
+    memset(&op.owner, 0, sizeof(op.owner));
+    assert_true(hapax__listed(record, &op, START));
     op.older_ms = 1000;
     assert_false(hapax__listed(record, &op, START + SECOND - 1));
     assert_true(hapax__listed(record, &op, START + SECOND));
@@ -220,6 +273,9 @@ int main(void)
         T(a_live_claim_outlasts_its_retention),
         T(unknown_and_held_records_do_not_expire),
         T(a_sweep_is_the_claim_that_never_came),
+        T(a_refusal_is_kept_for_a_minute),
+        T(a_refusal_is_kept_for_no_longer_than_its_retention),
+        T(a_failure_after_which_anything_may_have_run_is_kept),
         T(the_far_future_does_not_wrap),
         T(an_operator_needs_force_against_a_live_lease),
         T(a_repeated_resolve_gives_the_same_answer),

@@ -2,17 +2,12 @@
  *
  * JSON Pointers: what they find, keys taken from a body, and fingerprints of what was selected.
  */
+#include "../cases.h"
 #include "json/json.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- pointers ---------------------------------------------------------------------- */
 
@@ -28,11 +23,10 @@ static void assert_pointer(const char *pointer, const char *reason)
 }
 
 /* The grammar of RFC 6901, and the limit on its length. */
-static void a_pointer_is_checked_before_it_is_used(void **state)
+CASE(a_pointer_is_checked_before_it_is_used)
 {
     char text[1026];
 
-    (void)state;
     assert_pointer("", NULL);
     assert_pointer("/", NULL);
     assert_pointer("/a~0b~1c/0/-", NULL);
@@ -77,12 +71,11 @@ static void assert_no_scalar(const char *body, const char *pointer, enum hapax__
 }
 
 /* The examples of RFC 6901, section 5. */
-static void a_pointer_finds_what_the_rfc_says(void **state)
+CASE(a_pointer_finds_what_the_rfc_says)
 {
     const char *body = "{\"foo\":[\"bar\",\"baz\"],\"\":0,\"a/b\":1,\"c%d\":2,\"e^f\":3,\"g|h\":4,"
                        "\"i\\\\j\":5,\"k\\\"l\":6,\" \":7,\"m~n\":8}";
 
-    (void)state;
     assert_no_scalar(body, "", HAPAX__JSON_NOT_SCALAR);
     assert_no_scalar(body, "/foo", HAPAX__JSON_NOT_SCALAR);
     assert_scalar(body, "/foo/0", "bar");
@@ -98,11 +91,10 @@ static void a_pointer_finds_what_the_rfc_says(void **state)
 }
 
 /* In a name ~01 is ~1 and no slash; no name is found by a part of it. */
-static void a_pointer_finds_no_other_name(void **state)
+CASE(a_pointer_finds_no_other_name)
 {
     const char *body = "{\"~1\":1,\"ab\":{\"cd\":2},\"a\":3,\"/\":4}";
 
-    (void)state;
     assert_scalar(body, "/~01", "1");
     assert_scalar(body, "/~1", "4");
     assert_scalar(body, "/ab/cd", "2");
@@ -116,11 +108,10 @@ static void a_pointer_finds_no_other_name(void **state)
 }
 
 /* An element has one index, and only in an array. */
-static void an_index_is_a_number_without_leading_zeros(void **state)
+CASE(an_index_is_a_number_without_leading_zeros)
 {
     const char *body = "[0,1,2,3,4,5,6,7,8,9,\"ten\",[\"deep\"]]";
 
-    (void)state;
     assert_scalar(body, "/0", "0");
     assert_scalar(body, "/9", "9");
     assert_scalar(body, "/10", "ten");
@@ -138,12 +129,11 @@ static void an_index_is_a_number_without_leading_zeros(void **state)
 }
 
 /* A pointer may be as deep as a document, and one that is deeper finds nothing. */
-static void a_deep_pointer_finds_as_deep_a_value(void **state)
+CASE(a_deep_pointer_finds_as_deep_a_value)
 {
     char body[3 * 64 + 1];
     char pointer[2 * 66 + 1];
 
-    (void)state;
     memset(body, '[', 64);
     body[64] = '7';
     memset(body + 65, ']', 64);
@@ -160,9 +150,8 @@ static void a_deep_pointer_finds_as_deep_a_value(void **state)
 /* ---- keys in a body ---------------------------------------------------------------- */
 
 /* A string gives its bytes, a number its canonical form; null names nothing. */
-static void a_scalar_is_text(void **state)
+CASE(a_scalar_is_text)
 {
-    (void)state;
     assert_scalar("\"caf\\u00e9\"", "", "caf\xc3\xa9");
     assert_scalar("{\"a\":\"\\\"q\\\"\"}", "/a", "\"q\"");
     assert_scalar("{\"a\":\"\"}", "/a", "");
@@ -179,9 +168,8 @@ static void a_scalar_is_text(void **state)
 }
 
 /* A body that is not certain gives no key, though the pointer found one in it. */
-static void an_uncertain_body_gives_no_key(void **state)
+CASE(an_uncertain_body_gives_no_key)
 {
-    (void)state;
     assert_no_scalar("{\"a\":1,\"a\":2}", "/a", HAPAX__JSON_NOT_CANONICAL);
     assert_no_scalar("{\"a\":1", "/a", HAPAX__JSON_NOT_CANONICAL);
     assert_no_scalar("{\"a\":1,\"b\":\"\\ud800\"}", "/a", HAPAX__JSON_NOT_CANONICAL);
@@ -232,11 +220,10 @@ static void assert_same(enum hapax__json_select select, const char *words, const
 }
 
 /* Only what was named counts, and all of it. */
-static void only_included_fields_count(void **state)
+CASE(only_included_fields_count)
 {
     const enum hapax__json_select include = HAPAX__JSON_INCLUDE;
 
-    (void)state;
     assert_same(include, "/a", "{\"a\":1,\"b\":2}", "{\"b\":3,\"a\":1.0}", true);
     assert_same(include, "/a", "{\"a\":1,\"b\":2}", "{\"a\":2,\"b\":2}", false);
     assert_same(include, "/a", "{\"a\":{\"x\":1,\"y\":2}}", "{\"a\":{\"y\":2,\"x\":1}}", true);
@@ -247,11 +234,10 @@ static void only_included_fields_count(void **state)
 }
 
 /* Nothing, null, false and "" are four things; and a value knows by which pointer it was found. */
-static void a_field_not_found_differs_from_null(void **state)
+CASE(a_field_not_found_differs_from_null)
 {
     const enum hapax__json_select include = HAPAX__JSON_INCLUDE;
 
-    (void)state;
     assert_same(include, "/a", "{}", "{\"a\":null}", false);
     assert_same(include, "/a", "{}", "{\"a\":\"\"}", false);
     assert_same(include, "/a", "{\"a\":false}", "{\"a\":null}", false);
@@ -262,11 +248,10 @@ static void a_field_not_found_differs_from_null(void **state)
 }
 
 /* What was named does not count, nor whether it is there; all the rest does. */
-static void excluded_fields_do_not_count(void **state)
+CASE(excluded_fields_do_not_count)
 {
     const enum hapax__json_select exclude = HAPAX__JSON_EXCLUDE;
 
-    (void)state;
     assert_same(exclude, "/b", "{\"a\":1,\"b\":2}", "{\"b\":{\"c\":[3]},\"a\":1}", true);
     assert_same(exclude, "/b", "{\"a\":1,\"b\":2}", "{\"a\":1}", true);
     assert_same(exclude, "/b", "{\"a\":1,\"b\":2}", "{\"a\":2,\"b\":2}", false);
@@ -283,25 +268,23 @@ static void excluded_fields_do_not_count(void **state)
 }
 
 /* Left out, a field is still read: twice in one object it makes the body uncertain. */
-static void an_excluded_field_must_not_come_twice(void **state)
+CASE(an_excluded_field_must_not_come_twice)
 {
     const struct hapax_span b = hapax_str("/b");
     struct hapax_digest digest;
 
-    (void)state;
     assert_int_equal(hapax__json_fingerprint(&digest, hapax_str("{\"a\":1,\"b\":2,\"b\":3}"),
                                              HAPAX__JSON_EXCLUDE, &b, 1),
                      HAPAX__JSON_NOT_CANONICAL);
 }
 
 /* The document itself can be named: included it is all, excluded nothing is left. */
-static void the_whole_can_be_named(void **state)
+CASE(the_whole_can_be_named)
 {
     const struct hapax_span whole = {NULL, 0};
     struct hapax_digest a;
     struct hapax_digest b;
 
-    (void)state;
     hapax__json_fingerprint(&a, hapax_str("{\"a\":1}"), HAPAX__JSON_EXCLUDE, &whole, 1);
     hapax__json_fingerprint(&b, hapax_str("[2]"), HAPAX__JSON_EXCLUDE, &whole, 1);
     assert_memory_equal(&a, &b, sizeof(a));
@@ -311,25 +294,23 @@ static void the_whole_can_be_named(void **state)
 }
 
 /* No pointers is no selection, by either word: never a fingerprint that all bodies share. */
-static void without_pointers_the_whole_counts(void **state)
+CASE(without_pointers_the_whole_counts)
 {
     struct hapax_digest a = fingerprint(HAPAX__JSON_INCLUDE, "", "{\"a\":1,\"b\":2}");
     struct hapax_digest b = fingerprint(HAPAX__JSON_EXCLUDE, "", "{\"b\":2,\"a\":1}");
 
-    (void)state;
     assert_memory_equal(&a, &b, sizeof(a));
     assert_same(HAPAX__JSON_INCLUDE, "", "{\"a\":1}", "{\"a\":2}", false);
 }
 
 /* The fallback is the digest of the bytes, and never that of a canonical form. */
-static void bytes_and_canonical_forms_do_not_meet(void **state)
+CASE(bytes_and_canonical_forms_do_not_meet)
 {
     const struct hapax_span body = hapax_str("{\"a\":1}");
     const struct hapax_span twice = hapax_str("{\"a\":1,\"a\":1}");
     struct hapax_digest bytes;
     struct hapax_digest digest;
 
-    (void)state;
     hapax_digest(&bytes, &body, 1);
     assert_int_equal(hapax__json_fingerprint(&digest, body, HAPAX__JSON_EXCLUDE, NULL, 0),
                      HAPAX__JSON_OK);
@@ -351,39 +332,15 @@ static void assert_hex(const struct hapax_digest *digest, const char *hex)
 
 /* Fingerprints lie in stores: these must come out the same in every later version. Made by another
  * program, with   from hashlib import sha256; L = lambda b: len(b).to_bytes(8, 'big') + b */
-static void fingerprints_do_not_change(void **state)
+CASE(fingerprints_do_not_change)
 {
     const char *body = "{\"b\":1.0,\"a\":0,\"t\":9}";
     struct hapax_digest whole = fingerprint(HAPAX__JSON_EXCLUDE, "/t", body);
     struct hapax_digest some = fingerprint(HAPAX__JSON_INCLUDE, "/a /c", body);
 
-    (void)state;
     /* sha256(L(b'json') + L(b'{"a":0,"b":1}')).hexdigest() */
     assert_hex(&whole, "3dc4a2d76a33019c01c7dfda39d807e7ac957055ac3cef0b7052cb54b3a0f915");
     /* sha256(L(b'json include') + L(b'/a') + L(sha256(L(b'0')).digest()) + L(b'/c') +
      *        L(b'')).hexdigest() */
     assert_hex(&some, "e6be2b0b5dc97bb9c322c6155298a419eff6db94f88deddffee5143e16f8284c");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pointer_is_checked_before_it_is_used),
-        cmocka_unit_test(a_pointer_finds_what_the_rfc_says),
-        cmocka_unit_test(a_pointer_finds_no_other_name),
-        cmocka_unit_test(an_index_is_a_number_without_leading_zeros),
-        cmocka_unit_test(a_deep_pointer_finds_as_deep_a_value),
-        cmocka_unit_test(a_scalar_is_text),
-        cmocka_unit_test(an_uncertain_body_gives_no_key),
-        cmocka_unit_test(only_included_fields_count),
-        cmocka_unit_test(a_field_not_found_differs_from_null),
-        cmocka_unit_test(excluded_fields_do_not_count),
-        cmocka_unit_test(an_excluded_field_must_not_come_twice),
-        cmocka_unit_test(the_whole_can_be_named),
-        cmocka_unit_test(without_pointers_the_whole_counts),
-        cmocka_unit_test(bytes_and_canonical_forms_do_not_meet),
-        cmocka_unit_test(fingerprints_do_not_change),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,26 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Policies: durations, sizes and words as they are written, what is refused and with which text,
- * limits on both sides, and the class of every status.
+ * and limits on both sides.
  */
-#include "core/policy.h"
+#include "../cases.h"
+#include "base/units.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- durations and sizes ----------------------------------------------------------- */
 
 /* Every unit, and the longest duration there is. */
-static void a_duration_is_a_whole_number_with_a_unit(void **state)
+CASE(a_duration_is_a_whole_number_with_a_unit)
 {
     static const struct {
         const char *value;
@@ -40,7 +35,6 @@ static void a_duration_is_a_whole_number_with_a_unit(void **state)
         {"87600h", HAPAX_DURATION_MAX_MS},
     };
 
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         int64_t ms = -1;
         const char *why = "";
@@ -53,7 +47,7 @@ static void a_duration_is_a_whole_number_with_a_unit(void **state)
 }
 
 /* Anything else, and anything longer, is refused with the units that are allowed. */
-static void no_other_duration_is_taken(void **state)
+CASE(no_other_duration_is_taken)
 {
     static const char *const values[] = {
         "",
@@ -82,7 +76,6 @@ static void no_other_duration_is_taken(void **state)
         "-0",
     };
 
-    (void)state;
     for (size_t i = 0; i < COUNT(values); i++) {
         int64_t ms = 42;
         const char *why = NULL;
@@ -95,7 +88,7 @@ static void no_other_duration_is_taken(void **state)
 }
 
 /* Bytes, and their multiples by 1024. */
-static void a_size_is_a_whole_number_of_bytes_or_a_multiple(void **state)
+CASE(a_size_is_a_whole_number_of_bytes_or_a_multiple)
 {
     static const struct {
         const char *value;
@@ -112,7 +105,6 @@ static void a_size_is_a_whole_number_of_bytes_or_a_multiple(void **state)
         {"17179869183g", (size_t)17179869183 << 30},
     };
 
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         size_t size = 42;
         const char *why = "";
@@ -125,7 +117,7 @@ static void a_size_is_a_whole_number_of_bytes_or_a_multiple(void **state)
 }
 
 /* Anything else, and what does not fit, is refused with the units that are allowed. */
-static void no_other_size_is_taken(void **state)
+CASE(no_other_size_is_taken)
 {
     static const char *const values[] = {
         "",
@@ -144,7 +136,6 @@ static void no_other_size_is_taken(void **state)
         "99999999999999999999k",
     };
 
-    (void)state;
     for (size_t i = 0; i < COUNT(values); i++) {
         size_t size = 42;
         const char *why = NULL;
@@ -179,6 +170,8 @@ static void assert_same_policy(const struct hapax_policy *a, const struct hapax_
     assert_true(a->on_failed == b->on_failed);
     assert_true(a->on_store_error == b->on_store_error);
     assert_true(a->key == b->key);
+    assert_true(a->key_min == b->key_min);
+    assert_true(a->owner_required == b->owner_required);
     assert_true(a->attempts_max == b->attempts_max);
     assert_true(a->max_request == b->max_request);
     assert_true(a->max_response == b->max_response);
@@ -187,7 +180,7 @@ static void assert_same_policy(const struct hapax_policy *a, const struct hapax_
 }
 
 /* The defaults are those of the design, and pass their own check. */
-static void defaults_are_the_documented_ones(void **state)
+CASE(defaults_are_the_documented_ones)
 {
     const struct hapax_policy documented = {
         .lease_ms = 30000,
@@ -197,9 +190,11 @@ static void defaults_are_the_documented_ones(void **state)
         .timeout_ms = 2000,
         .save_wait_ms = 2000,
         .on_expired = HAPAX_EXPIRED_RERUN,
-        .on_failed = HAPAX_FAILED_RETRY,
+        .on_failed = (enum hapax_on_failed)0,
         .on_store_error = HAPAX_STORE_CLOSED,
         .key = HAPAX_KEY_OPTIONAL,
+        .key_min = 0,
+        .owner_required = false,
         .attempts_max = 0,
         .max_request = 1048576,
         .max_response = 1048576,
@@ -209,7 +204,6 @@ static void defaults_are_the_documented_ones(void **state)
     struct hapax_policy policy = defaults();
     char text[HAPAX_TEXT_MAX];
 
-    (void)state;
     assert_same_policy(&policy, &documented);
     assert_int_equal(hapax_policy_check(&policy, text), HAPAX_ERR_NONE);
 }
@@ -223,12 +217,11 @@ static void set(struct hapax_policy *policy, const char *name, const char *value
 }
 
 /* Each name sets its own field and no other. */
-static void every_policy_is_set_by_its_name(void **state)
+CASE(every_policy_is_set_by_its_name)
 {
     struct hapax_policy policy = defaults();
     struct hapax_policy expected = defaults();
 
-    (void)state;
 #define SETS(name, value, field, number)                                                           \
     do {                                                                                           \
         set(&policy, name, value);                                                                 \
@@ -253,6 +246,10 @@ static void every_policy_is_set_by_its_name(void **state)
     SETS("on_store_error", "closed", on_store_error, HAPAX_STORE_CLOSED);
     SETS("key", "required", key, HAPAX_KEY_REQUIRED);
     SETS("key", "optional", key, HAPAX_KEY_OPTIONAL);
+    SETS("key_min", "255", key_min, 255);
+    SETS("key-min", "0", key_min, 0);
+    SETS("owner_required", "on", owner_required, true);
+    SETS("owner-required", "off", owner_required, false);
     SETS("attempts_max", "4294967295", attempts_max, UINT32_MAX);
     SETS("attempts_max", "0", attempts_max, 0);
     SETS("max_request", "64k", max_request, 65536);
@@ -266,8 +263,31 @@ static void every_policy_is_set_by_its_name(void **state)
 #undef SETS
 }
 
+/* A profile sets its rows and no others; what is set after it differs from it. */
+CASE(a_profile_sets_several_policies)
+{
+    struct hapax_policy policy = defaults();
+    struct hapax_policy expected = defaults();
+    char text[HAPAX_TEXT_MAX];
+
+    set(&policy, "wait", "5s");
+    set(&policy, "retention", "1h");
+    set(&policy, "profile", "payments");
+    expected.wait_ms = 5000;
+    expected.on_expired = HAPAX_EXPIRED_HOLD;
+    expected.key = HAPAX_KEY_REQUIRED;
+    expected.key_min = 16;
+    expected.owner_required = true;
+    expected.retention_ms = 604800000;
+    assert_same_policy(&policy, &expected);
+    assert_int_equal(hapax_policy_check(&policy, text), HAPAX_ERR_NONE);
+    set(&policy, "key_min", "32");
+    expected.key_min = 32;
+    assert_same_policy(&policy, &expected);
+}
+
 /* A value that does not fit its policy changes nothing and is told what would. */
-static void a_bad_value_leaves_the_policy_as_it_was(void **state)
+CASE(a_bad_value_leaves_the_policy_as_it_was)
 {
     static const struct {
         const char *name;
@@ -286,6 +306,11 @@ static void a_bad_value_leaves_the_policy_as_it_was(void **state)
         {"on_failed", "rerun", "must be retry, replay or hold"},
         {"on_store_error", "close", "must be closed or open"},
         {"key", "require", "must be optional or required"},
+        {"key_min", "-1", "0 to 4294967295"},
+        {"owner_required", "required", "must be off or on"},
+        {"profile", "", "cannot set \"profile\" to \"\": must be payments"},
+        {"profile", "payment", "must be payments"},
+        {"profile", "payments2", "must be payments"},
         {"attempts_max", "4294967296", "0 to 4294967295"},
         {"attempts_max", "-1", "0 to 4294967295"},
         {"attempts_max", "8x", "0 to 4294967295"},
@@ -298,7 +323,6 @@ static void a_bad_value_leaves_the_policy_as_it_was(void **state)
     struct hapax_policy policy = defaults();
     const struct hapax_policy before = defaults();
 
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         char text[HAPAX_TEXT_MAX] = "";
 
@@ -311,7 +335,7 @@ static void a_bad_value_leaves_the_policy_as_it_was(void **state)
 }
 
 /* A name that is a policy's only in part is none, and a long one fits into the text. */
-static void an_unknown_policy_is_refused_by_name(void **state)
+CASE(an_unknown_policy_is_refused_by_name)
 {
     static const char *const names[] = {"",    "leases",   "leas", "LEASE",
                                         "on_", "lease_ms", "_",    "on expired"};
@@ -320,7 +344,6 @@ static void an_unknown_policy_is_refused_by_name(void **state)
     char text[HAPAX_TEXT_MAX] = "";
     char name[1000];
 
-    (void)state;
     for (size_t i = 0; i < COUNT(names); i++)
         assert_int_equal(hapax_policy_set(&policy, names[i], "1s", text), HAPAX_ERR_UNSUPPORTED);
     assert_string_equal(text, "no policy is named \"on expired\"");
@@ -343,7 +366,7 @@ static void assert_checked(const struct hapax_policy *policy, const char *text)
 }
 
 /* The smallest and the largest value of each field pass, and the next one names its policy. */
-static void every_limit_is_checked_on_both_sides(void **state)
+CASE(every_limit_is_checked_on_both_sides)
 {
     const int64_t hour = 3600000;
     const char *lease = "policy \"lease\" is out of its limits, 10ms to 24h";
@@ -352,7 +375,6 @@ static void every_limit_is_checked_on_both_sides(void **state)
     const char *timeout = "policy \"timeout\" is out of its limits, 10ms to 1h";
     struct hapax_policy policy;
 
-    (void)state;
 #define CHECKS(field, value, text)                                                                 \
     do {                                                                                           \
         policy = defaults();                                                                       \
@@ -389,6 +411,9 @@ static void every_limit_is_checked_on_both_sides(void **state)
     CHECKS(save_wait_ms, -1, "policy \"save_wait\" is out of its limits, 0 to 1h");
     CHECKS(save_wait_ms, hour, NULL);
     CHECKS(save_wait_ms, hour + 1, "policy \"save_wait\" is out of its limits, 0 to 1h");
+    CHECKS(key_min, 255, NULL);
+    CHECKS(key_min, 256, "policy \"key_min\" is out of its limits, 0 to 255");
+    CHECKS(owner_required, true, NULL);
     CHECKS(attempts_max, UINT32_MAX, NULL);
     CHECKS(max_request, 0, NULL);
     CHECKS(max_request, HAPAX_BODY_MAX, NULL);
@@ -402,11 +427,10 @@ static void every_limit_is_checked_on_both_sides(void **state)
 }
 
 /* A field that holds no value of its enum is refused, below and above. */
-static void a_policy_that_is_no_word_of_its_own_is_refused(void **state)
+CASE(a_policy_that_is_no_word_of_its_own_is_refused)
 {
     struct hapax_policy policy;
 
-    (void)state;
 #define NO_WORD(field, type, largest)                                                              \
     do {                                                                                           \
         policy = defaults();                                                                       \
@@ -418,46 +442,10 @@ static void a_policy_that_is_no_word_of_its_own_is_refused(void **state)
         assert_checked(&policy, "policy \"" #field "\" is none of its words");                     \
     } while (0)
     NO_WORD(on_expired, hapax_on_expired, HAPAX_EXPIRED_RECONCILE);
-    NO_WORD(on_failed, hapax_on_failed, HAPAX_FAILED_HOLD);
     NO_WORD(on_store_error, hapax_on_store_error, HAPAX_STORE_OPEN);
     NO_WORD(key, hapax_key_policy, HAPAX_KEY_REQUIRED);
 #undef NO_WORD
-}
-
-/* ---- classes ----------------------------------------------------------------------- */
-
-/* Every status has the class of the design's table. */
-static void every_status_has_its_class(void **state)
-{
-    static const int not_run[] = {401, 403, 408, 425, 429, 503};
-    enum hapax_class expected[1000];
-
-    (void)state;
-    for (int status = 0; status < 1000; status++)
-        expected[status] = status >= 500 && status < 600 ? HAPAX_CLASS_FAILED : HAPAX_CLASS_FINAL;
-    for (size_t i = 0; i < COUNT(not_run); i++)
-        expected[not_run[i]] = HAPAX_CLASS_NOT_RUN;
-    expected[502] = HAPAX_CLASS_UNKNOWN;
-    expected[504] = HAPAX_CLASS_UNKNOWN;
-    for (int status = 0; status < 1000; status++)
-        assert_int_equal(hapax_class_of_status(status), expected[status]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_duration_is_a_whole_number_with_a_unit),
-        cmocka_unit_test(no_other_duration_is_taken),
-        cmocka_unit_test(a_size_is_a_whole_number_of_bytes_or_a_multiple),
-        cmocka_unit_test(no_other_size_is_taken),
-        cmocka_unit_test(defaults_are_the_documented_ones),
-        cmocka_unit_test(every_policy_is_set_by_its_name),
-        cmocka_unit_test(a_bad_value_leaves_the_policy_as_it_was),
-        cmocka_unit_test(an_unknown_policy_is_refused_by_name),
-        cmocka_unit_test(every_limit_is_checked_on_both_sides),
-        cmocka_unit_test(a_policy_that_is_no_word_of_its_own_is_refused),
-        cmocka_unit_test(every_status_has_its_class),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    policy = defaults();
+    policy.on_failed = (enum hapax_on_failed)(HAPAX_FAILED_HOLD + 1);
+    assert_checked(&policy, "policy \"on_failed\" is none of its words");
 }

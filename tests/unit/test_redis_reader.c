@@ -5,19 +5,17 @@
  * peer: of the rows, of the fuzzer's corpus and of mutations of both, what is read is what hiredis
  * reads. /
  */
+#include "../cases.h"
 #include "store/redis/reader.h"
 
 #include <dirent.h>
 #include <hiredis/hiredis.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 static const char *corpus;
+static unsigned mutations = 500; /* of each row, and a quarter as many of each file */
 
 /* Writes a reply as text: "s" status, "e" error, ":" integer, "'…'" bulk, "nil", "[…]". */
 static void show(FILE *out, const struct hapax__resp *reply)
@@ -163,22 +161,20 @@ static const struct row {
 };
 
 /* Each row means what it says, however it is cut. */
-static void replies_are_read_however_they_are_cut(void **state)
+CASE(replies_are_read_however_they_are_cut)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         read_as(rows[i].bytes, strlen(rows[i].bytes), rows[i].wants, rows[i].expected);
 }
 
 /* Many arrays that are each within the limit are not, together. */
-static void the_elements_of_a_reply_are_counted_together(void **state)
+CASE(the_elements_of_a_reply_are_counted_together)
 {
     static const char four[] = "*16384\r\n", inner[] = "*16384\r\n";
     struct hapax__redis_reader *reader = hapax__redis_reader_open();
     const char *fault = NULL;
     size_t arrays = 0;
 
-    (void)state;
     assert_true(hapax__redis_reader_want(reader));
     fault = feed(reader, four, strlen(four), 0, 100);
     for (; !fault && arrays < 100; arrays++) {
@@ -192,13 +188,12 @@ static void the_elements_of_a_reply_are_counted_together(void **state)
 }
 
 /* A line without an end is not collected for ever. */
-static void a_line_has_a_limit(void **state)
+CASE(a_line_has_a_limit)
 {
     struct hapax__redis_reader *reader = hapax__redis_reader_open();
     const char *fault = feed(reader, "", 0, 0, 1);
     size_t fed = 0;
 
-    (void)state;
     assert_true(hapax__redis_reader_want(reader));
     for (; !fault && fed < 1u << 20; fed++)
         fault = feed(reader, "+", 1, 0, 1);
@@ -209,13 +204,12 @@ static void a_line_has_a_limit(void **state)
 
 /* A large bulk string, which is received into its reply, is the same as one that was copied; what
  * follows it is not lost. */
-static void a_large_string_is_whole(void **state)
+CASE(a_large_string_is_whole)
 {
     static const size_t steps[] = {1000, 16384, 65536, 1u << 20, 5u << 20};
     size_t len = 3u << 20, total;
     char *bytes = malloc(len + 64);
 
-    (void)state;
     assert_non_null(bytes);
     total = (size_t)snprintf(bytes, 64, "*2\r\n$%zu\r\n", len);
     for (size_t i = 0; i < len; i++)
@@ -241,12 +235,11 @@ static void a_large_string_is_whole(void **state)
 }
 
 /* The replies of a long pipeline come in order, taken now and then or all at the end. */
-static void a_long_pipeline_keeps_its_order(void **state)
+CASE(a_long_pipeline_keeps_its_order)
 {
     struct hapax__redis_reader *reader = hapax__redis_reader_open();
     long long next = 0;
 
-    (void)state;
     for (int i = 0; i < 1000; i++) {
         char line[32];
         int len = snprintf(line, sizeof(line), ":%d\r\n", i);
@@ -383,16 +376,15 @@ static size_t compare_mutations(const char *bytes, size_t len, unsigned times)
 }
 
 /* Every value that this reader gives, hiredis gives as well, after the same byte. */
-static void the_peer_reads_the_same(void **state)
+CASE(the_peer_reads_the_same)
 {
     static char bytes[INPUT_MAX];
     DIR *folder = opendir(corpus);
     struct dirent *entry;
     size_t replies = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        replies += compare_mutations(rows[i].bytes, strlen(rows[i].bytes), 2000);
+        replies += compare_mutations(rows[i].bytes, strlen(rows[i].bytes), mutations);
     assert_non_null(folder);
     while ((entry = readdir(folder))) {
         char path[4096];
@@ -405,23 +397,16 @@ static void the_peer_reads_the_same(void **state)
         len = fread(bytes, 1, sizeof(bytes) - 16, file);
         (void)fclose(file);
         if (len > 2) /* the first two say how the fuzzer reads */
-            replies += compare_mutations(bytes + 2, len - 2, len < 1000 ? 500 : 5);
+            replies += compare_mutations(bytes + 2, len - 2, len < 1000 ? mutations / 4 : 5);
     }
     (void)closedir(folder);
-    assert_true(replies > 10000);
+    assert_true(replies > 5 * mutations);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replies_are_read_however_they_are_cut),
-        cmocka_unit_test(the_elements_of_a_reply_are_counted_together),
-        cmocka_unit_test(a_line_has_a_limit),
-        cmocka_unit_test(a_large_string_is_whole),
-        cmocka_unit_test(a_long_pipeline_keeps_its_order),
-        cmocka_unit_test(the_peer_reads_the_same),
-    };
-
     corpus = argc > 1 ? argv[1] : "tests/fuzz/corpus/resp";
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc > 2)
+        mutations = (unsigned)strtoul(argv[2], NULL, 10);
+    return cases_run(NULL, NULL);
 }

@@ -14,24 +14,26 @@
 
 #include <cmocka.h>
 
-#define OWN  128
-#define HELD 256
+#define OWN        128
+#define REPLICATED 256
 
-/* completed, attempt 2, fence 7, scope "ab", by "me", headers "H", body "body" */
-static const uint8_t record[] = {
-    2, 0, 1, 0, 1, 1, 0, 200, /* state, bits, status */
-    0, 0, 0, 2, 0, 0, 0, 1, /* attempt, spent */
-    0, 0, 0, 0, 0, 0, 0, 7, /* fence */
-    0, 0, 0, 0, 0, 0, 0, 1, /* created */
-    0, 0, 0, 0, 0, 0, 0, 2, /* updated */
-    0, 0, 0, 0, 0, 0, 0, 0, /* lease */
-    0, 0, 0, 0, 0, 0, 0, 9, /* expires */
-    0, 0, 0, 0, 0, 0, 0, 0, /* retention: for ever */
-    0, 0, 0, 0, 0, 0, 0, 0, /* resolved */
-    0, 0, 0, 1, 0, 0, 0, 4,   2, 2, /* lengths */
-    1, 1, 1, 1, 1, 1, 1, 1,   1, 1, 1, 1, 1, 1, 1,   1,   1,   1,   1,   1,   1,   1,   1,  1, 1,
-    1, 1, 1, 1, 1, 1, 1, 2,   2, 2, 2, 2, 2, 2, 2,   2,   2,   2,   2,   2,   2,   2,   2,  2, 2,
-    2, 2, 2, 2, 2, 2, 2, 2,   2, 2, 2, 2, 2, 2, 'a', 'b', 'm', 'e', 'H', 'b', 'o', 'd', 'y'};
+/* completed, attempt 2, fence 7, scope "ab", what "w", by "me", headers "H", body "body" */
+static const uint8_t record[] = {2, 0, 1,   0, 1,   1,   0,   200, /* state, bits, status */
+                                 0, 0, 0,   2, 0,   0,   0,   1, /* attempt, spent */
+                                 0, 0, 0,   0, 0,   0,   0,   7, /* fence */
+                                 0, 0, 0,   0, 0,   0,   0,   1, /* created */
+                                 0, 0, 0,   0, 0,   0,   0,   2, /* updated */
+                                 0, 0, 0,   0, 0,   0,   0,   0, /* lease */
+                                 0, 0, 0,   0, 0,   0,   0,   9, /* expires */
+                                 0, 0, 0,   0, 0,   0,   0,   0, /* retention: for ever */
+                                 0, 0, 0,   0, 0,   0,   0,   0, /* resolved */
+                                 0, 0, 0,   1, 0,   0,   0,   4,   2,   2,   0,   1, /* lengths */
+                                 4, 1, 246, /* replaced: unknown, 502 */
+                                 1, 1, 1,   1, 1,   1,   1,   1,   1,   1,   1,   1,   1,   1,  1,
+                                 1, 1, 1,   1, 1,   1,   1,   1,   1,   1,   1,   1,   1,   1,  1,
+                                 1, 1, 2,   2, 2,   2,   2,   2,   2,   2,   2,   2,   2,   2,  2,
+                                 2, 2, 2,   2, 2,   2,   2,   2,   2,   2,   2,   2,   2,   2,  2,
+                                 2, 2, 2,   2, 'a', 'b', 'w', 'm', 'e', 'H', 'b', 'o', 'd', 'y'};
 
 #define SHOWN 64
 
@@ -64,12 +66,12 @@ static void make(struct reply *r, long long code)
     r->part[3].len = sizeof(record);
 }
 
-static enum hapax__redis_said answer(struct hapax_op *op, const struct reply *r)
+static enum hapax__redis_answer answer(struct hapax_op *op, const struct reply *r)
 {
     char text[HAPAX_TEXT_MAX] = "";
     bool held;
     size_t need;
-    enum hapax__redis_said said = hapax__redis_answer(op, &r->top, 0, &held, &need, text);
+    enum hapax__redis_answer said = hapax__redis_answer(op, &r->top, 0, &held, &need, text);
 
     if (said == HAPAX__REDIS_ANSWERED) {
         assert_int_equal(op->error == HAPAX_ERR_NONE, op->verdict != HAPAX_NO_VERDICT);
@@ -92,8 +94,7 @@ static void a_reply_is_read_as_it_was_said(void **state)
     bool held;
     size_t need;
 
-    (void)state;
-    make(&r, HAPAX_COMPLETED + SHOWN + HELD);
+    make(&r, HAPAX_COMPLETED + SHOWN + REPLICATED);
     assert_int_equal(hapax__redis_answer(&op, &r.top, 0, &held, &need, text),
                      HAPAX__REDIS_ANSWERED);
     assert_true(held);
@@ -109,7 +110,11 @@ static void a_reply_is_read_as_it_was_said(void **state)
     assert_int_equal(op.record.outcome.status, 200);
     assert_true(op.record.outcome.body_kept);
     assert_int_equal(op.record.scope.len, 2);
+    assert_int_equal(op.record.what.len, 1);
+    assert_memory_equal(op.record.what.ptr, "w", 1);
     assert_memory_equal(op.record.resolved_by.ptr, "me", 2);
+    assert_int_equal(op.record.replaced_state, HAPAX_STATE_UNKNOWN);
+    assert_int_equal(op.record.replaced_status, 502);
     assert_int_equal(op.record.outcome.headers.len, 1);
     assert_int_equal(op.record.outcome.body.len, 4);
     assert_memory_equal(op.record.outcome.body.ptr, "body", 4);
@@ -123,7 +128,6 @@ static void a_record_of_another_length_is_no_answer(void **state)
     struct reply r;
     struct hapax_op op;
 
-    (void)state;
     for (size_t len = 0; len < sizeof(record); len++) {
         op = claim();
         make(&r, HAPAX_COMPLETED + SHOWN);
@@ -149,7 +153,6 @@ static void a_flipped_bit_never_makes_another_verdict(void **state)
     char seconds[] = "1700000000";
     unsigned refused = 0;
 
-    (void)state;
     for (size_t i = 0; i < 8 * (sizeof(record) + sizeof(seconds) - 1); i++) {
         struct hapax_op op = claim();
         struct reply r;
@@ -175,7 +178,6 @@ static void a_code_that_does_not_fit_its_op_is_no_answer(void **state)
 {
     unsigned answered = 0;
 
-    (void)state;
     for (int kind = HAPAX_OP_CLAIM; kind <= HAPAX_OP_RESOLVE; kind++)
         for (long long code = -10; code < 1100 && kind != HAPAX_OP_PURGE; code++)
             for (int nil = 0; nil < 2; nil++) {
@@ -209,7 +211,6 @@ static void a_reply_of_another_shape_is_no_answer(void **state)
     struct hapax_op op;
     struct reply r;
 
-    (void)state;
     for (size_t part = 0; part < 5; part++)
         for (size_t t = 0; t < 6; t++) {
             struct hapax__resp *changed;
@@ -244,7 +245,6 @@ static void what_is_no_verdict_is_an_error_with_a_text(void **state)
         {-3, "", HAPAX_ERR_UNSUPPORTED},
     };
 
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         struct hapax_op op = claim();
         char words[64];
@@ -266,7 +266,6 @@ static void only_a_key_of_ours_has_an_id(void **state)
     uint8_t key[HAPAX__REDIS_KEY_MAX + 1];
     size_t len;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(id); i++)
         id.bytes[i] = (uint8_t)(i * 37);
     len = hapax__redis_key(key, "hapax:", &id);

@@ -2,14 +2,11 @@
  *
  * What a Redis URI says, as a table; every mistake has its text; and no text shows a password.
  */
+#include "../cases.h"
 #include "store/redis/uri.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- what is read ---------------------------------------------------------------------- */
 
@@ -181,15 +178,14 @@ static void check_row(const struct row *row)
 }
 
 /* Each URI means what its row says, or is refused with a text that says why. */
-static void uris_are_read_as_the_table_says(void **state)
+CASE(uris_are_read_as_the_table_says)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         check_row(&rows[i]);
 }
 
 /* Each limit is kept to the byte. */
-static void limits_are_exact(void **state)
+CASE(limits_are_exact)
 {
     static const struct {
         const char *before, *after;
@@ -203,7 +199,6 @@ static void limits_are_exact(void **state)
     struct hapax__redis_uri out;
     char text[HAPAX_TEXT_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
         for (size_t over = 0; over < 2; over++) {
             char name[300], uri[400];
@@ -220,7 +215,7 @@ static void limits_are_exact(void **state)
 /* ---- passwords ------------------------------------------------------------------------- */
 
 /* Wherever the end of a password that was not encoded falls, no text shows a part of it. */
-static void no_text_shows_a_password(void **state)
+CASE(no_text_shows_a_password)
 {
     static const char *const uris[] = {
         "redis://:hush@h?nonsense=1",
@@ -245,7 +240,6 @@ static void no_text_shows_a_password(void **state)
     };
     struct hapax__redis_uri out;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(uris) / sizeof(uris[0]); i++) {
         char text[HAPAX_TEXT_MAX] = "";
 
@@ -291,12 +285,11 @@ static enum hapax_error with_file(struct hapax__redis_uri *out, const char *form
 }
 
 /* A password from a file is its bytes, less one newline. */
-static void a_password_file_is_read(void **state)
+CASE(a_password_file_is_read)
 {
     struct hapax__redis_uri out;
     char text[HAPAX_TEXT_MAX];
 
-    (void)state;
     assert_int_equal(with_file(&out, "redis://h?password_file=%s", "hush\n", 5, 0600, text), 0);
     assert_string_equal(out.login.password, "hush");
     assert_int_equal(with_file(&out, "redis://u@h?password_file=%s", "hu sh\n\n", 7, 0640, text),
@@ -313,14 +306,13 @@ static void a_password_file_is_read(void **state)
 }
 
 /* What a password file must not be; and what is in it is not told. */
-static void a_password_file_must_be_good(void **state)
+CASE(a_password_file_must_be_good)
 {
     static const char format[] = "redis://h?password_file=%s";
     struct hapax__redis_uri out;
     char text[HAPAX_TEXT_MAX];
     char bytes[300];
 
-    (void)state;
     memset(bytes, 'x', sizeof(bytes));
     assert_int_equal(with_file(&out, format, "hush", 4, 0604, text), HAPAX_ERR_REFUSED);
     assert_non_null(strstr(text, "everybody can read it; chmod o-r it"));
@@ -338,13 +330,12 @@ static void a_password_file_must_be_good(void **state)
 }
 
 /* A FIFO in place of the file does not hold the program up. */
-static void a_fifo_is_no_password_file(void **state)
+CASE(a_fifo_is_no_password_file)
 {
     char folder[] = "/tmp/hapax-uri-XXXXXX";
     char path[64], uri[128], text[HAPAX_TEXT_MAX];
     struct hapax__redis_uri out;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/fifo", folder);
     snprintf(uri, sizeof(uri), "redis://h?password_file=%s", path);
@@ -352,18 +343,4 @@ static void a_fifo_is_no_password_file(void **state)
     assert_int_equal(hapax__redis_uri(&out, uri, text), HAPAX_ERR_INVALID);
     unlink(path);
     rmdir(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uris_are_read_as_the_table_says),
-        cmocka_unit_test(limits_are_exact),
-        cmocka_unit_test(no_text_shows_a_password),
-        cmocka_unit_test(a_password_file_is_read),
-        cmocka_unit_test(a_password_file_must_be_good),
-        cmocka_unit_test(a_fifo_is_no_password_file),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,13 @@
  *
  * The lock's arithmetic.
  */
+#include "../cases.h"
 #include "store/redlock/redlock.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 /* What is left is the time to live, less what went by, a hundredth of it and 2 ms. */
-static void the_time_left_is_what_the_algorithm_says(void **state)
+CASE(the_time_left_is_what_the_algorithm_says)
 {
     static const struct {
         int64_t ttl_ms, elapsed_us, valid_us;
@@ -30,30 +27,18 @@ static void the_time_left_is_what_the_algorithm_says(void **state)
         {1000, INT64_C(400000000000000), INT64_C(-399999999012000)}, /* asleep for years */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         assert_true(hapax__redlock_valid_us(cases[i].ttl_ms, cases[i].elapsed_us) ==
                     cases[i].valid_us);
 }
 
 /* Two majorities of the same nodes always have one in common. */
-static void two_majorities_share_a_node(void **state)
+CASE(two_majorities_share_a_node)
 {
     static const size_t majorities[] = {0, 1, 2, 2, 3, 3, 4, 4, 5, 5};
 
-    (void)state;
     for (size_t n = 1; n < sizeof(majorities) / sizeof(majorities[0]); n++) {
         assert_int_equal(hapax__redlock_majority(n), majorities[n]);
         assert_true(2 * hapax__redlock_majority(n) > n);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_time_left_is_what_the_algorithm_says),
-        cmocka_unit_test(two_majorities_share_a_node),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,13 @@
  * SQS messages and letters without a service: what is written is read back, with any headers; what
  * the reply to a batch says of each entry; and how long a message may be hidden.
  */
+#include "../cases.h"
 #include "broker/letter.h"
 #include "broker/sqs/source.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define US_PER_S INT64_C(1000000)
 
@@ -102,7 +98,7 @@ static void end(struct trip *trip)
 }
 
 /* Any number of headers of all kinds takes ten attributes at most, and all of them come back. */
-static void headers_come_back_however_many_there_are(void **state)
+CASE(headers_come_back_however_many_there_are)
 {
     static const struct {
         const char *value;
@@ -118,7 +114,6 @@ static void headers_come_back_however_many_there_are(void **state)
                                          {hapax_str("hapax-base"), hapax_str("8")}};
     struct trip trip;
 
-    (void)state;
     for (size_t i = 0; i < HAPAX_MESSAGE_HEADERS_MAX; i++) {
         size_t which = i % (sizeof(values) / sizeof(values[0]));
 
@@ -163,7 +158,7 @@ static struct hapax_span deduplication(struct trip *trip)
 }
 
 /* The same letter has the same id. After a redrive it has another. */
-static void a_deduplication_id_is_of_one_life(void **state)
+CASE(a_deduplication_id_is_of_one_life)
 {
     struct hapax_message_header base = {hapax_str("hapax-base"), hapax_str("8")};
     struct hapax_message_header time[] = {base,
@@ -178,7 +173,6 @@ static void a_deduplication_id_is_of_one_life(void **state)
                                    .own_count = 1};
     struct trip first, other;
 
-    (void)state;
     go(&first, &letter, true);
     assert_int_equal(deduplication(&first).len, 64);
     assert_int_equal(text_of(&first, "MessageGroupId").len, 64); /* a group's name has no blank */
@@ -204,12 +198,11 @@ static void a_deduplication_id_is_of_one_life(void **state)
 
 /* A message that was put back and is a dead letter again for the same reason is another letter. A
  * copy of the same delivery is the same letter. */
-static void a_letter_put_back_has_another_life(void **state)
+CASE(a_letter_put_back_has_another_life)
 {
     static const char *const times[] = {NULL, "1", "2", "2"};
     char last[64] = "";
 
-    (void)state;
     for (int64_t i = 0; i < 4; i++) {
         struct hapax_message_header put_back[] = {
             {hapax_str("hapax-reason"), hapax_str("mismatch")},
@@ -241,7 +234,7 @@ static void a_letter_put_back_has_another_life(void **state)
 
 /* Names that SQS does not take are refused before any message is taken: letters to them would be
  * refused for ever. */
-static void letters_need_names_that_sqs_takes(void **state)
+CASE(letters_need_names_that_sqs_takes)
 {
     static const struct {
         const char *queue, *dead, *parked, *wrong;
@@ -260,7 +253,6 @@ static void letters_need_names_that_sqs_takes(void **state)
          NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct hapax_consumer consumer;
         char from[256], text[HAPAX_TEXT_MAX] = "";
@@ -281,7 +273,7 @@ static void letters_need_names_that_sqs_takes(void **state)
 }
 
 /* A letter for which SQS would refuse a whole batch is refused alone, before. */
-static void what_sqs_cannot_carry_is_told(void **state)
+CASE(what_sqs_cannot_carry_is_told)
 {
     char *large = malloc(HAPAX__SQS_MESSAGE_MAX + 1);
     struct hapax__letter letter = {.to = "q"};
@@ -289,7 +281,6 @@ static void what_sqs_cannot_carry_is_told(void **state)
     const char *why;
     size_t size;
 
-    (void)state;
     assert_non_null(large);
     memset(large, 'x', HAPAX__SQS_MESSAGE_MAX + 1);
     for (size_t i = 0; i < 3; i++) {
@@ -313,11 +304,10 @@ static void what_sqs_cannot_carry_is_told(void **state)
 
 /* Each entry has its own result. An entry without a result is sent again, and so are all if the
  * reply cannot be read. */
-static void each_entry_of_a_batch_has_its_own_result(void **state)
+CASE(each_entry_of_a_batch_has_its_own_result)
 {
     struct hapax__sqs_result results[HAPAX__SQS_BATCH_MAX];
 
-    (void)state;
     assert_true(hapax__sqs_batch(
         results, 6,
         hapax_str("{\"Successful\":[{\"Id\":\"0\"},{\"Id\":\"9\"},{\"Id\":\"x\"}],\"Failed\":["
@@ -335,11 +325,10 @@ static void each_entry_of_a_batch_has_its_own_result(void **state)
 }
 
 /* Never beyond twelve hours after the message was received, and no longer just before. */
-static void twelve_hours_are_the_limit(void **state)
+CASE(twelve_hours_are_the_limit)
 {
     int64_t received_us = 5 * US_PER_S, limit_s = HAPAX__SQS_VISIBILITY_MAX_S;
 
-    (void)state;
     assert_int_equal(hapax__sqs_longer(received_us, received_us, 30), 30);
     assert_int_equal(hapax__sqs_longer(received_us, received_us + (limit_s - 60) * US_PER_S, 30),
                      30);
@@ -350,19 +339,4 @@ static void twelve_hours_are_the_limit(void **state)
     assert_int_equal(hapax__sqs_longer(received_us, received_us + limit_s * US_PER_S, 30), 0);
     for (int64_t s = 0; s <= limit_s; s += 61)
         assert_true(s + hapax__sqs_longer(0, s * US_PER_S, HAPAX__SQS_VISIBILITY_MAX_S) <= limit_s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(headers_come_back_however_many_there_are),
-        cmocka_unit_test(a_deduplication_id_is_of_one_life),
-        cmocka_unit_test(a_letter_put_back_has_another_life),
-        cmocka_unit_test(letters_need_names_that_sqs_takes),
-        cmocka_unit_test(what_sqs_cannot_carry_is_told),
-        cmocka_unit_test(each_entry_of_a_batch_has_its_own_result),
-        cmocka_unit_test(twelve_hours_are_the_limit),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

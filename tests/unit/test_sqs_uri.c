@@ -57,7 +57,6 @@ static const struct row {
 
 static void each_uri_says_what_it_says(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char text[HAPAX_TEXT_MAX] = "", shown[512];
         struct hapax__sqs_uri uri;

@@ -4,18 +4,18 @@
  * step is given, and what is refused. Threads, zombies and faults are in test_step_threads.c,
  * processes that die in tests/e2e/door/test_step_kill.c, transactions in test_pg_step.c.
  */
+#include "../cases.h"
 #include "step_bed.h"
 
 /* ---- done once ------------------------------------------------------------------------- */
 
 /* The classic: charged, not reserved, run again: the charge is replayed, and only then all is
  * done. */
-static void what_is_done_is_not_done_again(void **state)
+CASE(what_is_done_is_not_done_again)
 {
     struct order order;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     order_init(&order, &bed);
     order.steps[1].cls = HAPAX_CLASS_FAILED;
@@ -42,7 +42,7 @@ static void what_is_done_is_not_done_again(void **state)
 }
 
 /* What a failed or unknown step is for the next attempt, the policy says, as for an operation. */
-static void the_policy_says_what_becomes_of_a_step(void **state)
+CASE(the_policy_says_what_becomes_of_a_step)
 {
     static const struct {
         enum hapax_on_failed on_failed;
@@ -60,7 +60,6 @@ static void the_policy_says_what_becomes_of_a_step(void **state)
     };
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.lease_ms = 1500;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -116,12 +115,11 @@ static void ask_step(struct order *order, const char *key, const char *request_a
 }
 
 /* attempts_max, max_response and the fingerprint hold for a step as they do for an operation. */
-static void limits_and_fingerprint_hold_for_a_step(void **state)
+CASE(limits_and_fingerprint_hold_for_a_step)
 {
     struct order order;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     order_init(&order, &bed);
     bed.policy.attempts_max = 1;
@@ -186,13 +184,12 @@ static enum hapax_class look_at_keys(struct hapax_attempt *attempt, void *arg)
 
 /* A step hands on KEY:step, or its hash where that is over the limit; it has a fence, and no
  * steps. */
-static void a_step_is_given_the_key_to_hand_on(void **state)
+CASE(a_step_is_given_the_key_to_hand_on)
 {
     char longest[HAPAX_KEY_MAX + 1];
     const char *const keys[] = {"order-17", longest};
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     memset(longest, 'k', HAPAX_KEY_MAX);
     longest[HAPAX_KEY_MAX] = '\0';
@@ -239,7 +236,7 @@ static enum hapax_class use_name(struct hapax_attempt *attempt, void *arg)
 }
 
 /* Names over a limit, with ':', or that begin as Hapax's own do, are refused, and nothing runs. */
-static void a_name_is_checked(void **state)
+CASE(a_name_is_checked)
 {
     char longest[HAPAX_STEP_MAX + 1], longer[HAPAX_STEP_MAX + 2];
     const struct {
@@ -255,7 +252,6 @@ static void a_name_is_checked(void **state)
     char text[HAPAX_TEXT_MAX];
     struct bed bed;
 
-    (void)state;
     memset(longest, 's', sizeof(longest) - 1);
     longest[sizeof(longest) - 1] = '\0';
     memset(longer, 's', sizeof(longer) - 1);
@@ -284,13 +280,12 @@ static void a_name_is_checked(void **state)
 /* ---- without protection ------------------------------------------------------------------- */
 
 /* No key: each step runs, and says BYPASS. */
-static void without_a_key_steps_run_unprotected(void **state)
+CASE(without_a_key_steps_run_unprotected)
 {
     struct order order;
     struct bed bed;
     uint64_t ops;
 
-    (void)state;
     bed_open(&bed);
     order_init(&order, &bed);
     ops = hapax__plan_counts(&bed.plan).ops;
@@ -314,9 +309,24 @@ static enum hapax__fault fail_until_told(void *arg, uint64_t number, const struc
 }
 
 struct outage {
+    struct bed *bed;
     struct order *order;
     atomic_bool failing;
 };
+
+/* Asks about other operations until the store is found again. */
+static void find_store(struct bed *bed)
+{
+    struct script script;
+
+    script_init(&script, HAPAX_CLASS_FINAL, 200, "");
+    for (bool found = false; !found;) {
+        struct hapax_answer answer = execute(bed, "other", &script);
+
+        found = answer.kind != HAPAX_ANSWER_BYPASS;
+        hapax_answer_release(&answer);
+    }
+}
 
 static enum hapax_class mend_amid(struct hapax_attempt *attempt, void *arg)
 {
@@ -324,12 +334,13 @@ static enum hapax_class mend_amid(struct hapax_attempt *attempt, void *arg)
     bool done = do_step(outage->order, 0, attempt);
 
     atomic_store(&outage->failing, false);
+    find_store(outage->bed);
     return done && do_step(outage->order, 1, attempt) ? HAPAX_CLASS_FINAL : HAPAX_CLASS_FAILED;
 }
 
 /* `open` without a store: the operation runs unprotected, its steps too, until the store is
  * back. */
-static void under_open_each_step_asks_for_itself(void **state)
+CASE(under_open_each_step_asks_for_itself)
 {
     struct hapax_request request = request_of("k");
     struct hapax_answer answer;
@@ -338,11 +349,11 @@ static void under_open_each_step_asks_for_itself(void **state)
     struct order order;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     order_init(&order, &bed);
     bed.policy.on_store_error = HAPAX_STORE_OPEN;
     bed.policy.timeout_ms = 1000; /* within which the second step is claimed */
+    outage.bed = &bed;
     outage.order = &order;
     atomic_init(&outage.failing, true);
     hapax__plan_decide(&bed.plan, fail_until_told, &outage.failing);
@@ -357,7 +368,7 @@ static void under_open_each_step_asks_for_itself(void **state)
 }
 
 /* Each step takes a call of its own, and one to be listed: calls_max counts them. */
-static void without_a_call_to_spare_no_step_runs(void **state)
+CASE(without_a_call_to_spare_no_step_runs)
 {
     const struct hapax_options options = {.calls_max = 2};
     struct hapax_request request = request_of("k");
@@ -366,7 +377,6 @@ static void without_a_call_to_spare_no_step_runs(void **state)
     char text[HAPAX_TEXT_MAX];
     struct bed bed;
 
-    (void)state;
     bed_open_with(&bed, &options);
     memset(&naming, 0, sizeof(naming));
     naming.name = "charge";
@@ -379,20 +389,4 @@ static void without_a_call_to_spare_no_step_runs(void **state)
     assert_non_null(strstr(naming.text, "calls_max"));
     assert_int_equal(naming.script.runs, 0);
     bed_close(&bed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_done_is_not_done_again),
-        cmocka_unit_test(the_policy_says_what_becomes_of_a_step),
-        cmocka_unit_test(limits_and_fingerprint_hold_for_a_step),
-        cmocka_unit_test(a_step_is_given_the_key_to_hand_on),
-        cmocka_unit_test(a_name_is_checked),
-        cmocka_unit_test(without_a_key_steps_run_unprotected),
-        cmocka_unit_test(under_open_each_step_asks_for_itself),
-        cmocka_unit_test(without_a_call_to_spare_no_step_runs),
-    };
-
-    return cmocka_run_group_tests_name("step", tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * hapax_step() where much happens at once: threads and zombies of one operation, the list of its
  * steps, records that were forgotten, replies that are lost and memory that runs out.
  */
+#include "../cases.h"
 #include "oom.h"
 #include "step_bed.h"
 
@@ -74,13 +75,12 @@ static void run_with_crew(struct bed *bed, const char *key, struct crew *crew, b
 }
 
 /* Threads of one attempt that ask for one step: one runs it, the others are given its outcome. */
-static void threads_of_an_attempt_share_a_step(void **state)
+CASE(threads_of_an_attempt_share_a_step)
 {
     unsigned fresh = 0;
     struct crew crew;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     run_with_crew(&bed, "k", &crew, true);
     assert_int_equal(crew.scripts[0].runs, 1);
@@ -207,17 +207,15 @@ static void overtake(bool within)
 }
 
 /* An attempt whose claim is lost begins no step. */
-static void a_lost_claim_begins_no_step(void **state)
+CASE(a_lost_claim_begins_no_step)
 {
-    (void)state;
     overtake(false);
 }
 
 /* One that is lost within a step is told so there, and is given what its successor made of the
  * step. */
-static void a_claim_lost_within_a_step_is_told_there(void **state)
+CASE(a_claim_lost_within_a_step_is_told_there)
 {
-    (void)state;
     overtake(true);
 }
 
@@ -276,13 +274,12 @@ static void place_is(const struct list *list, size_t i, const char *step)
 }
 
 /* Steps are listed under .1, .2, … in the order in which they were first run, each once. */
-static void steps_are_listed_once(void **state)
+CASE(steps_are_listed_once)
 {
     struct order order;
     struct list list;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     order_init(&order, &bed);
     list_init(&list, &bed);
@@ -305,14 +302,13 @@ static void steps_are_listed_once(void **state)
 }
 
 /* Threads that list steps at once: each step has a place, whoever came first. */
-static void threads_take_places_of_their_own(void **state)
+CASE(threads_take_places_of_their_own)
 {
     unsigned seen = 0;
     struct list list;
     struct crew crew;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     list_init(&list, &bed);
     run_with_crew(&bed, "k", &crew, false);
@@ -343,7 +339,7 @@ static enum hapax_class run_many(struct hapax_attempt *attempt, void *arg)
 }
 
 /* The list has HAPAX_STEPS_MAX places; later steps are run, and not listed. */
-static void steps_over_the_list_run_all_the_same(void **state)
+CASE(steps_over_the_list_run_all_the_same)
 {
     struct hapax_request request = request_of("k");
     struct hapax_answer answer;
@@ -352,7 +348,6 @@ static void steps_over_the_list_run_all_the_same(void **state)
     struct list list;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     list_init(&list, &bed);
     script_init(&script, HAPAX_CLASS_FINAL, 200, "done");
@@ -366,13 +361,12 @@ static void steps_over_the_list_run_all_the_same(void **state)
 }
 
 /* A step whose name cannot be listed is not run; once the store is back it is. */
-static void a_step_that_cannot_be_listed_is_not_run(void **state)
+CASE(a_step_that_cannot_be_listed_is_not_run)
 {
     struct order order;
     struct list list;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     order_init(&order, &bed);
     list_init(&list, &bed);
@@ -393,14 +387,13 @@ static void a_step_that_cannot_be_listed_is_not_run(void **state)
 
 /* An operation that is tried again and again outlives its steps' records in the end; from then on
  * an absent step may be a forgotten one, and is not run. */
-static void a_step_that_may_be_forgotten_is_not_run(void **state)
+CASE(a_step_that_may_be_forgotten_is_not_run)
 {
     struct order order;
     struct list list;
     struct bed bed;
     int64_t until_ms;
 
-    (void)state;
     bed_open(&bed);
     order_init(&order, &bed);
     list_init(&list, &bed);
@@ -420,12 +413,11 @@ static void a_step_that_may_be_forgotten_is_not_run(void **state)
 }
 
 /* A step is kept for as long as its operation, and not for longer. */
-static void a_step_is_kept_as_its_operation_is(void **state)
+CASE(a_step_is_kept_as_its_operation_is)
 {
     static const int64_t rows[] = {86400000, HAPAX_DURATION_MAX_MS, HAPAX_FOREVER_MS};
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     for (size_t i = 0; i < 3; i++) {
         struct order order;
@@ -464,13 +456,12 @@ static bool one_fault(struct bed *bed, enum hapax__fault fault, uint64_t n)
 }
 
 /* Whichever op of an operation with two steps is lost or doubled: each step runs once. */
-static void a_fault_at_any_op_runs_no_step_twice(void **state)
+CASE(a_fault_at_any_op_runs_no_step_twice)
 {
     static const enum hapax__fault faults[] = {HAPAX__FAIL_BEFORE, HAPAX__LOSE_OP,
                                                HAPAX__LOSE_REPLY, HAPAX__DUPLICATE};
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         uint64_t n = 1;
@@ -527,13 +518,12 @@ static enum hapax_error run_short(struct order *order, const char *key)
 }
 
 /* Whichever allocation fails: no step runs twice, the next attempt goes on, nothing leaks. */
-static void without_memory_no_step_runs_twice(void **state)
+CASE(without_memory_no_step_runs_twice)
 {
     int64_t live = oom_live();
     struct bed bed;
     bool more = true;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.save_wait_ms = 30;
     for (uint64_t n = 1; more; n++) {
@@ -557,23 +547,4 @@ static void without_memory_no_step_runs_twice(void **state)
     }
     bed_close(&bed);
     assert_int_equal(oom_live(), live);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_of_an_attempt_share_a_step),
-        cmocka_unit_test(a_lost_claim_begins_no_step),
-        cmocka_unit_test(a_claim_lost_within_a_step_is_told_there),
-        cmocka_unit_test(steps_are_listed_once),
-        cmocka_unit_test(threads_take_places_of_their_own),
-        cmocka_unit_test(steps_over_the_list_run_all_the_same),
-        cmocka_unit_test(a_step_that_cannot_be_listed_is_not_run),
-        cmocka_unit_test(a_step_that_may_be_forgotten_is_not_run),
-        cmocka_unit_test(a_step_is_kept_as_its_operation_is),
-        cmocka_unit_test(a_fault_at_any_op_runs_no_step_twice),
-        cmocka_unit_test(without_memory_no_step_runs_twice),
-    };
-
-    return cmocka_run_group_tests_name("step_threads", tests, NULL, NULL);
 }

@@ -7,20 +7,17 @@
  */
 #include <hapax/store.h>
 
+#include "../cases.h"
 #include "../store/faulty.h"
 #include "base/fail.h"
 #include "store/types.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- the probe ----------------------------------------------------------------------- */
 
@@ -279,9 +276,8 @@ static const struct limit limits[] = {
 #define LIMITS (sizeof(limits) / sizeof(limits[0]))
 
 /* One bad op among good ones is refused, its text names the field, and the store never gets it. */
-static void an_op_over_a_limit_is_refused_by_name_and_the_rest_runs(void **state)
+CASE(an_op_over_a_limit_is_refused_by_name_and_the_rest_runs)
 {
-    (void)state;
     for (size_t i = 0; i < LIMITS; i++) {
         struct hapax_store *inner = open_store("memory:"), *store;
         struct hapax_op ops[] = {new_op(HAPAX_OP_CLAIM, 1), new_op(limits[i].kind, 2),
@@ -304,11 +300,10 @@ static void an_op_over_a_limit_is_refused_by_name_and_the_rest_runs(void **state
 }
 
 /* The limit itself is within. */
-static void an_op_at_each_limit_is_taken(void **state)
+CASE(an_op_at_each_limit_is_taken)
 {
     struct hapax_store *store = open_store("memory:");
 
-    (void)state;
     for (size_t i = 0; i < LIMITS; i++) {
         struct hapax_op op = new_op(limits[i].kind, (uint8_t)i);
 
@@ -321,12 +316,11 @@ static void an_op_at_each_limit_is_taken(void **state)
 }
 
 /* Each store has its own limit of bodies, and never sees one over it. */
-static void a_body_over_the_stores_limit_is_too_big(void **state)
+CASE(a_body_over_the_stores_limit_is_too_big)
 {
     struct hapax_store *store = open_store("probe:");
     struct hapax_op op = new_op(HAPAX_OP_COMPLETE, 1);
 
-    (void)state;
     op.outcome.body = of_len(101);
     assert_int_equal(hapax_store_run(store, &op, 1), HAPAX_ERR_TOO_BIG);
     assert_int_equal(op.error, HAPAX_ERR_TOO_BIG);
@@ -340,13 +334,12 @@ static void a_body_over_the_stores_limit_is_too_big(void **state)
 /* ---- what stores leave open ---------------------------------------------------------- */
 
 /* Silence is never read as "not applied". */
-static void a_store_that_answers_nothing_leaves_indeterminate(void **state)
+CASE(a_store_that_answers_nothing_leaves_indeterminate)
 {
     struct hapax_store *store = open_store("probe:");
     struct probe *probe = (struct probe *)store;
     struct hapax_op ops[3];
 
-    (void)state;
     for (uint8_t i = 0; i < 3; i++)
         ops[i] = new_op(HAPAX_OP_CLAIM, i);
     probe->answers = 0;
@@ -360,13 +353,12 @@ static void a_store_that_answers_nothing_leaves_indeterminate(void **state)
 }
 
 /* What it answered before it died stands. */
-static void a_store_that_dies_half_way_leaves_the_rest_indeterminate(void **state)
+CASE(a_store_that_dies_half_way_leaves_the_rest_indeterminate)
 {
     struct hapax_store *store = open_store("probe:");
     struct probe *probe = (struct probe *)store;
     struct hapax_op ops[5];
 
-    (void)state;
     for (uint8_t i = 0; i < 5; i++)
         ops[i] = new_op(HAPAX_OP_CLAIM, i);
     probe->answers = 3;
@@ -383,14 +375,13 @@ static void a_store_that_dies_half_way_leaves_the_rest_indeterminate(void **stat
 }
 
 /* A store that calls a batch done and left an op out is a bug, not a verdict. */
-static void a_store_that_forgets_an_op_aborts(void **state)
+CASE(a_store_that_forgets_an_op_aborts)
 {
     struct hapax_store *store = open_store("probe:");
     struct hapax_op ops[] = {new_op(HAPAX_OP_READ, 1), new_op(HAPAX_OP_READ, 2)};
     int status;
     pid_t child;
 
-    (void)state;
     ((struct probe *)store)->answers = 1;
     child = fork();
     assert_true(child >= 0);
@@ -410,12 +401,11 @@ static void a_store_that_forgets_an_op_aborts(void **state)
 }
 
 /* An op may be run again as it came back: a store sees nothing of its earlier answer. */
-static void nothing_of_an_earlier_answer_reaches_a_store(void **state)
+CASE(nothing_of_an_earlier_answer_reaches_a_store)
 {
     struct hapax_store *store = open_store("probe:");
     struct hapax_op op = new_op(HAPAX_OP_READ, 1);
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         op.now_us = 7;
         op.count = 3;
@@ -430,13 +420,12 @@ static void nothing_of_an_earlier_answer_reaches_a_store(void **state)
 /* ---- batches ------------------------------------------------------------------------- */
 
 /* A store is never given more than it takes; what the first rounds answered is not overwritten. */
-static void a_batch_is_split_by_what_the_store_takes(void **state)
+CASE(a_batch_is_split_by_what_the_store_takes)
 {
     struct hapax_store *store = open_store("probe:");
     struct probe *probe = (struct probe *)store;
     struct hapax_op ops[10];
 
-    (void)state;
     probe->type.batch_max = 4;
     for (uint8_t i = 0; i < 10; i++)
         ops[i] = new_op(HAPAX_OP_READ, i);
@@ -455,13 +444,12 @@ static void a_batch_is_split_by_what_the_store_takes(void **state)
 }
 
 /* One that dies in a later round keeps the verdicts of the rounds before. */
-static void a_round_that_fails_leaves_the_others(void **state)
+CASE(a_round_that_fails_leaves_the_others)
 {
     struct hapax_store *store = open_store("probe:");
     struct probe *probe = (struct probe *)store;
     struct hapax_op ops[6];
 
-    (void)state;
     probe->type.batch_max = 2;
     probe->unavailable = 3;
     probe->returned = HAPAX_ERR_UNAVAILABLE;
@@ -508,12 +496,11 @@ static void no_id_twice(const struct probe *probe)
 }
 
 /* A store that judges in parallel could judge two ops on one id in either order. */
-static void a_parallel_store_never_sees_an_id_twice_in_a_batch(void **state)
+CASE(a_parallel_store_never_sees_an_id_twice_in_a_batch)
 {
     struct hapax_store *store = open_store("probe:");
     struct probe *probe = (struct probe *)store;
 
-    (void)state;
     probe->type.serial = false;
     assert_int_equal(run_ids(probe, "ABCDE"), 1);
     assert_true(run_ids(probe, "ABAAC") >= 3);
@@ -528,13 +515,12 @@ static void a_parallel_store_never_sees_an_id_twice_in_a_batch(void **state)
 }
 
 /* One hot id costs rounds of its own, and no round of the others'. Each op keeps its own answer. */
-static void a_hot_id_does_not_make_a_round_of_each_op(void **state)
+CASE(a_hot_id_does_not_make_a_round_of_each_op)
 {
     struct hapax_store *store = open_store("probe:");
     struct probe *probe = (struct probe *)store;
     struct hapax_op ops[7];
 
-    (void)state;
     probe->type.serial = false;
     assert_int_equal(run_ids(probe, "ABACADA"), 4);
     assert_int_equal(probe->sizes[0], 4);
@@ -550,17 +536,16 @@ static void a_hot_id_does_not_make_a_round_of_each_op(void **state)
 }
 
 /* One that judges in order takes them together: that is what batches are for. */
-static void a_serial_store_takes_an_id_many_times(void **state)
+CASE(a_serial_store_takes_an_id_many_times)
 {
     struct hapax_store *store = open_store("probe:");
 
-    (void)state;
     assert_int_equal(run_ids((struct probe *)store, "ABAAC"), 1);
     hapax_store_close(store);
 }
 
 /* Over a parallel store, the ops on one id still act in the order in which they were given. */
-static void order_per_id_is_kept_over_a_parallel_store(void **state)
+CASE(order_per_id_is_kept_over_a_parallel_store)
 {
     struct hapax_store *store = open_store("memory:");
     struct hapax_store_type parallel = *store->type;
@@ -568,7 +553,6 @@ static void order_per_id_is_kept_over_a_parallel_store(void **state)
                              new_op(HAPAX_OP_COMPLETE, 1), new_op(HAPAX_OP_READ, 1),
                              new_op(HAPAX_OP_READ, 2)};
 
-    (void)state;
     parallel.serial = false;
     store->type = &parallel;
     assert_int_equal(hapax_store_run(store, ops, 5), HAPAX_ERR_NONE);
@@ -581,7 +565,7 @@ static void order_per_id_is_kept_over_a_parallel_store(void **state)
 /* ---- open, check ---------------------------------------------------------------------- */
 
 /* Whatever cannot be opened says why, and leaves nothing. */
-static void what_cannot_be_opened_says_why(void **state)
+CASE(what_cannot_be_opened_says_why)
 {
     static const struct {
         const char *uri;
@@ -599,7 +583,6 @@ static void what_cannot_be_opened_says_why(void **state)
         {"probe:x", HAPAX_ERR_REFUSED, "\"probe:x\""},
     };
 
-    (void)state;
     hapax__store_add(&probe_type);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct hapax_store *store = (struct hapax_store *)&cases;
@@ -619,12 +602,11 @@ static void note_say(void *arg, bool danger, const char *line)
 }
 
 /* Advice is passed on, and what endangers outcomes is marked. */
-static void check_passes_the_advice_on(void **state)
+CASE(check_passes_the_advice_on)
 {
     struct hapax_store *store = open_store("probe:");
     int said = 0;
 
-    (void)state;
     assert_int_equal(hapax_store_check(store, note_say, &said), HAPAX_ERR_NONE);
     assert_int_equal(said, 1);
     hapax_store_close(store);
@@ -638,12 +620,11 @@ static void check_passes_the_advice_on(void **state)
 /* ---- bind ---------------------------------------------------------------------------- */
 
 /* A store is for the secret it was first used with, and for no other: none included. */
-static void a_store_is_for_one_secret(void **state)
+CASE(a_store_is_for_one_secret)
 {
     const struct hapax_span secrets[] = {
         {NULL, 0}, hapax_str("one"), hapax_str("two"), hapax_str("one\n")};
 
-    (void)state;
     for (size_t first = 0; first < 4; first++) {
         struct hapax_store *store = open_store("memory:");
 
@@ -660,12 +641,11 @@ static void a_store_is_for_one_secret(void **state)
 }
 
 /* The check value is an ordinary record, completed, that never expires. */
-static void a_check_value_is_kept_for_ever(void **state)
+CASE(a_check_value_is_kept_for_ever)
 {
     struct hapax_store *store = open_store("memory:");
     struct hapax_op list = new_op(HAPAX_OP_LIST, 0);
 
-    (void)state;
     assert_int_equal(hapax_store_bind(store, hapax_str("one")), HAPAX_ERR_NONE);
     list.scope = hapax_str("hapax");
     assert_int_equal(hapax_store_run(store, &list, 1), HAPAX_ERR_NONE);
@@ -676,12 +656,11 @@ static void a_check_value_is_kept_for_ever(void **state)
 }
 
 /* Whichever op of it fails: it is an error, a repeat succeeds, and no other secret slips in. */
-static void a_failure_while_binding_lets_no_other_secret_in(void **state)
+CASE(a_failure_while_binding_lets_no_other_secret_in)
 {
     static const enum hapax__fault faults[] = {HAPAX__FAIL_BEFORE, HAPAX__LOSE_OP,
                                                HAPAX__LOSE_REPLY};
 
-    (void)state;
     for (size_t i = 0; i < 3; i++)
         for (uint64_t n = 1; n <= 2; n++) {
             struct hapax_store *inner = open_store("memory:"), *store;
@@ -699,30 +678,4 @@ static void a_failure_while_binding_lets_no_other_secret_in(void **state)
             hapax_store_close(store);
             hapax__plan_release(&plan);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_op_over_a_limit_is_refused_by_name_and_the_rest_runs),
-        cmocka_unit_test(an_op_at_each_limit_is_taken),
-        cmocka_unit_test(a_body_over_the_stores_limit_is_too_big),
-        cmocka_unit_test(a_store_that_answers_nothing_leaves_indeterminate),
-        cmocka_unit_test(a_store_that_dies_half_way_leaves_the_rest_indeterminate),
-        cmocka_unit_test(a_store_that_forgets_an_op_aborts),
-        cmocka_unit_test(nothing_of_an_earlier_answer_reaches_a_store),
-        cmocka_unit_test(a_batch_is_split_by_what_the_store_takes),
-        cmocka_unit_test(a_round_that_fails_leaves_the_others),
-        cmocka_unit_test(a_parallel_store_never_sees_an_id_twice_in_a_batch),
-        cmocka_unit_test(a_hot_id_does_not_make_a_round_of_each_op),
-        cmocka_unit_test(a_serial_store_takes_an_id_many_times),
-        cmocka_unit_test(order_per_id_is_kept_over_a_parallel_store),
-        cmocka_unit_test(what_cannot_be_opened_says_why),
-        cmocka_unit_test(check_passes_the_advice_on),
-        cmocka_unit_test(a_store_is_for_one_secret),
-        cmocka_unit_test(a_check_value_is_kept_for_ever),
-        cmocka_unit_test(a_failure_while_binding_lets_no_other_secret_in),
-    };
-
-    return cmocka_run_group_tests_name("store seam", tests, NULL, NULL);
 }

@@ -2,17 +2,17 @@
  *
  * The text of id and token that a handler may complete its record with, and who is handed one.
  */
+#include "../cases.h"
 #include "core/token.h"
 #include "execute_bed.h"
 
 /* Base64url of the id's 32 bytes and then the token's 16, as any other library decodes it. */
-static void the_text_is_base64url_of_id_and_token(void **state)
+CASE(the_text_is_base64url_of_id_and_token)
 {
     char text[HAPAX__TOKEN_TEXT + 1];
     struct hapax_token token;
     struct hapax_id id;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(id.bytes); i++)
         id.bytes[i] = (uint8_t)(255 - i * 8);
     for (size_t i = 0; i < sizeof(token.bytes); i++)
@@ -54,7 +54,7 @@ static struct handed run(struct bed *bed, const char *key)
 }
 
 /* With pass_token each attempt has one of its own, behind the same id; without it there is none. */
-static void an_attempt_hands_its_token_out_only_under_pass_token(void **state)
+CASE(an_attempt_hands_its_token_out_only_under_pass_token)
 {
     struct handed first, second;
     char id_text[HAPAX__TOKEN_TEXT + 1];
@@ -62,7 +62,6 @@ static void an_attempt_hands_its_token_out_only_under_pass_token(void **state)
     struct hapax_id id;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     first = run(&bed, "k");
     assert_false(first.given);
@@ -83,27 +82,15 @@ static void an_attempt_hands_its_token_out_only_under_pass_token(void **state)
 }
 
 /* What runs without a key has claimed nothing, and has nothing to complete. */
-static void without_a_key_there_is_no_token(void **state)
+CASE(without_a_key_there_is_no_token)
 {
     struct handed handed;
     struct bed bed;
 
-    (void)state;
     bed_open(&bed);
     bed.policy.pass_token = true;
     handed = run(&bed, "");
     assert_false(handed.given);
     assert_string_equal(handed.text, "");
     bed_close(&bed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_text_is_base64url_of_id_and_token),
-        cmocka_unit_test(an_attempt_hands_its_token_out_only_under_pass_token),
-        cmocka_unit_test(without_a_key_there_is_no_token),
-    };
-
-    return cmocka_run_group_tests_name("token", tests, NULL, NULL);
 }

@@ -3,15 +3,11 @@
  * Percent-decoding, parameters, and that a URI is shown without its passwords: of any store, in
  * a list, and where it is wrong.
  */
+#include "../cases.h"
 #include "base/uri.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 /* What %XX gives, what is not two digits, a NUL, and the room to the byte. */
-static void percent_signs_are_decoded(void **state)
+CASE(percent_signs_are_decoded)
 {
     static const struct {
         const char *in, *out;
@@ -32,7 +28,6 @@ static void percent_signs_are_decoded(void **state)
                 {"123456%37", "1234567"}};
     char out[8];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         bool good = hapax__uri_decode(out, sizeof(out), rows[i].in, strlen(rows[i].in));
 
@@ -46,7 +41,7 @@ static void percent_signs_are_decoded(void **state)
 }
 
 /* Names and values, without '=', empty, and none. */
-static void parameters_come_in_order(void **state)
+CASE(parameters_come_in_order)
 {
     static const struct {
         const char *name, *value;
@@ -54,7 +49,6 @@ static void parameters_come_in_order(void **state)
     const char *query = "a=1&b=&c&&d=x=y";
     struct hapax__uri_parameter p;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
         assert_true(hapax__uri_parameter(&p, &query));
         assert_int_equal(p.name_len, strlen(expected[i].name));
@@ -121,11 +115,10 @@ static const struct {
 };
 
 /* Each password of each row is hidden, and the rest is shown. */
-static void passwords_are_hidden(void **state)
+CASE(passwords_are_hidden)
 {
     char out[HAPAX_TEXT_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++) {
         hapax_store_shown(out, shown[i].uri);
         assert_string_equal(out, shown[i].shown);
@@ -133,11 +126,10 @@ static void passwords_are_hidden(void **state)
 }
 
 /* A URI that is too long is cut, and never inside of what hides a password. */
-static void a_long_uri_is_cut(void **state)
+CASE(a_long_uri_is_cut)
 {
     char uri[1024], out[HAPAX_TEXT_MAX];
 
-    (void)state;
     for (size_t len = 0; len < 600; len++) {
         size_t n = (size_t)snprintf(uri, sizeof(uri), "redis://");
 
@@ -152,16 +144,4 @@ static void a_long_uri_is_cut(void **state)
         if (strlen(uri) < 200)
             assert_non_null(strstr(out, "?password=***"));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(percent_signs_are_decoded),
-        cmocka_unit_test(parameters_come_in_order),
-        cmocka_unit_test(passwords_are_hidden),
-        cmocka_unit_test(a_long_uri_is_cut),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ static inline struct hapax_op op_of(enum hapax_op_kind kind, uint8_t who)
 /* Runs the op, keeps what it writes, and checks what holds for every answer. */
 static inline struct hapax_op run(struct world *world, struct hapax_op op)
 {
-    static const struct hapax_token none;
+    static const struct hapax_mark none;
     struct hapax_record next;
     enum hapax__write write =
         hapax__machine(world->present ? &world->record : NULL, &op, world->now_us, &next);
@@ -67,7 +67,7 @@ static inline struct hapax_op run(struct world *world, struct hapax_op op)
         world->record = next;
     }
     world->present = write == HAPAX__WRITE || (world->present && write == HAPAX__KEEP);
-    assert_memory_equal(&op.record.token, &none, sizeof(none));
+    assert_memory_equal(&op.record.mark, &none, sizeof(none));
     assert_int_equal(op.error, HAPAX_ERR_NONE);
     assert_int_not_equal(op.verdict, HAPAX_NO_VERDICT);
     return op;

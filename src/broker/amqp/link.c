@@ -229,11 +229,13 @@ static enum hapax_error log_in(struct hapax__amqp_link *link)
     return HAPAX_ERR_UNAVAILABLE;
 }
 
-/* Limits how long a write may wait on a network whose other end vanished. */
-static void set_options(struct hapax__amqp_link *link)
+/* Limits how long sent bytes may stay unconfirmed, so that a write does not wait for a network
+ * whose other end vanished. While the broker has an alarm there is no limit: the broker leaves what
+ * was sent in its socket until the alarm is over, and its heartbeats show that it lives. */
+static void limit_writes(struct hapax__amqp_link *link)
 {
     int fd = amqp_get_sockfd(link->state);
-    unsigned ms = link->uri->heartbeat_s * (unsigned)USER_TIMEOUTS;
+    unsigned ms = link->blocked ? 0 : link->uri->heartbeat_s * (unsigned)USER_TIMEOUTS;
 
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
@@ -273,7 +275,7 @@ enum hapax_error hapax__amqp_link_connect(struct hapax__amqp_link *link)
         error = log_in(link);
     if (error != HAPAX_ERR_NONE)
         return error;
-    set_options(link);
+    limit_writes(link);
     link->served = true;
     link->minus_one = is_4_or_later(link->state);
     return HAPAX_ERR_NONE;
@@ -284,11 +286,12 @@ enum hapax_error hapax__amqp_link_connect(struct hapax__amqp_link *link)
 /* False: the connection is over. */
 static bool take_control(struct hapax__amqp_link *link, const amqp_method_t *method)
 {
-    if (method->id == AMQP_CONNECTION_BLOCKED_METHOD)
-        link->blocked = true;
-    else if (method->id == AMQP_CONNECTION_UNBLOCKED_METHOD)
-        link->blocked = false;
-    else if (method->id == AMQP_CONNECTION_CLOSE_METHOD) {
+    if (method->id == AMQP_CONNECTION_BLOCKED_METHOD ||
+        method->id == AMQP_CONNECTION_UNBLOCKED_METHOD) {
+        link->blocked = method->id == AMQP_CONNECTION_BLOCKED_METHOD;
+        link->turned_us = hapax__monotonic_us();
+        limit_writes(link);
+    } else if (method->id == AMQP_CONNECTION_CLOSE_METHOD) {
         const amqp_connection_close_t *close = method->decoded;
         amqp_connection_close_ok_t ok = {0};
         char why[160];

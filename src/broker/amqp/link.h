@@ -24,6 +24,7 @@ struct hapax__amqp_link {
     amqp_connection_state_t state; /* NULL: not connected */
     amqp_frame_t frame; /* the last one read */
     bool blocked; /* the broker has an alarm and takes no letters */
+    int64_t turned_us; /* when blocked changed; 0: it never did */
     /* A login succeeded before: if one is refused now, the broker is in trouble. */
     bool served;
     /* A delivery limit of -1 means no limit: RabbitMQ 4 and later. */

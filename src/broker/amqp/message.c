@@ -141,7 +141,7 @@ struct block {
     struct hapax_span *unread;
     size_t unread_count;
     struct hapax_span kept;
-    bool damaged;
+    const char *damaged;
 };
 
 static struct hapax_span put(struct block *block, struct hapax_span span)
@@ -159,7 +159,7 @@ static void put_header(struct block *block, struct hapax_span name, struct hapax
     struct hapax_message_header header;
 
     if (block->header_count == HAPAX_MESSAGE_HEADERS_MAX) {
-        block->damaged = true;
+        block->damaged = HAPAX__HEADERS_MANY;
         return;
     }
     header.name = put(block, name);
@@ -174,7 +174,7 @@ static void put_unread(struct block *block, struct hapax_span name)
     struct hapax_span copy;
 
     if (block->unread_count == HAPAX_MESSAGE_HEADERS_MAX) {
-        block->damaged = true;
+        block->damaged = HAPAX__HEADERS_MANY;
         return;
     }
     copy = put(block, name);
@@ -410,6 +410,9 @@ static bool make_property(amqp_basic_properties_t *out, const struct hapax_messa
 
         if (!hapax__is(header->name, shown[i].name))
             continue;
+        /* RabbitMQ takes this one only from a channel that waits for replies. */
+        if (hapax__is(header->value, "amq.rabbitmq.reply-to"))
+            return false;
         if (shown[i].kind == TEXT)
             return header->value.len > 0 && set_text(out, shown[i].flag, field, header->value);
         if (!number_of(&number, header->value, shown[i].kind == BYTE ? UINT8_MAX : UINT64_MAX))
@@ -435,6 +438,13 @@ static bool is_own(const struct hapax__letter *letter, struct hapax_span name)
             memcmp(letter->own[i].name.ptr, name.ptr, name.len) == 0)
             return true;
     return false;
+}
+
+/* Whether RabbitMQ would route by the header. It closes the channel if the value is a text, as from
+ * producers of other protocols. */
+static bool routes(struct hapax_span name)
+{
+    return hapax__is(name, "CC") || hapax__is(name, "BCC");
 }
 
 /* left: how much of HAPAX__AMQP_HEADERS_MAX is left. */
@@ -528,7 +538,8 @@ bool hapax__amqp_properties(amqp_basic_properties_t *out, amqp_table_entry_t *en
         if (!add_header(table, &letter->own[i], &left))
             return false;
     for (size_t i = 0; i < letter->header_count; i++)
-        if (!is_own(letter, letter->headers[i].name) && !make_property(out, &letter->headers[i]) &&
+        if (!is_own(letter, letter->headers[i].name) && !routes(letter->headers[i].name) &&
+            !make_property(out, &letter->headers[i]) &&
             !add_header(table, &letter->headers[i], &left))
             return false;
     return keep_headers(table, letter->kept, pool, left) &&

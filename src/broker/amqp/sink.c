@@ -8,6 +8,12 @@
  * Every letter that was sent when the channel ended is LOST. A returned letter is known by a number
  * among its headers: AMQP's return carries no other.
  *
+ * RabbitMQ closes the channel over one letter that it cannot take (406), and does not say which.
+ * Then every letter that was under way is a suspect. When it is sent again, it is sent alone: no
+ * other letter is under way. A suspect that is confirmed is none any more. A letter that closes the
+ * channel alone is REFUSED. So one bad letter holds up no other. Rejected: to know bad letters
+ * beforehand. What a broker takes depends on its version, settings and plugins.
+ *
  * A delay is a queue of its own, NAME.retry.SECONDS. Its messages all live equally long and then go
  * to NAME. RabbitMQ looks for expired messages at a queue's head only, so in one queue of different
  * delays the long ones would keep the short ones back. In a quorum queue the move is confirmed
@@ -79,6 +85,9 @@ struct sink {
     struct hapax__slots slots;
     /* The first that waits, if a part of its body is sent. */
     struct slot *sending;
+    /* The tags of letters under way when the channel was closed over one of them. */
+    void *suspects[LETTERS_MAX];
+    size_t suspect_count;
     amqp_table_entry_t entries[HAPAX__AMQP_ENTRIES_MAX];
     amqp_pool_t pool; /* of the letter that is begun */
 };
@@ -114,6 +123,44 @@ static void finish(struct sink *sink, struct slot *slot, enum hapax__sent result
     if (slot == sink->sending)
         sink->sending = NULL;
     hapax__slots_finish(&sink->slots, &slot->base, result);
+}
+
+/* ---- suspects -------------------------------------------------------------------------- */
+
+/* Its place in `suspects`; suspect_count: it is none. A tag may be another letter's by now, which
+ * is then sent alone, once. */
+static size_t suspect_at(const struct sink *sink, const struct slot *slot)
+{
+    size_t at = 0;
+
+    while (at < sink->suspect_count && sink->suspects[at] != slot->base.letter.tag)
+        at++;
+    return at;
+}
+
+static bool is_suspect(const struct sink *sink, const struct slot *slot)
+{
+    return suspect_at(sink, slot) < sink->suspect_count;
+}
+
+/* Suspects that were refused and never sent again fill the list in the end. They are forgotten
+ * then, and with them suspects that wait: these become suspects anew if they close the channel
+ * again. */
+static void suspect(struct sink *sink, const struct slot *slot)
+{
+    if (is_suspect(sink, slot))
+        return;
+    if (sink->suspect_count == LETTERS_MAX)
+        sink->suspect_count = 0;
+    sink->suspects[sink->suspect_count++] = slot->base.letter.tag;
+}
+
+static void acquit(struct sink *sink, const struct slot *slot)
+{
+    size_t at = suspect_at(sink, slot);
+
+    if (at < sink->suspect_count)
+        sink->suspects[at] = sink->suspects[--sink->suspect_count];
 }
 
 /* ---- opening --------------------------------------------------------------------------- */
@@ -347,6 +394,15 @@ static bool may_publish(const struct sink *sink)
     return sink->link.state && sink->channel == CHANNEL_OPEN && !sink->link.blocked;
 }
 
+/* Whether the letter may be sent after those that are under way. */
+static bool may_follow(const struct sink *sink, const struct slot *slot)
+{
+    const struct slot *before = first_of(&sink->slots.sent);
+
+    return !before || sink->suspect_count == 0 ||
+           !(is_suspect(sink, slot) || is_suspect(sink, before));
+}
+
 /* Letters to one name keep their order: they share the state of one queue. */
 static void publish(struct sink *sink)
 {
@@ -365,6 +421,8 @@ static void publish(struct sink *sink)
         }
         if (!may_publish(sink) || !is_ready(queue_of(slot)))
             continue;
+        if (!may_follow(sink, slot))
+            break;
         if (room < AROUND_BYTES)
             room = hapax__amqp_link_room(&sink->link);
         if (room == 0)
@@ -391,6 +449,7 @@ static void take_confirm(struct sink *sink, uint64_t number, bool multiple, enum
             hapax__slot_explain(&slot->base,
                                 "RabbitMQ took no letter to \"%.150s\" (is the queue full?)",
                                 name_of(slot));
+        acquit(sink, slot);
         finish(sink, slot, slot->returned ? HAPAX__SENT_REFUSED : result);
     }
 }
@@ -445,26 +504,18 @@ static void forget(struct sink *sink)
             queue->state = HAPAX__QUEUE_UNKNOWN;
 }
 
-/* RabbitMQ closed the channel because a letter is "larger than" its limit, and does not say which
- * letter. The largest letters are refused: they would fail again. */
-static void refuse_largest(struct sink *sink, const char *why)
+/* RabbitMQ closed the channel over a letter that it cannot take. Whether it was the only one under
+ * way: it stays a suspect, since it may be tried again. */
+static bool suspect_sent(struct sink *sink)
 {
-    struct slot *slot, *next;
-    size_t most = sink->sending ? sink->sending->base.letter.body.len : 0;
+    const struct slot *slot = first_of(&sink->slots.sent);
+    bool alone = slot ? !next_of(slot) && !sink->sending : sink->sending != NULL;
 
-    for (slot = first_of(&sink->slots.sent); slot; slot = next_of(slot))
-        if (slot->base.letter.body.len > most)
-            most = slot->base.letter.body.len;
-    for (slot = first_of(&sink->slots.sent); slot; slot = next) {
-        next = next_of(slot);
-        if (slot->base.letter.body.len == most)
-            hapax__slots_refuse(&sink->slots, &slot->base, "%s", why);
-    }
-    slot = sink->sending;
-    if (slot && slot->base.letter.body.len == most) {
-        hapax__slot_explain(&slot->base, "%s", why);
-        finish(sink, slot, HAPAX__SENT_REFUSED);
-    }
+    for (; slot; slot = next_of(slot))
+        suspect(sink, slot);
+    if (sink->sending)
+        suspect(sink, sink->sending);
+    return alone;
 }
 
 static void open_channel(struct sink *sink)
@@ -482,6 +533,7 @@ static void take_close(struct sink *sink, amqp_channel_t channel, const amqp_cha
 {
     amqp_channel_close_ok_t ok = {0};
     int code = close->reply_code;
+    bool over_one = code == AMQP_PRECONDITION_FAILED;
     char why[200];
 
     hapax__amqp_text(why, sizeof(why), close->reply_text);
@@ -493,12 +545,13 @@ static void take_close(struct sink *sink, amqp_channel_t channel, const amqp_cha
     }
     (void)hapax__fail(sink->base.text, HAPAX_ERR_REFUSED, "RabbitMQ closed the channel: %.200s",
                       why);
-    if (code == AMQP_PRECONDITION_FAILED && strstr(why, "larger than"))
-        refuse_largest(sink, sink->base.text);
     /* Without the right to write to the default exchange, every letter fails. */
-    end_sent(sink, code == AMQP_ACCESS_REFUSED ? HAPAX__SENT_REFUSED : HAPAX__SENT_LOST,
-             sink->base.text);
-    if (hapax__monotonic_us() - sink->opened_us > REOPEN_US)
+    if (code == AMQP_ACCESS_REFUSED || (over_one && suspect_sent(sink)))
+        end_sent(sink, HAPAX__SENT_REFUSED, sink->base.text);
+    else
+        end_sent(sink, HAPAX__SENT_LOST, sink->base.text);
+    sink->base.connected = over_one; /* a letter is at fault, and the broker is there */
+    if (over_one || hapax__monotonic_us() - sink->opened_us > REOPEN_US)
         open_channel(sink);
     else
         hapax__amqp_link_lose(&sink->link, "RabbitMQ closed the channel: %.200s", why);
@@ -561,9 +614,12 @@ static size_t sink_watch(struct hapax__sink *base, struct pollfd *fds, int64_t *
     struct sink *sink = of(base);
     bool writes = false;
 
-    for (const struct slot *slot = first_of(&sink->slots.waiting); slot && !writes;
+    for (const struct slot *slot = first_of(&sink->slots.waiting); slot && may_publish(sink);
          slot = next_of(slot))
-        writes = may_publish(sink) && is_ready(queue_of(slot));
+        if (is_ready(queue_of(slot))) {
+            writes = may_follow(sink, slot); /* otherwise a confirm is waited for */
+            break;
+        }
     return hapax__amqp_link_watch(&sink->link, writes, fds, due_us);
 }
 
@@ -573,9 +629,12 @@ static size_t sink_watch(struct hapax__sink *base, struct pollfd *fds, int64_t *
 static void check_confirms(struct sink *sink)
 {
     const struct slot *oldest = first_of(&sink->slots.sent), *slot = oldest;
+    int64_t since_us = oldest ? oldest->sent_us : 0;
 
+    if (since_us < sink->link.turned_us)
+        since_us = sink->link.turned_us; /* in an alarm no letter is confirmed */
     if (!oldest || !sink->link.state || sink->link.blocked ||
-        hapax__monotonic_us() - oldest->sent_us < CONFIRM_US)
+        hapax__monotonic_us() - since_us < CONFIRM_US)
         return;
     while (slot && !(queue_of(slot) && queue_of(slot)->delay_s > 0))
         slot = next_of(slot);
@@ -590,11 +649,15 @@ static void check_confirms(struct sink *sink)
 static void sink_pump(struct hapax__sink *base)
 {
     struct sink *sink = of(base);
+    enum hapax_error error;
 
     if (!sink->link.state) {
         forget(sink);
-        if (hapax__monotonic_us() < sink->link.next_us ||
-            hapax__amqp_link_connect(&sink->link) != HAPAX_ERR_NONE)
+        if (hapax__monotonic_us() < sink->link.next_us)
+            return;
+        error = hapax__amqp_link_connect(&sink->link);
+        sink->base.refused = error == HAPAX_ERR_REFUSED;
+        if (error != HAPAX_ERR_NONE)
             return;
         open_channel(sink);
     }
@@ -614,6 +677,11 @@ static enum hapax__sent sink_reap(struct hapax__sink *base, void **tag)
     return hapax__slots_reap(&of(base)->slots, tag);
 }
 
+static enum hapax__sent sink_look(struct hapax__sink *base)
+{
+    return hapax__slots_look(&of(base)->slots);
+}
+
 static void sink_close(struct hapax__sink *base)
 {
     struct sink *sink = of(base);
@@ -629,6 +697,7 @@ const struct hapax__sink_type hapax__sink_amqp = {
     .schemes = {"amqp", "amqps"},
     .open = sink_open,
     .make = sink_make,
+    .look = sink_look,
     .watch = sink_watch,
     .pump = sink_pump,
     .send = sink_send,

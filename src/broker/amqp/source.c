@@ -27,9 +27,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONSUMING 1 /* channels */
-#define COUNTING  2
-#define BODY_MAX  (UINT64_C(512) << 20) /* the most that RabbitMQ can be set to take */
+#define CONSUMING    1 /* channels */
+#define COUNTING     2
+#define CONSUMER_TAG "hapax" /* of its channel: other channels have the same */
+#define BODY_MAX     (UINT64_C(512) << 20) /* the most that RabbitMQ can be set to take */
 /* Between two questions how many messages wait. */
 #define COUNT_US      5000000
 #define RELEASE_BYTES 32u /* of a frame that reports a release */
@@ -233,7 +234,8 @@ static void take_content(struct source *source, const amqp_frame_t *frame)
 
 static void consume(struct source *source)
 {
-    amqp_basic_consume_t start = {.queue = amqp_cstring_bytes(source->uri.queue)};
+    amqp_basic_consume_t start = {.queue = amqp_cstring_bytes(source->uri.queue),
+                                  .consumer_tag = amqp_cstring_bytes(CONSUMER_TAG)};
 
     (void)hapax__amqp_link_method(&source->link, CONSUMING, AMQP_BASIC_CONSUME_METHOD, &start);
 }
@@ -563,35 +565,49 @@ static struct hapax__delivered *source_take(struct hapax__source *base)
     return &delivery->shown;
 }
 
-/* Whether the broker closed the channel as it was asked to, after all that was sent before. */
-static bool read_goodbye(struct source *source)
+/* Reads what came. *consumes: the broker has not confirmed the consumer's end yet. Returns whether
+ * the broker closed the channel as it was asked to, after all that was sent before. */
+static bool read_goodbye(struct source *source, bool *consumes)
 {
     const amqp_frame_t *frame;
 
-    while ((frame = hapax__amqp_link_read(&source->link)) != NULL)
-        if (frame->frame_type == AMQP_FRAME_METHOD &&
-            frame->payload.method.id == AMQP_CHANNEL_CLOSE_OK_METHOD)
+    while ((frame = hapax__amqp_link_read(&source->link)) != NULL) {
+        amqp_method_number_t id =
+            frame->frame_type == AMQP_FRAME_METHOD ? frame->payload.method.id : 0;
+
+        if (id == AMQP_BASIC_CANCEL_OK_METHOD)
+            *consumes = false;
+        else if (id == AMQP_CHANNEL_CLOSE_OK_METHOD)
             return true;
+    }
     return !source->link.state;
 }
 
+/* Ends the consumer, and closes the channel only after the broker's answer. A quorum queue has 32
+ * acknowledgements of a channel under way; more are kept in the channel, and a close drops them.
+ * The end of the consumer is a command of the queue: when it is answered, so are all before it, and
+ * the channel has sent what it kept. */
 static void say_goodbye(struct source *source, int64_t wait_ms)
 {
     int64_t deadline_us = hapax__monotonic_us() + wait_ms * 1000, left_us;
+    amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(CONSUMER_TAG)};
     amqp_channel_close_t close = {.reply_code = AMQP_REPLY_SUCCESS};
-    bool closing = false, done = false;
+    bool cancelling = false, consumes = true, closing = false, done = false;
 
     while (!done && source->link.state && (left_us = deadline_us - hapax__monotonic_us()) > 0) {
-        struct pollfd fd = {.events = (short)(POLLIN | (closing ? 0 : POLLOUT))};
+        struct pollfd fd = {.events = (short)(POLLIN | (cancelling ? 0 : POLLOUT))};
 
         fd.fd = amqp_get_sockfd(source->link.state);
         (void)poll(&fd, 1, left_us < 1000000 ? (int)(left_us / 1000) + 1 : 1000);
-        if (!closing)
+        if (!cancelling)
             flush(source, true);
-        if (!closing && told_all(source) && hapax__amqp_link_room(&source->link) > 0)
+        if (!cancelling && told_all(source) && hapax__amqp_link_room(&source->link) > 0)
+            cancelling = hapax__amqp_link_method(&source->link, CONSUMING, AMQP_BASIC_CANCEL_METHOD,
+                                                 &cancel);
+        done = read_goodbye(source, &consumes);
+        if (!consumes && !closing)
             closing = hapax__amqp_link_method(&source->link, CONSUMING, AMQP_CHANNEL_CLOSE_METHOD,
                                               &close);
-        done = read_goodbye(source);
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AMQP URIs (docs/consume.md, "RabbitMQ"):
+ * AMQP URIs (docs/consume-rabbitmq.md):
  *
  *   amqp[s]://[USER[:PASSWORD]@]HOST[:PORT][/VHOST][?queue=QUEUE…]
  *

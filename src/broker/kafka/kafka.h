@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kafka URIs (docs/consume.md, "Kafka"), and what the source and the sink of Kafka share:
+ * Kafka URIs (docs/consume-kafka.md), and what the source and the sink of Kafka share:
  *
  *   kafka://HOST:PORT[,HOST:PORT…][/TOPIC][?group=GROUP][&partitions=N][&PROPERTY=VALUE…]
  *
@@ -47,6 +47,9 @@ enum hapax_error hapax__kafka_uri(struct hapax__kafka_uri *out, const char *uri,
  * to report. The caller closes the eventfd. */
 enum hapax_error hapax__kafka_begin(struct hapax__kafka_uri *out, int *wake, const char *uri,
                                     enum hapax__kafka_role role, char text[HAPAX_TEXT_MAX]);
+
+/* Says why the broker did not take the login of these settings. */
+const char *hapax__kafka_login_refused(const rd_kafka_conf_t *conf);
 
 /* ---- the window of a partition (window.c) ------------------------------------------ */
 

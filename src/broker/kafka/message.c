@@ -119,7 +119,7 @@ struct hapax__kafka_item *hapax__kafka_item_new(const struct hapax__kafka_source
     size_t count = 0, table, order_max = sizeof(part->number) + raw->key_len;
     struct hapax_message_header *out;
     struct hapax__kafka_item *item;
-    bool damaged = false;
+    const char *damaged = NULL;
 
     switch (rd_kafka_message_headers(raw, &headers)) {
     case RD_KAFKA_RESP_ERR_NO_ERROR:
@@ -128,10 +128,10 @@ struct hapax__kafka_item *hapax__kafka_item_new(const struct hapax__kafka_source
     case RD_KAFKA_RESP_ERR__NOENT:
         break;
     default:
-        damaged = true;
+        damaged = HAPAX__HEADERS_UNREAD;
     }
     if (count > HAPAX_MESSAGE_HEADERS_MAX) {
-        damaged = true;
+        damaged = HAPAX__HEADERS_MANY;
         count = HAPAX_MESSAGE_HEADERS_MAX;
     }
     table = (count + 1) * sizeof(*out);

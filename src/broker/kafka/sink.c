@@ -34,6 +34,7 @@
 #define OUTSTANDING_MAX 10000u
 #define MAKES_MAX       16u /* topics */
 #define MAKE_TIMEOUT_MS 10000
+#define LOOK_MS         2000
 #define CLOSE_WAIT      (5000 * US_PER_MS)
 #define HEADERS_MAX     (HAPAX_MESSAGE_HEADERS_MAX + 32u)
 
@@ -101,6 +102,12 @@ static void delivered_cb(rd_kafka_t *rk, const rd_kafka_message_t *message, void
         hapax__slots_finish(&s->slots, slot, HAPAX__SENT_LOST);
 }
 
+static bool is_login(int error)
+{
+    return error == RD_KAFKA_RESP_ERR__AUTHENTICATION ||
+           error == RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED;
+}
+
 static void error_cb(rd_kafka_t *rk, int error, const char *why, void *opaque)
 {
     struct sink *s = opaque;
@@ -111,9 +118,13 @@ static void error_cb(rd_kafka_t *rk, int error, const char *why, void *opaque)
         say(s, "the Kafka client gave up, and is started anew", fatal);
         return;
     }
+    if (is_login(error) && rd_kafka_controllerid(rk, 0) < 0) { /* no broker has told it anything */
+        s->base.refused = true;
+        say(s, "cannot publish", hapax__kafka_login_refused(s->uri.conf));
+    }
     if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
         s->base.connected = false;
-    else
+    else if (!s->base.refused)
         say(s, rd_kafka_err2name((rd_kafka_resp_err_t)error), why);
 }
 
@@ -404,6 +415,29 @@ static void sink_make(struct hapax__sink *sink, const char *name)
         (void)hapax__slots_make(&of(sink)->slots, name);
 }
 
+static enum hapax__sent sink_look(struct hapax__sink *sink)
+{
+    const struct rd_kafka_metadata *found = NULL;
+    struct sink *s = of(sink);
+    rd_kafka_topic_t *topic = s->rk ? rd_kafka_topic_new(s->rk, sink->name, NULL) : NULL;
+    rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR__STATE;
+
+    if (topic)
+        error = rd_kafka_metadata(s->rk, 0, topic, &found, LOOK_MS);
+    if (!error && found->topic_cnt == 1)
+        error = found->topics[0].err;
+    if (found)
+        rd_kafka_metadata_destroy(found);
+    if (topic)
+        rd_kafka_topic_destroy(topic);
+    if (error && !lasting(error))
+        return HAPAX__SENT_NOTHING;
+    if (error)
+        (void)snprintf(sink->why, HAPAX_TEXT_MAX, "%.100s: %s", sink->name,
+                       rd_kafka_err2str(error));
+    return error ? HAPAX__SENT_REFUSED : HAPAX__SENT_OK;
+}
+
 static void sink_close(struct hapax__sink *sink)
 {
     struct sink *s = of(sink);
@@ -443,6 +477,7 @@ const struct hapax__sink_type hapax__sink_kafka = {
     .schemes = {"kafka"},
     .open = sink_open,
     .make = sink_make,
+    .look = sink_look,
     .watch = sink_watch,
     .pump = sink_pump,
     .send = sink_send,

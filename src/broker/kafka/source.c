@@ -41,8 +41,6 @@
 #define CLOSE_TICK_MS 20
 #define END_PAUSE     (3000 * US_PER_MS)
 
-#define SCRAM_MENDED 0x020601ff /* librdkafka 2.6.1 */
-
 static struct hapax__kafka_source *of(struct hapax__source *source)
 {
     return (struct hapax__kafka_source *)source;
@@ -75,20 +73,6 @@ static void fatal(struct hapax__kafka_source *s)
     s->broken = true;
 }
 
-/* librdkafka before 2.6.1 repeats its nonce in SCRAM's last message (its pull request 4895). Kafka
- * 4 takes that for a wrong password. */
-static void refuse_login(struct hapax__kafka_source *s)
-{
-    char mechanism[64] = "";
-    size_t size = sizeof(mechanism);
-
-    (void)rd_kafka_conf_get(s->uri.conf, "sasl.mechanisms", mechanism, &size);
-    if (hapax__text_begins(mechanism, "SCRAM") && rd_kafka_version() < SCRAM_MENDED)
-        refuse(s, "the broker does not accept the login; Kafka 4's SCRAM needs librdkafka 2.6.1");
-    else
-        refuse(s, "the broker does not accept the login");
-}
-
 /* topic: the topic that the error is about; NULL: none. */
 static void see_error(struct hapax__kafka_source *s, rd_kafka_resp_err_t error, const char *why,
                       const char *topic)
@@ -110,7 +94,7 @@ static void see_error(struct hapax__kafka_source *s, rd_kafka_resp_err_t error, 
     case RD_KAFKA_RESP_ERR__AUTHENTICATION:
     case RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED:
         if (!s->seen)
-            refuse_login(s);
+            refuse(s, hapax__kafka_login_refused(s->uri.conf));
         return;
     case RD_KAFKA_RESP_ERR__FATAL:
         fatal(s);

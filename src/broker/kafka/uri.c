@@ -25,14 +25,15 @@
 #include <sys/eventfd.h>
 
 #define NAME_MAX_LEN 128u /* of a property */
+#define SCRAM_MENDED 0x020601ff /* librdkafka 2.6.1 */
 
 static const char scheme[] = "kafka://";
 
 struct reading {
+    struct hapax__uri_reading uri; /* first */
     struct hapax__kafka_uri *out;
     enum hapax__kafka_role role;
-    char *text;
-    bool secretive; /* what is read may be the end of a password */
+    bool secretive; /* what is read may be the end of a secret property */
     bool user, password, protocol, mechanism; /* given in the URI */
 };
 
@@ -100,11 +101,6 @@ static const char *const owned[] = {
 static const char *const secret_words[] = {"password", "secret", "key",  "pem",
                                            "token",    "oauth",  "jaas", "username"};
 
-static enum hapax_error bad(struct reading *r, const char *why)
-{
-    return hapax__fail(r->text, HAPAX_ERR_INVALID, "the Kafka URI is wrong: %s", why);
-}
-
 static bool sounds_secret(const char *name)
 {
     for (size_t i = 0; i < sizeof(secret_words) / sizeof(secret_words[0]); i++)
@@ -126,9 +122,9 @@ static bool is_owned(const char *name)
 static enum hapax_error refuse_name(struct reading *r, const char *name, const char *why)
 {
     if (r->secretive)
-        return bad(r, "what follows a secret is no parameter; is it percent-encoded?");
-    return hapax__fail(r->text, HAPAX_ERR_INVALID, "the Kafka URI is wrong: \"%.64s\" %s", name,
-                       why);
+        return hapax__uri_wrong(&r->uri, "what follows a secret is no parameter; is it "
+                                         "percent-encoded?");
+    return hapax__uri_wrong(&r->uri, "\"%.64s\" %s", name, why);
 }
 
 static enum hapax_error set_property(struct reading *r, const char *name, const char *value)
@@ -145,7 +141,7 @@ static enum hapax_error set_property(struct reading *r, const char *name, const 
     if (result != RD_KAFKA_CONF_OK && (secret || r->secretive))
         return refuse_name(r, name, "has a value that librdkafka does not take");
     if (result != RD_KAFKA_CONF_OK)
-        return hapax__fail(r->text, HAPAX_ERR_INVALID, "the Kafka URI is wrong: %.200s", said);
+        return hapax__uri_wrong(&r->uri, "%.200s", said);
     r->secretive = r->secretive || secret;
     r->user = r->user || strcmp(name, "sasl.username") == 0;
     r->password = r->password || strcmp(name, "sasl.password") == 0;
@@ -177,39 +173,26 @@ static bool is_name(const char *s)
     return len > 0 && s[len] == '\0' && strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
 }
 
-static enum hapax_error set_group(struct reading *r, const char *value)
-{
-    if (r->out->group[0] != '\0')
-        return bad(r, "\"group\" is given twice");
-    if (!is_name(value) || strlen(value) > HAPAX__KAFKA_TOPIC_MAX)
-        return bad(r, "\"group\" is not 1 to 249 of A-Z a-z 0-9 . _ - (topics are named after it)");
-    memcpy(r->out->group, value, strlen(value) + 1);
-    return HAPAX_ERR_NONE;
-}
+static const struct hapax__uri_option uri_options[] = {
+    {"group", HAPAX__URI_TEXT, HAPAX__URI_FIELD(struct hapax__kafka_uri, group), 1,
+     HAPAX__KAFKA_TOPIC_MAX,
+     "\"group\" is not 1 to 249 of A-Z a-z 0-9 . _ - (topics are named after it)",
+     .allows = is_name},
+    {"partitions", HAPAX__URI_NUMBER, HAPAX__URI_FIELD(struct hapax__kafka_uri, partitions), 1,
+     HAPAX__KAFKA_PARTITIONS_MAX, "\"partitions\" is not 1 to 10000"},
+};
 
-static enum hapax_error set_partitions(struct reading *r, const char *value)
+static enum hapax_error read_property(struct hapax__uri_reading *uri,
+                                      const struct hapax__uri_parameter *p)
 {
-    size_t len = strspn(value, "0123456789");
-    unsigned long n = len > 0 && len < 6 && value[len] == '\0' ? strtoul(value, NULL, 10) : 0;
-
-    if (n == 0 || n > HAPAX__KAFKA_PARTITIONS_MAX)
-        return bad(r, "\"partitions\" is not 1 to 10000");
-    r->out->partitions = (int)n;
-    return HAPAX_ERR_NONE;
-}
-
-static enum hapax_error set_parameter(struct reading *r, const struct hapax__uri_parameter *p)
-{
+    struct reading *r = (struct reading *)uri;
     char name[NAME_MAX_LEN + 1], value[HAPAX__KAFKA_VALUE_MAX + 1];
 
     if (!hapax__uri_decode(name, sizeof(name), p->name, p->name_len) || name[0] == '\0')
-        return bad(r, "a parameter's name is empty, longer than 128 bytes, or badly encoded");
+        return hapax__uri_wrong(
+            uri, "a parameter's name is empty, longer than 128 bytes, or badly encoded");
     if (!hapax__uri_decode(value, sizeof(value), p->value, p->value_len))
         return refuse_name(r, name, "has a value longer than 8192 bytes, or badly encoded");
-    if (strcmp(name, "group") == 0)
-        return set_group(r, value);
-    if (strcmp(name, "partitions") == 0)
-        return set_partitions(r, value);
     return set_property(r, name, value);
 }
 
@@ -240,13 +223,15 @@ static enum hapax_error read_brokers(struct reading *r, const char *at, size_t l
     char brokers[HAPAX__KAFKA_BROKERS_MAX + 1];
 
     if (memchr(at, '@', len))
-        return bad(r, "a user and a password do not stand before the hosts; they are sasl.username "
-                      "and sasl.password");
+        return hapax__uri_wrong(
+            &r->uri, "a user and a password do not stand before the hosts; they are sasl.username "
+                     "and sasl.password");
     if (len == 0 || len > HAPAX__KAFKA_BROKERS_MAX)
-        return bad(r, "the brokers are not 1 to 2048 bytes of HOST:PORT[,HOST:PORT]");
+        return hapax__uri_wrong(&r->uri,
+                                "the brokers are not 1 to 2048 bytes of HOST:PORT[,HOST:PORT]");
     for (size_t i = 0; i < len; i++)
         if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_:,[]", at[i]))
-            return bad(r, "the brokers are not HOST:PORT[,HOST:PORT]");
+            return hapax__uri_wrong(&r->uri, "the brokers are not HOST:PORT[,HOST:PORT]");
     memcpy(brokers, at, len);
     brokers[len] = '\0';
     set_own(r, "bootstrap.servers", brokers);
@@ -260,7 +245,7 @@ static enum hapax_error read_topic(struct reading *r, const char *at, size_t len
     if (len == 0)
         return HAPAX_ERR_NONE;
     if (!hapax__uri_decode(topic, sizeof(r->out->topic), at, len) || !is_name(topic))
-        return bad(r, "the topic is not 1 to 249 of A-Z a-z 0-9 . _ -");
+        return hapax__uri_wrong(&r->uri, "the topic is not 1 to 249 of A-Z a-z 0-9 . _ -");
     return HAPAX_ERR_NONE;
 }
 
@@ -271,31 +256,27 @@ static enum hapax_error check_source(struct reading *r)
     if (r->role != HAPAX__KAFKA_SOURCE)
         return HAPAX_ERR_NONE;
     if (out->topic[0] == '\0')
-        return bad(r, "it names no topic: kafka://HOST:PORT/TOPIC?group=GROUP");
+        return hapax__uri_wrong(&r->uri, "it names no topic: kafka://HOST:PORT/TOPIC?group=GROUP");
     if (out->group[0] == '\0')
-        return bad(r, "it names no group: kafka://HOST:PORT/TOPIC?group=GROUP");
+        return hapax__uri_wrong(&r->uri, "it names no group: kafka://HOST:PORT/TOPIC?group=GROUP");
     if (strlen(out->topic) + strlen(out->group) + strlen("..parked") > HAPAX__KAFKA_TOPIC_MAX)
-        return bad(r, "TOPIC.GROUP.parked would be longer than 249 bytes, Kafka's limit");
+        return hapax__uri_wrong(&r->uri,
+                                "TOPIC.GROUP.parked would be longer than 249 bytes, Kafka's limit");
     set_own(r, "group.id", out->group);
     return HAPAX_ERR_NONE;
 }
 
 static enum hapax_error read_uri(struct reading *r, const char *uri)
 {
-    const char *at = uri + strlen(scheme), *query;
-    size_t len = strcspn(at, "/?");
-    struct hapax__uri_parameter parameter;
-    enum hapax_error error = read_brokers(r, at, len);
+    struct hapax__uri_split split;
+    enum hapax_error error;
 
-    at += len;
-    if (*at == '/')
-        at++;
-    len = strcspn(at, "?");
+    hapax__uri_split(&split, &r->uri, uri + strlen(scheme));
+    error = read_brokers(r, split.hosts, split.hosts_len);
     if (error == HAPAX_ERR_NONE)
-        error = read_topic(r, at, len);
-    query = at[len] == '?' ? at + len + 1 : at + len;
-    while (error == HAPAX_ERR_NONE && hapax__uri_parameter(&parameter, &query))
-        error = set_parameter(r, &parameter);
+        error = read_topic(r, split.path, split.path_len);
+    if (error == HAPAX_ERR_NONE)
+        error = hapax__uri_query(&r->uri, split.query);
     if (error == HAPAX_ERR_NONE)
         error = set_login(r);
     return error != HAPAX_ERR_NONE ? error : check_source(r);
@@ -304,19 +285,28 @@ static enum hapax_error read_uri(struct reading *r, const char *uri)
 enum hapax_error hapax__kafka_uri(struct hapax__kafka_uri *out, const char *uri,
                                   enum hapax__kafka_role role, char text[HAPAX_TEXT_MAX])
 {
-    struct reading r = {.out = out, .role = role, .text = text};
+    struct reading r = {.uri = {.what = "Kafka",
+                                .text = text,
+                                .out = out,
+                                .options = uri_options,
+                                .option_count = sizeof(uri_options) / sizeof(uri_options[0]),
+                                .other = read_property},
+                        .out = out,
+                        .role = role};
     bool source = role == HAPAX__KAFKA_SOURCE;
     enum hapax_error error;
 
     memset(out, 0, sizeof(*out));
     out->partitions = -1;
     if (!hapax__text_begins(uri, scheme))
-        return bad(&r, "it does not begin with kafka://");
+        return hapax__uri_wrong(&r.uri, "it does not begin with kafka://");
     out->conf = rd_kafka_conf_new();
     if (!out->conf)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
     set_all(&r, source ? source_settings : sink_settings);
     set_all(&r, source ? source_owned : sink_owned);
+    /* The default since librdkafka 2.0; earlier, any host with a certificate would do. */
+    set_own(&r, "ssl.endpoint.identification.algorithm", "https");
     error = read_uri(&r, uri);
     if (error != HAPAX_ERR_NONE) {
         rd_kafka_conf_destroy(out->conf);
@@ -338,4 +328,17 @@ enum hapax_error hapax__kafka_begin(struct hapax__kafka_uri *out, int *wake, con
     rd_kafka_conf_destroy(out->conf);
     memset(out, 0, sizeof(*out));
     return hapax__fail(text, HAPAX_ERR_NOMEM, "no descriptor: %s", strerror(errno));
+}
+
+/* librdkafka before 2.6.1 repeats its nonce in SCRAM's last message (its pull request 4895). Kafka
+ * 4 takes that for a wrong password. */
+const char *hapax__kafka_login_refused(const rd_kafka_conf_t *conf)
+{
+    char mechanism[64] = "";
+    size_t size = sizeof(mechanism);
+
+    (void)rd_kafka_conf_get(conf, "sasl.mechanisms", mechanism, &size);
+    if (hapax__text_begins(mechanism, "SCRAM") && rd_kafka_version() < SCRAM_MENDED)
+        return "the broker does not accept the login; Kafka 4's SCRAM needs librdkafka 2.6.1";
+    return "the broker does not accept the login";
 }

@@ -52,7 +52,7 @@ struct reading {
     struct hapax_arena *arena;
     struct hapax_message_header headers[HAPAX_MESSAGE_HEADERS_MAX];
     size_t count;
-    bool damaged;
+    const char *damaged; /* struct hapax__delivered */
     bool nomem;
 };
 
@@ -82,10 +82,10 @@ static struct hapax_span bytes_of(struct reading *r, struct hapax_span value)
     uint8_t *bytes = text.len > 0 ? hapax__arena_alloc(r->arena, text.len) : NULL;
     size_t len = 0;
 
-    if (bytes)
-        r->damaged |= text.len % 4 != 0 || !hapax__base64_decode(bytes, &len, text);
-    else
+    if (!bytes)
         r->nomem |= text.len > 0;
+    else if (text.len % 4 != 0 || !hapax__base64_decode(bytes, &len, text))
+        r->damaged = HAPAX__HEADERS_UNREAD;
     return (struct hapax_span){bytes, len};
 }
 
@@ -100,7 +100,7 @@ static const struct hapax_message_header *find(const struct reading *r, const ch
 static void add_header(struct reading *r, struct hapax_span name, struct hapax_span value)
 {
     if (r->count == HAPAX_MESSAGE_HEADERS_MAX)
-        r->damaged = true;
+        r->damaged = HAPAX__HEADERS_MANY;
     else
         r->headers[r->count++] = (struct hapax_message_header){name, value};
 }
@@ -112,7 +112,7 @@ static void unpack(struct reading *r, struct hapax_span packed)
     struct hapax__raw_walk walk, list;
 
     if (!hapax__raw_check(&root, packed) || !hapax__raw_is_object(root)) {
-        r->damaged = true;
+        r->damaged = HAPAX__HEADERS_UNREAD;
         return;
     }
     hapax__raw_begin(&walk, root);
@@ -122,7 +122,8 @@ static void unpack(struct reading *r, struct hapax_span packed)
             hapax__raw_is_string(element)) {
             value = bytes_of(r, element);
         } else {
-            r->damaged |= !hapax__raw_is_string(value);
+            if (!hapax__raw_is_string(value))
+                r->damaged = HAPAX__HEADERS_UNREAD;
             value = text_of(r, value);
         }
         add_header(r, text_of(r, name), value);

@@ -113,6 +113,11 @@ static void sink_make(struct hapax__sink *base, const char *name)
         (void)hapax__slots_make(&of(base)->slots, name);
 }
 
+static enum hapax__sent sink_look(struct hapax__sink *base)
+{
+    return hapax__slots_look(&of(base)->slots);
+}
+
 static void refuse(struct sink *sink, struct queue *queue, const char *why)
 {
     hapax__slots_refuse_queue(&sink->slots, &queue->base, sink->now_us + REFUSED_US,
@@ -453,6 +458,7 @@ const struct hapax__sink_type hapax__sink_sqs = {
     .schemes = {"sqs"},
     .open = sink_open,
     .make = sink_make,
+    .look = sink_look,
     .name_check = hapax__sqs_name_check,
     .watch = sink_watch,
     .pump = sink_pump,

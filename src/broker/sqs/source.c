@@ -23,7 +23,7 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "base/time.h"
-#include "base/uri.h"
+#include "base/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,7 +214,7 @@ static void take_count(struct hapax__sqs_source *s, const struct hapax__sqs_call
 {
     struct hapax_span root, value;
     char text[16];
-    uint32_t lag;
+    uint64_t lag;
 
     s->base.lag = -1;
     if (call->call.result == HAPAX__AWS_REFUSED) {
@@ -228,8 +228,8 @@ static void take_count(struct hapax__sqs_source *s, const struct hapax__sqs_call
     if (hapax__sqs_read(&root, call->call.reply) &&
         hapax__raw_member(&value, root, "Attributes.ApproximateNumberOfMessages") &&
         hapax__raw_copy(text, sizeof(text), value) &&
-        hapax__uri_number(&lag, text, strlen(text), UINT32_MAX))
-        s->base.lag = lag;
+        hapax__number_parse(&lag, text, strlen(text), UINT32_MAX))
+        s->base.lag = (int64_t)lag;
     if (s->now_us >= s->poll_gate_us)
         works(s);
 }

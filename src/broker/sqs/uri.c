@@ -10,9 +10,7 @@
  */
 #include "uri.h"
 
-#include "base/fail.h"
 #include "base/uri.h"
-#include "core/policy.h"
 
 #include <assert.h>
 #include <string.h>
@@ -20,24 +18,7 @@
 #define WAIT_S       20
 #define VISIBILITY_S 30
 
-enum parameter { ENDPOINT, ACCOUNT, PROFILE, WAIT, VISIBILITY, PARAMETERS };
-
-static const char *const names[PARAMETERS] = {"endpoint", "account", "profile", "wait",
-                                              "visibility"};
-
-static enum hapax_error bad(char text[HAPAX_TEXT_MAX], const char *why)
-{
-    return hapax__fail(text, HAPAX_ERR_INVALID, "the SQS URI is wrong: %s", why);
-}
-
-static bool made_of(const char *s, const char *also, bool upper)
-{
-    for (; *s != '\0'; s++)
-        if (!(*s >= 'a' && *s <= 'z') && !(*s >= '0' && *s <= '9') &&
-            !(upper && *s >= 'A' && *s <= 'Z') && !strchr(also, *s))
-            return false;
-    return true;
-}
+#define FIELD(name) HAPAX__URI_FIELD(struct hapax__sqs_uri, name)
 
 bool hapax__sqs_is_fifo(const char *name)
 {
@@ -58,137 +39,89 @@ bool hapax__sqs_name_check(const char *name, const char **why)
     if (hapax__sqs_is_fifo(stem))
         stem[len - strlen(HAPAX__SQS_FIFO)] = '\0';
     *why = "a queue's name is of letters, digits, '-' and '_', and may end in .fifo";
-    return made_of(stem, "-_", true);
+    return hapax__uri_plain(stem, "-_ABCDEFGHIJKLMNOPQRSTUVWXYZ");
 }
 
-/* ---- parameters ------------------------------------------------------------------------ */
+static bool is_account(const char *value)
+{
+    return strspn(value, "0123456789") == strlen(value);
+}
 
-static enum hapax_error set_endpoint(struct hapax__sqs_uri *out, const char *value,
-                                     char text[HAPAX_TEXT_MAX])
+static enum hapax_error set_endpoint(struct hapax__uri_reading *r,
+                                     const struct hapax__uri_option *option, const char *value)
 {
     const char *host = strstr(value, "://");
     size_t len = strlen(value);
+    char *out = (char *)r->out + option->at;
 
     if ((strncmp(value, "http://", 7) != 0 && strncmp(value, "https://", 8) != 0) || !host ||
         host[3] == '\0')
-        return bad(text, "\"endpoint\" is no http:// or https:// URL");
-    if (len >= sizeof(out->endpoint))
-        return bad(text, "\"endpoint\" is over 255 bytes");
+        return hapax__uri_wrong(r, "\"endpoint\" is no http:// or https:// URL");
+    if (len >= option->width)
+        return hapax__uri_wrong(r, "\"endpoint\" is over 255 bytes");
     if (strpbrk(host + 3, "@?#") || (strchr(host + 3, '/') && strchr(host + 3, '/')[1] != '\0'))
-        return bad(text, "\"endpoint\" has more than scheme, host and port");
-    memcpy(out->endpoint, value, len + 1);
-    if (out->endpoint[len - 1] == '/')
-        out->endpoint[len - 1] = '\0';
+        return hapax__uri_wrong(r, "\"endpoint\" has more than scheme, host and port");
+    memcpy(out, value, len + 1);
+    if (out[len - 1] == '/')
+        out[len - 1] = '\0';
     return HAPAX_ERR_NONE;
 }
 
-static enum hapax_error set_seconds(int *out, const char *value, int least, int most,
-                                    const char *wrong, char text[HAPAX_TEXT_MAX])
+static const struct hapax__uri_option uri_options[] = {
+    {"endpoint", HAPAX__URI_OWN, FIELD(endpoint), .set = set_endpoint},
+    {"account", HAPAX__URI_TEXT, FIELD(account), 12, 12,
+     "\"account\" is not the 12 digits of an account", .allows = is_account},
+    {"profile", HAPAX__URI_TEXT, FIELD(profile), 1, 128,
+     "\"profile\" is not a name of 1 to 128 bytes"},
+    {"wait", HAPAX__URI_SECONDS, FIELD(wait_s), 0, 20, "\"wait\" is not whole seconds, 0s to 20s"},
+    {"visibility", HAPAX__URI_SECONDS, FIELD(visibility_s), 2, HAPAX__SQS_VISIBILITY_MAX_S,
+     "\"visibility\" is not whole seconds, 2s to 12h"},
+};
+
+static enum hapax_error read_place(const struct hapax__uri_reading *r,
+                                   const struct hapax__uri_split *split)
 {
+    struct hapax__sqs_uri *out = r->out;
     const char *why;
-    int64_t ms;
 
-    if (!hapax__duration_parse(&ms, value, &why) || ms % 1000 != 0 || ms / 1000 < least ||
-        ms / 1000 > most)
-        return bad(text, wrong);
-    *out = (int)(ms / 1000);
-    return HAPAX_ERR_NONE;
-}
-
-static enum hapax_error set_parameter(struct hapax__sqs_uri *out, enum parameter which,
-                                      const char *value, char text[HAPAX_TEXT_MAX])
-{
-    size_t len = strlen(value);
-
-    switch (which) {
-    case ENDPOINT:
-        return set_endpoint(out, value, text);
-    case ACCOUNT:
-        if (len != 12 || strspn(value, "0123456789") != 12)
-            return bad(text, "\"account\" is not the 12 digits of an account");
-        memcpy(out->account, value, len + 1);
+    if (split->hosts[strcspn(split->hosts, "@?")] == '@')
+        return hapax__uri_wrong(r, "there is a '@' in it; credentials come from the environment, "
+                                   "a profile or the machine");
+    if (split->hosts_len == 0 || split->hosts_len >= sizeof(out->region))
+        return hapax__uri_wrong(r, "the region is not 1 to 63 bytes, as sqs://eu-central-1/orders");
+    memcpy(out->region, split->hosts, split->hosts_len);
+    if (!hapax__uri_plain(out->region, "-"))
+        return hapax__uri_wrong(r, "the region is not of a-z, 0-9 and '-', as eu-central-1");
+    if (split->path_len == 0)
         return HAPAX_ERR_NONE;
-    case PROFILE:
-        if (len == 0 || len >= sizeof(out->profile))
-            return bad(text, "\"profile\" is not a name of 1 to 128 bytes");
-        memcpy(out->profile, value, len + 1);
-        return HAPAX_ERR_NONE;
-    case WAIT:
-        return set_seconds(&out->wait_s, value, 0, 20, "\"wait\" is not whole seconds, 0s to 20s",
-                           text);
-    default:
-        assert(which == VISIBILITY);
-        return set_seconds(&out->visibility_s, value, 2, HAPAX__SQS_VISIBILITY_MAX_S,
-                           "\"visibility\" is not whole seconds, 2s to 12h", text);
-    }
-}
-
-static const char *parameter_name(size_t i)
-{
-    return i < PARAMETERS ? names[i] : NULL;
-}
-
-static enum hapax_error read_query(struct hapax__sqs_uri *out, const char *query,
-                                   char text[HAPAX_TEXT_MAX])
-{
-    struct hapax__uri_reading reading = {.what = "SQS", .text = text};
-    struct hapax__uri_parameter given;
-    enum hapax_error error = HAPAX_ERR_NONE;
-    char value[512];
-    size_t i;
-
-    while (error == HAPAX_ERR_NONE && hapax__uri_parameter(&given, &query)) {
-        error = hapax__uri_named(&i, value, sizeof(value), &reading, &given, parameter_name);
-        if (error == HAPAX_ERR_NONE)
-            error = set_parameter(out, (enum parameter)i, value, text);
-    }
-    return error;
-}
-
-/* ---- the whole ------------------------------------------------------------------------- */
-
-static enum hapax_error read_place(struct hapax__sqs_uri *out, const char *at, size_t region_len,
-                                   size_t path_len, char text[HAPAX_TEXT_MAX])
-{
-    const char *path = at + region_len + (path_len > 0), *why;
-    size_t len = path_len - (path_len > 0);
-
-    if (memchr(at, '@', region_len + path_len))
-        return bad(text, "there is a '@' in it; credentials come from the environment, a profile "
-                         "or the machine");
-    if (region_len == 0 || region_len >= sizeof(out->region))
-        return bad(text, "the region is not 1 to 63 bytes, as sqs://eu-central-1/orders");
-    memcpy(out->region, at, region_len);
-    if (!made_of(out->region, "-", false))
-        return bad(text, "the region is not of a-z, 0-9 and '-', as eu-central-1");
-    if (len == 0)
-        return HAPAX_ERR_NONE;
-    if (len > HAPAX__SQS_QUEUE_MAX)
-        return bad(text, "a queue's name has 1 to 80 bytes, its .fifo included");
-    memcpy(out->queue, path, len);
-    return hapax__sqs_name_check(out->queue, &why) ? HAPAX_ERR_NONE : bad(text, why);
+    if (split->path_len > HAPAX__SQS_QUEUE_MAX)
+        return hapax__uri_wrong(r, "a queue's name has 1 to 80 bytes, its .fifo included");
+    memcpy(out->queue, split->path, split->path_len);
+    return hapax__sqs_name_check(out->queue, &why) ? HAPAX_ERR_NONE
+                                                   : hapax__uri_wrong(r, "%s", why);
 }
 
 enum hapax_error hapax__sqs_uri(struct hapax__sqs_uri *out, const char *uri,
                                 char text[HAPAX_TEXT_MAX])
 {
-    size_t region_len, path_len;
+    struct hapax__uri_reading r = {.what = "SQS",
+                                   .text = text,
+                                   .out = out,
+                                   .options = uri_options,
+                                   .option_count = sizeof(uri_options) / sizeof(uri_options[0])};
+    struct hapax__uri_split split;
     enum hapax_error error;
-    const char *at, *query;
 
     assert(out && uri && text);
     memset(out, 0, sizeof(*out));
     out->wait_s = WAIT_S;
     out->visibility_s = VISIBILITY_S;
     if (strncmp(uri, "sqs://", 6) != 0)
-        return bad(text, "it does not begin with sqs://");
-    at = uri + 6;
-    region_len = strcspn(at, "/?");
-    path_len = strcspn(at + region_len, "?");
-    query = at + region_len + path_len;
-    error = read_place(out, at, region_len, path_len, text);
+        return hapax__uri_wrong(&r, "it does not begin with sqs://");
+    hapax__uri_split(&split, &r, uri + 6);
+    error = read_place(&r, &split);
     if (error == HAPAX_ERR_NONE)
-        error = read_query(out, query + (*query == '?'), text);
+        error = hapax__uri_query(&r, split.query);
     if (error != HAPAX_ERR_NONE)
         memset(out, 0, sizeof(*out));
     return error;

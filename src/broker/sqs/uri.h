@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an SQS URI says (docs/consume.md, "SQS"):
+ * What an SQS URI says (docs/consume-sqs.md):
  *
  *   sqs://REGION[/QUEUE][?endpoint=URL&account=ID&profile=NAME&wait=20s&visibility=30s]
  *

@@ -43,6 +43,8 @@ enum hapax_error hapax__message_ask_read(struct hapax__ask *ask,
         .scope = consumer->scope ? consumer->scope : source->group,
         .scope_is_default = !consumer->scope,
         .step = consumer->step,
+        .owner = consumer->owner,
+        .owner_in_header = true,
         .words = words,
     };
     enum hapax_error error = hapax__ask_read(ask, &settings, text);
@@ -61,6 +63,7 @@ enum hapax_error hapax__message_ask_read(struct hapax__ask *ask,
 struct asking {
     struct hapax__ask_view view; /* first: callbacks are given this */
     const struct hapax__delivered *delivered;
+    bool by_position;
     uint8_t event_key[HAPAX_KEY_MAX];
 };
 
@@ -214,6 +217,7 @@ static enum hapax__found find(struct hapax__ask_view *view, const struct hapax__
                    ? agree(asking, value, found, message->id)
                    : found;
     case OF_POSITION: /* a copy stands elsewhere than the message that was copied */
+        asking->by_position = true;
         found = find_header(asking, value, hapax_str(HAPAX__HEADER_POSITION));
         return found == HAPAX__FOUND_NOTHING && message->position.len > 0
                    ? agree(asking, value, found, message->position)
@@ -221,6 +225,19 @@ static enum hapax__found find(struct hapax__ask_view *view, const struct hapax__
     default:
         return find_header(asking, value, source->name);
     }
+}
+
+/* The message's type: the property, or that of the event in its headers. */
+static struct hapax_span type_of(const struct hapax_message *message)
+{
+    struct hapax_span type = message->type, attribute;
+    bool encoded;
+
+    for (size_t i = 0; i < message->header_count && type.len == 0; i++)
+        if (hapax__event_attribute(&attribute, &encoded, message->headers[i].name) &&
+            hapax__name_is(attribute, "type"))
+            type = message->headers[i].value;
+    return type;
 }
 
 static enum hapax_error refuse(struct hapax__asked *out, enum hapax_answer_kind kind,
@@ -236,6 +253,7 @@ enum hapax_error hapax__message_ask(struct hapax__asked *out, const struct hapax
                                     const struct hapax__delivered *delivered)
 {
     const struct hapax_message *message = &delivered->message;
+    const struct hapax_span what[] = {message->from, type_of(message)};
     struct asking asking = {
         .view = {.ask = ask, .body = message->body, .find = find},
         .delivered = delivered,
@@ -244,11 +262,11 @@ enum hapax_error hapax__message_ask(struct hapax__asked *out, const struct hapax
     memset(out, 0, sizeof(*out));
     out->request.scope = ask->scope;
     out->request.caller = ask->nobody;
+    out->request.what = (struct hapax_span){out->what, hapax_what(out->what, what, 2)};
     if (delivered->damaged)
-        return refuse(out, HAPAX_ANSWER_TOO_LARGE,
-                      "its headers cannot be read, or are over 256 or too large");
+        return refuse(out, HAPAX_ANSWER_TOO_LARGE, delivered->damaged);
     if (message->header_count > HAPAX_MESSAGE_HEADERS_MAX)
-        return refuse(out, HAPAX_ANSWER_TOO_LARGE, "it has over 256 headers");
+        return refuse(out, HAPAX_ANSWER_TOO_LARGE, HAPAX__HEADERS_MANY);
     if (message->body.len > policy->max_request)
         return refuse(out, HAPAX_ANSWER_TOO_LARGE, "its body is over max_request");
     if (!hapax__ask_fingerprint(&out->request.fingerprint, &asking.view, NULL, 0))
@@ -258,6 +276,10 @@ enum hapax_error hapax__message_ask(struct hapax__asked *out, const struct hapax
         return HAPAX_ERR_NOMEM;
     case HAPAX__FOUND_NOTHING:
         return refuse(out, HAPAX_ANSWER_MISSING_KEY, "none of the sources of its key is there");
+    case HAPAX__FOUND:
+        out->by_position = asking.by_position;
+        return hapax__ask_who(out, &asking.view) == HAPAX__FOUND_NOMEM ? HAPAX_ERR_NOMEM
+                                                                       : HAPAX_ERR_NONE;
     default:
         return HAPAX_ERR_NONE;
     }

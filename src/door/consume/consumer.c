@@ -62,6 +62,10 @@ static enum hapax_error check_words(const struct hapax_consumer *consumer,
     if (consumer->policy.on_failed == HAPAX_FAILED_REPLAY)
         return hapax__fail(text, HAPAX_ERR_INVALID,
                            "on_failed=replay would acknowledge what failed");
+    if (consumer->policy.owner_required && !consumer->owner)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "owner is missing, and owner_required is on, as profile=payments sets "
+                           "it: name the header, or the pointer, that says whose key it is");
     return hapax_policy_check(&consumer->policy, text);
 }
 

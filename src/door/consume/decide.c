@@ -14,8 +14,10 @@
 #include "decide.h"
 
 #include "base/time.h"
+#include "core/class.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 /* The first pause of what may be over soon, or retry_min_ms where that is less. */
@@ -112,7 +114,7 @@ static struct hapax__decision failed(const struct rule *r)
     uint32_t attempts = r->before->attempts + 1;
 
     /* This precedes `refused`: a refused letter that is put back would find the record unknown. */
-    if (is_unknown_now(r, r->consumer->policy.on_failed == HAPAX_FAILED_HOLD))
+    if (is_unknown_now(r, hapax__on_failed(&r->consumer->policy) == HAPAX_FAILED_HOLD))
         return result_unknown(r);
     if (r->ended->refused)
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_REFUSED);
@@ -141,17 +143,31 @@ static struct hapax__decision lost_sight(const struct rule *r)
     return wait_for(HAPAX__WAIT_LEASE, r->consumer->policy.lease_ms);
 }
 
+/* For how long the handler wants to be left alone, within the limits of pauses. Up to 20 % more, so
+ * that messages that were told the same do not come together. */
+static int64_t told_ms(const struct rule *r)
+{
+    int64_t told_ms = hapax__most(r->ended->retry_after_ms, r->consumer->retry_min_ms);
+
+    told_ms = hapax__least(told_ms, r->consumer->retry_max_ms);
+    return told_ms + told_ms * (int64_t)(r->random % 201) / 1000;
+}
+
 /* Where nobody listens (status 0) every message has to wait, and going round by the broker would
  * not help. A message that a status turned away may be the only one that is not wanted. */
 static struct hapax__decision not_run(const struct rule *r)
 {
     struct hapax__decision decision = wait_growing(r, HAPAX__WAIT_AWAY);
 
+    decision.told = r->ended->retry_after_ms > 0;
+    if (decision.told)
+        decision.after_ms = told_ms(r);
     if (r->ended->status == 0 || waits(r, HAPAX__WAIT_AWAY) < TURNED_AWAY)
         return decision;
     decision.act = HAPAX__ACT_RETRY;
-    decision.after_ms =
-        hapax__pause_ms(r->consumer->retry_max_ms, r->consumer->retry_max_ms, 0, r->random);
+    if (!decision.told)
+        decision.after_ms =
+            hapax__pause_ms(r->consumer->retry_max_ms, r->consumer->retry_max_ms, 0, r->random);
     return decision;
 }
 
@@ -234,6 +250,7 @@ static struct hapax__decision act_on(const struct rule *r)
     case HAPAX_ANSWER_MISMATCH:
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_MISMATCH);
     case HAPAX_ANSWER_BAD_KEY:
+    case HAPAX_ANSWER_MISSING_OWNER:
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_BAD_KEY);
     case HAPAX_ANSWER_TOO_LARGE:
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_TOO_LARGE);
@@ -241,6 +258,8 @@ static struct hapax__decision act_on(const struct rule *r)
         return missing_key(r);
     case HAPAX_ANSWER_STORE_DOWN:
         return store_down(r);
+    case HAPAX_ANSWER_LIMITED: /* only the HTTP door has limits */
+        break;
     }
     /* There was no memory to ask with. */
     assert(r->ended->kind == 0);
@@ -314,6 +333,8 @@ void hapax__reason_line(char line[HAPAX_TEXT_MAX], enum hapax__reason reason,
     if (reason == HAPAX__REASON_FAILED && ended->status > 0)
         snprintf(line, HAPAX_TEXT_MAX, "all attempts failed, the last with status %d",
                  ended->status);
+    else if (ended->key_min > 0)
+        snprintf(line, HAPAX_TEXT_MAX, "its key has fewer than %" PRIu32 " bytes", ended->key_min);
     else
         snprintf(line, HAPAX_TEXT_MAX, "%s", ended->refused ? refused : line_of(reason, ended));
 }

@@ -47,7 +47,8 @@ struct hapax__ended {
     int status;
     uint32_t spent; /* of the record (struct hapax_answer); 0: not known */
     int64_t retry_after_ms; /* -1: none */
-    const char *why; /* of BAD_KEY and TOO_LARGE: static; else NULL */
+    uint32_t key_min; /* BAD_KEY: the key has fewer bytes; 0: it is malformed */
+    const char *why; /* of BAD_KEY, MISSING_OWNER and TOO_LARGE: static; otherwise NULL */
 };
 
 /* What happened to the delivery before. */
@@ -63,6 +64,7 @@ struct hapax__decision {
     enum hapax__act act;
     enum hapax__wait wait; /* RETRY, WAIT, RETURN: why it waits */
     int64_t after_ms; /* and for how long; at least 1 */
+    bool told; /* the handler said for how long */
     enum hapax__reason reason; /* DEAD, PARK */
     bool ran; /* one more attempt may have run */
     enum hapax__store_seen store;

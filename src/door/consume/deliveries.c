@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/time.h"
+#include "core/class.h"
 #include "stats.h"
 
 #include <assert.h>
@@ -211,7 +212,8 @@ static void let_wait(struct hapax__deliveries *d, struct hapax__entry *entry, en
         hapax__stats_add(&d->stats->retried, 1);
 }
 
-/* Makes entries ready that wait for this reason, `most` of them at most. Their pauses go on
+/* Makes entries ready that wait for this reason, `most` of them at most; not those that the handler
+ * told how long to wait. Their pauses go on
  * growing, since the reason may still be true for some of them. */
 static void wake(struct hapax__deliveries *d, enum hapax__wait why, uint32_t most)
 {
@@ -220,7 +222,7 @@ static void wake(struct hapax__deliveries *d, enum hapax__wait why, uint32_t mos
     TAILQ_FOREACH (entry, &d->inhand.all, in_hand) {
         if (d->waiting[why] == 0 || most == 0)
             return;
-        if (entry->phase != HAPAX__PHASE_WAITING || entry->before.wait != why)
+        if (entry->phase != HAPAX__PHASE_WAITING || entry->before.wait != why || entry->told)
             continue;
         stop_waiting(d, entry);
         make_ready(d, entry);
@@ -269,6 +271,7 @@ static void post(struct hapax__deliveries *d, struct hapax__entry *entry, enum h
     struct hapax__letter_args args = {
         .to = to_of(d, as),
         .history = entry->history,
+        .id = entry->has_id ? &entry->id : NULL,
         .error = error,
         .spent = entry->ended.spent,
         .scope = d->parts->scope,
@@ -290,9 +293,32 @@ static void post(struct hapax__deliveries *d, struct hapax__entry *entry, enum h
     }
     set_away(d, entry, false);
     entry->sent_as = as;
+    entry->reason = args.reason;
     entry->sends = 0;
     entry->phase = HAPAX__PHASE_SENDING;
     STAILQ_INSERT_TAIL(&d->to_send, entry, next);
+}
+
+/* Logs the letters that the log does not have yet. */
+static void log_letters(const struct hapax__deliveries *d, enum hapax__reason reason,
+                        struct hapax__letters_seen *seen)
+{
+    hapax__deliveries_log(d, "letters to \"%s\": %llu with hapax-reason %s, the last one: %s",
+                          to_of(d, seen->as), (unsigned long long)seen->count,
+                          hapax__reason_name(reason), seen->error);
+    seen->count = 0;
+}
+
+/* Logs the first letter of a reason at once. Those that follow are counted, and logged together. */
+static void see_letter(struct hapax__deliveries *d, const struct hapax__entry *entry)
+{
+    struct hapax__letters_seen *seen = &d->letters[entry->reason];
+
+    seen->count++;
+    seen->as = entry->sent_as;
+    hapax__reason_line(seen->error, entry->reason, &entry->ended, entry->delivery.why);
+    if (is_due(d, &seen->logged_us))
+        log_letters(d, entry->reason, seen);
 }
 
 static void count_letter(struct hapax__deliveries *d, const struct hapax__entry *entry)
@@ -300,9 +326,11 @@ static void count_letter(struct hapax__deliveries *d, const struct hapax__entry 
     switch (entry->sent_as) {
     case HAPAX__ACT_DEAD:
         hapax__stats_add(&d->stats->dead_lettered, 1);
+        see_letter(d, entry);
         break;
     case HAPAX__ACT_PARK:
         hapax__stats_add(&d->stats->parked, 1);
+        see_letter(d, entry);
         break;
     default:
         hapax__stats_add(&d->stats->retried, 1);
@@ -449,29 +477,19 @@ static void see_nobody(struct hapax__deliveries *d)
                           "the handler takes no messages: none is taken until some went through");
 }
 
-static void log_corrupt(struct hapax__deliveries *d, const struct hapax__ended *ended)
-{
-    if (ended->kind == HAPAX_ANSWER_STORE_DOWN && ended->error == HAPAX_ERR_CORRUPT &&
-        is_due(d, &d->corrupt_us))
-        hapax__deliveries_log(d,
-                              "a record is damaged: its message goes to \"%s\" with hapax-reason "
-                              "corrupt, as do all such",
-                              to_of(d, d->parts->consumer->unknown == HAPAX_UNKNOWN_PARK
-                                           ? HAPAX__ACT_PARK
-                                           : HAPAX__ACT_DEAD));
-}
-
 /* Whether the record counts this attempt. A message that is postponed carries no count of its own.
  * The record has no count where a hook decides what became of an attempt. */
 static bool is_counted(const struct hapax__deliveries *d, const struct hapax__entry *entry,
                        const struct hapax__decision *decision)
 {
+    const struct hapax_policy *policy = &d->parts->consumer->policy;
+    bool hook_decides = policy->on_expired == HAPAX_EXPIRED_RECONCILE;
+
     if (decision->wait == HAPAX__WAIT_FAILED)
-        return entry->ended.kind == HAPAX_ANSWER_FRESH;
-    if (decision->wait == HAPAX__WAIT_LEASE)
-        return entry->ended.kind == HAPAX_ANSWER_FRESH &&
-               d->parts->consumer->policy.on_expired != HAPAX_EXPIRED_RECONCILE;
-    return true;
+        hook_decides = hook_decides && hapax__on_failed(policy) == HAPAX_FAILED_HOLD;
+    else if (decision->wait != HAPAX__WAIT_LEASE)
+        return true;
+    return entry->ended.kind == HAPAX_ANSWER_FRESH && !hook_decides;
 }
 
 /* Returns how long the broker keeps the message before it delivers it again. 0: the message waits
@@ -513,6 +531,7 @@ static void wait_or_delay(struct hapax__deliveries *d, struct hapax__entry *entr
         release(d, entry, HAPAX__RELEASE_RETURN);
         return;
     }
+    entry->told = decision->told;
     let_wait(d, entry, decision->wait, decision->after_ms);
     if (decision->wait == HAPAX__WAIT_AWAY)
         see_nobody(d);
@@ -541,8 +560,9 @@ static void act(struct hapax__deliveries *d, struct hapax__entry *entry,
     }
 }
 
-/* Takes the record's count of attempts, where a postponed message carries none of its own. */
-static void see_spent(const struct hapax__deliveries *d, struct hapax__entry *entry)
+/* Takes the record's count of attempts where the message's own is less. The message's own count is
+ * in memory, so it is lost when the broker takes the delivery back. */
+static void see_spent(struct hapax__entry *entry)
 {
     struct hapax__history *history = &entry->history;
     const struct hapax__ended *ended = &entry->ended;
@@ -550,8 +570,7 @@ static void see_spent(const struct hapax__deliveries *d, struct hapax__entry *en
     /* Without this attempt, which its answer counts. */
     uint32_t spent = ended->spent - (ran && ended->spent > 0);
 
-    if (d->parts->source_type->postpone && spent > history->base &&
-        spent - history->base > history->attempts)
+    if (spent > history->base && spent - history->base > history->attempts)
         history->attempts = spent - history->base;
 }
 
@@ -569,7 +588,7 @@ void hapax__deliveries_answered(struct hapax__deliveries *d, struct hapax__entry
 
     assert(entry->phase == HAPAX__PHASE_RUNNING && d->running > 0);
     d->running--;
-    see_spent(d, entry);
+    see_spent(entry);
     entry->before.attempts = entry->history.attempts;
     decision = hapax__decide(d->parts->consumer, ended, &entry->before, random_of(d));
     if (ended->kind > 0)
@@ -580,7 +599,6 @@ void hapax__deliveries_answered(struct hapax__deliveries *d, struct hapax__entry
         entry->history.attempts++;
         set_away(d, entry, false);
     }
-    log_corrupt(d, ended);
     see_store(d, entry, &decision);
     see_listener(d, &decision);
     if (voided)
@@ -648,10 +666,23 @@ struct hapax__entry *hapax__deliveries_next(struct hapax__deliveries *d)
     return entry;
 }
 
+int64_t hapax__deliveries_due(const struct hapax__deliveries *d)
+{
+    int64_t due_us = hapax__inhand_due(&d->inhand);
+
+    for (size_t i = 0; i < HAPAX__REASONS; i++)
+        if (d->letters[i].count > 0)
+            due_us = hapax__least(due_us, d->letters[i].logged_us + LOG_AGAIN_US);
+    return due_us;
+}
+
 void hapax__deliveries_wake(struct hapax__deliveries *d)
 {
     struct hapax__entry *entry;
 
+    for (enum hapax__reason reason = HAPAX__REASON_FAILED; reason < HAPAX__REASONS; reason++)
+        if (d->letters[reason].count > 0 && is_due(d, &d->letters[reason].logged_us))
+            log_letters(d, reason, &d->letters[reason]);
     while ((entry = hapax__inhand_woken(&d->inhand, d->now_us))) {
         if (entry->phase == HAPAX__PHASE_RESEND) {
             entry->phase = HAPAX__PHASE_SENDING;
@@ -701,5 +732,8 @@ void hapax__deliveries_close(struct hapax__deliveries *d)
         assert(entry->phase == HAPAX__PHASE_SENDING || entry->phase == HAPAX__PHASE_RESEND);
         release(d, entry, HAPAX__RELEASE_RETURN);
     }
+    for (enum hapax__reason reason = HAPAX__REASON_FAILED; reason < HAPAX__REASONS; reason++)
+        if (d->letters[reason].count > 0)
+            log_letters(d, reason, &d->letters[reason]);
     hapax__inhand_close(&d->inhand);
 }

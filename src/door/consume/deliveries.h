@@ -23,6 +23,14 @@ struct hapax__loop_parts {
     const char *parked;
 };
 
+/* Dead or parked letters of one reason, for the log. */
+struct hapax__letters_seen {
+    uint64_t count; /* that the log does not have yet */
+    int64_t logged_us; /* when the log last had some; 0: never */
+    enum hapax__act as;
+    char error[HAPAX_TEXT_MAX]; /* of the last one */
+};
+
 struct hapax__deliveries {
     /* Set by the loop. */
     const struct hapax__loop_parts *parts;
@@ -44,7 +52,7 @@ struct hapax__deliveries {
     /* By the act that letters were sent for: when the log last had that they are refused. 0: the
      * sink takes them. */
     int64_t refused_us[HAPAX__ACT_REJECT + 1];
-    int64_t corrupt_us; /* when the log last had a damaged record; 0: never */
+    struct hapax__letters_seen letters[HAPAX__REASONS];
     bool draining;
     /* Set here, cleared by the loop: the source, or the sink, may have something to report. */
     bool released;
@@ -70,7 +78,10 @@ void hapax__deliveries_see_claims(struct hapax__deliveries *d);
 /* Takes an entry back from the hands, and decides what becomes of its message. */
 void hapax__deliveries_answered(struct hapax__deliveries *d, struct hapax__entry *entry);
 
-/* Goes on with the entries whose pause is over at now_us. */
+/* Returns when to call hapax__deliveries_wake(). INT64_MAX: there is no need to. */
+int64_t hapax__deliveries_due(const struct hapax__deliveries *d);
+
+/* Goes on with the entries whose pause is over at now_us, and with the log. */
 void hapax__deliveries_wake(struct hapax__deliveries *d);
 
 /* Sends letters as long as the sink takes them. */

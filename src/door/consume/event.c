@@ -8,6 +8,9 @@
  * whole. The request goes out all the same: no producer can stop a queue. A message that is an
  * event itself (structured mode, batches) is passed on as it is.
  *
+ * A message's own headers get a prefix, unless the settings name them. Rejected: a list of names
+ * that are dangerous. Each framework and proxy trusts others.
+ *
  * Rejected: headers cut or mended to fit. A handler cannot tell half of a value from the whole.
  */
 #include "event.h"
@@ -116,7 +119,8 @@ static bool is_token(struct hapax_span name)
     return name.len > 0 && name.len <= NAME_MAX_;
 }
 
-/* Names that a server may act upon. '_' counts as '-': some servers read it so. */
+/* Names that say something of the request itself, and never pass. '_' counts as '-': some servers
+ * read it so. */
 static bool is_kept_back(struct hapax_span name)
 {
     static const char *const whole[] = {
@@ -154,8 +158,6 @@ static bool is_kept_back(struct hapax_span name)
     assert(name.len <= sizeof(plain));
     for (size_t i = 0; i < name.len; i++)
         plain[i] = name.ptr[i] == '_' ? '-' : name.ptr[i];
-    if (hapax__name_is(p, "content-encoding"))
-        return false; /* the body is passed on as it is encoded */
     for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
         if (hapax__name_is(p, whole[i]))
             return true;
@@ -165,6 +167,11 @@ static bool is_kept_back(struct hapax_span name)
             return true;
     }
     return false;
+}
+
+bool hapax__event_may_pass(struct hapax_span name)
+{
+    return is_token(name) && !is_kept_back(name);
 }
 
 static bool is_value(struct hapax_span value)
@@ -511,13 +518,20 @@ static void put_content_type(struct lines *lines, const struct hapax_message *me
     add(lines, "Content-Type:"); /* otherwise libcurl would say it is a form */
 }
 
-static bool is_trace(struct hapax_span name)
+/* The body is passed on as it is encoded. */
+static bool keeps_name(struct hapax_span name, char *const *names)
 {
-    return hapax__name_is(name, "traceparent") || hapax__name_is(name, "tracestate");
+    bool keeps = hapax__name_is(name, "traceparent") || hapax__name_is(name, "tracestate") ||
+                 hapax__name_is(name, "content-encoding");
+
+    for (; !keeps && *names; names++)
+        keeps = hapax__name_is(name, *names);
+    return keeps;
 }
 
-/* Traces are passed first, so that they are the last to be left out. */
-static void pass_headers(struct lines *lines, const struct hapax_message *message, bool traces)
+/* Headers that keep their names are passed first, so that they are the last to be left out. */
+static void pass_headers(struct lines *lines, const struct hapax_message *message,
+                         char *const *names, bool named)
 {
     struct hapax_span attribute;
     bool encoded;
@@ -525,18 +539,19 @@ static void pass_headers(struct lines *lines, const struct hapax_message *messag
     for (size_t i = 0; i < message->header_count; i++) {
         const struct hapax_message_header *header = &message->headers[i];
 
-        if (is_trace(header->name) != traces ||
+        if (keeps_name(header->name, names) != named ||
             hapax__event_attribute(&attribute, &encoded, header->name))
             continue;
-        if (is_token(header->name) && is_value(header->value) && !is_kept_back(header->name))
-            (void)pass(lines, "", header->name, header->value);
-        else if (!is_token(header->name) || !is_value(header->value))
+        if (!is_token(header->name) || !is_value(header->value))
             lines->left_out++;
+        else if (named || !is_kept_back(header->name))
+            (void)pass(lines, named ? "" : HAPAX__HEADER_PREFIX, header->name, header->value);
     }
 }
 
 bool hapax__event_lines(struct curl_slist **out, const struct hapax_message *message,
-                        const struct hapax_attempt *attempt, const char *broker, bool body)
+                        const struct hapax_attempt *attempt, const char *broker, char *const *names,
+                        bool body)
 {
     struct hapax_span key = hapax_attempt_key(attempt);
     struct lines lines = {.list = NULL};
@@ -546,10 +561,10 @@ bool hapax__event_lines(struct curl_slist **out, const struct hapax_message *mes
     add(&lines, "Expect:");
     if (!message->body.ptr)
         put_text(&lines, "Hapax-Tombstone", "true");
-    pass_headers(&lines, message, true);
+    pass_headers(&lines, message, names, true);
     if (!hapax__event_structured(message->content_type, false))
         put_event(&lines, message, key, broker);
-    pass_headers(&lines, message, false);
+    pass_headers(&lines, message, names, false);
     if (lines.left_out > 0)
         put_number(&lines, "Hapax-Left-Out", lines.left_out);
     *out = lines.list;

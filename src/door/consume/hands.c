@@ -62,6 +62,12 @@ void hapax_delivery_refuse(struct hapax_delivery *delivery, const char *why)
     snprintf(delivery->why, sizeof(delivery->why), "%s", why ? why : "");
 }
 
+void hapax_delivery_retry_after(struct hapax_delivery *delivery, int64_t after_ms)
+{
+    assert(after_ms > 0);
+    delivery->retry_after_ms = after_ms;
+}
+
 bool hapax_delivery_hurry(const struct hapax_delivery *delivery)
 {
     return atomic_load_explicit(delivery->hurry, memory_order_relaxed);
@@ -164,6 +170,17 @@ static void told(struct hapax__call *calls)
 
 /* ---- one message ----------------------------------------------------------------------- */
 
+/* A call that was given up here says nothing about the handler. */
+static void see_handler(const struct hapax__hands *hands, const struct hapax_attempt *attempt,
+                        enum hapax_class cls)
+{
+    bool ended = cls == HAPAX_CLASS_FINAL || cls == HAPAX_CLASS_FAILED;
+
+    if (ended || !(hapax_attempt_lost(attempt) || atomic_load(&hands->work->hurry)))
+        __atomic_store_n(&hands->work->stats->handler_up, ended || attempt->outcome.status > 0,
+                         __ATOMIC_RELAXED);
+}
+
 static enum hapax_class run_handler(struct hapax__hands *hands, struct hapax__entry *entry)
 {
     struct hapax_attempt *attempt = &entry->call->attempt;
@@ -178,6 +195,7 @@ static enum hapax_class run_handler(struct hapax__hands *hands, struct hapax__en
         wake_loop(hands);
     cls = work->handler(attempt, &entry->delivery, work->arg);
     assert(cls >= HAPAX_CLASS_FINAL && cls <= HAPAX_CLASS_UNKNOWN);
+    see_handler(hands, attempt, cls);
     hapax__stats_time(stats->handler_us, &stats->handler_us_sum, hapax__monotonic_us() - begun_us);
     hapax__stats_sub(&stats->running, 1);
     hapax__stats_add(&stats->run, 1);
@@ -217,6 +235,8 @@ static bool begin_call(struct hapax__hands *hands, struct hapax__entry *entry)
     entry->call = hapax__call_new(work->h, &entry->policy, request, NULL, reconciles, text);
     if (!entry->call)
         return false;
+    entry->has_id = request->key.len > 0;
+    entry->id = entry->call->request.id;
     entry->call->told = told;
     entry->call->owner = hands;
     entry->call->data = entry;
@@ -240,6 +260,8 @@ static bool begin(struct hapax__hands *hands, struct hapax__entry *entry)
     }
     if (asked->refused == 0) {
         entry->operation = hapax__operation_hash(&asked->request, work->seed);
+        if (asked->by_position)
+            entry->policy.key_min = 0;
         return begin_call(hands, entry);
     }
     if (asked->refused == HAPAX_ANSWER_MISSING_KEY && work->consumer->no_key == HAPAX_NO_KEY_RUN)
@@ -336,6 +358,7 @@ void hapax__hands_give(struct hapax__hands *hands, struct hapax__entry *entry)
     entry->delivery.message = &entry->delivered->message;
     entry->delivery.hurry = &hands->work->hurry;
     entry->delivery.refused = false;
+    entry->delivery.retry_after_ms = 0;
     entry->delivery.why[0] = '\0';
     pthread_mutex_lock(&hands->lock);
     STAILQ_INSERT_TAIL(&hands->waiting, entry, next);
@@ -367,7 +390,10 @@ static void take_answer(struct hapax__entry *entry)
             .status = answer.outcome.status,
             .spent = answer.spent,
             .retry_after_ms = answer.retry_after_ms,
+            .key_min = answer.key_min,
         };
+    if (entry->ended.cls == HAPAX_CLASS_NOT_RUN && entry->delivery.retry_after_ms > 0)
+        entry->ended.retry_after_ms = entry->delivery.retry_after_ms;
     entry->call = NULL;
     hapax_answer_release(&answer);
 }

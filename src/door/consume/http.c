@@ -21,6 +21,8 @@
 
 #include "base/fail.h"
 #include "base/span.h"
+#include "base/time.h"
+#include "core/class.h"
 #include "door/attempt.h"
 
 #include <assert.h>
@@ -38,14 +40,18 @@
 #define IDLE_MAX_S     1L
 #define CONNECT_MAX_MS 10000
 #define URL_MAX        8192u
+#define LATER_MAX_S    (24 * 3600) /* of Retry-After; pauses have a lower limit */
 /* Bytes of an answer that are read, kept or not. */
 #define DRAIN_MAX (4 * (size_t)HAPAX_BODY_MAX)
 
 struct hapax__post {
     char *to;
     char *reconcile; /* NULL: none */
+    char *user; /* NULL: none */
+    char *password;
     char *ca; /* NULL: the system's */
     char *broker;
+    char **pass_headers; /* ends with NULL */
     long timeout_ms;
     size_t body_max;
     uint32_t idle_max;
@@ -154,6 +160,12 @@ static enum hapax_error check(const struct hapax__post_options *options, char te
                            "reconcile is no http:// or https:// URL of at most %u bytes", URL_MAX);
     if (options->ca && access(options->ca, R_OK) != 0)
         return hapax__fail(text, HAPAX_ERR_INVALID, "ca \"%.128s\" cannot be read", options->ca);
+    for (size_t i = 0; i < options->pass_header_count; i++) {
+        if (!hapax__event_may_pass(hapax_str(options->pass_headers[i])))
+            return hapax__fail(text, HAPAX_ERR_INVALID,
+                               "pass_header \"%.128s\" is no header that a message may set",
+                               options->pass_headers[i]);
+    }
     if (options->timeout_ms < 1)
         return hapax__fail(text, HAPAX_ERR_INVALID, "timeout of %lld ms is not at least 1",
                            (long long)options->timeout_ms);
@@ -170,6 +182,16 @@ static bool copy(char **to, const char *from)
 {
     *to = from ? strdup(from) : NULL;
     return *to || !from;
+}
+
+static bool copy_names(struct hapax__post *post, const struct hapax__post_options *options)
+{
+    post->pass_headers = calloc(options->pass_header_count + 1, sizeof(char *));
+    for (size_t i = 0; post->pass_headers && i < options->pass_header_count; i++) {
+        if (!copy(&post->pass_headers[i], options->pass_headers[i]))
+            return false;
+    }
+    return post->pass_headers;
 }
 
 enum hapax_error hapax__post_open(struct hapax__post **out,
@@ -195,8 +217,9 @@ enum hapax_error hapax__post_open(struct hapax__post **out,
     atomic_init(&post->trouble, CURLE_OK);
     post->idle_max = options->concurrency;
     post->idle = calloc(options->concurrency, sizeof(CURL *));
-    if (!post->idle || !copy(&post->to, options->to) ||
-        !copy(&post->reconcile, options->reconcile) || !copy(&post->ca, options->ca) ||
+    if (!post->idle || !copy_names(post, options) || !copy(&post->to, options->to) ||
+        !copy(&post->reconcile, options->reconcile) || !copy(&post->user, options->user) ||
+        !copy(&post->password, options->password) || !copy(&post->ca, options->ca) ||
         !copy(&post->broker, options->broker ? options->broker : "messages")) {
         hapax__post_close(post);
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot call the handler: out of memory");
@@ -223,8 +246,13 @@ void hapax__post_close(struct hapax__post *post)
     free(post->idle);
     forget(post->to);
     forget(post->reconcile);
+    forget(post->user);
+    forget(post->password);
     free(post->ca);
     free(post->broker);
+    for (char **name = post->pass_headers; name && *name; name++)
+        free(*name);
+    free(post->pass_headers);
     free(post);
 }
 
@@ -352,6 +380,10 @@ static void set_options(const struct exchange *x, const char *url)
     long connect_ms = x->post->timeout_ms < CONNECT_MAX_MS ? x->post->timeout_ms : CONNECT_MAX_MS;
 
     curl_easy_setopt(easy, CURLOPT_URL, url);
+    if (x->post->user) { /* a login in the URL beats this one */
+        curl_easy_setopt(easy, CURLOPT_USERNAME, x->post->user);
+        curl_easy_setopt(easy, CURLOPT_PASSWORD, x->post->password);
+    }
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
     curl_easy_setopt(easy, CURLOPT_PROXY, "");
@@ -407,7 +439,8 @@ static int exchange(struct exchange *x, struct hapax__post *post, const char *ur
 
     x->post = post;
     x->easy = take_handle(post);
-    if (!x->easy || !hapax__event_lines(&x->lines, message, x->attempt, post->broker, with_body))
+    if (!x->easy || !hapax__event_lines(&x->lines, message, x->attempt, post->broker,
+                                        post->pass_headers, with_body))
         return -1;
     set_options(x, url);
     if (with_body)
@@ -524,25 +557,47 @@ static void set_outcome(struct hapax_attempt *attempt, const struct exchange *x,
     free(lines);
 }
 
-static bool says_later(CURL *easy)
+/* Gives the delivery the time that Retry-After names, in seconds or as a date. */
+static void heed_later(const struct exchange *x)
+{
+    curl_off_t after_s = 0;
+
+    curl_easy_getinfo(x->easy, CURLINFO_RETRY_AFTER, &after_s);
+    if (after_s > 0)
+        hapax_delivery_retry_after(x->delivery, hapax__least(after_s, LATER_MAX_S) * 1000);
+}
+
+static struct hapax_span find_header(void *easy, const char *name)
 {
     struct curl_header *header;
 
-    return curl_easy_header(easy, "Retry-After", 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
+    if (curl_easy_header(easy, name, 0, CURLH_HEADER, -1, &header) != CURLHE_OK)
+        return (struct hapax_span){NULL, 0};
+    return hapax_str(header->value);
 }
 
-/* A gate before the handler answers 409 with Retry-After while another attempt of the operation is
- * under way: then this attempt did not run. */
+/* Whether only the end of the connection ended the response. Then half a response looks whole. In
+ * all other cases libcurl reports an end that comes too early; HTTP/2 marks the end of a response.
+ */
+static bool ends_by_close(const struct exchange *x)
+{
+    long version = 0;
+
+    curl_easy_getinfo(x->easy, CURLINFO_HTTP_VERSION, &version);
+    return version <= CURL_HTTP_VERSION_1_1 && !find_header(x->easy, "content-length").ptr &&
+           !find_header(x->easy, "transfer-encoding").ptr;
+}
+
+/* Of the final answers only 2xx is a success. */
 static enum hapax_class class_of(const struct exchange *x, int status)
 {
+    enum hapax_class cls =
+        hapax__class_of(x->attempt->policy, status, ends_by_close(x), find_header, x->easy);
     char why[HAPAX_TEXT_MAX];
 
-    if (status / 100 == 2)
-        return HAPAX_CLASS_FINAL;
-    if (status == 409 && says_later(x->easy))
-        return HAPAX_CLASS_NOT_RUN;
-    if (hapax_class_of_status(status) != HAPAX_CLASS_FINAL)
-        return hapax_class_of_status(status);
+    heed_later(x);
+    if (cls != HAPAX_CLASS_FINAL || status / 100 == 2)
+        return cls;
     snprintf(why, sizeof(why), "handler answered %d", status);
     hapax_delivery_refuse(x->delivery, why);
     return HAPAX_CLASS_FAILED;

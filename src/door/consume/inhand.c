@@ -154,7 +154,7 @@ struct hapax__entry *hapax__inhand_remove(struct hapax__inhand *inhand, struct h
 
 uint64_t hapax__operation_hash(const struct hapax_request *request, uint64_t seed)
 {
-    const struct hapax_span parts[] = {request->scope, request->key, request->step};
+    const struct hapax_span parts[] = {request->scope, request->key, request->step, request->owner};
     uint64_t hash = seed;
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)

@@ -25,6 +25,7 @@ struct hapax_delivery {
     const struct hapax_message *message;
     const atomic_bool *hurry;
     bool refused;
+    int64_t retry_after_ms; /* 0: the handler named none */
     char why[HAPAX_TEXT_MAX];
 };
 
@@ -46,6 +47,7 @@ struct hapax__entry {
     /* Above 0: the delivery is postponed for this time, instead of released. */
     int64_t postpone_ms;
     bool away; /* nobody listened the last time; it will ask again */
+    bool told; /* how long it waits is the handler's word */
     int64_t taken_us;
 
     /* Between the loop and the hands. */
@@ -55,6 +57,8 @@ struct hapax__entry {
     struct hapax__call *call; /* NULL: it has not begun, or is answered */
     struct hapax__ended ended;
     uint64_t operation; /* hapax__operation_hash(); 0: not known */
+    bool has_id; /* the message has a key */
+    struct hapax_id id; /* of its record */
 
     /* Links the entry into one list at a time: ready, waiting for a hand, back from the hands, or
      * letters to send. */
@@ -63,6 +67,7 @@ struct hapax__entry {
     /* Its letter; NULL: none. */
     struct hapax__letter *letter;
     enum hapax__act sent_as;
+    enum hapax__reason reason; /* of a dead or parked letter */
     unsigned sends; /* how often the letter came back */
     bool letter_refused; /* when it was sent last */
 

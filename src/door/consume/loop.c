@@ -105,7 +105,7 @@ static void see_source(struct loop *loop)
         loop->broker = CONNECTED;
         tell_ready(loop);
         hapax__deliveries_log(&loop->deliveries, "connected, taking from \"%s\"", source->name);
-    } else if (!source->connected &&
+    } else if (!source->connected && loop->error == HAPAX_ERR_NONE &&
                (loop->broker == CONNECTED || (loop->broker == NOT_SEEN && source->text[0]))) {
         loop->broker = AWAY;
         hapax__deliveries_log(&loop->deliveries, "the broker is away: %s", source->text);
@@ -123,10 +123,12 @@ static void drain(struct loop *loop)
     __atomic_store_n(&loop->deliveries.stats->draining, true, __ATOMIC_RELAXED);
     loop->quiet_us = loop->deliveries.now_us;
     loop->drain_until_us = loop->deliveries.now_us + loop->parts->consumer->drain_ms * US_PER_MS;
-    hapax__deliveries_log(
-        &loop->deliveries, "stopping: %u messages in hand, %llu of them with the handler",
-        loop->deliveries.inhand.count,
-        (unsigned long long)__atomic_load_n(&loop->deliveries.stats->running, __ATOMIC_RELAXED));
+    if (loop->error == HAPAX_ERR_NONE || loop->deliveries.inhand.count > 0)
+        hapax__deliveries_log(&loop->deliveries,
+                              "stopping: %u messages in hand, %llu of them with the handler",
+                              loop->deliveries.inhand.count,
+                              (unsigned long long)__atomic_load_n(&loop->deliveries.stats->running,
+                                                                  __ATOMIC_RELAXED));
     hapax__deliveries_drain(&loop->deliveries);
 }
 
@@ -183,7 +185,7 @@ static int64_t due(const struct loop *loop, const struct events *events)
 
     if (loop->deliveries.released || loop->deliveries.sent)
         return 0;
-    due_us = hapax__least(due_us, hapax__inhand_due(&loop->deliveries.inhand));
+    due_us = hapax__least(due_us, hapax__deliveries_due(&loop->deliveries));
     if (loop->parts->source_type->extend && loop->deliveries.inhand.count > 0)
         due_us = hapax__least(due_us, loop->extend_us);
     if (!loop->deliveries.draining)

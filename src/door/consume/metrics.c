@@ -63,6 +63,8 @@ static void put_numbers(FILE *out, const struct hapax_consumer_stats *stats)
         {"hapax_consumer_connected", stats->connected,
          "Whether there is a connection to the broker."},
         {"hapax_consumer_store_up", stats->store_up, "Whether the store answered, the last time."},
+        {"hapax_consumer_handler_up", stats->handler_up,
+         "Whether the handler answered, the last time."},
         {"hapax_consumer_draining", stats->draining, "Whether it is being stopped."},
         {"hapax_consumer_lag", stats->lag, "Messages that wait at the broker."},
     };
@@ -107,7 +109,8 @@ static void put_metrics(FILE *out, const void *arg)
                   stats->message_us, stats->message_us_sum);
 }
 
-/* NULL: all is well. */
+/* NULL: all is well. A handler that is away is not named: supervisors start a consumer anew when
+ * /health fails, and a new one would not reach the handler either. */
 static const char *what_is_away(const void *arg)
 {
     const struct hapax__metrics *metrics = arg;

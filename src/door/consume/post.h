@@ -12,9 +12,13 @@ struct hapax__post;
 struct hapax__post_options {
     const char *to; /* URL (http, https) that gets messages by POST */
     const char *reconcile; /* URL that is asked by GET; NULL: none */
+    const char *user; /* login at both, where a URL has none; NULL: none */
+    const char *password;
     const char *ca; /* file; NULL: the system's */
     /* "amqp", "kafka": for a ce-source that is made, /BROKER/QUEUE. NULL: "messages". */
     const char *broker;
+    const char *const *pass_headers; /* names of headers that pass as they are; see event.h */
+    size_t pass_header_count;
     int64_t timeout_ms; /* for an answer; policy run_max */
     size_t body_max; /* of an answer that is kept; policy max_response */
     uint32_t concurrency;
@@ -34,8 +38,9 @@ void hapax__post_close(struct hapax__post *post);
  *
  * The handler POSTs the message as a CloudEvent in binary mode (event.h), once per attempt:
  *   2xx         FINAL. An answer over body_max, or over HAPAX_HEADERS_MAX of headers, is not kept
- *   401 403 408 425 429 503, 409 with Retry-After, no connection    NOT_RUN
- *   502 504, no answer or a broken one, timeout_ms over, the claim lost, in a hurry    UNKNOWN
+ *   no connection, and as the attempt's policy has it (core/class.h)    NOT_RUN
+ *                 Retry-After of such an answer is told (hapax_delivery_retry_after())
+ *   the same, and no answer or a broken one, timeout_ms over, the claim lost, in a hurry    UNKNOWN
  *   other 5xx   FAILED
  *   other 4xx, and 3xx, which is not followed    FAILED, and refused
  * The hook GETs the other URL with the same headers. A whole 2xx: FINAL, with that answer. 404:

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an event asks (door/ask.h), or a record of a batch: its key, its fingerprint and its caller.
+ * What an event asks (door/ask.h), or a record of a batch: its key, whose key it is, its
+ * fingerprint and its caller.
  * Here a pointer goes on into a string that holds JSON, or base64 of JSON, since bodies stand in
  * events as strings.
  *
  * Rejected: Lambda's request id as the last source of the default list. A retry by Lambda has the
  * same id, and a retry by anybody else has another. Whoever wants that sets it.
+ * Rejected: the caller is whom an authorizer names, and no token counts then. Many authorizers give
+ * all callers one name (`user`), and one subject may act for two tenants with two tokens.
  */
 #include "event.h"
 #include "json/raw.h"
@@ -39,6 +42,8 @@ enum hapax_error hapax__event_ask_read(struct hapax__ask *ask, const struct hapa
         .has_line = true,
         .scope = lambda->scope ? lambda->scope : "default",
         .step = lambda->step,
+        .owner = lambda->owner,
+        .caller = lambda->caller,
         .words = words,
     };
     enum hapax_error error = hapax__ask_read(ask, &settings, text);
@@ -145,32 +150,54 @@ static bool is_header(struct hapax_span string, struct hapax_span name)
            strncasecmp((const char *)string.ptr + 1, (const char *)name.ptr, name.len) == 0;
 }
 
-/* Counts a header in one object, whose values are strings or lists of strings. *value: the last. */
+/* A walk over the values of one header in one object, whose values are strings or lists of
+ * strings. */
+struct header_walk {
+    struct hapax__raw_walk all, list;
+    struct hapax_span name;
+};
+
+static void begin_header(struct header_walk *walk, struct hapax_span headers,
+                         struct hapax_span name)
+{
+    struct hapax_span none = {NULL, 0};
+
+    hapax__raw_begin(&walk->all, hapax__raw_is_object(headers) ? headers : none);
+    hapax__raw_begin(&walk->list, none);
+    walk->name = name;
+}
+
+static bool next_header(struct header_walk *walk, struct hapax_span *value)
+{
+    struct hapax_span at;
+
+    for (;;) {
+        if (hapax__raw_next(&walk->list, &at, value)) {
+            if (hapax__raw_is_string(*value))
+                return true;
+            continue;
+        }
+        if (!hapax__raw_next(&walk->all, &at, value))
+            return false;
+        if (!is_header(at, walk->name))
+            continue;
+        if (hapax__raw_is_string(*value))
+            return true;
+        hapax__raw_begin(&walk->list, *value);
+    }
+}
+
+/* Counts a header in one object. *value: the last. */
 static size_t count_headers(struct hapax_span *value, struct hapax_span headers,
                             struct hapax_span name)
 {
-    struct hapax__raw_walk walk, list;
-    struct hapax_span at, found, none;
+    struct header_walk walk;
+    struct hapax_span found;
     size_t n = 0;
 
-    if (!hapax__raw_is_object(headers))
-        return 0;
-    hapax__raw_begin(&walk, headers);
-    while (hapax__raw_next(&walk, &at, &found)) {
-        if (!is_header(at, name))
-            continue;
-        if (hapax__raw_is_string(found)) {
-            *value = found;
-            n++;
-            continue;
-        }
-        hapax__raw_begin(&list, found);
-        while (hapax__raw_next(&list, &none, &found))
-            if (hapax__raw_is_string(found)) {
-                *value = found;
-                n++;
-            }
-    }
+    begin_header(&walk, headers, name);
+    for (; next_header(&walk, &found); n++)
+        *value = found;
     return n;
 }
 
@@ -362,7 +389,7 @@ static enum hapax__found find(struct hapax__ask_view *view, const struct hapax__
     }
 }
 
-/* ---- fingerprint and caller ---------------------------------------------------------------- */
+/* ---- fingerprint ---------------------------------------------------------------- */
 
 /* Gives path and query. The two older payloads have the query as an object: its canonical JSON
  * stands for the query. */
@@ -418,34 +445,194 @@ static bool make_fingerprint(struct hapax_digest *out, struct asking *asking)
     return hapax__ask_fingerprint(out, &asking->view, parts, n);
 }
 
-/* The caller is whom an authorizer names; otherwise the credentials, as at the HTTP door. A
- * signature makes those others with each request. */
-static bool find_caller(struct hapax_digest *out, struct asking *asking)
+/* ---- credentials ------------------------------------------------------------------------- */
+
+/* What tells callers apart: each credential of an event, behind its name. */
+struct credentials {
+    struct asking *asking;
+    struct hapax_span *parts;
+    size_t n, room;
+};
+
+/* False: out of memory. */
+static bool put(struct credentials *c, const char *name, struct hapax_span value)
+{
+    if (c->n == c->room) {
+        size_t room = c->room > 0 ? 2 * c->room : 32;
+        struct hapax_span *parts =
+            hapax__arena_alloc(&c->asking->arena, room * sizeof(struct hapax_span));
+
+        if (!parts)
+            return false;
+        if (c->n > 0)
+            memcpy(parts, c->parts, c->n * sizeof(struct hapax_span));
+        c->parts = parts;
+        c->room = room;
+    }
+    c->parts[c->n++] = hapax_str(name);
+    c->parts[c->n++] = value;
+    return true;
+}
+
+static bool put_string(struct credentials *c, const char *path)
+{
+    struct hapax_span value;
+    enum hapax__found found = string_at(c->asking, &value, path);
+
+    return found != HAPAX__FOUND_NOMEM &&
+           (found != HAPAX__FOUND || value.len == 0 || put(c, path, value));
+}
+
+/* Puts an object, as canonical JSON. */
+static bool put_object(struct credentials *c, const char *path)
+{
+    /* Of what an authorizer says: put by itself, or another with each token; and a time. */
+    static const char *const left_out[] = {"/jwt", "/claims", "/iam", "/integrationLatency"};
+    struct hapax_span pointers[4], value;
+    struct hapax_digest *digest;
+
+    if (!hapax__raw_member(&value, c->asking->root, path) || !hapax__raw_is_object(value))
+        return true;
+    for (size_t i = 0; i < 4; i++)
+        pointers[i] = hapax_str(left_out[i]);
+    digest = hapax__arena_alloc(&c->asking->arena, sizeof(*digest));
+    return digest &&
+           hapax__json_fingerprint(digest, value, HAPAX__JSON_EXCLUDE, pointers, 4) !=
+               HAPAX__JSON_NOMEM &&
+           put(c, path, (struct hapax_span){digest->bytes, sizeof(digest->bytes)});
+}
+
+static bool is_signature(struct hapax_span value)
+{
+    return value.len > 5 && memcmp(value.ptr, "AWS4-", 5) == 0;
+}
+
+/* Puts all values of a header, as the HTTP door does. signed_for: an authorizer names the caller,
+ * and a signature, which differs with each request, does not count. */
+static bool put_header(struct credentials *c, const char *name, bool signed_for)
+{
+    struct header_walk walk;
+    struct hapax_span headers, value;
+
+    if (!hapax__raw_member(&headers, c->asking->root, "multiValueHeaders") ||
+        count_headers(&value, headers, hapax_str(name)) == 0)
+        (void)hapax__raw_member(&headers, c->asking->root, "headers");
+    begin_header(&walk, headers, hapax_str(name));
+    while (next_header(&walk, &value))
+        if (unescape(c->asking, &value, value) == HAPAX__FOUND_NOMEM ||
+            (!(signed_for && is_signature(value)) && !put(c, name, value)))
+            return false;
+    return true;
+}
+
+/* Payload 2.0 has cookies in a list, which the client sent as one header. */
+static bool put_cookies(struct credentials *c)
+{
+    struct hapax__raw_walk walk;
+    struct hapax_span list, name, value;
+    struct hapax__writer w;
+    uint8_t *joined;
+
+    if (!hapax__raw_member(&list, c->asking->root, "cookies") || !hapax__raw_is_array(list))
+        return true;
+    /* Quotes and the comma between two cookies leave room for what joins them. */
+    joined = hapax__arena_alloc(&c->asking->arena, list.len);
+    if (!joined)
+        return false;
+    w = (struct hapax__writer){joined, list.len};
+    hapax__raw_begin(&walk, list);
+    while (hapax__raw_next(&walk, &name, &value)) {
+        if (unescape(c->asking, &value, value) == HAPAX__FOUND_NOMEM)
+            return false;
+        if (w.at != joined)
+            hapax__put(&w, "; ", 2);
+        hapax__put(&w, value.ptr, value.len);
+    }
+    return w.at == joined || put(c, "cookie", (struct hapax_span){joined, (size_t)(w.at - joined)});
+}
+
+/* The caller of an HTTP event is all credentials that the event carries. Without what API Gateway
+ * says of them this is the caller of the HTTP door, with its headers in their order. */
+static bool find_credentials(struct hapax_digest *out, struct asking *asking)
 {
     static const char *const principals[] = {
-        "requestContext.authorizer.jwt.claims.sub", "requestContext.authorizer.claims.sub",
-        "requestContext.authorizer.principalId",    "requestContext.authorizer.iam.userArn",
+        "requestContext.authorizer.jwt.claims.sub",
+        "requestContext.authorizer.claims.sub",
+        "requestContext.authorizer.principalId",
+        "requestContext.authorizer.iam.userArn",
+        "requestContext.authorizer.iam.cognitoIdentity.identityId",
         "requestContext.identity.userArn",
+        "requestContext.identity.cognitoIdentityId",
     };
-    struct hapax_span parts[2] = {hapax_str("principal"), {NULL, 0}};
-    struct hapax_span value = {NULL, 0};
+    static const char *const objects[] = {
+        "requestContext.authorizer",
+        "requestContext.identity.clientCert",
+        "requestContext.authentication.clientCert",
+    };
+    static const char *const headers[] = {
+        "x-api-key",
+        "api-key",
+        "x-auth-token",
+        "x-access-token",
+        "x-amzn-oidc-identity",
+        "x-amzn-mtls-clientcert",
+        "x-amzn-mtls-clientcert-leaf",
+    };
+    struct credentials c = {.asking = asking};
+    bool good = true, signed_for;
 
-    if (hapax__event_is_http(asking->kind)) {
-        for (size_t i = 0; i < sizeof(principals) / sizeof(principals[0]); i++) {
-            enum hapax__found found = string_at(asking, &parts[1], principals[i]);
+    for (size_t i = 0; i < sizeof(principals) / sizeof(principals[0]) && good; i++)
+        good = put_string(&c, principals[i]);
+    signed_for = c.n > 0;
+    if (good)
+        good = put_string(&c, "requestContext.identity.apiKeyId");
+    for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]) && good; i++)
+        good = put_object(&c, objects[i]);
+    good = good && put_header(&c, "authorization", signed_for) && put_header(&c, "cookie", false) &&
+           put_cookies(&c);
+    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]) && good; i++)
+        good = put_header(&c, headers[i], false);
+    if (good && c.n > 0)
+        hapax_digest(out, c.parts, c.n);
+    return good;
+}
 
-            if (found == HAPAX__FOUND_NOMEM)
-                return false;
-            if (found == HAPAX__FOUND && parts[1].len > 0) {
-                hapax_digest(out, parts, 2);
-                return true;
-            }
-        }
-        if (http_header(asking, &value, hapax_str("Authorization")) > 0 &&
-            unescape(asking, &value, value) == HAPAX__FOUND_NOMEM)
+/* Gives owner and caller, or refuses. False: out of memory. */
+static bool find_who(struct hapax__asked *out, struct asking *asking)
+{
+    const struct hapax__ask *ask = asking->view.ask;
+    enum hapax__found found = hapax__ask_who(out, &asking->view);
+
+    /* An owner's tokens change between retries. */
+    if (found == HAPAX__FOUND && hapax__event_is_http(asking->kind) && !ask->owner.kind &&
+        !ask->caller.kind && !ask->one_caller)
+        return find_credentials(&out->request.caller, asking);
+    return found != HAPAX__FOUND_NOMEM;
+}
+
+/* What the event is: its method and path, or what it comes from and its type. Of two members of
+ * each kind. */
+static bool find_what(struct hapax__asked *out, struct asking *asking)
+{
+    static const char *const members[][2] = {
+        [HAPAX_LAMBDA_PLAIN] = {NULL, NULL},
+        [HAPAX_LAMBDA_REST] = {"httpMethod", "path"},
+        [HAPAX_LAMBDA_HTTP] = {"requestContext.http.method", "rawPath"},
+        [HAPAX_LAMBDA_ALB] = {"httpMethod", "path"},
+        [HAPAX_LAMBDA_SQS] = {"eventSource", "eventSourceARN"},
+        [HAPAX_LAMBDA_KINESIS] = {"eventSource", "eventSourceARN"},
+        [HAPAX_LAMBDA_DYNAMODB] = {"eventSource", "eventSourceARN"},
+        [HAPAX_LAMBDA_SNS] = {"EventSource", "Sns.TopicArn"},
+        [HAPAX_LAMBDA_EVENTBRIDGE] = {"source", "detail-type"},
+        [HAPAX_LAMBDA_CLOUDEVENT] = {"source", "type"},
+    };
+    struct hapax_span parts[2] = {{NULL, 0}, {NULL, 0}};
+
+    for (size_t i = 0; i < 2; i++)
+        if (members[asking->kind][i] &&
+            string_at(asking, &parts[i], members[asking->kind][i]) == HAPAX__FOUND_NOMEM)
             return false;
-    }
-    hapax_digest(out, &value, 1);
+    out->request.what = (struct hapax_span){out->what, hapax_what(out->what, parts, 2)};
     return true;
 }
 
@@ -463,14 +650,19 @@ static bool ask_for(struct hapax__asked *out, struct asking *asking, size_t requ
     default:
         return true;
     }
+    if (!find_who(out, asking))
+        return false;
+    if (out->refused) {
+        out->request.key.len = 0;
+        return true;
+    }
     if (asking->view.body.len > request_max) {
         out->refused = HAPAX_ANSWER_TOO_LARGE;
         out->why = "its body is over max_request";
         out->request.key.len = 0;
         return true;
     }
-    return make_fingerprint(&out->request.fingerprint, asking) &&
-           find_caller(&out->request.caller, asking);
+    return make_fingerprint(&out->request.fingerprint, asking) && find_what(out, asking);
 }
 
 bool hapax__event_ask(struct hapax__asked *out, const struct hapax__ask *ask,

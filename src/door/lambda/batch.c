@@ -72,7 +72,8 @@ bool hapax__batch_units(struct hapax__invocation *invocation)
 
 static bool same_operation(const struct hapax__unit *a, const struct hapax__unit *b)
 {
-    return hapax__same(a->asked.request.key, b->asked.request.key) &&
+    return hapax__same(a->asked.request.owner, b->asked.request.owner) &&
+           hapax__same(a->asked.request.key, b->asked.request.key) &&
            memcmp(&a->asked.request.fingerprint, &b->asked.request.fingerprint,
                   sizeof(a->asked.request.fingerprint)) == 0;
 }
@@ -325,7 +326,7 @@ static bool reply_without_report(struct hapax__lambda_reply *reply,
             unit->answer.kind == HAPAX_ANSWER_BYPASS)
             return hapax__reply_error(reply, "RecordsFailed", "Records of the batch failed", NULL);
         return hapax__reply_answer(reply, HAPAX_LAMBDA_PLAIN, invocation->root, &unit->answer,
-                                   unit->asked.why);
+                                   unit->asked.why, NULL);
     }
     return hapax__reply_text(reply, text.ptr ? text : hapax_str("null"));
 }

@@ -23,8 +23,8 @@ static inline bool hapax__event_is_batch(enum hapax_lambda_kind kind)
            kind == HAPAX_LAMBDA_DYNAMODB;
 }
 
-/* Reads the settings key, fingerprint, scope and step, which are borrowed. INVALID: text names the
- * setting. */
+/* Reads the settings key, fingerprint, scope, step, owner and caller, which are borrowed. INVALID:
+ * text names the setting. */
 enum hapax_error hapax__event_ask_read(struct hapax__ask *ask, const struct hapax_lambda *lambda,
                                        char text[HAPAX_TEXT_MAX]);
 

@@ -64,6 +64,8 @@ static void take_answer(struct hapax__unit *unit)
     char text[HAPAX_TEXT_MAX];
 
     unit->call = NULL;
+    unit->identified = unit->asked.request.key.len > 0;
+    unit->id = call->request.id;
     if (hapax__call_leave(call, &unit->answer, text) == HAPAX_ERR_NONE)
         return;
     /* The outcome is stored, and there is no memory to give it. A repeat gets it. */
@@ -350,7 +352,7 @@ static bool begin(struct hapax__invocation *invocation, bool *run,
         return hapax__batch_reply(reply, invocation, (struct hapax_span){NULL, 0});
     unit = &invocation->units[0];
     return hapax__reply_answer(reply, invocation->kind, invocation->root, &unit->answer,
-                               unit->asked.why);
+                               unit->asked.why, unit->identified ? &unit->id : NULL);
 }
 
 struct hapax__invocation *hapax__invocation_begin(struct hapax__function *function,
@@ -422,7 +424,7 @@ static bool reply_own(struct hapax__invocation *invocation, bool error, struct h
 
     if (!is_own(&unit->answer))
         return hapax__reply_answer(reply, invocation->kind, invocation->root, &unit->answer,
-                                   unit->asked.why);
+                                   unit->asked.why, unit->identified ? &unit->id : NULL);
     return error ? reply_error(reply, type, text)
                  : own(reply, hapax__reply_fresh(reply, invocation->kind, text, &unit->answer));
 }
@@ -431,7 +433,8 @@ static void end_with_response(struct hapax__invocation *invocation, struct hapax
 {
     struct hapax__response response;
 
-    if (!hapax__response_read(&response, invocation->kind, text)) /* it ran: keep what is known */
+    /* Without memory: it ran, so keep what is known. */
+    if (!hapax__response_read(&response, &invocation->policy, invocation->kind, text))
         response.outcome =
             (struct hapax_outcome){.status = response.outcome.status, .body_kept = false};
     set_outcome(&invocation->units[0], &response.outcome);
@@ -485,9 +488,10 @@ static void read_prelude(struct hapax__response *response, struct hapax__invocat
                          struct hapax_span prelude)
 {
     if (prelude.len == 0 ||
-        !hapax__response_read(
-            response, hapax__event_is_http(invocation->kind) ? invocation->kind : HAPAX_LAMBDA_HTTP,
-            prelude)) {
+        !hapax__response_read(response, &invocation->policy,
+                              hapax__event_is_http(invocation->kind) ? invocation->kind
+                                                                     : HAPAX_LAMBDA_HTTP,
+                              prelude)) {
         memset(response, 0, sizeof(*response));
         response->cls = HAPAX_CLASS_FINAL;
         response->outcome.status = hapax__event_is_http(invocation->kind) ? 200 : 0;

@@ -35,6 +35,8 @@ struct hapax__unit {
     struct hapax__asked asked;
     struct hapax__call *call; /* NULL: not begun, or answered */
     struct hapax_answer answer; /* once it is answered */
+    struct hapax_id id; /* the operation's, if it was identified, once it is answered */
+    bool identified;
     enum hapax__unit_state state;
     bool reported; /* by the function */
     bool blocked; /* a record in front must come again */

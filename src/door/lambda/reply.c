@@ -8,6 +8,8 @@
  */
 #include "reply.h"
 #include "lines.h"
+
+#include "http/problem.h"
 #include "json/raw.h"
 #include "json/write.h"
 
@@ -16,6 +18,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define RETRY_LEN 24
 
@@ -212,87 +215,23 @@ bool hapax__reply_outcome(struct hapax__lambda_reply *reply, enum hapax_lambda_k
 
 /* ---- problems -------------------------------------------------------------------------- */
 
-struct problem {
-    int status;
-    const char *slug;
-    const char *error; /* the type of an invocation's error */
-    const char *title;
-    const char *detail;
-};
-
-static const struct problem problems[] = {
-    [HAPAX_ANSWER_FAILED] = {500, "attempts-used-up", "AttemptsUsedUp", "No more attempts",
-                             "All attempts that this operation may have were used up."},
-    [HAPAX_ANSWER_MISSING_KEY] = {400, "missing-key", "MissingKey", "Idempotency key is missing",
-                                  "This operation needs an idempotency key."},
-    [HAPAX_ANSWER_BAD_KEY] = {400, "bad-key", "BadKey", "Idempotency key is malformed",
-                              "The key is not what this service takes for one."},
-    [HAPAX_ANSWER_IN_FLIGHT] = {409, "in-flight", "InFlight",
-                                "A request with this idempotency key is in flight",
-                                "Ask again, with the same key, after the time in Retry-After."},
-    [HAPAX_ANSWER_UNKNOWN] = {409, "unknown-outcome", "UnknownOutcome",
-                              "The outcome of this operation is not known",
-                              "An earlier attempt was cut off, and may or may not have had its "
-                              "effect. It is not run again."},
-    [HAPAX_ANSWER_MISMATCH] = {422, "fingerprint-mismatch", "FingerprintMismatch",
-                               "Idempotency key was used for another request",
-                               "The key names an operation whose request was another."},
-    [HAPAX_ANSWER_GONE] = {410, "response-not-kept", "ResponseNotKept",
-                           "The operation completed, its response was not kept",
-                           "The operation took effect. Its response was too large, or a stream."},
-    [HAPAX_ANSWER_TOO_LARGE] = {413, "request-too-large", "RequestTooLarge",
-                                "Request is too large for an idempotent operation",
-                                "Nothing was run."},
-    [HAPAX_ANSWER_STORE_DOWN] = {503, "store-unavailable", "StoreUnavailable",
-                                 "The operation cannot be protected now",
-                                 "The idempotency store is not available. Nothing was run for this "
-                                 "request."},
-};
-
-static const struct problem caller_mismatch = {422, "caller-mismatch", "CallerMismatch",
-                                               "Idempotency key is another caller's",
-                                               "The key names an operation of another caller."};
-
-static const char problem_base[] = "urn:hapax:problem:";
-
-static const struct problem *problem_of(const struct hapax_answer *answer)
-{
-    if (answer->kind == HAPAX_ANSWER_MISMATCH && answer->differs == HAPAX_DIFFERS_CALLER)
-        return &caller_mismatch;
-    return &problems[answer->kind];
-}
-
-static void put_problem(FILE *out, const struct problem *problem, const struct hapax_answer *answer,
-                        const char *why)
-{
-    (void)fprintf(out, "{\"type\":\"%s%s\",\"title\":\"%s\",\"status\":%d,\"detail\":\"%s",
-                  problem_base, problem->slug, problem->title, problem->status, problem->detail);
-    if (why)
-        (void)fprintf(out, " %c%s.", why[0] >= 'a' && why[0] <= 'z' ? why[0] - 32 : why[0],
-                      why + 1);
-    (void)fputc('"', out);
-    if (answer->kind == HAPAX_ANSWER_GONE)
-        (void)fprintf(out, ",\"original_status\":%d", answer->outcome.status);
-    (void)fputs("}\n", out);
-}
-
 static bool reply_problem(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                           struct hapax_span root, const struct hapax_answer *answer,
-                          const char *why)
+                          const char *why, const struct hapax_id *id)
 {
-    const struct problem *problem = problem_of(answer);
-    char link[160], retry[RETRY_LEN], *body = NULL;
+    struct hapax__problem_page page = hapax__problem_page_of(answer, time(NULL));
+    struct hapax__json_out body = {0};
     struct hapax__lines lines = {.n = 0};
-    size_t len = 0;
-    FILE *out = open_memstream(&body, &len);
+    char link[160], retry[RETRY_LEN];
     bool good;
 
-    if (!out)
-        return false;
-    put_problem(out, problem, answer, why);
-    good = fclose(out) == 0;
+    page.base = hapax_str(HAPAX__PROBLEM_BASE);
+    page.id = id;
+    page.why = why;
+    hapax__problem_put(&body, hapax_str(""), &page);
     hapax__lines_add(&lines, "Content-Type", "application/problem+json");
-    (void)snprintf(link, sizeof(link), "<%s%s>; rel=\"describedby\"", problem_base, problem->slug);
+    (void)snprintf(link, sizeof(link), "<%s%s>; rel=\"describedby\"", HAPAX__PROBLEM_BASE,
+                   page.problem->slug);
     hapax__lines_add(&lines, "Link", link);
     hapax__lines_add(&lines, "Cache-Control", "no-store");
     if (answer->kind == HAPAX_ANSWER_FAILED)
@@ -303,10 +242,9 @@ static bool reply_problem(struct hapax__lambda_reply *reply, enum hapax_lambda_k
         (void)snprintf(retry, sizeof(retry), "%lld", (long long)(seconds > 0 ? seconds : 1));
         hapax__lines_add(&lines, "Retry-After", retry);
     }
-    if (good)
-        good = put_http(reply, kind, root, problem->status, &lines,
-                        (struct hapax_span){(uint8_t *)body, len});
-    free(body);
+    good = !body.failed && put_http(reply, kind, root, page.status, &lines,
+                                    (struct hapax_span){(uint8_t *)body.bytes, body.len});
+    hapax__json_free(&body);
     return good;
 }
 
@@ -330,27 +268,28 @@ static bool is_told_only(enum hapax_lambda_kind kind)
 }
 
 bool hapax__reply_answer(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
-                         struct hapax_span root, const struct hapax_answer *answer, const char *why)
+                         struct hapax_span root, const struct hapax_answer *answer, const char *why,
+                         const struct hapax_id *id)
 {
     bool stored = answer->kind == HAPAX_ANSWER_REPLAY ||
                   (answer->kind == HAPAX_ANSWER_FAILED && answer->outcome.body_kept &&
                    (answer->outcome.status > 0 || answer->outcome.body.len > 0));
-    const struct problem *problem;
+    struct hapax__problem_page page;
     char type[256];
 
     if (stored && hapax__outcome_is_error(type, sizeof(type), &answer->outcome))
         return reply_stored_error(reply, type, &answer->outcome);
     if (hapax__event_is_http(kind))
         return stored ? hapax__reply_outcome(reply, kind, root, answer)
-                      : reply_problem(reply, kind, root, answer, why);
+                      : reply_problem(reply, kind, root, answer, why, id);
     if (answer->kind == HAPAX_ANSWER_REPLAY)
         return hapax__reply_text(reply, answer->outcome.body.len > 0 ? answer->outcome.body
                                                                      : hapax_str("null"));
     if (answer->kind == HAPAX_ANSWER_GONE && is_told_only(kind) &&
         !hapax__outcome_is_error(type, sizeof(type), &answer->outcome))
         return hapax__reply_text(reply, hapax_str("null"));
-    problem = problem_of(answer);
-    return hapax__reply_error(reply, problem->error, problem->title, why);
+    page = hapax__problem_page_of(answer, time(NULL));
+    return hapax__reply_error(reply, page.problem->name, page.problem->title, why);
 }
 
 /* ---- a function's own response ------------------------------------------------------------ */

@@ -30,10 +30,11 @@ bool hapax__reply_error(struct hapax__lambda_reply *reply, const char *type, con
 /* Makes a reply of the flow's answer, when the function did not run or its response does not count:
  * a stored response, a problem, or an error, in the form that the event's sender expects.
  *   root  the event
- *   why   static; the reason of BAD_KEY and TOO_LARGE; NULL: none */
+ *   why   static; the reason of BAD_KEY and TOO_LARGE; NULL: none
+ *   id    of the operation; NULL: there is none */
 bool hapax__reply_answer(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
-                         struct hapax_span root, const struct hapax_answer *answer,
-                         const char *why);
+                         struct hapax_span root, const struct hapax_answer *answer, const char *why,
+                         const struct hapax_id *id);
 
 /* Makes a reply of the function's own response. An HTTP response gets the marks of FRESH or of an
  * unprotected answer. */
@@ -55,9 +56,9 @@ struct hapax__response {
     uint8_t *body;
 };
 
-/* Reads a response. The status of an HTTP response gives the class. */
-bool hapax__response_read(struct hapax__response *response, enum hapax_lambda_kind kind,
-                          struct hapax_span text);
+/* Reads a response. The status of an HTTP response gives the class, by the policy's rules. */
+bool hapax__response_read(struct hapax__response *response, const struct hapax_policy *policy,
+                          enum hapax_lambda_kind kind, struct hapax_span text);
 
 /* Makes the outcome of an error that the runtime posted: FAILED. hapax__outcome_is_error() knows it
  * again. */

@@ -2,9 +2,8 @@
  *
  * What a function gave, as an outcome: its response, or its error.
  *
- * The invariants: the class of an HTTP response follows from its status, as at the HTTP door. A
- * response of which the integration would make a 502 has failed. Set-Cookie, Date and their like
- * are not stored.
+ * The invariants: an HTTP response has the class that it has at the HTTP door. A response of which
+ * the integration would make a 502 has failed. Set-Cookie, Date and their like are not stored.
  */
 #include "base/base64.h"
 #include "lines.h"
@@ -118,20 +117,24 @@ static bool take_body(struct hapax__response *response, struct hapax_span root)
     return true;
 }
 
-static bool take_http(struct hapax__response *response, struct hapax_span root, int64_t status)
+static bool take_http(struct hapax__response *response, const struct hapax_policy *policy,
+                      struct hapax_span root, int64_t status)
 {
+    const struct hapax_span none = {NULL, 0};
     size_t len = 0;
     FILE *out;
 
     /* These are set even if there is no memory for the rest. */
     response->outcome.status = (int)status;
-    response->cls = hapax_class_of_status((int)status);
+    response->cls = hapax_class_of_response(policy, (int)status, none);
     out = open_memstream(&response->headers, &len);
     if (!out)
         return false;
     put_lines(out, root);
     if (fclose(out) != 0 || !take_body(response, root))
         return false;
+    response->cls = hapax_class_of_response(policy, (int)status,
+                                            (struct hapax_span){(uint8_t *)response->headers, len});
     if (len > HAPAX_HEADERS_MAX) {
         response->outcome.body_kept = false;
         len = 0;
@@ -148,8 +151,8 @@ static bool read_status(int64_t *status, struct hapax_span value)
     return hapax__raw_number(status, value) && *status >= 100 && *status <= 999;
 }
 
-bool hapax__response_read(struct hapax__response *response, enum hapax_lambda_kind kind,
-                          struct hapax_span text)
+bool hapax__response_read(struct hapax__response *response, const struct hapax_policy *policy,
+                          enum hapax_lambda_kind kind, struct hapax_span text)
 {
     struct hapax_span root, value;
     int64_t status;
@@ -162,7 +165,7 @@ bool hapax__response_read(struct hapax__response *response, enum hapax_lambda_ki
     if (hapax__raw_check(&root, text) && hapax__raw_is_object(root) &&
         hapax__raw_member(&value, root, "statusCode")) {
         if (read_status(&status, value))
-            return take_http(response, root, status);
+            return take_http(response, policy, root, status);
         response->cls = HAPAX_CLASS_FAILED;
         return true;
     }

@@ -85,7 +85,8 @@ static bool answer_single(struct hapax__invocation *invocation, struct hapax__la
     const struct hapax__unit *unit = &invocation->units[0];
 
     if (!is_own(&unit->answer))
-        return hapax__reply_answer(reply, invocation->kind, invocation->root, &unit->answer, NULL);
+        return hapax__reply_answer(reply, invocation->kind, invocation->root, &unit->answer, NULL,
+                                   unit->identified ? &unit->id : NULL);
     if (hapax__event_is_http(invocation->kind))
         return hapax__reply_outcome(reply, invocation->kind, invocation->root, &unit->answer);
     return hapax__reply_text(reply, unit->answer.outcome.body.len > 0 ? unit->answer.outcome.body

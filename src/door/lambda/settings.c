@@ -31,6 +31,10 @@ enum hapax_error hapax_lambda_check(const struct hapax_lambda *lambda, char text
     if (lambda->policy.on_expired == HAPAX_EXPIRED_RECONCILE)
         return hapax__fail(text, HAPAX_ERR_INVALID,
                            "on_expired is reconcile, and there is no hook to ask");
+    if (lambda->policy.owner_required && !lambda->owner)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "owner is missing, and owner_required is on, as profile=payments sets "
+                           "it: name the pointer that says whose key it is");
     if (lambda->concurrency < 1 || lambda->concurrency > HAPAX_LAMBDA_CONCURRENCY_MAX)
         return hapax__fail(text, HAPAX_ERR_INVALID, "concurrency of %u is not 1 to %u",
                            lambda->concurrency, HAPAX_LAMBDA_CONCURRENCY_MAX);

@@ -147,7 +147,9 @@ static enum hapax_error check_table(const struct checking *c)
                                 "dynamodb: the table \"%.60s\" is %s", ddb->uri.table, status);
     if (find(c, "Table.ItemCount", &value))
         (void)hapax__raw_number(&items, value);
-    tell(c, false, "the table \"%s\" at %s is %s, with %" PRId64 " items, as of some hours ago",
+    tell(c, false,
+         "the table \"%s\" at %s is %s; DynamoDB, which counts about every six hours, last counted "
+         "%" PRId64 " items",
          ddb->uri.table, hapax__aws_host(ddb->aws), status, items);
     if (is(c, "Table.BillingModeSummary.BillingMode", "PAY_PER_REQUEST"))
         tell(c, false, "it is paid by request");

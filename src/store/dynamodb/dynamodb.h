@@ -216,6 +216,10 @@ enum hapax_error hapax__ddb_init(const char *uri, bool print, hapax_say *say, vo
                                  char text[HAPAX_TEXT_MAX]);
 enum hapax_error hapax__ddb_check(struct hapax_store *store, hapax_say *say, void *arg);
 
+/* `rights` of the type (rights.c): says an object of JSON with a policy of IAM for each use. */
+enum hapax_error hapax__ddb_rights(const char *uri, const char *use, const char *role, bool print,
+                                   hapax_say *say, void *arg, char text[HAPAX_TEXT_MAX]);
+
 /* Whether a reply of DescribeTable shows the key that this store needs. */
 bool hapax__ddb_keyed(struct hapax_span reply);
 

@@ -47,11 +47,13 @@ static enum hapax_error show(struct list *list, const struct hapax_record *recor
     assert(op->records);
     to = &op->records[op->count];
     *to = *record;
-    memset(&to->token, 0, sizeof(to->token));
+    memset(&to->mark, 0, sizeof(to->mark));
     to->outcome.headers = to->outcome.body = (struct hapax_span){NULL, 0};
     to->scope = hapax__arena_copy(arena, record->scope);
+    to->what = hapax__arena_copy(arena, record->what);
     to->resolved_by = hapax__arena_copy(arena, record->resolved_by);
-    if ((to->scope.len > 0 && !to->scope.ptr) || (to->resolved_by.len > 0 && !to->resolved_by.ptr))
+    if ((to->scope.len > 0 && !to->scope.ptr) || (to->what.len > 0 && !to->what.ptr) ||
+        (to->resolved_by.len > 0 && !to->resolved_by.ptr))
         return no_memory(list);
     op->count++;
     return HAPAX_ERR_NONE;

@@ -175,6 +175,7 @@ const struct hapax_store_type hapax__dynamodb = {
     .open = ddb_open,
     .run = ddb_run,
     .init = hapax__ddb_init,
+    .rights = hapax__ddb_rights,
     .check = hapax__ddb_check,
     .close = ddb_close,
 };

@@ -221,7 +221,7 @@ static bool took(const struct replies *replies, const struct hapax__resp *reply)
 }
 
 static void judge_lookup(struct hapax__lookup *lookup, const struct replies *replies, size_t nodes,
-                         size_t i)
+                         size_t i, const struct hapax_digest *key)
 {
     struct hapax__hint locks[NODES_MAX];
     size_t count = 0, taken = 0;
@@ -236,7 +236,7 @@ static void judge_lookup(struct hapax__lookup *lookup, const struct replies *rep
             continue;
         }
         if (!hapax__hint_read(&hint, &lookup->op->id,
-                              (struct hapax_span){(const uint8_t *)reply->str, reply->len}))
+                              (struct hapax_span){(const uint8_t *)reply->str, reply->len}, key))
             continue;
         if (hint.kind == HAPAX__HINT_COPY) {
             keep_copy(lookup, &hint);
@@ -273,7 +273,7 @@ static size_t bytes_of(const struct replies *replies, size_t nodes)
 
 bool hapax__hints_lookup(struct hapax__redlock *lock, struct hapax_arena *arena,
                          struct hapax__lookup *lookups, size_t n, int64_t now_us, bool take,
-                         unsigned *large)
+                         unsigned *large, const struct hapax_digest *key)
 {
     struct hapax_span prefix = hapax__redlock_prefix(lock);
     size_t nodes = hapax__redlock_nodes(lock);
@@ -294,7 +294,7 @@ bool hapax__hints_lookup(struct hapax__redlock *lock, struct hapax_arena *arena,
         return false;
     (void)hapax__redlock_ask(lock, calls, replies.each ? n : 1, PATIENCE_US, replies.of, text);
     for (size_t i = 0; i < n; i++)
-        judge_lookup(&lookups[i], &replies, nodes, i);
+        judge_lookup(&lookups[i], &replies, nodes, i, key);
     if (bytes_of(&replies, nodes) > LARGE_BYTES)
         *large = LARGE_LOOKUPS;
     else if (*large > 0)

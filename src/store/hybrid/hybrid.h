@@ -4,12 +4,16 @@
  * "Hybrid"). A hint is a value under one key per id:
  *
  *   rank    41 digits: the fence (20), the kind (1), and (20) a lock's lease end or a copy's epoch
- *   mark    16 bytes: of a lock, SHA-256 over its token, cut; of a copy, zeros
+ *   mark    16 bytes: of a lock, its token's; of a copy, the seal
  *   bare    (kind 0, fence 0) fingerprint 32, caller 32, until 20 digits: a claim that PostgreSQL
- * has not judged yet lock    (kind 1) the record as its CLAIM or RENEW showed it, by
- * hapax__record_encode() copy    (kind 2) the completed record, the same way
+ *           has not judged yet
+ *   lock    (kind 1) the record as its CLAIM or RENEW showed it, by hapax__record_encode()
+ *   copy    (kind 2) the completed record, the same way
  *
  * The higher rank wins, so hints that come late change nothing. A hint contains no token.
+ *
+ * The seal of a copy is the first 16 bytes of an HMAC over the id, the rank and the record. Its key
+ * is made of the store's secret. Without a secret the seal is zeros, and nobody looks at it.
  */
 #ifndef HAPAX_STORE_HYBRID_HYBRID_H
 #define HAPAX_STORE_HYBRID_HYBRID_H
@@ -21,12 +25,8 @@
 #define HAPAX__HYBRID_FRESH_US  INT64_C(500000) /* how old knowledge of the epoch may be */
 #define HAPAX__HINT_BARE_MS     30000 /* a bare lock stands for its lease, at most so long */
 #define HAPAX__HINT_RANK        41u
-#define HAPAX__HINT_MARK        16u
+#define HAPAX__HINT_MARK        sizeof(struct hapax_mark)
 #define HAPAX__HINT_HEAD        (HAPAX__HINT_RANK + HAPAX__HINT_MARK)
-
-struct hapax__mark {
-    uint8_t bytes[HAPAX__HINT_MARK];
-};
 
 /* ---- values (value.c) -------------------------------------------------------------- */
 
@@ -34,31 +34,31 @@ enum hapax__hint_kind { HAPAX__HINT_BARE, HAPAX__HINT_LOCK, HAPAX__HINT_COPY };
 
 struct hapax__hint {
     enum hapax__hint_kind kind;
-    struct hapax__mark mark;
+    struct hapax_mark mark;
     uint64_t epoch; /* of a copy */
     struct hapax_record record; /* bare: as far as it is known; spans borrow from the value */
 };
 
-struct hapax__mark hapax__hint_mark(const struct hapax_token *token);
-
 /* Make values in the arena; ptr NULL: out of memory. A lock's record is STARTED, a copy's
- * COMPLETED. */
+ * COMPLETED. key: of the seals; NULL: there is no secret. */
 struct hapax_span hapax__hint_bare(struct hapax_arena *arena, const struct hapax_op *claim,
-                                   const struct hapax__mark *mark, int64_t until_us);
+                                   const struct hapax_mark *mark, int64_t until_us);
 struct hapax_span hapax__hint_lock(struct hapax_arena *arena, const struct hapax_record *record,
-                                   const struct hapax__mark *mark);
+                                   const struct hapax_mark *mark);
 struct hapax_span hapax__hint_copy(struct hapax_arena *arena, const struct hapax_record *record,
-                                   uint64_t epoch);
+                                   uint64_t epoch, const struct hapax_digest *key);
 
-/* Reads the hint of an id. False: the value is no hint, or of another id. */
-bool hapax__hint_read(struct hapax__hint *out, const struct hapax_id *id, struct hapax_span value);
+/* Reads the hint of an id. False: the value is no hint, of another id, or a copy whose seal is not
+ * that of the key. */
+bool hapax__hint_read(struct hapax__hint *out, const struct hapax_id *id, struct hapax_span value,
+                      const struct hapax_digest *key);
 
 /* ---- rounds (hints.c) -------------------------------------------------------------- */
 
 /* What the nodes show about one CLAIM. */
 struct hapax__lookup {
     const struct hapax_op *op;
-    struct hapax__mark mark;
+    struct hapax_mark mark;
     bool locked; /* a majority of the nodes has the lock of one other mark: `lock` */
     bool copied; /* a node has a copy: `copy`, the highest one */
     bool placed; /* the op's own bare lock may stand on a node */
@@ -73,10 +73,11 @@ struct hapax__lookup {
  * The results are valid until the redlock's next call. *large counts the lookups that remain in
  * bounded mode; start it at 0. A lookup that met large copies sets it. While it is above 0, a
  * node's answer is limited to 4 MiB, copies beyond the limit count as absent, and lookups take
- * locks even without take. False: out of memory; nothing was sent. */
+ * locks even without take. key: as in hapax__hint_read(). False: out of memory; nothing was
+ * sent. */
 bool hapax__hints_lookup(struct hapax__redlock *lock, struct hapax_arena *arena,
                          struct hapax__lookup *lookups, size_t n, int64_t now_us, bool take,
-                         unsigned *large);
+                         unsigned *large, const struct hapax_digest *key);
 
 enum hapax__refresh_kind {
     HAPAX__REFRESH_DROP = 1, /* deletes the lock of this mark */
@@ -89,7 +90,7 @@ enum hapax__refresh_kind {
 struct hapax__refresh {
     enum hapax__refresh_kind what;
     const struct hapax_id *id;
-    const struct hapax__mark *mark; /* of the op's token; FORGET ignores it */
+    const struct hapax_mark *mark; /* of the op's token; FORGET ignores it */
     struct hapax_span value; /* PUT, COPY */
     int64_t ttl_ms; /* PUT, COPY */
 };

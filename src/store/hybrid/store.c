@@ -8,8 +8,11 @@
  * The invariant: PostgreSQL alone grants claims and judges writes. A hint can answer IN_FLIGHT to
  * the same request while another's lock stands, which costs the caller a later question at worst.
  * Or it answers COMPLETED from a copy that is whole, within its retention, and of the epoch that
- * PostgreSQL had less than half a second ago (epoch.c). So a Redis that is down, slow, wiped, older
- * than it was, or lying makes the store slower, never wrong.
+ * PostgreSQL had less than half a second ago (epoch.c). So a Redis that is down, slow, wiped, or
+ * older than it was makes the store slower, never wrong. A Redis that others write to can do no
+ * more where the store is bound to a secret: copies are sealed with it. Without a secret copies are
+ * checked for damage alone, so whoever writes to Redis can forge a copy, and with it an answer. A
+ * forged lock answers IN_FLIGHT, which runs nothing.
  *
  * A CLAIM whose result is not known is repeated without a lookup: its own first try may have the
  * claim, and another's lock must not hide that. Rejected: a store with rules of its own for what
@@ -18,6 +21,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
+#include "core/id.h"
 #include "hybrid.h"
 #include "store/types.h"
 
@@ -46,13 +50,15 @@ struct hybrid {
     struct hapax_store *postgres;
     struct hapax__redlock *lock;
     bool stale_replay;
+    bool seals; /* the store is bound to a secret */
+    struct hapax_digest key; /* of the seals */
     struct hapax_arena arena; /* of one run */
     struct hapax__known known;
     int64_t down_until_us; /* boot time; PostgreSQL failed to answer just before */
     /* The marks of CLAIMs whose result is not known, by their first bytes. A newer mark replaces an
      * older one with the same bytes. */
-    struct hapax__mark doubts[DOUBTS];
-    struct hapax__mark marks[HAPAX__HYBRID_BATCH_MAX]; /* of each op of the batch */
+    struct hapax_mark doubts[DOUBTS];
+    struct hapax_mark marks[HAPAX__HYBRID_BATCH_MAX]; /* of each op of the batch */
     struct hapax__lookup lookups[HAPAX__HYBRID_BATCH_MAX];
     size_t lookup_count;
     unsigned large; /* see hapax__hints_lookup() */
@@ -67,24 +73,39 @@ struct hybrid {
     size_t from[HAPAX__HYBRID_BATCH_MAX];
 };
 
+/* The key of the seals; NULL: none. */
+static const struct hapax_digest *key_of(const struct hybrid *h)
+{
+    return h->seals ? &h->key : NULL;
+}
+
+static void hybrid_bound(struct hapax_store *store, struct hapax_span secret)
+{
+    const struct hapax_span label = hapax_str("copies");
+    struct hybrid *h = (struct hybrid *)store;
+
+    hapax__mac(&h->key, secret, &label, 1);
+    h->seals = true;
+}
+
 /* ---- doubts -------------------------------------------------------------------------- */
 
-static bool same_mark(const struct hapax__mark *a, const struct hapax__mark *b)
+static bool same_mark(const struct hapax_mark *a, const struct hapax_mark *b)
 {
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-static struct hapax__mark *doubt_of(struct hybrid *h, const struct hapax__mark *mark)
+static struct hapax_mark *doubt_of(struct hybrid *h, const struct hapax_mark *mark)
 {
     return &h->doubts[((size_t)mark->bytes[0] << 8 | mark->bytes[1]) % DOUBTS];
 }
 
-static bool doubtful(struct hybrid *h, const struct hapax__mark *mark)
+static bool doubtful(struct hybrid *h, const struct hapax_mark *mark)
 {
     return same_mark(doubt_of(h, mark), mark);
 }
 
-static void note_result(struct hybrid *h, const struct hapax__mark *mark, bool known)
+static void note_result(struct hybrid *h, const struct hapax_mark *mark, bool known)
 {
     if (!known)
         *doubt_of(h, mark) = *mark;
@@ -167,7 +188,7 @@ static void choose_lookups(struct hybrid *h, const struct hapax_op *ops, size_t 
     h->lookup_count = 0;
     for (size_t i = 0; i < n; i++) {
         h->lookup_of[i] = 0;
-        h->marks[i] = hapax__hint_mark(&ops[i].token);
+        hapax__mark(&h->marks[i], &ops[i].token);
         if (ops[i].kind != HAPAX_OP_CLAIM || doubtful(h, &h->marks[i]))
             continue;
         h->lookups[h->lookup_count++] = (struct hapax__lookup){.op = &ops[i], .mark = h->marks[i]};
@@ -221,7 +242,7 @@ static enum hapax_error look_up(struct hybrid *h, struct hapax_op *ops, size_t n
     if (!hapax__hints_lookup(h->lock, &h->arena, h->lookups, h->lookup_count,
                              h->known.clock ? hapax__known_low(&h->known, hapax__boot_us())
                                             : hapax__wall_us(),
-                             h->take, &h->large))
+                             h->take, &h->large, key_of(h)))
         return error;
     if (error == HAPAX_ERR_NONE && !down && any_copy(h) &&
         !hapax__known_fresh(&h->known, hapax__boot_us()))
@@ -267,7 +288,7 @@ static bool make_copy(struct hybrid *h, struct hapax__refresh *out,
     if (h->epoch == 0 || record->reruns || left_us < COPY_MIN_US ||
         record->outcome.headers.len + record->outcome.body.len > COPY_MAX)
         return false;
-    out->value = hapax__hint_copy(&h->arena, record, h->epoch);
+    out->value = hapax__hint_copy(&h->arena, record, h->epoch, key_of(h));
     out->ttl_ms = ms_of(left_us);
     return out->value.ptr != NULL;
 }
@@ -479,7 +500,7 @@ static void check_node(const struct clocks *clocks, size_t node, const struct ha
     if (!reply || reply->type != HAPAX__RESP_ARRAY || reply->elements != 2 ||
         reply->element[0]->type != HAPAX__RESP_STRING ||
         reply->element[1]->type != HAPAX__RESP_STRING) {
-        tell(clocks, false, "redis node %zu does not answer", node + 1);
+        tell(clocks, true, "redis node %zu does not answer", node + 1);
         return;
     }
     clock_us = strtoll(reply->element[0]->str, NULL, 10) * US_PER_S +
@@ -495,7 +516,8 @@ static void check_node(const struct clocks *clocks, size_t node, const struct ha
         tell(clocks, false, "redis node %zu answers; its clock agrees with PostgreSQL's", node + 1);
 }
 
-static enum hapax_error check_redis(struct hybrid *h, const struct clocks *clocks)
+/* A Redis that is away is no failure of the store: PostgreSQL answers every op. */
+static void check_redis(struct hybrid *h, const struct clocks *clocks)
 {
     const struct hapax_span command = hapax_str("TIME");
     const struct hapax__redlock_call call = {&command, 1};
@@ -507,13 +529,39 @@ static enum hapax_error check_redis(struct hybrid *h, const struct clocks *clock
     for (size_t i = 0; i < nodes; i++)
         check_node(clocks, i, replies[i]);
     if (text[0])
-        tell(clocks, false, "redis: %.200s", text);
-    if (answered >= hapax__redlock_majority(nodes))
-        return HAPAX_ERR_NONE;
-    return hapax_store_fail(
-        &h->base, HAPAX_ERR_UNAVAILABLE,
-        "redis: %zu of %zu nodes answer, so every op goes to PostgreSQL: %.150s", answered, nodes,
-        text);
+        tell(clocks, true, "redis: %.200s", text);
+    if (answered < hapax__redlock_majority(nodes))
+        tell(clocks, true,
+             "redis: %zu of %zu nodes answer, so every op goes to PostgreSQL: nothing is lost, but "
+             "PostgreSQL has to bear the whole load",
+             answered, nodes);
+}
+
+/* Whether others may write to a node: it is on another machine, or asks us for no login. */
+static bool open_to_others(const struct hapax__redis_uri *uri)
+{
+    return hapax__redis_far(uri) || !hapax__redis_login(uri);
+}
+
+/* Without a secret nothing tells a forged copy from ours. The check value of a secret stands in the
+ * store, so the secret itself need not be known here. */
+static enum hapax_error check_forgers(struct hybrid *h, const struct clocks *clocks)
+{
+    bool secret, open = false;
+    enum hapax_error error = hapax__bind_has_secret(h->postgres, &secret);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    for (size_t i = 0; i < h->lock->count; i++)
+        open |= open_to_others(&h->lock->nodes[i].uri);
+    if (secret)
+        tell(clocks, false, "copies are sealed with the store's secret");
+    else if (open)
+        tell(clocks, true,
+             "the store has no secret, so whoever can write to its Redis can forge answers, and "
+             "that Redis is on another machine or asks for no password (set HAPAX_SECRET_FILE "
+             "before the store's first use)");
+    return HAPAX_ERR_NONE;
 }
 
 static enum hapax_error hybrid_check(struct hapax_store *store, hapax_say *say, void *arg)
@@ -527,13 +575,17 @@ static enum hapax_error hybrid_check(struct hapax_store *store, hapax_say *say, 
     if (error != HAPAX_ERR_NONE)
         return hapax_store_fail(store, error, "%s", hapax_store_text(h->postgres));
     clocks.ahead_us = h->known.low_us - h->known.low_boot_us;
+    error = check_forgers(h, &clocks);
+    if (error != HAPAX_ERR_NONE)
+        return hapax_store_fail(store, error, "%s", hapax_store_text(h->postgres));
     if (h->known.epoch == 0)
         tell(&clocks, false, "the epoch's record is not there yet: no copies are kept");
     if (h->stale_replay)
         tell(&clocks, false,
              "stale_replay is on: while PostgreSQL does not answer, what an operator resolved may "
              "be answered as it was before");
-    return check_redis(h, &clocks);
+    check_redis(h, &clocks);
+    return HAPAX_ERR_NONE;
 }
 
 /* ---- open, close, init --------------------------------------------------------------- */
@@ -545,6 +597,7 @@ static void hybrid_close(struct hapax_store *store)
     hapax__redlock_close(h->lock);
     hapax_store_close(h->postgres);
     hapax__arena_release(&h->arena);
+    explicit_bzero(&h->key, sizeof(h->key));
     free(h);
 }
 
@@ -591,11 +644,27 @@ static enum hapax_error hybrid_init(const char *uri, bool print, hapax_say *say,
     return error;
 }
 
+/* Roles are PostgreSQL's. All who use the store need the one user of Redis of docs/stores.md. */
+static enum hapax_error hybrid_rights(const char *uri, const char *use, const char *role,
+                                      bool print, hapax_say *say, void *arg,
+                                      char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__hybrid_parts parts;
+    enum hapax_error error = hapax__hybrid_parts(&parts, uri, text);
+
+    if (error == HAPAX_ERR_NONE)
+        error = hapax_store_rights(parts.postgres, use, role, print, say, arg, text);
+    hapax__hybrid_parts_release(&parts);
+    return error;
+}
+
 const struct hapax_store_type hapax__hybrid = {.scheme = "hybrid",
                                                .batch_max = HAPAX__HYBRID_BATCH_MAX,
                                                .body_max = HAPAX_BODY_MAX,
                                                .open = hybrid_open,
                                                .run = hybrid_run,
                                                .init = hybrid_init,
+                                               .rights = hybrid_rights,
                                                .check = hybrid_check,
+                                               .bound = hybrid_bound,
                                                .close = hybrid_close};

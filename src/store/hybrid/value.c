@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Hints as bytes. The invariant: a value that is read back is whole and of this id (the record's
- * checksum covers the id), or it is no hint. A value of another program, id or version costs a
- * question to PostgreSQL and nothing more. The rank is in digits, not bytes, since the scripts
+ * checksum covers the id), or it is no hint. With a secret a copy that is read back was made by one
+ * who knows the secret. A value of another program, id or version costs a question to PostgreSQL
+ * and nothing more. The rank is in digits, not bytes, since the scripts
  * compare it as text, which orders digits correctly in every locale.
  */
+#include "core/id.h"
 #include "core/record.h"
 #include "hybrid.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,19 +50,24 @@ static bool take_number(uint64_t *out, const uint8_t *in)
     return true;
 }
 
-struct hapax__mark hapax__hint_mark(const struct hapax_token *token)
+/* The seal of a copy: its value is as in hybrid.h, and its mark is not looked at. */
+static struct hapax_mark seal_of(const struct hapax_id *id, struct hapax_span value,
+                                 const struct hapax_digest *key)
 {
-    const struct hapax_span part = {token->bytes, sizeof(token->bytes)};
-    struct hapax_digest digest;
-    struct hapax__mark mark;
+    const struct hapax_span parts[] = {
+        {id->bytes, sizeof(id->bytes)},
+        {value.ptr, HAPAX__HINT_RANK},
+        {value.ptr + HAPAX__HINT_HEAD, value.len - HAPAX__HINT_HEAD}};
+    struct hapax_digest mac;
+    struct hapax_mark seal;
 
-    hapax_digest(&digest, &part, 1);
-    memcpy(mark.bytes, digest.bytes, sizeof(mark.bytes));
-    return mark;
+    hapax__mac(&mac, (struct hapax_span){key->bytes, sizeof(key->bytes)}, parts, 3);
+    memcpy(seal.bytes, mac.bytes, sizeof(seal.bytes));
+    return seal;
 }
 
 struct hapax_span hapax__hint_bare(struct hapax_arena *arena, const struct hapax_op *claim,
-                                   const struct hapax__mark *mark, int64_t until_us)
+                                   const struct hapax_mark *mark, int64_t until_us)
 {
     uint8_t *out = hapax__arena_alloc(arena, BARE_SIZE), *at = out;
 
@@ -76,36 +84,52 @@ struct hapax_span hapax__hint_bare(struct hapax_arena *arena, const struct hapax
 }
 
 static struct hapax_span make(struct hapax_arena *arena, const struct hapax_record *record,
-                              enum hapax__hint_kind kind, const struct hapax__mark *mark,
-                              uint64_t last)
+                              enum hapax__hint_kind kind, const struct hapax_mark *mark,
+                              uint64_t last, const struct hapax_digest *key)
 {
-    static const struct hapax_token none;
+    static const struct hapax_mark none;
+    struct hapax_mark seal;
     size_t size = HAPAX__HINT_HEAD + hapax__record_size(record);
     uint8_t *out = hapax__arena_alloc(arena, size);
 
-    assert(memcmp(&record->token, &none, sizeof(none)) == 0);
+    assert(memcmp(&record->mark, &none, sizeof(none)) == 0);
     if (!out)
         return (struct hapax_span){NULL, 0};
     put_rank(out, record->fence, kind, last);
     memcpy(out + HAPAX__HINT_RANK, mark->bytes, sizeof(mark->bytes));
     hapax__record_encode(out + HAPAX__HINT_HEAD, record);
+    if (key) {
+        seal = seal_of(&record->id, (struct hapax_span){out, size}, key);
+        memcpy(out + HAPAX__HINT_RANK, seal.bytes, sizeof(seal.bytes));
+    }
     return (struct hapax_span){out, size};
 }
 
 struct hapax_span hapax__hint_lock(struct hapax_arena *arena, const struct hapax_record *record,
-                                   const struct hapax__mark *mark)
+                                   const struct hapax_mark *mark)
 {
     assert(record->state == HAPAX_STATE_STARTED && record->lease_until_us > 0);
-    return make(arena, record, HAPAX__HINT_LOCK, mark, (uint64_t)record->lease_until_us);
+    return make(arena, record, HAPAX__HINT_LOCK, mark, (uint64_t)record->lease_until_us, NULL);
 }
 
 struct hapax_span hapax__hint_copy(struct hapax_arena *arena, const struct hapax_record *record,
-                                   uint64_t epoch)
+                                   uint64_t epoch, const struct hapax_digest *key)
 {
-    static const struct hapax__mark none;
+    static const struct hapax_mark none;
 
     assert(record->state == HAPAX_STATE_COMPLETED && !record->reruns && epoch > 0);
-    return make(arena, record, HAPAX__HINT_COPY, &none, epoch);
+    return make(arena, record, HAPAX__HINT_COPY, &none, epoch, key);
+}
+
+static bool sealed(const struct hapax_id *id, struct hapax_span value,
+                   const struct hapax_digest *key)
+{
+    struct hapax_mark seal;
+
+    if (!key)
+        return true;
+    seal = seal_of(id, value, key);
+    return CRYPTO_memcmp(value.ptr + HAPAX__HINT_RANK, seal.bytes, sizeof(seal.bytes)) == 0;
 }
 
 static bool read_bare(struct hapax__hint *out, const struct hapax_id *id, struct hapax_span value)
@@ -123,7 +147,8 @@ static bool read_bare(struct hapax__hint *out, const struct hapax_id *id, struct
     return true;
 }
 
-bool hapax__hint_read(struct hapax__hint *out, const struct hapax_id *id, struct hapax_span value)
+bool hapax__hint_read(struct hapax__hint *out, const struct hapax_id *id, struct hapax_span value,
+                      const struct hapax_digest *key)
 {
     struct hapax_span rest = {NULL, 0};
     uint64_t fence, last;
@@ -145,7 +170,8 @@ bool hapax__hint_read(struct hapax__hint *out, const struct hapax_id *id, struct
     case '2':
         out->kind = HAPAX__HINT_COPY;
         out->epoch = last;
-        return hapax__record_decode(&out->record, id, rest) == HAPAX_ERR_NONE &&
+        return sealed(id, value, key) &&
+               hapax__record_decode(&out->record, id, rest) == HAPAX_ERR_NONE &&
                out->record.state == HAPAX_STATE_COMPLETED && !out->record.reruns &&
                out->record.fence == fence;
     default:

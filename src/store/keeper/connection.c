@@ -9,7 +9,7 @@
  * the whole request was decoded. In steady state a request costs no allocation.
  *
  * Two things are bounded. Memory for long requests: GROWN_MAX over all connections; a request that
- * finds none waits with only its head read. Answers that wait for their reply: HELD_MAX per
+ * finds none waits with only its head read. Answers that wait for their reply: ANSWERS_MAX per
  * connection; the number of ops that may give so much is guessed from earlier answers.
  */
 #include "connection.h"
@@ -28,7 +28,7 @@
 
 #define BUFFER_SIZE  ((size_t)32 << 10) /* each connection's own buffer, one in and one out */
 #define GROWN_MAX    ((size_t)256 << 20)
-#define HELD_MAX     ((size_t)64 << 20)
+#define ANSWERS_MAX  ((size_t)64 << 20)
 #define ANSWER_GUESS ((size_t)512 << 10) /* the guessed length of an answer, before any was seen */
 /* Answers of this length together do not wait for the others. */
 #define REPLY_SIZE    ((size_t)1 << 20)
@@ -49,7 +49,7 @@ static void watch(struct hapax__keeper_connection *c, uint32_t events)
 
 /* ---- its life ------------------------------------------------------------------------ */
 
-bool hapax__connection_open(struct hapax__keeper_server *server, int fd)
+bool hapax__connection_open(struct hapax__keeper_server *server, int fd, bool door)
 {
     struct hapax__keeper_connection *c = calloc(1, sizeof(*c));
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
@@ -60,6 +60,7 @@ bool hapax__connection_open(struct hapax__keeper_server *server, int fd)
     }
     c->server = server;
     c->fd = fd;
+    c->door = door;
     c->phase = HAPAX__GREETING;
     c->events = EPOLLIN;
     c->frame_max = HAPAX__FRAME_LEAST;
@@ -200,6 +201,34 @@ static void fault(struct hapax__keeper_connection *c, enum hapax_error error, co
     c->since_us = hapax__monotonic_us();
 }
 
+/* ---- a door's rights ----------------------------------------------------------------- */
+
+/* A door claims, and ends what it claimed. Of other records it learns what it must, to serve its
+ * own request: so a record is shown only where it is of the fingerprint and caller that the op
+ * names. These two prove nothing if an answer gives them away, hence MISMATCH comes without. */
+static bool door_may(const struct hapax_op *op)
+{
+    return op->kind != HAPAX_OP_LIST && op->kind != HAPAX_OP_PURGE && op->kind != HAPAX_OP_RESOLVE;
+}
+
+/* Takes out of an answer to a door what is another request's. */
+static void conceal(struct hapax_op *op)
+{
+    struct hapax_record *record = &op->record;
+
+    if (memcmp(&record->fingerprint, &op->fingerprint, sizeof(op->fingerprint)) == 0 &&
+        memcmp(&record->caller, &op->caller, sizeof(op->caller)) == 0)
+        return;
+    if (op->verdict == HAPAX_FOUND) {
+        op->verdict = HAPAX_NO_VERDICT;
+        op->error = HAPAX_ERR_REFUSED;
+    } else if (op->verdict == HAPAX_LOST) {
+        *record = (struct hapax_record){.id = op->id}; /* for this request there is none */
+    } else if (op->verdict == HAPAX_MISMATCH) {
+        *record = (struct hapax_record){.id = op->id, .state = record->state};
+    }
+}
+
 /* ---- replies ------------------------------------------------------------------------- */
 
 /* The text of an op's error. */
@@ -214,6 +243,10 @@ static const char *text_of(const struct hapax__keeper_connection *c, const struc
     again = *op;
     if (op->kind < HAPAX_OP_CLAIM || op->kind > HAPAX_OP_RESOLVE)
         hapax__fail(text, op->error, "kind of op %d is not known", (int)op->kind);
+    else if (c->door && op->error == HAPAX_ERR_REFUSED)
+        hapax__fail(text, op->error,
+                    "this user has the rights of a door: only the keeper's own user and root list, "
+                    "show, resolve and purge");
     else if (hapax__op_check(&again, c->server->body_max, text))
         hapax__lane_text(c->server->lane, text);
     if (text[0] == '\0')
@@ -241,6 +274,8 @@ static bool gather(struct hapax__keeper_connection *c)
         struct hapax_op *op = &c->work[c->ready].job.op;
         size_t size;
 
+        if (c->door)
+            conceal(op);
         hapax__frame_fit_answer(op, answers_room(c));
         size = answer_bound(op);
         assert(size <= answers_room(c));
@@ -300,12 +335,76 @@ static bool reply(struct hapax__keeper_connection *c)
     return true;
 }
 
+/* ---- advice -------------------------------------------------------------------------- */
+
+struct advice {
+    struct hapax__info info;
+    char text[HAPAX__FRAME_LINES_MAX][HAPAX_TEXT_MAX];
+};
+
+static void note_line(void *arg, bool danger, const char *line)
+{
+    struct advice *advice = arg;
+    struct hapax__info *info = &advice->info;
+    char *copy;
+
+    if (info->lines == HAPAX__FRAME_LINES_MAX)
+        return;
+    copy = advice->text[info->lines];
+    hapax__fail(copy, HAPAX_ERR_NONE, "%s", line);
+    info->line[info->lines++] = (struct hapax__info_line){danger, hapax_str(copy)};
+}
+
+/* In the lane's thread. What keeps the store from answering is a danger. */
+static void look(struct hapax_store *store, struct hapax__job *job)
+{
+    struct advice *advice = calloc(1, sizeof(*advice));
+
+    job->memory = advice;
+    if (advice && hapax_store_check(store, note_line, advice) != HAPAX_ERR_NONE)
+        note_line(advice, true, hapax_store_text(store));
+}
+
+/* Puts the advice into the output. False: no memory, and the connection is given up. */
+static bool inform(struct hapax__keeper_connection *c)
+{
+    struct hapax__job *job = &c->work[0].job;
+    struct hapax__info info = {0};
+    struct hapax__writer w;
+
+    if (job->memory) {
+        info = ((struct advice *)job->memory)->info;
+    } else {
+        info.line[0].danger = true;
+        info.line[0].text = hapax_str("the store was not asked: its queue is full, or memory is");
+        info.lines = 1;
+    }
+    info.seq = c->seq;
+    info.pid = c->server->pid;
+    info.scheme = c->server->scheme;
+    info.queued = hapax__lane_queued(c->server->lane);
+    info.clients = c->server->clients;
+    if (!reserve_out(c, hapax__frame_info_size(&info))) {
+        hapax__connection_hang_up(c);
+        return false;
+    }
+    w = (struct hapax__writer){c->out, c->out_cap};
+    hapax__frame_put_info(&w, &info);
+    c->out_len = (size_t)(w.at - c->out);
+    c->since_us = hapax__monotonic_us();
+    free(job->memory);
+    job->memory = NULL;
+    c->ready_size = 0;
+    c->replied = 1;
+    return true;
+}
+
 /* ---- a request ----------------------------------------------------------------------- */
 
-/* How many ops may be without an answer at a time, so that their answers stay within HELD_MAX. */
+/* How many ops may be without an answer at a time: their answers stay within ANSWERS_MAX. */
 static uint32_t window(const struct hapax__keeper_connection *c)
 {
-    size_t ops = HELD_MAX / (c->answer_max > 0 ? c->answer_max : 1);
+    size_t ops = ANSWERS_MAX / (c->answer_max > 0 ? c->answer_max : 1);
 
     if (ops > HAPAX_BATCH_MAX)
         ops = HAPAX_BATCH_MAX;
@@ -317,6 +416,8 @@ static void submit_one(struct hapax__keeper_connection *c, struct hapax__keeper_
 {
     char text[HAPAX_TEXT_MAX];
 
+    if (c->door && work->job.op.error == HAPAX_ERR_NONE && !door_may(&work->job.op))
+        work->job.op.error = HAPAX_ERR_REFUSED;
     work->done = work->job.op.error != HAPAX_ERR_NONE ||
                  !hapax__op_check(&work->job.op, c->server->body_max, text) ||
                  !hapax__lane_submit(c->server->lane, &work->job);
@@ -378,7 +479,7 @@ static bool run(struct hapax__keeper_connection *c)
     if (!flush(c))
         return false;
     if (c->ready > c->replied && (c->ready == c->count || c->ready_size >= REPLY_SIZE))
-        return reply(c);
+        return c->work[0].job.look ? inform(c) : reply(c);
     if (c->replied < c->count)
         return false;
     consume(c);
@@ -414,7 +515,7 @@ static void take_request(struct hapax__keeper_connection *c, struct hapax_span p
         fault(c, HAPAX_ERR_NOMEM, "out of memory for a request");
         return;
     }
-    until_us = hapax__monotonic_us() + request.wait_ms * US_PER_MS;
+    until_us = hapax__boot_us() + request.wait_ms * US_PER_MS;
     for (uint16_t i = 0; i < request.count; i++) {
         struct hapax__keeper_work *work = &c->work[i];
 
@@ -423,6 +524,7 @@ static void take_request(struct hapax__keeper_connection *c, struct hapax_span p
             fault(c, HAPAX_ERR_INVALID, text);
             return;
         }
+        work->job.look = NULL;
         work->job.deadline_us = request.wait_ms > 0 ? until_us : 0;
         work->job.memory = NULL;
         work->connection = c;
@@ -463,24 +565,21 @@ static void take_hello(struct hapax__keeper_connection *c, struct hapax_span pay
     c->phase = HAPAX__RUNNING;
 }
 
+/* The lane is asked like for an op, so the advice is of now and comes in turn. */
 static void take_ask(struct hapax__keeper_connection *c, struct hapax_span payload)
 {
-    struct hapax__info info = c->server->info;
-    struct hapax__writer w;
-
-    if (!hapax__frame_take_ask(payload, &info.seq)) {
+    if (!hapax__frame_take_ask(payload, &c->seq)) {
         fault(c, HAPAX_ERR_INVALID, "a question is malformed");
         return;
     }
-    if (!reserve_out(c, hapax__frame_info_size(&info))) {
-        hapax__connection_hang_up(c);
+    if (!reserve_work(c, 1)) {
+        fault(c, HAPAX_ERR_NOMEM, "out of memory for a question");
         return;
     }
-    info.queued = hapax__lane_queued(c->server->lane);
-    info.clients = c->server->clients;
-    w = (struct hapax__writer){c->out, c->out_cap};
-    hapax__frame_put_info(&w, &info);
-    c->out_len = (size_t)(w.at - c->out);
+    c->work[0] = (struct hapax__keeper_work){.job.look = look, .connection = c};
+    c->work[0].done = !hapax__lane_submit(c->server->lane, &c->work[0].job);
+    c->in_lane += !c->work[0].done;
+    c->count = c->submitted = 1;
     c->phase = HAPAX__RUNNING;
 }
 

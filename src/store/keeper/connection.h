@@ -29,6 +29,7 @@ struct hapax__keeper_connection {
     struct hapax__keeper_connection *next, *prev; /* of all */
     struct hapax__keeper_connection *next_touched;
     bool touched; /* jobs came back in this round */
+    bool door; /* its peer may do no more than a door does */
     enum hapax__client_phase phase;
     int fd;
     uint32_t events; /* what epoll watches for */
@@ -74,13 +75,13 @@ struct hapax__keeper_server {
     bool deaf; /* no descriptors to accept with, until the next tick */
     bool stopping;
 
-    struct hapax__info info; /* the store's own advice, as it was when the server began */
-    char lines[HAPAX__FRAME_LINES_MAX][HAPAX_TEXT_MAX];
+    uint32_t pid;
+    struct hapax_span scheme; /* of the store */
 };
 
-/* Makes a connection that owns fd and is in the server's list. False: no memory or descriptor;
- * the caller still owns fd. */
-bool hapax__connection_open(struct hapax__keeper_server *server, int fd);
+/* Makes a connection that owns fd and is in the server's list. door: its peer has only a door's
+ * rights. False: no memory or descriptor; the caller still owns fd. */
+bool hapax__connection_open(struct hapax__keeper_server *server, int fd, bool door);
 
 /* Takes the events of epoll. */
 void hapax__connection_event(struct hapax__keeper_connection *c, uint32_t events);

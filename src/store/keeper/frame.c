@@ -14,11 +14,13 @@
 #include "frame.h"
 
 #include "base/arena.h"
+#include "core/machine.h"
 #include "core/record.h"
 #include "store/types.h"
 
 enum {
     FLAG_RERUN_COMPLETED = 1, /* CLAIM */
+    FLAG_OWNED = 2, /* CLAIM, LIST: the owner's digest follows */
     FLAG_RECONCILED = 1, /* RENEW */
     FLAG_RAN = 1, /* FAIL */
     FLAG_AS_UNKNOWN = 2,
@@ -31,13 +33,16 @@ enum {
     HAS_PURGED = 4,
     HAS_MORE = 8,
     HAS_ECHO = 16, /* the record's headers and body are those of the op, and left out */
-    HAS_ALL = 31
+    HAS_DAMAGE = 32, /* LIST, PURGE: ids that were passed over, from and to */
+    HAS_ALL = 63
 };
 
-#define MAGIC       "hpxk"
-#define MAGIC_SIZE  4u
-#define ID_SIZE     sizeof(((struct hapax_id *)NULL)->bytes)
-#define TOKEN_SIZE  sizeof(((struct hapax_token *)NULL)->bytes)
+#define MAGIC      "hpxk"
+#define MAGIC_SIZE 4u
+#define ID_SIZE    sizeof(((struct hapax_id *)NULL)->bytes)
+#define TOKEN_SIZE sizeof(((struct hapax_token *)NULL)->bytes)
+/* Who asks by a token: id, token, fingerprint, caller. */
+#define HOLDER_SIZE (ID_SIZE + TOKEN_SIZE + 2 * DIGEST_SIZE)
 #define DIGEST_SIZE sizeof(((struct hapax_digest *)NULL)->bytes)
 
 static void put_span(struct hapax__writer *w, struct hapax_span span, size_t width)
@@ -205,22 +210,47 @@ static void take_outcome(struct hapax__reader *r, struct hapax_outcome *out)
     out->body = take_span(r, 4);
 }
 
+/* The flags of a CLAIM or LIST, and the owner's digest where there is one. */
+static size_t owner_size(const struct hapax_op *op)
+{
+    return 1 + (hapax__owned(&op->owner) ? DIGEST_SIZE : 0);
+}
+
+static void put_owner(struct hapax__writer *w, const struct hapax_op *op, unsigned flags)
+{
+    bool owned = hapax__owned(&op->owner);
+
+    hapax__put_number(w, flags | (owned ? FLAG_OWNED : 0u), 1);
+    if (owned)
+        hapax__put(w, op->owner.bytes, DIGEST_SIZE);
+}
+
+static unsigned take_owner(struct hapax__reader *r, struct hapax_op *op, unsigned known)
+{
+    unsigned flags = take_flags(r, known | FLAG_OWNED);
+
+    if (flags & FLAG_OWNED)
+        hapax__take_into(r, op->owner.bytes, DIGEST_SIZE);
+    r->bad |= flags & FLAG_OWNED && !hapax__owned(&op->owner);
+    return flags;
+}
+
 /* How many bytes an op has behind its kind. */
 static size_t asked_size(const struct hapax_op *op)
 {
     switch (op->kind) {
     case HAPAX_OP_CLAIM:
-        return ID_SIZE + TOKEN_SIZE + 2 * DIGEST_SIZE + 8 + 8 + 1 + 4 + 1 + 1 + op->scope.len;
+        return HOLDER_SIZE + 8 + 8 + 1 + 4 + owner_size(op) + 1 + op->scope.len + 1 + op->what.len;
     case HAPAX_OP_RENEW:
-        return ID_SIZE + TOKEN_SIZE + 8 + 1 + 4;
+        return HOLDER_SIZE + 8 + 1 + 4;
     case HAPAX_OP_COMPLETE:
-        return ID_SIZE + TOKEN_SIZE + outcome_size(&op->outcome);
+        return HOLDER_SIZE + outcome_size(&op->outcome);
     case HAPAX_OP_FAIL:
-        return ID_SIZE + TOKEN_SIZE + 1 + outcome_size(&op->outcome);
+        return HOLDER_SIZE + 1 + outcome_size(&op->outcome);
     case HAPAX_OP_READ:
-        return ID_SIZE;
+        return ID_SIZE + 2 * DIGEST_SIZE;
     case HAPAX_OP_LIST:
-        return 1 + 8 + 2 + ID_SIZE + 1 + op->scope.len;
+        return 1 + 8 + 2 + ID_SIZE + owner_size(op) + 1 + op->scope.len;
     case HAPAX_OP_PURGE:
         return 2 + ID_SIZE;
     default:
@@ -234,30 +264,37 @@ size_t hapax__frame_op_size(const struct hapax_op *op)
     return 4 + 1 + asked_size(op);
 }
 
+static void put_request(struct hapax__writer *w, const struct hapax_op *op)
+{
+    hapax__put(w, op->fingerprint.bytes, DIGEST_SIZE);
+    hapax__put(w, op->caller.bytes, DIGEST_SIZE);
+}
+
 static void put_holder(struct hapax__writer *w, const struct hapax_op *op)
 {
     hapax__put(w, op->id.bytes, ID_SIZE);
     hapax__put(w, op->token.bytes, TOKEN_SIZE);
+    put_request(w, op);
 }
 
 static void put_claim(struct hapax__writer *w, const struct hapax_op *op)
 {
-    assert(op->scope.len <= HAPAX_SCOPE_MAX);
+    assert(op->scope.len <= HAPAX_SCOPE_MAX && op->what.len <= HAPAX_WHAT_MAX);
     put_holder(w, op);
-    hapax__put(w, op->fingerprint.bytes, DIGEST_SIZE);
-    hapax__put(w, op->caller.bytes, DIGEST_SIZE);
     hapax__put_number(w, (uint64_t)op->lease_ms, 8);
     hapax__put_number(w, (uint64_t)op->retention_ms, 8);
     hapax__put_number(w, (uint64_t)op->on_expired, 1);
     hapax__put_number(w, op->attempts_max, 4);
-    hapax__put_number(w, op->rerun_completed ? FLAG_RERUN_COMPLETED : 0, 1);
+    put_owner(w, op, op->rerun_completed ? FLAG_RERUN_COMPLETED : 0);
     put_span(w, op->scope, 1);
+    put_span(w, op->what, 1);
 }
 
 static void put_resolve(struct hapax__writer *w, const struct hapax_op *op)
 {
     assert(op->by.len <= HAPAX_BY_MAX);
-    put_holder(w, op);
+    hapax__put(w, op->id.bytes, ID_SIZE);
+    hapax__put(w, op->token.bytes, TOKEN_SIZE);
     hapax__put_number(w, (uint64_t)op->resolve, 1);
     hapax__put_number(w, op->force ? FLAG_FORCE : 0, 1);
     hapax__put_number(w, op->if_attempt, 4);
@@ -292,12 +329,14 @@ void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op)
         return;
     case HAPAX_OP_READ:
         hapax__put(w, op->id.bytes, ID_SIZE);
+        put_request(w, op);
         return;
     case HAPAX_OP_LIST:
         hapax__put_number(w, op->states, 1);
         hapax__put_number(w, (uint64_t)op->older_ms, 8);
         hapax__put_number(w, op->limit, 2);
         hapax__put(w, op->cursor.bytes, ID_SIZE);
+        put_owner(w, op, 0);
         put_span(w, op->scope, 1);
         return;
     case HAPAX_OP_PURGE:
@@ -309,23 +348,29 @@ void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op)
     }
 }
 
+static void take_request(struct hapax__reader *r, struct hapax_op *op)
+{
+    hapax__take_into(r, op->fingerprint.bytes, DIGEST_SIZE);
+    hapax__take_into(r, op->caller.bytes, DIGEST_SIZE);
+}
+
 static void take_holder(struct hapax__reader *r, struct hapax_op *op)
 {
     hapax__take_into(r, op->id.bytes, ID_SIZE);
     hapax__take_into(r, op->token.bytes, TOKEN_SIZE);
+    take_request(r, op);
 }
 
 static void take_claim(struct hapax__reader *r, struct hapax_op *op)
 {
     take_holder(r, op);
-    hapax__take_into(r, op->fingerprint.bytes, DIGEST_SIZE);
-    hapax__take_into(r, op->caller.bytes, DIGEST_SIZE);
     op->lease_ms = (int64_t)hapax__take_u64(r);
     op->retention_ms = (int64_t)hapax__take_u64(r);
     op->on_expired = (enum hapax_on_expired)hapax__take_u8(r);
     op->attempts_max = hapax__take_u32(r);
-    op->rerun_completed = take_flags(r, FLAG_RERUN_COMPLETED);
+    op->rerun_completed = take_owner(r, op, FLAG_RERUN_COMPLETED) & FLAG_RERUN_COMPLETED;
     op->scope = take_span(r, 1);
+    op->what = take_span(r, 1);
 }
 
 static void take_fail(struct hapax__reader *r, struct hapax_op *op)
@@ -341,7 +386,8 @@ static void take_fail(struct hapax__reader *r, struct hapax_op *op)
 
 static void take_resolve(struct hapax__reader *r, struct hapax_op *op)
 {
-    take_holder(r, op);
+    hapax__take_into(r, op->id.bytes, ID_SIZE);
+    hapax__take_into(r, op->token.bytes, TOKEN_SIZE);
     op->resolve = (enum hapax_resolve)hapax__take_u8(r);
     op->force = take_flags(r, FLAG_FORCE);
     op->if_attempt = hapax__take_u32(r);
@@ -371,12 +417,14 @@ static bool take_asked(struct hapax__reader *r, struct hapax_op *op)
         return true;
     case HAPAX_OP_READ:
         hapax__take_into(r, op->id.bytes, ID_SIZE);
+        take_request(r, op);
         return true;
     case HAPAX_OP_LIST:
         op->states = hapax__take_u8(r);
         op->older_ms = (int64_t)hapax__take_u64(r);
         op->limit = hapax__take_u16(r);
         hapax__take_into(r, op->cursor.bytes, ID_SIZE);
+        (void)take_owner(r, op, 0);
         op->scope = take_span(r, 1);
         return true;
     case HAPAX_OP_PURGE:
@@ -448,9 +496,9 @@ static unsigned parts_of(const struct hapax_op *op)
     if (op->verdict == HAPAX_NO_VERDICT)
         return 0;
     if (op->kind == HAPAX_OP_LIST)
-        return HAS_RECORDS | (op->more ? HAS_MORE : 0u);
+        return HAS_RECORDS | (op->more ? HAS_MORE : 0u) | (op->damaged ? HAS_DAMAGE : 0u);
     if (op->kind == HAPAX_OP_PURGE)
-        return HAS_PURGED | (op->more ? HAS_MORE : 0u);
+        return HAS_PURGED | (op->more ? HAS_MORE : 0u) | (op->damaged ? HAS_DAMAGE : 0u);
     if (op->record.state == HAPAX_STATE_ABSENT)
         return 0;
     return HAS_RECORD | (echoes(op) ? HAS_ECHO : 0u);
@@ -488,10 +536,11 @@ static void put_record(struct hapax__writer *w, const struct hapax_record *recor
 /* length · verdict · error · differs · parts · now_us */
 #define ANSWER_FIXED (4u + 1 + 1 + 1 + 1 + 8)
 #define LIST_FIXED   (ID_SIZE + 2)
+#define DAMAGE_SIZE  (2 * ID_SIZE)
 
 void hapax__frame_fit_answer(struct hapax_op *op, size_t max)
 {
-    size_t size = ANSWER_FIXED + LIST_FIXED;
+    size_t size = ANSWER_FIXED + LIST_FIXED + (op->damaged ? DAMAGE_SIZE : 0);
     uint32_t fit;
 
     if (op->kind != HAPAX_OP_LIST || op->verdict == HAPAX_NO_VERDICT)
@@ -507,6 +556,7 @@ void hapax__frame_fit_answer(struct hapax_op *op, size_t max)
     op->count = fit;
     op->next_cursor = op->records[fit - 1].id;
     op->more = true;
+    op->damaged = false; /* it lies behind, and will be met again */
 }
 
 size_t hapax__frame_answer_size(const struct hapax_op *op, const char *text)
@@ -523,6 +573,8 @@ size_t hapax__frame_answer_size(const struct hapax_op *op, const char *text)
     }
     if (parts & HAS_PURGED)
         size += LIST_FIXED + 2;
+    if (parts & HAS_DAMAGE)
+        size += DAMAGE_SIZE;
     if (parts & HAS_RECORDS) {
         size += LIST_FIXED;
         for (uint32_t i = 0; i < op->count; i++)
@@ -559,6 +611,10 @@ void hapax__frame_put_answer(struct hapax__writer *w, const struct hapax_op *op,
     if (parts & HAS_RECORDS)
         for (uint32_t i = 0; i < op->count; i++)
             put_record(w, &op->records[i]);
+    if (parts & HAS_DAMAGE) {
+        hapax__put(w, op->damaged_from.bytes, ID_SIZE);
+        hapax__put(w, op->damaged_to.bytes, ID_SIZE);
+    }
 }
 
 static bool take_record(struct hapax__reader *r, struct hapax_record *out)
@@ -568,7 +624,8 @@ static bool take_record(struct hapax__reader *r, struct hapax_record *out)
 
     hapax__take_into(r, id.bytes, ID_SIZE);
     bytes = take_span(r, 4);
-    return !r->bad && hapax__record_decode(out, &id, bytes) == HAPAX_ERR_NONE;
+    return !r->bad && bytes.len > 0 && bytes.ptr[0] == HAPAX__RECORD_VERSION &&
+           hapax__record_decode(out, &id, bytes) == HAPAX_ERR_NONE;
 }
 
 static enum hapax__taken take_records(struct hapax__reader *r, struct hapax_op *op,
@@ -585,6 +642,13 @@ static enum hapax__taken take_records(struct hapax__reader *r, struct hapax_op *
         if (!take_record(r, &op->records[i]))
             return HAPAX__TAKEN_MALFORMED;
     return HAPAX__TAKEN;
+}
+
+/* Whether the answer may be that a damaged record is gone: there is none to show. */
+static bool forgets(const struct hapax_op *op)
+{
+    return op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET && op->force &&
+           op->verdict == HAPAX_OK;
 }
 
 /* Whether an op of this kind can have this answer: a flow takes a verdict of another kind for a
@@ -609,7 +673,7 @@ static bool plausible(const struct hapax_op *op, unsigned parts)
         return scan == HAS_PURGED && !shows;
     if (parts & HAS_RECORD)
         return parts == shows && op->verdict != HAPAX_ABSENT;
-    return parts == 0 && (op->verdict == HAPAX_LOST || op->verdict == HAPAX_ABSENT);
+    return parts == 0 && (op->verdict == HAPAX_LOST || op->verdict == HAPAX_ABSENT || forgets(op));
 }
 
 /* Takes the record of the op's id, and puts back what was left out. */
@@ -629,20 +693,27 @@ static bool take_own_record(struct hapax__reader *r, struct hapax_op *op, unsign
 static enum hapax__taken take_parts(struct hapax__reader *r, struct hapax_op *op, unsigned parts,
                                     struct hapax_arena *arena)
 {
+    enum hapax__taken taken = HAPAX__TAKEN;
+
     if (parts & HAS_RECORD)
         return take_own_record(r, op, parts) ? HAPAX__TAKEN : HAPAX__TAKEN_MALFORMED;
     if (op->verdict == HAPAX_LOST)
         op->record.id = op->id;
     op->more = parts & HAS_MORE;
     if (parts & HAS_RECORDS)
-        return take_records(r, op, arena);
+        taken = take_records(r, op, arena);
     if (parts & HAS_PURGED) {
         hapax__take_into(r, op->next_cursor.bytes, ID_SIZE);
         op->purged = hapax__take_u16(r);
         op->expired_claims = hapax__take_u16(r);
         r->bad |= op->purged + op->expired_claims > HAPAX_LIST_MAX;
     }
-    return HAPAX__TAKEN;
+    op->damaged = parts & HAS_DAMAGE;
+    if (op->damaged) {
+        hapax__take_into(r, op->damaged_from.bytes, ID_SIZE);
+        hapax__take_into(r, op->damaged_to.bytes, ID_SIZE);
+    }
+    return taken;
 }
 
 enum hapax__taken hapax__frame_take_answer(struct hapax__reader *r, struct hapax_op *op,

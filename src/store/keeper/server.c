@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The keeper's server: one thread with epoll over the listening socket, the clients, and the lane
- * over the store. It never waits for a client nor for the store.
+ * over the store. It never waits for a client. What the requests of a round ask is judged in this
+ * thread, where the store can judge without waiting for the disk; for no other store it waits.
  *
  * The invariant: a connection is freed only between two rounds of events, and only when no job in
  * the lane borrows from it. Every step that can fail is done before the lane takes the store over,
@@ -60,15 +61,16 @@ static void welcome(struct hapax__keeper_server *server, int fd)
 {
     char text[HAPAX_TEXT_MAX];
     uid_t uid;
+    enum hapax__right right = hapax__socket_right(&server->socket, fd, &uid);
 
-    if (!hapax__socket_permits(&server->socket, fd, &uid)) {
+    if (right == HAPAX__RIGHT_NONE) {
         hapax__fail(text, HAPAX_ERR_REFUSED, "not permitted for uid %ld", (long)uid);
         turn_away(fd, HAPAX_ERR_REFUSED, text);
     } else if (server->clients >= server->clients_max) {
         hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "it serves %u clients already, its limit",
                     server->clients);
         turn_away(fd, HAPAX_ERR_UNAVAILABLE, text);
-    } else if (!hapax__connection_open(server, fd)) {
+    } else if (!hapax__connection_open(server, fd, right == HAPAX__RIGHT_DOOR)) {
         turn_away(fd, HAPAX_ERR_NOMEM, "out of memory for a client");
     }
 }
@@ -186,6 +188,8 @@ static void take_events(struct hapax__keeper_server *server, struct epoll_event 
     }
     if (stop && !server->stopping)
         begin_stop(server);
+    while (hapax__lane_turn(server->lane))
+        reap(server);
 }
 
 static int64_t tick_ms(const struct hapax__keeper_server *server)
@@ -266,19 +270,6 @@ static bool start(struct keeper *keeper)
     return failed == 0;
 }
 
-static void note_line(void *arg, bool danger, const char *line)
-{
-    struct hapax__keeper_server *server = arg;
-    struct hapax__info *info = &server->info;
-    char *copy;
-
-    if (info->lines == HAPAX__FRAME_LINES_MAX)
-        return;
-    copy = server->lines[info->lines];
-    hapax__fail(copy, HAPAX_ERR_NONE, "%s", line);
-    info->line[info->lines++] = (struct hapax__info_line){danger, hapax_str(copy)};
-}
-
 static void keeper_free(struct keeper *keeper)
 {
     if (keeper->server.socket.fd >= 0)
@@ -306,8 +297,8 @@ static struct keeper *keeper_new(struct hapax_store *store,
     server->patience_ms = options->patience_ms > 0 ? options->patience_ms : PATIENCE_MS;
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    server->info.pid = (uint32_t)getpid();
-    server->info.scheme = hapax_str(store->type->scheme);
+    server->pid = (uint32_t)getpid();
+    server->scheme = hapax_str(store->type->scheme);
     sem_init(&keeper->go, 0, 0);
     if (server->epoll_fd >= 0 && server->stop_fd >= 0 &&
         add(server, server->stop_fd, &server->stop_fd))
@@ -326,7 +317,6 @@ enum hapax_error hapax__keeper_serve(struct hapax__keeper_server **out, struct h
     *out = NULL;
     if (!keeper)
         return hapax__fail(text, error, "cannot start a keeper: out of memory or descriptors");
-    hapax_store_check(store, note_line, &keeper->server);
     error = hapax__socket_open(&keeper->server.socket, options, text);
     if (error != HAPAX_ERR_NONE) {
         keeper_free(keeper);
@@ -336,7 +326,7 @@ enum hapax_error hapax__keeper_serve(struct hapax__keeper_server **out, struct h
         keeper_free(keeper);
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot start a keeper: no thread");
     }
-    error = hapax__lane_open(&keeper->server.lane, store, HAPAX__LANE_QUEUE_MAX);
+    error = hapax__lane_open_here(&keeper->server.lane, store, HAPAX__LANE_QUEUE_MAX);
     sem_post(&keeper->go);
     if (error != HAPAX_ERR_NONE) {
         pthread_join(keeper->thread, NULL);

@@ -100,18 +100,20 @@ static bool in_groups(int fd, gid_t gid)
     return found;
 }
 
-bool hapax__socket_permits(const struct hapax__socket *socket, int fd, uid_t *uid)
+enum hapax__right hapax__socket_right(const struct hapax__socket *socket, int fd, uid_t *uid)
 {
     struct ucred peer;
     socklen_t len = sizeof(peer);
 
     *uid = (uid_t)-1;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || len != sizeof(peer))
-        return false;
+        return HAPAX__RIGHT_NONE;
     *uid = peer.uid;
     if (peer.uid == geteuid() || peer.uid == 0)
-        return true;
-    return socket->grouped && (peer.gid == socket->gid || in_groups(fd, socket->gid));
+        return HAPAX__RIGHT_ALL;
+    if (socket->grouped && (peer.gid == socket->gid || in_groups(fd, socket->gid)))
+        return HAPAX__RIGHT_DOOR;
+    return HAPAX__RIGHT_NONE;
 }
 
 static enum hapax_error find_group(struct hapax__socket *socket, const char *name,

@@ -32,8 +32,14 @@ enum hapax_error hapax__socket_open(struct hapax__socket *out,
  * successor's file is removed. */
 void hapax__socket_close(struct hapax__socket *socket);
 
-/* Whether the peer at the other end of fd may come in; *uid is its user. */
-bool hapax__socket_permits(const struct hapax__socket *socket, int fd, uid_t *uid);
+enum hapax__right {
+    HAPAX__RIGHT_NONE, /* may not come in */
+    HAPAX__RIGHT_DOOR, /* a member of the group: runs operations of its own, and sees no others */
+    HAPAX__RIGHT_ALL /* root, and the user of this process */
+};
+
+/* What the peer at the other end of fd may do, by the kernel's word; *uid is its user. */
+enum hapax__right hapax__socket_right(const struct hapax__socket *socket, int fd, uid_t *uid);
 
 /* The process at the other end; 0: not known. */
 pid_t hapax__socket_peer(int fd);

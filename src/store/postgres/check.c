@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
+#include "base/uri.h"
 #include "postgres.h"
 
 #include <inttypes.h>
@@ -18,7 +19,8 @@
 #define DEAD_MIN      10000
 
 static const char question[] =
-    "SELECT current_setting('server_version') AS server,"
+    "SET LOCAL search_path = pg_catalog, pg_temp;"
+    " SELECT current_setting('server_version') AS server,"
     " hapax.version() AS version,"
     " current_setting('fsync') AS fsync,"
     " current_setting('full_page_writes') AS full_page_writes,"
@@ -45,6 +47,9 @@ static const char question[] =
     " (SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_catalog.pg_proc p"
     "  WHERE p.pronamespace = to_regnamespace('hapax')"
     "  AND p.proname IN ('run', 'list', 'purge')) AS permitted,"
+    " (SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_catalog.pg_proc p"
+    "  WHERE p.pronamespace = to_regnamespace('hapax')"
+    "  AND p.proname IN ('begin', 'complete')) AS caller,"
     " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock";
 
 struct checking {
@@ -133,15 +138,15 @@ static void check_line(const struct checking *c)
 {
     PGconn *conn = c->pg->link.conn;
     const char *address = PQhostaddr(conn);
-    bool near = !address || !*address || *address == '/' || strncmp(address, "127.", 4) == 0 ||
-                strcmp(address, "::1") == 0;
+    bool near =
+        !address || !*address || *address == '/' || hapax__host_is_near(address, strlen(address));
 
     if (number(c, "pid") != PQbackendPID(conn))
         tell(c, false, "there is a pooler (PgBouncer?) in front of it, which Hapax allows for");
     if (!near && !PQsslInUse(conn))
-        tell(c, false,
-             "the connection to %.100s is not encrypted (sslmode=verify-full encrypts it, and "
-             "knows the server)",
+        tell(c, true,
+             "the connection to %.100s is not encrypted: whoever can listen there reads outcomes "
+             "and tokens (sslmode=verify-full encrypts it, and knows the server)",
              PQhost(conn));
 }
 
@@ -160,19 +165,47 @@ static void check_clock(const struct checking *c, int64_t before_us, int64_t aft
              (off_us > 0 ? off_us : -off_us) / US_PER_S, off_us > 0 ? "ahead of" : "behind");
 }
 
+static enum hapax_error check_rights(const struct checking *c, int64_t deadline_us)
+{
+    PGresult *rows;
+    enum hapax_error error = hapax__pg_strangers(&c->pg->link, deadline_us, &rows);
+
+    if (error != HAPAX_ERR_NONE)
+        return hapax_store_fail(&c->pg->base, error, "%s", c->pg->link.text);
+    for (int i = 0; i < PQntuples(rows); i++)
+        tell(c, true, "%s %s", PQgetvalue(rows, i, 0), PQgetvalue(rows, i, 1));
+    PQclear(rows);
+    return HAPAX_ERR_NONE;
+}
+
 static enum hapax_error check_use(const struct checking *c)
 {
     struct hapax__pg *pg = c->pg;
 
-    if (!is(c, "permitted", "t"))
-        return hapax_store_fail(&pg->base, HAPAX_ERR_REFUSED,
-                                "%.100s: no permission for the functions of the schema \"hapax\"",
-                                pg->link.at);
+    if (!is(c, "permitted", "t") && !pg->link.door && !is(c, "caller", "t"))
+        return hapax_store_fail(
+            &pg->base, HAPAX_ERR_REFUSED,
+            "%.100s: no permission for hapax.door, nor for hapax.run, hapax.list "
+            "and hapax.purge, nor for hapax.begin and hapax.complete (run "
+            "\"hapax init --role\")",
+            pg->link.at);
     if (!is(c, "read_only", "off"))
         return hapax_store_fail(&pg->base, HAPAX_ERR_UNAVAILABLE,
                                 "%.100s: it is read-only for this role or database", pg->link.at);
     tell(c, false, "%s is PostgreSQL %.40s: schema version %s, %s operations, about", pg->link.at,
          value(c, "server"), value(c, "version"), value(c, "live"));
+    if (pg->link.door)
+        tell(c, false,
+             "this role has the rights of a door: it runs operations, and lists, shows and "
+             "resolves none");
+    else if (!is(c, "permitted", "t"))
+        tell(c, false,
+             "this role may call hapax.begin() and hapax.complete(), and is no store's: a gate "
+             "would need hapax.door, an operator hapax.run, hapax.list and hapax.purge");
+    else
+        tell(c, false,
+             "this role has the rights of an operator; a gate needs no more than those of a "
+             "door (hapax init --role door=NAME)");
     return HAPAX_ERR_NONE;
 }
 
@@ -207,6 +240,7 @@ enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void
             check_room(&c);
             check_line(&c);
             check_clock(&c, before_us, hapax__wall_us());
+            error = check_rights(&c, deadline_us);
         }
     }
     PQclear(rows);

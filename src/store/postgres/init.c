@@ -21,7 +21,8 @@
 static enum hapax_error check_owner(struct hapax__pg_link *link, int64_t deadline_us)
 {
     static const char sql[] =
-        "SELECT FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner"
+        "SELECT r.rolname FROM pg_catalog.pg_namespace n"
+        " JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner"
         " WHERE n.nspname = 'hapax' AND r.rolname <> current_user AND NOT r.rolsuper";
     enum hapax_error error = HAPAX_ERR_NONE;
     PGresult *rows;
@@ -30,9 +31,9 @@ static enum hapax_error check_owner(struct hapax__pg_link *link, int64_t deadlin
     case HAPAX__PG_DONE:
         if (PQntuples(rows) > 0)
             error = hapax__fail(link->text, HAPAX_ERR_REFUSED,
-                                "%.100s: the schema \"hapax\" belongs to another role (set it up "
-                                "as that role, or drop the schema)",
-                                link->at);
+                                "%.100s: the schema \"hapax\" belongs to the role \"%.64s\" (run "
+                                "\"hapax init\" as that role)",
+                                link->at, PQgetvalue(rows, 0, 0));
         PQclear(rows);
         return error;
     case HAPAX__PG_ROLLED_BACK:
@@ -79,8 +80,12 @@ static enum hapax_error make(struct hapax__pg_link *link, long version, hapax_sa
         return HAPAX_ERR_INDETERMINATE;
     }
     if (version == 0)
-        hapax__fail(line, HAPAX_ERR_NONE, "made the schema \"hapax\", version %d, in %s",
-                    HAPAX__PG_VERSION, link->at);
+        hapax__fail(line, HAPAX_ERR_NONE,
+                    "made the schema \"hapax\", version %d, in the database \"%.64s\" of %s",
+                    HAPAX__PG_VERSION, PQdb(link->conn), link->at);
+    else if (version == HAPAX__PG_VERSION)
+        hapax__fail(line, HAPAX_ERR_NONE,
+                    "took back rights that others had on the schema \"hapax\" in %s", link->at);
     else
         hapax__fail(line, HAPAX_ERR_NONE,
                     "brought the schema \"hapax\" from version %ld to %d in %s", version,
@@ -89,17 +94,34 @@ static enum hapax_error make(struct hapax__pg_link *link, long version, hapax_sa
     return HAPAX_ERR_NONE;
 }
 
+/* Whether others have rights on the schema, which the script takes back. */
+static enum hapax_error find_strangers(struct hapax__pg_link *link, int64_t deadline_us,
+                                       bool *found)
+{
+    PGresult *rows;
+    enum hapax_error error = hapax__pg_strangers(link, deadline_us, &rows);
+
+    if (error == HAPAX_ERR_NONE) {
+        *found = PQntuples(rows) > 0;
+        PQclear(rows);
+    }
+    return error;
+}
+
 static enum hapax_error init(struct hapax__pg_link *link, hapax_say *say, void *arg)
 {
     int64_t deadline_us = hapax__monotonic_us() + link->uri.timeout_ms * US_PER_MS;
     enum hapax_error error = hapax__pg_connect(link, deadline_us, false);
-    long version;
+    long version = 0;
+    bool found = false;
 
     if (error == HAPAX_ERR_NONE)
         error = check_owner(link, deadline_us);
     if (error == HAPAX_ERR_NONE)
         error = read_version(link, deadline_us, &version);
-    if (error != HAPAX_ERR_NONE || version == HAPAX__PG_VERSION)
+    if (error == HAPAX_ERR_NONE && version == HAPAX__PG_VERSION)
+        error = find_strangers(link, deadline_us, &found);
+    if (error != HAPAX_ERR_NONE || (version == HAPAX__PG_VERSION && !found))
         return error;
     if (version > HAPAX__PG_VERSION)
         return hapax__fail(link->text, HAPAX_ERR_UNSUPPORTED,

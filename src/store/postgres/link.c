@@ -234,10 +234,17 @@ static bool was_ended(const struct hapax__pg_link *link)
     return strcmp(link->sqlstate, "57P01") == 0;
 }
 
-/* Asks whether the server is a primary with a schema of this version. */
+/* Asks whether the server is a primary with a schema of this version, and what the role may do. */
 static enum hapax_error greet(struct hapax__pg_link *link, int64_t deadline_us)
 {
-    static const char sql[] = "SELECT hapax.version(), pg_is_in_recovery()";
+    static const char sql[] =
+        "SELECT hapax.version(), pg_catalog.pg_is_in_recovery(),"
+        " (SELECT pg_catalog.bool_or(p.proname OPERATOR(pg_catalog.=) 'door')"
+        "   AND NOT pg_catalog.bool_or(p.proname OPERATOR(pg_catalog.=) 'run')"
+        "  FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n"
+        "   ON n.oid OPERATOR(pg_catalog.=) p.pronamespace"
+        "  WHERE n.nspname OPERATOR(pg_catalog.=) 'hapax'"
+        "  AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))";
     PGresult *rows = NULL;
     enum hapax_error error = HAPAX_ERR_NONE;
     enum hapax__pg_end end = hapax__pg_exec(link, sql, NULL, deadline_us, &rows);
@@ -245,7 +252,11 @@ static enum hapax_error greet(struct hapax__pg_link *link, int64_t deadline_us)
 
     if (end == HAPAX__PG_ROLLED_BACK) {
         error = hapax__pg_error_of(link->sqlstate);
-        if (error == HAPAX_ERR_UNSUPPORTED)
+        if (PQserverVersion(link->conn) > 0 && PQserverVersion(link->conn) < 140000)
+            set_text(link, "this PostgreSQL is too old (14 or newer)");
+        else if (strcmp(link->sqlstate, "42883") == 0)
+            set_text(link, "the schema \"hapax\" has no function \"version\": it is not Hapax's");
+        else if (error == HAPAX_ERR_UNSUPPORTED)
             set_text(link, "there is no schema \"hapax\" (run \"hapax init\")");
         return error;
     }
@@ -254,6 +265,7 @@ static enum hapax_error greet(struct hapax__pg_link *link, int64_t deadline_us)
         return HAPAX_ERR_UNAVAILABLE;
     }
     version = strtol(PQgetvalue(rows, 0, 0), NULL, 10);
+    link->door = PQgetvalue(rows, 0, 2)[0] == 't';
     if (PQgetvalue(rows, 0, 1)[0] != 'f') {
         set_text(link, "it is a standby");
         error = HAPAX_ERR_UNAVAILABLE;

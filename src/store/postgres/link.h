@@ -13,8 +13,8 @@
 
 #define HAPAX__PG_HOSTS_MAX  16u
 #define HAPAX__PG_STATE_LEN  5u /* of an SQLSTATE */
-#define HAPAX__PG_VERSION    2 /* of the schema: hapax.version() */
-#define HAPAX__PG_PARAMS_MAX 15u /* of one statement */
+#define HAPAX__PG_VERSION    3 /* of the schema: hapax.version() */
+#define HAPAX__PG_PARAMS_MAX 17u /* of one statement */
 
 struct hapax__pg_uri {
     PQconninfoOption *options; /* libpq's */
@@ -36,6 +36,7 @@ struct hapax__pg_link {
     bool doomed; /* the server said that it ends the connection */
     /* A connection was taken, and ended before it was of use. The next one may succeed. */
     bool cut;
+    bool door; /* this role may call hapax.door(), and not hapax.run() */
     int64_t pause_us; /* before the next try to connect; grows with each failure */
     int64_t not_before_us;
     uint64_t random;

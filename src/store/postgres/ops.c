@@ -5,7 +5,7 @@
  * with the number of its op. CLAIMs of absent records, and COMPLETEs by the claim's own token,
  * share one row per kind. That row has only what the server knows; the machine computes the rest.
  *
- * hapax.run() is asked for one composite value per row. To look up and describe 28 columns for each
+ * hapax.run() is asked for one composite value per row. To look up and describe 32 columns for each
  * statement, and to split them by libpq, is slower on both sides (a microsecond of the server's
  * time for each op in a batch of 64).
  *
@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "base/arena.h"
+#include "core/id.h"
 #include "core/machine.h"
 
 #include <assert.h>
@@ -23,11 +24,13 @@
 #include <string.h>
 
 const char hapax__pg_run_sql[] =
-    "SELECT hapax.run($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)";
-const char hapax__pg_list_sql[] = "SELECT * FROM hapax.list($1,$2,$3,$4,$5)";
+    "SELECT hapax.run($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17)";
+const char hapax__pg_door_sql[] =
+    "SELECT hapax.door($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17)";
+const char hapax__pg_list_sql[] = "SELECT * FROM hapax.list($1,$2,$3,$4,$5,$6)";
 const char hapax__pg_purge_sql[] = "SELECT * FROM hapax.purge($1,$2)";
 
-#define OP_SIZE 320u /* of an op without the bytes of its spans */
+#define OP_SIZE 360u /* of an op without the bytes of its spans */
 /* A caller's open transaction has no lease; this is shown instead. */
 #define TRANSACTION_US INT64_C(1000000)
 
@@ -48,7 +51,7 @@ enum run_column {
     RUN_DIFFERS,
     RUN_NOW_US,
     RUN_RECORD, /* the first of enum record_column */
-    RUN_OUTCOME = 23,
+    RUN_OUTCOME = 27,
     RUN_STATUS,
     RUN_BODY_KEPT,
     RUN_HEADERS,
@@ -67,7 +70,9 @@ enum record_column {
     RECORD_FENCE,
     RECORD_FINGERPRINT,
     RECORD_CALLER,
+    RECORD_OWNER,
     RECORD_SCOPE,
+    RECORD_WHAT,
     RECORD_CREATED_US,
     RECORD_UPDATED_US,
     RECORD_LEASE_UNTIL_US,
@@ -75,6 +80,8 @@ enum record_column {
     RECORD_RETENTION_MS,
     RECORD_RESOLVED_US,
     RECORD_RESOLVED_BY,
+    RECORD_REPLACED_STATE,
+    RECORD_REPLACED_STATUS,
     RECORD_COLUMNS
 };
 
@@ -104,7 +111,8 @@ _Static_assert(RUN_RECORD + RECORD_COLUMNS == RUN_OUTCOME,
 
 size_t hapax__pg_op_size(const struct hapax_op *op)
 {
-    return OP_SIZE + op->scope.len + op->by.len + op->outcome.headers.len + op->outcome.body.len;
+    return OP_SIZE + op->scope.len + op->what.len + op->by.len + op->outcome.headers.len +
+           op->outcome.body.len;
 }
 
 static int64_t flags_of(const struct hapax_op *op)
@@ -159,15 +167,15 @@ static bool has_outcome(const struct hapax_op *op)
 
 #define SPAN_OF(field) ((struct hapax_span){(field).bytes, sizeof((field).bytes)})
 
-void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, size_t n)
+void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, size_t n, bool door)
 {
     hapax__pg_out_reset(out);
     PUT_INTS(out, HAPAX__PG_INT2, n, true, (int64_t)ops[i]->kind);
     PUT_SPANS(out, n, true, SPAN_OF(ops[i]->id));
     PUT_SPANS(out, n, ops[i]->kind != HAPAX_OP_READ, SPAN_OF(ops[i]->token));
     PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_CLAIM, ops[i]->scope);
-    PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->fingerprint));
-    PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->caller));
+    PUT_SPANS(out, n, door || ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->fingerprint));
+    PUT_SPANS(out, n, door || ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->caller));
     PUT_INTS(out, HAPAX__PG_INT8, n, leases(ops[i]), ops[i]->lease_ms);
     PUT_INTS(out, HAPAX__PG_INT8, n, ops[i]->kind == HAPAX_OP_CLAIM, ops[i]->retention_ms);
     PUT_INTS(out, HAPAX__PG_INT4, n, true, flags_of(ops[i]));
@@ -177,6 +185,9 @@ void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, s
               ops[i]->outcome.headers);
     PUT_SPANS(out, n, has_outcome(ops[i]) && ops[i]->outcome.body.len > 0, ops[i]->outcome.body);
     PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_RESOLVE, ops[i]->by);
+    PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_CLAIM && hapax__owned(&ops[i]->owner),
+              SPAN_OF(ops[i]->owner));
+    PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_CLAIM && ops[i]->what.len > 0, ops[i]->what);
     hapax__pg_put_value_int(out, HAPAX__PG_BOOL, false); /* p_wait: do not wait for others */
 }
 
@@ -193,6 +204,9 @@ void hapax__pg_put_list(struct hapax__pg_out *out, const struct hapax_op *op)
     hapax__pg_put_value_int(out, HAPAX__PG_INT8, op->older_ms);
     hapax__pg_put_value_int(out, HAPAX__PG_INT4, limit(op));
     hapax__pg_put_value_bytes(out, HAPAX__PG_BYTEA, SPAN_OF(op->cursor));
+    hapax__pg_put_value_bytes(out, HAPAX__PG_BYTEA,
+                              hapax__owned(&op->owner) ? SPAN_OF(op->owner)
+                                                       : (struct hapax_span){NULL, 0});
 }
 
 void hapax__pg_put_purge(struct hapax__pg_out *out, const struct hapax_op *op)
@@ -263,7 +277,10 @@ static void get_record(struct hapax__pg_in *in, int at, struct hapax_record *out
         get_fixed(in, at + RECORD_FINGERPRINT, out->fingerprint.bytes, sizeof(out->fingerprint));
     if (!hapax__pg_is_null(in, at + RECORD_CALLER))
         get_fixed(in, at + RECORD_CALLER, out->caller.bytes, sizeof(out->caller));
+    if (hapax__pg_get_bytes(in, at + RECORD_OWNER).len > 0)
+        get_fixed(in, at + RECORD_OWNER, out->owner.bytes, sizeof(out->owner));
     out->scope = get_span(in, at + RECORD_SCOPE, HAPAX_SCOPE_MAX);
+    out->what = get_span(in, at + RECORD_WHAT, HAPAX_WHAT_MAX);
     out->created_us = get_time(in, at + RECORD_CREATED_US);
     out->updated_us = get_time(in, at + RECORD_UPDATED_US);
     out->lease_until_us = get_time(in, at + RECORD_LEASE_UNTIL_US);
@@ -271,6 +288,9 @@ static void get_record(struct hapax__pg_in *in, int at, struct hapax_record *out
     out->retention_ms = get_time(in, at + RECORD_RETENTION_MS);
     out->resolved_us = get_time(in, at + RECORD_RESOLVED_US);
     out->resolved_by = get_span(in, at + RECORD_RESOLVED_BY, HAPAX_BY_MAX);
+    out->replaced_state = (enum hapax_state)get_within(in, at + RECORD_REPLACED_STATE,
+                                                       HAPAX__PG_INT2, HAPAX_STATE_UNKNOWN);
+    out->replaced_status = (int)get_within(in, at + RECORD_REPLACED_STATUS, HAPAX__PG_INT2, 999);
 }
 
 static void get_outcome(struct hapax__pg_in *in, const struct hapax_op *op,
@@ -297,8 +317,12 @@ static void take_own(struct hapax__pg_in *in, const struct hapax_op *op, struct 
         out->fingerprint = op->fingerprint;
     if (hapax__pg_is_null(in, RUN_RECORD + RECORD_CALLER))
         out->caller = op->caller;
+    if (hapax__pg_is_null(in, RUN_RECORD + RECORD_OWNER))
+        out->owner = op->owner;
     if (hapax__pg_is_null(in, RUN_RECORD + RECORD_SCOPE))
         out->scope = op->scope;
+    if (hapax__pg_is_null(in, RUN_RECORD + RECORD_WHAT))
+        out->what = op->what;
 }
 
 static bool copy(struct hapax_store *store, struct hapax_span *span)
@@ -313,6 +337,7 @@ static bool keep(struct hapax_store *store, const struct hapax_op *op, struct ha
     struct hapax_outcome *outcome = &record->outcome;
 
     return (record->scope.ptr == op->scope.ptr || copy(store, &record->scope)) &&
+           (record->what.ptr == op->what.ptr || copy(store, &record->what)) &&
            copy(store, &record->resolved_by) &&
            (outcome->headers.ptr == op->outcome.headers.ptr || copy(store, &outcome->headers)) &&
            (outcome->body.ptr == op->outcome.body.ptr || copy(store, &outcome->body));
@@ -330,8 +355,9 @@ static enum hapax_error take_row(struct hapax_store *store, struct hapax_op *op,
     int64_t now_us = get_time(in, RUN_NOW_US);
     struct hapax_record record = {.id = op->id};
 
-    if (error == HAPAX_ERR_UNAVAILABLE && verdict == HAPAX_NO_VERDICT && !in->bad) {
-        op->error = HAPAX_ERR_UNAVAILABLE;
+    if ((error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_REFUSED) &&
+        verdict == HAPAX_NO_VERDICT && !in->bad) {
+        op->error = (enum hapax_error)error;
         return HAPAX_ERR_NONE;
     }
     get_record(in, RUN_RECORD, &record);
@@ -363,9 +389,9 @@ static enum hapax_error take_row(struct hapax_store *store, struct hapax_op *op,
 #define ORDS_EACH  8u /* a length and a number */
 #define ORDS_COUNT 12u /* where the count stands */
 
-#define DONE_SIZE 104u /* of a completion, without its scope */
+#define DONE_SIZE 104u /* of a completion, without its owner, scope and what */
 
-enum done { DONE_HOLD = 1, DONE_RAN = 2, DONE_RERUNS = 4 };
+enum done { DONE_HOLD = 1, DONE_RAN = 2, DONE_RERUNS = 4, DONE_OWNED = 8 };
 
 /* One op of a row for several. */
 struct part {
@@ -387,6 +413,7 @@ static bool next_done(struct hapax_span *rest, struct part *out)
     struct hapax_record *before = &out->before;
     const uint8_t *at = rest->ptr;
     int64_t bits, created_us, fence, retention_ms, attempt, spent;
+    size_t owner_len, scope_len, what_len;
 
     if (rest->len < DONE_SIZE)
         return false;
@@ -397,8 +424,11 @@ static bool next_done(struct hapax_span *rest, struct part *out)
     attempt = hapax__pg_number(at + 28, 4);
     spent = hapax__pg_number(at + 32, 4);
     bits = hapax__pg_number(at + 36, 4);
+    owner_len = bits & DONE_OWNED ? sizeof(before->owner.bytes) : 0;
+    scope_len = bits >> 8 & 0xff;
+    what_len = bits >> 16 & 0xff;
     if (created_us <= 0 || fence <= 0 || retention_ms < 0 || attempt <= 0 || spent < 0 ||
-        bits < 0 || bits >> 8 > HAPAX_SCOPE_MAX || (uint64_t)(bits >> 8) > rest->len - DONE_SIZE)
+        bits < 0 || bits >> 24 != 0 || owner_len + scope_len + what_len > rest->len - DONE_SIZE)
         return false;
     *before = (struct hapax_record){
         .state = HAPAX_STATE_STARTED,
@@ -408,14 +438,16 @@ static bool next_done(struct hapax_span *rest, struct part *out)
         .attempt = (uint32_t)attempt,
         .spent = (uint32_t)spent,
         .fence = (uint64_t)fence,
-        .scope = {at + DONE_SIZE, (size_t)(bits >> 8)},
+        .scope = {at + DONE_SIZE + owner_len, scope_len},
+        .what = {at + DONE_SIZE + owner_len + scope_len, what_len},
         .created_us = created_us,
         .updated_us = created_us,
         .retention_ms = retention_ms,
     };
     memcpy(before->fingerprint.bytes, at + 40, 32);
     memcpy(before->caller.bytes, at + 72, 32);
-    at += DONE_SIZE + before->scope.len;
+    memcpy(before->owner.bytes, at + DONE_SIZE, owner_len);
+    at += DONE_SIZE + owner_len + scope_len + what_len;
     *rest = (struct hapax_span){at, rest->len - (size_t)(at - rest->ptr)};
     return true;
 }
@@ -457,7 +489,7 @@ static enum hapax_error take_part(struct hapax_store *store, struct hapax_op *op
     if (op->kind != (granted ? HAPAX_OP_CLAIM : HAPAX_OP_COMPLETE))
         return HAPAX_ERR_CORRUPT;
     part->before.id = op->id;
-    part->before.token = op->token;
+    hapax__mark(&part->before.mark, &op->token);
     (void)hapax__machine(granted ? NULL : &part->before, &judged, get_time(in, RUN_NOW_US), &next);
     assert(judged.verdict == (granted ? HAPAX_CLAIMED : HAPAX_OK));
     if (!keep(store, op, &judged.record))

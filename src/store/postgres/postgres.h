@@ -90,19 +90,22 @@ HAPAX__SHARED struct hapax_span hapax__pg_get_bytes(const struct hapax__pg_in *i
 
 /* ---- ops (ops.c) ------------------------------------------------------------------- */
 
-extern const char hapax__pg_run_sql[];
+extern const char hapax__pg_run_sql[]; /* for an operator */
+extern const char hapax__pg_door_sql[]; /* for a door: the same arguments and rows */
 extern const char hapax__pg_list_sql[];
 extern const char hapax__pg_purge_sql[];
 
 /* About how many bytes an op adds to a statement, and never fewer. */
 size_t hapax__pg_op_size(const struct hapax_op *op);
 
-void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, size_t n);
+/* door: for hapax__pg_door_sql, to which each op names its request. */
+void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, size_t n, bool door);
 void hapax__pg_put_list(struct hapax__pg_out *out, const struct hapax_op *op);
 void hapax__pg_put_purge(struct hapax__pg_out *out, const struct hapax_op *op);
 
 /* Takes the answers; each row is one composite value. An op without a row, or whose row makes no
- * sense, stays as it is. An op that another transaction keeps from being judged gets UNAVAILABLE.
+ * sense, stays as it is. An op that another transaction keeps from being judged gets UNAVAILABLE, a
+ * READ that a door may not see REFUSED.
  * NOMEM: an op stays as it is for lack of memory. CORRUPT: rows made no sense. */
 enum hapax_error hapax__pg_take_ops(struct hapax_store *store, struct hapax_op **ops, size_t n,
                                     const PGresult *rows);
@@ -123,6 +126,16 @@ struct hapax__pg {
 enum hapax_error hapax__pg_init(const char *uri, bool print, hapax_say *say, void *arg,
                                 char text[HAPAX_TEXT_MAX]);
 enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void *arg);
+
+/* `rights` of the type (rights.c). */
+enum hapax_error hapax__pg_rights(const char *uri, const char *use, const char *role, bool print,
+                                  hapax_say *say, void *arg, char text[HAPAX_TEXT_MAX]);
+
+/* Asks who has rights on the schema that only its owner should have (rights.c). On success *out has
+ * a row of text each, 20 at most: who it is; which right, and what to do. The caller frees it. On
+ * failure link->text says why. */
+enum hapax_error hapax__pg_strangers(struct hapax__pg_link *link, int64_t deadline_us,
+                                     PGresult **out);
 
 /* sql/, in order: from nothing, or an older version, to HAPAX__PG_VERSION. */
 extern const char hapax__postgres_sql[];

@@ -79,15 +79,21 @@ static void pause_about(struct hapax__pg *pg, unsigned ms, int64_t deadline_us)
         poll(NULL, 0, (int)(part < left_ms ? part : left_ms));
 }
 
-/* Keeps the ops without an answer. */
-static void leave_answered(struct group *group)
+/* Keeps the ops without an answer. Returns whether there was one that was refused. */
+static bool leave_answered(struct group *group)
 {
     size_t kept = 0;
+    bool refused = false;
 
-    for (size_t i = 0; i < group->n; i++)
-        if (group->ops[i]->verdict == HAPAX_NO_VERDICT)
-            group->ops[kept++] = group->ops[i];
+    for (size_t i = 0; i < group->n; i++) {
+        struct hapax_op *op = group->ops[i];
+
+        refused |= op->error == HAPAX_ERR_REFUSED;
+        if (op->verdict == HAPAX_NO_VERDICT && op->error != HAPAX_ERR_REFUSED)
+            group->ops[kept++] = op;
+    }
     group->n = kept;
+    return refused;
 }
 
 static void leave_forgets(struct group *group)
@@ -120,7 +126,11 @@ static enum hapax_error take_rows(struct hapax__pg *pg, struct group *group, PGr
     enum hapax_error error = hapax__pg_take_ops(&pg->base, group->ops, group->n, rows);
 
     PQclear(rows);
-    leave_answered(group);
+    if (leave_answered(group))
+        hapax__fail(pg->link.text, HAPAX_ERR_REFUSED,
+                    "%.100s: this role has the rights of a door, and reads no operations of others "
+                    "(an operator's role has EXECUTE on hapax.run)",
+                    pg->link.at);
     if (error != HAPAX_ERR_NONE) {
         group->lost++; /* ops without an answer are committed, too */
         hapax__fail(pg->link.text, error, "%.100s: %s", pg->link.at,
@@ -157,13 +167,14 @@ static enum hapax_error take_refusal(struct hapax__pg *pg, struct group *group)
 /* Sends one statement with the group's ops. NONE: go on with the ops left. */
 static enum hapax_error exchange(struct hapax__pg *pg, struct group *group)
 {
+    const char *sql = pg->link.door ? hapax__pg_door_sql : hapax__pg_run_sql;
     struct hapax__pg_params params;
     PGresult *rows;
 
-    hapax__pg_put_ops(&pg->out, group->ops, group->n);
+    hapax__pg_put_ops(&pg->out, group->ops, group->n, pg->link.door);
     if (!make_params(pg, &params))
         return HAPAX_ERR_NOMEM;
-    switch (hapax__pg_exec(&pg->link, hapax__pg_run_sql, &params, group->deadline_us, &rows)) {
+    switch (hapax__pg_exec(&pg->link, sql, &params, group->deadline_us, &rows)) {
     case HAPAX__PG_DONE:
         return take_rows(pg, group, rows);
     case HAPAX__PG_ROLLED_BACK:
@@ -335,8 +346,8 @@ static enum hapax_error pg_open(struct hapax_store **out, const char *uri,
 #define POSTGRES(name)                                                                             \
     {                                                                                              \
         .scheme = (name), .batch_max = HAPAX__PG_BATCH_MAX, .body_max = HAPAX_BODY_MAX,            \
-        .open = pg_open, .run = pg_run, .init = hapax__pg_init, .check = hapax__pg_check,          \
-        .close = pg_close                                                                          \
+        .open = pg_open, .run = pg_run, .init = hapax__pg_init, .rights = hapax__pg_rights,        \
+        .check = hapax__pg_check, .close = pg_close                                                \
     }
 
 const struct hapax_store_type hapax__postgres = POSTGRES("postgres");

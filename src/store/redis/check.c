@@ -505,29 +505,33 @@ static enum hapax_error check_node(struct checking *c)
 
 /* ---- the whole ----------------------------------------------------------------------- */
 
-static bool is_loopback(const char *host)
-{
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
-           strcmp(host, "::1") == 0;
-}
-
 static void check_encryption(struct checking *c)
 {
     const struct hapax__redis_uri *uri = &c->redis->uri;
+    const struct hapax__redis_address *far = hapax__redis_far(uri);
 
     if (uri->tls && !uri->tls_verify)
         tell(c, true,
              "tls_verify=off: whoever stands between can read and change all; name the "
              "certificates' authority with tls_ca");
-    for (size_t i = 0; i < uri->host_count && !uri->tls; i++)
-        if (!is_loopback(uri->hosts[i].host)) {
-            tell(
-                c, true,
-                "not encrypted on the way to \"%.255s\": whoever can listen there reads passwords, "
-                "tokens and outcomes; use rediss",
-                uri->hosts[i].host);
-            return;
-        }
+    if (far && !uri->tls)
+        tell(c, true,
+             "not encrypted on the way to \"%.255s\": whoever can listen there reads passwords "
+             "and outcomes; use rediss",
+             far->host);
+}
+
+static void check_login(struct checking *c)
+{
+    const struct hapax__redis_uri *uri = &c->redis->uri;
+    bool near = !hapax__redis_far(uri);
+
+    if (hapax__redis_login(uri))
+        return;
+    tell(c, !near,
+         near ? "no password: each process of this machine can change and forge records"
+              : "no password: whoever reaches it can change and forge records; give Hapax a user "
+                "of its own (ACL SETUSER), and switch the others off");
 }
 
 static void check_deployment(struct checking *c)
@@ -537,6 +541,7 @@ static void check_deployment(struct checking *c)
 
     c->name[0] = '\0';
     check_encryption(c);
+    check_login(c);
     if (uri->wait == 0 && (c->any_replicas || uri->kind != HAPAX__REDIS_NODE))
         tell(c, true,
              "no wait: a failover loses what had not reached the replica that takes over, and "

@@ -234,8 +234,8 @@ static enum step show(struct list *list, struct hapax_op *one)
 
 /* Takes the answer of a lookup. A record that cannot be read is too much for any step but its
  * own. */
-static enum step take_look(struct list *list, const struct hapax_id *id,
-                           const struct hapax__resp *reply, size_t i)
+static enum step take_lookup(struct list *list, const struct hapax_id *id,
+                             const struct hapax__resp *reply, size_t i)
 {
     struct hapax_op one = {.kind = HAPAX_OP_LIST, .id = *id};
     char text[HAPAX_TEXT_MAX];
@@ -254,7 +254,7 @@ static enum step take_look(struct list *list, const struct hapax_id *id,
 }
 
 /* Looks up n records: in one call; in a cluster in one call each. */
-static enum step look(struct list *list, const struct hapax_id *ids, size_t n)
+static enum step lookup(struct list *list, const struct hapax_id *ids, size_t n)
 {
     struct hapax__redis *redis = list->redis;
     bool each = redis->uri.kind == HAPAX__REDIS_CLUSTER;
@@ -268,7 +268,7 @@ static enum step look(struct list *list, const struct hapax_id *ids, size_t n)
 
     assert(n > 0 && n <= LOOKS_MAX);
     for (size_t i = 0; i < n; i++) {
-        hapax__redis_pack_look(&redis->packed[i], &ids[i], redis->uri.prefix);
+        hapax__redis_pack_lookup(&redis->packed[i], &ids[i], redis->uri.prefix);
         ops[i] = &redis->packed[i];
     }
     for (size_t c = 0; c < call_count; c++) {
@@ -285,7 +285,7 @@ static enum step look(struct list *list, const struct hapax_id *ids, size_t n)
     if (run_calls(list, calls, call_count) != HAPAX_ERR_NONE)
         return STEP_FAILED;
     for (size_t i = 0; i < n && step == STEP_DONE; i++)
-        step = take_look(list, &ids[i], calls[each ? i : 0].reply, each ? 0 : i);
+        step = take_lookup(list, &ids[i], calls[each ? i : 0].reply, each ? 0 : i);
     return step;
 }
 
@@ -308,7 +308,7 @@ static enum step take_step(struct list *list, unsigned count)
     while (from < list->id_count && step == STEP_DONE) {
         size_t n = list->id_count - from < LOOKS_MAX ? list->id_count - from : LOOKS_MAX;
 
-        step = look(list, list->ids + from, n);
+        step = lookup(list, list->ids + from, n);
         from += n;
     }
     return step;

@@ -12,6 +12,8 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/span.h"
+#include "core/id.h"
+#include "core/machine.h"
 #include "store/types.h"
 
 #include <inttypes.h>
@@ -19,10 +21,17 @@
 #define HEAD_REPLY 2u /* elements before those of the first op */
 
 /* What the script adds to a verdict, and the numbers that it answers in place of one. */
-enum { VERDICT_MASK = 15, DIFFERS_SHIFT = 4, SHOWN = 64, OWN = 128, HELD = 256, CODE_MAX = 511 };
+enum {
+    VERDICT_MASK = 15,
+    DIFFERS_SHIFT = 4,
+    SHOWN = 64,
+    OWN = 128,
+    REPLICATED = 256,
+    CODE_MAX = 511
+};
 enum { SAID_REFUSED = -1, SAID_CORRUPT = -2, SAID_UNSUPPORTED = -3, SAID_LATER = -4 };
 
-enum { KIND_LOOK = HAPAX_OP_LIST }; /* a lookup of one record, for LIST */
+enum { KIND_LOOKUP = HAPAX_OP_LIST }; /* a lookup of one record, for LIST */
 
 /* ---- keys ---------------------------------------------------------------------------- */
 
@@ -72,6 +81,8 @@ static uint64_t stored_retention(int64_t retention_ms)
 
 static void put_fields(struct hapax__writer *w, const struct hapax_op *op)
 {
+    bool owned = hapax__owned(&op->owner);
+
     switch (op->kind) {
     case HAPAX_OP_CLAIM:
         hapax__put_number(w, (uint64_t)op->on_expired, 1);
@@ -79,9 +90,13 @@ static void put_fields(struct hapax__writer *w, const struct hapax_op *op)
         hapax__put_number(w, op->attempts_max, 4);
         hapax__put_number(w, (uint64_t)op->lease_ms, 8);
         hapax__put_number(w, stored_retention(op->retention_ms), 8);
+        hapax__put_number(w, owned ? sizeof(op->owner.bytes) : 0, 1);
+        hapax__put_number(w, op->scope.len, 1);
         hapax__put(w, op->fingerprint.bytes, sizeof(op->fingerprint.bytes));
         hapax__put(w, op->caller.bytes, sizeof(op->caller.bytes));
+        hapax__put(w, op->owner.bytes, owned ? sizeof(op->owner.bytes) : 0);
         hapax__put(w, op->scope.ptr, op->scope.len);
+        hapax__put(w, op->what.ptr, op->what.len);
         return;
     case HAPAX_OP_RENEW:
         hapax__put_number(w, op->reconciled, 1);
@@ -116,10 +131,13 @@ static void end_fixed(struct hapax__redis_args *out, const struct hapax__writer 
 void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op, const char *prefix)
 {
     struct hapax__writer w = {out->fixed, sizeof(out->fixed)};
+    struct hapax_mark mark = {0};
 
+    if (op->kind != HAPAX_OP_READ)
+        hapax__mark(&mark, &op->token);
     out->key_len = hapax__redis_key(out->key, prefix, &op->id);
     hapax__put_number(&w, (uint64_t)op->kind, 1);
-    hapax__put(&w, op->token.bytes, sizeof(op->token.bytes));
+    hapax__put(&w, mark.bytes, sizeof(mark.bytes));
     put_fields(&w, op);
     end_fixed(out, &w);
     if (op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL ||
@@ -130,13 +148,13 @@ void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op,
     }
 }
 
-void hapax__redis_pack_look(struct hapax__redis_args *out, const struct hapax_id *id,
-                            const char *prefix)
+void hapax__redis_pack_lookup(struct hapax__redis_args *out, const struct hapax_id *id,
+                              const char *prefix)
 {
     struct hapax__writer w = {out->fixed, sizeof(out->fixed)};
 
     out->key_len = hapax__redis_key(out->key, prefix, id);
-    hapax__put_number(&w, KIND_LOOK, 1);
+    hapax__put_number(&w, KIND_LOOKUP, 1);
     end_fixed(out, &w);
 }
 
@@ -215,16 +233,23 @@ static void take_fields(struct hapax__reader *r, struct hapax_record *out)
 static bool take_record(struct hapax_record *out, struct hapax_span bytes, bool whole)
 {
     struct hapax__reader r = {bytes.ptr, bytes.len, false};
-    size_t scope_len, by_len, headers_len, body_len;
+    size_t scope_len, by_len, owner_len, what_len, headers_len, body_len;
 
     take_fields(&r, out);
     headers_len = hapax__take_u32(&r);
     body_len = hapax__take_u32(&r);
     scope_len = hapax__take_u8(&r);
     by_len = hapax__take_u8(&r);
+    owner_len = hapax__take_u8(&r);
+    what_len = hapax__take_u8(&r);
+    out->replaced_state = (enum hapax_state)hapax__take_u8(&r);
+    out->replaced_status = hapax__take_u16(&r);
     hapax__take_into(&r, out->fingerprint.bytes, sizeof(out->fingerprint.bytes));
     hapax__take_into(&r, out->caller.bytes, sizeof(out->caller.bytes));
+    if (owner_len > 0)
+        hapax__take_into(&r, out->owner.bytes, sizeof(out->owner.bytes));
     out->scope = hapax__take(&r, scope_len);
+    out->what = hapax__take(&r, what_len);
     out->resolved_by = hapax__take(&r, by_len);
     if (whole) {
         out->outcome.headers = hapax__take(&r, headers_len);
@@ -232,6 +257,8 @@ static bool take_record(struct hapax_record *out, struct hapax_span bytes, bool 
     }
     return !r.bad && r.left == 0 && out->state >= HAPAX_STATE_STARTED &&
            out->state <= HAPAX_STATE_UNKNOWN && out->outcome.status <= 999 &&
+           (owner_len == 0 || owner_len == sizeof(out->owner.bytes)) &&
+           out->replaced_state <= HAPAX_STATE_UNKNOWN && out->replaced_status <= 999 &&
            by_len <= HAPAX_BY_MAX && headers_len <= HAPAX_HEADERS_MAX &&
            body_len <= HAPAX_BODY_MAX && out->attempt < UINT32_MAX && out->fence < UINT64_MAX;
 }
@@ -282,7 +309,7 @@ static bool read_time(int64_t *now_us, const struct hapax__resp *reply)
     return *now_us > 0;
 }
 
-static enum hapax__redis_said answer_error(struct hapax_op *op, enum hapax_error error)
+static enum hapax__redis_answer answer_error(struct hapax_op *op, enum hapax_error error)
 {
     op->verdict = HAPAX_NO_VERDICT;
     op->error = error;
@@ -296,8 +323,8 @@ static bool not_allowed(const char *words, size_t len)
            memmem(words, len, "user executing the script", 25);
 }
 
-static enum hapax__redis_said answer_refused(struct hapax_op *op, const struct hapax__resp *why,
-                                             char text[HAPAX_TEXT_MAX])
+static enum hapax__redis_answer answer_refused(struct hapax_op *op, const struct hapax__resp *why,
+                                               char text[HAPAX_TEXT_MAX])
 {
     struct hapax_span words = bytes_of(why);
     int len = words.len < 160 ? (int)words.len : 160;
@@ -310,9 +337,9 @@ static enum hapax__redis_said answer_refused(struct hapax_op *op, const struct h
                                         "redis refused it: %.*s", len, (const char *)words.ptr));
 }
 
-static enum hapax__redis_said no_verdict(struct hapax_op *op, long long code,
-                                         const struct hapax__resp *why, size_t *need,
-                                         char text[HAPAX_TEXT_MAX])
+static enum hapax__redis_answer no_verdict(struct hapax_op *op, long long code,
+                                           const struct hapax__resp *why, size_t *need,
+                                           char text[HAPAX_TEXT_MAX])
 {
     int64_t bytes;
 
@@ -368,8 +395,8 @@ static bool state_fits(enum hapax_verdict verdict, enum hapax_state state)
     }
 }
 
-static enum hapax__redis_said verdict_of(struct hapax_op *op, long long code,
-                                         const struct hapax__resp *shown)
+static enum hapax__redis_answer verdict_of(struct hapax_op *op, long long code,
+                                           const struct hapax__resp *shown)
 {
     enum hapax_verdict verdict = (enum hapax_verdict)(code & VERDICT_MASK);
     unsigned differs = (unsigned)(code >> DIFFERS_SHIFT) & 3;
@@ -399,13 +426,13 @@ static enum hapax__redis_said verdict_of(struct hapax_op *op, long long code,
     return HAPAX__REDIS_ANSWERED;
 }
 
-enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const struct hapax__resp *reply,
-                                           size_t i, bool *if_replicated, size_t *need,
-                                           char text[HAPAX_TEXT_MAX])
+enum hapax__redis_answer hapax__redis_answer(struct hapax_op *op, const struct hapax__resp *reply,
+                                             size_t i, bool *if_replicated, size_t *need,
+                                             char text[HAPAX_TEXT_MAX])
 {
     const struct hapax__resp *said, *shown;
     int64_t now_us;
-    enum hapax__redis_said result;
+    enum hapax__redis_answer result;
 
     *if_replicated = false;
     *need = 0;
@@ -423,7 +450,7 @@ enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const struct hap
     result = verdict_of(op, said->integer, shown);
     if (result == HAPAX__REDIS_ANSWERED && op->error == HAPAX_ERR_NONE) {
         op->now_us = now_us;
-        *if_replicated = said->integer & HELD;
+        *if_replicated = said->integer & REPLICATED;
     }
     return result;
 }

@@ -219,7 +219,7 @@ static struct hapax__resp *add_text(struct hapax__redis_reader *reader, enum hap
 /* Counts memory of the reply being read. */
 static bool charge(struct hapax__redis_reader *reader, size_t bytes)
 {
-    if (bytes > HAPAX__REDIS_HELD_MAX - reader->charged)
+    if (bytes > HAPAX__REDIS_REPLIES_MAX - reader->charged)
         return false;
     reader->charged += bytes;
     reader->bytes += bytes;

@@ -14,7 +14,7 @@
 #define HAPAX__REDIS_ELEMENTS_MAX (HAPAX_BATCH_MAX * 64u) /* of all arrays of one reply */
 #define HAPAX__REDIS_DEPTH_MAX    7u /* arrays in arrays */
 #define HAPAX__REDIS_LINE_MAX     (32u << 10) /* bytes of a status, an error, a length */
-#define HAPAX__REDIS_HELD_MAX     (1u << 30) /* bytes of all replies not taken yet */
+#define HAPAX__REDIS_REPLIES_MAX  (1u << 30) /* bytes of all replies not taken yet */
 
 enum hapax__resp_type {
     HAPAX__RESP_NIL,

@@ -10,7 +10,7 @@
 
 #define HAPAX__REDIS_BATCH_MAX 256u
 #define HAPAX__REDIS_KEY_MAX   (HAPAX__REDIS_PREFIX_MAX + 64u)
-#define HAPAX__REDIS_ARG_MAX   512u
+#define HAPAX__REDIS_ARG_MAX   704u
 #define HAPAX__REDIS_ARGS_MAX  3u /* of one op */
 /* Bytes of records in one reply; the last record may pass the limit. */
 #define HAPAX__REDIS_REPLY_MAX (16u << 20)
@@ -48,8 +48,8 @@ void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op,
 
 /* Packs a lookup of a record for LIST: the record is FOUND without the headers and body of its
  * outcome. */
-void hapax__redis_pack_look(struct hapax__redis_args *out, const struct hapax_id *id,
-                            const char *prefix);
+void hapax__redis_pack_lookup(struct hapax__redis_args *out, const struct hapax_id *id,
+                              const char *prefix);
 
 /* The arguments of a call of the script. `spans` has room for hapax__redis_argc() of them;
  * `numbers` has the digits of some, and must live as long. */
@@ -62,7 +62,7 @@ void hapax__redis_fill(struct hapax_span *spans, struct hapax__redis_numbers *nu
                        const struct hapax__redis_args *const *ops, size_t n, size_t reply_max,
                        bool waits);
 
-enum hapax__redis_said {
+enum hapax__redis_answer {
     /* the op has a verdict or an error of its own: UNAVAILABLE, REFUSED, CORRUPT, … */
     HAPAX__REDIS_ANSWERED,
     HAPAX__REDIS_LATER, /* the op was not judged: the reply is full */
@@ -73,9 +73,9 @@ enum hapax__redis_said {
  *   if_replicated   out: the answer counts only once the replicas have the write
  *   need            out, LATER: bytes of the record
  *   text            what failed, where an error was answered */
-enum hapax__redis_said hapax__redis_answer(struct hapax_op *op, const struct hapax__resp *reply,
-                                           size_t i, bool *if_replicated, size_t *need,
-                                           char text[HAPAX_TEXT_MAX]);
+enum hapax__redis_answer hapax__redis_answer(struct hapax_op *op, const struct hapax__resp *reply,
+                                             size_t i, bool *if_replicated, size_t *need,
+                                             char text[HAPAX_TEXT_MAX]);
 
 /* Sets text to why a record cannot be read; returns error. */
 enum hapax_error hapax__redis_unreadable(char text[HAPAX_TEXT_MAX], const struct hapax_id *id,
@@ -90,5 +90,11 @@ enum hapax_error hapax__redis_purge(struct hapax__redis *redis, struct hapax_op 
 /* ---- check (check.c) ----------------------------------------------------------------- */
 
 enum hapax_error hapax__redis_check(struct hapax_store *store, hapax_say *say, void *arg);
+
+/* ---- rights (rights.c) --------------------------------------------------------------- */
+
+/* `rights` of the type: says a line of ACL SETUSER for each use. */
+enum hapax_error hapax__redis_rights(const char *uri, const char *use, const char *role, bool print,
+                                     hapax_say *say, void *arg, char text[HAPAX_TEXT_MAX]);
 
 #endif

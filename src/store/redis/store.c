@@ -213,7 +213,7 @@ static void fail_unreplicated(struct batch *batch, struct item *item)
 {
     char text[HAPAX_TEXT_MAX];
 
-    hapax__fail(text, HAPAX_ERR_INDETERMINATE, "not held by wait=%u replicas in time%s%s",
+    hapax__fail(text, HAPAX_ERR_INDETERMINATE, "not replicated to wait=%u replicas in time%s%s",
                 (unsigned)batch->redis->uri.wait, batch->redis->text[0] ? ": " : "",
                 batch->redis->text);
     fail_item(batch, item, HAPAX_ERR_INDETERMINATE, text);
@@ -402,6 +402,7 @@ static enum hapax_error redis_open(struct hapax_store **out, const char *uri,
         .forgets = true,                                                                           \
         .open = redis_open,                                                                        \
         .run = redis_run,                                                                          \
+        .rights = hapax__redis_rights,                                                             \
         .check = hapax__redis_check,                                                               \
         .close = redis_close,                                                                      \
     }

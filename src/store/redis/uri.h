@@ -50,6 +50,12 @@ struct hapax__redis_uri {
     size_t host_count; /* at least 1; NODE: 1 */
 };
 
+/* The first host that is not this machine. NULL: there is none. */
+const struct hapax__redis_address *hapax__redis_far(const struct hapax__redis_uri *uri);
+
+/* Whether the URI has what proves who we are: a password or a certificate. */
+bool hapax__redis_login(const struct hapax__redis_uri *uri);
+
 /* Reads a URI of one of the six schemes, and the files it names passwords by. INVALID, REFUSED
  * (a file others can read): text says what is wrong, and never shows a password. */
 enum hapax_error hapax__redis_uri(struct hapax__redis_uri *out, const char *uri,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One batch on the embedded store: reads its records together, judges its ops in order, and writes
- * the changes in one synced write.
+ * the changes in one write. Who gave the batch waits for the sync.
  *
  * Ops on one id see each other through the batch's entries. An entry is the record as the ops so
  * far have left it, and is written once, however many ops changed it. A verdict that rests on an
@@ -15,6 +15,7 @@
 
 #include "core/machine.h"
 #include "core/record.h"
+#include "opened.h"
 #include "store/types.h"
 
 #include <assert.h>
@@ -34,6 +35,7 @@ struct entry {
     struct hapax_record record;
     enum hapax_state stored; /* the state in the database; ABSENT: none there */
     enum hapax_error error; /* it could not be read */
+    uint64_t rests; /* the write to wait for before this record is shown */
     bool exists;
     bool changed;
 };
@@ -100,7 +102,8 @@ static uint16_t entry_for(struct hapax__batch *batch, const struct hapax_id *id)
     return (uint16_t)(batch->count - 1);
 }
 
-static void take_value(struct hapax_store *store, struct entry *entry,
+static void take_value(struct hapax_store *store, struct hapax__database *database,
+                       struct hapax__files *files, struct entry *entry,
                        rocksdb_pinnableslice_t *value, char *failure)
 {
     struct hapax_span bytes;
@@ -108,10 +111,16 @@ static void take_value(struct hapax_store *store, struct entry *entry,
     entry->value = value;
     entry->stored = HAPAX_STATE_ABSENT;
     entry->error = HAPAX_ERR_NONE;
+    entry->rests = 0;
     entry->exists = false;
     entry->changed = false;
     if (failure) {
-        entry->error = hapax__files_unread(store, failure);
+        entry->error = hapax__files_unread(store, files, entry->id, failure);
+        return;
+    }
+    if (!hapax__database_rests(database, entry->id, &entry->rests)) {
+        entry->error = hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot read: %s",
+                                        hapax__database_why(database));
         return;
     }
     if (!value)
@@ -119,14 +128,15 @@ static void take_value(struct hapax_store *store, struct entry *entry,
     bytes.ptr = (const uint8_t *)rocksdb_pinnableslice_value(value, &bytes.len);
     entry->error = hapax__record_decode(&entry->record, entry->id, bytes);
     if (entry->error != HAPAX_ERR_NONE) {
-        hapax__files_unreadable(store, entry->id, entry->error);
+        hapax__files_unreadable(store, files, entry->id, entry->error);
         return;
     }
     entry->exists = true;
     entry->stored = entry->record.state;
 }
 
-static void load(struct hapax__batch *batch, struct hapax_store *store, struct hapax__files *files,
+static void load(struct hapax__batch *batch, struct hapax_store *store,
+                 struct hapax__database *database, struct hapax__files *files,
                  const struct hapax_op *ops, size_t n)
 {
     batch->count = 0;
@@ -137,7 +147,8 @@ static void load(struct hapax__batch *batch, struct hapax_store *store, struct h
                                  batch->count, batch->keys, batch->key_sizes, batch->values,
                                  batch->failures, false);
     for (size_t i = 0; i < batch->count; i++)
-        take_value(store, &batch->entries[i], batch->values[i], batch->failures[i]);
+        take_value(store, database, files, &batch->entries[i], batch->values[i],
+                   batch->failures[i]);
 }
 
 static void unload(struct hapax__batch *batch)
@@ -235,33 +246,14 @@ static bool make_scratch(struct hapax__batch *batch, size_t size)
     return true;
 }
 
-static enum hapax_state open_state(enum hapax_state state)
-{
-    return state == HAPAX_STATE_COMPLETED ? HAPAX_STATE_ABSENT : state;
-}
-
-/* Keeps `open` in step with the state. A RENEW keeps the state, and so leaves `open` alone. */
-static void put_open(struct hapax__batch *batch, struct hapax__files *files,
-                     const struct entry *entry)
-{
-    enum hapax_state had = open_state(entry->stored);
-    enum hapax_state has = entry->exists ? open_state(entry->record.state) : HAPAX_STATE_ABSENT;
-
-    if (has == had)
-        return;
-    if (has != HAPAX_STATE_ABSENT)
-        hapax__files_put_open(files, batch->writes, &entry->record);
-    else
-        rocksdb_writebatch_delete_cf(batch->writes, files->family[HAPAX__OPEN],
-                                     (const char *)entry->id->bytes, sizeof(*entry->id));
-}
-
-static bool put(struct hapax__batch *batch, struct hapax__files *files, const struct entry *entry)
+static bool put(struct hapax__batch *batch, struct hapax__opened *opened,
+                struct hapax__files *files, const struct entry *entry)
 {
     const char *key = (const char *)entry->id->bytes;
     size_t size;
 
-    put_open(batch, files, entry);
+    hapax__opened_change(opened, files, batch->writes, entry->id, entry->stored,
+                         entry->exists ? &entry->record : NULL);
     if (!entry->exists) {
         rocksdb_writebatch_delete_cf(batch->writes, files->family[HAPAX__RECORDS], key,
                                      sizeof(*entry->id));
@@ -277,44 +269,58 @@ static bool put(struct hapax__batch *batch, struct hapax__files *files, const st
     return true;
 }
 
+/* *number: the write to wait for; 0: nothing changed. */
 static enum hapax_error write_changes(struct hapax__batch *batch, struct hapax_store *store,
-                                      struct hapax__database *database, struct hapax__files *files)
+                                      struct hapax__database *database, struct hapax__files *files,
+                                      uint64_t *number)
 {
-    bool changed = false;
+    struct hapax__opened *opened = hapax__database_opened(database);
+    size_t changes = 0;
 
+    *number = 0;
+    for (size_t i = 0; i < batch->count; i++)
+        changes += batch->entries[i].changed;
     rocksdb_writebatch_clear(batch->writes);
     batch->written = 0;
+    if (changes == 0)
+        return HAPAX_ERR_NONE;
+    hapax__opened_begin(opened, files, batch->writes, changes);
     for (size_t i = 0; i < batch->count; i++) {
-        if (!batch->entries[i].changed)
+        if (!batch->entries[i].changed || put(batch, opened, files, &batch->entries[i]))
             continue;
-        changed = true;
-        if (!put(batch, files, &batch->entries[i]))
-            return hapax_store_fail(store, HAPAX_ERR_NOMEM, "out of memory for a record");
+        hapax__opened_end(opened, false);
+        return hapax_store_fail(store, HAPAX_ERR_NOMEM, "out of memory for a record");
     }
-    if (!changed)
-        return HAPAX_ERR_NONE;
-    if (hapax__database_write(database, batch->writes) == HAPAX_ERR_NONE)
-        return HAPAX_ERR_NONE;
-    return hapax_store_fail(store, HAPAX_ERR_INDETERMINATE, "cannot write: %s",
-                            hapax__database_why(database));
+    if (hapax__database_write(database, batch->writes, number) != HAPAX_ERR_NONE)
+        return hapax_store_fail(store, HAPAX_ERR_INDETERMINATE, "cannot write: %s",
+                                hapax__database_why(database));
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->entries[i].changed)
+            hapax__database_changed(database, batch->entries[i].id, *number);
+    return HAPAX_ERR_NONE;
 }
 
 /* ---- the batch ----------------------------------------------------------------------- */
 
 static enum hapax_error run_write(struct hapax__batch *batch, struct hapax_store *store,
                                   struct hapax__database *database, struct hapax__files *files,
-                                  struct hapax_op *ops, size_t n, int64_t now_us)
+                                  struct hapax_op *ops, size_t n, int64_t now_us, uint64_t *rests)
 {
     enum hapax_error error;
+    uint64_t number;
 
-    load(batch, store, files, ops, n);
+    load(batch, store, database, files, ops, n);
     for (size_t i = 0; i < n; i++)
         batch->rests[i] =
             judge(store, database, &batch->entries[batch->entry_of[i]], &ops[i], now_us);
-    error = write_changes(batch, store, database, files);
-    for (size_t i = 0; i < n && error != HAPAX_ERR_NONE; i++)
-        if (batch->rests[i])
+    error = write_changes(batch, store, database, files, &number);
+    for (size_t i = 0; i < n; i++) {
+        if (batch->rests[i] && error != HAPAX_ERR_NONE)
             refuse(&ops[i], error);
+        rests[i] = batch->rests[i] ? number : batch->entries[batch->entry_of[i]].rests;
+        if (ops[i].verdict == HAPAX_NO_VERDICT)
+            rests[i] = 0;
+    }
     unload(batch);
     return error;
 }
@@ -335,7 +341,7 @@ static size_t ops_together(const struct hapax_op *ops, size_t n)
 
 enum hapax_error hapax__batch_run(struct hapax__batch *batch, struct hapax_store *store,
                                   struct hapax__database *database, struct hapax__files *files,
-                                  struct hapax_op *ops, size_t n, int64_t now_us)
+                                  struct hapax_op *ops, size_t n, int64_t now_us, uint64_t *rests)
 {
     enum hapax_error first = HAPAX_ERR_NONE;
 
@@ -344,7 +350,7 @@ enum hapax_error hapax__batch_run(struct hapax__batch *batch, struct hapax_store
         enum hapax_error error;
 
         len = ops_together(ops + at, n - at);
-        error = run_write(batch, store, database, files, ops + at, len, now_us);
+        error = run_write(batch, store, database, files, ops + at, len, now_us, rests + at);
         first = first == HAPAX_ERR_NONE ? error : first;
     }
     return first;

@@ -7,20 +7,35 @@
  * RocksDB is opened, and goes with the process, however the process ends. Users are counted. The
  * keeper's handle is not counted, so the keeper ends with the last user.
  *
+ * Batches are written to the log unsynced, and one after the other. What is answered waits until
+ * the log is synced up to the write on which the answer rests (log.h): its own, or the last one
+ * that changed what it shows. `changed` remembers that write for a hash of each id.
+ *
  * After a failed write nobody knows what the log contains; after a failed sync the kernel may have
  * dropped what it could not write. RocksDB refuses to go on, and so does the store. Reads are still
- * answered from what was durable before. The next batch opens the database again, once a file can
+ * answered from what was synced before. The next batch opens the database again, once a file can
  * be written beside it. Opening writes the records of the log to new, synced files, whatever was in
  * the page cache. If the disk fails just then, nothing can be read until the disk works again.
  * Rejected: asking RocksDB to resume, which its C interface does not offer, and which would trust
  * the old log. Rejected: opening the database read-only meanwhile, which would show what stands in
  * the log and is not durable.
+ *
+ * A damaged block ends the merging of files, and RocksDB refuses writes then. The database is
+ * opened again without merging: writes go on, and check tells what is wrong. Otherwise each try to
+ * merge would fail more writes.
+ *
+ * A log whose end is missing looks like a log that a crash has torn. So the number of the last
+ * acknowledged write stands in a file of its own, the mark. It is written after each sync, and not
+ * synced itself: a power cut may leave the mark behind a synced log, never ahead of it. A database
+ * that ends before its mark has lost acknowledged writes.
  */
 #include "db.h"
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "log.h"
+#include "opened.h"
 #include "rocksdb.h"
 #include "store/keeper/keeper.h"
 
@@ -37,17 +52,20 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define PAUSE_MIN_US INT64_C(50000)
 #define PAUSE_MAX_US INT64_C(2000000)
 #define ROOM_MIN     (UINT64_C(8) << 20) /* to open a database beside what its log holds */
+#define CHANGED      4096u /* a power of two */
 #define SOCKET_MAX   (sizeof(((struct sockaddr_un *)0)->sun_path) - 1)
 
 static const char lock_name[] = "/hapax.lock";
 static const char socket_name[] = "/keeper.sock";
 static const char folder_name[] = "/db";
 static const char probe_name[] = "/hapax.probe";
+static const char mark_name[] = "/db/hapax.mark";
 
 struct hapax__database {
     /* databases_lock guards next and users. */
@@ -57,11 +75,18 @@ struct hapax__database {
     dev_t device;
     ino_t inode;
     int lock_fd;
+    int mark_fd;
     bool sync;
     struct hapax__keeper_server *keeper;
+    struct hapax__log log;
 
     pthread_mutex_t mutex; /* guards what follows */
     struct hapax__files files;
+    struct hapax__opened *opened;
+    uint64_t changed[CHANGED]; /* the last write that changed an id with this hash */
+    bool whole; /* it was opened */
+    bool recovering; /* what is written is nobody's op */
+    uint64_t missing; /* writes before the mark that are lost; 0 once an op was written */
     rocksdb_writeoptions_t *write_options;
     struct hapax__clock clock;
     /* A write failed; no write is tried until the files have been opened again. */
@@ -121,15 +146,29 @@ static enum hapax_error read_meta(struct hapax__files *files, const char *key, u
 static bool has_records(struct hapax__files *files)
 {
     rocksdb_readoptions_t *options = rocksdb_readoptions_create();
-    rocksdb_iterator_t *it =
-        rocksdb_create_iterator_cf(files->db, options, files->family[HAPAX__RECORDS]);
+    rocksdb_iterator_t *it;
     bool has;
 
+    rocksdb_readoptions_set_total_order_seek(options, 1);
+    it = rocksdb_create_iterator_cf(files->db, options, files->family[HAPAX__RECORDS]);
     rocksdb_iter_seek_to_first(it);
     has = rocksdb_iter_valid(it);
     rocksdb_iter_destroy(it);
     rocksdb_readoptions_destroy(options);
     return has;
+}
+
+/* Writes and syncs. On failure nothing was written that counts. */
+static enum hapax_error write_now(struct hapax__database *database, rocksdb_writebatch_t *batch,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    uint64_t number;
+    enum hapax_error error = hapax__database_write(database, batch, &number);
+
+    if (error != HAPAX_ERR_NONE)
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "%s", database->why);
+    return hapax__database_sync(database, number, text) == HAPAX_ERR_NONE ? HAPAX_ERR_NONE
+                                                                          : HAPAX_ERR_UNAVAILABLE;
 }
 
 static enum hapax_error check_format(struct hapax__database *database, char text[HAPAX_TEXT_MAX])
@@ -159,11 +198,9 @@ static enum hapax_error check_format(struct hapax__database *database, char text
     batch = rocksdb_writebatch_create();
     rocksdb_writebatch_put_cf(batch, database->files.family[HAPAX__META], "format", 6,
                               (const char *)bytes, sizeof(bytes));
-    error = hapax__database_write(database, batch);
+    error = write_now(database, batch, text);
     rocksdb_writebatch_destroy(batch);
-    if (error == HAPAX_ERR_NONE)
-        return error;
-    return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "%s", database->why);
+    return error;
 }
 
 /* ---- clock --------------------------------------------------------------------------- */
@@ -270,11 +307,89 @@ static void retry_later(struct hapax__database *database)
     database->retry_boot_us = hapax__boot_us() + database->pause_us;
 }
 
+/* The mark holds the number of the last write, whether writes were synced, and the number again
+ * with all bits turned: a mark that is damaged itself must not keep a whole database from being
+ * opened. */
+#define MARK_SIZE 17u
+
+/* A failure costs no write: the mark then stays behind. */
+static void put_mark(const struct hapax__database *database, uint64_t last)
+{
+    uint8_t bytes[MARK_SIZE];
+    struct hapax__writer w = {bytes, sizeof(bytes)};
+
+    hapax__put_number(&w, last, 8);
+    hapax__put_number(&w, database->sync, 1);
+    hapax__put_number(&w, ~last, 8);
+    (void)!pwrite(database->mark_fd, bytes, sizeof(bytes), 0);
+}
+
+static enum hapax_error check_mark(struct hapax__database *database, char text[HAPAX_TEXT_MAX])
+{
+    uint8_t bytes[MARK_SIZE];
+    struct hapax__reader r = {bytes, sizeof(bytes), false};
+    ssize_t len = pread(database->mark_fd, bytes, sizeof(bytes), 0);
+    uint64_t last = rocksdb_get_latest_sequence_number(database->files.db);
+    uint64_t marked;
+    bool synced;
+
+    if (len < 0)
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot read \"%s\" in it: %s",
+                           mark_name + 1, strerror(errno));
+    if (len < (ssize_t)sizeof(bytes))
+        return HAPAX_ERR_NONE;
+    marked = hapax__take_u64(&r);
+    synced = hapax__take_u8(&r);
+    if (last >= marked || hapax__take_u64(&r) != ~marked)
+        return HAPAX_ERR_NONE;
+    if (synced)
+        return hapax__fail(text, HAPAX_ERR_CORRUPT,
+                           "its log is cut: it ends at write %llu, and %llu was acknowledged "
+                           "(restore a backup, or remove \"%s\" to accept the loss)",
+                           (unsigned long long)last, (unsigned long long)marked, mark_name + 1);
+    database->missing = marked - last;
+    hapax__fail(text, HAPAX_ERR_CORRUPT, "the last %llu writes before it was opened are lost",
+                (unsigned long long)(marked - last));
+    hapax__files_note_damage(&database->files, text);
+    return HAPAX_ERR_NONE;
+}
+
+/* Writes the entries of `open` that a crash left in notes. A loss that the mark tells of is told of
+ * afterwards, too. */
+static enum hapax_error recover(struct hapax__database *database, char text[HAPAX_TEXT_MAX])
+{
+    rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
+    enum hapax_error error = hapax__opened_recover(database->opened, &database->files, batch, text);
+
+    database->recovering = true;
+    if (error == HAPAX_ERR_NONE && rocksdb_writebatch_count(batch) > 0)
+        error = write_now(database, batch, text);
+    database->recovering = false;
+    rocksdb_writebatch_destroy(batch);
+    return error;
+}
+
+/* Opens the files, if they hold all that was acknowledged. On failure they are closed. */
+static enum hapax_error open_marked(struct hapax__database *database, char text[HAPAX_TEXT_MAX])
+{
+    char folder[PATH_MAX];
+    enum hapax_error error;
+
+    path_in(folder, database->path, folder_name);
+    error = hapax__files_open(&database->files, folder, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    error = check_mark(database, text);
+    if (error != HAPAX_ERR_NONE)
+        hapax__files_close(&database->files);
+    return error;
+}
+
 /* Opens a broken database again. The old files stay open for reads until there is room for new
  * ones. */
 static void heal(struct hapax__database *database)
 {
-    char folder[PATH_MAX];
+    char text[HAPAX_TEXT_MAX];
 
     if (hapax__boot_us() < database->retry_boot_us)
         return;
@@ -282,13 +397,22 @@ static void heal(struct hapax__database *database)
         retry_later(database);
         return;
     }
+    hapax__log_fail(&database->log, database->why);
     hapax__files_close(&database->files);
-    path_in(folder, database->path, folder_name);
-    if (hapax__files_open(&database->files, folder, database->why) != HAPAX_ERR_NONE) {
+    if (open_marked(database, database->why) != HAPAX_ERR_NONE) {
         retry_later(database);
         return;
     }
+    hapax__log_begin_again(&database->log);
     database->broken = false;
+    if (recover(database, text) != HAPAX_ERR_NONE) {
+        memcpy(database->why, text, sizeof(database->why));
+        database->broken = true;
+        hapax__log_fail(&database->log, database->why);
+        hapax__files_close(&database->files);
+        retry_later(database);
+        return;
+    }
     database->pause_us = 0;
     database->retry_boot_us = 0;
     database->why[0] = '\0';
@@ -297,6 +421,8 @@ static void heal(struct hapax__database *database)
 struct hapax__files *hapax__database_enter(struct hapax__database *database, int64_t *now_us)
 {
     pthread_mutex_lock(&database->mutex);
+    if (!database->broken)
+        database->broken = hapax__log_failed(&database->log, database->why);
     if (database->broken)
         heal(database);
     assert(database->files.db || database->broken);
@@ -321,19 +447,86 @@ const char *hapax__database_why(const struct hapax__database *database)
     return database->why;
 }
 
-enum hapax_error hapax__database_write(struct hapax__database *database,
-                                       rocksdb_writebatch_t *batch)
+struct hapax__opened *hapax__database_opened(struct hapax__database *database)
 {
+    return database->opened;
+}
+
+enum hapax_error hapax__database_write(struct hapax__database *database,
+                                       rocksdb_writebatch_t *batch, uint64_t *number)
+{
+    uint64_t last;
     char *failure = NULL;
 
     assert(database->files.db && !database->broken);
+    hapax__opened_note(database->opened, &database->files, batch);
     put_clock(database, batch);
+    hapax__log_write(&database->log);
     rocksdb_write(database->files.db, database->write_options, batch, &failure);
+    hapax__opened_end(database->opened, !failure);
+    if (failure) {
+        if (hapax__files_error(failure, database->why) == HAPAX_ERR_CORRUPT) {
+            hapax__files_note_damage(&database->files, database->why);
+            database->files.unmerged = true;
+        }
+        database->broken = true;
+        hapax__log_fail(&database->log, database->why);
+        return HAPAX_ERR_INDETERMINATE;
+    }
+    if (!database->recovering)
+        database->missing = 0;
+    last = rocksdb_get_latest_sequence_number(database->files.db) + database->missing;
+    if (!database->sync)
+        put_mark(database, last);
+    *number = hapax__log_wrote(&database->log, last, !database->sync);
+    return HAPAX_ERR_NONE;
+}
+
+/* ---- what answers rest on ------------------------------------------------------------ */
+
+static uint64_t *changed_of(struct hapax__database *database, const struct hapax_id *id)
+{
+    uint32_t hash;
+
+    memcpy(&hash, id->bytes, sizeof(hash));
+    return &database->changed[hash & (CHANGED - 1)];
+}
+
+void hapax__database_changed(struct hapax__database *database, const struct hapax_id *id,
+                             uint64_t number)
+{
+    if (id)
+        *changed_of(database, id) = number;
+    for (size_t i = 0; !id && i < CHANGED; i++)
+        database->changed[i] = number;
+}
+
+bool hapax__database_rests(struct hapax__database *database, const struct hapax_id *id,
+                           uint64_t *number)
+{
+    *number = hapax__log_unsynced(&database->log,
+                                  id ? *changed_of(database, id) : hapax__log_last(&database->log));
+    return *number == 0 || !database->broken;
+}
+
+/* Called by hapax__log_wait(). The files stay open meanwhile: heal() ends the log first. */
+static bool sync_log(void *arg, uint64_t last, char why[HAPAX_TEXT_MAX])
+{
+    struct hapax__database *database = arg;
+    char *failure = NULL;
+
+    rocksdb_flush_wal(database->files.db, 1, &failure);
     if (!failure)
-        return HAPAX_ERR_NONE;
-    hapax__files_error(failure, database->why);
-    database->broken = true;
-    return HAPAX_ERR_INDETERMINATE;
+        put_mark(database, last);
+    else
+        hapax__files_error(failure, why);
+    return !failure;
+}
+
+enum hapax_error hapax__database_sync(struct hapax__database *database, uint64_t number,
+                                      char text[HAPAX_TEXT_MAX])
+{
+    return hapax__log_wait(&database->log, number, text);
 }
 
 /* ---- the lock ------------------------------------------------------------------------ */
@@ -367,6 +560,29 @@ pid_t hapax__rocksdb_holder(const char *path)
         pid = read_pid(fd);
     close(fd);
     return pid;
+}
+
+/* Elsewhere the lock may keep out the processes of this machine only, or nobody, and a sync may not
+ * reach the disk. */
+static enum hapax_error check_files(const char *path, char text[HAPAX_TEXT_MAX])
+{
+    static const struct {
+        uint32_t magic; /* statfs(2); it names no constants for SMB's */
+        const char *name;
+    } foreign[] = {{0x6969, "NFS"}, {0xff534d42, "CIFS"}, {0xfe534d42, "SMB"},
+                   {0x517b, "SMB"}, {0x65735546, "FUSE"}, {0x01021997, "9P"}};
+    struct statfs files;
+
+    if (statfs(path, &files) != 0)
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "%s", strerror(errno));
+    for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
+        if ((uint32_t)files.f_type == foreign[i].magic)
+            return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                               "it is on %s, where two machines may open it at once: use a local "
+                               "disk, or any_files=on if this machine alone has the folder",
+                               foreign[i].name);
+    }
+    return HAPAX_ERR_NONE;
 }
 
 static enum hapax_error take_lock(struct hapax__database *database, pid_t *holder,
@@ -436,20 +652,43 @@ static enum hapax_error let_in(const struct hapax__database_options *options,
     return HAPAX_ERR_NONE;
 }
 
+/* Where root looks at another user's store, the mark becomes that user's: RocksDB makes new files
+ * at each opening, and the mark is kept. */
+static enum hapax_error open_mark(struct hapax__database *database, char text[HAPAX_TEXT_MAX])
+{
+    char name[PATH_MAX];
+    struct stat st;
+
+    path_in(name, database->path, mark_name);
+    database->mark_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (database->mark_fd < 0)
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot open \"%s\" in it: %s",
+                           mark_name + 1, strerror(errno));
+    path_in(name, database->path, folder_name);
+    if (stat(name, &st) == 0)
+        (void)!fchown(database->mark_fd, st.st_uid, (gid_t)-1);
+    return HAPAX_ERR_NONE;
+}
+
 static enum hapax_error open_files(struct hapax__database *database, char text[HAPAX_TEXT_MAX])
 {
-    char folder[PATH_MAX];
+    char name[PATH_MAX];
     enum hapax_error error;
 
-    path_in(folder, database->path, folder_name);
-    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+    path_in(name, database->path, folder_name);
+    if (mkdir(name, 0700) != 0 && errno != EEXIST)
         return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot make \"db\" in it: %s",
                            strerror(errno));
-    error = hapax__files_open(&database->files, folder, text);
+    error = open_mark(database, text);
+    if (error == HAPAX_ERR_NONE)
+        error = open_marked(database, text);
     if (error == HAPAX_ERR_NONE)
         error = check_format(database, text);
     if (error == HAPAX_ERR_NONE)
         error = start_clock(database, text);
+    if (error == HAPAX_ERR_NONE)
+        error = recover(database, text);
+    database->whole = error == HAPAX_ERR_NONE;
     return error;
 }
 
@@ -481,22 +720,29 @@ static enum hapax_error serve(struct hapax__database *database,
 /* Undoes as much of an opening as was done. */
 static void database_free(struct hapax__database *database)
 {
+    char text[HAPAX_TEXT_MAX];
     char *failure = NULL;
 
     hapax__keeper_stop(database->keeper);
+    if (database->whole && !database->broken && !hapax__log_failed(&database->log, text))
+        recover(database, text); /* so that the next opening finds no notes */
     if (database->files.db && !database->sync) {
         rocksdb_flush_wal(database->files.db, 1, &failure);
         rocksdb_free(failure);
     }
     hapax__files_close(&database->files);
     hapax__files_release(&database->files);
+    hapax__opened_free(database->opened);
     rocksdb_writeoptions_destroy(database->write_options);
+    if (database->mark_fd >= 0)
+        close(database->mark_fd);
     if (database->lock_fd >= 0) {
         (void)!ftruncate(database->lock_fd, 0);
         flock(database->lock_fd, LOCK_UN); /* a forked child may hold the file open */
         close(database->lock_fd);
     }
     pthread_mutex_destroy(&database->mutex);
+    hapax__log_release(&database->log);
     free(database);
 }
 
@@ -510,7 +756,12 @@ static enum hapax_error database_new(struct hapax__database **out,
 
     if (!database)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    if (!hapax__log_init(&database->log, sync_log, database)) {
+        free(database);
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    }
     if (pthread_mutex_init(&database->mutex, NULL) != 0) {
+        hapax__log_release(&database->log);
         free(database);
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
     }
@@ -518,11 +769,16 @@ static enum hapax_error database_new(struct hapax__database **out,
     database->device = st->st_dev;
     database->inode = st->st_ino;
     database->lock_fd = -1;
+    database->mark_fd = -1;
     database->sync = options->sync;
     database->write_options = rocksdb_writeoptions_create();
-    rocksdb_writeoptions_set_sync(database->write_options, options->sync);
     hapax__files_init(&database->files);
-    error = take_lock(database, holder, text);
+    database->opened = hapax__opened_new();
+    error = database->opened ? HAPAX_ERR_NONE : hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
+    if (error == HAPAX_ERR_NONE && !options->any_files)
+        error = check_files(options->path, text);
+    if (error == HAPAX_ERR_NONE)
+        error = take_lock(database, holder, text);
     if (error == HAPAX_ERR_NONE)
         error = let_in(options, text);
     if (error == HAPAX_ERR_NONE)

@@ -12,7 +12,7 @@
  *
  * RocksDB is C++, and ends the process where it gets no memory. The store survives that crash.
  */
-#include "db.h"
+#include "files.h"
 
 #include "base/bytes.h"
 #include "base/fail.h"
@@ -92,6 +92,7 @@ static void set_database(rocksdb_options_t *options)
     rocksdb_options_set_max_total_wal_size(options, 256 * MIB);
     rocksdb_options_set_max_open_files(options, 512);
     rocksdb_options_set_max_background_jobs(options, 2);
+    rocksdb_options_set_allow_concurrent_memtable_write(options, 0); /* as hash tables need */
     rocksdb_options_set_bytes_per_sync(options, MIB); /* no long stall when a file is finished */
     rocksdb_options_set_max_manifest_file_size(options, 64 * MIB);
     rocksdb_options_set_info_log_level(options, LOG_LEVEL);
@@ -100,17 +101,44 @@ static void set_database(rocksdb_options_t *options)
     rocksdb_options_set_stats_persist_period_sec(options, 0);
 }
 
-/* `open` is small, and each of its entries is deleted soon. In a small buffer a deletion soon meets
- * its entry; otherwise a LIST would step over many such pairs. */
+/* What names the bucket of a key in the buffer of `records`. A shorter key, which is no
+ * id, is its own prefix. */
+static char *prefix_of(void *state, const char *key, size_t len, size_t *prefix_len)
+{
+    (void)state;
+    *prefix_len = len < HAPAX__PREFIX_SIZE ? len : HAPAX__PREFIX_SIZE;
+    return (char *)(uintptr_t)key;
+}
+
+static unsigned char has_prefix(void *state, const char *key, size_t len)
+{
+    (void)state;
+    (void)key;
+    (void)len;
+    return 1;
+}
+
+static const char *prefix_name(void *state)
+{
+    (void)state;
+    return "hapax.prefix";
+}
+
+/* Records are written and read by id, so their buffer is a hash table: an insert into it
+ * costs less than one into RocksDB's skip list (docs/performance.md). RocksDB sorts a hash table
+ * before a walk; walk.c bounds that. `open` is small, and each of its entries is deleted
+ * soon. In a small buffer a deletion soon meets its entry; otherwise a LIST would step over many
+ * such pairs. */
 static void set_family(rocksdb_options_t *options, enum hapax__family family)
 {
     rocksdb_options_set_compression(options, rocksdb_no_compression);
     rocksdb_options_set_max_write_buffer_number(options, 4);
     rocksdb_options_set_write_buffer_size(options, family == HAPAX__RECORDS ? 64 * MIB : 8 * MIB);
-    /* Most CLAIMs ask for a record that is not there. */
     if (family == HAPAX__RECORDS) {
-        rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, 0.02);
-        rocksdb_options_set_memtable_whole_key_filtering(options, 1);
+        rocksdb_options_set_prefix_extractor(
+            options, rocksdb_slicetransform_create(NULL, keep_state, prefix_of, has_prefix,
+                                                   has_prefix, prefix_name));
+        rocksdb_options_set_hash_link_list_rep(options, HAPAX__PREFIXES);
     }
 }
 
@@ -157,39 +185,61 @@ enum hapax_error hapax__files_error(char *rocksdb_text, char text[HAPAX_TEXT_MAX
     return error;
 }
 
-enum hapax_error hapax__files_unread(struct hapax_store *store, char *rocksdb_text)
+void hapax__files_note_damage(struct hapax__files *files, const char *text)
+{
+    if (files->damage[0] == '\0')
+        hapax__fail(files->damage, HAPAX_ERR_CORRUPT, "%s", text);
+}
+
+static enum hapax_error fail_record(struct hapax_store *store, struct hapax__files *files,
+                                    const struct hapax_id *id, enum hapax_error error,
+                                    const char *why)
+{
+    uint8_t hex[2 * sizeof(id->bytes)];
+    struct hapax__writer w = {hex, sizeof(hex)};
+
+    hapax__put_hex(&w, id->bytes, sizeof(id->bytes));
+    hapax_store_fail(store, error, "cannot read record \"%.*s\": %.140s", (int)sizeof(hex),
+                     (const char *)hex, why);
+    if (error == HAPAX_ERR_CORRUPT)
+        hapax__files_note_damage(files, hapax_store_text(store));
+    return error;
+}
+
+enum hapax_error hapax__files_unread(struct hapax_store *store, struct hapax__files *files,
+                                     const struct hapax_id *id, char *rocksdb_text)
 {
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error = hapax__files_error(rocksdb_text, text);
 
     if (error != HAPAX_ERR_CORRUPT)
         error = HAPAX_ERR_UNAVAILABLE;
+    if (id)
+        return fail_record(store, files, id, error, text);
+    if (error == HAPAX_ERR_CORRUPT)
+        hapax__files_note_damage(files, text);
     return hapax_store_fail(store, error, "cannot read: %s", text);
 }
 
-enum hapax_error hapax__files_unreadable(struct hapax_store *store, const struct hapax_id *id,
-                                         enum hapax_error error)
+enum hapax_error hapax__files_unreadable(struct hapax_store *store, struct hapax__files *files,
+                                         const struct hapax_id *id, enum hapax_error error)
 {
-    uint8_t hex[2 * sizeof(id->bytes)];
-    struct hapax__writer w = {hex, sizeof(hex)};
-
-    hapax__put_hex(&w, id->bytes, sizeof(id->bytes));
-    return hapax_store_fail(
-        store, error, "cannot read record \"%.*s\": %s", (int)sizeof(hex), (const char *)hex,
-        error == HAPAX_ERR_CORRUPT ? "it is damaged" : "a newer version of hapax wrote it");
+    return fail_record(store, files, id, error,
+                       error == HAPAX_ERR_CORRUPT ? "it is damaged"
+                                                  : "a newer version of hapax wrote it");
 }
 
 void hapax__files_put_open(struct hapax__files *files, rocksdb_writebatch_t *writes,
-                           const struct hapax_record *record)
+                           const struct hapax_id *id, enum hapax_state state, int64_t updated_us)
 {
     uint8_t bytes[HAPAX__OPEN_SIZE];
     struct hapax__writer w = {bytes, sizeof(bytes)};
 
-    hapax__put_number(&w, (uint64_t)record->state, 1);
-    hapax__put_number(&w, (uint64_t)record->updated_us, 8);
+    hapax__put_number(&w, (uint64_t)state, 1);
+    hapax__put_number(&w, (uint64_t)updated_us, 8);
     assert(w.left == 0);
-    rocksdb_writebatch_put_cf(writes, files->family[HAPAX__OPEN], (const char *)record->id.bytes,
-                              sizeof(record->id), (const char *)bytes, sizeof(bytes));
+    rocksdb_writebatch_put_cf(writes, files->family[HAPAX__OPEN], (const char *)id->bytes,
+                              sizeof(*id), (const char *)bytes, sizeof(bytes));
 }
 
 /* RocksDB leaves an unfinished OPTIONS file at each opening. */
@@ -212,6 +262,8 @@ enum hapax_error hapax__files_open(struct hapax__files *files, const char *folde
     char *failure = NULL;
 
     assert(!files->db);
+    for (int i = 0; i < HAPAX__FAMILIES; i++)
+        rocksdb_options_set_disable_auto_compactions(files->options[i], files->unmerged);
     files->db = rocksdb_open_column_families(
         files->options[HAPAX__RECORDS], folder, HAPAX__FAMILIES, family_names,
         (const rocksdb_options_t *const *)files->options, files->family, &failure);

@@ -4,7 +4,8 @@
  *
  *   hapax.lock    locked (flock) by the process that has the store open, with its pid in it
  *   keeper.sock   where that process serves the store to other processes of this machine
- *   db/           the database, readable by its owner alone
+ *   db/           the database, readable by its owner alone; beside it hapax.mark, the number of
+ *                 the last acknowledged write
  *
  * All handles of one process share one database. Where another process has the database open, that
  * process's keeper serves the handle; when that process ends, one of its clients takes over.

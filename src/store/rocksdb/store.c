@@ -45,6 +45,7 @@ struct handle {
     struct folder *folder; /* NULL in the keeper's handle */
     bool keeper; /* the keeper's handle, which does not count as a user */
     bool doubt; /* the holder may be gone */
+    uint64_t rests[HAPAX_BATCH_MAX]; /* of the answers of a run */
 };
 
 /* ---- the URI ------------------------------------------------------------------------- */
@@ -54,6 +55,7 @@ struct folder {
     char group[GROUP_MAX + 1];
     unsigned mode;
     bool sync;
+    bool any_files;
 };
 
 static const char *set_option(struct folder *folder, const char *name, size_t name_len,
@@ -63,6 +65,12 @@ static const char *set_option(struct folder *folder, const char *name, size_t na
         folder->sync = len == 2 && memcmp(value, "on", 2) == 0;
         return folder->sync || (len == 3 && memcmp(value, "off", 3) == 0) ? NULL
                                                                           : "sync is not on or off";
+    }
+    if (name_len == 9 && memcmp(name, "any_files", 9) == 0) {
+        folder->any_files = len == 2 && memcmp(value, "on", 2) == 0;
+        return folder->any_files || (len == 3 && memcmp(value, "off", 3) == 0)
+                   ? NULL
+                   : "any_files is not on or off";
     }
     if (name_len == 5 && memcmp(name, "group", 5) == 0) {
         if (len == 0 || len > GROUP_MAX)
@@ -95,9 +103,10 @@ static enum hapax_error parse_options(struct folder *folder, const char *at,
                        : set_option(folder, at, name_len, at + name_len + 1, len - name_len - 1);
 
         if (fault && fault[0] == '\0')
-            return hapax__fail(text, HAPAX_ERR_INVALID,
-                               "option \"%.*s\" is not known (sync=off, group=NAME, mode=0660)",
-                               (int)(len < 60 ? len : 60), at);
+            return hapax__fail(
+                text, HAPAX_ERR_INVALID,
+                "option \"%.*s\" is not known (sync=off, group=NAME, mode=0660, any_files=on)",
+                (int)(len < 60 ? len : 60), at);
         if (fault)
             return hapax__fail(text, HAPAX_ERR_INVALID, "%s", fault);
         if (at[len] == '\0')
@@ -237,6 +246,7 @@ static enum hapax_error join(struct handle *handle, pid_t *holder, char text[HAP
     const struct folder *folder = handle->folder;
     struct hapax__database_options options = {.path = folder->path,
                                               .sync = folder->sync,
+                                              .any_files = folder->any_files,
                                               .group = folder->group[0] ? folder->group : NULL,
                                               .mode = folder->mode,
                                               .make_handle = make_keeper_handle};
@@ -333,8 +343,9 @@ static bool may_repeat(const struct hapax_op *op)
     return unanswered(op) && !(forgets && op->error == HAPAX_ERR_INDETERMINATE);
 }
 
-/* Answers ops on this process's own database. */
-static enum hapax_error run_here(struct handle *handle, struct hapax_op *ops, size_t n)
+/* Answers ops on this process's own database; answer i is to wait for the write rests[i]. */
+static enum hapax_error judge_here(struct handle *handle, struct hapax_op *ops, size_t n,
+                                   uint64_t *rests)
 {
     struct hapax__database *database = handle->database;
     struct hapax_store *store = &handle->base;
@@ -342,6 +353,7 @@ static enum hapax_error run_here(struct handle *handle, struct hapax_op *ops, si
     struct hapax__files *files = hapax__database_enter(database, &now_us);
     enum hapax_error error;
 
+    memset(rests, 0, n * sizeof(*rests));
     if (!files->db) {
         error =
             hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "the database does not open again: %s",
@@ -349,14 +361,34 @@ static enum hapax_error run_here(struct handle *handle, struct hapax_op *ops, si
         for (size_t i = 0; i < n; i++)
             ops[i].error = error;
     } else if (ops[0].kind == HAPAX_OP_LIST) {
-        error = hapax__walk_list(store, files, &ops[0], now_us);
+        error = hapax__walk_list(store, database, files, &ops[0], now_us, rests);
     } else if (ops[0].kind == HAPAX_OP_PURGE) {
-        error = hapax__walk_purge(store, database, files, &ops[0], now_us);
+        error = hapax__walk_purge(store, database, files, &ops[0], now_us, rests);
     } else {
-        error = hapax__batch_run(handle->batch, store, database, files, ops, n, now_us);
+        error = hapax__batch_run(handle->batch, store, database, files, ops, n, now_us, rests);
     }
     hapax__database_exit(database);
     return error;
+}
+
+/* The same, and waits for the writes. */
+static enum hapax_error run_here(struct handle *handle, struct hapax_op *ops, size_t n)
+{
+    enum hapax_error error = judge_here(handle, ops, n, handle->rests);
+    char text[HAPAX_TEXT_MAX];
+    uint64_t last = 0;
+
+    for (size_t i = 0; i < n; i++)
+        last = handle->rests[i] > last ? handle->rests[i] : last;
+    if (hapax__database_sync(handle->database, last, text) == HAPAX_ERR_NONE)
+        return error;
+    for (size_t i = 0; i < n; i++) {
+        if (handle->rests[i] == 0)
+            continue;
+        ops[i].verdict = HAPAX_NO_VERDICT;
+        ops[i].error = HAPAX_ERR_INDETERMINATE;
+    }
+    return hapax_store_fail(&handle->base, HAPAX_ERR_INDETERMINATE, "%s", text);
 }
 
 /* Repeats, with their tokens, the ops without a reply, on the database that is this process's now.
@@ -399,20 +431,61 @@ static enum hapax_error rocksdb_store_run(struct hapax_store *store, struct hapa
     return run_here(handle, ops, n);
 }
 
+/* The answers of another process are durable when they come. */
+static enum hapax_error rocksdb_store_judge(struct hapax_store *store, struct hapax_op *ops,
+                                            size_t n, uint64_t *rests)
+{
+    struct handle *handle = (struct handle *)store;
+
+    if (handle->database)
+        return judge_here(handle, ops, n, rests);
+    return rocksdb_store_run(store, ops, n);
+}
+
+static enum hapax_error rocksdb_store_sync(struct hapax_store *store, uint64_t number,
+                                           char text[HAPAX_TEXT_MAX])
+{
+    return hapax__database_sync(((struct handle *)store)->database, number, text);
+}
+
+/* RocksDB merges files by writing them anew first, of up to a GiB or so together; so much has to be
+ * free. Of a volume under 10 GiB a tenth is enough, for the store on it is small, too. */
 static void say_room(const char *path, hapax_say *say, void *arg)
 {
     char line[HAPAX_TEXT_MAX];
     struct statvfs st;
     uint64_t free_mib, all_mib;
+    bool soon;
 
     if (statvfs(path, &st) != 0)
         return;
     free_mib = (uint64_t)st.f_bavail * st.f_frsize >> 20;
     all_mib = (uint64_t)st.f_blocks * st.f_frsize >> 20;
+    soon = free_mib < 1024 && free_mib < all_mib / 10;
     snprintf(line, sizeof(line), "%llu MiB of %llu MiB are free on its disk%s",
              (unsigned long long)free_mib, (unsigned long long)all_mib,
-             free_mib < 1024 || free_mib < all_mib / 20 ? ": soon nothing more can be stored" : "");
-    say(arg, false, line);
+             soon ? ": soon nothing more can be stored" : "");
+    say(arg, soon, line);
+}
+
+/* Says what reads have met, and what RocksDB met when it merged or wrote files by itself. */
+static void say_damage(struct hapax__files *files, hapax_say *say, void *arg)
+{
+    char line[HAPAX_TEXT_MAX];
+    uint64_t errors = 0;
+
+    if (files->damage[0]) {
+        snprintf(line, sizeof(line), "its files are damaged (restore a backup): %.200s",
+                 files->damage);
+        say(arg, true, line);
+    }
+    if (files->unmerged)
+        say(arg, true,
+            "since a block is damaged, its files are no longer merged: expired records stay, and "
+            "reads get slower");
+    if (files->db && rocksdb_property_int(files->db, "rocksdb.background-errors", &errors) == 0 &&
+        errors > 0)
+        say(arg, true, "it cannot merge its files, or cannot write them: the next write fails");
 }
 
 static enum hapax_error check_client(struct handle *handle, hapax_say *say, void *arg)
@@ -431,7 +504,7 @@ static enum hapax_error rocksdb_store_check(struct hapax_store *store, hapax_say
     uint64_t records = 0;
     int64_t now_us;
     struct hapax__files *files;
-    bool writable;
+    bool writable, exact = true;
 
     if (!handle->database)
         return check_client(handle, say, arg);
@@ -442,12 +515,13 @@ static enum hapax_error rocksdb_store_check(struct hapax_store *store, hapax_say
         hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot write: %s",
                          hapax__database_why(handle->database));
     if (files->db)
-        rocksdb_property_int_cf(files->db, files->family[HAPAX__RECORDS],
-                                "rocksdb.estimate-num-keys", &records);
+        exact = hapax__walk_count(files, now_us, &records);
+    say_damage(files, say, arg);
     hapax__database_exit(handle->database);
     if (!hapax__database_synced(handle->database))
         say(arg, true, "sync is off: a power cut loses the outcomes of the last moments");
-    snprintf(line, sizeof(line), "about %llu records", (unsigned long long)records);
+    snprintf(line, sizeof(line), "%s%llu record%s", exact ? "" : "about ",
+             (unsigned long long)records, records == 1 ? "" : "s");
     say(arg, false, line);
     say_room(hapax__database_path(handle->database), say, arg);
     return writable ? HAPAX_ERR_NONE : HAPAX_ERR_UNAVAILABLE;
@@ -465,6 +539,8 @@ const struct hapax_store_type hapax__rocksdb = {
     .serial = true,
     .open = rocksdb_store_open,
     .run = rocksdb_store_run,
+    .judge = rocksdb_store_judge,
+    .sync = rocksdb_store_sync,
     .check = rocksdb_store_check,
     .close = rocksdb_store_close,
 };

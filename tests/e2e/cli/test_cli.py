@@ -1,20 +1,67 @@
 """The command line, end to end: every command, every exit status, against real stores."""
 import base64
+import contextlib
 import json
 import os
+import pathlib
+import pwd
 import re
+import resource
 import shutil
 import signal
 import socket
 import subprocess
 
 import pytest
-from conftest import HAPAX, ROOT, end, read_line, wait_until
+from conftest import HAPAX, PATIENCE, ROOT, end, read_line, wait_until
+from postgres_server import Postgres
+from redis_server import Redis
 
 COMMANDS = ["serve", "keep", "init", "check", "show", "list", "resolve", "purge", "bench", "help"]
 RECORD = {"id", "scope", "state", "attempt", "fence", "stale", "hold", "ran", "reruns", "fingerprint", "caller",
           "created_us", "updated_us", "lease_until_us", "expires_us", "status", "headers", "body_kept",
-          "resolved_us", "resolved_by"}
+          "resolved_us", "resolved_by", "what", "owner", "replaced_state", "replaced_status"}
+
+
+# ---- where a store may be ---------------------------------------------------------------
+
+@pytest.fixture
+def fuse(tmp_path):
+    """A folder on FUSE; a file system of the network is not to be had, and has its number in the same list."""
+    (tmp_path / "under").mkdir()
+    (tmp_path / "fuse").mkdir()
+    if subprocess.run(["bindfs", tmp_path / "under", tmp_path / "fuse"], capture_output=True).returncode != 0:
+        pytest.skip("no FUSE to be had")
+    yield tmp_path / "fuse"
+    subprocess.run(["umount", tmp_path / "fuse"], check=True)
+
+
+# Two machines with one folder would be two keepers of the same files.
+def test_a_store_is_not_opened_where_another_machine_may_open_it(hapax, fuse):
+    done = hapax("init", "--store", f"rocksdb:{fuse}")
+    assert done.code == 2 and "it is on FUSE" in done.err and "any_files=on" in done.err, done
+    assert list(fuse.iterdir()) == []
+    with_it = hapax("init", "--store", f"rocksdb:{fuse}?any_files=on")
+    assert with_it.code == 0, with_it
+    assert hapax("purge", "--store", f"rocksdb:{fuse}?any_files=on").code == 0
+    done = hapax("init", "--store", f"rocksdb:{fuse}?any_files=perhaps")
+    assert done.code == 2 and "any_files is not on or off" in done.err
+
+
+# ---- cores ------------------------------------------------------------------------------
+
+# A core would hold secrets, tokens and bodies.
+@pytest.mark.parametrize("wanted, limit", [("", "0"), ("on", "4096")])
+def test_no_core_is_written(hapax, tmp_path, wanted, limit):
+    resource.setrlimit(resource.RLIMIT_CORE, (4096, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    sanitizer = os.environ.get("ASAN_OPTIONS", "") + ":disable_coredump=0"  # which sets the limit to 0 by itself
+    process = hapax.start("keep", "--store", f"rocksdb:{tmp_path}/store", HAPAX_CORE_DUMPS=wanted,
+                          ASAN_OPTIONS=sanitizer)
+    read_line(process)
+    with open(f"/proc/{process.pid}/limits") as limits:
+        line = next(line for line in limits if line.startswith("Max core file size"))
+    assert line.split()[4] == limit
+    assert end(process) == 0
 
 
 # ---- help -------------------------------------------------------------------------------
@@ -31,7 +78,7 @@ def test_version_is_one_line(hapax):
     assert re.fullmatch(r"hapax \d+\.\d+\.\d+\n", result.out)
 
 
-# A page is 80 columns wide, and a screen long.
+# A page is 80 columns wide, and a tall screen long.
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_each_command_fits_a_screen(hapax, command):
     result = hapax(command, "--help")
@@ -39,7 +86,7 @@ def test_help_of_each_command_fits_a_screen(hapax, command):
     assert result.code == 0
     assert lines[0].startswith(f"usage: hapax {command}")
     assert max(map(len, lines)) <= 80
-    assert len(lines) <= 48
+    assert len(lines) <= 72
     assert hapax("help", command).out == result.out
 
 
@@ -49,6 +96,16 @@ def test_every_option_in_the_synopsis_is_explained(hapax):
         synopsis, rest = text.split("\n\n", 1)
         for option in re.findall(r"--[a-z-]+", synopsis):
             assert re.search(rf"^  {option}\b", rest, re.M), f"{command} {option}"
+
+
+# One way to say a default, and never what a value may be behind a semicolon alone.
+def test_defaults_stand_in_brackets(hapax):
+    pages = hapax("help", "--markdown").out
+    assert "efault is" not in pages
+    assert not re.findall(r"^- `--.*; (?:\d+\w*|on|off|rerun|retry|hold|key|body)$", pages, re.M)
+    assert "`: A claim not renewed for this long is dead (default 30s)\n" in pages
+    assert re.findall(r"^(\S.*)", hapax("serve", "--help").out, re.M)[1:] == [
+        "Connections", "Requests", "Answers", "Limits, and the process", "Policies", "Options of every command"]
 
 
 def test_man_pages_are_without_warnings(hapax):
@@ -66,9 +123,15 @@ def test_the_written_page_is_what_the_program_prints(hapax):
 # ---- usage ------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("words, text", [
-    (["lsit"], 'no command "lsit"'),
+    (["lsit"], 'no command "lsit": did you mean "list"?'),
+    (["something"], 'no command "something"; "hapax help" lists them'),
+    (["--verison"], 'no option "--verison": did you mean "--version"?'),
     (["--store", "memory:", "list"], "options come after the command"),
-    (["list", "--stat", "x"], 'no option "--stat"'),
+    (["list", "--stat", "x"], 'no option "--stat": did you mean "--state"?'),
+    (["list", "--something", "x"], 'no option "--something"; see "hapax list --help"'),
+    (["list", "--stroe=redis://:secret@h"], 'no option "--stroe": did you mean "--store"?'),
+    (["serve", "--on_expired", "hold"], 'no option "--on_expired": did you mean "--on-expired"?'),
+    (["serve", "--config"], 'no option "--config": did you mean "--config-only"?'),
     (["list", "-s"], 'no option "-s"'),
     (["list", "--limit"], "--limit needs a value: N"),
     (["list", "--limit", "0"], '--limit "0" is not within 1 to'),
@@ -83,8 +146,8 @@ def test_the_written_page_is_what_the_program_prints(hapax):
     (["list", "x"], '"x" is too much'),
     (["show"], "name the operation by its KEY, or by --id HEX"),
     (["show", "a", "b"], '"b" is too much: one KEY is enough'),
-    (["show", ""], "KEY and --scope have 1 to 255 bytes"),
-    (["show", "k" * 256], "KEY and --scope have 1 to 255 bytes"),
+    (["show", ""], "KEY, --scope and --owner have 1 to 255 bytes"),
+    (["show", "k" * 256], "KEY, --scope and --owner have 1 to 255 bytes"),
     (["show", "k", "--step", "a:b"], "no ':'"),
     (["show", "--id", "abc"], '--id "abc" is not 64 hex digits'),
     (["show", "--id", "g" * 64], "is not 64 hex digits"),
@@ -98,6 +161,12 @@ def test_the_written_page_is_what_the_program_prints(hapax):
     (["resolve", "k", "--complete", "200", "--header", "A: b\r\nC: d"], "is not of the form 'Name: value'"),
     (["resolve", "k", "--complete", "200", "--body", "missing"], 'cannot open --body "missing"'),
     (["resolve", "k", "--fail", "--by", "x" * 65], "--by is not of 1 to 64 bytes"),
+    (["resolve", "k", "--fail", "--dry-run"], "--older, --limit and --dry-run go with --state"),
+    (["resolve", "k", "--fail", "--state", "unknown"], "give no KEY, --id or --step with it"),
+    (["resolve", "--fail", "--state", "unknown", "--force"], "--force and --if-attempt are for one operation"),
+    (["resolve", "--fail", "--state", "completed"], "what has completed is replaced one by one"),
+    (["resolve", "--fail", "--state", "unknown", "--scope", ""], "--scope is not of 1 to 255 bytes"),
+    (["resolve", "--state", "unknown"], "one of --complete STATUS, --fail and --forget"),
     (["keep", "--store", "memory:"], "only an embedded store"),
     (["keep", "--mode", "0999"], "is not octal from 0600"),
     (["keep", "--mode", "77777"], "is not octal from 0600"),
@@ -107,14 +176,29 @@ def test_the_written_page_is_what_the_program_prints(hapax):
     (["bench", "--size", "17m"], "is not within 0 to 16777216 bytes"),
     (["purge", "--every", "10ms"], "is not within 1000 to"),
     (["help", "x"], 'no command "x"'),
+    (["help", "srve"], 'no command "srve": did you mean "serve"?'),
     (["list", "--store", "nothing"], "is not a URI"),
-    (["list", "--store", "mysql://x"], "is of no known scheme"),
+    (["list", "--store", "mysql://x"], 'store "mysql://x" is of no known scheme (rocksdb:, unix:, redis://'),
+    (["list", "--store", "mysql://u:secret@x"], 'store "mysql://u:***@x" is of no known scheme'),
+    (["init", "--print-acl", "--store", "mysql://u:secret@x"], 'store "mysql://u:***@x" is of no known scheme'),
+    (["init", "--print-acl", "--store", "memory:"], 'store "memory:" has no users of its own'),
+    (["list", "--store", "rocks:x"], 'store "rocks:x" is of no known scheme'),
 ])
 def test_what_is_wrong_is_said(hapax, words, text):
     result = hapax(*words)
     assert (result.code, result.out) == (2, "")
     assert text in result.err
     assert result.err.startswith("hapax") and result.err.count("\n") == 1
+
+
+# In every command, of options of its own and of shared ones.
+def test_a_name_with_a_letter_too_many_is_recognised(hapax):
+    for command in re.findall(r"^  ([a-z]+) ", hapax().out.split("Commands\n")[1].split("\n\n")[0], re.M):
+        assert f': did you mean "{command}"?' in hapax(command + command[-1]).err, command
+        options = re.findall(r"^  (--[a-z-]+)", hapax(command, "--help").out, re.M)
+        for option in options[:1] + options[-2:-1]:
+            said = hapax(command, option + option[-1]).err
+            assert f': did you mean "{option}"?' in said, (command, said)
 
 
 def test_a_failure_is_an_object_with_json(hapax):
@@ -199,10 +283,108 @@ def test_check_is_calm_about_a_safe_store_and_warns_of_an_unsynced_one(hapax, st
     hapax("init", "--store", store)
     safe = hapax("check", "--store", store, "--json")
     assert safe.code == 0
-    assert safe.lines and all(line.keys() == {"danger", "text"} and not line["danger"] for line in safe.lines)
+    assert safe.lines and all(line.keys() == {"danger", "level", "text"} and not line["danger"] for line in safe.lines)
     unsafe = hapax("check", "--store", store + "?sync=off")
     assert unsafe.code == 1
     assert re.search(r"^danger  ", unsafe.out, re.M)
+
+
+def checked(hapax, store, *words, **env):
+    """What hapax check says of a door with these options: (level, text), the store's own lines left out."""
+    done = hapax("check", "--store", store, "--json", "--", *words, **env)
+    assert done.code in (0, 1), done.err
+    assert done.code == any(line["level"] == "danger" for line in done.lines)
+    return [(line["level"], line["text"]) for line in done.lines if "record" not in line["text"]]
+
+
+SERVE = ["serve", "--upstream", "http://127.0.0.1:9000", "--status", "127.0.0.1:8081"]
+SAFE = [*SERVE, "--profile", "payments", "--owner", "$jwt_sub"]
+CONSUME = ["consume", "--from", "amqp://localhost/?queue=q", "--to", "http://localhost:9000/", "--retention", "7d"]
+
+
+def test_check_has_nothing_against_payments(hapax, store, tmp_path):
+    """It says what the settings promise, and no more."""
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    secret.chmod(0o600)
+    hapax("init", "--store", store)
+    lines = checked(hapax, store, *SAFE, HAPAX_SECRET_FILE=str(secret))
+    assert [line for line in lines if line[0] != "ok"] == []
+    assert lines[0] == ("ok", "no effect happens twice: after a crash, a cut connection or a 500 an operator decides "
+                        "(hapax list --state unknown); each owner ($jwt_sub) has keys of its own; an answer is kept "
+                        "for 7d; requests without a key are refused")
+
+
+@pytest.mark.parametrize("words, level, said", [
+    (SERVE, "warning", "an effect may happen twice: after a crash"),
+    (SERVE, "warning", "no --owner: tenants who are told apart by something else than credentials"),
+    ([*SERVE, "--caller", "none"], "danger", "--caller is none, and there is no --owner"),
+    ([*SERVE, "--scope", "$http_x_tenant"], "warning", '--scope "$http_x_tenant": clients write that themselves'),
+    ([*SERVE, "--owner", "$http_x_tenant"], "danger", '--owner "$http_x_tenant": clients write that themselves'),
+    ([*SERVE, "--owner", "${http_x_tenant}"], "danger", '--owner "${http_x_tenant}": clients write that themselves'),
+    ([*SERVE, "--scope", "$request_uri"], "warning", '--scope "$request_uri": clients write that themselves'),
+    ([*SAFE, "--on-store-error", "open"], "danger", "on-store-error is open"),
+    ([*SAFE, "--rerun-completed", "on"], "danger", "rerun-completed is on: what is done runs again"),
+    ([*SAFE, "--on-failed", "retry"], "danger", "on-failed is retry: a 500 that comes after"),
+    ([*SAFE, "--class", "408 503 not_run"], "danger", "a proxy answers 503 after the request was sent"),
+    ([*SAFE, "--class", "5xx not_run "], "danger", "a proxy answers 5xx after the request was sent"),
+    ([*SAFE, "--location", "/v1 on_expired=rerun"], "warning", "on_expired=rerun lets an effect happen twice there"),
+    ([*SAFE, "--retention", "1h"], "warning", "retention is 1h: a client or a broker that repeats later"),
+    ([*SAFE[:3], "--owner", "$jwt_sub"], "warning", "/hapax-status is open to this machine"),
+    ([*SAFE[:3], "--status", "0.0.0.0:8081"], "warning", "--status 0.0.0.0:8081: whoever reaches that address"),
+    ([*SAFE, "--listen", "0.0.0.0:8080"], "warning", "--listen 0.0.0.0:8080 without --tls-cert"),
+    (["serve", "--upstream", "http://10.0.0.1:9000"], "warning", '--upstream is not encrypted on the way to "10.0.0.1'),
+    (CONSUME, "warning", "no --owner: where the messages of several tenants are in one queue"),
+    ([*CONSUME, "--from", "amqp://u:p@10.0.0.1/?queue=q"], "danger", '--from is not encrypted on the way to "10.0.0.1'),
+    ([*CONSUME, "--from", "amqps://mq/?queue=q&tls_verify=off"], "danger", "--from does not verify whom it talks to"),
+    ([*CONSUME, "--from", "kafka://localhost:1,mq:9092/t?group=g"], "danger", 'not encrypted on the way to "mq"'),
+    ([*CONSUME, "--from", "kafka://mq/t?group=g&security.protocol=sasl_plaintext"], "danger", "--from is not enc"),
+    ([*CONSUME, "--from", "sqs://eu-west-1/q?endpoint=http://mq:9324"], "danger", 'not encrypted on the way to "mq"'),
+    (["lambda"], "warning", "no --owner: tenants who are told apart by something else than credentials"),
+    (["lambda", "--on-store-error", "open"], "danger", "on-store-error is open"),
+    ([*CONSUME, "--to", "http://[fd00::1]:9000/"], "warning", '--to is not encrypted on the way to "fd00::1"'),
+])
+def test_check_warns_of_each_dangerous_setting(hapax, store, words, level, said):
+    """With its level, what follows, and what to set instead."""
+    given = dict(zip(words[1::2], words[2::2]))  # a later one counts
+    words = [words[0], *(word for option in given.items() for word in option)]
+    hapax("init", "--store", store)
+    lines = [line for line in checked(hapax, store, *words) if said in line[1]]
+    assert len(lines) == 1 and lines[0][0] == level
+    assert "; " in lines[0][1]
+
+
+@pytest.mark.parametrize("words, said", [
+    ([*SAFE, "--class", "409+retry-after not_run"], '--class "'),
+    ([*SAFE, "--class", "503 unknown"], '--class "'),
+    ([*SERVE, "--class", "503 not_run"], '--class "'),  # under rerun it is so anyway
+    ([*SERVE, "--owner", "$http_authorization"], "--owner"),
+    ([*SAFE, "--scope", "$http_x_tenant"], "--scope"),
+    ([*CONSUME, "--owner", "tenant"], "--owner:"),
+    (["consume", "--from", "amqps://mq/?queue=q", "--to", "https://api/"], "not encrypted"),
+    (["consume", "--from", "kafka://mq/t?group=g&sasl.username=u&sasl.password=p", "--to", "https://a/"], "not enc"),
+    (["consume", "--from", "kafka://mq/t?group=g&security.protocol=ssl", "--to", "https://api/"], "not encrypted"),
+])
+def test_check_does_not_warn_of_what_is_safe(hapax, store, words, said):
+    hapax("init", "--store", store)
+    assert not [line for line in checked(hapax, store, *words) if said in line[1] and line[0] != "ok"]
+
+
+def test_check_warns_of_a_missing_secret_and_of_cores(hapax, store, tmp_path):
+    hapax("init", "--store", store)
+    assert "warning no secret: who reads the store" in hapax("check", "--store", store).out
+    assert "warning no secret" in hapax("check", "--store", store, HAPAX_SECRET_FILE="").out
+    assert "HAPAX_CORE_DUMPS" not in hapax("check", "--store", store).out
+    assert "warning HAPAX_CORE_DUMPS is on" in hapax("check", "--store", store, HAPAX_CORE_DUMPS="on").out
+
+
+def test_check_takes_doors_with_their_own_mistakes(hapax, store):
+    """A wrong option is told as the door itself tells it; what is no door has no settings to judge."""
+    done = hapax("check", "--store", store, "--", "serve", "--upstream", "nowhere")
+    assert done.code == 2 and '--upstream "nowhere"' in done.err
+    for words in (["list"], [], ["nothing"]):
+        done = hapax("check", "--store", store, "--", *words)
+        assert done.code == 2 and "serve, consume or lambda" in done.err
 
 
 # ---- show, list -------------------------------------------------------------------------
@@ -248,6 +430,42 @@ def test_an_operation_that_is_not_there_is_a_no(hapax, store):
     assert result.code == 1 and result.json["state"] == "absent"
 
 
+# The likeliest mistakes with a key: its quotes, its scope, its owner.
+def test_a_key_is_found_as_it_stands_in_its_header(hapax, store):
+    hapax.completed(store, "d", body="plain")
+    hapax.completed(store, '"q"', body="quoted")
+    assert hapax("show", "--store", store, '"d"', "--json").json["body"] == "plain"
+    assert hapax("show", "--store", store, '"q"', "--json").json["body"] == "quoted"
+    assert hapax("show", "--store", store, '"q"', "--json").json["steps"] == []
+    assert hapax("resolve", "--store", store, '"d"', "--forget", "--force").code == 0
+    assert hapax("show", "--store", store, "d").code == 1
+    wrong = hapax("show", "--store", store, "'d'")
+    assert wrong.code == 1 and 'in the scope "default"' in wrong.err and "--scope, --owner" in wrong.err
+    assert "quotes are no part of a key" in wrong.err
+    assert "quotes" not in hapax("show", "--store", store, "--scope", "s", "d").err
+
+
+# An operation of an owner is found under that owner's name alone, and listed by it.
+def test_an_owner_has_keys_of_its_own(hapax, folder, store):
+    hapax.completed(store, "k", body="nobody's")
+    for owner in ("acme", "other"):
+        hapax.op(store, "owned", "k", "1", owner, f"POST /{owner}")
+    show = hapax("show", "--store", store, "k", "--owner", "acme")
+    assert re.search(r"^what +POST /acme$", show.out, re.M) and re.search(r"^owner +611983f3442023dd", show.out, re.M)
+    assert hapax("show", "--store", store, "k", "--json").json["body"] == "nobody's"
+    def whats(*words):
+        return [line["what"] for line in hapax("list", "--store", store, "--json", *words).lines]
+    assert whats("--owner", "acme") == ["POST /acme"] and whats("--owner", "nobody") == []
+    assert sorted(whats()) == ["", "POST /acme", "POST /other"]
+    assert re.search(r"default +POST /acme$", hapax("list", "--store", store).out, re.M)
+    done = hapax("resolve", "--store", store, "k", "--owner", "acme", "--complete", "200", "--force")
+    assert done.code == 0
+    assert hapax("show", "--store", store, "k", "--owner", "other", "--json").json["state"] == "started"
+    for words in (["list"], ["show", "k"]):
+        assert hapax(*words, "--store", store, "--owner", "").code == 2
+        assert hapax(*words, "--store", store, "--owner", "o" * 256).code == 2
+
+
 def test_a_running_attempt_shows_its_lease(hapax, store):
     assert hapax.op(store, "claim", "k", "1", 3600000, "hold") == "claimed"
     text = hapax("show", "--store", store, "k").out
@@ -286,7 +504,7 @@ def test_list_goes_on_past_a_page(hapax, store):
     assert len(ids(10**9)) == made
     table = hapax("list", "--store", store, "--limit", "5")
     head, *rows = table.out.splitlines()
-    assert head.split() == ["ID", "STATE", "ATTEMPT", "AGE", "LEASE", "SCOPE"]
+    assert head.split() == ["ID", "STATE", "ATTEMPT", "AGE", "LEASE", "SCOPE", "WHAT"]
     assert len(rows) == 5 and all(len(row) == len(rows[0]) for row in rows)
     assert "there may be more; this is --limit 5" in table.err
 
@@ -305,6 +523,35 @@ def test_an_unknown_operation_is_completed_by_hand(hapax, folder, store):
     assert record["resolved_by"] == "Zoe" and record["resolved_us"] == record["updated_us"]
     assert "resolved by   Zoe" in hapax("show", "--store", store, "k").out
     assert hapax.op(store, "claim", "k", "2") == "completed"
+
+
+# What an operator has replaced is still told, and what held for the attempt is not.
+def test_what_was_there_before_is_shown(hapax, folder, store):
+    assert hapax.op(store, "claim", "k", "1", 60000, "hold") == "claimed"
+    assert hapax.op(store, "fail", "k", "1", "unknown", "default", 502) == "ok"
+    (folder / "receipt.json").write_text("{}")
+    assert hapax("resolve", "--store", store, "k", "--complete", "200", "--body", folder / "receipt.json").code == 0
+    show = hapax("show", "--store", store, "k")
+    assert re.search(r"^replaced +unknown, status 502$", show.out, re.M) and not re.search("^hold", show.out, re.M)
+    record = hapax("show", "--store", store, "k", "--json").json
+    assert (record["replaced_state"], record["replaced_status"], record["hold"]) == ("unknown", 502, True)
+    assert record["headers"] == ["Content-Type: application/json"]
+
+
+# The body's type is guessed from its file's name, where no header gives it.
+@pytest.mark.parametrize("name, words, headers", [
+    ("a.html", [], ["Content-Type: text/html"]),
+    ("b.TXT", ["--header", "A: b"], ["A: b", "Content-Type: text/plain"]),
+    ("c.json", ["--header", "content-type: application/hal+json"], ["content-type: application/hal+json"]),
+    ("d", [], []), ("e.weird", [], []), ("x.json/f", [], []),
+])
+def test_the_type_of_a_body_is_guessed(hapax, folder, store, name, words, headers):
+    hapax.unknown(store, "k")
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("x")
+    done = hapax("resolve", "--store", store, "k", "--complete", "200", "--body", folder / name, *words)
+    assert done.code == 0
+    assert hapax("show", "--store", store, "k", "--json").json["headers"] == headers
 
 
 def test_a_body_can_come_from_standard_input(hapax, store):
@@ -372,6 +619,146 @@ def test_an_operation_is_resolved_by_its_id(hapax, store):
     hapax.unknown(store, "k")
     name = hapax("list", "--store", store, "--json").json["id"]
     assert hapax("resolve", "--store", store, "--id", name, "--fail").code == 0
+
+
+@pytest.fixture(params=["rocksdb", "keeper", "redis", "postgres"])
+def any_store(request, hapax, store):
+    if request.param == "redis":
+        with Redis().start() as server:
+            yield server.uri()
+    elif request.param == "postgres":
+        with Postgres().start() as server:
+            uri = server.uri(server.database())
+            assert hapax("init", "--store", uri).code == 0
+            yield uri
+    else:
+        assert hapax("init", "--store", store).code == 0
+        if request.param == "keeper":
+            hapax.keep(store)
+        yield store
+
+
+def test_many_unknown_operations_are_resolved_at_once(hapax, folder, any_store):
+    """More than a page. Those of other scopes and states stay; each act leaves two lines, which a dry run does not."""
+    keys = [f"k{i}" for i in range(105)]
+    hapax.many_unknown(any_store, keys)
+    hapax.op(any_store, "claim", "other", "1", 30000, "hold", 86400000, "other")
+    assert hapax.op(any_store, "fail", "other", "1", "unknown", "other") == "ok"
+    hapax.completed(any_store, "done")
+    many = ["resolve", "--store", any_store, "--state", "unknown", "--scope", "default", "--older", "0",
+            "--audit", "trail"]
+    tried = hapax(*many, "--fail", "--dry-run", "--limit", "3")
+    assert tried.code == 0 and "3 operations would be resolved as failed; --dry-run changed nothing" in tried.out
+    assert len(re.findall(r"^failed  .* unknown ", tried.out, re.M)) == 3 and "--limit 3" in tried.err
+    assert not (folder / "trail").exists()
+    *failed, last = hapax(*many, "--fail", "--json").lines
+    assert last == {"found": 105, "resolved": 105, "passed_over": 0, "more": False, "dry_run": False}
+    assert {(line["state"], line["result"]) for line in failed} == {("unknown", "failed")}
+    assert len({line["id"] for line in failed}) == 105
+    states = [line["state"] for line in hapax("list", "--store", any_store, "--json").lines]
+    assert sorted(states) == sorted(["failed"] * 105 + ["unknown", "completed"])
+    trail = [json.loads(line) for line in (folder / "trail").read_text().splitlines()]
+    assert [line["end"] for line in trail].count("ok") == 105 == [line["end"] for line in trail].count("asked")
+    assert {line["id"] for line in trail} == {line["id"] for line in failed}
+    none = hapax(*many, "--fail")
+    assert (none.code, none.out) == (0, "") and "there are none" in none.err
+
+
+def test_many_are_chosen_by_owner_and_those_that_run_are_passed_over(hapax, store):
+    assert hapax.op(store, "owned", "k", "1", "acme", "POST /charges") == "claimed"
+    def resolved(owner):
+        return hapax("resolve", "--store", store, "--state", "started", "--owner", owner, "--forget", "--json").lines
+    assert [line.get("found") for line in resolved("other")] == [0]
+    line, last = resolved("acme")
+    assert (line["what"], line["result"], last["passed_over"]) == ("POST /charges", "passed over", 1)
+    assert hapax("list", "--store", store, "--json").json["state"] == "started"
+
+
+# Each kind of act, of which a forget leaves no record: who did it by the system's word, and what stood there.
+def test_every_act_of_an_operator_leaves_lines(hapax, folder, any_store):
+    def resolve(*words):
+        """The lines that the act added."""
+        before = trail.read_text() if trail.exists() else ""
+        result = hapax("resolve", "--store", any_store, *words, HAPAX_AUDIT_FILE=str(trail))
+        return result, [json.loads(line) for line in trail.read_text()[len(before):].splitlines()]
+
+    trail, me = folder / "trail", pwd.getpwuid(os.getuid()).pw_name
+    shown = re.sub(":[^:@/]*@", ":***@", any_store)
+    hapax.unknown(any_store, "k")
+    result, (asked, answered) = resolve("k", "--complete", "201", "--by", "Zoe")
+    assert result.code == 0 and (asked["user"], asked["by"], asked["store"]) == (me, "Zoe", shown)
+    assert (asked["act"], asked["status"]) == ("complete", 201)
+    assert (asked["was"], asked["was_in"], asked["was_attempt"], asked["end"]) == ("unknown", "default", 1, "asked")
+    assert answered["end"] == "ok" and answered["id"] == asked["id"]
+    result, (asked, answered) = resolve("k", "--forget")
+    assert result.code == 1 and (asked["was"], asked["was_status"], answered["end"]) == ("completed", 201, "completed")
+    result, (asked, answered) = resolve("k", "--forget", "--force")
+    assert result.code == 0 and (asked["act"], asked["force"], answered["end"]) == ("forget", "yes", "ok")
+    result, (asked, answered) = resolve("k", "--fail")
+    assert result.code == 1 and (asked["was"], answered["end"]) == ("absent", "absent")
+    assert trail.stat().st_mode & 0o777 == 0o600 and '"k"' not in trail.read_text()
+
+
+def test_without_a_line_in_the_audit_file_nothing_is_done(hapax, folder, store):
+    hapax.unknown(store, "k")
+    full = hapax("resolve", "--store", store, "k", "--forget", "--audit", "/dev/full")
+    assert full.code == 3 and 'not done, since the audit file "/dev/full" takes no line: No space left' in full.err
+    many = hapax("resolve", "--store", store, "--state", "unknown", "--forget", "--audit", "/dev/full")
+    assert many.code == 3 and "not done" in many.err
+    none = hapax("resolve", "--store", store, "k", "--forget", "--audit", folder / "no/trail")
+    assert none.code == 2 and "cannot open the audit file" in none.err
+    assert hapax("show", "--store", store, "k", "--json").json["state"] == "unknown"
+
+
+# The system's log is a socket of the test's own here, seen by this command alone.
+def test_the_lines_go_to_the_systems_log(hapax, folder, store):
+    hapax.unknown(store, "k")
+    script = ('mkdir d && mount -t tmpfs none d && touch d/log d/null && mount --bind /dev/null d/null && '
+              'mount --bind log d/log && mount --rbind d /dev && exec "$0" resolve --store "$1" k --fail')
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
+        log.bind(str(folder / "log"))
+        log.settimeout(PATIENCE)
+        if hapax.run("unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt").code != 0:
+            pytest.skip("this machine lets nobody mount a socket of his own")
+        done = hapax.run("unshare", "-rm", "sh", "-c", script, HAPAX, store)
+        assert done.code == 0 and done.err == "", done.err
+        lines = [log.recv(9000).decode() for _ in range(2)]
+    assert [re.match(r"<85>.* hapax\[\d+\]: (\{.*)", line) is not None for line in lines] == [True, True], lines
+    assert [json.loads(line[line.index("{"):])["end"] for line in lines] == ["asked", "ok"]
+
+
+def test_a_record_that_changes_meanwhile_is_passed_over(hapax, folder, store):
+    """The command is stopped between what it lists and what it asks: its audit file is a pipe that is full."""
+    hapax.unknown(store, "k")
+    keeper = hapax.keep(store)
+    os.mkfifo(folder / "pipe")
+    reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(folder / "pipe", os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x")
+    process = hapax.start("resolve", "--store", store, "--state", "unknown", "--fail", "--audit", "pipe", "--json")
+    wait_until(lambda: "pipe" in pathlib.Path(f"/proc/{process.pid}/wchan").read_text(), "the first line")
+    assert hapax("resolve", "--store", store, "k", "--complete", "200").code == 0
+    os.set_blocking(reader, True)
+    while os.read(reader, 65536)[-1:] == b"x":
+        pass
+    line, last = map(json.loads, process.communicate(timeout=PATIENCE)[0].splitlines())
+    assert line["result"] == "passed over" and (last["resolved"], last["passed_over"]) == (0, 1)
+    assert hapax("show", "--store", store, "k", "--json").json["status"] == 200
+    os.close(reader), os.close(writer)
+    end(keeper)
+
+
+def test_check_says_how_many_wait_for_an_operator(hapax, store):
+    assert hapax("init", "--store", store).code == 0
+    assert "unknown" not in hapax("check", "--store", store).out
+    hapax.many_unknown(store, ["a", "b"])
+    check = hapax("check", "--store", store)
+    assert check.code == 0 and re.search(r"^ok  +2 operations are unknown, one for \d+(ms|s):", check.out, re.M)
 
 
 # ---- purge ------------------------------------------------------------------------------
@@ -475,12 +862,26 @@ def test_a_held_store_is_reached_by_both_its_names(hapax, folder, store):
     assert hapax("show", "--store", store, "k").code == 0
 
 
+# How long a request may wait is counted by the clock that goes on while the machine sleeps, at both ends.
+def test_a_keeper_whose_machine_was_suspended_answers(hapax, tmp_path):
+    (tmp_path / "slept").write_bytes(bytes(1800))
+    keeper = hapax.start("keep", "--store", f"rocksdb:{tmp_path}/store",
+                         LD_PRELOAD=str(HAPAX.parent / "tests/e2e/relay/libsuspended.so"),
+                         HAPAX_SUSPENDED=str(tmp_path / "slept"), ASAN_OPTIONS="verify_asan_link_order=0")
+    read_line(keeper)
+    done = hapax("list", "--store", f"unix:{tmp_path}/store/keeper.sock")
+    assert done.code == 0, done
+    end(keeper)
+
+
 def test_keep_serves_a_second_socket_and_says_so_in_json(hapax, folder, store):
     listen = f"unix:{folder}/more.sock"
     keeper = hapax.start("keep", "--store", store, "--listen", listen, "--mode", "0666", "--json")
     ready = json.loads(read_line(keeper))
     assert ready == {"holding": store, "serving": [f"unix:{folder}/store/keeper.sock", listen], "pid": keeper.pid}
     assert (folder / "more.sock").stat().st_mode & 0o777 == 0o666
+    check = hapax("check", "--store", listen)
+    assert check.code == 0 and "more.sock\" is open to each user of this machine" in check.out
     hapax.completed(listen, "k")
     assert hapax("show", "--store", store, "k").code == 0
     assert end(keeper, signal.SIGINT) == 0
@@ -491,6 +892,8 @@ def test_a_group_may_be_let_in(hapax, folder, store):
     hapax.keep(store, "--group", os.getgid())
     made = (folder / "store/keeper.sock").stat()
     assert (made.st_mode & 0o777, made.st_gid) == (0o660, os.getgid())
+    check = hapax("check", "--store", store)
+    assert check.code == 0 and f"is open to the group {os.getgid()}" in check.out
     assert hapax("keep", "--store", f"rocksdb:{folder}/b", "--group", "no-such-group").code in (2, 3)
     assert hapax("keep", "--store", f"rocksdb:{folder}/b", "--group", "a&b=c").code == 2
 
@@ -568,6 +971,7 @@ def test_bench_measures_what_it_says(hapax, store):
 
 def test_bench_prints_for_people(hapax):
     text = hapax("bench", "--store", "memory:", "--seconds", "1").out
+    assert text.index("cycles/s ") < text.index("ops/s  ")  # the first figure is the one that is quoted
     for part in (r"^ops/s +\d+", r"^cycles/s +\d+", r"p50 .* p99 .* p99\.9 ", r"\d+ claimed, \d+ replayed, \d+ refused",
                  "expire after a minute"):
         assert re.search(part, text, re.M), part

@@ -154,7 +154,7 @@ class Queue:
 
 
 class Handler:
-    """An HTTP service. answers(body) says the status; without it, 200."""
+    """An HTTP service. answers(body) says the status, or the status and headers; None: it hangs up. Without it, 200."""
 
     def __init__(self, answers=lambda body: 200):
         self.answers = answers
@@ -169,9 +169,15 @@ class Handler:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
                 with handler.lock:
                     handler.calls.append((body, dict(self.headers)))
-                status = handler.answers(body)
+                answer = handler.answers(body)
+                if answer is None:
+                    self.close_connection = True
+                    return
+                status, headers = answer if isinstance(answer, tuple) else (answer, {})
                 with contextlib.suppress(OSError):
                     self.send_response(status)
+                    for name, value in headers.items():
+                        self.send_header(name, value)
                     self.send_header("Content-Length", "0")
                     self.end_headers()
 
@@ -200,6 +206,23 @@ class Handler:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
+
+
+def publish_as_a_proxy(queue):
+    """A message with headers that proxies set, and handlers believe."""
+    queue.publish("one", **{"X-Remote-User": "admin", "X-Client-Cert": "CN=admin", "X_Tenant": "1", "X-Tenant": "7",
+                            "Authorization": "Bearer admin", "traceparent": "00-1-2-01"})
+
+
+def assert_a_producer_is_nobody(handler):
+    """After publish_as_a_proxy() and `hapax consume --pass-header x-tenant`."""
+    handler.wait_calls(1)
+    names = {name.lower(): value for name, value in handler.calls[0][1].items()}
+    assert not {"x-remote-user", "x-client-cert", "x_tenant", "authorization"} & set(names)
+    assert names["hapax-header-x-remote-user"] == "admin" and names["hapax-header-x-client-cert"] == "CN=admin"
+    assert names["hapax-header-x_tenant"] == "1"
+    assert names["x-tenant"] == "7" and names["traceparent"] == "00-1-2-01"
+    assert "hapax-header-authorization" not in names
 
 
 class Consumer:

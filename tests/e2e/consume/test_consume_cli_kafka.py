@@ -115,6 +115,13 @@ def test_a_window_that_is_just_full_hides_nothing(kafka, hapax):
     assert (done.code, done.json) == (0, {"put_back": 0, "left": 16384, "failed_again": 0, "not_seen": 0})
 
 
+def test_a_target_that_is_not_there_is_found_without_letters(kafka, hapax):
+    fill(kafka, "none.dead", (1, "mismatch"))
+    done = hapax("redrive", "--from", f"kafka://{kafka.address}/none.dead",
+                 "--to", f"kafka://{kafka.address}/no-such-topic")
+    assert done.code == 1 and "no-such-topic" in done.err and done.err.count("\n") == 1
+
+
 # What is left before one that was put back goes to the topic's end, and is then held no more.
 def test_a_run_that_held_all_it_can_says_so_when_it_let_go(kafka, hapax):
     fill(kafka, "big.dead", (170, "mismatch"), (1, "failed"), (170, "mismatch"), body=bytes(900000))

@@ -7,6 +7,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
+import rabbit
 import topics
 from conftest import PATIENCE, end, wait_until
 from rabbit import Consumer, Handler
@@ -90,7 +91,7 @@ def test_a_tombstone_stays_one(hapax, topic, handler, store, way):
     assert end(consumer.process) == 0
     times = 2 if way == "dead" else 1
     assert sorted(handler.bodies) == sorted(times * [(value or b"").decode() for _, value in ODD.values()])
-    assert all((headers.get("Hapax-Tombstone") == "true") == (ODD[headers["message-id"]][1] is None)
+    assert all((headers.get("Hapax-Tombstone") == "true") == (ODD[headers["Hapax-Header-message-id"]][1] is None)
                for _, headers in handler.calls)
     if way == "dead":
         assert sorted(map(is_as_sent, everything(topic, f"{topic.name}.{topic.name}.retry"))) == sorted(ODD)
@@ -102,6 +103,20 @@ def test_a_tombstone_stays_one(hapax, topic, handler, store, way):
     assert sorted(map(is_as_sent, back)) == sorted([*ODD, *ODD])
     for key in b"k1", b"k2", b"":
         assert len({message.partition() for message in back if message.key() == key}) == 1, key
+
+
+def test_a_producer_is_nobody_to_the_handler(hapax, single, handler, store):
+    Consumer(hapax, single.uri(), handler.url, store, "--pass-header", "x-tenant")
+    rabbit.publish_as_a_proxy(single)
+    rabbit.assert_a_producer_is_nobody(handler)
+
+
+def test_a_position_is_no_short_key(hapax, single, handler, store):
+    """--key-min is about keys that clients choose."""
+    consumer = Consumer(hapax, single.uri(), handler.url, store, "--key", "id,position", "--key-min", "255")
+    single.publish("one", "two")
+    consumer.wait_metric("hapax_consumer_acknowledged_total", 2)
+    assert len(handler.calls) == 2
 
 
 class Transactions:
@@ -189,26 +204,32 @@ def test_the_end_of_a_partition_commits_nothing_that_is_in_hand(hapax, single, h
     assert sorted(set(handler.bodies)) == sorted(["first", "stuck", *(f"m{n}" for n in range(10))])
 
 
-# Its offsets begin again.
-def test_a_topic_that_was_made_anew_is_read_from_its_beginning(hapax, single, handler, store):
-    free = threading.Event()
-    handler.answers = lambda body: 200 if body != "stuck" or free.wait(PATIENCE) else 500
-    single.publish("a", "b", "stuck", "c")
-    consumer = Consumer(hapax, single.uri(**{"topic.metadata.refresh.interval.ms": 200}), handler.url, store)
-    try:
-        handler.wait_calls(4)
-        admin = AdminClient({"bootstrap.servers": single.broker.address})
-        admin.delete_topics([single.name])[single.name].result(PATIENCE)
-        wait_until(lambda: single.name not in admin.list_topics(timeout=PATIENCE).topics, "the topic is gone")
-        single.broker.make_topic(single.name, 1)
-        single.publish("d", "e")
-    finally:
-        free.set()
-    handler.wait_calls(6)
-    single.wait_ready(0)
-    assert sorted(handler.bodies) == ["a", "b", "c", "d", "e", "stuck"]
-    assert end(consumer.process) == 0
-    assert committed(single) == 2
+# Its offsets begin again. A consumer that misses the topic for more than a second ends: then it is played again.
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning(hapax, handler, store):
+    for _ in range(5):
+        single, free = Topic(topics.server(), partitions=1), threading.Event()
+        handler.answers = lambda body, free=free: 200 if body != "stuck" or free.wait(PATIENCE) else 500
+        handler.calls.clear()
+        single.publish("a", "b", "stuck", "c")
+        consumer = Consumer(hapax, single.uri(**{"topic.metadata.refresh.interval.ms": 200}), handler.url, store)
+        try:
+            handler.wait_calls(4)
+            admin = AdminClient({"bootstrap.servers": single.broker.address})
+            admin.delete_topics([single.name])[single.name].result(PATIENCE)
+            wait_until(lambda: single.name not in admin.list_topics(timeout=PATIENCE).topics, "the topic is gone")
+            single.broker.make_topic(single.name, 1)
+            single.publish("d", "e")
+        finally:
+            free.set()
+        wait_until(lambda: len(handler.bodies) >= 6 or consumer.process.poll() is not None, "6 calls")
+        if consumer.process.poll() is None:
+            single.wait_ready(0)
+            assert sorted(handler.bodies) == ["a", "b", "c", "d", "e", "stuck"]
+            assert end(consumer.process) == 0
+            assert committed(single) == 2
+            return
+        assert consumer.process.returncode == 1 and "there is no such topic" in consumer.process.stderr.read()
+    pytest.fail("the topic was missing for too long in five rounds")
 
 
 # What is committed may lie behind the end of a log that was cut off, or is another's of that name: less is committed

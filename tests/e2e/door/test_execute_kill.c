@@ -4,15 +4,15 @@
  * hapax_execute() over one RocksDB store. Each process is a child of the test and tells through
  * a pipe what it is doing; it goes on at a byte through another. The test itself opens no store.
  */
+#include "../../cases.h"
+
 #include <hapax/store.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define WAIT_MS       30000
 #define LEASE_MS      600
@@ -256,7 +254,6 @@ static int64_t now_ms(void)
 
 static int set_up(void **state)
 {
-    (void)state;
     memset(&bed, 0, sizeof(bed));
     snprintf(bed.path, sizeof(bed.path), "/tmp/hapax-kill-XXXXXX");
     if (!mkdtemp(bed.path))
@@ -275,7 +272,6 @@ static int remove_one(const char *path, const struct stat *stat, int flag, struc
 
 static int tear_down(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < bed.count; i++) {
         if (bed.processes[i].pid > 0) {
             kill(bed.processes[i].pid, SIGKILL);
@@ -290,7 +286,7 @@ static int tear_down(void **state)
 /* ---- killed -------------------------------------------------------------------------- */
 
 /* With `rerun` the next caller waits for the lease to end, and then runs as the next attempt. */
-static void a_killed_runner_is_followed_after_its_lease(void **state)
+CASE_WITH(a_killed_runner_is_followed_after_its_lease, set_up, tear_down)
 {
     struct process *keeper = holder();
     struct process *first = caller("of the dead", WAITS_TO_GO_ON, HAPAX_EXPIRED_RERUN);
@@ -298,7 +294,6 @@ static void a_killed_runner_is_followed_after_its_lease(void **state)
     struct report before, after;
     int64_t begun_ms = now_ms();
 
-    (void)state;
     go_on(first);
     before = expect(first, RUNNING);
     stop(first, SIGKILL);
@@ -318,7 +313,7 @@ static void a_killed_runner_is_followed_after_its_lease(void **state)
 }
 
 /* With `hold` nobody runs again: an operator has to find out what happened. */
-static void a_killed_runner_under_hold_is_unknown(void **state)
+CASE_WITH(a_killed_runner_under_hold_is_unknown, set_up, tear_down)
 {
     struct process *keeper = holder();
     struct process *first = caller("of the dead", WAITS_TO_GO_ON, HAPAX_EXPIRED_HOLD);
@@ -326,7 +321,6 @@ static void a_killed_runner_under_hold_is_unknown(void **state)
     struct process *second = caller("of the next", RUNS_THROUGH, HAPAX_EXPIRED_RERUN);
     struct report report;
 
-    (void)state;
     go_on(first);
     expect(first, RUNNING);
     stop(first, SIGKILL);
@@ -339,7 +333,7 @@ static void a_killed_runner_under_hold_is_unknown(void **state)
 }
 
 /* The claim is on disk, so it outlives the process that also held the store. */
-static void a_killed_holder_leaves_its_claim_to_the_next(void **state)
+CASE_WITH(a_killed_holder_leaves_its_claim_to_the_next, set_up, tear_down)
 {
     struct process *first = caller("of the dead", WAITS_TO_GO_ON, HAPAX_EXPIRED_RERUN);
     struct process *client = caller("of the client", RUNS_THROUGH, HAPAX_EXPIRED_RERUN);
@@ -347,7 +341,6 @@ static void a_killed_holder_leaves_its_claim_to_the_next(void **state)
     struct report report;
     int64_t begun_ms = now_ms();
 
-    (void)state;
     go_on(first);
     expect(first, RUNNING);
     go_on(client); /* waits, by way of the keeper that dies next */
@@ -365,13 +358,12 @@ static void a_killed_holder_leaves_its_claim_to_the_next(void **state)
 }
 
 /* What was answered was stored before: it is replayed after everybody was killed. */
-static void an_answer_given_is_replayed_after_a_kill(void **state)
+CASE_WITH(an_answer_given_is_replayed_after_a_kill, set_up, tear_down)
 {
     struct process *first = caller("of the dead", RUNS_THROUGH, HAPAX_EXPIRED_RERUN);
     struct process *second;
     struct report report;
 
-    (void)state;
     go_on(first);
     expect(first, RUNNING);
     report = expect(first, ANSWERED);
@@ -423,33 +415,13 @@ static void wake_a_zombie(enum handler handler)
 }
 
 /* The handler that looks is told that its claim is lost. */
-static void a_zombie_that_looks_is_told(void **state)
+CASE_WITH(a_zombie_that_looks_is_told, set_up, tear_down)
 {
-    (void)state;
     wake_a_zombie(RUNS_UNTIL_LOST);
 }
 
 /* The handler that does not look ends as if nothing had been, and changes nothing. */
-static void a_zombie_that_does_not_look_changes_nothing(void **state)
+CASE_WITH(a_zombie_that_does_not_look_changes_nothing, set_up, tear_down)
 {
-    (void)state;
     wake_a_zombie(WAITS_TO_GO_ON);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_killed_runner_is_followed_after_its_lease, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_killed_runner_under_hold_is_unknown, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_killed_holder_leaves_its_claim_to_the_next, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(an_answer_given_is_replayed_after_a_kill, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_zombie_that_looks_is_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_zombie_that_does_not_look_changes_nothing, set_up,
-                                        tear_down),
-    };
-
-    return cmocka_run_group_tests_name("execute_kill", tests, NULL, NULL);
 }

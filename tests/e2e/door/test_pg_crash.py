@@ -1,7 +1,7 @@
 """Whoever dies, before or after whichever statement: business rows = completed operations, each key once, and
 nothing that was acknowledged is lost.
 
-HAPAX_CRASH_ROUNDS rounds (40), HAPAX_CRASH_SEED to repeat a run.
+HAPAX_CRASH_ROUNDS rounds (20), HAPAX_CRASH_SEED to repeat a run.
 """
 import os
 import random
@@ -17,7 +17,7 @@ from conftest import PATIENCE, wait_until
 from process import wait_for
 from proxy import REPLY, REQUEST, Proxy
 
-ROUNDS = int(os.environ.get("HAPAX_CRASH_ROUNDS", 40))
+ROUNDS = int(os.environ.get("HAPAX_CRASH_ROUNDS", 20))
 SEED = int(os.environ.get("HAPAX_CRASH_SEED", random.randrange(1 << 32)))
 STATEMENTS = {pg.TRANSFER: 11, pg.TRANSFER_PY: 7}  # requests of one run, the start of the connection among them
 

@@ -9,16 +9,13 @@
 #include <hapax/store.h>
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
+#include "../../cases.h"
 #include "pg_bed.h"
 
 #define WAIT_MS 60000 /* no event of a test takes longer, on any machine */
@@ -173,13 +170,12 @@ static void expect_error(struct bed *bed, const char *key, struct script *script
 /* ---- a transaction of Hapax's ---------------------------------------------------------- */
 
 /* One row, one completed record, and every repeat has the same bytes. */
-static void row_and_record_are_committed_together(void **state)
+CASE(row_and_record_are_committed_together)
 {
     struct script script = final();
     struct hapax_answer answer;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     assert_int_equal(call_on(bed.conn, &bed, "k", &script, &answer), HAPAX_ERR_NONE);
     assert_int_equal(answer.kind, HAPAX_ANSWER_FRESH);
@@ -200,7 +196,7 @@ static void row_and_record_are_committed_together(void **state)
 }
 
 /* Whatever is not final leaves no row, and its record is what the policy says. */
-static void a_handler_that_is_not_final_leaves_no_row(void **state)
+CASE(a_handler_that_is_not_final_leaves_no_row)
 {
     static const struct {
         enum hapax_class cls;
@@ -219,7 +215,6 @@ static void a_handler_that_is_not_final_leaves_no_row(void **state)
         {HAPAX_CLASS_UNKNOWN, HAPAX_FAILED_RETRY, HAPAX_EXPIRED_RERUN, HAPAX_ANSWER_IN_FLIGHT, ""},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct script bad = {.cls = cases[i].cls, .status = 500, .body = "no"}, good = final();
         struct bed bed;
@@ -237,12 +232,11 @@ static void a_handler_that_is_not_final_leaves_no_row(void **state)
 
 /* Unknown under `rerun`: the claim lives as long as its lease, then the next is told that it is
  * stale. */
-static void an_unknown_end_is_left_to_the_lease(void **state)
+CASE(an_unknown_end_is_left_to_the_lease)
 {
     struct script bad = {.cls = HAPAX_CLASS_UNKNOWN}, good = final();
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     bed.policy.lease_ms = bed.policy.run_max_ms = 300;
     expect(&bed, "k", &bad, HAPAX_ANSWER_FRESH, "");
@@ -253,12 +247,11 @@ static void an_unknown_end_is_left_to_the_lease(void **state)
 }
 
 /* attempts_max counts here as everywhere, and the last failure is what is told then. */
-static void attempts_are_counted_across_transactions(void **state)
+CASE(attempts_are_counted_across_transactions)
 {
     struct script bad = {.cls = HAPAX_CLASS_FAILED, .status = 500, .body = "no"};
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     bed.policy.attempts_max = 2;
     expect(&bed, "k", &bad, HAPAX_ANSWER_FRESH, "no");
@@ -269,14 +262,13 @@ static void attempts_are_counted_across_transactions(void **state)
 }
 
 /* Another request under the key, no key, a key that is required, an outcome too long to keep. */
-static void the_rest_of_the_policy_is_that_of_every_door(void **state)
+CASE(the_rest_of_the_policy_is_that_of_every_door)
 {
     struct script script = final();
     struct hapax_request request = {.key = hapax_str("k")};
     struct hapax_answer answer;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     expect(&bed, "k", &script, HAPAX_ANSWER_FRESH, "receipt");
     request.fingerprint.bytes[0] = 1;
@@ -309,11 +301,10 @@ static void the_rest_of_the_policy_is_that_of_every_door(void **state)
 
 /* FINAL after a statement's error nobody looked at, and FINAL with a foreign key that will not
  * hold: no row, no outcome, failed; and nothing of what it said is replayed. */
-static void final_is_not_believed_where_the_rows_cannot_stay(void **state)
+CASE(final_is_not_believed_where_the_rows_cannot_stay)
 {
     static const char *const statements[] = {"SELECT 1/0", "INSERT INTO lines VALUES ('x', 7)"};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct script bad = final(), good = final();
         struct hapax_answer answer;
@@ -335,13 +326,12 @@ static void final_is_not_believed_where_the_rows_cannot_stay(void **state)
 }
 
 /* COMMIT, ROLLBACK, or ROLLBACK and BEGIN: it is noticed, and never taken for an end. */
-static void a_handler_that_ends_the_transaction_is_found_out(void **state)
+CASE(a_handler_that_ends_the_transaction_is_found_out)
 {
     static const char *const statements[] = {"ROLLBACK", "ROLLBACK; BEGIN",
                                              "ROLLBACK; BEGIN; COMMIT",
                                              "RELEASE SAVEPOINT hapax_handler"};
 
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         struct script bad = final(), good = final();
         struct bed bed;
@@ -358,12 +348,11 @@ static void a_handler_that_ends_the_transaction_is_found_out(void **state)
 
 /* The server ends the connection in the handler: surely nothing done, and another connection
  * runs it. */
-static void a_connection_lost_in_the_handler_leaves_nothing(void **state)
+CASE(a_connection_lost_in_the_handler_leaves_nothing)
 {
     struct script bad = final(), good = final();
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     bad.then = "SELECT pg_terminate_backend(pg_backend_pid())";
     expect_error(&bed, "k", &bad, HAPAX_ERR_UNAVAILABLE, "");
@@ -377,13 +366,12 @@ static void a_connection_lost_in_the_handler_leaves_nothing(void **state)
 /* ---- the caller's transaction -------------------------------------------------------- */
 
 /* Joined, an answer holds once the caller commits; rolled back, nothing ever happened. */
-static void a_joined_answer_holds_with_the_callers_commit(void **state)
+CASE(a_joined_answer_holds_with_the_callers_commit)
 {
     struct script script = final();
     struct hapax_answer answer;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     for (int i = 0; i < 2; i++) {
         sql(bed.conn, "BEGIN; INSERT INTO heads VALUES (1)");
@@ -404,12 +392,11 @@ static void a_joined_answer_holds_with_the_callers_commit(void **state)
 }
 
 /* What the caller did before survives a handler that failed, and a call that was refused. */
-static void the_callers_own_rows_survive_a_failed_handler(void **state)
+CASE(the_callers_own_rows_survive_a_failed_handler)
 {
     struct script bad = {.cls = HAPAX_CLASS_FAILED, .body = "no"}, overdone = final();
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     sql(bed.conn, "BEGIN; INSERT INTO heads VALUES (1)");
     bad.then = "SELECT 1/0";
@@ -443,13 +430,12 @@ static enum hapax_class run_steps(PGconn *conn, struct hapax_attempt *attempt, v
 }
 
 /* A handler may call for its steps; all of them are one transaction. */
-static void steps_join_the_operation(void **state)
+CASE(steps_join_the_operation)
 {
     struct hapax_request request = {.key = hapax_str("k")};
     struct hapax_answer answer;
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     assert_int_equal(
         hapax_pg_execute(bed.conn, &bed.policy, &request, run_steps, &bed, &answer, bed.text),
@@ -487,9 +473,8 @@ static void *call_main(void *arg)
 
 /* While the first one's transaction is open the second is told so at once, at this door and by
  * the store; or it waits, and replays what was committed, or runs where that was rolled back. */
-static void the_second_waits_for_the_first_or_is_told_at_once(void **state)
+CASE(the_second_waits_for_the_first_or_is_told_at_once)
 {
-    (void)state;
     for (int rolled_back = 0; rolled_back < 2; rolled_back++) {
         struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
         struct caller first = {.script = final()}, second = {.script = final()};
@@ -540,13 +525,12 @@ static void the_second_waits_for_the_first_or_is_told_at_once(void **state)
 #define RACERS 8
 
 /* Eight at once, new keys: each key runs once, everybody has its outcome. */
-static void racers_of_a_key_have_one_outcome(void **state)
+CASE(racers_of_a_key_have_one_outcome)
 {
     struct caller racers[RACERS];
     struct bed bed;
     unsigned runs;
 
-    (void)state;
     open_bed(&bed);
     for (int round = 0; round < 5; round++) {
         sql(bed.conn, "DELETE FROM lines; DELETE FROM hapax.operations");
@@ -576,11 +560,10 @@ static void racers_of_a_key_have_one_outcome(void **state)
 
 /* At the stricter levels a snapshot from before another's commit is 40001: nothing done, and a new
  * transaction has the answer. */
-static void an_old_snapshot_is_40001_and_a_retry_works(void **state)
+CASE(an_old_snapshot_is_40001_and_a_retry_works)
 {
     static const char *const levels[] = {"repeatable read", "serializable"};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct script script = final(), other = final();
         struct hapax_answer answer;
@@ -610,12 +593,11 @@ static void an_old_snapshot_is_40001_and_a_retry_works(void **state)
 
 /* A connection that is not in a state to be used: refused before anything is sent, and left as
  * it was. */
-static void a_connection_in_a_wrong_state_is_refused(void **state)
+CASE(a_connection_in_a_wrong_state_is_refused)
 {
     struct script script = final();
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     sql(bed.conn, "BEGIN");
     PQclear(PQexec(bed.conn, "SELECT 1/0"));
@@ -635,12 +617,11 @@ static void a_connection_in_a_wrong_state_is_refused(void **state)
 }
 
 /* No schema, no rights: said so, and nothing runs. */
-static void a_database_without_hapax_is_said_to_be_one(void **state)
+CASE(a_database_without_hapax_is_said_to_be_one)
 {
     struct script script = final();
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     sql(bed.conn,
         "DROP ROLE IF EXISTS nobody_special; CREATE ROLE nobody_special; SET ROLE nobody_special");
@@ -653,14 +634,13 @@ static void a_database_without_hapax_is_said_to_be_one(void **state)
 }
 
 /* The records are for one secret: with another, or with none, each key would be a new one. */
-static void another_secret_is_refused(void **state)
+CASE(another_secret_is_refused)
 {
     struct script script = final();
     struct hapax_id id;
     char query[200] = "SELECT count(*) FROM hapax.operations WHERE id = '\\x";
     struct bed bed;
 
-    (void)state;
     open_bed(&bed);
     sql(bed.conn, "SET hapax.secret = '73657372'");
     expect(&bed, "k", &script, HAPAX_ANSWER_FRESH, "receipt");
@@ -683,28 +663,8 @@ static void another_secret_is_refused(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(row_and_record_are_committed_together),
-        cmocka_unit_test(a_handler_that_is_not_final_leaves_no_row),
-        cmocka_unit_test(an_unknown_end_is_left_to_the_lease),
-        cmocka_unit_test(attempts_are_counted_across_transactions),
-        cmocka_unit_test(the_rest_of_the_policy_is_that_of_every_door),
-        cmocka_unit_test(final_is_not_believed_where_the_rows_cannot_stay),
-        cmocka_unit_test(a_handler_that_ends_the_transaction_is_found_out),
-        cmocka_unit_test(a_connection_lost_in_the_handler_leaves_nothing),
-        cmocka_unit_test(a_joined_answer_holds_with_the_callers_commit),
-        cmocka_unit_test(the_callers_own_rows_survive_a_failed_handler),
-        cmocka_unit_test(steps_join_the_operation),
-        cmocka_unit_test(the_second_waits_for_the_first_or_is_told_at_once),
-        cmocka_unit_test(racers_of_a_key_have_one_outcome),
-        cmocka_unit_test(an_old_snapshot_is_40001_and_a_retry_works),
-        cmocka_unit_test(a_connection_in_a_wrong_state_is_refused),
-        cmocka_unit_test(a_database_without_hapax_is_said_to_be_one),
-        cmocka_unit_test(another_secret_is_refused),
-    };
-
     if (argc != 2)
         return fprintf(stderr, "usage: test_pg_execute URI\n"), 2;
     uri = argv[1];
-    return cmocka_run_group_tests_name("pg_execute", tests, NULL, NULL);
+    return cases_run(NULL, NULL);
 }

@@ -6,14 +6,11 @@
 #include <hapax/postgres.h>
 #include <hapax/store.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../../cases.h"
 #include "pg_bed.h"
 
 static const char *uri;
@@ -126,12 +123,11 @@ static enum hapax_answer_kind execute_on(struct hapax *h, struct order *order)
 }
 
 /* Rows and records of the steps, and their list, are committed with the operation. */
-static void steps_are_committed_with_their_operation(void **state)
+CASE(steps_are_committed_with_their_operation)
 {
     struct order order;
     PGconn *conn = open_bed(&order);
 
-    (void)state;
     assert_int_equal(execute(&order), HAPAX_ANSWER_FRESH);
     assert_int_equal(order.kinds[1], HAPAX_ANSWER_FRESH);
     assert_false(order.recorded); /* not before the operation's commit */
@@ -145,12 +141,11 @@ static void steps_are_committed_with_their_operation(void **state)
 }
 
 /* An operation that fails takes its steps back with their rows, so that a retry runs them again. */
-static void steps_go_back_with_their_operation(void **state)
+CASE(steps_go_back_with_their_operation)
 {
     struct order order;
     PGconn *conn = open_bed(&order);
 
-    (void)state;
     order.ends = HAPAX_CLASS_FAILED;
     assert_int_equal(execute(&order), HAPAX_ANSWER_FRESH);
     assert_int_equal(number(conn, LINES), 0);
@@ -165,12 +160,11 @@ static void steps_go_back_with_their_operation(void **state)
 }
 
 /* A step that fails goes back alone; what it was is in its record and in the list. */
-static void a_failed_step_goes_back_alone(void **state)
+CASE(a_failed_step_goes_back_alone)
 {
     struct order order;
     PGconn *conn = open_bed(&order);
 
-    (void)state;
     order.cls[0] = HAPAX_CLASS_FAILED;
     assert_int_equal(execute(&order), HAPAX_ANSWER_FRESH);
     assert_int_equal(order.kinds[0], HAPAX_ANSWER_FRESH);
@@ -183,14 +177,13 @@ static void a_failed_step_goes_back_alone(void **state)
 
 /* On a store, a step's record is its own: the operation's failure leaves it, and the retry
  * replays. */
-static void on_a_store_steps_outlive_a_failed_operation(void **state)
+CASE(on_a_store_steps_outlive_a_failed_operation)
 {
     struct order order;
     PGconn *conn = open_bed(&order);
     char text[HAPAX_TEXT_MAX];
     struct hapax *h;
 
-    (void)state;
     assert_int_equal(hapax_open(&h, store_uri, NULL, text), HAPAX_ERR_NONE);
     order.ends = HAPAX_CLASS_FAILED;
     for (int i = 0; i < 2; i++) {
@@ -220,14 +213,13 @@ static void resolve_as_failed(const char *step)
 
 /* An operation that is older than its steps are kept: what is not there may be forgotten, and is
  * not run until an operator says that it was never done. */
-static void a_forgotten_step_waits_for_an_operator(void **state)
+CASE(a_forgotten_step_waits_for_an_operator)
 {
     struct order order;
     PGconn *conn = open_bed(&order);
     char text[HAPAX_TEXT_MAX];
     struct hapax *h;
 
-    (void)state;
     assert_int_equal(hapax_open(&h, store_uri, NULL, text), HAPAX_ERR_NONE);
     order.idle = true;
     execute_on(h, &order);
@@ -250,17 +242,9 @@ static void a_forgotten_step_waits_for_an_operator(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_committed_with_their_operation),
-        cmocka_unit_test(steps_go_back_with_their_operation),
-        cmocka_unit_test(a_failed_step_goes_back_alone),
-        cmocka_unit_test(on_a_store_steps_outlive_a_failed_operation),
-        cmocka_unit_test(a_forgotten_step_waits_for_an_operator),
-    };
-
     if (argc != 2)
         return fprintf(stderr, "usage: test_pg_step URI\n"), 2;
     uri = argv[1];
     snprintf(store_uri, sizeof(store_uri), "%s?timeout=30s", uri);
-    return cmocka_run_group_tests_name("pg_step", tests, NULL, NULL);
+    return cases_run(NULL, NULL);
 }

@@ -8,6 +8,7 @@ HAPAX_GATE_WRAPPER stands before nginx's command line, as "valgrind -q --trace-c
 import contextlib
 import gzip
 import http.server
+import json
 import os
 import pathlib
 import shutil
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import threading
 import urllib.parse
+import uuid
 
 from conftest import BUILD, PATIENCE, ROOT, wait_until
 
@@ -127,19 +129,43 @@ class ApiHandler(http.server.BaseHTTPRequestHandler):
                   ("Last-Modified", "Wed, 21 Oct 2015 07:28:00 GMT"))
 
     def do_status(self, rest, args, nth, body):
-        """/status/503,200: the first attempt's status, the second's, …; the last stays."""
+        """/status/503,200: the first attempt's status, the second's, …; the last stays. ?h=Name:value adds a header,
+        ?len=N makes the body long."""
         statuses = [int(s) for s in rest.split(",")]
-        self.give(statuses[min(nth, len(statuses)) - 1], b"effect=%d" % nth)
+        headers = [tuple(args["h"].split(":", 1))] if "h" in args else []
+        text = b"x" * int(args["len"]) if "len" in args else b"effect=%d" % nth
+        self.give(statuses[min(nth, len(statuses)) - 1], text, *headers)
 
     def do_hold(self, rest, args, nth, body):
         self.server.door(rest).wait(PATIENCE)
         self.give(200, b"effect=%d" % nth if "len" not in args else b"x" * int(args["len"]))
+
+    def do_v1(self, rest, args, nth, body):
+        """As Stripe's API: a charge, held or not; a card that is declined; or a connection that breaks."""
+        form = dict(urllib.parse.parse_qsl(body.decode()))
+        said = form["description"]
+        if said == "locked once" and nth == 1:
+            return self.give(409, b'{"error": {"type": "invalid_request_error", "code": "lock_timeout"}}',
+                             ("Stripe-Should-Retry", "true"))
+        if said == "dropped" or (said == "dropped once" and nth == 1):
+            return self.cut()
+        if said == "held":
+            self.server.door("charge").wait(PATIENCE)
+        charge = {"object": "charge", "id": f"ch_{self.headers['Idempotency-Key']}_{nth}", "amount": form["amount"]}
+        error = {"error": {"type": "card_error", "code": "card_declined", "message": "Your card was declined."}}
+        declined = said == "declined"
+        return self.give(402 if declined else 200, json.dumps(error if declined else charge).encode(),
+                         ("Content-Type", "application/json"))
 
     def do_created(self, rest, args, nth, body):
         self.give(201, b"", ("Location", f"/orders/{nth}"))
 
     def do_echo(self, rest, args, nth, body):
         self.give(200, body)
+
+    def do_tagged(self, rest, args, nth, body):
+        """Whose request it was, as it says itself, and what tells this run from any other."""
+        self.give(200, f"{self.headers['X-Tag']} {uuid.uuid4()}".encode())
 
     def do_gzip(self, rest, args, nth, body):
         self.give(200, gzip.compress(b"zipped"), ("Content-Encoding", "gzip"))
@@ -187,8 +213,18 @@ class ApiHandler(http.server.BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
         self.close_connection = True
 
+    def do_byclose(self, rest, args, nth, body):
+        """Neither a length nor chunks: whether this is all of it, nobody can tell."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"half of a rec")
+        self.cut()
+
     def do_drop(self, rest, args, nth, body):
         self.cut()
+
+    def do_droponce(self, rest, args, nth, body):
+        self.cut() if nth == 1 else self.do_ok(rest, args, nth, body)
 
     def do_trunc(self, rest, args, nth, body):
         self.send_response(200)
@@ -343,7 +379,9 @@ class Connection:
 
 
 def request(method, path, key=None, body=b"", headers=(), version="1.1", length=True):
-    lines = [f"{method} {path} HTTP/{version}", "Host: api.test"]
+    lines = [f"{method} {path} HTTP/{version}"]
+    if not any(name == "Host" for name, _ in headers):
+        lines.append("Host: api.test")
     if key is not None:
         lines.append(f"Idempotency-Key: {key}")
     lines += [f"{name}: {value}" for name, value in headers]
@@ -490,6 +528,8 @@ def locations(api, folder, cgi_port=1):
         location /short/ {{ hapax_lease 300ms; proxy_pass http://api/; }}
         location /holds/ {{ hapax_lease 300ms; hapax_on_expired hold; proxy_pass http://api/; }}
         location /operated/ {{ hapax_on_expired hold; proxy_pass http://api/; }}
+        location /ruled/ {{ hapax_on_expired hold; hapax_on_failed retry; hapax_class 503 not_run;
+                            hapax_class 403 unknown; proxy_pass http://api/; }}
         location /replays/ {{ hapax_on_failed replay; proxy_pass http://api/; }}
         location /failhold/ {{ hapax_on_failed hold; proxy_pass http://api/; }}
         location /twice/ {{ hapax_attempts_max 2; proxy_pass http://api/; }}
@@ -497,9 +537,12 @@ def locations(api, folder, cgi_port=1):
         location /tiny/ {{ hapax_max_request 1k; proxy_pass http://api/; }}
         location /token/ {{ hapax_pass_token on; proxy_pass http://api/; }}
         location /class/ {{ hapax_class 418 5xx final; proxy_pass http://api/; }}
+        location /mesh/ {{ hapax_class 503+retry-after 500+X-Result=NOT-RUN not_run; hapax_class 503 5xx unknown;
+                           hapax_class 409+retry-after final; proxy_pass http://api/; }}
         location /json/ {{ hapax_fingerprint json -/at; proxy_pass http://api/; }}
         location /nofp/ {{ hapax_fingerprint off; proxy_pass http://api/; }}
         location /derived/ {{ hapax_key_from /order/id; proxy_pass http://api/; }}
+        location /body-key/ {{ hapax_key_header off; hapax_key_from /order/id; proxy_pass http://api/; }}
         location /derived2/ {{ hapax_key_from /shop /order; hapax required; proxy_pass http://api/; }}
         location /tenant/ {{ hapax_scope $http_x_tenant; proxy_pass http://api/; }}
         location /cookies/ {{ hapax_store_header Set-Cookie; hapax_hide_header X-A; proxy_pass http://api/; }}

@@ -32,19 +32,24 @@ def uri(folder, hapax, store):
 
 
 @pytest.fixture
-def make_gate(folder, uri):
+def gates():
+    """The gates of a test: in the end each is stopped, and then its log is looked at."""
     gates = []
+    yield gates
+    for gate in gates:
+        gate.stop()
+    for gate in gates:
+        gate.check_log()
 
+
+@pytest.fixture
+def make_gate(folder, uri, gates):
     def make(http, **more):
         patience = "" if "hapax_timeout" in http else "hapax_timeout 30s; hapax_save_wait 30s;"
         gates.append(g.Gate(folder, f"hapax_store {uri}; {patience}\n" + http, **more))
         return gates[-1]
 
-    yield make
-    for gate in gates:
-        gate.stop()
-    for gate in gates:
-        gate.check_log()
+    return make
 
 
 @pytest.fixture

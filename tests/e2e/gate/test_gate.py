@@ -1,12 +1,17 @@
 """The HTTP gate, end to end: nginx with the module, a keeper, and an API that counts its effects."""
+import calendar
+import contextlib
+import itertools
 import json
 import os
+import socket
+import threading
 import time
 
 import pytest
 
 import gate as g
-from conftest import at_some_pace, wait_until
+from conftest import PATIENCE, at_some_pace, wait_until
 from process import stop
 
 
@@ -139,6 +144,14 @@ def test_a_key_from_the_payload(gate, api):
         assert gate.post("/derived/ok", body=body).replayed is None
     for body in (b'{"order": {"id": {}}}', b'{"order": {"id": ""}}', b'{"order": {"id": "%s"}}' % (b"x" * 256)):
         assert gate.post("/derived/ok", body=body).problem == "bad-key"
+
+
+# Otherwise a client escapes the key in the body with a header of its own.
+def test_the_key_of_the_body_counts_alone(gate, api):
+    order = b'{"order": {"id": "o-2"}}'
+    assert gate.post("/body-key/ok", "k1", body=order).replayed == "false"
+    assert gate.post("/body-key/ok", "k2", body=order).replayed == "true"
+    assert gate.post("/body-key/ok", "k1", body=b'{"order": {"id": "o-3"}}').replayed == "false"
 
 
 def test_a_key_from_two_fields(gate, api):
@@ -475,6 +488,44 @@ def test_a_final_error_is_replayed(gate, api, status):
     assert gate.post(f"/status/{status}", "k").replayed == "true"
 
 
+@pytest.mark.parametrize("status", [409, 423, 429])
+@pytest.mark.parametrize("header", ["Retry-After:1", "Stripe-Should-Retry:true"])
+def test_an_answer_that_says_try_again_is_not_final(gate, api, status, header):
+    """A lock that somebody else has, and the like: passed on, and a retry runs."""
+    path = f"/status/{status},201?h={header}"
+    first, second = gate.post(path, "k"), gate.post(path, "k")
+    assert (first.status, first.replayed, second.status, second.replayed) == (status, "false", 201, "false")
+    assert gate.post(path, "k").replayed == "true"
+    assert api.count("k") == 2
+
+
+@pytest.mark.parametrize("status, header", [(409, "Stripe-Should-Retry:false"), (423, "X-Retry:true"),
+                                            (400, "Retry-After:1"), (422, "Stripe-Should-Retry:true")])
+def test_no_other_answer_is_made_a_refusal_by_a_header(gate, api, status, header):
+    """The header must say it, and the status must be one that can."""
+    path = f"/status/{status},201?h={header}"
+    assert gate.post(path, "k").status == status
+    assert (again := gate.post(path, "k")).status == status and again.replayed == "true"
+    assert api.count("k") == 1
+
+
+def test_a_class_may_have_a_condition_on_a_header(gate, api):
+    """Rules count in their order: 503 is not run with Retry-After, and unknown without; the built-in ones come last."""
+    def ends(status, header):
+        path = f"/mesh/status/{status},200" + (f"?h={header}" if header else "")
+        key = f"{status}{header}"
+        assert gate.post(path, key).status == status
+        again = gate.post(path, key)
+        return again.problem if again.replayed is None else (again.status, again.replayed)
+
+    assert ends(503, "Retry-After:1") == (200, "false")
+    assert ends(503, None) == "in-flight"  # for its lease: nobody can tell
+    assert ends(500, "X-Result:not-run") == (200, "false")
+    assert ends(500, "X-Result:not-run-at-all") == "in-flight"
+    assert ends(409, "Retry-After:1") == (409, "true")
+    assert ends(423, "Retry-After:1") == (200, "false")
+
+
 def test_a_failure_by_policy(gate, api):
     """500: `retry` runs again, `replay` keeps it, `hold` leaves it to an operator."""
     assert gate.post("/status/500,200", "a").status == 500
@@ -486,6 +537,65 @@ def test_a_failure_by_policy(gate, api):
     again = gate.post("/failhold/status/500,200", "c")
     assert (again.status, again.problem) == (409, "unknown-outcome")
     assert [api.count(k) for k in "abc"] == [2, 1, 1]
+
+
+# How an API answers each time after it has charged, and how often three requests with one key charge: what is said to
+# be unknown or final once, what the API itself says of the request as often as it says so.
+AFTER_THE_CHARGE = [
+    ("status/401", 3), ("status/403", 3), ("status/425", 3), ("status/429", 3),
+    ("status/408", 1), ("status/408?h=Retry-After:1", 3), ("status/503", 1), ("status/503?h=Retry-After:1", 3),
+    ("status/409", 1), ("status/409?h=Retry-After:1", 3), ("status/423?h=Stripe-Should-Retry:true", 3),
+    ("status/500", 1), ("status/500?h=Retry-After:1", 1), ("status/502", 1), ("status/504", 1), ("status/507", 1),
+    ("drop", 1), ("trunc", 1), ("truncchunked", 1), ("status/200", 1), ("status/422", 1), ("status/302", 1),
+]
+
+
+def test_under_hold_no_answer_after_the_charge_charges_twice(gate, api):
+    """Unless the API itself says that it did nothing: 408 and 503 count as its word with Retry-After only."""
+    for nth, (path, charges) in enumerate(AFTER_THE_CHARGE):
+        answers = [gate.post(f"/operated/{path}", f"k{nth}") for _ in range(3)]
+        assert api.count(f"k{nth}") == charges, (path, answers)
+        final = path in ("status/409", "status/200", "status/422", "status/302")
+        if charges == 1 and not final:
+            assert [again.problem for again in answers[1:]] == ["unknown-outcome"] * 2, (path, answers)
+        else:
+            assert [again.replayed for again in answers] == ["false", *[str(final).lower()] * 2], (path, answers)
+
+
+def test_under_hold_an_end_by_close_is_no_proof(make_gate, api):
+    """A response without a length or chunks may be half of one. Under rerun it is kept; under hold the operation
+    waits for an operator, unless a rule says that such responses are whole."""
+    gate = make_gate(f"""proxy_http_version 1.1; server {{ LISTEN hapax on;
+        location / {{ proxy_pass http://127.0.0.1:{api.port}; }}
+        location /hold/ {{ hapax_on_expired hold; proxy_pass http://127.0.0.1:{api.port}/; }}
+        location /trust/ {{ hapax_on_expired hold; hapax_class 2xx final;
+                            proxy_pass http://127.0.0.1:{api.port}/; }} }}""")
+    gate.start()
+    for path, problem in (("/byclose", None), ("/hold/byclose", "unknown-outcome"), ("/trust/byclose", None),
+                          ("/hold/ok", None), ("/hold/chunked", None)):
+        first, again = (gate.post(path, path[1:].replace("/", "-")) for _ in range(2))
+        assert (first.status, api.count(path[1:].replace("/", "-"))) == (200, 1), (path, first, again)
+        if problem:
+            assert again.problem == problem, (path, again)
+        else:
+            assert (again.replayed, again.body) == ("true", first.body), (path, again)
+
+
+def test_an_upstream_that_cannot_be_evaluated(make_gate, api):
+    """proxy_pass of a variable without a URL is nginx's own 500, and the worker lives on."""
+    gate = make_gate("""server { LISTEN hapax on; hapax_on_expired hold;
+        location / { set $nowhere ""; proxy_pass $nowhere; } }""")
+    workers = gate.start().workers()
+    assert gate.post("/x", "k").status == 500
+    assert gate.workers() == workers
+
+
+def test_under_hold_a_rule_of_the_operator_wins(gate, api):
+    """hapax_class and hapax_on_failed give back what hold takes away, and may take more."""
+    for path, charges in (("status/503", 3), ("status/500", 3), ("status/403", 1), ("status/408", 1)):
+        for _ in range(3):
+            gate.post(f"/ruled/{path}", path.replace("/", "-"))
+        assert api.count(path.replace("/", "-")) == charges, path
 
 
 def test_attempts_run_out(gate, api):
@@ -520,6 +630,7 @@ def test_a_cut_response_is_an_honest_error(gate, api, path):
     again = gate.post(path, "k")
     assert (again.status, again.problem) == (409, "in-flight")
     assert 1 <= int(again.get("Retry-After")) <= 30
+    assert "cut off" in json.loads(again.body)["detail"]
     wait_until(lambda: api.count("k") > 0, "the attempt")  # which the gate may have given up before it was read
     assert api.count("k") == 1
 
@@ -549,11 +660,14 @@ def test_unknown_under_rerun_runs_again(gate, api):
 
 def test_in_flight_is_409(gate, api):
     """While the first runs a second gets 409 and the lease that is left; then the replay."""
+    began = time.time()
     first = gate.later("/hold/d", "k")
     wait_until(lambda: api.count("k") == 1, "the first attempt")
     second = gate.post("/hold/d", "k")
     assert (second.status, second.problem) == (409, "in-flight")
     assert 10 <= int(second.get("Retry-After")) <= 30  # it is renewed when 20 are left
+    since = calendar.timegm(time.strptime(json.loads(second.body)["since"], "%Y-%m-%dT%H:%M:%SZ"))
+    assert began - 2 <= since <= time.time()
     api.door("d").set()
     assert first().body == b"effect=1"
     assert gate.post("/hold/d", "k").replayed == "true"
@@ -658,7 +772,8 @@ def test_keepalive_and_pipelining(gate, api):
 
 def curl(gate, path, key, *words):
     done = g.subprocess.run(["curl", "-sS", "--http2-prior-knowledge", "-i", "-m", "30", "-X", "POST", "-H",
-                             f"Idempotency-Key: {key}", *words, f"http://127.0.0.1:{gate.h2_port}{path}"],
+                             f"Idempotency-Key: {key}", "-H", "Host: api.test", *words,
+                             f"http://127.0.0.1:{gate.h2_port}{path}"],
                             capture_output=True, timeout=60)
     return done.stdout.decode("latin-1").replace("\r", "")
 
@@ -681,13 +796,33 @@ def test_http2(gate, api):
 def test_a_client_that_leaves_http2(gate, api):
     """A stream that is reset leaves its outcome recorded."""
     process = g.subprocess.Popen(["curl", "-sS", "--http2-prior-knowledge", "-X", "POST", "-H", "Idempotency-Key: k",
-                                  f"http://127.0.0.1:{gate.h2_port}/hold/d"], stdout=-3, stderr=-3)
+                                  "-H", "Host: api.test", f"http://127.0.0.1:{gate.h2_port}/hold/d"],
+                                 stdout=-3, stderr=-3)
     wait_until(lambda: api.count("k") == 1, "the attempt")
     process.kill()
     process.wait()
     api.door("d").set()
     wait_until(lambda: gate.post("/hold/d", "k").replayed == "true", "the outcome being stored")
     assert api.count("k") == 1
+
+
+# The gRPC statuses whose class hold changes: 8 and 14 are the service's own word with a pushback only.
+@pytest.mark.parametrize("status, trailer, runs_again", [
+    (7, "", True), (16, "", True), (8, "", False), (14, "", False), (13, "", False),
+    (8, "grpc-retry-pushback-ms 100", True), (14, "grpc-retry-pushback-ms 0", True),
+    (14, "grpc-retry-pushback-ms -1", False)])
+def test_grpc_under_hold(make_gate, status, trailer, runs_again):
+    """What a proxy may have said, or a server that could not send its answer, is unknown."""
+    port = g.free_port()
+    more = f"add_trailer {trailer} always;" if trailer else ""
+    gate = make_gate(f"""
+        server {{ listen 127.0.0.1:{port} http2; location / {{ default_type application/grpc; return 200 "message";
+                  add_trailer grpc-status {status} always; {more} }} }}
+        server {{ LISTEN hapax on; hapax_on_expired hold; location / {{ grpc_pass grpc://127.0.0.1:{port}; }} }}
+        """).start()
+    answers = [curl(gate, "/service/method", "k", "-d", "x", "-H", "TE: trailers") for _ in range(2)]
+    assert "idempotency-replayed: false" in answers[0]
+    assert ("idempotency-replayed: false" in answers[1]) == runs_again, answers[1]
 
 
 @pytest.mark.parametrize("status, replayed", [(0, "true"), (5, "true"), (13, "false"), (14, "false"), (16, "false")])
@@ -911,6 +1046,54 @@ def test_a_stopped_store_blocks_nobody(make_gate, api, folder, hapax):
     assert api.count("running") == 1
 
 
+def test_whatever_becomes_of_the_keeper_nothing_runs_twice(make_gate, api, folder, hapax, store):
+    """Under load its keeper is killed, is stopped, and the gate is reloaded: under `hold` no effect happens twice, and
+    each key gets its answer."""
+    gate = make_gate(g.locations(api, folder)).start()
+    over, answers = threading.Event(), {}
+
+    def ask(who):
+        for n in itertools.count():
+            key = f"{who}-{n}"
+            while answers.get(key) != "done":
+                with contextlib.suppress(OSError, AssertionError):  # a worker that ends closes what is idle
+                    answer = gate.post("/operated/ok", key)
+                    answers[key] = "done" if answer.status == 200 else answer.problem
+                if answers.get(key) not in (None, "done", "in-flight", "store-unavailable"):
+                    return
+            if over.is_set():
+                return
+
+    threads = [threading.Thread(target=ask, args=(who,), daemon=True) for who in range(12)]
+    for thread in threads:
+        thread.start()
+
+    def goes_on():
+        before = len(answers)
+        wait_until(lambda: len(answers) > before + 60, "service")
+
+    for _ in range(3):
+        goes_on()
+        hapax.keeper.kill()
+        hapax.keeper.wait()
+        hapax.keeper = hapax.keep(store)
+        goes_on()
+        old = gate.workers()
+        gate.signal(g.signal.SIGHUP)
+        stop(hapax.keeper.pid)
+        try:
+            wait_until(lambda: [w for w in gate.workers() if w not in old], "a new worker")
+        finally:
+            hapax.keeper.send_signal(g.signal.SIGCONT)
+        wait_until(lambda: not set(old) & set(gate.workers()), "the old worker leaving")
+    over.set()
+    for thread in threads:
+        thread.join(g.PATIENCE)
+        assert not thread.is_alive()
+    assert set(answers.values()) == {"done"}
+    assert {api.count(key) for key in answers} == {1}
+
+
 def test_an_embedded_store_is_reached_through_its_holder(make_gate, api, folder, store):
     """hapax_store rocksdb:PATH means the keeper there."""
     gate = make_gate(f"server {{ LISTEN hapax on; hapax_store {store}; location / {{ proxy_pass "
@@ -962,6 +1145,36 @@ def test_held_bytes_are_limited(make_gate, api, folder):
     assert gate.post("/ok", "k2").status == 200
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_clients_that_do_not_read_take_no_room_from_others(make_gate, api, folder, again):
+    """Of 24 megabytes that nobody reads, in first answers or in replays, at most hapax_held_max stays in memory; other
+    clients' operations run and are kept. Who has read nothing for longest is closed, and gets it by a repeat."""
+    gate = make_gate("hapax_held_max 3m; hapax_max_response 2m; proxy_buffers 4 64k; proxy_busy_buffers_size 64k;"
+                     + g.locations(api, folder), listen="sndbuf=16k").start()
+
+    def page():
+        return json.loads(gate.send("GET", "/hapax?format=json").body)
+
+    size = 1_000_000
+    if again:
+        assert all(len(gate.post(f"/ok?len={size}", f"slow{i}").body) == size for i in range(4))
+    with contextlib.ExitStack() as stack:
+        slow = []
+        for i in range(24):
+            slow.append(stack.enter_context(NotReading(gate.port)))
+            slow[-1].send(g.request("POST", f"/ok?len={size}", f"slow{i % 4 if again else i}"))
+            wait_until(lambda i=i: again or api.count(f"slow{i}") == 1, "the attempt")
+            assert gate.post("/ok?len=200000", f"other{i}").status == 200
+            assert gate.post("/ok?len=200000", f"other{i}").replayed == "true"
+        wait_until(lambda: size <= page()["unread_bytes"] <= 3 << 20 and page()["held_bytes"] == 0, "memory being free")
+        wait_until(lambda: sum(page()["answers"][kind] for kind in ("fresh", "replay")) == 72 + 4 * again, "answers")
+        with pytest.raises((AssertionError, OSError)):
+            slow[0].response()
+        assert len(slow[-1].response().body) == size
+    assert len(gate.post(f"/ok?len={size}", "slow0").body) == size and api.count("slow0") == 1
+    wait_until(lambda: page()["unread_bytes"] == 0, "the memory being free")
+
+
 def test_memory_and_descriptors_stay_flat(gate, api):
     """Thousands of first runs, replays, refusals and aborts leave nothing behind in the worker."""
     def measure():
@@ -988,8 +1201,20 @@ def test_memory_and_descriptors_stay_flat(gate, api):
     after, more_descriptors = measure()
     assert after - before < 2 << 20
     assert more_descriptors <= descriptors + 16  # what the upstream may keep alive; 60 were aborted
-    wait_until(lambda: b'"in_flight":0,"lane_queue":0,"held_bytes":0}' in gate.send("GET", "/hapax?format=json").body,
+    wait_until(lambda: b'"in_flight":0,"lane_queue":0,"held_bytes":0,"unread_bytes":0}\n'
+               in gate.send("GET", "/hapax?format=json").body,
                "all memory being free")
+
+
+class NotReading(g.Connection):
+    """A client with little room for what it does not read."""
+
+    def __init__(self, port):
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.settimeout(PATIENCE)
+        self.socket.connect(("127.0.0.1", port))
+        self.file = self.socket.makefile("rb")
 
 
 # ---- what it shows ----------------------------------------------------------------------------------
@@ -1079,13 +1304,24 @@ def test_reconcile_asks_before_a_stale_operation_runs(make_gate, api, folder, st
     ("hapax_lease 1ms;", '"lease" is out of its limits'),
     ("hapax_on_expired explode;", "must be rerun, hold or reconcile"),
     ("hapax_on_expired reconcile;", 'needs "hapax_reconcile URI"'),
+    ("hapax_profile payment;", 'cannot set "profile" to "payment": must be payments'),
+    ("hapax_profile payments; hapax_profile payments;", '"hapax_profile" directive is duplicate'),
+    ("hapax_store unix:/x; hapax on; hapax_profile payments;", '"hapax_profile payments") needs "hapax_owner VALUE"'),
+    ("hapax_key_min 256;", '"key_min" is out of its limits, 0 to 255'),
     ("hapax_fingerprint body json;", '"body" or JSON, not both'),
+    ('hapax_caller "";', 'say "none" if all requests are one caller'),
     ("hapax_fingerprint nose;", '"hapax_fingerprint" does not take "nose"'),
     ("hapax_fingerprint +/a -/b;", "not both"),
     ("hapax_key_from order;", '"hapax_key_from" takes JSON pointers'),
     ("hapax_class 99 final;", "statuses from 200 to 599"),
+    ("hapax_class 409+ final;", "statuses from 200 to 599"),
+    ("hapax_class 409+a+b final;", "409+retry-after"),
     ("hapax_class 500 maybe;", "final, not_run, failed or unknown"),
     ("hapax_in_flight_status 400;", "409 or 429"),
+    ("hapax_limit keys=10;", '"hapax_limit" does not take "keys=10": it takes in_flight=N, keys=N/h, bytes=SIZE and'),
+    ("hapax_limit unknown=1 unknown=2;", '"hapax_limit" does not take "unknown=2"'),
+    ("hapax_limit off keys=10/h;", '"hapax_limit" does not take "off"'),
+    ("hapax_limit keys=1/h; hapax_limit off;", '"hapax_limit" directive is duplicate'),
     ("hapax_store_header Connection;", '"hapax_store_header" does not take "connection"'),
     ("hapax_secret /nonexistent;", '"hapax_secret": cannot open "/nonexistent"'),
     ("hapax_key_header Key:;", '"hapax_key_header" does not take "Key:"'),

@@ -14,7 +14,7 @@ import pytest
 import gate as g
 from fake_http import FakeHttp
 from conftest import at_some_pace, wait_until
-from process import stop
+from process import end_with_parent, free_port, stop
 
 
 class FakeUwsgi(socketserver.StreamRequestHandler):
@@ -46,6 +46,27 @@ def status(gate):
 STATUS = "location = /hapax { hapax off; hapax_status; }"
 
 
+# ---- what a refusal leaves behind ----------------------------------------------------------------
+
+
+def test_refusals_do_not_fill_the_store(make_gate, api, hapax, folder, uri):
+    """A stranger's requests with keys of their own, each refused with 900 kB: none of these bodies is stored, and their
+    records are for a minute at most. Who is refused may try again at once, and what then runs is kept."""
+    gate = make_gate(server(api, "")).start()
+    for i in range(60):
+        answer = gate.post("/status/401?len=900000", f"stranger-{i}")
+        assert answer.status == 401 and len(answer.body) == 900000 and answer.get("Idempotency-Recorded") is None
+    stored = sum(path.stat().st_size for path in (folder / "store").rglob("*") if path.is_file())
+    assert stored < 1_000_000
+    records = hapax("list", "--store", uri, "--json").lines
+    assert {record["state"] for record in records} <= {"failed"}
+    assert all(record["expires_us"] - record["updated_us"] <= 60_000_000 for record in records)
+    assert gate.post("/status/401,200", "known").status == 401
+    first = gate.post("/status/401,200", "known")
+    g.same(first, gate.post("/status/401,200", "known"))
+    assert first.body == b"effect=2" and api.count("known") == 2
+
+
 # ---- who asks ------------------------------------------------------------------------------------
 
 
@@ -56,14 +77,20 @@ def refused(answer, secret):
     assert secret not in whole and answer.all("X-A") == [] and answer.get("ETag") is None
 
 
+def unowned(answer, secret):
+    """Nobody can tell whose key it is."""
+    assert (answer.status, answer.problem) == (400, "missing-owner") and secret not in answer.body
+
+
 def test_a_caller_is_what_hapax_caller_says(make_gate, api):
     """By a variable of one's own: its other value is refused; credentials that change are not."""
     gate = make_gate(server(api, "hapax_caller $http_x_user;")).start()
     first = gate.post("/ok", "k", headers=[("X-User", "ann"), ("Authorization", "Bearer 1")])
     assert first.replayed == "false"
-    for headers in ([("X-User", "bob"), ("Authorization", "Bearer 1")], [("Authorization", "Bearer 1")],
-                    [("X-User", "")], [("X-User", "ann ann")]):
+    for headers in ([("X-User", "bob"), ("Authorization", "Bearer 1")], [("X-User", "ann ann")]):
         refused(gate.post("/ok", "k", headers=headers), first.body)
+    for headers in ([("Authorization", "Bearer 1")], [("X-User", "")]):
+        unowned(gate.post("/ok", "k", headers=headers), first.body)
     g.same(first, gate.post("/ok", "k", headers=[("X-User", "ann"), ("Authorization", "Bearer 2")]))
     assert api.count("k") == 1
 
@@ -79,6 +106,115 @@ def test_without_hapax_caller_credentials_are_the_caller(gate, api):
     refused(gate.post("/ok", "known", headers=[("Authorization", "bearer 1")]), first.body)
     assert gate.post("/ok", "known", headers=bearer).replayed == "true"
     assert api.count("anonymous") == 1 and api.count("known") == 1
+
+
+CREDENTIALS = [("Authorization", "Bearer {}"), ("Cookie", "session={}"), ("X-Api-Key", "{}"), ("Api-Key", "{}"),
+               ("X-Auth-Token", "{}"), ("X-Access-Token", "{}")]
+
+
+@pytest.mark.parametrize("name, value", CREDENTIALS)
+def test_every_credential_tells_callers_apart(gate, api, name, value):
+    """The same key, path and body: nobody is given the answer to another's credential, or to none."""
+    key, alice, mallory = f"of-{name}", [(name, value.format("alice"))], [(name, value.format("mallory"))]
+    first = gate.post("/ok", key, headers=alice)
+    assert first.replayed == "false"
+    for headers in (mallory, [], [("X-Other", value.format("alice"))]):
+        refused(gate.post("/ok", key, headers=headers), first.body)
+    g.same(first, gate.post("/ok", key, headers=[*alice, ("X-Request-Id", "2")]))
+    assert api.count(key) == 1
+
+
+def test_a_credential_is_not_another_one(gate, api):
+    """What stands in one header is not what stands in another, nor are two what one is."""
+    gate.post("/ok", "moved", headers=[("X-Api-Key", "a")])
+    for headers in ([("Api-Key", "a")], [("X-Auth-Token", "a")], [("X-Api-Key", "a"), ("Api-Key", "")],
+                    [("X-Api-Key", "a"), ("X-Api-Key", "a")]):
+        assert gate.post("/ok", "moved", headers=headers).problem == "caller-mismatch"
+    assert api.count("moved") == 1
+
+
+def test_one_caller_is_said_aloud(make_gate, api):
+    """hapax_caller none: credentials tell nobody apart."""
+    gate = make_gate(server(api, "hapax_caller none;")).start()
+    first = gate.post("/ok", "k", headers=[("Authorization", "Bearer 1")])
+    g.same(first, gate.post("/ok", "k", headers=[("Cookie", "session=2")]))
+    assert api.count("k") == 1
+
+
+def test_an_owner_has_keys_of_its_own(make_gate, api):
+    """Two owners with one key, path and body: two effects, and each is given its own answer, with any token."""
+    gate = make_gate(server(api, "hapax_owner $http_x_account;")).start()
+
+    def post(account, token):
+        return gate.post("/ok", "k", headers=[("X-Account", account), ("Authorization", token)])
+
+    first = {account: post(account, "Bearer 1") for account in "ab"}
+    assert [answer.replayed for answer in first.values()] == ["false", "false"]
+    assert first["a"].body != first["b"].body and api.count("k") == 2
+    for account, answer in first.items():
+        g.same(answer, post(account, "Bearer 2"))
+    for headers in ([], [("X-Account", "")]):
+        unowned(gate.post("/ok", "k", headers=headers), first["a"].body)
+    assert gate.post("/ok", "k", headers=[("X-Account", "a" * 256)]).problem == "bad-key"
+    assert gate.post("/ok").status == 200  # without a key it is nobody's
+    assert api.count("k") == 2
+    assert "hapax_owner is empty for this request" in gate.log()
+
+
+PAYMENTS = "hapax_profile payments; hapax_owner $http_x_account;"
+KEY = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("lines, key, said", [
+    (PAYMENTS, None, "missing-key"),
+    (PAYMENTS, KEY[1:], "bad-key"),
+    (PAYMENTS, KEY, None),
+    (f"hapax_key_min 4; hapax_key optional; {PAYMENTS}", "abcd", None),  # wherever the profile stands in its level
+    (f"hapax_key_min 4; hapax_key optional; {PAYMENTS}", None, None),
+    ("hapax_key_min 16;", KEY[1:], "bad-key"),
+    ("hapax_key_min 16;", None, None),
+])
+def test_a_profile_is_several_policies_and_single_ones_differ_from_it(make_gate, api, lines, key, said):
+    """hapax_profile payments wants keys, of 16 bytes or more; a refusal names the limit, and nothing is run."""
+    answer = make_gate(server(api, lines)).start().post("/ok", key, headers=[("X-Account", "a")])
+    assert answer.status == (400 if said else 200) and len(api.seen) == (not said)
+    assert not said or answer.problem == said
+    assert (b"It has fewer than 16 bytes." in answer.body) == (said == "bad-key")
+
+
+def test_payments_are_held_after_a_500_and_for_each_owner(make_gate, api):
+    """hapax_profile payments: after a 500 nothing runs again, each owner has keys of its own, and nobody has none. A
+    profile of an inner level counts for more than single policies around it."""
+    gate = make_gate(f"hapax_on_expired rerun; {server(api, PAYMENTS)}").start()
+
+    def post(account):
+        return gate.post("/status/500", KEY, headers=[("X-Account", account)])
+
+    assert post("a").status == 500
+    assert (post("a").status, post("a").problem) == (409, "unknown-outcome")
+    assert post("b").status == 500
+    assert post("").problem == "missing-owner"
+    assert api.count(KEY) == 2
+
+
+def test_an_owner_may_have_callers(make_gate, api):
+    """hapax_owner and hapax_caller: within one owner, another caller is refused."""
+    gate = make_gate(server(api, "hapax_owner $http_x_account; hapax_caller $http_x_user;")).start()
+    first = gate.post("/ok", "k", headers=[("X-Account", "a"), ("X-User", "1")])
+    refused(gate.post("/ok", "k", headers=[("X-Account", "a"), ("X-User", "2")]), first.body)
+    assert gate.post("/ok", "k", headers=[("X-Account", "b"), ("X-User", "2")]).replayed == "false"
+
+
+def test_the_host_and_headers_may_make_a_request_what_it_is(make_gate, api):
+    """The host by default; a header if hapax_fingerprint names it."""
+    named = server(api, "server_name with; hapax_fingerprint method header:X-Version body;")
+    gate = make_gate(server(api, "") + named).start()
+    assert gate.post("/ok", "h", headers=[("Host", "a.example")]).replayed == "false"
+    assert gate.post("/ok", "h", headers=[("Host", "b.example")]).problem == "fingerprint-mismatch"
+    assert gate.post("/ok", "v", headers=[("Host", "with"), ("X-Version", "1")]).replayed == "false"
+    assert gate.post("/other", "v", headers=[("Host", "with"), ("x-version", "1")]).replayed == "true"
+    for headers in ([("X-Version", "2")], [], [("X-Version", "1"), ("X-Version", "1")]):
+        assert gate.post("/ok", "v", headers=[("Host", "with"), *headers]).problem == "fingerprint-mismatch"
 
 
 def test_another_caller_is_refused_while_the_first_runs(gate, api):
@@ -244,7 +380,7 @@ def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
 
         def client(n):
             i = 0
-            while time.monotonic() < end or i == 0:
+            while time.monotonic() < end or i == 0 or (min(times, default=9) >= 2 and i < 10):
                 key, begun = f"c{n}-{i}", time.monotonic()
                 i += 1
                 try:
@@ -266,7 +402,7 @@ def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
         for thread in clients:
             thread.join(2 * g.PATIENCE)
         assert faults == [] and len(keys) >= 20
-        assert min(times) < 2, "nobody was told in time"
+        assert min(times) < 2, "nobody was told in time, ten times"
         assert sum(api.effects.values()) == 1, "something ran without the store"
     finally:
         hapax.keeper.send_signal(g.signal.SIGCONT)
@@ -341,6 +477,52 @@ def test_a_replay_has_the_same_bytes_and_headers(make_gate, fake, hapax, uri):  
     assert upstream.runs == 1
 
 
+BODILESS = {  # as Django, PHP and others send them
+    "204": b"204 No Content\r\nContent-Type: text/html; charset=utf-8\r\nX-A: 1\r\n",
+    "204 with a length": b"204 No Content\r\nContent-Length: 0\r\nContent-Type: text/html\r\n"
+                         b"Last-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n",
+    "205": b"205 Reset Content\r\nContent-Type: text/html\r\nContent-Length: 0\r\n",
+    "301": b"301 Moved Permanently\r\nLocation: https://elsewhere.test/a\r\nContent-Type: text/html\r\n"
+           b"Content-Length: 0\r\n",
+    "304": b"304 Not Modified\r\nETag: \"a\"\r\nContent-Type: text/html\r\nCache-Control: max-age=1\r\n",
+    "304 with a length": b"304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 7\r\n",
+}
+
+
+@pytest.mark.parametrize("head", BODILESS.values(), ids=BODILESS.keys())
+def test_a_replay_without_a_body_keeps_each_header(make_gate, fake, head):
+    """What the first response had stands in the replay, Content-Type and length too."""
+    upstream = fake(FakeHttp, b"HTTP/1.1 " + head + b"Connection: close\r\n\r\n")
+    gate = make_gate(server(upstream, "")).start()
+    with gate.connect() as connection:  # one connection: nothing may follow either response
+        connection.send(g.request("POST", "/", "k"))
+        first = connection.response()
+        connection.send(g.request("POST", "/", "k"))
+        again = connection.response()
+    assert (first.replayed, again.replayed, upstream.runs) == ("false", "true", 1)
+    g.same(first, again)
+    assert {line.partition(":")[0] for line in head.decode().split("\r\n")[1:-1]} <= {h for h, _ in again.headers}
+
+
+def test_a_204_of_php_is_replayed_with_its_type(make_gate, folder):
+    """PHP itself: with 204 it sends the Content-Type that it sends with anything."""
+    (folder / "api.php").write_text("<?php file_put_contents('runs', '1', FILE_APPEND); http_response_code(204);")
+    port = free_port()
+    with subprocess.Popen(["/usr/bin/php", "-S", f"127.0.0.1:{port}", "api.php"], cwd=folder,
+                          stderr=subprocess.PIPE, text=True, preexec_fn=end_with_parent) as php:
+        try:
+            assert "started" in php.stderr.readline()
+            upstream = f"location / {{ proxy_pass http://127.0.0.1:{port}; }}"
+            gate = make_gate(f"server {{ LISTEN hapax on; {upstream} }}").start()
+            first, again = gate.post("/", "k"), gate.post("/", "k")
+        finally:
+            php.kill()
+    assert (first.status, first.replayed, again.replayed) == (204, "false", "true")
+    assert first.get("Content-Type") == again.get("Content-Type") == "text/html; charset=UTF-8"
+    g.same(first, again)
+    assert (folder / "runs").read_text() == "1"
+
+
 def test_what_nginx_adds_is_the_same_on_a_replay(make_gate, fake):
     """Types with a charset, expires: filters look at a replay as they did at the first response."""
     upstream = fake(FakeHttp, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 8\r\n"
@@ -361,11 +543,13 @@ def test_a_stored_date_stands_once(make_gate, fake):
     assert first.all("Date") == again.all("Date") == ["Wed, 21 Oct 2015 07:28:00 GMT"]
 
 
-def test_what_a_handler_redirects_to_is_replayed(make_gate, fake):
-    """X-Accel-Redirect: the file is the response, with the handler's type; a replay needs neither of them."""
-    upstream = fake(FakeHttp, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Type: text/x-made\r\n"
+@pytest.mark.parametrize("length", [b"Content-Length: 0\r\n", b"Connection: close\r\n"])
+def test_what_a_handler_redirects_to_is_replayed(make_gate, fake, length):
+    """X-Accel-Redirect: the file is the response, with the handler's type; a replay needs neither of them. Under hold
+    it is whole, too: where the upstream's own response ended proves nothing about the file."""
+    upstream = fake(FakeHttp, b"HTTP/1.1 200 OK\r\n" + length + b"Content-Type: text/x-made\r\n"
                               b"X-Accel-Redirect: /files/made.txt\r\nSet-Cookie: sid=secret\r\n\r\n")
-    gate = make_gate(server(upstream, "location /files/ { internal; hapax off; root html; }"))
+    gate = make_gate(server(upstream, "hapax_on_expired hold; location /files/ { internal; hapax off; root html; }"))
     (gate.folder / "html/files").mkdir()
     (gate.folder / "html/files/made.txt").write_text("RUN made")
     first = gate.start().post("/x", "k")

@@ -34,7 +34,8 @@ def api():
 def locations(api):
     """Per broker: one as it comes, and one for each answer that needs a setting."""
     more = {"": "", "hold": "hapax_on_failed hold;", "required": "hapax_key required;", "tiny": "hapax_max_request 1k;",
-            "small": "hapax_max_response 1k;", "twice": "hapax_attempts_max 2;", "replays": "hapax_on_failed replay;",
+            "once": "hapax_on_expired hold;", "small": "hapax_max_response 1k;",
+            "twice": "hapax_attempts_max 2;", "replays": "hapax_on_failed replay;",
             "final": "hapax_class 422 final;", "429": "hapax_in_flight_status 429;", "nofp": "hapax_fingerprint off;",
             "from": "hapax_key_from /data/order;", "same": "hapax_scope orders; hapax_fingerprint body;"}
     return "".join(f"location /{broker}{name}/ {{ hapax_push {broker}; {lines} proxy_pass "
@@ -154,6 +155,22 @@ def test_unknown_is_retried_until_an_operator_resolves_it(gate, hapax, uri, api,
     assert f"operation {key_id}" in logged(gate)[-1] and "[warn]" in logged(gate)[-1]
     assert hapax("resolve", "--store", uri, "--id", key_id, "--complete", 200).code == 0
     assert told(gate, broker, "status/500", prefix="hold") == "done" and len(api.seen) == 1
+
+
+@every_broker
+@pytest.mark.parametrize("answers", [503, 500, 408])
+def test_under_hold_what_may_have_run_waits_for_an_operator(gate, api, broker, answers):
+    """As behind the gate: 503 and 408 without Retry-After, and failures, run once."""
+    for _ in range(3):
+        told(gate, broker, f"status/{answers}", prefix="once")
+    assert len(api.seen) == 1 and told(gate, broker, f"status/{answers}", prefix="once") == "retry"
+
+
+def test_under_hold_a_dapr_retry_is_a_failure(gate, api):
+    """Subscribers answer RETRY also to what was thrown half-way: then it is unknown, and is not run again."""
+    path = say([200, '{"status":"RETRY"}'], [200, '{"status":"SUCCESS"}'])
+    assert told(gate, "dapr", path, prefix="once") == "retry"
+    assert told(gate, "dapr", path, prefix="once") == "retry" and len(api.seen) == 1
 
 
 @every_broker

@@ -2,6 +2,7 @@
 protocol."""
 import base64
 import hashlib
+import hmac
 import json
 import os
 import random
@@ -373,7 +374,7 @@ class Keeper:
         self.socket.settimeout(PATIENCE)
         self.socket.connect(str(path))
         self.seq = 0
-        self.send(1, b"hpxk" + struct.pack(">HI", 1, 20 << 20))
+        self.send(1, b"hpxk" + struct.pack(">HI", 2, 20 << 20))
         assert self.receive()[0] == 2
 
     def send(self, kind, payload):
@@ -404,17 +405,22 @@ class Keeper:
             record = reply[24 + 32 + 4:]
             self.fingerprint, self.caller = record[85:117], record[117:149]
             at = 5 + 8 + 8 + 6 * 8 + 16 + 32 + 32
-            for width in (1, 1, 4, 4):
+            for width in (1, 1, 1, 4, 4):
                 size = int.from_bytes(record[at:at + width], "big")
                 body, at = record[at + width:at + width + size], at + width + size
+        self.answer = reply[24:]
         return {1: "claimed", 2: "in_flight", 3: "completed", 7: "ok"}.get(verdict, verdict), body
 
     def claim(self, id, token, fingerprint, caller, scope, retention_ms=86400000):
         return self.run(1, id + token + fingerprint + caller + struct.pack(">QQBIB", 30000, retention_ms, 1, 0, 0) +
-                        bytes([len(scope)]) + scope.encode())
+                        bytes([len(scope)]) + scope.encode() + b"\0")
 
     def complete(self, id, token, body, status=201):
-        return self.run(3, id + token + struct.pack(">HBI", status, 1, 0) + struct.pack(">I", len(body)) + body)
+        return self.run(3, id + token + bytes(64) + struct.pack(">HBI", status, 1, 0) + struct.pack(">I", len(body)) +
+                        body)
+
+    def renew(self, id, token):
+        return self.run(2, id + token + bytes(64) + struct.pack(">QBI", 30000, 0, 0))[0]
 
 
 @with_embedded
@@ -433,6 +439,9 @@ def test_a_step_by_the_keepers_protocol(hapax):
     assert client.claim(place, tokens[2], ours, nobody, "default") == ("claimed", b"")
     assert client.complete(place, tokens[2], b"charge", 0)[0] == "ok"
     assert client.complete(charge, tokens[1], b"receipt")[0] == "ok"
+    for states, count in [(0, 3), (2, 1), (4, 2), (8, 0), (16, 0), (2 + 4, 3)]:
+        client.run(6, struct.pack(">BQH", states, 0, 1000) + bytes(32) + b"\0\0")
+        assert struct.unpack(">H", client.answer[32:34]) == (count,)
     assert Keeper(hapax.folder / "s/keeper.sock").claim(charge, os.urandom(16), fingerprint, nobody, "default") == (
         "completed", b"receipt")
     shown = hapax("show", "--json", "--store", "rocksdb:s", "order-17").json
@@ -450,12 +459,12 @@ def test_a_step_behind_a_consumer_by_the_keepers_protocol(hapax):
         both = base64.urlsafe_b64decode(headers["Idempotency-Token"])
         client, id, token = Keeper(hapax.folder / "s/keeper.sock"), both[:32], both[32:]
         assert id == step_id(scope, urllib.parse.unquote_to_bytes(headers["Hapax-Key"])) == step_id(scope, key)
-        client.run(5, id)
+        assert client.renew(id, token) == "ok"
         charge, ours = step_id(scope, key, "charge"), os.urandom(16)
         verdicts.append(client.claim(charge, ours, client.fingerprint, client.caller, scope))
         if verdicts[-1][0] == "completed":
             return 200
-        assert client.run(2, id + token + struct.pack(">QBI", 30000, 0, 0))[0] == "ok"
+        assert client.renew(id, token) == "ok"
         assert client.complete(charge, ours, b"receipt")[0] == "ok"
         return 500
 
@@ -481,3 +490,13 @@ def test_the_ids_in_the_keepers_page():
     data = bytes.fromhex("".join(lines[:-2]))
     assert data == part("orders") + part("order-17") + part("charge")
     assert "".join(lines[-2:]) == hashlib.sha256(data).hexdigest()
+    text = re.search(r"```hex OWNED\n(.*?)```", page, re.S).group(1)
+    lines = [re.sub(r";.*", "", line).replace(" ", "") for line in text.splitlines()]
+    data = bytes.fromhex("".join(lines[:-2]))
+    assert data == part("") + part("acme") + part("default") + part("k")
+    assert "".join(lines[-2:]) == hashlib.sha256(data).hexdigest()
+    text = re.search(r"```hex UNDER\n(.*?)```", page, re.S).group(1)
+    lines = [re.sub(r";.*", "", line).replace(" ", "") for line in text.splitlines()]
+    data = bytes.fromhex("".join(lines[:-2]))
+    assert data == b"fingerprint" + bytes(range(0x40, 0x60))
+    assert "".join(lines[-2:]) == hmac.new(b"s", data, "sha256").hexdigest()

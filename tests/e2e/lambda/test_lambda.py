@@ -12,6 +12,7 @@ import signal
 import pytest
 
 import lambda_bed as bed
+import tenants
 from conftest import at_some_pace, wait_until
 from lambda_bed import HTTP, Function, agree, header_of, problem_of
 from process import free_port
@@ -269,7 +270,7 @@ def test_a_request_with_a_key_is_answered_once(function, kind):
 
 
 @pytest.mark.parametrize("kind", HTTP)
-def test_requests_are_refused_as_the_gate_refuses_them(function, kind):
+def test_requests_are_refused_as_the_gate_refuses_them(function, kind, hapax, store):
     """Problem documents with the gate's statuses: no key, a bad key, two keys, another body."""
     one = function("http", "--scope", "api", key=None)
     make = HTTP[kind]
@@ -277,6 +278,10 @@ def test_requests_are_refused_as_the_gate_refuses_them(function, kind):
     mismatch = one.invoke(make('{"id":"b"}', "k"))
     assert (mismatch.json["statusCode"], problem_of(mismatch)) == (422, "fingerprint-mismatch")
     assert header_of(mismatch, "Content-Type") == "application/problem+json"
+    told = json.loads(mismatch.json["body"])
+    assert (told["error"]["type"], told["error"]["code"]) == ("idempotency_error", "fingerprint-mismatch")
+    shown = hapax("show", "--store", store, "--id", told["instance"], "--json")
+    assert shown.json["state"] == "completed", shown.err
     for bad in "two words", '"open', "a, b", "":
         answer = one.invoke(make('{"id":"c"}', bad))
         assert (answer.json["statusCode"], problem_of(answer)) == (400, "bad-key"), bad
@@ -293,39 +298,157 @@ def test_the_path_and_the_method_are_of_the_fingerprint(function):
         assert problem_of(one.invoke(bed.gateway_v2('{"id":"a"}', "k", **other))) == "fingerprint-mismatch"
 
 
-def test_credentials_are_the_caller(function):
-    """A stolen key does not yield another caller's response."""
+def put(event, path, value):
+    """The event with a value at a path, as requestContext/identity/apiKeyId."""
+    *names, last = path.split("/")
+    at = event
+    for name in names:
+        at = at.setdefault(name, {})
+    at[last] = value
+    return event
+
+
+CREDENTIALS = {
+    "authorization": (bed.gateway_v2, "headers/authorization", "Bearer a", "Bearer b"),
+    "a-list-of-values": (bed.gateway_v1, "multiValueHeaders/Authorization", ["Bearer a"], ["Bearer b"]),
+    "cookie": (bed.gateway_v1, "multiValueHeaders/Cookie", ["session=a"], ["session=b"]),
+    "cookies": (bed.gateway_v2, "cookies", ["theme=dark", "session=a"], ["theme=dark", "session=b"]),
+    "x-api-key": (bed.balancer, "headers/x-api-key", "a", "b"),
+    "api-key": (bed.gateway_v2, "headers/api-key", "a", "b"),
+    "x-auth-token": (bed.gateway_v2, "headers/x-auth-token", "a", "b"),
+    "x-access-token": (bed.gateway_v2, "headers/x-access-token", "a", "b"),
+    "usage-plan": (bed.gateway_v1, "requestContext/identity/apiKeyId", "a", "b"),
+    "simple-authorizer": (bed.gateway_v2, "requestContext/authorizer/lambda", {"tenant": "a"}, {"tenant": "b"}),
+    "authorizer-s-context": (bed.gateway_v1, "requestContext/authorizer", {"principalId": "user", "tenant": "a"},
+                             {"principalId": "user", "tenant": "b"}),
+    "principal": (bed.gateway_v1, "requestContext/authorizer/principalId", "a", "b"),
+    "jwt": (bed.gateway_v2, "requestContext/authorizer/jwt/claims/sub", "a", "b"),
+    "claims": (bed.gateway_v1, "requestContext/authorizer/claims/sub", "a", "b"),
+    "iam": (bed.gateway_v2, "requestContext/authorizer/iam/userArn", "arn:aws:iam::1:user/a", "arn:aws:iam::1:user/b"),
+    "certificate": (bed.gateway_v1, "requestContext/identity/clientCert", {"serialNumber": "a"}, {"serialNumber": "b"}),
+    "certificate-2.0": (bed.gateway_v2, "requestContext/authentication/clientCert", {"serialNumber": "a"},
+                         {"serialNumber": "b"}),
+    "certificate-balancer": (bed.balancer, "headers/x-amzn-mtls-clientcert-leaf", "a", "b"),
+    "cognito": (bed.gateway_v1, "requestContext/identity/cognitoIdentityId", "eu-west-1:a", "eu-west-1:b"),
+    "cognito-2.0": (bed.gateway_v2, "requestContext/authorizer/iam",
+                     {"userArn": "arn:aws:sts::1:assumed-role/r/CognitoIdentityCredentials",
+                      "cognitoIdentity": {"identityId": "a"}},
+                     {"userArn": "arn:aws:sts::1:assumed-role/r/CognitoIdentityCredentials",
+                      "cognitoIdentity": {"identityId": "b"}}),
+    "balancer-s-login": (bed.balancer, "headers/x-amzn-oidc-identity", "a", "b"),
+}
+
+
+def test_two_tenants_never_get_each_others_answers(function):
+    """Told apart by each credential in turn, with one key, path and body; and so from someone without credentials. The
+    one whose key it is gets the answer again."""
+    one = function("http", key=None)
+    for key, (make, path, a, b) in CREDENTIALS.items():
+        body = json.dumps({"id": key})
+        assert header_of(one.invoke(put(make(body, key), path, a)), "Idempotency-Replayed") == "false", key
+        for stranger in put(make(body, key), path, b), make(body, key):
+            stolen = one.invoke(stranger)
+            assert (stolen.json["statusCode"], problem_of(stolen)) == (422, "caller-mismatch"), key
+        assert header_of(one.invoke(put(make(body, key), path, a)), "Idempotency-Replayed") == "true", key
+        assert one.effects()[key] == 1
+
+
+def test_two_owners_never_meet(function):
+    """Each has its own run and its own answer under one key, and a token that is renewed changes nothing."""
+    one = function("http", "--owner", "/owner", key=None)
+    for key, (make, path, a, b) in CREDENTIALS.items():
+        body = json.dumps({"id": key})
+        event = [put(make(body, key), path, who) | {"owner": owner} for owner, who in (("a", a), ("b", b))]
+        mine, theirs = one.invoke(event[0]), one.invoke(event[1])
+        assert mine.json["body"] != theirs.json["body"], key
+        assert one.invoke(event[0]).json["body"] == mine.json["body"], key
+        assert one.invoke(event[1] | {"owner": "a"}).json["body"] == mine.json["body"], key
+        assert one.effects()[key] == 2
+
+
+@pytest.mark.parametrize("owned", [True, False], ids=["owner", "caller"])
+def test_two_tenants_with_equal_requests(function, owned):
+    """Both at once, by each credential: no foreign tag, nothing run twice, and with an owner nothing swallowed."""
+    one = function("tagged", *(["--owner", "/owner"] if owned else []), key=None)
+    for name, (make, path, *whose) in CREDENTIALS.items():
+        def send(tenant, key, text, make=make, path=path, whose=whose):
+            event = put(make(json.dumps({"id": key, "text": text}), key), path, whose["ab".index(tenant)])
+            answer = one.api.invoke(event | {"owner": tenant, "tag": tenant}).wait()
+            if answer.json["statusCode"] != 200:
+                return None, problem_of(answer)
+            tag, _, run = answer.json["body"].partition(" ")
+            return tag, run
+
+        runs = tenants.play(name, owned, send, -(-tenants.REQUESTS // len(CREDENTIALS)))
+        assert {key: count for key, count in one.effects().items() if key.rpartition("-")[0] == name} == runs
+
+
+def test_payments_need_an_owner_and_long_keys(function):
+    """--profile payments: a short key and a missing owner are refused before the function runs."""
+    one = function("http", "--profile", "payments", "--owner", "/owner", key=None)
+    for key, owner, said in (("0123456789abcde", "a", "bad-key"), ("0123456789abcdef", None, "missing-owner"),
+                             (None, "a", "missing-key"), ("0123456789abcdef", "a", None)):
+        event = bed.gateway_v2('{"id":"k"}', key) | ({"owner": owner} if owner else {})
+        answer = one.invoke(event).json
+        assert answer["statusCode"] == (400 if said else 200) and (not said or said in answer["body"])
+        assert ("fewer than 16 bytes" in answer["body"]) == (said == "bad-key")
+    assert one.effects()["k"] == 1
+
+
+def test_an_owner_may_be_of_several_parts(function, hapax, redis):
+    """As a key may; each has to be there. Operators find operations by their owner."""
+    one = function("http", "--owner", "/requestContext/authorizer/jwt/claims/sub", key=None, store=redis.uri())
+    event = put(bed.gateway_v2('{"id":"k"}', "k"), "requestContext/authorizer/jwt/claims/sub", "alice")
+    assert one.invoke(event).json["statusCode"] == 200
+    assert len(hapax("list", "--owner", "alice", "--store", redis.uri(), "--json").lines) == 1
+    assert hapax("list", "--owner", "bob", "--store", redis.uri(), "--json").lines == []
+    two = function("http", "--owner", "/a /b", key=None)
+    parts = [two.invoke(bed.gateway_v2('{"id":"k"}', "k", **more)) for more in
+             ({"a": "x", "b": "y"}, {"a": "xy", "b": ""}, {"a": "y", "b": "x"}, {"a": "x", "b": "y"}, {"a": "x"})]
+    assert [answer.json["statusCode"] for answer in parts] == [200, 400, 200, 200, 400]
+    assert parts[0].json["body"] == parts[3].json["body"] != parts[2].json["body"]
+
+
+@pytest.mark.parametrize("option", ["--owner", "--caller"])
+@pytest.mark.parametrize("value", [None, "", {}, "x" * 256], ids=["absent", "empty", "an object", "long"])
+def test_an_event_that_does_not_say_whose_key_it_has_is_refused(function, option, value):
+    """And nothing runs; without a key it runs as ever. Other events and records say so in their way."""
+    one = function("http", option, "/tenant", key="Idempotency-Key,/id")
+    more = {} if value is None else {"tenant": value}
+    answer = one.invoke(bed.gateway_v2('{"id":"k"}', "k", **more))
+    assert (answer.json["statusCode"], problem_of(answer)) == (400, "missing-owner")
+    assert refused(one.invoke({"id": "secret-key", **more}), "MissingOwner")
+    assert one.effects() == {}
+    assert one.invoke(bed.gateway_v2('{"id":"k"}', **more)).json["statusCode"] == 200
+
+
+def test_a_caller_that_is_named_is_all_that_counts(function):
+    """A token that is renewed changes nothing then; `none` says that all are one caller's."""
+    def event(key, sub, token):
+        event = put(bed.gateway_v2('{"id":"a"}', key), "requestContext/authorizer/jwt/claims/sub", sub)
+        return put(event, "headers/authorization", token)
+
+    one = function("http", "--caller", "/requestContext/authorizer/jwt/claims/sub", key=None)
+    assert one.invoke(event("k", "a", "Bearer 1")).json["statusCode"] == 200
+    assert header_of(one.invoke(event("k", "a", "Bearer 2")), "Idempotency-Replayed") == "true"
+    assert problem_of(one.invoke(event("k", "b", "Bearer 1"))) == "caller-mismatch"
+    one = function("http", "--caller", "none", key=None)
+    assert one.invoke(event("k2", "a", "Bearer 1")).json["statusCode"] == 200
+    assert header_of(one.invoke(event("k2", "b", "Bearer 2")), "Idempotency-Replayed") == "true"
+
+
+def test_a_signature_counts_where_nobody_says_whose_it_is(function):
+    """SigV4's differs with each request. Of a caller that IAM names it says nothing more."""
     one = function("http", key=None)
 
-    def event(who):
-        event = bed.gateway_v2('{"id":"a"}', "k")
-        event["headers"]["authorization"] = who
-        return event
+    def event(key, signature, **identity):
+        event = put(bed.gateway_v2('{"id":"a"}', key), "headers/authorization", f"AWS4-HMAC-SHA256 {signature}")
+        return put(event, "requestContext/authorizer", {"iam": identity}) if identity else event
 
-    assert one.invoke(event("Bearer a")).json["statusCode"] == 200
-    stolen = one.invoke(event("Bearer b"))
-    assert (stolen.json["statusCode"], problem_of(stolen)) == (422, "caller-mismatch")
-
-
-@pytest.mark.parametrize("make, says", [
-    (bed.gateway_v2, lambda who: {"jwt": {"claims": {"sub": who}, "scopes": None}}),
-    (bed.gateway_v1, lambda who: {"principalId": who}),
-    (bed.gateway_v1, lambda who: {"claims": {"sub": who}}),
-    (bed.gateway_v2, lambda who: {"iam": {"userArn": f"arn:aws:iam::000000000000:user/{who}", "accessKey": "A"}}),
-], ids=["jwt", "principal", "claims", "iam"])
-def test_an_authorizer_says_who_the_caller_is(function, make, says):
-    """And the token, which is renewed now and then, does not."""
-    one = function("http", key=None)
-
-    def event(who, token):
-        event = make('{"id":"a"}', "k")
-        event["requestContext"]["authorizer"] = says(who)
-        event["headers"]["Authorization"] = token
-        return event
-
-    assert one.invoke(event("a", "Bearer 1")).json["statusCode"] == 200
-    assert header_of(one.invoke(event("a", "Bearer 2")), "Idempotency-Replayed") == "true"
-    assert problem_of(one.invoke(event("b", "Bearer 1"))) == "caller-mismatch"
+    assert one.invoke(event("k", "1", userArn="a")).json["statusCode"] == 200
+    assert header_of(one.invoke(event("k", "2", userArn="a")), "Idempotency-Replayed") == "true"
+    assert one.invoke(event("k2", "1")).json["statusCode"] == 200
+    assert problem_of(one.invoke(event("k2", "2"))) == "caller-mismatch"
 
 
 def test_a_request_in_flight_is_refused_with_a_time_to_come_back(function, redis):
@@ -341,12 +464,17 @@ def test_a_request_in_flight_is_refused_with_a_time_to_come_back(function, redis
 
 
 def test_a_status_is_classed_as_the_gate_classes_it(function):
-    """Final ones are stored; those that did not run, or failed, run again."""
+    """Final ones are stored; those that did not run, failed, or say "try again", run again."""
     one = function("http", key=None)
     for status, runs in (200, 1), (404, 1), (302, 1), (429, 3), (503, 3), (401, 3), (500, 3):
         event = bed.gateway_v2(json.dumps({"id": str(status), "status": status}), f"k{status}")
         assert [one.invoke(event).json["statusCode"] for _ in range(3)] == [status] * 3
         assert one.effects()[str(status)] == runs
+    for headers, runs in ({}, 1), ({"Retry-After": "1"}, 3), ({"Stripe-Should-Retry": "true"}, 3):
+        key = f"409{''.join(headers)}"
+        event = bed.gateway_v2(json.dumps({"id": key, "status": 409, "headers": headers}), key)
+        assert [one.invoke(event).json["statusCode"] for _ in range(3)] == [409] * 3
+        assert one.effects()[key] == runs
 
 
 def test_bodies_in_base64_are_compared_and_replayed_as_they_are(function):
@@ -782,6 +910,9 @@ def test_sigterm_ends_the_child_first(function):
     (["--store", "memory:", "--on-failed", "cry", "--", "true"], "on-failed"),
     (["--store", "memory:", "--on-expired", "reconcile", "--", "true"], "on-expired"),
     (["--store", "memory:", "--batch-report", "perhaps", "--", "true"], "batch-report"),
+    (["--store", "memory:", "--owner", "sub", "--", "true"], "owner"),
+    (["--store", "memory:", "--owner", " ", "--", "true"], "owner is empty"),
+    (["--store", "memory:", "--caller", "", "--", "true"], "caller is empty"),
     (["--store", "memory:"], "COMMAND"),
     (["--", "true"], "HAPAX_STORE"),
 ])

@@ -224,6 +224,16 @@ def test_the_same_key_twice_shares_its_result(function):
     assert one.effects() == {"a": 1, "b": 1}
 
 
+def test_the_same_key_of_two_owners_is_two_records(function):
+    """And a record without an owner is reported."""
+    one = function("batch", "--key", "/body/id", "--owner", "/body/owner")
+    event = sqs("k=m-1", "k=m-2", "k=m-3")
+    for record, owner in zip(event["Records"], "ab"):
+        record["body"] = json.dumps({"id": "k", "owner": owner})
+    assert reported(one.invoke(event)) == ["m-3"]
+    assert one.effects() == {"k": 2}
+
+
 def test_a_record_that_is_another_of_the_same_key_fails_alone(function):
     """A mismatch goes its way to the dead letters, the others run."""
     one = function()

@@ -3,9 +3,11 @@
 HAPAX_RELAY_ROUNDS (8) is how often a relay is killed or stopped while four writers write; 200 in a soak.
 """
 import collections
+import hashlib
 import json
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -13,11 +15,12 @@ import time
 import urllib.request
 
 import psycopg2
+import psycopg2.errors
 import pytest
 
 import rabbit
 import sqs
-from conftest import PATIENCE, ROOT, end, read_line, wait_until
+from conftest import HAPAX, PATIENCE, ROOT, end, read_line, wait_until
 from pg import Database
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
@@ -53,8 +56,9 @@ def publish(database, queue, *payloads, aggregate="a", key=None, step=None, head
     conn.close()
 
 
-def relay(hapax, database, *words, broker=None, uri=None, ready=True):
-    process = hapax.start("relay", "--from", uri or database.uri, "--to", broker or rabbit.server().uri(), *words)
+def relay(hapax, database, *words, broker=None, uri=None, ready=True, **env):
+    process = hapax.start("relay", "--from", uri or database.uri, "--to", broker or rabbit.server().uri(), *words,
+                          **env)
     if ready:
         process.ready = read_line(process)
         assert "publishes" in process.ready, process.ready + process.stderr.read()
@@ -83,11 +87,11 @@ def test_what_was_committed_is_published_with_its_key(hapax, database, queue):
         cursor.execute("SELECT hapax.publish(%s, 'a', 'gone', NULL, 'never')", (queue.name,))
     conn.rollback()
     conn.close()
-    publish(database, queue, "one", key="order 17", step="pay", headers={"x-tenant": "é", "hapax-like": "b"})
+    publish(database, queue, "one", key="order 17", step="pay", headers={"x-tenant": "é", "x-like": "b"})
     publish(database, queue, "two", key='with "quotes"')
     publish(database, queue, "three", key="schlüssel")
     (one, two, three) = bodies(queue, 3)
-    assert one == ("one", {"idempotency-key": '"order 17:pay"', "x-tenant": "é", "hapax-like": "b"})
+    assert one == ("one", {"idempotency-key": '"order 17:pay"', "x-tenant": "é", "x-like": "b"})
     assert two == ("two", {"idempotency-key": '"with \\"quotes\\""'})
     assert three == ("three", {})  # its id is the key
     wait_until(lambda: waiting(database) == 0, "the rows having ended")
@@ -104,6 +108,45 @@ def test_a_consumer_reads_the_key_it_was_published_with(hapax, database, queue, 
     handler.wait_calls(3)
     wait_until(lambda: queue.ready() == 0 and waiting(database) == 0, "all having ended")
     assert handler.bodies == ["m"] * 3
+    handler.close()
+
+
+def default_sources():
+    """Where a consumer looks for a key, as the page has it."""
+    page = (ROOT / "docs/consume.md").read_text()
+    return re.search(r"The default is\n\n((?: {4}\S+\n)+)", page)[1].replace("\n", "").replace(" ", "").split(",")
+
+
+def spellings(source):
+    """Headers by which a producer could name a key to this source."""
+    if source == "cloudevents":
+        return [{f"{by}id": "other", f"{by}source": "/s"} for by in ("ce_", "CE-", "cloudEvents:", "cloudEvents_")]
+    return [{name: "other"} for name in (source, source.lower(), source.upper())]
+
+
+# Whatever the headers are: publish refuses them, or the consumer takes the key that was published.
+def test_no_header_of_the_users_is_taken_for_the_key(hapax, database, queue, store):
+    handler, taken, refused = rabbit.Handler(), {}, set()
+    sources = default_sources()
+    assert "Idempotency-Key" in sources and "message-id" in sources and "cloudevents" in sources
+    for source in sources:
+        for number, headers in enumerate(spellings(source)):
+            for key in (f"key-{source}-{number}", f"schlüssel-{source}-{number}"):
+                try:
+                    publish(database, queue, key, key=key, headers=headers)
+                    taken[key] = key if key.isascii() else "sha256-" + hashlib.sha256(key.encode()).hexdigest()
+                except psycopg2.errors.InvalidParameterValue as error:
+                    refused.add((source, key.isascii()))
+                    assert "a consumer would take it for the key" in str(error)
+    assert {("Idempotency-Key", True), ("x-idempotency-key", False), ("cloudevents", False)} <= refused
+    assert ("cloudevents", True) not in refused
+    with pytest.raises(psycopg2.errors.InvalidParameterValue), psycopg2.connect(database.uri) as conn:
+        conn.cursor().execute("SELECT hapax.publish('q', 'a', 'schlüssel', content_type => %s)",
+                              ("application/CloudEvents+JSON",))
+    rabbit.Consumer(hapax, queue.uri(), handler.url, store)
+    relay(hapax, database)
+    handler.wait_calls(len(taken))
+    assert {body: headers["Idempotency-Key"].strip('"') for body, headers in handler.calls} == taken
     handler.close()
 
 
@@ -212,6 +255,35 @@ def test_each_row_aside_shows_its_own_error(hapax, database):
         assert f'"{topic[:100]}' in error, errors
 
 
+# RabbitMQ closes the channel over a body that is too large for it, and does not say which one it was.
+def test_a_message_that_closes_the_channel_goes_aside_and_holds_up_no_other(hapax, database, queue):
+    small = [f"small-{n}" for n in range(40)]
+    for body in [*small[:20], "b" * 3000, "c" * 3000, *small[20:]]:
+        publish(database, queue, body, aggregate=body[:9], key=body[:9])
+    with rabbit.server().body_max(2000):
+        process = relay(hapax, database, "--retry", "50ms", "--attempts-max", "2")
+        assert {body for body, _ in bodies(queue, 40)} == set(small)
+        wait_until(lambda: waiting(database) == 0, "all having ended")
+    listed = hapax("list", "--outbox", "--json", "--store", database.uri)
+    rows = [json.loads(line) for line in listed.out.splitlines()]
+    assert [row["aggregate"][0] for row in rows] == ["b", "c"] and all("larger than" in row["error"] for row in rows)
+    assert hapax("redrive", "--from", database.uri).code == 0
+    assert {body[0] for body, _ in bodies(queue, 2)} <= {"b", "c", "s"}  # one that was lost may come twice
+    wait_until(lambda: waiting(database) == 0, "the large ones having gone, too")
+    assert end(process) == 0 and "away" not in process.stderr.read()
+
+
+# publish() refuses these names. Rows of a time before it did are published without harm.
+def test_rows_with_headers_that_would_close_the_channel_are_published(hapax, database, queue):
+    headers = [{"CC": "x"}, {"BCC": "x"}, {"amqp-reply-to": "amq.rabbitmq.reply-to"}]
+    for number, of_row in enumerate(headers):
+        publish(database, queue, number, aggregate=str(number))
+        database.run("UPDATE hapax.outbox SET headers = %s WHERE key = %s", json.dumps(of_row), f"k-{number}")
+    process = relay(hapax, database)
+    assert sorted(body for body, _ in bodies(queue, 3)) == ["0", "1", "2"]
+    assert end(process) == 0 and "away" not in process.stderr.read()
+
+
 @pytest.mark.parametrize("words, what", [
     (["--to", "amqp://localhost"], "--from URI is missing"),
     (["--from", "postgres://localhost/x"], "--to URI is missing"),
@@ -224,12 +296,37 @@ def test_bad_settings_are_named(hapax, words, what):
     assert done.code == 2 and what in done.err
 
 
+# As hapax consume does. Once the broker has taken a login, the relay waits.
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_wrong_password_of_the_broker_ends_it(hapax, database, queue, rows):
+    publish(database, queue, *range(rows))
+    process = relay(hapax, database, broker=rabbit.server().uri().replace("guest:guest", "guest:geheim"))
+    assert process.wait(PATIENCE) == 1
+    said = process.stderr.read()
+    assert "refused the login" in said and "geheim" not in said
+    assert waiting(database) == rows
+
+
 def test_a_database_without_the_outbox_is_refused(hapax, server):
     process = relay(hapax, None, uri=server.uri(server.database()), ready=False)
     assert process.wait(PATIENCE) == 2 and 'run "hapax init"' in process.stderr.read()
 
 
 # ---- who dies -------------------------------------------------------------------------------
+
+
+# The clock of the database goes on while the machine sleeps: so the lease is renewed at once afterwards.
+def test_a_relay_whose_machine_was_suspended_renews_its_lease(hapax, database, tmp_path):
+    def until():
+        return database.run("SELECT max(until_us) FROM hapax.outbox_relays")[0][0]
+
+    library = HAPAX.parent / "tests/e2e/relay/libsuspended.so"
+    relay(hapax, database, "--lease", "1h", LD_PRELOAD=str(library), HAPAX_SUSPENDED=str(tmp_path / "slept"),
+          ASAN_OPTIONS="verify_asan_link_order=0")
+    wait_until(until, "the first lease")
+    first = until()
+    (tmp_path / "slept").write_bytes(bytes(1800))
+    wait_until(lambda: until() > first, "the lease being renewed")
 
 
 def test_sigterm_gives_its_parts_to_the_next_at_once(hapax, database, queue):

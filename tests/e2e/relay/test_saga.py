@@ -1,7 +1,7 @@
 """examples/saga: every order is charged and shipped, or charged and refunded, once: also while all that takes part is
 killed at random, RabbitMQ and PostgreSQL included.
 
-HAPAX_SAGA_SECONDS (15) is how long they are killed, HAPAX_SAGA_STORMS (1) how often all of it is done; HAPAX_SAGA_SEED:
+HAPAX_SAGA_SECONDS (6) is how long they are killed, HAPAX_SAGA_STORMS (1) how often all of it is done; HAPAX_SAGA_SEED:
 of the first storm.
 """
 import collections
@@ -22,7 +22,7 @@ import pytest
 
 import pg
 import rabbit
-from conftest import BUILD, PATIENCE, ROOT, wait_until
+from conftest import BUILD, HAPAX, PATIENCE, ROOT, wait_until
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 from kafka_server import Kafka  # noqa: E402
@@ -30,7 +30,7 @@ from postgres_server import Postgres  # noqa: E402
 from process import children_of, end_with_parent, family_of, free_port, wait_for  # noqa: E402
 from rabbitmq_server import RabbitMQ  # noqa: E402
 
-SECONDS = float(os.environ.get("HAPAX_SAGA_SECONDS", 15))
+SECONDS = float(os.environ.get("HAPAX_SAGA_SECONDS", 6))
 STORMS = int(os.environ.get("HAPAX_SAGA_STORMS", 1))
 RATE = 25  # orders a second
 PAGE = (ROOT / "docs/sagas.md").read_text()
@@ -141,7 +141,30 @@ def test_the_same_by_kafka(start):
 
 def test_a_database_that_is_not_there_is_named(start):
     saga = start("postgres://127.0.0.1:1/nowhere")
-    assert saga.process.wait(PATIENCE) == 1 and "--postgres" in saga.text
+    assert saga.process.wait(PATIENCE) == 1 and "make run-saga" in saga.text
+    assert "the database of --postgres cannot be used" in saga.text and "schemas" not in saga.text
+
+
+@pytest.mark.parametrize("words, said", [
+    (["--rabbitmq", "amqp://guest:geheim@127.0.0.1:1/"], "no RabbitMQ at 127.0.0.1:1 "),
+    (["--kafka", "127.0.0.1:1"], "no Kafka at 127.0.0.1:1 "),
+])
+def test_a_broker_that_is_not_there_is_named(start, words, said):
+    saga = start(pg.server().uri(pg.server().database()), *words)
+    assert saga.process.wait(PATIENCE) == 1 and said in saga.text and "geheim" not in saga.text
+
+
+# `make run-saga`, once it has built and installed what it needs.
+def test_one_command_starts_all_that_is_needed(folder):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")}
+    done = subprocess.run([ROOT / "tools/run-saga", "--orders", "20", "--port", str(ports_in_a_row(4))], cwd=folder,
+                          env={**env, "HAPAX_BUILD": str(BUILD)}, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=4 * PATIENCE)
+    assert done.returncode == 0 and "20 orders taken" in done.stdout and "It fits" in done.stdout, done
+    for name in ("payments", "refunds", "shipments"):
+        assert f"consume-{name}: hapax consume: " in done.stderr
+    recipe = (ROOT / "Makefile").read_text().partition("\nrun-saga: build\n")[2].partition("\n\n")[0]
+    assert recipe.split() == ["@tools/install", "saga", "@tools/run-saga", "$(ARGS)"]
 
 
 # ---- the pages ------------------------------------------------------------------------------
@@ -161,18 +184,18 @@ def test_the_page_shows_the_example_and_the_rule_as_they_are():
 
 @pytest.fixture
 def users():
-    """A database, and its URI as seen by a user with each of the page's roles for the outbox."""
-    database, names = pg.Database(pg.server()), ("publisher", "relay", "redriver")
-    page = (ROOT / "docs/postgres.md").read_text()
-    database.run(re.search(r"```sql\n(CREATE ROLE hapax_publisher.*?)```", page, re.S)[1])
+    """A database, and its URI as seen by a user with each role for the outbox."""
+    database, names = pg.Database(pg.server()), ("publisher", "relay", "operator")
     for name in names:
+        subprocess.run([HAPAX, "init", "--store", database.uri, "--role", f"{name}=hapax_{name}"], check=True,
+                       capture_output=True, timeout=PATIENCE)
         database.run(f"CREATE ROLE {name} LOGIN IN ROLE hapax_{name}")
     yield database, {name: database.uri.replace("postgres@", f"{name}@") for name in names}
     for name in names:
         database.run(f"DROP OWNED BY {name}, hapax_{name}; DROP ROLE {name}; DROP ROLE hapax_{name}")
 
 
-def test_the_grants_of_the_page_are_enough(users, hapax):
+def test_the_roles_for_the_outbox_are_enough(users, hapax):
     (database, uri), queue = users, rabbit.Queue(rabbit.server())
     with contextlib.closing(psycopg2.connect(uri["publisher"])) as conn, conn, conn.cursor() as cursor:
         cursor.execute("SELECT hapax.publish(%s, 'a', 'k', 'pay'), hapax.publish('no-such-queue', 'b', 'bad')",
@@ -180,9 +203,9 @@ def test_the_grants_of_the_page_are_enough(users, hapax):
     hapax.start("relay", "--from", uri["relay"], "--to", rabbit.server().uri(), "--attempts-max", "1", "--keep", "0")
     queue.wait_ready(1)
     wait_until(lambda: database.one("SELECT aside FROM hapax.outbox_lag()") == 1, "one put aside")
-    listed = hapax("list", "--outbox", "--store", uri["redriver"])
+    listed = hapax("list", "--outbox", "--store", uri["operator"])
     assert "no-such-queue  b" in listed.out, listed.err
-    assert "put back: 1" in hapax("redrive", "--from", uri["redriver"], "--key", "bad").out
+    assert "put back: 1" in hapax("redrive", "--from", uri["operator"], "--key", "bad").out
     for name in uri:
         with (pytest.raises(psycopg2.errors.InsufficientPrivilege),
               contextlib.closing(psycopg2.connect(uri[name])) as conn):

@@ -102,8 +102,14 @@ def http(event, context):
     if "bare" in wanted:
         return {"run": run, "hello": "there"}
     return {"statusCode": wanted.get("status", 200),
-            "headers": {"X-Run": run, "Content-Type": "text/plain", "Set-Cookie": "a=b"},
+            "headers": {"X-Run": run, "Content-Type": "text/plain", "Set-Cookie": "a=b", **wanted.get("headers", {})},
             "multiValueHeaders": {"X-Many": ["1", "2"]}, "cookies": ["session=secret"], "body": f"did {run}"}
+
+
+def tagged(event, context):
+    """A response with the event's tag, and who ran."""
+    event = json.loads(event)
+    return {"statusCode": 200, "body": f"{event['tag']} {effect(key_of(event))}"}
 
 
 def stream(event, context):

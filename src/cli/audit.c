@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A line is an object of JSON, the same in the log and in the file. It has the id of the operation,
+ * never a key, a token or a body.
+ */
+#include "audit.h"
+
+#include "print.h"
+
+#include "json/write.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOG_SOCKET "/dev/log"
+#define NOBODY     UINT32_MAX /* of loginuid: nobody logged in, a service started the process */
+
+enum cli_exit audit_begin(struct audit *audit, const struct cli_args *args, const char *path)
+{
+    *audit = (struct audit){.args = args, .path = path, .fd = -1};
+    if (!audit->path)
+        audit->path = getenv("HAPAX_AUDIT_FILE");
+    if (audit->path && !*audit->path)
+        audit->path = NULL;
+    if (audit->path) {
+        audit->fd = open(audit->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+        if (audit->fd < 0)
+            return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                            "cannot open the audit file \"%s\": %s", audit->path, strerror(errno));
+    } else if (access(LOG_SOCKET, W_OK) != 0) {
+        (void)fprintf(stderr,
+                      "hapax %s: this act leaves no audit line: the system has no log (name a file "
+                      "with --audit, or in HAPAX_AUDIT_FILE)\n",
+                      args->command->name);
+    }
+    openlog("hapax", LOG_PID, LOG_AUTHPRIV);
+    return CLI_DONE;
+}
+
+void audit_end(struct audit *audit)
+{
+    if (audit->fd >= 0)
+        close(audit->fd);
+    closelog();
+}
+
+/* ---- a line ---------------------------------------------------------------------------- */
+
+static void put_name(struct hapax__json_out *out, const char *name)
+{
+    hapax__json_put(out, out->len > 0 ? ", \"" : "{\"");
+    hapax__json_put(out, name);
+    hapax__json_put(out, "\": ");
+}
+
+static void put_text(struct hapax__json_out *out, const char *name, struct hapax_span text)
+{
+    put_name(out, name);
+    hapax__json_put_shown(out, text);
+}
+
+static void put_number(struct hapax__json_out *out, const char *name, int64_t number)
+{
+    put_name(out, name);
+    hapax__json_put_number(out, number);
+}
+
+/* A user by name, or where he has none by number, as ps shows him. */
+static void put_user(struct hapax__json_out *out, const char *name, uid_t uid)
+{
+    const struct passwd *user = getpwuid(uid);
+    char number[16];
+
+    (void)snprintf(number, sizeof(number), "%u", (unsigned)uid);
+    put_text(out, name, hapax_str(user ? user->pw_name : number));
+}
+
+/* Who logged in at first: the kernel keeps this through su and sudo. */
+static uint32_t login_uid(void)
+{
+    FILE *file = fopen("/proc/self/loginuid", "re");
+    uint32_t uid = NOBODY;
+
+    if (file && fscanf(file, "%" SCNu32, &uid) != 1)
+        uid = NOBODY;
+    if (file)
+        (void)fclose(file);
+    return uid;
+}
+
+static const char *act_of(const struct hapax_op *op)
+{
+    switch (op->resolve) {
+    case HAPAX_RESOLVE_COMPLETE:
+        return "complete";
+    case HAPAX_RESOLVE_FAIL:
+        return "fail";
+    case HAPAX_RESOLVE_FORGET:
+        break;
+    }
+    return "forget";
+}
+
+/* What each line of an act says. */
+static void put_act(struct hapax__json_out *out, const struct audit *audit,
+                    const struct hapax_op *op)
+{
+    char now[PRINT_TIME_MAX], id[PRINT_HEX_MAX];
+    uint32_t login = login_uid();
+
+    print_time(now, (int64_t)time(NULL) * 1000000);
+    print_hex(id, op->id.bytes);
+    put_text(out, "time", hapax_str(now));
+    put_user(out, "user", getuid());
+    if (login != NOBODY)
+        put_user(out, "login", (uid_t)login);
+    put_text(out, "by", op->by);
+    put_text(out, "store", hapax_str(audit->args->shown));
+    put_text(out, "id", hapax_str(id));
+    put_text(out, "act", hapax_str(act_of(op)));
+    if (op->resolve == HAPAX_RESOLVE_COMPLETE)
+        put_number(out, "status", op->outcome.status);
+    if (op->force)
+        put_text(out, "force", hapax_str("yes"));
+}
+
+static void put_before(struct hapax__json_out *out, const struct hapax_record *before,
+                       enum hapax_error found)
+{
+    if (found == HAPAX_ERR_CORRUPT) {
+        put_text(out, "was", hapax_str("damaged"));
+        return;
+    }
+    put_text(out, "was", hapax_str(hapax_state_name(before->state)));
+    if (before->state == HAPAX_STATE_ABSENT)
+        return;
+    put_text(out, "was_in", before->scope);
+    put_number(out, "was_attempt", before->attempt);
+    put_number(out, "was_status", before->outcome.status);
+}
+
+/* Writes the line. Returns 0, or the errno with which the file did not take it. */
+static int put_line(const struct audit *audit, struct hapax__json_out *out)
+{
+    ssize_t written;
+
+    hapax__json_put(out, "}");
+    if (out->failed)
+        return ENOMEM;
+    syslog(LOG_NOTICE, "%s", out->bytes);
+    if (audit->fd < 0)
+        return 0;
+    hapax__json_put(out, "\n");
+    if (out->failed)
+        return ENOMEM;
+    written = write(audit->fd, out->bytes, out->len);
+    if (written < 0)
+        return errno;
+    return (size_t)written < out->len ? ENOSPC : 0;
+}
+
+enum cli_exit audit_asked(const struct audit *audit, const struct hapax_op *op,
+                          const struct hapax_record *before, enum hapax_error found)
+{
+    struct hapax__json_out out = {.to = NULL};
+    int error;
+
+    put_act(&out, audit, op);
+    put_before(&out, before, found);
+    put_text(&out, "end", hapax_str("asked"));
+    error = put_line(audit, &out);
+    hapax__json_free(&out);
+    if (error == 0)
+        return CLI_DONE;
+    return cli_fail(audit->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                    "not done, since the audit file \"%s\" takes no line: %s",
+                    audit->path ? audit->path : "", strerror(error));
+}
+
+void audit_answered(const struct audit *audit, const struct hapax_op *op)
+{
+    struct hapax__json_out out = {.to = NULL};
+    int error;
+
+    put_act(&out, audit, op);
+    put_text(&out, "end",
+             hapax_str(op->error == HAPAX_ERR_NONE ? hapax_verdict_name(op->verdict)
+                                                   : hapax_error_name(op->error)));
+    error = put_line(audit, &out);
+    if (error != 0)
+        (void)fprintf(stderr, "hapax %s: the audit file lacks how this act ended: %s\n",
+                      audit->args->command->name, strerror(error));
+    hapax__json_free(&out);
+}

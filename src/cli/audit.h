@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The trail of operators' acts: a line before each act, and one with its end. The lines go to the
+ * system's log (LOG_AUTHPRIV), and to a file where one is named. A line says who acts by the
+ * system's word: the user of the process, and the user who logged in, whom su and sudo do not
+ * change. What was typed in --by is a note.
+ *
+ * The first line is written before the store is asked. Where the file does not take that line,
+ * nothing is done. Rejected: one line afterwards. A process that is killed in between would leave
+ * no trace of a record that it forgot.
+ */
+#ifndef HAPAX_CLI_AUDIT_H
+#define HAPAX_CLI_AUDIT_H
+
+#include "cli.h"
+
+struct audit {
+    const struct cli_args *args;
+    const char *path; /* NULL: no file */
+    int fd;
+};
+
+/* Opens `path`, or else the file that HAPAX_AUDIT_FILE names, if any. Says on stderr where neither
+ * a file nor the system's log takes lines. audit_end() is needed after CLI_DONE only. */
+enum cli_exit audit_begin(struct audit *audit, const struct cli_args *args, const char *path);
+
+/* Before op, a RESOLVE: what it is, and the record that stands there. found: what a READ gave,
+ * HAPAX_ERR_CORRUPT for a record that cannot be read. */
+enum cli_exit audit_asked(const struct audit *audit, const struct hapax_op *op,
+                          const struct hapax_record *before, enum hapax_error found);
+
+/* After op. What cannot be written is said on stderr. */
+void audit_answered(const struct audit *audit, const struct hapax_op *op);
+
+void audit_end(struct audit *audit);
+
+#endif

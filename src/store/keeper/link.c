@@ -1,0 +1,717 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The link. It sends what waits as one frame and takes the answers. Where the connection is lost
+ * meanwhile, it connects anew and repeats the unanswered ops with the same tokens.
+ *
+ * The invariant: an op is UNAVAILABLE only if no frame with it was ever handed to the kernel as a
+ * whole, since the server acts on whole frames only. After that, anything but a verdict is
+ * INDETERMINATE, even an "unavailable" that the server answers to the repeat: that answer is about
+ * the repeat alone. After any failure the connection is dropped, so that a late reply cannot be
+ * taken for the answer to a later frame.
+ *
+ * Frames go one at a time, and the next ops gather meanwhile. Rejected: a second frame under way.
+ * It would gain little, and repeats would lose their order. Rejected, too: another client for
+ * nginx beside one that blocks. The rules for what may have been applied would then stand twice.
+ */
+#include "link.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/span.h"
+#include "base/time.h"
+#include "keeper.h"
+#include "socket.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define TIMEOUT_MS   10000 /* for a reply, all repeats included */
+#define CONNECT_MS   2000 /* to connect and be greeted */
+#define PAUSE_MIN_MS 5
+#define PAUSE_MAX_MS 100
+#define REPEATS_MAX  16 /* of one frame, over as many connections */
+#define OUT_KEPT_MAX (1u << 20) /* the memory of a longer request is freed after it */
+
+/* How a step on the connection ended. The last three end the connection. */
+enum result {
+    WELL,
+    AGAIN, /* nothing more can be done now */
+    LOST, /* closed or reset: another connection may succeed */
+    BROKEN, /* the server sent a FAULT or nonsense, or there is no memory */
+    LATE /* the time is over */
+};
+
+static enum result result_with(struct hapax__link *link, enum result result, const char *why)
+{
+    hapax__fail(link->text, HAPAX_ERR_INDETERMINATE, "keeper \"unix:%s\": %s",
+                link->address.sun_path, why);
+    return result;
+}
+
+static void disconnect(struct hapax__link *link)
+{
+    if (link->fd >= 0) {
+        if (link->closing)
+            link->closing(link);
+        close(link->fd);
+    }
+    link->fd = -1;
+    link->phase = HAPAX__LINK_DOWN;
+    link->kind = 0;
+    link->in_at = 0;
+    link->in_end = 0;
+    link->out_at = 0;
+    link->out_len = 0;
+    link->in_frame = 0;
+}
+
+/* ---- ops ----------------------------------------------------------------------------- */
+
+void hapax__link_put(struct hapax__link *link, struct hapax__asking *asking)
+{
+    STAILQ_INSERT_TAIL(&link->waiting, asking, next);
+    link->queued++;
+}
+
+struct hapax__asking *hapax__link_take(struct hapax__link *link)
+{
+    struct hapax__asking *asking = STAILQ_FIRST(&link->done);
+
+    if (asking)
+        STAILQ_REMOVE_HEAD(&link->done, next);
+    return asking;
+}
+
+/* Takes the first op out of a list: it has its answer. */
+static void answered(struct hapax__link *link, struct hapax__askings *list)
+{
+    struct hapax__asking *asking = STAILQ_FIRST(list);
+
+    STAILQ_REMOVE_HEAD(list, next);
+    STAILQ_INSERT_TAIL(&link->done, asking, next);
+    assert(link->queued > 0);
+    link->queued--;
+}
+
+static void unavailable(struct hapax__link *link, struct hapax__askings *list)
+{
+    struct hapax_op *op = STAILQ_FIRST(list)->op;
+
+    if (op)
+        op->error = HAPAX_ERR_UNAVAILABLE;
+    answered(link, list);
+}
+
+/* Ends the group, whose ops without an answer get none. The ops that wait are not tried one after
+ * the other. */
+static void give_up(struct hapax__link *link)
+{
+    disconnect(link);
+    link->wanted = false;
+    while (!STAILQ_EMPTY(&link->group)) {
+        if (link->sent)
+            answered(link, &link->group);
+        else
+            unavailable(link, &link->group);
+    }
+    while (!STAILQ_EMPTY(&link->waiting))
+        unavailable(link, &link->waiting);
+}
+
+/* Makes the ops that wait a group, as many as fit in a frame. An INFO is asked for alone. */
+static void gather(struct hapax__link *link, int64_t now_us)
+{
+    uint32_t frame_max = link->server.frame_max ? link->server.frame_max : HAPAX__FRAME_LEAST;
+    size_t room = frame_max - HAPAX__FRAME_HEAD - HAPAX__FRAME_REQUEST_SIZE;
+    struct hapax__asking *asking;
+    uint32_t count = 0;
+
+    while ((asking = STAILQ_FIRST(&link->waiting)) && count < HAPAX_BATCH_MAX) {
+        size_t size = asking->op ? hapax__frame_op_size(asking->op) : room;
+
+        if (asking->deadline_us > 0 && now_us >= asking->deadline_us) {
+            unavailable(link, &link->waiting);
+            continue;
+        }
+        if (count > 0 && size > room)
+            break;
+        room -= size;
+        STAILQ_REMOVE_HEAD(&link->waiting, next);
+        STAILQ_INSERT_TAIL(&link->group, asking, next);
+        count++;
+        if (!asking->op)
+            break;
+    }
+    link->sent = false;
+    link->losses = 0;
+    link->deadline_us = now_us + link->timeout_ms * US_PER_MS;
+}
+
+/* Takes the FORGETs out of a group that is to be repeated. A FORGET takes its token along: the
+ * repeat of an applied one would meet the record that came after it. So it stays INDETERMINATE. */
+static void leave_out_forgets(struct hapax__link *link)
+{
+    struct hapax__askings all = STAILQ_HEAD_INITIALIZER(all);
+    struct hapax__asking *asking;
+
+    STAILQ_CONCAT(&all, &link->group);
+    while ((asking = STAILQ_FIRST(&all))) {
+        struct hapax_op *op = asking->op;
+
+        if (op && op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET) {
+            answered(link, &all);
+        } else {
+            STAILQ_REMOVE_HEAD(&all, next);
+            STAILQ_INSERT_TAIL(&link->group, asking, next);
+        }
+    }
+}
+
+/* ---- connecting ---------------------------------------------------------------------- */
+
+/* The connection could not be made. A result that is open waits for a keeper that starts anew. For
+ * other ops the caller knows best how long to try. */
+static void no_keeper(struct hapax__link *link, enum hapax_error error, const char *why,
+                      int64_t now_us)
+{
+    if (why)
+        hapax__fail(link->text, error, "cannot reach keeper \"unix:%s\": %s",
+                    link->address.sun_path, why);
+    link->error = error;
+    if (error != HAPAX_ERR_UNAVAILABLE || STAILQ_EMPTY(&link->group) || !link->sent ||
+        now_us + link->pause_ms * US_PER_MS >= link->connect_us) {
+        give_up(link);
+        return;
+    }
+    disconnect(link);
+    link->again_us = now_us + link->pause_ms * US_PER_MS;
+    link->pause_ms = hapax__least(link->pause_ms * 2, PAUSE_MAX_MS);
+}
+
+/* Begins to connect, from now on and for CONNECT_MS at most. */
+static void begin_connecting(struct hapax__link *link, int64_t now_us)
+{
+    link->again_us = now_us;
+    link->pause_ms = PAUSE_MIN_MS;
+    link->connect_us = now_us + hapax__least(CONNECT_MS, link->timeout_ms) * US_PER_MS;
+    if (!STAILQ_EMPTY(&link->group))
+        link->connect_us = hapax__least(link->connect_us, link->deadline_us);
+}
+
+void hapax__link_connect(struct hapax__link *link, int64_t now_us)
+{
+    if (link->phase == HAPAX__LINK_UP || link->wanted)
+        return;
+    link->wanted = true;
+    if (link->phase == HAPAX__LINK_DOWN)
+        begin_connecting(link, now_us);
+}
+
+static bool reserve(struct hapax__link *link, size_t size)
+{
+    uint8_t *out;
+
+    assert(link->out_at == link->out_len);
+    link->out_at = 0;
+    link->out_len = 0;
+    if (size <= link->out_cap)
+        return true;
+    out = realloc(link->out, size);
+    if (!out)
+        return false;
+    link->out = out;
+    link->out_cap = size;
+    return true;
+}
+
+static void dial(struct hapax__link *link, int64_t now_us)
+{
+    struct hapax__hello hello = {.version = HAPAX__FRAME_VERSION, .frame_max = HAPAX__FRAME_MAX};
+    struct hapax__writer w;
+    int error;
+
+    if (now_us < link->again_us)
+        return;
+    link->error = HAPAX_ERR_UNAVAILABLE;
+    link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (link->fd < 0 || !reserve(link, HAPAX__FRAME_HEAD + HAPAX__FRAME_HELLO_SIZE)) {
+        no_keeper(link, HAPAX_ERR_NOMEM, "no memory or descriptor for a connection", now_us);
+        return;
+    }
+    if (connect(link->fd, (struct sockaddr *)&link->address, sizeof(link->address)) == 0) {
+        w = (struct hapax__writer){link->out, link->out_cap};
+        hapax__frame_put_hello(&w, &hello);
+        link->out_len = (size_t)(w.at - link->out);
+        link->phase = HAPAX__LINK_GREETING;
+        return;
+    }
+    error = errno;
+    /* EAGAIN: the backlog is full. Unix sockets have no EINPROGRESS. */
+    if ((error == EAGAIN || error == EINTR) && now_us < link->connect_us) {
+        disconnect(link);
+        link->again_us = now_us + PAUSE_MIN_MS * US_PER_MS;
+        return;
+    }
+    no_keeper(link, error == EACCES ? HAPAX_ERR_REFUSED : HAPAX_ERR_UNAVAILABLE,
+              hapax__socket_reason(error), now_us);
+}
+
+/* The first frame of a connection came. */
+static void greeted(struct hapax__link *link, int64_t now_us)
+{
+    struct hapax_span payload = {link->payload, link->payload_len};
+
+    if (!hapax__frame_take_welcome(payload, &link->server)) {
+        no_keeper(link, HAPAX_ERR_UNAVAILABLE, "its greeting is malformed", now_us);
+        return;
+    }
+    if (link->server.version != HAPAX__FRAME_VERSION) {
+        no_keeper(link, HAPAX_ERR_UNSUPPORTED, "it speaks another version", now_us);
+        return;
+    }
+    if (link->server.frame_max > HAPAX__FRAME_MAX)
+        link->server.frame_max = HAPAX__FRAME_MAX;
+    link->phase = HAPAX__LINK_UP;
+    link->wanted = false;
+    link->error = HAPAX_ERR_NONE;
+}
+
+/* ---- sending ------------------------------------------------------------------------- */
+
+/* How many ops of the group fit in one frame of this server, and their bytes. */
+static uint32_t fit(const struct hapax__link *link, size_t *size)
+{
+    size_t room = link->server.frame_max - HAPAX__FRAME_HEAD - HAPAX__FRAME_REQUEST_SIZE;
+    const struct hapax__asking *asking;
+    uint32_t count = 0;
+
+    *size = 0;
+    STAILQ_FOREACH (asking, &link->group, next) {
+        size_t one = hapax__frame_op_size(asking->op);
+
+        if (count == link->server.batch_max || one > room - *size)
+            break;
+        *size += one;
+        count++;
+    }
+    assert(count > 0);
+    return count;
+}
+
+/* Makes the group's next frame. */
+static enum result make_frame(struct hapax__link *link, int64_t now_us)
+{
+    int64_t left_ms = (link->deadline_us - now_us) / US_PER_MS;
+    struct hapax__request request = {.seq = ++link->seq};
+    const struct hapax__asking *asking = STAILQ_FIRST(&link->group);
+    struct hapax__writer w;
+    size_t size = 0;
+    uint32_t n = 1;
+
+    if (asking->op)
+        n = fit(link, &size);
+    if (!reserve(link, HAPAX__FRAME_HEAD + HAPAX__FRAME_REQUEST_SIZE + size))
+        return result_with(link, BROKEN, "out of memory for a request");
+    link->repeated = link->sent;
+    link->in_frame = n;
+    link->place = 0;
+    w = (struct hapax__writer){link->out, link->out_cap};
+    if (asking->op) {
+        request.count = (uint16_t)n;
+        request.wait_ms = left_ms < 1 ? 1 : (uint32_t)hapax__least(left_ms, UINT32_MAX);
+        hapax__frame_put_request(&w, &request, size);
+        for (uint32_t i = 0; i < n; i++, asking = STAILQ_NEXT(asking, next))
+            hapax__frame_put_op(&w, asking->op);
+    } else {
+        hapax__frame_put_ask(&w, link->seq);
+    }
+    link->out_len = (size_t)(w.at - link->out);
+    return WELL;
+}
+
+static enum result flush(struct hapax__link *link)
+{
+    while (link->out_at < link->out_len) {
+        ssize_t sent =
+            send(link->fd, link->out + link->out_at, link->out_len - link->out_at, MSG_NOSIGNAL);
+
+        if (sent >= 0)
+            link->out_at += (size_t)sent;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return AGAIN;
+        else if (errno != EINTR)
+            break;
+    }
+    /* A server that turns us away sends a FAULT and closes without reading: so read, whatever
+     * became of the HELLO. */
+    if (link->out_at < link->out_len && link->phase == HAPAX__LINK_UP)
+        return result_with(link, LOST, hapax__socket_reason(errno));
+    link->out_at = link->out_len;
+    link->sent |= link->in_frame > 0;
+    if (link->out_cap > OUT_KEPT_MAX) {
+        free(link->out);
+        link->out = NULL;
+        link->out_cap = 0;
+        link->out_at = 0;
+        link->out_len = 0;
+    }
+    return WELL;
+}
+
+/* ---- receiving ----------------------------------------------------------------------- */
+
+/* The error of a repeat says nothing of the frame before it. */
+static void judge_error(struct hapax__link *link, struct hapax_op *op, const char *text)
+{
+    if (op->error == HAPAX_ERR_NONE)
+        return;
+    if (link->repeated && op->error != HAPAX_ERR_CORRUPT)
+        op->error = HAPAX_ERR_INDETERMINATE;
+    result_with(link, WELL, text);
+}
+
+static enum result take_reply(struct hapax__link *link)
+{
+    struct hapax__reader r = {link->payload, link->payload_len, false};
+    struct hapax__frame_reply reply;
+    char text[HAPAX_TEXT_MAX];
+
+    if (!hapax__frame_take_reply(&r, &reply) || reply.seq != link->seq ||
+        reply.first != link->place || reply.count > link->in_frame - link->place)
+        return result_with(link, BROKEN, "it sent a reply to something else");
+    for (uint16_t i = 0; i < reply.count; i++) {
+        struct hapax_op *op = STAILQ_FIRST(&link->group)->op;
+        enum hapax__taken taken = hapax__frame_take_answer(&r, op, link->arena, text);
+
+        if (taken != HAPAX__TAKEN)
+            return result_with(link, BROKEN,
+                               taken == HAPAX__TAKEN_NOMEM ? "out of memory for its answer"
+                                                           : "it sent a malformed answer");
+        judge_error(link, op, text);
+        answered(link, &link->group);
+        link->place++;
+    }
+    if (link->place == link->in_frame)
+        link->in_frame = 0;
+    return r.left == 0 ? WELL : result_with(link, BROKEN, "it sent a malformed reply");
+}
+
+static enum result take_info(struct hapax__link *link)
+{
+    struct hapax__info *info = STAILQ_FIRST(&link->group)->info;
+    struct hapax_span payload = {link->payload, link->payload_len};
+
+    if (!hapax__frame_take_info(payload, info) || info->seq != link->seq)
+        return result_with(link, BROKEN, "it sent a malformed reply");
+    answered(link, &link->group);
+    link->in_frame = 0;
+    return WELL;
+}
+
+static enum result take_fault(struct hapax__link *link)
+{
+    struct hapax_span payload = {link->payload, link->payload_len};
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+
+    if (!hapax__frame_take_fault(payload, &error, text))
+        return result_with(link, BROKEN, "it sent a malformed fault");
+    if (link->phase == HAPAX__LINK_GREETING)
+        link->error = error;
+    return result_with(link, BROKEN, text);
+}
+
+/* The kind of frame that is awaited; 0: none. */
+static uint8_t awaited(const struct hapax__link *link)
+{
+    if (link->phase == HAPAX__LINK_GREETING)
+        return HAPAX__FRAME_WELCOME;
+    if (link->in_frame == 0 || link->out_at < link->out_len)
+        return 0;
+    return STAILQ_FIRST(&link->group)->op ? HAPAX__FRAME_REPLY : HAPAX__FRAME_INFO;
+}
+
+/* Reads the head of a frame, and finds memory for the rest. */
+static enum result take_head(struct hapax__link *link)
+{
+    struct hapax__reader r = {link->in + link->in_at, link->in_end - link->in_at, false};
+    size_t len = hapax__take_u32(&r);
+    uint8_t kind = hapax__take_u8(&r);
+
+    if (r.bad)
+        return AGAIN;
+    if (len < 1 || len > HAPAX__FRAME_MAX)
+        return result_with(link, BROKEN, "it sent a malformed frame");
+    link->in_at += HAPAX__FRAME_HEAD;
+    link->payload = link->small;
+    link->payload_len = len - 1;
+    link->payload_at = 0;
+    if (kind == awaited(link) && kind != HAPAX__FRAME_WELCOME)
+        link->payload = hapax__arena_alloc(link->arena, link->payload_len);
+    else if (kind == awaited(link) && link->payload_len != HAPAX__FRAME_WELCOME_SIZE)
+        return result_with(link, BROKEN, "its greeting is malformed");
+    else if (kind != awaited(link) &&
+             (kind != HAPAX__FRAME_FAULT || link->payload_len > sizeof(link->small)))
+        return result_with(link, BROKEN, "it sent a frame out of turn");
+    if (!link->payload)
+        return result_with(link, BROKEN, "out of memory for its answer");
+    link->kind = kind;
+    return WELL;
+}
+
+/* Takes the next frame, as far as it was received. */
+static enum result take_frame(struct hapax__link *link, int64_t now_us)
+{
+    size_t part, left;
+    uint8_t kind;
+
+    if (link->kind == 0) {
+        enum result result = take_head(link);
+
+        if (result != WELL)
+            return result;
+    }
+    part = link->in_end - link->in_at;
+    left = link->payload_len - link->payload_at;
+    if (part > left)
+        part = left;
+    memcpy(link->payload + link->payload_at, link->in + link->in_at, part);
+    link->in_at += part;
+    link->payload_at += part;
+    if (part < left)
+        return AGAIN;
+    kind = link->kind;
+    link->kind = 0;
+    switch (kind) {
+    case HAPAX__FRAME_WELCOME:
+        greeted(link, now_us);
+        return WELL;
+    case HAPAX__FRAME_REPLY:
+        return take_reply(link);
+    case HAPAX__FRAME_INFO:
+        return take_info(link);
+    default:
+        return take_fault(link);
+    }
+}
+
+/* Calls recv() once: a long rest of a frame is received straight into its place. */
+static enum result receive(struct hapax__link *link)
+{
+    size_t left = link->kind != 0 ? link->payload_len - link->payload_at : 0;
+    bool straight = left >= sizeof(link->in);
+    ssize_t got;
+
+    memmove(link->in, link->in + link->in_at, link->in_end - link->in_at);
+    link->in_end -= link->in_at;
+    link->in_at = 0;
+    do {
+        got = straight
+                  ? recv(link->fd, link->payload + link->payload_at, left, 0)
+                  : recv(link->fd, link->in + link->in_end, sizeof(link->in) - link->in_end, 0);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return AGAIN;
+    if (got < 0)
+        return result_with(link, LOST, hapax__socket_reason(errno));
+    if (got == 0)
+        return result_with(link, LOST, "it closed the connection");
+    if (straight)
+        link->payload_at += (size_t)got;
+    else
+        link->in_end += (size_t)got;
+    return WELL;
+}
+
+/* ---- turns --------------------------------------------------------------------------- */
+
+/* A step on the connection failed. */
+static void failed(struct hapax__link *link, enum result result, int64_t now_us)
+{
+    if (link->phase == HAPAX__LINK_GREETING) {
+        if (result == LATE)
+            no_keeper(link, HAPAX_ERR_UNAVAILABLE,
+                      link->out_at < link->out_len ? "it takes no greeting" : "it does not greet",
+                      now_us);
+        else
+            no_keeper(link, link->error, NULL, now_us);
+        return;
+    }
+    disconnect(link);
+    if (STAILQ_EMPTY(&link->group))
+        return;
+    if (result != LOST || ++link->losses > REPEATS_MAX) {
+        give_up(link);
+        return;
+    }
+    if (link->sent)
+        leave_out_forgets(link);
+    begin_connecting(link, now_us);
+}
+
+static void read_some(struct hapax__link *link, int64_t now_us)
+{
+    enum result result = receive(link);
+
+    while (result == WELL && link->fd >= 0)
+        result = take_frame(link, now_us);
+    if (result > AGAIN)
+        failed(link, result, now_us);
+}
+
+static void write_some(struct hapax__link *link, int64_t now_us)
+{
+    enum result result = WELL;
+
+    if (link->phase == HAPAX__LINK_UP && link->in_frame == 0 && !STAILQ_EMPTY(&link->group))
+        result = make_frame(link, now_us);
+    if (result == WELL)
+        result = flush(link);
+    if (result > AGAIN)
+        failed(link, result, now_us);
+}
+
+/* What is due is late. */
+static void look_at_time(struct hapax__link *link, int64_t now_us)
+{
+    if (link->phase == HAPAX__LINK_GREETING && now_us >= link->connect_us) {
+        failed(link, LATE, now_us);
+    } else if (!STAILQ_EMPTY(&link->group) && now_us >= link->deadline_us) {
+        result_with(link, LATE, "no answer in time");
+        give_up(link);
+    }
+}
+
+void hapax__link_turn(struct hapax__link *link, int64_t now_us, bool readable)
+{
+    if (readable && link->fd >= 0)
+        read_some(link, now_us);
+    look_at_time(link, now_us);
+    if (STAILQ_EMPTY(&link->group) && !STAILQ_EMPTY(&link->waiting)) {
+        gather(link, now_us);
+        if (link->phase == HAPAX__LINK_DOWN)
+            begin_connecting(link, now_us);
+    }
+    if (link->phase == HAPAX__LINK_DOWN && (link->wanted || !STAILQ_EMPTY(&link->group)))
+        dial(link, now_us);
+    if (link->fd >= 0)
+        write_some(link, now_us);
+}
+
+bool hapax__link_writes(const struct hapax__link *link)
+{
+    return link->out_at < link->out_len;
+}
+
+bool hapax__link_halfway(const struct hapax__link *link)
+{
+    return link->kind != 0 && link->payload != link->small;
+}
+
+int64_t hapax__link_wake_us(const struct hapax__link *link)
+{
+    bool group = !STAILQ_EMPTY(&link->group);
+
+    if (!group && !STAILQ_EMPTY(&link->waiting))
+        return 0;
+    if (!group && !link->wanted)
+        return INT64_MAX;
+    switch (link->phase) {
+    case HAPAX__LINK_DOWN:
+        return group ? hapax__least(link->again_us, link->deadline_us) : link->again_us;
+    case HAPAX__LINK_GREETING:
+        return link->connect_us;
+    default:
+        return link->deadline_us;
+    }
+}
+
+void hapax__link_run(struct hapax__link *link)
+{
+    bool readable = false;
+
+    for (;;) {
+        int64_t now_us = hapax__boot_us();
+        struct pollfd fd;
+        int64_t left_ms;
+
+        hapax__link_turn(link, now_us, readable);
+        if (link->queued == 0 && !link->wanted)
+            return;
+        fd = (struct pollfd){.fd = link->fd, .events = POLLIN};
+        if (hapax__link_writes(link))
+            fd.events |= POLLOUT;
+        left_ms = (hapax__link_wake_us(link) - now_us + US_PER_MS - 1) / US_PER_MS;
+        readable = left_ms > 0 && poll(&fd, 1, (int)hapax__least(left_ms, 60000)) > 0 &&
+                   (fd.revents & ~POLLOUT) != 0;
+    }
+}
+
+/* ---- init, release ------------------------------------------------------------------- */
+
+enum hapax_error hapax__link_init(struct hapax__link *link, const char *path, int64_t timeout_ms,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    memset(link, 0, sizeof(*link));
+    link->fd = -1;
+    link->timeout_ms = timeout_ms > 0 ? timeout_ms : TIMEOUT_MS;
+    STAILQ_INIT(&link->waiting);
+    STAILQ_INIT(&link->group);
+    STAILQ_INIT(&link->done);
+    return hapax__socket_address(&link->address, path, text);
+}
+
+static enum hapax_error take_timeout(const char *query, int64_t *out, char text[HAPAX_TEXT_MAX])
+{
+    static const char name[] = "timeout=";
+    struct hapax_policy policy;
+    enum hapax_error error;
+
+    if (strncmp(query, name, sizeof(name) - 1) != 0)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "unix: takes no \"?%.60s\" (only ?timeout=DURATION)", query);
+    hapax_policy_init(&policy);
+    error = hapax_policy_set(&policy, "timeout", query + sizeof(name) - 1, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    if (policy.timeout_ms < 1)
+        return hapax__fail(text, HAPAX_ERR_INVALID, "the timeout of a keeper is not 1 ms or more");
+    *out = policy.timeout_ms;
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__link_init_uri(struct hapax__link *link, const char *uri,
+                                      char text[HAPAX_TEXT_MAX])
+{
+    bool database = hapax__text_begins(uri, "rocksdb:");
+    const char *path = strchr(uri, ':') + 1;
+    size_t len = strcspn(path, "?");
+    char name[sizeof(link->address.sun_path) + 1];
+    int64_t timeout_ms = 0;
+    enum hapax_error error;
+
+    link->fd = -1; /* so that it can be released */
+    if (path[len] == '?' && !database) { /* a database's options are for whoever opens it */
+        error = take_timeout(path + len + 1, &timeout_ms, text);
+        if (error != HAPAX_ERR_NONE)
+            return error;
+    }
+    /* A path that is cut here is over the limit, and named so. */
+    snprintf(name, sizeof(name), "%.*s%s", (int)len, path, database ? "/keeper.sock" : "");
+    return hapax__link_init(link, name, timeout_ms, text);
+}
+
+void hapax__link_release(struct hapax__link *link)
+{
+    assert(link->queued == 0);
+    disconnect(link);
+    free(link->out);
+    link->out = NULL;
+    link->out_cap = 0;
+}
