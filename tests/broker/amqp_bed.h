@@ -14,6 +14,7 @@
 
 #include <amqp.h>
 #include <amqp_tcp_socket.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -75,6 +76,18 @@ static inline uint32_t waiting(amqp_connection_state_t admin, const char *name)
 
     must(ok);
     return ok->message_count;
+}
+
+/* Waits until so many messages wait in a queue. What a closed source had in its hands comes back
+ * only when the broker has taken the source's channel down, which nobody is told of. */
+static inline void wait_for(amqp_connection_state_t admin, const char *name, uint32_t count)
+{
+    int64_t end_us = hapax__monotonic_us() + PATIENCE_MS * 1000LL;
+
+    while (waiting(admin, name) != count) {
+        must(hapax__monotonic_us() < end_us);
+        (void)poll(NULL, 0, 10);
+    }
 }
 
 static inline void put_with(amqp_connection_state_t admin, const char *queue, const void *body,

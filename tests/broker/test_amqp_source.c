@@ -191,10 +191,7 @@ static void no_more_than_the_prefetch_comes(void **state)
         release(&bed, hand[i], HAPAX__RELEASE_ACK);
     release(&bed, take(&bed), HAPAX__RELEASE_ACK);
     close_bed(&bed);
-    /* Those in the source's hands come back when the broker has taken its channel down. */
-    for (int i = 0; i < 1000 && waiting(admin, "prefetch") != 6; i++)
-        (void)poll(NULL, 0, 10);
-    assert_int_equal(waiting(admin, "prefetch"), 6);
+    wait_for(admin, "prefetch", 6);
 }
 
 /* ---- queues ---------------------------------------------------------------------------- */
@@ -721,7 +718,7 @@ static void memory_that_runs_out_loses_nothing(void **state)
         assert_int_equal(oom_live(), live);
     }
     assert_true(n > 5);
-    assert_int_equal(waiting(admin, "memory"), 1);
+    wait_for(admin, "memory", 1);
 }
 
 /* ---- load ------------------------------------------------------------------------------ */
