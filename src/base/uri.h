@@ -128,6 +128,6 @@ bool hapax__uri_graphic(const char *s, const char *except);
 HAPAX__SHARED bool hapax__uri_plain(const char *s, const char *also);
 
 /* Whether a host, by name or address, is this machine. */
-HAPAX__SHARED bool hapax__host_is_near(const char *host, size_t len);
+bool hapax__host_is_near(const char *host, size_t len);
 
 #endif

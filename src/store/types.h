@@ -57,7 +57,7 @@ enum hapax_error hapax__bind_told(struct hapax_op *op, struct hapax_span secret,
 
 /* *secret: whether the store was bound to a secret. Errors are those of a READ. A door may not READ
  * the record of a secret that it does not have: that it is REFUSED says that there is one. */
-HAPAX__SHARED enum hapax_error hapax__bind_has_secret(struct hapax_store *store, bool *secret);
+enum hapax_error hapax__bind_has_secret(struct hapax_store *store, bool *secret);
 
 /* Sets the clock of a memory store: for tests that own time. */
 void hapax__memory_clock(struct hapax_store *store, int64_t (*clock_us)(void *arg), void *arg);
