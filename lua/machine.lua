@@ -306,18 +306,23 @@ local function fail()
   if r.state == UNKNOWN_STATE then
     return say(OK)
   end
-  local _, _, kept, status, ran, as_unknown = unpack('>Bc16BI2BB', arg)
+  local _, _, kept, status, ran, as_unknown, died = unpack('>Bc16BI2BBB', arg)
+  -- Nobody knows what the attempt did, and the next one may run all the same.
+  local passes_on = died == 1 and r.hold == 0
   if r.state == FAILED_STATE then
-    local same = r.ran == ran and as_unknown == 0 and (ran == 0 or r.status == status and
-      r.kept == kept and r.headers_len == #headers and
+    local same = r.ran == ran and (passes_on and r.stale or 1 - as_unknown) == 1 and
+      (ran == 0 or r.status == status and r.kept == kept and r.headers_len == #headers and
       sub(r.value, r.bound_end + 1) == headers .. body)
     return say(same and OK or LOST)
   end
   r.ran = ran
-  if as_unknown == 1 then
+  if as_unknown == 1 and not passes_on then
     r.state, r.stale = UNKNOWN_STATE, 1
   else
     r.state, r.spent = FAILED_STATE, r.spent + ran
+    if passes_on then
+      r.stale = 1
+    end
     if ran == 0 then
       return write(OK, bound(), '', '') -- no answer would ever show the outcome
     end

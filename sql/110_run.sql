@@ -81,7 +81,8 @@ $$;
 --   All arrays that are not NULL have one length. p_kind, p_id and p_flags are not NULL, nor is
 --   p_token where an op has one. No id comes twice.
 --   p_flags: on_expired | resolve << 2 | rerun_completed 16 | reconciled 32 | ran 64 | as_unknown
---     128 | force 256 | body_kept 512. In those of the first op, 1024: rows may be packed.
+--     128 | force 256 | body_kept 512 | died 2048. In those of the first op, 1024: rows may be
+--     packed.
 --   p_limit: attempts_max of a CLAIM, if_attempt of a RENEW or RESOLVE. NULL reads as 0, as the
 --     fields of an outcome do.
 --   p_wait: false for a store, whose transaction is this call: the call waits for no lock. true in
@@ -277,6 +278,7 @@ BEGIN
                 CASE WHEN l.code IN (102, 105, 106, 110) THEN true
                     WHEN l.code IN (101, 108, 111, 112) THEN false
                     WHEN l.code = 107 THEN l.stale AND p_flags[l.i] & 32 = 0
+                    WHEN l.code = 109 THEN l.stale OR p_flags[l.i] & 2048 <> 0
                     ELSE l.stale END AS n_stale,
                 CASE WHEN l.code BETWEEN 101 AND 104 THEN false
                     WHEN l.code IN (106, 112) THEN true
@@ -397,11 +399,15 @@ BEGIN
                                     WHEN r.state IN (2, 3) OR p_limit[g.i] <> 0
                                         AND p_limit[g.i] <> r.attempt THEN 8
                                     ELSE 107 END
-                                WHEN r.state = 1
-                                THEN CASE WHEN p_flags[g.i] & 128 = 0 THEN 109 ELSE 110 END
+                                WHEN r.state = 1 THEN CASE
+                                    WHEN p_flags[g.i] & 128 = 0 THEN 109
+                                    WHEN p_flags[g.i] & 2048 <> 0 AND NOT r.hold THEN 109
+                                    ELSE 110 END
                                 WHEN r.state = 2 THEN 8
                                 WHEN r.state = 4 THEN 7
-                                WHEN r.ran = (p_flags[g.i] & 64 <> 0) AND p_flags[g.i] & 128 = 0
+                                WHEN r.ran = (p_flags[g.i] & 64 <> 0)
+                                    AND CASE WHEN p_flags[g.i] & 2048 <> 0 AND NOT r.hold
+                                        THEN r.stale ELSE p_flags[g.i] & 128 = 0 END
                                     AND (NOT r.ran OR r.status = coalesce(p_status[g.i], 0)
                                         AND r.body_kept = (p_flags[g.i] & 512 <> 0)
                                         AND r.headers = coalesce(p_headers[g.i], '')

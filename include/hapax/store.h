@@ -125,7 +125,7 @@ HAPAX_API size_t hapax_what(uint8_t out[HAPAX_WHAT_MAX], const struct hapax_span
  *                                                       LOST       see below
  *   COMPLETE  id token outcome                          OK         record.outcome: what is stored
  *                                                       LOST       see below
- *   FAIL      id token outcome ran as_unknown           OK
+ *   FAIL      id token outcome ran as_unknown died      OK
  *                                                       LOST       see below
  *   READ      id                                        FOUND      record
  *                                                       ABSENT
@@ -205,6 +205,10 @@ struct hapax_op {
     bool ran;
     /* FAIL makes the record `unknown`, not `failed`. */
     bool as_unknown;
+    /* With ran and as_unknown: nothing of the attempt will write any more, since its process is
+     * surely dead. So a record without `hold` becomes `failed` and `stale` all the same, and the
+     * next CLAIM need not wait for the lease. */
+    bool died;
     /* RESOLVE works on a live lease and on a completed record too; FORGET on a damaged one too. */
     bool force;
     enum hapax_resolve resolve;

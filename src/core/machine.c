@@ -317,12 +317,15 @@ static enum hapax__write complete(const struct hapax_record *record, struct hapa
 static enum hapax__write fail(const struct hapax_record *record, struct hapax_op *op,
                               int64_t now_us, struct hapax_record *next)
 {
+    /* Nobody knows what the attempt did, and the next one may run all the same. */
+    bool passes_on = op->died && !record->hold;
+
     if (record->state == HAPAX_STATE_COMPLETED)
         return say(op, HAPAX_LOST, record);
     if (record->state == HAPAX_STATE_UNKNOWN)
         return say(op, HAPAX_OK, record);
     if (record->state == HAPAX_STATE_FAILED) {
-        bool same = record->ran == op->ran && !op->as_unknown &&
+        bool same = record->ran == op->ran && (passes_on ? record->stale : !op->as_unknown) &&
                     (!op->ran || hapax__outcome_same(&record->outcome, &op->outcome));
 
         return say(op, same ? HAPAX_OK : HAPAX_LOST, record);
@@ -331,11 +334,12 @@ static enum hapax__write fail(const struct hapax_record *record, struct hapax_op
     next->ran = op->ran;
     /* Where nothing ran no answer would ever show the outcome. */
     next->outcome = op->ran || op->as_unknown ? op->outcome : (struct hapax_outcome){0};
-    if (op->as_unknown) {
+    if (op->as_unknown && !passes_on) {
         lose_track(next);
     } else {
         next->state = HAPAX_STATE_FAILED;
         next->spent += op->ran;
+        next->stale |= passes_on;
     }
     return write(op, HAPAX_OK, next, now_us);
 }

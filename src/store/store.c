@@ -229,6 +229,8 @@ static const char *fault_of(const struct hapax_op *op)
     if (op->kind == HAPAX_OP_CLAIM &&
         (op->on_expired < HAPAX_EXPIRED_RERUN || op->on_expired > HAPAX_EXPIRED_RECONCILE))
         return "on_expired is not rerun, hold or reconcile";
+    if (op->kind == HAPAX_OP_FAIL && op->died && !(op->ran && op->as_unknown))
+        return "an attempt that died is not one that ran to an unknown result";
     if (op->by.len > HAPAX_BY_MAX)
         return "the operator's name is over 64 bytes";
     if (op->kind == HAPAX_OP_RESOLVE &&

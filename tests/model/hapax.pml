@@ -2,8 +2,9 @@
  *
  * Claim, lease, takeover, complete and lost reply, for one operation, in SPIN. Processes claim, run an
  * effect that no fence guards, and complete; any but the last may crash anywhere, any op or its reply
- * may be lost, and a lease may end at any time, so that a slow holder becomes a zombie. run.sh
- * searches every interleaving of it and of its bad variants.
+ * may be lost, and a lease may end at any time, so that a slow holder becomes a zombie. A handler
+ * that crashes may have a door that sees its death and fails it. run.sh searches every interleaving
+ * of it and of its bad variants.
  *
  * What must hold:
  *   exclusion   no claim is granted while another's lease is live
@@ -14,7 +15,7 @@
  *   no strand   the last process gets its answer; a deadlock is an error
  *
  * Policy: HOLD, else rerun. Bad variants: NO_TOKEN, TAKEOVER, LOST_IS_ABSENT, NEW_TOKEN,
- * ANSWER_FIRST. SEEK_x makes reaching x an error, to show that x is reached. NO_TIME: no lease
+ * ANSWER_FIRST, DEATH_RERUNS. SEEK_x makes reaching x an error, to show that x is reached. NO_TIME: no lease
  * ends and nobody crashes.
  */
 #define CLIENTS 3
@@ -41,11 +42,17 @@ byte effects = 0;
 byte answered = 0;  /* the first answer given */
 byte losses = 0;
 byte crashes = 0;
+#ifdef SEEK_DEATH
+bool death = false;
+#endif
 
 inline grant(me, tok) {
     assert(lease_of == 0 || lease_of == me); /* exclusion */
 #ifdef SEEK_TAKEOVER
     assert(state != STARTED);
+#endif
+#ifdef SEEK_DEATH
+    assert(!death);
 #endif
     state = STARTED;
     token = tok;
@@ -114,6 +121,24 @@ inline store_fail(me, tok) {
     fi
 }
 
+inline store_death(me, tok) {
+    if
+    :: HOLDS(tok) && state == STARTED ->
+#if defined(HOLD) && !defined(DEATH_RERUNS)
+        state = UNKNOWN;
+#else
+        state = FAILED;
+#endif
+#ifdef SEEK_DEATH
+        death = true;
+#endif
+        release(me);
+        verdict = OK
+    :: HOLDS(tok) && (state == FAILED || state == UNKNOWN) -> verdict = OK
+    :: !HOLDS(tok) || state == COMPLETED -> lose()
+    fi
+}
+
 inline store_renew(me, tok) {
     if
     :: HOLDS(tok) && state == STARTED -> over = false; lease_of = me; verdict = OK
@@ -134,6 +159,14 @@ inline store_renew(me, tok) {
     if                                                                    \
     :: true                                                               \
     :: d_step { me != CLIENTS && crashes < CRASHES -> crashes++ }; goto dead \
+    fi
+
+/* A handler that crashes, and whose door may see that. */
+#define MAY_DIE(me)                                                       \
+    if                                                                    \
+    :: true                                                               \
+    :: d_step { me != CLIENTS && crashes < CRASHES -> crashes++ };        \
+        if :: goto dying :: goto dead fi                                  \
     fi
 
 inline answer(what) {
@@ -191,7 +224,7 @@ claim:
     fi;
 
 handler:
-    MAY_CRASH(me);
+    MAY_DIE(me);
     if
     :: true
     :: ASK(store_renew, me, tok);
@@ -202,7 +235,7 @@ handler:
     :: me != CLIENTS -> goto failing
     fi;
     effect();
-    MAY_CRASH(me);
+    MAY_DIE(me);
 #ifdef ANSWER_FIRST
     answer(me);
 #endif
@@ -220,6 +253,13 @@ failing: /* nothing was run */
     if
     :: verdict == NO_REPLY -> MAY_CRASH(me); goto failing
     :: else -> goto ended
+    fi;
+
+dying: /* nothing of it will be run or written any more: its door says so */
+    ASK(store_death, me, tok);
+    if
+    :: verdict == NO_REPLY -> MAY_CRASH(me); goto dying
+    :: else -> goto dead
     fi;
 
 lost: /* never our own answer; the last one asks until it has one */

@@ -69,8 +69,10 @@ check bad 'found: a lost reply is read as absent' -DLOST_IS_ABSENT
 check bad 'found: a lost reply is read as absent under hold' -DLOST_IS_ABSENT -DHOLD
 check bad 'found: a claim is repeated with another token' -DNEW_TOKEN -DNO_TIME
 check bad 'found: the answer is given before it is stored' -DANSWER_FIRST
+check bad 'found: what died under hold runs again' -DHOLD -DDEATH_RERUNS
 check bad 'sought: a takeover' -DSEEK_TAKEOVER
 check bad 'sought: an unknown result' -DSEEK_UNKNOWN -DHOLD
+check bad 'sought: a death that another attempt follows' -DSEEK_DEATH
 check bad 'sought: a replay' -DSEEK_REPLAY
 check bad 'sought: a zombie that learns what stands' -DSEEK_LOST
 echo "1..$count"

@@ -118,7 +118,8 @@ static void make_op(struct history *h, struct hapax_op *op, unsigned round)
         make_claim(h, op);
     op->reconciled = once_in(h, 2);
     op->ran = once_in(h, 2);
-    op->as_unknown = once_in(h, 5);
+    op->as_unknown = once_in(h, 3);
+    op->died = op->ran && op->as_unknown && once_in(h, 2);
     op->force = once_in(h, 2);
     op->resolve = (enum hapax_resolve)(HAPAX_RESOLVE_COMPLETE + pick(h, 3));
     op->if_attempt = once_in(h, 2) ? 0 : (uint32_t)(1 + pick(h, 3));
@@ -136,10 +137,11 @@ static void note(struct history *h, const struct hapax_op *op)
     char *line = h->log[h->logged++ % LOG_LINES];
 
     snprintf(line, sizeof(h->log[0]),
-             "%" PRId64 " id %02x%02x token %02x op %d expired %d max %u rc %d ran %d unk %d: %s",
+             "%" PRId64
+             " id %02x%02x token %02x op %d expired %d max %u rc %d ran %d unk %d died %d: %s",
              op->now_us, op->id.bytes[0], op->id.bytes[1], op->token.bytes[0], (int)op->kind,
              (int)op->on_expired, op->attempts_max, op->rerun_completed, op->ran, op->as_unknown,
-             hapax_verdict_name(op->verdict));
+             op->died, hapax_verdict_name(op->verdict));
 }
 
 static void tell(struct history *h)

@@ -269,6 +269,52 @@ static void a_failed_record_keeps_its_attempt_count_and_fence(const struct suite
     hapax_store_close(store);
 }
 
+static struct hapax_op die(struct hapax_store *store, const struct suite *suite, unsigned n,
+                           unsigned who)
+{
+    struct hapax_op op = op_of(suite, HAPAX_OP_FAIL, n, who);
+
+    op.ran = op.as_unknown = op.died = true;
+    op.outcome.status = 500;
+    run_op(store, &op);
+    return op;
+}
+
+/* A death that is known needs no lease: the next claim is granted at once, and is told; or under
+ * hold nobody's is. Its repeat is OK, and no other FAIL is its repeat. */
+static void a_known_death_needs_no_lease(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op;
+
+    claim(store, suite, 1, 1);
+    for (int i = 0; i < 2; i++) {
+        op = die(store, suite, 1, 1);
+        expect(&op, HAPAX_OK);
+        CHECK(op.record.state == HAPAX_STATE_FAILED && op.record.stale && op.record.ran &&
+                  op.record.spent == 1 && op.record.expires_us > op.now_us,
+              "it is %s, %u spent", hapax_state_name(op.record.state), op.record.spent);
+    }
+    op = claim(store, suite, 1, 2);
+    expect(&op, HAPAX_CLAIMED);
+    CHECK(op.record.attempt == 2 && op.record.stale, "attempt %u", op.record.attempt);
+    fail(store, suite, 1, 2, true);
+    claim(store, suite, 2, 1);
+    fail(store, suite, 2, 1, true);
+    op = die(store, suite, 2, 1);
+    expect(&op, HAPAX_LOST);
+    claim_briefly(store, suite, 3, 1, HAPAX_EXPIRED_HOLD);
+    for (int i = 0; i < 2; i++) {
+        op = die(store, suite, 3, 1);
+        expect(&op, HAPAX_OK);
+        CHECK(op.record.state == HAPAX_STATE_UNKNOWN && op.record.stale && op.record.spent == 0,
+              "it is %s, %u spent", hapax_state_name(op.record.state), op.record.spent);
+    }
+    op = claim(store, suite, 3, 2);
+    expect(&op, HAPAX_UNKNOWN);
+    hapax_store_close(store);
+}
+
 /* 422 beats 409, names what differs, shows no outcome; nothing run frees the key. */
 static void mismatch_is_found_before_in_flight(const struct suite *suite)
 {
@@ -664,6 +710,7 @@ const struct test_case rule_cases[] = {
     {"a_refusal_leaves_next_to_nothing", a_refusal_leaves_next_to_nothing, false, false},
     {"a_failed_record_keeps_its_attempt_count_and_fence",
      a_failed_record_keeps_its_attempt_count_and_fence, false, false},
+    {"a_known_death_needs_no_lease", a_known_death_needs_no_lease, false, false},
     {"mismatch_is_found_before_in_flight", mismatch_is_found_before_in_flight, false, false},
     {"a_held_operation_becomes_unknown", a_held_operation_becomes_unknown, false, false},
     {"a_sweep_ends_what_was_left_under_hold", a_sweep_ends_what_was_left_under_hold, false, false},

@@ -86,7 +86,7 @@ static void is_example(const char *name, const uint8_t *bytes, const struct hapa
 /* Whoever writes a client by the page speaks with this server. */
 static void the_page_shows_what_is_sent(void **state)
 {
-    struct hapax__hello hello = {.version = 2, .frame_max = HAPAX__FRAME_MAX};
+    struct hapax__hello hello = {.version = HAPAX__FRAME_VERSION, .frame_max = HAPAX__FRAME_MAX};
     struct hapax__request request = {.seq = 1, .wait_ms = 10000, .count = 1};
     struct hapax__frame_reply reply = {.seq = 1, .first = 0, .count = 1};
     struct hapax_op op = example_op();
@@ -125,7 +125,7 @@ static struct hapax_op full_op(enum hapax_op_kind kind)
     op.kind = kind;
     memset(op.owner.bytes, 0x0e, sizeof(op.owner.bytes));
     op.attempts_max = 7;
-    op.rerun_completed = op.reconciled = op.ran = op.as_unknown = op.force = true;
+    op.rerun_completed = op.reconciled = op.ran = op.as_unknown = op.died = op.force = true;
     op.resolve = HAPAX_RESOLVE_FAIL;
     op.if_attempt = 3;
     op.by = hapax_str("ada");

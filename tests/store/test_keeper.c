@@ -62,6 +62,7 @@ static struct hapax_op random_op(uint64_t *seed)
     op.reconciled = next(seed) % 2;
     op.ran = next(seed) % 2;
     op.as_unknown = next(seed) % 3 == 0;
+    op.died = op.ran && op.as_unknown && next(seed) % 2;
     op.force = next(seed) % 2;
     op.resolve = (enum hapax_resolve)(1 + next(seed) % 3);
     op.if_attempt = (uint32_t)(next(seed) % 3);
@@ -224,7 +225,7 @@ CASE(a_check_says_who_serves_what)
     assert_int_equal(hapax_store_check(client, note, &advice), HAPAX_ERR_NONE);
     snprintf(pid, sizeof(pid), "keeper of process %ld serves a ", (long)getpid());
     assert_non_null(strstr(advice.text, pid));
-    assert_non_null(strstr(advice.text, "protocol 2, 1 clients, 0 ops in hand"));
+    assert_non_null(strstr(advice.text, "protocol 3, 1 clients, 0 ops in hand"));
     assert_non_null(strstr(advice.text, "a memory store is gone with its process"));
     assert_true(advice.dangers >= 1);
     hapax__keeper_stop(bed.server);

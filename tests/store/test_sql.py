@@ -933,8 +933,8 @@ def test_the_script_may_be_run_again(server):
     conn = db.connect()
     complete(conn, begin(conn)["token"])
     db.run(SCRIPT)
-    assert begin(conn)["verdict"] == "completed" and db.run("SELECT hapax.version()") == [(3,)]
-    assert db.run("SELECT version FROM hapax.schema_version ORDER BY 1") == [(1,), (2,), (3,)]
+    assert begin(conn)["verdict"] == "completed" and db.run("SELECT hapax.version()") == [(4,)]
+    assert db.run("SELECT version FROM hapax.schema_version ORDER BY 1") == [(1,), (2,), (3,), (4,)]
     db.close()
 
 
@@ -1004,12 +1004,12 @@ def test_older_is_brought_here_and_newer_is_refused(server):
     begin(conn)
     db.run("DELETE FROM hapax.schema_version WHERE version > 1; DROP TABLE hapax.outbox; DROP FUNCTION hapax.headers")
     db.run(SCRIPT)
-    assert db.run("SELECT hapax.version(), to_regclass('hapax.outbox_ended') IS NOT NULL") == [(3, True)]
+    assert db.run("SELECT hapax.version(), to_regclass('hapax.outbox_ended') IS NOT NULL") == [(4, True)]
     assert begin(conn)["verdict"] == "in_flight"
-    db.run("INSERT INTO hapax.schema_version VALUES (4)")
-    with pytest.raises(psycopg2.Error, match="version 4, this is version 3") as refused:
+    db.run("INSERT INTO hapax.schema_version VALUES (5)")
+    with pytest.raises(psycopg2.Error, match="version 5, this is version 4") as refused:
         db.run(SCRIPT)
-    assert refused.value.pgcode == "HX003" and db.run("SELECT hapax.version()") == [(4,)]
+    assert refused.value.pgcode == "HX003" and db.run("SELECT hapax.version()") == [(5,)]
     db.close()
 
 

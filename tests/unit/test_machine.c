@@ -433,6 +433,97 @@ static void a_fail_may_end_in_unknown(void **state)
     assert_false(shows_outcome(&op));
 }
 
+static struct hapax_op die(struct world *world, uint8_t who)
+{
+    struct hapax_op op = op_of(HAPAX_OP_FAIL, who);
+
+    op.ran = op.as_unknown = op.died = true;
+    op.outcome = (struct hapax_outcome){0};
+    return run(world, op);
+}
+
+/* A process that surely died leaves no lease: the next claim is granted at once, and told. */
+static void a_death_that_is_known_needs_no_lease(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op;
+
+    claim(&world, 1);
+    for (int i = 0; i < 2; i++) { /* the reply was lost: the repeat is OK */
+        assert_int_equal(die(&world, 1).verdict, HAPAX_OK);
+        assert_int_equal(world.record.state, HAPAX_STATE_FAILED);
+        assert_int_equal(world.record.spent, 1);
+    }
+    assert_int_equal(claim(&world, 1).verdict, HAPAX_LOST); /* a late copy runs nothing */
+    op = claim(&world, 2);
+    assert_int_equal(op.verdict, HAPAX_CLAIMED);
+    assert_int_equal(op.record.attempt, 2);
+    assert_true(op.record.stale);
+    assert_int_equal(die(&world, 1).verdict, HAPAX_LOST);
+    assert_int_equal(world.record.state, HAPAX_STATE_STARTED);
+}
+
+/* Another request cannot take the place of one whose attempt died: it may have run. */
+static void a_death_binds_its_request(void **state)
+{
+    struct world world = empty();
+
+    claim(&world, 1);
+    die(&world, 1);
+    assert_int_equal(claim_otherwise(&world, 2, false).verdict, HAPAX_MISMATCH);
+    world.now_us += 3600 * SECOND; /* longer than a refusal is kept */
+    assert_true(claim(&world, 2).record.stale);
+}
+
+/* attempts_max counts the deaths that are known, too. */
+static void known_deaths_use_up_the_attempts(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op;
+
+    claim_at_most(&world, 1, 2);
+    die(&world, 1);
+    assert_int_equal(claim_at_most(&world, 2, 2).verdict, HAPAX_CLAIMED);
+    die(&world, 2);
+    op = claim_at_most(&world, 3, 2);
+    assert_int_equal(op.verdict, HAPAX_FAILED);
+    assert_int_equal(op.record.spent, 2);
+    assert_false(shows_outcome(&op));
+}
+
+/* Under hold, whoever said so, a death is for an operator: at once, or by the next door. */
+static void a_known_death_under_hold_is_unknown(void **state)
+{
+    struct world world = empty();
+
+    claim_as(&world, 1, HAPAX_EXPIRED_HOLD);
+    assert_int_equal(die(&world, 1).verdict, HAPAX_OK);
+    assert_int_equal(world.record.state, HAPAX_STATE_UNKNOWN);
+    assert_int_equal(world.record.spent, 0);
+    assert_int_equal(die(&world, 1).verdict, HAPAX_OK);
+    assert_int_equal(claim(&world, 2).verdict, HAPAX_UNKNOWN);
+    world = empty();
+    claim(&world, 1);
+    die(&world, 1);
+    assert_int_equal(claim_as(&world, 2, HAPAX_EXPIRED_HOLD).verdict, HAPAX_UNKNOWN);
+    assert_int_equal(world.record.state, HAPAX_STATE_UNKNOWN);
+}
+
+/* A FAIL of another kind is no repeat of this one, and this one none of another. */
+static void a_death_is_not_another_failure(void **state)
+{
+    struct world world = empty();
+
+    claim(&world, 1);
+    die(&world, 1);
+    assert_int_equal(fail_with(&world, 1, true).verdict, HAPAX_LOST);
+    assert_int_equal(fail_with(&world, 1, false).verdict, HAPAX_LOST);
+    assert_int_equal(complete(&world, 1).verdict, HAPAX_LOST);
+    claim(&world, 2);
+    fail_with(&world, 2, true);
+    assert_int_equal(die(&world, 2).verdict, HAPAX_LOST);
+}
+
 /* ---- reads --------------------------------------------------------------------------- */
 
 static struct hapax_op claim_read(struct world *world, uint8_t who, bool rerun_completed)
@@ -490,6 +581,11 @@ int main(void)
         T(stale_outlives_a_fail),
         T(a_reconciler_may_go_on),
         T(a_fail_may_end_in_unknown),
+        T(a_death_that_is_known_needs_no_lease),
+        T(a_death_binds_its_request),
+        T(known_deaths_use_up_the_attempts),
+        T(a_known_death_under_hold_is_unknown),
+        T(a_death_is_not_another_failure),
         T(reads_run_again_while_every_claim_says_so),
     };
 

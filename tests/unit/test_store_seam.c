@@ -199,6 +199,18 @@ static void set_status_below(struct hapax_op *op, bool over)
     op->outcome.status = -over;
 }
 
+static void set_died(struct hapax_op *op, bool over)
+{
+    op->died = op->as_unknown = true;
+    op->ran = !over;
+}
+
+static void set_died_known(struct hapax_op *op, bool over)
+{
+    op->died = op->ran = true;
+    op->as_unknown = !over;
+}
+
 static void set_limit(struct hapax_op *op, bool over)
 {
     op->limit = HAPAX_LIST_MAX + over;
@@ -260,6 +272,8 @@ static const struct limit limits[] = {
     {"resolve", HAPAX_OP_RESOLVE, HAPAX_ERR_INVALID, set_resolve},
     {"status", HAPAX_OP_COMPLETE, HAPAX_ERR_INVALID, set_status},
     {"status", HAPAX_OP_FAIL, HAPAX_ERR_INVALID, set_status_below},
+    {"died", HAPAX_OP_FAIL, HAPAX_ERR_INVALID, set_died},
+    {"died", HAPAX_OP_FAIL, HAPAX_ERR_INVALID, set_died_known},
     {"limit", HAPAX_OP_LIST, HAPAX_ERR_INVALID, set_limit},
     {"limit", HAPAX_OP_PURGE, HAPAX_ERR_INVALID, set_limit},
     {"states", HAPAX_OP_LIST, HAPAX_ERR_INVALID, set_states},

@@ -24,6 +24,7 @@ enum {
     FLAG_RECONCILED = 1, /* RENEW */
     FLAG_RAN = 1, /* FAIL */
     FLAG_AS_UNKNOWN = 2,
+    FLAG_DIED = 4,
     FLAG_FORCE = 1 /* RESOLVE */
 };
 
@@ -304,7 +305,8 @@ static void put_resolve(struct hapax__writer *w, const struct hapax_op *op)
 
 void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op)
 {
-    unsigned failed = (op->ran ? FLAG_RAN : 0u) | (op->as_unknown ? FLAG_AS_UNKNOWN : 0u);
+    unsigned failed = (op->ran ? FLAG_RAN : 0u) | (op->as_unknown ? FLAG_AS_UNKNOWN : 0u) |
+                      (op->died ? FLAG_DIED : 0u);
 
     hapax__put_number(w, 1 + asked_size(op), 4);
     hapax__put_number(w, (uint64_t)op->kind, 1);
@@ -378,9 +380,10 @@ static void take_fail(struct hapax__reader *r, struct hapax_op *op)
     unsigned flags;
 
     take_holder(r, op);
-    flags = take_flags(r, FLAG_RAN | FLAG_AS_UNKNOWN);
+    flags = take_flags(r, FLAG_RAN | FLAG_AS_UNKNOWN | FLAG_DIED);
     op->ran = flags & FLAG_RAN;
     op->as_unknown = flags & FLAG_AS_UNKNOWN;
+    op->died = flags & FLAG_DIED;
     take_outcome(r, &op->outcome);
 }
 

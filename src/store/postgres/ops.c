@@ -41,7 +41,8 @@ enum flag { /* of p_flags; on_expired stands in the lowest two bits, resolve in 
             FLAG_AS_UNKNOWN = 128,
             FLAG_FORCE = 256,
             FLAG_BODY_KEPT = 512,
-            FLAG_PACKED = 1024 /* rows for several ops are understood */
+            FLAG_PACKED = 1024, /* rows for several ops are understood */
+            FLAG_DIED = 2048
 };
 
 enum run_column {
@@ -122,7 +123,7 @@ static int64_t flags_of(const struct hapax_op *op)
            (op->rerun_completed ? FLAG_RERUN_COMPLETED : 0) |
            (op->reconciled ? FLAG_RECONCILED : 0) | (op->ran ? FLAG_RAN : 0) |
            (op->as_unknown ? FLAG_AS_UNKNOWN : 0) | (op->force ? FLAG_FORCE : 0) |
-           (op->outcome.body_kept ? FLAG_BODY_KEPT : 0) | FLAG_PACKED;
+           (op->outcome.body_kept ? FLAG_BODY_KEPT : 0) | (op->died ? FLAG_DIED : 0) | FLAG_PACKED;
 }
 
 static int64_t limit_of(const struct hapax_op *op)

@@ -114,6 +114,7 @@ static void put_fields(struct hapax__writer *w, const struct hapax_op *op)
     if (op->kind == HAPAX_OP_FAIL) {
         hapax__put_number(w, op->ran, 1);
         hapax__put_number(w, op->as_unknown, 1);
+        hapax__put_number(w, op->died, 1);
     } else if (op->kind == HAPAX_OP_RESOLVE) {
         hapax__put_number(w, (uint64_t)op->resolve, 1);
         hapax__put_number(w, op->force, 1);
