@@ -19,7 +19,7 @@ struct hapax__flow_door {
     bool (*act)(struct hapax__flow *flow, enum hapax__flow_do what, int64_t now_us);
 };
 
-/* Call this after each event to a flow (begin, told, handled, reconciled, stop, or its timer). It
+/* Call this after each event to a flow (begin, told, handled, died, reconciled, stop, timer). It
  * drives all flows that the event made ready, in their order, and the event's own flow after them,
  * each until PAUSE or END, and goes on until no flow is ready. The memory that an answered op
  * points into must stay until this returns. False: act() returned false; some flows may not have

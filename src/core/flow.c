@@ -424,6 +424,7 @@ static void make_end(struct hapax__flow *f)
     f->op.kind = f->end.kind;
     f->op.ran = f->end.ran;
     f->op.as_unknown = f->end.as_unknown;
+    f->op.died = f->died;
     if (f->op.kind == HAPAX_OP_FAIL && !f->op.ran)
         return; /* no store would keep the outcome */
     f->op.outcome = *outcome;
@@ -528,6 +529,18 @@ void hapax__flow_reconciled(struct hapax__flow *f, enum hapax_class cls,
     assert(f->phase == HAPAX__FLOW_RECONCILING);
     take_end(f, cls, outcome);
     ended(f, now_us);
+}
+
+void hapax__flow_died(struct hapax__flow *f, int64_t now_us)
+{
+    const struct hapax_outcome none = {0};
+
+    if (f->phase == HAPAX__FLOW_RECONCILING) {
+        hapax__flow_reconciled(f, HAPAX_CLASS_UNKNOWN, &none, now_us);
+        return;
+    }
+    f->died = true;
+    hapax__flow_handled(f, HAPAX_CLASS_UNKNOWN, &none, now_us);
 }
 
 void hapax__flow_stop(struct hapax__flow *f, int64_t now_us)
@@ -959,8 +972,9 @@ static void run_ended(struct hapax__flow *f, int64_t now_us)
         return;
     default:
         assert(f->answer.cls == HAPAX_CLASS_UNKNOWN);
-        /* What the handler did is not known: the lease runs out, unless the record knows more. */
-        if (on_expired(f) == HAPAX_EXPIRED_HOLD)
+        /* What the handler did is not known: the lease runs out, unless the record knows more. The
+         * lease is there for a handler that may still be writing. */
+        if (f->died || on_expired(f) == HAPAX_EXPIRED_HOLD)
             save_as(f, HAPAX_OP_FAIL, true, true, now_us);
         else if (f->lost || (f->policy->pass_token && !f->answer.unprotected))
             read_first(f, now_us);

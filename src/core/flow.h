@@ -101,6 +101,7 @@ struct hapax__flow {
     bool lost; /* a RENEW found the claim gone */
     bool reconciled; /* the hook said "it did not happen" */
     bool bodiless; /* the store refused the outcome for its size */
+    bool died; /* the handler's process */
     unsigned tries; /* in a row, for the pauses between them */
     int64_t begun_us;
     int64_t asked_us; /* the last op */
@@ -137,6 +138,10 @@ void hapax__flow_told(struct hapax__flow *flow, int64_t now_us);
 /* The handler ended. The outcome's memory stays until END. */
 void hapax__flow_handled(struct hapax__flow *flow, enum hapax_class cls,
                          const struct hapax_outcome *outcome, int64_t now_us);
+
+/* Handler or hook did not end: its process is surely dead, so nothing of the attempt will write any
+ * more. Under `rerun` and `reconcile` the next attempt need not wait for the lease. */
+void hapax__flow_died(struct hapax__flow *flow, int64_t now_us);
 
 /* In the place of handler or hook, when RUN or RECONCILE was returned: the owner has reached a
  * limit. The claim is given back. */

@@ -36,7 +36,7 @@ struct hapax__call {
     /* ---- the door reads these from told() on ---- */
 
     /* PAUSE: no new state. RUN, RECONCILE: the door runs the handler or the hook, then calls
-     * hapax__call_ended(). ANSWER: the door calls hapax__call_leave(). */
+     * hapax__call_ended() or hapax__call_died(). ANSWER: the door calls hapax__call_leave(). */
     enum hapax__flow_do state;
     struct hapax_attempt attempt; /* the handler's, while the state is RUN or RECONCILE */
 
@@ -50,6 +50,7 @@ struct hapax__call {
     struct hapax__flow_request request; /* its spans point into `names` */
     struct hapax__call_names names;
     enum hapax_class cls; /* how the handler ended; 0: it has not run yet */
+    bool died; /* it did not end: its process is dead */
     struct hapax_answer answer;
     bool no_memory; /* there is an answer, but no memory for it */
     struct hapax__timer timer;
@@ -82,6 +83,12 @@ HAPAX__SHARED enum hapax__flow_do hapax__call_wait(struct hapax__call *call);
 
 /* Reports how the handler or the hook ended. Safe from any thread. A new state follows. */
 HAPAX__SHARED void hapax__call_ended(struct hapax__call *call, enum hapax_class cls);
+
+/* Reports, in the place of hapax__call_ended(), that the process of the handler or of the hook is
+ * surely dead: nothing of the attempt will write any more. An outcome that was set is dropped, and
+ * the next attempt need not wait for the lease. The call gets its answer: after a handler FRESH, of
+ * the class UNKNOWN and without an outcome. Safe from any thread. */
+void hapax__call_died(struct hapax__call *call);
 
 /* Leaves a call in the state ANSWER: moves its answer to *answer, and lets go of the call. The
  * caller releases the answer. text: the store's last failure where the answer has an error,

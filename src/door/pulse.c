@@ -206,6 +206,8 @@ static void take_call(struct hapax__pulse *pulse, struct hapax__call *call)
     if (call->cls == 0) { /* it begins */
         call->flow.door = call;
         hapax__flow_begin(&call->flow, &call->policy, &pulse->waiters, &call->request, now_us);
+    } else if (call->died) {
+        hapax__flow_died(&call->flow, now_us);
     } else if (call->flow.phase == HAPAX__FLOW_RECONCILING) {
         hapax__flow_reconciled(&call->flow, call->cls, outcome, now_us);
     } else {
@@ -425,6 +427,12 @@ enum hapax__flow_do hapax__call_wait(struct hapax__call *call)
     while (sem_wait(&call->wake) != 0)
         assert(errno == EINTR);
     return call->state;
+}
+
+void hapax__call_died(struct hapax__call *call)
+{
+    call->died = true;
+    hapax__call_ended(call, HAPAX_CLASS_UNKNOWN);
 }
 
 void hapax__call_ended(struct hapax__call *call, enum hapax_class cls)

@@ -338,7 +338,12 @@ static void judged_fail(struct sim *s, struct shadow *shadow, const struct hapax
         sim_fail(s, "c a result is not lost", "failed what had completed");
     } else if (shadow->state == HAPAX_STATE_STARTED) {
         shadow->ran = op->ran;
-        if (op->as_unknown) {
+        if (op->died && !shadow->hold) {
+            sim_mark(s, MARK_death_known);
+            shadow->spent++;
+            shadow->any_ran = true;
+            end_attempt(s, shadow, HAPAX_STATE_FAILED, true);
+        } else if (op->as_unknown) {
             sim_mark(s, MARK_failed_to_unknown);
             end_attempt(s, shadow, HAPAX_STATE_UNKNOWN, true);
         } else {

@@ -50,6 +50,8 @@ static void check_end_op(struct sim *s, const struct call *call)
         right = op->ran && op->as_unknown == holds && failed != HAPAX_FAILED_REPLAY;
     else
         right = cls == HAPAX_CLASS_UNKNOWN && op->as_unknown;
+    if (!hooked && op->kind == HAPAX_OP_FAIL && call->exec >= 0)
+        right &= op->died == s->execs[call->exec].dies;
     if (!right)
         sim_fail(s, "what is stored is what happened", "call %d sends op%d for class %d",
                  number(s, call), (int)op->kind, (int)cls);
@@ -213,7 +215,7 @@ static void check_fresh(struct sim *s, struct call *call, int result)
     bool stores = a->cls == HAPAX_CLASS_FINAL ||
                   (a->cls == HAPAX_CLASS_FAILED && call->policy.on_failed == HAPAX_FAILED_REPLAY);
 
-    if (!exec || exec->running || result != exec->result) {
+    if (!exec || exec->running || result != (exec->dies ? -1 : exec->result)) {
         sim_fail(s, "b fresh is one's own", "call %d", number(s, call));
         return;
     }
@@ -232,7 +234,7 @@ static void check_fresh(struct sim *s, struct call *call, int result)
         sim_mark(s, MARK_zombie_gone);
     if (call->told_lost && !a->recorded && call->lost_to != HAPAX_STATE_ABSENT)
         sim_fail(s, "k a zombie keeps its answer to itself", "call %d", number(s, call));
-    if (a->outcome.body.len != TEXT_LEN)
+    if (a->outcome.body.len != (exec->dies ? 0 : TEXT_LEN))
         sim_fail(s, "b fresh is whole", "call %d", number(s, call));
 }
 
@@ -369,7 +371,7 @@ void check_end(struct sim *s, struct call *call)
         check_nothing_left(s, call);
     if (exec && to_save && !call->end_told && !call->told_lost && !call->flow.lost &&
         s->store.body_max == HAPAX_BODY_MAX &&
-        (exec->cls == HAPAX_CLASS_FINAL || exec->cls == HAPAX_CLASS_NOT_RUN))
+        (exec->cls == HAPAX_CLASS_FINAL || exec->cls == HAPAX_CLASS_NOT_RUN || exec->dies))
         sim_fail(s, "c a result is saved in the end", "call %d gave up", number(s, call));
 }
 

@@ -101,6 +101,7 @@ static void abandon(struct sim *s, struct call *call)
         return;
     }
     sim_mark(s, MARK_abandon_obeyed);
+    exec->dies = false;
     if (!exec->effected) {
         exec->cancelled = true;
         exec->cls = HAPAX_CLASS_NOT_RUN;
@@ -311,7 +312,7 @@ void door_effect(struct sim *s, int n)
         if (exec->self != SELF_COMMITS)
             sim_mark(s, MARK_effect_refused_by_fence);
         TRACE(s, "        effect of c%d refused", exec->call);
-        if (exec->running)
+        if (exec->running && !exec->dies)
             exec->cls = HAPAX_CLASS_NOT_RUN;
         return;
     }
@@ -364,7 +365,12 @@ void door_end(struct sim *s, int n, uint32_t stamp)
     mark_answer(s, exec, &call->policy);
     if (call->flow.run_until_us > 0 && call->flow.run_until_us < local_us(s, &s->procs[call->proc]))
         sim_mark(s, MARK_outlived_run_max);
-    hapax__flow_handled(&call->flow, exec->cls, &outcome, local_us(s, &s->procs[call->proc]));
+    if (exec->dies) {
+        exec->cancelled = true;
+        hapax__flow_died(&call->flow, local_us(s, &s->procs[call->proc]));
+    } else {
+        hapax__flow_handled(&call->flow, exec->cls, &outcome, local_us(s, &s->procs[call->proc]));
+    }
     drive(s, call);
 }
 

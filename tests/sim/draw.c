@@ -236,6 +236,7 @@ void draw_exec(struct sim *s, struct exec *exec, const struct hapax_policy *poli
 
     draw_answer(s, exec, policy);
     exec->remote = sim_chance(s, 500);
+    exec->dies = !exec->remote && exec->said_by_it->status == 0 && sim_chance(s, 500);
     exec->obeys = sim_chance(s, 500);
     effect_us = sim_between(s, s->now_us, end_us);
     if (exec->cls == HAPAX_CLASS_UNKNOWN && exec->remote && sim_chance(s, 300))

@@ -52,7 +52,7 @@
     X(open_saved) X(bypass) X(bodiless_gone) X(store_too_big) X(resolve_raced) \
     X(resolve_complete) X(resolve_fail) X(resolve_forget) X(resolve_forced) X(purged) \
     X(purge_met_live_claim) X(swept_to_unknown) X(clock_mattered) X(crash_before_effect) \
-    X(crash_after_effect) X(pause_over_lease) X(left_started) X(failed_to_unknown) \
+    X(crash_after_effect) X(pause_over_lease) X(left_started) X(failed_to_unknown) X(death_known) \
     X(self_completed) X(self_completed_first) X(read_found_completed) X(outlived_run_max) \
     X(rerun_completed) X(abandon_obeyed) X(abandon_ignored) X(second_effect) \
     X(effect_refused_by_fence) X(hard_error) X(stopped) X(request_lost) X(reply_lost) \
@@ -143,6 +143,7 @@ struct exec {
     bool effected;
     bool cancelled;
     bool obeys;
+    bool dies; /* its process does, before it ends, and its door sees that */
     bool abandoned;
     bool running; /* the door has not seen its end */
     enum { SELF_NO, SELF_SENDS, SELF_COMMITS } self; /* completes the record itself */

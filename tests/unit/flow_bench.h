@@ -84,7 +84,8 @@ static inline void note_ask(struct bench *b, int i)
     if (op->kind == HAPAX_OP_COMPLETE)
         note(b, " %d%s", op->outcome.status, op->outcome.body_kept ? "" : " bodiless");
     if (op->kind == HAPAX_OP_FAIL)
-        note(b, "%s%s", op->ran ? " ran" : " not-run", op->as_unknown ? " unknown" : "");
+        note(b, "%s%s%s", op->ran ? " ran" : " not-run", op->as_unknown ? " unknown" : "",
+             op->died ? " died" : "");
     note(b, "\n");
 }
 
@@ -252,6 +253,12 @@ static inline void handled(struct bench *b, int i, enum hapax_class cls, int sta
     struct hapax_outcome outcome = outcome_of(status);
 
     hapax__flow_handled(&b->flows[i], cls, &outcome, b->now_us);
+    go_on(b, i);
+}
+
+static inline void died(struct bench *b, int i)
+{
+    hapax__flow_died(&b->flows[i], b->now_us);
     go_on(b, i);
 }
 

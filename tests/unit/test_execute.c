@@ -4,6 +4,7 @@
  * Callers at once are in test_execute_threads.c.
  */
 #include "../cases.h"
+#include "door/call.h"
 #include "execute_bed.h"
 
 /* ---- first call and repeats ---------------------------------------------------------- */
@@ -616,6 +617,76 @@ CASE(a_claim_given_up_does_not_hold_the_key)
     bed.policy.lease_ms = 4 * WAIT_MS;
     expect(&bed, "k", &script, HAPAX_ANSWER_FRESH, "ran");
     assert_int_equal(script.runs, 1);
+    bed_close(&bed);
+}
+
+/* ---- a process that died --------------------------------------------------------------- */
+
+/* Runs a call whose handler, in another process, sets an outcome and then dies. Meanwhile another
+ * caller waits; what that one is answered is left in *waits. */
+static void die_in_the_handler(struct bed *bed, struct caller *waits, struct script *script)
+{
+    struct hapax_request request = request_of("k");
+    struct hapax_answer answer;
+    struct hapax__call *call;
+    char text[HAPAX_TEXT_MAX];
+
+    assert_int_equal(hapax__call_check(&bed->policy, &request, false, false, text), 0);
+    call = hapax__call_new(bed->h, &bed->policy, &request, NULL, false, text);
+    assert_non_null(call);
+    call->told = hapax__call_wake;
+    assert_int_equal(hapax__call_begin(call, text), HAPAX_ERR_NONE);
+    assert_int_equal(hapax__call_wait(call), HAPAX__FLOW_RUN);
+    caller_start(waits, bed, "k", script);
+    must(hapax_attempt_outcome(&call->attempt, 200, hapax_str(NULL), hapax_str("half")) ==
+         HAPAX_ERR_NONE);
+    hapax__call_died(call);
+    assert_int_equal(hapax__call_wait(call), HAPAX__FLOW_ANSWER);
+    assert_int_equal(hapax__call_leave(call, &answer, text), HAPAX_ERR_NONE);
+    assert_int_equal(answer.kind, HAPAX_ANSWER_FRESH);
+    assert_int_equal(answer.cls, HAPAX_CLASS_UNKNOWN);
+    assert_true(answer.recorded);
+    assert_int_equal(answer.outcome.status, 0);
+    assert_true(body_is(&answer, ""));
+    hapax_answer_release(&answer);
+    caller_join(waits);
+}
+
+/* The lease is longer than the test: who comes next runs at once, and knows of the death. */
+CASE(a_death_that_is_known_lets_the_next_run_at_once)
+{
+    struct script script;
+    struct caller waits;
+    struct bed bed;
+
+    bed_open(&bed);
+    bed.policy.lease_ms = 10 * WAIT_MS;
+    script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
+    die_in_the_handler(&bed, &waits, &script);
+    assert_int_equal(waits.answer.kind, HAPAX_ANSWER_FRESH);
+    assert_int_equal(waits.answer.attempt, 2);
+    assert_int_equal(script.number, 2);
+    assert_true(script.stale);
+    hapax_answer_release(&waits.answer);
+    expect(&bed, "k", &script, HAPAX_ANSWER_REPLAY, "ran");
+    bed_close(&bed);
+}
+
+/* Under hold nobody runs after a death, but it is known at once. */
+CASE(a_death_that_is_known_is_unknown_at_once_under_hold)
+{
+    struct script script;
+    struct caller waits;
+    struct bed bed;
+
+    bed_open(&bed);
+    bed.policy.lease_ms = 10 * WAIT_MS;
+    bed.policy.on_expired = HAPAX_EXPIRED_HOLD;
+    script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
+    die_in_the_handler(&bed, &waits, &script);
+    assert_int_equal(waits.answer.kind, HAPAX_ANSWER_UNKNOWN);
+    assert_int_equal(script.runs, 0);
+    hapax_answer_release(&waits.answer);
     bed_close(&bed);
 }
 

@@ -723,6 +723,72 @@ CASE(an_end_is_stored_by_its_class)
     expect(b, "5 ANSWER fresh 504 unrecorded\n5 END\n");
 }
 
+/* A handler whose process surely died leaves nothing to its lease, whatever the policy: what
+ * becomes of the record is the machine's to say. */
+CASE(a_death_that_is_known_is_stored_at_once)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->policies[1].on_expired = HAPAX_EXPIRED_HOLD;
+    b->policies[2].on_expired = HAPAX_EXPIRED_RECONCILE;
+    b->requests[2].reconciles = true;
+    b->policies[3].pass_token = true;
+    for (int i = 0; i < 4; i++) {
+        run_flow(b, i);
+        died(b, i);
+        assert_int_equal(b->flows[i].op.outcome.status, 0);
+    }
+    expect(b, "3 ASK fail ran unknown died\n");
+    told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+    pass_ms(b, 0, 20);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_FAILED);
+    assert_int_equal(b->flows[0].answer.cls, HAPAX_CLASS_UNKNOWN);
+    assert_int_equal(b->flows[0].answer.spent, 1);
+    told_state(b, 1, HAPAX_OK, HAPAX_STATE_UNKNOWN);
+    told_state(b, 3, HAPAX_LOST, HAPAX_STATE_COMPLETED); /* it had completed the record itself */
+    expect(b, "0 ASK fail ran unknown died\n0 ANSWER fresh recorded\n0 END\n"
+              "1 ANSWER fresh recorded\n1 END\n3 ANSWER replay 201\n3 END\n");
+}
+
+/* A hook whose process died cannot tell, as any other that ends without an answer. */
+CASE(a_hook_that_died_cannot_tell)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->policies[0].on_expired = HAPAX_EXPIRED_RECONCILE;
+    b->requests[0].reconciles = true;
+    begin(b, 0);
+    told_claimed(b, 0, 2, true);
+    died(b, 0);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_UNKNOWN);
+    expect(b, "0 ASK claim reconcile\n0 RECONCILE a2\n0 ASK fail ran unknown\n"
+              "0 ANSWER unknown retry 1000\n0 END\n");
+}
+
+/* Without protection nobody has a claim to give up, unless one may have landed. */
+CASE(a_death_without_protection_is_stored_only_for_a_ghost)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->requests[2].key = HAPAX__KEY_NONE;
+    b->policies[0].on_store_error = b->policies[1].on_store_error = HAPAX_STORE_OPEN;
+    for (int i = 0; i < 2; i++) {
+        begin(b, i);
+        told_error(b, i, i == 0 ? HAPAX_ERR_UNAVAILABLE : HAPAX_ERR_INDETERMINATE);
+        b->now_us += b->policies[i].timeout_ms * MS;
+        go_on(b, i);
+        died(b, i);
+    }
+    expect(b, "0 ASK claim\n0 RUN a0\n0 ANSWER bypass unprotected\n0 END\n1 ASK claim\n1 RUN a0\n"
+              "1 ANSWER bypass unprotected\n1 ASK fail ran unknown died\n");
+    begin(b, 2);
+    died(b, 2);
+    expect(b, "2 RUN a0\n2 ANSWER bypass\n2 END\n");
+}
+
 /* The handler had the token: before its end counts as unknown, the record is read. */
 CASE(a_handler_with_the_token_may_have_committed)
 {

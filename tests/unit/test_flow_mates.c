@@ -101,6 +101,22 @@ CASE(after_a_fail_one_of_them_runs)
               "3 ANSWER replay 200\n3 END\n1 ANSWER fresh 200 recorded\n1 END\n");
 }
 
+/* A death that is known is no reason to wait: the next asks, and runs as a takeover does. */
+CASE(after_a_death_one_of_them_runs_at_once)
+{
+    struct bench bench, *b = &bench;
+
+    start(b, 5000);
+    begin(b, 0);
+    begin(b, 1);
+    told_claimed(b, 0, 1, false);
+    died(b, 0);
+    b->len = 0;
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_FAILED);
+    told_claimed(b, 1, 2, true);
+    expect(b, "1 ASK claim\n0 ANSWER fresh recorded\n0 END\n1 RUN a2 stale\n");
+}
+
 /* A head that gives up is followed by the next, which still has time. */
 CASE(a_head_that_gives_up_is_replaced)
 {
