@@ -59,7 +59,7 @@ static enum cli_exit advise_door(struct advice *advice, struct cli_args *args,
 
     if (!command || !command->advise)
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
-                        "after -- stands a door and its options: serve, consume or lambda");
+                        "after -- stands a door and its options: serve, consume, lambda or run");
     *door = calloc(1, command->args_size);
     if (!*door)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");

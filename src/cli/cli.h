@@ -86,6 +86,7 @@ struct cli_command {
     } groups[6];
     const char *operand; /* of the synopsis; NULL: takes none */
     bool words; /* takes all that stands after "--" */
+    int wrong; /* exit status of a wrong command line; 0: CLI_USAGE */
     bool no_store; /* knows no --store */
     bool no_shared; /* knows none of the shared options */
     struct cli_example {
@@ -101,7 +102,8 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_bench, cli_check, cli_consume, cli_help, cli_init, cli_keep,
-    cli_lambda, cli_list, cli_purge, cli_redrive, cli_relay, cli_resolve, cli_serve, cli_show;
+    cli_lambda, cli_list, cli_purge, cli_redrive, cli_relay, cli_resolve, cli_run, cli_serve,
+    cli_show;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const struct cli_command *const cli_commands[];

@@ -46,6 +46,8 @@ static enum cli_exit run(const struct cli_command *command, int argc, char **arg
         cli_page(command, CLI_FORM_TEXT);
     else if (exit == CLI_DONE && !command->no_store)
         exit = cli_store_name(args);
+    if (exit != CLI_DONE && command->wrong)
+        exit = (enum cli_exit)command->wrong;
     if (exit == CLI_DONE && !args->help)
         exit = command->run(args);
     free(args);

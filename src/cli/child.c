@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between fork() and exec() only async-signal-safe functions are called, since the store has
+ * threads.
+ */
+#include "child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIGNALLED 128
+
+/* What a pipe gives; 0 at its end. */
+static size_t take(int fd, void *out, size_t size)
+{
+    ssize_t got;
+
+    do {
+        got = read(fd, out, size);
+    } while (got < 0 && errno == EINTR);
+    return got > 0 ? (size_t)got : 0;
+}
+
+/* ---- in the new processes ---------------------------------------------------------------- */
+
+/* Signals are as they were when we were started, but for what is blocked: nothing. */
+static void reset_signals(void)
+{
+    sigset_t none;
+
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_DFL);
+}
+
+/* Only returns on failure, with errno. */
+static void exec_command(const struct cli_child_how *how, int out, pid_t parent)
+{
+    int in = how->in >= 0 ? how->in : open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+        _exit(SIGNALLED + SIGKILL);
+    (void)setsid(); /* no terminal, so that a question of the command fails and does not stop it */
+    if (in < 0 || dup2(in, 0) < 0 || (out >= 0 && dup2(out, 1) < 0))
+        return;
+    reset_signals();
+    (void)execvpe(how->words[0], how->words, how->env);
+}
+
+/* Reads the command's number first. Without one nothing was started. */
+static _Noreturn void guard_group(int alive)
+{
+    pid_t group = 0;
+
+    /* Nothing of ours stays open: neither the store, nor our output, nor our end of the pipe. */
+    if (dup2(alive, 0) == 0)
+        (void)close_range(1, ~0u, 0);
+    if (take(0, &group, sizeof(group)) == sizeof(group)) {
+        (void)take(0, &(char){0}, 1);
+        (void)kill(-group, SIGKILL);
+    }
+    _exit(0);
+}
+
+/* ---- ours -------------------------------------------------------------------------------- */
+
+static void close_both(const int fds[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* Forks the command, and waits until it has been executed. 0, or an errno. */
+static int fork_command(struct cli_child *child, const struct cli_child_how *how, int out,
+                        int alive, int failure[2], bool *found)
+{
+    pid_t parent = getpid();
+    int error = 0;
+
+    child->pid = fork();
+    if (child->pid == 0) {
+        exec_command(how, out, parent);
+        error = errno;
+        (void)!write(failure[1], &error, sizeof(error));
+        _exit(SIGNALLED - 1);
+    }
+    if (child->pid < 0)
+        return errno;
+    (void)!write(alive, &child->pid, sizeof(child->pid));
+    close(failure[1]);
+    failure[1] = -1;
+    if (take(failure[0], &error, sizeof(error)) != sizeof(error))
+        return 0;
+    *found = false;
+    (void)waitpid(child->pid, NULL, 0);
+    return error;
+}
+
+/* out, alive, failure: pipes. */
+static int start(struct cli_child *child, const struct cli_child_how *how, int out,
+                 const int alive[2], int failure[2], bool *found)
+{
+    int error;
+
+    child->guard = fork();
+    if (child->guard == 0)
+        guard_group(alive[0]);
+    if (child->guard < 0)
+        return errno;
+    error = fork_command(child, how, out, alive[1], failure, found);
+    if (error != 0) {
+        (void)kill(child->guard, SIGKILL);
+        (void)waitpid(child->guard, NULL, 0);
+    }
+    return error;
+}
+
+int cli_child_start(struct cli_child *child, const struct cli_child_how *how, bool *found)
+{
+    int out[2] = {-1, -1}, alive[2] = {-1, -1}, failure[2] = {-1, -1};
+    int error = 0;
+
+    *found = true;
+    memset(child, 0, sizeof(*child));
+    if (pipe2(alive, O_CLOEXEC) != 0 || pipe2(failure, O_CLOEXEC) != 0 ||
+        (how->capture && pipe2(out, O_CLOEXEC) != 0) ||
+        (how->capture && fcntl(out[0], F_SETFL, O_NONBLOCK) != 0))
+        error = errno;
+    if (error == 0)
+        error = start(child, how, out[1], alive, failure, found);
+    if (error == 0) {
+        child->out = out[0];
+        child->alive = alive[1];
+        out[0] = alive[1] = -1;
+    }
+    close_both(out);
+    close_both(alive);
+    close_both(failure);
+    return error;
+}
+
+bool cli_child_ended(const struct cli_child *child)
+{
+    siginfo_t info = {.si_pid = 0};
+
+    return waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+           info.si_pid != 0;
+}
+
+void cli_child_signal(const struct cli_child *child, int number)
+{
+    (void)kill(-child->pid, number);
+}
+
+int cli_child_reap(struct cli_child *child, bool *killed)
+{
+    int status = 0;
+
+    /* First the guard: it must not find us gone, and the group's number taken by others. */
+    (void)kill(child->guard, SIGKILL);
+    (void)waitpid(child->guard, NULL, 0);
+    close(child->alive);
+    if (child->out >= 0)
+        close(child->out);
+    (void)waitpid(child->pid, &status, 0);
+    *killed = WIFSIGNALED(status);
+    return *killed ? SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
+}

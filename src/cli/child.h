@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A command that runs as our child, in a session of its own. Its whole process group is ended with
+ * us: where we are killed, even by SIGKILL, a guard kills the group.
+ *
+ * The guard is a second child of ours. It waits at a pipe whose other end only we have. Rejected:
+ * PR_SET_PDEATHSIG alone. That reaches the command, and not what the command has started: of
+ * `sh -c 'dump | upload'` the shell would die and the upload go on.
+ */
+#ifndef HAPAX_CLI_CHILD_H
+#define HAPAX_CLI_CHILD_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct cli_child {
+    pid_t pid; /* also its process group */
+    pid_t guard; /* 0: there is none left */
+    int alive; /* our end of the guard's pipe */
+    int out; /* the command's output, which does not block; -1: not captured, or at its end */
+};
+
+struct cli_child_how {
+    char *const *words; /* ends with NULL, as does env */
+    char *const *env;
+    int in; /* its stdin; -1: /dev/null */
+    bool capture; /* its stdout is a pipe; otherwise ours */
+};
+
+/* Starts a command. 0: it runs; cli_child_reap() is then due. Otherwise an errno, and nothing has
+ * run: *found is false where the command itself could not be executed. SIGCHLD must not be
+ * ignored. Call it in the thread that lives as long as the command. */
+int cli_child_start(struct cli_child *child, const struct cli_child_how *how, bool *found);
+
+/* Whether the command has ended. It stays a zombie, so that its group's number is not reused. */
+bool cli_child_ended(const struct cli_child *child);
+
+/* Sends a signal to the command's process group. */
+void cli_child_signal(const struct cli_child *child, int number);
+
+/* After its end: releases all. What the command has left running goes on. Returns its status as a
+ * shell does; *killed: it ended by a signal. */
+int cli_child_reap(struct cli_child *child, bool *killed);
+
+#endif

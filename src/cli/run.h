@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hapax run, in three files: run.c holds the call and says what came of it, run_ask.c reads what is
+ * asked, and run_job.c runs the command.
+ */
+#ifndef HAPAX_CLI_RUN_H
+#define HAPAX_CLI_RUN_H
+
+#include "cli.h"
+#include "policies.h"
+
+/* Our own statuses, near those of env and timeout. */
+#define RUN_GONE         118
+#define RUN_USED_UP      119
+#define RUN_MISMATCH     120
+#define RUN_NOT_KNOWN    121
+#define RUN_IN_FLIGHT    122
+#define RUN_NO_STORE     123
+#define RUN_LOST         124
+#define RUN_FAILED       125
+#define RUN_NOT_RUNNABLE 126
+#define RUN_NOT_FOUND    127
+#define RUN_SIGNALLED    128
+
+#define RUN_OPTIONS   (9u + CLI_POLICIES)
+#define RUN_RULES_MAX 64u
+#define RUN_TEXT_MAX  640u
+
+struct run_args {
+    struct cli_args args;
+    const char *scope;
+    const char *owner;
+    const char *fingerprint;
+    const char *reconcile;
+    struct cli_texts classes;
+    int64_t in_flight;
+    bool input;
+    bool live;
+    bool verbose;
+    const char *policies[CLI_POLICIES];
+};
+
+struct run_rule {
+    int first, last;
+    enum hapax_class cls;
+};
+
+struct running {
+    const struct run_args *args;
+    struct hapax_policy policy;
+    struct hapax_request request;
+    struct run_rule rules[RUN_RULES_MAX];
+    size_t rule_count;
+    struct cli_secret secret;
+    struct hapax *h; /* NULL: it runs unprotected */
+    int input; /* what was read from stdin; -1: nothing */
+    int signals;
+    int told; /* an eventfd: the call has a new state */
+    bool ran; /* the command has begun */
+    int stopped; /* the signal that came before that */
+    bool passed_on; /* the output is printed */
+    bool unprinted; /* stdout took no more */
+    char line[RUN_TEXT_MAX]; /* what there is to say */
+};
+
+/* The policies come last. */
+extern const struct cli_option run_options[RUN_OPTIONS];
+
+/* Says something once all is over. The first line counts. */
+void run_say(struct running *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- what is asked (run_ask.c) ----------------------------------------------------------- */
+
+/* Reads the settings. A wrong one is printed, and CLI_USAGE is returned. */
+enum cli_exit run_read(struct running *r, const char *key);
+
+/* Completes the request by its fingerprint, and reads stdin where it is asked for. */
+enum cli_exit run_ask(struct running *r);
+
+/* ---- the command (run_job.c) ------------------------------------------------------------- */
+
+/* Prints a part of the output. A failure is kept in r. */
+void run_print(struct running *r, struct hapax_span output);
+
+/* Runs the command, and sets its outcome. */
+enum hapax_class run_handle(struct running *r, struct hapax_attempt *attempt);
+
+/* Asks the hook. */
+enum hapax_class run_reconcile(struct running *r, struct hapax_attempt *attempt);
+
+/* Runs the command without a store. *bytes, which the output points into, is the caller's. */
+void run_unprotected(struct running *r, struct hapax_outcome *outcome, uint8_t **bytes);
+
+#endif

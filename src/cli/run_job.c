@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command of hapax run: its environment, its output, its end.
+ *
+ * The output is kept until it is stored. Output that is over max_response cannot be stored, and is
+ * printed as it comes.
+ */
+#include "child.h"
+#include "run.h"
+
+#include "base/clock.h"
+#include "base/time.h"
+#include "door/call.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TRY_AGAIN    75 /* EX_TEMPFAIL of sysexits.h */
+#define LOOK_MS      200 /* between two looks whether the claim is lost */
+#define GRACE_US     (5 * US_PER_S) /* from SIGTERM to SIGKILL, once it is */
+#define VARIABLES    5u
+#define VARIABLE_MAX 320u
+
+struct output {
+    uint8_t *bytes;
+    size_t len, size;
+    bool kept; /* otherwise it is over max_response */
+    bool pass_on; /* print what cannot be kept */
+};
+
+static bool is_ours(const char *variable)
+{
+    static const char *const names[] = {
+        "HAPAX_KEY=", "HAPAX_ATTEMPT=", "HAPAX_FENCE=", "HAPAX_STALE=", "HAPAX_TOKEN="};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* The environment with the attempt in it. attempt NULL: it runs unprotected. variables: what is
+ * ours. NULL: out of memory. */
+static char **make_env(char variables[VARIABLES][VARIABLE_MAX], const struct hapax_attempt *attempt,
+                       struct hapax_span key)
+{
+    char token[HAPAX_TOKEN_TEXT_MAX];
+    size_t n = 0, all = 0;
+    char **env;
+
+    while (environ[all])
+        all++;
+    env = calloc(all + VARIABLES + 1, sizeof(*env));
+    if (!env)
+        return NULL;
+    for (size_t i = 0; i < all; i++)
+        if (!is_ours(environ[i]))
+            env[n++] = environ[i];
+    (void)snprintf(variables[0], VARIABLE_MAX, "HAPAX_KEY=%.*s", (int)key.len,
+                   (const char *)key.ptr);
+    (void)snprintf(variables[1], VARIABLE_MAX, "HAPAX_ATTEMPT=%u",
+                   attempt ? hapax_attempt_number(attempt) : 1);
+    (void)snprintf(variables[2], VARIABLE_MAX, "HAPAX_FENCE=%" PRIu64,
+                   attempt ? hapax_attempt_fence(attempt) : 0);
+    (void)snprintf(variables[3], VARIABLE_MAX, "HAPAX_STALE=%d",
+                   attempt && hapax_attempt_stale(attempt));
+    for (size_t i = 0; i < 4; i++)
+        env[n++] = variables[i];
+    if (attempt && hapax_attempt_token(attempt, token)) {
+        (void)snprintf(variables[4], VARIABLE_MAX, "HAPAX_TOKEN=%s", token);
+        env[n++] = variables[4];
+    }
+    return env;
+}
+
+void run_print(struct running *r, struct hapax_span output)
+{
+    ssize_t put;
+
+    for (size_t done = 0; done < output.len && !r->unprinted; done += (size_t)put) {
+        put = write(1, output.ptr + done, output.len - done);
+        if (put < 0 && errno == EINTR)
+            put = 0;
+        if (put < 0) {
+            r->unprinted = true;
+            run_say(r, "cannot print the output: %s", strerror(errno));
+            return;
+        }
+    }
+}
+
+/* Keeps the bytes, or from the first one that does not fit prints all of the output. */
+static void keep(struct running *r, struct output *out, const uint8_t *bytes, size_t len)
+{
+    size_t most = r->policy.max_response, size = out->size;
+
+    if (out->kept && len <= most - out->len) {
+        while (size < out->len + len)
+            size = size > 0 ? 2 * size : 4096;
+        if (size > out->size) {
+            uint8_t *more = realloc(out->bytes, size);
+
+            out->kept = more != NULL;
+            out->bytes = more ? more : out->bytes;
+            out->size = more ? size : out->size;
+        }
+        if (out->kept) {
+            memcpy(out->bytes + out->len, bytes, len);
+            out->len += len;
+            return;
+        }
+    }
+    out->kept = false;
+    if (!out->pass_on)
+        return;
+    run_print(r, (struct hapax_span){out->bytes, out->len});
+    run_print(r, (struct hapax_span){bytes, len});
+    out->len = 0;
+    r->passed_on = true;
+}
+
+/* Takes what the command has printed by now. */
+static void take_output(struct running *r, struct cli_child *child, struct output *out)
+{
+    uint8_t bytes[65536];
+    ssize_t got;
+
+    while (child->out >= 0) {
+        got = read(child->out, bytes, sizeof(bytes));
+        if (got < 0 && (errno == EINTR || errno == EAGAIN))
+            return;
+        if (got > 0) {
+            keep(r, out, bytes, (size_t)got);
+            continue;
+        }
+        close(child->out);
+        child->out = -1;
+    }
+}
+
+/* Hands signals on to the command. */
+static void hand_on(const struct running *r, const struct cli_child *child)
+{
+    int number;
+
+    while ((number = cli_signals_wait(r->signals, 0)) != 0)
+        if (number != SIGCHLD)
+            cli_child_signal(child, number);
+}
+
+/* Waits until the command has ended and its output is closed: what it left running may still
+ * print. Where the claim is lost, the command is ended. */
+static void follow(struct running *r, struct cli_child *child, struct output *out,
+                   const struct hapax_attempt *attempt)
+{
+    struct pollfd fds[] = {{.fd = r->signals, .events = POLLIN}, {.events = POLLIN}};
+    int64_t kill_us = INT64_MAX;
+
+    while (child->out >= 0 || !cli_child_ended(child)) {
+        fds[1].fd = child->out;
+        (void)poll(fds, 2, LOOK_MS);
+        take_output(r, child, out);
+        hand_on(r, child);
+        if (!attempt || !hapax_attempt_lost(attempt))
+            continue;
+        if (kill_us == INT64_MAX) {
+            cli_child_signal(child, SIGTERM);
+            kill_us = hapax__boot_us() + GRACE_US;
+        } else if (hapax__boot_us() >= kill_us) {
+            cli_child_signal(child, SIGKILL);
+            if (cli_child_ended(child))
+                return;
+        }
+    }
+}
+
+/* Runs a command to its end. False: it did not run, and *status is what a shell gives for that. */
+static bool run_command(struct running *r, char *const *words, const struct hapax_attempt *attempt,
+                        struct output *out, int *status, bool *killed)
+{
+    char variables[VARIABLES][VARIABLE_MAX];
+    struct hapax_span key = attempt ? hapax_attempt_key(attempt) : r->request.key;
+    char **env = make_env(variables, attempt, key);
+    struct cli_child_how how = {words, env, r->input, out->pass_on ? !r->args->live : true};
+    struct cli_child child;
+    bool found = true;
+    int error = ENOMEM;
+
+    if (r->input >= 0)
+        (void)lseek(r->input, 0, SEEK_SET); /* the hook may have read it */
+    if (env)
+        error = cli_child_start(&child, &how, &found);
+    free(env);
+    explicit_bzero(variables, sizeof(variables));
+    if (error != 0) {
+        run_say(r, "cannot run \"%.200s\": %s", words[0], strerror(error));
+        *status = found                                 ? RUN_FAILED
+                  : error == ENOENT || error == ENOTDIR ? RUN_NOT_FOUND
+                                                        : RUN_NOT_RUNNABLE;
+        return false;
+    }
+    follow(r, &child, out, attempt);
+    *status = cli_child_reap(&child, killed);
+    return true;
+}
+
+/* What the end of the command means. Under hold a 75 is not believed: a script ends with the
+ * status of whatever failed in it, perhaps after an effect. Who was killed got nobody knows how
+ * far. */
+static enum hapax_class class_of(const struct running *r, int status, bool killed)
+{
+    for (size_t i = 0; i < r->rule_count; i++)
+        if (r->rules[i].first <= status && status <= r->rules[i].last)
+            return r->rules[i].cls;
+    if (killed)
+        return HAPAX_CLASS_UNKNOWN;
+    if (status == TRY_AGAIN && r->policy.on_expired == HAPAX_EXPIRED_RERUN)
+        return HAPAX_CLASS_NOT_RUN;
+    return status == 0 ? HAPAX_CLASS_FINAL : HAPAX_CLASS_FAILED;
+}
+
+/* Sets the outcome. What there is no memory for is not kept. */
+static void set_outcome(struct running *r, struct hapax_attempt *attempt, int status,
+                        const struct output *out)
+{
+    const struct hapax_span none = {NULL, 0};
+    bool kept = out->kept &&
+                hapax_attempt_outcome(attempt, status, none,
+                                      (struct hapax_span){out->bytes, out->len}) == HAPAX_ERR_NONE;
+
+    if (kept)
+        return;
+    if (out->pass_on && !r->passed_on)
+        run_print(r, (struct hapax_span){out->bytes, out->len});
+    r->passed_on = r->passed_on || out->pass_on;
+    (void)hapax_attempt_outcome(attempt, status, none, none); /* which takes no memory */
+    attempt->outcome.body_kept = false;
+}
+
+enum hapax_class run_handle(struct running *r, struct hapax_attempt *attempt)
+{
+    struct output out = {.kept = true, .pass_on = true};
+    enum hapax_class cls = HAPAX_CLASS_NOT_RUN;
+    bool killed = false;
+    int status = 0;
+
+    if (r->stopped)
+        return cls;
+    r->ran = run_command(r, r->args->args.words, attempt, &out, &status, &killed);
+    if (r->ran)
+        cls = class_of(r, status, killed);
+    if (hapax_attempt_lost(attempt))
+        cls = HAPAX_CLASS_UNKNOWN;
+    set_outcome(r, attempt, status, &out);
+    free(out.bytes);
+    return cls;
+}
+
+enum hapax_class run_reconcile(struct running *r, struct hapax_attempt *attempt)
+{
+    char shell[] = "sh", option[] = "-c";
+    char *words[] = {shell, option, (char *)r->args->reconcile, NULL};
+    struct output out = {.kept = true};
+    enum hapax_class cls = HAPAX_CLASS_UNKNOWN;
+    bool killed = false;
+    int status = 0;
+
+    if (r->stopped)
+        return cls;
+    if (run_command(r, words, attempt, &out, &status, &killed) && !killed && status <= 1)
+        cls = status == 0 ? HAPAX_CLASS_FINAL : HAPAX_CLASS_NOT_RUN;
+    if (cls == HAPAX_CLASS_FINAL)
+        set_outcome(r, attempt, 0, &out);
+    free(out.bytes);
+    return cls;
+}
+
+void run_unprotected(struct running *r, struct hapax_outcome *outcome, uint8_t **bytes)
+{
+    struct output out = {.kept = true, .pass_on = true};
+    bool killed = false;
+
+    (void)run_command(r, r->args->args.words, NULL, &out, &outcome->status, &killed);
+    outcome->body = (struct hapax_span){out.bytes, out.len};
+    *bytes = out.bytes;
+}
