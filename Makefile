@@ -6,6 +6,7 @@ help:
 	@echo 'make run-saga  three services, a refund and messages between them; brings PostgreSQL and RabbitMQ along'
 	@echo 'make test    build, then run every test'
 	@echo 'make check   in seconds, before each commit: format, layers, words, links and what linters see'
+	@echo 'make deb    build the Debian packages into build-deb/'
 	@echo 'make soak    the long tests: hours of what make test does in minutes'
 	@echo 'make clean   remove what was built'
 
@@ -28,10 +29,14 @@ check:
 	@tools/install check
 	@tools/check
 
+deb:
+	@tools/install build deb
+	@tools/deb
+
 soak: build
 	@tools/soak
 
 clean:
-	rm -rf build build-ci
+	rm -rf build build-ci build-deb
 
-.PHONY: help build run run-saga test check soak clean
+.PHONY: help build run run-saga test check deb soak clean

@@ -137,6 +137,9 @@ enum cli_form { CLI_FORM_TEXT = 1, CLI_FORM_MAN, CLI_FORM_MARKDOWN };
 /* Prints a command's page, or with NULL the page of hapax itself. */
 void cli_page(const struct cli_command *command, enum cli_form form);
 
+/* Prints the completion of all commands for zsh, or for bash. */
+void cli_completion(bool for_zsh);
+
 /* ---- failures ------------------------------------------------------------------------ */
 
 /* Prints why the command failed: on stderr, or with --json as an object on stdout. Returns exit. */
@@ -248,7 +251,18 @@ int cli_signals_begin(void);
 /* The same for more signals besides those two. */
 int cli_signals_begin_with(const int *more, size_t n);
 
-/* Waits for a signal, at most timeout_ms (negative: no limit). Returns the signal; 0: none came. */
+/* Waits for a signal, at most timeout_ms (negative: no limit). Returns the signal; 0: none came.
+ * Feeds the service manager's watchdog meanwhile. */
 int cli_signals_wait(int fd, int64_t timeout_ms);
+
+/* ---- the service manager ------------------------------------------------------------- */
+
+/* Tells the service manager that started this process, where there is one, what has changed:
+ * "READY=1". See sd_notify(3). */
+void cli_notify(const char *state);
+
+/* Half of the time within which the service manager wants to hear "WATCHDOG=1" again; negative: it
+ * does not. */
+int64_t cli_watchdog_ms(void);
 
 #endif

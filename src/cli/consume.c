@@ -509,6 +509,7 @@ static void watch(const struct consuming *consuming)
         if (fds[0].revents & POLLIN) { /* before the end, where both are due */
             fds[0].fd = -1;
             say_ready(consuming);
+            cli_notify("READY=1");
             advise_settings(&(struct cli_advice){cli_log_danger, (void *)&consuming->args->args},
                             consuming);
         }

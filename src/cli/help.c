@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hapax help: the pages for people. --man and --markdown print them for the build, which makes the
- * man pages and docs/cli.md of them; `hapax` there names the page of hapax itself.
+ * hapax help: the pages for people. --man, --markdown and --completion print them for the build,
+ * which makes the man pages, docs/cli.md and the shells' completions of them; `hapax` there names
+ * the page of hapax itself.
  */
 #include "cli.h"
 
@@ -11,6 +12,7 @@ struct help_args {
     struct cli_args args;
     bool man;
     bool markdown;
+    const char *completion;
 };
 
 /* For the build; the page leaves them out. */
@@ -18,6 +20,8 @@ static const struct cli_option options[] = {
     {"man", NULL, CLI_FLAG, offsetof(struct help_args, man), 0, 0, "Print the page as roff"},
     {"markdown", NULL, CLI_FLAG, offsetof(struct help_args, markdown), 0, 0,
      "Print all pages as markdown"},
+    CLI_TEXT_OPTION(struct help_args, completion, "completion", "SHELL",
+                    "Print the completion for bash or zsh"),
 };
 
 static enum cli_exit run(struct cli_args *args)
@@ -37,7 +41,12 @@ static enum cli_exit run(struct cli_args *args)
                             args->operand, advice);
         }
     }
-    cli_page(command, form);
+    if (!help->completion)
+        cli_page(command, form);
+    else if (strcmp(help->completion, "bash") == 0 || strcmp(help->completion, "zsh") == 0)
+        cli_completion(help->completion[0] == 'z');
+    else
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--completion is bash or zsh");
     return CLI_DONE;
 }
 

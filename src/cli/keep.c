@@ -213,6 +213,7 @@ static enum cli_exit run(struct cli_args *args)
         exit = serve_second(&keeping, keep, &with_uri);
     if (exit == CLI_DONE) {
         say_ready(keep, &keeping);
+        cli_notify("READY=1");
         watch(&keeping, signals);
     }
     hapax__keeper_stop(keeping.second);

@@ -122,6 +122,7 @@ static enum cli_exit relay(const struct relay_args *args, int signals)
         error = hapax__relay_metrics(&pages, args->metrics, &stats, &port, text);
     if (error == HAPAX_ERR_NONE) {
         say_ready(args, port);
+        cli_notify("READY=1");
         error = hapax__relay_run(&how, &stats, text);
     }
     hapax__pages_close(pages);

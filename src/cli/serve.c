@@ -517,6 +517,7 @@ static enum cli_exit watch(struct serving *serving)
         if (ready) {
             serve_address_release(&serving->taken);
             say_ready(serving);
+            cli_notify("READY=1");
             serve_advise(&(struct cli_advice){cli_log_danger, (void *)&serving->args->args},
                          &serving->conf);
         } else if (hapax__monotonic_us() > deadline) {

@@ -35,11 +35,17 @@ int cli_signals_wait(int fd, int64_t timeout_ms)
 {
     struct signalfd_siginfo info;
     struct pollfd ready = {.fd = fd, .events = POLLIN};
-    int slice;
+    int64_t beat_ms = cli_watchdog_ms();
+    int64_t slice = 3600000;
 
+    if (beat_ms > 0 && beat_ms < slice)
+        slice = beat_ms;
     do {
-        slice = timeout_ms < 0 ? -1 : timeout_ms > 3600000 ? 3600000 : (int)timeout_ms;
-        if (poll(&ready, 1, slice) > 0 && read(fd, &info, sizeof(info)) == sizeof(info))
+        if (timeout_ms >= 0 && timeout_ms < slice)
+            slice = timeout_ms;
+        if (beat_ms > 0)
+            cli_notify("WATCHDOG=1");
+        if (poll(&ready, 1, (int)slice) > 0 && read(fd, &info, sizeof(info)) == sizeof(info))
             return (int)info.ssi_signo;
         if (timeout_ms > 0)
             timeout_ms -= slice;

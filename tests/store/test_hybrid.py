@@ -156,7 +156,8 @@ def test_check_names_a_redis_that_others_can_forge_in(hapax, servers):
         fresh.postgres.psql("CREATE ROLE door LOGIN")
         hapax("init", "--store", fresh.postgres.uri(fresh.database), "--role", "door=door")
         as_door = hapax("check", "--store", fresh.uri().replace("postgres@", "door@"))
-        assert as_door.code == 1 and "copies are sealed" in as_door.out, as_door.out + as_door.err  # 1: fsync is off, for the test's sake
+        told = as_door.out + as_door.err
+        assert as_door.code == 1 and "copies are sealed" in told, told  # 1: fsync is off, for the test's sake
     finally:
         fresh.end()
 

@@ -863,6 +863,29 @@ def test_a_held_store_is_reached_by_both_its_names(hapax, folder, store):
 
 
 # How long a request may wait is counted by the clock that goes on while the machine sleeps, at both ends.
+def test_the_service_manager_is_told(hapax, store, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        keeper = hapax.keep(store, NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="200000")
+        assert [manager.recv(64) for _ in range(4)] == [b"READY=1"] + [b"WATCHDOG=1"] * 3
+        assert end(keeper) == 0
+    for wrong in ("", "x", "/" + "x" * 200, str(tmp_path / "none")):
+        assert end(hapax.keep(store, NOTIFY_SOCKET=wrong, WATCHDOG_USEC="no number")) == 0
+
+
+def test_a_completion_knows_commands_and_options(hapax):
+    script = hapax("help", "--completion", "bash").out
+    ask = 'COMP_WORDS=(hapax "$@"); COMP_CWORD=$#; _hapax; printf "%s\\n" "${COMPREPLY[@]}"'
+    for words, expected in ((["se"], "serve"), (["keep", "--li"], "--listen"), (["show", "--js"], "--json")):
+        done = subprocess.run(["bash", "-c", script + ask, "bash", *words], capture_output=True, text=True, check=True)
+        assert done.stdout == expected + "\n" and not done.stderr
+    zsh = hapax("help", "--completion", "zsh").out
+    assert zsh.startswith("#compdef hapax\n") and "--listen=[" in zsh
+    wrong = hapax("help", "--completion", "fish")
+    assert wrong.code == 2 and "bash or zsh" in wrong.err
+
+
 def test_a_keeper_whose_machine_was_suspended_answers(hapax, tmp_path):
     (tmp_path / "slept").write_bytes(bytes(1800))
     keeper = hapax.start("keep", "--store", f"rocksdb:{tmp_path}/store",
