@@ -19,6 +19,11 @@ others took meanwhile. With a large share the ratios favour the row with more pr
 Exits 1 if a ratio is under its bound or a request was not answered 2xx, 2 if nothing could be measured.
 
     bench/http.py [--seconds S] [--rounds N] [--records N] [--store rocksdb|redis]
+    bench/http.py [--seconds S] [--rounds N] --gates DIRECTIVES…
+
+With --gates new keys go through a gate with each of these DIRECTIVES, unsynced. Printed are medians of the rounds: the
+processor time of a request, of all processes, and the rate, beside those of the first gate. The requests carry a
+token, a cookie and an account. Nothing is judged.
 """
 import argparse
 import contextlib
@@ -26,6 +31,7 @@ import os
 import pathlib
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -43,6 +49,7 @@ CONNECTIONS = 64
 TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
 BOUNDS = {"rocksdb": (("b", "a", 0.22), ("c", "a", 0.30), ("d", "e", 0.60)), "redis": (("c", "a", 0.30),)}
 HALVES = {"rocksdb": "b", "redis": "c"}  # the row whose half is looked at
+WHO = {"Authorization": f"Bearer {'t' * 40}", "Cookie": f"session={'c' * 32}", "X-Account": "acct_0123456789"}
 PROXY = 'proxy_pass http://api/; proxy_http_version 1.1; proxy_set_header Connection "";'
 
 
@@ -89,12 +96,14 @@ class Row:
         self.script, self.words = script, (path, *words)
         self.requests = self.seconds = self.cpu_us = self.own_us = self.bad = self.foreign = self.runs = 0
         self.p50_ms = self.p99_ms = 0
+        self.each = []  # of each run: µs of a request of all processes, and the rate
 
-    def run(self, seconds, connections=CONNECTIONS):
+    def run(self, seconds, connections=CONNECTIONS, headers=()):
         before = self.nginx.worker_us()
         machine, own, begun = machine_us(), self.bench.own_us(), time.monotonic()
         done = subprocess.run(
             ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(HERE / self.script),
+             *(word for header in headers for word in ("-H", header)),
              f"http://127.0.0.1:{self.nginx.port}", "--", *self.words],
             capture_output=True, text=True, timeout=seconds + e2e.PATIENCE)
         sums = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("SUM ")]
@@ -104,6 +113,7 @@ class Row:
         self.cpu_us += self.nginx.worker_us() - before
         machine, own = machine_us() - machine, self.bench.own_us() - own
         self.own_us += own
+        self.each.append((own / requests, requests * 1e6 / took_us))
         self.foreign += (machine - own) / ((time.monotonic() - begun) * 1e6 * os.cpu_count())
         self.runs += 1
         self.requests += requests
@@ -147,13 +157,29 @@ class Bench:
         servers = [redis.process.pid for redis in self.redis.values()]
         return sum(map(process_us, keepers + workers + servers)) + sum(times[:4]) * 1e6
 
-    def gate(self, name, store):
+    def gate(self, name, store, directives=""):
         uri = self.redis[store].uri() if self.redis else f"unix:{self.folder}/{store}/keeper.sock"
         return self.nginx(name, f"""hapax_store {uri}; {self.api}
-            server {{ LISTEN location /on/ {{ hapax on; {PROXY} }} location /off/ {{ {PROXY} }} }}""", module=True)
+            server {{ LISTEN location /on/ {{ hapax on; {directives} {PROXY} }}
+                      location /off/ {{ {PROXY} }} }}""", module=True)
 
     def keep(self, store, settings=""):
         return self.hapax.keep(f"rocksdb:{self.folder}/{store}{settings}")
+
+    def compare(self, gates, seconds, rounds):
+        """Prints what a request costs at a gate with each of the directives."""
+        self.keep("store", "?sync=off")
+        rows = [Row(self, "", "", self.gate(f"gate{i}", "store", gates[i]), "http_unique.lua", "/on/")
+                for i in range(len(gates))]
+        for _ in range(rounds):
+            for row in rows:
+                row.run(seconds, headers=[f"{name}: {value}" for name, value in WHO.items()])
+        first = None
+        for row, directives in zip(rows, gates):
+            own_us, rate = (statistics.median(run[i] for run in row.each) for i in range(2))
+            first = first or (own_us, rate)
+            print(f"{own_us:6.2f} µs, {own_us / first[0] - 1:+.1%}   {rate:7.0f}/s, {rate / first[1] - 1:+.1%}   "
+                  f"{row.bad} bad: hapax on; {directives}")
 
     def serve(self):
         """What the gates' stores are behind: "synced" and "unsynced"."""
@@ -238,6 +264,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2, help="how often the rows take turns (2)")
     parser.add_argument("--records", type=int, default=0, help="that the stores hold before (0)")
     parser.add_argument("--store", choices=BOUNDS, default="rocksdb", help="behind the gate (rocksdb)")
+    parser.add_argument("--gates", nargs="+", metavar="DIRECTIVES", help="compare gates with these")
     wanted = parser.parse_args()
     if wanted.seconds < 1 or wanted.rounds < 1 or wanted.records < 0:
         parser.error("--seconds and --rounds are at least 1, --records at least 0")
@@ -249,6 +276,8 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hapax-bench-")))
         bench = Bench(folder, stack, wanted.store)
+        if wanted.gates:
+            return bench.compare(wanted.gates, wanted.seconds, wanted.rounds)
         if wanted.records:
             bench.fill(wanted.records)
         rows = bench.rows()

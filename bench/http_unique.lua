@@ -1,6 +1,6 @@
--- Each request is an operation of its own: a POST of 64 bytes to the path after "--". Where a
--- number follows, each connection waits about that many ms before each request. Latencies leave
--- the wait out.
+-- Each request is an operation of its own: a POST of 64 bytes to the path after "--", with the
+-- headers of -H. Where a number follows, each connection waits about that many ms before each
+-- request. Latencies leave the wait out.
 local file = assert(io.open("/dev/urandom", "rb"))
 local run = file:read(8):gsub(".", function(c) return string.format("%02x", c:byte()) end)
 file:close()
@@ -13,9 +13,14 @@ function init(args)
     local ms = tonumber(args[2])
     delay = function() return math.random(0, 2 * ms) end
   end
-  local who = wrk.headers.Authorization
+  local more = ""
+  for name, value in pairs(wrk.headers) do
+    if name ~= "Host" then
+      more = more .. name .. ": " .. value .. "\r\n"
+    end
+  end
   head = "POST " .. args[1] .. " HTTP/1.1\r\nHost: api\r\nContent-Type: application/json\r\n"
-    .. (who and "Authorization: " .. who .. "\r\n" or "")
+    .. more
     .. "Idempotency-Key: " .. run .. "-"
 end
 

@@ -216,6 +216,14 @@ typedef struct {
 } ngx_http_hapax_main_conf_t;
 
 
+/* A scope that has limits of its own, since there is no owner. Each worker writes its copy. */
+typedef struct {
+    struct hapax_digest             digest;     /* of the table's owner */
+    size_t                          len;        /* 0: there is none yet */
+    u_char                          scope[HAPAX_SCOPE_MAX];
+} ngx_http_hapax_limit_scope_t;
+
+
 typedef struct {
     ngx_uint_t                      enable;
     ngx_uint_t                      push;
@@ -242,6 +250,7 @@ typedef struct {
     ngx_str_t                       problem_template;   /* empty: rfc9457 */
     ngx_http_complex_value_t       *reconcile;
     struct hapax__limits           *limits;
+    ngx_http_hapax_limit_scope_t    limit_scope;    /* of the last request */
     struct hapax_policy             policy;
 } ngx_http_hapax_loc_conf_t;
 

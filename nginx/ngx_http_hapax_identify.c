@@ -429,6 +429,27 @@ ngx_http_hapax_named(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
+/* The caller of a request without credentials, as at the message door. */
+
+static struct hapax_digest
+ngx_http_hapax_nobody(void)
+{
+    static ngx_uint_t           known;
+    static struct hapax_digest  nobody;
+
+    struct hapax_span  empty;
+
+    if (!known) {
+        empty.ptr = NULL;
+        empty.len = 0;
+        hapax_digest(&nobody, &empty, 1);
+        known = 1;
+    }
+
+    return nobody;
+}
+
+
 /* DECLINED: nobody can tell whose key it is. */
 
 static ngx_int_t
@@ -474,11 +495,9 @@ ngx_http_hapax_who(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     }
 
     if (rc == NGX_OK && parts.nelts == 0) {
-        /* nobody, as at the message door */
-        rc = ngx_http_hapax_put_part(&parts, NULL, 0);
-    }
+        *caller = ngx_http_hapax_nobody();
 
-    if (rc == NGX_OK) {
+    } else if (rc == NGX_OK) {
         hapax_digest(caller, parts.elts, parts.nelts);
     }
 

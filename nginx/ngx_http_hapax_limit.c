@@ -188,11 +188,40 @@ ngx_http_hapax_limit_judge(ngx_http_hapax_table_t *table,
 }
 
 
+/*
+ * Whose limits they are where there is no owner: the scope's.  A location has
+ * mostly one scope, and its digest costs more than all else about limits.
+ */
+
+static struct hapax_digest
+ngx_http_hapax_limit_scope(ngx_http_hapax_loc_conf_t *conf,
+    struct hapax_span scope)
+{
+    struct hapax_span              parts[2];
+    ngx_http_hapax_limit_scope_t  *last;
+
+    last = &conf->limit_scope;
+
+    if (last->len != scope.len
+        || ngx_memcmp(last->scope, scope.ptr, scope.len) != 0)
+    {
+        /* two parts, which no owner's digest is made of */
+        parts[0] = hapax_str("scope");
+        parts[1] = scope;
+        hapax_digest(&last->digest, parts, 2);
+
+        last->len = scope.len;
+        ngx_memcpy(last->scope, scope.ptr, scope.len);
+    }
+
+    return last->digest;
+}
+
+
 void
 ngx_http_hapax_limit_look(ngx_http_hapax_call_t *call,
     ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request)
 {
-    struct hapax_span        parts[2];
     struct hapax__usage     *usage;
     ngx_http_hapax_table_t  *table;
 
@@ -201,14 +230,9 @@ ngx_http_hapax_limit_look(ngx_http_hapax_call_t *call,
     }
 
     call->limits = conf->limits;
-    call->owner = request->owner;
-
-    if (conf->owner == NULL) {
-        /* two parts, which no owner's digest is made of */
-        parts[0] = hapax_str("scope");
-        parts[1] = request->scope;
-        hapax_digest(&call->owner, parts, 2);
-    }
+    call->owner = conf->owner ? request->owner
+                              : ngx_http_hapax_limit_scope(conf,
+                                                           request->scope);
 
     table = ngx_http_hapax_table_lock();
     usage = hapax__owners_find(table->owners, &call->owner);
