@@ -51,6 +51,24 @@ BEGIN
 END
 $$;
 
+-- The key, unless it has fewer bytes than the policy key_min wants.
+CREATE OR REPLACE FUNCTION hapax.check_key(p_key text, p_min integer) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF p_min IS NULL OR p_min < 0 OR p_min > 255 THEN
+        RAISE EXCEPTION 'hapax: key_min is not between 0 and 255'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF octet_length(convert_to(p_key, 'UTF8')) < p_min THEN
+        RAISE EXCEPTION 'hapax: the key has fewer than % bytes', p_min
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN p_key;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION hapax.check_step(p_step text) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp

@@ -235,21 +235,25 @@ BEGIN
 END
 $$;
 
+-- As it was before it took key_min.
+DROP FUNCTION IF EXISTS hapax.begin(text, text, bytea, bytea, interval, interval, text, integer,
+    text, boolean, text, text);
+
 CREATE OR REPLACE FUNCTION hapax.begin(
     scope text, key text,
     fingerprint bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
     caller bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
     lease interval DEFAULT '30s', retention interval DEFAULT '24h', on_expired text DEFAULT 'rerun',
     attempts_max integer DEFAULT 0, step text DEFAULT NULL, wait boolean DEFAULT true,
-    owner text DEFAULT NULL, what text DEFAULT NULL,
+    owner text DEFAULT NULL, what text DEFAULT NULL, key_min integer DEFAULT 0,
     OUT verdict text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
     OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT token text,
     OUT lease_left interval)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT * FROM hapax.claim(scope, key, fingerprint, caller, lease, retention, on_expired,
-        attempts_max, step, wait, owner, what, false)
+    SELECT * FROM hapax.claim(scope, hapax.check_key(key, key_min), fingerprint, caller, lease,
+        retention, on_expired, attempts_max, step, wait, owner, what, false)
 $$;
 
 -- A RENEW, COMPLETE or FAIL by token. Where the claim is lost there is no outcome: a made-up token
@@ -345,5 +349,5 @@ COMMENT ON FUNCTION hapax.renew(text, interval, boolean)
     IS 'Renews the lease; it is never shortened';
 
 COMMENT ON FUNCTION hapax.begin(text, text, bytea, bytea, interval, interval, text, integer,
-    text, boolean, text, text)
+    text, boolean, text, text, integer)
     IS 'Claims the operation in this transaction, or tells what came of it';

@@ -60,7 +60,7 @@ enum hapax__key_given {
 struct hapax__flow_request {
     enum hapax__key_given key;
     bool too_large; /* over policy max_request */
-    uint8_t key_len; /* bytes of the key */
+    uint8_t key_len; /* bytes of the client's key */
     bool reconciles; /* the door has a reconcile hook */
     struct hapax_id id;
     struct hapax_token token; /* fresh random bytes */

@@ -409,6 +409,7 @@ enum hapax__found hapax__ask_key(struct hapax__asked *out, struct hapax__ask_vie
     if (found != HAPAX__FOUND)
         return found;
     assert(len > 0 && len <= sizeof(key));
+    out->key_len = (uint8_t)len;
     /* With `step` the request carries the key of the operation that it is a part of. */
     if (ask->step.len > 0)
         error = hapax_key_derive(out->memory, &len, (struct hapax_span){key, len}, ask->step);

@@ -124,6 +124,7 @@ struct hapax__asked {
     enum hapax_answer_kind refused;
     const char *why; /* refused: what is wrong; static, and without the key */
     struct hapax_request request; /* its key is empty where there is none */
+    uint8_t key_len; /* of the key as it came, without a step: what `key_min` measures */
     bool by_position; /* of a message: the key is its position, which no client chose */
     uint8_t memory[HAPAX_KEY_MAX];
     uint8_t owner[HAPAX_OWNER_MAX];

@@ -419,6 +419,7 @@ CASE(a_step_makes_the_key_that_is_handed_on)
     MESSAGE(&bed, "", "id", "o-1");
     ask_with(&bed, &step, &amqp);
     assert_key(&bed, "o-1:process-payment");
+    assert_int_equal(bed.asked.key_len, 3);
     assert_int_equal(bed.asked.request.step.len, 0);
     memset(longest, 'k', 255);
     longest[255] = '\0';

@@ -265,6 +265,27 @@ CASE(an_unknown_fate_is_parked)
     bed_close(&bed);
 }
 
+/* ---- keys ---------------------------------------------------------------------------- */
+
+/* key_min is about the key that the producer chose, and not about the longer one that a step makes
+ * of it. */
+CASE(a_short_key_is_refused_whatever_its_step)
+{
+    struct consume_bed bed;
+    struct script script;
+
+    bed_script(&bed, &script, "F");
+    bed.consumer.policy.key_min = 8;
+    bed.consumer.step = "process-payment";
+    play_publish(&bed.play, 1, "1234567", NULL, "body");
+    play_publish(&bed.play, 2, "12345678", NULL, "body");
+    bed_run(&bed);
+    assert_int_equal(script.runs, 1);
+    assert_int_equal(bed.stats.answers[HAPAX_ANSWER_BAD_KEY], 1);
+    assert_int_equal(log_count(&bed, "its key has fewer than 8 bytes"), 1);
+    bed_close(&bed);
+}
+
 /* ---- nobody listens ------------------------------------------------------------------- */
 
 struct listener { /* not there until told */

@@ -235,6 +235,7 @@ static bool begin_call(struct hapax__hands *hands, struct hapax__entry *entry)
     entry->call = hapax__call_new(work->h, &entry->policy, request, NULL, reconciles, text);
     if (!entry->call)
         return false;
+    entry->call->request.key_len = entry->asked.key_len;
     entry->has_id = request->key.len > 0;
     entry->id = entry->call->request.id;
     entry->call->told = told;

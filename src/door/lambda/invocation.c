@@ -118,6 +118,9 @@ static void begin_without_store(struct hapax__invocation *invocation, struct hap
 
     if (!keyed && policy->key == HAPAX_KEY_REQUIRED) {
         refuse(unit, HAPAX_ANSWER_MISSING_KEY, HAPAX_ERR_NONE);
+    } else if (keyed && unit->asked.key_len < policy->key_min) {
+        refuse(unit, HAPAX_ANSWER_BAD_KEY, HAPAX_ERR_NONE);
+        unit->answer.key_min = policy->key_min;
     } else if (keyed && policy->on_store_error == HAPAX_STORE_CLOSED) {
         refuse(unit, HAPAX_ANSWER_STORE_DOWN, HAPAX_ERR_UNAVAILABLE);
     } else {
@@ -136,6 +139,7 @@ static bool call_begin(struct hapax__invocation *invocation, struct hapax__unit 
     unit->call = hapax__call_new(h, &invocation->policy, &unit->asked.request, NULL, false, text);
     if (!unit->call)
         return false;
+    unit->call->request.key_len = unit->asked.key_len;
     unit->call->told = hapax__call_wake;
     if (hapax__call_begin(unit->call, text) == HAPAX_ERR_NONE)
         return true;

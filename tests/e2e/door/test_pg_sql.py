@@ -121,6 +121,21 @@ def blocked(db, conn):
     return db.one("SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted", conn.info.backend_pid) > 0
 
 
+def test_a_short_key_is_refused(db):
+    """key_min: a key of fewer bytes is refused and leaves nothing; a step's name makes it no longer."""
+    claim = "SELECT verdict FROM hapax.begin('transfers', %s, step => %s, key_min => %s)"
+    for key, step, least, why in (("x" * 15, None, 16, "the key has fewer than 16 bytes"),
+                                  ("x" * 15, "debit", 16, "the key has fewer than 16 bytes"),
+                                  ("k", None, 256, "key_min is not between 0 and 255"),
+                                  ("k", None, -1, "key_min is not between 0 and 255"),
+                                  ("k", None, None, "key_min is not between 0 and 255")):
+        with pytest.raises(psycopg2.errors.InvalidParameterValue, match=why):
+            db.one(claim, key, step, least)
+    assert db.one("SELECT count(*) FROM hapax.operations WHERE scope = 'transfers'") == 0
+    assert db.one(claim, "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 8, None, 16) == "claimed"
+    assert db.one(claim, "k", None, 0) == "claimed"
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_second_waits_for_the_first_transaction(db, commit):
     """Committed: completed, with the outcome. Rolled back: nothing ever happened, and it is the first attempt."""

@@ -675,6 +675,18 @@ def test_a_store_that_is_away_at_the_start_is_no_reason_to_end(function, redis):
         assert one.effects() == {"k": 1}
 
 
+def test_a_short_key_is_refused_without_a_store(function, redis):
+    """Before the store is open, too, also where all may run."""
+    with Proxy(redis.port) as proxy:
+        proxy.refuse()
+        one = function("http", "--profile", "payments", "--owner", "/owner", "--on-store-error", "open", key=None,
+                       store=f"redis://127.0.0.1:{proxy.port}")
+        short = one.invoke(bed.gateway_v2('{"id":"k"}', "0123456789abcde") | {"owner": "a"})
+        assert problem_of(short) == "bad-key" and "fewer than 16 bytes" in short.json["body"]
+        assert one.effects() == {}
+        assert one.invoke(bed.gateway_v2('{"id":"k"}', "0123456789abcdef") | {"owner": "a"}).json["statusCode"] == 200
+
+
 def test_an_outcome_that_cannot_be_stored_is_given_and_stored_later(function, redis):
     """The caller is not kept waiting for long, and the record is completed once the store is back."""
     with Proxy(redis.port) as proxy:
