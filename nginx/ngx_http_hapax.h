@@ -133,7 +133,6 @@ struct ngx_http_hapax_store_s {
     struct hapax__bucket           *buckets;
     ngx_queue_t                     calls;
     time_t                          logged;
-    uint64_t                        unasked;    /* of the breaker, as counted */
     ngx_uint_t                      dead;       /* the breaker is open, as logged */
 };
 

@@ -501,11 +501,6 @@ ngx_http_hapax_see_breaker(ngx_http_hapax_store_t *store)
 
     breaker = &store->waiters.breaker;
 
-    if (breaker->unasked != store->unasked) {
-        ngx_http_hapax_count(unasked, breaker->unasked - store->unasked);
-        store->unasked = breaker->unasked;
-    }
-
     if (breaker->open == store->dead) {
         return;
     }
@@ -680,6 +675,10 @@ ngx_http_hapax_give(ngx_http_hapax_call_t *call)
 
     if (answer->kind == HAPAX_ANSWER_FRESH && !answer->recorded) {
         ngx_http_hapax_count(unrecorded, 1);
+    }
+
+    if (answer->unasked) {
+        ngx_http_hapax_count(unasked, 1);
     }
 
     if (answer->kind == HAPAX_ANSWER_LIMITED) {

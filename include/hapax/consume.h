@@ -246,6 +246,7 @@ struct hapax_consumer_stats {
     /* Deliveries that the broker took back: a lost connection, a rebalance. */
     uint64_t voided;
     uint64_t unprotected; /* ran without a store or a key */
+    uint64_t unasked; /* answers without asking a dead store (struct hapax_answer) */
     uint64_t reconnects;
     uint64_t in_hand; /* gauge */
     uint64_t running; /* gauge: handlers */
@@ -254,6 +255,7 @@ struct hapax_consumer_stats {
     int64_t lag; /* messages that wait at the broker; -1: not known */
     bool connected; /* to the broker */
     bool store_up; /* as of the last answer */
+    bool store_dead; /* hapax_store_dead() */
     /* As of the last handler that ended by itself: false where it ended NOT_RUN or UNKNOWN, without
      * a status. */
     bool handler_up;

@@ -13,9 +13,8 @@
  *
  * What it promises: while a claim is live no second handler starts; only the holder of the claim's
  * token can finish it; a stored outcome is the answer to every repeat until its retention ends; an
- * outcome is stored before it is given, or the answer says that it is not (`recorded`). Three
- * settings break this, if asked for by name: on_store_error=open, rerun_completed, and an
- * operator's force.
+ * outcome is stored before it is given, or the answer says that it is not (`recorded`). Only
+ * on_store_error=open, rerun_completed and an operator's force break this, if asked for by name.
  *
  * What it cannot promise: an effect outside the store is not part of the claim (rows in the
  * database of a PostgreSQL store can be: postgres.h). Where a process dies after its effect and
@@ -32,9 +31,8 @@
  * then says what failed and why. A broken rule of this page is a bug and aborts. Functions without
  * a handle are safe from any thread. The library prints nothing, reads no environment but what
  * docs/aws.md names (dynamodb: stores), and installs no signal handler. Handles may not be carried
- * over fork(). A child that goes on without exec also keeps the lock of an embedded store if its
- * parent is killed, and then nobody can open that store until the child ends: fork before
- * hapax_open(), or exec.
+ * over fork(). A child without exec also keeps the lock of an embedded store if its parent dies,
+ * and nobody can open that store until the child ends: fork before hapax_open(), or exec.
  */
 #ifndef HAPAX_H
 #define HAPAX_H
@@ -233,10 +231,10 @@ struct hapax_answer {
     enum hapax_error error; /* STORE_DOWN, BYPASS under `open`, not recorded: why, if known */
     bool recorded; /* false with FRESH or REPLAY: the outcome is not stored (yet) */
     bool unprotected; /* BYPASS under on_store_error=open */
+    bool unasked; /* STORE_DOWN, BYPASS: the store is dead, so this call did not wait for it */
     uint32_t key_min; /* BAD_KEY: the key has fewer bytes than this; 0: it is malformed */
     uint32_t attempt; /* of the record, where one was seen; else 0 */
-    uint32_t spent; /* FRESH, FAILED, UNKNOWN: how many of its attempts failed or died and may have
-                       run, this call's included: what attempts_max limits; else 0 */
+    uint32_t spent; /* FRESH, FAILED, UNKNOWN: attempts that ended and may have run, this one too */
     uint64_t fence; /* FRESH, REPLAY, FAILED, GONE: of that attempt */
     int64_t retry_after_ms; /* IN_FLIGHT, STORE_DOWN, UNKNOWN, LIMITED, where time helps; else -1 */
     int64_t silent_ms; /* IN_FLIGHT: how long ago the attempt's claim was renewed; -1: not known */
@@ -267,9 +265,12 @@ HAPAX_API enum hapax_error hapax_open(struct hapax **out, const char *uri,
 
 /* Waits for the calls in hand, however long their handlers take; then for outcomes still being
  * saved, for save_wait_ms (0 or more) and the ops under way; and releases the handle. No call may
- * be begun once this has been entered. Returns how many outcomes were not saved: their leases
- * run out. NULL is fine. */
+ * begin meanwhile. Returns how many outcomes were not saved: their leases run out. NULL is fine. */
 HAPAX_API uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms);
+
+/* Whether the store did not answer lately: calls no longer wait for it, but for one each half
+ * second, and their answers are `unasked`. Safe from any thread. */
+HAPAX_API bool hapax_store_dead(const struct hapax *h);
 
 struct hapax_request {
     struct hapax_span scope; /* empty: "default" */
@@ -284,8 +285,7 @@ struct hapax_request {
 struct hapax_attempt; /* one run of a handler; valid until the handler returns */
 
 HAPAX_API uint32_t hapax_attempt_number(const struct hapax_attempt *attempt); /* counted from 1 */
-HAPAX_API uint64_t
-hapax_attempt_fence(const struct hapax_attempt *attempt); /* 0 when unprotected */
+HAPAX_API uint64_t hapax_attempt_fence(const struct hapax_attempt *attempt); /* 0: unprotected */
 /* An earlier attempt died and may have had its effect. */
 HAPAX_API bool hapax_attempt_stale(const struct hapax_attempt *attempt);
 /* The claim is lost: another attempt may be running. Poll it between effects and stop. */

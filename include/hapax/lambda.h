@@ -143,6 +143,7 @@ struct hapax_lambda_stats {
     uint64_t run; /* events handed on */
     uint64_t short_cut; /* invocations answered without the function */
     uint64_t not_recorded; /* outcomes that were given and not stored */
+    uint64_t unasked; /* answers without asking a dead store (struct hapax_answer) */
 };
 
 /* Takes events and runs handler(attempt, event, arg) once for each operation, in `concurrency`

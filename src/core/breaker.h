@@ -38,7 +38,6 @@ struct hapax__breaker {
     int64_t heard_us; /* when the store last answered; -1: never */
     int64_t failed_us; /* the last claim was given up on */
     int64_t probe_us; /* the next probe may begin */
-    uint64_t unasked; /* claims turned away, for the door's metrics */
 };
 
 void hapax__breaker_init(struct hapax__breaker *breaker);

@@ -597,7 +597,7 @@ static void claim_late(struct hapax__flow *f, int64_t now_us)
 /* The store is dead: it is not asked, so surely nothing of this claim lands. */
 static void turn_away(struct hapax__flow *f, int64_t now_us)
 {
-    f->waiter.table->breaker.unasked++;
+    f->answer.unasked = true;
     give_up_claim(f, HAPAX_ERR_UNAVAILABLE, now_us);
 }
 
@@ -772,7 +772,7 @@ void hapax__flow_refused(struct hapax__flow *f, struct hapax__over over, int64_t
 
     assert((f->phase == HAPAX__FLOW_RUNNING || f->phase == HAPAX__FLOW_RECONCILING) &&
            f->answer.cls == 0);
-    f->answer.unprotected = false;
+    f->answer.unprotected = f->answer.unasked = false;
     give_limited(f, over, now_us);
     if (unprotected)
         chase(f, now_us);

@@ -134,6 +134,11 @@ uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms)
     return unsaved;
 }
 
+bool hapax_store_dead(const struct hapax *h)
+{
+    return hapax__pulse_store_dead(h->pulse);
+}
+
 /* ---- execute ------------------------------------------------------------------------- */
 
 static hapax__execute_inner execute_inner;

@@ -47,6 +47,7 @@ struct hapax__pulse {
     uint32_t calls_max;
     int inbox_fd;
     pthread_t thread;
+    atomic_bool store_dead; /* the breaker is open: for other threads */
 
     pthread_mutex_t lock; /* of all fields below */
     pthread_cond_t empty;
@@ -313,6 +314,7 @@ static void *pulse_main(void *arg)
         take_answers(hapax__lane_reap(pulse->lane));
         take_timers(pulse);
         submit_asked(pulse);
+        atomic_store(&pulse->store_dead, pulse->waiters.breaker.open);
         tell_doors(pulse);
     }
     return NULL;
@@ -375,6 +377,11 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
 }
 
 /* ---- for the door -------------------------------------------------------------------- */
+
+bool hapax__pulse_store_dead(const struct hapax__pulse *pulse)
+{
+    return atomic_load(&pulse->store_dead);
+}
 
 static void knock(struct hapax__pulse *pulse)
 {

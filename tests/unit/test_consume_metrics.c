@@ -103,6 +103,8 @@ CASE_WITH(counters_are_shown, set_up, tear_down)
     stats.returned = 17;
     stats.voided = 18;
     stats.unprotected = 19;
+    stats.unasked = 25;
+    stats.store_dead = true;
     stats.reconnects = 20;
     stats.in_hand = 21;
     stats.running = 22;
@@ -113,6 +115,7 @@ CASE_WITH(counters_are_shown, set_up, tear_down)
     assert_has("# TYPE hapax_answers_total counter\nhapax_answers_total{answer=\"fresh\"} 0\n");
     assert_has("\nhapax_answers_total{answer=\"replay\"} 7\n");
     assert_has("\nhapax_answers_total{answer=\"bypass\"} 0\n");
+    assert_has("\nhapax_answers_total{answer=\"missing_owner\"} 0\n");
     assert_has("\nhapax_consumer_taken_total 11\n");
     assert_has("\nhapax_consumer_run_total 12\n");
     assert_has("\nhapax_consumer_acknowledged_total 13\n");
@@ -122,6 +125,8 @@ CASE_WITH(counters_are_shown, set_up, tear_down)
     assert_has("\nhapax_consumer_returned_total 17\n");
     assert_has("\nhapax_consumer_voided_total 18\n");
     assert_has("\nhapax_consumer_unprotected_total 19\n");
+    assert_has("\n# TYPE hapax_unasked_total counter\nhapax_unasked_total 25\n");
+    assert_has("\n# TYPE hapax_store_dead gauge\nhapax_store_dead 1\n");
     assert_has("\nhapax_consumer_reconnects_total 20\n");
     assert_has("\nhapax_consumer_in_hand 21\n");
     assert_has("\nhapax_consumer_running 22\n");

@@ -26,12 +26,14 @@ CASE(a_store_that_is_away_stops_the_taking)
     wait_until(bed_stats(&bed).answers[HAPAX_ANSWER_STORE_DOWN] >= 8);
     stats = bed_stats(&bed);
     assert_false(stats.store_up);
+    assert_true(stats.store_dead && stats.unasked > 0);
     assert_int_equal(stats.taken, 4);
     assert_int_equal(script.runs, 0);
     hapax__plan_set(&bed.plan, HAPAX__NO_FAULT, 0, 0);
     bed_join(&bed);
     assert_int_equal(script.runs, 50);
     assert_int_equal(bed.stats.acknowledged, 50);
+    assert_false(bed.stats.store_dead);
     /* An answer of before may come after one that went through, and say it once more. */
     assert_int_equal(log_count(&bed, "the store is away"), log_count(&bed, "the store is back"));
     assert_true(log_count(&bed, "the store is away") <= bed.consumer.concurrency);

@@ -498,6 +498,42 @@ CASE(with_the_store_down_open_runs_unprotected)
     bed_close(&bed);
 }
 
+/* A store that answers nobody is not waited for: who is turned away is told so, and so is who asks
+ * for the store alone; until it answers again. */
+CASE(a_dead_store_is_said_to_be)
+{
+    struct hapax_answer answer;
+    struct script script;
+    unsigned asked = 0;
+    struct bed bed;
+    bool unasked;
+
+    bed_open(&bed);
+    bed.policy.timeout_ms = 10;
+    script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
+    assert_false(hapax_store_dead(bed.h));
+    hapax__plan_set(&bed.plan, HAPAX__FAIL_BEFORE, 1, HAPAX__FOR_EVER);
+    do { /* one each half second is a probe, and asks */
+        answer = execute(&bed, "k", &script);
+        assert_int_equal(answer.kind, HAPAX_ANSWER_STORE_DOWN);
+        unasked = answer.unasked;
+        hapax_answer_release(&answer);
+        asked += !unasked;
+    } while (!unasked);
+    assert_true(asked >= 2 && hapax_store_dead(bed.h));
+    hapax__plan_set(&bed.plan, HAPAX__NO_FAULT, 0, 0);
+    bed.policy.timeout_ms = WAIT_MS;
+    do {
+        answer = execute(&bed, "k", &script);
+        unasked = answer.unasked;
+        hapax_answer_release(&answer);
+    } while (unasked);
+    assert_int_equal(answer.kind, 0);
+    assert_false(hapax_store_dead(bed.h));
+    assert_int_equal(script.runs, 1);
+    bed_close(&bed);
+}
+
 static enum hapax__fault lose_ends(void *arg, uint64_t number, const struct hapax_op *op)
 {
     (void)arg;

@@ -43,6 +43,7 @@ struct hapax__ended {
     enum hapax_differs differs;
     bool recorded;
     bool unprotected; /* BYPASS under on_store_error=open */
+    bool unasked; /* as in the answer */
     bool refused; /* by the handler, with hapax_delivery_refuse() */
     int status;
     uint32_t spent; /* of the record (struct hapax_answer); 0: not known */

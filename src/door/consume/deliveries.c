@@ -595,6 +595,8 @@ void hapax__deliveries_answered(struct hapax__deliveries *d, struct hapax__entry
         hapax__stats_add(&d->stats->answers[ended->kind], 1);
     if (ended->kind == HAPAX_ANSWER_BYPASS)
         hapax__stats_add(&d->stats->unprotected, 1);
+    if (ended->unasked)
+        hapax__stats_add(&d->stats->unasked, 1);
     if (decision.ran) {
         entry->history.attempts++;
         set_away(d, entry, false);

@@ -387,6 +387,7 @@ static void take_answer(struct hapax__entry *entry)
             .differs = answer.differs,
             .recorded = answer.recorded,
             .unprotected = answer.unprotected,
+            .unasked = answer.unasked,
             .refused = answer.cls == HAPAX_CLASS_FAILED && entry->delivery.refused,
             .status = answer.outcome.status,
             .spent = answer.spent,

@@ -101,6 +101,7 @@ static void see_source(struct loop *loop)
     __atomic_store_n(&stats->reconnects, source->reconnects, __ATOMIC_RELAXED);
     __atomic_store_n(&stats->voided, source->voided, __ATOMIC_RELAXED);
     __atomic_store_n(&stats->lag, source->lag, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->store_dead, hapax_store_dead(loop->parts->work->h), __ATOMIC_RELAXED);
     if (source->connected && loop->broker != CONNECTED) {
         loop->broker = CONNECTED;
         tell_ready(loop);

@@ -29,7 +29,7 @@ struct hapax__metrics {
 static void put_answers(FILE *out, const struct hapax_consumer_stats *stats)
 {
     hapax__page_head(out, "hapax_answers_total", "counter", "Answers, by kind.");
-    for (int i = HAPAX_ANSWER_FRESH; i <= HAPAX_ANSWER_BYPASS; i++)
+    for (int i = HAPAX_ANSWER_FRESH; i <= HAPAX_ANSWER_MISSING_OWNER; i++)
         (void)fprintf(out, "hapax_answers_total{answer=\"%s\"} %" PRIu64 "\n",
                       hapax_answer_name((enum hapax_answer_kind)i), stats->answers[i]);
 }
@@ -54,6 +54,7 @@ static void put_numbers(FILE *out, const struct hapax_consumer_stats *stats)
          "Handlers that ran without a store."},
         {"hapax_consumer_reconnects_total", (int64_t)stats->reconnects,
          "Connections to the broker after the first."},
+        {"hapax_unasked_total", (int64_t)stats->unasked, "Requests that did not ask a dead store."},
     };
     const struct hapax__page_number gauges[] = {
         {"hapax_consumer_in_hand", (int64_t)stats->in_hand, "Messages taken and not released."},
@@ -63,6 +64,8 @@ static void put_numbers(FILE *out, const struct hapax_consumer_stats *stats)
         {"hapax_consumer_connected", stats->connected,
          "Whether there is a connection to the broker."},
         {"hapax_consumer_store_up", stats->store_up, "Whether the store answered, the last time."},
+        {"hapax_store_dead", stats->store_dead,
+         "Whether the store is dead, and no message waits for it."},
         {"hapax_consumer_handler_up", stats->handler_up,
          "Whether the handler answered, the last time."},
         {"hapax_consumer_draining", stats->draining, "Whether it is being stopped."},

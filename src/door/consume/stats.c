@@ -28,6 +28,7 @@ void hapax__stats_clear(struct hapax_consumer_stats *stats)
     __atomic_store_n(&stats->lag, -1, __ATOMIC_RELAXED);
     __atomic_store_n(&stats->connected, false, __ATOMIC_RELAXED);
     __atomic_store_n(&stats->store_up, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->store_dead, false, __ATOMIC_RELAXED);
     __atomic_store_n(&stats->handler_up, true, __ATOMIC_RELAXED);
     __atomic_store_n(&stats->draining, false, __ATOMIC_RELAXED);
 }
@@ -66,6 +67,7 @@ void hapax_consumer_read(struct hapax_consumer_stats *out, const struct hapax_co
     out->lag = __atomic_load_n(&stats->lag, __ATOMIC_RELAXED);
     out->connected = __atomic_load_n(&stats->connected, __ATOMIC_RELAXED);
     out->store_up = __atomic_load_n(&stats->store_up, __ATOMIC_RELAXED);
+    out->store_dead = __atomic_load_n(&stats->store_dead, __ATOMIC_RELAXED);
     out->handler_up = __atomic_load_n(&stats->handler_up, __ATOMIC_RELAXED);
     out->draining = __atomic_load_n(&stats->draining, __ATOMIC_RELAXED);
     for (size_t i = 0; i < 32; i++) {

@@ -12,17 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void hapax__say(const struct hapax_lambda *lambda, const char *what, int error)
-{
-    char line[HAPAX_TEXT_MAX];
-
-    if (!lambda->log)
-        return;
-    (void)snprintf(line, sizeof(line), "%s%s%s", what, error ? ": " : "",
-                   error ? strerror(error) : "");
-    lambda->log(lambda->log_arg, line);
-}
-
 /* ---- what passes through --------------------------------------------------------------------- */
 
 static bool is_hop(struct hapax_span name)

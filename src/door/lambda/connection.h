@@ -17,9 +17,6 @@ struct hapax__runtime_connection {
     struct hapax__head head; /* of the request */
 };
 
-/* Logs a line. error: an errno; 0: none. */
-void hapax__say(const struct hapax_lambda *lambda, const char *what, int error);
-
 /* Lets a runtime that waits for 100 Continue send its body. */
 bool hapax__let_send(struct hapax__runtime_connection *c);
 

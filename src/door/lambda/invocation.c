@@ -15,12 +15,24 @@
 #include "json/raw.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MARGIN_MS      1000 /* between the deadline and the end of the lease */
 #define LEASE_MIN_MS   1000
 #define RETRY_AFTER_MS 1000
+
+void hapax__say(const struct hapax_lambda *lambda, const char *what, int error)
+{
+    char line[HAPAX_TEXT_MAX];
+
+    if (!lambda->log)
+        return;
+    (void)snprintf(line, sizeof(line), "%s%s%s", what, error ? ": " : "",
+                   error ? strerror(error) : "");
+    lambda->log(lambda->log_arg, line);
+}
 
 static void count(uint64_t *counter)
 {
@@ -74,6 +86,21 @@ static void take_answer(struct hapax__unit *unit)
                                          .retry_after_ms = RETRY_AFTER_MS};
 }
 
+/* Logs once that the store is dead, and once that it is back. */
+static void see_store(struct hapax__function *function)
+{
+    struct hapax *h = function->h;
+    bool dead = h && hapax_store_dead(h);
+
+    if (atomic_exchange(&function->store_dead, dead) == dead)
+        return;
+    hapax__say(function->lambda,
+               dead ? "the store does not answer, and is asked by one operation each half second; "
+                      "no other waits for it"
+                    : "the store answers again",
+               0);
+}
+
 static void count_answer(const struct hapax__invocation *invocation, const struct hapax__unit *unit)
 {
     struct hapax_lambda_stats *stats = invocation->function->stats;
@@ -81,6 +108,9 @@ static void count_answer(const struct hapax__invocation *invocation, const struc
     count(&stats->answers[unit->answer.kind]);
     if (unit->answer.kind == HAPAX_ANSWER_FRESH && !unit->answer.recorded)
         count(&stats->not_recorded);
+    if (unit->answer.unasked)
+        count(&stats->unasked);
+    see_store(invocation->function);
 }
 
 /* Sets the state of a unit that was answered without a run. */

@@ -20,7 +20,11 @@ struct hapax__function {
     const struct hapax__ask *ask;
     _Atomic(struct hapax *) h; /* NULL: the store is not open yet */
     struct hapax_lambda_stats *stats;
+    atomic_bool store_dead; /* as logged */
 };
+
+/* Logs a line. error: an errno; 0: none. */
+void hapax__say(const struct hapax_lambda *lambda, const char *what, int error);
 
 enum hapax__unit_state {
     HAPAX__UNIT_RUN = 1, /* runs, or is to run */

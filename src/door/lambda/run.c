@@ -159,25 +159,17 @@ static bool run_batch(const struct runtime *runtime, struct hapax__invocation *i
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-static void say(const struct runtime *runtime, const char *line)
-{
-    const struct hapax_lambda *lambda = runtime->function.lambda;
-
-    if (lambda->log)
-        lambda->log(lambda->log_arg, line);
-}
-
 static void post(const struct runtime *runtime, struct hapax_span id,
                  const struct hapax__lambda_reply *reply)
 {
     struct hapax__got got;
 
     if (!hapax__upstream_post(&got, runtime->upstream, id, reply)) {
-        say(runtime, "an answer could not be posted");
+        hapax__say(runtime->function.lambda, "an answer could not be posted", 0);
         return;
     }
     if (got.head.status >= 300)
-        say(runtime, "an answer was refused");
+        hapax__say(runtime->function.lambda, "an answer was refused", 0);
     hapax__got_release(&got);
 }
 
@@ -243,7 +235,7 @@ static enum hapax_error run_threads(struct runtime *runtime, char text[HAPAX_TEX
            pthread_create(&threads[n], NULL, run_all, runtime) == 0)
         n++;
     if (n < runtime->function.lambda->concurrency)
-        say(runtime, "there are fewer threads than invocations at once");
+        hapax__say(runtime->function.lambda, "there are fewer threads than invocations at once", 0);
     (void)run_all(runtime);
     for (uint32_t i = 1; i < n; i++)
         (void)pthread_join(threads[i], NULL);

@@ -637,19 +637,22 @@ def test_a_next_that_breaks_is_asked_again_or_ends_the_sandbox(function):
 
 
 def test_a_store_that_is_away_runs_nothing_by_default(function, redis):
-    """closed: an error for the caller; once it is back, the event runs."""
+    """closed: an error for the caller; once it is back, the event runs. The log says both once."""
     with Proxy(redis.port) as proxy:
         one = function("echo", "--timeout", "300ms", store=f"redis://127.0.0.1:{proxy.port}")
         patient = function("echo", store=redis.uri())
         first = patient.invoke({"id": "a"})
         wait_until(lambda: one.invoke({"id": "a"}).body == first.body, "the store being found")
         proxy.refuse()
-        assert refused(one.invoke({"id": "k"}), "StoreUnavailable")
+        for _ in range(3):
+            assert refused(one.invoke({"id": "k"}), "StoreUnavailable")
         assert one.effects() == {"a": 1}
         proxy.listen()
         wait_until(lambda: one.invoke({"id": "k"}).kind == "response", "the store being found again")
         agree(first, patient.invoke({"id": "a"}))
         assert one.effects() == {"a": 1, "k": 1}
+        assert one.sandbox.text().count("the store does not answer, and is asked by one operation") == 1
+        assert one.sandbox.text().count("the store answers again") == 1
 
 
 def test_a_store_that_is_away_runs_all_where_it_may(function, redis):
