@@ -23,13 +23,14 @@ def of(account):
     return {"headers": [("X-Account", account)]}
 
 
-def limited(answer, why):
-    """A request that is refused: told why, and when there may be room. Nothing ran for it."""
+def limited(answer, why, later=True):
+    """A request that is refused: told why, and when there may be room, if time helps. Nothing ran for it."""
     assert (answer.status, answer.problem) == (429, "limit-reached"), answer
     page = json.loads(answer.body)
     assert why in page["detail"] and page["error"]["type"] == "rate_limit_error"
     assert answer.get("Idempotency-Replayed") is None
-    return int(answer.get("Retry-After"))
+    assert (answer.get("Retry-After") is not None) == later
+    return int(answer.get("Retry-After") or 0)
 
 
 def begin(gate, api, name, key, **more):
@@ -109,15 +110,25 @@ def test_kept_bytes(make_gate, api):
     assert gate.post("/ok", "more", **of("a")).status == 200
 
 
-def test_unknown_outcomes(make_gate, api):
-    """Who leaves operations of unknown outcome begins no more; where nothing is forgotten no time helps."""
+def test_unknown_outcomes(make_gate, api, hapax, uri):
+    """Who leaves operations of unknown outcome begins no more. Where nothing is forgotten no time helps, and resolving
+    them does not. A higher limit does: a reload takes it, and keeps the count."""
     gate = make_gate(server(api, BY_ACCOUNT + "hapax_limit unknown=1; hapax_on_expired hold; hapax_retention forever;")
                      ).start()
     assert gate.post("/drop", "1", **of("a")).status == 502
-    answer = gate.post("/ok", "2", **of("a"))
-    assert (answer.status, answer.problem, answer.get("Retry-After")) == (429, "limit-reached", None)
+    limited(gate.post("/ok", "2", **of("a")), "unknown", later=False)
     assert gate.post("/drop", "1", **of("a")).problem == "unknown-outcome"
     assert gate.post("/ok", "2", **of("b")).status == 200
+    hapax("resolve", "1", "--owner", "a", "--store", uri, "--complete", "200")
+    limited(gate.post("/ok", "2", **of("a")), "unknown", later=False)
+    old = gate.workers()
+    gate.http = gate.http.replace("unknown=1", "unknown=2")
+    gate.write()
+    gate.signal(g.signal.SIGHUP)
+    wait_until(lambda: gate.workers() and old[0] not in gate.workers(), "the new worker alone")
+    assert gate.post("/ok", "2", **of("a")).status == 200
+    assert gate.post("/drop", "3", **of("a")).status == 502
+    limited(gate.post("/ok", "4", **of("a")), "unknown", later=False)
 
 
 def test_without_an_owner_the_scope_has_the_limit(make_gate, api):
@@ -265,6 +276,23 @@ def test_serve(serve):
     limited(answer, "new keys")
     assert b"# limit-reached (429)" in served.send("GET", json.loads(answer.body)["type"]).body
     assert served.post("/ok", "2", **of("b")).status == 200
+
+
+@pytest.mark.parametrize("words", [["--limit-requests", "1"], ["--limit-connections", "1"], ["--limit", "in_flight=1"]],
+                         ids=["requests", "connections", "owner"])
+def test_what_is_refused_fills_no_log(serve, api, words):
+    """A stranger over a limit writes nothing into the log of hapax serve: where nobody reads it, nginx would stand
+    still. Only notices tell of such requests, which serve does not log."""
+    served = serve("--owner", "$http_x_account", *words)
+    with g.Connection(served.port) as connection:
+        connection.send(g.request("POST", "/hold/d", "first", **of("a")))
+        wait_until(lambda: api.count("first") == 1, "the attempt")
+        assert sum(served.post("/ok", f"k{i}", **of("a")).status == 429 for i in range(40)) >= 20
+        api.door("d").set()
+        assert connection.response().status == 200
+    served.process.terminate()
+    log = served.process.communicate(timeout=g.PATIENCE)[1]
+    assert not [line for line in log.splitlines() if "limit" in line or "[error]" in line or "[warn]" in line], log
 
 
 def test_a_broker_is_told_to_send_it_again(make_gate, api):
