@@ -22,7 +22,7 @@ HAPAX = BUILD / "hapax"
 OP = BUILD / "tests/store/op"
 
 DOORS = ("gate", "consume", "lambda", "relay", "door", "cli")
-for folder in ("servers", "store", "broker", *(f"e2e/{door}" for door in DOORS)):
+for folder in ("servers", "store", "broker", "sdk", *(f"e2e/{door}" for door in DOORS)):
     sys.path.insert(0, str(ROOT / "tests" / folder))
 from process import PATIENCE, NotReady, Server, pause_after  # noqa: E402
 
