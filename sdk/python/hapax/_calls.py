@@ -1,0 +1,482 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions, their arguments and results, as what the door takes and gives. Each exchange is one generator, which a
+sync and an asyncio driver run: what a handler's end means is said once."""
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+import decimal
+import functools
+import inspect
+import json
+import queue
+import typing
+import uuid
+
+from ._door import ANSWER, BODY_MAX, RUN, Door, plain, text
+from .errors import BY_ANSWER, ClaimLost, Failed, HapaxError, Invalid, NotRun, TooLarge
+
+NOT_POLICIES = ("scope", "key", "owner", "caller", "fingerprint", "what", "codec", "reconcile", "args")
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+
+class Json:
+    """Results as JSON. What has no form in JSON is a TypeError, and the result is then not known to repeats."""
+    type = "application/json"
+
+    def encode(self, value):
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+    def decode(self, body):
+        return json.loads(body)
+
+
+class Bytes:
+    """Results that are bytes."""
+    type = "application/octet-stream"
+
+    def encode(self, value):
+        return bytes(memoryview(value))  # a TypeError where it is none
+
+    def decode(self, body):
+        return body
+
+
+class Dataclass(Json):
+    """Results of one dataclass, whose fields are JSON."""
+
+    def __init__(self, made):
+        self.made = made
+
+    def encode(self, value):
+        return super().encode(dataclasses.asdict(value))
+
+    def decode(self, body):
+        return self.made(**super().decode(body))
+
+
+def json_of(value):
+    """Arguments that are no JSON, for a fingerprint: equal ones in equal forms."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, (decimal.Decimal, uuid.UUID, datetime.date, datetime.time, datetime.timedelta)):
+        return str(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    raise TypeError(f"an argument of type {type(value).__name__} has no form to compare: give fingerprint=")
+
+
+def print_of(value):
+    """The member `body` and the body that say what the request is."""
+    if value is None:
+        return "off", b""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "body", bytes(value)
+    return "json", json.dumps(value, ensure_ascii=False, default=json_of).encode("utf-8")
+
+
+# ---- an attempt ----------------------------------------------------------------------------------
+
+
+class Op:
+    """What a handler is given: its attempt of the operation, or of a step.
+
+    attempt: counted from 1 · fence: hand it to what you write to, and refuse smaller ones there; 0: unprotected ·
+    stale: an earlier attempt died, and may have had its effect · key: for the next service · token: with the policy
+    pass_token, for hapax.postgres.complete(); a secret · id: 64 hex digits, for operators
+    """
+
+    def __init__(self, call, codec, told):
+        self._call, self._codec = call, codec
+        self.id, self.attempt, self.fence = told.get("id"), told["attempt"], told["fence"]
+        self.stale, self.token = told["stale"], told.get("token")
+        self.key = plain(told["key"]) if told.get("key") is not None else None
+        self._stepped = False
+
+    @property
+    def lost(self):
+        """Whether the claim is gone: another attempt may be running."""
+        return self._call.lost.is_set()
+
+    def check(self):
+        """Raises ClaimLost where the claim is gone. Call it between effects."""
+        if self.lost:
+            raise ClaimLost("the claim is lost: another attempt may be running")
+
+    def step(self, name, handler, *, codec=None):
+        """Runs handler(op) at most once for this operation and name, and gives a later attempt its result.
+
+        The name has 1 to 64 bytes without ":", and is the same in every run. In a coroutine: await it, and the handler
+        may be a coroutine function. Raises what the handler raises, or a HapaxError."""
+        self._stepped = True
+        exchange = call(self._call.door, {"step": name}, b"", codec or self._codec, handler, None, self._call)
+        return drive_async(exchange) if isinstance(self, AsyncOp) else drive(exchange)
+
+
+class AsyncOp(Op):
+    """The same in a coroutine. When the claim is lost the handler's task is cancelled."""
+
+
+# ---- an exchange ---------------------------------------------------------------------------------
+
+
+class Wait:
+    """Asked of a driver: the next event of the call that was begun."""
+
+
+class Begin:
+    def __init__(self, *what):
+        self.what = what
+
+
+class Handle:
+    """Asked of a driver: run handler(op) and say ("value", V) or ("error", E)."""
+
+    def __init__(self, handler, call, codec, told):
+        self.handler, self.call, self.codec, self.told = handler, call, codec, told
+
+
+def call(door, meta, body, codec, handler, reconcile=None, outer=None):
+    """A call whose handler gives a value. Yields what a driver is to do; returns the result."""
+    own = None
+    begun = yield Begin(door, meta, body, outer)
+    while True:
+        kind, meta, body = yield Wait()
+        if kind is None:
+            raise meta
+        if kind == ANSWER:
+            return result_of(meta, body, codec, own)
+        handle = Handle(handler if kind == RUN else reconcile, begun, codec, meta)
+        own = yield handle
+        end, said, own = end_of(own, codec) if kind == RUN else found_of(own, codec)
+        if handle.op._stepped and end.get("class") == "not_run":  # a step may have had its effect
+            end["class"] = "failed"
+        begun.end(end, said)
+
+
+def end_of(gave, codec):
+    """Members and body of END, and what the call's own caller is given."""
+    what, value = gave
+    if what == "value":
+        try:
+            body = codec.encode(value)
+            if len(body) > BODY_MAX:
+                raise TooLarge(f"the result has {len(body)} bytes, and may have {BODY_MAX}")
+        except Exception as error:  # it has run, and has no outcome that can be kept
+            return {"class": "unknown"}, b"", ("error", error)
+        return {"class": "final", "status": 200, "headers": [["Content-Type", codec.type]]}, body, gave
+    if isinstance(value, NotRun):
+        return {"class": "not_run"}, b"", gave
+    said = str(value).encode("utf-8", "replace")[:65536]
+    if not isinstance(value, Exception):  # it was cut off: KeyboardInterrupt, CancelledError
+        return {"class": "unknown"}, b"", gave
+    return {"class": "failed", "status": 500, "headers": [["Content-Type", "text/plain"]]}, said, gave
+
+
+def found_of(gave, codec):
+    """The same of a hook: it gives Happened(result) or False."""
+    what, value = gave
+    if what == "value" and isinstance(value, Happened):
+        return end_of(("value", value.result), codec)
+    return {"class": "not_run" if gave == ("value", False) else "unknown"}, b"", gave
+
+
+class Happened:
+    """What a reconcile hook returns where the effect happened, with the operation's result. It returns False where the
+    effect did not happen, and raises, or returns anything else, where it cannot tell."""
+
+    def __init__(self, result=None):
+        self.result = result
+
+
+def result_of(meta, body, codec, own):
+    if meta.get("own"):
+        what, value = own
+        if what == "error":
+            raise value
+        return value
+    answer = meta["answer"]
+    if answer not in ("fresh", "replay", "bypass"):
+        raise error_of(meta, body)
+    if meta.get("status", 0) >= 400:
+        raise Failed(body.decode("utf-8", "replace"), attempt=meta.get("attempt", 0))
+    return codec.decode(body)
+
+
+def error_of(meta, body=b""):
+    after = meta.get("retry_after_ms")
+    said = meta.get("text") or body.decode("utf-8", "replace")
+    return BY_ANSWER.get(meta["answer"], HapaxError)(
+        said, retry_after=after / 1000 if after is not None else None, differs=meta.get("differs"),
+        attempt=meta.get("attempt", 0))
+
+
+# ---- drivers -------------------------------------------------------------------------------------
+
+
+def drive(exchange):
+    """Runs an exchange in this thread, handlers included."""
+    events, begun, say = queue.SimpleQueue(), None, None
+    try:
+        while True:
+            asked = exchange.send(say)
+            if isinstance(asked, Begin):
+                door, meta, body, outer = asked.what
+                say = begun = door.begin(meta, body, outer, events.put)
+            elif isinstance(asked, Wait):
+                say = events.get()
+            else:
+                asked.op = Op(asked.call, asked.codec, asked.told)
+                try:
+                    say = ("value", asked.handler(asked.op))
+                except BaseException as error:
+                    say = ("error", error)
+    except StopIteration as over:
+        return over.value
+    except BaseException:
+        if begun:
+            begun.cancel()  # where it did not run; otherwise it is over
+        raise
+
+
+async def drive_async(exchange):
+    """The same on the loop of this coroutine."""
+    loop, events, begun, say = asyncio.get_running_loop(), asyncio.Queue(), None, None
+
+    def notify(event):
+        loop.call_soon_threadsafe(events.put_nowait, event)
+
+    try:
+        while True:
+            asked = exchange.send(say)
+            if isinstance(asked, Begin):
+                door, meta, body, outer = asked.what
+                say = begun = door.begin(meta, body, outer, notify)
+            elif isinstance(asked, Wait):
+                say = await events.get()
+            else:
+                say = await handle_async(loop, asked)
+    except StopIteration as over:
+        return over.value
+    except BaseException:
+        if begun:
+            begun.cancel()
+        raise
+
+
+async def handle_async(loop, asked):
+    """The task of a handler is cancelled when the claim is lost, and when the caller is."""
+    asked.op = AsyncOp(asked.call, asked.codec, asked.told)
+
+    async def handler():
+        value = asked.handler(asked.op)
+        return await value if inspect.isawaitable(value) else value
+
+    task = loop.create_task(handler())
+    asked.call.on_lost = functools.partial(loop.call_soon_threadsafe, task.cancel)
+    if asked.op.lost:
+        task.cancel()
+    cancelled = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            task.cancel()
+    asked.call.on_lost = None
+    if task.cancelled():
+        return "error", cancelled or asyncio.CancelledError()
+    if task.exception() is not None:
+        return "error", task.exception()
+    return "value", task.result()
+
+
+# ---- the door, for users -------------------------------------------------------------------------
+
+
+def members_of(options):
+    """BEGIN's members of the options that all calls have. Other options are policies, which the door knows."""
+    caller = options.get("caller")
+    members = {
+        "scope": options.get("scope"), "key": text(options.get("key")), "owner": text(options.get("owner")),
+        "caller": [text(part) for part in ([caller] if isinstance(caller, (str, bytes)) else caller)]
+        if caller is not None else None,
+        "what": options.get("what"),
+        "policy": {name: value for name, value in options.items() if name not in NOT_POLICIES},
+        "reconciles": options.get("reconcile") is not None,
+    }
+    return {name: value for name, value in members.items() if value not in (None, {}, False)}
+
+
+class Hapax:
+    """A door. Made by connect(); safe from any thread, any task, and after fork()."""
+
+    def __init__(self, address=None, *, timeout=10.0):
+        self.door = Door(address, timeout)
+
+    def close(self):
+        """Takes no more calls. What is in hand goes on to its end."""
+        self.door.close()
+
+    def _call(self, handler, options):
+        if not options.get("key"):
+            raise Invalid("no key: an operation without one would run unprotected")
+        codec = options.get("codec") or Json()
+        part, body = print_of(options.get("fingerprint"))
+        reconcile = options.get("reconcile")
+        return call(self.door, {**members_of(options), "body": part}, body, codec, handler, reconcile)
+
+    def run(self, handler, *, scope, key, fingerprint=None, **options):
+        """Runs handler(op) at most once for scope and key, and gives each caller its result.
+
+        scope         str: the namespace of the keys ("refunds")
+        key           str or bytes: the same whenever the same thing is meant ("order-17"); 1 to 255 bytes
+        fingerprint   what makes the request this request: JSON, compared however it is spelled, or bytes
+        owner         str: whose key it is; each owner has keys of its own
+        caller        str, or a list: another caller with the same key is a Mismatch
+        what          str for operators, without keys and secrets
+        codec         of the result: hapax.Json() (default), hapax.Bytes(), hapax.Dataclass(Receipt)
+        reconcile     hook(op): hapax.Happened(result) or False, for on_expired="reconcile"
+        others        policies: on_expired="hold", retention="7d", wait="10s", attempts_max=3, …
+
+        The result is stored before run() returns it; None, 0 and "" are results too. Raises what the handler raised,
+        or a HapaxError: InFlight (ask again after .retry_after), Unknown, Mismatch, Failed, Gone, StoreDown, Invalid,
+        Indeterminate. A handler raises NotRun to say that surely nothing was done."""
+        return drive(self._call(handler, dict(options, scope=scope, key=key, fingerprint=fingerprint)))
+
+    async def run_async(self, handler, *, scope, key, fingerprint=None, **options):
+        """run() in a coroutine; handler and hook may be coroutine functions."""
+        return await drive_async(self._call(handler, dict(options, scope=scope, key=key, fingerprint=fingerprint)))
+
+    def once(self, *, scope, key, **options):
+        """A decorator of functions and coroutine functions: run() for each call. The arguments are the fingerprint.
+
+        key, owner, caller, fingerprint: the name of an argument where they are the text of one; or a function of the
+        arguments. A parameter named `op` is given the Op. A function that is annotated to return a dataclass has its
+        results stored as that.
+
+            @hx.once(scope="refunds", key="order_id", retention="7d")
+            def refund(order_id: str, amount: int, *, op: hapax.Op) -> dict: ...
+        """
+        def decorate(function):
+            return Once(self, function, dict(options, scope=scope, key=key)).wrapper()
+        return decorate
+
+    def begin(self, *, scope, key, fingerprint=None, **options):
+        """A context manager for `with` and `async with`: run() where the handler is a block.
+
+            with hx.begin(scope="nightly", key=str(day)) as op:
+                if op.run:
+                    op.complete(report(day))
+            print(op.result)
+        """
+        return Block(self, dict(options, scope=scope, key=key, fingerprint=fingerprint))
+
+
+class Once:
+    """A decorated function."""
+
+    def __init__(self, hapax, function, options):
+        self.hapax, self.function, self.options = hapax, function, options
+        self.signature = inspect.signature(function)
+        self.takes_op = "op" in self.signature.parameters
+        made = typing.get_type_hints(function).get("return") if hasattr(function, "__annotations__") else None
+        if options.get("codec") is None and dataclasses.is_dataclass(made):
+            self.options["codec"] = Dataclass(made)
+
+    def exchange(self, args, kwargs):
+        bound = self.signature.bind(*args, **(dict(kwargs, op=None) if self.takes_op else kwargs))
+        bound.apply_defaults()
+        given = {name: value for name, value in bound.arguments.items() if name != "op"}
+        options = dict(self.options)
+        for name in ("key", "owner", "caller", "fingerprint"):
+            if callable(options.get(name)):
+                options[name] = options[name](*args, **kwargs)
+            elif options.get(name) in given:
+                options[name] = given[options[name]]
+        options["key"] = options["key"] if isinstance(options["key"], bytes) else str(options["key"])
+        options.setdefault("fingerprint", given)
+        options.setdefault("what", self.function.__qualname__)
+        hook = options.get("reconcile")
+        if hook:
+            options["reconcile"] = lambda op: hook(*args, **kwargs, op=op)
+
+        def handler(op):
+            return self.function(*args, **(dict(kwargs, op=op) if self.takes_op else kwargs))
+
+        return self.hapax._call(handler, options)
+
+    def wrapper(self):
+        if inspect.iscoroutinefunction(self.function):
+            async def once(*args, **kwargs):
+                return await drive_async(self.exchange(args, kwargs))
+        else:
+            def once(*args, **kwargs):
+                return drive(self.exchange(args, kwargs))
+        return functools.wraps(self.function)(once)
+
+
+class Block:
+    """A block as a handler: the exchange stands still while the block runs."""
+
+    def __init__(self, hapax, options):
+        self.exchange = hapax._call(None, options)
+        self.events, self.run, self.result, self.over = queue.SimpleQueue(), False, None, False
+
+    def __getattr__(self, name):
+        if name.startswith("_") or "op" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.op, name)
+
+    def complete(self, result):
+        """The block's result; None where it is not called."""
+        self.result = result
+
+    def advance(self, say):
+        """Goes on until the block is to run, or the operation is over."""
+        try:
+            while True:
+                asked = self.exchange.send(say)
+                if isinstance(asked, Begin):
+                    door, meta, body, outer = asked.what
+                    say = self.begun = door.begin(meta, body, outer, self.events.put)
+                elif isinstance(asked, Wait):
+                    say = self.events.get()
+                else:
+                    asked.op = self.op = Op(asked.call, asked.codec, asked.told)
+                    self.run = True
+                    return
+        except StopIteration as over:
+            self.result, self.over = over.value, True
+
+    def __enter__(self):
+        self.advance(None)
+        return self
+
+    def __exit__(self, kind, error, _):
+        if self.over:
+            return False
+        try:
+            self.advance(("error", error) if error is not None else ("value", self.result))
+        except BaseException as raised:
+            if raised is not error:
+                raise
+        return False
+
+    async def __aenter__(self):
+        await asyncio.to_thread(self.advance, None)
+        return self
+
+    async def __aexit__(self, kind, error, trace):
+        return await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+
+def connect(address=None, *, timeout=10.0):
+    """A door: `unix:PATH`; by default $HAPAX_DOOR, otherwise unix:/run/hapax/door.sock.
+
+    Connects when it is first needed. timeout: seconds in which a door that is away may come (back); then calls that
+    did not run raise StoreDown, and those that did raise Indeterminate."""
+    return Hapax(address, timeout=timeout)
