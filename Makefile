@@ -7,6 +7,7 @@ help:
 	@echo 'make test    build, then run every test'
 	@echo 'make check   in seconds, before each commit: format, layers, words, links and what linters see'
 	@echo 'make deb    build the Debian packages into build-deb/'
+	@echo 'make sdk     the packages of the SDKs, each installed into a clean environment'
 	@echo 'make soak    the long tests: hours of what make test does in minutes'
 	@echo 'make clean   remove what was built'
 
@@ -36,7 +37,11 @@ deb:
 soak: build
 	@tools/soak
 
+sdk:
+	@tools/install sdk
+	@tools/sdk
+
 clean:
 	rm -rf build build-ci build-deb
 
-.PHONY: help build run run-saga test check deb soak clean
+.PHONY: help build run run-saga test check deb soak sdk clean

@@ -100,7 +100,7 @@ def resolve(bench, unique, key, options, body=None):
 
 
 def happen(bench, step):
-    (what, whom), number = next((item for item in step.items() if item[0] != "client")), step.get("client", 1)
+    (what, whom), number = next(item for item in step.items() if item[0] != "client"), step.get("client", 1)
     if whom == "door":
         {"kill": bench.door.kill, "end": lambda: bench.door.kill(signal.SIGTERM, wait=False),
          "start": bench.door.start}[what]()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An exchange of HTTP through the door (`as: http`), for middlewares. A response is stored before it is sent."""
+from __future__ import annotations
+
+import json
+
+from ._calls import Begin, Handle, Json, Wait, members_of
+from ._door import ANSWER, text
+from .errors import Indeterminate, Invalid, NotRun, StoreDown, TooLarge
+
+DROPPED = (b"idempotency-replayed", b"idempotency-recorded", b"idempotency-protected")
+METHODS = ("POST", "PATCH", "PUT", "DELETE")
+
+
+def members(options, request):
+    """BEGIN's members. request: method, host, uri and headers (pairs), all bytes or str."""
+    asked = {**request, "headers": [[text(name), text(value)] for name, value in request["headers"]]}
+    asked.update({name: text(request[name]) for name in ("method", "host", "uri")})
+    return {**members_of(options), "as": "http", "request": asked}
+
+
+def raw(value):
+    if isinstance(value, dict):
+        import base64
+        return base64.b64decode(value["base64"])
+    return value.encode("utf-8")
+
+
+def exchange(door, meta, body, handler):
+    """handler(op) gives (status, [(name, value)] as bytes, body). The same is returned, to be sent. What the handler
+    raises is raised, and was a 500."""
+    own = None
+    begun = yield Begin(door, meta, body, None)
+    while True:
+        kind, meta, body = yield Wait()
+        if kind is None:
+            raise meta
+        if kind == ANSWER:
+            added = [(raw(name), raw(value)) for name, value in meta.get("headers", ())]
+            if not meta.get("own"):
+                return meta["status"], added, body
+            what, value = own
+            if what == "error":
+                raise value
+            status, headers, body = value
+            return status, [pair for pair in headers if pair[0].lower() not in DROPPED] + added, body
+        own = yield Handle(handler, begun, Json(), meta)
+        what, value = own
+        if what == "value":
+            status, headers, said = value
+            pairs = [[text(bytes(name)), text(bytes(of))] for name, of in headers]
+            try:
+                begun.end({"status": status, "headers": pairs}, said)
+            except TooLarge as error:
+                own = ("error", error)
+                begun.end({"class": "unknown"})
+        elif isinstance(value, NotRun):
+            begun.end({"class": "not_run"})
+        else:
+            begun.end({"status": 500} if isinstance(value, Exception) else {"class": "unknown"})
+
+
+def problem(error):
+    """The response for an exchange that failed; a HapaxError."""
+    status = {StoreDown: 503, Indeterminate: 503, TooLarge: 413, Invalid: 500}.get(type(error), 500)
+    page = {"type": "urn:hapax:problem:store-unavailable" if status == 503 else "about:blank", "status": status,
+            "title": "Nobody can tell whether this ran before" if status == 503 else "Not run", "detail": str(error)}
+    headers = [(b"content-type", b"application/problem+json")]
+    if status == 503:
+        headers.append((b"retry-after", b"1"))
+    return status, headers, json.dumps(page).encode("utf-8")

@@ -1,0 +1,685 @@
+"""sdk/python: what is Python's own. What all SDKs have in common is in test_cases.py."""
+import ast
+import asyncio
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import tokenize
+import urllib.error
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from conftest import HAPAX, PATIENCE, ROOT, wait_until
+from doors import Door, Store
+from process import children_of
+
+sys.path.insert(0, str(ROOT / "sdk/python"))
+import hapax  # noqa: E402
+import hapax.asgi  # noqa: E402
+import hapax.flask  # noqa: E402
+import hapax.http  # noqa: E402
+import hapax.postgres  # noqa: E402
+import hapax.wsgi  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory):
+    running = Door(Store("memory", None), pathlib.Path(tmp_path_factory.mktemp("d")))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def hx(door):
+    made = hapax.connect(door.address)
+    yield made
+    made.close()
+
+
+names = iter(range(1, 1 << 30))
+
+
+@pytest.fixture
+def key():
+    return f"key-{next(names)}"
+
+
+# ---- calls ------------------------------------------------------------------------------------
+
+@dataclasses.dataclass
+class Receipt:
+    order: str
+    amount: int
+
+
+# A decorated function is itself: with its name, its arguments in any form, its default values, its dataclass.
+def test_once_of_a_function(hx, key):
+    ran = []
+
+    @hx.once(scope="once", key="order")
+    def pay(order: str, amount: int = 5, *, op: hapax.Op) -> Receipt:
+        """Pays."""
+        ran.append(op.attempt)
+        return Receipt(order, amount)
+
+    assert (pay.__name__, pay.__doc__) == ("pay", "Pays.")
+    assert pay(key) == pay(key, 5) == pay(amount=5, order=key) == Receipt(key, 5) and ran == [1]
+    with pytest.raises(hapax.Mismatch) as failed:
+        pay(key, 6)
+    assert failed.value.differs == "fingerprint"
+    with pytest.raises(TypeError):
+        pay()
+    with pytest.raises(hapax.Invalid):
+        pay("")
+
+
+# A key, an owner and what is compared may be functions of the arguments.
+def test_once_by_functions_of_the_arguments(hx, key):
+    ran = []
+
+    @hx.once(scope="once", key=lambda order: order["id"], owner=lambda order: order["shop"],
+             fingerprint=lambda order: order["amount"])
+    def pay(order):
+        ran.append(order["id"])
+        return len(ran)
+
+    assert pay({"id": key, "shop": "a", "amount": 1}) == pay({"id": key, "shop": "a", "amount": 1, "at": 9}) == 1
+    assert pay({"id": key, "shop": "b", "amount": 1}) == 2
+
+
+# Coroutines do not hold each other up, nor the loop.
+def test_once_of_a_coroutine_function(hx, key):
+    async def main():
+        go, ran = asyncio.Event(), []
+
+        @hx.once(scope="async", key="name", wait="1m")
+        async def work(name, *, op):
+            assert isinstance(op, hapax.AsyncOp)
+            ran.append(name)
+            await go.wait()
+            return await op.step("inner", inner)
+
+        async def inner(step):
+            return step.key
+
+        tasks = [asyncio.ensure_future(work(f"{key}-{i % 10}")) for i in range(100)]
+        while len(ran) < 10:
+            await asyncio.sleep(0.01)
+        go.set()
+        return await asyncio.gather(*tasks), ran
+
+    results, ran = asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    assert results == [f"{key}-{i % 10}:inner" for i in range(100)] and len(ran) == 10
+
+
+# 1,000 at once, in as many threads as it takes.
+def test_a_thousand_at_once(hx, key):
+    ran, results = [], []
+
+    def work(i):
+        results.append((i, hx.run(lambda op: ran.append(i) or i, scope="many", key=f"{key}-{i // 2}", wait="1m")))
+
+    threads = [threading.Thread(target=work, args=[i]) for i in range(1000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(results) == 1000 and len(ran) == 500
+    assert all(result // 2 == i // 2 for i, result in results)
+
+
+# When the claim is lost a coroutine is cancelled, and the other attempt's result is the operation's.
+def test_a_coroutine_whose_claim_is_lost_is_cancelled(folder, key):
+    store = Store("rocksdb", folder)
+    door = Door(store, folder)
+
+    async def main():
+        hx, cancelled, begun = hapax.connect(door.address), [], asyncio.Event()
+
+        async def handler(op):
+            begun.set()
+            try:
+                await asyncio.sleep(PATIENCE)
+            except asyncio.CancelledError:
+                cancelled.append(op.lost)
+                raise
+
+        task = asyncio.ensure_future(hx.run_async(handler, scope="cases", key=key, lease="500ms"))
+        await begun.wait()
+        (folder / "body").write_text('"by hand"')
+        done = await asyncio.to_thread(store.hapax, "resolve", "--scope", "cases", key, "--complete", "200", "--force",
+                                       "--body", str(folder / "body"))
+        assert done.returncode == 0, done.stderr
+        return await asyncio.wait_for(task, PATIENCE), cancelled
+
+    try:
+        assert asyncio.run(main()) == ("by hand", [True])
+    finally:
+        door.close()
+
+
+# A caller who is cancelled before the handler has begun runs nothing, and leaves nothing behind.
+def test_a_cancelled_task_gives_up_what_has_not_run(hx, key):
+    async def main():
+        go, begun, ran = asyncio.Event(), asyncio.Event(), []
+
+        async def first(op):
+            begun.set()
+            await go.wait()
+            raise hapax.NotRun("nothing")
+
+        async def second(op):
+            ran.append(1)
+
+        one = asyncio.ensure_future(hx.run_async(first, scope="a", key=key))
+        await begun.wait()
+        two = asyncio.ensure_future(hx.run_async(second, scope="a", key=key, wait="1m"))
+        await asyncio.sleep(0)
+        two.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await two
+        go.set()
+        with pytest.raises(hapax.NotRun):
+            await one
+        return ran, await hx.run_async(lambda op: "third", scope="a", key=key, wait="1m")
+
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE)) == ([], "third")
+
+
+# A block is a handler: its exception is its failure, its result is replayed.
+def test_a_block(hx, key):
+    with pytest.raises(ZeroDivisionError):
+        with hx.begin(scope="block", key=key) as block:
+            assert block.run and block.attempt == 1
+            1 / 0  # noqa: B018
+    for attempt in (2, None):
+        with hx.begin(scope="block", key=key) as block:
+            assert block.run == (attempt is not None)
+            if block.run:
+                assert block.attempt == attempt
+                block.complete({"n": 1})
+        assert block.result == {"n": 1}
+
+    async def main():
+        async with hx.begin(scope="block", key=key) as block:
+            assert not block.run
+        return block.result
+
+    assert asyncio.run(main()) == {"n": 1}
+
+
+# A result that cannot be kept is no other's business than its caller's; nobody takes it for one that did not run.
+def test_a_result_without_a_form_in_json(hx, key):
+    with pytest.raises(TypeError):
+        hx.run(lambda op: object(), scope="odd", key=key, on_expired="hold")
+    with pytest.raises(hapax.Unknown):
+        hx.run(lambda op: 1, scope="odd", key=key, on_expired="hold")
+    with pytest.raises(TypeError, match="give fingerprint="):
+        hx.run(lambda op: 1, scope="odd", key=key + "x", fingerprint=object())
+
+
+# The child of a fork has a connection of its own, and none of its parent's claims.
+def test_fork(hx, key):
+    begun, go = threading.Event(), threading.Event()
+
+    def handler(op):
+        begun.set()
+        assert go.wait(PATIENCE)
+        return "parent"
+
+    result = []
+    thread = threading.Thread(target=lambda: result.append(hx.run(handler, scope="fork", key=key)))
+    thread.start()
+    assert begun.wait(PATIENCE)
+    pid = os.fork()
+    if pid == 0:  # what pytest would do at its end is not to be done here
+        try:
+            said = hx.run(lambda op: "child", scope="fork", key=key + "-child")
+            try:
+                hx.run(lambda op: "wrong", scope="fork", key=key)
+            except hapax.InFlight:
+                os._exit(0 if said == "child" else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    go.set()
+    thread.join(PATIENCE)
+    assert result == ["parent"]
+    assert hx.run(lambda op: "again", scope="fork", key=key + "-child") == "child"
+
+
+# Without a door a call ends when its time is over, and says where it looked.
+def test_without_a_door(folder):
+    with pytest.raises(hapax.StoreDown, match="nobody.sock"):
+        hapax.connect(f"unix:{folder}/nobody.sock", timeout=0.2).run(lambda op: 1, scope="s", key="k")
+    with pytest.raises(hapax.Invalid, match="unix:PATH"):
+        hapax.connect("tcp:localhost")
+
+
+# ---- HTTP -------------------------------------------------------------------------------------
+
+def flask_app(hx, ran):
+    import flask
+    app = flask.Flask("payments")
+
+    @app.post("/payments")
+    def pay():
+        ran.append(hapax.flask.op().attempt)
+        if flask.request.json["amount"] == 13:
+            return {"error": "no"}, 500
+        answer = flask.jsonify(receipt=len(ran))
+        answer.headers.add("Set-Cookie", "a=1")
+        answer.headers.add("Set-Cookie", "b=2")
+        return answer, 201
+
+    @app.get("/payments")
+    def look():
+        return {"ran": len(ran)}
+
+    client = hapax.flask.idempotent(app, hx, scope="flask", on_expired="hold").test_client(use_cookies=False)
+
+    def ask(method, body, headers):
+        got = client.open("/payments?x=1", method=method, data=body, headers=headers)
+        return got.status_code, got.headers, got.data
+    return ask
+
+
+def fastapi_app(hx, ran):
+    import fastapi
+    import httpx
+    app = fastapi.FastAPI()
+
+    @app.post("/payments", status_code=201)
+    async def pay(request: fastapi.Request, response: fastapi.Response):
+        order = await request.json()
+        ran.append(request.scope["hapax"].attempt)
+        if order["amount"] == 13:
+            raise fastapi.HTTPException(500, "no")
+        response.headers.append("Set-Cookie", "a=1")
+        response.headers.append("Set-Cookie", "b=2")
+        return {"receipt": len(ran)}
+
+    @app.get("/payments")
+    async def look():
+        return {"ran": len(ran)}
+
+    app.add_middleware(hapax.asgi.Idempotent, door=hx, scope="fastapi", on_expired="hold")
+
+    def ask(method, body, headers):
+        async def main():
+            async with httpx.AsyncClient(app=app, base_url="http://shop") as client:
+                return await client.request(method, "/payments?x=1", content=body, headers=headers)
+        got = asyncio.run(main())
+        return got.status_code, got.headers, got.content
+    return ask
+
+
+@pytest.fixture(params=[flask_app, fastapi_app], ids=["flask", "fastapi"])
+def app(request, hx):
+    ran = []
+    return request.param(hx, ran), ran
+
+
+# A repeat gets the stored response, byte by byte and with its headers, and the handler does not run.
+def test_a_repeated_request_gets_the_first_response(app, key):
+    ask, ran = app
+    headers = {"Idempotency-Key": f'"{key}"', "Content-Type": "application/json", "Authorization": "Bearer ann"}
+    first, second = [ask("POST", b'{"amount": 5}', headers) for _ in range(2)]
+    assert (first[0], first[2]) == (second[0], second[2]) and first[0] == 201 and json.loads(first[2]) == {"receipt": 1}
+    assert first[1]["Content-Type"] == second[1]["Content-Type"] and ran == [1]
+    assert [got[1]["Idempotency-Replayed"] for got in (first, second)] == ["false", "true"]
+    cookies = [got[1].getlist("Set-Cookie") if hasattr(got[1], "getlist") else got[1].get_list("Set-Cookie")
+               for got in (first, second)]
+    assert cookies == [["a=1", "b=2"], []]  # a cookie is for the client that it was given to
+
+
+# What another key, another body, another caller and no key get.
+def test_other_requests(app, key):
+    ask, ran = app
+    headers = {"Idempotency-Key": key, "Content-Type": "application/json", "Authorization": "Bearer ann"}
+    assert ask("POST", b'{"amount": 5}', headers)[0] == 201
+    for body, more in ((b'{"amount": 6}', {}), (b'{"amount": 5}', {"Authorization": "Bearer bob"})):
+        status, got, page = ask("POST", body, {**headers, **more})
+        assert status == 422 and got["Content-Type"] == "application/problem+json"
+        assert isinstance(hapax.http.error_of(status, got, page), hapax.Mismatch)
+    assert len(ran) == 1
+    keyless = {"Content-Type": "application/json"}
+    assert [ask("POST", b'{"amount": 5}', keyless)[0] for _ in range(2)] == [201, 201] and len(ran) == 3
+    assert ask("GET", None, {})[0] == 200
+    assert ask("POST", b'{"amount": 5}', {**headers, "Idempotency-Key": '"open'})[0] == 400
+
+
+# Under hold a 500 is not run again.
+def test_a_failure_under_hold_waits_for_an_operator(app, key):
+    ask, ran = app
+    headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+    assert ask("POST", b'{"amount": 13}', headers)[0] == 500
+    status, got, page = ask("POST", b'{"amount": 13}', headers)
+    assert status == 409 and isinstance(hapax.http.error_of(status, got, page), hapax.Unknown) and ran == [1]
+
+
+# A door that is away lets no request run unseen.
+def test_a_door_that_is_away_is_503(folder):
+    app = flask_app(hapax.connect(f"unix:{folder}/nobody.sock", timeout=0.1), ran := [])
+    status, got, _ = app("POST", b'{"amount": 5}', {"Idempotency-Key": "k", "Content-Type": "application/json"})
+    assert (status, got["Retry-After"], ran) == (503, "1", [])
+
+
+DJANGO = """
+import sys, json, django
+from django.conf import settings
+settings.configure(DEBUG=True, SECRET_KEY="x", ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"],
+    MIDDLEWARE=["hapax.django.Idempotent"],
+    HAPAX={"door": sys.argv[1], "scope": "django", "owner": __name__ + ".owner_of"})
+from django.http import JsonResponse
+from django.urls import path
+ran = []
+def owner_of(request):
+    return request.headers.get("X-Shop", "nobody")
+def pay(request):
+    ran.append(request.hapax.attempt)
+    response = JsonResponse({"receipt": len(ran), "body": request.body.decode()}, status=201)
+    response.set_cookie("a", "1")
+    return response
+urlpatterns = [path("payments", pay)]
+django.setup()
+from django.test import Client
+def ask(shop, key):
+    got = Client().post("/payments", data='{"amount": 5}', content_type="application/json",
+                        HTTP_IDEMPOTENCY_KEY=key, HTTP_X_SHOP=shop)
+    return [got.status_code, got.json(), got["Idempotency-Replayed"], list(got.cookies)]
+print(json.dumps([ask("s1", sys.argv[2]), ask("s1", sys.argv[2]), ask("s2", sys.argv[2])]))
+"""
+
+
+# Django's middleware knows owners by what came before it.
+def test_django(door, key, folder):
+    (folder / "shop.py").write_text(DJANGO.replace("__name__", "'shop'"))
+    done = subprocess.run(["/usr/bin/python3", "-c", "import shop", door.address, key], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}/sdk/python"}, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    body = '{"amount": 5}'
+    assert json.loads(done.stdout) == [[201, {"receipt": 1, "body": body}, "false", ["a"]],
+                                       [201, {"receipt": 1, "body": body}, "true", []],
+                                       [201, {"receipt": 2, "body": body}, "false", ["a"]]]
+
+
+# ---- Celery -----------------------------------------------------------------------------------
+
+# A task that is delivered twice takes effect once, and gives its result again; one in flight is tried again later.
+def test_celery(hx, key):
+    import celery
+    from celery.exceptions import Retry
+
+    import hapax.celery
+
+    app = celery.Celery("shop", task_cls=hapax.celery.once(hx))
+    ran, inside = [], []
+
+    @app.task(name="shop.pay", bind=True)
+    def pay(self, order):
+        ran.append(order)
+        if order == "slow":
+            inside.append(deliver(order))
+        return {"paid": order}
+
+    def deliver(order):
+        """As a worker does: the broker delivers one message, of one id."""
+        return pay.apply(args=[order], task_id=f"{key}-{order}", throw=False)
+
+    assert deliver("a").get() == deliver("a").get() == {"paid": "a"} and ran == ["a"]
+    with pytest.MonkeyPatch.context() as patch:
+        retried = []
+        patch.setattr(pay, "retry", lambda **how: retried.append(how) or Retry("later"))
+        assert deliver("slow").get() == {"paid": "slow"} and ran == ["a", "slow"]
+        assert inside[0].state == "RETRY" and retried[0]["countdown"] > 0 and retried[0]["max_retries"] is None
+    assert pay("b") == {"paid": "b"}  # a plain call is one
+
+
+# ---- without a door ---------------------------------------------------------------------------
+
+class Service(BaseHTTPRequestHandler):
+    """Answers as `plays` says, one after the other, and keeps the keys that came."""
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.keys.append(self.headers["Idempotency-Key"])
+        play = self.server.plays.pop(0)
+        if play is None:
+            self.close_connection = True
+            return
+        status, headers, body = play
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def service():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        server.keys, server.plays = [], []
+        server.url = f"http://127.0.0.1:{server.server_address[1]}/"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def by_urllib(url, tries):
+    got = hapax.http.request("POST", url, body=b"{}", tries=tries)
+    return got.status, got.body
+
+
+def by_httpx(url, tries):
+    import httpx
+    with httpx.Client(transport=hapax.http.httpx_transport(httpx.HTTPTransport(), tries=tries)) as client:
+        got = client.post(url, content=b"{}")
+        return got.status_code, got.content
+
+
+def by_requests(url, tries):
+    import requests
+    with requests.Session() as session:
+        session.mount("http://", hapax.http.requests_adapter(tries=tries))
+        got = session.post(url, data=b"{}")
+        return got.status_code, got.content
+
+
+def page(slug):
+    return json.dumps({"type": f"urn:hapax:problem:{slug}", "detail": slug}).encode()
+
+
+PROBLEM = {"Content-Type": "application/problem+json"}
+TRIES = hapax.http.Tries(most=4, first_s=0.01, longest_s=0.05)
+
+
+# One key for the call, the same in each try, whatever came between.
+@pytest.mark.parametrize("call", [by_urllib, by_httpx, by_requests])
+def test_tries_have_one_key(service, call):
+    service.plays += [None, (503, {"Retry-After": "0"}, b""), (409, {**PROBLEM, "Retry-After": "0"}, page("in-flight")),
+                      (201, {}, b"paid")]
+    assert call(service.url, TRIES) == (201, b"paid")
+    assert len(service.keys) == 4 and len(set(service.keys)) == 1
+    service.plays += [(200, {}, b"")]
+    call(service.url, TRIES)
+    assert len(set(service.keys)) == 2
+
+
+# What no try mends is the error of its name, at once.
+@pytest.mark.parametrize("call", [by_urllib, by_httpx, by_requests])
+def test_problems_are_errors(service, call):
+    for status, slug, error in ((422, "fingerprint-mismatch", hapax.Mismatch), (409, "unknown-outcome", hapax.Unknown),
+                                (500, "attempts-used-up", hapax.Failed), (400, "missing-key", hapax.MissingKey)):
+        service.plays += [(status, PROBLEM, page(slug))]
+        with pytest.raises(error):
+            call(service.url, TRIES)
+        assert service.plays == []
+    service.plays += [(409, {**PROBLEM, "Retry-After": "0"}, page("in-flight"))] * 4
+    with pytest.raises(hapax.InFlight) as failed:
+        call(service.url, TRIES)
+    assert failed.value.retry_after == 0 and service.plays == []
+    service.plays += [(404, {}, b"not ours")]
+    assert call(service.url, TRIES) == (404, b"not ours")
+
+
+# The pauses: at least Retry-After, otherwise doubled, with jitter, and limited.
+def test_pauses():
+    tries = hapax.http.Tries(most=20, first_s=1, longest_s=8)
+    for tried, most in ((1, 1), (2, 2), (3, 4), (4, 8), (10, 8)):
+        pauses = [tries.pause(tried, 503, {}) for _ in range(50)]
+        assert most / 2 <= min(pauses) < max(pauses) <= most
+    assert tries.pause(1, 503, {"Retry-After": "60"}) == 60 and tries.pause(20, 503, {}) is None
+    assert tries.pause(1, 409, {}) is None and tries.pause(1, 400, {}) is None and tries.pause(1, 0, {}) > 0
+    assert 0 <= hapax.http.retry_after("Wed, 21 Oct 2015 07:28:00 GMT") < 1 and hapax.http.retry_after("soon") is None
+    assert hapax.http.quoted('a"\\b') == '"a\\"\\\\b"'
+    with pytest.raises(ValueError):
+        hapax.http.quoted("ä")
+
+
+# A call with nobody there ends with the library's own error.
+def test_nobody_there(service):
+    service.plays += [None] * 4
+    with pytest.raises((OSError, urllib.error.URLError)):
+        by_urllib(service.url, TRIES)
+
+
+# The key of a step is that of hapax_key_derive().
+def test_derived_keys(hx, key):
+    assert hx.run(lambda op: op.step("charge", lambda step: step.key), scope="d", key=key) == \
+        hapax.postgres.derived_key(key, "charge")
+    long = key + "k" * (255 - len(key))
+    assert hx.run(lambda op: op.step("charge", lambda step: step.key), scope="d", key=long) == \
+        hapax.postgres.derived_key(long, "charge")
+    assert hapax.postgres.is_newer(2, 1) and not hapax.postgres.is_newer(1, 2) and hapax.postgres.is_newer(1, None)
+
+
+COMPLETE = """
+import sys, hapax.postgres
+kind, dsn, token = sys.argv[1:4]
+headers = {"Location": "/payments/1"}
+args = ({"Idempotency-Token": token}, 201, b"\\x00\\xff receipt", headers)
+insert = "INSERT INTO rows VALUES (1)"
+def both(conn):
+    hapax.postgres.execute(conn, insert, ())
+    hapax.postgres.complete(conn, *args)
+if kind == "psycopg":
+    import psycopg
+    with psycopg.connect(dsn) as conn:
+        both(conn)
+elif kind == "psycopg2":
+    import psycopg2
+    with psycopg2.connect(dsn) as conn, conn.cursor() as cursor:
+        both(cursor)
+elif kind in ("engine", "session"):
+    import sqlalchemy, sqlalchemy.orm
+    engine = sqlalchemy.create_engine(dsn.replace("postgresql:", "postgresql+psycopg:"))
+    with (engine.begin() if kind == "engine" else sqlalchemy.orm.Session(engine).begin()) as conn:
+        both(conn.session if hasattr(conn, "session") else conn)
+else:
+    import django, urllib.parse
+    from django.conf import settings
+    url = urllib.parse.urlsplit(dsn)
+    settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": url.path[1:],
+        "HOST": url.hostname, "PORT": url.port, "USER": url.username}})
+    django.setup()
+    from django.db import connection, transaction
+    with transaction.atomic():
+        both(connection)
+"""
+
+
+# Rows and outcome are committed together by each driver; a lost claim takes the rows with it.
+@pytest.mark.parametrize("kind", ["psycopg2", "psycopg", "engine", "session", "django"])
+def test_complete_in_the_transaction(folder, key, kind):
+    store = Store("postgres", folder)
+    server = Store.servers["postgres"]
+    database = store.uri.rpartition("/")[2]
+    server.psql("CREATE TABLE rows (n integer)", database)
+    fetched = subprocess.run([ROOT / "tools/drivers/fetch"], capture_output=True, text=True, timeout=400)
+    assert fetched.returncode == 0, fetched.stderr
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}/sdk/python:{fetched.stdout.strip()}/python"}
+    door = Door(store, folder, "--pass-token", "on")
+    try:
+        hx, said = hapax.connect(door.address), []
+
+        def handler(op):
+            for _ in range(2 if kind == "psycopg" else 1):
+                done = subprocess.run(["/usr/bin/python3", "-c", COMPLETE, kind, store.uri, op.token], env=env,
+                                      capture_output=True, text=True, timeout=PATIENCE)
+                assert done.returncode == 0, done.stderr
+            said.append(op.token)
+            return b"the handler's own"
+
+        for _ in range(2):  # what the transaction stored stands, whatever the handler returns
+            assert hx.run(handler, scope="pg", key=key, codec=hapax.Bytes()) == b"\x00\xff receipt" and len(said) == 1
+        rows = int(server.psql("SELECT count(*) FROM rows", database))
+        assert rows == (2 if kind == "psycopg" else 1)  # the second was told the same, and is the handler's to prevent
+        assert store.hapax("resolve", "--scope", "pg", key, "--forget", "--force").returncode == 0
+        done = subprocess.run(["/usr/bin/python3", "-c", COMPLETE, kind, store.uri, said[0]], env=env,
+                              capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 1 and "ClaimLost" in done.stderr
+        assert int(server.psql("SELECT count(*) FROM rows", database)) == rows
+    finally:
+        door.close()
+
+
+# ---- the example, and the package -----------------------------------------------------------
+
+# kill -9 of the program between its two steps: the first is not done again, and the result is one.
+def test_the_example_under_kill_9(folder):
+    def run(*words):
+        env = {name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")}
+        return subprocess.Popen([HAPAX, "door", "--store", f"rocksdb:{folder}/store", "--", "/usr/bin/python3",
+                                 ROOT / "sdk/python/example.py", *words], cwd=folder, stdout=subprocess.PIPE, text=True,
+                                stderr=subprocess.PIPE, env={**env, "PYTHONPATH": str(ROOT / "sdk/python")})
+
+    def effects():
+        path = folder / "effects"
+        return path.read_text().splitlines() if path.exists() else []
+
+    first = run("order-17", "500", "--slow", "600")
+    wait_until(effects, "the first step")
+    child, = [pid for pid in children_of(first.pid) if b"python" in pathlib.Path(f"/proc/{pid}/comm").read_bytes()]
+    os.kill(child, signal.SIGKILL)
+    first.communicate(timeout=PATIENCE)
+    for _ in range(2):
+        out, err = run("order-17", "500").communicate(timeout=PATIENCE)
+        assert out.splitlines()[-1] == "{'refund': 're_order-17', 'attempt': 2}", err
+    assert effects() == ["500 back for order-17, by the key order-17:charge", "mail for order-17"]
+    other = run("order-17", "501")
+    assert "with another amount" in other.communicate(timeout=PATIENCE)[1] and other.returncode == 1
+
+
+# The wheel installs into a clean environment without a network, and has nothing but itself.
+def test_the_package(folder):
+    done = subprocess.run([ROOT / "sdk/python/package", folder / "made"], capture_output=True, text=True,
+                          timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.suffix for path in (folder / "made").iterdir()) == [".gz", ".whl"]
+
+
+# The SDK holds no semantics: what is not an adapter stays small.
+def test_the_client_stays_small():
+    def lines(path):
+        """Lines of code: without comments, docstrings and blank ones."""
+        text, rows = path.read_text(), set()
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING):
+                rows.update(range(token.start[0], token.end[0] + 1))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                rows -= set(range(node.lineno, node.end_lineno + 1))
+        return len(rows)
+
+    assert sum(lines(ROOT / "sdk/python/hapax" / name) for name in ("_door.py", "_calls.py")) <= 600
