@@ -10,6 +10,10 @@
  * SHA-256 is libcrypto's low-level one, which keeps its state in the caller's frame. Rejected:
  * EVP, whose contexts are allocated: the core would then have an out-of-memory case, in the
  * middle of functions that cannot fail. HMAC is therefore spelled out (RFC 2104).
+ *
+ * Rejected: to keep the two hash states of a secret, and not to hash its blocks each time. That is
+ * 0.09 µs of an HMAC's 0.19, measured (0.26 of 0.54 without the processor's SHA instructions),
+ * three times for an operation. It would make of each secret a thing to prepare, at every door.
  */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "id.h"
