@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import queue
 import signal
 import subprocess
 import sys
@@ -91,6 +92,32 @@ def test_once_by_functions_of_the_arguments(hx, key):
 
     assert pay({"id": key, "shop": "a", "amount": 1}) == pay({"id": key, "shop": "a", "amount": 1, "at": 9}) == 1
     assert pay({"id": key, "shop": "b", "amount": 1}) == 2
+
+
+# What only type checkers know, and the object of a method, are in nobody's way.
+def test_once_of_a_method(hx, key):
+    class Shop:
+        @hx.once(scope="once", key="order")
+        def pay(self, order) -> "OnlyForTypeCheckers":  # noqa: F821
+            return id(self)
+
+    assert Shop().pay(key) == Shop().pay(key)
+
+
+# A thread that is interrupted while it waits leaves no claim behind that is renewed for ever.
+def test_a_wait_that_is_interrupted(hx, key, monkeypatch):
+    class Interrupted(queue.SimpleQueue):
+        def get(self):
+            super().get()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "SimpleQueue", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            hx.run(lambda op: 1, scope="stop", key=key, on_expired="hold")
+    with pytest.raises(hapax.Unknown):
+        hx.run(lambda op: 1, scope="stop", key=key, on_expired="hold", wait="1m")
+    assert hx.door.calls == {}
 
 
 # Coroutines do not hold each other up, nor the loop.

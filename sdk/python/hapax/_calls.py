@@ -383,14 +383,17 @@ class Once:
         self.hapax, self.function, self.options = hapax, function, options
         self.signature = inspect.signature(function)
         self.takes_op = "op" in self.signature.parameters
-        made = typing.get_type_hints(function).get("return") if hasattr(function, "__annotations__") else None
+        try:
+            made = typing.get_type_hints(function).get("return")
+        except Exception:  # a name that is known to type checkers alone
+            made = None
         if options.get("codec") is None and dataclasses.is_dataclass(made):
             self.options["codec"] = Dataclass(made)
 
     def exchange(self, args, kwargs):
         bound = self.signature.bind(*args, **(dict(kwargs, op=None) if self.takes_op else kwargs))
         bound.apply_defaults()
-        given = {name: value for name, value in bound.arguments.items() if name != "op"}
+        given = {name: value for name, value in bound.arguments.items() if name not in ("op", "self", "cls")}
         options = dict(self.options)
         for name in ("key", "owner", "caller", "fingerprint"):
             if callable(options.get(name)):

@@ -95,7 +95,7 @@ class Call:
         self.door.end(self, meta, body)
 
     def cancel(self):
-        """Gives up what was not told to run. Nothing comes any more."""
+        """Gives up what was not told to run. Nothing comes any more. What was told to run is `unknown`."""
         self.door.cancel(self)
 
     def frames(self):
@@ -181,10 +181,14 @@ class Door:
     def cancel(self, call):
         with self.lock:
             call.cancelled = True
-            if call.told is None and self.socket:
-                self.send(frame(CANCEL, call.op))
+            if self.calls.get(call.op) is not call or call.ended:
+                return  # it is over, or will be
+            if call.told is not None:
+                call.ended = ({"class": "unknown"}, b"")
+            if self.socket:
+                self.send(frame(END, call.op, *call.ended) if call.ended else frame(CANCEL, call.op))
             elif call.told is None:
-                self.calls.pop(call.op, None)
+                del self.calls[call.op]
 
     def send(self, *frames):
         """With the lock. A failure is seen by the thread, too, which connects again."""
