@@ -1,0 +1,8 @@
+import type { Hapax } from './index.js';
+import type { MiddlewareOptions } from './middleware.js';
+
+/** A middleware of Hono. `c.get('hapax')` is the handler's Op; options get the context. */
+export function idempotent<C = any>(
+  hapax: Hapax,
+  options?: MiddlewareOptions<C>,
+): (c: any, next: () => Promise<void>) => Promise<undefined | void>;

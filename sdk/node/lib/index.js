@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations run by `hapax door`: index.d.ts is the manual. What is here turns functions, their
+// arguments and results into what the door takes and gives, and nothing else.
+'use strict';
+
+const { Door } = require('./door.js');
+const { EMPTY, bytesOf, text } = require('./frame.js');
+const { exchange } = require('./http.js');
+const {
+  BadKey, Failed, Gone, HapaxError, InFlight, Limited, Mismatch, NotRun, Refused, StoreDown, TooLarge,
+  Unknown,
+} = require('./errors.js');
+
+const BY_ANSWER = {
+  in_flight: InFlight, unknown: Unknown, mismatch: Mismatch, failed: Failed, gone: Gone, missing_key: BadKey,
+  bad_key: BadKey, missing_owner: BadKey, too_large: TooLarge, limited: Limited, store_down: StoreDown,
+};
+// Outcomes are as sdk/cases/README.md says, so that programs of other languages can read them. These
+// headers are this package's own: the name and code of an error; a result that is undefined.
+const ERROR = 'Hapax-Node-Error';
+const UNDEFINED = 'Hapax-Node-Undefined';
+
+const json = {
+  type: 'application/json',
+  encode(value) {
+    const text = JSON.stringify(value === undefined ? null : value);
+    if (text === undefined) throw new TypeError(`the result is a ${typeof value}, which has no JSON`);
+    return text;
+  },
+  decode: (body) => JSON.parse(body),
+};
+const bytes = {
+  type: 'application/octet-stream',
+  encode(value) {
+    if (value instanceof Uint8Array) return value;
+    throw new TypeError('with the codec "bytes" a handler returns a Buffer or Uint8Array');
+  },
+  decode: (body) => Buffer.from(body),
+};
+const CODECS = { json, bytes };
+
+function codecOf(codec = json) {
+  const found = typeof codec === 'string' ? CODECS[codec] : codec;
+  if (typeof found?.encode !== 'function' || typeof found.decode !== 'function') {
+    throw new TypeError('codec: "json", "bytes", or an object with encode and decode');
+  }
+  return found;
+}
+
+/** What a handler is given. */
+class Op {
+  #door;
+  #call;
+  #codec;
+
+  constructor(door, told, signal, call, codec) {
+    const { id, attempt, fence, stale, key, token } = told;
+    const plain = key?.base64 === undefined ? key : bytesOf(key);
+    Object.assign(this, { id, attempt, fence, stale, key: plain, token, signal });
+    this.#door = door;
+    this.#call = call;
+    this.#codec = codec;
+  }
+
+  get lost() {
+    return this.signal.aborted;
+  }
+
+  async step(name, handler, options = {}) {
+    const codec = options.codec === undefined ? this.#codec : codecOf(options.codec);
+    this.stepped = true;
+    const outer = this.#call;
+    const hooks = callHooks(this.#door, codec, handler);
+    return outcomeOf(await this.#door.call({ step: name }, EMPTY, hooks, { ...options, outer }), hooks);
+  }
+}
+Object.defineProperty(Op.prototype, 'stepped', { value: false, writable: true });
+
+// ---- handlers, and what they gave ----------------------------------------------------------------
+
+function valueEnd(value, codec) {
+  const headers = [['Content-Type', codec.type ?? bytes.type]];
+  if (value === undefined) headers.push([UNDEFINED, '1']);
+  return { meta: { class: 'final', status: 200, headers }, body: Buffer.from(codec.encode(value)) };
+}
+
+// Hooks of a call whose handler returns a value. `own` is what it gave.
+function callHooks(door, codec, handler, reconcile) {
+  const hooks = {
+    codec,
+    own: undefined,
+    async run(told, signal, call) {
+      const op = new Op(door, told, signal, call, codec);
+      try {
+        const value = await handler(op);
+        const end = valueEnd(value, codec);
+        hooks.own = { value };
+        return end;
+      } catch (error) {
+        hooks.own = { error };
+        return errorEnd(error, op);
+      }
+    },
+    async reconcile(told, signal, call) {
+      try {
+        const found = await reconcile(new Op(door, told, signal, call, codec));
+        if (found?.happened === false) return { meta: { class: 'not_run' } };
+        if (found?.happened !== true) return { meta: { class: 'unknown' } };
+        hooks.own = { value: found.value };
+        return valueEnd(found.value, codec);
+      } catch {
+        return { meta: { class: 'unknown' } };
+      }
+    },
+  };
+  return hooks;
+}
+
+// Once a step was begun the attempt may have had an effect, whatever its error says.
+function errorEnd(error, op) {
+  if (error instanceof NotRun && !op.stepped) return { meta: { class: 'not_run' } };
+  const { name, message, code } = error instanceof Error ? error : { name: 'Error', message: String(error) };
+  const headers = [['Content-Type', 'text/plain']];
+  const more = JSON.stringify({ name, code });
+  if (/^[\x20-\x7e]{1,1000}$/.test(more)) headers.push([ERROR, more]);
+  const meta = error instanceof Refused ? { refuse: message } : { class: 'failed' };
+  return { meta: { ...meta, status: 500, headers }, body: Buffer.from(message) };
+}
+
+// The error that an outcome is, or undefined.
+function storedError({ status, headers = [] }, body) {
+  if (!(status >= 400)) return undefined;
+  const more = headers.find(([name]) => name === ERROR)?.[1];
+  return Object.assign(new Error(body.toString()), more && JSON.parse(more));
+}
+
+// The value of an ANSWER; throws what it says besides.
+function outcomeOf({ meta, body }, { codec, own }) {
+  if (meta.own) {
+    if ('error' in own) throw own.error;
+    return own.value;
+  }
+  if (meta.answer === 'replay' || meta.answer === 'fresh' || meta.answer === 'bypass') {
+    const error = storedError(meta, body);
+    if (error) throw error;
+    return meta.headers?.some(([name]) => name === UNDEFINED) ? undefined : codec.decode(body);
+  }
+  throw errorOf(meta, body);
+}
+
+function errorOf(meta, body) {
+  const { answer, differs, attempt, error, text: says, retry_after_ms: ms, silent_ms: silent } = meta;
+  const Class = BY_ANSWER[answer] ?? HapaxError;
+  const more = { code: answer, differs, attempt, error };
+  if (ms !== undefined) more.retryAfter = Math.ceil(ms / 1000);
+  if (silent !== undefined) more.silentMs = silent;
+  if (Class === Failed) more.cause = storedError(meta, body);
+  return new Class(says ?? answer, more);
+}
+
+// ---- what is asked -------------------------------------------------------------------------------
+
+const OWN = new Set([
+  'scope', 'key', 'keyHeader', 'owner', 'caller', 'fingerprint', 'what', 'codec', 'signal', 'reconcile',
+  'policy', 'message', 'request', 'body', 'select', 'methods',
+]);
+
+// Every other option is a policy: onExpired is on_expired. Whether there is one the door says.
+function policyOf(options) {
+  const policy = { ...options.policy };
+  for (const [name, value] of Object.entries(options)) {
+    if (OWN.has(name) || value === undefined) continue;
+    policy[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = value;
+  }
+  return policy;
+}
+
+function list(value) {
+  if (value === undefined || value === null) return undefined;
+  return (Array.isArray(value) ? value : [value]).map(text);
+}
+
+function metaOf(options) {
+  const { scope, key, keyHeader, owner, caller, what, reconcile } = options;
+  return {
+    scope, key: text(key), key_header: keyHeader, owner: text(owner), caller: list(caller), what,
+    policy: policyOf(options), reconciles: reconcile !== undefined,
+  };
+}
+
+// The members and the body that say what the request is.
+function fingerprintOf(value) {
+  if (value === undefined || value === false) return [{ body: 'off' }, EMPTY];
+  if (value instanceof Uint8Array) return [{ body: 'body' }, value];
+  return [{ body: 'json' }, Buffer.from(JSON.stringify(value))];
+}
+
+class Hapax {
+  #door;
+
+  constructor(address, { timeout = 10000 } = {}) {
+    this.#door = new Door(address, timeout);
+  }
+
+  get address() {
+    return this.#door.address;
+  }
+
+  async run(options, handler) {
+    if ((options.key ?? '') === '' && options.policy?.key === undefined) {
+      throw new TypeError('no key: an operation without one would run unprotected');
+    }
+    const [print, body] = fingerprintOf(options.fingerprint);
+    const hooks = callHooks(this.#door, codecOf(options.codec), handler, options.reconcile);
+    const { signal } = options;
+    return outcomeOf(await this.#door.call({ ...metaOf(options), ...print }, body, hooks, { signal }), hooks);
+  }
+
+  once(options, handler) {
+    const hapax = this;
+    return function once(...args) {
+      const set = { ...options };
+      for (const name of ['key', 'owner', 'caller', 'fingerprint', 'what', 'signal']) {
+        if (typeof set[name] === 'function') set[name] = set[name].apply(this, args);
+      }
+      if (options.fingerprint === undefined) set.fingerprint = args;
+      if (set.reconcile) set.reconcile = (op) => options.reconcile.call(this, ...args, op);
+      return hapax.run(set, (op) => handler.call(this, ...args, op));
+    };
+  }
+
+  async message(options, handler) {
+    const [print, body] = fingerprintOf(options.fingerprint);
+    const hooks = callHooks(this.#door, codecOf(options.codec), handler, options.reconcile);
+    const asked = { ...metaOf(options), ...print, as: 'message', message: options.message ?? {} };
+    const answer = await this.#door.call(asked, body, hooks, { signal: options.signal });
+    const { do: what, after_ms: afterMs, reason, again, answer: code } = answer.meta;
+    const told = { do: what, afterMs, reason, again, answer: code };
+    try {
+      told.value = outcomeOf(answer, hooks);
+    } catch (error) {
+      told.error = error;
+    }
+    return told;
+  }
+
+  /** One exchange of HTTP; for adapters (http.js). */
+  http(options, handler) {
+    return exchange(this.#door, options, metaOf(options), (...told) => new Op(this.#door, ...told), handler);
+  }
+
+  close() {
+    return this.#door.close();
+  }
+}
+
+function connect(address, options) {
+  if (typeof address === 'object') [address, options] = [undefined, address];
+  return new Hapax(address ?? (process.env.HAPAX_DOOR || 'unix:/run/hapax/door.sock'), options);
+}
+
+module.exports = { connect, Hapax, Op, json, bytes, ...require('./errors.js') };

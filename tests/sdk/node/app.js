@@ -1,0 +1,189 @@
+'use strict';
+// A service of each framework with the same routes: app.js FRAMEWORK, and $HAPAX_DOOR. Prints its port. A line on stdin
+// lets what waits at /slow go on.
+const { connect } = require('../../../sdk/node');
+
+const hx = connect({ timeout: Number(process.env.HAPAX_TIMEOUT ?? 20000) });
+const OPTIONS = {
+  scope: (request) => header(request, 'x-scope') ?? 'app',
+  onExpired: (request) => header(request, 'x-on-expired'),
+  lease: process.env.HAPAX_LEASE,
+};
+const effects = {};
+let waiting = [];
+
+function header(request, name) {
+  const headers = request.req?.raw?.headers ?? request.headers;
+  return (headers.get ? headers.get(name) : headers[name]) ?? undefined;
+}
+
+process.stdin.on('data', () => {
+  for (const go of waiting.splice(0)) go();
+});
+
+/** What each route does: the number of its effect in, {status, headers, body} out. */
+async function act(path, key, op, body) {
+  effects[`${path} ${key}`] = (effects[`${path} ${key}`] ?? 0) + 1;
+  const number = effects[`${path} ${key}`];
+  const route = path.split('?')[0];
+  if (route === '/slow') await new Promise((resolve) => { waiting.push(resolve); });
+  const told = { number, body, key: op?.key, attempt: op?.attempt, fenced: op?.fence > 0 };
+  const json = { 'Content-Type': 'application/json', 'X-Number': String(number), 'Set-Cookie': ['a=1', 'b=2'] };
+  switch (route) {
+    case '/fail': return { status: 500, headers: json, body: Buffer.from(JSON.stringify(told)) };
+    case '/busy': return { status: 503, headers: { ...json, 'Retry-After': '1' }, body: Buffer.from('busy') };
+    case '/empty': return { status: 204, headers: { 'X-Number': String(number) }, body: Buffer.alloc(0) };
+    case '/bytes': return { status: 200, headers: { 'Content-Type': 'application/x', 'X-Latin': 'caf\u00e9' }, body: Buffer.from([0xff, 0, number]) };
+    case '/large': return { status: 200, headers: { 'Content-Type': 'application/x' }, body: Buffer.alloc(2 << 20, number) };
+    case '/huge': return { status: 200, headers: { 'Content-Type': 'application/x' }, body: Buffer.alloc(17 << 20, number) };
+    case '/throw': throw new Error('it broke');
+    default: return { status: 201, headers: { ...json, Location: `/payments/${number}` }, body: Buffer.from(JSON.stringify(told)) };
+  }
+}
+
+const keyOf = (headers) => headers['idempotency-key'] ?? '-';
+const textOf = (body) => (Buffer.isBuffer(body) ? body.toString() : body);
+
+/** On Node's own response: /stream writes in parts, /destroy breaks off. */
+async function write(path, req, res, body) {
+  const { status, headers, body: bytes } = await act(path, keyOf(req.headers), req.hapax, textOf(body));
+  if (path === '/destroy') return void res.destroy();
+  if (path !== '/stream') return void res.writeHead(status, headers).end(bytes);
+  res.statusCode = status;
+  for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
+  for (const byte of bytes) res.write(Buffer.of(byte));
+  return void res.end();
+}
+
+const frameworks = {
+  async express() {
+    const express = require('express');
+    const { idempotent } = require('../../../sdk/node/lib/express.js');
+    const app = express();
+    app.disable('x-powered-by');
+    app.use((req, res, next) => { res.setHeader('X-Before', 'yes'); next(); });
+    // Before the parsers, behind them, and both paths see the same body.
+    app.use(idempotent(hx, OPTIONS));
+    app.use(express.json(), express.text({ type: 'text/*' }), express.raw({ type: 'application/x' }));
+    app.get('/effects', (req, res) => res.json(effects));
+    app.post('/json', async (req, res) => res.status(201).json(await told(req)));
+    app.use((req, res, next) => write(req.url, req, res, req.body).catch(next));
+    app.use((error, req, res, next) => { void next; res.status(500).send('it threw'); });
+    return listen(app);
+  },
+
+  // The middleware stands behind the parsers.
+  async parsed() {
+    const express = require('express');
+    const { idempotent } = require('../../../sdk/node/lib/express.js');
+    const app = express();
+    app.disable('x-powered-by');
+    app.use((req, res, next) => { res.setHeader('X-Before', 'yes'); next(); });
+    app.use(express.json(), express.text({ type: 'text/*' }), express.raw({ type: 'application/x' }));
+    app.use(idempotent(hx, OPTIONS));
+    app.get('/effects', (req, res) => res.json(effects));
+    app.post('/json', async (req, res) => res.status(201).json(await told(req)));
+    app.use((req, res, next) => write(req.url, req, res, req.body).catch(next));
+    app.use((error, req, res, next) => { void next; res.status(500).send('it threw'); });
+    return listen(app);
+  },
+
+  async fastify() {
+    const { idempotent } = require('../../../sdk/node/lib/fastify.js');
+    const app = require('fastify')();
+    app.addHook('onRequest', async (request, reply) => { reply.header('X-Before', 'yes'); });
+    app.addContentTypeParser('application/x', { parseAs: 'buffer' }, (request, body, done) => done(null, body));
+    app.setErrorHandler((error, request, reply) => reply.code(500).send('it threw'));
+    app.get('/effects', async () => effects);
+    const preHandler = idempotent(hx, OPTIONS);
+    app.post('/json', { preHandler }, async (request, reply) => reply.code(201).send(await told(request)));
+    app.post('/*', { preHandler }, async (request, reply) => {
+      const path = request.url;
+      const { status, headers, body } = await act(path, keyOf(request.headers), request.hapax, textOf(request.body));
+      if (path === '/destroy') {
+        reply.hijack();
+        return void reply.raw.destroy();
+      }
+      reply.code(status).headers(headers);
+      return reply.send(path === '/stream' ? require('node:stream').Readable.from(Array.from(body, (b) => Buffer.of(b))) : body);
+    });
+    await app.listen({ port: 0, host: '127.0.0.1' });
+    return app.server.address().port;
+  },
+
+  async nest() {
+    require('reflect-metadata');
+    const { Controller, Get, Module, Post, Req, Res } = require('@nestjs/common');
+    const { NestFactory } = require('@nestjs/core');
+    const { Idempotent, IdempotentInterceptor } = require('../../../sdk/node/lib/nest.js');
+    const express = require('express');
+    class App {
+      effects() { return effects; }
+
+      json(req) { return told(req); }
+
+      all(req, res) { return write(req.url, req, res, req.body).catch(() => res.status(500).send('it threw')); }
+    }
+    const mark = (name, ...marks) => {
+      for (const one of marks) one(App.prototype, name, Object.getOwnPropertyDescriptor(App.prototype, name));
+    };
+    Req()(App.prototype, 'json', 0);
+    Req()(App.prototype, 'all', 0);
+    Res()(App.prototype, 'all', 1);
+    mark('effects', Get('effects'));
+    mark('json', Post('json'), Idempotent({ scope: OPTIONS.scope }));
+    mark('all', Post('*path'), Idempotent(OPTIONS));
+    Controller()(App);
+    class Root {}
+    Module({ controllers: [App] })(Root);
+    const app = await NestFactory.create(Root, { logger: ['error'], bodyParser: false });
+    app.getHttpAdapter().getInstance().disable('x-powered-by');
+    app.use((req, res, next) => { res.setHeader('X-Before', 'yes'); next(); });
+    app.use(express.json(), express.text({ type: 'text/*' }), express.raw({ type: 'application/x' }));
+    app.useGlobalInterceptors(new IdempotentInterceptor(hx, OPTIONS));
+    await app.listen(0, '127.0.0.1');
+    return app.getHttpServer().address().port;
+  },
+
+  async hono() {
+    const { Hono } = require('hono');
+    const { idempotent } = require('../../../sdk/node/lib/hono.js');
+    const app = new Hono();
+    app.use(async (c, next) => { await next(); c.header('X-Before', 'yes'); });
+    app.onError((error, c) => c.text('it threw', 500));
+    app.get('/effects', (c) => c.json(effects));
+    app.use(idempotent(hx, OPTIONS));
+    app.post('/json', async (c) => c.json(await told({ headers: c.req.header(), hapax: c.get('hapax'), body: await c.req.json() }), 201));
+    app.post('/*', async (c) => {
+      const path = new URL(c.req.url).pathname + new URL(c.req.url).search;
+      const { status, headers, body } = await act(path, keyOf(c.req.header()), c.get('hapax'), await c.req.text());
+      const response = new Response(status === 204 ? null : body, { status });
+      for (const [name, value] of Object.entries(headers)) for (const one of [value].flat()) response.headers.append(name, one);
+      return response;
+    });
+    return listen(async (req, res) => {
+      const parts = [];
+      for await (const part of req) parts.push(part);
+      const body = parts.length > 0 ? Buffer.concat(parts) : undefined;
+      const headers = new Headers();
+      for (let i = 0; i < req.rawHeaders.length; i += 2) headers.append(req.rawHeaders[i], req.rawHeaders[i + 1]);
+      const asked = new Request(`http://${req.headers.host}${req.url}`, { method: req.method, headers, body });
+      const response = await app.fetch(asked);
+      res.writeHead(response.status, [...response.headers].flat()).end(Buffer.from(await response.arrayBuffer()));
+    });
+  },
+};
+
+/** The route that is written as the framework's users write theirs. */
+async function told(request) {
+  const { body } = await act('/json', keyOf(request.headers), request.hapax, request.body);
+  return JSON.parse(body);
+}
+
+async function listen(app) {
+  const server = require('node:http').createServer(app);
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return server.address().port;
+}
+
+frameworks[process.argv[2]]().then(console.log);

@@ -1,0 +1,531 @@
+'use strict';
+// What the client says to a door and makes of what the door says, with a played door.
+const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const path = require('node:path');
+const { afterEach, test: plain } = require('node:test');
+const sdk = require('../../../sdk/node');
+const { Reader, encode } = require('../../../sdk/node/lib/frame.js');
+const { PlayedDoor, RUN } = require('./played_door.js');
+
+const ROOT = path.resolve(__dirname, '../../..');
+// No case waits for ever: a played door that hears nothing would.
+const test = (name, body) => plain(name, { timeout: 3000 }, body);
+let door;
+
+async function played(options) {
+  door = new PlayedDoor(options);
+  await door.listen();
+  return sdk.connect(door.address, { timeout: 20000 });
+}
+
+afterEach(() => door?.end());
+
+/** Plays a first run: BEGIN, RUN, END, ANSWER; gives BEGIN and END. */
+async function first(run = RUN) {
+  const begin = await door.heard('BEGIN');
+  door.say('RUN', begin.op, run);
+  const end = await door.heard('END');
+  door.say('ANSWER', end.op, { answer: 'fresh', own: true, recorded: true, class: end.meta.class });
+  return { begin, end };
+}
+
+// Frames are what docs/door.md has in hex.
+test('frames are those of the page', () => {
+  const page = fs.readFileSync(path.join(ROOT, 'docs/door.md'), 'utf8');
+  const blocks = [...page.matchAll(/^```hex (\w+)\n([^`]*)```/gm)].map(([, name, lines]) => {
+    const bytes = lines.split('\n').flatMap((line) => {
+      const text = /; body: (.*)$/.exec(line);
+      const hex = line.split(';')[0].trim();
+      assert.ok(!text || hex);
+      return hex ? hex.split(/\s+/).map((byte) => parseInt(byte, 16)) : [];
+    });
+    return [name, Buffer.from(bytes)];
+  });
+  assert.ok(blocks.length >= 12);
+  for (const [name, bytes] of blocks) {
+    const [frame, ...more] = new Reader().take(bytes);
+    assert.equal(more.length, 0, name);
+    const meta = name === 'BEAT' ? undefined : frame.meta;
+    assert.deepEqual(Buffer.concat(encode(frame.kind, frame.op, meta, frame.body)), bytes, name);
+  }
+});
+
+// A frame may come in any pieces: one byte at a time, or several frames in one piece.
+test('frames come in any pieces', () => {
+  const body = Buffer.from([0, 255, 10]);
+  const bytes = Buffer.concat([
+    ...encode(8, 1, { answer: 'replay' }, body), ...encode(10, 2, {}), ...encode(9, 0, undefined),
+  ]);
+  for (const size of [1, 2, 3, 5, 13, 14, bytes.length]) {
+    const reader = new Reader();
+    const frames = [];
+    for (let at = 0; at < bytes.length; at += size) frames.push(...reader.take(bytes.subarray(at, at + size)));
+    assert.deepEqual(frames.map(({ kind, op }) => [kind, op]), [[8, 1], [10, 2], [9, 0]]);
+    assert.deepEqual(frames[0].body, body);
+  }
+});
+
+// What the handler returned is the result, and END has it as JSON.
+test('a first run', async () => {
+  const hx = await played();
+  const refund = hx.once({ scope: 'refunds', key: (id) => id, retention: '7d', onExpired: 'hold' }, async (id, amount, op) => {
+    assert.deepEqual([op.attempt, op.fence, op.stale, op.key, op.lost], [1, 1750000000000000, false, 'k', false]);
+    return { id, amount };
+  });
+  const given = refund('order-17', 500);
+  const { begin, end } = await first();
+  assert.deepEqual(await given, { id: 'order-17', amount: 500 });
+  const { nonce, ...meta } = begin.meta;
+  assert.match(nonce, /^[0-9a-f]{32}$/);
+  assert.deepEqual(meta, {
+    scope: 'refunds', key: 'order-17', policy: { retention: '7d', on_expired: 'hold' }, reconciles: false, body: 'json',
+  });
+  assert.equal(begin.body.toString(), '["order-17",500]');
+  assert.deepEqual([end.meta.class, end.body.toString()], ['final', '{"id":"order-17","amount":500}']);
+});
+
+// Whatever a handler returns is a result, and a repeat gets the same.
+for (const value of [undefined, null, false, 0, '', [], {}, 'ä\u0000\u2028', 1e300]) {
+  test(`a repeat gets ${JSON.stringify(value)}`, async () => {
+    const hx = await played();
+    const once = () => hx.run({ key: 'k' }, () => value);
+    const given = once();
+    const { end } = await first();
+    assert.deepEqual(await given, value);
+    const repeat = once();
+    const { op } = await door.heard('BEGIN');
+    door.say('ANSWER', op, { answer: 'replay', own: false, status: 200, headers: end.meta.headers ?? [] }, end.body);
+    assert.deepEqual(await repeat, value);
+  });
+}
+
+// With the codec "bytes" a result is any bytes.
+test('bytes that are not UTF-8', async () => {
+  const hx = await played();
+  const bytes = Buffer.from([0xff, 0, 0xc3, 0x28]);
+  const given = hx.run({ key: 'k', codec: 'bytes' }, () => bytes);
+  const { end } = await first();
+  assert.deepEqual([await given, end.body], [bytes, bytes]);
+});
+
+// Errors are thrown as they are, and the class is that of the page's table.
+for (const [error, meta] of [
+  [new Error('broken'), { class: 'failed', status: 500 }],
+  [new sdk.NotRun('busy'), { class: 'not_run' }],
+  [new TypeError('no'), { class: 'failed', status: 500 }],
+]) {
+  test(`a handler throws ${error.name}`, async () => {
+    const hx = await played();
+    const given = hx.run({ key: 'k' }, () => { throw error; });
+    const thrown = assert.rejects(given, (e) => e === error);
+    const { end } = await first();
+    await thrown;
+    for (const [name, value] of Object.entries(meta)) assert.equal(end.meta[name], value);
+  });
+}
+
+// A result that has no JSON is an error of the handler, not an empty result.
+test('a result that cannot be kept', async () => {
+  const hx = await played();
+  const thrown = assert.rejects(hx.run({ key: 'k' }, () => 10n), TypeError);
+  const { end } = await first();
+  await thrown;
+  assert.equal(end.meta.class, 'failed');
+});
+
+// A stored failure is thrown again to repeats (on_failed=replay).
+test('a failure is replayed as one', async () => {
+  const hx = await played();
+  const broken = Object.assign(new RangeError('too much'), { code: 'E_MUCH' });
+  const thrown = assert.rejects(hx.run({ key: 'k' }, () => { throw broken; }), broken);
+  const { end } = await first();
+  await thrown;
+  const repeat = hx.run({ key: 'k' }, () => assert.fail());
+  const { op } = await door.heard('BEGIN');
+  const seen = assert.rejects(repeat, { name: 'RangeError', message: 'too much', code: 'E_MUCH' });
+  door.say('ANSWER', op, { answer: 'replay', own: false, status: 500, headers: end.meta.headers }, end.body);
+  await seen;
+});
+
+// Every other answer is an error with what the door said.
+for (const [answer, name, more, seen] of [
+  ['in_flight', 'InFlight', { retry_after_ms: 2500, silent_ms: 40 }, { retryAfter: 3, silentMs: 40 }],
+  ['mismatch', 'Mismatch', { differs: 'caller' }, { differs: 'caller' }],
+  ['unknown', 'Unknown', { attempt: 4 }, { attempt: 4 }],
+  ['failed', 'Failed', {}, {}],
+  ['gone', 'Gone', {}, {}],
+  ['missing_key', 'BadKey', {}, {}],
+  ['bad_key', 'BadKey', {}, {}],
+  ['missing_owner', 'BadKey', {}, {}],
+  ['too_large', 'TooLarge', {}, {}],
+  ['store_down', 'StoreDown', { error: 'unavailable', retry_after_ms: 0 }, { error: 'unavailable', retryAfter: 0 }],
+  ['of_a_newer_door', 'HapaxError', {}, {}],
+]) {
+  test(`${answer} is ${name}`, async () => {
+    const hx = await played();
+    const given = hx.run({ key: 'k' }, () => assert.fail('it must not run'));
+    const seenAs = assert.rejects(given, { name, code: answer, message: 'why', ...seen });
+    const { op } = await door.heard('BEGIN');
+    door.say('ANSWER', op, { answer, own: false, text: 'why', ...more });
+    await seenAs;
+  });
+}
+
+// A FAULT is an error with the door's text; the connection goes on.
+test('a FAULT for a BEGIN', async () => {
+  const hx = await played();
+  const seen = assert.rejects(hx.run({ key: 'k', retenton: '7d' }, () => {}), {
+    name: 'Fault', error: 'invalid', message: 'no policy "retenton"',
+  });
+  const begin = await door.heard('BEGIN');
+  assert.deepEqual(begin.meta.policy, { retenton: '7d' });
+  door.say('FAULT', begin.op, { error: 'invalid', text: 'no policy "retenton"', kind: 3 });
+  await seen;
+  const given = hx.run({ key: 'k' }, () => 1);
+  await first();
+  assert.equal(await given, 1);
+  assert.equal(door.connections, 1);
+});
+
+// Members and kinds of a newer door are ignored.
+test('a newer door', async () => {
+  const hx = await played({ welcome: { version: 1, beat_ms: 10000, more: { of: ['it'] } } });
+  const given = hx.run({ key: 'k' }, () => 1);
+  const { op } = await door.heard('BEGIN');
+  door.say(77, op, { what: 'ever' }, Buffer.alloc(100));
+  door.say(78, 0, { what: 'ever' });
+  door.say('RUN', op, { ...RUN, more: [1] });
+  await door.heard('END');
+  door.say('LOST', op + 1, {});
+  door.say('ANSWER', op, { answer: 'fresh', own: true, more: {} });
+  assert.equal(await given, 1);
+});
+
+// A door that speaks another version is no door for this client.
+test('a door of another version', async () => {
+  const hx = await played({ welcome: { version: 2, beat_ms: 10000 } });
+  await assert.rejects(hx.run({ key: 'k' }, () => {}), { name: 'Fault', error: 'unsupported' });
+});
+
+// All that a door says may come byte by byte.
+test('a door that writes one byte at a time', async () => {
+  const hx = await played({ bytewise: true });
+  const given = hx.run({ key: 'k' }, () => 'x'.repeat(1000));
+  await first();
+  assert.equal((await given).length, 1000);
+});
+
+// Who is turned away learns why, at once.
+test('a FAULT in place of WELCOME', async () => {
+  const hx = await played();
+  door.turnAway = { error: 'refused', text: 'uid 7 may not connect' };
+  await assert.rejects(hx.run({ key: 'k' }, () => {}), { name: 'Fault', error: 'refused', message: 'uid 7 may not connect' });
+});
+
+// A door that is full for the moment is asked again.
+test('a door that is full', async () => {
+  const hx = await played();
+  door.turnAway = { error: 'unavailable', text: '1024 connections' };
+  const given = hx.run({ key: 'k' }, () => 1);
+  while (door.connections < 2) await new Promise(setImmediate);
+  door.turnAway = undefined;
+  await first();
+  assert.equal(await given, 1);
+});
+
+// Where nobody listens, nothing ran, and the error says where the door was looked for.
+test('no door', async () => {
+  door = new PlayedDoor();
+  const hx = sdk.connect(door.address, { timeout: 120 });
+  await assert.rejects(hx.run({ key: 'k' }, () => assert.fail()), (e) =>
+    e instanceof sdk.StoreDown && e.message.includes(door.address) && e.cause.code === 'ENOENT');
+});
+
+// The door may start after the program.
+test('a door that comes late', async () => {
+  door = new PlayedDoor();
+  const hx = sdk.connect(door.address, { timeout: 20000 });
+  const given = hx.run({ key: 'k' }, () => 1);
+  const given2 = hx.run({ key: 'k2' }, () => 2);
+  await new Promise((resolve) => setTimeout(resolve, 80));
+  await door.listen();
+  const begins = [await door.heard('BEGIN'), await door.heard('BEGIN')];
+  for (const { op } of begins) door.say('RUN', op, RUN);
+  for (const { op } of begins) {
+    await door.heard('END');
+    door.say('ANSWER', op, { answer: 'fresh', own: true });
+  }
+  assert.deepEqual([await given, await given2], [1, 2]);
+  assert.equal(door.connections, 1);
+});
+
+// A door that dies between RUN and END loses no result: RESUME with the ticket, then END.
+test('the door dies while a handler runs', async () => {
+  const hx = await played();
+  let finish;
+  const given = hx.run({ key: 'k', reconcile: () => {} }, () => new Promise((resolve) => { finish = resolve; }));
+  const begin = await door.heard('BEGIN');
+  door.say('RUN', begin.op, RUN);
+  while (!finish) await new Promise(setImmediate);
+  await door.die();
+  const resume = await door.heard('RESUME');
+  assert.deepEqual(resume.meta, { ticket: 'T1', reconciles: true });
+  finish('done');
+  const end = await door.heard('END');
+  assert.deepEqual([end.op, end.body.toString(), end.connection], [resume.op, '"done"', 2]);
+  door.say('ANSWER', end.op, { answer: 'fresh', own: true, recorded: true });
+  assert.equal(await given, 'done');
+});
+
+// Where END was sent and no ANSWER came, both are sent again.
+test('the door dies before ANSWER', async () => {
+  const hx = await played();
+  let runs = 0;
+  const given = hx.run({ key: 'k' }, () => { runs += 1; return 5; });
+  const begin = await door.heard('BEGIN');
+  door.say('RUN', begin.op, RUN);
+  await door.heard('END');
+  await door.die();
+  await door.heard('RESUME');
+  const end = await door.heard('END');
+  door.say('ANSWER', end.op, { answer: 'replay', own: false, status: 200, headers: [] }, end.body);
+  assert.deepEqual([await given, runs], [5, 1]);
+});
+
+// What was not told to run is asked again, in the same bytes.
+test('the door dies before RUN', async () => {
+  const hx = await played();
+  const given = hx.run({ key: 'k', fingerprint: { a: 1 } }, () => 5);
+  const begin = await door.heard('BEGIN');
+  await door.die();
+  const { begin: again } = await first();
+  assert.deepEqual([again.meta, again.body], [begin.meta, begin.body]);
+  assert.equal(await given, 5);
+});
+
+// A step is resumed behind its operation, with the operation's new op.
+test('the door dies within a step', async () => {
+  const hx = await played();
+  let finish;
+  const given = hx.run({ key: 'k' }, (op) => op.step('charge', () => new Promise((resolve) => { finish = resolve; })));
+  const begin = await door.heard('BEGIN');
+  door.say('RUN', begin.op, RUN);
+  const step = await door.heard('BEGIN');
+  assert.deepEqual([step.meta.step, step.meta.in], ['charge', begin.op]);
+  door.say('RUN', step.op, { ...RUN, key: 'k:charge', ticket: 'T2' });
+  while (!finish) await new Promise(setImmediate);
+  await door.die();
+  const outer = await door.heard('RESUME');
+  const inner = await door.heard('RESUME');
+  assert.deepEqual([outer.meta.ticket, inner.meta.ticket, inner.meta.in], ['T1', 'T2', outer.op]);
+  finish('paid');
+  for (let i = 0; i < 2; i += 1) {
+    const end = await door.heard('END');
+    door.say('ANSWER', end.op, { answer: 'fresh', own: true });
+  }
+  assert.equal(await given, 'paid');
+});
+
+// An unprotected run has no ticket: its result is the caller's, whatever becomes of the door.
+test('the door dies under an unprotected run', async () => {
+  const hx = await played();
+  let finish;
+  const given = hx.run({ key: 'k' }, () => new Promise((resolve) => { finish = resolve; }));
+  const begin = await door.heard('BEGIN');
+  door.say('RUN', begin.op, { attempt: 1, fence: 0, stale: false });
+  while (!finish) await new Promise(setImmediate);
+  await door.die();
+  finish('done');
+  assert.equal(await given, 'done');
+});
+
+// A door that does not come back: the handler is told, the caller gets "not known".
+test('the door is gone for good', async () => {
+  door = new PlayedDoor();
+  await door.listen();
+  const hx = sdk.connect(door.address, { timeout: 150 });
+  const given = hx.run({ key: 'k' }, (op) => new Promise((resolve) => {
+    op.signal.addEventListener('abort', () => resolve(op.signal.reason.name));
+  }));
+  const begin = await door.heard('BEGIN');
+  door.say('RUN', begin.op, RUN);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  await door.die(false);
+  await assert.rejects(given, { name: 'Indeterminate' });
+  await door.listen();
+  const next = hx.run({ key: 'k' }, () => 2);
+  await first();
+  assert.equal(await next, 2);
+});
+
+// A lost claim aborts the handler's signal; the handler's end is sent all the same.
+test('LOST', async () => {
+  const hx = await played();
+  const given = hx.run({ key: 'k' }, async (op) => {
+    await new Promise((resolve) => op.signal.addEventListener('abort', resolve));
+    assert.ok(op.lost && op.signal.reason instanceof sdk.ClaimLost);
+    return 'mine';
+  });
+  const { op } = await door.heard('BEGIN');
+  door.say('RUN', op, RUN);
+  door.say('LOST', op, {});
+  await door.heard('END');
+  door.say('ANSWER', op, { answer: 'replay', own: false, status: 200, headers: [] }, Buffer.from('"theirs"'));
+  assert.equal(await given, 'theirs');
+});
+
+// A caller that gives up cancels what does not run yet.
+test('CANCEL', async () => {
+  const hx = await played();
+  const stop = new AbortController();
+  const given = hx.run({ key: 'k', signal: stop.signal }, () => assert.fail('it must not run'));
+  const { op } = await door.heard('BEGIN');
+  stop.abort(new Error('enough'));
+  const seen = assert.rejects(given, { message: 'enough' });
+  await door.heard('CANCEL');
+  door.say('ANSWER', op, { answer: 'in_flight', own: false, retry_after_ms: 10 });
+  await seen;
+  await assert.rejects(hx.run({ key: 'k', signal: stop.signal }, () => {}), { message: 'enough' });
+});
+
+// Where RUN crosses CANCEL nothing runs, and END says so.
+test('RUN crosses CANCEL', async () => {
+  const hx = await played();
+  const stop = new AbortController();
+  const given = hx.run({ key: 'k', signal: stop.signal }, () => assert.fail('it must not run'));
+  const { op } = await door.heard('BEGIN');
+  stop.abort(new Error('enough'));
+  const seen = assert.rejects(given, { message: 'enough' });
+  door.say('RUN', op, RUN);
+  await door.heard('CANCEL');
+  assert.equal((await door.heard('END')).meta.class, 'not_run');
+  door.say('ANSWER', op, { answer: 'fresh', own: true, class: 'not_run' });
+  await seen;
+});
+
+// A hook's word is END; "it did not happen" is followed by RUN.
+test('RECONCILE', async () => {
+  const hx = await played();
+  for (const [said, cls] of [[{ happened: false }, 'not_run'], [{ happened: true, value: 7 }, 'final'], [undefined, 'unknown']]) {
+    const given = hx.run({ key: 'k', onExpired: 'reconcile', reconcile: (op) => (op.stale ? said : {}) }, () => 8);
+    const { op } = await door.heard('BEGIN');
+    door.say('RECONCILE', op, { ...RUN, stale: true });
+    const end = await door.heard('END');
+    assert.equal(end.meta.class, cls);
+    if (cls === 'final') {
+      door.say('ANSWER', op, { answer: 'replay', own: false, status: 200, headers: [] }, end.body);
+      assert.equal(await given, 7);
+    } else if (cls === 'not_run') {
+      door.say('RUN', op, RUN);
+      await door.heard('END');
+      door.say('ANSWER', op, { answer: 'fresh', own: true });
+      assert.equal(await given, 8);
+    } else {
+      const seen = assert.rejects(given, { name: 'Unknown' });
+      door.say('ANSWER', op, { answer: 'unknown', own: false });
+      await seen;
+    }
+  }
+});
+
+// After a step began nobody may say that nothing was done.
+test('NotRun after a step is a failure', async () => {
+  const hx = await played();
+  const seen = assert.rejects(hx.run({ key: 'k' }, async (op) => {
+    await op.step('charge', () => 1);
+    throw new sdk.NotRun('late');
+  }), { name: 'NotRun' });
+  const begin = await door.heard('BEGIN');
+  door.say('RUN', begin.op, RUN);
+  await first();
+  assert.equal((await door.heard('END')).meta.class, 'failed');
+  door.say('ANSWER', begin.op, { answer: 'fresh', own: true, class: 'failed' });
+  await seen;
+});
+
+// While an op is in hand the client beats, and not otherwise.
+test('BEAT', async () => {
+  const hx = await played({ welcome: { version: 1, beat_ms: 5 } });
+  let finish;
+  const given = hx.run({ key: 'k' }, () => new Promise((resolve) => { finish = resolve; }));
+  const { op } = await door.heard('BEGIN');
+  door.say('RUN', op, RUN);
+  await new Promise((resolve) => { door.onBeat = () => door.beats >= 3 && resolve(); });
+  finish();
+  await door.heard('END');
+  door.say('ANSWER', op, { answer: 'fresh', own: true });
+  await given;
+  const { beats } = door;
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  assert.equal(door.beats, beats);
+});
+
+// A client that broke the protocol is told so, and does not try for ever.
+test('a FAULT for the connection', async () => {
+  const hx = await played();
+  const seen = assert.rejects(hx.run({ key: 'k' }, () => {}), { name: 'Fault', message: 'that was no frame' });
+  await door.heard('BEGIN');
+  door.say('FAULT', 0, { error: 'invalid', text: 'that was no frame' });
+  await seen;
+  assert.equal(door.connections, 1);
+});
+
+// A door that sends no frames is left.
+test('bytes that are no frames', async () => {
+  const hx = await played();
+  const seen = assert.rejects(hx.run({ key: 'k' }, () => {}), { name: 'Fault' });
+  await door.heard('BEGIN');
+  door.sockets.at(-1).write(Buffer.alloc(64, 0xff));
+  await seen;
+});
+
+// What is over a frame is refused before it is sent, and the connection lives on.
+test('a request over a frame', async () => {
+  const hx = await played();
+  await assert.rejects(hx.run({ key: 'k', fingerprint: Buffer.alloc(18 << 20) }, () => {}), sdk.TooLarge);
+  await assert.rejects(hx.run({ key: 'k', owner: 'o'.repeat(2 << 20) }, () => {}), sdk.TooLarge);
+  const given = hx.run({ key: 'k' }, () => 1);
+  await first();
+  assert.equal(await given, 1);
+});
+
+// What no door could keep is given to the caller, and ended as unknown.
+test('a result over every limit', async () => {
+  const hx = await played();
+  for (const size of [(16 << 20) + 1, 18 << 20]) {
+    const given = hx.run({ key: 'k', codec: 'bytes' }, () => Buffer.alloc(size));
+    const { end } = await first();
+    assert.deepEqual([end.meta, end.body.length, (await given).length], [{ class: 'unknown' }, 0, size]);
+  }
+});
+
+// A key that is missing by a mistake does not run unprotected.
+test('no key', async () => {
+  const hx = await played();
+  for (const key of [undefined, null, '']) await assert.rejects(hx.run({ key }, () => assert.fail()), TypeError);
+});
+
+// close() waits for what is in hand, and takes no more.
+test('close', async () => {
+  const hx = await played();
+  const given = hx.run({ key: 'k' }, () => 1);
+  const closed = hx.close();
+  await first();
+  assert.equal(await given, 1);
+  await closed;
+  await assert.rejects(hx.run({ key: 'k' }, () => {}), sdk.StoreDown);
+});
+
+// A program with an idle connection ends by itself.
+test('an idle connection keeps no process alive', async () => {
+  await played();
+  const script = `require(${JSON.stringify(path.join(ROOT, 'sdk/node'))}).connect(${JSON.stringify(door.address)})
+    .run({ key: 'k' }, () => 1).then(console.log)`;
+  const child = require('node:child_process').spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+  let out = '';
+  child.stdout.on('data', (text) => { out += text; });
+  const ended = new Promise((resolve) => child.on('close', resolve));
+  await first();
+  assert.deepEqual([await ended, out], [0, '1\n']);
+});

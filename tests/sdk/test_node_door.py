@@ -1,0 +1,327 @@
+"""sdk/node with a real door: the middleware of each framework, BullMQ, the example, and programs that are killed."""
+import contextlib
+import http.client
+import itertools
+import json
+import re
+import signal
+import subprocess
+import tempfile
+
+import pytest
+
+from conftest import HAPAX, PATIENCE, ROOT, read_line, wait_until
+from redis_server import Redis
+from test_node import HERE, NODE, Program
+
+numbers = itertools.count(1)
+FRAMEWORKS = ["express", "parsed", "fastify", "nest", "hono"]
+
+
+class Door:
+    """`hapax door` in the folder, which may die and come back."""
+
+    def __init__(self, folder, store="memory:", *options):
+        self.address = f"unix:{folder}/door.sock"
+        self.words = [HAPAX, "door", "--store", store, "--listen", self.address, *options]
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        assert "serving" in read_line(self.process)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def make_door(folder):
+    doors = []
+
+    def make(*words):
+        doors.append(Door(folder, *words))
+        return doors[-1]
+
+    yield make
+    for door in doors:
+        door.kill()
+
+
+class App:
+    """A service on a framework (app.js), and what one test does with it: its keys are told apart by their beginning."""
+
+    begins = ""
+
+    def __init__(self, framework, door, **more):
+        self.program = Program(HERE / "app.js", framework, HAPAX_DOOR=door.address, **more)
+        self.port = int(read_line(self.program.process))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.program.__exit__()
+
+    def go_on(self):
+        self.program.send()
+
+    def begin(self, path, key=None, body=b'{"a": 1}', type="application/json", **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        named = {"Idempotency-Key": re.sub('^"?', rf"\g<0>{self.begins}", key)} if key else {}
+        connection.request("POST", path, body, {"Content-Type": type, **headers, **named})
+        return connection
+
+    def post(self, *words, **more):
+        return answer_of(self.begin(*words, **more))
+
+    def effects(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection.request("GET", "/effects")
+        counts = json.loads(answer_of(connection).body)
+        return {what.replace(self.begins, "", 1): count for what, count in counts.items()
+                if what.partition(" ")[2].startswith(self.begins)}
+
+
+class Answer:
+    def __init__(self, response):
+        self.status, self.body = response.status, response.read()
+        self.headers = {name.lower(): value for name, value in response.getheaders()}
+        self.cookies = [value for name, value in response.getheaders() if name.lower() == "set-cookie"]
+        self.replayed = self.headers.get("idempotency-replayed")
+
+    @property
+    def problem(self):
+        assert self.headers["content-type"] == "application/problem+json", (self.status, self.body)
+        return json.loads(self.body)["type"].rpartition(":")[2]
+
+    def same(self):
+        """What a replay has to have in common with the first response."""
+        dropped = ("date", "idempotency-replayed", "set-cookie", "connection", "keep-alive", "transfer-encoding",
+                   "etag")
+        return self.status, self.body, {n: v for n, v in self.headers.items() if n not in dropped}
+
+
+def answer_of(connection):
+    with contextlib.closing(connection):
+        return Answer(connection.getresponse())
+
+
+@pytest.fixture(scope="module")
+def apps():
+    """A service on each framework, before one door; those that were asked for."""
+    with contextlib.ExitStack() as stack:
+        door = Door(stack.enter_context(tempfile.TemporaryDirectory(prefix="hapax-node-")))
+        stack.callback(door.kill)
+        made = {}
+
+        def make(framework):
+            if framework not in made:
+                made[framework] = stack.enter_context(App(framework, door))
+            return made[framework]
+
+        yield make
+
+
+@pytest.fixture
+def app(request, apps):
+    app = apps(request.param)
+    app.begins = f"{next(numbers)}-"
+    return app
+
+
+each = pytest.mark.parametrize("app", FRAMEWORKS, indirect=True)
+
+
+@each
+def test_a_repeat_gets_the_first_response(app):
+    """Status, headers and bytes, whether written at once, in parts or as the framework's users do; no cookie twice."""
+    for number, path in enumerate(("/pay", "/pay?currency=eur", "/json", "/stream", "/empty", "/bytes")):
+        first, again = app.post(path, f"k{number}"), app.post(path, f"k{number}")
+        assert (first.replayed, again.replayed) == ("false", "true"), path
+        assert first.same() == again.same() and first.headers["x-before"] == "yes", path
+        assert again.cookies == [] and (path in ("/json", "/empty", "/bytes") or len(first.cookies) == 2)
+    assert set(app.effects().values()) == {1} and len(app.effects()) == 6
+    assert app.post("/bytes", "b").body == b"\xff\x00\x01" and app.post("/bytes", "b").headers["x-latin"] == "caf\xe9"
+
+
+@each
+def test_the_handler_knows_its_operation(app):
+    """Key, attempt and fence; and the body, which the middleware has read too."""
+    told = json.loads(app.post("/pay", '"order 17"').body)
+    assert (told["key"], told["attempt"], told["fenced"]) == (f"{app.begins}order 17", 1, True)
+    assert told["body"] in ({"a": 1}, '{"a": 1}')
+    large = json.loads(app.post("/pay", "l", b"x" * 90000, "text/plain").body)
+    assert large["body"] == "x" * 90000
+    assert json.loads(app.post("/pay", "e", b"", "text/plain").body)["key"] == f"{app.begins}e"
+
+
+@each
+def test_another_request_is_a_mismatch(app):
+    """Body, path and query count; so do credentials, as another caller."""
+    app.post("/pay", "k", Authorization="Bearer a")
+    for more in ({"body": b'{"a": 2}'}, {"path": "/json"}, {"path": "/pay?x=1"}):
+        answer = app.post(**{"path": "/pay", "key": "k", "Authorization": "Bearer a", **more})
+        assert (answer.status, answer.problem) == (422, "fingerprint-mismatch")
+    answer = app.post("/pay", "k", Authorization="Bearer b")
+    assert (answer.status, answer.problem, answer.headers["x-before"]) == (422, "caller-mismatch", "yes")
+    assert app.post("/pay", "k", X_Scope="another").replayed == "false"
+    assert sum(app.effects().values()) == 2
+
+
+@each
+def test_without_a_key_nothing_is_kept(app):
+    """Each request runs. A bad key is told so."""
+    first, second = (json.loads(app.post("/pay").body)["number"] for _ in range(2))
+    assert second == first + 1
+    assert app.post("/pay", '"a').problem == "bad-key"
+
+
+@each
+def test_an_attempt_in_flight(app):
+    """Whoever asks meanwhile gets 409 with Retry-After, and then the response."""
+    first = app.begin("/slow", "k")
+    wait_until(lambda: app.effects().get("/slow k") == 1, "the handler")
+    answer = app.post("/slow", "k")
+    assert (answer.status, answer.problem) == (409, "in-flight") and int(answer.headers["retry-after"]) > 0
+    app.go_on()
+    first = answer_of(first)
+    assert first.same() == app.post("/slow", "k").same() and app.effects() == {"/slow k": 1}
+
+
+@each
+def test_a_client_that_leaves_changes_nothing(app):
+    """The handler runs to its end, and what it said is kept."""
+    app.begin("/slow", "k").close()
+    wait_until(lambda: app.effects().get("/slow k") == 1, "the handler")
+    app.go_on()
+    wait_until(lambda: app.post("/slow", "k").status == 201, "the response being kept")
+    assert app.effects() == {"/slow k": 1}
+
+
+@each
+def test_failures_run_again_and_under_hold_do_not(app):
+    """500, 503 and an exception run again under rerun. Under hold a 500 is for an operator, a 503 that says
+    Retry-After runs again."""
+    for path, status in (("/fail", 500), ("/busy", 503), ("/throw", 500)):
+        assert [app.post(path, path.strip("/")).status for _ in range(2)] == [status] * 2
+    held = {"X_On_Expired": "hold", "X_Scope": "held"}
+    assert app.post("/fail", "h", **held).status == 500
+    assert app.post("/fail", "h", **held).problem == "unknown-outcome"
+    assert [app.post("/busy", "b", **held).status for _ in range(2)] == [503] * 2
+    assert app.effects() == {"/fail fail": 2, "/busy busy": 2, "/throw throw": 2, "/fail h": 1, "/busy b": 2}
+
+
+@each
+def test_large_responses(app):
+    """Over max_response a response is given once, and is gone; over 16 MiB it passes, and its result is unknown."""
+    for path, size, problem in (("/large", 2 << 20, "response-not-kept"), ("/huge", 17 << 20, "unknown-outcome")):
+        held = {"X_On_Expired": "hold"}
+        assert len(app.post(path, problem, **held).body) == size
+        wait_until(lambda: app.post(path, problem, **held).problem == problem, f"{path} being {problem}")
+    assert set(app.effects().values()) == {1}
+
+
+@pytest.mark.parametrize("app", [name for name in FRAMEWORKS if name != "hono"], indirect=True)
+def test_a_response_that_is_broken_off(app):
+    """The client's connection is, too, and the result is unknown."""
+    held = {"X_On_Expired": "hold"}
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        app.post("/destroy", "k", **held)
+    wait_until(lambda: app.post("/destroy", "k", **held).problem == "unknown-outcome", "the result being unknown")
+    assert app.effects() == {"/destroy k": 1}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_door_dies_under_a_handler(framework, make_door, store):
+    """Nothing is lost: the handler's response is stored at the next door, and sent."""
+    door = make_door(store)
+    with App(framework, door) as app:
+        first = app.begin("/slow", "k")
+        wait_until(lambda: app.effects().get("/slow k") == 1, "the handler")
+        door.kill()
+        app.go_on()
+        door.start()
+        first = answer_of(first)
+        assert (first.status, first.replayed) == (201, "false") and first.same() == app.post("/slow", "k").same()
+        assert app.effects() == {"/slow k": 1}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_no_door(framework, make_door):
+    """503 with Retry-After, and nothing runs."""
+    door = make_door()
+    with App(framework, door, HAPAX_TIMEOUT="200") as app:
+        door.kill()
+        answer = app.post("/pay", "k")
+        assert (answer.status, answer.problem, answer.headers["retry-after"]) == (503, "store-unavailable", "1")
+        assert app.effects() == {}
+
+
+# ---- jobs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def redis():
+    with Redis() as server:
+        server.start()
+        yield server
+
+
+def test_jobs_of_bullmq(redis, make_door):
+    """A job runs once per key; a failure is retried as the door says; what is hopeless or unknown fails for good."""
+    door = make_door(redis.uri())
+    with Program(HERE / "jobs.js", redis.port, HAPAX_DOOR=door.address) as jobs:
+        told = jobs(jobs=[["pay", "a"], ["pay", "a"], ["refuse", "b"], ["flaky", "c"], ["unrecoverable", "d"]])
+    results = {key: [(one["state"], one.get("value") or one.get("reason")) for one in told["jobs"] if one["key"] == key]
+               for key in "abcd"}
+    assert results["a"] == [("completed", {"paid": "a"})] * 2
+    assert results["c"] == [("completed", {"paid": "c"})]
+    for key, text in (("b", "hopeless"), ("d", "for good")):
+        (state, reason), = results[key]
+        assert state == "failed" and reason.startswith("dead: refused") and text in reason
+    assert told["effects"] == {"pay a": 1, "refuse b": 1, "flaky c": 2, "unrecoverable d": 1}
+
+
+def test_a_worker_of_bullmq_is_killed(redis, make_door):
+    """kill -9 of a worker in its handler: under hold the job is parked and its effect happens once; under rerun the
+    next worker runs it."""
+    door = make_door(redis.uri())
+    for policy, effects in (("hold", 1), ("rerun", 2)):
+        words = (HERE / "jobs.js", redis.port, f"killed-{policy}", policy)
+        with Program(*words, HAPAX_DOOR=door.address) as worker:
+            worker.send(jobs=[["hang", "k"]], wait=False)
+            assert worker.answer() == {"effect": "hang k"}
+            worker.process.send_signal(signal.SIGKILL)
+            worker.process.wait(PATIENCE)
+        with Program(*words, HAPAX_DOOR=door.address) as worker:
+            worker.send(watch=1)
+            said = [worker.answer() for _ in range(effects)]
+        if policy == "hold":
+            assert said[0]["state"] == "failed" and said[0]["reason"].startswith("park: unknown"), said
+        else:
+            assert said[0] == {"effect": "hang k"} and said[1]["state"] == "completed", said
+
+
+# ---- the example ---------------------------------------------------------------------------------
+
+
+def test_the_example_runs_below_a_door(hapax, store):
+    """sdk/node/example.mjs with `hapax door -- node`: a refund happens once, however often it is asked for."""
+    done = hapax.run(HAPAX, "door", "--store", store, "--listen", f"unix:{hapax.folder}/door.sock", "--", NODE,
+                     ROOT / "sdk/node/example.mjs", "order-17", "500")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[1:] == ["re_1 for order-17", "re_1 for order-17", "1 refund was made"]
+    again = hapax.run(HAPAX, "door", "--store", store, "--listen", f"unix:{hapax.folder}/door.sock", "--", NODE,
+                      ROOT / "sdk/node/example.mjs", "order-17", "600")
+    assert "order-17 was asked for with another amount" in again.out, again.err + again.out
+
+
+def test_the_readme_shows_what_runs():
+    """The code of the README's first minute is the example's."""
+    page = (ROOT / "sdk/node/README.md").read_text()
+    example = (ROOT / "sdk/node/example.mjs").read_text()
+    first = page.split("```js\n")[1].split("```")[0]
+    assert [line for line in first.splitlines() if line and line not in example] == []
