@@ -61,8 +61,8 @@ void hapax__database_changed(struct hapax__database *database, const struct hapa
 bool hapax__database_rests(struct hapax__database *database, const struct hapax_id *id,
                            uint64_t *number);
 
-/* Waits until a write is on disk; write 0 always is. Not between enter and exit. INDETERMINATE: nobody knows;
- * text says why. */
+/* Waits until a write is on disk; write 0 always is. Not between enter and exit. INDETERMINATE:
+ * nobody knows; text says why. */
 enum hapax_error hapax__database_sync(struct hapax__database *database, uint64_t number,
                                       char text[HAPAX_TEXT_MAX]);
 

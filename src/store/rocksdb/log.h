@@ -51,8 +51,8 @@ uint64_t hapax__log_wrote(struct hapax__log *log, uint64_t mark, bool durable);
 /* The number if it must be waited for; 0: it is on disk. */
 uint64_t hapax__log_unsynced(struct hapax__log *log, uint64_t number);
 
-/* Waits until the write of this number is on disk; write 0 always is. INDETERMINATE: nobody knows. Any
- * thread. */
+/* Waits until the write of this number is on disk; write 0 always is. INDETERMINATE: nobody knows.
+ * Any thread. */
 enum hapax_error hapax__log_wait(struct hapax__log *log, uint64_t number,
                                  char text[HAPAX_TEXT_MAX]);
 

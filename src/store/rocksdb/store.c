@@ -32,7 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HOLDER_WAIT_MS 2000
+#define HOLDER_WAIT_MS 5000
 #define HOLDER_POLL_MS 20
 #define GROUP_MAX      64u
 
