@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import select
 import shutil
 import signal
@@ -161,9 +162,10 @@ def read_line(process):
 
 
 def wait_until(true, what):
+    """what: a text, or a function that gives it. It is asked when the time is over: then it says what there is."""
     began = time.monotonic()
     while not true():
-        assert time.monotonic() < began + PATIENCE, f"{what} did not happen"
+        assert time.monotonic() < began + PATIENCE, f"{what() if callable(what) else what} did not happen"
         time.sleep(pause_after(time.monotonic() - began))
 
 
@@ -179,8 +181,26 @@ def at_some_pace(case, *paces):
     return case(paces[-1])
 
 
-def end(process, number=signal.SIGTERM):
+def heeds(pid, number):
+    """Whether a process blocks, ignores or handles a signal. Until it does, the signal kills it."""
+    with contextlib.suppress(OSError):
+        masks = re.findall(r"^Sig(?:Blk|Ign|Cgt):\s*(\w+)$", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)
+        return any(int(mask, 16) >> number - 1 & 1 for mask in masks)
+    return False
+
+
+def tell_to_end(process, number=signal.SIGTERM):
+    """Sends the signal once the process heeds it: one that was just started would die of it."""
+    wait_until(lambda: heeds(process.pid, number) or process.poll() is not None, "the process heeding its signals")
     process.send_signal(number)
+
+
+def end(process, number=signal.SIGTERM):
+    """Ends a process, and gives its exit status."""
+    if number == signal.SIGKILL:
+        process.kill()
+    else:
+        tell_to_end(process, number)
     return process.wait(PATIENCE)
 
 

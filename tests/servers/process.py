@@ -53,9 +53,10 @@ def signal_each(pids, number):
 
 
 def is_over(pid):
-    """Gone, or waiting to be reaped."""
+    """Gone, or waiting to be reaped. Threads may outlive the first one for a moment, with all that is open."""
     try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        ended = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return ended and len(os.listdir(f"/proc/{pid}/task")) < 2
     except OSError:
         return True
 

@@ -140,7 +140,7 @@ class Queue:
             return -1
 
     def wait_ready(self, n):
-        wait_until(lambda: self.ready() == n, f"{n} messages in {self.name} (now {self.ready()})")
+        wait_until(lambda: self.ready() == n, lambda: f"{n} messages in {self.name} (now {self.ready()})")
 
     def take(self):
         """All that is ready: (body, headers) of each."""
@@ -251,4 +251,4 @@ class Consumer:
         return None
 
     def wait_metric(self, name, value):
-        wait_until(lambda: self.metric(name) == value, f"{name} {value}: {self.metric(name)}")
+        wait_until(lambda: self.metric(name) == value, lambda: f"{name} {value}: {self.metric(name)}")

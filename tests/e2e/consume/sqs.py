@@ -111,7 +111,7 @@ class Queue:
             if inside else -1
 
     def wait_ready(self, n):
-        wait_until(lambda: self.ready() == n, f"{n} messages in {self.name} (now {self.ready()})")
+        wait_until(lambda: self.ready() == n, lambda: f"{n} messages in {self.name} (now {self.ready()})")
 
     def take(self):
         """All that is ready: (body, headers) of each."""

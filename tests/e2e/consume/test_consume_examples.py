@@ -122,8 +122,8 @@ def rounds(queue, database, starting):
             assert process.wait(PATIENCE) == -signal.SIGKILL
             process.stdout.close()
             process.stderr.close()
+            proxy.cut_all()  # before it heals, which would let the acknowledgements through
             proxy.heal()
-            proxy.cut_all()
             if number % 5 == 4 or number == ROUNDS - 1:  # before they are all that a consumer takes at a time
                 finish(queue, starting(uri))
     assert count(database) == paid

@@ -19,7 +19,7 @@ import pg
 import rabbit  # it makes tests/servers known
 import sqs
 import topics
-from conftest import PATIENCE, end, wait_until
+from conftest import PATIENCE, end, tell_to_end, wait_until
 from process import free_port
 from effects import Effects
 from rabbit import Consumer, Queue
@@ -32,8 +32,8 @@ SAVED_S = 10  # an outcome is stored within this while its store is there, on a 
 
 
 def wait_for_all(queue, effects, keys):
-    wait_until(lambda: len(effects.done) >= len(keys), f"all keys ({len(effects.done)} of {len(keys)})")
-    wait_until(lambda: not queue.left(), f"an empty queue ({queue.left()})")
+    wait_until(lambda: len(effects.done) >= len(keys), lambda: f"all keys ({len(effects.done)} of {len(keys)})")
+    wait_until(lambda: not queue.left(), lambda: f"an empty queue ({queue.left()})")
     assert effects.done == set(keys)
 
 
@@ -166,7 +166,8 @@ class Storm:
         self.draw.shuffle(acts)
         for nth, act in enumerate(acts):
             most = len(keys) * (nth + 1) // (len(acts) + 1)
-            wait_until(lambda: len(self.effects.done) >= most, f"{most} keys (of them {len(self.effects.done)})")
+            wait_until(lambda: len(self.effects.done) >= most,
+                       lambda: f"{most} keys (of them {len(self.effects.done)})")
             act()
 
     def was_away(self, since, until):
@@ -273,9 +274,13 @@ def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, fol
         storm.end()
         assert not queue.left()
         assert repeats <= 16 * (len(storm.killed) + 2 * len(storm.outages)), "more than were with handlers"
-        listed = hapax("list", "--store", store.uri, "--scope", queue.name, "--limit", 10 * count, "--json")
-        states = collections.Counter(record["state"] for record in listed.lines)
-        assert states == {"completed": len(keys) + 1}, storm.story(listed.lines)
+        listed = []
+        wait_until(lambda: listed.append(hapax("list", "--store", store.uri, "--scope", queue.name,
+                                               "--limit", 10 * count, "--json")) or listed[-1].code == 0,
+                   lambda: f"a list: {listed[-1].out}")
+        records = listed[-1].lines
+        states = collections.Counter(record["state"] for record in records)
+        assert states == {"completed": len(keys) + 1}, storm.story(records)
     finally:
         store.end()
 
@@ -467,14 +472,14 @@ def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, fol
     for n in range(1, 7):
         wait_until(lambda: len(handler.done) >= 150 * n, f"{150 * n} keys")
         most[0] = max(most[0], 150 * (n + 1))
-        consumers[0].terminate()
+        tell_to_end(consumers[0])
         ended(consumers.pop(0))
         consumers.append(start())
     if queue.kind != "kafka":
         most[0] = 1100
     wait_until(lambda: len(handler.done) >= 1100, "1100 keys")
     for process in consumers:  # all at once
-        process.terminate()
+        tell_to_end(process)
     most[0] = max(most[0], 1200)
     for process in consumers:
         ended(process)
@@ -512,7 +517,7 @@ def test_a_slow_queue_keeps_what_was_acknowledged_before_the_end(hapax, mortal, 
     consumer.process.terminate()
     first.set()
     assert consumer.process.wait(PATIENCE) == 0
-    wait_until(lambda: not queue.left(), f"an empty queue ({queue.left()})")
+    wait_until(lambda: not queue.left(), lambda: f"an empty queue ({queue.left()})")
 
 
 # ---- handlers that are away, or want nothing of some ------------------------------------------------
@@ -545,12 +550,12 @@ def test_a_tenant_that_is_turned_away_does_not_hold_up_the_others(hapax, queue, 
     queue.publish_keys(ours[:100])
     consumer = Consumer(hapax, queue.uri(), handler.url(), store, "--concurrency", "4", "--retry", "50ms..200ms",
                         *words_of(queue))
-    wait_until(lambda: len(handler.done) == 100, f"100 of others ({len(handler.done)})")
+    wait_until(lambda: len(handler.done) == 100, lambda: f"100 of others ({len(handler.done)})")
     queue.publish(*ours[100:])
-    wait_until(lambda: len(handler.done) == 200, f"200 of others ({len(handler.done)})")
+    wait_until(lambda: len(handler.done) == 200, lambda: f"200 of others ({len(handler.done)})")
     assert consumer.metric("hapax_consumer_dead_lettered_total") == consumer.metric("hapax_consumer_parked_total") == 0
     closed.clear()
     wait_until(lambda: handler.done >= set(theirs), "those of the tenant")
-    wait_until(lambda: not queue.left(), f"an empty queue ({queue.left()})")
+    wait_until(lambda: not queue.left(), lambda: f"an empty queue ({queue.left()})")
     assert all(count == 1 for key, count in handler.counts().items() if "ours" in key)
     assert end(consumer.process) == 0

@@ -94,7 +94,7 @@ def test_consume_and_redrive_come_in(hapax, topic, handler, store, login):
     assert sorted(handler.bodies) == ["bad", "bad", "one", "two"]
     code, said = ended(consumer.process)
     assert code == 0 and "connected" in said
-    wait_until(lambda: not topic.left(), f"nothing being left ({topic.left()})")
+    wait_until(lambda: not topic.left(), lambda: f"nothing being left ({topic.left()})")
 
 
 @each

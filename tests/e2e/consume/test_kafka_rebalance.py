@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import topics
-from conftest import PATIENCE, wait_until
+from conftest import PATIENCE, tell_to_end, wait_until
 from rabbit import Consumer, Handler
 from effects import Effects
 from topics import Topic, meanwhile
@@ -33,7 +33,7 @@ class Group:
 
     def leave(self):
         process = self.members.pop(self.draw.randrange(len(self.members)))
-        process.terminate()
+        tell_to_end(process)
         self.leaving.append(process)
         self.left += 1
 
@@ -46,7 +46,7 @@ class Group:
     def end(self):
         """All of them, at once."""
         for process in self.members:
-            process.terminate()
+            tell_to_end(process)
         for process in self.members + self.leaving:
             code = process.wait(PATIENCE)
             assert code == 0, f"exit status {code}: {process.stderr.read()}"
@@ -85,8 +85,8 @@ def test_who_comes_and_goes_loses_and_repeats_nothing(hapax, store, order):
     group = Group(lambda: Consumer(hapax, topic.uri(), handler.url(), store, *topic.words, ready=False).process, seed)
     try:
         n = storm(group, lambda numbers: topic.publish_keys([f"k-{i}" for i in numbers]))
-        wait_until(lambda: len(handler.done) >= n, f"all keys ({len(handler.done)} of {n})")
-        wait_until(lambda: not topic.left(), f"an empty topic ({topic.left()})")
+        wait_until(lambda: len(handler.done) >= n, lambda: f"all keys ({len(handler.done)} of {n})")
+        wait_until(lambda: not topic.left(), lambda: f"an empty topic ({topic.left()})")
         group.end()
         assert not topic.left()
         assert handler.counts() == {f"k-{i}": 1 for i in range(n)}
@@ -104,8 +104,8 @@ def test_who_comes_and_goes_is_given_nothing_twice(hapax, store):
                   seed)
     try:
         n = storm(group, lambda numbers: topic.publish_keyless(*numbers))
-        wait_until(lambda: len(set(handler.bodies)) >= n, f"all messages ({len(set(handler.bodies))} of {n})")
-        wait_until(lambda: not topic.left(), f"an empty topic ({topic.left()})")
+        wait_until(lambda: len(set(handler.bodies)) >= n, lambda: f"all messages ({len(set(handler.bodies))} of {n})")
+        wait_until(lambda: not topic.left(), lambda: f"an empty topic ({topic.left()})")
         group.end()
         counts = collections.Counter(handler.bodies)
         twice = {body: count for body, count in counts.items() if count > 1}

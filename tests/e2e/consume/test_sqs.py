@@ -45,7 +45,7 @@ def consume(hapax, handler, store):
 
 def waits(queue):
     """Until nothing is anywhere."""
-    wait_until(lambda: not queue.left(), f"an empty queue: {queue.left()}")
+    wait_until(lambda: not queue.left(), lambda: f"an empty queue: {queue.left()}")
 
 
 # ---- visibility --------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_what_goes_wrong_with_calls_is_made_good(consume, queue, handler, op):
         wait_until(lambda: queue.broker.seen(op) > before + 8, "that all are hidden longer")
     slow.set()
     wait_until(lambda: consumer.metric("hapax_consumer_dead_lettered_total") >= 5, "dead letters")
-    wait_until(lambda: list(queue.left()) == [queue.dead.name], f"dead letters alone: {queue.left()}")
+    wait_until(lambda: list(queue.left()) == [queue.dead.name], lambda: f"dead letters alone: {queue.left()}")
     assert sorted(map(int, handler.bodies)) == list(range(25))
     dead = queue.dead.take()
     assert {body for body, _ in dead} == {str(n) for n in range(20, 25)}
@@ -335,7 +335,7 @@ def test_a_kill_between_copy_and_deletion_is_seen_by_the_id(hapax, folder, kind)
             one.broker.faults()
             consumer = Consumer(hapax, *words)
             consumer.wait_metric("hapax_consumer_dead_lettered_total", 1)
-            wait_until(lambda: list(one.left()) == [one.dead.name], f"dead letters alone: {one.left()}")
+            wait_until(lambda: list(one.left()) == [one.dead.name], lambda: f"dead letters alone: {one.left()}")
             assert len(handler.bodies) == 2, "its attempts were used up"
             dead = one.dead.inside()["ready"]
             assert len(dead) == (1 if kind == "fifo" else 2)
@@ -360,7 +360,8 @@ def test_one_that_fails_again_after_a_redrive_is_not_swallowed(hapax, fifo, hand
     fifo.send("one")
     for lives in range(1, 4):
         consumer.wait_metric("hapax_consumer_dead_lettered_total", lives)
-        wait_until(lambda: list(fifo.left().items()) == [(fifo.dead.name, 1)], f"one dead letter: {fifo.left()}")
+        wait_until(lambda: list(fifo.left().items()) == [(fifo.dead.name, 1)],
+                   lambda: f"one dead letter: {fifo.left()}")
         assert len(handler.bodies) == lives
         done = hapax("redrive", "--from", fifo.dead.uri(), "--to", fifo.uri(), "--json")
         assert done.code == 0 and done.json["put_back"] == 1, done.out

@@ -99,7 +99,7 @@ class Topic:
         return self.ends.behind({self.name: self.name})[self.name]
 
     def wait_ready(self, n):
-        wait_until(lambda: self.ready() == n, f"{n} messages in {self.name} (now {self.ready()})")
+        wait_until(lambda: self.ready() == n, lambda: f"{n} messages in {self.name} (now {self.ready()})")
 
     def stumble(self):
         """What a broker does in the way of dying: it comes back with its data, where it was."""

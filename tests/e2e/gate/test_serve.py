@@ -21,15 +21,12 @@ import pytest
 
 import gate as g
 from conftest import HAPAX, PATIENCE, end, read_line, wait_until
+from process import is_over
 from served import Served, processes_of
 
 
 def alive(pid):
-    """Whether it runs; one that only waits to be reaped does not."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return not is_over(pid)
 
 
 def port_is_free(port):
