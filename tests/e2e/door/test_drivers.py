@@ -53,7 +53,7 @@ def compiled(name, files, *command, **env):
         new = pathlib.Path(tempfile.mkdtemp(dir=into.parent))
         for file, text in files.items():
             (new / file).write_text(text)
-        subprocess.run(command, cwd=new, check=True, timeout=PATIENCE, env={**os.environ, **env})
+        subprocess.run(command, cwd=new, check=True, timeout=4 * PATIENCE, env={**os.environ, **env})
         for old in into.parent.glob(f"{name}-*"):
             shutil.rmtree(old)
         new.rename(into)

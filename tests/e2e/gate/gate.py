@@ -259,7 +259,10 @@ class CgiHandler(socketserver.StreamRequestHandler):
     def scgi(self, first):
         size = first
         while not size.endswith(b":"):
-            size += self.rfile.read(1)
+            byte = self.rfile.read(1)
+            if not byte:  # nobody sends it any more
+                return
+            size += byte
         headers = self.rfile.read(int(size[:-1]) + 1)
         pairs = headers.rstrip(b",").split(b"\0")
         fields = dict(zip(pairs[::2], pairs[1::2]))
