@@ -281,9 +281,10 @@ HAPAX_API enum hapax_error hapax_store_judge(struct hapax_store *store, struct h
                                              size_t n, uint64_t *rests);
 
 /* Waits until this write is durable; write 0 always is. INDETERMINATE: nobody knows whether the
- * write is durable, so each answer that rests on the write is INDETERMINATE; text says why. Ask for each write on which an answer rests: one before may be lost
- * all the same, where a sync failed and the store came back between the two. Called by any thread,
- * also while another one uses the handle. */
+ * write is durable, so each answer that rests on the write is INDETERMINATE; text says why. Ask for
+ * each write on which an answer rests: one before may be lost all the same, where a sync failed and
+ * the store came back between the two. Called by any thread, also while another one uses the
+ * handle. */
 HAPAX_API enum hapax_error hapax_store_sync(struct hapax_store *store, uint64_t number,
                                             char text[HAPAX_TEXT_MAX]);
 

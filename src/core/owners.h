@@ -2,8 +2,8 @@
  *
  * A table of owners and of their operations in flight, in memory of a fixed size that several
  * workers share. When the memory is used up, the table forgets the owner whose last look is the
- * oldest. An owner with operations in flight is not forgotten. An operation says which worker has it, so that
- * those of a worker that died are not counted for ever.
+ * oldest. An owner with operations in flight is not forgotten. An operation says which worker has
+ * it, so that those of a worker that died are not counted for ever.
  *
  * The table has pointers into itself: all workers have the memory at one address. One at a time.
  * Rejected: a count of each worker for each owner. Its memory grows with both.

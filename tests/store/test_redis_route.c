@@ -1062,7 +1062,7 @@ CASE_WITH(a_silent_node_does_not_hide_others_replies, NULL, bed_close)
 /* ---- memory -------------------------------------------------------------------------- */
 
 /* Whichever allocation fails, alone or with all that follow: each call has a reply or an error, and
- * nothing is lost. Without any memory a run may last as long as its timeout, which is short then. */
+ * nothing is lost. Without any memory a run may last until its timeout, which is short then. */
 CASE_WITH(every_allocation_may_fail, NULL, bed_close)
 {
     bool last = false;
