@@ -11,7 +11,8 @@
  *           Only stays connected.
  *
  * Prints "connected" and "lost" when that changes, "half" when half the letters came, and its
- * counts at the end. Ends early when its standard input ends.
+ * counts at the end. Writes its counts and its connections to stderr every ten seconds, for who
+ * reads of a test that waited in vain. Ends early when its standard input ends.
  *
  * A letter whose confirmation was lost is sent again, so the queue may have two copies. To wait for
  * the first copies only would leave the others there. So the program then sends one more letter for
@@ -95,6 +96,27 @@ static void take_all(void)
     }
 }
 
+static void print_counts(FILE *to)
+{
+    fprintf(to, "confirmed %zu, came %zu, sent again %zu, came again %zu, reconnects %" PRIu64 "\n",
+            confirmed, came, sent_again, came_again, bed.source->reconnects);
+}
+
+/* Every ten seconds. */
+static void tell_state(void)
+{
+    static int64_t next_us;
+
+    if (hapax__monotonic_us() < next_us)
+        return;
+    next_us = hapax__monotonic_us() + 10000000;
+    fprintf(stderr, "source: connected %d, lag %" PRId64 ", \"%s\"\n", bed.source->connected,
+            bed.source->lag, bed.source->text);
+    if (bed.sink)
+        fprintf(stderr, "sink: connected %d, \"%s\"\n", bed.sink->connected, bed.sink->text);
+    print_counts(stderr);
+}
+
 static bool input_ended(void)
 {
     struct pollfd fd = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -127,6 +149,7 @@ int main(int argc, char **argv)
             must(n < most);
             n++; /* comes behind each second copy */
         }
+        tell_state();
         turn(&bed);
         must(bed.error == HAPAX_ERR_NONE);
         if (bed.sink) {
@@ -143,8 +166,7 @@ int main(int argc, char **argv)
                 n = next > least ? next : least;
         }
     }
-    printf("confirmed %zu, came %zu, sent again %zu, came again %zu, reconnects %" PRIu64 "\n",
-           confirmed, came, sent_again, came_again, bed.source->reconnects);
+    print_counts(stdout);
     bed.source->type->close(bed.source, PATIENCE_MS);
     if (bed.sink)
         bed.sink->type->close(bed.sink);

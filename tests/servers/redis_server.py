@@ -3,6 +3,7 @@ import contextlib
 import signal
 import socket
 import ssl
+import time
 
 from process import PATIENCE, Server, free_port, wait_for
 from proxy import Proxy
@@ -374,20 +375,27 @@ class RedisCluster(Group):
         primaries, replicas = self.counts
         self.nodes += [ClusterNode(self.node_timeout_ms, **self.options).start()
                        for _ in range(primaries * (1 + replicas))]
-        first = self.nodes[0]
         for i, node in enumerate(self.nodes):
             node.do("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
             if i < primaries:
                 node.do("CLUSTER", "ADDSLOTSRANGE", self.SLOTS * i // primaries, self.SLOTS * (i + 1) // primaries - 1)
-            if i > 0:
-                node.do("CLUSTER", "MEET", "127.0.0.1", first.port, first.options["cluster_port"])
-        wait_for(lambda: all(int(self.state(node)["cluster_known_nodes"]) == len(self.nodes) for node in self.nodes),
-                 "nodes meeting", pause=0.05)
+        self.introduced = 0
+        wait_for(self.met, "nodes meeting", pause=0.05)
         for i, node in enumerate(self.nodes[primaries:]):
             owner = self.id_of(self.nodes[i % primaries])
             wait_for(lambda node=node, owner=owner: attempt(lambda: node.do("CLUSTER", "REPLICATE", owner)) == "OK",
                      "a replica joining", pause=0.05)
         self.wait_ready()
+
+    def met(self):
+        """Whether each knows all. Those that do not are introduced every five seconds: Redis forgets a meeting that
+        is not over within node_timeout_ms, as where one of the two stood still."""
+        strangers = [node for node in self.nodes if int(self.state(node)["cluster_known_nodes"]) != len(self.nodes)]
+        if strangers and (not self.introduced or time.monotonic() > self.introduced + 5):
+            self.introduced, first = time.monotonic(), self.nodes[0]
+            for node in self.nodes[1:]:
+                node.do("CLUSTER", "MEET", "127.0.0.1", first.port, first.options["cluster_port"])
+        return not strangers
 
     def state(self, node):
         return dict(line.split(":", 1) for line in node.do("CLUSTER", "INFO").splitlines() if ":" in line)

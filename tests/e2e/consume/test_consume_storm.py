@@ -208,6 +208,12 @@ class Storm:
         for _, process in self.consumers:
             assert end(process) == 0, process.stderr.read()
 
+    def tell(self):
+        """What the consumers said, for who reads of a failure."""
+        for who, process in filter(None, self.consumers):
+            process.kill()
+            print(f"{who}, exit status {process.wait()}: {process.stderr.read()}")
+
 
 @pytest.fixture(scope="module")
 def mortal():
@@ -281,6 +287,9 @@ def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, fol
         records = listed[-1].lines
         states = collections.Counter(record["state"] for record in records)
         assert states == {"completed": len(keys) + 1}, storm.story(records)
+    except AssertionError:
+        storm.tell()
+        raise
     finally:
         store.end()
 

@@ -12,7 +12,7 @@ import pytest
 
 import gate as g
 from conftest import PATIENCE, at_some_pace, wait_until
-from process import stop
+from process import is_over, stop
 
 
 def test_smoke(gate, api):
@@ -979,7 +979,7 @@ def test_binary_upgrade(make_gate, api, folder):
         api.door("d").set()
         assert first().body == b"effect=1"
         wait_until(lambda: gate.post("/hold/d", "k").replayed == "true", "the new worker")
-        wait_until(lambda: not g.os.path.exists(f"/proc/{masters[0]}"), "the old master ending")
+        wait_until(lambda: is_over(masters[0]), "the old master ending")
         assert api.count("k") == 1
     finally:
         g.os.kill(masters[-1], g.signal.SIGTERM)

@@ -27,7 +27,7 @@ from conftest import BUILD, HAPAX, PATIENCE, ROOT, wait_until
 sys.path.insert(0, str(ROOT / "tests/servers"))
 from kafka_server import Kafka  # noqa: E402
 from postgres_server import Postgres  # noqa: E402
-from process import children_of, end_with_parent, family_of, free_port, wait_for  # noqa: E402
+from process import children_of, end_with_parent, family_of, free_port, is_over, wait_for  # noqa: E402
 from rabbitmq_server import RabbitMQ  # noqa: E402
 
 SECONDS = float(os.environ.get("HAPAX_SAGA_SECONDS", 6))
@@ -114,7 +114,7 @@ def start(folder):
         left = family_of(saga.process.pid)[1:] if saga.process.poll() is None else []
         saga.process.kill()
         saga.process.wait()
-        wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in left), "the end of what it started")
+        wait_until(lambda: all(map(is_over, left)), "the end of what it started")
 
 
 def finish(saga, count):
