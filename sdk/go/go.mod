@@ -1,0 +1,3 @@
+module hapax.example/hapax
+
+go 1.19

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hapax
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const errorMax = 64 << 10 // bytes of an error that are kept
+
+// OpKey names an operation.
+type OpKey struct{ Scope, Key string }
+
+// Key returns the name of an operation: a scope ("refunds") and a key that is the same whenever the
+// same thing is meant ("order-17"), of 1 to 255 bytes each.
+func Key(scope, key string) OpKey { return OpKey{scope, key} }
+
+// Option is more about an operation than its key.
+type Option func(*Request)
+
+// Fingerprint says what makes the request this request: the same key with another fingerprint is
+// ErrMismatch. v is written as JSON, which is compared however it is spelled; a []byte counts as it
+// is. Give it the arguments of the function.
+func Fingerprint(v any) Option {
+	return func(r *Request) {
+		r.Body, r.BodyPart = nil, "body"
+		if raw, ok := v.([]byte); ok {
+			r.Body = raw
+		} else if r.Body, r.err = json.Marshal(v); r.err == nil {
+			r.BodyPart = "json"
+		}
+	}
+}
+
+// Owner says whose key it is: each owner has keys of its own.
+func Owner(owner string) Option { return func(r *Request) { r.Owner = Text(owner) } }
+
+// Caller says who asks: another caller with the same key gets ErrMismatch, and no part of the outcome.
+func Caller(parts ...string) Option {
+	return func(r *Request) {
+		for _, part := range parts {
+			r.Caller = append(r.Caller, Text(part))
+		}
+	}
+}
+
+// What says to operators what the operation is. No key, no secret; it is cut at 255 bytes.
+func What(what string) Option { return func(r *Request) { r.What = what } }
+
+// Policy sets a policy by the name and value that it has everywhere: Policy("attempts_max", "3").
+// What it does not set is set for the scope by hapax door --policy FILE.
+func Policy(name, value string) Option {
+	return func(r *Request) {
+		if r.Policy == nil {
+			r.Policy = map[string]string{}
+		}
+		r.Policy[name] = value
+	}
+}
+
+// Hold is on_expired=hold: after an attempt that died nothing runs before an operator has decided.
+func Hold(r *Request) { Policy("on_expired", "hold")(r) }
+
+// Lease is how long an attempt may go without a sign of life. A whole number of milliseconds, as in
+// all of these.
+func Lease(d time.Duration) Option { return milliseconds("lease", d) }
+
+// Retention is how long the outcome is kept and replayed.
+func Retention(d time.Duration) Option { return milliseconds("retention", d) }
+
+// Wait is how long a repeat waits for the attempt in flight; 0: it gets ErrInFlight at once.
+func Wait(d time.Duration) Option { return milliseconds("wait", d) }
+
+func milliseconds(name string, d time.Duration) Option {
+	return Policy(name, fmt.Sprint(d.Milliseconds())+"ms")
+}
+
+// Reconcile is on_expired=reconcile: before an operation runs again whose attempt died, the hook is
+// asked whether its effect happened. True: it did, and the value is the operation's result. False:
+// it did not, and the handler runs. An error: nobody can tell (ErrUnknown).
+func Reconcile[T any](hook func(context.Context, *Op) (T, bool, error)) Option {
+	return func(r *Request) {
+		Policy("on_expired", "reconcile")(r)
+		r.Reconciles = true
+		r.hook = func(ctx context.Context, op *Op) (any, bool, error) { return hook(ctx, op) }
+	}
+}
+
+// Tell writes the door's answer to into: whether it is a replay, whether it is recorded, the fence.
+func Tell(into *Answer) Option { return func(r *Request) { r.tell = into } }
+
+// Classes of the error that a handler returns. Without one an error is "failed", and "unknown" where
+// it is that of a handler's context that has ended.
+type classError struct {
+	class string
+	error
+}
+
+func (e classError) Unwrap() error { return e.error }
+
+// NotRun says of a handler's error that surely nothing happened: a retry runs.
+func NotRun(err error) error { return classError{"not_run", err} }
+
+// Unknown says of a handler's error that nobody can tell what happened: on_expired decides.
+func Unknown(err error) error { return classError{"unknown", err} }
+
+// Do runs fn at most once for this key, and gives each caller the result of that run.
+//
+// The result is stored before Do returns it. It is kept as JSON; a []byte is kept as it is. Every
+// value is a result, also nil, false, 0 and "". An error of fn is returned as it is, to this caller
+// alone: the next one runs fn again, unless a policy says otherwise ([NotRun], [Unknown]).
+//
+// fn's context ends when the claim is lost, besides when ctx does. While fn runs, the claim is kept
+// alive, however long that takes (policy run_max: 1 h). When ctx ends before fn was begun, nothing
+// runs.
+//
+// Other errors: an [*Error], which the Err constants tell apart; what the door says of an option
+// that is wrong. With ErrIndeterminate fn ran, and whether the result is stored is not known: ask
+// again with the same key.
+func Do[T any](ctx context.Context, d *Door, key OpKey, fn func(context.Context, *Op) (T, error),
+	options ...Option) (T, error) {
+	r := &Request{Scope: key.Scope, Key: Text(key.Key)}
+	for _, option := range options {
+		option(r)
+	}
+	return do(ctx, d, r, fn)
+}
+
+// Step runs fn at most once for the operation of op and this name, and gives a later attempt of the
+// operation the result. So a handler that died half-way goes on where it stopped. The name has 1 to
+// 64 bytes, no ':' and no '.' at its begin, and is the same in every run. A step has no steps. In fn,
+// s.Key() is the key to hand to the next service. Results and errors are as those of Do.
+func Step[T any](ctx context.Context, op *Op, name string, fn func(context.Context, *Op) (T, error),
+	options ...Option) (T, error) {
+	r := &Request{In: op.call.op, Step: name}
+	for _, option := range options {
+		option(r)
+	}
+	return do(ctx, op.call.door, r, fn)
+}
+
+func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context, *Op) (T, error)) (T, error) {
+	var result, none T
+	var failed error
+	op, answer, err := d.Begin(ctx, r)
+	for op != nil {
+		var end End
+		if op.Reconcile() {
+			end = ask(ctx, op, r.hook)
+		} else {
+			result, end, failed = run(ctx, op, fn)
+		}
+		op, answer, err = op.End(end)
+	}
+	if err != nil {
+		return none, err
+	}
+	if r.tell != nil {
+		*r.tell = *answer
+	}
+	switch {
+	case answer.Own:
+		return result, failed
+	case answer.Answer == "replay":
+		return decode[T](answer)
+	}
+	return none, errorOf(answer)
+}
+
+// run runs a handler. If the handler panics, the attempt has failed, and the panic goes on.
+func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, error)) (value T, end End, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			op.End(failure(ctx, errors.New("the handler panicked")))
+		}
+	}()
+	ctx, cancel := op.Context(ctx)
+	defer cancel()
+	if value, err = fn(ctx, op); err == nil {
+		end, err = success(value)
+	} else {
+		end = failure(ctx, err)
+	}
+	returned = true
+	return value, end, err
+}
+
+func ask(ctx context.Context, op *Op, hook func(context.Context, *Op) (any, bool, error)) (end End) {
+	end = End{Class: "unknown"}
+	value, happened, err := hook(ctx, op)
+	switch {
+	case err != nil:
+	case !happened:
+		end.Class = "not_run"
+	default:
+		end, _ = success(value)
+	}
+	return end
+}
+
+// success is a value's outcome. Where a value has no form in JSON, the effect has happened and its
+// outcome is not known.
+func success(value any) (End, error) {
+	if raw, ok := value.([]byte); ok {
+		return outcome("final", 200, "application/octet-stream", raw), nil
+	}
+	body, err := json.Marshal(value)
+	if err != nil {
+		return End{Class: "unknown"}, fmt.Errorf("hapax: the result cannot be kept: %w", err)
+	}
+	return outcome("final", 200, "application/json", body), nil
+}
+
+func outcome(class string, status int, kind Text, body []byte) End {
+	return End{Class: class, Status: status, Headers: [][2]Text{{"Content-Type", kind}}, Body: body}
+}
+
+func failure(ctx context.Context, err error) End {
+	var classed classError
+	class := "failed"
+	if errors.As(err, &classed) {
+		class = classed.class
+	} else if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		class = "unknown"
+	}
+	text := []byte(err.Error())
+	if len(text) > errorMax {
+		text = text[:errorMax]
+	}
+	return outcome(class, 500, "text/plain", text)
+}
+
+// decode reads a stored outcome. Under on_failed=replay it may be a failure.
+func decode[T any](answer *Answer) (T, error) {
+	var result T
+	if answer.Status >= 400 {
+		return result, errorOf(answer)
+	}
+	if raw, ok := any(&result).(*[]byte); ok {
+		*raw = answer.Body
+		return result, nil
+	}
+	if err := json.Unmarshal(answer.Body, &result); err != nil {
+		return result, fmt.Errorf("hapax: the stored result is no %T: %w", result, err)
+	}
+	return result, nil
+}
+
+func errorOf(answer *Answer) error {
+	e := &Error{Answer: answer.Answer, Differs: answer.Differs, RetryAfter: -1, Attempt: answer.Attempt,
+		Fence: answer.Fence, Text: answer.Text}
+	if answer.RetryAfterMS != nil {
+		e.RetryAfter = time.Duration(*answer.RetryAfterMS) * time.Millisecond
+	}
+	if e.Answer == "replay" { // of a failure
+		e.Answer = string(ErrFailed)
+	}
+	if e.Text == "" && answer.Status >= 400 {
+		e.Text = string(answer.Body)
+	}
+	return e
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hapax
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+)
+
+// Request is what a program asks the door for: the members of BEGIN. Most programs use [Do]; the
+// adapters of frameworks use this.
+type Request struct {
+	Scope       string            `json:"scope,omitempty"`
+	Key         Text              `json:"key,omitempty"`
+	KeyHeader   []string          `json:"key_header,omitempty"` // all values of Idempotency-Key, as they came
+	Owner       Text              `json:"owner,omitempty"`
+	Caller      []Text            `json:"caller,omitempty"`
+	Fingerprint []Text            `json:"fingerprint,omitempty"` // what makes the request this request, but for Body
+	BodyPart    string            `json:"body,omitempty"`        // what of Body counts for it: "json", "body", "-/at", "off"
+	What        string            `json:"what,omitempty"`        // for operators; no key, no secret
+	Policy      map[string]string `json:"policy,omitempty"`
+	Reconciles  bool              `json:"reconciles,omitempty"` // a hook answers where Op.Reconcile is true
+	Step        string            `json:"step,omitempty"`
+	In          uint32            `json:"in,omitempty"`
+	As          string            `json:"as,omitempty"` // "call" (default), "http", "message"
+	HTTP        *HTTPRequest      `json:"request,omitempty"`
+	Message     map[string]any    `json:"message,omitempty"`
+	Nonce       string            `json:"nonce,omitempty"`  // set by Begin
+	Ticket      string            `json:"ticket,omitempty"` // of RESUME
+	Body        []byte            `json:"-"`
+
+	err  error // of an option
+	hook func(context.Context, *Op) (any, bool, error)
+	tell *Answer
+}
+
+// HTTPRequest is the request of an answer with As "http".
+type HTTPRequest struct {
+	Method  Text      `json:"method,omitempty"`
+	Host    Text      `json:"host,omitempty"`
+	URI     Text      `json:"uri,omitempty"`
+	Headers [][2]Text `json:"headers,omitempty"`
+}
+
+// Answer is the door's last word about an operation (docs/door.md).
+type Answer struct {
+	Answer       string          `json:"answer"`         // "fresh", "replay", "in_flight", …
+	Own          bool            `json:"own"`            // the outcome is what this attempt gave
+	Class        string          `json:"class"`          // how this attempt ended; "" where it did not run
+	Recorded     bool            `json:"recorded"`       // fresh and false: it is not stored, or not yet
+	Unprotected  bool            `json:"unprotected"`    // it ran without the store
+	Status       int             `json:"status"`         // of the outcome, where Own is false
+	Headers      [][2]Text       `json:"headers"`        // as Status
+	RetryAfterMS *int64          `json:"retry_after_ms"` // ask again after this; nil: time does not help
+	SilentMS     *int64          `json:"silent_ms"`      // in_flight: since the other attempt gave a sign of life
+	Differs      string          `json:"differs"`        // mismatch: "fingerprint" or "caller"
+	Attempt      uint32          `json:"attempt"`
+	Spent        uint32          `json:"spent"`
+	Fence        uint64          `json:"fence"`
+	Error        string          `json:"error"` // why, where the store failed
+	Text         string          `json:"text"`
+	Do           string          `json:"do"` // as "message": "ack", "retry", "dead", "park"
+	AfterMS      int64           `json:"after_ms"`
+	Reason       string          `json:"reason"`
+	Again        json.RawMessage `json:"again"`
+	Body         []byte          `json:"-"`
+}
+
+// Op is an attempt: the right to run the handler of an operation, or of a step, once.
+type Op struct {
+	call *call
+	run  struct {
+		ID      string `json:"id"`
+		Attempt uint32 `json:"attempt"`
+		Fence   uint64 `json:"fence"`
+		Stale   bool   `json:"stale"`
+		Key     Text   `json:"key"`
+		Token   string `json:"token"`
+	}
+	reconcile bool
+	ended     bool
+}
+
+// Key returns the key to hand to the next service as its idempotency key: the operation's own, and
+// in a step KEY:step. "" where there is none.
+func (o *Op) Key() string { return string(o.run.Key) }
+
+// Fence returns a number that rises with each attempt. Hand it to what you write to, which should
+// refuse a smaller one ([CheckFence]). 0 where the operation runs unprotected.
+func (o *Op) Fence() uint64 { return o.run.Fence }
+
+// Attempt returns the number of this attempt, from 1 on.
+func (o *Op) Attempt() uint32 { return o.run.Attempt }
+
+// Stale reports whether an earlier attempt died, and may have had its effect.
+func (o *Op) Stale() bool { return o.run.Stale }
+
+// ID returns the operation's id in hex, by which operators find it. "" without a key.
+func (o *Op) ID() string { return o.run.ID }
+
+// Token returns the right to complete the record in a PostgreSQL transaction (package hapaxpg),
+// under the policy pass_token. A secret, not for logs.
+func (o *Op) Token() string { return o.run.Token }
+
+// Reconcile reports whether the hook is to be asked instead of the handler: did the effect of an
+// earlier attempt happen? End with class "final": it did, and this is its outcome. "not_run": it did
+// not. "unknown": nobody can tell.
+func (o *Op) Reconcile() bool { return o.reconcile }
+
+// Context returns a context that is cancelled when the claim of this attempt is lost, besides when
+// parent is. Its cancel function frees it.
+func (o *Op) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	d := o.call.door
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o.call.cancels = append(o.call.cancels, cancel)
+	if o.call.lost {
+		cancel()
+	}
+	return ctx, cancel
+}
+
+// Begin asks for an operation. It returns an Op: run the handler once, then call Op.End. Or it
+// returns an Answer: nothing is to be run. Or an error: nothing ran; ErrStoreDown where there is no
+// door, the context's own where ctx ended before. The request is the Door's until then.
+func (d *Door) Begin(ctx context.Context, r *Request) (*Op, *Answer, error) {
+	if r.err == nil {
+		r.err = ctx.Err()
+	}
+	if r.err != nil {
+		return nil, nil, r.err
+	}
+	nonce := make([]byte, 16)
+	if _, err := rand.Read(nonce); err != nil {
+		return nil, nil, err
+	}
+	r.Nonce = hex.EncodeToString(nonce)
+	c := &call{door: d, request: r, news: make(chan news, 4)}
+	f, err := newFrame(kindBegin, 0, r, r.Body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("hapax: %w", err)
+	}
+	d.mu.Lock()
+	if f.length() > d.limit {
+		err = fmt.Errorf("hapax: a request of %d bytes is over %d", f.length(), d.limit)
+	} else if d.closed {
+		err = errClosed
+	}
+	if err != nil {
+		d.mu.Unlock()
+		return nil, nil, err
+	}
+	for d.last++; d.last == 0 || d.calls[d.last] != nil; d.last++ {
+	}
+	c.op, f.op = d.last, d.last
+	c.again, d.calls[c.op] = f, c
+	d.send(f)
+	d.changed.Broadcast() // run connects where nothing is
+	d.mu.Unlock()
+	select {
+	case n := <-c.news:
+		return c.hear(n)
+	case <-ctx.Done():
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch c.left = true; c.state {
+	case asked:
+		d.send(frame{kind: kindCancel, op: c.op})
+	case running: // its RUN is in news
+		c.end(notRun)
+	}
+	return nil, nil, ctx.Err()
+}
+
+// hear reads a call's news.
+func (c *call) hear(n news) (*Op, *Answer, error) {
+	if n.err != nil {
+		return nil, nil, n.err
+	}
+	if n.frame.kind == kindAnswer {
+		answer := &Answer{Body: n.frame.body}
+		if err := n.frame.read(answer); err != nil {
+			return nil, nil, fmt.Errorf("hapax: an ANSWER that cannot be read: %w", err)
+		}
+		return nil, answer, nil
+	}
+	op := &Op{call: c, reconcile: n.frame.kind == kindReconcile}
+	return op, nil, n.frame.read(&op.run)
+}
+
+// End is how a handler ended: the members of END. One of Class, Status and Refuse is needed.
+type End struct {
+	Class   string    `json:"class,omitempty"` // "final", "not_run", "failed", "unknown"; "": by Status
+	Status  int       `json:"status,omitempty"`
+	Headers [][2]Text `json:"headers,omitempty"`
+	Refuse  string    `json:"refuse,omitempty"` // as "message": it is hopeless; a line that says why
+	Body    []byte    `json:"-"`
+}
+
+// End reports how the handler ended, and waits until the outcome is stored. What it returns is as
+// for Begin: an Op where the handler is to run after the reconcile hook. ErrIndeterminate: the door
+// is gone, and whether the outcome was stored is not known; ask again with the same key.
+func (o *Op) End(end End) (*Op, *Answer, error) {
+	c := o.call
+	d := c.door
+	f, err := newFrame(kindEnd, 0, end, end.Body)
+	d.mu.Lock()
+	if err == nil && f.length() > d.limit {
+		err = fmt.Errorf("hapax: an outcome of %d bytes is over %d", f.length(), d.limit)
+	}
+	if err != nil {
+		f = frame{kind: kindEnd, meta: []byte(`{"class":"unknown"}`)}
+	}
+	if o.ended {
+		d.mu.Unlock()
+		panic("hapax: an attempt is ended twice")
+	}
+	o.ended = true
+	if c.state == running {
+		c.end(f)
+	}
+	d.mu.Unlock()
+	op, answer, heard := c.hear(<-c.news)
+	if err != nil {
+		return nil, nil, err
+	}
+	return op, answer, heard
+}
