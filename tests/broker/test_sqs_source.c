@@ -24,14 +24,14 @@ static void open_with(struct bed *bed, const char *queue, const char *bodies, co
     open_source(bed, uri, queue, more);
 }
 
-/* Whether no message waits, by the queue's own count after this moment. */
+/* Whether no message waits, by the queue's own count. The source asks for it every five seconds:
+ * another count than 0 may be of a time when messages still waited. */
 static bool is_empty(struct bed *bed)
 {
-    int64_t lag;
+    int64_t counted_us = hapax__monotonic_us() + 15000000;
 
-    turn_until(bed, bed->source->lag >= 0);
-    lag = bed->source->lag;
-    return lag == 0 && !bed->source->type->take(bed->source);
+    turn_until(bed, bed->source->lag == 0 || hapax__monotonic_us() > counted_us);
+    return bed->source->lag == 0 && !bed->source->type->take(bed->source);
 }
 
 /* An acknowledged message is gone. A returned one comes again at once, a postponed one after its

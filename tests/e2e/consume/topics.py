@@ -139,11 +139,19 @@ class Ends:
     def of(client, topic):
         asked = [confluent_kafka.TopicPartition(topic.topic, number) for number in topic.partitions]
         behind = 0
-        for one in patiently(client.committed, asked, timeout=10):
-            assert one.error is None, one
+        for one in patiently(committed, client, asked):
             low, high = patiently(client.get_watermark_offsets, one, timeout=10)
             behind += high - max(one.offset, low)
         return behind
+
+
+def committed(client, asked):
+    """What a group has committed; an error of one partition is one of all."""
+    found = client.committed(asked, timeout=10)
+    for one in found:
+        if one.error:
+            raise confluent_kafka.KafkaException(one.error)
+    return found
 
 
 def patiently(ask, *words, **more):
