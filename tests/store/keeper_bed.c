@@ -6,7 +6,7 @@
 #include "keeper_bed.h"
 
 #include "base/arena.h"
-#include "store/keeper/socket.h"
+#include "base/socket.h"
 #include "store/types.h"
 
 #include <errno.h>

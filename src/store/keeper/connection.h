@@ -5,9 +5,9 @@
 #ifndef HAPAX_STORE_KEEPER_CONNECTION_H
 #define HAPAX_STORE_KEEPER_CONNECTION_H
 
+#include "base/socket.h"
 #include "frame.h"
 #include "lane/lane.h"
-#include "socket.h"
 
 enum hapax__client_phase {
     HAPAX__GREETING, /* a HELLO is awaited */

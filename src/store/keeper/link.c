@@ -18,10 +18,10 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/socket.h"
 #include "base/span.h"
 #include "base/time.h"
 #include "keeper.h"
-#include "socket.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -317,7 +317,10 @@ enum hapax_error hapax__keeper_serve(struct hapax__keeper_server **out, struct h
     *out = NULL;
     if (!keeper)
         return hapax__fail(text, error, "cannot start a keeper: out of memory or descriptors");
-    error = hapax__socket_open(&keeper->server.socket, options, text);
+    error = hapax__socket_open(
+        &keeper->server.socket,
+        &(struct hapax__socket_options){options->path, options->mode, options->group, "keeper"},
+        text);
     if (error != HAPAX_ERR_NONE) {
         keeper_free(keeper);
         return error;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper's socket file. A path has one living keeper at most. A keeper that finds a file there
+ * A server's socket file. A path has one living server at most. A server that finds a file there
  * tries to connect, and replaces the file only where nobody listens. It locks the directory
- * meanwhile, against other keepers that do the same. The lock is flock() on the directory itself,
+ * meanwhile, against other servers that do the same. The lock is flock() on the directory itself,
  * so that no lock file is left behind. Rejected: a rename over the path, which needs no lock. It
- * would push a living keeper off its path when two start at once.
+ * would push a living server off its path when two start at once.
  *
  * Permissions: bind() makes the file with the mode of the socket's own inode less the umask, so
  * that mode is set first (umask() belongs to all threads of the process). The final mode and group
@@ -12,7 +12,7 @@
  */
 #include "socket.h"
 
-#include "base/fail.h"
+#include "fail.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -178,18 +178,22 @@ static int lock_directory(const char *path, char text[HAPAX_TEXT_MAX])
     return fd;
 }
 
-static enum hapax_error refuse(const char *path, pid_t pid, char text[HAPAX_TEXT_MAX])
+static enum hapax_error refuse(const struct hapax__socket_options *options, pid_t pid,
+                               char text[HAPAX_TEXT_MAX])
 {
     if (pid > 0)
         return hapax__fail(text, HAPAX_ERR_REFUSED,
-                           "cannot listen at \"%.110s\": the keeper of process %ld answers there",
-                           path, (long)pid);
+                           "cannot listen at \"%.110s\": the %s of process %ld answers there",
+                           options->path, options->server, (long)pid);
     return hapax__fail(text, HAPAX_ERR_REFUSED,
-                       "cannot listen at \"%.110s\": another keeper answers there", path);
+                       "cannot listen at \"%.110s\": another %s answers there", options->path,
+                       options->server);
 }
 
 /* Removes a socket file that nobody listens on. A file that is no socket stays. */
-static enum hapax_error clear_path(const struct sockaddr_un *address, char text[HAPAX_TEXT_MAX])
+static enum hapax_error clear_path(const struct sockaddr_un *address,
+                                   const struct hapax__socket_options *options,
+                                   char text[HAPAX_TEXT_MAX])
 {
     const char *path = address->sun_path;
     struct stat file;
@@ -205,9 +209,9 @@ static enum hapax_error clear_path(const struct sockaddr_un *address, char text[
     if (fd < 0)
         return cannot(path, "no socket", text);
     if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0)
-        error = refuse(path, hapax__socket_peer(fd), text);
+        error = refuse(options, hapax__socket_peer(fd), text);
     else if (errno == EAGAIN) /* alive, with a full backlog */
-        error = refuse(path, 0, text);
+        error = refuse(options, 0, text);
     else if (errno != ECONNREFUSED && errno != ENOENT)
         error = cannot(path, "cannot tell if it is in use", text);
     else if (unlink(path) != 0 && errno != ENOENT)
@@ -236,10 +240,12 @@ static enum hapax_error dress(struct hapax__socket *socket, unsigned mode,
 }
 
 /* With the directory locked. */
-static enum hapax_error occupy(struct hapax__socket *out, unsigned mode, char text[HAPAX_TEXT_MAX])
+static enum hapax_error occupy(struct hapax__socket *out,
+                               const struct hapax__socket_options *options, unsigned mode,
+                               char text[HAPAX_TEXT_MAX])
 {
     const char *path = out->address.sun_path;
-    enum hapax_error error = clear_path(&out->address, text);
+    enum hapax_error error = clear_path(&out->address, options, text);
 
     if (error != HAPAX_ERR_NONE)
         return error;
@@ -261,7 +267,7 @@ static enum hapax_error occupy(struct hapax__socket *out, unsigned mode, char te
 }
 
 enum hapax_error hapax__socket_open(struct hapax__socket *out,
-                                    const struct hapax__keeper_options *options,
+                                    const struct hapax__socket_options *options,
                                     char text[HAPAX_TEXT_MAX])
 {
     unsigned mode = options->mode ? options->mode : options->group ? 0660 : 0600;
@@ -280,7 +286,7 @@ enum hapax_error hapax__socket_open(struct hapax__socket *out,
     lock = lock_directory(out->address.sun_path, text);
     if (lock < 0)
         return HAPAX_ERR_UNAVAILABLE;
-    error = occupy(out, mode, text);
+    error = occupy(out, options, mode, text);
     flock(lock, LOCK_UN); /* a fork of another thread may hold a copy of the descriptor */
     close(lock);
     if (error != HAPAX_ERR_NONE)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper's place in the file system: its socket file, and which peers may connect to it.
+ * A server's place in the file system: its socket file, and which peers may connect to it.
  */
-#ifndef HAPAX_STORE_KEEPER_SOCKET_H
-#define HAPAX_STORE_KEEPER_SOCKET_H
+#ifndef HAPAX_BASE_SOCKET_H
+#define HAPAX_BASE_SOCKET_H
 
-#include "keeper.h"
-
+#include <hapax/hapax.h>
+#include <sys/types.h>
 #include <sys/un.h>
 
 /* Fills in the address. INVALID: the path is empty or too long; text names the limit. */
@@ -22,10 +22,19 @@ struct hapax__socket {
     gid_t gid; /* whose members may connect, if grouped */
 };
 
+struct hapax__socket_options {
+    const char *path;
+    unsigned mode; /* of the file; 0: 0600, with a group 0660 */
+    const char *group; /* name or number of the group whose members may connect; NULL: none */
+    const char *server; /* what listens there, in texts: "keeper" */
+};
+
 /* Listens. The file never has more permissions than at the end, and no peer gets in before it
- * has them. Errors as hapax__keeper_serve(); then nothing is left behind. */
+ * has them. REFUSED: another process answers there; text has its pid. INVALID: the path is too
+ * long, or is no socket; there is no such group. UNAVAILABLE: cannot listen there; text says why.
+ * Then nothing is left behind. */
 enum hapax_error hapax__socket_open(struct hapax__socket *out,
-                                    const struct hapax__keeper_options *options,
+                                    const struct hapax__socket_options *options,
                                     char text[HAPAX_TEXT_MAX]);
 
 /* Removes the file, if it is still this socket's, and then closes the socket: in this order no
