@@ -340,9 +340,9 @@ static void join(struct hapax__flow *f, int64_t now_us)
     }
 }
 
-void hapax__flow_begin(struct hapax__flow *f, const struct hapax_policy *policy,
-                       struct hapax__waiters *table, const struct hapax__flow_request *request,
-                       int64_t now_us)
+static void init(struct hapax__flow *f, const struct hapax_policy *policy,
+                 struct hapax__waiters *table, const struct hapax__flow_request *request,
+                 int64_t now_us)
 {
     void *door = f->door;
 
@@ -365,6 +365,13 @@ void hapax__flow_begin(struct hapax__flow *f, const struct hapax_policy *policy,
     f->answer.retry_after_ms = -1;
     f->answer.silent_ms = -1;
     f->end.answer = HAPAX_ANSWER_FRESH;
+}
+
+void hapax__flow_begin(struct hapax__flow *f, const struct hapax_policy *policy,
+                       struct hapax__waiters *table, const struct hapax__flow_request *request,
+                       int64_t now_us)
+{
+    init(f, policy, table, request, now_us);
     enter(f, request->over.limit ? HAPAX__FLOW_LOOKING : HAPAX__FLOW_CLAIMING,
           now_us + policy->timeout_ms * US_PER_MS);
     if (request->key == HAPAX__KEY_BAD) {
@@ -386,6 +393,30 @@ void hapax__flow_begin(struct hapax__flow *f, const struct hapax_policy *policy,
     } else {
         join(f, now_us);
     }
+}
+
+void hapax__flow_resume(struct hapax__flow *f, const struct hapax_policy *policy,
+                        struct hapax__waiters *table, const struct hapax__flow_request *request,
+                        const struct hapax__flow_claim *claim, int64_t now_us)
+{
+    assert(request->key == HAPAX__KEY_GIVEN && claim->fence > 0);
+    init(f, policy, table, request, now_us);
+    f->attempt = claim->attempt;
+    f->spent = claim->spent;
+    f->fence = claim->fence;
+    f->stale = claim->stale;
+    f->resolved = claim->resolved;
+    f->created_us = claim->created_us;
+    f->seen = true;
+    f->lease_us = now_us;
+    f->lease_end_us = now_us + lease_of(f);
+    f->run_until_us = now_us + policy->run_max_ms * US_PER_MS;
+    enter(f, claim->reconciling ? HAPAX__FLOW_RECONCILING : HAPAX__FLOW_RUNNING, f->run_until_us);
+    set_due(f, claim->reconciling ? HAPAX__FLOW_RECONCILE : HAPAX__FLOW_RUN);
+    ask_at(f, now_us);
+    /* Whoever asks the same waits for it. But where others do so already, they go on by
+     * themselves: the store answers them IN_FLIGHT. */
+    (void)hapax__waiters_head(&f->waiter);
 }
 
 /* ---- what to ask --------------------------------------------------------------------- */
@@ -894,6 +925,8 @@ static void told_renewal(struct hapax__flow *f, int64_t now_us)
             set_due(f, HAPAX__FLOW_ABANDON);
     } else if (now_us < f->run_until_us) {
         ask_at(f, now_us + pause_us(f, CLAIM_PAUSE_MIN_US, lease_of(f) / 3));
+        if (now_us >= f->lease_end_us)
+            promote(f, now_us); /* the claim may be another's by now: the mates ask themselves */
     }
 }
 

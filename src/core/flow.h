@@ -130,6 +130,25 @@ void hapax__flow_begin(struct hapax__flow *flow, const struct hapax_policy *poli
                        struct hapax__waiters *table, const struct hapax__flow_request *request,
                        int64_t now_us);
 
+/* A claim that was granted to another process of this door, which is gone. Its handler, or its
+ * hook, still runs: it is not this door's child. */
+struct hapax__flow_claim {
+    uint32_t attempt;
+    uint32_t spent;
+    uint64_t fence;
+    bool stale;
+    bool resolved;
+    bool reconciling; /* the hook was asked, and not the handler */
+    int64_t created_us;
+};
+
+/* Begins in the place of hapax__flow_begin(), with the claim of request->token. next() returns RUN
+ * or RECONCILE: the end follows as ever. A RENEW finds out whether the claim still stands; if not,
+ * ABANDON follows. */
+void hapax__flow_resume(struct hapax__flow *flow, const struct hapax_policy *policy,
+                        struct hapax__waiters *table, const struct hapax__flow_request *request,
+                        const struct hapax__flow_claim *claim, int64_t now_us);
+
 enum hapax__flow_do hapax__flow_next(struct hapax__flow *flow, int64_t now_us);
 
 /* The store answered flow->op. Where the store could not be asked, op's error says so. */

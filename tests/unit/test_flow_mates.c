@@ -339,3 +339,31 @@ CASE(a_mate_over_its_limit_follows_its_head)
     stop(b, 0);
     expect(b, "0 ASK claim\n1 ASK read\n0 ANSWER store_down indeterminate retry 1000\n");
 }
+
+/* A head that could not renew its claim until the lease was over has no answer to wait for: its
+ * mates ask for themselves, and one of them may be granted the claim. */
+CASE(mates_do_not_wait_for_a_lease_that_is_over)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->requests[1].id = b->requests[0].id;
+    b->policies[1].wait_ms = 60000;
+    run_flow(b, 0);
+    begin(b, 1);
+    pass_ms(b, 0, LEASE_MS / 3);
+    expect(b, "0 ASK renew\n");
+    told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+    expect(b, "");
+    b->now_us += LEASE_MS * MS;
+    go_on(b, 0);
+    expect(b, "0 ASK renew\n");
+    told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+    expect(b, "1 ASK claim\n");
+    told_claimed(b, 1, 2, true);
+    expect(b, "1 RUN a2 stale\n");
+    b->now_us += LEASE_MS * MS;
+    go_on(b, 0);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
+    expect(b, "0 ASK renew\n0 ABANDON\n");
+}
