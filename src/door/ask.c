@@ -297,9 +297,9 @@ static bool digest_body(struct hapax__ask_view *view)
 bool hapax__ask_fingerprint(struct hapax_digest *out, struct hapax__ask_view *view,
                             const struct hapax_span *parts, size_t n)
 {
-    struct hapax_span all[3];
+    struct hapax_span all[HAPAX__ASK_PARTS_MAX + 1];
 
-    assert(n < 3);
+    assert(n <= HAPAX__ASK_PARTS_MAX);
     for (size_t i = 0; i < n; i++)
         all[i] = parts[i];
     if (view->ask->counts == HAPAX__ASK_BYTES || view->ask->counts == HAPAX__ASK_JSON) {

@@ -19,6 +19,7 @@
 #include <hapax/store.h>
 
 #define HAPAX__ASK_SOURCES_MAX 16u
+#define HAPAX__ASK_PARTS_MAX   20u /* of a fingerprint, the body apart */
 
 /* ---- settings -------------------------------------------------------------------------- */
 
@@ -150,9 +151,9 @@ HAPAX__SHARED enum hapax__found hapax__ask_key(struct hapax__asked *out,
 HAPAX__SHARED enum hapax__found hapax__ask_who(struct hapax__asked *out,
                                                struct hapax__ask_view *view);
 
-/* Gives the fingerprint: of up to 2 parts that stand before the body (method, URI), then of what
- * counts of the body, by itself. That is the HTTP door's fingerprint under the same setting. False:
- * out of memory. */
+/* Gives the fingerprint: of the parts that stand before the body (method, URI), at most
+ * HAPAX__ASK_PARTS_MAX, then of what counts of the body, by itself. That is the HTTP door's
+ * fingerprint under the same setting. False: out of memory. */
 HAPAX__SHARED bool hapax__ask_fingerprint(struct hapax_digest *out, struct hapax__ask_view *view,
                                           const struct hapax_span *parts, size_t n);
 

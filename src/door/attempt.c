@@ -110,6 +110,7 @@ void hapax__attempt_begin(struct hapax_attempt *attempt, const struct hapax__flo
     attempt->memory = NULL;
     attempt->outcome = (struct hapax_outcome){.body_kept = true};
     attempt->number = flow->attempt > 0 ? flow->attempt : 1;
+    attempt->spent = flow->spent;
     attempt->fence = flow->fence;
     attempt->stale = flow->stale;
     attempt->created_us = flow->fence > 0 ? flow->created_us : 0;

@@ -38,6 +38,7 @@ struct hapax_attempt {
     /* ---- of the attempt, set by hapax__attempt_begin() ---- */
 
     uint32_t number;
+    uint32_t spent; /* of the record, before this attempt */
     uint64_t fence;
     bool stale;
     int64_t created_us; /* when the record was made, by the store's clock; 0: none */

@@ -19,6 +19,7 @@
 
 #include "attempt.h"
 #include "base/fail.h"
+#include "base/span.h"
 #include "base/time.h"
 
 #include <assert.h>
@@ -42,11 +43,10 @@ struct step {
 
 /* ---- how long ------------------------------------------------------------------------ */
 
-/* Whether an earlier record of this step may have come and gone since the operation began. No
- * record goes before its retention is over. Rejected: records of steps that are kept longer. They
- * would still be there when the operation's record is not, and would be taken for those of the next
- * operation under its key. */
-static bool may_be_forgotten(const struct hapax_attempt *attempt, const struct hapax_attempt *outer)
+/* No record goes before its retention is over. Rejected: records of steps that are kept longer.
+ * They would still be there when the operation's record is not, and would be taken for those of the
+ * next operation under its key. */
+bool hapax__step_forgotten(const struct hapax_attempt *attempt, const struct hapax_attempt *outer)
 {
     int64_t kept_ms = attempt->policy->retention_ms;
     int64_t between_us = attempt->created_us - outer->created_us;
@@ -58,7 +58,7 @@ static bool may_be_forgotten(const struct hapax_attempt *attempt, const struct h
            between_us / US_PER_MS >= kept_ms;
 }
 
-static void step_policy(struct hapax_policy *policy, const struct hapax_policy *operation)
+void hapax__step_policy(struct hapax_policy *policy, const struct hapax_policy *operation)
 {
     int64_t lease_ms = operation->lease_ms + WAIT_MORE_MS;
 
@@ -99,75 +99,99 @@ static void entry_policy(struct hapax_policy *policy, const struct hapax_policy 
     policy->pass_token = false;
 }
 
-static enum hapax_class put_name(struct hapax_attempt *attempt, void *arg)
+void hapax__step_entry_init(struct hapax__step_entry *entry, const struct hapax_attempt *outer,
+                            unsigned index)
 {
-    const struct step *step = arg;
+    struct hapax_policy step;
 
-    if (hapax_attempt_outcome(attempt, 0, hapax_str(NULL), step->name) != HAPAX_ERR_NONE)
+    hapax__step_policy(&step, outer->policy);
+    entry_policy(&entry->policy, &step);
+    hapax__step_index(entry->name, index);
+    entry->request = *outer->request;
+    entry->request.step = hapax_str(entry->name);
+    hapax__steps_fingerprint(&entry->request.fingerprint);
+    memset(&entry->request.caller, 0, sizeof(entry->request.caller));
+}
+
+enum hapax_class hapax__step_entry_run(struct hapax_attempt *attempt, struct hapax_span name)
+{
+    if (hapax_attempt_outcome(attempt, 0, hapax_str(NULL), name) != HAPAX_ERR_NONE)
         return HAPAX_CLASS_NOT_RUN;
     return HAPAX_CLASS_FINAL;
 }
 
-static bool is_name(const struct hapax_answer *answer, struct hapax_span name)
+enum hapax__entry_is hapax__step_entry_of(const struct hapax_answer *answer, struct hapax_span name)
 {
-    struct hapax_span body = answer->outcome.body;
-
-    return body.len == name.len && memcmp(body.ptr, name.ptr, name.len) == 0;
+    switch (answer->kind) {
+    case HAPAX_ANSWER_STORE_DOWN:
+        return HAPAX__ENTRY_NOT_REACHED;
+    case HAPAX_ANSWER_FRESH:
+        if (answer->cls != HAPAX_CLASS_FINAL)
+            return HAPAX__ENTRY_NOMEM;
+        break;
+    case HAPAX_ANSWER_REPLAY:
+        break;
+    default:
+        return HAPAX__ENTRY_TAKEN;
+    }
+    return hapax__same(answer->outcome.body, name) ? HAPAX__ENTRY_OURS : HAPAX__ENTRY_TAKEN;
 }
 
-enum entry { ENTRY_OURS = 1, ENTRY_TAKEN, ENTRY_NOT_REACHED };
+unsigned hapax__step_list_from(const struct hapax_attempt *outer, uint32_t number)
+{
+    return number == 1 ? atomic_load(&outer->listed) : 0;
+}
 
-/* Writes the step's name to a record of the list, unless the record has a name already. OURS: the
- * record has this name. NOT_REACHED: step->error or step->store_error says why. */
-static enum entry take_entry(struct step *step, unsigned index)
+void hapax__step_listed(struct hapax_attempt *outer, unsigned at)
+{
+    for (unsigned seen = atomic_load(&outer->listed); seen < at;)
+        if (atomic_compare_exchange_weak(&outer->listed, &seen, at))
+            break;
+}
+
+static enum hapax_class put_name(struct hapax_attempt *attempt, void *arg)
+{
+    const struct step *step = arg;
+
+    return hapax__step_entry_run(attempt, step->name);
+}
+
+/* Writes the step's name to a record of the list, unless the record has a name already. NOMEM: so
+ * says step->error; NOT_REACHED: step->error or step->store_error says why. */
+static enum hapax__entry_is take_entry(struct step *step, unsigned index)
 {
     const struct hapax_attempt *outer = step->outer;
-    struct hapax_request request = *outer->request;
-    enum entry entry = ENTRY_TAKEN;
+    struct hapax__step_entry made;
+    enum hapax__entry_is entry;
     struct hapax_answer answer;
-    struct hapax_policy policy, kept;
-    char name[HAPAX__STEP_INDEX_SIZE];
 
-    step_policy(&kept, outer->policy);
-    entry_policy(&policy, &kept);
-    hapax__step_index(name, index);
-    request.step = hapax_str(name);
-    hapax__steps_fingerprint(&request.fingerprint);
-    memset(&request.caller, 0, sizeof(request.caller));
+    hapax__step_entry_init(&made, outer, index);
     memset(&answer, 0, sizeof(answer));
-    step->error =
-        outer->execute_inner(outer, &policy, &request, put_name, step, &answer, step->text);
+    step->error = outer->execute_inner(outer, &made.policy, &made.request, put_name, step, &answer,
+                                       step->text);
     if (step->error != HAPAX_ERR_NONE)
-        return ENTRY_NOT_REACHED;
-    if (answer.kind == HAPAX_ANSWER_STORE_DOWN) {
+        return HAPAX__ENTRY_NOT_REACHED;
+    entry = hapax__step_entry_of(&answer, step->name);
+    if (entry == HAPAX__ENTRY_NOT_REACHED)
         step->store_error = answer.error;
-        entry = ENTRY_NOT_REACHED;
-    } else if (answer.kind == HAPAX_ANSWER_FRESH && answer.cls != HAPAX_CLASS_FINAL) {
+    else if (entry == HAPAX__ENTRY_NOMEM)
         step->error = hapax__fail(step->text, HAPAX_ERR_NOMEM, "out of memory for a step's name");
-        entry = ENTRY_NOT_REACHED;
-    } else if (answer.kind == HAPAX_ANSWER_FRESH || answer.kind == HAPAX_ANSWER_REPLAY) {
-        entry = is_name(&answer, step->name) ? ENTRY_OURS : ENTRY_TAKEN;
-    }
     hapax_answer_release(&answer);
     return entry;
 }
 
-/* Puts the step's name in the list, where it is not yet there. A step that runs for the first time
- * (number 1) cannot be in the list: the search begins behind the names of this attempt. False: the
- * list cannot be reached. A full list (HAPAX_STEPS_MAX) leaves the name out. */
+/* Puts the step's name in the list, where it is not yet there. False: the list cannot be reached. A
+ * full list (HAPAX_STEPS_MAX) leaves the name out. */
 static bool put_in_list(struct step *step, uint32_t number)
 {
-    atomic_uint *listed = &step->outer->listed;
-    unsigned at = number == 1 ? atomic_load(listed) : 0;
-    enum entry entry = ENTRY_TAKEN;
+    unsigned at = hapax__step_list_from(step->outer, number);
+    enum hapax__entry_is entry = HAPAX__ENTRY_TAKEN;
 
-    while (entry == ENTRY_TAKEN && at < HAPAX_STEPS_MAX)
+    while (entry == HAPAX__ENTRY_TAKEN && at < HAPAX_STEPS_MAX)
         entry = take_entry(step, ++at);
-    if (entry == ENTRY_NOT_REACHED)
+    if (entry == HAPAX__ENTRY_NOT_REACHED || entry == HAPAX__ENTRY_NOMEM)
         return false;
-    for (unsigned seen = atomic_load(listed); seen < at;)
-        if (atomic_compare_exchange_weak(listed, &seen, at))
-            break;
+    hapax__step_listed(step->outer, at);
     return true;
 }
 
@@ -179,7 +203,7 @@ static enum hapax_class run(struct hapax_attempt *attempt, void *arg)
     bool claimed = attempt->fence > 0;
 
     step->refused = 0;
-    if (may_be_forgotten(attempt, step->outer))
+    if (hapax__step_forgotten(attempt, step->outer))
         step->refused = HAPAX_ANSWER_UNKNOWN;
     else if (claimed && !attempt->in_transaction && !put_in_list(step, attempt->number))
         step->refused = HAPAX_ANSWER_STORE_DOWN;
@@ -203,7 +227,7 @@ static enum hapax_error refuse(struct step *step, struct hapax_answer *answer,
     return HAPAX_ERR_NONE;
 }
 
-static enum hapax_error check_name(const struct hapax_attempt *outer, struct hapax_span name,
+enum hapax_error hapax__step_check(const struct hapax_attempt *outer, struct hapax_span name,
                                    char text[HAPAX_TEXT_MAX])
 {
     if (outer->outer || (outer->request->key.len > 0 && outer->request->step.len > 0))
@@ -229,14 +253,14 @@ enum hapax_error hapax_step(struct hapax_attempt *attempt, const char *name, hap
     assert(fn);
     memset(answer, 0, sizeof(*answer));
     text[0] = '\0';
-    error = check_name(attempt, step.name, text);
+    error = hapax__step_check(attempt, step.name, text);
     if (error != HAPAX_ERR_NONE)
         return error;
     if (hapax_attempt_lost(attempt)) {
         step.refused = HAPAX_ANSWER_IN_FLIGHT;
         return refuse(&step, answer, text);
     }
-    step_policy(&policy, attempt->policy);
+    hapax__step_policy(&policy, attempt->policy);
     request.step = step.name;
     error = attempt->execute_inner(attempt, &policy, &request, run, &step, answer, text);
     if (error == HAPAX_ERR_NONE && step.refused)

@@ -9,7 +9,6 @@
 #include "reply.h"
 #include "lines.h"
 
-#include "http/problem.h"
 #include "json/raw.h"
 #include "json/write.h"
 
@@ -19,8 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define RETRY_LEN 24
 
 void hapax__reply_release(struct hapax__lambda_reply *reply)
 {
@@ -186,8 +183,7 @@ static bool is_bare_string(enum hapax_lambda_kind kind, const struct hapax_outco
            hapax__same(outcome->headers, hapax_str("Content-Type: application/json\r\n"));
 }
 
-/* The marks of a response, as lines. */
-static void add_marks(struct hapax__lines *lines, const struct hapax_answer *answer)
+void hapax__reply_marks(struct hapax__lines *lines, const struct hapax_answer *answer)
 {
     bool fresh = answer->kind == HAPAX_ANSWER_FRESH;
 
@@ -199,6 +195,13 @@ static void add_marks(struct hapax__lines *lines, const struct hapax_answer *ans
         hapax__lines_add(lines, "Idempotency-Recorded", "false");
 }
 
+bool hapax__reply_is_stored(const struct hapax_answer *answer)
+{
+    return answer->kind == HAPAX_ANSWER_REPLAY ||
+           (answer->kind == HAPAX_ANSWER_FAILED && answer->outcome.body_kept &&
+            (answer->outcome.status > 0 || answer->outcome.body.len > 0));
+}
+
 bool hapax__reply_outcome(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                           struct hapax_span root, const struct hapax_answer *answer)
 {
@@ -208,43 +211,53 @@ bool hapax__reply_outcome(struct hapax__lambda_reply *reply, enum hapax_lambda_k
     if (is_bare_string(kind, outcome))
         return hapax__reply_text(reply, outcome->body);
     hapax__lines_read(&lines, outcome->headers, true);
-    add_marks(&lines, answer);
+    hapax__reply_marks(&lines, answer);
     return put_http(reply, kind, root, outcome->status >= 200 ? outcome->status : 200, &lines,
                     outcome->body);
 }
 
 /* ---- problems -------------------------------------------------------------------------- */
 
+void hapax__reply_problem(struct hapax__problem_reply *out, const struct hapax_answer *answer,
+                          const char *why, const struct hapax_id *id)
+{
+    struct hapax__problem_page page = hapax__problem_page_of(answer, time(NULL));
+    struct hapax__lines *lines = &out->lines;
+
+    memset(out, 0, sizeof(*out));
+    page.base = hapax_str(HAPAX__PROBLEM_BASE);
+    page.id = id;
+    page.why = why;
+    out->status = page.status;
+    hapax__problem_put(&out->body, hapax_str(""), &page);
+    hapax__lines_add(lines, "Content-Type", "application/problem+json");
+    (void)snprintf(out->link, sizeof(out->link), "<%s%s>; rel=\"describedby\"", HAPAX__PROBLEM_BASE,
+                   page.problem->slug);
+    hapax__lines_add(lines, "Link", out->link);
+    hapax__lines_add(lines, "Cache-Control", "no-store");
+    if (answer->kind == HAPAX_ANSWER_FAILED)
+        hapax__lines_add(lines, "Idempotency-Replayed", "true");
+    if (answer->retry_after_ms >= 0) {
+        int64_t seconds = (answer->retry_after_ms + 999) / 1000;
+
+        (void)snprintf(out->retry, sizeof(out->retry), "%lld",
+                       (long long)(seconds > 0 ? seconds : 1));
+        hapax__lines_add(lines, "Retry-After", out->retry);
+    }
+}
+
 static bool reply_problem(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                           struct hapax_span root, const struct hapax_answer *answer,
                           const char *why, const struct hapax_id *id)
 {
-    struct hapax__problem_page page = hapax__problem_page_of(answer, time(NULL));
-    struct hapax__json_out body = {0};
-    struct hapax__lines lines = {.n = 0};
-    char link[160], retry[RETRY_LEN];
+    struct hapax__problem_reply problem;
     bool good;
 
-    page.base = hapax_str(HAPAX__PROBLEM_BASE);
-    page.id = id;
-    page.why = why;
-    hapax__problem_put(&body, hapax_str(""), &page);
-    hapax__lines_add(&lines, "Content-Type", "application/problem+json");
-    (void)snprintf(link, sizeof(link), "<%s%s>; rel=\"describedby\"", HAPAX__PROBLEM_BASE,
-                   page.problem->slug);
-    hapax__lines_add(&lines, "Link", link);
-    hapax__lines_add(&lines, "Cache-Control", "no-store");
-    if (answer->kind == HAPAX_ANSWER_FAILED)
-        hapax__lines_add(&lines, "Idempotency-Replayed", "true");
-    if (answer->retry_after_ms >= 0) {
-        int64_t seconds = (answer->retry_after_ms + 999) / 1000;
-
-        (void)snprintf(retry, sizeof(retry), "%lld", (long long)(seconds > 0 ? seconds : 1));
-        hapax__lines_add(&lines, "Retry-After", retry);
-    }
-    good = !body.failed && put_http(reply, kind, root, page.status, &lines,
-                                    (struct hapax_span){(uint8_t *)body.bytes, body.len});
-    hapax__json_free(&body);
+    hapax__reply_problem(&problem, answer, why, id);
+    good = !problem.body.failed &&
+           put_http(reply, kind, root, problem.status, &problem.lines,
+                    (struct hapax_span){(uint8_t *)problem.body.bytes, problem.body.len});
+    hapax__json_free(&problem.body);
     return good;
 }
 
@@ -271,9 +284,7 @@ bool hapax__reply_answer(struct hapax__lambda_reply *reply, enum hapax_lambda_ki
                          struct hapax_span root, const struct hapax_answer *answer, const char *why,
                          const struct hapax_id *id)
 {
-    bool stored = answer->kind == HAPAX_ANSWER_REPLAY ||
-                  (answer->kind == HAPAX_ANSWER_FAILED && answer->outcome.body_kept &&
-                   (answer->outcome.status > 0 || answer->outcome.body.len > 0));
+    bool stored = hapax__reply_is_stored(answer);
     struct hapax__problem_page page;
     char type[256];
 

@@ -8,6 +8,8 @@
 #define HAPAX_DOOR_LAMBDA_REPLY_H
 
 #include "event.h"
+#include "http/problem.h"
+#include "lines.h"
 
 /* A text that is posted to …/response, or to …/error with its type. */
 struct hapax__lambda_reply {
@@ -45,6 +47,27 @@ bool hapax__reply_fresh(struct hapax__lambda_reply *reply, enum hapax_lambda_kin
  * sender expects. */
 bool hapax__reply_outcome(struct hapax__lambda_reply *reply, enum hapax_lambda_kind kind,
                           struct hapax_span root, const struct hapax_answer *answer);
+
+/* ---- what doors answer over HTTP by themselves --------------------------------------------- */
+
+/* Adds the marks of a response. */
+void hapax__reply_marks(struct hapax__lines *lines, const struct hapax_answer *answer);
+
+/* Whether the answer is a stored response, and no problem. */
+bool hapax__reply_is_stored(const struct hapax_answer *answer);
+
+/* A problem as a response. */
+struct hapax__problem_reply {
+    int status;
+    struct hapax__lines lines; /* point into the fields below */
+    char link[160], retry[24];
+    struct hapax__json_out body; /* to be freed; failed: out of memory */
+};
+
+/* Makes the problem of an answer that is no stored response. It must stay where it is. why and id
+ * as hapax__reply_answer(). */
+void hapax__reply_problem(struct hapax__problem_reply *out, const struct hapax_answer *answer,
+                          const char *why, const struct hapax_id *id);
 
 /* ---- responses (response.c) -------------------------------------------------------------- */
 
