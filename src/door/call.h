@@ -33,6 +33,17 @@ struct hapax__call {
     void *owner;
     void *data; /* the door's own */
 
+    /* Called in the pulse's thread when the claim is lost while handler or hook runs, once at most
+     * per run. It must not block. NULL: the door looks at attempt.lost. */
+    void (*abandoned)(struct hapax__call *call);
+    /* When the handler's process was heard last, by hapax__boot_us(). While that is longer ago than
+     * silence_us, the claim is not renewed. NULL: the handler runs in this process. */
+    const atomic_int_fast64_t *heard_us;
+    int64_t silence_us;
+    /* Goes on with a claim of request.token (flow.h) that another process of this door was granted.
+     * Its fence is 0 otherwise. */
+    struct hapax__flow_claim claim;
+
     /* ---- the door reads these from told() on ---- */
 
     /* PAUSE: no new state. RUN, RECONCILE: the door runs the handler or the hook, then calls
@@ -46,6 +57,8 @@ struct hapax__call {
     atomic_uint owners;
     sem_t wake; /* posted by hapax__call_wake() */
     STAILQ_ENTRY(hapax__call) next; /* in the inbox, or in a list for told() */
+    STAILQ_ENTRY(hapax__call) stops; /* in the list of calls to stop */
+    bool stopped; /* the door's thread: hapax__call_stop() was called */
     struct hapax_policy policy;
     struct hapax__flow_request request; /* its spans point into `names` */
     struct hapax__call_names names;
@@ -89,6 +102,11 @@ HAPAX__SHARED void hapax__call_ended(struct hapax__call *call, enum hapax_class 
  * the next attempt need not wait for the lease. The call gets its answer: after a handler FRESH, of
  * the class UNKNOWN and without an outcome. Safe from any thread. */
 void hapax__call_died(struct hapax__call *call);
+
+/* Gives a call up that was begun and has not been told RUN or RECONCILE: it is answered soon, and
+ * its claim, if it gets one, is given back. A state that was on its way comes nevertheless. Does
+ * nothing the second time. */
+void hapax__call_stop(struct hapax__call *call);
 
 /* Leaves a call in the state ANSWER: moves its answer to *answer, and lets go of the call. The
  * caller releases the answer. text: the store's last failure where the answer has an error,

@@ -52,6 +52,7 @@ struct hapax__pulse {
     pthread_mutex_t lock; /* of all fields below */
     pthread_cond_t empty;
     struct call_list inbox; /* calls that begin, or whose handlers have ended */
+    struct call_list stops; /* calls to give up; each has one owner more */
     uint32_t calls; /* begun and not over */
     uint32_t callers; /* begun and not left */
     bool ending;
@@ -155,6 +156,13 @@ static int64_t flow_now(const struct hapax__flow *flow)
     return hapax__boot_us();
 }
 
+/* Whether the op is to renew a claim for a process that is not heard any more. */
+static bool is_silent(const struct hapax__call *call)
+{
+    return call->heard_us && call->flow.op.kind == HAPAX_OP_RENEW &&
+           hapax__boot_us() - atomic_load(call->heard_us) > call->silence_us;
+}
+
 static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t now_us)
 {
     struct hapax__call *call = flow->door;
@@ -165,7 +173,7 @@ static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t
         hapax__heap_set(&pulse->timers, &call->timer, flow->wake_us);
         break;
     case HAPAX__FLOW_ASK:
-        if (pulse->lane) {
+        if (pulse->lane && !is_silent(call)) {
             put_asked(pulse, call);
             break;
         }
@@ -179,6 +187,8 @@ static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t
         break;
     case HAPAX__FLOW_ABANDON:
         atomic_store(&call->attempt.lost, true);
+        if (call->abandoned)
+            call->abandoned(call);
         break;
     case HAPAX__FLOW_ANSWER:
         answer(pulse, call);
@@ -206,7 +216,11 @@ static void take_call(struct hapax__pulse *pulse, struct hapax__call *call)
 
     if (call->cls == 0) { /* it begins */
         call->flow.door = call;
-        hapax__flow_begin(&call->flow, &call->policy, &pulse->waiters, &call->request, now_us);
+        if (call->claim.fence > 0)
+            hapax__flow_resume(&call->flow, &call->policy, &pulse->waiters, &call->request,
+                               &call->claim, now_us);
+        else
+            hapax__flow_begin(&call->flow, &call->policy, &pulse->waiters, &call->request, now_us);
     } else if (call->died) {
         hapax__flow_died(&call->flow, now_us);
     } else if (call->flow.phase == HAPAX__FLOW_RECONCILING) {
@@ -217,9 +231,19 @@ static void take_call(struct hapax__pulse *pulse, struct hapax__call *call)
     drive(call);
 }
 
+/* A flow that has answered goes on: it may have a claim to give back. */
+static void take_stop(struct hapax__call *call)
+{
+    if (call->flow.answer.kind == 0) {
+        hapax__flow_stop(&call->flow, hapax__boot_us());
+        drive(call);
+    }
+    call_drop(call);
+}
+
 static void take_inbox(struct hapax__pulse *pulse)
 {
-    struct hapax__call *call;
+    struct hapax__call *call, *stop;
     uint64_t count;
 
     /* Cleared first: a call that is added after this makes it readable again. */
@@ -228,12 +252,20 @@ static void take_inbox(struct hapax__pulse *pulse)
     pthread_mutex_lock(&pulse->lock);
     call = STAILQ_FIRST(&pulse->inbox);
     STAILQ_INIT(&pulse->inbox);
+    stop = STAILQ_FIRST(&pulse->stops);
+    STAILQ_INIT(&pulse->stops);
     pthread_mutex_unlock(&pulse->lock);
     while (call) {
         struct hapax__call *next = STAILQ_NEXT(call, next);
 
         take_call(pulse, call);
         call = next;
+    }
+    while (stop) { /* behind their begin */
+        struct hapax__call *next = STAILQ_NEXT(stop, stops);
+
+        take_stop(stop);
+        stop = next;
     }
 }
 
@@ -360,6 +392,7 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
     pulse->calls_max = calls_max;
     pulse->asked_end = &pulse->asked;
     STAILQ_INIT(&pulse->inbox);
+    STAILQ_INIT(&pulse->stops);
     STAILQ_INIT(&pulse->told);
     pthread_mutex_init(&pulse->lock, NULL);
     pthread_cond_init(&pulse->empty, NULL);
@@ -459,6 +492,20 @@ void hapax__call_ended(struct hapax__call *call, enum hapax_class cls)
         knock(pulse);
 }
 
+void hapax__call_stop(struct hapax__call *call)
+{
+    struct hapax__pulse *pulse = call->pulse;
+
+    if (call->stopped)
+        return;
+    call->stopped = true;
+    atomic_fetch_add(&call->owners, 1);
+    pthread_mutex_lock(&pulse->lock);
+    STAILQ_INSERT_TAIL(&pulse->stops, call, stops);
+    pthread_mutex_unlock(&pulse->lock);
+    knock(pulse);
+}
+
 enum hapax_error hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer,
                                    char text[HAPAX_TEXT_MAX])
 {
@@ -523,6 +570,10 @@ uint32_t hapax__pulse_close(struct hapax__pulse *pulse, int64_t save_wait_ms)
     pthread_mutex_unlock(&pulse->lock);
     knock(pulse);
     pthread_join(pulse->thread, NULL);
+    for (struct hapax__call *stop = STAILQ_FIRST(&pulse->stops), *next; stop; stop = next) {
+        next = STAILQ_NEXT(stop, stops);
+        call_drop(stop);
+    }
     unsaved = stop_all(pulse);
     pulse_free(pulse);
     return unsaved;
