@@ -1,0 +1,438 @@
+"""hapax door where somebody dies: clients, the door, the store."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+
+import pytest
+from conftest import HAPAX, PATIENCE, end, read_line, wait_until
+from door_client import Client
+from postgres_server import Postgres
+from redis_server import Redis
+from test_door import Door
+
+HOLD = {"on_expired": "hold"}
+
+
+class Program:
+    """A client in a process of its own, that was told to run `key` and does not end."""
+
+    CODE = textwrap.dedent("""
+        import sys, time
+        sys.path[:0] = sys.argv[3].split(":")
+        from door_client import Client
+        client = Client(sys.argv[1])
+        frame = client.wait(client.begin(sys.argv[2], policy=eval(sys.argv[4])))
+        print(frame.kind, flush=True)
+        if len(sys.argv) > 5:
+            import os
+            if pid := os.fork():
+                print(pid, flush=True)
+            else:
+                time.sleep(1000)
+        while True:
+            client.beat()
+            time.sleep(0.05)
+        """)
+
+    def __init__(self, door, key="k", policy=None, *more):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", self.CODE, door.path, key, ":".join(sys.path), repr(policy or {}), *more],
+            stdout=subprocess.PIPE, text=True)
+        assert read_line(self.process) == "RUN\n"
+        self.child = int(read_line(self.process)) if more else None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self.process.stdout.close()
+
+
+def answered(client, key, *kinds, **members):
+    """Asks until the answer is one of these, or RUN; gives the frame."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        frame = client.wait(client.begin(key, **members))
+        if (frame.kind if frame.kind != "ANSWER" else frame.answer) in kinds:
+            return frame
+        assert frame.kind == "ANSWER", frame
+    raise AssertionError(f"{frame} and not {kinds}")
+
+
+# ---- clients ----------------------------------------------------------------------------------
+
+
+def test_under_hold_a_killed_handler_is_unknown_at_once(hapax, store):
+    """The kernel tells of the death; operators see the operation long before the lease is over."""
+    door = Door(hapax, store, "--lease", "1h", "--run-max", "2h")
+    program = Program(door, policy=HOLD)
+    program.kill()
+    with door.client() as client:
+        assert answered(client, "k", "unknown", policy=HOLD)
+    assert hapax("list", "--store", store, "--state", "unknown").out.count("\n") >= 1
+
+
+def test_under_rerun_a_killed_handler_is_followed_after_its_lease(hapax, store):
+    """The next attempt is the second, and says that an earlier one died."""
+    door = Door(hapax, store, "--lease", "1s")
+    program = Program(door)
+    program.kill()
+    with door.client() as client:
+        run = client.run(policy={"wait": "60s"})
+        assert run.attempt == 2 and run.stale
+
+
+def test_a_killed_client_gives_up_what_did_not_run(hapax, store):
+    """A BEGIN that waited is no attempt."""
+    door = Door(hapax, store)
+    with door.client() as one:
+        run = one.run()
+        waiting = Client(door.path)
+        waiting.begin(policy={"wait": "1h"})
+        waiting.close()
+        assert one.finish(run.op, "failed").answer == "fresh"
+        assert one.run().attempt == 2
+
+
+def test_a_stopped_client_loses_its_claim(hapax, store):
+    """Without beats nothing is renewed. Woken, the process is told LOST, and its END changes nothing."""
+    door = Door(hapax, store, "--lease", "400ms")
+    with door.client() as sleeper, door.client() as client:
+        beats = sleeper.welcome.beat_ms
+        assert beats <= 400 / 3 + 1
+        run = sleeper.run()
+        deadline = time.monotonic() + 1.5  # it lives as long as it beats
+        while time.monotonic() < deadline:
+            sleeper.beat()
+            assert client.once().answer == "in_flight"
+            time.sleep(beats / 1000)
+        other = client.run(policy={"wait": "60s"})
+        assert other.attempt == 2 and other.stale and other.fence > run.fence
+        sleeper.beat()
+        assert sleeper.wait(run.op).kind == "LOST"
+        late = sleeper.finish(run.op, body=b"late")
+        assert late.answer == "in_flight" and late.meta["class"] == "final" and not late.own
+        assert client.finish(other.op, body=b"right").recorded
+        assert client.once().body == b"right"
+
+
+def test_a_process_that_is_stopped_loses_its_claim(hapax, store):
+    """SIGSTOP, past the lease."""
+    door = Door(hapax, store, "--lease", "1s")
+    program = Program(door)
+    program.signal(signal.SIGSTOP)
+    with door.client() as client:
+        op = client.begin(policy={"wait": "60s"})
+        assert client.wait(op, "RUN").attempt == 2
+    program.kill()
+
+
+def test_a_long_handler_keeps_its_claim(hapax, store):
+    """Beats renew the lease, from the process, until run_max."""
+    door = Door(hapax, store, "--lease", "300ms")
+    program = Program(door)
+    with door.client() as client:
+        deadline = time.monotonic() + 1.5
+        while time.monotonic() < deadline:
+            assert client.once().answer == "in_flight"
+            time.sleep(0.1)
+    program.kill()
+
+
+def test_with_now_a_killed_handler_is_followed_at_once(hapax, store):
+    """--on-disconnect now: the kernel says that the process is dead, so nobody waits for its lease."""
+    door = Door(hapax, store, "--lease", "1h", "--run-max", "2h", "--on-disconnect", "now")
+    for held in ((), ("fork",)):  # a child that has the connection's copy is no handler
+        key = f"k{held}"
+        program = Program(door, key, None, *held)
+        with door.client() as client:
+            assert client.once(key).answer == "in_flight"
+            program.kill()
+            run = client.run(key, policy={"wait": "1h"})
+            assert run.attempt == 2 and run.stale
+            assert client.finish(run.op, "failed").spent == 2
+        if program.child:
+            os.kill(program.child, signal.SIGKILL)
+
+
+def test_with_now_a_client_that_lives_is_not_dead(hapax, store):
+    """Its connection has ended and its process has not: the claim is left to the lease."""
+    door = Door(hapax, store, "--lease", "1h", "--run-max", "2h", "--on-disconnect", "now", "--metrics", "127.0.0.1:0")
+    one = door.client()
+    run = one.run()
+    one.close()
+    wait_until(lambda: metric(door, "hapax_door_deserted_total") == 1, "the end of the connection")
+    with door.client() as two:
+        assert two.once().answer == "in_flight"
+        two.send("RESUME", 60, {"ticket": run.ticket})
+        assert two.finish(60).recorded
+        assert metric(door, "hapax_door_resumed_total") == 1 and metric(door, "hapax_door_connections") == 1
+        assert metric(door, 'hapax_answers_total{answer="in_flight"}') == 1
+
+
+def metric(door, name):
+    port = re.search(r"metrics at port (\d+)", door.ready)[1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as page:
+        return next(int(line.split()[-1]) for line in page.read().decode().splitlines() if line.startswith(name + " "))
+
+
+# ---- the door ---------------------------------------------------------------------------------
+
+
+def test_a_killed_door_loses_no_result(hapax, store):
+    """RUN by one door, END by the next: fresh, and stored. Beside it a BEGIN that nobody had answered."""
+    door = Door(hapax, store, "--lease", "1h", "--run-max", "2h")
+    one = door.client()
+    run = one.run("done")
+    other = one.run("runs")
+    nonce = os.urandom(16).hex()
+    asked = {"scope": "test", "key": "asked", "nonce": nonce, "policy": HOLD}
+    one.send("BEGIN", 77, asked)
+    assert one.wait(77, "RUN")  # as if the client had not got it
+    door.kill()
+    door.start()
+    with door.client() as two:
+        two.send("RESUME", 9, {"ticket": run.ticket})
+        two.send("END", 9, {"class": "final"}, b"result")
+        fresh = two.wait(9, "ANSWER")
+        assert fresh.answer == "fresh" and fresh.recorded and fresh.fence == run.fence and fresh.attempt == 1
+        assert two.once("done").body == b"result"
+        two.send("BEGIN", 10, asked)
+        again = two.wait(10, "RUN")
+        assert again.attempt == 1
+        assert two.finish(10).recorded
+        two.send("RESUME", 11, {"ticket": other.ticket})
+        assert two.once("runs").answer == "in_flight"
+        assert two.finish(11).recorded
+
+
+def test_an_end_that_had_been_stored_is_fresh_again(hapax, store):
+    """The door died between the store's answer and the client's."""
+    door = Door(hapax, store)
+    with door.client() as one:
+        run = one.run()
+        assert one.finish(run.op, body=b"result").recorded
+        failed = one.run("failed")
+        assert one.finish(failed.op, "failed").recorded
+    door.kill()
+    door.start()
+    with door.client() as two:
+        for op, ticket, cls in ((1, run.ticket, "final"), (2, failed.ticket, "failed")):
+            two.op = op
+            two.send("RESUME", op, {"ticket": ticket})
+            two.end(op, cls, b"result" if op == 1 else b"")
+            frame = two.wait(op)
+            frame = two.wait(op) if frame.kind == "LOST" else frame
+            assert frame.answer == "fresh" and frame.recorded, frame
+
+
+def test_a_claim_that_went_to_another_is_lost_at_the_resume(hapax, store):
+    """LOST, and the other's outcome."""
+    door = Door(hapax, store, "--lease", "300ms")
+    with door.client() as one:
+        run = one.run()
+    with door.client() as two:
+        other = two.run(policy={"wait": "60s"})
+        assert two.finish(other.op, body=b"theirs").recorded
+        two.send("RESUME", 50, {"ticket": run.ticket})
+        assert two.wait(50, "LOST")
+        answer = two.finish(50, body=b"ours")
+        assert answer.answer == "replay" and answer.body == b"theirs" and answer.meta["class"] == "final"
+
+
+def test_a_resumed_handler_that_dies_is_unknown_as_any_other(hapax, store):
+    """Under hold, at once."""
+    door = Door(hapax, store, "--lease", "1h", "--run-max", "2h")
+    with door.client() as one:
+        run = one.run(policy=HOLD)
+        door.kill()
+    door.start()
+    with door.client() as two:
+        two.send("RESUME", 40, {"ticket": run.ticket})
+        assert two.once("other").recorded  # what stands behind it was taken, so it was
+    with door.client() as three:
+        assert answered(three, "k", "unknown", policy=HOLD)
+
+
+def test_steps_are_resumed_within_their_operation(hapax, store):
+    """First the operation, then its step; a step by itself is refused."""
+    door = Door(hapax, store)
+    with door.client() as one:
+        run = one.run()
+        step = one.wait(one.step(run.op, "charge"), "RUN")
+        door.kill()
+    door.start()
+    with door.client() as two:
+        two.send("RESUME", 2, {"ticket": step.ticket})
+        assert "in" in two.wait(2, "FAULT").text
+        two.send("RESUME", 1, {"ticket": run.ticket})
+        two.send("RESUME", 2, {"ticket": step.ticket, "in": 1})
+        two.op = 2
+        frame = two.finish(2, body=b"paid")
+        assert frame.answer == "fresh" and frame.recorded
+        more = two.wait(two.step(1, "charge"), "ANSWER")
+        assert more.answer == "replay" and more.body == b"paid"
+        assert two.finish(1).recorded
+
+
+@pytest.mark.parametrize("ticket", ["", "AAAA", "AQID", "!", "A" * 3000, None],
+                         ids=["empty", "zeros", "short", "no base64", "long", "null"])
+def test_a_ticket_that_is_none_is_refused(hapax, store, ticket):
+    """Whatever it is."""
+    with Door(hapax, store).client() as client:
+        client.send("RESUME", 1, {"ticket": ticket})
+        fault = client.wait(1, "FAULT")
+        assert "ticket" in fault.text and fault.error in ("invalid", "unsupported")
+
+
+def test_a_nonce_that_this_door_knows_is_no_claim_of_its_own(hapax, store):
+    """The same BEGIN again at a door that lives is another attempt: it never shares a claim with the first."""
+    with Door(hapax, store).client() as client:
+        nonce = os.urandom(16).hex()
+        run = client.run(nonce=nonce)
+        assert client.once(nonce=nonce).answer == "in_flight"
+        assert client.finish(run.op, "not_run").answer == "fresh"
+        assert client.run(nonce=nonce).attempt == 2
+
+
+def test_a_door_that_is_told_to_end_lets_handlers_finish(hapax, store):
+    """SIGTERM: no new operation, no new connection; what runs may end."""
+    door = Door(hapax, store, "--drain", "1h")
+    with door.client() as client:
+        run = client.run()
+        door.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not os.path.exists(door.path), "the end of the socket")
+        assert client.wait(client.begin("new"), "FAULT").error == "unavailable"
+        assert client.finish(run.op, body=b"done").recorded
+        assert door.process.wait(PATIENCE) == 0
+    door.start()
+    with door.client() as client:
+        assert client.once().body == b"done"
+
+
+def test_a_handler_that_outlives_the_drain_goes_on_at_the_next_door(hapax, store):
+    """Its claim is neither ended nor lost."""
+    door = Door(hapax, store, "--drain", "0")
+    client = door.client()
+    run = client.run(policy=HOLD)
+    assert end(door.process) == 0
+    assert client.ended()
+    door.start()
+    with door.client() as two:
+        assert two.once(policy=HOLD).answer == "in_flight"
+        two.send("RESUME", 60, {"ticket": run.ticket})
+        assert two.finish(60).recorded
+
+
+def test_two_doors_do_not_share_a_socket(hapax, store):
+    """The second is told who answers there; a file that nobody serves is replaced."""
+    door = Door(hapax, store)
+    second = hapax("door", "--store", "memory:", "--listen", f"unix:{door.path}")
+    assert second.code == 3 and f"the door of process {door.process.pid}" in second.err
+    door.kill()
+    door.start()
+
+
+# ---- its child --------------------------------------------------------------------------------
+
+
+def test_a_door_is_the_parent_of_its_command(hapax):
+    """HAPAX_DOOR is set, the status is the command's, and nothing is left of the socket."""
+    code = ("import os, sys; sys.path[:0] = sys.argv[1].split(':'); from door_client import Client; "
+            "path = os.environ['HAPAX_DOOR']; print(path, Client(path).once().answer); sys.exit(7)")
+    done = hapax.run(HAPAX, "door", "--store", "memory:", "--", sys.executable, "-c", code, ":".join(sys.path))
+    ready, said = done.out.splitlines()
+    path = said.split()[0].removeprefix("unix:")
+    assert done.code == 7 and said.endswith("fresh") and path in ready, done.err
+    assert not os.path.exists(path) and not os.path.exists(os.path.dirname(path))
+
+
+def test_signals_go_to_the_command(hapax):
+    """SIGTERM ends the command, and the door with it."""
+    script = "trap 'exit 9' TERM; echo up; while :; do sleep 0.1; done"
+    process = hapax.start("door", "--store", "memory:", "--", "sh", "-c", script)
+    assert "serving" in read_line(process) and read_line(process) == "up\n"
+    assert end(process) == 9
+
+
+def test_a_command_that_is_not_there(hapax):
+    """A shell's status, and a line."""
+    done = hapax.run(HAPAX, "door", "--store", "memory:", "--", "/no/such/command")
+    assert done.code == 127 and "/no/such/command" in done.err
+
+
+# ---- who may connect --------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs other users")
+def test_others_are_turned_away(hapax):
+    """The kernel says who connects. Members of --group may come in."""
+    folder = hapax.folder
+    folder.chmod(0o755)
+    for group, told in (((), "not permitted for uid 65534"), (("--group", "nogroup"), "WELCOME")):
+        door = Door(hapax, "memory:", *group)
+        os.chmod(door.path, 0o777)
+        code = ("import sys; sys.path[:0] = sys.argv[2].split(':'); from door_client import Client; "
+                "frame = Client(sys.argv[1], hello=False).receive() if sys.argv[3] == '0' else None; "
+                "print(frame or Client(sys.argv[1]).welcome.kind)")
+        done = subprocess.run([sys.executable, "-c", code, door.path, ":".join(sys.path), str(len(group))],
+                              preexec_fn=lambda: (os.setgroups([]), os.setgid(65534), os.setuid(65534)),
+                              capture_output=True, text=True, timeout=PATIENCE)
+        assert told in done.stdout, done.stderr
+        door.kill()
+
+
+# ---- the store --------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def away(request, hapax):
+    """A store on a network, with its URI."""
+    with (Redis() if request.param == "redis" else Postgres()) as server:
+        server.start()
+        server.store = server.uri()
+        if request.param == "postgres":
+            assert hapax("init", "--store", server.store).code == 0
+        yield server
+
+
+def test_other_stores_are_served_as_well(hapax, away):
+    """Once, replayed, resumed at another door, held, and followed at once."""
+    door = Door(hapax, away.store, "--on-disconnect", "now")
+    with door.client() as one:
+        run = one.run("resumed")
+        assert one.once("stored").recorded
+        door.kill()
+    door.start()
+    with door.client() as two:
+        two.send("RESUME", 70, {"ticket": run.ticket})
+        assert two.finish(70, body=b"result").recorded
+        assert two.once("resumed").body == b"result" and two.once("stored").answer == "replay"
+        Program(door, "held", HOLD).kill()
+        assert answered(two, "held", "unknown", policy=HOLD)
+        Program(door, "rerun").kill()
+        assert answered(two, "rerun", "RUN").attempt == 2
+
+
+def test_a_store_that_is_away_is_said_to_be(hapax, away):
+    """Nothing runs; an outcome is given, and stored once the store is back."""
+    short = {"timeout": "200ms", "save_wait": "200ms", "lease": "1h", "run_max": "2h"}
+    door = Door(hapax, away.store, "--metrics", "127.0.0.1:0")
+    with door.client() as client:
+        run = client.run(policy=short)
+        away.stop()
+        down = client.once("new", policy=short)
+        assert down.answer == "store_down" and down.error and down.text and down.retry_after_ms == 1000
+        fresh = client.finish(run.op, body=b"kept")
+        assert fresh.answer == "fresh" and not fresh.recorded and fresh.error
+        assert metric(door, "hapax_unrecorded_total") == 1 and metric(door, "hapax_door_store_up") == 0
+        away.cont()
+        assert answered(client, "k", "replay", policy={"timeout": "60s"}).body == b"kept"
+        assert answered(client, "new", "RUN", policy={"timeout": "60s"})
