@@ -142,7 +142,7 @@ def test_a_repeat_gets_the_first_response(app):
         first, again = app.post(path, f"k{number}"), app.post(path, f"k{number}")
         assert (first.replayed, again.replayed) == ("false", "true"), path
         assert first.same() == again.same() and first.headers["x-before"] == "yes", path
-        assert again.cookies == [] and (path in ("/json", "/empty", "/bytes") or len(first.cookies) == 2)
+        assert again.cookies == [] and (path in ("/json", "/empty", "/bytes") or ", ".join(first.cookies) == "a=1, b=2")
     assert set(app.effects().values()) == {1} and len(app.effects()) == 6
     assert app.post("/bytes", "b").body == b"\xff\x00\x01" and app.post("/bytes", "b").headers["x-latin"] == "caf\xe9"
 

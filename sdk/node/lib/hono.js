@@ -2,14 +2,12 @@
 // Hono, and whatever else has a fetch Request and Response. hono.d.ts is the manual.
 'use strict';
 
-const { problemOf } = require('./http.js');
-
-const SAFE = ['GET', 'HEAD', 'OPTIONS', 'TRACE'];
+const { isOperation, problemOf } = require('./http.js');
 
 function idempotent(hapax, options = {}) {
   return async (c, next) => {
     const { req } = c;
-    if (options.methods ? !options.methods.includes(req.method) : SAFE.includes(req.method)) return next();
+    if (!isOperation(req.method, options)) return next();
     const set = { ...options };
     for (const [name, value] of Object.entries(options)) {
       if (typeof value === 'function') set[name] = await value(c);

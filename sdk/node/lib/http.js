@@ -50,6 +50,11 @@ async function exchange(door, options, meta, makeOp, handler) {
   return { ...own, own: true, headers: [...kept, ...unwired(headers ?? [])], answer: code };
 }
 
+/** Whether requests of this method are for the door. */
+function isOperation(method, { methods }) {
+  return methods ? methods.includes(method) : !SAFE.includes(method);
+}
+
 /** What a client is told where the door could not be asked, or was lost; undefined: another error. */
 function problemOf(error) {
   let status, code, title;
@@ -235,7 +240,7 @@ function mute(res) {
  * is a function of is `subject`. Sets subject.hapax to the handler's Op.
  */
 async function guard(hapax, options, { req, res, subject, parsed }, { run, reply }) {
-  if ((options.methods ? !options.methods.includes(req.method) : SAFE.includes(req.method))) return run();
+  if (!isOperation(req.method, options)) return run();
   const set = { ...options };
   for (const [name, value] of Object.entries(options)) {
     if (typeof value === 'function') set[name] = await value(subject);
@@ -268,4 +273,4 @@ async function guard(hapax, options, { req, res, subject, parsed }, { run, reply
   }
 }
 
-module.exports = { exchange, guard, mute, problemOf, send };
+module.exports = { exchange, guard, isOperation, mute, problemOf, send };

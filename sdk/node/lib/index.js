@@ -52,6 +52,7 @@ class Op {
   #door;
   #call;
   #codec;
+  stepped = false; // a step was begun: this attempt may have had an effect
 
   constructor(door, told, signal, call, codec) {
     const { id, attempt, fence, stale, key, token } = told;
@@ -74,7 +75,6 @@ class Op {
     return outcomeOf(await this.#door.call({ step: name }, EMPTY, hooks, { ...options, outer }), hooks);
   }
 }
-Object.defineProperty(Op.prototype, 'stepped', { value: false, writable: true });
 
 // ---- handlers, and what they gave ----------------------------------------------------------------
 
@@ -143,7 +143,12 @@ function outcomeOf({ meta, body }, { codec, own }) {
   if (meta.answer === 'replay' || meta.answer === 'fresh' || meta.answer === 'bypass') {
     const error = storedError(meta, body);
     if (error) throw error;
-    return meta.headers?.some(([name]) => name === UNDEFINED) ? undefined : codec.decode(body);
+    if (meta.headers?.some(([name]) => name === UNDEFINED)) return undefined;
+    try {
+      return codec.decode(body);
+    } catch (cause) {
+      throw new HapaxError(`the stored result cannot be read: ${cause.message}`, { cause, code: meta.answer });
+    }
   }
   throw errorOf(meta, body);
 }
@@ -199,6 +204,7 @@ class Hapax {
   #door;
 
   constructor(address, { timeout = 10000 } = {}) {
+    if (!(timeout >= 0)) throw new TypeError(`timeout: ${timeout} is no number of milliseconds`);
     this.#door = new Door(address, timeout);
   }
 

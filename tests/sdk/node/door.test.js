@@ -10,7 +10,7 @@ const { PlayedDoor, RUN } = require('./played_door.js');
 
 const ROOT = path.resolve(__dirname, '../../..');
 // No case waits for ever: a played door that hears nothing would.
-const test = (name, body) => plain(name, { timeout: 3000 }, body);
+const test = (name, body) => plain(name, { timeout: 60000 }, body);
 let door;
 
 async function played(options) {
@@ -148,6 +148,15 @@ test('a failure is replayed as one', async () => {
   await seen;
 });
 
+// A result that another program stored in another form is no result of the handler's.
+test('a stored result that cannot be read', async () => {
+  const hx = await played();
+  const seen = assert.rejects(hx.run({ key: 'k' }, () => {}), { name: 'HapaxError', code: 'replay' });
+  const { op } = await door.heard('BEGIN');
+  door.say('ANSWER', op, { answer: 'replay', own: false, status: 200, headers: [] }, Buffer.from('<html>'));
+  await seen;
+});
+
 // Every other answer is an error with what the door said.
 for (const [answer, name, more, seen] of [
   ['in_flight', 'InFlight', { retry_after_ms: 2500, silent_ms: 40 }, { retryAfter: 3, silentMs: 40 }],
@@ -240,6 +249,12 @@ test('no door', async () => {
   const hx = sdk.connect(door.address, { timeout: 120 });
   await assert.rejects(hx.run({ key: 'k' }, () => assert.fail()), (e) =>
     e instanceof sdk.StoreDown && e.message.includes(door.address) && e.cause.code === 'ENOENT');
+});
+
+// What is no address, or no time, is said at once.
+test('connect is told nonsense', () => {
+  assert.throws(() => sdk.connect('tcp:1.2.3.4:5'), /unix:PATH/);
+  assert.throws(() => sdk.connect('unix:/x', { timeout: 'long' }), /timeout: long/);
 });
 
 // The door may start after the program.
