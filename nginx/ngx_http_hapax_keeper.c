@@ -357,21 +357,25 @@ ngx_http_hapax_keeper_turn(ngx_http_hapax_keeper_t *k, ngx_uint_t readable)
 {
     struct hapax__asking  *asking;
 
-    hapax__link_turn(&k->link, hapax__boot_us(), readable);
+    do {
+        hapax__link_turn(&k->link, hapax__boot_us(), readable);
+        readable = 0;
 
-    while ((asking = hapax__link_take(&k->link)) != NULL) {
+        while ((asking = hapax__link_take(&k->link)) != NULL) {
 
-        if (asking == &k->binding) {
-            ngx_http_hapax_keeper_bound(k);
+            if (asking == &k->binding) {
+                ngx_http_hapax_keeper_bound(k);
 
-        } else {
-            ngx_http_hapax_call_told(asking);
+            } else {
+                ngx_http_hapax_call_told(asking);
+            }
         }
-    }
 
-    if (!hapax__link_halfway(&k->link)) {
-        hapax__arena_reset(&k->arena);
-    }
+        if (!hapax__link_halfway(&k->link)) {
+            hapax__arena_reset(&k->arena);
+        }
+
+    } while (k->link.paused);
 
     if (ngx_http_hapax_counts) {
         ngx_http_hapax_counts->queued = k->link.queued + k->pending_n;

@@ -288,6 +288,22 @@ HAPAX_API enum hapax_error hapax_store_judge(struct hapax_store *store, struct h
 HAPAX_API enum hapax_error hapax_store_sync(struct hapax_store *store, uint64_t number,
                                             char text[HAPAX_TEXT_MAX]);
 
+#define HAPAX_BEGUN_MAX 4u
+
+/* hapax_store_run() in two halves, so that the next ops are sent before the answers to these have
+ * come. Here they are sent, and hapax_store_end() waits for their answers; until then they stay
+ * where they are. At most HAPAX_BEGUN_MAX calls are begun and not ended, and meanwhile nothing but
+ * these two is called on the handle. They may be called by two threads at once, each by one.
+ * False: nothing was sent. The store does not take these ops in halves: run them when nothing is
+ * begun. */
+HAPAX_API bool hapax_store_begin(struct hapax_store *store, struct hapax_op *ops, size_t n);
+
+/* Waits for the answers to what was begun first, which are these ops. Returns what
+ * hapax_store_run() returns; text says what failed last. What the answers point to is valid until
+ * the next end. */
+HAPAX_API enum hapax_error hapax_store_end(struct hapax_store *store, struct hapax_op *ops,
+                                           size_t n, char text[HAPAX_TEXT_MAX]);
+
 /* One piece of advice. The line is borrowed for the call. danger: with these settings the store can
  * lose acknowledged outcomes; this alone is no error. */
 typedef void hapax_say(void *arg, bool danger, const char *line);
@@ -376,6 +392,13 @@ struct hapax_store_type {
     enum hapax_error (*judge)(struct hapax_store *store, struct hapax_op *ops, size_t n,
                               uint64_t *rests);
     enum hapax_error (*sync)(struct hapax_store *store, uint64_t number, char text[HAPAX_TEXT_MAX]);
+
+    /* As hapax_store_begin(), but what comes are ops that `run` takes in one batch; and as
+     * hapax_store_end(), with the rules of `run`. Both NULL: the store has no halves. A store that
+     * has them is `serial`. */
+    void (*begin)(struct hapax_store *store, struct hapax_op *ops, size_t n);
+    enum hapax_error (*end)(struct hapax_store *store, struct hapax_op *ops, size_t n,
+                            char text[HAPAX_TEXT_MAX]);
 
     /* As hapax_store_init(). NULL: the store needs nothing. */
     enum hapax_error (*init)(const char *uri, bool print, hapax_say *say, void *arg,

@@ -37,7 +37,8 @@
  * batch in memory before it writes. */
 #define BATCH_BYTES_MAX ((size_t)32 << 20)
 
-/* So many jobs are worth a batch of their own while the log is synced; fewer wait for others. */
+/* So many jobs are worth a batch of their own while the log is synced, and as many for each batch
+ * that is under way; fewer wait for others. */
 #define BATCH_LEAST 8u
 
 struct jobs {
@@ -45,8 +46,16 @@ struct jobs {
     struct hapax__job **end; /* where the next one is linked in */
 };
 
+/* A batch that was sent, to a store that is asked in halves. */
+struct sent {
+    struct hapax__job *jobs;
+    struct hapax_op *ops; /* of those that were begun */
+    size_t count;
+    int64_t now_us; /* when that was decided */
+};
+
 struct hapax__lane {
-    struct hapax_store *store; /* of whoever judges; `sync` is for any thread */
+    struct hapax_store *store; /* of whoever judges; `sync` and `end` are for any thread */
     /* Of whoever judges: a batch, side by side. */
     struct hapax_op *ops;
     uint64_t *rests;
@@ -60,13 +69,16 @@ struct hapax__lane {
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;
     bool closing;
-    bool judging;
-    bool syncing;
+    bool judging; /* or beginning */
+    bool syncing; /* or ending */
     uint32_t waiting;
     uint32_t under_way;
     struct jobs queue;
     struct jobs judged; /* they wait for `last` */
     uint64_t last;
+    struct sent sent[HAPAX_BEGUN_MAX]; /* a ring */
+    uint32_t first;
+    uint32_t begun_n;
     struct jobs done;
     char text[HAPAX_TEXT_MAX];
 };
@@ -246,13 +258,43 @@ static void finish(struct hapax__lane *lane, struct hapax__job *job,
     answer_error(&job->op, error);
 }
 
+/* Copies the ops that are begun side by side; returns how many. */
+static size_t take_ops(struct hapax_op *ops, const struct hapax__job *batch, int64_t now_us)
+{
+    size_t n = 0;
+
+    for (const struct hapax__job *job = batch; job; job = job->next)
+        if (begun(job, now_us))
+            ops[n++] = job->op;
+    return n;
+}
+
+/* Takes the answers over. Returns the last write on which one rests; 0: none does. rests is NULL
+ * where none can. */
+static uint64_t finish_batch(struct hapax__lane *lane, struct hapax__job *batch,
+                             const struct hapax_op *ops, const uint64_t *rests, int64_t now_us)
+{
+    uint64_t last = 0;
+    size_t i = 0;
+
+    for (struct hapax__job *job = batch; job; job = job->next) {
+        job->rests = 0;
+        if (!begun(job, now_us)) {
+            answer_error(&job->op, HAPAX_ERR_UNAVAILABLE);
+            continue;
+        }
+        job->rests = rests ? rests[i] : 0;
+        last = job->rests > last ? job->rests : last;
+        finish(lane, job, &ops[i++]);
+    }
+    return last;
+}
+
 /* Returns the last write on which an answer rests; 0: none does. */
 static uint64_t run_batch(struct hapax__lane *lane, struct hapax__job *batch)
 {
     int64_t now_us = hapax__boot_us();
-    uint64_t last = 0;
-    size_t n = 0;
-    size_t i = 0;
+    size_t n;
 
     if (batch->look) { /* it is alone */
         batch->look(lane->store, batch);
@@ -260,23 +302,21 @@ static uint64_t run_batch(struct hapax__lane *lane, struct hapax__job *batch)
         batch->rests = 0;
         return 0;
     }
-    for (struct hapax__job *job = batch; job; job = job->next)
-        if (begun(job, now_us))
-            lane->ops[n++] = job->op;
+    n = take_ops(lane->ops, batch, now_us);
     if (n > 0 && hapax_store_judge(lane->store, lane->ops, n, lane->rests) != HAPAX_ERR_NONE)
         note_text(lane, hapax_store_text(lane->store));
-    for (struct hapax__job *job = batch; job; job = job->next) {
-        job->rests = 0;
-        if (!begun(job, now_us)) {
-            answer_error(&job->op, HAPAX_ERR_UNAVAILABLE);
-            continue;
-        }
-        job->rests = lane->rests[i];
-        last = job->rests > last ? job->rests : last;
-        finish(lane, job, &lane->ops[i++]);
-    }
-    assert(i == n);
-    return last;
+    return finish_batch(lane, batch, lane->ops, lane->rests, now_us);
+}
+
+/* Sends a batch. False: it has to be run. */
+static bool begin_batch(struct hapax__lane *lane, struct sent *sent, struct hapax__job *batch)
+{
+    if (batch->look)
+        return false;
+    sent->jobs = batch;
+    sent->now_us = hapax__boot_us();
+    sent->count = take_ops(sent->ops, batch, sent->now_us);
+    return sent->count > 0 && hapax_store_begin(lane->store, sent->ops, sent->count);
 }
 
 /* Under the lock, as what follows. Returns whether there was nothing to reap before, and is now. */
@@ -296,34 +336,87 @@ static bool give_back(struct hapax__lane *lane, struct hapax__job *batch)
     return first && lane->done.first;
 }
 
-/* While the log is synced a few jobs wait for more: each batch is a write. */
+/* While the log is synced, or batches are under way, a few jobs wait for more: each batch is a
+ * write. */
 static bool can_judge(const struct hapax__lane *lane)
 {
-    bool few = lane->waiting < BATCH_LEAST && !lane->closing;
+    bool few =
+        lane->waiting < BATCH_LEAST * (lane->begun_n > 0 ? lane->begun_n : 1) && !lane->closing;
+    bool busy = lane->syncing || lane->begun_n > 0;
 
-    return lane->queue.first && !lane->judging && !(lane->syncing && few);
+    return lane->queue.first && !lane->judging && !(busy && few) && lane->begun_n < HAPAX_BEGUN_MAX;
 }
 
 static bool can_sync(const struct hapax__lane *lane)
 {
-    return lane->judged.first && !lane->syncing;
+    return (lane->judged.first || lane->begun_n > 0) && !lane->syncing;
+}
+
+/* Waits for the answers to the batch that was begun first. */
+static bool end_begun(struct hapax__lane *lane)
+{
+    struct sent *sent = &lane->sent[lane->first];
+    char text[HAPAX_TEXT_MAX];
+
+    lane->syncing = true;
+    if (can_judge(lane))
+        pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
+    if (hapax_store_end(lane->store, sent->ops, sent->count, text) != HAPAX_ERR_NONE)
+        note_text(lane, text);
+    (void)finish_batch(lane, sent->jobs, sent->ops, NULL, sent->now_us);
+    pthread_mutex_lock(&lane->lock);
+    lane->syncing = false;
+    lane->first = (lane->first + 1) % HAPAX_BEGUN_MAX;
+    lane->begun_n--;
+    if (lane->judging) /* it may wait for this */
+        pthread_cond_broadcast(&lane->wake);
+    return give_back(lane, sent->jobs);
+}
+
+/* Waits until nothing is begun. Returns as give_back() does. */
+static bool end_all(struct hapax__lane *lane)
+{
+    bool first = false;
+
+    while (lane->begun_n > 0)
+        if (lane->syncing)
+            pthread_cond_wait(&lane->wake, &lane->lock);
+        else
+            first |= end_begun(lane);
+    return first;
 }
 
 static bool judge(struct hapax__lane *lane)
 {
     struct hapax__job *batch = take_batch(lane);
+    struct sent *sent = &lane->sent[(lane->first + lane->begun_n) % HAPAX_BEGUN_MAX];
+    bool first = false;
     uint64_t last;
 
     lane->judging = true;
     if (can_sync(lane))
         pthread_cond_signal(&lane->wake);
+    if (lane->store->type->begin) {
+        bool halves;
+
+        pthread_mutex_unlock(&lane->lock);
+        halves = begin_batch(lane, sent, batch);
+        pthread_mutex_lock(&lane->lock);
+        if (halves) {
+            lane->judging = false;
+            lane->begun_n++;
+            return false;
+        }
+        first = end_all(lane);
+    }
     pthread_mutex_unlock(&lane->lock);
     last = run_batch(lane, batch);
     pthread_mutex_lock(&lane->lock);
     lane->judging = false;
     if (last > lane->last)
         lane->last = last;
-    return give_back(lane, batch);
+    return give_back(lane, batch) || first;
 }
 
 /* After a failed sync the store may have come back between two batches. So each write is asked for:
@@ -367,7 +460,7 @@ static void tell(struct hapax__lane *lane)
 static bool is_over(const struct hapax__lane *lane)
 {
     return lane->closing && !lane->queue.first && !lane->judging && !lane->judged.first &&
-           !lane->syncing;
+           !lane->syncing && lane->begun_n == 0;
 }
 
 static void *lane_main(void *arg)
@@ -382,7 +475,7 @@ static void *lane_main(void *arg)
         if (can_judge(lane) && (!lane->here || lane->closing))
             first = judge(lane);
         else if (can_sync(lane))
-            first = sync_judged(lane);
+            first = lane->begun_n > 0 ? end_begun(lane) : sync_judged(lane);
         else
             pthread_cond_wait(&lane->wake, &lane->lock);
         if (!first)
@@ -420,6 +513,8 @@ static void lane_free(struct hapax__lane *lane)
         close(lane->fd);
     pthread_cond_destroy(&lane->wake);
     pthread_mutex_destroy(&lane->lock);
+    for (size_t i = 0; i < HAPAX_BEGUN_MAX; i++)
+        free(lane->sent[i].ops);
     free(lane->rests);
     free(lane->ops);
     free(lane);
@@ -438,7 +533,8 @@ static void end_threads(struct hapax__lane *lane)
 /* Signals are the program's: the threads take none. On failure no thread is left. */
 static bool start(struct hapax__lane *lane)
 {
-    unsigned wanted = lane->store->type->judge && !lane->here ? 2 : 1;
+    const struct hapax_store_type *type = lane->store->type;
+    unsigned wanted = (type->judge && !lane->here) || type->begin ? 2 : 1;
     sigset_t all, before;
 
     sigfillset(&all);
@@ -457,6 +553,7 @@ static enum hapax_error open_lane(struct hapax__lane **out, struct hapax_store *
                                   uint32_t queue_max, bool here)
 {
     struct hapax__lane *lane = calloc(1, sizeof(*lane));
+    bool begun = true;
 
     assert(queue_max > 0);
     assert(store->type->batch_max >= 1 && store->type->batch_max <= HAPAX_BATCH_MAX);
@@ -475,7 +572,9 @@ static enum hapax_error open_lane(struct hapax__lane **out, struct hapax_store *
     lane->rests = malloc(lane->batch_max * sizeof(*lane->rests));
     lane->here = here && store->type->judge;
     lane->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!lane->ops || !lane->rests || lane->fd < 0 || !start(lane)) {
+    for (size_t i = 0; i < HAPAX_BEGUN_MAX && store->type->begin; i++)
+        begun &= (lane->sent[i].ops = malloc(lane->batch_max * sizeof(*lane->ops))) != NULL;
+    if (!lane->ops || !lane->rests || !begun || lane->fd < 0 || !start(lane)) {
         lane_free(lane);
         return HAPAX_ERR_NOMEM;
     }

@@ -487,6 +487,36 @@ enum hapax_error hapax_store_sync(struct hapax_store *store, uint64_t number,
     return number > 0 ? store->type->sync(store, number, text) : HAPAX_ERR_NONE;
 }
 
+bool hapax_store_begin(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    char text[HAPAX_TEXT_MAX];
+
+    if (!store->type->begin || n > store->type->batch_max)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        hapax__op_preset(&ops[i]);
+        if (!by_id(&ops[i]) || !hapax__op_check(&ops[i], store->type->body_max, text))
+            return false;
+    }
+    store->type->begin(store, ops, n);
+    return true;
+}
+
+enum hapax_error hapax_store_end(struct hapax_store *store, struct hapax_op *ops, size_t n,
+                                 char text[HAPAX_TEXT_MAX])
+{
+    enum hapax_error first = HAPAX_ERR_NONE;
+    enum hapax_error result;
+
+    text[0] = '\0';
+    result = store->type->end(store, ops, n, text);
+    for (size_t i = 0; i < n; i++) {
+        finish(&ops[i], result);
+        first = first == HAPAX_ERR_NONE ? ops[i].error : first;
+    }
+    return first;
+}
+
 /* ---- memory for answers -------------------------------------------------------------- */
 
 static bool keep_span(struct hapax_store *store, struct hapax_span *span)

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -625,6 +626,214 @@ CASE(no_sync_waits_for_a_judgement)
     sem_post(&looked);
     assert_ptr_equal(collect(lane, 1), &stands[1]);
     assert_null(hapax__lane_close(lane));
+}
+
+/* A store that is asked in halves: what is begun waits until it is let go, in its order. */
+struct halves {
+    struct hapax_store base;
+    sem_t begun, go;
+    atomic_uint under_way, most, runs;
+    bool failing;
+};
+
+static enum hapax_error halves_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    struct halves *halves = (struct halves *)store;
+
+    assert_int_equal(halves->under_way, 0); /* the two are never mixed */
+    halves->runs++;
+    for (size_t i = 0; i < n; i++)
+        ops[i].verdict = ops[i].kind == HAPAX_OP_LIST ? HAPAX_FOUND : HAPAX_OK;
+    return HAPAX_ERR_NONE;
+}
+
+static void halves_begin(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    struct halves *halves = (struct halves *)store;
+    unsigned now = ++halves->under_way;
+
+    (void)ops;
+    (void)n;
+    if (now > halves->most)
+        halves->most = now;
+    sem_post(&halves->begun);
+}
+
+static enum hapax_error halves_end(struct hapax_store *store, struct hapax_op *ops, size_t n,
+                                   char text[HAPAX_TEXT_MAX])
+{
+    struct halves *halves = (struct halves *)store;
+
+    wait_for(&halves->go);
+    halves->under_way--;
+    for (size_t i = 0; i < n && !halves->failing; i++)
+        ops[i].verdict = HAPAX_OK;
+    if (!halves->failing)
+        return HAPAX_ERR_NONE;
+    snprintf(text, HAPAX_TEXT_MAX, "the line is dead");
+    return HAPAX_ERR_INDETERMINATE;
+}
+
+static enum hapax_error halves_check(struct hapax_store *store, hapax_say *say, void *arg)
+{
+    (void)say;
+    (void)arg;
+    assert_int_equal(((struct halves *)store)->under_way, 0);
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error halves_open(struct hapax_store **out, const char *uri,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    struct halves *halves = calloc(1, sizeof(*halves));
+
+    (void)uri;
+    (void)text;
+    assert_non_null(halves);
+    sem_init(&halves->begun, 0, 0);
+    sem_init(&halves->go, 0, 0);
+    *out = &halves->base;
+    return HAPAX_ERR_NONE;
+}
+
+static const struct hapax_store_type halves_type = {
+    .scheme = "halves",
+    .batch_max = 64,
+    .serial = true,
+    .body_max = 64,
+    .open = halves_open,
+    .run = halves_run,
+    .begin = halves_begin,
+    .end = halves_end,
+    .check = halves_check,
+    .close = logged_close,
+};
+
+static struct hapax__lane *open_halves(struct halves **halves)
+{
+    struct hapax__lane *lane;
+    char text[HAPAX_TEXT_MAX];
+    struct hapax_store *store;
+
+    hapax__store_add(&halves_type);
+    assert_int_equal(hapax_store_open(&store, "halves:", text), HAPAX_ERR_NONE);
+    *halves = (struct halves *)store;
+    assert_int_equal(hapax__lane_open(&lane, store, 256), HAPAX_ERR_NONE);
+    return lane;
+}
+
+/* Submits n jobs from `number` on. */
+static void submit_some(struct hapax__lane *lane, struct hapax__job *jobs, unsigned number,
+                        unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        jobs[i] = new_job(HAPAX_OP_COMPLETE, number + i);
+        jobs[i].next = i + 1 < n ? &jobs[i + 1] : NULL;
+    }
+    assert_null(hapax__lane_submit_all(lane, jobs));
+}
+
+/* Batches are begun while others are not ended, up to the store's limit; the more are under way,
+ * the more jobs a batch needs. Jobs come back in their order. */
+CASE(batches_are_begun_while_others_are_under_way)
+{
+    enum { ALL = 1 + 8 + 16 + 24 + 40 };
+    struct halves *halves;
+    struct hapax__lane *lane = open_halves(&halves);
+    struct hapax__job jobs[ALL], *job;
+    unsigned at = 0;
+
+    for (unsigned n = 1; n <= 24; at += n, n = n == 1 ? 8 : n + 8) {
+        submit_some(lane, &jobs[at], at, n);
+        wait_for(&halves->begun);
+    }
+    submit_some(lane, &jobs[at], at, 40);
+    assert_int_equal(hapax__lane_queued(lane), ALL);
+    sem_post(&halves->go);
+    job = collect(lane, 1);
+    assert_ptr_equal(job, &jobs[0]);
+    wait_for(&halves->begun); /* the fifth */
+    for (unsigned i = 0; i < 4; i++)
+        sem_post(&halves->go);
+    job = collect(lane, ALL - 1);
+    for (unsigned i = 1; i < ALL; i++, job = job->next) {
+        assert_ptr_equal(job, &jobs[i]);
+        assert_int_equal(job->op.verdict, HAPAX_OK);
+    }
+    assert_int_equal(halves->most, HAPAX_BEGUN_MAX);
+    assert_int_equal(halves->runs, 0);
+    assert_null(hapax__lane_close(lane));
+}
+
+static void look_at(struct hapax_store *store, struct hapax__job *job)
+{
+    (void)job;
+    (void)hapax_store_check(store, NULL, NULL);
+}
+
+/* What no store takes in halves, and a look, wait until nothing is under way, and keep their turn:
+ * a LIST, an op over its limits, a job that is too late. */
+CASE(what_has_no_halves_waits_for_its_turn)
+{
+    struct halves *halves;
+    struct hapax__lane *lane = open_halves(&halves);
+    struct hapax__job jobs[9 + 3 * 8 + 1], *job;
+
+    submit_some(lane, jobs, 0, 1);
+    wait_for(&halves->begun);
+    submit_some(lane, &jobs[1], 1, 8);
+    wait_for(&halves->begun);
+    for (unsigned i = 9; i < 33; i++) {
+        jobs[i] = new_job(i % 8 == 1 ? HAPAX_OP_LIST : HAPAX_OP_COMPLETE, i);
+        jobs[i].op.limit = i == 9 ? 1 : 0;
+        jobs[i].op.outcome.body.len = i == 18 ? 65 : 0;
+        jobs[i].deadline_us = i == 19 ? 1 : 0;
+        jobs[i].next = i < 32 ? &jobs[i + 1] : NULL;
+    }
+    assert_null(hapax__lane_submit_all(lane, &jobs[9]));
+    jobs[33] = new_job(HAPAX_OP_READ, 33);
+    jobs[33].look = look_at;
+    assert_true(hapax__lane_submit(lane, &jobs[33]));
+    sem_post(&halves->go);
+    sem_post(&halves->go);
+    job = collect(lane, 34);
+    for (unsigned i = 0; i < 34; i++, job = job->next) {
+        enum hapax_error error = i == 18   ? HAPAX_ERR_TOO_BIG
+                                 : i == 19 ? HAPAX_ERR_UNAVAILABLE
+                                           : HAPAX_ERR_NONE;
+
+        assert_ptr_equal(job, &jobs[i]);
+        assert_int_equal(job->op.error, error);
+    }
+    assert_null(hapax__lane_close(lane));
+}
+
+/* A batch that fails is INDETERMINATE as the store leaves it, with the store's text; a lane that is
+ * closed ends what was begun. */
+CASE(a_closing_lane_ends_what_was_begun)
+{
+    struct halves *halves;
+    struct hapax__lane *lane = open_halves(&halves);
+    struct hapax__job jobs[9], *job;
+    char text[HAPAX_TEXT_MAX];
+    unsigned count = 0;
+
+    halves->failing = true;
+    submit_some(lane, jobs, 0, 1);
+    wait_for(&halves->begun);
+    sem_post(&halves->go);
+    job = collect(lane, 1);
+    assert_int_equal(job->op.error, HAPAX_ERR_INDETERMINATE);
+    hapax__lane_text(lane, text);
+    assert_string_equal(text, "the line is dead");
+    submit_some(lane, jobs, 0, 1);
+    wait_for(&halves->begun);
+    submit_some(lane, &jobs[1], 1, 8);
+    sem_post(&halves->go);
+    sem_post(&halves->go);
+    for (job = hapax__lane_close(lane); job; job = job->next)
+        count++;
+    assert_int_equal(count, 9);
 }
 
 /* A lane that is judged here judges in its turns alone, and at its end. */

@@ -9,11 +9,16 @@
 #include "frame.h"
 #include "lane/lane.h"
 
+#define HAPAX__IN_HAND_MAX 4u /* requests of one connection */
+#define HAPAX__BUFFER_SIZE                                                                         \
+    ((size_t)32 << 10) /* longer ones are for one frame, and freed after it */
+
+/* What a connection does with its input. Requests in hand go on in every phase but GONE. */
 enum hapax__client_phase {
     HAPAX__GREETING, /* a HELLO is awaited */
     HAPAX__READING, /* a request is awaited, or its rest */
     HAPAX__ADMISSION, /* a long request waits for memory */
-    HAPAX__RUNNING, /* a request is in hand, or its reply is being written */
+    HAPAX__WAITING, /* a fault or the end is next, when nothing is in hand */
     HAPAX__CLOSING, /* a fault is being written */
     HAPAX__GONE /* closed; jobs in the lane may still borrow from it */
 };
@@ -22,6 +27,18 @@ struct hapax__keeper_work { /* one op in hand */
     struct hapax__job job; /* first: a job is cast to its work */
     struct hapax__keeper_connection *connection;
     bool done;
+};
+
+struct hapax__keeper_request {
+    uint8_t *bytes; /* its frame, from which its ops borrow; or memory for a next one */
+    size_t cap;
+    struct hapax__keeper_work *work; /* its ops */
+    uint32_t work_cap;
+    uint32_t seq;
+    uint32_t count;
+    uint32_t submitted; /* ops before this were given to the lane, or refused */
+    uint32_t ready; /* ops before this are answered */
+    uint32_t replied; /* ops before this are in a reply */
 };
 
 struct hapax__keeper_connection {
@@ -39,22 +56,18 @@ struct hapax__keeper_connection {
     uint8_t *in;
     size_t in_cap;
     size_t in_len;
-    size_t frame_len; /* of the frame in hand, head included; the frame is at the start of `in` */
 
     uint8_t *out;
     size_t out_cap;
     size_t out_at;
     size_t out_len;
 
-    struct hapax__keeper_work *work; /* the ops of the request in hand */
-    uint32_t work_cap;
-    uint32_t seq;
-    uint32_t count;
-    uint32_t submitted; /* ops before this were given to the lane, or refused */
-    uint32_t ready; /* ops before this are answered */
-    uint32_t replied; /* ops before this are in a reply */
-    uint32_t in_lane;
-    size_t ready_size; /* of the answers from replied to ready */
+    struct hapax__keeper_request request[HAPAX__IN_HAND_MAX]; /* a ring */
+    uint32_t first;
+    uint32_t in_hand;
+    uint32_t in_lane; /* ops */
+    uint32_t unready; /* ops that were submitted, and are not ready */
+    size_t ready_size; /* of the answers that are ready, and in no reply */
     size_t answer_max; /* the longest of the recent answers */
 };
 
@@ -86,8 +99,23 @@ bool hapax__connection_open(struct hapax__keeper_server *server, int fd, bool do
 /* Takes the events of epoll. */
 void hapax__connection_event(struct hapax__keeper_connection *c, uint32_t events);
 
-/* Calls recv() once and advances. */
+/* Whether nothing is in hand, and all replies are written. */
+bool hapax__connection_idle(const struct hapax__keeper_connection *c);
+
+/* Whether input is taken now. */
+bool hapax__connection_reads(const struct hapax__keeper_connection *c);
+
+/* Calls recv() once and advances. The connection reads. */
 void hapax__connection_receive(struct hapax__keeper_connection *c);
+
+/* Makes room for output; what there was is written. False: no memory. */
+bool hapax__connection_reserve(struct hapax__keeper_connection *c, size_t size);
+
+/* Writes as much as it can. True: all output is written. False: not yet, or the client is gone. */
+bool hapax__connection_flush(struct hapax__keeper_connection *c);
+
+/* Frees a buffer, and sets it to none. */
+void hapax__buffer_free(struct hapax__keeper_server *server, uint8_t **bytes, size_t *cap);
 
 /* Does all that can be done now: takes frames, submits ops, replies. */
 void hapax__connection_advance(struct hapax__keeper_connection *c);
@@ -103,5 +131,29 @@ void hapax__connection_hang_up(struct hapax__keeper_connection *c);
 
 /* Frees a connection that is GONE and has no job in the lane. */
 void hapax__connection_bury(struct hapax__keeper_connection *c);
+
+/* ---- requests in hand (request.c) ---------------------------------------------------- */
+
+/* The i-th request in hand, or, behind the last one, that which is next. */
+static inline struct hapax__keeper_request *
+hapax__request_in_hand(struct hapax__keeper_connection *c, uint32_t i)
+{
+    return &c->request[(c->first + i) % HAPAX__IN_HAND_MAX];
+}
+
+/* The request that is next, with room for so many ops. The caller fills it in, and counts it as in
+ * hand. NULL: no memory. */
+struct hapax__keeper_request *hapax__request_new(struct hapax__keeper_connection *c,
+                                                 uint32_t count);
+
+/* Frees what a request has; none of its ops is in the lane. */
+void hapax__request_free(struct hapax__keeper_server *server, struct hapax__keeper_request *r);
+
+/* A job that asks the store for its advice. Called in the lane's thread. What keeps the store from
+ * answering is a danger. */
+void hapax__request_look(struct hapax_store *store, struct hapax__job *job);
+
+/* Advances the requests in hand. True: something changed. */
+bool hapax__requests_run(struct hapax__keeper_connection *c);
 
 #endif

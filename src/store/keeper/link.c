@@ -9,9 +9,12 @@
  * the repeat alone. After any failure the connection is dropped, so that a late reply cannot be
  * taken for the answer to a later frame.
  *
- * Frames go one at a time, and the next ops gather meanwhile. Rejected: a second frame under way.
- * It would gain little, and repeats would lose their order. Rejected, too: another client for
- * nginx beside one that blocks. The rules for what may have been applied would then stand twice.
+ * A few frames may be under way: the keeper judges what comes while it syncs what came before. The
+ * more frames are out, the more ops must wait to make another one. Frames are written, answered and
+ * repeated in the order in which their ops were put, so ops on one id keep their order. Rejected:
+ * two frames and no more. The second is then the first 8 ops that come after a reply, the others
+ * wait for a sync more, and each sync is for few. Rejected, too: another client for nginx beside
+ * one that blocks. The rules for what may have been applied would then stand twice.
  */
 #include "link.h"
 
@@ -34,8 +37,11 @@
 #define TIMEOUT_MS   10000 /* for a reply, all repeats included */
 #define CONNECT_MS   2000 /* to connect and be greeted */
 #define PAUSE_MIN_MS 5
+#define WAIT_MS      60000 /* of one poll() */
 #define PAUSE_MAX_MS 100
 #define REPEATS_MAX  16 /* of one frame, over as many connections */
+/* So many ops must wait, for each request that is under way, to make another request. */
+#define BATCH_LEAST  8u
 #define OUT_KEPT_MAX (1u << 20) /* the memory of a longer request is freed after it */
 
 /* How a step on the connection ended. The last three end the connection. */
@@ -68,7 +74,32 @@ static void disconnect(struct hapax__link *link)
     link->in_end = 0;
     link->out_at = 0;
     link->out_len = 0;
-    link->in_frame = 0;
+    link->writing = NULL;
+    link->paused = false;
+    for (uint32_t i = 0; i < HAPAX__LINK_GROUPS; i++)
+        link->group[i].in_frame = 0;
+}
+
+/* The i-th group, or, behind the last one, that which is next. */
+static struct hapax__group *group_at(struct hapax__link *link, uint32_t i)
+{
+    return &link->group[(link->first + i) % HAPAX__LINK_GROUPS];
+}
+
+static void end_group(struct hapax__link *link)
+{
+    assert(link->groups > 0 && STAILQ_EMPTY(&group_at(link, 0)->askings));
+    link->first = (link->first + 1) % HAPAX__LINK_GROUPS;
+    link->groups--;
+}
+
+/* Whether an op that was sent has no answer. */
+static bool any_sent(const struct hapax__link *link)
+{
+    for (uint32_t i = 0; i < link->groups; i++)
+        if (link->group[(link->first + i) % HAPAX__LINK_GROUPS].sent)
+            return true;
+    return false;
 }
 
 /* ---- ops ----------------------------------------------------------------------------- */
@@ -99,29 +130,42 @@ static void answered(struct hapax__link *link, struct hapax__askings *list)
     link->queued--;
 }
 
-static void unavailable(struct hapax__link *link, struct hapax__askings *list)
+/* The first op that waits is not sent. */
+static void unavailable(struct hapax__link *link)
 {
-    struct hapax_op *op = STAILQ_FIRST(list)->op;
+    struct hapax_op *op = STAILQ_FIRST(&link->waiting)->op;
 
     if (op)
         op->error = HAPAX_ERR_UNAVAILABLE;
-    answered(link, list);
+    answered(link, &link->waiting);
 }
 
-/* Ends the group, whose ops without an answer get none. The ops that wait are not tried one after
+/* The first op of a group has its answer. */
+static void answered_of(struct hapax__link *link, struct hapax__group *group)
+{
+    answered(link, &group->askings);
+    group->count--;
+    link->grouped--;
+}
+
+/* Ends the groups, whose ops without an answer get none. The ops that wait are not tried one after
  * the other. */
 static void give_up(struct hapax__link *link)
 {
     disconnect(link);
     link->wanted = false;
-    while (!STAILQ_EMPTY(&link->group)) {
-        if (link->sent)
-            answered(link, &link->group);
-        else
-            unavailable(link, &link->group);
+    while (link->groups > 0) {
+        struct hapax__group *group = group_at(link, 0);
+
+        while (!STAILQ_EMPTY(&group->askings)) {
+            if (!group->sent && STAILQ_FIRST(&group->askings)->op)
+                STAILQ_FIRST(&group->askings)->op->error = HAPAX_ERR_UNAVAILABLE;
+            answered_of(link, group);
+        }
+        end_group(link);
     }
     while (!STAILQ_EMPTY(&link->waiting))
-        unavailable(link, &link->waiting);
+        unavailable(link);
 }
 
 /* Makes the ops that wait a group, as many as fit in a frame. An INFO is asked for alone. */
@@ -129,48 +173,56 @@ static void gather(struct hapax__link *link, int64_t now_us)
 {
     uint32_t frame_max = link->server.frame_max ? link->server.frame_max : HAPAX__FRAME_LEAST;
     size_t room = frame_max - HAPAX__FRAME_HEAD - HAPAX__FRAME_REQUEST_SIZE;
+    struct hapax__group *group = group_at(link, link->groups);
     struct hapax__asking *asking;
-    uint32_t count = 0;
 
-    while ((asking = STAILQ_FIRST(&link->waiting)) && count < HAPAX_BATCH_MAX) {
+    assert(link->groups < HAPAX__LINK_GROUPS);
+    *group = (struct hapax__group){.deadline_us = now_us + link->timeout_ms * US_PER_MS};
+    STAILQ_INIT(&group->askings);
+    while ((asking = STAILQ_FIRST(&link->waiting)) && group->count < HAPAX_BATCH_MAX) {
         size_t size = asking->op ? hapax__frame_op_size(asking->op) : room;
 
         if (asking->deadline_us > 0 && now_us >= asking->deadline_us) {
-            unavailable(link, &link->waiting);
+            unavailable(link);
             continue;
         }
-        if (count > 0 && size > room)
+        if (group->count > 0 && size > room)
             break;
         room -= size;
         STAILQ_REMOVE_HEAD(&link->waiting, next);
-        STAILQ_INSERT_TAIL(&link->group, asking, next);
-        count++;
+        STAILQ_INSERT_TAIL(&group->askings, asking, next);
+        group->count++;
         if (!asking->op)
             break;
     }
-    link->sent = false;
-    link->losses = 0;
-    link->deadline_us = now_us + link->timeout_ms * US_PER_MS;
+    link->grouped += group->count;
+    link->groups += group->count > 0;
 }
 
 /* Takes the FORGETs out of a group that is to be repeated. A FORGET takes its token along: the
  * repeat of an applied one would meet the record that came after it. So it stays INDETERMINATE. */
-static void leave_out_forgets(struct hapax__link *link)
+static void leave_out_forgets(struct hapax__link *link, struct hapax__group *group)
 {
-    struct hapax__askings all = STAILQ_HEAD_INITIALIZER(all);
-    struct hapax__asking *asking;
+    uint32_t count = group->count;
 
-    STAILQ_CONCAT(&all, &link->group);
-    while ((asking = STAILQ_FIRST(&all))) {
-        struct hapax_op *op = asking->op;
+    for (uint32_t i = 0; i < count; i++) {
+        struct hapax__asking *asking = STAILQ_FIRST(&group->askings);
+        const struct hapax_op *op = asking->op;
 
         if (op && op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET) {
-            answered(link, &all);
+            answered_of(link, group);
         } else {
-            STAILQ_REMOVE_HEAD(&all, next);
-            STAILQ_INSERT_TAIL(&link->group, asking, next);
+            STAILQ_REMOVE_HEAD(&group->askings, next);
+            STAILQ_INSERT_TAIL(&group->askings, asking, next);
         }
     }
+}
+
+/* Ends the groups at the front that have no op left. */
+static void end_empty(struct hapax__link *link)
+{
+    while (link->groups > 0 && group_at(link, 0)->count == 0)
+        end_group(link);
 }
 
 /* ---- connecting ---------------------------------------------------------------------- */
@@ -184,7 +236,7 @@ static void no_keeper(struct hapax__link *link, enum hapax_error error, const ch
         hapax__fail(link->text, error, "cannot reach keeper \"unix:%s\": %s",
                     link->address.sun_path, why);
     link->error = error;
-    if (error != HAPAX_ERR_UNAVAILABLE || STAILQ_EMPTY(&link->group) || !link->sent ||
+    if (error != HAPAX_ERR_UNAVAILABLE || !any_sent(link) ||
         now_us + link->pause_ms * US_PER_MS >= link->connect_us) {
         give_up(link);
         return;
@@ -200,8 +252,8 @@ static void begin_connecting(struct hapax__link *link, int64_t now_us)
     link->again_us = now_us;
     link->pause_ms = PAUSE_MIN_MS;
     link->connect_us = now_us + hapax__least(CONNECT_MS, link->timeout_ms) * US_PER_MS;
-    if (!STAILQ_EMPTY(&link->group))
-        link->connect_us = hapax__least(link->connect_us, link->deadline_us);
+    if (link->groups > 0)
+        link->connect_us = hapax__least(link->connect_us, group_at(link, 0)->deadline_us);
 }
 
 void hapax__link_connect(struct hapax__link *link, int64_t now_us)
@@ -285,14 +337,14 @@ static void greeted(struct hapax__link *link, int64_t now_us)
 /* ---- sending ------------------------------------------------------------------------- */
 
 /* How many ops of the group fit in one frame of this server, and their bytes. */
-static uint32_t fit(const struct hapax__link *link, size_t *size)
+static uint32_t fit(const struct hapax__link *link, const struct hapax__group *group, size_t *size)
 {
     size_t room = link->server.frame_max - HAPAX__FRAME_HEAD - HAPAX__FRAME_REQUEST_SIZE;
     const struct hapax__asking *asking;
     uint32_t count = 0;
 
     *size = 0;
-    STAILQ_FOREACH (asking, &link->group, next) {
+    STAILQ_FOREACH (asking, &group->askings, next) {
         size_t one = hapax__frame_op_size(asking->op);
 
         if (count == link->server.batch_max || one > room - *size)
@@ -304,23 +356,39 @@ static uint32_t fit(const struct hapax__link *link, size_t *size)
     return count;
 }
 
-/* Makes the group's next frame. */
-static enum result make_frame(struct hapax__link *link, int64_t now_us)
+/* The group whose frame is written next; NULL: none. No group overtakes another. */
+static struct hapax__group *unwritten(struct hapax__link *link)
 {
-    int64_t left_ms = (link->deadline_us - now_us) / US_PER_MS;
+    for (uint32_t i = 0; i < link->groups; i++) {
+        struct hapax__group *group = group_at(link, i);
+
+        if (group->in_frame == 0 && group->count > 0)
+            return group;
+        if (group->in_frame - group->place < group->count)
+            break;
+    }
+    return NULL;
+}
+
+/* Makes the group's next frame. */
+static enum result make_frame(struct hapax__link *link, struct hapax__group *group, int64_t now_us)
+{
+    int64_t left_ms = (group->deadline_us - now_us) / US_PER_MS;
     struct hapax__request request = {.seq = ++link->seq};
-    const struct hapax__asking *asking = STAILQ_FIRST(&link->group);
+    const struct hapax__asking *asking = STAILQ_FIRST(&group->askings);
     struct hapax__writer w;
     size_t size = 0;
     uint32_t n = 1;
 
     if (asking->op)
-        n = fit(link, &size);
+        n = fit(link, group, &size);
     if (!reserve(link, HAPAX__FRAME_HEAD + HAPAX__FRAME_REQUEST_SIZE + size))
         return result_with(link, BROKEN, "out of memory for a request");
-    link->repeated = link->sent;
-    link->in_frame = n;
-    link->place = 0;
+    group->repeated = group->sent;
+    group->seq = link->seq;
+    group->in_frame = n;
+    group->place = 0;
+    link->writing = group;
     w = (struct hapax__writer){link->out, link->out_cap};
     if (asking->op) {
         request.count = (uint16_t)n;
@@ -353,7 +421,9 @@ static enum result flush(struct hapax__link *link)
     if (link->out_at < link->out_len && link->phase == HAPAX__LINK_UP)
         return result_with(link, LOST, hapax__socket_reason(errno));
     link->out_at = link->out_len;
-    link->sent |= link->in_frame > 0;
+    if (link->writing)
+        link->writing->sent = true;
+    link->writing = NULL;
     if (link->out_cap > OUT_KEPT_MAX) {
         free(link->out);
         link->out = NULL;
@@ -367,11 +437,12 @@ static enum result flush(struct hapax__link *link)
 /* ---- receiving ----------------------------------------------------------------------- */
 
 /* The error of a repeat says nothing of the frame before it. */
-static void judge_error(struct hapax__link *link, struct hapax_op *op, const char *text)
+static void judge_error(struct hapax__link *link, bool repeated, struct hapax_op *op,
+                        const char *text)
 {
     if (op->error == HAPAX_ERR_NONE)
         return;
-    if (link->repeated && op->error != HAPAX_ERR_CORRUPT)
+    if (repeated && op->error != HAPAX_ERR_CORRUPT)
         op->error = HAPAX_ERR_INDETERMINATE;
     result_with(link, WELL, text);
 }
@@ -379,38 +450,42 @@ static void judge_error(struct hapax__link *link, struct hapax_op *op, const cha
 static enum result take_reply(struct hapax__link *link)
 {
     struct hapax__reader r = {link->payload, link->payload_len, false};
+    struct hapax__group *group = group_at(link, 0);
     struct hapax__frame_reply reply;
     char text[HAPAX_TEXT_MAX];
 
-    if (!hapax__frame_take_reply(&r, &reply) || reply.seq != link->seq ||
-        reply.first != link->place || reply.count > link->in_frame - link->place)
+    if (!hapax__frame_take_reply(&r, &reply) || reply.seq != group->seq ||
+        reply.first != group->place || reply.count > group->in_frame - group->place)
         return result_with(link, BROKEN, "it sent a reply to something else");
     for (uint16_t i = 0; i < reply.count; i++) {
-        struct hapax_op *op = STAILQ_FIRST(&link->group)->op;
+        struct hapax_op *op = STAILQ_FIRST(&group->askings)->op;
         enum hapax__taken taken = hapax__frame_take_answer(&r, op, link->arena, text);
 
         if (taken != HAPAX__TAKEN)
             return result_with(link, BROKEN,
                                taken == HAPAX__TAKEN_NOMEM ? "out of memory for its answer"
                                                            : "it sent a malformed answer");
-        judge_error(link, op, text);
-        answered(link, &link->group);
-        link->place++;
+        judge_error(link, group->repeated, op, text);
+        answered_of(link, group);
+        group->place++;
     }
-    if (link->place == link->in_frame)
-        link->in_frame = 0;
+    if (group->place == group->in_frame)
+        group->in_frame = 0;
+    end_empty(link);
     return r.left == 0 ? WELL : result_with(link, BROKEN, "it sent a malformed reply");
 }
 
 static enum result take_info(struct hapax__link *link)
 {
-    struct hapax__info *info = STAILQ_FIRST(&link->group)->info;
+    struct hapax__group *group = group_at(link, 0);
+    struct hapax__info *info = STAILQ_FIRST(&group->askings)->info;
     struct hapax_span payload = {link->payload, link->payload_len};
 
-    if (!hapax__frame_take_info(payload, info) || info->seq != link->seq)
+    if (!hapax__frame_take_info(payload, info) || info->seq != group->seq)
         return result_with(link, BROKEN, "it sent a malformed reply");
-    answered(link, &link->group);
-    link->in_frame = 0;
+    group->in_frame = 0;
+    answered_of(link, group);
+    end_empty(link);
     return WELL;
 }
 
@@ -428,13 +503,15 @@ static enum result take_fault(struct hapax__link *link)
 }
 
 /* The kind of frame that is awaited; 0: none. */
-static uint8_t awaited(const struct hapax__link *link)
+static uint8_t awaited(struct hapax__link *link)
 {
+    const struct hapax__group *group = group_at(link, 0);
+
     if (link->phase == HAPAX__LINK_GREETING)
         return HAPAX__FRAME_WELCOME;
-    if (link->in_frame == 0 || link->out_at < link->out_len)
+    if (link->groups == 0 || group->in_frame == 0 || group == link->writing)
         return 0;
-    return STAILQ_FIRST(&link->group)->op ? HAPAX__FRAME_REPLY : HAPAX__FRAME_INFO;
+    return STAILQ_FIRST(&group->askings)->op ? HAPAX__FRAME_REPLY : HAPAX__FRAME_INFO;
 }
 
 /* Reads the head of a frame, and finds memory for the rest. */
@@ -544,35 +621,53 @@ static void failed(struct hapax__link *link, enum result result, int64_t now_us)
         return;
     }
     disconnect(link);
-    if (STAILQ_EMPTY(&link->group))
+    if (link->groups == 0)
         return;
-    if (result != LOST || ++link->losses > REPEATS_MAX) {
+    if (result != LOST || group_at(link, 0)->losses >= REPEATS_MAX) {
         give_up(link);
         return;
     }
-    if (link->sent)
-        leave_out_forgets(link);
+    for (uint32_t i = 0; i < link->groups; i++) {
+        struct hapax__group *group = group_at(link, i);
+
+        group->losses++;
+        if (group->sent)
+            leave_out_forgets(link, group);
+    }
+    end_empty(link);
     begin_connecting(link, now_us);
 }
 
-static void read_some(struct hapax__link *link, int64_t now_us)
+/* Up to the last answer of a group. */
+static void read_some(struct hapax__link *link, int64_t now_us, bool readable)
 {
-    enum result result = receive(link);
+    uint32_t groups = link->groups;
+    enum result result = WELL;
 
-    while (result == WELL && link->fd >= 0)
+    link->paused = false;
+    while (result == WELL && link->fd >= 0 && link->groups == groups) {
         result = take_frame(link, now_us);
+        if (result == AGAIN && readable) {
+            result = receive(link);
+            readable = false;
+        }
+    }
     if (result > AGAIN)
         failed(link, result, now_us);
+    else
+        link->paused = link->groups < groups && link->in_at < link->in_end;
 }
 
 static void write_some(struct hapax__link *link, int64_t now_us)
 {
-    enum result result = WELL;
+    struct hapax__group *group;
+    enum result result = flush(link);
 
-    if (link->phase == HAPAX__LINK_UP && link->in_frame == 0 && !STAILQ_EMPTY(&link->group))
-        result = make_frame(link, now_us);
-    if (result == WELL)
-        result = flush(link);
+    while (result == WELL && link->phase == HAPAX__LINK_UP && (group = unwritten(link))) {
+        result = make_frame(link, group, now_us);
+        if (result == WELL)
+            result = flush(link);
+    }
     if (result > AGAIN)
         failed(link, result, now_us);
 }
@@ -582,23 +677,35 @@ static void look_at_time(struct hapax__link *link, int64_t now_us)
 {
     if (link->phase == HAPAX__LINK_GREETING && now_us >= link->connect_us) {
         failed(link, LATE, now_us);
-    } else if (!STAILQ_EMPTY(&link->group) && now_us >= link->deadline_us) {
+    } else if (link->groups > 0 && now_us >= group_at(link, 0)->deadline_us) {
         result_with(link, LATE, "no answer in time");
         give_up(link);
     }
 }
 
+/* Whether the ops that wait are to be sent. Requests beside another are made only on a connection
+ * that stands, so that no more is open after a loss than was sent. */
+static bool gathers(const struct hapax__link *link)
+{
+    uint32_t waiting = link->queued - link->grouped;
+
+    if (link->groups == 0)
+        return waiting > 0;
+    return link->groups < HAPAX__LINK_GROUPS && link->phase == HAPAX__LINK_UP &&
+           waiting >= BATCH_LEAST * link->groups;
+}
+
 void hapax__link_turn(struct hapax__link *link, int64_t now_us, bool readable)
 {
-    if (readable && link->fd >= 0)
-        read_some(link, now_us);
+    if ((readable || link->paused) && link->fd >= 0)
+        read_some(link, now_us, readable);
     look_at_time(link, now_us);
-    if (STAILQ_EMPTY(&link->group) && !STAILQ_EMPTY(&link->waiting)) {
-        gather(link, now_us);
+    while (gathers(link)) {
         if (link->phase == HAPAX__LINK_DOWN)
             begin_connecting(link, now_us);
+        gather(link, now_us);
     }
-    if (link->phase == HAPAX__LINK_DOWN && (link->wanted || !STAILQ_EMPTY(&link->group)))
+    if (link->phase == HAPAX__LINK_DOWN && (link->wanted || link->groups > 0))
         dial(link, now_us);
     if (link->fd >= 0)
         write_some(link, now_us);
@@ -609,6 +716,13 @@ bool hapax__link_writes(const struct hapax__link *link)
     return link->out_at < link->out_len;
 }
 
+struct pollfd hapax__link_poll(const struct hapax__link *link)
+{
+    short events = hapax__link_writes(link) ? POLLIN | POLLOUT : POLLIN;
+
+    return (struct pollfd){.fd = link->fd, .events = events};
+}
+
 bool hapax__link_halfway(const struct hapax__link *link)
 {
     return link->kind != 0 && link->payload != link->small;
@@ -616,20 +730,30 @@ bool hapax__link_halfway(const struct hapax__link *link)
 
 int64_t hapax__link_wake_us(const struct hapax__link *link)
 {
-    bool group = !STAILQ_EMPTY(&link->group);
+    bool group = link->groups > 0;
+    int64_t deadline_us = link->group[link->first].deadline_us;
 
-    if (!group && !STAILQ_EMPTY(&link->waiting))
+    if (link->paused || (!group && !STAILQ_EMPTY(&link->waiting)))
         return 0;
     if (!group && !link->wanted)
         return INT64_MAX;
     switch (link->phase) {
     case HAPAX__LINK_DOWN:
-        return group ? hapax__least(link->again_us, link->deadline_us) : link->again_us;
+        return group ? hapax__least(link->again_us, deadline_us) : link->again_us;
     case HAPAX__LINK_GREETING:
         return link->connect_us;
     default:
-        return link->deadline_us;
+        return deadline_us;
     }
+}
+
+int hapax__link_wait_ms(const struct hapax__link *link, int64_t now_us)
+{
+    int64_t wake_us = hapax__link_wake_us(link);
+
+    if (wake_us <= now_us)
+        return 0;
+    return (int)hapax__least((wake_us - now_us - 1) / US_PER_MS + 1, WAIT_MS);
 }
 
 void hapax__link_run(struct hapax__link *link)
@@ -639,17 +763,14 @@ void hapax__link_run(struct hapax__link *link)
     for (;;) {
         int64_t now_us = hapax__boot_us();
         struct pollfd fd;
-        int64_t left_ms;
+        int wait_ms;
 
         hapax__link_turn(link, now_us, readable);
         if (link->queued == 0 && !link->wanted)
             return;
-        fd = (struct pollfd){.fd = link->fd, .events = POLLIN};
-        if (hapax__link_writes(link))
-            fd.events |= POLLOUT;
-        left_ms = (hapax__link_wake_us(link) - now_us + US_PER_MS - 1) / US_PER_MS;
-        readable = left_ms > 0 && poll(&fd, 1, (int)hapax__least(left_ms, 60000)) > 0 &&
-                   (fd.revents & ~POLLOUT) != 0;
+        fd = hapax__link_poll(link);
+        wait_ms = hapax__link_wait_ms(link, now_us);
+        readable = wait_ms > 0 && poll(&fd, 1, wait_ms) > 0 && (fd.revents & ~POLLOUT) != 0;
     }
 }
 
@@ -662,7 +783,6 @@ enum hapax_error hapax__link_init(struct hapax__link *link, const char *path, in
     link->fd = -1;
     link->timeout_ms = timeout_ms > 0 ? timeout_ms : TIMEOUT_MS;
     STAILQ_INIT(&link->waiting);
-    STAILQ_INIT(&link->group);
     STAILQ_INIT(&link->done);
     return hapax__socket_address(&link->address, path, text);
 }

@@ -12,7 +12,10 @@
 #include <sys/queue.h>
 #include <sys/un.h>
 
+struct pollfd;
+
 #define HAPAX__LINK_SCRATCH 65536u /* replies shorter than this take one recv() */
+#define HAPAX__LINK_GROUPS  4u /* so many requests may be under way */
 
 /* One op on its way, or one question to the keeper itself. The caller's: it stays where it is, with
  * all that the op borrows, from put until it is taken. */
@@ -33,6 +36,20 @@ enum hapax__link_phase {
     HAPAX__LINK_UP
 };
 
+/* Ops that are sent together; an answered one leaves. They are one frame, but for what does not fit
+ * into a frame of a keeper that has changed meanwhile. */
+struct hapax__group {
+    struct hapax__askings askings;
+    uint32_t count;
+    bool sent; /* a frame with them left as a whole */
+    bool repeated; /* and the one that is under way is a repeat */
+    int64_t deadline_us;
+    unsigned losses;
+    uint32_t seq;
+    uint32_t in_frame; /* of the ops, answered ones included; 0: no frame was made */
+    uint32_t place; /* how many of the frame's are answered */
+};
+
 struct hapax__link {
     /* The owner's, set after init. */
     struct hapax_arena *arena; /* where answers are put; the link never resets it */
@@ -43,6 +60,7 @@ struct hapax__link {
     int fd; /* -1: not connected */
     enum hapax__link_phase phase;
     uint32_t queued; /* ops that have no answer */
+    bool paused; /* more has come behind the last answer of a group: turn at once */
     enum hapax_error error; /* why the last connection was not made */
     char text[HAPAX_TEXT_MAX]; /* of the last failure */
     struct hapax__hello server; /* of the last connection */
@@ -57,16 +75,12 @@ struct hapax__link {
     struct hapax__askings waiting;
     struct hapax__askings done;
 
-    /* The ops that are sent together; an answered one leaves. They are one frame, but for what
-     * does not fit into a frame of a keeper that has changed meanwhile. */
-    struct hapax__askings group;
-    bool sent; /* a frame with them left as a whole */
-    bool repeated; /* and the one that is under way is a repeat */
-    int64_t deadline_us;
-    unsigned losses;
+    struct hapax__group group[HAPAX__LINK_GROUPS]; /* a ring */
+    uint32_t first;
+    uint32_t groups;
+    uint32_t grouped; /* ops in groups */
     uint32_t seq;
-    uint32_t in_frame; /* of the group's ops; 0: no frame was made */
-    uint32_t place; /* how many of them are answered */
+    struct hapax__group *writing; /* whose frame is in `out` */
 
     uint8_t *out;
     size_t out_cap;
@@ -109,11 +123,14 @@ void hapax__link_put(struct hapax__link *link, struct hapax__asking *asking);
 void hapax__link_connect(struct hapax__link *link, int64_t now_us);
 
 /* Does all that can be done now without waiting. `readable`: the descriptor is, by poll() or its
- * kin. Afterwards wait until it is readable (or writable, if hapax__link_writes()), or until
- * hapax__link_wake_us(). */
+ * kin; otherwise no answer is taken. Takes the answers of one group at most, so that the owner can
+ * reset the arena between two. Afterwards wait until the descriptor is readable (or writable, if
+ * hapax__link_writes()), or until hapax__link_wake_us(); 0: turn at once, as if readable. */
 void hapax__link_turn(struct hapax__link *link, int64_t now_us, bool readable);
 bool hapax__link_writes(const struct hapax__link *link);
+struct pollfd hapax__link_poll(const struct hapax__link *link); /* the same, for poll() */
 int64_t hapax__link_wake_us(const struct hapax__link *link);
+int hapax__link_wait_ms(const struct hapax__link *link, int64_t now_us); /* a minute at most */
 
 /* Takes the next op that was answered; NULL: none. UNAVAILABLE: the op surely was not sent. What
  * the answer points to is in the arena. */

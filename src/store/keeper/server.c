@@ -135,13 +135,13 @@ static void begin_stop(struct hapax__keeper_server *server)
     struct hapax__keeper_connection *next;
 
     for (struct hapax__keeper_connection *c = server->connections; c; c = c->next)
-        if (c->phase == HAPAX__READING)
+        if (c->phase == HAPAX__READING && hapax__connection_reads(c))
             hapax__connection_receive(c);
     server->stopping = true;
     hapax__socket_close(&server->socket);
     for (struct hapax__keeper_connection *c = server->connections; c; c = next) {
         next = c->next;
-        if (c->phase != HAPAX__RUNNING && c->phase != HAPAX__CLOSING)
+        if (c->phase != HAPAX__CLOSING && hapax__connection_idle(c))
             hapax__connection_hang_up(c);
     }
 }
