@@ -24,9 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LEASE_MS     30000
-#define RETENTION_MS 60000
-#define RECENT_MAX   10000u /* repeats are of one of so many last keys: none has expired */
+#define LEASE_MS   30000
+#define RECENT_MAX 10000u /* repeats are of one of so many last keys: none has expired */
 
 struct bench_args {
     struct cli_args args;
@@ -34,6 +33,7 @@ struct bench_args {
     int64_t seconds;
     int64_t duplicates;
     int64_t size;
+    int64_t retention_ms;
 };
 
 static const struct cli_option options[] = {
@@ -45,6 +45,8 @@ static const struct cli_option options[] = {
      "Of 100 requests so many repeat an earlier key (default 10)"},
     {"size", "BYTES", CLI_SIZE, offsetof(struct bench_args, size), 0, HAPAX_BODY_MAX,
      "Size of the body of each outcome (default 256)"},
+    {"retention", "DURATION", CLI_DURATION, offsetof(struct bench_args, retention_ms), LEASE_MS,
+     INT64_MAX, "Keep the records so long (default 1m)"},
 };
 
 static void defaults(struct cli_args *args)
@@ -55,6 +57,7 @@ static void defaults(struct cli_args *args)
     bench->seconds = 5;
     bench->duplicates = 10;
     bench->size = 256;
+    bench->retention_ms = 60000;
 }
 
 struct client {
@@ -132,7 +135,7 @@ static void ask_claim(struct bench *bench, struct client *client)
     memcpy(op->token.bytes, bench->run, 8);
     memcpy(op->token.bytes + 8, &bench->tokens, sizeof(bench->tokens));
     op->lease_ms = LEASE_MS;
-    op->retention_ms = RETENTION_MS;
+    op->retention_ms = bench->args->retention_ms;
     op->on_expired = HAPAX_EXPIRED_RERUN;
     submit(bench, client);
 }
@@ -274,7 +277,7 @@ static void report(const struct bench *bench)
     put_latency("p99", histogram_quantile(&bench->latency_ns, 990));
     put_latency("p99.9", histogram_quantile(&bench->latency_ns, 999));
     put_latency("max", bench->latency_ns.max);
-    puts("\nIts records, in the scope bench, expire after a minute.");
+    puts("\nIts records are in the scope bench, and expire.");
 }
 
 static void report_json(const struct bench *bench)
@@ -362,14 +365,15 @@ static enum cli_exit run(struct cli_args *args)
 const struct cli_command cli_bench = {
     .name = "bench",
     .summary = "measure a store",
-    .synopsis = {"[--clients N] [--seconds S] [--duplicates PCT] [--size BYTES]"},
+    .synopsis = {"[--clients N] [--seconds S] [--duplicates PCT] [--size BYTES] "
+                 "[--retention DURATION]"},
     .prose =
         "Claims operations and completes them, as fast as the store goes, and prints how many "
         "a second, and how long one op took. A cycle is an operation, claimed and completed: what "
         "a request with a new key costs. A repeat of a completed operation is replayed; of one "
         "under way, refused.\n\n"
-        "It writes real records, in the scope bench, to the store; they expire after a "
-        "minute. Operations of services are not touched, but they share the disk.",
+        "It writes real records, in the scope bench, to the store; they expire after "
+        "--retention. Operations of services are not touched, but they share the disk.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax bench --clients 1", "How long one request alone waits for the disk."},
