@@ -1,4 +1,5 @@
-"""The gate's own cases of draft-07 (tests/e2e/gate/test_draft07.py), before the middlewares of sdk/python.
+"""The gate's own cases of draft-07 (tests/e2e/gate/test_draft07.py), before the middlewares of sdk/python, and
+before that of sdk/go.
 
 What is behind a middleware is an application that asks the same API as the gate does. Cases about settings of nginx are
 left out, and the two of a header on two lines: what is before WSGI joins them.
@@ -6,6 +7,7 @@ left out, and the two of a header on two lines: what is before WSGI joins them.
 import asyncio
 import http.client
 import socketserver
+import subprocess
 import sys
 import threading
 import wsgiref.simple_server
@@ -13,8 +15,10 @@ import wsgiref.simple_server
 import pytest
 
 import gate as g
-from conftest import ROOT, wait_until
+import test_go
+from conftest import ROOT, read_line, wait_until
 from doors import Door, Store
+from process import end_with_parent
 from test_draft07 import (  # noqa: F401  (run here)
     test_2_1_a_string_is_a_key, test_2_1_the_string_is_compared_and_not_its_spelling,
     test_2_1_what_is_no_string_is_refused, test_2_2_a_key_is_for_one_payload, test_2_2_uuids_are_keys_as_they_are,
@@ -57,7 +61,7 @@ class Stand:
 
 
 class ByWsgi(Stand):
-    def __init__(self, hx, api):
+    def __init__(self, hx, api, address):
         def forward(environ, start_response):
             headers = {name[5:].replace("_", "-").title(): value for name, value in environ.items()
                        if name.startswith("HTTP_") and name != "HTTP_CONNECTION"}
@@ -77,7 +81,7 @@ class ByWsgi(Stand):
 
 
 class ByAsgi(Stand):
-    def __init__(self, hx, api):
+    def __init__(self, hx, api, address):
         import uvicorn
 
         async def forward(scope, receive, send):
@@ -105,11 +109,23 @@ class ByAsgi(Stand):
         self.thread.join()
 
 
-@pytest.fixture(params=[ByWsgi, ByAsgi], ids=["wsgi", "asgi"])
+class ByGo(Stand):
+    def __init__(self, hx, api, address):
+        program = test_go.built(test_go.TESTS, "./proxy")
+        self.process = subprocess.Popen([program, f"http://127.0.0.1:{api.port}"], stdout=subprocess.PIPE,
+                                        env={"HAPAX_DOOR": address}, preexec_fn=end_with_parent)
+        self.port = int(read_line(self.process))
+
+    def close(self):
+        self.process.terminate()
+        self.process.communicate()
+
+
+@pytest.fixture(params=[ByWsgi, ByAsgi, ByGo], ids=["wsgi", "asgi", "go"])
 def gate(request, api, folder):
     door = Door(Store("memory", folder), folder)
     hx = hapax.connect(door.address)
-    stand = request.param(hx, api)
+    stand = request.param(hx, api, door.address)
     yield stand
     stand.close()
     hx.close()
