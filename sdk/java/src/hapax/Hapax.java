@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+package hapax;
+
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CancellationException;
+
+/**
+ * Runs each logical request once, and gives every repeat the first result.
+ *
+ * <pre>{@code
+ * var hapax = Hapax.connect();
+ * Receipt r = hapax.once(Key.of("refunds", order.id()), Receipt.class, op -> {
+ *     var charge = op.step("charge", Charge.class, s -> stripe.refund(order, s.key()));
+ *     return new Receipt(charge.id());
+ * }, Options.fingerprint(order).retention(Duration.ofDays(7)));
+ * }</pre>
+ *
+ * The program talks to {@code hapax door}, which runs on the same machine and makes all decisions: this library holds no
+ * lease, no claim and no retry of a store. One object serves all threads of a process, virtual ones too.
+ */
+public final class Hapax implements AutoCloseable {
+    private static final int ERROR_MAX = 16 << 10; // characters of an error that are kept
+
+    final Door door;
+    private final Codec codec;
+
+    private Hapax(String address, Duration timeout, Codec codec) {
+        this.door = new Door(address, timeout);
+        this.codec = codec;
+    }
+
+    /** A door at $HAPAX_DOOR, or else at unix:/run/hapax/door.sock. It is connected to when it is first needed. */
+    public static Hapax connect() {
+        String address = System.getenv("HAPAX_DOOR");
+        return connect(address == null || address.isEmpty() ? "unix:/run/hapax/door.sock" : address);
+    }
+
+    /** A door at "unix:PATH". */
+    public static Hapax connect(String address) {
+        return connect(address, Duration.ofSeconds(10), new Json());
+    }
+
+    /** timeout: how long to try to connect, where nobody listens yet, or no more. codec: how results become bytes. */
+    public static Hapax connect(String address, Duration timeout, Codec codec) {
+        return new Hapax(address, timeout, codec);
+    }
+
+    /** Closes the connection. The door ends what is in hand as unknown: close when nothing is. */
+    @Override
+    public void close() {
+        door.close();
+    }
+
+    /**
+     * Runs the handler at most once for this key, and gives each caller the result of that run.
+     *
+     * The result is stored before it is returned. Every value is a result, also null, false, 0 and "". An exception of the
+     * handler goes to this caller alone: the next one runs the handler again, unless a policy says otherwise. While the
+     * handler runs its claim is kept alive (policy run_max: 1 h). If the claim is lost its thread is interrupted, and
+     * {@link Op#lost} says so.
+     *
+     * @throws HapaxException where there is no result; its classes tell why
+     * @throws CancellationException where the thread is interrupted before the handler was begun; nothing ran
+     */
+    public <T, E extends Exception> T once(Key key, Class<T> type, Handler<T, E> handler, Options... options) throws E {
+        Request request = new Request().set("scope", key.scope).set("key", key.key);
+        for (Options some : options)
+            some.into(request);
+        return drive(request, type, handler);
+    }
+
+    /** Asks for an operation, for adapters: an Op to run the handler and then to end, or an answer. */
+    public Op.Turn begin(Request request) {
+        return hear(door.begin(request), true);
+    }
+
+    Op.Turn hear(Door.Call call, boolean interruptible) {
+        Door.News news = null;
+        boolean interrupted = false;
+        while (news == null)
+            try {
+                news = call.news.take();
+            } catch (InterruptedException e) {
+                interrupted = true;
+                if (interruptible) {
+                    call.leave();
+                    Thread.currentThread().interrupt();
+                    throw new CancellationException("interrupted before the operation was begun");
+                }
+            }
+        if (interrupted)
+            Thread.currentThread().interrupt();
+        if (news.error() != null)
+            throw news.error();
+        if (news.frame().kind() == Frame.ANSWER)
+            return new Op.Turn(null, new Answer(news.frame().members(), news.frame().body()));
+        return new Op.Turn(new Op(this, call, news.frame()), null);
+    }
+
+    private record Ended<T>(T value, Throwable thrown, Op.Turn turn) {
+    }
+
+    <T, E extends Exception> T drive(Request request, Class<T> type, Handler<T, E> handler) throws E {
+        Op.Turn turn = begin(request);
+        Ended<T> ended = null;
+        while (turn.op() != null)
+            if (turn.op().reconcile())
+                turn = ask(turn.op(), request.reconciler);
+            else {
+                ended = run(turn.op(), handler);
+                turn = ended.turn;
+            }
+        Answer answer = turn.answer();
+        if (answer.own()) {
+            if (ended.thrown != null)
+                Hapax.<RuntimeException>rethrow(ended.thrown); // E, or unchecked
+            return ended.value;
+        }
+        if (!answer.answer().equals("replay") || answer.status() >= 400)
+            throw HapaxException.of(answer);
+        return decode(answer.body(), type);
+    }
+
+    @SuppressWarnings("unchecked")
+    private static <X extends Throwable> void rethrow(Throwable thrown) throws X {
+        throw (X) thrown;
+    }
+
+    private <T> Ended<T> run(Op op, Handler<T, ?> handler) {
+        T value = null;
+        Throwable thrown = null;
+        byte[] body = null;
+        List<T> out = new ArrayList<>(1);
+        try {
+            op.<Exception, Exception>running(() -> out.add(handler.run(op)));
+            value = out.get(0);
+        } catch (Throwable e) {
+            thrown = e;
+        }
+        String how = thrown == null ? "final" : thrown instanceof NotRun ? "not_run"
+                : thrown instanceof UnknownResult || thrown instanceof InterruptedException ? "unknown" : "failed";
+        try {
+            if (thrown == null)
+                body = encode(value);
+        } catch (Exception e) { // the effect has happened, and its result cannot be kept
+            how = "unknown";
+            thrown = e;
+        }
+        if (thrown == null)
+            return new Ended<>(value, null, end(op, value, body));
+        String text = String.valueOf(thrown.getMessage());
+        body = text.substring(0, Math.min(text.length(), ERROR_MAX)).getBytes(StandardCharsets.UTF_8);
+        return new Ended<>(null, thrown, end(op, how, 500, "text/plain", body));
+    }
+
+    private static Op.Turn end(Op op, String how, int status, String type, byte[] body) {
+        return op.end(how, status, List.<String[]>of(new String[] {"Content-Type", type}), body);
+    }
+
+    private static Op.Turn end(Op op, Object value, byte[] body) {
+        return end(op, "final", 200, value instanceof byte[] ? "application/octet-stream" : "application/json", body);
+    }
+
+    private Op.Turn ask(Op op, Reconciler<?> reconciler) {
+        try {
+            Optional<?> result = reconciler.ask(op);
+            if (result.isPresent())
+                return end(op, result.get(), encode(result.get()));
+            return op.end("not_run", 0, List.of(), null);
+        } catch (Exception e) {
+            return op.end("unknown", 0, List.of(), null);
+        }
+    }
+
+    private byte[] encode(Object value) throws Exception {
+        return value instanceof byte[] bytes ? bytes : codec.encode(value);
+    }
+
+    private <T> T decode(byte[] body, Class<T> type) {
+        try {
+            return type == byte[].class ? type.cast(body) : codec.decode(body, type);
+        } catch (Exception e) {
+            throw new IllegalArgumentException("hapax: the stored result is no " + type.getName(), e);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+package hapax;
+
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/** An attempt: the right to run the handler of an operation, or of a step, once. Safe from any thread. */
+public final class Op {
+    final Hapax hapax;
+    final Door.Call call;
+    private final Map<String, Object> run;
+    private final boolean reconcile;
+    private boolean ended;
+
+    Op(Hapax hapax, Door.Call call, Frame frame) {
+        this.hapax = hapax;
+        this.call = call;
+        this.run = frame.members();
+        this.reconcile = frame.kind() == Frame.RECONCILE;
+    }
+
+    private long number(String name) {
+        return run.get(name) instanceof Number number ? number.longValue() : 0;
+    }
+
+    /** The key to hand to the next service as its idempotency key: the operation's own, in a step KEY:step. "": none. */
+    public String key() {
+        return new String(keyBytes(), StandardCharsets.UTF_8);
+    }
+
+    /** The same, as bytes. */
+    public byte[] keyBytes() {
+        return Frame.bytes(run.get("key"));
+    }
+
+    /**
+     * A number that rises with each attempt. What you write to should refuse a smaller one. 0 where the operation runs
+     * unprotected.
+     */
+    public long fence() {
+        return number("fence");
+    }
+
+    /** The number of this attempt, from 1 on. */
+    public int attempt() {
+        return (int) number("attempt");
+    }
+
+    /** An earlier attempt died, and may have had its effect. */
+    public boolean stale() {
+        return run.get("stale") == Boolean.TRUE;
+    }
+
+    /** The operation's id in hex, by which operators find it; "" without a key. */
+    public String id() {
+        return run.get("id") instanceof String id ? id : "";
+    }
+
+    /** The right to complete the record in a PostgreSQL transaction, under the policy pass_token. A secret, not for logs. */
+    public String token() {
+        return run.get("token") instanceof String token ? token : "";
+    }
+
+    /** The claim is lost: another attempt may be running. The handler's thread is interrupted then, once. */
+    public boolean lost() {
+        return call.lost();
+    }
+
+    /** The hook is to be asked instead of the handler; see {@link Reconciler}. */
+    public boolean reconcile() {
+        return reconcile;
+    }
+
+    /**
+     * Runs a step at most once for this operation and name, and gives a later attempt of the operation its result. So a
+     * handler that died half-way goes on where it stopped. The name has 1 to 64 bytes, no ':' and no '.' at its begin, and
+     * is the same in every run. A step has no steps. Results and exceptions are those of {@link Hapax#once}.
+     */
+    public <T, E extends Exception> T step(String name, Class<T> type, Handler<T, E> handler) throws E {
+        return hapax.drive(new Request().set("step", name).set("in", call.op()), type, handler);
+    }
+
+    /** What runs as a handler; see {@link #running}. */
+    @FunctionalInterface
+    public interface Body<A extends Exception, B extends Exception> {
+        void run() throws A, B;
+    }
+
+    /** Runs a handler's body in this thread, which is interrupted if the claim is lost. For adapters. */
+    public <A extends Exception, B extends Exception> void running(Body<A, B> body) throws A, B {
+        call.handledBy(Thread.currentThread());
+        try {
+            body.run();
+        } finally {
+            if (call.handledBy(null))
+                Thread.interrupted(); // it was meant for the handler
+        }
+    }
+
+    /** What follows: an Op that is to run, or an answer. */
+    public record Turn(Op op, Answer answer) {
+    }
+
+    /**
+     * Reports how the handler ended, and waits until the outcome is stored. For adapters. handlerClass: "final", "not_run",
+     * "failed", "unknown"; null: by the status. Returns an Op where the handler is to run after the hook.
+     */
+    public Turn end(String handlerClass, int status, List<String[]> headers, byte[] body) {
+        Map<String, Object> members = new LinkedHashMap<>();
+        if (handlerClass != null)
+            members.put("class", handlerClass);
+        if (status != 0)
+            members.put("status", status);
+        if (!headers.isEmpty())
+            members.put("headers", headers.stream().map(pair -> List.of(Frame.text(pair[0].getBytes(StandardCharsets.ISO_8859_1)),
+                    Frame.text(pair[1].getBytes(StandardCharsets.ISO_8859_1)))).toList());
+        Frame frame = Frame.of(Frame.END, 0, members, body);
+        synchronized (this) {
+            if (ended)
+                throw new IllegalStateException("hapax: an attempt is ended twice");
+            ended = true;
+        }
+        boolean fits = frame.length() <= hapax.door.lengthMax();
+        call.end(fits ? frame : Door.UNKNOWN);
+        Turn turn = hapax.hear(call, false);
+        if (!fits)
+            throw new IllegalArgumentException(
+                    "hapax: an outcome of " + frame.length() + " bytes is over " + hapax.door.lengthMax());
+        return turn;
+    }
+}
