@@ -224,6 +224,16 @@ def test_large_responses(app):
     assert set(app.effects().values()) == {1}
 
 
+@each
+def test_a_response_that_cannot_be_kept(app):
+    """The door takes 256 headers. The client is told so, and the result is unknown."""
+    held = {"X_On_Expired": "hold"}
+    answer = app.post("/odd", "k", **held)
+    assert (answer.status, answer.problem) == (502, "upstream-failed") and b"256" in answer.body
+    wait_until(lambda: app.post("/odd", "k", **held).problem == "unknown-outcome", "the result being unknown")
+    assert app.effects() == {"/odd k": 1}
+
+
 @pytest.mark.parametrize("app", [name for name in FRAMEWORKS if name != "hono"], indirect=True)
 def test_a_response_that_is_broken_off(app):
     """The client's connection is, too, and the result is unknown."""

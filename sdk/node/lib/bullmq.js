@@ -26,7 +26,7 @@ function idempotent(hapax, options, handler) {
       await job.moveToDelayed(Date.now() + told.afterMs, token);
       throw new DelayedError(told.error?.message);
     }
-    const error = new UnrecoverableError(`${told.do}: ${told.reason}: ${told.error?.message}`);
+    const error = new UnrecoverableError(`${told.do}: ${told.reason}: ${told.line ?? told.error?.message}`);
     throw Object.assign(error, { cause: told.error });
   };
 }

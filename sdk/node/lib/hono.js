@@ -19,8 +19,10 @@ function idempotent(hapax, options = {}) {
       headers: [...req.raw.headers],
     };
     let answer;
+    let ran = false;
     try {
       answer = await hapax.http(set, async (op) => {
+        ran = true;
         c.set('hapax', op);
         await next();
         const { status, headers } = c.res;
@@ -28,7 +30,7 @@ function idempotent(hapax, options = {}) {
         return { status, headers: [...headers], body: Buffer.from(await c.res.arrayBuffer()) };
       });
     } catch (error) {
-      answer = problemOf(error);
+      answer = problemOf(error, ran);
       if (!answer) throw error;
     }
     if (answer.sent) return undefined;

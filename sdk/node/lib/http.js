@@ -5,7 +5,7 @@
 
 const { CUT } = require('./door.js');
 const { EMPTY, bytesOf, text } = require('./frame.js');
-const { Indeterminate, NotRun, StoreDown } = require('./errors.js');
+const { Fault, Indeterminate, NotRun, StoreDown } = require('./errors.js');
 
 const BODY_MAX = 16 << 20;
 const SAFE = ['GET', 'HEAD', 'OPTIONS', 'TRACE'];
@@ -55,18 +55,22 @@ function isOperation(method, { methods }) {
   return methods ? methods.includes(method) : !SAFE.includes(method);
 }
 
-/** What a client is told where the door could not be asked, or was lost; undefined: another error. */
-function problemOf(error) {
-  let status, code, title;
+/**
+ * What a client is told where the door could not be asked, was lost, or refused what the handler gave
+ * (`ran`); undefined: another error.
+ */
+function problemOf(error, ran) {
+  let status, code, title, detail;
   if (error instanceof StoreDown) {
     [status, code, title] = [503, 'store-unavailable', 'The operation cannot be protected now'];
-  } else if (error instanceof Indeterminate) {
+    detail = 'Nothing was run for this request.';
+  } else if (error instanceof Indeterminate || (ran && error instanceof Fault)) {
     [status, code, title] = [502, 'upstream-failed', 'The service gave no response'];
+    detail = 'The operation may have had its effect. Ask again with the same key.';
+    if (ran && error instanceof Fault) detail += ` The response cannot be kept: ${error.message}.`;
   } else {
     return undefined;
   }
-  const detail = error instanceof StoreDown ? 'Nothing was run for this request.'
-    : 'The operation may have had its effect. Ask again with the same key.';
   const members = { type: `urn:hapax:problem:${code}`, title, status, detail };
   const headers = [['Content-Type', 'application/problem+json'], ['Retry-After', '1']];
   return { own: false, status, headers, body: Buffer.from(JSON.stringify(members)) };
@@ -266,7 +270,7 @@ async function guard(hapax, options, { req, res, subject, parsed }, { run, reply
     if (held) held.send(answer);
     else if (!answer.sent) reply(answer);
   } catch (error) {
-    const problem = problemOf(error);
+    const problem = problemOf(error, held !== undefined);
     if (held) held.send(problem);
     else if (problem) reply(problem);
     else throw error;

@@ -134,6 +134,8 @@ export interface Told<T> {
   /** With `retry`: milliseconds. */
   afterMs?: number;
   reason?: string;
+  /** The reason for people. */
+  line?: string;
   again?: unknown;
   answer: string;
   value?: T;

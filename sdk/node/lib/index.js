@@ -240,8 +240,8 @@ class Hapax {
     const hooks = callHooks(this.#door, codecOf(options.codec), handler, options.reconcile);
     const asked = { ...metaOf(options), ...print, as: 'message', message: options.message ?? {} };
     const answer = await this.#door.call(asked, body, hooks, { signal: options.signal });
-    const { do: what, after_ms: afterMs, reason, again, answer: code } = answer.meta;
-    const told = { do: what, afterMs, reason, again, answer: code };
+    const { do: what, after_ms: afterMs, reason, line, again, answer: code } = answer.meta;
+    const told = { do: what, afterMs, reason, line, again, answer: code };
     try {
       told.value = outcomeOf(answer, hooks);
     } catch (error) {

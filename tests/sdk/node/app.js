@@ -36,6 +36,7 @@ async function act(path, key, op, body) {
     case '/bytes': return { status: 200, headers: { 'Content-Type': 'application/x', 'X-Latin': 'caf\u00e9' }, body: Buffer.from([0xff, 0, number]) };
     case '/large': return { status: 200, headers: { 'Content-Type': 'application/x' }, body: Buffer.alloc(2 << 20, number) };
     case '/huge': return { status: 200, headers: { 'Content-Type': 'application/x' }, body: Buffer.alloc(17 << 20, number) };
+    case '/odd': return { status: 200, headers: Object.fromEntries(Array.from({ length: 300 }, (_, i) => [`X-${i}`, 'x'])), body: Buffer.from('odd') };
     case '/throw': throw new Error('it broke');
     default: return { status: 201, headers: { ...json, Location: `/payments/${number}` }, body: Buffer.from(JSON.stringify(told)) };
   }
