@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import struct
+import time
 
 from process import PATIENCE
 
@@ -36,6 +37,7 @@ class Client:
         self.socket.settimeout(PATIENCE)
         self.socket.connect(str(path).removeprefix("unix:"))
         self.left, self.frames, self.op = b"", [], 0
+        self.beats = False  # while it waits for a frame
         if hello:
             self.send("HELLO", 0, {"hapax": 1, "client": "test/1"})
             self.welcome = self.wait(0)
@@ -54,8 +56,16 @@ class Client:
         self.socket.sendall(encode(kind, op, meta, body))
 
     def read(self, size):
+        deadline = time.monotonic() + PATIENCE
+        self.socket.settimeout(self.welcome.beat_ms / 1000 if self.beats else PATIENCE)
         while len(self.left) < size:
-            more = self.socket.recv(max(65536, size - len(self.left)))
+            try:
+                more = self.socket.recv(max(65536, size - len(self.left)))
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+                self.beat()
+                continue
             if not more:
                 raise EOFError
             self.left += more
