@@ -126,6 +126,13 @@ def test_a_refusal_is_kept(api):
     assert answers[1].headers["Idempotency-Replayed"] == "true"
 
 
+def test_a_response_over_the_limit(command):
+    """Half a response is never given or kept: 500, and under hold an operator decides."""
+    api = Api(command, built(TESTS, "./gin"), "127.0.0.1:0")
+    assert api("/payments", {"amount": 17}, Idempotency_Key="large").status == 500
+    assert api("/payments", {"amount": 17}, Idempotency_Key="large").problem == "unknown-outcome"
+
+
 def test_steps_of_the_example(command):
     """A refund has two steps, each once; a second call replays the whole."""
     api = Api(command, built(SDK, "./example"), "127.0.0.1:0")

@@ -64,6 +64,8 @@ def test_a_filter_runs_once(made, command):
     assert [a.status for a in refused] == [400, 400] and refused[0].text == refused[1].text
     assert api("/payments", {"amount": 13}, Idempotency_Key="odd").status == 500
     assert api("/payments", {"amount": 13}, Idempotency_Key="odd").problem == "unknown-outcome"  # under hold
+    assert api("/payments", {"amount": 17}, Idempotency_Key="large").status == 500  # over 16 MiB: never half of it
+    assert api("/payments", {"amount": 17}, Idempotency_Key="large").problem == "unknown-outcome"
 
 
 def test_the_example(made, command):

@@ -17,6 +17,8 @@ import (
 
 const bodyMax = 16 << 20 // bytes of a request or a response that the door takes
 
+var errOver = fmt.Errorf("hapaxhttp: the response is over %d bytes, and cannot be kept", bodyMax)
+
 type opKey struct{}
 
 // OpOf returns the attempt that this request is, within a handler of [Once]: its key, its fence, and
@@ -31,7 +33,8 @@ func OpOf(ctx context.Context) *hapax.Op {
 // Method, host, path, query and body make the request this request; the credentials that it carries
 // make its caller, unless an option names an Owner or a Caller ([By]). The response is kept as it is,
 // with its status deciding what a retry gets (docs/nginx.md, "What a status means"), and is sent once
-// it is stored. So it cannot be streamed. Requests with the methods GET, HEAD, OPTIONS and TRACE pass.
+// it is stored. So it cannot be streamed, and has 16 MiB at most: over that its client gets 500, and
+// the outcome is unknown. Requests with the methods GET, HEAD, OPTIONS and TRACE pass.
 //
 // The handler's context ends when the claim is lost, and not when the client goes away: what was
 // begun is brought to its end, for the retry. A handler that panics has failed.
@@ -130,6 +133,12 @@ func run(op *hapax.Op, made *recorder, r *http.Request, next http.HandlerFunc) (
 	next(made, r.WithContext(ctx))
 	returned = true
 	made.WriteHeader(http.StatusOK)
+	if made.over { // half of it would be no response, and it has run
+		if _, _, err := op.End(hapax.End{Class: "unknown"}); err != nil {
+			return nil, err
+		}
+		return nil, errOver
+	}
 	_, answer, err := op.End(hapax.End{Status: made.status, Headers: pairs(made.sent), Body: made.body.Bytes()})
 	return answer, err
 }
@@ -160,6 +169,7 @@ type recorder struct {
 	sent   http.Header // as it was with the status
 	status int
 	body   bytes.Buffer
+	over   bool // a part was refused
 }
 
 func (r *recorder) Header() http.Header { return r.header }
@@ -174,7 +184,8 @@ func (r *recorder) WriteHeader(status int) {
 func (r *recorder) Write(p []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
 	if r.body.Len()+len(p) > bodyMax {
-		return 0, fmt.Errorf("hapaxhttp: the response is over %d bytes", bodyMax)
+		r.over = true
+		return 0, errOver
 	}
 	return r.body.Write(p)
 }

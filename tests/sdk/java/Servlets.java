@@ -28,6 +28,10 @@ class Servlets {
             String amount = new String(request.getInputStream().readAllBytes(), StandardCharsets.UTF_8).replaceAll("[^0-9]", "");
             if (amount.equals("13"))
                 throw new IllegalStateException("thirteen");
+            if (amount.equals("17")) {
+                response.getWriter().print("x".repeat(17 << 20));
+                return;
+            }
             if (amount.equals("0")) {
                 response.sendError(400, "an amount above 0 is needed");
                 return;

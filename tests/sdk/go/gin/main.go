@@ -36,6 +36,10 @@ func main() {
 		if order.Amount == 13 {
 			panic("thirteen")
 		}
+		if order.Amount == 17 {
+			c.Data(http.StatusCreated, "text/plain", make([]byte, 17<<20))
+			return
+		}
 		c.Header("Location", "/payments/1")
 		c.String(http.StatusCreated, "charge %s (effect %d)\n", hapaxhttp.OpOf(c.Request.Context()).Key(),
 			atomic.AddInt64(&charges, 1))

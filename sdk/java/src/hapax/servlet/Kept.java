@@ -35,6 +35,14 @@ final class Kept extends HttpServletResponseWrapper {
     private int status = SC_OK;
     private Charset charset;
     private PrintWriter writer;
+    private boolean over; // a part was refused
+
+    /** A part of the response was refused, so the rest is no response. */
+    boolean isOver() {
+        if (writer != null)
+            writer.flush();
+        return over;
+    }
 
     Kept(HttpServletResponse outer) {
         super(outer);
@@ -186,6 +194,8 @@ final class Kept extends HttpServletResponseWrapper {
 
     private void take(byte[] bytes, int from, int count) throws IOException {
         if (body.size() + count > BODY_MAX)
+            over = true;
+        if (over)
             throw new IOException("the response is over " + BODY_MAX + " bytes, which cannot be kept");
         body.write(bytes, from, count);
     }

@@ -31,7 +31,8 @@ import java.util.function.Function;
  *
  * Method, host, path, query and body make the request this request; the credentials that it carries make its caller, unless
  * the options name an owner or a caller. The response is kept as it is, with its status deciding what a retry gets, and is
- * sent once it is stored. So it cannot be streamed, and not be asynchronous. Requests with the methods GET, HEAD, OPTIONS and
+ * sent once it is stored. So it cannot be streamed, not be asynchronous, and has 16 MiB at most: over that its client gets
+ * 500, and the outcome is unknown. Requests with the methods GET, HEAD, OPTIONS and
  * TRACE pass. If the claim is lost the thread is interrupted. What throws has failed.
  *
  * A form's parameters are not read before the body is: read the body, or send JSON.
@@ -110,7 +111,11 @@ public final class OnceFilter implements Filter {
         } finally {
             request.removeAttribute(OP);
             if (!returned)
-                op.end(null, 500, List.of(), null);
+                op.end(kept.isOver() ? "unknown" : null, 500, List.of(), null);
+        }
+        if (kept.isOver()) { // half of it would be no response, and it has run
+            op.end("unknown", 0, List.of(), null);
+            throw new IOException("the response is over its limit, and cannot be kept");
         }
         return op.end(null, kept.getStatus(), kept.headers(), kept.body()).answer();
     }
