@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 RESULTS = BUILD / "results"
 MESON_LOG = BUILD / "meson-logs/testlog.json"
-FILES = ["tests/store", "tests/broker", "tests/e2e"]
+FILES = ["tests/store", "tests/broker", "tests/e2e", "tests/sdk"]
 LINE = re.compile(r"\s*\d+/\d+ \S+?:([^ +]+)\S* / (.+?)\s+([A-Z]+)\s+([\d.]+)s"
                   r"(?:\s+(\d+)(?:/\d+)? subtests passed)?")
 

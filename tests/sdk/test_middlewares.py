@@ -91,7 +91,8 @@ class ByAsgi(Stand):
                 body, more = body + message.get("body", b""), message.get("more_body")
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
                        if name != b"connection"}
-            status, got, said = await asyncio.to_thread(asked_of, api.port, scope["method"], scope["path"], headers, body)
+            status, got, said = await asyncio.to_thread(asked_of, api.port, scope["method"], scope["path"], headers,
+                                                        body)
             await send({"type": "http.response.start", "status": status,
                         "headers": [(name.encode(), value.encode()) for name, value in got]})
             await send({"type": "http.response.body", "body": said[:3], "more_body": True})
