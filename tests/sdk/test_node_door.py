@@ -3,6 +3,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
 import re
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from conftest import HAPAX, PATIENCE, ROOT, read_line, wait_until
 from redis_server import Redis
-from test_node import HERE, NODE, Program
+from test_node import HERE, NODE, Program, env
 
 numbers = itertools.count(1)
 FRAMEWORKS = ["express", "parsed", "fastify", "nest", "hono"]
@@ -313,6 +314,49 @@ def test_a_worker_of_bullmq_is_killed(redis, make_door):
             assert said[0]["state"] == "failed" and said[0]["reason"].startswith("park: unknown"), said
         else:
             assert said[0] == {"effect": "hang k"} and said[1]["state"] == "completed", said
+
+
+KEYS, KILLS = (int(os.environ.get(f"HAPAX_NODE_{name}", default)) for name, default in (("KEYS", 60), ("KILLS", 6)))
+
+
+@pytest.mark.parametrize("policy", ["hold", "rerun"])
+def test_a_storm_on_bullmq(redis, make_door, folder, policy):
+    """kill -9 of workers and of the door at random moments: under hold no effect happens twice, and what is not known
+    is parked; under rerun every job completes, and an effect is repeated by a later attempt alone."""
+    door, effects, kills = make_door(redis.uri()), folder / "effects", {"worker": 0, "door": 0}
+    words = [NODE, HERE / "storm.js", str(redis.port), f"storm-{policy}", policy, effects]
+    effects.touch()
+    with contextlib.ExitStack() as stack:
+        def start(*more, **how):
+            process = subprocess.Popen([*words, *more], text=True, env=env(HAPAX_DOOR=door.address), **how)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        watch = start(str(KEYS), stdout=subprocess.PIPE)
+        assert read_line(watch) == "added\n"
+        workers = [start(), start()]
+        for number in range(KILLS):
+            before = effects.stat().st_size
+            wait_until(lambda: effects.stat().st_size > before or watch.poll() is not None, "another effect")
+            if number % 3 == 2:
+                kills["door"] += 1
+                door.kill()
+                door.start()
+            else:
+                kills["worker"] += 1
+                workers[number % 2].kill()
+                workers[number % 2] = start()
+        told = json.loads(read_line(watch))
+    seen = [line.split() for line in effects.read_text().splitlines()]
+    twice = len(seen) - len({key for key, _ in seen})
+    print(f"{policy}: {kills}, {len(seen)} effects, {twice} of them again, {len(told['reasons'])} jobs failed")
+    if policy == "hold":
+        assert twice == 0 and all(reason.startswith("park: unknown") for reason in told["reasons"]), told
+        assert told["completed"] + len(told["reasons"]) == 2 * KEYS
+    else:
+        assert told == {"completed": 2 * KEYS, "reasons": []} and len({key for key, _ in seen}) == KEYS
+        assert len({(key, attempt) for key, attempt in seen}) == len(seen) and twice <= 5 * sum(kills.values())
 
 
 # ---- the example ---------------------------------------------------------------------------------
