@@ -20,7 +20,8 @@ SECONDS = {
     "test_middlewares": 31, "test_module_builds": 15, "test_outbox_sql": 12, "test_peers": 15, "test_pg_crash": 56,
     "test_pg_gate": 16, "test_pg_sql": 14, "test_postgres_failover": 53, "test_postgres_store": 96,
     "test_problems": 16, "test_python": 45, "test_redis": 88, "test_redis_check": 22, "test_redis_failover": 127,
-    "test_redis_login": 21, "test_relay": 122, "test_retries": 12, "test_run": 26, "test_saga": 80, "test_sdks": 22,
+    "test_redis_login": 21, "test_node": 35, "test_node_door": 55, "test_node_draft07": 20, "test_relay": 122,
+    "test_retries": 12, "test_run": 26, "test_saga": 80, "test_sdks": 22,
     "test_serve": 63, "test_sql": 89, "test_sql_rights": 17, "test_sqs": 87, "test_steps": 55,
 }
 SPLIT = {"test_pg_crash", "test_postgres_failover", "test_redis_failover", "test_saga", "test_module_builds"}

@@ -169,7 +169,7 @@ for (const [kind, send] of Object.entries(senders)) {
   // A try that hangs is given up, and the next one has the same key.
   test(`${kind}: a try that hangs`, async () => {
     const { url, seen } = await service('hang', [200, {}, 'at last']);
-    assert.deepEqual(await send(url, { method: 'POST' }, { timeout: 200 }), { status: 200, text: 'at last' });
+    assert.deepEqual(await send(url, { method: 'POST' }, { timeout: 1000 }), { status: 200, text: 'at last' });
     assert.equal(seen[0].key, seen[1].key);
   });
 
