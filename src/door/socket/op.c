@@ -614,6 +614,16 @@ bool hapax__door_op_take(struct hapax__door_connection *c, const struct hapax__d
 
 /* ---- news of calls ------------------------------------------------------------------- */
 
+static void tell_lost(struct hapax__door_op *op)
+{
+    if (op->phase != HAPAX__OP_RUNNING || op->silent || op->told_lost)
+        return;
+    op->told_lost = true;
+    hapax__json_clear(&op->c->door->json);
+    hapax__json_put(&op->c->door->json, "{}");
+    hapax__door_put(op->c, HAPAX__DOOR_LOST, op->number, (struct hapax_span){NULL, 0});
+}
+
 void hapax__door_op_run(struct hapax__door_op *op)
 {
     struct hapax__door_stats *stats = op->c->door->options.stats;
@@ -622,10 +632,13 @@ void hapax__door_op_run(struct hapax__door_op *op)
     count(&stats->running, 1);
     if (op->resumed) {
         op->resumed = false;
-        return;
+    } else {
+        count(&stats->run, op->reconciling ? 0 : 1);
+        hapax__door_put_run(op);
     }
-    count(&stats->run, op->reconciling ? 0 : 1);
-    hapax__door_put_run(op);
+    /* A fast store may have said so before this thread took the RUN. */
+    if (hapax_attempt_lost(&op->call->attempt))
+        tell_lost(op);
 }
 
 static void may_run(struct hapax__door_op *op, bool reconcile)
@@ -707,16 +720,6 @@ void hapax__door_op_told(struct hapax__call *call)
     }
     may_run(op, call->state == HAPAX__FLOW_RECONCILE);
     leave_alone(op);
-}
-
-static void tell_lost(struct hapax__door_op *op)
-{
-    if (op->phase != HAPAX__OP_RUNNING || op->silent || op->told_lost)
-        return;
-    op->told_lost = true;
-    hapax__json_clear(&op->c->door->json);
-    hapax__json_put(&op->c->door->json, "{}");
-    hapax__door_put(op->c, HAPAX__DOOR_LOST, op->number, (struct hapax_span){NULL, 0});
 }
 
 /* A step is lost with its operation. */

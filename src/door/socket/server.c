@@ -177,7 +177,10 @@ static bool take_events(struct hapax__door *door, struct epoll_event *events, in
 static void begin_stop(struct hapax__door *door)
 {
     struct epoll_event none = {0};
+    uint64_t one;
+    ssize_t got = read(door->stop_fd, &one, sizeof(one)); /* what stands before the write is seen */
 
+    assert(got == (ssize_t)sizeof(one));
     epoll_ctl(door->epoll_fd, EPOLL_CTL_DEL, door->stop_fd, &none);
     door->stopping = true;
     hapax__socket_close(&door->socket);
