@@ -114,9 +114,9 @@ struct hapax__door_connection {
     atomic_int_fast64_t heard_us; /* the last frame */
     int64_t since_us; /* when a half frame began, or when output moved last */
     struct hapax__door_bytes in, out;
-    LIST_HEAD(, hapax__door_op) buckets[HAPAX__DOOR_BUCKETS];
+    LIST_HEAD(hapax__door_bucket, hapax__door_op) buckets[HAPAX__DOOR_BUCKETS];
     TAILQ_HEAD(hapax__door_ops, hapax__door_op) ops;
-    STAILQ_HEAD(, hapax__door_op) answered;
+    STAILQ_HEAD(hapax__door_answers, hapax__door_op) answered;
     uint32_t op_count;
 };
 
@@ -129,7 +129,7 @@ struct hapax__door {
     int64_t beat_ms;
 
     TAILQ_HEAD(, hapax__door_connection) connections;
-    STAILQ_HEAD(, hapax__door_connection) touched;
+    STAILQ_HEAD(hapax__door_touched, hapax__door_connection) touched;
     uint32_t clients;
     uint32_t op_count;
     size_t charged; /* bytes of long frames and outcomes in hand */
