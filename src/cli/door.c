@@ -395,7 +395,8 @@ static enum cli_exit advise(struct cli_args *args, const struct cli_advice *to)
 const struct cli_command cli_door = {
     .name = "door",
     .summary = "run operations for the programs of this machine, in any language",
-    .synopsis = {"[--listen unix:PATH] [--policy FILE] [--POLICY VALUE]... [-- COMMAND...]"},
+    .synopsis = {"[--listen unix:PATH] [--policy FILE] [--POLICY VALUE]...",
+                 "[OPTION]... -- COMMAND..."},
     .prose =
         "Runs functions, jobs and steps of other programs once: an SDK connects to the socket and "
         "says what to run, and this process does all else. Any store will do; with rocksdb: it "

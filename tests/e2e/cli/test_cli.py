@@ -17,7 +17,7 @@ from conftest import HAPAX, PATIENCE, ROOT, end, read_line, wait_until
 from postgres_server import Postgres
 from redis_server import Redis
 
-COMMANDS = ["serve", "run", "keep", "init", "check", "show", "list", "resolve", "purge", "bench", "help"]
+COMMANDS = ["serve", "door", "run", "keep", "init", "check", "show", "list", "resolve", "purge", "bench", "help"]
 RECORD = {"id", "scope", "state", "attempt", "fence", "stale", "hold", "ran", "reruns", "fingerprint", "caller",
           "created_us", "updated_us", "lease_until_us", "expires_us", "status", "headers", "body_kept",
           "resolved_us", "resolved_by", "what", "owner", "replaced_state", "replaced_status"}
