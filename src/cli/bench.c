@@ -365,8 +365,8 @@ static enum cli_exit run(struct cli_args *args)
 const struct cli_command cli_bench = {
     .name = "bench",
     .summary = "measure a store",
-    .synopsis = {"[--clients N] [--seconds S] [--duplicates PCT] [--size BYTES] "
-                 "[--retention DURATION]"},
+    .synopsis = {"[--clients N] [--seconds S] [--duplicates PCT]",
+                 "[--size BYTES] [--retention DURATION]"},
     .prose =
         "Claims operations and completes them, as fast as the store goes, and prints how many "
         "a second, and how long one op took. A cycle is an operation, claimed and completed: what "

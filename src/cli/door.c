@@ -314,6 +314,7 @@ static enum cli_exit serve(struct serving *serving)
     enum cli_exit exit;
 
     say_ready(serving);
+    cli_notify("READY=1");
     exit = start_child(serving);
     return exit == CLI_DONE ? (enum cli_exit)watch(serving) : exit;
 }
