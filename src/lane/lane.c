@@ -374,6 +374,14 @@ static bool end_begun(struct hapax__lane *lane)
     return give_back(lane, sent->jobs);
 }
 
+static void tell(struct hapax__lane *lane)
+{
+    uint64_t one = 1;
+    ssize_t written = write(lane->fd, &one, sizeof(one));
+
+    assert(written == (ssize_t)sizeof(one));
+}
+
 /* Waits until nothing is begun. Returns as give_back() does. */
 static bool end_all(struct hapax__lane *lane)
 {
@@ -411,12 +419,14 @@ static bool judge(struct hapax__lane *lane)
         first = end_all(lane);
     }
     pthread_mutex_unlock(&lane->lock);
+    if (first) /* the run may take long */
+        tell(lane);
     last = run_batch(lane, batch);
     pthread_mutex_lock(&lane->lock);
     lane->judging = false;
     if (last > lane->last)
         lane->last = last;
-    return give_back(lane, batch) || first;
+    return give_back(lane, batch);
 }
 
 /* After a failed sync the store may have come back between two batches. So each write is asked for:
@@ -447,14 +457,6 @@ static bool sync_judged(struct hapax__lane *lane)
     pthread_mutex_lock(&lane->lock);
     lane->syncing = false;
     return give_back(lane, batch);
-}
-
-static void tell(struct hapax__lane *lane)
-{
-    uint64_t one = 1;
-    ssize_t written = write(lane->fd, &one, sizeof(one));
-
-    assert(written == (ssize_t)sizeof(one));
 }
 
 static bool is_over(const struct hapax__lane *lane)

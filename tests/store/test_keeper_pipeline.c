@@ -13,6 +13,7 @@
 #include "store/types.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -44,8 +45,10 @@ struct came {
     struct hapax_op ops[MANY];
 };
 
-static void play_accept(struct play *play)
+/* Accepts a connection, and greets its client. */
+static void *greet(void *arg)
 {
+    struct play *play = arg;
     struct timeval wait = {.tv_sec = WAIT_MS / 1000};
     struct hapax__hello hello = {.version = HAPAX__FRAME_VERSION,
                                  .frame_max = HAPAX__FRAME_MAX,
@@ -56,15 +59,21 @@ static void play_accept(struct play *play)
     struct hapax__writer w = {bytes, sizeof(bytes)};
     struct hapax_span payload;
 
-    hapax__link_turn(&play->link, play->now_us, false);
     play->fd = accept4(play->listener, NULL, NULL, SOCK_CLOEXEC);
-    assert_true(play->fd >= 0);
-    assert_int_equal(setsockopt(play->fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)), 0);
-    assert_true(peer_read(play->fd, &kind, &payload));
-    assert_int_equal(kind, HAPAX__FRAME_HELLO);
+    must(play->fd >= 0);
+    must(setsockopt(play->fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) == 0);
+    must(peer_read(play->fd, &kind, &payload));
+    must(kind == HAPAX__FRAME_HELLO);
     free((void *)(uintptr_t)payload.ptr);
     hapax__frame_put_welcome(&w, &hello);
-    assert_true(peer_send(play->fd, bytes, sizeof(bytes)));
+    must(peer_send(play->fd, bytes, sizeof(bytes)));
+    return NULL;
+}
+
+static void play_accept(struct play *play)
+{
+    hapax__link_turn(&play->link, play->now_us, false);
+    (void)greet(play);
     hapax__link_turn(&play->link, play->now_us, true);
     assert_int_equal(play->link.phase, HAPAX__LINK_UP);
 }
@@ -161,14 +170,25 @@ static void came_free(struct came *came)
     free(came);
 }
 
-/* Answers a request: ABSENT to a READ's like, or this error. Frees the request. */
-static void answer(struct play *play, struct came *came, enum hapax_error error)
+/* Makes the reply to a request, of the answers in its ops, and frees it. Returns the length. */
+static size_t make_reply(uint8_t *bytes, size_t size, struct came *came)
 {
     struct hapax__frame_reply head = {.seq = came->head.seq, .count = came->head.count};
-    uint8_t bytes[65536];
     const size_t head_size = HAPAX__FRAME_HEAD + HAPAX__FRAME_REPLY_SIZE;
-    struct hapax__writer w = {bytes + head_size, sizeof(bytes) - head_size};
+    struct hapax__writer w = {bytes + head_size, size - head_size};
     struct hapax__writer head_w = {bytes, head_size};
+
+    for (unsigned i = 0; i < came->head.count; i++)
+        hapax__frame_put_answer(&w, &came->ops[i], came->ops[i].error ? "not now" : "");
+    hapax__frame_put_reply(&head_w, &head, (size_t)(w.at - bytes) - head_size);
+    came_free(came);
+    return (size_t)(w.at - bytes);
+}
+
+/* Answers a request: CLAIMED, or this error. Frees the request. */
+static void answer(struct play *play, struct came *came, enum hapax_error error)
+{
+    uint8_t bytes[65536];
 
     for (unsigned i = 0; i < came->head.count; i++) {
         struct hapax_op *op = &came->ops[i];
@@ -177,11 +197,8 @@ static void answer(struct play *play, struct came *came, enum hapax_error error)
         op->verdict = error != HAPAX_ERR_NONE ? HAPAX_NO_VERDICT : HAPAX_CLAIMED;
         op->record = (struct hapax_record){
             .id = op->id, .state = HAPAX_STATE_STARTED, .attempt = 1, .scope = op->scope};
-        hapax__frame_put_answer(&w, op, error != HAPAX_ERR_NONE ? "not now" : "");
     }
-    hapax__frame_put_reply(&head_w, &head, (size_t)(w.at - bytes) - head_size);
-    assert_true(peer_send(play->fd, bytes, (size_t)(w.at - bytes)));
-    came_free(came);
+    assert_true(peer_send(play->fd, bytes, make_reply(bytes, sizeof(bytes), came)));
 }
 
 /* The ops on the ids from..from+n come back, with a verdict or with this error. */
@@ -286,6 +303,61 @@ CASE(a_turn_takes_the_answers_of_one_request)
     assert_memory_equal(play->ops[SECOND].record.scope.ptr, play->ops[SECOND].scope.ptr,
                         play->ops[SECOND].scope.len);
     assert_false(play->link.paused);
+    play_close(play);
+}
+
+/* A batch's answers stay as they are until its end, although those to others come with them and
+ * another batch is begun in between. */
+CASE(begun_batches_keep_their_own_outcomes)
+{
+    static const unsigned from[] = {0, 1, 1 + SECOND}, n[] = {1, SECOND, 2 * SECOND};
+    struct play *play = play_open();
+    struct hapax_store *store;
+    uint8_t bytes[32768];
+    char uri[80], text[HAPAX_TEXT_MAX];
+    size_t len = 0;
+    pthread_t peer;
+
+    close(play->fd);
+    assert_int_equal(pthread_create(&peer, NULL, greet, play), 0);
+    (void)snprintf(uri, sizeof(uri), "unix:%s", play->path);
+    assert_int_equal(hapax_store_open(&store, uri, text), HAPAX_ERR_NONE);
+    assert_int_equal(pthread_join(peer, NULL), 0);
+    for (unsigned i = 0; i < 60; i++)
+        play->ops[i] = bed_op(HAPAX_OP_CLAIM, i, 1);
+    for (unsigned b = 0; b < 3; b++)
+        assert_true(hapax_store_begin(store, &play->ops[from[b]], n[b]));
+    for (unsigned b = 0; b < 3; b++) {
+        struct came *came = come(play, from[b], n[b]);
+
+        for (unsigned i = 0; i < n[b]; i++) {
+            struct hapax_op *op = &came->ops[i];
+
+            op->verdict = HAPAX_COMPLETED;
+            op->error = HAPAX_ERR_NONE;
+            op->record = (struct hapax_record){.id = op->id,
+                                               .state = HAPAX_STATE_COMPLETED,
+                                               .attempt = 1,
+                                               .scope = op->scope,
+                                               .outcome = {200, true, hapax_str(""),
+                                                           {op->id.bytes, sizeof(op->id.bytes)}}};
+        }
+        len += make_reply(bytes + len, sizeof(bytes) - len, came);
+    }
+    assert_true(peer_send(play->fd, bytes, len));
+    for (unsigned b = 0; b < 3; b++) {
+        assert_int_equal(hapax_store_end(store, &play->ops[from[b]], n[b], text), HAPAX_ERR_NONE);
+        if (b == 0)
+            assert_true(hapax_store_begin(store, &play->ops[40], 1));
+        for (unsigned i = from[b]; i < from[b] + n[b]; i++) {
+            assert_int_equal(play->ops[i].verdict, HAPAX_COMPLETED);
+            assert_memory_equal(play->ops[i].record.outcome.body.ptr, play->ops[i].id.bytes,
+                                sizeof(play->ops[i].id.bytes));
+        }
+    }
+    answer(play, come(play, 40, 1), HAPAX_ERR_NONE);
+    assert_int_equal(hapax_store_end(store, &play->ops[40], 1, text), HAPAX_ERR_NONE);
+    hapax_store_close(store);
     play_close(play);
 }
 

@@ -108,11 +108,16 @@ static void keeper_begin(struct hapax_store *store, struct hapax_op *ops, size_t
 {
     struct keeper *k = (struct keeper *)store;
     struct pollfd now;
+    bool paused;
 
     pthread_mutex_lock(&k->lock);
     assert(k->count < HAPAX_BEGUN_MAX);
     put(k, &k->begun[(k->first + k->count++) % HAPAX_BEGUN_MAX], ops, n);
+    /* Answers that have come are left to who ends their batch, and knows when the arena is free. */
+    paused = k->link.paused;
+    k->link.paused = false;
     hapax__link_turn(&k->link, hapax__boot_us(), false);
+    k->link.paused = paused && k->link.fd >= 0;
     now = hapax__link_poll(&k->link);
     if (k->polls && (now.fd != k->polled.fd || now.events != k->polled.events ||
                      hapax__link_wake_us(&k->link) < k->polled_until_us))

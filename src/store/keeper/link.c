@@ -186,7 +186,7 @@ static void gather(struct hapax__link *link, int64_t now_us)
             unavailable(link);
             continue;
         }
-        if (group->count > 0 && size > room)
+        if (group->count > 0 && (!asking->op || size > room))
             break;
         room -= size;
         STAILQ_REMOVE_HEAD(&link->waiting, next);
