@@ -335,12 +335,12 @@ CASE(begun_batches_keep_their_own_outcomes)
 
             op->verdict = HAPAX_COMPLETED;
             op->error = HAPAX_ERR_NONE;
-            op->record = (struct hapax_record){.id = op->id,
-                                               .state = HAPAX_STATE_COMPLETED,
-                                               .attempt = 1,
-                                               .scope = op->scope,
-                                               .outcome = {200, true, hapax_str(""),
-                                                           {op->id.bytes, sizeof(op->id.bytes)}}};
+            op->record = (struct hapax_record){
+                .id = op->id,
+                .state = HAPAX_STATE_COMPLETED,
+                .attempt = 1,
+                .scope = op->scope,
+                .outcome = {200, true, hapax_str(""), {op->id.bytes, sizeof(op->id.bytes)}}};
         }
         len += make_reply(bytes + len, sizeof(bytes) - len, came);
     }
