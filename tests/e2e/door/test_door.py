@@ -6,7 +6,7 @@ import re
 import struct
 
 import pytest
-from conftest import ROOT, read_line
+from conftest import ROOT, end, read_line
 from door_client import KINDS, Client, encode
 
 
@@ -34,7 +34,10 @@ class Door:
 
 @pytest.fixture
 def door(hapax, store):
-    return Door(hapax, store)
+    door = Door(hapax, store, "--drain", "100ms")
+    yield door
+    if door.process.poll() is None:
+        end(door.process)  # not killed: a build for coverage writes down at its end what was run
 
 
 @pytest.fixture
