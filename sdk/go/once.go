@@ -36,11 +36,18 @@ func Fingerprint(v any) Option {
 	}
 }
 
-// Owner says whose key it is: each owner has keys of its own.
-func Owner(owner string) Option { return func(r *Request) { r.Owner = Text(owner) } }
+// Owner says whose key it is: each owner has keys of its own. An empty owner gets ErrMissingOwner.
+func Owner(owner string) Option {
+	text := Text(owner)
+	return func(r *Request) { r.Owner = &text }
+}
 
-// Caller says who asks: another caller with the same key gets ErrMismatch, and no part of the outcome.
+// Caller says who asks: another caller with the same key gets ErrMismatch, and no part of the outcome. A caller without
+// parts, or with empty parts only, gets ErrMissingOwner.
 func Caller(parts ...string) Option {
+	if len(parts) == 0 {
+		parts = []string{""}
+	}
 	return func(r *Request) {
 		for _, part := range parts {
 			r.Caller = append(r.Caller, Text(part))

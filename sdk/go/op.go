@@ -16,7 +16,7 @@ type Request struct {
 	Scope       string            `json:"scope,omitempty"`
 	Key         Text              `json:"key,omitempty"`
 	KeyHeader   []string          `json:"key_header,omitempty"` // all values of Idempotency-Key, as they came
-	Owner       Text              `json:"owner,omitempty"`
+	Owner       *Text             `json:"owner,omitempty"`      // nil: none; an empty one is refused
 	Caller      []Text            `json:"caller,omitempty"`
 	Fingerprint []Text            `json:"fingerprint,omitempty"` // what makes the request this request, but for Body
 	BodyPart    string            `json:"body,omitempty"`        // what of Body counts for it: "json", "body", "-/at", "off"

@@ -81,7 +81,7 @@ struct hapax__door_op {
         uint8_t scope[HAPAX_SCOPE_MAX], key[HAPAX_KEY_MAX], owner[HAPAX_OWNER_MAX],
             step[HAPAX_STEP_MAX], what[HAPAX_WHAT_MAX];
     } names;
-    const char *why; /* of BAD_KEY: static; NULL: none */
+    const char *why; /* of BAD_KEY and MISSING_OWNER: static; NULL: none */
     struct hapax__meta_message message;
     bool refused; /* by END, as a message */
     size_t charged; /* bytes of the outcome that count for all connections */

@@ -244,6 +244,16 @@ static struct hapax_span find_key(uint8_t memory[HAPAX_KEY_MAX], const char **ba
     return *bad ? none : (struct hapax_span){memory, len};
 }
 
+/* Whether an owner or a caller is named and says nothing. */
+static bool is_unowned(const struct hapax__meta_begin *begin)
+{
+    size_t len = 0;
+
+    for (size_t i = 0; i < begin->caller.n; i++)
+        len += begin->caller.at[i].len;
+    return (begin->owner.is && begin->owner.bytes.len == 0) || (begin->caller.are && len == 0);
+}
+
 /* Makes the request and the policy of an operation. INVALID, NOMEM. *bad_key: see find_key(). */
 static enum hapax_error take_request(struct hapax__door_op *op,
                                      const struct hapax__meta_begin *begin, struct hapax_span body,
@@ -379,8 +389,12 @@ static bool begin(struct hapax__door_op *op, const struct hapax__door_frame *fra
     }
     if (!make_call(op, text))
         return drop(op, frame, HAPAX_ERR_NOMEM, text);
-    if (op->why)
+    if (op->why) {
         op->call->request.key = HAPAX__KEY_BAD;
+    } else if (!op->outer && op->request.key.len > 0 && is_unowned(&meta)) {
+        op->call->request.key = HAPAX__KEY_UNOWNED;
+        op->why = "its owner or its caller is empty";
+    }
     op->call->request.too_large =
         op->as == HAPAX__AS_HTTP && frame->body.len > op->policy.max_request;
     if (meta.nonce.is) {

@@ -359,6 +359,22 @@ def test_http_answers_are_responses(client):
     assert ask(headers=[]).kind == "RUN"
 
 
+def test_who_is_named_and_empty_is_nobody(client):
+    """An empty owner or caller is not another word for none: with a key it is refused, in each form."""
+    http = {"as": "http", "request": {"method": "POST", "uri": "/", "headers": [["Authorization", "a"]]}}
+    for nobody in ({"owner": ""}, {"caller": []}, {"caller": ["", ""]}, {"owner": "ann", "caller": [""]}):
+        answer = client.wait(client.begin(**nobody), "ANSWER")
+        assert answer.answer == "missing_owner" and not answer.own and "empty" in answer.text
+        answer = client.wait(client.begin(**nobody, **http), "ANSWER")
+        assert answer.status == 400 and json.loads(answer.body)["type"].endswith("missing-owner")
+        answer = client.wait(client.begin(**nobody, **{"as": "message"}), "ANSWER")
+        assert (answer.do, answer.reason) == ("dead", "bad_key") and "empty" in answer.line
+        assert client.wait(client.begin(None, **nobody), "RUN").fence == 0
+        answer = client.once(None, key_header="?", **nobody)
+        assert answer.answer == "bad_key"
+    assert client.once(owner="ann", caller=["", "ann"]).answer == "fresh"
+
+
 def test_http_in_flight_says_when(client):
     """Retry-After, and the same without a body."""
     members = {"as": "http", "request": {"method": "POST", "uri": "/"}}

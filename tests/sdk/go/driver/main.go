@@ -17,12 +17,13 @@ import (
 )
 
 type command struct {
-	Do, ID, Scope, Key, Owner, As, Name, Text string
-	Args, Value                               json.RawMessage
-	Caller                                    []string
-	Policy                                    map[string]string
-	Bytes                                     json.RawMessage // true, or what bytes
-	Reconcile                                 bool
+	Do, ID, Scope, Key, As, Name, Text string
+	Owner                              *string
+	Args, Value                        json.RawMessage
+	Caller                             []string
+	Policy                             map[string]string
+	Bytes                              json.RawMessage // true, or what bytes
+	Reconcile                          bool
 }
 
 type event map[string]any
@@ -178,8 +179,8 @@ func end(id, kind string, value any, err error) {
 
 func call(ctx context.Context, c command) {
 	options := []hapax.Option{hapax.Fingerprint(c.Args)}
-	if c.Owner != "" {
-		options = append(options, hapax.Owner(c.Owner))
+	if c.Owner != nil {
+		options = append(options, hapax.Owner(*c.Owner))
 	}
 	if c.Caller != nil {
 		options = append(options, hapax.Caller(c.Caller...))
