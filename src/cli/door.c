@@ -196,24 +196,29 @@ static enum cli_exit open_store(struct serving *serving)
     return exit;
 }
 
-/* Where to listen. With a command and no --listen: in a folder of our own. */
+/* Where to listen. With a command and no --listen: in a folder of our own. The command is told by
+ * the environment, which is set here: no other thread runs yet. */
 static enum cli_exit place(struct serving *serving)
 {
     const struct door_args *args = serving->args;
 
-    if (args->listen || !args->args.words) {
-        (void)snprintf(serving->listen, sizeof(serving->listen), "%s",
-                       args->listen ? args->listen : LISTEN);
+    (void)snprintf(serving->listen, sizeof(serving->listen), "%s",
+                   args->listen ? args->listen : LISTEN);
+    if (!args->args.words)
         return CLI_DONE;
+    if (!args->listen) {
+        (void)snprintf(serving->folder, sizeof(serving->folder), "/tmp/hapax-door-XXXXXX");
+        if (!mkdtemp(serving->folder)) {
+            serving->folder[0] = '\0';
+            return cli_fail(&args->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                            "cannot make a folder in /tmp: %s", strerror(errno));
+        }
+        (void)snprintf(serving->listen, sizeof(serving->listen), "unix:%s/door.sock",
+                       serving->folder);
     }
-    (void)snprintf(serving->folder, sizeof(serving->folder), "/tmp/hapax-door-XXXXXX");
-    if (!mkdtemp(serving->folder)) {
-        serving->folder[0] = '\0';
-        return cli_fail(&args->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
-                        "cannot make a folder in /tmp: %s", strerror(errno));
-    }
-    (void)snprintf(serving->listen, sizeof(serving->listen), "unix:%s/door.sock", serving->folder);
-    return CLI_DONE;
+    if (setenv("HAPAX_DOOR", serving->listen, 1) == 0)
+        return CLI_DONE;
+    return cli_fail(&args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
 }
 
 static enum cli_exit open_door(struct serving *serving, bool now)
@@ -277,10 +282,8 @@ static enum cli_exit start_child(struct serving *serving)
 
     if (!args->words)
         return CLI_DONE;
-    error = setenv("HAPAX_DOOR", serving->listen, 1) == 0
-                ? cli_child_start(&serving->child,
-                                  &(struct cli_child_how){args->words, environ, 0, false}, &found)
-                : ENOMEM;
+    error = cli_child_start(&serving->child,
+                            &(struct cli_child_how){args->words, environ, 0, false}, &found);
     if (error == 0)
         return CLI_DONE;
     (void)cli_fail(args, CLI_UNREACHED, HAPAX_ERR_INVALID, "cannot start \"%.100s\": %s",
@@ -364,9 +367,9 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = cli_secret_read(&serving->secret, args);
     if (exit == CLI_DONE)
-        exit = open_store(serving);
-    if (exit == CLI_DONE && serving->h)
         exit = place(serving);
+    if (exit == CLI_DONE)
+        exit = open_store(serving);
     if (exit == CLI_DONE && serving->h)
         exit = open_door(serving, now);
     if (exit == CLI_DONE && serving->h)
