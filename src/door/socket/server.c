@@ -186,6 +186,17 @@ static void begin_stop(struct hapax__door *door)
     hapax__socket_close(&door->socket);
 }
 
+/* Whether a client is still to be answered, or to read its answer. */
+static bool is_busy(const struct hapax__door *door)
+{
+    const struct hapax__door_connection *c;
+
+    TAILQ_FOREACH (c, &door->connections, all)
+        if (c->op_count > 0 || c->out.at < c->out.len)
+            return true;
+    return false;
+}
+
 static void *door_main(void *arg)
 {
     struct hapax__door *door = arg;
@@ -193,7 +204,7 @@ static void *door_main(void *arg)
     int64_t ticked_us = 0, end_us = 0;
 
     pthread_setname_np(pthread_self(), "hapax-door");
-    while (!door->stopping || (door->op_count > 0 && ticked_us < end_us)) {
+    while (!door->stopping || (is_busy(door) && ticked_us < end_us)) {
         int n = epoll_wait(door->epoll_fd, events, EVENTS_MAX, door->stopping ? 10 : TICK_MS);
         int64_t now_us = hapax__monotonic_us();
 

@@ -2,6 +2,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -318,6 +319,20 @@ def test_a_door_that_is_told_to_end_lets_handlers_finish(hapax, store):
     door.start()
     with door.client() as client:
         assert client.once().body == b"done"
+
+
+def test_a_door_that_is_told_to_end_lets_clients_read(hapax, store):
+    """An answer that is being written is written to its end."""
+    door = Door(hapax, store, "--drain", "1h")
+    long = {"max_response": "16m"}
+    with door.client() as client:
+        assert client.once(result=bytes(16 << 20), policy=long).recorded
+        op = client.begin(policy=long)
+        client.socket.recv(1, socket.MSG_PEEK)
+        door.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not os.path.exists(door.path), "the end of the socket")
+        assert client.wait(op, "ANSWER").body == bytes(16 << 20)
+        assert door.process.wait(PATIENCE) == 0
 
 
 def test_a_handler_that_outlives_the_drain_goes_on_at_the_next_door(hapax, store):
