@@ -24,16 +24,20 @@
 #define OUT_MAX     ((size_t)1 << 20) /* with more to write, answers wait */
 #define DEATH_MS    1000 /* how long a process may take from its socket's end to its own */
 
+/* events: 0: none, not even the socket's end, which epoll always tells of a socket that it has. */
 static void watch(struct hapax__door_connection *c, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = c};
-    int failed;
+    int how = !events ? EPOLL_CTL_DEL : !c->events ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
 
     if (c->events == events)
         return;
-    failed = epoll_ctl(c->door->epoll_fd, EPOLL_CTL_MOD, c->fd, &event);
-    assert(!failed); /* changing the watched events takes no memory */
-    c->events = events;
+    if (epoll_ctl(c->door->epoll_fd, how, c->fd, &event) == 0) {
+        c->events = events;
+    } else {
+        assert(how == EPOLL_CTL_ADD); /* the others take no memory */
+        c->waits = true;
+    }
 }
 
 void hapax__door_connection_touch(struct hapax__door_connection *c)
@@ -102,20 +106,16 @@ static bool is_dead(const struct hapax__door_connection *c)
     return c->pidfd >= 0 && poll(&process, 1, 0) > 0;
 }
 
-/* Takes the socket out of the events: it has ended. False: nothing is to be waited for. A process
- * that is killed ends its sockets a moment before it ends itself. */
+/* False: nothing is to be waited for. A process that is killed ends its sockets a moment before it
+ * ends itself. */
 static bool wait_for_death(struct hapax__door_connection *c)
 {
-    struct epoll_event none = {0};
-
-    if (c->dying)
-        return !is_dead(c) && hapax__monotonic_us() - c->since_us < DEATH_MS * US_PER_MS;
     if (c->pidfd < 0 || is_dead(c))
         return false;
-    epoll_ctl(c->door->epoll_fd, EPOLL_CTL_DEL, c->fd, &none);
+    if (!c->dying)
+        c->since_us = hapax__monotonic_us();
     c->dying = true;
-    c->since_us = hapax__monotonic_us();
-    return true;
+    return hapax__monotonic_us() - c->since_us < DEATH_MS * US_PER_MS;
 }
 
 void hapax__door_connection_hang_up(struct hapax__door_connection *c)
@@ -125,8 +125,7 @@ void hapax__door_connection_hang_up(struct hapax__door_connection *c)
     if (c->phase == HAPAX__DOOR_GONE)
         return;
     /* Not left to close(): where a process was forked meanwhile, the socket lives on there. */
-    if (!c->dying)
-        epoll_ctl(c->door->epoll_fd, EPOLL_CTL_DEL, c->fd, &none);
+    watch(c, 0);
     shutdown(c->fd, SHUT_RDWR);
     close(c->fd);
     c->fd = -1;
@@ -189,7 +188,7 @@ void hapax__door_put(struct hapax__door_connection *c, enum hapax__door_kind kin
     struct hapax__door_bytes *out = &c->out;
     uint8_t head[HAPAX__DOOR_HEAD];
 
-    if (c->phase == HAPAX__DOOR_GONE)
+    if (c->phase == HAPAX__DOOR_GONE || c->unread || c->ending)
         return;
     if (out->at == out->len)
         c->since_us = hapax__monotonic_us();
@@ -244,12 +243,12 @@ static void put_answers(struct hapax__door_connection *c)
     }
 }
 
-/* Writes what the socket takes. False: it takes no more, or is gone. */
+/* Writes what the socket takes. False: it takes no more. What nobody reads is dropped. */
 static bool write_out(struct hapax__door_connection *c)
 {
     struct hapax__door_bytes *out = &c->out;
 
-    while (out->at < out->len) {
+    while (out->at < out->len && !c->unread && !c->ending) {
         ssize_t sent = send(c->fd, out->bytes + out->at, out->len - out->at, MSG_NOSIGNAL);
 
         if (sent >= 0) {
@@ -258,8 +257,7 @@ static bool write_out(struct hapax__door_connection *c)
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return false;
         } else if (errno != EINTR) {
-            c->ending = true;
-            return false;
+            c->unread = true; /* what the process has sent is still to be read */
         }
     }
     out->at = 0;
@@ -309,7 +307,8 @@ static bool is_ours(uint8_t kind)
            kind == HAPAX__DOOR_LOST || kind == HAPAX__DOOR_FAULT;
 }
 
-/* Takes a frame. False: it waits for a new state of its operation. */
+/* Takes a frame. False: it waits for a new state of its operation. A BEGIN is dropped where nobody
+ * would read that it may run. */
 static bool take(struct hapax__door_connection *c, const struct hapax__door_frame *frame)
 {
     atomic_store(&c->heard_us, hapax__boot_us());
@@ -321,7 +320,8 @@ static bool take(struct hapax__door_connection *c, const struct hapax__door_fram
         end_with(c, frame->kind, HAPAX_ERR_INVALID, "a second HELLO");
     else if (is_ours(frame->kind))
         end_with(c, frame->kind, HAPAX_ERR_INVALID, "a frame of a kind that only a door sends");
-    else if (frame->kind == HAPAX__DOOR_BEAT)
+    else if (frame->kind == HAPAX__DOOR_BEAT ||
+             (frame->kind == HAPAX__DOOR_BEGIN && (c->unread || c->ending)))
         return true;
     else if (frame->op == 0)
         end_with(c, frame->kind, HAPAX_ERR_INVALID, "a frame for no operation, whose op is 0");
@@ -354,7 +354,8 @@ static bool advance(struct hapax__door_connection *c)
     struct hapax__door_bytes *in = &c->in;
     const char *why;
 
-    while (c->phase < HAPAX__DOOR_CLOSING && !c->ending && c->out.len - c->out.at < OUT_MAX) {
+    c->held = false;
+    while (c->phase < HAPAX__DOOR_CLOSING && c->out.len - c->out.at < OUT_MAX) {
         struct hapax__door_frame frame;
         size_t size;
         int64_t taken = hapax__door_frame_read(
@@ -366,7 +367,8 @@ static bool advance(struct hapax__door_connection *c)
             end_with(c, 0, HAPAX_ERR_INVALID, why);
             break;
         }
-        if (taken == 0 || !take(c, &frame))
+        c->held = taken > 0 && !take(c, &frame);
+        if (taken == 0 || c->held)
             break;
         c->waits = false;
         in->at += (size_t)taken;
@@ -392,13 +394,16 @@ static size_t wanted(struct hapax__door_connection *c)
     return size > BUFFER_SIZE ? size : BUFFER_SIZE;
 }
 
-/* Reads once. False: nothing came. */
+/* Reads once. False: nothing came. Of a process that is dead nothing more will come then, even
+ * where a child that it has forked holds the socket. */
 static bool receive(struct hapax__door_connection *c)
 {
     struct hapax__door_bytes *in = &c->in;
     size_t size = wanted(c);
     ssize_t got;
 
+    if (c->ending)
+        return false;
     /* Where frames wait, or memory is used up, the client waits by our fault. */
     if (in->len - in->at >= size || !make_room(c, size)) {
         c->waits = true;
@@ -411,7 +416,7 @@ static bool receive(struct hapax__door_connection *c)
     while (got < 0 && errno == EINTR);
     if (got > 0)
         in->len += (size_t)got;
-    else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+    else if (got == 0 || c->dead || (errno != EAGAIN && errno != EWOULDBLOCK))
         c->ending = true;
     return got > 0;
 }
@@ -427,11 +432,11 @@ void hapax__door_connection_flush(struct hapax__door_connection *c)
     do {
         full = advance(c);
         put_answers(c);
-        if (!c->ending)
-            written = write_out(c);
-    } while (written && !c->ending && (full || !STAILQ_EMPTY(&c->answered)));
+        written = write_out(c);
+    } while (written && (full || !STAILQ_EMPTY(&c->answered) || (c->dead && receive(c))));
     if (c->ending) {
-        if (!wait_for_death(c))
+        watch(c, 0);
+        if (!c->held && !wait_for_death(c))
             hapax__door_connection_hang_up(c);
     } else if (written && c->phase == HAPAX__DOOR_CLOSING) {
         hapax__door_connection_hang_up(c);
@@ -444,31 +449,40 @@ void hapax__door_connection_flush(struct hapax__door_connection *c)
 
 void hapax__door_connection_event(struct hapax__door_connection *c, uint32_t events)
 {
+    struct epoll_event none = {0};
+
     if (c->phase == HAPAX__DOOR_GONE)
         return;
-    if (!c->dying && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
-        (void)receive(c);
-    /* What the process has sent is still taken. A child that it has forked may hold the socket. */
-    if (is_dead(c)) {
-        do
-            (void)advance(c);
-        while (!c->ending && receive(c));
-        c->ending = true;
+    if (!c->dead && is_dead(c)) {
+        epoll_ctl(c->door->epoll_fd, EPOLL_CTL_DEL, c->pidfd, &none);
+        c->dead = true;
+        c->unread = true;
     }
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+        (void)receive(c);
     hapax__door_connection_touch(c);
+}
+
+/* Whether the client may still send: neither its process nor its end of the socket is gone. */
+static bool may_live(const struct hapax__door_connection *c)
+{
+    struct pollfd end = {.fd = c->fd, .events = 0};
+
+    return !c->dead && poll(&end, 1, 0) == 0;
 }
 
 void hapax__door_connection_tick(struct hapax__door_connection *c, int64_t now_us)
 {
     bool waits_for_client = c->phase == HAPAX__DOOR_GREETING || c->phase == HAPAX__DOOR_CLOSING ||
-                            c->in.at < c->in.len || c->out.at < c->out.len;
+                            (c->in.at < c->in.len && !c->held) || c->out.at < c->out.len;
 
     if (c->phase == HAPAX__DOOR_GONE)
         return;
-    if (c->dying) {
+    if (c->ending) {
         hapax__door_connection_touch(c);
     } else if (c->waits) { /* there may be memory by now */
-        atomic_store(&c->heard_us, hapax__boot_us());
+        if (may_live(c))
+            atomic_store(&c->heard_us, hapax__boot_us());
         c->since_us = now_us;
         c->waits = false;
         hapax__door_connection_touch(c);

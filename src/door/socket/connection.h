@@ -105,7 +105,10 @@ struct hapax__door_connection {
     int fd;
     int pidfd; /* of the peer's process, where the door asks whether it lives; otherwise -1 */
     uint32_t events; /* what epoll watches for */
-    /* The socket has ended, or the peer's process; or there was no memory for a frame. */
+    bool dead; /* the peer's process */
+    bool unread; /* nobody reads what the door writes: that is dropped */
+    bool held; /* a frame that was read waits for a new state of its operation */
+    /* Nothing more comes: all was read, or there was no memory for a frame. */
     bool ending;
     bool dying; /* `ending`, and whether the process dies is to be seen */
     bool waits; /* it is not read, until there is memory or a new state */

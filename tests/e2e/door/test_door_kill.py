@@ -3,6 +3,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -177,6 +178,114 @@ def test_with_now_a_client_that_lives_is_not_dead(hapax, store):
         assert two.finish(60).recorded
         assert metric(door, "hapax_door_resumed_total") == 1 and metric(door, "hapax_door_connections") == 1
         assert metric(door, 'hapax_answers_total{answer="in_flight"}') == 1
+
+
+def say_last(door, code):
+    """Plays a client in a process of its own, which is killed after its last line."""
+    code = "\n".join(["import os, signal, socket, sys", "sys.path[:0] = sys.argv[2].split(':')",
+                      "from door_client import Client, encode", "client = Client(sys.argv[1])",
+                      textwrap.dedent(code), "os.kill(os.getpid(), signal.SIGKILL)"])
+    done = subprocess.run([sys.executable, "-c", code, door.path, ":".join(sys.path)], timeout=PATIENCE)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.fixture(params=["lease", "now"])
+def patient(request, hapax, store):
+    """A door whose leases are never over."""
+    return Door(hapax, store, "--lease", "1h", "--run-max", "2h", "--on-disconnect", request.param)
+
+
+def test_what_a_client_said_before_its_death_counts(patient):
+    """An END is taken, though what stands before it has answers that nobody reads any more."""
+    say_last(patient, f"""
+        op = client.run(policy={HOLD}).op
+        client.socket.shutdown(socket.SHUT_RD)  # as its death does, but surely before the door writes
+        client.socket.sendall(encode(99, 9, None, bytes(1000)) * 70 + encode("END", op, {{"class": "final"}}, b"done"))
+        """)
+    with patient.client() as client:
+        assert client.once(policy={**HOLD, "wait": "60s"}).body == b"done"
+
+
+def test_a_begin_that_nobody_would_hear_of_does_not_run(patient):
+    """It is no attempt, and under hold nothing for an operator."""
+    say_last(patient, f"""
+        client.socket.shutdown(socket.SHUT_RD)
+        client.socket.sendall(encode(99, 9, None, bytes(1000)) * 70)
+        client.begin(policy={HOLD})
+        """)
+    with patient.client() as client:
+        assert client.run(policy={**HOLD, "wait": "60s"}).attempt == 1
+
+
+@pytest.mark.parametrize("on_disconnect", ["lease", "now"])
+def test_what_a_client_resumed_before_its_death_ends_as_it_said(hapax, on_disconnect):
+    """The END waits for its RESUME, longer than its process lives, and the door hears of that."""
+    policy = {**HOLD, "lease": "1h", "run_max": "2h", "timeout": "60s"}
+    with Redis() as server:
+        server.start()
+        door = Door(hapax, server.uri(), "--on-disconnect", on_disconnect)
+        with door.client() as one:
+            ticket = one.run(policy=policy).ticket
+            door.kill()
+        door.start()
+        with door.client() as client:
+            server.stop()
+            say_last(door, f"""
+                client.socket.sendall(encode("RESUME", 1, {{"ticket": {ticket!r}}}) +
+                                      encode("END", 1, {{"class": "final"}}, b"done"))
+                """)
+            for number in range(1, 9):  # each in a round of the door's
+                client.send(99, number)
+                client.wait(number, "FAULT")
+            server.cont()
+            assert client.once(policy={**policy, "wait": "60s"}).body == b"done"
+
+
+def fill(door, client):
+    """Clients that have begun frames of 17 MiB, so that the door has no room for another long frame."""
+    fillers = [door.client() for _ in range(8)]
+    for part in struct.pack(">IBII", 17 << 20, 7, 1, 0), b"x":
+        for filler in fillers:
+            filler.socket.sendall(part)
+        client.send(99, 1)  # what the door answers now it has read after these
+        client.wait(1, "FAULT")
+    return fillers
+
+
+LONG = 100_000
+
+
+def test_a_dead_client_whose_end_waits_for_memory_is_taken_at_its_word(patient):
+    """Not sooner, and not as one that died within its handler."""
+    with patient.client() as client:
+        fillers = fill(patient, client)
+        say_last(patient, f"client.end(client.run(policy={HOLD}).op, body=bytes({LONG}))")
+        assert client.once(policy=HOLD).answer == "in_flight"
+        for filler in fillers:
+            filler.close()
+        assert client.once(policy={**HOLD, "wait": "60s"}).body == bytes(LONG)
+
+
+def test_a_client_that_waits_for_memory_and_is_gone_is_not_kept_alive(hapax, store):
+    """Its lease runs out, and the door does not turn in circles meanwhile."""
+    door = Door(hapax, store, "--lease", "1s")
+    with door.client() as client:
+        gone = door.client()
+        run = gone.run()
+        fillers = fill(door, client)
+        gone.end(run.op, body=bytes(LONG))
+        gone.close()
+        began, busy = time.monotonic(), processor_time(door)
+        assert client.run(policy={"wait": "25s"}).attempt == 2  # for 30 s the door bears with half frames
+        assert processor_time(door) - busy < (time.monotonic() - began) / 2
+        for filler in fillers:
+            filler.close()
+
+
+def processor_time(door):
+    """Seconds."""
+    with open(f"/proc/{door.process.pid}/stat") as stat:
+        return sum(int(ticks) for ticks in stat.read().rpartition(")")[2].split()[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def metric(door, name):
