@@ -121,7 +121,7 @@ def test_no_function_of_a_stranger_is_called(db, role):
     ask(owner, "SET client_min_messages = notice")
     token = ask(owner, "SELECT token FROM hapax.begin('shop'::text, 'k'::text, decode(repeat('00', 32), 'hex'), "
                        "decode(repeat('00', 32), 'hex'), interval '30s', interval '24h', 'rerun'::text, 0, NULL::text, "
-                       "true, NULL::text, NULL::text)")[0][0]
+                       "true, NULL::text, NULL::text, 0)")[0][0]
     ask(owner, "SELECT hapax.renew(%s::text, interval '30s', true)", token)
     for step, end in (("a", "step_complete(b.step_token, 200, ''::bytea, ''::bytea, true)"),
                       ("b", "step_fail(b.step_token, true, false, 0, ''::bytea, ''::bytea, true)")):

@@ -362,7 +362,7 @@ def test_a_hook_is_asked_whether_it_happened(runs, hook, status, output, effects
 
 # A signal reaches the command and what it has started, and its own end counts.
 def test_signals_are_handed_on(runs):
-    process = runs.start("k", "trap 'echo told; exit 5' TERM; " + BEGIN + "sh -c 'cat go'", "--class", "5 final")
+    process = runs.start("k", f"trap 'echo told; exit 5' TERM; sh -c '{BEGIN} exec cat go'", "--class", "5 final")
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=PATIENCE)[0] == b"told\n" and process.returncode == 5
     assert runs.sh("q", "kill -TERM $$").returncode == 128 + signal.SIGTERM
