@@ -427,8 +427,10 @@ void hapax__door_connection_flush(struct hapax__door_connection *c)
 {
     bool full, written = true;
 
-    if (c->phase == HAPAX__DOOR_GONE)
+    if (c->phase == HAPAX__DOOR_GONE) {
+        put_answers(c); /* frees the operations; nobody is told */
         return;
+    }
     do {
         full = advance(c);
         put_answers(c);

@@ -444,6 +444,15 @@ def test_a_door_that_is_told_to_end_lets_clients_read(hapax, store):
         assert door.process.wait(PATIENCE) == 0
 
 
+def test_of_a_client_that_is_gone_nothing_stays_in_hand(hapax, store):
+    """Its handler's operation is over: a door that is told to end waits for nothing."""
+    door = Door(hapax, store, "--drain", "1h")
+    with door.client() as client:
+        client.run()
+    door.process.send_signal(signal.SIGTERM)
+    assert door.process.wait(PATIENCE) == 0
+
+
 def test_a_handler_that_outlives_the_drain_goes_on_at_the_next_door(hapax, store):
     """Its claim is neither ended nor lost."""
     door = Door(hapax, store, "--drain", "0")
