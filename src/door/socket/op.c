@@ -372,6 +372,9 @@ static bool begin(struct hapax__door_op *op, const struct hapax__door_frame *fra
     error = hapax__meta_begin_read(&meta, &door->arena, frame->meta, text);
     if (error != HAPAX_ERR_NONE)
         return drop(op, frame, error, text);
+    /* A handler in hand is given time to end: so its steps go on. */
+    if (door->stopping && meta.step.len == 0)
+        return drop(op, frame, HAPAX_ERR_UNAVAILABLE, "the door ends");
     if (is_resuming(find(op->c, meta.in)))
         return put_off(op);
     op->as = meta.as;
@@ -472,8 +475,6 @@ static bool make(struct hapax__door_connection *c, const struct hapax__door_fram
 
     if (find(c, frame->op))
         return refuse(c, frame, HAPAX_ERR_INVALID, "an operation of this number is in hand");
-    if (door->stopping)
-        return refuse(c, frame, HAPAX_ERR_UNAVAILABLE, "the door ends");
     if (c->op_count >= door->options.ops_max) {
         hapax__fail(text, HAPAX_ERR_NOMEM,
                     "%u operations of this connection are in hand, the limit", c->op_count);

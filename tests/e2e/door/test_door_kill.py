@@ -453,6 +453,23 @@ def test_of_a_client_that_is_gone_nothing_stays_in_hand(hapax, store):
     assert door.process.wait(PATIENCE) == 0
 
 
+def test_a_door_that_ends_still_takes_steps_and_resumes(hapax, store):
+    """A handler in hand goes on to its next step; a handler that lost its connection goes on, too."""
+    door = Door(hapax, store, "--drain", "1h")
+    with door.client() as one, door.client() as two:
+        lost, run = one.run("lost", policy=HOLD), two.run()
+        one.close()
+        door.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not os.path.exists(door.path), "the end of the socket")
+        step = two.wait(two.step(run.op, "charge"), "RUN")
+        assert two.finish(step.op, body=b"paid").recorded
+        two.send("RESUME", 60, {"ticket": lost.ticket})
+        assert two.finish(60).recorded
+        assert two.wait(two.begin("new"), "FAULT").error == "unavailable"
+        assert two.finish(run.op).recorded
+        assert door.process.wait(PATIENCE) == 0
+
+
 def test_a_handler_that_outlives_the_drain_goes_on_at_the_next_door(hapax, store):
     """Its claim is neither ended nor lost."""
     door = Door(hapax, store, "--drain", "0")
