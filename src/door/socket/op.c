@@ -175,18 +175,22 @@ static void keep_names(struct hapax__door_op *op, const struct hapax_request *re
 static const char *const credentials[] = {"authorization", "cookie",       "x-api-key",
                                           "api-key",       "x-auth-token", "x-access-token"};
 
-static void http_caller(struct hapax_digest *out, const struct hapax__lines *headers)
+/* The caller of a request that names none: as at the gate, all credentials, and nobody where the
+ * owner is named, or there are none. */
+static void http_caller(struct hapax_digest *out, const struct hapax__meta_begin *begin)
 {
+    const struct hapax__lines *headers = begin->owner.is ? NULL : begin->headers;
     struct hapax_span parts[2 * HAPAX__LINES_MAX];
     size_t n = 0;
 
+    parts[0] = (struct hapax_span){NULL, 0};
     for (size_t i = 0; i < sizeof(credentials) / sizeof(credentials[0]); i++)
         for (size_t j = 0; headers && j < headers->n; j++)
             if (hapax__line_is(&headers->at[j], hapax_str(credentials[i]))) {
                 parts[n++] = hapax_str(credentials[i]);
                 parts[n++] = headers->at[j].value;
             }
-    hapax_digest(out, parts, n);
+    hapax_digest(out, parts, n > 0 ? n : 1);
 }
 
 static bool fingerprint(struct hapax_digest *out, const struct hapax__meta_begin *begin,
@@ -276,8 +280,8 @@ static enum hapax_error take_request(struct hapax__door_op *op,
         request.what = (struct hapax_span){what, hapax_what(what, line, 2)};
     if (begin->caller.are)
         hapax_digest(&request.caller, begin->caller.at, begin->caller.n);
-    else if (begin->as == HAPAX__AS_HTTP && !begin->owner.is)
-        http_caller(&request.caller, begin->headers);
+    else if (begin->as == HAPAX__AS_HTTP)
+        http_caller(&request.caller, begin);
     text[0] = '\0';
     if (!fingerprint(&request.fingerprint, begin, body, text))
         return strcmp(text, "out of memory") == 0 ? HAPAX_ERR_NOMEM : HAPAX_ERR_INVALID;

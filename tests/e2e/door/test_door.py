@@ -375,6 +375,17 @@ def test_who_is_named_and_empty_is_nobody(client):
     assert client.once(owner="ann", caller=["", "ann"]).answer == "fresh"
 
 
+@pytest.mark.parametrize("owner, headers", [(None, ()), (None, [("Authorization", "Bearer a")]),
+                                            ("ann", [("Authorization", "Bearer a"), ("X-User", "ann")])])
+def test_what_the_gate_stored_is_replayed(client, door, serve, owner, headers):
+    """The same request is the same operation at both doors: its caller is nobody, its credentials, or its owner's."""
+    gate = serve(*(["--owner", "$http_x_user"] if owner else []), store=door.store)
+    assert gate.post("/ok", "k", b"{}", headers).status == 200
+    request = {"method": "POST", "host": "api.test", "uri": "/ok", "headers": list(headers)}
+    answer = client.wait(client.begin(scope="default", body=b"{}", owner=owner, **{"as": "http", "request": request}))
+    assert answer.answer == "replay" and answer.status == 200, answer
+
+
 def test_http_in_flight_says_when(client):
     """Retry-After, and the same without a body."""
     members = {"as": "http", "request": {"method": "POST", "uri": "/"}}
