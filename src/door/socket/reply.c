@@ -41,7 +41,7 @@ static void put_name(struct hapax__json_out *out, const char *name)
 static void put_word(struct hapax__json_out *out, const char *name, const char *word)
 {
     put_name(out, name);
-    hapax__json_put_string(out, hapax_str(word));
+    hapax__json_put_shown(out, hapax_str(word)); /* a text may be cut within a character */
 }
 
 static void put_number(struct hapax__json_out *out, const char *name, int64_t number)

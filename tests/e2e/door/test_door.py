@@ -415,6 +415,9 @@ def test_messages_are_told_what_becomes_of_them(client):
     assert ask("c", "not_run", {"again": away.again}).again["waits"] == 2
     refused = ask("d", None)
     assert refused.do == "dead" and refused.reason == "refused" and refused.line == "no such order"
+    cut = client.run("u", **{"as": "message"})
+    client.end(cut.op, None, refuse=600 * "ü")
+    assert client.wait(cut.op, "ANSWER").line == 127 * "ü" + "\ufffd"
     hold = {"on_expired": "hold"}
     assert ask("e", "unknown", policy=hold).do == "park"
     assert ask("e", policy=hold, message={"unknown": "dead"}).do == "dead"
