@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The text of id and token that a handler may complete its record with, and who is handed one.
+ * The text of id and token that a handler may complete its record with, and who is handed one. And
+ * how a door keeps the nonces that become tokens.
  */
 #include "../cases.h"
 #include "core/token.h"
+#include "door/socket/nonces.h"
 #include "execute_bed.h"
 
 /* Base64url of the id's 32 bytes and then the token's 16, as any other library decodes it. */
@@ -93,4 +95,26 @@ CASE(without_a_key_there_is_no_token)
     assert_false(handed.given);
     assert_string_equal(handed.text, "");
     bed_close(&bed);
+}
+
+/* A row holds few nonces: a client whose nonces differ in any one byte has all of them kept. */
+CASE(nonces_that_are_alike_but_for_a_byte_are_kept)
+{
+    struct hapax__nonces nonces = {calloc(HAPAX__NONCES_ROWS, sizeof(*nonces.rows))};
+    struct hapax_token nonce = {{0}};
+
+    assert_non_null(nonces.rows);
+    for (size_t at = 0; at < sizeof(nonce.bytes); at++)
+        for (unsigned value = 1; value < 32; value++) {
+            nonce.bytes[at] = (uint8_t)value;
+            assert_true(hapax__nonces_add(&nonces, &nonce));
+            nonce.bytes[at] = 0;
+        }
+    for (size_t at = 0; at < sizeof(nonce.bytes); at++)
+        for (unsigned value = 1; value < 32; value++) {
+            nonce.bytes[at] = (uint8_t)value;
+            assert_false(hapax__nonces_add(&nonces, &nonce));
+            nonce.bytes[at] = 0;
+        }
+    free(nonces.rows);
 }

@@ -27,10 +27,13 @@ struct hapax__nonces {
 static inline bool hapax__nonces_add(struct hapax__nonces *nonces, const struct hapax_token *nonce)
 {
     struct hapax__nonces_row *row;
-    uint32_t hash;
+    uint64_t half[2], hash;
 
-    memcpy(&hash, nonce->bytes, sizeof(hash));
-    row = &nonces->rows[hash % HAPAX__NONCES_ROWS];
+    _Static_assert(sizeof(half) == sizeof(nonce->bytes), "all bytes choose the row");
+    memcpy(half, nonce->bytes, sizeof(half));
+    /* The upper bits of the product hang on all of its factor. */
+    hash = (half[0] ^ half[1]) * UINT64_C(0x9E3779B97F4A7C15);
+    row = &nonces->rows[(hash >> 50) % HAPAX__NONCES_ROWS];
     for (size_t i = 0; i < HAPAX__NONCES_ROW; i++)
         if (memcmp(&row->seen[i], nonce, sizeof(*nonce)) == 0)
             return false;
