@@ -267,7 +267,7 @@ static struct hapax__decision act_on(const struct rule *r)
 }
 
 /* A damaged record, or an outcome too big for one, says nothing about other messages. */
-static enum hapax__store_seen store_of(const struct hapax__ended *ended)
+enum hapax__store_seen hapax__store_of(const struct hapax__ended *ended)
 {
     bool of_record = ended->error == HAPAX_ERR_CORRUPT || ended->error == HAPAX_ERR_TOO_BIG;
 
@@ -302,7 +302,7 @@ struct hapax__decision hapax__decide(const struct hapax_consumer *consumer,
     struct hapax__decision decision = act_on(&rule);
 
     decision.ran = ended->cls != 0 && ended->cls != HAPAX_CLASS_NOT_RUN;
-    decision.store = store_of(ended);
+    decision.store = hapax__store_of(ended);
     return decision;
 }
 

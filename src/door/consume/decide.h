@@ -61,6 +61,9 @@ struct hapax__before {
 
 enum hapax__store_seen { HAPAX__STORE_NOT_SEEN = 0, HAPAX__STORE_UP, HAPAX__STORE_AWAY };
 
+/* What the answer of an operation says about the store. */
+enum hapax__store_seen hapax__store_of(const struct hapax__ended *ended);
+
 struct hapax__decision {
     enum hapax__act act;
     enum hapax__wait wait; /* RETRY, WAIT, RETURN: why it waits */

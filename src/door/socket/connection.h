@@ -135,7 +135,8 @@ struct hapax__door {
     STAILQ_HEAD(hapax__door_touched, hapax__door_connection) touched;
     uint32_t clients;
     uint32_t op_count;
-    size_t charged; /* bytes of long frames and outcomes in hand */
+    size_t charged; /* bytes of long frames, and of `held` */
+    size_t held; /* of outcomes in hand, and of answers that wait */
     bool deaf; /* no descriptors to accept with, until the next tick */
     bool stopping;
     struct hapax_arena arena; /* of the frame in hand */

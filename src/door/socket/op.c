@@ -13,14 +13,17 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "base/time.h"
+#include "door/consume/decide.h"
 #include "ticket.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define BEATS_MISSED 3 /* a process that misses so many is silent */
-#define CHARGED_MIN  ((size_t)64 << 10) /* bodies below count for nothing */
+#define RETRY_AFTER_MS 1000
+#define BEATS_MISSED   3 /* a process that misses so many is silent */
+#define CHARGED_MIN    ((size_t)64 << 10) /* bodies below count for nothing */
+#define HELD_MAX       ((size_t)256 << 20) /* of answers that clients have not read */
 
 static void count(atomic_uint_fast64_t *counter, int64_t n)
 {
@@ -66,6 +69,13 @@ static struct hapax__door_op *op_new(struct hapax__door_connection *c, uint32_t 
     return op;
 }
 
+static void charge(struct hapax__door_op *op, size_t size)
+{
+    op->charged += size;
+    op->c->door->charged += size;
+    op->c->door->held += size;
+}
+
 static void ended(struct hapax__door_op *op, enum hapax_class cls);
 
 static void op_free(struct hapax__door_op *op)
@@ -79,6 +89,7 @@ static void op_free(struct hapax__door_op *op)
     c->door->op_count--;
     count(&c->door->options.stats->in_hand, -1);
     c->door->charged -= op->charged;
+    c->door->held -= op->charged;
     hapax_answer_release(&op->answer);
     free(op->listing);
     explicit_bzero(&op->names, sizeof(op->names));
@@ -484,6 +495,10 @@ static bool make(struct hapax__door_connection *c, const struct hapax__door_fram
                     "%u operations of this connection are in hand, the limit", c->op_count);
         return refuse(c, frame, HAPAX_ERR_NOMEM, text);
     }
+    if (frame->kind == HAPAX__DOOR_BEGIN && door->held >= HELD_MAX / 2) {
+        c->waits = true; /* until the next tick */
+        return false;
+    }
     op = op_new(c, frame->op);
     if (!op)
         return refuse(c, frame, HAPAX_ERR_NOMEM, "out of memory");
@@ -564,10 +579,8 @@ static enum hapax_error take_outcome(struct hapax__door_op *op, enum hapax_class
     if (error != HAPAX_ERR_NONE)
         return hapax__fail(text, error,
                            error == HAPAX_ERR_NOMEM ? "out of memory" : "the headers are no lines");
-    if (frame->body.len >= CHARGED_MIN) {
-        op->charged = frame->body.len;
-        door->charged += op->charged;
-    }
+    if (frame->body.len >= CHARGED_MIN)
+        charge(op, frame->body.len);
     *cls = class_of(op, &meta);
     op->refused = meta.refuse.is;
     if (op->refused)
@@ -698,6 +711,43 @@ static void answer_not_run(struct hapax__door_op *op)
         (void)snprintf(op->text, sizeof(op->text), "%s", listing->text);
 }
 
+/* An operation that was given up need not have asked. */
+static void see_store(const struct hapax__door_op *op)
+{
+    const struct hapax_answer *answer = &op->answer;
+    const struct hapax__ended ended = {.kind = answer->kind,
+                                       .cls = answer->cls,
+                                       .error = answer->error,
+                                       .recorded = answer->recorded,
+                                       .unprotected = answer->unprotected};
+    enum hapax__store_seen seen = hapax__store_of(&ended);
+
+    if (seen != HAPAX__STORE_NOT_SEEN && !op->given_up)
+        atomic_store(&op->c->door->options.stats->store_up, seen == HAPAX__STORE_UP);
+}
+
+/* Counts what was stored, and is to be sent. Where nothing has run, and others have not read too
+ * much of the like, it is given to who asks later. */
+static void charge_answer(struct hapax__door_op *op)
+{
+    struct hapax_answer *answer = &op->answer;
+    size_t size = answer->outcome.headers.len + answer->outcome.body.len;
+
+    if (op->charged > 0) /* it is of this operation's own END */
+        return;
+    if (answer->cls || op->c->door->held == 0 || op->c->door->held + size <= HELD_MAX) {
+        charge(op, size);
+        return;
+    }
+    hapax_answer_release(answer);
+    answer->kind = HAPAX_ANSWER_STORE_DOWN;
+    answer->error = HAPAX_ERR_NOMEM;
+    answer->recorded = false;
+    answer->retry_after_ms = RETRY_AFTER_MS;
+    hapax__fail(op->text, HAPAX_ERR_NOMEM, "answers of %zu MiB are not read yet, the limit",
+                HELD_MAX >> 20);
+}
+
 static void answered(struct hapax__door_op *op)
 {
     struct hapax__door_stats *stats = op->c->door->options.stats;
@@ -710,15 +760,17 @@ static void answered(struct hapax__door_op *op)
         memcpy(op->text, text, sizeof(text));
     if (error != HAPAX_ERR_NONE || (op->listing && op->listing->no_memory)) {
         if (!op->silent)
-            hapax__door_fault(op->c, op->number, HAPAX__DOOR_BEGIN, HAPAX_ERR_NOMEM, text);
+            hapax__door_fault(op->c, op->number, HAPAX__DOOR_BEGIN, HAPAX_ERR_NOMEM,
+                              error != HAPAX_ERR_NONE ? text : op->listing->text);
         detach(op);
     } else {
+        see_store(op);
         answer_not_run(op);
+        charge_answer(op);
         count(&stats->answers[answer->kind], 1);
         count(&stats->unrecorded, answer->kind == HAPAX_ANSWER_FRESH &&
                                       answer->cls != HAPAX_CLASS_UNKNOWN && !answer->recorded);
         count(&stats->unasked, answer->unasked);
-        atomic_store(&stats->store_up, answer->error == HAPAX_ERR_NONE);
     }
     op->phase = HAPAX__OP_ANSWERED;
     STAILQ_INSERT_TAIL(&op->c->answered, op, answered);

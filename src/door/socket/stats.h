@@ -21,7 +21,7 @@ struct hapax__door_stats {
     atomic_uint_fast64_t connections; /* gauge */
     atomic_uint_fast64_t in_hand; /* gauge: operations */
     atomic_uint_fast64_t running; /* gauge: handlers */
-    atomic_bool store_up; /* as of the last answer */
+    atomic_bool store_up; /* as of the last answer that came from the store */
 };
 
 #endif

@@ -3,10 +3,11 @@ import base64
 import concurrent.futures
 import json
 import re
+import select
 import struct
 
 import pytest
-from conftest import ROOT, end, read_line
+from conftest import ROOT, end, read_line, wait_until
 from door_client import KINDS, Client, encode
 
 
@@ -546,6 +547,29 @@ def test_too_many_operations_are_refused(client):
             client.begin(f"k{key}")
         fault = over.result()
     assert fault.error == "nomem" and str(most) in fault.text
+
+
+def test_answers_that_nobody_reads_are_bounded(door):
+    """Over half of the limit BEGINs wait, over the limit they are told to ask later; all goes on once it is read."""
+    big, policy = bytes(16 << 20), {"max_response": "16m"}
+    with door.client() as one, door.client() as two:
+        assert one.once("big", big, policy=policy).recorded
+        many = b"".join(encode("BEGIN", 100 + i, {"scope": "test", "key": "big", "policy": policy}) for i in range(20))
+        one.socket.sendall(many)
+
+        def waits():
+            op = two.begin(f"{two.op}")
+            if not select.select([two.socket], [], [], 1)[0]:
+                return True
+            assert two.finish(two.wait(op, "RUN").op).recorded
+            return False
+
+        wait_until(waits, "a BEGIN that waits")
+        answers = [one.wait(100 + i, "ANSWER") for i in range(20)]
+        refused = [answer for answer in answers if answer.answer == "store_down"]
+        assert refused and all(answer.error == "nomem" and "256 MiB" in answer.text for answer in refused)
+        assert all(answer.body == big for answer in answers if answer not in refused)
+        assert two.finish(two.wait(two.op, "RUN").op).recorded
 
 
 # ---- the page ---------------------------------------------------------------------------------

@@ -586,6 +586,8 @@ def test_a_store_that_is_away_is_said_to_be(hapax, away):
         fresh = client.finish(run.op, body=b"kept")
         assert fresh.answer == "fresh" and not fresh.recorded and fresh.error
         assert metric(door, "hapax_unrecorded_total") == 1 and metric(door, "hapax_door_store_up") == 0
+        assert client.once(None).answer == "bypass" and client.once(None, key_header="?").answer == "bad_key"
+        assert metric(door, "hapax_door_store_up") == 0
         away.cont()
         assert answered(client, "k", "replay", policy={"timeout": "60s"}).body == b"kept"
         assert answered(client, "new", "RUN", policy={"timeout": "60s"})
