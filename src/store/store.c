@@ -84,25 +84,27 @@ void *hapax_store_memory(struct hapax_store *store, size_t size)
     return hapax__arena_alloc(store->arena, size);
 }
 
-/* The type of the URI's scheme. */
-static enum hapax_error find_type(const struct hapax_store_type **out, const char *uri,
-                                  char text[HAPAX_TEXT_MAX])
+/* The type of the URI's scheme. NULL: error and text say why. */
+static const struct hapax_store_type *find_type(const char *uri, enum hapax_error *error,
+                                                char text[HAPAX_TEXT_MAX])
 {
+    const struct hapax_store_type *type = NULL;
     char shown[HAPAX_TEXT_MAX];
 
-    if (!uri || !strchr(uri, ':'))
-        return hapax__fail(text, HAPAX_ERR_INVALID,
-                           "store \"%s\" is not a URI (try rocksdb:PATH, unix:PATH, "
-                           "redis://HOST, postgres://HOST/DB, dynamodb://REGION/TABLE or memory:)",
-                           uri ? uri : "");
-    *out = type_of(uri);
-    if (*out)
-        return HAPAX_ERR_NONE;
-    hapax_store_shown(shown, uri);
-    return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
-                       "store \"%.150s\" is of no known scheme (rocksdb:, unix:, redis://, "
-                       "postgres://, hybrid:, dynamodb://, memory:)",
-                       shown);
+    if (!uri || !strchr(uri, ':')) {
+        *error =
+            hapax__fail(text, HAPAX_ERR_INVALID,
+                        "store \"%s\" is not a URI (try rocksdb:PATH, unix:PATH, "
+                        "redis://HOST, postgres://HOST/DB, dynamodb://REGION/TABLE or memory:)",
+                        uri ? uri : "");
+    } else if (!(type = type_of(uri))) {
+        hapax_store_shown(shown, uri);
+        *error = hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
+                             "store \"%.150s\" is of no known scheme (rocksdb:, unix:, redis://, "
+                             "postgres://, hybrid:, dynamodb://, memory:)",
+                             shown);
+    }
+    return type;
 }
 
 enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
@@ -114,8 +116,8 @@ enum hapax_error hapax_store_open(struct hapax_store **out, const char *uri,
 
     *out = NULL;
     text[0] = '\0';
-    error = find_type(&type, uri, text);
-    if (error != HAPAX_ERR_NONE)
+    type = find_type(uri, &error, text);
+    if (!type)
         return error;
     arena = calloc(1, sizeof(*arena));
     if (!arena)
@@ -155,8 +157,8 @@ enum hapax_error hapax_store_rights(const char *uri, const char *use, const char
     enum hapax_error error;
 
     text[0] = '\0';
-    error = find_type(&type, uri, text);
-    if (error != HAPAX_ERR_NONE)
+    type = find_type(uri, &error, text);
+    if (!type)
         return error;
     if (type->rights)
         return type->rights(uri, use, role, print, say, arg, text);
