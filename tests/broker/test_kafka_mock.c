@@ -57,6 +57,17 @@ static bool first_holds(struct bed *bed)
     return bed->members[0].kept_count >= wanted;
 }
 
+/* Waits until the first member holds all that is wanted; says where it stands if it does not. */
+static void hold_all(struct bed *bed)
+{
+    const struct member *member = &bed->members[0];
+
+    if (!spin(bed, first_holds, DEADLINE))
+        fail_msg("holds %zu of %zu; %u voided, %s; \"%s\"", member->kept_count, wanted,
+                 (unsigned)member->source->voided,
+                 member->source->connected ? "connected" : "not connected", member->source->text);
+}
+
 static bool some_voided(struct bed *bed)
 {
     return bed->members[0].source->voided > 0;
@@ -71,7 +82,7 @@ CASE(a_lost_partition_is_voided_and_not_committed)
 
     member = join(bed, "lost", QUICK, HAPAX_ORDER_KEY);
     wanted = 10;
-    assert_true(spin(bed, first_holds, DEADLINE));
+    hold_all(bed);
     rd_kafka_mock_push_request_errors(cluster, HEARTBEAT, 1, RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID);
     assert_true(spin(bed, some_voided, DEADLINE));
     assert_int_equal(member->source->voided, 10);
@@ -79,7 +90,7 @@ CASE(a_lost_partition_is_voided_and_not_committed)
         assert_true(member->kept[i]->voided);
     release_all(member, HAPAX__RELEASE_ACK);
     assert_int_equal(member->acked, 0);
-    assert_true(spin(bed, first_holds, DEADLINE));
+    hold_all(bed);
     assert_int_equal(number_of(member->kept[0]), 0);
     bed_free(bed);
 }
@@ -97,7 +108,7 @@ CASE(a_refused_commit_is_made_again)
 
     member = join(bed, "commits", QUICK, HAPAX_ORDER_KEY);
     wanted = 10;
-    assert_true(spin(bed, first_holds, DEADLINE));
+    hold_all(bed);
     rd_kafka_mock_push_request_errors(
         cluster, OFFSET_COMMIT, 3, RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS,
         RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS, RD_KAFKA_RESP_ERR__TRANSPORT);
@@ -107,7 +118,7 @@ CASE(a_refused_commit_is_made_again)
     quit(member, CLOSE_MS);
     member = join(bed, "commits", QUICK, HAPAX_ORDER_KEY);
     wanted = 4;
-    assert_true(spin(bed, first_holds, DEADLINE));
+    hold_all(bed);
     assert_int_equal(number_of(member->kept[0]), 6);
     assert_int_equal(member->kept_count, 4);
     bed_free(bed);
@@ -125,7 +136,7 @@ CASE(letters_survive_a_broken_connection)
     member = join(bed, "broken", "", HAPAX_ORDER_KEY);
     publish_and_wait(bed, "broken", 200, 1, 1); /* behind any second copy */
     wanted = 201;
-    assert_true(spin(bed, first_holds, DEADLINE));
+    hold_all(bed);
     assert_int_equal(member->kept_count, 201);
     for (size_t i = 0; i < 201; i++)
         assert_int_equal(number_of(member->kept[i]), (int)i);
@@ -153,7 +164,7 @@ CASE(closing_without_a_broker_ends)
 
     join(bed, "gone", "", HAPAX_ORDER_KEY);
     wanted = 10;
-    assert_true(spin(bed, first_holds, DEADLINE));
+    hold_all(bed);
     rd_kafka_mock_broker_set_down(cluster, 1);
     publish(bed, "gone", 10, 10, 0);
     release_all(&bed->members[0], HAPAX__RELEASE_ACK);
