@@ -126,6 +126,9 @@ void cli_command_advice(char out[128], const char *word);
 /* One of the shared options that this command knows, counted from 0; NULL: there is none. */
 const struct cli_option *cli_shared_option(const struct cli_command *command, size_t index);
 
+/* One of a command's options, its own and then the shared ones. NULL: past the last. */
+const struct cli_option *cli_option_at(const struct cli_command *command, size_t place);
+
 /* Reads the words after the command's name into args. A wrong one is printed, and CLI_USAGE is
  * returned. */
 enum cli_exit cli_parse(struct cli_args *args, int argc, char **argv);

@@ -4,13 +4,6 @@
  */
 #include "cli.h"
 
-static const struct cli_option *option_at(const struct cli_command *command, size_t place)
-{
-    return place < command->option_count
-               ? &command->options[place]
-               : cli_shared_option(command, place - command->option_count);
-}
-
 static void bash(void)
 {
     const struct cli_option *option;
@@ -26,7 +19,7 @@ static void bash(void)
     puts("' ;;");
     for (size_t i = 0; cli_commands[i]; i++) {
         printf("    *:%s) options='--help", cli_commands[i]->name);
-        for (size_t k = 0; (option = option_at(cli_commands[i], k)) != NULL; k++)
+        for (size_t k = 0; (option = cli_option_at(cli_commands[i], k)) != NULL; k++)
             printf(" --%s", option->name);
         puts("' ;;");
     }
@@ -66,7 +59,7 @@ static void zsh(void)
     puts("    return\nfi\ncase $words[2] in");
     for (size_t i = 0; cli_commands[i]; i++) {
         printf("%s)\n    _arguments '--help[print the page]'", cli_commands[i]->name);
-        for (size_t k = 0; (option = option_at(cli_commands[i], k)) != NULL; k++) {
+        for (size_t k = 0; (option = cli_option_at(cli_commands[i], k)) != NULL; k++) {
             printf(" \\\n        '%s--%s%s[", option->kind == CLI_TEXTS ? "*" : "", option->name,
                    option->kind == CLI_FLAG ? "" : "=");
             put_zsh(option->about);

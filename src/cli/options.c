@@ -122,8 +122,7 @@ static enum cli_exit set(struct cli_args *args, const struct cli_option *option,
 
 /* ---- words --------------------------------------------------------------------------- */
 
-/* A command's options: its own, then the shared ones. NULL: past the last. */
-static const struct cli_option *option_at(const struct cli_command *command, size_t place)
+const struct cli_option *cli_option_at(const struct cli_command *command, size_t place)
 {
     if (place < command->option_count)
         return &command->options[place];
@@ -135,7 +134,7 @@ static int find(const struct cli_command *command, const char *name, size_t len)
 {
     const struct cli_option *option;
 
-    for (int place = 0; (option = option_at(command, (size_t)place)); place++)
+    for (int place = 0; (option = cli_option_at(command, (size_t)place)); place++)
         if (strlen(option->name) == len && memcmp(option->name, name, len) == 0)
             return place;
     return -1;
@@ -147,7 +146,7 @@ static enum cli_exit no_option(const struct cli_args *args, const char *name, si
     struct cli_nearest nearest = {.word = name, .len = len};
     const struct cli_option *option;
 
-    for (size_t place = 0; (option = option_at(args->command, place)); place++)
+    for (size_t place = 0; (option = cli_option_at(args->command, place)); place++)
         cli_nearest_look(&nearest, option->name);
     if (!nearest.name)
         return usage(args, "no option \"--%.*s\"", (int)(len < 200 ? len : 200), name);
@@ -168,7 +167,7 @@ static enum cli_exit take_option(struct cli_args *args, int argc, char **argv, i
     if (place < 0)
         return no_option(args, name, len);
     assert(place < 64);
-    option = option_at(args->command, (size_t)place);
+    option = cli_option_at(args->command, (size_t)place);
     if (option->kind == CLI_FLAG && value)
         return usage(args, "--%s takes no value, and has \"%s\"", option->name, value);
     if (option->kind != CLI_FLAG && !value) {

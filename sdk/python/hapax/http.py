@@ -49,9 +49,8 @@ class Tries:
     def pause(self, tried, status, headers, page=None):
         """Seconds until the next try, of which `tried` were made; None: there is none. status 0: no response."""
         after = retry_after(headers.get("Retry-After") or headers.get("retry-after")) if status else None
-        page_type = str((page or {}).get("type", "")).rpartition(":")[2].rpartition("/")[2]
         again = status == 0 or status in self.statuses or (status == 409 and after is not None)
-        if tried >= self.most or not again or page_type in ("attempts-used-up", "unknown-outcome"):
+        if tried >= self.most or not again or slug_of(page) in ("attempts-used-up", "unknown-outcome"):
             return None
         backed_off = min(self.longest_s, self.first_s * 2 ** (tried - 1)) * random.uniform(0.5, 1)  # noqa: S311
         return backed_off if after is None else max(after, backed_off)
@@ -83,16 +82,20 @@ def page_of(headers, body):
     return page if isinstance(page, dict) else None
 
 
+def slug_of(page):
+    """The last word of a problem's type; empty where there is none."""
+    return str((page or {}).get("type", "")).rpartition(":")[2].rpartition("/")[2]
+
+
 def error_of(status, headers, body):
     """The HapaxError of a response that is a problem of Hapax; None where it is none."""
     page = page_of(headers, body)
-    slug = str((page or {}).get("type", "")).rpartition(":")[2].rpartition("/")[2]
+    slug = slug_of(page)
     if slug not in PROBLEMS:
         return None
-    error = PROBLEMS[slug](str(page.get("detail") or page.get("title") or slug),
-                           retry_after=retry_after(headers.get("Retry-After") or headers.get("retry-after")),
-                           differs={"fingerprint-mismatch": "fingerprint", "caller-mismatch": "caller"}.get(slug))
-    return error
+    return PROBLEMS[slug](str(page.get("detail") or page.get("title") or slug),
+                          retry_after=retry_after(headers.get("Retry-After") or headers.get("retry-after")),
+                          differs={"fingerprint-mismatch": "fingerprint", "caller-mismatch": "caller"}.get(slug))
 
 
 def quoted(key):
@@ -117,37 +120,47 @@ class Response:
         return self.headers.get("Idempotency-Replayed", "").strip() in ("true", "?1")
 
 
+def _tried(once, parts, network, tries):
+    """Calls once() until its response is the answer; parts gives a response's status, headers and body. Raises what the
+    last try met of the network, or the HapaxError that the response is."""
+    tries, tried = tries or Tries(), 0
+    while True:
+        tried += 1
+        failed, status, got, said = None, 0, {}, b""
+        try:
+            response = once()
+            status, got, said = parts(response)
+        except network as error:
+            failed = error
+        pause = tries.pause(tried, status, got, page_of(got, said))
+        if pause is not None:
+            time.sleep(pause)
+            continue
+        error = failed or error_of(status, got, said)
+        if error:
+            raise error
+        return response
+
+
 def request(method, url, *, body=None, headers=None, key=None, timeout=30.0, tries=None, opener=None):
     """A call over urllib.
 
     body: bytes · key: str, by default random · timeout: seconds for each try · opener: of urllib, for proxies and TLS
     Returns the Response, whatever its status, unless it is a problem of Hapax: then the HapaxError of that name is
     raised. OSError: no try got a response."""
-    tries, tried = tries or Tries(), 0
     given = {**(headers or {}), "Idempotency-Key": quoted(key or str(uuid.uuid4()))}
     send = (opener or urllib.request.build_opener()).open
-    while True:
-        tried += 1
-        failed, status, got, said = None, 0, {}, b""
+
+    def once():
+        asked = urllib.request.Request(url, data=body, headers=given, method=method)
         try:
-            asked = urllib.request.Request(url, data=body, headers=given, method=method)
             with send(asked, timeout=timeout) as response:
-                status, got, said = response.status, response.headers, response.read()
+                return Response(response.status, response.headers, response.read())
         except urllib.error.HTTPError as error:
             with error:
-                status, got, said = error.code, error.headers, error.read()
-        except OSError as error:  # URLError, too
-            failed = error
-        pause = tries.pause(tried, status, got, page_of(got, said))
-        if pause is not None:
-            time.sleep(pause)
-            continue
-        if failed:
-            raise failed
-        error = error_of(status, got, said)
-        if error:
-            raise error
-        return Response(status, got, said)
+                return Response(error.code, error.headers, error.read())
+
+    return _tried(once, lambda response: (response.status, response.headers, response.body), OSError, tries)
 
 
 def httpx_transport(inner, *, tries=None, methods=METHODS):
@@ -155,34 +168,20 @@ def httpx_transport(inner, *, tries=None, methods=METHODS):
     Hapax are raised as HapaxError."""
     import httpx
 
-    tries = tries or Tries()
-
     class Transport(httpx.BaseTransport):
         def handle_request(self, request):
             if request.method not in methods:
                 return inner.handle_request(request)
             request.headers.setdefault("Idempotency-Key", quoted(str(uuid.uuid4())))
             request.read()
-            tried = 0
-            while True:
-                tried += 1
-                failed, status, got, said = None, 0, {}, b""
-                try:
-                    response = inner.handle_request(request)
-                    said = response.read()
-                    status, got = response.status_code, response.headers
-                except httpx.TransportError as error:
-                    failed = error
-                pause = tries.pause(tried, status, got, page_of(got, said))
-                if pause is not None:
-                    time.sleep(pause)
-                    continue
-                if failed:
-                    raise failed
-                error = error_of(status, got, said)
-                if error:
-                    raise error
+
+            def once():
+                response = inner.handle_request(request)
+                response.read()
                 return response
+
+            return _tried(once, lambda response: (response.status_code, response.headers, response.content),
+                          httpx.TransportError, tries)
 
         def close(self):
             inner.close()
@@ -195,34 +194,14 @@ def requests_adapter(*, tries=None, methods=METHODS, **options):
     import requests
     from requests.adapters import HTTPAdapter
 
-    tries = tries or Tries()
-
     class Adapter(HTTPAdapter):
         def send(self, request, **more):
             if request.method not in methods:
                 return super().send(request, **more)
             request.headers.setdefault("Idempotency-Key", quoted(str(uuid.uuid4())))
-            tried = 0
-            while True:
-                tried += 1
-                failed, status, got, said = None, 0, {}, b""
-                try:
-                    response = super().send(request, **more)
-                    status, got, said = response.status_code, response.headers, response.content
-                except requests.ConnectionError as error:
-                    failed = error
-                except requests.Timeout as error:
-                    failed = error
-                pause = tries.pause(tried, status, got, page_of(got, said))
-                if pause is not None:
-                    time.sleep(pause)
-                    continue
-                if failed:
-                    raise failed
-                error = error_of(status, got, said)
-                if error:
-                    raise error
-                return response
+            return _tried(lambda: super(Adapter, self).send(request, **more),
+                          lambda response: (response.status_code, response.headers, response.content),
+                          (requests.ConnectionError, requests.Timeout), tries)
 
     return Adapter(**options)
 
