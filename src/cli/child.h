@@ -15,7 +15,7 @@
 
 struct cli_child {
     pid_t pid; /* also its process group */
-    pid_t guard; /* 0: there is none left */
+    pid_t guard;
     int alive; /* our end of the guard's pipe */
     int out; /* the command's output, which does not block; -1: not captured, or at its end */
 };

@@ -254,6 +254,9 @@ int cli_signals_begin(void);
 /* The same for more signals besides those two. */
 int cli_signals_begin_with(const int *more, size_t n);
 
+/* The same for who runs a command: for what is passed on to the command, and for its end. */
+int cli_signals_begin_parent(void);
+
 /* Waits for a signal, at most timeout_ms (negative: no limit). Returns the signal; 0: none came.
  * Feeds the service manager's watchdog meanwhile. */
 int cli_signals_wait(int fd, int64_t timeout_ms);

@@ -349,7 +349,6 @@ static enum cli_exit close_all(struct serving *serving, enum cli_exit exit)
 
 static enum cli_exit run(struct cli_args *args)
 {
-    static const int more[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
     /* The door's thread may use all this until the process ends. */
     static struct serving standing;
     struct serving *serving = &standing;
@@ -360,7 +359,7 @@ static enum cli_exit run(struct cli_args *args)
     hapax_policy_init(&serving->scopes.policy);
     if (args->words && !args->words[0])
         args->words = NULL;
-    serving->signals = cli_signals_begin_with(more, args->words ? 5 : 0);
+    serving->signals = args->words ? cli_signals_begin_parent() : cli_signals_begin();
     if (serving->signals < 0)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
     exit = read_settings(serving, &now);

@@ -435,7 +435,6 @@ static enum cli_exit serve(struct serving *serving)
 
 static enum cli_exit run(struct cli_args *args)
 {
-    static const int more[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
     /* Threads may still wait for the Runtime API, and use all this until the process ends. */
     static struct serving standing;
     struct serving *serving = &standing;
@@ -447,7 +446,7 @@ static enum cli_exit run(struct cli_args *args)
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "COMMAND is missing: -- and the function's runtime, as -- \"$@\"");
     take_environment(serving->args);
-    serving->signals = cli_signals_begin_with(more, sizeof(more) / sizeof(more[0]));
+    serving->signals = cli_signals_begin_parent();
     exit = open_upstream(serving);
     if (exit == CLI_DONE)
         exit = read_settings(serving);

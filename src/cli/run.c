@@ -289,7 +289,6 @@ static enum cli_exit open_store(struct running *r)
 
 static enum cli_exit prepare(struct running *r, struct cli_args *args)
 {
-    static const int more[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
     enum cli_exit exit;
 
     if (!args->operand || !*args->operand)
@@ -306,7 +305,7 @@ static enum cli_exit prepare(struct running *r, struct cli_args *args)
         return exit;
     (void)signal(SIGCHLD, SIG_DFL);
     (void)signal(SIGPIPE, SIG_IGN); /* what is printed may have no reader, and is to be stored */
-    r->signals = cli_signals_begin_with(more, sizeof(more) / sizeof(more[0]));
+    r->signals = cli_signals_begin_parent();
     r->told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (r->signals < 0 || r->told < 0)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");

@@ -31,6 +31,13 @@ int cli_signals_begin_with(const int *more, size_t n)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+int cli_signals_begin_parent(void)
+{
+    static const int more[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
+
+    return cli_signals_begin_with(more, sizeof(more) / sizeof(more[0]));
+}
+
 int cli_signals_wait(int fd, int64_t timeout_ms)
 {
     struct signalfd_siginfo info;

@@ -140,12 +140,14 @@ void hapax__door_connection_hang_up(struct hapax__door_connection *c)
     c->pidfd = -1;
     atomic_fetch_sub(&c->door->options.stats->connections, 1);
     c->door->clients--;
+    c->door->gone++;
 }
 
 void hapax__door_connection_bury(struct hapax__door_connection *c)
 {
     assert(c->phase == HAPAX__DOOR_GONE && c->op_count == 0 && !c->touched);
     TAILQ_REMOVE(&c->door->connections, c, all);
+    c->door->gone--;
     free(c);
 }
 

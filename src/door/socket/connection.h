@@ -134,6 +134,7 @@ struct hapax__door {
     TAILQ_HEAD(, hapax__door_connection) connections;
     STAILQ_HEAD(hapax__door_touched, hapax__door_connection) touched;
     uint32_t clients;
+    uint32_t gone; /* connections that are to be freed */
     uint32_t op_count;
     size_t charged; /* bytes of long frames, and of `held` */
     size_t held; /* of outcomes in hand, and of answers that wait */

@@ -8,7 +8,6 @@
 
 #include <hapax/hapax.h>
 
-#define HAPAX__DOOR_VERSION      1
 #define HAPAX__DOOR_HEAD         13u /* length u32, kind u8, op u32, meta_len u32 */
 #define HAPAX__DOOR_FRAME_MAX    (17u << 20) /* by the length field */
 #define HAPAX__DOOR_GREETING_MAX 4096u /* the same, of a HELLO */

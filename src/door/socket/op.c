@@ -269,7 +269,7 @@ static bool is_unowned(const struct hapax__meta_begin *begin)
     return (begin->owner.is && begin->owner.bytes.len == 0) || (begin->caller.are && len == 0);
 }
 
-/* Makes the request and the policy of an operation. INVALID, NOMEM. *bad_key: see find_key(). */
+/* Makes the request and the policy of an operation. INVALID, NOMEM. */
 static enum hapax_error take_request(struct hapax__door_op *op,
                                      const struct hapax__meta_begin *begin, struct hapax_span body,
                                      char text[HAPAX_TEXT_MAX])

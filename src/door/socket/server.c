@@ -147,6 +147,8 @@ static void bury(struct hapax__door *door)
 {
     struct hapax__door_connection *c, *next;
 
+    if (door->gone == 0)
+        return;
     for (c = TAILQ_FIRST(&door->connections); c; c = next) {
         next = TAILQ_NEXT(c, all);
         if (c->phase == HAPAX__DOOR_GONE && c->op_count == 0 && !c->touched)

@@ -6,11 +6,8 @@
  */
 #include "connection.h"
 
-#include "scopes.h"
-
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static struct hapax_attempt *outer_of(struct hapax__door_op *op)
 {
