@@ -89,7 +89,7 @@ type Op struct {
 func (o *Op) Key() string { return string(o.run.Key) }
 
 // Fence returns a number that rises with each attempt. Hand it to what you write to, which should
-// refuse a smaller one ([CheckFence]). 0 where the operation runs unprotected.
+// refuse a smaller one. 0 where the operation runs unprotected.
 func (o *Op) Fence() uint64 { return o.run.Fence }
 
 // Attempt returns the number of this attempt, from 1 on.

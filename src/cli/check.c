@@ -58,8 +58,9 @@ static enum cli_exit advise_door(struct advice *advice, struct cli_args *args,
     int words = 1;
 
     if (!command || !command->advise)
-        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
-                        "after -- stands a door and its options: serve, consume, lambda or run");
+        return cli_fail(
+            args, CLI_USAGE, HAPAX_ERR_INVALID,
+            "after -- stands a door and its options: serve, consume, lambda, door or run");
     *door = calloc(1, command->args_size);
     if (!*door)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
@@ -152,7 +153,7 @@ static enum cli_exit run(struct cli_args *args)
 const struct cli_command cli_check = {
     .name = "check",
     .summary = "see whether a store can be reached and is safe",
-    .synopsis = {"[--store URI] [-- serve|consume|lambda OPTION...]"},
+    .synopsis = {"[--store URI] [-- serve|consume|lambda|door|run OPTION...]"},
     .words = true,
     .prose = "Asks the store whether it answers and is set up so that it keeps what it "
              "promises. \"danger\" marks a setting with which an answered operation can be lost, "

@@ -129,7 +129,7 @@ const METHODS = ['writeHead', 'write', 'end', 'flushHeaders', 'destroy'];
 /**
  * Keeps what is written to a response. `response` becomes {status, headers, body} once the handler
  * ended it; rejects where the handler destroyed it. send(answer) sends what it is given, send()
- * what was kept. A body over 16 MiB is passed on at once, and `response` rejects.
+ * cuts the response. A body over 16 MiB is passed on at once, and `response` rejects.
  */
 class Held {
   #res;

@@ -384,7 +384,7 @@ def test_check_takes_doors_with_their_own_mistakes(hapax, store):
     assert done.code == 2 and '--upstream "nowhere"' in done.err
     for words in (["list"], [], ["nothing"]):
         done = hapax("check", "--store", store, "--", *words)
-        assert done.code == 2 and "serve, consume, lambda or run" in done.err
+        assert done.code == 2 and "serve, consume, lambda, door or run" in done.err
 
 
 # ---- show, list -------------------------------------------------------------------------

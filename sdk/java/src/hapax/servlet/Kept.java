@@ -27,7 +27,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
 
-/** A response in memory. Nothing of it reaches the client. */
+/** A response in memory. Nothing of it reaches the client but cookies, which are in no stored response. */
 final class Kept extends HttpServletResponseWrapper {
     private static final int BODY_MAX = 16 << 20;
     private final ByteArrayOutputStream body = new ByteArrayOutputStream();
