@@ -62,6 +62,13 @@ def test_its_package(folder):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+class Stay(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer."""
+
+    def redirect_request(self, *_):
+        return None
+
+
 class Api:
     """A program that a door has started, and the requests to it."""
 
@@ -77,11 +84,12 @@ class Api:
         request = urllib.request.Request(self.base + path, body and json.dumps(body).encode(), method=method,
                                          headers={name.replace("_", "-"): value for name, value in headers.items()})
         try:
-            answer = urllib.request.urlopen(request, timeout=PATIENCE)
+            answer = urllib.request.build_opener(Stay).open(request, timeout=PATIENCE)
         except urllib.error.HTTPError as error:
             answer = error
         with answer:
-            answer.text = answer.read().decode()
+            answer.bytes = answer.read()
+        answer.text = answer.bytes.decode(errors="replace")
         answer.problem = None
         if answer.headers["Content-Type"] == "application/problem+json":
             answer.problem = json.loads(answer.text)["type"].removeprefix("urn:hapax:problem:")

@@ -48,9 +48,13 @@ def test_without_a_door(made):
     assert (done.returncode, done.stdout) == (0, "all as it should be\n"), done.stdout + done.stderr
 
 
-def test_a_filter_runs_once(made, command):
+@pytest.fixture(scope="module")
+def api(made, command):
+    return Api(command, *JVM, "-cp", made, "Servlets", command.folder)
+
+
+def test_a_filter_runs_once(api):
     """The first request runs; a repeat gets its response, byte for byte, and a mismatch a problem."""
-    api = Api(command, *JVM, "-cp", made, "Servlets", command.folder)
     answers = [api("/payments", {"amount": 1999}, Idempotency_Key="order-1") for _ in range(2)]
     assert [a.status for a in answers] == [201, 201]
     assert [a.headers["Idempotency-Replayed"] for a in answers] == ["false", "true"]
@@ -66,6 +70,40 @@ def test_a_filter_runs_once(made, command):
     assert api("/payments", {"amount": 13}, Idempotency_Key="odd").problem == "unknown-outcome"  # under hold
     assert api("/payments", {"amount": 17}, Idempotency_Key="large").status == 500  # over 16 MiB: never half of it
     assert api("/payments", {"amount": 17}, Idempotency_Key="large").problem == "unknown-outcome"
+
+
+PLAIN = "text/plain;charset=ISO-8859-1"
+
+
+@pytest.mark.parametrize("how, status, headers, body", [
+    ("cookies", 200, {"Set-Cookie": ["card=7; HttpOnly; Max-Age=60; Path=/p; SameSite=Lax; Secure", "plain="]}, b"set"),
+    ("dates", 200, {"Expires": ["Sun, 04 Jan 1970 00:00:00 GMT"], "X-Left": ["3", "4"], "Content-Length": ["0"],
+                    "X-None": []}, b""),
+    ("redirected", 302, {"Location": ["/elsewhere"], "X-Late": []}, b""),
+    ("refused", 418, {"Content-Type": []}, b""),
+    ("encoded", 200, {"Content-Type": ["text/html;charset=UTF-8"]}, "ü".encode()),
+    ("encoded-late", 200, {"Content-Type": ["text/html;charset=ISO-8859-1"]}, "üö".encode("latin-1")),
+    ("typed-twice", 200, {"Content-Type": ["text/plain;charset=utf-8"]}, "ü".encode()),
+    ("flushed", 200, {"X-Late": ["1"]}, b"first, last"),
+    ("begun-anew", 200, {"Content-Type": []}, b"yes"),
+    ("localized", 200, {"Content-Language": ["fr-FR"]}, b""),
+])
+def test_a_filter_keeps_what_a_servlet_says(api, how, status, headers, body):
+    """A response is what a servlet container would have made of it. Its repeat is the same but for cookies, which
+    belong to one caller and are in no stored response of any door."""
+    for replayed in ("false", "true"):
+        if replayed == "true" and "Set-Cookie" in headers:
+            headers = {"Set-Cookie": []}
+        answer = api(f"/odd/{how}", {}, Idempotency_Key=how)
+        said = {name: answer.headers.get_all(name, []) for name in headers}
+        assert (answer.headers["Idempotency-Replayed"], answer.status, answer.bytes, said) == (
+            replayed, status, body, headers)
+
+
+def test_a_filter_keeps_no_response_that_is_not_there_yet(api):
+    """Asynchronous handling is refused, and what it may have begun counts as unknown, so nothing reruns under hold."""
+    assert api("/odd/later", {}, Idempotency_Key="later").status == 500
+    assert api("/odd/later", {}, Idempotency_Key="later").problem == "unknown-outcome"
 
 
 def test_the_example(made, command):

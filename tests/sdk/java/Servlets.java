@@ -4,17 +4,20 @@ import hapax.Op;
 import hapax.Options;
 import hapax.servlet.OnceFilter;
 
+import jakarta.servlet.http.Cookie;
 import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 
 import org.apache.catalina.Context;
+import org.apache.catalina.Wrapper;
 import org.apache.catalina.startup.Tomcat;
 import org.apache.tomcat.util.descriptor.web.FilterDef;
 import org.apache.tomcat.util.descriptor.web.FilterMap;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.Locale;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /** Payments behind hapax.servlet.OnceFilter, in a Tomcat: Servlets FOLDER (test_java.py). */
@@ -44,6 +47,80 @@ class Servlets {
         }
     }
 
+    /** What servlets do to a response besides writing a page: the last part of the path says it. */
+    static class Odd extends HttpServlet {
+        private static final long serialVersionUID = 1;
+
+        @Override
+        protected void doPost(HttpServletRequest request, HttpServletResponse response) throws IOException {
+            switch (request.getPathInfo().substring(1)) {
+                case "cookies" -> {
+                    Cookie cookie = new Cookie("card", "7");
+                    cookie.setMaxAge(60);
+                    cookie.setPath("/p");
+                    cookie.setSecure(true);
+                    cookie.setHttpOnly(true);
+                    cookie.setAttribute("SameSite", "Lax");
+                    response.addCookie(cookie);
+                    response.addCookie(new Cookie("plain", ""));
+                    response.getWriter().print("set");
+                }
+                case "dates" -> {
+                    response.setDateHeader("Expires", 3 * 86400_000L);
+                    response.setIntHeader("X-Left", 3);
+                    response.addIntHeader("X-Left", 4);
+                    response.setHeader("Content-Length", "9");
+                    response.addHeader("X-None", null);
+                }
+                case "redirected" -> {
+                    response.getWriter().print("before");
+                    response.sendRedirect("/elsewhere");
+                    response.setStatus(200);
+                    response.setHeader("X-Late", "1");
+                    response.getWriter().print(response.isCommitted() ? "after" : "not sent");
+                }
+                case "refused" -> {
+                    response.setContentType("application/json");
+                    response.sendError(418);
+                    response.getOutputStream().print("after");
+                }
+                case "encoded" -> {
+                    response.setCharacterEncoding("UTF-8");
+                    response.setContentType("text/html");
+                    response.getWriter().print("ü");
+                }
+                case "encoded-late" -> {
+                    response.setContentType("text/plain");
+                    response.getWriter().print("ü");
+                    response.setCharacterEncoding("UTF-8");
+                    response.setContentType("text/html;charset=UTF-8");
+                    response.getWriter().print("ö");
+                }
+                case "typed-twice" -> {
+                    response.addHeader("Content-Type", "text/html");
+                    response.addHeader("content-type", "text/plain; charset=utf-8");
+                    response.getWriter().print("ü");
+                }
+                case "flushed" -> {
+                    response.getWriter().print("first, ");
+                    response.flushBuffer();
+                    response.setHeader("X-Late", "1");
+                    response.getWriter().print("last");
+                }
+                case "begun-anew" -> {
+                    response.setStatus(500);
+                    response.setContentType("text/plain;charset=UTF-16");
+                    response.getWriter().print("no");
+                    response.reset();
+                    response.getOutputStream().print("yes");
+                }
+                case "localized" -> response.setLocale(Locale.FRANCE);
+                case "later" -> request.startAsync().complete();
+                default -> throw new IllegalArgumentException(request.getPathInfo());
+            }
+        }
+    }
+
     public static void main(String[] words) throws Exception {
         Hapax hapax = Hapax.connect();
         Tomcat tomcat = new Tomcat();
@@ -53,13 +130,17 @@ class Servlets {
         tomcat.getConnector();
         Context context = tomcat.addContext("", words[0]);
         Tomcat.addServlet(context, "payments", new Payments()).addMapping("/payments");
+        Wrapper odd = Tomcat.addServlet(context, "odd", new Odd());
+        odd.setAsyncSupported(true);
+        odd.addMapping("/odd/*");
         FilterDef filter = new FilterDef();
         filter.setFilterName("once");
+        filter.setAsyncSupported("true"); // as Spring Boot has it
         filter.setFilter(new OnceFilter(hapax, "payments", request -> Options.none().hold().policy("key", "required")));
         context.addFilterDef(filter);
         FilterMap map = new FilterMap();
         map.setFilterName("once");
-        map.addURLPattern("/payments");
+        map.addURLPattern("/*");
         context.addFilterMap(map);
         tomcat.start();
         System.out.println("payments: http://127.0.0.1:" + tomcat.getConnector().getLocalPort());

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package hapax.servlet;
 
+import jakarta.servlet.AsyncContext;
 import jakarta.servlet.ReadListener;
 import jakarta.servlet.ServletInputStream;
 import jakarta.servlet.ServletOutputStream;
+import jakarta.servlet.ServletRequest;
+import jakarta.servlet.ServletResponse;
 import jakarta.servlet.WriteListener;
 import jakarta.servlet.http.Cookie;
 import jakarta.servlet.http.HttpServletRequest;
@@ -18,7 +21,8 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.OutputStreamWriter;
 import java.io.PrintWriter;
-import java.nio.charset.Charset;
+import java.io.UnsupportedEncodingException;
+import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.time.ZoneOffset;
 import java.time.format.DateTimeFormatter;
@@ -26,31 +30,41 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
+import java.util.function.Supplier;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
-/** A response in memory. Nothing of it reaches the client but cookies, which are in no stored response. */
+/**
+ * A response in memory: nothing of it reaches the client before it is stored. It is what a container would have made of it,
+ * but for a page of the container's own: an error that is sent has its message as a text.
+ */
 final class Kept extends HttpServletResponseWrapper {
     private static final int BODY_MAX = 16 << 20;
+    private static final DateTimeFormatter DATE =
+            DateTimeFormatter.ofPattern("EEE, dd MMM yyyy HH:mm:ss 'GMT'", Locale.US).withZone(ZoneOffset.UTC);
+    private static final Pattern CHARSET = Pattern.compile("(?i)\\s*;\\s*charset\\s*=\\s*\"?([^\";\\s]*)\"?");
     private final ByteArrayOutputStream body = new ByteArrayOutputStream();
     private final List<String[]> headers = new ArrayList<>();
     private int status = SC_OK;
-    private Charset charset;
+    private String charset; // null: not said, so the container's
     private PrintWriter writer;
+    private boolean streamed; // getOutputStream() was called
+    private boolean sealed; // an error or a redirect was sent: what follows is dropped, as by a container
     private boolean over; // a part was refused
-
-    /** A part of the response was refused, so the rest is no response. */
-    boolean isOver() {
-        if (writer != null)
-            writer.flush();
-        return over;
-    }
 
     Kept(HttpServletResponse outer) {
         super(outer);
     }
 
+    /** A part of the response was refused, so the rest is no response. */
+    boolean isOver() {
+        flush();
+        return over;
+    }
+
     byte[] body() {
-        if (writer != null)
-            writer.flush();
+        flush();
         return body.toByteArray();
     }
 
@@ -62,7 +76,8 @@ final class Kept extends HttpServletResponseWrapper {
 
     @Override
     public void setStatus(int code) {
-        status = code;
+        if (!sealed)
+            status = code;
     }
 
     @Override
@@ -71,37 +86,52 @@ final class Kept extends HttpServletResponseWrapper {
     }
 
     @Override
-    public void sendError(int code) throws IOException {
+    public void sendError(int code) {
         sendError(code, null);
     }
 
     @Override
-    public void sendError(int code, String message) throws IOException {
+    public void sendError(int code, String message) {
         resetBuffer();
         status = code;
+        headers.removeIf(pair -> pair[0].equalsIgnoreCase("Content-Type"));
         if (message != null) {
-            setHeader("Content-Type", "text/plain;charset=UTF-8");
-            body.writeBytes(message.getBytes(java.nio.charset.StandardCharsets.UTF_8));
+            headers.add(new String[] {"Content-Type", "text/plain;charset=UTF-8"});
+            body.writeBytes(message.getBytes(StandardCharsets.UTF_8));
         }
+        sealed = true;
     }
 
     @Override
-    public void sendRedirect(String location) throws IOException {
-        resetBuffer();
-        status = SC_FOUND;
+    public void sendRedirect(String location) {
+        sendRedirect(location, SC_FOUND, true);
+    }
+
+    /** As Servlet 6.1 has it, whose other ways to redirect come here. */
+    public void sendRedirect(String location, int code, boolean clear) {
+        if (clear)
+            resetBuffer();
+        flush();
+        setStatus(code);
         setHeader("Location", location);
+        sealed = true;
     }
 
     @Override
     public void addHeader(String name, String value) {
-        headers.add(new String[] {name, value});
+        if (sealed || name == null || name.isEmpty() || value == null || name.equalsIgnoreCase("Content-Length"))
+            return; // the filter sets the length
+        if (name.equalsIgnoreCase("Content-Type"))
+            setContentType(value);
+        else
+            headers.add(new String[] {name, value});
     }
 
     @Override
     public void setHeader(String name, String value) {
-        headers.removeIf(pair -> pair[0].equalsIgnoreCase(name));
-        if (value != null)
-            addHeader(name, value);
+        if (!sealed)
+            headers.removeIf(pair -> pair[0].equalsIgnoreCase(name));
+        addHeader(name, value);
     }
 
     @Override
@@ -116,21 +146,40 @@ final class Kept extends HttpServletResponseWrapper {
 
     @Override
     public void addDateHeader(String name, long ms) {
-        addHeader(name, date(ms));
+        addHeader(name, DATE.format(Instant.ofEpochMilli(ms)));
     }
 
     @Override
     public void setDateHeader(String name, long ms) {
-        setHeader(name, date(ms));
-    }
-
-    private static String date(long ms) {
-        return DateTimeFormatter.RFC_1123_DATE_TIME.format(Instant.ofEpochMilli(ms).atOffset(ZoneOffset.UTC));
+        setHeader(name, DATE.format(Instant.ofEpochMilli(ms)));
     }
 
     @Override
     public void addCookie(Cookie cookie) {
-        super.addCookie(cookie); // cookies are the client's own, and are in no stored response
+        StringBuilder line = new StringBuilder(cookie.getName()).append('=');
+        line.append(cookie.getValue() == null ? "" : cookie.getValue());
+        cookie.getAttributes().forEach((name, value) -> { // of a flag the value is "true", or since Servlet 6.1 ""
+            boolean flag = name.equalsIgnoreCase("Secure") || name.equalsIgnoreCase("HttpOnly");
+            if (!flag || !value.equals("false"))
+                line.append("; ").append(name).append(flag || value.isEmpty() ? "" : "=" + value);
+        });
+        addHeader("Set-Cookie", line.toString());
+    }
+
+    @Override
+    public void setLocale(Locale locale) {
+        setHeader("Content-Language", locale.toLanguageTag());
+    }
+
+    @Override
+    public Locale getLocale() {
+        String tag = getHeader("Content-Language");
+        return tag == null ? super.getLocale() : Locale.forLanguageTag(tag);
+    }
+
+    @Override
+    public void setTrailerFields(Supplier<Map<String, String>> fields) {
+        throw new IllegalStateException("a response that is kept has no trailers");
     }
 
     @Override
@@ -153,9 +202,20 @@ final class Kept extends HttpServletResponseWrapper {
         return headers.stream().map(pair -> pair[0]).distinct().toList();
     }
 
+    /** Once there is a writer its encoding stands, whatever the type says. */
     @Override
     public void setContentType(String type) {
-        setHeader("Content-Type", type);
+        if (sealed)
+            return;
+        headers.removeIf(pair -> pair[0].equalsIgnoreCase("Content-Type"));
+        if (type == null)
+            return;
+        Matcher said = CHARSET.matcher(type);
+        if (said.find() && writer == null)
+            charset = said.group(1);
+        else if (charset != null)
+            type = CHARSET.matcher(type).replaceAll("") + ";charset=" + charset;
+        headers.add(new String[] {"Content-Type", type});
     }
 
     @Override
@@ -165,19 +225,17 @@ final class Kept extends HttpServletResponseWrapper {
 
     @Override
     public void setCharacterEncoding(String name) {
-        charset = Charset.forName(name);
+        if (writer != null)
+            return;
+        charset = name;
         String type = getContentType();
-        if (type != null && !type.toLowerCase(Locale.ROOT).contains("charset="))
-            setContentType(type + ";charset=" + name);
+        if (type != null)
+            setContentType(CHARSET.matcher(type).replaceAll(""));
     }
 
     @Override
     public String getCharacterEncoding() {
-        String type = getContentType();
-        int at = type == null ? -1 : type.toLowerCase(Locale.ROOT).indexOf("charset=");
-        if (charset == null && at >= 0)
-            return type.substring(at + "charset=".length()).replace("\"", "").split(";")[0].strip();
-        return charset == null ? "ISO-8859-1" : charset.name(); // as the specification has it
+        return charset == null ? super.getCharacterEncoding() : charset;
     }
 
     @Override
@@ -193,6 +251,8 @@ final class Kept extends HttpServletResponseWrapper {
     // ---- the body ----
 
     private void take(byte[] bytes, int from, int count) throws IOException {
+        if (sealed)
+            return;
         if (body.size() + count > BODY_MAX)
             over = true;
         if (over)
@@ -200,35 +260,49 @@ final class Kept extends HttpServletResponseWrapper {
         body.write(bytes, from, count);
     }
 
-    @Override
-    public ServletOutputStream getOutputStream() {
-        return new ServletOutputStream() {
-            @Override
-            public void write(int b) throws IOException {
-                take(new byte[] {(byte) b}, 0, 1);
-            }
-
-            @Override
-            public void write(byte[] bytes, int from, int count) throws IOException {
-                take(bytes, from, count);
-            }
-
-            @Override
-            public boolean isReady() {
-                return true;
-            }
-
-            @Override
-            public void setWriteListener(WriteListener listener) {
-                throw new IllegalStateException("a response that is kept is not asynchronous");
-            }
-        };
+    private void flush() {
+        if (writer != null)
+            writer.flush();
     }
 
     @Override
-    public PrintWriter getWriter() {
-        if (writer == null)
-            writer = new PrintWriter(new OutputStreamWriter(getOutputStream(), Charset.forName(getCharacterEncoding())));
+    public ServletOutputStream getOutputStream() {
+        if (writer != null)
+            throw new IllegalStateException("getWriter() was called for this response");
+        streamed = true;
+        return new Stream();
+    }
+
+    private final class Stream extends ServletOutputStream {
+        @Override
+        public void write(int b) throws IOException {
+            take(new byte[] {(byte) b}, 0, 1);
+        }
+
+        @Override
+        public void write(byte[] bytes, int from, int count) throws IOException {
+            take(bytes, from, count);
+        }
+
+        @Override
+        public boolean isReady() {
+            return true;
+        }
+
+        @Override
+        public void setWriteListener(WriteListener listener) {
+            throw new IllegalStateException("a response that is kept is not asynchronous");
+        }
+    }
+
+    @Override
+    public PrintWriter getWriter() throws UnsupportedEncodingException {
+        if (streamed)
+            throw new IllegalStateException("getOutputStream() was called for this response");
+        if (writer == null) {
+            setCharacterEncoding(getCharacterEncoding());
+            writer = new PrintWriter(new OutputStreamWriter(new Stream(), charset));
+        }
         return writer;
     }
 
@@ -239,13 +313,14 @@ final class Kept extends HttpServletResponseWrapper {
 
     @Override
     public boolean isCommitted() {
-        return false;
+        return sealed;
     }
 
     @Override
     public void resetBuffer() {
-        if (writer != null)
-            writer.flush();
+        if (sealed)
+            throw new IllegalStateException("an error or a redirect was sent");
+        flush();
         body.reset();
     }
 
@@ -254,20 +329,40 @@ final class Kept extends HttpServletResponseWrapper {
         resetBuffer();
         headers.clear();
         status = SC_OK;
+        charset = null;
+        writer = null;
+        streamed = false;
     }
 
-    /** A request whose body was read, and is read again. */
+    /** A request whose response is kept; its body, if that was read, is read again. */
     static final class Again extends HttpServletRequestWrapper {
-        private final ByteArrayInputStream bytes;
+        private final ByteArrayInputStream bytes; // null: not read yet
+        private boolean late;
 
         Again(HttpServletRequest outer, byte[] body) {
             super(outer);
-            bytes = new ByteArrayInputStream(body);
+            bytes = body == null ? null : new ByteArrayInputStream(body);
+        }
+
+        /** Asynchronous handling was asked for: what was begun goes on, and nobody can tell how it ends. */
+        boolean isLate() {
+            return late;
         }
 
         @Override
-        public ServletInputStream getInputStream() {
-            return new ServletInputStream() {
+        public AsyncContext startAsync() {
+            late = true;
+            throw new IllegalStateException("a response that is kept is not asynchronous");
+        }
+
+        @Override
+        public AsyncContext startAsync(ServletRequest request, ServletResponse response) {
+            return startAsync();
+        }
+
+        @Override
+        public ServletInputStream getInputStream() throws IOException {
+            return bytes == null ? super.getInputStream() : new ServletInputStream() {
                 @Override
                 public int read() {
                     return bytes.read();
@@ -297,6 +392,8 @@ final class Kept extends HttpServletResponseWrapper {
 
         @Override
         public BufferedReader getReader() throws IOException {
+            if (bytes == null)
+                return super.getReader();
             String name = getCharacterEncoding();
             return new BufferedReader(new InputStreamReader(getInputStream(), name == null ? "ISO-8859-1" : name));
         }

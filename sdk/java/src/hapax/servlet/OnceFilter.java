@@ -27,13 +27,14 @@ import java.util.function.Function;
 
 /**
  * Runs what is behind it once for each Idempotency-Key, and gives every repeat the first response. For servlets of Jakarta EE
- * 9 and later; in Spring Boot 3 a {@code FilterRegistrationBean<OnceFilter>} puts it before some paths.
+ * 10 and later; in Spring Boot 3 a {@code FilterRegistrationBean<OnceFilter>} puts it before some paths.
  *
  * Method, host, path, query and body make the request this request; the credentials that it carries make its caller, unless
  * the options name an owner or a caller. The response is kept as it is, with its status deciding what a retry gets, and is
- * sent once it is stored. So it cannot be streamed, not be asynchronous, and has 16 MiB at most: over that its client gets
- * 500, and the outcome is unknown. Requests with the methods GET, HEAD, OPTIONS and
- * TRACE pass. If the claim is lost the thread is interrupted. What throws has failed.
+ * sent once it is stored; its cookies are in no repeat. So it cannot be streamed, not be asynchronous, and has 16 MiB at
+ * most: otherwise its client gets 500, and the outcome is unknown. An error that is sent has its message as a text, in place
+ * of the container's page. Requests with the methods GET, HEAD, OPTIONS and TRACE pass. If the claim is lost the thread is
+ * interrupted. What throws has failed.
  *
  * A form's parameters are not read before the body is: read the body, or send JSON.
  */
@@ -73,7 +74,7 @@ public final class OnceFilter implements Filter {
             Kept kept = new Kept(response);
             Answer answer = turn.answer();
             if (op != null)
-                answer = run(op, body == null ? request : new Kept.Again(request, body), kept, chain);
+                answer = run(op, new Kept.Again(request, body), kept, chain);
             send(response, kept, answer);
         } catch (HapaxException.StoreDown | HapaxException.Indeterminate e) {
             response.setHeader("Retry-After", "1");
@@ -101,7 +102,7 @@ public final class OnceFilter implements Filter {
         return text.getBytes(StandardCharsets.ISO_8859_1);
     }
 
-    private static Answer run(Op op, HttpServletRequest request, Kept kept, FilterChain chain)
+    private static Answer run(Op op, Kept.Again request, Kept kept, FilterChain chain)
             throws IOException, ServletException {
         boolean returned = false;
         request.setAttribute(OP, op);
@@ -111,11 +112,12 @@ public final class OnceFilter implements Filter {
         } finally {
             request.removeAttribute(OP);
             if (!returned)
-                op.end(kept.isOver() ? "unknown" : null, 500, List.of(), null);
+                op.end(kept.isOver() || request.isLate() ? "unknown" : null, 500, List.of(), null);
         }
-        if (kept.isOver()) { // half of it would be no response, and it has run
+        if (kept.isOver() || request.isLate()) { // a part of it would be no response, and it has run
             op.end("unknown", 0, List.of(), null);
-            throw new IOException("the response is over its limit, and cannot be kept");
+            throw new IOException("the response is " + (kept.isOver() ? "over its limit" : "asynchronous")
+                    + ", and cannot be kept");
         }
         return op.end(null, kept.getStatus(), kept.headers(), kept.body()).answer();
     }
