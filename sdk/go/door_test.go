@@ -409,20 +409,21 @@ func TestARefusal(t *testing.T) {
 	}
 }
 
-// What cannot be sent is an error here, and the connection goes on.
+// A request that cannot be sent is an error, and an outcome is not kept; the connection goes on.
 func TestFramesOverTheLimit(t *testing.T) {
 	p := play(t)
 	d := p.dial()
 	if r := got(t, start(d, one, Fingerprint(make([]byte, frameMax)))); r.err == nil {
 		t.Error("a request over the limit is sent")
 	}
-	out := start(d, func(context.Context, *Op) ([]byte, error) { return make([]byte, frameMax), nil })
+	out := start(d, func(context.Context, *Op) ([]byte, error) { return make([]byte, bodyMax+1), nil })
 	p.run("T")
 	end := p.expect(kindEnd)
-	same(t, "class", end["class"], []byte(`"unknown"`))
+	same(t, "class", end["class"], []byte(`"final"`))
+	same(t, "body_kept", end["body_kept"], []byte(`false`))
 	p.fresh(opOf(end))
-	if r := got(t, out); r.err == nil {
-		t.Error("an outcome over the limit is no error")
+	if r := got(t, out); r.err != nil {
+		t.Error(r.err)
 	}
 }
 

@@ -30,6 +30,7 @@ const (
 
 const (
 	headSize = 13               // length, kind, op, meta_len
+	bodyMax  = 16 << 20         // of an outcome
 	frameMax = 17 << 20         // by the length field, until WELCOME says otherwise
 	readMax  = frameMax + 1<<20 // what is read; more is no frame
 )

@@ -199,7 +199,9 @@ type End struct {
 	Status  int       `json:"status,omitempty"`
 	Headers [][2]Text `json:"headers,omitempty"`
 	Refuse  string    `json:"refuse,omitempty"` // as "message": it is hopeless; a line that says why
-	Body    []byte    `json:"-"`
+	Body    []byte    `json:"-"`                // over 16 MiB it is not kept: repeats get ErrGone
+
+	Kept *bool `json:"body_kept,omitempty"` // set by Op.End
 }
 
 // End reports how the handler ended, and waits until the outcome is stored. What it returns is as
@@ -208,6 +210,9 @@ type End struct {
 func (o *Op) End(end End) (*Op, *Answer, error) {
 	c := o.call
 	d := c.door
+	if len(end.Body) > bodyMax {
+		end.Body, end.Kept = nil, new(bool)
+	}
 	f, err := newFrame(kindEnd, 0, end, end.Body)
 	d.mu.Lock()
 	if err == nil && f.length() > d.limit {

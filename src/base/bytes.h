@@ -94,6 +94,21 @@ static inline void hapax__put_number(struct hapax__writer *w, uint64_t value, si
     w->left -= width;
 }
 
+/* The n bytes that 2 * n lowercase hex digits say. False: there is another character, and out is
+ * overwritten. */
+static inline bool hapax__unhex(uint8_t *out, const uint8_t *digits, size_t n)
+{
+    for (size_t i = 0; i < 2 * n; i++) {
+        uint8_t c = digits[i];
+        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+
+        if (digit < 0)
+            return false;
+        out[i / 2] = (uint8_t)(i % 2 == 0 ? digit << 4 : out[i / 2] | digit);
+    }
+    return true;
+}
+
 static inline void hapax__put_hex(struct hapax__writer *w, const uint8_t *bytes, size_t len)
 {
     assert(len <= w->left / 2);

@@ -78,7 +78,7 @@ static void close_both(const int fds[2])
 
 /* Forks the command, and waits until it has been executed. 0, or an errno. */
 static int fork_command(struct cli_child *child, const struct cli_child_how *how, int out,
-                        int alive, int failure[2], bool *found)
+                        int alive, int failure[2], int *status)
 {
     pid_t parent = getpid();
     int error = 0;
@@ -97,14 +97,14 @@ static int fork_command(struct cli_child *child, const struct cli_child_how *how
     failure[1] = -1;
     if (take(failure[0], &error, sizeof(error)) != sizeof(error))
         return 0;
-    *found = false;
+    *status = error == ENOENT || error == ENOTDIR ? CLI_NOT_FOUND : CLI_NOT_RUNNABLE;
     (void)waitpid(child->pid, NULL, 0);
     return error;
 }
 
 /* out, alive, failure: pipes. */
 static int start(struct cli_child *child, const struct cli_child_how *how, int out,
-                 const int alive[2], int failure[2], bool *found)
+                 const int alive[2], int failure[2], int *status)
 {
     int error;
 
@@ -113,7 +113,7 @@ static int start(struct cli_child *child, const struct cli_child_how *how, int o
         guard_group(alive[0]);
     if (child->guard < 0)
         return errno;
-    error = fork_command(child, how, out, alive[1], failure, found);
+    error = fork_command(child, how, out, alive[1], failure, status);
     if (error != 0) {
         (void)kill(child->guard, SIGKILL);
         (void)waitpid(child->guard, NULL, 0);
@@ -121,19 +121,19 @@ static int start(struct cli_child *child, const struct cli_child_how *how, int o
     return error;
 }
 
-int cli_child_start(struct cli_child *child, const struct cli_child_how *how, bool *found)
+int cli_child_start(struct cli_child *child, const struct cli_child_how *how, int *status)
 {
     int out[2] = {-1, -1}, alive[2] = {-1, -1}, failure[2] = {-1, -1};
     int error = 0;
 
-    *found = true;
+    *status = 0;
     memset(child, 0, sizeof(*child));
     if (pipe2(alive, O_CLOEXEC) != 0 || pipe2(failure, O_CLOEXEC) != 0 ||
         (how->capture && pipe2(out, O_CLOEXEC) != 0) ||
         (how->capture && fcntl(out[0], F_SETFL, O_NONBLOCK) != 0))
         error = errno;
     if (error == 0)
-        error = start(child, how, out[1], alive, failure, found);
+        error = start(child, how, out[1], alive, failure, status);
     if (error == 0) {
         child->out = out[0];
         child->alive = alive[1];

@@ -27,10 +27,14 @@ struct cli_child_how {
     bool capture; /* its stdout is a pipe; otherwise ours */
 };
 
+#define CLI_NOT_RUNNABLE 126 /* a shell's statuses of commands that cannot be executed */
+#define CLI_NOT_FOUND    127
+
 /* Starts a command. 0: it runs; cli_child_reap() is then due. Otherwise an errno, and nothing has
- * run: *found is false where the command itself could not be executed. SIGCHLD must not be
- * ignored. Call it in the thread that lives as long as the command. */
-int cli_child_start(struct cli_child *child, const struct cli_child_how *how, bool *found);
+ * run. *status is then one of the two above where the command itself could not be executed, and
+ * otherwise 0. SIGCHLD must not be ignored. Call it in the thread that lives as long as the
+ * command. */
+int cli_child_start(struct cli_child *child, const struct cli_child_how *how, int *status);
 
 /* Whether the command has ended. It stays a zombie, so that its group's number is not reused. */
 bool cli_child_ended(const struct cli_child *child);

@@ -133,6 +133,11 @@ const struct cli_option *cli_option_at(const struct cli_command *command, size_t
  * returned. */
 enum cli_exit cli_parse(struct cli_args *args, int argc, char **argv);
 
+/* Which of the words, after which comes NULL, the value of an option is: counted from 1; 0: the
+ * value is NULL. Another value is printed, and CLI_USAGE is returned. */
+enum cli_exit cli_word(unsigned *out, const struct cli_args *args, const char *option,
+                       const char *value, const char *const *words);
+
 /* ---- pages --------------------------------------------------------------------------- */
 
 enum cli_form { CLI_FORM_TEXT = 1, CLI_FORM_MAN, CLI_FORM_MARKDOWN };
@@ -193,6 +198,11 @@ bool cli_secret_given(void);
 
 /* Reads the file that HAPAX_SECRET_FILE names. */
 enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *args);
+
+/* Opens args->store for a door that runs on, and makes it where that is needed. Waits for a store
+ * that is away, and says so once, until a signal ends that: then *out stays NULL. */
+enum cli_exit cli_open_door(struct hapax **out, const struct cli_args *args,
+                            const struct cli_secret *secret, uint32_t calls_max, int signals);
 
 /* How an operation is named: by its key, with owner, scope and step, or by its id. */
 struct cli_operation {

@@ -31,9 +31,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define STORE_WAIT_MS 1000 /* between two tries to open a store that is away */
-#define CALLS_MIN     4096u
-#define SHOWN_MAX     2048u
+#define CALLS_MIN 4096u
+#define SHOWN_MAX 2048u
 
 struct consume_args {
     struct cli_args args;
@@ -164,48 +163,31 @@ static enum cli_exit refused(const struct consume_args *args, enum hapax_error e
     return cli_fail(&args->args, exit, error, "%s", text);
 }
 
-/* Which of the words it is, counted from 1; 0: the option was not given. */
-static enum cli_exit read_word(uint32_t *out, const struct consume_args *args, const char *option,
-                               const char *value, const char *const words[3])
-{
-    *out = 0;
-    if (!value)
-        return CLI_DONE;
-    for (uint32_t i = 0; i < 3 && words[i]; i++)
-        if (strcmp(words[i], value) == 0)
-            *out = i + 1;
-    if (*out > 0)
-        return CLI_DONE;
-    return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "--%s \"%.100s\" is not %s%s%s%s%s",
-                    option, value, words[0], words[2] ? ", " : " or ", words[1],
-                    words[2] ? " or " : "", words[2] ? words[2] : "");
-}
-
 static enum cli_exit read_words(struct hapax_consumer *consumer, const struct consume_args *args)
 {
-    static const char *const no_keys[3] = {"dead-letter", "reject", "run"};
-    static const char *const in_flights[3] = {"delay", "wait", "requeue"};
-    static const char *const unknowns[3] = {"park", "dead-letter", NULL};
-    static const char *const orders[3] = {"key", "partition", "none"};
+    static const char *const no_keys[] = {"dead-letter", "reject", "run", NULL};
+    static const char *const in_flights[] = {"delay", "wait", "requeue", NULL};
+    static const char *const unknowns[] = {"park", "dead-letter", NULL};
+    static const char *const orders[] = {"key", "partition", "none", NULL};
     enum cli_exit exit;
-    uint32_t word;
+    unsigned word;
 
     static_assert(HAPAX_NO_KEY_RUN == 3 && HAPAX_IN_FLIGHT_REQUEUE == 3 &&
                       HAPAX_UNKNOWN_DEAD_LETTER == 2 && HAPAX_ORDER_NONE == 3,
                   "the words stand in the order of their enums");
-    exit = read_word(&word, args, "no-key", args->no_key, no_keys);
+    exit = cli_word(&word, &args->args, "no-key", args->no_key, no_keys);
     if (word)
         consumer->no_key = (enum hapax_no_key)word;
     if (exit == CLI_DONE)
-        exit = read_word(&word, args, "in-flight", args->in_flight, in_flights);
+        exit = cli_word(&word, &args->args, "in-flight", args->in_flight, in_flights);
     if (exit == CLI_DONE && word)
         consumer->in_flight = (enum hapax_in_flight)word;
     if (exit == CLI_DONE)
-        exit = read_word(&word, args, "unknown", args->unknown, unknowns);
+        exit = cli_word(&word, &args->args, "unknown", args->unknown, unknowns);
     if (exit == CLI_DONE && word)
         consumer->unknown = (enum hapax_unknown)word;
     if (exit == CLI_DONE)
-        exit = read_word(&word, args, "order", args->order, orders);
+        exit = cli_word(&word, &args->args, "order", args->order, orders);
     if (exit == CLI_DONE && word)
         consumer->order = (enum hapax_order)word;
     return exit;
@@ -429,39 +411,11 @@ static enum cli_exit open_metrics(struct consuming *consuming)
     return refused(args, error, text);
 }
 
-/* Waits for a store that is away, until a signal ends it: then h stays NULL. */
-static enum cli_exit open_store(struct consuming *consuming)
+static uint32_t calls_of(const struct hapax_consumer *consumer)
 {
-    const struct cli_args *args = &consuming->args->args;
-    struct hapax_options how = {
-        .secret = {consuming->secret.bytes, consuming->secret.len},
-        .calls_max = 2 * consuming->consumer.in_hand_max,
-    };
-    char text[HAPAX_TEXT_MAX];
-    enum cli_exit exit = cli_prepare(args, CLI_CREATE);
-    bool told = false;
+    uint32_t calls = 2 * consumer->in_hand_max;
 
-    if (how.calls_max < CALLS_MIN)
-        how.calls_max = CALLS_MIN;
-    while (exit == CLI_DONE) {
-        enum hapax_error error = hapax_open(&consuming->h, args->store, &how, text);
-
-        if (error == HAPAX_ERR_NONE)
-            break;
-        if (error != HAPAX_ERR_UNAVAILABLE && error != HAPAX_ERR_INDETERMINATE)
-            return cli_store_failed(args, error, text);
-        if (!told) {
-            char line[HAPAX_TEXT_MAX + 64];
-
-            (void)snprintf(line, sizeof(line), "%s; waiting for it",
-                           text[0] ? text : "the store is away");
-            say(consuming, line);
-            told = true;
-        }
-        if (cli_signals_wait(consuming->signals, STORE_WAIT_MS) != 0)
-            break;
-    }
-    return exit;
+    return calls > CALLS_MIN ? calls : CALLS_MIN;
 }
 
 static enum cli_exit open_events(struct consuming *consuming)
@@ -619,7 +573,8 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = open_metrics(consuming);
     if (exit == CLI_DONE)
-        exit = open_store(consuming);
+        exit = cli_open_door(&consuming->h, &consuming->args->args, &consuming->secret,
+                             calls_of(&consuming->consumer), consuming->signals);
     if (exit == CLI_DONE && consuming->h)
         exit = run_consumer(consuming);
     if (consuming->h)

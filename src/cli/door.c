@@ -25,13 +25,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LISTEN        "unix:/run/hapax/door.sock"
-#define STORE_WAIT_MS 1000 /* between two tries to open a store that is away */
-#define CALLS_MAX     65536u
-#define DRAIN_MS      10000
-#define FILE_MAX      (1u << 20)
-#define NOT_FOUND     127 /* a shell's status for an unknown command */
-#define NOT_RUNNABLE  126
+#define LISTEN    "unix:/run/hapax/door.sock"
+#define CALLS_MAX 65536u
+#define DRAIN_MS  10000
+#define FILE_MAX  (1u << 20)
 
 struct door_args {
     struct cli_args args;
@@ -88,28 +85,6 @@ static void defaults(struct cli_args *args)
 
 /* ---- settings ---------------------------------------------------------------------------- */
 
-static enum cli_exit invalid(const struct serving *serving, const char *option, const char *value,
-                             const char *what)
-{
-    return cli_fail(&serving->args->args, CLI_USAGE, HAPAX_ERR_INVALID, "--%s \"%.100s\" is %s",
-                    option, value, what);
-}
-
-/* Whether a word is the first of two. */
-static enum cli_exit read_word(bool *first, const struct serving *serving, const char *option,
-                               const char *value, const char *const words[2])
-{
-    char what[64];
-
-    if (!value)
-        return CLI_DONE;
-    *first = strcmp(value, words[0]) == 0;
-    if (*first || strcmp(value, words[1]) == 0)
-        return CLI_DONE;
-    (void)snprintf(what, sizeof(what), "not %s or %s", words[0], words[1]);
-    return invalid(serving, option, value, what);
-}
-
 static enum cli_exit read_scopes(struct serving *serving)
 {
     const char *name = serving->args->policy;
@@ -141,60 +116,33 @@ static enum cli_exit read_scopes(struct serving *serving)
 
 static enum cli_exit read_settings(struct serving *serving, bool *now)
 {
-    static const char *const no_keys[2] = {"run", "refuse"}, *const disconnects[2] = {"now",
-                                                                                      "lease"};
+    static const char *const no_keys[] = {"run", "refuse", NULL};
+    static const char *const disconnects[] = {"now", "lease", NULL};
     const struct door_args *args = serving->args;
     struct hapax_policy *policy = &serving->scopes.policy;
     char text[HAPAX_TEXT_MAX];
-    bool run = true;
-    enum cli_exit exit = read_word(&run, serving, "no-key", args->no_key, no_keys);
+    unsigned key, died = 0;
+    enum cli_exit exit = cli_word(&key, &args->args, "no-key", args->no_key, no_keys);
 
-    *now = false;
     if (exit == CLI_DONE)
-        exit = read_word(now, serving, "on-disconnect", args->on_disconnect, disconnects);
+        exit = cli_word(&died, &args->args, "on-disconnect", args->on_disconnect, disconnects);
+    *now = died == 1;
     if (exit == CLI_DONE)
         exit = cli_policies_set(policy, &args->args, options + (OPTIONS - CLI_POLICIES),
                                 args->policies, CLI_POLICIES);
     if (exit != CLI_DONE)
         return exit;
-    if (args->no_key)
-        policy->key = run ? HAPAX_KEY_OPTIONAL : HAPAX_KEY_REQUIRED;
+    if (key > 0)
+        policy->key = key == 1 ? HAPAX_KEY_OPTIONAL : HAPAX_KEY_REQUIRED;
     if (hapax_policy_check(policy, text) != HAPAX_ERR_NONE)
         return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID, "%s", text);
     if (args->listen && (!hapax__text_begins(args->listen, "unix:") || !args->listen[5]))
-        return invalid(serving, "listen", args->listen, "not unix:PATH");
+        return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--listen \"%.100s\" is not unix:PATH", args->listen);
     return read_scopes(serving);
 }
 
 /* ---- opening ----------------------------------------------------------------------------- */
-
-/* Waits for a store that is away, until a signal ends it: then h stays NULL. */
-static enum cli_exit open_store(struct serving *serving)
-{
-    const struct cli_args *args = &serving->args->args;
-    const struct hapax_options how = {.secret = {serving->secret.bytes, serving->secret.len},
-                                      .calls_max = CALLS_MAX};
-    char text[HAPAX_TEXT_MAX], line[HAPAX_TEXT_MAX + 64];
-    enum cli_exit exit = cli_prepare(args, CLI_CREATE);
-    bool told = false;
-
-    while (exit == CLI_DONE) {
-        enum hapax_error error = hapax_open(&serving->h, args->store, &how, text);
-
-        if (error == HAPAX_ERR_NONE)
-            break;
-        if (error != HAPAX_ERR_UNAVAILABLE && error != HAPAX_ERR_INDETERMINATE)
-            return cli_store_failed(args, error, text);
-        (void)snprintf(line, sizeof(line), "%s; waiting for it",
-                       text[0] ? text : "the store is away");
-        if (!told)
-            cli_log(args, line);
-        told = true;
-        if (cli_signals_wait(serving->signals, STORE_WAIT_MS) != 0)
-            break;
-    }
-    return exit;
-}
 
 /* Where to listen. With a command and no --listen: in a folder of our own. The command is told by
  * the environment, which is set here: no other thread runs yet. */
@@ -277,20 +225,17 @@ static void say_ready(const struct serving *serving)
 static enum cli_exit start_child(struct serving *serving)
 {
     const struct cli_args *args = &serving->args->args;
-    bool found = true;
-    int error;
+    int error, status;
 
     if (!args->words)
         return CLI_DONE;
     error = cli_child_start(&serving->child,
-                            &(struct cli_child_how){args->words, environ, 0, false}, &found);
+                            &(struct cli_child_how){args->words, environ, 0, false}, &status);
     if (error == 0)
         return CLI_DONE;
     (void)cli_fail(args, CLI_UNREACHED, HAPAX_ERR_INVALID, "cannot start \"%.100s\": %s",
                    args->words[0], strerror(error));
-    return found                                 ? CLI_UNREACHED
-           : error == ENOENT || error == ENOTDIR ? (enum cli_exit)NOT_FOUND
-                                                 : (enum cli_exit)NOT_RUNNABLE;
+    return status ? (enum cli_exit)status : CLI_UNREACHED;
 }
 
 /* Until a signal; with a command, until its end. Returns the exit status. */
@@ -368,7 +313,7 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = place(serving);
     if (exit == CLI_DONE)
-        exit = open_store(serving);
+        exit = cli_open_door(&serving->h, args, &serving->secret, CALLS_MAX, serving->signals);
     if (exit == CLI_DONE && serving->h)
         exit = open_door(serving, now);
     if (exit == CLI_DONE && serving->h)

@@ -25,6 +25,8 @@
 #include "print.h"
 #include "store/types.h"
 
+#define STORE_WAIT_MS 1000 /* between two tries to open a store that is away */
+
 /* ---- failures ------------------------------------------------------------------------ */
 
 enum cli_exit cli_fail(const struct cli_args *args, enum cli_exit exit, enum hapax_error error,
@@ -302,6 +304,33 @@ enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
         return exit;
     error = hapax_store_open(out, args->store, text);
     return error == HAPAX_ERR_NONE ? CLI_DONE : cli_store_failed(args, error, text);
+}
+
+enum cli_exit cli_open_door(struct hapax **out, const struct cli_args *args,
+                            const struct cli_secret *secret, uint32_t calls_max, int signals)
+{
+    const struct hapax_options how = {.secret = {secret->bytes, secret->len},
+                                      .calls_max = calls_max};
+    char text[HAPAX_TEXT_MAX], line[HAPAX_TEXT_MAX + 64];
+    enum cli_exit exit = cli_prepare(args, CLI_CREATE);
+    bool told = false;
+
+    while (exit == CLI_DONE) {
+        enum hapax_error error = hapax_open(out, args->store, &how, text);
+
+        if (error == HAPAX_ERR_NONE)
+            break;
+        if (error != HAPAX_ERR_UNAVAILABLE && error != HAPAX_ERR_INDETERMINATE)
+            return cli_store_failed(args, error, text);
+        (void)snprintf(line, sizeof(line), "%s; waiting for it",
+                       text[0] ? text : "the store is away");
+        if (!told)
+            cli_log(args, line);
+        told = true;
+        if (cli_signals_wait(signals, STORE_WAIT_MS) != 0)
+            break;
+    }
+    return exit;
 }
 
 /* ---- the secret ---------------------------------------------------------------------- */

@@ -228,3 +228,26 @@ enum cli_exit cli_parse(struct cli_args *args, int argc, char **argv)
     }
     return exit;
 }
+
+enum cli_exit cli_word(unsigned *out, const struct cli_args *args, const char *option,
+                       const char *value, const char *const *words)
+{
+    char list[128] = "";
+    size_t len = 0;
+
+    *out = 0;
+    for (unsigned i = 0; value && words[i]; i++) {
+        if (strcmp(words[i], value) == 0)
+            *out = i + 1;
+        len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s",
+                                i == 0         ? ""
+                                : words[i + 1] ? ", "
+                                               : " or ",
+                                words[i]);
+        assert(len < sizeof(list));
+    }
+    if (!value || *out > 0)
+        return CLI_DONE;
+    return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--%s \"%.100s\" is not %s", option, value,
+                    list);
+}

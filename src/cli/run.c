@@ -119,10 +119,15 @@ static int judge(struct running *r, const struct hapax_answer *answer, const cha
     }
 }
 
+/* Whether the answer has an outcome to be printed. */
+static bool shows(const struct hapax_answer *answer)
+{
+    return answer->kind == HAPAX_ANSWER_FRESH || answer->kind == HAPAX_ANSWER_REPLAY ||
+           answer->kind == HAPAX_ANSWER_BYPASS;
+}
+
 static void print_json(struct running *r, const struct hapax_answer *answer, int exit)
 {
-    bool shows = answer->kind == HAPAX_ANSWER_FRESH || answer->kind == HAPAX_ANSWER_REPLAY ||
-                 answer->kind == HAPAX_ANSWER_BYPASS;
     struct json json;
 
     json_begin(&json);
@@ -131,24 +136,22 @@ static void print_json(struct running *r, const struct hapax_answer *answer, int
     json_number(&json, "attempt", answer->attempt);
     json_unsigned(&json, "fence", answer->fence);
     json_bool(&json, "recorded", answer->recorded);
-    if (answer->retry_after_ms >= 0 && !shows)
+    if (answer->retry_after_ms >= 0 && !shows(answer))
         json_number(&json, "retry_after_ms", answer->retry_after_ms);
     if (r->line[0] != '\0')
         json_text(&json, "text", r->line);
-    if (shows && !r->passed_on)
+    if (shows(answer) && !r->passed_on)
         json_bytes(&json, "output", answer->outcome.body);
     json_end(&json);
 }
 
 static int give(struct running *r, const struct hapax_answer *answer, const char *text)
 {
-    bool shows = answer->kind == HAPAX_ANSWER_FRESH || answer->kind == HAPAX_ANSWER_REPLAY ||
-                 answer->kind == HAPAX_ANSWER_BYPASS;
     int exit = judge(r, answer, text);
 
     if (r->args->args.json)
         print_json(r, answer, exit);
-    else if (shows && !r->passed_on)
+    else if (shows(answer) && !r->passed_on)
         run_print(r, answer->outcome.body);
     return r->unprinted ? RUN_FAILED : exit;
 }

@@ -10,17 +10,15 @@
 #include "policies.h"
 
 /* Our own statuses, near those of env and timeout. */
-#define RUN_GONE         118
-#define RUN_USED_UP      119
-#define RUN_MISMATCH     120
-#define RUN_NOT_KNOWN    121
-#define RUN_IN_FLIGHT    122
-#define RUN_NO_STORE     123
-#define RUN_LOST         124
-#define RUN_FAILED       125
-#define RUN_NOT_RUNNABLE 126
-#define RUN_NOT_FOUND    127
-#define RUN_SIGNALLED    128
+#define RUN_GONE      118
+#define RUN_USED_UP   119
+#define RUN_MISMATCH  120
+#define RUN_NOT_KNOWN 121
+#define RUN_IN_FLIGHT 122
+#define RUN_NO_STORE  123
+#define RUN_LOST      124
+#define RUN_FAILED    125 /* 126 and 127: CLI_NOT_RUNNABLE, CLI_NOT_FOUND */
+#define RUN_SIGNALLED 128
 
 #define RUN_OPTIONS   (9u + CLI_POLICIES)
 #define RUN_RULES_MAX 64u

@@ -188,20 +188,17 @@ static bool run_command(struct running *r, char *const *words, const struct hapa
     char **env = make_env(variables, attempt, key);
     struct cli_child_how how = {words, env, r->input, out->pass_on ? !r->args->live : true};
     struct cli_child child;
-    bool found = true;
     int error = ENOMEM;
 
     if (r->input >= 0)
         (void)lseek(r->input, 0, SEEK_SET); /* the hook may have read it */
     if (env)
-        error = cli_child_start(&child, &how, &found);
+        error = cli_child_start(&child, &how, status);
     free(env);
     explicit_bzero(variables, sizeof(variables));
     if (error != 0) {
         run_say(r, "cannot run \"%.200s\": %s", words[0], strerror(error));
-        *status = found                                 ? RUN_FAILED
-                  : error == ENOENT || error == ENOTDIR ? RUN_NOT_FOUND
-                                                        : RUN_NOT_RUNNABLE;
+        *status = *status ? *status : RUN_FAILED;
         return false;
     }
     follow(r, &child, out, attempt);

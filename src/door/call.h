@@ -43,6 +43,10 @@ struct hapax__call {
     /* Goes on with a claim of request.token (flow.h) that another process of this door was granted.
      * Its fence is 0 otherwise. */
     struct hapax__flow_claim claim;
+    /* Is lowered by saving_size when the call is freed: at hapax__call_leave(), or once its outcome
+     * is saved. NULL: nothing is. May be set up to hapax__call_leave(). */
+    atomic_uint_fast64_t *saving;
+    uint64_t saving_size;
 
     /* ---- the door reads these from told() on ---- */
 

@@ -66,6 +66,8 @@ static void call_drop(struct hapax__call *call)
 {
     if (atomic_fetch_sub(&call->owners, 1) > 1)
         return;
+    if (call->saving)
+        atomic_fetch_sub(call->saving, call->saving_size);
     hapax__attempt_release(&call->attempt);
     sem_destroy(&call->wake);
     explicit_bzero(call, sizeof(*call)); /* its token is a secret */

@@ -217,11 +217,11 @@ def test_failures_run_again_and_under_hold_do_not(app):
 
 @each
 def test_large_responses(app):
-    """Over max_response a response is given once, and is gone; over 16 MiB it passes, and its result is unknown."""
-    for path, size, problem in (("/large", 2 << 20, "response-not-kept"), ("/huge", 17 << 20, "unknown-outcome")):
+    """Over max_response a response is given once, and is gone; so it is over 16 MiB, where it passes."""
+    for path, size in (("/large", 2 << 20), ("/huge", 17 << 20)):
         held = {"X_On_Expired": "hold"}
-        assert len(app.post(path, problem, **held).body) == size
-        wait_until(lambda: app.post(path, problem, **held).problem == problem, f"{path} being {problem}")
+        assert len(app.post(path, path[1:], **held).body) == size
+        wait_until(lambda: app.post(path, path[1:], **held).problem == "response-not-kept", f"{path} being gone")
     assert set(app.effects().values()) == {1}
 
 

@@ -581,6 +581,18 @@ def test_nobody_there(service):
         by_urllib(service.url, TRIES)
 
 
+# A key is what the gate took for it. A consumer's is percent-encoded, and may be any bytes.
+@pytest.mark.parametrize("headers, found", [
+    ({}, None), ({"Idempotency-Key": '"k"'}, "k"), ({"Idempotency-Key": "a:b"}, "a:b"),
+    ({"Idempotency-Key": ' "a b";v=1 '}, "a b"), ({"HTTP_IDEMPOTENCY_KEY": r'"a\"b\\c"'}, 'a"b\\c'),
+    ({"Hapax-Key": "a%20%C3%A4%25", "Idempotency-Key": '"sha256-…"'}, "a ä%"),
+    ({"HTTP_HAPAX_KEY": "%ff%00"}, b"\xff\0")])
+def test_keys_that_a_handler_is_told(headers, found):
+    told = hapax.postgres.attempt_of({**headers, "Idempotency-Attempt": "2"})
+    assert told == {"token": None, "fence": None, "attempt": 2, "key": found}
+    assert not isinstance(found, bytes) or hapax.postgres.derived_key(found, "s") == found + b":s"
+
+
 # The key of a step is that of hapax_key_derive().
 def test_derived_keys(hx, key):
     assert hx.run(lambda op: op.step("charge", lambda step: step.key), scope="d", key=key) == \

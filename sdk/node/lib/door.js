@@ -301,9 +301,10 @@ class Door {
     const hook = kind === KIND.RUN ? call.hooks.run : call.hooks.reconcile;
     let end = { meta: { class: 'not_run' } };
     if (!call.cancelled) end = await hook(told, call.lost.signal, call);
+    // A body over every limit is not kept: its caller gets it, and repeats get Gone.
+    if (end.body?.length > OUTCOME_MAX) end = { meta: { ...end.meta, body_kept: false } };
     call.end = encode(KIND.END, call.number, end.meta, end.body);
-    // What is over every limit cannot be kept. Its caller gets it, and repeats get Unknown.
-    if (!fits(call.end) || end.body?.length > OUTCOME_MAX) {
+    if (!fits(call.end)) {
       call.end = encode(KIND.END, call.number, call.meta.as === 'http' ? CUT : { class: 'unknown' });
     }
     this.#ended(call);

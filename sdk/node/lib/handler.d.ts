@@ -4,7 +4,7 @@
  */
 export interface Attempt {
   /** The operation's key; a Buffer where it is not UTF-8. Absent: not an operation. */
-  key?: string;
+  key?: string | Buffer;
   /** Counted from 1. Absent: nobody stands before this handler, or the request has no key. */
   attempt?: number;
   /** Grows with each attempt. */
@@ -55,4 +55,4 @@ export function checkFence(tx: Transaction, name: string, fence: number, options
  * `sha256-` and its hash. The same as `hapax.key_derive()` and `hapax_key_derive()`.
  */
 export function keyDerive(key: string, step: string): string;
-export function keyDerive(key: Buffer, step: string): Buffer | string;
+export function keyDerive(key: string | Buffer, step: string): Buffer | string;

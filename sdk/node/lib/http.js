@@ -30,8 +30,9 @@ async function exchange(door, options, meta, makeOp, handler) {
     async run(...told) {
       try {
         own = await handler(makeOp(...told));
-        const { status, headers, body: given } = own;
-        return { meta: { status, headers: wired(headers.filter(([name]) => !FRAMING.test(name))) }, body: given };
+        const { status, headers, body: given, passed } = own;
+        const meta = { status, headers: wired(headers.filter(([name]) => !FRAMING.test(name))) };
+        return { meta: passed ? { ...meta, body_kept: false } : meta, body: given };
       } catch (error) {
         own = { error };
         return { meta: error instanceof NotRun ? { status: 503, headers: [['Retry-After', '1']] } : CUT };
@@ -129,7 +130,8 @@ const METHODS = ['writeHead', 'write', 'end', 'flushHeaders', 'destroy'];
 /**
  * Keeps what is written to a response. `response` becomes {status, headers, body} once the handler
  * ended it; rejects where the handler destroyed it. send(answer) sends what it is given, send()
- * cuts the response. A body over 16 MiB is passed on at once, and `response` rejects.
+ * cuts the response. A body over 16 MiB is passed on at once: `response` has none of it then, and
+ * rejects where the client did not get it whole.
  */
 class Held {
   #res;
@@ -174,12 +176,7 @@ class Held {
     this.#say('headersSent', true);
     this.#parts.push(part);
     this.#size += part.length;
-    if (this.#size > BODY_MAX) {
-      this.#open();
-      for (const kept of this.#parts.splice(0)) this.#res.write(kept);
-      this.passed = true;
-      this.reject(new RangeError(`the response is over ${BODY_MAX} bytes`));
-    }
+    if (this.#size > BODY_MAX) this.#passOn();
     if (told) process.nextTick(told);
     return true;
   }
@@ -199,6 +196,17 @@ class Held {
   destroy(error) {
     this.reject(error ?? new Error('the handler destroyed its response'));
     return this.#res;
+  }
+
+  #passOn() {
+    const given = { status: this.#res.statusCode, headers: headersOf(this.#res), body: EMPTY, passed: true };
+    this.passed = true;
+    this.#res.once('close', () => {
+      if (this.#res.writableFinished) this.resolve(given);
+      else this.reject(new Error('the response was cut off'));
+    });
+    this.#open();
+    for (const part of this.#parts.splice(0)) this.#res.write(part);
   }
 
   #open() {

@@ -92,7 +92,10 @@ interface Common extends Policies {
 export interface RunOptions<T = any> extends Common {
   /** 1 to 255 bytes. */
   key: Text;
-  /** Whose key it is: each owner has keys of its own. */
+  /**
+   * Whose key it is: each owner has keys of its own. An owner or a caller that is given and empty,
+   * null or undefined is refused with BadKey.
+   */
   owner?: Text;
   /** Who asks; the same key from another caller is a Mismatch. */
   caller?: Text | Text[];

@@ -180,15 +180,16 @@ function policyOf(options) {
   return policy;
 }
 
-function list(value) {
-  if (value === undefined || value === null) return undefined;
-  return (Array.isArray(value) ? value : [value]).map(text);
-}
+// An owner, or a part of a caller. What is named and not there is nobody's, as the empty text is: the
+// door refuses it.
+const named = (value) => text(value ?? '');
 
 function metaOf(options) {
   const { scope, key, keyHeader, owner, caller, what, reconcile } = options;
   return {
-    scope, key: text(key), key_header: keyHeader, owner: text(owner), caller: list(caller), what,
+    scope, key: text(key), key_header: keyHeader, what,
+    owner: 'owner' in options ? named(owner) : undefined,
+    caller: 'caller' in options ? [caller].flat().map(named) : undefined,
     policy: policyOf(options), reconciles: reconcile !== undefined,
   };
 }

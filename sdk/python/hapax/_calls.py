@@ -15,7 +15,7 @@ import typing
 import uuid
 
 from ._door import ANSWER, BODY_MAX, RUN, Door, plain, text
-from .errors import BY_ANSWER, ClaimLost, Failed, HapaxError, Invalid, NotRun, TooLarge
+from .errors import BY_ANSWER, ClaimLost, Failed, HapaxError, Invalid, NotRun
 
 NOT_POLICIES = ("scope", "key", "owner", "caller", "fingerprint", "what", "codec", "reconcile", "args")
 
@@ -163,17 +163,20 @@ def end_of(gave, codec):
     if what == "value":
         try:
             body = codec.encode(value)
-            if len(body) > BODY_MAX:
-                raise TooLarge(f"the result has {len(body)} bytes, and may have {BODY_MAX}")
         except Exception as error:  # it has run, and has no outcome that can be kept
             return {"class": "unknown"}, b"", ("error", error)
-        return {"class": "final", "status": 200, "headers": [["Content-Type", codec.type]]}, body, gave
+        return *kept({"class": "final", "status": 200, "headers": [["Content-Type", codec.type]]}, body), gave
     if isinstance(value, NotRun):
         return {"class": "not_run"}, b"", gave
     said = str(value).encode("utf-8", "replace")[:65536]
     if not isinstance(value, Exception):  # it was cut off: KeyboardInterrupt, CancelledError
         return {"class": "unknown"}, b"", gave
     return {"class": "failed", "status": 500, "headers": [["Content-Type", "text/plain"]]}, said, gave
+
+
+def kept(meta, body):
+    """Members and body of an END whose body may be over what the door takes: repeats are told that it is gone."""
+    return ({**meta, "body_kept": False}, b"") if len(body) > BODY_MAX else (meta, body)
 
 
 def found_of(gave, codec):
@@ -297,13 +300,19 @@ async def handle_async(loop, asked):
 # ---- the door, for users -------------------------------------------------------------------------
 
 
+def named(value):
+    """An owner, or a part of a caller. None is nobody, as the empty text is: the door refuses it."""
+    return "" if value is None else text(value)
+
+
 def members_of(options):
     """BEGIN's members of the options that all calls have. Other options are policies, which the door knows."""
     caller = options.get("caller")
+    parts = [caller] if caller is None or isinstance(caller, (str, bytes)) else caller
     members = {
-        "scope": options.get("scope"), "key": text(options.get("key")), "owner": text(options.get("owner")),
-        "caller": [text(part) for part in ([caller] if isinstance(caller, (str, bytes)) else caller)]
-        if caller is not None else None,
+        "scope": options.get("scope"), "key": text(options.get("key")),
+        "owner": named(options["owner"]) if "owner" in options else None,
+        "caller": [named(part) for part in parts] if "caller" in options else None,
         "what": options.get("what"),
         "policy": {name: value for name, value in options.items() if name not in NOT_POLICIES},
         "reconciles": options.get("reconcile") is not None,
@@ -336,7 +345,8 @@ class Hapax:
         key           str or bytes: the same whenever the same thing is meant ("order-17"); 1 to 255 bytes
         fingerprint   what makes the request this request: JSON, compared however it is spelled, or bytes
         owner         str: whose key it is; each owner has keys of its own
-        caller        str, or a list: another caller with the same key is a Mismatch
+        caller        str, or a list: another caller with the same key is a Mismatch. An owner or a caller that is
+                      given and is empty, or None, raises MissingOwner
         what          str for operators, without keys and secrets
         codec         of the result: hapax.Json() (default), hapax.Bytes(), hapax.Dataclass(Receipt)
         reconcile     hook(op): hapax.Happened(result) or False, for on_expired="reconcile"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ._calls import Begin, Handle, Json, Wait, members_of
+from ._calls import Begin, Handle, Json, Wait, kept, members_of
 from ._door import ANSWER, text
 from .errors import Indeterminate, Invalid, NotRun, StoreDown, TooLarge
 
@@ -50,7 +50,7 @@ def exchange(door, meta, body, handler):
             status, headers, said = value
             pairs = [[text(bytes(name)), text(bytes(of))] for name, of in headers]
             try:
-                begun.end({"status": status, "headers": pairs}, said)
+                begun.end(*kept({"status": status, "headers": pairs}, said))
             except TooLarge as error:
                 own = ("error", error)
                 begun.end({"class": "unknown"})

@@ -61,12 +61,12 @@ class MissingKey(BadKey):
 
 
 class MissingOwner(HapaxError):
-    """The policy asks for an owner, and there is none."""
+    """The policy asks for an owner, and there is none; or the owner or the caller that was given is empty."""
     answer = "missing_owner"
 
 
 class TooLarge(HapaxError):
-    """What was asked, or its result, is over a limit. Where it is the result, the handler has run."""
+    """What was asked is over a limit."""
     answer = "too_large"
 
 

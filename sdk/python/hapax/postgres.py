@@ -8,13 +8,17 @@ caller commits.
 """
 from __future__ import annotations
 
+import re
+from urllib.parse import unquote_to_bytes
+
 from .errors import ClaimLost
 
 LOST = "HX001"  # the SQLSTATE of a claim that another attempt has
 
 
 def attempt_of(request):
-    """The attempt that a handler is: {"token", "fence", "attempt", "key"}; what was not given is None.
+    """The attempt that a handler is: {"token", "fence", "attempt", "key"}; what was not given is None. The key is a
+    str, or bytes where it is no UTF-8.
 
     request: an Op, or a mapping of headers as Flask, Django and Starlette have it, or a WSGI environment."""
     if hasattr(request, "token") and hasattr(request, "fence"):
@@ -24,9 +28,21 @@ def attempt_of(request):
     def header(name):
         return headers.get(name) or headers.get("HTTP_" + name.upper().replace("-", "_"))
 
-    fence, attempt, key = header("Idempotency-Fence"), header("Idempotency-Attempt"), header("Idempotency-Key")
+    fence, attempt = header("Idempotency-Fence"), header("Idempotency-Attempt")
     return {"token": header("Idempotency-Token"), "fence": int(fence) if fence else None,
-            "attempt": int(attempt) if attempt else None, "key": key.strip('"') if key else None}
+            "attempt": int(attempt) if attempt else None, "key": key_of(header("Hapax-Key"), header("Idempotency-Key"))}
+
+
+def key_of(encoded, quoted):
+    """A consumer sends the key percent-encoded; a gate sends the header as it came: a string in quotes, or a word."""
+    if encoded:
+        key = unquote_to_bytes(encoded)
+        try:
+            return key.decode("utf-8")
+        except UnicodeDecodeError:
+            return key
+    inner = re.match(r'\s*"((?:[^"\\]|\\.)*)"', quoted or "")
+    return re.sub(r"\\(.)", r"\1", inner[1]) if inner else quoted.strip() if quoted else None
 
 
 def header_lines(headers):
@@ -86,14 +102,17 @@ def is_newer(fence, seen):
 
 def derived_key(key, step):
     """The key to hand to the next service for a step of an operation, as hapax_key_derive() makes it: KEY:step, or
-    where that would have more than 255 bytes, "sha256-" and the hex SHA-256 of it. For handlers behind a gate or a
-    consumer; an Op's key is derived already."""
+    where that would have more than 255 bytes, "sha256-" and the hex SHA-256 of it. Of a key that is bytes: bytes. For
+    handlers behind a gate or a consumer; an Op's key is derived already."""
     import hashlib
 
-    for what, value, most in (("key", key, 255), ("step", step, 64)):
-        if not 1 <= len(value.encode("utf-8")) <= most:
+    raw = key if isinstance(key, bytes) else key.encode("utf-8")
+    for what, value, most in (("key", raw, 255), ("step", step.encode("utf-8"), 64)):
+        if not 1 <= len(value) <= most:
             raise ValueError(f"the {what} has 1 to {most} bytes")
     if ":" in step:
         raise ValueError("a step has no ':' in its name")
-    whole = f"{key}:{step}".encode()
-    return whole.decode() if len(whole) <= 255 else "sha256-" + hashlib.sha256(whole).hexdigest()
+    whole = raw + b":" + step.encode("utf-8")
+    if len(whole) > 255:
+        return "sha256-" + hashlib.sha256(whole).hexdigest()
+    return whole if isinstance(key, bytes) else whole.decode("utf-8")

@@ -22,6 +22,7 @@
 #define BUFFER_SIZE ((size_t)64 << 10) /* a connection's own, one in and one out */
 #define CHARGED_MAX ((size_t)256 << 20)
 #define OUT_MAX     ((size_t)1 << 20) /* with more to write, answers wait */
+#define PATIENCE_US (30 * US_PER_S) /* for half a frame, or a frame that nobody reads */
 #define DEATH_MS    1000 /* how long a process may take from its socket's end to its own */
 
 /* events: 0: none, not even the socket's end, which epoll always tells of a socket that it has. */
@@ -297,7 +298,7 @@ static void welcome(struct hapax__door_connection *c, const struct hapax__door_f
     hapax__json_put(&door->json, ",\"frame_max\":");
     hapax__json_put_number(&door->json, HAPAX__DOOR_FRAME_MAX);
     hapax__json_put(&door->json, ",\"ops_max\":");
-    hapax__json_put_number(&door->json, door->options.ops_max);
+    hapax__json_put_number(&door->json, HAPAX__DOOR_OPS_MAX);
     hapax__json_put(&door->json, "}");
     hapax__door_put(c, HAPAX__DOOR_WELCOME, 0, (struct hapax_span){NULL, 0});
 }
@@ -339,8 +340,9 @@ static bool make_room(struct hapax__door_connection *c, size_t size)
     struct hapax__door_bytes *in = &c->in;
     size_t before = in->size > BUFFER_SIZE ? in->size : 0;
     size_t wanted = size > BUFFER_SIZE ? size : 0;
+    size_t charged = c->door->charged + (size_t)atomic_load(&c->door->options.stats->saving);
 
-    if (wanted > before && c->door->charged > 0 && c->door->charged + wanted > CHARGED_MAX)
+    if (wanted > before && charged > 0 && charged + wanted > CHARGED_MAX)
         return false;
     c->door->charged -= before;
     if (!reserve(in, size > in->len - in->at ? size - (in->len - in->at) : 1))
@@ -490,8 +492,7 @@ void hapax__door_connection_tick(struct hapax__door_connection *c, int64_t now_u
         c->since_us = now_us;
         c->waits = false;
         hapax__door_connection_touch(c);
-    } else if (waits_for_client &&
-               now_us - c->since_us > c->door->options.patience_ms * US_PER_MS) {
+    } else if (waits_for_client && now_us - c->since_us > PATIENCE_US) {
         hapax__door_connection_hang_up(c);
     }
 }

@@ -23,6 +23,7 @@
 #include <sys/queue.h>
 
 #define HAPAX__DOOR_BUCKETS 256u
+#define HAPAX__DOOR_OPS_MAX 4096u /* in hand of a connection */
 
 enum hapax__door_phase {
     HAPAX__DOOR_GREETING, /* a HELLO is awaited */

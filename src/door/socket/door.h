@@ -16,14 +16,12 @@ struct hapax__scopes;
 struct hapax__door_options {
     struct hapax *h; /* lent until hapax__door_close() */
     const char *path; /* of the socket */
-    unsigned mode; /* of the socket; 0: 0600, with a group 0660 */
-    const char *group; /* name or number of the group whose members may connect; NULL: none */
+    /* Name or number of the group whose members may connect; the socket's mode is 0660 then. NULL:
+     * none, and 0600. */
+    const char *group;
     const struct hapax__scopes *scopes; /* policies (scopes.h); lent */
-    struct hapax__door_stats *stats; /* zeroed; lent */
+    struct hapax__door_stats *stats; /* zeroed; lent until h is closed */
     bool now; /* where a client's process has died, its claims are given up at once */
-    int64_t patience_ms; /* for half a frame, or a frame that nobody reads; 0: 30 s */
-    uint32_t clients_max; /* 0: 1024 */
-    uint32_t ops_max; /* of a connection; 0: 4096 */
 };
 
 /* Listens, in a thread of its own. Errors as hapax__socket_open(), and NOMEM. */

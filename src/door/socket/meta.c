@@ -6,6 +6,7 @@
 #include "meta.h"
 
 #include "base/base64.h"
+#include "base/bytes.h"
 #include "base/fail.h"
 #include "base/span.h"
 #include "base/units.h"
@@ -183,11 +184,6 @@ static bool read_is_object(struct reading *r, void *field, struct hapax_span val
     return true;
 }
 
-static int digit(uint8_t c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool read_nonce(struct reading *r, void *field, struct hapax_span value)
 {
     uint8_t *bytes = hapax__arena_alloc(r->arena, NONCE_LEN);
@@ -196,16 +192,9 @@ static bool read_nonce(struct reading *r, void *field, struct hapax_span value)
     if (!bytes)
         return no_memory(r);
     *nonce = (struct hapax__given){true, {bytes, NONCE_LEN}};
-    if (!hapax__raw_is_string(value) || value.len != 2 * NONCE_LEN + 2)
-        return refuse(r, "is not 32 lowercase hex digits");
-    for (size_t i = 0; i < NONCE_LEN; i++) {
-        int high = digit(value.ptr[1 + 2 * i]), low = digit(value.ptr[2 + 2 * i]);
-
-        if (high < 0 || low < 0)
-            return refuse(r, "is not 32 lowercase hex digits");
-        bytes[i] = (uint8_t)(high * 16 + low);
-    }
-    return true;
+    return (hapax__raw_is_string(value) && value.len == 2 * NONCE_LEN + 2 &&
+            hapax__unhex(bytes, value.ptr + 1, NONCE_LEN)) ||
+           refuse(r, "is not 32 lowercase hex digits");
 }
 
 static bool read_as(struct reading *r, void *field, struct hapax_span value)
@@ -425,6 +414,7 @@ enum hapax_error hapax__meta_end_read(struct hapax__meta_end *out, struct hapax_
         {"class", read_class, FIELD(hapax__meta_end, cls)},
         {"status", read_number, FIELD(hapax__meta_end, status)},
         {"headers", read_headers, FIELD(hapax__meta_end, headers)},
+        {"body_kept", read_bool, FIELD(hapax__meta_end, body_kept)},
         {"refuse", read_given, FIELD(hapax__meta_end, refuse)},
         {NULL, NULL, 0},
     };
@@ -433,6 +423,7 @@ enum hapax_error hapax__meta_end_read(struct hapax__meta_end *out, struct hapax_
 
     memset(out, 0, sizeof(*out));
     out->status = -1;
+    out->body_kept = true;
     error = read_meta(&r, members, meta);
     if (error != HAPAX_ERR_NONE)
         return error;

@@ -56,6 +56,7 @@ struct hapax__meta_end {
     enum hapax_class cls; /* 0: by the status */
     int64_t status; /* -1: none */
     struct hapax_span headers; /* as the lines of an outcome */
+    bool body_kept; /* false: there is a body, which was not sent */
     struct hapax__given refuse;
 };
 

@@ -36,6 +36,8 @@ static void put_metrics(FILE *out, const void *arg)
         {"hapax_door_connections", read_count(&stats->connections), "Clients connected."},
         {"hapax_door_in_hand", read_count(&stats->in_hand), "Operations in hand."},
         {"hapax_door_running", read_count(&stats->running), "Handlers under way."},
+        {"hapax_door_saving_bytes", read_count(&stats->saving),
+         "Bytes of outcomes that were answered and are not stored yet."},
         {"hapax_door_store_up", atomic_load(&stats->store_up),
          "Whether the store answered, the last time."},
         {"hapax_store_dead", hapax_store_dead(stats->h),

@@ -186,11 +186,13 @@ static void keep_names(struct hapax__door_op *op, const struct hapax_request *re
 static const char *const credentials[] = {"authorization", "cookie",       "x-api-key",
                                           "api-key",       "x-auth-token", "x-access-token"};
 
-/* The caller of a request that names none: as at the gate, all credentials, and nobody where the
- * owner is named, or there are none. */
-static void http_caller(struct hapax_digest *out, const struct hapax__meta_begin *begin)
+/* The caller of a request or a message that names none. Of a request, as at the gate: all
+ * credentials, and nobody where the owner is named, or there are none. Of a message, as at hapax
+ * consume: nobody. */
+static void default_caller(struct hapax_digest *out, const struct hapax__meta_begin *begin)
 {
-    const struct hapax__lines *headers = begin->owner.is ? NULL : begin->headers;
+    const struct hapax__lines *headers =
+        begin->as == HAPAX__AS_HTTP && !begin->owner.is ? begin->headers : NULL;
     struct hapax_span parts[2 * HAPAX__LINES_MAX];
     size_t n = 0;
 
@@ -212,17 +214,15 @@ static bool fingerprint(struct hapax_digest *out, const struct hapax__meta_begin
     const struct hapax__ask_settings settings = {
         .key = "Idempotency-Key",
         .scope = "default",
-        .fingerprint = begin->body    ? begin->body
-                       : body.len > 0 ? "body"
-                                      : "off",
+        .fingerprint = begin->body,
         .words = (const struct hapax__ask_word[]){{NULL, 0, false}},
     };
-    struct hapax__ask ask;
+    struct hapax__ask ask = {.counts = body.len > 0 ? HAPAX__ASK_BYTES : HAPAX__ASK_OFF};
     struct hapax__ask_view view = {.ask = &ask, .body = body};
     size_t n = 0;
 
     _Static_assert(3 + HAPAX__META_PARTS_MAX <= HAPAX__ASK_PARTS_MAX, "all parts fit");
-    if (hapax__ask_read(&ask, &settings, text) != HAPAX_ERR_NONE)
+    if (begin->body && hapax__ask_read(&ask, &settings, text) != HAPAX_ERR_NONE)
         return false;
     for (size_t i = 0; i < 3; i++)
         if (begin->as == HAPAX__AS_HTTP && line[i]->is)
@@ -291,8 +291,8 @@ static enum hapax_error take_request(struct hapax__door_op *op,
         request.what = (struct hapax_span){what, hapax_what(what, line, 2)};
     if (begin->caller.are)
         hapax_digest(&request.caller, begin->caller.at, begin->caller.n);
-    else if (begin->as == HAPAX__AS_HTTP)
-        http_caller(&request.caller, begin);
+    else if (begin->as != HAPAX__AS_CALL)
+        default_caller(&request.caller, begin);
     text[0] = '\0';
     if (!fingerprint(&request.fingerprint, begin, body, text))
         return strcmp(text, "out of memory") == 0 ? HAPAX_ERR_NOMEM : HAPAX_ERR_INVALID;
@@ -490,7 +490,7 @@ static bool make(struct hapax__door_connection *c, const struct hapax__door_fram
 
     if (find(c, frame->op))
         return refuse(c, frame, HAPAX_ERR_INVALID, "an operation of this number is in hand");
-    if (c->op_count >= door->options.ops_max) {
+    if (c->op_count >= HAPAX__DOOR_OPS_MAX) {
         hapax__fail(text, HAPAX_ERR_NOMEM,
                     "%u operations of this connection are in hand, the limit", c->op_count);
         return refuse(c, frame, HAPAX_ERR_NOMEM, text);
@@ -571,6 +571,9 @@ static enum hapax_error take_outcome(struct hapax__door_op *op, enum hapax_class
         return error;
     if (op->as == HAPAX__AS_HTTP && !op->outer && !op->reconciling && meta.status < 100)
         return hapax__fail(text, HAPAX_ERR_INVALID, "member \"status\" is missing, or below 100");
+    if (!meta.body_kept && frame->body.len > 0)
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "member \"body_kept\" is false, and there is a body");
     if (frame->body.len > HAPAX_BODY_MAX)
         return hapax__fail(text, HAPAX_ERR_INVALID, "a body of %zu bytes is over %u",
                            frame->body.len, HAPAX_BODY_MAX);
@@ -579,6 +582,7 @@ static enum hapax_error take_outcome(struct hapax__door_op *op, enum hapax_class
     if (error != HAPAX_ERR_NONE)
         return hapax__fail(text, error,
                            error == HAPAX_ERR_NOMEM ? "out of memory" : "the headers are no lines");
+    op->call->attempt.outcome.body_kept = meta.body_kept;
     if (frame->body.len >= CHARGED_MIN)
         charge(op, frame->body.len);
     *cls = class_of(op, &meta);
@@ -752,9 +756,14 @@ static void answered(struct hapax__door_op *op)
 {
     struct hapax__door_stats *stats = op->c->door->options.stats;
     char text[HAPAX_TEXT_MAX];
-    enum hapax_error error = hapax__call_leave(op->call, &op->answer, text);
+    enum hapax_error error;
     struct hapax_answer *answer = &op->answer;
 
+    /* The call may live on, and save the outcome. */
+    count(&stats->saving, (int64_t)op->charged);
+    op->call->saving = &stats->saving;
+    op->call->saving_size = op->charged;
+    error = hapax__call_leave(op->call, &op->answer, text);
     op->call = NULL;
     if (!op->refused || answer->error != HAPAX_ERR_NONE)
         memcpy(op->text, text, sizeof(text));

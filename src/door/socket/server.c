@@ -26,8 +26,6 @@
 #include <unistd.h>
 
 #define CLIENTS_MAX 1024u
-#define OPS_MAX     4096u
-#define PATIENCE_MS 30000
 #define TICK_MS     1000
 #define EVENTS_MAX  64
 #define ACCEPTS_MAX 64 /* in a round */
@@ -56,7 +54,7 @@ static void welcome(struct hapax__door *door, int fd)
     if (hapax__socket_right(&door->socket, fd, &uid) == HAPAX__RIGHT_NONE) {
         hapax__fail(text, HAPAX_ERR_REFUSED, "not permitted for uid %ld", (long)uid);
         turn_away(door, fd, HAPAX_ERR_REFUSED, text);
-    } else if (door->clients >= door->options.clients_max) {
+    } else if (door->clients >= CLIENTS_MAX) {
         hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "it serves %u clients already, its limit",
                     door->clients);
         turn_away(door, fd, HAPAX_ERR_UNAVAILABLE, text);
@@ -280,12 +278,6 @@ static struct hapax__door *door_new(const struct hapax__door_options *options)
     if (!door)
         return NULL;
     door->options = *options;
-    if (door->options.clients_max == 0)
-        door->options.clients_max = CLIENTS_MAX;
-    if (door->options.ops_max == 0)
-        door->options.ops_max = OPS_MAX;
-    if (door->options.patience_ms == 0)
-        door->options.patience_ms = PATIENCE_MS;
     door->socket.fd = -1;
     door->beat_ms = beat_of(&options->scopes->policy);
     TAILQ_INIT(&door->connections);
@@ -308,8 +300,8 @@ enum hapax_error hapax__door_open(struct hapax__door **out,
                                   const struct hapax__door_options *options,
                                   char text[HAPAX_TEXT_MAX])
 {
-    const struct hapax__socket_options place = {options->path, options->mode, options->group,
-                                                "door"};
+    const struct hapax__socket_options place = {
+        .path = options->path, .group = options->group, .server = "door"};
     struct hapax__door *door = door_new(options);
     enum hapax_error error;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a door counts. The door's thread writes; any thread reads, word by word.
+ * What a door counts. The door's thread writes, and the pulse lowers `saving`; any thread reads,
+ * word by word.
  */
 #ifndef HAPAX_DOOR_SOCKET_STATS_H
 #define HAPAX_DOOR_SOCKET_STATS_H
@@ -21,6 +22,7 @@ struct hapax__door_stats {
     atomic_uint_fast64_t connections; /* gauge */
     atomic_uint_fast64_t in_hand; /* gauge: operations */
     atomic_uint_fast64_t running; /* gauge: handlers */
+    atomic_uint_fast64_t saving; /* gauge: bytes of outcomes that the door left to be saved */
     atomic_bool store_up; /* as of the last answer that came from the store */
 };
 

@@ -46,29 +46,12 @@ size_t hapax__redis_key(uint8_t out[HAPAX__REDIS_KEY_MAX], const char *prefix,
     return len + 2 * sizeof(id->bytes);
 }
 
-static int digit(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool hapax__redis_id(struct hapax_id *out, const char *prefix, struct hapax_span key)
 {
     size_t len = strlen(prefix);
-    const uint8_t *at;
 
-    if (key.len != len + 2 * sizeof(out->bytes) || memcmp(key.ptr, prefix, len) != 0)
-        return false;
-    at = key.ptr + len;
-    for (size_t i = 0; i < sizeof(out->bytes); i++) {
-        int high = digit(at[2 * i]), low = digit(at[2 * i + 1]);
-
-        if (high < 0 || low < 0)
-            return false;
-        out->bytes[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
+    return key.len == len + 2 * sizeof(out->bytes) && memcmp(key.ptr, prefix, len) == 0 &&
+           hapax__unhex(out->bytes, key.ptr + len, sizeof(out->bytes));
 }
 
 /* ---- arguments ----------------------------------------------------------------------- */

@@ -204,6 +204,24 @@ def test_tokens_are_handed_on_where_the_policy_says_so(client):
 # ---- two at once ------------------------------------------------------------------------------
 
 
+def test_a_message_without_a_caller_is_nobodys(client):
+    """As at hapax consume: what a request without credentials has stored is the message's outcome, too."""
+    op = client.begin("m", b"doc", **{"as": "http", "request": {}})
+    assert client.wait(op).kind == "RUN" and client.finish(op, None, body=b"ok", status=200).recorded
+    answer = client.wait(client.begin("m", b"doc", **{"as": "message"}), "ANSWER")
+    assert answer.answer == "replay" and answer.do == "ack" and answer.body == b"ok"
+
+
+def test_a_body_that_cannot_be_sent_is_not_kept(client):
+    """The operation has completed, and repeats are told that its body is gone."""
+    run = client.run()
+    fresh = client.finish(run.op, status=201, body_kept=False)
+    assert fresh.answer == "fresh" and fresh.recorded
+    assert client.once().answer == "gone" and client.once().status == 201
+    client.end(client.run("both").op, body=b"it", body_kept=False)
+    assert "body_kept" in client.wait(client.op, "FAULT").text
+
+
 def test_a_repeat_waits_or_is_told(door):
     """Of two clients one runs; the other is answered, or waits for the outcome."""
     with door.client() as one, door.client() as two:

@@ -583,11 +583,13 @@ def test_a_store_that_is_away_is_said_to_be(hapax, away):
         away.stop()
         down = client.once("new", policy=short)
         assert down.answer == "store_down" and down.error and down.text and down.retry_after_ms == 1000
-        fresh = client.finish(run.op, body=b"kept")
+        fresh = client.finish(run.op, body=b"kept" * 65536)
         assert fresh.answer == "fresh" and not fresh.recorded and fresh.error
+        assert metric(door, "hapax_door_saving_bytes") == 4 * 65536
         assert metric(door, "hapax_unrecorded_total") == 1 and metric(door, "hapax_door_store_up") == 0
         assert client.once(None).answer == "bypass" and client.once(None, key_header="?").answer == "bad_key"
         assert metric(door, "hapax_door_store_up") == 0
         away.cont()
-        assert answered(client, "k", "replay", policy={"timeout": "60s"}).body == b"kept"
+        assert answered(client, "k", "replay", policy={"timeout": "60s"}).body == b"kept" * 65536
+        wait_until(lambda: metric(door, "hapax_door_saving_bytes") == 0, "the outcome being stored")
         assert answered(client, "new", "RUN", policy={"timeout": "60s"})

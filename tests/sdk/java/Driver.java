@@ -142,10 +142,10 @@ class Driver {
     static <T> void call(Map<String, Object> command, Class<T> type) {
         String id = (String) command.get("id");
         Options options = Options.fingerprint(((List<?>) command.get("args")).toArray());
-        if (command.get("owner") instanceof String owner)
-            options.owner(owner);
-        if (command.get("caller") instanceof List<?> parts)
-            options.caller(parts.toArray(new String[0]));
+        if (command.containsKey("owner"))
+            options.owner((String) command.get("owner"));
+        if (command.containsKey("caller"))
+            options.caller(command.get("caller") instanceof List<?> parts ? parts.toArray(new String[0]) : new String[0]);
         if (command.get("policy") instanceof Map<?, ?> policy)
             policy.forEach((name, value) -> options.policy((String) name, (String) value));
         if (command.containsKey("reconcile"))

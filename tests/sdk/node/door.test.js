@@ -506,13 +506,14 @@ test('a request over a frame', async () => {
   assert.equal(await given, 1);
 });
 
-// What no door could keep is given to the caller, and ended as unknown.
+// What no door could keep is given to the caller, and repeats are told that it is gone.
 test('a result over every limit', async () => {
   const hx = await played();
   for (const size of [(16 << 20) + 1, 18 << 20]) {
     const given = hx.run({ key: 'k', codec: 'bytes' }, () => Buffer.alloc(size));
     const { end } = await first();
-    assert.deepEqual([end.meta, end.body.length, (await given).length], [{ class: 'unknown' }, 0, size]);
+    const { class: how, body_kept: kept } = end.meta;
+    assert.deepEqual([how, kept, end.body.length, (await given).length], ['final', false, 0, size]);
   }
 });
 

@@ -74,7 +74,7 @@ export async function handler(client: { query(text: string, values: any[]): Prom
   const outcome = await complete(client, request, 201, { a: 1 }, { Location: '/a' });
   // @ts-expect-error a number is no transaction
   await complete(5, request, 201);
-  return keyDerive(key!, 'charge') + outcome?.body;
+  return `${keyDerive(key!, 'charge')}${outcome?.body}`;
 }
 
 export async function call(): Promise<Response> {

@@ -27,6 +27,7 @@ import java.util.concurrent.locks.ReentrantLock;
 final class Door {
     private static final long PAUSE_MS = 50; // from one try to connect to the next
     private static final Frame NOT_RUN = Frame.of(Frame.END, 0, Map.of("class", "not_run"), null);
+    static final int BODY_MAX = 16 << 20; // of an outcome
     static final Frame UNKNOWN = Frame.of(Frame.END, 0, Map.of("class", "unknown"), null);
     private static final Frame BEAT = Frame.of(Frame.BEAT, 0, Map.of(), null);
     private static final Frame BYPASS = Frame.of(Frame.ANSWER, 0, Map.of("answer", "bypass", "own", true), null);

@@ -109,6 +109,10 @@ public final class Op {
      */
     public Turn end(String handlerClass, int status, List<String[]> headers, byte[] body) {
         Map<String, Object> members = new LinkedHashMap<>();
+        if (body != null && body.length > Door.BODY_MAX) { // it is not kept: repeats get a Gone
+            members.put("body_kept", false);
+            body = null;
+        }
         if (handlerClass != null)
             members.put("class", handlerClass);
         if (status != 0)

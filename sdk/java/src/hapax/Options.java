@@ -3,9 +3,10 @@ package hapax;
 
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 import java.util.function.Consumer;
+import java.util.stream.Stream;
 
 /** More about an operation than its key: {@code Options.fingerprint(order).hold().retention(Duration.ofDays(7))}. */
 public final class Options {
@@ -38,14 +39,18 @@ public final class Options {
         });
     }
 
-    /** Whose key it is: each owner has keys of its own. */
+    /** Whose key it is: each owner has keys of its own. Null or empty: the operation is refused. */
     public Options owner(String owner) {
-        return with(request -> request.set("owner", owner));
+        return with(request -> request.set("owner", Objects.requireNonNullElse(owner, "")));
     }
 
-    /** Who asks: another caller with the same key gets a Mismatch, and no part of the outcome. */
+    /**
+     * Who asks: another caller with the same key gets a Mismatch, and no part of the outcome. Without a part that is
+     * neither null nor empty the operation is refused.
+     */
     public Options caller(String... parts) {
-        return with(request -> request.set("caller", Arrays.asList(parts)));
+        List<String> given = Stream.of(parts).map(part -> Objects.requireNonNullElse(part, "")).toList();
+        return with(request -> request.set("caller", given));
     }
 
     /** What it is, for operators. No key, no secret; cut at 255 bytes. */

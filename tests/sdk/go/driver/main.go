@@ -18,9 +18,7 @@ import (
 
 type command struct {
 	Do, ID, Scope, Key, As, Name, Text string
-	Owner                              *string
-	Args, Value                        json.RawMessage
-	Caller                             []string
+	Args, Value, Owner, Caller         json.RawMessage
 	Policy                             map[string]string
 	Bytes                              json.RawMessage // true, or what bytes
 	Reconcile                          bool
@@ -179,11 +177,14 @@ func end(id, kind string, value any, err error) {
 
 func call(ctx context.Context, c command) {
 	options := []hapax.Option{hapax.Fingerprint(c.Args)}
+	var owner string
+	var caller []string
+	_, _ = json.Unmarshal(c.Owner, &owner), json.Unmarshal(c.Caller, &caller) // null is empty
 	if c.Owner != nil {
-		options = append(options, hapax.Owner(*c.Owner))
+		options = append(options, hapax.Owner(owner))
 	}
 	if c.Caller != nil {
-		options = append(options, hapax.Caller(c.Caller...))
+		options = append(options, hapax.Caller(caller...))
 	}
 	for name, value := range c.Policy {
 		options = append(options, hapax.Policy(name, value))
