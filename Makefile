@@ -3,11 +3,13 @@
 help:
 	@echo 'make build   install what is missing, build into build/'
 	@echo 'make run     a sample API with hapax serve before it, and lines to try, until Ctrl-C'
+	@echo 'make run-consume  a handler of messages with hapax consume before it; brings RabbitMQ along'
 	@echo 'make run-saga  three services, a refund and messages between them; brings PostgreSQL and RabbitMQ along'
 	@echo 'make test    build, then run every test'
 	@echo 'make check   in seconds, before each commit: format, layers, words, links and what linters see'
 	@echo 'make deb    build the Debian packages into build-deb/'
 	@echo 'make sdk     the packages of the SDKs, each installed into a clean environment'
+	@echo 'make docs    the documentation as a site, into build-docs/'
 	@echo 'make soak    the long tests: hours of what make test does in minutes'
 	@echo 'make clean   remove what was built'
 
@@ -18,6 +20,10 @@ build:
 
 run: build
 	@tools/run $(PORT)
+
+run-consume: build
+	@tools/install consume
+	@tools/run-consume
 
 run-saga: build
 	@tools/install saga
@@ -41,7 +47,11 @@ sdk:
 	@tools/install sdk
 	@tools/sdk
 
-clean:
-	rm -rf build build-ci build-deb
+docs:
+	@tools/install docs
+	@tools/docs
 
-.PHONY: help build run run-saga test check deb soak sdk clean
+clean:
+	rm -rf build build-ci build-deb build-docs
+
+.PHONY: help build run run-consume run-saga docs test check deb soak sdk clean

@@ -5,6 +5,7 @@
     hapax consume --from 'amqp://localhost/?queue=orders' --to http://127.0.0.1:PORT/orders
 
 Each order is a line in LEDGER. 2xx: done. 4xx: a dead letter at once; 5xx: tried again; 503: not run, tried again.
+While there is a file LEDGER.closed it refuses all orders.
 """
 import os
 import sys
@@ -18,6 +19,8 @@ class Orders(BaseHTTPRequestHandler):
         order = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if not order.strip():
             return self.answer(422, b"the order is empty\n")
+        if os.path.exists(f"{sys.argv[2]}.closed"):
+            return self.answer(422, b"the shop is closed\n")
         ledger = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(ledger, order + b"\n")
         os.close(ledger)
