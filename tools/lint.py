@@ -4,7 +4,7 @@
 width   lines of code and comments are 100 columns at most, Python's 120
 words   words that the project has retired (docs/design.md, "The words") are not used again
 tags    a struct, enum or union tag with the prefix hapax names one type in the whole program
-links   every link of a page to a file or a heading of the project has its target
+links   every link of a page to a file or a heading of the project has its target, and every test that it names is there
 
 Without a CHECK all of them run. Prints FILE:LINE: what is wrong, and exits 1 if there is any.
 """
@@ -36,6 +36,7 @@ KEPT = re.compile(
     r"|\bsettled (?:integer|:=)")
 PROSE = ("src/", "nginx/", "include/", "lua/", "sql/", "tests/", "bench/", "examples/", "docs/",
          "README.md", "CONTRIBUTING.md", "SECURITY.md", "tools/")
+CASE = re.compile(r"`(tests/[\w/.]+\.(?:py|c|pml))(?:::(\w+))?`")
 TAG = re.compile(r"^(?:typedef )?(?:struct|enum|union) (hapax\w*)\s*\{", re.M)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.*?) *#*$", re.M)
@@ -109,6 +110,10 @@ def links(root, names):
                 yield f"{name}:{number}: there is no {target}"
             elif anchor and path in anchors and anchor not in anchors[path]:
                 yield f"{name}:{number}: {file or name} has no heading #{anchor}"
+        for file, case in CASE.findall(line):
+            path = root / file
+            if not path.exists() or case and not re.search(rf"\b{case}\b", path.read_text(encoding="utf-8")):
+                yield f"{name}:{number}: there is no test {file}{case and '::'}{case}"
 
 
 CHECKS = {"width": width, "words": words, "tags": tags, "links": links}
