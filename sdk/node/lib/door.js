@@ -18,21 +18,36 @@ function pathOf(address) {
   return path;
 }
 
+// Random bytes are asked for many nonces at a time.
+let random = '';
+
+function newNonce() {
+  if (random === '') random = randomBytes(2048).toString('hex');
+  const nonce = random.slice(0, 32);
+  random = random.slice(32);
+  return nonce;
+}
+
 /**
- * One operation or step. `hooks.run(told, signal)` and `hooks.reconcile(told, signal)` get the
- * members of RUN and RECONCILE, never reject, and give {meta, body} for END.
+ * One operation or step. `hooks.run(told, call)` and `hooks.reconcile(told, call)` get the members of
+ * RUN and RECONCILE, never reject, and give {meta, body} for END.
  */
 class Call {
+  #lost;
   told = undefined; // the members of the last RUN or RECONCILE
   end = undefined; // the frame END, once the hook has ended
-  lost = new AbortController();
   over = undefined; // why this call will get no ANSWER, once its hook has ended
 
   constructor(meta, body, hooks, outer) {
-    this.meta = { ...meta, nonce: randomBytes(16).toString('hex'), ...(outer && { in: outer.number }) };
+    this.meta = { ...meta, nonce: newNonce(), ...(outer && { in: outer.number }) };
     this.body = body;
     this.hooks = hooks;
     this.answer = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
+  }
+
+  /** Aborted when the claim is lost. Few handlers ask, so it is made for those that do. */
+  get lost() {
+    return (this.#lost ??= new AbortController());
   }
 }
 
@@ -110,10 +125,14 @@ class Door {
     if (this.#socket) this.#write(encode(kind, op, meta, body));
   }
 
+  // Frames of one turn of the event loop leave together: a system call costs more than a frame.
   #write(parts) {
-    this.#socket.cork();
-    for (const part of parts) this.#socket.write(part);
-    this.#socket.uncork();
+    const socket = this.#socket;
+    if (socket.writableCorked === 0) {
+      socket.cork();
+      setImmediate(() => socket.uncork());
+    }
+    for (const part of parts) if (part.length > 0) socket.write(part);
   }
 
   // ---- connecting ------------------------------------------------------------------------------
@@ -300,7 +319,7 @@ class Door {
     call.end = undefined;
     const hook = kind === KIND.RUN ? call.hooks.run : call.hooks.reconcile;
     let end = { meta: { class: 'not_run' } };
-    if (!call.cancelled) end = await hook(told, call.lost.signal, call);
+    if (!call.cancelled) end = await hook(told, call);
     // A body over every limit is not kept: its caller gets it, and repeats get Gone.
     if (end.body?.length > OUTCOME_MAX) end = { meta: { ...end.meta, body_kept: false } };
     call.end = encode(KIND.END, call.number, end.meta, end.body);

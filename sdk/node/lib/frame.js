@@ -15,18 +15,20 @@ const EMPTY = Buffer.alloc(0);
 
 /** The parts of a frame, to be written one after the other. `meta` is an object, or undefined. */
 function encode(kind, op, meta, body = EMPTY) {
-  const text = meta === undefined ? EMPTY : Buffer.from(JSON.stringify(meta));
-  const head = Buffer.allocUnsafe(HEAD);
-  head.writeUInt32BE(HEAD - 4 + text.length + body.length, 0);
+  const text = meta === undefined ? '' : JSON.stringify(meta);
+  const length = Buffer.byteLength(text);
+  const head = Buffer.allocUnsafe(HEAD + length);
+  head.writeUInt32BE(HEAD - 4 + length + body.length, 0);
   head.writeUInt8(kind, 4);
   head.writeUInt32BE(op, 5);
-  head.writeUInt32BE(text.length, 9);
-  return [head, text, body];
+  head.writeUInt32BE(length, 9);
+  head.write(text, HEAD);
+  return [head, body];
 }
 
 /** Whether the door takes a frame of these parts; the connection would be over otherwise. */
-function fits([head, text]) {
-  return head.readUInt32BE(0) <= FRAME_MAX && text.length <= META_MAX;
+function fits([head]) {
+  return head.readUInt32BE(0) <= FRAME_MAX && head.readUInt32BE(9) <= META_MAX;
 }
 
 /** Takes the bytes of a stream in any pieces, and gives the frames that are whole. */

@@ -10,17 +10,18 @@ const { Fault, Indeterminate, NotRun, StoreDown } = require('./errors.js');
 const BODY_MAX = 16 << 20;
 const SAFE = ['GET', 'HEAD', 'OPTIONS', 'TRACE'];
 const FRAMING = /^(content-length|transfer-encoding|connection|keep-alive)$/i;
+const ASCII = /^[\x00-\x7f]*$/;
 const OURS = /^idempotency-(replayed|recorded|protected)$/i;
 
 // A value of a header has one character for each byte; a TEXT stands for its bytes in UTF-8.
 function wire(value) {
-  const bytes = Buffer.from(String(value), 'latin1');
-  return text(bytes.every((byte) => byte < 0x80) ? String(value) : bytes);
+  const plain = String(value);
+  return ASCII.test(plain) ? plain : text(Buffer.from(plain, 'latin1'));
 }
 
 const wired = (headers) => headers?.map(([name, value]) => [name, wire(value)]);
 const unwired = (headers) =>
-  headers.map((pair) => pair.map((value) => bytesOf(value).toString('latin1')));
+  headers.map((pair) => pair.map((value) => (typeof value === 'string' && ASCII.test(value) ? value : bytesOf(value).toString('latin1'))));
 
 /** Hapax.http(): `meta` has the members of BEGIN that all calls have, `makeOp` makes an Op. */
 async function exchange(door, options, meta, makeOp, handler) {
@@ -112,7 +113,9 @@ async function bodyOf(req, parsed) {
 }
 
 function pairsOf(flat) {
-  return flat.reduce((pairs, value, i) => (i % 2 ? pairs : [...pairs, [value, flat[i + 1]]]), []);
+  const pairs = [];
+  for (let i = 0; i < flat.length; i += 2) pairs.push([flat[i], flat[i + 1]]);
+  return pairs;
 }
 
 // The headers that a response has set, as pairs.

@@ -54,13 +54,17 @@ class Op {
   #codec;
   stepped = false; // a step was begun: this attempt may have had an effect
 
-  constructor(door, told, signal, call, codec) {
+  constructor(door, told, call, codec) {
     const { id, attempt, fence, stale, key, token } = told;
     const plain = key?.base64 === undefined ? key : bytesOf(key);
-    Object.assign(this, { id, attempt, fence, stale, key: plain, token, signal });
+    Object.assign(this, { id, attempt, fence, stale, key: plain, token });
     this.#door = door;
     this.#call = call;
     this.#codec = codec;
+  }
+
+  get signal() {
+    return this.#call.lost.signal;
   }
 
   get lost() {
@@ -89,8 +93,8 @@ function callHooks(door, codec, handler, reconcile) {
   const hooks = {
     codec,
     own: undefined,
-    async run(told, signal, call) {
-      const op = new Op(door, told, signal, call, codec);
+    async run(told, call) {
+      const op = new Op(door, told, call, codec);
       try {
         const value = await handler(op);
         const end = valueEnd(value, codec);
@@ -101,9 +105,9 @@ function callHooks(door, codec, handler, reconcile) {
         return errorEnd(error, op);
       }
     },
-    async reconcile(told, signal, call) {
+    async reconcile(told, call) {
       try {
-        const found = await reconcile(new Op(door, told, signal, call, codec));
+        const found = await reconcile(new Op(door, told, call, codec));
         if (found?.happened === false) return { meta: { class: 'not_run' } };
         if (found?.happened !== true) return { meta: { class: 'unknown' } };
         hooks.own = { value: found.value };
