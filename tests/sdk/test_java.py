@@ -1,20 +1,32 @@
-"""sdk/java: what it does without a door, its filter in a Tomcat and its example behind a real door, its helper on a
-PostgreSQL, its jars.
+"""sdk/java: what it does without a door, its filter and its annotation in an application of Spring Boot and its example
+behind a real door, its helper on a PostgreSQL, its jars.
 
-What the SDKs have in common is in test_cases.py, which runs the driver of sdk/java too.
+What the SDKs have in common is in test_cases.py, which runs the driver of sdk/java too. ci_spring.py has what .ci/run
+plays besides: brokers, the cases of draft-07, a storm.
 """
+import concurrent.futures
+import functools
 import hashlib
+import json
 import pathlib
 import subprocess
 
 import pytest
 
 import pg
-from conftest import PATIENCE, ROOT, Command
+from conftest import PATIENCE, ROOT, Command, wait_until
 from test_go import Api
 
-JARS = [f"/usr/share/java/{name}.jar" for name in ("tomcat10-embed-core", "tomcat10-annotations-api", "postgresql")]
 JVM = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+
+
+@functools.cache
+def spring():
+    """The folder of Spring's jars."""
+    done = subprocess.run([ROOT / "tools/spring/fetch"], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          timeout=1000)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +36,22 @@ def made(tmp_path_factory):
     done = subprocess.run([ROOT / "sdk/java/package", into / "jars"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     (into / "tests").mkdir()
-    path = ":".join(map(str, [*(into / "jars").glob("*.jar"), *JARS, into / "tests"]))
-    programs = [ROOT / f"tests/sdk/java/{name}.java" for name in ("Checks", "Servlets", "Complete")]
-    words = ["javac", "-Xlint:all", "-Werror", "-cp", path, "-d", into / "tests", *programs]
+    path = f"{into}/jars/*:{spring()}/*:/usr/share/java/postgresql.jar:{into}/tests"
+    programs = [ROOT / f"tests/sdk/java/{name}.java" for name in ("Checks", "Complete", "Servlets", "Shop")]
+    words = ["javac", "-parameters", "-proc:none", "-Xlint:all,-classfile,-processing", "-Werror", "-cp", path, "-d",
+             into / "tests", *programs]
     subprocess.run(words, check=True, timeout=PATIENCE)
     return path
+
+
+def shop(made, **properties):
+    """The words that start the application: nothing of it but what the properties ask for."""
+    unused = "" if {"shop.kafka", "shop.rabbit"} & set(properties) else ",".join(
+        f"org.springframework.boot.autoconfigure.{name}AutoConfiguration" for name in (
+            "amqp.Rabbit", "kafka.Kafka", "jmx.Jmx", "task.TaskScheduling"))
+    said = {"server.port": 0, "server.address": "127.0.0.1", "logging.level.root": "error",
+            "spring.main.banner-mode": "off", "spring.autoconfigure.exclude": unused, **properties}
+    return [*JVM, "-Xshare:auto", "-cp", made, "Shop", *(f"--{name}={value}" for name, value in said.items())]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +73,10 @@ def test_without_a_door(made):
 
 @pytest.fixture(scope="module")
 def api(made, command):
-    return Api(command, *JVM, "-cp", made, "Servlets", command.folder)
+    """The application, with the filter before some of its paths."""
+    return Api(command, *shop(made, **{
+        "hapax.filter.url-patterns": "/payments,/odd/*,/orders/*", "hapax.filter.scope": "payments",
+        "hapax.filter.policy.key": "required", "hapax.filter.policy.on_expired": "hold"}))
 
 
 def test_a_filter_runs_once(api):
@@ -106,6 +132,71 @@ def test_a_filter_keeps_no_response_that_is_not_there_yet(api):
     assert api("/odd/later", {}, Idempotency_Key="later").problem == "unknown-outcome"
 
 
+# ---- Spring ----------------------------------------------------------------------------
+
+
+def test_the_starter_filters_by_properties(api):
+    """A controller runs once; a repeat gets its response, a mismatch 422, and what throws counts as failed."""
+    answers = [api("/orders", {"amount": 5}, Idempotency_Key="spring-1", Content_Type="application/json")
+               for _ in range(2)]
+    assert [(a.status, a.headers["Idempotency-Replayed"]) for a in answers] == [(201, "false"), (201, "true")]
+    assert answers[0].text == answers[1].text and answers[1].headers["Location"] == "/orders/spring-1"
+    answer = api("/orders", {"amount": 6}, Idempotency_Key="spring-1", Content_Type="application/json")
+    assert (answer.status, answer.problem) == (422, "fingerprint-mismatch")
+    effects = api("/effects", method="GET").text
+    odd = [api("/orders", {"amount": 13}, Idempotency_Key="spring-2", Content_Type="application/json")
+           for _ in range(2)]
+    assert [a.status for a in odd] == [500, 409] and odd[1].problem == "unknown-outcome"  # under hold
+    assert api("/orders/later", {}, Idempotency_Key="spring-3").status == 500
+    assert api("/effects", method="GET").text == effects
+    owned = [api("/orders", {"amount": 5}, Idempotency_Key="spring-1", Content_Type="application/json", X_Owner=owner)
+             for owner in ("a", "b", "a")]
+    assert [a.headers["Idempotency-Replayed"] for a in owned] == ["false", "false", "true"]
+
+
+def test_a_method_runs_once(api):
+    """@Idempotent: its result is kept in its own type; a mismatch and an attempt in flight are exceptions."""
+    def call(amount, key="call-1", path="/calls"):
+        return api(path, {"id": key, "amount": amount}, Content_Type="application/json")
+
+    answers = [call(5) for _ in range(2)]
+    assert [a.status for a in answers] == [200, 200] and answers[0].text == answers[1].text
+    assert json.loads(answers[0].text)[0]["id"] == "call-1"  # the operation's key, by its Op
+    assert call(6).text == "mismatch fingerprint"
+    effects = int(api("/effects", method="GET").text)
+    assert [call(13, "call-2").text for _ in range(2)] == ["thirteen"] * 2  # it failed, and runs again
+    assert call(5, "").text.startswith("the key #order.id of ")
+    assert call(5, "x", "/calls/later/x").text.startswith("a result that is not there yet cannot be kept")
+    assert int(api("/effects", method="GET").text) == effects
+
+
+def test_what_is_stored_was_committed(api):
+    """@Idempotent is around @Transactional: where the commit fails nothing is stored, and the method runs again."""
+    effects = int(api("/effects", method="GET").text)
+    answers = [api("/calls/commit/c", {}) for _ in range(3)]
+    assert [(a.status, a.text) for a in answers] == [(500, "no commit"), (200, ""), (200, "")]
+    assert int(api("/effects", method="GET").text) == effects + 2
+
+
+def test_requests_in_flight(api):
+    """While one runs another with its key gets 409, by filter and by method; then both have its result."""
+    def post(path):
+        return api(path, {"id": "held", "amount": 77}, Idempotency_Key="held", Content_Type="application/json")
+
+    effects = int(api("/effects", method="GET").text)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        sent = [pool.submit(post, path) for path in ("/orders", "/calls")]
+        wait_until(lambda: int(api("/effects", method="GET").text) == effects + 2, "both being under way")
+        again = [post(path) for path in ("/orders", "/calls")]
+        api("/go", method="GET")
+        first = [one.result() for one in sent]
+    assert [(a.status, a.problem or a.text) for a in again] == [(409, "in-flight"), (409, "in_flight ")]
+    assert [a.status for a in first] == [201, 200]
+    again = [post(path) for path in ("/orders", "/calls")]
+    assert [a.text for a in again] == [a.text for a in first]
+    assert int(api("/effects", method="GET").text) == effects + 2
+
+
 def test_the_example(made, command):
     """A refund has two steps, each once; a second call replays the whole."""
     api = Api(command, *JVM, "-cp", made, ROOT / "sdk/java/example/Payments.java", 0)
@@ -138,6 +229,6 @@ def test_complete_in_a_transaction(made):
 def test_the_library_has_no_dependency():
     """The core's sources name no package but the JDK's and their own."""
     for path in pathlib.Path(ROOT / "sdk/java/src/hapax").rglob("*.java"):
-        if path.parent.name != "servlet":
+        if path.parent.name not in ("servlet", "spring", "messages"):
             imports = [line for line in path.read_text().splitlines() if line.startswith("import ")]
             assert all(line.split()[1].startswith(("java.", "hapax.")) for line in imports), path

@@ -63,7 +63,7 @@ class Checks {
         Order order = new Order(1L << 60, -0.5, Kind.OPEN, Optional.of("\"\\\n\u0000ü☃𝄞"), List.of(new Line("a", 1)),
                 Map.of("k", 2), new int[] {3, 4}, null, true);
         byte[] bytes = json.encode(order);
-        Order again = json.decode(bytes, Order.class);
+        Order again = (Order) json.decode(bytes, Order.class);
         same("the record", new String(json.encode(again), StandardCharsets.UTF_8), new String(bytes, StandardCharsets.UTF_8));
         same("its line", again.lines().get(0), new Line("a", 1));
         same("its note", again.note(), order.note());

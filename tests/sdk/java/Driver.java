@@ -162,7 +162,7 @@ class Driver {
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             @SuppressWarnings("unchecked")
-            Map<String, Object> command = JSON.decode(line.getBytes(StandardCharsets.UTF_8), Map.class);
+            var command = (Map<String, Object>) JSON.decode(line.getBytes(StandardCharsets.UTF_8), Map.class);
             String id = (String) command.get("id");
             switch ((String) command.get("do")) {
                 case "call" -> call(command, typeOf(command));

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import hapax.Hapax;
 import hapax.Op;
-import hapax.Options;
 import hapax.servlet.OnceFilter;
 
 import jakarta.servlet.http.Cookie;
@@ -9,18 +7,12 @@ import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 
-import org.apache.catalina.Context;
-import org.apache.catalina.Wrapper;
-import org.apache.catalina.startup.Tomcat;
-import org.apache.tomcat.util.descriptor.web.FilterDef;
-import org.apache.tomcat.util.descriptor.web.FilterMap;
-
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Locale;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** Payments behind hapax.servlet.OnceFilter, in a Tomcat: Servlets FOLDER (test_java.py). */
+/** Servlets behind hapax.servlet.OnceFilter, in a Tomcat (Shop.java). */
 class Servlets {
     static class Payments extends HttpServlet {
         private static final long serialVersionUID = 1;
@@ -119,31 +111,5 @@ class Servlets {
                 default -> throw new IllegalArgumentException(request.getPathInfo());
             }
         }
-    }
-
-    public static void main(String[] words) throws Exception {
-        Hapax hapax = Hapax.connect();
-        Tomcat tomcat = new Tomcat();
-        tomcat.setBaseDir(words[0]);
-        tomcat.setHostname("127.0.0.1");
-        tomcat.setPort(0);
-        tomcat.getConnector();
-        Context context = tomcat.addContext("", words[0]);
-        Tomcat.addServlet(context, "payments", new Payments()).addMapping("/payments");
-        Wrapper odd = Tomcat.addServlet(context, "odd", new Odd());
-        odd.setAsyncSupported(true);
-        odd.addMapping("/odd/*");
-        FilterDef filter = new FilterDef();
-        filter.setFilterName("once");
-        filter.setAsyncSupported("true"); // as Spring Boot has it
-        filter.setFilter(new OnceFilter(hapax, "payments", request -> Options.none().hold().policy("key", "required")));
-        context.addFilterDef(filter);
-        FilterMap map = new FilterMap();
-        map.setFilterName("once");
-        map.addURLPattern("/*");
-        context.addFilterMap(map);
-        tomcat.start();
-        System.out.println("payments: http://127.0.0.1:" + tomcat.getConnector().getLocalPort());
-        tomcat.getServer().await();
     }
 }

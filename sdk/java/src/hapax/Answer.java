@@ -18,11 +18,11 @@ public final class Answer {
         this.body = body;
     }
 
-    private String text(String name) {
+    String text(String name) {
         return members.get(name) instanceof String text ? text : "";
     }
 
-    private long number(String name) {
+    long number(String name) {
         return members.get(name) instanceof Number number ? number.longValue() : 0;
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package hapax;
 
+import java.lang.reflect.Type;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -35,18 +36,18 @@ public final class Hapax implements AutoCloseable {
 
     /** A door at $HAPAX_DOOR, or else at unix:/run/hapax/door.sock. It is connected to when it is first needed. */
     public static Hapax connect() {
-        String address = System.getenv("HAPAX_DOOR");
-        return connect(address == null || address.isEmpty() ? "unix:/run/hapax/door.sock" : address);
+        return connect(null);
     }
 
-    /** A door at "unix:PATH". */
+    /** A door at "unix:PATH"; null: as {@link #connect()}. */
     public static Hapax connect(String address) {
         return connect(address, Duration.ofSeconds(10), new Json());
     }
 
     /** timeout: how long to try to connect, where nobody listens yet, or no more. codec: how results become bytes. */
     public static Hapax connect(String address, Duration timeout, Codec codec) {
-        return new Hapax(address, timeout, codec);
+        String named = address != null ? address : System.getenv("HAPAX_DOOR");
+        return new Hapax(named == null || named.isEmpty() ? "unix:/run/hapax/door.sock" : named, timeout, codec);
     }
 
     /** Closes the connection. The door ends what is in hand as unknown: close when nothing is. */
@@ -70,7 +71,32 @@ public final class Hapax implements AutoCloseable {
         Request request = new Request().set("scope", key.scope).set("key", key.key);
         for (Options some : options)
             some.into(request);
-        return drive(request, type, handler);
+        return call(request, type, handler);
+    }
+
+    /** As {@link #once}, of a request; the type may be generic. For adapters. */
+    public <T, E extends Exception> T call(Request request, Type type, Handler<T, E> handler) throws E {
+        Ended<T> ended = drive(request, handler);
+        Answer answer = ended.turn.answer();
+        if (answer.own()) {
+            if (ended.thrown != null)
+                Hapax.<RuntimeException>rethrow(ended.thrown); // E, or unchecked
+            return ended.value;
+        }
+        if (!answer.answer().equals("replay") || answer.status() >= 400)
+            throw HapaxException.of(answer);
+        return decode(answer.body(), type);
+    }
+
+    /**
+     * As {@link #once}, of a message from a queue: says what becomes of the message. It is acknowledged only where this says
+     * so. A handler that throws {@link Refused} makes the message dead.
+     *
+     * @throws HapaxException where nobody can say; the message is to be delivered again
+     */
+    public Told message(Request request, Handler<?, ?> handler) {
+        Ended<?> ended = drive(request.set("as", "message"), handler);
+        return new Told(ended.turn.answer(), ended.thrown);
     }
 
     /** Asks for an operation, for adapters: an Op to run the handler and then to end, or an answer. */
@@ -104,25 +130,14 @@ public final class Hapax implements AutoCloseable {
     private record Ended<T>(T value, Throwable thrown, Op.Turn turn) {
     }
 
-    <T, E extends Exception> T drive(Request request, Class<T> type, Handler<T, E> handler) throws E {
-        Op.Turn turn = begin(request);
-        Ended<T> ended = null;
-        while (turn.op() != null)
-            if (turn.op().reconcile())
-                turn = ask(turn.op(), request.reconciler);
-            else {
-                ended = run(turn.op(), handler);
-                turn = ended.turn;
-            }
-        Answer answer = turn.answer();
-        if (answer.own()) {
-            if (ended.thrown != null)
-                Hapax.<RuntimeException>rethrow(ended.thrown); // E, or unchecked
-            return ended.value;
-        }
-        if (!answer.answer().equals("replay") || answer.status() >= 400)
-            throw HapaxException.of(answer);
-        return decode(answer.body(), type);
+    private <T> Ended<T> drive(Request request, Handler<T, ?> handler) {
+        Ended<T> ended = new Ended<>(null, null, begin(request));
+        while (ended.turn.op() != null)
+            if (ended.turn.op().reconcile())
+                ended = ask(ended.turn.op(), request.reconciler);
+            else
+                ended = run(ended.turn.op(), handler);
+        return ended;
     }
 
     @SuppressWarnings("unchecked")
@@ -141,7 +156,7 @@ public final class Hapax implements AutoCloseable {
         } catch (Throwable e) {
             thrown = e;
         }
-        String how = thrown == null ? "final" : thrown instanceof NotRun ? "not_run"
+        String how = thrown == null ? "final" : thrown instanceof Refused ? "refuse" : thrown instanceof NotRun ? "not_run"
                 : thrown instanceof UnknownResult || thrown instanceof InterruptedException ? "unknown" : "failed";
         try {
             if (thrown == null)
@@ -165,26 +180,31 @@ public final class Hapax implements AutoCloseable {
         return end(op, "final", 200, value instanceof byte[] ? "application/octet-stream" : "application/json", body);
     }
 
-    private Op.Turn ask(Op op, Reconciler<?> reconciler) {
+    @SuppressWarnings("unchecked")
+    private <T> Ended<T> ask(Op op, Reconciler<?> reconciler) {
+        Optional<?> result = null;
+        byte[] body = null;
         try {
-            Optional<?> result = reconciler.ask(op);
-            if (result.isPresent())
-                return end(op, result.get(), encode(result.get()));
-            return op.end("not_run", 0, List.of(), null);
+            result = reconciler.ask(op);
+            body = result.isPresent() ? encode(result.get()) : null;
         } catch (Exception e) {
-            return op.end("unknown", 0, List.of(), null);
+            return new Ended<>(null, null, op.end("unknown", 0, List.of(), null));
         }
+        if (body == null)
+            return new Ended<>(null, null, op.end("not_run", 0, List.of(), null));
+        return new Ended<>((T) result.get(), null, end(op, result.get(), body));
     }
 
     private byte[] encode(Object value) throws Exception {
         return value instanceof byte[] bytes ? bytes : codec.encode(value);
     }
 
-    private <T> T decode(byte[] body, Class<T> type) {
+    @SuppressWarnings("unchecked")
+    private <T> T decode(byte[] body, Type type) {
         try {
-            return type == byte[].class ? type.cast(body) : codec.decode(body, type);
+            return (T) (type == byte[].class ? body : codec.decode(body, type));
         } catch (Exception e) {
-            throw new IllegalArgumentException("hapax: the stored result is no " + type.getName(), e);
+            throw new IllegalArgumentException("hapax: the stored result is no " + type.getTypeName(), e);
         }
     }
 }

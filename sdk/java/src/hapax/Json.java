@@ -40,10 +40,8 @@ final class Json implements Codec {
     }
 
     @Override
-    public <T> T decode(byte[] json, Class<T> type) {
-        @SuppressWarnings("unchecked")
-        T value = (T) to(read(json), type);
-        return value;
+    public Object decode(byte[] json, Type type) {
+        return to(read(json), type);
     }
 
     // ---- writing -------------------------------------------------------------------------

@@ -79,7 +79,7 @@ public final class Op {
      * is the same in every run. A step has no steps. Results and exceptions are those of {@link Hapax#once}.
      */
     public <T, E extends Exception> T step(String name, Class<T> type, Handler<T, E> handler) throws E {
-        return hapax.drive(new Request().set("step", name).set("in", call.op()), type, handler);
+        return hapax.call(new Request().set("step", name).set("in", call.op()), type, handler);
     }
 
     /** What runs as a handler; see {@link #running}. */
@@ -105,7 +105,8 @@ public final class Op {
 
     /**
      * Reports how the handler ended, and waits until the outcome is stored. For adapters. handlerClass: "final", "not_run",
-     * "failed", "unknown"; null: by the status. Returns an Op where the handler is to run after the hook.
+     * "failed", "unknown", or of a message "refuse", whose body is the line that says why; null: by the status. Returns an
+     * Op where the handler is to run after the hook.
      */
     public Turn end(String handlerClass, int status, List<String[]> headers, byte[] body) {
         Map<String, Object> members = new LinkedHashMap<>();
@@ -113,7 +114,9 @@ public final class Op {
             members.put("body_kept", false);
             body = null;
         }
-        if (handlerClass != null)
+        if ("refuse".equals(handlerClass))
+            members.put("refuse", new String(body, StandardCharsets.UTF_8));
+        else if (handlerClass != null)
             members.put("class", handlerClass);
         if (status != 0)
             members.put("status", status);

@@ -27,6 +27,11 @@ public final class Options {
         return new Options();
     }
 
+    /** These options, and others, which count where both say something. */
+    public Options and(Options others) {
+        return with(others::into);
+    }
+
     /**
      * What makes the request this request: the same key with another fingerprint is {@link HapaxException.Mismatch}. Values
      * are compared as JSON, however that is spelled; a single byte[] counts as it is. Give it the handler's arguments.

@@ -24,7 +24,7 @@ public record Problem(String code, Optional<Duration> retryAfter, Map<String, Ob
             return null;
         try {
             @SuppressWarnings("unchecked")
-            Map<String, Object> page = Codec.json().decode(response.body().getBytes(StandardCharsets.UTF_8), Map.class);
+            var page = (Map<String, Object>) Codec.json().decode(response.body().getBytes(StandardCharsets.UTF_8), Map.class);
             String type = String.valueOf(page.get("type"));
             String code = type.substring(Math.max(type.lastIndexOf(':'), type.lastIndexOf('/')) + 1);
             return new Problem(code, Retrying.retryAfter(response), page);
