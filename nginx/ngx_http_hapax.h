@@ -32,6 +32,7 @@
 #include "door/ask.h"
 #include "json/json.h"
 #include "lane/lane.h"
+#include "http/prometheus.h"
 #include "store/keeper/link.h"
 #include "base/clock.h"
 
@@ -41,9 +42,7 @@
 
 #define NGX_HTTP_HAPAX_BUCKETS      4096
 #define NGX_HTTP_HAPAX_SLOTS        1024    /* NGX_MAX_PROCESSES */
-/* kinds of answers, and 0 */
-#define NGX_HTTP_HAPAX_ANSWERS      (HAPAX_ANSWER_LIMITED + 1)
-#define NGX_HTTP_HAPAX_TIMES        12      /* buckets of the histogram */
+#define NGX_HTTP_HAPAX_ZONES        64
 
 #define NGX_HTTP_HAPAX_OFF          0
 #define NGX_HTTP_HAPAX_ON           1
@@ -148,7 +147,6 @@ struct ngx_http_hapax_call_s {
     u_char                         *headers;    /* of the outcome */
     ngx_event_t                     timer;
     ngx_queue_t                     queue;
-    int64_t                         submitted_us;
     const struct hapax__limits     *limits;     /* NULL: none */
     struct hapax_digest             owner;      /* whose limits: or a scope's */
     struct hapax__owners_run       *run;        /* while it counts as in flight */
@@ -204,9 +202,19 @@ typedef struct {
 } ngx_http_hapax_setting_t;
 
 
+/* Locations that are counted together: hapax_zone. The first, without a name, is all others. */
+typedef struct {
+    ngx_str_t                       name;
+    ngx_shm_zone_t                 *shm;
+    struct hapax__counts           *counts;     /* this worker's; NULL: none */
+} ngx_http_hapax_zone_t;
+
+
 typedef struct {
     ngx_array_t                     stores;     /* ngx_http_hapax_store_t * */
     ngx_array_t                     locations;  /* void **, checked at the end */
+    ngx_http_hapax_zone_t           zones[NGX_HTTP_HAPAX_ZONES];
+    ngx_uint_t                      nzones;
     ngx_shm_zone_t                 *zone;
     ngx_shm_zone_t                 *limit_zone; /* NULL: there are no limits */
     size_t                          limit_zone_size;
@@ -230,6 +238,7 @@ typedef struct {
     ngx_str_t                       uri;
     ngx_str_t                       secret;
     ngx_http_hapax_store_t         *store;
+    ngx_http_hapax_zone_t          *zone;
     ngx_str_t                       key_header;
     ngx_http_complex_value_t       *scope;
     ngx_http_complex_value_t       *owner;
@@ -254,16 +263,12 @@ typedef struct {
 } ngx_http_hapax_loc_conf_t;
 
 
-/* The counts of one worker, in shared memory. The next worker of a slot goes on from them. */
+/* What a worker counts besides its flows, in shared memory. The next worker of a slot goes on from
+ * that. */
 typedef struct {
-    ngx_atomic_t                    answers[NGX_HTTP_HAPAX_ANSWERS];
-    ngx_atomic_t                    unrecorded;
-    ngx_atomic_t                    store_errors;
+    struct hapax__lane_counts       lane;
     ngx_atomic_t                    limited[HAPAX__LIMITS];
-    ngx_atomic_t                    unasked;
     ngx_atomic_t                    told[NGX_HTTP_HAPAX_TELL_STORED];
-    ngx_atomic_t                    times[NGX_HTTP_HAPAX_TIMES + 1];
-    ngx_atomic_t                    time_us;
     ngx_atomic_t                    dead;
     ngx_atomic_t                    in_flight;
     ngx_atomic_t                    queued;
@@ -484,7 +489,7 @@ extern size_t                    ngx_http_hapax_buffered;
 /* Whether the zone has its data already: a reload goes on counting. Sets zone->data. */
 ngx_uint_t ngx_http_hapax_zone_kept(ngx_shm_zone_t *zone, void *data);
 ngx_int_t ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data);
-void ngx_http_hapax_count_time(int64_t us);
+ngx_int_t ngx_http_hapax_zone_init_flows(ngx_shm_zone_t *zone, void *data);
 void ngx_http_hapax_count_buffered(ssize_t change);
 char *ngx_http_hapax_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 

@@ -11,7 +11,7 @@
 #include "http/problem.h"
 
 
-#define NGX_HTTP_HAPAX_ZONE_SIZE    (1024 * 1024)
+#define NGX_HTTP_HAPAX_ZONE_SIZE    (2 * 1024 * 1024)
 #define NGX_HTTP_HAPAX_LIMIT_ZONE   (16 * 1024 * 1024)
 #define NGX_HTTP_HAPAX_LIMIT_MIN    (256 * 1024)
 
@@ -50,10 +50,44 @@ ngx_http_hapax_create_main_conf(ngx_conf_t *cf)
         return NULL;
     }
 
+    hmcf->nzones = 1;                       /* the one without a name */
     hmcf->held_max = NGX_CONF_UNSET_SIZE;
     hmcf->limit_zone_size = NGX_CONF_UNSET_SIZE;
 
     return hmcf;
+}
+
+
+/* Each zone has memory of its own, so a reload that adds one keeps the counts of the others. */
+
+static ngx_int_t
+ngx_http_hapax_add_zones(ngx_conf_t *cf, ngx_http_hapax_main_conf_t *hmcf)
+{
+    ngx_str_t               name;
+    ngx_uint_t              i;
+    ngx_http_hapax_zone_t  *zone;
+
+    for (i = 0; i < hmcf->nzones; i++) {
+        zone = &hmcf->zones[i];
+
+        name.len = sizeof("hapax_zone:") - 1 + zone->name.len;
+        name.data = ngx_pnalloc(cf->pool, name.len);
+        if (name.data == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_sprintf(name.data, "hapax_zone:%V", &zone->name);
+
+        zone->shm = ngx_shared_memory_add(cf, &name, NGX_HTTP_HAPAX_ZONE_SIZE,
+                                          &ngx_http_hapax_module);
+        if (zone->shm == NULL) {
+            return NGX_ERROR;
+        }
+
+        zone->shm->init = ngx_http_hapax_zone_init_flows;
+    }
+
+    return NGX_OK;
 }
 
 
@@ -81,6 +115,10 @@ ngx_http_hapax_init_main_conf(ngx_conf_t *cf, void *conf)
     }
 
     hmcf->zone->init = ngx_http_hapax_zone_init;
+
+    if (ngx_http_hapax_add_zones(cf, hmcf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
 
     if (!hmcf->limits) {
         return NGX_CONF_OK;
@@ -112,6 +150,7 @@ ngx_http_hapax_create_loc_conf(ngx_conf_t *cf)
     conf->enable = NGX_CONF_UNSET_UINT;
     conf->push = NGX_CONF_UNSET_UINT;
     conf->key_from = NGX_CONF_UNSET_PTR;
+    conf->zone = NGX_CONF_UNSET_PTR;
     conf->limits = NGX_CONF_UNSET_PTR;
     conf->in_flight_status = NGX_CONF_UNSET_UINT;
 
@@ -337,6 +376,9 @@ ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     ngx_http_hapax_merge_names(prev, conf);
 
+    hmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_hapax_module);
+    ngx_conf_merge_ptr_value(conf->zone, prev->zone, &hmcf->zones[0]);
+
     if (ngx_http_hapax_merge_settings(cf, prev, conf) != NGX_OK
         || ngx_http_hapax_make_policy(cf, conf) != NGX_OK)
     {
@@ -357,8 +399,6 @@ ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     if (conf->store == NULL) {
         return NGX_CONF_ERROR;
     }
-
-    hmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_hapax_module);
 
     location = ngx_array_push(&hmcf->locations);
     if (location == NULL) {

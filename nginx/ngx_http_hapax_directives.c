@@ -10,6 +10,8 @@
 
 #include "ngx_http_hapax.h"
 
+#include <ctype.h>
+
 
 #define NGX_HTTP_HAPAX_SECRET_MAX   4096
 
@@ -733,6 +735,59 @@ ngx_http_hapax_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* The name is a label's value: letters, digits, and what needs no escape. */
+
+static char *
+ngx_http_hapax_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    size_t                       i;
+    ngx_str_t                   *value;
+    ngx_uint_t                   n;
+    ngx_http_hapax_main_conf_t  *hmcf;
+
+    if (hlcf->zone != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    hmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_hapax_module);
+
+    for (i = 0; i < value[1].len; i++) {
+        if (!isalnum(value[1].data[i]) && !strchr("_.-", value[1].data[i])) {
+            break;
+        }
+    }
+
+    if (i == 0 || i < value[1].len || i > 64) {
+        return ngx_http_hapax_refused(cf, cmd, &value[1],
+                                      "a name of 1 to 64 letters, digits, _ . "
+                                      "and -");
+    }
+
+    for (n = 1; n < hmcf->nzones; n++) {
+        if (hmcf->zones[n].name.len == value[1].len
+            && ngx_memcmp(hmcf->zones[n].name.data, value[1].data,
+                          value[1].len)
+               == 0)
+        {
+            break;
+        }
+    }
+
+    if (n == NGX_HTTP_HAPAX_ZONES) {
+        return "is given with more than 63 names";
+    }
+
+    hmcf->zones[n].name = value[1];
+    hmcf->nzones = ngx_max(hmcf->nzones, n + 1);
+    hlcf->zone = &hmcf->zones[n];
+
+    return NGX_CONF_OK;
+}
+
+
 #define ngx_http_hapax_directive(name, args, set, field, post)                \
     { ngx_string(name),                                                       \
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|args,            \
@@ -754,6 +809,8 @@ ngx_command_t  ngx_http_hapax_commands[] = {
         ngx_http_hapax_set_store, uri, NULL),
     ngx_http_hapax_directive("hapax_secret", NGX_CONF_TAKE1,
         ngx_http_hapax_set_secret, secret, NULL),
+    ngx_http_hapax_directive("hapax_zone", NGX_CONF_TAKE1,
+        ngx_http_hapax_set_zone, zone, NULL),
     ngx_http_hapax_directive("hapax_key_header", NGX_CONF_TAKE1,
         ngx_http_hapax_set_key_header, key_header, NULL),
     ngx_http_hapax_directive("hapax_key_from", NGX_CONF_1MORE,

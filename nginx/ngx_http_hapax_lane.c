@@ -82,6 +82,10 @@ ngx_http_hapax_lane_open(ngx_http_hapax_store_t *store, ngx_log_t *log)
         return NGX_ERROR;
     }
 
+    if (ngx_http_hapax_counts) {
+        hapax__lane_count(store->lane, &ngx_http_hapax_counts->lane);
+    }
+
     c = ngx_get_connection(hapax__lane_fd(store->lane), log);
     if (c == NULL) {
         goto failed;
@@ -215,12 +219,6 @@ ngx_http_hapax_answered(ngx_http_hapax_call_t *call)
 
     now_us = hapax__boot_us();
 
-    ngx_http_hapax_count_time(now_us - call->submitted_us);
-
-    if (call->flow.op.error != HAPAX_ERR_NONE) {
-        ngx_http_hapax_count(store_errors, 1);
-    }
-
     ngx_http_hapax_limit_stored(call);
 
     hapax__flow_told(&call->flow, now_us);
@@ -343,6 +341,7 @@ ngx_http_hapax_call_create(ngx_http_hapax_ctx_t *ctx,
     call->policy = conf->policy;
     call->store = conf->store;
     call->flow.door = call;
+    call->flow.counts = conf->zone->counts;
 
     call->timer.handler = ngx_http_hapax_timer_handler;
     call->timer.data = call;
@@ -541,15 +540,12 @@ ngx_http_hapax_drive(ngx_http_hapax_call_t *call)
 
 
 static ngx_int_t
-ngx_http_hapax_submit(ngx_http_hapax_call_t *call, int64_t now_us)
+ngx_http_hapax_submit(ngx_http_hapax_call_t *call)
 {
     int64_t              deadline_us;
-    ngx_int_t            rc;
     struct hapax__flow  *flow;
 
     flow = &call->flow;
-
-    call->submitted_us = now_us;
     deadline_us = 0;
 
     /* a CLAIM that waits beyond this time is not sent: nobody needs it */
@@ -562,13 +558,7 @@ ngx_http_hapax_submit(ngx_http_hapax_call_t *call, int64_t now_us)
         call->asking.op = &flow->op;
         call->asking.deadline_us = deadline_us;
 
-        rc = ngx_http_hapax_keeper_put(call->store, &call->asking);
-
-        if (rc != NGX_OK) {
-            ngx_http_hapax_count(store_errors, 1);
-        }
-
-        return rc;
+        return ngx_http_hapax_keeper_put(call->store, &call->asking);
     }
 
     call->job.op = flow->op;
@@ -670,16 +660,6 @@ ngx_http_hapax_give(ngx_http_hapax_call_t *call)
 
     ctx = call->ctx;
     answer = &call->flow.answer;
-
-    ngx_http_hapax_count(answers[answer->kind], 1);
-
-    if (answer->kind == HAPAX_ANSWER_FRESH && !answer->recorded) {
-        ngx_http_hapax_count(unrecorded, 1);
-    }
-
-    if (answer->unasked) {
-        ngx_http_hapax_count(unasked, 1);
-    }
 
     if (answer->kind == HAPAX_ANSWER_LIMITED) {
         ngx_http_hapax_count(limited[call->flow.limited], 1);
@@ -788,7 +768,7 @@ ngx_http_hapax_flow_act(struct hapax__flow *flow, enum hapax__flow_do what,
         break;
 
     case HAPAX__FLOW_ASK:
-        if (ngx_http_hapax_submit(call, now_us) != NGX_OK) {
+        if (ngx_http_hapax_submit(call) != NGX_OK) {
             hapax__flow_told(flow, now_us);
         }
 

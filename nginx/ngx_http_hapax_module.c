@@ -139,6 +139,7 @@ ngx_http_hapax_init_process(ngx_cycle_t *cycle)
 {
     ngx_uint_t                    i;
     ngx_http_hapax_store_t      **stores;
+    struct hapax__counts         *flows;
     ngx_http_hapax_counts_t      *counts;
     ngx_http_hapax_main_conf_t   *hmcf;
 
@@ -156,6 +157,12 @@ ngx_http_hapax_init_process(ngx_cycle_t *cycle)
     ngx_http_hapax_readers_init();
 
     if (hmcf->zone && hmcf->zone->data) {
+        for (i = 0; i < hmcf->nzones; i++) {
+            flows = hmcf->zones[i].shm->data;
+            hmcf->zones[i].counts = &flows[ngx_process_slot
+                                           % NGX_HTTP_HAPAX_SLOTS];
+        }
+
         counts = hmcf->zone->data;
         ngx_http_hapax_counts = &counts[ngx_process_slot
                                         % NGX_HTTP_HAPAX_SLOTS];

@@ -313,6 +313,8 @@ ngx_http_hapax_answer_alone(ngx_http_hapax_ctx_t *ctx,
     ngx_memzero(&request, sizeof(struct hapax__flow_request));
     ngx_memzero(&outcome, sizeof(struct hapax_outcome));
 
+    flow.counts = conf->zone->counts;
+
     request.key = ctx->given;
     request.too_large = too_large;
     now_us = hapax__boot_us();
@@ -330,22 +332,23 @@ ngx_http_hapax_answer_alone(ngx_http_hapax_ctx_t *ctx,
     }
 
     ctx->answer = flow.answer;
-
-    ngx_http_hapax_count(answers[flow.answer.kind], 1);
 }
 
 
 /* Refuses a request because hapax_held_max is reached. */
 
 static void
-ngx_http_hapax_refuse(ngx_http_hapax_ctx_t *ctx)
+ngx_http_hapax_refuse(ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf)
 {
     ctx->phase = NGX_HTTP_HAPAX_ANSWERING;
     ctx->full = 1;
     ctx->answer.kind = HAPAX_ANSWER_STORE_DOWN;
     ctx->answer.retry_after_ms = 1000;
 
-    ngx_http_hapax_count(answers[ctx->answer.kind], 1);
+    if (conf->zone->counts) {
+        hapax__count(&conf->zone->counts->answers[ctx->answer.kind], 1);
+    }
 }
 
 
@@ -428,7 +431,7 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
     }
 
     if (ngx_http_hapax_buffered >= hmcf->held_max) {
-        ngx_http_hapax_refuse(ctx);
+        ngx_http_hapax_refuse(ctx, conf);
         return ngx_http_hapax_go_on(r, ctx);
     }
 

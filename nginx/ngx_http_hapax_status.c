@@ -8,30 +8,10 @@
 
 #include "ngx_http_hapax.h"
 
+#include <stdio.h>
+
 
 #define NGX_HTTP_HAPAX_PAGE  8192
-
-
-typedef struct {
-    const char  *le;
-    int64_t      us;
-} ngx_http_hapax_time_t;
-
-
-static ngx_http_hapax_time_t  ngx_http_hapax_times[NGX_HTTP_HAPAX_TIMES] = {
-    { "0.0001", 100 },
-    { "0.00025", 250 },
-    { "0.0005", 500 },
-    { "0.001", 1000 },
-    { "0.0025", 2500 },
-    { "0.005", 5000 },
-    { "0.01", 10000 },
-    { "0.025", 25000 },
-    { "0.1", 100000 },
-    { "0.25", 250000 },
-    { "1", 1000000 },
-    { "2.5", 2500000 }
-};
 
 
 ngx_http_hapax_counts_t  *ngx_http_hapax_counts;
@@ -55,8 +35,8 @@ ngx_http_hapax_zone_kept(ngx_shm_zone_t *zone, void *data)
 }
 
 
-ngx_int_t
-ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data)
+static ngx_int_t
+ngx_http_hapax_zone_slots(ngx_shm_zone_t *zone, void *data, size_t size)
 {
     ngx_slab_pool_t  *pool;
 
@@ -66,27 +46,25 @@ ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data)
 
     pool = (ngx_slab_pool_t *) zone->shm.addr;
 
-    zone->data = ngx_slab_calloc(pool, NGX_HTTP_HAPAX_SLOTS
-                                       * sizeof(ngx_http_hapax_counts_t));
+    zone->data = ngx_slab_calloc(pool, NGX_HTTP_HAPAX_SLOTS * size);
     pool->data = zone->data;
 
     return zone->data ? NGX_OK : NGX_ERROR;
 }
 
 
-void
-ngx_http_hapax_count_time(int64_t us)
+ngx_int_t
+ngx_http_hapax_zone_init(ngx_shm_zone_t *zone, void *data)
 {
-    ngx_uint_t  i;
+    return ngx_http_hapax_zone_slots(zone, data,
+                                     sizeof(ngx_http_hapax_counts_t));
+}
 
-    for (i = 0; i < NGX_HTTP_HAPAX_TIMES; i++) {
-        if (us <= ngx_http_hapax_times[i].us) {
-            break;
-        }
-    }
 
-    ngx_http_hapax_count(times[i], 1);
-    ngx_http_hapax_count(time_us, us);
+ngx_int_t
+ngx_http_hapax_zone_init_flows(ngx_shm_zone_t *zone, void *data)
+{
+    return ngx_http_hapax_zone_slots(zone, data, sizeof(struct hapax__counts));
 }
 
 
@@ -101,123 +79,160 @@ ngx_http_hapax_count_buffered(ssize_t change)
 }
 
 
+/* Adds the words of all slots. */
+
 static void
-ngx_http_hapax_sum(ngx_http_hapax_counts_t *sum, ngx_http_hapax_counts_t *slots)
+ngx_http_hapax_sum(void *sum, void *slots, size_t size)
 {
-    ngx_uint_t     i, k;
-    ngx_atomic_t  *to, *from;
+    uint64_t    *to, *from;
+    ngx_uint_t   i, k;
 
-    ngx_memzero(sum, sizeof(ngx_http_hapax_counts_t));
+    ngx_memzero(sum, size);
 
-    to = (ngx_atomic_t *) sum;
+    to = sum;
+    from = slots;
 
     for (i = 0; slots && i < NGX_HTTP_HAPAX_SLOTS; i++) {
-        from = (ngx_atomic_t *) &slots[i];
-
-        for (k = 0; k < sizeof(*sum) / sizeof(ngx_atomic_t); k++) {
-            to[k] += from[k];
+        for (k = 0; k < size / sizeof(uint64_t); k++) {
+            to[k] += __atomic_load_n(from++, __ATOMIC_RELAXED);
         }
     }
 }
 
 
-static u_char *
-ngx_http_hapax_text(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
+/* Writes the page to out. Some stores have lanes in these workers, or none has. */
+
+static ngx_int_t
+ngx_http_hapax_text(FILE *out, ngx_http_hapax_main_conf_t *hmcf,
+    ngx_http_hapax_counts_t *sum)
 {
-    uint64_t    known, forgotten;
-    ngx_uint_t  i, n;
+    ngx_str_t                 *name;
+    ngx_uint_t                 i, lanes;
+    struct hapax__counts      *counts;
+    ngx_http_hapax_store_t   **stores;
+    struct hapax__page_zone    zones[NGX_HTTP_HAPAX_ZONES];
+    uint64_t                   known, forgotten;
 
-    p = ngx_slprintf(p, end,
-                     "# HELP hapax_answers_total Answers, by kind.\n"
-                     "# TYPE hapax_answers_total counter\n");
-
-    for (i = 1; i < NGX_HTTP_HAPAX_ANSWERS; i++) {
-        p = ngx_slprintf(p, end, "hapax_answers_total{answer=\"%s\"} %uA\n",
-                         hapax_answer_name((enum hapax_answer_kind) i),
-                         sum->answers[i]);
+    counts = calloc(hmcf->nzones, sizeof(struct hapax__counts));
+    if (counts == NULL) {
+        return NGX_ERROR;
     }
 
-    p = ngx_slprintf(p, end,
-                     "# HELP hapax_unrecorded_total Answers that went out "
-                     "before their outcome was stored.\n"
-                     "# TYPE hapax_unrecorded_total counter\n"
-                     "hapax_unrecorded_total %uA\n"
-                     "# HELP hapax_store_errors_total Ops without a verdict.\n"
-                     "# TYPE hapax_store_errors_total counter\n"
-                     "hapax_store_errors_total %uA\n"
-                     "# HELP hapax_unasked_total Requests that did not ask "
-                     "a dead store.\n"
-                     "# TYPE hapax_unasked_total counter\n"
-                     "hapax_unasked_total %uA\n"
-                     "# HELP hapax_limited_total Requests refused because "
-                     "their owner was at a limit, by the limit.\n"
-                     "# TYPE hapax_limited_total counter\n",
-                     sum->unrecorded, sum->store_errors, sum->unasked);
+    for (i = 0; i < hmcf->nzones; i++) {
+        name = &hmcf->zones[i].name;
+        ngx_http_hapax_sum(&counts[i], hmcf->zones[i].shm->data,
+                           sizeof(struct hapax__counts));
+        zones[i].name = name->len ? (char *) name->data : "";
+        zones[i].counts = &counts[i];
+    }
+
+    hapax__page_build(out, "gate");
+    hapax__page_answers(out, zones, hmcf->nzones);
+    hapax__page_flows(out, zones, hmcf->nzones);
+
+    free(counts);
+
+    lanes = 0;
+    stores = hmcf->stores.elts;
+
+    for (i = 0; i < hmcf->stores.nelts; i++) {
+        lanes |= (stores[i]->lane != NULL);
+    }
+
+    if (lanes) {
+        hapax__page_lane(out, &sum->lane);
+    }
+
+    hapax__page_head(out, "hapax_limited_total", "counter",
+                     "Requests refused because their owner was at a limit, by "
+                     "the limit.");
 
     for (i = HAPAX__LIMIT_IN_FLIGHT; i < HAPAX__LIMITS; i++) {
-        p = ngx_slprintf(p, end, "hapax_limited_total{limit=\"%s\"} %uA\n",
-                         hapax__limit_name((enum hapax__limit) i),
-                         sum->limited[i]);
+        (void) fprintf(out, "hapax_limited_total{limit=\"%s\"} %lu\n",
+                       hapax__limit_name((enum hapax__limit) i),
+                       (unsigned long) sum->limited[i]);
     }
+
+    hapax__page_head(out, "hapax_push_total", "counter",
+                     "What brokers were told of messages that were not run.");
+    (void) fprintf(out, "hapax_push_total{told=\"done\"} %lu\n"
+                   "hapax_push_total{told=\"retry\"} %lu\n"
+                   "hapax_push_total{told=\"drop\"} %lu\n",
+                   (unsigned long) sum->told[NGX_HTTP_HAPAX_TELL_DONE],
+                   (unsigned long) sum->told[NGX_HTTP_HAPAX_TELL_RETRY],
+                   (unsigned long) sum->told[NGX_HTTP_HAPAX_TELL_DROP]);
 
     ngx_http_hapax_limit_counts(&known, &forgotten);
 
-    p = ngx_slprintf(p, end,
-                     "# HELP hapax_limit_owners Owners that are counted.\n"
-                     "# TYPE hapax_limit_owners gauge\n"
-                     "hapax_limit_owners %uL\n"
-                     "# HELP hapax_limit_forgotten_total Owners whose counts "
-                     "gave way to others.\n"
-                     "# TYPE hapax_limit_forgotten_total counter\n"
-                     "hapax_limit_forgotten_total %uL\n"
-                     "# HELP hapax_push_total What brokers were told of "
-                     "messages that were not run.\n"
-                     "# TYPE hapax_push_total counter\n"
-                     "hapax_push_total{told=\"done\"} %uA\n"
-                     "hapax_push_total{told=\"retry\"} %uA\n"
-                     "hapax_push_total{told=\"drop\"} %uA\n"
-                     "# HELP hapax_store_seconds From an op's submission to "
-                     "its answer.\n"
-                     "# TYPE hapax_store_seconds histogram\n",
-                     known, forgotten,
-                     sum->told[NGX_HTTP_HAPAX_TELL_DONE],
-                     sum->told[NGX_HTTP_HAPAX_TELL_RETRY],
-                     sum->told[NGX_HTTP_HAPAX_TELL_DROP]);
+    hapax__page_numbers(out, "counter", &(struct hapax__page_number) {
+        "hapax_limit_forgotten_total", (int64_t) forgotten,
+        "Owners whose counts gave way to others." }, 1);
 
-    n = 0;
+    {
+        const struct hapax__page_number  gauges[] = {
+            { "hapax_limit_owners", (int64_t) known,
+              "Owners that are counted." },
+            { "hapax_store_dead", (int64_t) sum->dead,
+              "Workers that found a store dead." },
+            { "hapax_in_flight", (int64_t) sum->in_flight,
+              "Operations in hand." },
+            { "hapax_lane_queue", (int64_t) sum->queued,
+              "Ops that wait or are under way." },
+            { "hapax_held_bytes", (int64_t) sum->held,
+              "Memory of held responses." },
+            { "hapax_unread_bytes", (int64_t) sum->unread,
+              "Answers that clients have not read yet." }
+        };
 
-    for (i = 0; i < NGX_HTTP_HAPAX_TIMES; i++) {
-        n += sum->times[i];
-        p = ngx_slprintf(p, end, "hapax_store_seconds_bucket{le=\"%s\"} %ui\n",
-                         ngx_http_hapax_times[i].le, n);
+        hapax__page_numbers(out, "gauge", gauges,
+                            sizeof(gauges) / sizeof(gauges[0]));
     }
 
-    n += sum->times[i];
+    return NGX_OK;
+}
 
-    return ngx_slprintf(p, end,
-                        "hapax_store_seconds_bucket{le=\"+Inf\"} %ui\n"
-                        "hapax_store_seconds_sum %uA.%06uA\n"
-                        "hapax_store_seconds_count %ui\n"
-                        "# HELP hapax_store_dead Workers that found a store "
-                        "dead.\n"
-                        "# TYPE hapax_store_dead gauge\n"
-                        "hapax_store_dead %uA\n"
-                        "# HELP hapax_in_flight Operations in hand.\n"
-                        "# TYPE hapax_in_flight gauge\n"
-                        "hapax_in_flight %uA\n"
-                        "# HELP hapax_lane_queue Ops that wait or are under "
-                        "way.\n"
-                        "# TYPE hapax_lane_queue gauge\n"
-                        "hapax_lane_queue %uA\n"
-                        "# HELP hapax_held_bytes Memory of held responses.\n"
-                        "# TYPE hapax_held_bytes gauge\n"
-                        "hapax_held_bytes %uA\n"
-                        "# HELP hapax_unread_bytes Answers that clients have "
-                        "not read yet.\n"
-                        "# TYPE hapax_unread_bytes gauge\n"
-                        "hapax_unread_bytes %uA\n",
-                        n, sum->time_us / 1000000, sum->time_us % 1000000, n,
-                        sum->dead, sum->in_flight, sum->queued, sum->held, sum->unread);
+
+/* The page in the request's memory. */
+
+static ngx_int_t
+ngx_http_hapax_text_body(ngx_http_request_t *r,
+    ngx_http_hapax_main_conf_t *hmcf, ngx_http_hapax_counts_t *sum,
+    ngx_str_t *body)
+{
+    char       *text;
+    FILE       *out;
+    size_t      len;
+    ngx_int_t   rc;
+
+    text = NULL;
+    len = 0;
+
+    out = open_memstream(&text, &len);
+    if (out == NULL) {
+        return NGX_ERROR;
+    }
+
+    rc = ngx_http_hapax_text(out, hmcf, sum);
+
+    if (fclose(out) != 0) {
+        rc = NGX_ERROR;
+    }
+
+    if (rc == NGX_OK) {
+        body->len = len;
+        body->data = ngx_pnalloc(r->pool, len);
+
+        if (body->data == NULL) {
+            rc = NGX_ERROR;
+
+        } else {
+            ngx_memcpy(body->data, text, len);
+        }
+    }
+
+    free(text);
+
+    return rc;
 }
 
 
@@ -256,17 +271,33 @@ ngx_http_hapax_json_refusals(u_char *p, u_char *end)
 
 
 static u_char *
-ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
+ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_main_conf_t *hmcf,
+    ngx_http_hapax_counts_t *sum)
 {
-    uint64_t    known, forgotten;
-    ngx_uint_t  i, n;
+    uint64_t              known, forgotten, *words, *zone, ops, errors;
+    ngx_uint_t            i, k;
+    struct hapax__counts  flows, one;
+
+    /* all zones */
+
+    ngx_memzero(&flows, sizeof(struct hapax__counts));
+    words = (uint64_t *) &flows;
+    zone = (uint64_t *) &one;
+
+    for (i = 0; i < hmcf->nzones; i++) {
+        ngx_http_hapax_sum(&one, hmcf->zones[i].shm->data, sizeof(one));
+
+        for (k = 0; k < sizeof(one) / sizeof(uint64_t); k++) {
+            words[k] += zone[k];
+        }
+    }
 
     p = ngx_slprintf(p, end, "{\"answers\":{");
 
-    for (i = 1; i < NGX_HTTP_HAPAX_ANSWERS; i++) {
-        p = ngx_slprintf(p, end, "%s\"%s\":%uA", i > 1 ? "," : "",
+    for (i = 1; i <= HAPAX_ANSWER_LIMITED; i++) {
+        p = ngx_slprintf(p, end, "%s\"%s\":%uL", i > 1 ? "," : "",
                          hapax_answer_name((enum hapax_answer_kind) i),
-                         sum->answers[i]);
+                         flows.answers[i]);
     }
 
     p = ngx_slprintf(p, end, "},\"limited\":{");
@@ -283,27 +314,32 @@ ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_counts_t *sum)
 
     ngx_http_hapax_limit_counts(&known, &forgotten);
 
-    n = 0;
+    ops = 0;
+    errors = 0;
 
-    for (i = 0; i <= NGX_HTTP_HAPAX_TIMES; i++) {
-        n += sum->times[i];
+    for (i = 0; i < HAPAX__TIMES; i++) {
+        ops += flows.op.n[i];
+    }
+
+    for (i = 0; i < sizeof(flows.errors) / sizeof(flows.errors[0]); i++) {
+        errors += flows.errors[i];
     }
 
     return ngx_slprintf(p, end,
                         "],\"limit_owners\":%uL,\"limit_forgotten\":%uL,"
-                        "\"unrecorded\":%uA,\"store_errors\":%uA,"
-                        "\"unasked\":%uA,"
+                        "\"unrecorded\":%uL,\"store_errors\":%uL,"
+                        "\"unasked\":%uL,"
                         "\"push\":{\"done\":%uA,\"retry\":%uA,"
                         "\"drop\":%uA},"
-                        "\"store_ops\":%ui,\"store_time_us\":%uA,"
+                        "\"store_ops\":%uL,\"store_time_us\":%uL,"
                         "\"store_dead\":%uA,"
                         "\"in_flight\":%uA,\"lane_queue\":%uA,"
                         "\"held_bytes\":%uA,\"unread_bytes\":%uA}\n",
-                        known, forgotten, sum->unrecorded, sum->store_errors,
-                        sum->unasked,
+                        known, forgotten, flows.unrecorded, errors,
+                        flows.unasked,
                         sum->told[NGX_HTTP_HAPAX_TELL_DONE],
                         sum->told[NGX_HTTP_HAPAX_TELL_RETRY],
-                        sum->told[NGX_HTTP_HAPAX_TELL_DROP], n, sum->time_us,
+                        sum->told[NGX_HTTP_HAPAX_TELL_DROP], ops, flows.op.us,
                         sum->dead, sum->in_flight, sum->queued, sum->held, sum->unread);
 }
 
@@ -312,7 +348,6 @@ static ngx_int_t
 ngx_http_hapax_status_handler(ngx_http_request_t *r)
 {
     ngx_int_t                    rc;
-    u_char                      *last;
     ngx_str_t                    format, body;
     ngx_http_hapax_counts_t      sum;
     ngx_http_hapax_main_conf_t  *hmcf;
@@ -329,31 +364,35 @@ ngx_http_hapax_status_handler(ngx_http_request_t *r)
 
     hmcf = ngx_http_get_module_main_conf(r, ngx_http_hapax_module);
 
-    body.data = ngx_pnalloc(r->pool, NGX_HTTP_HAPAX_PAGE);
-    if (body.data == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    last = body.data + NGX_HTTP_HAPAX_PAGE;
-
-    ngx_http_hapax_sum(&sum, hmcf->zone ? hmcf->zone->data : NULL);
+    ngx_http_hapax_sum(&sum, hmcf->zone ? hmcf->zone->data : NULL, sizeof(sum));
 
     if (ngx_http_arg(r, (u_char *) "format", 6, &format) == NGX_OK
         && format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0)
     {
         ngx_str_set(&r->headers_out.content_type, "application/json");
-        last = ngx_http_hapax_json(body.data, last, &sum);
+
+        body.data = ngx_pnalloc(r->pool, NGX_HTTP_HAPAX_PAGE);
+        if (body.data == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        body.len = ngx_http_hapax_json(body.data,
+                                       body.data + NGX_HTTP_HAPAX_PAGE, hmcf,
+                                       &sum)
+                   - body.data;
 
     } else {
         ngx_str_set(&r->headers_out.content_type,
                     "text/plain; version=0.0.4");
-        last = ngx_http_hapax_text(body.data, last, &sum);
+
+        if (ngx_http_hapax_text_body(r, hmcf, &sum, &body) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
     }
 
     r->headers_out.content_type_len = r->headers_out.content_type.len;
     r->headers_out.status = NGX_HTTP_OK;
 
-    body.len = last - body.data;
     r->headers_out.content_length_n = body.len;
 
     return ngx_http_hapax_send_whole(r, &body);

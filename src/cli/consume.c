@@ -20,6 +20,8 @@
 #include "broker/source.h"
 #include "door/consume/metrics.h"
 #include "door/consume/post.h"
+#include "lane/census.h"
+#include "metrics.h"
 #include "print.h"
 
 #include <assert.h>
@@ -52,7 +54,7 @@ struct consume_args {
     const char *parked;
     const char *reconcile;
     const char *ca;
-    const char *metrics;
+    struct cli_metrics metrics;
     struct cli_texts pass_headers;
     int64_t concurrency; /* 0: the default */
     int64_t in_hand_max;
@@ -95,7 +97,7 @@ static const struct cli_option options[] = {
      HAPAX_IN_HAND_MAX, "Messages taken and not settled (default 4 a handler)"},
     {"drain", "TIME", CLI_DURATION, offsetof(struct consume_args, drain_ms), 0, 3600000,
      "At the end, how long handlers may go on (default 30s)"},
-    TEXT("metrics", "HOST:PORT", metrics, "Serve /metrics and /health there (default: nowhere)"),
+    CLI_METRICS_OPTIONS(struct consume_args, metrics),
     CLI_POLICY_OPTIONS(struct consume_args, policies, "1h", "0: not at all",
                        "A 5xx: retry or hold (default: by --on-expired)",
                        "After so many, a dead letter (default 8; 0: never)"),
@@ -113,6 +115,7 @@ struct consuming {
     struct hapax_consumer_stats stats;
     struct hapax__post *post;
     struct hapax__metrics *metrics;
+    struct hapax__census *census;
     uint16_t port; /* of the metrics */
     struct cli_secret secret;
     struct hapax *h;
@@ -328,7 +331,7 @@ static enum cli_exit read_settings(struct consuming *consuming)
 /* http://HOST:PORT/metrics, with the port that was taken; empty: none. */
 static void metrics_url(char *out, size_t size, const struct consuming *consuming)
 {
-    const char *address = consuming->args->metrics;
+    const char *address = consuming->args->metrics.address;
 
     out[0] = '\0';
     if (consuming->metrics)
@@ -399,16 +402,27 @@ static void say_ready(const struct consuming *consuming)
 static enum cli_exit open_metrics(struct consuming *consuming)
 {
     const struct consume_args *args = consuming->args;
+    struct hapax__page_place place;
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error;
 
-    if (!args->metrics)
+    if (!args->metrics.address)
         return CLI_DONE;
-    error = hapax__metrics_open(&consuming->metrics, args->metrics, &consuming->stats,
-                                consuming->from, &consuming->port, text);
+    place = cli_metrics_place(&args->metrics);
+    error = hapax__metrics_open(&consuming->metrics, &place, &consuming->stats, consuming->from,
+                                &consuming->port, text);
     if (error == HAPAX_ERR_NONE)
         return CLI_DONE;
-    return refused(args, error, text);
+    return cli_metrics_failed(&args->args, error, text);
+}
+
+/* From here on the page shows what the store's handle counts, too. */
+static void show_store(struct consuming *consuming)
+{
+    if (!consuming->metrics)
+        return;
+    consuming->census = cli_census_open(consuming->args->args.store);
+    hapax__metrics_show(consuming->metrics, consuming->h, consuming->census);
 }
 
 static uint32_t calls_of(const struct hapax_consumer *consumer)
@@ -505,8 +519,12 @@ static enum cli_exit close_store(struct consuming *consuming, enum cli_exit exit
     int64_t wait_ms = consumer->policy.save_wait_ms > consumer->drain_ms
                           ? consumer->policy.save_wait_ms
                           : consumer->drain_ms;
-    uint32_t lost = hapax_close(consuming->h, wait_ms);
+    uint32_t lost;
 
+    if (consuming->metrics)
+        hapax__metrics_show(consuming->metrics, NULL, NULL);
+    hapax__census_close(consuming->census);
+    lost = hapax_close(consuming->h, wait_ms);
     if (lost == 0 || exit != CLI_DONE)
         return exit;
     return cli_fail(&consuming->args->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
@@ -575,8 +593,10 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = cli_open_door(&consuming->h, &consuming->args->args, &consuming->secret,
                              calls_of(&consuming->consumer), consuming->signals);
-    if (exit == CLI_DONE && consuming->h)
+    if (exit == CLI_DONE && consuming->h) {
+        show_store(consuming);
         exit = run_consumer(consuming);
+    }
     if (consuming->h)
         exit = close_store(consuming, exit);
     release(consuming);

@@ -15,6 +15,8 @@
 #include "door/socket/door.h"
 #include "door/socket/metrics.h"
 #include "door/socket/scopes.h"
+#include "lane/census.h"
+#include "metrics.h"
 #include "print.h"
 
 #include <assert.h>
@@ -37,7 +39,7 @@ struct door_args {
     const char *policy;
     const char *no_key;
     const char *on_disconnect;
-    const char *metrics;
+    struct cli_metrics metrics;
     int64_t drain_ms; /* -1: the default */
     const char *policies[CLI_POLICIES];
 };
@@ -56,7 +58,7 @@ static const struct cli_option options[] = {
          "A client died: wait for the lease, or go on now (default lease)"),
     {"drain", "TIME", CLI_DURATION, offsetof(struct door_args, drain_ms), 0, 3600000,
      "At the end, how long handlers may go on (default 10s)"},
-    TEXT("metrics", "HOST:PORT", metrics, "Serve /metrics and /health there (default: nowhere)"),
+    CLI_METRICS_OPTIONS(struct door_args, metrics),
     CLI_POLICY_OPTIONS(struct door_args, policies, "1h", "0: not at all",
                        "It failed: retry, replay or hold (default: by --on-expired)",
                        "After so many the last failure is the answer (default 0: never)"),
@@ -185,11 +187,14 @@ static enum cli_exit open_door(struct serving *serving, bool now)
 
     serving->stats.h = serving->h;
     atomic_store(&serving->stats.store_up, true);
-    if (serving->args->metrics)
-        error = hapax__door_metrics(&serving->pages, serving->args->metrics, &serving->stats,
-                                    &serving->port, text);
+    if (serving->args->metrics.address) {
+        const struct hapax__page_place place = cli_metrics_place(&serving->args->metrics);
+
+        serving->stats.census = cli_census_open(args->store);
+        error = hapax__door_metrics(&serving->pages, &place, &serving->stats, &serving->port, text);
+    }
     if (error != HAPAX_ERR_NONE)
-        return cli_fail(args, CLI_USAGE, error, "--%s", text);
+        return cli_metrics_failed(args, error, text);
     error = hapax__door_open(&serving->door, &how, text);
     if (error == HAPAX_ERR_NONE)
         return CLI_DONE;
@@ -275,6 +280,7 @@ static enum cli_exit close_all(struct serving *serving, enum cli_exit exit)
     uint32_t left = hapax__door_close(serving->door, serving->args->drain_ms), unsaved = 0;
 
     hapax__pages_close(serving->pages);
+    hapax__census_close(serving->stats.census);
     if (serving->folder[0])
         (void)rmdir(serving->folder);
     if (left > 0) { /* as kill -9, which is what the clients go on after */

@@ -6,6 +6,8 @@
  */
 #include "cli.h"
 
+#include "lane/census.h"
+#include "metrics.h"
 #include "print.h"
 #include "store/keeper/keeper.h"
 
@@ -23,6 +25,7 @@ struct keep_args {
     const char *listen;
     const char *group;
     const char *mode;
+    struct cli_metrics metrics;
 };
 
 static const struct cli_option options[] = {
@@ -32,6 +35,7 @@ static const struct cli_option options[] = {
      "Let the members of this group connect, as doors"},
     {"mode", "MODE", CLI_TEXT, offsetof(struct keep_args, mode), 0, 0,
      "Mode of the sockets, in octal (default 0600, and 0660 with --group)"},
+    CLI_METRICS_OPTIONS(struct keep_args, metrics),
 };
 
 struct keeping {
@@ -39,6 +43,9 @@ struct keeping {
     char path[PATH_MAX];
     struct hapax_store *store;
     struct hapax__keeper_server *second; /* NULL without --listen */
+    struct hapax__census *census; /* NULL without --metrics, as the next */
+    struct hapax__pages *pages;
+    uint16_t port; /* of the pages */
 };
 
 static enum cli_exit parse_mode(unsigned *mode, const struct keep_args *keep)
@@ -142,6 +149,36 @@ static enum cli_exit serve_second(struct keeping *keeping, const struct keep_arg
     return cli_store_failed(args, error, text);
 }
 
+static void put_metrics(FILE *out, const void *arg)
+{
+    const struct keeping *keeping = arg;
+
+    hapax__page_build(out, "keep");
+    hapax__keeper_page(out);
+    hapax__census_page(out, keeping->census);
+}
+
+/* The process is healthy while it answers; what the store lacks is said on stderr. */
+static const char *what_is_away(const void *arg)
+{
+    (void)arg;
+    return NULL;
+}
+
+static enum cli_exit open_metrics(struct keeping *keeping, const struct keep_args *keep)
+{
+    const struct hapax__page_source from = {put_metrics, what_is_away, keeping};
+    const struct hapax__page_place place = cli_metrics_place(&keep->metrics);
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+
+    if (!place.address)
+        return CLI_DONE;
+    keeping->census = cli_census_open(keeping->uri);
+    error = hapax__pages_open(&keeping->pages, &place, &from, &keeping->port, text);
+    return error == HAPAX_ERR_NONE ? CLI_DONE : cli_metrics_failed(&keep->args, error, text);
+}
+
 static void say_ready(const struct keep_args *keep, const struct keeping *keeping)
 {
     char socket[PATH_MAX + 32];
@@ -156,11 +193,16 @@ static void say_ready(const struct keep_args *keep, const struct keeping *keepin
         if (keep->listen)
             json_item(&json, hapax_str(keep->listen));
         json_array_end(&json);
+        if (keeping->pages)
+            json_number(&json, "metrics_port", keeping->port);
         json_number(&json, "pid", getpid());
         json_end(&json);
     } else {
-        printf("hapax keep: holding %s, serving %s%s%s (pid %ld)\n", keep->args.store, socket,
+        printf("hapax keep: holding %s, serving %s%s%s (pid %ld)", keep->args.store, socket,
                keep->listen ? " and " : "", keep->listen ? keep->listen : "", (long)getpid());
+        if (keeping->pages)
+            printf("; metrics at port %u", keeping->port);
+        (void)putchar('\n');
     }
     (void)fflush(stdout);
 }
@@ -211,11 +253,15 @@ static enum cli_exit run(struct cli_args *args)
     exit = open_here(&keeping.store, &with_uri, &keeping);
     if (exit == CLI_DONE)
         exit = serve_second(&keeping, keep, &with_uri);
+    if (exit == CLI_DONE)
+        exit = open_metrics(&keeping, keep);
     if (exit == CLI_DONE) {
         say_ready(keep, &keeping);
         cli_notify("READY=1");
         watch(&keeping, signals);
     }
+    hapax__pages_close(keeping.pages);
+    hapax__census_close(keeping.census);
     hapax__keeper_stop(keeping.second);
     hapax_store_close(keeping.store);
     close(signals);

@@ -5,6 +5,7 @@
  */
 #include "cli.h"
 
+#include "metrics.h"
 #include "print.h"
 #include "relay/metrics.h"
 
@@ -16,7 +17,7 @@ struct relay_args {
     struct cli_args args;
     const char *from;
     const char *to;
-    const char *metrics;
+    struct cli_metrics metrics;
     int64_t batch;
     int64_t poll_ms;
     int64_t lease_ms;
@@ -47,8 +48,7 @@ static const struct cli_option options[] = {
      "How long published messages stay (default 24h)"},
     {"drain", "TIME", CLI_DURATION, AT(drain_ms), 0, 3600000,
      "At the end, how long to wait for the broker (default 10s)"},
-    {"metrics", "HOST:PORT", CLI_TEXT, AT(metrics), 0, 0,
-     "Serve /metrics and /health there (default: nowhere)"},
+    CLI_METRICS_OPTIONS(struct relay_args, metrics),
 };
 
 static void defaults(struct cli_args *args)
@@ -82,13 +82,13 @@ static void say_ready(const struct relay_args *args, uint16_t port)
         json_begin(&json);
         json_text(&json, "relaying", from);
         json_text(&json, "to", to);
-        if (args->metrics)
+        if (args->metrics.address)
             json_number(&json, "metrics_port", port);
         json_number(&json, "pid", getpid());
         json_end(&json);
     } else {
         printf("hapax relay: publishes the outbox of %s to %s (pid %ld)", from, to, (long)getpid());
-        if (args->metrics)
+        if (args->metrics.address)
             printf("; metrics at port %u", port);
         (void)putchar('\n');
     }
@@ -118,8 +118,13 @@ static enum cli_exit relay(const struct relay_args *args, int signals)
     how.log = say;
     how.log_arg = (void *)(uintptr_t)&args->args;
     error = hapax__relay_check(&how, text);
-    if (error == HAPAX_ERR_NONE && args->metrics)
-        error = hapax__relay_metrics(&pages, args->metrics, &stats, &port, text);
+    if (error == HAPAX_ERR_NONE && args->metrics.address) {
+        const struct hapax__page_place place = cli_metrics_place(&args->metrics);
+
+        error = hapax__relay_metrics(&pages, &place, &stats, &port, text);
+        if (error != HAPAX_ERR_NONE)
+            return cli_metrics_failed(&args->args, error, text);
+    }
     if (error == HAPAX_ERR_NONE) {
         say_ready(args, port);
         cli_notify("READY=1");

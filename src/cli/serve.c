@@ -52,11 +52,12 @@ const struct cli_option serve_options[] = {
     {"cors", "ORIGIN", CLI_TEXTS, offsetof(struct serve_args, cors), 0, 0,
      "Whose pages may read answers, as https://shop.example"},
     TEXT("status", "HOST:PORT", status, "The status page there (default: beside the API)"),
+    CLI_METRICS_OPTIONS(struct serve_args, metrics),
     TEXT("key-header", "NAME", key_header, "The key's header; off: none (default Idempotency-Key)"),
     TEXT("key-from", "POINTERS", key_from, "Where the key is in a JSON body, as \"/order/id\""),
     TEXT("methods", "METHODS", methods, "Methods that may have a key (default \"POST PATCH\")"),
     TEXT("scope", "VALUE", scope, "The keys' space, as $http_x_tenant (default \"default\")"),
-    TEXT("owner", "VALUE", owner, "Whose key it is, as $jwt_sub, or auth:NAME (see below)"),
+    TEXT("owner", "VALUE", owner, "Whose key: $jwt_sub, or auth:NAME (of --auth-request)"),
     TEXT("caller", "VALUE", caller, "Who asks, as $cookie_session (default: all credentials)"),
     TEXT("fingerprint", "PARTS", fingerprint,
          "What repeats compare (default \"method host uri body\")"),
@@ -122,6 +123,7 @@ struct serving {
     char path[PATH_MAX]; /* of an embedded store, absolute; empty: another store */
     struct hapax_store *store; /* NULL: another process has it open */
     struct hapax__keeper_server *keeper; /* NULL: the same */
+    struct serve_metrics *metrics; /* NULL without --metrics */
     struct serve_taken taken; /* until nginx listens */
     int signals;
 };
@@ -436,14 +438,21 @@ static void say_ready(const struct serving *serving)
         json_text(&json, "upstream", args->upstream);
         (void)snprintf(url, sizeof(url), "%s://%s/hapax-status", status_scheme, local);
         json_text(&json, "status", url);
+        if (serving->metrics)
+            json_number(&json, "metrics_port", serve_metrics_port(serving->metrics));
         json_text(&json, "store", args->args.shown);
         json_number(&json, "pid", getpid());
         json_text(&json, "promise", promise);
         json_end(&json);
     } else {
-        printf("hapax serve: %s://%s stands before %s (pid %ld); status: %s://%s/hapax-status; "
+        char metrics[32] = "";
+
+        if (serving->metrics)
+            (void)snprintf(metrics, sizeof(metrics), "; metrics at port %u",
+                           serve_metrics_port(serving->metrics));
+        printf("hapax serve: %s://%s stands before %s (pid %ld); status: %s://%s/hapax-status%s; "
                "operations: hapax list --store '%s%s'%s\n",
-               scheme, at, args->upstream, (long)getpid(), status_scheme, local,
+               scheme, at, args->upstream, (long)getpid(), status_scheme, local, metrics,
                serving->path[0] ? "rocksdb:" : "", store,
                memory ? " (while this process runs)" : "");
         printf("hapax serve: %s\n", promise);
@@ -548,6 +557,8 @@ static enum cli_exit start(struct serving *serving)
     if (exit == CLI_DONE)
         exit = hold_store(serving);
     if (exit == CLI_DONE)
+        exit = serve_metrics_open(&serving->metrics, &serving->conf, serving->keeper != NULL);
+    if (exit == CLI_DONE)
         exit = write_conf(serving, false);
     if (exit == CLI_DONE)
         exit = serve_nginx_start(&serving->nginx, args, serving->folder);
@@ -619,6 +630,7 @@ static enum cli_exit run(struct cli_args *args)
             exit = start(serving);
     }
     assert(serving->nginx.master == 0);
+    serve_metrics_close(serving->metrics);
     hapax__keeper_stop(serving->keeper);
     hapax_store_close(serving->store);
     serve_address_release(&serving->taken);
@@ -633,11 +645,8 @@ static enum cli_exit run(struct cli_args *args)
 const struct cli_command cli_serve = {
     .name = "serve",
     .summary = "stand before an HTTP API and let each request with a key run once",
-    .synopsis = {"--upstream URL [--listen HOST:PORT] [--POLICY VALUE]...",
-                 "--upstream URL [--location '/v1 wait=5s']... [--config-only]"},
-    .prose =
-        "Runs nginx. SIGTERM lets requests finish, SIGHUP loads certificates anew. auth:NAME is a "
-        "header of what --auth-request answers.",
+    .synopsis = {"--upstream URL [--listen HOST:PORT] [--POLICY VALUE]..."},
+    .prose = "Runs nginx. SIGTERM lets requests finish, SIGHUP loads certificates anew.",
     .options = serve_options,
     .option_count = sizeof(serve_options) / sizeof(serve_options[0]),
     .groups = {{"Connections", "upstream"},

@@ -7,6 +7,7 @@
 #define HAPAX_CLI_SERVE_H
 
 #include "advice.h"
+#include "metrics.h"
 #include "policies.h"
 
 #define SERVE_POLICIES (CLI_POLICIES + 1)
@@ -34,6 +35,7 @@ struct serve_args {
     const char *tls_key;
     const char *client_ca;
     const char *status;
+    struct cli_metrics metrics;
     const char *user;
     const char *nginx;
     const char *module;
@@ -119,6 +121,18 @@ void serve_door(struct cli_door *door, const struct serve_conf *conf);
 
 /* Says what the settings promise, and which are dangerous. */
 void serve_advise(const struct cli_advice *to, const struct serve_conf *conf);
+
+/* ---- metrics ---------------------------------------------------------------------------- */
+
+struct serve_metrics;
+
+/* Serves the page of --metrics: what the workers count, which nginx tells at FOLDER/metrics.sock,
+ * what the keeper counts, and the census of the store. keeper: this process is one. conf is
+ * borrowed until the close. *out is NULL without --metrics. */
+enum cli_exit serve_metrics_open(struct serve_metrics **out, const struct serve_conf *conf,
+                                 bool keeper);
+uint16_t serve_metrics_port(const struct serve_metrics *metrics);
+void serve_metrics_close(struct serve_metrics *metrics); /* NULL: does nothing */
 
 /* ---- nginx ------------------------------------------------------------------------------ */
 

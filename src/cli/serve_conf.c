@@ -985,6 +985,18 @@ static void put_status_server(FILE *out, const struct serve_conf *conf)
                   address);
 }
 
+/* For this process's own page. Whoever may pass through the folder may read it. */
+static void put_metrics_server(FILE *out, const struct serve_conf *conf)
+{
+    if (!conf->args->metrics.address || !conf->folder)
+        return;
+    (void)fprintf(out,
+                  "\n    server {\n        listen unix:%s/%s.sock;\n        hapax off;\n"
+                  "        access_log off;\n\n        location / {\n            hapax_status;\n"
+                  "        }\n    }\n",
+                  conf->folder, conf->on_trial ? "trial-metrics" : "metrics");
+}
+
 /* nginx refuses a body that is over --max-body before any phase, so before anybody is asked. The
  * answer is the problem that the gate has for an operation. */
 static void put_too_large(FILE *out, const struct serve_conf *conf)
@@ -1055,5 +1067,6 @@ void serve_conf_write(FILE *out, const struct serve_conf *conf)
     put_too_large(out, conf);
     (void)fputs("    }\n", out);
     put_status_server(out, conf);
+    put_metrics_server(out, conf);
     (void)fputs("}\n", out);
 }

@@ -151,6 +151,51 @@ static bool answered(const struct hapax__flow *f)
     return f->answer.kind != 0;
 }
 
+/* ---- counting ------------------------------------------------------------------------ */
+
+static void count_due(struct hapax__flow *f, enum hapax__flow_do due, int64_t now_us)
+{
+    const struct hapax_answer *answer = &f->answer;
+    struct hapax__counts *counts = f->counts;
+
+    if (due == HAPAX__FLOW_RUN || due == HAPAX__FLOW_RECONCILE)
+        f->run_us = now_us;
+    if (due != HAPAX__FLOW_ANSWER)
+        return;
+    hapax__count(&counts->answers[answer->kind], 1);
+    /* An unknown end leaves nothing to be stored: the claim runs out with its lease. */
+    if (answer->kind == HAPAX_ANSWER_FRESH && !answer->recorded &&
+        answer->cls != HAPAX_CLASS_UNKNOWN)
+        hapax__count(&counts->unrecorded, 1);
+    if (answer->unasked)
+        hapax__count(&counts->unasked, 1);
+    hapax__count_time(&counts->waiting, now_us - f->begun_us - f->ran_us);
+}
+
+static void count_told(const struct hapax__flow *f, int64_t now_us)
+{
+    struct hapax__counts *counts = f->counts;
+
+    hapax__count(&counts->ops[f->op.kind], 1);
+    hapax__count_time(&counts->op, now_us - f->asked_us);
+    if (f->op.verdict == HAPAX_NO_VERDICT)
+        hapax__count(&counts->errors[-f->op.error], 1);
+}
+
+/* Handler or hook has ended. */
+static void count_end(struct hapax__flow *f, uint64_t classes[], int64_t now_us)
+{
+    hapax__count(&classes[f->answer.cls], 1);
+    hapax__count_time(&f->counts->handler, now_us - f->run_us);
+    f->ran_us += now_us - f->run_us;
+}
+
+static void count_lost(const struct hapax__flow *f)
+{
+    if (f->counts && !f->lost && !f->answer.unprotected)
+        hapax__count(&f->counts->lost, 1);
+}
+
 /* What the record's count will be: FAIL adds to it, and so does the takeover of a dead claim. */
 static uint32_t spent_of(const struct hapax__flow *f, enum hapax_answer_kind kind)
 {
@@ -344,11 +389,13 @@ static void init(struct hapax__flow *f, const struct hapax_policy *policy,
                  struct hapax__waiters *table, const struct hapax__flow_request *request,
                  int64_t now_us)
 {
+    struct hapax__counts *counts = f->counts;
     void *door = f->door;
 
     assert(now_us >= 0);
     memset(f, 0, sizeof(*f));
     f->door = door;
+    f->counts = counts;
     f->policy = policy;
     f->request = *request;
     f->waiter.table = table;
@@ -486,6 +533,8 @@ enum hapax__flow_do hapax__flow_next(struct hapax__flow *f, int64_t now_us)
         enum hapax__flow_do due = f->due;
 
         f->due = HAPAX__FLOW_PAUSE;
+        if (f->counts)
+            count_due(f, due, now_us);
         return due;
     }
     if (f->ask == HAPAX__ASK_DUE && now_us >= f->ask_at_us) {
@@ -514,6 +563,8 @@ void hapax__flow_told(struct hapax__flow *f, int64_t now_us)
     assert(f->ask == HAPAX__ASK_OUT);
     assert((f->op.verdict == HAPAX_NO_VERDICT) == (f->op.error != HAPAX_ERR_NONE));
     f->ask = HAPAX__ASK_NONE;
+    if (f->counts)
+        count_told(f, now_us);
     if (f->op.verdict != HAPAX_NO_VERDICT) {
         hapax__breaker_heard(&f->waiter.table->breaker, now_us);
         if (!f->answer.unprotected)
@@ -545,6 +596,8 @@ void hapax__flow_handled(struct hapax__flow *f, enum hapax_class cls,
 {
     assert(f->phase == HAPAX__FLOW_RUNNING || f->phase == HAPAX__FLOW_BYPASSING);
     take_end(f, cls, outcome);
+    if (f->counts && f->phase == HAPAX__FLOW_RUNNING)
+        count_end(f, f->counts->attempts, now_us);
     /* The CLAIM has no verdict yet, so the answer does not wait. The outcome is saved if the
      * CLAIM turns out to have landed. */
     if (f->answer.unprotected && f->ask == HAPAX__ASK_OUT) {
@@ -559,6 +612,8 @@ void hapax__flow_reconciled(struct hapax__flow *f, enum hapax_class cls,
 {
     assert(f->phase == HAPAX__FLOW_RECONCILING);
     take_end(f, cls, outcome);
+    if (f->counts)
+        count_end(f, f->counts->reconciles, now_us);
     ended(f, now_us);
 }
 
@@ -855,6 +910,8 @@ static void claimed(struct hapax__flow *f, int64_t now_us)
     f->lease_end_us = f->asked_us + f->op.record.lease_until_us - f->op.now_us;
     f->lease_us = f->lease_end_us - lease_of(f);
     take_record(f);
+    if (f->counts && f->stale)
+        hapax__count(&f->counts->takeovers, 1);
     f->created_us = f->op.record.created_us;
     f->resolved = f->op.record.resolved_us > 0;
     f->run_until_us = now_us + f->policy->run_max_ms * US_PER_MS;
@@ -919,6 +976,7 @@ static void told_renewal(struct hapax__flow *f, int64_t now_us)
         renewed(f);
         plan_renewal(f);
     } else if (f->op.verdict != HAPAX_NO_VERDICT) {
+        count_lost(f);
         f->lost = true;
         promote(f, now_us); /* the attempt that the mates wait for is somewhere else now */
         if (f->answer.cls == 0)
@@ -1163,6 +1221,7 @@ static void told_saved(struct hapax__flow *f, int64_t now_us)
     if (f->op.verdict == HAPAX_OK) {
         told_saved_ok(f, now_us);
     } else if (f->op.verdict == HAPAX_LOST) {
+        count_lost(f);
         answer_from_record(f, now_us);
     } else if (f->op.error == HAPAX_ERR_TOO_BIG && f->op.outcome.body.len > 0) {
         f->bodiless = true;

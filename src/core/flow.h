@@ -19,6 +19,7 @@
 #ifndef HAPAX_CORE_FLOW_H
 #define HAPAX_CORE_FLOW_H
 
+#include "counts.h"
 #include "limit.h"
 #include "waiters.h"
 
@@ -88,7 +89,9 @@ struct hapax__flow {
     int64_t created_us; /* of the record, by the store's clock; 0: none */
     bool resolved; /* an operator has decided about the record */
     enum hapax__limit limited; /* with LIMITED: by which limit */
+    /* Set both before begin or resume. */
     void *door; /* the door's own */
+    struct hapax__counts *counts; /* the flow counts in here; NULL: nowhere */
 
     /* the flow's own */
     const struct hapax_policy *policy;
@@ -111,6 +114,8 @@ struct hapax__flow {
     int64_t lease_us;
     int64_t lease_end_us;
     int64_t run_until_us; /* when renewing ends */
+    int64_t run_us; /* when RUN or RECONCILE was returned */
+    int64_t ran_us; /* how long handler and hook took */
     struct hapax_outcome outcome; /* the handler's or the hook's */
     struct {
         enum hapax_op_kind kind; /* COMPLETE or FAIL */

@@ -18,6 +18,7 @@
 #include <hapax/hapax.h>
 
 #include <semaphore.h>
+#include <stdio.h>
 #include <sys/queue.h>
 
 struct hapax__pulse;
@@ -117,5 +118,9 @@ void hapax__call_stop(struct hapax__call *call);
  * otherwise "". NOMEM: the outcome is stored, but there was no memory to return it. */
 HAPAX__SHARED enum hapax_error
 hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
+
+/* Writes what a handle counts to a page (http/prometheus.h). answers: its answers, too; a door that
+ * counts them itself writes its own. Safe from any thread. */
+HAPAX__SHARED void hapax__page_handle(FILE *out, const struct hapax *h, bool answers);
 
 #endif

@@ -14,7 +14,10 @@
 #include "call.h"
 
 #include "base/fail.h"
+#include "http/prometheus.h"
 #include "pulse.h"
+
+#include <hapax/metrics.h>
 
 #include <assert.h>
 #include <stdio.h>
@@ -134,6 +137,27 @@ uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms)
     return unsaved;
 }
 
+void hapax__page_handle(FILE *out, const struct hapax *h, bool answers)
+{
+    const struct hapax__page_zone all = {"", hapax__pulse_counts(h->pulse)};
+
+    if (answers)
+        hapax__page_answers(out, &all, 1);
+    hapax__page_flows(out, &all, 1);
+    hapax__page_lane(out, hapax__pulse_lane_counts(h->pulse));
+}
+
+void hapax_metrics(FILE *out, const struct hapax *h)
+{
+    const struct hapax__page_number dead = {
+        "hapax_store_dead", hapax_store_dead(h),
+        "Whether the store is dead, and no operation waits for it."};
+
+    hapax__page_build(out, "c");
+    hapax__page_handle(out, h, true);
+    hapax__page_numbers(out, "gauge", &dead, 1);
+}
+
 bool hapax_store_dead(const struct hapax *h)
 {
     return hapax__pulse_store_dead(h->pulse);
@@ -164,6 +188,8 @@ struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *
     call->request.reconciles = reconciles;
     call->policy = *policy;
     call->pulse = h->pulse;
+    if (request->step.len == 0 || request->step.ptr[0] != '.') /* no record of a list of steps */
+        call->flow.counts = hapax__pulse_counts(h->pulse);
     atomic_init(&call->owners, 1);
     (void)sem_init(&call->wake, 0, 0);
     call->attempt.execute_inner = execute_inner;

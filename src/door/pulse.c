@@ -48,6 +48,8 @@ struct hapax__pulse {
     int inbox_fd;
     pthread_t thread;
     atomic_bool store_dead; /* the breaker is open: for other threads */
+    struct hapax__counts counts;
+    struct hapax__lane_counts lane_counts;
 
     pthread_mutex_t lock; /* of all fields below */
     pthread_cond_t empty;
@@ -407,6 +409,7 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
         pulse_free(pulse);
         return HAPAX_ERR_NOMEM;
     }
+    hapax__lane_count(lane, &pulse->lane_counts);
     *out = pulse;
     return HAPAX_ERR_NONE;
 }
@@ -416,6 +419,16 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
 bool hapax__pulse_store_dead(const struct hapax__pulse *pulse)
 {
     return atomic_load(&pulse->store_dead);
+}
+
+struct hapax__counts *hapax__pulse_counts(struct hapax__pulse *pulse)
+{
+    return &pulse->counts;
+}
+
+const struct hapax__lane_counts *hapax__pulse_lane_counts(const struct hapax__pulse *pulse)
+{
+    return &pulse->lane_counts;
 }
 
 static void knock(struct hapax__pulse *pulse)

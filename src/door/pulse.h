@@ -15,6 +15,10 @@ struct hapax__pulse;
 /* Whether the breaker of its calls is open (core/breaker.h). Safe from any thread. */
 bool hapax__pulse_store_dead(const struct hapax__pulse *pulse);
 
+/* What its flows and its lane count. Read each word by itself. Safe from any thread. */
+struct hapax__counts *hapax__pulse_counts(struct hapax__pulse *pulse);
+const struct hapax__lane_counts *hapax__pulse_lane_counts(const struct hapax__pulse *pulse);
+
 /* Starts the thread. calls_max: how many calls may be under way, 1 to HAPAX__CALLS_MAX. On success
  * the pulse owns the lane. NOMEM: *out is NULL, and the lane is still the caller's. */
 enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane *lane,

@@ -12,9 +12,9 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,33 +31,6 @@ struct hapax__pages {
     struct hapax__page_source from;
     struct MHD_Daemon *daemon;
 };
-
-/* ---- the text --------------------------------------------------------------------------- */
-
-void hapax__page_head(FILE *out, const char *name, const char *type, const char *about)
-{
-    (void)fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, about, name, type);
-}
-
-void hapax__page_numbers(FILE *out, const char *type, const struct hapax__page_number *numbers,
-                         size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (numbers[i].value < 0)
-            continue;
-        hapax__page_head(out, numbers[i].name, type, numbers[i].about);
-        (void)fprintf(out, "%s %" PRId64 "\n", numbers[i].name, numbers[i].value);
-    }
-}
-
-void hapax__page_label(FILE *out, const char *value)
-{
-    for (const char *c = value; *c; c++) {
-        if (*c == '"' || *c == '\\' || *c == '\n')
-            (void)fputc('\\', out);
-        (void)fputc(*c == '\n' ? 'n' : *c, out);
-    }
-}
 
 /* ---- pages ------------------------------------------------------------------------------ */
 
@@ -187,8 +160,20 @@ static int listen_at(const struct addrinfo *at)
     return -1;
 }
 
-static enum hapax_error open_socket(int *fd, const char *address, char text[HAPAX_TEXT_MAX])
+static bool is_own(const struct sockaddr *at)
 {
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)at;
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)at;
+
+    if (at->sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+    return at->sa_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+static enum hapax_error open_socket(int *fd, const struct hapax__page_place *place,
+                                    char text[HAPAX_TEXT_MAX])
+{
+    const char *address = place->address;
     struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     char host[HOST_MAX + 1];
@@ -203,6 +188,13 @@ static enum hapax_error open_socket(int *fd, const char *address, char text[HAPA
     if (error != 0)
         return hapax__fail(text, HAPAX_ERR_INVALID, "metrics: cannot find \"%.100s\": %s", host,
                            gai_strerror(error));
+    if (!place->anywhere && !is_own(found->ai_addr)) {
+        freeaddrinfo(found);
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "metrics: other machines can reach \"%.100s\", and nobody is asked for "
+                           "a password there; --metrics-public allows it",
+                           host);
+    }
     *fd = listen_at(found);
     error = errno;
     freeaddrinfo(found);
@@ -221,7 +213,7 @@ static void be_silent(void *arg, const char *format, va_list list)
     (void)list;
 }
 
-enum hapax_error hapax__pages_open(struct hapax__pages **out, const char *address,
+enum hapax_error hapax__pages_open(struct hapax__pages **out, const struct hapax__page_place *place,
                                    const struct hapax__page_source *from, uint16_t *port,
                                    char text[HAPAX_TEXT_MAX])
 {
@@ -230,7 +222,7 @@ enum hapax_error hapax__pages_open(struct hapax__pages **out, const char *addres
     int fd;
 
     *out = NULL;
-    error = open_socket(&fd, address, text);
+    error = open_socket(&fd, place, text);
     if (error != HAPAX_ERR_NONE)
         return error;
     *port = port_of(fd);

@@ -6,8 +6,7 @@
 #ifndef HAPAX_HTTP_PAGES_H
 #define HAPAX_HTTP_PAGES_H
 
-#include <hapax/hapax.h>
-#include <stdio.h>
+#include "prometheus.h"
 
 /* The thread of the pages calls both functions. */
 struct hapax__page_source {
@@ -18,23 +17,18 @@ struct hapax__page_source {
 
 struct hapax__pages;
 
-/* Opens the pages at HOST:PORT. *port is the port in use; port 0 takes any. INVALID, UNAVAILABLE
- * (the port is taken), NOMEM. */
-enum hapax_error hapax__pages_open(struct hapax__pages **out, const char *address,
+/* Where to serve. The pages show what a business does, and nobody is asked for a password. So an
+ * address that other machines reach has to be asked for by name. */
+struct hapax__page_place {
+    const char *address; /* HOST:PORT; port 0 takes any */
+    bool anywhere; /* not only on this machine's own addresses */
+};
+
+/* Opens the pages. *port is the port in use. INVALID (also an address that is not this machine's
+ * own, unless `anywhere`), UNAVAILABLE (the port is taken), NOMEM. */
+enum hapax_error hapax__pages_open(struct hapax__pages **out, const struct hapax__page_place *place,
                                    const struct hapax__page_source *from, uint16_t *port,
                                    char text[HAPAX_TEXT_MAX]);
 void hapax__pages_close(struct hapax__pages *pages); /* NULL: does nothing */
-
-/* Helpers for `metrics`. They write the two lines before a metric; whole metrics without labels,
- * leaving out unknown (negative) values; and a label's value, without its quotes. */
-struct hapax__page_number {
-    const char *name;
-    int64_t value;
-    const char *about;
-};
-void hapax__page_head(FILE *out, const char *name, const char *type, const char *about);
-void hapax__page_numbers(FILE *out, const char *type, const struct hapax__page_number *numbers,
-                         size_t n);
-void hapax__page_label(FILE *out, const char *value);
 
 #endif

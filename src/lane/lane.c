@@ -56,6 +56,7 @@ struct sent {
 
 struct hapax__lane {
     struct hapax_store *store; /* of whoever judges; `sync` and `end` are for any thread */
+    struct hapax__lane_counts *counts; /* NULL: nowhere */
     /* Of whoever judges: a batch, side by side. */
     struct hapax_op *ops;
     uint64_t *rests;
@@ -203,6 +204,29 @@ static bool keep(struct hapax__job *job)
 
 /* ---- the thread ---------------------------------------------------------------------- */
 
+/* By an instruction that is locked, once a batch: another lane may count here, too. */
+static void add(uint64_t *word, uint64_t n)
+{
+    (void)__atomic_fetch_add(word, n, __ATOMIC_RELAXED);
+}
+
+static void count_batch(struct hapax__lane *lane, uint32_t ops)
+{
+    unsigned bits = ops > 1 ? 32u - (unsigned)__builtin_clz(ops - 1) : 0;
+
+    static_assert(HAPAX_BATCH_MAX <= 1u << (HAPAX__SIZES - 1), "each batch has a bucket");
+    if (!lane->counts)
+        return;
+    add(&lane->counts->sizes[bits], 1);
+    add(&lane->counts->ops, ops);
+}
+
+static void count_sync(struct hapax__lane *lane, int64_t us)
+{
+    add(&lane->counts->sync.n[hapax__time_at(us)], 1);
+    add(&lane->counts->sync.us, (uint64_t)us);
+}
+
 /* Under the lock: moves the next batch out of the queue. */
 static struct hapax__job *take_batch(struct hapax__lane *lane)
 {
@@ -226,6 +250,7 @@ static struct hapax__job *take_batch(struct hapax__lane *lane)
     assert(count <= lane->waiting);
     lane->waiting -= count;
     lane->under_way += count;
+    count_batch(lane, count);
     return first;
 }
 
@@ -435,6 +460,7 @@ static bool sync_judged(struct hapax__lane *lane)
 {
     struct hapax__job *batch = jobs_take(&lane->judged);
     uint64_t asked = lane->last;
+    int64_t since_us = lane->counts ? hapax__boot_us() : 0;
     char text[HAPAX_TEXT_MAX] = "";
     enum hapax_error error;
 
@@ -443,6 +469,8 @@ static bool sync_judged(struct hapax__lane *lane)
         pthread_cond_signal(&lane->wake);
     pthread_mutex_unlock(&lane->lock);
     error = hapax_store_sync(lane->store, asked, text);
+    if (lane->counts)
+        count_sync(lane, hapax__boot_us() - since_us);
     for (struct hapax__job *job = batch; job; job = job->next) {
         if (job->rests != asked)
             error = hapax_store_sync(lane->store, asked = job->rests, text);
@@ -594,6 +622,11 @@ enum hapax_error hapax__lane_open_here(struct hapax__lane **out, struct hapax_st
                                        uint32_t queue_max)
 {
     return open_lane(out, store, queue_max, true);
+}
+
+void hapax__lane_count(struct hapax__lane *lane, struct hapax__lane_counts *counts)
+{
+    lane->counts = counts;
 }
 
 int hapax__lane_fd(const struct hapax__lane *lane)

@@ -14,6 +14,8 @@
 #ifndef HAPAX_LANE_LANE_H
 #define HAPAX_LANE_LANE_H
 
+#include "core/counts.h"
+
 #include <hapax/store.h>
 
 #define HAPAX__LANE_QUEUE_MAX 4096u
@@ -41,6 +43,10 @@ enum hapax_error hapax__lane_open(struct hapax__lane **out, struct hapax_store *
  * thread that calls hapax__lane_turn(), which must be one. */
 enum hapax_error hapax__lane_open_here(struct hapax__lane **out, struct hapax_store *store,
                                        uint32_t queue_max);
+
+/* Counts batches and syncs there from now on. Before the first job. Several lanes may count in one
+ * place, which must outlive them. */
+void hapax__lane_count(struct hapax__lane *lane, struct hapax__lane_counts *counts);
 
 /* Judges what is queued; but while the log is synced it may leave a few jobs for the turn after,
  * of which the eventfd tells. True: there may be answers to reap. Does nothing for other lanes. */

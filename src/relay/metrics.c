@@ -30,6 +30,7 @@ static void put_metrics(FILE *out, const void *arg)
          "Whether the database answered, the last time."},
     };
 
+    hapax__page_build(out, "relay");
     hapax__page_numbers(out, "counter", counters, sizeof(counters) / sizeof(counters[0]));
     hapax__page_numbers(out, "gauge", gauges, sizeof(gauges) / sizeof(gauges[0]));
     if (age_us < 0)
@@ -48,11 +49,12 @@ static const char *what_is_away(const void *arg)
     return READ(connected) ? NULL : "the broker is away\n";
 }
 
-enum hapax_error hapax__relay_metrics(struct hapax__pages **out, const char *address,
+enum hapax_error hapax__relay_metrics(struct hapax__pages **out,
+                                      const struct hapax__page_place *place,
                                       const struct hapax__relay_stats *stats, uint16_t *port,
                                       char text[HAPAX_TEXT_MAX])
 {
     const struct hapax__page_source from = {put_metrics, what_is_away, stats};
 
-    return hapax__pages_open(out, address, &from, port, text);
+    return hapax__pages_open(out, place, &from, port, text);
 }

@@ -10,7 +10,8 @@
 
 /* Serves the pages until hapax__pages_close(); `stats` must stay until then. Fails as
  * hapax__pages_open() does. */
-enum hapax_error hapax__relay_metrics(struct hapax__pages **out, const char *address,
+enum hapax_error hapax__relay_metrics(struct hapax__pages **out,
+                                      const struct hapax__page_place *place,
                                       const struct hapax__relay_stats *stats, uint16_t *port,
                                       char text[HAPAX_TEXT_MAX]);
 

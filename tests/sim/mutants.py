@@ -229,7 +229,7 @@ MUTANTS = [
      "    else\n        over",
      "the ghost's release is tried once"),
     ("zombies_own_answer_sent", FLOW,
-     "    } else if (f->op.verdict == HAPAX_LOST) {\n"
+     "    } else if (f->op.verdict == HAPAX_LOST) {\n        count_lost(f);\n"
      "        answer_from_record(f, now_us);\n"
      "    } else if (f->op.error == HAPAX_ERR_TOO_BIG",
      "    } else if (f->op.verdict == HAPAX_LOST) {\n        pass_on(f, now_us);\n"

@@ -30,6 +30,7 @@ struct bench {
     struct hapax__flow_request requests[FLOWS];
     struct hapax__waiters waiters;
     struct hapax__bucket buckets[2];
+    struct hapax__counts counts; /* of all flows */
     int64_t now_us;
     char trace[TRACE_SIZE];
     size_t len;
@@ -53,6 +54,7 @@ static inline void bench_init(struct bench *b)
         memset(&r->id, 0xa1, sizeof(r->id));
         r->id.bytes[31] = (uint8_t)i; /* another operation each, in the same bucket */
         b->flows[i].door = b;
+        b->flows[i].counts = &b->counts;
     }
 }
 

@@ -29,8 +29,8 @@ static int set_up(void **state)
     memset(&stats, 0, sizeof(stats));
     stats.connected = stats.store_up = true;
     stats.lag = -1;
-    return hapax__metrics_open(&metrics, "127.0.0.1:0", &stats, "amqp://u:***@h/v?queue=\"q\"",
-                               &port, text) == HAPAX_ERR_NONE
+    return hapax__metrics_open(&metrics, &(struct hapax__page_place){"127.0.0.1:0", false}, &stats,
+                               "amqp://u:***@h/v?queue=\"q\"", &port, text) == HAPAX_ERR_NONE
                ? 0
                : -1;
 }
@@ -252,12 +252,41 @@ CASE_WITH(bad_addresses_are_named, set_up, tear_down)
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         text[0] = '\0';
-        assert_int_equal(hapax__metrics_open(&other, bad[i], &stats, "", &at, text),
+        assert_int_equal(hapax__metrics_open(&other, &(struct hapax__page_place){bad[i], false},
+                                             &stats, "", &at, text),
                          HAPAX_ERR_INVALID);
         assert_null(other);
         assert_non_null(strstr(text, "metrics: "));
         assert_non_null(strstr(text, "is not HOST:PORT"));
     }
+}
+
+/* An address that other machines reach has to be asked for. */
+CASE_WITH(an_open_address_is_refused_unless_asked_for, set_up, tear_down)
+{
+    static const char *const open_to_all[] = {"0.0.0.0:0", "[::]:0", "192.0.2.1:9464"};
+    static const char *const own[] = {"127.0.0.9:0", "localhost:0"};
+    struct hapax__metrics *other;
+    char text[HAPAX_TEXT_MAX];
+    uint16_t at;
+
+    for (size_t i = 0; i < sizeof(open_to_all) / sizeof(open_to_all[0]); i++) {
+        assert_int_equal(hapax__metrics_open(&other,
+                                             &(struct hapax__page_place){open_to_all[i], false},
+                                             &stats, "", &at, text),
+                         HAPAX_ERR_INVALID);
+        assert_non_null(strstr(text, "--metrics-public"));
+    }
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        assert_int_equal(hapax__metrics_open(&other, &(struct hapax__page_place){own[i], false},
+                                             &stats, "", &at, text),
+                         HAPAX_ERR_NONE);
+        hapax__metrics_close(other);
+    }
+    assert_int_equal(hapax__metrics_open(&other, &(struct hapax__page_place){"0.0.0.0:0", true},
+                                         &stats, "", &at, text),
+                     HAPAX_ERR_NONE);
+    hapax__metrics_close(other);
 }
 
 /* A port that is taken is another failure, and says so. */
@@ -269,7 +298,8 @@ CASE_WITH(a_taken_port_is_named, set_up, tear_down)
     uint16_t at;
 
     (void)snprintf(address, sizeof(address), "127.0.0.1:%u", port);
-    assert_int_equal(hapax__metrics_open(&other, address, &stats, "", &at, text),
+    assert_int_equal(hapax__metrics_open(&other, &(struct hapax__page_place){address, false},
+                                         &stats, "", &at, text),
                      HAPAX_ERR_UNAVAILABLE);
     assert_null(other);
     assert_non_null(strstr(text, address));

@@ -7,6 +7,8 @@
 #include "door/call.h"
 #include "execute_bed.h"
 
+#include <hapax/metrics.h>
+
 /* ---- first call and repeats ---------------------------------------------------------- */
 
 /* Status, headers and body come back byte for byte, and the handler is told who it is. */
@@ -773,5 +775,33 @@ CASE(what_is_over_a_limit_is_refused_by_name)
     bed.policy.lease_ms = 1;
     refused(&bed, &request, "lease");
     assert_int_equal(hapax__plan_counts(&bed.plan).ops, ops);
+    bed_close(&bed);
+}
+
+/* ---- metrics ---------------------------------------------------------------------------- */
+
+/* A program reads out what its handle has counted. */
+CASE(a_handle_s_counts_are_read_out)
+{
+    struct script script;
+    struct bed bed;
+    char *page = NULL;
+    size_t len = 0;
+    FILE *out;
+
+    bed_open(&bed);
+    script_init(&script, HAPAX_CLASS_FINAL, 200, "done");
+    expect(&bed, "k", &script, HAPAX_ANSWER_FRESH, "done");
+    expect(&bed, "k", &script, HAPAX_ANSWER_REPLAY, "done");
+    out = open_memstream(&page, &len);
+    hapax_metrics(out, bed.h);
+    assert_int_equal(fclose(out), 0);
+    assert_non_null(strstr(page, "\nhapax_build_info{door=\"c\",version=\""));
+    assert_non_null(strstr(page, "\nhapax_answers_total{answer=\"fresh\"} 1\n"));
+    assert_non_null(strstr(page, "\nhapax_answers_total{answer=\"replay\"} 1\n"));
+    assert_non_null(strstr(page, "\nhapax_attempts_total{class=\"final\"} 1\n"));
+    assert_non_null(strstr(page, "\nhapax_store_ops_total{op=\"claim\"} 2\n"));
+    assert_non_null(strstr(page, "\nhapax_store_dead 0\n"));
+    free(page);
     bed_close(&bed);
 }

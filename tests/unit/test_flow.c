@@ -1228,3 +1228,104 @@ CASE(new_is_what_has_not_run)
         assert_int_equal(hapax__flow_is_new(&b->flows[0]), known == 0);
     }
 }
+
+/* ---- counting --------------------------------------------------------------------------- */
+
+static uint64_t sum_of(const struct hapax__times *times)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = 0; i < HAPAX__TIMES; i++)
+        n += times->n[i];
+    return n;
+}
+
+/* Each answer, attempt, hook and op is counted once, by its kind, and its time is. */
+CASE(what_happens_is_counted_once)
+{
+    struct bench bench, *b = &bench;
+    const struct hapax__counts *c = &b->counts;
+
+    bench_init(b);
+    begin(b, 0); /* 30 ms at the store, and a handler of 100 ms */
+    b->now_us += 10 * MS;
+    told_claimed(b, 0, 1, false);
+    b->now_us += 100 * MS;
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    b->now_us += 20 * MS;
+    told_stored(b, 0);
+    assert_int_equal(c->answers[HAPAX_ANSWER_FRESH], 1);
+    assert_int_equal(c->attempts[HAPAX_CLASS_FINAL], 1);
+    assert_int_equal(c->ops[HAPAX_OP_CLAIM] + c->ops[HAPAX_OP_COMPLETE], 2);
+    assert_int_equal(c->op.us, 30 * MS);
+    assert_int_equal(c->handler.us, 100 * MS);
+    assert_int_equal(c->waiting.us, 30 * MS);
+    assert_int_equal(c->waiting.n[15], 1); /* 16.4 to 32.8 ms */
+    assert_int_equal(c->takeovers + c->lost + c->unrecorded, 0);
+
+    b->policies[1].key = HAPAX_KEY_OPTIONAL; /* without a key: no attempt, and no op */
+    b->requests[1].key = HAPAX__KEY_NONE;
+    begin(b, 1);
+    handled(b, 1, HAPAX_CLASS_FINAL, 200);
+    assert_int_equal(c->answers[HAPAX_ANSWER_BYPASS], 1);
+    assert_int_equal(sum_of(&c->handler), 1);
+    assert_int_equal(sum_of(&c->op), 2);
+
+    /* A dead attempt, a hook, then a handler. */
+    b->policies[2].on_expired = HAPAX_EXPIRED_RECONCILE;
+    b->requests[2].reconciles = true;
+    begin(b, 2);
+    told_claimed(b, 2, 2, true);
+    hooked(b, 2, HAPAX_CLASS_NOT_RUN, 0);
+    assert_int_equal(c->takeovers, 1);
+    assert_int_equal(c->reconciles[HAPAX_CLASS_NOT_RUN], 1);
+    told_state(b, 2, HAPAX_OK, HAPAX_STATE_STARTED);
+    handled(b, 2, HAPAX_CLASS_FAILED, 500);
+    told_state(b, 2, HAPAX_LOST, HAPAX_STATE_STARTED);
+    assert_int_equal(c->attempts[HAPAX_CLASS_FAILED], 1);
+    assert_int_equal(c->lost, 1);
+    assert_int_equal(sum_of(&c->handler), 3);
+
+    begin(b, 3); /* no reply, and then an error that is final */
+    told_error(b, 3, HAPAX_ERR_INDETERMINATE);
+    pass_ms(b, 3, 10);
+    told_error(b, 3, HAPAX_ERR_CORRUPT);
+    assert_int_equal(c->errors[-HAPAX_ERR_INDETERMINATE], 1);
+    assert_int_equal(c->errors[-HAPAX_ERR_CORRUPT], 1);
+    assert_int_equal(c->answers[HAPAX_ANSWER_STORE_DOWN], 1);
+}
+
+/* A claim that is lost is counted once, though both RENEW and COMPLETE find it gone. */
+CASE(a_lost_claim_is_counted_once)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    begin(b, 0);
+    told_claimed(b, 0, 1, false);
+    pass_ms(b, 0, LEASE_MS / 3);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
+    assert_int_equal(b->counts.lost, 1);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
+    assert_int_equal(b->counts.lost, 1);
+}
+
+/* An outcome that is given before it is stored counts. An end that leaves none does not. */
+CASE(what_is_given_before_it_is_stored_is_counted)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    begin(b, 0);
+    told_claimed(b, 0, 1, false);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+    pass_ms(b, 0, 2000);
+    assert_int_equal(b->counts.unrecorded, 1);
+    begin(b, 1);
+    told_claimed(b, 1, 1, false);
+    handled(b, 1, HAPAX_CLASS_UNKNOWN, 504);
+    assert_int_equal(b->counts.answers[HAPAX_ANSWER_FRESH], 2);
+    assert_int_equal(b->counts.unrecorded, 1);
+}

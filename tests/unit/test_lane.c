@@ -4,6 +4,7 @@
  * the bound of the queue, deadlines, batches that gather by themselves, answers that outlive the
  * store's memory, an orderly end; and that each job gets one answer whatever fails.
  */
+#include "lane/census.h"
 #include "lane/lane.h"
 
 #include "../cases.h"
@@ -1192,4 +1193,84 @@ CASE(one_failed_allocation_costs_no_answer)
 CASE(no_memory_from_some_moment_on_costs_no_answer)
 {
     starve_at_every(true);
+}
+
+/* ---- the census ------------------------------------------------------------------------- */
+
+/* Leaves a claim as it is, or fails it. */
+static void leave(struct hapax_store *store, unsigned number, int64_t lease_ms, bool fails,
+                  bool as_unknown)
+{
+    struct hapax__job claim = new_job(HAPAX_OP_CLAIM, number), fail = claim;
+
+    claim.op.lease_ms = lease_ms;
+    assert_int_equal(hapax_store_run(store, &claim.op, 1), HAPAX_ERR_NONE);
+    fail.op.kind = HAPAX_OP_FAIL;
+    fail.op.ran = true;
+    fail.op.as_unknown = as_unknown;
+    if (fails)
+        assert_int_equal(hapax_store_run(store, &fail.op, 1), HAPAX_ERR_NONE);
+}
+
+/* What the census's page says at last; the caller frees it. */
+static char *page_with(struct hapax__census *census, const char *line)
+{
+    struct pollfd none = {.fd = -1};
+    char *text = NULL;
+    size_t len;
+
+    for (int i = 0; i < WAIT_MS; i++) {
+        FILE *out = open_memstream(&text, &len);
+
+        hapax__census_page(out, census);
+        (void)fclose(out);
+        if (strstr(text, line))
+            return text;
+        free(text);
+        (void)poll(&none, 1, 1);
+    }
+    fail_msg("no page has %s", line);
+    return NULL;
+}
+
+/* Each unfinished operation counts in its state, and a lease that is over is one of its own. */
+CASE(a_census_counts_unfinished_operations_by_state)
+{
+    struct hapax__census *census;
+    struct hapax_store *store;
+    char text[HAPAX_TEXT_MAX];
+    char *page;
+
+    assert_int_equal(hapax_store_open(&store, "memory:", text), HAPAX_ERR_NONE);
+    assert_true(hapax__census_fits(store));
+    leave(store, 1, 30000, false, false);
+    leave(store, 2, 30000, false, false);
+    leave(store, 3, 1, false, false);
+    leave(store, 4, 30000, true, false);
+    leave(store, 5, 30000, true, true);
+    assert_int_equal(hapax__census_open(&census, store), HAPAX_ERR_NONE);
+    page = page_with(census, "{state=\"started_over\"} 1\n");
+    assert_non_null(strstr(page, "hapax_store_operations{state=\"started\"} 2\n"));
+    assert_non_null(strstr(page, "hapax_store_operations{state=\"failed\"} 1\n"));
+    assert_non_null(strstr(page, "hapax_store_operations{state=\"unknown\"} 1\n"));
+    assert_non_null(strstr(page, "hapax_store_census_up 1\n"));
+    assert_non_null(strstr(page, "hapax_store_census_whole 1\n"));
+    free(page);
+    hapax__census_close(census);
+}
+
+/* Of more operations than it may look at it says that there are more. */
+CASE(a_census_is_bounded)
+{
+    struct hapax__census *census;
+    struct hapax_store *store;
+    char text[HAPAX_TEXT_MAX];
+
+    assert_int_equal(hapax_store_open(&store, "memory:", text), HAPAX_ERR_NONE);
+    for (unsigned i = 1; i <= HAPAX__CENSUS_MAX + 1; i++)
+        leave(store, i, 30000, false, false);
+    assert_int_equal(hapax__census_open(&census, store), HAPAX_ERR_NONE);
+    free(page_with(census, "hapax_store_census_whole 0\n"));
+    free(page_with(census, "hapax_store_operations{state=\"started\"} 10000\n"));
+    hapax__census_close(census);
 }

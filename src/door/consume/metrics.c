@@ -6,22 +6,24 @@
  * in logs.
  */
 #include "metrics.h"
-#include "http/pages.h"
 
 #include "base/fail.h"
+#include "door/call.h"
+#include "lane/census.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FIRST_BUCKET 6 /* 64 µs, and all that is less */
-#define LAST_BUCKET  30 /* 1074 s */
 
 struct hapax__metrics {
     const struct hapax_consumer_stats *stats;
     struct hapax__pages *pages;
     char source[HAPAX_TEXT_MAX];
+    pthread_mutex_t lock; /* of the two below; a page holds it */
+    const struct hapax *h; /* NULL: the store is not open */
+    struct hapax__census *census;
 };
 
 /* ---- the text --------------------------------------------------------------------------- */
@@ -79,27 +81,19 @@ static void put_numbers(FILE *out, const struct hapax_consumer_stats *stats)
 static void put_histogram(FILE *out, const char *name, const char *about, const uint64_t *buckets,
                           uint64_t sum_us)
 {
-    uint64_t n = 0;
+    struct hapax__times times = {.us = sum_us};
 
-    hapax__page_head(out, name, "histogram", about);
-    for (int i = 0; i < 32; i++) {
-        n += buckets[i];
-        if (i >= FIRST_BUCKET && i <= LAST_BUCKET)
-            (void)fprintf(out, "%s_bucket{le=\"%" PRIu64 ".%06" PRIu64 "\"} %" PRIu64 "\n", name,
-                          (UINT64_C(1) << i) / 1000000, (UINT64_C(1) << i) % 1000000, n);
-    }
-    (void)fprintf(out,
-                  "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n"
-                  "%s_sum %" PRIu64 ".%06" PRIu64 "\n%s_count %" PRIu64 "\n",
-                  name, n, name, sum_us / 1000000, sum_us % 1000000, name, n);
+    memcpy(times.n, buckets, sizeof(times.n));
+    hapax__page_times(out, name, about, &times);
 }
 
 static void put_metrics(FILE *out, const void *arg)
 {
-    const struct hapax__metrics *metrics = arg;
+    struct hapax__metrics *metrics = (struct hapax__metrics *)(uintptr_t)arg; /* for its lock */
     struct hapax_consumer_stats read, *stats = &read;
 
     hapax_consumer_read(stats, metrics->stats);
+    hapax__page_build(out, "consume");
     hapax__page_head(out, "hapax_consumer_info", "gauge", "Where messages come from.");
     (void)fputs("hapax_consumer_info{from=\"", out);
     hapax__page_label(out, metrics->source);
@@ -110,6 +104,11 @@ static void put_metrics(FILE *out, const void *arg)
                   stats->handler_us, stats->handler_us_sum);
     put_histogram(out, "hapax_consumer_message_seconds", "From a message's coming to its release.",
                   stats->message_us, stats->message_us_sum);
+    pthread_mutex_lock(&metrics->lock);
+    if (metrics->h)
+        hapax__page_handle(out, metrics->h, false);
+    hapax__census_page(out, metrics->census);
+    pthread_mutex_unlock(&metrics->lock);
 }
 
 /* NULL: all is well. A handler that is away is not named: supervisors start a consumer anew when
@@ -129,7 +128,14 @@ static const char *what_is_away(const void *arg)
 
 /* ---- opening and closing ---------------------------------------------------------------- */
 
-enum hapax_error hapax__metrics_open(struct hapax__metrics **out, const char *address,
+static void metrics_free(struct hapax__metrics *metrics)
+{
+    pthread_mutex_destroy(&metrics->lock);
+    free(metrics);
+}
+
+enum hapax_error hapax__metrics_open(struct hapax__metrics **out,
+                                     const struct hapax__page_place *place,
                                      const struct hapax_consumer_stats *stats, const char *source,
                                      uint16_t *port, char text[HAPAX_TEXT_MAX])
 {
@@ -143,12 +149,22 @@ enum hapax_error hapax__metrics_open(struct hapax__metrics **out, const char *ad
         return hapax__fail(text, HAPAX_ERR_NOMEM, "metrics: out of memory");
     metrics->stats = stats;
     (void)snprintf(metrics->source, sizeof(metrics->source), "%s", source);
-    error = hapax__pages_open(&metrics->pages, address, &from, port, text);
+    pthread_mutex_init(&metrics->lock, NULL);
+    error = hapax__pages_open(&metrics->pages, place, &from, port, text);
     if (error == HAPAX_ERR_NONE)
         *out = metrics;
     else
-        free(metrics);
+        metrics_free(metrics);
     return error;
+}
+
+void hapax__metrics_show(struct hapax__metrics *metrics, const struct hapax *h,
+                         struct hapax__census *census)
+{
+    pthread_mutex_lock(&metrics->lock);
+    metrics->h = h;
+    metrics->census = census;
+    pthread_mutex_unlock(&metrics->lock);
 }
 
 void hapax__metrics_close(struct hapax__metrics *metrics)
@@ -156,5 +172,5 @@ void hapax__metrics_close(struct hapax__metrics *metrics)
     if (!metrics)
         return;
     hapax__pages_close(metrics->pages);
-    free(metrics);
+    metrics_free(metrics);
 }

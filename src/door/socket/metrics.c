@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "metrics.h"
 
-#include <inttypes.h>
+#include "door/call.h"
+#include "lane/census.h"
 
 static int64_t read_count(const atomic_uint_fast64_t *counter)
 {
     return (int64_t)atomic_load_explicit(counter, memory_order_relaxed);
-}
-
-static void put_answers(FILE *out, const struct hapax__door_stats *stats)
-{
-    hapax__page_head(out, "hapax_answers_total", "counter", "Answers, by kind.");
-    for (int i = HAPAX_ANSWER_FRESH; i < HAPAX_ANSWER_LIMITED; i++)
-        (void)fprintf(out, "hapax_answers_total{answer=\"%s\"} %" PRId64 "\n",
-                      hapax_answer_name((enum hapax_answer_kind)i), read_count(&stats->answers[i]));
 }
 
 static void put_metrics(FILE *out, const void *arg)
@@ -23,13 +16,8 @@ static void put_metrics(FILE *out, const void *arg)
         {"hapax_door_run_total", read_count(&stats->run), "Handlers that were told to run."},
         {"hapax_door_resumed_total", read_count(&stats->resumed),
          "Operations that went on after the end of another door."},
-        {"hapax_door_lost_total", read_count(&stats->lost), "Claims lost while a handler ran."},
         {"hapax_door_deserted_total", read_count(&stats->deserted),
          "Handlers in hand when their client's connection ended."},
-        {"hapax_unrecorded_total", read_count(&stats->unrecorded),
-         "Fresh outcomes given before they were stored."},
-        {"hapax_unasked_total", read_count(&stats->unasked),
-         "Operations that did not ask a dead store."},
         {"hapax_door_faults_total", read_count(&stats->faults), "Frames refused."},
     };
     const struct hapax__page_number gauges[] = {
@@ -44,9 +32,11 @@ static void put_metrics(FILE *out, const void *arg)
          "Whether the store is dead, and no operation waits for it."},
     };
 
-    put_answers(out, stats);
+    hapax__page_build(out, "door");
+    hapax__page_handle(out, stats->h, true);
     hapax__page_numbers(out, "counter", counters, sizeof(counters) / sizeof(counters[0]));
     hapax__page_numbers(out, "gauge", gauges, sizeof(gauges) / sizeof(gauges[0]));
+    hapax__census_page(out, stats->census);
 }
 
 static const char *away(const void *arg)
@@ -56,11 +46,12 @@ static const char *away(const void *arg)
     return atomic_load(&stats->store_up) ? NULL : "the store is away";
 }
 
-enum hapax_error hapax__door_metrics(struct hapax__pages **out, const char *address,
+enum hapax_error hapax__door_metrics(struct hapax__pages **out,
+                                     const struct hapax__page_place *place,
                                      const struct hapax__door_stats *stats, uint16_t *port,
                                      char text[HAPAX_TEXT_MAX])
 {
     const struct hapax__page_source source = {put_metrics, away, stats};
 
-    return hapax__pages_open(out, address, &source, port, text);
+    return hapax__pages_open(out, place, &source, port, text);
 }

@@ -9,7 +9,8 @@
 #include "stats.h"
 
 /* As hapax__pages_open(). stats must outlive the pages. */
-enum hapax_error hapax__door_metrics(struct hapax__pages **out, const char *address,
+enum hapax_error hapax__door_metrics(struct hapax__pages **out,
+                                     const struct hapax__page_place *place,
                                      const struct hapax__door_stats *stats, uint16_t *port,
                                      char text[HAPAX_TEXT_MAX]);
 

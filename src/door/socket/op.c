@@ -776,10 +776,6 @@ static void answered(struct hapax__door_op *op)
         see_store(op);
         answer_not_run(op);
         charge_answer(op);
-        count(&stats->answers[answer->kind], 1);
-        count(&stats->unrecorded, answer->kind == HAPAX_ANSWER_FRESH &&
-                                      answer->cls != HAPAX_CLASS_UNKNOWN && !answer->recorded);
-        count(&stats->unasked, answer->unasked);
     }
     op->phase = HAPAX__OP_ANSWERED;
     STAILQ_INSERT_TAIL(&op->c->answered, op, answered);
@@ -807,7 +803,6 @@ void hapax__door_op_lost(struct hapax__door_op *op)
 {
     struct hapax__door_op *step;
 
-    count(&op->c->door->options.stats->lost, 1);
     tell_lost(op);
     TAILQ_FOREACH (step, &op->c->ops, all)
         if (step->outer == op)

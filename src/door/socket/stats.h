@@ -9,15 +9,14 @@
 #include <hapax/hapax.h>
 #include <stdatomic.h>
 
+struct hapax__census;
+
 struct hapax__door_stats {
     const struct hapax *h; /* whose store is looked at */
-    atomic_uint_fast64_t answers[HAPAX_ANSWER_LIMITED + 1]; /* by kind */
+    struct hapax__census *census; /* of that store; NULL: none */
     atomic_uint_fast64_t run; /* handlers that were told to run */
     atomic_uint_fast64_t resumed; /* operations that went on after a door's end */
-    atomic_uint_fast64_t lost; /* claims lost while the handler ran */
     atomic_uint_fast64_t deserted; /* handlers in hand when their connection ended */
-    atomic_uint_fast64_t unrecorded; /* FRESH whose outcome is not stored */
-    atomic_uint_fast64_t unasked; /* answers that asked no dead store */
     atomic_uint_fast64_t faults; /* frames refused */
     atomic_uint_fast64_t connections; /* gauge */
     atomic_uint_fast64_t in_hand; /* gauge: operations */

@@ -90,6 +90,7 @@ bool hapax__connection_open(struct hapax__keeper_server *server, int fd, bool do
         c->next->prev = c;
     server->connections = c;
     server->clients++;
+    hapax__keeper_count(&hapax__keeper_counts.clients, 1);
     return true;
 }
 
@@ -136,6 +137,7 @@ void hapax__connection_bury(struct hapax__keeper_connection *c)
         c->next->prev = c->prev;
     assert(c->server->clients > 0);
     c->server->clients--;
+    hapax__keeper_count(&hapax__keeper_counts.clients, UINT64_MAX);
     hapax__buffer_free(c->server, &c->in, &c->in_cap);
     free_out(c);
     for (uint32_t i = 0; i < HAPAX__IN_HAND_MAX; i++)

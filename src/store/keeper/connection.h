@@ -132,6 +132,22 @@ void hapax__connection_hang_up(struct hapax__keeper_connection *c);
 /* Frees a connection that is GONE and has no job in the lane. */
 void hapax__connection_bury(struct hapax__keeper_connection *c);
 
+/* What the keepers of this process count. Two keepers are two threads, so each word is changed by a
+ * locked instruction. */
+struct hapax__keeper_counts {
+    struct hapax__lane_counts lane;
+    uint64_t requests;
+    uint64_t clients; /* gauges */
+    uint64_t ops;
+};
+
+extern struct hapax__keeper_counts hapax__keeper_counts;
+
+static inline void hapax__keeper_count(uint64_t *word, uint64_t n)
+{
+    (void)__atomic_fetch_add(word, n, __ATOMIC_RELAXED);
+}
+
 /* ---- requests in hand (request.c) ---------------------------------------------------- */
 
 /* The i-th request in hand, or, behind the last one, that which is next. */

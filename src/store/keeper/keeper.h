@@ -7,6 +7,7 @@
 #define HAPAX_STORE_KEEPER_KEEPER_H
 
 #include <hapax/store.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 struct hapax__keeper_server;
@@ -31,6 +32,9 @@ HAPAX__SHARED enum hapax_error hapax__keeper_serve(struct hapax__keeper_server *
                                                    struct hapax_store *store,
                                                    const struct hapax__keeper_options *options,
                                                    char text[HAPAX_TEXT_MAX]);
+
+/* What the keepers of this process count together, written as metrics. Safe from any thread. */
+void hapax__keeper_page(FILE *out);
 
 /* Takes no more requests, answers those in hand, removes the socket and closes the store.
  * Blocks. NULL is allowed. */

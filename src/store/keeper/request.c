@@ -36,6 +36,7 @@ struct hapax__keeper_request *hapax__request_new(struct hapax__keeper_connection
     struct hapax__keeper_request *r = hapax__request_in_hand(c, c->in_hand);
 
     assert(c->in_hand < HAPAX__IN_HAND_MAX);
+    hapax__keeper_count(&hapax__keeper_counts.requests, 1);
     if (count <= r->work_cap)
         return r;
     free_work(r);
@@ -284,8 +285,10 @@ static void submit_one(struct hapax__keeper_connection *c, struct hapax__keeper_
     work->done = work->job.op.error != HAPAX_ERR_NONE ||
                  (!work->job.look && !hapax__op_check(&work->job.op, c->server->body_max, text)) ||
                  !hapax__lane_submit(c->server->lane, &work->job);
-    if (!work->done)
+    if (!work->done) {
         c->in_lane++;
+        hapax__keeper_count(&hapax__keeper_counts.ops, 1);
+    }
     c->unready++;
 }
 
@@ -312,6 +315,7 @@ void hapax__connection_answered(struct hapax__keeper_work *work)
     assert(!work->done && c->in_lane > 0);
     work->done = true;
     c->in_lane--;
+    hapax__keeper_count(&hapax__keeper_counts.ops, UINT64_MAX);
     if (c->phase == HAPAX__GONE)
         c->server->graves = true;
 }

@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "base/time.h"
 #include "connection.h"
+#include "http/prometheus.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -35,6 +36,8 @@
 #define RETRY_MS    10
 #define EVENTS_MAX  64
 #define ACCEPTS_MAX 64 /* in a round */
+
+struct hapax__keeper_counts hapax__keeper_counts;
 
 struct keeper {
     struct hapax__keeper_server server; /* first: the public handle points to it */
@@ -330,6 +333,8 @@ enum hapax_error hapax__keeper_serve(struct hapax__keeper_server **out, struct h
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot start a keeper: no thread");
     }
     error = hapax__lane_open_here(&keeper->server.lane, store, HAPAX__LANE_QUEUE_MAX);
+    if (error == HAPAX_ERR_NONE)
+        hapax__lane_count(keeper->server.lane, &hapax__keeper_counts.lane);
     sem_post(&keeper->go);
     if (error != HAPAX_ERR_NONE) {
         pthread_join(keeper->thread, NULL);
@@ -338,6 +343,27 @@ enum hapax_error hapax__keeper_serve(struct hapax__keeper_server **out, struct h
     }
     *out = &keeper->server;
     return HAPAX_ERR_NONE;
+}
+
+static int64_t count_of(const uint64_t *word)
+{
+    return (int64_t)__atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+void hapax__keeper_page(FILE *out)
+{
+    const struct hapax__page_number requests = {"hapax_keeper_requests_total",
+                                                count_of(&hapax__keeper_counts.requests),
+                                                "Requests of clients, each with one or more ops."};
+    const struct hapax__page_number gauges[] = {
+        {"hapax_keeper_clients", count_of(&hapax__keeper_counts.clients), "Clients connected."},
+        {"hapax_keeper_queue", count_of(&hapax__keeper_counts.ops),
+         "Ops that wait or are under way."},
+    };
+
+    hapax__page_numbers(out, "counter", &requests, 1);
+    hapax__page_numbers(out, "gauge", gauges, sizeof(gauges) / sizeof(gauges[0]));
+    hapax__page_lane(out, &hapax__keeper_counts.lane);
 }
 
 void hapax__keeper_stop(struct hapax__keeper_server *server)

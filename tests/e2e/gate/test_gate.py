@@ -1299,6 +1299,7 @@ def test_reconcile_asks_before_a_stale_operation_runs(make_gate, api, folder, st
     ("hapax on;", 'there is no "hapax_store"'),
     ("hapax_store nowhere;", '"hapax_store" does not take "nowhere"'),
     ("hapax_store ftp:x;", "no known scheme"),
+    ('hapax_zone "a b";', '"hapax_zone" does not take "a b": it takes a name of 1 to 64 letters'),
     ("hapax_methods BREW;", '"hapax_methods" does not take "BREW": it takes POST'),
     ("hapax_lease soon;", '"hapax_lease": cannot set "lease" to "soon"'),
     ("hapax_lease 1ms;", '"lease" is out of its limits'),

@@ -46,6 +46,23 @@ def status(gate):
 STATUS = "location = /hapax { hapax off; hapax_status; }"
 
 
+# ---- zones ---------------------------------------------------------------------------------------
+
+
+def test_a_zone_is_counted_under_its_name(make_gate, api):
+    """What a location with hapax_zone does has the label; a location within has it, too, and all else has none."""
+    zoned = f"location /pay/ {{ hapax_zone pay; proxy_pass http://127.0.0.1:{api.port}; }}"
+    gate = make_gate(server(api, STATUS + zoned)).start()
+    for path in ("/pay/ok", "/pay/ok", "/ok"):
+        gate.post(path, "k" + path)
+    page = gate.send("GET", "/hapax").body.decode()
+    assert 'hapax_answers_total{answer="fresh"} 1\n' in page
+    assert 'hapax_answers_total{answer="fresh",zone="pay"} 1\n' in page
+    assert 'hapax_answers_total{answer="replay",zone="pay"} 1\n' in page
+    assert 'hapax_handler_seconds_bucket{le="+Inf",zone="pay"} 1\n' in page
+    assert status(gate)["answers"]["fresh"] == 2
+
+
 # ---- what a refusal leaves behind ----------------------------------------------------------------
 
 

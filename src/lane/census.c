@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A census fails as a whole: what a store that went away half-way has answered is not shown.
+ *
+ * Rejected: a count for each scrape. Whoever scrapes would set what the store has to do. Rejected:
+ * counters that the stores keep with each write. Each claim and each completion would pay for them.
+ */
+#include "census.h"
+
+#include "base/clock.h"
+#include "base/time.h"
+#include "http/prometheus.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAUSE_MIN_US (1 * US_PER_S)
+#define PAUSE_TIMES  100 /* as long as the census was */
+
+struct hapax__census {
+    struct hapax_store *store; /* the thread's */
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t wake;
+    bool closing;
+    struct hapax__census_found found;
+};
+
+bool hapax__census_fits(const struct hapax_store *store)
+{
+    return !store->type->forgets;
+}
+
+static enum hapax__census_state state_of(const struct hapax_record *record, int64_t now_us)
+{
+    switch (record->state) {
+    case HAPAX_STATE_UNKNOWN:
+        return HAPAX__CENSUS_UNKNOWN;
+    case HAPAX_STATE_FAILED:
+        return HAPAX__CENSUS_FAILED;
+    default:
+        return record->lease_until_us > now_us ? HAPAX__CENSUS_STARTED : HAPAX__CENSUS_OVER;
+    }
+}
+
+/* Adds the operations of one state. False: the store did not answer. */
+static bool add_state(struct hapax__census_found *found, struct hapax_store *store,
+                      enum hapax_state state)
+{
+    struct hapax_op op = {.kind = HAPAX_OP_LIST, .states = 1u << state};
+    unsigned lists = 0, seen = 0;
+
+    do {
+        if (hapax_store_run(store, &op, 1) != HAPAX_ERR_NONE)
+            return false;
+        for (uint32_t i = 0; i < op.count; i++) {
+            const struct hapax_record *record = &op.records[i];
+            enum hapax__census_state as = state_of(record, op.now_us);
+            int64_t age_us = op.now_us - record->created_us;
+
+            found->n[as]++;
+            if (age_us > found->oldest_us[as])
+                found->oldest_us[as] = age_us;
+        }
+        seen += op.count;
+        op.cursor = op.next_cursor;
+        lists++;
+    } while (op.more && seen < HAPAX__CENSUS_MAX && lists < HAPAX__CENSUS_MAX / HAPAX_LIST_MAX);
+    found->whole &= !op.more;
+    return true;
+}
+
+static struct hapax__census_found count(struct hapax_store *store)
+{
+    static const enum hapax_state states[] = {HAPAX_STATE_UNKNOWN, HAPAX_STATE_STARTED,
+                                              HAPAX_STATE_FAILED};
+    struct hapax__census_found found = {.up = true, .whole = true};
+    int64_t since_us = hapax__boot_us();
+
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]) && found.up; i++)
+        found.up = add_state(&found, store, states[i]);
+    found.us = hapax__boot_us() - since_us + 1;
+    return found;
+}
+
+/* Under the lock: waits until it is time again, or to close. */
+static void pause_after(struct hapax__census *census, int64_t us)
+{
+    int64_t pause_us = hapax__most(us * PAUSE_TIMES, PAUSE_MIN_US);
+    struct timespec until = hapax__timespec(hapax__monotonic_us() + pause_us);
+
+    while (!census->closing &&
+           pthread_cond_timedwait(&census->wake, &census->lock, &until) != ETIMEDOUT)
+        ;
+}
+
+static void *census_main(void *arg)
+{
+    struct hapax__census *census = arg;
+
+    pthread_setname_np(pthread_self(), "hapax-census");
+    pthread_mutex_lock(&census->lock);
+    while (!census->closing) {
+        struct hapax__census_found found;
+
+        pthread_mutex_unlock(&census->lock);
+        found = count(census->store);
+        pthread_mutex_lock(&census->lock);
+        if (found.up)
+            census->found = found;
+        else
+            census->found.up = false;
+        pause_after(census, found.us);
+    }
+    pthread_mutex_unlock(&census->lock);
+    return NULL;
+}
+
+/* Signals are the program's: the thread takes none. */
+static bool start(struct hapax__census *census)
+{
+    sigset_t all, before;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&census->thread, NULL, census_main, census);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed == 0;
+}
+
+static void census_free(struct hapax__census *census)
+{
+    pthread_cond_destroy(&census->wake);
+    pthread_mutex_destroy(&census->lock);
+    free(census);
+}
+
+enum hapax_error hapax__census_open(struct hapax__census **out, struct hapax_store *store)
+{
+    struct hapax__census *census = calloc(1, sizeof(*census));
+    pthread_condattr_t monotonic;
+
+    *out = NULL;
+    if (!census)
+        return HAPAX_ERR_NOMEM;
+    census->store = store;
+    pthread_mutex_init(&census->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&census->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (!start(census)) {
+        census_free(census);
+        return HAPAX_ERR_NOMEM;
+    }
+    *out = census;
+    return HAPAX_ERR_NONE;
+}
+
+void hapax__census_page(FILE *out, struct hapax__census *census)
+{
+    struct hapax__census_found found;
+
+    if (!census)
+        return;
+    pthread_mutex_lock(&census->lock);
+    found = census->found;
+    pthread_mutex_unlock(&census->lock);
+    hapax__page_census(out, &found);
+}
+
+void hapax__census_close(struct hapax__census *census)
+{
+    if (!census)
+        return;
+    pthread_mutex_lock(&census->lock);
+    census->closing = true;
+    pthread_cond_broadcast(&census->wake);
+    pthread_mutex_unlock(&census->lock);
+    pthread_join(census->thread, NULL);
+    hapax_store_close(census->store);
+    census_free(census);
+}
