@@ -2,27 +2,24 @@
 package hapax;
 
 import java.nio.charset.StandardCharsets;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 
-/** The door's last word about an operation: the members of ANSWER (docs/door.md). */
-public final class Answer {
-    private final Map<String, Object> members;
-    private final byte[] body;
-
-    Answer(Map<String, Object> members, byte[] body) {
-        this.members = members;
-        this.body = body;
-    }
-
-    String text(String name) {
+/**
+ * The door's last word about an operation. For adapters.
+ *
+ * @param members those of ANSWER (docs/door.md)
+ * @param body of the outcome, where {@link #own} is false
+ */
+public record Answer(Map<String, Object> members, byte[] body) {
+    /** A member that is a text; "" where it is none. */
+    public String text(String name) {
         return members.get(name) instanceof String text ? text : "";
     }
 
-    long number(String name) {
+    /** A member that is a number; 0 where it is none. */
+    public long number(String name) {
         return members.get(name) instanceof Number number ? number.longValue() : 0;
     }
 
@@ -36,22 +33,7 @@ public final class Answer {
         return members.get("own") == Boolean.TRUE;
     }
 
-    /** The outcome is stored. */
-    public boolean recorded() {
-        return members.get("recorded") == Boolean.TRUE;
-    }
-
-    /** It ran without the store. */
-    public boolean unprotected() {
-        return members.get("unprotected") == Boolean.TRUE;
-    }
-
-    /** How this attempt ended: "final", "failed", …; "" where it did not run. */
-    public String handlerClass() {
-        return text("class");
-    }
-
-    /** Of the outcome, where {@link #own} is false. */
+    /** Of the outcome, as the body. */
     public int status() {
         return (int) number("status");
     }
@@ -68,50 +50,5 @@ public final class Answer {
 
     private static String string(Object text) { // as HTTP has it: a byte, a character
         return new String(Frame.bytes(text), StandardCharsets.ISO_8859_1);
-    }
-
-    /** As status. */
-    public byte[] body() {
-        return body;
-    }
-
-    String bodyText() {
-        return new String(body, StandardCharsets.UTF_8);
-    }
-
-    /** When to ask again; empty where time does not help. */
-    public Optional<Duration> retryAfter() {
-        return members.get("retry_after_ms") instanceof Number ms ? Optional.of(Duration.ofMillis(ms.longValue()))
-                : Optional.empty();
-    }
-
-    /** MISMATCH: "fingerprint" or "caller". */
-    public String differs() {
-        return text("differs");
-    }
-
-    /** The attempt of the record, counted from 1. */
-    public long attempt() {
-        return number("attempt");
-    }
-
-    /** The fence of that attempt. */
-    public long fence() {
-        return number("fence");
-    }
-
-    /** Why the store failed: "unavailable", …; "" where it did not. */
-    public String error() {
-        return text("error");
-    }
-
-    /** A line for people. */
-    public String text() {
-        return text("text");
-    }
-
-    /** Every member, as it came. */
-    public Map<String, Object> members() {
-        return members;
     }
 }

@@ -453,7 +453,7 @@ final class Door {
     private void fail(String why) {
         for (Call call : new ArrayList<>(calls.values())) {
             HapaxException error = call.state == State.ASKED
-                    ? new HapaxException.StoreDown("store_down", why, null) : new HapaxException.Indeterminate(why);
+                    ? new HapaxException("store_down", why, null) : new HapaxException("indeterminate", why, null);
             call.lose();
             call.finish(new News(null, error));
         }

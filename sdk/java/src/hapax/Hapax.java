@@ -64,7 +64,7 @@ public final class Hapax implements AutoCloseable {
      * handler runs its claim is kept alive (policy run_max: 1 h). If the claim is lost its thread is interrupted, and
      * {@link Op#lost} says so.
      *
-     * @throws HapaxException where there is no result; its classes tell why
+     * @throws HapaxException where there is no result
      * @throws CancellationException where the thread is interrupted before the handler was begun; nothing ran
      */
     public <T, E extends Exception> T once(Key key, Class<T> type, Handler<T, E> handler, Options... options) throws E {

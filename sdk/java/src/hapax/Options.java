@@ -33,7 +33,7 @@ public final class Options {
     }
 
     /**
-     * What makes the request this request: the same key with another fingerprint is {@link HapaxException.Mismatch}. Values
+     * What makes the request this request: the same key with another fingerprint is a "mismatch" ({@link HapaxException}). Values
      * are compared as JSON, however that is spelled; a single byte[] counts as it is. Give it the handler's arguments.
      */
     public static Options fingerprint(Object... arguments) {

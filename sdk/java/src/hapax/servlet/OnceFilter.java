@@ -43,6 +43,8 @@ public final class OnceFilter implements Filter {
     public static final String OP = "hapax.op";
     private static final int BODY_MAX = 16 << 20;
     private static final Set<String> SAFE = Set.of("GET", "HEAD", "OPTIONS", "TRACE");
+    /** The door is away, ends, or has no room. */
+    private static final Set<String> PASSING = Set.of("store_down", "indeterminate", "unavailable", "nomem");
     private static final Set<String> OURS = Set.of("idempotency-replayed", "idempotency-recorded", "idempotency-protected");
 
     private final Hapax hapax;
@@ -76,12 +78,14 @@ public final class OnceFilter implements Filter {
             if (op != null)
                 answer = run(op, new Kept.Again(request, body), kept, chain);
             send(response, kept, answer);
-        } catch (HapaxException.StoreDown | HapaxException.Indeterminate e) {
-            response.setHeader("Retry-After", "1");
-            problem(response, 503, "The operation cannot be protected now. Send it again, with the same key.");
-        } catch (HapaxException e) { // an option that is wrong, or a response that cannot be kept
-            problem(response, 500, "The operation was refused.");
-            request.getServletContext().log("hapax: a request was refused", e);
+        } catch (HapaxException e) {
+            if (PASSING.contains(e.answer())) {
+                response.setHeader("Retry-After", "1");
+                problem(response, 503, "The operation cannot be protected now. Send it again, with the same key.");
+            } else { // an option that is wrong, or a response that cannot be kept
+                problem(response, 500, "The operation was refused.");
+                request.getServletContext().log("hapax: a request was refused", e);
+            }
         }
     }
 
