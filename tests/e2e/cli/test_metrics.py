@@ -1,4 +1,5 @@
 """The pages of metrics: each program serves what docs/metrics.md lists, and nothing else."""
+import json
 import re
 import shutil
 import subprocess
@@ -103,6 +104,31 @@ def test_serve_shows_gate_keeper_and_store_on_one_page(hapax, api):
     assert value(page, "hapax_keeper_requests_total") >= 4
     assert value(page, "hapax_store_batch_ops_sum") >= 4
     assert value(page, 'hapax_store_oldest_seconds{state="unknown"}') > 0
+
+
+# ---- what is made of them -------------------------------------------------------------------------
+
+
+def metrics_in(queries):
+    """The names of metrics in queries; those of a histogram without what Prometheus adds."""
+    names = {name for query in queries for name in re.findall(r"\b(hapax_[a-z_]+)", query)}
+    return {re.sub("_(bucket|sum|count)$", "", name) for name in names}
+
+
+def test_rules_and_board_name_metrics_that_are_there():
+    rules = (ROOT / "ops/prometheus/hapax.rules.yml").read_text()
+    board = json.loads((ROOT / "ops/grafana/hapax.json").read_text())
+    drawn = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    asked = re.findall("expr: '(.*)'$", rules, re.M)
+    assert len(asked) == rules.count("- alert:") > 20 and len(drawn) > 20
+    assert metrics_in(asked + drawn) - documented() == set()
+
+
+def test_each_alert_has_its_section_in_the_runbook():
+    rules = (ROOT / "ops/prometheus/hapax.rules.yml").read_text()
+    sections = re.findall("^## (.*)$", (ROOT / "docs/runbook.md").read_text(), re.M)
+    assert re.findall("- alert: (.*)$", rules, re.M) == sections
+    assert re.findall("runbook_url: '.*#(.*)'$", rules, re.M) == [name.lower() for name in sections]
 
 
 # Nobody is asked for a password there, so it is said aloud that others may read it.

@@ -1,0 +1,171 @@
+"""Incidents on real servers: the alert of each fires within two scrapes, and the runbook's commands end it.
+
+A real Prometheus scrapes once a second. The rules are those of ops/, with short windows and no `for`.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+import gate as g
+import rabbit
+from conftest import ROOT, Command, end, read_line, wait_until
+from prometheus_server import Prometheus
+from served import Served
+
+RULES = ROOT / "ops/prometheus/hapax.rules.yml"
+BOARD = ROOT / "ops/grafana/hapax.json"
+SECONDS = 2 + 2 + 4  # two scrapes; the census and the rules; the machine may be busy
+
+
+def quick(text):
+    """The rules for a test: windows of 6 s, no `for`, and no long ages."""
+    text = re.sub(r"\[\d+m\]", "[6s]", text)
+    text = re.sub(r"for: \d+m", "for: 0s", text)
+    return text.replace("> 900", "> 0.5").replace("lag_seconds > 60", "lag_seconds > 1")
+
+
+class Bed:
+    """A keeper, a gate before an API, a consumer, and a Prometheus that scrapes them."""
+
+    def __init__(self, folder, api):
+        self.hapax, self.api = Command(folder), api
+        folder.chmod(0o755)
+        self.store = f"rocksdb:{folder}/store"
+        self.ports = {"hapax-keep": g.free_port(), "hapax-serve": g.free_port(), "hapax-consume": g.free_port()}
+        self.keep()
+        self.serve()
+        self.queue = rabbit.Queue(rabbit.server())
+        self.consume()
+        self.prometheus = Prometheus(self.ports, quick(RULES.read_text())).start()
+        self.quiet()
+
+    def metrics(self, job):
+        return "--metrics", f"127.0.0.1:{self.ports[job]}"
+
+    def keep(self):
+        workers = ("--group", "www-data") if os.geteuid() == 0 else ()
+        self.keeper = self.hapax.keep(self.store, *workers, *self.metrics("hapax-keep"))
+
+    def serve(self):
+        self.served = Served(self.hapax, self.api, f"unix:{self.hapax.folder}/store/keeper.sock", "--lease", "600ms",
+                             "--run-max", "1m", "--timeout", "300ms", "--wait", "0", "--workers", "1",
+                             *self.metrics("hapax-serve"))
+
+    def consume(self):
+        self.consumer = self.hapax.start("consume", "--from", self.queue.uri(), "--to",
+                                         f"http://127.0.0.1:{self.api.port}/status/500,200", "--store", "memory:",
+                                         "--attempts-max", "1", *self.metrics("hapax-consume"))
+        assert "takes messages" in read_line(self.consumer)
+
+    def quiet(self):
+        wait_until(lambda: not self.prometheus.firing() and len(self.prometheus.query("up == 1")) == 3,
+                   "that nothing fires")
+
+    def fires(self, *alerts):
+        """Within two scrapes; the counts of the store and the rules are a second old at most, too."""
+        since = time.monotonic()
+        wait_until(lambda: self.prometheus.firing() >= set(alerts), f"{alerts}")
+        took = time.monotonic() - since
+        print(f"{', '.join(alerts)}: after {took:.1f} s")
+        assert took < SECONDS
+
+    def close(self):
+        self.prometheus.end()
+        for process in self.hapax.processes:
+            if process.poll() is None:
+                end(process)
+            process.communicate()
+
+
+@pytest.fixture(scope="module")
+def bed():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="hapax-e2e-"))
+    api = g.Api()
+    bed = Bed(folder, api)
+    yield bed
+    bed.close()
+    api.close()
+    shutil.rmtree(folder)
+
+
+def test_promtool_plays_the_rules():
+    done = subprocess.run(["promtool", "test", "rules", ROOT / "tests/ops/rules_test.yml"], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_query_of_the_board_is_answered(bed):
+    """By a Prometheus that scrapes a gate; a query about operations has samples."""
+    bed.served.post("/ok", "board")
+    board = json.loads(BOARD.read_text())
+    queries = [target["expr"].replace("$__rate_interval", "10s").replace("$job", ".*")
+               for panel in board["panels"] for target in panel.get("targets", [])]
+    for text in queries:
+        # No relay is scraped here, and this broker does not say its lag.
+        if "relay" in text or "consumer_lag" in text:
+            bed.prometheus.query(text)
+        else:
+            wait_until(lambda text=text: bed.prometheus.query(text), f"samples of {text}")
+
+
+# ---- incidents ------------------------------------------------------------------------------------
+
+
+def test_an_unknown_operation_wakes_somebody_and_is_resolved(bed):
+    bed.hapax.unknown(bed.store, "k-unknown")
+    bed.fires("HapaxUnknown")
+    assert bed.hapax("resolve", "k-unknown", "--store", bed.store, "--complete", "201").code == 0
+    bed.quiet()
+
+
+def test_a_stuck_handler_is_seen_though_it_renews(bed):
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        pending = pool.submit(bed.served.post, "/hold/stuck", "k-stuck")
+        try:
+            bed.fires("HapaxStuckHandler")
+        finally:
+            bed.api.door("stuck").set()
+        pending.result()
+    bed.quiet()
+
+
+def test_a_zombie_is_counted(bed):
+    """Its operation was decided while it ran; what it ends with is refused."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        pending = pool.submit(bed.served.post, "/hold/zombie", "k-zombie")
+        wait_until(lambda: bed.api.count("k-zombie") == 1, "that it runs")
+        assert bed.hapax("resolve", "k-zombie", "--store", bed.store, "--complete", "201", "--force").code == 0
+        bed.api.door("zombie").set()
+        pending.result()
+    bed.fires("HapaxLostClaims")
+    bed.quiet()
+
+
+def test_a_dead_store_is_seen_and_found_again(bed):
+    bed.keeper.kill()
+    bed.keeper.communicate()
+    for i in range(4):
+        bed.served.post("/ok", f"down-{i}")
+    bed.fires("HapaxStoreDown", "HapaxDown")
+    bed.keep()
+    wait_until(lambda: bed.served.post("/ok", "back").status == 200, "that the gate finds its store")
+    bed.quiet()
+
+
+def test_a_poison_message_is_a_dead_letter_that_redrive_puts_back(bed):
+    bed.queue.publish("poison", id="k-poison")
+    bed.fires("HapaxDeadLetters")
+    back = "redrive", "--from", bed.queue.dead.uri(), "--to", bed.queue.uri()
+    assert bed.hapax(*back, "--dry-run").code == 0
+    assert bed.hapax(*back).code == 0
+    wait_until(lambda: any("k-poison" in key and n == 2 for key, n in list(bed.api.effects.items())),
+               f"that it runs again, of {bed.api.effects}")
+    bed.quiet()
