@@ -15,7 +15,7 @@ SECONDS = {
     "test_consume_cli_kafka": 101, "test_consume_storm": 120, "test_door": 16, "test_door_kill": 32, "test_draft07": 17,
     "test_celery_storm": 30, "test_drivers": 92, "test_dynamodb": 100,
     "test_gate": 75, "test_gate_more": 106, "test_gate_push": 25, "test_go": 45, "test_hybrid": 85,
-    "test_java": 35, "test_kafka_login": 91, "test_kafka_odd": 55, "test_kafka_rebalance": 29, "test_kafka_rights": 22,
+    "test_java": 25, "test_kafka_login": 91, "test_kafka_odd": 55, "test_kafka_rebalance": 29, "test_kafka_rights": 22,
     "test_lambda": 46, "test_lambda_batch": 19, "test_lambda_kill": 41, "test_lambda_odd": 15, "test_limits": 17,
     "test_middlewares": 31, "test_module_builds": 15, "test_outbox_sql": 12, "test_peers": 15, "test_pg_crash": 56,
     "test_pg_gate": 16, "test_pg_sql": 14, "test_postgres_failover": 53, "test_postgres_store": 96,

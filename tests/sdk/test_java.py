@@ -38,8 +38,8 @@ def made(tmp_path_factory):
     (into / "tests").mkdir()
     path = f"{into}/jars/*:{spring()}/*:/usr/share/java/postgresql.jar:{into}/tests"
     programs = [ROOT / f"tests/sdk/java/{name}.java" for name in ("Checks", "Complete", "Servlets", "Shop")]
-    words = ["javac", "-parameters", "-proc:none", "-Xlint:all,-classfile,-processing", "-Werror", "-cp", path, "-d",
-             into / "tests", *programs]
+    words = ["javac", *(f"-J{word}" for word in JVM[1:]), "-parameters", "-proc:none", "-Werror", "-cp", path,
+             "-Xlint:all,-classfile,-processing", "-d", into / "tests", *programs]
     subprocess.run(words, check=True, timeout=PATIENCE)
     return path
 
