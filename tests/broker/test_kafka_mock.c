@@ -17,7 +17,11 @@
 #define OFFSET_COMMIT 8
 #define HEARTBEAT     12
 
-#define QUICK "&session.timeout.ms=6000&heartbeat.interval.ms=200"
+/* The mock cluster answers a JOIN_GROUP a second before the member's session would end. If the
+ * process stands still just then, the cluster drops the member, and never answers on that
+ * connection. With a short poll interval the client gives up its request 3 s after that interval,
+ * and joins by another connection. */
+#define QUICK "&session.timeout.ms=6000&heartbeat.interval.ms=200&max.poll.interval.ms=6000"
 
 static rd_kafka_t *owner;
 static rd_kafka_mock_cluster_t *cluster;
