@@ -63,7 +63,16 @@ class Progress:
             self.tell(case=case, result=self.results[case], seconds=self.seconds[case])
 
 
+def pytest_collection_modifyitems(config, items):
+    """Cases with the mark `ci` are run where they are asked for: pytest -m ci, as .ci/run does."""
+    if not config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("ci")]
+        items[:] = [item for item in items if not item.get_closest_marker("ci")]
+        config.hook.pytest_deselected(items=left_out)
+
+
 def pytest_configure(config):
+    config.addinivalue_line("markers", "ci: left out of `make test`, as it takes long; .ci/run plays it")
     path = os.environ.get("HAPAX_PROGRESS")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Progress(path))

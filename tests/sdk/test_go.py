@@ -43,15 +43,26 @@ def built(cwd, package):
     return into
 
 
-def test_the_modules_are_formatted_and_vetted():
-    """gofmt has nothing to change, and go vet nothing to say."""
+def test_the_modules_are_formatted():
+    """gofmt has nothing to change."""
     assert go("gofmt", "-l", SDK, TESTS) == ""
+
+
+@pytest.mark.ci
+def test_the_modules_are_vetted():
+    """go vet has nothing to say. It compiles all of gin for that."""
     go("go", "vet", "./...")
     go("go", "vet", "./...", "hapax.example/hapax/hapaxgin", cwd=TESTS)
 
 
 def test_its_own_tests():
-    """The client against a played door, and the adapters, with the race detector."""
+    """The client against a played door, and the adapters."""
+    go("go", "test", "./...")
+
+
+@pytest.mark.ci
+def test_its_own_tests_without_races():
+    """The same with the race detector, for which all of Go's library is compiled anew."""
     go("go", "test", "-race", "./...")
 
 

@@ -146,6 +146,7 @@ def installed(tmp_path_factory):
     return into / "app"
 
 
+@pytest.mark.ci
 def test_the_types_are_right(installed):
     """TypeScript, strictly, for ESM and CommonJS, beside the frameworks' own types; each mark is a real error."""
     shutil.copy(HERE / "types.ts", installed / "use.mts")

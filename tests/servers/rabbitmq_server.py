@@ -12,6 +12,11 @@ import time
 
 from process import PATIENCE, Server, becomes, free_port, wait_for
 
+# What a node loads in the end, by application. Loaded all together before it starts, they take a third less of the
+# processor's time than one by one.
+LOADED = ("kernel, stdlib, sasl, compiler, syntax_tools, tools, ssl, public_key, inets, xmerl, mnesia, os_mon, rabbit, "
+          "rabbit_common, rabbitmq_prelaunch, cuttlefish, ra, aten, osiris, ranch, recon, jsx, syslog, systemd, "
+          "observer_cli")
 HOME = pathlib.Path(sorted(glob.glob("/usr/lib/rabbitmq/lib/rabbitmq_server-*"))[-1]
                     if glob.glob("/usr/lib/rabbitmq/lib/rabbitmq_server-*") else "")
 
@@ -86,10 +91,12 @@ class RabbitMQ(Server):
     def command(self):
         self.write_config()
         words = "".join(f"export {name}='{value}'\n" for name, value in self.environment().items())
+        load = (f'code:ensure_modules_loaded([list_to_atom(filename:basename(F, ".beam")) || A <- [{LOADED}], '
+                '[_ | _] = D <- [code:lib_dir(A)], F <- filelib:wildcard(D ++ "/ebin/*.beam")]).')
         script = (words + f"epmd -port {self.epmd_port} -address 127.0.0.1 &\n"
-                  f"exec erl -noinput -s rabbit boot -boot start_sasl +W w +S 2:2 +SDio 8 +A 8 +sbwt none +sbwtdcpu "
-                  f"none "
-                  "+sbwtdio none +P 65536 +B i -start_epmd false -syslog logger '[]' -syslog syslog_error_logger false "
+                  f"exec erl -noinput -eval '{load}' -s rabbit boot -boot start_sasl +W w +S 2:2 +SDio 8 +A 8 "
+                  "+sbwt none +sbwtdcpu none +sbwtdio none +P 65536 +B i -start_epmd false -syslog logger '[]' "
+                  "-syslog syslog_error_logger false "
                   "-kernel prevent_overlapping_partitions false -kernel inet_dist_use_interface '{127,0,0,1}'\n")
         return ["sh", "-c", script]
 

@@ -11,7 +11,7 @@ LOAD = BUILD / "tests/store/load"
 class Load:
     """tests/store/load.c: workers that race for operations, and the ledger of what they saw."""
 
-    def __init__(self, uri, workers=6, pause_us=2000, lease_ms=None):
+    def __init__(self, uri, workers=6, pause_us=8000, lease_ms=None):
         words = [LOAD, uri, workers, pause_us, *([lease_ms] if lease_ms else [])]
         self.process = subprocess.Popen(list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         preexec_fn=end_with_parent)

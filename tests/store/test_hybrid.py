@@ -295,7 +295,7 @@ def judge(counts, what):
 def test_redis_may_break_under_load(nodes):
     hybrid = Hybrid(nodes)
     try:
-        with Load(hybrid.uri(timeout="5s"), pause_us=1000, lease_ms=LEASE_MS) as load:
+        with Load(hybrid.uri(timeout="5s"), pause_us=5000, lease_ms=LEASE_MS) as load:
             for number in range(ROUNDS):
                 load.wait_ops(300)
                 victims = hybrid.redis[:1 + number % nodes]  # one, or a majority, or all
@@ -313,7 +313,7 @@ def test_redis_may_break_under_load(nodes):
 def test_postgresql_may_restart_under_load():
     hybrid = Hybrid(1)
     try:
-        with Load(hybrid.uri(timeout="5s"), pause_us=1000, lease_ms=300000) as load:
+        with Load(hybrid.uri(timeout="5s"), pause_us=5000, lease_ms=300000) as load:
             for number in range(RESTARTS):
                 load.wait_ops(300)
                 hybrid.postgres.restart((signal.SIGINT, signal.SIGKILL)[number % 2])

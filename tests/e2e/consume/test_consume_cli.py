@@ -545,6 +545,7 @@ def test_letters_behind_a_prefetch_are_told_as_not_seen(hapax, queue, words, sai
 
 
 # The most that one run holds; and when it is over, the broker has all of them again at once.
+@pytest.mark.ci
 def test_letters_behind_all_that_a_run_holds_are_told_as_not_seen(hapax, queue):
     letters = Queue(rabbit.server(), queue.dead.name, **{"x-queue-type": "classic"})
     fill(letters, 65540, confirmed=False)

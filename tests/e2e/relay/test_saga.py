@@ -1,7 +1,7 @@
 """examples/saga: every order is charged and shipped, or charged and refunded, once: also while all that takes part is
 killed at random, RabbitMQ and PostgreSQL included.
 
-HAPAX_SAGA_SECONDS (6) is how long they are killed, HAPAX_SAGA_STORMS (1) how often all of it is done; HAPAX_SAGA_SEED:
+HAPAX_SAGA_SECONDS (4) is how long they are killed, HAPAX_SAGA_STORMS (1) how often all of it is done; HAPAX_SAGA_SEED:
 of the first storm.
 """
 import collections
@@ -30,7 +30,7 @@ from postgres_server import Postgres  # noqa: E402
 from process import children_of, end_with_parent, family_of, free_port, is_over, wait_for  # noqa: E402
 from rabbitmq_server import RabbitMQ  # noqa: E402
 
-SECONDS = float(os.environ.get("HAPAX_SAGA_SECONDS", 6))
+SECONDS = float(os.environ.get("HAPAX_SAGA_SECONDS", 4))
 STORMS = int(os.environ.get("HAPAX_SAGA_STORMS", 1))
 RATE = 25  # orders a second
 PAGE = (ROOT / "docs/sagas.md").read_text()
