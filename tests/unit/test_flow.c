@@ -1329,3 +1329,24 @@ CASE(what_is_given_before_it_is_stored_is_counted)
     assert_int_equal(b->counts.answers[HAPAX_ANSWER_FRESH], 2);
     assert_int_equal(b->counts.unrecorded, 1);
 }
+
+/* A time is counted in the bucket of its power of two; the last has all that is longer. */
+CASE(each_time_has_a_bucket)
+{
+    static const struct {
+        int64_t us;
+        unsigned at;
+    } times[] = {{0, 0},
+                 {1, 1},
+                 {2, 2},
+                 {3, 2},
+                 {4, 3},
+                 {1023, 10},
+                 {1024, 11},
+                 {INT64_C(1) << 29, 30},
+                 {INT64_C(1) << 30, 31},
+                 {INT64_C(1) << 40, 31}};
+
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+        assert_int_equal(hapax__time_at(times[i].us), times[i].at);
+}
