@@ -30,6 +30,7 @@
 #include "core/question.h"
 #include "core/token.h"
 #include "door/ask.h"
+#include "http/traces.h"
 #include "json/json.h"
 #include "lane/lane.h"
 #include "http/prometheus.h"
@@ -147,6 +148,7 @@ struct ngx_http_hapax_call_s {
     u_char                         *headers;    /* of the outcome */
     ngx_event_t                     timer;
     ngx_queue_t                     queue;
+    struct hapax__traced            traced;
     const struct hapax__limits     *limits;     /* NULL: none */
     struct hapax_digest             owner;      /* whose limits: or a scope's */
     struct hapax__owners_run       *run;        /* while it counts as in flight */
@@ -177,6 +179,7 @@ struct ngx_http_hapax_ctx_s {
     ngx_queue_t                     reader;     /* among those whose client reads */
     size_t                          unread;     /* bytes; 0: not among them */
 
+    char                            trace[HAPAX_TRACE_MAX]; /* of the run; "": none */
     struct hapax_answer             answer;
     const char                     *why;        /* BAD_KEY: what is wrong */
     enum hapax__limit               limited;    /* LIMITED: by what */
@@ -220,6 +223,9 @@ typedef struct {
     size_t                          limit_zone_size;
     ngx_uint_t                      limits;     /* hapax_limit is used */
     size_t                          held_max;
+    ngx_str_t                       traces;     /* with a NUL; NULL: none */
+    ngx_str_t                       events;     /* "-": standard output; NULL: none */
+    ngx_open_file_t                *events_file;
 } ngx_http_hapax_main_conf_t;
 
 
@@ -274,6 +280,9 @@ typedef struct {
     ngx_atomic_t                    queued;
     ngx_atomic_t                    held;
     ngx_atomic_t                    unread;
+    ngx_atomic_t                    traces_sent;
+    ngx_atomic_t                    traces_dropped;
+    ngx_atomic_t                    events_dropped;
 } ngx_http_hapax_counts_t;
 
 
@@ -424,8 +433,9 @@ void ngx_http_hapax_reader_remove(ngx_http_hapax_ctx_t *ctx);
 /* Returns 0 if an upstream was tried, and no byte of the request was sent to one. */
 ngx_int_t ngx_http_hapax_was_sent(ngx_http_request_t *r);
 enum hapax_class ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf);
+/* trace: of the run that gave the response; "": none */
 u_char *ngx_http_hapax_headers_write(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
-    ngx_uint_t with_length, size_t *len);
+    ngx_uint_t with_length, const char *trace, size_t *len);
 ngx_int_t ngx_http_hapax_headers_read(ngx_http_request_t *r, struct hapax_span headers);
 ngx_int_t ngx_http_hapax_location_absolute(ngx_http_request_t *r);
 
@@ -473,6 +483,18 @@ ngx_http_hapax_tell_e ngx_http_hapax_push_of(ngx_uint_t push, ngx_uint_t status,
 /* What the gate's own answer means for the broker. Counts it, and logs it unless it is DONE. */
 ngx_http_hapax_tell_e ngx_http_hapax_push_tell(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf);
+
+/* traces and events */
+
+void ngx_http_hapax_traces_open(ngx_http_hapax_main_conf_t *hmcf, ngx_log_t *log);
+void ngx_http_hapax_traces_close(void);
+/* Before the flow begins. */
+void ngx_http_hapax_traces_begin(ngx_http_hapax_ctx_t *ctx, ngx_http_hapax_call_t *call);
+/* The flow gives its answer. */
+void ngx_http_hapax_traces_answer(ngx_http_hapax_call_t *call);
+char *ngx_http_hapax_set_events(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_hapax_traces_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data);
 
 /* counting */
 

@@ -852,6 +852,20 @@ ngx_command_t  ngx_http_hapax_commands[] = {
       offsetof(ngx_http_hapax_main_conf_t, held_max),
       NULL },
 
+    { ngx_string("hapax_traces"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_str_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_hapax_main_conf_t, traces),
+      NULL },
+
+    { ngx_string("hapax_events"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_hapax_set_events,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("hapax_limit_zone"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_size_slot,

@@ -492,7 +492,7 @@ ngx_http_hapax_end(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 
     headers = ngx_http_hapax_headers_write(r, conf,
                               ctx->response == NGX_HTTP_HAPAX_HEADER_ONLY,
-                              &len);
+                              ctx->trace, &len);
     if (headers == NULL) {
         return NGX_ERROR;
     }
@@ -685,7 +685,7 @@ ngx_http_hapax_hook_done(ngx_http_request_t *sr, void *data, ngx_int_t rc)
     } else if (status >= 200 && status < 300 && ctx->hook_last && ctx->body) {
         cls = HAPAX_CLASS_FINAL;
 
-        call->headers = ngx_http_hapax_headers_write(sr, conf, 0, &len);
+        call->headers = ngx_http_hapax_headers_write(sr, conf, 0, "", &len);
 
         if (call->headers == NULL) {
             cls = HAPAX_CLASS_UNKNOWN;

@@ -400,6 +400,7 @@ ngx_http_hapax_call_begin(ngx_http_hapax_ctx_t *ctx,
     }
 
     ngx_http_hapax_limit_look(call, conf, request);
+    ngx_http_hapax_traces_begin(ctx, call);
 
     ctx->since_us = hapax__boot_us();
 
@@ -660,6 +661,8 @@ ngx_http_hapax_give(ngx_http_hapax_call_t *call)
 
     ctx = call->ctx;
     answer = &call->flow.answer;
+
+    ngx_http_hapax_traces_answer(call);
 
     if (answer->kind == HAPAX_ANSWER_LIMITED) {
         ngx_http_hapax_count(limited[call->flow.limited], 1);

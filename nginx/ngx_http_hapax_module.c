@@ -48,6 +48,9 @@ static ngx_http_variable_t  ngx_http_hapax_variables[] = {
     { ngx_string("hapax_time"), NULL, ngx_http_hapax_variable,
       NGX_HTTP_HAPAX_VAR_TIME, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
+    { ngx_string("hapax_traceparent"), NULL, ngx_http_hapax_traces_variable,
+      0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
       ngx_http_null_variable
 };
 
@@ -178,6 +181,8 @@ ngx_http_hapax_init_process(ngx_cycle_t *cycle)
         ngx_http_hapax_limit_worker_init(hmcf->limit_zone);
     }
 
+    ngx_http_hapax_traces_open(hmcf, cycle->log);
+
     stores = hmcf->stores.elts;
 
     for (i = 0; i < hmcf->stores.nelts; i++) {
@@ -209,6 +214,7 @@ ngx_http_hapax_exit_process(ngx_cycle_t *cycle)
         ngx_http_hapax_lane_close(stores[i]);
     }
 
+    ngx_http_hapax_traces_close();
     ngx_http_hapax_limit_worker_exit();
 
     if (ngx_http_hapax_counts) {

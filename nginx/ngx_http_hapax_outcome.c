@@ -262,17 +262,28 @@ ngx_http_hapax_lines(u_char *out, ngx_http_request_t *r,
 
 u_char *
 ngx_http_hapax_headers_write(ngx_http_request_t *r,
-    ngx_http_hapax_loc_conf_t *conf, ngx_uint_t with_length, size_t *len)
+    ngx_http_hapax_loc_conf_t *conf, ngx_uint_t with_length, const char *trace,
+    size_t *len)
 {
+    size_t   line;
     u_char  *out;
 
     *len = ngx_http_hapax_lines(NULL, r, conf, with_length);
 
-    out = malloc(*len + 1);
+    line = (trace[0] && *len + HAPAX__TRACE_LINE <= HAPAX_HEADERS_MAX)
+           ? HAPAX__TRACE_LINE : 0;
+
+    out = malloc(line + *len + 1);
 
     if (out) {
-        (void) ngx_http_hapax_lines(out, r, conf, with_length);
+        if (line) {
+            hapax__trace_line(out, trace);
+        }
+
+        (void) ngx_http_hapax_lines(out + line, r, conf, with_length);
     }
+
+    *len += line;
 
     return out;
 }

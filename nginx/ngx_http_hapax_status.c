@@ -169,6 +169,20 @@ ngx_http_hapax_text(FILE *out, ngx_http_hapax_main_conf_t *hmcf,
         "Owners whose counts gave way to others." }, 1);
 
     {
+        const struct hapax__page_number  counters[] = {
+            { "hapax_traces_sent_total", (int64_t) sum->traces_sent,
+              "Operations whose spans a collector took." },
+            { "hapax_traces_dropped_total", (int64_t) sum->traces_dropped,
+              "Operations whose spans nobody took." },
+            { "hapax_events_dropped_total", (int64_t) sum->events_dropped,
+              "Events that could not be written." }
+        };
+
+        hapax__page_numbers(out, "counter", counters,
+                            sizeof(counters) / sizeof(counters[0]));
+    }
+
+    {
         const struct hapax__page_number  gauges[] = {
             { "hapax_limit_owners", (int64_t) known,
               "Owners that are counted." },

@@ -62,6 +62,7 @@ extern "C" {
 #define HAPAX_BODY_MAX        (16u << 20) /* bytes of an outcome's body, in any store */
 #define HAPAX_TEXT_MAX        256u /* bytes of an error's text, its NUL included */
 #define HAPAX_TOKEN_TEXT_MAX  65u /* bytes of an attempt's token as text, its NUL included */
+#define HAPAX_TRACE_MAX       56u /* bytes of a W3C traceparent, its NUL included */
 #define HAPAX_FOREVER_MS      INT64_MAX /* a retention that never ends */
 #define HAPAX_DURATION_MAX_MS (INT64_C(1000) * 86400 * 3650) /* ten years: any other duration */
 
@@ -238,6 +239,7 @@ struct hapax_answer {
     uint64_t fence; /* FRESH, REPLAY, FAILED, GONE: of that attempt */
     int64_t retry_after_ms; /* IN_FLIGHT, STORE_DOWN, UNKNOWN, LIMITED, where time helps; else -1 */
     int64_t silent_ms; /* IN_FLIGHT: how long ago the attempt's claim was renewed; -1: not known */
+    char trace[HAPAX_TRACE_MAX]; /* the traceparent of the run that gave the outcome; "": none */
     struct hapax_outcome outcome; /* FRESH, REPLAY, FAILED, GONE, BYPASS; until released */
     void *memory; /* what outcome points into; see hapax_answer_release() */
 };
@@ -280,6 +282,7 @@ struct hapax_request {
     struct hapax_digest caller; /* hapax_digest() over who asks */
     struct hapax_span owner; /* whose key it is: each owner's keys are its own; empty: nobody's */
     struct hapax_span what; /* the operation, for operators; cut at HAPAX_WHAT_MAX (store.h) */
+    struct hapax_span trace; /* traceparent: kept with the outcome; none, or no such: none is */
 };
 
 struct hapax_attempt; /* one run of a handler; valid until the handler returns */
@@ -292,22 +295,19 @@ HAPAX_API bool hapax_attempt_stale(const struct hapax_attempt *attempt);
 HAPAX_API bool hapax_attempt_lost(const struct hapax_attempt *attempt);
 
 /* The key to hand to the next service as its idempotency key: the operation's own; in a step, what
- * hapax_key_derive() makes of that key and the step. Empty where the request had no key. Borrowed
- * until the handler returns. */
+ * hapax_key_derive() makes of both. Empty: the request had none. Borrowed until the return. */
 HAPAX_API struct hapax_span hapax_attempt_key(const struct hapax_attempt *attempt);
 
 /* With policy pass_token: the token as text (what the HTTP door sends as Idempotency-Token). By it
  * the receiver completes the record itself, in a transaction of its own: `SELECT
  * hapax.complete(token, …)` (docs/postgres.md). That outcome is then the operation's, whatever the
- * handler returns. A secret: not for logs. False: pass_token is off, or nothing is claimed, and out
- * is "". */
+ * handler returns. A secret: not for logs. False, and "": pass_token is off, or no claim. */
 HAPAX_API bool hapax_attempt_token(const struct hapax_attempt *attempt,
                                    char out[HAPAX_TOKEN_TEXT_MAX]);
 
 /* Sets the outcome, and copies headers and body; the last call counts. A handler that sets none
  * gives an empty one of status 0. HAPAX_ERR_NOMEM, or HAPAX_ERR_INVALID (status not 0 to 999,
- * headers or body over their limit, headers that are not lines `Name: value\r\n`): the outcome is
- * as before. */
+ * headers or body over a limit, headers that are no lines `Name: value\r\n`): it is as before. */
 HAPAX_API enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
                                                  struct hapax_span headers, struct hapax_span body);
 

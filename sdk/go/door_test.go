@@ -61,10 +61,10 @@ func TestAFreshResult(t *testing.T) {
 	p.slowly = true
 	out := start(d, func(_ context.Context, op *Op) (string, error) {
 		return op.Key() + " " + op.ID(), CheckOp(op)
-	}, Fingerprint(map[string]int{"amount": 5}), Hold, Retention(time.Hour), Owner("zoe"), Caller("a", "\xff"), What("pay"))
+	}, Fingerprint(map[string]int{"amount": 5}), Hold, Retention(time.Hour), Owner("zoe"), Caller("a", "\xff"), What("pay"), Traceparent("00-1"))
 	p.send(99, 1, map[string]int{"x": 1}, []byte("later"))
 	begin := p.run("T")
-	for name, want := range map[string]string{"scope": `"s"`, "key": `"k"`, "owner": `"zoe"`, "what": `"pay"`,
+	for name, want := range map[string]string{"scope": `"s"`, "key": `"k"`, "owner": `"zoe"`, "what": `"pay"`, "traceparent": `"00-1"`,
 		"caller": `["a",{"base64":"/w=="}]`, "body": `"json"`, "content": `"{\"amount\":5}"`,
 		"policy": `{"on_expired":"hold","retention":"3600000ms"}`} {
 		same(t, name, begin[name], []byte(want))

@@ -58,6 +58,11 @@ func Caller(parts ...string) Option {
 // What says to operators what the operation is. No key, no secret; it is cut at 255 bytes.
 func What(what string) Option { return func(r *Request) { r.What = what } }
 
+// Traceparent says where the caller stands among traces (W3C Trace Context). It is kept with the outcome.
+func Traceparent(traceparent string) Option {
+	return func(r *Request) { r.Traceparent = traceparent }
+}
+
 // Policy sets a policy by the name and value that it has everywhere: Policy("attempts_max", "3").
 // What it does not set is set for the scope by hapax door --policy FILE.
 func Policy(name, value string) Option {

@@ -21,6 +21,7 @@ type Request struct {
 	Fingerprint []Text            `json:"fingerprint,omitempty"` // what makes the request this request, but for Body
 	BodyPart    string            `json:"body,omitempty"`        // what of Body counts for it: "json", "body", "-/at", "off"
 	What        string            `json:"what,omitempty"`        // for operators; no key, no secret
+	Traceparent string            `json:"traceparent,omitempty"` // of the caller (W3C Trace Context)
 	Policy      map[string]string `json:"policy,omitempty"`
 	Reconciles  bool              `json:"reconciles,omitempty"` // a hook answers where Op.Reconcile is true
 	Step        string            `json:"step,omitempty"`

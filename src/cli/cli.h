@@ -6,6 +6,7 @@
 #ifndef HAPAX_CLI_CLI_H
 #define HAPAX_CLI_CLI_H
 
+#include "http/traces.h"
 #include <hapax/store.h>
 #include <limits.h>
 #include <stdint.h>
@@ -254,6 +255,26 @@ bool cli_embedded_use(void);
 
 /* The process that has the folder's database open; 0: none, or not known. */
 pid_t cli_embedded_holder(const char *path);
+
+/* ---- traces and events --------------------------------------------------------------- */
+
+struct cli_telling {
+    const char *traces;
+    const char *events;
+};
+
+/* Rows of a table of options, for its field of struct cli_telling. */
+#define CLI_TRACES_OPTION(type, field)                                                             \
+    CLI_TEXT_OPTION(type, field.traces, "traces", "URL",                                           \
+                    "Send spans there, by OTLP (default: by OTEL_*)")
+#define CLI_TELLING_OPTIONS(type, field)                                                           \
+    CLI_TRACES_OPTION(type, field),                                                                \
+        CLI_TEXT_OPTION(type, field.events, "events", "FILE",                                      \
+                        "Append a line of JSON per attempt; -: stdout")
+
+/* Opens what the options or the environment name. *out NULL: nothing is. */
+enum cli_exit cli_traces_open(struct hapax__traces **out, const struct cli_args *args,
+                              const struct cli_telling *telling, enum hapax__traced_door door);
 
 /* ---- signals ------------------------------------------------------------------------- */
 

@@ -18,6 +18,7 @@
 #include "base/uri.h"
 #include "broker/seam.h"
 #include "broker/source.h"
+#include "door/call.h"
 #include "door/consume/metrics.h"
 #include "door/consume/post.h"
 #include "lane/census.h"
@@ -55,6 +56,7 @@ struct consume_args {
     const char *reconcile;
     const char *ca;
     struct cli_metrics metrics;
+    struct cli_telling telling;
     struct cli_texts pass_headers;
     int64_t concurrency; /* 0: the default */
     int64_t in_hand_max;
@@ -98,6 +100,7 @@ static const struct cli_option options[] = {
     {"drain", "TIME", CLI_DURATION, offsetof(struct consume_args, drain_ms), 0, 3600000,
      "At the end, how long handlers may go on (default 30s)"},
     CLI_METRICS_OPTIONS(struct consume_args, metrics),
+    CLI_TELLING_OPTIONS(struct consume_args, telling),
     CLI_POLICY_OPTIONS(struct consume_args, policies, "1h", "0: not at all",
                        "A 5xx: retry or hold (default: by --on-expired)",
                        "After so many, a dead letter (default 8; 0: never)"),
@@ -118,6 +121,7 @@ struct consuming {
     struct hapax__census *census;
     uint16_t port; /* of the metrics */
     struct cli_secret secret;
+    struct hapax__traces *traces;
     struct hapax *h;
     int signals;
     int stop; /* an eventfd, as the next three */
@@ -537,6 +541,7 @@ static void release(struct consuming *consuming)
                        consuming->ended};
 
     hapax__metrics_close(consuming->metrics);
+    hapax__traces_close(consuming->traces);
     hapax__post_close(consuming->post);
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
         if (fds[i] >= 0)
@@ -589,11 +594,15 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = cli_secret_read(&consuming->secret, args);
     if (exit == CLI_DONE)
+        exit = cli_traces_open(&consuming->traces, args, &consuming->args->telling,
+                               HAPAX__TRACED_MESSAGE);
+    if (exit == CLI_DONE)
         exit = open_metrics(consuming);
     if (exit == CLI_DONE)
         exit = cli_open_door(&consuming->h, &consuming->args->args, &consuming->secret,
                              calls_of(&consuming->consumer), consuming->signals);
     if (exit == CLI_DONE && consuming->h) {
+        hapax__use_traces(consuming->h, consuming->traces);
         show_store(consuming);
         exit = run_consumer(consuming);
     }

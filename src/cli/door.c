@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "base/span.h"
+#include "door/call.h"
 #include "door/socket/door.h"
 #include "door/socket/metrics.h"
 #include "door/socket/scopes.h"
@@ -40,6 +41,7 @@ struct door_args {
     const char *no_key;
     const char *on_disconnect;
     struct cli_metrics metrics;
+    struct cli_telling telling;
     int64_t drain_ms; /* -1: the default */
     const char *policies[CLI_POLICIES];
 };
@@ -59,6 +61,7 @@ static const struct cli_option options[] = {
     {"drain", "TIME", CLI_DURATION, offsetof(struct door_args, drain_ms), 0, 3600000,
      "At the end, how long handlers may go on (default 10s)"},
     CLI_METRICS_OPTIONS(struct door_args, metrics),
+    CLI_TELLING_OPTIONS(struct door_args, telling),
     CLI_POLICY_OPTIONS(struct door_args, policies, "1h", "0: not at all",
                        "It failed: retry, replay or hold (default: by --on-expired)",
                        "After so many the last failure is the answer (default 0: never)"),
@@ -72,6 +75,7 @@ struct serving {
     struct hapax__pages *pages;
     uint16_t port; /* of the metrics */
     struct cli_secret secret;
+    struct hapax__traces *traces;
     struct hapax *h;
     struct hapax__door *door;
     int signals;
@@ -185,6 +189,7 @@ static enum cli_exit open_door(struct serving *serving, bool now)
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error = HAPAX_ERR_NONE;
 
+    hapax__use_traces(serving->h, serving->traces);
     serving->stats.h = serving->h;
     atomic_store(&serving->stats.store_up, true);
     if (serving->args->metrics.address) {
@@ -288,6 +293,7 @@ static enum cli_exit close_all(struct serving *serving, enum cli_exit exit)
         _exit((int)exit);
     }
     unsaved = hapax_close(serving->h, serving->scopes.policy.save_wait_ms);
+    hapax__traces_close(serving->traces);
     explicit_bzero(&serving->secret, sizeof(serving->secret));
     if (exit != CLI_DONE)
         return exit;
@@ -316,6 +322,9 @@ static enum cli_exit run(struct cli_args *args)
     exit = read_settings(serving, &now);
     if (exit == CLI_DONE)
         exit = cli_secret_read(&serving->secret, args);
+    if (exit == CLI_DONE)
+        exit =
+            cli_traces_open(&serving->traces, args, &serving->args->telling, HAPAX__TRACED_SOCKET);
     if (exit == CLI_DONE)
         exit = place(serving);
     if (exit == CLI_DONE)

@@ -42,6 +42,7 @@ struct lambda_args {
     const char *step;
     const char *batch_report;
     const char *listen;
+    struct cli_telling telling;
     const char *policies[POLICIES];
 };
 
@@ -63,6 +64,7 @@ static const struct cli_option options[] = {
          "Whether the event source reads batchItemFailures (default on)"),
     TEXT("listen", "ADDRESS", listen,
          "Where the runtime finds it (default 127.0.0.1:9009, or another port)"),
+    CLI_TELLING_OPTIONS(struct lambda_args, telling),
     TEXT("profile", "payments", policies[0], CLI_PROFILE_HELP),
     TEXT("lease", "TIME", policies[1],
          "A claim lasts so long, and is renewed (default: until the deadline, and 1s)"),
@@ -96,6 +98,7 @@ struct serving {
     struct hapax__upstream *upstream;
     struct hapax__proxy *proxy;
     struct cli_secret secret;
+    struct hapax__traces *traces;
     int signals;
     pid_t child;
     pthread_t opener;
@@ -320,6 +323,7 @@ static void *open_store(void *arg)
         enum hapax_error error = hapax_open(&h, serving->args->args.store, &how, text);
 
         if (error == HAPAX_ERR_NONE) {
+            hapax__use_traces(h, serving->traces);
             atomic_store(&serving->function.h, h);
         } else if (!mends(error)) {
             refuse_store(serving, error, text);
@@ -342,6 +346,9 @@ static void close_store(struct serving *serving)
 
     if (hapax__proxy_lost(serving->proxy, policy->timeout_ms + policy->save_wait_ms) && h)
         (void)hapax_close(h, policy->save_wait_ms);
+    else if (h)
+        return; /* it may still tell */
+    hapax__traces_close(serving->traces);
 }
 
 /* Uses the CAs that the layer brings, for the store's TLS. The function must not see them, so this
@@ -454,6 +461,9 @@ static enum cli_exit run(struct cli_args *args)
         exit = cli_secret_read(&serving->secret, args);
     if (exit == CLI_DONE)
         exit = cli_prepare(args, CLI_CREATE);
+    if (exit == CLI_DONE)
+        exit =
+            cli_traces_open(&serving->traces, args, &serving->args->telling, HAPAX__TRACED_LAMBDA);
     if (exit == CLI_DONE)
         exit = open_proxy(serving);
     if (exit == CLI_DONE)

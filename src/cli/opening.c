@@ -568,3 +568,14 @@ enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps,
     explicit_bzero(&secret, sizeof(secret));
     return exit;
 }
+
+enum cli_exit cli_traces_open(struct hapax__traces **out, const struct cli_args *args,
+                              const struct cli_telling *telling, enum hapax__traced_door door)
+{
+    const struct hapax__traces_settings settings = {
+        .door = door, .url = telling->traces, .events = telling->events};
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error = hapax__traces_open(out, &settings, text);
+
+    return error == HAPAX_ERR_NONE ? CLI_DONE : cli_fail(args, CLI_USAGE, error, "%s", text);
+}

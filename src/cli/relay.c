@@ -18,6 +18,7 @@ struct relay_args {
     const char *from;
     const char *to;
     struct cli_metrics metrics;
+    struct cli_telling telling;
     int64_t batch;
     int64_t poll_ms;
     int64_t lease_ms;
@@ -49,6 +50,7 @@ static const struct cli_option options[] = {
     {"drain", "TIME", CLI_DURATION, AT(drain_ms), 0, 3600000,
      "At the end, how long to wait for the broker (default 10s)"},
     CLI_METRICS_OPTIONS(struct relay_args, metrics),
+    CLI_TRACES_OPTION(struct relay_args, telling),
 };
 
 static void defaults(struct cli_args *args)
@@ -105,6 +107,8 @@ static enum cli_exit relay(const struct relay_args *args, int signals)
     uint16_t port = 0;
 
     hapax__relay_init(&how);
+    if (cli_traces_open(&how.traces, &args->args, &args->telling, HAPAX__TRACED_RELAY) != CLI_DONE)
+        return CLI_USAGE;
     how.from = args->from;
     how.to = args->to;
     how.batch = (uint32_t)args->batch;
@@ -131,6 +135,7 @@ static enum cli_exit relay(const struct relay_args *args, int signals)
         error = hapax__relay_run(&how, &stats, text);
     }
     hapax__pages_close(pages);
+    hapax__traces_close(how.traces);
     switch (error) {
     case HAPAX_ERR_NONE:
         return CLI_DONE;

@@ -9,6 +9,7 @@
 
 #include "base/utf8.h"
 #include "core/machine.h"
+#include "core/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -108,12 +109,17 @@ static void put_headers(struct hapax_span headers)
 static void put_outcome(const struct hapax_record *record)
 {
     const struct hapax_outcome *outcome = &record->outcome;
+    struct hapax_span headers = outcome->headers;
+    char trace[HAPAX_TRACE_MAX];
 
     if (record->state != HAPAX_STATE_COMPLETED && outcome->status == 0 && outcome->body.len == 0)
         return;
     put_name("status");
     printf("%d\n", outcome->status);
-    put_headers(outcome->headers);
+    hapax__trace_take(trace, &headers);
+    if (trace[0])
+        put_line("trace", trace);
+    put_headers(headers);
     put_name("body");
     if (!outcome->body_kept)
         puts("not kept: it was over the limit, or a stream");
@@ -252,11 +258,20 @@ static void json_headers(struct json *json, struct hapax_span headers)
 
 static void json_outcome(struct json *json, const struct hapax_record *record, bool listed)
 {
+    struct hapax_span headers = record->outcome.headers;
+    char trace[HAPAX_TRACE_MAX];
+
+    hapax__trace_take(trace, &headers);
     json_number(json, "status", record->outcome.status);
-    json_headers(json, record->outcome.headers);
+    json_headers(json, headers);
     json_bool(json, "body_kept", record->outcome.body_kept);
-    if (!listed)
-        json_bytes(json, "body", record->outcome.body);
+    if (listed)
+        return;
+    json_bytes(json, "body", record->outcome.body);
+    if (trace[0])
+        json_text(json, "trace", trace);
+    else
+        json_null(json, "trace");
 }
 
 void report_members(struct json *json, const struct hapax_record *record, bool listed)

@@ -201,6 +201,7 @@ static void close_store(struct running *r, const struct hapax_answer *answer)
     uint32_t lost = hapax_close(r->h, saves ? r->policy.lease_ms : r->policy.timeout_ms);
 
     r->h = NULL;
+    hapax__traces_close(r->traces);
     if (lost > 0) {
         r->line[0] = '\0';
         run_say(r, "the outcome could not be stored: a repeat does not know that the command ran");
@@ -304,6 +305,8 @@ static enum cli_exit prepare(struct running *r, struct cli_args *args)
         exit = run_ask(r);
     if (exit == CLI_DONE)
         exit = cli_secret_read(&r->secret, args);
+    if (exit == CLI_DONE)
+        exit = cli_traces_open(&r->traces, args, &r->args->telling, HAPAX__TRACED_COMMAND);
     if (exit != CLI_DONE)
         return exit;
     (void)signal(SIGCHLD, SIG_DFL);
@@ -332,6 +335,8 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == 0) {
         enum cli_exit opened = open_store(r);
 
+        if (r->h)
+            hapax__use_traces(r->h, r->traces);
         if (opened != CLI_DONE)
             exit = opened == CLI_USAGE ? RUN_FAILED : RUN_NO_STORE;
         else if (r->stopped)

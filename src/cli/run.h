@@ -20,7 +20,7 @@
 #define RUN_FAILED    125 /* 126 and 127: CLI_NOT_RUNNABLE, CLI_NOT_FOUND */
 #define RUN_SIGNALLED 128
 
-#define RUN_OPTIONS   (9u + CLI_POLICIES)
+#define RUN_OPTIONS   (11u + CLI_POLICIES)
 #define RUN_RULES_MAX 64u
 #define RUN_TEXT_MAX  640u
 
@@ -31,6 +31,7 @@ struct run_args {
     const char *fingerprint;
     const char *reconcile;
     struct cli_texts classes;
+    struct cli_telling telling;
     int64_t in_flight;
     bool input;
     bool live;
@@ -50,6 +51,7 @@ struct running {
     struct run_rule rules[RUN_RULES_MAX];
     size_t rule_count;
     struct cli_secret secret;
+    struct hapax__traces *traces;
     struct hapax *h; /* NULL: it runs unprotected */
     int input; /* what was read from stdin; -1: nothing */
     int signals;

@@ -42,6 +42,7 @@ const struct cli_option run_options[] = {
     TEXT("reconcile", "SCRIPT", reconcile,
          "Asked by --on-expired reconcile, by sh: 0 it happened, 1 it did not"),
     FLAG("verbose", verbose, "Say on stderr what became of it, a replay too"),
+    CLI_TELLING_OPTIONS(struct run_args, telling),
     CLI_POLICY_OPTIONS(struct run_args, policies, "24h", "0: not at all",
                        "The command failed: retry, replay or hold (default: by --on-expired)",
                        "After so many it is not run again (default 0: no limit)"),
@@ -157,6 +158,7 @@ enum cli_exit run_read(struct running *r, const char *key)
                                     "reconcile");
     r->request.scope = hapax_str(args->scope);
     r->request.owner = hapax_str(args->owner);
+    r->request.trace = hapax_str(getenv("TRACEPARENT"));
     r->request.key = hapax_str(key);
     hapax_digest(&r->request.caller, NULL, 0); /* nobody: the owner tells keys apart */
     if (hapax__call_check(&r->policy, &r->request, false, asks, text) != HAPAX_ERR_NONE)

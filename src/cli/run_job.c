@@ -23,7 +23,7 @@
 #define TRY_AGAIN    75 /* EX_TEMPFAIL of sysexits.h */
 #define LOOK_MS      200 /* between two looks whether the claim is lost */
 #define GRACE_US     (5 * US_PER_S) /* from SIGTERM to SIGKILL, once it is */
-#define VARIABLES    5u
+#define VARIABLES    6u
 #define VARIABLE_MAX 320u
 
 struct output {
@@ -49,6 +49,7 @@ static bool is_ours(const char *variable)
 static char **make_env(char variables[VARIABLES][VARIABLE_MAX], const struct hapax_attempt *attempt,
                        struct hapax_span key)
 {
+    bool traced = attempt && attempt->trace[0];
     char token[HAPAX_TOKEN_TEXT_MAX];
     size_t n = 0, all = 0;
     char **env;
@@ -59,7 +60,7 @@ static char **make_env(char variables[VARIABLES][VARIABLE_MAX], const struct hap
     if (!env)
         return NULL;
     for (size_t i = 0; i < all; i++)
-        if (!is_ours(environ[i]))
+        if (!is_ours(environ[i]) && !(traced && strncmp(environ[i], "TRACEPARENT=", 12) == 0))
             env[n++] = environ[i];
     (void)snprintf(variables[0], VARIABLE_MAX, "HAPAX_KEY=%.*s", (int)key.len,
                    (const char *)key.ptr);
@@ -74,6 +75,10 @@ static char **make_env(char variables[VARIABLES][VARIABLE_MAX], const struct hap
     if (attempt && hapax_attempt_token(attempt, token)) {
         (void)snprintf(variables[4], VARIABLE_MAX, "HAPAX_TOKEN=%s", token);
         env[n++] = variables[4];
+    }
+    if (traced) {
+        (void)snprintf(variables[5], VARIABLE_MAX, "TRACEPARENT=%s", attempt->trace);
+        env[n++] = variables[5];
     }
     return env;
 }

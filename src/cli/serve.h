@@ -48,7 +48,8 @@ struct serve_args {
     const char *limit;
     int64_t limit_requests; /* 0: none */
     int64_t limit_connections; /* 0: none */
-    bool access_log;
+    const char *access_log; /* NULL: none; text or json */
+    struct cli_telling telling;
     bool config_only;
     const char *policies[SERVE_POLICIES]; /* in the order of options; NULL: the default */
 };
@@ -92,6 +93,7 @@ struct serve_conf {
     char tls_key[PATH_MAX];
     char client_ca[PATH_MAX];
     char upstream_ca[PATH_MAX];
+    char events[PATH_MAX]; /* absolute, or "-"; empty: none */
     const char *folder; /* of what nginx writes; NULL: nginx's own */
     bool on_trial; /* listen at a socket in the folder instead */
     const char *user; /* whom workers run as; NULL: whoever starts nginx */

@@ -358,6 +358,8 @@ static enum cli_exit check_words(const struct serve_args *args)
         {"client-ca", args->client_ca},
         {"upstream-ca", args->upstream_ca},
         {"module", args->module},
+        {"traces", args->telling.traces},
+        {"events", args->telling.events},
     };
 
     enum cli_exit exit = CLI_DONE;
@@ -395,6 +397,31 @@ static enum cli_exit check_origins(const struct serve_args *args)
             exit = refuse(args, "cors", args->cors.items[i],
                           "not an origin, as https://shop.example, with no path; nor *");
     return exit;
+}
+
+/* What the workers will open. The file of the events is theirs to make. */
+static enum cli_exit read_telling(struct serve_conf *conf, const struct serve_args *args)
+{
+    const char *events = args->telling.events;
+    struct cli_telling spans = {.traces = args->telling.traces};
+    struct hapax__traces *traces;
+    enum cli_exit exit = cli_traces_open(&traces, &args->args, &spans, HAPAX__TRACED_HTTP);
+    char here[PATH_MAX] = "";
+    int len;
+
+    if (exit != CLI_DONE)
+        return exit;
+    hapax__traces_close(traces);
+    if (args->access_log && strcmp(args->access_log, "text") != 0 &&
+        strcmp(args->access_log, "json") != 0)
+        return refuse(args, "access-log", args->access_log, "not text or json");
+    if (!events)
+        return CLI_DONE;
+    if (events[0] != '/' && strcmp(events, "-") != 0 && !getcwd(here, sizeof(here)))
+        return refuse(args, "events", events, strerror(errno));
+    len = snprintf(conf->events, sizeof(conf->events), "%s%s%s", here, here[0] ? "/" : "", events);
+    return len < (int)sizeof(conf->events) ? CLI_DONE
+                                           : refuse(args, "events", events, "it is too long");
 }
 
 /* nginx looks for a relative path beside its configuration; the user means the current folder. */
@@ -499,6 +526,8 @@ enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *
         exit = read_owner(conf, args);
     if (exit == CLI_DONE)
         exit = check_origins(args);
+    if (exit == CLI_DONE)
+        exit = read_telling(conf, args);
     return exit == CLI_DONE ? read_files(conf, args) : exit;
 }
 
@@ -568,6 +597,13 @@ static void put_environment(FILE *out, const struct serve_conf *conf)
 {
     static const char *const names[] = {
         "HOME",
+        "OTEL_SDK_DISABLED",
+        "OTEL_TRACES_EXPORTER",
+        "OTEL_SERVICE_NAME",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
         "AWS_ACCESS_KEY_ID",
         "AWS_SECRET_ACCESS_KEY",
         "AWS_SESSION_TOKEN",
@@ -727,20 +763,43 @@ static void put_use_of_limits(FILE *out, const struct serve_args *args)
                       args->limit_connections);
 }
 
+/* As text, or as objects whose members are those of the events where both have them. The query is
+ * left out of objects: it may hold secrets. */
+static void put_log(FILE *out, const struct serve_conf *conf)
+{
+    static const char text[] =
+        "    log_format hapax '$remote_addr \"$request\" $status $body_bytes_sent '\n"
+        "                     '$hapax_answer $hapax_key_id $request_time $hapax_time';\n"
+        "    access_log /dev/stderr hapax;\n";
+    static const char json[] =
+        "    log_format hapax escape=json '{\"event\":\"request\",\"time\":\"$time_iso8601\",'\n"
+        "        '\"door\":\"http\",\"id\":\"$hapax_key_id\",\"answer\":\"$hapax_answer\",'\n"
+        "        '\"attempt\":\"$hapax_attempt\",\"fence\":\"$hapax_fence\",\"status\":$status,'\n"
+        "        '\"method\":\"$request_method\",\"path\":\"$uri\",\"client\":\"$remote_addr\",'\n"
+        "        '\"bytes\":$body_bytes_sent,\"seconds\":$request_time,'\n"
+        "        '\"waited_seconds\":\"$hapax_time\",\"trace\":\"$hapax_traceparent\"}';\n"
+        "    access_log /dev/stderr hapax;\n";
+
+    if (!conf->args->access_log)
+        (void)fputs("    access_log off;\n", out);
+    else
+        (void)fputs(strcmp(conf->args->access_log, "json") == 0 ? json : text, out);
+}
+
 static void put_http(FILE *out, const struct serve_conf *conf)
 {
     static const char *const kinds[] = {"client_body", "proxy", "fastcgi", "scgi", "uwsgi"};
+    const struct serve_args *args = conf->args;
 
     for (size_t i = 0; conf->folder && i < sizeof(kinds) / sizeof(kinds[0]); i++)
         (void)fprintf(out, "    %s_temp_path \"%s/%s\";\n", kinds[i], conf->folder, kinds[i]);
-    if (conf->args->access_log)
-        (void)fputs(
-            "    log_format hapax '$remote_addr \"$request\" $status $body_bytes_sent '\n"
-            "                     '$hapax_answer $hapax_key_id $request_time $hapax_time';\n"
-            "    access_log /dev/stderr hapax;\n",
-            out);
-    else
-        (void)fputs("    access_log off;\n", out);
+    put_log(out, conf);
+    if (args->telling.traces)
+        put_option(out, conf, "hapax_traces", "traces", args->telling.traces);
+    else if (getenv("OTEL_EXPORTER_OTLP_ENDPOINT") || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
+        (void)fputs("    hapax_traces env;\n", out);
+    if (args->telling.events)
+        put_option(out, conf, "hapax_events", "events", conf->events);
     (void)fputs("    server_tokens off;\n"
                 "    underscores_in_headers on; # so that Idempotency_Key is seen, and refused\n",
                 out);
@@ -827,7 +886,8 @@ static void put_upstream(FILE *out, const struct serve_conf *conf)
                 "    proxy_set_header Accept-Encoding $hapax_encodings;\n"
                 "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
                 "    proxy_set_header X-Forwarded-Host $http_host;\n"
-                "    proxy_set_header X-Forwarded-Proto $scheme;\n",
+                "    proxy_set_header X-Forwarded-Proto $scheme;\n"
+                "    proxy_set_header traceparent $hapax_traceparent;\n",
                 out);
     if (!url->tls) {
         (void)fputs("    proxy_set_header Host $http_host;\n", out);

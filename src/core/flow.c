@@ -17,6 +17,7 @@
 #include "base/time.h"
 #include "class.h"
 #include "machine.h"
+#include "trace.h"
 
 #include <assert.h>
 #include <string.h>
@@ -158,8 +159,6 @@ static void count_due(struct hapax__flow *f, enum hapax__flow_do due, int64_t no
     const struct hapax_answer *answer = &f->answer;
     struct hapax__counts *counts = f->counts;
 
-    if (due == HAPAX__FLOW_RUN || due == HAPAX__FLOW_RECONCILE)
-        f->run_us = now_us;
     if (due != HAPAX__FLOW_ANSWER)
         return;
     hapax__count(&counts->answers[answer->kind], 1);
@@ -212,7 +211,7 @@ static uint32_t spent_of(const struct hapax__flow *f, enum hapax_answer_kind kin
     }
 }
 
-/* Answers, once in a flow's life: ANSWER is due, the phase stays. */
+/* Answers, once in a flow's life, with the outcome that was set: ANSWER is due, the phase stays. */
 static void give(struct hapax__flow *f, enum hapax_answer_kind kind)
 {
     assert(!answered(f));
@@ -220,6 +219,7 @@ static void give(struct hapax__flow *f, enum hapax_answer_kind kind)
     f->answer.attempt = f->attempt;
     f->answer.spent = spent_of(f, kind);
     f->answer.fence = f->fence;
+    hapax__trace_take(f->answer.trace, &f->answer.outcome.headers);
     set_due(f, HAPAX__FLOW_ANSWER);
 }
 
@@ -529,9 +529,13 @@ enum hapax__flow_do hapax__flow_next(struct hapax__flow *f, int64_t now_us)
 {
     if (f->due == HAPAX__FLOW_PAUSE && now_us >= f->limit_us)
         phases[f->phase].late(f, now_us);
+    if (f->phase == HAPAX__FLOW_WAITING && f->wait_us == 0)
+        f->wait_us = now_us;
     if (f->due != HAPAX__FLOW_PAUSE) {
         enum hapax__flow_do due = f->due;
 
+        if (due == HAPAX__FLOW_RUN || due == HAPAX__FLOW_RECONCILE)
+            f->run_us = now_us;
         f->due = HAPAX__FLOW_PAUSE;
         if (f->counts)
             count_due(f, due, now_us);
@@ -596,6 +600,7 @@ void hapax__flow_handled(struct hapax__flow *f, enum hapax_class cls,
 {
     assert(f->phase == HAPAX__FLOW_RUNNING || f->phase == HAPAX__FLOW_BYPASSING);
     take_end(f, cls, outcome);
+    f->handled_us = now_us;
     if (f->counts && f->phase == HAPAX__FLOW_RUNNING)
         count_end(f, f->counts->attempts, now_us);
     /* The CLAIM has no verdict yet, so the answer does not wait. The outcome is saved if the

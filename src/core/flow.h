@@ -89,6 +89,9 @@ struct hapax__flow {
     int64_t created_us; /* of the record, by the store's clock; 0: none */
     bool resolved; /* an operator has decided about the record */
     enum hapax__limit limited; /* with LIMITED: by which limit */
+    /* When it began to wait for another attempt, when RUN or RECONCILE was returned, and when the
+     * handler had ended; 0: not. */
+    int64_t begun_us, wait_us, run_us, handled_us;
     /* Set both before begin or resume. */
     void *door; /* the door's own */
     struct hapax__counts *counts; /* the flow counts in here; NULL: nowhere */
@@ -106,7 +109,6 @@ struct hapax__flow {
     bool bodiless; /* the store refused the outcome for its size */
     bool died; /* the handler's process */
     unsigned tries; /* in a row, for the pauses between them */
-    int64_t begun_us;
     int64_t asked_us; /* the last op */
     int64_t ask_at_us;
     int64_t limit_us; /* when this phase gives up */
@@ -114,7 +116,6 @@ struct hapax__flow {
     int64_t lease_us;
     int64_t lease_end_us;
     int64_t run_until_us; /* when renewing ends */
-    int64_t run_us; /* when RUN or RECONCILE was returned */
     int64_t ran_us; /* how long handler and hook took */
     struct hapax_outcome outcome; /* the handler's or the hook's */
     struct {

@@ -38,12 +38,12 @@ static struct hapax_span move(uint8_t **at, struct hapax_span from)
     return to;
 }
 
-/* Copies an outcome: *to points into *memory, which is NULL where there are no bytes. False: out of
- * memory, and neither is touched. */
+/* Copies an outcome, with a line before its headers: *to points into *memory, which is NULL where
+ * there are no bytes. False: out of memory, and neither is touched. */
 static bool outcome_copy(struct hapax_outcome *to, struct hapax__bytes **memory,
-                         const struct hapax_outcome *from)
+                         struct hapax_span line, const struct hapax_outcome *from)
 {
-    size_t size = from->headers.len + from->body.len;
+    size_t size = line.len + from->headers.len + from->body.len;
     struct hapax__bytes *bytes = NULL;
     struct hapax_outcome copy = *from;
     uint8_t *at = NULL;
@@ -56,7 +56,10 @@ static bool outcome_copy(struct hapax_outcome *to, struct hapax__bytes **memory,
         bytes->size = size;
         at = bytes->bytes;
     }
+    line = move(&at, line);
     copy.headers = move(&at, from->headers);
+    if (line.len > 0)
+        copy.headers = (struct hapax_span){line.ptr, line.len + from->headers.len};
     copy.body = move(&at, from->body);
     *to = copy;
     *memory = bytes;
@@ -88,7 +91,7 @@ bool hapax__answer_take(struct hapax_answer *to, const struct hapax__flow *flow,
     to->memory = NULL;
     if (memory && points_into(memory, outcome->headers) && points_into(memory, outcome->body)) {
         atomic_fetch_add(&memory->owners, 1);
-    } else if (!outcome_copy(&to->outcome, &memory, outcome)) {
+    } else if (!outcome_copy(&to->outcome, &memory, hapax_str(NULL), outcome)) {
         memset(to, 0, sizeof(*to));
         return false;
     }
@@ -104,11 +107,25 @@ void hapax_answer_release(struct hapax_answer *answer)
 
 /* ---- attempts ------------------------------------------------------------------------ */
 
+void hapax__attempt_trace(struct hapax_attempt *attempt, const struct hapax__trace *trace)
+{
+    hapax__trace_write(attempt->trace, trace);
+    hapax__trace_line(attempt->trace_line, attempt->trace);
+}
+
+/* The line that is kept with an outcome of these headers. */
+static struct hapax_span line_of(const struct hapax_attempt *attempt, size_t headers)
+{
+    bool fits = attempt->trace[0] && headers <= HAPAX_HEADERS_MAX - sizeof(attempt->trace_line);
+
+    return (struct hapax_span){attempt->trace_line, fits ? sizeof(attempt->trace_line) : 0};
+}
+
 void hapax__attempt_begin(struct hapax_attempt *attempt, const struct hapax__flow *flow)
 {
     bytes_drop(attempt->memory); /* of the hook, which found that nothing happened */
     attempt->memory = NULL;
-    attempt->outcome = (struct hapax_outcome){.body_kept = true};
+    attempt->outcome = (struct hapax_outcome){.body_kept = true, .headers = line_of(attempt, 0)};
     attempt->number = flow->attempt > 0 ? flow->attempt : 1;
     attempt->spent = flow->spent;
     attempt->fence = flow->fence;
@@ -207,9 +224,14 @@ enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status
     if (status < 0 || status > 999 || headers.len > HAPAX_HEADERS_MAX || !are_lines(headers) ||
         body.len > HAPAX_BODY_MAX)
         return HAPAX_ERR_INVALID;
-    /* Copied before the former outcome is freed: the new one may point into it. */
-    if (!outcome_copy(&attempt->outcome, &attempt->memory, &given))
-        return HAPAX_ERR_NOMEM;
+    if (headers.len + body.len == 0) { /* needs no memory */
+        attempt->outcome = (struct hapax_outcome){
+            .status = status, .body_kept = true, .headers = line_of(attempt, 0)};
+        attempt->memory = NULL;
+    } else if (!outcome_copy(&attempt->outcome, &attempt->memory, line_of(attempt, headers.len),
+                             &given)) {
+        return HAPAX_ERR_NOMEM; /* copied before the former is freed: it may point into that */
+    }
     bytes_drop(before);
     return HAPAX_ERR_NONE;
 }
@@ -276,6 +298,7 @@ void hapax__attempt_init(struct hapax_attempt *attempt, const struct hapax_polic
                          const struct hapax_request *request, const struct hapax_attempt *outer)
 {
     enum hapax_error error = HAPAX_ERR_NONE;
+    struct hapax__trace trace;
 
     assert(attempt->execute_inner && attempt->door);
     attempt->policy = policy;
@@ -287,4 +310,6 @@ void hapax__attempt_init(struct hapax_attempt *attempt, const struct hapax_polic
     else if (request->key.len > 0)
         memcpy(attempt->key, request->key.ptr, request->key.len);
     assert(error == HAPAX_ERR_NONE);
+    if (hapax__trace_read(&trace, outer ? hapax_str(outer->trace) : request->trace))
+        hapax__attempt_trace(attempt, &trace);
 }

@@ -7,6 +7,7 @@
 #define HAPAX_DOOR_ATTEMPT_H
 
 #include "core/flow.h"
+#include "core/trace.h"
 #include <hapax/hapax.h>
 
 #include <stdatomic.h>
@@ -34,6 +35,8 @@ struct hapax_attempt {
     size_t key_len;
     uint8_t key[HAPAX_KEY_MAX]; /* for the next service */
     atomic_uint listed; /* how many records the list of steps has */
+    char trace[HAPAX_TRACE_MAX]; /* where the run stands among traces; "": nowhere */
+    uint8_t trace_line[HAPAX__TRACE_LINE]; /* the same, for the outcome */
 
     /* ---- of the attempt, set by hapax__attempt_begin() ---- */
 
@@ -58,6 +61,9 @@ struct hapax_attempt {
  * already. policy and request are borrowed as long as the handler may run. */
 void hapax__attempt_init(struct hapax_attempt *attempt, const struct hapax_policy *policy,
                          const struct hapax_request *request, const struct hapax_attempt *outer);
+
+/* Says where the run stands among traces, before it begins. */
+void hapax__attempt_trace(struct hapax_attempt *attempt, const struct hapax__trace *trace);
 
 /* Makes the attempt the one for which a flow says RUN or RECONCILE, with an empty outcome. An
  * earlier outcome is freed. */

@@ -14,6 +14,7 @@
 
 #include "attempt.h"
 #include "base/heap.h"
+#include "http/traces.h"
 #include "lane/lane.h"
 #include <hapax/hapax.h>
 
@@ -70,11 +71,17 @@ struct hapax__call {
     enum hapax_class cls; /* how the handler ended; 0: it has not run yet */
     bool died; /* it did not end: its process is dead */
     struct hapax_answer answer;
+    struct hapax__traces *traces; /* NULL: it is not told */
+    struct hapax__traced traced;
     bool no_memory; /* there is an answer, but no memory for it */
     struct hapax__timer timer;
     struct hapax__flow flow;
     struct hapax__job job;
 };
+
+/* Has all calls of a handle told by spans and events. To be called before the first call; traces is
+ * closed after the handle. NULL: none. */
+HAPAX__SHARED void hapax__use_traces(struct hapax *h, struct hapax__traces *traces);
 
 /* Makes a call of a policy and a request that hapax__call_check() has passed. Both are borrowed
  * until hapax__call_leave(). outer: the operation's attempt, where the call is a step; otherwise

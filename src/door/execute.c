@@ -29,6 +29,7 @@
 struct hapax {
     struct hapax__pulse *pulse;
     uint32_t calls_max;
+    struct hapax__traces *traces; /* NULL: none */
     size_t secret_len;
     uint8_t secret[];
 };
@@ -163,9 +164,24 @@ bool hapax_store_dead(const struct hapax *h)
     return hapax__pulse_store_dead(h->pulse);
 }
 
+void hapax__use_traces(struct hapax *h, struct hapax__traces *traces)
+{
+    h->traces = traces;
+}
+
 /* ---- execute ------------------------------------------------------------------------- */
 
 static hapax__execute_inner execute_inner;
+
+static void trace(struct hapax__call *call, struct hapax__traces *traces)
+{
+    struct hapax__trace run;
+
+    call->traces = traces;
+    hapax__traces_begin(traces, &call->traced, hapax_str(call->attempt.trace));
+    if (hapax__traces_run(&run, &call->traced))
+        hapax__attempt_trace(&call->attempt, &run);
+}
 
 struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *policy,
                                     const struct hapax_request *request,
@@ -195,6 +211,9 @@ struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *
     call->attempt.execute_inner = execute_inner;
     call->attempt.door = h;
     hapax__attempt_init(&call->attempt, policy, request, outer);
+    /* The list of an operation's steps is no operation of anybody's. */
+    if (h->traces && (request->step.len == 0 || request->step.ptr[0] != '.'))
+        trace(call, h->traces);
     return call;
 }
 

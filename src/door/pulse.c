@@ -139,6 +139,8 @@ static void let_run(struct hapax__pulse *pulse, struct hapax__call *call, enum h
 
 static void answer(struct hapax__pulse *pulse, struct hapax__call *call)
 {
+    if (call->traces)
+        hapax__traces_answer(call->traces, &call->traced, &call->flow, hapax__boot_us());
     call->no_memory = !hapax__answer_take(&call->answer, &call->flow, &call->attempt);
     call_tell(pulse, call, HAPAX__FLOW_ANSWER);
 }

@@ -7,6 +7,7 @@
  * The socket is made here: libmicrohttpd cannot report why a socket failed, or which port it got.
  */
 #include "pages.h"
+#include "traces.h"
 
 #include "base/fail.h"
 
@@ -70,6 +71,7 @@ static enum MHD_Result send_metrics(struct MHD_Connection *connection,
     if (!out)
         return MHD_NO;
     from->metrics(out, from->arg);
+    hapax__traces_metrics(out);
     if (fclose(out) == 0)
         result = send_page(connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8",
                            text, len);

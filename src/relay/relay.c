@@ -62,6 +62,7 @@ struct item {
     struct hapax__letter letter;
     struct hapax__publication publication;
     enum state state;
+    int64_t begun_us; /* to be published */
     struct item *next; /* of its aggregate */
     struct item *next_bucket; /* of the first items of chains */
     struct item *last; /* of the first item: the end of its chain */
@@ -364,6 +365,7 @@ static void chain(struct running *r, struct item *item)
         return;
     }
     item->state = PUBLISHING;
+    item->begun_us = hapax__boot_us();
     item->last = item;
     item->next_bucket = *bucket;
     *bucket = item;
@@ -399,20 +401,37 @@ static void end_item(struct running *r, struct item *item, enum state state)
     r->open--;
 }
 
+/* Under the context that the row's headers have: the letter hands on that one, and not the span's,
+ * since a row that was sent twice is one message. */
+static void trace(const struct running *r, const struct item *item, bool is_published)
+{
+    struct hapax_span context = {NULL, 0};
+
+    for (size_t i = 0; i < item->letter.header_count; i++)
+        if (hapax__name_is(item->letter.headers[i].name, "traceparent"))
+            context = item->letter.headers[i].value;
+    if (r->how->traces)
+        hapax__traces_published(r->how->traces, context, item->row.topic, item->begun_us,
+                                hapax__boot_us(), is_published);
+}
+
 static void published(struct running *r, struct item *item)
 {
     hapax__stats_add(&r->stats->published, 1);
+    trace(r, item, true);
     end_item(r, item, PUBLISHED);
     item = item->next;
     if (!item || item->state != BEHIND)
         return;
     item->state = PUBLISHING;
+    item->begun_us = hapax__boot_us();
     hapax__publish(&r->publisher, &item->publication, &item->letter);
 }
 
 static void refused(struct running *r, struct item *item)
 {
     hapax__stats_add(&r->stats->failed, 1);
+    trace(r, item, false);
     (void)snprintf(item->error, sizeof(item->error), "%s",
                    r->sink->why[0] ? r->sink->why : "refused by the broker");
     end_item(r, item, REFUSED);

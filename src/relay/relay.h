@@ -8,6 +8,7 @@
 #define HAPAX_RELAY_RELAY_H
 
 #include "broker/sink.h"
+#include "http/traces.h"
 #include "store/postgres/postgres.h"
 
 #define HAPAX__RELAY_BATCH_MAX 1000u
@@ -119,6 +120,7 @@ struct hapax__relay {
     uint32_t batch; /* 500 */
     uint32_t attempts_max; /* then it is put aside; 16 */
     int stop_fd;
+    struct hapax__traces *traces; /* of what is published; NULL: none */
     void (*log)(void *arg, const char *line);
     void *log_arg;
 };

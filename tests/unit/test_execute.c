@@ -111,6 +111,81 @@ CASE(the_last_outcome_set_is_the_outcome)
     bed_close(&bed);
 }
 
+/* The context of the run is given with each of its outcomes, and is no header of theirs. Of a
+ * caller that has none, or one that is none, there is none. */
+CASE(the_trace_of_the_run_is_given_with_its_outcome)
+{
+    static const char trace[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    static const struct {
+        const char *key, *given, *kept;
+        hapax_handler *handler;
+        enum hapax_class cls;
+    } cases[] = {
+        {"outcome", trace, trace, play, HAPAX_CLASS_FINAL},
+        {"no outcome", trace, trace, says_nothing, HAPAX_CLASS_FINAL},
+        {"none", NULL, "", play, HAPAX_CLASS_FINAL},
+        {"bad", "00-0", "", play, HAPAX_CLASS_FINAL},
+    };
+    char text[HAPAX_TEXT_MAX];
+    struct script script;
+    struct bed bed;
+
+    bed_open(&bed);
+    script_init(&script, HAPAX_CLASS_FINAL, 201, "x");
+    script.headers = "A: b\r\n";
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        for (int again = 0; again < 2; again++) {
+            struct hapax_request request = request_of(cases[i].key);
+            bool empty = cases[i].handler == says_nothing;
+            struct hapax_answer answer;
+
+            request.trace = again ? hapax_str(NULL) : hapax_str(cases[i].given);
+            assert_int_equal(hapax_execute(bed.h, &bed.policy, &request, cases[i].handler, NULL,
+                                           &script, &answer, text),
+                             HAPAX_ERR_NONE);
+            assert_int_equal(answer.kind, again ? HAPAX_ANSWER_REPLAY : HAPAX_ANSWER_FRESH);
+            assert_string_equal(answer.trace, cases[i].kept);
+            assert_int_equal(answer.outcome.headers.len, empty ? 0 : strlen(script.headers));
+            assert_true(body_is(&answer, empty ? "" : "x"));
+            hapax_answer_release(&answer);
+        }
+    bed_close(&bed);
+}
+
+static enum hapax_class says_much(struct hapax_attempt *attempt, void *arg)
+{
+    must(hapax_attempt_outcome(attempt, 200, *(struct hapax_span *)arg, hapax_str(NULL)) ==
+         HAPAX_ERR_NONE);
+    return HAPAX_CLASS_FINAL;
+}
+
+/* Headers up to the limit are kept whole: there the trace is left out. */
+CASE(headers_at_the_limit_leave_no_room_for_a_trace)
+{
+    static char bytes[HAPAX_HEADERS_MAX];
+    struct hapax_span headers = {(const uint8_t *)bytes, sizeof(bytes)};
+    struct hapax_answer answer;
+    char text[HAPAX_TEXT_MAX];
+    struct bed bed;
+
+    memset(bytes, 'a', sizeof(bytes));
+    memcpy(bytes, "A: ", 3);
+    memcpy(bytes + sizeof(bytes) - 2, "\r\n", 2);
+    bed_open(&bed);
+    for (int again = 0; again < 2; again++) {
+        struct hapax_request request = request_of("k");
+
+        request.trace = hapax_str("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        assert_int_equal(
+            hapax_execute(bed.h, &bed.policy, &request, says_much, NULL, &headers, &answer, text),
+            HAPAX_ERR_NONE);
+        assert_string_equal(answer.trace, "");
+        assert_int_equal(answer.outcome.headers.len, sizeof(bytes));
+        hapax_answer_release(&answer);
+    }
+    bed_close(&bed);
+}
+
 /* Another request or another caller under the same key is refused, and nothing of the answer
  * shows. */
 CASE(another_fingerprint_or_caller_is_a_mismatch)

@@ -5,10 +5,12 @@
  *     from hashlib import sha256; import hmac
  *     L = lambda b, n=4: len(b).to_bytes(n, 'big') + b
  */
+#include "base/span.h"
 #include "base/utf8.h"
 #include "core/id.h"
 #include "core/key.h"
 #include "core/question.h"
+#include "core/trace.h"
 
 #include <hapax/store.h>
 #include <setjmp.h>
@@ -768,6 +770,83 @@ static void every_value_has_its_name(void **state)
     assert_string_equal(hapax_verdict_name((enum hapax_verdict)11), "?");
 }
 
+/* ---- traces ------------------------------------------------------------------------ */
+
+#define TRACE "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+/* W3C Trace Context: of a later version as much as is known is read; anything else is none. */
+static void a_traceparent_is_read_as_the_standard_says(void **state)
+{
+    static const struct {
+        const char *text, *read; /* NULL: it is none */
+    } cases[] = {
+        {TRACE, TRACE},
+        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"},
+        {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", TRACE},
+        {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-comes", TRACE},
+        {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01.what", NULL},
+        {"", NULL},
+        {TRACE "-", NULL},
+        {"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", NULL},
+        {"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x", NULL},
+        {"0g-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", NULL},
+        {"g0-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", NULL},
+        {"00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", NULL},
+        {"00-00000000000000000000000000000000-b7ad6b7169203331-01", NULL},
+        {"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", NULL},
+        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333-001", NULL},
+        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0x", NULL},
+        {"00_0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", NULL},
+        {"00-0af7651916cd43dd8448eb211c80319c_b7ad6b7169203331-01", NULL},
+        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331_01", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct hapax__trace trace;
+        char text[HAPAX_TRACE_MAX];
+        bool is = hapax__trace_read(&trace, hapax_str(cases[i].text));
+
+        assert_int_equal(is, cases[i].read != NULL);
+        if (!is)
+            continue;
+        hapax__trace_write(text, &trace);
+        assert_string_equal(text, cases[i].read);
+    }
+}
+
+/* Only a whole first line is taken off; all else is a header like any other. */
+static void a_trace_is_taken_off_an_outcomes_headers(void **state)
+{
+    static const struct {
+        const char *headers, *trace, *left;
+    } cases[] = {
+        {"Hapax-Trace: " TRACE "\r\nA: b\r\n", TRACE, "A: b\r\n"},
+        {"Hapax-Trace: " TRACE "\r\n", TRACE, ""},
+        {"", "", ""},
+        {"A: b\r\n", "", "A: b\r\n"},
+        {"A: b\r\nHapax-Trace: " TRACE "\r\n", "", "A: b\r\nHapax-Trace: " TRACE "\r\n"},
+        {"Hapax-Trace: " TRACE "-1\r\n", "", "Hapax-Trace: " TRACE "-1\r\n"},
+        {"Hapax-Trace: " TRACE "\n\n", "", "Hapax-Trace: " TRACE "\n\n"},
+        {"Hapax-Trace: x0-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n", "",
+         "Hapax-Trace: x0-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n"},
+    };
+    uint8_t line[HAPAX__TRACE_LINE];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct hapax_span headers = hapax_str(cases[i].headers);
+        char trace[HAPAX_TRACE_MAX];
+
+        hapax__trace_take(trace, &headers);
+        assert_string_equal(trace, cases[i].trace);
+        assert_true(hapax__is(headers, cases[i].left));
+    }
+    hapax__trace_line(line, TRACE);
+    assert_memory_equal(line, "Hapax-Trace: " TRACE "\r\n", sizeof(line));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -799,6 +878,8 @@ int main(void)
         cmocka_unit_test(a_key_is_quoted_as_it_is_read),
         cmocka_unit_test(an_event_without_source_or_id_has_no_key),
         cmocka_unit_test(every_value_has_its_name),
+        cmocka_unit_test(a_traceparent_is_read_as_the_standard_says),
+        cmocka_unit_test(a_trace_is_taken_off_an_outcomes_headers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,6 +85,8 @@ interface Common extends Policies {
   scope?: string;
   /** What the operation is, for operators; no key, no secret. */
   what?: string;
+  /** Where the caller stands among traces (W3C Trace Context); kept with the outcome. */
+  traceparent?: string;
   /** Gives up waiting; once the handler runs, aborts `op.signal`. */
   signal?: AbortSignal;
 }

@@ -170,8 +170,8 @@ function errorOf(meta, body) {
 // ---- what is asked -------------------------------------------------------------------------------
 
 const OWN = new Set([
-  'scope', 'key', 'keyHeader', 'owner', 'caller', 'fingerprint', 'what', 'codec', 'signal', 'reconcile',
-  'policy', 'message', 'request', 'body', 'select', 'methods',
+  'scope', 'key', 'keyHeader', 'owner', 'caller', 'fingerprint', 'what', 'traceparent', 'codec', 'signal',
+  'reconcile', 'policy', 'message', 'request', 'body', 'select', 'methods',
 ]);
 
 // Every other option is a policy: onExpired is on_expired. Whether there is one the door says.
@@ -189,9 +189,9 @@ function policyOf(options) {
 const named = (value) => text(value ?? '');
 
 function metaOf(options) {
-  const { scope, key, keyHeader, owner, caller, what, reconcile } = options;
+  const { scope, key, keyHeader, owner, caller, what, traceparent, reconcile } = options;
   return {
-    scope, key: text(key), key_header: keyHeader, what,
+    scope, key: text(key), key_header: keyHeader, what, traceparent,
     owner: 'owner' in options ? named(owner) : undefined,
     caller: 'caller' in options ? [caller].flat().map(named) : undefined,
     policy: policyOf(options), reconciles: reconcile !== undefined,

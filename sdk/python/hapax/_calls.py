@@ -17,7 +17,8 @@ import uuid
 from ._door import ANSWER, BODY_MAX, RUN, Door, plain, text
 from .errors import BY_ANSWER, ClaimLost, Failed, HapaxError, Invalid, NotRun
 
-NOT_POLICIES = ("scope", "key", "owner", "caller", "fingerprint", "what", "codec", "reconcile", "args")
+NOT_POLICIES = ("scope", "key", "owner", "caller", "fingerprint", "what", "traceparent", "codec", "reconcile",
+                "args")
 
 
 # ---- values --------------------------------------------------------------------------------------
@@ -314,6 +315,7 @@ def members_of(options):
         "owner": named(options["owner"]) if "owner" in options else None,
         "caller": [named(part) for part in parts] if "caller" in options else None,
         "what": options.get("what"),
+        "traceparent": options.get("traceparent"),
         "policy": {name: value for name, value in options.items() if name not in NOT_POLICIES},
         "reconciles": options.get("reconcile") is not None,
     }

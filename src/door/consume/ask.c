@@ -240,6 +240,15 @@ static struct hapax_span type_of(const struct hapax_message *message)
     return type;
 }
 
+/* The producer's traceparent; empty: none. */
+static struct hapax_span trace_of(const struct hapax_message *message)
+{
+    for (size_t i = 0; i < message->header_count; i++)
+        if (hapax__name_is(message->headers[i].name, "traceparent"))
+            return message->headers[i].value;
+    return (struct hapax_span){NULL, 0};
+}
+
 static enum hapax_error refuse(struct hapax__asked *out, enum hapax_answer_kind kind,
                                const char *why)
 {
@@ -269,6 +278,7 @@ enum hapax_error hapax__message_ask(struct hapax__asked *out, const struct hapax
         return refuse(out, HAPAX_ANSWER_TOO_LARGE, HAPAX__HEADERS_MANY);
     if (message->body.len > policy->max_request)
         return refuse(out, HAPAX_ANSWER_TOO_LARGE, "its body is over max_request");
+    out->request.trace = trace_of(message);
     if (!hapax__ask_fingerprint(&out->request.fingerprint, &asking.view, NULL, 0))
         return HAPAX_ERR_NOMEM;
     switch (hapax__ask_key(out, &asking.view)) {

@@ -18,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/span.h"
 #include "core/key.h"
+#include "door/attempt.h"
 
 #include <assert.h>
 #include <curl/curl.h>
@@ -529,9 +530,10 @@ static bool keeps_name(struct hapax_span name, char *const *names)
     return keeps;
 }
 
-/* Headers that keep their names are passed first, so that they are the last to be left out. */
+/* Headers that keep their names are passed first, so that they are the last to be left out. trace:
+ * the run's own traceparent, which takes the place of the message's; "": none. */
 static void pass_headers(struct lines *lines, const struct hapax_message *message,
-                         char *const *names, bool named)
+                         const char *trace, char *const *names, bool named)
 {
     struct hapax_span attribute;
     bool encoded;
@@ -539,7 +541,8 @@ static void pass_headers(struct lines *lines, const struct hapax_message *messag
     for (size_t i = 0; i < message->header_count; i++) {
         const struct hapax_message_header *header = &message->headers[i];
 
-        if (keeps_name(header->name, names) != named ||
+        if ((trace[0] && hapax__name_is(header->name, "traceparent")) ||
+            keeps_name(header->name, names) != named ||
             hapax__event_attribute(&attribute, &encoded, header->name))
             continue;
         if (!is_token(header->name) || !is_value(header->value))
@@ -561,10 +564,12 @@ bool hapax__event_lines(struct curl_slist **out, const struct hapax_message *mes
     add(&lines, "Expect:");
     if (!message->body.ptr)
         put_text(&lines, "Hapax-Tombstone", "true");
-    pass_headers(&lines, message, names, true);
+    if (attempt->trace[0])
+        put_text(&lines, "traceparent", attempt->trace);
+    pass_headers(&lines, message, attempt->trace, names, true);
     if (!hapax__event_structured(message->content_type, false))
         put_event(&lines, message, key, broker);
-    pass_headers(&lines, message, names, false);
+    pass_headers(&lines, message, attempt->trace, names, false);
     if (lines.left_out > 0)
         put_number(&lines, "Hapax-Left-Out", lines.left_out);
     *out = lines.list;

@@ -636,6 +636,17 @@ static bool find_what(struct hapax__asked *out, struct asking *asking)
     return true;
 }
 
+/* The client's traceparent, which stands in the event; empty: none. */
+static struct hapax_span find_trace(struct asking *asking)
+{
+    struct hapax_span value = {NULL, 0}, none = {NULL, 0};
+
+    if (!hapax__event_is_http(asking->kind) ||
+        http_header(asking, &value, hapax_str("traceparent")) != 1 || !hapax__raw_is_string(value))
+        return none;
+    return (struct hapax_span){value.ptr + 1, value.len - 2};
+}
+
 /* ---- asking ------------------------------------------------------------------------------ */
 
 static bool ask_for(struct hapax__asked *out, struct asking *asking, size_t request_max)
@@ -685,6 +696,7 @@ bool hapax__event_ask(struct hapax__asked *out, const struct hapax__ask *ask,
     }
     memset(out, 0, sizeof(*out));
     out->request.scope = ask->scope;
+    out->request.trace = find_trace(&asking);
     good = ask_for(out, &asking, policy->max_request);
     hapax__arena_release(&asking.arena);
     return good;

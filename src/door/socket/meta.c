@@ -395,6 +395,7 @@ enum hapax_error hapax__meta_begin_read(struct hapax__meta_begin *out, struct ha
         {"ticket", read_string, FIELD(hapax__meta_begin, ticket)},
         {"step", read_string, FIELD(hapax__meta_begin, step)},
         {"in", read_number, FIELD(hapax__meta_begin, in)},
+        {"traceparent", read_string, FIELD(hapax__meta_begin, trace)},
         {"as", read_as, FIELD(hapax__meta_begin, as)},
         {"request", read_request, 0},
         {"message", read_message, FIELD(hapax__meta_begin, message)},

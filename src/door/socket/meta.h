@@ -36,7 +36,7 @@ struct hapax__meta_message {
 
 /* BEGIN, and RESUME, which has only ticket, in, reconciles, as and message. */
 struct hapax__meta_begin {
-    struct hapax_span scope, what, step;
+    struct hapax_span scope, what, step, trace;
     struct hapax__given key, owner;
     struct hapax__parts key_headers;
     struct hapax__parts caller, fingerprint;

@@ -286,6 +286,10 @@ static enum hapax_error take_request(struct hapax__door_op *op,
     if (error != HAPAX_ERR_NONE)
         return error;
     request.key = find_key(key, &op->why, begin);
+    request.trace = begin->trace;
+    for (size_t i = 0; begin->headers && i < begin->headers->n && request.trace.len == 0; i++)
+        if (hapax__line_is(&begin->headers->at[i], hapax_str("traceparent")))
+            request.trace = begin->headers->at[i].value;
     request.what = begin->what;
     if (begin->as == HAPAX__AS_HTTP && request.what.len == 0)
         request.what = (struct hapax_span){what, hapax_what(what, line, 2)};
@@ -355,6 +359,7 @@ static bool make_call(struct hapax__door_op *op, char text[HAPAX_TEXT_MAX])
 
     op->call = hapax__call_new(door->options.h, &op->policy, &op->request,
                                op->outer ? &op->outer->call->attempt : NULL, op->reconciles, text);
+    op->request.trace = (struct hapax_span){NULL, 0}; /* of the frame; the attempt has it */
     if (!op->call)
         return false;
     op->call->told = hapax__door_told;

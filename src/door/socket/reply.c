@@ -89,7 +89,7 @@ static void put_id(struct hapax__json_out *out, const struct hapax_id *id)
 static void put_ticket(struct hapax__json_out *out, const struct hapax__door_op *op)
 {
     const struct hapax_attempt *attempt = &op->call->attempt;
-    const struct hapax__ticket ticket = {
+    struct hapax__ticket ticket = {
         .policy = op->policy,
         .request = op->request,
         .token = attempt->token,
@@ -103,6 +103,7 @@ static void put_ticket(struct hapax__json_out *out, const struct hapax__door_op 
         .reconciles = op->reconciles,
     };
 
+    ticket.request.trace = hapax_str(attempt->trace);
     put_name(out, "ticket");
     hapax__ticket_put(out, &ticket);
 }
@@ -122,6 +123,8 @@ void hapax__door_put_run(struct hapax__door_op *op)
         put_name(out, "key");
         put_text(out, hapax_attempt_key(attempt));
     }
+    if (attempt->trace[0])
+        put_word(out, "traceparent", attempt->trace);
     if (hapax_attempt_token(attempt, token))
         put_word(out, "token", token);
     if (attempt->fence > 0)
@@ -286,6 +289,8 @@ static void put_members(struct hapax__json_out *out, const struct hapax__door_op
     put_count(out, "attempt", answer->attempt);
     put_count(out, "spent", answer->spent);
     put_count(out, "fence", answer->fence);
+    if (answer->trace[0])
+        put_word(out, "traceparent", answer->trace);
     if (answer->error != HAPAX_ERR_NONE)
         put_word(out, "error", hapax_error_name(answer->error));
     put_line(out, op);

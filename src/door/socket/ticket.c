@@ -2,6 +2,8 @@
  *
  * version u8 · bits u8 · token 16 · attempt u32 · spent u32 · fence u64 · created_us u64
  * · fingerprint 32 · caller 32 · policies · scope, key, step, owner, what: u8+bytes each
+ * · trace: u8+bytes, in version 2. Where there is no trace the ticket is of version 1, which older
+ * doors read.
  */
 #include "ticket.h"
 
@@ -9,7 +11,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 
-#define VERSION 1u
+#define VERSION 2u
 /* What has a fixed length is below 300 bytes. A name has 255 bytes at most, and its length. */
 #define SIZE_MAX_OF_TICKET (300u + 5u * 256u)
 
@@ -79,7 +81,7 @@ void hapax__ticket_put(struct hapax__json_out *out, const struct hapax__ticket *
     uint8_t bytes[SIZE_MAX_OF_TICKET];
     struct hapax__writer w = {bytes, sizeof(bytes)};
 
-    hapax__put_number(&w, VERSION, 1);
+    hapax__put_number(&w, t->request.trace.len > 0 ? VERSION : 1, 1);
     hapax__put_number(&w,
                       (t->claim.stale ? STALE : 0u) | (t->claim.resolved ? RESOLVED : 0u) |
                           (t->claim.reconciling ? RECONCILING : 0u) |
@@ -98,6 +100,8 @@ void hapax__ticket_put(struct hapax__json_out *out, const struct hapax__ticket *
     put_name(&w, t->request.step);
     put_name(&w, t->request.owner);
     put_name(&w, t->request.what);
+    if (t->request.trace.len > 0)
+        put_name(&w, t->request.trace);
     hapax__json_put_base64(out, (struct hapax_span){bytes, (size_t)(w.at - bytes)});
     explicit_bzero(bytes, sizeof(bytes));
 }
@@ -117,7 +121,7 @@ enum hapax_error hapax__ticket_read(struct hapax__ticket *t, struct hapax_arena 
     memset(t, 0, sizeof(*t));
     r = (struct hapax__reader){bytes, len, false};
     version = hapax__take_u8(&r);
-    if (!r.bad && version != VERSION)
+    if (!r.bad && (version < 1 || version > VERSION))
         return hapax__fail(text, HAPAX_ERR_UNSUPPORTED,
                            "the ticket is of version %u, and this door reads %u", version, VERSION);
     bits = hapax__take_u8(&r);
@@ -138,6 +142,8 @@ enum hapax_error hapax__ticket_read(struct hapax__ticket *t, struct hapax_arena 
     t->request.step = take_name(&r);
     t->request.owner = take_name(&r);
     t->request.what = take_name(&r);
+    if (version > 1)
+        t->request.trace = take_name(&r);
     if (r.bad || r.left > 0 || t->request.key.len == 0 || t->claim.fence == 0 ||
         t->claim.created_us < 0)
         return hapax__fail(text, HAPAX_ERR_INVALID, "member \"ticket\" is missing, or is none");

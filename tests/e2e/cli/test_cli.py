@@ -105,7 +105,7 @@ def test_defaults_stand_in_brackets(hapax):
     assert not re.findall(r"^- `--.*; (?:\d+\w*|on|off|rerun|retry|hold|key|body)$", pages, re.M)
     assert "`: A claim not renewed for this long is dead (default 30s)\n" in pages
     assert re.findall(r"^(\S.*)", hapax("serve", "--help").out, re.M)[1:] == [
-        "Connections", "Requests", "Answers", "Limits, and the process", "Policies", "Options of every command"]
+        "Connections", "Requests and answers", "Limits, and the process", "Policies", "Options of every command"]
 
 
 def test_man_pages_are_without_warnings(hapax):
@@ -397,7 +397,7 @@ def test_show_prints_the_stored_outcome(hapax, store):
                  r"^ +X: y$", r"^ +line 2$", r"^expires .*\(in 23h59m\)$"):
         assert re.search(part, text.out, re.M), part
     record = hapax("show", "--store", store, "--scope", "cards", "order-1", "--json").json
-    assert record.keys() == RECORD | {"body", "steps"} and record["steps"] == []
+    assert record.keys() == RECORD | {"body", "trace", "steps"} and record["steps"] == []
     assert record["headers"] == ["Content-Type: text/plain", "X: y"]
     assert (record["status"], record["body"], record["attempt"]) == (201, "line 1\nline 2\n", 1)
     assert record["lease_until_us"] is None and record["resolved_by"] is None

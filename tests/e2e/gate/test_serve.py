@@ -692,7 +692,7 @@ def test_json(serve, store):
 
 def test_the_access_log(serve, api):
     """--access-log: a line for each request, with its answer, on stderr."""
-    served = serve("--access-log")
+    served = serve("--access-log", "text")
     served.post("/ok", "k")
     assert re.match(r'127\.0\.0\.1 "POST /ok HTTP/1\.1" 200 \d+ fresh [0-9a-f]{64} ', served.process.stderr.readline())
 

@@ -25,6 +25,7 @@ from pg import Database
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402
+from collector import Collector  # noqa: E402
 
 ROUNDS = int(os.environ.get("HAPAX_RELAY_ROUNDS", 8))
 
@@ -96,6 +97,19 @@ def test_what_was_committed_is_published_with_its_key(hapax, database, queue):
     assert two == ("two", {"idempotency-key": '"with \\"quotes\\""'})
     assert three == ("three", {})  # its id is the key
     wait_until(lambda: waiting(database) == 0, "the rows having ended")
+
+
+# A span for what is published, under the context that its writer gave, which goes out unchanged.
+def test_what_is_published_is_traced(hapax, database, queue):
+    collector, parent = Collector(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    relay(hapax, database, "--traces", collector.url)
+    publish(database, queue, "one", key="secret-key", headers={"traceparent": parent})
+    assert bodies(queue, 1)[0][1]["traceparent"] == parent
+    wait_until(lambda: collector.named(f"publish {queue.name}"), "the span")
+    span, = collector.named(f"publish {queue.name}")
+    assert (span.trace, span.parent, span.kind, span.failed) == (*parent.split("-")[1:3], 4, False)
+    assert span.attributes["messaging.destination.name"] == queue.name and b"secret-key" not in collector.bodies[0]
+    collector.close()
 
 
 # The key that a consumer reads is the one that was published: the message and its repeat are one operation.

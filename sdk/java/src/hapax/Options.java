@@ -63,6 +63,11 @@ public final class Options {
         return with(request -> request.set("what", what));
     }
 
+    /** Where the caller stands among traces (W3C Trace Context); kept with the outcome. */
+    public Options traceparent(String traceparent) {
+        return with(request -> request.set("traceparent", traceparent));
+    }
+
     /** A policy by the name and value that it has everywhere: policy("attempts_max", "3"). */
     public Options policy(String name, String value) {
         return with(request -> request.policy(name, value));

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What became of operations, told to others: spans to a collector by OTLP over HTTP, in its JSON
+ * form, and events, a line of JSON for each attempt that has ended (docs/traces.md has both).
+ *
+ * A door puts what it tells into a bounded queue, and never waits. A thread writes and sends. What
+ * finds the queue full, or what nobody takes, is dropped and counted.
+ */
+#ifndef HAPAX_HTTP_TRACES_H
+#define HAPAX_HTTP_TRACES_H
+
+#include "core/flow.h"
+#include "core/trace.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+struct hapax__traces;
+
+/* The door, as spans and events name it; what kind of span its operations are. */
+enum hapax__traced_door {
+    HAPAX__TRACED_HTTP,
+    HAPAX__TRACED_MESSAGE,
+    HAPAX__TRACED_LAMBDA,
+    HAPAX__TRACED_SOCKET,
+    HAPAX__TRACED_COMMAND,
+    HAPAX__TRACED_RELAY
+};
+
+struct hapax__traces_settings {
+    enum hapax__traced_door door;
+    /* The collector's URL; without a path /v1/traces is added. NULL: the environment's
+     * (OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT). Neither: no spans. */
+    const char *url;
+    bool no_spans; /* whatever the environment says */
+    const char *events; /* a file to append to; "-": standard output; NULL: no events */
+    const int *events_fd; /* in its place: a descriptor, which stays the caller's; NULL: none */
+};
+
+/* Opens what the settings name. *out is NULL where that is nothing. INVALID: a URL, a header or a
+ * file; text names it. NOMEM. */
+HAPAX__SHARED enum hapax_error hapax__traces_open(struct hapax__traces **out,
+                                                  const struct hapax__traces_settings *settings,
+                                                  char text[HAPAX_TEXT_MAX]);
+
+/* Sends what is queued, for 2 s at most, and frees. NULL: does nothing. */
+HAPAX__SHARED void hapax__traces_close(struct hapax__traces *traces);
+
+/* Where an operation stands. Zeroed: its caller has no trace, and no spans are sent. */
+struct hapax__traced {
+    struct hapax__trace parent; /* the caller's; zeroed: none */
+    struct hapax__trace self;
+    bool sent; /* as spans */
+};
+
+/* Begins an operation under the caller's context, which may be none. The caller decides whether it
+ * is recorded; where there is no caller it is. traces may be NULL. */
+HAPAX__SHARED void hapax__traces_begin(struct hapax__traces *traces, struct hapax__traced *out,
+                                       struct hapax_span traceparent);
+
+/* The context of the handler's run: what is handed on, and kept with the outcome. False: none. */
+HAPAX__SHARED bool hapax__traces_run(struct hapax__trace *out, const struct hapax__traced *traced);
+
+/* The flow gives its answer. */
+HAPAX__SHARED void hapax__traces_answer(struct hapax__traces *traces,
+                                        const struct hapax__traced *traced,
+                                        const struct hapax__flow *flow, int64_t now_us);
+
+/* A relay's publication has ended. destination and why (NULL: it is published) are copied. */
+HAPAX__SHARED void hapax__traces_published(struct hapax__traces *traces,
+                                           struct hapax_span traceparent,
+                                           struct hapax_span destination, int64_t begun_us,
+                                           int64_t now_us, bool published);
+
+/* How many operations were sent as spans, dropped instead, and how many events were dropped. */
+struct hapax__traces_counts {
+    uint64_t sent, dropped, events_dropped;
+};
+HAPAX__SHARED struct hapax__traces_counts hapax__traces_counts(const struct hapax__traces *traces);
+
+/* The same of this process, for its /metrics; nothing where it has none. The page is closed before
+ * they are. */
+HAPAX__SHARED void hapax__traces_metrics(FILE *out);
+
+#endif
