@@ -12,8 +12,7 @@
 #include "broker/sink.h"
 #include "broker/source.h"
 
-#include <amqp.h>
-#include <amqp_tcp_socket.h>
+#include "broker/amqp/library.h"
 #include <poll.h>
 #include <stdarg.h>
 #include <string.h>

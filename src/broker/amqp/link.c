@@ -18,8 +18,6 @@
 #include "base/fail.h"
 #include "base/tls.h"
 
-#include <amqp_ssl_socket.h>
-#include <amqp_tcp_socket.h>
 #include <assert.h>
 #include <errno.h>
 #include <linux/sock_diag.h>

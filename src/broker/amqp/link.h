@@ -12,7 +12,7 @@
 
 #include "uri.h"
 
-#include <amqp.h>
+#include "library.h"
 #include <poll.h>
 
 #define HAPAX__AMQP_FRAME_MAX 131072 /* bytes; RabbitMQ's own default and maximum */

@@ -19,7 +19,7 @@
 #include "broker/sink.h"
 #include "broker/source.h"
 
-#include <amqp.h>
+#include "library.h"
 #include <sys/queue.h>
 
 /* Marks a letter, so that a returned one is recognised. Not shown to users. */
