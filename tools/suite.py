@@ -7,7 +7,7 @@ of count.py, behind what the failed cases printed and the commands that play the
 failed.
 
 Most tests wait, and those that compute are few: so both runners share the processors, and neither waits for the other.
-HAPAX_WORKERS: processes of pytest (6). HAPAX_PROGRAMS: programs of meson at once (3).
+TEST_WORKERS: processes of pytest (6). HAPAX_PROGRAMS: programs of meson at once (3).
 """
 import json
 import os
@@ -95,7 +95,7 @@ def run_pytest(news):
     progress = RESULTS / "progress"
     progress.write_text("")
     env = os.environ | {"HAPAX_BUILD": str(BUILD), "HAPAX_PROGRESS": str(progress),
-                        "HAPAX_WORKERS": os.environ.get("HAPAX_WORKERS", "6")}
+                        "TEST_WORKERS": os.environ.get("TEST_WORKERS", "6")}
     with open(RESULTS / "pytest.log", "w") as log, open(progress, encoding="utf-8") as lines:
         process = subprocess.Popen([ROOT / "tools/pytest", RESULTS / "e2e.xml", *FILES], stdin=subprocess.DEVNULL,
                                    stdout=log, stderr=log, env=env, cwd=ROOT)

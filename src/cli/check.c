@@ -47,6 +47,12 @@ static void say(void *arg, bool danger, const char *line)
 
 /* ---- the door -------------------------------------------------------------------------- */
 
+/* Whether --store stands on the line. It is the first of the shared options. */
+static bool names_store(const struct cli_args *args)
+{
+    return args->given[args->command->option_count].from == CLI_FROM_LINE;
+}
+
 /* Says what there is to say of the settings of the door that stands after "--". Its store is then
  * the one that is checked. */
 static enum cli_exit advise_door(struct advice *advice, struct cli_args *args,
@@ -61,16 +67,13 @@ static enum cli_exit advise_door(struct advice *advice, struct cli_args *args,
         return cli_fail(
             args, CLI_USAGE, HAPAX_ERR_INVALID,
             "after -- stands a door and its options: serve, consume, lambda, door or run");
-    *door = calloc(1, command->args_size);
+    *door = cli_args_new(command);
     if (!*door)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
-    (*door)->command = command;
-    if (command->defaults)
-        command->defaults(*door);
     while (args->words[words])
         words++;
     exit = cli_parse(*door, words - 1, args->words + 1);
-    if (exit == CLI_DONE && !(*door)->store && !args->by_default)
+    if (exit == CLI_DONE && names_store(args) && !names_store(*door))
         (*door)->store = args->store;
     if (exit == CLI_DONE)
         exit = cli_store_name(*door);
@@ -146,7 +149,7 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE && advice.danger)
         exit = CLI_NO;
     hapax_store_close(store);
-    free(door);
+    cli_args_free(door);
     return exit;
 }
 

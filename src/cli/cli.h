@@ -13,8 +13,9 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#define CLI_TEXTS_MAX  64u
-#define CLI_SECRET_MAX 4096u
+#define CLI_TEXTS_MAX   64u
+#define CLI_SECRET_MAX  4096u
+#define CLI_OPTIONS_MAX 96u
 
 enum cli_exit {
     CLI_DONE = 0,
@@ -56,16 +57,29 @@ struct cli_option {
         .about = text                                                                              \
     }
 
+enum cli_from { CLI_FROM_DEFAULT = 0, CLI_FROM_LINE, CLI_FROM_ENVIRONMENT, CLI_FROM_FILE };
+
+/* Where an option's value comes from. */
+struct cli_given {
+    enum cli_from from;
+    unsigned line; /* of the file; counted from 1 */
+    const char *value; /* as it was given, the last one where there are several; NULL: by default */
+};
+
 /* What every command is given: the first member of the command's own struct. The other fields of
  * that struct begin as zero, unless the command's defaults() sets them. */
 struct cli_args {
     const struct cli_command *command;
     const char *operand; /* NULL: none */
     char **words; /* of a command that takes them: those after "--"; ends with NULL */
+    const char *config; /* NULL: no file of settings */
     const char *store; /* the URI; set even where --store is not given */
     bool by_default; /* neither --store nor HAPAX_STORE named it */
     bool json;
     bool help;
+    struct cli_given given[CLI_OPTIONS_MAX]; /* by the option's place (cli_option_at) */
+    char *file; /* the text of the file of settings, into which values point; NULL: none */
+    size_t file_size;
     const char *shown; /* store as it was named, without passwords */
     char uri[PATH_MAX + 64]; /* what store points to by default, or with a login */
     char shown_uri[HAPAX_TEXT_MAX]; /* what shown points to, where there may be a password */
@@ -87,6 +101,10 @@ struct cli_command {
     } groups[6];
     const char *operand; /* of the synopsis; NULL: takes none */
     bool words; /* takes all that stands after "--" */
+    bool rest; /* takes all from the first word on that is no option of its own */
+    /* Takes its options from the environment and from a file, too. A command without this takes
+     * --store, --json and --config alone from there: an act stands on its own line. */
+    bool settings;
     int wrong; /* exit status of a wrong command line; 0: CLI_USAGE */
     bool no_store; /* knows no --store */
     bool no_shared; /* knows none of the shared options */
@@ -102,9 +120,9 @@ struct cli_command {
     enum cli_exit (*advise)(struct cli_args *args, const struct cli_advice *to);
 };
 
-extern const struct cli_command cli_bench, cli_check, cli_consume, cli_door, cli_help, cli_init,
-    cli_keep, cli_lambda, cli_list, cli_purge, cli_redrive, cli_relay, cli_resolve, cli_run,
-    cli_serve, cli_show;
+extern const struct cli_command cli_bench, cli_check, cli_config, cli_consume, cli_door, cli_help,
+    cli_init, cli_keep, cli_lambda, cli_list, cli_purge, cli_redrive, cli_relay, cli_resolve,
+    cli_run, cli_serve, cli_show;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const struct cli_command *const cli_commands[];
@@ -130,9 +148,22 @@ const struct cli_option *cli_shared_option(const struct cli_command *command, si
 /* One of a command's options, its own and then the shared ones. NULL: past the last. */
 const struct cli_option *cli_option_at(const struct cli_command *command, size_t place);
 
-/* Reads the words after the command's name into args. A wrong one is printed, and CLI_USAGE is
- * returned. */
+/* Reads the words after the command's name into args, then what the environment sets, then the file
+ * that --config names: the first that sets an option wins. What is wrong is printed, and CLI_USAGE
+ * is returned. */
 enum cli_exit cli_parse(struct cli_args *args, int argc, char **argv);
+
+/* Makes args for a command, with its defaults. NULL: out of memory. */
+struct cli_args *cli_args_new(const struct cli_command *command);
+void cli_args_free(struct cli_args *args); /* NULL is allowed */
+
+#define CLI_VARIABLE_MAX 64u
+
+/* The variable that sets an option: HAPAX_ON_EXPIRED of on-expired. */
+void cli_variable(char out[CLI_VARIABLE_MAX], const struct cli_option *option);
+
+/* The file that --config names: NAME is /etc/hapax/NAME.conf, and what has a slash is itself. */
+void cli_config_path(char out[PATH_MAX], const char *config);
 
 /* Which of the words, after which comes NULL, the value of an option is: counted from 1; 0: the
  * value is NULL. Another value is printed, and CLI_USAGE is returned. */

@@ -474,10 +474,11 @@ static void watch(const struct consuming *consuming)
     struct pollfd fds[3] = {{.fd = consuming->ready, .events = POLLIN},
                             {.fd = consuming->ended, .events = POLLIN},
                             {.fd = consuming->signals, .events = POLLIN}};
+    int64_t beat_ms = cli_watchdog_ms();
     unsigned signals = 0;
 
     for (;;) {
-        (void)poll(fds, 3, -1);
+        (void)poll(fds, 3, beat_ms > 0 && beat_ms < INT_MAX ? (int)beat_ms : -1);
         if (fds[0].revents & POLLIN) { /* before the end, where both are due */
             fds[0].fd = -1;
             say_ready(consuming);
@@ -642,6 +643,7 @@ const struct cli_command cli_consume = {
           "The key is in the payload; what died half-way waits for an operator."},
          {"hapax consume --from sqs://eu-central-1/orders --to http://127.0.0.1:9000/orders",
           "Credentials as for every AWS program."}},
+    .settings = true,
     .args_size = sizeof(struct consume_args),
     .defaults = defaults,
     .run = run,

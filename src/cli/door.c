@@ -381,6 +381,7 @@ const struct cli_command cli_door = {
                   "The worker finds the door by HAPAX_DOOR."},
                  {"hapax door --store rocksdb:/var/lib/shop/hapax --group www-data",
                   "For the processes of the group www-data."}},
+    .settings = true,
     .args_size = sizeof(struct door_args),
     .defaults = defaults,
     .run = run,

@@ -285,6 +285,7 @@ const struct cli_command cli_keep = {
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax keep --store rocksdb:/var/lib/shop/hapax --group www-data",
                   "For the processes of the group www-data too."}},
+    .settings = true,
     .args_size = sizeof(struct keep_args),
     .run = run,
 };

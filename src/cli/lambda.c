@@ -148,26 +148,6 @@ refused(struct serving *serving, enum hapax_error error, const char *format, ...
 
 /* ---- settings ---------------------------------------------------------------------------- */
 
-/* Options can be set as HAPAX_OPTION, since a layer cannot change a command line. */
-static void take_environment(struct lambda_args *args)
-{
-    for (size_t i = 0; i < OPTIONS; i++) {
-        const char **field = (const char **)((char *)args + options[i].at);
-        char name[64] = "HAPAX_";
-        size_t len = strlen(name);
-        const char *set;
-
-        for (const char *at = options[i].name; *at != '\0' && len + 1 < sizeof(name); at++)
-            name[len++] = *at == '-' ? '_' : (char)(*at & ~0x20);
-        name[len] = '\0';
-        set = getenv(name);
-        if (!*field && set && *set != '\0')
-            *field = set;
-    }
-    if (!args->args.json && getenv("HAPAX_JSON"))
-        args->args.json = strcmp(getenv("HAPAX_JSON"), "on") == 0;
-}
-
 static enum cli_exit read_word(bool *first, struct serving *serving, const char *option,
                                const char *value, const char *const words[2])
 {
@@ -452,7 +432,6 @@ static enum cli_exit run(struct cli_args *args)
     if (!args->words || !args->words[0])
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "COMMAND is missing: -- and the function's runtime, as -- \"$@\"");
-    take_environment(serving->args);
     serving->signals = cli_signals_begin_parent();
     exit = open_upstream(serving);
     if (exit == CLI_DONE)
@@ -486,7 +465,6 @@ static enum cli_exit advise(struct cli_args *args, const struct cli_advice *to)
 
     serving->args = (struct lambda_args *)args;
     hapax_lambda_init(&serving->lambda);
-    take_environment(serving->args);
     exit = read_settings(serving);
     door.policy = &serving->lambda.policy;
     door.owner = serving->lambda.owner;
@@ -522,6 +500,7 @@ const struct cli_command cli_lambda = {
             {"hapax lambda --key /detail/order_id --on-expired hold -- ./bootstrap",
              "A key within the event, and effects that must not repeat"},
         },
+    .settings = true,
     .args_size = sizeof(struct lambda_args),
     .run = run,
     .advise = advise,

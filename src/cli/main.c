@@ -31,16 +31,13 @@ void cli_command_advice(char out[128], const char *word)
 
 static enum cli_exit run(const struct cli_command *command, int argc, char **argv)
 {
-    struct cli_args *args = calloc(1, command->args_size);
+    struct cli_args *args = cli_args_new(command);
     enum cli_exit exit;
 
     if (!args) {
         (void)fputs("hapax: out of memory\n", stderr);
         return CLI_UNREACHED;
     }
-    args->command = command;
-    if (command->defaults)
-        command->defaults(args);
     exit = cli_parse(args, argc, argv);
     if (exit == CLI_DONE && args->help)
         cli_page(command, CLI_FORM_TEXT);
@@ -50,7 +47,7 @@ static enum cli_exit run(const struct cli_command *command, int argc, char **arg
         exit = (enum cli_exit)command->wrong;
     if (exit == CLI_DONE && !args->help)
         exit = command->run(args);
-    free(args);
+    cli_args_free(args);
     return exit;
 }
 

@@ -287,11 +287,13 @@ static void put_options(const struct cli_command *command, enum cli_form form)
     if (grouped)
         put_title(form, "Options of every command");
     if (form == CLI_FORM_MARKDOWN)
-        printf("- %s`--json`, `--help`%s\n", command->no_store ? "" : "`--store URI`, ",
-               grouped ? "" : ": as every command");
+        printf("- %s`--json`, `--config NAME|FILE`, `--help`%s\n",
+               command->no_store ? "" : "`--store URI`, ", grouped ? "" : ": as every command");
     else
         for (size_t i = 0; (option = cli_shared_option(command, i)); i++)
-            put_option(form, option);
+            if (form != CLI_FORM_TEXT ||
+                strcmp(option->name, "help") != 0) /* who reads it, knows */
+                put_option(form, option);
 }
 
 static void put_command(const struct cli_command *command, enum cli_form form)

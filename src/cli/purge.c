@@ -133,6 +133,7 @@ const struct cli_command cli_purge = {
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax purge", "Once."}, {"hapax purge --every 60s", "Until it is stopped."}},
+    .settings = true,
     .args_size = sizeof(struct purge_args),
     .run = run,
 };

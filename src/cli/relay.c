@@ -192,6 +192,7 @@ const struct cli_command cli_relay = {
     .no_store = true,
     .examples = {{"hapax relay --from postgres://localhost/shop --to amqp://localhost",
                   "A message's topic is the queue it goes to."}},
+    .settings = true,
     .args_size = sizeof(struct relay_args),
     .defaults = defaults,
     .run = run,

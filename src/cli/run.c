@@ -403,6 +403,7 @@ const struct cli_command cli_run = {
             {"hapax run --on-expired hold --owner shop-1 payout-2026-11 -- ./payout",
              "Not again after a crash or a failure, until an operator says so."},
         },
+    .settings = true,
     .args_size = sizeof(struct run_args),
     .defaults = defaults,
     .run = run,

@@ -653,6 +653,7 @@ const struct cli_command cli_serve = {
                {"Requests and answers", "key-header"},
                {"Limits, and the process", "max-body"},
                {"Policies", "profile"}},
+    .settings = true,
     .args_size = sizeof(struct serve_args),
     .defaults = defaults,
     .run = run,

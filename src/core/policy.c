@@ -12,6 +12,8 @@
  * is set after it differs from it.
  * The tables hold characters and no pointers, so that they need no relocation.
  */
+#include "policy.h"
+
 #include "base/units.h"
 
 #include <assert.h>
@@ -223,6 +225,16 @@ static enum hapax_error set_profile(struct hapax_policy *policy, const char *val
     snprintf(text, HAPAX_TEXT_MAX, "cannot set \"profile\" to \"%.*s\": must be payments",
              SHOWN_BYTES, value);
     return HAPAX_ERR_INVALID;
+}
+
+const char *hapax__policy_profile(const char *profile, const char *name)
+{
+    const struct row *row = find_row(name);
+
+    for (size_t i = 0; row && i < sizeof(profiles) / sizeof(profiles[0]); i++)
+        if (strcmp(profiles[i].profile, profile) == 0 && strcmp(profiles[i].name, row->name) == 0)
+            return profiles[i].value;
+    return NULL;
 }
 
 enum hapax_error hapax_policy_set(struct hapax_policy *policy, const char *name, const char *value,

@@ -5,6 +5,7 @@
  */
 #include "../cases.h"
 #include "base/units.h"
+#include "core/policy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -284,6 +285,10 @@ CASE(a_profile_sets_several_policies)
     set(&policy, "key_min", "32");
     expected.key_min = 32;
     assert_same_policy(&policy, &expected);
+    assert_string_equal(hapax__policy_profile("payments", "on-expired"), "hold");
+    assert_null(hapax__policy_profile("payments", "lease"));
+    assert_null(hapax__policy_profile("payments", "none"));
+    assert_null(hapax__policy_profile("none", "on-expired"));
 }
 
 /* A value that does not fit its policy changes nothing and is told what would. */

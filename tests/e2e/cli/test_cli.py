@@ -17,7 +17,8 @@ from conftest import HAPAX, PATIENCE, ROOT, end, read_line, wait_until
 from postgres_server import Postgres
 from redis_server import Redis
 
-COMMANDS = ["serve", "door", "run", "keep", "init", "check", "show", "list", "resolve", "purge", "bench", "help"]
+COMMANDS = ["serve", "door", "run", "keep", "init", "check", "config", "show", "list", "resolve", "purge", "bench",
+            "help"]
 RECORD = {"id", "scope", "state", "attempt", "fence", "stale", "hold", "ran", "reruns", "fingerprint", "caller",
           "created_us", "updated_us", "lease_until_us", "expires_us", "status", "headers", "body_kept",
           "resolved_us", "resolved_by", "what", "owner", "replaced_state", "replaced_status"}
@@ -131,7 +132,12 @@ def test_the_written_page_is_what_the_program_prints(hapax):
     (["list", "--something", "x"], 'no option "--something"; see "hapax list --help"'),
     (["list", "--stroe=redis://:secret@h"], 'no option "--stroe": did you mean "--store"?'),
     (["serve", "--on_expired", "hold"], 'no option "--on_expired": did you mean "--on-expired"?'),
-    (["serve", "--config"], 'no option "--config": did you mean "--config-only"?'),
+    (["serve", "--config"], "--config needs a value: NAME|FILE"),
+    (["list", "--config", "nowhere"], 'cannot read the settings "/etc/hapax/nowhere.conf": No such file'),
+    (["list", "--config", "/dev/null"], 'cannot read the settings "/dev/null": Invalid argument'),
+    (["config"], 'no command ""'),
+    (["config", "srve"], 'no command "srve": did you mean "serve"?'),
+    (["config", "serve", "--no-such"], 'no option "--no-such"; see "hapax serve --help"'),
     (["list", "-s"], 'no option "-s"'),
     (["list", "--limit"], "--limit needs a value: N"),
     (["list", "--limit", "0"], '--limit "0" is not within 1 to'),
@@ -207,6 +213,78 @@ def test_a_failure_is_an_object_with_json(hapax):
     assert result.json == {"error": "invalid", "text": '--limit "x" is not a whole number'}
     assert hapax("list", "--json", "--store", "mysql:x").json["error"] == "unsupported"
     assert hapax("list", "--json", "--store", "unix:nobody.sock").json["error"] == "unavailable"
+
+
+# ---- settings ---------------------------------------------------------------------------
+
+# What the line has beats the environment, which beats the file; and hapax config says which it was.
+def test_an_option_is_the_lines_else_the_environments_else_the_files(hapax, tmp_path):
+    file = tmp_path / "gate.conf"
+    file.write_text("# of the gate\n\nupstream = http://u:secret@api\r\n  lease=7s\nwait = 1s\non-expired = rerun\n"
+                    "location = /a wait=1s\nlocation = /b off\nconfig-only = on\nprofile = payments\n")
+    env = {"HAPAX_WAIT": "2s", "HAPAX_ON_EXPIRED": "hold", "HAPAX_RETENTION": "", "HAPAX_JSON": "off",
+           "HAPAX_REDIS_PASSWORD": "secret", "HAPAX_NOTHING": "x", "HAPAX_CONFIG": str(file)}
+    done = hapax("config", "--json", "serve", "--on-expired", "reconcile", **env)
+    assert done.code == 0 and "secret" not in done.out, done
+    found = {}
+    for line in map(json.loads, done.out.splitlines()):
+        found.setdefault(line["option"], []).append((line["value"], line["from"], line["where"]))
+    assert {name: found[name] for name in ("upstream", "lease", "wait", "on-expired", "location", "config-only",
+                                           "key-min", "timeout", "config", "HAPAX_REDIS_PASSWORD")} == {
+        "upstream": [("http://u:***@api", "file", f"{file}:3")],
+        "lease": [("7s", "file", f"{file}:4")],
+        "wait": [("2s", "environment", "HAPAX_WAIT")],
+        "on-expired": [("reconcile", "line", "--on-expired")],
+        "location": [("/a wait=1s", "file", f"{file}:8"), ("/b off", "file", f"{file}:8")],
+        "config-only": [("on", "file", f"{file}:9")],
+        "key-min": [("16", "profile", "--profile")],
+        "timeout": [("2s", "default", "default")],
+        "config": [(str(file), "environment", "HAPAX_CONFIG")],
+        "HAPAX_REDIS_PASSWORD": [("***", "environment", "HAPAX_REDIS_PASSWORD")],
+    }
+    assert re.search(r"^wait +2s  \(HAPAX_WAIT\)$", hapax("config", "serve", **env).out, re.M)
+    env.update(HAPAX_OWNER="$http_x_account", HAPAX_UPSTREAM="http://127.0.0.1:9")
+    conf = hapax("serve", "--config-only", **env)
+    assert conf.code == 0 and re.search(r"hapax_on_expired\s+hold;", conf.out), conf
+    assert re.search(r"hapax_lease\s+7s;", conf.out)
+
+
+@pytest.mark.parametrize("command, text, env, said", [
+    ("serve", "\nleese = 5s", {}, 'line 2 of FILE: no setting "leese": did you mean "lease"?'),
+    ("serve", "help = on", {}, 'line 1 of FILE: no setting "help"'),
+    ("serve", "config = other", {}, 'line 1 of FILE: no setting "config"'),
+    ("serve", "lease 5s", {}, "line 1 of FILE: not of the form NAME = VALUE"),
+    ("serve", "lease = 5s\nlease = 6s", {}, "line 2 of FILE: lease stands on line 1, too"),
+    ("serve", "drain = soon", {}, 'line 1 of FILE: drain "soon" is not a duration'),
+    ("serve", "config-only = yes", {}, 'line 1 of FILE: config-only "yes" is not on or off'),
+    ("serve", "x" * 70000, {}, 'the settings "FILE" are no text of at most 65536 bytes'),
+    ("serve", "", {"HAPAX_DRAIN": "2h"}, 'HAPAX_DRAIN "2h" is not within 0 to 3600000 ms'),
+    ("list", "limmit = 1", {}, 'line 1 of FILE: no setting "limmit"'),
+])
+def test_what_is_wrong_with_a_setting_is_said(hapax, tmp_path, command, text, env, said):
+    file = tmp_path / "x.conf"
+    file.write_text(text)
+    done = hapax(command, "--config", file, **env)
+    assert done.code == 2 and said.replace("FILE", str(file)) in done.err, done
+
+
+# An act stands on its own line: the environment and a service's file name its store, and nothing else.
+def test_an_act_takes_only_the_store_from_elsewhere(hapax, store, tmp_path):
+    for key in "ab":
+        hapax.completed(store, key)
+    file = tmp_path / "gate.conf"
+    file.write_text(f"store = {store}\nupstream = http://127.0.0.1:9\nscope = other\n")
+    for more in (["--config", file], []):
+        done = hapax("list", "--json", *more, HAPAX_LIMIT="1", HAPAX_STATE="no", HAPAX_STORE="" if more else store)
+        assert done.code == 0 and len(done.out.splitlines()) == 2, done
+
+
+# hapax run gives its command the operation's key, which is not where the keys of messages are.
+def test_the_key_of_hapax_run_is_no_option(hapax):
+    def key(**env):
+        lines = hapax("config", "--json", "consume", HAPAX_KEY="/id", **env).out.splitlines()
+        return next((line["from"] for line in map(json.loads, lines) if line["option"] == "key"), None)
+    assert key() == "environment" and key(HAPAX_ATTEMPT="1") != "environment"
 
 
 def test_words_after_two_dashes_are_no_options(hapax, store):
