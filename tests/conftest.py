@@ -22,7 +22,7 @@ BUILD = pathlib.Path(os.environ.get("HAPAX_BUILD", ROOT / "build")).resolve()
 HAPAX = BUILD / "hapax"
 OP = BUILD / "tests/store/op"
 
-DOORS = ("gate", "consume", "lambda", "relay", "door", "cli")
+DOORS = ("gate", "consume", "lambda", "relay", "door", "cli", "web")
 for folder in ("servers", "store", "broker", "sdk", *(f"e2e/{door}" for door in DOORS)):
     sys.path.insert(0, str(ROOT / "tests" / folder))
 from process import PATIENCE, NotReady, Server, pause_after  # noqa: E402

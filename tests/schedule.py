@@ -22,7 +22,7 @@ SECONDS = {
     "test_problems": 16, "test_python": 45, "test_redis": 88, "test_redis_check": 22, "test_redis_failover": 127,
     "test_redis_login": 21, "test_node": 35, "test_node_door": 55, "test_node_draft07": 20, "test_relay": 122,
     "test_retries": 12, "test_run": 26, "test_saga": 80, "test_sdks": 22,
-    "test_serve": 63, "test_sql": 89, "test_sql_rights": 17, "test_sqs": 87, "test_steps": 55,
+    "test_serve": 63, "test_sql": 89, "test_sql_rights": 17, "test_sqs": 87, "test_steps": 55, "test_web": 22,
 }
 SPLIT = {"test_pg_crash", "test_postgres_failover", "test_redis_failover", "test_saga", "test_module_builds"}
 

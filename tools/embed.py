@@ -8,7 +8,7 @@ def literal(line):
     out = []
     for byte in line.encode():
         char = chr(byte)
-        out.append({'"': '\\"', "\\": "\\\\", "\n": "\\n"}.get(char) or
+        out.append({'"': '\\"', "\\": "\\\\", "\n": "\\n", "?": "\\?"}.get(char) or
                    (char if 32 <= byte < 127 else f"\\{byte:03o}"))
     return f'    "{"".join(out)}"'
 

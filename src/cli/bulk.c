@@ -60,8 +60,8 @@ static void put_row(struct page *page, size_t i)
     struct json json;
 
     if (page->bulk->args->json) {
-        json_begin(&json);
-        report_members(&json, &page->records[i], true);
+        json_begin_at(&json, page->bulk->args->out);
+        report_members(&json, &page->records[i], REPORT_LISTED);
         json_text(&json, page->bulk->dry_run ? "would_be" : "result", result);
         json_end(&json);
         return;
@@ -81,7 +81,7 @@ static void put_sum(const struct page *page, bool more)
     struct json json;
 
     if (bulk->args->json) {
-        json_begin(&json);
+        json_begin_at(&json, bulk->args->out);
         json_number(&json, "found", page->found);
         json_number(&json, "resolved", page->done);
         json_number(&json, "passed_over", page->passed_over);

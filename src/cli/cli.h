@@ -80,6 +80,8 @@ struct cli_args {
     struct cli_given given[CLI_OPTIONS_MAX]; /* by the option's place (cli_option_at) */
     char *file; /* the text of the file of settings, into which values point; NULL: none */
     size_t file_size;
+    FILE *out; /* of JSON; NULL: stdout */
+    struct hapax_store *lent; /* the store, open; NULL: the command opens it */
     const char *shown; /* store as it was named, without passwords */
     char uri[PATH_MAX + 64]; /* what store points to by default, or with a login */
     char shown_uri[HAPAX_TEXT_MAX]; /* what shown points to, where there may be a password */
@@ -122,7 +124,7 @@ struct cli_command {
 
 extern const struct cli_command cli_bench, cli_check, cli_config, cli_consume, cli_door, cli_help,
     cli_init, cli_keep, cli_lambda, cli_list, cli_purge, cli_redrive, cli_relay, cli_resolve,
-    cli_run, cli_serve, cli_show;
+    cli_run, cli_serve, cli_show, cli_top, cli_web;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const struct cli_command *const cli_commands[];
@@ -170,6 +172,10 @@ void cli_config_path(char out[PATH_MAX], const char *config);
 enum cli_exit cli_word(unsigned *out, const struct cli_args *args, const char *option,
                        const char *value, const char *const *words);
 
+/* Sets one of the command's own options, as a word of the command line would. A flag has no
+ * value. */
+enum cli_exit cli_give(struct cli_args *args, const char *name, const char *value);
+
 /* ---- pages --------------------------------------------------------------------------- */
 
 enum cli_form { CLI_FORM_TEXT = 1, CLI_FORM_MAN, CLI_FORM_MARKDOWN };
@@ -209,9 +215,12 @@ enum cli_opening {
  * the default store. */
 enum cli_exit cli_prepare(const struct cli_args *args, enum cli_opening opening);
 
-/* Opens args->store; on CLI_DONE *out is yours to close. A failure is printed. */
+/* Opens args->store; on CLI_DONE cli_close() closes *out. A failure is printed. */
 enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
                        enum cli_opening opening);
+
+/* Closes what cli_open() gave, but not a store that was lent. */
+void cli_close(const struct cli_args *args, struct hapax_store *store);
 
 /* The folder of an embedded store. False: the URI is of another store, or its path is too long. */
 bool cli_embedded_path(char path[PATH_MAX], const char *uri);
@@ -256,8 +265,11 @@ struct cli_operation {
         CLI_TEXT_OPTION(type, field.id, "id", "HEX",                                               \
                         "The operation by its id, or a problem's instance, not by KEY")
 
-/* Makes the id and opens the store; on CLI_DONE *out is yours to close. Where the id is made from a
- * key, the secret is compared with the store's. A store that has no check value of a secret gets
+/* An id as 64 hex digits, or as a problem's instance. */
+bool cli_id_read(struct hapax_id *id, const char *hex);
+
+/* Makes the id and opens the store; on CLI_DONE cli_close() closes *out. Where the id is made from
+ * a key, the secret is compared with the store's. A store that has no check value of a secret gets
  * none. Where the store has no such operation, and KEY is quoted as in a header, the operation is
  * that of the key within the quotes, and args->operand becomes that key. */
 enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,

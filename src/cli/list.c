@@ -6,9 +6,17 @@
 #include "cli.h"
 
 #include "outbox.h"
+#include "print.h"
 #include "report.h"
+#include "totals.h"
+
+#include "base/clock.h"
+#include "base/time.h"
 
 #include <string.h>
+
+/* A page ends after this time, with what was found until then. */
+#define PAGE_US (500 * US_PER_MS)
 
 struct list_args {
     struct cli_args args;
@@ -17,6 +25,8 @@ struct list_args {
     const char *scope;
     int64_t older_ms;
     int64_t limit;
+    const char *after;
+    bool totals;
     bool outbox;
 };
 
@@ -29,6 +39,10 @@ static const struct cli_option options[] = {
      "Only where nothing was written for this long"},
     {"limit", "N", CLI_NUMBER, offsetof(struct list_args, limit), 1, INT64_MAX,
      "At most so many (default 1000)"},
+    {"after", "ID", CLI_TEXT, offsetof(struct list_args, after), 0, 0,
+     "A page: \"start\", or what the page before ends with"},
+    {"totals", NULL, CLI_FLAG, offsetof(struct list_args, totals), 0, 0,
+     "Not operations, but how many of each unfinished state, and the age of the oldest"},
     {"outbox", NULL, CLI_FLAG, offsetof(struct list_args, outbox), 0, 0,
      "Not operations, but messages of the outbox that were put aside"},
 };
@@ -69,7 +83,11 @@ static int64_t put_page(const struct cli_args *args, const struct hapax_op *op, 
         if (cli_is_own(record))
             continue;
         if (args->json) {
-            report_record_json(record, true);
+            struct json json;
+
+            json_begin_at(&json, args->out);
+            report_members(&json, record, REPORT_LISTED);
+            json_end(&json);
         } else {
             if (first && n == 0)
                 report_row_head();
@@ -80,28 +98,58 @@ static int64_t put_page(const struct cli_args *args, const struct hapax_op *op, 
     return n;
 }
 
+/* What a page ends with. */
+static void put_end(const struct cli_args *args, const struct hapax_op *op, int64_t n)
+{
+    struct json json;
+    char hex[PRINT_HEX_MAX];
+
+    print_hex(hex, op->cursor.bytes);
+    if (!args->json) {
+        if (op->more)
+            (void)fprintf(stderr, "hapax list: the next page is --after %s\n", hex);
+        return;
+    }
+    json_begin_at(&json, args->out);
+    json_number(&json, "count", n);
+    json_bool(&json, "more", op->more);
+    if (op->more)
+        json_text(&json, "after", hex);
+    else
+        json_null(&json, "after");
+    json_number(&json, "now_us", op->now_us);
+    json_end(&json);
+}
+
 static enum cli_exit put_all(const struct cli_args *args, struct hapax_store *store,
                              struct hapax_op *op, int64_t limit)
 {
+    bool paged = ((const struct list_args *)args)->after;
+    int64_t until_us = hapax__monotonic_us() + PAGE_US;
     struct report_damage damage = {0};
     int64_t n = 0;
 
     do {
-        enum hapax_error error = hapax_store_run(store, op, 1);
+        enum hapax_error error;
 
+        op->limit = (uint32_t)hapax__least(limit - n, HAPAX_LIST_MAX);
+        error = hapax_store_run(store, op, 1);
         if (error != HAPAX_ERR_NONE)
             return cli_store_failed(args, error, hapax_store_text(store));
         report_damage(&damage, "list", op);
         n += put_page(args, op, n == 0, limit - n);
         op->cursor = op->next_cursor;
-    } while (op->more && n < limit && !ferror(stdout));
+    } while (op->more && n < limit && !ferror(stdout) &&
+             !(paged && hapax__monotonic_us() > until_us));
     if (damage.places > 0)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,
                         "%u damaged places were passed over (\"hapax check\" says more)",
                         damage.places);
     if (n == 0 && !args->json)
         (void)fputs("hapax list: there are none\n", stderr);
-    if (op->more && n == limit && !args->json)
+    if (paged)
+        put_end(args, op, n);
+    else if (op->more && n == limit && !args->json)
         (void)fprintf(stderr, "hapax list: there may be more; this is --limit %lld\n",
                       (long long)limit);
     return CLI_DONE;
@@ -118,12 +166,19 @@ static enum cli_exit run(struct cli_args *args)
     if (list->scope && (op.scope.len == 0 || op.scope.len > HAPAX_SCOPE_MAX))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--scope is not of 1 to %u bytes",
                         HAPAX_SCOPE_MAX);
-    if (list->outbox && (list->states.n > 0 || list->owner || list->scope || list->older_ms > 0))
+    if (list->outbox && (list->states.n > 0 || list->owner || list->scope || list->older_ms > 0 ||
+                         list->after || list->totals))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "--outbox goes with --limit alone: messages have no state, owner, scope "
                         "or age");
     if (list->outbox)
         return outbox_list(args, args->store, list->limit);
+    if (list->totals &&
+        (list->states.n > 0 || list->owner || list->scope || list->older_ms > 0 || list->after))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--totals goes alone");
+    if (list->after && strcmp(list->after, "start") != 0 && !cli_id_read(&op.cursor, list->after))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--after is neither \"start\" nor 64 hex digits");
     exit = cli_states(&op.states, args, &list->states);
     if (exit == CLI_DONE)
         exit = cli_open(&store, args, CLI_EXISTING);
@@ -132,8 +187,8 @@ static enum cli_exit run(struct cli_args *args)
     if (list->owner)
         exit = cli_owner(&op.owner, args, store, list->owner);
     if (exit == CLI_DONE)
-        exit = put_all(args, store, &op, list->limit);
-    hapax_store_close(store);
+        exit = list->totals ? totals_list(args, store) : put_all(args, store, &op, list->limit);
+    cli_close(args, store);
     return exit;
 }
 
@@ -141,7 +196,7 @@ const struct cli_command cli_list = {
     .name = "list",
     .summary = "list the operations of a store",
     .synopsis = {"[--state S]... [--owner O] [--scope S] [--older T] [--limit N]",
-                 "--outbox [--limit N]"},
+                 "--after start|ID ...", "--totals", "--outbox [--limit N]"},
     .prose =
         "Lists operations, in the order of their ids (a Redis has none, and may show one twice). "
         "AGE is the time since the record was last written; LEASE is how long a running "
@@ -152,7 +207,9 @@ const struct cli_command cli_list = {
         "back.\n\n"
         "Unfinished operations (all but completed) are found without reading the finished ones, "
         "except in a Redis, which is walked from end to end. With --json each operation is an "
-        "object on a line of its own, without its body.",
+        "object on a line of its own, without its body; a page ends with {\"count\", \"more\", "
+        "\"after\", \"now_us\"}, where \"after\" begins the next one. --totals counts at most "
+        "10000 operations, for a second at most, and says if there are more.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax list --state unknown", "Those that wait for an operator."},

@@ -46,7 +46,7 @@ enum cli_exit cli_fail(const struct cli_args *args, enum cli_exit exit, enum hap
         (void)fputc('\n', stderr);
         return exit;
     }
-    json_begin(&json);
+    json_begin_at(&json, args->out);
     json_text(&json, "error", hapax_error_name(error));
     json_text(&json, "text", text);
     json_end(&json);
@@ -298,7 +298,9 @@ enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
     enum hapax_error error;
     enum cli_exit exit;
 
-    *out = NULL;
+    *out = args->lent;
+    if (*out)
+        return CLI_DONE;
     exit = cli_prepare(args, opening);
     if (exit != CLI_DONE)
         return exit;
@@ -331,6 +333,12 @@ enum cli_exit cli_open_door(struct hapax **out, const struct cli_args *args,
             break;
     }
     return exit;
+}
+
+void cli_close(const struct cli_args *args, struct hapax_store *store)
+{
+    if (store != args->lent)
+        hapax_store_close(store);
 }
 
 /* ---- the secret ---------------------------------------------------------------------- */
@@ -432,7 +440,7 @@ static enum cli_exit secret_compare(const struct cli_args *args, struct hapax_st
 
 /* ---- the operation ------------------------------------------------------------------- */
 
-static bool id_from_hex(struct hapax_id *id, const char *hex)
+bool cli_id_read(struct hapax_id *id, const char *hex)
 {
     static const char digits[] = "0123456789abcdef";
 
@@ -516,7 +524,7 @@ static enum cli_exit identify(struct hapax_id *id, struct cli_secret *secret,
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "--owner, --scope and --step go with a KEY; an id has them in it");
     if (operation->id)
-        return id_from_hex(id, operation->id)
+        return cli_id_read(id, operation->id)
                    ? CLI_DONE
                    : cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                               "--id \"%s\" is not 64 hex digits, nor the \"instance\" of a problem",
@@ -542,7 +550,7 @@ enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
     if (exit == CLI_DONE && args->operand)
         exit = unquote(id, *out, args, operation, (struct hapax_span){secret.bytes, secret.len});
     if (exit != CLI_DONE) {
-        hapax_store_close(*out);
+        cli_close(args, *out);
         *out = NULL;
     }
     explicit_bzero(&secret, sizeof(secret));

@@ -163,6 +163,18 @@ static int find(const struct cli_command *command, const char *name, size_t len)
     return -1;
 }
 
+enum cli_exit cli_give(struct cli_args *args, const char *name, const char *value)
+{
+    const struct cli_given given = {.from = CLI_FROM_LINE, .value = value};
+    int place = find(args->command, name, strlen(name));
+    char label[LABEL_MAX];
+
+    assert(place >= 0);
+    assert(value || cli_option_at(args->command, (size_t)place)->kind == CLI_FLAG);
+    (void)snprintf(label, sizeof(label), "--%s", name);
+    return set(args, place, &given, label);
+}
+
 /* name: without its dashes, of len bytes. What it was given is not shown: it may be a secret. */
 static enum cli_exit no_option(const struct cli_args *args, const char *name, size_t len)
 {

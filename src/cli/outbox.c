@@ -29,7 +29,7 @@ static void put_row(const struct cli_args *args, const struct hapax__outbox_asid
     struct json json;
 
     if (args->json) {
-        json_begin(&json);
+        json_begin_at(&json, args->out);
         json_number(&json, "seq", row->seq);
         json_bytes(&json, "topic", row->topic);
         json_bytes(&json, "aggregate", row->aggregate);
@@ -108,7 +108,7 @@ enum cli_exit outbox_put_back(const struct cli_args *args, const char *uri, cons
     if (exit != CLI_DONE)
         return exit;
     if (args->json) {
-        json_begin(&json);
+        json_begin_at(&json, args->out);
         json_number(&json, "put_back", total);
         json_end(&json);
     } else {

@@ -82,52 +82,57 @@ void print_time(char out[PRINT_TIME_MAX], int64_t us)
 
 /* ---- JSON ---------------------------------------------------------------------------- */
 
-static void put_string(struct hapax_span text)
+static void put_string(FILE *to, struct hapax_span text)
 {
-    struct hapax__json_out out = {.to = stdout};
+    struct hapax__json_out out = {.to = to};
 
     hapax__json_put_shown(&out, text);
 }
 
 static void put_name(struct json *json, const char *name, const char *suffix)
 {
-    printf("%s\"%s%s\": ", json->more ? ", " : "", name, suffix);
+    fprintf(json->to, "%s\"%s%s\": ", json->more ? ", " : "", name, suffix);
     json->more = true;
+}
+
+void json_begin_at(struct json *json, FILE *to)
+{
+    *json = (struct json){.to = to ? to : stdout};
+    fputc('{', json->to);
 }
 
 void json_begin(struct json *json)
 {
-    json->more = false;
-    putchar('{');
+    json_begin_at(json, stdout);
 }
 
 void json_end(struct json *json)
 {
     json->more = false;
-    puts("}");
+    fputs("}\n", json->to);
 }
 
 void json_object_begin(struct json *json)
 {
-    fputs(json->more ? ", {" : "{", stdout);
+    fputs(json->more ? ", {" : "{", json->to);
     json->more = false;
 }
 
 void json_object_end(struct json *json)
 {
-    putchar('}');
+    fputc('}', json->to);
     json->more = true;
 }
 
 void json_text(struct json *json, const char *name, const char *value)
 {
     put_name(json, name, "");
-    put_string(hapax_str(value));
+    put_string(json->to, hapax_str(value));
 }
 
 void json_bytes(struct json *json, const char *name, struct hapax_span value)
 {
-    struct hapax__json_out out = {.to = stdout};
+    struct hapax__json_out out = {.to = json->to};
     bool text = hapax__is_utf8(value);
 
     put_name(json, name, text ? "" : "_base64");
@@ -148,44 +153,50 @@ void json_hex(struct json *json, const char *name, const uint8_t bytes[32])
 void json_number(struct json *json, const char *name, int64_t value)
 {
     put_name(json, name, "");
-    printf("%" PRId64, value);
+    fprintf(json->to, "%" PRId64, value);
 }
 
 void json_unsigned(struct json *json, const char *name, uint64_t value)
 {
     put_name(json, name, "");
-    printf("%" PRIu64, value);
+    fprintf(json->to, "%" PRIu64, value);
+}
+
+void json_decimal(struct json *json, const char *name, double value)
+{
+    put_name(json, name, "");
+    fprintf(json->to, "%.3f", value);
 }
 
 void json_bool(struct json *json, const char *name, bool value)
 {
     put_name(json, name, "");
-    fputs(value ? "true" : "false", stdout);
+    fputs(value ? "true" : "false", json->to);
 }
 
 void json_null(struct json *json, const char *name)
 {
     put_name(json, name, "");
-    fputs("null", stdout);
+    fputs("null", json->to);
 }
 
 void json_array_begin(struct json *json, const char *name)
 {
     put_name(json, name, "");
-    putchar('[');
+    fputc('[', json->to);
     json->more = false;
 }
 
 void json_item(struct json *json, struct hapax_span value)
 {
     if (json->more)
-        fputs(", ", stdout);
+        fputs(", ", json->to);
     json->more = true;
-    put_string(value);
+    put_string(json->to, value);
 }
 
 void json_array_end(struct json *json)
 {
-    putchar(']');
+    fputc(']', json->to);
     json->more = true;
 }

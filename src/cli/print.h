@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Printing, on stdout but for failures. Foreign bytes (a scope, a header, a body) reach a terminal
- * only as text: whatever could move its cursor or change its state is shown as \xNN. JSON is valid
- * whatever the bytes: what is not UTF-8 stands in base64 under NAME_base64.
+ * Printing, on stdout but for failures, and for JSON that goes elsewhere (hapax web). Foreign bytes
+ * (a scope, a header, a body) reach a terminal only as text: whatever could move its cursor or
+ * change its state is shown as \xNN. JSON is valid whatever the bytes: what is not UTF-8 stands in
+ * base64 under NAME_base64.
  */
 #ifndef HAPAX_CLI_PRINT_H
 #define HAPAX_CLI_PRINT_H
@@ -30,10 +31,12 @@ void print_time(char out[PRINT_TIME_MAX], int64_t us);
 /* ---- JSON: one object on one line --------------------------------------------------------- */
 
 struct json {
+    FILE *to;
     bool more; /* the next member needs a comma */
 };
 
-void json_begin(struct json *json);
+void json_begin(struct json *json); /* on stdout */
+void json_begin_at(struct json *json, FILE *to); /* NULL: stdout */
 void json_end(struct json *json); /* and a newline */
 
 void json_text(struct json *json, const char *name, const char *value); /* UTF-8 */
@@ -41,6 +44,7 @@ void json_bytes(struct json *json, const char *name, struct hapax_span value);
 void json_hex(struct json *json, const char *name, const uint8_t bytes[32]);
 void json_number(struct json *json, const char *name, int64_t value);
 void json_unsigned(struct json *json, const char *name, uint64_t value);
+void json_decimal(struct json *json, const char *name, double value); /* with 3 digits */
 void json_bool(struct json *json, const char *name, bool value);
 void json_null(struct json *json, const char *name);
 

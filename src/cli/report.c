@@ -154,8 +154,42 @@ static void put_resolved(const struct hapax_record *record, int64_t now_us)
     putchar('\n');
 }
 
+void report_repeat(char out[REPORT_REPEAT_MAX], const struct hapax_record *record, int64_t now_us)
+{
+    const char *text = "gets the same answer";
+    bool over = record->lease_until_us <= now_us;
+
+    switch (record->state) {
+    case HAPAX_STATE_ABSENT:
+        text = "runs it, as the first";
+        break;
+    case HAPAX_STATE_STARTED:
+        text = !over          ? "waits for the attempt that runs, or is told that it is in flight"
+               : record->hold ? "is told that the outcome is unknown, since the attempt died"
+                              : "runs it again, since the attempt died";
+        break;
+    case HAPAX_STATE_COMPLETED:
+        if (!record->outcome.body_kept)
+            text = "is told that it is done, and that the answer was not kept";
+        break;
+    case HAPAX_STATE_FAILED:
+        text = record->stale && record->hold ? "is told that the outcome is unknown"
+                                             : "runs it again, if attempts are left";
+        break;
+    case HAPAX_STATE_UNKNOWN:
+        text = "is told that the outcome is unknown, until it is resolved";
+        break;
+    }
+    if (record->state == HAPAX_STATE_COMPLETED && record->outcome.body_kept)
+        (void)snprintf(out, REPORT_REPEAT_MAX, "%s, with status %d", text, record->outcome.status);
+    else
+        (void)snprintf(out, REPORT_REPEAT_MAX, "%s", text);
+}
+
 void report_record(const struct hapax_record *record, int64_t now_us)
 {
+    char repeat[REPORT_REPEAT_MAX];
+
     put_digest("id", record->id.bytes);
     if (record->what.len > 0)
         put_span("what", record->what);
@@ -177,6 +211,8 @@ void report_record(const struct hapax_record *record, int64_t now_us)
         put_line("expires", "never");
     if (record->resolved_us > 0)
         put_resolved(record, now_us);
+    report_repeat(repeat, record, now_us);
+    put_line("a repeat", repeat);
     put_digest("fingerprint", record->fingerprint.bytes);
     put_digest("caller", record->caller.bytes);
     put_outcome(record);
@@ -256,7 +292,19 @@ static void json_headers(struct json *json, struct hapax_span headers)
     json_array_end(json);
 }
 
-static void json_outcome(struct json *json, const struct hapax_record *record, bool listed)
+/* The first bytes of a text, as many as fit, with no character cut in two. */
+static struct hapax_span cut(struct hapax_span text, int64_t max)
+{
+    if (max >= (int64_t)text.len)
+        return text;
+    text.len = (size_t)max;
+    for (size_t back = 0; back < 4 && back < text.len; back++)
+        if (hapax__is_utf8((struct hapax_span){text.ptr, text.len - back}))
+            return (struct hapax_span){text.ptr, text.len - back};
+    return text;
+}
+
+static void json_outcome(struct json *json, const struct hapax_record *record, int64_t body_max)
 {
     struct hapax_span headers = record->outcome.headers;
     char trace[HAPAX_TRACE_MAX];
@@ -265,16 +313,17 @@ static void json_outcome(struct json *json, const struct hapax_record *record, b
     json_number(json, "status", record->outcome.status);
     json_headers(json, headers);
     json_bool(json, "body_kept", record->outcome.body_kept);
-    if (listed)
+    if (body_max == REPORT_LISTED)
         return;
-    json_bytes(json, "body", record->outcome.body);
+    json_number(json, "body_size", (int64_t)record->outcome.body.len);
+    json_bytes(json, "body", cut(record->outcome.body, body_max));
     if (trace[0])
         json_text(json, "trace", trace);
     else
         json_null(json, "trace");
 }
 
-void report_members(struct json *json, const struct hapax_record *record, bool listed)
+void report_members(struct json *json, const struct hapax_record *record, int64_t body_max)
 {
     json_hex(json, "id", record->id.bytes);
     json_bytes(json, "what", record->what);
@@ -296,7 +345,7 @@ void report_members(struct json *json, const struct hapax_record *record, bool l
     json_number(json, "updated_us", record->updated_us);
     json_moment(json, "lease_until_us", record->lease_until_us);
     json_moment(json, "expires_us", record->expires_us);
-    json_outcome(json, record, listed);
+    json_outcome(json, record, body_max);
     json_moment(json, "resolved_us", record->resolved_us);
     if (record->resolved_us > 0)
         json_bytes(json, "resolved_by", record->resolved_by);
@@ -309,15 +358,6 @@ void report_members(struct json *json, const struct hapax_record *record, bool l
         json_null(json, "replaced_state");
         json_null(json, "replaced_status");
     }
-}
-
-void report_record_json(const struct hapax_record *record, bool listed)
-{
-    struct json json;
-
-    json_begin(&json);
-    report_members(&json, record, listed);
-    json_end(&json);
 }
 
 void report_damage(struct report_damage *damage, const char *command, const struct hapax_op *op)

@@ -7,16 +7,20 @@
 
 #include <hapax/store.h>
 
+#define REPORT_REPEAT_MAX 200u
+
 /* Times are shown against now_us, the store's clock. */
 void report_record(const struct hapax_record *record, int64_t now_us);
 
-/* As one object. What a LIST leaves out (the body) stays out where `listed`. */
-void report_record_json(const struct hapax_record *record, bool listed);
-
 struct json;
 
-/* The members of that object alone. */
-void report_members(struct json *json, const struct hapax_record *record, bool listed);
+/* The members of a record, in an object. body_max: at most so many bytes of the body;
+ * REPORT_LISTED: the record is of a LIST, which has no bodies. */
+#define REPORT_LISTED (-1)
+void report_members(struct json *json, const struct hapax_record *record, int64_t body_max);
+
+/* What the next request with this key will get. */
+void report_repeat(char out[REPORT_REPEAT_MAX], const struct hapax_record *record, int64_t now_us);
 
 /* A step, on one line below its operation: state, attempt, status, times. */
 void report_step_head(void);

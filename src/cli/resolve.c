@@ -29,9 +29,11 @@ struct resolve_args {
     int64_t status; /* -1: no --complete */
     struct cli_texts headers;
     const char *body;
+    const char *text;
     bool fail;
     bool forget;
     int64_t if_attempt;
+    int64_t if_updated_us; /* 0: whenever */
     bool force;
     const char *by;
     const char *audit;
@@ -58,12 +60,16 @@ static const struct cli_option options[] = {
     {"body", "FILE", CLI_TEXT, offsetof(struct resolve_args, body), 0, 0,
      "With --complete: the body of the answer, - for standard input. A name as x.json gives the "
      "Content-Type, if no --header does"},
+    {"text", "BODY", CLI_TEXT, offsetof(struct resolve_args, text), 0, 0,
+     "With --complete: the body itself"},
     {"fail", NULL, CLI_FLAG, offsetof(struct resolve_args, fail), 0, 0,
      "It did not happen: the next request runs it again"},
     {"forget", NULL, CLI_FLAG, offsetof(struct resolve_args, forget), 0, 0,
      "Remove the record: the next request is the first"},
     {"if-attempt", "N", CLI_NUMBER, offsetof(struct resolve_args, if_attempt), 1, UINT32_MAX,
      "Only if its last attempt is the Nth"},
+    {"if-updated", "US", CLI_NUMBER, offsetof(struct resolve_args, if_updated_us), 1, INT64_MAX,
+     "Only if its updated_us was this just before"},
     {"force", NULL, CLI_FLAG, offsetof(struct resolve_args, force), 0, 0,
      "Even while an attempt runs, or where it has completed; with --forget also where the record "
      "is damaged"},
@@ -191,9 +197,11 @@ static enum cli_exit check_choice(const struct resolve_args *resolve)
     if (choices != 1)
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "say how, with one of --complete STATUS, --fail and --forget");
-    if (resolve->status < 0 && (resolve->headers.n > 0 || resolve->body))
+    if (resolve->status < 0 && (resolve->headers.n > 0 || resolve->body || resolve->text))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
-                        "--header and --body go with --complete");
+                        "--header, --body and --text go with --complete");
+    if (resolve->body && resolve->text)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "give --body or --text, not both");
     if (resolve->by && (!*resolve->by || strlen(resolve->by) > HAPAX_BY_MAX))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--by is not of 1 to %u bytes",
                         HAPAX_BY_MAX);
@@ -205,9 +213,11 @@ static enum cli_exit check_choice(const struct resolve_args *resolve)
         (args->operand || resolve->operation.id || resolve->operation.step))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "--state is for many operations: give no KEY, --id or --step with it");
-    if (resolve->states.n > 0 && (resolve->force || resolve->if_attempt > 0))
+    if (resolve->states.n > 0 &&
+        (resolve->force || resolve->if_attempt > 0 || resolve->if_updated_us > 0))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
-                        "--force and --if-attempt are for one operation, not for --state");
+                        "--force, --if-attempt and --if-updated are for one operation, not for "
+                        "--state");
     return CLI_DONE;
 }
 
@@ -244,7 +254,8 @@ static enum cli_exit make_op(struct hapax_op *op, struct resolve_memory *memory,
     op->outcome.body_kept = true;
     op->outcome.headers =
         (struct hapax_span){(const uint8_t *)memory->headers, memory->headers_len};
-    op->outcome.body = (struct hapax_span){memory->body, memory->body_len};
+    op->outcome.body = resolve->text ? hapax_str(resolve->text)
+                                     : (struct hapax_span){memory->body, memory->body_len};
     return CLI_DONE;
 }
 
@@ -304,7 +315,7 @@ static enum cli_exit report(const struct cli_args *args, const struct hapax_op *
             (void)fprintf(stderr, "hapax resolve: not resolved: %s\n", why);
         return done ? CLI_DONE : CLI_NO;
     }
-    json_begin(&json);
+    json_begin_at(&json, args->out);
     json_hex(&json, "id", op->id.bytes);
     json_bool(&json, "resolved", done);
     json_text(&json, "verdict", hapax_verdict_name(op->verdict));
@@ -340,6 +351,30 @@ static enum cli_exit ask(const struct cli_args *args, struct hapax_store *store,
 
 /* ---- one, or many -------------------------------------------------------------------- */
 
+/* Says that another operator, or an attempt, was faster. */
+static enum cli_exit report_changed(const struct cli_args *args, const struct hapax_record *now)
+{
+    struct json json;
+
+    if (!args->json) {
+        (void)fprintf(stderr,
+                      "hapax resolve: not resolved: it was changed meanwhile, and is %s now\n",
+                      hapax_state_name(now->state));
+        return CLI_NO;
+    }
+    json_begin_at(&json, args->out);
+    json_hex(&json, "id", now->id.bytes);
+    json_bool(&json, "resolved", false);
+    json_text(&json, "verdict", "changed");
+    json_text(&json, "state", hapax_state_name(now->state));
+    json_number(&json, "attempt", now->attempt);
+    if (now->resolved_us > 0)
+        json_bytes(&json, "resolved_by", now->resolved_by);
+    json_text(&json, "text", "it was changed meanwhile");
+    json_end(&json);
+    return CLI_NO;
+}
+
 static enum cli_exit resolve_one(struct resolve_args *resolve, struct hapax_op *op)
 {
     struct cli_args *args = &resolve->args;
@@ -351,20 +386,24 @@ static enum cli_exit resolve_one(struct resolve_args *resolve, struct hapax_op *
 
     if (exit != CLI_DONE)
         return exit;
-    exit = audit_begin(&audit, args, resolve->audit);
+    before.id = op->id;
+    error = hapax_store_run(store, &before, 1);
+    if (error != HAPAX_ERR_NONE && error != HAPAX_ERR_CORRUPT)
+        exit = cli_store_failed(args, error, hapax_store_text(store));
+    else if (before.verdict == HAPAX_FOUND && resolve->if_updated_us > 0 &&
+             before.record.updated_us != resolve->if_updated_us)
+        exit = report_changed(args, &before.record);
+    else
+        exit = audit_begin(&audit, args, resolve->audit);
     if (exit == CLI_DONE) {
-        before.id = op->id;
-        error = hapax_store_run(store, &before, 1);
-        exit = error == HAPAX_ERR_NONE || error == HAPAX_ERR_CORRUPT
-                   ? audit_asked(&audit, op, &before.record, error)
-                   : cli_store_failed(args, error, hapax_store_text(store));
+        exit = audit_asked(&audit, op, &before.record, error);
         if (exit == CLI_DONE) {
             exit = ask(args, store, op);
             audit_answered(&audit, op);
         }
         audit_end(&audit);
     }
-    hapax_store_close(store);
+    cli_close(args, store);
     return exit;
 }
 
@@ -404,7 +443,7 @@ static enum cli_exit resolve_many(const struct resolve_args *resolve, const stru
         if (!resolve->dry_run)
             audit_end(&audit);
     }
-    hapax_store_close(store);
+    cli_close(args, store);
     return exit;
 }
 

@@ -17,11 +17,19 @@
 struct show_args {
     struct cli_args args;
     struct cli_operation operation;
+    int64_t body_max;
 };
 
 static const struct cli_option options[] = {
     CLI_OPERATION_OPTIONS(struct show_args, operation),
+    {"body-max", "SIZE", CLI_SIZE, offsetof(struct show_args, body_max), 0, HAPAX_BODY_MAX,
+     "With --json: at most so much of a body (default all)"},
 };
+
+static void defaults(struct cli_args *args)
+{
+    ((struct show_args *)args)->body_max = HAPAX_BODY_MAX;
+}
 
 /* ---- steps --------------------------------------------------------------------------- */
 
@@ -102,10 +110,15 @@ static enum cli_exit read_list(struct steps *steps, struct hapax_store *store,
                : exit;
 }
 
-static void put_members(struct json *json, const struct hapax_op *op)
+static void put_members(struct json *json, const struct hapax_op *op, int64_t body_max)
 {
+    char repeat[REPORT_REPEAT_MAX];
+
     if (op->verdict == HAPAX_FOUND) {
-        report_members(json, &op->record, false);
+        report_members(json, &op->record, body_max);
+        report_repeat(repeat, &op->record, op->now_us);
+        json_text(json, "repeat", repeat);
+        json_number(json, "now_us", op->now_us);
     } else {
         json_hex(json, "id", op->id.bytes);
         json_text(json, "state", hapax_state_name(HAPAX_STATE_ABSENT));
@@ -113,7 +126,8 @@ static void put_members(struct json *json, const struct hapax_op *op)
 }
 
 /* A step whose record is gone while it is still listed has nothing to show to people. */
-static void put_steps(const struct steps *steps, const struct hapax_op *ops, struct json *json)
+static void put_steps(const struct steps *steps, const struct hapax_op *ops, struct json *json,
+                      int64_t body_max)
 {
     if (json)
         json_array_begin(json, "steps");
@@ -123,7 +137,7 @@ static void put_steps(const struct steps *steps, const struct hapax_op *ops, str
         if (json) {
             json_object_begin(json);
             json_bytes(json, "step", name_of(steps, i));
-            put_members(json, &ops[i]);
+            put_members(json, &ops[i], body_max);
             json_object_end(json);
         } else if (ops[i].verdict == HAPAX_FOUND) {
             report_step(&ops[i].record, name_of(steps, i), ops[i].now_us);
@@ -160,10 +174,10 @@ static enum cli_exit put_all(const struct hapax_op *ops, const struct steps *ste
     struct json json;
 
     if (args->json) {
-        json_begin(&json);
-        put_members(&json, &ops[0]);
+        json_begin_at(&json, args->out);
+        put_members(&json, &ops[0], show->body_max);
         if (steps)
-            put_steps(steps, ops + 1, &json);
+            put_steps(steps, ops + 1, &json, show->body_max);
         else
             json_null(&json, "steps");
         json_end(&json);
@@ -173,7 +187,7 @@ static enum cli_exit put_all(const struct hapax_op *ops, const struct steps *ste
         else
             put_absent(show);
         if (steps)
-            put_steps(steps, ops + 1, NULL);
+            put_steps(steps, ops + 1, NULL, 0);
     }
     return ops[0].verdict == HAPAX_FOUND ? CLI_DONE : CLI_NO;
 }
@@ -215,7 +229,7 @@ static enum cli_exit run(struct cli_args *args)
         exit = read_list(&steps, store, show);
     if (exit == CLI_DONE)
         exit = show_all(&id, whole ? &steps : NULL, store, show);
-    hapax_store_close(store);
+    cli_close(args, store);
     return exit;
 }
 
@@ -237,5 +251,6 @@ const struct cli_command cli_show = {
                  {"hapax show --json order-1 | jq -r .body", "The answer that was stored."},
                  {"hapax show --step charge order-1", "What is known of one step."}},
     .args_size = sizeof(struct show_args),
+    .defaults = defaults,
     .run = run,
 };

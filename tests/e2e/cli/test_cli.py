@@ -17,8 +17,8 @@ from conftest import HAPAX, PATIENCE, ROOT, end, read_line, wait_until
 from postgres_server import Postgres
 from redis_server import Redis
 
-COMMANDS = ["serve", "door", "run", "keep", "init", "check", "config", "show", "list", "resolve", "purge", "bench",
-            "help"]
+COMMANDS = ["serve", "door", "run", "keep", "init", "check", "config", "show", "list", "resolve", "purge", "top",
+            "web", "bench", "help"]
 RECORD = {"id", "scope", "state", "attempt", "fence", "stale", "hold", "ran", "reruns", "fingerprint", "caller",
           "created_us", "updated_us", "lease_until_us", "expires_us", "status", "headers", "body_kept",
           "resolved_us", "resolved_by", "what", "owner", "replaced_state", "replaced_status"}
@@ -162,14 +162,14 @@ def test_the_written_page_is_what_the_program_prints(hapax):
     (["resolve", "k"], "one of --complete STATUS, --fail and --forget"),
     (["resolve", "k", "--fail", "--forget"], "one of --complete STATUS, --fail and --forget"),
     (["resolve", "k", "--complete", "1000"], "is not within 0 to 999"),
-    (["resolve", "k", "--fail", "--body", "x"], "--header and --body go with --complete"),
+    (["resolve", "k", "--fail", "--body", "x"], "--header, --body and --text go with --complete"),
     (["resolve", "k", "--complete", "200", "--header", "no colon"], "is not of the form 'Name: value'"),
     (["resolve", "k", "--complete", "200", "--header", "A: b\r\nC: d"], "is not of the form 'Name: value'"),
     (["resolve", "k", "--complete", "200", "--body", "missing"], 'cannot open --body "missing"'),
     (["resolve", "k", "--fail", "--by", "x" * 65], "--by is not of 1 to 64 bytes"),
     (["resolve", "k", "--fail", "--dry-run"], "--older, --limit and --dry-run go with --state"),
     (["resolve", "k", "--fail", "--state", "unknown"], "give no KEY, --id or --step with it"),
-    (["resolve", "--fail", "--state", "unknown", "--force"], "--force and --if-attempt are for one operation"),
+    (["resolve", "--fail", "--state", "unknown", "--force"], "--if-attempt and --if-updated are for one operation"),
     (["resolve", "--fail", "--state", "completed"], "what has completed is replaced one by one"),
     (["resolve", "--fail", "--state", "unknown", "--scope", ""], "--scope is not of 1 to 255 bytes"),
     (["resolve", "--state", "unknown"], "one of --complete STATUS, --fail and --forget"),
@@ -475,12 +475,14 @@ def test_show_prints_the_stored_outcome(hapax, store):
                  r"^ +X: y$", r"^ +line 2$", r"^expires .*\(in 23h59m\)$"):
         assert re.search(part, text.out, re.M), part
     record = hapax("show", "--store", store, "--scope", "cards", "order-1", "--json").json
-    assert record.keys() == RECORD | {"body", "trace", "steps"} and record["steps"] == []
+    more = {"body", "body_size", "trace", "repeat", "now_us", "steps"}
+    assert record.keys() == RECORD | more and record["steps"] == []
     assert record["headers"] == ["Content-Type: text/plain", "X: y"]
     assert (record["status"], record["body"], record["attempt"]) == (201, "line 1\nline 2\n", 1)
     assert record["lease_until_us"] is None and record["resolved_by"] is None
     assert record["expires_us"] - record["updated_us"] == 86400 * 10**6
-    assert hapax("show", "--store", store, "--id", record["id"], "--json").json == {**record, "steps": None}
+    by_id = hapax("show", "--store", store, "--id", record["id"], "--json").json
+    assert by_id == {**record, "now_us": by_id["now_us"], "steps": None}
 
 
 def test_a_body_that_is_no_text_is_base64(hapax, store):
