@@ -130,7 +130,7 @@ HAPAX_API size_t hapax_what(uint8_t out[HAPAX_WHAT_MAX], const struct hapax_span
  *   READ      id                                        FOUND      record
  *                                                       ABSENT
  *   LIST      states owner scope older_ms limit cursor  FOUND      records count more next_cursor
- *   PURGE     limit cursor                              OK         purged expired_claims more
+ *   PURGE     limit cursor scrub                        OK         purged expired_claims more
  *                                                                  next_cursor
  *   RESOLVE   id token outcome resolve if_attempt       OK
  *             force by                                  ABSENT
@@ -221,6 +221,11 @@ struct hapax_op {
     uint32_t states;
     /* Only records that were last written at least this long ago. */
     int64_t older_ms;
+    /* PURGE removes nothing, but writes the store's files anew, so that they hold no bytes of what
+     * was removed before. The first one (cursor zeroed) begins that, and answers `more`; one with
+     * the next_cursor answers `more` until it is done. Ask with pauses. Of a store that has no
+     * files of its own nothing is done; see `remains` of its type. */
+    bool scrub;
     /* At most HAPAX_LIST_MAX, as 0 does. An answer may have fewer, even none, and `more`. */
     uint32_t limit;
     /* Where to begin: zeroed, or the next_cursor of the answer before. In stores that list in the
@@ -371,6 +376,11 @@ struct hapax_store_type {
     /* The store drops expired records by itself, and nobody can walk it for more: PURGE does
      * nothing. */
     bool forgets;
+    /* The store takes a PURGE that scrubs. */
+    bool scrubs;
+    /* What still has bytes of removed records once a scrub is done, and what ends that: a text for
+     * operators, without a full stop. */
+    const char *remains;
 
     /* Allocates *out: a struct of the store's own that begins with a zeroed struct hapax_store. On
      * failure *out is NULL and text is set. A store on a network reads the URI only, and connects

@@ -108,19 +108,26 @@ static const char *act_of(const struct hapax_op *op)
     return "forget";
 }
 
-/* What each line of an act says. */
-static void put_act(struct hapax__json_out *out, const struct audit *audit,
-                    const struct hapax_op *op)
+static void put_who(struct hapax__json_out *out)
 {
-    char now[PRINT_TIME_MAX], id[PRINT_HEX_MAX];
+    char now[PRINT_TIME_MAX];
     uint32_t login = login_uid();
 
     print_time(now, (int64_t)time(NULL) * 1000000);
-    print_hex(id, op->id.bytes);
     put_text(out, "time", hapax_str(now));
     put_user(out, "user", getuid());
     if (login != NOBODY)
         put_user(out, "login", (uid_t)login);
+}
+
+/* What each line of an act says. */
+static void put_act(struct hapax__json_out *out, const struct audit *audit,
+                    const struct hapax_op *op)
+{
+    char id[PRINT_HEX_MAX];
+
+    print_hex(id, op->id.bytes);
+    put_who(out);
     put_text(out, "by", op->by);
     put_text(out, "store", hapax_str(audit->args->shown));
     put_text(out, "id", hapax_str(id));
@@ -166,22 +173,45 @@ static int put_line(const struct audit *audit, struct hapax__json_out *out)
     return (size_t)written < out->len ? ENOSPC : 0;
 }
 
-enum cli_exit audit_asked(const struct audit *audit, const struct hapax_op *op,
-                          const struct hapax_record *before, enum hapax_error found)
+/* Writes a line before something is done. */
+static enum cli_exit put_asked(const struct audit *audit, struct hapax__json_out *out)
 {
-    struct hapax__json_out out = {.to = NULL};
-    int error;
+    int error = put_line(audit, out);
 
-    put_act(&out, audit, op);
-    put_before(&out, before, found);
-    put_text(&out, "end", hapax_str("asked"));
-    error = put_line(audit, &out);
-    hapax__json_free(&out);
+    hapax__json_free(out);
     if (error == 0)
         return CLI_DONE;
     return cli_fail(audit->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
                     "not done, since the audit file \"%s\" takes no line: %s",
                     audit->path ? audit->path : "", strerror(error));
+}
+
+enum cli_exit audit_asked(const struct audit *audit, const struct hapax_op *op,
+                          const struct hapax_record *before, enum hapax_error found)
+{
+    struct hapax__json_out out = {.to = NULL};
+
+    put_act(&out, audit, op);
+    put_before(&out, before, found);
+    put_text(&out, "end", hapax_str("asked"));
+    return put_asked(audit, &out);
+}
+
+enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list, const char *end)
+{
+    static const struct hapax_digest none;
+    struct hapax__json_out out = {.to = NULL};
+    char owner[PRINT_HEX_MAX];
+
+    print_hex(owner, list->owner.bytes);
+    put_who(&out);
+    put_text(&out, "store", hapax_str(audit->args->shown));
+    put_text(&out, "act", hapax_str("erase"));
+    if (memcmp(&list->owner, &none, sizeof(none)) != 0)
+        put_text(&out, "owner", hapax_str(owner));
+    put_text(&out, "scope", list->scope);
+    put_text(&out, "end", hapax_str(end));
+    return put_asked(audit, &out);
 }
 
 void audit_answered(const struct audit *audit, const struct hapax_op *op)

@@ -32,6 +32,10 @@ enum cli_exit audit_asked(const struct audit *audit, const struct hapax_op *op,
 /* After op. What cannot be written is said on stderr. */
 void audit_answered(const struct audit *audit, const struct hapax_op *op);
 
+/* The same two lines of an erasure: of whom, in which scope (empty: all), and `end`, which is how
+ * it ended, or "asked". The owner is shown by its digest. */
+enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list, const char *end);
+
 void audit_end(struct audit *audit);
 
 #endif

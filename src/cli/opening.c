@@ -406,15 +406,21 @@ enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *
     return CLI_DONE;
 }
 
+bool cli_is_step_list(const struct hapax_record *record)
+{
+    struct hapax_digest steps;
+
+    hapax__steps_fingerprint(&steps);
+    return memcmp(&record->fingerprint, &steps, sizeof(steps)) == 0;
+}
+
 bool cli_is_own(const struct hapax_record *record)
 {
-    struct hapax_digest value, steps;
+    struct hapax_digest value;
     struct hapax_id check;
 
     hapax__bind_check(&check, &value, (struct hapax_span){NULL, 0});
-    hapax__steps_fingerprint(&steps);
-    return memcmp(&record->id, &check, sizeof(check)) == 0 ||
-           memcmp(&record->fingerprint, &steps, sizeof(steps)) == 0;
+    return memcmp(&record->id, &check, sizeof(check)) == 0 || cli_is_step_list(record);
 }
 
 static enum cli_exit secret_compare(const struct cli_args *args, struct hapax_store *store,

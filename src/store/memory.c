@@ -320,6 +320,7 @@ const struct hapax_store_type hapax__memory = {
     .batch_max = HAPAX_BATCH_MAX,
     .body_max = HAPAX_BODY_MAX,
     .serial = true,
+    .remains = "nothing but the memory of its process",
     .open = memory_open,
     .run = memory_run,
     .check = memory_check,

@@ -335,6 +335,13 @@ static void run_round(struct hapax_store *store, struct hapax_op *ops, size_t n,
     enum hapax_error result;
 
     assert(n == 1 || by_id(&ops[0]));
+    if (ops[0].kind == HAPAX_OP_PURGE && ops[0].scrub && !store->type->scrubs) {
+        ops[0].verdict = HAPAX_OK;
+        ops[0].error = HAPAX_ERR_NONE;
+        if (rests)
+            rests[0] = 0;
+        return;
+    }
     result = rests ? store->type->judge(store, ops, n, rests) : store->type->run(store, ops, n);
     for (size_t i = 0; i < n; i++)
         finish(&ops[i], result);

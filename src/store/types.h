@@ -22,6 +22,12 @@ extern const struct hapax_store_type hapax__dynamodb; /* dynamodb://… */
 extern const struct hapax_store_type hapax__hybrid; /* hybrid:redis://…+postgres://… */
 extern const struct hapax_store_type hapax__rocksdb_client; /* rocksdb:PATH, opened elsewhere */
 
+/* `remains` of stores that are kept by others, too. */
+#define HAPAX__ROCKSDB_REMAINS "backups and snapshots of its folder"
+#define HAPAX__POSTGRES_REMAINS                                                                    \
+    "its table until VACUUM, the write-ahead log and its archive, replicas until they have "       \
+    "followed, and backups"
+
 /* Adds a type, once. A type with the scheme of a built-in one stands before it. Safe from any
  * thread. */
 HAPAX__SHARED void hapax__store_add(const struct hapax_store_type *type);

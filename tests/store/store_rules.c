@@ -391,6 +391,29 @@ static unsigned sweep(struct hapax_store *store)
     return expired;
 }
 
+/* A scrub ends, and leaves every record as it was. It sweeps nothing. */
+static void a_scrub_changes_no_record(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op scrub = {.kind = HAPAX_OP_PURGE, .scrub = true}, op;
+
+    claim(store, suite, 1, 1);
+    complete(store, suite, 1, 1, 201);
+    claim_briefly(store, suite, 2, 1, HAPAX_EXPIRED_RERUN);
+    do {
+        run_op(store, &scrub);
+        expect(&scrub, HAPAX_OK);
+        CHECK(scrub.purged + scrub.expired_claims == 0, "%u removed", scrub.purged);
+        scrub.cursor = scrub.next_cursor;
+    } while (scrub.more);
+    op = claim(store, suite, 1, 2);
+    expect(&op, HAPAX_COMPLETED);
+    CHECK(op.record.outcome.status == 201, "status %d", op.record.outcome.status);
+    op = complete(store, suite, 2, 1, 200);
+    expect(&op, HAPAX_OK);
+    hapax_store_close(store);
+}
+
 /* A sweep makes unknown what was left unfinished under hold, and nothing else; where the store
  * forgets by itself and is not walked, the next CLAIM does. Its owner may still complete it. */
 static void a_sweep_ends_what_was_left_under_hold(const struct suite *suite)
@@ -713,6 +736,7 @@ const struct test_case rule_cases[] = {
     {"a_known_death_needs_no_lease", a_known_death_needs_no_lease, false, false},
     {"mismatch_is_found_before_in_flight", mismatch_is_found_before_in_flight, false, false},
     {"a_held_operation_becomes_unknown", a_held_operation_becomes_unknown, false, false},
+    {"a_scrub_changes_no_record", a_scrub_changes_no_record, false, false},
     {"a_sweep_ends_what_was_left_under_hold", a_sweep_ends_what_was_left_under_hold, false, false},
     {"an_expired_record_is_absent", an_expired_record_is_absent, false, false},
     {"an_operator_has_the_last_word", an_operator_has_the_last_word, false, false},

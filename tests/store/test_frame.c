@@ -126,6 +126,7 @@ static struct hapax_op full_op(enum hapax_op_kind kind)
     memset(op.owner.bytes, 0x0e, sizeof(op.owner.bytes));
     op.attempts_max = 7;
     op.rerun_completed = op.reconciled = op.ran = op.as_unknown = op.died = op.force = true;
+    op.scrub = true;
     op.resolve = HAPAX_RESOLVE_FAIL;
     op.if_attempt = 3;
     op.by = hapax_str("ada");

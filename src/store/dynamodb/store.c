@@ -172,6 +172,7 @@ const struct hapax_store_type hapax__dynamodb = {
     .batch_max = HAPAX__DDB_BATCH_MAX,
     .body_max = HAPAX_BODY_MAX,
     .forgets = true,
+    .remains = "backups, and point-in-time recovery, which goes back 35 days",
     .open = ddb_open,
     .run = ddb_run,
     .init = hapax__ddb_init,

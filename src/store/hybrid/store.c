@@ -661,6 +661,9 @@ static enum hapax_error hybrid_rights(const char *uri, const char *use, const ch
 const struct hapax_store_type hapax__hybrid = {.scheme = "hybrid",
                                                .batch_max = HAPAX__HYBRID_BATCH_MAX,
                                                .body_max = HAPAX_BODY_MAX,
+                                               .remains = HAPAX__POSTGRES_REMAINS
+                                               "; what a dump or the append-only file of its "
+                                               "Redis has, until that is written anew",
                                                .open = hybrid_open,
                                                .run = hybrid_run,
                                                .init = hybrid_init,

@@ -25,7 +25,8 @@ enum {
     FLAG_RAN = 1, /* FAIL */
     FLAG_AS_UNKNOWN = 2,
     FLAG_DIED = 4,
-    FLAG_FORCE = 1 /* RESOLVE */
+    FLAG_FORCE = 1, /* RESOLVE */
+    FLAG_SCRUB = 1 /* PURGE */
 };
 
 enum {
@@ -253,7 +254,7 @@ static size_t asked_size(const struct hapax_op *op)
     case HAPAX_OP_LIST:
         return 1 + 8 + 2 + ID_SIZE + owner_size(op) + 1 + op->scope.len;
     case HAPAX_OP_PURGE:
-        return 2 + ID_SIZE;
+        return 2 + ID_SIZE + op->scrub;
     default:
         assert(op->kind == HAPAX_OP_RESOLVE);
         return ID_SIZE + TOKEN_SIZE + 1 + 1 + 4 + 1 + op->by.len + outcome_size(&op->outcome);
@@ -344,6 +345,8 @@ void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op)
     case HAPAX_OP_PURGE:
         hapax__put_number(w, op->limit, 2);
         hapax__put(w, op->cursor.bytes, ID_SIZE);
+        if (op->scrub)
+            hapax__put_number(w, FLAG_SCRUB, 1);
         return;
     default:
         put_resolve(w, op);
@@ -433,6 +436,8 @@ static bool take_asked(struct hapax__reader *r, struct hapax_op *op)
     case HAPAX_OP_PURGE:
         op->limit = hapax__take_u16(r);
         hapax__take_into(r, op->cursor.bytes, ID_SIZE);
+        op->scrub = r->left > 0;
+        r->bad |= op->scrub && hapax__take_u8(r) != FLAG_SCRUB;
         return true;
     case HAPAX_OP_RESOLVE:
         take_resolve(r, op);

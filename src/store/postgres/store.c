@@ -346,8 +346,9 @@ static enum hapax_error pg_open(struct hapax_store **out, const char *uri,
 #define POSTGRES(name)                                                                             \
     {                                                                                              \
         .scheme = (name), .batch_max = HAPAX__PG_BATCH_MAX, .body_max = HAPAX_BODY_MAX,            \
-        .open = pg_open, .run = pg_run, .init = hapax__pg_init, .rights = hapax__pg_rights,        \
-        .check = hapax__pg_check, .close = pg_close                                                \
+        .remains = HAPAX__POSTGRES_REMAINS, .open = pg_open, .run = pg_run,                        \
+        .init = hapax__pg_init, .rights = hapax__pg_rights, .check = hapax__pg_check,              \
+        .close = pg_close                                                                          \
     }
 
 const struct hapax_store_type hapax__postgres = POSTGRES("postgres");

@@ -399,6 +399,8 @@ static enum hapax_error redis_open(struct hapax_store **out, const char *uri,
         .batch_max = HAPAX__REDIS_BATCH_MAX,                                                       \
         .body_max = HAPAX_BODY_MAX,                                                                \
         .serial = true,                                                                            \
+        .remains = "its append-only file until BGREWRITEAOF, its dump until the next BGSAVE, "     \
+                   "replicas until they have followed, and backups",                               \
         .forgets = true,                                                                           \
         .open = redis_open,                                                                        \
         .run = redis_run,                                                                          \

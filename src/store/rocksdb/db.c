@@ -37,6 +37,7 @@
 #include "log.h"
 #include "opened.h"
 #include "rocksdb.h"
+#include "scrub.h"
 #include "store/keeper/keeper.h"
 
 #include <assert.h>
@@ -83,6 +84,7 @@ struct hapax__database {
     pthread_mutex_t mutex; /* guards what follows */
     struct hapax__files files;
     struct hapax__opened *opened;
+    struct hapax__scrub scrub;
     uint64_t changed[CHANGED]; /* the last write that changed an id with this hash */
     bool whole; /* it was opened */
     bool recovering; /* what is written is nobody's op */
@@ -398,6 +400,7 @@ static void heal(struct hapax__database *database)
         return;
     }
     hapax__log_fail(&database->log, database->why);
+    hapax__scrub_stop(&database->scrub);
     hapax__files_close(&database->files);
     if (open_marked(database, database->why) != HAPAX_ERR_NONE) {
         retry_later(database);
@@ -527,6 +530,55 @@ enum hapax_error hapax__database_sync(struct hapax__database *database, uint64_t
                                       char text[HAPAX_TEXT_MAX])
 {
     return hapax__log_wait(&database->log, number, text);
+}
+
+/* ---- a scrub ------------------------------------------------------------------------- */
+
+static enum hapax_error begin_scrub(struct hapax_store *store, struct hapax__database *database)
+{
+    char folder[PATH_MAX];
+
+    path_in(folder, database->path, folder_name);
+    if (database->broken)
+        return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot write: %s", database->why);
+    /* To merge damaged files ends all writing. */
+    if (database->files.damage[0])
+        return hapax_store_fail(store, HAPAX_ERR_CORRUPT,
+                                "its files are damaged, and are not written anew: %.160s",
+                                database->files.damage);
+    if (!hapax__scrub_begin(&database->scrub, &database->files, folder))
+        return hapax_store_fail(store, HAPAX_ERR_NOMEM, "no thread to write its files anew");
+    return HAPAX_ERR_NONE;
+}
+
+/* The cursor names a scrub, from whose begin on a later one is as good. One of a higher number was
+ * of a process that had the database open before this one. */
+enum hapax_error hapax__database_scrub(struct hapax_store *store, struct hapax__database *database,
+                                       struct hapax_op *op, int64_t now_us)
+{
+    struct hapax__scrub *scrub = &database->scrub;
+    struct hapax__reader r = {op->cursor.bytes, 8, false};
+    struct hapax__writer w = {op->next_cursor.bytes, 8};
+    bool over = hapax__scrub_over(scrub);
+    uint64_t number = hapax__take_u64(&r);
+
+    op->error = HAPAX_ERR_NONE;
+    if (number > scrub->number)
+        number = 0;
+    if (number == 0 && over) {
+        op->error = begin_scrub(store, database);
+        number = scrub->number;
+        over = false;
+    } else if (number > scrub->done && over) {
+        op->error = hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot scrub: %s", scrub->why);
+    }
+    if (op->error != HAPAX_ERR_NONE)
+        return op->error;
+    op->verdict = HAPAX_OK;
+    op->now_us = now_us;
+    op->more = number == 0 || number > scrub->done;
+    hapax__put_number(&w, number, 8);
+    return HAPAX_ERR_NONE;
 }
 
 /* ---- the lock ------------------------------------------------------------------------ */
@@ -724,6 +776,7 @@ static void database_free(struct hapax__database *database)
     char *failure = NULL;
 
     hapax__keeper_stop(database->keeper);
+    hapax__scrub_stop(&database->scrub);
     if (database->whole && !database->broken && !hapax__log_failed(&database->log, text))
         recover(database, text); /* so that the next opening finds no notes */
     if (database->files.db && !database->sync) {

@@ -66,6 +66,11 @@ bool hapax__database_rests(struct hapax__database *database, const struct hapax_
 enum hapax_error hapax__database_sync(struct hapax__database *database, uint64_t number,
                                       char text[HAPAX_TEXT_MAX]);
 
+/* Between enter and exit: answers a PURGE that scrubs. The first one begins a scrub (scrub.h), and
+ * those that follow look whether it is over. */
+enum hapax_error hapax__database_scrub(struct hapax_store *store, struct hapax__database *database,
+                                       struct hapax_op *op, int64_t now_us);
+
 const char *hapax__database_path(const struct hapax__database *database);
 bool hapax__database_synced(const struct hapax__database *database);
 

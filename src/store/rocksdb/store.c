@@ -362,6 +362,8 @@ static enum hapax_error judge_here(struct handle *handle, struct hapax_op *ops, 
             ops[i].error = error;
     } else if (ops[0].kind == HAPAX_OP_LIST) {
         error = hapax__walk_list(store, database, files, &ops[0], now_us, rests);
+    } else if (ops[0].kind == HAPAX_OP_PURGE && ops[0].scrub) {
+        error = hapax__database_scrub(store, database, &ops[0], now_us);
     } else if (ops[0].kind == HAPAX_OP_PURGE) {
         error = hapax__walk_purge(store, database, files, &ops[0], now_us, rests);
     } else {
@@ -537,6 +539,8 @@ const struct hapax_store_type hapax__rocksdb = {
     .batch_max = HAPAX_BATCH_MAX,
     .body_max = HAPAX_BODY_MAX,
     .serial = true,
+    .scrubs = true,
+    .remains = HAPAX__ROCKSDB_REMAINS,
     .open = rocksdb_store_open,
     .run = rocksdb_store_run,
     .judge = rocksdb_store_judge,

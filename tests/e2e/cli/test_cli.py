@@ -17,8 +17,8 @@ from conftest import HAPAX, PATIENCE, ROOT, end, read_line, wait_until
 from postgres_server import Postgres
 from redis_server import Redis
 
-COMMANDS = ["serve", "door", "run", "keep", "init", "check", "config", "show", "list", "resolve", "purge", "top",
-            "web", "bench", "help"]
+COMMANDS = ["serve", "door", "run", "keep", "init", "check", "config", "show", "list", "resolve", "erase", "purge",
+            "top", "web", "bench", "help"]
 RECORD = {"id", "scope", "state", "attempt", "fence", "stale", "hold", "ran", "reruns", "fingerprint", "caller",
           "created_us", "updated_us", "lease_until_us", "expires_us", "status", "headers", "body_kept",
           "resolved_us", "resolved_by", "what", "owner", "replaced_state", "replaced_status"}
