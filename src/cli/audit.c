@@ -34,7 +34,7 @@ enum cli_exit audit_begin(struct audit *audit, const struct cli_args *args, cons
         if (audit->fd < 0)
             return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                             "cannot open the audit file \"%s\": %s", audit->path, strerror(errno));
-    } else if (access(LOG_SOCKET, W_OK) != 0) {
+    } else if (!audit_is_kept(audit)) {
         (void)fprintf(stderr,
                       "hapax %s: this act leaves no audit line: the system has no log (name a file "
                       "with --audit, or in HAPAX_AUDIT_FILE)\n",
@@ -42,6 +42,11 @@ enum cli_exit audit_begin(struct audit *audit, const struct cli_args *args, cons
     }
     openlog("hapax", LOG_PID, LOG_AUTHPRIV);
     return CLI_DONE;
+}
+
+bool audit_is_kept(const struct audit *audit)
+{
+    return audit->fd >= 0 || access(LOG_SOCKET, W_OK) == 0;
 }
 
 void audit_end(struct audit *audit)
@@ -210,6 +215,18 @@ enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list
     if (memcmp(&list->owner, &none, sizeof(none)) != 0)
         put_text(&out, "owner", hapax_str(owner));
     put_text(&out, "scope", list->scope);
+    put_text(&out, "end", hapax_str(end));
+    return put_asked(audit, &out);
+}
+
+enum cli_exit audit_put_back(const struct audit *audit, const char *by, const char *end)
+{
+    struct hapax__json_out out = {.to = NULL};
+
+    put_who(&out);
+    put_text(&out, "by", hapax_str(by));
+    put_text(&out, "store", hapax_str(audit->args->shown));
+    put_text(&out, "act", hapax_str("put back"));
     put_text(&out, "end", hapax_str(end));
     return put_asked(audit, &out);
 }

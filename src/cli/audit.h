@@ -24,6 +24,9 @@ struct audit {
  * a file nor the system's log takes lines. audit_end() is needed after CLI_DONE only. */
 enum cli_exit audit_begin(struct audit *audit, const struct cli_args *args, const char *path);
 
+/* Whether anything takes the lines. */
+bool audit_is_kept(const struct audit *audit);
+
 /* Before op, a RESOLVE: what it is, and the record that stands there. found: what a READ gave,
  * HAPAX_ERR_CORRUPT for a record that cannot be read. */
 enum cli_exit audit_asked(const struct audit *audit, const struct hapax_op *op,
@@ -35,6 +38,10 @@ void audit_answered(const struct audit *audit, const struct hapax_op *op);
 /* The same two lines of an erasure: of whom, in which scope (empty: all), and `end`, which is how
  * it ended, or "asked". The owner is shown by its digest. */
 enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list, const char *end);
+
+/* The same two lines of what puts all messages of an outbox back. The first has to be written, or
+ * nothing may be done. */
+enum cli_exit audit_put_back(const struct audit *audit, const char *by, const char *end);
 
 void audit_end(struct audit *audit);
 

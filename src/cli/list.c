@@ -141,15 +141,15 @@ static enum cli_exit put_all(const struct cli_args *args, struct hapax_store *st
         op->cursor = op->next_cursor;
     } while (op->more && n < limit && !ferror(stdout) &&
              !(paged && hapax__monotonic_us() > until_us));
+    if (paged)
+        put_end(args, op, n);
     if (damage.places > 0)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,
                         "%u damaged places were passed over (\"hapax check\" says more)",
                         damage.places);
     if (n == 0 && !args->json)
         (void)fputs("hapax list: there are none\n", stderr);
-    if (paged)
-        put_end(args, op, n);
-    else if (op->more && n == limit && !args->json)
+    if (!paged && op->more && n == limit && !args->json)
         (void)fprintf(stderr, "hapax list: there may be more; this is --limit %lld\n",
                       (long long)limit);
     return CLI_DONE;

@@ -74,6 +74,7 @@ enum hapax_error totals_read(struct totals *out, struct hapax_store *store)
 {
     struct hapax_op op = {.kind = HAPAX_OP_LIST, .states = HAPAX_STATES_OPEN};
     int64_t until_us = hapax__monotonic_us() + WALK_US;
+    bool damaged = false;
     int64_t n = 0;
 
     *out = (struct totals){0};
@@ -87,9 +88,10 @@ enum hapax_error totals_read(struct totals *out, struct hapax_store *store)
             if (!cli_is_own(&op.records[i]))
                 take(out, &op.records[i]);
         n += op.count;
+        damaged = damaged || op.damaged;
         op.cursor = op.next_cursor;
     } while (op.more && n < WALK_MAX && hapax__monotonic_us() < until_us);
-    out->more = op.more;
+    out->more = op.more || damaged;
     return HAPAX_ERR_NONE;
 }
 

@@ -25,7 +25,8 @@ struct totals {
     } oldest[TOTALS_OLDEST_MAX];
     uint32_t oldest_n;
     int64_t now_us; /* by the store's clock */
-    /* The walk has ended at a limit: there may be more of each, and older ones. */
+    /* The walk has ended at a limit, or passed over damage: there may be more of each, and older
+     * ones. */
     bool more;
 };
 

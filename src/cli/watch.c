@@ -107,6 +107,8 @@ static void take_bucket(struct watch_times *to, const char *labels, double value
     if (!find_label(le, labels, "le=\""))
         return;
     most = strtod(le, NULL);
+    if (!(most >= 0)) /* no number, too */
+        return;
     for (uint32_t i = 0; i < to->n; i++)
         if (to->most[i] == most) {
             to->count[i] += value;

@@ -8,6 +8,8 @@
  */
 #include "web.h"
 
+#include "audit.h"
+
 #include "base/time.h"
 #include "http/listen.h"
 #include "print.h"
@@ -66,6 +68,22 @@ static const char *const headers[][2] = {
 
 /* ---- what is asked for -------------------------------------------------------------------- */
 
+/* Acts without a trail are refused here, not found out later. */
+static enum cli_exit check_trail(const struct cli_args *args)
+{
+    struct audit audit;
+    enum cli_exit exit = audit_begin(&audit, args, NULL);
+    bool kept = exit == CLI_DONE && audit_is_kept(&audit);
+
+    if (exit != CLI_DONE)
+        return exit;
+    audit_end(&audit);
+    return kept ? CLI_DONE
+                : cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                           "--allow needs a trail: name a file in HAPAX_AUDIT_FILE, since the "
+                           "system has no log");
+}
+
 static enum cli_exit check(const struct web_args *asked)
 {
     const struct cli_args *args = &asked->args;
@@ -77,7 +95,7 @@ static enum cli_exit check(const struct web_args *asked)
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "--allow needs to know who resolves: give --password-file or "
                         "--user-header");
-    return CLI_DONE;
+    return asked->allow ? check_trail(args) : CLI_DONE;
 }
 
 /* ---- running ------------------------------------------------------------------------------ */
@@ -201,7 +219,8 @@ const struct cli_command cli_web = {
         "unasked.\n\n"
         "Without --allow it changes nothing. Without a login it listens on loopback only; reach it "
         "by ssh -L 7500:127.0.0.1:7500. Each act leaves the lines of \"hapax resolve\", with the "
-        "name of the login. Passwords need TLS: put a proxy in front. An embedded store is best "
+        "name of the login, and needs HAPAX_AUDIT_FILE where the system has no log. "
+        "Passwords need TLS: put a proxy in front. An embedded store is best "
         "held by a door or by \"hapax keep\" before the page is started: otherwise the page holds "
         "it. See docs/web.md.",
     .options = options,

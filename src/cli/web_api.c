@@ -9,6 +9,7 @@
  */
 #include "web.h"
 
+#include "audit.h"
 #include "base/clock.h"
 #include "base/span.h"
 #include "base/time.h"
@@ -112,6 +113,8 @@ static enum cli_exit complete_resolve(struct cli_args *args, const struct reques
 {
     if (!has(request, "state") && !(has(request, "if-attempt") && has(request, "if-updated")))
         return wrong(request, "if-attempt and if-updated are missing");
+    if (has(request, "state") && !has(request, "dry-run"))
+        return wrong(request, "dry-run is missing: resolve each that it lists");
     if (has(request, "state") && !has(request, "limit"))
         return wrong(request, "limit is missing");
     if (!is_within(request, "limit", RESOLVE_MAX))
@@ -152,7 +155,7 @@ static const struct route routes[] = {
      .no = 404},
 };
 
-/* The texts of options of bulk resolves, besides those of the table. */
+/* Options that list what would be resolved, besides those of the table. */
 static bool is_bulk(const char *name)
 {
     return strcmp(name, "limit") == 0 || strcmp(name, "dry-run") == 0;
@@ -228,7 +231,8 @@ static enum cli_exit give_all(struct cli_args *args, struct request *request,
             return wrong(request, "a member is given more than once");
         hapax__raw_begin(&items, value);
         while (exit == CLI_DONE && hapax__raw_next(&items, &no_name, &item))
-            exit = give(args, request, option, item);
+            exit = hapax__is(item, "true") ? wrong(request, "a member has a value of another kind")
+                                           : give(args, request, option, item);
     }
     return exit;
 }
@@ -259,6 +263,27 @@ static enum cli_exit run_command(struct request *request, const struct route *ro
     if (exit == CLI_DONE)
         exit = route->command->run(args);
     free(args);
+    return exit;
+}
+
+/* Puts an outbox back, with a line of the trail before and after. */
+static enum cli_exit put_back(struct request *request, const struct route *route)
+{
+    struct cli_args args = *request->web->args;
+    struct audit audit;
+    enum cli_exit exit;
+
+    args.out = request->out;
+    args.json = true;
+    exit = audit_begin(&audit, &args, NULL);
+    if (exit != CLI_DONE)
+        return exit;
+    exit = audit_put_back(&audit, request->who, "asked");
+    if (exit == CLI_DONE) {
+        exit = run_command(request, route);
+        (void)audit_put_back(&audit, request->who, exit == CLI_DONE ? "ok" : "not all");
+    }
+    audit_end(&audit);
     return exit;
 }
 
@@ -295,7 +320,8 @@ static enum cli_exit run_route(struct request *request, const struct route *rout
     } else {
         open_store(web, request->out);
         if (web->store)
-            exit = run_command(request, route);
+            exit = route->command == &cli_redrive ? put_back(request, route)
+                                                  : run_command(request, route);
         web->looked_us = route->changes ? 0 : web->looked_us;
     }
     pthread_mutex_unlock(&web->one);

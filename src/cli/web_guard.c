@@ -10,7 +10,8 @@
  *    Sec-Fetch-Site. It is JSON, which no form can send, and brings the token that our page read.
  *
  * Checking a password is slow by design, so the digests of those that were right are kept until the
- * file changes. They are under a key of this process.
+ * file changes. They are under a key of this process. Passwords are checked one at a time, and who
+ * comes meanwhile is told to try again: otherwise wrong ones would hold up those who are logged in.
  */
 #include "web.h"
 
@@ -33,13 +34,17 @@
 #define FILE_MAX  (64u << 10)
 #define DIGEST    32u
 
+enum login { LOGIN_WRONG, LOGIN_RIGHT, LOGIN_BUSY };
+
 struct web_guard {
     struct web_rules rules;
     char token[WEB_TOKEN_SIZE];
     uint8_t key[DIGEST];
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t hashing; /* of crypt; never waited for */
     struct crypt_data crypt;
+    pthread_mutex_t mutex; /* of what follows; held for moments */
     struct stat file;
+    unsigned changes; /* of the file */
     uint8_t known[KNOWN_MAX][DIGEST];
     unsigned known_next;
 };
@@ -72,6 +77,7 @@ enum cli_exit web_guard_open(struct web_guard **out, const struct cli_args *args
     if (!guard)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
     guard->rules = *rules;
+    (void)pthread_mutex_init(&guard->hashing, NULL);
     (void)pthread_mutex_init(&guard->mutex, NULL);
     if (getrandom(random, sizeof(random), 0) != sizeof(random) ||
         getrandom(guard->key, sizeof(guard->key), 0) != sizeof(guard->key))
@@ -92,6 +98,7 @@ void web_guard_close(struct web_guard *guard)
     if (!guard)
         return;
     (void)pthread_mutex_destroy(&guard->mutex);
+    (void)pthread_mutex_destroy(&guard->hashing);
     explicit_bzero(guard, sizeof(*guard));
     free(guard);
 }
@@ -142,37 +149,45 @@ static bool is_host(const struct web_guard *guard, const char *host)
 
 /* ---- the login -------------------------------------------------------------------------- */
 
-/* The file's hash for a name; NULL: it has none. */
-static char *find_hash(char *text, const char *name)
+/* The file's hash for a name; NULL: it has none. *first: the file's first hash, of anybody. */
+static const char *find_hash(const char **first, char *text, const char *name)
 {
-    size_t len = strlen(name);
-    char *line;
+    const char *line, *hash;
 
-    while ((line = strsep(&text, "\r\n")))
-        if (strncmp(line, name, len) == 0 && line[len] == ':' && line[len + 1] == '$') {
-            line += len + 1;
-            line[strcspn(line, ":")] = '\0';
-            return line;
-        }
+    *first = NULL;
+    while ((line = strsep(&text, "\r\n"))) {
+        char *colon = strchr(line, ':');
+
+        if (!colon || colon[1] != '$')
+            continue;
+        *colon = '\0';
+        hash = colon + 1;
+        colon[1 + strcspn(hash, ":")] = '\0';
+        if (!*first)
+            *first = hash;
+        if (strcmp(line, name) == 0)
+            return hash;
+    }
     return NULL;
 }
 
 /* Whether the file has this password for the name. A name that it does not have takes as long as a
- * wrong password, so that nobody learns the names. */
+ * wrong password of the first name, so that nobody learns the names. */
 static bool is_password(struct web_guard *guard, const char *name, const char *password)
 {
     static const char none[] = "$6$hapaxnobody$";
     char *text = calloc(1, FILE_MAX + 1);
     FILE *file = text ? fopen(guard->rules.password_file, "re") : NULL;
-    const char *hash, *made;
+    const char *hash, *first = NULL, *made;
     bool right;
 
     if (file) {
         text[fread(text, 1, FILE_MAX, file)] = '\0';
         (void)fclose(file);
     }
-    hash = file ? find_hash(text, name) : NULL;
-    made = crypt_rn(password, hash ? hash : none, &guard->crypt, (int)sizeof(guard->crypt));
+    hash = file ? find_hash(&first, text, name) : NULL;
+    first = first ? first : none;
+    made = crypt_rn(password, hash ? hash : first, &guard->crypt, (int)sizeof(guard->crypt));
     right = hash && made && strlen(made) == strlen(hash) &&
             CRYPTO_memcmp(made, hash, strlen(hash)) == 0;
     if (text)
@@ -191,32 +206,56 @@ static bool is_known(const struct web_guard *guard, const uint8_t digest[DIGEST]
     return known;
 }
 
-/* login: "NAME:PASSWORD". */
-static bool check_login(struct web_guard *guard, const char *login, const char *name,
-                        const char *password)
+/* Whether the digest is of a login that was right, by the file as it is. *changes: of the file. */
+static bool was_right(struct web_guard *guard, const uint8_t digest[DIGEST], unsigned *changes)
 {
-    uint8_t digest[DIGEST];
     struct stat file = {0};
     bool right;
 
-    if (!HMAC(EVP_sha256(), guard->key, (int)sizeof(guard->key), (const uint8_t *)login,
-              strlen(login), digest, NULL))
-        return false;
     pthread_mutex_lock(&guard->mutex);
     if (stat(guard->rules.password_file, &file) != 0 ||
         memcmp(&file.st_mtim, &guard->file.st_mtim, sizeof(file.st_mtim)) != 0 ||
         file.st_ino != guard->file.st_ino || file.st_size != guard->file.st_size) {
         memset(guard->known, 0, sizeof(guard->known));
         guard->file = file;
+        guard->changes++;
     }
     right = is_known(guard, digest);
-    if (!right) {
-        right = is_password(guard, name, password);
-        if (right)
-            memcpy(guard->known[guard->known_next++ % KNOWN_MAX], digest, DIGEST);
-    }
+    *changes = guard->changes;
     pthread_mutex_unlock(&guard->mutex);
     return right;
+}
+
+/* Keeps a digest that was right by the file after so many changes. */
+static void keep_right(struct web_guard *guard, const uint8_t digest[DIGEST], unsigned changes)
+{
+    pthread_mutex_lock(&guard->mutex);
+    if (guard->changes == changes)
+        memcpy(guard->known[guard->known_next++ % KNOWN_MAX], digest, DIGEST);
+    pthread_mutex_unlock(&guard->mutex);
+}
+
+/* login: "NAME:PASSWORD". */
+static enum login check_login(struct web_guard *guard, const char *login, const char *name,
+                              const char *password)
+{
+    uint8_t digest[DIGEST];
+    unsigned changes;
+    bool right;
+
+    if (!HMAC(EVP_sha256(), guard->key, (int)sizeof(guard->key), (const uint8_t *)login,
+              strlen(login), digest, NULL))
+        return LOGIN_WRONG;
+    if (was_right(guard, digest, &changes))
+        return LOGIN_RIGHT;
+    if (pthread_mutex_trylock(&guard->hashing) != 0)
+        return LOGIN_BUSY;
+    right = is_password(guard, name, password);
+    pthread_mutex_unlock(&guard->hashing);
+    if (!right)
+        return LOGIN_WRONG;
+    keep_right(guard, digest, changes);
+    return LOGIN_RIGHT;
 }
 
 /* A name for the record: text that a terminal may show. */
@@ -234,32 +273,32 @@ static bool take_name(char who[HAPAX_BY_MAX + 1], const char *name)
     return true;
 }
 
-static bool has_password(struct web_guard *guard, char who[HAPAX_BY_MAX + 1],
-                         const struct hapax__site_request *request)
+static enum login read_login(struct web_guard *guard, char who[HAPAX_BY_MAX + 1],
+                             const struct hapax__site_request *request)
 {
     const char *sent = hapax__site_header(request, "Authorization");
     char login[LOGIN_MAX + 1], name[LOGIN_MAX + 1];
+    enum login result = LOGIN_WRONG;
     char *colon;
     size_t len;
-    bool good;
 
     if (!sent || strncasecmp(sent, "Basic ", 6) != 0)
-        return false;
+        return LOGIN_WRONG;
     sent += 6 + strspn(sent + 6, " ");
     if (strlen(sent) > LOGIN_MAX / 3 * 4 || strlen(sent) % 4 != 0 ||
         !hapax__base64_decode((uint8_t *)login, &len, hapax_str(sent)))
-        return false;
+        return LOGIN_WRONG;
     login[len] = '\0';
     memcpy(name, login, len + 1);
     colon = strchr(name, ':');
-    good = colon && strlen(login) == len;
-    if (good) {
+    if (colon && strlen(login) == len) {
         *colon = '\0';
-        good = take_name(who, name) && check_login(guard, login, name, colon + 1);
+        if (take_name(who, name))
+            result = check_login(guard, login, name, colon + 1);
     }
     explicit_bzero(login, sizeof(login));
     explicit_bzero(name, sizeof(name));
-    return good;
+    return result;
 }
 
 static bool is_logged_in(struct web_guard *guard, char who[HAPAX_BY_MAX + 1],
@@ -268,12 +307,19 @@ static bool is_logged_in(struct web_guard *guard, char who[HAPAX_BY_MAX + 1],
     const char *header = guard->rules.user_header;
     const char *user = header ? hapax__site_header(request, header) : NULL;
 
+    enum login login = LOGIN_RIGHT;
+
     who[0] = '\0';
-    if (guard->rules.password_file && !has_password(guard, who, request)) {
+    if (guard->rules.password_file)
+        login = read_login(guard, who, request);
+    if (login == LOGIN_BUSY)
+        return refuse(reply, 429, "another password is being checked; try again\n");
+    if (login == LOGIN_WRONG) {
         reply->challenge = "Basic realm=\"hapax\", charset=\"UTF-8\"";
         return refuse(reply, 401, "log in\n");
     }
-    if (header && (!user || !take_name(who, user)))
+    if (header &&
+        (!user || hapax__site_header_count(request, header) != 1 || !take_name(who, user)))
         return refuse(reply, 401, "the proxy does not say who you are (--user-header)\n");
     return true;
 }

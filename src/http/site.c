@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * libmicrohttpd with the body of a request gathered before the page is asked for. A body that is
- * too large is read to its end and dropped: a client that still sends would not see the refusal.
+ * too large is read and dropped: a client that still sends would not see the refusal. Past 1 MiB
+ * the connection ends.
  */
 #include "site.h"
 
@@ -11,11 +12,13 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define CONNECTIONS      32u
 #define THREADS          4u
 #define CONNECTION_BYTES (32u << 10)
 #define IDLE_S           30u
+#define DROPPED_MAX      (1u << 20)
 
 struct hapax__site {
     const struct hapax__site_pages *pages;
@@ -25,13 +28,37 @@ struct hapax__site {
 /* The body of a request, while it comes. */
 struct body {
     size_t len;
-    bool too_large;
+    size_t dropped; /* bytes that came too many; not 0: it is too large */
     uint8_t bytes[HAPAX__SITE_BODY_MAX];
+};
+
+struct counted {
+    const char *name;
+    unsigned n;
 };
 
 const char *hapax__site_header(const struct hapax__site_request *request, const char *name)
 {
     return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+}
+
+static enum MHD_Result count(void *arg, enum MHD_ValueKind kind, const char *name,
+                             const char *value)
+{
+    struct counted *counted = arg;
+
+    (void)kind;
+    (void)value;
+    counted->n += strcasecmp(name, counted->name) == 0;
+    return MHD_YES;
+}
+
+unsigned hapax__site_header_count(const struct hapax__site_request *request, const char *name)
+{
+    struct counted counted = {.name = name};
+
+    (void)MHD_get_connection_values(request->connection, MHD_HEADER_KIND, count, &counted);
+    return counted.n;
 }
 
 static enum MHD_Result send_reply(struct MHD_Connection *connection, const struct hapax__site *site,
@@ -76,16 +103,17 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, cons
         return *state ? MHD_YES : MHD_NO;
     }
     if (*upload_len > 0) {
-        if (*upload_len > sizeof(body->bytes) - body->len)
-            body->too_large = true;
-        if (!body->too_large)
+        if (body->dropped > 0 || *upload_len > sizeof(body->bytes) - body->len) {
+            body->dropped += *upload_len;
+        } else {
             memcpy(body->bytes + body->len, upload, *upload_len);
-        body->len += body->too_large ? 0 : *upload_len;
+            body->len += *upload_len;
+        }
         *upload_len = 0;
-        return MHD_YES;
+        return body->dropped <= DROPPED_MAX ? MHD_YES : MHD_NO;
     }
     request.body = (struct hapax_span){body->bytes, body->len};
-    if (!body->too_large)
+    if (body->dropped == 0)
         site->pages->answer(&reply, &request, site->pages->arg);
     return send_reply(connection, site, &reply);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A small HTTP server for the pages of `hapax web`: 32 connections, bodies of 64 KiB, four threads.
+ * Who goes on sending past 1 MiB is cut off.
  */
 #ifndef HAPAX_HTTP_SITE_H
 #define HAPAX_HTTP_SITE_H
@@ -16,8 +17,11 @@ struct hapax__site_request {
     void *connection;
 };
 
-/* A header of a request, by its name in any case; NULL: not sent. */
+/* A header of a request, by its name in any case; NULL: not sent. Of several, the first. */
 const char *hapax__site_header(const struct hapax__site_request *request, const char *name);
+
+/* How often a header was sent. */
+unsigned hapax__site_header_count(const struct hapax__site_request *request, const char *name);
 
 struct hapax__site_reply {
     unsigned status;

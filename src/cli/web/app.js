@@ -21,8 +21,14 @@ let found = null;       // an operation that was found by its key: how it was as
 function fill(element, children) {
   for (const child of children.flat(Infinity))
     if (child !== null && child !== undefined && child !== false)
-      element.append(child instanceof Node ? child : String(child));
+      element.append(child instanceof Node ? child : shown(String(child)));
   return element;
+}
+
+// Characters that are not seen but act, as those that turn the direction of what follows (hapax__json_acts), as \uXXXX.
+function shown(words) {
+  return words.replace(/[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
+    c => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
 // h('td', {class: 'x', onclick: f}, 'text', element, …)
@@ -89,19 +95,18 @@ function badge(record, now) {
 // ---- the API ----------------------------------------------------------------------------
 
 async function api(path, body) {
-  let answer;
   try {
-    answer = await fetch(`api/${path}`, {method: 'POST', body: JSON.stringify(body || {}),
+    const answer = await fetch(`api/${path}`, {method: 'POST', body: JSON.stringify(body || {}),
       headers: {'Content-Type': 'application/json', 'X-Hapax-Token': session.token}});
-  } catch {
-    return {status: 0, lines: [], why: 'hapax web does not answer'};
+    const all = await answer.text();
+    if (!(answer.headers.get('Content-Type') || '').startsWith('application/x-ndjson'))
+      return {status: answer.status, lines: [], why: all.trim() || `status ${answer.status}`};
+    const lines = all.split('\n').filter(line => line).map(line => JSON.parse(line));
+    const failed = lines.find(line => line.error);
+    return {status: answer.status, lines, why: failed ? `${failed.error}: ${failed.text}` : ''};
+  } catch (error) {
+    return {status: 0, lines: [], why: `hapax web does not answer: ${error.message}`};
   }
-  const all = await answer.text();
-  if (!answer.headers.get('Content-Type').startsWith('application/x-ndjson'))
-    return {status: answer.status, lines: [], why: all.trim()};
-  const lines = all.split('\n').filter(line => line).map(line => JSON.parse(line));
-  const failed = lines.find(line => line.error);
-  return {status: answer.status, lines, why: failed ? `${failed.error}: ${failed.text}` : ''};
 }
 
 // ---- a table of operations --------------------------------------------------------------
@@ -182,11 +187,11 @@ async function drawNow() {
   put(h('h1', null, 'Now'),
     now.error ? h('p', {class: 'card bad'}, `The store: ${now.error}: ${now.text}`) : null,
     now.totals ? h('div', {class: 'tiles'}, now.totals.map(total => tile(total, now.more))) : null,
-    now.more ? h('p', {class: 'quiet'}, 'There are more than were counted: 10,000, or as many as a second allows.') : null,
+    now.more ? h('p', {class: 'quiet'}, 'There are more than were counted: 10,000, or as many as a second allows, or damage was passed over.') : null,
     now.watch.length ? [h('h2', null, 'Doors'), h('div', {class: 'grid'}, now.watch.map(door))] :
       h('p', {class: 'quiet'}, 'No door is watched: start hapax web with --watch URL, the page of a door’s metrics.'),
     now.oldest && now.oldest.length ? [h('h2', null, 'Waiting longest'), rows(now.oldest, now.now_us)] :
-      now.totals ? h('p', {class: 'good'}, 'Nothing waits for an operator, and no attempt seems to have died.') : null);
+      now.totals && !now.more ? h('p', {class: 'good'}, 'Nothing waits for an operator, and no attempt seems to have died.') : null);
 }
 
 // ---- operations -----------------------------------------------------------------------------
@@ -303,7 +308,7 @@ function answerOf(record, asked) {
     const answer = await api('show', {...asked, body: true});
     if (answer.status !== 200) return say(answer.why);
     body.hidden = false;
-    body.textContent = text(answer.lines[0], 'body') + (answer.lines[0].body_size > 65536 ? '\n… cut at 64 KiB' : '');
+    body.textContent = shown(text(answer.lines[0], 'body')) + (answer.lines[0].body_size > 65536 ? '\n… cut at 64 KiB' : '');
   };
   return [h('h2', null, record.state === 'completed' ? 'The stored answer' : 'What the last attempt answered'), h('div', {class: 'card'},
     h('dl', {class: 'facts'}, h('dt', null, 'status'), h('dd', null, record.status), record.headers.map(line => [h('dt', null, 'header'), h('dd', {class: 'mono'}, line)]),
@@ -339,11 +344,12 @@ function resolveForm(record, asked) {
     const act = actOf(event.target);
     if (!act) return say('Choose what is true.');
     if (said(event.target).sign !== sign) return say(`Type the first four digits of the id: ${sign}`);
+    const mine = turn;
     const answer = await api('resolve', {id: record.id, 'if-attempt': record.attempt, 'if-updated': record.updated_us, ...act});
     const line = answer.lines[0] || {};
     if (answer.status === 200) say(`Resolved by ${text(line, 'resolved_by')}.`, 'good');
     else say(answer.why || `Not resolved: ${line.text}${text(line, 'resolved_by') ? `, by ${text(line, 'resolved_by')}` : ''}. It is ${line.state}.`);
-    drawOperation(record.id, true);
+    if (mine === turn) drawOperation(record.id, true);
   };
   return h('form', {onsubmit: submit, id: 'resolve', 'aria-label': 'Resolve'}, actFields(),
     field(`Type ${sign} to confirm`, 'sign', {size: 4, maxlength: 4, required: true}), h('button', {class: 'main'}, `Resolve as ${session.who}`));
@@ -375,12 +381,7 @@ function drawMany() {
   const place = h('div');
   if (!session.may_resolve)
     return put(h('h1', null, 'Resolve many'), h('p', {class: 'card quiet'}, 'This page only reads. Start hapax web with --allow resolve, or use ', h('code', null, 'hapax resolve --state unknown --dry-run'), '.'));
-  const ask = (form, dry, limit) => {
-    const {state, scope, owner, older} = said(form);
-    return api('resolve', {...JSON.parse(JSON.stringify({state: [state], scope, owner, older})), limit, ...(dry ? {'dry-run': true} : {}), ...actOf(form)});
-  };
-  const show = (answer, member, title) => {
-    const records = answer.lines.filter(line => line.id);
+  const show = (records, member, title) => {
     const now = Math.max(0, ...records.map(r => r.updated_us), Date.now() * 1000);
     return [records.length ? rows(records.slice(0, 100), now, {member, title}) : null,
       records.length > 100 ? h('p', {class: 'quiet'}, `… and ${number(records.length - 100)} more`) : null];
@@ -388,24 +389,37 @@ function drawMany() {
   const look = async event => {
     event.preventDefault();
     const form = event.target;
-    if (!actOf(form)) return say('Choose what is true.');
-    const answer = await ask(form, true, 1000);
+    const act = actOf(form);
+    if (!act) return say('Choose what is true.');
+    const {state, scope, owner, older} = said(form);
+    const answer = await api('resolve', {...JSON.parse(JSON.stringify({scope, owner, older})), state: [state], limit: 1000, 'dry-run': true, ...act});
+    const records = answer.lines.filter(line => line.id);
     const sum = answer.lines.find(line => line.found !== undefined);
     say(answer.why);
     place.replaceChildren();
     if (!sum) return;
+    // Those that were shown, as they were shown, and no others. It ends at the first failure.
     const go = async next => {
       next.preventDefault();
       if (said(next.target).sign !== String(sum.found)) return say(`Type ${sum.found}, the number of operations.`);
-      const done = await ask(form, false, sum.found);
-      const end = done.lines.find(line => line.found !== undefined) || {resolved: 0, passed_over: 0};
-      say(done.why || `${end.resolved} resolved by ${session.who}; ${end.passed_over} passed over, since they changed meanwhile.`, done.why ? 'bad' : 'good');
+      for (const control of [...form.elements, ...next.target.elements]) control.disabled = true;
+      const done = {200: 0, 409: 0};
+      let why = '';
+      for (const record of records) {
+        const one = await api('resolve', {id: record.id, 'if-attempt': record.attempt, 'if-updated': record.updated_us, ...act});
+        if (done[one.status] === undefined) { why = one.why; record.result = 'not known'; break; }
+        done[one.status]++;
+        record.result = one.status === 200 ? 'resolved' : 'passed over';
+      }
+      for (const control of form.elements) control.disabled = false;
+      say(`${done[200]} resolved by ${session.who}; ${done[409]} passed over, since they changed meanwhile.` +
+        (why ? ` Then it failed, with ${records.length - done[200] - done[409]} left: ${why}` : ''), why ? 'bad' : 'good');
       place.replaceChildren();
-      fill(place, show(done, 'result', 'Result'));
+      fill(place, show(records, 'result', 'Result'));
     };
     fill(place, [h('h2', null, `${number(sum.found)} operations would be resolved${sum.more ? '; there are more' : ''}`),
       sum.found ? h('form', {onsubmit: go, id: 'confirm'}, field(`Type ${sum.found} to confirm`, 'sign', {size: 4, required: true}), h('button', {class: 'main'}, `Resolve ${number(sum.found)} as ${session.who}`)) : null,
-      show(answer, 'would_be', 'Would be')]);
+      show(records, 'would_be', 'Would be')]);
   };
   put(h('h1', null, 'Resolve many'), h('p', {class: 'quiet'}, 'First they are listed; then you confirm. What runs, or has changed meanwhile, is passed over. At most 1000 at a time.'),
     h('form', {onsubmit: look, id: 'many', 'aria-label': 'Resolve many', oninput: () => place.replaceChildren()}, choice('State', 'state', [['unknown', 'unknown'], ['failed', 'failed'], ['started', 'started']], 'unknown'),
@@ -426,7 +440,7 @@ async function drawOutbox() {
     if (said(event.target).sign !== 'put back') return say('Type: put back');
     const done = await api('redrive');
     say(done.why || `${number(done.lines[0].put_back)} are published after all.`, done.why ? 'bad' : 'good');
-    drawOutbox();
+    if (mine === turn) drawOutbox();
   };
   if (answer.status !== 200) say(answer.why);
   put(h('h1', null, 'Outbox'), h('p', {class: 'quiet'}, 'Messages that a relay put aside, since the broker refuses them. Their keys and payloads are not shown.'),
@@ -491,8 +505,11 @@ function route() {
 function tick() {
   clearTimeout(timer);
   timer = setTimeout(async () => {
-    if (!document.hidden && view === 'now') await drawNow();
-    tick();
+    try {
+      if (!document.hidden && view === 'now') await drawNow();
+    } finally {
+      tick();
+    }
   }, POLL_MS);
 }
 
