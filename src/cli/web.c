@@ -229,6 +229,7 @@ const struct cli_command cli_web = {
                   "Look, and change nothing."},
                  {"hapax web --allow resolve --password-file /etc/hapax/web.passwd",
                   "Resolve, too."}},
+    .settings = true,
     .args_size = sizeof(struct web_args),
     .defaults = defaults,
     .run = run,

@@ -395,7 +395,7 @@ def test_acts_without_a_trail_are_refused_at_the_start(hapax, folder):
 
 def test_a_proxy_says_who_it_is(hapax, kept, folder):
     """--user-header alone, with another Host by --name; a request without it, or with no name in it, is nobody's."""
-    web = Web(hapax, kept, "--user-header", "X-User", "--name", "ops.example")
+    web = Web(hapax, kept, "--user-header", "X-User", HAPAX_NAME="ops.example")  # an option is a setting, too
     assert json.loads(web.ask("GET", "/api/session", Host="ops.example:8443", X_User="zoe")[2])["who"] == "zoe"
     for user in (None, "", "x" * 65, "a\tb"):
         assert web.ask("GET", "/api/session", X_User=user)[0] == 401, user
