@@ -224,7 +224,7 @@ struct hapax_op {
     /* PURGE removes nothing, but writes the store's files anew, so that they hold no bytes of what
      * was removed before. The first one (cursor zeroed) begins that, and answers `more`; one with
      * the next_cursor answers `more` until it is done. Ask with pauses. Of a store that has no
-     * files of its own nothing is done; see `remains` of its type. */
+     * files of its own nothing is done, and the answer has no time; see `remains` of its type. */
     bool scrub;
     /* At most HAPAX_LIST_MAX, as 0 does. An answer may have fewer, even none, and `more`. */
     uint32_t limit;

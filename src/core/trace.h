@@ -22,16 +22,15 @@ struct hapax__trace {
 };
 
 /* Reads a traceparent of version 00, or what a later version has of it. False: it is none. */
-HAPAX__SHARED bool hapax__trace_read(struct hapax__trace *out, struct hapax_span text);
+bool hapax__trace_read(struct hapax__trace *out, struct hapax_span text);
 
 /* Writes it as version 00, with a NUL. */
-HAPAX__SHARED void hapax__trace_write(char out[HAPAX_TRACE_MAX], const struct hapax__trace *trace);
+void hapax__trace_write(char out[HAPAX_TRACE_MAX], const struct hapax__trace *trace);
 
 /* Writes the line of an outcome's headers, for a text that hapax__trace_write() wrote. */
-HAPAX__SHARED void hapax__trace_line(uint8_t out[HAPAX__TRACE_LINE],
-                                     const char text[HAPAX_TRACE_MAX]);
+void hapax__trace_line(uint8_t out[HAPAX__TRACE_LINE], const char text[HAPAX_TRACE_MAX]);
 
 /* Takes the line off from an outcome's headers. out: its text; "" where there is none. */
-HAPAX__SHARED void hapax__trace_take(char out[HAPAX_TRACE_MAX], struct hapax_span *headers);
+void hapax__trace_take(char out[HAPAX_TRACE_MAX], struct hapax_span *headers);
 
 #endif

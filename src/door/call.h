@@ -81,7 +81,7 @@ struct hapax__call {
 
 /* Has all calls of a handle told by spans and events. To be called before the first call; traces is
  * closed after the handle. NULL: none. */
-HAPAX__SHARED void hapax__use_traces(struct hapax *h, struct hapax__traces *traces);
+void hapax__use_traces(struct hapax *h, struct hapax__traces *traces);
 
 /* Makes a call of a policy and a request that hapax__call_check() has passed. Both are borrowed
  * until hapax__call_leave(). outer: the operation's attempt, where the call is a step; otherwise

@@ -39,12 +39,12 @@ struct hapax__traces_settings {
 
 /* Opens what the settings name. *out is NULL where that is nothing. INVALID: a URL, a header or a
  * file; text names it. NOMEM. */
-HAPAX__SHARED enum hapax_error hapax__traces_open(struct hapax__traces **out,
-                                                  const struct hapax__traces_settings *settings,
-                                                  char text[HAPAX_TEXT_MAX]);
+enum hapax_error hapax__traces_open(struct hapax__traces **out,
+                                    const struct hapax__traces_settings *settings,
+                                    char text[HAPAX_TEXT_MAX]);
 
 /* Sends what is queued, for 2 s at most, and frees. NULL: does nothing. */
-HAPAX__SHARED void hapax__traces_close(struct hapax__traces *traces);
+void hapax__traces_close(struct hapax__traces *traces);
 
 /* Where an operation stands. Zeroed: its caller has no trace, and no spans are sent. */
 struct hapax__traced {
@@ -55,16 +55,15 @@ struct hapax__traced {
 
 /* Begins an operation under the caller's context, which may be none. The caller decides whether it
  * is recorded; where there is no caller it is. traces may be NULL. */
-HAPAX__SHARED void hapax__traces_begin(struct hapax__traces *traces, struct hapax__traced *out,
-                                       struct hapax_span traceparent);
+void hapax__traces_begin(struct hapax__traces *traces, struct hapax__traced *out,
+                         struct hapax_span traceparent);
 
 /* The context of the handler's run: what is handed on, and kept with the outcome. False: none. */
-HAPAX__SHARED bool hapax__traces_run(struct hapax__trace *out, const struct hapax__traced *traced);
+bool hapax__traces_run(struct hapax__trace *out, const struct hapax__traced *traced);
 
 /* The flow gives its answer. */
-HAPAX__SHARED void hapax__traces_answer(struct hapax__traces *traces,
-                                        const struct hapax__traced *traced,
-                                        const struct hapax__flow *flow, int64_t now_us);
+void hapax__traces_answer(struct hapax__traces *traces, const struct hapax__traced *traced,
+                          const struct hapax__flow *flow, int64_t now_us);
 
 /* A relay's publication has ended. destination and why (NULL: it is published) are copied. */
 HAPAX__SHARED void hapax__traces_published(struct hapax__traces *traces,
@@ -76,7 +75,7 @@ HAPAX__SHARED void hapax__traces_published(struct hapax__traces *traces,
 struct hapax__traces_counts {
     uint64_t sent, dropped, events_dropped;
 };
-HAPAX__SHARED struct hapax__traces_counts hapax__traces_counts(const struct hapax__traces *traces);
+struct hapax__traces_counts hapax__traces_counts(const struct hapax__traces *traces);
 
 /* The same of this process, for its /metrics; nothing where it has none. The page is closed before
  * they are. */
