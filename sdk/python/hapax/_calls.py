@@ -17,8 +17,7 @@ import uuid
 from ._door import ANSWER, BODY_MAX, RUN, Door, plain, text
 from .errors import BY_ANSWER, ClaimLost, Failed, HapaxError, Invalid, NotRun
 
-NOT_POLICIES = ("scope", "key", "owner", "caller", "fingerprint", "what", "traceparent", "codec", "reconcile",
-                "args")
+NOT_POLICIES = "scope key owner caller fingerprint what traceparent codec reconcile args".split()
 
 
 # ---- values --------------------------------------------------------------------------------------
@@ -347,8 +346,7 @@ class Hapax:
         key           str or bytes: the same whenever the same thing is meant ("order-17"); 1 to 255 bytes
         fingerprint   what makes the request this request: JSON, compared however it is spelled, or bytes
         owner         str: whose key it is; each owner has keys of its own
-        caller        str, or a list: another caller with the same key is a Mismatch. An owner or a caller that is
-                      given and is empty, or None, raises MissingOwner
+        caller        str, or a list: another caller's key is a Mismatch. Empty or None, as of an owner: MissingOwner
         what          str for operators, without keys and secrets
         codec         of the result: hapax.Json() (default), hapax.Bytes(), hapax.Dataclass(Receipt)
         reconcile     hook(op): hapax.Happened(result) or False, for on_expired="reconcile"

@@ -61,8 +61,9 @@ def test_show_prints_an_operation_with_its_steps(hapax):
     record = hapax("show", "--json", *there, "order-17").json
     assert [step["step"] for step in record["steps"]] == ["charge", "reserve", "mail"]
     assert record["steps"][0]["body"] == "order-17:charge"
-    assert hapax("show", "--json", *there, "--step", "charge", "order-17").json == {
-        **{name: value for name, value in record["steps"][0].items() if name != "step"}, "steps": None}
+    step = hapax("show", "--json", *there, "--step", "charge", "order-17").json
+    assert step == {**{name: value for name, value in record["steps"][0].items() if name != "step"},
+                    "steps": None, "now_us": step["now_us"]}
     assert hapax("show", "--json", "--store", "rocksdb:order.db", "--id", record["id"]).json["steps"] is None
     listed = hapax("list", "--json", "--store", "rocksdb:order.db").lines
     assert {line["id"] for line in listed} == {record["id"], *(step["id"] for step in record["steps"])}
