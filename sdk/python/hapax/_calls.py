@@ -313,8 +313,7 @@ def members_of(options):
         "scope": options.get("scope"), "key": text(options.get("key")),
         "owner": named(options["owner"]) if "owner" in options else None,
         "caller": [named(part) for part in parts] if "caller" in options else None,
-        "what": options.get("what"),
-        "traceparent": options.get("traceparent"),
+        "what": options.get("what"), "traceparent": options.get("traceparent"),
         "policy": {name: value for name, value in options.items() if name not in NOT_POLICIES},
         "reconciles": options.get("reconcile") is not None,
     }
