@@ -214,7 +214,6 @@ ngx_http_hapax_exit_process(ngx_cycle_t *cycle)
         ngx_http_hapax_lane_close(stores[i]);
     }
 
-    ngx_http_hapax_traces_close();
     ngx_http_hapax_limit_worker_exit();
 
     if (ngx_http_hapax_counts) {
@@ -224,6 +223,8 @@ ngx_http_hapax_exit_process(ngx_cycle_t *cycle)
         ngx_http_hapax_counts->held = 0;
         ngx_http_hapax_counts->unread = 0;
     }
+
+    ngx_http_hapax_traces_close();
 }
 
 

@@ -16,6 +16,7 @@ static ngx_str_t  ngx_http_hapax_never[] = {
     ngx_string("connection"),
     ngx_string("content-length"),
     ngx_string("date"),
+    ngx_string("hapax-trace"),
     ngx_string("idempotency-protected"),
     ngx_string("idempotency-recorded"),
     ngx_string("idempotency-replayed"),

@@ -591,12 +591,17 @@ static void put_patience(FILE *out, const char *indent, const struct hapax_polic
                   indent, seconds, indent, seconds);
 }
 
-/* nginx clears the environment of its workers, which open the store: what AWS's credentials come
- * from stays. */
+static void put_variables(FILE *out, const char *const names[], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        (void)fprintf(out, "env %s;\n", names[i]);
+}
+
+/* nginx clears the environment of its workers, which send spans and open the store: what says where
+ * spans go stays, and what AWS's credentials come from. */
 static void put_environment(FILE *out, const struct serve_conf *conf)
 {
-    static const char *const names[] = {
-        "HOME",
+    static const char *const otel[] = {
         "OTEL_SDK_DISABLED",
         "OTEL_TRACES_EXPORTER",
         "OTEL_SERVICE_NAME",
@@ -604,6 +609,9 @@ static void put_environment(FILE *out, const struct serve_conf *conf)
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
         "OTEL_EXPORTER_OTLP_HEADERS",
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    };
+    static const char *const aws[] = {
+        "HOME",
         "AWS_ACCESS_KEY_ID",
         "AWS_SECRET_ACCESS_KEY",
         "AWS_SESSION_TOKEN",
@@ -631,10 +639,9 @@ static void put_environment(FILE *out, const struct serve_conf *conf)
         "AWS_ENDPOINT_URL_STS",
     };
 
-    if (!hapax__text_begins(conf->store, "dynamodb:"))
-        return;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        (void)fprintf(out, "env %s;\n", names[i]);
+    put_variables(out, otel, sizeof(otel) / sizeof(otel[0]));
+    if (hapax__text_begins(conf->store, "dynamodb:"))
+        put_variables(out, aws, sizeof(aws) / sizeof(aws[0]));
 }
 
 static void put_process(FILE *out, const struct serve_conf *conf)

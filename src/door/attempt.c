@@ -218,12 +218,17 @@ static bool are_lines(struct hapax_span headers)
 enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
                                        struct hapax_span headers, struct hapax_span body)
 {
-    const struct hapax_outcome given = {status, true, headers, body};
+    struct hapax_outcome given = {status, true, headers, body};
     struct hapax__bytes *before = attempt->memory;
+    char others[HAPAX_TRACE_MAX];
 
     if (status < 0 || status > 999 || headers.len > HAPAX_HEADERS_MAX || !are_lines(headers) ||
         body.len > HAPAX_BODY_MAX)
         return HAPAX_ERR_INVALID;
+    do /* a handler's own first line would be read as ours */
+        hapax__trace_take(others, &given.headers);
+    while (others[0]);
+    headers = given.headers;
     if (headers.len + body.len == 0) { /* needs no memory */
         attempt->outcome = (struct hapax_outcome){
             .status = status, .body_kept = true, .headers = line_of(attempt, 0)};

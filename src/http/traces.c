@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The queue is a ring of told operations, each with its names copied. The thread writes what is at
+ * A queue is a ring of told operations, each with its names copied. Its thread writes what is at
  * the ring's head without the lock, since doors only add behind it, and then lets the places go.
+ * Spans and events have a queue and a thread each: a collector that is down loses no event, and a
+ * pipe that nobody reads loses no span.
  *
  * Spans and events are written by hand and not by the JSON writer: a gate tells of each request,
  * and the text of a span is the same but for a few numbers. No number of the places that one
@@ -35,6 +37,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,6 +50,7 @@
 #define TIMEOUT_MS   5000L
 #define URL_MAX      1024u
 #define HEADERS_MAX  4096u
+#define LINES_MAX_US US_PER_S /* a reader that stands still is given so much */
 #define PATH         "/v1/traces"
 #define EVENT_MAX    2048u /* an event: two names of 255 bytes, all quotes, and its numbers */
 #define WRITE_MAX    4096u /* PIPE_BUF: so much goes into a file whole */
@@ -56,7 +60,6 @@
 enum part { OPERATION, CLAIM, RUN, COMPLETE, WAIT, PARTS = 8 };
 
 struct told {
-    bool event;
     bool published; /* of a relay: it was not put aside */
     struct hapax__traced at;
     bool keyed;
@@ -74,23 +77,30 @@ struct told {
     uint8_t what[HAPAX_WHAT_MAX];
 };
 
+struct queue {
+    pthread_t thread;
+    pthread_mutex_t lock; /* of the fields below */
+    pthread_cond_t wake;
+    bool ending;
+    int64_t end_us;
+    size_t head, count; /* of `told` */
+    struct told told[QUEUE_MAX];
+};
+
 struct hapax__traces {
     enum hapax__traced_door door;
+    struct queue *spans, *events; /* NULL: none */
     char url[URL_MAX]; /* "": no spans */
     struct curl_slist *headers;
     char *resource; /* what stands before the spans */
     size_t resource_len;
     CURL *easy;
     int events_fd; /* -1: none */
+    bool stalled; /* nobody reads the events; the thread's, as what follows */
+    time_t second; /* of `time_text` */
+    char time_text[32];
     atomic_uint_fast64_t seed;
     atomic_uint_fast64_t sent, dropped, events_dropped;
-    pthread_t thread;
-    pthread_mutex_t lock; /* of the fields below */
-    pthread_cond_t wake;
-    bool ending;
-    int64_t end_us;
-    size_t head, count; /* of `queue` */
-    struct told queue[QUEUE_MAX];
 };
 
 /* Those of this process, for its /metrics: a process is one door. */
@@ -222,14 +232,14 @@ static char *put_part(char *at, const struct told *told, enum part part, const c
     return put(at, "\"}");
 }
 
-static char *put_attributes(char *at, const struct told *told, const char *door)
+static char *put_attributes(char *at, const struct told *told, enum hapax__traced_door door)
 {
     bool failed = told->answer == HAPAX_ANSWER_STORE_DOWN || told->answer == HAPAX_ANSWER_UNKNOWN ||
                   told->answer == HAPAX_ANSWER_FAILED || told->cls == HAPAX_CLASS_FAILED ||
                   told->cls == HAPAX_CLASS_UNKNOWN;
 
     at = put(at, "\",\"attributes\":[{\"key\":\"hapax.door\",\"value\":{\"stringValue\":\"");
-    at = put(at, door);
+    at = put(at, doors[door].name);
     at = put(at, "\"}},{\"key\":\"hapax.answer\",\"value\":{\"stringValue\":\"");
     at = put(at, hapax_answer_name(told->answer));
     at = put(at, "\"}}");
@@ -251,7 +261,9 @@ static char *put_attributes(char *at, const struct told *told, const char *door)
         at = put_count(at, "hapax.fence", told->fence);
     if (told->cls)
         at = put_text(at, "hapax.class", class_name(told->cls));
-    if (told->status >= 100)
+    if (told->status > 0 && door == HAPAX__TRACED_COMMAND)
+        at = put_count(at, "process.exit.code", (uint64_t)told->status);
+    else if (told->status >= 100)
         at = put_count(at, "http.response.status_code", (uint64_t)told->status);
     at = put(at, "]");
     return failed ? put(at, ",\"status\":{\"code\":2}") : at;
@@ -296,7 +308,7 @@ static char *put_spans(char *at, const struct told *told, enum hapax__traced_doo
     at = put_span(at, told, OPERATION, doors[door].kind, told->begun_us, told->ended_us, ahead_us);
     at = put(at, doors[door].span);
     at = put_name(at, told->scope, told->scope_len);
-    at = put_attributes(at, told, doors[door].name);
+    at = put_attributes(at, told, door);
     at = put_link(at, told->link);
     at = put(at, "}");
     if (told->keyed)
@@ -314,13 +326,17 @@ static char *put_spans(char *at, const struct told *told, enum hapax__traced_doo
 
 /* ---- events -------------------------------------------------------------------------- */
 
-static char *put_time(char *at, int64_t us)
+static char *put_time(char *at, struct hapax__traces *traces, int64_t us)
 {
-    time_t seconds = (time_t)(us / US_PER_S);
+    time_t second = (time_t)(us / US_PER_S);
     struct tm tm;
 
-    (void)gmtime_r(&seconds, &tm);
-    at += strftime(at, 32, "%Y-%m-%dT%H:%M:%S.", &tm);
+    if (second != traces->second) {
+        (void)gmtime_r(&second, &tm);
+        (void)strftime(traces->time_text, sizeof(traces->time_text), "%Y-%m-%dT%H:%M:%S.", &tm);
+        traces->second = second;
+    }
+    at = put(at, traces->time_text);
     for (int64_t unit = US_PER_S / 10; unit > 0; unit /= 10)
         *at++ = (char)('0' + us / unit % 10);
     return put(at, "Z");
@@ -338,7 +354,7 @@ static char *put_ms(char *at, const char *name, int64_t us)
 }
 
 /* At most EVENT_MAX bytes. */
-static char *put_event(char *at, const struct told *told, enum hapax__traced_door door,
+static char *put_event(char *at, struct hapax__traces *traces, const struct told *told,
                        int64_t ahead_us)
 {
     static const struct hapax__trace none;
@@ -346,9 +362,9 @@ static char *put_event(char *at, const struct told *told, enum hapax__traced_doo
     char trace[HAPAX_TRACE_MAX];
 
     at = put(at, "{\"event\":\"attempt\",\"time\":\"");
-    at = put_time(at, told->ended_us + ahead_us);
+    at = put_time(at, traces, told->ended_us + ahead_us);
     at = put(at, "\",\"door\":\"");
-    at = put(at, doors[door].name);
+    at = put(at, doors[traces->door].name);
     at = put(at, "\",\"id\":");
     if (told->keyed) {
         *at++ = '"';
@@ -383,90 +399,111 @@ static char *put_event(char *at, const struct told *told, enum hapax__traced_doo
     return put(at, "\"}\n");
 }
 
-/* ---- the thread ---------------------------------------------------------------------- */
+/* ---- the threads --------------------------------------------------------------------- */
 
 /* Waits until there is something to send, and some time for more of it. Returns how many are there,
  * from *head on; 0: the end. */
-static size_t gather(struct hapax__traces *traces, size_t *head)
+static size_t gather(struct queue *queue, size_t *head)
 {
     struct timespec until;
     size_t count;
     bool late = false;
 
-    pthread_mutex_lock(&traces->lock);
-    while (traces->count == 0 && !traces->ending)
-        pthread_cond_wait(&traces->wake, &traces->lock);
+    pthread_mutex_lock(&queue->lock);
+    while (queue->count == 0 && !queue->ending)
+        pthread_cond_wait(&queue->wake, &queue->lock);
     until = hapax__timespec(hapax__monotonic_us() + GATHER_US);
-    while (traces->count < BATCH_MAX && !traces->ending && !late)
-        late = pthread_cond_timedwait(&traces->wake, &traces->lock, &until) == ETIMEDOUT;
-    count = traces->count < BATCH_MAX ? traces->count : BATCH_MAX;
-    *head = traces->head;
-    pthread_mutex_unlock(&traces->lock);
+    while (queue->count < BATCH_MAX && !queue->ending && !late)
+        late = pthread_cond_timedwait(&queue->wake, &queue->lock, &until) == ETIMEDOUT;
+    count = queue->count < BATCH_MAX ? queue->count : BATCH_MAX;
+    *head = queue->head;
+    pthread_mutex_unlock(&queue->lock);
     return count;
 }
 
-static void let_go(struct hapax__traces *traces, size_t count)
+static void let_go(struct queue *queue, size_t count)
 {
-    pthread_mutex_lock(&traces->lock);
-    traces->head = (traces->head + count) % QUEUE_MAX;
-    traces->count -= count;
-    pthread_mutex_unlock(&traces->lock);
+    pthread_mutex_lock(&queue->lock);
+    queue->head = (queue->head + count) % QUEUE_MAX;
+    queue->count -= count;
+    pthread_mutex_unlock(&queue->lock);
 }
 
 /* How long the thread may still take; INT64_MAX until the end is near. */
-static int64_t left_us(struct hapax__traces *traces)
+static int64_t left_us(struct queue *queue)
 {
     int64_t left;
 
-    pthread_mutex_lock(&traces->lock);
-    left = traces->ending ? hapax__most(traces->end_us - hapax__monotonic_us(), 0) : INT64_MAX;
-    pthread_mutex_unlock(&traces->lock);
+    pthread_mutex_lock(&queue->lock);
+    left = queue->ending ? hapax__most(queue->end_us - hapax__monotonic_us(), 0) : INT64_MAX;
+    pthread_mutex_unlock(&queue->lock);
     return left;
 }
 
 /* Waits for a pause, or until the end is near. */
-static void pause_for(struct hapax__traces *traces, int64_t us)
+static void pause_for(struct queue *queue, int64_t us)
 {
     struct timespec until = hapax__timespec(hapax__monotonic_us() + us);
 
-    pthread_mutex_lock(&traces->lock);
-    while (!traces->ending &&
-           pthread_cond_timedwait(&traces->wake, &traces->lock, &until) != ETIMEDOUT) {
+    pthread_mutex_lock(&queue->lock);
+    while (!queue->ending &&
+           pthread_cond_timedwait(&queue->wake, &queue->lock, &until) != ETIMEDOUT) {
         /* more has come */
     }
-    pthread_mutex_unlock(&traces->lock);
+    pthread_mutex_unlock(&queue->lock);
 }
 
-/* Whole lines, at once. A reader that stands still is given a second. */
-static bool write_lines(const struct hapax__traces *traces, const char *bytes, size_t len)
+/* Whole lines, at once. A reader that stood still is not waited for again until it has read. */
+static bool write_lines(struct hapax__traces *traces, const char *bytes, size_t len)
 {
     struct pollfd fd = {.fd = traces->events_fd, .events = POLLOUT};
+    int64_t now_us = hapax__monotonic_us(),
+            until_us = now_us + hapax__least(LINES_MAX_US, left_us(traces->events));
+    ssize_t wrote = -1;
 
-    return len == 0 || (poll(&fd, 1, 1000) == 1 && (fd.revents & POLLOUT) &&
-                        write(traces->events_fd, bytes, len) == (ssize_t)len);
+    do {
+        int64_t wait_us = traces->stalled ? 0 : hapax__most(until_us - now_us, 0);
+
+        if (poll(&fd, 1, (int)(wait_us / US_PER_MS)) != 1 || !(fd.revents & POLLOUT))
+            break;
+        wrote = write(traces->events_fd, bytes, len); /* another process may have been faster */
+        now_us = hapax__monotonic_us();
+    } while (wrote < 0 && errno == EAGAIN && !traces->stalled && now_us < until_us);
+    traces->stalled = wrote != (ssize_t)len;
+    return !traces->stalled;
 }
 
-static void write_events(struct hapax__traces *traces, size_t head, size_t count, int64_t ahead_us)
+static void write_events(struct hapax__traces *traces, size_t head, size_t count)
 {
+    int64_t ahead_us = hapax__wall_us() - hapax__boot_us();
     char lines[WRITE_MAX];
     size_t n = 0, len = 0;
 
-    if (traces->events_fd < 0)
-        return;
-    for (size_t i = 0; i <= count; i++) {
-        const struct told *told = &traces->queue[(head + i) % QUEUE_MAX];
+    for (size_t i = 0; i < count; i++) {
+        const struct told *told = &traces->events->told[(head + i) % QUEUE_MAX];
 
-        if (i == count || len > sizeof(lines) - EVENT_MAX) {
-            if (!write_lines(traces, lines, len))
-                atomic_fetch_add(&traces->events_dropped, n);
-            n = len = 0;
-        }
-        if (i == count || !told->event)
-            continue;
-        len = (size_t)(put_event(lines + len, told, traces->door, ahead_us) - lines);
+        len = (size_t)(put_event(lines + len, traces, told, ahead_us) - lines);
         assert(len <= sizeof(lines));
         n++;
+        if (i + 1 < count && len <= sizeof(lines) - EVENT_MAX)
+            continue;
+        if (!write_lines(traces, lines, len))
+            atomic_fetch_add(&traces->events_dropped, n);
+        n = len = 0;
     }
+}
+
+static void *events_main(void *arg)
+{
+    struct hapax__traces *traces = arg;
+    size_t head, count;
+
+    pthread_setname_np(pthread_self(), "hapax-events");
+    while ((count = gather(traces->events, &head)) > 0) {
+        write_events(traces, head, count);
+        let_go(traces->events, count);
+    }
+    return NULL;
 }
 
 static size_t ignore(char *bytes, size_t size, size_t n, void *arg)
@@ -476,11 +513,23 @@ static size_t ignore(char *bytes, size_t size, size_t n, void *arg)
     return size * n;
 }
 
+/* A request that was under way when the end began has no longer than the others. */
+static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    struct hapax__traces *traces = arg;
+
+    (void)a;
+    (void)b;
+    (void)c;
+    (void)d;
+    return left_us(traces->spans) == 0;
+}
+
 /* Sends a body once. *again: to be tried again. */
 static bool post(struct hapax__traces *traces, const char *body, size_t len, bool *again)
 {
     long status = 0;
-    int64_t timeout_ms = hapax__least(TIMEOUT_MS, left_us(traces) / US_PER_MS + 1);
+    int64_t timeout_ms = hapax__least(TIMEOUT_MS, left_us(traces->spans) / US_PER_MS + 1);
     CURLcode code;
 
     curl_easy_setopt(traces->easy, CURLOPT_POSTFIELDS, body);
@@ -500,8 +549,8 @@ static bool post_until(struct hapax__traces *traces, const char *body, size_t le
 
     for (unsigned tries = 0; tries < TRIES_MAX && again; tries++) {
         if (tries > 0)
-            pause_for(traces, pause_us);
-        if (tries > 0 && left_us(traces) != INT64_MAX)
+            pause_for(traces->spans, pause_us);
+        if (tries > 0 && left_us(traces->spans) != INT64_MAX)
             return false;
         pause_us *= 2;
         if (post(traces, body, len, &again))
@@ -510,46 +559,38 @@ static bool post_until(struct hapax__traces *traces, const char *body, size_t le
     return false;
 }
 
-static void send_spans(struct hapax__traces *traces, char *body, size_t head, size_t count,
-                       int64_t ahead_us)
+static void send_spans(struct hapax__traces *traces, char *body, size_t head, size_t count)
 {
-    char *at = body;
-    size_t n = 0;
+    int64_t ahead_us = hapax__wall_us() - hapax__boot_us();
+    char *at = (char *)memcpy(body, traces->resource, traces->resource_len) + traces->resource_len;
 
-    if (!traces->url[0])
-        return;
-    at = (char *)memcpy(at, traces->resource, traces->resource_len) + traces->resource_len;
     for (size_t i = 0; i < count; i++) {
-        const struct told *told = &traces->queue[(head + i) % QUEUE_MAX];
+        const struct told *told = &traces->spans->told[(head + i) % QUEUE_MAX];
         char *from = at;
 
-        if (!told->at.sent)
-            continue;
-        if (n++ > 0)
+        if (i > 0)
             *at++ = ',';
         at = put_spans(at, told, traces->door, ahead_us);
         assert(at - from <= (ptrdiff_t)SPANS_MAX);
     }
     at = put(at, "]}]}]}");
-    if (n > 0)
-        atomic_fetch_add(
-            post_until(traces, body, (size_t)(at - body)) ? &traces->sent : &traces->dropped, n);
+    atomic_fetch_add(
+        post_until(traces, body, (size_t)(at - body)) ? &traces->sent : &traces->dropped, count);
 }
 
-static void *thread_main(void *arg)
+static void *spans_main(void *arg)
 {
     struct hapax__traces *traces = arg;
     char *body = malloc(traces->resource_len + BATCH_MAX * SPANS_MAX + 64);
     size_t head, count;
 
     pthread_setname_np(pthread_self(), "hapax-traces");
-    while ((count = gather(traces, &head)) > 0) {
-        int64_t ahead_us = hapax__wall_us() - hapax__boot_us();
-
-        write_events(traces, head, count, ahead_us);
-        if (body && left_us(traces) > 0)
-            send_spans(traces, body, head, count, ahead_us);
-        let_go(traces, count);
+    while ((count = gather(traces->spans, &head)) > 0) {
+        if (body && left_us(traces->spans) > 0)
+            send_spans(traces, body, head, count);
+        else
+            atomic_fetch_add(&traces->dropped, count);
+        let_go(traces->spans, count);
     }
     free(body);
     return NULL;
@@ -699,11 +740,27 @@ static enum hapax_error set_easy(struct hapax__traces *traces, char text[HAPAX_T
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, traces->headers);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* does not wait for a name to be found */
+    curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(easy, CURLOPT_XFERINFODATA, traces);
     curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(easy, CURLOPT_POST, 1L);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "hapax/" HAPAX_VERSION);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, ignore);
     return HAPAX_ERR_NONE;
+}
+
+/* A write never blocks. Others share standard output, so a pipe there is opened anew. Where that is
+ * forbidden (another user's), it is used as it is. */
+static int own_output(void)
+{
+    struct stat is;
+    int fd = -1;
+
+    if (fstat(STDOUT_FILENO, &is) == 0 && S_ISFIFO(is.st_mode))
+        fd = open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    return fd >= 0 ? fd : fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
 }
 
 static enum hapax_error set_events(struct hapax__traces *traces,
@@ -715,54 +772,87 @@ static enum hapax_error set_events(struct hapax__traces *traces,
     if (settings->events_fd)
         traces->events_fd = fcntl(*settings->events_fd, F_DUPFD_CLOEXEC, 3);
     else if (file && strcmp(file, "-") == 0)
-        traces->events_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+        traces->events_fd = own_output();
     else if (file)
         traces->events_fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+    if (traces->events_fd >= 0 && (!file || strcmp(file, "-") != 0))
+        (void)fcntl(traces->events_fd, F_SETFL, O_APPEND | O_NONBLOCK);
     if (traces->events_fd >= 0 || (!file && !settings->events_fd))
         return HAPAX_ERR_NONE;
     return hapax__fail(text, HAPAX_ERR_INVALID, "cannot write events to \"%.100s\": %s",
                        file ? file : "a descriptor", strerror(errno));
 }
 
+/* ---- open and close ------------------------------------------------------------------ */
+
+static void queue_free(struct queue *queue)
+{
+    pthread_cond_destroy(&queue->wake);
+    pthread_mutex_destroy(&queue->lock);
+    free(queue);
+}
+
+/* Signals are the program's: the thread takes none. */
+static bool queue_open(struct queue **out, void *(*run)(void *), struct hapax__traces *traces)
+{
+    struct queue *queue = calloc(1, sizeof(*queue));
+    pthread_condattr_t monotonic;
+    sigset_t all, before;
+    int failed;
+
+    if (!queue)
+        return false;
+    pthread_mutex_init(&queue->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&queue->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    *out = queue;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&queue->thread, NULL, run, traces);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        queue_free(queue);
+        *out = NULL;
+    }
+    return failed == 0;
+}
+
+static void queue_end(struct queue *queue, int64_t end_us)
+{
+    if (!queue)
+        return;
+    pthread_mutex_lock(&queue->lock);
+    queue->ending = true;
+    queue->end_us = end_us;
+    pthread_cond_signal(&queue->wake);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+static void queue_close(struct queue *queue)
+{
+    if (!queue)
+        return;
+    pthread_join(queue->thread, NULL);
+    queue_free(queue);
+}
+
 static void traces_free(struct hapax__traces *traces)
 {
+    int64_t end_us = hapax__monotonic_us() + CLOSE_US;
+
+    queue_end(traces->spans, end_us);
+    queue_end(traces->events, end_us);
+    queue_close(traces->spans);
+    queue_close(traces->events);
     if (traces->easy)
         curl_easy_cleanup(traces->easy);
     if (traces->events_fd >= 0)
         close(traces->events_fd);
     curl_slist_free_all(traces->headers); /* may hold a secret, as the environment does */
     free(traces->resource);
-    pthread_cond_destroy(&traces->wake);
-    pthread_mutex_destroy(&traces->lock);
     free(traces);
-}
-
-/* ---- open and close ------------------------------------------------------------------ */
-
-/* Signals are the program's: the thread takes none. */
-static bool start(struct hapax__traces *traces)
-{
-    sigset_t all, before;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&traces->thread, NULL, thread_main, traces);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed == 0;
-}
-
-static void init(struct hapax__traces *traces, enum hapax__traced_door door)
-{
-    pthread_condattr_t monotonic;
-
-    traces->door = door;
-    traces->events_fd = -1;
-    pthread_mutex_init(&traces->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&traces->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
 }
 
 enum hapax_error hapax__traces_open(struct hapax__traces **out,
@@ -776,7 +866,8 @@ enum hapax_error hapax__traces_open(struct hapax__traces **out,
     *out = NULL;
     if (!traces)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
-    init(traces, settings->door);
+    traces->door = settings->door;
+    traces->events_fd = -1;
     error = settings->no_spans ? HAPAX_ERR_NONE : set_url(traces, settings->url, text);
     if (error == HAPAX_ERR_NONE)
         error = set_events(traces, settings, text);
@@ -791,7 +882,9 @@ enum hapax_error hapax__traces_open(struct hapax__traces **out,
     if (error == HAPAX_ERR_NONE && traces->url[0])
         error = set_easy(traces, text);
     if (error == HAPAX_ERR_NONE &&
-        (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed) || !start(traces)))
+        (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed) ||
+         (traces->url[0] && !queue_open(&traces->spans, spans_main, traces)) ||
+         (traces->events_fd >= 0 && !queue_open(&traces->events, events_main, traces))))
         error = hapax__fail(text, HAPAX_ERR_NOMEM, "no thread, or no random bytes");
     if (error != HAPAX_ERR_NONE) {
         traces_free(traces);
@@ -808,12 +901,6 @@ void hapax__traces_close(struct hapax__traces *traces)
     if (!traces)
         return;
     atomic_store(&current, NULL);
-    pthread_mutex_lock(&traces->lock);
-    traces->ending = true;
-    traces->end_us = hapax__monotonic_us() + CLOSE_US;
-    pthread_cond_signal(&traces->wake);
-    pthread_mutex_unlock(&traces->lock);
-    pthread_join(traces->thread, NULL);
     traces_free(traces);
 }
 
@@ -862,40 +949,37 @@ bool hapax__traces_run(struct hapax__trace *out, const struct hapax__traced *tra
     return memcmp(out, &none, sizeof(none)) != 0;
 }
 
-/* A place at the end of the queue, with the lock. NULL, without it: the queue is full. */
-static struct told *begin_told(struct hapax__traces *traces, bool sent, bool event)
+/* A place at the end of a queue, with its lock. NULL, without it: the queue is full. */
+static struct told *begin_told(struct queue *queue, atomic_uint_fast64_t *dropped)
 {
-    pthread_mutex_lock(&traces->lock);
-    if (traces->count < QUEUE_MAX)
-        return &traces->queue[(traces->head + traces->count) % QUEUE_MAX];
-    pthread_mutex_unlock(&traces->lock);
-    atomic_fetch_add(&traces->dropped, sent);
-    atomic_fetch_add(&traces->events_dropped, event);
+    pthread_mutex_lock(&queue->lock);
+    if (queue->count < QUEUE_MAX)
+        return &queue->told[(queue->head + queue->count) % QUEUE_MAX];
+    pthread_mutex_unlock(&queue->lock);
+    atomic_fetch_add(dropped, 1);
     return NULL;
 }
 
-static void end_told(struct hapax__traces *traces)
+static void end_told(struct queue *queue)
 {
     bool wake;
 
-    traces->count++;
-    wake = traces->count == 1 || traces->count == BATCH_MAX;
-    pthread_mutex_unlock(&traces->lock);
+    queue->count++;
+    wake = queue->count == 1 || queue->count == BATCH_MAX;
+    pthread_mutex_unlock(&queue->lock);
     if (wake)
-        pthread_cond_signal(&traces->wake);
+        pthread_cond_signal(&queue->wake);
 }
 
-void hapax__traces_answer(struct hapax__traces *traces, const struct hapax__traced *traced,
-                          const struct hapax__flow *flow, int64_t now_us)
+static void tell(struct queue *queue, atomic_uint_fast64_t *dropped,
+                 const struct hapax__traced *traced, const struct hapax__flow *flow, int64_t now_us)
 {
     const struct hapax__flow_request *request = &flow->request;
     const struct hapax_answer *answer = &flow->answer;
-    bool event = traces && traces->events_fd >= 0 && answer->cls != 0;
-    struct told *told = traced->sent || event ? begin_told(traces, traced->sent, event) : NULL;
+    struct told *told = begin_told(queue, dropped);
 
     if (!told)
         return;
-    told->event = event;
     told->at = *traced;
     told->keyed = request->key == HAPAX__KEY_GIVEN;
     told->id = request->id;
@@ -919,7 +1003,16 @@ void hapax__traces_answer(struct hapax__traces *traces, const struct hapax__trac
         told->what_len = request->what.len;
         memcpy(told->what, request->what.ptr, request->what.len);
     }
-    end_told(traces);
+    end_told(queue);
+}
+
+void hapax__traces_answer(struct hapax__traces *traces, const struct hapax__traced *traced,
+                          const struct hapax__flow *flow, int64_t now_us)
+{
+    if (traced->sent)
+        tell(traces->spans, &traces->dropped, traced, flow, now_us);
+    if (traces && traces->events && flow->answer.cls != 0)
+        tell(traces->events, &traces->events_dropped, traced, flow, now_us);
 }
 
 void hapax__traces_published(struct hapax__traces *traces, struct hapax_span traceparent,
@@ -930,13 +1023,13 @@ void hapax__traces_published(struct hapax__traces *traces, struct hapax_span tra
     struct told *told;
 
     hapax__traces_begin(traces, &traced, traceparent);
-    told = traced.sent ? begin_told(traces, true, false) : NULL;
+    told = traced.sent ? begin_told(traces->spans, &traces->dropped) : NULL;
     if (!told)
         return;
     *told = (struct told){
         .at = traced, .published = published, .begun_us = begun_us, .ended_us = now_us};
     told->scope_len = hapax_what(told->scope, &destination, 1);
-    end_told(traces);
+    end_told(traces->spans);
 }
 
 struct hapax__traces_counts hapax__traces_counts(const struct hapax__traces *traces)

@@ -3,8 +3,8 @@
  * What became of operations, told to others: spans to a collector by OTLP over HTTP, in its JSON
  * form, and events, a line of JSON for each attempt that has ended (docs/traces.md has both).
  *
- * A door puts what it tells into a bounded queue, and never waits. A thread writes and sends. What
- * finds the queue full, or what nobody takes, is dropped and counted.
+ * A door puts what it tells into bounded queues, and never waits. A thread sends spans, another one
+ * writes events. What finds a queue full, or what nobody takes, is dropped and counted.
  */
 #ifndef HAPAX_HTTP_TRACES_H
 #define HAPAX_HTTP_TRACES_H
@@ -43,7 +43,8 @@ enum hapax_error hapax__traces_open(struct hapax__traces **out,
                                     const struct hapax__traces_settings *settings,
                                     char text[HAPAX_TEXT_MAX]);
 
-/* Sends what is queued, for 2 s at most, and frees. NULL: does nothing. */
+/* Sends what is queued, for 2 s, or 3 where a request is under way, and frees. NULL: does
+ * nothing. */
 void hapax__traces_close(struct hapax__traces *traces);
 
 /* Where an operation stands. Zeroed: its caller has no trace, and no spans are sent. */

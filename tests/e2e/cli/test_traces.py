@@ -1,6 +1,8 @@
 """Spans and events of every door (docs/traces.md), with a fake collector (tests/servers/collector.py)."""
 import json
+import os
 import re
+import time
 
 import gate as g
 import pytest
@@ -135,6 +137,16 @@ def test_the_environment_says_where(hapax, store, collector):
     assert len(collector.bodies) == 1
 
 
+# nginx clears the environment of its workers, but not of these.
+def test_the_environment_reaches_the_gate(hapax, api, store, collector):
+    served = Served(hapax, api, store, "--workers", "1", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+                    OTEL_EXPORTER_OTLP_HEADERS="x-tenant=a", OTEL_SERVICE_NAME="shop")
+    assert served.post("/ok", "k").status == 200
+    end(served.process)
+    span, = collector.named("request default")
+    assert span.service == "shop" and collector.headers[0]["x-tenant"] == "a"
+
+
 @pytest.mark.parametrize("words, env, said", [
     (["--traces", "ftp://h/"], {}, "http://HOST:PORT"), (["--traces", "http://"], {}, "http://HOST:PORT"),
     ([], {"OTEL_EXPORTER_OTLP_ENDPOINT": "h:4317"}, "http://HOST:PORT"),
@@ -146,22 +158,45 @@ def test_wrong_settings_are_named(hapax, store, words, env, said):
     assert done.code == 125 and said in done.err and "geheim" not in done.err
 
 
-# A collector that stands still, or refuses, holds up nobody: what does not fit is dropped, and counted.
-def test_a_collector_that_stands_still_holds_up_nobody(hapax, store, collector):
-    collector.gate.clear()
-    process = hapax.start("door", "--store", "memory:", "--listen", f"unix:{hapax.folder}/d", "--traces", collector.url,
-                          "--metrics", "127.0.0.1:0", "--json")
+def busy_door(hapax, operations, *options):
+    """A door that has run so many, and its page."""
+    process = hapax.start("door", "--store", "memory:", "--listen", f"unix:{hapax.folder}/d", "--metrics",
+                          "127.0.0.1:0", "--json", *options)
     page = f"http://127.0.0.1:{json.loads(read_line(process))['metrics_port']}/metrics"
     with Client(f"{hapax.folder}/d") as client:
-        for _ in range(4400):
+        for _ in range(operations):
             client.begin(None)
             client.end(client.wait(client.op, "RUN").op)
             client.wait(client.op, "ANSWER")
+    return process, page
+
+
+# A collector that stands still, or refuses, holds up nobody: what does not fit is dropped, and counted. No event is.
+def test_a_collector_that_stands_still_holds_up_nobody(hapax, collector, folder):
+    collector.gate.clear()
+    process, page = busy_door(hapax, 4400, "--traces", collector.url, "--events", folder / "events")
+    wait_until(lambda: (folder / "events").read_text().count("\n") == 4400, "all events")
+    assert metric(hapax, page, "hapax_events_dropped_total") == 0
     assert metric(hapax, page, "hapax_traces_dropped_total") >= 4400 - 4096
     collector.answer = 400  # not to be tried again
     collector.gate.set()
     wait_until(lambda: metric(hapax, page, "hapax_traces_dropped_total") > 4400 - 4096 + 256, "the refused batches")
     end(process)
+
+
+# A pipe that nobody reads holds up neither the spans nor the end. What is in it are whole lines.
+def test_a_pipe_that_nobody_reads_holds_up_nobody(hapax, collector, folder):
+    os.mkfifo(folder / "pipe")
+    pipe = os.open(folder / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    process, page = busy_door(hapax, 1000, "--traces", collector.url, "--events", folder / "pipe")
+    wait_until(lambda: metric(hapax, page, "hapax_traces_sent_total") == 1000, "the spans")
+    wait_until(lambda: metric(hapax, page, "hapax_events_dropped_total") > 256, "dropped lines")
+    begun = time.monotonic()
+    end(process)
+    assert time.monotonic() - begun < 2
+    lines = os.read(pipe, 1 << 20).decode().splitlines()
+    os.close(pipe)
+    assert 100 < len(lines) < 1000 and all(json.loads(line).keys() == EVENT for line in lines)
 
 
 def metric(hapax, page, name):
