@@ -182,11 +182,10 @@ static void count_told(const struct hapax__flow *f, int64_t now_us)
 }
 
 /* Handler or hook has ended. */
-static void count_end(struct hapax__flow *f, uint64_t classes[], int64_t now_us)
+static void count_end(const struct hapax__flow *f, uint64_t classes[], int64_t now_us)
 {
     hapax__count(&classes[f->answer.cls], 1);
     hapax__count_time(&f->counts->handler, now_us - f->run_us);
-    f->ran_us += now_us - f->run_us;
 }
 
 static void count_lost(const struct hapax__flow *f)
@@ -588,18 +587,19 @@ static void ended(struct hapax__flow *f, int64_t now_us)
 }
 
 static void take_end(struct hapax__flow *f, enum hapax_class cls,
-                     const struct hapax_outcome *outcome)
+                     const struct hapax_outcome *outcome, int64_t now_us)
 {
     assert(f->answer.cls == 0 && cls >= HAPAX_CLASS_FINAL && cls <= HAPAX_CLASS_UNKNOWN);
     f->answer.cls = cls;
     f->outcome = *outcome;
+    f->ran_us += now_us - f->run_us;
 }
 
 void hapax__flow_handled(struct hapax__flow *f, enum hapax_class cls,
                          const struct hapax_outcome *outcome, int64_t now_us)
 {
     assert(f->phase == HAPAX__FLOW_RUNNING || f->phase == HAPAX__FLOW_BYPASSING);
-    take_end(f, cls, outcome);
+    take_end(f, cls, outcome, now_us);
     f->handled_us = now_us;
     if (f->counts && f->phase == HAPAX__FLOW_RUNNING)
         count_end(f, f->counts->attempts, now_us);
@@ -616,7 +616,7 @@ void hapax__flow_reconciled(struct hapax__flow *f, enum hapax_class cls,
                             const struct hapax_outcome *outcome, int64_t now_us)
 {
     assert(f->phase == HAPAX__FLOW_RECONCILING);
-    take_end(f, cls, outcome);
+    take_end(f, cls, outcome, now_us);
     if (f->counts)
         count_end(f, f->counts->reconciles, now_us);
     ended(f, now_us);

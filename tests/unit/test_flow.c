@@ -1266,8 +1266,10 @@ CASE(what_happens_is_counted_once)
     b->policies[1].key = HAPAX_KEY_OPTIONAL; /* without a key: no attempt, and no op */
     b->requests[1].key = HAPAX__KEY_NONE;
     begin(b, 1);
+    b->now_us += 100 * MS;
     handled(b, 1, HAPAX_CLASS_FINAL, 200);
     assert_int_equal(c->answers[HAPAX_ANSWER_BYPASS], 1);
+    assert_int_equal(c->waiting.us, 30 * MS);
     assert_int_equal(sum_of(&c->handler), 1);
     assert_int_equal(sum_of(&c->op), 2);
 
