@@ -19,13 +19,16 @@ enum cli_exit cli_metrics_failed(const struct cli_args *args, enum hapax_error e
 struct hapax__census *cli_census_open(const char *uri)
 {
     struct hapax__census *census = NULL;
-    struct hapax_store *store;
+    struct hapax_store *store = NULL;
     char text[HAPAX_TEXT_MAX];
 
     /* Each handle of `memory:` is a store of its own. */
-    if (hapax__text_begins(uri, "memory:") || hapax_store_open(&store, uri, text) != HAPAX_ERR_NONE)
+    if (hapax__text_begins(uri, "memory:"))
         return NULL;
-    if (!hapax__census_fits(store) || hapax__census_open(&census, store) != HAPAX_ERR_NONE)
+    if (hapax_store_open(&store, uri, text) != HAPAX_ERR_NONE)
+        store = NULL;
+    if ((store && !hapax__census_fits(store)) ||
+        hapax__census_open(&census, store, uri) != HAPAX_ERR_NONE)
         hapax_store_close(store);
     return census;
 }

@@ -60,23 +60,37 @@ static size_t read_all(int fd, char *bytes)
     return len < GATE_MAX && got == 0 ? len : 0;
 }
 
+/* The body of a whole answer of 200; NULL: it is none. */
+static const char *body_of(const char *bytes, size_t len, size_t *body_len)
+{
+    static const char name[] = "\r\nContent-Length: ";
+    const char *body = memmem(bytes, len, "\r\n\r\n", 4), *length;
+
+    if (!body || memcmp(bytes + 8, " 200", 4) != 0)
+        return NULL;
+    length = memmem(bytes, (size_t)(body + 2 - bytes), name, sizeof(name) - 1);
+    body += 4;
+    *body_len = len - (size_t)(body - bytes);
+    return length && strtoul(length + sizeof(name) - 1, NULL, 10) == *body_len ? body : NULL;
+}
+
 /* Writes the gate's page to out. False: it did not come. */
 static bool put_gate(FILE *out, const char *path)
 {
     static const char request[] = GATE_REQUEST;
     char *bytes = malloc(GATE_MAX);
     const char *body = NULL;
-    size_t len = 0;
+    size_t len = 0, body_len;
     int fd = bytes ? dial(path) : -1;
 
     if (fd >= 0 && send(fd, request, sizeof(request) - 1, MSG_NOSIGNAL) == sizeof(request) - 1)
         len = read_all(fd, bytes);
     if (fd >= 0)
         close(fd);
-    if (len > 12 && memcmp(bytes + 8, " 200", 4) == 0)
-        body = memmem(bytes, len, "\r\n\r\n", 4);
+    if (len > 12)
+        body = body_of(bytes, len, &body_len);
     if (body)
-        (void)fwrite(body + 4, 1, len - (size_t)(body + 4 - bytes), out);
+        (void)fwrite(body, 1, body_len, out);
     free(bytes);
     return body != NULL;
 }

@@ -18,15 +18,18 @@
 #include <string.h>
 
 #define PAUSE_MIN_US (1 * US_PER_S)
+#define RETRY_MAX_US (10 * US_PER_S) /* after a census that failed */
 #define PAUSE_TIMES  100 /* as long as the census was */
 
 struct hapax__census {
-    struct hapax_store *store; /* the thread's */
+    struct hapax_store *store; /* the thread's; NULL: to be opened */
+    const char *uri;
     pthread_t thread;
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;
     bool closing;
+    bool unfit; /* the store that was opened late cannot be counted */
     struct hapax__census_found found;
 };
 
@@ -74,24 +77,42 @@ static bool add_state(struct hapax__census_found *found, struct hapax_store *sto
     return true;
 }
 
-static struct hapax__census_found count(struct hapax_store *store)
+/* False: the store cannot be opened, or not be counted. */
+static bool have_store(struct hapax__census *census)
+{
+    struct hapax_store *store;
+    char text[HAPAX_TEXT_MAX];
+
+    if (!census->store && hapax_store_open(&store, census->uri, text) == HAPAX_ERR_NONE)
+        census->store = store;
+    return census->store && hapax__census_fits(census->store);
+}
+
+static struct hapax__census_found count(struct hapax__census *census)
 {
     static const enum hapax_state states[] = {HAPAX_STATE_UNKNOWN, HAPAX_STATE_STARTED,
                                               HAPAX_STATE_FAILED};
-    struct hapax__census_found found = {.up = true, .whole = true};
+    struct hapax__census_found found = {.whole = true};
     int64_t since_us = hapax__boot_us();
 
+    found.up = have_store(census);
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]) && found.up; i++)
-        found.up = add_state(&found, store, states[i]);
+        found.up = add_state(&found, census->store, states[i]);
     found.us = hapax__boot_us() - since_us + 1;
     return found;
 }
 
-/* Under the lock: waits until it is time again, or to close. */
-static void pause_after(struct hapax__census *census, int64_t us)
+int64_t hapax__census_pause_us(const struct hapax__census_found *found)
 {
-    int64_t pause_us = hapax__most(us * PAUSE_TIMES, PAUSE_MIN_US);
-    struct timespec until = hapax__timespec(hapax__monotonic_us() + pause_us);
+    int64_t pause_us = hapax__most(found->us * PAUSE_TIMES, PAUSE_MIN_US);
+
+    return found->up ? pause_us : hapax__least(pause_us, RETRY_MAX_US);
+}
+
+/* Under the lock: waits until it is time again, or to close. */
+static void pause_after(struct hapax__census *census, const struct hapax__census_found *found)
+{
+    struct timespec until = hapax__timespec(hapax__monotonic_us() + hapax__census_pause_us(found));
 
     while (!census->closing &&
            pthread_cond_timedwait(&census->wake, &census->lock, &until) != ETIMEDOUT)
@@ -104,17 +125,19 @@ static void *census_main(void *arg)
 
     pthread_setname_np(pthread_self(), "hapax-census");
     pthread_mutex_lock(&census->lock);
-    while (!census->closing) {
+    while (!census->closing && !census->unfit) {
         struct hapax__census_found found;
 
         pthread_mutex_unlock(&census->lock);
-        found = count(census->store);
+        found = count(census);
         pthread_mutex_lock(&census->lock);
         if (found.up)
             census->found = found;
         else
             census->found.up = false;
-        pause_after(census, found.us);
+        census->unfit = census->store && !hapax__census_fits(census->store);
+        if (!census->unfit)
+            pause_after(census, &found);
     }
     pthread_mutex_unlock(&census->lock);
     return NULL;
@@ -140,7 +163,8 @@ static void census_free(struct hapax__census *census)
     free(census);
 }
 
-enum hapax_error hapax__census_open(struct hapax__census **out, struct hapax_store *store)
+enum hapax_error hapax__census_open(struct hapax__census **out, struct hapax_store *store,
+                                    const char *uri)
 {
     struct hapax__census *census = calloc(1, sizeof(*census));
     pthread_condattr_t monotonic;
@@ -149,6 +173,7 @@ enum hapax_error hapax__census_open(struct hapax__census **out, struct hapax_sto
     if (!census)
         return HAPAX_ERR_NOMEM;
     census->store = store;
+    census->uri = uri;
     pthread_mutex_init(&census->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -165,13 +190,16 @@ enum hapax_error hapax__census_open(struct hapax__census **out, struct hapax_sto
 void hapax__census_page(FILE *out, struct hapax__census *census)
 {
     struct hapax__census_found found;
+    bool unfit;
 
     if (!census)
         return;
     pthread_mutex_lock(&census->lock);
     found = census->found;
+    unfit = census->unfit;
     pthread_mutex_unlock(&census->lock);
-    hapax__page_census(out, &found);
+    if (!unfit)
+        hapax__page_census(out, &found);
 }
 
 void hapax__census_close(struct hapax__census *census)

@@ -4,6 +4,7 @@
  * the bound of the queue, deadlines, batches that gather by themselves, answers that outlive the
  * store's memory, an orderly end; and that each job gets one answer whatever fails.
  */
+#include "base/time.h"
 #include "lane/census.h"
 #include "lane/lane.h"
 
@@ -1248,7 +1249,7 @@ CASE(a_census_counts_unfinished_operations_by_state)
     leave(store, 3, 1, false, false);
     leave(store, 4, 30000, true, false);
     leave(store, 5, 30000, true, true);
-    assert_int_equal(hapax__census_open(&census, store), HAPAX_ERR_NONE);
+    assert_int_equal(hapax__census_open(&census, store, NULL), HAPAX_ERR_NONE);
     page = page_with(census, "{state=\"started_over\"} 1\n");
     assert_non_null(strstr(page, "hapax_store_operations{state=\"started\"} 2\n"));
     assert_non_null(strstr(page, "hapax_store_operations{state=\"failed\"} 1\n"));
@@ -1257,6 +1258,37 @@ CASE(a_census_counts_unfinished_operations_by_state)
     assert_non_null(strstr(page, "hapax_store_census_whole 1\n"));
     free(page);
     hapax__census_close(census);
+}
+
+/* A store that could not be opened at first is opened later. */
+CASE(a_census_opens_its_store)
+{
+    struct hapax__census *census;
+
+    assert_int_equal(hapax__census_open(&census, NULL, "memory:"), HAPAX_ERR_NONE);
+    free(page_with(census, "hapax_store_census_up 1\n"));
+    hapax__census_close(census);
+}
+
+/* A long census earns a long pause; one that failed, 10 s at most. */
+CASE(a_census_pauses_by_its_length)
+{
+    static const struct {
+        bool up;
+        int64_t us, pause_us;
+    } plays[] = {
+        {true, 5, US_PER_S},
+        {true, 2 * US_PER_S, 200 * US_PER_S},
+        {false, 5, US_PER_S},
+        {false, 50 * US_PER_MS, 5 * US_PER_S},
+        {false, 2 * US_PER_S, 10 * US_PER_S},
+    };
+
+    for (size_t i = 0; i < sizeof(plays) / sizeof(plays[0]); i++) {
+        const struct hapax__census_found found = {.up = plays[i].up, .us = plays[i].us};
+
+        assert_int_equal(hapax__census_pause_us(&found), plays[i].pause_us);
+    }
 }
 
 /* Of more operations than it may look at it says that there are more. */
@@ -1269,7 +1301,7 @@ CASE(a_census_is_bounded)
     assert_int_equal(hapax_store_open(&store, "memory:", text), HAPAX_ERR_NONE);
     for (unsigned i = 1; i <= HAPAX__CENSUS_MAX + 1; i++)
         leave(store, i, 30000, false, false);
-    assert_int_equal(hapax__census_open(&census, store), HAPAX_ERR_NONE);
+    assert_int_equal(hapax__census_open(&census, store, NULL), HAPAX_ERR_NONE);
     free(page_with(census, "hapax_store_census_whole 0\n"));
     free(page_with(census, "hapax_store_operations{state=\"started\"} 10000\n"));
     hapax__census_close(census);

@@ -106,6 +106,11 @@ def test_serve_shows_gate_keeper_and_store_on_one_page(hapax, api):
     assert value(page, 'hapax_store_oldest_seconds{state="unknown"}') > 0
 
 
+def test_a_store_that_was_away_at_the_start_is_said_to_be_down(hapax, api):
+    served = Served(hapax, api, "postgres://127.0.0.1:1/none", "--metrics", "127.0.0.1:0")
+    scraped(port_of(served.line), "hapax_store_census_up 0")
+
+
 # ---- what is made of them -------------------------------------------------------------------------
 
 
