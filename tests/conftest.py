@@ -231,7 +231,7 @@ def hapax(folder):
     for process in command.processes:
         if process.poll() is None:
             process.kill()
-        process.communicate()
+        process.communicate(timeout=PATIENCE)  # what it has left running may hold its output
 
 
 @pytest.fixture

@@ -38,21 +38,24 @@ static void reset_signals(void)
     (void)signal(SIGPIPE, SIG_DFL);
 }
 
-/* Only returns on failure, with errno. */
-static void exec_command(const struct cli_child_how *how, int out, pid_t parent)
+/* Only returns on failure, with errno. The guard hears of the group before the command can start
+ * anything: told by the parent, it would not where that is killed in between. */
+static void exec_command(const struct cli_child_how *how, int out, int alive, pid_t parent)
 {
     int in = how->in >= 0 ? how->in : open("/dev/null", O_RDONLY | O_CLOEXEC);
+    pid_t group = getpid();
 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(SIGNALLED + SIGKILL);
     (void)setsid(); /* no terminal, so that a question of the command fails and does not stop it */
-    if (in < 0 || dup2(in, 0) < 0 || (out >= 0 && dup2(out, 1) < 0))
+    if (write(alive, &group, sizeof(group)) != sizeof(group) || in < 0 || dup2(in, 0) < 0 ||
+        (out >= 0 && dup2(out, 1) < 0))
         return;
     reset_signals();
     (void)execvpe(how->words[0], how->words, how->env);
 }
 
-/* Reads the command's number first. Without one nothing was started. */
+/* Reads the group's number first. Without one nothing was started. */
 static _Noreturn void guard_group(int alive)
 {
     pid_t group = 0;
@@ -85,14 +88,13 @@ static int fork_command(struct cli_child *child, const struct cli_child_how *how
 
     child->pid = fork();
     if (child->pid == 0) {
-        exec_command(how, out, parent);
+        exec_command(how, out, alive, parent);
         error = errno;
         (void)!write(failure[1], &error, sizeof(error));
         _exit(SIGNALLED - 1);
     }
     if (child->pid < 0)
         return errno;
-    (void)!write(alive, &child->pid, sizeof(child->pid));
     close(failure[1]);
     failure[1] = -1;
     if (take(failure[0], &error, sizeof(error)) != sizeof(error))
