@@ -1313,6 +1313,25 @@ CASE(a_lost_claim_is_counted_once)
     assert_int_equal(b->counts.lost, 1);
 }
 
+/* A flow that is not counted goes the same way. */
+CASE(a_flow_may_count_nowhere)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->flows[0].counts = NULL;
+    claim_stale(b, 0);
+    hooked(b, 0, HAPAX_CLASS_NOT_RUN, 404);
+    answered(b, 0, HAPAX_OK, HAPAX_STATE_STARTED)->record.attempt = 2;
+    told(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
+    expect(
+        b,
+        "0 ASK renew reconciled\n0 RUN a2\n0 ASK complete 200\n0 ANSWER in_flight retry 900\n0 END\n");
+    assert_int_equal(b->counts.lost + b->counts.reconciles[HAPAX_CLASS_NOT_RUN], 0);
+}
+
 /* An outcome that is given before it is stored counts. An end that leaves none does not. */
 CASE(what_is_given_before_it_is_stored_is_counted)
 {

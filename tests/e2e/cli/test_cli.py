@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 
+import gate as g
 import pytest
 from conftest import HAPAX, PATIENCE, ROOT, end, read_line, wait_until
 from postgres_server import Postgres
@@ -244,7 +245,7 @@ def test_an_option_is_the_lines_else_the_environments_else_the_files(hapax, tmp_
     }
     assert re.search(r"^wait +2s  \(HAPAX_WAIT\)$", hapax("config", "serve", **env).out, re.M)
     env.update(HAPAX_OWNER="$http_x_account", HAPAX_UPSTREAM="http://127.0.0.1:9")
-    conf = hapax("serve", "--config-only", **env)
+    conf = hapax("serve", "--config-only", "--module", g.MODULE, **env)
     assert conf.code == 0 and re.search(r"hapax_on_expired\s+hold;", conf.out), conf
     assert re.search(r"hapax_lease\s+7s;", conf.out)
 
