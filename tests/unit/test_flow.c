@@ -1326,9 +1326,8 @@ CASE(a_flow_may_count_nowhere)
     told(b, 0);
     handled(b, 0, HAPAX_CLASS_FINAL, 200);
     told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
-    expect(
-        b,
-        "0 ASK renew reconciled\n0 RUN a2\n0 ASK complete 200\n0 ANSWER in_flight retry 900\n0 END\n");
+    expect(b, "0 ASK renew reconciled\n0 RUN a2\n0 ASK complete 200\n"
+              "0 ANSWER in_flight retry 900\n0 END\n");
     assert_int_equal(b->counts.lost + b->counts.reconciles[HAPAX_CLASS_NOT_RUN], 0);
 }
 
