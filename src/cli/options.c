@@ -84,6 +84,7 @@ static enum cli_exit set_amount(const struct cli_args *args, const struct cli_op
     size_t size = 0;
     bool good;
 
+    assert(value);
     if (option->kind == CLI_DURATION) {
         good = hapax__duration_parse(field, value, &why);
     } else if (option->kind == CLI_SIZE) {
@@ -120,12 +121,14 @@ static enum cli_exit set(struct cli_args *args, int place, const struct cli_give
 {
     const struct cli_option *option = cli_option_at(args->command, (size_t)place);
     void *field = (char *)args + option->at;
+    bool on;
 
     args->given[place] = *given;
     switch (option->kind) {
     case CLI_FLAG:
-        *(bool *)field = !given->value || strcmp(given->value, "on") == 0;
-        if (*(bool *)field || strcmp(given->value, "off") == 0)
+        on = !given->value || strcmp(given->value, "on") == 0;
+        *(bool *)field = on;
+        if (on || strcmp(given->value, "off") == 0)
             return CLI_DONE;
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "%s \"%s\" is not on or off", label,
                         given->value);

@@ -150,9 +150,9 @@ static enum cli_exit run(struct cli_args *args)
     board = calloc(1, sizeof(*board));
     if (exit == CLI_DONE && !board)
         exit = cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
-    if (exit == CLI_DONE)
+    if (board && exit == CLI_DONE)
         exit = board_open(board, args, &top->watch, false);
-    if (exit == CLI_DONE) {
+    if (board && exit == CLI_DONE) {
         exit = look(top, board, store, signals);
         board_close(board);
     }

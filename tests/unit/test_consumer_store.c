@@ -23,10 +23,10 @@ CASE(a_store_that_is_away_stops_the_taking)
     bed_start(&bed);
     bed_wait_log(&bed, "the store is away");
     publish_many(&bed, 4, 50);
-    wait_until(bed_stats(&bed).answers[HAPAX_ANSWER_STORE_DOWN] >= 8);
-    stats = bed_stats(&bed);
+    /* Whether one of them asked no dead store is chance: on a slow machine each asks alone. */
+    wait_until((stats = bed_stats(&bed), stats.store_dead) &&
+               stats.answers[HAPAX_ANSWER_STORE_DOWN] >= 8);
     assert_false(stats.store_up);
-    assert_true(stats.store_dead && stats.unasked > 0);
     assert_int_equal(stats.taken, 4);
     assert_int_equal(script.runs, 0);
     hapax__plan_set(&bed.plan, HAPAX__NO_FAULT, 0, 0);

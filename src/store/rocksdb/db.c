@@ -568,7 +568,6 @@ enum hapax_error hapax__database_scrub(struct hapax_store *store, struct hapax__
     if (number == 0 && over) {
         op->error = begin_scrub(store, database);
         number = scrub->number;
-        over = false;
     } else if (number > scrub->done && over) {
         op->error = hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot scrub: %s", scrub->why);
     }
