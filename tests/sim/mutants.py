@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-CORE = ["breaker", "class", "drive", "flow", "limit", "waiters", "machine", "policy", "id",
+CORE = ["breaker", "class", "drive", "flow", "limit", "waiters", "trace", "machine", "policy", "id",
         "../base/units"]
 SIM = ["events", "draw", "store", "network", "door", "world", "checker", "checker_breaker", "checker_door",
        "main"]
