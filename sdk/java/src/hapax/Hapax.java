@@ -113,7 +113,7 @@ public final class Hapax implements AutoCloseable {
             } catch (InterruptedException e) {
                 interrupted = true;
                 if (interruptible) {
-                    call.leave();
+                    door.leave(call);
                     Thread.currentThread().interrupt();
                     throw new CancellationException("interrupted before the operation was begun");
                 }

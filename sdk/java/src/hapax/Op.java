@@ -5,24 +5,22 @@ import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.Stream;
 
 /** An attempt: the right to run the handler of an operation, or of a step, once. Safe from any thread. */
 public final class Op {
     final Hapax hapax;
     final Door.Call call;
-    private final Map<String, Object> run;
+    private final Answer run; // its members
     private final boolean reconcile;
-    private boolean ended;
+    private final AtomicBoolean ended = new AtomicBoolean();
 
     Op(Hapax hapax, Door.Call call, Frame frame) {
         this.hapax = hapax;
         this.call = call;
-        this.run = frame.members();
+        this.run = new Answer(frame.members(), frame.body());
         this.reconcile = frame.kind() == Frame.RECONCILE;
-    }
-
-    private long number(String name) {
-        return run.get(name) instanceof Number number ? number.longValue() : 0;
     }
 
     /** The key to hand to the next service as its idempotency key: the operation's own, in a step KEY:step. "": none. */
@@ -32,7 +30,7 @@ public final class Op {
 
     /** The same, as bytes. */
     public byte[] keyBytes() {
-        return Frame.bytes(run.get("key"));
+        return Frame.bytes(run.members().get("key"));
     }
 
     /**
@@ -40,32 +38,37 @@ public final class Op {
      * unprotected.
      */
     public long fence() {
-        return number("fence");
+        return run.number("fence");
     }
 
     /** The number of this attempt, from 1 on. */
     public int attempt() {
-        return (int) number("attempt");
+        return (int) run.number("attempt");
     }
 
     /** An earlier attempt died, and may have had its effect. */
     public boolean stale() {
-        return run.get("stale") == Boolean.TRUE;
+        return run.members().get("stale") == Boolean.TRUE;
     }
 
     /** The operation's id in hex, by which operators find it; "" without a key. */
     public String id() {
-        return run.get("id") instanceof String id ? id : "";
+        return run.text("id");
     }
 
     /** The right to complete the record in a PostgreSQL transaction, under the policy pass_token. A secret, not for logs. */
     public String token() {
-        return run.get("token") instanceof String token ? token : "";
+        return run.text("token");
+    }
+
+    /** Where this run stands among traces (W3C Trace Context), for what the handler calls; "": nowhere. */
+    public String traceparent() {
+        return run.text("traceparent");
     }
 
     /** The claim is lost: another attempt may be running. The handler's thread is interrupted then, once. */
     public boolean lost() {
-        return call.lost();
+        return hapax.door.isLost(call);
     }
 
     /** The hook is to be asked instead of the handler; see {@link Reconciler}. */
@@ -79,7 +82,7 @@ public final class Op {
      * is the same in every run. A step has no steps. Results and exceptions are those of {@link Hapax#once}.
      */
     public <T, E extends Exception> T step(String name, Class<T> type, Handler<T, E> handler) throws E {
-        return hapax.call(new Request().set("step", name).set("in", call.op()), type, handler);
+        return hapax.call(new Request().set("step", name).set("in", call.op), type, handler);
     }
 
     /** What runs as a handler; see {@link #running}. */
@@ -90,11 +93,11 @@ public final class Op {
 
     /** Runs a handler's body in this thread, which is interrupted if the claim is lost. For adapters. */
     public <A extends Exception, B extends Exception> void running(Body<A, B> body) throws A, B {
-        call.handledBy(Thread.currentThread());
+        hapax.door.handledBy(call, Thread.currentThread());
         try {
             body.run();
         } finally {
-            if (call.handledBy(null))
+            if (hapax.door.handledBy(call, null))
                 Thread.interrupted(); // it was meant for the handler
         }
     }
@@ -110,31 +113,33 @@ public final class Op {
      */
     public Turn end(String handlerClass, int status, List<String[]> headers, byte[] body) {
         Map<String, Object> members = new LinkedHashMap<>();
-        if (body != null && body.length > Door.BODY_MAX) { // it is not kept: repeats get a Gone
-            members.put("body_kept", false);
-            body = null;
-        }
+        boolean kept = body == null || body.length <= Door.BODY_MAX;
         if ("refuse".equals(handlerClass))
             members.put("refuse", new String(body, StandardCharsets.UTF_8));
         else if (handlerClass != null)
             members.put("class", handlerClass);
+        return end(members, status, headers, kept ? body : null, kept);
+    }
+
+    /** The same of a response whose body is not given, since it was passed on: repeats get "gone". The class is by the status. */
+    public Turn endUnkept(int status, List<String[]> headers) {
+        return end(new LinkedHashMap<>(), status, headers, null, false);
+    }
+
+    private Turn end(Map<String, Object> members, int status, List<String[]> headers, byte[] body, boolean kept) {
+        if (!kept)
+            members.put("body_kept", false);
         if (status != 0)
             members.put("status", status);
         if (!headers.isEmpty())
-            members.put("headers", headers.stream().map(pair -> List.of(Frame.text(pair[0].getBytes(StandardCharsets.ISO_8859_1)),
-                    Frame.text(pair[1].getBytes(StandardCharsets.ISO_8859_1)))).toList());
-        Frame frame = Frame.of(Frame.END, 0, members, body);
-        synchronized (this) {
-            if (ended)
-                throw new IllegalStateException("hapax: an attempt is ended twice");
-            ended = true;
-        }
-        boolean fits = frame.length() <= hapax.door.lengthMax();
-        call.end(fits ? frame : Door.UNKNOWN);
+            members.put("headers", headers.stream().map(pair -> Stream.of(pair)
+                    .map(part -> Frame.text(part.getBytes(StandardCharsets.ISO_8859_1))).toList()).toList());
+        if (ended.getAndSet(true))
+            throw new IllegalStateException("hapax: an attempt is ended twice");
+        boolean fits = hapax.door.end(call, Frame.of(Frame.END, 0, members, body));
         Turn turn = hapax.hear(call, false);
         if (!fits)
-            throw new IllegalArgumentException(
-                    "hapax: an outcome of " + frame.length() + " bytes is over " + hapax.door.lengthMax());
+            throw new IllegalArgumentException("hapax: an outcome whose headers are over what the door takes");
         return turn;
     }
 }
