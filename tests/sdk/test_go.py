@@ -3,6 +3,7 @@
 What the SDKs have in common is in test_cases.py, which runs the driver of sdk/go too.
 """
 import functools
+import http.client
 import json
 import os
 import pathlib
@@ -13,7 +14,7 @@ import urllib.request
 import pytest
 
 import pg
-from conftest import BUILD, PATIENCE, ROOT, Command, read_line
+from conftest import BUILD, PATIENCE, ROOT, Command, read_line, wait_until
 
 SDK = ROOT / "sdk/go"
 TESTS = ROOT / "tests/sdk/go"
@@ -146,10 +147,24 @@ def test_a_refusal_is_kept(api):
 
 
 def test_a_response_over_the_limit(command):
-    """Half a response is never given or kept: 500, and under hold an operator decides."""
+    """It is passed on whole, once, and then it is gone. A client that had a part of it alone leaves it unknown."""
     api = Api(command, built(TESTS, "./gin"), "127.0.0.1:0")
-    assert api("/payments", {"amount": 17}, Idempotency_Key="large").status == 500
-    assert api("/payments", {"amount": 17}, Idempotency_Key="large").problem == "unknown-outcome"
+    first = api("/payments", {"amount": 17}, Idempotency_Key="large")
+    assert (first.status, len(first.bytes)) == (201, 17 << 20)
+    assert api("/payments", {"amount": 17}, Idempotency_Key="large").problem == "response-not-kept"
+    connection = http.client.HTTPConnection(api.base.removeprefix("http://"), timeout=PATIENCE)
+    connection.request("POST", "/payments", '{"amount": 17}', {"Idempotency-Key": "cut"})
+    connection.getresponse().read(10)
+    connection.close()
+    wait_until(lambda: api("/payments", {"amount": 17}, Idempotency_Key="cut").problem == "unknown-outcome",
+               "the handler's end")
+
+
+def test_a_handler_of_gin_that_panics(command):
+    """It has failed: its client gets what gin's recovery answers, and under hold an operator decides."""
+    api = Api(command, built(TESTS, "./gin"), "127.0.0.1:0")
+    assert api("/payments", {"amount": 13}, Idempotency_Key="odd").status == 500
+    assert api("/payments", {"amount": 13}, Idempotency_Key="odd").problem == "unknown-outcome"
 
 
 def test_steps_of_the_example(command):

@@ -20,13 +20,13 @@ import (
 func Once(door *hapax.Door, options ...hapaxhttp.Option) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		outer := c.Writer
+		defer func() { c.Writer = outer }() // also where a handler panics: gin.Recovery answers then
 		hapaxhttp.Serve(door, outer, c.Request, func(w http.ResponseWriter, r *http.Request) {
 			c.Request = r
 			c.Writer = &writer{ResponseWriter: outer, to: w, status: http.StatusOK, size: -1}
 			c.Next()
 			c.Writer.WriteHeaderNow()
 		}, options...)
-		c.Writer = outer
 		c.Abort() // where a stored response was given
 	}
 }

@@ -17,8 +17,6 @@ import (
 
 const bodyMax = 16 << 20 // bytes of a request or a response that the door takes
 
-var errOver = fmt.Errorf("hapaxhttp: the response is over %d bytes, and cannot be kept", bodyMax)
-
 type opKey struct{}
 
 // OpOf returns the attempt that this request is, within a handler of [Once]: its key, its fence, and
@@ -33,8 +31,9 @@ func OpOf(ctx context.Context) *hapax.Op {
 // Method, host, path, query and body make the request this request; the credentials that it carries
 // make its caller, unless an option names an Owner or a Caller ([By]). The response is kept as it is,
 // with its status deciding what a retry gets (docs/nginx.md, "What a status means"), and is sent once
-// it is stored. So it cannot be streamed, and has 16 MiB at most: over that its client gets 500, and
-// the outcome is unknown. Requests with the methods GET, HEAD, OPTIONS and TRACE pass.
+// it is stored; so it cannot be streamed. One over 16 MiB is passed on as it is written, and is not
+// kept: every repeat is told that it is gone. Requests with the methods GET, HEAD, OPTIONS and TRACE
+// pass.
 //
 // The handler's context ends when the claim is lost, and not when the client goes away: what was
 // begun is brought to its end, for the retry. A handler that panics has failed.
@@ -96,8 +95,11 @@ func Serve(door *hapax.Door, w http.ResponseWriter, r *http.Request, next http.H
 	op, answer, err := door.Begin(r.Context(), begin)
 	var made *recorder
 	if op != nil {
-		made = &recorder{header: http.Header{}}
+		made = &recorder{to: w, header: http.Header{}}
 		answer, err = run(op, made, r, next)
+		if made.passed {
+			return // there is nothing to add
+		}
 	}
 	if err != nil {
 		unavailable(w, err)
@@ -106,12 +108,7 @@ func Serve(door *hapax.Door, w http.ResponseWriter, r *http.Request, next http.H
 	status, body := answer.Status, answer.Body
 	if answer.Own {
 		status, body = made.status, made.body.Bytes()
-		made.sent.Del("Idempotency-Replayed")
-		made.sent.Del("Idempotency-Recorded")
-		made.sent.Del("Idempotency-Protected")
-		for name, values := range made.sent {
-			w.Header()[name] = values
-		}
+		made.setHeader()
 	}
 	for _, pair := range answer.Headers {
 		w.Header().Add(string(pair[0]), string(pair[1]))
@@ -133,13 +130,13 @@ func run(op *hapax.Op, made *recorder, r *http.Request, next http.HandlerFunc) (
 	next(made, r.WithContext(ctx))
 	returned = true
 	made.WriteHeader(http.StatusOK)
-	if made.over { // half of it would be no response, and it has run
-		if _, _, err := op.End(hapax.End{Class: "unknown"}); err != nil {
-			return nil, err
-		}
-		return nil, errOver
+	end := hapax.End{Status: made.status, Headers: pairs(made.sent), Body: made.body.Bytes()}
+	if made.failed != nil { // its client has a part of it, and nobody has the rest
+		end = hapax.End{Class: "unknown"}
+	} else if made.passed {
+		end.Kept = new(bool)
 	}
-	_, answer, err := op.End(hapax.End{Status: made.status, Headers: pairs(made.sent), Body: made.body.Bytes()})
+	_, answer, err := op.End(end)
 	return answer, err
 }
 
@@ -163,13 +160,15 @@ func (detached) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (detached) Done() <-chan struct{}       { return nil }
 func (detached) Err() error                  { return nil }
 
-// recorder keeps a response in memory.
+// recorder keeps a response in memory, and passes on one that is over bodyMax.
 type recorder struct {
+	to     http.ResponseWriter
 	header http.Header
 	sent   http.Header // as it was with the status
 	status int
 	body   bytes.Buffer
-	over   bool // a part was refused
+	passed bool  // what is written goes to the client
+	failed error // why a part of it did not
 }
 
 func (r *recorder) Header() http.Header { return r.header }
@@ -183,11 +182,33 @@ func (r *recorder) WriteHeader(status int) {
 
 func (r *recorder) Write(p []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
-	if r.body.Len()+len(p) > bodyMax {
-		r.over = true
-		return 0, errOver
+	if !r.passed && r.body.Len()+len(p) <= bodyMax {
+		return r.body.Write(p)
 	}
-	return r.body.Write(p)
+	if !r.passed {
+		r.passed = true
+		r.setHeader()
+		r.to.WriteHeader(r.status)
+		_, r.failed = r.to.Write(r.body.Bytes())
+		r.body = bytes.Buffer{}
+	}
+	if r.failed != nil {
+		return 0, r.failed
+	}
+	n := 0
+	n, r.failed = r.to.Write(p)
+	return n, r.failed
+}
+
+// setHeader gives the client the handler's headers, but for those that are the door's.
+func (r *recorder) setHeader() {
+	for name, values := range r.sent {
+		switch name {
+		case "Idempotency-Replayed", "Idempotency-Recorded", "Idempotency-Protected":
+		default:
+			r.to.Header()[name] = values
+		}
+	}
 }
 
 func pairs(header http.Header) [][2]hapax.Text {

@@ -199,17 +199,26 @@ func TestStepKeys(t *testing.T) {
 	}
 }
 
-// What a handler writes is kept: status, headers as they were then, body.
+// What a handler writes is kept: status, headers as they were then, body. Over its limit all of it is passed on.
 func TestRecorder(t *testing.T) {
-	r := &recorder{header: http.Header{}}
+	to := httptest.NewRecorder()
+	r := &recorder{to: to, header: http.Header{}}
+	r.Header().Set("Idempotency-Replayed", "mine")
 	r.Header().Set("A", "1")
 	r.WriteHeader(100)
 	r.WriteHeader(202)
 	r.Header().Set("A", "2")
 	r.WriteHeader(500)
 	_, _ = r.Write([]byte("x"))
-	_, err := r.Write(bytes.Repeat([]byte("x"), bodyMax))
-	if r.status != 202 || r.sent.Get("A") != "1" || r.body.String() != "x" || err == nil {
-		t.Error(r.status, r.sent, r.body.Len(), err)
+	if r.status != 202 || r.sent.Get("A") != "1" || r.body.String() != "x" || to.Body.Len() != 0 {
+		t.Error(r.status, r.sent, r.body.Len(), to.Body.Len())
+	}
+	for _, part := range []int{bodyMax, 7} {
+		if n, err := r.Write(bytes.Repeat([]byte("x"), part)); n != part || err != nil {
+			t.Error(n, err)
+		}
+	}
+	if !r.passed || to.Code != 202 || len(to.Header()) != 1 || to.Header().Get("A") != "1" || to.Body.Len() != bodyMax+8 {
+		t.Error(r.passed, to.Code, to.Header(), to.Body.Len())
 	}
 }

@@ -24,7 +24,10 @@ class Servlets {
             if (amount.equals("13"))
                 throw new IllegalStateException("thirteen");
             if (amount.equals("17")) {
-                response.getWriter().print("x".repeat(17 << 20));
+                response.setHeader("X-Part", "first");
+                for (int mib = 0; mib < 17; mib++)
+                    response.getWriter().print("x".repeat(1 << 20));
+                response.setHeader("X-Part", "too late");
                 return;
             }
             if (amount.equals("0")) {

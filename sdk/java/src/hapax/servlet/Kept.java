@@ -31,16 +31,19 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.Supplier;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * A response in memory: nothing of it reaches the client before it is stored. It is what a container would have made of it,
- * but for a page of the container's own: an error that is sent has its message as a text.
+ * A response in memory: nothing of it reaches the client before it is stored, unless it is over 16 MiB: then it is passed on,
+ * for no door could keep it. It is what a container would have made of it, but for a page of the container's own: an error that
+ * is sent has its message as a text.
  */
 final class Kept extends HttpServletResponseWrapper {
     private static final int BODY_MAX = 16 << 20;
+    private static final Set<String> OURS = Set.of("idempotency-replayed", "idempotency-recorded", "idempotency-protected");
     private static final DateTimeFormatter DATE =
             DateTimeFormatter.ofPattern("EEE, dd MMM yyyy HH:mm:ss 'GMT'", Locale.US).withZone(ZoneOffset.UTC);
     private static final Pattern CHARSET = Pattern.compile("(?i)\\s*;\\s*charset\\s*=\\s*\"?([^\";\\s]*)\"?");
@@ -51,16 +54,32 @@ final class Kept extends HttpServletResponseWrapper {
     private PrintWriter writer;
     private boolean streamed; // getOutputStream() was called
     private boolean sealed; // an error or a redirect was sent: what follows is dropped, as by a container
-    private boolean over; // a part was refused
+    private boolean passed; // what is written goes to the client
+    private boolean cut; // a part of that did not
 
     Kept(HttpServletResponse outer) {
         super(outer);
     }
 
-    /** A part of the response was refused, so the rest is no response. */
-    boolean isOver() {
+    /** It is over its limit, and its client has it, or a part of it. */
+    boolean isPassed() {
         flush();
-        return over;
+        return passed;
+    }
+
+    /** Its client has a part of it, and nobody has the rest. */
+    boolean isCut() {
+        flush();
+        return cut;
+    }
+
+    /** Says status and headers to the client, but for headers that are the door's. */
+    void sendHead() {
+        HttpServletResponse to = (HttpServletResponse) getResponse();
+        to.setStatus(status);
+        for (String[] header : headers)
+            if (!OURS.contains(header[0].toLowerCase(Locale.ROOT)))
+                to.addHeader(header[0], header[1]);
     }
 
     byte[] body() {
@@ -76,7 +95,7 @@ final class Kept extends HttpServletResponseWrapper {
 
     @Override
     public void setStatus(int code) {
-        if (!sealed)
+        if (!isCommitted())
             status = code;
     }
 
@@ -119,7 +138,7 @@ final class Kept extends HttpServletResponseWrapper {
 
     @Override
     public void addHeader(String name, String value) {
-        if (sealed || name == null || name.isEmpty() || value == null || name.equalsIgnoreCase("Content-Length"))
+        if (isCommitted() || name == null || name.isEmpty() || value == null || name.equalsIgnoreCase("Content-Length"))
             return; // the filter sets the length
         if (name.equalsIgnoreCase("Content-Type"))
             setContentType(value);
@@ -129,7 +148,7 @@ final class Kept extends HttpServletResponseWrapper {
 
     @Override
     public void setHeader(String name, String value) {
-        if (!sealed)
+        if (!isCommitted())
             headers.removeIf(pair -> pair[0].equalsIgnoreCase(name));
         addHeader(name, value);
     }
@@ -205,7 +224,7 @@ final class Kept extends HttpServletResponseWrapper {
     /** Once there is a writer its encoding stands, whatever the type says. */
     @Override
     public void setContentType(String type) {
-        if (sealed)
+        if (isCommitted())
             return;
         headers.removeIf(pair -> pair[0].equalsIgnoreCase("Content-Type"));
         if (type == null)
@@ -253,11 +272,22 @@ final class Kept extends HttpServletResponseWrapper {
     private void take(byte[] bytes, int from, int count) throws IOException {
         if (sealed)
             return;
-        if (body.size() + count > BODY_MAX)
-            over = true;
-        if (over)
-            throw new IOException("the response is over " + BODY_MAX + " bytes, which cannot be kept");
-        body.write(bytes, from, count);
+        if (!passed && body.size() + count <= BODY_MAX) {
+            body.write(bytes, from, count);
+            return;
+        }
+        try {
+            if (!passed) {
+                passed = true;
+                sendHead();
+                body.writeTo(getResponse().getOutputStream());
+                body.reset();
+            }
+            getResponse().getOutputStream().write(bytes, from, count);
+        } catch (IOException e) {
+            cut = true;
+            throw e;
+        }
     }
 
     private void flush() {
@@ -313,13 +343,13 @@ final class Kept extends HttpServletResponseWrapper {
 
     @Override
     public boolean isCommitted() {
-        return sealed;
+        return sealed || passed;
     }
 
     @Override
     public void resetBuffer() {
-        if (sealed)
-            throw new IllegalStateException("an error or a redirect was sent");
+        if (isCommitted())
+            throw new IllegalStateException("an error or a redirect was sent, or the response is over its limit");
         flush();
         body.reset();
     }

@@ -31,9 +31,9 @@ import java.util.function.Function;
  *
  * Method, host, path, query and body make the request this request; the credentials that it carries make its caller, unless
  * the options name an owner or a caller. The response is kept as it is, with its status deciding what a retry gets, and is
- * sent once it is stored; its cookies are in no repeat. So it cannot be streamed, not be asynchronous, and has 16 MiB at
- * most: otherwise its client gets 500, and the outcome is unknown. An error that is sent has its message as a text, in place
- * of the container's page. Requests with the methods GET, HEAD, OPTIONS and TRACE pass. If the claim is lost the thread is
+ * sent once it is stored; its cookies are in no repeat. So it cannot be streamed, nor be asynchronous: then its client gets
+ * 500, and the outcome is unknown. One over 16 MiB is passed on as it is written, and is not kept: every repeat is told that
+ * it is gone. An error that is sent has its message as a text, in place of the container's page. Requests with the methods GET, HEAD, OPTIONS and TRACE pass. If the claim is lost the thread is
  * interrupted. What throws has failed.
  *
  * A form's parameters are not read before the body is: read the body, or send JSON.
@@ -45,7 +45,6 @@ public final class OnceFilter implements Filter {
     private static final Set<String> SAFE = Set.of("GET", "HEAD", "OPTIONS", "TRACE");
     /** The door is away, ends, or has no room. */
     private static final Set<String> PASSING = Set.of("store_down", "indeterminate", "unavailable", "nomem");
-    private static final Set<String> OURS = Set.of("idempotency-replayed", "idempotency-recorded", "idempotency-protected");
 
     private final Hapax hapax;
     private final String scope;
@@ -77,9 +76,12 @@ public final class OnceFilter implements Filter {
             Answer answer = turn.answer();
             if (op != null)
                 answer = run(op, new Kept.Again(request, body), kept, chain);
-            send(response, kept, answer);
+            if (!kept.isPassed())
+                send(response, kept, answer);
         } catch (HapaxException e) {
-            if (PASSING.contains(e.answer())) {
+            if (response.isCommitted()) { // it was passed on
+                request.getServletContext().log("hapax: the outcome of a request may not be stored", e);
+            } else if (PASSING.contains(e.answer())) {
                 response.setHeader("Retry-After", "1");
                 problem(response, 503, "The operation cannot be protected now. Send it again, with the same key.");
             } else { // an option that is wrong, or a response that cannot be kept
@@ -116,23 +118,24 @@ public final class OnceFilter implements Filter {
         } finally {
             request.removeAttribute(OP);
             if (!returned)
-                op.end(kept.isOver() || request.isLate() ? "unknown" : null, 500, List.of(), null);
+                op.end(kept.isCut() || request.isLate() ? "unknown" : null, 500, List.of(), null);
         }
-        if (kept.isOver() || request.isLate()) { // a part of it would be no response, and it has run
+        if (kept.isCut() || request.isLate()) { // a part of it would be no response, and it has run
             op.end("unknown", 0, List.of(), null);
-            throw new IOException("the response is " + (kept.isOver() ? "over its limit" : "asynchronous")
-                    + ", and cannot be kept");
+            throw new IOException(kept.isCut() ? "the client has a part of its response"
+                    : "the response is asynchronous, and cannot be kept");
         }
+        if (kept.isPassed())
+            return op.endUnkept(kept.getStatus(), kept.headers()).answer();
         return op.end(null, kept.getStatus(), kept.headers(), kept.body()).answer();
     }
 
     private static void send(HttpServletResponse response, Kept kept, Answer answer) throws IOException {
         byte[] body = answer.own() ? kept.body() : answer.body();
-        response.setStatus(answer.own() ? kept.getStatus() : answer.status());
         if (answer.own())
-            for (String[] header : kept.headers())
-                if (!OURS.contains(header[0].toLowerCase(java.util.Locale.ROOT)))
-                    response.addHeader(header[0], header[1]);
+            kept.sendHead();
+        else
+            response.setStatus(answer.status());
         for (String[] header : answer.headers())
             response.addHeader(header[0], header[1]);
         response.setContentLength(body.length);
