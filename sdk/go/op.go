@@ -74,12 +74,11 @@ type Answer struct {
 type Op struct {
 	call *call
 	run  struct {
-		ID      string `json:"id"`
-		Attempt uint32 `json:"attempt"`
-		Fence   uint64 `json:"fence"`
-		Stale   bool   `json:"stale"`
-		Key     Text   `json:"key"`
-		Token   string `json:"token"`
+		ID, Token, Traceparent string
+		Key                    Text
+		Attempt                uint32
+		Fence                  uint64
+		Stale                  bool
 	}
 	reconcile bool
 	ended     bool
@@ -105,6 +104,10 @@ func (o *Op) ID() string { return o.run.ID }
 // Token returns the right to complete the record in a PostgreSQL transaction (package hapaxpg),
 // under the policy pass_token. A secret, not for logs.
 func (o *Op) Token() string { return o.run.Token }
+
+// Traceparent returns where this run stands among traces (W3C Trace Context), for what the handler
+// calls. "" where it stands nowhere.
+func (o *Op) Traceparent() string { return o.run.Traceparent }
 
 // Reconcile reports whether the hook is to be asked instead of the handler: did the effect of an
 // earlier attempt happen? End with class "final": it did, and this is its outcome. "not_run": it did
@@ -202,7 +205,9 @@ type End struct {
 	Refuse  string    `json:"refuse,omitempty"` // as "message": it is hopeless; a line that says why
 	Body    []byte    `json:"-"`                // over 16 MiB it is not kept: repeats get ErrGone
 
-	Kept *bool `json:"body_kept,omitempty"` // set by Op.End
+	// Kept is false where the body is not given, since it was passed on: repeats get ErrGone. Op.End sets it
+	// where Body is over 16 MiB.
+	Kept *bool `json:"body_kept,omitempty"`
 }
 
 // End reports how the handler ended, and waits until the outcome is stored. What it returns is as

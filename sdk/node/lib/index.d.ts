@@ -63,6 +63,8 @@ export class Op {
   readonly stale: boolean;
   /** With `passToken`: the right to complete this attempt. A secret. */
   readonly token?: string;
+  /** Where this run stands among traces (W3C Trace Context), for what the handler calls; undefined: nowhere. */
+  readonly traceparent?: string;
   /** Aborted when the claim is lost (`reason` is a ClaimLost), or when the caller's signal is. */
   readonly signal: AbortSignal;
   readonly lost: boolean;

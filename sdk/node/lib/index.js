@@ -55,9 +55,9 @@ class Op {
   stepped = false; // a step was begun: this attempt may have had an effect
 
   constructor(door, told, call, codec) {
-    const { id, attempt, fence, stale, key, token } = told;
+    const { id, attempt, fence, stale, key, token, traceparent } = told;
     const plain = key?.base64 === undefined ? key : bytesOf(key);
-    Object.assign(this, { id, attempt, fence, stale, key: plain, token });
+    Object.assign(this, { id, attempt, fence, stale, key: plain, token, traceparent });
     this.#door = door;
     this.#call = call;
     this.#codec = codec;

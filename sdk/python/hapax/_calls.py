@@ -86,13 +86,14 @@ class Op:
 
     attempt: counted from 1 · fence: hand it to what you write to, and refuse smaller ones there; 0: unprotected ·
     stale: an earlier attempt died, and may have had its effect · key: for the next service · token: with the policy
-    pass_token, for hapax.postgres.complete(); a secret · id: 64 hex digits, for operators
+    pass_token, for hapax.postgres.complete(); a secret · id: 64 hex digits, for operators · traceparent: where this run
+    stands among traces (W3C Trace Context), for what the handler calls; None: nowhere
     """
 
     def __init__(self, call, codec, told):
         self._call, self._codec = call, codec
         self.id, self.attempt, self.fence = told.get("id"), told["attempt"], told["fence"]
-        self.stale, self.token = told["stale"], told.get("token")
+        self.stale, self.token, self.traceparent = told["stale"], told.get("token"), told.get("traceparent")
         self.key = plain(told["key"]) if told.get("key") is not None else None
         self._stepped = False
 

@@ -76,7 +76,8 @@ class Driver {
 
     static <T> Handler<T, RuntimeException> handler(String id, Class<T> type) {
         return op -> {
-            say("run", id, "attempt", op.attempt(), "fence", op.fence(), "stale", op.stale(), "key", op.key());
+            say("run", id, "attempt", op.attempt(), "fence", op.fence(), "stale", op.stale(), "key", op.key(),
+                    "traceparent", op.traceparent());
             for (boolean told = false;;) {
                 Map<String, Object> command;
                 try {
@@ -142,6 +143,8 @@ class Driver {
     static <T> void call(Map<String, Object> command, Class<T> type) {
         String id = (String) command.get("id");
         Options options = Options.fingerprint(((List<?>) command.get("args")).toArray());
+        if (command.get("traceparent") instanceof String traceparent)
+            options.traceparent(traceparent);
         if (command.containsKey("owner"))
             options.owner((String) command.get("owner"));
         if (command.containsKey("caller"))

@@ -18,6 +18,7 @@ import (
 
 type command struct {
 	Do, ID, Scope, Key, As, Name, Text string
+	Traceparent                        string
 	Args, Value, Owner, Caller         json.RawMessage
 	Policy                             map[string]string
 	Bytes                              json.RawMessage // true, or what bytes
@@ -98,7 +99,8 @@ func result[T ~[]byte](c command) T {
 // handler returns a handler that is steered by the commands for id.
 func handler[T ~[]byte](id string) func(context.Context, *hapax.Op) (T, error) {
 	return func(ctx context.Context, op *hapax.Op) (T, error) {
-		say(event{"run": id, "attempt": op.Attempt(), "fence": op.Fence(), "stale": op.Stale(), "key": op.Key()})
+		say(event{"run": id, "attempt": op.Attempt(), "fence": op.Fence(), "stale": op.Stale(), "key": op.Key(),
+			"traceparent": op.Traceparent()})
 		lost := ctx.Done()
 		for {
 			select {
@@ -176,7 +178,7 @@ func end(id, kind string, value any, err error) {
 }
 
 func call(ctx context.Context, c command) {
-	options := []hapax.Option{hapax.Fingerprint(c.Args)}
+	options := []hapax.Option{hapax.Fingerprint(c.Args), hapax.Traceparent(c.Traceparent)}
 	var owner string
 	var caller []string
 	_, _ = json.Unmarshal(c.Owner, &owner), json.Unmarshal(c.Caller, &caller) // null is empty
