@@ -4,16 +4,10 @@ draft-07, listeners on real brokers, and kill -9 of the application and of the d
 HAPAX_SPRING_STORM=60 pytest -s tests/sdk/ci_spring.py -k storm storms for a minute each, and prints what became of it.
 """
 import collections
-import concurrent.futures
-import http.client
-import itertools
-import json
 import os
 import pathlib
-import random
 import subprocess
 import tempfile
-import time
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -23,8 +17,9 @@ import rabbit
 from conftest import PATIENCE, read_line, wait_until
 from doors import Door, Store
 from kafka_server import Kafka
-from process import end_with_parent, free_port, wait_for
+from process import end_with_parent, free_port
 from rabbitmq_server import RabbitMQ
+from storms import takes_effect_once
 from test_draft07 import (  # noqa: F401  (run here)
     test_2_1_a_string_is_a_key, test_2_1_an_item_stands_once, test_2_1_the_string_is_compared_and_not_its_spelling,
     test_2_1_what_is_no_string_is_refused, test_2_2_a_key_is_for_one_payload, test_2_2_uuids_are_keys_as_they_are,
@@ -198,71 +193,9 @@ def test_a_listener_takes_a_message_once(made, folder, of):  # noqa: F811
 # ---- a storm -----------------------------------------------------------------------------
 
 
-def asked(port, n):
-    """One request of key n, by the filter or by the method: "done", "unknown", or None: ask again."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    try:
-        connection.request("POST", ("/orders", "/calls")[n % 2], json.dumps({"id": f"k{n}", "amount": 20}), {
-            "Idempotency-Key": f"k{n}", "Content-Type": "application/json"})
-        response = connection.getresponse()
-        body = response.read().decode()
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-    if response.status in (200, 201):
-        return "done"
-    return "unknown" if "unknown" in body and response.status == 409 else None
-
-
 @pytest.mark.parametrize("on_expired", ["rerun", "hold"])
 def test_a_storm_takes_effect_once(made, folder, on_expired):  # noqa: F811
-    """Whoever dies: with rerun each key has its effect, and more of them only where one was killed; with hold none has
-    two."""
-    seed = random.randrange(1 << 30)
-    chance = random.Random(seed)  # noqa: S311
+    """Whoever dies, as takes_effect_once() says; by the filter and by the method."""
     door = Door(Store("rocksdb", folder), folder, "--on-expired", on_expired, "--lease", "1s")
     application = Application(made, folder, **{"hapax.filter.url-patterns": "/orders", "server.port": free_port()})
-    numbers, over, kills = itertools.count(), [], collections.Counter()
-    until = time.monotonic() + SECONDS
-
-    def client():
-        ended = collections.Counter()
-        while time.monotonic() < until:
-            n, result = next(numbers), None
-            while result is None:
-                result = asked(application.port, n)
-                time.sleep(0 if result else 0.05)
-            if result == "done":
-                assert asked(application.port, n) in ("done", None)  # a repeat
-            ended[result] += 1
-            over.append(n)
-        return ended
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        clients = [pool.submit(client) for _ in range(4)]
-        try:
-            while time.monotonic() < until:
-                seen = len(over)
-                wait_for(lambda: len(over) > seen + 5 or time.monotonic() > until,  # noqa: B023
-                         "more that ended", pause=0.02)
-                what = chance.choice(["application", "door", "door"])
-                if what == "door":
-                    door.kill()
-                    door.start()
-                else:
-                    application.kill()
-                    application.start()
-                kills[what] += 1
-            ended = sum((done.result(PATIENCE) for done in clients), collections.Counter())
-        finally:
-            application.kill()
-            door.close()
-    counts = application.effects()
-    twice = sum(counts.values()) - len(counts)
-    print(f"{on_expired}: seed {seed}, {len(over)} keys, {dict(kills)} killed, {dict(ended)}, {twice} effects more")
-    assert set(counts) <= {f"k{n}" for n in over} and ended["done"] + ended["unknown"] == len(over)
-    if on_expired == "hold":
-        assert twice == 0
-    else:
-        assert len(counts) == len(over) == ended["done"] and twice <= 4 * sum(kills.values())
+    takes_effect_once(application, door, ["/orders", "/calls"], on_expired, SECONDS)

@@ -1,5 +1,5 @@
 """The gate's own cases of draft-07 (tests/e2e/gate/test_draft07.py), before the middlewares of sdk/python, and
-before that of sdk/go.
+before those of sdk/go.
 
 What is behind a middleware is an application that asks the same API as the gate does. Cases about settings of nginx are
 left out, and the two of a header on two lines: what is before WSGI joins them.
@@ -111,10 +111,13 @@ class ByAsgi(Stand):
 
 
 class ByGo(Stand):
+    framework = "net/http"
+
     def __init__(self, hx, api, address):
         program = test_go.built(test_go.TESTS, "./proxy")
-        self.process = subprocess.Popen([program, f"http://127.0.0.1:{api.port}"], stdout=subprocess.PIPE,
-                                        env={"HAPAX_DOOR": address}, preexec_fn=end_with_parent)
+        self.process = subprocess.Popen([program, self.framework, f"http://127.0.0.1:{api.port}"],
+                                        stdout=subprocess.PIPE, env={"HAPAX_DOOR": address},
+                                        preexec_fn=end_with_parent)
         self.port = int(read_line(self.process))
 
     def close(self):
@@ -122,7 +125,11 @@ class ByGo(Stand):
         self.process.communicate()
 
 
-@pytest.fixture(params=[ByWsgi, ByAsgi, ByGo], ids=["wsgi", "asgi", "go"])
+class ByGin(ByGo):
+    framework = "gin"
+
+
+@pytest.fixture(params=[ByWsgi, ByAsgi, ByGo, ByGin], ids=["wsgi", "asgi", "go", "gin"])
 def gate(request, api, folder):
     door = Door(Store("memory", folder), folder)
     hx = hapax.connect(door.address)

@@ -1,14 +1,17 @@
-// The payments of sdk/go/example by gin: gin ADDRESS (tests/sdk/test_go.py).
+// The payments of sdk/go/example by gin: gin ADDRESS (tests/sdk/test_go.py). For storms it has orders, too, whose
+// effects are lines of the file $EFFECTS (test_gin_storm.py).
 package main
 
 import (
 	"context"
 	"fmt"
 	"log"
+	"math/rand"
 	"net"
 	"net/http"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -17,8 +20,23 @@ import (
 	"hapax.example/hapax/hapaxhttp"
 )
 
+// order takes its time before its effect and after it.
+func order(c *gin.Context) {
+	time.Sleep(time.Duration(rand.Intn(20)) * time.Millisecond)
+	file, err := os.OpenFile(os.Getenv("EFFECTS"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(file, hapaxhttp.OpOf(c.Request.Context()).Key())
+		file.Close()
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	time.Sleep(time.Duration(rand.Intn(20)) * time.Millisecond)
+	c.String(http.StatusCreated, "done")
+}
+
 func main() {
-	door, err := hapax.Dial(context.Background(), "")
+	door, err := hapax.Dial(context.Background(), "", hapax.ConnectTimeout(time.Minute))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -44,6 +62,7 @@ func main() {
 		c.String(http.StatusCreated, "charge %s (effect %d)\n", hapaxhttp.OpOf(c.Request.Context()).Key(),
 			atomic.AddInt64(&charges, 1))
 	})
+	router.POST("/orders", hapaxgin.Once(door, hapaxhttp.Scope("orders")), order)
 	listener, err := net.Listen("tcp", os.Args[1])
 	if err != nil {
 		log.Fatal(err)
