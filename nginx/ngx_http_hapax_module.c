@@ -13,9 +13,12 @@
 
 #include "ngx_http_hapax.h"
 
+#include <sys/prctl.h>
+
 
 static ngx_int_t ngx_http_hapax_preconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_hapax_postconfiguration(ngx_conf_t *cf);
+static ngx_int_t ngx_http_hapax_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_hapax_init_process(ngx_cycle_t *cycle);
 static void ngx_http_hapax_exit_process(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_hapax_variable(ngx_http_request_t *r,
@@ -76,7 +79,7 @@ ngx_module_t  ngx_http_hapax_module = {
     ngx_http_hapax_commands,               /* module directives */
     NGX_HTTP_MODULE,                       /* module type */
     NULL,                                  /* init master */
-    NULL,                                  /* init module */
+    ngx_http_hapax_init_module,            /* init module */
     ngx_http_hapax_init_process,           /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
@@ -137,6 +140,21 @@ ngx_http_hapax_postconfiguration(ngx_conf_t *cf)
 }
 
 
+/* Set by hapax serve (src/cli/serve_nginx.c): workers must not outlive their master. Those of a
+ * master that was killed would go on, and keep the port, with nobody left to end them. */
+static ngx_flag_t  ngx_http_hapax_served;
+
+
+/* In the master, for workers have lost the environment. */
+static ngx_int_t
+ngx_http_hapax_init_module(ngx_cycle_t *cycle)
+{
+    ngx_http_hapax_served = getenv("HAPAX_SERVED") != NULL;
+
+    return NGX_OK;
+}
+
+
 static ngx_int_t
 ngx_http_hapax_init_process(ngx_cycle_t *cycle)
 {
@@ -149,6 +167,16 @@ ngx_http_hapax_init_process(ngx_cycle_t *cycle)
     if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)
     {
         return NGX_OK;
+    }
+
+    if (ngx_http_hapax_served && ngx_process == NGX_PROCESS_WORKER) {
+
+        /* after setuid(), which would take it back */
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+
+        if (getppid() != ngx_parent) { /* killed before that line */
+            return NGX_ERROR;
+        }
     }
 
     hmcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_hapax_module);

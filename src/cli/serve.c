@@ -133,9 +133,11 @@ struct serving {
  * While this process or its nginx lives, one of them has the folder's lock: nginx inherits it. A
  * folder whose lock is free was left behind by kill -9. Its nginx.conf has the store's password, so
  * the next hapax serve removes it. The lock gets its name after it is taken, so a folder that is
- * being made is never seen with a free lock. */
+ * being made is never seen with a free lock. A folder without a lock after a minute was being made
+ * when its process was killed. */
 
 #define FOLDER_PREFIX "hapax-serve-"
+#define MAKING_S      60
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
 {
@@ -181,7 +183,8 @@ static void remove_if_left(const char *base, const char *name)
     if (lstat(folder, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
         return;
     fd = open(lock, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+    if (fd >= 0 ? flock(fd, LOCK_EX | LOCK_NB) == 0
+                : errno == ENOENT && hapax__wall_us() / 1000000 - st.st_mtime > MAKING_S)
         remove_all(folder);
     if (fd >= 0)
         close(fd);

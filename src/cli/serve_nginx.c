@@ -5,7 +5,9 @@
  * nginx must not outlive this process, whose store its workers use. Before the child becomes nginx,
  * it asks the kernel for SIGTERM at this process's death. SIGTERM makes the master end its workers;
  * SIGKILL would leave them. nginx leads a process group of its own: so Ctrl-C reaches it through
- * this process alone, and workers whose master was killed can be found and ended.
+ * this process alone, and workers whose master was killed can be found and ended. Where both this
+ * process and the master are killed, the kernel ends the workers: the module asks it to, told by
+ * HAPAX_SERVED.
  */
 #include "serve.h"
 
@@ -41,6 +43,7 @@ static void become(const char *const words[], pid_t parent)
         _exit(127);
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)setenv("HAPAX_SERVED", "1", 1);
     execv(words[0], (char *const *)(uintptr_t)words);
     _exit(127);
 }

@@ -1,4 +1,5 @@
 """hapax serve, end to end: the real binary, the real nginx, and an API that counts its effects."""
+import contextlib
 import hmac
 import http.server
 import itertools
@@ -21,7 +22,7 @@ import pytest
 
 import gate as g
 from conftest import HAPAX, PATIENCE, end, read_line, wait_until
-from process import is_over
+from process import is_over, wait_for
 from served import Served, processes_of
 
 
@@ -802,6 +803,77 @@ def test_what_kill_9_left_is_removed_by_the_next(serve):
         assert third.post("/ok", "k").status == other.post("/ok", "k").status == 200
     finally:
         making.rmdir()
+
+
+def users_of(*folders):
+    """Processes that have a file or a socket of these folders open: nginx has the lock of its folder from its start."""
+    found = set()
+    for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(link).startswith(tuple(f"{folder}/" for folder in folders)):
+                found.add(int(link.parts[2]))
+    return found
+
+
+@pytest.mark.parametrize("moment", ["folder", "lock", "conf", "socket", "ready", "request", "reload", "end"])
+def test_kill_9_leaves_nothing_that_the_next_start_does_not_clear(hapax, api, folder, moment):
+    """hapax serve and nginx's master are killed together: no worker lives on. The next one starts on the same port and
+    store, replays, and after its end no process, no folder and no socket is there."""
+    port, run, store = g.free_port(), folder / "run", folder / "store"
+    user = ("setpriv", "--reuid", "www-data", "--regid", "www-data", "--clear-groups") if os.geteuid() == 0 else ()
+    folder.chmod(0o755)
+    for made in run, store:  # root's serve would make its folder in /tmp, among those of others
+        made.mkdir()
+        shutil.chown(made, *(("www-data", "www-data") if user else (os.getuid(), os.getgid())))
+
+    def start():
+        process = subprocess.Popen([*user, HAPAX, "serve", "--upstream", f"http://127.0.0.1:{api.port}", "--listen",
+                                    f"127.0.0.1:{port}", "--store", f"rocksdb:{store}/db", "--module", g.MODULE,
+                                    "--workers", "2"], cwd=folder, env={**hapax.env, "XDG_RUNTIME_DIR": str(run)},
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        hapax.processes.append(process)
+        return process
+
+    def post(key):
+        with g.Connection(port) as connection:
+            connection.send(g.request("POST", "/ok", key))
+            return connection.response()
+
+    killed = start()
+    stages = {"folder": "hapax-serve-*", "lock": "hapax-serve-*/lock", "conf": "hapax-serve-*/nginx.conf",
+              "socket": "hapax-serve-*/keeper.sock"}
+    with contextlib.ExitStack() as held:
+        if moment in stages:
+            wait_for(lambda: list(run.glob(stages[moment])), moment, pause=0)
+        else:
+            assert "stands before" in read_line(killed)
+            assert post("done").replayed == "false"
+        if moment in ("request", "reload", "end"):
+            connection = held.enter_context(g.Connection(port))
+            connection.send(g.request("POST", "/hold/d", "k", b"x" * 200000))  # too large for memory
+            wait_until(lambda: api.count("k") == 1, "the attempt")
+            killed.send_signal({"reload": g.signal.SIGHUP, "end": g.signal.SIGTERM}.get(moment, g.signal.SIGCONT))
+        if moment == "reload":
+            wait_until(lambda: len(processes_of(killed.pid)) == 2 + 3, "new workers beside the old one")
+        if moment == "end":
+            wait_until(lambda: port_is_free(port), "the port being free")
+        for number in g.signal.SIGSTOP, g.signal.SIGKILL:  # neither may see the other's end
+            for pid in processes_of(killed.pid)[:2]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        killed.wait(PATIENCE)
+        wait_until(lambda: not users_of(run, store), "the workers' end")
+        api.door("d").set()
+    for left in run.iterdir():
+        if not (left / "lock").exists():  # it might be one that is just being made, for a minute
+            os.utime(left, (time.time() - 61, time.time() - 61))
+    again = start()
+    assert "stands before" in read_line(again), again.stderr.read()
+    assert post("done").replayed == ("false" if moment in stages else "true")
+    assert len(list(run.iterdir())) == 1
+    assert end(again) == 0
+    assert list(run.iterdir()) == [] and not (store / "db/keeper.sock").exists()
+    assert not users_of(run, store)
 
 
 def test_kill_9_of_nginx_ends_it(serve):
