@@ -73,6 +73,11 @@ static void say(void *arg, const char *line)
     cli_log(arg, line);
 }
 
+static void beat(void)
+{
+    cli_notify("WATCHDOG=1");
+}
+
 static void say_ready(const struct relay_args *args, uint16_t port)
 {
     char from[HAPAX_TEXT_MAX], to[HAPAX_TEXT_MAX];
@@ -121,6 +126,8 @@ static enum cli_exit relay(const struct relay_args *args, int signals)
     how.stop_fd = signals;
     how.log = say;
     how.log_arg = (void *)(uintptr_t)&args->args;
+    how.beat_ms = cli_watchdog_ms();
+    how.beat = how.beat_ms > 0 ? beat : NULL;
     error = hapax__relay_check(&how, text);
     if (error == HAPAX_ERR_NONE && args->metrics.address) {
         const struct hapax__page_place place = cli_metrics_place(&args->metrics);

@@ -89,6 +89,7 @@ struct running {
     int64_t sweep_after;
     int64_t pause_us; /* after a failure of the database */
     int64_t listen_due_us;
+    int64_t beat_due_us;
     bool stopping;
     bool called; /* a transaction has published since */
     bool broker_away; /* and the log has a line about it */
@@ -160,14 +161,30 @@ static void see_broker(struct running *r)
     say(r, r->broker_away ? line : "the broker answers again");
 }
 
+/* Tells that the loop goes on, when that is due. Returns the moment, or an earlier one at which to
+ * tell it again. */
+static int64_t beat(struct running *r, int64_t moment_us)
+{
+    int64_t now_us = hapax__monotonic_us();
+
+    if (!r->how->beat)
+        return moment_us;
+    if (now_us >= r->beat_due_us) {
+        r->beat_due_us = now_us + r->how->beat_ms * US_PER_MS;
+        r->how->beat();
+    }
+    return hapax__least(moment_us, r->beat_due_us);
+}
+
 /* Waits until this moment or until something happens. Keeps the sink's connection alive. */
 static void wait_until(struct running *r, int64_t moment_us)
 {
     struct pollfd fds[FDS_MAX];
-    int64_t due_us = moment_us, now_us;
-    size_t n = r->sink->type->watch(r->sink, fds, &due_us);
-    size_t stop = n, notify;
+    int64_t due_us, now_us;
+    size_t n, stop, notify;
 
+    moment_us = due_us = beat(r, moment_us);
+    n = stop = r->sink->type->watch(r->sink, fds, &due_us);
     assert(n <= HAPAX__POLLFDS_MAX);
     if (r->how->stop_fd >= 0 && !r->stopping)
         fds[n++] = (struct pollfd){.fd = r->how->stop_fd, .events = POLLIN};
@@ -601,6 +618,7 @@ static enum hapax_error run(struct running *r)
         int64_t now_us = hapax__monotonic_us();
         bool changed;
 
+        (void)beat(r, now_us); /* a sweep waits for nothing */
         if (r->sink->refused)
             return HAPAX_ERR_REFUSED;
         if (hapax__boot_us() >= r->lease_due_us) {

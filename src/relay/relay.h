@@ -123,6 +123,9 @@ struct hapax__relay {
     struct hapax__traces *traces; /* of what is published; NULL: none */
     void (*log)(void *arg, const char *line);
     void *log_arg;
+    /* Called by the loop about every beat_ms, as long as the loop goes on; NULL: not. */
+    void (*beat)(void);
+    int64_t beat_ms;
 };
 
 void hapax__relay_init(struct hapax__relay *relay);

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 
 import gate as g
 import pytest
@@ -953,6 +954,20 @@ def test_the_service_manager_is_told(hapax, store, tmp_path):
         assert end(keeper) == 0
     for wrong in ("", "x", "/" + "x" * 200, str(tmp_path / "none")):
         assert end(hapax.keep(store, NOTIFY_SOCKET=wrong, WATCHDOG_USEC="no number")) == 0
+
+
+# The beat is the loop's own. It comes in time, too, while the loop pauses for two seconds, its database being away.
+def test_a_relay_feeds_the_watchdog(hapax, tmp_path):
+    away = f"127.0.0.1:{g.free_port()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        relay = hapax.start("relay", "--from", f"postgres://{away}/shop", "--to", f"amqp://{away}",
+                            NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="200000")
+        began = time.monotonic()
+        assert [manager.recv(64) for _ in range(17)] == [b"READY=1"] + [b"WATCHDOG=1"] * 16
+        assert time.monotonic() - began < 12  # by its pauses alone it would be 24
+        assert end(relay) == 0
 
 
 def test_a_completion_knows_commands_and_options(hapax):
