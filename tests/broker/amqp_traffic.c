@@ -30,11 +30,13 @@
 struct letter {
     struct hapax__letter letter;
     char body[LETTER_BYTES];
-    bool confirmed, came;
+    bool confirmed, came, again; /* again: sent a second time */
 };
 
 static struct bed bed;
 static struct letter *letters;
+static bool declared; /* the source was connected, so its queue is there */
+static size_t next; /* letter to be sent */
 static size_t n, half, confirmed, came, came_again, sent_again;
 
 static void say(const char *word)
@@ -43,19 +45,19 @@ static void say(const char *word)
     (void)fflush(stdout);
 }
 
-static void send_some(size_t *next)
+static void send_some(void)
 {
-    while (*next < n) {
-        struct letter *letter = &letters[*next];
+    while (next < n) {
+        struct letter *letter = &letters[next];
 
-        (void)snprintf(letter->body, sizeof(letter->body), "%zu", *next);
+        (void)snprintf(letter->body, sizeof(letter->body), "%zu", next);
         letter->letter =
             (struct hapax__letter){.to = bed.source->name,
                                    .body = {(uint8_t *)letter->body, sizeof(letter->body)},
                                    .tag = letter};
         if (!bed.sink->type->send(bed.sink, &letter->letter))
             return;
-        ++*next;
+        ++next;
     }
 }
 
@@ -73,6 +75,7 @@ static void reap_all(void)
         if (letter->confirmed)
             continue;
         sent_again++;
+        letter->again = true;
         must(bed.sink->type->send(bed.sink, &letter->letter));
     }
 }
@@ -102,6 +105,20 @@ static void print_counts(FILE *to)
             confirmed, came, sent_again, came_again, bed.source->reconnects);
 }
 
+/* The letters that did not come, as ranges; "again" were sent a second time. */
+static void print_missing(FILE *to)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && letters[end].came == letters[i].came &&
+                          letters[end].confirmed == letters[i].confirmed &&
+                          letters[end].again == letters[i].again;)
+            end++;
+        if (!letters[i].came)
+            fprintf(to, "not here: %zu to %zu%s%s\n", i, end - 1,
+                    letters[i].confirmed ? ", confirmed" : "", letters[i].again ? ", again" : "");
+    }
+}
+
 /* Every ten seconds. */
 static void tell_state(void)
 {
@@ -115,6 +132,8 @@ static void tell_state(void)
     if (bed.sink)
         fprintf(stderr, "sink: connected %d, \"%s\"\n", bed.sink->connected, bed.sink->text);
     print_counts(stderr);
+    if (declared && next == n)
+        print_missing(stderr);
 }
 
 static bool input_ended(void)
@@ -126,8 +145,8 @@ static bool input_ended(void)
 
 int main(int argc, char **argv)
 {
-    bool connected = false, declared = false;
-    size_t next = 0, least, most, covered = 0;
+    bool connected = false;
+    size_t least, most, covered = 0;
 
     must(argc == 2 || argc == 4 || argc == 5);
     bed.source = source_at(500, "%s", argv[1]);
@@ -155,7 +174,7 @@ int main(int argc, char **argv)
         if (bed.sink) {
             reap_all();
             if (declared)
-                send_some(&next);
+                send_some();
         }
         take_all();
         if (connected != bed.source->connected) {
