@@ -129,8 +129,10 @@ class Wait:
 
 
 class Begin:
+    """Asked of a driver: begin this call, whose events go to notify()."""
+
     def __init__(self, *what):
-        self.what = what
+        self.begin = functools.partial(Door.begin, *what)
 
 
 class Handle:
@@ -182,9 +184,8 @@ def kept(meta, body):
 
 def found_of(gave, codec):
     """The same of a hook: it gives Happened(result) or False."""
-    what, value = gave
-    if what == "value" and isinstance(value, Happened):
-        return end_of(("value", value.result), codec)
+    if isinstance(gave[1], Happened):
+        return end_of(("value", gave[1].result), codec)
     return {"class": "not_run" if gave == ("value", False) else "unknown"}, b"", gave
 
 
@@ -221,29 +222,42 @@ def error_of(meta, body=b""):
 # ---- drivers -------------------------------------------------------------------------------------
 
 
+class Driver:
+    """Runs an exchange in this thread, but for handlers."""
+
+    def __init__(self, exchange):
+        self.exchange, self.events, self.begun = exchange, queue.SimpleQueue(), None
+
+    def advance(self, say):
+        """Goes on until a handler is to run: its Handle. StopIteration has the result."""
+        try:
+            while True:
+                asked = self.exchange.send(say)
+                if isinstance(asked, Handle):
+                    asked.op = Op(asked.call, asked.codec, asked.told)
+                    return asked
+                if isinstance(asked, Begin):
+                    say = self.begun = asked.begin(self.events.put)
+                else:
+                    say = self.events.get()
+        except BaseException:
+            if self.begun:
+                self.begun.cancel()  # where it did not run; otherwise it is over
+            raise
+
+
 def drive(exchange):
     """Runs an exchange in this thread, handlers included."""
-    events, begun, say = queue.SimpleQueue(), None, None
+    driver, say = Driver(exchange), None
     try:
         while True:
-            asked = exchange.send(say)
-            if isinstance(asked, Begin):
-                door, meta, body, outer = asked.what
-                say = begun = door.begin(meta, body, outer, events.put)
-            elif isinstance(asked, Wait):
-                say = events.get()
-            else:
-                asked.op = Op(asked.call, asked.codec, asked.told)
-                try:
-                    say = ("value", asked.handler(asked.op))
-                except BaseException as error:
-                    say = ("error", error)
+            asked = driver.advance(say)
+            try:
+                say = ("value", asked.handler(asked.op))
+            except BaseException as error:
+                say = ("error", error)
     except StopIteration as over:
         return over.value
-    except BaseException:
-        if begun:
-            begun.cancel()  # where it did not run; otherwise it is over
-        raise
 
 
 async def drive_async(exchange):
@@ -257,8 +271,7 @@ async def drive_async(exchange):
         while True:
             asked = exchange.send(say)
             if isinstance(asked, Begin):
-                door, meta, body, outer = asked.what
-                say = begun = door.begin(meta, body, outer, notify)
+                say = begun = asked.begin(notify)
             elif isinstance(asked, Wait):
                 say = await events.get()
             else:
@@ -436,8 +449,8 @@ class Block:
     """A block as a handler: the exchange stands still while the block runs."""
 
     def __init__(self, hapax, options):
-        self.exchange = hapax._call(None, options)
-        self.events, self.run, self.result, self.over = queue.SimpleQueue(), False, None, False
+        self.driver = Driver(hapax._call(None, options))
+        self.run, self.result, self.over = False, None, False
 
     def __getattr__(self, name):
         if name.startswith("_") or "op" not in self.__dict__:
@@ -451,17 +464,8 @@ class Block:
     def advance(self, say):
         """Goes on until the block is to run, or the operation is over."""
         try:
-            while True:
-                asked = self.exchange.send(say)
-                if isinstance(asked, Begin):
-                    door, meta, body, outer = asked.what
-                    say = self.begun = door.begin(meta, body, outer, self.events.put)
-                elif isinstance(asked, Wait):
-                    say = self.events.get()
-                else:
-                    asked.op = self.op = Op(asked.call, asked.codec, asked.told)
-                    self.run = True
-                    return
+            self.op = self.driver.advance(say).op
+            self.run = True
         except StopIteration as over:
             self.result, self.over = over.value, True
 

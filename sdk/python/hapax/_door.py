@@ -105,10 +105,8 @@ class Call:
             yield frame(BEGIN, self.op, meta, self.body)
             return
         meta = {"ticket": self.told["ticket"], "reconciles": self.begin.get("reconciles", False)}
-        for name in ("as", "message"):
-            if name in self.begin:
-                meta[name] = self.begin[name]
         if "request" in self.begin:
+            meta["as"] = self.begin["as"]
             meta["request"] = {name: value for name, value in self.begin["request"].items() if name != "headers"}
         if self.outer:
             meta["in"] = self.outer.op
@@ -209,25 +207,17 @@ class Door:
 
     def run(self):
         while True:
-            error = None
             try:
                 connection, welcome, reader = self.connect()
-            except (StoreDown, Invalid) as failed:
-                error = failed
+            except (StoreDown, Invalid) as error:
+                with self.lock:
+                    calls, self.calls, self.thread = self.calls, {}, None
+                return self.give_up(calls.values(), error)
             with self.lock:
-                if error is None:
-                    self.socket = connection
-                    calls = list(self.calls.values())
-                    for call in calls:
-                        if call.told is None or "ticket" in call.told:
-                            self.send(*call.frames())
-                else:
-                    calls = list(self.calls.values())
-                    self.calls = {}
-                    self.thread = None
-            if error is not None:
-                self.give_up(calls, error)
-                return
+                self.socket = connection
+                for call in self.calls.values():
+                    if call.told is None or "ticket" in call.told:
+                        self.send(*call.frames())
             try:
                 self.serve(connection, welcome["beat_ms"] / 1000, reader)
             except (OSError, Gone, ValueError):
@@ -248,20 +238,18 @@ class Door:
                 connection.settimeout(self.timeout)
                 connection.connect(self.path)
                 return (connection, *self.greet(connection))
-            except (OSError, Gone, ValueError) as failed:
+            except Exception as failed:
                 connection.close()
+                if isinstance(failed, Invalid):
+                    raise
                 why = str(failed) or why
-            except BaseException:
-                connection.close()
-                raise
             if time.monotonic() >= until:
                 raise StoreDown(f"no door at {self.address}: {why}", retry_after=1)
             time.sleep(AGAIN_S)
 
     def greet(self, connection):
-        hello = frame(HELLO, 0, {"hapax": 1, "client": f"python/{VERSION}", "pid": os.getpid()})
         try:
-            connection.sendall(hello)
+            connection.sendall(frame(HELLO, 0, {"hapax": 1, "client": f"python/{VERSION}", "pid": os.getpid()}))
         except OSError:
             pass  # it may have been turned away, and then the reason is to be read
         reader = Reader()
