@@ -9,17 +9,15 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sort"
 	"strings"
 	"sync"
 	"time"
 )
 
-const (
-	connectTimeout = 10 * time.Second      // unless the program says otherwise
-	connectPause   = 50 * time.Millisecond // from one try to the next
-)
+const connectPause = 50 * time.Millisecond // from one try to the next
 
-var errClosed = errors.New("hapax: the door was closed by the program")
+var errClosed = errors.New("the door was closed by the program")
 
 // Door is a connection to hapax door. All goroutines of a process share one. If the connection is
 // lost, the Door connects again, and what handlers give meanwhile is not lost.
@@ -46,8 +44,7 @@ type state int
 const (
 	asked   state = iota // BEGIN was sent
 	running              // RUN or RECONCILE came
-	ended                // END was sent
-	over                 // the last word is in news
+	ended                // END was sent, or the last word is in news
 )
 
 // A call is an op in hand.
@@ -73,16 +70,15 @@ type news struct {
 // HAPAX_DOOR, or else for unix:/run/hapax/door.sock. Where nobody listens yet, Dial tries again until
 // ctx ends, 10 s at most ([ConnectTimeout]).
 func Dial(ctx context.Context, address string, options ...DialOption) (*Door, error) {
-	if address == "" {
-		address = os.Getenv("HAPAX_DOOR")
-	}
-	if address == "" {
-		address = "unix:/run/hapax/door.sock"
+	for _, other := range []string{os.Getenv("HAPAX_DOOR"), "unix:/run/hapax/door.sock"} {
+		if address == "" {
+			address = other
+		}
 	}
 	if !strings.HasPrefix(address, "unix:") {
 		return nil, fmt.Errorf("hapax: the door's address %q is not unix:PATH", address)
 	}
-	d := &Door{path: address[len("unix:"):], timeout: connectTimeout, ready: make(chan error, 1),
+	d := &Door{path: address[len("unix:"):], timeout: 10 * time.Second, ready: make(chan error, 1),
 		calls: map[uint32]*call{}, limit: frameMax}
 	d.changed = sync.NewCond(&d.mu)
 	for _, option := range options {
@@ -124,14 +120,14 @@ func (d *Door) Close() error {
 
 // run connects whenever calls are in hand, and reads until the connection is lost.
 func (d *Door) run() {
-	for {
-		conn, beat, err := d.greet()
+	for closed := false; !closed; {
+		conn, w, err := d.greet()
 		select {
 		case d.ready <- err:
 		default: // not the first time
 		}
 		if err == nil {
-			err = d.serve(conn, beat)
+			err = d.serve(conn, w)
 			time.Sleep(connectPause) // a door that hangs up each time is not asked for ever without a rest
 		}
 		d.mu.Lock()
@@ -141,82 +137,71 @@ func (d *Door) run() {
 		for len(d.calls) == 0 && !d.closed {
 			d.changed.Wait()
 		}
-		closed := d.closed
+		closed = d.closed
 		d.mu.Unlock()
-		if closed {
-			return
-		}
 	}
 }
 
 // greet connects and reads WELCOME: again and again, until the time is over or the door refuses.
-func (d *Door) greet() (net.Conn, time.Duration, error) {
+func (d *Door) greet() (conn net.Conn, w welcome, err error) {
 	for deadline := time.Now().Add(d.timeout); ; time.Sleep(connectPause) {
-		conn, err := net.DialTimeout("unix", d.path, time.Until(deadline))
-		var beat time.Duration
-		if err == nil {
+		if conn, err = net.DialTimeout("unix", d.path, time.Until(deadline)); err == nil {
 			conn.SetDeadline(deadline)
-			beat, err = d.hello(conn)
-			conn.SetDeadline(time.Time{})
-			if err != nil {
-				conn.Close()
+			if w, err = hello(conn); err == nil {
+				conn.SetDeadline(time.Time{})
+				return conn, w, nil
 			}
+			conn.Close()
 		}
 		var fault *Error
 		d.mu.Lock()
-		if d.closed && err != nil {
-			deadline = time.Time{}
-		}
+		over := d.closed || time.Now().After(deadline)
 		d.mu.Unlock()
-		if err == nil || time.Now().After(deadline) || errors.As(err, &fault) && fault.Answer != "unavailable" {
-			return conn, beat, err
+		if over || errors.As(err, &fault) && fault.Answer != "unavailable" {
+			return nil, w, err
 		}
 	}
 }
 
-func (d *Door) hello(conn net.Conn) (time.Duration, error) {
+type welcome struct {
+	Version  int   `json:"version"`
+	BeatMS   int64 `json:"beat_ms"`
+	FrameMax int   `json:"frame_max"`
+}
+
+func hello(conn net.Conn) (w welcome, err error) {
 	f, _ := newFrame(kindHello, 0, map[string]any{"hapax": 1, "client": "go/0.1", "pid": os.Getpid()}, nil)
-	_, sent := conn.Write(f.head())
-	f, err := readFrame(conn) // a door that turns us away says why, even where it did not read
-	if err != nil && sent != nil {
-		err = sent
-	}
-	welcome := struct {
-		Version  int   `json:"version"`
-		BeatMS   int64 `json:"beat_ms"`
-		FrameMax int   `json:"frame_max"`
-	}{FrameMax: frameMax}
+	conn.Write(f.head()) // a door that turns us away says why, even where it did not read
+	f, err = readFrame(conn)
+	w.FrameMax = frameMax
 	if err == nil && f.kind == kindFault {
 		err, _ = f.fault()
 	} else if err == nil {
-		err = f.read(&welcome)
+		err = f.read(&w)
 	}
-	if err == nil && (f.kind != kindWelcome || welcome.Version != 1 || welcome.BeatMS <= 0) {
-		err = &Error{Answer: "unsupported", Text: fmt.Sprintf("the door speaks version %d", welcome.Version)}
+	if err == nil && (f.kind != kindWelcome || w.Version != 1 || w.BeatMS <= 0) {
+		err = &Error{Answer: "unsupported", Text: fmt.Sprintf("the door speaks version %d", w.Version)}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.limit = welcome.FrameMax
-	return time.Duration(welcome.BeatMS) * time.Millisecond, err
+	return w, err
 }
 
 // serve resumes the calls in hand, and reads. An error says that no other connection would be better.
-func (d *Door) serve(conn net.Conn, beat time.Duration) (broken error) {
+func (d *Door) serve(conn net.Conn, w welcome) (broken error) {
 	d.mu.Lock()
-	d.conn, d.queue = conn, nil
+	d.conn, d.queue, d.limit = conn, nil, w.FrameMax
 	d.resume()
 	go d.write(conn)
-	go d.beat(conn, beat)
+	go d.beat(conn, time.Duration(w.BeatMS)*time.Millisecond)
 	d.mu.Unlock()
-	var err error
 	from := bufio.NewReaderSize(conn, 64<<10)
-	for err == nil && broken == nil {
-		var f frame
-		if f, err = readFrame(from); err == nil {
-			d.mu.Lock()
-			broken = d.take(f)
-			d.mu.Unlock()
+	for broken == nil {
+		f, err := readFrame(from)
+		if err != nil {
+			break
 		}
+		d.mu.Lock()
+		broken = d.take(f)
+		d.mu.Unlock()
 	}
 	conn.Close()
 	d.mu.Lock()
@@ -280,27 +265,23 @@ func (d *Door) send(f frame) {
 	}
 }
 
-// resume tells a new connection of the calls in hand: an operation before its steps, and what runs
-// before what was asked for.
+// resume tells a new connection of the calls in hand, the oldest first: an operation stands before its
+// steps.
 func (d *Door) resume() {
-	for _, pass := range []func(*call) bool{
-		func(c *call) bool { return c.state != asked && c.request.In == 0 },
-		func(c *call) bool { return c.state != asked && c.request.In != 0 },
-		func(c *call) bool { return c.state == asked },
-	} {
-		for op, c := range d.calls {
-			if !pass(c) {
-				continue
-			}
-			if c.state != asked {
-				r := c.request
-				f, _ := newFrame(kindResume, op, &Request{Ticket: c.ticket, In: r.In, As: r.As, HTTP: r.HTTP,
-					Message: r.Message, Reconciles: r.Reconciles}, nil)
-				d.send(f)
-			}
-			if c.state != running {
-				d.send(c.again)
-			}
+	calls := make([]*call, 0, len(d.calls))
+	for _, c := range d.calls {
+		calls = append(calls, c)
+	}
+	sort.Slice(calls, func(i, j int) bool { return int32(calls[i].op-calls[j].op) < 0 })
+	for _, c := range calls {
+		if c.state != asked {
+			r := c.request
+			f, _ := newFrame(kindResume, c.op, &Request{Ticket: c.ticket, In: r.In, As: r.As, HTTP: r.HTTP,
+				Reconciles: r.Reconciles}, nil)
+			d.send(f)
+		}
+		if c.state != running {
+			d.send(c.again)
 		}
 	}
 }
@@ -308,12 +289,12 @@ func (d *Door) resume() {
 // fail ends all calls, for there is no door.
 func (d *Door) fail(why error) {
 	for _, c := range d.calls {
-		answer := ErrIndeterminate
+		e := &Error{Answer: string(ErrIndeterminate), RetryAfter: -1, Text: "no door: " + why.Error()}
 		if c.state == asked {
-			answer = ErrStoreDown
+			e.Answer = string(ErrStoreDown)
 		}
 		c.lose()
-		c.finish(news{err: &Error{Answer: string(answer), RetryAfter: -1, Text: "no door: " + why.Error()}})
+		c.finish(news{err: e})
 	}
 }
 
@@ -352,7 +333,10 @@ func (d *Door) take(f frame) error {
 	return nil
 }
 
-var notRun = frame{kind: kindEnd, meta: []byte(`{"class":"not_run"}`)}
+var (
+	notRun  = frame{kind: kindEnd, meta: []byte(`{"class":"not_run"}`)}
+	unknown = frame{kind: kindEnd, meta: []byte(`{"class":"unknown"}`)}
+)
 
 // end sends END.
 func (c *call) end(end frame) {
@@ -372,6 +356,6 @@ func (c *call) lose() {
 // finish gives the call its last word. The op's number is free again.
 func (c *call) finish(last news) {
 	delete(c.door.calls, c.op)
-	c.state, c.again = over, frame{}
+	c.state, c.again = ended, frame{}
 	c.news <- last
 }

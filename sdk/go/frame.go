@@ -14,18 +14,9 @@ import (
 
 // The kinds of frames (docs/door.md).
 const (
-	kindHello uint8 = 1 + iota
-	kindWelcome
-	kindBegin
-	kindResume
-	kindRun
-	kindReconcile
-	kindEnd
-	kindAnswer
-	kindBeat
-	kindLost
-	kindCancel
-	kindFault
+	kindHello, kindWelcome, kindBegin, kindResume uint8 = 1, 2, 3, 4
+	kindRun, kindReconcile, kindEnd, kindAnswer   uint8 = 5, 6, 7, 8
+	kindBeat, kindLost, kindCancel, kindFault     uint8 = 9, 10, 11, 12
 )
 
 const (
@@ -42,12 +33,10 @@ type frame struct {
 	body []byte
 }
 
-// newFrame returns a frame with v as its meta. v is nil for none.
+// newFrame returns a frame with v as its meta, where v has a form in JSON.
 func newFrame(kind uint8, op uint32, v any, body []byte) (frame, error) {
-	f := frame{kind: kind, op: op, body: body}
-	var err error
-	f.meta, err = json.Marshal(v)
-	return f, err
+	meta, err := json.Marshal(v)
+	return frame{kind, op, meta, body}, err
 }
 
 func (f *frame) length() int { return headSize - 4 + len(f.meta) + len(f.body) }
@@ -113,9 +102,7 @@ func (t *Text) UnmarshalJSON(from []byte) error {
 	if len(from) == 0 || from[0] != '{' {
 		return json.Unmarshal(from, (*string)(t))
 	}
-	var raw struct {
-		Base64 []byte `json:"base64"`
-	}
+	raw := struct{ Base64 []byte }{}
 	err := json.Unmarshal(from, &raw)
 	*t = Text(raw.Base64)
 	return err

@@ -27,10 +27,9 @@ type Option func(*Request)
 // is. Give it the arguments of the function.
 func Fingerprint(v any) Option {
 	return func(r *Request) {
-		r.Body, r.BodyPart = nil, "body"
-		if raw, ok := v.([]byte); ok {
-			r.Body = raw
-		} else if r.Body, r.err = json.Marshal(v); r.err == nil {
+		raw, ok := v.([]byte)
+		if r.Body, r.BodyPart = raw, "body"; !ok {
+			r.Body, r.err = json.Marshal(v)
 			r.BodyPart = "json"
 		}
 	}
@@ -38,8 +37,7 @@ func Fingerprint(v any) Option {
 
 // Owner says whose key it is: each owner has keys of its own. An empty owner gets ErrMissingOwner.
 func Owner(owner string) Option {
-	text := Text(owner)
-	return func(r *Request) { r.Owner = &text }
+	return func(r *Request) { r.Owner = (*Text)(&owner) }
 }
 
 // Caller says who asks: another caller with the same key gets ErrMismatch, and no part of the outcome. A caller without
@@ -59,9 +57,7 @@ func Caller(parts ...string) Option {
 func What(what string) Option { return func(r *Request) { r.What = what } }
 
 // Traceparent says where the caller stands among traces (W3C Trace Context). It is kept with the outcome.
-func Traceparent(traceparent string) Option {
-	return func(r *Request) { r.Traceparent = traceparent }
-}
+func Traceparent(of string) Option { return func(r *Request) { r.Traceparent = of } }
 
 // Policy sets a policy by the name and value that it has everywhere: Policy("attempts_max", "3").
 // What it does not set is set for the scope by hapax door --policy FILE.
@@ -135,11 +131,7 @@ func Unknown(err error) error { return classError{"unknown", err} }
 // again with the same key.
 func Do[T any](ctx context.Context, d *Door, key OpKey, fn func(context.Context, *Op) (T, error),
 	options ...Option) (T, error) {
-	r := &Request{Scope: key.Scope, Key: Text(key.Key)}
-	for _, option := range options {
-		option(r)
-	}
-	return do(ctx, d, r, fn)
+	return do(ctx, d, &Request{Scope: key.Scope, Key: Text(key.Key)}, fn, options)
 }
 
 // Step runs fn at most once for the operation of op and this name, and gives a later attempt of the
@@ -148,16 +140,16 @@ func Do[T any](ctx context.Context, d *Door, key OpKey, fn func(context.Context,
 // s.Key() is the key to hand to the next service. Results and errors are as those of Do.
 func Step[T any](ctx context.Context, op *Op, name string, fn func(context.Context, *Op) (T, error),
 	options ...Option) (T, error) {
-	r := &Request{In: op.call.op, Step: name}
+	return do(ctx, op.call.door, &Request{In: op.call.op, Step: name}, fn, options)
+}
+
+func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context, *Op) (T, error),
+	options []Option) (T, error) {
+	var result, none T
+	var failed error
 	for _, option := range options {
 		option(r)
 	}
-	return do(ctx, op.call.door, r, fn)
-}
-
-func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context, *Op) (T, error)) (T, error) {
-	var result, none T
-	var failed error
 	op, answer, err := d.Begin(ctx, r)
 	for op != nil {
 		var end End
@@ -174,10 +166,9 @@ func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context
 	if r.tell != nil {
 		*r.tell = *answer
 	}
-	switch {
-	case answer.Own:
+	if answer.Own {
 		return result, failed
-	case answer.Answer == "replay":
+	} else if answer.Answer == "replay" {
 		return decode[T](answer)
 	}
 	return none, errorOf(answer)
@@ -205,12 +196,10 @@ func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, e
 func ask(ctx context.Context, op *Op, hook func(context.Context, *Op) (any, bool, error)) (end End) {
 	end = End{Class: "unknown"}
 	value, happened, err := hook(ctx, op)
-	switch {
-	case err != nil:
-	case !happened:
-		end.Class = "not_run"
-	default:
+	if err == nil && happened {
 		end, _ = success(value)
+	} else if err == nil {
+		end.Class = "not_run"
 	}
 	return end
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 )
 
@@ -26,9 +25,8 @@ type Request struct {
 	Reconciles  bool              `json:"reconciles,omitempty"` // a hook answers where Op.Reconcile is true
 	Step        string            `json:"step,omitempty"`
 	In          uint32            `json:"in,omitempty"`
-	As          string            `json:"as,omitempty"` // "call" (default), "http", "message"
+	As          string            `json:"as,omitempty"` // "call" (default), "http"
 	HTTP        *HTTPRequest      `json:"request,omitempty"`
-	Message     map[string]any    `json:"message,omitempty"`
 	Nonce       string            `json:"nonce,omitempty"`  // set by Begin
 	Ticket      string            `json:"ticket,omitempty"` // of RESUME
 	Body        []byte            `json:"-"`
@@ -48,26 +46,20 @@ type HTTPRequest struct {
 
 // Answer is the door's last word about an operation (docs/door.md).
 type Answer struct {
-	Answer       string          `json:"answer"`         // "fresh", "replay", "in_flight", …
-	Own          bool            `json:"own"`            // the outcome is what this attempt gave
-	Class        string          `json:"class"`          // how this attempt ended; "" where it did not run
-	Recorded     bool            `json:"recorded"`       // fresh and false: it is not stored, or not yet
-	Unprotected  bool            `json:"unprotected"`    // it ran without the store
-	Status       int             `json:"status"`         // of the outcome, where Own is false
-	Headers      [][2]Text       `json:"headers"`        // as Status
-	RetryAfterMS *int64          `json:"retry_after_ms"` // ask again after this; nil: time does not help
-	SilentMS     *int64          `json:"silent_ms"`      // in_flight: since the other attempt gave a sign of life
-	Differs      string          `json:"differs"`        // mismatch: "fingerprint" or "caller"
-	Attempt      uint32          `json:"attempt"`
-	Spent        uint32          `json:"spent"`
-	Fence        uint64          `json:"fence"`
-	Error        string          `json:"error"` // why, where the store failed
-	Text         string          `json:"text"`
-	Do           string          `json:"do"` // as "message": "ack", "retry", "dead", "park"
-	AfterMS      int64           `json:"after_ms"`
-	Reason       string          `json:"reason"`
-	Again        json.RawMessage `json:"again"`
-	Body         []byte          `json:"-"`
+	Answer       string    `json:"answer"`         // "fresh", "replay", "in_flight", …
+	Own          bool      `json:"own"`            // the outcome is what this attempt gave
+	Class        string    `json:"class"`          // how this attempt ended; "" where it did not run
+	Recorded     bool      `json:"recorded"`       // fresh and false: it is not stored, or not yet
+	Unprotected  bool      `json:"unprotected"`    // it ran without the store
+	Status       int       `json:"status"`         // of the outcome, where Own is false
+	Headers      [][2]Text `json:"headers"`        // as Status
+	RetryAfterMS *int64    `json:"retry_after_ms"` // ask again after this; nil: time does not help
+	Differs      string    `json:"differs"`        // mismatch: "fingerprint" or "caller"
+	Attempt      uint32    `json:"attempt"`
+	Fence        uint64    `json:"fence"`
+	Error        string    `json:"error"` // why, where the store failed
+	Text         string    `json:"text"`
+	Body         []byte    `json:"-"`
 }
 
 // Op is an attempt: the right to run the handler of an operation, or of a step, once.
@@ -138,33 +130,10 @@ func (d *Door) Begin(ctx context.Context, r *Request) (*Op, *Answer, error) {
 	if r.err != nil {
 		return nil, nil, r.err
 	}
-	nonce := make([]byte, 16)
-	if _, err := rand.Read(nonce); err != nil {
-		return nil, nil, err
-	}
-	r.Nonce = hex.EncodeToString(nonce)
 	c := &call{door: d, request: r, news: make(chan news, 4)}
-	f, err := newFrame(kindBegin, 0, r, r.Body)
-	if err != nil {
+	if err := c.ask(); err != nil {
 		return nil, nil, fmt.Errorf("hapax: %w", err)
 	}
-	d.mu.Lock()
-	if f.length() > d.limit {
-		err = fmt.Errorf("hapax: a request of %d bytes is over %d", f.length(), d.limit)
-	} else if d.closed {
-		err = errClosed
-	}
-	if err != nil {
-		d.mu.Unlock()
-		return nil, nil, err
-	}
-	for d.last++; d.last == 0 || d.calls[d.last] != nil; d.last++ {
-	}
-	c.op, f.op = d.last, d.last
-	c.again, d.calls[c.op] = f, c
-	d.send(f)
-	d.changed.Broadcast() // run connects where nothing is
-	d.mu.Unlock()
 	select {
 	case n := <-c.news:
 		return c.hear(n)
@@ -181,6 +150,34 @@ func (d *Door) Begin(ctx context.Context, r *Request) (*Op, *Answer, error) {
 	return nil, nil, ctx.Err()
 }
 
+// ask sends BEGIN.
+func (c *call) ask() error {
+	nonce := make([]byte, 16)
+	if _, err := rand.Read(nonce); err != nil {
+		return err
+	}
+	c.request.Nonce = hex.EncodeToString(nonce)
+	f, err := newFrame(kindBegin, 0, c.request, c.request.Body)
+	if err != nil {
+		return err
+	}
+	d := c.door
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errClosed
+	} else if f.length() > d.limit {
+		return fmt.Errorf("a request of %d bytes is over %d", f.length(), d.limit)
+	}
+	for d.last++; d.last == 0 || d.calls[d.last] != nil; d.last++ {
+	}
+	c.op, f.op = d.last, d.last
+	c.again, d.calls[c.op] = f, c
+	d.send(f)
+	d.changed.Broadcast() // run connects where nothing is
+	return nil
+}
+
 // hear reads a call's news.
 func (c *call) hear(n news) (*Op, *Answer, error) {
 	if n.err != nil {
@@ -188,22 +185,18 @@ func (c *call) hear(n news) (*Op, *Answer, error) {
 	}
 	if n.frame.kind == kindAnswer {
 		answer := &Answer{Body: n.frame.body}
-		if err := n.frame.read(answer); err != nil {
-			return nil, nil, fmt.Errorf("hapax: an ANSWER that cannot be read: %w", err)
-		}
-		return nil, answer, nil
+		return nil, answer, n.frame.read(answer)
 	}
 	op := &Op{call: c, reconcile: n.frame.kind == kindReconcile}
 	return op, nil, n.frame.read(&op.run)
 }
 
-// End is how a handler ended: the members of END. One of Class, Status and Refuse is needed.
+// End is how a handler ended: the members of END. One of Class and Status is needed.
 type End struct {
 	Class   string    `json:"class,omitempty"` // "final", "not_run", "failed", "unknown"; "": by Status
 	Status  int       `json:"status,omitempty"`
 	Headers [][2]Text `json:"headers,omitempty"`
-	Refuse  string    `json:"refuse,omitempty"` // as "message": it is hopeless; a line that says why
-	Body    []byte    `json:"-"`                // over 16 MiB it is not kept: repeats get ErrGone
+	Body    []byte    `json:"-"` // over 16 MiB it is not kept: repeats get ErrGone
 
 	// Kept is false where the body is not given, since it was passed on: repeats get ErrGone. Op.End sets it
 	// where Body is over 16 MiB.
@@ -219,13 +212,12 @@ func (o *Op) End(end End) (*Op, *Answer, error) {
 	if len(end.Body) > bodyMax {
 		end.Body, end.Kept = nil, new(bool)
 	}
-	f, err := newFrame(kindEnd, 0, end, end.Body)
+	f, _ := newFrame(kindEnd, 0, end, end.Body)
+	var over error
 	d.mu.Lock()
-	if err == nil && f.length() > d.limit {
-		err = fmt.Errorf("hapax: an outcome of %d bytes is over %d", f.length(), d.limit)
-	}
-	if err != nil {
-		f = frame{kind: kindEnd, meta: []byte(`{"class":"unknown"}`)}
+	if f.length() > d.limit {
+		over = fmt.Errorf("hapax: an outcome of %d bytes is over %d", f.length(), d.limit)
+		f = unknown
 	}
 	if o.ended {
 		d.mu.Unlock()
@@ -236,9 +228,9 @@ func (o *Op) End(end End) (*Op, *Answer, error) {
 		c.end(f)
 	}
 	d.mu.Unlock()
-	op, answer, heard := c.hear(<-c.news)
-	if err != nil {
-		return nil, nil, err
+	op, answer, err := c.hear(<-c.news)
+	if over != nil {
+		return nil, nil, over
 	}
-	return op, answer, heard
+	return op, answer, err
 }
