@@ -2,7 +2,6 @@
 package hapax;
 
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 
@@ -40,15 +39,9 @@ public record Answer(Map<String, Object> members, byte[] body) {
 
     /** As status: pairs of a name and a value. */
     public List<String[]> headers() {
-        List<String[]> out = new ArrayList<>();
-        if (members.get("headers") instanceof List<?> list)
-            for (Object pair : list)
-                if (pair instanceof List<?> two && two.size() == 2)
-                    out.add(new String[] {string(two.get(0)), string(two.get(1))});
-        return out;
-    }
-
-    private static String string(Object text) { // as HTTP has it: a byte, a character
-        return new String(Frame.bytes(text), StandardCharsets.ISO_8859_1);
+        List<?> pairs = members.get("headers") instanceof List<?> list ? list : List.of();
+        return pairs.stream().map(pair -> ((List<?>) pair).stream()
+                .map(text -> new String(Frame.bytes(text), StandardCharsets.ISO_8859_1)) // as HTTP has it: a byte, a character
+                .toArray(String[]::new)).toList();
     }
 }

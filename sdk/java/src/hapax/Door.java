@@ -2,6 +2,7 @@
 package hapax;
 
 import java.io.IOException;
+import java.net.ProtocolException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
@@ -9,7 +10,7 @@ import java.nio.channels.SocketChannel;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
@@ -27,7 +28,6 @@ final class Door {
     static final int BODY_MAX = 16 << 20; // of an outcome
     static final Frame UNKNOWN = Frame.of(Frame.END, 0, Map.of("class", "unknown"), null);
     private static final Frame NOT_RUN = Frame.of(Frame.END, 0, Map.of("class", "not_run"), null);
-    private static final Frame BEAT = Frame.of(Frame.BEAT, 0, Map.of(), null);
     private static final Frame BYPASS = Frame.of(Frame.ANSWER, 0, Map.of("answer", "bypass", "own", true), null);
 
     private final Path path;
@@ -37,7 +37,7 @@ final class Door {
     private long beatMs; // 0 until WELCOME
     private long greetEnd; // when WELCOME must be there
     private final List<Frame> queue = new ArrayList<>(); // to be written to the channel
-    private final Map<Integer, Call> calls = new HashMap<>();
+    private final Map<Integer, Call> calls = new LinkedHashMap<>(); // by op; a step stands behind its operation
     private int last; // op of the newest call
     private int lengthMax = Frame.LENGTH_MAX;
     private boolean started, closed;
@@ -52,19 +52,15 @@ final class Door {
 
     /** An op in hand. */
     static final class Call {
-        final Request request;
+        private Request request;
         final BlockingQueue<News> news = new LinkedBlockingQueue<>(); // RECONCILE, RUN and the last word at most
         int op;
         private String ticket; // for RESUME
         private Frame again; // BEGIN while ASKED, END while ENDED: to be sent again on a new connection
         private State state = State.ASKED;
         private boolean left; // nobody waits for it: it is given up where it was not run
-        private boolean lost;
+        volatile boolean lost;
         private Thread handler; // to be interrupted when the claim is lost
-
-        Call(Request request) {
-            this.request = request;
-        }
 
         private void lose() {
             lost = true;
@@ -90,7 +86,8 @@ final class Door {
         do
             last++;
         while (last == 0 || calls.containsKey(last));
-        Call call = new Call(request);
+        Call call = new Call();
+        call.request = request;
         call.op = last;
         call.again = frame.withOp(last);
         calls.put(last, call);
@@ -126,10 +123,6 @@ final class Door {
         call.handler = thread;
         if (call.lost && thread != null)
             thread.interrupt();
-        return call.lost;
-    }
-
-    synchronized boolean isLost(Call call) {
         return call.lost;
     }
 
@@ -182,7 +175,7 @@ final class Door {
                 synchronized (this) {
                     hangUp();
                     closeQuietly(socket); // where close() came first
-                    if (closed || e instanceof TurnedAway || System.nanoTime() - end > 0)
+                    if (closed || e instanceof ProtocolException || System.nanoTime() - end > 0)
                         throw new IOException("no door at unix:" + path + ": " + e.getMessage(), e);
                 }
             }
@@ -198,29 +191,23 @@ final class Door {
         notifyAll();
     }
 
-    /** The members of WELCOME. */
+    /** The members of WELCOME. A ProtocolException says that this client is not for the door: no other try would be better. */
     private static Map<String, Object> greet(SocketChannel socket) throws IOException {
         Map<String, ?> hello = Map.of("hapax", 1, "client", "java/0.1", "pid", ProcessHandle.current().pid());
-        IOException unsent = null;
         try {
             write(socket, List.of(Frame.of(Frame.HELLO, 0, hello, null)));
         } catch (IOException e) {
-            unsent = e; // a door that turns us away says why, even where it did not read
+            // a door that turns us away says why, even where it did not read
         }
-        Frame frame;
-        try {
-            frame = Frame.read(socket);
-        } catch (IOException e) {
-            throw unsent == null ? e : unsent;
-        }
+        Frame frame = Frame.read(socket);
         Map<String, Object> said = frame.members();
         if (frame.kind() == Frame.FAULT && "unavailable".equals(said.get("error")))
             throw new IOException(String.valueOf(said.get("text")));
         if (frame.kind() == Frame.FAULT)
-            throw new TurnedAway(said.get("error") + ": " + said.get("text"));
+            throw new ProtocolException(said.get("error") + ": " + said.get("text"));
         if (frame.kind() != Frame.WELCOME || !Long.valueOf(1).equals(said.get("version"))
                 || !(said.get("beat_ms") instanceof Long ms) || ms <= 0)
-            throw new TurnedAway("the door speaks version " + said.get("version"));
+            throw new ProtocolException("the door speaks version " + said.get("version"));
         return said;
     }
 
@@ -230,15 +217,6 @@ final class Door {
         queue.clear();
         resume();
         notifyAll();
-    }
-
-    /** The door's word that this client is not for it: no other try would be better. */
-    private static final class TurnedAway extends IOException {
-        private static final long serialVersionUID = 1;
-
-        TurnedAway(String text) {
-            super(text);
-        }
     }
 
     /** Reads until the connection is lost. Returns why no other connection would be better, or null. */
@@ -290,7 +268,7 @@ final class Door {
             } else {
                 beaten = System.nanoTime();
                 if (!calls.isEmpty())
-                    queue.add(BEAT);
+                    queue.add(Frame.of(Frame.BEAT, 0, Map.of(), null));
             }
         }
         frames.addAll(queue);
@@ -353,18 +331,14 @@ final class Door {
         call.news.add(new News(frame, error));
     }
 
-    /** Tells a new connection of the calls in hand: an operation before its steps, and what runs before what was asked. */
+    /** Tells a new connection of the calls in hand. */
     private void resume() {
-        for (int pass = 0; pass < 3; pass++)
-            for (Call call : calls.values()) {
-                int turn = call.state == State.ASKED ? 2 : call.request.members.containsKey("in") ? 1 : 0;
-                if (turn != pass)
-                    continue;
-                if (call.state != State.ASKED)
-                    send(Frame.of(Frame.RESUME, call.op, call.request.resumed(call.ticket), null));
-                if (call.state != State.RUNNING)
-                    send(call.again);
-            }
+        for (Call call : calls.values()) {
+            if (call.state != State.ASKED)
+                send(Frame.of(Frame.RESUME, call.op, call.request.resumed(call.ticket), null));
+            if (call.state != State.RUNNING)
+                send(call.again);
+        }
     }
 
     /** Ends all calls, for there is no door. */

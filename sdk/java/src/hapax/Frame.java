@@ -10,6 +10,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Objects;
 
 /** A frame of docs/door.md. */
 record Frame(int kind, int op, byte[] meta, byte[] body) {
@@ -58,11 +59,9 @@ record Frame(int kind, int op, byte[] meta, byte[] body) {
     /** The meta's members. Those that are null are absent. */
     Map<String, Object> members() {
         Map<String, Object> out = new LinkedHashMap<>();
-        if (meta.length > 0 && Json.read(meta) instanceof Map<?, ?> map)
-            map.forEach((name, value) -> {
-                if (value != null)
-                    out.put((String) name, value);
-            });
+        if (meta.length > 0)
+            ((Map<?, ?>) Json.read(meta)).forEach((name, value) -> out.put((String) name, value));
+        out.values().removeIf(Objects::isNull);
         return out;
     }
 

@@ -4,7 +4,6 @@ package hapax;
 import java.lang.reflect.Type;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CancellationException;
@@ -68,7 +67,7 @@ public final class Hapax implements AutoCloseable {
      * @throws CancellationException where the thread is interrupted before the handler was begun; nothing ran
      */
     public <T, E extends Exception> T once(Key key, Class<T> type, Handler<T, E> handler, Options... options) throws E {
-        Request request = new Request().set("scope", key.scope).set("key", key.key);
+        Request request = new Request().set("scope", key.scope()).set("key", key.key());
         for (Options some : options)
             some.into(request);
         return call(request, type, handler);
@@ -134,7 +133,7 @@ public final class Hapax implements AutoCloseable {
         Ended<T> ended = new Ended<>(null, null, begin(request));
         while (ended.turn.op() != null)
             if (ended.turn.op().reconcile())
-                ended = ask(ended.turn.op(), request.reconciler);
+                ended = new Ended<>(null, null, ask(ended.turn.op(), request.reconciler));
             else
                 ended = run(ended.turn.op(), handler);
         return ended;
@@ -147,26 +146,20 @@ public final class Hapax implements AutoCloseable {
 
     private <T> Ended<T> run(Op op, Handler<T, ?> handler) {
         T value = null;
-        Throwable thrown = null;
+        boolean ran = false;
         byte[] body = null;
-        List<T> out = new ArrayList<>(1);
+        Throwable thrown = null;
         try {
-            op.<Exception, Exception>running(() -> out.add(handler.run(op)));
-            value = out.get(0);
+            value = op.<T, Exception, Exception>running(() -> handler.run(op));
+            ran = true; // the effect has happened, also where its result cannot be kept
+            body = encode(value);
         } catch (Throwable e) {
-            thrown = e;
-        }
-        String how = thrown == null ? "final" : thrown instanceof Refused ? "refuse" : thrown instanceof NotRun ? "not_run"
-                : thrown instanceof UnknownResult || thrown instanceof InterruptedException ? "unknown" : "failed";
-        try {
-            if (thrown == null)
-                body = encode(value);
-        } catch (Exception e) { // the effect has happened, and its result cannot be kept
-            how = "unknown";
             thrown = e;
         }
         if (thrown == null)
             return new Ended<>(value, null, end(op, value, body));
+        String how = ran || thrown instanceof UnknownResult || thrown instanceof InterruptedException ? "unknown"
+                : thrown instanceof Refused ? "refuse" : thrown instanceof NotRun ? "not_run" : "failed";
         String text = String.valueOf(thrown.getMessage());
         body = text.substring(0, Math.min(text.length(), ERROR_MAX)).getBytes(StandardCharsets.UTF_8);
         return new Ended<>(null, thrown, end(op, how, 500, "text/plain", body));
@@ -180,19 +173,17 @@ public final class Hapax implements AutoCloseable {
         return end(op, "final", 200, value instanceof byte[] ? "application/octet-stream" : "application/json", body);
     }
 
-    @SuppressWarnings("unchecked")
-    private <T> Ended<T> ask(Op op, Reconciler<?> reconciler) {
-        Optional<?> result = null;
-        byte[] body = null;
+    /** What follows the hook's word. Its result comes back as a replay. */
+    private Op.Turn ask(Op op, Reconciler<?> reconciler) {
+        Optional<?> result;
+        byte[] body;
         try {
             result = reconciler.ask(op);
             body = result.isPresent() ? encode(result.get()) : null;
         } catch (Exception e) {
-            return new Ended<>(null, null, op.end("unknown", 0, List.of(), null));
+            return op.end("unknown", 0, List.of(), null);
         }
-        if (body == null)
-            return new Ended<>(null, null, op.end("not_run", 0, List.of(), null));
-        return new Ended<>((T) result.get(), null, end(op, result.get(), body));
+        return body == null ? op.end("not_run", 0, List.of(), null) : end(op, result.get(), body);
     }
 
     private byte[] encode(Object value) throws Exception {

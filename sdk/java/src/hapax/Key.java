@@ -4,15 +4,7 @@ package hapax;
 import java.nio.charset.StandardCharsets;
 
 /** Names an operation: a scope ("refunds") and a key that is the same whenever the same thing is meant ("order-17"). */
-public final class Key {
-    final String scope;
-    final byte[] key;
-
-    private Key(String scope, byte[] key) {
-        this.scope = scope;
-        this.key = key;
-    }
-
+public record Key(String scope, byte[] key) {
     /** Scope and key have 1 to 255 bytes of UTF-8. */
     public static Key of(String scope, String key) {
         return new Key(scope, key.getBytes(StandardCharsets.UTF_8));

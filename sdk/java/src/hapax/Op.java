@@ -68,7 +68,7 @@ public final class Op {
 
     /** The claim is lost: another attempt may be running. The handler's thread is interrupted then, once. */
     public boolean lost() {
-        return hapax.door.isLost(call);
+        return call.lost;
     }
 
     /** The hook is to be asked instead of the handler; see {@link Reconciler}. */
@@ -87,15 +87,15 @@ public final class Op {
 
     /** What runs as a handler; see {@link #running}. */
     @FunctionalInterface
-    public interface Body<A extends Exception, B extends Exception> {
-        void run() throws A, B;
+    public interface Body<T, A extends Exception, B extends Exception> {
+        T run() throws A, B;
     }
 
     /** Runs a handler's body in this thread, which is interrupted if the claim is lost. For adapters. */
-    public <A extends Exception, B extends Exception> void running(Body<A, B> body) throws A, B {
+    public <T, A extends Exception, B extends Exception> T running(Body<T, A, B> body) throws A, B {
         hapax.door.handledBy(call, Thread.currentThread());
         try {
-            body.run();
+            return body.run();
         } finally {
             if (hapax.door.handledBy(call, null))
                 Thread.interrupted(); // it was meant for the handler

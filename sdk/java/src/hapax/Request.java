@@ -13,6 +13,7 @@ public final class Request {
     private static final SecureRandom RANDOM = new SecureRandom();
 
     final Map<String, Object> members = new LinkedHashMap<>();
+    private final Map<String, Object> policy = new HashMap<>();
     byte[] body = {};
     Reconciler<?> reconciler;
 
@@ -22,10 +23,15 @@ public final class Request {
         members.put("nonce", HexFormat.of().formatHex(nonce));
     }
 
-    /** Sets a member: a text, a number, a boolean, a list, or a map. A byte[] in any of them is written as TEXT. */
+    /** Sets a member: a text, a number, a boolean, a list, or a map; or a byte[], which is written as TEXT. */
     public Request set(String member, Object value) {
-        members.put(member, plain(value));
+        members.put(member, value instanceof byte[] bytes ? Frame.text(bytes) : value);
         return this;
+    }
+
+    /** Bytes as TEXT, where they stand in a list or a map. */
+    public static Object text(byte[] bytes) {
+        return Frame.text(bytes);
     }
 
     /** Sets the body: what the fingerprint is made of. */
@@ -35,30 +41,15 @@ public final class Request {
     }
 
     Request policy(String name, Object value) {
-        @SuppressWarnings("unchecked")
-        Map<String, Object> policy = (Map<String, Object>) members.computeIfAbsent("policy", none -> new HashMap<>());
         policy.put(name, value);
-        return this;
-    }
-
-    private static Object plain(Object value) {
-        if (value instanceof byte[] bytes)
-            return Frame.text(bytes);
-        if (value instanceof Map<?, ?> map) {
-            Map<Object, Object> out = new LinkedHashMap<>();
-            map.forEach((name, inner) -> out.put(name, plain(inner)));
-            return out;
-        }
-        return value instanceof List<?> list ? list.stream().map(Request::plain).toList() : value;
+        return set("policy", policy);
     }
 
     /** The members of RESUME. */
     Map<String, Object> resumed(String ticket) {
-        Map<String, Object> out = new HashMap<>();
+        Map<String, Object> out = new HashMap<>(members);
+        out.keySet().retainAll(List.of("in", "reconciles", "as", "request", "message"));
         out.put("ticket", ticket);
-        for (String name : List.of("in", "reconciles", "as", "request", "message"))
-            if (members.containsKey(name))
-                out.put(name, members.get(name));
         return out;
     }
 }

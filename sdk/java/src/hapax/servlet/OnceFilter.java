@@ -95,7 +95,7 @@ public final class OnceFilter implements Filter {
         List<List<Object>> headers = new ArrayList<>();
         for (String name : Collections.list(request.getHeaderNames()))
             for (String value : Collections.list(request.getHeaders(name)))
-                headers.add(List.of(latin(name), latin(value)));
+                headers.add(List.of(text(name), text(value)));
         String query = request.getQueryString();
         Request begin = new Request().set("scope", scope).set("as", "http").body(body).set("request", Map.of(
                 "method", request.getMethod(), "host", String.valueOf(request.getHeader("Host")),
@@ -104,8 +104,8 @@ public final class OnceFilter implements Filter {
         return begin;
     }
 
-    private static byte[] latin(String text) {
-        return text.getBytes(StandardCharsets.ISO_8859_1);
+    private static Object text(String header) {
+        return Request.text(header.getBytes(StandardCharsets.ISO_8859_1));
     }
 
     private static Answer run(Op op, Kept.Again request, Kept kept, FilterChain chain)
@@ -113,7 +113,10 @@ public final class OnceFilter implements Filter {
         boolean returned = false;
         request.setAttribute(OP, op);
         try {
-            op.<IOException, ServletException>running(() -> chain.doFilter(request, kept));
+            op.<Void, IOException, ServletException>running(() -> {
+                chain.doFilter(request, kept);
+                return null;
+            });
             returned = true;
         } finally {
             request.removeAttribute(OP);
