@@ -5,10 +5,14 @@ width   lines of code and comments are 100 columns at most, Python's 120
 words   words that the project has retired (docs/design.md, "The words") are not used again
 tags    a struct, enum or union tag with the prefix hapax names one type in the whole program
 links   every link of a page to a file or a heading of the project has its target, and every test that it names is there
+sdk     what an SDK is, without adapters and what needs no door, is 600 lines at most: those that say something, so no
+        blank line, no comment, no import, no annotation, and no line of closing brackets. Java's Json.java does not
+        count: the other languages' libraries have what it does
 
 Without a CHECK all of them run. Prints FILE:LINE: what is wrong, and exits 1 if there is any.
 """
 import argparse
+import ast
 import pathlib
 import re
 import subprocess
@@ -40,6 +44,17 @@ CASE = re.compile(r"`(tests/[\w/.]+\.(?:py|c|pml))(?:::(\w+))?`")
 TAG = re.compile(r"^(?:typedef )?(?:struct|enum|union) (hapax\w*)\s*\{", re.M)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.*?) *#*$", re.M)
+
+
+SDKS = {
+    "python": ["hapax/__init__.py", "hapax/_calls.py", "hapax/_door.py", "hapax/errors.py"],
+    "node": ["lib/door.js", "lib/errors.js", "lib/frame.js", "lib/index.js"],
+    "go": ["*.go"],
+    "java": ["src/hapax/*.java"],
+}
+SDK_MAX = 600
+UNSAID = re.compile(r"[\s)\]}>;,'`]*$|\s*(//|#|@\w+(\(.*\))?$|(package|import) |'use strict'|const .* = require\()")
+BLOCKS = re.compile(r"^[ \t]*/\*.*?\*/[ \t]*$|^import \(.*?^\)|^const \{[^}]*\} = require\(.*?$", re.M | re.S)
 
 
 def tracked(root):
@@ -116,7 +131,30 @@ def links(root, names):
                 yield f"{name}:{number}: there is no test {file}{case and '::'}{case}"
 
 
-CHECKS = {"width": width, "words": words, "tags": tags, "links": links}
+def said_by(path):
+    """How many lines of a program say something."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        text = BLOCKS.sub("", text)
+        return sum(not UNSAID.match(line) for line in text.splitlines())
+    left = set()
+    for node in ast.walk(ast.parse(text)):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if is_text or isinstance(node, (ast.Import, ast.ImportFrom)):
+            left.update(range(node.lineno, node.end_lineno + 1))
+    return sum(number not in left and not UNSAID.match(line) for number, line in enumerate(text.splitlines(), 1))
+
+
+def sdk(root, names):
+    for language, patterns in SDKS.items():
+        files = [path for pattern in patterns for path in (root / "sdk" / language).glob(pattern)
+                 if path.name != "Json.java" and not path.name.endswith("_test.go")]
+        lines = sum(map(said_by, files))
+        if lines > SDK_MAX:
+            yield f"sdk/{language}: {lines} lines of code without adapters, over {SDK_MAX}"
+
+
+CHECKS = {"width": width, "words": words, "tags": tags, "links": links, "sdk": sdk}
 
 
 def main():
