@@ -8,6 +8,7 @@ help:
 	@echo 'make test    build, then run every test'
 	@echo 'make check   in seconds, before each commit: format, layers, words, links and what linters see'
 	@echo 'make deb    build the Debian packages into build-deb/'
+	@echo 'make image   an image for containers of these packages, into build-image/'
 	@echo 'make sdk     the packages of the SDKs, each installed into a clean environment'
 	@echo 'make docs    the documentation as a site, into build-docs/'
 	@echo 'make soak    the long tests: hours of what make test does in minutes'
@@ -40,6 +41,10 @@ deb:
 	@tools/install build deb
 	@tools/deb
 
+image: deb
+	@tools/install image
+	@tools/image
+
 soak: build
 	@tools/soak
 
@@ -52,6 +57,6 @@ docs:
 	@tools/docs
 
 clean:
-	rm -rf build build-ci build-deb build-docs
+	rm -rf build build-ci build-deb build-image build-docs
 
-.PHONY: help build run run-consume run-saga docs test check deb soak sdk clean
+.PHONY: help build run run-consume run-saga docs test check deb image soak sdk clean
