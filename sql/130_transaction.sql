@@ -26,7 +26,6 @@
 -- The id and the token within the token that a handler was given.
 CREATE OR REPLACE FUNCTION hapax.token_parts(p_token text, OUT id bytea, OUT token bytea)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_bytes bytea;
@@ -43,7 +42,6 @@ $$;
 
 CREATE OR REPLACE FUNCTION hapax.ms_of(p_what text, p_span interval, p_min_ms bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_ms CONSTANT double precision := date_part('epoch', p_span) * 1000;
@@ -63,16 +61,19 @@ $$;
 -- from the bytes only in NUL, backslash and bytes that are not ASCII.
 CREATE OR REPLACE FUNCTION hapax.check_headers(p_headers bytea) RETURNS void
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     c_name CONSTANT text := '[!#$%&''*+.^_`|~0-9A-Za-z-]+';
     c_good CONSTANT text := '^(?:' || c_name || E':[^\r\n]*\r\n)*';
-    v_text CONSTANT text := encode(p_headers, 'escape');
+    v_text text;
     v_bad text;
     v_line integer;
     v_name text;
 BEGIN
+    IF p_headers IS NULL OR p_headers = '' THEN
+        RETURN;
+    END IF;
+    v_text := encode(p_headers, 'escape');
     IF octet_length(p_headers) > 65536 THEN
         RAISE EXCEPTION 'hapax: headers of % bytes are over 65536', octet_length(p_headers)
             USING ERRCODE = 'invalid_parameter_value';
@@ -80,7 +81,7 @@ BEGIN
     IF position(decode('00', 'hex') IN p_headers) > 0 THEN
         RAISE EXCEPTION 'hapax: the headers hold a NUL' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF v_text IS NULL OR v_text ~ (c_good || '$') THEN
+    IF v_text ~ (c_good || '$') THEN
         RETURN;
     END IF;
     v_bad := regexp_replace(v_text, c_good, '');
@@ -105,7 +106,6 @@ $$;
 CREATE OR REPLACE FUNCTION hapax.check_outcome(p_status integer, p_headers bytea, p_body bytea)
     RETURNS void
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF p_status IS NULL OR p_status < 0 OR p_status > 999 THEN
@@ -121,18 +121,27 @@ END
 $$;
 
 -- A store is for one secret. The first user leaves a check value under a fixed id
--- (src/store/bind.c); all others are compared with that.
+-- (src/store/bind.c); all others are compared with that. What does not hang on the secret is
+-- computed when an expression is planned.
+CREATE OR REPLACE FUNCTION hapax.bound_id() RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT hapax.digest(VARIADIC ARRAY['hapax', 'secret']::bytea[]) $$;
+
+CREATE OR REPLACE FUNCTION hapax.bound_check(p_secret bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN $1 IS NULL
+        THEN hapax.id_of('hapax'::text, 'secret'::text, NULL::text, NULL::bytea, NULL::text)
+        ELSE hapax.id_of('hapax'::text, 'secret'::text, NULL::text, $1, NULL::text) END
+$$;
+
 CREATE OR REPLACE FUNCTION hapax.bind(p_secret bytea) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
 AS $$
 DECLARE
     c_zero CONSTANT bytea := decode(repeat('00', 32), 'hex');
-    v_id CONSTANT bytea := hapax.digest(VARIADIC ARRAY['hapax', 'secret']::bytea[]);
-    v_check CONSTANT bytea := hapax.id_of('hapax'::text, 'secret'::text, NULL::text,
-        p_secret, NULL::text);
+    v_id CONSTANT bytea := hapax.bound_id();
+    v_check CONSTANT bytea := hapax.bound_check(p_secret);
     v_token bytea;
     v_found bytea;
     v_verdict integer;
@@ -163,6 +172,9 @@ END
 $$;
 
 -- hapax.begin(). kept: fingerprint and caller are as a record has them, under the secret already.
+-- Most operations are new or completed, and these are judged here as hapax.run()'s tables judge
+-- them: its statement, made for batches of all kinds, takes long to prepare for one op. Records are
+-- found by the primary key as there, for the callers of this function pin the plans.
 CREATE OR REPLACE FUNCTION hapax.claim(
     scope text, key text, fingerprint bytea, caller bytea, lease interval, retention interval,
     on_expired text, attempts_max integer, step text, wait boolean, owner text, what text,
@@ -171,7 +183,6 @@ CREATE OR REPLACE FUNCTION hapax.claim(
     OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT token text,
     OUT lease_left interval)
 LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -182,6 +193,9 @@ DECLARE
     v_lease_ms CONSTANT bigint := hapax.ms_of('lease'::text, lease, 1::bigint);
     v_retention_ms CONSTANT bigint := CASE WHEN retention IS NULL THEN 9223372036854775807
         ELSE hapax.ms_of('retention'::text, retention, 1::bigint) END;
+    v_now bigint;
+    v_bound record;
+    v_row record;
     r record;
 BEGIN
     IF step LIKE '.%' THEN
@@ -200,37 +214,81 @@ BEGIN
         RAISE EXCEPTION 'hapax: fingerprint and caller are digests of 32 bytes (hapax.digest)'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF NOT kept THEN
+    IF NOT kept AND v_secret IS NOT NULL THEN
         fingerprint := hapax.under('fingerprint'::text, fingerprint, v_secret);
         caller := hapax.under('caller'::text, caller, v_secret);
     END IF;
-    PERFORM hapax.bind(v_secret);
-    SELECT * INTO STRICT r FROM hapax.run('{1}'::smallint[], ARRAY[v_id], ARRAY[v_token],
-        ARRAY[convert_to(scope, 'UTF8')], ARRAY[fingerprint], ARRAY[caller],
-        ARRAY[v_lease_ms], ARRAY[v_retention_ms], ARRAY[v_expired], ARRAY[attempts_max::bigint],
-        NULL::integer[], NULL::bytea[], NULL::bytea[], NULL::bytea[],
-        ARRAY[hapax.owner(owner)], ARRAY[hapax.what_of(what)],
-        CASE WHEN wait IS NOT FALSE THEN true END);
-    verdict := (ARRAY['claimed', 'in_flight', 'completed', 'failed', 'unknown', 'mismatch'])
-        [r.verdict];
-    IF r.state > 0 THEN
-        attempt := r.attempt;
-        fence := r.fence;
-        stale := r.stale;
-        IF r.outcome = 1 THEN
-            status := r.status;
-            headers := r.headers;
-            body := r.body;
-            body_kept := r.body_kept;
-        END IF;
-        IF r.state = 1 THEN
-            lease_left := greatest(r.lease_until_us - r.now_us, 0) * interval '1 microsecond';
-        END IF;
+    SELECT o.fingerprint INTO v_bound FROM hapax.operations o WHERE o.id = hapax.bound_id();
+    IF v_bound.fingerprint IS DISTINCT FROM hapax.bound_check(v_secret) THEN
+        PERFORM hapax.bind(v_secret);
     END IF;
-    differs := (ARRAY['fingerprint', 'caller'])[r.differs];
+    SELECT o.state, o.fingerprint, o.caller, o.expires_us, o.attempt, o.fence, o.stale, o.status,
+        o.headers, o.body, o.body_kept
+        INTO v_row FROM hapax.operations o WHERE o.id = v_id;
+    IF NOT FOUND THEN
+        IF pg_try_advisory_xact_lock(hapax.lock_of(v_id)) THEN
+            v_now := hapax.now_us();
+            INSERT INTO hapax.operations (created_us, updated_us, lease_until_us, expires_us,
+                retention_ms, resolved_us, fence, attempt, spent, state, status, hold, stale, ran,
+                reruns, body_kept, id, token, fingerprint, caller, scope, resolved_by,
+                headers, body, owner, what)
+            VALUES (v_now, v_now, v_now + v_lease_ms * 1000,
+                CASE WHEN v_expired <> 1 OR retention IS NULL THEN 0
+                    ELSE v_now + greatest(v_retention_ms, v_lease_ms) * 1000 END,
+                v_retention_ms, 0, v_now, 1, 0, 1, 0, v_expired <> 1, false, false, false, false,
+                v_id, hapax.mark_of(v_token), fingerprint, caller, convert_to(scope, 'UTF8'), '',
+                '', '', hapax.owner_of(owner, v_secret), hapax.what_of(what))
+            ON CONFLICT (id) DO NOTHING;
+            IF FOUND THEN
+                verdict := 'claimed';
+                attempt := 1;
+                fence := v_now;
+                stale := false;
+                lease_left := v_lease_ms * interval '1 millisecond';
+            END IF;
+        END IF;
+    ELSIF v_row.state = 2 AND v_row.fingerprint = fingerprint AND v_row.caller = caller
+        AND (v_row.expires_us = 0 OR hapax.now_us() < v_row.expires_us) THEN
+        verdict := 'completed';
+        attempt := v_row.attempt;
+        fence := v_row.fence;
+        stale := v_row.stale;
+        status := v_row.status;
+        headers := v_row.headers;
+        body := v_row.body;
+        body_kept := v_row.body_kept;
+        RETURN;
+    END IF;
+    IF verdict IS NULL THEN
+        SELECT * INTO STRICT r FROM hapax.run('{1}'::smallint[], ARRAY[v_id], ARRAY[v_token],
+            ARRAY[convert_to(scope, 'UTF8')], ARRAY[fingerprint], ARRAY[caller],
+            ARRAY[v_lease_ms], ARRAY[v_retention_ms], ARRAY[v_expired], ARRAY[attempts_max::bigint],
+            NULL::integer[], NULL::bytea[], NULL::bytea[], NULL::bytea[],
+            ARRAY[hapax.owner_of(owner, v_secret)], ARRAY[hapax.what_of(what)],
+            CASE WHEN wait IS NOT FALSE THEN true END);
+        verdict := (ARRAY['claimed', 'in_flight', 'completed', 'failed', 'unknown', 'mismatch'])
+            [r.verdict];
+        IF r.state > 0 THEN
+            attempt := r.attempt;
+            fence := r.fence;
+            stale := r.stale;
+            IF r.outcome = 1 THEN
+                status := r.status;
+                headers := r.headers;
+                body := r.body;
+                body_kept := r.body_kept;
+            END IF;
+            IF r.state = 1 THEN
+                lease_left := greatest(r.lease_until_us - r.now_us, 0) * interval '1 microsecond';
+            END IF;
+        END IF;
+        differs := (ARRAY['fingerprint', 'caller'])[r.differs];
+    END IF;
     IF verdict = 'claimed' THEN
         token := translate(encode(v_id || v_token, 'base64'), E'+/\n', '-_');
-        PERFORM pg_advisory_xact_lock(hapax.long_lock_of(v_id));
+        IF NOT pg_try_advisory_xact_lock(hapax.long_lock_of(v_id)) THEN
+            PERFORM pg_advisory_xact_lock(hapax.long_lock_of(v_id));
+        END IF;
     END IF;
 END
 $$;
@@ -249,11 +307,28 @@ CREATE OR REPLACE FUNCTION hapax.begin(
     OUT verdict text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
     OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT token text,
     OUT lease_left interval)
-LANGUAGE sql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET jit = off
 AS $$
-    SELECT * FROM hapax.claim(scope, hapax.check_key(key, key_min), fingerprint, caller, lease,
-        retention, on_expired, attempts_max, step, wait, owner, what, false)
+DECLARE
+    r CONSTANT record := hapax.claim(scope, hapax.check_key(key, key_min), fingerprint, caller,
+        lease, retention, on_expired, attempts_max, step, wait, owner, what, false);
+BEGIN
+    verdict := r.verdict;
+    status := r.status;
+    headers := r.headers;
+    body := r.body;
+    body_kept := r.body_kept;
+    attempt := r.attempt;
+    fence := r.fence;
+    stale := r.stale;
+    differs := r.differs;
+    token := r.token;
+    lease_left := r.lease_left;
+END
 $$;
 
 -- A RENEW, COMPLETE or FAIL by token. Where the claim is lost there is no outcome: a made-up token
@@ -263,15 +338,50 @@ CREATE OR REPLACE FUNCTION hapax.by_token(p_kind smallint, p_token text, p_lease
     OUT verdict text, OUT state text, OUT status integer, OUT headers bytea, OUT body bytea,
     OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
 LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
     t record;
     r record;
+    v_row record;
+    v_now bigint;
 BEGIN
     t := hapax.token_parts(p_token);
-    PERFORM hapax.check_outcome(p_status, p_headers, p_body);
+    IF p_status IS NULL OR p_status NOT BETWEEN 0 AND 999 OR p_headers <> ''
+        OR octet_length(p_body) > 16777216 THEN
+        PERFORM hapax.check_outcome(p_status, p_headers, p_body);
+    END IF;
+    -- The completion of a claim that stands is judged here, as a new operation in hapax.claim().
+    IF p_kind = 3 THEN
+        SELECT o.ctid AS row_ctid, o.xmin AS row_xmin, o.token, o.state, o.expires_us, o.attempt,
+            o.fence INTO v_row FROM hapax.operations o WHERE o.id = t.id;
+        v_now := hapax.now_us();
+        IF v_row.state = 1 AND v_row.token = hapax.mark_of(t.token)
+            AND (v_row.expires_us = 0 OR v_now < v_row.expires_us)
+            AND pg_try_advisory_xact_lock(hapax.lock_of(t.id)) THEN
+            UPDATE hapax.operations o SET updated_us = v_now, lease_until_us = 0, state = 2,
+                stale = false,
+                expires_us = CASE WHEN o.retention_ms = 9223372036854775807 THEN 0
+                    ELSE v_now + o.retention_ms * 1000 END,
+                status = p_status, body_kept = p_flags & 512 <> 0,
+                headers = coalesce(p_headers, ''), body = coalesce(p_body, '')
+            WHERE o.ctid = v_row.row_ctid AND o.xmin = v_row.row_xmin;
+            IF FOUND THEN
+                IF NOT pg_try_advisory_xact_lock(hapax.long_lock_of(t.id)) THEN
+                    PERFORM pg_advisory_xact_lock(hapax.long_lock_of(t.id));
+                END IF;
+                verdict := 'ok';
+                state := 'completed';
+                status := p_status;
+                headers := coalesce(p_headers, '');
+                body := coalesce(p_body, '');
+                body_kept := p_flags & 512 <> 0;
+                attempt := v_row.attempt;
+                fence := v_row.fence;
+                RETURN;
+            END IF;
+        END IF;
+    END IF;
     SELECT * INTO STRICT r FROM hapax.run(ARRAY[p_kind], ARRAY[t.id], ARRAY[t.token],
         NULL::bytea[], NULL::bytea[], NULL::bytea[], ARRAY[p_lease_ms], NULL::bigint[],
         ARRAY[p_flags], '{0}'::bigint[], ARRAY[p_status], ARRAY[p_headers], ARRAY[p_body],
@@ -307,12 +417,17 @@ $$;
 CREATE OR REPLACE FUNCTION hapax.complete(token text, OUT verdict text, OUT state text,
     INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '',
     "raise" boolean DEFAULT true, OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
-LANGUAGE sql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET jit = off
 AS $$
-    SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
+BEGIN
+    SELECT * INTO verdict, state, status, headers, body, body_kept, attempt, fence
     FROM hapax.by_token(3::smallint, token, NULL::bigint,
-        CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise") b
+        CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise");
+END
 $$;
 COMMENT ON FUNCTION hapax.complete(text, integer, bytea, bytea, boolean)
     IS 'Completes the operation; a body of NULL is not kept. What is stored already stands, '
@@ -323,13 +438,15 @@ CREATE OR REPLACE FUNCTION hapax.fail(token text, OUT verdict text, OUT state te
     ran boolean DEFAULT true, as_unknown boolean DEFAULT false, INOUT status integer DEFAULT 0,
     INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '', "raise" boolean DEFAULT true,
     OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
-LANGUAGE sql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
+BEGIN
+    SELECT * INTO verdict, state, status, headers, body, body_kept, attempt, fence
     FROM hapax.by_token(4::smallint, token, NULL::bigint,
         CASE WHEN coalesce(ran, true) THEN 64 ELSE 0 END + CASE WHEN as_unknown THEN 128 ELSE 0 END
-        + CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise") b
+        + CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise");
+END
 $$;
 COMMENT ON FUNCTION hapax.fail(text, boolean, boolean, integer, bytea, bytea, boolean)
     IS 'Ends the attempt: the next caller runs again, or with as_unknown an operator decides. '
@@ -338,12 +455,14 @@ COMMENT ON FUNCTION hapax.fail(text, boolean, boolean, integer, bytea, bytea, bo
 CREATE OR REPLACE FUNCTION hapax.renew(token text, OUT verdict text, OUT state text,
     lease interval DEFAULT '30s', "raise" boolean DEFAULT true, OUT status integer,
     OUT headers bytea, OUT body bytea, OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
-LANGUAGE sql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT b.verdict, b.state, b.status, b.headers, b.body, b.body_kept, b.attempt, b.fence
-    FROM hapax.by_token(2::smallint, token, hapax.ms_of('lease'::text, lease, 1::bigint), 0, 0,
-        NULL::bytea, NULL::bytea, "raise") b
+BEGIN
+    SELECT * INTO verdict, state, status, headers, body, body_kept, attempt, fence
+    FROM hapax.by_token(2::smallint, token, hapax.ms_of('lease'::text, lease, 1::bigint),
+        0, 0, NULL::bytea, NULL::bytea, "raise");
+END
 $$;
 COMMENT ON FUNCTION hapax.renew(text, interval, boolean)
     IS 'Renews the lease; it is never shortened';

@@ -25,7 +25,6 @@
 CREATE OR REPLACE FUNCTION hapax.step_listed(p_scope text, p_key text, p_step text, p_secret bytea,
     p_retention_ms bigint, p_owner text) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     c_none CONSTANT bytea := decode(repeat('00', 32), 'hex');
@@ -40,7 +39,7 @@ BEGIN
         SELECT * INTO STRICT r FROM hapax.run('{1}'::smallint[], ARRAY[v_id], ARRAY[v_token],
             ARRAY[convert_to(p_scope, 'UTF8')], ARRAY[c_ours], ARRAY[c_none], '{10000}'::bigint[],
             ARRAY[p_retention_ms], '{1}'::integer[], '{0}'::bigint[], NULL::integer[],
-            NULL::bytea[], NULL::bytea[], NULL::bytea[], ARRAY[hapax.owner(p_owner)],
+            NULL::bytea[], NULL::bytea[], NULL::bytea[], ARRAY[hapax.owner_of(p_owner, p_secret)],
             NULL::bytea[], NULL::boolean);
         IF r.verdict = 1 THEN
             PERFORM FROM hapax.run('{3}'::smallint[], ARRAY[v_id], ARRAY[v_token], NULL::bytea[],
@@ -128,9 +127,14 @@ COMMENT ON FUNCTION hapax.step_begin(text, text, text, text, interval, integer, 
 CREATE OR REPLACE FUNCTION hapax.step_complete(step_token text, OUT verdict text, OUT state text,
     INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '',
     "raise" boolean DEFAULT true, OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
-LANGUAGE sql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
-AS $$ SELECT * FROM hapax.complete(step_token, status, headers, body, "raise") $$;
+AS $$
+BEGIN
+    SELECT * INTO verdict, state, status, headers, body, body_kept, attempt, fence
+    FROM hapax.complete(step_token, status, headers, body, "raise");
+END
+$$;
 COMMENT ON FUNCTION hapax.step_complete(text, integer, bytea, bytea, boolean)
     IS 'Completes the step, as hapax.complete() does an operation';
 
@@ -138,8 +142,13 @@ CREATE OR REPLACE FUNCTION hapax.step_fail(step_token text, OUT verdict text, OU
     ran boolean DEFAULT true, as_unknown boolean DEFAULT false, INOUT status integer DEFAULT 0,
     INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '', "raise" boolean DEFAULT true,
     OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
-LANGUAGE sql VOLATILE SECURITY DEFINER
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
-AS $$ SELECT * FROM hapax.fail(step_token, ran, as_unknown, status, headers, body, "raise") $$;
+AS $$
+BEGIN
+    SELECT * INTO verdict, state, status, headers, body, body_kept, attempt, fence
+    FROM hapax.fail(step_token, ran, as_unknown, status, headers, body, "raise");
+END
+$$;
 COMMENT ON FUNCTION hapax.step_fail(text, boolean, boolean, integer, bytea, bytea, boolean)
     IS 'Ends the attempt of the step, as hapax.fail() does an operation''s';
