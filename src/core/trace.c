@@ -7,23 +7,17 @@
  */
 #include "trace.h"
 
+#include "base/bytes.h"
+#include "base/span.h"
+
 #include <string.h>
 
-static bool take_hex(uint8_t *out, const uint8_t *digits, size_t n)
+/* An id is not zero. */
+static bool take_id(uint8_t *out, const uint8_t *digits, size_t n)
 {
-    static const char hex[] = "0123456789abcdef";
-    unsigned any = 0;
+    static const uint8_t none[16];
 
-    for (size_t i = 0; i < n; i++) {
-        const char *high = memchr(hex, digits[2 * i], 16);
-        const char *low = memchr(hex, digits[2 * i + 1], 16);
-
-        if (!high || !low)
-            return false;
-        out[i] = (uint8_t)((high - hex) << 4 | (low - hex));
-        any |= out[i];
-    }
-    return n == 1 || any > 0; /* an id is not zero */
+    return hapax__unhex(out, digits, n) && memcmp(out, none, n) != 0;
 }
 
 /* 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01 */
@@ -34,23 +28,12 @@ bool hapax__trace_read(struct hapax__trace *out, struct hapax_span text)
     if (text.len < HAPAX__TRACE_TEXT || text.ptr[2] != '-' || text.ptr[35] != '-' ||
         text.ptr[52] != '-')
         return false;
-    if (!take_hex(&version, text.ptr, 1) || !take_hex(out->trace, text.ptr + 3, 16) ||
-        !take_hex(out->span, text.ptr + 36, 8) || !take_hex(&out->flags, text.ptr + 53, 1))
+    if (!hapax__unhex(&version, text.ptr, 1) || !take_id(out->trace, text.ptr + 3, 16) ||
+        !take_id(out->span, text.ptr + 36, 8) || !hapax__unhex(&out->flags, text.ptr + 53, 1))
         return false;
     if (text.len == HAPAX__TRACE_TEXT)
         return version != 0xff;
     return version > 0 && version != 0xff && text.ptr[HAPAX__TRACE_TEXT] == '-';
-}
-
-static char *put_hex(char *at, const uint8_t *bytes, size_t n)
-{
-    static const char hex[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < n; i++) {
-        *at++ = hex[bytes[i] >> 4];
-        *at++ = hex[bytes[i] & 15];
-    }
-    return at;
 }
 
 void hapax__trace_write(char out[HAPAX_TRACE_MAX], const struct hapax__trace *trace)
@@ -60,11 +43,11 @@ void hapax__trace_write(char out[HAPAX_TRACE_MAX], const struct hapax__trace *tr
     *at++ = '0';
     *at++ = '0';
     *at++ = '-';
-    at = put_hex(at, trace->trace, sizeof(trace->trace));
+    at = hapax__hex(at, trace->trace, sizeof(trace->trace));
     *at++ = '-';
-    at = put_hex(at, trace->span, sizeof(trace->span));
+    at = hapax__hex(at, trace->span, sizeof(trace->span));
     *at++ = '-';
-    at = put_hex(at, &trace->flags, 1);
+    at = hapax__hex(at, &trace->flags, 1);
     *at = '\0';
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/thread.h"
 #include "base/time.h"
 #include "call.h"
 #include "core/drive.h"
@@ -25,7 +26,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -358,19 +358,6 @@ static void *pulse_main(void *arg)
     return NULL;
 }
 
-/* Signals are the program's: the thread takes none. */
-static bool start(struct hapax__pulse *pulse)
-{
-    sigset_t all, before;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&pulse->thread, NULL, pulse_main, pulse);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed == 0;
-}
-
 static void pulse_free(struct hapax__pulse *pulse)
 {
     if (pulse->inbox_fd >= 0)
@@ -407,7 +394,8 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
     if (pulse->buckets)
         hapax__waiters_init(&pulse->waiters, pulse->buckets, size);
     if (!pulse->buckets || pulse->inbox_fd < 0 ||
-        hapax__heap_init(&pulse->timers, calls_max) != HAPAX_ERR_NONE || !start(pulse)) {
+        hapax__heap_init(&pulse->timers, calls_max) != HAPAX_ERR_NONE ||
+        !hapax__thread_start(&pulse->thread, pulse_main, pulse)) {
         pulse_free(pulse);
         return HAPAX_ERR_NOMEM;
     }

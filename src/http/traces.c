@@ -21,7 +21,9 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/span.h"
+#include "base/thread.h"
 #include "base/time.h"
+#include "prometheus.h"
 #include <hapax/store.h>
 
 #include <assert.h>
@@ -32,7 +34,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -134,17 +135,6 @@ static char *put(char *at, const char *text)
     return (char *)memcpy(at, text, len) + len;
 }
 
-static char *put_hex(char *at, const uint8_t *bytes, size_t n)
-{
-    static const char hex[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < n; i++) {
-        *at++ = hex[bytes[i] >> 4];
-        *at++ = hex[bytes[i] & 15];
-    }
-    return at;
-}
-
 static char *put_number(char *at, uint64_t number)
 {
     char digits[20];
@@ -207,12 +197,12 @@ static char *put_span(char *at, const struct told *told, enum part part, int kin
     static const uint8_t none[8];
 
     at = put(at, "{\"traceId\":\"");
-    at = put_hex(at, self.trace, sizeof(self.trace));
+    at = hapax__hex(at, self.trace, sizeof(self.trace));
     at = put(at, "\",\"spanId\":\"");
-    at = put_hex(at, self.span, sizeof(self.span));
+    at = hapax__hex(at, self.span, sizeof(self.span));
     if (part != OPERATION || memcmp(traced->parent.span, none, sizeof(none)) != 0) {
         at = put(at, "\",\"parentSpanId\":\"");
-        at = put_hex(at, part == OPERATION ? traced->parent.span : traced->self.span, 8);
+        at = hapax__hex(at, part == OPERATION ? traced->parent.span : traced->self.span, 8);
     }
     at = put(at, "\",\"kind\":");
     at = put_number(at, (uint64_t)kind);
@@ -245,7 +235,7 @@ static char *put_attributes(char *at, const struct told *told, enum hapax__trace
     at = put(at, "\"}}");
     if (told->keyed) {
         at = put(at, ",{\"key\":\"hapax.id\",\"value\":{\"stringValue\":\"");
-        at = put_hex(at, told->id.bytes, sizeof(told->id.bytes));
+        at = hapax__hex(at, told->id.bytes, sizeof(told->id.bytes));
         at = put(at, "\"}},{\"key\":\"hapax.scope\",\"value\":{\"stringValue\":\"");
         at = put_name(at, told->scope, told->scope_len);
         at = put(at, "\"}}");
@@ -368,7 +358,7 @@ static char *put_event(char *at, struct hapax__traces *traces, const struct told
     at = put(at, "\",\"id\":");
     if (told->keyed) {
         *at++ = '"';
-        at = put_hex(at, told->id.bytes, sizeof(told->id.bytes));
+        at = hapax__hex(at, told->id.bytes, sizeof(told->id.bytes));
         *at++ = '"';
     } else {
         at = put(at, "null");
@@ -792,31 +782,20 @@ static void queue_free(struct queue *queue)
     free(queue);
 }
 
-/* Signals are the program's: the thread takes none. */
 static bool queue_open(struct queue **out, void *(*run)(void *), struct hapax__traces *traces)
 {
     struct queue *queue = calloc(1, sizeof(*queue));
-    pthread_condattr_t monotonic;
-    sigset_t all, before;
-    int failed;
 
     if (!queue)
         return false;
     pthread_mutex_init(&queue->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&queue->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    hapax__cond_init(&queue->wake);
     *out = queue;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&queue->thread, NULL, run, traces);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed) {
-        queue_free(queue);
-        *out = NULL;
-    }
-    return failed == 0;
+    if (hapax__thread_start(&queue->thread, run, traces))
+        return true;
+    queue_free(queue);
+    *out = NULL;
+    return false;
 }
 
 static void queue_end(struct queue *queue, int64_t end_us)
@@ -1047,15 +1026,14 @@ void hapax__traces_metrics(FILE *out)
     if (!traces)
         return;
     counts = hapax__traces_counts(traces);
-    (void)fprintf(out,
-                  "# HELP hapax_traces_sent_total Operations whose spans a collector took.\n"
-                  "# TYPE hapax_traces_sent_total counter\n"
-                  "hapax_traces_sent_total %" PRIu64 "\n"
-                  "# HELP hapax_traces_dropped_total Operations whose spans nobody took.\n"
-                  "# TYPE hapax_traces_dropped_total counter\n"
-                  "hapax_traces_dropped_total %" PRIu64 "\n"
-                  "# HELP hapax_events_dropped_total Events that could not be written.\n"
-                  "# TYPE hapax_events_dropped_total counter\n"
-                  "hapax_events_dropped_total %" PRIu64 "\n",
-                  counts.sent, counts.dropped, counts.events_dropped);
+    hapax__page_numbers(out, "counter",
+                        (const struct hapax__page_number[]){
+                            {"hapax_traces_sent_total", (int64_t)counts.sent,
+                             "Operations whose spans a collector took."},
+                            {"hapax_traces_dropped_total", (int64_t)counts.dropped,
+                             "Operations whose spans nobody took."},
+                            {"hapax_events_dropped_total", (int64_t)counts.events_dropped,
+                             "Events that could not be written."},
+                        },
+                        3);
 }

@@ -8,12 +8,12 @@
 #include "census.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "base/time.h"
 #include "http/prometheus.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,19 +143,6 @@ static void *census_main(void *arg)
     return NULL;
 }
 
-/* Signals are the program's: the thread takes none. */
-static bool start(struct hapax__census *census)
-{
-    sigset_t all, before;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&census->thread, NULL, census_main, census);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed == 0;
-}
-
 static void census_free(struct hapax__census *census)
 {
     pthread_cond_destroy(&census->wake);
@@ -167,7 +154,6 @@ enum hapax_error hapax__census_open(struct hapax__census **out, struct hapax_sto
                                     const char *uri)
 {
     struct hapax__census *census = calloc(1, sizeof(*census));
-    pthread_condattr_t monotonic;
 
     *out = NULL;
     if (!census)
@@ -175,11 +161,8 @@ enum hapax_error hapax__census_open(struct hapax__census **out, struct hapax_sto
     census->store = store;
     census->uri = uri;
     pthread_mutex_init(&census->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&census->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    if (!start(census)) {
+    hapax__cond_init(&census->wake);
+    if (!hapax__thread_start(&census->thread, census_main, census)) {
         census_free(census);
         return HAPAX_ERR_NOMEM;
     }

@@ -22,11 +22,11 @@
 #include "lane.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -560,19 +560,15 @@ static void end_threads(struct hapax__lane *lane)
         pthread_join(lane->thread[--lane->threads], NULL);
 }
 
-/* Signals are the program's: the threads take none. On failure no thread is left. */
+/* On failure no thread is left. */
 static bool start(struct hapax__lane *lane)
 {
     const struct hapax_store_type *type = lane->store->type;
     unsigned wanted = (type->judge && !lane->here) || type->begin ? 2 : 1;
-    sigset_t all, before;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (lane->threads < wanted &&
-           pthread_create(&lane->thread[lane->threads], NULL, lane_main, lane) == 0)
+           hapax__thread_start(&lane->thread[lane->threads], lane_main, lane))
         lane->threads++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (lane->threads == wanted)
         return true;
     end_threads(lane);

@@ -20,6 +20,7 @@
 
 #include "ask.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "door/call.h"
 #include "stats.h"
 
@@ -27,7 +28,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -290,18 +290,14 @@ static void *hand_main(void *arg)
     return NULL;
 }
 
-/* Starts the threads. They take no signals, which belong to the program. */
+/* Starts the threads. */
 static bool start(struct hapax__hands *hands)
 {
     uint32_t wanted = hands->work->consumer->concurrency;
-    sigset_t all, before;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (hands->count < wanted &&
-           pthread_create(&hands->threads[hands->count], NULL, hand_main, hands) == 0)
+           hapax__thread_start(&hands->threads[hands->count], hand_main, hands))
         hands->count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return hands->count == wanted;
 }
 

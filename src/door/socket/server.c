@@ -13,12 +13,12 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/thread.h"
 #include "base/time.h"
 #include "scopes.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -233,19 +233,6 @@ static bool add(struct hapax__door *door, int fd, void *whose)
     return fd >= 0 && epoll_ctl(door->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/* Signals belong to the program: the thread blocks all of them. */
-static bool start(struct hapax__door *door)
-{
-    sigset_t all, before;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&door->thread, NULL, door_main, door);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed == 0;
-}
-
 static void close_fd(int fd)
 {
     if (fd >= 0)
@@ -311,7 +298,8 @@ enum hapax_error hapax__door_open(struct hapax__door **out,
                            "cannot start a door: out of memory or "
                            "descriptors");
     error = hapax__socket_open(&door->socket, &place, text);
-    if (error == HAPAX_ERR_NONE && (!add(door, door->socket.fd, &door->socket) || !start(door)))
+    if (error == HAPAX_ERR_NONE && (!add(door, door->socket.fd, &door->socket) ||
+                                    !hapax__thread_start(&door->thread, door_main, door)))
         error = hapax__fail(text, HAPAX_ERR_NOMEM, "cannot start a door: no thread");
     if (error != HAPAX_ERR_NONE) {
         door_free(door);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/thread.h"
 #include "base/time.h"
 #include "connection.h"
 #include "http/prometheus.h"
@@ -21,7 +22,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -260,19 +260,6 @@ static void *server_main(void *arg)
     return NULL;
 }
 
-/* Signals belong to the program: the thread blocks all of them. */
-static bool start(struct keeper *keeper)
-{
-    sigset_t all, before;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&keeper->thread, NULL, server_main, keeper);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed == 0;
-}
-
 static void keeper_free(struct keeper *keeper)
 {
     if (keeper->server.socket.fd >= 0)
@@ -328,7 +315,8 @@ enum hapax_error hapax__keeper_serve(struct hapax__keeper_server **out, struct h
         keeper_free(keeper);
         return error;
     }
-    if (!add(&keeper->server, keeper->server.socket.fd, &keeper->server.socket) || !start(keeper)) {
+    if (!add(&keeper->server, keeper->server.socket.fd, &keeper->server.socket) ||
+        !hapax__thread_start(&keeper->thread, server_main, keeper)) {
         keeper_free(keeper);
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot start a keeper: no thread");
     }

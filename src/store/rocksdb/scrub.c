@@ -11,11 +11,11 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/thread.h"
 #include "base/time.h"
 
 #include <assert.h>
 #include <dirent.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -142,21 +142,15 @@ static void join(struct hapax__scrub *scrub)
         scrub->done = scrub->number;
 }
 
-/* Signals belong to the program: the thread blocks all of them. */
 bool hapax__scrub_begin(struct hapax__scrub *scrub, struct hapax__files *files, const char *folder)
 {
-    sigset_t all, before;
-
     assert(!scrub->runs && strlen(folder) < sizeof(scrub->folder));
     scrub->files = files;
     memcpy(scrub->folder, folder, strlen(folder) + 1);
     scrub->why[0] = '\0';
     atomic_store(&scrub->over, false);
     atomic_store(&scrub->stop, false);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    scrub->runs = pthread_create(&scrub->thread, NULL, scrub_main, scrub) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    scrub->runs = hapax__thread_start(&scrub->thread, scrub_main, scrub);
     scrub->number += scrub->runs;
     return scrub->runs;
 }
