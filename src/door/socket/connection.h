@@ -210,6 +210,20 @@ void hapax__door_step_told(struct hapax__door_op *op);
 /* The operation may run: tells its client. */
 void hapax__door_op_run(struct hapax__door_op *op);
 
+/* ---- what they are asked for (request.c) ----------------------------------------------------- */
+
+/* Makes the request and the policy of an operation. op->why says of a key that it is none.
+ * INVALID, NOMEM. */
+enum hapax_error hapax__door_request_take(struct hapax__door_op *op,
+                                          const struct hapax__meta_begin *begin,
+                                          struct hapax_span body, char text[HAPAX_TEXT_MAX]);
+
+/* Copies the names of a request, which were checked. What the operation is may be cut. */
+void hapax__door_request_keep(struct hapax__door_op *op, const struct hapax_request *request);
+
+/* Whether an owner or a caller is named and says nothing. */
+bool hapax__door_request_is_unowned(const struct hapax__meta_begin *begin);
+
 /* ---- what the door writes (reply.c) -------------------------------------------------------- */
 
 /* RUN or RECONCILE. */

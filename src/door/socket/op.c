@@ -162,150 +162,6 @@ static bool put_off(struct hapax__door_op *op)
 
 /* ---- BEGIN --------------------------------------------------------------------------- */
 
-static struct hapax_span keep(uint8_t *to, struct hapax_span from, size_t max)
-{
-    size_t len = from.len < max ? from.len : max;
-
-    if (len > 0)
-        memcpy(to, from.ptr, len);
-    return (struct hapax_span){to, len};
-}
-
-/* Copies the names of a request, which were checked. What the operation is may be cut. */
-static void keep_names(struct hapax__door_op *op, const struct hapax_request *request)
-{
-    op->request = *request;
-    op->request.scope = keep(op->names.scope, request->scope, sizeof(op->names.scope));
-    op->request.key = keep(op->names.key, request->key, sizeof(op->names.key));
-    op->request.owner = keep(op->names.owner, request->owner, sizeof(op->names.owner));
-    op->request.step = keep(op->names.step, request->step, sizeof(op->names.step));
-    op->request.what = keep(op->names.what, request->what, sizeof(op->names.what));
-}
-
-/* The credentials of a request, each with its name in lower case, in the order of the HTTP door. */
-static const char *const credentials[] = {"authorization", "cookie",       "x-api-key",
-                                          "api-key",       "x-auth-token", "x-access-token"};
-
-/* The caller of a request or a message that names none. Of a request, as at the gate: all
- * credentials, and nobody where the owner is named, or there are none. Of a message, as at hapax
- * consume: nobody. */
-static void default_caller(struct hapax_digest *out, const struct hapax__meta_begin *begin)
-{
-    const struct hapax__lines *headers =
-        begin->as == HAPAX__AS_HTTP && !begin->owner.is ? begin->headers : NULL;
-    struct hapax_span parts[2 * HAPAX__LINES_MAX];
-    size_t n = 0;
-
-    parts[0] = (struct hapax_span){NULL, 0};
-    for (size_t i = 0; i < sizeof(credentials) / sizeof(credentials[0]); i++)
-        for (size_t j = 0; headers && j < headers->n; j++)
-            if (hapax__line_is(&headers->at[j], hapax_str(credentials[i]))) {
-                parts[n++] = hapax_str(credentials[i]);
-                parts[n++] = headers->at[j].value;
-            }
-    hapax_digest(out, parts, n > 0 ? n : 1);
-}
-
-static bool fingerprint(struct hapax_digest *out, const struct hapax__meta_begin *begin,
-                        struct hapax_span body, char text[HAPAX_TEXT_MAX])
-{
-    struct hapax_span parts[3 + HAPAX__META_PARTS_MAX];
-    const struct hapax__given *line[] = {&begin->method, &begin->host, &begin->uri};
-    const struct hapax__ask_settings settings = {
-        .key = "Idempotency-Key",
-        .scope = "default",
-        .fingerprint = begin->body,
-        .words = (const struct hapax__ask_word[]){{NULL, 0, false}},
-    };
-    struct hapax__ask ask = {.counts = body.len > 0 ? HAPAX__ASK_BYTES : HAPAX__ASK_OFF};
-    struct hapax__ask_view view = {.ask = &ask, .body = body};
-    size_t n = 0;
-
-    _Static_assert(3 + HAPAX__META_PARTS_MAX <= HAPAX__ASK_PARTS_MAX, "all parts fit");
-    if (begin->body && hapax__ask_read(&ask, &settings, text) != HAPAX_ERR_NONE)
-        return false;
-    for (size_t i = 0; i < 3; i++)
-        if (begin->as == HAPAX__AS_HTTP && line[i]->is)
-            parts[n++] = line[i]->bytes;
-    for (size_t i = 0; i < begin->fingerprint.n; i++)
-        parts[n++] = begin->fingerprint.at[i];
-    if (hapax__ask_fingerprint(out, &view, parts, n))
-        return true;
-    hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
-    return false;
-}
-
-/* Finds the key. *bad: it is there and is none. */
-static struct hapax_span find_key(uint8_t memory[HAPAX_KEY_MAX], const char **bad,
-                                  const struct hapax__meta_begin *begin)
-{
-    struct hapax_span values[2], none = {NULL, 0};
-    size_t n = 0, len = 0;
-
-    *bad = NULL;
-    if (begin->key.is)
-        return begin->key.bytes;
-    for (size_t i = 0; i < begin->key_headers.n && n < 2; i++)
-        values[n++] = begin->key_headers.at[i];
-    for (size_t i = 0; !begin->key_headers.are && begin->headers && i < begin->headers->n; i++)
-        if (n < 2 && hapax__line_is(&begin->headers->at[i], hapax_str("idempotency-key")))
-            values[n++] = begin->headers->at[i].value;
-    if (n == 0)
-        return none;
-    if (n > 1)
-        *bad = "there is more than one header of its name";
-    else if (hapax_key_parse(memory, &len, values[0], bad) == HAPAX_ERR_NONE)
-        *bad = NULL;
-    return *bad ? none : (struct hapax_span){memory, len};
-}
-
-/* Whether an owner or a caller is named and says nothing. */
-static bool is_unowned(const struct hapax__meta_begin *begin)
-{
-    size_t len = 0;
-
-    for (size_t i = 0; i < begin->caller.n; i++)
-        len += begin->caller.at[i].len;
-    return (begin->owner.is && begin->owner.bytes.len == 0) || (begin->caller.are && len == 0);
-}
-
-/* Makes the request and the policy of an operation. INVALID, NOMEM. */
-static enum hapax_error take_request(struct hapax__door_op *op,
-                                     const struct hapax__meta_begin *begin, struct hapax_span body,
-                                     char text[HAPAX_TEXT_MAX])
-{
-    struct hapax_request request = {.scope = begin->scope, .owner = begin->owner.bytes};
-    uint8_t key[HAPAX_KEY_MAX], what[HAPAX_WHAT_MAX];
-    struct hapax_span line[2] = {begin->method.bytes, begin->uri.bytes};
-    struct hapax_span scope = begin->scope.len > 0 ? begin->scope : hapax_str("default");
-    enum hapax_error error = HAPAX_ERR_NONE;
-
-    op->policy = *hapax__scopes_find(op->c->door->options.scopes, scope);
-    if (begin->policy.len > 0)
-        error = hapax__meta_policy_set(&op->policy, begin->policy, text);
-    if (error != HAPAX_ERR_NONE)
-        return error;
-    request.key = find_key(key, &op->why, begin);
-    request.trace = begin->trace;
-    for (size_t i = 0; begin->headers && i < begin->headers->n && request.trace.len == 0; i++)
-        if (hapax__line_is(&begin->headers->at[i], hapax_str("traceparent")))
-            request.trace = begin->headers->at[i].value;
-    request.what = begin->what;
-    if (begin->as == HAPAX__AS_HTTP && request.what.len == 0)
-        request.what = (struct hapax_span){what, hapax_what(what, line, 2)};
-    if (begin->caller.are)
-        hapax_digest(&request.caller, begin->caller.at, begin->caller.n);
-    else if (begin->as != HAPAX__AS_CALL)
-        default_caller(&request.caller, begin);
-    text[0] = '\0';
-    if (!fingerprint(&request.fingerprint, begin, body, text))
-        return strcmp(text, "out of memory") == 0 ? HAPAX_ERR_NOMEM : HAPAX_ERR_INVALID;
-    error = hapax__call_check(&op->policy, &request, false, begin->reconciles, text);
-    if (error == HAPAX_ERR_NONE)
-        keep_names(op, &request);
-    return error;
-}
-
 /* Whether an operation was resumed and is about to run. */
 static bool is_resuming(const struct hapax__door_op *op)
 {
@@ -343,7 +199,7 @@ static enum hapax_error take_step(struct hapax__door_op *op, const struct hapax_
     error = hapax__call_check(&op->policy, &request, true, false, text);
     if (error != HAPAX_ERR_NONE)
         return error;
-    keep_names(op, &request);
+    hapax__door_request_keep(op, &request);
     op->listing = calloc(1, sizeof(*op->listing));
     if (!op->listing)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
@@ -403,7 +259,7 @@ static bool begin(struct hapax__door_op *op, const struct hapax__door_frame *fra
     if (meta.step.len > 0)
         error = take_step(op, &meta, text);
     else
-        error = take_request(op, &meta, frame->body, text);
+        error = hapax__door_request_take(op, &meta, frame->body, text);
     if (error != HAPAX_ERR_NONE)
         return drop(op, frame, error, text);
     if (op->outer && hapax_attempt_lost(&op->outer->call->attempt)) {
@@ -414,7 +270,7 @@ static bool begin(struct hapax__door_op *op, const struct hapax__door_frame *fra
         return drop(op, frame, HAPAX_ERR_NOMEM, text);
     if (op->why) {
         op->call->request.key = HAPAX__KEY_BAD;
-    } else if (!op->outer && op->request.key.len > 0 && is_unowned(&meta)) {
+    } else if (!op->outer && op->request.key.len > 0 && hapax__door_request_is_unowned(&meta)) {
         op->call->request.key = HAPAX__KEY_UNOWNED;
         op->why = "its owner or its caller is empty";
     }
@@ -446,7 +302,7 @@ static enum hapax_error take_ticket(struct hapax__door_op *op, struct hapax__tic
         return error;
     op->policy = ticket->policy;
     op->reconciles = ticket->reconciles;
-    keep_names(op, &ticket->request);
+    hapax__door_request_keep(op, &ticket->request);
     if (ticket->request.step.len == 0)
         return HAPAX_ERR_NONE;
     op->outer = find_outer(op->c, meta->in, text);
