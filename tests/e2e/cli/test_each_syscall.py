@@ -15,14 +15,16 @@ import threading
 import time
 
 import pytest
-from conftest import PATIENCE, wait_until
+import rabbit
+from conftest import PATIENCE, read_line, wait_until
 from door_client import Client
+from effects import Effects
+from pg import Database
 from postgres_server import Postgres
 from redis_server import Redis
 from test_door import Door
 
 POINTS = int(os.environ.get("HAPAX_KILL_POINTS", 30))
-POLICIES = ("hold", "rerun")
 DEAD = (EOFError, OSError, AssertionError)  # an AssertionError: "the connection was closed without a response"
 
 
@@ -74,42 +76,54 @@ def calls_of(bed, key):
                 (name, line.split("(")[0]) for line in log.read_text().splitlines()
                 if line[:1].isalpha() and not line.startswith("restart_syscall")))
             stack.enter_context(Trace(tid, "-o", str(log)))
-        bed.ask(key, "hold")
+        bed.ask(key, bed.policies[0])
     return [(*which, count) for which, count in sorted(found.items())]
 
 
 # ---- what is killed -------------------------------------------------------------------------
 
 
-class DoorBed:
-    """hapax door, which claims and completes in its own process; or behind a keeper, which is killed instead."""
+class Revived:
+    """A program that is started again when it was killed, as init would; start() gives its process."""
 
-    def __init__(self, hapax, store, kills_keeper=False):
-        self.hapax, self.folder, self.store, self.over = hapax, hapax.folder, store, False
-        self.effects = collections.Counter()
-        if kills_keeper:
-            self.keeper = hapax.keep(store)
-            store = f"unix:{store.removeprefix('rocksdb:')}/keeper.sock"
-        self.door = Door(hapax, store, "--lease", "1s", "--timeout", "30s", "--save-wait", "30s")
-        self.kills_keeper = kills_keeper
+    policies = ("hold", "rerun")
+
+    def __init__(self, hapax):
+        self.hapax, self.folder, self.over = hapax, hapax.folder, False
+        self.victim = self.start()
         self.reviver = threading.Thread(target=self.revive, daemon=True)
         self.reviver.start()
 
-    @property
-    def victim(self):
-        return self.keeper if self.kills_keeper else self.door.process
-
     def revive(self):
-        """Starts who was killed again, as init would."""
         while self.victim.wait() is not None and not self.over:
-            if self.kills_keeper:
-                self.keeper = self.hapax.keep(self.store)
-            else:
-                self.door.start()
+            self.victim = self.start()
 
     @property
     def pid(self):
         return self.victim.pid
+
+    def close(self):
+        self.over = True
+        self.victim.kill()
+        self.reviver.join(PATIENCE)
+
+
+class DoorBed(Revived):
+    """hapax door, which claims and completes in its own process."""
+
+    def __init__(self, hapax, store):
+        self.effects, self.store, self.door = collections.Counter(), store, None
+        super().__init__(hapax)
+
+    def make(self, store):
+        return Door(self.hapax, store, "--lease", "1s", "--timeout", "30s", "--save-wait", "30s")
+
+    def start(self):
+        if self.door:
+            self.door.start()
+        else:
+            self.door = self.make(self.store)
+        return self.door.process
 
     def ask(self, key, policy):
         """The answer and its body; whoever is told to run has the effect."""
@@ -126,15 +140,83 @@ class DoorBed:
     def count(self, key):
         return self.effects[key]
 
+
+class KeeperBed(DoorBed):
+    """hapax keep, behind a door that lives."""
+
+    def start(self):
+        keeper = self.hapax.keep(self.store)
+        if not self.door:
+            self.door = self.make(f"unix:{self.folder}/store/keeper.sock")
+        return keeper
+
+
+class ConsumeBed(Revived):
+    """hapax consume between RabbitMQ and a handler; its records are in a Redis."""
+
+    def __init__(self, hapax, redis, policy):
+        self.policies, self.redis = (policy,), redis
+        self.queue, self.effects = rabbit.Queue(rabbit.server()), Effects()
+        super().__init__(hapax)
+
+    def start(self):
+        return rabbit.Consumer(self.hapax, self.queue.uri(), self.effects.url(), self.redis.uri(), "--key",
+                               "message-id", "--lease", "1s", "--on-expired", *self.policies).process
+
+    def ask(self, key, policy):
+        """A message, until it has left the queue."""
+        before, pid = self.count(key), self.pid
+        self.queue.publish("{}", id=key)
+        wait_until(lambda: self.pid != pid or self.queue.name not in self.queue.left(), "the message's end")
+        if self.pid != pid:
+            raise EOFError
+        if self.queue.parked.ready() > 0:
+            self.queue.parked.take()
+            return "unknown", b""
+        return ("fresh" if self.count(key) > before else "replay"), b""
+
+    def count(self, key):
+        return self.effects.counts().get(key, 0)
+
     def close(self):
-        self.over = True
-        self.victim.kill()
-        self.reviver.join(PATIENCE)
+        super().close()
+        self.effects.close()
+
+
+class RelayBed(Revived):
+    """hapax relay between PostgreSQL's outbox and RabbitMQ: each row at least once."""
+
+    policies = ("rerun",)
+
+    def __init__(self, hapax, database):
+        self.database, self.queue, self.taken = database, rabbit.Queue(rabbit.server()), collections.Counter()
+        super().__init__(hapax)
+
+    def start(self):
+        process = self.hapax.start("relay", "--from", self.database.uri, "--to", rabbit.server().uri(), "--lease", "1s")
+        assert "publishes" in read_line(process)
+        return process
+
+    def ask(self, key, policy):
+        """A row, until it has ended."""
+        pid = self.pid
+        if not self.database.run("SELECT 1 FROM hapax.outbox WHERE key = %s", key):
+            self.database.run("SELECT hapax.publish(%s, 'a', %s, NULL, %s)", self.queue.name, key, key.encode())
+        pending = "SELECT 1 FROM hapax.outbox WHERE state = 0"
+        wait_until(lambda: self.pid != pid or not self.database.run(pending), "the row's end")
+        if self.pid != pid:
+            raise EOFError
+        return "replay", b""
+
+    def count(self, key):
+        self.taken.update(body for body, _ in self.queue.take())
+        return self.taken[key]
 
 
 class GateBed:
     """The worker of nginx, before a keeper that lives."""
 
+    policies = ("hold", "rerun")
     ANSWERS = {"unknown-outcome": "unknown", "in-flight": "in_flight"}
 
     def __init__(self, gate, api):
@@ -194,9 +276,9 @@ def kill_at(bed, thread, call, nth, key, policy):
 
 
 def kill_at_each(bed):
-    bed.ask("warm", "rerun")
+    bed.ask("warm", bed.policies[0])
     points = [(thread, call, nth) for thread, call, count in calls_of(bed, "counted") for nth in range(1, count + 1)]
-    plays = [(*point, policy) for point in points for policy in POLICIES]
+    plays = [(*point, policy) for point in points for policy in bed.policies]
     plays = random.sample(plays, min(POINTS, len(plays)))
     kills = 0
     for i, (thread, call, nth, policy) in enumerate(plays):
@@ -223,10 +305,23 @@ def test_a_door_killed_before_each_call(hapax, store, kind):
 
 @pytest.mark.ci
 def test_a_keeper_killed_before_each_call(hapax, store):
-    with contextlib.closing(DoorBed(hapax, store, kills_keeper=True)) as bed:
+    with contextlib.closing(KeeperBed(hapax, store)) as bed:
         kill_at_each(bed)
 
 
 @pytest.mark.ci
 def test_a_worker_killed_before_each_call(gate, api):
     kill_at_each(GateBed(gate, api))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("policy", ["hold", "rerun"])
+def test_a_consumer_killed_before_each_call(hapax, policy):
+    with Redis().start() as redis, contextlib.closing(ConsumeBed(hapax, redis, policy)) as bed:
+        kill_at_each(bed)
+
+
+@pytest.mark.ci
+def test_a_relay_killed_before_each_call(hapax):
+    with Postgres().start() as server, contextlib.closing(RelayBed(hapax, Database(server))) as bed:
+        kill_at_each(bed)
