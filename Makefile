@@ -12,6 +12,7 @@ help:
 	@echo 'make sdk     the packages of the SDKs, each installed into a clean environment'
 	@echo 'make docs    the documentation as a site, into build-docs/'
 	@echo 'make soak    the long tests: hours of what make test does in minutes'
+	@echo 'make prove   the same in MINUTES=60; ends with a table'
 	@echo 'make clean   remove what was built'
 
 build:
@@ -47,6 +48,9 @@ image: deb
 
 soak: build
 	@tools/soak
+
+prove: build
+	@tools/soak --minutes $(or $(MINUTES),60)
 
 sdk:
 	@tools/install sdk
