@@ -6,6 +6,7 @@
 #include "advice.h"
 
 #include "print.h"
+#include "progress.h"
 #include "store/types.h"
 
 #include <inttypes.h>
@@ -103,21 +104,26 @@ static void say_unknown(struct advice *advice, struct hapax_store *store)
 {
     struct hapax_op op = {.kind = HAPAX_OP_LIST, .states = 1u << HAPAX_STATE_UNKNOWN};
     char line[HAPAX_TEXT_MAX], age[PRINT_AGE_MAX];
+    struct progress progress;
     uint32_t n = 0;
     int64_t oldest_us = 0;
 
     if (store->type->forgets)
         return;
+    progress_begin(&progress, advice->args);
     do {
+        if (n > 0)
+            progress_tell(&progress, progress_share(store, &op.cursor), n, "unknown");
         if (hapax_store_run(store, &op, 1) != HAPAX_ERR_NONE)
-            return; /* what is wrong with the store was said */
+            break; /* what is wrong with the store was said */
         for (uint32_t i = 0; i < op.count; i++)
             if (op.now_us - op.records[i].updated_us > oldest_us)
                 oldest_us = op.now_us - op.records[i].updated_us;
         n += op.count;
         op.cursor = op.next_cursor;
     } while (op.more && n < UNKNOWN_MAX);
-    if (n == 0)
+    progress_end(&progress);
+    if (n == 0 || op.error != HAPAX_ERR_NONE)
         return;
     print_age(age, oldest_us);
     (void)snprintf(line, sizeof(line),

@@ -12,10 +12,8 @@
  */
 #include "audit.h"
 #include "print.h"
+#include "progress.h"
 #include "report.h"
-
-#include "base/clock.h"
-#include "base/time.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,9 +21,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define PAGE_MAX    100u
-#define PROGRESS_US (2 * US_PER_S)
-#define LOOK_MS     100 /* between two looks whether the files are written anew */
+#define PAGE_MAX 100u
+#define LOOK_MS  100 /* between two looks whether the files are written anew */
 
 struct erase_args {
     struct cli_args args;
@@ -59,7 +56,7 @@ struct erasing {
     size_t n;
     int64_t erased[HAPAX_STATE_UNKNOWN + 1]; /* by state */
     int64_t runs, unknown, changed, not_known; /* left */
-    int64_t next_us; /* when progress is told again */
+    struct progress progress;
     struct report_damage damage;
 };
 
@@ -121,16 +118,6 @@ static void put_report(const struct erasing *e)
     put_left(e->not_known, "of which no reply came: erase again");
     if (!e->args->dry_run && e->store->type->remains)
         printf("their bytes may still be in: %s\n", e->store->type->remains);
-}
-
-static void put_progress(struct erasing *e, const char *what)
-{
-    int64_t now_us = hapax__monotonic_us();
-
-    if (now_us < e->next_us || e->args->args.json)
-        return;
-    e->next_us = now_us + PROGRESS_US;
-    (void)fprintf(stderr, "hapax erase: %s (%" PRId64 " so far)\n", what, sum(e));
 }
 
 /* ---- a page ------------------------------------------------------------------------------ */
@@ -218,6 +205,8 @@ static enum cli_exit walk(struct erasing *e)
     do {
         enum hapax_error error = hapax_store_run(e->store, &e->list, 1);
 
+        if (error != HAPAX_ERR_NONE || e->list.damaged)
+            progress_end(&e->progress);
         if (error != HAPAX_ERR_NONE)
             return cli_store_failed(&e->args->args, error, hapax_store_text(e->store));
         report_damage(&e->damage, "erase", &e->list);
@@ -227,7 +216,9 @@ static enum cli_exit walk(struct erasing *e)
             exit = forget(e);
         if (exit == CLI_DONE)
             exit = go_on(e, 0);
-        put_progress(e, "forgetting them");
+        if (e->list.more)
+            progress_tell(&e->progress, progress_share(e->store, &e->list.cursor), (uint64_t)sum(e),
+                          "forgotten");
     } while (exit == CLI_DONE && e->list.more);
     return exit;
 }
@@ -248,7 +239,8 @@ static enum cli_exit scrub(struct erasing *e)
         if (!op.more)
             break;
         op.cursor = op.next_cursor;
-        put_progress(e, "writing the store's files anew");
+        progress_tell(&e->progress, 0, (uint64_t)sum(e),
+                      "forgotten; writing the store's files anew");
         exit = go_on(e, LOOK_MS);
     }
     return exit;
@@ -269,6 +261,7 @@ static enum cli_exit erase(struct erasing *e, const struct audit *audit)
     exit = walk(e);
     if (exit == CLI_DONE && !e->args->dry_run)
         exit = scrub(e);
+    progress_end(&e->progress);
     (void)snprintf(end, sizeof(end), "%s: erased %" PRId64 ", left %" PRId64,
                    exit == CLI_DONE ? "done" : "broken off", sum(e),
                    e->runs + e->unknown + e->changed + e->not_known);
@@ -309,7 +302,7 @@ static enum cli_exit run(struct cli_args *args)
     e->args = (const struct erase_args *)args;
     e->list = (struct hapax_op){
         .kind = HAPAX_OP_LIST, .scope = hapax_str(e->args->scope), .limit = PAGE_MAX};
-    e->next_us = hapax__monotonic_us() + PROGRESS_US;
+    progress_begin(&e->progress, args);
     e->signals = cli_signals_begin();
     exit = check(e->args);
     if (exit == CLI_DONE && e->signals < 0)

@@ -8,6 +8,7 @@
 #include "cli.h"
 
 #include "print.h"
+#include "progress.h"
 #include "report.h"
 
 #include <inttypes.h>
@@ -55,17 +56,26 @@ static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *
     struct hapax_op op = {.kind = HAPAX_OP_PURGE};
     struct report_damage damage = {0};
     uint64_t purged = 0, expired_claims = 0;
+    struct progress progress;
+    enum hapax_error error;
 
+    progress_begin(&progress, args);
     do {
-        enum hapax_error error = hapax_store_run(store, &op, 1);
-
+        error = hapax_store_run(store, &op, 1);
         if (error != HAPAX_ERR_NONE)
-            return cli_store_failed(args, error, hapax_store_text(store));
+            break;
+        if (op.damaged)
+            progress_end(&progress);
         report_damage(&damage, "purge", &op);
         purged += op.purged;
         expired_claims += op.expired_claims;
         op.cursor = op.next_cursor;
+        if (op.more)
+            progress_tell(&progress, progress_share(store, &op.cursor), purged, "removed");
     } while (op.more && (signals < 0 || cli_signals_wait(signals, 0) == 0));
+    progress_end(&progress);
+    if (error != HAPAX_ERR_NONE)
+        return cli_store_failed(args, error, hapax_store_text(store));
     say_done(args, purged, expired_claims, NULL);
     if (damage.places > 0)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,

@@ -32,6 +32,7 @@
 #include "door/consume/ask.h"
 #include "outbox.h"
 #include "print.h"
+#include "progress.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -110,6 +111,7 @@ struct redriving {
     bool full; /* no more are taken */
     bool stopped; /* by a signal */
     int64_t event_us; /* the last progress */
+    struct progress progress;
 };
 
 static const struct cli_option options[] = {
@@ -648,6 +650,16 @@ static enum cli_exit pump_source(struct redriving *redriving, bool taking)
     return CLI_DONE;
 }
 
+/* Behind those that were seen the broker counts the others, as far as it does. */
+static void tell_progress(struct redriving *redriving)
+{
+    double seen = (double)redriving->seen;
+    int64_t lag = redriving->back.sink ? -1 : redriving->source->lag;
+
+    progress_tell(&redriving->progress, lag > 0 ? seen / (seen + (double)lag) : 0, redriving->seen,
+                  "letters seen");
+}
+
 /* Lets source and sinks work until all letters are seen and put back; with `taking` false, only
  * until the letters under way are sent. */
 static enum cli_exit work(struct redriving *redriving, bool taking)
@@ -667,6 +679,7 @@ static enum cli_exit work(struct redriving *redriving, bool taking)
         if (taking ? is_done(redriving) : redriving->busy == 0)
             break;
         exit = check_progress(redriving);
+        tell_progress(redriving);
         wait_turn(redriving);
     } while (exit == CLI_DONE);
     return exit;
@@ -774,6 +787,8 @@ static enum cli_exit redrive(const struct redrive_args *args)
         return cli_fail(&args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
     redriving->args = args;
     redriving->last = &redriving->first;
+    if (!args->dry_run) /* which prints each letter */
+        progress_begin(&redriving->progress, &args->args);
     redriving->signals = cli_signals_begin();
     exit = redriving->signals >= 0
                ? open_all(redriving)
@@ -781,6 +796,7 @@ static enum cli_exit redrive(const struct redrive_args *args)
     opened = exit == CLI_DONE;
     if (opened)
         exit = work(redriving, true);
+    progress_end(&redriving->progress);
     if (opened) {
         waiting = not_seen(redriving);
         surely = is_sure(redriving, waiting);
