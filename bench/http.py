@@ -19,11 +19,12 @@ others took meanwhile. With a large share the ratios favour the row with more pr
 Exits 1 if a ratio is under its bound or a request was not answered 2xx, 2 if nothing could be measured.
 
     bench/http.py [--seconds S] [--rounds N] [--records N] [--store rocksdb|redis]
-    bench/http.py [--seconds S] [--rounds N] --gates DIRECTIVES…
+    bench/http.py [--seconds S] [--rounds N] --gates DIRECTIVES… [--telling]
 
 With --gates new keys go through a gate with each of these DIRECTIVES, unsynced. Printed are the best of the rounds,
 which others disturbed least: the processor time of a request, of all processes, and the rate, beside those of the first
-gate. The requests carry a token, a cookie and an account. Nothing is judged.
+gate. The requests carry a token, a cookie and an account. Nothing is judged. --telling adds each once more, with spans
+for a collector, whose own time is left out, events in a file, and the run's context for the upstream.
 """
 import argparse
 import contextlib
@@ -156,29 +157,39 @@ class Bench:
         servers = [redis.process.pid for redis in self.redis.values()]
         return sum(map(process_us, keepers + workers + servers)) + sum(times[:4]) * 1e6
 
-    def gate(self, name, store, directives=""):
+    def gate(self, name, store, directives="", collector=None):
+        telling, proxy = "", PROXY
+        if collector:
+            telling = f"hapax_traces http://127.0.0.1:{collector}; hapax_events {self.folder}/{name}.events;"
+            proxy += "proxy_set_header traceparent $hapax_traceparent;"
         uri = self.redis[store].uri() if self.redis else f"unix:{self.folder}/{store}/keeper.sock"
-        return self.nginx(name, f"""hapax_store {uri}; {self.api}
-            server {{ LISTEN location /on/ {{ hapax on; {directives} {PROXY} }}
+        return self.nginx(name, f"""hapax_store {uri}; {self.api} {telling}
+            server {{ LISTEN location /on/ {{ hapax on; {directives} {proxy} }}
                       location /off/ {{ {PROXY} }} }}""", module=True)
 
     def keep(self, store, settings=""):
         return self.hapax.keep(f"rocksdb:{self.folder}/{store}{settings}")
 
-    def compare(self, gates, seconds, rounds):
+    def compare(self, gates, telling, seconds, rounds):
         """Prints what a request costs at a gate with each of the directives."""
         self.keep("store", "?sync=off")
-        rows = [Row(self, "", "", self.gate(f"gate{i}", "store", gates[i]), "http_unique.lua", "/on/")
+        to = (None,)
+        if telling:
+            collector = self.nginx("collector", "server { LISTEN location / { return 200; } }")
+            self.gates.remove(collector)
+            to = (None, collector.port)
+        gates = [(directives, port) for directives in gates for port in to]
+        rows = [Row(self, "", "", self.gate(f"gate{i}", "store", *gates[i]), "http_unique.lua", "/on/")
                 for i in range(len(gates))]
         for _ in range(rounds):
             for row in rows:
                 row.run(seconds, headers=[f"{name}: {value}" for name, value in WHO.items()])
         first = None
-        for row, directives in zip(rows, gates):
+        for row, (directives, port) in zip(rows, gates):
             own_us, rate = min(run[0] for run in row.each), max(run[1] for run in row.each)
             first = first or (own_us, rate)
             print(f"{own_us:6.2f} µs, {own_us / first[0] - 1:+.1%}   {rate:7.0f}/s, {rate / first[1] - 1:+.1%}   "
-                  f"{row.bad} bad: hapax on; {directives}")
+                  f"{row.bad} bad: hapax on; {directives}{' and telling' if port else ''}")
 
     def serve(self):
         """What the gates' stores are behind: "synced" and "unsynced"."""
@@ -264,6 +275,7 @@ def main():
     parser.add_argument("--records", type=int, default=0, help="that the stores hold before (0)")
     parser.add_argument("--store", choices=BOUNDS, default="rocksdb", help="behind the gate (rocksdb)")
     parser.add_argument("--gates", nargs="+", metavar="DIRECTIVES", help="compare gates with these")
+    parser.add_argument("--telling", action="store_true", help="with --gates: each again, with spans and events")
     wanted = parser.parse_args()
     if wanted.seconds < 1 or wanted.rounds < 1 or wanted.records < 0:
         parser.error("--seconds and --rounds are at least 1, --records at least 0")
@@ -276,7 +288,7 @@ def main():
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hapax-bench-")))
         bench = Bench(folder, stack, wanted.store)
         if wanted.gates:
-            return bench.compare(wanted.gates, wanted.seconds, wanted.rounds)
+            return bench.compare(wanted.gates, wanted.telling, wanted.seconds, wanted.rounds)
         if wanted.records:
             bench.fill(wanted.records)
         rows = bench.rows()

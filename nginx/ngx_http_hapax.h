@@ -226,6 +226,7 @@ typedef struct {
     ngx_str_t                       traces;     /* with a NUL; NULL: none */
     ngx_str_t                       events;     /* "-": standard output; NULL: none */
     ngx_open_file_t                *events_file;
+    ngx_fd_t                        events_output; /* of "-" */
 } ngx_http_hapax_main_conf_t;
 
 
@@ -486,6 +487,7 @@ ngx_http_hapax_tell_e ngx_http_hapax_push_tell(ngx_http_request_t *r, ngx_http_h
 
 /* traces and events */
 
+ngx_int_t ngx_http_hapax_traces_init(ngx_cycle_t *cycle, ngx_http_hapax_main_conf_t *hmcf);
 void ngx_http_hapax_traces_open(ngx_http_hapax_main_conf_t *hmcf, ngx_log_t *log);
 void ngx_http_hapax_traces_close(void);
 /* Before the flow begins. */

@@ -51,6 +51,7 @@ ngx_http_hapax_create_main_conf(ngx_conf_t *cf)
     }
 
     hmcf->nzones = 1;                       /* the one without a name */
+    hmcf->events_output = NGX_INVALID_FILE;
     hmcf->held_max = NGX_CONF_UNSET_SIZE;
     hmcf->limit_zone_size = NGX_CONF_UNSET_SIZE;
 

@@ -149,9 +149,13 @@ static ngx_flag_t  ngx_http_hapax_served;
 static ngx_int_t
 ngx_http_hapax_init_module(ngx_cycle_t *cycle)
 {
+    ngx_http_hapax_main_conf_t  *hmcf;
+
     ngx_http_hapax_served = getenv("HAPAX_SERVED") != NULL;
 
-    return NGX_OK;
+    hmcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_hapax_module);
+
+    return hmcf ? ngx_http_hapax_traces_init(cycle, hmcf) : NGX_OK;
 }
 
 

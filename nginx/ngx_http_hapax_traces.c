@@ -25,15 +25,68 @@ ngx_http_hapax_set_events(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return "is duplicate";
     }
 
-    hmcf->events = value[1];
-
     if (ngx_strcmp(value[1].data, "-") == 0) {
+        hmcf->events = value[1];
         return NGX_CONF_OK;
     }
 
     hmcf->events_file = ngx_conf_open_file(cf->cycle, &value[1]);
+    if (hmcf->events_file == NULL) {
+        return NGX_CONF_ERROR;
+    }
 
-    return hmcf->events_file ? NGX_CONF_OK : NGX_CONF_ERROR;
+    hmcf->events = hmcf->events_file->name;
+
+    return NGX_CONF_OK;
+}
+
+
+static void
+ngx_http_hapax_traces_cleanup(void *data)
+{
+    ngx_http_hapax_main_conf_t  *hmcf;
+
+    hmcf = data;
+
+    if (close(hmcf->events_output) == -1) {
+        ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, ngx_errno,
+                      "close() of hapax_events failed");
+    }
+}
+
+
+/*
+ * A pipe at standard output: the workers may not be able to open it anew, and
+ * would then wait in it for each other.  With "daemon on" there is no output.
+ */
+
+ngx_int_t
+ngx_http_hapax_traces_init(ngx_cycle_t *cycle, ngx_http_hapax_main_conf_t *hmcf)
+{
+    ngx_core_conf_t     *ccf;
+    ngx_pool_cleanup_t  *cln;
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
+
+    if (ccf->daemon || hmcf->events.data == NULL || hmcf->events_file
+        || ngx_test_config)
+    {
+        return NGX_OK;
+    }
+
+    cln = ngx_pool_cleanup_add(cycle->pool, 0);
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    hmcf->events_output = hapax__traces_output();
+
+    if (hmcf->events_output != NGX_INVALID_FILE) {
+        cln->handler = ngx_http_hapax_traces_cleanup;
+        cln->data = hmcf;
+    }
+
+    return NGX_OK;
 }
 
 
@@ -53,12 +106,13 @@ ngx_http_hapax_traces_open(ngx_http_hapax_main_conf_t *hmcf, ngx_log_t *log)
 
     settings.door = HAPAX__TRACED_HTTP;
     settings.no_spans = (hmcf->traces.data == NULL);
+    settings.events = (char *) hmcf->events.data;
 
     if (hmcf->events_file) {
         settings.events_fd = &hmcf->events_file->fd;
 
-    } else {
-        settings.events = (char *) hmcf->events.data;
+    } else if (hmcf->events_output != NGX_INVALID_FILE) {
+        settings.events_fd = &hmcf->events_output;
     }
 
     /* "env": what the environment says */

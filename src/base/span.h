@@ -6,6 +6,7 @@
 #ifndef HAPAX_BASE_SPAN_H
 #define HAPAX_BASE_SPAN_H
 
+#include <endian.h>
 #include <hapax/hapax.h>
 #include <string.h>
 #include <strings.h>
@@ -40,14 +41,27 @@ static inline bool hapax__text_begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Writes 2 * len small digits, and no NUL. Gives the end of them. */
+/* Writes 2 * len small digits, and no NUL. Gives the end of them. Four bytes at a time: ids are
+ * written for each request. */
 static inline char *hapax__hex(char *out, const void *bytes, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
-        uint8_t byte = ((const uint8_t *)bytes)[i];
+    const uint8_t *at = bytes;
 
-        *out++ = "0123456789abcdef"[byte >> 4];
-        *out++ = "0123456789abcdef"[byte & 15];
+    for (; len >= 4; len -= 4, at += 4, out += 8) {
+        uint64_t x = (uint64_t)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3];
+
+        x = (x << 16 | x) & UINT64_C(0x0000ffff0000ffff);
+        x = (x << 8 | x) & UINT64_C(0x00ff00ff00ff00ff);
+        x = (x << 4 | x) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+        x += UINT64_C(0x3030303030303030) +
+             ((x + UINT64_C(0x0606060606060606)) >> 4 & UINT64_C(0x0101010101010101)) *
+                 ('a' - '0' - 10);
+        x = htobe64(x);
+        memcpy(out, &x, sizeof(x));
+    }
+    for (; len > 0; len--, at++) {
+        *out++ = "0123456789abcdef"[*at >> 4];
+        *out++ = "0123456789abcdef"[*at & 15];
     }
     return out;
 }

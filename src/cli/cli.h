@@ -310,11 +310,9 @@ struct cli_telling {
 };
 
 /* Rows of a table of options, for its field of struct cli_telling. */
-#define CLI_TRACES_OPTION(type, field)                                                             \
-    CLI_TEXT_OPTION(type, field.traces, "traces", "URL",                                           \
-                    "Send spans there, by OTLP (default: by OTEL_*)")
 #define CLI_TELLING_OPTIONS(type, field)                                                           \
-    CLI_TRACES_OPTION(type, field),                                                                \
+    CLI_TEXT_OPTION(type, field.traces, "traces", "URL",                                           \
+                    "Send spans there, by OTLP (default: by OTEL_*)"),                             \
         CLI_TEXT_OPTION(type, field.events, "events", "FILE",                                      \
                         "Append a line of JSON per attempt; -: stdout")
 

@@ -50,7 +50,7 @@ static const struct cli_option options[] = {
     {"drain", "TIME", CLI_DURATION, AT(drain_ms), 0, 3600000,
      "At the end, how long to wait for the broker (default 10s)"},
     CLI_METRICS_OPTIONS(struct relay_args, metrics),
-    CLI_TRACES_OPTION(struct relay_args, telling),
+    CLI_TELLING_OPTIONS(struct relay_args, telling),
 };
 
 static void defaults(struct cli_args *args)

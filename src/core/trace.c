@@ -72,7 +72,9 @@ void hapax__trace_take(char out[HAPAX_TRACE_MAX], struct hapax_span *headers)
     text.ptr = headers->ptr + sizeof(name) - 1;
     if (!hapax__trace_read(&trace, text) || memcmp(text.ptr + text.len, "\r\n", 2) != 0)
         return;
-    hapax__trace_write(out, &trace);
+    memcpy(out, text.ptr, text.len);
+    memcpy(out, "00", 2);
+    out[text.len] = '\0';
     headers->ptr += HAPAX__TRACE_LINE;
     headers->len -= HAPAX__TRACE_LINE;
 }

@@ -5,15 +5,11 @@
  * Spans and events have a queue and a thread each: a collector that is down loses no event, and a
  * pipe that nobody reads loses no span.
  *
- * Spans and events are written by hand and not by the JSON writer: a gate tells of each request,
- * and the text of a span is the same but for a few numbers. No number of the places that one
- * operation needs is checked while it is written: there is room for the longest.
- *
  * The ids of an operation's spans are one random id with other last bits. So the door knows the id
  * of the handler's span before there is a span.
  *
- * Rejected: the SDK of OpenTelemetry, which is C++, with its protobuf or gRPC. Rejected: spans sent
- * by the door's own thread, which would wait for a collector that stands still.
+ * Rejected: spans sent by the door's own thread, which would wait for a collector that stands
+ * still.
  */
 #include "traces.h"
 
@@ -23,6 +19,8 @@
 #include "base/span.h"
 #include "base/thread.h"
 #include "base/time.h"
+#include "event.h"
+#include "otlp.h"
 #include "prometheus.h"
 #include <hapax/store.h>
 
@@ -53,29 +51,12 @@
 #define HEADERS_MAX  4096u
 #define LINES_MAX_US US_PER_S /* a reader that stands still is given so much */
 #define PATH         "/v1/traces"
-#define EVENT_MAX    2048u /* an event: two names of 255 bytes, all quotes, and its numbers */
 #define WRITE_MAX    4096u /* PIPE_BUF: so much goes into a file whole */
-#define SPANS_MAX    8192u /* all spans of an operation */
 
-/* The spans of an operation, by the last bits of their ids. */
-enum part { OPERATION, CLAIM, RUN, COMPLETE, WAIT, PARTS = 8 };
-
-struct told {
-    bool published; /* of a relay: it was not put aside */
-    struct hapax__traced at;
-    bool keyed;
-    struct hapax_id id;
-    enum hapax_answer_kind answer;
-    enum hapax_class cls;
-    bool recorded;
-    int status;
-    uint32_t attempt;
-    uint64_t fence;
-    int64_t begun_us, wait_us, run_us, handled_us, ended_us;
-    char link[HAPAX_TRACE_MAX]; /* the run that gave the outcome; "": this one, or none */
-    size_t scope_len, what_len;
-    uint8_t scope[HAPAX_SCOPE_MAX]; /* a relay's: the destination */
-    uint8_t what[HAPAX_WHAT_MAX];
+/* A scope as hapax_what() cleans it: mostly it is the one before. */
+struct cleaned {
+    size_t scope_len, len;
+    uint8_t scope[HAPAX_SCOPE_MAX], text[HAPAX_WHAT_MAX];
 };
 
 struct queue {
@@ -85,7 +66,8 @@ struct queue {
     bool ending;
     int64_t end_us;
     size_t head, count; /* of `told` */
-    struct told told[QUEUE_MAX];
+    struct cleaned cleaned; /* the thread's */
+    struct hapax__told told[QUEUE_MAX];
 };
 
 struct hapax__traces {
@@ -93,301 +75,19 @@ struct hapax__traces {
     struct queue *spans, *events; /* NULL: none */
     char url[URL_MAX]; /* "": no spans */
     struct curl_slist *headers;
-    char *resource; /* what stands before the spans */
-    size_t resource_len;
+    size_t service_len;
+    uint8_t service[HAPAX_WHAT_MAX];
     CURL *easy;
     int events_fd; /* -1: none */
-    bool stalled; /* nobody reads the events; the thread's, as what follows */
-    time_t second; /* of `time_text` */
-    char time_text[32];
+    char *events_path; /* NULL: the descriptor is all there is */
+    bool stalled; /* nobody reads the events; the thread's, as the next one */
+    struct hapax__second second;
     atomic_uint_fast64_t seed;
     atomic_uint_fast64_t sent, dropped, events_dropped;
 };
 
 /* Those of this process, for its /metrics: a process is one door. */
 static _Atomic(struct hapax__traces *) current;
-
-static const struct {
-    const char *name, *span; /* before the scope */
-    int kind; /* SERVER 2, PRODUCER 4, CONSUMER 5, INTERNAL 1 */
-} doors[] = {
-    [HAPAX__TRACED_HTTP] = {"http", "request ", 2},
-    [HAPAX__TRACED_MESSAGE] = {"message", "process ", 5},
-    [HAPAX__TRACED_LAMBDA] = {"lambda", "invoke ", 2},
-    [HAPAX__TRACED_SOCKET] = {"socket", "call ", 1},
-    [HAPAX__TRACED_COMMAND] = {"command", "command ", 1},
-    [HAPAX__TRACED_RELAY] = {"relay", "publish ", 4},
-};
-
-static const char *class_name(enum hapax_class cls)
-{
-    static const char *const names[] = {"", "final", "not_run", "failed", "unknown"};
-
-    return names[cls];
-}
-
-/* ---- writing ------------------------------------------------------------------------- */
-
-static char *put(char *at, const char *text)
-{
-    size_t len = strlen(text);
-
-    return (char *)memcpy(at, text, len) + len;
-}
-
-static char *put_number(char *at, uint64_t number)
-{
-    char digits[20];
-    size_t n = 0;
-
-    do {
-        digits[n++] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    while (n > 0)
-        *at++ = digits[--n];
-    return at;
-}
-
-/* A name that was cleaned by hapax_what(). */
-static char *put_name(char *at, const uint8_t *name, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        if (name[i] == '"' || name[i] == '\\')
-            *at++ = '\\';
-        *at++ = (char)name[i];
-    }
-    return at;
-}
-
-static char *put_text(char *at, const char *key, const char *value)
-{
-    at = put(at, ",{\"key\":\"");
-    at = put(at, key);
-    at = put(at, "\",\"value\":{\"stringValue\":\"");
-    at = put(at, value);
-    return put(at, "\"}}");
-}
-
-static char *put_count(char *at, const char *key, uint64_t value)
-{
-    at = put(at, ",{\"key\":\"");
-    at = put(at, key);
-    at = put(at, "\",\"value\":{\"intValue\":\"");
-    at = put_number(at, value);
-    return put(at, "\"}}");
-}
-
-/* ---- spans --------------------------------------------------------------------------- */
-
-static struct hapax__trace part_of(const struct hapax__traced *traced, enum part part)
-{
-    struct hapax__trace context = traced->self;
-
-    context.span[7] = (uint8_t)(context.span[7] ^ part);
-    return context;
-}
-
-/* Begins a span; its name and its attributes follow. */
-static char *put_span(char *at, const struct told *told, enum part part, int kind, int64_t begun_us,
-                      int64_t ended_us, int64_t ahead_us)
-{
-    const struct hapax__traced *traced = &told->at;
-    struct hapax__trace self = part_of(traced, part);
-    static const uint8_t none[8];
-
-    at = put(at, "{\"traceId\":\"");
-    at = hapax__hex(at, self.trace, sizeof(self.trace));
-    at = put(at, "\",\"spanId\":\"");
-    at = hapax__hex(at, self.span, sizeof(self.span));
-    if (part != OPERATION || memcmp(traced->parent.span, none, sizeof(none)) != 0) {
-        at = put(at, "\",\"parentSpanId\":\"");
-        at = hapax__hex(at, part == OPERATION ? traced->parent.span : traced->self.span, 8);
-    }
-    at = put(at, "\",\"kind\":");
-    at = put_number(at, (uint64_t)kind);
-    at = put(at, ",\"startTimeUnixNano\":\"");
-    at = put_number(at, (uint64_t)(begun_us + ahead_us));
-    at = put(at, "000\",\"endTimeUnixNano\":\"");
-    at = put_number(at, (uint64_t)(hapax__most(ended_us, begun_us) + ahead_us));
-    return put(at, "000\",\"name\":\"");
-}
-
-static char *put_part(char *at, const struct told *told, enum part part, const char *name,
-                      int64_t begun_us, int64_t ended_us, int64_t ahead_us)
-{
-    *at++ = ',';
-    at = put_span(at, told, part, 1, begun_us, ended_us, ahead_us);
-    at = put(at, name);
-    return put(at, "\"}");
-}
-
-static char *put_attributes(char *at, const struct told *told, enum hapax__traced_door door)
-{
-    bool failed = told->answer == HAPAX_ANSWER_STORE_DOWN || told->answer == HAPAX_ANSWER_UNKNOWN ||
-                  told->answer == HAPAX_ANSWER_FAILED || told->cls == HAPAX_CLASS_FAILED ||
-                  told->cls == HAPAX_CLASS_UNKNOWN;
-
-    at = put(at, "\",\"attributes\":[{\"key\":\"hapax.door\",\"value\":{\"stringValue\":\"");
-    at = put(at, doors[door].name);
-    at = put(at, "\"}},{\"key\":\"hapax.answer\",\"value\":{\"stringValue\":\"");
-    at = put(at, hapax_answer_name(told->answer));
-    at = put(at, "\"}}");
-    if (told->keyed) {
-        at = put(at, ",{\"key\":\"hapax.id\",\"value\":{\"stringValue\":\"");
-        at = hapax__hex(at, told->id.bytes, sizeof(told->id.bytes));
-        at = put(at, "\"}},{\"key\":\"hapax.scope\",\"value\":{\"stringValue\":\"");
-        at = put_name(at, told->scope, told->scope_len);
-        at = put(at, "\"}}");
-    }
-    if (told->what_len > 0) {
-        at = put(at, ",{\"key\":\"hapax.what\",\"value\":{\"stringValue\":\"");
-        at = put_name(at, told->what, told->what_len);
-        at = put(at, "\"}}");
-    }
-    if (told->attempt > 0)
-        at = put_count(at, "hapax.attempt", told->attempt);
-    if (told->fence > 0)
-        at = put_count(at, "hapax.fence", told->fence);
-    if (told->cls)
-        at = put_text(at, "hapax.class", class_name(told->cls));
-    if (told->status > 0 && door == HAPAX__TRACED_COMMAND)
-        at = put_count(at, "process.exit.code", (uint64_t)told->status);
-    else if (told->status >= 100)
-        at = put_count(at, "http.response.status_code", (uint64_t)told->status);
-    at = put(at, "]");
-    return failed ? put(at, ",\"status\":{\"code\":2}") : at;
-}
-
-static char *put_link(char *at, const char *link)
-{
-    if (!link[0])
-        return at;
-    at = put(at, ",\"links\":[{\"traceId\":\"");
-    at = (char *)memcpy(at, link + 3, 32) + 32;
-    at = put(at, "\",\"spanId\":\"");
-    at = (char *)memcpy(at, link + 36, 16) + 16;
-    return put(at, "\"}]");
-}
-
-static char *put_publication(char *at, const struct told *told, int64_t ahead_us)
-{
-    at = put_span(at, told, OPERATION, doors[HAPAX__TRACED_RELAY].kind, told->begun_us,
-                  told->ended_us, ahead_us);
-    at = put(at, doors[HAPAX__TRACED_RELAY].span);
-    at = put_name(at, told->scope, told->scope_len);
-    at =
-        put(at, "\",\"attributes\":[{\"key\":\"hapax.door\",\"value\":{\"stringValue\":\"relay\"}},"
-                "{\"key\":\"messaging.operation.type\",\"value\":{\"stringValue\":\"send\"}},"
-                "{\"key\":\"messaging.destination.name\",\"value\":{\"stringValue\":\"");
-    at = put_name(at, told->scope, told->scope_len);
-    at = put(at, "\"}}]");
-    return put(at, told->published ? "}" : ",\"status\":{\"code\":2}}");
-}
-
-/* All spans of an operation, with commas between. At most SPANS_MAX bytes. */
-static char *put_spans(char *at, const struct told *told, enum hapax__traced_door door,
-                       int64_t ahead_us)
-{
-    int64_t claimed_us = told->wait_us  ? told->wait_us
-                         : told->run_us ? told->run_us
-                                        : told->ended_us;
-
-    if (door == HAPAX__TRACED_RELAY)
-        return put_publication(at, told, ahead_us);
-    at = put_span(at, told, OPERATION, doors[door].kind, told->begun_us, told->ended_us, ahead_us);
-    at = put(at, doors[door].span);
-    at = put_name(at, told->scope, told->scope_len);
-    at = put_attributes(at, told, door);
-    at = put_link(at, told->link);
-    at = put(at, "}");
-    if (told->keyed)
-        at = put_part(at, told, CLAIM, told->link[0] && !told->wait_us ? "replay" : "claim",
-                      told->begun_us, claimed_us, ahead_us);
-    if (told->wait_us > 0)
-        at = put_part(at, told, WAIT, "wait", told->wait_us,
-                      told->run_us ? told->run_us : told->ended_us, ahead_us);
-    if (told->cls)
-        at = put_part(at, told, RUN, "handler", told->run_us, told->handled_us, ahead_us);
-    if (told->cls && told->keyed)
-        at = put_part(at, told, COMPLETE, "complete", told->handled_us, told->ended_us, ahead_us);
-    return at;
-}
-
-/* ---- events -------------------------------------------------------------------------- */
-
-static char *put_time(char *at, struct hapax__traces *traces, int64_t us)
-{
-    time_t second = (time_t)(us / US_PER_S);
-    struct tm tm;
-
-    if (second != traces->second) {
-        (void)gmtime_r(&second, &tm);
-        (void)strftime(traces->time_text, sizeof(traces->time_text), "%Y-%m-%dT%H:%M:%S.", &tm);
-        traces->second = second;
-    }
-    at = put(at, traces->time_text);
-    for (int64_t unit = US_PER_S / 10; unit > 0; unit /= 10)
-        *at++ = (char)('0' + us / unit % 10);
-    return put(at, "Z");
-}
-
-static char *put_ms(char *at, const char *name, int64_t us)
-{
-    us = hapax__most(us, 0);
-    at = put(at, name);
-    at = put_number(at, (uint64_t)(us / US_PER_MS));
-    *at++ = '.';
-    for (int64_t unit = US_PER_MS / 10; unit > 0; unit /= 10)
-        *at++ = (char)('0' + us / unit % 10);
-    return at;
-}
-
-/* At most EVENT_MAX bytes. */
-static char *put_event(char *at, struct hapax__traces *traces, const struct told *told,
-                       int64_t ahead_us)
-{
-    static const struct hapax__trace none;
-    struct hapax__trace run = part_of(&told->at, RUN);
-    char trace[HAPAX_TRACE_MAX];
-
-    at = put(at, "{\"event\":\"attempt\",\"time\":\"");
-    at = put_time(at, traces, told->ended_us + ahead_us);
-    at = put(at, "\",\"door\":\"");
-    at = put(at, doors[traces->door].name);
-    at = put(at, "\",\"id\":");
-    if (told->keyed) {
-        *at++ = '"';
-        at = hapax__hex(at, told->id.bytes, sizeof(told->id.bytes));
-        *at++ = '"';
-    } else {
-        at = put(at, "null");
-    }
-    at = put(at, ",\"scope\":\"");
-    at = put_name(at, told->scope, told->scope_len);
-    at = put(at, "\",\"what\":\"");
-    at = put_name(at, told->what, told->what_len);
-    at = put(at, "\",\"attempt\":");
-    at = put_number(at, told->attempt);
-    at = put(at, ",\"fence\":");
-    at = put_number(at, told->fence);
-    at = put(at, ",\"class\":\"");
-    at = put(at, class_name(told->cls));
-    at = put(at, "\",\"answer\":\"");
-    at = put(at, hapax_answer_name(told->answer));
-    at = put(at, told->recorded ? "\",\"recorded\":true" : "\",\"recorded\":false");
-    at = put(at, ",\"status\":");
-    at = put_number(at, (uint64_t)told->status);
-    at = put_ms(at, ",\"ms\":", told->ended_us - told->begun_us);
-    at = put_ms(at, ",\"handler_ms\":", told->handled_us - told->run_us);
-    at = put(at, ",\"trace\":");
-    if (memcmp(&told->at.self, &none, sizeof(none)) == 0)
-        return put(at, "null}\n");
-    hapax__trace_write(trace, told->at.sent ? &run : &told->at.self);
-    *at++ = '"';
-    at = put(at, trace);
-    return put(at, "\"}\n");
-}
 
 /* ---- the threads --------------------------------------------------------------------- */
 
@@ -443,6 +143,18 @@ static void pause_for(struct queue *queue, int64_t us)
     pthread_mutex_unlock(&queue->lock);
 }
 
+static struct hapax_span clean(struct cleaned *last, const struct hapax__told *told)
+{
+    struct hapax_span scope = {told->scope, told->scope_len};
+
+    if (scope.len != last->scope_len || memcmp(scope.ptr, last->scope, scope.len) != 0) {
+        memcpy(last->scope, scope.ptr, scope.len);
+        last->scope_len = scope.len;
+        last->len = hapax_what(last->text, &scope, 1);
+    }
+    return (struct hapax_span){last->text, last->len};
+}
+
 /* Whole lines, at once. A reader that stood still is not waited for again until it has read. */
 static bool write_lines(struct hapax__traces *traces, const char *bytes, size_t len)
 {
@@ -463,19 +175,48 @@ static bool write_lines(struct hapax__traces *traces, const char *bytes, size_t 
     return !traces->stalled;
 }
 
+static int open_file(const char *path, int more)
+{
+    return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | more, 0640);
+}
+
+/* A file that was moved away, as logrotate does, is left for the one that its name means now, or
+ * for a new one. Where that cannot be opened, the one that is open goes on. Rejected: a signal.
+ * Each door would need one, which its handlers may not inherit, and nginx's workers reopen their
+ * files at a moment that a thread of theirs does not see. */
+static void follow(struct hapax__traces *traces)
+{
+    struct stat named, is;
+    int fd;
+
+    if (!traces->events_path || fstat(traces->events_fd, &is) != 0 ||
+        (stat(traces->events_path, &named) == 0 && named.st_dev == is.st_dev &&
+         named.st_ino == is.st_ino))
+        return;
+    fd = open_file(traces->events_path, O_NONBLOCK);
+    if (fd < 0)
+        return;
+    close(traces->events_fd);
+    traces->events_fd = fd;
+}
+
 static void write_events(struct hapax__traces *traces, size_t head, size_t count)
 {
     int64_t ahead_us = hapax__wall_us() - hapax__boot_us();
     char lines[WRITE_MAX];
     size_t n = 0, len = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        const struct told *told = &traces->events->told[(head + i) % QUEUE_MAX];
+    follow(traces);
 
-        len = (size_t)(put_event(lines + len, traces, told, ahead_us) - lines);
+    for (size_t i = 0; i < count; i++) {
+        const struct hapax__told *told = &traces->events->told[(head + i) % QUEUE_MAX];
+        char *end = hapax__event(lines + len, told, clean(&traces->events->cleaned, told),
+                                 traces->door, ahead_us, &traces->second);
+
+        len = (size_t)(end - lines);
         assert(len <= sizeof(lines));
         n++;
-        if (i + 1 < count && len <= sizeof(lines) - EVENT_MAX)
+        if (i + 1 < count && len <= sizeof(lines) - HAPAX__EVENT_MAX)
             continue;
         if (!write_lines(traces, lines, len))
             atomic_fetch_add(&traces->events_dropped, n);
@@ -516,7 +257,7 @@ static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl
 }
 
 /* Sends a body once. *again: to be tried again. */
-static bool post(struct hapax__traces *traces, const char *body, size_t len, bool *again)
+static bool post(struct hapax__traces *traces, const uint8_t *body, size_t len, bool *again)
 {
     long status = 0;
     int64_t timeout_ms = hapax__least(TIMEOUT_MS, left_us(traces->spans) / US_PER_MS + 1);
@@ -532,7 +273,7 @@ static bool post(struct hapax__traces *traces, const char *body, size_t len, boo
     return code == CURLE_OK && status / 100 == 2;
 }
 
-static bool post_until(struct hapax__traces *traces, const char *body, size_t len)
+static bool post_until(struct hapax__traces *traces, const uint8_t *body, size_t len)
 {
     int64_t pause_us = PAUSE_MIN_US;
     bool again = true;
@@ -549,21 +290,21 @@ static bool post_until(struct hapax__traces *traces, const char *body, size_t le
     return false;
 }
 
-static void send_spans(struct hapax__traces *traces, char *body, size_t head, size_t count)
+static void send_spans(struct hapax__traces *traces, uint8_t *body, size_t head, size_t count)
 {
     int64_t ahead_us = hapax__wall_us() - hapax__boot_us();
-    char *at = (char *)memcpy(body, traces->resource, traces->resource_len) + traces->resource_len;
+    uint8_t *spans = body + HAPAX__OTLP_HEAD_MAX, *at = spans;
 
     for (size_t i = 0; i < count; i++) {
-        const struct told *told = &traces->spans->told[(head + i) % QUEUE_MAX];
-        char *from = at;
+        const struct hapax__told *told = &traces->spans->told[(head + i) % QUEUE_MAX];
+        uint8_t *from = at;
 
-        if (i > 0)
-            *at++ = ',';
-        at = put_spans(at, told, traces->door, ahead_us);
-        assert(at - from <= (ptrdiff_t)SPANS_MAX);
+        at = hapax__otlp_spans(at, told, clean(&traces->spans->cleaned, told), traces->door,
+                               ahead_us);
+        assert(at - from <= (ptrdiff_t)HAPAX__OTLP_SPANS_MAX);
     }
-    at = put(at, "]}]}]}");
+    body = hapax__otlp_head(spans, (size_t)(at - spans),
+                            (struct hapax_span){traces->service, traces->service_len});
     atomic_fetch_add(
         post_until(traces, body, (size_t)(at - body)) ? &traces->sent : &traces->dropped, count);
 }
@@ -571,7 +312,7 @@ static void send_spans(struct hapax__traces *traces, char *body, size_t head, si
 static void *spans_main(void *arg)
 {
     struct hapax__traces *traces = arg;
-    char *body = malloc(traces->resource_len + BATCH_MAX * SPANS_MAX + 64);
+    uint8_t *body = malloc(HAPAX__OTLP_HEAD_MAX + BATCH_MAX * HAPAX__OTLP_SPANS_MAX);
     size_t head, count;
 
     pthread_setname_np(pthread_self(), "hapax-traces");
@@ -681,7 +422,7 @@ static enum hapax_error set_header(struct hapax__traces *traces, const char *nam
 static enum hapax_error set_headers(struct hapax__traces *traces, char text[HAPAX_TEXT_MAX])
 {
     const char *at = variable("OTEL_EXPORTER_OTLP_TRACES_HEADERS");
-    enum hapax_error error = add_header(traces, "Content-Type: application/json", text);
+    enum hapax_error error = add_header(traces, "Content-Type: application/x-protobuf", text);
 
     if (!at)
         at = variable("OTEL_EXPORTER_OTLP_HEADERS");
@@ -698,30 +439,13 @@ static enum hapax_error set_headers(struct hapax__traces *traces, char text[HAPA
     return error;
 }
 
-static enum hapax_error set_resource(struct hapax__traces *traces, char text[HAPAX_TEXT_MAX])
-{
-    const char *service = variable("OTEL_SERVICE_NAME");
-    uint8_t name[HAPAX_WHAT_MAX];
-    struct hapax_span given = hapax_str(service ? service : "hapax");
-    size_t len = hapax_what(name, &given, 1);
-    char *at = malloc(2 * sizeof(name) + 256);
-
-    traces->resource = at;
-    if (!at)
-        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
-    at = put(at, "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\","
-                 "\"value\":{\"stringValue\":\"");
-    at = put_name(at, name, len);
-    at = put(at, "\"}}]},\"scopeSpans\":[{\"scope\":{\"name\":\"hapax\",\"version\":"
-                 "\"" HAPAX_VERSION "\"},\"spans\":[");
-    traces->resource_len = (size_t)(at - traces->resource);
-    return HAPAX_ERR_NONE;
-}
-
 static enum hapax_error set_easy(struct hapax__traces *traces, char text[HAPAX_TEXT_MAX])
 {
+    const char *service = variable("OTEL_SERVICE_NAME");
+    struct hapax_span given = hapax_str(service ? service : "hapax");
     CURL *easy;
 
+    traces->service_len = hapax_what(traces->service, &given, 1);
     hapax__aws_curl_init();
     easy = traces->easy = curl_easy_init();
     if (!easy)
@@ -741,9 +465,7 @@ static enum hapax_error set_easy(struct hapax__traces *traces, char text[HAPAX_T
     return HAPAX_ERR_NONE;
 }
 
-/* A write never blocks. Others share standard output, so a pipe there is opened anew. Where that is
- * forbidden (another user's), it is used as it is. */
-static int own_output(void)
+int hapax__traces_output(void)
 {
     struct stat is;
     int fd = -1;
@@ -758,19 +480,22 @@ static enum hapax_error set_events(struct hapax__traces *traces,
                                    char text[HAPAX_TEXT_MAX])
 {
     const char *file = settings->events;
+    bool named = file && strcmp(file, "-") != 0;
 
+    if (!file)
+        return HAPAX_ERR_NONE;
+    if (named && !(traces->events_path = strdup(file)))
+        return hapax__fail(text, HAPAX_ERR_NOMEM, "out of memory");
     if (settings->events_fd)
         traces->events_fd = fcntl(*settings->events_fd, F_DUPFD_CLOEXEC, 3);
-    else if (file && strcmp(file, "-") == 0)
-        traces->events_fd = own_output();
-    else if (file)
-        traces->events_fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
-    if (traces->events_fd >= 0 && (!file || strcmp(file, "-") != 0))
+    else
+        traces->events_fd = named ? open_file(file, 0) : hapax__traces_output();
+    if (traces->events_fd >= 0 && named)
         (void)fcntl(traces->events_fd, F_SETFL, O_APPEND | O_NONBLOCK);
-    if (traces->events_fd >= 0 || (!file && !settings->events_fd))
+    if (traces->events_fd >= 0)
         return HAPAX_ERR_NONE;
-    return hapax__fail(text, HAPAX_ERR_INVALID, "cannot write events to \"%.100s\": %s",
-                       file ? file : "a descriptor", strerror(errno));
+    return hapax__fail(text, HAPAX_ERR_INVALID, "cannot write events to \"%.100s\": %s", file,
+                       strerror(errno));
 }
 
 /* ---- open and close ------------------------------------------------------------------ */
@@ -830,7 +555,7 @@ static void traces_free(struct hapax__traces *traces)
     if (traces->events_fd >= 0)
         close(traces->events_fd);
     curl_slist_free_all(traces->headers); /* may hold a secret, as the environment does */
-    free(traces->resource);
+    free(traces->events_path);
     free(traces);
 }
 
@@ -856,8 +581,6 @@ enum hapax_error hapax__traces_open(struct hapax__traces **out,
     }
     if (error == HAPAX_ERR_NONE && traces->url[0])
         error = set_headers(traces, text);
-    if (error == HAPAX_ERR_NONE && traces->url[0])
-        error = set_resource(traces, text);
     if (error == HAPAX_ERR_NONE && traces->url[0])
         error = set_easy(traces, text);
     if (error == HAPAX_ERR_NONE &&
@@ -916,7 +639,7 @@ void hapax__traces_begin(struct hapax__traces *traces, struct hapax__traced *out
         memcpy(out->self.trace, id, sizeof(out->self.trace));
     memcpy(out->self.span, id + 2, sizeof(out->self.span));
     out->self.span[0] |= 1; /* not zero */
-    out->self.span[7] &= (uint8_t) ~(PARTS - 1u);
+    out->self.span[7] &= (uint8_t) ~(HAPAX__PARTS - 1u);
     out->self.flags = 1;
 }
 
@@ -924,12 +647,12 @@ bool hapax__traces_run(struct hapax__trace *out, const struct hapax__traced *tra
 {
     static const struct hapax__trace none;
 
-    *out = traced->sent ? part_of(traced, RUN) : traced->self;
+    *out = traced->sent ? hapax__part_of(traced, HAPAX__PART_RUN) : traced->self;
     return memcmp(out, &none, sizeof(none)) != 0;
 }
 
 /* A place at the end of a queue, with its lock. NULL, without it: the queue is full. */
-static struct told *begin_told(struct queue *queue, atomic_uint_fast64_t *dropped)
+static struct hapax__told *begin_told(struct queue *queue, atomic_uint_fast64_t *dropped)
 {
     pthread_mutex_lock(&queue->lock);
     if (queue->count < QUEUE_MAX)
@@ -955,7 +678,7 @@ static void tell(struct queue *queue, atomic_uint_fast64_t *dropped,
 {
     const struct hapax__flow_request *request = &flow->request;
     const struct hapax_answer *answer = &flow->answer;
-    struct told *told = begin_told(queue, dropped);
+    struct hapax__told *told = begin_told(queue, dropped);
 
     if (!told)
         return;
@@ -978,7 +701,8 @@ static void tell(struct queue *queue, atomic_uint_fast64_t *dropped,
         memcpy(told->link, answer->trace, sizeof(told->link));
     told->scope_len = told->what_len = 0;
     if (told->keyed) {
-        told->scope_len = hapax_what(told->scope, &request->scope, 1);
+        told->scope_len = request->scope.len;
+        memcpy(told->scope, request->scope.ptr, request->scope.len);
         told->what_len = request->what.len;
         memcpy(told->what, request->what.ptr, request->what.len);
     }
@@ -994,21 +718,40 @@ void hapax__traces_answer(struct hapax__traces *traces, const struct hapax__trac
         tell(traces->events, &traces->events_dropped, traced, flow, now_us);
 }
 
-void hapax__traces_published(struct hapax__traces *traces, struct hapax_span traceparent,
-                             struct hapax_span destination, int64_t begun_us, int64_t now_us,
-                             bool published)
+static void tell_publication(struct queue *queue, atomic_uint_fast64_t *dropped,
+                             const struct hapax__traced *traced,
+                             const struct hapax__publication_told *of, int64_t now_us)
 {
-    struct hapax__traced traced;
-    struct told *told;
+    struct hapax__told *told = begin_told(queue, dropped);
+    char seq[24];
+    struct hapax_span what[] = {of->topic, {NULL, 0}};
 
-    hapax__traces_begin(traces, &traced, traceparent);
-    told = traced.sent ? begin_told(traces->spans, &traces->dropped) : NULL;
     if (!told)
         return;
-    *told = (struct told){
-        .at = traced, .published = published, .begun_us = begun_us, .ended_us = now_us};
-    told->scope_len = hapax_what(told->scope, &destination, 1);
-    end_told(traces->spans);
+    (void)snprintf(seq, sizeof(seq), "%" PRId64, of->seq);
+    what[1] = hapax_str(seq);
+    *told = (struct hapax__told){.at = *traced,
+                                 .answer = of->published ? HAPAX_ANSWER_FRESH : HAPAX_ANSWER_FAILED,
+                                 .cls = of->published ? HAPAX_CLASS_FINAL : HAPAX_CLASS_FAILED,
+                                 .begun_us = of->begun_us,
+                                 .run_us = of->begun_us,
+                                 .handled_us = now_us,
+                                 .ended_us = now_us};
+    told->scope_len = hapax_what(told->scope, &of->topic, 1);
+    told->what_len = hapax_what(told->what, what, 2);
+    end_told(queue);
+}
+
+void hapax__traces_published(struct hapax__traces *traces, const struct hapax__publication_told *of,
+                             int64_t now_us)
+{
+    struct hapax__traced traced;
+
+    hapax__traces_begin(traces, &traced, of->traceparent);
+    if (traced.sent)
+        tell_publication(traces->spans, &traces->dropped, &traced, of, now_us);
+    if (traces->events)
+        tell_publication(traces->events, &traces->events_dropped, &traced, of, now_us);
 }
 
 struct hapax__traces_counts hapax__traces_counts(const struct hapax__traces *traces)

@@ -10,22 +10,12 @@
 #define HAPAX_HTTP_TRACES_H
 
 #include "core/flow.h"
-#include "core/trace.h"
+#include "told.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 
 struct hapax__traces;
-
-/* The door, as spans and events name it; what kind of span its operations are. */
-enum hapax__traced_door {
-    HAPAX__TRACED_HTTP,
-    HAPAX__TRACED_MESSAGE,
-    HAPAX__TRACED_LAMBDA,
-    HAPAX__TRACED_SOCKET,
-    HAPAX__TRACED_COMMAND,
-    HAPAX__TRACED_RELAY
-};
 
 struct hapax__traces_settings {
     enum hapax__traced_door door;
@@ -34,7 +24,7 @@ struct hapax__traces_settings {
     const char *url;
     bool no_spans; /* whatever the environment says */
     const char *events; /* a file to append to; "-": standard output; NULL: no events */
-    const int *events_fd; /* in its place: a descriptor, which stays the caller's; NULL: none */
+    const int *events_fd; /* it is open already, and stays the caller's; NULL: it is to be opened */
 };
 
 /* Opens what the settings name. *out is NULL where that is nothing. INVALID: a URL, a header or a
@@ -43,16 +33,13 @@ enum hapax_error hapax__traces_open(struct hapax__traces **out,
                                     const struct hapax__traces_settings *settings,
                                     char text[HAPAX_TEXT_MAX]);
 
+/* Standard output, to be written without blocking. Others share it, so a pipe is opened anew; where
+ * that is forbidden (another user's), it is used as it is. -1: there is none. */
+int hapax__traces_output(void);
+
 /* Sends what is queued, for 2 s, or 3 where a request is under way, and frees. NULL: does
  * nothing. */
 void hapax__traces_close(struct hapax__traces *traces);
-
-/* Where an operation stands. Zeroed: its caller has no trace, and no spans are sent. */
-struct hapax__traced {
-    struct hapax__trace parent; /* the caller's; zeroed: none */
-    struct hapax__trace self;
-    bool sent; /* as spans */
-};
 
 /* Begins an operation under the caller's context, which may be none. The caller decides whether it
  * is recorded; where there is no caller it is. traces may be NULL. */
@@ -66,11 +53,16 @@ bool hapax__traces_run(struct hapax__trace *out, const struct hapax__traced *tra
 void hapax__traces_answer(struct hapax__traces *traces, const struct hapax__traced *traced,
                           const struct hapax__flow *flow, int64_t now_us);
 
-/* A relay's publication has ended. destination and why (NULL: it is published) are copied. */
+/* A relay's publication of a row has ended. All is copied. */
+struct hapax__publication_told {
+    struct hapax_span traceparent, topic;
+    int64_t seq;
+    int64_t begun_us;
+    bool published; /* the broker confirmed it */
+};
 HAPAX__SHARED void hapax__traces_published(struct hapax__traces *traces,
-                                           struct hapax_span traceparent,
-                                           struct hapax_span destination, int64_t begun_us,
-                                           int64_t now_us, bool published);
+                                           const struct hapax__publication_told *of,
+                                           int64_t now_us);
 
 /* How many operations were sent as spans, dropped instead, and how many events were dropped. */
 struct hapax__traces_counts {

@@ -422,14 +422,17 @@ static void end_item(struct running *r, struct item *item, enum state state)
  * since a row that was sent twice is one message. */
 static void trace(const struct running *r, const struct item *item, bool is_published)
 {
-    struct hapax_span context = {NULL, 0};
+    struct hapax__publication_told told = {.topic = item->row.topic,
+                                           .seq = item->row.seq,
+                                           .begun_us = item->begun_us,
+                                           .published = is_published};
 
+    if (!r->how->traces)
+        return;
     for (size_t i = 0; i < item->letter.header_count; i++)
         if (hapax__name_is(item->letter.headers[i].name, "traceparent"))
-            context = item->letter.headers[i].value;
-    if (r->how->traces)
-        hapax__traces_published(r->how->traces, context, item->row.topic, item->begun_us,
-                                hapax__boot_us(), is_published);
+            told.traceparent = item->letter.headers[i].value;
+    hapax__traces_published(r->how->traces, &told, hapax__boot_us());
 }
 
 static void published(struct running *r, struct item *item)

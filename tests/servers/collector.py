@@ -1,41 +1,76 @@
-"""A fake collector: takes OTLP over HTTP in its JSON form, and holds each span against what the protocol publishes
-(opentelemetry-proto's trace.proto and the mapping of OTLP to JSON). Debian has no real one."""
-import json
-import re
+"""A fake collector: takes OTLP over HTTP in protobuf, and holds each message against what the protocol publishes
+(opentelemetry-proto's trace.proto, common.proto and trace_service.proto). Debian has no real one."""
+import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-FIELDS = {"traceId", "spanId", "traceState", "parentSpanId", "flags", "name", "kind", "startTimeUnixNano",
-          "endTimeUnixNano", "attributes", "droppedAttributesCount", "events", "droppedEventsCount", "links",
-          "droppedLinksCount", "status"}
-VALUES = {"stringValue": str, "boolValue": bool, "intValue": str, "doubleValue": float}
+VARINT, FIXED64, BYTES = 0, 1, 2
+# Of each message, by the number of the field: its name, and what it is. A list may come more than once.
+VALUE = {1: ("string", str), 2: ("bool", VARINT), 3: ("int", VARINT), 4: ("double", FIXED64)}
+KEY_VALUE = {1: ("key", str), 2: ("value", VALUE)}
+LINK = {1: ("trace_id", bytes), 2: ("span_id", bytes), 3: ("trace_state", str), 4: ("attributes", [KEY_VALUE])}
+STATUS = {2: ("message", str), 3: ("code", VARINT)}
+SPAN = {1: ("trace_id", bytes), 2: ("span_id", bytes), 3: ("trace_state", str), 4: ("parent_span_id", bytes),
+        5: ("name", str), 6: ("kind", VARINT), 7: ("start", FIXED64), 8: ("end", FIXED64),
+        9: ("attributes", [KEY_VALUE]), 13: ("links", [LINK]), 15: ("status", STATUS)}
+SCOPE_SPANS = {1: ("scope", {1: ("name", str), 2: ("version", str)}), 2: ("spans", [SPAN])}
+REQUEST = {1: ("resource_spans", [{1: ("resource", {1: ("attributes", [KEY_VALUE])}),
+                                   2: ("scope_spans", [SCOPE_SPANS])}])}
+
+
+def take_varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 128:
+            return value, at
+
+
+def read(message, data):
+    """A message of protobuf as a dict. A field that is unknown, of another kind or there twice is refused."""
+    found, at = {}, 0
+    while at < len(data):
+        tag, at = take_varint(data, at)
+        name, kind = message[tag >> 3]
+        many = isinstance(kind, list)
+        kind = kind[0] if many else kind
+        if kind == FIXED64:
+            (value,), at, wire = struct.unpack_from("<Q", data, at), at + 8, FIXED64
+        elif kind == VARINT:
+            (value, at), wire = take_varint(data, at), VARINT
+        else:
+            (size, at), wire = take_varint(data, at), BYTES
+            value, at = data[at:at + size], at + size
+            assert len(value) == size, "cut off"
+            value = read(kind, value) if isinstance(kind, dict) else value.decode() if kind is str else value
+        assert tag & 7 == wire, f"{name} has wire type {tag & 7}"
+        assert many or name not in found, f"{name} is there twice"
+        found[name] = [*found.get(name, []), value] if many else value
+    return found
 
 
 def attributes_of(pairs):
-    """A list of KeyValue as a dict. 64-bit numbers are decimal strings."""
+    """A list of KeyValue as a dict."""
     found = {}
     for pair in pairs:
-        assert pair.keys() == {"key", "value"} and len(pair["value"]) == 1, pair
-        (kind, value), = pair["value"].items()
-        assert isinstance(value, VALUES[kind]) and pair["key"] not in found, pair
-        found[pair["key"]] = int(value) if kind == "intValue" else value
+        assert pair.keys() == {"key", "value"} and len(pair["value"]) == 1 and pair["key"] not in found, pair
+        found[pair["key"]], = pair["value"].values()
     return found
 
 
 class Span:
     def __init__(self, span, service):
-        assert span.keys() <= FIELDS, span.keys() - FIELDS
-        assert re.fullmatch("[0-9a-f]{32}", span["traceId"]) and re.fullmatch("[0-9a-f]{16}", span["spanId"]), span
-        assert int(span["traceId"], 16) and int(span["spanId"], 16)
-        assert re.fullmatch("[0-9a-f]{16}", span.get("parentSpanId", "0" * 16)), span
+        assert len(span["trace_id"]) == 16 and any(span["trace_id"]) and len(span["span_id"]) == 8, span
+        assert any(span["span_id"]) and len(span.get("parent_span_id", bytes(8))) == 8, span
         assert 1 <= span["kind"] <= 5 and 0 <= span.get("status", {}).get("code", 0) <= 2
-        assert span["startTimeUnixNano"].isdigit() and span["endTimeUnixNano"].isdigit(), span
-        self.trace, self.id, self.parent = span["traceId"], span["spanId"], span.get("parentSpanId")
+        self.trace, self.id = span["trace_id"].hex(), span["span_id"].hex()
+        self.parent = span["parent_span_id"].hex() if "parent_span_id" in span else None
         self.name, self.kind, self.service = span["name"], span["kind"], service
-        self.begun, self.ended = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
-        assert self.name and self.begun <= self.ended, span
+        self.begun, self.ended = span["start"], span["end"]
+        assert self.name and 0 < self.begun <= self.ended, span
         self.attributes = attributes_of(span.get("attributes", []))
-        self.links = [(link["traceId"], link["spanId"]) for link in span.get("links", [])]
+        self.links = [(link["trace_id"].hex(), link["span_id"].hex()) for link in span.get("links", [])]
         self.failed = span.get("status", {}).get("code") == 2
 
 
@@ -61,10 +96,9 @@ class Collector:
                     except Exception as error:  # shown where the test reads the spans
                         collector.problems.append(repr(error))
                 self.send_response(collector.answer)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", "2")
+                self.send_header("Content-Type", "application/x-protobuf")
+                self.send_header("Content-Length", "0")
                 self.end_headers()
-                self.wfile.write(b"{}")
 
             def log_message(self, *_):
                 pass
@@ -75,16 +109,14 @@ class Collector:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def take(self, path, headers, body):
-        assert path == "/v1/traces" and headers["Content-Type"] == "application/json", path
+        assert path == "/v1/traces" and headers["Content-Type"] == "application/x-protobuf", path
         self.bodies.append(body)
         self.headers.append(headers)
         if self.answer != 200:
             return
-        request = json.loads(body)
-        assert request.keys() == {"resourceSpans"}
-        for resource in request["resourceSpans"]:
+        for resource in read(REQUEST, body)["resource_spans"]:
             service = attributes_of(resource["resource"]["attributes"])["service.name"]
-            for scope in resource["scopeSpans"]:
+            for scope in resource["scope_spans"]:
                 assert scope["scope"]["name"] == "hapax" and scope["spans"]
                 self.spans += [Span(span, service) for span in scope["spans"]]
 

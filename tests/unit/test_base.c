@@ -7,6 +7,7 @@
 #include "base/span.h"
 #include "base/time.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define TIMERS 200
@@ -57,11 +58,17 @@ CASE(spans_are_compared_to_their_end)
 
 CASE(bytes_are_written_as_two_digits_each)
 {
-    const uint8_t bytes[] = {0x00, 0x0f, 0xa5, 0xff};
-    char text[9];
+    uint8_t bytes[256];
+    char text[sizeof(bytes) * 2 + 1], expected[sizeof(text)] = "";
 
-    *hapax__hex(text, bytes, sizeof(bytes)) = '\0';
-    assert_string_equal(text, "000fa5ff");
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (uint8_t)i;
+        (void)snprintf(expected + 2 * i, 3, "%02zx", i);
+    }
+    for (size_t from = 0; from < 8; from++) { /* not all whole fours */
+        *hapax__hex(text, bytes + from, sizeof(bytes) - from) = '\0';
+        assert_string_equal(text, expected + 2 * from);
+    }
 }
 
 CASE(a_span_of_time_is_never_negative)

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import time
+from pathlib import Path
 
 import gate as g
 import pytest
@@ -202,6 +203,57 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody(hapax, collector, folder):
 def metric(hapax, page, name):
     text = hapax.run("/usr/bin/curl", "-s", page).out
     return int(re.search(rf"^{name} (\d+)$", text, re.M)[1])
+
+
+# logrotate moves the file away, and another is there, or none: the next attempt's line is in a new one, with no signal.
+@pytest.mark.parametrize("created", [True, False])
+def test_a_file_that_was_moved_is_left(hapax, folder, created):
+    process, page = busy_door(hapax, 2, "--events", folder / "events")
+    wait_until(lambda: (folder / "events").read_text().count("\n") == 2, "two events")
+    (folder / "events").rename(folder / "events.1")
+    if created:
+        (folder / "events").touch()
+    with Client(f"{folder}/d") as client:
+        client.begin(None)
+        client.end(client.wait(client.op, "RUN").op)
+    wait_until(lambda: (folder / "events").exists() and (folder / "events").read_text().count("\n") == 1, "the third")
+    assert (folder / "events.1").read_text().count("\n") == 2
+    assert metric(hapax, page, "hapax_events_dropped_total") == 0
+    end(process)
+
+
+# The same of nginx's workers, whose user may not make a file in this folder.
+def test_a_file_of_the_workers_that_was_moved_is_left(hapax, api, store, folder):
+    folder.chmod(0o711)
+    served = Served(hapax, api, store, "--workers", "1", "--events", folder / "events")
+    for n in (1, 2):
+        assert served.post("/ok", f"k{n}").status == 200
+        wait_until(lambda: (folder / "events").read_text().count("\n") == 1, "its event")
+        (folder / "events").rename(folder / f"events.{n}")
+        (folder / "events").touch()
+        (folder / "events").chmod(0o666)  # logrotate's `create 0640 www-data adm`
+    end(served.process)
+
+
+# Workers of another user cannot open the pipe anew. The master has done it for them: none waits in it for another.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts workers as another user")
+def test_no_worker_waits_in_a_pipe(hapax, api, store):
+    served = Served(hapax, api, store, "--workers", "2", "--events", "-")
+    assert served.post("/ok", "k").status == 200
+    pipe = os.fstat(served.process.stdout.fileno()).st_ino
+    nginx, = children(served.process.pid)
+    workers = children(nginx)
+    assert len(workers) == 2
+    for worker in workers:
+        modes = [int(re.search(r"flags:\s+(\d+)", Path(f"/proc/{worker}/fdinfo/{fd}").read_text())[1], 8)
+                 for fd in os.listdir(f"/proc/{worker}/fd") if os.stat(f"/proc/{worker}/fd/{fd}").st_ino == pipe]
+        assert any(mode & os.O_NONBLOCK for mode in modes), modes
+    line = next(line for line in served.process.stdout if line.startswith("{"))
+    assert json.loads(line)["event"] == "attempt"
+
+
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 # An object for each request, with or without a key; what a client sends cannot break out of its text.

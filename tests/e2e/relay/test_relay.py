@@ -99,16 +99,21 @@ def test_what_was_committed_is_published_with_its_key(hapax, database, queue):
     wait_until(lambda: waiting(database) == 0, "the rows having ended")
 
 
-# A span for what is published, under the context that its writer gave, which goes out unchanged.
-def test_what_is_published_is_traced(hapax, database, queue):
+# A span and an event for what is published, under the context that its writer gave, which goes out unchanged.
+def test_what_is_published_is_traced(hapax, database, queue, folder):
     collector, parent = Collector(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    relay(hapax, database, "--traces", collector.url)
+    relay(hapax, database, "--traces", collector.url, "--events", folder / "events")
     publish(database, queue, "one", key="secret-key", headers={"traceparent": parent})
     assert bodies(queue, 1)[0][1]["traceparent"] == parent
     wait_until(lambda: collector.named(f"publish {queue.name}"), "the span")
     span, = collector.named(f"publish {queue.name}")
     assert (span.trace, span.parent, span.kind, span.failed) == (*parent.split("-")[1:3], 4, False)
     assert span.attributes["messaging.destination.name"] == queue.name and b"secret-key" not in collector.bodies[0]
+    wait_until(lambda: (folder / "events").read_text().endswith("\n"), "the event")
+    event = json.loads((folder / "events").read_text())
+    assert (event["door"], event["scope"], event["what"]) == ("relay", queue.name, f"{queue.name} 1")
+    assert (event["class"], event["answer"], event["id"]) == ("final", "fresh", None)
+    assert event["trace"] == f"00-{span.trace}-{span.id}-01" and "secret-key" not in str(event)
     collector.close()
 
 
