@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Hapax beside what else runs a request once, in one run: middlewares of Node, Python and Go, Powertools for AWS
+"""Hapax beside what else runs a request once, in one run: middlewares of Node, Python, Go and Java, Powertools for AWS
 Lambda, and the two that one writes oneself (SET NX and SET; INSERT … ON CONFLICT and UPDATE), on the same framework and
 store.
 
@@ -64,6 +64,7 @@ HEADERS = [("Host", "api"), ("Content-Type", "application/json")]
 LEASE_S = 31
 STORES = ("redis", "postgres", "dynamodb")
 NODE, PYTHON, GO = ["node", HERE / "peers/app.cjs"], ["/usr/bin/python3", "-B", HERE / "peers/app.py"], ["peer"]
+JAVA = ["java", "-XX:+UseSerialGC", "-Xmx512m"]
 
 # hapax: "door" or "gate", or "" where nothing of Hapax's takes part. keeps: False where nothing is stored, to show what
 # the framework costs.
@@ -90,6 +91,9 @@ WAYS = [
     Way("redis", "net/http alone", GO, "bare", "", False),
     Way("redis", "SET NX and SET, net/http", GO, "redis"),
     Way("redis", "**Hapax's middleware**, net/http", GO, "hapax", "door"),
+    Way("redis", "Spring MVC alone", JAVA, "spring", "", False),
+    Way("redis", "SET NX and SET, Spring MVC", JAVA, "spring-redis"),
+    Way("redis", "**Hapax's filter**, Spring MVC", JAVA, "spring-hapax", "door"),
     Way("redis", "**Hapax's C door**", None, "execute"),
     Way("postgres", "INSERT … ON CONFLICT, UPDATE; net/http", GO, "postgres"),
     Way("postgres", "**Hapax's middleware**, net/http", GO, "hapax", "door"),
@@ -216,6 +220,8 @@ class Subject:
 
     def start(self):
         program = [peers() / "peer"] if self.way.program is GO else self.way.program
+        if program is JAVA:
+            program = [*JAVA, "-cp", f"{peers()}/java:{peers()}/jars/*", "Peer"]
         self.service = self.process([*program, self.way.way], PORT=str(self.own_port))
         if not read_line(self.service):
             raise RuntimeError(f"{self.way.text} did not start: {self.said()}")
