@@ -270,6 +270,11 @@ typedef struct {
 } ngx_http_hapax_loc_conf_t;
 
 
+typedef struct {
+    ngx_uint_t                      problems;   /* types of problems are paths of this server */
+} ngx_http_hapax_srv_conf_t;
+
+
 /* What a worker counts besides its flows, in shared memory. The next worker of a slot goes on from
  * that. */
 typedef struct {
@@ -299,6 +304,7 @@ void ngx_http_hapax_cleanup(void *data);
 extern ngx_command_t  ngx_http_hapax_commands[];    /* in ngx_http_hapax_directives.c */
 
 void *ngx_http_hapax_create_main_conf(ngx_conf_t *cf);
+void *ngx_http_hapax_create_srv_conf(ngx_conf_t *cf);
 char *ngx_http_hapax_init_main_conf(ngx_conf_t *cf, void *conf);
 void *ngx_http_hapax_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
@@ -466,6 +472,8 @@ ngx_int_t ngx_http_hapax_say_failed(ngx_http_request_t *r, ngx_http_hapax_ctx_t 
     ngx_str_t *body);
 
 char *ngx_http_hapax_set_template(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* Serves the pages below HAPAX__PROBLEM_PATH, in every server that names them in its answers. */
+ngx_int_t ngx_http_hapax_problems_phase(ngx_http_request_t *r);
 char *ngx_http_hapax_set_problems(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* brokers that push */

@@ -139,6 +139,13 @@ ngx_http_hapax_init_main_conf(ngx_conf_t *cf, void *conf)
 
 
 void *
+ngx_http_hapax_create_srv_conf(ngx_conf_t *cf)
+{
+    return ngx_pcalloc(cf->pool, sizeof(ngx_http_hapax_srv_conf_t));
+}
+
+
+void *
 ngx_http_hapax_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_hapax_loc_conf_t  *conf;
@@ -316,7 +323,7 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
     ngx_conf_merge_str_value(conf->key_header, prev->key_header,
                              "Idempotency-Key");
     ngx_conf_merge_str_value(conf->problem_base, prev->problem_base,
-                             HAPAX__PROBLEM_BASE);
+                             HAPAX__PROBLEM_PATH);
     ngx_conf_merge_str_value(conf->problem_template, prev->problem_template,
                              "");
     ngx_conf_merge_ptr_value(conf->key_from, prev->key_from, NULL);
@@ -373,6 +380,7 @@ ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_hapax_loc_conf_t *conf = child;
 
     void                       ***location;
+    ngx_http_hapax_srv_conf_t    *hscf;
     ngx_http_hapax_main_conf_t   *hmcf;
 
     ngx_http_hapax_merge_names(prev, conf);
@@ -407,6 +415,11 @@ ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     *location = ((ngx_http_conf_ctx_t *) cf->ctx)->loc_conf;
+
+    if (ngx_strcmp(conf->problem_base.data, HAPAX__PROBLEM_PATH) == 0) {
+        hscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_hapax_module);
+        hscf->problems = 1;
+    }
 
     return NGX_CONF_OK;
 }

@@ -65,7 +65,7 @@ static ngx_http_module_t  ngx_http_hapax_module_ctx = {
     ngx_http_hapax_create_main_conf,       /* create main configuration */
     ngx_http_hapax_init_main_conf,         /* init main configuration */
 
-    NULL,                                  /* create server configuration */
+    ngx_http_hapax_create_srv_conf,        /* create server configuration */
     NULL,                                  /* merge server configuration */
 
     ngx_http_hapax_create_loc_conf,        /* create location configuration */
@@ -126,6 +126,13 @@ ngx_http_hapax_postconfiguration(ngx_conf_t *cf)
     }
 
     *h = ngx_http_hapax_handler;
+
+    h = ngx_array_push(&cmcf->phases[NGX_HTTP_SERVER_REWRITE_PHASE].handlers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    *h = ngx_http_hapax_problems_phase;
 
     ngx_http_hapax_next_header_filter = ngx_http_top_header_filter;
     ngx_http_top_header_filter = ngx_http_hapax_header_filter;

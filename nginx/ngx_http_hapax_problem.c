@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Problems as responses: as JSON in the shape of hapax_problem_template, or as a status of gRPC.
- * And the pages about problems (hapax_problems). The texts are the library's (http/problem.h).
+ * And the pages about problems, below their own path and where hapax_problems says. The texts are
+ * the library's (http/problem.h).
  */
 
 #include "ngx_http_hapax.h"
@@ -336,6 +337,28 @@ ngx_http_hapax_problems_handler(ngx_http_request_t *r)
     r->headers_out.content_length_n = body.len;
 
     return ngx_http_hapax_send_whole(r, &body);
+}
+
+
+/* Before locations are looked for, so that no location has to be written. */
+
+ngx_int_t
+ngx_http_hapax_problems_phase(ngx_http_request_t *r)
+{
+    ngx_http_hapax_srv_conf_t  *hscf;
+
+    hscf = ngx_http_get_module_srv_conf(r, ngx_http_hapax_module);
+
+    if (!hscf->problems
+        || r->uri.len < sizeof(HAPAX__PROBLEM_PATH) - 1
+        || ngx_strncmp(r->uri.data, HAPAX__PROBLEM_PATH,
+                       sizeof(HAPAX__PROBLEM_PATH) - 1)
+           != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_hapax_problems_handler(r);
 }
 
 

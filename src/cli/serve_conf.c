@@ -28,7 +28,6 @@
 #define SEND_S         30
 #define CA_BUNDLE      "/etc/ssl/certs/ca-certificates.crt"
 #define RESERVED_PATHS "/hapax-"
-#define PROBLEMS_PATH  "/hapax-problems/"
 
 static enum cli_exit refuse(const struct serve_args *args, const char *option, const char *value,
                             const char *why)
@@ -716,7 +715,7 @@ static void put_gate(FILE *out, const struct serve_conf *conf)
     if (args->reconcile)
         (void)fputs("    hapax_reconcile /hapax-reconcile;\n", out);
     put_option(out, conf, "hapax_problem_base", "problem-base",
-               args->problem_base ? args->problem_base : PROBLEMS_PATH);
+               args->problem_base ? args->problem_base : HAPAX__PROBLEM_PATH);
     if (conf->problem_template[0])
         put_option(out, conf, "hapax_problem_template", "problem-template", conf->problem_template);
     for (size_t i = 0; i < SERVE_POLICIES; i++) {
@@ -1073,7 +1072,7 @@ static void put_too_large(FILE *out, const struct serve_conf *conf)
     const char *base = conf->args->problem_base;
     struct hapax__json_out body = {.to = NULL};
 
-    page.base = hapax_str(base ? base : PROBLEMS_PATH);
+    page.base = hapax_str(base ? base : HAPAX__PROBLEM_PATH);
     hapax__problem_put(&body, conf->template, &page);
     (void)fprintf(out,
                   "\n        error_page 413 @hapax_too_large;\n"
@@ -1097,7 +1096,7 @@ static void put_too_large(FILE *out, const struct serve_conf *conf)
 static void put_problems(FILE *out, const struct serve_conf *conf)
 {
     (void)fprintf(out,
-                  "\n        location " PROBLEMS_PATH " {\n            hapax off;\n%s"
+                  "\n        location " HAPAX__PROBLEM_PATH " {\n            hapax off;\n%s"
                   "            hapax_problems;\n        }\n",
                   conf->args->auth_request ? "            auth_request off;\n" : "");
 }

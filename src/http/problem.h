@@ -22,6 +22,7 @@
 
 #define HAPAX__PROBLEM_TEMPLATE_MAX 4096u
 #define HAPAX__PROBLEM_BASE         "urn:hapax:problem:"
+#define HAPAX__PROBLEM_PATH         "/hapax-problems/" /* where the HTTP door serves the pages */
 #define HAPAX__INSTANCE_BASE        "urn:hapax:operation:"
 
 struct hapax__problem {

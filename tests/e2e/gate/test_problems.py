@@ -141,6 +141,34 @@ def test_the_pages_about_problems(make_gate):
     assert gate.post("/help/in-flight").status == 405
 
 
+def test_the_type_of_a_problem_opens(make_gate, api):
+    """Without a word of configuration; not where the types are elsewhere, nor in a server that names none."""
+    api_is = f"proxy_pass http://127.0.0.1:{api.port};"
+    other, urn = g.free_port(), g.free_port()
+    gate = make_gate(f"""
+        server {{ LISTEN location / {{ hapax required; {api_is} }} location /private/ {{ deny all; }} }}
+        server {{ listen 127.0.0.1:{other}; location / {{ {api_is} }} }}
+        server {{ listen 127.0.0.1:{urn}; hapax_problem_base urn:hapax:problem:;
+                  location / {{ hapax required; {api_is} }} }}
+        """).start()
+    problem = of_problem(gate.post("/ok"))
+    assert problem["type"] == "/hapax-problems/missing-key"
+    page = gate.send("GET", problem["type"])
+    assert (page.status, page.body) == (200, (ROOT / "docs/problems/missing-key.md").read_bytes())
+    assert gate.send("GET", "/hapax-problems/none").status == 404
+    assert gate.post(problem["type"], "k").status == 405 and api.count("k") == 0
+
+    def ask(port, method, path):
+        connection = g.Connection(port)
+        connection.send(f"{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".encode())
+        answer = connection.response()
+        connection.close()
+        return answer
+
+    assert all(ask(port, "GET", problem["type"]).body != page.body for port in (other, urn))
+    assert of_problem(ask(urn, "POST", "/ok"))["type"] == "urn:hapax:problem:missing-key"
+
+
 def test_served_problems_can_be_followed(serve, api, folder):
     """The type of a problem of hapax serve is a path of its own; --problem-base and --problem-template change it."""
     served = serve("--key", "required", "--run-max", "1s", "--lease", "1s")
