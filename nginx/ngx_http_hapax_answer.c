@@ -27,24 +27,40 @@ ngx_http_hapax_word(ngx_http_request_t *r, const char *name, const char *value)
 
 
 static ngx_int_t
-ngx_http_hapax_retry_after(ngx_http_request_t *r, int64_t ms)
+ngx_http_hapax_seconds(ngx_http_request_t *r, const char *name, int64_t s)
 {
     u_char  *p, *end;
-
-    if (ms < 0) {
-        return NGX_OK;
-    }
 
     p = ngx_pnalloc(r->pool, NGX_INT64_LEN);
     if (p == NULL) {
         return NGX_ERROR;
     }
 
-    end = ngx_sprintf(p, "%L", ngx_max((ms + 999) / 1000, 1));
+    end = ngx_sprintf(p, "%L", s);
 
-    return ngx_http_hapax_header(&r->headers_out.headers, "Retry-After", p,
-                                 end - p)
+    return ngx_http_hapax_header(&r->headers_out.headers, name, p, end - p)
            ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_hapax_retry_after(ngx_http_request_t *r, int64_t ms)
+{
+    return ms < 0 ? NGX_OK
+                  : ngx_http_hapax_seconds(r, "Retry-After",
+                                           ngx_max((ms + 999) / 1000, 1));
+}
+
+
+/* How much longer the response is replayed, so how long a retry is safe. */
+
+static ngx_int_t
+ngx_http_hapax_ttl(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+{
+    return ctx->answer.kept_ms == 0
+           ? NGX_OK
+           : ngx_http_hapax_seconds(r, "Idempotency-TTL",
+                                    ctx->answer.kept_ms / 1000);
 }
 
 
@@ -140,7 +156,14 @@ ngx_http_hapax_replay(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         r->headers_out.content_length_n = -1;
     }
 
-    return ngx_http_hapax_word(r, "Idempotency-Replayed", "true");
+    if (ngx_http_hapax_word(r, "Idempotency-Replayed", "true") != NGX_OK
+        || ngx_http_hapax_seconds(r, "Age", ctx->answer.age_ms / 1000)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_hapax_ttl(r, ctx);
 }
 
 
@@ -257,6 +280,7 @@ ngx_http_hapax_unmark(ngx_http_request_t *r)
         ngx_string("Idempotency-Replayed"),
         ngx_string("Idempotency-Recorded"),
         ngx_string("Idempotency-Protected"),
+        ngx_string("Idempotency-TTL"),
         ngx_null_string
     };
 
@@ -291,7 +315,7 @@ ngx_http_hapax_answer_mark(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     }
 
     if (ctx->answer.recorded) {
-        return NGX_OK;
+        return ngx_http_hapax_ttl(r, ctx);
     }
 
     return ngx_http_hapax_word(r, "Idempotency-Recorded", "false");

@@ -12,6 +12,7 @@
 
 
 static ngx_str_t  ngx_http_hapax_never[] = {
+    ngx_string("age"),
     ngx_string("authorization"),
     ngx_string("connection"),
     ngx_string("content-length"),
@@ -20,6 +21,7 @@ static ngx_str_t  ngx_http_hapax_never[] = {
     ngx_string("idempotency-protected"),
     ngx_string("idempotency-recorded"),
     ngx_string("idempotency-replayed"),
+    ngx_string("idempotency-ttl"),
     ngx_string("keep-alive"),
     ngx_string("proxy-authenticate"),
     ngx_string("proxy-authorization"),

@@ -239,6 +239,8 @@ struct hapax_answer {
     uint64_t fence; /* FRESH, REPLAY, FAILED, GONE: of that attempt */
     int64_t retry_after_ms; /* IN_FLIGHT, STORE_DOWN, UNKNOWN, LIMITED, where time helps; else -1 */
     int64_t silent_ms; /* IN_FLIGHT: how long ago the attempt's claim was renewed; -1: not known */
+    int64_t age_ms; /* REPLAY, FAILED, GONE: how long ago it was stored, as far as is known */
+    int64_t kept_ms; /* the same, and FRESH: how much longer it is replayed; 0: for ever, or not */
     char trace[HAPAX_TRACE_MAX]; /* the traceparent of the run that gave the outcome; "": none */
     struct hapax_outcome outcome; /* FRESH, REPLAY, FAILED, GONE, BYPASS; until released */
     void *memory; /* what outcome points into; see hapax_answer_release() */

@@ -841,7 +841,7 @@ static void put_cors(FILE *out, const struct serve_conf *conf)
         "        '' '';\n        '*' '';\n        default true;\n    }\n"
         "    map $hapax_origin $hapax_expose {\n        '' '';\n"
         "        default 'Idempotency-Replayed, Idempotency-Recorded, Idempotency-Protected, "
-        "Retry-After, Link';\n    }\n"
+        "Idempotency-TTL, Age, Retry-After, Link';\n    }\n"
         "    map $http_access_control_request_method $hapax_asks {\n"
         "        '' '';\n        default $hapax_origin;\n    }\n"
         "    map $request_method $hapax_preflight {\n"

@@ -339,6 +339,8 @@ static void share(struct hapax__flow *head, enum hapax_answer_kind kind,
         over(mate, now_us);
         hapax__waiters_wake(first);
     }
+        mate->answer.age_ms = head->answer.age_ms;
+        mate->answer.kept_ms = head->answer.kept_ms;
 }
 
 /* ---- begin --------------------------------------------------------------------------- */
@@ -800,12 +802,26 @@ static void told_claim(struct hapax__flow *f, int64_t now_us)
     if (f->op.verdict == HAPAX_NO_VERDICT) {
         claim_failed(f, now_us);
         return;
+/* How old the outcome is that op shows, and how long it is kept. */
+static void take_times(struct hapax__flow *f)
+{
+    const struct hapax_record *record = &f->op.record;
+    int64_t age_us = f->op.now_us - record->updated_us;
+    int64_t left_us = record->expires_us - f->op.now_us;
+
+    if (record->updated_us > 0 && age_us > 0)
+        f->answer.age_ms = age_us / US_PER_MS;
+    f->answer.kept_ms = left_us > 0 ? left_us / US_PER_MS : 0; /* expires_us 0: for ever */
+}
+
     }
     f->ghost = false;
     f->seen = true;
     f->answer.differs = f->op.differs;
     switch (f->op.verdict) {
     case HAPAX_CLAIMED:
+    if (is_stored(kind))
+        take_times(f);
         claimed(f, now_us);
         return;
     case HAPAX_IN_FLIGHT:
@@ -1144,6 +1160,8 @@ static enum hapax_state state_for(const struct hapax__flow *f, const struct hapa
 /* The token has no claim, or the record knows more than the handler: answers from it, and ends. */
 static void answer_from_record(struct hapax__flow *f, int64_t now_us)
 {
+    if (!answered(f))
+        take_times(f);
     const struct hapax_record *record = &f->op.record;
     enum hapax_state state = state_for(f, record);
     int64_t left_us = record->lease_until_us - f->op.now_us;
@@ -1236,6 +1254,9 @@ static void told_saved(struct hapax__flow *f, int64_t now_us)
         f->answer.error = f->op.error;
         ask_at(f, now_us + pause_us(f, SAVE_PAUSE_MIN_US,
                                     hapax__least(SAVE_PAUSE_MAX_US, lease_of(f) / 3)));
+    if (completed && !answered(f) && !f->policy->rerun_completed &&
+        f->policy->retention_ms != HAPAX_FOREVER_MS)
+        f->answer.kept_ms = f->policy->retention_ms; /* of our claim, from this write on */
     } else {
         f->answer.error = f->op.error;
         end_untold(f, now_us);

@@ -100,8 +100,8 @@ class Answer:
 
     def same(self):
         """What a replay has to have in common with the first response."""
-        dropped = ("date", "idempotency-replayed", "set-cookie", "connection", "keep-alive", "transfer-encoding",
-                   "etag")
+        dropped = ("age", "date", "idempotency-replayed", "idempotency-ttl", "set-cookie", "connection",
+                   "keep-alive", "transfer-encoding", "etag")
         return self.status, self.body, {n: v for n, v in self.headers.items() if n not in dropped}
 
 

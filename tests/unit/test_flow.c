@@ -1210,6 +1210,57 @@ CASE(open_runs_nothing_over_the_limit)
               "1 END\n");
 }
 
+/* ---- how old, and how long kept -------------------------------------------------------------- */
+
+/* A replay says how old it is and how long it is kept; whoever shares it says the same. */
+CASE(a_replay_tells_its_age)
+{
+    struct bench bench, *b = &bench;
+    struct hapax_op *op;
+
+    bench_init(b);
+    b->requests[1].id = b->requests[0].id;
+    begin(b, 0);
+    begin(b, 1);
+    op = answered(b, 0, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
+    op->record.updated_us = STORE_US - 1500 * MS;
+    op->record.expires_us = STORE_US + 2500 * MS;
+    told(b, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(b->flows[i].answer.age_ms, 1500);
+        assert_int_equal(b->flows[i].answer.kept_ms, 2500);
+    }
+    begin(b, 2); /* kept for ever; a store whose clock went back a little */
+    op = answered(b, 2, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
+    op->record.updated_us = STORE_US + MS;
+    told(b, 2);
+    assert_int_equal(b->flows[2].answer.age_ms, 0);
+    assert_int_equal(b->flows[2].answer.kept_ms, 0);
+    begin(b, 3); /* a store that tells no times */
+    told_state(b, 3, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
+    assert_int_equal(b->flows[3].answer.age_ms, 0);
+}
+
+/* A first answer says how long it is kept, where it is replayed and not for ever. */
+CASE(a_first_answer_tells_how_long_it_is_kept)
+{
+    static const int64_t kept[] = {86400000, 0, 0, 0};
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->policies[1].retention_ms = HAPAX_FOREVER_MS;
+    b->policies[2].rerun_completed = true;
+    for (int i = 0; i < 4; i++) {
+        run_flow(b, i);
+        handled(b, i, i == 3 ? HAPAX_CLASS_NOT_RUN : HAPAX_CLASS_FINAL, 200);
+        if (i == 3)
+            told_state(b, i, HAPAX_OK, HAPAX_STATE_FAILED);
+        else
+            told_stored(b, i);
+        assert_int_equal(b->flows[i].answer.kept_ms, kept[i]);
+    }
+}
+
 /* New is what nothing has run for: no attempt, or none that may have had its effect. */
 CASE(new_is_what_has_not_run)
 {

@@ -204,7 +204,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 func (r *recorder) setHeader() {
 	for name, values := range r.sent {
 		switch name {
-		case "Idempotency-Replayed", "Idempotency-Recorded", "Idempotency-Protected":
+		case "Idempotency-Replayed", "Idempotency-Recorded", "Idempotency-Protected", "Idempotency-Ttl":
 		default:
 			r.to.Header()[name] = values
 		}

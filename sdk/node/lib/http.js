@@ -11,7 +11,7 @@ const BODY_MAX = 16 << 20;
 const SAFE = ['GET', 'HEAD', 'OPTIONS', 'TRACE'];
 const FRAMING = /^(content-length|transfer-encoding|connection|keep-alive)$/i;
 const ASCII = /^[\x00-\x7f]*$/;
-const OURS = /^idempotency-(replayed|recorded|protected)$/i;
+const OURS = /^idempotency-(replayed|recorded|protected|ttl)$/i;
 
 // A value of a header has one character for each byte; a TEXT stands for its bytes in UTF-8.
 function wire(value) {

@@ -8,7 +8,7 @@ from ._calls import Begin, Handle, Json, Wait, kept, members_of
 from ._door import ANSWER, text
 from .errors import Indeterminate, Invalid, NotRun, StoreDown, TooLarge
 
-DROPPED = (b"idempotency-replayed", b"idempotency-recorded", b"idempotency-protected")
+DROPPED = (b"idempotency-replayed", b"idempotency-recorded", b"idempotency-protected", b"idempotency-ttl")
 METHODS = ("POST", "PATCH", "PUT", "DELETE")
 
 

@@ -22,7 +22,7 @@ static bool is_one_of(const char *const *names, size_t n, struct hapax_span name
 bool hapax__line_is_mark(struct hapax_span name)
 {
     static const char *const marks[] = {"idempotency-protected", "idempotency-recorded",
-                                        "idempotency-replayed"};
+                                        "idempotency-replayed", "idempotency-ttl"};
 
     return is_one_of(marks, sizeof(marks) / sizeof(marks[0]), name);
 }
@@ -30,6 +30,7 @@ bool hapax__line_is_mark(struct hapax_span name)
 bool hapax__line_is_kept(struct hapax_span name)
 {
     static const char *const never[] = {
+        "age",
         "authorization",
         "connection",
         "content-length",

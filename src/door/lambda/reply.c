@@ -183,7 +183,15 @@ static bool is_bare_string(enum hapax_lambda_kind kind, const struct hapax_outco
            hapax__same(outcome->headers, hapax_str("Content-Type: application/json\r\n"));
 }
 
-void hapax__reply_marks(struct hapax__lines *lines, const struct hapax_answer *answer)
+/* Adds a time in seconds, rounded down: RFC 9111, 5.1. */
+static void add_seconds(struct hapax__lines *lines, const char *name, char text[24], int64_t ms)
+{
+    (void)snprintf(text, 24, "%lld", (long long)(ms / 1000));
+    hapax__lines_add(lines, name, text);
+}
+
+void hapax__reply_marks(struct hapax__lines *lines, const struct hapax_answer *answer,
+                        struct hapax__mark_texts *texts)
 {
     bool fresh = answer->kind == HAPAX_ANSWER_FRESH;
 
@@ -193,6 +201,10 @@ void hapax__reply_marks(struct hapax__lines *lines, const struct hapax_answer *a
         hapax__lines_add(lines, "Idempotency-Replayed", fresh ? "false" : "true");
     if (fresh && !answer->recorded)
         hapax__lines_add(lines, "Idempotency-Recorded", "false");
+    if (hapax__reply_is_stored(answer))
+        add_seconds(lines, "Age", texts->age, answer->age_ms);
+    if (answer->kept_ms > 0)
+        add_seconds(lines, "Idempotency-TTL", texts->ttl, answer->kept_ms);
 }
 
 bool hapax__reply_is_stored(const struct hapax_answer *answer)
@@ -206,12 +218,13 @@ bool hapax__reply_outcome(struct hapax__lambda_reply *reply, enum hapax_lambda_k
                           struct hapax_span root, const struct hapax_answer *answer)
 {
     const struct hapax_outcome *outcome = &answer->outcome;
+    struct hapax__mark_texts texts;
     struct hapax__lines lines;
 
     if (is_bare_string(kind, outcome))
         return hapax__reply_text(reply, outcome->body);
     hapax__lines_read(&lines, outcome->headers, true);
-    hapax__reply_marks(&lines, answer);
+    hapax__reply_marks(&lines, answer, &texts);
     return put_http(reply, kind, root, outcome->status >= 200 ? outcome->status : 200, &lines,
                     outcome->body);
 }
@@ -333,6 +346,13 @@ static void put_marks(FILE *out, const struct hapax_answer *answer, bool list)
     if (!answer->recorded) {
         (void)fputc(',', out);
         put_mark(out, "Idempotency-Recorded", "false", list);
+    }
+    if (answer->kept_ms > 0) {
+        char ttl[24];
+
+        (void)snprintf(ttl, sizeof(ttl), "%lld", (long long)(answer->kept_ms / 1000));
+        (void)fputc(',', out);
+        put_mark(out, "Idempotency-TTL", ttl, list);
     }
 }
 

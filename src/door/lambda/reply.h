@@ -50,8 +50,15 @@ bool hapax__reply_outcome(struct hapax__lambda_reply *reply, enum hapax_lambda_k
 
 /* ---- what doors answer over HTTP by themselves --------------------------------------------- */
 
+/* The numbers in marks, which lines borrow. */
+struct hapax__mark_texts {
+    char age[24];
+    char ttl[24];
+};
+
 /* Adds the marks of a response. */
-void hapax__reply_marks(struct hapax__lines *lines, const struct hapax_answer *answer);
+void hapax__reply_marks(struct hapax__lines *lines, const struct hapax_answer *answer,
+                        struct hapax__mark_texts *texts);
 
 /* Whether the answer is a stored response, and no problem. */
 bool hapax__reply_is_stored(const struct hapax_answer *answer);

@@ -143,6 +143,7 @@ static struct hapax_span put_response(struct hapax__json_out *out, struct hapax_
                                       struct hapax__problem_reply *problem)
 {
     const struct hapax_outcome *outcome = &op->answer.outcome;
+    struct hapax__mark_texts texts;
     struct hapax__lines lines;
 
     if (!hapax__reply_is_stored(&op->answer)) {
@@ -152,7 +153,7 @@ static struct hapax_span put_response(struct hapax__json_out *out, struct hapax_
         return (struct hapax_span){(uint8_t *)problem->body.bytes, problem->body.len};
     }
     hapax__lines_read(&lines, outcome->headers, true);
-    hapax__reply_marks(&lines, &op->answer);
+    hapax__reply_marks(&lines, &op->answer, &texts);
     put_number(out, "status", outcome->status >= 200 ? outcome->status : 200);
     put_lines(out, &lines);
     return outcome->body;
@@ -302,13 +303,14 @@ static struct hapax_span put_outcome(struct hapax__json_out *out, struct hapax__
 {
     const struct hapax_outcome *outcome = &op->answer.outcome;
     struct hapax_span none = {NULL, 0};
+    struct hapax__mark_texts texts;
     struct hapax__lines lines = {.n = 0};
     bool http = op->as == HAPAX__AS_HTTP;
 
     if (http && !is_own(&op->answer))
         return put_response(out, op, problem);
     if (http)
-        hapax__reply_marks(&lines, &op->answer);
+        hapax__reply_marks(&lines, &op->answer, &texts);
     else if (is_own(&op->answer))
         return none;
     else

@@ -363,10 +363,12 @@ def test_http_answers_are_responses(client):
     headers = [["Content-Type", "text/plain"], ["Set-Cookie", "s=1"], ["Date", "now"]]
     client.end(run.op, None, b"paid", status=201, headers=headers)
     fresh = client.wait(run.op, "ANSWER")
-    assert fresh.own and fresh.status == 201 and fresh.headers == [["Idempotency-Replayed", "false"]]
+    assert fresh.own and fresh.status == 201 and fresh.headers == [["Idempotency-Replayed", "false"],
+                                                                      ["Idempotency-TTL", "86400"]]
     replay = ask()
     assert replay.answer == "replay" and replay.status == 201 and replay.body == b"paid"
-    assert replay.headers == [["Content-Type", "text/plain"], ["Idempotency-Replayed", "true"]]
+    assert replay.headers[:3] == [["Content-Type", "text/plain"], ["Idempotency-Replayed", "true"], ["Age", "0"]]
+    assert [name for name, _ in replay.headers[3:]] == ["Idempotency-TTL"] and 0 < int(replay.headers[3][1]) <= 86400
     for other, status, slug in ((ask(b"[]"), 422, "fingerprint-mismatch"),
                                 (ask(uri="/other"), 422, "fingerprint-mismatch"),
                                 (ask(headers=[["Idempotency-Key", '"p-1"']]), 422, "caller-mismatch"),

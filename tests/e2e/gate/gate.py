@@ -587,7 +587,7 @@ def locations(api, folder, cgi_port=1):
 
 def same(first, again):
     """What a replay repeats: status, body, and every header but those of one response."""
-    own = ("date", "idempotency-replayed", "set-cookie", "connection", "accept-ranges")
+    own = ("age", "date", "idempotency-replayed", "idempotency-ttl", "set-cookie", "connection", "accept-ranges")
 
     def kept(response):
         return sorted(h for h in response.headers if h[0].lower() not in own)

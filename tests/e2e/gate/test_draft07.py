@@ -111,6 +111,22 @@ def test_2_3_keys_expire_by_a_policy(make_gate, api):
 
 
 def test_2_3_the_policy_is_published():
+def test_2_3_answers_tell_their_expiry(make_gate, api):
+    """For how long a retry is safe, and how old a replay is. Nothing of the kind of what runs again."""
+    gate = make_gate(f"""
+        server {{ LISTEN hapax on; location / {{ proxy_pass http://127.0.0.1:{api.port}; }}
+                  location /ever/ {{ hapax_retention forever; proxy_pass http://127.0.0.1:{api.port}/; }} }}
+        """).start()
+    first, again = (gate.post("/ok", UUID) for _ in range(2))
+    assert (first.get("Idempotency-TTL"), first.get("Age")) == ("86400", None)
+    assert 86000 < int(again.get("Idempotency-TTL")) <= 86400 and 0 <= int(again.get("Age")) < 400
+    wait_until(lambda: int(gate.post("/ok", UUID).get("Age")) > int(again.get("Age")), "a replay to grow older")
+    for replayed in ("false", "true"):
+        answer = gate.post("/ever/ok", '"for-ever"')
+        assert (answer.replayed, answer.get("Idempotency-TTL")) == (replayed, None)
+    assert gate.post("/status/503", '"not-run"').get("Idempotency-TTL") is None
+
+
     """2.3, SHOULD, and 2.5.2, MUST: the documentation names the expiry and its default."""
     lines = (ROOT / "docs/nginx.md").read_text().splitlines()
     line, = [line for line in lines if line.startswith("| `hapax_retention")]

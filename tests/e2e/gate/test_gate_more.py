@@ -483,7 +483,8 @@ def test_a_replay_has_the_same_bytes_and_headers(make_gate, fake, hapax, uri):  
     assert (again.status, again.body, again.replayed) == (first.status, first.body, "true")
 
     def values(response):
-        gone = ("date", "set-cookie", "set-cookie2", "authorization", "www-authenticate", "idempotency-replayed")
+        gone = ("age", "date", "set-cookie", "set-cookie2", "authorization", "www-authenticate", "idempotency-replayed",
+                    "idempotency-ttl")
         return {name.lower(): response.all(name) for name, _ in response.headers if name.lower() not in gone}
 
     assert values(again) == values(first)
@@ -605,7 +606,8 @@ def test_headers_that_are_never_replayed(gate, api, hapax, uri):  # noqa: F811
     bad = ("Set-Cookie: sid=foreign", "Authorization: foreign", "WWW-Authenticate: foreign", "Date: foreign",
            "Keep-Alive: foreign", "Upgrade: foreign", "Proxy-Authenticate: foreign", "Transfer-Encoding: foreign",
            "Connection: foreign", "Content-Length: 1", "Idempotency-Replayed: foreign",
-           "Idempotency-Recorded: foreign", "Idempotency-Protected: foreign", "TE: foreign")
+           "Idempotency-Recorded: foreign", "Idempotency-Protected: foreign", "TE: foreign",
+           "Age: foreign", "Idempotency-TTL: foreign")
     complete(hapax, uri, api, "k", "".join(line + r"\r\n" for line in bad) + r"X-Good: 1\r\n")
     api.door("d").set()
     for answer in (first(), gate.post("/token/hold/d", "k")):

@@ -43,7 +43,8 @@ import java.util.regex.Pattern;
  */
 final class Kept extends HttpServletResponseWrapper {
     private static final int BODY_MAX = 16 << 20;
-    private static final Set<String> OURS = Set.of("idempotency-replayed", "idempotency-recorded", "idempotency-protected");
+    private static final Set<String> OURS = Set.of("idempotency-replayed", "idempotency-recorded", "idempotency-protected",
+            "idempotency-ttl");
     private static final DateTimeFormatter DATE =
             DateTimeFormatter.ofPattern("EEE, dd MMM yyyy HH:mm:ss 'GMT'", Locale.US).withZone(ZoneOffset.UTC);
     private static final Pattern CHARSET = Pattern.compile("(?i)\\s*;\\s*charset\\s*=\\s*\"?([^\";\\s]*)\"?");
