@@ -900,6 +900,7 @@ ngx_command_t  ngx_http_hapax_commands[] = {
     ngx_http_hapax_policy("key"),
     ngx_http_hapax_policy("key_min"),
     ngx_http_hapax_policy("owner_required"),
+    ngx_http_hapax_policy("key_expires"),
     ngx_http_hapax_policy("attempts_max"),
     ngx_http_hapax_policy("max_request"),
     ngx_http_hapax_policy("max_response"),

@@ -566,6 +566,7 @@ ngx_int_t
 ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request)
 {
+    int64_t            made_ms;
     ngx_int_t          rc;
     ngx_str_t          owner, scope;
     struct hapax_span  body, key, none, whose, secret;
@@ -599,6 +600,13 @@ ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 
     key.ptr = ctx->key;
     key.len = ctx->key_len;
+
+    made_ms = hapax__key_made_ms(key);
+
+    if (made_ms) {
+        request->key_age_ms = hapax__wall_us() / 1000 - made_ms;
+    }
+
     none.ptr = NULL;
     none.len = 0;
     whose.ptr = owner.data;

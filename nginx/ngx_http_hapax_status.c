@@ -308,7 +308,7 @@ ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_main_conf_t *hmcf,
 
     p = ngx_slprintf(p, end, "{\"answers\":{");
 
-    for (i = 1; i <= HAPAX_ANSWER_LIMITED; i++) {
+    for (i = 1; i <= HAPAX_ANSWER_EXPIRED; i++) {
         p = ngx_slprintf(p, end, "%s\"%s\":%uL", i > 1 ? "," : "",
                          hapax_answer_name((enum hapax_answer_kind) i),
                          flows.answers[i]);

@@ -236,7 +236,7 @@ HAPAX_API enum hapax_error hapax_consumer_check(const struct hapax_consumer *con
  * them may be of different moments. */
 struct hapax_consumer_stats {
     uint64_t taken; /* deliveries */
-    uint64_t answers[HAPAX_ANSWER_MISSING_OWNER + 1]; /* by kind of answer */
+    uint64_t answers[HAPAX_ANSWER_EXPIRED + 1]; /* by kind of answer */
     uint64_t run; /* handlers that ended */
     uint64_t acknowledged;
     uint64_t retried; /* given a later time, in memory or by way of the broker */

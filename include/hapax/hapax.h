@@ -21,8 +21,7 @@
  * before COMPLETE, `rerun` (the default) repeats the effect, `hold` leaves the operation to an
  * operator, and `reconcile` asks a hook whether the effect happened. A handler that runs longer
  * than run_max, or whose process was stopped for longer than the lease, may still run when another
- * takes over. So hand hapax_attempt_fence() to what the handler writes to, and have that refuse
- * smaller numbers.
+ * takes over. So hand hapax_attempt_fence() to what it writes to, to refuse smaller numbers.
  *
  * Conventions. A span is a pointer and a length; spans passed in are borrowed until the call
  * returns, unless stated otherwise. An out-parameter is yours, a returned pointer is borrowed.
@@ -105,8 +104,7 @@ HAPAX_API const char *hapax_error_name(enum hapax_error error);
 
 /* id = SHA-256 over scope, key and, where step is not empty, step; each preceded by its length as 4
  * bytes, most significant first. With a secret (1 or more bytes): HMAC-SHA-256 over the same.
- * HAPAX_ERR_INVALID: scope or key empty or over its limit; step over it or with ':' in it; out is
- * as it was. */
+ * HAPAX_ERR_INVALID, out as it was: scope or key empty or over its limit; step over it, or ':'. */
 HAPAX_API enum hapax_error hapax_id(struct hapax_id *out, struct hapax_span scope,
                                     struct hapax_span key, struct hapax_span step,
                                     struct hapax_span secret);
@@ -168,6 +166,7 @@ struct hapax_policy {
     enum hapax_key_policy key; /* optional */
     uint32_t key_min; /* a key of fewer bytes is BAD_KEY, since it can be guessed; 0 */
     bool owner_required; /* a key without an owner is MISSING_OWNER; off */
+    bool key_expires; /* a key that says it is older than retention runs nothing: EXPIRED; off */
     uint32_t attempts_max; /* answer FAILED once this many may have run; default 0: no limit */
     size_t max_request; /* bytes of a request's body, at doors that see one; 1m */
     size_t max_response; /* a longer body is given once, and not kept: repeats get GONE; 1m */
@@ -218,7 +217,8 @@ enum hapax_answer_kind {
     HAPAX_ANSWER_STORE_DOWN, /* the store cannot be reached, or it failed; nothing ran */
     HAPAX_ANSWER_BYPASS, /* ran without protection: no key, or `open` and no store */
     HAPAX_ANSWER_MISSING_OWNER, /* nobody can tell whose key it is; nothing ran */
-    HAPAX_ANSWER_LIMITED /* its owner is over a limit; nothing ran; not from hapax_execute() */
+    HAPAX_ANSWER_LIMITED, /* its owner is over a limit; nothing ran; not from hapax_execute() */
+    HAPAX_ANSWER_EXPIRED /* policy key_expires: the key is too old, and its record is gone */
 };
 
 /* The name of an answer in lower case ("in_flight"). Static. */
@@ -313,8 +313,7 @@ HAPAX_API bool hapax_attempt_token(const struct hapax_attempt *attempt,
 HAPAX_API enum hapax_error hapax_attempt_outcome(struct hapax_attempt *attempt, int status,
                                                  struct hapax_span headers, struct hapax_span body);
 
-/* Runs in the thread that called hapax_execute(), and may call hapax_execute() itself, for another
- * operation. Returns how the run ended. */
+/* Runs in the thread of hapax_execute(), which it may call for others. Returns how it ended. */
 typedef enum hapax_class hapax_handler(struct hapax_attempt *attempt, void *arg);
 
 /* With policy on_expired=reconcile: asked before a stale operation runs again, in the same thread.
@@ -369,8 +368,7 @@ HAPAX_API enum hapax_error hapax_execute(struct hapax *h, const struct hapax_pol
  *     IN_FLIGHT         another attempt of the operation is in this step, though its claim was
  *                       lost; or hapax_attempt_lost() holds for this one (retry_after_ms -1 then)
  *     UNKNOWN           an operator decides (`hapax resolve --step`); also where the operation was
- *                       first claimed longer than its retention ago, and the step's outcome may be
- *                       forgotten
+ *                       first claimed over a retention ago: the step's outcome may be forgotten
  *     MISMATCH          the step was run for another request of this key
  *     FAILED, STORE_DOWN    as for hapax_execute()
  * A handler that cannot go on returns FAILED: NOT_RUN would say that no step had an effect.

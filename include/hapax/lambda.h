@@ -139,7 +139,7 @@ HAPAX_API enum hapax_error hapax_lambda_check(const struct hapax_lambda *lambda,
 /* Counters. They can be read at any time, each by itself. */
 struct hapax_lambda_stats {
     uint64_t invocations;
-    uint64_t answers[HAPAX_ANSWER_MISSING_OWNER + 1]; /* by kind; each record of a batch counts */
+    uint64_t answers[HAPAX_ANSWER_EXPIRED + 1]; /* by kind; each record of a batch counts */
     uint64_t run; /* events handed on */
     uint64_t short_cut; /* invocations answered without the function */
     uint64_t not_recorded; /* outcomes that were given and not stored */

@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define POLICIES     16u
+#define POLICIES     17u
 #define CALLS_MAX    32768u
 #define AGAIN_MS     200 /* between two tries to open the store */
 #define NOT_FOUND    127 /* a shell's status for an unknown command */
@@ -86,6 +86,7 @@ static const struct cli_option options[] = {
     TEXT("rerun-completed", "on", policies[13], "No replays, only exclusion (default off)"),
     TEXT("key-min", "N", policies[14], CLI_KEY_MIN_HELP),
     TEXT("owner-required", "on", policies[15], CLI_OWNER_REQUIRED_HELP),
+    TEXT("key-expires", "on", policies[16], CLI_KEY_EXPIRES_HELP),
 };
 #define OPTIONS (sizeof(options) / sizeof(options[0]))
 

@@ -8,7 +8,7 @@
 
 #include "cli.h"
 
-#define CLI_POLICIES 17u
+#define CLI_POLICIES 18u
 
 /* Two of them, whose defaults differ between doors. */
 #define CLI_POLICY_RUN_MAX 2u
@@ -17,6 +17,7 @@
 #define CLI_PROFILE_HELP        "Hold, key and owner required, key-min 16, retention 7d"
 #define CLI_KEY_MIN_HELP        "Keys of fewer bytes are refused (default 0, most 255)"
 #define CLI_OWNER_REQUIRED_HELP "Keys without an owner are refused (default off)"
+#define CLI_KEY_EXPIRES_HELP    "Keys older than --retention are refused (default off)"
 
 /* All of them, into field[0] to field[CLI_POLICIES - 1]. run_max, wait: their defaults.
  * failed, attempts: the help of on-failed and attempts-max, in which doors differ. */
@@ -49,7 +50,8 @@
         CLI_TEXT_OPTION(type, field[14], "pass-token", "on",                                       \
                         "The handler may complete the record (default off)"),                      \
         CLI_TEXT_OPTION(type, field[15], "key-min", "N", CLI_KEY_MIN_HELP),                        \
-        CLI_TEXT_OPTION(type, field[16], "owner-required", "on", CLI_OWNER_REQUIRED_HELP)
+        CLI_TEXT_OPTION(type, field[16], "owner-required", "on", CLI_OWNER_REQUIRED_HELP),         \
+        CLI_TEXT_OPTION(type, field[17], "key-expires", "on", CLI_KEY_EXPIRES_HELP)
 
 /* Sets one policy. A wrong value is printed as one of --OPTION, and CLI_USAGE is returned. */
 enum cli_exit cli_policy_set(struct hapax_policy *policy, const struct cli_args *args,

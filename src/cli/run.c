@@ -67,6 +67,9 @@ static int say_refused(struct running *r, const struct hapax_answer *answer, con
     case HAPAX_ANSWER_MISSING_OWNER:
         run_say(r, "--owner is missing, and --owner-required is on");
         return RUN_FAILED;
+    case HAPAX_ANSWER_EXPIRED:
+        run_say(r, "not run: KEY is older than --retention, and nothing is known of it");
+        return RUN_FAILED;
     default:
         run_say(r, "the store failed, and nothing was run: %s",
                 text[0] ? text : hapax_error_name(answer->error));

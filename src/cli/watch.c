@@ -93,7 +93,7 @@ static void take_answer(struct watch_reading *reading, const char *labels, doubl
 
     if (!find_label(name, labels, "answer=\""))
         return;
-    for (int kind = HAPAX_ANSWER_FRESH; kind <= HAPAX_ANSWER_LIMITED; kind++)
+    for (int kind = HAPAX_ANSWER_FRESH; kind <= HAPAX_ANSWER_EXPIRED; kind++)
         if (strcmp(name, hapax_answer_name((enum hapax_answer_kind)kind)) == 0)
             add(&reading->answers[kind], value);
 }
@@ -185,7 +185,7 @@ double watch_rate(const struct watch *watch, int kind)
 
     if (!are_two(watch))
         return -1;
-    for (int i = HAPAX_ANSWER_FRESH; i <= HAPAX_ANSWER_LIMITED; i++)
+    for (int i = HAPAX_ANSWER_FRESH; i <= HAPAX_ANSWER_EXPIRED; i++)
         if ((kind == 0 || kind == i) && watch->last.answers[i] >= 0) {
             sum += risen(watch->last.answers[i], watch->before.answers[i]);
             known = true;
@@ -336,7 +336,7 @@ static void put_answers(struct json *json, const struct watch *watch)
 {
     put_decimal(json, "rate", watch_rate(watch, 0));
     json_array_begin(json, "answers");
-    for (int kind = HAPAX_ANSWER_FRESH; kind <= HAPAX_ANSWER_LIMITED && watch->up; kind++) {
+    for (int kind = HAPAX_ANSWER_FRESH; kind <= HAPAX_ANSWER_EXPIRED && watch->up; kind++) {
         if (watch->last.answers[kind] < 0)
             continue;
         json_object_begin(json);

@@ -23,7 +23,7 @@ struct hapax__times {
 /* Of flows: struct hapax__flow counts in here. All members are uint64_t, so that the counts of
  * several processes can be added word by word. */
 struct hapax__counts {
-    uint64_t answers[HAPAX_ANSWER_LIMITED + 1];
+    uint64_t answers[HAPAX_ANSWER_EXPIRED + 1];
     uint64_t unrecorded; /* FRESH whose outcome is not stored yet */
     uint64_t unasked; /* answers that did not ask a dead store */
     uint64_t attempts[HAPAX_CLASS_UNKNOWN + 1]; /* handlers that ended, by class */

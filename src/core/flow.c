@@ -152,6 +152,12 @@ static bool answered(const struct hapax__flow *f)
     return f->answer.kind != 0;
 }
 
+/* Whether its record may be gone already, by what the key says of itself. */
+static bool outlived(const struct hapax__flow *f)
+{
+    return f->policy->key_expires && f->request.key_age_ms > f->policy->retention_ms;
+}
+
 /* ---- counting ------------------------------------------------------------------------ */
 
 static void count_due(struct hapax__flow *f, enum hapax__flow_do due, int64_t now_us)
@@ -333,14 +339,14 @@ static void share(struct hapax__flow *head, enum hapax_answer_kind kind,
         mate->limited = head->limited;
         mate->answer.differs = head->answer.differs;
         mate->answer.retry_after_ms = head->answer.retry_after_ms;
+        mate->answer.age_ms = head->answer.age_ms;
+        mate->answer.kept_ms = head->answer.kept_ms;
         mate->answer.recorded = is_stored(kind);
         mate->answer.outcome = *outcome;
         give(mate, kind);
         over(mate, now_us);
         hapax__waiters_wake(first);
     }
-        mate->answer.age_ms = head->answer.age_ms;
-        mate->answer.kept_ms = head->answer.kept_ms;
 }
 
 /* ---- begin --------------------------------------------------------------------------- */
@@ -420,7 +426,7 @@ void hapax__flow_begin(struct hapax__flow *f, const struct hapax_policy *policy,
                        int64_t now_us)
 {
     init(f, policy, table, request, now_us);
-    enter(f, request->over.limit ? HAPAX__FLOW_LOOKING : HAPAX__FLOW_CLAIMING,
+    enter(f, request->over.limit || outlived(f) ? HAPAX__FLOW_LOOKING : HAPAX__FLOW_CLAIMING,
           now_us + policy->timeout_ms * US_PER_MS);
     if (request->key == HAPAX__KEY_BAD) {
         end_with(f, HAPAX_ANSWER_BAD_KEY, now_us);
@@ -666,7 +672,7 @@ static void chase(struct hapax__flow *f, int64_t now_us)
 static void give_up_claim(struct hapax__flow *f, enum hapax_error error, int64_t now_us)
 {
     if (f->policy->on_store_error == HAPAX_STORE_OPEN && !hapax__flow_of(f->waiter.head)->seen &&
-        repeatable(error)) {
+        repeatable(error) && !outlived(f)) {
         promote(f, now_us);
         f->answer.unprotected = true;
         f->answer.error = error;
@@ -742,6 +748,16 @@ static void give_limited(struct hapax__flow *f, struct hapax__over over, int64_t
     give(f, HAPAX_ANSWER_LIMITED);
 }
 
+/* The key is too old, and nothing is known of it: what it named may have run. */
+static void give_expired(struct hapax__flow *f, int64_t now_us)
+{
+    const struct hapax_outcome none = {0};
+
+    f->fence = 0;
+    share(f, HAPAX_ANSWER_EXPIRED, &none, now_us);
+    give(f, HAPAX_ANSWER_EXPIRED);
+}
+
 /* What is known has begun before, and may go on. So does a READ that the store refuses, since it
  * found another request's record: the CLAIM then says of it what a door may know. */
 static void told_look(struct hapax__flow *f, int64_t now_us)
@@ -754,7 +770,10 @@ static void told_look(struct hapax__flow *f, int64_t now_us)
     }
     f->seen = true;
     if (!known && (f->op.verdict == HAPAX_ABSENT || hapax__unbound(&f->op.record))) {
-        give_limited(f, f->request.over, now_us);
+        if (outlived(f))
+            give_expired(f, now_us);
+        else
+            give_limited(f, f->request.over, now_us);
         over(f, now_us);
         return;
     }
@@ -783,12 +802,26 @@ static void told_in_flight(struct hapax__flow *f, int64_t now_us)
     ask_at(f, now_us + again_us);
 }
 
+/* How old the outcome is that op shows, and how long it is kept. */
+static void take_times(struct hapax__flow *f)
+{
+    const struct hapax_record *record = &f->op.record;
+    int64_t age_us = f->op.now_us - record->updated_us;
+    int64_t left_us = record->expires_us - f->op.now_us;
+
+    if (record->updated_us > 0 && age_us > 0)
+        f->answer.age_ms = age_us / US_PER_MS;
+    f->answer.kept_ms = left_us > 0 ? left_us / US_PER_MS : 0; /* expires_us 0: for ever */
+}
+
 static void share_and_end(struct hapax__flow *f, enum hapax_answer_kind kind, int64_t now_us)
 {
     const struct hapax_outcome *outcome = &f->op.record.outcome;
 
     if (kind != HAPAX_ANSWER_MISMATCH) /* then the record is another request's */
         take_record(f);
+    if (is_stored(kind))
+        take_times(f);
     f->answer.recorded = is_stored(kind);
     f->answer.outcome = *outcome;
     share(f, kind, outcome, now_us);
@@ -802,26 +835,12 @@ static void told_claim(struct hapax__flow *f, int64_t now_us)
     if (f->op.verdict == HAPAX_NO_VERDICT) {
         claim_failed(f, now_us);
         return;
-/* How old the outcome is that op shows, and how long it is kept. */
-static void take_times(struct hapax__flow *f)
-{
-    const struct hapax_record *record = &f->op.record;
-    int64_t age_us = f->op.now_us - record->updated_us;
-    int64_t left_us = record->expires_us - f->op.now_us;
-
-    if (record->updated_us > 0 && age_us > 0)
-        f->answer.age_ms = age_us / US_PER_MS;
-    f->answer.kept_ms = left_us > 0 ? left_us / US_PER_MS : 0; /* expires_us 0: for ever */
-}
-
     }
     f->ghost = false;
     f->seen = true;
     f->answer.differs = f->op.differs;
     switch (f->op.verdict) {
     case HAPAX_CLAIMED:
-    if (is_stored(kind))
-        take_times(f);
         claimed(f, now_us);
         return;
     case HAPAX_IN_FLIGHT:
@@ -910,6 +929,11 @@ static void plan_renewal(struct hapax__flow *f)
 /* The handler may start only while half of its lease is still ahead. */
 static void start(struct hapax__flow *f, int64_t now_us)
 {
+    if (outlived(f) && hapax__flow_is_new(f)) { /* the record that was seen has expired meanwhile */
+        give_expired(f, now_us);
+        release(f, now_us);
+        return;
+    }
     if (now_us >= f->lease_us + lease_of(f) / 2) {
         f->phase = HAPAX__FLOW_CONFIRMING;
         ask_at(f, now_us);
@@ -1136,6 +1160,8 @@ static void replay(struct hapax__flow *f, int64_t now_us)
     struct hapax_outcome *outcome = &f->op.record.outcome;
 
     take_record(f);
+    if (!answered(f))
+        take_times(f);
     f->answer.recorded = true;
     f->answer.retry_after_ms = -1;
     if (!f->policy->rerun_completed)
@@ -1160,8 +1186,6 @@ static enum hapax_state state_for(const struct hapax__flow *f, const struct hapa
 /* The token has no claim, or the record knows more than the handler: answers from it, and ends. */
 static void answer_from_record(struct hapax__flow *f, int64_t now_us)
 {
-    if (!answered(f))
-        take_times(f);
     const struct hapax_record *record = &f->op.record;
     enum hapax_state state = state_for(f, record);
     int64_t left_us = record->lease_until_us - f->op.now_us;
@@ -1230,6 +1254,9 @@ static void told_saved_ok(struct hapax__flow *f, int64_t now_us)
     const struct hapax_outcome *stored = &f->op.record.outcome;
     bool ours = !completed || hapax__outcome_same(stored, &f->op.outcome);
 
+    if (completed && !answered(f) && !f->policy->rerun_completed &&
+        f->policy->retention_ms != HAPAX_FOREVER_MS)
+        f->answer.kept_ms = f->policy->retention_ms; /* of our claim, from this write on */
     if (completed && !f->policy->rerun_completed)
         share(f, replay_of(stored), stored, now_us);
     if (!answered(f)) {
@@ -1254,9 +1281,6 @@ static void told_saved(struct hapax__flow *f, int64_t now_us)
         f->answer.error = f->op.error;
         ask_at(f, now_us + pause_us(f, SAVE_PAUSE_MIN_US,
                                     hapax__least(SAVE_PAUSE_MAX_US, lease_of(f) / 3)));
-    if (completed && !answered(f) && !f->policy->rerun_completed &&
-        f->policy->retention_ms != HAPAX_FOREVER_MS)
-        f->answer.kept_ms = f->policy->retention_ms; /* of our claim, from this write on */
     } else {
         f->answer.error = f->op.error;
         end_untold(f, now_us);

@@ -36,7 +36,8 @@ enum hapax__flow_do {
 };
 
 enum hapax__flow_phase {
-    HAPAX__FLOW_LOOKING, /* over a limit: only what the store knows already may be claimed */
+    /* Over a limit, or with a key that is too old: only what the store knows may be claimed. */
+    HAPAX__FLOW_LOOKING,
     HAPAX__FLOW_CLAIMING, /* a CLAIM has no verdict yet, or a mate waits for its head's */
     HAPAX__FLOW_WAITING, /* another attempt runs, and the policy waits */
     HAPAX__FLOW_CONFIRMING, /* claimed, but a RENEW must succeed before the handler may run */
@@ -62,6 +63,7 @@ struct hapax__flow_request {
     enum hapax__key_given key;
     bool too_large; /* over policy max_request */
     uint8_t key_len; /* bytes of the client's key */
+    int64_t key_age_ms; /* how long ago the key says that it was made; 0: it does not say */
     bool reconciles; /* the door has a reconcile hook */
     struct hapax_id id;
     struct hapax_token token; /* fresh random bytes */

@@ -257,9 +257,9 @@ const char *hapax_error_name(enum hapax_error error)
 const char *hapax_answer_name(enum hapax_answer_kind kind)
 {
     static const char names[][NAME_SIZE] = {
-        "?",         "fresh",      "replay",  "failed",        "missing_key",
-        "bad_key",   "in_flight",  "unknown", "mismatch",      "gone",
-        "too_large", "store_down", "bypass",  "missing_owner", "limited"};
+        "?",         "fresh",         "replay",   "failed", "missing_key", "bad_key",
+        "in_flight", "unknown",       "mismatch", "gone",   "too_large",   "store_down",
+        "bypass",    "missing_owner", "limited",  "expired"};
 
     return (size_t)kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "?";
 }

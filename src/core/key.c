@@ -318,3 +318,50 @@ bool hapax__key_quote(uint8_t out[HAPAX__KEY_QUOTED_MAX], size_t *len, struct ha
     *len = n;
     return true;
 }
+
+#define UUID_LEN    36u
+#define UUID_TIME   12u /* digits of its first 48 bits, the milliseconds */
+#define TIME_DIGITS 10u /* of Unix seconds, from 2001 to 2286 */
+
+static int hex_digit(uint8_t c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20; /* A to F are a to f */
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The milliseconds of a UUID of version 7, variant 10; 0: the key is none. */
+static int64_t uuid7_ms(struct hapax_span key)
+{
+    int64_t time = 0;
+    size_t digits = 0;
+
+    if (key.len != UUID_LEN || key.ptr[14] != '7' || !memchr("89abAB", key.ptr[19], 6))
+        return 0;
+    for (size_t i = 0; i < UUID_LEN; i++) {
+        bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+
+        if (dash ? key.ptr[i] != '-' : hex_digit(key.ptr[i]) < 0)
+            return 0;
+        if (!dash && digits++ < UUID_TIME)
+            time = time << 4 | hex_digit(key.ptr[i]);
+    }
+    return time;
+}
+
+int64_t hapax__key_made_ms(struct hapax_span key)
+{
+    int64_t time = uuid7_ms(key);
+
+    if (time > 0)
+        return time;
+    if (key.len < TIME_DIGITS + 2 || key.ptr[0] != 't' || key.ptr[TIME_DIGITS + 1] != '-')
+        return 0;
+    for (size_t i = 1; i <= TIME_DIGITS; i++) {
+        if (key.ptr[i] < '0' || key.ptr[i] > '9')
+            return 0;
+        time = time * 10 + (key.ptr[i] - '0');
+    }
+    return time * 1000;
+}

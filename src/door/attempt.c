@@ -9,7 +9,10 @@
  */
 #include "attempt.h"
 
+#include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
+#include "core/key.h"
 #include "core/question.h"
 #include "core/token.h"
 
@@ -297,6 +300,13 @@ bool hapax__call_identify(struct hapax__flow_request *to, struct hapax__call_nam
     assert(error == HAPAX_ERR_NONE);
     return getrandom(to->token.bytes, sizeof(to->token.bytes), 0) ==
            (ssize_t)sizeof(to->token.bytes);
+}
+
+int64_t hapax__key_age_ms(struct hapax_span key)
+{
+    int64_t made_ms = hapax__key_made_ms(key);
+
+    return made_ms > 0 ? hapax__wall_us() / US_PER_MS - made_ms : 0;
 }
 
 void hapax__attempt_init(struct hapax_attempt *attempt, const struct hapax_policy *policy,

@@ -201,6 +201,8 @@ struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *
         hapax__fail(text, HAPAX_ERR_NOMEM, "cannot begin the call: no random bytes");
         return NULL;
     }
+    if (!outer) /* the steps of an operation go on for as long as it does */
+        call->request.key_age_ms = hapax__key_age_ms(request->key);
     call->request.reconciles = reconciles;
     call->policy = *policy;
     call->pulse = h->pulse;

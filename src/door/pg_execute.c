@@ -563,6 +563,8 @@ static enum hapax_error begin(struct pg_call *call, const struct hapax_request *
         hapax__bind_check(&call->check_id, &call->check, span);
         if (!hapax__call_identify(&call->request, &call->names, request, span))
             error = hapax__fail(call->text, HAPAX_ERR_NOMEM, "no random bytes");
+        else if (!call->attempt.outer)
+            call->request.key_age_ms = hapax__key_age_ms(request->key);
     }
     explicit_bzero(secret, sizeof(secret));
     PQclear(rows);

@@ -79,6 +79,11 @@ static const struct hapax__problem problems[] = {
          "The owner of this key has reached a limit of what one owner may have "
          "in flight or stored. "
          "Nothing was run for this request."},
+    [HAPAX_ANSWER_EXPIRED] = {410, FAILED_PRECONDITION, "expired-key", IDEMPOTENCY, "ExpiredKey",
+                              "Idempotency key is too old",
+                              "The key was made longer ago than outcomes are kept, and nothing is "
+                              "known of it now: an operation may have had its effect. Nothing was "
+                              "run for this request."},
     [HAPAX_ANSWER_STORE_DOWN] = {503, UNAVAILABLE, "store-unavailable", API, "StoreUnavailable",
                                  "The operation cannot be protected now",
                                  "The idempotency store is not available. Nothing was run for this "

@@ -87,6 +87,8 @@ void check_told(struct sim *s, struct call *call)
     call->seen = true;
     if (call->over && op->kind == HAPAX_OP_CLAIM && call->flow.phase == HAPAX__FLOW_CLAIMING)
         sim_mark(s, MARK_limited_and_known);
+    if (call->old && op->kind == HAPAX_OP_CLAIM && call->flow.phase == HAPAX__FLOW_CLAIMING)
+        sim_mark(s, MARK_expired_and_known);
     if (op->kind == HAPAX_OP_CLAIM) {
         call->claim_open = false;
         call->claim_told = call->ask;
@@ -196,6 +198,8 @@ void check_run(struct sim *s, struct call *call)
         sim_mark(s, MARK_bypass);
         return;
     }
+    if (call->old && (call->flow.answer.unprotected || hapax__flow_is_new(&call->flow)))
+        sim_fail(s, "an old key begins nothing", "call %d runs", number(s, call));
     if (call->flow.answer.unprotected) {
         sim_mark(s, MARK_open_unprotected);
         check_open(s, call);
@@ -286,6 +290,16 @@ static void check_limited(struct sim *s, const struct call *call)
     sim_mark(s, MARK_limited);
 }
 
+/* The same of a key that is too old. A claim that was granted all the same is given back. */
+static void check_expired(struct sim *s, const struct call *call)
+{
+    if (call->exec >= 0)
+        sim_fail(s, "d a refusal runs nothing", "call %d ran", number(s, call));
+    if (!call->old && call->asks > 0)
+        sim_fail(s, "d a refusal has a reason", "call %d has a young key", number(s, call));
+    sim_mark(s, call->claimed ? MARK_expired_claim : MARK_expired);
+}
+
 void check_answer(struct sim *s, struct call *call)
 {
     const struct hapax_answer *a = &call->flow.answer;
@@ -315,6 +329,9 @@ void check_answer(struct sim *s, struct call *call)
         break;
     case HAPAX_ANSWER_LIMITED:
         check_limited(s, call);
+        break;
+    case HAPAX_ANSWER_EXPIRED:
+        check_expired(s, call);
         break;
     case HAPAX_ANSWER_FAILED:
         return;

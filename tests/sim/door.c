@@ -128,8 +128,10 @@ static void call_again(struct sim *s, struct call *call)
     next = &s->calls[n];
     next->again = call->again - 1;
     next->variant = call->variant;
-    if (s->calm)
+    if (s->calm) {
         next->policy = call->policy;
+        next->old = call->old;
+    }
     sim_at(s, s->now_us + sim_between(s, MS, s->lease_ms * MS), EVENT_CALL, n, 0);
 }
 
@@ -232,6 +234,8 @@ void door_call(struct sim *s, int n)
         request.key = HAPAX__KEY_NONE;
     if (call->over)
         request.over = (struct hapax__over){HAPAX__LIMIT_KEYS, 1000};
+    if (call->old)
+        request.key_age_ms = call->policy.retention_ms + 1;
     memset(&request.id, call->id + 1, sizeof(request.id));
     memset(&request.fingerprint, call->variant == 1 ? 0xf2 : 0xf1, sizeof(request.fingerprint));
     memset(&request.caller, call->variant == 2 ? 0xc2 : 0xc1, sizeof(request.caller));

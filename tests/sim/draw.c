@@ -158,6 +158,8 @@ int draw_call(struct sim *s, int id, bool last)
     call->keyless = sim_chance(s, 5);
     call->over = !last && sim_chance(s, 60);
     call->refused = !last && sim_chance(s, 40);
+    call->old = !last && n % 13 == 5;
+    call->policy.key_expires = call->old;
     if (last) {
         call->policy.wait_ms = sim_chance(s, 200) ? 0 : 60000;
         call->policy.timeout_ms = 5000;

@@ -52,6 +52,13 @@ def class_rows():
                "a verdict is taken for a refusal")
 
 MUTANTS = [
+    # ---- keys that carry their time
+    ("an_old_key_begins_anew_once_its_record_is_gone", FLOW,
+     "    if (outlived(f) && hapax__flow_is_new(f)) {", "    if (false) {",
+     "what ran long ago runs again"),
+    ("an_old_key_runs_unprotected", FLOW, "repeatable(error) && !outlived(f)) {", "repeatable(error)) {",
+     "during an outage what ran long ago runs again"),
+
     # ---- limits
     ("a_refused_claim_is_kept", FLOW,
      "    else\n        release(f, now_us);",

@@ -59,6 +59,7 @@
     X(request_twice) X(request_late) X(store_outage) X(store_restart) X(store_clock_jump) \
     X(turned_away) X(held_after_408) X(held_after_503) X(held_after_502) X(held_after_504) \
     X(held_after_500) X(held_after_cut) X(final_after_409) \
+    X(expired) X(expired_and_known) X(expired_claim) \
     X(limited) X(limited_and_known) X(limited_claim) X(limited_unprotected) \
     X(refusal_gone) X(refusal_gone_to_its_fail) X(refused_claim_late) \
     X(refused_claim_granted_anew) X(dead_store_refused) X(dead_store_probed) X(dead_store_back) \
@@ -172,6 +173,7 @@ struct call {
     bool reconciles;
     bool keyless;
     bool over; /* its owner is at a limit when it begins */
+    bool old; /* its key is older than what the store keeps */
     bool refused; /* its owner is at a limit when it is to run */
     int again; /* times its client calls once more */
     int64_t began_us;

@@ -1210,6 +1210,95 @@ CASE(open_runs_nothing_over_the_limit)
               "1 END\n");
 }
 
+/* ---- keys that carry their time -------------------------------------------------------------- */
+
+/* Flow i has a key that was made longer ago than outcomes are kept. */
+static void make_old(struct bench *b, int i)
+{
+    b->policies[i].key_expires = true;
+    b->requests[i].key_age_ms = b->policies[i].retention_ms + 1;
+}
+
+/* A key that has outlived the retention runs nothing: what the store does not know is refused, and
+ * so is what never ran. */
+CASE(a_key_that_is_too_old_runs_nothing)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    for (int i = 0; i < 3; i++)
+        make_old(b, i);
+    limit(b, 1);
+    b->requests[2].key_age_ms--;
+    begin(b, 0);
+    told_state(b, 0, HAPAX_ABSENT, HAPAX_STATE_ABSENT);
+    expect(b, "0 ASK read\n0 ANSWER expired\n0 END\n");
+    begin(b, 1);
+    told_state(b, 1, HAPAX_FOUND, HAPAX_STATE_FAILED);
+    expect(b, "1 ASK read\n1 ANSWER expired\n1 END\n");
+    begin(b, 2);
+    expect(b, "2 ASK claim\n");
+    make_old(b, 3);
+    b->policies[3].key_expires = false;
+    begin(b, 3);
+    expect(b, "3 ASK claim\n");
+}
+
+/* What the store still knows of an old key is answered from it, or runs again, as ever. */
+CASE(an_old_key_that_is_known_goes_on)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    make_old(b, 0);
+    make_old(b, 1);
+    begin(b, 0);
+    told_state(b, 0, HAPAX_FOUND, HAPAX_STATE_UNKNOWN);
+    told_state(b, 0, HAPAX_UNKNOWN, HAPAX_STATE_UNKNOWN);
+    expect(b, "0 ASK read\n0 ASK claim\n0 ANSWER unknown\n0 END\n");
+    begin(b, 1);
+    answered(b, 1, HAPAX_FOUND, HAPAX_STATE_FAILED)->record.spent = 1;
+    told(b, 1);
+    answered(b, 1, HAPAX_CLAIMED, HAPAX_STATE_STARTED)->record.spent = 1;
+    told(b, 1);
+    expect(b, "1 ASK read\n1 ASK claim\n1 RUN a1\n");
+}
+
+/* The record that was seen expires before the CLAIM: the claim is given back, and nothing ran. */
+CASE(a_record_that_expires_meanwhile_is_not_begun_anew)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    make_old(b, 0);
+    b->requests[1].id = b->requests[0].id;
+    make_old(b, 1);
+    b->policies[1].wait_ms = 1000;
+    begin(b, 0);
+    begin(b, 1);
+    told_state(b, 0, HAPAX_FOUND, HAPAX_STATE_COMPLETED);
+    told_claimed(b, 0, 1, false);
+    expect(b, "0 ASK read\n0 ASK claim\n1 ANSWER expired\n1 END\n0 ANSWER expired\n"
+              "0 ASK fail not-run\n");
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_FAILED);
+    expect(b, "0 END\n");
+}
+
+/* `open` runs nothing for an old key either: without the store nobody knows whether it ran. */
+CASE(open_runs_nothing_for_an_old_key)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    make_old(b, 0);
+    b->policies[0].on_store_error = HAPAX_STORE_OPEN;
+    b->policies[0].timeout_ms = 100;
+    begin(b, 0);
+    pass_ms(b, 0, 100);
+    told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+    expect(b, "0 ASK read\n0 ANSWER store_down indeterminate retry 1000\n0 END\n");
+}
+
 /* ---- how old, and how long kept -------------------------------------------------------------- */
 
 /* A replay says how old it is and how long it is kept; whoever shares it says the same. */

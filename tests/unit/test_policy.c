@@ -173,6 +173,7 @@ static void assert_same_policy(const struct hapax_policy *a, const struct hapax_
     assert_true(a->key == b->key);
     assert_true(a->key_min == b->key_min);
     assert_true(a->owner_required == b->owner_required);
+    assert_true(a->key_expires == b->key_expires);
     assert_true(a->attempts_max == b->attempts_max);
     assert_true(a->max_request == b->max_request);
     assert_true(a->max_response == b->max_response);
@@ -196,6 +197,7 @@ CASE(defaults_are_the_documented_ones)
         .key = HAPAX_KEY_OPTIONAL,
         .key_min = 0,
         .owner_required = false,
+        .key_expires = false,
         .attempts_max = 0,
         .max_request = 1048576,
         .max_response = 1048576,
@@ -251,6 +253,7 @@ CASE(every_policy_is_set_by_its_name)
     SETS("key-min", "0", key_min, 0);
     SETS("owner_required", "on", owner_required, true);
     SETS("owner-required", "off", owner_required, false);
+    SETS("key_expires", "on", key_expires, true);
     SETS("attempts_max", "4294967295", attempts_max, UINT32_MAX);
     SETS("attempts_max", "0", attempts_max, 0);
     SETS("max_request", "64k", max_request, 65536);
@@ -419,6 +422,7 @@ CASE(every_limit_is_checked_on_both_sides)
     CHECKS(key_min, 255, NULL);
     CHECKS(key_min, 256, "policy \"key_min\" is out of its limits, 0 to 255");
     CHECKS(owner_required, true, NULL);
+    CHECKS(key_expires, true, NULL);
     CHECKS(attempts_max, UINT32_MAX, NULL);
     CHECKS(max_request, 0, NULL);
     CHECKS(max_request, HAPAX_BODY_MAX, NULL);

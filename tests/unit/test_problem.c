@@ -13,6 +13,7 @@ static const enum hapax_answer_kind kinds[] = {
     HAPAX_ANSWER_BAD_KEY,    HAPAX_ANSWER_IN_FLIGHT,     HAPAX_ANSWER_UNKNOWN,
     HAPAX_ANSWER_MISMATCH,   HAPAX_ANSWER_GONE,          HAPAX_ANSWER_TOO_LARGE,
     HAPAX_ANSWER_STORE_DOWN, HAPAX_ANSWER_MISSING_OWNER, HAPAX_ANSWER_LIMITED,
+    HAPAX_ANSWER_EXPIRED,
 };
 
 static void check_problem(const struct hapax__problem *problem)

@@ -698,6 +698,36 @@ static void a_key_is_quoted_as_it_is_read(void **state)
     assert_int_equal(len, 7);
 }
 
+/* A key says when it was made if it is a UUID of version 7 or begins with t and ten digits. */
+static void a_key_may_say_when_it_was_made(void **state)
+{
+    static const struct {
+        const char *key;
+        int64_t ms;
+    } keys[] = {
+        {"017f22e2-79b0-7cc3-98c4-dc0c0c07398f", 1645557742000}, /* RFC 9562, A.6 */
+        {"017F22E2-79B0-7CC3-B8C4-DC0C0C07398F", 1645557742000},
+        {"017f22e2-79b0-4cc3-98c4-dc0c0c07398f", 0}, /* another version */
+        {"017f22e2-79b0-7cc3-c8c4-dc0c0c07398f", 0}, /* another variant */
+        {"017f22e2-79b0-7cc3-98c4-dc0c0c07398g", 0},
+        {"017f22e2-79b0-7cc3-98c4-dc0c0c07398/", 0},
+        {"017f22e2-79b0-7cc3-98c4-dc0c0c07398@", 0},
+        {"017f22e2079b0-7cc3-98c4-dc0c0c07398f", 0}, /* no dash */
+        {"017f22e2-79b0-7cc3-98c4-dc0c0c07398f0", 0},
+        {"t1645557742-order-7", 1645557742000},
+        {"t1645557742-", 1645557742000},
+        {"t1645557742", 0},
+        {"t16455577429-order", 0},
+        {"t164555774a-order", 0},
+        {"t164555774/-order", 0},
+        {"x1645557742-order", 0},
+        {"", 0},
+    };
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        assert_int_equal(hapax__key_made_ms(hapax_str(keys[i].key)), keys[i].ms);
+}
+
 /* Half an event names nothing. */
 static void an_event_without_source_or_id_has_no_key(void **state)
 {
@@ -747,7 +777,8 @@ static void every_value_has_its_name(void **state)
     assert_string_equal(hapax_answer_name(HAPAX_ANSWER_MISSING_OWNER), "missing_owner");
     assert_string_equal(hapax_answer_name(HAPAX_ANSWER_LIMITED), "limited");
     assert_string_equal(hapax_answer_name((enum hapax_answer_kind)0), "?");
-    assert_string_equal(hapax_answer_name((enum hapax_answer_kind)15), "?");
+    assert_string_equal(hapax_answer_name(HAPAX_ANSWER_EXPIRED), "expired");
+    assert_string_equal(hapax_answer_name((enum hapax_answer_kind)16), "?");
 
     assert_string_equal(hapax_state_name(HAPAX_STATE_ABSENT), "absent");
     assert_string_equal(hapax_state_name(HAPAX_STATE_STARTED), "started");
@@ -876,6 +907,7 @@ int main(void)
         cmocka_unit_test(the_key_of_an_event_names_its_source_and_id),
         cmocka_unit_test(the_key_of_an_event_can_be_quoted),
         cmocka_unit_test(a_key_is_quoted_as_it_is_read),
+        cmocka_unit_test(a_key_may_say_when_it_was_made),
         cmocka_unit_test(an_event_without_source_or_id_has_no_key),
         cmocka_unit_test(every_value_has_its_name),
         cmocka_unit_test(a_traceparent_is_read_as_the_standard_says),

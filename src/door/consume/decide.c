@@ -251,6 +251,7 @@ static struct hapax__decision act_on(const struct rule *r)
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_MISMATCH);
     case HAPAX_ANSWER_BAD_KEY:
     case HAPAX_ANSWER_MISSING_OWNER:
+    case HAPAX_ANSWER_EXPIRED:
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_BAD_KEY);
     case HAPAX_ANSWER_TOO_LARGE:
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_TOO_LARGE);
@@ -335,6 +336,8 @@ void hapax__reason_line(char line[HAPAX_TEXT_MAX], enum hapax__reason reason,
                  ended->status);
     else if (ended->key_min > 0)
         snprintf(line, HAPAX_TEXT_MAX, "its key has fewer than %" PRIu32 " bytes", ended->key_min);
+    else if (ended->kind == HAPAX_ANSWER_EXPIRED)
+        snprintf(line, HAPAX_TEXT_MAX, "its key is older than the retention, and has no record");
     else
         snprintf(line, HAPAX_TEXT_MAX, "%s", ended->refused ? refused : line_of(reason, ended));
 }

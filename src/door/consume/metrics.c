@@ -31,7 +31,7 @@ struct hapax__metrics {
 static void put_answers(FILE *out, const struct hapax_consumer_stats *stats)
 {
     hapax__page_head(out, "hapax_answers_total", "counter", "Answers, by kind.");
-    for (int i = HAPAX_ANSWER_FRESH; i <= HAPAX_ANSWER_MISSING_OWNER; i++)
+    for (int i = HAPAX_ANSWER_FRESH; i <= HAPAX_ANSWER_EXPIRED; i++)
         (void)fprintf(out, "hapax_answers_total{answer=\"%s\"} %" PRIu64 "\n",
                       hapax_answer_name((enum hapax_answer_kind)i), stats->answers[i]);
 }

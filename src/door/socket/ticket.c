@@ -16,7 +16,7 @@
 #define SIZE_MAX_OF_TICKET (300u + 5u * 256u)
 
 enum { STALE = 1, RESOLVED = 2, RECONCILING = 4, RECONCILES = 8 };
-enum { OWNER_REQUIRED = 1, RERUN_COMPLETED = 2, PASS_TOKEN = 4 };
+enum { OWNER_REQUIRED = 1, RERUN_COMPLETED = 2, PASS_TOKEN = 4, KEY_EXPIRES = 8 };
 
 static void put_policy(struct hapax__writer *w, const struct hapax_policy *p)
 {
@@ -36,7 +36,7 @@ static void put_policy(struct hapax__writer *w, const struct hapax_policy *p)
     hapax__put_number(w,
                       (p->owner_required ? OWNER_REQUIRED : 0u) |
                           (p->rerun_completed ? RERUN_COMPLETED : 0u) |
-                          (p->pass_token ? PASS_TOKEN : 0u),
+                          (p->pass_token ? PASS_TOKEN : 0u) | (p->key_expires ? KEY_EXPIRES : 0u),
                       1);
 }
 
@@ -62,6 +62,7 @@ static void take_policy(struct hapax_policy *p, struct hapax__reader *r)
     p->owner_required = bits & OWNER_REQUIRED;
     p->rerun_completed = bits & RERUN_COMPLETED;
     p->pass_token = bits & PASS_TOKEN;
+    p->key_expires = bits & KEY_EXPIRES;
 }
 
 static void put_name(struct hapax__writer *w, struct hapax_span name)

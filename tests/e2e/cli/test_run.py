@@ -260,6 +260,7 @@ def test_the_environment_has_the_attempt(runs):
     (["k", "--on-expird", "hold", "--", "true"], "did you mean"),
     (["k", "--key-min", "2", "--", "true"], "KEY has fewer bytes than --key-min, which is 2"),
     (["k", "--owner-required", "on", "--", "true"], "--owner is missing"),
+    (["t1000000000-k", "--key-expires", "on", "--", "true"], "KEY is older than --retention"),
     (["k", "--on-expired", "reconcile", "--", "true"], "there is no --reconcile SCRIPT"),
     (["k", "--reconcile", "true", "--", "true"], "nobody asks"),
     (["k", "--class", "256 final", "--", "true"], '--class "256 final" is not statuses'),

@@ -5,6 +5,7 @@ Rules for clients alone (2.5.1, and the client's side of 2.2 and 2.7) have no ca
 """
 import json
 import re
+import time
 import uuid
 
 import pytest
@@ -110,7 +111,6 @@ def test_2_3_keys_expire_by_a_policy(make_gate, api):
     at_some_pace(expires, 500, 5000, 20000)
 
 
-def test_2_3_the_policy_is_published():
 def test_2_3_answers_tell_their_expiry(make_gate, api):
     """For how long a retry is safe, and how old a replay is. Nothing of the kind of what runs again."""
     gate = make_gate(f"""
@@ -127,6 +127,29 @@ def test_2_3_answers_tell_their_expiry(make_gate, api):
     assert gate.post("/status/503", '"not-run"').get("Idempotency-TTL") is None
 
 
+def test_2_3_time_based_keys_expire_without_a_record(make_gate, api):
+    """2.3, MAY: a key that carries its time runs nothing once it is older than its record could be."""
+    def expires(ms):
+        gate = make_gate(f"""server {{ LISTEN hapax on; hapax_lease 100ms; hapax_retention {ms}ms;
+                                       hapax_key_expires on; hapax_fingerprint method;
+                                       location / {{ proxy_pass http://127.0.0.1:{api.port}; }}
+                                       location /any/ {{ hapax_key_expires off;
+                                                         proxy_pass http://127.0.0.1:{api.port}/; }} }}""",
+                         name=f"timed-{ms}").start()
+        made = int(time.time() * 1000)
+        key = f'"{uuid.UUID(int=made << 80 | 7 << 76 | 2 << 62 | ms)}"'
+        assert [gate.post("/ok", key).replayed for _ in range(2)] == ["false", "true"]
+        wait_until(lambda: gate.post("/ok", key).status == 410, "the end of retention")
+        assert gate.post("/ok", key).problem == "expired-key" and api.count(key) == 1
+        old = f'"t{made // 1000 - 60}-order-{ms}"'
+        assert (gate.post("/ok", old).status, api.count(old)) == (410, 0)
+        assert gate.post("/any/ok", old).status == 200
+        assert gate.post("/ok", old).replayed == "true" and api.count(old) == 1  # what is known is replayed
+
+    at_some_pace(expires, 500, 5000, 20000)
+
+
+def test_2_3_the_policy_is_published():
     """2.3, SHOULD, and 2.5.2, MUST: the documentation names the expiry and its default."""
     lines = (ROOT / "docs/nginx.md").read_text().splitlines()
     line, = [line for line in lines if line.startswith("| `hapax_retention")]
