@@ -99,6 +99,28 @@ CASE(a_lost_partition_is_voided_and_not_committed)
     bed_free(bed);
 }
 
+/* After a fatal error of the client nothing is due until the handlers end: otherwise the loop turns
+ * without a pause for as long. Then a new client takes all again. */
+CASE(a_broken_client_waits_for_what_is_lent)
+{
+    struct bed *bed = bed_new("fatal", 10);
+    struct member *member = join(bed, "fatal", QUICK, HAPAX_ORDER_KEY);
+    struct hapax__kafka_source *source;
+    struct pollfd fds[HAPAX__POLLFDS_MAX];
+    int64_t due_us = 0;
+
+    wanted = 10;
+    hold_all(bed);
+    source = (struct hapax__kafka_source *)member->source;
+    must(!rd_kafka_test_fatal_error(source->rk, RD_KAFKA_RESP_ERR_UNKNOWN_PRODUCER_ID, "played"));
+    assert_true(spin(bed, some_voided, DEADLINE));
+    (void)member->source->type->watch(member->source, fds, &due_us);
+    assert_true(due_us == INT64_MAX);
+    release_all(member, HAPAX__RELEASE_RETURN);
+    hold_all(bed);
+    bed_free(bed);
+}
+
 static bool all_committed(struct bed *bed)
 {
     return !hapax__kafka_uncommitted((struct hapax__kafka_source *)bed->members[0].source);

@@ -336,7 +336,12 @@ static size_t source_watch(struct hapax__source *source, struct pollfd *fds, int
 
     fds[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
     if (!s->rk) {
-        *due_us = s->make_us;
+        *due_us = s->refused ? INT64_MAX : s->make_us;
+        return 1;
+    }
+    /* A broken client is mended at once, or with the release of the last message that is lent. */
+    if (s->broken) {
+        *due_us = s->parts || s->lent == 0 ? 0 : INT64_MAX;
         return 1;
     }
     *due_us = hapax__kafka_group_due(s);
