@@ -147,6 +147,8 @@ static const struct row {
     {"*18446744073709551617\r\n", 1, NONSENSE},
 
     {"+OK\n", 1, NONSENSE},
+    {"+a\rb\r\n", 1, NONSENSE},
+    {"-ERR\r\r\n", 1, NONSENSE},
     {"\r\n", 1, NONSENSE},
     {"$1\r\nxyz", 1, NONSENSE},
     {"HTTP/1.1 400 Bad Request\r\n", 1, NONSENSE},

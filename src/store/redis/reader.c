@@ -243,11 +243,14 @@ static void complete(struct hapax__redis_reader *reader)
     reader->elements = reader->bytes = 0;
 }
 
+/* A simple string holds no "\r", says RESP: the bytes are out of step then. */
 static const char *read_line(struct hapax__redis_reader *reader, enum hapax__resp_type type,
                              const char *at, size_t len)
 {
     struct hapax__resp *reply;
 
+    if (memchr(at, '\r', len))
+        return nonsense;
     if (!charge(reader, len))
         return over;
     reply = add_text(reader, type, len);
