@@ -4,7 +4,7 @@
  * with 300 bytes, in batches of 32. `yardstick` is no part of Hapax: plain C, by which a count is
  * scaled where another compiler made it.
  *
- *     cost_bench yardstick|memory|rocksdb|keeper|lane OPERATIONS
+ *     cost_bench yardstick|memory|sealed|rocksdb|keeper|lane OPERATIONS
  */
 #include "bench.h"
 #include "lane/lane.h"
@@ -14,6 +14,7 @@
 #include <poll.h>
 
 #define BATCH 32u
+#define HEX   "0123456789abcdef"
 
 static struct hapax_op op_of(enum hapax_op_kind kind, uint64_t n)
 {
@@ -61,9 +62,8 @@ static struct hapax_store *store_at(const char *uri)
     return store;
 }
 
-static void run_store(const char *uri, uint64_t operations)
+static void run_on(struct hapax_store *store, uint64_t operations)
 {
-    struct hapax_store *store = store_at(uri);
     struct hapax_op ops[BATCH];
 
     for (uint64_t n = 0; n < operations; n += BATCH)
@@ -76,6 +76,20 @@ static void run_store(const char *uri, uint64_t operations)
                 expect(&ops[i]);
         }
     hapax_store_close(store);
+}
+
+static void run_store(const char *uri, uint64_t operations)
+{
+    run_on(store_at(uri), operations);
+}
+
+static void run_sealed(uint64_t operations)
+{
+    struct hapax_store *store = store_at("memory:");
+
+    if (hapax_store_keys(store, hapax_str("k " HEX HEX HEX HEX)) != HAPAX_ERR_NONE)
+        die("keys", hapax_store_text(store));
+    run_on(store, operations);
 }
 
 static void run_rocksdb(const char *folder, uint64_t operations)
@@ -164,6 +178,8 @@ int main(int argc, char **argv)
         run_yardstick(operations);
     else if (strcmp(part, "memory") == 0)
         run_store("memory:", operations);
+    else if (strcmp(part, "sealed") == 0)
+        run_sealed(operations);
     else if (strcmp(part, "rocksdb") == 0)
         run_rocksdb(folder, operations);
     else if (strcmp(part, "keeper") == 0)
@@ -171,7 +187,7 @@ int main(int argc, char **argv)
     else if (strcmp(part, "lane") == 0)
         run_lane(operations);
     else
-        die("usage", "cost_bench yardstick|memory|rocksdb|keeper|lane OPERATIONS");
+        die("usage", "cost_bench yardstick|memory|sealed|rocksdb|keeper|lane OPERATIONS");
     remove_folder(folder);
     return 0;
 }

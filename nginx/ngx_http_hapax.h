@@ -35,6 +35,7 @@
 #include "lane/lane.h"
 #include "http/prometheus.h"
 #include "store/keeper/link.h"
+#include "store/seal.h"
 #include "base/clock.h"
 
 
@@ -120,11 +121,12 @@ typedef struct {
 } ngx_http_hapax_body_t;
 
 
-/* A store and a secret. A worker opens a lane over them, or speaks to their keeper itself. */
+/* A store, a secret and keys. A worker opens a lane over them, or speaks to their keeper itself. */
 struct ngx_http_hapax_store_s {
     ngx_str_t                       uri;
     ngx_str_t                       shown;      /* the URI without passwords */
     ngx_str_t                       secret;
+    const struct hapax__keys       *keys;       /* NULL: nothing is sealed */
 
     ngx_http_hapax_keeper_t        *keeper;     /* NULL: there is a lane */
     struct hapax__lane             *lane;
@@ -244,6 +246,7 @@ typedef struct {
     ngx_uint_t                      methods;
     ngx_str_t                       uri;
     ngx_str_t                       secret;
+    struct hapax__keys             *keys;
     ngx_http_hapax_store_t         *store;
     ngx_http_hapax_zone_t          *zone;
     ngx_str_t                       key_header;

@@ -4,7 +4,7 @@
  *
  * A setting that a level does not have comes from the level around. A policy is checked as a whole
  * after the merge, since its parts limit one another. What depends on the merged settings of other
- * modules is checked last. Stores are shared: there is one for each pair of URI and secret.
+ * modules is checked last. Stores are shared: there is one for each URI, secret and keys.
  */
 
 #include "ngx_http_hapax.h"
@@ -159,6 +159,7 @@ ngx_http_hapax_create_loc_conf(ngx_conf_t *cf)
     conf->push = NGX_CONF_UNSET_UINT;
     conf->key_from = NGX_CONF_UNSET_PTR;
     conf->zone = NGX_CONF_UNSET_PTR;
+    conf->keys = NGX_CONF_UNSET_PTR;
     conf->limits = NGX_CONF_UNSET_PTR;
     conf->in_flight_status = NGX_CONF_UNSET_UINT;
 
@@ -258,6 +259,18 @@ ngx_http_hapax_make_policy(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
 }
 
 
+static ngx_uint_t
+ngx_http_hapax_same_keys(const struct hapax__keys *a,
+    const struct hapax__keys *b)
+{
+    if (a == NULL || b == NULL) {
+        return a == b;
+    }
+
+    return ngx_memcmp(a, b, sizeof(struct hapax__keys)) == 0;
+}
+
+
 static ngx_http_hapax_store_t *
 ngx_http_hapax_find_store(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
 {
@@ -279,7 +292,8 @@ ngx_http_hapax_find_store(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
             && (conf->secret.len == 0
                 || ngx_memcmp(store->secret.data, conf->secret.data,
                               conf->secret.len)
-                   == 0))
+                   == 0)
+            && ngx_http_hapax_same_keys(store->keys, conf->keys))
         {
             return store;
         }
@@ -294,6 +308,7 @@ ngx_http_hapax_find_store(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
 
     store->uri = conf->uri;
     store->secret = conf->secret;
+    store->keys = conf->keys;
 
     hapax_store_shown(shown, (char *) conf->uri.data);
 
@@ -320,6 +335,7 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
     ngx_conf_merge_uint_value(conf->push, prev->push, NGX_HTTP_HAPAX_PUSH_OFF);
     ngx_conf_merge_str_value(conf->uri, prev->uri, "");
     ngx_conf_merge_str_value(conf->secret, prev->secret, "");
+    ngx_conf_merge_ptr_value(conf->keys, prev->keys, NULL);
     ngx_conf_merge_str_value(conf->key_header, prev->key_header,
                              "Idempotency-Key");
     ngx_conf_merge_str_value(conf->problem_base, prev->problem_base,

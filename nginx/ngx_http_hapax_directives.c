@@ -178,39 +178,50 @@ ngx_http_hapax_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 static char *
-ngx_http_hapax_set_secret(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+ngx_http_hapax_cannot_use(ngx_conf_t *cf, ngx_command_t *cmd, const char *why)
 {
-    ngx_http_hapax_loc_conf_t *hlcf = conf;
+    ngx_str_t  *value;
 
-    u_char           buf[NGX_HTTP_HAPAX_SECRET_MAX + 2];
-    ssize_t          n;
+    value = cf->args->elts;
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": cannot use \"%V\": %s",
+                       &cmd->name, &value[1], why);
+
+    return NGX_CONF_ERROR;
+}
+
+
+/*
+ * Reads the file that the directive names, which only some may read. *n: a
+ * newline at its end does not count.
+ */
+
+static char *
+ngx_http_hapax_read_secret(ngx_conf_t *cf, ngx_command_t *cmd,
+    u_char buf[NGX_HTTP_HAPAX_SECRET_MAX + 2], ssize_t *n)
+{
     ngx_fd_t         fd;
-    ngx_str_t       *value, path;
+    ngx_str_t       *value;
     const char      *why;
     ngx_file_info_t  fi;
 
     value = cf->args->elts;
 
-    if (hlcf->secret.data) {
-        return "is duplicate";
-    }
-
-    path = value[1];
-
-    if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
+    if (ngx_conf_full_name(cf->cycle, &value[1], 1) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
-    fd = ngx_open_file(path.data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+    fd = ngx_open_file(value[1].data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
 
     if (fd == NGX_INVALID_FILE) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "\"%V\": cannot open \"%V\"", &cmd->name, &path);
+                           "\"%V\": cannot open \"%V\"", &cmd->name,
+                           &value[1]);
         return NGX_CONF_ERROR;
     }
 
     why = NULL;
-    n = ngx_read_fd(fd, buf, sizeof(buf));
+    *n = ngx_read_fd(fd, buf, NGX_HTTP_HAPAX_SECRET_MAX + 2);
 
     if (ngx_fd_info(fd, &fi) == NGX_FILE_ERROR || (fi.st_mode & S_IROTH)) {
         why = "everybody can read it; chmod o-r it";
@@ -218,21 +229,34 @@ ngx_http_hapax_set_secret(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     (void) ngx_close_file(fd);
 
-    if (n > 0 && buf[n - 1] == '\n') {
-        n--;
+    if (*n > 0 && buf[*n - 1] == '\n') {
+        (*n)--;
     }
 
-    if (n <= 0) {
+    if (*n <= 0) {
         why = "it is empty, or cannot be read";
 
-    } else if (n > NGX_HTTP_HAPAX_SECRET_MAX) {
+    } else if (*n > NGX_HTTP_HAPAX_SECRET_MAX) {
         why = "it is over 4096 bytes";
     }
 
-    if (why) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\": cannot use \"%V\": %s", &cmd->name, &path,
-                           why);
+    return why ? ngx_http_hapax_cannot_use(cf, cmd, why) : NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_hapax_set_secret(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    u_char    buf[NGX_HTTP_HAPAX_SECRET_MAX + 2];
+    ssize_t   n;
+
+    if (hlcf->secret.data) {
+        return "is duplicate";
+    }
+
+    if (ngx_http_hapax_read_secret(cf, cmd, buf, &n) != NGX_CONF_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -247,6 +271,40 @@ ngx_http_hapax_set_secret(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     explicit_bzero(buf, sizeof(buf));
 
     return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_hapax_set_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    char               why[HAPAX_TEXT_MAX];
+    u_char             buf[NGX_HTTP_HAPAX_SECRET_MAX + 2];
+    ssize_t            n;
+    enum hapax_error   error;
+    struct hapax_span  text;
+
+    if (hlcf->keys != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    if (ngx_http_hapax_read_secret(cf, cmd, buf, &n) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    hlcf->keys = ngx_palloc(cf->pool, sizeof(struct hapax__keys));
+    if (hlcf->keys == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    text.ptr = buf;
+    text.len = n;
+    error = hapax__keys_read(hlcf->keys, text, why);
+    explicit_bzero(buf, sizeof(buf));
+
+    return error == HAPAX_ERR_NONE ? NGX_CONF_OK
+                                   : ngx_http_hapax_cannot_use(cf, cmd, why);
 }
 
 
@@ -809,6 +867,8 @@ ngx_command_t  ngx_http_hapax_commands[] = {
         ngx_http_hapax_set_store, uri, NULL),
     ngx_http_hapax_directive("hapax_secret", NGX_CONF_TAKE1,
         ngx_http_hapax_set_secret, secret, NULL),
+    ngx_http_hapax_directive("hapax_keys", NGX_CONF_TAKE1,
+        ngx_http_hapax_set_keys, keys, NULL),
     ngx_http_hapax_directive("hapax_zone", NGX_CONF_TAKE1,
         ngx_http_hapax_set_zone, zone, NULL),
     ngx_http_hapax_directive("hapax_key_header", NGX_CONF_TAKE1,

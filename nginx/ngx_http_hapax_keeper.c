@@ -33,6 +33,7 @@ struct ngx_http_hapax_keeper_s {
     struct hapax__link              link;
     struct hapax_arena              arena;
     struct hapax_span               secret;      /* the configuration's */
+    const struct hapax__keys       *keys;        /* also; NULL: none */
     ngx_http_hapax_keeper_phase_e   phase;
     ngx_connection_t               *connection;  /* NULL: none watches the socket */
     ngx_event_t                     turn;        /* posted: ops were put */
@@ -94,6 +95,7 @@ ngx_http_hapax_keeper_open(ngx_http_hapax_store_t *store)
 
     k->secret.ptr = store->secret.data;
     k->secret.len = store->secret.len;
+    k->keys = store->keys;
     k->pause_us = NGX_HTTP_HAPAX_OPEN_MIN_US;
     k->binding.op = &k->op;
     STAILQ_INIT(&k->pending);
@@ -118,6 +120,7 @@ ngx_http_hapax_keeper_open(ngx_http_hapax_store_t *store)
 void
 ngx_http_hapax_keeper_close(ngx_http_hapax_store_t *store)
 {
+    struct hapax__asking     *asking;
     ngx_http_hapax_keeper_t  *k;
 
     k = store->keeper;
@@ -132,10 +135,27 @@ ngx_http_hapax_keeper_close(ngx_http_hapax_store_t *store)
     }
 
     hapax__link_run(&k->link);
+
+    while ((asking = hapax__link_take(&k->link)) != NULL) {
+
+        if (asking != &k->binding) {
+            hapax__unseal(k->keys, asking->op, &k->arena, k->link.text);
+        }
+    }
+
     hapax__link_release(&k->link);
     hapax__arena_release(&k->arena);
 
     free(k);
+}
+
+
+static void
+ngx_http_hapax_keeper_told(ngx_http_hapax_keeper_t *k,
+    struct hapax__asking *asking)
+{
+    hapax__unseal(k->keys, asking->op, &k->arena, k->link.text);
+    ngx_http_hapax_call_told(asking);
 }
 
 
@@ -287,7 +307,7 @@ ngx_http_hapax_keeper_failed(ngx_http_hapax_keeper_t *k, enum hapax_error error)
     while ((asking = STAILQ_FIRST(&pending)) != NULL) {
         STAILQ_REMOVE_HEAD(&pending, next);
         asking->op->error = k->error;
-        ngx_http_hapax_call_told(asking);
+        ngx_http_hapax_keeper_told(k, asking);
     }
 }
 
@@ -367,7 +387,7 @@ ngx_http_hapax_keeper_turn(ngx_http_hapax_keeper_t *k, ngx_uint_t readable)
                 ngx_http_hapax_keeper_bound(k);
 
             } else {
-                ngx_http_hapax_call_told(asking);
+                ngx_http_hapax_keeper_told(k, asking);
             }
         }
 
@@ -460,6 +480,10 @@ ngx_http_hapax_keeper_put(ngx_http_hapax_store_t *store,
 
     if (k->phase == NGX_HTTP_HAPAX_KEEPER_CLOSED) {
         op->error = k->error;
+        return NGX_DECLINED;
+    }
+
+    if (hapax__seal(k->keys, op, k->link.text) != HAPAX_ERR_NONE) {
         return NGX_DECLINED;
     }
 

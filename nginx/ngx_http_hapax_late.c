@@ -77,6 +77,12 @@ ngx_http_hapax_late_open(ngx_http_hapax_store_t *store,
         late = (ngx_http_hapax_late_t *) opened;
         late->secret.ptr = store->secret.data;
         late->secret.len = store->secret.len;
+
+        if (hapax__store_keys(opened, store->keys) != HAPAX_ERR_NONE) {
+            (void) snprintf(text, HAPAX_TEXT_MAX, "out of memory");
+            hapax_store_close(opened);
+            return NULL;
+        }
     }
 
     return opened;

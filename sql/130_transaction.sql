@@ -171,6 +171,19 @@ BEGIN
 END
 $$;
 
+-- Refuses an outcome that a program has sealed (src/store/seal.h): its headers begin with a zero
+-- byte, which no others do. Nothing here has the key, and nothing may run.
+CREATE OR REPLACE FUNCTION hapax.check_sealed(p_headers bytea) RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+BEGIN
+    IF octet_length(p_headers) > 0 AND get_byte(p_headers, 0) = 0 THEN
+        RAISE EXCEPTION 'hapax: the outcome is sealed, and SQL has no key' USING ERRCODE = 'HX004',
+            HINT = 'Only a program with the keys file can show it: docs/encryption.md.';
+    END IF;
+END
+$$;
+
 -- hapax.begin(). kept: fingerprint and caller are as a record has them, under the secret already.
 -- Most operations are new or completed, and these are judged here as hapax.run()'s tables judge
 -- them: its statement, made for batches of all kinds, takes long to prepare for one op. Records are
@@ -257,6 +270,9 @@ BEGIN
         headers := v_row.headers;
         body := v_row.body;
         body_kept := v_row.body_kept;
+        IF octet_length(headers) > 0 AND get_byte(headers, 0) = 0 THEN
+            PERFORM hapax.check_sealed(headers);
+        END IF;
         RETURN;
     END IF;
     IF verdict IS NULL THEN
@@ -273,6 +289,7 @@ BEGIN
             fence := r.fence;
             stale := r.stale;
             IF r.outcome = 1 THEN
+                PERFORM hapax.check_sealed(r.headers);
                 status := r.status;
                 headers := r.headers;
                 body := r.body;
@@ -398,6 +415,7 @@ BEGIN
         fence := r.fence;
     END IF;
     IF r.outcome = 1 AND verdict = 'ok' THEN
+        PERFORM hapax.check_sealed(r.headers);
         status := r.status;
         headers := r.headers;
         body := r.body;

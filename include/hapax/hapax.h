@@ -94,7 +94,8 @@ enum hapax_error {
     HAPAX_ERR_INDETERMINATE = -5, /* no reply came: may have been applied */
     HAPAX_ERR_CORRUPT = -6, /* the record or the store is damaged; never "absent" */
     HAPAX_ERR_UNSUPPORTED = -7, /* unknown scheme, version, kind of op or name of a policy */
-    HAPAX_ERR_REFUSED = -8 /* held by another process, another secret, no permission */
+    HAPAX_ERR_REFUSED = -8, /* held by another process, another secret, no permission */
+    HAPAX_ERR_SEALED = -9 /* the outcome is sealed, and the keys do not open it; never "absent" */
 };
 
 /* The name of an error in lower case ("unavailable"). Static. */
@@ -193,9 +194,8 @@ HAPAX_API enum hapax_error hapax_policy_check(const struct hapax_policy *policy,
                                               char text[HAPAX_TEXT_MAX]);
 
 /* The class of an HTTP response, with headers as in an outcome. Not run: 401 403 408 425 429 503;
- * under on_expired=hold and reconcile 408 and 503 only with `Retry-After`, otherwise unknown; 409
- * and 423 with `Retry-After` or `Stripe-Should-Retry: true`. Unknown: 502 504. Failed: other 5xx.
- * Final: all else. */
+ * under hold and reconcile 408 and 503 only with `Retry-After`, otherwise unknown; 409 and 423 with
+ * `Retry-After` or `Stripe-Should-Retry: true`. Unknown: 502 504. Failed: 5xx. Final: all else. */
 HAPAX_API enum hapax_class hapax_class_of_response(const struct hapax_policy *policy, int status,
                                                    struct hapax_span headers);
 
@@ -255,14 +255,14 @@ struct hapax; /* a store, the threads that talk to it, and the operations in han
 
 struct hapax_options {
     struct hapax_span secret; /* ids and digests are hashed with it (HMAC); copied; empty: none */
+    struct hapax_span keys; /* text of a keys file (docs/encryption.md), to seal outcomes; copied */
     uint32_t calls_max; /* calls in hand, those that still save included: 1 to 1048576; 0: 4096 */
 };
 
 /* Opens a store by URI (docs/stores.md) and starts two threads for it; the store may start some
- * of its own. `options` may be NULL. On success *out is yours until hapax_close(). On failure
- * *out is NULL and text says what failed: INVALID (the URI, calls_max), UNSUPPORTED (its scheme,
- * or a newer version made it), UNAVAILABLE, CORRUPT, NOMEM, or REFUSED (no permission, held by a
- * process that does not answer, or first used with another secret). Safe from any thread. */
+ * of its own. `options` may be NULL. *out is yours until hapax_close(); on failure it is NULL and
+ * text says why: INVALID (URI, keys, calls_max), UNSUPPORTED (scheme, version), CORRUPT, NOMEM,
+ * UNAVAILABLE or REFUSED (permission, silent holder, another secret). Safe from any thread. */
 HAPAX_API enum hapax_error hapax_open(struct hapax **out, const char *uri,
                                       const struct hapax_options *options,
                                       char text[HAPAX_TEXT_MAX]);

@@ -212,6 +212,10 @@ struct hapax_op {
     /* RESOLVE works on a live lease and on a completed record too; FORGET on a damaged one too. */
     bool force;
     enum hapax_resolve resolve;
+    /* COMPLETE, FAIL: the attempt and the fence of the claim, as its answer had them, to which a
+     * sealed outcome is bound, with fingerprint and caller (docs/encryption.md); 0: not known. */
+    uint32_t attempt;
+    uint64_t fence;
     /* Only if the record's attempt is this one; 0: any. */
     uint32_t if_attempt;
     /* The operator's name, for the record. */
@@ -233,6 +237,8 @@ struct hapax_op {
      * opaque: their LIST comes in no order, and may show a record twice, but misses none that
      * stays. */
     struct hapax_id cursor;
+    /* NULL; used while the op is with a store. */
+    struct hapax__sealed *sealed;
 
     /* Answered. What the spans point to is the store's, and is valid until the store's next call;
      * or it is what the op itself lent (the scope of a CLAIM, the outcome of a COMPLETE). */
@@ -327,6 +333,13 @@ HAPAX_API const char *hapax_store_text(const struct hapax_store *store);
  * (scope "hapax"). REFUSED: the store was first used with another secret. Other errors are those of
  * hapax_store_run(). May be repeated. */
 HAPAX_API enum hapax_error hapax_store_bind(struct hapax_store *store, struct hapax_span secret);
+
+/* Has this handle seal the outcomes that it stores, by the first key in the text of a keys file
+ * (docs/encryption.md), and open those that it is shown: an op whose outcome cannot be opened gets
+ * SEALED. With an empty text the handle seals nothing, and each sealed outcome is SEALED. Without
+ * this call outcomes go through as they are stored: for who passes them on. To be called before the
+ * first op. INVALID: no such text. */
+HAPAX_API enum hapax_error hapax_store_keys(struct hapax_store *store, struct hapax_span text);
 
 /* Makes what the store needs before its first use (tables, functions), or brings it up to this
  * version. Does nothing where all is there. Calls say(arg, false, line) for each thing it made.
@@ -433,6 +446,8 @@ struct hapax_store {
     const struct hapax_store_type *type;
     /* Set by hapax_store_open() after `open`; see hapax_store_memory(). */
     struct hapax_arena *arena;
+    /* See hapax_store_keys(); NULL: outcomes go through. */
+    struct hapax__sealing *sealing;
     /* See hapax_store_fail(). */
     char text[HAPAX_TEXT_MAX];
 };

@@ -232,6 +232,7 @@ struct cli_secret {
     uint8_t bytes[CLI_SECRET_MAX + 2];
     size_t len; /* 0: none */
     const char *file; /* its name, where len is not 0 */
+    const char *variable; /* which names it */
 };
 
 /* Whether HAPAX_SECRET_FILE names a file. */
@@ -239,6 +240,9 @@ bool cli_secret_given(void);
 
 /* Reads the file that HAPAX_SECRET_FILE names. */
 enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *args);
+
+/* Reads the file that HAPAX_KEYS_FILE names, and checks that it is one. */
+enum cli_exit cli_keys_read(struct cli_secret *keys, const struct cli_args *args);
 
 /* Opens args->store for a door that runs on, and makes it where that is needed. Waits for a store
  * that is away, and says so once, until a signal ends that: then *out stays NULL. */

@@ -98,7 +98,7 @@ struct serving {
     struct hapax__function function;
     struct hapax__upstream *upstream;
     struct hapax__proxy *proxy;
-    struct cli_secret secret;
+    struct cli_secret secret, keys;
     struct hapax__traces *traces;
     int signals;
     pid_t child;
@@ -294,6 +294,7 @@ static void *open_store(void *arg)
     struct serving *serving = arg;
     struct hapax_options how = {
         .secret = {serving->secret.bytes, serving->secret.len},
+        .keys = {serving->keys.bytes, serving->keys.len},
         .calls_max = CALLS_MAX,
     };
     char text[HAPAX_TEXT_MAX];
@@ -440,6 +441,8 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = cli_secret_read(&serving->secret, args);
     if (exit == CLI_DONE)
+        exit = cli_keys_read(&serving->keys, args);
+    if (exit == CLI_DONE)
         exit = cli_prepare(args, CLI_CREATE);
     if (exit == CLI_DONE)
         exit =
@@ -449,6 +452,7 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = serve(serving);
     explicit_bzero(&serving->secret, sizeof(serving->secret));
+    explicit_bzero(&serving->keys, sizeof(serving->keys));
     return exit;
 }
 

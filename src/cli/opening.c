@@ -23,6 +23,7 @@
 #include "door/step.h"
 #include "http/problem.h"
 #include "print.h"
+#include "store/seal.h"
 #include "store/types.h"
 
 #define STORE_WAIT_MS 1000 /* between two tries to open a store that is away */
@@ -291,6 +292,23 @@ enum cli_exit cli_prepare(const struct cli_args *args, enum cli_opening opening)
     return CLI_DONE;
 }
 
+/* For commands that show or set outcomes. A keeper's handle passes them on, as they are stored. */
+static enum cli_exit use_keys(struct hapax_store **out, const struct cli_args *args)
+{
+    struct cli_secret keys;
+    enum cli_exit exit = cli_keys_read(&keys, args);
+
+    if (exit == CLI_DONE &&
+        hapax_store_keys(*out, (struct hapax_span){keys.bytes, keys.len}) != HAPAX_ERR_NONE)
+        exit = cli_store_failed(args, HAPAX_ERR_NOMEM, hapax_store_text(*out));
+    explicit_bzero(&keys, sizeof(keys));
+    if (exit != CLI_DONE) {
+        hapax_store_close(*out);
+        *out = NULL;
+    }
+    return exit;
+}
+
 enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
                        enum cli_opening opening)
 {
@@ -305,20 +323,20 @@ enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
     if (exit != CLI_DONE)
         return exit;
     error = hapax_store_open(out, args->store, text);
-    return error == HAPAX_ERR_NONE ? CLI_DONE : cli_store_failed(args, error, text);
+    if (error != HAPAX_ERR_NONE)
+        return cli_store_failed(args, error, text);
+    return opening == CLI_EXISTING ? use_keys(out, args) : CLI_DONE;
 }
 
-enum cli_exit cli_open_door(struct hapax **out, const struct cli_args *args,
-                            const struct cli_secret *secret, uint32_t calls_max, int signals)
+static enum cli_exit open_door(struct hapax **out, const struct cli_args *args,
+                               const struct hapax_options *how, int signals)
 {
-    const struct hapax_options how = {.secret = {secret->bytes, secret->len},
-                                      .calls_max = calls_max};
     char text[HAPAX_TEXT_MAX], line[HAPAX_TEXT_MAX + 64];
     enum cli_exit exit = cli_prepare(args, CLI_CREATE);
     bool told = false;
 
     while (exit == CLI_DONE) {
-        enum hapax_error error = hapax_open(out, args->store, &how, text);
+        enum hapax_error error = hapax_open(out, args->store, how, text);
 
         if (error == HAPAX_ERR_NONE)
             break;
@@ -335,6 +353,21 @@ enum cli_exit cli_open_door(struct hapax **out, const struct cli_args *args,
     return exit;
 }
 
+enum cli_exit cli_open_door(struct hapax **out, const struct cli_args *args,
+                            const struct cli_secret *secret, uint32_t calls_max, int signals)
+{
+    struct cli_secret keys;
+    enum cli_exit exit = cli_keys_read(&keys, args);
+    const struct hapax_options how = {.secret = {secret->bytes, secret->len},
+                                      .keys = {keys.bytes, keys.len},
+                                      .calls_max = calls_max};
+
+    if (exit == CLI_DONE)
+        exit = open_door(out, args, &how, signals);
+    explicit_bzero(&keys, sizeof(keys));
+    return exit;
+}
+
 void cli_close(const struct cli_args *args, struct hapax_store *store)
 {
     if (store != args->lent)
@@ -343,10 +376,11 @@ void cli_close(const struct cli_args *args, struct hapax_store *store)
 
 /* ---- the secret ---------------------------------------------------------------------- */
 
-static enum cli_exit secret_fail(const struct cli_args *args, const char *path, const char *why)
+static enum cli_exit secret_fail(const struct cli_args *args, const struct cli_secret *secret,
+                                 const char *why)
 {
-    return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "cannot use HAPAX_SECRET_FILE \"%s\": %s",
-                    path, why);
+    return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "cannot use %s \"%s\": %s",
+                    secret->variable, secret->file, why);
 }
 
 /* Reads up to the end, or until the buffer is full. False: errno is set. */
@@ -375,35 +409,54 @@ bool cli_secret_given(void)
     return set_from("HAPAX_SECRET_FILE", &path);
 }
 
-enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *args)
+/* Reads the file that the variable names. */
+static enum cli_exit read_named(struct cli_secret *secret, const struct cli_args *args,
+                                const char *variable)
 {
-    const char *path;
     struct stat st;
     bool good;
     int fd;
 
     secret->len = 0;
-    if (!set_from("HAPAX_SECRET_FILE", &path))
+    secret->variable = variable;
+    if (!set_from(variable, &secret->file))
         return CLI_DONE;
-    secret->file = path;
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = open(secret->file, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return secret_fail(args, path, strerror(errno));
+        return secret_fail(args, secret, strerror(errno));
     if (fstat(fd, &st) != 0 || (st.st_mode & S_IROTH)) {
         close(fd);
-        return secret_fail(args, path, "everybody can read it; chmod o-r it");
+        return secret_fail(args, secret, "everybody can read it; chmod o-r it");
     }
     good = read_all(fd, secret->bytes, sizeof(secret->bytes), &secret->len);
     close(fd);
     if (!good)
-        return secret_fail(args, path, strerror(errno));
+        return secret_fail(args, secret, strerror(errno));
     if (secret->len > 0 && secret->bytes[secret->len - 1] == '\n')
         secret->len--;
     if (secret->len == 0)
-        return secret_fail(args, path, "it is empty");
+        return secret_fail(args, secret, "it is empty");
     if (secret->len > CLI_SECRET_MAX)
-        return secret_fail(args, path, "it is over 4096 bytes");
+        return secret_fail(args, secret, "it is over 4096 bytes");
     return CLI_DONE;
+}
+
+enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *args)
+{
+    return read_named(secret, args, "HAPAX_SECRET_FILE");
+}
+
+enum cli_exit cli_keys_read(struct cli_secret *keys, const struct cli_args *args)
+{
+    enum cli_exit exit = read_named(keys, args, "HAPAX_KEYS_FILE");
+    struct hapax__keys read;
+    char why[HAPAX_TEXT_MAX];
+
+    if (exit == CLI_DONE &&
+        hapax__keys_read(&read, (struct hapax_span){keys->bytes, keys->len}, why) != HAPAX_ERR_NONE)
+        exit = secret_fail(args, keys, why);
+    explicit_bzero(&read, sizeof(read));
+    return exit;
 }
 
 bool cli_is_step_list(const struct hapax_record *record)

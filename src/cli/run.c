@@ -268,7 +268,9 @@ static enum cli_exit open_store(struct running *r)
 {
     const struct cli_args *args = &r->args->args;
     enum cli_exit exit = cli_prepare(args, CLI_CREATE);
-    const struct hapax_options how = {.secret = {r->secret.bytes, r->secret.len}, .calls_max = 1};
+    const struct hapax_options how = {.secret = {r->secret.bytes, r->secret.len},
+                                      .keys = {r->keys.bytes, r->keys.len},
+                                      .calls_max = 1};
     int64_t until_us = hapax__boot_us() + r->policy.timeout_ms * US_PER_MS;
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error;
@@ -309,6 +311,8 @@ static enum cli_exit prepare(struct running *r, struct cli_args *args)
     if (exit == CLI_DONE)
         exit = cli_secret_read(&r->secret, args);
     if (exit == CLI_DONE)
+        exit = cli_keys_read(&r->keys, args);
+    if (exit == CLI_DONE)
         exit = cli_traces_open(&r->traces, args, &r->args->telling, HAPAX__TRACED_COMMAND);
     if (exit != CLI_DONE)
         return exit;
@@ -348,6 +352,7 @@ static enum cli_exit run(struct cli_args *args)
             exit = r->h ? call(r) : call_nobody(r);
     }
     explicit_bzero(&r->secret, sizeof(r->secret));
+    explicit_bzero(&r->keys, sizeof(r->keys));
     if (r->line[0] != '\0' && !args->json) {
         (void)fputs("hapax run: ", stderr);
         print_text(stderr, hapax_str(r->line), false, 0);

@@ -115,7 +115,8 @@ struct serving {
     const struct serve_args *args;
     struct serve_conf conf;
     struct serve_nginx nginx;
-    struct cli_secret secret;
+    struct cli_secret secret, keys;
+    char keys_file[PATH_MAX];
     char secret_file[PATH_MAX]; /* absolute: nginx has another folder */
     char folder[FOLDER_MAX];
     char user[64];
@@ -621,8 +622,12 @@ static enum cli_exit run(struct cli_args *args)
         exit = name_store(serving);
     if (exit == CLI_DONE)
         exit = cli_secret_read(&serving->secret, args);
+    if (exit == CLI_DONE)
+        exit = cli_keys_read(&serving->keys, args);
     if (exit == CLI_DONE && serving->secret.len > 0)
         serving->conf.secret = realpath(serving->secret.file, serving->secret_file);
+    if (exit == CLI_DONE && serving->keys.len > 0)
+        serving->conf.keys = realpath(serving->keys.file, serving->keys_file);
     if (exit == CLI_DONE && serving->args->config_only) {
         exit = print_conf(serving);
     } else if (exit == CLI_DONE) {
@@ -641,6 +646,7 @@ static enum cli_exit run(struct cli_args *args)
     if (serving->signals >= 0)
         close(serving->signals);
     explicit_bzero(&serving->secret, sizeof(serving->secret));
+    explicit_bzero(&serving->keys, sizeof(serving->keys));
     free(serving);
     return exit;
 }

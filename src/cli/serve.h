@@ -99,7 +99,7 @@ struct serve_conf {
     const char *user; /* whom workers run as; NULL: whoever starts nginx */
     const char *group;
     const char *module;
-    const char *secret; /* a file; NULL: none */
+    const char *secret, *keys; /* files; NULL: none */
     unsigned version; /* 1.22.1 is 1022001; 0: not known */
 };
 

@@ -31,7 +31,7 @@ struct hapax__counts {
     uint64_t takeovers; /* claims granted after an attempt that had died */
     uint64_t lost; /* attempts that found their claim gone */
     uint64_t ops[HAPAX_OP_READ + 1]; /* asked of the store, by kind */
-    uint64_t errors[-HAPAX_ERR_REFUSED + 1]; /* ops without a verdict, by -error */
+    uint64_t errors[-HAPAX_ERR_SEALED + 1]; /* ops without a verdict, by -error */
     struct hapax__times op; /* from ASK to told() */
     struct hapax__times handler; /* handlers and hooks */
     struct hapax__times waiting; /* from begin to ANSWER, without handler and hook */

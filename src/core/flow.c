@@ -510,6 +510,10 @@ static void make_end(struct hapax__flow *f)
     f->op.ran = f->end.ran;
     f->op.as_unknown = f->end.as_unknown;
     f->op.died = f->died;
+    if (!f->lost) { /* the token may have a later claim by now */
+        f->op.attempt = f->attempt;
+        f->op.fence = f->fence;
+    }
     if (f->op.kind == HAPAX_OP_FAIL && !f->op.ran)
         return; /* no store would keep the outcome */
     f->op.outcome = *outcome;

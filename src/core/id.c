@@ -246,9 +246,9 @@ enum hapax_error hapax_key_derive(uint8_t out[HAPAX_KEY_MAX], size_t *len, struc
 
 const char *hapax_error_name(enum hapax_error error)
 {
-    static const char names[][NAME_SIZE] = {"none",    "invalid",     "nomem",
-                                            "too_big", "unavailable", "indeterminate",
-                                            "corrupt", "unsupported", "refused"};
+    static const char names[][NAME_SIZE] = {
+        "none",          "invalid", "nomem",       "too_big", "unavailable",
+        "indeterminate", "corrupt", "unsupported", "refused", "sealed"};
     long at = -(long)error;
 
     return at >= 0 && at < (long)(sizeof(names) / sizeof(names[0])) ? names[at] : "?";

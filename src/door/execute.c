@@ -64,13 +64,15 @@ static struct hapax_span secret_of(const struct hapax *h)
 /* Opens the store and checks that it belongs to our secret. No operation is under way yet, so a
  * lost reply only means that the store cannot be reached. */
 static enum hapax_error open_store(struct hapax_store **out, const struct hapax *h, const char *uri,
-                                   char text[HAPAX_TEXT_MAX])
+                                   struct hapax_span keys, char text[HAPAX_TEXT_MAX])
 {
     enum hapax_error error = hapax_store_open(out, uri, text);
 
     if (error != HAPAX_ERR_NONE)
         return error;
-    error = hapax_store_bind(*out, secret_of(h));
+    error = hapax_store_keys(*out, keys);
+    if (error == HAPAX_ERR_NONE)
+        error = hapax_store_bind(*out, secret_of(h));
     if (error != HAPAX_ERR_NONE) {
         hapax__fail(text, error, "cannot use the store: %s", hapax_store_text(*out));
         hapax_store_close(*out);
@@ -116,7 +118,7 @@ enum hapax_error hapax_open(struct hapax **out, const char *uri,
     h = hapax_new(options);
     if (!h)
         return hapax__fail(text, HAPAX_ERR_NOMEM, "cannot open store: out of memory");
-    error = open_store(&store, h, uri, text);
+    error = open_store(&store, h, uri, options ? options->keys : hapax_str(NULL), text);
     if (error == HAPAX_ERR_NONE)
         error = open_pulse(h, store, text);
     if (error != HAPAX_ERR_NONE) {

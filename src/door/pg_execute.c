@@ -22,6 +22,7 @@
 #include "base/time.h"
 #include "core/drive.h"
 #include "store/postgres/postgres.h"
+#include "store/seal.h"
 #include "store/types.h"
 
 #include "base/arena.h"
@@ -316,6 +317,8 @@ static enum hapax_error run_ops(struct pg_call *call, struct hapax_op **ops, siz
             error = hapax__fail(call->text, error, "the record\'s row is %s",
                                 error == HAPAX_ERR_NOMEM ? "too large for the memory left"
                                                          : "not one of this version");
+        for (size_t i = 0; i < n && error == HAPAX_ERR_NONE; i++)
+            hapax__unseal(NULL, ops[i], &call->arena, call->text);
     }
     PQclear(rows);
     return error;
@@ -397,6 +400,8 @@ static enum hapax_error ask_own(struct pg_call *call, struct hapax_op *op)
 
     if (error != HAPAX_ERR_NONE)
         return error;
+    if (op->error == HAPAX_ERR_SEALED)
+        return op->error;
     if (op->verdict == HAPAX_NO_VERDICT)
         return hapax__fail(call->text, op->error,
                            "the record is held by somebody else's statement");

@@ -7,6 +7,7 @@
  * the first repeated id, which makes a round of each op where one key is hot.
  */
 #include "base/fail.h"
+#include "seal.h"
 #include "types.h"
 
 #include "base/arena.h"
@@ -171,12 +172,15 @@ enum hapax_error hapax_store_rights(const char *uri, const char *use, const char
 
 void hapax_store_close(struct hapax_store *store)
 {
+    struct hapax__sealing *sealing;
     struct hapax_arena *arena;
 
     if (!store)
         return;
     arena = store->arena;
+    sealing = store->sealing;
     store->type->close(store);
+    hapax__sealing_free(sealing);
     hapax__arena_release(arena);
     free(arena);
 }
@@ -457,6 +461,13 @@ static void run_valid(struct hapax_store *store, struct hapax_op *ops, size_t n,
     }
 }
 
+/* Checks an op, and seals its outcome where the handle does so. False: op->error says why not. */
+static bool ready(struct hapax_store *store, struct hapax_op *op, char text[HAPAX_TEXT_MAX])
+{
+    return hapax__op_check(op, store->type->body_max, text) &&
+           (!store->sealing || hapax__seal(&store->sealing->keys, op, text) == HAPAX_ERR_NONE);
+}
+
 static enum hapax_error run_all(struct hapax_store *store, struct hapax_op *ops, size_t n,
                                 uint64_t *rests)
 {
@@ -468,11 +479,13 @@ static enum hapax_error run_all(struct hapax_store *store, struct hapax_op *ops,
     for (size_t i = 0; i < n; i++)
         hapax__op_preset(&ops[i]);
     for (size_t i = 0; i <= n; i++) {
-        if (i < n && hapax__op_check(&ops[i], store->type->body_max, store->text))
+        if (i < n && ready(store, &ops[i], store->text))
             continue;
         run_valid(store, ops + from, i - from, rests ? rests + from : NULL);
         from = i + 1;
     }
+    for (size_t i = 0; store->sealing && i < n; i++)
+        hapax__unseal(&store->sealing->keys, &ops[i], store->arena, store->text);
     for (size_t i = 0; i < n && first == HAPAX_ERR_NONE; i++)
         first = ops[i].error;
     return first;
@@ -499,16 +512,22 @@ enum hapax_error hapax_store_sync(struct hapax_store *store, uint64_t number,
 bool hapax_store_begin(struct hapax_store *store, struct hapax_op *ops, size_t n)
 {
     char text[HAPAX_TEXT_MAX];
+    size_t i;
 
     if (!store->type->begin || n > store->type->batch_max)
         return false;
-    for (size_t i = 0; i < n; i++) {
+    for (i = 0; i < n; i++) {
         hapax__op_preset(&ops[i]);
-        if (!by_id(&ops[i]) || !hapax__op_check(&ops[i], store->type->body_max, text))
-            return false;
+        if (!by_id(&ops[i]) || !ready(store, &ops[i], text))
+            break;
     }
-    store->type->begin(store, ops, n);
-    return true;
+    if (i == n) {
+        store->type->begin(store, ops, n);
+        return true;
+    }
+    while (store->sealing && i-- > 0)
+        hapax__unseal(&store->sealing->keys, &ops[i], NULL, text);
+    return false;
 }
 
 enum hapax_error hapax_store_end(struct hapax_store *store, struct hapax_op *ops, size_t n,
@@ -519,8 +538,12 @@ enum hapax_error hapax_store_end(struct hapax_store *store, struct hapax_op *ops
 
     text[0] = '\0';
     result = store->type->end(store, ops, n, text);
+    if (store->sealing)
+        hapax__arena_reset(store->sealing->ended);
     for (size_t i = 0; i < n; i++) {
         finish(&ops[i], result);
+        if (store->sealing)
+            hapax__unseal(&store->sealing->keys, &ops[i], store->sealing->ended, text);
         first = first == HAPAX_ERR_NONE ? ops[i].error : first;
     }
     return first;

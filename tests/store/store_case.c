@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#define KEYS            "k1 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 #define CASE_TIMEOUT_MS 300000
 #define ROUND_MS                                                                                   \
     60000 /* of random histories on hybrid:, where a forced RESOLVE takes half a second */
@@ -46,6 +47,9 @@ struct hapax_store *open_store(const struct suite *suite)
     enum hapax_error error = hapax_store_open(&store, suite->uri, text);
 
     CHECK(error == HAPAX_ERR_NONE, "%s: %s", hapax_error_name(error), text);
+    if (suite->sealed)
+        error = hapax_store_keys(store, hapax_str(KEYS));
+    CHECK(error == HAPAX_ERR_NONE, "%s", hapax_store_text(store));
     return store;
 }
 

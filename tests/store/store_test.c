@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * store_test [--children N] [--seconds S] [--seed X] [--rounds R] URI: one suite for every store.
+ * store_test [--sealed] [--children N] [--seconds S] [--seed X] [--rounds R] URI: one suite for
+ * every store.
  *
  * It holds each store to the machine: named rules, random histories compared op by op with a memory
  * store (store_histories.c), and processes that race, die and stop (store_processes.c). A path of
@@ -36,6 +37,7 @@ static int hold(const struct suite *suite, int ready, int stop)
     char text[HAPAX_TEXT_MAX];
     char byte = 1;
 
+    inner.sealed = false; /* what others have sealed goes through */
     if (keeper)
         snprintf(inner.uri, sizeof(inner.uri), "memory:");
     store = open_store(&inner);
@@ -166,6 +168,10 @@ static bool parse(struct suite *suite, int argc, char **argv)
             suite->asked = name;
             continue;
         }
+        if (strcmp(name, "--sealed") == 0) {
+            suite->sealed = true;
+            continue;
+        }
         if (++i == argc || !read_number(argv[i], &value))
             return false;
         if (strcmp(name, "--seed") == 0)
@@ -191,7 +197,7 @@ int main(int argc, char **argv)
 
     suite.seed = (uint64_t)time(NULL) * 1000003u + (uint64_t)getpid();
     if (!parse(&suite, argc, argv)) {
-        fprintf(stderr, "usage: store_test [--children 2-64] [--seconds S] [--seed X] "
+        fprintf(stderr, "usage: store_test [--sealed] [--children 2-64] [--seconds S] [--seed X] "
                         "[--rounds R] URI\n");
         return 2;
     }

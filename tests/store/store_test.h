@@ -24,6 +24,7 @@ struct suite {
     bool unordered; /* its LIST comes in no order, and may show a record twice */
     bool hinted; /* IN_FLIGHT may be what a lock says that stands a moment longer than its claim */
     bool single; /* the store is private to its handle */
+    bool sealed; /* its handles seal outcomes */
 };
 
 struct test_case {

@@ -759,7 +759,8 @@ static void every_value_has_its_name(void **state)
     assert_string_equal(hapax_error_name(HAPAX_ERR_CORRUPT), "corrupt");
     assert_string_equal(hapax_error_name(HAPAX_ERR_UNSUPPORTED), "unsupported");
     assert_string_equal(hapax_error_name(HAPAX_ERR_REFUSED), "refused");
-    assert_string_equal(hapax_error_name((enum hapax_error) - 9), "?");
+    assert_string_equal(hapax_error_name(HAPAX_ERR_SEALED), "sealed");
+    assert_string_equal(hapax_error_name((enum hapax_error) - 10), "?");
     assert_string_equal(hapax_error_name((enum hapax_error)1), "?");
 
     assert_string_equal(hapax_answer_name(HAPAX_ANSWER_FRESH), "fresh");

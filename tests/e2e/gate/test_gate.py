@@ -1325,6 +1325,8 @@ def test_reconcile_asks_before_a_stale_operation_runs(make_gate, api, folder, st
     ("hapax_limit keys=1/h; hapax_limit off;", '"hapax_limit" directive is duplicate'),
     ("hapax_store_header Connection;", '"hapax_store_header" does not take "connection"'),
     ("hapax_secret /nonexistent;", '"hapax_secret": cannot open "/nonexistent"'),
+    ("hapax_keys /nonexistent;", '"hapax_keys": cannot open "/nonexistent"'),
+    ("hapax_keys /dev/null;", '"hapax_keys": cannot use "/dev/null"'),
     ("hapax_key_header Key:;", '"hapax_key_header" does not take "Key:"'),
     ("hapax_wait 1s; hapax_wait 2s;", '"hapax_wait" directive is duplicate'),
     ("hapax_store unix:/x; hapax on; proxy_next_upstream error non_idempotent;", "would run an operation twice"),
