@@ -36,6 +36,6 @@ HAPAX__SHARED bool hapax__key_quote(uint8_t out[HAPAX__KEY_QUOTED_MAX], size_t *
 
 /* When the key says that it was made, in Unix milliseconds: a UUID of version 7 (RFC 9562), or
  * `t`, ten digits (Unix seconds), `-` and more. 0: the key says nothing of that kind. */
-HAPAX__SHARED int64_t hapax__key_made_ms(struct hapax_span key);
+int64_t hapax__key_made_ms(struct hapax_span key);
 
 #endif
