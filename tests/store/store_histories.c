@@ -555,6 +555,7 @@ static void long_lists_come_in_pages(const struct suite *suite)
             run_batch(&h, &op, 1);
         }
     }
+    wait_until(h.store, suite, h.last_us + 1000); /* a fast store is done before a lease is over */
     for (unsigned i = 0; i < 24; i++) {
         compare_list(&h);
         if (i % 8 == 7)
