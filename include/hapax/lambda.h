@@ -128,6 +128,14 @@ struct hapax_lambda {
      * from any thread of hapax_lambda_run(). NULL: none. */
     void (*log)(void *arg, const char *line);
     void *log_arg;
+
+    /* The namespace of metrics in CloudWatch. After an invocation in which something was counted,
+     * and before the next event is asked for, emf_line takes a line of CloudWatch's embedded metric
+     * format, which is to go to stdout with a newline and nothing else. It is called as `log` is.
+     * NULL: none. */
+    const char *emf;
+    const char *emf_function; /* the value of their dimension FunctionName; NULL: no dimension */
+    void (*emf_line)(void *arg, const char *line);
 };
 
 HAPAX_API void hapax_lambda_init(struct hapax_lambda *lambda);

@@ -126,6 +126,9 @@ void hapax__call_stop(struct hapax__call *call);
 HAPAX__SHARED enum hapax_error
 hapax__call_leave(struct hapax__call *call, struct hapax_answer *answer, char text[HAPAX_TEXT_MAX]);
 
+/* What the flows of a handle count. */
+HAPAX__SHARED const struct hapax__counts *hapax__counts_of(const struct hapax *h);
+
 /* Writes what a handle counts to a page (http/prometheus.h). answers: its answers, too; a door that
  * counts them itself writes its own. Safe from any thread. */
 HAPAX__SHARED void hapax__page_handle(FILE *out, const struct hapax *h, bool answers);

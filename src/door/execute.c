@@ -140,6 +140,11 @@ uint32_t hapax_close(struct hapax *h, int64_t save_wait_ms)
     return unsaved;
 }
 
+const struct hapax__counts *hapax__counts_of(const struct hapax *h)
+{
+    return hapax__pulse_counts(h->pulse);
+}
+
 void hapax__page_handle(FILE *out, const struct hapax *h, bool answers)
 {
     const struct hapax__page_zone all = {"", hapax__pulse_counts(h->pulse)};

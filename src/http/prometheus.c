@@ -159,9 +159,9 @@ static const struct counter others[] = {
      error_name},
 };
 
-static const uint64_t *words_of(const struct hapax__page_zone *zone, const struct counter *counter)
+static const uint64_t *words_of(const struct hapax__counts *counts, const struct counter *counter)
 {
-    const uint8_t *bytes = (const uint8_t *)zone->counts;
+    const uint8_t *bytes = (const uint8_t *)counts;
 
     return (const uint64_t *)(const void *)(bytes + counter->at);
 }
@@ -169,7 +169,7 @@ static const uint64_t *words_of(const struct hapax__page_zone *zone, const struc
 static void put_counter(FILE *out, const struct hapax__page_zone *zone,
                         const struct counter *counter)
 {
-    const uint64_t *words = words_of(zone, counter);
+    const uint64_t *words = words_of(zone->counts, counter);
 
     if (counter->n == 0) {
         put_name(out, counter->name, "", zone->name, NULL, NULL);
@@ -191,6 +191,22 @@ static void put_counters(FILE *out, const struct hapax__page_zone *zones, size_t
         hapax__page_head(out, counters[i].name, "counter", counters[i].about);
         for (size_t z = 0; z < n; z++)
             put_counter(out, &zones[z], &counters[i]);
+    }
+}
+
+void hapax__counts_each(const struct hapax__counts *counts,
+                        void (*take)(void *arg, const char *name, const char *value,
+                                     uint64_t number),
+                        void *arg)
+{
+    for (size_t c = 0; c < sizeof(others) / sizeof(others[0]); c++) {
+        const uint64_t *words = words_of(counts, &others[c]);
+
+        if (others[c].n == 0)
+            take(arg, others[c].name, NULL, word(words));
+        for (unsigned i = 0; i < others[c].n; i++)
+            if (others[c].value(i))
+                take(arg, others[c].name, others[c].value(i), word(&words[i]));
     }
 }
 

@@ -27,6 +27,13 @@ HAPAX__SHARED void hapax__page_build(FILE *out, const char *door);
 /* Answers of flows; for a door that has no count of its own. */
 void hapax__page_answers(FILE *out, const struct hapax__page_zone *zones, size_t n);
 
+/* Calls take(arg, name, value, number) for each counter of what flows count, but for answers.
+ * value: of its label; NULL: it has none. */
+HAPAX__SHARED void hapax__counts_each(const struct hapax__counts *counts,
+                                      void (*take)(void *arg, const char *name, const char *value,
+                                                   uint64_t number),
+                                      void *arg);
+
 /* All else that flows count. */
 void hapax__page_flows(FILE *out, const struct hapax__page_zone *zones, size_t n);
 

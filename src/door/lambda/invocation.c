@@ -34,6 +34,14 @@ void hapax__say(const struct hapax_lambda *lambda, const char *what, int error)
     lambda->log(lambda->log_arg, line);
 }
 
+void hapax__function_tell(struct hapax__function *function)
+{
+    const struct hapax *h = function->h;
+
+    hapax__emf_tell(function->lambda, h ? hapax__counts_of(h) : NULL, function->stats,
+                    &function->told);
+}
+
 static void count(uint64_t *counter)
 {
     (void)__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);

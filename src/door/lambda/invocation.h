@@ -7,6 +7,7 @@
 #ifndef HAPAX_DOOR_LAMBDA_INVOCATION_H
 #define HAPAX_DOOR_LAMBDA_INVOCATION_H
 
+#include "emf.h"
 #include "reply.h"
 #include "upstream.h"
 
@@ -21,7 +22,11 @@ struct hapax__function {
     _Atomic(struct hapax *) h; /* NULL: the store is not open yet */
     struct hapax_lambda_stats *stats;
     atomic_bool store_dead; /* as logged */
+    struct hapax__emf_told told; /* what emf_line was told already */
 };
+
+/* Tells emf_line what was counted, before the sandbox may be frozen. */
+void hapax__function_tell(struct hapax__function *function);
 
 /* Logs a line. error: an errno; 0: none. */
 void hapax__say(const struct hapax_lambda *lambda, const char *what, int error);

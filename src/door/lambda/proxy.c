@@ -202,6 +202,7 @@ static bool ask_next(struct connection *c)
         invocation = fetch(proxy, &proxy->left, (struct hapax_span){NULL, 0});
         if (invocation)
             return hand_over(c, invocation);
+        hapax__function_tell(proxy->function);
         if (!hapax__upstream_next(&got, proxy->upstream, c->c.wire.fd))
             return errno == ECANCELED ? false : hapax__gone(&c->c);
         if (got.head.status != 200)

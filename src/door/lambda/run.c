@@ -202,6 +202,7 @@ static bool take_one(struct runtime *runtime)
 {
     struct hapax__got got;
 
+    hapax__function_tell(&runtime->function);
     if (hapax__upstream_next(&got, runtime->upstream, -1)) {
         if (got.head.status == 200) {
             run_one(runtime, &got);

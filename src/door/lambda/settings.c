@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-#define KEPT_MAX (6u << 20) /* Lambda's limit of a request, and of a response */
+#define KEPT_MAX      (6u << 20) /* Lambda's limit of a request, and of a response */
+#define NAMESPACE_MAX 255u /* CloudWatch's */
 
 void hapax_lambda_init(struct hapax_lambda *lambda)
 {
@@ -19,6 +20,16 @@ void hapax_lambda_init(struct hapax_lambda *lambda)
     lambda->batch_report = true;
     lambda->concurrency = 1;
     lambda->stop_fd = -1;
+}
+
+static bool is_namespace(const char *text)
+{
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/#:";
+    size_t len = strlen(text);
+
+    return len > 0 && len <= NAMESPACE_MAX && strspn(text, allowed) == len &&
+           strncmp(text, "AWS/", 4) != 0;
 }
 
 enum hapax_error hapax_lambda_check(const struct hapax_lambda *lambda, char text[HAPAX_TEXT_MAX])
@@ -38,5 +49,10 @@ enum hapax_error hapax_lambda_check(const struct hapax_lambda *lambda, char text
     if (lambda->concurrency < 1 || lambda->concurrency > HAPAX_LAMBDA_CONCURRENCY_MAX)
         return hapax__fail(text, HAPAX_ERR_INVALID, "concurrency of %u is not 1 to %u",
                            lambda->concurrency, HAPAX_LAMBDA_CONCURRENCY_MAX);
+    if (lambda->emf && !is_namespace(lambda->emf))
+        return hapax__fail(text, HAPAX_ERR_INVALID,
+                           "emf \"%.100s\" is no namespace of CloudWatch: 1 to 255 letters, digits "
+                           "and ._-/#: that do not begin with AWS/",
+                           lambda->emf);
     return hapax__event_ask_read(&ask, lambda, text);
 }

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import signal
+import time
 
 import pytest
 
@@ -747,6 +748,66 @@ def test_an_init_error_is_passed_on_and_the_status_is_the_childs(hapax, store):
     assert (call.error_type, call.json["errorType"]) == ("Runtime.Import", "Runtime.ImportModuleError")
     assert one.lines("posted") == ["init 202"]
     one.end()
+
+
+# ---- metrics ----------------------------------------------------------------------------------
+
+
+def metrics_of(one):
+    """What CloudWatch makes of each line of its embedded metric format: values by name. The rules are those of its
+    specification."""
+    found = []
+    for line in one.sandbox.text().splitlines():
+        if not line.startswith('{"_aws"'):
+            continue
+        event = json.loads(line)
+        (directive,), at_ms = event["_aws"]["CloudWatchMetrics"], event["_aws"]["Timestamp"]
+        assert set(event["_aws"]) == {"CloudWatchMetrics", "Timestamp"} and abs(at_ms / 1000 - time.time()) < 600
+        assert directive["Namespace"] == "Shop/Once" and directive["Dimensions"] == [["FunctionName"]]
+        assert event["FunctionName"] == "shop" and len(line) < 8192
+        units = {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
+        values = {name: event[name] for name in event if name not in ("_aws", "FunctionName")}
+        assert len(units) == len(directive["Metrics"]) <= 100 and set(units) == set(values)
+        for name, value in values.items():
+            assert units[name] == ("Seconds" if name.endswith("_seconds") else "Count") and value > 0, line
+        found.append(values)
+    return found
+
+
+def test_metrics_are_lines_that_cloudwatch_reads(function):
+    """One for each invocation, with what rose; none while nothing happens; and no key."""
+    one = function("echo", "--emf", "Shop/Once", AWS_LAMBDA_FUNCTION_NAME="shop")
+    for _ in range(2):
+        one.invoke({"id": "secret-key"})
+    one.sandbox.wait_for(lambda: len(metrics_of(one)) == 2, "two lines")
+    first, again = metrics_of(one)
+    counts = {name: value for name, value in first.items() if not name.endswith("_seconds")}
+    assert counts == {"invocations": 1, "answers_fresh": 1, "attempts_final": 1, "store_ops_claim": 1,
+                      "store_ops_complete": 1}
+    assert {"handler_seconds", "waiting_seconds", "store_seconds"} <= set(first)
+    assert (again["answers_replay"], again["short_cut"]) == (1, 1) and "attempts_final" not in again
+    assert "secret-key" not in one.sandbox.text()
+
+
+def test_metrics_are_told_without_a_store(function, redis):
+    """What is refused while the store is not open counts, too."""
+    away = f"redis://127.0.0.1:{free_port()}"
+    one = function("echo", "--emf", "Shop/Once", store=away, AWS_LAMBDA_FUNCTION_NAME="shop", HAPAX_TIMEOUT="100ms")
+    one.invoke({"id": "k"})
+    one.sandbox.wait_for(lambda: any("answers_store_down" in line for line in metrics_of(one)), "a line")
+
+
+@pytest.mark.parametrize("name", ["AWS/Lambda", "", "a b", "x" * 256])
+def test_a_namespace_that_cloudwatch_refuses_is_refused(hapax, name):
+    done = hapax("lambda", "--emf", name, "--", "true", AWS_LAMBDA_RUNTIME_API="127.0.0.1:1")
+    assert done.code == 2 and "--emf" in done.err and "namespace of CloudWatch" in done.err
+
+
+def test_without_a_namespace_there_are_no_metrics(function):
+    one = function("echo")
+    one.invoke({"id": "k"})
+    assert "_aws" not in one.sandbox.text()
+
 
 
 def test_restoring_a_snapshot_is_passed_on(function):
