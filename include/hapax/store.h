@@ -323,6 +323,37 @@ typedef void hapax_say(void *arg, bool danger, const char *line);
  * for each piece of advice. Errors: UNAVAILABLE and CORRUPT, among others. */
 HAPAX_API enum hapax_error hapax_store_check(struct hapax_store *store, hapax_say *say, void *arg);
 
+/* A member of struct hapax_vitals that is not known, or that does not exist. */
+#define HAPAX_NOT_KNOWN INT64_MIN
+
+/* What the servers of a store, and this connection to them, are at: for an operator to watch. */
+struct hapax_vitals {
+    /* How far the store's clock is ahead of this machine's. Of several servers: of the one that is
+     * furthest off. 0: by less than the question took. */
+    int64_t clock_ahead_us;
+    /* Connected to the primaries. */
+    int64_t replicas;
+    /* Of the replica that is furthest behind: what it has not acknowledged. */
+    int64_t lag_bytes;
+    /* Of the replica that has been silent for longest, though it lacks something. */
+    int64_t silent_us;
+    /* When certificates end, in µs since 1970: the first of those that servers showed, and the one
+     * by which this process shows itself. */
+    int64_t server_cert_us, client_cert_us;
+    /* The file system of an embedded store. */
+    int64_t disk_bytes, disk_free_bytes;
+};
+
+#define HAPAX_VITALS_INIT                                                                          \
+    {                                                                                              \
+        HAPAX_NOT_KNOWN, HAPAX_NOT_KNOWN, HAPAX_NOT_KNOWN, HAPAX_NOT_KNOWN, HAPAX_NOT_KNOWN,       \
+            HAPAX_NOT_KNOWN, HAPAX_NOT_KNOWN, HAPAX_NOT_KNOWN                                      \
+    }
+
+/* Asks a store for its vitals. What it has not, or what this user may not ask, is HAPAX_NOT_KNOWN.
+ * Errors: UNAVAILABLE and REFUSED, among others; what was known before the failure is in *out. */
+HAPAX_API enum hapax_error hapax_store_measure(struct hapax_store *store, struct hapax_vitals *out);
+
 /* What failed in the last call on this handle (the last of several failures); "" if nothing did.
  * Valid until the handle's next call. */
 HAPAX_API const char *hapax_store_text(const struct hapax_store *store);
@@ -440,6 +471,9 @@ struct hapax_store_type {
 
     /* Frees the handle. hapax_store_close() frees the arena afterwards. */
     void (*close)(struct hapax_store *store);
+
+    /* As hapax_store_measure(). Before the call nothing is known. NULL: nothing ever is. */
+    enum hapax_error (*measure)(struct hapax_store *store, struct hapax_vitals *out);
 };
 
 struct hapax_store {

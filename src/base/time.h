@@ -21,6 +21,12 @@ static inline int64_t hapax__most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* How far a moment lies after `to`; before `from`, as a negative number; between them: 0. */
+static inline int64_t hapax__outside(int64_t us, int64_t from, int64_t to)
+{
+    return us > to ? us - to : us < from ? us - from : 0;
+}
+
 /* A span of time for ppoll() and the like; 0 where `us` is negative. */
 static inline struct timespec hapax__timespec(int64_t us)
 {

@@ -6,12 +6,15 @@
 #include "tls.h"
 
 #include "fail.h"
+#include "time.h"
 
 #include <arpa/inet.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include <openssl/err.h>
+#include <openssl/pem.h>
 
 bool hapax__tls_is_address(const char *host)
 {
@@ -92,4 +95,41 @@ enum hapax_error hapax__tls_use(SSL_CTX *context, const struct hapax__tls_files 
         error = load_own(context, files, text);
     ERR_clear_error();
     return error;
+}
+
+/* ---- when certificates end -------------------------------------------------------------- */
+
+static int64_t end_of(const X509 *certificate)
+{
+    struct tm at;
+
+    if (!certificate || ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &at) != 1)
+        return HAPAX_NOT_KNOWN;
+    return (int64_t)timegm(&at) * US_PER_S;
+}
+
+static void note(int64_t *us, const X509 *certificate)
+{
+    int64_t end_us = end_of(certificate);
+
+    if (end_us != HAPAX_NOT_KNOWN && (*us == HAPAX_NOT_KNOWN || end_us < *us))
+        *us = end_us;
+}
+
+void hapax__tls_ends(SSL *ssl, int64_t *server_us, int64_t *client_us)
+{
+    note(server_us, SSL_get0_peer_certificate(ssl));
+    note(client_us, SSL_get_certificate(ssl));
+}
+
+int64_t hapax__tls_file_end(const char *path)
+{
+    BIO *file = BIO_new_file(path, "r");
+    X509 *certificate = file ? PEM_read_bio_X509(file, NULL, no_passphrase, NULL) : NULL;
+    int64_t end_us = end_of(certificate);
+
+    X509_free(certificate);
+    (void)BIO_free(file);
+    ERR_clear_error();
+    return end_us;
 }

@@ -21,6 +21,14 @@ struct hapax__tls_files { /* paths; "": none is named */
 HAPAX__SHARED enum hapax_error
 hapax__tls_use(SSL_CTX *context, const struct hapax__tls_files *files, char text[HAPAX_TEXT_MAX]);
 
+/* Takes note of when the certificates of a connection end, in µs since 1970: the other side's into
+ * *server_us, our own into *client_us, where it is sooner than what is there or nothing is there
+ * (HAPAX_NOT_KNOWN). */
+void hapax__tls_ends(SSL *ssl, int64_t *server_us, int64_t *client_us);
+
+/* When the first certificate of a PEM file ends; HAPAX_NOT_KNOWN: it cannot be read. */
+int64_t hapax__tls_file_end(const char *path);
+
 /* What an error of OpenSSL's queue (ERR_peek_error() and its like) means; 0: none was there. */
 HAPAX__SHARED const char *hapax__tls_reason(unsigned long code);
 

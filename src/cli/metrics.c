@@ -27,8 +27,7 @@ struct hapax__census *cli_census_open(const char *uri)
         return NULL;
     if (hapax_store_open(&store, uri, text) != HAPAX_ERR_NONE)
         store = NULL;
-    if ((store && !hapax__census_fits(store)) ||
-        hapax__census_open(&census, store, uri) != HAPAX_ERR_NONE)
+    if (hapax__census_open(&census, store, uri) != HAPAX_ERR_NONE)
         hapax_store_close(store);
     return census;
 }

@@ -31,8 +31,8 @@ enum cli_exit cli_metrics_failed(const struct cli_args *args, enum hapax_error e
 
 struct hapax__census;
 
-/* Opens a second handle of the store to count its unfinished operations (lane/census.h). NULL: the
- * store cannot be counted; a page does without. uri must live as long as the census. */
+/* Opens a second handle of the store to count its unfinished operations and to ask for its vitals
+ * (lane/census.h). NULL: a page does without. uri must live as long as the census. */
 struct hapax__census *cli_census_open(const char *uri);
 
 #endif

@@ -134,6 +134,10 @@ struct serve_metrics;
 enum cli_exit serve_metrics_open(struct serve_metrics **out, const struct serve_conf *conf,
                                  bool keeper);
 uint16_t serve_metrics_port(const struct serve_metrics *metrics);
+
+/* nginx loads its certificate, now. NULL: does nothing. */
+void serve_metrics_loaded(struct serve_metrics *metrics);
+
 void serve_metrics_close(struct serve_metrics *metrics); /* NULL: does nothing */
 
 /* ---- nginx ------------------------------------------------------------------------------ */

@@ -59,6 +59,7 @@ struct hapax__census_found {
     int64_t us; /* how long it took; 0: there was none yet */
     uint64_t n[HAPAX__CENSUS_STATES];
     int64_t oldest_us[HAPAX__CENSUS_STATES]; /* since the first claim */
+    struct hapax_vitals vitals; /* of the store; if it did not answer, only what still holds */
 };
 
 static inline void hapax__count(uint64_t *word, uint64_t n)

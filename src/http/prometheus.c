@@ -5,6 +5,8 @@
  */
 #include "prometheus.h"
 
+#include "base/clock.h"
+
 #include <inttypes.h>
 #include <stddef.h>
 
@@ -296,4 +298,48 @@ void hapax__page_census(FILE *out, const struct hapax__census_found *found)
     for (unsigned i = 0; i < HAPAX__CENSUS_STATES; i++)
         (void)fprintf(out, "hapax_store_oldest_seconds{state=\"%s\"} %.3f\n", states[i],
                       (double)found->oldest_us[i] / 1e6);
+}
+
+static void put_seconds(FILE *out, const char *name, const char *about, int64_t us)
+{
+    if (us == HAPAX_NOT_KNOWN)
+        return;
+    hapax__page_head(out, name, "gauge", about);
+    (void)fprintf(out, "%s %.6f\n", name, (double)us / 1e6);
+}
+
+void hapax__page_certificate(FILE *out, const char *name, const char *of, int64_t end_us)
+{
+    if (end_us == HAPAX_NOT_KNOWN)
+        return;
+    put_name(out, name, "", "", of ? "of" : NULL, of);
+    (void)fprintf(out, " %.0f\n", (double)(end_us - hapax__wall_us()) / 1e6);
+}
+
+void hapax__page_vitals(FILE *out, const struct hapax_vitals *vitals)
+{
+    static const char certificate[] = "hapax_store_certificate_seconds";
+    const struct hapax__page_number numbers[] = {
+        {"hapax_store_replicas", vitals->replicas, "Replicas connected to the store."},
+        {"hapax_store_replica_lag_bytes", vitals->lag_bytes,
+         "What the replica that is furthest behind has not acknowledged."},
+        {"hapax_store_disk_free_bytes", vitals->disk_free_bytes,
+         "Room on the disk of an embedded store."},
+        {"hapax_store_disk_size_bytes", vitals->disk_bytes,
+         "Size of the disk of an embedded store."},
+    };
+
+    hapax__page_numbers(out, "gauge", numbers, sizeof(numbers) / sizeof(numbers[0]));
+    put_seconds(out, "hapax_store_replica_silent_seconds",
+                "Time since the most silent replica acknowledged something, where it lacks "
+                "something.",
+                vitals->silent_us);
+    put_seconds(out, "hapax_store_clock_ahead_seconds",
+                "How far the store's clock is ahead of this machine's.", vitals->clock_ahead_us);
+    if (vitals->server_cert_us == HAPAX_NOT_KNOWN && vitals->client_cert_us == HAPAX_NOT_KNOWN)
+        return;
+    hapax__page_head(out, certificate, "gauge",
+                     "Time until the certificate of the store's server, or this client's, ends.");
+    hapax__page_certificate(out, certificate, "server", vitals->server_cert_us);
+    hapax__page_certificate(out, certificate, "client", vitals->client_cert_us);
 }

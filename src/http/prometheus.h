@@ -41,6 +41,13 @@ void hapax__page_lane(FILE *out, const struct hapax__lane_counts *counts);
 
 void hapax__page_census(FILE *out, const struct hapax__census_found *found);
 
+/* What is known of them. */
+void hapax__page_vitals(FILE *out, const struct hapax_vitals *vitals);
+
+/* The time until a certificate ends (µs since 1970), negative when that is over; `of` is the value
+ * of a label, or NULL. HAPAX_NOT_KNOWN: writes nothing. */
+void hapax__page_certificate(FILE *out, const char *name, const char *of, int64_t end_us);
+
 /* ---- for what one door has ----------------------------------------------------------- */
 
 struct hapax__page_number {

@@ -20,16 +20,20 @@
 #define PAUSE_MIN_US (1 * US_PER_S)
 #define RETRY_MAX_US (10 * US_PER_S) /* after a census that failed */
 #define PAUSE_TIMES  100 /* as long as the census was */
+/* Of a certificate that ends within this time it is looked whether the server has a new one. */
+#define CERT_SOON_US (INT64_C(14) * 24 * 3600 * US_PER_S)
+#define CERT_LOOK_US (10 * US_PER_S) /* between two looks */
 
 struct hapax__census {
     struct hapax_store *store; /* the thread's; NULL: to be opened */
     const char *uri;
+    int64_t opened_us; /* by the boot clock */
     pthread_t thread;
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;
     bool closing;
-    bool unfit; /* the store that was opened late cannot be counted */
+    bool unfit; /* the store cannot be counted */
     struct hapax__census_found found;
 };
 
@@ -77,15 +81,48 @@ static bool add_state(struct hapax__census_found *found, struct hapax_store *sto
     return true;
 }
 
-/* False: the store cannot be opened, or not be counted. */
+/* False: the store cannot be opened. */
 static bool have_store(struct hapax__census *census)
 {
     struct hapax_store *store;
     char text[HAPAX_TEXT_MAX];
 
-    if (!census->store && hapax_store_open(&store, census->uri, text) == HAPAX_ERR_NONE)
-        census->store = store;
-    return census->store && hapax__census_fits(census->store);
+    if (census->store)
+        return true;
+    if (hapax_store_open(&store, census->uri, text) != HAPAX_ERR_NONE)
+        return false;
+    census->store = store;
+    census->opened_us = hapax__boot_us();
+    return true;
+}
+
+/* A connection shows the certificate that its server had when it began. */
+static void look_again(struct hapax__census *census, const struct hapax_vitals *vitals)
+{
+    int64_t end_us = vitals->server_cert_us;
+
+    if (!census->store || !census->uri || end_us == HAPAX_NOT_KNOWN ||
+        end_us - hapax__wall_us() > CERT_SOON_US ||
+        hapax__boot_us() - census->opened_us < CERT_LOOK_US)
+        return;
+    hapax_store_close(census->store);
+    census->store = NULL;
+}
+
+/* What a certificate said holds on while its server is away. */
+static enum hapax_error measure(struct hapax__census *census, struct hapax_vitals *vitals)
+{
+    const struct hapax_vitals *before = &census->found.vitals; /* which this thread alone writes */
+    enum hapax_error error = HAPAX_ERR_UNAVAILABLE;
+
+    *vitals = (struct hapax_vitals)HAPAX_VITALS_INIT;
+    if (have_store(census))
+        error = hapax_store_measure(census->store, vitals);
+    if (error != HAPAX_ERR_NONE && vitals->server_cert_us == HAPAX_NOT_KNOWN)
+        vitals->server_cert_us = before->server_cert_us;
+    if (error != HAPAX_ERR_NONE && vitals->client_cert_us == HAPAX_NOT_KNOWN)
+        vitals->client_cert_us = before->client_cert_us;
+    return error;
 }
 
 static struct hapax__census_found count(struct hapax__census *census)
@@ -94,9 +131,11 @@ static struct hapax__census_found count(struct hapax__census *census)
                                               HAPAX_STATE_FAILED};
     struct hapax__census_found found = {.whole = true};
     int64_t since_us = hapax__boot_us();
+    enum hapax_error error = measure(census, &found.vitals);
+    bool fits = census->store && hapax__census_fits(census->store);
 
-    found.up = have_store(census);
-    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]) && found.up; i++)
+    found.up = fits ? error != HAPAX_ERR_UNAVAILABLE : error == HAPAX_ERR_NONE;
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]) && fits && found.up; i++)
         found.up = add_state(&found, census->store, states[i]);
     found.us = hapax__boot_us() - since_us + 1;
     return found;
@@ -125,19 +164,21 @@ static void *census_main(void *arg)
 
     pthread_setname_np(pthread_self(), "hapax-census");
     pthread_mutex_lock(&census->lock);
-    while (!census->closing && !census->unfit) {
+    while (!census->closing) {
         struct hapax__census_found found;
+        bool unfit;
 
         pthread_mutex_unlock(&census->lock);
         found = count(census);
+        unfit = census->store && !hapax__census_fits(census->store);
+        look_again(census, &found.vitals);
         pthread_mutex_lock(&census->lock);
         if (found.up)
             census->found = found;
-        else
-            census->found.up = false;
-        census->unfit = census->store && !hapax__census_fits(census->store);
-        if (!census->unfit)
-            pause_after(census, &found);
+        census->found.up = found.up;
+        census->found.vitals = found.vitals;
+        census->unfit |= unfit;
+        pause_after(census, &found);
     }
     pthread_mutex_unlock(&census->lock);
     return NULL;
@@ -160,6 +201,9 @@ enum hapax_error hapax__census_open(struct hapax__census **out, struct hapax_sto
         return HAPAX_ERR_NOMEM;
     census->store = store;
     census->uri = uri;
+    census->opened_us = hapax__boot_us();
+    census->unfit = store && !hapax__census_fits(store);
+    census->found.vitals = (struct hapax_vitals)HAPAX_VITALS_INIT;
     pthread_mutex_init(&census->lock, NULL);
     hapax__cond_init(&census->wake);
     if (!hapax__thread_start(&census->thread, census_main, census)) {
@@ -183,6 +227,7 @@ void hapax__census_page(FILE *out, struct hapax__census *census)
     pthread_mutex_unlock(&census->lock);
     if (!unfit)
         hapax__page_census(out, &found);
+    hapax__page_vitals(out, &found.vitals);
 }
 
 void hapax__census_close(struct hapax__census *census)

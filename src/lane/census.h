@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A census: counts the unfinished operations of a store now and then, so that a scrape costs the
- * store nothing. It has a thread and a store handle of its own, and delays no lane's queue.
+ * A census: counts the unfinished operations of a store now and then, and asks for its vitals, so
+ * that a scrape costs the store nothing. It has a thread and a store handle of its own, and delays
+ * no lane's queue. Of a store that cannot be counted it asks for the vitals alone.
  *
  * The bounds: one walk by state, which sees HAPAX__CENSUS_MAX operations at most; and a pause after
  * each census that is 100 times as long as the census was, and a second at least. So a census costs

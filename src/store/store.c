@@ -192,6 +192,14 @@ enum hapax_error hapax_store_check(struct hapax_store *store, hapax_say *say, vo
     return store->type->check(store, say, arg);
 }
 
+enum hapax_error hapax_store_measure(struct hapax_store *store, struct hapax_vitals *out)
+{
+    store->text[0] = '\0';
+    hapax__arena_reset(store->arena);
+    *out = (struct hapax_vitals)HAPAX_VITALS_INIT;
+    return store->type->measure ? store->type->measure(store, out) : HAPAX_ERR_NONE;
+}
+
 /* ---- the checks ---------------------------------------------------------------------- */
 
 static const char *fault_of_times(const struct hapax_op *op)

@@ -109,8 +109,8 @@ def test_every_query_of_the_board_is_answered(bed):
     queries = [target["expr"].replace("$__rate_interval", "10s").replace("$job", ".*")
                for panel in board["panels"] for target in panel.get("targets", [])]
     for text in queries:
-        # No relay is scraped here, and this broker does not say its lag.
-        if "relay" in text or "consumer_lag" in text:
+        # No relay is scraped here, this broker does not say its lag, and an embedded store has no servers.
+        if any(word in text for word in ("relay", "consumer_lag", "replica", "clock", "certificate")):
             bed.prometheus.query(text)
         else:
             wait_until(lambda text=text: bed.prometheus.query(text), f"samples of {text}")

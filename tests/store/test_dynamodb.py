@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ import urllib.request
 import pytest
 
 import gate as g
-from conftest import HAPAX, OP, PATIENCE, ROOT, wait_until
+from conftest import HAPAX, OP, PATIENCE, ROOT, read_line, wait_until
 from handle import Handle, patient
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
@@ -484,6 +485,23 @@ def test_check_says_that_a_clock_is_off(server, table):
                           capture_output=True,
                           text=True, timeout=PATIENCE, env={**os.environ, "HAPAX_STORE": ""})
     assert "ahead of its clock" in done.stdout + done.stderr
+
+
+# The metric is what a page shows, from the Date of any answer.
+def test_a_page_tells_how_far_the_clock_is_off(server, table, hapax):
+    hapax.env.update(os.environ, FAKETIME_DONT_FAKE_MONOTONIC="1", HAPAX_STORE="")
+    door = subprocess.Popen(["faketime", "-f", "+60s", str(HAPAX), "door", "--store", server.uri(table), "--listen",
+                             f"unix:{hapax.folder}/d.sock", "--metrics", "127.0.0.1:0", "--json"], env=hapax.env,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    hapax.processes.append(door)
+    port = json.loads(read_line(door))["metrics_port"]
+
+    def ahead_s():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+            return re.search(r"^hapax_store_clock_ahead_seconds (\S+)$", page.read().decode(), re.M)
+
+    wait_until(ahead_s, "the metric")
+    assert -61 <= float(ahead_s()[1]) <= -58
 
 
 # ---- bodies beside their records --------------------------------------------------------

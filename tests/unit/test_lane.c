@@ -4,7 +4,9 @@
  * the bound of the queue, deadlines, batches that gather by themselves, answers that outlive the
  * store's memory, an orderly end; and that each job gets one answer whatever fails.
  */
+#include "base/clock.h"
 #include "base/time.h"
+#include "http/prometheus.h"
 #include "lane/census.h"
 #include "lane/lane.h"
 
@@ -1213,8 +1215,8 @@ static void leave(struct hapax_store *store, unsigned number, int64_t lease_ms, 
         assert_int_equal(hapax_store_run(store, &fail.op, 1), HAPAX_ERR_NONE);
 }
 
-/* What the census's page says at last; the caller frees it. */
-static char *page_with(struct hapax__census *census, const char *line)
+/* The census's page once it has the text, or has it not; the caller frees it. */
+static char *page_that(struct hapax__census *census, const char *line, bool has)
 {
     struct pollfd none = {.fd = -1};
     char *text = NULL;
@@ -1225,13 +1227,23 @@ static char *page_with(struct hapax__census *census, const char *line)
 
         hapax__census_page(out, census);
         (void)fclose(out);
-        if (strstr(text, line))
+        if ((strstr(text, line) != NULL) == has)
             return text;
         free(text);
         (void)poll(&none, 1, 1);
     }
-    fail_msg("no page has %s", line);
+    fail_msg("%s page has %s", has ? "no" : "each", line);
     return NULL;
+}
+
+static char *page_with(struct hapax__census *census, const char *line)
+{
+    return page_that(census, line, true);
+}
+
+static char *page_without(struct hapax__census *census, const char *line)
+{
+    return page_that(census, line, false);
 }
 
 /* Each unfinished operation counts in its state, and a lease that is over is one of its own. */
@@ -1289,6 +1301,72 @@ CASE(a_census_pauses_by_its_length)
 
         assert_int_equal(hapax__census_pause_us(&found), plays[i].pause_us);
     }
+}
+
+/* ---- vitals ------------------------------------------------------------------------------ */
+
+static atomic_bool answers; /* whether the server of measured() does */
+
+static enum hapax_error measure(struct hapax_store *store, struct hapax_vitals *out)
+{
+    if (!atomic_load(&answers))
+        return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "it is away");
+    out->clock_ahead_us = -1500 * US_PER_MS;
+    out->replicas = 2;
+    out->server_cert_us = hapax__wall_us() - 3600 * US_PER_S;
+    return HAPAX_ERR_NONE;
+}
+
+/* What a store knows of its servers is on the page, and nothing else. While it is away only the end
+ * of its certificate is: that goes on to be true. */
+CASE(a_census_asks_for_vitals)
+{
+    struct hapax_store_type type;
+    struct hapax__census *census;
+    struct hapax_store *store;
+    char text[HAPAX_TEXT_MAX];
+    char *page;
+
+    assert_int_equal(hapax_store_open(&store, "memory:", text), HAPAX_ERR_NONE);
+    type = *store->type;
+    type.measure = measure;
+    type.forgets = true;
+    store->type = &type;
+    atomic_store(&answers, true);
+    assert_int_equal(hapax__census_open(&census, store, NULL), HAPAX_ERR_NONE);
+    page = page_with(census, "hapax_store_clock_ahead_seconds -1.500000\n");
+    assert_non_null(strstr(page, "hapax_store_replicas 2\n"));
+    assert_non_null(strstr(page, "hapax_store_certificate_seconds{of=\"server\"} -36"));
+    assert_null(strstr(page, "{of=\"client\"}"));
+    assert_null(strstr(page, "lag"));
+    assert_null(strstr(page, "disk"));
+    assert_null(strstr(page, "census")); /* this store cannot be counted */
+    free(page);
+    atomic_store(&answers, false);
+    free(page_without(census, "hapax_store_replicas"));
+    page = page_with(census, "hapax_store_certificate_seconds{of=\"server\"} -36");
+    assert_null(strstr(page, "clock"));
+    free(page);
+    hapax__census_close(census);
+}
+
+/* A store that measures nothing shows nothing. */
+CASE(a_store_without_servers_has_no_vitals)
+{
+    struct hapax_vitals vitals = {.replicas = 7};
+    struct hapax_store *store;
+    char text[HAPAX_TEXT_MAX], *page = NULL;
+    size_t len;
+    FILE *out;
+
+    assert_int_equal(hapax_store_open(&store, "memory:", text), HAPAX_ERR_NONE);
+    assert_int_equal(hapax_store_measure(store, &vitals), HAPAX_ERR_NONE);
+    out = open_memstream(&page, &len);
+    hapax__page_vitals(out, &vitals);
+    (void)fclose(out);
+    assert_string_equal(page, "");
+    free(page);
+    hapax_store_close(store);
 }
 
 /* Of more operations than it may look at it says that there are more. */

@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DATE_US US_PER_S /* what a Date header leaves out */
+#define DATE_US    US_PER_S /* what a Date header leaves out */
+#define MEASURE_US (60 * US_PER_S)
 
 struct checking {
     struct hapax__ddb *ddb;
@@ -79,16 +80,12 @@ static bool is(const struct checking *c, const char *path, const char *string)
 static void check_clock(const struct checking *c, int64_t before_us, int64_t after_us)
 {
     int64_t skew_us = c->ddb->uri.skew_ms * US_PER_MS;
-    int64_t date_us = c->call.date_s * US_PER_S, off_us = 0;
+    int64_t off_us = hapax__outside(c->call.date_s * US_PER_S, before_us - DATE_US, after_us);
 
     if (c->call.date_s <= 0) {
         tell(c, false, "its clock is not known, so that this host's cannot be compared with it");
         return;
     }
-    if (date_us > after_us)
-        off_us = date_us - after_us;
-    else if (date_us + DATE_US < before_us)
-        off_us = date_us + DATE_US - before_us;
     if (off_us > skew_us || off_us < -skew_us)
         tell(c, true,
              "this host's clock is %" PRId64 " ms %s its clock, and skew=%" PRId64
@@ -265,6 +262,33 @@ enum hapax_error hapax__ddb_check(struct hapax_store *store, hapax_say *say, voi
                          .arg = arg};
     enum hapax_error error = check_all(&c);
 
+    hapax__aws_call_release(&c.call);
+    free(c.out.bytes);
+    return error;
+}
+
+/* Any answer has a Date, a refusal too. */
+enum hapax_error hapax__ddb_measure(struct hapax_store *store, struct hapax_vitals *out)
+{
+    struct hapax__ddb *ddb = (struct hapax__ddb *)store;
+    struct checking c = {.ddb = ddb};
+    int64_t before_us = hapax__wall_us(), now_us = hapax__monotonic_us();
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    if (ddb->measured_us != 0 && now_us - ddb->measured_us < MEASURE_US) {
+        *out = ddb->vitals;
+        return HAPAX_ERR_NONE;
+    }
+    c.deadline_us = now_us + ddb->uri.timeout_ms * US_PER_MS;
+    if (!ask(&c, "DescribeTable"))
+        error = hapax__ddb_error(ddb, &c.call);
+    if (c.call.date_s > 0) {
+        out->clock_ahead_us =
+            hapax__outside(c.call.date_s * US_PER_S, before_us - DATE_US, hapax__wall_us());
+        ddb->vitals = *out;
+        ddb->measured_us = now_us;
+        error = HAPAX_ERR_NONE;
+    }
     hapax__aws_call_release(&c.call);
     free(c.out.bytes);
     return error;

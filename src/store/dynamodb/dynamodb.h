@@ -170,6 +170,8 @@ struct hapax__ddb {
     struct hapax__aws *aws;
     struct hapax__ddb_recent *recent;
     size_t kept; /* bytes of the answers of this run */
+    struct hapax_vitals vitals; /* of `measured_us`, by the monotonic clock; 0: none yet */
+    int64_t measured_us;
 };
 
 /* ---- calls (call.c) -------------------------------------------------------------------- */
@@ -215,6 +217,9 @@ enum hapax_error hapax__ddb_list(struct hapax__ddb *ddb, struct hapax_op *op, in
 enum hapax_error hapax__ddb_init(const char *uri, bool print, hapax_say *say, void *arg,
                                  char text[HAPAX_TEXT_MAX]);
 enum hapax_error hapax__ddb_check(struct hapax_store *store, hapax_say *say, void *arg);
+
+/* `measure` of the type. Asks the table once a minute, and otherwise repeats what it knew. */
+enum hapax_error hapax__ddb_measure(struct hapax_store *store, struct hapax_vitals *out);
 
 /* `rights` of the type (rights.c): says an object of JSON with a policy of IAM for each use. */
 enum hapax_error hapax__ddb_rights(const char *uri, const char *use, const char *role, bool print,

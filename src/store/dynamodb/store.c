@@ -179,4 +179,5 @@ const struct hapax_store_type hapax__dynamodb = {
     .rights = hapax__ddb_rights,
     .check = hapax__ddb_check,
     .close = ddb_close,
+    .measure = hapax__ddb_measure,
 };

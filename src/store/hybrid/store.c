@@ -588,6 +588,17 @@ static enum hapax_error hybrid_check(struct hapax_store *store, hapax_say *say, 
     return HAPAX_ERR_NONE;
 }
 
+/* PostgreSQL is what judges and what can be lost; Redis has copies. */
+static enum hapax_error hybrid_measure(struct hapax_store *store, struct hapax_vitals *out)
+{
+    struct hybrid *h = (struct hybrid *)store;
+    enum hapax_error error = hapax_store_measure(h->postgres, out);
+
+    if (error == HAPAX_ERR_NONE)
+        return error;
+    return hapax_store_fail(store, error, "%s", hapax_store_text(h->postgres));
+}
+
 /* ---- open, close, init --------------------------------------------------------------- */
 
 static void hybrid_close(struct hapax_store *store)
@@ -670,4 +681,5 @@ const struct hapax_store_type hapax__hybrid = {.scheme = "hybrid",
                                                .rights = hybrid_rights,
                                                .check = hybrid_check,
                                                .bound = hybrid_bound,
-                                               .close = hybrid_close};
+                                               .close = hybrid_close,
+                                               .measure = hybrid_measure};

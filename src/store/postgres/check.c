@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
+#include "base/tls.h"
 #include "base/uri.h"
 #include "postgres.h"
 
@@ -51,6 +52,22 @@ static const char question[] =
     "  WHERE p.pronamespace = to_regnamespace('hapax')"
     "  AND p.proname IN ('begin', 'complete')) AS caller,"
     " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock";
+
+/* A replica is who has not what was committed, if it takes over: so the log it has written down
+ * counts, and neither who reads the log for changes nor a backup under way is one. A role without
+ * pg_monitor sees how many there are, and not how far behind. A standby that reads only cannot say
+ * where its own log ends. */
+static const char vitals_question[] =
+    "SET LOCAL search_path = pg_catalog, pg_temp;"
+    " SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock,"
+    " count(r.pid) AS replicas, max(pg_wal_lsn_diff(l.lsn, r.flush_lsn))::bigint AS lag,"
+    " max(CASE WHEN r.flush_lsn < l.lsn"
+    "  THEN (extract(epoch FROM clock_timestamp() - r.reply_time) * 1000000)::bigint"
+    "  WHEN r.flush_lsn IS NOT NULL THEN 0 END) AS silent"
+    " FROM (SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_lsn() END AS lsn) l"
+    " LEFT JOIN pg_stat_replication r ON coalesce(r.state, '') <> 'backup' AND NOT EXISTS"
+    " (SELECT 1 FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical')"
+    " GROUP BY l.lsn";
 
 struct checking {
     struct hapax__pg *pg;
@@ -152,10 +169,7 @@ static void check_line(const struct checking *c)
 
 static void check_clock(const struct checking *c, int64_t before_us, int64_t after_us)
 {
-    int64_t clock_us = number(c, "clock");
-    int64_t off_us = clock_us < before_us  ? clock_us - before_us
-                     : clock_us > after_us ? clock_us - after_us
-                                           : 0;
+    int64_t off_us = hapax__outside(number(c, "clock"), before_us, after_us);
 
     if (off_us > SKEW_MAX_US || off_us < -SKEW_MAX_US)
         tell(c, false,
@@ -209,27 +223,37 @@ static enum hapax_error check_use(const struct checking *c)
     return HAPAX_ERR_NONE;
 }
 
-enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void *arg)
+/* Asks for one row, which the caller frees, and again where the connection was lost meanwhile. */
+static enum hapax_error ask(struct hapax__pg *pg, const char *sql, int64_t deadline_us,
+                            PGresult **rows, int64_t *before_us)
 {
-    struct hapax__pg *pg = (struct hapax__pg *)store;
-    int64_t deadline_us = hapax__monotonic_us() + pg->link.uri.timeout_ms * US_PER_MS;
     enum hapax__pg_end end = HAPAX__PG_LOST;
-    enum hapax_error error = HAPAX_ERR_NONE;
-    PGresult *rows = NULL;
-    int64_t before_us = 0;
+    enum hapax_error error;
 
     for (int tries = 0; tries < 2 && end == HAPAX__PG_LOST; tries++) {
         error = hapax__pg_connect(&pg->link, deadline_us, false);
         if (error != HAPAX_ERR_NONE)
-            return hapax_store_fail(store, error, "%s", pg->link.text);
-        before_us = hapax__wall_us();
-        end = hapax__pg_exec(&pg->link, question, NULL, deadline_us, &rows);
+            return hapax_store_fail(&pg->base, error, "%s", pg->link.text);
+        *before_us = hapax__wall_us();
+        end = hapax__pg_exec(&pg->link, sql, NULL, deadline_us, rows);
     }
-    if (end != HAPAX__PG_DONE) {
-        error = end == HAPAX__PG_ROLLED_BACK ? hapax__pg_error_of(pg->link.sqlstate)
-                                             : HAPAX_ERR_UNAVAILABLE;
-        return hapax_store_fail(store, error, "%s", pg->link.text);
-    }
+    if (end == HAPAX__PG_DONE)
+        return HAPAX_ERR_NONE;
+    error = end == HAPAX__PG_ROLLED_BACK ? hapax__pg_error_of(pg->link.sqlstate)
+                                         : HAPAX_ERR_UNAVAILABLE;
+    return hapax_store_fail(&pg->base, error, "%s", pg->link.text);
+}
+
+enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void *arg)
+{
+    struct hapax__pg *pg = (struct hapax__pg *)store;
+    int64_t deadline_us = hapax__monotonic_us() + pg->link.uri.timeout_ms * US_PER_MS;
+    int64_t before_us = 0;
+    PGresult *rows = NULL;
+    enum hapax_error error = ask(pg, question, deadline_us, &rows, &before_us);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
     {
         struct checking c = {pg, rows, say, arg};
 
@@ -245,4 +269,37 @@ enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void
     }
     PQclear(rows);
     return error;
+}
+
+/* ---- vitals --------------------------------------------------------------------------- */
+
+static int64_t known(const struct checking *c, const char *name)
+{
+    int column = PQfnumber(c->rows, name);
+
+    return column < 0 || PQgetisnull(c->rows, 0, column) ? HAPAX_NOT_KNOWN : number(c, name);
+}
+
+enum hapax_error hapax__pg_measure(struct hapax_store *store, struct hapax_vitals *out)
+{
+    struct hapax__pg *pg = (struct hapax__pg *)store;
+    int64_t deadline_us = hapax__monotonic_us() + pg->link.uri.timeout_ms * US_PER_MS;
+    struct checking c = {.pg = pg};
+    int64_t before_us = 0;
+    PGresult *rows = NULL;
+    enum hapax_error error = ask(pg, vitals_question, deadline_us, &rows, &before_us);
+    SSL *ssl;
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    c.rows = rows;
+    out->clock_ahead_us = hapax__outside(number(&c, "clock"), before_us, hapax__wall_us());
+    out->replicas = known(&c, "replicas");
+    out->lag_bytes = known(&c, "lag");
+    out->silent_us = known(&c, "silent");
+    ssl = PQsslStruct(pg->link.conn, "OpenSSL"); /* NULL: not encrypted */
+    if (ssl)
+        hapax__tls_ends(ssl, &out->server_cert_us, &out->client_cert_us);
+    PQclear(rows);
+    return HAPAX_ERR_NONE;
 }

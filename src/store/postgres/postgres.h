@@ -127,6 +127,9 @@ enum hapax_error hapax__pg_init(const char *uri, bool print, hapax_say *say, voi
                                 char text[HAPAX_TEXT_MAX]);
 enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void *arg);
 
+/* `measure` of the type (check.c). */
+enum hapax_error hapax__pg_measure(struct hapax_store *store, struct hapax_vitals *out);
+
 /* `rights` of the type (rights.c). */
 enum hapax_error hapax__pg_rights(const char *uri, const char *use, const char *role, bool print,
                                   hapax_say *say, void *arg, char text[HAPAX_TEXT_MAX]);

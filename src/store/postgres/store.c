@@ -348,7 +348,7 @@ static enum hapax_error pg_open(struct hapax_store **out, const char *uri,
         .scheme = (name), .batch_max = HAPAX__PG_BATCH_MAX, .body_max = HAPAX_BODY_MAX,            \
         .remains = HAPAX__POSTGRES_REMAINS, .open = pg_open, .run = pg_run,                        \
         .init = hapax__pg_init, .rights = hapax__pg_rights, .check = hapax__pg_check,              \
-        .close = pg_close                                                                          \
+        .close = pg_close, .measure = hapax__pg_measure                                            \
     }
 
 const struct hapax_store_type hapax__postgres = POSTGRES("postgres");

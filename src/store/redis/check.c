@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/span.h"
+#include "base/time.h"
 
 #include <openssl/evp.h>
 
@@ -398,26 +399,39 @@ static void tell_clock(struct checking *c, int64_t ahead_us, int64_t doubt_us)
              (double)(off_us + doubt_us) / 1e3);
 }
 
-/* The server read its clock between our question and its answer. The middle of the two is taken,
- * and half the way is the doubt. */
+/* The server read its clock between *begin_us and *end_us of ours. *theirs_us is 0 where we may not
+ * look, or see nonsense; text says which. */
+static enum hapax_error read_clock(struct checking *c, int64_t *theirs_us, int64_t *begin_us,
+                                   int64_t *end_us, char text[HAPAX_TEXT_MAX])
+{
+    struct hapax__resp *reply;
+    enum hapax_error error;
+
+    *theirs_us = 0;
+    *begin_us = hapax__wall_us();
+    error = ask(c, "TIME", &reply, text);
+    *end_us = hapax__wall_us();
+    if (error == HAPAX_ERR_NONE && reply && reply->type == HAPAX__RESP_ARRAY &&
+        reply->elements == 2 && reply->element[0]->type == HAPAX__RESP_STRING &&
+        reply->element[1]->type == HAPAX__RESP_STRING)
+        *theirs_us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 +
+                     strtoll(reply->element[1]->str, NULL, 10);
+    return error;
+}
+
+/* The middle of our two readings is taken, and half the way is the doubt. */
 static enum hapax_error check_clock(struct checking *c)
 {
     char text[HAPAX_TEXT_MAX];
-    int64_t begin_us = hapax__wall_us(), end_us, theirs_us, ahead_us, doubt_us;
-    struct hapax__resp *reply;
-    enum hapax_error error = ask(c, "TIME", &reply, text);
+    int64_t begin_us, end_us, theirs_us, ahead_us, doubt_us;
+    enum hapax_error error = read_clock(c, &theirs_us, &begin_us, &end_us, text);
 
-    end_us = hapax__wall_us();
     if (error != HAPAX_ERR_NONE)
         return error;
-    if (!reply || reply->type != HAPAX__RESP_ARRAY || reply->elements != 2 ||
-        reply->element[0]->type != HAPAX__RESP_STRING ||
-        reply->element[1]->type != HAPAX__RESP_STRING) {
+    if (theirs_us == 0) {
         tell(c, false, "cannot look at its clock (%s)", text[0] ? text : "TIME gives nonsense");
         return HAPAX_ERR_NONE;
     }
-    theirs_us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 +
-                strtoll(reply->element[1]->str, NULL, 10);
     ahead_us = theirs_us - (begin_us + end_us) / 2;
     doubt_us = (end_us - begin_us) / 2;
     tell_clock(c, ahead_us, doubt_us);
@@ -695,4 +709,76 @@ enum hapax_error hapax__redis_check(struct hapax_store *store, hapax_say *say, v
     check_deployment(&c);
     error = check_list(&c);
     return error == HAPAX_ERR_NONE ? check_write(&c) : error;
+}
+
+/* ---- vitals --------------------------------------------------------------------------- */
+
+static void keep_most(int64_t *most, int64_t value)
+{
+    if (*most == HAPAX_NOT_KNOWN || value > *most)
+        *most = value;
+}
+
+static void measure_replica(const char *line, int64_t primary_offset, struct hapax_vitals *out)
+{
+    char offset[32], lag[32];
+    int64_t behind;
+
+    part(line, "offset", offset, sizeof(offset));
+    part(line, "lag", lag, sizeof(lag));
+    behind = hapax__most(primary_offset - strtoll(offset, NULL, 10), 0);
+    keep_most(&out->lag_bytes, behind);
+    keep_most(&out->silent_us, behind > 0 ? strtoll(lag, NULL, 10) * US_PER_S : 0);
+}
+
+static enum hapax_error measure_replicas(struct checking *c, struct hapax_vitals *out)
+{
+    char line[VALUE_SIZE * 2], field[32], text[HAPAX_TEXT_MAX];
+    int64_t count = 0, offset = 0;
+    struct hapax__resp *reply;
+    enum hapax_error error = ask(c, "INFO replication", &reply, text);
+
+    if (error != HAPAX_ERR_NONE || !reply || reply->type != HAPAX__RESP_STRING ||
+        !info_number(reply->str, "connected_slaves", &count))
+        return error;
+    (void)info_number(reply->str, "master_repl_offset", &offset);
+    for (int64_t i = 0; i < count && i < REPLICAS_MAX; i++) {
+        (void)snprintf(field, sizeof(field), "slave%" PRId64, i);
+        if (info(reply->str, field, line, sizeof(line)))
+            measure_replica(line, offset, out);
+    }
+    out->replicas = (out->replicas == HAPAX_NOT_KNOWN ? 0 : out->replicas) + count;
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error measure_clock(struct checking *c, struct hapax_vitals *out)
+{
+    char text[HAPAX_TEXT_MAX];
+    int64_t theirs_us, begin_us, end_us, ahead_us;
+    enum hapax_error error = read_clock(c, &theirs_us, &begin_us, &end_us, text);
+
+    if (error != HAPAX_ERR_NONE || theirs_us == 0)
+        return error;
+    ahead_us = hapax__outside(theirs_us, begin_us, end_us);
+    if (out->clock_ahead_us == HAPAX_NOT_KNOWN || llabs(ahead_us) > llabs(out->clock_ahead_us))
+        out->clock_ahead_us = ahead_us;
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__redis_measure(struct hapax_store *store, struct hapax_vitals *out)
+{
+    struct checking c = {.redis = (struct hapax__redis *)store};
+    char text[HAPAX_TEXT_MAX] = "";
+    enum hapax_error error = HAPAX_ERR_NONE;
+    size_t nodes = hapax__redis_route_nodes(c.redis->route, &error, text);
+
+    for (c.node = 0; c.node < nodes && error == HAPAX_ERR_NONE; c.node++) {
+        error = measure_clock(&c, out);
+        if (error == HAPAX_ERR_NONE)
+            error = measure_replicas(&c, out);
+    }
+    hapax__redis_route_ends(c.redis->route, &out->server_cert_us, &out->client_cert_us);
+    if (error == HAPAX_ERR_NONE)
+        return error;
+    return hapax_store_fail(store, error, "%s", text[0] ? text : "a node was lost while asked");
 }

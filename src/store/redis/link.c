@@ -397,3 +397,9 @@ void hapax__redis_link_close(struct hapax__redis_link *link)
     free(link->out);
     free(link);
 }
+
+void hapax__redis_link_ends(const struct hapax__redis_link *link, int64_t *server_us,
+                            int64_t *client_us)
+{
+    hapax__redis_tls_ends(&link->wire, server_us, client_us);
+}

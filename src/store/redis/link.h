@@ -47,4 +47,8 @@ bool hapax__redis_link_ready(struct hapax__redis_link *link, int64_t deadline_us
  * for. Does not wait. */
 bool hapax__redis_link_stale(struct hapax__redis_link *link);
 
+/* Takes note of when its certificates end, as hapax__tls_ends(). */
+void hapax__redis_link_ends(const struct hapax__redis_link *link, int64_t *server_us,
+                            int64_t *client_us);
+
 #endif

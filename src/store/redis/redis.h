@@ -91,6 +91,9 @@ enum hapax_error hapax__redis_purge(struct hapax__redis *redis, struct hapax_op 
 
 enum hapax_error hapax__redis_check(struct hapax_store *store, hapax_say *say, void *arg);
 
+/* `measure` of the types. */
+enum hapax_error hapax__redis_measure(struct hapax_store *store, struct hapax_vitals *out);
+
 /* ---- rights (rights.c) --------------------------------------------------------------- */
 
 /* `rights` of the type: says a line of ACL SETUSER for each use. */

@@ -207,6 +207,17 @@ const char *hapax__redis_route_name(const struct hapax__redis_route *route, size
                                            : "?";
 }
 
+void hapax__redis_route_ends(const struct hapax__redis_route *route, int64_t *server_us,
+                             int64_t *client_us)
+{
+    for (size_t i = 0; i < route->nodes.count; i++)
+        if (route->nodes.at[i] && route->nodes.at[i]->link)
+            hapax__redis_link_ends(route->nodes.at[i]->link, server_us, client_us);
+    for (size_t i = 0; i < route->sentinels.count; i++)
+        if (route->sentinels.at[i] && route->sentinels.at[i]->link)
+            hapax__redis_link_ends(route->sentinels.at[i]->link, server_us, client_us);
+}
+
 /* ---- beginning and end of a run ------------------------------------------------------ */
 
 static bool reserve(struct hapax__redis_route *route, size_t n)

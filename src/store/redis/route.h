@@ -84,6 +84,10 @@ size_t hapax__redis_route_nodes(struct hapax__redis_route *route, enum hapax_err
  * sentinel was asked. Valid until the next run. */
 const char *hapax__redis_route_name(const struct hapax__redis_route *route, size_t node);
 
+/* Takes note of when the certificates of all its connections end, as hapax__tls_ends(). */
+void hapax__redis_route_ends(const struct hapax__redis_route *route, int64_t *server_us,
+                             int64_t *client_us);
+
 /* SENTINEL: asks sentinel k, below the URI's host_count, for all that it knows of the master
  * (SENTINEL MASTER). The caller frees the reply; *name is valid until the next run. */
 enum hapax_error hapax__redis_route_sentinel(struct hapax__redis_route *route, size_t k,

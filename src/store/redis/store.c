@@ -407,6 +407,7 @@ static enum hapax_error redis_open(struct hapax_store **out, const char *uri,
         .rights = hapax__redis_rights,                                                             \
         .check = hapax__redis_check,                                                               \
         .close = redis_close,                                                                      \
+        .measure = hapax__redis_measure,                                                           \
     }
 
 REDIS_TYPE(redis_node, "redis");

@@ -243,3 +243,10 @@ enum hapax_error hapax__redis_tls_begin(struct hapax__redis_wire *wire,
         }
     }
 }
+
+void hapax__redis_tls_ends(const struct hapax__redis_wire *wire, int64_t *server_us,
+                           int64_t *client_us)
+{
+    if (wire->layer)
+        hapax__tls_ends(wire->layer, server_us, client_us);
+}

@@ -22,4 +22,8 @@ enum hapax_error hapax__redis_tls_begin(struct hapax__redis_wire *wire,
                                         struct hapax__redis_tls *tls, const char *host,
                                         int64_t deadline_us);
 
+/* Takes note of when the certificates of a wire end, as hapax__tls_ends(). */
+void hapax__redis_tls_ends(const struct hapax__redis_wire *wire, int64_t *server_us,
+                           int64_t *client_us);
+
 #endif

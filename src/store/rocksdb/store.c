@@ -529,6 +529,18 @@ static enum hapax_error rocksdb_store_check(struct hapax_store *store, hapax_say
     return writable ? HAPAX_ERR_NONE : HAPAX_ERR_UNAVAILABLE;
 }
 
+static enum hapax_error rocksdb_store_measure(struct hapax_store *store, struct hapax_vitals *out)
+{
+    struct handle *handle = (struct handle *)store;
+    struct statvfs st;
+
+    if (handle->database && statvfs(hapax__database_path(handle->database), &st) == 0) {
+        out->disk_bytes = (int64_t)(st.f_blocks * st.f_frsize);
+        out->disk_free_bytes = (int64_t)(st.f_bavail * st.f_frsize);
+    }
+    return HAPAX_ERR_NONE;
+}
+
 static void rocksdb_store_close(struct hapax_store *store)
 {
     handle_free((struct handle *)store);
@@ -547,6 +559,7 @@ const struct hapax_store_type hapax__rocksdb = {
     .sync = rocksdb_store_sync,
     .check = rocksdb_store_check,
     .close = rocksdb_store_close,
+    .measure = rocksdb_store_measure,
 };
 
 void hapax_rocksdb_use(void)

@@ -12,8 +12,10 @@ import gate as g
 from conftest import ROOT, read_line, wait_until
 from served import Served
 
-# Shown only where a broker, or a database, says it.
-ELSEWHERE = {"hapax_relay_lag", "hapax_relay_lag_seconds", "hapax_relay_held", "hapax_consumer_lag"}
+# Shown only where a broker, or a database, says it; of servers, in tests/ops.
+ELSEWHERE = {"hapax_relay_lag", "hapax_relay_lag_seconds", "hapax_relay_held", "hapax_consumer_lag",
+             "hapax_store_clock_ahead_seconds", "hapax_store_replicas", "hapax_store_replica_lag_bytes",
+             "hapax_store_replica_silent_seconds", "hapax_store_certificate_seconds", "hapax_gate_certificate_seconds"}
 
 
 def scrape(port):
