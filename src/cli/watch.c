@@ -43,7 +43,10 @@ static const char *const figures[WATCH_FIGURES] = {"takeovers_total",
                                                    "door_connections",
                                                    "relay_lag",
                                                    "relay_lag_seconds",
-                                                   "relay_held"};
+                                                   "relay_held",
+                                                   "store_replica_lag_bytes",
+                                                   "store_replica_silent_seconds",
+                                                   "store_disk_free_bytes"};
 
 /* ---- a page ---------------------------------------------------------------------------- */
 

@@ -1,54 +1,41 @@
-"""Incidents on real servers: the alert of each fires within two scrapes, and the runbook's commands end it.
-
-A real Prometheus scrapes once a second. The rules are those of ops/, with short windows and no `for`.
+"""Incidents on real servers: the alert of each fires within two scrapes, the page for operators shows it, and the
+runbook's commands end it. Those of the store's own servers are in test_servers.py.
 """
 import concurrent.futures
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import tempfile
-import time
 
 import pytest
 
 import gate as g
 import rabbit
-from conftest import ROOT, Command, end, read_line, wait_until
-from prometheus_server import Prometheus
+from conftest import ROOT, read_line, wait_until
 from served import Served
+from test_web import Web
+from watched import Watched
 
-RULES = ROOT / "ops/prometheus/hapax.rules.yml"
 BOARD = ROOT / "ops/grafana/hapax.json"
-SECONDS = 2 + 2 + 4  # two scrapes; the census and the rules; the machine may be busy
 
 
-def quick(text):
-    """The rules for a test: windows of 6 s, no `for`, and no long ages."""
-    text = re.sub(r"\[\d+m\]", "[6s]", text)
-    text = re.sub(r"for: \d+m", "for: 0s", text)
-    return text.replace("> 900", "> 0.5").replace("lag_seconds > 60", "lag_seconds > 1")
-
-
-class Bed:
-    """A keeper, a gate before an API, a consumer, and a Prometheus that scrapes them."""
+class Bed(Watched):
+    """A keeper, a gate before an API, a consumer, and a page for operators."""
 
     def __init__(self, folder, api):
-        self.hapax, self.api = Command(folder), api
-        folder.chmod(0o755)
+        super().__init__(folder)
+        self.api = api
         self.store = f"rocksdb:{folder}/store"
-        self.ports = {"hapax-keep": g.free_port(), "hapax-serve": g.free_port(), "hapax-consume": g.free_port()}
         self.keep()
         self.serve()
         self.queue = rabbit.Queue(rabbit.server())
         self.consume()
-        self.prometheus = Prometheus(self.ports, quick(RULES.read_text())).start()
-        self.quiet()
-
-    def metrics(self, job):
-        return "--metrics", f"127.0.0.1:{self.ports[job]}"
+        pages = [word for port in self.ports.values() for word in ("--watch", f"http://127.0.0.1:{port}/metrics")]
+        # By the socket: given the folder, it would keep the store itself once the keeper is dead.
+        self.web = Web(self.hapax, f"unix:{folder}/store/keeper.sock", *pages)
+        self.watch()
 
     def keep(self):
         workers = ("--group", "www-data") if os.geteuid() == 0 else ()
@@ -65,24 +52,18 @@ class Bed:
                                          "--attempts-max", "1", *self.metrics("hapax-consume"))
         assert "takes messages" in read_line(self.consumer)
 
-    def quiet(self):
-        wait_until(lambda: not self.prometheus.firing() and len(self.prometheus.query("up == 1")) == 3,
-                   "that nothing fires")
+    def asked(self, path, **asked):
+        """What the page gets, a value for each line."""
+        return [json.loads(line) for line in self.web.post(path, asked)[2].splitlines()]
 
-    def fires(self, *alerts):
-        """Within two scrapes; the counts of the store and the rules are a second old at most, too."""
-        since = time.monotonic()
-        wait_until(lambda: self.prometheus.firing() >= set(alerts), f"{alerts}")
-        took = time.monotonic() - since
-        print(f"{', '.join(alerts)}: after {took:.1f} s")
-        assert took < SECONDS
+    def listed(self, state):
+        """The operations that the page lists; the last line counts them."""
+        return self.asked("list", state=[state])[:-1]
 
-    def close(self):
-        self.prometheus.end()
-        for process in self.hapax.processes:
-            if process.poll() is None:
-                end(process)
-            process.communicate()
+    def figure(self, name):
+        """Of all doors that the page watches."""
+        return sum(figure["value"] for line in self.asked("now") for door in line.get("watch", [])
+                   for figure in door["figures"] if figure["name"] == name)
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +103,8 @@ def test_every_query_of_the_board_is_answered(bed):
 def test_an_unknown_operation_wakes_somebody_and_is_resolved(bed):
     bed.hapax.unknown(bed.store, "k-unknown")
     bed.fires("HapaxUnknown")
+    shown, = bed.listed("unknown")
+    assert (shown["scope"], shown["state"]) == ("default", "unknown")
     assert bed.hapax("resolve", "k-unknown", "--store", bed.store, "--complete", "201").code == 0
     bed.quiet()
 
@@ -131,6 +114,8 @@ def test_a_stuck_handler_is_seen_though_it_renews(bed):
         pending = pool.submit(bed.served.post, "/hold/stuck", "k-stuck")
         try:
             bed.fires("HapaxStuckHandler")
+            shown, = bed.listed("started")
+            assert shown["attempt"] == 1
         finally:
             bed.api.door("stuck").set()
         pending.result()
@@ -146,6 +131,7 @@ def test_a_zombie_is_counted(bed):
         bed.api.door("zombie").set()
         pending.result()
     bed.fires("HapaxLostClaims")
+    wait_until(lambda: bed.figure("lost_total") == 1, "that the page shows it")
     bed.quiet()
 
 
@@ -155,6 +141,8 @@ def test_a_dead_store_is_seen_and_found_again(bed):
     for i in range(4):
         bed.served.post("/ok", f"down-{i}")
     bed.fires("HapaxStoreDown", "HapaxDown")
+    assert bed.web.post("list", {"state": ["unknown"]})[0] == 503
+    wait_until(lambda: bed.figure("store_dead") == 1, "that the page shows it")
     bed.keep()
     wait_until(lambda: bed.served.post("/ok", "back").status == 200, "that the gate finds its store")
     bed.quiet()
@@ -163,6 +151,7 @@ def test_a_dead_store_is_seen_and_found_again(bed):
 def test_a_poison_message_is_a_dead_letter_that_redrive_puts_back(bed):
     bed.queue.publish("poison", id="k-poison")
     bed.fires("HapaxDeadLetters")
+    wait_until(lambda: bed.figure("consumer_dead_lettered_total") == 1, "that the page shows it")
     back = "redrive", "--from", bed.queue.dead.uri(), "--to", bed.queue.uri()
     assert bed.hapax(*back, "--dry-run").code == 0
     assert bed.hapax(*back).code == 0

@@ -1,0 +1,285 @@
+"""Incidents of the servers that a store lives on: the alert of each fires within two scrapes, and what the runbook says
+mends it. Each has servers of its own, which it may spoil."""
+import glob
+import os
+import pathlib
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+
+import psycopg2
+import pytest
+
+import gate as g
+import rabbit
+from conftest import HAPAX, read_line, wait_until
+from pg import Database
+from postgres_server import Postgres
+from process import wait_for
+from redis_server import Redis
+from served import Served
+from watched import Watched
+
+GATE = "--lease", "600ms", "--timeout", "300ms", "--wait", "0", "--workers", "1"
+
+
+@pytest.fixture
+def bed():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="hapax-e2e-"))
+    bed = Watched(folder)
+    bed.api = g.Api()
+    yield bed
+    bed.close()
+    bed.api.close()
+    shutil.rmtree(folder)
+
+
+def ready(process, word):
+    line = read_line(process)
+    assert word in line, line + process.stderr.read()
+    return process
+
+
+def door(bed, store):
+    """The least that watches a store."""
+    return ready(bed.hapax.start("door", "--store", store, "--listen", f"unix:{bed.hapax.folder}/d.sock",
+                                 *bed.metrics("hapax-door")), "d.sock")
+
+
+# ---- a full disk ------------------------------------------------------------------------------------
+
+
+def keeper_on_a_disk(bed, disk):
+    """A keeper whose store is on a disk of 64 MiB that no other process sees."""
+    disk.mkdir()
+    root = os.geteuid() == 0
+    keep = f"exec {HAPAX} keep --store rocksdb:{disk}/store --listen unix:{bed.hapax.folder}/k.sock " + " ".join(
+        [*(["--group www-data"] if root else []), *bed.metrics("hapax-keep")])
+    process = subprocess.Popen(["unshare", "-m" if root else "-rm", "sh", "-c",
+                                f"mount -t tmpfs -o size=64m none {disk} || exit 77; {keep}"], env=bed.hapax.env,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    bed.hapax.processes.append(process)
+    if not read_line(process):
+        if process.wait() == 77:
+            pytest.skip("this machine lets nobody mount a disk of his own")
+        raise AssertionError(process.stderr.read())
+    return process
+
+
+def test_a_full_disk_is_seen_and_the_store_writes_again_once_there_is_room(bed):
+    disk = bed.hapax.folder / "disk"
+    keeper = keeper_on_a_disk(bed, disk)
+    store = f"unix:{bed.hapax.folder}/k.sock"
+    served = Served(bed.hapax, bed.api, store, *GATE, *bed.metrics("hapax-serve"))
+    assert served.post("/ok", "before").status == 200
+    bed.watch()
+    filler = pathlib.Path(f"/proc/{keeper.pid}/root{disk}/filler")
+    with open(filler, "wb", buffering=0) as file:
+        with pytest.raises(OSError, match="No space left"):
+            while True:
+                file.write(bytes(1 << 20))
+    statuses = [served.post("/ok", f"full-{i}", b"x" * 5000).status for i in range(300)]
+    assert statuses[-1] == 503
+    bed.fires("HapaxDisk", "HapaxStoreErrors")
+    # What is stored is replayed, whenever the gate asks the store: it takes it for dead, and asks twice a second.
+    wait_until(lambda: served.post("/ok", "before").replayed == "true", "a replay")
+    checked = bed.hapax("check", "--store", store)
+    assert checked.code == 1 and "soon nothing more can be stored" in checked.out, checked.out
+    filler.unlink()
+    wait_until(lambda: served.post("/ok", "after").status == 200, "that the store writes again")
+    bed.quiet()
+
+
+# ---- a blocked outbox -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def outbox(bed):
+    """A database, a relay that publishes its outbox, and a queue that is not there yet."""
+    with Postgres() as server:
+        server.start()
+        database = Database(server)
+        queue = rabbit.Queue(rabbit.server())
+        ready(bed.hapax.start("relay", "--from", database.uri, "--to", rabbit.server().uri(), "--retry", "100ms",
+                              "--attempts-max", "7", *bed.metrics("hapax-relay")), "publishes")
+        yield database, queue
+
+
+def publish(database, topic, *payloads):
+    for payload in payloads:
+        database.run("SELECT hapax.publish(%s, 'a', %s, NULL, %s)", topic, f"k-{payload}", payload.encode())
+
+
+# What the broker refuses keeps back its aggregate, until it is put aside; an operator has it published after all.
+def test_a_message_that_the_broker_refuses_blocks_its_outbox_until_it_is_redriven(bed, outbox):
+    database, queue = outbox
+    missing = rabbit.Queue.beside(queue, f"{queue.name}.missing")
+    bed.watch()
+    publish(database, missing.name, "refused")
+    bed.fires("HapaxOutboxLate", more=1)
+    bed.fires("HapaxOutboxAside", more=7)  # tries go on for six seconds
+    listed = bed.hapax("list", "--outbox", "--store", database.uri)
+    assert f'there is no queue "{missing.name}"' in listed.out, listed.out
+    missing.declare({"x-queue-type": "quorum"})
+    assert bed.hapax("redrive", "--from", database.uri).code == 0
+    wait_until(lambda: missing.ready() == 1, "that it is published")
+    bed.quiet()
+
+
+# The runbook's statement names the transaction.
+def test_a_transaction_that_blocks_the_outbox_is_found_and_ended(bed, outbox):
+    database, queue = outbox
+    bed.watch()
+    blocker = psycopg2.connect(database.uri)
+    with blocker.cursor() as cursor:
+        cursor.execute("BEGIN")
+        publish(database, queue.name + ".nowhere", "waits")  # it is tried again and again
+        cursor.execute("LOCK TABLE hapax.outbox IN SHARE ROW EXCLUSIVE MODE")
+    bed.fires("HapaxOutboxLate", more=4)
+    oldest = database.run("SELECT pid, query FROM pg_stat_activity WHERE xact_start IS NOT NULL "
+                          "AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 5")
+    pid, = [pid for pid, query in oldest if query.startswith("LOCK TABLE")]
+    rabbit.Queue.beside(queue, queue.name + ".nowhere").declare({"x-queue-type": "quorum"})
+    database.run("SELECT pg_terminate_backend(%s)", pid)
+    blocker.close()
+    wait_until(lambda: not database.run("SELECT FROM hapax.outbox WHERE state = 0"), "that it is published")
+    bed.quiet()
+
+
+# ---- a replica that is behind ------------------------------------------------------------------------
+
+
+def test_a_standby_that_stands_still_is_seen_and_catches_up(bed):
+    with Postgres() as primary:
+        primary.start()
+        database = Database(primary)
+        with Postgres(standby_of=primary) as standby:
+            standby.start()
+            wait_for(lambda: primary.psql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "1",
+                     "the standby")
+            door(bed, database.uri)
+            bed.watch()
+            assert bed.value("hapax_store_replicas") == 1
+            standby.stop()
+            bed.hapax.unknown(database.uri, "lacked")
+            # It is silent for two seconds before it is an incident, here.
+            bed.fires("HapaxReplicaLag", more=2)
+            assert bed.value("hapax_store_replica_lag_bytes") > 0
+            checked = bed.hapax("check", "--store", database.uri)
+            assert "none is synchronous: a failover to one loses" in checked.out, checked.out
+            standby.cont()
+            wait_until(lambda: bed.value("hapax_store_replica_lag_bytes") == 0, "that it has all")
+            assert bed.hapax("resolve", "lacked", "--store", database.uri, "--fail").code == 0
+            bed.quiet()
+
+
+# One that is gone is no longer there to be behind: that there were more, an hour ago, is what tells.
+def test_a_replica_of_redis_that_is_gone_is_missed(bed):
+    with Redis() as primary:
+        primary.start()
+        with Redis(replica_of=primary) as replica:
+            replica.start()
+            wait_for(lambda: "state=online" in primary.info("replication").get("slave0", ""), "the replica")
+            door(bed, primary.uri())
+            bed.watch()
+            assert bed.value("hapax_store_replicas") == 1
+            assert bed.value("hapax_store_replica_silent_seconds") < 2
+            replica.kill()
+            bed.fires("HapaxReplicaLag")
+            replica.launch()
+            bed.quiet()
+            assert bed.value("hapax_store_replicas") == 1
+
+
+# ---- a wrong clock -----------------------------------------------------------------------------------
+
+
+class WrongPostgres(Postgres):
+    """Its wall clock is set(SECONDS) ahead of this machine's, or behind it. (Redis does not start under faketime.)"""
+
+    def command(self):
+        return ["env", f"LD_PRELOAD={glob.glob('/usr/lib/*/faketime/libfaketime.so.1')[0]}", "FAKETIME_NO_CACHE=1",
+                f"FAKETIME_TIMESTAMP_FILE={self.folder}/clock", "FAKETIME_DONT_FAKE_MONOTONIC=1", *super().command()]
+
+    def set(self, seconds):
+        (self.folder / "clock.new").write_text(f"{seconds:+}s\n")
+        (self.folder / "clock.new").chmod(0o644)
+        (self.folder / "clock.new").rename(self.folder / "clock")
+
+
+def test_a_clock_that_jumped_is_seen_until_it_is_set(bed):
+    with WrongPostgres() as server:
+        server.set(0)
+        server.start()
+        store = Database(server).uri
+        door(bed, store)
+        bed.watch()
+        assert abs(bed.value("hapax_store_clock_ahead_seconds")) < 1
+        for by in (30, -30):
+            server.set(by)
+            bed.fires("HapaxClockSkew")
+            assert abs(bed.value("hapax_store_clock_ahead_seconds") - by) < 1
+            checked = bed.hapax("check", "--store", store)
+            assert re.search(f"(29|30) s {'ahead of' if by > 0 else 'behind'} this host's", checked.out), checked.out
+            server.set(0)
+            bed.quiet()
+
+
+# ---- certificates that end ------------------------------------------------------------------------------
+
+
+def renew(redis, days, left_s=None):
+    """A certificate for its key that ends in so many days; left_s: in so many seconds."""
+    words = ["openssl", "x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+             "-days", str(days), "-extfile", "names", "-out", "cert.new"]
+    if left_s is not None:
+        words = ["faketime", "-f", f"-{days * 86400 - left_s}s", *words]
+    subprocess.run(words, cwd=redis.folder, check=True, capture_output=True)
+    (redis.folder / "cert.new").rename(redis.folder / "cert.pem")
+
+
+# The store's server and the gate show the same one. It ends while both have connections.
+def test_a_certificate_is_told_before_it_ends_and_a_new_one_is_found(bed):
+    with Redis(tls=True) as redis:
+        renew(redis, 30)
+        redis.start()
+        redis.folder.chmod(0o755)  # the gate's workers read ca.pem
+        served = Served(bed.hapax, bed.api, redis.uri(), "--tls-cert", redis.folder / "cert.pem", "--tls-key",
+                        redis.folder / "key.pem", *GATE, *bed.metrics("hapax-serve"))
+        trusts = ssl.create_default_context(cafile=redis.ca)
+
+        def post(key):
+            request = urllib.request.Request(f"https://127.0.0.1:{served.port}/ok", b"", {"Idempotency-Key": key})
+            try:
+                with urllib.request.urlopen(request, context=trusts, timeout=30) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        assert post("before") == 200
+        bed.watch()
+        assert 29 * 86400 < bed.value('hapax_store_certificate_seconds{of="server"}') < 30 * 86400
+
+        def load():
+            redis.do("CONFIG", "SET", "tls-cert-file", "cert.pem")
+            redis.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            served.process.send_signal(signal.SIGHUP)
+
+        renew(redis, 3, left_s=15)
+        load()
+        bed.fires("HapaxCertificate", "HapaxCertificateOver")
+        wait_until(lambda: bed.value('hapax_store_certificate_seconds{of="server"}') < 0, "its end")
+        with pytest.raises(urllib.error.URLError, match="certificate has expired"):
+            post("after")
+        checked = bed.hapax("check", "--store", redis.uri())
+        assert checked.code == 3 and "certificate has expired" in checked.err, checked.err
+        renew(redis, 30)
+        load()
+        wait_until(lambda: 29 * 86400 < bed.value("hapax_gate_certificate_seconds"), "that the gate has loaded it")
+        wait_until(lambda: post("after") == 200, "that the gate finds its store")
+        bed.quiet()
