@@ -602,6 +602,17 @@ def test_a_packed_row_says_what_the_record_does(db, flags, owner, what):
         assert ask(conn, call, *[list(column) for column in zip(*ops)]) == [(None, verdict)]
 
 
+# What is completed is told alike by the lean statement and by the tables, one that an operator completed among it.
+def test_a_replay_is_told_alike(db):
+    conn, some = db.connect(), ids(3)
+    run(conn, [op(CLAIM, id, owner=b"o" * 32, what=b"pay") for id in some])
+    run(conn, [op(COMPLETE, id, flags=512, body=b"x") for id in some[:2]])
+    assert run(conn, [op(RESOLVE, some[2], b"n" * 16, 1 << 2 | FORCE)])[0][0] == OK
+    again = [op(CLAIM, id, b"2" * 16) for id in some]
+    lean, tables = ([{**row, "now_us": 0} for row in answers(conn, again, packed=packed)] for packed in (True, False))
+    assert lean == tables and [row["verdict"] for row in lean] == [COMPLETED] * 3
+
+
 # A record that an operator has decided about is no common one: its completion is judged by the tables, and tells of it.
 def test_a_resolved_record_is_not_packed(db):
     conn, (id,) = db.connect(), ids(1)
