@@ -12,11 +12,11 @@
 -- minor releases do not check the ctid again.)
 --
 -- In a store's batch three kinds come first, by leaner statements: CLAIMs of absent records,
--- COMPLETEs by the record's own token, and CLAIMs of what is completed. Most ops are of these kinds,
--- and most of the large statement is for others. The tables judge what the lean statements leave.
--- The lean statements, too, write nothing without the lock; a COMPLETE takes the lock before it
--- reads; what is completed is only read. All ops of the first two kinds are answered by one row each
--- with only what the store does not know: 32 columns for each op would take a twelfth of the
+-- COMPLETEs by the record's own token, and CLAIMs of what is completed. Most ops are of these
+-- kinds, and most of the large statement is for others. The tables judge what the lean statements
+-- leave. The lean statements, too, write nothing without the lock; a COMPLETE takes the lock before
+-- it reads; what is completed is only read. All ops of the first two kinds are answered by one row
+-- each with only what the store does not know: 32 columns for each op would take a twelfth of the
 -- server's time for a batch, and more than one packet.
 --
 -- Rejected: a loop over the ops (0.7 of a bare statement, with far simpler rules); locking first
