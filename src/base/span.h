@@ -48,7 +48,7 @@ static inline char *hapax__hex(char *out, const void *bytes, size_t len)
     const uint8_t *at = bytes;
 
     for (; len >= 4; len -= 4, at += 4, out += 8) {
-        uint64_t x = (uint64_t)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3];
+        uint64_t x = (uint64_t)at[0] << 24 | (uint64_t)at[1] << 16 | (uint64_t)at[2] << 8 | at[3];
 
         x = (x << 16 | x) & UINT64_C(0x0000ffff0000ffff);
         x = (x << 8 | x) & UINT64_C(0x00ff00ff00ff00ff);
