@@ -9,9 +9,11 @@
 --
 -- Every function of this schema names what it uses in full, or pins its search_path, or is called
 -- only by functions that pin theirs. Every call of a function of this schema gives all arguments,
--- with their exact types. So nobody can slip another function under one that runs with its owner's
--- rights: neither by a schema that is searched first, nor by a better match, made in this schema by
--- a role that was given CREATE.
+-- with their exact types. And where a search_path is not pinned, DECLARE names its types in full:
+-- PL/pgSQL looks them up when it compiles, under the path of whoever is the session's first caller,
+-- and keeps them. So nobody can slip another function, or a domain with a CHECK, under one that runs
+-- with its owner's rights: neither by a schema that is searched first, nor by a better match, made in
+-- this schema by a role that was given CREATE.
 --
 -- What a transaction calls is in PL/pgSQL, which keeps its plans for the session, and has a SET
 -- only where programs call it. A function in SQL that the planner does not inline is parsed and
@@ -87,7 +89,7 @@ CREATE OR REPLACE FUNCTION hapax.owner_part(p_owner text) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 DECLARE
-    v_owner bytea;
+    v_owner pg_catalog.bytea;
 BEGIN
     IF p_owner <> '' THEN
         v_owner := hapax.check_size('the owner'::text, convert_to(p_owner, 'UTF8'), 255);
@@ -127,10 +129,10 @@ CREATE OR REPLACE FUNCTION hapax.id_of(p_scope text, p_key text, p_step text, p_
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 DECLARE
-    v_scope CONSTANT bytea := convert_to(p_scope, 'UTF8');
-    v_key CONSTANT bytea := convert_to(p_key, 'UTF8');
-    v_step bytea;
-    v_names bytea;
+    v_scope CONSTANT pg_catalog.bytea := convert_to(p_scope, 'UTF8');
+    v_key CONSTANT pg_catalog.bytea := convert_to(p_key, 'UTF8');
+    v_step pg_catalog.bytea;
+    v_names pg_catalog.bytea;
 BEGIN
     IF (octet_length(v_scope) BETWEEN 1 AND 255 AND octet_length(v_key) BETWEEN 1 AND 255)
         IS NOT TRUE THEN
@@ -154,7 +156,7 @@ CREATE OR REPLACE FUNCTION hapax.secret() RETURNS bytea
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    v_hex CONSTANT text := current_setting('hapax.secret', true);
+    v_hex CONSTANT pg_catalog.text := current_setting('hapax.secret', true);
 BEGIN
     IF v_hex <> '' THEN
         BEGIN
@@ -185,7 +187,7 @@ CREATE OR REPLACE FUNCTION hapax.owner_of(p_owner text, p_secret bytea) RETURNS 
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 DECLARE
-    v_names bytea;
+    v_names pg_catalog.bytea;
 BEGIN
     IF p_owner <> '' THEN
         v_names := hapax.owner_part(p_owner);
@@ -211,8 +213,8 @@ CREATE OR REPLACE FUNCTION hapax.what_of(p_what text) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 DECLARE
-    v_text text;
-    v_what bytea;
+    v_text pg_catalog.text;
+    v_what pg_catalog.bytea;
 BEGIN
     IF p_what IS NULL THEN
         RETURN '';
@@ -234,8 +236,8 @@ CREATE OR REPLACE FUNCTION hapax.digest(VARIADIC parts bytea[]) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 DECLARE
-    v_part bytea;
-    v_all bytea := '';
+    v_part pg_catalog.bytea;
+    v_all pg_catalog.bytea := '';
 BEGIN
     FOREACH v_part IN ARRAY parts LOOP
         v_all := v_all OPERATOR(pg_catalog.||) pg_catalog.int8send(coalesce(

@@ -28,7 +28,7 @@ CREATE OR REPLACE FUNCTION hapax.token_parts(p_token text, OUT id bytea, OUT tok
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 DECLARE
-    v_bytes bytea;
+    v_bytes pg_catalog.bytea;
 BEGIN
     IF p_token IS NULL OR p_token !~ '^[A-Za-z0-9_-]{64}$' THEN
         RAISE EXCEPTION 'hapax: the token is not one (64 characters of base64url)'
@@ -63,12 +63,12 @@ CREATE OR REPLACE FUNCTION hapax.check_headers(p_headers bytea) RETURNS void
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 DECLARE
-    c_name CONSTANT text := '[!#$%&''*+.^_`|~0-9A-Za-z-]+';
-    c_good CONSTANT text := '^(?:' || c_name || E':[^\r\n]*\r\n)*';
-    v_text text;
-    v_bad text;
+    c_name CONSTANT pg_catalog.text := '[!#$%&''*+.^_`|~0-9A-Za-z-]+';
+    c_good CONSTANT pg_catalog.text := '^(?:' || c_name || E':[^\r\n]*\r\n)*';
+    v_text pg_catalog.text;
+    v_bad pg_catalog.text;
     v_line integer;
-    v_name text;
+    v_name pg_catalog.text;
 BEGIN
     IF p_headers IS NULL OR p_headers = '' THEN
         RETURN;
@@ -139,11 +139,11 @@ CREATE OR REPLACE FUNCTION hapax.bind(p_secret bytea) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    c_zero CONSTANT bytea := decode(repeat('00', 32), 'hex');
-    v_id CONSTANT bytea := hapax.bound_id();
-    v_check CONSTANT bytea := hapax.bound_check(p_secret);
-    v_token bytea;
-    v_found bytea;
+    c_zero CONSTANT pg_catalog.bytea := decode(repeat('00', 32), 'hex');
+    v_id CONSTANT pg_catalog.bytea := hapax.bound_id();
+    v_check CONSTANT pg_catalog.bytea := hapax.bound_check(p_secret);
+    v_token pg_catalog.bytea;
+    v_found pg_catalog.bytea;
     v_verdict integer;
 BEGIN
     SELECT o.fingerprint INTO v_found FROM hapax.operations o WHERE o.id = v_id;
@@ -199,17 +199,17 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_variable
 DECLARE
-    v_secret CONSTANT bytea := hapax.secret();
-    v_id CONSTANT bytea := hapax.id_of(scope, key, step, v_secret, owner);
-    v_token CONSTANT bytea := uuid_send(gen_random_uuid());
+    v_secret CONSTANT pg_catalog.bytea := hapax.secret();
+    v_id CONSTANT pg_catalog.bytea := hapax.id_of(scope, key, step, v_secret, owner);
+    v_token CONSTANT pg_catalog.bytea := uuid_send(gen_random_uuid());
     v_expired CONSTANT integer := array_position(ARRAY['rerun', 'hold', 'reconcile'], on_expired);
     v_lease_ms CONSTANT bigint := hapax.ms_of('lease'::text, lease, 1::bigint);
     v_retention_ms CONSTANT bigint := CASE WHEN retention IS NULL THEN 9223372036854775807
         ELSE hapax.ms_of('retention'::text, retention, 1::bigint) END;
     v_now bigint;
-    v_bound record;
-    v_row record;
-    r record;
+    v_bound pg_catalog.record;
+    v_row pg_catalog.record;
+    r pg_catalog.record;
 BEGIN
     IF step LIKE '.%' THEN
         RAISE EXCEPTION 'hapax: the step "%" begins with a point', step
@@ -358,9 +358,9 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_variable
 DECLARE
-    t record;
-    r record;
-    v_row record;
+    t pg_catalog.record;
+    r pg_catalog.record;
+    v_row pg_catalog.record;
     v_now bigint;
 BEGIN
     t := hapax.token_parts(p_token);
@@ -373,7 +373,7 @@ BEGIN
         SELECT o.ctid AS row_ctid, o.xmin AS row_xmin, o.token, o.state, o.expires_us, o.attempt,
             o.fence INTO v_row FROM hapax.operations o WHERE o.id = t.id;
         v_now := hapax.now_us();
-        IF v_row.state = 1 AND v_row.token = hapax.mark_of(t.token)
+        IF FOUND AND v_row.state = 1 AND v_row.token = hapax.mark_of(t.token)
             AND (v_row.expires_us = 0 OR v_now < v_row.expires_us)
             AND pg_try_advisory_xact_lock(hapax.lock_of(t.id)) THEN
             UPDATE hapax.operations o SET updated_us = v_now, lease_until_us = 0, state = 2,

@@ -27,12 +27,12 @@ CREATE OR REPLACE FUNCTION hapax.step_listed(p_scope text, p_key text, p_step te
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    c_none CONSTANT bytea := decode(repeat('00', 32), 'hex');
-    c_ours CONSTANT bytea := hapax.digest(VARIADIC ARRAY['hapax', 'step']::bytea[]);
-    v_name CONSTANT bytea := convert_to(p_step, 'UTF8');
-    v_token CONSTANT bytea := uuid_send(gen_random_uuid());
-    v_id bytea;
-    r record;
+    c_none CONSTANT pg_catalog.bytea := decode(repeat('00', 32), 'hex');
+    c_ours CONSTANT pg_catalog.bytea := hapax.digest(VARIADIC ARRAY['hapax', 'step']::bytea[]);
+    v_name CONSTANT pg_catalog.bytea := convert_to(p_step, 'UTF8');
+    v_token CONSTANT pg_catalog.bytea := uuid_send(gen_random_uuid());
+    v_id pg_catalog.bytea;
+    r pg_catalog.record;
 BEGIN
     FOR i IN 1 .. 64 LOOP
         v_id := hapax.id_of(p_scope, p_key, '.' || i, p_secret, p_owner);

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import random
+import re
 import secrets
 import subprocess
 import threading
@@ -1157,6 +1158,50 @@ def test_the_schema_explains_itself(db):
                   "proconfig::text NOT LIKE '%%search_path%%'",
                   ) == []
     db.run("DROP ROLE nobody_yet")
+    # Types of DECLARE are looked up under the path of the session's first caller.
+    for name, text in db.run("SELECT proname, prosrc FROM pg_proc JOIN pg_language l ON l.oid = prolang WHERE "
+                             "pronamespace = 'hapax'::regnamespace AND lanname = 'plpgsql' AND "
+                             "coalesce(proconfig::text, '') NOT LIKE '%%search_path%%'"):
+        declared = text.partition("DECLARE")[2].partition("\nBEGIN")[0]
+        types = re.findall(r"^ {4}\w+(?: CONSTANT)? ([\w.]+)", declared, re.M)
+        assert all(type.startswith("pg_catalog.") or type in ("integer", "bigint", "bit", "double") for type in types), \
+            (name, types)
+
+
+# A domain under the name of a type, found first by who compiles a function first, would run its CHECK as the owner.
+@pytest.mark.parametrize("granted, first", [("hapax.digest(bytea[])", "hapax.digest('x')"),
+                                            ("ALL FUNCTIONS IN SCHEMA hapax", "hapax.secret()"),
+                                            ("ALL FUNCTIONS IN SCHEMA hapax", "hapax.id_of('s', 'k', NULL, NULL, NULL)")])
+def test_nobody_slips_a_type_under_what_runs_with_the_owners_rights(db, granted, first):
+    db.run("DROP ROLE IF EXISTS evil; CREATE ROLE evil; GRANT USAGE ON SCHEMA hapax TO evil; GRANT EXECUTE ON " +
+           ("" if granted.startswith("ALL") else "FUNCTION ") + granted + " TO evil; "
+           "GRANT EXECUTE ON FUNCTION hapax.begin TO evil")
+    conn = db.connect()
+    conn.autocommit = True
+    cursor = conn.cursor()
+    cursor.execute("CREATE TABLE public.ran_as (who text); GRANT INSERT ON public.ran_as TO public; "
+                   "SET SESSION AUTHORIZATION evil")
+    for type in "bytea", "text":
+        cursor.execute(f"CREATE FUNCTION pg_temp.f(v pg_catalog.{type}) RETURNS bool LANGUAGE plpgsql AS "
+                       "'BEGIN INSERT INTO public.ran_as VALUES (current_user); RETURN true; END'; "
+                       f"CREATE DOMAIN pg_temp.{type} AS pg_catalog.{type} CHECK (pg_temp.f(VALUE))")
+    cursor.execute(f"SET search_path = pg_temp, pg_catalog; SELECT {first}")
+    cursor.execute("SELECT hapax.begin('s', 'k')")
+    conn.close()
+    assert ("postgres",) not in db.run("SELECT who FROM public.ran_as")
+    db.run("DROP OWNED BY evil; DROP ROLE evil; DROP TABLE public.ran_as")
+
+
+# What is not there locks nothing: another session may begin it at once.
+def test_a_completion_of_what_is_absent_takes_no_lock(db):
+    with db.connect() as conn, conn.cursor() as cursor:
+        cursor.execute("SELECT token FROM hapax.begin('s', 'k')")
+        token = cursor.fetchone()[0]
+        conn.rollback()
+        cursor.execute('SELECT verdict FROM hapax.complete(%s, "raise" => false)', (token,))
+        assert cursor.fetchone() == ("lost",)
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+        assert cursor.fetchone() == (0,)
 
 
 # ---- PgBouncer --------------------------------------------------------------------------------
