@@ -303,8 +303,13 @@ ngx_http_hapax_set_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     error = hapax__keys_read(hlcf->keys, text, why);
     explicit_bzero(buf, sizeof(buf));
 
-    return error == HAPAX_ERR_NONE ? NGX_CONF_OK
-                                   : ngx_http_hapax_cannot_use(cf, cmd, why);
+    if (error != HAPAX_ERR_NONE) {
+        return ngx_http_hapax_cannot_use(cf, cmd, why);
+    }
+
+    return hlcf->keys->n > 0 ? NGX_CONF_OK
+                             : ngx_http_hapax_cannot_use(cf, cmd,
+                                                         "it has no key");
 }
 
 

@@ -10,10 +10,10 @@
 -- Every function of this schema names what it uses in full, or pins its search_path, or is called
 -- only by functions that pin theirs. Every call of a function of this schema gives all arguments,
 -- with their exact types. And where a search_path is not pinned, DECLARE names its types in full:
--- PL/pgSQL looks them up when it compiles, under the path of whoever is the session's first caller,
--- and keeps them. So nobody can slip another function, or a domain with a CHECK, under one that runs
--- with its owner's rights: neither by a schema that is searched first, nor by a better match, made in
--- this schema by a role that was given CREATE.
+-- PL/pgSQL looks them up when it compiles, under the path of whoever is the session's first
+-- caller, and keeps them. So nobody can slip another function, or a domain with a CHECK, under one
+-- that runs with its owner's rights: neither by a schema that is searched first, nor by a better
+-- match, made in this schema by a role that was given CREATE.
 --
 -- What a transaction calls is in PL/pgSQL, which keeps its plans for the session, and has a SET
 -- only where programs call it. A function in SQL that the planner does not inline is parsed and

@@ -455,6 +455,8 @@ enum cli_exit cli_keys_read(struct cli_secret *keys, const struct cli_args *args
     if (exit == CLI_DONE &&
         hapax__keys_read(&read, (struct hapax_span){keys->bytes, keys->len}, why) != HAPAX_ERR_NONE)
         exit = secret_fail(args, keys, why);
+    else if (exit == CLI_DONE && keys->len > 0 && read.n == 0)
+        exit = secret_fail(args, keys, "it has no key");
     explicit_bzero(&read, sizeof(read));
     return exit;
 }
@@ -560,10 +562,10 @@ static enum cli_exit unquote(struct hapax_id *id, struct hapax_store *store, str
     if (args->operand[0] != '"' || error != HAPAX_ERR_NONE)
         return CLI_DONE;
     error = hapax_store_run(store, &op, 1);
+    if (op.verdict == HAPAX_FOUND || error == HAPAX_ERR_SEALED)
+        return CLI_DONE;
     if (error != HAPAX_ERR_NONE)
         return cli_store_failed(args, error, hapax_store_text(store));
-    if (op.verdict == HAPAX_FOUND)
-        return CLI_DONE;
     operation->unquoted[len] = '\0';
     args->operand = operation->unquoted;
     return id_from_key(id, args, operation, secret);

@@ -10,6 +10,7 @@
 #include "print.h"
 
 #include <inttypes.h>
+#include <string.h>
 #include <unistd.h>
 
 #define FIRST_US (2 * US_PER_S)
@@ -51,5 +52,7 @@ void progress_end(struct progress *progress)
 
 double progress_share(const struct hapax_store *store, const struct hapax_id *cursor)
 {
-    return store->type->forgets ? 0 : (cursor->bytes[0] * 256 + cursor->bytes[1]) / 65536.0;
+    if (store->type->forgets || strncmp(store->type->scheme, "redis", 5) == 0) /* no id */
+        return 0;
+    return (cursor->bytes[0] * 256 + cursor->bytes[1]) / 65536.0;
 }

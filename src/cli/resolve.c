@@ -381,6 +381,7 @@ static enum cli_exit resolve_one(struct resolve_args *resolve, struct hapax_op *
     struct hapax_op before = {.kind = HAPAX_OP_READ};
     struct hapax_store *store;
     enum hapax_error error;
+    bool found;
     struct audit audit;
     enum cli_exit exit = cli_open_operation(&store, &op->id, args, &resolve->operation);
 
@@ -388,9 +389,10 @@ static enum cli_exit resolve_one(struct resolve_args *resolve, struct hapax_op *
         return exit;
     before.id = op->id;
     error = hapax_store_run(store, &before, 1);
-    if (error != HAPAX_ERR_NONE && error != HAPAX_ERR_CORRUPT)
+    found = before.verdict == HAPAX_FOUND || error == HAPAX_ERR_SEALED; /* its key may be lost */
+    if (error != HAPAX_ERR_NONE && error != HAPAX_ERR_CORRUPT && error != HAPAX_ERR_SEALED)
         exit = cli_store_failed(args, error, hapax_store_text(store));
-    else if (before.verdict == HAPAX_FOUND && resolve->if_updated_us > 0 &&
+    else if (found && resolve->if_updated_us > 0 &&
              before.record.updated_us != resolve->if_updated_us)
         exit = report_changed(args, &before.record);
     else

@@ -336,6 +336,18 @@ static enum cli_exit check_remote(const struct cli_args *args)
     return exit;
 }
 
+/* The absolute name of a file that was read, for nginx, which reads it anew at each reload. */
+static enum cli_exit name_file(const char **out, char path[PATH_MAX],
+                               const struct cli_secret *secret, const struct cli_args *args)
+{
+    *out = secret->len > 0 ? realpath(secret->file, path) : NULL;
+    if (secret->len == 0 || *out)
+        return CLI_DONE;
+    return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                    "cannot use %s \"%s\": nginx must find the file again: %s", secret->variable,
+                    secret->file, strerror(errno));
+}
+
 /* How nginx reaches a store that this process does not serve. */
 static enum cli_exit name_store(struct serving *serving)
 {
@@ -626,10 +638,10 @@ static enum cli_exit run(struct cli_args *args)
         exit = cli_secret_read(&serving->secret, args);
     if (exit == CLI_DONE)
         exit = cli_keys_read(&serving->keys, args);
-    if (exit == CLI_DONE && serving->secret.len > 0)
-        serving->conf.secret = realpath(serving->secret.file, serving->secret_file);
-    if (exit == CLI_DONE && serving->keys.len > 0)
-        serving->conf.keys = realpath(serving->keys.file, serving->keys_file);
+    if (exit == CLI_DONE)
+        exit = name_file(&serving->conf.secret, serving->secret_file, &serving->secret, args);
+    if (exit == CLI_DONE)
+        exit = name_file(&serving->conf.keys, serving->keys_file, &serving->keys, args);
     if (exit == CLI_DONE && serving->args->config_only) {
         exit = print_conf(serving);
     } else if (exit == CLI_DONE) {

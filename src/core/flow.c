@@ -521,6 +521,8 @@ static void make_end(struct hapax__flow *f)
         f->op.outcome.body_kept = false;
         f->op.outcome.body = (struct hapax_span){NULL, 0};
     }
+    if (f->bare)
+        f->op.outcome.headers = (struct hapax_span){NULL, 0};
 }
 
 static void make_release(struct hapax__flow *f)
@@ -933,7 +935,8 @@ static void plan_renewal(struct hapax__flow *f)
 /* The handler may start only while half of its lease is still ahead. */
 static void start(struct hapax__flow *f, int64_t now_us)
 {
-    if (outlived(f) && hapax__flow_is_new(f)) { /* the record that was seen has expired meanwhile */
+    /* The record that was seen has expired meanwhile; or it was completed, and is to run again. */
+    if (outlived(f) && hapax__flow_is_new(f) && !f->policy->rerun_completed) {
         give_expired(f, now_us);
         release(f, now_us);
         return;
@@ -1259,7 +1262,7 @@ static void told_saved_ok(struct hapax__flow *f, int64_t now_us)
     bool ours = !completed || hapax__outcome_same(stored, &f->op.outcome);
 
     if (completed && !answered(f) && !f->policy->rerun_completed &&
-        f->policy->retention_ms != HAPAX_FOREVER_MS)
+        f->policy->retention_ms != HAPAX_FOREVER_MS && f->op.outcome.body_kept)
         f->answer.kept_ms = f->policy->retention_ms; /* of our claim, from this write on */
     if (completed && !f->policy->rerun_completed)
         share(f, replay_of(stored), stored, now_us);
@@ -1277,7 +1280,9 @@ static void told_saved(struct hapax__flow *f, int64_t now_us)
     } else if (f->op.verdict == HAPAX_LOST) {
         count_lost(f);
         answer_from_record(f, now_us);
-    } else if (f->op.error == HAPAX_ERR_TOO_BIG && f->op.outcome.body.len > 0) {
+    } else if (f->op.error == HAPAX_ERR_TOO_BIG &&
+               f->op.outcome.body.len + f->op.outcome.headers.len > 0) {
+        f->bare = f->op.outcome.body.len == 0;
         f->bodiless = true;
         ask_at(f, now_us);
     } else if (repeatable(f->op.error)) {

@@ -109,6 +109,7 @@ struct hapax__flow {
     bool lost; /* a RENEW found the claim gone */
     bool reconciled; /* the hook said "it did not happen" */
     bool bodiless; /* the store refused the outcome for its size */
+    bool bare; /* and without its body for its headers */
     bool died; /* the handler's process */
     unsigned tries; /* in a row, for the pauses between them */
     int64_t asked_us; /* the last op */

@@ -356,7 +356,8 @@ int64_t hapax__key_made_ms(struct hapax_span key)
 
     if (time > 0)
         return time;
-    if (key.len < TIME_DIGITS + 2 || key.ptr[0] != 't' || key.ptr[TIME_DIGITS + 1] != '-')
+    if (key.len < TIME_DIGITS + 2 || key.ptr[0] != 't' || key.ptr[1] == '0' ||
+        key.ptr[TIME_DIGITS + 1] != '-')
         return 0;
     for (size_t i = 1; i <= TIME_DIGITS; i++) {
         if (key.ptr[i] < '0' || key.ptr[i] > '9')

@@ -189,7 +189,7 @@ static void follow(struct hapax__traces *traces)
     struct stat named, is;
     int fd;
 
-    if (!traces->events_path || fstat(traces->events_fd, &is) != 0 ||
+    if (!traces->events_path || fstat(traces->events_fd, &is) != 0 || !S_ISREG(is.st_mode) ||
         (stat(traces->events_path, &named) == 0 && named.st_dev == is.st_dev &&
          named.st_ino == is.st_ino))
         return;

@@ -76,7 +76,8 @@ static const char *read_line(struct hapax__keys *out, struct hapax_span line)
         return "this id stands before";
     if (out->n == HAPAX__KEYS_MAX)
         return "there are more than 16 keys";
-    if (line.len != id.len + 1 + HEX_SIZE || !hapax__unhex(key->bytes, space + 1, HEX_SIZE / 2))
+    if (!space || line.len != id.len + 1 + HEX_SIZE ||
+        !hapax__unhex(key->bytes, space + 1, HEX_SIZE / 2))
         return "it is not \"ID HEX\" with one space and 64 hex digits in lower case";
     memcpy(key->id, id.ptr, id.len);
     key->id[id.len] = '\0';
@@ -382,6 +383,7 @@ static enum hapax_error open_shown(const struct hapax__keys *keys, struct hapax_
                                  "version does not know",
                                  sealed.form)
                    : hapax__fail(text, HAPAX_ERR_SEALED, "the seal of the outcome is damaged");
+    assert(sealed.key_id.ptr && sealed.check.ptr);
     memcpy(id, sealed.key_id.ptr, sealed.key_id.len);
     id[sealed.key_id.len] = '\0';
     key = find(keys, sealed.key_id);
@@ -417,11 +419,10 @@ static void open_answer(const struct hapax__keys *keys, struct hapax_op *op,
                             "the outcome is not sealed, and the keys file says sealed-only");
     if (error == HAPAX_ERR_NONE)
         return;
-    if (op->kind == HAPAX_OP_RESOLVE) {
-        shown->headers = shown->body = (struct hapax_span){NULL, 0};
+    shown->headers = shown->body = (struct hapax_span){NULL, 0};
+    if (op->kind == HAPAX_OP_RESOLVE)
         return;
-    }
-    hapax__op_preset(op);
+    op->verdict = HAPAX_NO_VERDICT;
     op->error = error;
     if (error == HAPAX_ERR_NOMEM) { /* the op may have been applied */
         (void)hapax__fail(text, error, "out of memory to open an outcome");

@@ -64,7 +64,8 @@ enum hapax_error hapax__seal(const struct hapax__keys *keys, struct hapax_op *op
 /* Undoes hapax__seal() in an op that a store has answered, or that was never asked, and opens the
  * outcome that the answer shows, into the arena. An op whose outcome cannot be opened loses its
  * verdict for the error SEALED, or UNSUPPORTED for a form of a later version; text names the key.
- * A RESOLVE has its verdict all the same, without that outcome: it is about the state. */
+ * Its record stays, without the outcome. A RESOLVE has its verdict all the same, without that
+ * outcome: it is about the state. */
 void hapax__unseal(const struct hapax__keys *keys, struct hapax_op *op, struct hapax_arena *arena,
                    char text[HAPAX_TEXT_MAX]);
 

@@ -1164,14 +1164,16 @@ def test_the_schema_explains_itself(db):
                              "coalesce(proconfig::text, '') NOT LIKE '%%search_path%%'"):
         declared = text.partition("DECLARE")[2].partition("\nBEGIN")[0]
         types = re.findall(r"^ {4}\w+(?: CONSTANT)? ([\w.]+)", declared, re.M)
-        assert all(type.startswith("pg_catalog.") or type in ("integer", "bigint", "bit", "double") for type in types), \
-            (name, types)
+        own = [type for type in types if type not in ("integer", "bigint", "bit", "double")]
+        assert all(type.startswith("pg_catalog.") for type in own), (name, own)
 
 
 # A domain under the name of a type, found first by who compiles a function first, would run its CHECK as the owner.
-@pytest.mark.parametrize("granted, first", [("hapax.digest(bytea[])", "hapax.digest('x')"),
-                                            ("ALL FUNCTIONS IN SCHEMA hapax", "hapax.secret()"),
-                                            ("ALL FUNCTIONS IN SCHEMA hapax", "hapax.id_of('s', 'k', NULL, NULL, NULL)")])
+@pytest.mark.parametrize("granted, first", [
+    ("hapax.digest(bytea[])", "hapax.digest('x')"),
+    ("ALL FUNCTIONS IN SCHEMA hapax", "hapax.secret()"),
+    ("ALL FUNCTIONS IN SCHEMA hapax", "hapax.id_of('s', 'k', NULL, NULL, NULL)"),
+])
 def test_nobody_slips_a_type_under_what_runs_with_the_owners_rights(db, granted, first):
     db.run("DROP ROLE IF EXISTS evil; CREATE ROLE evil; GRANT USAGE ON SCHEMA hapax TO evil; GRANT EXECUTE ON " +
            ("" if granted.startswith("ALL") else "FUNCTION ") + granted + " TO evil; "

@@ -1005,6 +1005,8 @@ CASE(a_body_over_the_limit_is_not_kept)
     handled(b, 1, HAPAX_CLASS_FINAL, 200);
     told_error(b, 1, HAPAX_ERR_TOO_BIG);
     expect(b, "1 ASK complete 200\n1 ASK complete 200 bodiless\n");
+    told_error(b, 1, HAPAX_ERR_TOO_BIG); /* for its headers */
+    expect(b, "1 ASK complete 200 bodiless\n");
     told_error(b, 1, HAPAX_ERR_TOO_BIG);
     expect(b, "1 ANSWER fresh 200 unrecorded\n1 END\n");
     run_flow(b, 2);
@@ -1015,6 +1017,30 @@ CASE(a_body_over_the_limit_is_not_kept)
         go_on(b, 2);
     }
     expect(b, "2 ASK complete 200 bodiless\n");
+}
+
+/* Headers that do not fit are not kept either: what happened is stored all the same. */
+CASE(headers_over_the_limit_are_not_kept)
+{
+    const struct hapax_outcome outcome = {.status = 200,
+                                          .headers = hapax_str("A: b\r\n"),
+                                          .body = hapax_str("body"),
+                                          .body_kept = true};
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    run_flow(b, 0);
+    hapax__flow_handled(&b->flows[0], HAPAX_CLASS_FINAL, &outcome, b->now_us);
+    go_on(b, 0);
+    told_error(b, 0, HAPAX_ERR_TOO_BIG);
+    assert_int_equal(b->flows[0].op.outcome.headers.len, 6);
+    told_error(b, 0, HAPAX_ERR_TOO_BIG);
+    assert_int_equal(b->flows[0].op.outcome.headers.len, 0);
+    told_stored(b, 0);
+    expect(b, "0 ASK complete 200\n0 ASK complete 200 bodiless\n0 ASK complete 200 bodiless\n"
+              "0 ANSWER fresh 200 recorded\n0 END\n");
+    assert_int_equal(b->flows[0].answer.outcome.headers.len, 6);
+    assert_int_equal(b->flows[0].answer.kept_ms, 0);
 }
 
 /* ---- without a store ------------------------------------------------------------------------ */
@@ -1282,6 +1308,20 @@ CASE(a_record_that_expires_meanwhile_is_not_begun_anew)
               "0 ASK fail not-run\n");
     told_state(b, 0, HAPAX_OK, HAPAX_STATE_FAILED);
     expect(b, "0 END\n");
+}
+
+/* Where what has completed is run again, an old key's is, too. */
+CASE(an_old_key_that_is_completed_runs_again_where_all_do)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    make_old(b, 0);
+    b->policies[0].rerun_completed = true;
+    begin(b, 0);
+    told_state(b, 0, HAPAX_FOUND, HAPAX_STATE_COMPLETED);
+    told_claimed(b, 0, 1, false);
+    expect(b, "0 ASK read\n0 ASK claim\n0 RUN a1\n");
 }
 
 /* `open` runs nothing for an old key either: without the store nobody knows whether it ran. */

@@ -716,6 +716,7 @@ static void a_key_may_say_when_it_was_made(void **state)
         {"017f22e2-79b0-7cc3-98c4-dc0c0c07398f0", 0},
         {"t1645557742-order-7", 1645557742000},
         {"t1645557742-", 1645557742000},
+        {"t0000012345-order", 0}, /* a number with zeros before it */
         {"t1645557742", 0},
         {"t16455577429-order", 0},
         {"t164555774a-order", 0},

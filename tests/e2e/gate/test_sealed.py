@@ -69,7 +69,8 @@ def test_keys_are_set_and_changed_without_losing_a_replay(hapax, store, keys, fo
 
 
 @pytest.mark.parametrize("text, mode, said", [("one 12\n", 0o600, "line 1"), (ONE, 0o644, "chmod o-r"),
-                                              ("\n", 0o600, "empty")], ids=["line", "mode", "empty"])
+                                              ("\n", 0o600, "empty"), ("# one\n\n", 0o600, "no key")],
+                         ids=["line", "mode", "empty", "comments"])
 def test_a_keys_file_is_checked_before_anything_runs(hapax, store, folder, text, mode, said):
     path = folder / "keys"
     path.write_text(text)
@@ -80,6 +81,18 @@ def test_a_keys_file_is_checked_before_anything_runs(hapax, store, folder, text,
         done = hapax.run(HAPAX, words[0], "--store", store, *words[1:])
         assert done.code in (2, 125) and "HAPAX_KEYS_FILE" in done.err + done.out and said in done.err + done.out
         assert ONE.split()[1] not in done.err + done.out
+
+
+def test_what_a_lost_key_sealed_can_be_resolved(hapax, store, keys):
+    assert hapax("init", "--store", store).code == 0
+    keys(ONE)
+    assert BODY in run(hapax, store, '"k"').out
+    keys(TWO)
+    assert run(hapax, store, '"k"').code != 0
+    words = "--store", store, "--force"
+    assert hapax("resolve", '"k"', *words, "--complete", "200").code == 0
+    assert hapax("resolve", '"k"', *words, "--forget").code == 0
+    assert BODY in run(hapax, store, '"k"').out
 
 
 def test_sql_neither_shows_nor_repeats_what_is_sealed(hapax, keys):
