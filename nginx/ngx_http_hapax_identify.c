@@ -601,7 +601,7 @@ ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     key.ptr = ctx->key;
     key.len = ctx->key_len;
 
-    made_ms = hapax__key_made_ms(key);
+    made_ms = conf->policy.key_expires ? hapax__key_made_ms(key) : 0;
 
     if (made_ms) {
         request->key_age_ms = hapax__wall_us() / 1000 - made_ms;

@@ -302,9 +302,9 @@ bool hapax__call_identify(struct hapax__flow_request *to, struct hapax__call_nam
            (ssize_t)sizeof(to->token.bytes);
 }
 
-int64_t hapax__key_age_ms(struct hapax_span key)
+int64_t hapax__key_age_ms(const struct hapax_policy *policy, struct hapax_span key)
 {
-    int64_t made_ms = hapax__key_made_ms(key);
+    int64_t made_ms = policy->key_expires ? hapax__key_made_ms(key) : 0;
 
     return made_ms > 0 ? hapax__wall_us() / US_PER_MS - made_ms : 0;
 }

@@ -99,7 +99,8 @@ struct hapax__call_names {
 bool hapax__call_identify(struct hapax__flow_request *to, struct hapax__call_names *names,
                           const struct hapax_request *request, struct hapax_span secret);
 
-/* How long ago a key says that it was made; 0: it does not say. Negative: the clocks differ. */
-HAPAX__SHARED int64_t hapax__key_age_ms(struct hapax_span key);
+/* How long ago a key says that it was made; 0: it does not say, or the policy does not ask.
+ * Negative: the clocks differ. */
+HAPAX__SHARED int64_t hapax__key_age_ms(const struct hapax_policy *policy, struct hapax_span key);
 
 #endif

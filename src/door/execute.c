@@ -209,7 +209,7 @@ struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *
         return NULL;
     }
     if (!outer) /* the steps of an operation go on for as long as it does */
-        call->request.key_age_ms = hapax__key_age_ms(request->key);
+        call->request.key_age_ms = hapax__key_age_ms(policy, request->key);
     call->request.reconciles = reconciles;
     call->policy = *policy;
     call->pulse = h->pulse;

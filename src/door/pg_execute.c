@@ -569,7 +569,7 @@ static enum hapax_error begin(struct pg_call *call, const struct hapax_request *
         if (!hapax__call_identify(&call->request, &call->names, request, span))
             error = hapax__fail(call->text, HAPAX_ERR_NOMEM, "no random bytes");
         else if (!call->attempt.outer)
-            call->request.key_age_ms = hapax__key_age_ms(request->key);
+            call->request.key_age_ms = hapax__key_age_ms(&call->policy, request->key);
     }
     explicit_bzero(secret, sizeof(secret));
     PQclear(rows);

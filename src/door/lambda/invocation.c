@@ -159,9 +159,9 @@ static void begin_without_store(struct hapax__invocation *invocation, struct hap
     } else if (keyed && unit->asked.key_len < policy->key_min) {
         refuse(unit, HAPAX_ANSWER_BAD_KEY, HAPAX_ERR_NONE);
         unit->answer.key_min = policy->key_min;
-    } else if (keyed && (policy->on_store_error == HAPAX_STORE_CLOSED ||
-                         (policy->key_expires &&
-                          hapax__key_age_ms(unit->asked.request.key) > policy->retention_ms))) {
+    } else if (keyed &&
+               (policy->on_store_error == HAPAX_STORE_CLOSED ||
+                hapax__key_age_ms(policy, unit->asked.request.key) > policy->retention_ms)) {
         refuse(unit, HAPAX_ANSWER_STORE_DOWN, HAPAX_ERR_UNAVAILABLE);
     } else {
         unit->answer = (struct hapax_answer){
