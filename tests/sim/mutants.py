@@ -7,7 +7,7 @@ rest, and the simulator runs until a rule is broken. A mistake that survives, or
 longer in the source exactly once, fails the test: then the simulator has a gap, or the list is
 out of date. A change that no schedule could tell from the original does not belong here.
 
-    mutants.py SOURCE_ROOT [--only NAME] [--schedules N] [--jobs N]
+    mutants.py SOURCE_ROOT [--only NAME] [--schedules N] [--jobs N] [--texts]
 """
 import argparse
 import concurrent.futures
@@ -54,7 +54,8 @@ def class_rows():
 MUTANTS = [
     # ---- keys that carry their time
     ("an_old_key_begins_anew_once_its_record_is_gone", FLOW,
-     "    if (outlived(f) && hapax__flow_is_new(f)) {", "    if (false) {",
+     "    if (outlived(f) && hapax__flow_is_new(f) && !f->policy->rerun_completed) {",
+     "    if (false) {",
      "what ran long ago runs again"),
     ("an_old_key_runs_unprotected", FLOW, "repeatable(error) && !outlived(f)) {", "repeatable(error)) {",
      "during an outage what ran long ago runs again"),
@@ -415,14 +416,23 @@ def plant(text, old, new):
     return text[:begin] + part.replace(old, new) + text[end:]
 
 
-def try_mutant(root, work, objects, mutant, schedules):
-    name, path, old, new, _why = mutant
-    text = open(f"{root}/{path}", encoding="utf-8").read()
-    source = f"{work}/{name}.c"
+def planted(root, mutant):
+    """The source with the mistake, and why there is none."""
+    _name, path, old, new, _why = mutant
+    with open(f"{root}/{path}", encoding="utf-8") as file:
+        text = file.read()
     try:
-        mistaken = plant(text, old, new)
+        return plant(text, old, new), None
     except ValueError as error:
-        return name, None, f"{path}: {error}"
+        return None, f"{path}: {error}"
+
+
+def try_mutant(root, work, objects, mutant, schedules):
+    name, path = mutant[:2]
+    source = f"{work}/{name}.c"
+    mistaken, why_not = planted(root, mutant)
+    if why_not:
+        return name, None, why_not
     with open(source, "w", encoding="utf-8") as file:
         file.write(mistaken)
     compile_source(root, source, f"{work}/{name}.o", os.path.dirname(f"{root}/{path}"), "-O0")
@@ -443,7 +453,10 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--schedules", type=int, default=2000000)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--texts", action="store_true", help="only look whether each text is there once")
     args = parser.parse_args()
+    if args.texts:
+        sys.exit("\n".join(f"{m[0]}: {why}" for m in MUTANTS if (why := planted(args.root, m)[1])) or None)
     chosen = [m for m in MUTANTS if args.only in (None, m[0])]
     survivors = 0
     with tempfile.TemporaryDirectory() as work, \
