@@ -493,6 +493,8 @@ void check_judged(struct sim *s, const struct hapax_op *op, int call, uint32_t a
     struct shadow *shadow = &s->shadows[id];
 
     forget_expired(s, shadow);
+    if (op->kind == HAPAX_OP_CLAIM && call >= 0 && s->calls[call].healing)
+        check_claims_healed(s, &s->calls[call]);
     switch (op->kind) {
     case HAPAX_OP_CLAIM:
         judged_claim(s, shadow, op, ask);

@@ -30,6 +30,7 @@ void watch_begins(struct sim *s, struct call *call)
     const struct watch *watch = &proc_of(s, call)->watch;
     int64_t now_us = local_us(s, proc_of(s, call));
 
+    call->beginning = true;
     call->began_local_us = now_us;
     call->dead = watch->vain == 2 && now_us < watch->failed_us + DEAD_US;
     if (watch->vain == 2 && !call->dead)
@@ -50,17 +51,12 @@ void watch_told(struct sim *s, const struct call *call)
     watch->heard_us = local_us(s, proc_of(s, call));
 }
 
-static bool is_new(const struct sim *s, const struct call *call)
-{
-    return call->asks == 0 && call->began_us == s->now_us;
-}
-
 void watch_asks(struct sim *s, const struct call *call)
 {
     struct watch *watch = &proc_of(s, call)->watch;
     int64_t now_us = local_us(s, proc_of(s, call));
 
-    if (!is_new(s, call) || !call->dead)
+    if (!call->beginning || call->asks > 0 || !call->dead)
         return;
     if (now_us < watch->probe_us)
         sim_fail(s, "g one claim asks a dead store each half second", "call %d asks it, too",
@@ -82,9 +78,9 @@ static bool joins(const struct sim *s, const struct call *call)
     return false;
 }
 
-bool refused_unasked(const struct sim *s, const struct call *call)
+bool refused_unasked(const struct call *call)
 {
-    return is_new(s, call) && !call->stopped;
+    return call->beginning && call->asks == 0 && !call->stopped;
 }
 
 void watch_gives_up(struct sim *s, const struct call *call)
@@ -92,7 +88,7 @@ void watch_gives_up(struct sim *s, const struct call *call)
     struct watch *watch = &proc_of(s, call)->watch;
     int64_t now_us = local_us(s, proc_of(s, call));
 
-    if (refused_unasked(s, call)) {
+    if (refused_unasked(call)) {
         if (!call->dead)
             sim_fail(s, "g only a dead store is not asked", "call %d", (int)(call - s->calls));
         else if (now_us >= watch->probe_us && !joins(s, call))
@@ -108,8 +104,9 @@ void watch_gives_up(struct sim *s, const struct call *call)
         watch->probe_us = now_us;
 }
 
-void watch_begun(struct sim *s, const struct call *call)
+void watch_begun(struct sim *s, struct call *call)
 {
+    call->beginning = false;
     if (call->dead && call->state == CALL_LIVE && call->asks == 0 && undecided(call))
         sim_fail(s, "g nobody waits for a dead store", "call %d", (int)(call - s->calls));
 }

@@ -6,7 +6,8 @@
  * - answer before the outcome is stored;
  * - answer with its own outcome once it knows that another's stands;
  * - leave a claim behind that nobody will finish;
- * - leave a client without an answer.
+ * - leave a client without an answer, or let one wait for longer than faults explain;
+ * - leave an operation, once all is healed, that another call cannot end.
  * It also counts the rare branches that lie in a door.
  */
 #include "sim.h"
@@ -301,6 +302,74 @@ static void check_expired(struct sim *s, const struct call *call)
     sim_mark(s, call->claimed ? MARK_expired_claim : MARK_expired);
 }
 
+/* Nothing fails any more: whoever asks waits for its patience, the hook, the handler and the save,
+ * and each has its bound. */
+static void check_in_time(struct sim *s, const struct call *call, int64_t more_us)
+{
+    const struct hapax_policy *policy = &call->policy;
+    int64_t since_us = call->began_us > s->calm_us ? call->began_us : s->calm_us;
+    int64_t bound_us = (policy->wait_ms + policy->timeout_ms + policy->save_wait_ms +
+                        2 * RUN_LEASES * policy->lease_ms) *
+                           MS +
+                       2 * SECOND + more_us;
+
+    bound_us += bound_us / 20; /* of clocks that run slower */
+    if (s->calm && s->faults.request_lost == 0 && s->now_us - since_us > bound_us)
+        sim_fail(s, "m in time once nothing fails", "call %d took %lld of %lld ms", number(s, call),
+                 (long long)((s->now_us - since_us) / MS), (long long)(bound_us / MS));
+}
+
+/* What must become of an operation that somebody asks for when all is healed: what is left undone
+ * is done, but for what waits for an operator, or has used up its attempts. */
+void check_claims_healed(struct sim *s, struct call *call)
+{
+    const struct shadow *shadow = &s->shadows[call->id];
+    const struct hapax_policy *policy = &call->policy;
+    bool hook = policy->on_expired == HAPAX_EXPIRED_RECONCILE && call->reconciles;
+    bool held = shadow->hold || policy->on_expired != HAPAX_EXPIRED_RERUN;
+    enum hapax_state state = shadow->present ? shadow->state : HAPAX_STATE_ABSENT;
+    bool died = state == HAPAX_STATE_STARTED, failed = state == HAPAX_STATE_FAILED;
+    bool unknown = state == HAPAX_STATE_UNKNOWN;
+    bool open = died || unknown || (failed && shadow->stale);
+    bool used_up = ((died && !hook) || failed) && policy->attempts_max > 0 &&
+                   shadow->spent + died >= policy->attempts_max;
+
+    if (died && shadow_live(s, shadow))
+        sim_fail(s, "m leases end", "id %d is still claimed", call->id);
+    if (state == HAPAX_STATE_COMPLETED)
+        call->must = shadow->reruns && policy->rerun_completed ? MUST_RUN : MUST_BE_STORED;
+    else if (open && (held || unknown) && !hook)
+        call->must = MUST_WAIT;
+    else if (used_up)
+        call->must = MUST_BE_USED_UP;
+    else
+        call->must = open && hook ? MUST_ASK_HOOK : MUST_RUN;
+}
+
+static void check_healed(struct sim *s, const struct call *call)
+{
+    static const struct {
+        enum mark mark;
+        enum hapax_answer_kind kinds[3];
+    } musts[] = {
+        [MUST_RUN] = {MARK_healed_run, {HAPAX_ANSWER_FRESH}},
+        [MUST_BE_STORED] = {MARK_healed_stored, {HAPAX_ANSWER_REPLAY, HAPAX_ANSWER_GONE}},
+        [MUST_ASK_HOOK] = {MARK_healed_by_hook,
+                           {HAPAX_ANSWER_REPLAY, HAPAX_ANSWER_GONE, HAPAX_ANSWER_FRESH}},
+        [MUST_BE_USED_UP] = {MARK_healed_used_up, {HAPAX_ANSWER_FAILED}},
+        [MUST_WAIT] = {MARK_healed_unknown, {HAPAX_ANSWER_UNKNOWN}},
+    };
+    const struct hapax_answer *a = &call->flow.answer;
+
+    sim_mark(s, musts[call->must].mark);
+    for (int i = 0; i < 3; i++)
+        if (a->kind == musts[call->must].kinds[i] &&
+            (a->kind != HAPAX_ANSWER_FRESH || a->cls == HAPAX_CLASS_FINAL))
+            return;
+    sim_fail(s, "m healed, each operation ends", "call %d on id %d is answered %s", number(s, call),
+             call->id, hapax_answer_name(a->kind));
+}
+
 void check_answer(struct sim *s, struct call *call)
 {
     const struct hapax_answer *a = &call->flow.answer;
@@ -311,6 +380,9 @@ void check_answer(struct sim *s, struct call *call)
         sim_fail(s, "d one answer", "call %d gets a second", number(s, call));
     call->answered = true;
     call->kind = a->kind;
+    check_in_time(s, call, 0);
+    if (call->healing)
+        check_healed(s, call);
     if (shows && result < 0)
         sim_fail(s, "b outcomes are whole", "call %d shows bytes of nobody", number(s, call));
     switch (a->kind) {
@@ -379,6 +451,10 @@ void check_end(struct sim *s, struct call *call)
 
     if (!call->answered)
         sim_fail(s, "d one answer", "call %d ends without", number(s, call));
+    check_in_time(s, call, 10 * SECOND);
+    if (call->healing && call->kind == HAPAX_ANSWER_FRESH &&
+        s->shadows[call->id].state != HAPAX_STATE_COMPLETED)
+        sim_fail(s, "m healed, each operation ends", "id %d is not completed", call->id);
     if (call->asking)
         sim_fail(s, "d ended", "call %d ends with an op out", number(s, call));
     if (call->stopped || call->hard || call->keyless)

@@ -77,7 +77,7 @@ static void run_handler(struct sim *s, struct call *call)
 
 static void ask_hook(struct sim *s, struct call *call)
 {
-    int64_t last_us = sim_chance(s, 700) ? 10 * MS : 4 * call->policy.lease_ms * MS;
+    int64_t last_us = s->healed || sim_chance(s, 700) ? 10 * MS : 4 * call->policy.lease_ms * MS;
 
     TRACE(s, "p%d c%d RECONCILE attempt %u", call->proc, (int)(call - s->calls),
           call->flow.attempt);
@@ -113,7 +113,7 @@ static void abandon(struct sim *s, struct call *call)
  * nobody else may probe, and so has a verdict in the end. */
 static void call_again(struct sim *s, struct call *call)
 {
-    bool away = s->calm && call->kind == HAPAX_ANSWER_STORE_DOWN && refused_unasked(s, call);
+    bool away = s->calm && call->kind == HAPAX_ANSWER_STORE_DOWN && refused_unasked(call);
     struct call *next;
     int n;
 
@@ -396,7 +396,7 @@ void door_hook(struct sim *s, int n)
     assert(call->flow.phase == HAPAX__FLOW_RECONCILING);
     fence_off(s, call->id, call->flow.fence);
     effect = effect_of(s, call->id, s->shadows[call->id].life);
-    if (sim_chance(s, 150)) {
+    if (!s->healed && sim_chance(s, s->swarm.hook_unsure)) {
         cls = sim_chance(s, 500) ? HAPAX_CLASS_UNKNOWN : HAPAX_CLASS_FAILED;
         sim_mark(s, MARK_reconcile_unsure);
     } else if (effect >= 0) {

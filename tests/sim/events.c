@@ -14,6 +14,8 @@ uint64_t sim_random(struct sim *s)
 {
     uint64_t z = s->random += UINT64_C(0x9e3779b97f4a7c15);
 
+    if (s->steady)
+        return 0;
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);

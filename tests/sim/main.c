@@ -29,6 +29,7 @@ struct totals {
 
 struct arguments {
     uint64_t first, count;
+    double seconds; /* 0: until count */
     unsigned jobs;
     bool one, trace, twice, marks;
 };
@@ -41,9 +42,21 @@ static const char *const mark_names[] = {
 
 static struct sim sim;
 
+static double seconds_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 static void run_seeds(struct totals *totals, const struct arguments *args, uint64_t first)
 {
+    double end = seconds_now() + args->seconds;
+
     for (uint64_t i = first; i < args->count && !totals->failed; i += args->jobs) {
+        if (args->seconds > 0 && totals->schedules % 64 == 0 && seconds_now() >= end)
+            break;
         totals->seed = args->first + i;
         sim_run(&sim, totals->seed, NULL);
         totals->schedules++;
@@ -124,13 +137,12 @@ static int run_many(const struct arguments *args)
 {
     struct totals *totals = mmap(NULL, JOBS_MAX * sizeof(*totals), PROT_READ | PROT_WRITE,
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct timespec begin, end;
+    double begin = seconds_now();
     pid_t children[JOBS_MAX];
     bool failed;
 
     if (totals == MAP_FAILED)
         return 2;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
     for (unsigned j = 0; j < args->jobs; j++) {
         children[j] = fork();
         if (children[j] == 0) {
@@ -141,11 +153,7 @@ static int run_many(const struct arguments *args)
     for (unsigned j = 0; j < args->jobs; j++)
         if (children[j] > 0)
             waitpid(children[j], NULL, 0);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    failed = report_totals(totals, args->jobs,
-                           (double)(end.tv_sec - begin.tv_sec) +
-                               (double)(end.tv_nsec - begin.tv_nsec) / 1e9,
-                           args->marks);
+    failed = report_totals(totals, args->jobs, seconds_now() - begin, args->marks);
     failed |= report_failures(totals, args->jobs);
     return failed;
 }
@@ -164,6 +172,9 @@ int main(int argc, char **argv)
             args.first = strtoull(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--schedules") == 0 && more) {
             args.count = strtoull(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--seconds") == 0 && more) {
+            args.seconds = strtod(argv[++i], NULL);
+            args.count = UINT64_MAX;
         } else if (strcmp(argv[i], "--jobs") == 0 && more) {
             args.jobs = (unsigned)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--trace") == 0) {
@@ -177,7 +188,8 @@ int main(int argc, char **argv)
         }
     }
     if (args.jobs == 0 || args.jobs > JOBS_MAX || args.count == 0) {
-        fprintf(stderr, "usage: sim [--first N] [--schedules N] [--jobs N] [--marks] [--twice]\n"
+        fprintf(stderr, "usage: sim [--first N] [--schedules N | --seconds N] [--jobs N] [--marks] "
+                        "[--twice]\n"
                         "       sim --seed N [--trace]\n");
         return 2;
     }

@@ -35,6 +35,15 @@ static struct message *new_message(struct sim *s, const struct hapax_op *op, int
     return NULL;
 }
 
+void network_copy(struct sim *s, int n)
+{
+    const struct message *msg = &s->msgs[n];
+    struct message *copy = new_message(s, &msg->op, msg->call, msg->ask);
+
+    if (copy)
+        sim_at(s, s->now_us, EVENT_REQUEST, (int)(copy - s->msgs), 0);
+}
+
 static void deliver(struct sim *s, const struct hapax_op *op, int call, uint32_t ask,
                     int64_t after_us)
 {

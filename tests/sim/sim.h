@@ -6,6 +6,7 @@
  * here reads a clock or allocates. So the same seed is the same schedule on every machine.
  *
  *     draw.c      what a seed means: policies, handlers, faults
+ *     results.c   what handlers say, and what doors make of it
  *     events.c    the heap of events, and the trace
  *     store.c     the store, its clock, PURGE; network.c carries ops to it
  *     door.c      the processes: flows, handlers, hooks
@@ -13,6 +14,7 @@
  *     checker.c   what no store may do; checker_door.c what no door may do; checker_breaker.c
  *                 what no breaker may do
  *     main.c      many seeds, totals, and the marks that prove the rare branches were met
+ *     small.c     in the place of draw.c and main.c: every order of events of a small world
  */
 #ifndef HAPAX_TESTS_SIM_H
 #define HAPAX_TESTS_SIM_H
@@ -26,12 +28,13 @@
 
 #define PROCS_MAX    3
 #define IDS_MAX      3
-#define CALLS_MAX    64
-#define EXECS_MAX    64
-#define OUTCOMES_MAX 224
+#define CALLS_MAX    96
+#define EXECS_MAX    96
+#define OUTCOMES_MAX 288
 #define MSGS_MAX     128
 #define EVENTS_MAX   512
 #define BUCKETS      4
+#define RUN_LEASES   7 /* what a handler takes at most, and a hook */
 #define OPS_MIN      20
 #define TEXT_LEN     8
 #define MS           INT64_C(1000)
@@ -63,7 +66,8 @@
     X(limited) X(limited_and_known) X(limited_claim) X(limited_unprotected) \
     X(refusal_gone) X(refusal_gone_to_its_fail) X(refused_claim_late) \
     X(refused_claim_granted_anew) X(dead_store_refused) X(dead_store_probed) X(dead_store_back) \
-    X(dead_store_doubted)
+    X(dead_store_doubted) \
+    X(healed_run) X(healed_stored) X(healed_by_hook) X(healed_used_up) X(healed_unknown)
 /* clang-format on */
 
 enum mark {
@@ -176,6 +180,7 @@ struct call {
     bool old; /* its key is older than what the store keeps */
     bool refused; /* its owner is at a limit when it is to run */
     int again; /* times its client calls once more */
+    bool beginning; /* in its first event */
     int64_t began_us;
     int64_t began_local_us; /* by its process's clock */
     int64_t jump_us; /* of the store's clock, when it began */
@@ -204,6 +209,8 @@ struct call {
     bool hook_no;
     bool chased;
     bool dead; /* the store was, for its process, when it began */
+    bool healing; /* asks, alone, once all is healed */
+    enum must { MUST_RUN, MUST_BE_STORED, MUST_ASK_HOOK, MUST_BE_USED_UP, MUST_WAIT } must;
     enum hapax_answer_kind kind;
 };
 
@@ -263,18 +270,81 @@ struct store {
     unsigned net_epoch;
 };
 
-/* Chances in 1000ths. */
-struct faults {
-    unsigned request_lost, reply_lost, twice, late, slow, hard;
+/* What a schedule may have at all, each with its largest rate. Those of `faults` are of the network,
+ * and end with the calm; those of `events` are counts; the others are chances in 1000ths. */
+#define NETWORK(X)                                                                                 \
+    X(request_lost, 300)                                                                           \
+    X(reply_lost, 300)                                                                             \
+    X(twice, 400)                                                                                  \
+    X(late, 400)                                                                                   \
+    X(slow, 400)                                                                                   \
+    X(hard, 60)
+#define EVENTS(X)                                                                                  \
+    X(crash, 3)                                                                                    \
+    X(pause, 3)                                                                                    \
+    X(outage, 3)                                                                                   \
+    X(restart, 2)                                                                                  \
+    X(operator_act, 5)                                                                             \
+    X(purge, 8)
+#define FEATURES(X)                                                                                \
+    X(store_drifts, 1000)                                                                          \
+    X(clocks_drift, 1000)                                                                          \
+    X(clock_jumps, 700)                                                                            \
+    X(small_store, 150)                                                                            \
+    X(many_ids, 1000)                                                                              \
+    X(two_doors, 1000)                                                                             \
+    X(other_lease, 700)                                                                            \
+    X(short_run_max, 700)                                                                          \
+    X(short_retention, 600)                                                                        \
+    X(impatient, 1000)                                                                             \
+    X(slow_to_give_up, 1000)                                                                       \
+    X(saves_not_waited_for, 300)                                                                   \
+    X(opens, 600)                                                                                  \
+    X(attempts_limited, 800)                                                                       \
+    X(small_responses, 400)                                                                        \
+    X(reruns, 250)                                                                                 \
+    X(passes_token, 700)                                                                           \
+    X(no_hook, 400)                                                                                \
+    X(together, 1000)                                                                              \
+    X(leaves, 120)                                                                                 \
+    X(other_request, 300)                                                                          \
+    X(keyless, 30)                                                                                 \
+    X(over, 200)                                                                                   \
+    X(refused, 150)                                                                                \
+    X(old, 250)                                                                                    \
+    X(turned_away, 350)                                                                            \
+    X(broken, 350)                                                                                 \
+    X(cut, 400)                                                                                    \
+    X(slow_runs, 700)                                                                              \
+    X(very_slow_runs, 400)                                                                         \
+    X(remote, 1000)                                                                                \
+    X(dies, 1000)                                                                                  \
+    X(obeys, 1000)                                                                                 \
+    X(late_effects, 600)                                                                           \
+    X(completes_itself, 1000)                                                                      \
+    X(hook_unsure, 400)
+
+#define RATE(name, most) unsigned name;
+struct swarm {
+    struct faults {
+        NETWORK(RATE)
+    } faults;
+    struct {
+        EVENTS(RATE)
+    } events;
+    FEATURES(RATE)
 };
+#undef RATE
 
 struct sim {
     uint64_t seed;
     uint64_t random;
+    bool steady; /* nothing is drawn: each number is the least */
     FILE *trace;
     uint64_t hash;
     int64_t now_us;
     bool calm;
+    bool healed; /* all has come to rest, and whoever failed works again */
     int64_t calm_us;
     bool failed;
     unsigned steps; /* of the flows, after the last event */
@@ -294,7 +364,8 @@ struct sim {
     struct store store;
     struct shadow shadows[IDS_MAX];
     uint64_t upstream_fence[IDS_MAX]; /* smaller ones are refused there */
-    struct faults faults;
+    struct swarm swarm;
+    struct faults faults; /* the swarm's, until the calm */
     int64_t lease_ms; /* the world's measure of time */
     int64_t reply_wait_us; /* how long a door waits for a reply */
     struct hapax_policy policies[2]; /* of the schedule's doors */
@@ -326,14 +397,18 @@ void sim_mix(struct sim *s, uint64_t value);
             sim_trace(s, __VA_ARGS__);                                                             \
     } while (0)
 
-/* ---- draw.c ------------------------------------------------------------------------ */
+/* ---- draw.c; of small worlds: small.c ---------------------------------------------- */
 
 void draw_world(struct sim *s);
 int draw_call(struct sim *s, int id, bool last);
 void draw_exec(struct sim *s, struct exec *exec, const struct hapax_policy *policy);
+
+/* ---- results.c --------------------------------------------------------------------- */
+
 int new_result(struct sim *s, int id, int status);
 struct hapax_outcome outcome_of(const struct sim *s, int result);
 int result_of(const struct sim *s, const struct hapax_outcome *outcome); /* -1: not of this run */
+enum hapax_class class_of(const struct hapax_policy *policy, const struct said *answer);
 
 /* ---- store.c ----------------------------------------------------------------------- */
 
@@ -347,6 +422,7 @@ void network_ask(struct sim *s, int call);
 void network_send(struct sim *s, const struct hapax_op *op);
 void network_request(struct sim *s, int msg);
 void network_reply(struct sim *s, int msg);
+void network_copy(struct sim *s, int msg); /* the same request once more */
 
 /* ---- door.c ------------------------------------------------------------------------ */
 
@@ -365,6 +441,13 @@ void operator_acts(struct sim *s);
 
 void sim_run(struct sim *s, uint64_t seed, FILE *trace);
 
+/* Its parts: the world before its first event; one event; all events to the last; from the calm to
+ * the end. */
+void sim_begin(struct sim *s, uint64_t seed, FILE *trace);
+void sim_handle(struct sim *s, const struct event *event);
+void sim_rest(struct sim *s);
+void sim_heal(struct sim *s);
+
 /* ---- checker.c, checker_door.c, checker_breaker.c ---------------------------------- */
 
 void check_judged(struct sim *s, const struct hapax_op *op, int call, uint32_t ask);
@@ -378,16 +461,17 @@ void check_told(struct sim *s, struct call *call);
 void check_run(struct sim *s, struct call *call);
 void check_answer(struct sim *s, struct call *call);
 void check_end(struct sim *s, struct call *call);
+void check_claims_healed(struct sim *s, struct call *call);
 void check_quiet(struct sim *s);
 bool same_question(const struct call *a, const struct call *b);
 
 void watch_start(struct proc *proc);
 void watch_begins(struct sim *s, struct call *call);
-void watch_begun(struct sim *s, const struct call *call);
+void watch_begun(struct sim *s, struct call *call);
 void watch_asks(struct sim *s, const struct call *call);
 void watch_told(struct sim *s, const struct call *call);
 void watch_gives_up(struct sim *s, const struct call *call); /* its claim, without a verdict */
-bool refused_unasked(const struct sim *s, const struct call *call);
+bool refused_unasked(const struct call *call);
 
 bool same_token(const struct hapax_token *a, const struct hapax_token *b);
 bool shadow_live(const struct sim *s, const struct shadow *shadow);

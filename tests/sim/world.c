@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loop. At first everything may fail. From the calm on nothing fails any more: patient clients
- * call each operation once more, and the world must come to rest. Then every flow has ended, every
- * client has an answer, and no record has a claim without a process. The calm is what finds the
- * stranded.
+ * The loop. At first everything may fail. From the calm on no network, store or process fails any
+ * more: patient clients call each operation once more, and the world must come to rest. Then every
+ * flow has ended, and every client has an answer, each within a bound. The calm is what finds the
+ * stranded. Last, when each lease is over and handlers and hooks work again, too, one client asks
+ * for each operation, alone. Its answer must be the one that the record asks for: an operation that
+ * nobody can end any more is found here.
  */
 #include "sim.h"
 
@@ -50,7 +52,7 @@ static void restart_store(struct sim *s)
     TRACE(s, "        STORE RESTART");
     s->store.net_epoch++;
     sim_fault(s, MARK_store_restart);
-    if (sim_chance(s, 300)) {
+    if (sim_chance(s, s->swarm.clock_jumps)) {
         /* Sometimes over the time for which a refusal is kept. */
         s->store.jump_us += sim_chance(s, 400) ? sim_between(s, 0, 2 * MINUTE)
                                                : sim_between(s, 1, 3 * s->lease_ms) * MS;
@@ -133,8 +135,9 @@ static void handle_door(struct sim *s, const struct event *event)
     }
 }
 
-static void handle(struct sim *s, const struct event *event)
+void sim_handle(struct sim *s, const struct event *event)
 {
+    sim_mix(s, (uint64_t)event->at_us << 8 ^ event->kind);
     switch ((enum event_kind)event->kind) {
     case EVENT_REQUEST:
         network_request(s, event->who);
@@ -165,7 +168,7 @@ static void handle(struct sim *s, const struct event *event)
     }
 }
 
-static void run_to_rest(struct sim *s)
+void sim_rest(struct sim *s)
 {
     struct event event;
     unsigned events = 0;
@@ -173,21 +176,41 @@ static void run_to_rest(struct sim *s)
     while (!s->failed && sim_take(s, &event)) {
         int proc = process_of(s, &event);
 
-        s->now_us = event.at_us;
+        if (s->now_us < event.at_us)
+            s->now_us = event.at_us;
         if (proc >= 0 && s->procs[proc].paused_until_us > s->now_us) {
             sim_at(s, s->procs[proc].paused_until_us, (enum event_kind)event.kind, event.who,
                    event.stamp);
             continue;
         }
-        sim_mix(s, (uint64_t)event.at_us << 8 ^ event.kind);
-        handle(s, &event);
+        sim_handle(s, &event);
         if (++events > EVENTS_PER_SCHEDULE || s->now_us > s->calm_us + REST_WITHIN_US)
             sim_fail(s, "d quiescence", "no rest %lld ms after the faults",
                      (long long)((s->now_us - s->calm_us) / MS));
     }
 }
 
-void sim_run(struct sim *s, uint64_t seed, FILE *trace)
+/* All works again, and no lease is left. Each operation is asked for once, by whom it belongs to. */
+void sim_heal(struct sim *s)
+{
+    TRACE(s, "        HEALED");
+    s->healed = true;
+    for (int id = 0; id < s->ids_count && s->calls_count < CALLS_MAX; id++) {
+        struct call *call = &s->calls[draw_call(s, id, true)];
+
+        call->healing = true;
+        call->keyless = false;
+        call->policy.wait_ms = 60000;
+        call->variant = s->shadows[id].present ? s->shadows[id].variant : 0;
+        sim_at(s, s->now_us + 3 * s->lease_ms * MS + 6 * SECOND, EVENT_CALL, (int)(call - s->calls),
+               0);
+    }
+    sim_rest(s);
+    if (!s->failed)
+        check_quiet(s);
+}
+
+void sim_begin(struct sim *s, uint64_t seed, FILE *trace)
 {
     memset(s, 0, offsetof(struct sim, heap));
     s->seed = seed;
@@ -200,8 +223,13 @@ void sim_run(struct sim *s, uint64_t seed, FILE *trace)
         s->msgs[i].used = false;
     memset(&s->store, 0, offsetof(struct sim, marks) - offsetof(struct sim, store));
     draw_world(s);
+}
+
+void sim_run(struct sim *s, uint64_t seed, FILE *trace)
+{
+    sim_begin(s, seed, trace);
     sim_at(s, s->calm_us, EVENT_CALM, 0, 0);
-    run_to_rest(s);
+    sim_rest(s);
     /* A schedule with few events is continued: its next request is lost. */
     while (!s->failed && (s->ops < OPS_MIN || s->faults_count == 0)) {
         if (s->calls_count == CALLS_MAX) {
@@ -211,8 +239,9 @@ void sim_run(struct sim *s, uint64_t seed, FILE *trace)
         }
         s->faults.request_lost = s->faults_count == 0 ? 500 : 0;
         sim_at(s, s->now_us + MS, EVENT_CALL, draw_call(s, 0, true), 0);
-        run_to_rest(s);
+        sim_rest(s);
     }
+    s->faults.request_lost = 0;
     if (!s->failed)
-        check_quiet(s);
+        sim_heal(s);
 }
