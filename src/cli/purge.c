@@ -51,7 +51,9 @@ static void say_done(const struct cli_args *args, uint64_t purged, uint64_t expi
     (void)fflush(stdout);
 }
 
-static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *store, int signals)
+/* *stop is set where a signal ended the sweep: it is read only once. */
+static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *store, int signals,
+                               bool *stop)
 {
     struct hapax_op op = {.kind = HAPAX_OP_PURGE};
     struct report_damage damage = {0};
@@ -72,7 +74,8 @@ static enum cli_exit purge_all(const struct cli_args *args, struct hapax_store *
         op.cursor = op.next_cursor;
         if (op.more)
             progress_tell(&progress, progress_share(store, &op.cursor), purged, "removed");
-    } while (op.more && (signals < 0 || cli_signals_wait(signals, 0) == 0));
+        *stop = op.more && signals >= 0 && cli_signals_wait(signals, 0) != 0;
+    } while (op.more && !*stop);
     progress_end(&progress);
     if (error != HAPAX_ERR_NONE)
         return cli_store_failed(args, error, hapax_store_text(store));
@@ -98,17 +101,18 @@ static enum cli_exit purge_store(const struct purge_args *purge, struct hapax_st
                                  int signals)
 {
     enum cli_exit exit;
+    bool stop = false;
 
     if (store->type->forgets) {
         say_done(&purge->args, 0, 0,
                  "nothing to remove: this store drops expired records by itself");
         return CLI_DONE;
     }
-    exit = purge_all(&purge->args, store, signals);
+    exit = purge_all(&purge->args, store, signals, &stop);
     if (signals < 0)
         return exit;
-    while (cli_signals_wait(signals, about(purge->every_ms)) == 0)
-        (void)purge_all(&purge->args, store, signals);
+    while (!stop && cli_signals_wait(signals, about(purge->every_ms)) == 0)
+        (void)purge_all(&purge->args, store, signals, &stop);
     return CLI_DONE;
 }
 

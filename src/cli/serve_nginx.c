@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,6 +90,14 @@ static int run_once(const char *const words[], char *output, size_t size)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
+/* A folder may be searched, which access() takes for the right to execute it. */
+static bool is_program(const char *path)
+{
+    struct stat is;
+
+    return access(path, X_OK) == 0 && stat(path, &is) == 0 && S_ISREG(is.st_mode);
+}
+
 static bool find_program(char out[PATH_MAX], const char *name)
 {
     static const char *const more[] = {"/usr/sbin", "/usr/local/sbin", "/usr/local/nginx/sbin"};
@@ -98,13 +107,13 @@ static bool find_program(char out[PATH_MAX], const char *name)
         size_t len = strcspn(path, ":");
         int total = snprintf(out, PATH_MAX, "%.*s/%s", (int)(len < PATH_MAX ? len : 0), path, name);
 
-        if (len > 0 && total > 0 && total < PATH_MAX && access(out, X_OK) == 0)
+        if (len > 0 && total > 0 && total < PATH_MAX && is_program(out))
             return true;
         path += len + (path[len] == ':' ? 1 : 0);
     }
     for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++) {
         (void)snprintf(out, PATH_MAX, "%s/%s", more[i], name);
-        if (access(out, X_OK) == 0)
+        if (is_program(out))
             return true;
     }
     return false;

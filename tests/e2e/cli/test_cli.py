@@ -874,6 +874,13 @@ def test_purge_goes_on_until_a_signal(hapax, store):
     assert end(process, signal.SIGINT) == 0
 
 
+@pytest.mark.ci
+def test_a_signal_amid_a_sweep_ends_it(hapax, store):
+    """The signal waits for the first call of the sweep, which has more to look at."""
+    hapax("bench", "--store", store, "--seconds", "1", "--duplicates", "0", "--clients", "512", "--size", "0")
+    assert end(hapax.start("purge", "--every", "1h", "--store", store)) == 0
+
+
 # ---- secrets ----------------------------------------------------------------------------
 
 def write_secret(folder, name, text, mode=0o600):

@@ -994,10 +994,11 @@ def test_a_taken_port(hapax, api, store):
 @pytest.mark.parametrize("version, said", [("nginx/1.18.0", "is nginx 1.18.0: 1.22 or newer is needed"),
                                            ("something", "does not say that it is an nginx")])
 def test_an_nginx_of_another_time(hapax, folder, version, said):
-    """One that is too old, or none at all, first in PATH."""
+    """One that is too old, or none at all, first in PATH: a folder of that name is no program."""
+    (folder / "build/nginx").mkdir(parents=True)
     (folder / "nginx").write_text(f"#!/bin/sh\necho 'nginx version: {version}' >&2\n")
     (folder / "nginx").chmod(0o755)
-    result = hapax("serve", *UP, PATH=f"{folder}:/usr/bin:/bin")
+    result = hapax("serve", *UP, PATH=f"{folder}/build:{folder}:/usr/bin:/bin")
     assert result.code == 2 and said in result.err
 
 

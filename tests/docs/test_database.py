@@ -1,0 +1,29 @@
+"""docs/database.md: what it tells who owns the database to type."""
+import re
+import subprocess
+
+from conftest import PATIENCE, ROOT
+from postgres_server import Postgres
+
+PAGE = (ROOT / "docs/database.md").read_text()
+
+
+# The page's SQL runs; a dump without records is taken up by init and knows no operation; the schema can be dropped.
+def test_records_are_looked_at_left_out_of_a_dump_and_dropped(hapax, folder):
+    looks, = re.findall(r"```sql\n(.*?)```", PAGE, re.S)
+    dump, = re.findall(r"`pg_dump (.*?)`", PAGE)
+    drop, = re.findall(r"`(DROP .*?)`", PAGE)
+    with Postgres().start() as server:
+        uri, other = server.uri(server.database()), server.database()
+        assert hapax("init", "--store", uri).code == 0
+        hapax.completed(uri, "k")
+        server.psql("SELECT pg_stat_force_next_flush()", uri.rpartition("/")[2])
+        assert server.psql(looks, uri.rpartition("/")[2]).count("|") == 3
+        words = ["bash", "-c", f"pg_dump {dump} {uri} | psql -v ON_ERROR_STOP=1 {server.uri(other)}"]
+        subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE)
+        assert hapax("init", "--store", server.uri(other)).code == 0
+        assert hapax("show", "--store", server.uri(other), "k").code == 1
+        hapax.completed(server.uri(other), "k")
+        server.psql(drop, other)
+        assert server.psql("SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                           " WHERE n.nspname = 'hapax'", other) == "0"
