@@ -270,7 +270,7 @@ def array(*words):
 @pytest.mark.parametrize("info, code, text", [
     ("redis_version:7.4.1", 0, "redis 7.4.1"),
     ("redis_version:6.2.14", 1, "redis 6.2.14 is older than what this is tested with"),
-    ("redis_version:7.2.4\nserver_name:valkey\nvalkey_version:8.0.1", 0, "valkey 8.0.1: not tested with it"),
+    ("redis_version:7.2.4\nserver_name:valkey\nvalkey_version:8.0.1", 0, "valkey 8.0.1, which says"),
 ])
 def test_the_version_is_told(hapax, info, code, text):
     with Scripted(info) as server:

@@ -160,8 +160,8 @@ static void check_version(struct checking *c)
     if (!info(c->info, "redis_version", version, sizeof(version)))
         return;
     if (info(c->info, "valkey_version", valkey, sizeof(valkey)))
-        tell(c, false, "valkey %s: not tested with it; it says to be like redis %s", valkey,
-             version);
+        tell(c, false, "valkey %s, which says to be like redis %s; one node of 8.1.1 was tried",
+             valkey, version);
     else if (strtol(version, NULL, 10) < VERSION_MIN)
         tell(c, true, "redis %s is older than what this is tested with; use %d.0 or later", version,
              VERSION_MIN);
