@@ -7,7 +7,8 @@
 --   ARGV[1]  the most bytes of records in the reply; judging stops before a record that would pass
 -- it
 --   ARGV[2]  '1': the caller will WAIT for replicas
---   ARGV[3…] the fields of each op; COMPLETE, FAIL and RESOLVE have headers and body behind them
+--   ARGV[3…] the fields of each op; COMPLETE, FAIL, RESOLVE and IMPORT have headers and body behind
+-- them
 --
 -- The reply: seconds and µs of the server's clock, then a number and a string for each op that was
 -- judged. The number is the verdict, plus DIFFERS × in what, plus SHOWN (the string ends with the
@@ -26,7 +27,7 @@ local CLAIMED, IN_FLIGHT, DONE, FAILED, UNKNOWN, MISMATCH, OK, LOST, FOUND, ABSE
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local DIFFERS, SHOWN, OWN, REPLICATED = 16, 64, 128, 256
 local REFUSED, CORRUPT, UNSUPPORTED, LATER = -1, -2, -3, -4
-local CLAIM, RENEW, COMPLETE, FAIL, READ, LOOKUP, RESOLVE = 1, 2, 3, 4, 5, 6, 8
+local CLAIM, RENEW, COMPLETE, FAIL, READ, LOOKUP, RESOLVE, IMPORT = 1, 2, 3, 4, 5, 6, 8, 9
 local RERUN, RECONCILE = 1, 3
 local RESOLVE_COMPLETE, FORGET = 1, 3
 
@@ -41,6 +42,7 @@ local RESOLVE_COMPLETE, FORGET = 1, 3
 -- or by its lease. Rejected: redis.sha1hex of the token, which MONITOR and SLOWLOG would then show.
 local HEAD = '>Bc16BBBBBBI2I4I4I8I8I8I8I8I8I8I4I4BBBBBI2'
 local HEAD_SIZE, REQUEST_SIZE, MARK_END, VERSION = 104, 64, 17, 2
+local FENCE_AT = 34 -- created and updated behind it
 local HEAD_1_SIZE, ADDED = 99, string.rep('\0', 5)
 local BY_MAX, BOUND_MAX, HEADERS_MAX, BODY_MAX, EXACT = 64, 670, 65536, 16777216, 2 ^ 53
 local OWNER_SIZE = 32
@@ -378,6 +380,41 @@ local function resolve(exists)
   return write(OK, by_whom, headers, body)
 end
 
+-- ---- IMPORT -----------------------------------------------------------------------------
+
+-- Puts a record as it was in another store. What an earlier import put here follows it, unless it
+-- is completed or has gone on here.
+local function import(exists)
+  local value = string.char(VERSION) .. sub(arg, 2) .. headers .. body
+  local fence, created, updated = unpack('>I8I8I8', value, FENCE_AT)
+  if exists then
+    local fence_here, created_here, updated_here = unpack('>I8I8I8', r.value, FENCE_AT)
+    if r.state == COMPLETED or r.state == STARTED and now < r.lease or created ~= created_here or
+      fence < fence_here or updated <= updated_here then
+      local same = created == created_here and updated == updated_here and fence == fence_here
+      local code = same and OK or FOUND
+      if waits and same then
+        code, to_replicate, old_version = code + REPLICATED, key, r.version
+      end
+      return code, sub(r.value, MARK_END + 1, r.bound_end)
+    end
+  end
+  local trouble, reply = read(value, #value), nil
+  if trouble then
+    return REFUSED, 'the record to import has a number that Redis cannot keep'
+  end
+  if r.expires == 0 then
+    reply = call('SET', key, value)
+  else
+    reply = call('SET', key, value, 'PXAT', string.format('%.0f', math.ceil(r.expires / 1000)))
+  end
+  if reply.err then
+    return REFUSED, reply.err
+  end
+  wrote = true
+  return OK + (waits and REPLICATED or 0), sub(value, MARK_END + 1, r.bound_end)
+end
+
 -- An operator may forget a record that cannot be read: no other op can use it.
 local function unreadable(trouble, kind)
   if trouble == CORRUPT and kind == RESOLVE then
@@ -398,6 +435,9 @@ local function judge(kind, exists)
   end
   if kind == RESOLVE then
     return resolve(exists)
+  end
+  if kind == IMPORT then
+    return import(exists)
   end
   if kind == READ or kind == LOOKUP then
     if not exists then
@@ -440,7 +480,7 @@ for i = 1, #KEYS do
   local exists, trouble, code, shown = false, nil, nil, nil
   key, arg = KEYS[i], ARGV[at]
   local kind = byte(arg)
-  if kind == COMPLETE or kind == FAIL or kind == RESOLVE then
+  if kind == COMPLETE or kind == FAIL or kind == RESOLVE or kind == IMPORT then
     headers, body = ARGV[at + 1], ARGV[at + 2]
     at = at + 2
   end

@@ -137,6 +137,10 @@ HAPAX_API size_t hapax_what(uint8_t out[HAPAX_WHAT_MAX], const struct hapax_span
  *                                                       IN_FLIGHT  record.attempt .lease_until_us
  *                                                       COMPLETED  record.outcome
  *                                                       LOST       see below
+ *   IMPORT    id import outcome                         OK
+ *                                                       FOUND      record.state .attempt .fence
+ *                                                                  .created_us .updated_us
+ *                                                                  .lease_until_us
  *
  * LOST answers record.state (which may be absent), .attempt, .fingerprint, .caller and, where the
  * record is completed, .outcome. */
@@ -148,7 +152,8 @@ enum hapax_op_kind {
     HAPAX_OP_READ,
     HAPAX_OP_LIST,
     HAPAX_OP_PURGE,
-    HAPAX_OP_RESOLVE
+    HAPAX_OP_RESOLVE,
+    HAPAX_OP_IMPORT
 };
 
 enum hapax_verdict {
@@ -161,7 +166,7 @@ enum hapax_verdict {
     HAPAX_MISMATCH, /* another request has this id */
     HAPAX_OK, /* done */
     HAPAX_LOST, /* the token has no claim; RENEW, RESOLVE: or if_attempt does not fit */
-    HAPAX_FOUND,
+    HAPAX_FOUND, /* IMPORT: there is another record, or the same one further on */
     HAPAX_ABSENT /* there is no such record */
 };
 
@@ -212,8 +217,12 @@ struct hapax_op {
     /* RESOLVE works on a live lease and on a completed record too; FORGET on a damaged one too. */
     bool force;
     enum hapax_resolve resolve;
-    /* COMPLETE, FAIL: the attempt and the fence of the claim, as its answer had them, to which a
-     * sealed outcome is bound, with fingerprint and caller (docs/encryption.md); 0: not known. */
+    /* IMPORT: a record as hapax__record_encode() writes it, without its outcome, which is the op's.
+     * A claim's mark does not come along. */
+    struct hapax_span import;
+    /* COMPLETE, FAIL, IMPORT: the attempt and the fence of the claim, as its answer had them, to
+     * which a sealed outcome is bound, with fingerprint and caller (docs/encryption.md); 0: not
+     * known. */
     uint32_t attempt;
     uint64_t fence;
     /* Only if the record's attempt is this one; 0: any. */

@@ -279,3 +279,10 @@ const char *hapax_verdict_name(enum hapax_verdict verdict)
 
     return (size_t)verdict < sizeof(names) / sizeof(names[0]) ? names[verdict] : "?";
 }
+
+bool hapax__owned(const struct hapax_digest *owner)
+{
+    static const struct hapax_digest none;
+
+    return memcmp(owner, &none, sizeof(none)) != 0;
+}

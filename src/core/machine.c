@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/time.h"
-#include "id.h"
+#include "record.h"
 
 #include <assert.h>
 #include <openssl/crypto.h>
@@ -26,13 +26,6 @@ static bool same_token(const struct hapax_record *record, const struct hapax_op 
 
     hapax__mark(&mark, &op->token);
     return CRYPTO_memcmp(record->mark.bytes, mark.bytes, sizeof(mark.bytes)) == 0;
-}
-
-bool hapax__owned(const struct hapax_digest *owner)
-{
-    static const struct hapax_digest none;
-
-    return memcmp(owner, &none, sizeof(none)) != 0;
 }
 
 bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outcome *b)
@@ -383,6 +376,45 @@ static enum hapax__write resolve(const struct hapax_record *record, struct hapax
     return write(op, HAPAX_OK, next, now_us);
 }
 
+/* ---- IMPORT ------------------------------------------------------------------------ */
+
+/* Whether the record is what an earlier import put there, and has gone on since where it is from.
+ * A completed one never gives way. */
+static bool follows(const struct hapax_record *in, const struct hapax_record *record,
+                    int64_t now_us)
+{
+    return record->state != HAPAX_STATE_COMPLETED && !lease_live(record, now_us) &&
+           in->created_us == record->created_us && in->fence >= record->fence &&
+           in->updated_us > record->updated_us;
+}
+
+static bool same_version(const struct hapax_record *in, const struct hapax_record *record)
+{
+    return in->created_us == record->created_us && in->updated_us == record->updated_us &&
+           in->fence == record->fence;
+}
+
+static enum hapax__write import(const struct hapax_record *record, struct hapax_op *op,
+                                int64_t now_us, struct hapax_record *next)
+{
+    struct hapax_record in;
+    enum hapax_error error = hapax__record_decode(&in, &op->id, op->import);
+
+    assert(error == HAPAX_ERR_NONE);
+    op->error = error;
+    if (record && !follows(&in, record, now_us)) {
+        op->verdict = same_version(&in, record) ? HAPAX_OK : HAPAX_FOUND;
+        show(op, record, false);
+        return HAPAX__KEEP;
+    }
+    memset(&in.mark, 0, sizeof(in.mark));
+    in.outcome = op->outcome;
+    *next = in;
+    op->verdict = HAPAX_OK;
+    show(op, next, false);
+    return HAPAX__WRITE;
+}
+
 /* ---- PURGE ------------------------------------------------------------------------- */
 
 enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us,
@@ -427,6 +459,8 @@ enum hapax__write hapax__machine(const struct hapax_record *record, struct hapax
         return claim(record, op, now_us, next);
     case HAPAX_OP_RESOLVE:
         return resolve(record, op, now_us, next);
+    case HAPAX_OP_IMPORT:
+        return import(record, op, now_us, next);
     case HAPAX_OP_READ:
         return say(op, record ? HAPAX_FOUND : HAPAX_ABSENT, record);
     case HAPAX_OP_RENEW:

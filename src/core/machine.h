@@ -6,6 +6,8 @@
 #ifndef HAPAX_CORE_MACHINE_H
 #define HAPAX_CORE_MACHINE_H
 
+#include "id.h"
+
 #include <hapax/store.h>
 
 /* How long a record is kept for which nothing ever ran, at most: a late copy of its CLAIM must find
@@ -18,7 +20,7 @@ enum hapax__write {
     HAPAX__DELETE /* it is forgotten */
 };
 
-/* Judges a CLAIM, RENEW, COMPLETE, FAIL, READ or RESOLVE and fills in its verdict, differs,
+/* Judges a CLAIM, RENEW, COMPLETE, FAIL, READ, RESOLVE or IMPORT and fills in its verdict, differs,
  * record and now_us.
  *   record  what the store has under op->id, or NULL; expired ones may be passed as they are
  *   next    written when WRITE is returned; its spans borrow from record and op. May be record
@@ -29,9 +31,6 @@ HAPAX__SHARED enum hapax__write hapax__machine(const struct hapax_record *record
 
 /* Whether nothing ever ran for the record: then it is as good as absent, and binds no request. */
 bool hapax__unbound(const struct hapax_record *record);
-
-/* Whether the digest is an owner's, and not that of none. */
-bool hapax__owned(const struct hapax_digest *owner);
 
 /* Whether two outcomes are the same, to the byte. */
 bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outcome *b);

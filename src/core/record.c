@@ -20,7 +20,6 @@
 
 #include "base/bytes.h"
 #include "id.h"
-#include "machine.h"
 
 #define XXH_INLINE_ALL
 #define XXH_NO_STREAM

@@ -211,6 +211,7 @@ static bool is_sealed(const struct hapax_outcome *outcome)
 static bool has_to_be_sealed(const struct hapax_op *op)
 {
     bool stores = op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_RESOLVE ||
+                  op->kind == HAPAX_OP_IMPORT ||
                   (op->kind == HAPAX_OP_FAIL && (op->ran || op->as_unknown));
 
     return stores && op->outcome.headers.len + op->outcome.body.len > 0;

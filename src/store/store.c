@@ -7,6 +7,7 @@
  * the first repeated id, which makes a round of each op where one key is hot.
  */
 #include "base/fail.h"
+#include "core/record.h"
 #include "seal.h"
 #include "types.h"
 
@@ -217,6 +218,27 @@ static const char *fault_of_times(const struct hapax_op *op)
     return NULL;
 }
 
+/* What no store could have written. */
+static const char *fault_of_import(const struct hapax_op *op)
+{
+    struct hapax_record in;
+
+    if (hapax__record_decode(&in, &op->id, op->import) != HAPAX_ERR_NONE)
+        return "the record to import cannot be read, or is of another id";
+    if (in.outcome.headers.len + in.outcome.body.len > 0)
+        return "the record to import has its outcome in it";
+    if (in.attempt == 0 || in.fence == 0 || in.created_us == 0 || in.updated_us == 0 ||
+        in.scope.len == 0)
+        return "the record to import was never claimed";
+    if (in.state != HAPAX_STATE_STARTED && in.lease_until_us != 0)
+        return "the record to import has a lease, and is not started";
+    if (in.expires_us != 0 && in.expires_us < in.updated_us)
+        return "the record to import expires before it was written";
+    if (in.retention_ms != HAPAX_FOREVER_MS && in.retention_ms > HAPAX_DURATION_MAX_MS)
+        return "the record to import is kept for over ten years";
+    return NULL;
+}
+
 static bool token_is_zero(const struct hapax_token *token)
 {
     static const struct hapax_token zero;
@@ -230,7 +252,7 @@ static const char *fault_of(const struct hapax_op *op)
                   op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL ||
                   op->kind == HAPAX_OP_RESOLVE;
 
-    if (op->kind < HAPAX_OP_CLAIM || op->kind > HAPAX_OP_RESOLVE)
+    if (op->kind < HAPAX_OP_CLAIM || op->kind > HAPAX_OP_IMPORT)
         return "the kind of op is not known";
     if (writes && token_is_zero(&op->token))
         return "the token is all zero";
@@ -256,6 +278,8 @@ static const char *fault_of(const struct hapax_op *op)
         return "limit is over 1000";
     if (op->states & ~HAPAX_STATES_ALL)
         return "states has unknown bits";
+    if (op->kind == HAPAX_OP_IMPORT)
+        return fault_of_import(op);
     return fault_of_times(op);
 }
 
@@ -292,6 +316,8 @@ unsigned hapax__verdicts_of(enum hapax_op_kind kind)
         return 1u << HAPAX_FOUND;
     case HAPAX_OP_PURGE:
         return 1u << HAPAX_OK;
+    case HAPAX_OP_IMPORT:
+        return 1u << HAPAX_OK | 1u << HAPAX_FOUND;
     case HAPAX_OP_RESOLVE:
         return 1u << HAPAX_OK | 1u << HAPAX_LOST | 1u << HAPAX_IN_FLIGHT | 1u << HAPAX_COMPLETED |
                1u << HAPAX_ABSENT;

@@ -163,7 +163,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     rest = (struct hapax_span){data + 1, size - 1};
     if (data[0] == 0)
         try_stream(rest);
-    else if (data[0] <= HAPAX_OP_RESOLVE)
+    else if (data[0] <= HAPAX_OP_IMPORT)
         try_reply((enum hapax_op_kind)data[0], rest);
     else
         try_session(rest);

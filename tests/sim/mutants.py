@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 
-CORE = ["breaker", "class", "drive", "flow", "limit", "waiters", "trace", "machine", "policy", "id",
-        "../base/units"]
+CORE = ["breaker", "class", "drive", "flow", "limit", "waiters", "trace", "machine", "record", "policy",
+        "id", "../base/units"]
 WORLD = ["events", "results", "store", "network", "door", "world", "checker", "checker_breaker", "checker_door"]
 SIM = [*WORLD, "draw", "main"]
 SMALL = [*WORLD, "small"]

@@ -6,6 +6,7 @@
  */
 #include "store_test.h"
 
+#include "../../src/core/record.h"
 #include "../unit/record_diff.h"
 
 #include <inttypes.h>
@@ -698,6 +699,7 @@ static void an_op_over_a_limit_is_refused_alone(const struct suite *suite)
             (bad.outcome.headers = (struct hapax_span){bytes, HAPAX_HEADERS_MAX + 1}));
     REFUSED(HAPAX_OP_COMPLETE, too_big, bad.outcome.body = huge);
     REFUSED(HAPAX_OP_FAIL, too_big, bad.outcome.body = huge);
+    REFUSED(HAPAX_OP_IMPORT, invalid, (void)bad);
     REFUSED(HAPAX_OP_RESOLVE, invalid, bad.resolve = (enum hapax_resolve)0);
     REFUSED(HAPAX_OP_RESOLVE, invalid,
             (bad.resolve = HAPAX_RESOLVE_FAIL, bad.by = (struct hapax_span){bytes, 65}));
@@ -760,6 +762,171 @@ static void the_largest_record_comes_back(const struct suite *suite)
     hapax_store_close(store);
 }
 
+/* Puts a record as it is, but for its mark. */
+static struct hapax_op import(struct hapax_store *store, const struct suite *suite, unsigned n,
+                              const struct hapax_record *record)
+{
+    struct hapax_op op = op_of(suite, HAPAX_OP_IMPORT, n, 0);
+    struct hapax_record bare = *record;
+    uint8_t bytes[2048];
+
+    bare.id = op.id;
+    bare.outcome = (struct hapax_outcome){0};
+    op.import = (struct hapax_span){bytes, hapax__record_size(&bare)};
+    CHECK(op.import.len <= sizeof(bytes), "%zu bytes", op.import.len);
+    hapax__record_encode(bytes, &bare);
+    op.outcome = record->outcome;
+    op.attempt = record->attempt;
+    op.fence = record->fence;
+    op.fingerprint = record->fingerprint;
+    op.caller = record->caller;
+    run_op(store, &op);
+    return op;
+}
+
+/* A record of another store, with every field set. */
+static struct hapax_record foreign(struct hapax_store *store, const struct suite *suite, unsigned n)
+{
+    struct hapax_op like = op_of(suite, HAPAX_OP_CLAIM, n, 1);
+    int64_t now_us = reread(store, suite, n).now_us;
+    struct hapax_record record = {
+        .id = like.id,
+        .state = HAPAX_STATE_UNKNOWN,
+        .hold = true,
+        .stale = true,
+        .ran = true,
+        .reruns = true,
+        .attempt = 7,
+        .spent = 5,
+        .fence = (uint64_t)now_us - 10,
+        .fingerprint = like.fingerprint,
+        .caller = like.caller,
+        .scope = like.scope,
+        .what = hapax_str("POST /payments"),
+        .created_us = now_us - 5000 * MS,
+        .updated_us = now_us - 1000 * MS,
+        .retention_ms = 7200000,
+        .outcome = {502, true, hapax_str("A: b\r\n"), hapax_str("a body")},
+        .resolved_us = now_us - 2000 * MS,
+        .resolved_by = hapax_str("ann"),
+        .replaced_state = HAPAX_STATE_FAILED,
+        .replaced_status = 503,
+    };
+
+    memset(&record.owner, 0x0e, sizeof(record.owner));
+    return record;
+}
+
+static void stands(struct hapax_store *store, const struct suite *suite, unsigned n,
+                   const struct hapax_record *record)
+{
+    struct hapax_op op = reread(store, suite, n);
+
+    expect(&op, HAPAX_FOUND);
+    CHECK(!record_diff(&op.record, record), "%s", record_diff(&op.record, record));
+}
+
+/* A record of another store is here what it was there, and goes on here; a repeat changes nothing.
+ */
+static void an_imported_record_is_what_it_was(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_record record = foreign(store, suite, 1);
+    struct hapax_op op = import(store, suite, 1, &record);
+
+    expect(&op, HAPAX_OK);
+    stands(store, suite, 1, &record);
+    op = import(store, suite, 1, &record);
+    expect(&op, HAPAX_OK);
+    op = claim(store, suite, 1, 3);
+    expect(&op, HAPAX_UNKNOWN);
+    /* It was resolved there since. */
+    record.state = HAPAX_STATE_COMPLETED;
+    record.stale = false;
+    record.updated_us += MS;
+    record.expires_us = record.updated_us + record.retention_ms * 1000;
+    record.fence++;
+    op = import(store, suite, 1, &record);
+    expect(&op, HAPAX_OK);
+    stands(store, suite, 1, &record);
+    op = claim(store, suite, 1, 3);
+    expect(&op, HAPAX_COMPLETED);
+    CHECK(!outcome_diff(&op.record.outcome, &record.outcome), "another outcome");
+    /* A claim that was dead there is dead here. */
+    record = foreign(store, suite, 2);
+    record.state = HAPAX_STATE_STARTED;
+    record.lease_until_us = record.updated_us + MS;
+    record.outcome = (struct hapax_outcome){0};
+    record.retention_ms = HAPAX_FOREVER_MS;
+    op = import(store, suite, 2, &record);
+    expect(&op, HAPAX_OK);
+    stands(store, suite, 2, &record);
+    op = claim_briefly(store, suite, 2, 1, HAPAX_EXPIRED_RECONCILE);
+    expect(&op, HAPAX_CLAIMED);
+    CHECK(op.record.attempt == 8 && op.record.fence > record.fence, "the attempt fell");
+    hapax_store_close(store);
+}
+
+/* What has gone on here, or began here, stays as it is. */
+static void an_import_takes_nothing_away(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_record record = foreign(store, suite, 1), older;
+    struct hapax_op op = claim(store, suite, 1, 1);
+
+    expect(&op, HAPAX_CLAIMED);
+    record.created_us = op.record.created_us;
+    record.updated_us = op.now_us + 1000 * MS;
+    record.fence = op.record.fence + 1;
+    op = import(store, suite, 1, &record);
+    expect(&op, HAPAX_FOUND);
+    CHECK(op.record.state == HAPAX_STATE_STARTED && op.record.attempt == 1 &&
+              op.record.fence == record.fence - 1 && op.record.created_us == record.created_us &&
+              op.record.updated_us < record.updated_us && op.record.lease_until_us > op.now_us,
+          "what is shown");
+    op = complete(store, suite, 1, 1, 201);
+    expect(&op, HAPAX_OK);
+    record.state = HAPAX_STATE_COMPLETED;
+    op = import(store, suite, 1, &record);
+    expect(&op, HAPAX_FOUND);
+    op = reread(store, suite, 1);
+    CHECK(op.record.outcome.status == 201, "the outcome changed");
+
+    record = foreign(store, suite, 2);
+    op = import(store, suite, 2, &record);
+    expect(&op, HAPAX_OK);
+    older = record;
+    older.created_us--;
+    older.updated_us += MS;
+    op = import(store, suite, 2, &older);
+    expect(&op, HAPAX_FOUND);
+    older = record;
+    older.fence--;
+    older.updated_us += MS;
+    op = import(store, suite, 2, &older);
+    expect(&op, HAPAX_FOUND);
+    older = record;
+    older.updated_us -= MS;
+    op = import(store, suite, 2, &older);
+    expect(&op, HAPAX_FOUND);
+    stands(store, suite, 2, &record);
+
+    /* What expired here makes room. */
+    record = foreign(store, suite, 3);
+    record.state = HAPAX_STATE_COMPLETED;
+    record.expires_us = record.updated_us + 1;
+    op = import(store, suite, 3, &record);
+    expect(&op, HAPAX_OK);
+    op = reread(store, suite, 3);
+    expect(&op, HAPAX_ABSENT);
+    record.created_us--;
+    record.expires_us = 0;
+    op = import(store, suite, 3, &record);
+    expect(&op, HAPAX_OK);
+    stands(store, suite, 3, &record);
+    hapax_store_close(store);
+}
+
 static void count_line(void *arg, bool danger, const char *line)
 {
     (void)danger;
@@ -800,6 +967,8 @@ const struct test_case rule_cases[] = {
     {"a_batch_may_be_of_any_size", a_batch_may_be_of_any_size, false, false},
     {"an_op_over_a_limit_is_refused_alone", an_op_over_a_limit_is_refused_alone, false, false},
     {"the_largest_record_comes_back", the_largest_record_comes_back, false, false},
+    {"an_imported_record_is_what_it_was", an_imported_record_is_what_it_was, false, false},
+    {"an_import_takes_nothing_away", an_import_takes_nothing_away, false, false},
     {"a_healthy_store_checks_out", a_healthy_store_checks_out, false, false},
     {NULL, NULL, false, false},
 };

@@ -130,6 +130,7 @@ static struct hapax_op full_op(enum hapax_op_kind kind)
     op.resolve = HAPAX_RESOLVE_FAIL;
     op.if_attempt = 3;
     op.by = hapax_str("ada");
+    op.import = hapax_str("a record");
     op.outcome = (struct hapax_outcome){418, true, hapax_str("A: b\r\n"), hapax_str("tea")};
     op.states = HAPAX_STATES_OPEN;
     op.older_ms = 5000;
@@ -141,7 +142,7 @@ static struct hapax_op full_op(enum hapax_op_kind kind)
 /* Every kind of op is the same after its way, and no part of it is an op. */
 static void an_op_is_whole_or_nothing(void **state)
 {
-    for (unsigned kind = HAPAX_OP_CLAIM; kind <= HAPAX_OP_RESOLVE; kind++) {
+    for (unsigned kind = HAPAX_OP_CLAIM; kind <= HAPAX_OP_IMPORT; kind++) {
         struct hapax_op op = full_op((enum hapax_op_kind)kind), taken;
         uint8_t bytes[512], again[512];
         struct hapax__writer w = {bytes, sizeof(bytes)};
@@ -238,6 +239,7 @@ static void a_verdict_fits_the_kind_of_its_op(void **state)
         {HAPAX_OP_CLAIM, "1111110100"},    {HAPAX_OP_RENEW, "0000001100"},
         {HAPAX_OP_COMPLETE, "0000001100"}, {HAPAX_OP_FAIL, "0000001100"},
         {HAPAX_OP_READ, "0000000010"},     {HAPAX_OP_RESOLVE, "0110001100"},
+        {HAPAX_OP_IMPORT, "0000001010"},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

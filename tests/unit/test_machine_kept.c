@@ -3,6 +3,7 @@
  * The rules about what is kept, and by whose word: retention, operators (RESOLVE) and LIST. Each
  * is a short history of one operation under the name of the rule.
  */
+#include "core/record.h"
 #include "world.h"
 
 /* ---- retention ----------------------------------------------------------------------- */
@@ -264,6 +265,108 @@ static void list_shows_what_was_asked_for(void **state)
     assert_false(hapax__listed(record, &op, record->expires_us));
 }
 
+/* ---- IMPORT -------------------------------------------------------------------------- */
+
+static struct hapax_op import(struct world *world, struct hapax_record record)
+{
+    struct hapax_op op = op_of(HAPAX_OP_IMPORT, 0);
+    uint8_t bytes[1024];
+
+    op.outcome = record.outcome;
+    record.outcome = (struct hapax_outcome){0};
+    op.import = (struct hapax_span){bytes, hapax__record_size(&record)};
+    assert_true(op.import.len <= sizeof(bytes));
+    hapax__record_encode(bytes, &record);
+    op = run(world, op);
+    world->record.scope = hapax_str("default"); /* it borrowed from bytes */
+    return op;
+}
+
+/* What another store had is here as it was there, with its outcome, and without its mark. A repeat
+ * is OK, whatever the record has become of by then is not. */
+static void an_import_is_what_it_was(void **state)
+{
+    static const struct hapax_mark none;
+    struct world there = empty(), here = empty();
+    struct hapax_op op;
+
+    claim(&there, 1);
+    complete(&there, 1);
+    op = import(&here, there.record);
+    assert_int_equal(op.verdict, HAPAX_OK);
+    assert_false(shows_outcome(&op));
+    assert_memory_equal(&here.record.mark, &none, sizeof(none));
+    here.record.mark = there.record.mark;
+    assert_null(record_diff(&here.record, &there.record));
+    here.now_us += SECOND;
+    op = import(&here, there.record);
+    assert_int_equal(op.verdict, HAPAX_OK);
+    assert_int_equal(op.record.state, HAPAX_STATE_COMPLETED);
+    assert_false(shows_outcome(&op));
+}
+
+/* A record that goes on where it is from follows, and only such a one. */
+static void an_import_follows_itself(void **state)
+{
+    struct world there = empty(), here = empty(), was;
+    struct hapax_record other;
+
+    claim(&there, 1);
+    there.now_us++;
+    fail_with(&there, 1, true);
+    import(&here, there.record);
+    other = there.record;
+    other.updated_us--;
+    assert_int_equal(import(&here, other).verdict, HAPAX_FOUND);
+    other = there.record;
+    other.created_us++;
+    assert_int_equal(import(&here, other).verdict, HAPAX_FOUND);
+    other.updated_us++;
+    assert_int_equal(import(&here, other).verdict, HAPAX_FOUND);
+    other = there.record;
+    other.fence--;
+    assert_int_equal(import(&here, other).verdict, HAPAX_FOUND);
+    other.updated_us++;
+    assert_int_equal(import(&here, other).verdict, HAPAX_FOUND);
+    other = there.record;
+    other.fence++;
+    assert_int_equal(import(&here, other).verdict, HAPAX_FOUND);
+    was = here;
+    other = there.record;
+    other.updated_us++;
+    assert_int_equal(import(&was, other).verdict, HAPAX_OK); /* of the same attempt */
+    there.now_us++;
+    claim(&there, 2);
+    there.now_us++;
+    complete(&there, 2);
+    assert_int_equal(import(&here, there.record).verdict, HAPAX_OK);
+    assert_int_equal(here.record.state, HAPAX_STATE_COMPLETED);
+}
+
+/* Neither a live claim nor an outcome gives way, however far the other is. */
+static void an_import_takes_nothing_away(void **state)
+{
+    struct world here = empty();
+    struct hapax_record further;
+
+    claim(&here, 1);
+    further = here.record;
+    further.fence++;
+    further.updated_us++;
+    assert_int_equal(import(&here, further).verdict, HAPAX_FOUND);
+    complete(&here, 1);
+    assert_int_equal(import(&here, further).verdict, HAPAX_FOUND);
+    assert_int_equal(here.record.state, HAPAX_STATE_COMPLETED);
+    here.now_us = here.record.expires_us;
+    assert_int_equal(import(&here, further).verdict, HAPAX_OK);
+    assert_int_equal(here.record.fence, further.fence);
+    let_the_lease_run_out(&here);
+    further.fence++;
+    further.updated_us++;
+    assert_int_equal(import(&here, further).verdict, HAPAX_OK);
+    assert_int_equal(here.record.fence, further.fence);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(void)
@@ -282,6 +385,9 @@ int main(void)
         T(an_operator_resolves_the_attempt_that_was_seen),
         T(an_operator_may_ask_for_another_attempt),
         T(list_shows_what_was_asked_for),
+        T(an_import_is_what_it_was),
+        T(an_import_follows_itself),
+        T(an_import_takes_nothing_away),
     };
 
     return cmocka_run_group_tests_name("machine kept", tests, NULL, NULL);

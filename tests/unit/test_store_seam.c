@@ -10,6 +10,7 @@
 #include "../cases.h"
 #include "../store/faulty.h"
 #include "base/fail.h"
+#include "core/record.h"
 #include "store/types.h"
 
 #include <fcntl.h>
@@ -150,7 +151,7 @@ struct limit {
 
 static void set_kind(struct hapax_op *op, bool over)
 {
-    op->kind = over ? (enum hapax_op_kind)(HAPAX_OP_RESOLVE + 1) : HAPAX_OP_CLAIM;
+    op->kind = over ? (enum hapax_op_kind)(HAPAX_OP_IMPORT + 1) : HAPAX_OP_CLAIM;
 }
 
 static void set_no_kind(struct hapax_op *op, bool over)
@@ -256,6 +257,92 @@ static void set_headers(struct hapax_op *op, bool over)
     op->outcome.headers = of_len(HAPAX_HEADERS_MAX + over);
 }
 
+/* A record at its limits, but for one field. */
+static void set_import(struct hapax_op *op, struct hapax_record other)
+{
+    static uint8_t encoded[256];
+    struct hapax_record record = {.id = op->id,
+                                  .state = HAPAX_STATE_STARTED,
+                                  .attempt = 1,
+                                  .fence = 1,
+                                  .scope = hapax_str("s"),
+                                  .created_us = 1,
+                                  .updated_us = 2,
+                                  .lease_until_us = 3,
+                                  .expires_us = 2,
+                                  .retention_ms = HAPAX_DURATION_MAX_MS};
+
+    record.outcome = other.outcome;
+    record.attempt -= other.attempt;
+    record.fence -= other.fence;
+    record.created_us -= other.created_us;
+    record.updated_us -= other.updated_us;
+    record.expires_us -= other.expires_us;
+    record.retention_ms += other.retention_ms;
+    record.scope.len -= other.scope.len;
+    record.state += other.state;
+    op->import = (struct hapax_span){encoded, hapax__record_size(&record)};
+    assert_true(op->import.len <= sizeof(encoded));
+    hapax__record_encode(encoded, &record);
+}
+
+static void set_import_bytes(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){0});
+    op->import.len -= over;
+}
+
+static void set_import_outcome(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.outcome.body = hapax_str(over ? "x" : "")});
+}
+
+static void set_import_attempt(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.attempt = over});
+}
+
+static void set_import_fence(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.fence = over});
+}
+
+static void set_import_created(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.created_us = over});
+}
+
+static void set_import_updated(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.updated_us = over ? 2 : 0});
+}
+
+static void set_import_scope(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.scope.len = over});
+}
+
+static void set_import_lease(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.state = (enum hapax_state)over});
+}
+
+static void set_import_expires(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.expires_us = over});
+}
+
+static void set_import_retention(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.retention_ms = over});
+}
+
+static void set_import_forever(struct hapax_op *op, bool over)
+{
+    set_import(
+        op, (struct hapax_record){.retention_ms = HAPAX_FOREVER_MS - HAPAX_DURATION_MAX_MS - over});
+}
+
 static const struct limit limits[] = {
     {"kind", HAPAX_OP_CLAIM, HAPAX_ERR_INVALID, set_kind},
     {"kind", HAPAX_OP_CLAIM, HAPAX_ERR_INVALID, set_no_kind},
@@ -285,6 +372,17 @@ static const struct limit limits[] = {
     {"older", HAPAX_OP_LIST, HAPAX_ERR_INVALID, set_older},
     {"older", HAPAX_OP_LIST, HAPAX_ERR_INVALID, set_older_below},
     {"headers", HAPAX_OP_COMPLETE, HAPAX_ERR_TOO_BIG, set_headers},
+    {"cannot be read", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_bytes},
+    {"outcome", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_outcome},
+    {"never claimed", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_attempt},
+    {"never claimed", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_fence},
+    {"never claimed", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_created},
+    {"never claimed", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_updated},
+    {"never claimed", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_scope},
+    {"lease", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_lease},
+    {"expires", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_expires},
+    {"ten years", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_retention},
+    {"ten years", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_forever},
 };
 
 #define LIMITS (sizeof(limits) / sizeof(limits[0]))

@@ -4,7 +4,7 @@
  * is in the table, or that this handle takes to be there. The verdict becomes the answer once a
  * write has landed whose condition says that nothing has changed since:
  *
- *   CLAIM              puts what an absent record becomes, if there is no item
+ *   CLAIM, IMPORT      puts what an absent record becomes, if there is no item
  *   COMPLETE, RENEW …  put on top of what this handle wrote last, if it wrote the item
  *   otherwise          gets the item, judges, and puts where the record changes
  *
@@ -669,7 +669,7 @@ struct hapax__ddb_op *hapax__ddb_op_new(struct hapax__ddb *ddb, struct hapax_op 
     work->op = op;
     work->deadline_us = deadline_us;
     work->guess = op->kind != HAPAX_OP_READ;
-    if (op->kind == HAPAX_OP_CLAIM) {
+    if (op->kind == HAPAX_OP_CLAIM || op->kind == HAPAX_OP_IMPORT) {
         judge(work);
     } else if (op->kind != HAPAX_OP_READ && recall(work)) {
         work->exists = true;

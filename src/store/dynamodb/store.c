@@ -38,8 +38,8 @@ struct run {
 
 static bool too_big(struct hapax__ddb *ddb, struct hapax_op *op)
 {
-    bool carries =
-        op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL || op->kind == HAPAX_OP_RESOLVE;
+    bool carries = op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL ||
+                   op->kind == HAPAX_OP_RESOLVE || op->kind == HAPAX_OP_IMPORT;
 
     if (!carries || op->outcome.body.len <= ddb->uri.body_max)
         return false;

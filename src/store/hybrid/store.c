@@ -328,7 +328,8 @@ static enum hapax__refresh_kind kind_of(struct hybrid *h, struct hapax__refresh 
     bool started = op->record.state == HAPAX_STATE_STARTED &&
                    (granted || (op->kind == HAPAX_OP_RENEW && op->verdict == HAPAX_OK));
 
-    if (op->kind == HAPAX_OP_READ || op->error == HAPAX_ERR_INDETERMINATE)
+    if (op->kind == HAPAX_OP_READ || op->kind == HAPAX_OP_IMPORT ||
+        op->error == HAPAX_ERR_INDETERMINATE)
         return 0;
     if (op->kind == HAPAX_OP_RESOLVE)
         return op->verdict == HAPAX_OK ? HAPAX__REFRESH_FORGET : 0;

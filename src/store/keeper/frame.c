@@ -255,6 +255,8 @@ static size_t asked_size(const struct hapax_op *op)
         return 1 + 8 + 2 + ID_SIZE + owner_size(op) + 1 + op->scope.len;
     case HAPAX_OP_PURGE:
         return 2 + ID_SIZE + op->scrub;
+    case HAPAX_OP_IMPORT:
+        return ID_SIZE + 2 + op->import.len + outcome_size(&op->outcome);
     default:
         assert(op->kind == HAPAX_OP_RESOLVE);
         return ID_SIZE + TOKEN_SIZE + 1 + 1 + 4 + 1 + op->by.len + outcome_size(&op->outcome);
@@ -347,6 +349,11 @@ void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op)
         hapax__put(w, op->cursor.bytes, ID_SIZE);
         if (op->scrub)
             hapax__put_number(w, FLAG_SCRUB, 1);
+        return;
+    case HAPAX_OP_IMPORT:
+        hapax__put(w, op->id.bytes, ID_SIZE);
+        put_span(w, op->import, 2);
+        put_outcome(w, &op->outcome);
         return;
     default:
         put_resolve(w, op);
@@ -441,6 +448,11 @@ static bool take_asked(struct hapax__reader *r, struct hapax_op *op)
         return true;
     case HAPAX_OP_RESOLVE:
         take_resolve(r, op);
+        return true;
+    case HAPAX_OP_IMPORT:
+        hapax__take_into(r, op->id.bytes, ID_SIZE);
+        op->import = take_span(r, 2);
+        take_outcome(r, &op->outcome);
         return true;
     default:
         return false;

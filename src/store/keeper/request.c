@@ -62,7 +62,8 @@ void hapax__request_free(struct hapax__keeper_server *server, struct hapax__keep
  * names. These two prove nothing if an answer gives them away, hence MISMATCH comes without. */
 static bool door_may(const struct hapax_op *op)
 {
-    return op->kind != HAPAX_OP_LIST && op->kind != HAPAX_OP_PURGE && op->kind != HAPAX_OP_RESOLVE;
+    return op->kind != HAPAX_OP_LIST && op->kind != HAPAX_OP_PURGE &&
+           op->kind != HAPAX_OP_RESOLVE && op->kind != HAPAX_OP_IMPORT;
 }
 
 /* Takes out of an answer to a door what is another request's. */
@@ -95,7 +96,7 @@ static const char *text_of(const struct hapax__keeper_connection *c, const struc
     if (op->error == HAPAX_ERR_NONE)
         return text;
     again = *op;
-    if (op->kind < HAPAX_OP_CLAIM || op->kind > HAPAX_OP_RESOLVE)
+    if (op->kind < HAPAX_OP_CLAIM || op->kind > HAPAX_OP_IMPORT)
         hapax__fail(text, op->error, "kind of op %d is not known", (int)op->kind);
     else if (c->door && op->error == HAPAX_ERR_REFUSED)
         hapax__fail(text, op->error,

@@ -112,8 +112,8 @@ _Static_assert(RUN_RECORD + RECORD_COLUMNS == RUN_OUTCOME,
 
 size_t hapax__pg_op_size(const struct hapax_op *op)
 {
-    return OP_SIZE + op->scope.len + op->what.len + op->by.len + op->outcome.headers.len +
-           op->outcome.body.len;
+    return OP_SIZE + op->scope.len + op->what.len + op->by.len + op->import.len +
+           op->outcome.headers.len + op->outcome.body.len;
 }
 
 static int64_t flags_of(const struct hapax_op *op)

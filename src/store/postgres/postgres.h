@@ -94,6 +94,7 @@ extern const char hapax__pg_run_sql[]; /* for an operator */
 extern const char hapax__pg_door_sql[]; /* for a door: the same arguments and rows */
 extern const char hapax__pg_list_sql[];
 extern const char hapax__pg_purge_sql[];
+extern const char hapax__pg_import_sql[]; /* import.c */
 
 /* About how many bytes an op adds to a statement, and never fewer. */
 size_t hapax__pg_op_size(const struct hapax_op *op);
@@ -112,6 +113,11 @@ enum hapax_error hapax__pg_take_ops(struct hapax_store *store, struct hapax_op *
 enum hapax_error hapax__pg_take_list(struct hapax_store *store, struct hapax_op *op,
                                      const PGresult *rows);
 enum hapax_error hapax__pg_take_purge(struct hapax_op *op, const PGresult *rows);
+
+/* The same for IMPORTs (import.c). False: out of memory. */
+bool hapax__pg_put_import(struct hapax_store *store, struct hapax__pg_out *out,
+                          struct hapax_op *const *ops, size_t n);
+enum hapax_error hapax__pg_take_import(struct hapax_op **ops, size_t n, const PGresult *rows);
 
 /* ---- the store --------------------------------------------------------------------- */
 

@@ -72,7 +72,8 @@ static const struct use {
     const char *functions;
 } uses[] = {
     {"door", "hapax.version, hapax.door"},
-    {"operator", "hapax.version, hapax.run, hapax.list, hapax.purge, hapax.outbox_aside, "
+    {"operator", "hapax.version, hapax.run, hapax.list, hapax.purge, hapax.import, "
+                 "hapax.outbox_aside, "
                  "hapax.outbox_put_back"},
     {"caller", "hapax.version, hapax.begin, hapax.complete, hapax.fail, hapax.renew, "
                "hapax.headers, hapax.digest, hapax.id, hapax.owner, hapax.key_derive, "

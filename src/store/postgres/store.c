@@ -43,6 +43,11 @@ struct group {
     unsigned moved; /* hosts that were no primary any more */
 };
 
+static bool imports(const struct hapax_op *op)
+{
+    return op->kind == HAPAX_OP_IMPORT;
+}
+
 /* ---- statements ---------------------------------------------------------------------- */
 
 static enum hapax_error say_no(struct hapax__pg *pg, enum hapax_error error)
@@ -123,7 +128,9 @@ static bool wait_for_others(struct hapax__pg *pg, struct group *group)
 /* Takes the rows of a committed statement. NONE: the ops left are busy, and worth another try. */
 static enum hapax_error take_rows(struct hapax__pg *pg, struct group *group, PGresult *rows)
 {
-    enum hapax_error error = hapax__pg_take_ops(&pg->base, group->ops, group->n, rows);
+    enum hapax_error error = imports(group->ops[0])
+                                 ? hapax__pg_take_import(group->ops, group->n, rows)
+                                 : hapax__pg_take_ops(&pg->base, group->ops, group->n, rows);
 
     PQclear(rows);
     if (leave_answered(group))
@@ -171,7 +178,12 @@ static enum hapax_error exchange(struct hapax__pg *pg, struct group *group)
     struct hapax__pg_params params;
     PGresult *rows;
 
-    hapax__pg_put_ops(&pg->out, group->ops, group->n, pg->link.door);
+    if (!imports(group->ops[0]))
+        hapax__pg_put_ops(&pg->out, group->ops, group->n, pg->link.door);
+    else if (hapax__pg_put_import(&pg->base, &pg->out, group->ops, group->n))
+        sql = hapax__pg_import_sql;
+    else
+        pg->out.failed = true;
     if (!make_params(pg, &params))
         return HAPAX_ERR_NOMEM;
     switch (hapax__pg_exec(&pg->link, sql, &params, group->deadline_us, &rows)) {
@@ -208,12 +220,13 @@ static enum hapax_error run_group(struct hapax__pg *pg, struct group *group)
 
 /* ---- run ----------------------------------------------------------------------------- */
 
-/* How many of the ops go into one statement. */
+/* How many of the ops go into one statement: IMPORTs have one of their own. */
 static size_t fit(struct hapax_op *const *ops, size_t n)
 {
     size_t size = hapax__pg_op_size(ops[0]), count = 1;
 
-    while (count < n && size + hapax__pg_op_size(ops[count]) <= BATCH_BYTES)
+    while (count < n && imports(ops[count]) == imports(ops[0]) &&
+           size + hapax__pg_op_size(ops[count]) <= BATCH_BYTES)
         size += hapax__pg_op_size(ops[count++]);
     return count;
 }

@@ -14,6 +14,7 @@
 #include "base/span.h"
 #include "core/id.h"
 #include "core/machine.h"
+#include "core/record.h"
 #include "store/types.h"
 
 #include <inttypes.h>
@@ -62,6 +63,47 @@ static uint64_t stored_retention(int64_t retention_ms)
     return retention_ms == HAPAX_FOREVER_MS ? 0 : (uint64_t)retention_ms;
 }
 
+/* The record as it is stored, from behind its mark up to its headers. */
+static void put_import(struct hapax__writer *w, const struct hapax_op *op)
+{
+    struct hapax_record in;
+    enum hapax_error error = hapax__record_decode(&in, &op->id, op->import);
+    size_t owner_len = hapax__owned(&in.owner) ? sizeof(in.owner.bytes) : 0;
+
+    assert(error == HAPAX_ERR_NONE);
+    (void)error;
+    hapax__put_number(w, (uint64_t)in.state, 1);
+    hapax__put_number(w, in.hold, 1);
+    hapax__put_number(w, in.stale, 1);
+    hapax__put_number(w, in.ran, 1);
+    hapax__put_number(w, in.reruns, 1);
+    hapax__put_number(w, op->outcome.body_kept, 1);
+    hapax__put_number(w, (uint64_t)op->outcome.status, 2);
+    hapax__put_number(w, in.attempt, 4);
+    hapax__put_number(w, in.spent, 4);
+    hapax__put_number(w, in.fence, 8);
+    hapax__put_number(w, (uint64_t)in.created_us, 8);
+    hapax__put_number(w, (uint64_t)in.updated_us, 8);
+    hapax__put_number(w, (uint64_t)in.lease_until_us, 8);
+    hapax__put_number(w, (uint64_t)in.expires_us, 8);
+    hapax__put_number(w, stored_retention(in.retention_ms), 8);
+    hapax__put_number(w, (uint64_t)in.resolved_us, 8);
+    hapax__put_number(w, op->outcome.headers.len, 4);
+    hapax__put_number(w, op->outcome.body.len, 4);
+    hapax__put_number(w, in.scope.len, 1);
+    hapax__put_number(w, in.resolved_by.len, 1);
+    hapax__put_number(w, owner_len, 1);
+    hapax__put_number(w, in.what.len, 1);
+    hapax__put_number(w, (uint64_t)in.replaced_state, 1);
+    hapax__put_number(w, (uint64_t)in.replaced_status, 2);
+    hapax__put(w, in.fingerprint.bytes, sizeof(in.fingerprint.bytes));
+    hapax__put(w, in.caller.bytes, sizeof(in.caller.bytes));
+    hapax__put(w, in.owner.bytes, owner_len);
+    hapax__put(w, in.scope.ptr, in.scope.len);
+    hapax__put(w, in.what.ptr, in.what.len);
+    hapax__put(w, in.resolved_by.ptr, in.resolved_by.len);
+}
+
 static void put_fields(struct hapax__writer *w, const struct hapax_op *op)
 {
     bool owned = hapax__owned(&op->owner);
@@ -87,6 +129,9 @@ static void put_fields(struct hapax__writer *w, const struct hapax_op *op)
         hapax__put_number(w, (uint64_t)op->lease_ms, 8);
         return;
     case HAPAX_OP_READ:
+        return;
+    case HAPAX_OP_IMPORT:
+        put_import(w, op);
         return;
     default:
         assert(op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL ||
@@ -117,7 +162,7 @@ void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op,
     struct hapax__writer w = {out->fixed, sizeof(out->fixed)};
     struct hapax_mark mark = {0};
 
-    if (op->kind != HAPAX_OP_READ)
+    if (op->kind != HAPAX_OP_READ && op->kind != HAPAX_OP_IMPORT)
         hapax__mark(&mark, &op->token);
     out->key_len = hapax__redis_key(out->key, prefix, &op->id);
     hapax__put_number(&w, (uint64_t)op->kind, 1);
@@ -125,7 +170,7 @@ void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op,
     put_fields(&w, op);
     end_fixed(out, &w);
     if (op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL ||
-        op->kind == HAPAX_OP_RESOLVE) {
+        op->kind == HAPAX_OP_RESOLVE || op->kind == HAPAX_OP_IMPORT) {
         out->args[1] = op->outcome.headers;
         out->args[2] = op->outcome.body;
         out->count = 3;

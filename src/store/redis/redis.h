@@ -10,7 +10,7 @@
 
 #define HAPAX__REDIS_BATCH_MAX 256u
 #define HAPAX__REDIS_KEY_MAX   (HAPAX__REDIS_PREFIX_MAX + 64u)
-#define HAPAX__REDIS_ARG_MAX   704u
+#define HAPAX__REDIS_ARG_MAX   776u
 #define HAPAX__REDIS_ARGS_MAX  3u /* of one op */
 /* Bytes of records in one reply; the last record may pass the limit. */
 #define HAPAX__REDIS_REPLY_MAX (16u << 20)
