@@ -327,14 +327,18 @@ def test_doors_and_operators_have_rights_of_their_own(db, roles):
 
 # Of each use's functions every one is needed: the door's and the operator's acts fail without it.
 @pytest.mark.parametrize("use", ["door", "operator"])
-def test_each_right_of_a_use_is_needed(db, roles, use):
+def test_each_right_of_a_use_is_needed(db, roles, use, tmp_path):
     functions = re.search(r"GRANT EXECUTE ON FUNCTION (.*?) TO", statements_for(use))[1].split(", ")
+    other = f"rocksdb:{tmp_path}/store"
+    for word in ("claim", "complete"):
+        subprocess.run([BUILD / "tests/store/op", other, word, "k", "1"], check=True, timeout=PATIENCE)
     for i, function in enumerate(functions):
         db.run(f"REVOKE EXECUTE ON FUNCTION {function} FROM {roles[use]}")
         told = [op(db, roles[use], "claim", f"{use}{i}", "1")]
         if use == "operator":
             told += [hapax(db, *act, user=roles[use])[1] for act in (("list",), ("purge",), ("list", "--outbox"))]
             told += [hapax(db, "redrive", user=roles[use], store="--from", more=["--key", "none"])[1]]
+            told += [hapax(db, "copy", user=roles[use], store="--to", more=["--from", other])[1]]
         assert any("refused" in text or "permission denied" in text for text in told), (function, told)
         db.run(f"GRANT EXECUTE ON FUNCTION {function} TO {roles[use]}")
 

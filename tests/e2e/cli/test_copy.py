@@ -1,0 +1,159 @@
+"""hapax copy: what one store has, another store of whatever kind has as well, as it is."""
+import json
+import os
+import signal
+import time
+
+import pytest
+from conftest import HAPAX, PATIENCE, wait_until
+from dynamodb_server import Dynalite
+from postgres_server import Postgres
+from redis_server import Redis
+from test_erase import Once, servers  # noqa: F401
+
+STATES = [word for state in ("started", "completed", "failed", "unknown") for word in ("--state", state)]
+KEYS = "k1 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"
+MARK = "MARKED-7c31"
+
+
+def private(path, text):
+    path.write_text(text)
+    path.chmod(0o600)
+    return str(path)
+
+
+def copied(hapax, source, to, *options):
+    done = hapax("copy", "--from", source, "--to", to, "--json", *options)
+    return done.code, json.loads(done.out.splitlines()[-1]), done.err
+
+
+def records(hapax, store):
+    """All that is known of each operation, with its outcome."""
+    there = {}
+    for line in hapax("list", "--store", store, *STATES, "--json").out.splitlines():
+        record = json.loads(line)
+        shown = hapax("show", "--store", store, "--id", record["id"], "--json").json
+        there[record["id"]] = {name: shown[name] for name in shown if name not in ("now_us", "repeat", "steps")}
+    return there
+
+
+@pytest.fixture
+def fresh(hapax, folder, servers):  # noqa: F811
+    """A new store of a kind."""
+    made = []
+
+    def postgres():
+        return servers(Postgres).uri(servers(Postgres).database())
+
+    def redis():
+        return f"{servers(Redis).uri()}?prefix=t{os.urandom(4).hex()}:"
+
+    def give(kind):
+        made.append(kind)
+        uri = {"rocksdb": lambda: f"rocksdb:{folder}/store{len(made)}", "redis": redis,
+               "keeper": lambda: f"unix:{folder}/store{len(made)}/keeper.sock", "postgres": postgres,
+               "hybrid": lambda: f"hybrid:{redis()}+{postgres()}",
+               "dynamodb": lambda: servers(Dynalite).uri(f"t{os.urandom(4).hex()}")}[kind]()
+        hapax.env.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="y")
+        if kind == "keeper":
+            hapax.keep(f"rocksdb:{folder}/store{len(made)}")
+        elif kind != "rocksdb":
+            done = hapax("init", "--store", uri, HAPAX_SECRET_FILE="")
+            assert done.code == 0, done.err
+        return uri
+    return give
+
+
+CHAINS = [["rocksdb", "redis", "rocksdb"],
+          pytest.param(["postgres", "keeper", "hybrid", "dynamodb", "redis", "postgres"], marks=pytest.mark.ci)]
+
+
+@pytest.mark.parametrize("kinds", CHAINS, ids=len)
+def test_a_copy_has_all_of_it(hapax, folder, fresh, kinds):
+    """From store to store, every field and each outcome, which stays sealed; then all repeats are answered as at the
+    first one, and what was unknown is resolved there."""
+    private(folder / "secret", "s" * 32)
+    private(folder / "keys", KEYS)
+    stores = [fresh(kind) for kind in kinds]
+    hapax.env.update(HAPAX_SECRET_FILE=str(folder / "secret"), HAPAX_KEYS_FILE=str(folder / "keys"))
+    ann = Once(hapax, stores[0], "ann")
+    first = ann("k1", f"echo {MARK} $HAPAX_FENCE").out
+    assert MARK in first and ann("k2", "exit 1").code == 1
+    assert ann("k3", "kill -9 $$", "--on-expired", "hold").code == 137
+    assert ann("k4", "kill -9 $$", "--on-expired", "hold").code == 137
+    assert hapax("resolve", "--store", stores[0], "--owner", "ann", "k4", "--complete", "200").code == 0
+    was = records(hapax, stores[0])
+    assert len(was) == 4
+    for source, to in zip(stores, stores[1:]):
+        code, said, err = copied(hapax, source, to, "--dry-run")
+        assert (code, said["would_copy"]) == (0, 4), err
+        code, said, err = copied(hapax, source, to)
+        assert (code, said["copied"], said["left_running"], said["left_otherwise"]) == (0, 4, 0, 0), err
+        assert copied(hapax, source, to)[:2] == (code, said)
+        assert records(hapax, to) == was
+    ann.store = stores[-1]
+    assert ann("k1", f"echo {MARK} $HAPAX_FENCE").out == first
+    assert ann("k4", "kill -9 $$", "--on-expired", "hold").code == 200
+    assert hapax("resolve", "--store", stores[-1], "--owner", "ann", "k3", "--fail").code == 0
+    assert ann("k3", "kill -9 $$", "--on-expired", "hold").code == 137
+
+
+def test_a_copy_leaves_what_runs(hapax, folder, fresh):
+    """It is counted, and copied once it has ended; what has gone on in the other store stays as it is there."""
+    source, to = fresh("rocksdb"), fresh("rocksdb")
+    hapax.keep(source)
+    ann = Once(hapax, source, "ann")
+    assert ann("k1", "echo 1").code == 0 and ann("k2", "exit 1").code == 1
+    end = ann.runs("k3", folder)
+    code, said, err = copied(hapax, source, to)
+    assert (code, said["copied"], said["left_running"]) == (1, 2, 1), err
+    there = Once(hapax, to, "ann")
+    assert there("k2", "exit 1").code == 1
+    waiting = hapax.start("copy", "--from", source, "--to", to, "--wait", "1m", "--json")
+    end()
+    out, err = waiting.communicate(timeout=PATIENCE)
+    said = json.loads(out.splitlines()[-1])
+    assert waiting.returncode == 1 and (said["copied"], said["left_running"], said["left_otherwise"]) == (2, 0, 1), err
+    assert "further on" in err
+    assert records(hapax, to) != records(hapax, source)
+
+
+def test_stores_of_two_secrets_are_not_mixed(hapax, folder, fresh):
+    """In neither direction, and no record is put."""
+    source, to = fresh("rocksdb"), fresh("rocksdb")
+    assert Once(hapax, source, "ann")("k1", "echo 1").code == 0
+    hapax.env["HAPAX_SECRET_FILE"] = private(folder / "secret", "s" * 32)
+    assert Once(hapax, to, "ann")("k2", "echo 1").code == 0
+    for one, other in ((source, to), (to, source)):
+        done = hapax("copy", "--from", one, "--to", other)
+        assert done.code == 2 and "different secrets" in done.err
+    assert len(records(hapax, to)) == 1
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", pytest.param("redis", marks=pytest.mark.ci),
+                                  pytest.param("postgres", marks=pytest.mark.ci)])
+def test_a_copy_that_was_killed_goes_on(hapax, fresh, kind):
+    """kill -9 once some of it is there; the same command then ends with all of it."""
+    source, to, n = fresh("rocksdb"), fresh(kind), 4000
+    hapax.keep(source)
+    if kind == "rocksdb":
+        hapax.keep(to)
+    lines = "".join(f"claim k{i} 1 30000 rerun\ncomplete k{i} 1 200 A:b {'x' * 500}\n" for i in range(n))
+    assert hapax.run(HAPAX.parent / "tests/store/op", source, stdin=lines.encode()).out == "claimed\nok\n" * n
+    kills = 0
+    for _ in range(5):
+        process = hapax.start("copy", "--from", source, "--to", to, stderr=None)
+
+        def some(process=process):
+            listed = hapax("list", "--store", to, "--state", "completed", "--limit", "1000", "--json").out
+            return process.poll() is not None or len(listed.splitlines()) > 100 * (kills + 1)
+
+        wait_until(some, "a copy that is half done")
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait(PATIENCE) == -signal.SIGKILL
+    assert kills >= 1
+    code, said, err = copied(hapax, source, to)
+    assert (code, said["copied"]) == (0, n), err
+    began = time.monotonic()
+    assert copied(hapax, to, source)[:2] == (0, said), "nothing may differ"
+    print(f"{n / (time.monotonic() - began):.0f} records a second, {kills} kills")
