@@ -60,7 +60,8 @@ class Progress:
             queues = [text for name, text in report.sections if "queues" in name]
             self.tell(failed=case, text=report.longreprtext, queues=queues)
         if report.when == "teardown":
-            self.tell(case=case, result=self.results[case], seconds=self.seconds[case])
+            self.tell(case=case, result=self.results[case], seconds=self.seconds[case],
+                      processor=getattr(report, "processor", 0))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -80,8 +81,13 @@ def pytest_configure(config):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Of a test that failed, what is left in the queues of the brokers of this process."""
+    """Of a test that ended, the processor's seconds, those of processes that ended meanwhile with them; of one that
+    failed, what is left in the queues of the brokers of this process."""
     report = (yield).get_result()
+    if call.when == "teardown":
+        used = sum(os.times()[:4])
+        report.processor = used - getattr(item.session, "used", used)
+        item.session.used = used
     if report.failed:
         for server in Server.servers:
             if hasattr(server, "listed") and server.running and not server.stopped:

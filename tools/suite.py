@@ -34,7 +34,7 @@ class Part:
     """A suite of meson's or a file of pytest's: what it has, and what became of it."""
 
     def __init__(self, name):
-        self.name, self.left, self.seconds = name, 0, 0.0
+        self.name, self.left, self.seconds, self.processor = name, 0, 0.0, 0.0
         self.counts = {"passed": 0, "failed": 0, "skipped": 0}
 
 
@@ -54,17 +54,19 @@ class Board:
         part.left += 1
         self.all += 1
 
-    def ended(self, name, case, result, seconds, cases=1):
+    def ended(self, name, case, result, seconds, cases=1, processor=0.0):
         part = self.parts[name]
         part.counts[result] += cases
         part.seconds += seconds
+        part.processor += processor
         part.left -= 1
         self.done += 1
         if result == "failed" and name.startswith("meson"):
             self.say(f"FAILED {case}")
         if part.left == 0:
             counts = ", ".join(f"{n} {what}" for what, n in part.counts.items() if n or what == "passed")
-            self.say(f"{part.name:44} {counts:28} {part.seconds:6.1f} s")
+            used = f", processor {part.processor:6.1f} s" if part.processor else ""
+            self.say(f"{part.name:44} {counts:28} {part.seconds:6.1f} s{used}")
 
 
     def failed(self, case, lines):
@@ -109,7 +111,8 @@ def run_pytest(news):
                 if "failed" in told:
                     news.put(("failed", told["failed"], lines_of(told["text"]) + told["queues"]))
                 if "case" in told:
-                    news.put(("ended", told["case"].split("::")[0], told["case"], told["result"], told["seconds"]))
+                    news.put(("ended", told["case"].split("::")[0], told["case"], told["result"], told["seconds"], 1,
+                              told["processor"]))
             elif over:
                 break
             else:
