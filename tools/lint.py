@@ -5,6 +5,8 @@ width   lines of code and comments are 100 columns at most, Python's 120
 words   words that the project has retired (docs/design.md, "The words") are not used again
 tags    a struct, enum or union tag with the prefix hapax names one type in the whole program
 links   every link of a page to a file or a heading of the project has its target, and every test that it names is there
+promises  each promise of docs/guarantees.md, the tests that it names and the asserts that keep it bear one number, and each
+        rule of the simulator is of a promise
 sdk     what an SDK is, without adapters and what needs no door, is 600 lines at most: those that say something, so no
         blank line, no comment, no import, no annotation, and no line of closing brackets. Java's Json.java does not
         count: the other languages' libraries have what it does
@@ -43,6 +45,10 @@ PROSE = ("src/", "nginx/", "include/", "lua/", "sql/", "tests/", "bench/", "exam
 CASE = re.compile(r"`(tests/[\w/.]+\.(?:py|c|pml))(?:::(\w+))?`")
 TAG = re.compile(r"^(?:typedef )?(?:struct|enum|union) (hapax\w*)\s*\{", re.M)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+ROW = re.compile(r"^\| (\d+) \| .* \| (.*) \|$", re.M)
+PROMISE = re.compile(r"\bpromises? (\d+(?:, \d+)*)")
+BEGINS = re.compile(r"(?:(?:async )?def |static void |CASE\(|CASE_WITH\()(\w+)")
+RULES = re.compile(r"\brules? ([a-z](?:(?:, | and )[a-z])*)\b")
 HEADING = re.compile(r"^#+ +(.*?) *#*$", re.M)
 
 
@@ -154,7 +160,48 @@ def sdk(root, names):
             yield f"sdk/{language}: {lines} lines of code without adapters, over {SDK_MAX}"
 
 
-CHECKS = {"width": width, "words": words, "tags": tags, "links": links, "sdk": sdk}
+def promises_of(root, names):
+    """Where a number stands: (number, file, case), of a test in or before the line that begins it; case "" elsewhere."""
+    for name in names:
+        if not name.startswith(("src/", "nginx/", "tests/")) or not name.endswith((".c", ".h", ".py", ".pml")):
+            continue
+        lines = (root / name).read_text(encoding="utf-8").splitlines()
+        for at, line in enumerate(lines):
+            for numbers in PROMISE.findall(line):
+                case = next((found[1] for near in lines[at:at + 2] if (found := BEGINS.match(near))), "")
+                asserts = any("assert(" in near for near in lines[at:at + 3])
+                for number in re.findall(r"\d+", numbers):
+                    yield number, name, case if name.startswith("tests/") else "", asserts, at + 1
+
+
+def promises(root, names):
+    """Promises, and what keeps and tries each: the page, the tests, the asserts and the checkers say the same."""
+    page = root / "docs/guarantees.md"
+    rows = dict(ROW.findall(page.read_text(encoding="utf-8")))
+    tried = {(number, *test) for number, row in rows.items() for test in CASE.findall(row)}
+    kept = {(number, file) for number, row in rows.items() for file in re.findall(r"`((?:src|nginx)/[\w/.]+)`", row)}
+    here = list(promises_of(root, names))
+    for number, file, case, asserts, line in here:
+        if file.startswith("tests/") and (number, file, case) not in tried:
+            yield f"{file}:{line}: promise {number} does not name {case or 'this file'}"
+        if not file.startswith("tests/") and not ((number, file) in kept and asserts):
+            yield f"{file}:{line}: no assert that promise {number} names"
+    for number, file, case in sorted(tried - {found[:3] for found in here}):
+        yield f"{file}: {case or 'its head'} does not say that it tries promise {number}"
+    for number, file in sorted(kept - {found[:2] for found in here}):
+        yield f"{file}: no assert says that it keeps promise {number}"
+    checkers = "".join(path.read_text(encoding="utf-8") for path in (root / "tests/sim").glob("*.c"))
+    rules = {rule: number for number, row in rows.items()
+             for rule in re.findall(r"\b[a-z]\b", "".join(RULES.findall(row)))}
+    for rule in sorted(set(re.findall(r'sim_fail\(s,\s*"([a-z]) ', checkers)) ^ set(rules)):
+        yield f"docs/guarantees.md: rule {rule} of the simulator is of no promise" if rule not in rules else \
+            f"docs/guarantees.md: promise {rules[rule]} names a rule {rule}, which the simulator does not have"
+    for number, row in rows.items():
+        if not CASE.search(row):
+            yield f"docs/guarantees.md: nothing tries to break promise {number}"
+
+
+CHECKS = {"promises": promises, "width": width, "words": words, "tags": tags, "links": links, "sdk": sdk}
 
 
 def main():

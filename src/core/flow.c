@@ -532,6 +532,20 @@ static void make_release(struct hapax__flow *f)
 
 /* ---- events -------------------------------------------------------------------------- */
 
+/* Whatever led to it, the door may run the handler, or give the answer. */
+static void check_due(const struct hapax__flow *f, enum hapax__flow_do due)
+{
+    bool runs = due == HAPAX__FLOW_RUN && f->phase == HAPAX__FLOW_RUNNING;
+    bool says_stored = due == HAPAX__FLOW_ANSWER && f->answer.recorded;
+
+    /* promise 1 */
+    assert(!runs || f->answer.unprotected || f->fence > 0);
+    /* promise 11 */
+    assert(!runs || !f->answer.unprotected || f->policy->on_store_error == HAPAX_STORE_OPEN);
+    /* promise 4 */
+    assert(!says_stored || f->answer.kind != HAPAX_ANSWER_FRESH || f->op.verdict == HAPAX_OK);
+}
+
 static void happens(event *what, struct hapax__flow *f, int64_t now_us)
 {
     if (what)
@@ -550,6 +564,7 @@ enum hapax__flow_do hapax__flow_next(struct hapax__flow *f, int64_t now_us)
         if (due == HAPAX__FLOW_RUN || due == HAPAX__FLOW_RECONCILE)
             f->run_us = now_us;
         f->due = HAPAX__FLOW_PAUSE;
+        check_due(f, due);
         if (f->counts)
             count_due(f, due, now_us);
         return due;

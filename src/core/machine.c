@@ -141,9 +141,21 @@ static bool strict(const struct hapax_op *op)
     return op->on_expired != HAPAX_EXPIRED_RERUN;
 }
 
-/* Grants the claim on what *next already is: a fresh record, or the old one. */
+/* Grants the claim on what *next already is: a fresh record, or the old one. Whatever row led here,
+ * what the old one promised holds. */
 static enum hapax__write grant(struct hapax_op *op, struct hapax_record *next, int64_t now_us)
 {
+    bool open = next->stale && next->state != HAPAX_STATE_COMPLETED;
+    uint64_t fence = next->fence;
+
+    /* promise 1 */
+    assert(!lease_live(next, now_us));
+    /* promise 3 */
+    assert(next->state != HAPAX_STATE_COMPLETED || (next->reruns && op->rerun_completed));
+    /* promise 5 */
+    assert(!open || !next->hold || op->on_expired == HAPAX_EXPIRED_RECONCILE);
+    /* promise 8 */
+    assert(op->differs == HAPAX_DIFFERS_NOT);
     assert(next->attempt < UINT32_MAX);
     next->state = HAPAX_STATE_STARTED;
     next->hold |= strict(op);
@@ -156,6 +168,8 @@ static enum hapax__write grant(struct hapax_op *op, struct hapax_record *next, i
     next->retention_ms = op->retention_ms;
     next->what = op->what;
     next->outcome = (struct hapax_outcome){0};
+    /* promise 7 */
+    assert(next->fence > fence);
     return write(op, HAPAX_CLAIMED, next, now_us);
 }
 

@@ -360,7 +360,7 @@ static void finish(struct hapax_op *op, enum hapax_error result)
         return;
     }
     assert(error != HAPAX_ERR_NONE);
-    /* A store that returned NONE has answered every op. */
+    /* A store that returned NONE has answered every op (promise 10). */
     assert(result != HAPAX_ERR_NONE || error != HAPAX_ERR_INDETERMINATE);
     hapax__op_preset(op);
     op->error = error;

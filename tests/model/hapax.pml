@@ -4,7 +4,7 @@
  * effect that no fence guards, and complete; any but the last may crash anywhere, any op or its reply
  * may be lost, and a lease may end at any time, so that a slow holder becomes a zombie. A handler
  * that crashes may have a door that sees its death and fails it. run.sh searches every interleaving
- * of it and of its bad variants.
+ * of it and of its bad variants (promise 13).
  *
  * What must hold:
  *   exclusion   no claim is granted while another's lease is live

@@ -146,7 +146,7 @@ def triples():
 
 # What each case says of itself.
 @pytest.mark.parametrize("driver, kind, case", triples())
-def test_case(driver, kind, case, benches):
+def test_case(driver, kind, case, benches):  # promise 45
     give, made = benches
     if case.get("own") or case.get("door") or case.get("through"):
         bench = Bench(driver, kind, case.get("door", ()), case.get("through"))

@@ -460,7 +460,7 @@ static bool lacks_verdict(const struct suite *suite, const unsigned *seen)
 }
 
 /* Whatever is asked, the store answers what the model answers. */
-static void a_random_history_is_the_models(const struct suite *suite)
+static void a_random_history_is_the_models(const struct suite *suite) /* promises 7, 13 */
 {
     unsigned seen[HAPAX_ABSENT + 1] = {0}, swept = 0;
     unsigned rounds_max = 20 * suite->rounds;
@@ -505,7 +505,7 @@ static bool finished(const struct hapax_op *op)
 
 /* Replies are lost: each op is sent up to three times, and says the same each time. An answer that
  * another attempt is in flight may change, and what was forgotten is gone. */
-static void an_op_may_be_repeated_until_its_reply_comes(const struct suite *suite)
+static void an_op_may_be_repeated_until_its_reply_comes(const struct suite *suite) /* promise 10 */
 {
     static struct history h;
 

@@ -162,7 +162,7 @@ static void race(const struct suite *suite, struct shared *shared, unsigned me)
 }
 
 /* Every key has one winner, and every process gets the winner's bytes. */
-static void each_key_has_one_winner(const struct suite *suite)
+static void each_key_has_one_winner(const struct suite *suite) /* promise 1 */
 {
     struct shared *shared = share();
     pid_t pids[CHILDREN_MAX];
@@ -243,7 +243,7 @@ static struct hapax_op outlive(const struct suite *suite,
 }
 
 /* kill -9 of the holder: after the lease the next one gets the claim, and it is stale. */
-static void a_killed_holder_is_taken_over_under_rerun(const struct suite *suite)
+static void a_killed_holder_is_taken_over_under_rerun(const struct suite *suite) /* promise 6 */
 {
     struct hapax_op op = outlive(suite, claim_rerun_and_stay);
 
@@ -252,7 +252,7 @@ static void a_killed_holder_is_taken_over_under_rerun(const struct suite *suite)
 }
 
 /* kill -9 of the holder under hold: nobody gets the claim. */
-static void a_killed_holder_leaves_unknown_under_hold(const struct suite *suite)
+static void a_killed_holder_leaves_unknown_under_hold(const struct suite *suite) /* promise 5 */
 {
     struct hapax_op op = outlive(suite, claim_hold_and_stay);
 
@@ -283,7 +283,7 @@ static void claim_and_be_stopped(const struct suite *suite, struct shared *share
 }
 
 /* Stopped for longer than its lease and woken: LOST, and what the other one stored stands. */
-static void a_stopped_holder_wakes_up_lost(const struct suite *suite)
+static void a_stopped_holder_wakes_up_lost(const struct suite *suite) /* promise 2 */
 {
     pid_t pid = start_child(suite, share(), 0, claim_and_be_stopped);
     struct hapax_store *store;
@@ -353,7 +353,7 @@ static bool has_happened(const struct storm *seen, unsigned kills)
 /* Processes claim, complete and are killed at any moment: under hold no effect happens twice, no
  * two answers differ, no acknowledged completion is lost, no key is stranded. It goes on, with
  * fewer kills, until all that was to happen has. */
-static void a_storm_of_kills_loses_nothing(const struct suite *suite)
+static void a_storm_of_kills_loses_nothing(const struct suite *suite) /* promise 3 */
 {
     struct shared *shared = share();
     struct storm *seen = &shared->storm;

@@ -86,7 +86,7 @@ static void expect(const struct hapax_op *op, enum hapax_verdict verdict)
 /* ---- tokens and leases --------------------------------------------------------------- */
 
 /* Every byte of an outcome comes back, zeros and high bytes too. */
-static void a_repeat_gets_the_first_outcome(const struct suite *suite)
+static void a_repeat_gets_the_first_outcome(const struct suite *suite) /* promise 3 */
 {
     struct hapax_store *store = open_store(suite);
     struct hapax_op op = op_of(suite, HAPAX_OP_COMPLETE, 1, 1), again;
@@ -182,7 +182,7 @@ static void a_repeated_op_gives_the_same_answer(const struct suite *suite)
 }
 
 /* Another token takes over when the lease is over, not before; the first one is LOST then. */
-static void a_dead_attempt_is_taken_over(const struct suite *suite)
+static void a_dead_attempt_is_taken_over(const struct suite *suite) /* promise 6 */
 {
     struct hapax_store *store = open_store(suite);
     struct hapax_op first = claim_briefly(store, suite, 1, 1, HAPAX_EXPIRED_RERUN), op;
@@ -262,7 +262,7 @@ static void a_renewed_claim_is_not_taken_over(const struct suite *suite)
 /* ---- failures, requests, unknown results ----------------------------------------------- */
 
 /* Where nothing ever ran, a FAIL stores no outcome and keeps the record for a minute. */
-static void a_refusal_leaves_next_to_nothing(const struct suite *suite)
+static void a_refusal_leaves_next_to_nothing(const struct suite *suite) /* promise 14 */
 {
     struct hapax_store *store = open_store(suite);
     struct hapax_op op = op_of(suite, HAPAX_OP_CLAIM, 1, 1), failed, again;
@@ -287,7 +287,7 @@ static void a_refusal_leaves_next_to_nothing(const struct suite *suite)
     hapax_store_close(store);
 }
 
-/* A FAIL keeps count and fence; attempts that ran are used up, those that did nothing are not. */
+/* A FAIL keeps count and fence; attempts that ran are used up, others are not (promise 7). */
 static void a_failed_record_keeps_its_attempt_count_and_fence(const struct suite *suite)
 {
     struct hapax_store *store = open_store(suite);

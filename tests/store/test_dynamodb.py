@@ -107,6 +107,7 @@ NETWORK = {
 
 # A put of which a byte was sent may have been applied; only its repeat can tell.
 @pytest.mark.parametrize("fault", NETWORK)
+# promise 10
 def test_a_claim_whose_answers_are_lost_is_indeterminate_and_its_repeat_gets_it(hapax, server, proxy, table, fault):
     breaks, carried_out = NETWORK[fault]
     with Handle(through(server, proxy, table)) as store:
@@ -312,7 +313,7 @@ def refusing(server):
 # A few throttled calls cost time; throttling without end is UNAVAILABLE, and nothing was applied.
 @pytest.mark.parametrize("error", ["ProvisionedThroughputExceededException", "ThrottlingException",
                                    "RequestLimitExceeded"])
-def test_throttled_calls_are_tried_again_and_then_unavailable(hapax, server, refusing, table, error):
+def test_throttled_calls_are_tried_again_and_then_unavailable(hapax, server, refusing, table, error):  # promise 27
     uri = through(server, refusing, table)
     with Handle(uri.replace(f"{TIMEOUT_MS}ms", "20s")) as store:
         refusing.refuse("PutItem", 400, error, 3)
@@ -614,7 +615,7 @@ def test_what_a_handle_remembers_is_never_the_answer(hapax, server, table):
         assert store("complete", "k", "b", 200, "", "body") == "ok"
 
 
-def test_processes_that_race_run_each_operation_once(server, table):
+def test_processes_that_race_run_each_operation_once(server, table):  # promise 1
     with Load(server.uri(table), workers=2) as load:
         load.wait_ops(300)
         counts = load.ask("look 20")
@@ -623,7 +624,7 @@ def test_processes_that_race_run_each_operation_once(server, table):
 
 
 # kill -9 of the server, and back with its files: what was acknowledged is there, and nothing ran twice.
-def test_a_server_that_is_killed_and_comes_back_loses_nothing(keys):
+def test_a_server_that_is_killed_and_comes_back_loses_nothing(keys):  # promise 27
     with DynamoDB(kept=True).start() as server:
         subprocess.run([HAPAX, "init", "--store", server.uri()], check=True, capture_output=True)
         with Load(server.uri(timeout="2s"), workers=2) as load:

@@ -237,7 +237,7 @@ def test_a_quorum_bears_a_node_that_is_down(hapax, whole_quorum):
 
 
 # A node that was stopped for ten leases comes back with what stood there then; nobody believes it.
-def test_a_node_paused_for_ten_leases_is_not_believed(hapax, whole):
+def test_a_node_paused_for_ten_leases_is_not_believed(hapax, whole):  # promise 26
     key = f"paused{time.monotonic_ns()}"
     lease_ms = 200
     assert hapax.op(whole.uri(), "claim", key, "1", lease_ms) == "claimed"
@@ -292,7 +292,7 @@ def judge(counts, what):
 
 # Whatever happens to Redis, no effect happens twice and no acknowledged completion is lost.
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_redis_may_break_under_load(nodes):
+def test_redis_may_break_under_load(nodes):  # promise 26
     hybrid = Hybrid(nodes)
     try:
         with Load(hybrid.uri(timeout="5s"), pause_us=5000, lease_ms=LEASE_MS) as load:

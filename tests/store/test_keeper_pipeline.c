@@ -409,7 +409,7 @@ CASE(what_was_answered_is_not_repeated)
 
 /* With two requests out and nobody to repeat them to, both may have been applied; what waited for
  * its turn surely was not. */
-CASE(two_out_are_indeterminate_and_what_waits_is_unavailable)
+CASE(two_out_are_indeterminate_and_what_waits_is_unavailable) /* promise 10 */
 {
     struct play *play = play_open();
 

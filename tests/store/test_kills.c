@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_kills [KILLS] [SEED]: kill -9 of the holder of an embedded store and of its clients, under
- * load.
+ * load (promises 20, 22).
  *
  * A keeper process, eight clients of its socket (half of them so impatient that they give ops up as
  * INDETERMINATE) and two processes that open the path itself run a storm (storm.h). The two may

@@ -89,7 +89,7 @@ def fail_over(primary, standby):
 
 # The primary is killed while commits wait for its standby, and the standby is promoted: what was acknowledged is there,
 # what was not is asked for again, and nobody had to tell a client.
-def test_a_failover_to_a_synchronous_standby_loses_nothing():
+def test_a_failover_to_a_synchronous_standby_loses_nothing():  # promise 23
     for _ in range(FAILOVERS):
         primary, standby = synchronous_pair()
         try:

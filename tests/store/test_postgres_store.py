@@ -95,7 +95,7 @@ def test_a_statement_that_was_cut_is_sent_again(database, proxy, after):
 
 
 # No reply ever comes: nobody knows, within the time; and the same op with the same token finds out later.
-def test_without_any_reply_an_op_is_indeterminate(database, proxy):
+def test_without_any_reply_an_op_is_indeterminate(database, proxy):  # promise 10
     with Handle(database.uri(proxy.port, timeout=f"{TIMEOUT_S}s")) as run:
         run.until("claimed", "claim", "k", "1")
         rule = proxy.cut("reply", containing=RUN, times=0)

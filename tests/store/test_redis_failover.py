@@ -105,7 +105,7 @@ def judge(counts, kind, wait, sure=True):
 # only, while replicas that keep step must lose nothing. Until the killed one is back, each op there waits for the
 # replica behind.
 @pytest.mark.parametrize("start, wait", KINDS)
-def test_service_comes_back_after_a_primary_is_killed_under_load(start, wait):
+def test_service_comes_back_after_a_primary_is_killed_under_load(start, wait):  # promise 25
     uneven = start is uneven_sentinels
     counts = run_failovers(start(wait), wait, "kill", FAILOVERS, usual_s=TIMEOUT_MS / 1000 if uneven else 0.2)
     judge(counts, start.__name__, wait, sure=not uneven)
@@ -129,7 +129,7 @@ def cut_off(node):
 # It goes on answering those who are still connected to it, while another has taken over: what it takes is lost
 # (10,687 of 11,185 in 8 s), unless replicas had to acknowledge it, or it may not write without them.
 @pytest.mark.parametrize("wait, options", [(1, {}), (0, {"min_replicas_to_write": 1, "min_replicas_max_lag": 1})])
-def test_a_primary_that_is_cut_off_from_its_replicas_is_left(wait, options):
+def test_a_primary_that_is_cut_off_from_its_replicas_is_left(wait, options):  # promise 25
     with Sentinels(replicas=2, down_after_ms=DOWN_MS[wait], **options).start() as servers:
         with Load(servers.uri(timeout=f"{TIMEOUT_MS}ms", wait=wait)) as load:
             load.wait_ops(300)
@@ -149,7 +149,7 @@ def test_a_primary_that_is_cut_off_from_its_replicas_is_left(wait, options):
 
 
 # Slots go back and forth with their keys; half-way a slot's keys are on two nodes.
-def test_resharding_under_load_loses_nothing():
+def test_resharding_under_load_loses_nothing():  # promise 25
     with RedisCluster().start() as servers, Load(servers.uri(timeout="20s")) as load:
         load.wait_ops(1000)
         first, second, third = servers.primaries()

@@ -145,7 +145,7 @@ static void fault_at_every_call(void **state, bool ever, int error)
 
 /* The disk is full from the nth call on, for every n: no acknowledgement, reads go on, and writes
  * work again when there is room, without anybody opening the store again. */
-CASE_WITH(a_full_disk_loses_nothing, make_store, drop_store)
+CASE_WITH(a_full_disk_loses_nothing, make_store, drop_store) /* promise 20 */
 {
     fault_at_every_call(state, true, ENOSPC);
 }
@@ -516,13 +516,13 @@ static void kill_in_a_loop(void **state, const char *options, unsigned n)
 }
 
 /* A process killed at any moment loses no completion it was told of. */
-CASE_WITH(kills_lose_nothing, make_folder, drop_store)
+CASE_WITH(kills_lose_nothing, make_folder, drop_store) /* promise 20 */
 {
     kill_in_a_loop(state, "", kills);
 }
 
 /* Nor does it with sync off: that is for power cuts. */
-CASE_WITH(kills_lose_nothing_without_sync, make_folder, drop_store)
+CASE_WITH(kills_lose_nothing_without_sync, make_folder, drop_store) /* promise 21 */
 {
     kill_in_a_loop(state, "?sync=off", kills / 5 + 1);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Damaged files under the embedded store: what is damaged is told and passed over, what is not
- * damaged goes on, and no acknowledged record is gone without a word.
+ * damaged goes on, and no acknowledged record is gone without a word (promise 12).
  */
 #include "rocksdb_fixture.h"
 

@@ -191,7 +191,7 @@ static void look_at(struct hapax_store *store, const uint8_t told[NUMBERS])
 }
 
 /* Whatever a power cut leaves, all that was told is in it. */
-CASE_WITH(a_power_cut_takes_nothing_that_was_told, make_folder, drop_store)
+CASE_WITH(a_power_cut_takes_nothing_that_was_told, make_folder, drop_store) /* promise 20 */
 {
     struct fixture *f = *state;
     struct world *w = world_new(f);

@@ -2,7 +2,7 @@
  *
  * What becomes of an op whose holder dies before its reply arrives: a relay stands between this
  * process and the keeper of another, lets the op be applied, and ends the holder in place of a
- * reply.
+ * reply (promise 22).
  */
 #include "../cases.h"
 #include "rocksdb_fixture.h"

@@ -84,7 +84,7 @@ static bool same_body(const struct hapax_answer *a, const struct hapax_answer *b
 }
 
 /* One run per key, one FRESH per key, and all callers of a key hold the same bytes. */
-CASE(sixty_four_threads_racing_on_one_key_run_the_handler_once)
+CASE(sixty_four_threads_racing_on_one_key_run_the_handler_once) /* promise 1 */
 {
     struct hapax_answer *answers[RACERS];
     pthread_t threads[RACERS];
@@ -229,13 +229,13 @@ static void race_tenants(bool owned)
 }
 
 /* No request of either is answered with the other's, run twice, or refused for the other's sake. */
-CASE(two_owners_with_equal_requests_never_meet)
+CASE(two_owners_with_equal_requests_never_meet) /* promise 9 */
 {
     race_tenants(true);
 }
 
 /* A key is the caller's who came first; the other is told that, and nothing else. */
-CASE(two_callers_with_equal_requests_never_get_each_others_answers)
+CASE(two_callers_with_equal_requests_never_get_each_others_answers) /* promise 8 */
 {
     race_tenants(false);
 }

@@ -1,4 +1,5 @@
 """A damaged block of the embedded store, as an operator meets it."""
+# promise 12: what is damaged is an error, and never taken for absent.
 import os
 import re
 

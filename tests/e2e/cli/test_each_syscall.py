@@ -292,7 +292,7 @@ def kill_at_each(bed):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("kind", ["rocksdb", "redis", "postgres"])
-def test_a_door_killed_before_each_call(hapax, store, kind):
+def test_a_door_killed_before_each_call(hapax, store, kind):  # promise 3
     with contextlib.ExitStack() as stack:
         if kind == "redis":
             store = stack.enter_context(Redis().start()).uri()
@@ -304,24 +304,24 @@ def test_a_door_killed_before_each_call(hapax, store, kind):
 
 
 @pytest.mark.ci
-def test_a_keeper_killed_before_each_call(hapax, store):
+def test_a_keeper_killed_before_each_call(hapax, store):  # promise 22
     with contextlib.closing(KeeperBed(hapax, store)) as bed:
         kill_at_each(bed)
 
 
 @pytest.mark.ci
-def test_a_worker_killed_before_each_call(gate, api):
+def test_a_worker_killed_before_each_call(gate, api):  # promise 3
     kill_at_each(GateBed(gate, api))
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("policy", ["hold", "rerun"])
-def test_a_consumer_killed_before_each_call(hapax, policy):
+def test_a_consumer_killed_before_each_call(hapax, policy):  # promise 40
     with Redis().start() as redis, contextlib.closing(ConsumeBed(hapax, redis, policy)) as bed:
         kill_at_each(bed)
 
 
 @pytest.mark.ci
-def test_a_relay_killed_before_each_call(hapax):
+def test_a_relay_killed_before_each_call(hapax):  # promise 41
     with Postgres().start() as server, contextlib.closing(RelayBed(hapax, Database(server))) as bed:
         kill_at_each(bed)

@@ -334,7 +334,7 @@ def test_nothing_goes_on_where_run_is_killed(shared):
 
 
 # Under hold nobody runs it again; an operator who knows gives the output.
-def test_under_hold_a_death_is_left_to_an_operator(runs):
+def test_under_hold_a_death_is_left_to_an_operator(runs):  # promise 5
     process = runs.start("k", WAIT, "--on-expired", "hold", "--lease", "500ms")
     end(process, signal.SIGKILL)
     last = runs.sh("k", WAIT, "--on-expired", "hold", "--wait", "1m")
@@ -381,7 +381,7 @@ def test_a_command_whose_claim_is_lost_is_ended(runs, ignores):
 
 
 # Stopped past the lease: another has run meanwhile, and its outcome is the operation's.
-def test_one_that_was_stopped_past_its_lease_gets_the_other_outcome(runs):
+def test_one_that_was_stopped_past_its_lease_gets_the_other_outcome(runs):  # promise 2
     script = BEGIN + "[ $HAPAX_ATTEMPT = 2 ] || cat go; echo $HAPAX_ATTEMPT"
     first = runs.start("k", script, "--lease", "500ms")
     first.send_signal(signal.SIGSTOP)
@@ -394,7 +394,7 @@ def test_one_that_was_stopped_past_its_lease_gets_the_other_outcome(runs):
 
 # ---- no store ---------------------------------------------------------------------------------
 
-def test_without_a_store_nothing_runs_unless_it_may(hapax, folder):
+def test_without_a_store_nothing_runs_unless_it_may(hapax, folder):  # promise 11
     runs = Runs(hapax, f"unix:{folder}/nobody.sock")
     closed = runs.sh("k", BEGIN + "exit 0", "--timeout", "100ms")
     assert closed.returncode == NO_STORE and runs.effects() == 0
@@ -417,7 +417,7 @@ def test_an_outcome_waits_for_a_store_that_is_away(hapax, store):
 
 
 # What could not be stored is said.
-def test_an_outcome_that_is_not_stored_is_told(hapax, store):
+def test_an_outcome_that_is_not_stored_is_told(hapax, store):  # promise 4
     keeper = hapax.keep(store)
     runs = Runs(hapax, f"unix:{store.removeprefix('rocksdb:')}/keeper.sock")
     process = runs.start("k", WAIT, "--save-wait", "100ms", "--lease", "500ms")

@@ -253,7 +253,7 @@ def publish(queue, messages):
                          [("rabbitmq", RedisStore), ("rabbitmq", PostgresStore), ("rabbitmq", KeeperStore),
                                           ("rabbitmq", EmbeddedStore), ("sqs", RedisStore), ("kafka", RedisStore),
                                           ("kafka", EmbeddedStore), ("kafka-none", RedisStore)])
-def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, folder, broker, kind):
+def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, folder, broker, kind):  # promise 40
     seed = random.randrange(1 << 30)
     print("seed", seed)
     draw = random.Random(seed)
@@ -453,7 +453,7 @@ def test_dead_letters_of_every_kind_run_once_after_the_fix(hapax, queue, effects
 
 @pytest.mark.parametrize("queue, kind", [("rabbitmq", KeeperStore), ("rabbitmq", EmbeddedStore), ("sqs", KeeperStore),
                                          ("kafka", KeeperStore)], indirect=["queue"])
-def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, folder, kind):
+def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, folder, kind):  # promise 40
     keys, store = [f"k-{n}" for n in range(1500)], kind(hapax, folder).uri
     # So many are done by then, and those at work besides (48): whoever joins finds work. Not at Kafka, where nobody
     # joins while handlers wait.

@@ -71,7 +71,7 @@ def answered(client, key, *kinds, **members):
 # ---- clients ----------------------------------------------------------------------------------
 
 
-def test_under_hold_a_killed_handler_is_unknown_at_once(hapax, store):
+def test_under_hold_a_killed_handler_is_unknown_at_once(hapax, store):  # promise 5
     """The kernel tells of the death; operators see the operation long before the lease is over."""
     door = Door(hapax, store, "--lease", "1h", "--run-max", "2h")
     program = Program(door, policy=HOLD)
@@ -103,7 +103,7 @@ def test_a_killed_client_gives_up_what_did_not_run(hapax, store):
         assert one.run().attempt == 2
 
 
-def test_a_stopped_client_loses_its_claim(hapax, store):
+def test_a_stopped_client_loses_its_claim(hapax, store):  # promise 2
     """Without beats nothing is renewed. Woken, the process is told LOST, and its END changes nothing."""
     door = Door(hapax, store, "--lease", "2s")
     with door.client() as sleeper, door.client() as client:
@@ -149,7 +149,7 @@ def test_a_long_handler_keeps_its_claim(hapax, store):
     program.kill()
 
 
-def test_with_now_a_killed_handler_is_followed_at_once(hapax, store):
+def test_with_now_a_killed_handler_is_followed_at_once(hapax, store):  # promise 44
     """--on-disconnect now: the kernel says that the process is dead, so nobody waits for its lease."""
     door = Door(hapax, store, "--lease", "1h", "--run-max", "2h", "--on-disconnect", "now")
     for held in ((), ("fork",)):  # a child that has the connection's copy is no handler
@@ -297,7 +297,7 @@ def metric(door, name):
 # ---- the door ---------------------------------------------------------------------------------
 
 
-def test_a_killed_door_loses_no_result(hapax, store):
+def test_a_killed_door_loses_no_result(hapax, store):  # promise 43
     """RUN by one door, END by the next: fresh, and stored. Beside it a BEGIN that nobody had answered."""
     door = Door(hapax, store, "--lease", "1h", "--run-max", "2h")
     one = door.client()
@@ -345,7 +345,7 @@ def test_an_end_that_had_been_stored_is_fresh_again(hapax, store):
 
 
 @pytest.mark.parametrize("fast", [False, True], ids=["rocksdb", "memory"])
-def test_a_claim_that_went_to_another_is_lost_at_the_resume(hapax, store, fast):
+def test_a_claim_that_went_to_another_is_lost_at_the_resume(hapax, store, fast):  # promise 43
     """LOST, and the other's outcome. A store may say so before the door's own thread knows that the handler runs."""
     door = Door(hapax, "memory:" if fast else store, "--lease", "300ms")
     with door.client() as one:

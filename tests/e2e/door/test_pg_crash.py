@@ -118,7 +118,7 @@ def test_whoever_dies_rows_are_completed_operations():
 
 
 @pytest.mark.parametrize("program", list(STATEMENTS))
-def test_every_statement_is_a_place_to_die(program):
+def test_every_statement_is_a_place_to_die(program):  # promise 24
     """The client is killed before and after each of its statements in turn; a retry always ends with one row."""
     db = pg.Database(pg.server()).rich()
     amount, undone, done = 0, 0, 0

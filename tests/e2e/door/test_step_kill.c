@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_step_kill [ROUNDS [URI]]: kill -9 between and inside the steps of an operation.
+ * test_step_kill [ROUNDS [URI]]: kill -9 between and inside the steps of an operation
+ * (promise 42).
  *
  * In a round one operation of three steps is executed by one process after another. Each kills
  * itself at a point drawn for it, the last one at none. The callee of a step is a folder: an

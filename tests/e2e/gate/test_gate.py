@@ -550,7 +550,7 @@ AFTER_THE_CHARGE = [
 ]
 
 
-def test_under_hold_no_answer_after_the_charge_charges_twice(gate, api):
+def test_under_hold_no_answer_after_the_charge_charges_twice(gate, api):  # promise 5
     """Unless the API itself says that it did nothing: 408 and 503 count as its word with Retry-After only."""
     for nth, (path, charges) in enumerate(AFTER_THE_CHARGE):
         answers = [gate.post(f"/operated/{path}", f"k{nth}") for _ in range(3)]
@@ -718,7 +718,7 @@ def test_a_lease_is_renewed_while_the_handler_runs(make_gate, api):
 
 
 @pytest.mark.parametrize("path, rest", [("/waits/hold/d", "true"), ("/hold/d", None)])
-def test_200_racing_duplicates_run_once(make_gate, api, folder, path, rest):
+def test_200_racing_duplicates_run_once(make_gate, api, folder, path, rest):  # promise 1
     """Over 4 workers and 2 gates on one store: 1 effect; all equal answers, or one and 199 × 409."""
     gates = [make_gate(g.locations(api, folder), workers=4, name=name).start() for name in ("one", "two")]
     calls = [gates[i % 2].later(path, "k", b"body") for i in range(200)]
@@ -876,7 +876,7 @@ def test_a_client_that_leaves_its_upload_claims_nothing(gate, api):
 # ---- processes ----------------------------------------------------------------------------------
 
 
-def test_reload_with_requests_in_flight(gate, api):
+def test_reload_with_requests_in_flight(gate, api):  # promise 46
     """The old worker ends its operation, the new one replays it."""
     first = gate.later("/hold/d", "k")
     wait_until(lambda: api.count("k") == 1, "the attempt")
@@ -956,7 +956,7 @@ def test_kill_9_of_a_worker_at_each_step(gate, api, hapax, step):
     assert api.count("k") <= 1
 
 
-def test_binary_upgrade(make_gate, api, folder):
+def test_binary_upgrade(make_gate, api, folder):  # promise 46
     """SIGUSR2 and SIGQUIT: the old binary ends what it has in hand, the new one replays it."""
     gate = make_gate(g.locations(api, folder), daemon="on")  # a child of the test would not be upgraded
     pid_file = gate.folder / "nginx.pid"
@@ -986,7 +986,7 @@ def test_binary_upgrade(make_gate, api, folder):
         wait_until(lambda: not pid_file.exists(), "the master ending")
 
 
-def test_kill_9_of_the_keeper(make_gate, api, folder, hapax, store):
+def test_kill_9_of_the_keeper(make_gate, api, folder, hapax, store):  # promise 4
     """503 while it is away, nothing runs; service and records are back with the next keeper."""
     gate = make_gate("hapax_timeout 500ms;" + g.locations(api, folder)).start()
     patient = make_gate(g.locations(api, folder), name="patient").start()

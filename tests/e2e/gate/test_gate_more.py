@@ -158,7 +158,7 @@ def test_one_caller_is_said_aloud(make_gate, api):
     assert api.count("k") == 1
 
 
-def test_an_owner_has_keys_of_its_own(make_gate, api):
+def test_an_owner_has_keys_of_its_own(make_gate, api):  # promise 9
     """Two owners with one key, path and body: two effects, and each is given its own answer, with any token."""
     gate = make_gate(server(api, "hapax_owner $http_x_account;")).start()
 
@@ -234,7 +234,7 @@ def test_the_host_and_headers_may_make_a_request_what_it_is(make_gate, api):
         assert gate.post("/ok", "v", headers=[("Host", "with"), *headers]).problem == "fingerprint-mismatch"
 
 
-def test_another_caller_is_refused_while_the_first_runs(gate, api):
+def test_another_caller_is_refused_while_the_first_runs(gate, api):  # promise 8
     """A mismatch of callers is told before 409, and does not wait."""
     first = gate.later("/waits/hold/d", "k", headers=[("Authorization", "a")])
     wait_until(lambda: api.count("k") == 1, "the first attempt")
@@ -382,7 +382,7 @@ def test_open_without_any_store_is_served_when_it_is_back(make_gate, api, hapax,
     wait_until(lambda: status(gate)["in_flight"] == 0, "the end of all calls")
 
 
-def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):
+def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):  # promise 11
     """20 clients at a time, each with up to 20 requests a second: 503 though it stays away, nothing runs, service is
     back by itself, no ghost keeps a key for its lease."""
     gate = make_gate("hapax_timeout 300ms; hapax_save_wait 300ms; hapax_lease 1h;" + server(api, STATUS),
@@ -474,6 +474,7 @@ RESPONSE = (b"HTTP/1.1 201 Made\r\nContent-Type: text/plain; charset=utf-8\r\nCo
             b"RUN" + b"\x00\xff\r\n" * 100)
 
 
+# promise 3
 def test_a_replay_has_the_same_bytes_and_headers(make_gate, fake, hapax, uri):  # noqa: F811
     """Repeated headers in their order, ETag, Location and bytes of any kind; none that is one response's own."""
     upstream = fake(FakeHttp, RESPONSE)

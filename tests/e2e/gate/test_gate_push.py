@@ -294,7 +294,7 @@ def test_a_refusal_that_is_kept_is_replayed_where_the_broker_takes_it_for_an_end
 
 @every_broker
 @pytest.mark.parametrize("status", [400, 404, 422, 500, 503])
-def test_what_a_handler_refused_runs_again_when_it_comes_again(gate, api, broker, status):
+def test_what_a_handler_refused_runs_again_when_it_comes_again(gate, api, broker, status):  # promise 14
     """Its answer is passed on as it is; only what is done is kept."""
     for _ in range(2):
         answer = deliver(gate, broker, f"status/{status},{status},200")

@@ -159,7 +159,7 @@ def test_what_it_did_not_commit_is_the_answer_as_always(gate, api, db):
     assert db.one("SELECT count(*) FROM payments") == 0
 
 
-def test_a_zombie_cannot_commit_its_payment(gate, api, db, folder):
+def test_a_zombie_cannot_commit_its_payment(gate, api, db, folder):  # promise 24
     """Its gate died and its claim was taken over: complete() raises, and only the second attempt's payment stands."""
     query = f"?once={folder}/once&hold={folder}/go"
     first = gate.later("/short/payments" + query, "k", b'{"amount": 5}')
@@ -210,7 +210,7 @@ def test_hapax_serve_and_the_example_as_they_are_printed(hapax, db, folder):
         api.stop()
 
 
-def test_random_deaths_of_the_api(gate, api, db, folder):
+def test_random_deaths_of_the_api(gate, api, db, folder):  # promise 24
     """Payments with deaths, lies and silences drawn at random, each repeated until it is answered: one payment each."""
     rounds = int(os.environ.get("HAPAX_CRASH_ROUNDS", 40)) // 2
     seed = int(os.environ.get("HAPAX_CRASH_SEED", random.randrange(1 << 32)))

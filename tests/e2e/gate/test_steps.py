@@ -250,7 +250,7 @@ def test_an_order_goes_on_where_it_was(served, db, hapax):
 
 # each death is waited out; nobody else asks, so that none is too short
 @pytest.mark.parametrize("served", ["1s"], indirect=True, ids=["killed"])
-def test_an_api_killed_between_and_inside_steps(served, db, folder):
+def test_an_api_killed_between_and_inside_steps(served, db, folder):  # promise 42
     """kill -9 at points drawn at random, each order repeated until it is answered: each service has done its part once,
     and was called again only where the API died between the call and its completion."""
     post, api = served

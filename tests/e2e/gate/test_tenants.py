@@ -29,7 +29,7 @@ def connect(folder, gate, port, name, tenant):
 
 
 @pytest.mark.parametrize("owned", [True, False], ids=["owner", "caller"])
-def test_two_tenants(make_gate, api, folder, owned):
+def test_two_tenants(make_gate, api, folder, owned):  # promise 8
     """Not one foreign tag, no operation run twice, and with an owner none swallowed."""
     for name in ("gate", "a", "b"):
         certificate(folder, name)

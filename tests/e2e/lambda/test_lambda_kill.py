@@ -152,7 +152,7 @@ def test_killed_before_it_knows_that_the_outcome_is_stored(function, redis, vict
 
 
 @pytest.mark.parametrize("victim", ["hapax", "both"])
-def test_killed_between_storing_and_posting(function, victim):
+def test_killed_between_storing_and_posting(function, victim):  # promise 4
     """The service has nothing; its retry is answered from the store."""
     one = function("echo")
     with one.api.hold("response") as held:
@@ -299,7 +299,7 @@ def test_a_zombie_does_not_answer_differently(function):
     assert one.effects() == {"k": 2}
 
 
-def test_a_zombie_beside_its_successor_says_nothing_of_its_own(function):
+def test_a_zombie_beside_its_successor_says_nothing_of_its_own(function):  # promise 2
     """The other is still at it: in flight, and later the other's answer."""
     one, two = function("slow"), function("slow")
     zombie = one.begin({"id": "k"}, deadline_s=DEADLINE_S)
@@ -399,7 +399,7 @@ class Storm:
             raise self.failure
 
 
-def test_a_storm_of_kills_contradicts_nothing(function):
+def test_a_storm_of_kills_contradicts_nothing(function):  # promise 3
     """Two sandboxes and one store; each key has one answer, and ran once more at most for each time that it died at it,
     or that it stood still for a lease."""
     count, until, seed = itertools.count(), time.monotonic() + STORM_S, random.randrange(1 << 32)

@@ -438,7 +438,7 @@ class Writers:
 
 # Four relays, killed and stopped at random, with rows that commit late: of each aggregate the first copies are in the
 # order of commits, and none is missing.
-def test_relays_that_are_killed_keep_the_order_and_lose_nothing(hapax, database, queue):
+def test_relays_that_are_killed_keep_the_order_and_lose_nothing(hapax, database, queue):  # promise 41
     seed = random.randrange(1 << 30)
     draw = random.Random(seed)
     print("seed", seed)

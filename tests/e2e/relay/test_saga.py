@@ -1,5 +1,5 @@
 """examples/saga: every order is charged and shipped, or charged and refunded, once: also while all that takes part is
-killed at random, RabbitMQ and PostgreSQL included.
+killed at random, RabbitMQ and PostgreSQL included (promise 41).
 
 HAPAX_SAGA_SECONDS (4) is how long they are killed, HAPAX_SAGA_STORMS (1) how often all of it is done; HAPAX_SAGA_SEED:
 of the first storm.
