@@ -24,7 +24,7 @@ PAGES = {page.stem: page.read_text() for page in sorted((ROOT / "docs/recipes").
 SERVERS = {5432: Postgres, 5672: RabbitMQ, 6379: Redis}
 FREE = (8080, 8081, 9000, 9001)
 PORT = re.compile(r"(?<=[: ])(" + "|".join(map(str, [*SERVERS, *FREE])) + r")\b")
-LOOKS = re.compile(r"(hapax (list|show)|psql|cat|curl (?!.* -d )(?!.*-X))")
+LOOKS = re.compile(r"(hapax (list|show)|psql|cat |tail |wc |curl (?!.* -d )(?!.*-X))")
 NOT_YET = re.compile(r"HTTP/1.1 50[23]|Connection refused|curl: \(7\)|onnection was reset")
 
 
@@ -120,6 +120,9 @@ def test_the_lines_of_a_recipe_do_as_it_says(name, folder):
                PATH=f"{folder}/bin:{BUILD}:{env['PATH']}", PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8")
     if "node_modules" in PAGES[name]:
         env["FRAMEWORKS"] = subprocess.check_output([ROOT / "tools/frameworks/fetch"], text=True).strip()
+    if "go build" in PAGES[name]:
+        into = subprocess.check_output([ROOT / "tools/drivers/fetch"], text=True).strip()
+        env.update(GOPATH=f"{into}/go", GOCACHE=f"{into}/go/cache", GOTOOLCHAIN="local", GOPROXY="off")
     lines = list(lines_of(PAGES[name]))
     with contextlib.ExitStack() as stack:
         here = at_the_test("\n".join(line for line, _ in lines), stack)
