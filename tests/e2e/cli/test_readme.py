@@ -1,4 +1,5 @@
 """What the README tells a newcomer to type, verbatim, and what it says they will see."""
+import html
 import os
 import re
 import signal
@@ -86,3 +87,12 @@ def test_the_lines_of_the_readme_answer_as_it_says(port):
         assert "503" in answers, said
     assert answers == ["201", "201"]
     assert said.count("Idempotency-Replayed: false") == said.count("Idempotency-Replayed: true") == 1
+
+
+def test_the_recording_is_of_these_lines():
+    """docs/pictures/terminal.svg, which tools/record makes: a scene of each line, whole, and what it answers."""
+    picture = (ROOT / "docs/pictures/terminal.svg").read_text()
+    scenes = [html.unescape(re.sub(r"<[^>]*>", "", scene)) for scene in re.findall(r"<g .*?</g>", picture, re.S)]
+    for scene, (command, said) in zip(scenes, curl_lines(), strict=True):
+        assert re.sub(r"\s", "", scene).startswith(re.sub(r"\s", "", "$" + command))
+        assert re.match(r"\d+|.*", said)[0] in scene
