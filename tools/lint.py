@@ -5,8 +5,9 @@ width   lines of code and comments are 100 columns at most, Python's 120
 words   words that the project has retired (docs/design.md, "The words") are not used again
 tags    a struct, enum or union tag with the prefix hapax names one type in the whole program
 links   every link of a page to a file or a heading of the project has its target, and every test that it names is there
-promises  each promise of docs/guarantees.md, the tests that it names and the asserts that keep it bear one number, and each
-        rule of the simulator is of a promise
+promises  each promise of docs/guarantees.md, the tests that it names and the asserts that keep it bear one number, and
+        each rule of the simulator is of a promise
+prose   no sentence of a page has more than 40 words, and no more of them than LONG_MAX have over 25
 sdk     what an SDK is, without adapters and what needs no door, is 600 lines at most: those that say something, so no
         blank line, no comment, no import, no annotation, and no line of closing brackets. Java's Json.java does not
         count: the other languages' libraries have what it does
@@ -49,6 +50,8 @@ ROW = re.compile(r"^\| (\d+) \| .* \| (.*) \|$", re.M)
 PROMISE = re.compile(r"\bpromises? (\d+(?:, \d+)*)")
 BEGINS = re.compile(r"(?:(?:async )?def |static void |CASE\(|CASE_WITH\()(\w+)")
 RULES = re.compile(r"\brules? ([a-z](?:(?:, | and )[a-z])*)\b")
+SENTENCE_MAX, LONG, LONG_MAX = 40, 25, 200  # never raised: where there are fewer, it comes down
+NO_PROSE = re.compile(r"^[ \t]*```.*?^[ \t]*```$|^<!--.*?-->$|^[ \t]*(?:\||#|!\[|    )[^\n]*$", re.M | re.S)
 HEADING = re.compile(r"^#+ +(.*?) *#*$", re.M)
 
 
@@ -137,6 +140,31 @@ def links(root, names):
                 yield f"{name}:{number}: there is no test {file}{case and '::'}{case}"
 
 
+def sentences(text):
+    """(line, sentence) of a page's prose: not of its tables, headings and code. A semicolon ends one, too."""
+    text = NO_PROSE.sub(lambda found: re.sub(r"[^\n]", "", found[0]), text)
+    number = 1
+    for block in re.split(r"(\n[ \t]*\n|\n(?=[ \t]*(?:[-*>]|\d+\.)[ \t]))", text):
+        for part in re.split(r"(?<=[.!?:;])[\"*_)]*(?=\s+[\"*_(]*[A-Z0-9`[])|(?<=;)(?=\s)|(?<=:)(?=\s*$)", block):
+            yield number + len(re.match(r"\s*", part)[0].splitlines()) - 1 if part.strip() else number, part
+            number += part.count("\n")
+
+
+def prose(root, names):
+    """Words are what blanks part; a span of code and a link's target are none of their own."""
+    long = 0
+    for name in names:
+        if not name.endswith(".md") or name == "docs/cli.md":
+            continue
+        for number, sentence in sentences((root / name).read_text(encoding="utf-8")):
+            words = len(re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "x", sentence)).split())
+            long += words > LONG
+            if words > SENTENCE_MAX:
+                yield f"{name}:{number}: a sentence of {words} words, over {SENTENCE_MAX}: {sentence.strip()[:60]}…"
+    if long > LONG_MAX:
+        yield f"{long} sentences of pages have over {LONG} words, and may be {LONG_MAX}: shorten those that you wrote"
+
+
 def said_by(path):
     """How many lines of a program say something."""
     text = path.read_text(encoding="utf-8")
@@ -161,7 +189,7 @@ def sdk(root, names):
 
 
 def promises_of(root, names):
-    """Where a number stands: (number, file, case), of a test in or before the line that begins it; case "" elsewhere."""
+    """Where a number stands: (number, file, case), of a test in or before its first line; case "" elsewhere."""
     for name in names:
         if not name.startswith(("src/", "nginx/", "tests/")) or not name.endswith((".c", ".h", ".py", ".pml")):
             continue
@@ -201,7 +229,7 @@ def promises(root, names):
             yield f"docs/guarantees.md: nothing tries to break promise {number}"
 
 
-CHECKS = {"promises": promises, "width": width, "words": words, "tags": tags, "links": links, "sdk": sdk}
+CHECKS = {"width": width, "words": words, "tags": tags, "links": links, "prose": prose, "promises": promises, "sdk": sdk}
 
 
 def main():
