@@ -229,7 +229,8 @@ def promises(root, names):
             yield f"docs/guarantees.md: nothing tries to break promise {number}"
 
 
-CHECKS = {"width": width, "words": words, "tags": tags, "links": links, "prose": prose, "promises": promises, "sdk": sdk}
+CHECKS = {"width": width, "words": words, "tags": tags, "links": links, "prose": prose, "promises": promises,
+          "sdk": sdk}
 
 
 def main():

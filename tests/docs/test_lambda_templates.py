@@ -69,6 +69,11 @@ def test_the_one_for_terraform_says_the_same(wanted):
     assert 'AWS_LAMBDA_EXEC_WRAPPER = "/opt/hapax-wrapper"' in text and '["ReportBatchItemFailures"]' in text
 
 
+def test_the_page_shows_a_part_of_the_template():
+    part, = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/lambda.md").read_text(), re.S)
+    assert part in (FOLDER / "template.yaml").read_text()
+
+
 @pytest.mark.skipif(not shutil.which("terraform"), reason="there is no terraform on this machine")
 def test_terraform_reads_it():
     env = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
