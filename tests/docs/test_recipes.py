@@ -15,13 +15,14 @@ import subprocess
 import pytest
 
 from conftest import BUILD, PATIENCE, ROOT, wait_until
+from kafka_server import Kafka
 from postgres_server import Postgres
 from process import free_port
 from rabbitmq_server import RabbitMQ
 from redis_server import Redis
 
 PAGES = {page.stem: page.read_text() for page in sorted((ROOT / "docs/recipes").glob("*.md"))}
-SERVERS = {5432: Postgres, 5672: RabbitMQ, 6379: Redis}
+SERVERS = {5432: Postgres, 5672: RabbitMQ, 6379: Redis, 9092: Kafka}
 FREE = (8080, 8081, 9000, 9001)
 PORT = re.compile(r"(?<=[: ])(" + "|".join(map(str, [*SERVERS, *FREE])) + r")\b")
 LOOKS = re.compile(r"(hapax (list|show)|psql|cat |tail |wc |curl (?!.* -d )(?!.*-X))")
@@ -123,6 +124,8 @@ def test_the_lines_of_a_recipe_do_as_it_says(name, folder):
     if "go build" in PAGES[name]:
         into = subprocess.check_output([ROOT / "tools/drivers/fetch"], text=True).strip()
         env.update(GOPATH=f"{into}/go", GOCACHE=f"{into}/go/cache", GOTOOLCHAIN="local", GOPROXY="off")
+    if "$SPRING" in PAGES[name]:
+        env["SPRING"] = subprocess.check_output([ROOT / "tools/spring/fetch"], text=True).strip()
     lines = list(lines_of(PAGES[name]))
     with contextlib.ExitStack() as stack:
         here = at_the_test("\n".join(line for line, _ in lines), stack)
