@@ -219,13 +219,17 @@ enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list
     return put_asked(audit, &out);
 }
 
-enum cli_exit audit_put_back(const struct audit *audit, const char *by, const char *end)
+enum cli_exit audit_put_back(const struct audit *audit, const char *by, const char *from,
+                             const char *end)
 {
     struct hapax__json_out out = {.to = NULL};
 
     put_who(&out);
     put_text(&out, "by", hapax_str(by));
-    put_text(&out, "store", hapax_str(audit->args->shown));
+    if (from)
+        put_text(&out, "from", hapax_str(from));
+    else
+        put_text(&out, "store", hapax_str(audit->args->shown));
     put_text(&out, "act", hapax_str("put back"));
     put_text(&out, "end", hapax_str(end));
     return put_asked(audit, &out);

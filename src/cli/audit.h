@@ -39,9 +39,10 @@ void audit_answered(const struct audit *audit, const struct hapax_op *op);
  * it ended, or "asked". The owner is shown by its digest. */
 enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list, const char *end);
 
-/* The same two lines of what puts all messages of an outbox back. The first has to be written, or
- * nothing may be done. */
-enum cli_exit audit_put_back(const struct audit *audit, const char *by, const char *end);
+/* The same two lines of what puts back all messages of an outbox, or dead letters of `from`; NULL:
+ * of the outbox. The first has to be written, or nothing may be done. */
+enum cli_exit audit_put_back(const struct audit *audit, const char *by, const char *from,
+                             const char *end);
 
 void audit_end(struct audit *audit);
 

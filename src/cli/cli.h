@@ -82,6 +82,7 @@ struct cli_args {
     size_t file_size;
     FILE *out; /* of JSON; NULL: stdout */
     struct hapax_store *lent; /* the store, open; NULL: the command opens it */
+    int ending; /* can be read once the command is to end; 0: it looks for signals by itself */
     const char *shown; /* store as it was named, without passwords */
     char uri[PATH_MAX + 64]; /* what store points to by default, or with a login */
     char shown_uri[HAPAX_TEXT_MAX]; /* what shown points to, where there may be a password */
@@ -221,6 +222,10 @@ enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
 
 /* Closes what cli_open() gave, but not a store that was lent. */
 void cli_close(const struct cli_args *args, struct hapax_store *store);
+
+/* The URI of a queue or topic as people may see it: without passwords, and of its parameters with
+ * the queue and the group alone. */
+void cli_source_shown(char out[HAPAX_TEXT_MAX], const char *uri);
 
 /* The folder of an embedded store. False: the URI is of another store, or its path is too long. */
 bool cli_embedded_path(char path[PATH_MAX], const char *uri);

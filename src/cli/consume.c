@@ -15,7 +15,6 @@
 
 #include "base/span.h"
 #include "base/units.h"
-#include "base/uri.h"
 #include "broker/seam.h"
 #include "broker/source.h"
 #include "door/call.h"
@@ -35,7 +34,6 @@
 #include <unistd.h>
 
 #define CALLS_MIN 4096u
-#define SHOWN_MAX 2048u
 
 struct consume_args {
     struct cli_args args;
@@ -272,31 +270,6 @@ static enum cli_exit open_post(struct consuming *consuming)
     return refused(args, error, text);
 }
 
-/* Writes the URI with the queue or group alone of its parameters: any other may be a secret, as
- * Kafka's properties are. */
-static void show_source(char out[HAPAX_TEXT_MAX], const char *uri)
-{
-    struct hapax__uri_parameter parameter;
-    const char *query = strchr(uri, '?');
-    char shown[SHOWN_MAX];
-    size_t len = query ? (size_t)(query - uri) : strlen(uri);
-    char by = '?';
-
-    (void)snprintf(shown, sizeof(shown), "%.*s", (int)(len < SHOWN_MAX ? len : SHOWN_MAX), uri);
-    len = strlen(shown);
-    query = query ? query + 1 : "";
-    while (hapax__uri_parameter(&parameter, &query)) {
-        if (parameter.name_len != 5 ||
-            (memcmp(parameter.name, "queue", 5) != 0 && memcmp(parameter.name, "group", 5) != 0))
-            continue;
-        if (parameter.value_len < SHOWN_MAX && len + parameter.value_len + 8 < SHOWN_MAX)
-            len += (size_t)snprintf(shown + len, SHOWN_MAX - len, "%c%.5s=%.*s", by, parameter.name,
-                                    (int)parameter.value_len, parameter.value);
-        by = '&';
-    }
-    hapax_store_shown(out, shown);
-}
-
 /* Reads and checks all options. */
 static enum cli_exit read_settings(struct consuming *consuming)
 {
@@ -325,7 +298,7 @@ static enum cli_exit read_settings(struct consuming *consuming)
     error = hapax_consumer_check(consumer, text);
     if (error != HAPAX_ERR_NONE)
         return refused(args, error, text);
-    show_source(consuming->from, args->from);
+    cli_source_shown(consuming->from, args->from);
     hapax_store_shown(consuming->to, args->to);
     return open_post(consuming);
 }

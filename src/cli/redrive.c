@@ -43,10 +43,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define KEPT_MAX       HAPAX_IN_HAND_MAX
-#define URI_MAX        4096u
-#define RUN_MAX        48u
-#define KEPT_BYTES_MAX (256u << 20)
+#define KEPT_MAX   HAPAX_IN_HAND_MAX
+#define URI_MAX    4096u
+#define RUN_MAX    48u
+#define KEPT_BYTES 4096u /* for each letter that may be kept */
 /* All letters were seen if none came for this time. IDLE_BLIND_US: the broker does not tell how
  * many wait. */
 #define IDLE_US       US_PER_S
@@ -67,6 +67,7 @@ struct redrive_args {
     const char *key;
     const char *key_from;
     int64_t limit;
+    int64_t in_hand_max; /* 0: KEPT_MAX */
     bool all;
     bool dry_run;
 };
@@ -100,7 +101,7 @@ struct redriving {
     /* Kafka: the letters' own topic. No sink: the source takes letters back. */
     struct target back;
     struct hapax__ask ask;
-    int signals;
+    int signals; /* the run's own, unless args->ending is */
     struct item *first, **last; /* in the order they came */
     size_t kept; /* items whose delivery is not released */
     size_t kept_bytes;
@@ -128,9 +129,23 @@ static const struct cli_option options[] = {
      "Also letters that neither failed nor were refused"},
     {"limit", "N", CLI_NUMBER, offsetof(struct redrive_args, limit), 1, 1000000000,
      "Put back at most N letters"},
+    {"in-hand-max", "N", CLI_NUMBER, offsetof(struct redrive_args, in_hand_max), 1, KEPT_MAX,
+     "Hold at most N letters at once, and 4 KiB for each (default 65535); with --dry-run the first "
+     "N are printed"},
     {"dry-run", NULL, CLI_FLAG, offsetof(struct redrive_args, dry_run), 0, 0,
      "Print the letters, and leave them all"},
 };
+
+/* What can be read once the run is to end. */
+static int ending(const struct redriving *redriving)
+{
+    return redriving->args->args.ending > 0 ? redriving->args->args.ending : redriving->signals;
+}
+
+static uint32_t kept_max(const struct redriving *redriving)
+{
+    return redriving->args->in_hand_max > 0 ? (uint32_t)redriving->args->in_hand_max : KEPT_MAX;
+}
 
 static enum cli_exit failed(const struct redriving *redriving, enum cli_exit exit,
                             enum hapax_error error, const char *text)
@@ -227,7 +242,7 @@ static enum cli_exit open_source(struct redriving *redriving)
     consumer->from = redriving->from;
     consumer->key = redriving->args->key_from;
     consumer->scope = "redrive"; /* unused: each letter has its own scope */
-    consumer->in_hand_max = KEPT_MAX;
+    consumer->in_hand_max = kept_max(redriving);
     error = type->open(&redriving->source, consumer, text);
     if (error != HAPAX_ERR_NONE)
         return open_failed(redriving, error, "--from: ", text);
@@ -282,11 +297,20 @@ static bool has_key(struct redriving *redriving, const struct hapax__delivered *
            asked.refused == 0 && hapax__is(asked.request.key, redriving->args->key);
 }
 
-/* Whether as many letters are put back as wanted. */
+/* Whether the run can keep no more letters. */
+static bool is_loaded(const struct redriving *redriving)
+{
+    return redriving->kept >= kept_max(redriving) ||
+           redriving->kept_bytes >= (size_t)kept_max(redriving) * KEPT_BYTES;
+}
+
+/* Whether as many letters are put back, or printed, as wanted. */
 static bool is_enough(const struct redriving *redriving)
 {
     int64_t limit = redriving->args->limit;
 
+    if (redriving->args->dry_run && redriving->args->in_hand_max > 0)
+        return is_loaded(redriving);
     return limit > 0 && redriving->put_back + redriving->busy >= (uint64_t)limit;
 }
 
@@ -324,7 +348,7 @@ static void print_letter(const struct redriving *redriving, const struct hapax_m
     struct json json;
 
     if (redriving->args->args.json) {
-        json_begin(&json);
+        json_begin_at(&json, redriving->args->args.out);
         json_bool(&json, "put_back", wanted);
     } else {
         fputs(wanted ? "would be put back:" : "would be left:", stdout);
@@ -395,17 +419,11 @@ static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
     return true;
 }
 
-/* Whether the run can keep no more letters. */
-static bool is_loaded(const struct redriving *redriving)
-{
-    return redriving->kept >= KEPT_MAX || redriving->kept_bytes >= KEPT_BYTES_MAX;
-}
-
 static size_t room(const struct redriving *redriving)
 {
     if (redriving->full || redriving->stopped || is_enough(redriving) || is_loaded(redriving))
         return 0;
-    return KEPT_MAX - redriving->kept;
+    return kept_max(redriving) - redriving->kept;
 }
 
 static void take_all(struct redriving *redriving)
@@ -496,7 +514,8 @@ static void wait_turn(struct redriving *redriving)
     int64_t one_us = due_us;
     size_t n;
 
-    fds[0] = (struct pollfd){.fd = redriving->signals, .events = POLLIN};
+    /* Nobody reads it: so it stands there for whoever else waits for it. */
+    fds[0] = (struct pollfd){.fd = redriving->stopped ? -1 : ending(redriving), .events = POLLIN};
     n = 1 + redriving->source->type->watch(redriving->source, fds + 1, &one_us);
     due_us = one_us < due_us ? one_us : due_us;
     for (size_t i = 0; i < 2; i++) {
@@ -510,8 +529,7 @@ static void wait_turn(struct redriving *redriving)
             due_us, hapax__most(now_us + US_PER_MS, hapax__publisher_due(&targets[i]->publisher)));
     }
     (void)poll(fds, (nfds_t)n, due_us > now_us ? (int)((due_us - now_us + 999) / 1000) : 0);
-    if (cli_signals_wait(redriving->signals, 0) != 0)
-        redriving->stopped = true;
+    redriving->stopped |= fds[0].revents != 0;
 }
 
 /* How many letters stand behind those that were seen; -1: not known. Kafka's count includes the
@@ -558,8 +576,8 @@ static const char *why_not_seen(const struct redriving *redriving, int64_t waiti
     if (redriving->stopped || is_enough(redriving) || waiting == 0)
         return NULL;
     if (is_loaded(redriving))
-        return "those that are left before them are as many as one run holds, 65535 or 256 MiB: "
-               "put some aside with --all --limit N and another queue or topic for --to";
+        return "those that are left before them are as many as one run holds (--in-hand-max): put "
+               "some aside with --all --limit N and another queue or topic for --to";
     if (source->more && redriving->back.sink)
         return "a run sees 16384 letters of a partition from the first that it leaves: run it "
                "again; where that puts back none, put some aside with --all --limit N and another "
@@ -741,7 +759,7 @@ static void print_sum(const struct redriving *redriving, int64_t waiting)
     struct json json;
 
     if (redriving->args->args.json) {
-        json_begin(&json);
+        json_begin_at(&json, redriving->args->args.out);
         json_unsigned(&json, "put_back", redriving->put_back);
         json_unsigned(&json, "left", redriving->left);
         json_unsigned(&json, "failed_again", redriving->again);
@@ -789,8 +807,8 @@ static enum cli_exit redrive(const struct redrive_args *args)
     redriving->last = &redriving->first;
     if (!args->dry_run) /* which prints each letter */
         progress_begin(&redriving->progress, &args->args);
-    redriving->signals = cli_signals_begin();
-    exit = redriving->signals >= 0
+    redriving->signals = args->args.ending > 0 ? -1 : cli_signals_begin();
+    exit = ending(redriving) >= 0
                ? open_all(redriving)
                : failed(redriving, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
     opened = exit == CLI_DONE;

@@ -11,11 +11,14 @@
 #include "audit.h"
 
 #include "base/time.h"
+#include "broker/sink.h"
+#include "broker/source.h"
 #include "http/listen.h"
 #include "print.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define READ_MS 5000 /* between two readings of the doors */
@@ -25,6 +28,7 @@ struct web_args {
     const char *listen;
     struct cli_texts watch;
     struct cli_texts names;
+    struct cli_texts dead;
     const char *allow;
     const char *password_file;
     const char *user_header;
@@ -35,8 +39,12 @@ static const struct cli_option options[] = {
                     "Where the page is (default 127.0.0.1:7500); port 0 takes any"),
     {"watch", "URL", CLI_TEXTS, offsetof(struct web_args, watch), 0, 0,
      "A door's page of metrics, as http://127.0.0.1:9464/metrics. May be given several times"},
+    {"dead", "'URI URI'", CLI_TEXTS, offsetof(struct web_args, dead), 0, 0,
+     "Dead letters, and where they are put back, as --from and --to of \"hapax redrive\". May be "
+     "given several times"},
     CLI_TEXT_OPTION(struct web_args, allow, "allow", "resolve",
-                    "Not only read: resolve operations, and put messages of the outbox back"),
+                    "Not only read: resolve operations, look at dead letters and put them back, "
+                    "and messages of the outbox"),
     CLI_TEXT_OPTION(struct web_args, password_file, "password-file", "FILE",
                     "Who may log in, as htpasswd -B makes it: a line NAME:HASH for each"),
     CLI_TEXT_OPTION(struct web_args, user_header, "user-header", "NAME",
@@ -98,6 +106,53 @@ static enum cli_exit check(const struct web_args *asked)
     return asked->allow ? check_trail(args) : CLI_DONE;
 }
 
+/* Sets one pair of --dead. */
+static enum cli_exit read_dead(struct web_letters *letters, const struct cli_args *args,
+                               const char *words)
+{
+    char *space;
+
+    if (snprintf(letters->uris, sizeof(letters->uris), "%s", words) >= (int)sizeof(letters->uris))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--dead is too long");
+    space = strchr(letters->uris, ' ');
+    if (!space || strchr(space + 1, ' '))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--dead is not two URIs with a space between");
+    *space = '\0';
+    letters->from = letters->uris;
+    letters->to = space + 1;
+    if (!hapax__source_type_of(letters->from) || !hapax__sink_type_of(letters->to))
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
+                        "--dead has a URI of no scheme known here: amqp://, amqps://, kafka:// or "
+                        "sqs://");
+    cli_source_shown(letters->from_shown, letters->from);
+    cli_source_shown(letters->to_shown, letters->to);
+    return CLI_DONE;
+}
+
+/* On failure nothing has to be freed. */
+static enum cli_exit read_letters(struct web *web, const struct cli_texts *dead)
+{
+    struct web_letters *letters;
+    enum cli_exit exit = CLI_DONE;
+
+    if (dead->n > WEB_LETTERS_MAX)
+        return cli_fail(web->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--dead is given more than %u times", WEB_LETTERS_MAX);
+    letters = calloc(dead->n + 1, sizeof(*letters));
+    if (!letters)
+        return cli_fail(web->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < dead->n && exit == CLI_DONE; i++)
+        exit = read_dead(&letters[i], web->args, dead->items[i]);
+    if (exit != CLI_DONE) {
+        free(letters);
+        return exit;
+    }
+    web->letters = letters;
+    web->letters_n = dead->n;
+    return CLI_DONE;
+}
+
 /* ---- running ------------------------------------------------------------------------------ */
 
 /* Reads the doors until a signal. */
@@ -157,6 +212,7 @@ static enum cli_exit serve(const struct web_args *asked, struct web *web, int si
     }
     say_ready(asked, port);
     read_doors(web, signals);
+    (void)eventfd_write(web->ending, 1);
     hapax__site_close(site);
     return CLI_DONE;
 }
@@ -179,14 +235,20 @@ static enum cli_exit run(struct cli_args *args)
     const struct web_args *asked = (const struct web_args *)args;
     const struct web_rules rules = {asked->password_file, asked->user_header, &asked->names};
     struct board *board = calloc(1, sizeof(*board));
-    struct web web = {.args = args, .may_resolve = asked->allow != NULL, .board = board};
+    struct web web = {.args = args,
+                      .may_resolve = asked->allow != NULL,
+                      .ending = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                      .board = board};
     enum cli_exit exit = check(asked);
     int signals = exit == CLI_DONE ? cli_signals_begin() : -1;
 
     (void)pthread_mutex_init(&web.one, NULL);
     (void)pthread_mutex_init(&web.doors, NULL);
-    if (exit == CLI_DONE && (signals < 0 || !board))
+    (void)pthread_mutex_init(&web.redriving, NULL);
+    if (exit == CLI_DONE && (signals < 0 || web.ending < 0 || !board))
         exit = cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no memory or descriptor is left");
+    if (exit == CLI_DONE)
+        exit = read_letters(&web, &asked->dead);
     if (exit == CLI_DONE)
         exit = board_open(board, args, &asked->watch, true);
     if (exit == CLI_DONE)
@@ -200,6 +262,10 @@ static enum cli_exit run(struct cli_args *args)
     if (board)
         board_close(board);
     free(board);
+    free((void *)(uintptr_t)web.letters);
+    if (web.ending >= 0)
+        close(web.ending);
+    (void)pthread_mutex_destroy(&web.redriving);
     (void)pthread_mutex_destroy(&web.doors);
     (void)pthread_mutex_destroy(&web.one);
     if (signals >= 0)
@@ -214,9 +280,9 @@ const struct cli_command cli_web = {
                  "--allow resolve --password-file FILE | --user-header NAME ..."},
     .prose =
         "Serves a page over the store: what is stuck and how old it is, the operations, one "
-        "operation with its times and what a repeat gets, the messages that a relay put aside, and "
-        "what the doors of --watch do. It shows what the commands print with --json, never a body "
-        "unasked.\n\n"
+        "operation with its times and what a repeat gets, the messages that a relay put aside, the "
+        "dead letters of --dead, and what the doors of --watch do. It shows what the commands "
+        "print with --json, never a body unasked.\n\n"
         "Without --allow it changes nothing. Without a login it listens on loopback only; reach it "
         "by ssh -L 7500:127.0.0.1:7500. Each act leaves the lines of \"hapax resolve\", with the "
         "name of the login, and needs HAPAX_AUDIT_FILE where the system has no log. "

@@ -10,14 +10,27 @@
 
 #include <pthread.h>
 
-#define WEB_TOKEN_SIZE 33u /* 32 hex digits */
+#define WEB_TOKEN_SIZE  33u /* 32 hex digits */
+#define WEB_URIS_MAX    2048u
+#define WEB_LETTERS_MAX 16u
 
 struct web_guard;
+
+/* Dead letters, and where they are put back. */
+struct web_letters {
+    char uris[WEB_URIS_MAX]; /* both, each ended by a NUL */
+    const char *from, *to; /* in uris */
+    char from_shown[HAPAX_TEXT_MAX], to_shown[HAPAX_TEXT_MAX];
+};
 
 struct web {
     const struct cli_args *args;
     bool may_resolve;
     struct web_guard *guard;
+    const struct web_letters *letters;
+    size_t letters_n;
+    pthread_mutex_t redriving; /* of dead letters: one run at a time, and no store in it */
+    int ending; /* can be read once the process is to end */
     /* Of the store, and of all that a command uses: one request at a time. */
     pthread_mutex_t one;
     struct hapax_store *store; /* NULL: not opened yet */

@@ -22,6 +22,7 @@
 #define LOOK_US     (5 * US_PER_S) /* totals are no older */
 #define LIST_MAX    500
 #define RESOLVE_MAX 1000
+#define REDRIVE_MAX 1000
 #define NAMES_MAX   12u
 
 extern const char hapax__web_html[], hapax__web_css[], hapax__web_js[];
@@ -44,6 +45,7 @@ struct route {
     /* Sets what the request may not choose; its own options are set before. */
     enum cli_exit (*complete)(struct cli_args *args, const struct request *request);
     bool changes; /* needs --allow resolve */
+    bool letters; /* asks a broker, and no store */
     unsigned no; /* the status for CLI_NO */
     const char *preset[3][2];
     const char *names[NAMES_MAX];
@@ -127,6 +129,38 @@ static enum cli_exit complete_outbox(struct cli_args *args, const struct request
     return cli_give(args, "from", request->web->args->store);
 }
 
+/* The pair of --dead that a request names by its place. NULL: it names none. */
+static const struct web_letters *letters_of(const struct request *request)
+{
+    struct hapax_span value;
+    int64_t place;
+
+    if (!hapax__raw_member(&value, request->value, "queue") || !hapax__raw_number(&place, value) ||
+        place < 0 || (uint64_t)place >= request->web->letters_n)
+        return NULL;
+    return &request->web->letters[place];
+}
+
+/* The URIs are the process's own, and not the request's. */
+static enum cli_exit complete_letters(struct cli_args *args, const struct request *request)
+{
+    const struct web_letters *letters = letters_of(request);
+    enum cli_exit exit;
+
+    if (!letters)
+        return wrong(request, "queue is none of --dead");
+    if (!is_within(request, "limit", REDRIVE_MAX))
+        return wrong(request, "limit is not within 1 to 1000");
+    exit = cli_give(args, "from", letters->from);
+    return exit == CLI_DONE ? cli_give(args, "to", letters->to) : exit;
+}
+
+static enum cli_exit complete_put_back(struct cli_args *args, const struct request *request)
+{
+    return has(request, "limit") ? complete_letters(args, request)
+                                 : wrong(request, "limit is missing");
+}
+
 static const struct route routes[] = {
     {.path = "/api/now", .answer = answer_now, .names = {"since_us"}},
     {.path = "/api/list",
@@ -153,6 +187,22 @@ static const struct route routes[] = {
      .complete = complete_outbox,
      .changes = true,
      .no = 404},
+    {.path = "/api/letters",
+     .command = &cli_redrive,
+     .complete = complete_letters,
+     .changes = true,
+     .letters = true,
+     .no = 409,
+     .preset = {{"dry-run", NULL}, {"in-hand-max", "50"}},
+     .names = {"queue", "scope", "key", "key-from", "all"}},
+    {.path = "/api/put-back",
+     .command = &cli_redrive,
+     .complete = complete_put_back,
+     .changes = true,
+     .letters = true,
+     .no = 409,
+     .preset = {{"in-hand-max", "1000"}},
+     .names = {"queue", "scope", "key", "key-from", "all", "limit"}},
 };
 
 /* Options that list what would be resolved, besides those of the table. */
@@ -189,12 +239,14 @@ static enum cli_exit give(struct cli_args *args, struct request *request, const 
 {
     const char *word;
 
+    if (strcmp(name, "queue") == 0)
+        return CLI_DONE;
     if (hapax__is(value, "true"))
         return strcmp(name, "body") == 0 ? CLI_DONE : cli_give(args, name, NULL);
     word = take_word(request, value);
     if (!word)
         return wrong(request, "a member is neither text nor a number nor true");
-    if (strcmp(name, "key") != 0)
+    if (strcmp(name, "key") != 0 || !args->command->operand)
         return cli_give(args, name, word);
     args->operand = word;
     return CLI_DONE;
@@ -251,6 +303,7 @@ static enum cli_exit run_command(struct request *request, const struct route *ro
     args->json = true;
     args->out = request->out;
     args->lent = web->store;
+    args->ending = web->ending;
     args->store = web->args->store;
     args->shown = web->args->shown;
     args->by_default = web->args->by_default;
@@ -266,9 +319,11 @@ static enum cli_exit run_command(struct request *request, const struct route *ro
     return exit;
 }
 
-/* Puts an outbox back, with a line of the trail before and after. */
+/* Puts an outbox or letters back, with a line of the trail before and after. */
 static enum cli_exit put_back(struct request *request, const struct route *route)
 {
+    const struct web_letters *letters = letters_of(request);
+    const char *from = route->letters && letters ? letters->from_shown : NULL;
     struct cli_args args = *request->web->args;
     struct audit audit;
     enum cli_exit exit;
@@ -278,10 +333,10 @@ static enum cli_exit put_back(struct request *request, const struct route *route
     exit = audit_begin(&audit, &args, NULL);
     if (exit != CLI_DONE)
         return exit;
-    exit = audit_put_back(&audit, request->who, "asked");
+    exit = audit_put_back(&audit, request->who, from, "asked");
     if (exit == CLI_DONE) {
         exit = run_command(request, route);
-        (void)audit_put_back(&audit, request->who, exit == CLI_DONE ? "ok" : "not all");
+        (void)audit_put_back(&audit, request->who, from, exit == CLI_DONE ? "ok" : "not all");
     }
     audit_end(&audit);
     return exit;
@@ -304,11 +359,32 @@ static void open_store(struct web *web, FILE *out)
     }
 }
 
+/* A broker may let one wait: so whoever comes second is told, and does not wait, too. */
+static enum cli_exit run_letters(struct request *request, const struct route *route)
+{
+    struct web *web = (struct web *)(uintptr_t)request->web;
+    struct cli_args args = *web->args;
+    enum cli_exit exit;
+
+    if (pthread_mutex_trylock(&web->redriving) != 0) {
+        args.out = request->out;
+        args.json = true;
+        return cli_fail(&args, CLI_NO, HAPAX_ERR_UNAVAILABLE,
+                        "somebody looks at dead letters or puts them back; try again");
+    }
+    exit = route->complete == complete_put_back ? put_back(request, route)
+                                                : run_command(request, route);
+    pthread_mutex_unlock(&web->redriving);
+    return exit;
+}
+
 static enum cli_exit run_route(struct request *request, const struct route *route)
 {
     struct web *web = (struct web *)(uintptr_t)request->web;
     enum cli_exit exit = CLI_UNREACHED;
 
+    if (route->letters)
+        return run_letters(request, route);
     pthread_mutex_lock(&web->one);
     if (route->answer) {
         FILE *nowhere = fopen("/dev/null", "we");
@@ -406,6 +482,14 @@ static void answer_session(struct hapax__site_reply *reply, const struct web *we
     json_text(&json, "who", who);
     json_bool(&json, "may_resolve", web->may_resolve);
     json_bool(&json, "has_outbox", is_outbox(web->args->store));
+    json_array_begin(&json, "dead");
+    for (size_t i = 0; i < web->letters_n; i++) {
+        json_object_begin(&json);
+        json_text(&json, "from", web->letters[i].from_shown);
+        json_text(&json, "to", web->letters[i].to_shown);
+        json_object_end(&json);
+    }
+    json_array_end(&json);
     json_end(&json);
     (void)fclose(out);
     *reply = (struct hapax__site_reply){

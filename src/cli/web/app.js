@@ -455,25 +455,78 @@ function quoted(word) {
   return `'${word.replaceAll("'", "'\\''")}'`;
 }
 
+function lettersTable(letters, now) {
+  return h('div', {class: 'table'}, h('table', {class: 'letters'},
+    h('thead', null, h('tr', null, ['Put back', 'Reason', 'Dead for', 'Attempts', 'Scope', 'Operation', 'Error'].map(name => h('th', null, name)))),
+    h('tbody', null, letters.map(letter => h('tr', null, h('td', null, letter.put_back ? 'yes' : 'left'), h('td', null, text(letter, 'reason') || 'the broker’s'),
+      h('td', null, Number(letter.time_us) ? age(now - Number(letter.time_us)) : '–'), h('td', null, text(letter, 'attempts') || '–'), h('td', null, text(letter, 'scope') || '–'),
+      h('td', {class: 'mono'}, /^[0-9a-f]{64}$/.test(letter.id) ? h('a', {href: `#op/${letter.id}`}, letter.id.slice(0, 10)) : '–'),
+      h('td', {class: 'what'}, text(letter, 'error') || '–'))))));
+}
+
+// The dead letters of a pair of --dead: listed when asked, then put back.
+function queueOf(dead, queue) {
+  const place = h('div');
+  const name = dead.from.split(/[/=]/).pop();
+  let asked = null;
+  const look = async event => {
+    event.preventDefault();
+    const {all, ...rest} = said(event.target);
+    asked = {queue, ...rest, ...(all ? {all: true} : {})};
+    const button = event.target.querySelector('button');
+    button.disabled = true;
+    const answer = await api('letters', asked);
+    button.disabled = false;
+    const letters = answer.lines.filter(line => line.put_back !== undefined);
+    say(answer.why);
+    place.replaceChildren();
+    fill(place, [letters.length ? lettersTable(letters, Date.now() * 1000) : answer.why ? null : h('p', {class: 'good'}, 'There are none.'),
+      letters.length >= 50 ? h('p', {class: 'quiet'}, 'The first 50.') : null,
+      letters.some(letter => letter.put_back) ? h('form', {onsubmit: back, class: 'row', 'aria-label': 'Put back'},
+        field('At most', 'limit', {type: 'number', min: 1, max: 1000, value: 100, size: 4, required: true}), field(`Type ${name} to put them back to ${dead.to}`, 'sign', {required: true}),
+        h('button', {class: 'main'}, 'Put back')) : null]);
+  };
+  const back = async event => {
+    event.preventDefault();
+    const {limit, sign} = said(event.target);
+    if (sign !== name) return say(`Type ${name}, the queue or topic of the dead letters.`);
+    for (const control of event.target.elements) control.disabled = true;
+    const done = await api('put-back', {...asked, limit: Number(limit)});
+    const sum = done.lines.find(line => line.left !== undefined);
+    say((sum ? `${number(sum.put_back)} put back, ${number(sum.left)} left${sum.failed_again ? `, ${number(sum.failed_again)} of these failed again` : ''}. ` : '') + done.why,
+      done.why ? 'bad' : 'good');
+    place.replaceChildren();
+  };
+  return h('section', {class: 'card'}, h('h2', null, dead.from),
+    h('p', {class: 'quiet'}, 'To look takes the first 50 off for a second and gives them back, which the broker counts as a delivery. No key and no body is shown.'),
+    h('form', {onsubmit: look, 'aria-label': `Look at ${name}`, oninput: () => place.replaceChildren()}, field('Scope', 'scope', {}), field('Key', 'key', {}), field('Where the key is', 'key-from', {placeholder: 'id'}),
+      choice('Which', 'all', [['', 'failed and refused'], ['1', 'all']], ''), h('button', null, 'Look')), place);
+}
+
+function commandForm() {
+  const command = h('pre', {id: 'command'}, 'hapax redrive --from … --to … --dry-run');
+  const write = event => {
+    const {from, to, dry} = said(event.currentTarget);
+    command.textContent = `hapax redrive --from ${quoted(from || '…')} --to ${quoted(to || '…')}${dry ? ' --dry-run' : ''}`;
+  };
+  return [h('h2', null, 'Put them back'), h('p', {class: 'quiet'}, 'This page does so where hapax web has --dead and --allow resolve. Elsewhere this command lists them, and puts them back without --dry-run:'),
+    h('form', {oninput: write, onsubmit: event => event.preventDefault()}, field('From', 'from', {placeholder: 'amqp://localhost/?queue=orders.dead'}, true),
+      field('To', 'to', {placeholder: 'amqp://localhost/?queue=orders'}, true), choice('What', 'dry', [['1', 'list them'], ['', 'put them back']], '1')), command];
+}
+
 async function drawDead() {
   const mine = turn;
   const answer = await api('now', {since_us: Date.now() * 1000});
   if (mine !== turn) return;
   const counts = ((answer.lines[0] || {}).watch || []).map(watch => [watch.url, Object.fromEntries(watch.figures.map(f => [f.name, f.value]))])
     .filter(([, f]) => f.consumer_dead_lettered_total !== undefined);
-  const command = h('pre', {id: 'command'}, 'hapax redrive --from … --to … --dry-run');
-  const write = event => {
-    const {from, to, dry} = said(event.currentTarget);
-    command.textContent = `hapax redrive --from ${quoted(from || '…')} --to ${quoted(to || '…')}${dry ? ' --dry-run' : ''}`;
-  };
   put(h('h1', null, 'Dead letters'), counts.length ? h('div', {class: 'table'}, h('table', null,
     h('thead', null, h('tr', null, h('th', null, 'Consumer'), ['Dead letters', 'Parked', 'Retried', 'Refused by the broker'].map(name => h('th', {class: 'number'}, name)))),
     h('tbody', null, counts.map(([url, f]) => h('tr', null, h('td', {class: 'what'}, url),
       ['consumer_dead_lettered_total', 'consumer_parked_total', 'consumer_retried_total', 'consumer_letters_refused'].map(name => h('td', {class: 'number'}, number(f[name])))))))) :
     h('p', {class: 'card quiet'}, 'No consumer is watched: start hapax web with --watch URL, the --metrics of hapax consume.'),
-  h('h2', null, 'Put them back'), h('p', {class: 'quiet'}, 'To look at letters takes them off their queue, so this page does not. This command lists them, and puts them back without --dry-run:'),
-  h('form', {oninput: write, onsubmit: event => event.preventDefault()}, field('From', 'from', {placeholder: 'amqp://localhost/?queue=orders.dead'}, true),
-    field('To', 'to', {placeholder: 'amqp://localhost/?queue=orders'}, true), choice('What', 'dry', [['1', 'list them'], ['', 'put them back']], '1')), command);
+  session.may_resolve ? session.dead.map(queueOf) : null,
+  session.dead.length && session.may_resolve ? null : commandForm());
 }
 
 // ---- moving about --------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """hapax web, in a real browser and by hand; and hapax top, over the same data."""
 import base64
+import contextlib
 import http.client
 import http.server
 import json
@@ -10,7 +11,9 @@ import subprocess
 import threading
 import time
 
+import pika
 import pytest
+import rabbit
 from browser import Browser
 from conftest import end, read_line
 from process import PATIENCE
@@ -197,6 +200,87 @@ def test_what_a_relay_put_aside_is_shown_and_put_back(hapax, db, visit, folder):
     acts = [json.loads(line) for line in (folder / "audit").read_text().splitlines()]
     assert [(a["by"], a["act"], a["end"]) for a in acts] == [("zoe", "put back", "asked"), ("zoe", "put back", "ok")]
     assert end(web.process) == 0
+
+
+def letters(broker, count):
+    """A queue of dead letters that failed, and one that did not; and the queue where they came from."""
+    back = rabbit.Queue(broker)
+    dead = rabbit.Queue(broker, back.dead.name)
+    with dead.channel() as channel:
+        for n in range(count):
+            headers = {"hapax-reason": "failed" if n else "mismatch", "hapax-scope": FOREIGN, "hapax-id": "ab" * 32,
+                       "hapax-attempts": "3", "hapax-error": f"number {n}", "hapax-time": str(time.time_ns() // 1000)}
+            channel.basic_publish("", dead.name, b"secret-body",
+                                  pika.BasicProperties(message_id=f"secret-key-{n}", headers=headers, delivery_mode=2))
+    dead.wait_ready(count)
+    return back
+
+
+@pytest.mark.ci
+def test_dead_letters_are_shown_and_put_back(hapax, kept, visit, folder):
+    """Looked at without a key or a body, and left; then put back by whoever types the queue's name, with a trail."""
+    back = letters(rabbit.server(), 4)
+    pair = f"{back.dead.uri()} {back.uri()}"
+    reads = Web(hapax, kept, "--dead", pair)
+    assert reads.post("letters", {"queue": 0})[0] == reads.post("put-back", {"queue": 0, "limit": 9})[0] == 403
+    assert end(reads.process) == 0
+    web = Web(hapax, kept, "--dead", pair, "--allow", "resolve", "--user-header", "X-User",
+              HAPAX_AUDIT_FILE=str(folder / "audit"))
+    page = visit(web, headers={"X-User": "zoe"})
+    page.press("5")
+    page.shows("To look takes")
+    page.click("main section form button")
+    page.wait("document.querySelectorAll('.letters tbody tr').length === 4")
+    text = page.text()
+    assert FOREIGN in text and "number 3" in text and "mismatch" in text and "secret" not in text
+    assert "guest:guest" not in page.js("document.documentElement.outerHTML") and not page.js("window.hacked")
+    back.dead.wait_ready(4)
+    page.set("[name=sign]", "put back")
+    page.click("[aria-label='Put back'] button")
+    page.shows(f"Type {back.dead.name}")
+    page.set("[name=sign]", back.dead.name)
+    page.click("[aria-label='Put back'] button")
+    page.shows("3 put back, 1 left")
+    assert sorted(headers["hapax-error"] for _, headers in back.take()) == [f"number {n}" for n in (1, 2, 3)]
+    back.dead.wait_ready(1)
+    acts = [json.loads(line) for line in (folder / "audit").read_text().splitlines()]
+    assert [(a["by"], a["act"], a["end"]) for a in acts] == [("zoe", "put back", "asked"), ("zoe", "put back", "ok")]
+    assert all(act["from"].endswith(f"queue={back.dead.name}") and "guest:guest" not in act["from"] for act in acts)
+    web.headers = {"X-User": "zoe"}
+    for path, asked, said in (("letters", {"queue": 1}, "queue is none of --dead"),
+                              ("letters", {"queue": 0, "from": "amqp://x"}, "a member is not known here"),
+                              ("put-back", {"queue": 0}, "limit is missing"),
+                              ("put-back", {"queue": 0, "limit": 1001}, "limit is not within 1 to 1000"),
+                              ("redrive", {"queue": 0}, "a member is not known here")):
+        status, _, body = web.post(path, asked)
+        assert status == 400 and said in body, body
+    status, headers, body = web.post("put-back", {"queue": 0, "limit": 1}, Sec_Fetch_Site="cross-site")
+    assert status == 403 and "another site" in body
+    assert end(web.process) == 0
+
+
+@pytest.mark.ci
+def test_a_look_at_a_broker_that_is_silent_holds_up_nobody(hapax, kept, folder):
+    """The store's views go on meanwhile, a second look is told to come again, and SIGTERM ends the first."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        web = Web(hapax, kept, "--allow", "resolve", "--user-header", "X-User", "--dead",
+                  f"amqp://127.0.0.1:{port}/?queue=a.dead amqp://127.0.0.1:{port}/?queue=a",
+                  HAPAX_AUDIT_FILE=str(folder / "audit"))
+        web.headers = {"X-User": "zoe"}
+
+        def look():
+            with contextlib.suppress(http.client.RemoteDisconnected):  # it ends in the midst of this
+                web.post("letters", {"queue": 0})
+
+        asking = threading.Thread(target=look)
+        asking.start()
+        silent.accept()
+        assert web.post("list", {})[0] == 200
+        status, _, body = web.post("letters", {"queue": 0})
+        assert status == 409 and "try again" in body
+        assert end(web.process) == 0
+        asking.join(PATIENCE)
 
 
 # ---- resolving -----------------------------------------------------------------------------
