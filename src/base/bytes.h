@@ -98,6 +98,27 @@ static inline void hapax__put_number(struct hapax__writer *w, uint64_t value, si
  * overwritten. */
 static inline bool hapax__unhex(uint8_t *out, const uint8_t *digits, size_t n)
 {
+    for (; n >= 4; n -= 4, out += 4, digits += 8) {
+        const uint64_t high = UINT64_C(0x8080808080808080);
+        uint64_t x, letters, all;
+        uint32_t four;
+
+        memcpy(&x, digits, sizeof(x));
+        x = be64toh(x);
+        if (x & high)
+            return false;
+        /* The high bit of a byte says that its character is at least "a"; and so on. */
+        letters = x + UINT64_C(0x1f1f1f1f1f1f1f1f);
+        all = (letters & ~(x + UINT64_C(0x1919191919191919))) |
+              ((x + UINT64_C(0x5050505050505050)) & ~(x + UINT64_C(0x4646464646464646)));
+        if ((all & high) != high)
+            return false;
+        x = (x & UINT64_C(0x0f0f0f0f0f0f0f0f)) + ((letters & high) >> 7) * 9;
+        x = (x | x >> 4) & UINT64_C(0x00ff00ff00ff00ff);
+        x = (x | x >> 8) & UINT64_C(0x0000ffff0000ffff);
+        four = htobe32((uint32_t)(x | x >> 16));
+        memcpy(out, &four, sizeof(four));
+    }
     for (size_t i = 0; i < 2 * n; i++) {
         uint8_t c = digits[i];
         int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;

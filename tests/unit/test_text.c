@@ -5,6 +5,7 @@
  *     from hashlib import sha256; import hmac
  *     L = lambda b, n=4: len(b).to_bytes(n, 'big') + b
  */
+#include "base/bytes.h"
 #include "base/span.h"
 #include "base/utf8.h"
 #include "core/id.h"
@@ -42,6 +43,28 @@ static void assert_hex(const uint8_t *bytes, size_t len, const char *hex)
 }
 
 /* ---- keys -------------------------------------------------------------------------- */
+
+/* Every character at every place: eight places are read at once, and those that are left one by
+ * one. */
+static void hex_is_read_in_small_letters_alone(void **state)
+{
+    char digits[2 * 7 + 1];
+    uint8_t out[7];
+
+    (void)state;
+    for (size_t at = 0; at < 14; at++)
+        for (unsigned c = 0; c < 256; c++) {
+            const char *found = c ? strchr("0123456789abcdef", (int)c) : NULL;
+            char expected[15];
+
+            (void)snprintf(digits, sizeof(digits), "09af19bc07ed5a");
+            digits[at] = (char)c;
+            memcpy(expected, digits, sizeof(expected));
+            assert_int_equal(hapax__unhex(out, (const uint8_t *)digits, 7), found != NULL);
+            if (found)
+                assert_hex(out, 7, expected);
+        }
+}
 
 /* Parses in a block of exactly its size, so that a sanitizer sees a read beyond the end. */
 static enum hapax_error parse(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct hapax_span value,
@@ -888,6 +911,7 @@ int main(void)
         cmocka_unit_test(space_around_a_value_is_no_part_of_it),
         cmocka_unit_test(parameters_do_not_change_a_key),
         cmocka_unit_test(a_malformed_parameter_is_refused),
+        cmocka_unit_test(hex_is_read_in_small_letters_alone),
         cmocka_unit_test(a_refused_key_is_told_why),
         cmocka_unit_test(a_key_has_at_most_255_bytes),
         cmocka_unit_test(an_id_is_the_documented_hash),
