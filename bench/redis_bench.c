@@ -147,7 +147,7 @@ static void prepare(struct script_call *call, struct hapax_op (*op_of)(size_t i)
     count = hapax__redis_argc(ops, BATCH);
     if (count + 2 > sizeof(call->words) / sizeof(call->words[0]))
         die("prepare", "too many arguments");
-    hapax__redis_fill(spans, &call->numbers, ops, BATCH, HAPAX__REDIS_REPLY_MAX, false);
+    hapax__redis_fill(spans, &call->numbers, ops, BATCH, HAPAX__REDIS_REPLY_MAX, false, false);
     call->words[0] = "EVALSHA";
     call->words[1] = redis->machine.sha;
     for (size_t i = 0; i < count; i++) {

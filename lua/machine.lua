@@ -3,7 +3,8 @@
 -- The machine inside Redis: docs/design.md, "The machine", function for function as in
 -- src/core/machine.c. tests/store compares the two, times and fences included.
 --
---   KEYS[i]  the key of op i; a key may come several times, and its ops are judged in order
+--   KEYS[…]  for each op its key and its tombstone's, which may be the same; a key may come several
+-- times, and its ops are judged in order
 --   ARGV[1]  the most bytes of records in the reply; judging stops before a record that would pass
 -- it
 --   ARGV[2]  '1': the caller will WAIT for replicas
@@ -21,6 +22,11 @@
 -- are doubles, which are exact below 2^53: larger numbers are never written, and are damage where
 -- they are read. Rejected: a hash per record (twice the memory and time). Rejected: a checksum (no
 -- function here computes one quickly, and Redis checks its own files).
+--
+-- A record that leaves a tombstone goes when its retention is over, and the tombstone is a second
+-- value, without headers and body, that stays for longer. A key whose record is there has no use
+-- for its tombstone. In a cluster the two keys are one, and the record keeps its outcome until the
+-- tombstone ends: while a slot moves, its nodes refuse what names two keys of which one is missing.
 
 local STARTED, COMPLETED, FAILED_STATE, UNKNOWN_STATE = 1, 2, 3, 4
 local CLAIMED, IN_FLIGHT, DONE, FAILED, UNKNOWN, MISMATCH, OK, LOST, FOUND, ABSENT =
@@ -58,7 +64,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local waits = ARGV[2] == '1'
 local wrote, to_replicate, old_version = false, nil, nil
-local key, arg, headers, body -- of the op in hand
+local key, grave, arg, headers, body -- of the op in hand
+local place -- the one of the two keys under which the record in hand stands
 local expiry_us, expiry = 0, '' -- the last one, as text: most of a batch share it
 
 -- ---- records ----------------------------------------------------------------------------
@@ -68,7 +75,7 @@ local r = {
   value = '', bound_end = 0, mark = '', state = 0, hold = 0, stale = 0, ran = 0, reruns = 0,
   kept = 0, status = 0, attempt = 0, spent = 0, fence = 0, created = 0, lease = 0, expires = 0,
   retention = 0, resolved = 0, headers_len = 0, body_len = 0, scope_len = 0, by_len = 0,
-  owner_len = 0, what_len = 0, old_state = 0, old_status = 0, version = VERSION
+  owner_len = 0, what_len = 0, old_state = 0, old_status = 0, version = VERSION, leaves = false
 }
 
 -- Reads a value of this size, or the beginning of one, as the record in hand. Returns what is wrong
@@ -104,6 +111,7 @@ local function read(value, size)
   r.resolved, r.headers_len, r.body_len = resolved, headers_len, body_len
   r.scope_len, r.by_len, r.owner_len, r.what_len = scope_len, by_len, owner_len, what_len
   r.old_state, r.old_status, r.version = old_state, old_status, version
+  r.leaves = state == COMPLETED and expires > 0 and expires > updated + retention * 1000
 end
 
 -- Answers with the record as it is, and with its outcome only where the outcome is the answer.
@@ -113,7 +121,7 @@ local function say(verdict)
     completed and (verdict == DONE or verdict == LOST or verdict == OK)
   local code = verdict
   if waits and (completed or verdict == CLAIMED or verdict == OK) then
-    code, to_replicate, old_version = code + REPLICATED, key, r.version
+    code, to_replicate, old_version = code + REPLICATED, place, r.version
   end
   if whole then
     return code + SHOWN, sub(r.value, MARK_END + 1)
@@ -129,9 +137,10 @@ end
 
 -- Stamps the record and decides when its retention ends: never for `unknown`, nor for `started`
 -- under hold; soon where nothing ever ran; and never before the lease ends. Without new headers and
--- body the stored ones stay.
-local function write(verdict, bound, own_headers, own_body)
-  local expires, kept = 0, r.retention
+-- body the stored ones stay. With `after`, a tombstone stays for so long behind the record.
+local function write(verdict, bound, own_headers, own_body, retention, after)
+  local expires, kept = 0, retention or r.retention
+  local left, ends = r.leaves, 0
   if r.state ~= STARTED then
     r.lease = 0
   end
@@ -143,7 +152,13 @@ local function write(verdict, bound, own_headers, own_body)
     if expires < r.lease then
       expires = r.lease
     end
+    ends = expires
+    expires = expires + (after or 0) * 1000
   end
+  if grave == key then
+    ends = expires
+  end
+  r.leaves = expires > ends
   if own_headers then
     r.headers_len, r.body_len = #own_headers, #own_body
   else
@@ -153,13 +168,26 @@ local function write(verdict, bound, own_headers, own_body)
     r.kept, r.status, r.attempt, r.spent, r.fence, r.created, now, r.lease, expires, r.retention,
     r.resolved, r.headers_len, r.body_len, r.scope_len, r.by_len, r.owner_len, r.what_len,
     r.old_state, r.old_status) .. bound .. own_headers .. own_body, nil
+  if r.leaves then
+    reply = call('SET', grave, pack(HEAD, VERSION, r.mark, r.state, r.hold, r.stale, r.ran,
+      r.reruns, 0, r.status, r.attempt, r.spent, r.fence, r.created, now, r.lease, expires,
+      r.retention, r.resolved, 0, 0, r.scope_len, r.by_len, r.owner_len, r.what_len, r.old_state,
+      r.old_status) .. bound, 'PXAT', string.format('%.0f', math.ceil(expires / 1000)))
+    if reply.err then
+      return REFUSED, reply.err
+    end
+  end
   if expires == 0 then
     reply = call('SET', key, value)
   else
-    if expires ~= expiry_us then
-      expiry_us, expiry = expires, string.format('%.0f', math.ceil(expires / 1000))
+    if ends ~= expiry_us then
+      expiry_us, expiry = ends, string.format('%.0f', math.ceil(ends / 1000))
     end
     reply = call('SET', key, value, 'PXAT', expiry)
+  end
+  -- A door may not delete; of a tombstone that nobody needs the next millisecond is the last.
+  if grave ~= key and (reply.err and r.leaves or left and not r.leaves) then
+    call('SET', grave, '', 'PX', 1)
   end
   if reply.err then
     return REFUSED, reply.err
@@ -212,7 +240,7 @@ local function claim(exists)
   if not exists then
     r.hold, r.stale, r.reruns, r.attempt, r.spent, r.fence = 0, 0, reruns, 0, 0, 0
     r.created, r.resolved, r.by_len, r.old_state, r.old_status = now, 0, 0, 0, 0
-    r.owner_len, r.scope_len, r.what_len = owner_len, scope_len, what_len
+    r.owner_len, r.scope_len, r.what_len, r.leaves = owner_len, scope_len, what_len, false
     return grant(sub(arg, at), mark, on_expired, reruns, lease, retention)
   end
 
@@ -296,9 +324,12 @@ local function complete()
   if r.state == FAILED_STATE then
     return say(LOST)
   end
-  local _, _, kept, status = unpack('>Bc16BI2', arg)
+  local _, _, kept, status, retention, after = unpack('>Bc16BI2I8I8', arg)
   r.state, r.stale, r.kept, r.status = COMPLETED, 0, kept, status
-  return write(OK + OWN, bound(), headers, body)
+  if retention > 0 then
+    r.retention = retention
+  end
+  return write(OK + OWN, bound(), headers, body, r.retention, after)
 end
 
 local function fail()
@@ -308,7 +339,11 @@ local function fail()
   if r.state == UNKNOWN_STATE then
     return say(OK)
   end
-  local _, _, kept, status, ran, as_unknown, died = unpack('>Bc16BI2BBB', arg)
+  local _, _, kept, status, ran, as_unknown, died, retention = unpack('>Bc16BI2BBBI8', arg)
+  -- The record goes on having its claim's retention, for what a RESOLVE makes of it.
+  if retention == 0 then
+    retention = r.retention
+  end
   -- Nobody knows what the attempt did, and the next one may run all the same.
   local passes_on = died == 1 and r.hold == 0
   if r.state == FAILED_STATE then
@@ -326,17 +361,17 @@ local function fail()
       r.stale = 1
     end
     if ran == 0 then
-      return write(OK, bound(), '', '') -- no answer would ever show the outcome
+      return write(OK, bound(), '', '', retention) -- no answer would ever show the outcome
     end
   end
   r.kept, r.status = kept, status
-  return write(OK, bound(), headers, body)
+  return write(OK, bound(), headers, body, retention)
 end
 
 -- ---- RESOLVE, READ ----------------------------------------------------------------------
 
 local function forget()
-  local reply = call('UNLINK', key)
+  local reply = call('UNLINK', key, grave)
   if type(reply) == 'table' then
     return reply.err
   end
@@ -394,7 +429,7 @@ local function import(exists)
       local same = created == created_here and updated == updated_here and fence == fence_here
       local code = same and OK or FOUND
       if waits and same then
-        code, to_replicate, old_version = code + REPLICATED, key, r.version
+        code, to_replicate, old_version = code + REPLICATED, place, r.version
       end
       return code, sub(r.value, MARK_END + 1, r.bound_end)
     end
@@ -459,26 +494,40 @@ end
 
 -- ---- the batch --------------------------------------------------------------------------
 
--- The value under the key and its size. A lookup for LIST leaves the outcome out.
-local function fetch(kind)
+-- The value at the place and its size. A lookup for LIST leaves the outcome out.
+local function value_there(kind)
   if kind ~= LOOKUP then
-    local value = call('GET', key)
+    local value = call('GET', place)
     return value, type(value) == 'string' and #value
   end
-  local value = call('GETRANGE', key, 0, HEAD_SIZE + BOUND_MAX - 1)
-  if value == '' and call('EXISTS', key) == 0 then
+  local value = call('GETRANGE', place, 0, HEAD_SIZE + BOUND_MAX - 1)
+  if value == '' and call('EXISTS', place) == 0 then
     return false
   end
-  return value, call('STRLEN', key)
+  return value, call('STRLEN', place)
+end
+
+-- The record's value and its size, or the tombstone's.
+local function fetch(kind)
+  place = key
+  local value, size = value_there(kind)
+  if value then
+    return value, size
+  end
+  if grave == key then
+    return value, size
+  end
+  place = grave
+  return value_there(kind)
 end
 
 local out = {time[1], time[2]}
 local left = tonumber(ARGV[1])
 local at = 3
 
-for i = 1, #KEYS do
+for i = 1, #KEYS / 2 do
   local exists, trouble, code, shown = false, nil, nil, nil
-  key, arg = KEYS[i], ARGV[at]
+  key, grave, arg = KEYS[2 * i - 1], KEYS[2 * i], ARGV[at]
   local kind = byte(arg)
   if kind == COMPLETE or kind == FAIL or kind == RESOLVE or kind == IMPORT then
     headers, body = ARGV[at + 1], ARGV[at + 2]

@@ -182,6 +182,12 @@ ngx_http_hapax_push_tell(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 
         break;
 
+    case HAPAX_ANSWER_EXPIRED:
+        /* known to be done: a late repeat, and no letter for nobody */
+        tell = ctx->answer.recorded ? NGX_HTTP_HAPAX_TELL_DONE
+                                    : NGX_HTTP_HAPAX_TELL_DROP;
+        break;
+
     case HAPAX_ANSWER_IN_FLIGHT:
     case HAPAX_ANSWER_UNKNOWN:
     case HAPAX_ANSWER_STORE_DOWN:

@@ -55,6 +55,13 @@ CREATE OR REPLACE FUNCTION hapax.now_us() RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL SAFE
 AS $$ SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint $$;
 
+-- Whether a record that is there is a tombstone: it was completed, and its retention is over. A
+-- retention that is for ever is out of the range of the sum; such a record never expires.
+CREATE OR REPLACE FUNCTION hapax.is_tombstone(state smallint, updated_us bigint,
+    retention_ms bigint, expires_us bigint, now_us bigint) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT CASE WHEN $1 <> 2 OR $4 = 0 THEN false ELSE $5 >= $2 + $3 * 1000 END $$;
+
 -- Called before ops of run() that were judged on an old record are judged again. Takes their locks,
 -- in one order for all, where the caller may wait for locks.
 CREATE OR REPLACE FUNCTION hapax.go_round(p_id bytea[], p_again integer[], p_wait boolean,
@@ -84,6 +91,8 @@ $$;
 --   p_flags: on_expired | resolve << 2 | rerun_completed 16 | reconciled 32 | ran 64 | as_unknown
 --     128 | force 256 | body_kept 512 | died 2048. In those of the first op, 1024: rows may be
 --     packed.
+--   p_lease_ms: of a COMPLETE, how long its tombstone stays behind retention. p_retention_ms: of
+--     a COMPLETE or FAIL, from this write on. NULL and 0: none, and as the CLAIM said.
 --   p_limit: attempts_max of a CLAIM, if_attempt of a RENEW or RESOLVE. NULL reads as 0, as the
 --     fields of an outcome do.
 --   p_wait: false for a store, whose transaction is this call: the call waits for no lock. true in
@@ -197,8 +206,11 @@ BEGIN
         WITH done AS (
             UPDATE hapax.operations o SET updated_us = v_now, lease_until_us = 0, state = 2,
                 stale = false,
-                expires_us = CASE WHEN o.retention_ms = 9223372036854775807 THEN 0
-                    ELSE v_now + o.retention_ms * 1000 END,
+                retention_ms = coalesce(nullif(p_retention_ms[g.i], 0), o.retention_ms),
+                expires_us = CASE coalesce(nullif(p_retention_ms[g.i], 0), o.retention_ms)
+                    WHEN 9223372036854775807 THEN 0
+                    ELSE v_now + (coalesce(nullif(p_retention_ms[g.i], 0), o.retention_ms)
+                        + coalesce(p_lease_ms[g.i], 0)) * 1000 END,
                 status = coalesce(p_status[g.i], 0), body_kept = p_flags[g.i] & 512 <> 0,
                 headers = coalesce(p_headers[g.i], ''), body = coalesce(p_body[g.i], '')
             FROM unnest(v_locked) g(i)
@@ -331,6 +343,7 @@ BEGIN
                     THEN greatest(l.lease_until_us, l.now + p_lease_ms[l.i] * 1000)
                     ELSE 0 END AS n_lease_until_us,
                 CASE WHEN l.code BETWEEN 101 AND 104 THEN p_retention_ms[l.i]
+                    WHEN l.code = 108 THEN l.kept_ms
                     ELSE l.retention_ms END AS n_retention_ms,
                 CASE WHEN l.code IN (111, 112) THEN l.now
                     WHEN l.code = 101 THEN 0
@@ -355,20 +368,24 @@ BEGIN
                     ELSE 0 END AS n_outcome,
                 CASE WHEN l.code < 101 OR l.code >= 113 THEN l.expires_us
                     WHEN l.code = 109 AND p_flags[l.i] & 64 = 0 AND l.spent = 0 AND NOT l.stale
-                        AND l.resolved_us = 0 THEN l.now + least(l.retention_ms, 60000) * 1000
+                        AND l.resolved_us = 0 THEN l.now + least(l.kept_ms, 60000) * 1000
                     WHEN l.code IN (105, 110) OR l.code = 107 AND (l.hold OR l.state = 4)
                         OR l.code <= 104 AND (p_flags[l.i] & 3 <> 1 OR l.code <> 101 AND l.hold)
-                        OR CASE WHEN l.code <= 104 THEN p_retention_ms[l.i] ELSE l.retention_ms END
+                        OR CASE WHEN l.code <= 104 THEN p_retention_ms[l.i] ELSE l.kept_ms END
                             = 9223372036854775807 THEN 0
                     WHEN l.code <= 104
                     THEN l.now + greatest(p_retention_ms[l.i], p_lease_ms[l.i]) * 1000
                     WHEN l.code = 107 THEN greatest(l.lease_until_us,
                         l.now + greatest(l.retention_ms, p_lease_ms[l.i]) * 1000)
-                    ELSE l.now + l.retention_ms * 1000 END AS n_expires_us,
+                    WHEN l.code = 108
+                    THEN l.now + (l.kept_ms + coalesce(p_lease_ms[l.i], 0)) * 1000
+                    ELSE l.now + l.kept_ms * 1000 END AS n_expires_us,
                 l.fingerprint, l.caller, l.owner, l.scope, l.what, l.status, l.body_kept, l.headers,
                 l.body
             FROM (
                 SELECT b.*,
+                    CASE WHEN p_kind[b.i] IN (3, 4) AND p_retention_ms[b.i] > 0
+                        THEN p_retention_ms[b.i] ELSE b.retention_ms END AS kept_ms,
                     CASE WHEN b.wants = 9 AND b.other THEN 99
                         WHEN b.wants < 101 THEN b.wants
                         WHEN CASE WHEN pg_try_advisory_xact_lock(hapax.lock_of(p_id[b.i]))

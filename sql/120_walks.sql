@@ -100,8 +100,8 @@ BEGIN
 END
 $$;
 
--- Removes records whose retention is over, and makes claims under hold whose lease is over
--- `unknown`, as the next CLAIM would: at most p_limit of both (and 500).
+-- Removes records whose time is over and the outcomes of tombstones, and makes claims under hold
+-- whose lease is over `unknown`, as the next CLAIM would: at most p_limit of all (and 500).
 -- A call walks over 256 pages of the table at most, in their order. Records written together expire
 -- together, so the disk is read from end to end and no write needs an index. The same walk meets
 -- the dead claims. p_cursor holds the number of the page to go on with.
@@ -131,6 +131,7 @@ DECLARE
         := ('x' || encode(substr(coalesce(p_cursor, ''), 25, 8), 'hex'))::bit(64)::bigint;
     v_next bigint := v_first + c_pages;
     v_unknown integer;
+    v_buried integer;
     v_ids bytea[];
     v_last tid;
 BEGIN
@@ -151,7 +152,9 @@ BEGIN
         WHERE o.ctid >= format('(%s,0)', v_first)::tid
             AND o.ctid < format('(%s,0)', least(v_next, 4294967295))::tid
             AND (o.expires_us <> 0 AND v_now >= o.expires_us
-                OR o.state = 1 AND o.hold AND v_now >= o.lease_until_us)
+                OR o.state = 1 AND o.hold AND v_now >= o.lease_until_us
+                OR CASE WHEN hapax.is_tombstone(o.state, o.updated_us, o.retention_ms,
+                    o.expires_us, v_now) THEN o.body_kept OR o.headers <> '' OR o.body <> '' END)
         LIMIT v_limit OFFSET 0) e;
     -- Judged again, by a statement that begins after the locks are taken: before its lock was
     -- taken, a record may have been claimed or renewed. The two writes are on two kinds of record:
@@ -160,6 +163,13 @@ BEGIN
     WHERE o.id = ANY (v_ids) AND o.expires_us <> 0 AND v_now >= o.expires_us
         AND CASE WHEN o.xmax = '0'::xid THEN true ELSE hapax.row_free(o.id) END;
     GET DIAGNOSTICS purged = ROW_COUNT;
+    UPDATE hapax.operations o SET body_kept = false, headers = '', body = ''
+    WHERE o.id = ANY (v_ids)
+        AND CASE WHEN NOT hapax.is_tombstone(o.state, o.updated_us, o.retention_ms, o.expires_us,
+                    v_now) OR v_now >= o.expires_us THEN false
+            WHEN o.xmax = '0'::xid THEN true ELSE hapax.row_free(o.id) END;
+    GET DIAGNOSTICS v_buried = ROW_COUNT;
+    purged := purged + v_buried;
     -- The condition stands in a CASE: otherwise the planner reads the whole index of open records.
     UPDATE hapax.operations o SET state = 4, stale = true, lease_until_us = 0, expires_us = 0,
         updated_us = v_now

@@ -235,8 +235,8 @@ BEGIN
     IF v_bound.fingerprint IS DISTINCT FROM hapax.bound_check(v_secret) THEN
         PERFORM hapax.bind(v_secret);
     END IF;
-    SELECT o.state, o.fingerprint, o.caller, o.expires_us, o.attempt, o.fence, o.stale, o.status,
-        o.headers, o.body, o.body_kept
+    SELECT o.state, o.fingerprint, o.caller, o.updated_us, o.retention_ms, o.expires_us, o.attempt,
+        o.fence, o.stale, o.status, o.headers, o.body, o.body_kept
         INTO v_row FROM hapax.operations o WHERE o.id = v_id;
     IF NOT FOUND THEN
         IF pg_try_advisory_xact_lock(hapax.lock_of(v_id)) THEN
@@ -262,10 +262,15 @@ BEGIN
         END IF;
     ELSIF v_row.state = 2 AND v_row.fingerprint = fingerprint AND v_row.caller = caller
         AND (v_row.expires_us = 0 OR hapax.now_us() < v_row.expires_us) THEN
-        verdict := 'completed';
         attempt := v_row.attempt;
         fence := v_row.fence;
         stale := v_row.stale;
+        IF hapax.is_tombstone(v_row.state, v_row.updated_us, v_row.retention_ms, v_row.expires_us,
+            hapax.now_us()) THEN
+            verdict := 'expired';
+            RETURN;
+        END IF;
+        verdict := 'completed';
         status := v_row.status;
         headers := v_row.headers;
         body := v_row.body;
@@ -288,7 +293,10 @@ BEGIN
             attempt := r.attempt;
             fence := r.fence;
             stale := r.stale;
-            IF r.outcome = 1 THEN
+            IF hapax.is_tombstone(r.state, r.updated_us, r.retention_ms, r.expires_us, r.now_us)
+                AND verdict = 'completed' THEN
+                verdict := 'expired';
+            ELSIF r.outcome = 1 THEN
                 PERFORM hapax.check_sealed(r.headers);
                 status := r.status;
                 headers := r.headers;

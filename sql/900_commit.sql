@@ -69,5 +69,5 @@ BEGIN
 END
 $$;
 
-INSERT INTO hapax.schema_version (version) VALUES (1), (2), (3), (4) ON CONFLICT DO NOTHING;
+INSERT INTO hapax.schema_version (version) VALUES (1), (2), (3), (4), (5) ON CONFLICT DO NOTHING;
 COMMIT;

@@ -158,6 +158,8 @@ struct hapax_policy {
     int64_t lease_ms; /* how long an attempt may go without renewing; default 30 s */
     int64_t run_max_ms; /* a claim is renewed for this long at most; 1 h */
     int64_t retention_ms; /* how long a record is kept after its last write; 24 h */
+    int64_t retention_4xx_ms, retention_failed_ms; /* of such ends; 0: as retention */
+    int64_t tombstone_ms; /* after retention a completed key is EXPIRED for so long; 0: it is new */
     int64_t wait_ms; /* how long a repeat waits for one in flight; 0: answer IN_FLIGHT */
     int64_t timeout_ms; /* how long to try the store before a run, or after a lost claim; 2 s */
     int64_t save_wait_ms; /* how long an answer waits for its outcome to be stored; 2 s */
@@ -179,17 +181,15 @@ struct hapax_policy {
 HAPAX_API void hapax_policy_init(struct hapax_policy *policy);
 
 /* Sets one policy by its name everywhere ("on_expired"; '-' reads as '_') from text: a duration
- * (`500ms`, `30s`, `5m`, `24h`, `7d`, `0`; a retention also `forever`), a size (`64k`, `1m`), a
- * number, or one of the words (`on` and `off` for a bool). Limits are looked at by
- * hapax_policy_check(). `profile` sets several; set it first. `payments`: on_expired=hold,
+ * (`500ms`, `30s`, `7d`, `0`; `retention` also `forever`), a size (`64k`), a number, or one of the
+ * words (`on`, `off`). `profile` sets several: set it first. `payments`: on_expired=hold,
  * key=required, key_min=16, owner_required=on, retention=7d. HAPAX_ERR_UNSUPPORTED: no such policy.
  * HAPAX_ERR_INVALID: not such a value; text says what is one. Both leave the policy as it was. */
 HAPAX_API enum hapax_error hapax_policy_set(struct hapax_policy *policy, const char *name,
                                             const char *value, char text[HAPAX_TEXT_MAX]);
 
-/* Whether the values are within limits (lease 10 ms to 24 h; run_max and retention at least a
- * lease; timeout 10 ms to 1 h; wait and save_wait at most 1 h; sizes at most HAPAX_BODY_MAX).
- * HAPAX_ERR_INVALID: text names the first that is not. */
+/* Whether the values are within limits (lease 10 ms to 24 h; run_max, retention: a lease at least;
+ * timeout 10 ms to 1 h; wait, save_wait: 1 h; sizes: HAPAX_BODY_MAX). INVALID: text names one. */
 HAPAX_API enum hapax_error hapax_policy_check(const struct hapax_policy *policy,
                                               char text[HAPAX_TEXT_MAX]);
 
@@ -218,7 +218,7 @@ enum hapax_answer_kind {
     HAPAX_ANSWER_BYPASS, /* ran without protection: no key, or `open` and no store */
     HAPAX_ANSWER_MISSING_OWNER, /* nobody can tell whose key it is; nothing ran */
     HAPAX_ANSWER_LIMITED, /* its owner is over a limit; nothing ran; not from hapax_execute() */
-    HAPAX_ANSWER_EXPIRED /* policy key_expires: the key is too old, and its record is gone */
+    HAPAX_ANSWER_EXPIRED /* no more kept: policies `tombstone`, `key_expires`; nothing ran */
 };
 
 /* The name of an answer in lower case ("in_flight"). Static. */
@@ -230,7 +230,7 @@ struct hapax_answer {
     enum hapax_class cls; /* how this call's handler ended; 0: it did not run */
     enum hapax_differs differs; /* MISMATCH: in what */
     enum hapax_error error; /* STORE_DOWN, BYPASS under `open`, not recorded: why, if known */
-    bool recorded; /* false with FRESH or REPLAY: the outcome is not stored (yet) */
+    bool recorded; /* FRESH, REPLAY: the outcome is stored. EXPIRED: it was, so it is done */
     bool unprotected; /* BYPASS under on_store_error=open */
     bool unasked; /* STORE_DOWN, BYPASS: the store is dead, so this call did not wait for it */
     uint32_t key_min; /* BAD_KEY: the key has fewer bytes than this; 0: it is malformed */

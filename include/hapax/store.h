@@ -71,7 +71,9 @@ struct hapax_record {
     int64_t created_us;
     int64_t updated_us;
     int64_t lease_until_us; /* 0 unless started */
-    int64_t expires_us; /* 0: never */
+    /* When the record goes; 0: never. Of a completed record that is later than retention_ms after
+     * updated_us where a tombstone is to follow. */
+    int64_t expires_us;
     int64_t retention_ms;
     struct hapax_outcome outcome;
     /* When an operator resolved the record; 0: never. */
@@ -123,9 +125,11 @@ HAPAX_API size_t hapax_what(uint8_t out[HAPAX_WHAT_MAX], const struct hapax_span
  *                                                       LOST       see below
  *   RENEW     id token lease_ms reconciled if_attempt   OK         as CLAIMED
  *                                                       LOST       see below
- *   COMPLETE  id token outcome                          OK         record.outcome: what is stored
+ *   COMPLETE  id token outcome kept_ms                  OK         record.outcome: what is stored
+ *             tombstone_ms
  *                                                       LOST       see below
  *   FAIL      id token outcome ran as_unknown died      OK
+ *             kept_ms
  *                                                       LOST       see below
  *   READ      id                                        FOUND      record
  *                                                       ABSENT
@@ -201,6 +205,10 @@ struct hapax_op {
     struct hapax_digest caller;
     int64_t lease_ms;
     int64_t retention_ms;
+    /* COMPLETE, FAIL: the retention from this write on; 0: as the CLAIM said. */
+    int64_t kept_ms;
+    /* COMPLETE: for how much longer its tombstone is kept. */
+    int64_t tombstone_ms;
     enum hapax_on_expired on_expired;
     uint32_t attempts_max;
     bool rerun_completed;
@@ -261,7 +269,8 @@ struct hapax_op {
     /* Without the headers and bodies of outcomes. */
     struct hapax_record *records;
     uint32_t count;
-    /* Expired records that were removed. purged and expired_claims are together at most `limit`. */
+    /* Expired records that were removed, and tombstones that lost their outcome. purged and
+     * expired_claims are together at most `limit`. */
     uint32_t purged;
     /* Claims under hold whose lease was over, and which are `unknown` now. */
     uint32_t expired_claims;

@@ -61,7 +61,7 @@ static void put_row(struct page *page, size_t i)
 
     if (page->bulk->args->json) {
         json_begin_at(&json, page->bulk->args->out);
-        report_members(&json, &page->records[i], REPORT_LISTED);
+        report_members(&json, &page->records[i], REPORT_LISTED, page->now_us);
         json_text(&json, page->bulk->dry_run ? "would_be" : "result", result);
         json_end(&json);
         return;

@@ -25,7 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define POLICIES     17u
+#define POLICIES     20u
 #define CALLS_MAX    32768u
 #define AGAIN_MS     200 /* between two tries to open the store */
 #define NOT_FOUND    127 /* a shell's status for an unknown command */
@@ -91,6 +91,9 @@ static const struct cli_option options[] = {
     TEXT("key-min", "N", policies[14], CLI_KEY_MIN_HELP),
     TEXT("owner-required", "on", policies[15], CLI_OWNER_REQUIRED_HELP),
     TEXT("key-expires", "on", policies[16], CLI_KEY_EXPIRES_HELP),
+    TEXT("retention-4xx", "TIME", policies[17], CLI_4XX_HELP),
+    TEXT("retention-failed", "TIME", policies[18], CLI_KEPT_FAILED_HELP),
+    TEXT("tombstone", "TIME", policies[19], CLI_TOMBSTONE_HELP),
 };
 #define OPTIONS (sizeof(options) / sizeof(options[0]))
 

@@ -86,7 +86,7 @@ static int64_t put_page(const struct cli_args *args, const struct hapax_op *op, 
             struct json json;
 
             json_begin_at(&json, args->out);
-            report_members(&json, record, REPORT_LISTED);
+            report_members(&json, record, REPORT_LISTED, op->now_us);
             json_end(&json);
         } else {
             if (first && n == 0)

@@ -8,7 +8,7 @@
 
 #include "cli.h"
 
-#define CLI_POLICIES 18u
+#define CLI_POLICIES 21u
 
 /* Two of them, whose defaults differ between doors. */
 #define CLI_POLICY_RUN_MAX 2u
@@ -18,6 +18,9 @@
 #define CLI_KEY_MIN_HELP        "Keys of fewer bytes are refused (default 0, most 255)"
 #define CLI_OWNER_REQUIRED_HELP "Keys without an owner are refused (default off)"
 #define CLI_KEY_EXPIRES_HELP    "Keys older than --retention are refused (default off)"
+#define CLI_4XX_HELP            "How long an outcome of 400 to 499 is kept (default: the same)"
+#define CLI_KEPT_FAILED_HELP    "How long a failed one is kept (default: the same)"
+#define CLI_TOMBSTONE_HELP      "After it the key is refused for so long (default 0: it is new)"
 
 /* All of them, into field[0] to field[CLI_POLICIES - 1]. run_max, wait: their defaults.
  * failed, attempts: the help of on-failed and attempts-max, in which doors differ. */
@@ -51,7 +54,10 @@
                         "The handler may complete the record (default off)"),                      \
         CLI_TEXT_OPTION(type, field[15], "key-min", "N", CLI_KEY_MIN_HELP),                        \
         CLI_TEXT_OPTION(type, field[16], "owner-required", "on", CLI_OWNER_REQUIRED_HELP),         \
-        CLI_TEXT_OPTION(type, field[17], "key-expires", "on", CLI_KEY_EXPIRES_HELP)
+        CLI_TEXT_OPTION(type, field[17], "key-expires", "on", CLI_KEY_EXPIRES_HELP),               \
+        CLI_TEXT_OPTION(type, field[18], "retention-4xx", "TIME", CLI_4XX_HELP),                   \
+        CLI_TEXT_OPTION(type, field[19], "retention-failed", "TIME", CLI_KEPT_FAILED_HELP),        \
+        CLI_TEXT_OPTION(type, field[20], "tombstone", "TIME", CLI_TOMBSTONE_HELP)
 
 /* Sets one policy. A wrong value is printed as one of --OPTION, and CLI_USAGE is returned. */
 enum cli_exit cli_policy_set(struct hapax_policy *policy, const struct cli_args *args,

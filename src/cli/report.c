@@ -154,6 +154,12 @@ static void put_resolved(const struct hapax_record *record, int64_t now_us)
     putchar('\n');
 }
 
+/* The word for a state. A tombstone is `completed` to the machine, and `expired` to people. */
+static const char *state_word(const struct hapax_record *record, int64_t now_us)
+{
+    return hapax__tombstone(record, now_us) ? "expired" : hapax_state_name(record->state);
+}
+
 void report_repeat(char out[REPORT_REPEAT_MAX], const struct hapax_record *record, int64_t now_us)
 {
     const char *text = "gets the same answer";
@@ -169,7 +175,9 @@ void report_repeat(char out[REPORT_REPEAT_MAX], const struct hapax_record *recor
                               : "runs it again, since the attempt died";
         break;
     case HAPAX_STATE_COMPLETED:
-        if (!record->outcome.body_kept)
+        if (hapax__tombstone(record, now_us))
+            text = "is told that it was done, longer ago than its answer was kept";
+        else if (!record->outcome.body_kept)
             text = "is told that it is done, and that the answer was not kept";
         break;
     case HAPAX_STATE_FAILED:
@@ -196,7 +204,7 @@ void report_record(const struct hapax_record *record, int64_t now_us)
     put_span("scope", record->scope);
     if (hapax__owned(&record->owner))
         put_digest("owner", record->owner.bytes);
-    put_line("state", hapax_state_name(record->state));
+    put_line("state", state_word(record, now_us));
     put_lease(record, now_us);
     put_marks(record);
     put_name("attempt");
@@ -238,7 +246,7 @@ void report_row(const struct hapax_record *record, int64_t now_us)
         print_age(lease, record->lease_until_us - now_us);
     else if (record->state == HAPAX_STATE_STARTED)
         (void)snprintf(lease, sizeof(lease), "over");
-    printf("%-64s  %-9s  %7" PRIu32 "  %-7s  %-7s  ", id, hapax_state_name(record->state),
+    printf("%-64s  %-9s  %7" PRIu32 "  %-7s  %-7s  ", id, state_word(record, now_us),
            record->attempt, age, lease);
     print_text(stdout, record->scope, false, 0);
     if (record->what.len > 0) {
@@ -323,7 +331,8 @@ static void json_outcome(struct json *json, const struct hapax_record *record, i
         json_null(json, "trace");
 }
 
-void report_members(struct json *json, const struct hapax_record *record, int64_t body_max)
+void report_members(struct json *json, const struct hapax_record *record, int64_t body_max,
+                    int64_t now_us)
 {
     json_hex(json, "id", record->id.bytes);
     json_bytes(json, "what", record->what);
@@ -332,7 +341,7 @@ void report_members(struct json *json, const struct hapax_record *record, int64_
         json_hex(json, "owner", record->owner.bytes);
     else
         json_null(json, "owner");
-    json_text(json, "state", hapax_state_name(record->state));
+    json_text(json, "state", state_word(record, now_us));
     json_number(json, "attempt", record->attempt);
     json_unsigned(json, "fence", record->fence);
     json_bool(json, "stale", record->stale);

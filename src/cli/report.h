@@ -17,7 +17,8 @@ struct json;
 /* The members of a record, in an object. body_max: at most so many bytes of the body;
  * REPORT_LISTED: the record is of a LIST, which has no bodies. */
 #define REPORT_LISTED (-1)
-void report_members(struct json *json, const struct hapax_record *record, int64_t body_max);
+void report_members(struct json *json, const struct hapax_record *record, int64_t body_max,
+                    int64_t now_us);
 
 /* What the next request with this key will get. */
 void report_repeat(char out[REPORT_REPEAT_MAX], const struct hapax_record *record, int64_t now_us);

@@ -68,7 +68,9 @@ static int say_refused(struct running *r, const struct hapax_answer *answer, con
         run_say(r, "--owner is missing, and --owner-required is on");
         return RUN_FAILED;
     case HAPAX_ANSWER_EXPIRED:
-        run_say(r, "not run: KEY is older than --retention, and nothing is known of it");
+        run_say(r, answer->recorded
+                       ? "not run: it was done under this KEY, longer ago than --retention"
+                       : "not run: KEY is older than --retention, and nothing is known of it");
         return RUN_FAILED;
     default:
         run_say(r, "the store failed, and nothing was run: %s",

@@ -115,7 +115,7 @@ static void put_members(struct json *json, const struct hapax_op *op, int64_t bo
     char repeat[REPORT_REPEAT_MAX];
 
     if (op->verdict == HAPAX_FOUND) {
-        report_members(json, &op->record, body_max);
+        report_members(json, &op->record, body_max, op->now_us);
         report_repeat(repeat, &op->record, op->now_us);
         json_text(json, "repeat", repeat);
         json_number(json, "now_us", op->now_us);

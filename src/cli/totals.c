@@ -110,7 +110,7 @@ void totals_members(struct json *json, const struct totals *totals)
     json_array_begin(json, "oldest");
     for (uint32_t i = 0; i < totals->oldest_n; i++) {
         json_object_begin(json);
-        report_members(json, &totals->oldest[i].record, REPORT_LISTED);
+        report_members(json, &totals->oldest[i].record, REPORT_LISTED, totals->now_us);
         json_object_end(json);
     }
     json_array_end(json);

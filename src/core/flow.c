@@ -341,7 +341,7 @@ static void share(struct hapax__flow *head, enum hapax_answer_kind kind,
         mate->answer.retry_after_ms = head->answer.retry_after_ms;
         mate->answer.age_ms = head->answer.age_ms;
         mate->answer.kept_ms = head->answer.kept_ms;
-        mate->answer.recorded = is_stored(kind);
+        mate->answer.recorded = is_stored(kind) || head->answer.recorded;
         mate->answer.outcome = *outcome;
         give(mate, kind);
         over(mate, now_us);
@@ -502,6 +502,14 @@ static void make_read(struct hapax__flow *f)
     f->op.kind = HAPAX_OP_READ;
 }
 
+/* The retention of this end, where it is not the claim's; otherwise 0. */
+static int64_t kept_for(const struct hapax__flow *f)
+{
+    if (f->answer.cls == HAPAX_CLASS_FAILED)
+        return f->policy->retention_failed_ms;
+    return f->outcome.status / 100 == 4 ? f->policy->retention_4xx_ms : 0;
+}
+
 static void make_end(struct hapax__flow *f)
 {
     const struct hapax_outcome *outcome = &f->outcome;
@@ -510,6 +518,9 @@ static void make_end(struct hapax__flow *f)
     f->op.ran = f->end.ran;
     f->op.as_unknown = f->end.as_unknown;
     f->op.died = f->died;
+    f->op.kept_ms = kept_for(f);
+    if (f->op.kind == HAPAX_OP_COMPLETE)
+        f->op.tombstone_ms = f->policy->tombstone_ms;
     if (!f->lost) { /* the token may have a later claim by now */
         f->op.attempt = f->attempt;
         f->op.fence = f->fence;
@@ -828,11 +839,11 @@ static void take_times(struct hapax__flow *f)
 {
     const struct hapax_record *record = &f->op.record;
     int64_t age_us = f->op.now_us - record->updated_us;
-    int64_t left_us = record->expires_us - f->op.now_us;
+    int64_t left_us = hapax__shown_until(record) - f->op.now_us;
 
     if (record->updated_us > 0 && age_us > 0)
         f->answer.age_ms = age_us / US_PER_MS;
-    f->answer.kept_ms = left_us > 0 ? left_us / US_PER_MS : 0; /* expires_us 0: for ever */
+    f->answer.kept_ms = left_us > 0 ? left_us / US_PER_MS : 0; /* 0: for ever */
 }
 
 static void share_and_end(struct hapax__flow *f, enum hapax_answer_kind kind, int64_t now_us)
@@ -1176,11 +1187,27 @@ static void hook_ended(struct hapax__flow *f, int64_t now_us)
 
 /* ---- answering from the record ------------------------------------------------------- */
 
+/* Answers that the outcome is gone, the mates too unless they may rerun, and ends. */
+static void end_expired(struct hapax__flow *f, int64_t now_us)
+{
+    const struct hapax_outcome none = {0};
+
+    f->fence = 0;
+    f->answer.recorded = true;
+    if (!f->policy->rerun_completed)
+        share(f, HAPAX_ANSWER_EXPIRED, &none, now_us);
+    end_with(f, HAPAX_ANSWER_EXPIRED, now_us);
+}
+
 /* Answers with the outcome that op shows, the mates too unless they may rerun, and ends. */
 static void replay(struct hapax__flow *f, int64_t now_us)
 {
     struct hapax_outcome *outcome = &f->op.record.outcome;
 
+    if (hapax__tombstone(&f->op.record, f->op.now_us)) {
+        end_expired(f, now_us);
+        return;
+    }
     take_record(f);
     if (!answered(f))
         take_times(f);
@@ -1275,10 +1302,15 @@ static void told_saved_ok(struct hapax__flow *f, int64_t now_us)
     bool completed = f->op.kind == HAPAX_OP_COMPLETE;
     const struct hapax_outcome *stored = &f->op.record.outcome;
     bool ours = !completed || hapax__outcome_same(stored, &f->op.outcome);
+    int64_t kept_ms = f->op.kept_ms > 0 ? f->op.kept_ms : f->policy->retention_ms;
 
-    if (completed && !answered(f) && !f->policy->rerun_completed &&
-        f->policy->retention_ms != HAPAX_FOREVER_MS && f->op.outcome.body_kept)
-        f->answer.kept_ms = f->policy->retention_ms; /* of our claim, from this write on */
+    if (completed && hapax__tombstone(&f->op.record, f->op.now_us)) {
+        pass_on(f, now_us); /* it was saved longer ago than it is kept */
+        return;
+    }
+    if (completed && !answered(f) && !f->policy->rerun_completed && kept_ms != HAPAX_FOREVER_MS &&
+        f->op.outcome.body_kept)
+        f->answer.kept_ms = kept_ms; /* from this write on */
     if (completed && !f->policy->rerun_completed)
         share(f, replay_of(stored), stored, now_us);
     if (!answered(f)) {

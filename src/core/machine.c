@@ -50,6 +50,30 @@ bool hapax__expired(const struct hapax_record *record, int64_t now_us)
     return record->expires_us != 0 && now_us >= record->expires_us;
 }
 
+/* When the retention of a completed record is over; only with a tombstone it is there longer. */
+static int64_t retained_until(const struct hapax_record *record)
+{
+    return later(record->updated_us, record->retention_ms);
+}
+
+int64_t hapax__shown_until(const struct hapax_record *record)
+{
+    if (record->state != HAPAX_STATE_COMPLETED || record->expires_us == 0)
+        return record->expires_us;
+    return hapax__least(record->expires_us, retained_until(record));
+}
+
+bool hapax__tombstone(const struct hapax_record *record, int64_t now_us)
+{
+    return record->state == HAPAX_STATE_COMPLETED && record->expires_us != 0 &&
+           now_us >= retained_until(record);
+}
+
+void hapax__bury(struct hapax_record *record)
+{
+    record->outcome = (struct hapax_outcome){.status = record->outcome.status};
+}
+
 bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op, int64_t now_us)
 {
     if (hapax__expired(record, now_us))
@@ -69,12 +93,10 @@ bool hapax__unbound(const struct hapax_record *record)
            !record->stale && record->resolved_us == 0;
 }
 
-/* Stamps the write and decides when retention ends: never for `unknown`, nor for `started` under
- * hold; soon where nothing ever ran; and never before the lease does. */
-static void stamp(struct hapax_record *next, int64_t now_us)
+/* Stamps the write and decides when the record goes, kept_ms after it: never for `unknown`, nor for
+ * `started` under hold; soon where nothing ever ran; and never before the lease does. */
+static void stamp(struct hapax_record *next, int64_t kept_ms, int64_t now_us)
 {
-    int64_t kept_ms = next->retention_ms;
-
     if (hapax__unbound(next))
         kept_ms = hapax__least(kept_ms, HAPAX__REFUSED_KEPT_MS);
     next->updated_us = now_us;
@@ -109,6 +131,8 @@ static void show(struct hapax_op *op, const struct hapax_record *record, bool ou
     assert(&op->record != record);
     op->record = *record;
     memset(&op->record.mark, 0, sizeof(op->record.mark));
+    if (hapax__tombstone(record, op->now_us))
+        hapax__bury(&op->record);
     if (!outcome)
         op->record.outcome = (struct hapax_outcome){0};
 }
@@ -126,12 +150,18 @@ static enum hapax__write say(struct hapax_op *op, enum hapax_verdict verdict,
     return HAPAX__KEEP;
 }
 
+static enum hapax__write write_for(struct hapax_op *op, enum hapax_verdict verdict,
+                                   struct hapax_record *next, int64_t kept_ms, int64_t now_us)
+{
+    stamp(next, kept_ms, now_us);
+    say(op, verdict, next);
+    return HAPAX__WRITE;
+}
+
 static enum hapax__write write(struct hapax_op *op, enum hapax_verdict verdict,
                                struct hapax_record *next, int64_t now_us)
 {
-    stamp(next, now_us);
-    say(op, verdict, next);
-    return HAPAX__WRITE;
+    return write_for(op, verdict, next, next->retention_ms, now_us);
 }
 
 /* ---- CLAIM ------------------------------------------------------------------------- */
@@ -310,6 +340,8 @@ static enum hapax__write renew(const struct hapax_record *record, struct hapax_o
 static enum hapax__write complete(const struct hapax_record *record, struct hapax_op *op,
                                   int64_t now_us, struct hapax_record *next)
 {
+    int64_t kept_ms = HAPAX_FOREVER_MS;
+
     if (record->state == HAPAX_STATE_COMPLETED)
         return say(op, HAPAX_OK, record);
     if (record->state == HAPAX_STATE_FAILED)
@@ -318,7 +350,11 @@ static enum hapax__write complete(const struct hapax_record *record, struct hapa
     next->state = HAPAX_STATE_COMPLETED;
     next->stale = false;
     next->outcome = op->outcome;
-    return write(op, HAPAX_OK, next, now_us);
+    if (op->kept_ms > 0)
+        next->retention_ms = op->kept_ms;
+    if (next->retention_ms != HAPAX_FOREVER_MS)
+        kept_ms = next->retention_ms + op->tombstone_ms;
+    return write_for(op, HAPAX_OK, next, kept_ms, now_us);
 }
 
 static enum hapax__write fail(const struct hapax_record *record, struct hapax_op *op,
@@ -348,7 +384,9 @@ static enum hapax__write fail(const struct hapax_record *record, struct hapax_op
         next->spent += op->ran;
         next->stale |= passes_on;
     }
-    return write(op, HAPAX_OK, next, now_us);
+    /* The record goes on having its claim's retention, for what a RESOLVE makes of it. */
+    return write_for(op, HAPAX_OK, next, op->kept_ms > 0 ? op->kept_ms : next->retention_ms,
+                     now_us);
 }
 
 /* ---- RESOLVE ----------------------------------------------------------------------- */
@@ -437,11 +475,19 @@ enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us
     assert(now_us > 0);
     if (hapax__expired(record, now_us))
         return HAPAX__DELETE;
+    if (hapax__tombstone(record, now_us)) {
+        bool buried = !record->outcome.body_kept &&
+                      record->outcome.headers.len + record->outcome.body.len == 0;
+
+        *next = *record;
+        hapax__bury(next);
+        return buried ? HAPAX__KEEP : HAPAX__WRITE;
+    }
     if (record->state != HAPAX_STATE_STARTED || !record->hold || lease_live(record, now_us))
         return HAPAX__KEEP;
     *next = *record;
     lose_track(next);
-    stamp(next, now_us);
+    stamp(next, next->retention_ms, now_us);
     assert(next->expires_us == 0);
     return HAPAX__WRITE;
 }

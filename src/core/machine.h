@@ -38,9 +38,20 @@ bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outco
 /* Whether the record's retention is over: then it is absent. */
 bool hapax__expired(const struct hapax_record *record, int64_t now_us);
 
+/* When the record's retention is over; 0: never. A tombstone may stay behind for longer. */
+int64_t hapax__shown_until(const struct hapax_record *record);
+
+/* Whether the record is a tombstone: it was completed, and its retention is over, but not the time
+ * for which its COMPLETE asked beyond that. Expired ones are no question here. */
+bool hapax__tombstone(const struct hapax_record *record, int64_t now_us);
+
+/* Takes the outcome from a tombstone, but for its status. */
+void hapax__bury(struct hapax_record *record);
+
 /* What PURGE does with a record: DELETE an expired one; WRITE *next, which is `unknown`, for a
  * claim under hold whose lease is over, as the next CLAIM would. The owner may still complete it
- * by its token. KEEP all others. next: as above. */
+ * by its token. WRITE *next, which is `completed`, for a tombstone that has not been buried yet.
+ * KEEP all others. next: as above. */
 HAPAX__SHARED enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us,
                                              struct hapax_record *next);
 

@@ -31,7 +31,7 @@
 enum kind { DURATION, RETENTION, SIZE, NUMBER, WORD, SWITCH };
 
 struct row {
-    char name[16];
+    char name[20];
     enum kind kind;
     size_t at; /* in struct hapax_policy */
     int64_t min_ms; /* of a WORD: 0 where no word is a value, too */
@@ -46,6 +46,9 @@ static const struct row rows[] = {
     {"lease", DURATION, AT(lease_ms), 10, DAY_MS, "10ms to 24h", {""}},
     {"run_max", DURATION, AT(run_max_ms), 10, TEN_YEARS_MS, "10ms to 3650d", {""}},
     {"retention", RETENTION, AT(retention_ms), 10, TEN_YEARS_MS, "10ms to 3650d, or forever", {""}},
+    {"retention_4xx", DURATION, AT(retention_4xx_ms), 0, TEN_YEARS_MS, "0 to 3650d", {""}},
+    {"retention_failed", DURATION, AT(retention_failed_ms), 0, TEN_YEARS_MS, "0 to 3650d", {""}},
+    {"tombstone", DURATION, AT(tombstone_ms), 0, TEN_YEARS_MS, "0 to 3650d", {""}},
     {"wait", DURATION, AT(wait_ms), 0, HOUR_MS, "0 to 1h", {""}},
     {"timeout", DURATION, AT(timeout_ms), 10, HOUR_MS, "10ms to 1h", {""}},
     {"save_wait", DURATION, AT(save_wait_ms), 0, HOUR_MS, "0 to 1h", {""}},
@@ -91,6 +94,9 @@ void hapax_policy_init(struct hapax_policy *policy)
         .lease_ms = 30 * SECOND_MS,
         .run_max_ms = HOUR_MS,
         .retention_ms = DAY_MS,
+        .retention_4xx_ms = 0,
+        .retention_failed_ms = 0,
+        .tombstone_ms = 0,
         .wait_ms = 0,
         .timeout_ms = 2 * SECOND_MS,
         .save_wait_ms = 2 * SECOND_MS,

@@ -63,6 +63,8 @@ void hapax__step_policy(struct hapax_policy *policy, const struct hapax_policy *
     int64_t lease_ms = operation->lease_ms + WAIT_MORE_MS;
 
     *policy = *operation;
+    /* A step is kept as long as its operation, whatever it ended with, and no longer. */
+    policy->retention_4xx_ms = policy->retention_failed_ms = policy->tombstone_ms = 0;
     if (policy->wait_ms < lease_ms)
         policy->wait_ms = lease_ms < WAIT_MAX_MS ? lease_ms : WAIT_MAX_MS;
     if (policy->on_expired == HAPAX_EXPIRED_RECONCILE)

@@ -81,9 +81,9 @@ static const struct hapax__problem problems[] = {
          "Nothing was run for this request."},
     [HAPAX_ANSWER_EXPIRED] = {410, FAILED_PRECONDITION, "expired-key", IDEMPOTENCY, "ExpiredKey",
                               "Idempotency key is too old",
-                              "The key was made longer ago than outcomes are kept, and nothing is "
-                              "known of it now: an operation may have had its effect. Nothing was "
-                              "run for this request."},
+                              "The outcome of this key is not kept any more, or the key was made "
+                              "longer ago than outcomes are kept: an operation may have had its "
+                              "effect. Nothing was run for this request."},
     [HAPAX_ANSWER_STORE_DOWN] = {503, UNAVAILABLE, "store-unavailable", API, "StoreUnavailable",
                                  "The operation cannot be protected now",
                                  "The idempotency store is not available. Nothing was run for this "

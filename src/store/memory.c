@@ -220,6 +220,8 @@ static void fill_purge(struct memory *memory, struct hapax_op *op,
         if (hapax__swept(record, now_us, record) == HAPAX__DELETE) {
             drop(memory, slot);
             op->purged++;
+        } else if (record->state == HAPAX_STATE_COMPLETED) {
+            op->purged++;
         } else {
             op->expired_claims++;
         }

@@ -12,6 +12,7 @@
 #include "types.h"
 
 #include "base/arena.h"
+#include "core/machine.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -206,6 +207,7 @@ enum hapax_error hapax_store_measure(struct hapax_store *store, struct hapax_vit
 static const char *fault_of_times(const struct hapax_op *op)
 {
     bool claim = op->kind == HAPAX_OP_CLAIM;
+    bool ends = op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL;
 
     if ((claim || op->kind == HAPAX_OP_RENEW) &&
         (op->lease_ms < 1 || op->lease_ms > HAPAX_DURATION_MAX_MS))
@@ -213,6 +215,10 @@ static const char *fault_of_times(const struct hapax_op *op)
     if (claim && op->retention_ms != HAPAX_FOREVER_MS &&
         (op->retention_ms < 1 || op->retention_ms > HAPAX_DURATION_MAX_MS))
         return "retention is not between 1 ms and ten years";
+    if (ends && (op->kept_ms < 0 || op->kept_ms > HAPAX_DURATION_MAX_MS))
+        return "the retention of an end is not between 0 and ten years";
+    if (ends && (op->tombstone_ms < 0 || op->tombstone_ms > HAPAX_DURATION_MAX_MS))
+        return "the time of a tombstone is not between 0 and ten years";
     if (op->kind == HAPAX_OP_LIST && (op->older_ms < 0 || op->older_ms > HAPAX_DURATION_MAX_MS))
         return "older is not between 0 and ten years";
     return NULL;
@@ -349,6 +355,13 @@ static bool by_id(const struct hapax_op *op)
     return op->kind != HAPAX_OP_LIST && op->kind != HAPAX_OP_PURGE;
 }
 
+/* Once its retention is over an outcome is shown to nobody, though it may not be removed yet. */
+static void hide(const struct hapax_op *op, struct hapax_record *record)
+{
+    if (hapax__tombstone(record, op->now_us))
+        hapax__bury(record);
+}
+
 /* Takes what the store left in an op after a call that returned `result`. An op without a verdict
  * answers nothing but its error. */
 static void finish(struct hapax_op *op, enum hapax_error result)
@@ -357,6 +370,9 @@ static void finish(struct hapax_op *op, enum hapax_error result)
 
     if (op->verdict != HAPAX_NO_VERDICT) {
         op->error = HAPAX_ERR_NONE;
+        hide(op, &op->record);
+        for (uint32_t i = 0; i < op->count; i++)
+            hide(op, &op->records[i]);
         return;
     }
     assert(error != HAPAX_ERR_NONE);

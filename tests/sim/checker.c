@@ -65,6 +65,27 @@ static void written(struct sim *s, struct shadow *shadow)
         shadow->expires_us = shadow->lease_until_us;
 }
 
+/* Of a completed operation nothing is left but that it was completed. */
+static bool is_tombstone(struct sim *s, struct shadow *shadow)
+{
+    bool is = shadow->present && shadow->state == HAPAX_STATE_COMPLETED && shadow->gone_us > 0 &&
+              store_now_us(s) >= shadow->gone_us;
+
+    shadow->buried |= is;
+    return is;
+}
+
+/* Whether an answer shows what was completed, or of a tombstone nothing. */
+static bool shows_right(struct sim *s, struct shadow *shadow, const struct hapax_op *op)
+{
+    const struct hapax_outcome *shown = &op->record.outcome;
+
+    if (!is_tombstone(s, shadow))
+        return result_of(s, shown) == shadow->result;
+    sim_mark(s, MARK_tombstone_met);
+    return shown->headers.len == 0 && shown->body.len == 0 && !shown->body_kept;
+}
+
 static void forget_expired(struct sim *s, struct shadow *shadow)
 {
     if (!shadow->present || shadow->expires_us == 0 || store_now_us(s) < shadow->expires_us)
@@ -207,8 +228,7 @@ static void claim_repeated(struct sim *s, struct shadow *shadow, const struct ha
             sim_mark(s, MARK_repeated_stale_claim);
         break;
     case HAPAX_STATE_COMPLETED:
-        right =
-            op->verdict == HAPAX_COMPLETED && result_of(s, &op->record.outcome) == shadow->result;
+        right = op->verdict == HAPAX_COMPLETED && shows_right(s, shadow, op);
         break;
     default:
         right = op->verdict == HAPAX_LOST;
@@ -231,8 +251,7 @@ static void claim_refused(struct sim *s, struct shadow *shadow, const struct hap
             sim_fail(s, "d a dead claim blocks nobody", "in_flight without a live claim");
         return;
     case HAPAX_COMPLETED:
-        if (shadow->state != HAPAX_STATE_COMPLETED ||
-            result_of(s, &op->record.outcome) != shadow->result)
+        if (shadow->state != HAPAX_STATE_COMPLETED || !shows_right(s, shadow, op))
             sim_fail(s, "b one outcome", "completed with another outcome than was stored");
         return;
     case HAPAX_UNKNOWN:
@@ -297,6 +316,7 @@ static void completed(struct sim *s, struct shadow *shadow, int result)
         s->results[result].variant = shadow->variant;
     }
     end_attempt(s, shadow, HAPAX_STATE_COMPLETED, false);
+    shadow->gone_us = shadow->expires_us;
 }
 
 static void judged_complete(struct sim *s, struct shadow *shadow, const struct hapax_op *op,
@@ -305,10 +325,13 @@ static void judged_complete(struct sim *s, struct shadow *shadow, const struct h
     if (shadow->state == HAPAX_STATE_FAILED) {
         sim_fail(s, "by token", "completed what had failed");
     } else if (shadow->state == HAPAX_STATE_COMPLETED) {
-        if (result_of(s, &op->record.outcome) != shadow->result)
+        if (!shows_right(s, shadow, op))
             sim_fail(s, "b one outcome", "a second completion changed it");
     } else {
+        if (op->kept_ms > 0)
+            shadow->retention_ms = op->kept_ms;
         completed(s, shadow, result_of(s, &op->outcome));
+        shadow->expires_us += op->tombstone_ms * MS;
         if (call < 0)
             sim_mark(s, MARK_self_completed);
     }
@@ -337,6 +360,13 @@ static void judged_fail(struct sim *s, struct shadow *shadow, const struct hapax
     if (shadow->state == HAPAX_STATE_COMPLETED) {
         sim_fail(s, "c a result is not lost", "failed what had completed");
     } else if (shadow->state == HAPAX_STATE_STARTED) {
+        const int64_t retention_ms = shadow->retention_ms;
+
+        /* This one end is kept for as long as it says, and no later one. */
+        if (op->kept_ms > 0) {
+            sim_mark(s, MARK_kept_by_class);
+            shadow->retention_ms = op->kept_ms;
+        }
         shadow->ran = op->ran;
         if (op->died && !shadow->hold) {
             sim_mark(s, MARK_death_known);
@@ -351,6 +381,7 @@ static void judged_fail(struct sim *s, struct shadow *shadow, const struct hapax
             shadow->any_ran |= op->ran;
             end_attempt(s, shadow, HAPAX_STATE_FAILED, shadow->stale);
         }
+        shadow->retention_ms = retention_ms;
     }
     if (call >= 0 && s->calls[call].exec >= 0) {
         struct exec *exec = &s->execs[s->calls[call].exec];
@@ -395,7 +426,7 @@ static void judged_by_token(struct sim *s, struct shadow *shadow, const struct h
         if (open && (op->if_attempt == 0 || op->if_attempt == shadow->attempt))
             sim_fail(s, "d the holder holds", "op%d of the holder was lost", (int)op->kind);
         if (shadow->present && shadow->state == HAPAX_STATE_COMPLETED &&
-            result_of(s, &op->record.outcome) != shadow->result)
+            !shows_right(s, shadow, op))
             sim_fail(s, "b one outcome", "lost to another outcome than was stored");
     } else if (op->verdict != HAPAX_OK) {
         sim_fail(s, "verdicts", "op%d got %s", (int)op->kind, hapax_verdict_name(op->verdict));
@@ -454,7 +485,7 @@ static void judged_resolve(struct sim *s, struct shadow *shadow, const struct ha
 static void compare(struct sim *s, int id)
 {
     static const struct hapax_outcome none;
-    const struct shadow *shadow = &s->shadows[id];
+    struct shadow *shadow = &s->shadows[id];
     const struct hapax_record *record = &s->store.records[id];
     bool present = s->store.present[id] && !hapax__expired(record, store_now_us(s));
     const char *what = NULL;
@@ -481,6 +512,9 @@ static void compare(struct sim *s, int id)
     else if (record->state == HAPAX_STATE_FAILED && !record->ran &&
              memcmp(&record->outcome, &none, sizeof(none)) != 0)
         what = "outcome";
+    else if (record->state == HAPAX_STATE_COMPLETED && !is_tombstone(s, shadow) &&
+             result_of(s, &record->outcome) != shadow->result)
+        what = "what was completed";
     else if (record->expires_us != shadow->expires_us)
         what = "retention";
     if (what)
@@ -541,6 +575,16 @@ void check_swept(struct sim *s, int id)
         sim_fail(s, "i a sweep ends what was left", "id %d runs again: nobody said hold", id);
     else
         end_attempt(s, shadow, HAPAX_STATE_UNKNOWN, true);
+    if (!s->failed)
+        compare(s, id);
+}
+
+void check_buried(struct sim *s, int id)
+{
+    struct shadow *shadow = &s->shadows[id];
+
+    if (!is_tombstone(s, shadow))
+        sim_fail(s, "i retention is kept", "id %d lost its outcome", id);
     if (!s->failed)
         compare(s, id);
 }

@@ -292,9 +292,26 @@ static void check_limited(struct sim *s, const struct call *call)
     sim_mark(s, MARK_limited);
 }
 
+/* Nobody is told that it was done longer ago than outcomes are kept, unless it was. */
+static void check_tombstone(struct sim *s, const struct call *call)
+{
+    if (!s->shadows[call->id].buried)
+        sim_fail(s, "d a refusal has a reason", "call %d met no tombstone", number(s, call));
+    if (call->exec >= 0 && !call->told_lost && call->flow.op.kind != HAPAX_OP_READ)
+        sim_fail(s, "b fresh is one's own", "call %d ran, and is told of another", number(s, call));
+    if (call->exec >= 0)
+        sim_mark(s, MARK_tombstone_lost_to);
+    if (call->was_mate && call->asks == 0)
+        sim_mark(s, MARK_tombstone_shared);
+}
+
 /* The same of a key that is too old. A claim that was granted all the same is given back. */
 static void check_expired(struct sim *s, const struct call *call)
 {
+    if (call->flow.answer.recorded) {
+        check_tombstone(s, call);
+        return;
+    }
     if (call->exec >= 0)
         sim_fail(s, "d a refusal runs nothing", "call %d ran", number(s, call));
     if (!call->old && call->asks > 0)
@@ -353,7 +370,8 @@ static void check_healed(struct sim *s, const struct call *call)
         enum hapax_answer_kind kinds[3];
     } musts[] = {
         [MUST_RUN] = {MARK_healed_run, {HAPAX_ANSWER_FRESH}},
-        [MUST_BE_STORED] = {MARK_healed_stored, {HAPAX_ANSWER_REPLAY, HAPAX_ANSWER_GONE}},
+        [MUST_BE_STORED] = {MARK_healed_stored,
+                            {HAPAX_ANSWER_REPLAY, HAPAX_ANSWER_GONE, HAPAX_ANSWER_EXPIRED}},
         [MUST_ASK_HOOK] = {MARK_healed_by_hook,
                            {HAPAX_ANSWER_REPLAY, HAPAX_ANSWER_GONE, HAPAX_ANSWER_FRESH}},
         [MUST_BE_USED_UP] = {MARK_healed_used_up, {HAPAX_ANSWER_FAILED}},

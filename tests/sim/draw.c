@@ -37,6 +37,12 @@ static void draw_policy(struct sim *s, struct hapax_policy *policy)
         policy->lease_ms * sim_between(s, 1, sim_chance(s, swarm->short_run_max) ? 3 : 60);
     policy->retention_ms =
         sim_chance(s, swarm->short_retention) ? policy->lease_ms * sim_between(s, 1, 20) : 3600000;
+    policy->tombstone_ms =
+        sim_chance(s, swarm->tombstones) ? policy->lease_ms * sim_between(s, 1, 20) : 0;
+    policy->retention_4xx_ms =
+        sim_chance(s, swarm->kept_by_class) ? policy->lease_ms * sim_between(s, 1, 10) : 0;
+    policy->retention_failed_ms =
+        sim_chance(s, swarm->kept_by_class) ? policy->lease_ms * sim_between(s, 1, 10) : 0;
     policy->wait_ms = sim_chance(s, swarm->impatient) ? 0 : sim_between(s, 20, 8 * s->lease_ms);
     policy->timeout_ms = sim_between(s, 10, sim_chance(s, swarm->slow_to_give_up) ? 2000 : 100);
     policy->save_wait_ms = sim_chance(s, swarm->saves_not_waited_for) ? 0 : sim_between(s, 5, 2000);

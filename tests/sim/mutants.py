@@ -70,6 +70,18 @@ MUTANTS = [
      "            return take_over(op, next, now_us);\n        return say(op, HAPAX_UNKNOWN",
      "        return say(op, HAPAX_UNKNOWN",
      "an operation whose hook could tell waits for an operator"),
+    # ---- tombstones, and retention by class
+    ("a_completion_leaves_no_tombstone", MACHINE,
+     "kept_ms = next->retention_ms + op->tombstone_ms;", "kept_ms = next->retention_ms;",
+     "a key that is to be refused is new"),
+    ("a_tombstone_is_replayed", FLOW, "    if (hapax__tombstone(&f->op.record, f->op.now_us)) {", "    if (false) {",
+     "an outcome that is gone is answered as one that is there"),
+    ("an_outcome_is_buried_with_its_completion", MACHINE,
+     "record->expires_us != 0 &&\n           now_us >= retained_until(record);", "record->expires_us != 0;",
+     "a sweep takes what is to be replayed"),
+    ("a_failure_is_kept_as_long_as_a_success", MACHINE,
+     "op->kept_ms > 0 ? op->kept_ms : next->retention_ms,", "next->retention_ms,",
+     "a failure outlasts its retention"),
 
     # ---- limits
     ("a_refused_claim_is_kept", FLOW,

@@ -66,6 +66,7 @@
     X(limited) X(limited_and_known) X(limited_claim) X(limited_unprotected) \
     X(refusal_gone) X(refusal_gone_to_its_fail) X(refused_claim_late) \
     X(refused_claim_granted_anew) X(dead_store_refused) X(dead_store_probed) X(dead_store_back) \
+    X(tombstone_met) X(tombstone_buried) X(tombstone_shared) X(tombstone_lost_to) X(kept_by_class) \
     X(dead_store_doubted) \
     X(healed_run) X(healed_stored) X(healed_by_hook) X(healed_used_up) X(healed_unknown)
 /* clang-format on */
@@ -241,6 +242,8 @@ struct shadow {
     int64_t lease_until_us;
     int64_t expires_us;
     int64_t retention_ms;
+    int64_t gone_us; /* of a completion: when its outcome goes, and a tombstone is left; 0: never */
+    bool buried; /* an op has met a tombstone of this operation */
     bool hold;
     bool stale;
     bool ran;
@@ -296,6 +299,8 @@ struct store {
     X(other_lease, 700)                                                                            \
     X(short_run_max, 700)                                                                          \
     X(short_retention, 600)                                                                        \
+    X(tombstones, 700)                                                                             \
+    X(kept_by_class, 500)                                                                          \
     X(impatient, 1000)                                                                             \
     X(slow_to_give_up, 1000)                                                                       \
     X(saves_not_waited_for, 300)                                                                   \
@@ -453,6 +458,7 @@ void sim_heal(struct sim *s);
 void check_judged(struct sim *s, const struct hapax_op *op, int call, uint32_t ask);
 void check_purged(struct sim *s, int id);
 void check_swept(struct sim *s, int id); /* to unknown */
+void check_buried(struct sim *s, int id);
 void check_effect(struct sim *s, int exec);
 int effect_of(const struct sim *s, int id, int life); /* a result, or -1 */
 

@@ -70,6 +70,10 @@ void store_purge(struct sim *s)
             sim_mark(s, MARK_purged);
             TRACE(s, "        store: purged id %d", id);
             check_purged(s, id);
+        } else if (write == HAPAX__WRITE && record->state == HAPAX_STATE_COMPLETED) {
+            sim_mark(s, MARK_tombstone_buried);
+            TRACE(s, "        store: buried id %d", id);
+            check_buried(s, id);
         } else if (write == HAPAX__WRITE) {
             sim_mark(s, MARK_swept_to_unknown);
             TRACE(s, "        store: swept id %d to unknown", id);

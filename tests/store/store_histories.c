@@ -110,6 +110,7 @@ static void make_op(struct history *h, struct hapax_op *op, unsigned round)
                                                HAPAX_OP_CLAIM,    HAPAX_OP_CLAIM,  HAPAX_OP_RENEW,
                                                HAPAX_OP_COMPLETE, HAPAX_OP_FAIL,   HAPAX_OP_FAIL,
                                                HAPAX_OP_READ,     HAPAX_OP_RESOLVE};
+    static const int64_t ends[] = {1, 4, 20, 3600000};
     unsigned n = round * IDS + (unsigned)pick(h, IDS);
 
     *op = op_of(h->suite, kinds[pick(h, 11)], n, 1 + (unsigned)pick(h, TOKENS));
@@ -119,6 +120,8 @@ static void make_op(struct history *h, struct hapax_op *op, unsigned round)
     op->reconciled = once_in(h, 2);
     op->ran = once_in(h, 2);
     op->as_unknown = once_in(h, 3);
+    op->kept_ms = once_in(h, 2) ? 0 : ends[pick(h, 4)];
+    op->tombstone_ms = once_in(h, 2) ? 0 : ends[pick(h, 4)];
     op->died = op->ran && op->as_unknown && once_in(h, 2);
     op->force = once_in(h, 2);
     op->resolve = (enum hapax_resolve)(HAPAX_RESOLVE_COMPLETE + pick(h, 3));

@@ -538,6 +538,70 @@ static void an_expired_record_is_absent(const struct suite *suite)
     hapax_store_close(store);
 }
 
+/* Behind the retention that its COMPLETE set stands a tombstone: the operation was completed, and
+ * nobody is shown the outcome, before and after a sweep. Then a claim is a first one. */
+static void a_tombstone_outlives_its_record(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op = op_of(suite, HAPAX_OP_COMPLETE, 1, 1), seen;
+    bool swept = false, whole = false;
+
+    claim(store, suite, 1, 1);
+    op.outcome = (struct hapax_outcome){200, true, hapax_str("A: b\r\n"), hapax_str("done")};
+    op.kept_ms = 60;
+    op.tombstone_ms = 300;
+    run_op(store, &op);
+    expect(&op, HAPAX_OK);
+    do {
+        bool buried;
+
+        seen = claim(store, suite, 1, 2);
+        buried = seen.now_us >= op.now_us + 60000;
+        if (seen.verdict == HAPAX_CLAIMED)
+            break;
+        expect(&seen, HAPAX_COMPLETED);
+        CHECK(seen.record.outcome.body.len == (buried ? 0 : 4) &&
+                  (seen.record.outcome.headers.len > 0) == !buried &&
+                  seen.record.outcome.body_kept == !buried,
+              "it shows %zu bytes", seen.record.outcome.body.len);
+        CHECK(seen.record.expires_us == op.now_us + 360000 && seen.record.retention_ms == 60 &&
+                  seen.record.updated_us == op.now_us,
+              "its times are others");
+        whole |= !buried;
+        if (buried && !swept)
+            sweep(store);
+        swept |= buried;
+    } while (true);
+    CHECK(swept && whole, "it was not met");
+    CHECK(seen.now_us >= op.now_us + 360000 && seen.record.attempt == 1, "it went too soon");
+    seen = reread(store, suite, 1);
+    CHECK(seen.record.state == HAPAX_STATE_STARTED, "its tombstone is there");
+    hapax_store_close(store);
+}
+
+/* What an operator forgets leaves no tombstone, and what he decides anew has none of before. */
+static void a_tombstone_goes_with_its_record(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+
+    for (unsigned n = 1; n <= 2; n++) {
+        struct hapax_op op = op_of(suite, HAPAX_OP_COMPLETE, n, 1);
+
+        claim(store, suite, n, 1);
+        op.kept_ms = 40;
+        op.tombstone_ms = 3600000;
+        run_op(store, &op);
+        if (n == 2) /* of the tombstone alone */
+            wait_until(store, suite, op.now_us + 41000);
+        op = resolve(store, suite, n, 9, HAPAX_RESOLVE_FORGET, true);
+        expect(&op, HAPAX_OK);
+        op = claim(store, suite, n, 2);
+        expect(&op, HAPAX_CLAIMED);
+        CHECK(op.record.attempt == 1, "it was not forgotten");
+    }
+    hapax_store_close(store);
+}
+
 /* RESOLVE: not against a live lease or a completion, unless forced; by name; and for good. */
 static void an_operator_has_the_last_word(const struct suite *suite)
 {
@@ -961,6 +1025,8 @@ const struct test_case rule_cases[] = {
     {"a_scrub_changes_no_record", a_scrub_changes_no_record, false, false},
     {"a_sweep_ends_what_was_left_under_hold", a_sweep_ends_what_was_left_under_hold, false, false},
     {"an_expired_record_is_absent", an_expired_record_is_absent, false, false},
+    {"a_tombstone_outlives_its_record", a_tombstone_outlives_its_record, false, false},
+    {"a_tombstone_goes_with_its_record", a_tombstone_goes_with_its_record, false, false},
     {"an_operator_has_the_last_word", an_operator_has_the_last_word, false, false},
     {"a_reopened_store_has_every_record", a_reopened_store_has_every_record, false, true},
     {"ops_on_one_id_keep_their_order", ops_on_one_id_keep_their_order, false, false},

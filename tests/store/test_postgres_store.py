@@ -246,17 +246,17 @@ def test_without_a_schema_it_says_what_to_do(server, hapax):
         assert run("claim", "k", "1") == "claimed"
 
 
-@pytest.mark.parametrize("version, advice", [(3, 'run "hapax init"'), (5, "use a newer Hapax")])
+@pytest.mark.parametrize("version, advice", [(4, 'run "hapax init"'), (6, "use a newer Hapax")])
 def test_another_version_is_refused_by_both_numbers(database, version, advice):
     database.sql(f"CREATE OR REPLACE FUNCTION hapax.version() RETURNS integer LANGUAGE sql AS 'SELECT {version}'")
     with Handle(database.uri()) as run:
         assert run("claim", "k", "1") == "unsupported"
         text = run.text()
-        assert f"of version {version}, this is for version 4" in text and advice in text
+        assert f"of version {version}, this is for version 5" in text and advice in text
 
 
 def test_init_leaves_a_newer_schema_alone(database, hapax):
-    database.sql("INSERT INTO hapax.schema_version (version) VALUES (5)")
+    database.sql("INSERT INTO hapax.schema_version (version) VALUES (6)")
     done = hapax("init", "--store", database.uri())
     assert done.code == 2 and "version 5" in done.err
 

@@ -1339,6 +1339,86 @@ CASE(open_runs_nothing_for_an_old_key)
     expect(b, "0 ASK read\n0 ANSWER store_down indeterminate retry 1000\n0 END\n");
 }
 
+/* ---- tombstones ------------------------------------------------------------------------------ */
+
+/* The next answer to flow i shows a tombstone. */
+static struct hapax_op *answered_tombstone(struct bench *b, int i, enum hapax_verdict verdict)
+{
+    struct hapax_op *op = answered(b, i, verdict, HAPAX_STATE_COMPLETED);
+
+    op->now_us = 5000000;
+    op->record.updated_us = 1000000;
+    op->record.retention_ms = 4000;
+    op->record.expires_us = 9000000;
+    return op;
+}
+
+/* Who meets a tombstone gets EXPIRED, with the word that it was done, and so does who shares the
+ * answer. Who may rerun what has completed asks on his own. */
+CASE(a_tombstone_is_answered_expired)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->requests[1].id = b->requests[0].id;
+    b->policies[1].wait_ms = 1000;
+    b->requests[3].id = b->requests[2].id;
+    b->policies[2].rerun_completed = b->policies[3].rerun_completed = true;
+    b->policies[3].wait_ms = 1000;
+    begin(b, 0);
+    begin(b, 1);
+    answered_tombstone(b, 0, HAPAX_COMPLETED);
+    told(b, 0);
+    assert_true(b->flows[0].answer.recorded && b->flows[1].answer.recorded);
+    expect(b, "0 ASK claim\n1 ANSWER expired\n1 END\n0 ANSWER expired\n0 END\n");
+    begin(b, 2);
+    begin(b, 3);
+    answered_tombstone(b, 2, HAPAX_COMPLETED);
+    told(b, 2);
+    expect(b, "2 ASK claim\n3 ASK claim\n2 ANSWER expired\n2 END\n");
+}
+
+/* A microsecond before the retention is over the outcome is replayed, and its time left is that of
+ * the retention alone. */
+CASE(a_record_before_its_tombstone_is_replayed)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    begin(b, 0);
+    answered_tombstone(b, 0, HAPAX_COMPLETED)->now_us = 4999000;
+    told(b, 0);
+    expect(b, "0 ASK claim\n0 ANSWER replay 201\n0 END\n");
+    assert_int_equal(b->flows[0].answer.kept_ms, 1);
+}
+
+/* A handler that lost its claim learns that another one's outcome was kept, and is gone. */
+CASE(a_loser_may_meet_a_tombstone)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    answered_tombstone(b, 0, HAPAX_LOST);
+    told(b, 0);
+    expect(b, "0 ASK complete 200\n0 ANSWER expired\n0 END\n");
+}
+
+/* A COMPLETE whose reply took longer than the retention: the handler's own outcome is all there is,
+ * and others ask on their own. */
+CASE(an_end_that_was_stored_long_ago_is_passed_on)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    answered_tombstone(b, 0, HAPAX_OK);
+    told(b, 0);
+    expect(b, "0 ASK complete 200\n0 ANSWER fresh 200 unrecorded\n0 END\n");
+}
+
 /* ---- how old, and how long kept -------------------------------------------------------------- */
 
 /* A replay says how old it is and how long it is kept; whoever shares it says the same. */
@@ -1353,6 +1433,7 @@ CASE(a_replay_tells_its_age)
     begin(b, 1);
     op = answered(b, 0, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
     op->record.updated_us = STORE_US - 1500 * MS;
+    op->record.retention_ms = 4000;
     op->record.expires_us = STORE_US + 2500 * MS;
     told(b, 0);
     for (int i = 0; i < 2; i++) {
@@ -1387,6 +1468,45 @@ CASE(a_first_answer_tells_how_long_it_is_kept)
         else
             told_stored(b, i);
         assert_int_equal(b->flows[i].answer.kept_ms, kept[i]);
+    }
+}
+
+/* An end says how long it is kept, by its class and its status; and a completion asks for its
+ * tombstone. */
+CASE(an_end_is_kept_by_its_class)
+{
+    static const struct {
+        enum hapax_class cls;
+        int status;
+        enum hapax_on_failed on_failed;
+        int64_t kept_ms, tombstone_ms;
+    } rows[] = {
+        {HAPAX_CLASS_FINAL, 200, 0, 0, 9000},
+        {HAPAX_CLASS_FINAL, 399, 0, 0, 9000},
+        {HAPAX_CLASS_FINAL, 400, 0, 4000, 9000},
+        {HAPAX_CLASS_FINAL, 499, 0, 4000, 9000},
+        {HAPAX_CLASS_FINAL, 500, 0, 0, 9000},
+        {HAPAX_CLASS_FAILED, 500, HAPAX_FAILED_RETRY, 5000, 0},
+        {HAPAX_CLASS_FAILED, 400, HAPAX_FAILED_REPLAY, 5000, 9000},
+        {HAPAX_CLASS_NOT_RUN, 503, 0, 0, 0},
+    };
+    struct bench bench, *b = &bench;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bench_init(b);
+        b->policies[0].retention_4xx_ms = 4000;
+        b->policies[0].retention_failed_ms = 5000;
+        b->policies[0].tombstone_ms = 9000;
+        b->policies[0].on_failed = rows[i].on_failed;
+        run_flow(b, 0);
+        handled(b, 0, rows[i].cls, rows[i].status);
+        assert_int_equal(b->flows[0].op.kept_ms, rows[i].kept_ms);
+        assert_int_equal(b->flows[0].op.tombstone_ms, rows[i].tombstone_ms);
+        if (b->flows[0].op.kind == HAPAX_OP_COMPLETE) {
+            told_stored(b, 0);
+            assert_int_equal(b->flows[0].answer.kept_ms,
+                             rows[i].kept_ms > 0 ? rows[i].kept_ms : 86400000);
+        }
     }
 }
 

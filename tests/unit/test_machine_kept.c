@@ -45,6 +45,104 @@ static void a_live_claim_outlasts_its_retention(void **state)
     assert_int_equal(world.record.expires_us, world.now_us + 1000);
 }
 
+static struct hapax_op complete_for(struct world *world, uint8_t who, int64_t kept_ms,
+                                    int64_t tombstone_ms)
+{
+    struct hapax_op op = op_of(HAPAX_OP_COMPLETE, who);
+
+    op.kept_ms = kept_ms;
+    op.tombstone_ms = tombstone_ms;
+    return run(world, op);
+}
+
+/* A COMPLETE may say how long the record is kept from then on, and a FAIL of this one end alone. */
+static void an_end_may_set_the_retention(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op = op_of(HAPAX_OP_FAIL, 1);
+
+    claim(&world, 1);
+    op.ran = true;
+    op.kept_ms = 5000;
+    run(&world, op);
+    assert_int_equal(world.record.expires_us, START + 5 * SECOND);
+    assert_int_equal(world.record.retention_ms, 86400000);
+    claim(&world, 2);
+    assert_int_equal(world.record.expires_us, START + 86400 * SECOND);
+    complete_for(&world, 2, 7000, 0);
+    assert_int_equal(world.record.expires_us, START + 7 * SECOND);
+    assert_int_equal(world.record.retention_ms, 7000);
+    assert_int_equal(hapax__shown_until(&world.record), START + 7 * SECOND);
+}
+
+/* Behind the retention a tombstone tells that it was done, and shows no outcome. A stranger learns
+ * no more than before. Then the operation is new. */
+static void a_tombstone_follows_the_record(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op;
+
+    claim(&world, 1);
+    complete_for(&world, 1, 1000, 5000);
+    assert_int_equal(hapax__shown_until(&world.record), START + SECOND);
+    world.now_us = START + SECOND - 1;
+    assert_int_equal(claim(&world, 2).record.outcome.body.len, 4);
+    assert_false(hapax__tombstone(&world.record, world.now_us));
+    assert_int_equal(hapax__swept(&world.record, world.now_us, &world.record), HAPAX__KEEP);
+    world.now_us++;
+    op = claim(&world, 2);
+    assert_int_equal(op.verdict, HAPAX_COMPLETED);
+    assert_true(hapax__tombstone(&op.record, op.now_us));
+    assert_int_equal(op.record.outcome.headers.len + op.record.outcome.body.len, 0);
+    assert_false(op.record.outcome.body_kept);
+    assert_int_equal(claim_otherwise(&world, 3, true).verdict, HAPAX_MISMATCH);
+    world.now_us = START + 6 * SECOND - 1;
+    assert_int_equal(run(&world, op_of(HAPAX_OP_READ, 0)).verdict, HAPAX_FOUND);
+    world.now_us++;
+    assert_int_equal(claim_otherwise(&world, 3, true).verdict, HAPAX_CLAIMED);
+}
+
+/* A sweep takes the outcome from a tombstone, once, and leaves the rest as it was. */
+static void a_sweep_buries_an_outcome(void **state)
+{
+    struct world world = empty();
+    struct hapax_record before;
+
+    claim(&world, 1);
+    complete_for(&world, 1, 1000, 5000);
+    world.now_us += SECOND;
+    before = world.record;
+    assert_int_equal(hapax__swept(&world.record, world.now_us, &world.record), HAPAX__WRITE);
+    assert_int_equal(world.record.outcome.headers.len + world.record.outcome.body.len, 0);
+    assert_int_equal(world.record.outcome.status, 200);
+    hapax__bury(&before);
+    assert_null(record_diff(&world.record, &before));
+    assert_int_equal(hapax__swept(&world.record, world.now_us, &world.record), HAPAX__KEEP);
+    world.record.outcome.headers = hapax_str("A: b\r\n");
+    assert_int_equal(hapax__swept(&world.record, world.now_us, &world.record), HAPAX__WRITE);
+    assert_int_equal(hapax__swept(&world.record, world.now_us + 5 * SECOND, &world.record),
+                     HAPAX__DELETE);
+}
+
+/* What is kept for ever leaves no tombstone, and neither does what another way ended. */
+static void only_what_expires_leaves_a_tombstone(void **state)
+{
+    struct world world = empty();
+    struct hapax_op op = op_of(HAPAX_OP_CLAIM, 1);
+
+    op.retention_ms = HAPAX_FOREVER_MS;
+    run(&world, op);
+    complete_for(&world, 1, 0, 5000);
+    assert_int_equal(world.record.expires_us, 0);
+    assert_int_equal(hapax__shown_until(&world.record), 0);
+    assert_false(hapax__tombstone(&world.record, world.now_us + 1000000 * SECOND));
+    world = empty();
+    claim(&world, 1);
+    assert_int_equal(hapax__shown_until(&world.record), world.record.expires_us);
+    fail_with(&world, 1, true);
+    assert_false(hapax__tombstone(&world.record, world.record.expires_us));
+}
+
 /* What an operator must decide stays until one does. */
 static void unknown_and_held_records_do_not_expire(void **state)
 {
@@ -374,6 +472,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(an_expired_record_is_absent),
         T(a_live_claim_outlasts_its_retention),
+        T(an_end_may_set_the_retention),
+        T(a_tombstone_follows_the_record),
+        T(a_sweep_buries_an_outcome),
+        T(only_what_expires_leaves_a_tombstone),
         T(unknown_and_held_records_do_not_expire),
         T(a_sweep_is_the_claim_that_never_came),
         T(a_refusal_is_kept_for_a_minute),

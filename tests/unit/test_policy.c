@@ -164,6 +164,9 @@ static void assert_same_policy(const struct hapax_policy *a, const struct hapax_
     assert_true(a->lease_ms == b->lease_ms);
     assert_true(a->run_max_ms == b->run_max_ms);
     assert_true(a->retention_ms == b->retention_ms);
+    assert_true(a->retention_4xx_ms == b->retention_4xx_ms);
+    assert_true(a->retention_failed_ms == b->retention_failed_ms);
+    assert_true(a->tombstone_ms == b->tombstone_ms);
     assert_true(a->wait_ms == b->wait_ms);
     assert_true(a->timeout_ms == b->timeout_ms);
     assert_true(a->save_wait_ms == b->save_wait_ms);
@@ -188,6 +191,9 @@ CASE(defaults_are_the_documented_ones)
         .lease_ms = 30000,
         .run_max_ms = 3600000,
         .retention_ms = 86400000,
+        .retention_4xx_ms = 0,
+        .retention_failed_ms = 0,
+        .tombstone_ms = 0,
         .wait_ms = 0,
         .timeout_ms = 2000,
         .save_wait_ms = 2000,
@@ -254,6 +260,9 @@ CASE(every_policy_is_set_by_its_name)
     SETS("owner_required", "on", owner_required, true);
     SETS("owner-required", "off", owner_required, false);
     SETS("key_expires", "on", key_expires, true);
+    SETS("retention_4xx", "1h", retention_4xx_ms, 3600000);
+    SETS("retention-failed", "10m", retention_failed_ms, 600000);
+    SETS("tombstone", "30d", tombstone_ms, INT64_C(2592000000));
     SETS("attempts_max", "4294967295", attempts_max, UINT32_MAX);
     SETS("attempts_max", "0", attempts_max, 0);
     SETS("max_request", "64k", max_request, 65536);
@@ -407,6 +416,13 @@ CASE(every_limit_is_checked_on_both_sides)
     CHECKS(retention_ms, HAPAX_DURATION_MAX_MS, NULL);
     CHECKS(retention_ms, HAPAX_DURATION_MAX_MS + 1, retention);
     CHECKS(retention_ms, HAPAX_FOREVER_MS, NULL);
+    CHECKS(retention_4xx_ms, 1, NULL);
+    CHECKS(retention_4xx_ms, -1, "policy \"retention_4xx\" is out of its limits, 0 to 3650d");
+    CHECKS(retention_failed_ms, HAPAX_FOREVER_MS,
+           "policy \"retention_failed\" is out of its limits, 0 to 3650d");
+    CHECKS(tombstone_ms, HAPAX_DURATION_MAX_MS, NULL);
+    CHECKS(tombstone_ms, HAPAX_DURATION_MAX_MS + 1,
+           "policy \"tombstone\" is out of its limits, 0 to 3650d");
     CHECKS(wait_ms, 0, NULL);
     CHECKS(wait_ms, -1, "policy \"wait\" is out of its limits, 0 to 1h");
     CHECKS(wait_ms, hour, NULL);

@@ -249,9 +249,12 @@ static struct hapax__decision act_on(const struct rule *r)
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_FAILED);
     case HAPAX_ANSWER_MISMATCH:
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_MISMATCH);
+    case HAPAX_ANSWER_EXPIRED:
+        if (r->ended->recorded) /* it was done: a late repeat, as a REPLAY is one */
+            return (struct hapax__decision){.act = HAPAX__ACT_ACK};
+        return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_BAD_KEY);
     case HAPAX_ANSWER_BAD_KEY:
     case HAPAX_ANSWER_MISSING_OWNER:
-    case HAPAX_ANSWER_EXPIRED:
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_BAD_KEY);
     case HAPAX_ANSWER_TOO_LARGE:
         return give_up(HAPAX__ACT_DEAD, HAPAX__REASON_TOO_LARGE);
@@ -289,6 +292,7 @@ enum hapax__store_seen hapax__store_of(const struct hapax__ended *ended)
     case HAPAX_ANSWER_IN_FLIGHT:
     case HAPAX_ANSWER_UNKNOWN:
     case HAPAX_ANSWER_MISMATCH:
+    case HAPAX_ANSWER_EXPIRED:
         return HAPAX__STORE_UP;
     default:
         return HAPAX__STORE_NOT_SEEN;

@@ -133,6 +133,9 @@ static void judge(struct hapax__unit *unit)
                           ? HAPAX__UNIT_BACK
                           : HAPAX__UNIT_DONE;
         return;
+    case HAPAX_ANSWER_EXPIRED:
+        unit->state = unit->answer.recorded ? HAPAX__UNIT_DONE : HAPAX__UNIT_BACK;
+        return;
     default:
         unit->state = HAPAX__UNIT_BACK;
     }

@@ -312,6 +312,8 @@ bool hapax__reply_answer(struct hapax__lambda_reply *reply, enum hapax_lambda_ki
     if (answer->kind == HAPAX_ANSWER_GONE && is_told_only(kind) &&
         !hapax__outcome_is_error(type, sizeof(type), &answer->outcome))
         return hapax__reply_text(reply, hapax_str("null"));
+    if (answer->kind == HAPAX_ANSWER_EXPIRED && answer->recorded && is_told_only(kind))
+        return hapax__reply_text(reply, hapax_str("null"));
     page = hapax__problem_page_of(answer, time(NULL));
     return hapax__reply_error(reply, page.problem->name, page.problem->title, why);
 }

@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 
-#define VERSION 2u
+#define VERSION 3u
 /* What has a fixed length is below 300 bytes. A name has 255 bytes at most, and its length. */
 #define SIZE_MAX_OF_TICKET (300u + 5u * 256u)
 
@@ -65,6 +65,12 @@ static void take_policy(struct hapax_policy *p, struct hapax__reader *r)
     p->key_expires = bits & KEY_EXPIRES;
 }
 
+/* Whether the policy sets what tickets know from version 3 on. */
+static bool keeps_by_class(const struct hapax_policy *p)
+{
+    return p->retention_4xx_ms > 0 || p->retention_failed_ms > 0 || p->tombstone_ms > 0;
+}
+
 static void put_name(struct hapax__writer *w, struct hapax_span name)
 {
     assert(name.len <= UINT8_MAX);
@@ -82,7 +88,9 @@ void hapax__ticket_put(struct hapax__json_out *out, const struct hapax__ticket *
     uint8_t bytes[SIZE_MAX_OF_TICKET];
     struct hapax__writer w = {bytes, sizeof(bytes)};
 
-    hapax__put_number(&w, t->request.trace.len > 0 ? VERSION : 1, 1);
+    bool by_class = keeps_by_class(&t->policy);
+
+    hapax__put_number(&w, by_class ? VERSION : t->request.trace.len > 0 ? 2 : 1, 1);
     hapax__put_number(&w,
                       (t->claim.stale ? STALE : 0u) | (t->claim.resolved ? RESOLVED : 0u) |
                           (t->claim.reconciling ? RECONCILING : 0u) |
@@ -101,8 +109,13 @@ void hapax__ticket_put(struct hapax__json_out *out, const struct hapax__ticket *
     put_name(&w, t->request.step);
     put_name(&w, t->request.owner);
     put_name(&w, t->request.what);
-    if (t->request.trace.len > 0)
+    if (by_class || t->request.trace.len > 0)
         put_name(&w, t->request.trace);
+    if (by_class) {
+        hapax__put_number(&w, (uint64_t)t->policy.retention_4xx_ms, 8);
+        hapax__put_number(&w, (uint64_t)t->policy.retention_failed_ms, 8);
+        hapax__put_number(&w, (uint64_t)t->policy.tombstone_ms, 8);
+    }
     hapax__json_put_base64(out, (struct hapax_span){bytes, (size_t)(w.at - bytes)});
     explicit_bzero(bytes, sizeof(bytes));
 }
@@ -145,6 +158,11 @@ enum hapax_error hapax__ticket_read(struct hapax__ticket *t, struct hapax_arena 
     t->request.what = take_name(&r);
     if (version > 1)
         t->request.trace = take_name(&r);
+    if (version > 2) {
+        t->policy.retention_4xx_ms = (int64_t)hapax__take_u64(&r);
+        t->policy.retention_failed_ms = (int64_t)hapax__take_u64(&r);
+        t->policy.tombstone_ms = (int64_t)hapax__take_u64(&r);
+    }
     if (r.bad || r.left > 0 || t->request.key.len == 0 || t->claim.fence == 0 ||
         t->claim.created_us < 0)
         return hapax__fail(text, HAPAX_ERR_INVALID, "member \"ticket\" is missing, or is none");

@@ -104,7 +104,7 @@ size_t hapax__ddb_chunk_len(const struct hapax__ddb_chunks *chunks, size_t i);
 bool hapax__ddb_fits(const struct hapax_record *record, size_t inline_max);
 
 /* The TTL of a record's item; 0: none. */
-int64_t hapax__ddb_ttl(const struct hapax_record *record);
+int64_t hapax__ddb_ttl(int64_t until_us);
 
 /* Requests. The condition of a write is that the item has version v; v NULL: that there is no item.
  * ask_put writes the record, which is encoded in item->r, with the item's new version. */

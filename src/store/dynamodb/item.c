@@ -77,9 +77,9 @@ bool hapax__ddb_fits(const struct hapax_record *record, size_t inline_max)
            hapax__record_size(record) <= HAPAX__DDB_ITEM_MAX;
 }
 
-int64_t hapax__ddb_ttl(const struct hapax_record *record)
+int64_t hapax__ddb_ttl(int64_t until_us)
 {
-    return record->expires_us == 0 ? 0 : record->expires_us / US_PER_S + 1 + HAPAX__DDB_SLACK_S;
+    return until_us == 0 ? 0 : until_us / US_PER_S + 1 + HAPAX__DDB_SLACK_S;
 }
 
 static void put_chunks(struct hapax__json_out *out, const struct hapax__ddb_chunks *chunks)
@@ -172,7 +172,7 @@ void hapax__ddb_ask_put(struct hapax__json_out *out, const char *table,
                         const struct hapax_record *record, const struct hapax__ddb_item *item,
                         const uint8_t *v)
 {
-    int64_t ttl_s = hapax__ddb_ttl(record);
+    int64_t ttl_s = hapax__ddb_ttl(record->expires_us);
 
     begin(out, table);
     put_key(out, "Item", &record->id, the_record());

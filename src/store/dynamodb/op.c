@@ -349,6 +349,14 @@ static void damaged(struct hapax__ddb_op *work, enum hapax_error error, const ch
     put_record(work);
 }
 
+/* A tombstone's body is of no use, and may be gone already. */
+static void take_tombstone(struct hapax__ddb_op *work)
+{
+    work->gone = hapax__expired(&work->record, hapax__wall_us());
+    hapax__bury(&work->record);
+    judge(work);
+}
+
 static void fetch_over(struct hapax__ddb_op *work)
 {
     struct hapax_span body = {work->body, work->item.chunks.len};
@@ -356,6 +364,8 @@ static void fetch_over(struct hapax__ddb_op *work)
     if (work->part_missing && hapax__expired(&work->record, hapax__wall_us())) {
         work->gone = true;
         judge(work); /* the table's TTL removes a record and its chunks one by one */
+    } else if (work->part_missing && hapax__tombstone(&work->record, hapax__wall_us())) {
+        take_tombstone(work);
     } else if (work->part_missing &&
                (!work->missed || memcmp(work->missed_v, work->item.v, sizeof(work->item.v)) != 0)) {
         work->missed = true; /* the item may have been replaced, with its chunks */
@@ -416,6 +426,8 @@ static void take_seen(struct hapax__ddb_op *work, enum hapax__ddb_seen seen)
         error = HAPAX_ERR_CORRUPT;
     if (error != HAPAX_ERR_NONE)
         damaged(work, error, NULL);
+    else if (hapax__tombstone(record, hapax__wall_us()))
+        take_tombstone(work);
     else if (work->item.chunks.count > 0 &&
              !(work->gone = hapax__expired(record, hapax__wall_us())))
         fetch(work);
@@ -530,7 +542,7 @@ static void save(struct hapax__ddb_op *work)
 {
     struct hapax_span body = work->next.outcome.body;
     uint8_t set[HAPAX__DDB_SET_LEN];
-    int64_t ttl_s = hapax__ddb_ttl(&work->next);
+    int64_t ttl_s = hapax__ddb_ttl(hapax__shown_until(&work->next));
 
     if (work->saved.count > 0 && work->saved_body.ptr == body.ptr &&
         work->saved_body.len == body.len && body.ptr == work->op->outcome.body.ptr &&
@@ -559,20 +571,28 @@ static bool keeps_chunks(const struct hapax__ddb_op *work)
 {
     const struct hapax_span *old = &work->record.outcome.body, *new = &work->next.outcome.body;
 
-    return work->exists && work->item.chunks.count > 0 && old->ptr == new->ptr &&
-           old->len ==
-               new->len &&outlives(hapax__ddb_ttl(&work->record), hapax__ddb_ttl(&work->next));
+    return work->exists && work->item.chunks.count > 0 && old->len > 0 && old->ptr == new->ptr &&
+           old->len == new->len &&outlives(hapax__ddb_ttl(hapax__shown_until(&work->record)),
+                                           hapax__ddb_ttl(hapax__shown_until(&work->next)));
+}
+
+/* Its body goes sooner than its item: so the body is put in chunks, which have their own TTL. */
+static bool leaves_tombstone(const struct hapax_record *record)
+{
+    return hapax__shown_until(record) < record->expires_us;
 }
 
 static void write_next(struct hapax__ddb_op *work)
 {
+    size_t inline_max = leaves_tombstone(&work->next) ? 0 : work->ddb->uri.inline_max;
+
     memset(&work->put, 0, sizeof(work->put));
     if (work->write == HAPAX__DELETE) {
         put_record(work);
     } else if (keeps_chunks(work)) {
         work->put.chunks = work->item.chunks;
         put_record(work);
-    } else if (hapax__ddb_fits(&work->next, work->ddb->uri.inline_max)) {
+    } else if (hapax__ddb_fits(&work->next, inline_max)) {
         put_record(work);
     } else {
         save(work);

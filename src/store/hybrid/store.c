@@ -22,6 +22,7 @@
 #include "base/fail.h"
 #include "base/time.h"
 #include "core/id.h"
+#include "core/machine.h"
 #include "hybrid.h"
 #include "store/types.h"
 
@@ -162,7 +163,7 @@ static bool fits(const struct hybrid *h, const struct hapax_op *op,
         h->known.clock ? hapax__known_high(&h->known, hapax__boot_us()) : hapax__wall_us();
 
     return lookup->copied && same_request(op, record) &&
-           (record->expires_us == 0 || now_us + COPY_MARGIN_US < record->expires_us);
+           (record->expires_us == 0 || now_us + COPY_MARGIN_US < hapax__shown_until(record));
 }
 
 /* Answers COMPLETED from a copy. stale: without the epoch, since PostgreSQL cannot be asked and the
@@ -281,9 +282,9 @@ static bool make_lock(struct hybrid *h, struct hapax__refresh *out,
 static bool make_copy(struct hybrid *h, struct hapax__refresh *out,
                       const struct hapax_record *record)
 {
-    int64_t left_us = record->expires_us == 0
-                          ? COPY_LIFE_MS * US_PER_MS
-                          : record->expires_us - hapax__known_high(&h->known, hapax__boot_us());
+    int64_t left_us = record->expires_us == 0 ? COPY_LIFE_MS * US_PER_MS
+                                              : hapax__shown_until(record) -
+                                                    hapax__known_high(&h->known, hapax__boot_us());
 
     if (h->epoch == 0 || record->reruns || left_us < COPY_MIN_US ||
         record->outcome.headers.len + record->outcome.body.len > COPY_MAX)

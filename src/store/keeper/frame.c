@@ -237,6 +237,28 @@ static unsigned take_owner(struct hapax__reader *r, struct hapax_op *op, unsigne
     return flags;
 }
 
+/* Times that an end sets stand behind its outcome, where it sets some. */
+static size_t kept_size(const struct hapax_op *op)
+{
+    return op->kept_ms > 0 || op->tombstone_ms > 0 ? 2 * 8 : 0;
+}
+
+static void put_kept(struct hapax__writer *w, const struct hapax_op *op)
+{
+    if (kept_size(op) == 0)
+        return;
+    hapax__put_number(w, (uint64_t)op->kept_ms, 8);
+    hapax__put_number(w, (uint64_t)op->tombstone_ms, 8);
+}
+
+static void take_kept(struct hapax__reader *r, struct hapax_op *op)
+{
+    if (r->left == 0)
+        return;
+    op->kept_ms = (int64_t)hapax__take_u64(r);
+    op->tombstone_ms = (int64_t)hapax__take_u64(r);
+}
+
 /* How many bytes an op has behind its kind. */
 static size_t asked_size(const struct hapax_op *op)
 {
@@ -246,9 +268,9 @@ static size_t asked_size(const struct hapax_op *op)
     case HAPAX_OP_RENEW:
         return HOLDER_SIZE + 8 + 1 + 4;
     case HAPAX_OP_COMPLETE:
-        return HOLDER_SIZE + outcome_size(&op->outcome);
+        return HOLDER_SIZE + outcome_size(&op->outcome) + kept_size(op);
     case HAPAX_OP_FAIL:
-        return HOLDER_SIZE + 1 + outcome_size(&op->outcome);
+        return HOLDER_SIZE + 1 + outcome_size(&op->outcome) + kept_size(op);
     case HAPAX_OP_READ:
         return ID_SIZE + 2 * DIGEST_SIZE;
     case HAPAX_OP_LIST:
@@ -326,11 +348,13 @@ void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op)
     case HAPAX_OP_COMPLETE:
         put_holder(w, op);
         put_outcome(w, &op->outcome);
+        put_kept(w, op);
         return;
     case HAPAX_OP_FAIL:
         put_holder(w, op);
         hapax__put_number(w, failed, 1);
         put_outcome(w, &op->outcome);
+        put_kept(w, op);
         return;
     case HAPAX_OP_READ:
         hapax__put(w, op->id.bytes, ID_SIZE);
@@ -395,6 +419,7 @@ static void take_fail(struct hapax__reader *r, struct hapax_op *op)
     op->as_unknown = flags & FLAG_AS_UNKNOWN;
     op->died = flags & FLAG_DIED;
     take_outcome(r, &op->outcome);
+    take_kept(r, op);
 }
 
 static void take_resolve(struct hapax__reader *r, struct hapax_op *op)
@@ -424,6 +449,7 @@ static bool take_asked(struct hapax__reader *r, struct hapax_op *op)
     case HAPAX_OP_COMPLETE:
         take_holder(r, op);
         take_outcome(r, &op->outcome);
+        take_kept(r, op);
         return true;
     case HAPAX_OP_FAIL:
         take_fail(r, op);

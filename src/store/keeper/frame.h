@@ -13,7 +13,7 @@
 
 #include <hapax/store.h>
 
-#define HAPAX__FRAME_VERSION   3u
+#define HAPAX__FRAME_VERSION   4u
 #define HAPAX__FRAME_HEAD      5u /* length and kind */
 #define HAPAX__FRAME_MAX       (20u << 20) /* what a length may say */
 #define HAPAX__FRAME_LEAST     (17u << 20) /* what either side must take: one op with a full body */

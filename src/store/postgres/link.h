@@ -13,7 +13,7 @@
 
 #define HAPAX__PG_HOSTS_MAX  16u
 #define HAPAX__PG_STATE_LEN  5u /* of an SQLSTATE */
-#define HAPAX__PG_VERSION    4 /* of the schema: hapax.version() */
+#define HAPAX__PG_VERSION    5 /* of the schema: hapax.version() */
 #define HAPAX__PG_PARAMS_MAX 17u /* of one statement */
 
 struct hapax__pg_uri {

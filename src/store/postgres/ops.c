@@ -131,9 +131,18 @@ static int64_t limit_of(const struct hapax_op *op)
     return op->kind == HAPAX_OP_CLAIM ? op->attempts_max : op->if_attempt;
 }
 
-static bool leases(const struct hapax_op *op)
+static int64_t retention_of(const struct hapax_op *op)
 {
-    return op->kind == HAPAX_OP_CLAIM || op->kind == HAPAX_OP_RENEW;
+    if (op->kind == HAPAX_OP_CLAIM)
+        return op->retention_ms;
+    return op->kind == HAPAX_OP_COMPLETE || op->kind == HAPAX_OP_FAIL ? op->kept_ms : 0;
+}
+
+static int64_t lease_of(const struct hapax_op *op)
+{
+    if (op->kind == HAPAX_OP_COMPLETE)
+        return op->tombstone_ms;
+    return op->kind == HAPAX_OP_CLAIM || op->kind == HAPAX_OP_RENEW ? op->lease_ms : 0;
 }
 
 static bool has_outcome(const struct hapax_op *op)
@@ -177,8 +186,8 @@ void hapax__pg_put_ops(struct hapax__pg_out *out, struct hapax_op *const *ops, s
     PUT_SPANS(out, n, ops[i]->kind == HAPAX_OP_CLAIM, ops[i]->scope);
     PUT_SPANS(out, n, door || ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->fingerprint));
     PUT_SPANS(out, n, door || ops[i]->kind == HAPAX_OP_CLAIM, SPAN_OF(ops[i]->caller));
-    PUT_INTS(out, HAPAX__PG_INT8, n, leases(ops[i]), ops[i]->lease_ms);
-    PUT_INTS(out, HAPAX__PG_INT8, n, ops[i]->kind == HAPAX_OP_CLAIM, ops[i]->retention_ms);
+    PUT_INTS(out, HAPAX__PG_INT8, n, lease_of(ops[i]) > 0, lease_of(ops[i]));
+    PUT_INTS(out, HAPAX__PG_INT8, n, retention_of(ops[i]) > 0, retention_of(ops[i]));
     PUT_INTS(out, HAPAX__PG_INT4, n, true, flags_of(ops[i]));
     PUT_INTS(out, HAPAX__PG_INT8, n, limit_of(ops[i]) != 0, limit_of(ops[i]));
     PUT_INTS(out, HAPAX__PG_INT4, n, has_outcome(ops[i]), ops[i]->outcome.status);

@@ -259,7 +259,7 @@ static enum step lookup(struct list *list, const struct hapax_id *ids, size_t n)
     struct hapax__redis *redis = list->redis;
     bool each = redis->uri.kind == HAPAX__REDIS_CLUSTER;
     const struct hapax__redis_args *ops[LOOKS_MAX];
-    struct hapax_span spans[LOOKS_MAX * 5];
+    struct hapax_span spans[LOOKS_MAX * 6];
     struct hapax__redis_numbers numbers[LOOKS_MAX];
     struct hapax__redis_call calls[LOOKS_MAX];
     struct hapax_span *at = spans;
@@ -278,7 +278,8 @@ static enum step lookup(struct list *list, const struct hapax_id *ids, size_t n)
                                        .argc = hapax__redis_argc(ops + c, each ? 1 : n),
                                        .node = each ? 0 : list->position.node,
                                        .key = {redis->packed[c].key, redis->packed[c].key_len}};
-        hapax__redis_fill(at, &numbers[c], ops + c, each ? 1 : n, LOOKS_SIZE, false);
+        hapax__redis_fill(at, &numbers[c], ops + c, each ? 1 : n, LOOKS_SIZE, false,
+                          redis->uri.kind == HAPAX__REDIS_CLUSTER);
         at += calls[c].argc;
     }
     assert(at <= spans + sizeof(spans) / sizeof(spans[0]));

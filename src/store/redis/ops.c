@@ -47,10 +47,25 @@ size_t hapax__redis_key(uint8_t out[HAPAX__REDIS_KEY_MAX], const char *prefix,
     return len + 2 * sizeof(id->bytes);
 }
 
+/* The key of a tombstone is PREFIX and, in braces, the record's key. */
+static void put_keys(struct hapax__redis_args *out, const char *prefix, const struct hapax_id *id)
+{
+    struct hapax__writer w = {out->grave, sizeof(out->grave)};
+
+    out->key_len = hapax__redis_key(out->key, prefix, id);
+    hapax__put(&w, prefix, strlen(prefix));
+    hapax__put_number(&w, '{', 1);
+    hapax__put(&w, out->key, out->key_len);
+    hapax__put_number(&w, '}', 1);
+    out->grave_len = sizeof(out->grave) - w.left;
+}
+
 bool hapax__redis_id(struct hapax_id *out, const char *prefix, struct hapax_span key)
 {
     size_t len = strlen(prefix);
 
+    if (key.len > len + 2 && key.ptr[len] == '{' && key.ptr[key.len - 1] == '}')
+        key = (struct hapax_span){key.ptr + len + 1, key.len - len - 2};
     return key.len == len + 2 * sizeof(out->bytes) && memcmp(key.ptr, prefix, len) == 0 &&
            hapax__unhex(out->bytes, key.ptr + len, sizeof(out->bytes));
 }
@@ -143,6 +158,10 @@ static void put_fields(struct hapax__writer *w, const struct hapax_op *op)
         hapax__put_number(w, op->ran, 1);
         hapax__put_number(w, op->as_unknown, 1);
         hapax__put_number(w, op->died, 1);
+        hapax__put_number(w, (uint64_t)op->kept_ms, 8);
+    } else if (op->kind == HAPAX_OP_COMPLETE) {
+        hapax__put_number(w, (uint64_t)op->kept_ms, 8);
+        hapax__put_number(w, (uint64_t)op->tombstone_ms, 8);
     } else if (op->kind == HAPAX_OP_RESOLVE) {
         hapax__put_number(w, (uint64_t)op->resolve, 1);
         hapax__put_number(w, op->force, 1);
@@ -164,7 +183,7 @@ void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op,
 
     if (op->kind != HAPAX_OP_READ && op->kind != HAPAX_OP_IMPORT)
         hapax__mark(&mark, &op->token);
-    out->key_len = hapax__redis_key(out->key, prefix, &op->id);
+    put_keys(out, prefix, &op->id);
     hapax__put_number(&w, (uint64_t)op->kind, 1);
     hapax__put(&w, mark.bytes, sizeof(mark.bytes));
     put_fields(&w, op);
@@ -182,7 +201,7 @@ void hapax__redis_pack_lookup(struct hapax__redis_args *out, const struct hapax_
 {
     struct hapax__writer w = {out->fixed, sizeof(out->fixed)};
 
-    out->key_len = hapax__redis_key(out->key, prefix, id);
+    put_keys(out, prefix, id);
     hapax__put_number(&w, KIND_LOOKUP, 1);
     end_fixed(out, &w);
 }
@@ -192,7 +211,7 @@ size_t hapax__redis_argc(const struct hapax__redis_args *const *ops, size_t n)
     size_t count = 3;
 
     for (size_t i = 0; i < n; i++)
-        count += 1 + ops[i]->count;
+        count += 2 + ops[i]->count;
     return count;
 }
 
@@ -206,11 +225,16 @@ static struct hapax_span number(char *out, size_t size, size_t value)
 
 void hapax__redis_fill(struct hapax_span *spans, struct hapax__redis_numbers *numbers,
                        const struct hapax__redis_args *const *ops, size_t n, size_t reply_max,
-                       bool waits)
+                       bool waits, bool cluster)
 {
-    *spans++ = number(numbers->keys, sizeof(numbers->keys), n);
-    for (size_t i = 0; i < n; i++)
-        *spans++ = (struct hapax_span){ops[i]->key, ops[i]->key_len};
+    *spans++ = number(numbers->keys, sizeof(numbers->keys), 2 * n);
+    for (size_t i = 0; i < n; i++) {
+        const struct hapax_span key = {ops[i]->key, ops[i]->key_len};
+        const struct hapax_span grave = {ops[i]->grave, ops[i]->grave_len};
+
+        *spans++ = key;
+        *spans++ = cluster ? key : grave;
+    }
     *spans++ = number(numbers->bytes, sizeof(numbers->bytes), reply_max);
     *spans++ = hapax_str(waits ? "1" : "0");
     for (size_t i = 0; i < n; i++)

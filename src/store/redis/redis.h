@@ -10,6 +10,7 @@
 
 #define HAPAX__REDIS_BATCH_MAX 256u
 #define HAPAX__REDIS_KEY_MAX   (HAPAX__REDIS_PREFIX_MAX + 64u)
+#define HAPAX__REDIS_GRAVE_MAX (2 * HAPAX__REDIS_PREFIX_MAX + 66u)
 #define HAPAX__REDIS_ARG_MAX   776u
 #define HAPAX__REDIS_ARGS_MAX  3u /* of one op */
 /* Bytes of records in one reply; the last record may pass the limit. */
@@ -19,6 +20,8 @@
 struct hapax__redis_args {
     uint8_t key[HAPAX__REDIS_KEY_MAX];
     size_t key_len;
+    uint8_t grave[HAPAX__REDIS_GRAVE_MAX]; /* the key of its tombstone */
+    size_t grave_len;
     uint8_t fixed[HAPAX__REDIS_ARG_MAX];
     struct hapax_span args[HAPAX__REDIS_ARGS_MAX]; /* into `fixed`, and borrowed from the op */
     size_t count;
@@ -39,7 +42,7 @@ struct hapax__redis {
 size_t hapax__redis_key(uint8_t out[HAPAX__REDIS_KEY_MAX], const char *prefix,
                         const struct hapax_id *id);
 
-/* Reads the id of such a key. False: it is no key of ours. */
+/* Reads the id of such a key, or of a tombstone's. False: it is no key of ours. */
 bool hapax__redis_id(struct hapax_id *out, const char *prefix, struct hapax_span key);
 
 /* Packs an op on one id. */
@@ -52,7 +55,8 @@ void hapax__redis_pack_lookup(struct hapax__redis_args *out, const struct hapax_
                               const char *prefix);
 
 /* The arguments of a call of the script. `spans` has room for hapax__redis_argc() of them;
- * `numbers` has the digits of some, and must live as long. */
+ * `numbers` has the digits of some, and must live as long. cluster: the record's key is also its
+ * tombstone's. */
 struct hapax__redis_numbers {
     char keys[16];
     char bytes[24];
@@ -60,7 +64,7 @@ struct hapax__redis_numbers {
 size_t hapax__redis_argc(const struct hapax__redis_args *const *ops, size_t n);
 void hapax__redis_fill(struct hapax_span *spans, struct hapax__redis_numbers *numbers,
                        const struct hapax__redis_args *const *ops, size_t n, size_t reply_max,
-                       bool waits);
+                       bool waits, bool cluster);
 
 enum hapax__redis_answer {
     /* the op has a verdict or an error of its own: UNAVAILABLE, REFUSED, CORRUPT, … */

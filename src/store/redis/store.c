@@ -61,7 +61,7 @@ struct batch {
     size_t call_count;
     /* hash of an id → the index of its group, in this round */
     uint16_t by_id[2 * HAPAX__REDIS_BATCH_MAX];
-    struct hapax_span spans[HAPAX__REDIS_BATCH_MAX * (4 + HAPAX__REDIS_ARGS_MAX)];
+    struct hapax_span spans[HAPAX__REDIS_BATCH_MAX * (5 + HAPAX__REDIS_ARGS_MAX)];
     size_t kept; /* bytes of its answers */
     bool short_of; /* the server answered that replicas are missing */
     enum hapax_error error; /* the first */
@@ -74,7 +74,7 @@ static bool forgets(const struct hapax_op *op)
 
 static size_t bytes_of(const struct hapax__redis_args *args)
 {
-    size_t bytes = args->key_len;
+    size_t bytes = args->key_len + args->grave_len;
 
     for (size_t i = 0; i < args->count; i++)
         bytes += args->args[i].len;
@@ -181,7 +181,8 @@ static void make_calls(struct batch *batch)
                                            .argc = hapax__redis_argc(ops, n),
                                            .key = {ops[0]->key, ops[0]->key_len},
                                            .once = once};
-        hapax__redis_fill(spans, &group->numbers, ops, n, reply_max(batch, g), redis->uri.wait > 0);
+        hapax__redis_fill(spans, &group->numbers, ops, n, reply_max(batch, g), redis->uri.wait > 0,
+                          redis->uri.kind == HAPAX__REDIS_CLUSTER);
         spans += call->argc;
         assert(spans <= batch->spans + sizeof(batch->spans) / sizeof(batch->spans[0]));
     }

@@ -17,6 +17,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/span.h"
+#include "core/machine.h"
 #include "core/record.h"
 
 #include <assert.h>
@@ -48,24 +49,45 @@ static const char *filter_name(void *state)
     return "hapax.expired";
 }
 
+/* Makes the value of a tombstone that still has its outcome. RocksDB copies it. */
+static bool bury(const char *key, struct hapax_span value, int64_t now_us, char **out,
+                 size_t *out_len)
+{
+    static _Thread_local uint8_t room[1024];
+    struct hapax_record record, next;
+    struct hapax_id id;
+
+    memcpy(&id, key, sizeof(id));
+    if (hapax__record_decode(&record, &id, value) != HAPAX_ERR_NONE ||
+        hapax__swept(&record, now_us, &next) != HAPAX__WRITE ||
+        next.state != HAPAX_STATE_COMPLETED || hapax__record_size(&next) > sizeof(room))
+        return false;
+    hapax__record_encode(room, &next);
+    *out = (char *)room;
+    *out_len = hapax__record_size(&next);
+    return true;
+}
+
 static unsigned char drop_expired(void *state, int level, const char *key, size_t key_len,
                                   const char *value, size_t value_len, char **new_value,
                                   size_t *new_len, unsigned char *changed)
 {
     const struct hapax__files *files = state;
+    struct hapax_span bytes = {(const uint8_t *)value, value_len};
+    int64_t now_us = atomic_load(&files->judged_us);
     enum hapax_state record_state;
     int64_t expires_us;
 
     (void)level;
-    (void)key;
-    (void)key_len;
-    (void)new_value;
-    (void)new_len;
     *changed = 0;
-    if (!hapax__record_peek((struct hapax_span){(const uint8_t *)value, value_len}, &record_state,
-                            &expires_us))
+    if (!hapax__record_peek(bytes, &record_state, &expires_us))
         return 0;
-    return expires_us > 0 && expires_us <= atomic_load(&files->judged_us);
+    if (expires_us > 0 && expires_us <= now_us)
+        return 1;
+    if (expires_us > 0 && record_state == HAPAX_STATE_COMPLETED && now_us > 0 &&
+        key_len == sizeof(struct hapax_id))
+        *changed = bury(key, bytes, now_us, new_value, new_len);
+    return 0;
 }
 
 /* ---- settings ------------------------------------------------------------------------ */

@@ -552,6 +552,7 @@ static void walk_purge(struct purge *purge, struct walk *records, struct walk *o
         struct hapax_record next;
         enum hapax__write write = in_records ? judge(purge, &id, records, &next) : HAPAX__KEEP;
         bool full = purge->op->purged + purge->op->expired_claims == purge->limit;
+        bool buries;
 
         if (steps++ == PURGE_STEPS_MAX || (full && write != HAPAX__KEEP)) {
             purge->op->more = true;
@@ -565,8 +566,9 @@ static void walk_purge(struct purge *purge, struct walk *records, struct walk *o
             delete_in(purge, HAPAX__OPEN, &id);
         if (write == HAPAX__WRITE && !replace(purge, &next))
             return;
-        purge->op->purged += write == HAPAX__DELETE;
-        purge->op->expired_claims += write == HAPAX__WRITE;
+        buries = write == HAPAX__WRITE && next.state == HAPAX_STATE_COMPLETED;
+        purge->op->purged += write == HAPAX__DELETE || buries;
+        purge->op->expired_claims += write == HAPAX__WRITE && !buries;
         purge->last = id;
         if (in_records)
             walk_next(records, &id);

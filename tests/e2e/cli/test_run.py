@@ -249,6 +249,25 @@ def test_the_environment_has_the_attempt(runs):
     assert len(token) == 64
 
 
+# Behind its retention a key says that it was done. Lists call that expired, a sweep takes the output away once, and
+# who erases an owner erases it too: then the key is new.
+def test_a_tombstone_says_that_it_was_done(runs):
+    def ask():
+        return runs.sh("k", BEGIN + "echo done", "--lease", "100ms", "--retention", "100ms", "--tombstone", "1h",
+                       "--owner", "ann")
+
+    def told(*words):
+        return runs.hapax(*words, "--store", runs.store, "--json")
+
+    assert ask().stdout == b"done\n"
+    wait_until(lambda: b"it was done under this KEY" in ask().stderr, "the end of retention")
+    assert ask().returncode == WRONG and runs.effects() == 1
+    assert [line["state"] for line in told("list").lines] == ["expired"]
+    assert [told("purge").json["purged"] for _ in range(2)] == [1, 0]
+    assert b"it was done" in ask().stderr and told("erase", "--owner", "ann").json["erased"] == 1
+    assert ask().stdout == b"done\n" and runs.effects() == 2
+
+
 @pytest.mark.parametrize("words, text", [
     ([], "KEY is missing"),
     (["k"], "COMMAND is missing"),

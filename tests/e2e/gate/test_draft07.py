@@ -149,10 +149,32 @@ def test_2_3_time_based_keys_expire_without_a_record(make_gate, api):
     at_some_pace(expires, 500, 5000, 20000)
 
 
+def test_2_3_a_tombstone_refuses_what_was_done(make_gate, api):
+    """Behind the retention, which may depend on the status, a key that was used up is 410, and then new. Another
+    request under it is 422 as ever; what is sent with the answers speaks of the retention alone."""
+    def expires(ms):
+        gate = make_gate(f"""server {{ LISTEN hapax on; hapax_lease 100ms; hapax_retention 1h; hapax_tombstone {ms}ms;
+                                       hapax_retention_4xx {ms}ms; hapax_retention_failed {ms}ms;
+                                       location / {{ proxy_pass http://127.0.0.1:{api.port}; }} }}""",
+                         name=f"tomb-{ms}").start()
+        good, gone, failed = (f'"{name}-{ms}"' for name in ("good", "gone", "failed"))
+        first, again = (gate.post("/status/404", gone) for _ in range(2))
+        assert (first.replayed, again.replayed) == ("false", "true")
+        assert first.get("Idempotency-TTL") == str(ms // 1000) and gate.post("/ok", good).replayed == "false"
+        wait_until(lambda: gate.post("/status/404", gone).status == 410, "the end of retention")
+        late = gate.post("/status/404", gone)
+        assert late.problem == "expired-key" and api.count(gone) == 1 and late.get("Age") is None
+        assert gate.post("/ok", gone).problem == "fingerprint-mismatch"
+        wait_until(lambda: gate.post("/status/404", gone).replayed == "false", "the end of the tombstone")
+        assert api.count(gone) == 2 and gate.post("/ok", good).replayed == "true"
+
+    at_some_pace(expires, 1000, 5000, 20000)
+
+
 def test_2_3_the_policy_is_published():
     """2.3, SHOULD, and 2.5.2, MUST: the documentation names the expiry and its default."""
     lines = (ROOT / "docs/nginx.md").read_text().splitlines()
-    line, = [line for line in lines if line.startswith("| `hapax_retention")]
+    line, = [line for line in lines if line.startswith("| `hapax_retention TIME")]
     assert "`24h`" in line
 
 

@@ -375,7 +375,7 @@ class Keeper:
         self.socket.settimeout(PATIENCE)
         self.socket.connect(str(path))
         self.seq = 0
-        self.send(1, b"hpxk" + struct.pack(">HI", 3, 20 << 20))
+        self.send(1, b"hpxk" + struct.pack(">HI", 4, 20 << 20))
         assert self.receive()[0] == 2
 
     def send(self, kind, payload):
