@@ -33,8 +33,11 @@ class Store:
             if kind not in self.servers:
                 self.servers[kind] = (Redis if kind == "redis" else Postgres)().start()
             server = self.servers[kind]
-            self.uri = server.uri() if kind == "redis" else server.uri(server.database())
-            subprocess.run([HAPAX, "init", "--store", self.uri], check=True, capture_output=True, timeout=PATIENCE)
+            if kind == "redis":
+                self.uri = server.uri()
+                subprocess.run([HAPAX, "init", "--store", self.uri], check=True, capture_output=True, timeout=PATIENCE)
+            else:
+                self.uri = server.uri(server.database(Postgres.initialised))
 
     def hapax(self, *words, **more):
         return subprocess.run([HAPAX, words[0], "--store", self.uri, *words[1:]], capture_output=True, text=True,

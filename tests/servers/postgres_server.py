@@ -36,6 +36,7 @@ class Postgres(Server):
                         "wal_init_zero": "off", **options}
         self.standby_of = standby_of
         self.numbers = itertools.count(1)
+        self.forms = {}  # of databases, by what fills them
 
     def run(self, program, *words):
         """One of PostgreSQL's programs, as the user who owns the server."""
@@ -101,11 +102,21 @@ class Postgres(Server):
                         "-h", self.folder, "-p", self.port, "-U",
                         "postgres", "-d", database, "-c", statement).strip()
 
-    def database(self):
-        """A new, empty database; its name."""
+    def database(self, fill=None):
+        """A new database; its name. Empty, or a copy of what fill(server, name) has once made of an empty one."""
         name = f"hapax_{next(self.numbers)}_{os.getpid()}"
-        self.psql(f"CREATE DATABASE {name}")
+        if fill and fill not in self.forms:
+            form = self.database()
+            fill(self, form)
+            self.forms[fill] = form
+        self.psql(f"CREATE DATABASE {name}" + (f" TEMPLATE {self.forms[fill]}" if fill else ""))
         return name
+
+    def initialised(self, name):
+        """For database(): with the schema of a store."""
+        done = subprocess.run([str(BUILD / "hapax"), "init", "--store", self.uri(name)], capture_output=True,
+                              text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
 
     def uri(self, database="postgres", port=None, **parameters):
         words = "&".join(f"{name}={value}" for name, value in parameters.items())

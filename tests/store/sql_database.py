@@ -1,5 +1,6 @@
 """A database with the schema of sql/ in it, the calls of the tests there, and their fixtures (tests/conftest.py)."""
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import struct
@@ -33,10 +34,16 @@ def server():
     running.end()
 
 
+def load(server, name):
+    conn = psycopg2.connect(host="127.0.0.1", port=server.port, dbname=name, user="postgres")
+    with contextlib.closing(conn), conn, conn.cursor() as cursor:
+        cursor.execute(SCRIPT)
+
+
 class Database:
     def __init__(self, server, script=SCRIPT):
-        self.server, self.name, self.open = server, server.database(), []
-        if script:
+        self.server, self.name, self.open = server, server.database(load if script == SCRIPT else None), []
+        if script and script != SCRIPT:
             self.run(script)
 
     def connect(self, port=None, autocommit=True, **more):

@@ -34,11 +34,7 @@ def server():
 
 class Database:
     def __init__(self, server, init=True):
-        self.server, self.name = server, server.database()
-        if init:
-            done = subprocess.run([HAPAX, "init", "--store", self.uri()],
-                                  capture_output=True, text=True, timeout=PATIENCE)
-            assert done.returncode == 0, done.stderr
+        self.server, self.name = server, server.database(Postgres.initialised if init else None)
 
     def uri(self, port=None, timeout="30s", **more):
         return self.server.uri(self.name, port=port, timeout=timeout, sslmode="disable", gssencmode="disable", **more)

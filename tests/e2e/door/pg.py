@@ -2,12 +2,11 @@
 the statements by which they look at what happened."""
 import atexit
 import contextlib
-import subprocess
 import sys
 
 import psycopg2
 
-from conftest import BUILD, HAPAX, PATIENCE, ROOT
+from conftest import BUILD, ROOT
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402
@@ -27,14 +26,16 @@ def server():
     return servers[0]
 
 
+def fill(server, name):
+    server.initialised(name)
+    server.psql((ROOT / "examples/transfer.sql").read_text(), name)
+
+
 class Database:
     """A database with Hapax's schema and the tables of the examples."""
 
     def __init__(self, server):
-        self.server, self.name = server, server.database()
-        done = subprocess.run([HAPAX, "init", "--store", self.uri], capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stderr
-        self.run((ROOT / "examples/transfer.sql").read_text())
+        self.server, self.name = server, server.database(fill)
 
     @property
     def uri(self):
