@@ -27,7 +27,8 @@ def environment():
                           timeout=1000)
     assert done.returncode == 0, done.stderr
     into = pathlib.Path(done.stdout.strip())
-    return {**os.environ, "GOPATH": str(into), "GOTOOLCHAIN": "local", "GOPROXY": "off"}
+    return {**os.environ, "GOPATH": str(into), "GOTOOLCHAIN": "local", "GOPROXY": "off",
+            "GOFLAGS": "-tags=nomsgpack"}
 
 
 def go(*words, cwd=SDK):

@@ -37,9 +37,9 @@ def block(heading, language):
 
 
 @functools.cache
-def fetched():
-    """The folder of the drivers that no package has."""
-    done = subprocess.run([ROOT / "tools/drivers/fetch"], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+def fetched(what="drivers"):
+    """The folder of the drivers that no package has, or of Go's modules."""
+    done = subprocess.run([ROOT / f"tools/{what}/fetch"], capture_output=True, text=True, stdin=subprocess.DEVNULL,
                           timeout=1000)
     assert done.returncode == 0, done.stderr
     return pathlib.Path(done.stdout.strip())
@@ -79,9 +79,8 @@ def node(heading):
 
 def go(folder, db, port, bouncer):
     files = {file.name: file.read_text() for file in (HERE / "drive.go", *(ROOT / "tools/drivers").glob("go.*"))}
-    made = compiled("pgx", {"snippet.go": block("pgx", "go"), **files}, "go", "build", "-trimpath", "-o", "drive", ".",
-                    GOPATH=f"{fetched()}/go", GOCACHE=f"{fetched()}/go/cache",
-                    GOTOOLCHAIN="local", GOPROXY="off")
+    made = compiled("pgx", {"snippet.go": block("pgx", "go"), **files}, "go", "build", "-o", "drive", ".",
+                    GOPATH=str(fetched("go")), GOTOOLCHAIN="local", GOPROXY="off")
     more = {"default_query_exec_mode": "exec"} if bouncer else {}
     return [made / "drive", db.server.uri(db.name, port, sslmode="disable", **more)], {}
 
