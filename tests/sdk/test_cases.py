@@ -130,11 +130,14 @@ def benches():
 
 def kinds_of(case, place):
     """The stores that a case is played on with the driver at this place. One that has a door of its own is played on
-    one of them, another with each driver; HAPAX_SDK_CASES=all plays it on all, as .ci/run does."""
+    one of them, another with each driver. HAPAX_SDK_CASES=all plays it on all, `others` what is left out without it,
+    as .ci/run does."""
     kinds = case.get("stores", STORES)
-    if os.environ.get("HAPAX_SDK_CASES") == "all" or not {"own", "door", "through"} & set(case):
-        return kinds
-    return [kinds[(place + CASES.index(case)) % len(kinds)]]
+    chosen = kinds
+    if {"own", "door", "through"} & set(case):
+        chosen = [kinds[(place + CASES.index(case)) % len(kinds)]]
+    return {"all": kinds, "others": [kind for kind in kinds if kind not in chosen]}.get(
+        os.environ.get("HAPAX_SDK_CASES"), chosen)
 
 
 def triples():
