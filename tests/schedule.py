@@ -11,18 +11,18 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 # Seconds that a file takes, of those that take more than 10. Only the order counts. Each run of tools/suite.py writes
 # its own to build/results/seconds.
 SECONDS = {
-    "test_amqp": 40, "test_aws": 23, "test_browser": 31, "test_cases": 60, "test_cli": 55, "test_consume_cli": 232,
-    "test_consume_cli_kafka": 101, "test_consume_storm": 120, "test_door": 16, "test_door_kill": 32, "test_draft07": 17,
-    "test_celery_storm": 30, "test_drivers": 92, "test_dynamodb": 100,
-    "test_gate": 75, "test_gate_more": 106, "test_gate_push": 25, "test_go": 45, "test_hybrid": 85,
-    "test_java": 25, "test_kafka_login": 91, "test_kafka_odd": 55, "test_kafka_rebalance": 29, "test_kafka_rights": 22,
-    "test_lambda": 46, "test_lambda_batch": 19, "test_lambda_kill": 41, "test_lambda_odd": 15, "test_limits": 17,
-    "test_middlewares": 31, "test_module_builds": 15, "test_outbox_sql": 12, "test_peers": 15, "test_pg_crash": 56,
-    "test_pg_gate": 16, "test_pg_sql": 14, "test_postgres_failover": 53, "test_postgres_store": 96,
-    "test_problems": 16, "test_python": 45, "test_redis": 88, "test_redis_check": 22, "test_redis_failover": 127,
-    "test_redis_login": 21, "test_node": 35, "test_node_door": 55, "test_node_draft07": 20, "test_relay": 122,
-    "test_retries": 12, "test_run": 26, "test_saga": 80, "test_sdks": 22,
-    "test_serve": 63, "test_sql": 89, "test_sql_rights": 17, "test_sqs": 87, "test_steps": 55, "test_web": 22,
+    "test_amqp": 41, "test_aws": 21, "test_cases": 60, "test_celery_storm": 27, "test_cli": 76,
+    "test_consume_cli": 164, "test_consume_cli_kafka": 91, "test_consume_storm": 150, "test_door": 18,
+    "test_door_kill": 30, "test_draft07": 18, "test_drivers": 52, "test_dynamodb": 93, "test_erase": 14,
+    "test_gate": 72, "test_gate_more": 33, "test_gate_push": 23, "test_go": 16, "test_hybrid": 71, "test_java": 20,
+    "test_kafka_login": 83, "test_kafka_odd": 49, "test_kafka_rebalance": 32, "test_kafka_rights": 16,
+    "test_lambda": 40, "test_lambda_batch": 17, "test_lambda_kill": 38, "test_limits": 16, "test_middlewares": 28,
+    "test_module_builds": 19, "test_node": 14, "test_node_door": 30, "test_node_draft07": 21, "test_outbox_sql": 12,
+    "test_peers": 19, "test_pg_crash": 26, "test_pg_gate": 25, "test_pg_sql": 12, "test_postgres_failover": 23,
+    "test_postgres_store": 115, "test_python": 35, "test_redis": 82, "test_redis_check": 19,
+    "test_redis_failover": 140, "test_redis_login": 21, "test_redis_rights": 23, "test_relay": 81, "test_retries": 13,
+    "test_run": 28, "test_saga": 45, "test_sdks": 19, "test_sealed": 11, "test_serve": 45, "test_sql": 62,
+    "test_sql_rights": 16, "test_sqs": 80, "test_steps": 35, "test_traces": 18, "test_web": 15,
 }
 SPLIT = {"test_pg_crash", "test_postgres_failover", "test_redis_failover", "test_saga", "test_module_builds"}
 
