@@ -38,7 +38,9 @@ static struct hapax__bucket *bucket_of(const struct hapax__waiter *waiter)
     size_t hash;
 
     memcpy(&hash, waiter->question.id.bytes, sizeof(hash));
-    return &waiter->table->buckets[hash & (waiter->table->size - 1)];
+    hash &= waiter->table->size - 1;
+    assert(hash < waiter->table->size);
+    return &waiter->table->buckets[hash];
 }
 
 static bool same_question(const struct hapax__question *x, const struct hapax__question *y)

@@ -273,7 +273,7 @@ struct store {
     unsigned net_epoch;
 };
 
-/* What a schedule may have at all, each with its largest rate. Those of `faults` are of the network,
+/* What a schedule may have at all, each with its largest rate. Those of `faults` are of the network
  * and end with the calm; those of `events` are counts; the others are chances in 1000ths. */
 #define NETWORK(X)                                                                                 \
     X(request_lost, 300)                                                                           \

@@ -190,7 +190,7 @@ void sim_rest(struct sim *s)
     }
 }
 
-/* All works again, and no lease is left. Each operation is asked for once, by whom it belongs to. */
+/* All works again, and no lease is left. Each operation is asked for once, by its own request. */
 void sim_heal(struct sim *s)
 {
     TRACE(s, "        HEALED");

@@ -96,6 +96,32 @@ CASE(it_is_stored_first_and_sent_second)
     expect(b, "0 ANSWER fresh 200 recorded\n0 END\n");
 }
 
+/* A CLAIM says what the policy and the request say. */
+CASE(a_claim_asks_by_its_policy)
+{
+    struct bench bench, *b = &bench;
+    const struct hapax_op *op = &bench.flows[0].op;
+
+    bench_init(b);
+    b->policies[0].retention_ms = 4444;
+    b->policies[0].attempts_max = 5;
+    b->policies[0].rerun_completed = true;
+    b->policies[0].on_expired = HAPAX_EXPIRED_HOLD;
+    b->requests[0].owner.bytes[3] = 1;
+    b->requests[0].what = hapax_str("POST /pay");
+    begin(b, 0);
+    expect(b, "0 ASK claim hold\n");
+    assert_int_equal(op->lease_ms, LEASE_MS);
+    assert_int_equal(op->retention_ms, 4444);
+    assert_int_equal(op->attempts_max, 5);
+    assert_true(op->rerun_completed);
+    assert_memory_equal(&op->owner, &b->requests[0].owner, sizeof(op->owner));
+    assert_memory_equal(&op->token, &b->requests[0].token, sizeof(op->token));
+    assert_ptr_equal(op->scope.ptr, b->requests[0].scope.ptr);
+    assert_int_equal(op->scope.len, 7);
+    assert_int_equal(op->what.len, 9);
+}
+
 /* Each verdict that ends a CLAIM has its answer. */
 CASE(a_verdict_is_an_answer)
 {
@@ -144,6 +170,43 @@ CASE(a_claim_without_a_reply_is_repeated)
     pass_ms(b, 0, 40);
     told_claimed(b, 0, 1, false);
     expect(b, "0 ASK claim\n0 ASK claim\n0 RUN a1\n");
+}
+
+/* The token's bytes shorten the pauses, each another one, by up to a half. */
+CASE(equal_claims_do_not_march_in_step)
+{
+    struct bench bench, *b = &bench;
+    const int64_t pauses_us[] = {10000, 20000 - 20000 * 255 / 512, 40000 - 40000 * 128 / 512};
+
+    bench_init(b);
+    b->requests[0].token.bytes[1] = 255;
+    b->requests[0].token.bytes[2] = 128;
+    begin(b, 0);
+    for (size_t i = 0; i < 3; i++) {
+        told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
+        assert_int_equal(b->flows[0].wake_us - b->now_us, pauses_us[i]);
+        b->now_us = b->flows[0].wake_us;
+        go_on(b, 0);
+    }
+}
+
+static bool will_not_act(struct hapax__flow *f, enum hapax__flow_do what, int64_t now_us)
+{
+    (void)f;
+    (void)what;
+    (void)now_us;
+    return false;
+}
+
+/* A door that cannot go on says so, and so does the drive; the flows stay as they are. */
+CASE(a_drive_ends_with_its_door)
+{
+    struct bench bench, *b = &bench;
+    static const struct hapax__flow_door door = {bench_now, will_not_act};
+
+    bench_init(b);
+    hapax__flow_begin(&b->flows[0], &b->policies[0], &b->waiters, &b->requests[0], b->now_us);
+    assert_false(hapax__flow_drive(&b->flows[0], &door));
 }
 
 /* The pauses stop growing, and the timeout ends them. */

@@ -50,6 +50,7 @@ CASE(one_claim_probes_a_dead_store_and_no_other_waits)
     expect(b, "2 ASK claim\n3 ANSWER store_down unavailable retry 1000\n3 END\n"
               "4 ANSWER store_down unavailable retry 1000\n4 END\n");
     assert_true(b->flows[3].answer.unasked && b->flows[4].answer.unasked);
+    assert_int_equal(b->counts.unasked, 2);
     pass_ms(b, 2, 100);
     assert_false(b->flows[2].answer.unasked);
     b->now_us += 399 * MS;

@@ -367,3 +367,20 @@ CASE(mates_do_not_wait_for_a_lease_that_is_over)
     told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
     expect(b, "0 ASK renew\n0 ABANDON\n");
 }
+
+/* Whatever its id begins with, an operation is found in the table, and in no place beside it. */
+CASE(each_id_has_a_bucket_of_the_table)
+{
+    for (int first = 0; first < 256; first++) {
+        struct bench bench, *b = &bench;
+
+        bench_init(b);
+        memset(&b->requests[0].id, first, sizeof(b->requests[0].id));
+        b->requests[1].id = b->requests[0].id;
+        begin(b, 0);
+        begin(b, 1);
+        expect(b, "0 ASK claim\n");
+        told_claimed(b, 0, 1, false);
+        expect(b, "1 ANSWER in_flight retry 900\n1 END\n0 RUN a1\n");
+    }
+}

@@ -349,6 +349,8 @@ static void list_shows_what_was_asked_for(void **state)
     assert_false(hapax__listed(record, &op, START));
     op.scope = hapax_str("def");
     assert_false(hapax__listed(record, &op, START));
+    op.scope = hapax_str("d");
+    assert_false(hapax__listed(record, &op, START));
     op.scope.len = 0;
     op.owner.bytes[31] = 1;
     assert_false(hapax__listed(record, &op, START));
@@ -375,7 +377,9 @@ static struct hapax_op import(struct world *world, struct hapax_record record)
     op.import = (struct hapax_span){bytes, hapax__record_size(&record)};
     assert_true(op.import.len <= sizeof(bytes));
     hapax__record_encode(bytes, &record);
+    op.error = HAPAX_ERR_INDETERMINATE; /* as before each call of a store */
     op = run(world, op);
+    assert_int_equal(op.error, HAPAX_ERR_NONE);
     world->record.scope = hapax_str("default"); /* it borrowed from bytes */
     return op;
 }
@@ -392,6 +396,7 @@ static void an_import_is_what_it_was(void **state)
     complete(&there, 1);
     op = import(&here, there.record);
     assert_int_equal(op.verdict, HAPAX_OK);
+    assert_int_equal(op.record.state, HAPAX_STATE_COMPLETED);
     assert_false(shows_outcome(&op));
     assert_memory_equal(&here.record.mark, &none, sizeof(none));
     here.record.mark = there.record.mark;
