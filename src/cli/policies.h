@@ -18,9 +18,9 @@
 #define CLI_KEY_MIN_HELP        "Keys of fewer bytes are refused (default 0, most 255)"
 #define CLI_OWNER_REQUIRED_HELP "Keys without an owner are refused (default off)"
 #define CLI_KEY_EXPIRES_HELP    "Keys older than --retention are refused (default off)"
-#define CLI_4XX_HELP            "How long an outcome of 400 to 499 is kept (default: the same)"
+#define CLI_4XX_HELP            "How long a 4xx outcome is kept (default: the same)"
 #define CLI_KEPT_FAILED_HELP    "How long a failed one is kept (default: the same)"
-#define CLI_TOMBSTONE_HELP      "After it the key is refused for so long (default 0: it is new)"
+#define CLI_TOMBSTONE_HELP      "Then its key is refused for so long (default 0)"
 
 /* All of them, into field[0] to field[CLI_POLICIES - 1]. run_max, wait: their defaults.
  * failed, attempts: the help of on-failed and attempts-max, in which doors differ. */
