@@ -10,7 +10,6 @@
 #include "print.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 
 #define FIRST_US (2 * US_PER_S)
@@ -52,7 +51,7 @@ void progress_end(struct progress *progress)
 
 double progress_share(const struct hapax_store *store, const struct hapax_id *cursor)
 {
-    if (store->type->forgets || strncmp(store->type->scheme, "redis", 5) == 0) /* no id */
+    if (store->type->forgets) /* its cursor is no id */
         return 0;
     return (cursor->bytes[0] * 256 + cursor->bytes[1]) / 65536.0;
 }
