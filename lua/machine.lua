@@ -52,6 +52,7 @@ local FENCE_AT = 34 -- created and updated behind it
 local HEAD_1_SIZE, ADDED = 99, string.rep('\0', 5)
 local BY_MAX, BOUND_MAX, HEADERS_MAX, BODY_MAX, EXACT = 64, 670, 65536, 16777216, 2 ^ 53
 local OWNER_SIZE = 32
+local ANY = string.rep('\255', 32)
 -- Ten years, as in hapax_store_run(): so `expires` stays exact.
 local RETENTION_MAX = 315360000000
 -- How long a record is kept for which nothing ever ran, at most, in ms.
@@ -233,6 +234,12 @@ local function to_unknown(bound)
   return write(UNKNOWN, bound)
 end
 
+-- Whether the fingerprint (at 1) or the caller (at 33) is another one; is_any() in machine.c.
+local function other(old, request, at)
+  local here = sub(old, at, at + 31)
+  return here ~= sub(request, at, at + 31) and here ~= ANY
+end
+
 local function claim(exists)
   local _, mark, on_expired, reruns, max, lease, retention, owner_len, scope_len, at =
     unpack('>Bc16BBI4I8I8BB', arg)
@@ -253,11 +260,11 @@ local function claim(exists)
   local old = bound()
   local request = sub(arg, at, at + REQUEST_SIZE - 1)
   if sub(old, 1, REQUEST_SIZE) ~= request then
-    if not unbound() then
+    local differs = (other(old, request, 33) and 2) or (other(old, request, 1) and 1)
+    if differs and not unbound() then
       local code, shown = say(MISMATCH)
-      return code + DIFFERS * (sub(old, 33, 64) ~= sub(request, 33, 64) and 2 or 1), shown
+      return code + DIFFERS * differs, shown
     end
-    old = request .. sub(old, REQUEST_SIZE + 1)
   end
   if state == STARTED and now < r.lease then
     return say(IN_FLIGHT)
@@ -293,7 +300,7 @@ local function claim(exists)
     r.spent = 0
   end
   local named_end = REQUEST_SIZE + r.owner_len + r.scope_len
-  old = sub(old, 1, named_end) .. sub(arg, #arg - what_len + 1) ..
+  old = request .. sub(old, REQUEST_SIZE + 1, named_end) .. sub(arg, #arg - what_len + 1) ..
     sub(old, named_end + r.what_len + 1)
   r.what_len = what_len
   return grant(old, mark, on_expired, reruns, lease, retention)

@@ -151,6 +151,8 @@ DECLARE
     v_packed bytea;
     v_packs CONSTANT boolean := p_wait IS FALSE AND p_flags[1] & 1024 <> 0;
     c_door CONSTANT boolean := false; -- true in hapax.door(), below
+    -- In place of a fingerprint or caller that an imported table had not kept.
+    c_any CONSTANT bytea := decode(repeat('ff', 32), 'hex');
 BEGIN
     IF c_door AND 8 = ANY (p_kind) THEN
         RAISE EXCEPTION 'hapax.door: only operators resolve (they need hapax.run)'
@@ -406,8 +408,8 @@ BEGIN
                             WHEN 1 THEN CASE
                                 WHEN r.token = hapax.mark_of(p_token[g.i])
                                 THEN CASE r.state WHEN 1 THEN 1 WHEN 2 THEN 3 ELSE 8 END
-                                WHEN (r.fingerprint <> p_fingerprint[g.i]
-                                        OR r.caller <> p_caller[g.i])
+                                WHEN (r.fingerprint NOT IN (p_fingerprint[g.i], c_any)
+                                        OR r.caller NOT IN (p_caller[g.i], c_any))
                                     AND NOT (r.state = 3 AND NOT r.ran AND r.spent = 0
                                         AND NOT r.stale AND r.resolved_us = 0) THEN 6
                                 WHEN r.state = 1 THEN CASE
@@ -527,7 +529,8 @@ BEGIN
                 WHEN j.code <= 113 THEN 7
                 ELSE 0 END::smallint,
             CASE j.code WHEN 201 THEN -4 WHEN 99 THEN -8 ELSE 0 END::smallint,
-            CASE WHEN j.code <> 6 THEN 0 WHEN j.caller <> p_caller[j.i] THEN 2
+            CASE WHEN j.code <> 6 THEN 0
+                WHEN j.caller NOT IN (p_caller[j.i], c_any) THEN 2
                 ELSE 1 END::smallint,
             j.now, j.n_state::smallint, j.n_hold, j.n_stale, j.n_ran, j.n_reruns, j.n_attempt,
             j.n_spent, j.n_fence,

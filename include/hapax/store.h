@@ -21,6 +21,7 @@ extern "C" {
 #define HAPAX_WHAT_MAX  255u /* bytes of what an operation is, in its record */
 #define HAPAX_BY_MAX    64u /* bytes of an operator's name */
 #define HAPAX_BATCH_MAX 1024u /* ops in one call of a store's own `run` */
+#define HAPAX_ANY_BYTE  0xff
 #define HAPAX_LIST_MAX  1000u /* records one LIST gives, and one PURGE changes */
 
 /* ---- records --------------------------------------------------------------------- */
@@ -61,6 +62,8 @@ struct hapax_record {
     uint64_t fence;
     /* Of the token that has the claim. Zeroed in every record that a store answers. */
     struct hapax_mark mark;
+    /* Of the request, and of who asked. All bytes HAPAX_ANY_BYTE: of any, since the record was
+     * imported from a table that did not keep it. */
     struct hapax_digest fingerprint;
     struct hapax_digest caller;
     /* Of the operation's owner, by hapax_owner(); zeroed: it has none. */

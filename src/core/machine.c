@@ -194,6 +194,8 @@ static enum hapax__write grant(struct hapax_op *op, struct hapax_record *next, i
     next->attempt++;
     next->fence = next_fence(next->fence, now_us);
     hapax__mark(&next->mark, &op->token);
+    next->fingerprint = op->fingerprint;
+    next->caller = op->caller;
     next->lease_until_us = later(now_us, op->lease_ms);
     next->retention_ms = op->retention_ms;
     next->what = op->what;
@@ -210,8 +212,6 @@ static enum hapax__write claim_absent(struct hapax_op *op, int64_t now_us,
     next->id = op->id;
     next->owner = op->owner;
     next->scope = op->scope;
-    next->fingerprint = op->fingerprint;
-    next->caller = op->caller;
     next->created_us = now_us;
     next->reruns = op->rerun_completed;
     return grant(op, next, now_us);
@@ -274,12 +274,23 @@ static enum hapax__write claim_failed(struct hapax_op *op, struct hapax_record *
     return grant(op, next, now_us);
 }
 
+/* Whether it stands for any caller, or any request: the record was imported from a table that did
+ * not keep which. No digest has this value. */
+static bool is_any(const struct hapax_digest *digest)
+{
+    struct hapax_digest any;
+
+    memset(&any, HAPAX_ANY_BYTE, sizeof(any));
+    return same_digest(digest, &any);
+}
+
 static enum hapax_differs compare(const struct hapax_record *record, const struct hapax_op *op)
 {
-    if (!same_digest(&record->caller, &op->caller))
+    if (!same_digest(&record->caller, &op->caller) && !is_any(&record->caller))
         return HAPAX_DIFFERS_CALLER;
-    return same_digest(&record->fingerprint, &op->fingerprint) ? HAPAX_DIFFERS_NOT
-                                                               : HAPAX_DIFFERS_FINGERPRINT;
+    if (!same_digest(&record->fingerprint, &op->fingerprint) && !is_any(&record->fingerprint))
+        return HAPAX_DIFFERS_FINGERPRINT;
+    return HAPAX_DIFFERS_NOT;
 }
 
 static enum hapax__write claim(const struct hapax_record *record, struct hapax_op *op,
@@ -295,8 +306,6 @@ static enum hapax__write claim(const struct hapax_record *record, struct hapax_o
         if (!hapax__unbound(record))
             return say(op, HAPAX_MISMATCH, record);
         op->differs = HAPAX_DIFFERS_NOT;
-        next->fingerprint = op->fingerprint;
-        next->caller = op->caller;
     }
     if (lease_live(record, now_us))
         return say(op, HAPAX_IN_FLIGHT, record);

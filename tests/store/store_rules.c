@@ -991,6 +991,49 @@ static void an_import_takes_nothing_away(const struct suite *suite)
     hapax_store_close(store);
 }
 
+/* Where the table that a record is from did not keep the request, any request is answered with it;
+ * the first claim that is granted binds it. */
+static void an_imported_record_may_be_of_any_request(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_record record = foreign(store, suite, 1);
+    struct hapax_op op;
+
+    record.state = HAPAX_STATE_COMPLETED;
+    record.reruns = false;
+    memset(&record.fingerprint, HAPAX_ANY_BYTE, sizeof(record.fingerprint));
+    op = import(store, suite, 1, &record);
+    expect(&op, HAPAX_OK);
+    op = claim(store, suite, 1, 1);
+    expect(&op, HAPAX_COMPLETED);
+    CHECK(!outcome_diff(&op.record.outcome, &record.outcome), "another outcome");
+    op = op_of(suite, HAPAX_OP_CLAIM, 1, 2);
+    op.caller.bytes[0] ^= 1;
+    run_op(store, &op);
+    expect(&op, HAPAX_MISMATCH);
+    CHECK(op.differs == HAPAX_DIFFERS_CALLER, "differs %d", (int)op.differs);
+    record.created_us--;
+    memset(&record.caller, HAPAX_ANY_BYTE, sizeof(record.caller));
+    op = import(store, suite, 2, &record);
+    expect(&op, HAPAX_OK);
+    op = op_of(suite, HAPAX_OP_CLAIM, 2, 2);
+    op.caller.bytes[0] ^= 1;
+    run_op(store, &op);
+    expect(&op, HAPAX_COMPLETED);
+
+    record.state = HAPAX_STATE_FAILED;
+    record.stale = record.hold = false;
+    op = import(store, suite, 3, &record);
+    expect(&op, HAPAX_OK);
+    op = claim(store, suite, 3, 1);
+    expect(&op, HAPAX_CLAIMED);
+    op = op_of(suite, HAPAX_OP_CLAIM, 3, 2);
+    op.caller.bytes[0] ^= 1;
+    run_op(store, &op);
+    expect(&op, HAPAX_MISMATCH);
+    hapax_store_close(store);
+}
+
 static void count_line(void *arg, bool danger, const char *line)
 {
     (void)danger;
@@ -1035,6 +1078,8 @@ const struct test_case rule_cases[] = {
     {"the_largest_record_comes_back", the_largest_record_comes_back, false, false},
     {"an_imported_record_is_what_it_was", an_imported_record_is_what_it_was, false, false},
     {"an_import_takes_nothing_away", an_import_takes_nothing_away, false, false},
+    {"an_imported_record_may_be_of_any_request", an_imported_record_may_be_of_any_request, false,
+     false},
     {"a_healthy_store_checks_out", a_healthy_store_checks_out, false, false},
     {NULL, NULL, false, false},
 };

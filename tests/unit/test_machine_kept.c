@@ -470,6 +470,34 @@ static void an_import_takes_nothing_away(void **state)
     assert_int_equal(here.record.fence, further.fence);
 }
 
+/* A record that was imported without its request is of any request; a claim binds it. */
+static void an_import_may_be_of_any_request(void **state)
+{
+    struct world there = empty(), here = empty();
+    struct hapax_op op;
+
+    claim(&there, 1);
+    complete(&there, 1);
+    memset(&there.record.fingerprint, HAPAX_ANY_BYTE, sizeof(there.record.fingerprint));
+    import(&here, there.record);
+    assert_int_equal(claim(&here, 2).verdict, HAPAX_COMPLETED);
+    assert_int_equal(claim_otherwise(&here, 3, false).verdict, HAPAX_COMPLETED);
+    assert_int_equal(claim_otherwise(&here, 4, true).verdict, HAPAX_MISMATCH);
+    memset(&here.record.caller, HAPAX_ANY_BYTE, sizeof(here.record.caller));
+    assert_int_equal(claim_otherwise(&here, 5, true).verdict, HAPAX_COMPLETED);
+    here.record.fingerprint = op_of(HAPAX_OP_CLAIM, 1).fingerprint;
+    assert_int_equal(claim_otherwise(&here, 6, true).verdict, HAPAX_COMPLETED);
+    op = claim_otherwise(&here, 7, false);
+    assert_int_equal(op.verdict, HAPAX_MISMATCH);
+    assert_int_equal(op.differs, HAPAX_DIFFERS_FINGERPRINT);
+    here.record.state = HAPAX_STATE_FAILED;
+    here.record.ran = true;
+    assert_int_equal(claim(&here, 8).verdict, HAPAX_CLAIMED);
+    op = claim_otherwise(&here, 9, true);
+    assert_int_equal(op.verdict, HAPAX_MISMATCH);
+    assert_int_equal(op.differs, HAPAX_DIFFERS_CALLER);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(void)
@@ -495,6 +523,7 @@ int main(void)
         T(an_import_is_what_it_was),
         T(an_import_follows_itself),
         T(an_import_takes_nothing_away),
+        T(an_import_may_be_of_any_request),
     };
 
     return cmocka_run_group_tests_name("machine kept", tests, NULL, NULL);
