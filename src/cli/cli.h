@@ -124,8 +124,8 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_bench, cli_check, cli_config, cli_consume, cli_copy, cli_door,
-    cli_erase, cli_help, cli_init, cli_keep, cli_lambda, cli_list, cli_purge, cli_redrive,
-    cli_relay, cli_resolve, cli_run, cli_serve, cli_show, cli_top, cli_web;
+    cli_erase, cli_help, cli_import, cli_init, cli_keep, cli_lambda, cli_list, cli_purge,
+    cli_redrive, cli_relay, cli_resolve, cli_run, cli_serve, cli_show, cli_top, cli_web;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const struct cli_command *const cli_commands[];

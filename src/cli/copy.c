@@ -53,7 +53,6 @@ struct copying {
     struct hapax_op list;
     struct hapax_op reads[PAGE_MAX];
     size_t n, chunk;
-    int64_t live;
     struct progress progress;
     struct report_damage damage;
 };
@@ -195,7 +194,7 @@ static void take_page(struct copying *c)
         const struct hapax_record *record = &c->list.records[i];
 
         if (is_live(record, c->list.now_us)) {
-            c->live++;
+            c->moving.live++;
         } else if (c->args->dry_run) {
             c->moving.put[record->state] += !cli_is_own(record);
         } else {
@@ -218,7 +217,7 @@ static enum cli_exit put_chunk(struct copying *c, const struct hapax_op *reads, 
         if (reads[i].error != HAPAX_ERR_NONE)
             moving_left(&c->moving, &reads[i].id, "cannot be read", &c->progress);
         else if (reads[i].verdict == HAPAX_FOUND && is_live(record, reads[i].now_us))
-            c->live++;
+            c->moving.live++;
         else if (reads[i].verdict == HAPAX_FOUND)
             moving_add(&c->moving, record);
         bytes += record->outcome.headers.len + record->outcome.body.len;
@@ -282,12 +281,13 @@ static enum cli_exit copy(struct copying *c)
         return exit;
     exit = walk(c);
     progress_end(&c->progress);
-    moving_report(&c->moving, c->args->dry_run ? "would copy" : "copied", c->live);
+    moving_report(&c->moving, c->args->dry_run ? "would copy" : "copied");
     if (exit == CLI_DONE && c->damage.places > 0)
         exit = cli_fail(&c->args->args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,
                         "%u damaged places were passed over (\"hapax check\" says more)",
                         c->damage.places);
-    return exit == CLI_DONE && c->live + c->moving.otherwise + c->moving.left > 0 ? CLI_NO : exit;
+    return exit == CLI_DONE && c->moving.live + c->moving.otherwise + c->moving.left > 0 ? CLI_NO
+                                                                                         : exit;
 }
 
 static enum cli_exit run(struct cli_args *args)

@@ -99,7 +99,7 @@ int64_t moving_sum(const struct moving *moving)
     return n;
 }
 
-static void put_json(const struct moving *moving, const char *done, int64_t live)
+static void put_json(const struct moving *moving, const char *done)
 {
     struct json json;
     char name[32];
@@ -112,19 +112,20 @@ static void put_json(const struct moving *moving, const char *done, int64_t live
     json_number(&json, name, moving_sum(moving));
     for (int state = HAPAX_STATE_STARTED; state <= HAPAX_STATE_UNKNOWN; state++)
         json_number(&json, hapax_state_name((enum hapax_state)state), moving->put[state]);
-    json_number(&json, "left_running", live);
+    json_number(&json, "left_running", moving->live);
     json_number(&json, "left_otherwise", moving->otherwise);
     json_number(&json, "left_unreadable", moving->left);
+    json_number(&json, "left_expired", moving->expired);
     json_end(&json);
 }
 
-void moving_report(const struct moving *moving, const char *done, int64_t live)
+void moving_report(const struct moving *moving, const char *done)
 {
     int64_t n = moving_sum(moving);
     const char *by = " (";
 
     if (moving->args->json) {
-        put_json(moving, done, live);
+        put_json(moving, done);
         return;
     }
     printf("%s %" PRId64 " operation%s", done, n, n == 1 ? "" : "s");
@@ -136,11 +137,14 @@ void moving_report(const struct moving *moving, const char *done, int64_t live)
         by = ", ";
     }
     puts(n > 0 ? ")" : "");
-    if (live > 0)
-        printf("left %" PRId64 " that run: stop the doors, and copy again with --wait\n", live);
+    if (moving->live > 0)
+        printf("left %" PRId64 " that run: stop the doors, and copy again with --wait\n",
+               moving->live);
     if (moving->otherwise > 0)
         printf("left %" PRId64 " that the other store has otherwise, or further on\n",
                moving->otherwise);
     if (moving->left > 0)
         printf("left %" PRId64 " that could not be put\n", moving->left);
+    if (moving->expired > 0)
+        printf("left %" PRId64 " that had expired\n", moving->expired);
 }

@@ -24,6 +24,7 @@ struct moving {
     int64_t put[HAPAX_STATE_UNKNOWN + 1]; /* by state: what is in the store now, as it was given */
     int64_t otherwise; /* the store has something else, or the same further on */
     int64_t left; /* could not be put */
+    int64_t live, expired; /* were not to be put */
 };
 
 /* Adds a record to the batch, which has room for MOVING_BATCH. Spans of its outcome are borrowed
@@ -40,6 +41,6 @@ void moving_left(struct moving *moving, const struct hapax_id *id, const char *w
 int64_t moving_sum(const struct moving *moving);
 
 /* Prints what was done: "copied 12 operations (10 completed, 2 failed)", and what was left. */
-void moving_report(const struct moving *moving, const char *done, int64_t live);
+void moving_report(const struct moving *moving, const char *done);
 
 #endif

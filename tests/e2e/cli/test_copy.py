@@ -157,3 +157,72 @@ def test_a_copy_that_was_killed_goes_on(hapax, fresh, kind):
     began = time.monotonic()
     assert copied(hapax, to, source)[:2] == (0, said), "nothing may differ"
     print(f"{n / (time.monotonic() - began):.0f} records a second, {kills} kills")
+
+
+def test_a_table_of_keys_is_imported(hapax, folder, fresh):
+    """Its keys are answered with what the table had, under the secret and sealed; again, nothing changes."""
+    store, now = fresh("rocksdb"), int(time.time())
+    hapax.env.update(HAPAX_SECRET_FILE=private(folder / "secret", "s" * 32),
+                     HAPAX_KEYS_FILE=private(folder / "keys", KEYS))
+    assert hapax("init", "--store", store).code == 0
+    ann = Once(hapax, store, "ann")
+    assert ann("k0", "echo ours").out == "ours\n"
+    ours = next(iter(records(hapax, store).values()))
+    lines = [
+        {"key": "k1", "owner": "ann", "status": 0, "body": f"{MARK}\n", "created": now - 60},
+        {"key": "k2", "owner": "ann", "status": 7, "body_base64": "AHgK", "created": now - 60, "expires": now + 3600,
+         "headers": {"Content-Type": "text/plain", "X-A": "\u00e9"}, "what": "POST /v1", "scope": "default"},
+        {"key": "k0", "owner": "ann", "status": 0, "body": "theirs", "created": now - 60},
+        {"key": "k3", "owner": "ann", "status": 0, "created": now - 90000},
+        {"key": "k4", "status": 0, "created": now, "body": {"a": [1, 2.0]}, "fingerprint": "ab" * 32},
+    ]
+    (folder / "keys.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
+
+    def imported(*options):
+        done = hapax("import", folder / "keys.jsonl", "--store", store, "--json", *options)
+        return done.code, json.loads(done.out.splitlines()[-1])
+
+    code, said = imported("--dry-run")
+    assert (code, said["would_import"], said["left_expired"]) == (0, 4, 1) and len(records(hapax, store)) == 1
+    for _ in range(2):
+        code, said = imported()
+        assert (code, said["imported"], said["left_otherwise"], said["left_expired"]) == (1, 3, 1, 1)
+    assert ann("k1").out == f"{MARK}\n" and ann("k2", "exit 1").code == 7 and ann("k0", "echo ours").out == "ours\n"
+    shown = hapax("show", "--store", store, "--owner", "ann", "k2", "--json").json
+    assert (shown["created_us"], shown["expires_us"]) == ((now - 60) * 10**6, (now + 3600) * 10**6)
+    assert shown["what"] == "POST /v1" and shown["body"] == "\0x\n", shown
+    assert hapax("show", "--store", store, "k4", "--json").json["body"] == '{"a": [1, 2.0]}'
+    assert hapax.run(HAPAX, "run", "--store", store, "k4", "--", "true").code == 120  # another request
+    assert ann("k3", "echo anew").out == "anew\n"
+    assert ours in records(hapax, store).values()
+    files = [path for path in (folder / "store1").rglob("*") if path.is_file()]
+    assert files and not any(MARK.encode() in path.read_bytes() for path in files)
+
+
+GOOD = {"key": "k", "status": 200, "created": 1795449600}
+
+
+@pytest.mark.parametrize("line,why", [
+    ("[]", "no JSON object"), ('{"key": "k"', "no JSON object"), (GOOD | {"key": ""}, "1 to 255 bytes"),
+    (GOOD | {"key": 7}, "no string"), (GOOD | {"status": 1000}, "status"), (GOOD | {"status": "x"}, "status"),
+    (GOOD | {"created": None}, "created"), (GOOD | {"created": "2026-01-31"}, "whole number of seconds"),
+    (GOOD | {"expires": 1}, "before"), (GOOD | {"headers": {"A": "b\r\nC: d"}}, "no header"),
+    (GOOD | {"headers": {"A B": "c"}}, "no header"), (GOOD | {"headers": {"": "c"}}, "no header"),
+    (GOOD | {"headers": {"A": 1}}, "no header"), (GOOD | {"headers": []}, "no object"),
+    (GOOD | {"body_base64": "*"}, "base64"), (GOOD | {"fingerprint": "ab"}, "64 hex digits"),
+    (GOOD | {"caller": "A" * 64}, "64 hex digits")])
+def test_a_wrong_line_is_named(hapax, fresh, line, why):
+    """By its number; what stands before it in its batch is not put."""
+    store = fresh("rocksdb")
+    assert hapax("init", "--store", store).code == 0
+    text = json.dumps(GOOD | {"key": "first"}) + "\n" + (line if isinstance(line, str) else json.dumps(line))
+    done = hapax("import", "-", "--store", store, stdin=text.encode())
+    assert done.code == 2 and "line 2: " in done.err and why in done.err, done.err
+    assert records(hapax, store) == {}
+
+
+def test_an_import_needs_a_file(hapax, store):
+    """One that there is."""
+    assert hapax("init", "--store", store).code == 0
+    assert "say which FILE" in hapax("import", "--store", store).err
+    assert 'cannot read "none"' in hapax("import", "none", "--store", store).err
