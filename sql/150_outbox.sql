@@ -61,6 +61,36 @@ AS $$
     END
 $$;
 
+-- Where the setting hapax.outbox says "debezium", messages go here and not to a relay: columns as
+-- Debezium's outbox event router has them by default, and some more. A connector reads the log, and
+-- no view is in it. So a row is written for the log alone, and removed in the same statement's
+-- transaction: the table stays empty. Deletes are nothing to the router; they need the primary key.
+-- Rejected: these names in hapax.outbox. Each change of a row's state would be one more event, and
+-- pgoutput leaves generated columns out.
+CREATE TABLE IF NOT EXISTS hapax.outbox_events (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id uuid NOT NULL,
+    aggregatetype character varying(255) NOT NULL,
+    aggregateid character varying(255) NOT NULL,
+    type character varying(255) NOT NULL,
+    payload bytea NOT NULL,
+    key text NOT NULL,
+    content_type text NOT NULL,
+    headers jsonb NOT NULL
+);
+COMMENT ON TABLE hapax.outbox_events
+    IS 'Messages for Debezium''s outbox event router, which reads them from the log: always empty';
+COMMENT ON COLUMN hapax.outbox_events.seq IS 'Its number';
+COMMENT ON COLUMN hapax.outbox_events.id
+    IS 'Of the message: made of its key, so a repeat has it again';
+COMMENT ON COLUMN hapax.outbox_events.aggregatetype IS 'The topic of hapax.publish()';
+COMMENT ON COLUMN hapax.outbox_events.aggregateid IS 'What it is about: the key in Kafka';
+COMMENT ON COLUMN hapax.outbox_events.type IS 'The step, or else the topic';
+COMMENT ON COLUMN hapax.outbox_events.payload IS 'The message''s body';
+COMMENT ON COLUMN hapax.outbox_events.key IS 'Its idempotency key';
+COMMENT ON COLUMN hapax.outbox_events.content_type IS 'Of the payload; empty: not said';
+COMMENT ON COLUMN hapax.outbox_events.headers IS 'An object of strings';
+
 CREATE OR REPLACE FUNCTION hapax.publish(topic text, aggregate text, key text,
     step text DEFAULT NULL, payload bytea DEFAULT '', headers jsonb DEFAULT '{}',
     content_type text DEFAULT NULL) RETURNS bigint
@@ -112,6 +142,22 @@ BEGIN
     END IF;
     v_hash := hashtextextended(aggregate, 2);
     PERFORM pg_advisory_xact_lock(v_hash);
+    CASE coalesce(current_setting('hapax.outbox', true), '')
+    WHEN '', 'relay' THEN
+        NULL;
+    WHEN 'debezium' THEN
+        INSERT INTO hapax.outbox_events (id, aggregatetype, aggregateid, type, payload, key,
+            content_type, headers)
+        VALUES (substr(encode(sha256(convert_to(v_key, 'UTF8')), 'hex'), 1, 32)::uuid, topic,
+            aggregate, coalesce(step, topic), coalesce(payload, ''), v_key,
+            coalesce(content_type, ''), coalesce(headers, '{}'))
+        RETURNING seq INTO v_seq;
+        DELETE FROM hapax.outbox_events e WHERE e.seq = v_seq;
+        RETURN v_seq;
+    ELSE
+        RAISE EXCEPTION 'hapax: the setting hapax.outbox is neither "relay" nor "debezium"'
+            USING ERRCODE = 'invalid_parameter_value';
+    END CASE;
     INSERT INTO hapax.outbox (created_us, due_us, ended_us, tries, part, state, topic, aggregate,
         key, content_type, headers, payload, error)
     VALUES (hapax.now_us(), 0, 0, 0, v_hash & 63, 0, topic, aggregate, v_key,

@@ -5,13 +5,17 @@ taken, who may take it, and what becomes of what cannot be sent.
 """
 import json
 import random
+import re
 import select
+import subprocess
 import threading
 import uuid
 
 import pytest
 
 import psycopg2
+from conftest import BUILD
+from postgres_server import Postgres
 from process import PATIENCE
 from sql_database import ask, later, row, waits
 
@@ -330,3 +334,73 @@ def test_a_storm_keeps_the_order_and_loses_nothing(db):
     for name, seqs in committed.items():
         assert seqs == sorted(seqs), f"numbers of {name} are not in the order of commits"
         assert list(dict.fromkeys(published[name])) == seqs, f"{name} is out of order, or not whole (seed {seed})"
+
+
+# ---- Debezium ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logged(request):
+    """A database whose log can be decoded, as a connector does; asks it what has been committed since."""
+    server = Postgres(wal_level="logical").start()
+    request.addfinalizer(server.stop)
+    name = server.database()
+    uri = server.uri(name)
+    subprocess.run([BUILD / "hapax", "init", "--store", uri], check=True, timeout=PATIENCE, capture_output=True)
+    conn = psycopg2.connect(uri)
+    request.addfinalizer(conn.close)
+    ask(conn, f"ALTER DATABASE {name} SET hapax.outbox = 'debezium'")
+    conn.commit()
+    ask(conn, "SELECT pg_create_logical_replication_slot('events', 'test_decoding')")
+    conn.commit()
+    conn.close()
+    conn = psycopg2.connect(uri)
+    request.addfinalizer(conn.close)
+
+    def changes():
+        told = [r[0] for r in ask(conn, "SELECT data FROM pg_logical_slot_get_changes('events', NULL, NULL)")]
+        conn.commit()
+        return [re.fullmatch(r"table hapax\.(\w+): (\w+): (.*)", line, re.S).groups() for line in told
+                if line.startswith("table")]
+    return conn, changes
+
+
+# The columns that the router's documentation has, with their types, in the log once the transaction has committed, and
+# in no table; none of what was rolled back.
+def test_debezium_reads_rows_by_the_names_it_has(logged):
+    conn, changes = logged
+    columns = dict(ask(conn, """SELECT a.attname, format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull
+        THEN ' not null' ELSE '' END FROM pg_attribute a WHERE a.attrelid = 'hapax.outbox_events'::regclass
+        AND a.attnum > 0"""))
+    texts = dict.fromkeys(("aggregatetype", "aggregateid", "type"), "character varying(255)")
+    for name, kind in {"id": "uuid", **texts, "payload": "bytea"}.items():
+        assert columns[name] == f"{kind} not null"
+    publish(conn, topic="gone")
+    conn.rollback()
+    publish(conn, "order-17", "k", "pay", b"\x00paid", topic="payments", headers={"A": "b"})
+    publish(conn, "order-17", "k2", topic="payments")
+    conn.commit()
+    told = [(table, kind, dict(re.findall(r"(\w+)\[[^]]*\]:('(?:[^']|'')*'|\w+)", row)))
+            for table, kind, row in changes()]
+    assert [(table, kind) for table, kind, _ in told] == [("outbox_events", "INSERT"), ("outbox_events", "DELETE")] * 2
+    first, second = told[0][2], told[2][2]
+    assert first == {"seq": first["seq"], "id": first["id"], "aggregatetype": "'payments'", "aggregateid": "'order-17'",
+                     "type": "'pay'", "payload": "'\\x0070616964'", "key": "'k:pay'", "content_type": "''",
+                     "headers": "'{\"A\": \"b\"}'"}
+    assert second["type"] == "'payments'" and int(second["seq"]) > int(first["seq"]) and second["id"] != first["id"]
+    publish(conn, "order-17", "k", "pay", topic="payments")
+    conn.commit()
+    assert changes()[0][2].split("id[uuid]:")[1].startswith(first["id"])
+    assert ask(conn, "SELECT FROM hapax.outbox") == ask(conn, "SELECT FROM hapax.outbox_events") == []
+
+
+# A setting that says neither is refused; without one, or with "relay", a relay has it.
+def test_who_publishes_is_said_by_a_setting(db):
+    conn = db.connect()
+    publish(conn)
+    ask(conn, "SET hapax.outbox = 'relay'")
+    publish(conn)
+    assert len(turn(conn)) >= 1
+    ask(conn, "SET hapax.outbox = 'kafka'")
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match="neither"):
+        publish(conn)
