@@ -86,8 +86,9 @@ END
 $$;
 
 -- The contract. Numbers are those of the enums in include/hapax/store.h.
---   All arrays that are not NULL have one length. p_kind, p_id and p_flags are not NULL, nor is
---   p_token where an op has one. No id comes twice.
+--   All arrays that are not NULL have one length. p_kind, p_id and p_flags have no NULL, nor has
+--   p_token but of a READ, nor p_fingerprint and p_caller of a CLAIM, which names no 32 bytes 0xff
+--   there. No id comes twice.
 --   p_flags: on_expired | resolve << 2 | rerun_completed 16 | reconciled 32 | ran 64 | as_unknown
 --     128 | force 256 | body_kept 512 | died 2048. In those of the first op, 1024: rows may be
 --     packed.
@@ -158,6 +159,19 @@ BEGIN
         RAISE EXCEPTION 'hapax.door: only operators resolve (they need hapax.run)'
             USING ERRCODE = 'insufficient_privilege';
     END IF;
+    -- NULL is neither equal nor unequal, so no comparison below may meet one.
+    FOR v_at IN 1 .. v_last LOOP
+        IF p_kind[v_at] IS NULL OR p_id[v_at] IS NULL OR p_flags[v_at] IS NULL
+            OR p_kind[v_at] <> 5 AND p_token[v_at] IS NULL THEN
+            RAISE EXCEPTION 'hapax.run: op % has no kind, id, flags or token', v_at
+                USING ERRCODE = 'null_value_not_allowed';
+        END IF;
+        IF p_kind[v_at] = 1
+            AND coalesce(p_fingerprint[v_at] = c_any OR p_caller[v_at] = c_any, true) THEN
+            RAISE EXCEPTION 'hapax.run: op % claims for no request, or for any', v_at
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END LOOP;
     -- Set by a SET of this session, or by another client of a pooler.
     IF current_setting('hapax.again', true) <> '' THEN
         PERFORM set_config('hapax.again', '', true);

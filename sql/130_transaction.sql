@@ -231,6 +231,10 @@ BEGIN
         fingerprint := hapax.under('fingerprint'::text, fingerprint, v_secret);
         caller := hapax.under('caller'::text, caller, v_secret);
     END IF;
+    IF decode(repeat('ff', 32), 'hex') IN (fingerprint, caller) THEN
+        RAISE EXCEPTION 'hapax: only an imported record is of any request or caller'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     SELECT o.fingerprint INTO v_bound FROM hapax.operations o WHERE o.id = hapax.bound_id();
     IF v_bound.fingerprint IS DISTINCT FROM hapax.bound_check(v_secret) THEN
         PERFORM hapax.bind(v_secret);

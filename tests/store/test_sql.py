@@ -84,6 +84,7 @@ def test_digests_and_derived_keys_are_those_of_the_library(db, library):
     ("hapax.begin('s', 'k', on_expired => 'never')", "on_expired is not"),
     ("hapax.begin('s', 'k', attempts_max => -1)", "attempts_max is below 0"),
     ("hapax.begin('s', 'k', fingerprint => 'x')", "digests of 32 bytes"),
+    ("hapax.begin('s', 'k', caller => decode(repeat('ff', 32), 'hex'))", "only an imported record"),
     ("hapax.complete('x')", "the token is not one"),
     ("hapax.complete(repeat('A', 64), 1000)", "status 1000 is not between"),
     ("hapax.complete(repeat('A', 64), 200, convert_to(repeat('h', 65537), 'UTF8'))", "headers of 65537 bytes are over"),

@@ -367,6 +367,16 @@ def test_a_door_reads_no_operation_but_by_its_request(db, roles):
     for kind, function in ((RESOLVE, "door"), (READ, "run")):
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             run(kind, b"3" * 16, prints, function)
+    # What is NULL is of no request, and no door claims for any.
+    for request in ((None, None), (prints[0], None), (None, prints[1]), (b"\xff" * 32, prints[1]),
+                    (prints[0], b"\xff" * 32)):
+        with pytest.raises(psycopg2.errors.InvalidParameterValue):
+            run(CLAIM, b"3" * 16, request)
+    for kind in (CLAIM, COMPLETE, None):
+        with pytest.raises(psycopg2.errors.NullValueNotAllowed):
+            run(kind, None, prints)
+    assert run(READ, None, (None, None))[:2] == [0, -8]
+    assert run(READ, b"2" * 16, prints)[:4] == [FOUND, 0, 2, b"receipt"]
 
 
 # --print has the script and these statements, for those who migrate by hand. A role that is missing is made; a name
