@@ -136,46 +136,27 @@ local function unbound()
     r.resolved == 0
 end
 
--- Stamps the record and decides when its retention ends: never for `unknown`, nor for `started`
--- under hold; soon where nothing ever ran; and never before the lease ends. Without new headers and
--- body the stored ones stay. With `after`, a tombstone stays for so long behind the record.
-local function write(verdict, bound, own_headers, own_body, retention, after)
-  local expires, kept = 0, retention or r.retention
-  local left, ends = r.leaves, 0
-  if r.state ~= STARTED then
-    r.lease = 0
-  end
-  if unbound() and (kept == 0 or kept > REFUSED_KEPT) then
-    kept = REFUSED_KEPT
-  end
-  if kept > 0 and r.state ~= UNKNOWN_STATE and not (r.state == STARTED and r.hold == 1) then
-    expires = now + kept * 1000
-    if expires < r.lease then
-      expires = r.lease
-    end
-    ends = expires
-    expires = expires + (after or 0) * 1000
-  end
+-- Packs the record in hand, last written at this time and gone at that one.
+local function packed(updated, expires, kept, headers_len, body_len)
+  return pack(HEAD, VERSION, r.mark, r.state, r.hold, r.stale, r.ran, r.reruns, kept, r.status,
+    r.attempt, r.spent, r.fence, r.created, updated, r.lease, expires, r.retention, r.resolved,
+    headers_len, body_len, r.scope_len, r.by_len, r.owner_len, r.what_len, r.old_state,
+    r.old_status)
+end
+
+-- Writes the value, which goes when its retention ends, and the tombstone that it leaves. Returns
+-- the refusal. `left`: the key has a tombstone.
+local function put(value, updated, bound, expires, ends, left)
+  local reply
   if grave == key then
     ends = expires
   end
   r.leaves = expires > ends
-  if own_headers then
-    r.headers_len, r.body_len = #own_headers, #own_body
-  else
-    own_headers, own_body = sub(r.value, r.bound_end + 1), ''
-  end
-  local value, reply = pack(HEAD, VERSION, r.mark, r.state, r.hold, r.stale, r.ran, r.reruns,
-    r.kept, r.status, r.attempt, r.spent, r.fence, r.created, now, r.lease, expires, r.retention,
-    r.resolved, r.headers_len, r.body_len, r.scope_len, r.by_len, r.owner_len, r.what_len,
-    r.old_state, r.old_status) .. bound .. own_headers .. own_body, nil
   if r.leaves then
-    reply = call('SET', grave, pack(HEAD, VERSION, r.mark, r.state, r.hold, r.stale, r.ran,
-      r.reruns, 0, r.status, r.attempt, r.spent, r.fence, r.created, now, r.lease, expires,
-      r.retention, r.resolved, 0, 0, r.scope_len, r.by_len, r.owner_len, r.what_len, r.old_state,
-      r.old_status) .. bound, 'PXAT', string.format('%.0f', math.ceil(expires / 1000)))
+    reply = call('SET', grave, packed(updated, expires, 0, 0, 0) .. bound, 'PXAT',
+      string.format('%.0f', math.ceil(expires / 1000)))
     if reply.err then
-      return REFUSED, reply.err
+      return reply.err
     end
   end
   if expires == 0 then
@@ -190,8 +171,37 @@ local function write(verdict, bound, own_headers, own_body, retention, after)
   if grave ~= key and (reply.err and r.leaves or left and not r.leaves) then
     call('SET', grave, '', 'PX', 1)
   end
-  if reply.err then
-    return REFUSED, reply.err
+  return reply.err
+end
+
+-- Stamps the record and decides when its retention ends: never for `unknown`, nor for `started`
+-- under hold; soon where nothing ever ran; and never before the lease ends. Without new headers and
+-- body the stored ones stay. With `after`, a tombstone stays for so long behind the record.
+local function write(verdict, bound, own_headers, own_body, retention, after)
+  local expires, ends, kept = 0, 0, retention or r.retention
+  if r.state ~= STARTED then
+    r.lease = 0
+  end
+  if unbound() and (kept == 0 or kept > REFUSED_KEPT) then
+    kept = REFUSED_KEPT
+  end
+  if kept > 0 and r.state ~= UNKNOWN_STATE and not (r.state == STARTED and r.hold == 1) then
+    ends = now + kept * 1000
+    if ends < r.lease then
+      ends = r.lease
+    end
+    expires = ends + (after or 0) * 1000
+  end
+  if own_headers then
+    r.headers_len, r.body_len = #own_headers, #own_body
+  else
+    own_headers, own_body = sub(r.value, r.bound_end + 1), ''
+  end
+  local value = packed(now, expires, r.kept, r.headers_len, r.body_len) .. bound .. own_headers ..
+    own_body
+  local refusal = put(value, now, bound, expires, ends, r.leaves)
+  if refusal then
+    return REFUSED, refusal
   end
   wrote = true
   if waits then
@@ -441,17 +451,14 @@ local function import(exists)
       return code, sub(r.value, MARK_END + 1, r.bound_end)
     end
   end
-  local trouble, reply = read(value, #value), nil
+  local trouble = read(value, #value)
   if trouble then
     return REFUSED, 'the record to import has a number that Redis cannot keep'
   end
-  if r.expires == 0 then
-    reply = call('SET', key, value)
-  else
-    reply = call('SET', key, value, 'PXAT', string.format('%.0f', math.ceil(r.expires / 1000)))
-  end
-  if reply.err then
-    return REFUSED, reply.err
+  local refusal = put(value, updated, bound(), r.expires,
+    r.leaves and updated + r.retention * 1000 or r.expires, false)
+  if refusal then
+    return REFUSED, refusal
   end
   wrote = true
   return OK + (waits and REPLICATED or 0), sub(value, MARK_END + 1, r.bound_end)
@@ -525,7 +532,11 @@ local function fetch(kind)
     return value, size
   end
   place = grave
-  return value_there(kind)
+  value, size = value_there(kind)
+  if value == '' then -- put() emptied it
+    return false
+  end
+  return value, size
 end
 
 local out = {time[1], time[2]}

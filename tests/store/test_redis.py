@@ -438,6 +438,21 @@ def test_records_expire_by_themselves_but_not_what_is_unknown(hapax, redis):
     assert redis.do("DBSIZE") == 2
 
 
+# A record that leaves a tombstone has two keys, here and where it is copied to. The outcome is in the one that goes
+# with the retention. A list shows the record once; within a second of its end twice at most.
+def test_a_record_with_a_tombstone_is_one_record(hapax, redis):
+    uri = redis.uri()
+    done = hapax("run", "--store", uri, "--retention", "2h", "--tombstone", "3h", "k", "--", "echo", "MARKED")
+    assert (done.code, done.out) == (0, "MARKED\n"), done.err
+    wait_until(lambda: len(hapax("list", "--store", uri, "--json").lines) == 1, "a list that shows it once")
+    assert hapax("copy", "--from", uri, "--to", redis.uri(prefix="b:")).code == 0
+    for prefix in ("hapax:", "b:"):
+        grave, = (name for name in redis.do("KEYS", f"{prefix}*") if name.endswith("}"))
+        key = grave[len(prefix) + 1:-1]
+        assert 7_100_000 < redis.do("PTTL", key) <= 7_200_000 and 17_900_000 < redis.do("PTTL", grave) <= 18_000_000
+        assert "MARKED" in redis.do("GET", key) and "MARKED" not in redis.do("GET", grave)
+
+
 # A danger is exit 1: eviction, no log. A log that is synced once a second is told, and a good set-up passes.
 def test_check_tells_what_can_be_lost(hapax):
     def check(redis):

@@ -263,19 +263,29 @@ static void what_is_no_verdict_is_an_error_with_a_text(void **state)
 static void only_a_key_of_ours_has_an_id(void **state)
 {
     struct hapax_id id, back;
-    uint8_t key[HAPAX__REDIS_KEY_MAX + 1];
+    uint8_t key[HAPAX__REDIS_KEY_MAX + 1], grave[HAPAX__REDIS_GRAVE_MAX];
+    bool is_grave;
     size_t len;
 
     for (size_t i = 0; i < sizeof(id); i++)
         id.bytes[i] = (uint8_t)(i * 37);
     len = hapax__redis_key(key, "hapax:", &id);
     assert_int_equal(len, 70);
-    assert_true(hapax__redis_id(&back, "hapax:", (struct hapax_span){key, len}));
+    assert_true(hapax__redis_id(&back, &is_grave, "hapax:", (struct hapax_span){key, len}));
     assert_memory_equal(&back, &id, sizeof(id));
-    assert_false(hapax__redis_id(&back, "hapax:", (struct hapax_span){key, len - 1}));
-    assert_false(hapax__redis_id(&back, "hapax;", (struct hapax_span){key, len}));
+    assert_false(is_grave);
+    memcpy(grave, "hapax:{", 7);
+    memcpy(grave + 7, key, len);
+    grave[7 + len] = '}';
+    memset(&back, 0, sizeof(back));
+    assert_true(hapax__redis_id(&back, &is_grave, "hapax:", (struct hapax_span){grave, len + 8}));
+    assert_memory_equal(&back, &id, sizeof(id));
+    assert_true(is_grave);
+    assert_false(hapax__redis_id(&back, &is_grave, "hapax:", (struct hapax_span){grave, len + 7}));
+    assert_false(hapax__redis_id(&back, &is_grave, "hapax:", (struct hapax_span){key, len - 1}));
+    assert_false(hapax__redis_id(&back, &is_grave, "hapax;", (struct hapax_span){key, len}));
     key[20] = 'A';
-    assert_false(hapax__redis_id(&back, "hapax:", (struct hapax_span){key, len}));
+    assert_false(hapax__redis_id(&back, &is_grave, "hapax:", (struct hapax_span){key, len}));
 }
 
 int main(void)

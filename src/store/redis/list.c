@@ -15,12 +15,17 @@
  * A cursor means something to one process alone, which hashes by a secret of its own. Where another
  * process serves in its place (a restart, a failover), its node is walked from the beginning.
  * Rejected: "after this id" within any step, which passes over records as soon as a step grows.
+ *
+ * A record that leaves a tombstone has two keys, and SCAN finds both. Such a record is shown at its
+ * tombstone's, which outlives the other; but where it was completed after the walk began, SCAN may
+ * have been past its new tombstone by then, so it is shown at its own key as well.
  */
 #include "redis.h"
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/time.h"
 #include "core/machine.h"
 #include "store/types.h"
 
@@ -43,7 +48,13 @@ struct position {
     bool cut;
     uint64_t end;
     uint32_t who; /* the process whose cursor `scan` is; 0: not known */
-    uint8_t after[9]; /* the beginning of an id */
+    uint32_t since_s; /* when the walk of its keys began, by its clock; 0: not known */
+    uint8_t after[5]; /* the beginning of an id */
+};
+
+struct found {
+    struct hapax_id id;
+    bool grave; /* its tombstone's key was found */
 };
 
 struct list {
@@ -51,7 +62,7 @@ struct list {
     struct hapax_op *op;
     uint32_t limit;
     struct position position;
-    struct hapax_id *ids; /* of the step, in order */
+    struct found *ids; /* of the step, in order, each once */
     size_t id_count;
     uint64_t end; /* where the next step begins; 0: there is none */
     uint32_t found; /* records of the step, behind op->count in op->records */
@@ -73,6 +84,7 @@ static struct hapax_id cursor_of(const struct position *position)
     hapax__put_number(&w, position->scan, 8);
     hapax__put_number(&w, position->cut ? position->end : 0, 8);
     hapax__put_number(&w, position->who, 4);
+    hapax__put_number(&w, position->since_s, 4);
     if (position->cut)
         hapax__put(&w, position->after, sizeof(position->after));
     return id;
@@ -89,6 +101,7 @@ static bool position_of(struct position *position, const struct hapax_id *cursor
     position->cut = kind == 2;
     position->end = hapax__take_u64(&r);
     position->who = hapax__take_u32(&r);
+    position->since_s = hapax__take_u32(&r);
     hapax__take_into(&r, position->after, sizeof(position->after));
     assert(!r.bad && r.left == 0);
     return kind <= 2 && (kind > 0 || (position->node == 0 && position->scan == 0));
@@ -146,7 +159,25 @@ static bool read_u64(uint64_t *out, const struct hapax__resp *reply)
 
 static int by_bytes(const void *a, const void *b)
 {
-    return memcmp(a, b, sizeof(struct hapax_id));
+    const struct found *x = a, *y = b;
+
+    return memcmp(&x->id, &y->id, sizeof(x->id));
+}
+
+/* Keeps each id once, in order. */
+static void sort_ids(struct list *list)
+{
+    struct found *last = list->ids;
+    size_t n = list->id_count;
+
+    qsort(list->ids, n, sizeof(*list->ids), by_bytes);
+    for (size_t i = 1; i < n; i++) {
+        if (by_bytes(last, &list->ids[i]) != 0)
+            *++last = list->ids[i];
+        else
+            last->grave |= list->ids[i].grave;
+    }
+    list->id_count = n == 0 ? 0 : (size_t)(last + 1 - list->ids);
 }
 
 /* The pattern of our keys: the prefix with its special characters escaped, then the digits of an
@@ -175,12 +206,13 @@ static bool take_ids(struct list *list, const struct hapax__resp *keys)
     for (size_t i = 0; i < keys->elements; i++) {
         const struct hapax__resp *key = keys->element[i];
         struct hapax_span span = {(const uint8_t *)key->str, key->len};
+        struct found *found = &list->ids[list->id_count];
 
         if (key->type == HAPAX__RESP_STRING &&
-            hapax__redis_id(&list->ids[list->id_count], list->redis->uri.prefix, span))
+            hapax__redis_id(&found->id, &found->grave, list->redis->uri.prefix, span))
             list->id_count++;
     }
-    qsort(list->ids, list->id_count, sizeof(*list->ids), by_bytes);
+    sort_ids(list);
     return true;
 }
 
@@ -211,14 +243,23 @@ static enum hapax_error scan(struct list *list, unsigned count)
     return HAPAX_ERR_NONE;
 }
 
+/* Whether the walk comes, or came, to the record's tombstone, too. */
+static bool is_shown_there(const struct list *list, const struct hapax_record *record)
+{
+    return list->redis->uri.kind != HAPAX__REDIS_CLUSTER &&
+           hapax__shown_until(record) < record->expires_us &&
+           record->updated_us / US_PER_S < list->position.since_s;
+}
+
 /* Shows a record, if it is wanted and there is room. */
-static enum step show(struct list *list, struct hapax_op *one)
+static enum step show(struct list *list, struct hapax_op *one, bool grave)
 {
     struct hapax_op *op = list->op;
 
     if (one->now_us > op->now_us)
         op->now_us = one->now_us;
-    if (one->verdict == HAPAX_FOUND && hapax__listed(&one->record, op, one->now_us)) {
+    if (one->verdict == HAPAX_FOUND && hapax__listed(&one->record, op, one->now_us) &&
+        (grave || !is_shown_there(list, &one->record))) {
         if (op->count + list->found == list->limit)
             return STEP_TOO_MUCH;
         if (!hapax__store_keep(&list->redis->base, one)) {
@@ -234,10 +275,10 @@ static enum step show(struct list *list, struct hapax_op *one)
 
 /* Takes the answer of a lookup. A record that cannot be read is too much for any step but its
  * own. */
-static enum step take_lookup(struct list *list, const struct hapax_id *id,
+static enum step take_lookup(struct list *list, const struct found *found,
                              const struct hapax__resp *reply, size_t i)
 {
-    struct hapax_op one = {.kind = HAPAX_OP_LIST, .id = *id};
+    struct hapax_op one = {.kind = HAPAX_OP_LIST, .id = found->id};
     char text[HAPAX_TEXT_MAX];
     bool if_replicated;
     size_t need;
@@ -247,14 +288,14 @@ static enum step take_lookup(struct list *list, const struct hapax_id *id,
         return STEP_FAILED;
     }
     if (one.error == HAPAX_ERR_NONE)
-        return show(list, &one);
+        return show(list, &one, found->grave);
     fail(list, one.error, text);
     return one.error == HAPAX_ERR_CORRUPT || one.error == HAPAX_ERR_UNSUPPORTED ? STEP_TOO_MUCH
                                                                                 : STEP_FAILED;
 }
 
 /* Looks up n records: in one call; in a cluster in one call each. */
-static enum step lookup(struct list *list, const struct hapax_id *ids, size_t n)
+static enum step lookup(struct list *list, const struct found *ids, size_t n)
 {
     struct hapax__redis *redis = list->redis;
     bool each = redis->uri.kind == HAPAX__REDIS_CLUSTER;
@@ -268,7 +309,7 @@ static enum step lookup(struct list *list, const struct hapax_id *ids, size_t n)
 
     assert(n > 0 && n <= LOOKS_MAX);
     for (size_t i = 0; i < n; i++) {
-        hapax__redis_pack_lookup(&redis->packed[i], &ids[i], redis->uri.prefix);
+        hapax__redis_pack_lookup(&redis->packed[i], &ids[i].id, redis->uri.prefix);
         ops[i] = &redis->packed[i];
     }
     for (size_t c = 0; c < call_count; c++) {
@@ -303,7 +344,7 @@ static enum step take_step(struct list *list, unsigned count)
     if (scan(list, count) != HAPAX_ERR_NONE)
         return STEP_FAILED;
     if (behind && list->end == list->position.end)
-        while (from < list->id_count && memcmp(list->ids[from].bytes, list->position.after,
+        while (from < list->id_count && memcmp(list->ids[from].id.bytes, list->position.after,
                                                sizeof(list->position.after)) <= 0)
             from++;
     while (from < list->id_count && step == STEP_DONE) {
@@ -317,8 +358,9 @@ static enum step take_step(struct list *list, unsigned count)
 
 /* ---- who is asked -------------------------------------------------------------------- */
 
-/* The beginning of the run_id of the process that serves the list's node; 0: it has none. */
-static uint32_t who_serves(struct list *list)
+/* The beginning of the run_id of the process that serves the list's node, and the seconds of its
+ * clock; 0: it has none. */
+static uint32_t who_serves(struct list *list, uint32_t *now_s)
 {
     struct hapax_span args[] = {hapax_str("INFO"), hapax_str("server")};
     struct hapax__redis_call call = {.args = args, .argc = 2, .node = list->position.node};
@@ -326,9 +368,13 @@ static uint32_t who_serves(struct list *list)
     const char *at;
     char digits[9];
 
+    *now_s = 0;
     if (hapax__redis_route_run(redis->route, &call, 1, false, redis->text) != HAPAX_ERR_NONE ||
         call.reply->type != HAPAX__RESP_STRING)
         return 0;
+    at = strstr(call.reply->str, "server_time_usec:");
+    if (at)
+        *now_s = (uint32_t)(strtoull(at + strlen("server_time_usec:"), NULL, 10) / US_PER_S);
     at = strstr(call.reply->str, "run_id:");
     if (!at)
         return 0;
@@ -340,12 +386,13 @@ static uint32_t who_serves(struct list *list)
  * walked anew. */
 static bool same_server(struct list *list)
 {
-    uint32_t who = who_serves(list);
+    uint32_t now_s, who = who_serves(list, &now_s);
     bool same = who == list->position.who;
 
     if (!same) {
         list->position.scan = 0;
         list->position.cut = false;
+        list->position.since_s = now_s;
     }
     list->position.who = who;
     return same;
@@ -374,7 +421,7 @@ static void go_on(struct list *list, size_t nodes)
         return;
     list->position.node++;
     if (list->position.node < nodes)
-        list->position.who = who_serves(list);
+        list->position.who = who_serves(list, &list->position.since_s);
 }
 
 /* Walks until the limit, the end, or the most that one op may walk. False: op->error says why

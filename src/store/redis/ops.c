@@ -60,11 +60,12 @@ static void put_keys(struct hapax__redis_args *out, const char *prefix, const st
     out->grave_len = sizeof(out->grave) - w.left;
 }
 
-bool hapax__redis_id(struct hapax_id *out, const char *prefix, struct hapax_span key)
+bool hapax__redis_id(struct hapax_id *out, bool *grave, const char *prefix, struct hapax_span key)
 {
     size_t len = strlen(prefix);
 
-    if (key.len > len + 2 && key.ptr[len] == '{' && key.ptr[key.len - 1] == '}')
+    *grave = key.len > len + 2 && key.ptr[len] == '{' && key.ptr[key.len - 1] == '}';
+    if (*grave)
         key = (struct hapax_span){key.ptr + len + 1, key.len - len - 2};
     return key.len == len + 2 * sizeof(out->bytes) && memcmp(key.ptr, prefix, len) == 0 &&
            hapax__unhex(out->bytes, key.ptr + len, sizeof(out->bytes));

@@ -42,8 +42,8 @@ struct hapax__redis {
 size_t hapax__redis_key(uint8_t out[HAPAX__REDIS_KEY_MAX], const char *prefix,
                         const struct hapax_id *id);
 
-/* Reads the id of such a key, or of a tombstone's. False: it is no key of ours. */
-bool hapax__redis_id(struct hapax_id *out, const char *prefix, struct hapax_span key);
+/* Reads the id of such a key, or of a tombstone's (*grave). False: it is no key of ours. */
+bool hapax__redis_id(struct hapax_id *out, bool *grave, const char *prefix, struct hapax_span key);
 
 /* Packs an op on one id. */
 void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op,
