@@ -236,7 +236,8 @@ static bool take_times(struct importing *m, struct hapax_record *record, struct 
         return wrong(m, "\"created\" is missing: when it was answered");
     if (record->expires_us == 0)
         record->expires_us = record->created_us + m->args->retention_ms * US_PER_MS;
-    record->retention_ms = (record->expires_us - record->created_us) / US_PER_MS;
+    /* rounded up: a record that is there for longer than its retention is a tombstone */
+    record->retention_ms = (record->expires_us - record->created_us + US_PER_MS - 1) / US_PER_MS;
     if (record->retention_ms < 1 || record->retention_ms > HAPAX_DURATION_MAX_MS)
         return wrong(m, "\"expires\" is before \"created\", or over ten years after it");
     record->updated_us = record->created_us;
