@@ -59,6 +59,7 @@ static bool may_acknowledge(const struct hapax__ended *ended)
     switch (ended->kind) {
     case HAPAX_ANSWER_REPLAY:
     case HAPAX_ANSWER_GONE:
+    case HAPAX_ANSWER_EXPIRED:
         return ended->recorded;
     case HAPAX_ANSWER_FRESH:
         return ended->recorded && ended->cls == HAPAX_CLASS_FINAL;
@@ -148,13 +149,14 @@ static void shade(struct asked *asked, unsigned number)
 /* A message is acknowledged only when it is done, none is dropped, and every pause is bounded. */
 CASE(every_answer_under_every_setting_is_decided_soundly)
 {
-    for (int kind = 0; kind <= HAPAX_ANSWER_BYPASS; kind++)
+    for (int kind = 0; kind <= HAPAX_ANSWER_EXPIRED; kind++)
         for (int cls = 0; cls <= HAPAX_CLASS_UNKNOWN; cls++)
             for (unsigned setting = 0; setting < SETTINGS; setting++)
                 for (unsigned number = 0; number < SHADES; number++) {
                     struct asked asked;
 
-                    if (may_run((enum hapax_answer_kind)kind) && cls == 0)
+                    if (kind == HAPAX_ANSWER_LIMITED || /* only the HTTP door has limits */
+                        (may_run((enum hapax_answer_kind)kind) && cls == 0))
                         continue;
                     asked_init(&asked, (enum hapax_answer_kind)kind, (enum hapax_class)cls);
                     set(&asked.consumer, setting);
@@ -175,6 +177,9 @@ CASE(what_is_done_is_acknowledged)
     expect(&asked, HAPAX__ACT_ACK, "");
     asked_init(&asked, HAPAX_ANSWER_REPLAY, (enum hapax_class)0);
     expect(&asked, HAPAX__ACT_ACK, "");
+    asked_init(&asked, HAPAX_ANSWER_EXPIRED, (enum hapax_class)0); /* it met a tombstone */
+    expect(&asked, HAPAX__ACT_ACK, "");
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_UP);
     asked_init(&asked, HAPAX_ANSWER_BYPASS, HAPAX_CLASS_FINAL);
     asked.ended.recorded = false;
     expect(&asked, HAPAX__ACT_ACK, "");
@@ -354,6 +359,9 @@ CASE(what_cannot_be_asked_for_is_given_up)
     asked_init(&asked, HAPAX_ANSWER_BAD_KEY, (enum hapax_class)0);
     expect(&asked, HAPAX__ACT_DEAD, "bad_key");
     asked_init(&asked, HAPAX_ANSWER_MISSING_OWNER, (enum hapax_class)0);
+    expect(&asked, HAPAX__ACT_DEAD, "bad_key");
+    asked_init(&asked, HAPAX_ANSWER_EXPIRED, (enum hapax_class)0); /* its key is too old */
+    asked.ended.recorded = false;
     expect(&asked, HAPAX__ACT_DEAD, "bad_key");
     asked_init(&asked, HAPAX_ANSWER_TOO_LARGE, (enum hapax_class)0);
     expect(&asked, HAPAX__ACT_DEAD, "too_large");

@@ -76,6 +76,16 @@ def test_done_ones_are_taken_out(function):
     assert one.lines("batches") == ["b d", "a c e"]
 
 
+def test_a_tombstone_is_done(hapax, function, store):
+    """What was done longer ago than outcomes are kept is done, in a batch of its own and among new ones."""
+    one = function("batch", "--lease", "1s", "--retention", "1s", "--tombstone", "1h")
+    assert reported(one.invoke(sqs("a"))) == []
+    wait_until(lambda: [line["state"] for line in hapax("list", "--store", store, "--json").lines] == ["expired"],
+               "the end of retention")
+    assert reported(one.invoke(sqs("a"))) == [] and reported(one.invoke(sqs("a", "b"))) == []
+    assert one.effects() == {"a": 1, "b": 1} and one.lines("batches") == ["a", "b"]
+
+
 def test_the_functions_own_report_is_kept(function):
     """What it reports is reported and runs again; what it does not is done."""
     one = function()
