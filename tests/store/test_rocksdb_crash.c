@@ -247,6 +247,25 @@ CASE_WITH(reads_go_on_while_the_disk_is_full, make_store, drop_store)
     failing_io_disarm();
 }
 
+/* A write failed, and nothing came after it that would have opened the files again. */
+CASE_WITH(a_store_may_be_closed_on_a_full_disk, make_folder, drop_store)
+{
+    static const char *const options[] = {"", "?sync=off"};
+    struct fixture *f = *state;
+
+    for (uint64_t i = 0; i < 2; i++) {
+        open_store(f, options[i]);
+        assert_int_equal(claim(f->store, 2 * i, 1), HAPAX_CLAIMED);
+        failing_io_arm(f->path, 1, true, ENOSPC);
+        assert_int_equal(claim(f->store, 2 * i + 1, 1), HAPAX_NO_VERDICT);
+        close_store(f);
+        failing_io_disarm();
+        open_store(f, options[i]);
+        assert_int_equal(claim(f->store, 2 * i, 2), HAPAX_IN_FLIGHT);
+        close_store(f);
+    }
+}
+
 /* A batch that changes nothing costs the disk nothing. */
 CASE_WITH(a_replay_syncs_nothing, make_store, drop_store)
 {

@@ -15,7 +15,10 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #define CLIENTS    48u
 #define NUMBERS    4000u
@@ -38,6 +41,8 @@ struct world {
     uint64_t next;
     uint32_t waiting;
     uint32_t errors;
+    long nth; /* of the calls of the disk, the one that fails */
+    uint32_t failed;
 
     pthread_mutex_t lock; /* of what follows */
     uint8_t told[NUMBERS];
@@ -133,28 +138,38 @@ static void work(struct world *w, uint64_t until)
     }
 }
 
+/* Its memory is shared with children. */
 static struct world *world_new(struct fixture *f)
 {
-    struct world *w = calloc(1, sizeof(*w));
+    struct world *w =
+        mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    assert_non_null(w);
+    assert_true(w != MAP_FAILED);
     w->f = f;
     w->next = 1;
-    pthread_mutex_init(&w->lock, NULL);
     for (unsigned i = 0; i < CLIENTS; i++)
         w->clients[i].reads = i % 3 == 0;
-    failing_io_watch(f->path, take_image, w);
-    open_store(f, "");
-    assert_int_equal(hapax__lane_open(&w->lane, f->store, 2 * CLIENTS), HAPAX_ERR_NONE);
-    f->store = NULL;
     return w;
+}
+
+static void world_open(struct world *w)
+{
+    w->waiting = 0;
+    pthread_mutex_init(&w->lock, NULL);
+    open_store(w->f, "");
+    assert_int_equal(hapax__lane_open(&w->lane, w->f->store, 2 * CLIENTS), HAPAX_ERR_NONE);
+    w->f->store = NULL;
+}
+
+static void world_close(struct world *w)
+{
+    assert_null(hapax__lane_close(w->lane));
+    pthread_mutex_destroy(&w->lock);
 }
 
 static void world_free(struct world *w)
 {
-    failing_io_watch(NULL, NULL, NULL);
-    pthread_mutex_destroy(&w->lock);
-    free(w);
+    munmap(w, sizeof(*w));
 }
 
 static uint32_t count_open(struct hapax_store *store)
@@ -190,15 +205,95 @@ static void look_at(struct hapax_store *store, const uint8_t told[NUMBERS])
     assert_int_equal(count_open(store), unfinished);
 }
 
+/* ---- a failing disk -------------------------------------------------------------------- */
+
+static void meet_faults(struct world *w)
+{
+    world_open(w);
+    for (; w->nth <= 24; w->nth++) {
+        int64_t deadline_us = monotonic_us() + INT64_C(60000000);
+        uint64_t from = w->next;
+
+        failing_io_arm(w->f->path, w->nth, w->nth % 3 == 0, EIO);
+        work(w, from + 60);
+        failing_io_disarm();
+        w->failed += w->errors;
+        do { /* it works again when a whole turn did */
+            assert_true(monotonic_us() < deadline_us);
+            usleep(1000);
+            w->errors = 0;
+            w->next = from + 60;
+            work(w, from + 60 + CLIENTS);
+        } while (w->errors > 0);
+    }
+    w->next = NUMBERS;
+    work(w, NUMBERS);
+    world_close(w);
+}
+
+/* Whether a child ended by itself. If not, RocksDB ended it: before 9.10, and where it was built
+ * with its asserts as Debian 12's is, it does so where a write fails just as a sync begins. */
+static bool met_all_faults(struct world *w, FILE *said)
+{
+    char text[4096];
+    size_t len;
+    int status;
+    pid_t pid;
+
+    rewind(said);
+    fflush(NULL);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        dup2(fileno(said), STDERR_FILENO);
+        setenv("CMOCKA_TEST_ABORT", "1", 1);
+        meet_faults(w);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return true;
+    len = fread(text, 1, sizeof(text) - 1, said);
+    text[len] = '\0';
+    if (!strstr(text, "sync_without_flush_called_"))
+        fail_msg("%s", text);
+    return false;
+}
+
+/* Any call of the disk fails, those of a sync among them, while batches are judged behind it: who
+ * was told was told the truth, and the store comes back by itself. The first case, as a child must
+ * not begin with RocksDB's threads. */
+CASE_WITH(a_failed_sync_tells_nothing, make_folder, drop_store)
+{
+    struct fixture *f = *state;
+    struct world *w = world_new(f);
+    FILE *said = tmpfile();
+    unsigned ends = 0;
+
+    assert_non_null(said);
+    for (w->nth = 1; !met_all_faults(w, said); w->nth++)
+        assert_true(++ends < 8);
+    fclose(said);
+    assert_true(w->failed > 0);
+    open_store(f, "");
+    look_at(f->store, w->told);
+    print_message("# %u errors, %u times the process ended\n", w->failed, ends);
+    world_free(w);
+}
+
+/* ---- a power cut ----------------------------------------------------------------------- */
+
 /* Whatever a power cut leaves, all that was told is in it. */
 CASE_WITH(a_power_cut_takes_nothing_that_was_told, make_folder, drop_store) /* promise 20 */
 {
     struct fixture *f = *state;
     struct world *w = world_new(f);
 
+    failing_io_watch(f->path, take_image, w);
+    world_open(w);
     work(w, NUMBERS);
     assert_int_equal(w->errors, 0);
-    assert_null(hapax__lane_close(w->lane));
+    world_close(w);
     failing_io_watch(NULL, NULL, NULL);
     assert_int_equal(w->images, IMAGES);
     for (unsigned i = 0; i < w->images; i++) {
@@ -283,40 +378,6 @@ CASE_WITH(what_is_shown_waits_for_its_sync, make_store, drop_store)
         free(reads[i].memory);
     free(completion.memory);
     assert_null(hapax__lane_close(lane));
-}
-
-/* Any call of the disk fails, those of a sync among them, while batches are judged behind it: who
- * was told was told the truth, and the store comes back by itself. */
-CASE_WITH(a_failed_sync_tells_nothing, make_folder, drop_store)
-{
-    struct fixture *f = *state;
-    struct world *w = world_new(f);
-    uint32_t errors = 0;
-
-    for (long nth = 1; nth <= 24; nth++) {
-        int64_t deadline_us = monotonic_us() + INT64_C(60000000);
-        uint64_t from = w->next;
-
-        failing_io_arm(f->path, nth, nth % 3 == 0, EIO);
-        work(w, from + 60);
-        failing_io_disarm();
-        errors += w->errors;
-        do { /* it works again when a whole turn did */
-            assert_true(monotonic_us() < deadline_us);
-            usleep(1000);
-            w->errors = 0;
-            w->next = from + 60;
-            work(w, from + 60 + CLIENTS);
-        } while (w->errors > 0);
-    }
-    assert_true(errors > 0);
-    w->next = NUMBERS;
-    work(w, NUMBERS);
-    assert_null(hapax__lane_close(w->lane));
-    open_store(f, "");
-    look_at(f->store, w->told);
-    print_message("# %u errors\n", errors);
-    world_free(w);
 }
 
 int main(void)

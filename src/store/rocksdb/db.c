@@ -778,7 +778,9 @@ static void database_free(struct hapax__database *database)
     hapax__scrub_stop(&database->scrub);
     if (database->whole && !database->broken && !hapax__log_failed(&database->log, text))
         recover(database, text); /* so that the next opening finds no notes */
-    if (database->files.db && !database->sync) {
+    /* Not after a write that failed: RocksDB before 9.10, built with its asserts as Debian 12's is,
+     * ends the process there. */
+    if (database->files.db && !database->sync && !database->broken) {
         rocksdb_flush_wal(database->files.db, 1, &failure);
         rocksdb_free(failure);
     }
