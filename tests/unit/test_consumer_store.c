@@ -40,6 +40,26 @@ CASE(a_store_that_is_away_stops_the_taking)
     bed_close(&bed);
 }
 
+/* The second claim in vain says that it is dead, while nothing is taken since the first. */
+CASE(a_store_that_dies_while_nothing_is_taken_is_told_of)
+{
+    struct consume_bed bed;
+    struct script script;
+
+    bed_script(&bed, &script, "F");
+    bed.play.stop_when_done = true;
+    bed.consumer.concurrency = 1;
+    bed.consumer.policy.timeout_ms = 10;
+    hapax__plan_set(&bed.plan, HAPAX__FAIL_BEFORE, 1, HAPAX__FOR_EVER);
+    publish_many(&bed, 0, 1);
+    bed_start(&bed);
+    wait_until(bed_stats(&bed).store_dead);
+    hapax__plan_set(&bed.plan, HAPAX__NO_FAULT, 0, 0);
+    bed_join(&bed);
+    assert_int_equal(script.runs, 1);
+    bed_close(&bed);
+}
+
 /* A claim that went through says that the store is back, however long its handler then takes. */
 CASE(a_store_that_is_back_is_seen_before_the_handler_ends)
 {

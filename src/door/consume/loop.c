@@ -101,7 +101,6 @@ static void see_source(struct loop *loop)
     __atomic_store_n(&stats->reconnects, source->reconnects, __ATOMIC_RELAXED);
     __atomic_store_n(&stats->voided, source->voided, __ATOMIC_RELAXED);
     __atomic_store_n(&stats->lag, source->lag, __ATOMIC_RELAXED);
-    __atomic_store_n(&stats->store_dead, hapax_store_dead(loop->parts->work->h), __ATOMIC_RELAXED);
     if (source->connected && loop->broker != CONNECTED) {
         loop->broker = CONNECTED;
         tell_ready(loop);
@@ -115,6 +114,13 @@ static void see_source(struct loop *loop)
         loop->voided = source->voided;
         hapax__deliveries_voided(&loop->deliveries);
     }
+}
+
+/* At each turn: a store dies while nothing is taken, and then nobody looks at the source. */
+static void see_breaker(struct loop *loop)
+{
+    __atomic_store_n(&loop->deliveries.stats->store_dead, hapax_store_dead(loop->parts->work->h),
+                     __ATOMIC_RELAXED);
 }
 
 static void drain(struct loop *loop)
@@ -251,6 +257,7 @@ static void take_events(struct loop *loop, const struct events *events)
     const struct pollfd *source_fds = events->fds + 2;
 
     take_answers(loop);
+    see_breaker(loop);
     hapax__deliveries_see_claims(&loop->deliveries);
     if (events->fds[1].revents && loop->deliveries.draining)
         loop->drain_until_us = loop->deliveries.now_us;
