@@ -518,6 +518,7 @@ static void an_op_may_be_repeated_until_its_reply_comes(const struct suite *suit
 
         make_op(&h, &op, 1000);
         op.retention_ms = 3600000;
+        op.kept_ms = op.kept_ms > 0 ? 3600000 : 0;
         first = op;
         run_op(h.store, &first);
         for (uint64_t times = pick(&h, 3); times > 0 && finished(&first); times--) {
