@@ -244,7 +244,7 @@ local function to_unknown(bound)
   return write(UNKNOWN, bound)
 end
 
--- Whether the fingerprint (at 1) or the caller (at 33) is another one; is_any() in machine.c.
+-- Whether the fingerprint (at 1) or the caller (at 33) is another one; hapax__any() in machine.c.
 local function other(old, request, at)
   local here = sub(old, at, at + 31)
   return here ~= sub(request, at, at + 31) and here ~= ANY

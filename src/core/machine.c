@@ -274,9 +274,7 @@ static enum hapax__write claim_failed(struct hapax_op *op, struct hapax_record *
     return grant(op, next, now_us);
 }
 
-/* Whether it stands for any caller, or any request: the record was imported from a table that did
- * not keep which. No digest has this value. */
-static bool is_any(const struct hapax_digest *digest)
+bool hapax__any(const struct hapax_digest *digest)
 {
     struct hapax_digest any;
 
@@ -286,9 +284,9 @@ static bool is_any(const struct hapax_digest *digest)
 
 static enum hapax_differs compare(const struct hapax_record *record, const struct hapax_op *op)
 {
-    if (!same_digest(&record->caller, &op->caller) && !is_any(&record->caller))
+    if (!same_digest(&record->caller, &op->caller) && !hapax__any(&record->caller))
         return HAPAX_DIFFERS_CALLER;
-    if (!same_digest(&record->fingerprint, &op->fingerprint) && !is_any(&record->fingerprint))
+    if (!same_digest(&record->fingerprint, &op->fingerprint) && !hapax__any(&record->fingerprint))
         return HAPAX_DIFFERS_FINGERPRINT;
     return HAPAX_DIFFERS_NOT;
 }

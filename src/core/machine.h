@@ -29,6 +29,10 @@ HAPAX__SHARED enum hapax__write hapax__machine(const struct hapax_record *record
                                                struct hapax_op *op, int64_t now_us,
                                                struct hapax_record *next);
 
+/* Whether it stands for any caller, or any request: the record was imported from a table that did
+ * not keep which. No digest has this value, and no CLAIM. */
+bool hapax__any(const struct hapax_digest *digest);
+
 /* Whether nothing ever ran for the record: then it is as good as absent, and binds no request. */
 bool hapax__unbound(const struct hapax_record *record);
 

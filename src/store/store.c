@@ -224,7 +224,8 @@ static const char *fault_of_times(const struct hapax_op *op)
     return NULL;
 }
 
-/* What no store could have written. */
+/* What no store could have written, or not all can keep: the numbers of PostgreSQL are signed, and
+ * a fence must be able to rise. */
 static const char *fault_of_import(const struct hapax_op *op)
 {
     struct hapax_record in;
@@ -236,12 +237,18 @@ static const char *fault_of_import(const struct hapax_op *op)
     if (in.attempt == 0 || in.fence == 0 || in.created_us == 0 || in.updated_us == 0 ||
         in.scope.len == 0)
         return "the record to import was never claimed";
+    if (in.attempt > INT32_MAX || in.spent > INT32_MAX || in.fence > INT64_MAX - 2)
+        return "the record to import has a number that no store reaches";
     if (in.state != HAPAX_STATE_STARTED && in.lease_until_us != 0)
         return "the record to import has a lease, and is not started";
     if (in.expires_us != 0 && in.expires_us < in.updated_us)
         return "the record to import expires before it was written";
-    if (in.retention_ms != HAPAX_FOREVER_MS && in.retention_ms > HAPAX_DURATION_MAX_MS)
-        return "the record to import is kept for over ten years";
+    if (in.retention_ms != HAPAX_FOREVER_MS &&
+        (in.retention_ms < 1 || in.retention_ms > HAPAX_DURATION_MAX_MS))
+        return "the record to import is not kept for between 1 ms and ten years";
+    if (in.state == HAPAX_STATE_COMPLETED && in.retention_ms == HAPAX_FOREVER_MS &&
+        in.expires_us != 0)
+        return "the record to import is kept for ever, and expires";
     return NULL;
 }
 
@@ -268,6 +275,8 @@ static const char *fault_of(const struct hapax_op *op)
         return "what the operation is has over 255 bytes";
     if (op->kind == HAPAX_OP_CLAIM && op->scope.len == 0)
         return "scope is empty";
+    if (op->kind == HAPAX_OP_CLAIM && (hapax__any(&op->fingerprint) || hapax__any(&op->caller)))
+        return "a claim is of one fingerprint and one caller, not of any";
     if (op->kind == HAPAX_OP_CLAIM &&
         (op->on_expired < HAPAX_EXPIRED_RERUN || op->on_expired > HAPAX_EXPIRED_RECONCILE))
         return "on_expired is not rerun, hold or reconcile";

@@ -155,12 +155,12 @@ MUTANTS = [
      "verdict == HAPAX_FOUND || verdict == HAPAX_FAILED || verdict == HAPAX_MISMATCH ||",
      "a stolen key yields another caller's outcome"),
     ("caller_not_compared", MACHINE,
-     "    if (!same_digest(&record->caller, &op->caller) && !is_any(&record->caller))\n"
+     "    if (!same_digest(&record->caller, &op->caller) && !hapax__any(&record->caller))\n"
      "        return HAPAX_DIFFERS_CALLER;\n",
      "",
      "a stolen key yields another caller's outcome"),
     ("fingerprint_compared_before_the_caller", MACHINE,
-     "    if (!same_digest(&record->caller, &op->caller) && !is_any(&record->caller))\n",
+     "    if (!same_digest(&record->caller, &op->caller) && !hapax__any(&record->caller))\n",
      "    if (!same_digest(&record->caller, &op->caller) &&\n"
      "        same_digest(&record->fingerprint, &op->fingerprint))\n",
      "another caller learns whether a guessed request is the right one"),

@@ -750,6 +750,8 @@ static void an_op_over_a_limit_is_refused_alone(const struct suite *suite)
     REFUSED(HAPAX_OP_CLAIM, invalid, memset(&bad.token, 0, sizeof(bad.token)));
     REFUSED(HAPAX_OP_CLAIM, invalid, bad.scope = hapax_str(NULL));
     REFUSED(HAPAX_OP_CLAIM, invalid, (bad.scope = (struct hapax_span){bytes, 256}));
+    REFUSED(HAPAX_OP_CLAIM, invalid, memset(&bad.fingerprint, 0xff, sizeof(bad.fingerprint)));
+    REFUSED(HAPAX_OP_CLAIM, invalid, memset(&bad.caller, 0xff, sizeof(bad.caller)));
     REFUSED(HAPAX_OP_CLAIM, invalid, bad.lease_ms = 0);
     REFUSED(HAPAX_OP_CLAIM, invalid, bad.lease_ms = HAPAX_DURATION_MAX_MS + 1);
     REFUSED(HAPAX_OP_CLAIM, invalid, bad.retention_ms = 0);

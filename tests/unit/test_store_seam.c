@@ -252,6 +252,18 @@ static void set_older_below(struct hapax_op *op, bool over)
     op->older_ms = -over;
 }
 
+static void set_fingerprint(struct hapax_op *op, bool over)
+{
+    memset(&op->fingerprint, HAPAX_ANY_BYTE, sizeof(op->fingerprint));
+    op->fingerprint.bytes[31] -= !over;
+}
+
+static void set_caller(struct hapax_op *op, bool over)
+{
+    memset(&op->caller, HAPAX_ANY_BYTE, sizeof(op->caller));
+    op->caller.bytes[0] -= !over;
+}
+
 static void set_headers(struct hapax_op *op, bool over)
 {
     op->outcome.headers = of_len(HAPAX_HEADERS_MAX + over);
@@ -274,10 +286,12 @@ static void set_import(struct hapax_op *op, struct hapax_record other)
 
     record.outcome = other.outcome;
     record.attempt -= other.attempt;
+    record.spent = other.spent;
     record.fence -= other.fence;
     record.created_us -= other.created_us;
     record.updated_us -= other.updated_us;
     record.expires_us -= other.expires_us;
+    record.lease_until_us -= other.lease_until_us;
     record.retention_ms += other.retention_ms;
     record.scope.len -= other.scope.len;
     record.state += other.state;
@@ -343,6 +357,37 @@ static void set_import_forever(struct hapax_op *op, bool over)
         op, (struct hapax_record){.retention_ms = HAPAX_FOREVER_MS - HAPAX_DURATION_MAX_MS - over});
 }
 
+static void set_import_not_kept(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.retention_ms = !over - HAPAX_DURATION_MAX_MS});
+}
+
+/* What is completed and kept for ever does not expire. */
+static void set_import_no_end(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){
+                       .state = (enum hapax_state)1,
+                       .lease_until_us = 3,
+                       .retention_ms = HAPAX_FOREVER_MS - HAPAX_DURATION_MAX_MS,
+                       .expires_us = over ? 0 : 2,
+                   });
+}
+
+static void set_import_attempts(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.attempt = 1u - ((uint32_t)INT32_MAX + over)});
+}
+
+static void set_import_spent(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.spent = (uint32_t)INT32_MAX + over});
+}
+
+static void set_import_last_fence(struct hapax_op *op, bool over)
+{
+    set_import(op, (struct hapax_record){.fence = 1u - ((uint64_t)INT64_MAX - 2 + over)});
+}
+
 static const struct limit limits[] = {
     {"kind", HAPAX_OP_CLAIM, HAPAX_ERR_INVALID, set_kind},
     {"kind", HAPAX_OP_CLAIM, HAPAX_ERR_INVALID, set_no_kind},
@@ -371,6 +416,8 @@ static const struct limit limits[] = {
     {"retention", HAPAX_OP_CLAIM, HAPAX_ERR_INVALID, set_retention_below},
     {"older", HAPAX_OP_LIST, HAPAX_ERR_INVALID, set_older},
     {"older", HAPAX_OP_LIST, HAPAX_ERR_INVALID, set_older_below},
+    {"not of any", HAPAX_OP_CLAIM, HAPAX_ERR_INVALID, set_fingerprint},
+    {"not of any", HAPAX_OP_CLAIM, HAPAX_ERR_INVALID, set_caller},
     {"headers", HAPAX_OP_COMPLETE, HAPAX_ERR_TOO_BIG, set_headers},
     {"cannot be read", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_bytes},
     {"outcome", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_outcome},
@@ -383,6 +430,11 @@ static const struct limit limits[] = {
     {"expires", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_expires},
     {"ten years", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_retention},
     {"ten years", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_forever},
+    {"1 ms", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_not_kept},
+    {"for ever, and expires", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_no_end},
+    {"no store reaches", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_attempts},
+    {"no store reaches", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_spent},
+    {"no store reaches", HAPAX_OP_IMPORT, HAPAX_ERR_INVALID, set_import_last_fence},
 };
 
 #define LIMITS (sizeof(limits) / sizeof(limits[0]))
