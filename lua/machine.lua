@@ -52,7 +52,7 @@ local FENCE_AT = 34 -- created and updated behind it
 local HEAD_1_SIZE, ADDED = 99, string.rep('\0', 5)
 local BY_MAX, BOUND_MAX, HEADERS_MAX, BODY_MAX, EXACT = 64, 670, 65536, 16777216, 2 ^ 53
 local OWNER_SIZE = 32
-local ANY = string.rep('\255', 32)
+local ANY, NO_MARK = string.rep('\255', 32), string.rep('\0', 16)
 -- Ten years, as in hapax_store_run(): so `expires` stays exact.
 local RETENTION_MAX = 315360000000
 -- How long a record is kept for which nothing ever ran, at most, in ms.
@@ -435,14 +435,14 @@ end
 -- ---- IMPORT -----------------------------------------------------------------------------
 
 -- Puts a record as it was in another store. What an earlier import put here follows it, unless it
--- is completed or has gone on here.
+-- is completed or has gone on here: each grant and each RESOLVE leaves a mark.
 local function import(exists)
   local value = string.char(VERSION) .. sub(arg, 2) .. headers .. body
   local fence, created, updated = unpack('>I8I8I8', value, FENCE_AT)
   if exists then
     local fence_here, created_here, updated_here = unpack('>I8I8I8', r.value, FENCE_AT)
-    if r.state == COMPLETED or r.state == STARTED and now < r.lease or created ~= created_here or
-      fence < fence_here or updated <= updated_here then
+    if r.mark ~= NO_MARK or r.state == COMPLETED or r.state == STARTED and now < r.lease or
+      created ~= created_here or fence < fence_here or updated <= updated_here then
       local same = created == created_here and updated == updated_here and fence == fence_here
       local code = same and OK or FOUND
       if waits and same then

@@ -32,6 +32,7 @@ AS $$
 DECLARE
     r hapax.operations%ROWTYPE;
     v_there boolean;
+    c_no_mark CONSTANT bytea := decode(repeat('00', 16), 'hex');
 BEGIN
     FOR i IN 1 .. coalesce(array_length(p_id, 1), 0) LOOP
         verdict := 0;
@@ -47,7 +48,9 @@ BEGIN
             error := 0;
             SELECT o.* INTO r FROM hapax.operations o WHERE o.id = p_id[i] FOR UPDATE;
             v_there := FOUND AND (r.expires_us = 0 OR now_us < r.expires_us);
-            IF v_there AND (r.state = 2 OR r.state = 1 AND now_us < r.lease_until_us
+            -- Each grant and each RESOLVE here leaves a mark.
+            IF v_there AND (r.token <> c_no_mark OR r.state = 2
+                OR r.state = 1 AND now_us < r.lease_until_us
                 OR r.created_us <> p_created_us[i] OR p_fence[i] < r.fence
                 OR p_updated_us[i] <= r.updated_us) THEN
                 verdict := CASE WHEN r.created_us = p_created_us[i] AND r.fence = p_fence[i]
@@ -71,7 +74,7 @@ BEGIN
                     p_bits[i] & 8 <> 0, p_bits[i] & 16 <> 0, p_bits[i] & 32 <> 0,
                     p_bits[i] & 64 <> 0, p_bits[i] & 128 <> 0, p_id[i],
                     -- The mark of no token: its claim is not ended here.
-                    decode('00000000000000000000000000000000', 'hex'),
+                    c_no_mark,
                     substr(p_request[i], 1, 32), substr(p_request[i], 33), p_scope[i], p_by[i],
                     p_headers[i], p_body[i], p_owner[i], p_what[i],
                     (p_bits[i] >> 8 & 7)::smallint, (p_bits[i] >> 32)::smallint)

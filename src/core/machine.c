@@ -438,11 +438,15 @@ static enum hapax__write resolve(const struct hapax_record *record, struct hapax
 /* ---- IMPORT ------------------------------------------------------------------------ */
 
 /* Whether the record is what an earlier import put there, and has gone on since where it is from.
- * A completed one never gives way. */
+ * Each grant and each RESOLVE here leaves a mark; without one, no attempt of this store is lost. A
+ * completed one never gives way. */
 static bool follows(const struct hapax_record *in, const struct hapax_record *record,
                     int64_t now_us)
 {
-    return record->state != HAPAX_STATE_COMPLETED && !lease_live(record, now_us) &&
+    static const struct hapax_mark none;
+
+    return memcmp(&record->mark, &none, sizeof(none)) == 0 &&
+           record->state != HAPAX_STATE_COMPLETED && !lease_live(record, now_us) &&
            in->created_us == record->created_us && in->fence >= record->fence &&
            in->updated_us > record->updated_us;
 }

@@ -1005,6 +1005,21 @@ static void an_imported_record_may_be_of_any_request(const struct suite *suite)
     record.reruns = false;
     memset(&record.fingerprint, HAPAX_ANY_BYTE, sizeof(record.fingerprint));
     op = import(store, suite, 1, &record);
+    /* What ran here stays, however far the other is. */
+    record = foreign(store, suite, 4);
+    record.state = HAPAX_STATE_FAILED;
+    record.stale = false;
+    op = import(store, suite, 4, &record);
+    expect(&op, HAPAX_OK);
+    op = claim(store, suite, 4, 1);
+    expect(&op, HAPAX_CLAIMED);
+    op = fail(store, suite, 4, 1, true);
+    expect(&op, HAPAX_OK);
+    record.fence = op.record.fence + 1000 * MS;
+    record.updated_us = op.now_us + 1000 * MS;
+    op = import(store, suite, 4, &record);
+    expect(&op, HAPAX_FOUND);
+
     expect(&op, HAPAX_OK);
     op = claim(store, suite, 1, 1);
     expect(&op, HAPAX_COMPLETED);

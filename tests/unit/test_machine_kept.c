@@ -446,6 +446,32 @@ static void an_import_follows_itself(void **state)
     assert_int_equal(here.record.state, HAPAX_STATE_COMPLETED);
 }
 
+/* Equal times and a higher fence do not prove one line of history: what ran or was resolved here
+ * stays. What only a sweep made of it gives way. */
+static void an_import_leaves_what_ran_here(void **state)
+{
+    struct world there = empty(), here = empty(), swept, resolved;
+    struct hapax_record further;
+
+    claim_as(&there, 1, HAPAX_EXPIRED_HOLD);
+    let_the_lease_run_out(&there);
+    here.now_us = there.now_us;
+    import(&here, there.record);
+    further = there.record;
+    further.fence += 1000 * SECOND;
+    further.updated_us += 1000 * SECOND;
+    swept = resolved = here;
+    assert_int_equal(hapax__swept(&swept.record, swept.now_us, &swept.record), HAPAX__WRITE);
+    assert_int_equal(swept.record.state, HAPAX_STATE_UNKNOWN);
+    assert_int_equal(import(&swept, further).verdict, HAPAX_OK);
+    resolve(&resolved, 2, HAPAX_RESOLVE_FAIL, false);
+    assert_int_equal(import(&resolved, further).verdict, HAPAX_FOUND);
+    claim_as(&here, 2, HAPAX_EXPIRED_RECONCILE);
+    fail_with(&here, 2, true);
+    assert_int_equal(import(&here, further).verdict, HAPAX_FOUND);
+    assert_int_equal(here.record.state, HAPAX_STATE_FAILED);
+}
+
 /* Neither a live claim nor an outcome gives way, however far the other is. */
 static void an_import_takes_nothing_away(void **state)
 {
@@ -522,6 +548,7 @@ int main(void)
         T(list_shows_what_was_asked_for),
         T(an_import_is_what_it_was),
         T(an_import_follows_itself),
+        T(an_import_leaves_what_ran_here),
         T(an_import_takes_nothing_away),
         T(an_import_may_be_of_any_request),
     };
