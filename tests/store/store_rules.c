@@ -933,6 +933,34 @@ static void an_imported_record_is_what_it_was(const struct suite *suite)
     hapax_store_close(store);
 }
 
+/* A record leaves its tombstone here as it would have there, and a tombstone is one here. */
+static void an_imported_record_leaves_its_tombstone(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+
+    for (unsigned n = 1; n <= 2; n++) {
+        struct hapax_record record = foreign(store, suite, n);
+        struct hapax_op op;
+
+        record.state = HAPAX_STATE_COMPLETED;
+        record.stale = record.reruns = false;
+        record.retention_ms = n == 1 ? 1 : 1060;
+        record.expires_us = record.updated_us + 3600000 * MS;
+        op = import(store, suite, n, &record);
+        expect(&op, HAPAX_OK);
+        wait_until(store, suite, record.updated_us + (record.retention_ms + 1) * MS);
+        op = claim(store, suite, n, 1);
+        expect(&op, HAPAX_COMPLETED);
+        CHECK(op.record.outcome.headers.len + op.record.outcome.body.len == 0 &&
+                  op.record.outcome.status == 502 && op.record.expires_us == record.expires_us &&
+                  op.record.updated_us == record.updated_us,
+              "no tombstone");
+        op = import(store, suite, n, &record);
+        expect(&op, HAPAX_OK);
+    }
+    hapax_store_close(store);
+}
+
 /* What has gone on here, or began here, stays as it is. */
 static void an_import_takes_nothing_away(const struct suite *suite)
 {
@@ -977,6 +1005,21 @@ static void an_import_takes_nothing_away(const struct suite *suite)
     expect(&op, HAPAX_FOUND);
     stands(store, suite, 2, &record);
 
+    /* What ran here stays, however far the other is. */
+    record = foreign(store, suite, 4);
+    record.state = HAPAX_STATE_FAILED;
+    record.stale = false;
+    op = import(store, suite, 4, &record);
+    expect(&op, HAPAX_OK);
+    op = claim(store, suite, 4, 1);
+    expect(&op, HAPAX_CLAIMED);
+    op = fail(store, suite, 4, 1, true);
+    expect(&op, HAPAX_OK);
+    record.fence = op.record.fence + 1000 * MS;
+    record.updated_us = op.now_us + 1000 * MS;
+    op = import(store, suite, 4, &record);
+    expect(&op, HAPAX_FOUND);
+
     /* What expired here makes room. */
     record = foreign(store, suite, 3);
     record.state = HAPAX_STATE_COMPLETED;
@@ -1005,21 +1048,6 @@ static void an_imported_record_may_be_of_any_request(const struct suite *suite)
     record.reruns = false;
     memset(&record.fingerprint, HAPAX_ANY_BYTE, sizeof(record.fingerprint));
     op = import(store, suite, 1, &record);
-    /* What ran here stays, however far the other is. */
-    record = foreign(store, suite, 4);
-    record.state = HAPAX_STATE_FAILED;
-    record.stale = false;
-    op = import(store, suite, 4, &record);
-    expect(&op, HAPAX_OK);
-    op = claim(store, suite, 4, 1);
-    expect(&op, HAPAX_CLAIMED);
-    op = fail(store, suite, 4, 1, true);
-    expect(&op, HAPAX_OK);
-    record.fence = op.record.fence + 1000 * MS;
-    record.updated_us = op.now_us + 1000 * MS;
-    op = import(store, suite, 4, &record);
-    expect(&op, HAPAX_FOUND);
-
     expect(&op, HAPAX_OK);
     op = claim(store, suite, 1, 1);
     expect(&op, HAPAX_COMPLETED);
@@ -1094,6 +1122,8 @@ const struct test_case rule_cases[] = {
     {"an_op_over_a_limit_is_refused_alone", an_op_over_a_limit_is_refused_alone, false, false},
     {"the_largest_record_comes_back", the_largest_record_comes_back, false, false},
     {"an_imported_record_is_what_it_was", an_imported_record_is_what_it_was, false, false},
+    {"an_imported_record_leaves_its_tombstone", an_imported_record_leaves_its_tombstone, false,
+     false},
     {"an_import_takes_nothing_away", an_import_takes_nothing_away, false, false},
     {"an_imported_record_may_be_of_any_request", an_imported_record_may_be_of_any_request, false,
      false},
