@@ -296,8 +296,8 @@ enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps,
 enum cli_exit cli_states(uint32_t *bits, const struct cli_args *args,
                          const struct cli_texts *states);
 
-/* Whether a record is the library's own: the check value of the store's secret, or a list of an
- * operation's steps. */
+/* Whether a record is the library's own: the check value of the store's secret, the epoch of a
+ * hybrid store, or a list of an operation's steps. */
 bool cli_is_own(const struct hapax_record *record);
 
 /* Whether a record is a list of an operation's steps, and so goes with the operation. */

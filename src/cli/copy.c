@@ -97,7 +97,7 @@ static enum cli_exit failed(struct copying *c, struct hapax_store *store, enum h
     return cli_store_failed(&c->args->args, error, hapax_store_text(store));
 }
 
-/* The check value of a store's secret. A store that was never used has none. */
+/* The check value of a store's secret, in its record. A store that was never used has none. */
 static enum cli_exit read_secret(struct copying *c, struct hapax_store *store, struct hapax_op *op)
 {
     enum hapax_error error;
@@ -106,6 +106,18 @@ static enum cli_exit read_secret(struct copying *c, struct hapax_store *store, s
     hapax__bind_check(&op->id, &op->fingerprint, (struct hapax_span){NULL, 0});
     error = hapax_store_run(store, op, 1);
     return error == HAPAX_ERR_NONE ? CLI_DONE : failed(c, store, error);
+}
+
+/* Gives the other store the check value before all else: a door that is started too soon then
+ * cannot tie it to another secret. */
+static enum cli_exit put_secret(struct copying *c, const struct hapax_op *from,
+                                const struct hapax_op *to)
+{
+    if (c->args->dry_run || to->verdict == HAPAX_FOUND || from->verdict != HAPAX_FOUND ||
+        from->record.state != HAPAX_STATE_COMPLETED)
+        return CLI_DONE;
+    moving_add(&c->moving, &from->record);
+    return moving_put(&c->moving, &c->progress);
 }
 
 /* Refuses stores of two secrets, in which the same key is two operations. */
@@ -132,7 +144,7 @@ static enum cli_exit compare(struct copying *c)
                       "hapax copy: the clock of --to is %s %s: what is copied expires so much "
                       "%s\n",
                       differ, ahead_us > 0 ? "ahead" : "behind", ahead_us > 0 ? "sooner" : "later");
-    return CLI_DONE;
+    return put_secret(c, &from, &to);
 }
 
 /* ---- what runs --------------------------------------------------------------------------- */
@@ -165,8 +177,7 @@ static enum cli_exit go_on(struct copying *c, int64_t wait_ms)
     if (cli_signals_wait(c->signals, wait_ms) == 0)
         return CLI_DONE;
     progress_end(&c->progress);
-    return cli_fail(&c->args->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
-                    "ended before it was done: the same command goes on");
+    return cli_fail(&c->args->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE, "ended by a signal");
 }
 
 /* Waits for the last operations of doors that were stopped. */
@@ -186,13 +197,17 @@ static enum cli_exit wait_for_live(struct copying *c)
 
 /* ---- a page ------------------------------------------------------------------------------ */
 
-/* Takes what is to be read: an answer of LIST has no outcomes, and goes with the next call. */
+/* Takes what is to be read: an answer of LIST has no outcomes, and goes with the next call. What a
+ * store has for itself is not copied: the secret's check value is there already, and an epoch is of
+ * one PostgreSQL. */
 static void take_page(struct copying *c)
 {
     c->n = 0;
     for (uint32_t i = 0; i < c->list.count; i++) {
         const struct hapax_record *record = &c->list.records[i];
 
+        if (cli_is_own(record) && !cli_is_step_list(record))
+            continue;
         if (is_live(record, c->list.now_us)) {
             c->moving.live++;
         } else if (c->args->dry_run) {
@@ -229,18 +244,26 @@ static enum cli_exit put_chunk(struct copying *c, const struct hapax_op *reads, 
     return moving_put(&c->moving, &c->progress);
 }
 
+/* A chunk that fails is read anew one by one: its outcomes may be too much for one answer, in size
+ * or in time. */
 static enum cli_exit copy_page(struct copying *c)
 {
     enum cli_exit exit = CLI_DONE;
 
-    for (size_t at = 0, n; at < c->n && exit == CLI_DONE; at += n) {
+    for (size_t at = 0, n; at < c->n && exit == CLI_DONE;) {
         enum hapax_error error;
 
         n = c->n - at < c->chunk ? c->n - at : c->chunk;
         error = hapax_store_run(c->from, &c->reads[at], n);
-        if (error != HAPAX_ERR_NONE && error != HAPAX_ERR_CORRUPT && error != HAPAX_ERR_UNSUPPORTED)
-            return failed(c, c->from, error);
-        exit = put_chunk(c, &c->reads[at], n);
+        if (error == HAPAX_ERR_NONE || error == HAPAX_ERR_CORRUPT ||
+            error == HAPAX_ERR_UNSUPPORTED) {
+            exit = put_chunk(c, &c->reads[at], n);
+            at += n;
+        } else if (n > 1) {
+            c->chunk = 1;
+        } else {
+            exit = failed(c, c->from, error);
+        }
     }
     return exit;
 }
@@ -281,6 +304,8 @@ static enum cli_exit copy(struct copying *c)
         return exit;
     exit = walk(c);
     progress_end(&c->progress);
+    if (exit != CLI_DONE)
+        (void)fputs("hapax copy: it is not done; the same command goes on\n", stderr);
     moving_report(&c->moving, c->args->dry_run ? "would copy" : "copied");
     if (exit == CLI_DONE && c->damage.places > 0)
         exit = cli_fail(&c->args->args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,

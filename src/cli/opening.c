@@ -474,10 +474,12 @@ bool cli_is_step_list(const struct hapax_record *record)
 bool cli_is_own(const struct hapax_record *record)
 {
     struct hapax_digest value;
-    struct hapax_id check;
+    struct hapax_id check, epoch;
 
     hapax__bind_check(&check, &value, (struct hapax_span){NULL, 0});
-    return memcmp(&record->id, &check, sizeof(check)) == 0 || cli_is_step_list(record);
+    hapax__epoch_id(&epoch);
+    return memcmp(&record->id, &check, sizeof(check)) == 0 ||
+           memcmp(&record->id, &epoch, sizeof(epoch)) == 0 || cli_is_step_list(record);
 }
 
 static enum cli_exit secret_compare(const struct cli_args *args, struct hapax_store *store,

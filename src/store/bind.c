@@ -27,18 +27,29 @@ static void bind_op(struct hapax_op *op, enum hapax_op_kind kind, const struct h
     op->on_expired = HAPAX_EXPIRED_RERUN;
 }
 
-/* The record's id is hashed otherwise than an operation's, so that no scope and key can name it.
- * The value is what that scope and key would be under the secret. */
-void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check, struct hapax_span secret)
+/* Such an id is hashed otherwise than an operation's, so that no scope and key can name it. */
+static void own_id(struct hapax_id *id, const char *what)
 {
-    const struct hapax_span names[] = {hapax_str("hapax"), hapax_str("secret")};
+    const struct hapax_span names[] = {hapax_str("hapax"), hapax_str(what)};
     struct hapax_digest name;
-    struct hapax_id value;
 
     hapax_digest(&name, names, 2);
     memcpy(id->bytes, name.bytes, sizeof(id->bytes));
-    hapax_id(&value, names[0], names[1], (struct hapax_span){NULL, 0}, secret);
+}
+
+/* The value is what the scope and key "hapax" and "secret" would be under the secret. */
+void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check, struct hapax_span secret)
+{
+    struct hapax_id value;
+
+    own_id(id, "secret");
+    hapax_id(&value, hapax_str("hapax"), hapax_str("secret"), (struct hapax_span){NULL, 0}, secret);
     memcpy(check->bytes, value.bytes, sizeof(check->bytes));
+}
+
+void hapax__epoch_id(struct hapax_id *id)
+{
+    own_id(id, "epoch");
 }
 
 enum hapax_error hapax__bind_begin(struct hapax_op *op, struct hapax_span secret,

@@ -15,6 +15,7 @@
  */
 #include "base/clock.h"
 #include "hybrid.h"
+#include "store/types.h"
 
 #include <assert.h>
 #include <string.h>
@@ -49,15 +50,11 @@ bool hapax__known_fresh(const struct hapax__known *known, int64_t boot_us)
     return known->epoch > 0 && boot_us - known->epoch_us < HAPAX__HYBRID_FRESH_US;
 }
 
-/* The id is hashed as that of a secret's check value (bind.c): no scope and key can name it. */
 static struct hapax_op epoch_op(enum hapax_op_kind kind)
 {
-    const struct hapax_span names[] = {hapax_str("hapax"), hapax_str("epoch")};
-    struct hapax_op op = {.kind = kind, .scope = names[0]};
-    struct hapax_digest name;
+    struct hapax_op op = {.kind = kind, .scope = hapax_str("hapax")};
 
-    hapax_digest(&name, names, 2);
-    memcpy(op.id.bytes, name.bytes, sizeof(op.id.bytes));
+    hapax__epoch_id(&op.id);
     op.lease_ms = MAKE_LEASE_MS;
     op.retention_ms = HAPAX_FOREVER_MS;
     op.on_expired = HAPAX_EXPIRED_RERUN;

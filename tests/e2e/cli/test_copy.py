@@ -118,6 +118,19 @@ def test_a_copy_leaves_what_runs(hapax, folder, fresh):
     assert records(hapax, to) != records(hapax, source)
 
 
+@pytest.mark.parametrize("kind", ["rocksdb", pytest.param("hybrid", marks=pytest.mark.ci)])
+def test_what_a_store_has_for_itself_is_not_copied(hapax, folder, fresh, kind):
+    """Neither the secret's check value nor an epoch is in the way of a copy that has all of it."""
+    hapax.env["HAPAX_SECRET_FILE"] = private(folder / "secret", "s" * 32)
+    source, to = fresh(kind), fresh(kind)
+    assert Once(hapax, source, "ann")("k1", "echo 1").code == 0
+    assert Once(hapax, to, "ann")("k2", "echo 2").code == 0
+    for _ in range(2):
+        code, said, err = copied(hapax, source, to)
+        assert (code, said["copied"], said["left_otherwise"]) == (0, 1, 0), err
+    assert len(records(hapax, to)) == 2
+
+
 def test_stores_of_two_secrets_are_not_mixed(hapax, folder, fresh):
     """In neither direction, and no record is put."""
     source, to = fresh("rocksdb"), fresh("rocksdb")
