@@ -58,6 +58,7 @@ static void take(struct moving *moving, size_t i, struct progress *progress)
     moving_left(moving, &op->id,
                 op->verdict == HAPAX_FOUND       ? "the other store has it otherwise, or further on"
                 : op->error == HAPAX_ERR_TOO_BIG ? "its outcome is over what the store takes"
+                : op->error == HAPAX_ERR_INVALID ? "no store can have written such a record"
                                                  : "there it cannot be read",
                 progress);
     if (op->verdict == HAPAX_FOUND) {
@@ -66,9 +67,11 @@ static void take(struct moving *moving, size_t i, struct progress *progress)
     }
 }
 
+/* Others are the store's. */
 static bool of_one_record(enum hapax_error error)
 {
-    return error == HAPAX_ERR_NONE || error == HAPAX_ERR_TOO_BIG || error == HAPAX_ERR_CORRUPT;
+    return error == HAPAX_ERR_NONE || error == HAPAX_ERR_TOO_BIG || error == HAPAX_ERR_CORRUPT ||
+           error == HAPAX_ERR_INVALID;
 }
 
 enum cli_exit moving_put(struct moving *moving, struct progress *progress)
@@ -80,6 +83,9 @@ enum cli_exit moving_put(struct moving *moving, struct progress *progress)
         return CLI_DONE;
     (void)hapax_store_run(moving->to, moving->ops, n);
     for (size_t i = 0; i < n; i++) {
+        /* Together they may be too much, in size or in time. */
+        if (n > 1 && !of_one_record(moving->ops[i].error))
+            (void)hapax_store_run(moving->to, &moving->ops[i], 1);
         if (!of_one_record(moving->ops[i].error)) {
             progress_end(progress);
             return cli_store_failed(moving->args, moving->ops[i].error,
