@@ -11,6 +11,7 @@
 #include "moving.h"
 
 #include "base/base64.h"
+#include "base/bytes.h"
 #include "base/time.h"
 #include "core/id.h"
 #include "core/question.h"
@@ -46,7 +47,7 @@ struct importing {
     struct hapax_arena arena; /* of the lines in the batch */
     struct cli_secret secret;
     FILE *file;
-    uint64_t line;
+    uint64_t line, put; /* the last one read, and the last one whose batch was put */
     size_t bytes;
     int64_t now_us;
 };
@@ -241,8 +242,28 @@ static bool take_times(struct importing *m, struct hapax_record *record, struct 
     if (record->retention_ms < 1 || record->retention_ms > HAPAX_DURATION_MAX_MS)
         return wrong(m, "\"expires\" is before \"created\", or over ten years after it");
     record->updated_us = record->created_us;
-    record->fence = (uint64_t)record->created_us;
     return true;
+}
+
+/* Another response under the same key and second gets another fence, so it is no repeat; the same
+ * one gets the same. A fence stays within its second, and so below that of whatever follows when
+ * the record has expired: of a million such lines one is taken for a repeat. */
+static void set_fence(struct hapax_record *record)
+{
+    const struct hapax_outcome *outcome = &record->outcome;
+    const uint8_t status[] = {(uint8_t)(outcome->status >> 8), (uint8_t)outcome->status};
+    const struct hapax_span parts[] = {
+        {record->fingerprint.bytes, sizeof(record->fingerprint.bytes)},
+        {record->caller.bytes, sizeof(record->caller.bytes)},
+        {status, sizeof(status)},
+        outcome->headers,
+        outcome->body,
+    };
+    struct hapax_digest digest;
+    struct hapax__reader r = {digest.bytes, sizeof(digest.bytes), false};
+
+    hapax_digest(&digest, parts, sizeof(parts) / sizeof(parts[0]));
+    record->fence = (uint64_t)record->created_us + hapax__take_u64(&r) % US_PER_S;
 }
 
 static bool take_line(struct importing *m, struct hapax_span text)
@@ -255,6 +276,7 @@ static bool take_line(struct importing *m, struct hapax_span text)
     if (!take_names(m, &record, line) || !take_times(m, &record, line) ||
         !take_outcome(m, &record.outcome, line))
         return false;
+    set_fence(&record);
     if (record.expires_us <= m->now_us)
         m->moving.expired++;
     else if (m->args->dry_run)
@@ -272,6 +294,8 @@ static enum cli_exit flush(struct importing *m)
 
     hapax__arena_reset(&m->arena);
     m->bytes = 0;
+    if (exit == CLI_DONE)
+        m->put = m->line;
     progress_tell(&m->progress, 0, (uint64_t)moving_sum(&m->moving), "imported");
     return exit;
 }
@@ -340,6 +364,10 @@ static enum cli_exit import(struct importing *m, struct cli_args *args)
     if (exit == CLI_DONE)
         exit = take_file(m);
     progress_end(&m->progress);
+    if (exit != CLI_DONE && !m->args->dry_run && m->put > 0)
+        (void)fprintf(stderr,
+                      "hapax import: lines 1 to %" PRIu64 " are done, and may be given again\n",
+                      m->put);
     if (m->now_us > 0)
         moving_report(&m->moving, m->args->dry_run ? "would import" : "imported");
     return exit == CLI_DONE && m->moving.otherwise + m->moving.left > 0 ? CLI_NO : exit;

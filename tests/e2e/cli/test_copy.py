@@ -234,6 +234,25 @@ def test_a_wrong_line_is_named(hapax, fresh, line, why):
     assert records(hapax, store) == {}
 
 
+def test_an_import_says_what_it_has_done(hapax, fresh):
+    """Which lines are there where another is wrong; and where two of one second answer a key, the first stays."""
+    store, now = fresh("rocksdb"), int(time.time())
+    assert hapax("init", "--store", store).code == 0
+
+    def imported(lines, *options):
+        text = "\n".join(json.dumps(GOOD | {"created": now} | line) for line in lines)
+        return hapax("import", "-", "--store", store, *options, stdin=text.encode())
+
+    done = imported([{"key": f"k{n}"} for n in range(70)] + [{"status": -1}])
+    assert done.code == 2 and "line 71: " in done.err and "lines 1 to 64 are done" in done.err, done.err
+    assert len(records(hapax, store)) == 64
+    for _ in range(2):
+        done = imported([{"body": body} for body in "aba"], "--json")
+        said = json.loads(done.out.splitlines()[-1])
+        assert (done.code, said["imported"], said["left_otherwise"]) == (1, 2, 1), done.err
+    assert hapax("show", "--store", store, "k", "--json").json["body"] == "a"
+
+
 def test_an_import_needs_a_file(hapax, store):
     """One that there is."""
     assert hapax("init", "--store", store).code == 0
