@@ -33,6 +33,7 @@
 #define DOUBT_S      5 /* between renewals because a service refused the keys */
 #define VALUE_MAX    HAPAX__AWS_TOKEN_MAX /* bytes of a variable */
 #define PATH_MAX_LEN 1024u
+#define PATH_SHOWN   40u /* bytes of its end, in an error */
 #define WORD_MAX     2048u /* bytes of a setting in a file */
 #define CHAIN_MAX    5 /* profiles in a chain of roles */
 
@@ -543,13 +544,16 @@ static enum answer from_files(struct hapax__aws_source *source)
 static enum answer nowhere(struct hapax__aws_source *source, const char *why)
 {
     char path[PATH_MAX_LEN];
+    size_t len;
 
     if (!path_of(path, source, SHARED_CREDENTIALS_FILE, ".aws/credentials"))
         snprintf(path, sizeof(path), "%s", "(no HOME)");
+    len = strlen(path);
     return WRONG_OF(source, REFUSED,
                     "no AWS keys: none in the environment, no web identity, none of profile "
-                    "\"%.24s\" in \"%.40s\", no container; %.90s",
-                    profile_of(source), path, why);
+                    "\"%.24s\" in \"%s%s\", no container; %.90s",
+                    profile_of(source), len > PATH_SHOWN ? "..." : "",
+                    path + (len > PATH_SHOWN ? len - PATH_SHOWN : 0), why);
 }
 
 /* Asks for keys: error NONE, and fresh holds them; else text says what is wrong. */
