@@ -55,7 +55,7 @@ def counts_of(process):
 # confirmations until the kill, so that there is something to send again however fast the broker was. Without delays:
 # a kill may lose a move out of a classic retry queue, which is not confirmed to that queue; a quorum queue of
 # RabbitMQ 3.10 may keep a delayed letter until the next letter comes.
-@pytest.mark.parametrize("kind", ["quorum", "classic"])
+@pytest.mark.parametrize("kind", ["quorum", pytest.param("classic", marks=pytest.mark.ci)])
 def test_a_killed_broker_loses_no_confirmed_letter(rabbitmq, traffic, kind):
     queue, letters, most = f"killed.{kind}", 20000, 400000
     maker = traffic(rabbitmq.uri(queue=queue, declare="on", type=kind))

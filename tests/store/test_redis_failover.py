@@ -43,7 +43,8 @@ def cluster(wait):
     return RedisCluster(replicas=2 if wait else 1, node_timeout_ms=DOWN_MS[wait]).start()
 
 
-KINDS = [(sentinels, 0), (sentinels, 1), (far_sentinels, 0), (cluster, 0), (cluster, 1)]
+KINDS = [(sentinels, 1), (far_sentinels, 0), (cluster, 1), pytest.param(sentinels, 0, marks=pytest.mark.ci),
+         pytest.param(cluster, 0, marks=pytest.mark.ci)]
 if FAILOVERS > 1:
     KINDS += [(far_sentinels, 1), (uneven_sentinels, 1)]
 
@@ -128,7 +129,8 @@ def cut_off(node):
 
 # It goes on answering those who are still connected to it, while another has taken over: what it takes is lost
 # (10,687 of 11,185 in 8 s), unless replicas had to acknowledge it, or it may not write without them.
-@pytest.mark.parametrize("wait, options", [(1, {}), (0, {"min_replicas_to_write": 1, "min_replicas_max_lag": 1})])
+@pytest.mark.parametrize("wait, options", [(1, {}), pytest.param(
+    0, {"min_replicas_to_write": 1, "min_replicas_max_lag": 1}, marks=pytest.mark.ci)])
 def test_a_primary_that_is_cut_off_from_its_replicas_is_left(wait, options):  # promise 25
     with Sentinels(replicas=2, down_after_ms=DOWN_MS[wait], **options).start() as servers:
         with Load(servers.uri(timeout=f"{TIMEOUT_MS}ms", wait=wait)) as load:

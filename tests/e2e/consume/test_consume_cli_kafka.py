@@ -123,6 +123,7 @@ def test_a_target_that_is_not_there_is_found_without_letters(kafka, hapax):
 
 
 # What is left before one that was put back goes to the topic's end, and is then held no more.
+@pytest.mark.ci
 def test_a_run_that_held_all_it_can_says_so_when_it_let_go(kafka, hapax):
     fill(kafka, "big.dead", (170, "mismatch"), (1, "failed"), (170, "mismatch"), body=bytes(900000))
     done = hapax("redrive", "--from", f"kafka://{kafka.address}/big.dead", "--to", f"kafka://{kafka.address}/orders")

@@ -88,6 +88,7 @@ def older(tree):
     return tree
 
 
+@pytest.mark.ci
 def test_every_source_fits_the_nginx_at_hand(tree):
     """As its own build does: no warning with its flags."""
     assert len(SOURCES) >= 11
