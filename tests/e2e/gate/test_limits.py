@@ -57,7 +57,7 @@ def test_in_flight(make_gate, api):
     assert gate.post("/ok", "3", **of("a")).body == b"effect=1 body=0"
     assert status(gate)["limited"] == {"in_flight": 1, "keys": 0, "bytes": 0, "unknown": 0}
     assert b'hapax_limited_total{limit="in_flight"} 1\n' in gate.send("GET", "/hapax").body
-    assert "limited" in gate.log("access.log")
+    wait_until(lambda: "limited" in gate.log("access.log"), "the access log")
 
 
 def test_a_failed_operation_runs_again_within_the_limit(make_gate, api, hapax, uri):
