@@ -37,6 +37,7 @@
 #include "store/keeper/link.h"
 #include "store/seal.h"
 #include "base/clock.h"
+#include "base/tls.h"
 
 
 /* r->buffered has four bits: ssi 1, sub 2, copy 4, image_filter 8 */

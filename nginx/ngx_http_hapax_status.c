@@ -100,11 +100,48 @@ ngx_http_hapax_sum(void *sum, void *slots, size_t size)
 }
 
 
+/*
+ * When the certificates of nginx's own servers end: the first one.  It is what
+ * this worker has loaded, which a reload that failed leaves as it was.
+ */
+
+static void
+ngx_http_hapax_certificate(FILE *out, ngx_http_request_t *r)
+{
+#if (NGX_HTTP_SSL)
+    int64_t                      end_us;
+    ngx_uint_t                   i;
+    ngx_http_ssl_srv_conf_t     *sscf;
+    ngx_http_core_srv_conf_t   **cscf;
+    ngx_http_core_main_conf_t   *cmcf;
+    static const char            name[] = "hapax_gate_certificate_seconds";
+
+    end_us = HAPAX_NOT_KNOWN;
+    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
+    cscf = cmcf->servers.elts;
+
+    for (i = 0; i < cmcf->servers.nelts; i++) {
+        sscf = cscf[i]->ctx->srv_conf[ngx_http_ssl_module.ctx_index];
+
+        if (sscf->ssl.ctx) {
+            hapax__tls_context_end(sscf->ssl.ctx, &end_us);
+        }
+    }
+
+    if (end_us != HAPAX_NOT_KNOWN) {
+        hapax__page_head(out, name, "gauge", "Time until the certificate "
+                         "that clients are shown ends.");
+        hapax__page_certificate(out, name, NULL, end_us);
+    }
+#endif
+}
+
+
 /* Writes the page to out. Some stores have lanes in these workers, or none has. */
 
 static ngx_int_t
-ngx_http_hapax_text(FILE *out, ngx_http_hapax_main_conf_t *hmcf,
-    ngx_http_hapax_counts_t *sum)
+ngx_http_hapax_text(FILE *out, ngx_http_request_t *r,
+    ngx_http_hapax_main_conf_t *hmcf, ngx_http_hapax_counts_t *sum)
 {
     ngx_str_t                 *name;
     ngx_uint_t                 i, lanes;
@@ -202,6 +239,8 @@ ngx_http_hapax_text(FILE *out, ngx_http_hapax_main_conf_t *hmcf,
                             sizeof(gauges) / sizeof(gauges[0]));
     }
 
+    ngx_http_hapax_certificate(out, r);
+
     return NGX_OK;
 }
 
@@ -226,7 +265,7 @@ ngx_http_hapax_text_body(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    rc = ngx_http_hapax_text(out, hmcf, sum);
+    rc = ngx_http_hapax_text(out, r, hmcf, sum);
 
     if (fclose(out) != 0) {
         rc = NGX_ERROR;

@@ -122,14 +122,7 @@ void hapax__tls_ends(SSL *ssl, int64_t *server_us, int64_t *client_us)
     note(client_us, SSL_get_certificate(ssl));
 }
 
-int64_t hapax__tls_file_end(const char *path)
+void hapax__tls_context_end(SSL_CTX *context, int64_t *us)
 {
-    BIO *file = BIO_new_file(path, "r");
-    X509 *certificate = file ? PEM_read_bio_X509(file, NULL, no_passphrase, NULL) : NULL;
-    int64_t end_us = end_of(certificate);
-
-    X509_free(certificate);
-    (void)BIO_free(file);
-    ERR_clear_error();
-    return end_us;
+    note(us, SSL_CTX_get0_certificate(context));
 }

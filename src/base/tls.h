@@ -26,8 +26,8 @@ hapax__tls_use(SSL_CTX *context, const struct hapax__tls_files *files, char text
  * (HAPAX_NOT_KNOWN). */
 void hapax__tls_ends(SSL *ssl, int64_t *server_us, int64_t *client_us);
 
-/* When the first certificate of a PEM file ends; HAPAX_NOT_KNOWN: it cannot be read. */
-int64_t hapax__tls_file_end(const char *path);
+/* Takes note of when a context's own certificate ends. */
+void hapax__tls_context_end(SSL_CTX *context, int64_t *us);
 
 /* What an error of OpenSSL's queue (ERR_peek_error() and its like) means; 0: none was there. */
 HAPAX__SHARED const char *hapax__tls_reason(unsigned long code);

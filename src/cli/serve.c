@@ -536,8 +536,6 @@ static enum cli_exit watch(struct serving *serving)
 
         if (number && (ready || ending.begun)) /* until then it is no nginx that could reload */
             (void)kill(serving->nginx.master, number);
-        if (number == SIGHUP)
-            serve_metrics_loaded(serving->metrics);
         if (ready || ending.begun)
             continue;
         ready = serve_address_accepts(&serving->conf.listen);

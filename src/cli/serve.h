@@ -135,9 +135,6 @@ enum cli_exit serve_metrics_open(struct serve_metrics **out, const struct serve_
                                  bool keeper);
 uint16_t serve_metrics_port(const struct serve_metrics *metrics);
 
-/* nginx loads its certificate, now. NULL: does nothing. */
-void serve_metrics_loaded(struct serve_metrics *metrics);
-
 void serve_metrics_close(struct serve_metrics *metrics); /* NULL: does nothing */
 
 /* ---- nginx ------------------------------------------------------------------------------ */

@@ -6,11 +6,9 @@
  */
 #include "serve.h"
 
-#include "base/tls.h"
 #include "lane/census.h"
 #include "store/keeper/keeper.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,8 +23,6 @@
 struct serve_metrics {
     char socket[PATH_MAX];
     bool keeper;
-    const char *certificate; /* a file; "": none */
-    _Atomic int64_t certificate_us; /* when that ends which nginx has loaded */
     struct hapax__census *census; /* NULL: none */
     struct hapax__pages *pages;
     uint16_t port;
@@ -104,13 +100,8 @@ static void put_metrics(FILE *out, const void *arg)
     const struct serve_metrics *metrics = arg;
     const struct hapax__page_number up = {"hapax_gate_up", put_gate(out, metrics->socket),
                                           "Whether nginx answered with the gate's counts."};
-    int64_t end_us = atomic_load(&metrics->certificate_us);
 
     hapax__page_numbers(out, "gauge", &up, 1);
-    if (end_us != HAPAX_NOT_KNOWN)
-        hapax__page_head(out, "hapax_gate_certificate_seconds", "gauge",
-                         "Time until the certificate that clients are shown ends.");
-    hapax__page_certificate(out, "hapax_gate_certificate_seconds", NULL, end_us);
     if (metrics->keeper)
         hapax__keeper_page(out);
     hapax__census_page(out, metrics->census);
@@ -145,8 +136,6 @@ enum cli_exit serve_metrics_open(struct serve_metrics **out, const struct serve_
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
     (void)snprintf(metrics->socket, sizeof(metrics->socket), "%s/metrics.sock", conf->folder);
     metrics->keeper = keeper;
-    metrics->certificate = conf->tls_cert;
-    serve_metrics_loaded(metrics);
     from.arg = metrics;
     metrics->census = cli_census_open(conf->store);
     error = hapax__pages_open(&metrics->pages, &place, &from, &metrics->port, text);
@@ -157,14 +146,6 @@ enum cli_exit serve_metrics_open(struct serve_metrics **out, const struct serve_
     hapax__census_close(metrics->census);
     free(metrics);
     return cli_metrics_failed(args, error, text);
-}
-
-void serve_metrics_loaded(struct serve_metrics *metrics)
-{
-    if (metrics)
-        atomic_store(&metrics->certificate_us, *metrics->certificate
-                                                   ? hapax__tls_file_end(metrics->certificate)
-                                                   : HAPAX_NOT_KNOWN);
 }
 
 uint16_t serve_metrics_port(const struct serve_metrics *metrics)
