@@ -28,7 +28,7 @@ for folder in ("servers", "store", "broker", "sdk", *(f"e2e/{door}" for door in 
 from process import PATIENCE, NotReady, Server, pause_after  # noqa: E402
 
 
-pytest_plugins = ["gate_fixtures", "sql_database"]
+pytest_plugins = ["browser", "gate_fixtures", "sql_database"]
 
 
 def pytest_xdist_make_scheduler(config, log):

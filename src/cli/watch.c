@@ -12,41 +12,51 @@
 #include "print.h"
 
 #include <curl/curl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PAGE_MAX   (1u << 20)
 #define TIMEOUT_MS 2000L
 #define LABEL_MAX  64u
+#define VALUE_MAX  1e18
 
 /* Histograms, those first that a client feels. */
 static const char *const times[WATCH_TIMES] = {
     "hapax_consumer_message_seconds", "hapax_handler_seconds", "hapax_consumer_handler_seconds",
     "hapax_store_seconds", "hapax_waiting_seconds"};
 
-static const char *const figures[WATCH_FIGURES] = {"takeovers_total",
-                                                   "lost_total",
-                                                   "in_flight",
-                                                   "lane_queue",
-                                                   "unrecorded_total",
-                                                   "store_errors_total",
-                                                   "store_dead",
-                                                   "consumer_in_hand",
-                                                   "consumer_running",
-                                                   "consumer_lag",
-                                                   "consumer_retried_total",
-                                                   "consumer_parked_total",
-                                                   "consumer_dead_lettered_total",
-                                                   "consumer_letters_refused",
-                                                   "door_in_hand",
-                                                   "door_running",
-                                                   "door_connections",
-                                                   "relay_lag",
-                                                   "relay_lag_seconds",
-                                                   "relay_held",
-                                                   "store_replica_lag_bytes",
-                                                   "store_replica_silent_seconds",
-                                                   "store_disk_free_bytes"};
+/* least: of several lines the smallest counts, and not their sum. */
+static const struct {
+    const char *name;
+    bool least;
+} figures[WATCH_FIGURES] = {{"takeovers_total", false},
+                            {"lost_total", false},
+                            {"in_flight", false},
+                            {"lane_queue", false},
+                            {"unrecorded_total", false},
+                            {"store_errors_total", false},
+                            {"store_dead", false},
+                            {"consumer_in_hand", false},
+                            {"consumer_running", false},
+                            {"consumer_lag", false},
+                            {"consumer_retried_total", false},
+                            {"consumer_parked_total", false},
+                            {"consumer_dead_lettered_total", false},
+                            {"consumer_letters_refused", false},
+                            {"door_in_hand", false},
+                            {"door_running", false},
+                            {"door_connections", false},
+                            {"relay_lag", false},
+                            {"relay_lag_seconds", false},
+                            {"relay_held", false},
+                            {"store_clock_ahead_seconds", false},
+                            {"store_replicas", false},
+                            {"store_replica_lag_bytes", false},
+                            {"store_replica_silent_seconds", false},
+                            {"store_certificate_seconds", true},
+                            {"gate_certificate_seconds", true},
+                            {"store_disk_free_bytes", false}};
 
 /* ---- a page ---------------------------------------------------------------------------- */
 
@@ -88,6 +98,16 @@ static bool find_label(char out[LABEL_MAX], const char *labels, const char *name
 static void add(double *to, double value)
 {
     *to = (*to < 0 ? 0 : *to) + value;
+}
+
+static void take_figure(double *to, double value, bool least)
+{
+    if (isnan(*to))
+        *to = value;
+    else if (!least)
+        *to += value;
+    else if (value < *to)
+        *to = value;
 }
 
 static void take_answer(struct watch_reading *reading, const char *labels, double value)
@@ -138,20 +158,21 @@ static void take_line(struct watch_reading *reading, const char *line)
     size_t len = strcspn(line, "{ ");
     const char *labels = line[len] == '{' ? line + len : "";
     const char *space = strrchr(line, ' ');
-    double value = space ? strtod(space, NULL) : -1;
+    double value = space ? strtod(space, NULL) : NAN;
 
-    if (!hapax__text_begins(line, prefix) || !(value >= 0) || value > 1e18)
+    if (!hapax__text_begins(line, prefix) || !(fabs(value) <= VALUE_MAX))
         return;
-    if (len == strlen("hapax_answers_total") && memcmp(line, "hapax_answers_total", len) == 0)
+    if (value >= 0 && len == strlen("hapax_answers_total") &&
+        memcmp(line, "hapax_answers_total", len) == 0)
         take_answer(reading, labels, value);
-    for (size_t i = 0; i < WATCH_TIMES; i++)
+    for (size_t i = 0; i < WATCH_TIMES && value >= 0; i++)
         if (is_bucket_of(line, len, times[i]))
             take_bucket(&reading->times[i], labels, value);
     line += sizeof(prefix) - 1;
     len -= sizeof(prefix) - 1;
     for (size_t i = 0; i < WATCH_FIGURES; i++)
-        if (strlen(figures[i]) == len && memcmp(line, figures[i], len) == 0)
-            add(&reading->figures[i], value);
+        if (strlen(figures[i].name) == len && memcmp(line, figures[i].name, len) == 0)
+            take_figure(&reading->figures[i], value, figures[i].least);
 }
 
 static void take_page(struct watch_reading *reading, struct watch_page *page)
@@ -162,7 +183,7 @@ static void take_page(struct watch_reading *reading, struct watch_page *page)
     for (size_t i = 0; i < WATCH_ANSWERS; i++)
         reading->answers[i] = -1;
     for (size_t i = 0; i < WATCH_FIGURES; i++)
-        reading->figures[i] = -1;
+        reading->figures[i] = NAN;
     page->text[page->len] = '\0';
     while ((line = strsep(&rest, "\n")))
         take_line(reading, line);
@@ -238,7 +259,7 @@ double watch_within(const struct watch *watch, double share)
 double watch_figure(const struct watch *watch, const char *name)
 {
     for (size_t i = 0; i < WATCH_FIGURES && watch->up; i++)
-        if (strcmp(figures[i], name) == 0)
+        if (strcmp(figures[i].name, name) == 0 && !isnan(watch->last.figures[i]))
             return watch->last.figures[i];
     return -1;
 }
@@ -372,10 +393,10 @@ static void put_figures(struct json *json, const struct watch *watch)
 {
     json_array_begin(json, "figures");
     for (size_t i = 0; i < WATCH_FIGURES && watch->up; i++) {
-        if (watch->last.figures[i] < 0)
+        if (isnan(watch->last.figures[i]))
             continue;
         json_object_begin(json);
-        json_text(json, "name", figures[i]);
+        json_text(json, "name", figures[i].name);
         json_decimal(json, "value", watch->last.figures[i]);
         json_object_end(json);
     }

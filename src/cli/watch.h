@@ -11,7 +11,7 @@
 #define WATCH_MAX     16u /* pages */
 #define WATCH_ANSWERS 16u /* above any enum hapax_answer_kind */
 #define WATCH_TIMES   5u
-#define WATCH_FIGURES 23u
+#define WATCH_FIGURES 27u
 #define WATCH_BUCKETS 40u
 #define WATCH_POINTS  720u
 
@@ -19,7 +19,7 @@
 struct watch_reading {
     int64_t at_us; /* by the monotonic clock; 0: none */
     double answers[WATCH_ANSWERS]; /* by kind */
-    double figures[WATCH_FIGURES];
+    double figures[WATCH_FIGURES]; /* NAN: absent, for some may be negative */
     struct watch_times {
         uint32_t n;
         double most[WATCH_BUCKETS], count[WATCH_BUCKETS];
@@ -71,7 +71,7 @@ double watch_rate(const struct watch *watch, int kind);
  * by the first of the page's histograms; -1: not known. */
 double watch_within(const struct watch *watch, double share);
 
-/* A figure by its name without "hapax_"; -1: the page does not have it. */
+/* A count by its name without "hapax_"; -1: the page does not have it. */
 double watch_figure(const struct watch *watch, const char *name);
 
 #endif

@@ -15,7 +15,6 @@ import gate as g
 import rabbit
 from conftest import ROOT, read_line, wait_until
 from served import Served
-from test_web import Web
 from watched import Watched
 
 BOARD = ROOT / "ops/grafana/hapax.json"
@@ -24,18 +23,16 @@ BOARD = ROOT / "ops/grafana/hapax.json"
 class Bed(Watched):
     """A keeper, a gate before an API, a consumer, and a page for operators."""
 
-    def __init__(self, folder, api):
-        super().__init__(folder)
+    def __init__(self, folder, browser, api):
+        super().__init__(folder, browser)
         self.api = api
         self.store = f"rocksdb:{folder}/store"
         self.keep()
         self.serve()
         self.queue = rabbit.Queue(rabbit.server())
         self.consume()
-        pages = [word for port in self.ports.values() for word in ("--watch", f"http://127.0.0.1:{port}/metrics")]
-        # By the socket: given the folder, it would keep the store itself once the keeper is dead.
-        self.web = Web(self.hapax, f"unix:{folder}/store/keeper.sock", *pages)
-        self.watch()
+        # By the socket: given the folder, the page would keep the store itself once the keeper is dead.
+        self.watch(f"unix:{folder}/store/keeper.sock")
 
     def keep(self):
         workers = ("--group", "www-data") if os.geteuid() == 0 else ()
@@ -52,25 +49,12 @@ class Bed(Watched):
                                          "--attempts-max", "1", *self.metrics("hapax-consume"))
         assert "takes messages" in read_line(self.consumer)
 
-    def asked(self, path, **asked):
-        """What the page gets, a value for each line."""
-        return [json.loads(line) for line in self.web.post(path, asked)[2].splitlines()]
-
-    def listed(self, state):
-        """The operations that the page lists; the last line counts them."""
-        return self.asked("list", state=[state])[:-1]
-
-    def figure(self, name):
-        """Of all doors that the page watches."""
-        return sum(figure["value"] for line in self.asked("now") for door in line.get("watch", [])
-                   for figure in door["figures"] if figure["name"] == name)
-
 
 @pytest.fixture(scope="module")
-def bed():
+def bed(browser):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="hapax-e2e-"))
     api = g.Api()
-    bed = Bed(folder, api)
+    bed = Bed(folder, browser, api)
     yield bed
     bed.close()
     api.close()
@@ -103,8 +87,7 @@ def test_every_query_of_the_board_is_answered(bed):
 def test_an_unknown_operation_wakes_somebody_and_is_resolved(bed):
     bed.hapax.unknown(bed.store, "k-unknown")
     bed.fires("HapaxUnknown")
-    shown, = bed.listed("unknown")
-    assert (shown["scope"], shown["state"]) == ("default", "unknown")
+    bed.shows(r"Unknown\s1\s+oldest", r"Waiting longest[^]*unknown\s[^]*default")
     assert bed.hapax("resolve", "k-unknown", "--store", bed.store, "--complete", "201").code == 0
     bed.quiet()
 
@@ -114,8 +97,7 @@ def test_a_stuck_handler_is_seen_though_it_renews(bed):
         pending = pool.submit(bed.served.post, "/hold/stuck", "k-stuck")
         try:
             bed.fires("HapaxStuckHandler")
-            shown, = bed.listed("started")
-            assert shown["attempt"] == 1
+            bed.shows(r"Running\s1\s+oldest")
         finally:
             bed.api.door("stuck").set()
         pending.result()
@@ -131,7 +113,7 @@ def test_a_zombie_is_counted(bed):
         bed.api.door("zombie").set()
         pending.result()
     bed.fires("HapaxLostClaims")
-    wait_until(lambda: bed.figure("lost_total") == 1, "that the page shows it")
+    bed.shows(r"\blost 1\b")
     bed.quiet()
 
 
@@ -141,8 +123,7 @@ def test_a_dead_store_is_seen_and_found_again(bed):
     for i in range(4):
         bed.served.post("/ok", f"down-{i}")
     bed.fires("HapaxStoreDown", "HapaxDown")
-    assert bed.web.post("list", {"state": ["unknown"]})[0] == 503
-    wait_until(lambda: bed.figure("store_dead") == 1, "that the page shows it")
+    bed.shows("The store: unavailable: ", r"\bstore dead 1\b")
     bed.keep()
     wait_until(lambda: bed.served.post("/ok", "back").status == 200, "that the gate finds its store")
     bed.quiet()
@@ -151,7 +132,7 @@ def test_a_dead_store_is_seen_and_found_again(bed):
 def test_a_poison_message_is_a_dead_letter_that_redrive_puts_back(bed):
     bed.queue.publish("poison", id="k-poison")
     bed.fires("HapaxDeadLetters")
-    wait_until(lambda: bed.figure("consumer_dead_lettered_total") == 1, "that the page shows it")
+    bed.shows(r"\bconsumer dead lettered 1\b")
     back = "redrive", "--from", bed.queue.dead.uri(), "--to", bed.queue.uri()
     assert bed.hapax(*back, "--dry-run").code == 0
     assert bed.hapax(*back).code == 0

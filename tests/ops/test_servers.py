@@ -1,5 +1,5 @@
-"""Incidents of the servers that a store lives on: the alert of each fires within two scrapes, and what the runbook says
-mends it. Each has servers of its own, which it may spoil."""
+"""Incidents of the servers that a store lives on: the alert of each fires within two scrapes, the page for operators
+shows it, and what the runbook says mends it. Each has servers of its own, which it may spoil."""
 import glob
 import os
 import pathlib
@@ -29,9 +29,9 @@ GATE = "--lease", "600ms", "--timeout", "300ms", "--wait", "0", "--workers", "1"
 
 
 @pytest.fixture
-def bed():
+def bed(browser):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="hapax-e2e-"))
-    bed = Watched(folder)
+    bed = Watched(folder, browser)
     bed.api = g.Api()
     yield bed
     bed.close()
@@ -77,7 +77,7 @@ def test_a_full_disk_is_seen_and_the_store_writes_again_once_there_is_room(bed):
     store = f"unix:{bed.hapax.folder}/k.sock"
     served = Served(bed.hapax, bed.api, store, *GATE, *bed.metrics("hapax-serve"))
     assert served.post("/ok", "before").status == 200
-    bed.watch()
+    bed.watch(store)
     filler = pathlib.Path(f"/proc/{keeper.pid}/root{disk}/filler")
     with open(filler, "wb", buffering=0) as file:
         with pytest.raises(OSError, match="No space left"):
@@ -86,6 +86,7 @@ def test_a_full_disk_is_seen_and_the_store_writes_again_once_there_is_room(bed):
     statuses = [served.post("/ok", f"full-{i}", b"x" * 5000).status for i in range(300)]
     assert statuses[-1] == 503
     bed.fires("HapaxDisk", "HapaxStoreErrors")
+    bed.shows(r"\bstore disk free \d+ B", r"\bstore errors \d")
     # What is stored is replayed, whenever the gate asks the store: it takes it for dead, and asks twice a second.
     wait_until(lambda: served.post("/ok", "before").replayed == "true", "a replay")
     checked = bed.hapax("check", "--store", store)
@@ -119,10 +120,13 @@ def publish(database, topic, *payloads):
 def test_a_message_that_the_broker_refuses_blocks_its_outbox_until_it_is_redriven(bed, outbox):
     database, queue = outbox
     missing = rabbit.Queue.beside(queue, f"{queue.name}.missing")
-    bed.watch()
+    bed.watch(database.uri)
     publish(database, missing.name, "refused")
     bed.fires("HapaxOutboxLate", more=1)
     bed.fires("HapaxOutboxAside", more=7)  # tries go on for six seconds
+    bed.shows(r"\brelay held 1\b")
+    bed.page.press("4")
+    bed.shows(f'there is no queue "{missing.name}"')
     listed = bed.hapax("list", "--outbox", "--store", database.uri)
     assert f'there is no queue "{missing.name}"' in listed.out, listed.out
     missing.declare({"x-queue-type": "quorum"})
@@ -134,13 +138,14 @@ def test_a_message_that_the_broker_refuses_blocks_its_outbox_until_it_is_redrive
 # The runbook's statement names the transaction.
 def test_a_transaction_that_blocks_the_outbox_is_found_and_ended(bed, outbox):
     database, queue = outbox
-    bed.watch()
+    bed.watch(database.uri)
     blocker = psycopg2.connect(database.uri)
     with blocker.cursor() as cursor:
         cursor.execute("BEGIN")
         publish(database, queue.name + ".nowhere", "waits")  # it is tried again and again
         cursor.execute("LOCK TABLE hapax.outbox IN SHARE ROW EXCLUSIVE MODE")
     bed.fires("HapaxOutboxLate", more=4)
+    bed.shows(r"\brelay lag \d+s")
     oldest = database.run("SELECT pid, query FROM pg_stat_activity WHERE xact_start IS NOT NULL "
                           "AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 5")
     pid, = [pid for pid, query in oldest if query.startswith("LOCK TABLE")]
@@ -163,13 +168,14 @@ def test_a_standby_that_stands_still_is_seen_and_catches_up(bed):
             wait_for(lambda: primary.psql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "1",
                      "the standby")
             door(bed, database.uri)
-            bed.watch()
+            bed.watch(database.uri)
             assert bed.value("hapax_store_replicas") == 1
             standby.stop()
             bed.hapax.unknown(database.uri, "lacked")
             # It is silent for two seconds before it is an incident, here.
             bed.fires("HapaxReplicaLag", more=2)
             assert bed.value("hapax_store_replica_lag_bytes") > 0
+            bed.shows(r"\bstore replica lag \d+ B", r"\bstore replica silent \d+s")
             checked = bed.hapax("check", "--store", database.uri)
             assert "none is synchronous: a failover to one loses" in checked.out, checked.out
             standby.cont()
@@ -186,11 +192,12 @@ def test_a_replica_of_redis_that_is_gone_is_missed(bed):
             replica.start()
             wait_for(lambda: "state=online" in primary.info("replication").get("slave0", ""), "the replica")
             door(bed, primary.uri())
-            bed.watch()
+            bed.watch(primary.uri())
             assert bed.value("hapax_store_replicas") == 1
             assert bed.value("hapax_store_replica_silent_seconds") < 2
             replica.kill()
             bed.fires("HapaxReplicaLag")
+            bed.shows(r"\bstore replicas 0\b")
             replica.launch()
             bed.quiet()
             assert bed.value("hapax_store_replicas") == 1
@@ -218,11 +225,12 @@ def test_a_clock_that_jumped_is_seen_until_it_is_set(bed):
         server.start()
         store = Database(server).uri
         door(bed, store)
-        bed.watch()
+        bed.watch(store)
         assert abs(bed.value("hapax_store_clock_ahead_seconds")) < 1
         for by in (30, -30):
             server.set(by)
             bed.fires("HapaxClockSkew")
+            bed.shows(rf"\bstore clock ahead {'' if by > 0 else '−'}(29|30)s")
             assert abs(bed.value("hapax_store_clock_ahead_seconds") - by) < 1
             checked = bed.hapax("check", "--store", store)
             assert re.search(f"(29|30) s {'ahead of' if by > 0 else 'behind'} this host's", checked.out), checked.out
@@ -262,7 +270,7 @@ def test_a_certificate_is_told_before_it_ends_and_a_new_one_is_found(bed):
                 return error.code
 
         assert post("before") == 200
-        bed.watch()
+        bed.watch(redis.uri())
         assert 29 * 86400 < bed.value('hapax_store_certificate_seconds{of="server"}') < 30 * 86400
 
         def load():
@@ -273,13 +281,22 @@ def test_a_certificate_is_told_before_it_ends_and_a_new_one_is_found(bed):
         renew(redis, 3, left_s=15)
         load()
         bed.fires("HapaxCertificate", "HapaxCertificateOver")
-        wait_until(lambda: bed.value('hapax_store_certificate_seconds{of="server"}') < 0, "its end")
+        bed.shows(r"\bstore certificate −?\d+s", r"\bgate certificate −?\d+s")
+        wait_until(lambda: bed.prometheus.query('hapax_store_certificate_seconds{of="server"} < 0'), "its end")
         with pytest.raises(urllib.error.URLError, match="certificate has expired"):
             post("after")
         checked = bed.hapax("check", "--store", redis.uri())
         assert checked.code == 3 and "certificate has expired" in checked.err, checked.err
         renew(redis, 30)
+        (redis.folder / "key.pem").rename(redis.folder / "key.away")
+        served.process.send_signal(signal.SIGHUP)  # which fails
+        while "cannot load certificate key" not in (line := served.process.stderr.readline()):
+            assert line, "nginx does not say why"
+        bed.shows(r"\bgate certificate −\d+s")
+        with urllib.request.urlopen(f"http://127.0.0.1:{bed.ports['hapax-serve']}/metrics", timeout=30) as page:
+            assert "\nhapax_gate_certificate_seconds -" in page.read().decode()
+        (redis.folder / "key.away").rename(redis.folder / "key.pem")
         load()
-        wait_until(lambda: 29 * 86400 < bed.value("hapax_gate_certificate_seconds"), "that the gate has loaded it")
+        wait_until(lambda: bed.prometheus.query("hapax_gate_certificate_seconds > 29 * 86400"), "that the gate has it")
         wait_until(lambda: post("after") == 200, "that the gate finds its store")
         bed.quiet()

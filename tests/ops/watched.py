@@ -1,10 +1,13 @@
-"""Programs that a real Prometheus scrapes once a second, by the rules of ops/ with short windows and no `for`."""
+"""Programs that a real Prometheus scrapes once a second, by the rules of ops/ with short windows and no `for`; and the
+page for operators, in a browser that looks at what the doors do."""
+import json
 import re
 import time
 
 from conftest import ROOT, Command, end, wait_until
 from process import free_port
 from prometheus_server import Prometheus
+from test_web import Web
 
 RULES = ROOT / "ops/prometheus/hapax.rules.yml"
 SECONDS = 2 + 2 + 4  # two scrapes; the census and the rules; the machine may be busy
@@ -21,18 +24,26 @@ def quick(text):
 class Watched:
     """Programs of a test, which name a port for each by metrics(JOB), and then call watch()."""
 
-    def __init__(self, folder):
-        self.hapax, self.ports, self.prometheus = Command(folder), {}, None
+    def __init__(self, folder, browser):
+        self.hapax, self.ports, self.prometheus, self.page = Command(folder), {}, None, browser.page()
         folder.chmod(0o755)
 
     def metrics(self, job):
         """Options of a program; the second time it gets the same port."""
         return "--metrics", f"127.0.0.1:{self.ports.setdefault(job, free_port())}"
 
-    def watch(self):
+    def watch(self, store):
+        """store: the page's."""
+        pages = [word for port in self.ports.values() for word in ("--watch", f"http://127.0.0.1:{port}/metrics")]
+        self.web = Web(self.hapax, store, *pages)
+        self.page.open(self.web.url)
         self.prometheus = Prometheus(self.ports, quick(RULES.read_text())).start()
         self.quiet()
-        return self
+
+    def shows(self, *words):
+        """The page does, where it stands. It reads the doors every five seconds, and is drawn as often."""
+        for word in words:
+            self.page.wait(f"RegExp({json.dumps(word)}).test(document.body.innerText)")
 
     def quiet(self):
         wait_until(lambda: not self.prometheus.firing() and len(self.prometheus.query("up == 1")) == len(self.ports),
@@ -54,6 +65,7 @@ class Watched:
         return float(sample["value"][1])
 
     def close(self):
+        self.page.close()
         if self.prometheus:
             self.prometheus.end()
         for process in self.hapax.processes:

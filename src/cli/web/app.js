@@ -156,11 +156,27 @@ function chart(history) {
   return svg;
 }
 
+// Figures that are shown only while they are an incident, or nearly one (ops/prometheus/hapax.rules.yml).
+const SOON = 14 * 86400;
+const INCIDENTS = {store_dead: v => v > 0, store_clock_ahead_seconds: v => Math.abs(v) > 1, store_disk_free_bytes: v => v < 2 ** 30,
+  store_certificate_seconds: v => v < SOON, gate_certificate_seconds: v => v < SOON};
+
+function amount(name, value) {
+  if (name.endsWith('_seconds')) return `${value < 0 ? '−' : ''}${age(Math.abs(value) * 1e6)}`;
+  if (name.endsWith('_bytes')) return value < 2 ** 20 ? `${number(value)} B` : `${number(value / 2 ** 20, 1)} MiB`;
+  return number(value, 1);
+}
+
+function figure({name, value}) {
+  return h('span', null, `${name.replace(/_(total|seconds|bytes)$/, '').replaceAll('_', ' ')} `,
+    h('b', {class: INCIDENTS[name] ? 'bad' : null}, amount(name, value)));
+}
+
 function door(watch) {
   const history = points.get(watch.url) || [];
   const rate = name => (watch.answers.find(a => a.answer === name) || {}).rate;
   const others = watch.answers.filter(a => !['fresh', 'replay'].includes(a.answer) && a.rate > 0);
-  const figures = watch.figures.filter(f => f.value > 0 || /in_flight|in_hand|lag$/.test(f.name));
+  const figures = watch.figures.filter(f => (INCIDENTS[f.name] ? INCIDENTS[f.name](f.value) : f.value > 0 || /in_flight|in_hand|lag$|replicas$/.test(f.name)));
   return h('section', {class: 'card'},
     h('div', {class: 'door'}, h('span', null, watch.url), watch.up ? h('b', null, `${number(watch.rate, 1)}/s`) : h('b', {class: 'bad'}, 'down')),
     watch.up ? chart(history) : h('p', {class: 'bad'}, watch.text),
@@ -170,7 +186,7 @@ function door(watch) {
       others.map(a => h('span', {class: 'other-dot'}, `${a.answer} `, h('b', null, number(a.rate, 1))))) : null,
     h('div', {class: 'legend'}, watch.times.map(t => h('span', null, `${t.name.replace(/_seconds$/, '').replaceAll('_', ' ')} p50 `,
       h('b', null, milliseconds(t.p50_ms)), ' p99 ', h('b', null, milliseconds(t.p99_ms)))),
-    figures.map(f => h('span', null, `${f.name.replace(/_total$/, '').replaceAll('_', ' ')} `, h('b', null, number(f.value, 1))))));
+    figures.map(figure)));
 }
 
 async function drawNow() {

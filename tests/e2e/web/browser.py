@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 
+import pytest
 from process import PATIENCE, pause_after
 
 BINARY = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -148,3 +149,10 @@ class Page:
 
     def close(self):
         self.browser.call("Target.disposeBrowserContext", browserContextId=self.context)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = Browser(tmp_path_factory.mktemp("browser"))
+    yield browser
+    browser.close()

@@ -14,19 +14,11 @@ import time
 import pika
 import pytest
 import rabbit
-from browser import Browser
 from conftest import end, read_line
 from process import PATIENCE
 from sql_database import ask
 
 FOREIGN = "<img src=x onerror=\"window.hacked=1\">"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("browser"))
-    yield browser
-    browser.close()
 
 
 class Web:
