@@ -184,7 +184,9 @@ BEGIN
     END IF;
     IF v_next < v_pages THEN
         more := true;
-        cursor := decode(repeat('00', 24), 'hex') || int8send(v_next);
+        -- It begins with the share of the pages behind it, for whoever shows how far it is.
+        cursor := substr(int4send((v_next * 65536 / v_pages)::integer), 3)
+            || decode(repeat('00', 22), 'hex') || int8send(v_next);
     END IF;
     RETURN NEXT;
 END

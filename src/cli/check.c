@@ -100,20 +100,19 @@ static void say_secrets(struct advice *advice, struct hapax_store *store)
 
 /* Says how many operations wait for an operator. Not of a store that can only be walked from end to
  * end, which would take minutes. */
-static void say_unknown(struct advice *advice, struct hapax_store *store)
+static void say_unknown(struct advice *advice, struct hapax_store *store, struct progress *progress)
 {
     struct hapax_op op = {.kind = HAPAX_OP_LIST, .states = 1u << HAPAX_STATE_UNKNOWN};
     char line[HAPAX_TEXT_MAX], age[PRINT_AGE_MAX];
-    struct progress progress;
     uint32_t n = 0;
     int64_t oldest_us = 0;
 
     if (store->type->forgets)
         return;
-    progress_begin(&progress, advice->args);
     do {
-        if (n > 0)
-            progress_tell(&progress, progress_share(store, &op.cursor), n, "unknown");
+        double share = progress_share(store, &op.cursor), most = n / (double)UNKNOWN_MAX;
+
+        progress_tell(progress, share > most ? share : most, n, "unknown");
         if (hapax_store_run(store, &op, 1) != HAPAX_ERR_NONE)
             break; /* what is wrong with the store was said */
         for (uint32_t i = 0; i < op.count; i++)
@@ -122,7 +121,7 @@ static void say_unknown(struct advice *advice, struct hapax_store *store)
         n += op.count;
         op.cursor = op.next_cursor;
     } while (op.more && n < UNKNOWN_MAX);
-    progress_end(&progress);
+    progress_end(progress);
     if (n == 0 || op.error != HAPAX_ERR_NONE)
         return;
     print_age(age, oldest_us);
@@ -140,7 +139,9 @@ static enum cli_exit run(struct cli_args *args)
     struct hapax_store *store = NULL;
     enum cli_exit exit = args->words ? advise_door(&advice, args, &door) : CLI_DONE;
     enum hapax_error error;
+    struct progress progress;
 
+    progress_begin(&progress, args);
     if (exit == CLI_DONE)
         exit = cli_open(&store, door ? door : args, CLI_EXISTING);
     if (exit == CLI_DONE) {
@@ -149,7 +150,7 @@ static enum cli_exit run(struct cli_args *args)
             exit = cli_store_failed(args, error, hapax_store_text(store));
     }
     if (exit == CLI_DONE) {
-        say_unknown(&advice, store);
+        say_unknown(&advice, store, &progress);
         say_secrets(&advice, store);
     }
     if (exit == CLI_DONE && advice.danger)

@@ -25,7 +25,7 @@ void progress_tell(struct progress *progress, double share, uint64_t n, const ch
 void progress_end(struct progress *progress);
 
 /* How much of a store a walk has seen, by where it goes on: ids are hashes, so they are spread
- * evenly. 0 where a cursor is no id. */
+ * evenly; PostgreSQL's cursor of a purge begins with its share. 0 where it says nothing. */
 double progress_share(const struct hapax_store *store, const struct hapax_id *cursor);
 
 #endif
