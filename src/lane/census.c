@@ -109,7 +109,8 @@ static void look_again(struct hapax__census *census, const struct hapax_vitals *
     census->store = NULL;
 }
 
-/* What a certificate said holds on while its server is away. */
+/* What a certificate said holds on while there is no connection: the server is away, or was refused
+ * since its certificate is over, which no other figure tells. */
 static enum hapax_error measure(struct hapax__census *census, struct hapax_vitals *vitals)
 {
     const struct hapax_vitals *before = &census->found.vitals; /* which this thread alone writes */
@@ -118,9 +119,9 @@ static enum hapax_error measure(struct hapax__census *census, struct hapax_vital
     *vitals = (struct hapax_vitals)HAPAX_VITALS_INIT;
     if (have_store(census))
         error = hapax_store_measure(census->store, vitals);
-    if (error != HAPAX_ERR_NONE && vitals->server_cert_us == HAPAX_NOT_KNOWN)
+    if (vitals->server_cert_us == HAPAX_NOT_KNOWN)
         vitals->server_cert_us = before->server_cert_us;
-    if (error != HAPAX_ERR_NONE && vitals->client_cert_us == HAPAX_NOT_KNOWN)
+    if (vitals->client_cert_us == HAPAX_NOT_KNOWN)
         vitals->client_cert_us = before->client_cert_us;
     return error;
 }
