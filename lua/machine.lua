@@ -49,10 +49,9 @@ local RESOLVE_COMPLETE, FORGET = 1, 3
 local HEAD = '>Bc16BBBBBBI2I4I4I8I8I8I8I8I8I8I4I4BBBBBI2'
 local HEAD_SIZE, REQUEST_SIZE, MARK_END, VERSION = 104, 64, 17, 2
 local FENCE_AT = 34 -- created and updated behind it
-local HEAD_1_SIZE, ADDED = 99, string.rep('\0', 5)
+local HEAD_1_SIZE, ADDED = 99, '\0\0\0\0\0'
 local BY_MAX, BOUND_MAX, HEADERS_MAX, BODY_MAX, EXACT = 64, 670, 65536, 16777216, 2 ^ 53
 local OWNER_SIZE = 32
-local ANY, NO_MARK = string.rep('\255', 32), string.rep('\0', 16)
 -- Ten years, as in hapax_store_run(): so `expires` stays exact.
 local RETENTION_MAX = 315360000000
 -- How long a record is kept for which nothing ever ran, at most, in ms.
@@ -136,27 +135,25 @@ local function unbound()
     r.resolved == 0
 end
 
--- Packs the record in hand, last written at this time and gone at that one.
-local function packed(updated, expires, kept, headers_len, body_len)
-  return pack(HEAD, VERSION, r.mark, r.state, r.hold, r.stale, r.ran, r.reruns, kept, r.status,
-    r.attempt, r.spent, r.fence, r.created, updated, r.lease, expires, r.retention, r.resolved,
-    headers_len, body_len, r.scope_len, r.by_len, r.owner_len, r.what_len, r.old_state,
-    r.old_status)
-end
-
--- Writes the value, which goes when its retention ends, and the tombstone that it leaves. Returns
--- the refusal. `left`: the key has a tombstone.
-local function put(value, updated, bound, expires, ends, left)
+-- Writes the record in hand, last written at `updated`, which goes when its retention ends, and the
+-- tombstone that it leaves. Returns the value, and the refusal. `left`: the key has a tombstone.
+local function put(updated, bound, headers, body, expires, ends, left)
   local reply
   if grave == key then
     ends = expires
   end
   r.leaves = expires > ends
+  local value = pack(HEAD, VERSION, r.mark, r.state, r.hold, r.stale, r.ran, r.reruns, r.kept,
+    r.status, r.attempt, r.spent, r.fence, r.created, updated, r.lease, expires, r.retention,
+    r.resolved, r.headers_len, r.body_len, r.scope_len, r.by_len, r.owner_len, r.what_len,
+    r.old_state, r.old_status) .. bound .. headers .. body
   if r.leaves then
-    reply = call('SET', grave, packed(updated, expires, 0, 0, 0) .. bound, 'PXAT',
-      string.format('%.0f', math.ceil(expires / 1000)))
+    reply = call('SET', grave, pack(HEAD, VERSION, r.mark, r.state, r.hold, r.stale, r.ran,
+      r.reruns, 0, r.status, r.attempt, r.spent, r.fence, r.created, updated, r.lease, expires,
+      r.retention, r.resolved, 0, 0, r.scope_len, r.by_len, r.owner_len, r.what_len, r.old_state,
+      r.old_status) .. bound, 'PXAT', string.format('%.0f', math.ceil(expires / 1000)))
     if reply.err then
-      return reply.err
+      return value, reply.err
     end
   end
   if expires == 0 then
@@ -171,7 +168,7 @@ local function put(value, updated, bound, expires, ends, left)
   if grave ~= key and (reply.err and r.leaves or left and not r.leaves) then
     call('SET', grave, '', 'PX', 1)
   end
-  return reply.err
+  return value, reply.err
 end
 
 -- Stamps the record and decides when its retention ends: never for `unknown`, nor for `started`
@@ -197,9 +194,7 @@ local function write(verdict, bound, own_headers, own_body, retention, after)
   else
     own_headers, own_body = sub(r.value, r.bound_end + 1), ''
   end
-  local value = packed(now, expires, r.kept, r.headers_len, r.body_len) .. bound .. own_headers ..
-    own_body
-  local refusal = put(value, now, bound, expires, ends, r.leaves)
+  local value, refusal = put(now, bound, own_headers, own_body, expires, ends, r.leaves)
   if refusal then
     return REFUSED, refusal
   end
@@ -247,7 +242,7 @@ end
 -- Whether the fingerprint (at 1) or the caller (at 33) is another one; hapax__any() in machine.c.
 local function other(old, request, at)
   local here = sub(old, at, at + 31)
-  return here ~= sub(request, at, at + 31) and here ~= ANY
+  return here ~= sub(request, at, at + 31) and here ~= string.rep('\255', 32)
 end
 
 local function claim(exists)
@@ -385,108 +380,115 @@ local function fail()
   return write(OK, bound(), headers, body, retention)
 end
 
--- ---- RESOLVE, READ ----------------------------------------------------------------------
+-- ---- what operators ask -----------------------------------------------------------------
 
-local function forget()
-  local reply = call('UNLINK', key, grave)
-  if type(reply) == 'table' then
-    return reply.err
+-- Judges a RESOLVE or IMPORT, or any op on a record that cannot be read. To make a function takes
+-- time, in each run of the script: so those that are needed seldom are made in here.
+local function judge_seldom(kind, exists, trouble)
+  local function forget()
+    local reply = call('UNLINK', key, grave)
+    if type(reply) == 'table' then
+      return reply.err
+    end
+    wrote = true
   end
-  wrote = true
-end
 
-local function resolve(exists)
-  local _, mark, kept, status, how, force, if_attempt, at = unpack('>Bc16BI2BBI4', arg)
-  if not exists then
-    return ABSENT, false
+  local function resolve()
+    local _, mark, kept, status, how, force, if_attempt, at = unpack('>Bc16BI2BBI4', arg)
+    if not exists then
+      return ABSENT, false
+    end
+    if r.mark == mark then
+      return say(OK)
+    end
+    if if_attempt > 0 and if_attempt ~= r.attempt then
+      return say(LOST)
+    end
+    if force == 0 and r.state == STARTED and now < r.lease then
+      return say(IN_FLIGHT)
+    end
+    if force == 0 and r.state == COMPLETED then
+      return say(DONE)
+    end
+    if how == FORGET then
+      local refusal = forget()
+      if refusal then
+        return REFUSED, refusal
+      end
+      return say(OK)
+    end
+    local by = sub(arg, at)
+    local by_whom = sub(r.value, HEAD_SIZE + 1, r.bound_end - r.by_len) .. by
+    r.mark, r.fence, r.stale, r.resolved = mark, next_fence(r.fence), 0, now
+    r.old_state, r.old_status = r.state, r.status
+    r.kept, r.status, r.by_len = kept, status, #by
+    if how == RESOLVE_COMPLETE then
+      r.state = COMPLETED
+      return write(OK + OWN, by_whom, headers, body)
+    end
+    r.state, r.ran, r.spent = FAILED_STATE, 1, 0
+    return write(OK, by_whom, headers, body)
   end
-  if r.mark == mark then
-    return say(OK)
-  end
-  if if_attempt > 0 and if_attempt ~= r.attempt then
-    return say(LOST)
-  end
-  if force == 0 and r.state == STARTED and now < r.lease then
-    return say(IN_FLIGHT)
-  end
-  if force == 0 and r.state == COMPLETED then
-    return say(DONE)
-  end
-  if how == FORGET then
-    local refusal = forget()
+
+  -- Puts a record as it was in another store. What an earlier import put here follows it, unless it
+  -- is completed or has gone on here: each grant and each RESOLVE leaves a mark.
+  local function import()
+    local value = string.char(VERSION) .. sub(arg, 2) .. headers .. body
+    local fence, created, updated = unpack('>I8I8I8', value, FENCE_AT)
+    if exists then
+      local fence_here, created_here, updated_here = unpack('>I8I8I8', r.value, FENCE_AT)
+      if r.mark ~= string.rep('\0', 16) or r.state == COMPLETED or
+        r.state == STARTED and now < r.lease or created ~= created_here or fence < fence_here or
+        updated <= updated_here then
+        local same = created == created_here and updated == updated_here and fence == fence_here
+        local code = same and OK or FOUND
+        if waits and same then
+          code, to_replicate, old_version = code + REPLICATED, place, r.version
+        end
+        return code, sub(r.value, MARK_END + 1, r.bound_end)
+      end
+    end
+    if read(value, #value) then
+      return REFUSED, 'the record to import has a number that Redis cannot keep'
+    end
+    local _, refusal = put(updated, bound(), headers, body, r.expires,
+      r.leaves and updated + r.retention * 1000 or r.expires, false)
     if refusal then
       return REFUSED, refusal
     end
-    return say(OK)
+    wrote = true
+    return OK + (waits and REPLICATED or 0), sub(value, MARK_END + 1, r.bound_end)
   end
-  local by = sub(arg, at)
-  local by_whom = sub(r.value, HEAD_SIZE + 1, r.bound_end - r.by_len) .. by
-  r.mark, r.fence, r.stale, r.resolved = mark, next_fence(r.fence), 0, now
-  r.old_state, r.old_status = r.state, r.status
-  r.kept, r.status, r.by_len = kept, status, #by
-  if how == RESOLVE_COMPLETE then
-    r.state = COMPLETED
-    return write(OK + OWN, by_whom, headers, body)
-  end
-  r.state, r.ran, r.spent = FAILED_STATE, 1, 0
-  return write(OK, by_whom, headers, body)
-end
 
--- ---- IMPORT -----------------------------------------------------------------------------
-
--- Puts a record as it was in another store. What an earlier import put here follows it, unless it
--- is completed or has gone on here: each grant and each RESOLVE leaves a mark.
-local function import(exists)
-  local value = string.char(VERSION) .. sub(arg, 2) .. headers .. body
-  local fence, created, updated = unpack('>I8I8I8', value, FENCE_AT)
-  if exists then
-    local fence_here, created_here, updated_here = unpack('>I8I8I8', r.value, FENCE_AT)
-    if r.mark ~= NO_MARK or r.state == COMPLETED or r.state == STARTED and now < r.lease or
-      created ~= created_here or fence < fence_here or updated <= updated_here then
-      local same = created == created_here and updated == updated_here and fence == fence_here
-      local code = same and OK or FOUND
-      if waits and same then
-        code, to_replicate, old_version = code + REPLICATED, place, r.version
+  -- An operator may forget a record that cannot be read: no other op can use it.
+  local function unreadable()
+    if trouble == CORRUPT and kind == RESOLVE then
+      local _, _, _, _, how, force = unpack('>Bc16BI2BBI4', arg)
+      if how == FORGET and force == 1 then
+        local refusal = forget()
+        return refusal and REFUSED or OK + (waits and REPLICATED or 0), refusal or false
       end
-      return code, sub(r.value, MARK_END + 1, r.bound_end)
     end
+    return trouble, false
   end
-  local trouble = read(value, #value)
+
   if trouble then
-    return REFUSED, 'the record to import has a number that Redis cannot keep'
+    return unreadable()
   end
-  local refusal = put(value, updated, bound(), r.expires,
-    r.leaves and updated + r.retention * 1000 or r.expires, false)
-  if refusal then
-    return REFUSED, refusal
+  if kind == RESOLVE then
+    return resolve()
   end
-  wrote = true
-  return OK + (waits and REPLICATED or 0), sub(value, MARK_END + 1, r.bound_end)
+  return import()
 end
 
--- An operator may forget a record that cannot be read: no other op can use it.
-local function unreadable(trouble, kind)
-  if trouble == CORRUPT and kind == RESOLVE then
-    local _, _, _, _, how, force = unpack('>Bc16BI2BBI4', arg)
-    if how == FORGET and force == 1 then
-      local refusal = forget()
-      return refusal and REFUSED or OK + (waits and REPLICATED or 0), refusal or false
-    end
-  end
-  return trouble, false
-end
-
-local by_token = {[RENEW] = renew, [COMPLETE] = complete, [FAIL] = fail}
+-- ---- any op -----------------------------------------------------------------------------
 
 local function judge(kind, exists)
   if kind == CLAIM then
     return claim(exists)
   end
-  if kind == RESOLVE then
-    return resolve(exists)
-  end
-  if kind == IMPORT then
-    return import(exists)
+  if kind == RESOLVE or kind == IMPORT then
+    return judge_seldom(kind, exists)
   end
   if kind == READ or kind == LOOKUP then
     if not exists then
@@ -503,7 +505,13 @@ local function judge(kind, exists)
   if r.mark ~= sub(arg, 2, MARK_END) then
     return say(LOST)
   end
-  return by_token[kind]()
+  if kind == COMPLETE then
+    return complete()
+  end
+  if kind == RENEW then
+    return renew()
+  end
+  return fail()
 end
 
 -- ---- the batch --------------------------------------------------------------------------
@@ -571,7 +579,7 @@ for i = 1, #KEYS / 2 do
     end
   end
   if trouble then
-    code, shown = unreadable(trouble, kind)
+    code, shown = judge_seldom(kind, exists, trouble)
   elseif not code then
     code, shown = judge(kind, exists)
   end
