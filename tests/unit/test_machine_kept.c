@@ -444,6 +444,24 @@ static void an_import_follows_itself(void **state)
     complete(&there, 2);
     assert_int_equal(import(&here, there.record).verdict, HAPAX_OK);
     assert_int_equal(here.record.state, HAPAX_STATE_COMPLETED);
+    other = there.record; /* forced there */
+    other.fence++;
+    other.updated_us++;
+    assert_int_equal(import(&here, other).verdict, HAPAX_FOUND);
+}
+
+/* A claim that is live is not followed, though nothing ran here. */
+static void an_import_waits_for_a_lease(void **state)
+{
+    struct world there = empty(), here = empty();
+
+    claim(&there, 1);
+    import(&here, there.record);
+    there.now_us++;
+    fail_with(&there, 1, true);
+    assert_int_equal(import(&here, there.record).verdict, HAPAX_FOUND);
+    let_the_lease_run_out(&here);
+    assert_int_equal(import(&here, there.record).verdict, HAPAX_OK);
 }
 
 /* Equal times and a higher fence do not prove one line of history: what ran or was resolved here
@@ -548,6 +566,7 @@ int main(void)
         T(list_shows_what_was_asked_for),
         T(an_import_is_what_it_was),
         T(an_import_follows_itself),
+        T(an_import_waits_for_a_lease),
         T(an_import_leaves_what_ran_here),
         T(an_import_takes_nothing_away),
         T(an_import_may_be_of_any_request),
