@@ -225,7 +225,7 @@ CASE(a_check_says_who_serves_what)
     assert_int_equal(hapax_store_check(client, note, &advice), HAPAX_ERR_NONE);
     snprintf(pid, sizeof(pid), "keeper of process %ld serves a ", (long)getpid());
     assert_non_null(strstr(advice.text, pid));
-    assert_non_null(strstr(advice.text, "protocol 3, 1 clients, 0 ops in hand"));
+    assert_non_null(strstr(advice.text, "protocol 4, 1 clients, 0 ops in hand"));
     assert_non_null(strstr(advice.text, "a memory store is gone with its process"));
     assert_true(advice.dangers >= 1);
     hapax__keeper_stop(bed.server);
