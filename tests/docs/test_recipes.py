@@ -122,8 +122,8 @@ def test_the_lines_of_a_recipe_do_as_it_says(name, folder):
     if "node_modules" in PAGES[name]:
         env["FRAMEWORKS"] = subprocess.check_output([ROOT / "tools/frameworks/fetch"], text=True).strip()
     if "go build" in PAGES[name]:
-        into = subprocess.check_output([ROOT / "tools/drivers/fetch"], text=True).strip()
-        env.update(GOPATH=f"{into}/go", GOCACHE=f"{into}/go/cache", GOTOOLCHAIN="local", GOPROXY="off")
+        into = subprocess.check_output([ROOT / "tools/go/fetch"], text=True).strip()
+        env.update(GOPATH=into, GOCACHE=f"{into}/cache", GOTOOLCHAIN="local", GOPROXY="off")
     if "$SPRING" in PAGES[name]:
         env["SPRING"] = subprocess.check_output([ROOT / "tools/spring/fetch"], text=True).strip()
     lines = list(lines_of(PAGES[name]))

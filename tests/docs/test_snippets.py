@@ -30,6 +30,7 @@ NOT_RUN = {
     "docs/encryption.md": "writes to /etc; docs/recipes/pci.md has the same lines, in a folder",
     "docs/index.md": "of C: examples/charge.c whole", "docs/install.md": "installs packages; tests/packages does so",
     "docs/kubernetes.md": "needs a cluster", "docs/metrics.md": "tests/e2e/cli/test_metrics.py has its names",
+    "docs/moving.md": "lines of files, an SQL view; tests/e2e/cli has the commands",
     "docs/nginx.md": "tests/e2e/gate has the directives",
     "docs/performance.md": "measurements, of minutes", "docs/run.md": "cron's lines; tests/e2e/cli/test_run.py",
     "docs/runbook.md": "for an incident; tests/ops plays the alerts", "docs/stores.md": "a URI's parts",
