@@ -61,12 +61,14 @@ AS $$
     END
 $$;
 
--- Where the setting hapax.outbox says "debezium", messages go here and not to a relay: columns as
--- Debezium's outbox event router has them by default, and some more. A connector reads the log, and
--- no view is in it. So a row is written for the log alone, and removed in the same statement's
--- transaction: the table stays empty. Deletes are nothing to the router; they need the primary key.
+-- Where the database is set to hapax.outbox = 'debezium', messages go here and not to a relay:
+-- columns as Debezium's outbox event router has them by default, and some more. A connector reads
+-- the log, and no view is in it. So a row is written for the log alone, and removed in the same
+-- statement's transaction: the table stays empty. Deletes are nothing to the router; they need the
+-- primary key.
 -- Rejected: these names in hapax.outbox. Each change of a row's state would be one more event, and
--- pgoutput leaves generated columns out.
+-- pgoutput leaves generated columns out. Rejected: the setting of the session. Whoever may publish
+-- could have messages go where nobody reads them; so he could by a setting of his role.
 CREATE TABLE IF NOT EXISTS hapax.outbox_events (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id uuid NOT NULL,
@@ -104,6 +106,7 @@ DECLARE
     v_key text;
     v_name text;
     v_why text;
+    v_reader text;
 BEGIN
     PERFORM hapax.check_text('the topic'::text, topic, 255);
     PERFORM hapax.check_text('the aggregate'::text, aggregate, 255);
@@ -142,10 +145,18 @@ BEGIN
     END IF;
     v_hash := hashtextextended(aggregate, 2);
     PERFORM pg_advisory_xact_lock(v_hash);
-    CASE coalesce(current_setting('hapax.outbox', true), '')
+    SELECT substr(c.setting, 14) INTO v_reader
+    FROM pg_database d JOIN pg_db_role_setting s ON s.setdatabase = d.oid AND s.setrole = 0
+        CROSS JOIN unnest(s.setconfig) c(setting)
+    WHERE d.datname = current_database() AND lower(c.setting) LIKE 'hapax.outbox=%';
+    CASE coalesce(v_reader, '')
     WHEN '', 'relay' THEN
         NULL;
     WHEN 'debezium' THEN
+        IF current_setting('wal_level') <> 'logical' THEN
+            RAISE EXCEPTION 'hapax: no connector can read the log, for wal_level is not logical'
+                USING ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
         INSERT INTO hapax.outbox_events (id, aggregatetype, aggregateid, type, payload, key,
             content_type, headers)
         VALUES (substr(encode(sha256(convert_to(v_key, 'UTF8')), 'hex'), 1, 32)::uuid, topic,
@@ -155,7 +166,7 @@ BEGIN
         DELETE FROM hapax.outbox_events e WHERE e.seq = v_seq;
         RETURN v_seq;
     ELSE
-        RAISE EXCEPTION 'hapax: the setting hapax.outbox is neither "relay" nor "debezium"'
+        RAISE EXCEPTION 'hapax: hapax.outbox of this database is neither "relay" nor "debezium"'
             USING ERRCODE = 'invalid_parameter_value';
     END CASE;
     INSERT INTO hapax.outbox (created_us, due_us, ended_us, tries, part, state, topic, aggregate,

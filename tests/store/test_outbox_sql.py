@@ -353,9 +353,6 @@ def logged(request):
     conn.commit()
     ask(conn, "SELECT pg_create_logical_replication_slot('events', 'test_decoding')")
     conn.commit()
-    conn.close()
-    conn = psycopg2.connect(uri)
-    request.addfinalizer(conn.close)
 
     def changes():
         told = [r[0] for r in ask(conn, "SELECT data FROM pg_logical_slot_get_changes('events', NULL, NULL)")]
@@ -394,13 +391,24 @@ def test_debezium_reads_rows_by_the_names_it_has(logged):
     assert ask(conn, "SELECT FROM hapax.outbox") == ask(conn, "SELECT FROM hapax.outbox_events") == []
 
 
-# A setting that says neither is refused; without one, or with "relay", a relay has it.
-def test_who_publishes_is_said_by_a_setting(db):
+# The database's setting says who, at once. Without one, or with "relay", a relay has it; one that says neither is
+# refused, and so is Debezium where no log could tell it. What a session or a role sets for itself is nothing.
+def test_who_publishes_is_said_by_a_setting_of_the_database(db):
     conn = db.connect()
+
+    def setting(value):
+        ask(conn, f"ALTER DATABASE {db.name} SET hapax.outbox = '{value}'")
+
+    ask(conn, "SET hapax.outbox = 'debezium'")
     publish(conn)
-    ask(conn, "SET hapax.outbox = 'relay'")
+    setting("relay")
     publish(conn)
     assert len(turn(conn)) >= 1
-    ask(conn, "SET hapax.outbox = 'kafka'")
+    setting("kafka")
     with pytest.raises(psycopg2.errors.InvalidParameterValue, match="neither"):
         publish(conn)
+    setting("debezium")
+    with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match="wal_level"):
+        publish(conn)
+    ask(conn, f"ALTER DATABASE {db.name} RESET hapax.outbox")
+    publish(conn)
