@@ -66,6 +66,27 @@ static void hex_is_read_in_small_letters_alone(void **state)
         }
 }
 
+/* Every byte, and every length: sixteen bytes are written at once, then four, then one. */
+static void hex_is_written_in_small_letters(void **state)
+{
+    uint8_t bytes[256];
+    char expected[2 * sizeof(bytes) + 1], got[2 * sizeof(bytes) + 1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (uint8_t)i;
+        (void)snprintf(expected + 2 * i, 3, "%02zx", i);
+    }
+    for (size_t len = 0; len <= sizeof(bytes); len++) {
+        const uint8_t *from = bytes + sizeof(bytes) - len;
+
+        memset(got, '!', sizeof(got));
+        assert_ptr_equal(hapax__hex(got, from, len), got + 2 * len);
+        assert_memory_equal(got, expected + 2 * (sizeof(bytes) - len), 2 * len);
+        assert_int_equal(got[2 * len], '!');
+    }
+}
+
 /* Parses in a block of exactly its size, so that a sanitizer sees a read beyond the end. */
 static enum hapax_error parse(uint8_t out[HAPAX_KEY_MAX], size_t *len, struct hapax_span value,
                               const char **why)
@@ -912,6 +933,7 @@ int main(void)
         cmocka_unit_test(parameters_do_not_change_a_key),
         cmocka_unit_test(a_malformed_parameter_is_refused),
         cmocka_unit_test(hex_is_read_in_small_letters_alone),
+        cmocka_unit_test(hex_is_written_in_small_letters),
         cmocka_unit_test(a_refused_key_is_told_why),
         cmocka_unit_test(a_key_has_at_most_255_bytes),
         cmocka_unit_test(an_id_is_the_documented_hash),
