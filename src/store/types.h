@@ -52,7 +52,7 @@ HAPAX__SHARED void hapax__bind_check(struct hapax_id *id, struct hapax_digest *c
                                      struct hapax_span secret);
 
 /* The id of the hybrid store's epoch, which is of its own PostgreSQL alone. */
-HAPAX__SHARED void hapax__epoch_id(struct hapax_id *id);
+void hapax__epoch_id(struct hapax_id *id);
 
 /* hapax_store_bind() in parts, for who runs ops without blocking: makes the first op. UNAVAILABLE:
  * no random bytes; text says so. */
