@@ -55,12 +55,12 @@ CREATE OR REPLACE FUNCTION hapax.now_us() RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL SAFE
 AS $$ SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint $$;
 
--- Whether a record that is there is a tombstone: it was completed, and its retention is over. A
--- retention that is for ever is out of the range of the sum; such a record never expires.
+-- Whether a record that is there is a tombstone: it was completed, and its retention is over. No
+-- retention is too long for this: one row with which it failed would end every walk.
 CREATE OR REPLACE FUNCTION hapax.is_tombstone(state smallint, updated_us bigint,
     retention_ms bigint, expires_us bigint, now_us bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT CASE WHEN $1 <> 2 OR $4 = 0 THEN false ELSE $5 >= $2 + $3 * 1000 END $$;
+AS $$ SELECT CASE WHEN $1 <> 2 OR $4 = 0 THEN false ELSE ($5 - $2) / 1000 >= $3 END $$;
 
 -- Called before ops of run() that were judged on an old record are judged again. Takes their locks,
 -- in one order for all, where the caller may wait for locks.
@@ -169,6 +169,12 @@ BEGIN
         IF p_kind[v_at] = 1
             AND coalesce(p_fingerprint[v_at] = c_any OR p_caller[v_at] = c_any, true) THEN
             RAISE EXCEPTION 'hapax.run: op % claims for no request, or for any', v_at
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        -- Such a record would end every LIST that comes to it.
+        IF octet_length(p_id[v_at]) <> 32 OR p_kind[v_at] = 1
+            AND (octet_length(p_fingerprint[v_at]) <> 32 OR octet_length(p_caller[v_at]) <> 32) THEN
+            RAISE EXCEPTION 'hapax.run: op % has an id, fingerprint or caller not of 32 bytes', v_at
                 USING ERRCODE = 'invalid_parameter_value';
         END IF;
     END LOOP;

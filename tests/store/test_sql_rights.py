@@ -348,9 +348,9 @@ def test_a_door_reads_no_operation_but_by_its_request(db, roles):
     door, id = db.connect(user=roles["door"]), b"i" * 32
     prints, none = (b"f" * 32, b"c" * 32), (b"g" * 32, b"d" * 32)
 
-    def run(kind, token, request, function="door"):
-        values = [[kind], [id], [token], [b"shop"], [request[0]], [request[1]], [30000], [86400000], [1 | 512], [0],
-                  [200], [b""], [b"receipt"], None, None, [b"POST /"]]
+    def run(kind, token, request, function="door", id=id, lease_ms=30000, retention_ms=86400000):
+        values = [[kind], [id], [token], [b"shop"], [request[0]], [request[1]], [lease_ms], [retention_ms], [1 | 512],
+                  [0], [200], [b""], [b"receipt"], None, None, [b"POST /"]]
         words = ", ".join(f"%s::{type}[]" for type in TYPES)
         (row,) = ask(door, f"SELECT verdict, error, state, body, fingerprint, caller, scope, what FROM "
                            f"hapax.{function}({words}, false)", *values)
@@ -372,6 +372,14 @@ def test_a_door_reads_no_operation_but_by_its_request(db, roles):
                     (prints[0], b"\xff" * 32)):
         with pytest.raises(psycopg2.errors.InvalidParameterValue):
             run(CLAIM, b"3" * 16, request)
+    # What no LIST could read, or no PURGE pass by.
+    for other, request in ((b"i", prints), (id, (b"f", prints[1])), (id, (prints[0], b"c" * 33))):
+        with pytest.raises(psycopg2.errors.InvalidParameterValue):
+            run(CLAIM, b"3" * 16, request, id=other)
+    assert run(CLAIM, b"4" * 16, prints, id=b"j" * 32)[0] == CLAIMED
+    run(COMPLETE, b"4" * 16, prints, id=b"j" * 32, lease_ms=86400000 - 9 * 10**18, retention_ms=9 * 10**18)
+    assert db.run("SELECT retention_ms > 10^18 FROM hapax.operations WHERE id = %s", b"j" * 32) == [(True,)]
+    db.run("SELECT FROM hapax.purge(NULL, 500)")
     for kind in (CLAIM, COMPLETE, None):
         with pytest.raises(psycopg2.errors.NullValueNotAllowed):
             run(kind, None, prints)
