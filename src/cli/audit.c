@@ -80,9 +80,11 @@ static void put_number(struct hapax__json_out *out, const char *name, int64_t nu
 /* A user by name, or where he has none by number, as ps shows him. */
 static void put_user(struct hapax__json_out *out, const char *name, uid_t uid)
 {
-    const struct passwd *user = getpwuid(uid);
-    char number[16];
+    struct passwd room, *user = NULL;
+    char bytes[1024], number[16];
 
+    /* Acts of several threads of `hapax web` may write lines at a time. */
+    (void)getpwuid_r(uid, &room, bytes, sizeof(bytes), &user);
     (void)snprintf(number, sizeof(number), "%u", (unsigned)uid);
     put_text(out, name, hapax_str(user ? user->pw_name : number));
 }

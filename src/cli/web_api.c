@@ -289,12 +289,15 @@ static enum cli_exit give_all(struct cli_args *args, struct request *request,
     return exit;
 }
 
-static enum cli_exit run_command(struct request *request, const struct route *route)
+/* Options of the route's command as the request gives them, for free(). */
+static enum cli_exit prepare(struct cli_args **out, struct request *request,
+                             const struct route *route)
 {
     const struct web *web = request->web;
     struct cli_args *args = calloc(1, route->command->args_size);
     enum cli_exit exit = CLI_DONE;
 
+    *out = args;
     if (!args)
         return CLI_UNREACHED;
     args->command = route->command;
@@ -302,7 +305,7 @@ static enum cli_exit run_command(struct request *request, const struct route *ro
         route->command->defaults(args);
     args->json = true;
     args->out = request->out;
-    args->lent = web->store;
+    args->lent = route->letters ? NULL : web->store;
     args->ending = web->ending;
     args->store = web->args->store;
     args->shown = web->args->shown;
@@ -313,6 +316,14 @@ static enum cli_exit run_command(struct request *request, const struct route *ro
         exit = give_all(args, request, route);
     if (exit == CLI_DONE && route->complete)
         exit = route->complete(args, request);
+    return exit;
+}
+
+static enum cli_exit run_command(struct request *request, const struct route *route)
+{
+    struct cli_args *args;
+    enum cli_exit exit = prepare(&args, request, route);
+
     if (exit == CLI_DONE)
         exit = route->command->run(args);
     free(args);
@@ -324,21 +335,25 @@ static enum cli_exit put_back(struct request *request, const struct route *route
 {
     const struct web_letters *letters = letters_of(request);
     const char *from = route->letters && letters ? letters->from_shown : NULL;
-    struct cli_args args = *request->web->args;
+    struct cli_args args = *request->web->args, *act;
+    enum cli_exit exit = prepare(&act, request, route);
     struct audit audit;
-    enum cli_exit exit;
 
     args.out = request->out;
     args.json = true;
-    exit = audit_begin(&audit, &args, NULL);
-    if (exit != CLI_DONE)
+    if (exit == CLI_DONE)
+        exit = audit_begin(&audit, &args, NULL);
+    if (exit != CLI_DONE) {
+        free(act);
         return exit;
+    }
     exit = audit_put_back(&audit, request->who, from, "asked");
     if (exit == CLI_DONE) {
-        exit = run_command(request, route);
+        exit = act->command->run(act);
         (void)audit_put_back(&audit, request->who, from, exit == CLI_DONE ? "ok" : "not all");
     }
     audit_end(&audit);
+    free(act);
     return exit;
 }
 

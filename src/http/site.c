@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libmicrohttpd with the body of a request gathered before the page is asked for. A body that is
- * too large is read and dropped: a client that still sends would not see the refusal. Past 1 MiB
- * the connection ends.
+ * libmicrohttpd with a thread for each connection, so that a page that takes long holds up no other
+ * one: threads of its pool each poll connections of their own. The body of a request is gathered
+ * before the page is asked for. A body that is too large is read and dropped: a client that still
+ * sends would not see the refusal. Past 1 MiB the connection ends.
  */
 #include "site.h"
 
@@ -15,7 +16,6 @@
 #include <strings.h>
 
 #define CONNECTIONS      32u
-#define THREADS          4u
 #define CONNECTION_BYTES (32u << 10)
 #define IDLE_S           30u
 #define DROPPED_MAX      (1u << 20)
@@ -146,13 +146,14 @@ enum hapax_error hapax__site_open(struct hapax__site **out, int fd,
     *out = NULL;
     if (site) {
         site->pages = pages;
-        site->daemon = MHD_start_daemon(
-            MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-            answer, site, MHD_OPTION_EXTERNAL_LOGGER, be_silent, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-            MHD_OPTION_THREAD_POOL_SIZE, THREADS, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
-            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-            MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_NOTIFY_COMPLETED, end_request, NULL,
-            MHD_OPTION_END);
+        site->daemon =
+            MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
+                                 MHD_USE_POLL | MHD_USE_ERROR_LOG,
+                             0, NULL, NULL, answer, site, MHD_OPTION_EXTERNAL_LOGGER, be_silent,
+                             NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+                             CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                             (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
+                             MHD_OPTION_NOTIFY_COMPLETED, end_request, NULL, MHD_OPTION_END);
     }
     if (!site || !site->daemon) {
         free(site);

@@ -102,7 +102,7 @@ async function api(path, body) {
     if (!(answer.headers.get('Content-Type') || '').startsWith('application/x-ndjson'))
       return {status: answer.status, lines: [], why: all.trim() || `status ${answer.status}`};
     const lines = all.split('\n').filter(line => line).map(line => JSON.parse(line));
-    const failed = lines.find(line => line.error);
+    const failed = lines.find(line => line.error && line.text !== undefined); // a letter has errors, too
     return {status: answer.status, lines, why: failed ? `${failed.error}: ${failed.text}` : ''};
   } catch (error) {
     return {status: 0, lines: [], why: `hapax web does not answer: ${error.message}`};

@@ -225,6 +225,7 @@ def test_dead_letters_are_shown_and_put_back(hapax, kept, visit, folder):
     page.wait("document.querySelectorAll('.letters tbody tr').length === 4")
     text = page.text()
     assert FOREIGN in text and "number 3" in text and "mismatch" in text and "secret" not in text
+    assert "undefined" not in text, text
     assert "guest:guest" not in page.js("document.documentElement.outerHTML") and not page.js("window.hacked")
     back.dead.wait_ready(4)
     page.set("[name=sign]", "put back")
@@ -242,10 +243,12 @@ def test_dead_letters_are_shown_and_put_back(hapax, kept, visit, folder):
     for path, asked, said in (("letters", {"queue": 1}, "queue is none of --dead"),
                               ("letters", {"queue": 0, "from": "amqp://x"}, "a member is not known here"),
                               ("put-back", {"queue": 0}, "limit is missing"),
+                              ("put-back", {"queue": 1, "limit": 1}, "queue is none of --dead"),
                               ("put-back", {"queue": 0, "limit": 1001}, "limit is not within 1 to 1000"),
                               ("redrive", {"queue": 0}, "a member is not known here")):
         status, _, body = web.post(path, asked)
         assert status == 400 and said in body, body
+    assert all("from" in json.loads(line) for line in (folder / "audit").read_text().splitlines())
     status, headers, body = web.post("put-back", {"queue": 0, "limit": 1}, Sec_Fetch_Site="cross-site")
     assert status == 403 and "another site" in body
     assert end(web.process) == 0
@@ -260,14 +263,22 @@ def test_a_look_at_a_broker_that_is_silent_holds_up_nobody(hapax, kept, folder):
                   f"amqp://127.0.0.1:{port}/?queue=a.dead amqp://127.0.0.1:{port}/?queue=a",
                   HAPAX_AUDIT_FILE=str(folder / "audit"))
         web.headers = {"X-User": "zoe"}
+        idle = [http.client.HTTPConnection("127.0.0.1", web.port, timeout=5) for _ in range(12)]
+
+        def all_are_answered():
+            for connection in idle:
+                connection.request("GET", "/api/session", headers=web.headers)
+                assert connection.getresponse().read()
 
         def look():
             with contextlib.suppress(http.client.RemoteDisconnected):  # it ends in the midst of this
                 web.post("letters", {"queue": 0})
 
+        all_are_answered()
         asking = threading.Thread(target=look)
         asking.start()
         silent.accept()
+        all_are_answered()
         assert web.post("list", {})[0] == 200
         status, _, body = web.post("letters", {"queue": 0})
         assert status == 409 and "try again" in body
