@@ -464,11 +464,11 @@ static bool work_on(struct redriving *redriving, struct target *to)
         struct item *item =
             (struct item *)((char *)publication - offsetof(struct item, publication));
 
-        redriving->event_us = hapax__monotonic_us();
         if (sent == HAPAX__SENT_LOST) {
             hapax__publish_again(&to->publisher, publication, PAUSE_MIN_US, PAUSE_MAX_US);
             continue;
         }
+        redriving->event_us = hapax__monotonic_us();
         redriving->busy--;
         if (sent == HAPAX__SENT_REFUSED) {
             item->state = LEFT;
