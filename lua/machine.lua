@@ -165,7 +165,7 @@ local function put(updated, bound, headers, body, expires, ends, left)
     reply = call('SET', key, value, 'PXAT', expiry)
   end
   -- A door may not delete; of a tombstone that nobody needs the next millisecond is the last.
-  if grave ~= key and (reply.err and r.leaves or left and not r.leaves) then
+  if grave ~= key and (reply.err and r.leaves or left and not r.leaves and not reply.err) then
     call('SET', grave, '', 'PX', 1)
   end
   return value, reply.err
