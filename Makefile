@@ -47,9 +47,11 @@ image: deb
 	@tools/image
 
 soak: build
+	@tools/install test ci deb image
 	@tools/soak
 
 prove: build
+	@tools/install test ci deb image
 	@tools/soak --minutes $(or $(MINUTES),60)
 
 sdk:
@@ -63,4 +65,4 @@ docs:
 clean:
 	rm -rf build build-ci build-deb build-image build-docs
 
-.PHONY: help build run run-consume run-saga docs test check deb image soak sdk clean
+.PHONY: help build run run-consume run-saga docs test check deb image soak prove sdk clean
