@@ -38,6 +38,7 @@ static void a_live_claim_outlasts_its_retention(void **state)
     op.retention_ms = 1;
     run(&world, op);
     assert_int_equal(world.record.expires_us, START + LEASE_US);
+    assert_int_equal(hapax__shown_until(&world.record), START + LEASE_US);
     world.now_us = START + LEASE_US - 1;
     run(&world, op_of(HAPAX_OP_RENEW, 1));
     assert_int_equal(world.record.expires_us, world.now_us + LEASE_US);
