@@ -40,6 +40,7 @@
 #define PAUSE_FIRST_US  INT64_C(50000) /* the bound of the first pause; it doubles */
 #define PAUSE_MAX_US    INT64_C(5000000)
 #define LEFT_MIN_US     INT64_C(50000) /* what must be left of a call's time for one more try */
+#define LATE_US         (20 * INT64_C(1000)) /* after its timeout a try is ended without libcurl */
 #define SKEW_S          240 /* a clock that is off by more is told of: services bear with 300 */
 #define EVENTS          32
 
@@ -471,6 +472,7 @@ static bool launch(struct hapax__aws *aws, struct hapax__aws_call *call,
     if (!attempt)
         return false;
     attempt->generation = generation;
+    attempt->late_us = hapax__monotonic_us() + timeout_ms * INT64_C(1000) + LATE_US;
     if (!hapax__aws_try_begin(attempt, &aws->place, call, keys, time(NULL),
                               timeout_ms > 0 ? timeout_ms : 1 /* 0: none */) ||
         curl_multi_add_handle(aws->multi, attempt->easy) != CURLM_OK) {
@@ -579,6 +581,17 @@ static void end_tries(struct hapax__aws *aws)
     }
 }
 
+/* libcurl (7.88) may forget a timeout: where the process stood still while a transfer began, its
+ * timer goes off before the transfer's time is over, and none is set again. */
+static void end_late(struct hapax__aws *aws)
+{
+    int64_t now = hapax__monotonic_us();
+
+    for (struct hapax__aws_try *at = aws->tries; at; at = at->next)
+        if (at->call && now >= at->late_us)
+            end_try(aws, at, CURLE_OPERATION_TIMEDOUT);
+}
+
 void hapax__aws_pump(struct hapax__aws *aws)
 {
     struct hapax__aws_quiet quiet;
@@ -587,6 +600,7 @@ void hapax__aws_pump(struct hapax__aws *aws)
     for (int i = 0; i < 4; i++) { /* what has begun has something to do at once */
         act(aws);
         end_tries(aws);
+        end_late(aws);
         begin_waiting(aws);
         if (aws->timer_us > hapax__monotonic_us())
             break;
@@ -633,6 +647,9 @@ int64_t hapax__aws_due(const struct hapax__aws *aws)
         if (aws->active < aws->connections_max && call->again_us < due)
             due = call->again_us;
     }
+    for (const struct hapax__aws_try *at = aws->tries; at; at = at->next)
+        if (at->call && at->late_us < due)
+            due = at->late_us;
     return due < 0 ? 0 : due;
 }
 

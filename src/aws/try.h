@@ -27,6 +27,7 @@ struct hapax__aws_try {
     struct hapax__aws_try *next; /* of all of a handle's */
     struct hapax__aws_try *next_idle;
     uint64_t generation; /* of the keys it was signed with */
+    int64_t late_us; /* when it is over, if libcurl has not said so */
 
     /* the exchange */
     struct curl_slist *lines;
