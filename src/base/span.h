@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Spans and C strings compared, and bytes as hexadecimal digits. A span of length 0 may have a
- * NULL pointer.
+ * Spans and C strings compared and judged, and bytes as hexadecimal digits. A span of length 0 may
+ * have a NULL pointer.
  */
 #ifndef HAPAX_BASE_SPAN_H
 #define HAPAX_BASE_SPAN_H
@@ -39,6 +39,29 @@ static inline bool hapax__begins(struct hapax_span span, const char *with)
 static inline bool hapax__text_begins(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;
+}
+
+static inline bool hapax__is_alnum(uint8_t c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/* Whether it can be the name of a header: RFC 9110, section 5.6.2. */
+static inline bool hapax__is_field_name(struct hapax_span name)
+{
+    for (size_t i = 0; i < name.len; i++)
+        if (!hapax__is_alnum(name.ptr[i]) && !memchr("!#$%&'*+-.^_`|~", name.ptr[i], 15))
+            return false;
+    return name.len > 0;
+}
+
+/* Whether it can be the value of a header: it has no control character but tabs. */
+static inline bool hapax__is_field_value(struct hapax_span value)
+{
+    for (size_t i = 0; i < value.len; i++)
+        if ((value.ptr[i] < ' ' && value.ptr[i] != '\t') || value.ptr[i] == 0x7f)
+            return false;
+    return true;
 }
 
 typedef uint8_t hapax__sixteen __attribute__((vector_size(16)));

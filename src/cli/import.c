@@ -12,12 +12,12 @@
 
 #include "base/base64.h"
 #include "base/bytes.h"
+#include "base/span.h"
 #include "base/time.h"
 #include "core/id.h"
 #include "core/question.h"
 #include "json/raw.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -111,19 +111,6 @@ static bool take_time(struct importing *m, int64_t *out, struct hapax_span line,
     return true;
 }
 
-static bool is_header(struct hapax_span name, struct hapax_span value)
-{
-    static const char marks[] = "!#$%&'*+-.^_`|~";
-
-    for (size_t i = 0; i < name.len; i++)
-        if (!isalnum(name.ptr[i]) && (name.ptr[i] == '\0' || !strchr(marks, name.ptr[i])))
-            return false;
-    for (size_t i = 0; i < value.len; i++)
-        if (value.ptr[i] != '\t' && (value.ptr[i] < ' ' || value.ptr[i] == 0x7f))
-            return false;
-    return name.len > 0;
-}
-
 static bool take_headers(struct importing *m, struct hapax_span *out, struct hapax_span line)
 {
     struct hapax_span object, name, value;
@@ -144,7 +131,8 @@ static bool take_headers(struct importing *m, struct hapax_span *out, struct hap
         struct hapax_span text[2];
 
         if (!hapax__raw_is_string(value) || !hapax__raw_text(&text[0], &m->arena, name) ||
-            !hapax__raw_text(&text[1], &m->arena, value) || !is_header(text[0], text[1]))
+            !hapax__raw_text(&text[1], &m->arena, value) || !hapax__is_field_name(text[0]) ||
+            !hapax__is_field_value(text[1]))
             return wrong(m, "\"headers\" has what is no header");
         memcpy(to + out->len, text[0].ptr, text[0].len);
         out->len += text[0].len;

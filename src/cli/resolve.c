@@ -10,7 +10,8 @@
 #include "bulk.h"
 #include "print.h"
 
-#include <ctype.h>
+#include "base/span.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <pwd.h>
@@ -99,18 +100,12 @@ static void defaults(struct cli_args *args)
 static enum cli_exit add_header(const struct cli_args *args, struct resolve_memory *memory,
                                 const char *header)
 {
-    static const char marks[] = "!#$%&'*+-.^_`|~";
     size_t left = sizeof(memory->headers) - memory->headers_len;
-    size_t name = 0;
-    bool good;
+    struct hapax_span name = {(const uint8_t *)header, strcspn(header, ":")};
     int len;
 
-    while (isalnum((unsigned char)header[name]) || (header[name] && strchr(marks, header[name])))
-        name++;
-    good = name > 0 && header[name] == ':';
-    for (const char *c = header; *c && good; c++)
-        good = ((unsigned char)*c >= 0x20 && *c != 0x7f) || *c == '\t';
-    if (!good)
+    if (!header[name.len] || !hapax__is_field_name(name) ||
+        !hapax__is_field_value(hapax_str(header)))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "--header \"%s\" is not of the form 'Name: value'", header);
     len = snprintf(memory->headers + memory->headers_len, left, "%s\r\n", header);

@@ -42,11 +42,6 @@ static bool begins(struct hapax_span s, const char *with)
     return s.len >= len && strncasecmp((const char *)s.ptr, with, len) == 0;
 }
 
-static bool is_alnum(uint8_t c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 bool hapax__event_attribute(struct hapax_span *attribute, bool *encoded, struct hapax_span name)
 {
     static const char *const prefixes[] = {"ce-", "ce_", "cloudEvents:", "cloudEvents_"};
@@ -59,7 +54,7 @@ bool hapax__event_attribute(struct hapax_span *attribute, bool *encoded, struct 
         *attribute = (struct hapax_span){name.ptr + len, name.len - len};
         *encoded = i == 0;
         for (size_t at = 0; at < attribute->len; at++) {
-            if (!is_alnum(attribute->ptr[at]))
+            if (!hapax__is_alnum(attribute->ptr[at]))
                 return false;
         }
         return true;
@@ -110,14 +105,9 @@ bool hapax__event_structured(struct hapax_span content_type, bool json)
            memchr(json ? "; \t" : "; \t+-", content_type.ptr[len], json ? 3 : 5);
 }
 
-/* RFC 9110, section 5.6.2. */
-static bool is_token(struct hapax_span name)
+static bool is_name(struct hapax_span name)
 {
-    for (size_t i = 0; i < name.len; i++) {
-        if (!is_alnum(name.ptr[i]) && !memchr("!#$%&'*+-.^_`|~", name.ptr[i], 15))
-            return false;
-    }
-    return name.len > 0 && name.len <= NAME_MAX_;
+    return name.len <= NAME_MAX_ && hapax__is_field_name(name);
 }
 
 /* Names that say something of the request itself, and never pass. '_' counts as '-': some servers
@@ -172,18 +162,12 @@ static bool is_kept_back(struct hapax_span name)
 
 bool hapax__event_may_pass(struct hapax_span name)
 {
-    return is_token(name) && !is_kept_back(name);
+    return is_name(name) && !is_kept_back(name);
 }
 
 static bool is_value(struct hapax_span value)
 {
-    if (value.len > VALUE_MAX)
-        return false;
-    for (size_t i = 0; i < value.len; i++) {
-        if ((value.ptr[i] < 0x20 && value.ptr[i] != '\t') || value.ptr[i] == 0x7f)
-            return false;
-    }
-    return true;
+    return value.len <= VALUE_MAX && hapax__is_field_value(value);
 }
 
 /* ---- lines ----------------------------------------------------------------------------- */
@@ -300,7 +284,7 @@ static bool encode_path(struct value *out, struct hapax_span bytes)
     for (size_t i = 0; i < bytes.len; i++) {
         uint8_t c = bytes.ptr[i];
 
-        if (!put_byte(out, c, !is_alnum(c) && !memchr("-._~/:@!$&'()*+,;=", c, 18)))
+        if (!put_byte(out, c, !hapax__is_alnum(c) && !memchr("-._~/:@!$&'()*+,;=", c, 18)))
             return false;
     }
     return true;
@@ -545,7 +529,7 @@ static void pass_headers(struct lines *lines, const struct hapax_message *messag
             keeps_name(header->name, names) != named ||
             hapax__event_attribute(&attribute, &encoded, header->name))
             continue;
-        if (!is_token(header->name) || !is_value(header->value))
+        if (!is_name(header->name) || !is_value(header->value))
             lines->left_out++;
         else if (named || !is_kept_back(header->name))
             (void)pass(lines, named ? "" : HAPAX__HEADER_PREFIX, header->name, header->value);

@@ -502,11 +502,9 @@ static bool is_stored(struct hapax_span name)
 
 static bool is_line(const struct curl_header *header)
 {
-    for (const char *c = header->value; *c; c++) {
-        if (((unsigned char)*c < 0x20 && *c != '\t') || *c == 0x7f)
-            return false;
-    }
-    return hapax__line_is_whole(hapax_str(header->name), hapax_str(header->value));
+    struct hapax_span name = hapax_str(header->name), value = hapax_str(header->value);
+
+    return hapax__is_field_value(value) && hapax__line_is_whole(name, value);
 }
 
 static size_t put(char *out, size_t at, const char *text)
