@@ -129,13 +129,12 @@ def benches():
 
 
 def kinds_of(case, place):
-    """The stores that a case is played on with the driver at this place: each second one, so that each driver plays
-    each case, and each store sees it from two of them. One that has a door of its own is played on one of them, another
-    with each driver. HAPAX_SDK_CASES=all plays it on all, `others` what is left out without it, as .ci/run does."""
+    """The stores that a case is played on with the driver at this place: one, the driver's own, so that each driver
+    plays each case. One that has a door of its own is played on another one in turn. HAPAX_SDK_CASES=all plays it on
+    all, `others` what is left out without it, as .ci/run does."""
     kinds = case.get("stores", STORES)
-    chosen = kinds[place % 2::2] or kinds
-    if {"own", "door", "through"} & set(case):
-        chosen = [kinds[(place + CASES.index(case)) % len(kinds)]]
+    turn = CASES.index(case) if {"own", "door", "through"} & set(case) else 0
+    chosen = [kinds[(place + turn) % len(kinds)]]
     return {"all": kinds, "others": [kind for kind in kinds if kind not in chosen]}.get(
         os.environ.get("HAPAX_SDK_CASES"), chosen)
 

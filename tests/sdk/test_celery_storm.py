@@ -68,7 +68,8 @@ class Workers:
         self.log.close()
 
 
-@pytest.mark.parametrize("on_expired", ["hold", pytest.param("rerun", marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("on_expired", ["hold", "rerun"])
 def test_each_task_takes_effect_once(folder, on_expired):
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)  # noqa: S311

@@ -36,7 +36,8 @@ class Application:
         return collections.Counter(self.path.read_text().split())
 
 
-@pytest.mark.parametrize("on_expired", ["hold", pytest.param("rerun", marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("on_expired", ["hold", "rerun"])
 def test_a_request_takes_effect_once(folder, on_expired):
     """Whoever dies, as takes_effect_once() says."""
     door = Door(Store("rocksdb", folder), folder, "--on-expired", on_expired, "--lease", "1s")

@@ -319,7 +319,8 @@ def test_a_worker_of_bullmq_is_killed(redis, make_door):
 KEYS, KILLS = (int(os.environ.get(f"HAPAX_NODE_{name}", default)) for name, default in (("KEYS", 60), ("KILLS", 6)))
 
 
-@pytest.mark.parametrize("policy", ["hold", pytest.param("rerun", marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("policy", ["hold", "rerun"])
 def test_a_storm_on_bullmq(redis, make_door, folder, policy):
     """kill -9 of workers and of the door at random moments: under hold no effect happens twice, and what is not known
     is parked; under rerun every job completes, and an effect is repeated by a later attempt alone."""

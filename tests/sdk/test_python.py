@@ -717,6 +717,7 @@ def test_the_example_under_kill_9(folder):
 
 
 # The wheel installs into a clean environment without a network, and has nothing but itself.
+@pytest.mark.ci
 def test_the_package(folder):
     done = subprocess.run([ROOT / "sdk/python/package", folder / "made"], capture_output=True, text=True,
                           timeout=PATIENCE)

@@ -624,6 +624,7 @@ def test_processes_that_race_run_each_operation_once(server, table):  # promise 
 
 
 # kill -9 of the server, and back with its files: what was acknowledged is there, and nothing ran twice.
+@pytest.mark.ci
 def test_a_server_that_is_killed_and_comes_back_loses_nothing(keys):  # promise 27
     with DynamoDB(kept=True).start() as server:
         subprocess.run([HAPAX, "init", "--store", server.uri()], check=True, capture_output=True)

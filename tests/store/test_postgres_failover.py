@@ -43,7 +43,8 @@ def end_backends(server):
 
 
 # Every backend is ended at once, again and again: what is under way is asked for again, and answered as it was.
-@pytest.mark.parametrize("pooled", [True, pytest.param(False, marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("pooled", [True, False])
 def test_ended_backends_lose_nothing(pooled):
     with Postgres() as server:
         server.start()

@@ -129,8 +129,8 @@ def cut_off(node):
 
 # It goes on answering those who are still connected to it, while another has taken over: what it takes is lost
 # (10,687 of 11,185 in 8 s), unless replicas had to acknowledge it, or it may not write without them.
-@pytest.mark.parametrize("wait, options", [(1, {}), pytest.param(
-    0, {"min_replicas_to_write": 1, "min_replicas_max_lag": 1}, marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("wait, options", [(1, {}), (0, {"min_replicas_to_write": 1, "min_replicas_max_lag": 1})])
 def test_a_primary_that_is_cut_off_from_its_replicas_is_left(wait, options):  # promise 25
     with Sentinels(replicas=2, down_after_ms=DOWN_MS[wait], **options).start() as servers:
         with Load(servers.uri(timeout=f"{TIMEOUT_MS}ms", wait=wait)) as load:

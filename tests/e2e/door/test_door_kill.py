@@ -433,7 +433,7 @@ def test_a_door_that_is_told_to_end_lets_handlers_finish(hapax, store):
 def test_a_door_that_is_told_to_end_lets_clients_read(hapax, store):
     """An answer that is being written is written to its end."""
     door = Door(hapax, store, "--drain", "1h")
-    long = {"max_response": "16m"}
+    long = {"max_response": "16m", "save_wait": "1h"}
     with door.client() as client:
         assert client.once(result=bytes(16 << 20), policy=long).recorded
         op = client.begin(policy=long)

@@ -160,7 +160,7 @@ def payments(db, amount):
     return db.one("SELECT count(*) FROM payments WHERE amount = %s", amount)
 
 
-@pytest.mark.parametrize("behind", ["direct", "pgbouncer"])
+@pytest.mark.parametrize("behind", ["direct", pytest.param("pgbouncer", marks=pytest.mark.ci)])
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_driver_pays_once(db, bouncer, folder, driver, behind):
     """The page's snippet: fresh, replay, mismatch, HX001, a rollback, an ended backend, duplicates at once."""

@@ -161,6 +161,7 @@ def test_a_broker_that_is_not_there_is_named(start, words, said):
 
 
 # `make run-saga`, once it has built and installed what it needs.
+@pytest.mark.ci
 def test_one_command_starts_all_that_is_needed(folder):
     env = {name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")}
     done = subprocess.run([ROOT / "tools/run-saga", "--orders", "20", "--port", str(ports_in_a_row(4))], cwd=folder,
@@ -283,6 +284,7 @@ def quiet(saga, broker, count):
         threading.Event().wait(0.2)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("storm", range(STORMS))
 def test_a_storm_loses_no_order_and_does_nothing_twice(start, storm):
     seed = int(os.environ.get("HAPAX_SAGA_SEED", random.randrange(1 << 30))) + storm
