@@ -1,13 +1,14 @@
 """docs/recipes: each page's lines, typed into one shell in the order of the page, and what the page says of each.
 
 A line is what stands in a block of `sh`. What stands behind its `#`, cut at its commas, is in what the line prints; a
-number alone is all that the line prints. The ports of the page become free ones, and those of servers the servers' own;
-nothing else is changed. A line that ends in `&` goes on running. Typed once more is what only looks, until it shows
-what the page says; and what nobody has run yet, as a service was still starting. The last line of each page ends all
-that the page began.
+number alone is all that the line prints. The ports of the page become free ones, and those of servers the servers' own,
+also in a copy of each configuration that a line names; nothing else is changed. A line that ends in `&` goes on
+running. Typed once more is what only looks, until it shows what the page says; and what nobody has run yet, as a
+service was still starting. The last line of each page ends all that the page began.
 """
 import contextlib
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -19,12 +20,14 @@ from kafka_server import Kafka
 from postgres_server import Postgres
 from process import free_port
 from rabbitmq_server import RabbitMQ
-from redis_server import Redis
+from redis_server import Redis, RedisCluster
 
 PAGES = {page.stem: page.read_text() for page in sorted((ROOT / "docs/recipes").glob("*.md"))}
 SERVERS = {5432: Postgres, 5672: RabbitMQ, 6379: Redis, 9092: Kafka}
-FREE = (8080, 8081, 9000, 9001)
-PORT = re.compile(r"(?<=[: ])(" + "|".join(map(str, [*SERVERS, *FREE])) + r")\b")
+CLUSTER = (7000, 7001, 7002)
+FREE = (8080, 8081, 8082, 9000, 9001)
+CONFIGURATION = re.compile(r"(?:\$PWD/)?(examples/[\w/]+\.(?:yaml|conf))\b")
+PORT = re.compile(r"(?<=[: ])(" + "|".join(map(str, [*SERVERS, *CLUSTER, *FREE])) + r")\b")
 LOOKS = re.compile(r"(hapax (list|show)|psql|cat |tail |wc |curl (?!.* -d )(?!.*-X))")
 NOT_YET = re.compile(r"HTTP/1.1 50[23]|Connection refused|curl: \(7\)|onnection was reset")
 
@@ -57,7 +60,9 @@ class Shell:
         self.process.stdin.write(f"{words} {to} &\n" if runs_on else f"{{ {words}; }} {to}\n")
         self.process.stdin.write('echo "ended $?"\n')
         self.process.stdin.flush()
-        status = self.process.stdout.readline()
+        # bash says on the same line of output when a job was killed.
+        while not (status := self.process.stdout.readline()).startswith("ended ") and status:
+            pass
         assert status == "ended 0\n" or LOOKS.match(command) or "curl" in command, f"{command}: {said.read_text()}"
         return said.read_text() if not runs_on else ""
 
@@ -77,10 +82,15 @@ class Shell:
         return True
 
 
-def at_the_test(page, stack):
+def at_the_test(page, stack, folder):
     """The ports that the page names, as this test has them."""
-    ports = {}
-    for number in {int(found) for found in PORT.findall(page)}:
+    ports, files = {}, CONFIGURATION.findall(page)
+    page += "".join((ROOT / path).read_text() for path in files)
+    numbers = {int(found) for found in PORT.findall(page)}
+    if numbers & set(CLUSTER):
+        nodes = stack.enter_context(RedisCluster().start()).nodes
+        ports.update(zip(CLUSTER, (node.port for node in nodes), strict=True))
+    for number in numbers - set(CLUSTER):
         if number in SERVERS:
             server = SERVERS[number]()
             stack.enter_context(server.start())
@@ -89,7 +99,13 @@ def at_the_test(page, stack):
             ports[number] = server.port
         else:
             ports[number] = free_port()
-    return lambda line: PORT.sub(lambda found: str(ports[int(found[1])]), line)
+
+    def here(text):
+        return PORT.sub(lambda found: str(ports[int(found[1])]), text)
+
+    for path in files:
+        (folder / pathlib.Path(path).name).write_text(here((ROOT / path).read_text()))
+    return lambda line: CONFIGURATION.sub(lambda found: str(folder / pathlib.Path(found[0]).name), here(line))
 
 
 def shows(printed, said):
@@ -124,11 +140,14 @@ def test_the_lines_of_a_recipe_do_as_it_says(name, folder):
     if "go build" in PAGES[name]:
         into = subprocess.check_output([ROOT / "tools/go/fetch"], text=True).strip()
         env.update(GOPATH=into, GOCACHE=f"{into}/cache", GOTOOLCHAIN="local", GOPROXY="off")
+    env["MODULES"] = str(BUILD / "nginx")
+    if "$ENVOY" in PAGES[name]:
+        env["ENVOY"] = subprocess.check_output([ROOT / "tools/envoy/fetch"], text=True).strip()
     if "$SPRING" in PAGES[name]:
         env["SPRING"] = subprocess.check_output([ROOT / "tools/spring/fetch"], text=True).strip()
     lines = list(lines_of(PAGES[name]))
     with contextlib.ExitStack() as stack:
-        here = at_the_test("\n".join(line for line, _ in lines), stack)
+        here = at_the_test("\n".join(line for line, _ in lines), stack, folder)
         shell = Shell(folder, env)
         try:
             for line, said in lines:
