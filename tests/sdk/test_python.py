@@ -103,6 +103,23 @@ def test_once_of_a_method(hx, key):
     assert Shop().pay(key) == Shop().pay(key)
 
 
+# A call costs one BEGIN, encoded once. One over the limit of frames is refused, and nothing of it stays in hand.
+def test_a_begin_is_encoded_once(hx, key, monkeypatch):
+    hx.run(lambda op: 1, scope="encoded", key=key)  # which connects
+    made, frame = [], hapax._door.frame
+
+    def counted(kind, *args):
+        made.append(kind)
+        return frame(kind, *args)
+
+    monkeypatch.setattr(hapax._door, "frame", counted)
+    assert hx.run(lambda op: 1, scope="encoded", key=key) == 1
+    assert made.count(hapax._door.BEGIN) == 1
+    with pytest.raises(hapax.TooLarge):
+        hx.run(lambda op: 1, scope="encoded", key=key, fingerprint=bytes(17 << 20))
+    assert hx.door.calls == {}
+
+
 # A thread that is interrupted while it waits leaves no claim behind that is renewed for ever.
 def test_a_wait_that_is_interrupted(hx, key, monkeypatch):
     class Interrupted(queue.SimpleQueue):

@@ -146,7 +146,6 @@ class Door:
     def begin(self, meta, body, outer, notify):
         """Asks for an operation, or with `outer` for a step of that call."""
         call = Call(self, meta, body, outer, notify)
-        frame(BEGIN, 1, call.begin, body)  # refused before anything is in hand
         with self.lock:
             if self.closed:
                 raise StoreDown("the connection to the door is closed")
@@ -154,12 +153,13 @@ class Door:
             while self.last in self.calls:
                 self.last = self.last % 0xffffffff + 1
             call.op = self.last
+            begin = next(call.frames())  # one that is too large is refused here, before the call is in hand
             self.calls[call.op] = call
             if self.thread is None:
                 self.thread = threading.Thread(target=self.run, name="hapax-door", daemon=True)
                 self.thread.start()
             elif self.socket:
-                self.send(*call.frames())
+                self.send(begin)
         return call
 
     def end(self, call, meta, body):
