@@ -110,7 +110,8 @@ type classError struct {
 
 func (e classError) Unwrap() error { return e.error }
 
-// NotRun says of a handler's error that surely nothing happened: a retry runs.
+// NotRun says of a handler's error that surely nothing happened: a retry runs. Once a step was begun the
+// attempt has failed all the same: the step may have had its effect.
 func NotRun(err error) error { return classError{"not_run", err} }
 
 // Unknown says of a handler's error that nobody can tell what happened: on_expired decides.
@@ -140,6 +141,7 @@ func Do[T any](ctx context.Context, d *Door, key OpKey, fn func(context.Context,
 // s.Key() is the key to hand to the next service. Results and errors are as those of Do.
 func Step[T any](ctx context.Context, op *Op, name string, fn func(context.Context, *Op) (T, error),
 	options ...Option) (T, error) {
+	op.stepped.Store(true)
 	return do(ctx, op.call.door, &Request{In: op.call.op, Step: name}, fn, options)
 }
 
@@ -188,6 +190,9 @@ func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, e
 		end, err = success(value)
 	} else {
 		end = failure(ctx, err)
+	}
+	if end.Class == "not_run" && op.stepped.Load() {
+		end.Class = "failed"
 	}
 	returned = true
 	return value, end, err

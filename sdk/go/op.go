@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"sync/atomic"
 )
 
 // Request is what a program asks the door for: the members of BEGIN. Most programs use [Do]; the
@@ -74,6 +75,7 @@ type Op struct {
 	}
 	reconcile bool
 	ended     bool
+	stepped   atomic.Bool // a step was begun: this attempt may have had an effect
 }
 
 // Key returns the key to hand to the next service as its idempotency key: the operation's own, and

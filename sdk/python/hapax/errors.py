@@ -92,7 +92,8 @@ class ClaimLost(HapaxError):
 
 
 class NotRun(Exception):
-    """Raise this in a handler to say that surely nothing was done: the next call runs the handler."""
+    """Raise this in a handler to say that surely nothing was done: the next call runs the handler. Once a step was
+    begun the attempt has failed all the same: the step may have had its effect."""
 
 
 BY_ANSWER = {error.answer: error for error in (
