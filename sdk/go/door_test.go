@@ -458,12 +458,18 @@ func TestAThousandAtOnce(t *testing.T) {
 // Where there is no door any more, handlers are told, and callers learn that nothing is known.
 func TestNoDoor(t *testing.T) {
 	p := play(t)
-	d := p.dial(ConnectTimeout(100 * time.Millisecond))
+	d := p.dial()
+	d.mu.Lock()
+	d.timeout = 100 * time.Millisecond // to connect again
+	d.mu.Unlock()
+	runs := make(chan bool)
 	out := start(d, func(ctx context.Context, _ *Op) (int, error) {
+		close(runs)
 		<-ctx.Done()
 		return 0, ctx.Err()
 	})
 	p.run("T")
+	got(t, runs) // otherwise RUN may be lost, and nothing ran
 	p.listener.Close()
 	p.hangUp()
 	if r := got(t, out); !errors.Is(r.err, ErrIndeterminate) {
