@@ -2,12 +2,16 @@
 import hapax.Op;
 import hapax.servlet.OnceFilter;
 
+import jakarta.servlet.AsyncContext;
+import jakarta.servlet.AsyncEvent;
+import jakarta.servlet.AsyncListener;
 import jakarta.servlet.http.Cookie;
 import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Locale;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -45,6 +49,16 @@ class Servlets {
     /** What servlets do to a response besides writing a page: the last part of the path says it. */
     static class Odd extends HttpServlet {
         private static final long serialVersionUID = 1;
+
+        private static void write(AsyncContext to, int status, String text) {
+            try {
+                ((HttpServletResponse) to.getResponse()).setStatus(status);
+                to.getResponse().getWriter().print(text);
+                to.complete();
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
 
         @Override
         protected void doPost(HttpServletRequest request, HttpServletResponse response) throws IOException {
@@ -110,7 +124,39 @@ class Servlets {
                     response.getOutputStream().print("yes");
                 }
                 case "localized" -> response.setLocale(Locale.FRANCE);
-                case "later" -> request.startAsync().complete();
+                case "later" -> {
+                    AsyncContext later = request.startAsync();
+                    later.start(() -> write(later, 202, "later"));
+                }
+                case "later-at-once" -> request.startAsync().complete();
+                case "dispatched" -> request.startAsync().dispatch("/odd/encoded");
+                case "dispatched-and-late" -> request.startAsync().dispatch("/odd/later");
+                case "late-and-answered" -> {
+                    request.startAsync().setTimeout(50);
+                    request.getAsyncContext().addListener(new AsyncListener() {
+                        @Override
+                        public void onTimeout(AsyncEvent event) {
+                            write(event.getAsyncContext(), 202, "in time");
+                        }
+
+                        @Override
+                        public void onComplete(AsyncEvent event) {
+                        }
+
+                        @Override
+                        public void onError(AsyncEvent event) {
+                        }
+
+                        @Override
+                        public void onStartAsync(AsyncEvent event) {
+                        }
+                    });
+                }
+                case "late" -> request.startAsync().setTimeout(50);
+                case "late-and-thrown" -> {
+                    request.startAsync();
+                    throw new IllegalStateException("after startAsync()");
+                }
                 default -> throw new IllegalArgumentException(request.getPathInfo());
             }
         }

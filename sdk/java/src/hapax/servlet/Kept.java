@@ -322,7 +322,7 @@ final class Kept extends HttpServletResponseWrapper {
 
         @Override
         public void setWriteListener(WriteListener listener) {
-            throw new IllegalStateException("a response that is kept is not asynchronous");
+            throw new IllegalStateException("a response that is kept is not written by events");
         }
     }
 
@@ -368,27 +368,30 @@ final class Kept extends HttpServletResponseWrapper {
     /** A request whose response is kept; its body, if that was read, is read again. */
     static final class Again extends HttpServletRequestWrapper {
         private final ByteArrayInputStream bytes; // null: not read yet
-        private boolean late;
+        private final Exchange exchange;
+        private Late late; // the asynchronous handling that was begun last
 
-        Again(HttpServletRequest outer, byte[] body) {
+        Again(HttpServletRequest outer, byte[] body, Exchange exchange) {
             super(outer);
-            bytes = body == null ? null : new ByteArrayInputStream(body);
-        }
-
-        /** Asynchronous handling was asked for: what was begun goes on, and nobody can tell how it ends. */
-        boolean isLate() {
-            return late;
+            this.bytes = body == null ? null : new ByteArrayInputStream(body);
+            this.exchange = exchange;
         }
 
         @Override
         public AsyncContext startAsync() {
-            late = true;
-            throw new IllegalStateException("a response that is kept is not asynchronous");
+            return startAsync(this, exchange.kept());
         }
 
         @Override
         public AsyncContext startAsync(ServletRequest request, ServletResponse response) {
-            return startAsync();
+            late = new Late(super.startAsync(request, response), exchange);
+            exchange.begunLate();
+            return late;
+        }
+
+        @Override
+        public AsyncContext getAsyncContext() {
+            return late == null ? super.getAsyncContext() : late;
         }
 
         @Override
@@ -416,7 +419,7 @@ final class Kept extends HttpServletResponseWrapper {
 
                 @Override
                 public void setReadListener(ReadListener listener) {
-                    throw new IllegalStateException("a request that is kept is not asynchronous");
+                    throw new IllegalStateException("a request that was read is not read by events");
                 }
             };
         }

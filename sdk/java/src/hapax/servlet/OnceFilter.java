@@ -8,6 +8,7 @@ import hapax.Op;
 import hapax.Options;
 import hapax.Request;
 
+import jakarta.servlet.DispatcherType;
 import jakarta.servlet.Filter;
 import jakarta.servlet.FilterChain;
 import jakarta.servlet.ServletException;
@@ -31,16 +32,21 @@ import java.util.function.Function;
  *
  * Method, host, path, query and body make the request this request; the credentials that it carries make its caller, unless
  * the options name an owner or a caller. The response is kept as it is, with its status deciding what a retry gets, and is
- * sent once it is stored; its cookies are in no repeat. So it cannot be streamed, nor be asynchronous: then its client gets
- * 500, and the outcome is unknown. One over 16 MiB is passed on as it is written, and is not kept: every repeat is told that
- * it is gone. An error that is sent has its message as a text, in place of the container's page. Requests with the methods GET, HEAD, OPTIONS and TRACE pass. If the claim is lost the thread is
+ * sent once it is stored; its cookies are in no repeat. So it cannot be streamed. One over 16 MiB is passed on as it is
+ * written, and is not kept: every repeat is told that it is gone. An error that is sent has its message as a text, in place
+ * of the container's page. Requests with the methods GET, HEAD, OPTIONS and TRACE pass. If the claim is lost the thread is
  * interrupted. What throws has failed.
+ *
+ * Asynchronous handling ({@code startAsync()}, Spring's DeferredResult, Callable and CompletableFuture) is stored and sent when
+ * it is completed. The filter must support it, and must be mapped for the dispatcher types REQUEST and ASYNC; otherwise, and
+ * after a timeout that no listener completes, the client gets 500, and the outcome is unknown.
  *
  * A form's parameters are not read before the body is: read the body, or send JSON.
  */
 public final class OnceFilter implements Filter {
     /** The request attribute that has the {@link Op}, within what runs. */
     public static final String OP = "hapax.op";
+    static final String EXCHANGE = "hapax.exchange";
     private static final int BODY_MAX = 16 << 20;
     private static final Set<String> SAFE = Set.of("GET", "HEAD", "OPTIONS", "TRACE");
     /** The door is away, ends, or has no room. */
@@ -61,34 +67,31 @@ public final class OnceFilter implements Filter {
     public void doFilter(ServletRequest from, ServletResponse to, FilterChain chain) throws IOException, ServletException {
         HttpServletRequest request = (HttpServletRequest) from;
         HttpServletResponse response = (HttpServletResponse) to;
-        if (SAFE.contains(request.getMethod())) {
+        boolean again = request.getDispatcherType() == DispatcherType.ASYNC;
+        if (again && request.getAttribute(EXCHANGE) instanceof Exchange exchange)
+            exchange.pass(chain, request, response);
+        else if (again || SAFE.contains(request.getMethod()))
             chain.doFilter(request, response);
-            return;
-        }
+        else
+            once(request, response, chain);
+    }
+
+    private void once(HttpServletRequest request, HttpServletResponse response, FilterChain chain)
+            throws IOException, ServletException {
         byte[] body = null; // without a key the servlet reads it itself
         if (request.getHeader("Idempotency-Key") != null)
             body = request.getInputStream().readNBytes(BODY_MAX + 1);
-        Op op = null;
+        Op.Turn turn;
         try {
-            Op.Turn turn = hapax.begin(beginOf(request, body == null ? new byte[0] : body));
-            op = turn.op();
-            Kept kept = new Kept(response);
-            Answer answer = turn.answer();
-            if (op != null)
-                answer = run(op, new Kept.Again(request, body), kept, chain);
-            if (!kept.isPassed())
-                send(response, kept, answer);
+            turn = hapax.begin(beginOf(request, body == null ? new byte[0] : body));
         } catch (HapaxException e) {
-            if (response.isCommitted()) { // it was passed on
-                request.getServletContext().log("hapax: the outcome of a request may not be stored", e);
-            } else if (PASSING.contains(e.answer())) {
-                response.setHeader("Retry-After", "1");
-                problem(response, 503, "The operation cannot be protected now. Send it again, with the same key.");
-            } else { // an option that is wrong, or a response that cannot be kept
-                problem(response, 500, "The operation was refused.");
-                request.getServletContext().log("hapax: a request was refused", e);
-            }
+            refuse(request, response, e);
+            return;
         }
+        if (turn.op() == null)
+            send(response, new Kept(response), turn.answer());
+        else
+            new Exchange(turn.op(), request, body, response).run(chain);
     }
 
     private Request beginOf(HttpServletRequest request, byte[] body) {
@@ -108,32 +111,8 @@ public final class OnceFilter implements Filter {
         return Request.text(header.getBytes(StandardCharsets.ISO_8859_1));
     }
 
-    private static Answer run(Op op, Kept.Again request, Kept kept, FilterChain chain)
-            throws IOException, ServletException {
-        boolean returned = false;
-        request.setAttribute(OP, op);
-        try {
-            op.<Void, IOException, ServletException>running(() -> {
-                chain.doFilter(request, kept);
-                return null;
-            });
-            returned = true;
-        } finally {
-            request.removeAttribute(OP);
-            if (!returned)
-                op.end(kept.isCut() || request.isLate() ? "unknown" : null, 500, List.of(), null);
-        }
-        if (kept.isCut() || request.isLate()) { // a part of it would be no response, and it has run
-            op.end("unknown", 0, List.of(), null);
-            throw new IOException(kept.isCut() ? "the client has a part of its response"
-                    : "the response is asynchronous, and cannot be kept");
-        }
-        if (kept.isPassed())
-            return op.endUnkept(kept.getStatus(), kept.headers()).answer();
-        return op.end(null, kept.getStatus(), kept.headers(), kept.body()).answer();
-    }
-
-    private static void send(HttpServletResponse response, Kept kept, Answer answer) throws IOException {
+    /** Sends a stored response, or one of the handler's that is stored now. */
+    static void send(HttpServletResponse response, Kept kept, Answer answer) throws IOException {
         byte[] body = answer.own() ? kept.body() : answer.body();
         if (answer.own())
             kept.sendHead();
@@ -143,6 +122,19 @@ public final class OnceFilter implements Filter {
             response.addHeader(header[0], header[1]);
         response.setContentLength(body.length);
         response.getOutputStream().write(body);
+    }
+
+    /** Answers where the door did not. */
+    static void refuse(HttpServletRequest request, HttpServletResponse response, HapaxException e) throws IOException {
+        if (response.isCommitted()) { // it was passed on
+            request.getServletContext().log("hapax: the outcome of a request may not be stored", e);
+        } else if (PASSING.contains(e.answer())) {
+            response.setHeader("Retry-After", "1");
+            problem(response, 503, "The operation cannot be protected now. Send it again, with the same key.");
+        } else { // an option that is wrong, or a response that cannot be kept
+            problem(response, 500, "The operation was refused.");
+            request.getServletContext().log("hapax: a request was refused", e);
+        }
     }
 
     private static void problem(HttpServletResponse response, int status, String detail) throws IOException {

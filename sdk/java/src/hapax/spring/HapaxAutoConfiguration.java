@@ -8,6 +8,7 @@ import hapax.servlet.OnceFilter;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 
+import jakarta.servlet.DispatcherType;
 import jakarta.servlet.http.HttpServletRequest;
 
 import org.springframework.beans.factory.ObjectProvider;
@@ -86,6 +87,7 @@ public class HapaxAutoConfiguration {
                 return options.and(own.apply(request));
             }));
             bean.setUrlPatterns(filter.urlPatterns());
+            bean.setDispatcherTypes(DispatcherType.REQUEST, DispatcherType.ASYNC);
             bean.setOrder(filter.order());
             bean.setEnabled(!filter.urlPatterns().isEmpty());
             return bean;
