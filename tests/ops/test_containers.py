@@ -34,9 +34,10 @@ def rules(tmp_path_factory):
 
 
 def test_kubernetes_takes_them_and_they_are_restricted(rules):
-    done = rules("kubernetes", *PODS)
+    done = rules("kubernetes", *PODS, ROOT / "examples/ingress/kubernetes.yaml")
     assert done.returncode == 0, done.stdout
-    for kind in "Deployment hapax-gate", "Deployment worker", "StatefulSet payments", "NetworkPolicy hapax-gate":
+    for kind in "Deployment hapax-gate", "Deployment worker", "StatefulSet payments", "NetworkPolicy hapax-gate", \
+            "Ingress orders":
         assert kind in done.stdout
 
 

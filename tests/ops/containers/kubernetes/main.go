@@ -54,6 +54,9 @@ func judge(object runtime.Object) (string, field.ErrorList) {
 		o.Namespace = "default"
 		return "NetworkPolicy " + o.Name,
 			networkingrules.ValidateNetworkPolicy(o, networkingrules.NetworkPolicyValidationOptions{})
+	case *networking.Ingress:
+		o.Namespace = "default"
+		return "Ingress " + o.Name, networkingrules.ValidateIngressCreate(o)
 	case *policy.PodDisruptionBudget:
 		o.Namespace = "default"
 		return "PodDisruptionBudget " + o.Name,
