@@ -183,18 +183,18 @@ static enum hapax_error read_part(struct hapax__ask *ask, struct hapax_span word
     return error;
 }
 
-static enum hapax_error read_fingerprint(struct hapax__ask *ask,
-                                         const struct hapax__ask_settings *settings,
-                                         char text[HAPAX_TEXT_MAX])
+enum hapax_error hapax__ask_read_fingerprint(struct hapax__ask *ask, const char *setting,
+                                             bool may_have_line, char text[HAPAX_TEXT_MAX])
 {
-    struct hapax_span rest = hapax_str(settings->fingerprint);
+    struct hapax_span rest = hapax_str(setting);
     enum hapax_error error = HAPAX_ERR_NONE;
     bool has_line;
     struct hapax_span word;
 
+    ask->select = HAPAX__JSON_INCLUDE;
     while (error == HAPAX_ERR_NONE && take_word(&word, &rest, ' '))
         if (word.len > 0)
-            error = read_part(ask, word, settings->has_line, text);
+            error = read_part(ask, word, may_have_line, text);
     if (error != HAPAX_ERR_NONE)
         return error;
     has_line = ask->method || ask->uri;
@@ -260,13 +260,12 @@ enum hapax_error hapax__ask_read(struct hapax__ask *ask, const struct hapax__ask
     enum hapax_error error;
 
     memset(ask, 0, sizeof(*ask));
-    ask->select = HAPAX__JSON_INCLUDE;
     hapax_digest(&ask->nobody, &nobody, 1);
     error = read_names(ask, settings, text);
     if (error == HAPAX_ERR_NONE)
         error = read_key(ask, settings, text);
     if (error == HAPAX_ERR_NONE)
-        error = read_fingerprint(ask, settings, text);
+        error = hapax__ask_read_fingerprint(ask, settings->fingerprint, settings->has_line, text);
     if (error == HAPAX_ERR_NONE)
         error = read_owner(ask, settings, text);
     ask->one_caller = settings->caller && strcmp(settings->caller, "none") == 0;

@@ -58,18 +58,14 @@ static bool fingerprint(struct hapax_digest *out, const struct hapax__meta_begin
 {
     struct hapax_span parts[3 + HAPAX__META_PARTS_MAX];
     const struct hapax__given *line[] = {&begin->method, &begin->host, &begin->uri};
-    const struct hapax__ask_settings settings = {
-        .key = "Idempotency-Key",
-        .scope = "default",
-        .fingerprint = begin->body,
-        .words = (const struct hapax__ask_word[]){{NULL, 0, false}},
-    };
-    struct hapax__ask ask = {.counts = body.len > 0 ? HAPAX__ASK_BYTES : HAPAX__ASK_OFF};
+    struct hapax__ask ask = {0};
     struct hapax__ask_view view = {.ask = &ask, .body = body};
     size_t n = 0;
 
     _Static_assert(3 + HAPAX__META_PARTS_MAX <= HAPAX__ASK_PARTS_MAX, "all parts fit");
-    if (begin->body && hapax__ask_read(&ask, &settings, text) != HAPAX_ERR_NONE)
+    if (!begin->body)
+        ask.counts = body.len > 0 ? HAPAX__ASK_BYTES : HAPAX__ASK_OFF;
+    else if (hapax__ask_read_fingerprint(&ask, begin->body, false, text) != HAPAX_ERR_NONE)
         return false;
     for (size_t i = 0; i < 3; i++)
         if (begin->as == HAPAX__AS_HTTP && line[i]->is)
