@@ -9,6 +9,7 @@
  * asked for once the store was tried.
  */
 #include "advice.h"
+#include "child.h"
 #include "policies.h"
 
 #include "door/lambda/proxy.h"
@@ -25,12 +26,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define POLICIES     20u
-#define CALLS_MAX    32768u
-#define AGAIN_MS     200 /* between two tries to open the store */
-#define NOT_FOUND    127 /* a shell's status for an unknown command */
-#define NOT_RUNNABLE 126
-#define SIGNALLED    128
+#define POLICIES  20u
+#define CALLS_MAX 32768u
+#define AGAIN_MS  200 /* between two tries to open the store */
+#define SIGNALLED 128
 
 struct lambda_args {
     struct cli_args args;
@@ -381,7 +380,7 @@ static void exec_child(const struct serving *serving, pid_t parent)
         _exit(SIGNALLED + SIGKILL);
     (void)execvp(words[0], words);
     (void)fprintf(stderr, "hapax lambda: cannot start \"%s\": %s\n", words[0], strerror(errno));
-    _exit(errno == ENOENT || errno == ENOTDIR ? NOT_FOUND : NOT_RUNNABLE);
+    _exit(errno == ENOENT || errno == ENOTDIR ? CLI_NOT_FOUND : CLI_NOT_RUNNABLE);
 }
 
 static enum cli_exit start_child(struct serving *serving)
