@@ -170,10 +170,10 @@ func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context
 	}
 	if answer.Own {
 		return result, failed
-	} else if answer.Answer == "replay" {
-		return decode[T](answer)
+	} else if answer.Answer != "replay" || answer.Status >= 400 { // under on_failed=replay a failure may be stored
+		return none, errorOf(answer)
 	}
-	return none, errorOf(answer)
+	return decode[T](answer)
 }
 
 // run runs a handler. If the handler panics, the attempt has failed, and the panic goes on.
@@ -181,7 +181,7 @@ func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, e
 	returned := false
 	defer func() {
 		if !returned {
-			op.End(failure(ctx, errors.New("the handler panicked")))
+			op.End(failure(ctx, op, errors.New("the handler panicked")))
 		}
 	}()
 	ctx, cancel := op.Context(ctx)
@@ -189,10 +189,7 @@ func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, e
 	if value, err = fn(ctx, op); err == nil {
 		end, err = success(value)
 	} else {
-		end = failure(ctx, err)
-	}
-	if end.Class == "not_run" && op.stepped.Load() {
-		end.Class = "failed"
+		end = failure(ctx, op, err)
 	}
 	returned = true
 	return value, end, err
@@ -226,10 +223,10 @@ func outcome(class string, status int, kind Text, body []byte) End {
 	return End{Class: class, Status: status, Headers: [][2]Text{{"Content-Type", kind}}, Body: body}
 }
 
-func failure(ctx context.Context, err error) End {
+func failure(ctx context.Context, op *Op, err error) End {
 	var classed classError
 	class := "failed"
-	if errors.As(err, &classed) {
+	if errors.As(err, &classed) && !(classed.class == "not_run" && op.stepped.Load()) {
 		class = classed.class
 	} else if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		class = "unknown"
@@ -241,12 +238,9 @@ func failure(ctx context.Context, err error) End {
 	return outcome(class, 500, "text/plain", text)
 }
 
-// decode reads a stored outcome. Under on_failed=replay it may be a failure.
+// decode reads a stored result.
 func decode[T any](answer *Answer) (T, error) {
 	var result T
-	if answer.Status >= 400 {
-		return result, errorOf(answer)
-	}
 	if raw, ok := any(&result).(*[]byte); ok {
 		*raw = answer.Body
 		return result, nil

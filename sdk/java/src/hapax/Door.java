@@ -42,9 +42,7 @@ final class Door {
     private int lengthMax = Frame.LENGTH_MAX;
     private boolean started, closed;
 
-    enum State {
-        ASKED, RUNNING, ENDED, OVER
-    }
+    enum State { ASKED, RUNNING, ENDED, OVER }
 
     /** What a caller waits for: RUN, RECONCILE, ANSWER, or why none comes. */
     record News(Frame frame, HapaxException error) {
@@ -59,7 +57,7 @@ final class Door {
         private Frame again; // BEGIN while ASKED, END while ENDED: to be sent again on a new connection
         private State state = State.ASKED;
         private boolean left; // nobody waits for it: it is given up where it was not run
-        volatile boolean lost;
+        volatile boolean lost, stepped; // stepped: a step was begun, so this attempt may have had an effect
         private Thread handler; // to be interrupted when the claim is lost
 
         private void lose() {

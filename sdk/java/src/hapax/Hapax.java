@@ -159,7 +159,7 @@ public final class Hapax implements AutoCloseable {
         if (thrown == null)
             return new Ended<>(value, null, end(op, value, body));
         String how = ran || thrown instanceof UnknownResult || thrown instanceof InterruptedException ? "unknown"
-                : thrown instanceof Refused ? "refuse" : thrown instanceof NotRun && !op.stepped ? "not_run" : "failed";
+                : thrown instanceof Refused ? "refuse" : thrown instanceof NotRun && !op.call.stepped ? "not_run" : "failed";
         String text = String.valueOf(thrown.getMessage());
         body = text.substring(0, Math.min(text.length(), ERROR_MAX)).getBytes(StandardCharsets.UTF_8);
         return new Ended<>(null, thrown, end(op, how, 500, "text/plain", body));

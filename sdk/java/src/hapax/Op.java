@@ -15,7 +15,6 @@ public final class Op {
     private final Answer run; // its members
     private final boolean reconcile;
     private final AtomicBoolean ended = new AtomicBoolean();
-    volatile boolean stepped; // a step was begun: this attempt may have had an effect
 
     Op(Hapax hapax, Door.Call call, Frame frame) {
         this.hapax = hapax;
@@ -83,7 +82,7 @@ public final class Op {
      * is the same in every run. A step has no steps. Results and exceptions are those of {@link Hapax#once}.
      */
     public <T, E extends Exception> T step(String name, Class<T> type, Handler<T, E> handler) throws E {
-        stepped = true;
+        call.stepped = true;
         return hapax.call(new Request().set("step", name).set("in", call.op), type, handler);
     }
 
