@@ -587,6 +587,22 @@ def test_what_took_the_place_of_a_damaged_record_is_not_forgotten(hapax, server,
         assert hapax.op(server.uri(table), "claim", "k", "c") == "in_flight"
 
 
+# A record that a newer Hapax has written is none that is absent: nothing runs, and it stays as it is.
+def test_a_record_of_a_newer_version_is_unsupported(hapax, server, table):  # promise 31
+    uri = server.uri(table)
+    with Handle(uri) as store:
+        assert store("claim", "k", "a") == "claimed"
+        item = items(server, table, "r", "v", "d")[0]
+        record, write = base64.b64decode(item["r"]["B"]), base64.b64decode(item["v"]["B"])
+        newer = {**item, "r": {"B": base64.b64encode(b"\3" + record[1:]).decode()},
+                 "v": {"B": base64.b64encode(bytes(write[:-1]) + bytes([write[-1] ^ 1])).decode()}}
+        assert server.ask("PutItem", TableName=table, Item=newer)[0] == 200
+        assert store("claim", "k", "b") == "unsupported"
+        assert "a newer version of hapax wrote it" in store.text()
+        assert store("complete", "k", "a", 200, "", "body") == "unsupported"
+        assert items(server, table, "r", "v", "d") == [newer]
+
+
 # A list comes as far as its time lets it, and goes on from there.
 def test_a_list_that_takes_longer_than_a_batch_may_comes_to_its_end(hapax, gate, api, server, refusing, table):
     for key in "abcdef":  # a page of a scan is 1 MB

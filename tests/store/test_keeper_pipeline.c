@@ -30,7 +30,7 @@ struct play {
     char path[64];
     int listener;
     int fd; /* of the connection that was accepted last */
-    uint16_t batch_max;
+    uint16_t batch_max, version;
     int64_t now_us;
     struct hapax_arena arena;
     struct hapax__link link;
@@ -50,7 +50,7 @@ static void *greet(void *arg)
 {
     struct play *play = arg;
     struct timeval wait = {.tv_sec = WAIT_MS / 1000};
-    struct hapax__hello hello = {.version = HAPAX__FRAME_VERSION,
+    struct hapax__hello hello = {.version = play->version,
                                  .frame_max = HAPAX__FRAME_MAX,
                                  .batch_max = play->batch_max,
                                  .body_max = HAPAX_BODY_MAX,
@@ -94,6 +94,7 @@ static struct play *play_open(void)
     assert_int_equal(bind(play->listener, (struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(listen(play->listener, 8), 0);
     play->batch_max = HAPAX_BATCH_MAX;
+    play->version = HAPAX__FRAME_VERSION;
     play->now_us = 1000 * US_PER_MS;
     assert_int_equal(hapax__link_init(&play->link, play->path, 10000, text), HAPAX_ERR_NONE);
     play->link.arena = &play->arena;
@@ -421,6 +422,28 @@ CASE(two_out_are_indeterminate_and_what_waits_is_unavailable) /* promise 10 */
     wait_in_vain(play);
     taken(play, 0, 1 + SECOND, HAPAX_ERR_INDETERMINATE);
     taken(play, 20, SECOND, HAPAX_ERR_UNAVAILABLE);
+    play_close(play);
+}
+
+/* The keeper is upgraded amid two requests: its client sends it nothing, and says both versions. */
+CASE(a_keeper_of_another_version_is_sent_nothing) /* promise 31 */
+{
+    struct play *play = play_open();
+
+    put(play, 0, 1);
+    put(play, 1, SECOND);
+    put(play, 20, SECOND);
+    cut(play);
+    play->version++;
+    hapax__link_turn(&play->link, play->now_us, true);
+    play->now_us += 1000 * US_PER_MS;
+    hapax__link_turn(&play->link, play->now_us, false);
+    (void)greet(play);
+    hapax__link_turn(&play->link, play->now_us, true);
+    taken(play, 0, 1 + SECOND, HAPAX_ERR_INDETERMINATE);
+    taken(play, 20, SECOND, HAPAX_ERR_UNAVAILABLE);
+    assert_int_equal(play->link.error, HAPAX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(play->link.text, "another version, 5, and this program 4"));
     play_close(play);
 }
 

@@ -243,7 +243,7 @@ def test_without_a_schema_it_says_what_to_do(server, hapax):
 
 
 @pytest.mark.parametrize("version, advice", [(4, 'run "hapax init"'), (6, "use a newer Hapax")])
-def test_another_version_is_refused_by_both_numbers(database, version, advice):
+def test_another_version_is_refused_by_both_numbers(database, version, advice):  # promise 31
     database.sql(f"CREATE OR REPLACE FUNCTION hapax.version() RETURNS integer LANGUAGE sql AS 'SELECT {version}'")
     with Handle(database.uri()) as run:
         assert run("claim", "k", "1") == "unsupported"

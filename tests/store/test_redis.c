@@ -270,7 +270,7 @@ static void no_token_stands_in_redis(void **state)
 }
 
 /* A newer version, and a value of another type, are not ours to overwrite. */
-static void a_foreign_value_is_left_alone(void **state)
+static void a_foreign_value_is_left_alone(void **state) /* promise 31 */
 {
     struct bed bed = begin();
     uint8_t key[HAPAX__REDIS_KEY_MAX];

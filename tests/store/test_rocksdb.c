@@ -473,7 +473,7 @@ static void a_damaged_record_can_be_forgotten(void **state)
 }
 
 /* A record of a version that is not known is UNSUPPORTED, and stays as it is. */
-static void a_record_of_unknown_version_is_unsupported(void **state)
+static void a_record_of_unknown_version_is_unsupported(void **state) /* promise 31 */
 {
     struct fixture *f = *state;
     struct hapax_op op = claim_of(1, 2);

@@ -318,13 +318,18 @@ static void dial(struct hapax__link *link, int64_t now_us)
 static void greeted(struct hapax__link *link, int64_t now_us)
 {
     struct hapax_span payload = {link->payload, link->payload_len};
+    char why[128];
 
     if (!hapax__frame_take_welcome(payload, &link->server)) {
         no_keeper(link, HAPAX_ERR_UNAVAILABLE, "its greeting is malformed", now_us);
         return;
     }
     if (link->server.version != HAPAX__FRAME_VERSION) {
-        no_keeper(link, HAPAX_ERR_UNSUPPORTED, "it speaks another version", now_us);
+        (void)snprintf(why, sizeof(why),
+                       "it speaks another version, %u, and this program %u (restart the keeper, "
+                       "then its clients, with one Hapax)",
+                       link->server.version, HAPAX__FRAME_VERSION);
+        no_keeper(link, HAPAX_ERR_UNSUPPORTED, why, now_us);
         return;
     }
     if (link->server.frame_max > HAPAX__FRAME_MAX)
