@@ -36,6 +36,9 @@ struct file {
     off64_t synced; /* bytes */
 };
 
+static char slow[1024];
+static size_t slow_len; /* 0: no sync is slow */
+static long slow_ms;
 static char watched[PATH_SIZE];
 static size_t watched_len; /* 0: nothing is watched */
 static struct file files[FILES_MAX];
@@ -68,10 +71,12 @@ long failing_io_disarm(void)
 
 __attribute__((constructor)) static void arm_from_environment(void)
 {
-    const char *text = getenv("FAILING_IO");
+    const char *text = getenv("FAILING_IO"), *slowly = getenv("SLOW_IO");
     char path[1024], how[8], error[8];
     long nth;
 
+    if (slowly && sscanf(slowly, "%1023[^:]:%ld", slow, &slow_ms) == 2)
+        slow_len = strlen(slow);
     if (text && sscanf(text, "%1023[^:]:%ld:%7[^:]:%7s", path, &nth, how, error) == 4)
         failing_io_arm(path, nth, strcmp(how, "ever") == 0,
                        strcmp(error, "ENOSPC") == 0 ? ENOSPC : EIO);
@@ -97,7 +102,7 @@ static bool armed(void)
     bool is;
 
     pthread_mutex_lock(&lock);
-    is = folder_len > 0 || watched_len > 0;
+    is = folder_len > 0 || watched_len > 0 || slow_len > 0;
     pthread_mutex_unlock(&lock);
     return is;
 }
@@ -277,6 +282,8 @@ static int sync_with(const char *symbol, int fd)
     error = fault_at(path);
     if (error)
         return fail(error);
+    if (slow_len > 0 && strncmp(path, slow, slow_len) == 0)
+        usleep((useconds_t)slow_ms * 1000);
     result = fstat(fd, &st) == 0 ? real(fd) : -1;
     if (result == 0)
         note_synced(path, st.st_size);

@@ -2,7 +2,8 @@
  *
  * A disk that fails: stands before libc's calls that write, sync or name files, and fails the N-th
  * of them on files under one folder. Linked before libc, or preloaded with
- * FAILING_IO=FOLDER:NTH:once|ever:ENOSPC|EIO in the environment.
+ * FAILING_IO=FOLDER:NTH:once|ever:ENOSPC|EIO in the environment. SLOW_IO=FOLDER:MS there makes each
+ * sync of a file under the folder take so much longer.
  */
 #ifndef FAILING_IO_H
 #define FAILING_IO_H

@@ -50,9 +50,14 @@ struct ledger {
     atomic_uint effects[KEYS];
     _Atomic int64_t asked_us[KEYS]; /* when the first claim of it began; 0: none did */
     atomic_ulong outcome[KEYS]; /* hash of what was acknowledged or seen; 0: nothing */
+    _Atomic int64_t told_us[KEYS]; /* when the outcome, or else the claim, was told */
+    atomic_bool ending[KEYS]; /* who has the claim has begun to complete it */
     atomic_ulong ops, claimed, acknowledged, replayed, in_flight, lost_claims, lapsed;
     atomic_ulong doubles; /* effects after the first, of one key */
+    atomic_ulong forgotten; /* live claims: second effects before the first began to end */
     atomic_ulong lost; /* outcomes that the store no longer has */
+    /* When the earliest was told of what was found forgotten since the last report; 0: nothing. */
+    _Atomic int64_t lost_since_us;
     atomic_ulong changed; /* keys with two outcomes */
     atomic_ulong wrong; /* verdicts that no history explains */
     atomic_ulong unavailable, indeterminate, refused; /* tries, not ops */
@@ -173,15 +178,48 @@ static void run_op(struct hapax_store *store, struct hapax_op *op, unsigned work
 
 /* ---- a worker ---------------------------------------------------------------------- */
 
+/* What was told of this key, an outcome or a claim, is forgotten. */
+static void note_lost(unsigned key)
+{
+    int64_t told_us = ledger->told_us[key], since_us = ledger->lost_since_us;
+
+    while ((since_us == 0 || told_us < since_us) &&
+           !atomic_compare_exchange_weak(&ledger->lost_since_us, &since_us, told_us))
+        ;
+}
+
 /* An outcome was acknowledged or seen: the first that anyone saw of a key is its only one. */
 static void saw(unsigned key, struct hapax_span body)
 {
     unsigned long hash = hash_of(body), none = 0;
 
+    if (ledger->outcome[key] == 0)
+        ledger->told_us[key] = now_us();
     if (!atomic_compare_exchange_strong(&ledger->outcome[key], &none, hash) && none != hash) {
         ledger->changed++;
         ledger->outcome[key] = hash;
     }
+}
+
+/* A claim was granted: whatever was there before is forgotten. */
+static void granted(unsigned key)
+{
+    bool again = atomic_fetch_add(&ledger->effects[key], 1) != 0;
+
+    ledger->claimed++;
+    if (atomic_exchange(&ledger->outcome[key], 0) != 0) {
+        ledger->lost++;
+        note_lost(key);
+    }
+    if (again) {
+        ledger->doubles++;
+        if (!ledger->ending[key]) {
+            ledger->forgotten++;
+            note_lost(key);
+        }
+    }
+    ledger->ending[key] = false;
+    ledger->told_us[key] = now_us();
 }
 
 static void complete(struct hapax_store *store, struct hapax_op *claim, unsigned key,
@@ -193,6 +231,7 @@ static void complete(struct hapax_store *store, struct hapax_op *claim, unsigned
     snprintf(body, sizeof(body), "%u by %u: %016" PRIx64, key, worker, next_random(random));
     op.token = claim->token;
     op.outcome = (struct hapax_outcome){200, true, hapax_str(NULL), hapax_str(body)};
+    ledger->ending[key] = true;
     run_op(store, &op, worker);
     if (op.verdict == HAPAX_OK) {
         if (op.record.outcome.body.len != strlen(body) ||
@@ -225,13 +264,9 @@ static void take(struct hapax_store *store, unsigned key, unsigned worker, uint6
                now_us() - ledger->asked_us[key] >= lease_ms * INT64_C(1000)) {
         ledger->lapsed++;
     } else if (op.verdict == HAPAX_CLAIMED) {
-        ledger->claimed++;
+        granted(key);
         if (op.record.attempt != 1 || op.record.stale)
             ledger->wrong++;
-        if (atomic_exchange(&ledger->outcome[key], 0) != 0)
-            ledger->lost++;
-        if (atomic_fetch_add(&ledger->effects[key], 1) != 0)
-            ledger->doubles++;
         sleep_us((unsigned)(next_random(random) % 2000));
         complete(store, &op, key, worker, random);
     } else {
@@ -286,10 +321,12 @@ static void look_at(const struct hapax_op *op, unsigned key, unsigned long seen)
 
     if (seen == 0)
         return;
-    if (!completed && atomic_compare_exchange_strong(&ledger->outcome[key], &seen, 0))
+    if (!completed && atomic_compare_exchange_strong(&ledger->outcome[key], &seen, 0)) {
         ledger->lost++;
-    else if (completed && hash_of(record->outcome.body) != seen && ledger->outcome[key] == seen)
+        note_lost(key);
+    } else if (completed && hash_of(record->outcome.body) != seen && ledger->outcome[key] == seen) {
         ledger->changed++;
+    }
 }
 
 /* Reads the last n keys; those that were seen completed must be so still. */
@@ -333,10 +370,12 @@ static void report(unsigned workers)
            "\"in_flight\":%lu,\"lost_claims\":%lu,\"lapsed\":%lu,",
            ledger->ops, ledger->next, ledger->claimed, ledger->acknowledged, ledger->replayed,
            ledger->in_flight, ledger->lost_claims, ledger->lapsed);
-    printf("\"doubles\":%lu,\"lost\":%lu,\"changed\":%lu,\"wrong\":%lu,\"unavailable\":%lu,"
-           "\"indeterminate\":%lu,\"refused\":%lu,",
-           ledger->doubles, ledger->lost, ledger->changed, ledger->wrong, ledger->unavailable,
-           ledger->indeterminate, ledger->refused);
+    printf("\"doubles\":%lu,\"forgotten\":%lu,\"lost\":%lu,\"lost_since_us\":%" PRId64
+           ",\"changed\":%lu,\"wrong\":%lu,\"unavailable\":%lu,\"indeterminate\":%lu,"
+           "\"refused\":%lu,",
+           ledger->doubles, ledger->forgotten, ledger->lost,
+           atomic_exchange(&ledger->lost_since_us, 0), ledger->changed, ledger->wrong,
+           ledger->unavailable, ledger->indeterminate, ledger->refused);
     printf("\"longest_run_us\":%" PRId64 ",\"oldest_op_us\":%" PRId64 ",\"now_us\":%" PRId64
            ",\"slow\":[",
            ledger->longest_run_us, now - oldest, now);

@@ -15,7 +15,7 @@ class Load:
         words = [LOAD, uri, workers, pause_us, *([lease_ms] if lease_ms else [])]
         self.process = subprocess.Popen(list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         preexec_fn=end_with_parent)
-        self.slow = []
+        self.slow, self.lost_since_us = [], 0
 
     def __enter__(self):
         return self
@@ -30,7 +30,15 @@ class Load:
         assert line, f"load ended with {self.process.wait(PATIENCE)}"
         counts = json.loads(line)
         self.slow += counts.pop("slow")
+        since_us = counts.pop("lost_since_us")
+        if since_us and (not self.lost_since_us or since_us < self.lost_since_us):
+            self.lost_since_us = since_us
         return counts
+
+    def lost_since_s(self):
+        """When the earliest was told of what was found forgotten since this was asked last; None: nothing was."""
+        since_us, self.lost_since_us = self.lost_since_us, 0
+        return since_us / 1e6 if since_us else None
 
     def ask(self, what="report"):
         self.process.stdin.write(what + "\n")
