@@ -99,12 +99,13 @@ class OfEffects(http.server.BaseHTTPRequestHandler):
     """An API whose each answer is another."""
 
     protocol_version = "HTTP/1.1"
+    takes_s = 0.02
 
     def do_POST(self):
         body = f"{self.server.name}.{next(self.server.numbers)}"
         with open(self.server.effects, "a", encoding="utf-8") as file:
             file.write(f"{self.headers['Idempotency-Key']} {time.monotonic()} {body}\n")
-        time.sleep(0.02)
+        time.sleep(self.takes_s)
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
