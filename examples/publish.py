@@ -4,6 +4,8 @@ import sys
 
 import pika
 
+if len(sys.argv) != 5:
+    sys.exit(__doc__)
 uri, queue, key, body = sys.argv[1:]
 connection = pika.BlockingConnection(pika.URLParameters(uri))
 channel = connection.channel()

@@ -1,4 +1,5 @@
-"""docs/recipes: each page's lines, typed into one shell in the order of the page, and what the page says of each.
+"""docs/recipes, and the quick start of docs/consume.md: each page's lines, typed into one shell in the order of the
+page, and what the page says of each.
 
 A line is what stands in a block of `sh`. What stands behind its `#`, cut at its commas, is in what the line prints; a
 number alone is all that the line prints. The ports of the page become free ones, and those of servers the servers' own,
@@ -23,12 +24,14 @@ from rabbitmq_server import RabbitMQ
 from redis_server import Redis, RedisCluster
 
 PAGES = {page.stem: page.read_text() for page in sorted((ROOT / "docs/recipes").glob("*.md"))}
+START = re.search(r"^## Quick start\n(.*?)^## ", (ROOT / "docs/consume.md").read_text(), re.M | re.S)[1]
+TYPED = {**PAGES, "consume": START}
 SERVERS = {5432: Postgres, 5672: RabbitMQ, 6379: Redis, 9092: Kafka}
 CLUSTER = (7000, 7001, 7002)
-FREE = (8080, 8081, 8082, 9000, 9001)
+FREE = (8080, 8081, 8082, 9000, 9001, 9464)
 CONFIGURATION = re.compile(r"(?:\$PWD/)?(examples/[\w/]+\.(?:yaml|conf))\b")
 PORT = re.compile(r"(?<=[: ])(" + "|".join(map(str, [*SERVERS, *CLUSTER, *FREE])) + r")\b")
-LOOKS = re.compile(r"(hapax (list|show)|psql|cat |tail |wc |curl (?!.* -d )(?!.*-X))")
+LOOKS = re.compile(r"(hapax (list|show|redrive .*--dry-run)|psql|cat |tail |wc |curl (?!.* -d )(?!.*-X))")
 NOT_YET = re.compile(r"HTTP/1.1 50[23]|Connection refused|curl: \(7\)|onnection was reset")
 
 
@@ -127,7 +130,7 @@ def play(shell, line, said):
     wait_until(holds, lambda: f"what the page says of {line}:\n{shell.logs()}")
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", TYPED)
 def test_the_lines_of_a_recipe_do_as_it_says(name, folder):
     env = {name: value for name, value in os.environ.items()
            if not name.startswith("HAPAX_") and not name.lower().endswith("_proxy")}
@@ -135,17 +138,17 @@ def test_the_lines_of_a_recipe_do_as_it_says(name, folder):
     (folder / "bin/python3").symlink_to("/usr/bin/python3")
     env.update({name: str(folder) for name in ("HOME", "TMPDIR", "XDG_STATE_HOME")},
                PATH=f"{folder}/bin:{BUILD}:{env['PATH']}", PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8")
-    if "node_modules" in PAGES[name]:
+    if "node_modules" in TYPED[name]:
         env["FRAMEWORKS"] = subprocess.check_output([ROOT / "tools/frameworks/fetch"], text=True).strip()
-    if "go build" in PAGES[name]:
+    if "go build" in TYPED[name]:
         into = subprocess.check_output([ROOT / "tools/go/fetch"], text=True).strip()
         env.update(GOPATH=into, GOCACHE=f"{into}/cache", GOTOOLCHAIN="local", GOPROXY="off")
     env["MODULES"] = str(BUILD / "nginx")
-    if "$ENVOY" in PAGES[name]:
+    if "$ENVOY" in TYPED[name]:
         env["ENVOY"] = subprocess.check_output([ROOT / "tools/envoy/fetch"], text=True).strip()
-    if "$SPRING" in PAGES[name]:
+    if "$SPRING" in TYPED[name]:
         env["SPRING"] = subprocess.check_output([ROOT / "tools/spring/fetch"], text=True).strip()
-    lines = list(lines_of(PAGES[name]))
+    lines = list(lines_of(TYPED[name]))
     with contextlib.ExitStack() as stack:
         here = at_the_test("\n".join(line for line, _ in lines), stack, folder)
         shell = Shell(folder, env)

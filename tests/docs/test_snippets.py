@@ -15,30 +15,26 @@ PAGES = {str(page.relative_to(ROOT)): page.read_text() for files in FILES for pa
 # A test that has the page's name in it. Of a page with several blocks it may run some; the others have names alone.
 RUN = {
     "README.md": "tests/e2e/cli/test_readme.py", "docs/cli.md": "tests/e2e/cli/test_cli.py",
-    "docs/consume.md": "tests/e2e/consume/test_consume_cli.py", "docs/database.md": "tests/docs/test_database.py",
+    "docs/consume.md": "tests/docs/test_recipes.py", "docs/database.md": "tests/docs/test_database.py",
     "docs/door.md": "tests/e2e/door/test_door.py", "docs/lambda.md": "tests/docs/test_lambda_templates.py",
     "docs/postgres-drivers.md": "tests/e2e/door/test_drivers.py", "docs/postgres.md": "tests/e2e/door/test_pg_sql.py",
     "docs/sagas.md": "tests/e2e/relay/test_saga.py", "docs/steps.md": "tests/e2e/gate/test_steps.py",
+    **{f"docs/{name}.md": "tests/docs/test_pages.py" for name in
+       ("dynamodb", "encryption", "index", "install", "metrics", "moving", "nginx", "run", "runbook", "unknowns")},
+    **{f"sdk/{name}/README.md": "tests/docs/test_pages.py" for name in ("node", "python")},
     **{name: "tests/docs/test_recipes.py" for name in PAGES if name.startswith("docs/recipes/")},
 }
 # No test types these. Each has its reason.
 NOT_RUN = {
     "docs/clients.md": "HTTP and OpenAPI, for others' programs; its YAML is read below",
-    "docs/consume-sqs.md": "a policy of IAM, for an account at AWS",
+    "docs/consume-sqs.md": "a policy of IAM, for an account at AWS; test_pages.py reads its JSON",
     "docs/design.md": "layouts, no code", "docs/keeper.md": "layouts of frames", "docs/testing.md": "what tools print",
-    "docs/dynamodb.md": "for an account at AWS; the commands run in tests/store/test_dynamodb.py on DynamoDB Local",
-    "docs/encryption.md": "writes to /etc; docs/recipes/pci.md has the same lines, in a folder",
-    "docs/index.md": "of C: examples/charge.c whole", "docs/install.md": "installs packages; tests/packages does so",
-    "docs/kubernetes.md": "needs a cluster", "docs/metrics.md": "tests/e2e/cli/test_metrics.py has its names",
-    "docs/moving.md": "lines of files, an SQL view; tests/e2e/cli has the commands",
-    "docs/nginx.md": "tests/e2e/gate has the directives",
-    "docs/performance.md": "measurements, of minutes", "docs/run.md": "cron's lines; tests/e2e/cli/test_run.py",
-    "docs/runbook.md": "for an incident; tests/ops plays the alerts", "docs/stores.md": "a URI's parts",
+    "docs/kubernetes.md": "needs a cluster; tests/ops reads the manifests",
+    "docs/performance.md": "measurements, of minutes", "docs/stores.md": "a URI's parts",
     "docs/traces.md": "needs a collector; tests/e2e/cli/test_traces.py has one",
-    "docs/unknowns.md": "needs a stuck operation; tests/e2e/cli/test_cli.py resolves",
-    "docs/web.md": "starts a page; tests/e2e/web",
+    "docs/web.md": "starts a page, and asks for a password; tests/e2e/web",
     **{f"sdk/{name}/README.md": "parts of a program; its example runs in tests/sdk" for name in
-       ("cases", "go", "java", "node", "python")},
+       ("cases", "go", "java")},
 }
 SPAN = re.compile(r"```.*?```|`[^`\n]+`", re.S)
 COMMAND = re.compile(r"(?:^|[\s`$(/])hapax (?!help\b)([a-z]+)\b([^`\n]*)")
