@@ -2,10 +2,31 @@
 import re
 import subprocess
 
-from conftest import PATIENCE, ROOT
+from conftest import BUILD, PATIENCE, ROOT
 from postgres_server import Postgres
 
 PAGE = (ROOT / "docs/database.md").read_text()
+
+
+# The roles that the page makes, and who may do what by them. The logins are the reader's own.
+def test_the_roles_of_the_page_have_their_rights(hapax):
+    def uri_of(login):
+        return f"postgres://{login}@127.0.0.1:{server.port}/shop"
+
+    block, = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+    with Postgres().start() as server:
+        server.psql("CREATE DATABASE shop")
+        for login in ("shop_gate", "oncall", "shop_api"):
+            server.psql(f"CREATE ROLE {login} LOGIN")
+        for line in re.sub(r"\\\n\s*", "", block).splitlines():
+            line = re.sub(r"postgres://(dba|hapax_owner)@db/shop",
+                          lambda found: uri_of("postgres" if found[1] == "dba" else found[1]), line)
+            done = hapax.run("bash", "-c", f"PATH={BUILD}:$PATH; {line}")
+            assert done.code == 0, f"{line}: {done.err}"
+        assert hapax("list", "--store", uri_of("oncall")).code == 0
+        for login in ("shop_gate", "shop_api"):
+            assert "permission denied" in hapax("list", "--store", uri_of(login)).err
+            assert hapax("check", "--store", uri_of(login)).code in (0, 1)
 
 
 # The page's SQL runs; a dump without records is taken up by init and knows no operation; the schema can be dropped.
