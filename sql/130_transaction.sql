@@ -30,7 +30,7 @@ AS $$
 DECLARE
     v_bytes pg_catalog.bytea;
 BEGIN
-    IF p_token IS NULL OR p_token !~ '^[A-Za-z0-9_-]{64}$' THEN
+    IF (octet_length(p_token) = 64 AND p_token !~ '[^A-Za-z0-9_-]') IS NOT TRUE THEN
         RAISE EXCEPTION 'hapax: the token is not one (64 characters of base64url)'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -54,6 +54,15 @@ BEGIN
 END
 $$;
 
+-- Whether headers are what hapax.check_headers() lets pass. The planner inlines it.
+CREATE OR REPLACE FUNCTION hapax.good_headers(p_headers bytea) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT pg_catalog.octet_length($1) <= 65536 AND position(decode('00', 'hex') IN $1) = 0
+        AND pg_catalog.encode($1, 'escape')
+            ~ E'^(?:[!#$%&''*+.^_`|~0-9A-Za-z-]+:[^\r\n]*\r\n)*$'
+$$;
+
 -- Refuses headers: names and line ends by the rules of hapax resolve --header, values by the rules
 -- of all that replay them (ngx_http_hapax_is_line(), src/door/lambda/lines.c). Those leave out a
 -- line that is not valid, and the caller who stored it would not be told; an LF in one value would
@@ -70,7 +79,7 @@ DECLARE
     v_line integer;
     v_name pg_catalog.text;
 BEGIN
-    IF p_headers IS NULL OR p_headers = '' THEN
+    IF p_headers IS NULL OR hapax.good_headers(p_headers) THEN
         RETURN;
     END IF;
     v_text := encode(p_headers, 'escape');
@@ -80,9 +89,6 @@ BEGIN
     END IF;
     IF position(decode('00', 'hex') IN p_headers) > 0 THEN
         RAISE EXCEPTION 'hapax: the headers hold a NUL' USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    IF v_text ~ (c_good || '$') THEN
-        RETURN;
     END IF;
     v_bad := regexp_replace(v_text, c_good, '');
     v_line := 1 + length(v_text) - length(replace(v_text, E'\n', ''))
@@ -184,38 +190,146 @@ BEGIN
 END
 $$;
 
--- hapax.begin(). kept: fingerprint and caller are as a record has them, under the secret already.
--- Most operations are new or completed, and these are judged here as hapax.run()'s tables judge
--- them: its statement, made for batches of all kinds, takes long to prepare for one op. Records are
--- found by the primary key as there, for the callers of this function pin the plans.
-CREATE OR REPLACE FUNCTION hapax.claim(
-    scope text, key text, fingerprint bytea, caller bytea, lease interval, retention interval,
-    on_expired text, attempts_max integer, step text, wait boolean, owner text, what text,
-    kept boolean,
-    OUT verdict text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
-    OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT token text,
-    OUT lease_left interval)
-LANGUAGE plpgsql VOLATILE
+-- What hapax.begin() and hapax.complete() answer. Rejected: OUT arguments. In each call the server
+-- would make the type of their row anew, which took a third of the time of a repeat.
+DO $$
+BEGIN
+    IF to_regtype('hapax.begun') IS NULL THEN
+        CREATE TYPE hapax.begun AS (verdict text, status integer, headers bytea, body bytea,
+            body_kept boolean, attempt integer, fence bigint, stale boolean, differs text,
+            token text, lease_left interval);
+        CREATE TYPE hapax.ended AS (verdict text, state text, status integer, headers bytea,
+            body bytea, body_kept boolean, attempt integer, fence bigint);
+        -- As they were before.
+        DROP FUNCTION IF EXISTS
+            hapax.begin(text, text, bytea, bytea, interval, interval, text, integer, text, boolean,
+                text, text),
+            hapax.begin(text, text, bytea, bytea, interval, interval, text, integer, text, boolean,
+                text, text, integer),
+            hapax.claim(text, text, bytea, bytea, interval, interval, text, integer, text, boolean,
+                text, text, boolean),
+            hapax.complete(text, integer, bytea, bytea, boolean);
+    END IF;
+END
+$$;
+COMMENT ON TYPE hapax.begun IS 'What hapax.begin() answers';
+COMMENT ON TYPE hapax.ended IS 'What hapax.complete() answers';
+
+-- hapax.begin(). Most operations are new or completed, and these are judged here as hapax.run()'s
+-- tables judge them: its statement, made for batches of all kinds, takes long to prepare for one
+-- op. Records are found by the primary key as there, for the plans are pinned.
+--
+-- PL/pgSQL prepares each expression anew in every transaction, with each function in it, and each
+-- statement in every call. A call of another function in PL/pgSQL costs as much as five
+-- expressions. So the common ways have few of all these, and what they do not know goes on below
+-- them, where everything is checked by name. The first statement only reads: a repeat writes
+-- nothing and locks nothing.
+CREATE OR REPLACE FUNCTION hapax.begin(
+    scope text, key text,
+    fingerprint bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
+    caller bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
+    lease interval DEFAULT '30s', retention interval DEFAULT '24h', on_expired text DEFAULT 'rerun',
+    attempts_max integer DEFAULT 0, step text DEFAULT NULL, wait boolean DEFAULT true,
+    owner text DEFAULT NULL, what text DEFAULT NULL, key_min integer DEFAULT 0)
+RETURNS hapax.begun
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
 AS $$
 #variable_conflict use_variable
 DECLARE
-    v_secret CONSTANT pg_catalog.bytea := hapax.secret();
-    v_id CONSTANT pg_catalog.bytea := hapax.id_of(scope, key, step, v_secret, owner);
-    v_token CONSTANT pg_catalog.bytea := uuid_send(gen_random_uuid());
-    v_expired CONSTANT integer := array_position(ARRAY['rerun', 'hold', 'reconcile'], on_expired);
-    v_lease_ms CONSTANT bigint := hapax.ms_of('lease'::text, lease, 1::bigint);
-    v_retention_ms CONSTANT bigint := CASE WHEN retention IS NULL THEN 9223372036854775807
-        ELSE hapax.ms_of('retention'::text, retention, 1::bigint) END;
+    -- true in hapax.claim(), below: fingerprint and caller are as a record has them, under the
+    -- secret already.
+    c_kept CONSTANT boolean := false;
+    v_scope CONSTANT bytea := convert_to(scope, 'UTF8');
+    v_key CONSTANT bytea := convert_to(key, 'UTF8');
+    v hapax.begun;
+    v_secret bytea;
+    v_id bytea;
+    v_token bytea;
     v_now bigint;
-    v_bound pg_catalog.record;
-    v_row pg_catalog.record;
-    r pg_catalog.record;
+    r record;
 BEGIN
+    IF step IS NULL AND owner IS NULL AND key_min = 0
+        AND coalesce(current_setting('hapax.secret', true), '') = '' THEN
+        -- hapax.id_of(): array_send() puts its length before each part, and 20 bytes before all.
+        -- What is too long for an id is never found.
+        v_id := sha256(substr(array_send(ARRAY[v_scope, v_key]), 21));
+    ELSE
+        PERFORM hapax.check_key(key, key_min);
+        v_secret := hapax.secret();
+        v_id := hapax.id_of(scope, key, step, v_secret, owner);
+        IF NOT c_kept THEN
+            fingerprint := hapax.under('fingerprint'::text, fingerprint, v_secret);
+            caller := hapax.under('caller'::text, caller, v_secret);
+        END IF;
+    END IF;
+    -- What is live, completed, neither a tombstone nor sealed, and this request's. Only an imported
+    -- record is of any request or caller.
+    SELECT CASE WHEN o.state = 2 AND o.fingerprint = fingerprint AND o.caller = caller
+            AND CASE WHEN o.expires_us = 0 THEN true ELSE hapax.now_us() < least(o.expires_us,
+                o.updated_us + least(o.retention_ms, 1000000000000000) * 1000) END
+            AND (o.headers = '' OR o.headers >= decode('01', 'hex'))
+            AND fingerprint <> decode(repeat('ff', 32), 'hex')
+            AND caller <> decode(repeat('ff', 32), 'hex')
+        THEN 'completed' END,
+        o.status::integer, o.headers, o.body, o.body_kept, o.attempt, o.fence, o.stale, NULL::text,
+        NULL::text, NULL::interval
+    INTO v FROM hapax.operations o WHERE o.id = v_id;
+    IF v.verdict = 'completed' THEN
+        RETURN v;
+    END IF;
+    v_token := uuid_send(gen_random_uuid());
+    IF NOT FOUND THEN
+        -- The clock is read with the lock taken: above the fence of any record that was there and
+        -- is gone.
+        SELECT hapax.now_us() INTO v_now FROM hapax.operations o
+        WHERE o.id = hapax.bound_id() AND CASE
+            WHEN o.fingerprint = hapax.bound_check(v_secret)
+                AND octet_length(v_scope) BETWEEN 1 AND 255
+                AND octet_length(v_key) BETWEEN 1 AND 255
+                AND octet_length(fingerprint) = 32 AND octet_length(caller) = 32
+                AND fingerprint <> decode(repeat('ff', 32), 'hex')
+                AND caller <> decode(repeat('ff', 32), 'hex')
+                AND date_part('epoch', lease) BETWEEN 0.001 AND 315360000
+                AND (retention IS NULL
+                    OR date_part('epoch', retention) BETWEEN 0.001 AND 315360000)
+                AND on_expired IN ('rerun', 'hold', 'reconcile') AND attempts_max >= 0
+                AND (step IS NULL OR step NOT LIKE '.%')
+            THEN pg_try_advisory_xact_lock(hapax.lock_of(v_id)) END;
+        IF FOUND THEN
+            INSERT INTO hapax.operations (created_us, updated_us, lease_until_us, expires_us,
+                retention_ms, resolved_us, fence, attempt, spent, state, status, hold, stale, ran,
+                reruns, body_kept, id, token, fingerprint, caller, scope, resolved_by,
+                headers, body, owner, what)
+            VALUES (v_now, v_now, v_now + (date_part('epoch', lease) * 1000)::bigint * 1000,
+                CASE WHEN on_expired <> 'rerun' OR retention IS NULL THEN 0
+                    ELSE v_now + (greatest(date_part('epoch', retention),
+                        date_part('epoch', lease)) * 1000)::bigint * 1000 END,
+                CASE WHEN retention IS NULL THEN 9223372036854775807
+                    ELSE (date_part('epoch', retention) * 1000)::bigint END,
+                0, v_now, 1, 0, 1, 0, on_expired <> 'rerun', false, false, false, false, v_id,
+                hapax.mark_of(v_token), fingerprint, caller, v_scope, '', '', '',
+                CASE WHEN owner <> '' THEN hapax.owner_of(owner, v_secret) ELSE '' END,
+                CASE WHEN what <> '' THEN hapax.what_of(what) ELSE '' END)
+            ON CONFLICT (id) DO NOTHING;
+            IF FOUND THEN
+                IF NOT pg_try_advisory_xact_lock(hapax.long_lock_of(v_id)) THEN
+                    PERFORM pg_advisory_xact_lock(hapax.long_lock_of(v_id));
+                END IF;
+                RETURN ROW('claimed', NULL, NULL, NULL, NULL, 1, v_now, false, NULL,
+                    translate(encode(v_id || v_token, 'base64'), '+/', '-_'),
+                    (date_part('epoch', lease) * 1000)::bigint * interval '1 millisecond'
+                    )::hapax.begun;
+            END IF;
+        END IF;
+    END IF;
     IF step LIKE '.%' THEN
         RAISE EXCEPTION 'hapax: the step "%" begins with a point', step
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF v_expired IS NULL THEN
+    IF (on_expired IN ('rerun', 'hold', 'reconcile')) IS NOT TRUE THEN
         RAISE EXCEPTION 'hapax: on_expired is not rerun, hold or reconcile'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -227,136 +341,61 @@ BEGIN
         RAISE EXCEPTION 'hapax: fingerprint and caller are digests of 32 bytes (hapax.digest)'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF NOT kept AND v_secret IS NOT NULL THEN
-        fingerprint := hapax.under('fingerprint'::text, fingerprint, v_secret);
-        caller := hapax.under('caller'::text, caller, v_secret);
-    END IF;
     IF decode(repeat('ff', 32), 'hex') IN (fingerprint, caller) THEN
         RAISE EXCEPTION 'hapax: only an imported record is of any request or caller'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT o.fingerprint INTO v_bound FROM hapax.operations o WHERE o.id = hapax.bound_id();
-    IF v_bound.fingerprint IS DISTINCT FROM hapax.bound_check(v_secret) THEN
-        PERFORM hapax.bind(v_secret);
-    END IF;
-    SELECT o.state, o.fingerprint, o.caller, o.updated_us, o.retention_ms, o.expires_us, o.attempt,
-        o.fence, o.stale, o.status, o.headers, o.body, o.body_kept
-        INTO v_row FROM hapax.operations o WHERE o.id = v_id;
-    IF NOT FOUND THEN
-        IF pg_try_advisory_xact_lock(hapax.lock_of(v_id)) THEN
-            v_now := hapax.now_us();
-            INSERT INTO hapax.operations (created_us, updated_us, lease_until_us, expires_us,
-                retention_ms, resolved_us, fence, attempt, spent, state, status, hold, stale, ran,
-                reruns, body_kept, id, token, fingerprint, caller, scope, resolved_by,
-                headers, body, owner, what)
-            VALUES (v_now, v_now, v_now + v_lease_ms * 1000,
-                CASE WHEN v_expired <> 1 OR retention IS NULL THEN 0
-                    ELSE v_now + greatest(v_retention_ms, v_lease_ms) * 1000 END,
-                v_retention_ms, 0, v_now, 1, 0, 1, 0, v_expired <> 1, false, false, false, false,
-                v_id, hapax.mark_of(v_token), fingerprint, caller, convert_to(scope, 'UTF8'), '',
-                '', '', hapax.owner_of(owner, v_secret), hapax.what_of(what))
-            ON CONFLICT (id) DO NOTHING;
-            IF FOUND THEN
-                verdict := 'claimed';
-                attempt := 1;
-                fence := v_now;
-                stale := false;
-                lease_left := v_lease_ms * interval '1 millisecond';
-            END IF;
+    v_id := hapax.id_of(scope, key, step, v_secret, owner);
+    PERFORM hapax.bind(v_secret);
+    SELECT * INTO STRICT r FROM hapax.run('{1}'::smallint[], ARRAY[v_id], ARRAY[v_token],
+        ARRAY[v_scope], ARRAY[fingerprint], ARRAY[caller],
+        ARRAY[hapax.ms_of('lease'::text, lease, 1::bigint)],
+        ARRAY[CASE WHEN retention IS NULL THEN 9223372036854775807
+            ELSE hapax.ms_of('retention'::text, retention, 1::bigint) END],
+        ARRAY[array_position(ARRAY['rerun', 'hold', 'reconcile'], on_expired)],
+        ARRAY[attempts_max::bigint], NULL::integer[], NULL::bytea[], NULL::bytea[], NULL::bytea[],
+        ARRAY[hapax.owner_of(owner, v_secret)], ARRAY[hapax.what_of(what)],
+        CASE WHEN wait IS NOT FALSE THEN true END);
+    v := NULL;
+    v.verdict := (ARRAY['claimed', 'in_flight', 'completed', 'failed', 'unknown', 'mismatch'])
+        [r.verdict];
+    IF r.state > 0 THEN
+        v.attempt := r.attempt;
+        v.fence := r.fence;
+        v.stale := r.stale;
+        IF hapax.is_tombstone(r.state, r.updated_us, r.retention_ms, r.expires_us, r.now_us)
+            AND v.verdict = 'completed' THEN
+            v.verdict := 'expired';
+        ELSIF r.outcome = 1 THEN
+            PERFORM hapax.check_sealed(r.headers);
+            v.status := r.status;
+            v.headers := r.headers;
+            v.body := r.body;
+            v.body_kept := r.body_kept;
         END IF;
-    ELSIF v_row.state = 2 AND v_row.fingerprint = fingerprint AND v_row.caller = caller
-        AND (v_row.expires_us = 0 OR hapax.now_us() < v_row.expires_us) THEN
-        attempt := v_row.attempt;
-        fence := v_row.fence;
-        stale := v_row.stale;
-        IF hapax.is_tombstone(v_row.state, v_row.updated_us, v_row.retention_ms, v_row.expires_us,
-            hapax.now_us()) THEN
-            verdict := 'expired';
-            RETURN;
-        END IF;
-        verdict := 'completed';
-        status := v_row.status;
-        headers := v_row.headers;
-        body := v_row.body;
-        body_kept := v_row.body_kept;
-        IF octet_length(headers) > 0 AND get_byte(headers, 0) = 0 THEN
-            PERFORM hapax.check_sealed(headers);
-        END IF;
-        RETURN;
-    END IF;
-    IF verdict IS NULL THEN
-        SELECT * INTO STRICT r FROM hapax.run('{1}'::smallint[], ARRAY[v_id], ARRAY[v_token],
-            ARRAY[convert_to(scope, 'UTF8')], ARRAY[fingerprint], ARRAY[caller],
-            ARRAY[v_lease_ms], ARRAY[v_retention_ms], ARRAY[v_expired], ARRAY[attempts_max::bigint],
-            NULL::integer[], NULL::bytea[], NULL::bytea[], NULL::bytea[],
-            ARRAY[hapax.owner_of(owner, v_secret)], ARRAY[hapax.what_of(what)],
-            CASE WHEN wait IS NOT FALSE THEN true END);
-        verdict := (ARRAY['claimed', 'in_flight', 'completed', 'failed', 'unknown', 'mismatch'])
-            [r.verdict];
-        IF r.state > 0 THEN
-            attempt := r.attempt;
-            fence := r.fence;
-            stale := r.stale;
-            IF hapax.is_tombstone(r.state, r.updated_us, r.retention_ms, r.expires_us, r.now_us)
-                AND verdict = 'completed' THEN
-                verdict := 'expired';
-            ELSIF r.outcome = 1 THEN
-                PERFORM hapax.check_sealed(r.headers);
-                status := r.status;
-                headers := r.headers;
-                body := r.body;
-                body_kept := r.body_kept;
-            END IF;
-            IF r.state = 1 THEN
-                lease_left := greatest(r.lease_until_us - r.now_us, 0) * interval '1 microsecond';
-            END IF;
-        END IF;
-        differs := (ARRAY['fingerprint', 'caller'])[r.differs];
-    END IF;
-    IF verdict = 'claimed' THEN
-        token := translate(encode(v_id || v_token, 'base64'), E'+/\n', '-_');
-        IF NOT pg_try_advisory_xact_lock(hapax.long_lock_of(v_id)) THEN
-            PERFORM pg_advisory_xact_lock(hapax.long_lock_of(v_id));
+        IF r.state = 1 THEN
+            v.lease_left := greatest(r.lease_until_us - r.now_us, 0) * interval '1 microsecond';
         END IF;
     END IF;
+    v.differs := (ARRAY['fingerprint', 'caller'])[r.differs];
+    IF v.verdict = 'claimed' THEN
+        v.token := translate(encode(v_id || v_token, 'base64'), '+/', '-_');
+        PERFORM pg_advisory_xact_lock(hapax.long_lock_of(v_id));
+    END IF;
+    RETURN v;
 END
 $$;
+COMMENT ON FUNCTION hapax.begin(text, text, bytea, bytea, interval, interval, text, integer,
+    text, boolean, text, text, integer)
+    IS 'Claims the operation in this transaction, or tells what came of it';
 
--- As it was before it took key_min.
-DROP FUNCTION IF EXISTS hapax.begin(text, text, bytea, bytea, interval, interval, text, integer,
-    text, boolean, text, text);
-
-CREATE OR REPLACE FUNCTION hapax.begin(
-    scope text, key text,
-    fingerprint bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
-    caller bytea DEFAULT pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'),
-    lease interval DEFAULT '30s', retention interval DEFAULT '24h', on_expired text DEFAULT 'rerun',
-    attempts_max integer DEFAULT 0, step text DEFAULT NULL, wait boolean DEFAULT true,
-    owner text DEFAULT NULL, what text DEFAULT NULL, key_min integer DEFAULT 0,
-    OUT verdict text, OUT status integer, OUT headers bytea, OUT body bytea, OUT body_kept boolean,
-    OUT attempt integer, OUT fence bigint, OUT stale boolean, OUT differs text, OUT token text,
-    OUT lease_left interval)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
-SET jit = off
-AS $$
-DECLARE
-    r CONSTANT record := hapax.claim(scope, hapax.check_key(key, key_min), fingerprint, caller,
-        lease, retention, on_expired, attempts_max, step, wait, owner, what, false);
+-- hapax.claim() is begin() for a step, made of its text as hapax.door() is of run()'s. Whoever
+-- calls it has pinned the search_path.
+DO $$
 BEGIN
-    verdict := r.verdict;
-    status := r.status;
-    headers := r.headers;
-    body := r.body;
-    body_kept := r.body_kept;
-    attempt := r.attempt;
-    fence := r.fence;
-    stale := r.stale;
-    differs := r.differs;
-    token := r.token;
-    lease_left := r.lease_left;
+    EXECUTE replace(replace(pg_get_functiondef('hapax.begin'::regproc),
+        'FUNCTION hapax.begin(', 'FUNCTION hapax.claim('),
+        'c_kept CONSTANT boolean := false', 'c_kept CONSTANT boolean := true');
 END
 $$;
 
@@ -372,44 +411,11 @@ AS $$
 DECLARE
     t pg_catalog.record;
     r pg_catalog.record;
-    v_row pg_catalog.record;
-    v_now bigint;
 BEGIN
     t := hapax.token_parts(p_token);
     IF p_status IS NULL OR p_status NOT BETWEEN 0 AND 999 OR p_headers <> ''
         OR octet_length(p_body) > 16777216 THEN
         PERFORM hapax.check_outcome(p_status, p_headers, p_body);
-    END IF;
-    -- The completion of a claim that stands is judged here, as a new operation in hapax.claim().
-    IF p_kind = 3 THEN
-        SELECT o.ctid AS row_ctid, o.xmin AS row_xmin, o.token, o.state, o.expires_us, o.attempt,
-            o.fence INTO v_row FROM hapax.operations o WHERE o.id = t.id;
-        v_now := hapax.now_us();
-        IF FOUND AND v_row.state = 1 AND v_row.token = hapax.mark_of(t.token)
-            AND (v_row.expires_us = 0 OR v_now < v_row.expires_us)
-            AND pg_try_advisory_xact_lock(hapax.lock_of(t.id)) THEN
-            UPDATE hapax.operations o SET updated_us = v_now, lease_until_us = 0, state = 2,
-                stale = false,
-                expires_us = CASE WHEN o.retention_ms = 9223372036854775807 THEN 0
-                    ELSE v_now + o.retention_ms * 1000 END,
-                status = p_status, body_kept = p_flags & 512 <> 0,
-                headers = coalesce(p_headers, ''), body = coalesce(p_body, '')
-            WHERE o.ctid = v_row.row_ctid AND o.xmin = v_row.row_xmin;
-            IF FOUND THEN
-                IF NOT pg_try_advisory_xact_lock(hapax.long_lock_of(t.id)) THEN
-                    PERFORM pg_advisory_xact_lock(hapax.long_lock_of(t.id));
-                END IF;
-                verdict := 'ok';
-                state := 'completed';
-                status := p_status;
-                headers := coalesce(p_headers, '');
-                body := coalesce(p_body, '');
-                body_kept := p_flags & 512 <> 0;
-                attempt := v_row.attempt;
-                fence := v_row.fence;
-                RETURN;
-            END IF;
-        END IF;
     END IF;
     SELECT * INTO STRICT r FROM hapax.run(ARRAY[p_kind], ARRAY[t.id], ARRAY[t.token],
         NULL::bytea[], NULL::bytea[], NULL::bytea[], ARRAY[p_lease_ms], NULL::bigint[],
@@ -444,19 +450,52 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION hapax.complete(token text, OUT verdict text, OUT state text,
-    INOUT status integer DEFAULT 0, INOUT headers bytea DEFAULT '', INOUT body bytea DEFAULT '',
-    "raise" boolean DEFAULT true, OUT body_kept boolean, OUT attempt integer, OUT fence bigint)
+-- The completion of a claim that stands is judged here, as a new operation in hapax.begin(). The
+-- lock is taken for such a record alone, and before the record is written.
+CREATE OR REPLACE FUNCTION hapax.complete(token text, status integer DEFAULT 0,
+    headers bytea DEFAULT '', body bytea DEFAULT '', "raise" boolean DEFAULT true)
+RETURNS hapax.ended
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
-SET jit = off
 AS $$
+#variable_conflict use_variable
+DECLARE
+    v hapax.ended;
+    v_bytes bytea;
+    v_now bigint;
+    v_attempt integer;
+    v_fence bigint;
 BEGIN
-    SELECT * INTO verdict, state, status, headers, body, body_kept, attempt, fence
-    FROM hapax.by_token(3::smallint, token, NULL::bigint,
+    IF octet_length(token) = 64 AND token !~ '[^A-Za-z0-9_-]' THEN
+        v_bytes := decode(translate(token, '-_', '+/'), 'base64');
+        v_now := hapax.now_us();
+        UPDATE hapax.operations o SET updated_us = v_now, lease_until_us = 0, state = 2,
+            stale = false,
+            expires_us = CASE WHEN o.retention_ms = 9223372036854775807 THEN 0
+                ELSE v_now + o.retention_ms * 1000 END,
+            status = status, body_kept = body IS NOT NULL,
+            headers = coalesce(headers, ''), body = coalesce(body, '')
+        WHERE o.id = substr(v_bytes, 1, 32)
+            AND CASE WHEN o.state = 1 AND o.token = hapax.mark_of(substr(v_bytes, 33))
+                    AND (o.expires_us = 0 OR v_now < o.expires_us)
+                    AND status BETWEEN 0 AND 999
+                    AND (headers IS NULL OR hapax.good_headers(headers))
+                    AND (body IS NULL OR octet_length(body) <= 16777216)
+                THEN pg_try_advisory_xact_lock(hapax.lock_of(o.id)) END
+        RETURNING o.attempt, o.fence INTO v_attempt, v_fence;
+        IF FOUND THEN
+            IF NOT pg_try_advisory_xact_lock(hapax.long_lock_of(substr(v_bytes, 1, 32))) THEN
+                PERFORM pg_advisory_xact_lock(hapax.long_lock_of(substr(v_bytes, 1, 32)));
+            END IF;
+            RETURN ROW('ok', 'completed', status, coalesce(headers, ''), coalesce(body, ''),
+                body IS NOT NULL, v_attempt, v_fence)::hapax.ended;
+        END IF;
+    END IF;
+    SELECT * INTO v FROM hapax.by_token(3::smallint, token, NULL::bigint,
         CASE WHEN body IS NULL THEN 0 ELSE 512 END, status, headers, body, "raise");
+    RETURN v;
 END
 $$;
 COMMENT ON FUNCTION hapax.complete(text, integer, bytea, bytea, boolean)
@@ -496,7 +535,3 @@ END
 $$;
 COMMENT ON FUNCTION hapax.renew(text, interval, boolean)
     IS 'Renews the lease; it is never shortened';
-
-COMMENT ON FUNCTION hapax.begin(text, text, bytea, bytea, interval, interval, text, integer,
-    text, boolean, text, text, integer)
-    IS 'Claims the operation in this transaction, or tells what came of it';

@@ -92,7 +92,7 @@ BEGIN
     SELECT * INTO STRICT b FROM hapax.claim(scope, key, o.fingerprint, o.caller, lease,
         CASE WHEN o.retention_ms < c_forever THEN o.retention_ms * interval '1 millisecond' END,
         CASE WHEN o.hold THEN 'hold' ELSE 'rerun' END::text, attempts_max, step, wait, owner,
-        concat_ws(' ', nullif(o.what, ''), 'step', step), true);
+        concat_ws(' ', nullif(o.what, ''), 'step', step), 0);
     verdict := b.verdict;
     status := b.status;
     headers := b.headers;

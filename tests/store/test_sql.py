@@ -265,6 +265,29 @@ def test_the_short_way_is_the_tables(db, more):
         {name: again[name] for name in short if name in again and name != "verdict"}
 
 
+# A repeat only reads: it is replayed where nothing may be written, and holds no lock. What is sealed, or is of any
+# request and caller, goes no short way: the first is refused, the second replayed to all but those who name "any".
+def test_a_repeat_writes_and_locks_nothing(db):
+    conn, any_one = db.connect(autocommit=False), b"\xff" * 32
+    complete(conn, begin(conn)["token"])
+    conn.commit()
+    conn.set_session(readonly=True)
+    assert begin(conn)["verdict"] == "completed"
+    assert ask(conn, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()") == [(0,)]
+    conn.rollback()
+    conn.set_session(readonly=False)
+    db.run("UPDATE hapax.operations SET fingerprint = %s, caller = %s WHERE scope = 'shop'", any_one, any_one)
+    assert begin(conn, caller=b"c" * 32)["verdict"] == "completed"
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match="only an imported record"):
+        begin(conn, fingerprint=any_one, caller=any_one)
+    conn.rollback()
+    db.run("UPDATE hapax.operations SET fingerprint = %s, caller = %s, headers = %s WHERE scope = 'shop'",
+           bytes(32), bytes(32), b"\x00sealed")
+    with pytest.raises(psycopg2.Error, match="sealed") as refused:
+        begin(conn)
+    assert refused.value.pgcode == "HX004"
+
+
 # A zombie's transaction cannot commit: complete() raises, unless it is asked to return.
 def test_a_zombie_cannot_commit(db):
     zombie, other = db.connect(), db.connect()
@@ -1096,6 +1119,11 @@ def test_records_and_grants_of_version_2_are_kept(server):
     db.run("DROP FUNCTION hapax.id(text, text, text, text); CREATE FUNCTION hapax.id(scope text, key text, step text "
            "DEFAULT NULL) RETURNS bytea LANGUAGE sql AS 'SELECT NULL::bytea'; "
            "REVOKE ALL ON FUNCTION hapax.id FROM PUBLIC")
+    # It had OUT arguments.
+    db.run("DROP TYPE hapax.begun, hapax.ended CASCADE; CREATE FUNCTION hapax.begin(scope text, key text, fingerprint "
+           "bytea, caller bytea, lease interval, retention interval, on_expired text, attempts_max integer, step text, "
+           "wait boolean, owner text, what text, key_min integer, OUT verdict text, OUT status integer) "
+           "LANGUAGE sql AS 'SELECT NULL, 1'")
     db.run(f'CREATE ROLE "{role}" LOGIN; GRANT USAGE ON SCHEMA hapax TO "{role}"; '
            f'GRANT EXECUTE ON FUNCTION hapax.id, hapax.begin TO "{role}"')
     try:

@@ -260,8 +260,11 @@ def test_the_page_shows_the_examples_as_they_are():
 @pytest.mark.parametrize("function", ["begin", "complete", "fail", "renew", "digest", "headers", "id", "key_derive"])
 def test_the_page_names_every_argument_and_column(db, function):
     """Signatures as the server has them; an argument nobody wrote down, or one that is gone, is found here."""
-    names, modes = db.run("SELECT proargnames, proargmodes FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace "
-                          "AND proname = %s", function)[0]
+    names, modes, columns = db.run(
+        "SELECT proargnames, proargmodes, ARRAY(SELECT attname::text FROM pg_attribute a JOIN pg_type t ON "
+        "a.attrelid = t.typrelid WHERE t.oid = prorettype AND attnum > 0 ORDER BY attnum) FROM pg_proc WHERE "
+        "pronamespace = 'hapax'::regnamespace AND proname = %s", function)[0]
+    names, modes = names + columns, (modes or ["i"] * len(names)) + ["t"] * len(columns)
     part = PAGE[PAGE.index("### hapax.begin"):PAGE.index("### Steps")]
     if function == "begin":
         part = part[:part.index("### hapax.complete")]
@@ -269,7 +272,7 @@ def test_the_page_names_every_argument_and_column(db, function):
         assert [name for cell in written for name in re.findall(r"\w+", cell)] == names
     else:
         line = next(line for line in part.splitlines() if f"| `hapax.{function}" in line)
-        for name, mode in zip(names, modes or ["i"] * len(names)):
+        for name, mode in zip(names, modes):
             assert re.search(rf"\b{name}\b", line if mode in "ivb" else part), name
 
 
