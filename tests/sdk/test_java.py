@@ -139,10 +139,10 @@ def test_a_filter_keeps_what_a_servlet_says(api, how, status, headers, body):
             replayed, status, body, headers)
 
 
-@pytest.mark.parametrize("how", ["late", "late-and-thrown"])
+@pytest.mark.parametrize("how", ["late", "late-and-thrown", "dispatched-elsewhere"])
 def test_a_filter_keeps_no_response_that_never_comes(api, how):
-    """Asynchronous handling that is over its time, or whose begin fails, is 500. What it began may go on: the outcome
-    is unknown, so nothing reruns under hold."""
+    """Asynchronous handling that is over its time, whose begin fails, or that goes where no filter is, is 500. What it
+    began may go on: the outcome is unknown, so nothing reruns under hold."""
     assert api(f"/odd/{how}", {}, Idempotency_Key=how).status == 500
     wait_until(lambda: api(f"/odd/{how}", {}, Idempotency_Key=how).problem == "unknown-outcome", "the end of it")
 

@@ -131,6 +131,7 @@ class Servlets {
                 case "later-at-once" -> request.startAsync().complete();
                 case "dispatched" -> request.startAsync().dispatch("/odd/encoded");
                 case "dispatched-and-late" -> request.startAsync().dispatch("/odd/later");
+                case "dispatched-elsewhere" -> request.startAsync().dispatch("/elsewhere");
                 case "late-and-answered" -> {
                     request.startAsync().setTimeout(50);
                     request.getAsyncContext().addListener(new AsyncListener() {

@@ -59,6 +59,8 @@ final class Exchange {
         } finally {
             if (!returned)
                 end(late ? "unknown" : null);
+            if (!returned && late)
+                request.giveUpLate();
         }
         if (!late)
             finish();

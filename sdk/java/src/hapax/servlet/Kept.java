@@ -389,6 +389,11 @@ final class Kept extends HttpServletResponseWrapper {
             return late;
         }
 
+        /** The handler has thrown after it had begun asynchronous handling. */
+        void giveUpLate() {
+            late.giveUp();
+        }
+
         @Override
         public AsyncContext getAsyncContext() {
             return late == null ? super.getAsyncContext() : late;

@@ -38,6 +38,15 @@ final class Late implements AsyncContext {
         }
     }
 
+    /** Completes the container's own without a response. Tomcat 10.1 has a request in hand for ever whose servlet throws. */
+    void giveUp() {
+        try {
+            outer.complete();
+        } catch (IllegalStateException e) {
+            // it was completed, or dispatched
+        }
+    }
+
     @Override
     public void addListener(AsyncListener listener) {
         outer.addListener(new Listener(listener));
