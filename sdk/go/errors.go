@@ -20,6 +20,7 @@ const (
 	ErrMismatch     = answerError("mismatch")      // the key was used for another request, or by another caller
 	ErrFailed       = answerError("failed")        // all attempts that the operation may have were used up
 	ErrGone         = answerError("gone")          // it took effect, and its result was not kept
+	ErrExpired      = answerError("expired")       // the key's time is over: policies tombstone, key_expires
 	ErrStoreDown    = answerError("store_down")    // the store cannot be reached
 	ErrMissingKey   = answerError("missing_key")   // the operation needs a key
 	ErrBadKey       = answerError("bad_key")       // the key is malformed, or too short

@@ -64,6 +64,8 @@ def play(case, bench):
     before, saved = f"{next(numbers)}-", {}
 
     def unique(key):
+        if "{}" in key:
+            return key.replace("{}", before)
         return (before + key)[:max(255, len(key))]
 
     for step in case["steps"]:

@@ -580,7 +580,8 @@ def test_tries_have_one_key(service, call):
 @pytest.mark.parametrize("call", [by_urllib, by_httpx, by_requests])
 def test_problems_are_errors(service, call):
     for status, slug, error in ((422, "fingerprint-mismatch", hapax.Mismatch), (409, "unknown-outcome", hapax.Unknown),
-                                (500, "attempts-used-up", hapax.Failed), (400, "missing-key", hapax.MissingKey)):
+                                (500, "attempts-used-up", hapax.Failed), (400, "missing-key", hapax.MissingKey),
+                                (410, "expired-key", hapax.Expired)):
         service.plays += [(status, PROBLEM, page(slug))]
         with pytest.raises(error):
             call(service.url, TRIES)

@@ -35,7 +35,7 @@ var answers = map[string]error{
 	"in-flight": hapax.ErrInFlight, "unknown-outcome": hapax.ErrUnknown,
 	"fingerprint-mismatch": hapax.ErrMismatch, "caller-mismatch": hapax.ErrMismatch,
 	"attempts-used-up": hapax.ErrFailed, "response-not-kept": hapax.ErrGone,
-	"store-unavailable": hapax.ErrStoreDown, "missing-key": hapax.ErrMissingKey,
+	"expired-key": hapax.ErrExpired, "store-unavailable": hapax.ErrStoreDown, "missing-key": hapax.ErrMissingKey,
 	"bad-key": hapax.ErrBadKey, "missing-owner": hapax.ErrMissingOwner,
 	"request-too-large": hapax.ErrTooLarge, "limit-reached": hapax.ErrLimited,
 }

@@ -8,7 +8,7 @@
 
 const { randomUUID } = require('node:crypto');
 const {
-  BadKey, Failed, Gone, InFlight, Indeterminate, Limited, Mismatch, StoreDown, TooLarge, Unknown, Upstream,
+  BadKey, Expired, Failed, Gone, InFlight, Indeterminate, Limited, Mismatch, StoreDown, TooLarge, Unknown, Upstream,
 } = require('./errors.js');
 
 // By the last part of a problem's type (docs/problems).
@@ -19,6 +19,7 @@ const BY_PROBLEM = {
   'caller-mismatch': Mismatch,
   'attempts-used-up': Failed,
   'response-not-kept': Gone,
+  'expired-key': Expired,
   'missing-key': BadKey,
   'bad-key': BadKey,
   'missing-owner': BadKey,

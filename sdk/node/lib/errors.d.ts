@@ -34,6 +34,11 @@ export class Mismatch extends HapaxError {
 export class Failed extends HapaxError {}
 /** The operation completed, and its result was not kept. Do not run it under another key. */
 export class Gone extends HapaxError {}
+/**
+ * The key's time is over: the operation completed, and its result is no longer kept (policy `tombstone`); or the key was made
+ * longer ago than results are kept (policy `keyExpires`). Nothing ran now.
+ */
+export class Expired extends HapaxError {}
 /** There is no key, or no owner, or the key is malformed or too short (`code` says which). Nothing ran. */
 export class BadKey extends HapaxError {}
 /** The request, or the result, is over a limit. Of a request: nothing ran. */

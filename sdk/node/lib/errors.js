@@ -19,6 +19,7 @@ class Unknown extends HapaxError {}
 class Mismatch extends HapaxError {}
 class Failed extends HapaxError {}
 class Gone extends HapaxError {}
+class Expired extends HapaxError {}
 class BadKey extends HapaxError {}
 class TooLarge extends HapaxError {}
 class Limited extends HapaxError {}
@@ -32,6 +33,6 @@ class NotRun extends HapaxError {}
 class Refused extends HapaxError {}
 
 module.exports = {
-  HapaxError, InFlight, Unknown, Mismatch, Failed, Gone, BadKey, TooLarge, Limited, StoreDown, Upstream,
-  Indeterminate, Fault, ClaimLost, StaleFence, NotRun, Refused,
+  HapaxError, InFlight, Unknown, Mismatch, Failed, Gone, Expired, BadKey, TooLarge, Limited, StoreDown,
+  Upstream, Indeterminate, Fault, ClaimLost, StaleFence, NotRun, Refused,
 };

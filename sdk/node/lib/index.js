@@ -7,13 +7,14 @@ const { Door } = require('./door.js');
 const { EMPTY, bytesOf, text } = require('./frame.js');
 const { exchange } = require('./http.js');
 const {
-  BadKey, Failed, Gone, HapaxError, InFlight, Limited, Mismatch, NotRun, Refused, StoreDown, TooLarge,
+  BadKey, Expired, Failed, Gone, HapaxError, InFlight, Limited, Mismatch, NotRun, Refused, StoreDown, TooLarge,
   Unknown,
 } = require('./errors.js');
 
 const BY_ANSWER = {
-  in_flight: InFlight, unknown: Unknown, mismatch: Mismatch, failed: Failed, gone: Gone, missing_key: BadKey,
-  bad_key: BadKey, missing_owner: BadKey, too_large: TooLarge, limited: Limited, store_down: StoreDown,
+  in_flight: InFlight, unknown: Unknown, mismatch: Mismatch, failed: Failed, gone: Gone, expired: Expired,
+  missing_key: BadKey, bad_key: BadKey, missing_owner: BadKey, too_large: TooLarge, limited: Limited,
+  store_down: StoreDown,
 };
 // Outcomes are as sdk/cases/README.md says, so that programs of other languages can read them. These
 // headers are this package's own: the name and code of an error; a result that is undefined.

@@ -6,11 +6,11 @@ for handlers behind a gate or a consumer, and for clients.
 """
 from ._calls import AsyncOp, Bytes, Dataclass, Hapax, Happened, Json, Op, connect
 from ._door import VERSION as __version__
-from .errors import (BadKey, ClaimLost, Failed, Gone, HapaxError, Indeterminate, InFlight, Invalid, Limited, Mismatch,
-                     MissingKey, MissingOwner, NotRun, StoreDown, TooLarge, Unknown)
+from .errors import (BadKey, ClaimLost, Expired, Failed, Gone, HapaxError, Indeterminate, InFlight, Invalid, Limited,
+                     Mismatch, MissingKey, MissingOwner, NotRun, StoreDown, TooLarge, Unknown)
 
 __all__ = [
-    "AsyncOp", "BadKey", "Bytes", "ClaimLost", "Dataclass", "Failed", "Gone", "Hapax", "HapaxError", "Happened",
-    "InFlight", "Indeterminate", "Invalid", "Json", "Limited", "Mismatch", "MissingKey", "MissingOwner", "NotRun", "Op",
-    "StoreDown", "TooLarge", "Unknown", "__version__", "connect",
+    "AsyncOp", "BadKey", "Bytes", "ClaimLost", "Dataclass", "Expired", "Failed", "Gone", "Hapax", "HapaxError",
+    "Happened", "InFlight", "Indeterminate", "Invalid", "Json", "Limited", "Mismatch", "MissingKey", "MissingOwner",
+    "NotRun", "Op", "StoreDown", "TooLarge", "Unknown", "__version__", "connect",
 ]

@@ -45,6 +45,12 @@ class Gone(HapaxError):
     answer = "gone"
 
 
+class Expired(HapaxError):
+    """The key's time is over: it took effect, and its result is no longer kept (policy tombstone); or it was made
+    longer ago than results are kept (policy key_expires). Nothing was run now."""
+    answer = "expired"
+
+
 class StoreDown(HapaxError):
     """The store, or the door, cannot be reached; nothing was run."""
     answer = "store_down"
@@ -96,6 +102,4 @@ class NotRun(Exception):
     begun the attempt has failed all the same: the step may have had its effect."""
 
 
-BY_ANSWER = {error.answer: error for error in (
-    InFlight, Unknown, Mismatch, Failed, Gone, StoreDown, BadKey, MissingKey, MissingOwner, TooLarge, Limited, Invalid,
-    Indeterminate)}
+BY_ANSWER = {error.answer: error for error in (*HapaxError.__subclasses__(), MissingKey)}

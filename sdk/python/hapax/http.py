@@ -22,13 +22,14 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import (BadKey, Failed, Gone, HapaxError, Indeterminate, InFlight, Limited, Mismatch, MissingKey,
+from .errors import (BadKey, Expired, Failed, Gone, HapaxError, Indeterminate, InFlight, Limited, Mismatch, MissingKey,
                      MissingOwner, StoreDown, TooLarge, Unknown)
 
 PROBLEMS = {
     "in-flight": InFlight, "unknown-outcome": Unknown, "fingerprint-mismatch": Mismatch, "caller-mismatch": Mismatch,
     "missing-key": MissingKey, "bad-key": BadKey, "missing-owner": MissingOwner, "limit-reached": Limited,
     "request-too-large": TooLarge, "store-unavailable": StoreDown, "response-not-kept": Gone,
+    "expired-key": Expired,
     "attempts-used-up": Failed, "upstream-failed": Indeterminate, "upstream-timeout": Indeterminate,
     "upstream-unreachable": StoreDown, "response-truncated": Indeterminate,
 }

@@ -118,6 +118,7 @@ for (const [kind, send] of Object.entries(senders)) {
       ['caller-mismatch', 422, 'Mismatch', 1],
       ['attempts-used-up', 500, 'Failed', 1],
       ['response-not-kept', 410, 'Gone', 1],
+      ['expired-key', 410, 'Expired', 1],
       ['missing-key', 400, 'BadKey', 1],
       ['bad-key', 400, 'BadKey', 1],
       ['missing-owner', 400, 'BadKey', 1],

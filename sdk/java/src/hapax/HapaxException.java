@@ -14,6 +14,7 @@ import java.util.Optional;
  * <li>"mismatch": the key was used for another request, or by another caller ({@link #differs}).
  * <li>"store_down": the store, or the door, cannot be reached; nothing ran.
  * <li>"indeterminate": the door is gone. The handler ran, and whether its outcome is stored is not known. Ask again.
+ * <li>"expired": the key's time is over (policies tombstone, key_expires); nothing ran now.
  * <li>"failed", "gone", "missing_owner", …: as in docs/door.md; "invalid": a request that is none.
  * </ul>
  */
