@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+import typing
 import urllib.error
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -77,6 +78,14 @@ def test_once_of_a_function(hx, key):
         pay()
     with pytest.raises(hapax.Invalid):
         pay("")
+
+
+# A type checker knows what a handler, or a decorated function, gives.
+def test_results_have_types():
+    for call in (hapax.Hapax.run, hapax.Hapax.once, hapax.Hapax.run_async):
+        hints = typing.get_type_hints(call)
+        assert "T" in str(hints["return"]) and hints["scope"] is str
+    assert typing.get_type_hints(hapax.connect)["return"] is hapax.Hapax
 
 
 # A key, an owner and what is compared may be functions of the arguments.

@@ -13,10 +13,12 @@ import json
 import queue
 import typing
 import uuid
+from collections.abc import Awaitable, Callable
 
 from ._door import ANSWER, BODY_MAX, RUN, Door, plain, text
 from .errors import BY_ANSWER, ClaimLost, Failed, HapaxError, Invalid, NotRun
 
+T = typing.TypeVar("T")
 NOT_POLICIES = "scope key owner caller fingerprint what traceparent codec reconcile args".split()
 
 
@@ -107,7 +109,7 @@ class Op:
         if self.lost:
             raise ClaimLost("the claim is lost: another attempt may be running")
 
-    def step(self, name, handler, *, codec=None):
+    def step(self, name: str, handler: Callable, *, codec=None) -> typing.Any:
         """Runs handler(op) at most once for this operation and name, and gives a later attempt its result.
 
         The name has 1 to 64 bytes without ":", and is the same in every run. In a coroutine: await it, and the handler
@@ -352,7 +354,7 @@ class Hapax:
         reconcile = options.get("reconcile")
         return call(self.door, {**members_of(options), "body": part}, body, codec, handler, reconcile)
 
-    def run(self, handler, *, scope, key, fingerprint=None, **options):
+    def run(self, handler: Callable[[Op], T], *, scope: str, key: str | bytes, fingerprint=None, **options) -> T:
         """Runs handler(op) at most once for scope and key, and gives each caller its result.
 
         scope         str: the namespace of the keys ("refunds")
@@ -370,11 +372,12 @@ class Hapax:
         Indeterminate. A handler raises NotRun to say that surely nothing was done."""
         return drive(self._call(handler, dict(options, scope=scope, key=key, fingerprint=fingerprint)))
 
-    async def run_async(self, handler, *, scope, key, fingerprint=None, **options):
+    async def run_async(self, handler: Callable[[AsyncOp], Awaitable[T] | T], *, scope: str, key: str | bytes,
+                        fingerprint=None, **options) -> T:
         """run() in a coroutine; handler and hook may be coroutine functions."""
         return await drive_async(self._call(handler, dict(options, scope=scope, key=key, fingerprint=fingerprint)))
 
-    def once(self, *, scope, key, **options):
+    def once(self, *, scope: str, key, **options) -> Callable[[Callable[..., T]], Callable[..., T]]:
         """A decorator of functions and coroutine functions: run() for each call. The arguments are the fingerprint.
 
         key, owner, caller, fingerprint: the name of an argument where they are the text of one; or a function of the
@@ -388,7 +391,7 @@ class Hapax:
             return Once(self, function, dict(options, scope=scope, key=key)).wrapper()
         return decorate
 
-    def begin(self, *, scope, key, fingerprint=None, **options):
+    def begin(self, *, scope: str, key: str | bytes, fingerprint=None, **options) -> Block:
         """A context manager for `with` and `async with`: run() where the handler is a block.
 
             with hx.begin(scope="nightly", key=str(day)) as op:
@@ -491,7 +494,7 @@ class Block:
         return await asyncio.to_thread(self.__exit__, kind, error, trace)
 
 
-def connect(address=None, *, timeout=10.0):
+def connect(address: str | None = None, *, timeout: float = 10.0) -> Hapax:
     """A door: `unix:PATH`; by default $HAPAX_DOOR, otherwise unix:/run/hapax/door.sock.
 
     Connects when it is first needed. timeout: seconds in which a door that is away may come (back); then calls that

@@ -139,8 +139,7 @@ class Door:
         self.lock = threading.Lock()
         self.calls = {}  # by op, in the order of their begin: a step behind its operation
         self.last = 0
-        self.socket = None  # greeted
-        self.thread = None
+        self.socket = self.thread = None  # the socket of a connection that was greeted
         self.closed = False
 
     def begin(self, meta, body, outer, notify):
