@@ -232,7 +232,8 @@ struct hapax_op {
      * A claim's mark does not come along. */
     struct hapax_span import;
     /* COMPLETE, FAIL, IMPORT: the attempt and the fence of the claim, as its answer had them, to
-     * which a sealed outcome is bound, with fingerprint and caller (docs/encryption.md); 0: not
+     * which a sealed outcome is bound, with fingerprint and caller (docs/encryption.md). RENEW: the
+     * same, for a store of two halves, where they tell whether it is that claim in both. 0: not
      * known. */
     uint32_t attempt;
     uint64_t fence;
@@ -419,6 +420,7 @@ HAPAX_API void hapax_store_close(struct hapax_store *store);
 /* ---- for store authors ----------------------------------------------------------- */
 
 struct hapax_arena;
+struct hapax__keys;
 
 /* Memory for answers, valid until the handle's next call. Not for use in `open`. NULL: out of
  * memory. */
@@ -441,6 +443,8 @@ struct hapax_store_type {
     /* The store drops expired records by itself, and nobody can walk it for more: PURGE does
      * nothing. */
     bool forgets;
+    /* The store takes no LIST, PURGE or IMPORT: it is two stores, each of which takes them. */
+    bool unlisted;
     /* The store takes a PURGE that scrubs. */
     bool scrubs;
     /* What still has bytes of removed records once a scrub is done, and what ends that: a text for
@@ -482,6 +486,10 @@ struct hapax_store_type {
     /* hapax_store_bind() is about to bind the store to this secret, which is not empty and is
      * borrowed. NULL: the store makes nothing of it. */
     void (*bound)(struct hapax_store *store, struct hapax_span secret);
+
+    /* As hapax_store_keys(), with keys that were read (NULL: none): the store has handles of its
+     * own, which seal. NULL: outcomes are sealed before `run`. */
+    enum hapax_error (*keys)(struct hapax_store *store, const struct hapax__keys *keys);
 
     /* As hapax_store_rights(). NULL: the store has none. */
     enum hapax_error (*rights)(const char *uri, const char *use, const char *role, bool print,

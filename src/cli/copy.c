@@ -10,7 +10,7 @@
  *
  * A claim that is live is left: its attempt ends it in the store where it began.
  */
-#include "moving.h"
+#include "copy_live.h"
 
 #include "base/clock.h"
 #include "base/time.h"
@@ -26,6 +26,7 @@
 #define CHUNK_FIRST 8u
 #define CHUNK_MANY  ((size_t)4 << 20) /* bytes of a chunk, above which the next one has fewer */
 #define LOOK_MS     500 /* between two looks for live claims */
+#define LIVE_US     (2 * US_PER_S) /* by which clocks of the doors that ask a DynamoDB may differ */
 #define AGREE_US    US_PER_S /* clocks that differ by no more need no word */
 
 struct copy_args {
@@ -33,6 +34,7 @@ struct copy_args {
     const char *from;
     const char *to;
     int64_t wait_ms;
+    bool live;
     bool dry_run;
 };
 
@@ -41,6 +43,8 @@ static const struct cli_option options[] = {
     CLI_TEXT_OPTION(struct copy_args, to, "to", "URI", "The store that is to have them as well"),
     {"wait", "TIME", CLI_DURATION, offsetof(struct copy_args, wait_ms), 0, HAPAX_DURATION_MAX_MS,
      "Wait so long at most for operations that run (default 0)"},
+    {"live", NULL, CLI_FLAG, offsetof(struct copy_args, live), 0, 0,
+     "The doors run, and all of them have the two stores (move:)"},
     {"dry-run", NULL, CLI_FLAG, offsetof(struct copy_args, dry_run), 0, 0,
      "Count the records, and copy none"},
 };
@@ -50,6 +54,7 @@ struct copying {
     struct hapax_store *from;
     int signals;
     struct moving moving;
+    struct copy_live live;
     struct hapax_op list;
     struct hapax_op reads[PAGE_MAX];
     size_t n, chunk;
@@ -137,6 +142,7 @@ static enum cli_exit compare(struct copying *c)
         return cli_fail(&c->args->args, CLI_USAGE, HAPAX_ERR_REFUSED,
                         "the two stores were first used with different secrets, or one of them "
                         "with none: no key of one would be found in the other");
+    c->live.since_us = from.now_us + LIVE_US;
     ahead_us = to.now_us - from.now_us;
     print_age(differ, ahead_us < 0 ? -ahead_us : ahead_us);
     if (ahead_us > AGREE_US || ahead_us < -AGREE_US)
@@ -208,7 +214,9 @@ static void take_page(struct copying *c)
 
         if (cli_is_own(record) && !cli_is_step_list(record))
             continue;
-        if (is_live(record, c->list.now_us)) {
+        if (c->args->live && copy_live_skips(&c->live, record))
+            continue;
+        if (is_live(record, c->list.now_us) && (!c->args->live || c->args->dry_run)) {
             c->moving.live++;
         } else if (c->args->dry_run) {
             c->moving.put[record->state] += !cli_is_own(record);
@@ -222,14 +230,16 @@ static void take_page(struct copying *c)
 }
 
 /* Puts what a chunk of READs has found. What is absent has expired since it was listed. */
-static enum cli_exit put_chunk(struct copying *c, const struct hapax_op *reads, size_t n)
+static enum cli_exit put_chunk(struct copying *c, struct hapax_op *reads, size_t n)
 {
     size_t bytes = 0;
 
     for (size_t i = 0; i < n; i++) {
         const struct hapax_record *record = &reads[i].record;
 
-        if (reads[i].error != HAPAX_ERR_NONE)
+        if (c->args->live)
+            ; /* all of them are compared */
+        else if (reads[i].error != HAPAX_ERR_NONE)
             moving_left(&c->moving, &reads[i].id, "cannot be read", &c->progress);
         else if (reads[i].verdict == HAPAX_FOUND && is_live(record, reads[i].now_us))
             c->moving.live++;
@@ -241,7 +251,8 @@ static enum cli_exit put_chunk(struct copying *c, const struct hapax_op *reads, 
         c->chunk = (c->chunk + 1) / 2;
     else
         c->chunk = c->chunk < CHUNK_MAX / 2 ? c->chunk * 2 : CHUNK_MAX;
-    return moving_put(&c->moving, &c->progress);
+    return c->args->live ? copy_live_chunk(&c->live, reads, n)
+                         : moving_put(&c->moving, &c->progress);
 }
 
 /* A chunk that fails is read anew one by one: its outcomes may be too much for one answer, in size
@@ -298,7 +309,10 @@ static enum cli_exit copy(struct copying *c)
 {
     enum cli_exit exit = compare(c);
 
-    if (exit == CLI_DONE && c->args->wait_ms > 0)
+    c->live = (struct copy_live){
+        c->from,    &c->moving,       &c->progress,
+        c->signals, c->live.since_us, hapax__monotonic_us() + c->args->wait_ms * US_PER_MS};
+    if (exit == CLI_DONE && c->args->wait_ms > 0 && !c->args->live)
         exit = wait_for_live(c);
     if (exit != CLI_DONE)
         return exit;
@@ -343,7 +357,7 @@ static enum cli_exit run(struct cli_args *args)
 const struct cli_command cli_copy = {
     .name = "copy",
     .summary = "copy what a store has into another store",
-    .synopsis = {"--from URI --to URI [--wait TIME] [--dry-run]"},
+    .synopsis = {"--from URI --to URI [--live] [--wait TIME] [--dry-run]"},
     .prose =
         "Puts every record of one store into another, of whatever kind, as it is: state, outcome, "
         "request, owner, attempts, fence, hold, what an operator decided, and the end of its "
@@ -354,6 +368,10 @@ const struct cli_command cli_copy = {
         "is replaced only by its own later state, and never where it is completed. So the command "
         "may be given as often as one likes: first while the doors run, which copies most of it, "
         "and again when they are stopped; and after a kill it goes on.\n\n"
+        "With --live the doors go on: all of them have move:OLD+NEW, and none has the old store "
+        "alone any more. Then the command waits up to a second, or for --wait, for what began "
+        "before they had it, and exit status 0 says that the doors may be given the new store "
+        "alone.\n\n"
         "Exit status 1 says that something was left: it runs, or the other store has it "
         "otherwise. 0 says that the other store has all of it.",
     .options = options,
@@ -362,7 +380,9 @@ const struct cli_command cli_copy = {
     .examples = {{"hapax copy --from redis://cache/0 --to postgres://shop@db/shop --dry-run",
                   "How many there are."},
                  {"hapax copy --from redis://cache/0 --to postgres://shop@db/shop --wait 1m",
-                  "All that has ended is in PostgreSQL as well."}},
+                  "All that has ended is in PostgreSQL as well."},
+                 {"hapax copy --live --from redis://cache/0 --to postgres://shop@db/shop --wait 1m",
+                  "The doors have move:redis://cache/0+postgres://shop@db/shop."}},
     .args_size = sizeof(struct copy_args),
     .run = run,
 };

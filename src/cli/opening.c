@@ -280,6 +280,8 @@ enum cli_exit cli_prepare(const struct cli_args *args, enum cli_opening opening)
 {
     char path[PATH_MAX];
 
+    if (strstr(args->store, "rocksdb:") && !hapax__text_begins(args->store, "rocksdb:"))
+        (void)cli_embedded_use(); /* one of the two of a move: */
     if (!cli_embedded_path(path, args->store))
         return CLI_DONE;
     if (!cli_embedded_use() && cli_embedded_holder(path) == 0)

@@ -322,7 +322,8 @@ static const char stores[] =
     "many machines, rediss:// and so on the same encrypted. postgres://HOST/DB is a PostgreSQL "
     "database, where \"hapax init\" was run; hybrid:REDIS-URI+POSTGRES-URI the same with Redis in "
     "front of it. dynamodb://REGION/TABLE is a table of DynamoDB, where \"hapax init\" was run. "
-    "memory: is for tests; it ends with the process. "
+    "memory: is for tests; it ends with the process. move:OLD-URI+NEW-URI is two stores, while the "
+    "doors go from one to the other. "
     "docs/stores.md has their settings.\n\n"
     "Without --store it is $HAPAX_STORE, else the embedded store in $XDG_STATE_HOME/hapax or "
     "~/.local/state/hapax.";

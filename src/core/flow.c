@@ -495,6 +495,8 @@ static void make_renewal(struct hapax__flow *f)
     f->op.reconciled = f->reconciled;
     /* A hook's "no" speaks of the attempts before this one, and of no later one. */
     f->op.if_attempt = f->reconciled ? f->attempt : 0;
+    f->op.attempt = f->attempt;
+    f->op.fence = f->fence;
 }
 
 static void make_read(struct hapax__flow *f)

@@ -39,7 +39,7 @@ struct hapax__census {
 
 bool hapax__census_fits(const struct hapax_store *store)
 {
-    return !store->type->forgets;
+    return !store->type->forgets && !store->type->unlisted;
 }
 
 static enum hapax__census_state state_of(const struct hapax_record *record, int64_t now_us)

@@ -458,6 +458,8 @@ enum hapax_error hapax__store_keys(struct hapax_store *store, const struct hapax
 {
     struct hapax__sealing *sealing = store->sealing;
 
+    if (store->type->keys)
+        return store->type->keys(store, keys);
     if (!sealing) {
         sealing = calloc(1, sizeof(*sealing));
         if (sealing)

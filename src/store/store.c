@@ -36,7 +36,8 @@ static const struct hapax_store_type *types[TYPES_MAX] = {&hapax__memory,
                                                           &hapax__redis_cluster,
                                                           &hapax__redis_cluster_tls,
                                                           &hapax__dynamodb,
-                                                          &hapax__hybrid};
+                                                          &hapax__hybrid,
+                                                          &hapax__move};
 
 void hapax__store_add(const struct hapax_store_type *type)
 {
@@ -64,6 +65,11 @@ static const struct hapax_store_type *type_of(const char *uri)
             found = types[i];
     pthread_mutex_unlock(&types_lock);
     return found;
+}
+
+bool hapax__store_known(const char *uri)
+{
+    return strchr(uri, ':') && type_of(uri);
 }
 
 enum hapax_error hapax_store_fail(struct hapax_store *store, enum hapax_error error,

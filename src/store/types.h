@@ -20,6 +20,7 @@ extern const struct hapax_store_type hapax__redis_cluster; /* redis+cluster://�
 extern const struct hapax_store_type hapax__redis_cluster_tls; /* rediss+cluster://… */
 extern const struct hapax_store_type hapax__dynamodb; /* dynamodb://… */
 extern const struct hapax_store_type hapax__hybrid; /* hybrid:redis://…+postgres://… */
+extern const struct hapax_store_type hapax__move; /* move:OLD+NEW */
 extern const struct hapax_store_type hapax__rocksdb_client; /* rocksdb:PATH, opened elsewhere */
 
 /* `remains` of stores that are kept by others, too. */
@@ -31,6 +32,9 @@ extern const struct hapax_store_type hapax__rocksdb_client; /* rocksdb:PATH, ope
 /* Adds a type, once. A type with the scheme of a built-in one stands before it. Safe from any
  * thread. */
 HAPAX__SHARED void hapax__store_add(const struct hapax_store_type *type);
+
+/* Whether the URI begins with the scheme of a type. */
+bool hapax__store_known(const char *uri);
 
 /* Copies what an answered op shows (record, records) into the store's memory. False: out of memory,
  * and the op has become INDETERMINATE. */

@@ -60,6 +60,8 @@ def start(kind, servers):
     if kind in ("hybrid", "hybrid3", "hybrid-sentinel"):
         locks = ["sentinel"] if kind == "hybrid-sentinel" else ["redis"] * (3 if kind == "hybrid3" else 1)
         return f"hybrid:{','.join(start(lock, servers) for lock in locks)}+{start('postgres', servers)}"
+    if kind == "move":
+        return f"move:{start('redis', servers)}+{start('postgres', servers)}"
     if kind.removesuffix("-bare") in ("postgres", "pgbouncer"):
         postgres = add(Postgres())
         door = add(PgBouncer(postgres)) if kind.startswith("pgbouncer") else postgres
@@ -73,6 +75,8 @@ def start(kind, servers):
     if kind == "sqs":
         os.environ.update(KEYS)
         return add(Sqs()).uri()
+    if kind == "move":
+        return f"move:{start('redis', servers)}+{start('postgres', servers)}"
     if kind.removesuffix("-bare") in ("dynamodb", "dynalite"):
         os.environ.update(KEYS)
         uri = add(DynamoDB() if kind.startswith("dynamodb") else Dynalite()).uri()

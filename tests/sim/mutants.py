@@ -7,10 +7,11 @@ rest, and the simulator runs until a rule is broken. A mistake that survives, or
 longer in the source exactly once, fails the test: then the simulator has a gap, or the list is
 out of date. A change that no schedule could tell from the original does not belong here. --small
 plays them in the small worlds instead, and only says how many are caught: two clients without
-limits, operators and purges do not meet all of them.
+limits, operators and purges do not meet all of them. --move plays those of a move from store to store (move.c).
 
     mutants.py SOURCE_ROOT [--only NAME] [--schedules N] [--jobs N] [--texts]
     mutants.py SOURCE_ROOT --small "STEPS FAULTS" [--only NAME] [--jobs N]
+    mutants.py SOURCE_ROOT --move [--only NAME] [--schedules N] [--jobs N]
 """
 import argparse
 import concurrent.futures
@@ -26,6 +27,9 @@ WORLD = ["events", "results", "store", "network", "door", "world", "checker", "c
 SIM = [*WORLD, "draw", "main"]
 SMALL = [*WORLD, "small"]
 
+MOVE = ["move", "../../src/store/move/pair"]
+
+PAIR = "src/store/move/pair.c"
 MACHINE, WAITERS = "src/core/machine.c", "src/core/waiters.c"
 FLOW, STORE = "src/core/flow.c", "tests/sim/store.c"
 CLASS, BREAKER = "src/core/class.c", "src/core/breaker.c"
@@ -407,6 +411,63 @@ MUTANTS = [
      "only one of those who waited is ever answered"),
 ]
 
+# Of a move from store to store (tests/sim/move.c). tests/unit/test_pair.c has what needs several losses at once.
+MOVES = [
+    ("claims_in_the_new_store_alone", PAIR,
+     "        ask(p, HAPAX__HALF_OLD, HAPAX_OP_CLAIM, told_old_claim);",
+     "        ask(p, HAPAX__HALF_NEW, HAPAX_OP_CLAIM, told_new_claim);",
+     "a door with the old store runs the same"),
+    ("claims_in_the_old_store_alone", PAIR,
+     "        ask(p, HAPAX__HALF_NEW, HAPAX_OP_CLAIM, told_new_claim);\n    } else if",
+     "        end(p, HAPAX_CLAIMED, &p->old);\n    } else if",
+     "a door with the new store runs the same"),
+    ("completed_in_the_old_store_is_shown", PAIR,
+     "        begin_mirror(p);\n    } else if (p->sub.verdict == HAPAX_NO_VERDICT) {\n"
+     "        end_error(p, p->sub.error, p->ours);",
+     "        end(p, HAPAX_COMPLETED, &p->old);\n    } else if (p->sub.verdict == HAPAX_NO_VERDICT) {\n"
+     "        end_error(p, p->sub.error, p->ours);",
+     "an outcome is shown that the new store does not have"),
+    ("a_death_is_not_mirrored_over", PAIR,
+     "    p->sub.on_expired = HAPAX_EXPIRED_RECONCILE;", "    p->sub.on_expired = HAPAX_EXPIRED_HOLD;",
+     "an outcome that is known stays unknown in the new store"),
+    ("stored_is_stored_in_one", PAIR,
+     "        ask(p, HAPAX__HALF_NEW, HAPAX_OP_COMPLETE, told_new_completion);",
+     "        end(p, HAPAX_OK, &p->old);\n        return;",
+     "a completion is confirmed that the new store does not have"),
+    ("no_reply_of_the_new_store_is_read_as_done", PAIR,
+     "    if (p->sub.verdict == HAPAX_NO_VERDICT)\n        end_error(p, p->sub.error, true);\n"
+     "    else if (p->sub.verdict == HAPAX_OK)\n        end(p, HAPAX_OK, &p->new);",
+     "    if (p->sub.verdict == HAPAX_NO_VERDICT)\n        end(p, HAPAX_OK, &p->old);\n"
+     "    else if (p->sub.verdict == HAPAX_OK)\n        end(p, HAPAX_OK, &p->new);",
+     "a completion is confirmed that the new store may not have"),
+    ("renews_in_the_old_store_alone", PAIR,
+     "        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RENEW, told_new_renewal);",
+     "        end(p, HAPAX_OK, &p->old);\n        return;",
+     "a door with the new store takes over from an attempt that runs"),
+    ("lost_in_the_new_store_is_renewed", PAIR,
+     "    } else if (p->sub.verdict == HAPAX_LOST) {\n        end(p, HAPAX_LOST, &p->new);\n    } else {",
+     "    } else {",
+     "an attempt goes on beside the one that took over"),
+    ("stale_as_the_new_store_knows_it", PAIR, "    r->stale |= old->stale;\n", "",
+     "a death under a door with the old store is not asked about"),
+    ("copy_takes_any_record_for_the_same", PAIR,
+     "    if (old->record.state == HAPAX_STATE_ABSENT || completed(new) ||",
+     "    if (old->record.state == HAPAX_STATE_ABSENT || new->record.state != HAPAX_STATE_ABSENT ||",
+     "what a door with the old store left is not known in the new one"),
+    ("copy_does_not_look_at_the_past", PAIR,
+     "    return (new->hold || !old->hold) && (new->stale || !old->stale) && new->spent >= old->spent &&\n"
+     "           (hapax__unbound(old) || !hapax__unbound(new));",
+     "    return (old || new);",
+     "a death that the old store knows of is forgotten"),
+    ("copy_takes_any_claim_for_a_move_s", PAIR,
+     "        return old->record.fence > (uint64_t)since_us && covers_past(&old->record, &new->record);",
+     "        return covers_past(&old->record, &new->record);",
+     "the claim of a door that was killed with the old store is not known in the new one"),
+    ("copy_leaves_what_is_unknown", PAIR,
+     "        return new->record.state == HAPAX_STATE_UNKNOWN;", "        return true;",
+     "what waits for an operator runs in the new store"),
+]
+
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-fno-strict-aliasing", "-w"]
 
 
@@ -477,21 +538,23 @@ def main():
     parser.add_argument("--schedules", type=int, default=2000000)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--small")
+    parser.add_argument("--move", action="store_true")
     parser.add_argument("--texts", action="store_true", help="only look whether each text is there once")
     args = parser.parse_args()
     if args.texts:
-        sys.exit("\n".join(f"{m[0]}: {why}" for m in MUTANTS if (why := planted(args.root, m)[1])) or None)
-    chosen = [m for m in MUTANTS if args.only in (None, m[0])]
+        sys.exit("\n".join(f"{m[0]}: {why}" for m in MUTANTS + MOVES if (why := planted(args.root, m)[1])) or None)
+    chosen = [m for m in (MOVES if args.move else MUTANTS) if args.only in (None, m[0])]
     survivors = 0
     with tempfile.TemporaryDirectory() as work, \
             concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         sources = [f"{args.root}/src/core/{n}.c" for n in CORE]
-        sources += [f"{args.root}/tests/sim/{n}.c" for n in (SMALL if args.small else SIM)]
+        sources += [f"{args.root}/tests/sim/{n}.c" for n in (SMALL if args.small else MOVE if args.move else SIM)]
         objects = [f"{work}/{os.path.basename(source)[:-2]}.o" for source in sources]
         list(pool.map(lambda pair: compile_source(args.root, *pair, f"{args.root}/tests/sim"),
                       zip(sources, objects)))
         link(objects, f"{work}/sim")
-        arguments = args.small.split() if args.small else ["--schedules", str(args.schedules), "--jobs", "1"]
+        arguments = args.small.split() if args.small else ["--schedules", str(args.schedules)]
+        arguments += [] if args.small or args.move else ["--jobs", "1"]
         if run_sim(f"{work}/sim", args.small.split() if args.small else ["--schedules", "2000"]):
             sys.exit("the simulator finds a violation in the sources as they are")
         jobs = [pool.submit(try_mutant, args.root, work, objects, m, arguments)

@@ -1,0 +1,656 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The order of the ops. A claim is asked for in the old half first and then in the new one. So
+ * every two doors that may be there at once share a half in which both claim. An end is stored in
+ * the old half first, too: what the new half has completed, the old one had completed before,
+ * unless an N door did it.
+ *
+ * Before a CLAIM, a RENEW with its token looks at the new half. It finds a claim that an earlier
+ * try has left, the outcome that an N door has stored, or the claim of one that runs. So a claim
+ * that cannot be granted takes none in the old half. Rejected: a READ, which cannot tell whose
+ * claim it shows. Rejected: no look. The claim in the old half would be given back, and its token
+ * would be LOST from then on, so whoever waits for an N door would wait no longer.
+ */
+#include "pair.h"
+
+#include "base/time.h"
+#include "core/machine.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define MIRROR_LEASE_MS 10000
+
+/* ---- asking and answering ------------------------------------------------------------ */
+
+static void ask(struct hapax__pair *p, enum hapax__half half, enum hapax_op_kind kind,
+                hapax__pair_then *then)
+{
+    p->half = half;
+    p->sub = *p->op;
+    p->sub.kind = kind;
+    p->sub.if_attempt = 0;
+    p->sub.reconciled = false;
+    /* Attempt and fence are those of both halves, to which no outcome of one can be bound. */
+    p->sub.attempt = 0;
+    p->sub.fence = 0;
+    p->sub.sealed = NULL;
+    p->then = then;
+}
+
+static struct hapax__pair_shown *shown_by(struct hapax__pair *p)
+{
+    return p->half == HAPAX__HALF_OLD ? &p->old : &p->new;
+}
+
+static void end(struct hapax__pair *p, enum hapax_verdict verdict,
+                const struct hapax__pair_shown *shown)
+{
+    p->op->verdict = verdict;
+    p->op->error = HAPAX_ERR_NONE;
+    p->op->record = shown->record;
+    p->op->now_us = shown->now_us;
+    p->then = NULL;
+}
+
+/* applied: another op of this pair may have changed something. Then only a repeat can tell. */
+static void end_error(struct hapax__pair *p, enum hapax_error error, bool applied)
+{
+    bool unapplied = error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_NOMEM;
+
+    p->op->verdict = HAPAX_NO_VERDICT;
+    p->op->error = applied && unapplied ? HAPAX_ERR_INDETERMINATE : error;
+    p->then = NULL;
+}
+
+static bool repeatable(enum hapax_error error)
+{
+    return error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_INDETERMINATE ||
+           error == HAPAX_ERR_NOMEM;
+}
+
+static bool completed(const struct hapax__pair_shown *shown)
+{
+    return shown->record.state == HAPAX_STATE_COMPLETED;
+}
+
+static bool live(const struct hapax__pair_shown *shown)
+{
+    return shown->record.state == HAPAX_STATE_STARTED &&
+           shown->now_us < shown->record.lease_until_us;
+}
+
+static bool same(const struct hapax_digest *recorded, const struct hapax_digest *asked)
+{
+    return memcmp(recorded, asked, sizeof(*asked)) == 0 || hapax__any(recorded);
+}
+
+static bool same_request(const struct hapax__pair *p, const struct hapax__pair_shown *shown)
+{
+    return same(&shown->record.fingerprint, &p->op->fingerprint) &&
+           same(&shown->record.caller, &p->op->caller);
+}
+
+/* What both have granted: the shorter lease, the greater count, and the mean of the fences. The
+ * mean changes with either of the two, so that a flow sees a claim that was lost and granted anew
+ * in one half; and it is off by half of what the clocks differ. */
+static struct hapax__pair_shown both(const struct hapax__pair *p)
+{
+    const struct hapax_record *old = &p->old.record;
+    struct hapax__pair_shown shown = p->new;
+    struct hapax_record *r = &shown.record;
+    int64_t left_us = old->lease_until_us - p->old.now_us;
+
+    if (old->state == HAPAX_STATE_UNKNOWN) {
+        r->state = HAPAX_STATE_UNKNOWN;
+        r->lease_until_us = 0;
+    } else if (r->state == HAPAX_STATE_STARTED) {
+        r->lease_until_us = hapax__least(r->lease_until_us, shown.now_us + left_us);
+    }
+    r->hold |= old->hold;
+    r->stale |= old->stale;
+    r->attempt = old->attempt > r->attempt ? old->attempt : r->attempt;
+    r->spent = old->spent > r->spent ? old->spent : r->spent;
+    r->fence = r->fence / 2 + old->fence / 2 + (r->fence & old->fence & 1);
+    if (r->resolved_us == 0)
+        r->resolved_us = old->resolved_us;
+    return shown;
+}
+
+/* ---- giving a claim back ------------------------------------------------------------- */
+
+/* A copy of the FAIL may land later. So without an answer to it the token must not claim again. */
+static void told_given_back(struct hapax__pair *p)
+{
+    bool known = p->sub.verdict != HAPAX_NO_VERDICT;
+
+    if (!known && !p->gives_again && repeatable(p->sub.error)) {
+        p->gives_again = true;
+        ask(p, p->half, HAPAX_OP_FAIL, told_given_back);
+    } else if (p->error != HAPAX_ERR_NONE) {
+        end_error(p, p->error, false);
+    } else {
+        end(p, known ? p->verdict : HAPAX_LOST, &p->shown);
+        p->op->differs = known ? p->differs : HAPAX_DIFFERS_NOT;
+    }
+}
+
+/* Gives the claim in a half back, since the other half does not grant it, and answers what that
+ * one says. */
+static void give_back(struct hapax__pair *p, enum hapax__half half)
+{
+    p->verdict = p->sub.verdict;
+    p->error = p->sub.error;
+    p->differs = p->sub.differs;
+    p->shown = *shown_by(p);
+    p->gives_again = false;
+    ask(p, half, HAPAX_OP_FAIL, told_given_back);
+}
+
+/* ---- bringing the new half to what the old one has completed ----------------------------- */
+
+/* What an op answers once the new half shows what it has. */
+static void end_mirrored(struct hapax__pair *p, enum hapax_verdict verdict)
+{
+    switch (p->op->kind) {
+    case HAPAX_OP_CLAIM:
+        end(p, verdict, &p->new);
+        p->op->differs = p->sub.differs;
+        return;
+    case HAPAX_OP_READ:
+        end(p, HAPAX_FOUND, &p->new);
+        return;
+    case HAPAX_OP_COMPLETE:
+        /* The old half has stored this op's outcome, or another's. */
+        end(p, p->verdict == HAPAX_OK && verdict == HAPAX_COMPLETED ? HAPAX_OK : HAPAX_LOST,
+            &p->new);
+        return;
+    default:
+        end(p, HAPAX_LOST, &p->new);
+    }
+}
+
+static void told_mirror(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_OK)
+        end_mirrored(p, HAPAX_COMPLETED);
+    else
+        end_error(p, p->sub.verdict == HAPAX_LOST ? HAPAX_ERR_INDETERMINATE : p->sub.error, true);
+}
+
+/* How long from now until then; 1 at least. */
+static int64_t left_ms(int64_t until_us, int64_t now_us)
+{
+    return until_us > now_us ? (until_us - now_us + US_PER_MS - 1) / US_PER_MS : 1;
+}
+
+static void mirror(struct hapax__pair *p)
+{
+    const struct hapax_record *record = &p->old.record;
+    int64_t until_us = hapax__shown_until(record);
+    int64_t claimed = p->sub.record.attempt;
+
+    ask(p, HAPAX__HALF_NEW, HAPAX_OP_COMPLETE, told_mirror);
+    p->sub.outcome = record->outcome;
+    p->sub.fingerprint = p->new.record.fingerprint;
+    p->sub.caller = p->new.record.caller;
+    p->sub.attempt = (uint32_t)claimed;
+    p->sub.fence = p->new.record.fence;
+    p->sub.kept_ms = record->expires_us > 0 ? left_ms(until_us, p->old.now_us) : 0;
+    p->sub.tombstone_ms =
+        record->expires_us > until_us && record->expires_us > p->old.now_us
+            ? (record->expires_us - (until_us > p->old.now_us ? until_us : p->old.now_us)) /
+                  US_PER_MS
+            : 0;
+}
+
+static void told_mirror_claim(struct hapax__pair *p)
+{
+    switch (p->sub.verdict) {
+    case HAPAX_CLAIMED:
+        mirror(p);
+        return;
+    case HAPAX_NO_VERDICT:
+        end_error(p, p->sub.error, true);
+        return;
+    case HAPAX_LOST:
+        if (p->sub.record.state == HAPAX_STATE_UNKNOWN) { /* its token completes it all the same */
+            mirror(p);
+            return;
+        }
+        /* fall through */
+    default:
+        end_mirrored(p, p->sub.verdict);
+    }
+}
+
+/* The old half is completed, and the new one may not be. Its outcome is known, so the claim of an
+ * attempt that died is granted like that of a hook that says yes. */
+static void begin_mirror(struct hapax__pair *p)
+{
+    const struct hapax_record *record = &p->old.record;
+    int64_t lease_ms = p->op->kind == HAPAX_OP_CLAIM ? p->op->lease_ms : MIRROR_LEASE_MS;
+
+    ask(p, HAPAX__HALF_NEW, HAPAX_OP_CLAIM, told_mirror_claim);
+    p->sub.owner = record->owner;
+    p->sub.scope = record->scope;
+    p->sub.what = record->what;
+    if (!hapax__any(&record->fingerprint))
+        p->sub.fingerprint = record->fingerprint;
+    if (!hapax__any(&record->caller))
+        p->sub.caller = record->caller;
+    p->sub.lease_ms = lease_ms;
+    p->sub.retention_ms = record->expires_us > 0
+                              ? left_ms(hapax__shown_until(record), p->old.now_us)
+                              : HAPAX_FOREVER_MS;
+    p->sub.on_expired = HAPAX_EXPIRED_RECONCILE;
+    p->sub.attempts_max = 0;
+    p->sub.rerun_completed = false;
+    p->sub.outcome = (struct hapax_outcome){0};
+}
+
+/* ---- CLAIM --------------------------------------------------------------------------- */
+
+static void told_old_completed(struct hapax__pair *p)
+{
+    end(p, HAPAX_COMPLETED, &p->new);
+}
+
+/* An N door has completed it: the old half gets that outcome, if it can be had just now. */
+static void complete_old(struct hapax__pair *p)
+{
+    const struct hapax_record *record = &p->new.record;
+
+    ask(p, HAPAX__HALF_OLD, HAPAX_OP_COMPLETE, told_old_completed);
+    p->sub.outcome = record->outcome;
+    if (record->expires_us > 0)
+        p->sub.kept_ms = left_ms(hapax__shown_until(record), p->new.now_us);
+}
+
+static void told_new_claim(struct hapax__pair *p)
+{
+    struct hapax__pair_shown shown;
+
+    if (p->sub.verdict == HAPAX_CLAIMED) {
+        shown = both(p);
+        end(p, HAPAX_CLAIMED, &shown);
+    } else if (p->sub.verdict == HAPAX_COMPLETED) {
+        complete_old(p);
+    } else if (p->sub.verdict == HAPAX_NO_VERDICT && repeatable(p->sub.error)) {
+        end_error(p, p->sub.error, true);
+    } else {
+        give_back(p, HAPAX__HALF_OLD);
+    }
+}
+
+static void told_old_claim(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_CLAIMED) {
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_CLAIM, told_new_claim);
+    } else if (p->sub.verdict == HAPAX_COMPLETED) {
+        begin_mirror(p);
+    } else if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, p->ours);
+    } else if (p->ours) {
+        give_back(p, HAPAX__HALF_NEW);
+    } else {
+        end(p, p->sub.verdict, &p->old);
+        p->op->differs = p->sub.differs;
+    }
+}
+
+/* Another runs in the new half. What an earlier try may have claimed in the old one goes back. */
+static void told_old_look(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, false);
+        return;
+    }
+    if (p->sub.verdict != HAPAX_OK) {
+        end(p, HAPAX_IN_FLIGHT, &p->new);
+        return;
+    }
+    p->half = HAPAX__HALF_NEW;
+    p->sub.verdict = HAPAX_IN_FLIGHT;
+    give_back(p, HAPAX__HALF_OLD);
+}
+
+static void told_look(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, false);
+        return;
+    }
+    p->ours = p->sub.verdict == HAPAX_OK;
+    if (!p->ours && same_request(p, &p->new) && completed(&p->new) && !p->op->rerun_completed)
+        end(p, HAPAX_COMPLETED, &p->new);
+    else if (!p->ours && same_request(p, &p->new) && live(&p->new))
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_RENEW, told_old_look);
+    else
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_CLAIM, told_old_claim);
+}
+
+/* ---- RENEW --------------------------------------------------------------------------- */
+
+/* LOST in the old half. What that has completed is shown only once the new one has it. */
+static void lost_in_old(struct hapax__pair *p)
+{
+    if (completed(&p->old))
+        begin_mirror(p);
+    else
+        end(p, HAPAX_LOST, &p->old);
+}
+
+static void told_new_renewal(struct hapax__pair *p)
+{
+    struct hapax__pair_shown shown;
+
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, true);
+    } else if (p->sub.verdict == HAPAX_LOST) {
+        end(p, HAPAX_LOST, &p->new);
+    } else {
+        shown = both(p);
+        end(p, HAPAX_OK, &shown);
+    }
+}
+
+static void told_old_renewal(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, false);
+    } else if (p->sub.verdict == HAPAX_LOST) {
+        lost_in_old(p);
+    } else {
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RENEW, told_new_renewal);
+        p->sub.reconciled = p->op->reconciled;
+        p->sub.if_attempt = p->op->if_attempt ? p->new.record.attempt : 0;
+    }
+}
+
+/* A hook's "no" is about one attempt, whose number differs from half to half: they are asked
+ * first. The fence tells whether it is that attempt in both. */
+static void told_new_attempt(struct hapax__pair *p)
+{
+    struct hapax__pair_shown shown;
+
+    if (p->sub.verdict != HAPAX_OK) {
+        told_new_renewal(p);
+        return;
+    }
+    shown = both(p);
+    if (shown.record.attempt != p->op->if_attempt ||
+        (p->op->fence != 0 && shown.record.fence != p->op->fence)) {
+        end(p, HAPAX_LOST, &shown);
+        return;
+    }
+    ask(p, HAPAX__HALF_OLD, HAPAX_OP_RENEW, told_old_renewal);
+    p->sub.reconciled = p->op->reconciled;
+    p->sub.if_attempt = p->old.record.attempt;
+}
+
+static void told_old_attempt(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_OK)
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RENEW, told_new_attempt);
+    else
+        told_old_renewal(p);
+}
+
+/* ---- COMPLETE ------------------------------------------------------------------------ */
+
+static void told_new_completion(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, true);
+    else if (p->sub.verdict == HAPAX_OK)
+        end(p, HAPAX_OK, &p->new);
+    else if (completed(&p->new) || live(&p->new))
+        end(p, HAPAX_LOST, &p->new); /* an N door's attempt goes on, or has ended */
+    else
+        begin_mirror(p); /* nobody has that claim, and the outcome is known */
+}
+
+static void told_old_completion(struct hapax__pair *p)
+{
+    const struct hapax_outcome *stored = &p->old.record.outcome, *asked = &p->op->outcome;
+
+    p->verdict = p->sub.verdict;
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, false);
+    } else if (p->sub.verdict == HAPAX_LOST) {
+        lost_in_old(p);
+    } else {
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_COMPLETE, told_new_completion);
+        /* What is stored stands; but what was too big for the new half comes once more, without
+         * its body. */
+        if (asked->body_kept || stored->status != asked->status)
+            p->sub.outcome = *stored;
+    }
+}
+
+/* ---- FAIL ---------------------------------------------------------------------------- */
+
+static void told_new_failure(struct hapax__pair *p)
+{
+    bool lost = p->verdict == HAPAX_LOST; /* in the old half */
+
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, true);
+    else if (p->sub.verdict == HAPAX_LOST && (!lost || completed(&p->new)))
+        end(p, HAPAX_LOST, &p->new);
+    else
+        end(p, p->verdict, lost ? &p->old : &p->new);
+}
+
+static void told_old_failure(struct hapax__pair *p)
+{
+    p->verdict = p->sub.verdict;
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, false);
+    else if (p->sub.verdict == HAPAX_LOST && completed(&p->old))
+        begin_mirror(p);
+    else
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_FAIL, told_new_failure);
+}
+
+/* ---- READ ---------------------------------------------------------------------------- */
+
+/* How much is known: the half that knows more is shown. */
+static int rank(const struct hapax__pair_shown *shown)
+{
+    switch (shown->record.state) {
+    case HAPAX_STATE_COMPLETED:
+        return 5;
+    case HAPAX_STATE_STARTED:
+        return live(shown) ? 4 : 2;
+    case HAPAX_STATE_UNKNOWN:
+        return 3;
+    case HAPAX_STATE_FAILED:
+        return hapax__unbound(&shown->record) ? 0 : 1;
+    default:
+        return -1;
+    }
+}
+
+static const struct hapax__pair_shown *known_best(const struct hapax__pair *p)
+{
+    return rank(&p->old) > rank(&p->new) ? &p->old : &p->new;
+}
+
+static bool has_token(const struct hapax_op *op)
+{
+    static const struct hapax_token none;
+
+    return memcmp(&op->token, &none, sizeof(none)) != 0;
+}
+
+/* An operator's READ has no token, and changes nothing. */
+static void told_old_read(struct hapax__pair *p)
+{
+    const struct hapax__pair_shown *shown;
+
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, false);
+        return;
+    }
+    if (completed(&p->old) && !completed(&p->new) && has_token(p->op)) {
+        begin_mirror(p);
+        return;
+    }
+    shown = known_best(p);
+    end(p, shown->record.state == HAPAX_STATE_ABSENT ? HAPAX_ABSENT : HAPAX_FOUND, shown);
+}
+
+static void told_new_read(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, false);
+    else if (completed(&p->new))
+        end(p, HAPAX_FOUND, &p->new);
+    else
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_READ, told_old_read);
+}
+
+/* ---- RESOLVE ------------------------------------------------------------------------- */
+
+static void told_new_resolve(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, true);
+    else if (p->sub.verdict == HAPAX_ABSENT)
+        end(p, p->verdict, &p->old);
+    else
+        end(p, p->sub.verdict, &p->new);
+}
+
+static void told_old_resolve(struct hapax__pair *p)
+{
+    uint32_t attempt = p->new.record.attempt;
+
+    p->verdict = p->sub.verdict;
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, false);
+    } else if (p->sub.verdict == HAPAX_OK || p->sub.verdict == HAPAX_ABSENT) {
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE, told_new_resolve);
+        p->sub.if_attempt = p->op->if_attempt ? attempt : 0;
+    } else {
+        end(p, p->sub.verdict, &p->old);
+    }
+}
+
+static void resolve_old(struct hapax__pair *p)
+{
+    uint32_t attempt = p->old.record.attempt;
+
+    ask(p, HAPAX__HALF_OLD, HAPAX_OP_RESOLVE, told_old_resolve);
+    p->sub.if_attempt = p->op->if_attempt ? attempt : 0;
+}
+
+/* The operator names the attempt that a READ has shown, which is that of one half. */
+static void told_old_state(struct hapax__pair *p)
+{
+    const struct hapax__pair_shown *best = known_best(p);
+
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, false);
+    else if (p->op->if_attempt && best->record.state != HAPAX_STATE_ABSENT &&
+             best->record.attempt != p->op->if_attempt)
+        end(p, HAPAX_LOST, best);
+    else if (!p->op->force && (live(&p->old) || live(&p->new)))
+        end(p, HAPAX_IN_FLIGHT, live(&p->new) ? &p->new : &p->old);
+    else
+        resolve_old(p);
+}
+
+static void told_new_state(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, false);
+    else
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_READ, told_old_state);
+}
+
+/* ---- what the new half knows --------------------------------------------------------- */
+
+/* What is known of attempts that are over. */
+static bool covers_past(const struct hapax_record *old, const struct hapax_record *new)
+{
+    return (new->hold || !old->hold) && (new->stale || !old->stale) && new->spent >= old->spent &&
+           (hapax__unbound(old) || !hapax__unbound(new));
+}
+
+/* An import has put it there, and since then nothing has happened in either half. */
+static bool same_version(const struct hapax_record *old, const struct hapax_record *new)
+{
+    return old->state == new->state && old->created_us == new->created_us &&
+           old->updated_us == new->updated_us && old->fence == new->fence;
+}
+
+bool hapax__pair_covers(const struct hapax__pair_shown *old, const struct hapax__pair_shown *new,
+                        int64_t since_us)
+{
+    if (old->record.state == HAPAX_STATE_ABSENT || completed(new) ||
+        same_version(&old->record, &new->record))
+        return true;
+    if (old->record.created_us > since_us && !completed(old))
+        return true;
+    if (new->record.state == HAPAX_STATE_ABSENT)
+        return hapax__unbound(&old->record);
+    switch (old->record.state) {
+    case HAPAX_STATE_COMPLETED:
+        return false;
+    case HAPAX_STATE_UNKNOWN:
+        return new->record.state == HAPAX_STATE_UNKNOWN;
+    case HAPAX_STATE_STARTED:
+        /* An older claim is of an O door, or may be: the new half knows nothing of it. */
+        return old->record.fence > (uint64_t)since_us && covers_past(&old->record, &new->record);
+    default:
+        return covers_past(&old->record, &new->record);
+    }
+}
+
+/* ---- the pair ------------------------------------------------------------------------ */
+
+void hapax__pair_begin(struct hapax__pair *p, struct hapax_op *op)
+{
+    memset(p, 0, sizeof(*p));
+    p->op = op;
+    switch (op->kind) {
+    case HAPAX_OP_CLAIM:
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RENEW, told_look);
+        return;
+    case HAPAX_OP_RENEW:
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_RENEW,
+            op->if_attempt ? told_old_attempt : told_old_renewal);
+        p->sub.reconciled = op->reconciled && !op->if_attempt;
+        return;
+    case HAPAX_OP_COMPLETE:
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_COMPLETE, told_old_completion);
+        return;
+    case HAPAX_OP_FAIL:
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_FAIL, told_old_failure);
+        return;
+    case HAPAX_OP_READ:
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_READ, told_new_read);
+        return;
+    default:
+        assert(op->kind == HAPAX_OP_RESOLVE);
+        if (op->force && !op->if_attempt)
+            resolve_old(p);
+        else
+            ask(p, HAPAX__HALF_NEW, HAPAX_OP_READ, told_new_state);
+    }
+}
+
+bool hapax__pair_told(struct hapax__pair *p)
+{
+    struct hapax__pair_shown *shown = shown_by(p);
+
+    if (p->sub.verdict != HAPAX_NO_VERDICT) {
+        shown->record = p->sub.record;
+        shown->now_us = p->sub.now_us;
+    }
+    p->then(p);
+    return p->then != NULL;
+}

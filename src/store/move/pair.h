@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One op of a move: store as a state machine: which op of which half comes next, and what both say
+ * together. Pure, so that a test can end a process, lose a reply or let another door go ahead
+ * between any two of these ops (tests/store/test_move.c).
+ *
+ * Three kinds of doors share an operation during a move: those with the old store alone (O), those
+ * with both (M), and those with the new one alone (N). O and M may be there at once, and M and N;
+ * never O and N. docs/design.md, "Moving", says why what is done here is enough.
+ *
+ * A half here is a store: the old one or the new one. The invariants:
+ *   - M runs only what both halves have granted to its token;
+ *   - M shows no outcome that the new half does not have;
+ *   - a token whose claim was given back, and nobody knows whether that has landed, is LOST: its
+ *     flow never claims with it again.
+ */
+#ifndef HAPAX_STORE_MOVE_PAIR_H
+#define HAPAX_STORE_MOVE_PAIR_H
+
+#include <hapax/store.h>
+
+enum hapax__half { HAPAX__HALF_OLD, HAPAX__HALF_NEW };
+
+struct hapax__pair;
+typedef void hapax__pair_then(struct hapax__pair *pair);
+
+/* What a half has shown of the operation. */
+struct hapax__pair_shown {
+    struct hapax_record record;
+    int64_t now_us;
+};
+
+struct hapax__pair {
+    /* for the caller */
+    enum hapax__half half;
+    /* To be run on that half. What its answer points to must stay until the pair is over. */
+    struct hapax_op sub;
+
+    /* the pair's own */
+    struct hapax_op *op; /* what was asked; answered when the pair is over */
+    hapax__pair_then *then; /* takes the answer of sub; NULL: the pair is over */
+    struct hapax__pair_shown old, new; /* the last answer of each half */
+    bool ours; /* the new half has granted the token already */
+    bool gives_again; /* the claim was given back once, without an answer */
+    enum hapax_verdict verdict; /* to be answered once a claim was given back */
+    enum hapax_error error;
+    enum hapax_differs differs;
+    struct hapax__pair_shown shown;
+};
+
+/* Begins an op, which must be by id and no IMPORT. pair->sub is the first one to run. */
+void hapax__pair_begin(struct hapax__pair *pair, struct hapax_op *op);
+
+/* sub was answered, by a verdict or an error. False: the pair is over and its op answered;
+ * otherwise sub is the next one to run. */
+bool hapax__pair_told(struct hapax__pair *pair);
+
+/* Whether the new half knows all that the old one knows of an operation, so that a door may have
+ * the new one alone. since_us is a time of the old half's clock from which on M doors alone write
+ * there: what began later has begun in both. Both records are as a READ has shown them. */
+bool hapax__pair_covers(const struct hapax__pair_shown *old, const struct hapax__pair_shown *new,
+                        int64_t since_us);
+
+#endif

@@ -1,0 +1,887 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A move, simulated: real flows in processes that are given, one after the other, both stores in
+ * place of the old one, and then the new one alone. Between the two steps a copy runs, while all of
+ * them work. Each process is killed for each step, in whatever it is doing. Every op of a half goes
+ * over a network of its own, which may lose a request or a reply, deliver a request twice or long
+ * after the door has stopped waiting, and refuse it. The stores are the machine, with clocks that
+ * differ and drift.
+ *
+ * The rules, of each operation: nothing runs twice at once, within its lease; nothing runs again
+ * unless an attempt's result was not known and the policy asks for it then; nothing runs once an
+ * outcome was shown; no two outcomes are shown, and once one was, no answer says that it is not
+ * known; in the end, when all is well, each operation is answered, by the outcome that was shown if
+ * one was. Hooks tell the truth, and keep earlier attempts from having their effect later.
+ *
+ *     sim_move [--first N] [--schedules N]          many seeds
+ *     sim_move --seed N                             one, with what happens
+ */
+#include "core/drive.h"
+#include "core/machine.h"
+#include "core/record.h"
+#include "store/move/pair.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROCS      3
+#define IDS        2
+#define CALLS_MAX  64
+#define EXECS_MAX  128
+#define MSGS_MAX   256
+#define EVENTS_MAX 1024
+#define RECORD_MAX 512
+#define NAME_LEN   4
+#define MS         INT64_C(1000)
+#define EPOCH_US   INT64_C(1700000000000000)
+#define LEASE_MS   200
+#define REPLY_US   (60 * MS)
+#define DRIFT_US   (10 * MS) /* of the clocks, within a lease */
+#define STEPS_MAX  200000
+#define REST_US    (120 * 1000 * MS)
+
+enum kind { DOOR_OLD, DOOR_BOTH, DOOR_NEW };
+
+enum event_kind { CALL, REQUEST, REPLY, TIMEOUT, WAKE, EFFECT, END, HOOK, ROLL, COPY, CRASH, CALM };
+
+struct event {
+    int64_t at_us;
+    uint32_t seq, stamp;
+    enum event_kind kind;
+    int who;
+};
+
+struct message {
+    bool used;
+    struct hapax_op op;
+    enum hapax__half half;
+    int call;
+    uint32_t ask;
+    uint8_t name[NAME_LEN];
+};
+
+struct exec {
+    int call, id;
+    enum hapax_class cls;
+    bool has_effect, effected, barred, running, ended;
+    uint8_t name[NAME_LEN]; /* of its outcome */
+};
+
+struct call {
+    struct hapax__flow flow;
+    struct hapax__pair pair;
+    enum { UNUSED, LIVE, OVER, DEAD } state;
+    enum kind kind; /* of its door */
+    int proc, id, exec;
+    bool asking, hook_no, last, answered;
+    bool known; /* when it began, the outcome had been shown */
+    uint32_t ask, wake_stamp;
+    uint8_t kept[4][NAME_LEN]; /* what answers of the pair's ops point to */
+    unsigned kept_count;
+};
+
+struct half {
+    struct hapax_record records[IDS];
+    bool present[IDS];
+    int64_t skew_us;
+    int drift; /* in 1024ths */
+};
+
+static struct world {
+    uint64_t random;
+    bool trace, failed, calm;
+    char rule[160];
+    int64_t now_us;
+    struct event heap[EVENTS_MAX];
+    unsigned heap_count;
+    uint32_t seq;
+    struct half half[2];
+    enum kind kinds[PROCS];
+    struct hapax__waiters waiters[PROCS];
+    struct hapax__bucket buckets[PROCS][4];
+    struct call calls[CALLS_MAX];
+    struct exec execs[EXECS_MAX];
+    struct message msgs[MSGS_MAX];
+    int calls_count, execs_count;
+    struct hapax_policy policy;
+    bool hook;
+    unsigned lost, late, twice, refused, broken; /* in 1000ths */
+    int rolled; /* processes that have made the present step */
+    int copy_id, copy_step; /* -1: no copy runs */
+    int64_t since_us;
+    struct hapax__pair_shown copied[2];
+    struct hapax__pair_shown gone;
+    bool shown[IDS];
+    uint8_t shown_name[IDS][NAME_LEN];
+    uint64_t marks[8];
+} w;
+
+enum {
+    MARK_MIRRORED,
+    MARK_GIVEN_BACK,
+    MARK_FROM_NEW,
+    MARK_COPIED,
+    MARK_REPLACED,
+    MARK_STALE,
+    MARK_UNKNOWN,
+    MARK_REPLAYED
+};
+static const char *const mark_names[] = {"an outcome of the old store brought to the new one",
+                                         "a claim given back",
+                                         "an outcome of the new store answered to one with both",
+                                         "a record copied",
+                                         "a record copied over another",
+                                         "an attempt after a death",
+                                         "an operation left unknown",
+                                         "a replay"};
+
+/* ---- chance and time ------------------------------------------------------------------- */
+
+static uint64_t next(void)
+{
+    uint64_t z = w.random += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static int64_t between(int64_t low, int64_t high)
+{
+    return low + (int64_t)(next() % (uint64_t)(high - low + 1));
+}
+
+static bool chance(unsigned thousandths)
+{
+    return thousandths > 0 && next() % 1000 < thousandths;
+}
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *format, ...)
+{
+    va_list args;
+
+    if (!w.trace)
+        return;
+    printf("%10.3f ms  ", (double)w.now_us / 1000);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+}
+
+static void violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void violate(const char *format, ...)
+{
+    va_list args;
+
+    if (w.failed)
+        return;
+    w.failed = true;
+    va_start(args, format);
+    vsnprintf(w.rule, sizeof(w.rule), format, args);
+    va_end(args);
+    say("VIOLATION: %s", w.rule);
+}
+
+static bool earlier(const struct event *a, const struct event *b)
+{
+    return a->at_us != b->at_us ? a->at_us < b->at_us : a->seq < b->seq;
+}
+
+static void at(int64_t at_us, enum event_kind kind, int who, uint32_t stamp)
+{
+    struct event event = {at_us, w.seq++, stamp, kind, who};
+    unsigned i = w.heap_count++;
+
+    assert(i < EVENTS_MAX);
+    for (; i > 0 && earlier(&event, &w.heap[(i - 1) / 2]); i = (i - 1) / 2)
+        w.heap[i] = w.heap[(i - 1) / 2];
+    w.heap[i] = event;
+}
+
+static bool take(struct event *event)
+{
+    struct event last;
+    unsigned i = 0, child;
+
+    if (w.heap_count == 0)
+        return false;
+    *event = w.heap[0];
+    last = w.heap[--w.heap_count];
+    while ((child = 2 * i + 1) < w.heap_count) {
+        if (child + 1 < w.heap_count && earlier(&w.heap[child + 1], &w.heap[child]))
+            child++;
+        if (!earlier(&w.heap[child], &last))
+            break;
+        w.heap[i] = w.heap[child];
+        i = child;
+    }
+    w.heap[i] = last;
+    return true;
+}
+
+/* ---- the stores ------------------------------------------------------------------------ */
+
+static int64_t clock_of(const struct half *half)
+{
+    return EPOCH_US + w.now_us + half->skew_us + w.now_us * half->drift / 1024;
+}
+
+static uint8_t *keep_name(struct hapax_span *span, uint8_t name[NAME_LEN])
+{
+    if (span->len == NAME_LEN) {
+        memmove(name, span->ptr, NAME_LEN);
+        span->ptr = name;
+    }
+    return name;
+}
+
+static void judge(enum hapax__half which, struct hapax_op *op)
+{
+    static uint8_t stored[2][IDS][NAME_LEN];
+    struct half *half = &w.half[which];
+    int id = op->id.bytes[31] - 1;
+    struct hapax_record next, *record = &half->records[id];
+    enum hapax__write write =
+        hapax__machine(half->present[id] ? record : NULL, op, clock_of(half), &next);
+
+    say("        %s: op%d of c%d: %s%s, attempt %u, %s%s", which ? "NEW" : "OLD", (int)op->kind,
+        op->token.bytes[15] - 1, hapax_verdict_name(op->verdict),
+        op->reconciled ? " reconciled" : "", op->record.attempt, hapax_state_name(op->record.state),
+        op->record.stale ? " stale" : "");
+    /* The outcome's name is the store's own from here on; the answer keeps what it shows. */
+    if (write == HAPAX__WRITE) {
+        *record = next;
+        (void)keep_name(&record->outcome.headers, stored[which][id]);
+    }
+    half->present[id] = write == HAPAX__WRITE || (half->present[id] && write == HAPAX__KEEP);
+}
+
+/* ---- the network ----------------------------------------------------------------------- */
+
+static struct message *new_message(const struct hapax_op *op, enum hapax__half half, int call)
+{
+    for (int i = 0; i < MSGS_MAX; i++) {
+        struct message *msg = &w.msgs[i];
+
+        if (msg->used)
+            continue;
+        *msg = (struct message){true, *op, half, call, w.calls[call].ask, {0}};
+        return msg;
+    }
+    abort();
+}
+
+static void deliver(const struct hapax_op *op, enum hapax__half half, int call, int64_t after_us)
+{
+    struct message *msg = new_message(op, half, call);
+
+    /* What the op lends may go before a late copy arrives. */
+    (void)keep_name(&msg->op.outcome.headers, msg->name);
+    at(w.now_us + after_us, REQUEST, (int)(msg - w.msgs), 0);
+}
+
+static void answer_op(struct call *call, struct hapax_op *op);
+
+static void send_op(int n, const struct hapax_op *op, enum hapax__half half)
+{
+    struct call *call = &w.calls[n];
+
+    call->ask++;
+    call->asking = true;
+    at(w.now_us + REPLY_US, TIMEOUT, n, call->ask);
+    if (chance(w.refused)) {
+        struct message *msg = new_message(op, half, n);
+
+        msg->op.verdict = HAPAX_NO_VERDICT;
+        msg->op.error = HAPAX_ERR_UNAVAILABLE;
+        at(w.now_us + MS / 2, REPLY, (int)(msg - w.msgs), 0);
+        return;
+    }
+    if (chance(w.lost))
+        return;
+    if (chance(w.late)) {
+        deliver(op, half, n, REPLY_US + between(0, 3 * LEASE_MS * MS));
+        return;
+    }
+    deliver(op, half, n, between(100, 3 * MS));
+    if (chance(w.twice))
+        deliver(op, half, n, between(0, 3 * LEASE_MS * MS));
+}
+
+static void request(struct message *msg)
+{
+    uint8_t *name = msg->name;
+
+    judge(msg->half, &msg->op);
+    if (chance(w.lost) || (w.calls[msg->call].state != LIVE)) {
+        msg->used = false;
+        return;
+    }
+    (void)keep_name(&msg->op.record.outcome.headers, name);
+    at(w.now_us + between(100, 3 * MS), REPLY, (int)(msg - w.msgs), 0);
+}
+
+static void reply(struct message *msg)
+{
+    struct call *call = &w.calls[msg->call];
+
+    msg->used = false;
+    if (call->state == LIVE && call->asking && call->ask == msg->ask)
+        answer_op(call, &msg->op);
+}
+
+/* ---- doors ----------------------------------------------------------------------------- */
+
+static const struct hapax_span scope_name = {(const uint8_t *)"default", 7};
+
+static int64_t flow_now(const struct hapax__flow *flow)
+{
+    (void)flow;
+    return w.now_us;
+}
+
+/* Whether it is known that another attempt may run. */
+static bool over_and_known(const struct exec *exec)
+{
+    if (exec->barred && !exec->effected)
+        return true; /* a hook has said no */
+    return exec->ended &&
+           (exec->cls == HAPAX_CLASS_NOT_RUN ||
+            (exec->cls == HAPAX_CLASS_FAILED && w.policy.on_expired == HAPAX_EXPIRED_RERUN));
+}
+
+/* Whether it runs, and its door may rely on its lease. */
+static bool holds(const struct exec *exec)
+{
+    const struct call *call = &w.calls[exec->call];
+
+    return exec->running && call->state == LIVE && !call->flow.lost &&
+           call->flow.lease_end_us - DRIFT_US > w.now_us;
+}
+
+static void run_handler(struct call *call)
+{
+    struct exec *exec = &w.execs[w.execs_count];
+    int64_t last_us = chance(300) ? 3 * LEASE_MS * MS : 30 * MS, end_us = between(0, last_us);
+    bool may_repeat =
+        (call->flow.stale && w.policy.on_expired == HAPAX_EXPIRED_RERUN) || call->hook_no;
+
+    say("c%d (%d) RUN id %d%s", (int)(call - w.calls), (int)call->kind, call->id,
+        call->flow.stale ? " stale" : "");
+    w.marks[MARK_STALE] += call->flow.stale;
+    if (w.shown[call->id])
+        violate("id %d runs after its outcome was shown", call->id);
+    for (int i = 0; i < w.execs_count; i++) {
+        if (w.execs[i].id != call->id)
+            continue;
+        if (!may_repeat && !over_and_known(&w.execs[i]))
+            violate("id %d runs again, for c%d after c%d", call->id, (int)(call - w.calls),
+                    w.execs[i].call);
+        if (holds(&w.execs[i]))
+            violate("id %d runs for c%d while it runs for c%d", call->id, (int)(call - w.calls),
+                    w.execs[i].call);
+    }
+    assert(w.execs_count < EXECS_MAX);
+    call->exec = w.execs_count++;
+    *exec = (struct exec){.call = (int)(call - w.calls), .id = call->id, .running = true};
+    snprintf((char *)exec->name, sizeof(exec->name), "%03d", call->exec);
+    exec->cls = HAPAX_CLASS_FINAL;
+    exec->has_effect = true;
+    if (!w.calm && chance(w.broken)) {
+        exec->cls = (enum hapax_class)between(HAPAX_CLASS_FINAL + 1, HAPAX_CLASS_UNKNOWN);
+        exec->has_effect = exec->cls != HAPAX_CLASS_NOT_RUN && chance(500);
+    }
+    if (exec->has_effect)
+        at(w.now_us + between(0, end_us), EFFECT, call->exec, 0);
+    at(w.now_us + end_us, END, call->exec, 0);
+}
+
+/* The answer shows an outcome that is to stand. */
+static void show(const struct call *call, const struct hapax_outcome *outcome)
+{
+    if (outcome->headers.len != NAME_LEN) {
+        violate("id %d: an outcome that nobody made", call->id);
+        return;
+    }
+    if (w.shown[call->id] && memcmp(w.shown_name[call->id], outcome->headers.ptr, NAME_LEN) != 0)
+        violate("id %d: outcome %.4s is shown, and %.4s was", call->id,
+                (const char *)outcome->headers.ptr, (const char *)w.shown_name[call->id]);
+    w.shown[call->id] = true;
+    memcpy(w.shown_name[call->id], outcome->headers.ptr, NAME_LEN);
+}
+
+static void answered(struct call *call)
+{
+    const struct hapax_answer *a = &call->flow.answer;
+    bool shown = w.shown[call->id];
+
+    say("c%d ANSWER %s %.4s%s", (int)(call - w.calls), hapax_answer_name(a->kind),
+        a->outcome.headers.len ? (const char *)a->outcome.headers.ptr : "",
+        a->recorded ? " recorded" : "");
+    call->answered = true;
+    if (a->kind == HAPAX_ANSWER_REPLAY || (a->kind == HAPAX_ANSWER_FRESH && a->recorded &&
+                                           call->flow.end.kind == HAPAX_OP_COMPLETE)) {
+        w.marks[MARK_REPLAYED] += a->kind == HAPAX_ANSWER_REPLAY;
+        show(call, &a->outcome);
+    }
+    w.marks[MARK_UNKNOWN] += a->kind == HAPAX_ANSWER_UNKNOWN;
+    /* A hook that could not tell speaks for itself. */
+    if (call->known && call->flow.end.kind == 0 &&
+        (a->kind == HAPAX_ANSWER_UNKNOWN || a->kind == HAPAX_ANSWER_FAILED ||
+         a->kind == HAPAX_ANSWER_MISMATCH || a->kind == HAPAX_ANSWER_GONE))
+        violate("id %d: c%d is answered %s after an outcome was shown", call->id,
+                (int)(call - w.calls), hapax_answer_name(a->kind));
+    if (call->last && shown && a->kind != HAPAX_ANSWER_REPLAY)
+        violate("id %d: in the end its outcome is gone: %s", call->id, hapax_answer_name(a->kind));
+    if (call->last && !shown && a->kind != HAPAX_ANSWER_UNKNOWN && a->kind != HAPAX_ANSWER_REPLAY &&
+        a->kind != HAPAX_ANSWER_FRESH)
+        violate("id %d: in the end it is answered %s", call->id, hapax_answer_name(a->kind));
+}
+
+static bool act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t now_us)
+{
+    struct call *call = flow->door;
+    int n = (int)(call - w.calls);
+
+    (void)now_us;
+    switch (what) {
+    case HAPAX__FLOW_PAUSE:
+        if (flow->wake_us < INT64_MAX)
+            at(flow->wake_us > w.now_us ? flow->wake_us : w.now_us + 1, WAKE, n,
+               ++call->wake_stamp);
+        break;
+    case HAPAX__FLOW_ASK:
+        say("c%d (%d) ASK op%d", n, (int)call->kind, (int)flow->op.kind);
+        if (call->kind != DOOR_BOTH) {
+            send_op(n, &flow->op, call->kind == DOOR_OLD ? HAPAX__HALF_OLD : HAPAX__HALF_NEW);
+            break;
+        }
+        call->kept_count = 0;
+        hapax__pair_begin(&call->pair, &flow->op);
+        send_op(n, &call->pair.sub, call->pair.half);
+        break;
+    case HAPAX__FLOW_RUN:
+        run_handler(call);
+        break;
+    case HAPAX__FLOW_RECONCILE:
+        say("c%d RECONCILE", n);
+        at(w.now_us + between(0, 20 * MS), HOOK, n, 0);
+        break;
+    case HAPAX__FLOW_ANSWER:
+        answered(call);
+        break;
+    case HAPAX__FLOW_END:
+        say("c%d END", n);
+        call->state = OVER;
+        break;
+    default:
+        say("c%d ABANDON", n);
+    }
+    return !w.failed;
+}
+
+static void drive(struct call *call)
+{
+    static const struct hapax__flow_door door = {flow_now, act};
+
+    (void)hapax__flow_drive(&call->flow, &door);
+}
+
+static void told(struct call *call)
+{
+    call->asking = false;
+    say("c%d TOLD %s", (int)(call - w.calls), hapax_verdict_name(call->flow.op.verdict));
+    hapax__flow_told(&call->flow, w.now_us);
+    drive(call);
+}
+
+static void note_pair(const struct hapax__pair *pair, const struct hapax_op *asked)
+{
+    bool new = pair->half == HAPAX__HALF_NEW;
+
+    w.marks[MARK_MIRRORED] += new && asked->kind == HAPAX_OP_COMPLETE &&
+                              asked->verdict == HAPAX_OK && pair->op->kind != HAPAX_OP_COMPLETE;
+    w.marks[MARK_GIVEN_BACK] += asked->kind == HAPAX_OP_FAIL && pair->op->kind == HAPAX_OP_CLAIM;
+    w.marks[MARK_FROM_NEW] += new && asked->kind == HAPAX_OP_RENEW &&
+                              asked->verdict == HAPAX_LOST &&
+                              asked->record.state == HAPAX_STATE_COMPLETED;
+}
+
+/* The store answered the op that is out: the flow's own, or one of its pair. */
+static void answer_op(struct call *call, struct hapax_op *op)
+{
+    struct hapax__pair *pair = &call->pair;
+    struct hapax_span *name;
+
+    assert(call->kept_count < 64);
+    if (call->kind != DOOR_BOTH) {
+        call->flow.op = *op;
+        told(call);
+        return;
+    }
+    name = &op->record.outcome.headers;
+    (void)keep_name(name, call->kept[call->kept_count++ % 4]);
+    note_pair(pair, op);
+    op->outcome = pair->sub.outcome; /* lent by the asker; the message's copy goes */
+    pair->sub = *op;
+    if (hapax__pair_told(pair))
+        send_op((int)(call - w.calls), &pair->sub, pair->half);
+    else
+        told(call);
+}
+
+static void timed_out(struct call *call, uint32_t ask)
+{
+    struct hapax_op op;
+
+    if (call->state != LIVE || !call->asking || call->ask != ask)
+        return;
+    op = call->kind == DOOR_BOTH ? call->pair.sub : call->flow.op;
+    op.verdict = HAPAX_NO_VERDICT;
+    op.error = HAPAX_ERR_INDETERMINATE;
+    answer_op(call, &op);
+}
+
+static void call_begins(struct call *call)
+{
+    struct hapax__flow_request request = {.key = HAPAX__KEY_GIVEN, .key_len = 20};
+
+    call->proc = (int)between(0, PROCS - 1);
+    call->kind = w.kinds[call->proc];
+    call->state = LIVE;
+    call->exec = -1;
+    call->known = w.shown[call->id];
+    request.scope = scope_name;
+    request.reconciles = w.hook;
+    memset(&request.id, call->id + 1, sizeof(request.id));
+    memset(&request.fingerprint, 0xf1, sizeof(request.fingerprint));
+    memset(&request.caller, 0xc1, sizeof(request.caller));
+    for (int i = 0; i < 14; i++)
+        request.token.bytes[i] = (uint8_t)next();
+    request.token.bytes[15] = (uint8_t)(call - w.calls + 1);
+    call->flow.door = call;
+    say("c%d BEGIN id %d at p%d (%d)", (int)(call - w.calls), call->id, call->proc,
+        (int)call->kind);
+    hapax__flow_begin(&call->flow, &w.policy, &w.waiters[call->proc], &request, w.now_us);
+    drive(call);
+}
+
+static void effect(struct exec *exec)
+{
+    if (w.calls[exec->call].state == DEAD)
+        return;
+    if (exec->barred)
+        exec->cls = HAPAX_CLASS_NOT_RUN;
+    else
+        exec->effected = true;
+    say("EFFECT of c%d%s", exec->call, exec->barred ? ": refused" : "");
+}
+
+static void ended(struct exec *exec)
+{
+    struct call *call = &w.calls[exec->call];
+    struct hapax_outcome outcome = {.status = 200, .body_kept = true};
+
+    if (call->state != LIVE || !exec->running)
+        return;
+    exec->running = false;
+    exec->ended = true;
+    outcome.headers = (struct hapax_span){exec->name, NAME_LEN};
+    say("c%d HANDLED class %d", exec->call, (int)exec->cls);
+    hapax__flow_handled(&call->flow, exec->cls, &outcome, w.now_us);
+    drive(call);
+}
+
+static void hook(struct call *call)
+{
+    struct hapax_outcome outcome = {.status = 200, .body_kept = true};
+    enum hapax_class cls = HAPAX_CLASS_NOT_RUN;
+
+    if (call->state != LIVE)
+        return;
+    for (int i = 0; i < w.execs_count; i++) {
+        struct exec *exec = &w.execs[i];
+
+        if (exec->id != call->id)
+            continue;
+        exec->barred = true;
+        if (exec->effected) {
+            cls = HAPAX_CLASS_FINAL;
+            outcome.headers = (struct hapax_span){exec->name, NAME_LEN};
+            break;
+        }
+    }
+    if (!w.calm && chance(150))
+        cls = HAPAX_CLASS_UNKNOWN;
+    call->hook_no = cls == HAPAX_CLASS_NOT_RUN;
+    say("c%d HOOK class %d", (int)(call - w.calls), (int)cls);
+    hapax__flow_reconciled(&call->flow, cls, &outcome, w.now_us);
+    drive(call);
+}
+
+static void kill_process(int proc)
+{
+    say("p%d KILLED", proc);
+    for (int i = 0; i < w.calls_count; i++)
+        if (w.calls[i].proc == proc && w.calls[i].state == LIVE)
+            w.calls[i].state = DEAD;
+    hapax__waiters_init(&w.waiters[proc], w.buckets[proc], 4);
+}
+
+/* ---- the move -------------------------------------------------------------------------- */
+
+static void roll(void)
+{
+    int proc = w.rolled % PROCS;
+
+    kill_process(proc);
+    w.kinds[proc]++;
+    w.rolled++;
+    say("p%d HAS %s", proc, w.kinds[proc] == DOOR_BOTH ? "BOTH" : "NEW");
+    if (w.rolled == PROCS) {
+        w.since_us = clock_of(&w.half[HAPAX__HALF_OLD]);
+        w.copy_id = w.copy_step = 0;
+        at(w.now_us + between(0, LEASE_MS * MS), COPY, 0, 0);
+    } else if (w.rolled < 2 * PROCS) {
+        at(w.now_us + between(0, 2 * LEASE_MS * MS), ROLL, 0, 0);
+    } else {
+        at(w.now_us + 2 * LEASE_MS * MS, CALM, 0, 0);
+    }
+}
+
+static struct hapax_op copy_op(enum hapax__half half, enum hapax_op_kind kind)
+{
+    static uint8_t encoded[RECORD_MAX], names[2][NAME_LEN];
+    struct hapax_op op = {.kind = kind};
+    struct hapax_record bare = w.copied[HAPAX__HALF_OLD].record;
+
+    memset(&op.id, w.copy_id + 1, sizeof(op.id));
+    if (kind == HAPAX_OP_IMPORT) {
+        op.outcome = bare.outcome;
+        bare.outcome = (struct hapax_outcome){0};
+        assert(hapax__record_size(&bare) <= RECORD_MAX);
+        op.import = (struct hapax_span){encoded, hapax__record_size(&bare)};
+        hapax__record_encode(encoded, &bare);
+    }
+    if (kind == HAPAX_OP_RESOLVE) {
+        memset(&op.token, 0xee, sizeof(op.token));
+        op.resolve = HAPAX_RESOLVE_FORGET;
+        op.if_attempt = w.copied[HAPAX__HALF_NEW].record.attempt;
+    }
+    judge(half, &op);
+    if (kind == HAPAX_OP_READ)
+        (void)keep_name(&op.record.outcome.headers, names[half]);
+    return op;
+}
+
+static bool is_live(const struct hapax__pair_shown *shown)
+{
+    return shown->record.state == HAPAX_STATE_STARTED &&
+           shown->now_us < shown->record.lease_until_us;
+}
+
+/* One op of the copy: READ in the old half, READ in the new one, IMPORT, and where there is another
+ * record FORGET and IMPORT; then the READs again, until all is there. */
+static void copy(void)
+{
+    struct hapax_op op;
+    bool covered;
+
+    switch (w.copy_step) {
+    case 0:
+    case 1:
+        op = copy_op((enum hapax__half)w.copy_step, HAPAX_OP_READ);
+        w.copied[w.copy_step] = (struct hapax__pair_shown){op.record, op.now_us};
+        if (w.copy_step++ == 0)
+            break;
+        covered = hapax__pair_covers(&w.copied[0], &w.copied[1], w.since_us);
+        say("        COPY: id %d is %s", w.copy_id, covered ? "there" : "not there");
+        if (covered) {
+            w.copy_id++;
+            w.copy_step = 0;
+        } else if (is_live(&w.copied[0])) {
+            w.copy_step = 0;
+        }
+        break;
+    case 2:
+    case 4:
+        op = copy_op(HAPAX__HALF_NEW, HAPAX_OP_IMPORT);
+        w.marks[w.copy_step == 2 ? MARK_COPIED : MARK_REPLACED] += op.verdict == HAPAX_OK;
+        w.copy_step = op.verdict == HAPAX_FOUND && w.copy_step == 2 ? 3 : 0;
+        w.copy_id += op.verdict == HAPAX_OK;
+        break;
+    default:
+        op = copy_op(HAPAX__HALF_NEW, HAPAX_OP_RESOLVE);
+        w.copy_step = op.verdict == HAPAX_OK || op.verdict == HAPAX_ABSENT ? 4 : 0;
+    }
+    if (w.copy_id < IDS) {
+        at(w.now_us + (chance(100) ? between(0, LEASE_MS * MS) : between(100, 3 * MS)), COPY, 0, 0);
+    } else {
+        say("        COPY: all is there");
+        at(w.now_us + between(0, 2 * LEASE_MS * MS), ROLL, 0, 0);
+    }
+}
+
+static void calm(void)
+{
+    say("CALM");
+    w.calm = true;
+    w.lost = w.late = w.twice = w.refused = w.broken = 0;
+    w.policy.wait_ms = 60000;
+    w.policy.timeout_ms = 30000;
+    /* By then late copies of requests are over, and each lease, and no breaker is open. */
+    for (int id = 0; id < IDS && w.calls_count < CALLS_MAX; id++) {
+        w.calls[w.calls_count].id = id;
+        w.calls[w.calls_count].last = true;
+        at(w.now_us + 8 * LEASE_MS * MS + 6000 * MS, CALL, w.calls_count++, 0);
+    }
+}
+
+/* ---- a schedule ------------------------------------------------------------------------ */
+
+static void handle(const struct event *event)
+{
+    struct call *call = &w.calls[event->who < CALLS_MAX ? event->who : 0];
+
+    switch (event->kind) {
+    case CALL:
+        call_begins(call);
+        return;
+    case REQUEST:
+        request(&w.msgs[event->who]);
+        return;
+    case REPLY:
+        reply(&w.msgs[event->who]);
+        return;
+    case TIMEOUT:
+        timed_out(call, event->stamp);
+        return;
+    case WAKE:
+        if (call->state == LIVE && call->wake_stamp == event->stamp)
+            drive(call);
+        return;
+    case EFFECT:
+        effect(&w.execs[event->who]);
+        return;
+    case END:
+        ended(&w.execs[event->who]);
+        return;
+    case HOOK:
+        hook(call);
+        return;
+    case ROLL:
+        roll();
+        return;
+    case COPY:
+        copy();
+        return;
+    case CRASH:
+        if (!w.calm)
+            kill_process(event->who);
+        return;
+    case CALM:
+        calm();
+    }
+}
+
+static void draw(void)
+{
+    bool harsh = chance(700);
+
+    hapax_policy_init(&w.policy);
+    w.policy.lease_ms = LEASE_MS;
+    w.policy.run_max_ms = 20 * LEASE_MS;
+    w.policy.retention_ms = 3600000;
+    w.policy.timeout_ms = between(50, 2000);
+    w.policy.save_wait_ms = between(5, 2000);
+    w.policy.wait_ms = chance(600) ? between(20, 8 * LEASE_MS) : 0;
+    w.policy.on_expired = (enum hapax_on_expired)between(1, 3);
+    w.hook = w.policy.on_expired == HAPAX_EXPIRED_RECONCILE;
+    if (harsh) {
+        w.lost = (unsigned)between(0, 200);
+        w.late = (unsigned)between(0, 200);
+        w.twice = (unsigned)between(0, 200);
+        w.refused = (unsigned)between(0, 150);
+        w.broken = (unsigned)between(0, 500);
+    }
+    for (int half = 0; half < 2; half++) {
+        w.half[half].skew_us = chance(500) ? between(-3000 * MS, 3000 * MS) : 0;
+        w.half[half].drift = chance(500) ? (int)between(-20, 20) : 0;
+    }
+    for (int i = 0; i < PROCS; i++)
+        hapax__waiters_init(&w.waiters[i], w.buckets[i], 4);
+    for (int64_t n = between(4, 24); n > 0; n--) {
+        w.calls[w.calls_count].id = (int)between(0, IDS - 1);
+        at(between(0, 16 * LEASE_MS * MS), CALL, w.calls_count++, 0);
+    }
+    for (int64_t n = between(0, 2); n > 0; n--)
+        at(between(0, 12 * LEASE_MS * MS), CRASH, (int)between(0, PROCS - 1), 0);
+    at(between(0, 4 * LEASE_MS * MS), ROLL, 0, 0);
+    w.copy_id = -1;
+}
+
+static void play(uint64_t seed, bool trace)
+{
+    uint64_t marks[sizeof(w.marks) / sizeof(w.marks[0])];
+    struct event event;
+    unsigned steps = 0;
+
+    memcpy(marks, w.marks, sizeof(marks));
+    memset(&w, 0, sizeof(w));
+    memcpy(w.marks, marks, sizeof(marks));
+    w.random = seed * UINT64_C(0xd1342543de82ef95) + 1;
+    w.trace = trace;
+    draw();
+    while (!w.failed && take(&event)) {
+        if (w.now_us < event.at_us)
+            w.now_us = event.at_us;
+        handle(&event);
+        if (++steps > STEPS_MAX || w.now_us > REST_US)
+            violate("it does not come to rest");
+    }
+    for (int i = 0; i < w.calls_count && !w.failed; i++)
+        if (w.calls[i].state == LIVE || (w.calls[i].state == OVER && !w.calls[i].answered))
+            violate("c%d has no answer", i);
+    if (!w.failed && !w.calm)
+        violate("the move does not end");
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t first = 1, count = 10000;
+
+    for (int i = 1; i + 1 < argc; i += 2) {
+        uint64_t value = strtoull(argv[i + 1], NULL, 10);
+
+        if (strcmp(argv[i], "--seed") == 0) {
+            play(value, true);
+            return w.failed;
+        }
+        if (strcmp(argv[i], "--first") == 0)
+            first = value;
+        else if (strcmp(argv[i], "--schedules") == 0)
+            count = value;
+        else
+            return 2;
+    }
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        play(seed, false);
+        if (w.failed) {
+            printf("violation: seed %" PRIu64 " rule \"%s\": %s\n", seed, "move", w.rule);
+            return 1;
+        }
+    }
+    printf("%" PRIu64 " moves\n", count);
+    for (size_t i = 0; i < sizeof(mark_names) / sizeof(mark_names[0]); i++) {
+        printf("%12" PRIu64 " %s\n", w.marks[i], mark_names[i]);
+        if (w.marks[i] == 0)
+            return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is rare in a move from store to store, as stories: each op of a door with both stores is
+ * played to its end, with a fault or another door's op before one of its steps. tests/sim/move.c
+ * plays what is frequent.
+ */
+#include "../cases.h"
+#include "store/move/pair.h"
+#include "world.h"
+
+enum { OLD, NEW };
+
+/* The two stores, and what happens at a step of the next op. */
+struct halves {
+    struct world of[2];
+    int steps; /* of the last op */
+    int at; /* the step, from 1; 0: nothing happens */
+    int times; /* for so many steps */
+    enum { LOSE_OP, LOSE_REPLY, AWAY, OTHER } fault;
+    struct hapax_op other; /* another door's op, before the step */
+    int other_half;
+};
+
+static struct halves fresh(void)
+{
+    return (struct halves){.of = {empty(), empty()}};
+}
+
+static void answer_step(struct halves *h, struct hapax__pair *pair, bool meets)
+{
+    struct hapax_op asked = pair->sub;
+
+    if (meets && h->fault == OTHER)
+        (void)run(&h->of[h->other_half], h->other);
+    if (!meets || h->fault == LOSE_REPLY || h->fault == OTHER)
+        pair->sub = run(&h->of[pair->half], pair->sub);
+    if (!meets || h->fault == OTHER)
+        return;
+    pair->sub = asked;
+    pair->sub.verdict = HAPAX_NO_VERDICT;
+    pair->sub.error = h->fault == AWAY ? HAPAX_ERR_UNAVAILABLE : HAPAX_ERR_INDETERMINATE;
+}
+
+/* Plays an op of a door with both. The fault is over with it. */
+static struct hapax_op play(struct halves *h, struct hapax_op op)
+{
+    struct hapax__pair pair;
+    bool goes = true;
+
+    hapax__pair_begin(&pair, &op);
+    for (h->steps = 1; goes; h->steps += goes) {
+        answer_step(h, &pair, h->at > 0 && h->steps >= h->at && h->steps < h->at + h->times);
+        goes = hapax__pair_told(&pair);
+    }
+    h->at = 0;
+    return op;
+}
+
+static struct hapax_op play_at(struct halves *h, int at, int times, int fault, struct hapax_op op)
+{
+    h->at = at;
+    h->times = times;
+    h->fault = fault;
+    return play(h, op);
+}
+
+static struct hapax_op play_after(struct halves *h, int at, int half, struct hapax_op other,
+                                  struct hapax_op op)
+{
+    h->other = other;
+    h->other_half = half;
+    return play_at(h, at, 1, OTHER, op);
+}
+
+static struct hapax_op op_m(enum hapax_op_kind kind)
+{
+    return op_of(kind, 1);
+}
+
+static void pass(struct halves *h, int64_t us)
+{
+    h->of[OLD].now_us += us;
+    h->of[NEW].now_us += us;
+}
+
+/* Neither a door with the old store nor one with the new one runs what one with both runs. */
+CASE(a_claim_of_both_is_one_in_each)
+{
+    struct halves h = fresh();
+
+    assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_CLAIMED);
+    assert_int_equal(h.steps, 3);
+    assert_int_equal(claim(&h.of[OLD], 2).verdict, HAPAX_IN_FLIGHT);
+    assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_IN_FLIGHT);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_CLAIMED);
+}
+
+/* Surely not applied is what neither half was told; all else has to be repeated. */
+CASE(half_a_claim_is_not_known)
+{
+    struct halves h = fresh();
+    struct hapax_op op = play_at(&h, 1, 1, AWAY, op_m(HAPAX_OP_CLAIM));
+
+    assert_int_equal(op.error, HAPAX_ERR_UNAVAILABLE);
+    op = play_at(&h, 2, 1, AWAY, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(op.error, HAPAX_ERR_UNAVAILABLE);
+    op = play_at(&h, 3, 1, AWAY, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(op.error, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_CLAIMED);
+    op = play_at(&h, 2, 1, AWAY, op_m(HAPAX_OP_COMPLETE));
+    assert_int_equal(op.error, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(claim(&h.of[OLD], 2).verdict, HAPAX_COMPLETED);
+    assert_int_equal(claim(&h.of[NEW], 2).verdict, HAPAX_IN_FLIGHT);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_COMPLETE)).verdict, HAPAX_OK);
+    assert_int_equal(claim(&h.of[NEW], 2).verdict, HAPAX_COMPLETED);
+}
+
+/* Another door was faster in the new store: the claim in the old one is given back, and the token
+ * may ask again once that is known. */
+CASE(a_claim_that_the_new_store_does_not_grant_goes_back)
+{
+    struct halves h = fresh();
+    struct hapax_op op = play_after(&h, 3, NEW, op_of(HAPAX_OP_CLAIM, 3), op_m(HAPAX_OP_CLAIM));
+
+    assert_int_equal(op.verdict, HAPAX_IN_FLIGHT);
+    assert_int_equal(claim(&h.of[OLD], 2).verdict, HAPAX_CLAIMED);
+    /* By then the look turns it away, and no claim is made. */
+    assert_int_equal(play(&h, op_of(HAPAX_OP_CLAIM, 4)).verdict, HAPAX_IN_FLIGHT);
+    assert_int_equal(h.of[OLD].record.attempt, 2);
+}
+
+/* The reply to the release is lost twice. A late copy of the release could end a later claim of
+ * this token, so the token has none. */
+CASE(a_token_that_was_given_back_unheard_is_lost)
+{
+    struct halves h = fresh();
+    struct hapax_op op;
+
+    h.other = op_of(HAPAX_OP_CLAIM, 3);
+    assert_int_equal(run(&h.of[NEW], h.other).verdict, HAPAX_CLAIMED);
+    op = op_m(HAPAX_OP_CLAIM);
+    assert_int_equal(run(&h.of[OLD], op).verdict, HAPAX_CLAIMED); /* what an earlier try has left */
+    op = play_at(&h, 3, 2, LOSE_OP, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(h.steps, 4);
+    assert_int_equal(op.verdict, HAPAX_LOST);
+    assert_int_equal(op.record.state, HAPAX_STATE_STARTED);
+    /* Of a first release whose reply was lost the second one tells. */
+    op = play_at(&h, 3, 1, LOSE_REPLY, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(op.verdict, HAPAX_IN_FLIGHT);
+    assert_int_equal(claim(&h.of[OLD], 2).verdict, HAPAX_CLAIMED);
+}
+
+/* Though the new store's clock is ahead by more than a lease. */
+CASE(a_claim_granted_anew_in_one_store_has_another_fence)
+{
+    struct halves h = fresh();
+    struct hapax_op first;
+
+    h.of[NEW].now_us += 10 * LEASE_US;
+    first = play(&h, op_m(HAPAX_OP_CLAIM));
+    h.of[OLD].now_us += LEASE_US;
+    assert_int_equal(claim(&h.of[OLD], 2).verdict, HAPAX_CLAIMED);
+    assert_int_equal(fail_with(&h.of[OLD], 2, true).verdict, HAPAX_OK);
+    assert_int_equal(claim(&h.of[OLD], 1).verdict, HAPAX_CLAIMED); /* a late copy */
+    assert_true(play(&h, op_m(HAPAX_OP_RENEW)).record.fence != first.record.fence);
+    first.kind = HAPAX_OP_RENEW;
+    first.if_attempt = first.record.attempt;
+    first.fence = first.record.fence;
+    first.reconciled = true;
+    assert_int_equal(play(&h, first).verdict, HAPAX_LOST);
+    assert_true(h.of[OLD].record.stale);
+}
+
+/* An attempt that ended is no death in either store, and what it said stands in both. */
+CASE(a_fail_ends_the_claim_in_both)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_m(HAPAX_OP_FAIL);
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+    for (int half = OLD; half <= NEW; half++) {
+        op = claim(&h.of[half], 2);
+        assert_int_equal(op.verdict, HAPAX_CLAIMED);
+        assert_false(op.record.stale);
+    }
+}
+
+/* A door with the old store took over and completed: whoever lost shows what the new store has by
+ * then, which is the same. */
+CASE(who_lost_to_a_completion_brings_it_over)
+{
+    struct halves h = fresh();
+    struct hapax_op op, done = op_of(HAPAX_OP_COMPLETE, 2);
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    pass(&h, LEASE_US);
+    (void)claim(&h.of[OLD], 2);
+    done.outcome.status = 201;
+    (void)run(&h.of[OLD], done);
+    for (int kind = HAPAX_OP_RENEW; kind <= HAPAX_OP_FAIL; kind++) {
+        struct halves at = h;
+
+        op = play(&at, op_m((enum hapax_op_kind)kind));
+        assert_int_equal(op.verdict, HAPAX_LOST);
+        assert_int_equal(op.record.outcome.status, 201);
+        assert_int_equal(at.of[NEW].record.state, HAPAX_STATE_COMPLETED);
+        assert_int_equal(at.of[NEW].record.outcome.status, 201);
+    }
+    op = op_of(HAPAX_OP_READ, 3);
+    op = play(&h, op);
+    assert_int_equal(op.verdict, HAPAX_FOUND);
+    assert_int_equal(h.of[NEW].record.outcome.status, 201);
+}
+
+/* The new store's record was forgotten under the attempt, as a copy does: the outcome is there all
+ * the same. */
+CASE(a_completion_outlives_its_claim_in_the_new_store)
+{
+    struct halves h = fresh();
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    h.of[NEW].present = false;
+    assert_int_equal(play(&h, op_m(HAPAX_OP_COMPLETE)).verdict, HAPAX_OK);
+    assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_COMPLETED);
+}
+
+/* What is brought over is kept for as long as it was, and its tombstone too. */
+CASE(an_outcome_that_is_brought_over_keeps_its_times)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_of(HAPAX_OP_COMPLETE, 2);
+
+    (void)claim(&h.of[OLD], 2);
+    op.kept_ms = 100000;
+    op.tombstone_ms = 50000;
+    (void)run(&h.of[OLD], op);
+    pass(&h, 40 * SECOND);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_COMPLETED);
+    assert_int_equal(hapax__shown_until(&h.of[NEW].record), hapax__shown_until(&h.of[OLD].record));
+    assert_int_equal(h.of[NEW].record.expires_us, h.of[OLD].record.expires_us);
+}
+
+/* What the new store finds too big comes without its body: the old one keeps what it has. */
+CASE(a_body_may_be_dropped_for_the_new_store)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_m(HAPAX_OP_COMPLETE);
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    (void)play_at(&h, 2, 1, AWAY, op);
+    op.outcome.body_kept = false;
+    op.outcome.body = hapax_str(NULL);
+    op = play(&h, op);
+    assert_int_equal(op.verdict, HAPAX_OK);
+    assert_false(op.record.outcome.body_kept);
+    assert_true(h.of[OLD].record.outcome.body_kept);
+}
+
+/* The attempt that an operator names is that of the half that was shown. */
+CASE(an_operator_s_word_is_for_both)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_of(HAPAX_OP_RESOLVE, 9);
+
+    for (uint8_t who = 2; who < 5; who++) {
+        (void)claim(&h.of[OLD], who);
+        (void)fail_with(&h.of[OLD], who, true);
+    }
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    op.resolve = HAPAX_RESOLVE_COMPLETE;
+    assert_int_equal(play(&h, op).verdict, HAPAX_IN_FLIGHT);
+    pass(&h, LEASE_US);
+    op.if_attempt = 3;
+    assert_int_equal(play(&h, op).verdict, HAPAX_LOST);
+    op.if_attempt = play(&h, op_of(HAPAX_OP_READ, 9)).record.attempt;
+    assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+    assert_int_equal(h.of[OLD].record.state, HAPAX_STATE_COMPLETED);
+    assert_int_equal(h.of[NEW].record.state, HAPAX_STATE_COMPLETED);
+    op.resolve = HAPAX_RESOLVE_FORGET;
+    op.token = op_of(HAPAX_OP_READ, 10).token;
+    op.if_attempt = 0;
+    op.force = true;
+    assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+    assert_false(h.of[OLD].present || h.of[NEW].present);
+    assert_int_equal(play(&h, op).verdict, HAPAX_ABSENT);
+}
