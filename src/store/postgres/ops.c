@@ -105,7 +105,7 @@ enum purge_column {
     PURGE_COLUMNS
 };
 
-_Static_assert(RUN_RECORD + RECORD_COLUMNS == RUN_OUTCOME,
+_Static_assert((int)RUN_RECORD + RECORD_COLUMNS == RUN_OUTCOME,
                "the record ends where the outcome begins");
 
 /* ---- ops ----------------------------------------------------------------------------- */
@@ -321,17 +321,18 @@ static void get_outcome(struct hapax__pg_in *in, const struct hapax_op *op,
 /* Fills in what a CLAIM itself put into its record: the server does not send it back. */
 static void take_own(struct hapax__pg_in *in, const struct hapax_op *op, struct hapax_record *out)
 {
+    const int at = RUN_RECORD;
     if (op->kind != HAPAX_OP_CLAIM || out->state == HAPAX_STATE_ABSENT)
         return;
-    if (hapax__pg_is_null(in, RUN_RECORD + RECORD_FINGERPRINT))
+    if (hapax__pg_is_null(in, at + RECORD_FINGERPRINT))
         out->fingerprint = op->fingerprint;
-    if (hapax__pg_is_null(in, RUN_RECORD + RECORD_CALLER))
+    if (hapax__pg_is_null(in, at + RECORD_CALLER))
         out->caller = op->caller;
-    if (hapax__pg_is_null(in, RUN_RECORD + RECORD_OWNER))
+    if (hapax__pg_is_null(in, at + RECORD_OWNER))
         out->owner = op->owner;
-    if (hapax__pg_is_null(in, RUN_RECORD + RECORD_SCOPE))
+    if (hapax__pg_is_null(in, at + RECORD_SCOPE))
         out->scope = op->scope;
-    if (hapax__pg_is_null(in, RUN_RECORD + RECORD_WHAT))
+    if (hapax__pg_is_null(in, at + RECORD_WHAT))
         out->what = op->what;
 }
 
