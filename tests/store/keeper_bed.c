@@ -158,7 +158,7 @@ struct hapax_op bed_op(enum hapax_op_kind kind, unsigned n, unsigned who)
 
 void bed_still_serves(const struct bed *bed)
 {
-    struct hapax_store *client = bed_client(bed, "");
+    struct hapax_store *client = bed_client(bed, "?timeout=30s"); /* any process may stand still */
     struct hapax_op op = bed_op(HAPAX_OP_READ, 4000000, 1);
 
     must(hapax_store_run(client, &op, 1) == HAPAX_ERR_NONE);

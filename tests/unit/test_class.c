@@ -120,6 +120,7 @@ CASE(a_header_that_says_try_again_is_heeded)
         {"Retry-After:\n", true},
         {"Retry-After:  \n", true},
         {"Retry-Aftex: 3\r\n", false},
+        {"Xetry-After: 3\r\n", false},
         {"Stripe-Should-Retry: trux\r\n", false},
         {"Stripe-Should-Retry: false\r\n", false},
         {"Stripe-Should-Retry: true-ish\r\n", false},
@@ -140,7 +141,9 @@ CASE(a_header_that_says_try_again_is_heeded)
         assert_int_equal(hapax_class_of_response(&policy, 409, headers), cls);
         assert_int_equal(hapax_class_of_response(&policy, 423, headers), cls);
         assert_int_equal(hapax_class_of_response(&policy, 429, headers), HAPAX_CLASS_NOT_RUN);
+        assert_int_equal(hapax_class_of_response(&policy, 410, headers), HAPAX_CLASS_FINAL);
         assert_int_equal(hapax_class_of_response(&policy, 422, headers), HAPAX_CLASS_FINAL);
+        assert_int_equal(hapax_class_of_response(&policy, 424, headers), HAPAX_CLASS_FINAL);
         assert_int_equal(hapax_class_of_response(&policy, 500, headers), HAPAX_CLASS_FAILED);
     }
 }
@@ -175,6 +178,55 @@ CASE(rules_count_in_their_order)
     assert_int_equal(hapax__class_by(rules, 5, 299, one_header, other), HAPAX_CLASS_NOT_RUN);
     assert_int_equal(hapax__class_by(rules, 5, 300, one_header, other), 0);
     assert_int_equal(hapax__class_by(rules, 0, 503, one_header, later), 0);
+}
+
+/* A rule has what its text says, whatever the rule was before. */
+CASE(a_rule_is_what_its_text_says)
+{
+    static const struct {
+        const char *text;
+        uint16_t first, last;
+        const char *header, *value;
+    } rows[] = {
+        {"200", 200, 200, "", ""},
+        {"425", 425, 425, "", ""},
+        {"599", 599, 599, "", ""},
+        {"3xx", 300, 399, "", ""},
+        {"409+Retry-After", 409, 409, "retry-after", ""},
+        {"5xx+a=B", 500, 599, "a", "b"},
+        {"409+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 409, 409,
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", ""},
+    };
+    struct hapax__class_rule rule;
+    const char *why;
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        memset(&rule, 0x7f, sizeof(rule));
+        assert_true(hapax__class_rule_parse(&rule, hapax_str(rows[i].text), &why));
+        assert_int_equal(rule.first, rows[i].first);
+        assert_int_equal(rule.last, rows[i].last);
+        assert_string_equal(rule.header, rows[i].header);
+        assert_string_equal(rule.value, rows[i].value);
+    }
+}
+
+/* A condition counts however short its name is, and a NUL ends no value. */
+CASE(a_condition_is_met_by_its_header_alone)
+{
+    static const char with_nul[] = "Stripe-Should-Retry: true\0\r\n";
+    struct hapax_policy policy = policy_of(HAPAX_EXPIRED_RERUN);
+    const char *other[] = {"b", "1"}, *same[] = {"a", "1"};
+    struct hapax__class_rule rule;
+    const char *why;
+
+    assert_true(hapax__class_rule_parse(&rule, hapax_str("409+a"), &why));
+    rule.cls = HAPAX_CLASS_NOT_RUN;
+    assert_int_equal(hapax__class_by(&rule, 1, 409, one_header, other), 0);
+    assert_int_equal(hapax__class_by(&rule, 1, 409, one_header, same), HAPAX_CLASS_NOT_RUN);
+    assert_int_equal(
+        hapax_class_of_response(
+            &policy, 409, (struct hapax_span){(const uint8_t *)with_nul, sizeof(with_nul) - 1}),
+        HAPAX_CLASS_FINAL);
 }
 
 /* What is no rule is refused with what would be one. */

@@ -218,6 +218,34 @@ CASE(a_handler_that_is_back_gets_all_that_waited)
     bed_close(&bed);
 }
 
+/* ---- duplicates -------------------------------------------------------------------------- */
+
+/* Those that wait for another attempt of their operation are woken by its end, and by no other. No
+ * time passes here. */
+CASE(the_end_of_an_operation_wakes_its_duplicates)
+{
+    struct hapax__entry *first, *other, *duplicate;
+    struct bed bed;
+
+    bed_open(&bed);
+    bed.consumer.policy.lease_ms = 60000;
+    take(&bed, 3);
+    first = begin(&bed);
+    other = begin(&bed);
+    duplicate = begin(&bed);
+    first->operation = duplicate->operation = 7;
+    other->operation = 8;
+    duplicate->ended =
+        (struct hapax__ended){.kind = HAPAX_ANSWER_IN_FLIGHT, .retry_after_ms = 60000};
+    hapax__deliveries_answered(&bed.deliveries, duplicate);
+    end(&bed, other, HAPAX_CLASS_FINAL);
+    assert_null(begin(&bed));
+    end(&bed, first, HAPAX_CLASS_FINAL);
+    assert_ptr_equal(begin(&bed), duplicate);
+    end(&bed, duplicate, HAPAX_CLASS_FINAL);
+    bed_close(&bed);
+}
+
 /* Those who would find out are the broker's again, and a long handler is none of them. */
 CASE(taking_goes_on_when_those_who_waited_are_taken_back)
 {

@@ -322,6 +322,7 @@ CASE(a_bad_value_leaves_the_policy_as_it_was)
         {"on_expired", "", "must be rerun, hold or reconcile"},
         {"on_failed", "rerun", "must be retry, replay or hold"},
         {"on_store_error", "close", "must be closed or open"},
+        {"on_store_error", "", "must be closed or open"},
         {"key", "require", "must be optional or required"},
         {"key_min", "-1", "0 to 4294967295"},
         {"owner_required", "required", "must be off or on"},
@@ -449,6 +450,9 @@ CASE(every_limit_is_checked_on_both_sides)
     CHECKS(rerun_completed, true, NULL);
     CHECKS(pass_token, true, NULL);
 #undef CHECKS
+    policy = defaults();
+    policy.lease_ms = policy.run_max_ms = policy.retention_ms = 10;
+    assert_checked(&policy, NULL);
 }
 
 /* A field that holds no value of its enum is refused, below and above. */

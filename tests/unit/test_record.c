@@ -310,6 +310,21 @@ static enum hapax_error decode_with(size_t at, uint8_t value)
     return error;
 }
 
+static enum hapax_error decode_wide(size_t at, uint16_t value)
+{
+    struct hapax_record record = golden_record();
+    struct hapax_span bytes = encoded(&record);
+    uint8_t *changed = (uint8_t *)(uintptr_t)bytes.ptr;
+    enum hapax_error error;
+
+    changed[at] = (uint8_t)(value >> 8);
+    changed[at + 1] = (uint8_t)value;
+    seal(changed, bytes.len, &record.id);
+    error = decode_copy(&record.id, changed, bytes.len);
+    free(changed);
+    return error;
+}
+
 /* The checksum fits, but no encoder of this version wrote such a value. */
 static void a_value_out_of_range_is_corrupt(void **state)
 {
@@ -329,6 +344,79 @@ static void a_value_out_of_range_is_corrupt(void **state)
     assert_int_equal(decode_with(replaced, HAPAX_STATE_ABSENT), HAPAX_ERR_CORRUPT);
     assert_int_equal(decode_with(replaced, HAPAX_STATE_UNKNOWN + 1), HAPAX_ERR_CORRUPT);
     assert_int_equal(decode_with(replaced + 1, 0x04), HAPAX_ERR_CORRUPT);
+    assert_int_equal(decode_wide(replaced + 1, 999), HAPAX_ERR_NONE);
+    assert_int_equal(decode_wide(replaced + 1, 1000), HAPAX_ERR_CORRUPT);
+}
+
+/* The record with another version and other bits, without the bytes from `from` to `to`. */
+static enum hapax_error decode_as(struct hapax_record *record, uint8_t version, uint8_t bits,
+                                  size_t from, size_t to)
+{
+    struct hapax_span bytes = encoded(record);
+    uint8_t *changed = (uint8_t *)(uintptr_t)bytes.ptr;
+    enum hapax_error error;
+
+    changed[0] = version;
+    changed[2] = bits;
+    memmove(changed + from, changed + to, bytes.len - to);
+    bytes.len -= to - from;
+    seal(changed, bytes.len, &record->id);
+    error = decode_copy(&record->id, changed, bytes.len);
+    free(changed);
+    return error;
+}
+
+/* A bit that this version does not know says of the bytes behind it what nobody here can read. */
+static void an_unknown_bit_is_corrupt(void **state)
+{
+    struct hapax_record record = {.id = {{1}}, .state = HAPAX_STATE_STARTED};
+
+    assert_int_equal(decode_as(&record, HAPAX__RECORD_VERSION, 0, 0, 0), HAPAX_ERR_NONE);
+    assert_int_equal(decode_as(&record, HAPAX__RECORD_VERSION, 0x80, 0, 0), HAPAX_ERR_CORRUPT);
+    /* Version 1 has no length of `what`, and no owner. */
+    assert_int_equal(decode_as(&record, 1, 0, SPAN_AT + 2, SPAN_AT + 3), HAPAX_ERR_NONE);
+    record.owner.bytes[31] = 1;
+    assert_int_equal(decode_as(&record, 1, 0x20, SPAN_AT + 2, SPAN_AT + 3), HAPAX_ERR_CORRUPT);
+}
+
+/* 999 is the largest status, and one more is none. What is not in the bytes is zero afterwards. */
+static void a_status_over_999_is_corrupt(void **state)
+{
+    struct hapax_record record = {.id = {{1}}, .state = HAPAX_STATE_COMPLETED}, out;
+    static const struct hapax_digest nobody;
+    struct hapax_span bytes;
+    uint8_t *changed;
+
+    for (int status = 999; status <= 1000; status++) {
+        record.outcome.status = status - 0x300; /* its upper byte follows */
+        bytes = encoded(&record);
+        changed = (uint8_t *)(uintptr_t)bytes.ptr;
+        changed[3] = 3;
+        seal(changed, bytes.len, &record.id);
+        memset(&out, 0xff, sizeof(out));
+        assert_int_equal(hapax__record_decode(&out, &record.id, bytes),
+                         status == 999 ? HAPAX_ERR_NONE : HAPAX_ERR_CORRUPT);
+        if (status == 999)
+            assert_memory_equal(&out.owner, &nobody, sizeof(nobody));
+        free(changed);
+    }
+}
+
+/* An owner of zeros is none: its keys would be everybody's. */
+static void an_owner_of_zeros_is_corrupt(void **state)
+{
+    struct hapax_record record = {.id = {{1}}, .state = HAPAX_STATE_STARTED};
+    struct hapax_span bytes;
+    uint8_t *changed;
+
+    record.owner.bytes[0] = 1;
+    bytes = encoded(&record);
+    changed = (uint8_t *)(uintptr_t)bytes.ptr;
+    assert_int_equal(decode_copy(&record.id, bytes.ptr, bytes.len), HAPAX_ERR_NONE);
+    changed[SPAN_AT + 3] = 0;
+    seal(changed, bytes.len, &record.id);
+    assert_int_equal(decode_copy(&record.id, bytes.ptr, bytes.len), HAPAX_ERR_CORRUPT);
+    free(changed);
 }
 
 /* Counters at their end could not be raised by the next claim. */
@@ -416,6 +504,9 @@ int main(void)
         cmocka_unit_test(a_flipped_bit_is_never_a_record),
         cmocka_unit_test(a_record_under_another_id_is_corrupt),
         cmocka_unit_test(a_value_out_of_range_is_corrupt),
+        cmocka_unit_test(an_unknown_bit_is_corrupt),
+        cmocka_unit_test(a_status_over_999_is_corrupt),
+        cmocka_unit_test(an_owner_of_zeros_is_corrupt),
         cmocka_unit_test(a_counter_at_its_end_is_corrupt),
         cmocka_unit_test(a_span_over_its_limit_is_corrupt),
         cmocka_unit_test(a_peek_sees_whole_records_of_this_version_only),

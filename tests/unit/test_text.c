@@ -428,6 +428,9 @@ static void fingerprint_and_caller_are_put_under_the_secret(void **state)
     /* hmac.new(b's', b'caller' + bytes(range(0x80, 0xa0)), 'sha256').hexdigest() */
     assert_hex(question.caller.bytes, 32,
                "2b32f37db7f09a7fa18b391ad05909d0e61282ac1eae4aa7ae14e53f2437f291");
+    question = identified(hapax_str("a"), none, s); /* the shortest owner */
+    assert_int_equal(hapax_owner(&owner, hapax_str("a"), s), HAPAX_ERR_NONE);
+    assert_memory_equal(&question.owner, &owner, sizeof(owner));
     question = identified(none, hapax_str("charge"), s);
     assert_hex(question.fingerprint.bytes, 32,
                "616a1718bc3eea485de82be1f65e19cc55f4ecc6831476eb60e2535b1e3f3be3");
@@ -563,6 +566,9 @@ static void an_id_of_names_over_their_limits_is_refused(void **state)
     assert_int_equal(hapax_id(&id, k, k, hapax_str("a:b"), none), HAPAX_ERR_INVALID);
     assert_int_equal(hapax_id(&id, k, k, hapax_str(":"), none), HAPAX_ERR_INVALID);
     assert_int_equal(hapax_id(&id, k, k, (struct hapax_span){bytes, 64}, none), HAPAX_ERR_NONE);
+    over.len = HAPAX_OWNER_MAX;
+    assert_int_equal(hapax_owned_id(&id, over, k, k, none, none), HAPAX_ERR_NONE);
+    assert_int_equal(hapax_owner(&owner, over, none), HAPAX_ERR_NONE);
 }
 
 /* A byte moved from one part to the next gives another digest. */
