@@ -6,7 +6,7 @@
  * Claims: a frame is the same, however much of the stream is there. What is read lies within its
  * limits, and a refusal has a text. A ticket that is read is written again as it was.
  */
-#include "fuzz.h"
+#include "fuzz_frames.h"
 
 #include "base/span.h"
 #include "door/socket/frame.h"
@@ -140,4 +140,44 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     hapax__arena_release(&arena);
     return 0;
+}
+
+/* ---- changes ------------------------------------------------------------------------- */
+
+/* The members end where the frame does, or before. */
+static void make_true(uint8_t *frame, size_t len)
+{
+    const size_t head = HAPAX__DOOR_HEAD - 4;
+
+    if (len >= head && fuzz_u32(frame + 5) > len - head)
+        fuzz_put_u32(frame + 5, len - head);
+}
+
+/* Puts a member into an object: one that is there already, or a known name with a value. */
+static size_t put_member(uint8_t *data, size_t size, size_t max, unsigned seed)
+{
+    static const char *const members[] = {
+        "\"key\":\"k\",",       "\"owner\":{\"base64\":\"YQ==\"},", "\"scope\":\"s\",",
+        "\"as\":\"http\",",     "\"headers\":[[\"a\",\"b\"]],",     "\"class\":\"failed\",",
+        "\"status\":201,",      "\"policy\":{\"lease\":\"10s\"},",  "\"caller\":[\"a\",null],",
+        "\"body_kept\":false,", "\"again\":{\"waits\":3},",         "\"profile\":\"payments\",",
+    };
+    const char *member = members[seed / 8 % (sizeof(members) / sizeof(members[0]))];
+    size_t len = strlen(member);
+    uint8_t *brace = memchr(data, '{', size);
+
+    if (!brace || size + len > max)
+        return LLVMFuzzerMutate(data, size, max);
+    memmove(brace + 1 + len, brace + 1, size - (size_t)(brace + 1 - data));
+    memcpy(brace + 1, member, len);
+    return size + len;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
+{
+    if (size > 5 && data[0] == 'f')
+        return 1 + fuzz_change_frames(data + 1, size - 1, max - 1, seed, make_true);
+    if (size > 1 && seed % 4 == 1)
+        return 1 + put_member(data + 1, size - 1, max - 1, seed);
+    return LLVMFuzzerMutate(data, size, max);
 }

@@ -5,7 +5,7 @@
  * a frame that is no request.
  * Claims: what is read lies within the input, and what passes its checks is written as it was read.
  */
-#include "fuzz.h"
+#include "fuzz_frames.h"
 
 #include "base/arena.h"
 #include "store/keeper/frame.h"
@@ -168,4 +168,34 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else
         try_session(rest);
     return 0;
+}
+
+/* ---- changes ------------------------------------------------------------------------- */
+
+/* Of a REQUEST: each op has its length before it. The last one ends where the frame does. */
+static void make_true(uint8_t *frame, size_t len)
+{
+    const size_t head = 1 + HAPAX__FRAME_REQUEST_SIZE;
+    size_t at = head, ops = 0;
+
+    if (len < head || frame[0] != HAPAX__FRAME_REQUEST)
+        return;
+    while (len - at >= 5) {
+        size_t one = fuzz_u32(frame + at);
+
+        if (one > len - at - 4)
+            one = len - at - 4;
+        fuzz_put_u32(frame + at, one);
+        at += 4 + one;
+        ops++;
+    }
+    frame[head - 2] = (uint8_t)(ops >> 8);
+    frame[head - 1] = (uint8_t)ops;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
+{
+    if (size < 5 || data[0] != 0)
+        return LLVMFuzzerMutate(data, size, max);
+    return 1 + fuzz_change_frames(data + 1, size - 1, max - 1, seed, make_true);
 }

@@ -219,3 +219,89 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free((void *)(uintptr_t)text.ptr);
     return 0;
 }
+
+/* ---- changes ------------------------------------------------------------------------- */
+
+/* Puts a line behind one that is there. */
+static size_t put_line(uint8_t *text, size_t size, size_t max, unsigned seed)
+{
+    static const char *const lines[] = {
+        "Content-Length: 5\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "Connection: close\r\n",
+        "Connection: keep-alive\r\n",
+        "Expect: 100-continue\r\n",
+        "Content-Length: 05\r\n",
+        "Transfer-Encoding: gzip\r\n",
+        "a: b\r\n c\r\n",
+        "\r\n",
+        "5\r\nhello\r\n",
+        "0\r\n\r\n",
+        "5;a=\"b\"\r\nhello\r\n",
+        "HTTP/1.1 204 No Content\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "PUT /a HTTP/1.0\r\n",
+    };
+    const char *line = lines[seed / 16 % (sizeof(lines) / sizeof(lines[0]))];
+    size_t len = strlen(line), at = seed / 512 % (size + 1);
+    const uint8_t *end = memchr(text + at, '\n', size - at);
+
+    if (size + len > max)
+        return size;
+    at = end ? (size_t)(end - text) + 1 : size;
+    memmove(text + at + len, text + at, size - at);
+    memcpy(text + at, line, len);
+    return size + len;
+}
+
+/* Drops a line. */
+static size_t drop_line(uint8_t *text, size_t size, unsigned seed)
+{
+    size_t from = seed / 16 % (size + 1), to;
+    const uint8_t *end;
+
+    while (from > 0 && text[from - 1] != '\n')
+        from--;
+    end = memchr(text + from, '\n', size - from);
+    to = end ? (size_t)(end - text) + 1 : size;
+    memmove(text + from, text + to, size - to);
+    return size - (to - from);
+}
+
+/* Makes the first Content-Length that of the body. */
+static void make_true(uint8_t *text, size_t size)
+{
+    static const char name[] = "Content-Length: ";
+    const uint8_t *body = memmem(text, size, "\r\n\r\n", 4);
+    uint8_t *at = memmem(text, size, name, strlen(name)), *end;
+    char digits[24];
+    size_t len;
+
+    if (!body || !at || at > body)
+        return;
+    at += strlen(name);
+    end = memchr(at, '\r', size - (size_t)(at - text));
+    len = (size_t)snprintf(digits, sizeof(digits), "%zu", size - (size_t)(body - text) - 4);
+    if (end && len <= (size_t)(end - at)) { /* with zeros before it: the text keeps its size */
+        memset(at, '0', (size_t)(end - at));
+        memcpy(end - len, digits, len);
+    }
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
+{
+    if (size < 3 || max < size)
+        return LLVMFuzzerMutate(data, size, max);
+    switch (seed % 8) {
+    case 0:
+    case 1:
+        return 3 + put_line(data + 3, size - 3, max - 3, seed);
+    case 2:
+        return 3 + drop_line(data + 3, size - 3, seed);
+    case 3:
+        make_true(data + 3, size - 3);
+        return size;
+    default:
+        return LLVMFuzzerMutate(data, size, max);
+    }
+}

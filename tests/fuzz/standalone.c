@@ -2,10 +2,12 @@
  *
  * Runs a fuzz target without a fuzzer: `fuzz_X CORPUS [MUTATIONS]` gives it every file of a
  * directory, in the order of their names, and that many mutations of each (default 2000), the same
- * ones in every run. An input that breaks a claim aborts; `fuzz_X FILE` runs that one alone.
+ * ones in every run. Every other one is the target's own, if it has some. An input that breaks a
+ * claim aborts; `fuzz_X FILE` runs that one alone.
  */
 #include "fuzz.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -127,6 +129,20 @@ static void change(struct input *input)
     }
 }
 
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max)
+{
+    static struct input input;
+
+    assert(size <= INPUT_MAX);
+    input.len = size;
+    memcpy(input.bytes, data, size);
+    change(&input);
+    if (input.len > max)
+        input.len = max;
+    memcpy(data, input.bytes, input.len);
+    return input.len;
+}
+
 static void run_mutations(size_t mutations)
 {
     static struct input input;
@@ -138,7 +154,11 @@ static void run_mutations(size_t mutations)
             input.len = files[i]->len;
             memcpy(input.bytes, files[i]->bytes, input.len);
             while (changes-- > 0)
-                change(&input);
+                if (LLVMFuzzerCustomMutator && m % 2 == 1)
+                    input.len = LLVMFuzzerCustomMutator(input.bytes, input.len, INPUT_MAX,
+                                                        (unsigned)below(UINT32_MAX));
+                else
+                    change(&input);
             run(&input);
         }
     }
