@@ -47,9 +47,11 @@
 #define NGX_HTTP_HAPAX_SLOTS        1024    /* NGX_MAX_PROCESSES */
 #define NGX_HTTP_HAPAX_ZONES        64
 
+/* what is done with a request, in this order: the lower of two goes */
 #define NGX_HTTP_HAPAX_OFF          0
-#define NGX_HTTP_HAPAX_ON           1
-#define NGX_HTTP_HAPAX_REQUIRED     2
+#define NGX_HTTP_HAPAX_SHADOW       1
+#define NGX_HTTP_HAPAX_ON           2
+#define NGX_HTTP_HAPAX_REQUIRED     3
 
 /* parts of a fingerprint */
 #define NGX_HTTP_HAPAX_FP_METHOD    0x01
@@ -78,6 +80,7 @@ typedef struct ngx_http_hapax_store_s  ngx_http_hapax_store_t;
 typedef struct ngx_http_hapax_keeper_s ngx_http_hapax_keeper_t;
 typedef struct ngx_http_hapax_call_s   ngx_http_hapax_call_t;
 typedef struct ngx_http_hapax_ctx_s    ngx_http_hapax_ctx_t;
+typedef struct ngx_http_hapax_loc_conf_s  ngx_http_hapax_loc_conf_t;
 
 
 typedef enum {
@@ -110,6 +113,21 @@ typedef enum {
     NGX_HTTP_HAPAX_TELL_DROP,       /* to the dead letters, if there are any */
     NGX_HTTP_HAPAX_TELL_STORED      /* the stored response, as it is */
 } ngx_http_hapax_tell_e;
+
+
+/* What a shadow keeps of a response, in the place of its body. */
+typedef enum {
+    NGX_HTTP_HAPAX_KEPT_NOTHING = 0,    /* it did not end */
+    NGX_HTTP_HAPAX_KEPT_STATUS,         /* its body would not be kept */
+    NGX_HTTP_HAPAX_KEPT_WHOLE           /* a digest of its body */
+} ngx_http_hapax_kept_e;
+
+
+/* A response as a shadow knows it. */
+typedef struct {
+    ngx_uint_t                      status;     /* 0: there is none */
+    struct hapax_digest             body;
+} ngx_http_hapax_seen_t;
 
 
 /* The bytes of a buffered response. Its request and its call share them. */
@@ -156,6 +174,14 @@ struct ngx_http_hapax_call_s {
     struct hapax_digest             owner;      /* whose limits: or a scope's */
     struct hapax__owners_run       *run;        /* while it counts as in flight */
     ngx_uint_t                      generation; /* of the table that has it */
+
+    /* of a shadow, once its request has them, or is gone */
+    ngx_uint_t                      logged;     /* what would have become of it */
+    enum hapax_class                ended;      /* 0: the response has not ended */
+    ngx_http_hapax_kept_e           kept;
+    ngx_http_hapax_seen_t           own;
+    ngx_http_hapax_seen_t           first;      /* what would have been replayed */
+
     uint8_t                         scope[HAPAX_SCOPE_MAX];
     uint8_t                         what[HAPAX_WHAT_MAX];
 };
@@ -191,6 +217,16 @@ struct ngx_http_hapax_ctx_s {
     int64_t                         since_us;
     int64_t                         waited_us;
 
+    /* of a shadow */
+    ngx_http_hapax_loc_conf_t      *conf;       /* where it was met */
+    ngx_http_hapax_seen_t           own;
+    ngx_http_hapax_seen_t           first;      /* what would have been replayed */
+    SHA256_CTX                      response_sha256;
+    size_t                          responded;  /* bytes of the response's body */
+    unsigned                        would;      /* enum hapax__would; 0: not known */
+
+    unsigned                        shadow:1;       /* it is only watched */
+    unsigned                        watching:1;     /* and its response is waited for */
     unsigned                        hashing:1;      /* the body goes into sha256 */
     unsigned                        envelope:1;     /* the body wraps a message */
     unsigned                        identified:1;
@@ -241,8 +277,9 @@ typedef struct {
 } ngx_http_hapax_limit_scope_t;
 
 
-typedef struct {
+struct ngx_http_hapax_loc_conf_s {
     ngx_uint_t                      enable;
+    ngx_http_complex_value_t       *mode;       /* says of each request; NULL: enable does */
     ngx_uint_t                      push;
     ngx_uint_t                      methods;
     ngx_str_t                       uri;
@@ -271,7 +308,7 @@ typedef struct {
     struct hapax__limits           *limits;
     ngx_http_hapax_limit_scope_t    limit_scope;    /* of the last request */
     struct hapax_policy             policy;
-} ngx_http_hapax_loc_conf_t;
+};
 
 
 typedef struct {
@@ -330,6 +367,8 @@ void ngx_http_hapax_call_ended(ngx_http_hapax_call_t *call, enum hapax_class cls
     const struct hapax_outcome *outcome);
 /* The request has ended: cuts the pointers, and lets the flow finish without it. */
 void ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx);
+/* Lets flows go on after an event. The call may be gone afterwards. */
+void ngx_http_hapax_call_drive(ngx_http_hapax_call_t *call);
 
 /* Speaks to the store's keeper in this worker's events. DECLINED: the store is none that a keeper
  * serves, or its URI is wrong. ERROR: out of memory. */
@@ -392,6 +431,13 @@ void ngx_http_hapax_wake_handler(ngx_event_t *ev);
 ngx_int_t ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, struct hapax__flow_request *request);
 
+/* Whether the request is known by what is in its body, and not by the body's digest alone. */
+ngx_uint_t ngx_http_hapax_needs_body(ngx_http_hapax_ctx_t *ctx, ngx_http_hapax_loc_conf_t *conf);
+/* Decides about a request that needs no store: the flow has the answer, and is over. Returns
+ * whether the handler runs. */
+ngx_uint_t ngx_http_hapax_decide_alone(struct hapax__flow *flow, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf, ngx_uint_t too_large);
+
 /* The key is given, and no key. The text `why` is not copied. */
 void ngx_http_hapax_bad_key(ngx_http_hapax_ctx_t *ctx, const char *why);
 
@@ -419,6 +465,9 @@ extern ngx_http_output_body_filter_pt    ngx_http_hapax_next_body_filter;
 ngx_int_t ngx_http_hapax_header_filter(ngx_http_request_t *r);
 ngx_int_t ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
 
+/* Whether the response is one that does not end by itself. */
+ngx_int_t ngx_http_hapax_is_stream(ngx_http_request_t *r);
+
 /* Called by nginx when the subrequest of hapax_reconcile ends. */
 ngx_int_t ngx_http_hapax_hook_done(ngx_http_request_t *sr, void *data, ngx_int_t rc);
 
@@ -438,6 +487,26 @@ void ngx_http_hapax_reader_add(ngx_http_hapax_ctx_t *ctx, size_t len);
 /* The client has read something. */
 void ngx_http_hapax_reader_reads(ngx_http_hapax_ctx_t *ctx);
 void ngx_http_hapax_reader_remove(ngx_http_hapax_ctx_t *ctx);
+
+/* shadows: requests that are only watched */
+
+/* Begins to watch a request whose key was looked for. */
+ngx_int_t ngx_http_hapax_shadow_begin(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx);
+/* The same for one that is judged without its body, and without a store. */
+void ngx_http_hapax_shadow_alone(ngx_http_hapax_ctx_t *ctx, ngx_uint_t too_large);
+/* A part of its body was read and saved: perhaps the last one. */
+void ngx_http_hapax_shadow_read(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx);
+/* Its flow says RUN, RECONCILE, ABANDON or ANSWER. */
+void ngx_http_hapax_shadow_act(ngx_http_hapax_call_t *call, enum hapax__flow_do what);
+/* Its response passes by. */
+void ngx_http_hapax_shadow_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx);
+void ngx_http_hapax_shadow_body(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx, ngx_chain_t *in);
+/* The request has ended. */
+void ngx_http_hapax_shadow_cut(ngx_http_hapax_ctx_t *ctx);
+/* A call of a shadow begins (1) or ends (-1). */
+void ngx_http_hapax_shadow_count(ngx_int_t change);
+ngx_int_t ngx_http_hapax_shadow_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data);
 
 /* outcomes */
 

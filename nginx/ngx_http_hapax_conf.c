@@ -331,6 +331,10 @@ static void
 ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
     ngx_http_hapax_loc_conf_t *conf)
 {
+    if (conf->enable == NGX_CONF_UNSET_UINT) {
+        conf->mode = prev->mode;
+    }
+
     ngx_conf_merge_uint_value(conf->enable, prev->enable, NGX_HTTP_HAPAX_OFF);
     ngx_conf_merge_uint_value(conf->push, prev->push, NGX_HTTP_HAPAX_PUSH_OFF);
     ngx_conf_merge_str_value(conf->uri, prev->uri, "");

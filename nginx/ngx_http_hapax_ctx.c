@@ -49,7 +49,10 @@ ngx_http_hapax_cleanup(void *data)
         ngx_delete_posted_event(&ctx->wake);
     }
 
-    if (ctx->call) {
+    if (ctx->shadow) {
+        ngx_http_hapax_shadow_cut(ctx);
+
+    } else if (ctx->call) {
         ngx_http_hapax_call_cut(ctx);
     }
 

@@ -24,8 +24,9 @@ typedef struct {
 
 
 static ngx_http_hapax_words_t  ngx_http_hapax_enable_words = {
-    "on, off or required",
+    "on, off, shadow, required, or a variable",
     { { ngx_string("on"), NGX_HTTP_HAPAX_ON },
+      { ngx_string("shadow"), NGX_HTTP_HAPAX_SHADOW },
       { ngx_string("off"), NGX_HTTP_HAPAX_OFF },
       { ngx_string("required"), NGX_HTTP_HAPAX_REQUIRED } }
 };
@@ -118,6 +119,32 @@ ngx_http_hapax_set_word(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     *field = word->value;
 
     return NGX_CONF_OK;
+}
+
+
+/* With a variable each request has a mode of its own. */
+
+static char *
+ngx_http_hapax_set_enable(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    ngx_str_t                   *value;
+    ngx_command_t                variable;
+
+    value = cf->args->elts;
+
+    if (hlcf->enable != NGX_CONF_UNSET_UINT
+        || ngx_http_script_variables_count(&value[1]) == 0)
+    {
+        return ngx_http_hapax_set_word(cf, cmd, conf);
+    }
+
+    hlcf->enable = NGX_HTTP_HAPAX_ON;
+    variable = *cmd;
+    variable.offset = offsetof(ngx_http_hapax_loc_conf_t, mode);
+
+    return ngx_http_set_complex_value_slot(cf, &variable, conf);
 }
 
 
@@ -867,7 +894,7 @@ ngx_http_hapax_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 ngx_command_t  ngx_http_hapax_commands[] = {
 
     ngx_http_hapax_directive("hapax", NGX_CONF_TAKE1,
-        ngx_http_hapax_set_word, enable, &ngx_http_hapax_enable_words),
+        ngx_http_hapax_set_enable, enable, &ngx_http_hapax_enable_words),
     ngx_http_hapax_directive("hapax_store", NGX_CONF_TAKE1,
         ngx_http_hapax_set_store, uri, NULL),
     ngx_http_hapax_directive("hapax_secret", NGX_CONF_TAKE1,

@@ -29,7 +29,7 @@ static ngx_int_t ngx_http_hapax_send(ngx_http_request_t *r,
 /* the header */
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_hapax_is_stream(ngx_http_request_t *r)
 {
     ngx_str_t  *type;
@@ -199,6 +199,10 @@ ngx_http_hapax_header_filter(ngx_http_request_t *r)
         return NGX_OK;
 
     default:
+        if (ctx->shadow) {
+            ngx_http_hapax_shadow_header(r, ctx);
+        }
+
         return ngx_http_hapax_next_header_filter(r);
     }
 
@@ -468,6 +472,10 @@ ngx_http_hapax_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         /* nginx calls with nothing where the client has read something */
         if (in == NULL) {
             ngx_http_hapax_reader_reads(ctx);
+        }
+
+        if (ctx->shadow) {
+            ngx_http_hapax_shadow_body(r, ctx, in);
         }
 
         return ngx_http_hapax_next_body_filter(r, in);

@@ -28,20 +28,22 @@ ngx_http_hapax_bad_key(ngx_http_hapax_ctx_t *ctx, const char *why)
 ngx_int_t
 ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 {
+    ngx_int_t                   rc;
     ngx_buf_t                  *b;
     ngx_chain_t                *cl;
     ngx_http_hapax_ctx_t       *ctx;
     ngx_http_hapax_loc_conf_t  *conf;
 
-    ctx = ngx_http_get_module_ctx(r, ngx_http_hapax_module);
+    ctx = ngx_http_hapax_get_ctx(r);
 
     if (r != r->main || ctx == NULL || !ctx->hashing
-        || ctx->phase != NGX_HTTP_HAPAX_READING)
+        || (ctx->phase != NGX_HTTP_HAPAX_READING && !ctx->shadow))
     {
         return ngx_http_hapax_next_request_body_filter(r, in);
     }
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+    conf = ctx->shadow ? ctx->conf
+                       : ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
 
     for (cl = in; cl; cl = cl->next) {
         b = cl->buf;
@@ -53,14 +55,24 @@ ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         ctx->received += b->last - b->pos;
 
         if (ctx->received > (off_t) conf->policy.max_request) {
-            b->pos = b->last;
+
+            if (!ctx->shadow) {
+                b->pos = b->last;
+            }
+
             continue;
         }
 
         (void) SHA256_Update(&ctx->sha256, b->pos, b->last - b->pos);
     }
 
-    return ngx_http_hapax_next_request_body_filter(r, in);
+    rc = ngx_http_hapax_next_request_body_filter(r, in);
+
+    if (rc == NGX_OK && ctx->shadow) {
+        ngx_http_hapax_shadow_read(r, ctx);
+    }
+
+    return rc;
 }
 
 
@@ -505,6 +517,40 @@ ngx_http_hapax_who(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
+ngx_uint_t
+ngx_http_hapax_needs_body(ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf)
+{
+    return conf->key_from || (conf->fingerprint & NGX_HTTP_HAPAX_FP_JSON)
+           || ctx->envelope;
+}
+
+
+/*
+ * A shadow's records are in a scope of their own. A scope that is too long for
+ * that is cut.
+ */
+
+static ngx_int_t
+ngx_http_hapax_shadow_scope(ngx_http_request_t *r, ngx_str_t *scope)
+{
+    u_char     *p;
+    ngx_str_t   own;
+
+    own.len = ngx_min(sizeof("shadow/") - 1 + scope->len, HAPAX_SCOPE_MAX);
+    own.data = ngx_pnalloc(r->pool, own.len);
+    if (own.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_cpymem(own.data, "shadow/", sizeof("shadow/") - 1);
+    ngx_memcpy(p, scope->data, own.data + own.len - p);
+    *scope = own;
+
+    return NGX_OK;
+}
+
+
 /* Finds the key. DECLINED: the answer needs no store. */
 
 static ngx_int_t
@@ -519,9 +565,7 @@ ngx_http_hapax_key(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     if (ctx->received > (off_t) conf->policy.max_request) {
         rc = NGX_DECLINED;
 
-    } else if (conf->key_from || (conf->fingerprint & NGX_HTTP_HAPAX_FP_JSON)
-               || ctx->envelope || ctx->received == 0)
-    {
+    } else if (ngx_http_hapax_needs_body(ctx, conf) || ctx->received == 0) {
         rc = ngx_http_hapax_gather(r, conf->policy.max_request, body);
     }
 
@@ -577,6 +621,10 @@ ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_str_set(&scope, "default");
 
     rc = ngx_http_hapax_key(r, ctx, conf, request, &scope, &body);
+
+    if (rc == NGX_OK && ctx->shadow) {
+        rc = ngx_http_hapax_shadow_scope(r, &scope);
+    }
 
     if (rc == NGX_OK) {
         rc = ngx_http_hapax_who(r, ctx, conf, &owner, &request->caller);

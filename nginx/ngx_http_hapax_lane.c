@@ -23,7 +23,6 @@
 static void ngx_http_hapax_lane_handler(ngx_event_t *ev);
 static void ngx_http_hapax_call_free(ngx_http_hapax_call_t *call);
 static void ngx_http_hapax_timer_handler(ngx_event_t *ev);
-static void ngx_http_hapax_drive(ngx_http_hapax_call_t *call);
 static int64_t ngx_http_hapax_flow_now(const struct hapax__flow *flow);
 static bool ngx_http_hapax_flow_act(struct hapax__flow *flow,
     enum hapax__flow_do what, int64_t now_us);
@@ -222,7 +221,7 @@ ngx_http_hapax_answered(ngx_http_hapax_call_t *call)
     ngx_http_hapax_limit_stored(call);
 
     hapax__flow_told(&call->flow, now_us);
-    ngx_http_hapax_drive(call);
+    ngx_http_hapax_call_drive(call);
 }
 
 
@@ -342,6 +341,7 @@ ngx_http_hapax_call_create(ngx_http_hapax_ctx_t *ctx,
     call->store = conf->store;
     call->flow.door = call;
     call->flow.counts = conf->zone->counts;
+    call->flow.shadow = ctx->shadow;
 
     call->timer.handler = ngx_http_hapax_timer_handler;
     call->timer.data = call;
@@ -353,6 +353,10 @@ ngx_http_hapax_call_create(ngx_http_hapax_ctx_t *ctx,
     ngx_queue_insert_tail(&call->store->calls, &call->queue);
 
     ngx_http_hapax_count(in_flight, 1);
+
+    if (ctx->shadow) {
+        ngx_http_hapax_shadow_count(1);
+    }
 
     return call;
 }
@@ -373,6 +377,10 @@ ngx_http_hapax_call_free(ngx_http_hapax_call_t *call)
 
     ngx_http_hapax_limit_end(call);
     ngx_http_hapax_count(in_flight, -1);
+
+    if (call->flow.shadow) {
+        ngx_http_hapax_shadow_count(-1);
+    }
 
     ngx_http_hapax_body_drop(call->body);
     free(call->headers);
@@ -399,14 +407,16 @@ ngx_http_hapax_call_begin(ngx_http_hapax_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    ngx_http_hapax_limit_look(call, conf, request);
-    ngx_http_hapax_traces_begin(ctx, call);
+    if (!ctx->shadow) {
+        ngx_http_hapax_limit_look(call, conf, request);
+        ngx_http_hapax_traces_begin(ctx, call);
+    }
 
     ctx->since_us = hapax__boot_us();
 
     hapax__flow_begin(&call->flow, &call->policy, &call->store->waiters,
                       request, ctx->since_us);
-    ngx_http_hapax_drive(call);
+    ngx_http_hapax_call_drive(call);
 
     return NGX_OK;
 }
@@ -438,7 +448,7 @@ ngx_http_hapax_call_ended(ngx_http_hapax_call_t *call, enum hapax_class cls,
     }
 
     ngx_http_hapax_flow_ended(call, cls, outcome);
-    ngx_http_hapax_drive(call);
+    ngx_http_hapax_call_drive(call);
 }
 
 
@@ -479,7 +489,7 @@ ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx)
 
     default:
         hapax__flow_stop(&call->flow, hapax__boot_us());
-        ngx_http_hapax_drive(call);
+        ngx_http_hapax_call_drive(call);
     }
 }
 
@@ -487,7 +497,7 @@ ngx_http_hapax_call_cut(ngx_http_hapax_ctx_t *ctx)
 static void
 ngx_http_hapax_timer_handler(ngx_event_t *ev)
 {
-    ngx_http_hapax_drive(ev->data);
+    ngx_http_hapax_call_drive(ev->data);
 }
 
 
@@ -524,8 +534,8 @@ ngx_http_hapax_see_breaker(ngx_http_hapax_store_t *store)
 }
 
 
-static void
-ngx_http_hapax_drive(ngx_http_hapax_call_t *call)
+void
+ngx_http_hapax_call_drive(ngx_http_hapax_call_t *call)
 {
     ngx_http_hapax_store_t  *store;
 
@@ -756,6 +766,32 @@ ngx_http_hapax_flow_now(const struct hapax__flow *flow)
 }
 
 
+/* What the flow says to a request that it guards. */
+
+static void
+ngx_http_hapax_do(ngx_http_hapax_call_t *call, enum hapax__flow_do what)
+{
+    switch (what) {
+
+    case HAPAX__FLOW_RUN:
+        ngx_http_hapax_run(call, NGX_HTTP_HAPAX_GRANTED);
+        break;
+
+    case HAPAX__FLOW_RECONCILE:
+        ngx_http_hapax_run(call, NGX_HTTP_HAPAX_RECONCILING);
+        break;
+
+    case HAPAX__FLOW_ABANDON:
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                      "hapax: a claim was lost while its handler runs");
+        break;
+
+    default: /* HAPAX__FLOW_ANSWER */
+        ngx_http_hapax_give(call);
+    }
+}
+
+
 static bool
 ngx_http_hapax_flow_act(struct hapax__flow *flow, enum hapax__flow_do what,
     int64_t now_us)
@@ -777,26 +813,17 @@ ngx_http_hapax_flow_act(struct hapax__flow *flow, enum hapax__flow_do what,
 
         break;
 
-    case HAPAX__FLOW_RUN:
-        ngx_http_hapax_run(call, NGX_HTTP_HAPAX_GRANTED);
-        break;
-
-    case HAPAX__FLOW_RECONCILE:
-        ngx_http_hapax_run(call, NGX_HTTP_HAPAX_RECONCILING);
-        break;
-
-    case HAPAX__FLOW_ABANDON:
-        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                      "hapax: a claim was lost while its handler runs");
-        break;
-
-    case HAPAX__FLOW_ANSWER:
-        ngx_http_hapax_give(call);
-        break;
-
     case HAPAX__FLOW_END:
         ngx_http_hapax_call_free(call);
         break;
+
+    default:
+        if (flow->shadow) {
+            ngx_http_hapax_shadow_act(call, what);
+
+        } else {
+            ngx_http_hapax_do(call, what);
+        }
     }
 
     return true;

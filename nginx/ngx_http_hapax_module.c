@@ -51,6 +51,12 @@ static ngx_http_variable_t  ngx_http_hapax_variables[] = {
     { ngx_string("hapax_time"), NULL, ngx_http_hapax_variable,
       NGX_HTTP_HAPAX_VAR_TIME, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
+    { ngx_string("hapax_shadow"), NULL, ngx_http_hapax_shadow_variable,
+      0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("hapax_shadow_id"), NULL, ngx_http_hapax_shadow_variable,
+      1, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
     { ngx_string("hapax_traceparent"), NULL, ngx_http_hapax_traces_variable,
       0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
@@ -301,7 +307,7 @@ ngx_http_hapax_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
         break;
 
     case NGX_HTTP_HAPAX_VAR_KEY_ID:
-        if (!ctx->identified) {
+        if (!ctx->identified || ctx->shadow) {
             return NGX_OK;
         }
 

@@ -15,7 +15,7 @@
 
 
 static ngx_int_t ngx_http_hapax_begin(ngx_http_request_t *r,
-    ngx_http_hapax_loc_conf_t *conf);
+    ngx_http_hapax_loc_conf_t *conf, ngx_uint_t shadow);
 static ngx_int_t ngx_http_hapax_go_on(ngx_http_request_t *r,
     ngx_http_hapax_ctx_t *ctx);
 static ngx_int_t ngx_http_hapax_content_handler(ngx_http_request_t *r);
@@ -231,12 +231,62 @@ ngx_http_hapax_hand_over(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 }
 
 
+/* What is done with this request. A variable that says none of the words leaves it guarded. */
+
+static ngx_int_t
+ngx_http_hapax_mode(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
+    ngx_uint_t *mode)
+{
+    ngx_str_t       value;
+    ngx_uint_t      i;
+    static time_t   logged;
+
+    static ngx_str_t  words[] = {
+        ngx_string("off"),          /* NGX_HTTP_HAPAX_OFF, and so on */
+        ngx_string("shadow"),
+        ngx_string("on")
+    };
+
+    *mode = ngx_min(conf->enable, NGX_HTTP_HAPAX_ON);
+
+    if (conf->mode == NULL) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_complex_value(r, conf->mode, &value) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    for (i = NGX_HTTP_HAPAX_OFF; i <= NGX_HTTP_HAPAX_ON; i++) {
+        if (value.len == words[i].len
+            && ngx_strncmp(value.data, words[i].data, value.len) == 0)
+        {
+            *mode = i;
+            return NGX_OK;
+        }
+    }
+
+    *mode = NGX_HTTP_HAPAX_ON;
+
+    if (logged != ngx_time()) {
+        logged = ngx_time();
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "hapax: \"hapax %V\" is \"%V\" for this request, and "
+                      "none of off, shadow and on: it is on",
+                      &conf->mode->value, &value);
+    }
+
+    return NGX_OK;
+}
+
+
 /* the handler of the phase */
 
 
 ngx_int_t
 ngx_http_hapax_handler(ngx_http_request_t *r)
 {
+    ngx_uint_t                  mode;
     ngx_http_hapax_ctx_t       *ctx;
     ngx_http_hapax_loc_conf_t  *conf;
 
@@ -256,6 +306,8 @@ ngx_http_hapax_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
+    /* of each mode: what is only watched now may have been guarded before */
+
     if (ngx_http_hapax_strip(r, 0) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -264,7 +316,15 @@ ngx_http_hapax_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    return ngx_http_hapax_begin(r, conf);
+    if (ngx_http_hapax_mode(r, conf, &mode) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (mode == NGX_HTTP_HAPAX_OFF) {
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_hapax_begin(r, conf, mode == NGX_HTTP_HAPAX_SHADOW);
 }
 
 
@@ -298,38 +358,49 @@ ngx_http_hapax_create_ctx(ngx_http_request_t *r)
 }
 
 
+ngx_uint_t
+ngx_http_hapax_decide_alone(struct hapax__flow *flow, ngx_http_hapax_ctx_t *ctx,
+    ngx_http_hapax_loc_conf_t *conf, ngx_uint_t too_large)
+{
+    int64_t                      now_us;
+    struct hapax_outcome         outcome;
+    struct hapax__flow_request   request;
+
+    ngx_memzero(flow, sizeof(struct hapax__flow));
+    ngx_memzero(&request, sizeof(struct hapax__flow_request));
+    ngx_memzero(&outcome, sizeof(struct hapax_outcome));
+
+    flow->counts = conf->zone->counts;
+    flow->shadow = ctx->shadow;
+
+    request.key = ctx->given;
+    request.too_large = too_large;
+    now_us = hapax__boot_us();
+
+    hapax__flow_begin(flow, &conf->policy, &conf->store->waiters, &request,
+                      now_us);
+
+    if (hapax__flow_next(flow, now_us) != HAPAX__FLOW_RUN) {
+        return 0;
+    }
+
+    hapax__flow_handled(flow, HAPAX_CLASS_FINAL, &outcome, now_us);
+    (void) hapax__flow_next(flow, now_us);
+
+    return 1;
+}
+
+
 /* Answers a request that needs no store: a flow on the stack decides. */
 
 static void
 ngx_http_hapax_answer_alone(ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_loc_conf_t *conf, ngx_uint_t too_large)
 {
-    int64_t                      now_us;
-    struct hapax__flow           flow;
-    struct hapax_outcome         outcome;
-    struct hapax__flow_request   request;
+    struct hapax__flow  flow;
 
-    ngx_memzero(&flow, sizeof(struct hapax__flow));
-    ngx_memzero(&request, sizeof(struct hapax__flow_request));
-    ngx_memzero(&outcome, sizeof(struct hapax_outcome));
-
-    flow.counts = conf->zone->counts;
-
-    request.key = ctx->given;
-    request.too_large = too_large;
-    now_us = hapax__boot_us();
-
-    hapax__flow_begin(&flow, &conf->policy, &conf->store->waiters, &request,
-                      now_us);
-
-    ctx->phase = NGX_HTTP_HAPAX_ANSWERING;
-
-    if (hapax__flow_next(&flow, now_us) == HAPAX__FLOW_RUN) {
-        ctx->phase = NGX_HTTP_HAPAX_PASSING;
-
-        hapax__flow_handled(&flow, HAPAX_CLASS_FINAL, &outcome, now_us);
-        (void) hapax__flow_next(&flow, now_us);
-    }
+    ctx->phase = ngx_http_hapax_decide_alone(&flow, ctx, conf, too_large)
+                 ? NGX_HTTP_HAPAX_PASSING : NGX_HTTP_HAPAX_ANSWERING;
 
     ctx->answer = flow.answer;
 }
@@ -392,7 +463,8 @@ ngx_http_hapax_body_handler(ngx_http_request_t *r)
 
 
 static ngx_int_t
-ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
+ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
+    ngx_uint_t shadow)
 {
     ngx_int_t                    rc;
     ngx_uint_t                   too_large, in_body;
@@ -402,6 +474,12 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
     ctx = ngx_http_hapax_create_ctx(r);
     if (ctx == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (shadow) {
+        ctx->shadow = 1;
+        ctx->conf = conf;
+        ctx->phase = NGX_HTTP_HAPAX_PASSING;
     }
 
     ngx_http_hapax_find_key(r, conf, ctx);
@@ -426,8 +504,19 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
         || (ctx->given == HAPAX__KEY_NONE && !in_body)
         || too_large)
     {
-        ngx_http_hapax_answer_alone(ctx, conf, too_large);
+        if (shadow) {
+            ngx_http_hapax_shadow_alone(ctx, too_large);
+
+        } else {
+            ngx_http_hapax_answer_alone(ctx, conf, too_large);
+        }
+
         return ngx_http_hapax_go_on(r, ctx);
+    }
+
+    if (shadow) {
+        return ngx_http_hapax_shadow_begin(r, ctx) == NGX_OK
+               ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     if (ngx_http_hapax_buffered >= hmcf->held_max) {

@@ -165,6 +165,7 @@ ngx_http_hapax_text(FILE *out, ngx_http_request_t *r,
 
     hapax__page_build(out, "gate");
     hapax__page_answers(out, zones, hmcf->nzones);
+    hapax__page_shadows(out, zones, hmcf->nzones);
     hapax__page_flows(out, zones, hmcf->nzones);
 
     free(counts);
@@ -353,7 +354,16 @@ ngx_http_hapax_json(u_char *p, u_char *end, ngx_http_hapax_main_conf_t *hmcf,
                          flows.answers[i]);
     }
 
-    p = ngx_slprintf(p, end, "},\"limited\":{");
+    p = ngx_slprintf(p, end, "},\"shadow\":{");
+
+    for (i = 1; i < HAPAX__WOULDS; i++) {
+        p = ngx_slprintf(p, end, "%s\"%s\":%uL", i > 1 ? "," : "",
+                         hapax__would_name(i), flows.would[i]);
+    }
+
+    p = ngx_slprintf(p, end, "},\"shadow_repeats\":{\"same\":%uL,"
+                     "\"differs\":%uL},\"limited\":{", flows.repeats[0],
+                     flows.repeats[1]);
 
     for (i = HAPAX__LIMIT_IN_FLIGHT; i < HAPAX__LIMITS; i++) {
         p = ngx_slprintf(p, end, "%s\"%s\":%uA",

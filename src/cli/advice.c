@@ -83,14 +83,29 @@ enum cli_level cli_promise(char out[CLI_PROMISE_MAX], const struct cli_door *doo
     char apart[256], age[PRINT_AGE_MAX] = "ever";
     enum cli_level level;
     const char *effects = promise_of_effects(&level, policy);
+    char begin[128] = "";
+    const char *others = !door->mode                         ? ""
+                         : strcmp(door->mode, "shadow") == 0 ? "only counted"
+                                                             : "passed on";
 
+    if (door->mode && door->on_percent == 0) {
+        (void)snprintf(out, CLI_PROMISE_MAX, "nothing is guarded: requests are %s (mode is %s)",
+                       others, door->mode);
+        return CLI_WARNING;
+    }
+    if (door->mode) {
+        level = CLI_WARNING;
+        (void)snprintf(begin, sizeof(begin),
+                       "of 100 keys %d are guarded, the others are %s: ", (int)door->on_percent,
+                       others);
+    }
     tell_apart(apart, sizeof(apart), door);
     if (policy->retention_ms != HAPAX_FOREVER_MS)
         print_age(age, policy->retention_ms * 1000);
     (void)snprintf(out, CLI_PROMISE_MAX,
-                   "%s%s; %s; an answer is kept for %s; requests without a key %s", effects,
-                   door->differs ? ", unless --class or --location differ" : "", apart, age,
-                   policy->key == HAPAX_KEY_REQUIRED ? "are refused" : "are not protected");
+                   "%s%s%s; %s; an answer is kept for %s; requests without a key %s", begin,
+                   effects, door->differs ? ", unless --class or --location differ" : "", apart,
+                   age, policy->key == HAPAX_KEY_REQUIRED ? "are refused" : "are not protected");
     return level;
 }
 

@@ -28,6 +28,8 @@ struct cli_advice {
 /* Settings that all doors have. */
 struct cli_door {
     const struct hapax_policy *policy;
+    const char *mode; /* "shadow" or "off": those that are not on; NULL: all are on */
+    int64_t on_percent; /* of 100 keys so many are on all the same */
     bool differs; /* some requests have other policies or classes */
     const char *owner, *caller, *scope; /* as they were given; NULL: not given */
     const char *apart; /* a clause: what tells keys apart where neither owner nor caller is given */

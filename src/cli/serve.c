@@ -62,6 +62,9 @@ const struct cli_option serve_options[] = {
     TEXT("fingerprint", "PARTS", fingerprint,
          "What repeats compare (default \"method host uri body\")"),
     TEXT("push", "BROKER", push, "A broker pushes the requests: dapr, knative or sns"),
+    TEXT("mode", "MODE", mode, "on, shadow (only count) or off (default on)"),
+    {"on-percent", "N", CLI_NUMBER, offsetof(struct serve_args, on_percent), 1, 99,
+     "Of 100 keys so many are on, the others as --mode"},
     {"location", "RULE", CLI_TEXTS, offsetof(struct serve_args, locations), 0, 0,
      "\"/path POLICY=VALUE...\" or \"/path off\": differs there"},
     {"class", "RULE", CLI_TEXTS, offsetof(struct serve_args, classes), 0, 0,
@@ -105,6 +108,7 @@ static void defaults(struct cli_args *args)
     struct serve_args *serve = (struct serve_args *)args;
 
     serve->listen = "127.0.0.1:8080";
+    serve->mode = "on";
     serve->drain_ms = 30000;
     serve->max_body = -1;
     serve->policies[CLI_POLICY_WAIT] = "5s";

@@ -27,6 +27,8 @@ struct serve_args {
     const char *fingerprint;
     const char *methods;
     const char *push;
+    const char *mode; /* on, shadow or off */
+    int64_t on_percent; /* 0: all keys are as `mode` says */
     const char *auth_request;
     const char *reconcile;
     const char *problem_template;

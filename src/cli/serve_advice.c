@@ -14,6 +14,8 @@ void serve_door(struct cli_door *door, const struct serve_conf *conf)
 
     *door = (struct cli_door){
         .policy = &conf->policy,
+        .mode = strcmp(args->mode, "on") == 0 ? NULL : args->mode,
+        .on_percent = args->on_percent,
         .differs = args->classes.n > 0 || args->locations.n > 0,
         .owner = args->owner,
         .caller = args->caller,

@@ -264,6 +264,33 @@ static bool is_broker(const char *word)
     return false;
 }
 
+static bool is_mode(const char *word)
+{
+    return strcmp(word, "off") == 0 || strcmp(word, "shadow") == 0 || strcmp(word, "on") == 0;
+}
+
+/* Keys are told apart by their header, before the gate sees them. */
+static enum cli_exit check_mode(const struct serve_args *args)
+{
+    const char *header = args->key_header;
+
+    if (!is_mode(args->mode))
+        return refuse(args, "mode", args->mode, "not on, shadow or off");
+    if (args->on_percent == 0)
+        return CLI_DONE;
+    if (strcmp(args->mode, "on") == 0)
+        return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--on-percent needs --mode shadow or --mode off, for the others");
+    if (args->key_from || args->push || (header && strcmp(header, "off") == 0))
+        return cli_fail(&args->args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "--on-percent goes by the key's header: use it without --key-from, "
+                        "--push and --key-header off");
+    if (header && header[strspn(header, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                        "0123456789-")])
+        return refuse(args, "key-header", header, "not the name of a header");
+    return CLI_DONE;
+}
+
 /* Checks `/path name=value off …`. *policy begins as the server's and ends as the location's. */
 static enum cli_exit read_location(struct hapax_policy *policy, const struct serve_args *args,
                                    const char *text)
@@ -281,12 +308,12 @@ static enum cli_exit read_location(struct hapax_policy *policy, const struct ser
     while (exit == CLI_DONE && next_word(word, &at)) {
         char *value = strchr(word, '=');
 
-        if (strcmp(word, "off") == 0)
+        if (is_mode(word))
             continue;
         if (!value)
             return refuse(args, "location", text,
                           "after the path come POLICY=VALUE, scope=VALUE, "
-                          "push=BROKER, or off");
+                          "push=BROKER, or off, shadow or on");
         *value++ = '\0';
         if (strcmp(word, "profile") == 0 && !first)
             return refuse(args, "location", text,
@@ -520,6 +547,8 @@ enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *
     if (exit == CLI_DONE && args->push && !is_broker(args->push))
         exit = refuse(args, "push", args->push, "not dapr, knative or sns, nor off");
     if (exit == CLI_DONE)
+        exit = check_mode(args);
+    if (exit == CLI_DONE)
         exit = check_words(args);
     if (exit == CLI_DONE)
         exit = read_owner(conf, args);
@@ -687,11 +716,35 @@ static void put_words(FILE *out, const struct serve_conf *conf, const char *dire
     put_list(out, directive, value);
 }
 
+/* Of 100 keys so many are on. Requests without a key are told apart by chance: otherwise all of
+ * them would be on one side, and be refused where a key is required. */
+static void put_mode(FILE *out, const struct serve_args *args)
+{
+    const char *header = args->key_header ? args->key_header : "Idempotency-Key";
+    char name[WORD_MAX];
+    size_t len = 0;
+
+    if (args->on_percent == 0) {
+        (void)fprintf(out, "    hapax %s;\n", args->mode);
+        return;
+    }
+    for (; len < sizeof(name) - 1 && header[len]; len++)
+        name[len] = header[len] == '-' ? '_' : (char)tolower((unsigned char)header[len]);
+    name[len] = '\0';
+    (void)fprintf(out,
+                  "    map $http_%s $hapax_serve_key {\n        '' $request_id;\n"
+                  "        default $http_%s;\n    }\n"
+                  "    split_clients $hapax_serve_key $hapax_serve_mode {\n"
+                  "        %" PRId64 "%% on;\n        * %s;\n    }\n"
+                  "    hapax $hapax_serve_mode;\n",
+                  name, name, args->on_percent, args->mode);
+}
+
 static void put_gate(FILE *out, const struct serve_conf *conf)
 {
     const struct serve_args *args = conf->args;
 
-    (void)fputs("    hapax on;\n", out);
+    put_mode(out, args);
     put_mark(out, conf, "store", args->args.shown);
     put_setting(out, "    ", "hapax_store", conf->store);
     put_setting(out, "    ", "hapax_secret", conf->secret);
@@ -776,7 +829,7 @@ static void put_log(FILE *out, const struct serve_conf *conf)
 {
     static const char text[] =
         "    log_format hapax '$remote_addr \"$request\" $status $body_bytes_sent '\n"
-        "                     '$hapax_answer $hapax_key_id $request_time $hapax_time';\n"
+        "                     '$hapax_answer $hapax_key_id $request_time $hapax_time%s';\n"
         "    access_log /dev/stderr hapax;\n";
     static const char json[] =
         "    log_format hapax escape=json '{\"event\":\"request\",\"time\":\"$time_iso8601\",'\n"
@@ -784,13 +837,20 @@ static void put_log(FILE *out, const struct serve_conf *conf)
         "        '\"attempt\":\"$hapax_attempt\",\"fence\":\"$hapax_fence\",\"status\":$status,'\n"
         "        '\"method\":\"$request_method\",\"path\":\"$uri\",\"client\":\"$remote_addr\",'\n"
         "        '\"bytes\":$body_bytes_sent,\"seconds\":$request_time,'\n"
-        "        '\"waited_seconds\":\"$hapax_time\",\"trace\":\"$hapax_traceparent\"}';\n"
+        "        '\"waited_seconds\":\"$hapax_time\",\"trace\":\"$hapax_traceparent\"%s}';\n"
         "    access_log /dev/stderr hapax;\n";
+
+    bool watches = strcmp(conf->args->mode, "on") != 0;
 
     if (!conf->args->access_log)
         (void)fputs("    access_log off;\n", out);
+    else if (strcmp(conf->args->access_log, "json") == 0)
+        (void)fprintf(out, json,
+                      watches ? ",'\n        '\"shadow\":\"$hapax_shadow\","
+                                "\"shadow_id\":\"$hapax_shadow_id\""
+                              : "");
     else
-        (void)fputs(strcmp(conf->args->access_log, "json") == 0 ? json : text, out);
+        (void)fprintf(out, text, watches ? " $hapax_shadow $hapax_shadow_id" : "");
 }
 
 static void put_http(FILE *out, const struct serve_conf *conf)
@@ -978,7 +1038,7 @@ static bool put_location(FILE *out, const struct serve_conf *conf, const char *t
 
         put_mark(out, conf, "location", rule);
         if (!value) {
-            (void)fputs("            hapax off;\n", out);
+            (void)fprintf(out, "            hapax %s;\n", word);
             continue;
         }
         *value++ = '\0';

@@ -20,12 +20,23 @@ struct hapax__times {
     uint64_t us; /* the sum */
 };
 
+/* What would have become of a request that is only watched (struct hapax__flow, `shadow`): an enum
+ * hapax_answer_kind, where FRESH is a first run; or one of these. */
+enum hapax__would {
+    HAPAX__WOULD_RUN_AGAIN = HAPAX_ANSWER_EXPIRED + 1, /* a run after a former attempt */
+    HAPAX__WOULD_ASK, /* the reconcile hook */
+    HAPAX__WOULD_NOT_KNOWN, /* not judged: the door could not ask */
+    HAPAX__WOULDS
+};
+
 /* Of flows: struct hapax__flow counts in here. All members are uint64_t, so that the counts of
  * several processes can be added word by word. */
 struct hapax__counts {
     uint64_t answers[HAPAX_ANSWER_EXPIRED + 1];
     uint64_t unrecorded; /* FRESH whose outcome is not stored yet */
     uint64_t unasked; /* answers that did not ask a dead store */
+    uint64_t would[HAPAX__WOULDS]; /* requests that were only watched */
+    uint64_t repeats[2]; /* of them, those to be replayed: 0 as the first answer, 1 otherwise */
     uint64_t attempts[HAPAX_CLASS_UNKNOWN + 1]; /* handlers that ended, by class */
     uint64_t reconciles[HAPAX_CLASS_UNKNOWN + 1]; /* hooks that ended, by class */
     uint64_t takeovers; /* claims granted after an attempt that had died */

@@ -167,6 +167,9 @@ static void count_due(struct hapax__flow *f, enum hapax__flow_do due, int64_t no
 
     if (due != HAPAX__FLOW_ANSWER)
         return;
+    hapax__count_time(&counts->waiting, now_us - f->begun_us - f->ran_us);
+    if (f->shadow)
+        return;
     hapax__count(&counts->answers[answer->kind], 1);
     /* An unknown end leaves nothing to be stored: the claim runs out with its lease. */
     if (answer->kind == HAPAX_ANSWER_FRESH && !answer->recorded &&
@@ -174,7 +177,23 @@ static void count_due(struct hapax__flow *f, enum hapax__flow_do due, int64_t no
         hapax__count(&counts->unrecorded, 1);
     if (answer->unasked)
         hapax__count(&counts->unasked, 1);
-    hapax__count_time(&counts->waiting, now_us - f->begun_us - f->ran_us);
+}
+
+/* What comes first says what a client would have met: a run, the hook, or an answer. */
+static void see_shadow(struct hapax__flow *f, enum hapax__flow_do due)
+{
+    if (f->would != 0 || due == HAPAX__FLOW_ABANDON)
+        return;
+    if (due == HAPAX__FLOW_ANSWER)
+        f->would = f->answer.kind;
+    else if (due == HAPAX__FLOW_RECONCILE)
+        f->would = HAPAX__WOULD_ASK;
+    else if (f->fence == 0) /* no claim: no key, or no store under `open` */
+        f->would = HAPAX_ANSWER_BYPASS;
+    else
+        f->would = f->attempt > 1 ? HAPAX__WOULD_RUN_AGAIN : HAPAX_ANSWER_FRESH;
+    if (f->counts)
+        hapax__count(&f->counts->would[f->would], 1);
 }
 
 static void count_told(const struct hapax__flow *f, int64_t now_us)
@@ -397,12 +416,14 @@ static void init(struct hapax__flow *f, const struct hapax_policy *policy,
                  int64_t now_us)
 {
     struct hapax__counts *counts = f->counts;
+    bool shadow = f->shadow;
     void *door = f->door;
 
     assert(now_us >= 0);
     memset(f, 0, sizeof(*f));
     f->door = door;
     f->counts = counts;
+    f->shadow = shadow;
     f->policy = policy;
     f->request = *request;
     f->waiter.table = table;
@@ -580,6 +601,8 @@ enum hapax__flow_do hapax__flow_next(struct hapax__flow *f, int64_t now_us)
         check_due(f, due);
         if (f->counts)
             count_due(f, due, now_us);
+        if (f->shadow)
+            see_shadow(f, due);
         return due;
     }
     if (f->ask == HAPAX__ASK_DUE && now_us >= f->ask_at_us) {
@@ -643,7 +666,7 @@ void hapax__flow_handled(struct hapax__flow *f, enum hapax_class cls,
     assert(f->phase == HAPAX__FLOW_RUNNING || f->phase == HAPAX__FLOW_BYPASSING);
     take_end(f, cls, outcome, now_us);
     f->handled_us = now_us;
-    if (f->counts && f->phase == HAPAX__FLOW_RUNNING)
+    if (f->counts && !f->shadow && f->phase == HAPAX__FLOW_RUNNING)
         count_end(f, f->counts->attempts, now_us);
     /* The CLAIM has no verdict yet, so the answer does not wait. The outcome is saved if the
      * CLAIM turns out to have landed. */
@@ -659,7 +682,7 @@ void hapax__flow_reconciled(struct hapax__flow *f, enum hapax_class cls,
 {
     assert(f->phase == HAPAX__FLOW_RECONCILING);
     take_end(f, cls, outcome, now_us);
-    if (f->counts)
+    if (f->counts && !f->shadow)
         count_end(f, f->counts->reconciles, now_us);
     ended(f, now_us);
 }

@@ -94,9 +94,13 @@ struct hapax__flow {
     /* When it began to wait for another attempt, when RUN or RECONCILE was returned, and when the
      * handler had ended; 0: not. */
     int64_t begun_us, wait_us, run_us, handled_us;
-    /* Set both before begin or resume. */
+    /* Set these before begin or resume. */
     void *door; /* the door's own */
     struct hapax__counts *counts; /* the flow counts in here; NULL: nowhere */
+    /* The flow is only watched: its handler runs in any case, and nobody is given its answer. All
+     * is stored as ever, but `would` is counted in the place of answer and attempt. */
+    bool shadow;
+    unsigned would; /* of a shadow, enum hapax__would; 0: not known yet */
 
     /* the flow's own */
     const struct hapax_policy *policy;

@@ -126,6 +126,18 @@ static const char *error_name(unsigned at)
     return at > 0 ? hapax_error_name((enum hapax_error)(-(int)at)) : NULL;
 }
 
+static const char *would_name(unsigned at)
+{
+    static const char *const others[] = {"run_again", "ask_hook", "not_judged"};
+
+    return at <= HAPAX_ANSWER_EXPIRED ? answer_name(at) : others[at - HAPAX__WOULD_RUN_AGAIN];
+}
+
+static const char *response_name(unsigned at)
+{
+    return at == 0 ? "same" : "differs";
+}
+
 struct counter {
     const char *name;
     const char *about;
@@ -143,6 +155,14 @@ static const struct counter answers[] = {
     {"hapax_answers_total", "Answers, by kind.", WORDS(answers), "answer", answer_name},
     {"hapax_unasked_total", "Answers that did not ask a dead store.",
      offsetof(struct hapax__counts, unasked), 0, NULL, NULL},
+};
+
+static const struct counter shadows[] = {
+    {"hapax_shadow_total", "Requests that were only watched, by what would have become of them.",
+     WORDS(would), "would", would_name},
+    {"hapax_shadow_repeats_total",
+     "Requests that would have been replayed, by whether their response was the first one again.",
+     WORDS(repeats), "response", response_name},
 };
 
 static const struct counter others[] = {
@@ -215,6 +235,16 @@ void hapax__counts_each(const struct hapax__counts *counts,
 void hapax__page_answers(FILE *out, const struct hapax__page_zone *zones, size_t n)
 {
     put_counters(out, zones, n, answers, sizeof(answers) / sizeof(answers[0]));
+}
+
+void hapax__page_shadows(FILE *out, const struct hapax__page_zone *zones, size_t n)
+{
+    put_counters(out, zones, n, shadows, sizeof(shadows) / sizeof(shadows[0]));
+}
+
+const char *hapax__would_name(unsigned would)
+{
+    return would == 0 ? "" : would_name(would);
 }
 
 void hapax__page_flows(FILE *out, const struct hapax__page_zone *zones, size_t n)

@@ -27,6 +27,12 @@ HAPAX__SHARED void hapax__page_build(FILE *out, const char *door);
 /* Answers of flows; for a door that has no count of its own. */
 void hapax__page_answers(FILE *out, const struct hapax__page_zone *zones, size_t n);
 
+/* What would have become of requests, of a door that can watch them only. */
+void hapax__page_shadows(FILE *out, const struct hapax__page_zone *zones, size_t n);
+
+/* The name of enum hapax__would, as the page has it; 0: an empty one. */
+const char *hapax__would_name(unsigned would);
+
 /* Calls take(arg, name, value, number) for each counter of what flows count, but for answers.
  * value: of its label; NULL: it has none. */
 HAPAX__SHARED void hapax__counts_each(const struct hapax__counts *counts,

@@ -1676,6 +1676,58 @@ CASE(a_lost_claim_is_counted_once)
     assert_int_equal(b->counts.lost, 1);
 }
 
+/* A shadow counts what would have become of its request, once, and nothing as an answer or an
+ * attempt. What it asks the store is counted as ever. */
+CASE(a_shadow_is_counted_apart)
+{
+    struct bench bench, *b = &bench;
+    const struct hapax__counts *c = &b->counts;
+    uint64_t answers = 0;
+
+    bench_init(b);
+    for (int i = 0; i < FLOWS; i++)
+        b->flows[i].shadow = true;
+    begin(b, 0);
+    assert_int_equal(b->flows[0].would, 0);
+    told_claimed(b, 0, 1, false);
+    assert_int_equal(b->flows[0].would, HAPAX_ANSWER_FRESH);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_stored(b, 0);
+    begin(b, 1);
+    told_state(b, 1, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
+    begin(b, 2); /* after a failure, which may run again */
+    told_claimed(b, 2, 2, false);
+    handled(b, 2, HAPAX_CLASS_FAILED, 500);
+    told_state(b, 2, HAPAX_OK, HAPAX_STATE_FAILED);
+    b->policies[3].on_expired = HAPAX_EXPIRED_RECONCILE;
+    b->requests[3].reconciles = true;
+    begin(b, 3);
+    told_claimed(b, 3, 2, true);
+    hooked(b, 3, HAPAX_CLASS_NOT_RUN, 404);
+    told_state(b, 3, HAPAX_OK, HAPAX_STATE_STARTED);
+    handled(b, 3, HAPAX_CLASS_FINAL, 200);
+    told_stored(b, 3);
+    b->policies[4].on_store_error = HAPAX_STORE_OPEN;
+    begin(b, 4);
+    told_error(b, 4, HAPAX_ERR_UNAVAILABLE);
+    pass_ms(b, 4, b->policies[4].timeout_ms);
+    handled(b, 4, HAPAX_CLASS_FINAL, 200);
+    b->requests[5].key = HAPAX__KEY_BAD;
+    begin(b, 5);
+    assert_int_equal(c->would[HAPAX_ANSWER_FRESH], 1);
+    assert_int_equal(c->would[HAPAX_ANSWER_REPLAY], 1);
+    assert_int_equal(c->would[HAPAX__WOULD_RUN_AGAIN], 1);
+    assert_int_equal(c->would[HAPAX__WOULD_ASK], 1);
+    assert_int_equal(c->would[HAPAX_ANSWER_BYPASS], 1);
+    assert_int_equal(c->would[HAPAX_ANSWER_BAD_KEY], 1);
+    for (size_t i = 0; i < sizeof(c->answers) / sizeof(c->answers[0]); i++)
+        answers += c->answers[i];
+    for (size_t i = 0; i < sizeof(c->attempts) / sizeof(c->attempts[0]); i++)
+        answers += c->attempts[i] + c->reconciles[i];
+    assert_int_equal(answers, 0);
+    assert_true(c->ops[HAPAX_OP_CLAIM] >= 5 && c->ops[HAPAX_OP_COMPLETE] == 2);
+}
+
 /* A flow that is not counted goes the same way. */
 CASE(a_flow_may_count_nowhere)
 {

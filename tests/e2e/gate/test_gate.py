@@ -1295,7 +1295,7 @@ def test_reconcile_asks_before_a_stale_operation_runs(make_gate, api, folder, st
 
 
 @pytest.mark.parametrize("lines, said", [
-    ("hapax maybe;", '"hapax" does not take "maybe": it takes on, off or required'),
+    ("hapax maybe;", '"hapax" does not take "maybe": it takes on, off, shadow, required, or a variable'),
     ("hapax on;", 'there is no "hapax_store"'),
     ("hapax_store nowhere;", '"hapax_store" does not take "nowhere"'),
     ("hapax_store ftp:x;", "no known scheme"),
