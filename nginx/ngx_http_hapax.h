@@ -36,6 +36,7 @@
 #include "http/prometheus.h"
 #include "store/keeper/link.h"
 #include "store/seal.h"
+#include "store/types.h"
 #include "base/clock.h"
 #include "base/tls.h"
 
@@ -158,10 +159,32 @@ struct ngx_http_hapax_store_s {
 };
 
 
-struct ngx_http_hapax_call_s {
-    struct hapax__flow              flow;
+/* Who asks a store: through a keeper's link, or a lane. */
+typedef struct ngx_http_hapax_asker_s  ngx_http_hapax_asker_t;
+
+struct ngx_http_hapax_asker_s {
     struct hapax__asking            asking;     /* to a keeper */
     struct hapax__job               job;        /* to a lane */
+    struct hapax_op                *op;
+    /* *op is answered. What the answer points to stays until this returns. */
+    void                          (*told)(ngx_http_hapax_asker_t *asker);
+};
+
+
+/* A word in a store that lowers what locations say (hapax switch). */
+typedef struct {
+    ngx_http_hapax_store_t         *store;
+    ngx_str_t                       scope;      /* empty: of the whole store */
+    ngx_shm_zone_t                 *zone;       /* ngx_atomic_t: enum hapax__switch; 0: not known */
+    ngx_http_hapax_asker_t          asker;
+    struct hapax_op                 op;
+    ngx_event_t                     timer;
+} ngx_http_hapax_switch_t;
+
+
+struct ngx_http_hapax_call_s {
+    struct hapax__flow              flow;
+    ngx_http_hapax_asker_t          asker;
     struct hapax_policy             policy;
     ngx_http_hapax_store_t         *store;
     ngx_http_hapax_ctx_t           *ctx;        /* NULL: cut */
@@ -255,6 +278,7 @@ typedef struct {
 typedef struct {
     ngx_array_t                     stores;     /* ngx_http_hapax_store_t * */
     ngx_array_t                     locations;  /* void **, checked at the end */
+    ngx_array_t                     switches;   /* ngx_http_hapax_switch_t * */
     ngx_http_hapax_zone_t           zones[NGX_HTTP_HAPAX_ZONES];
     ngx_uint_t                      nzones;
     ngx_shm_zone_t                 *zone;
@@ -280,6 +304,8 @@ typedef struct {
 struct ngx_http_hapax_loc_conf_s {
     ngx_uint_t                      enable;
     ngx_http_complex_value_t       *mode;       /* says of each request; NULL: enable does */
+    /* of the store, and of the scope if that is the same for all requests; or NULL */
+    ngx_http_hapax_switch_t        *switches[2];
     ngx_uint_t                      push;
     ngx_uint_t                      methods;
     ngx_str_t                       uri;
@@ -376,17 +402,36 @@ ngx_int_t ngx_http_hapax_keeper_open(ngx_http_hapax_store_t *store);
 void ngx_http_hapax_keeper_close(ngx_http_hapax_store_t *store);
 /* The text of the last failure. */
 const char *ngx_http_hapax_keeper_text(ngx_http_hapax_store_t *store);
-/* Sends an op, and what it borrows; ngx_http_hapax_call_told() when it is answered. DECLINED: the
- * op has its error already. */
+/* Sends an asker's op, and what it borrows. DECLINED: the op has its error already. */
 ngx_int_t ngx_http_hapax_keeper_put(ngx_http_hapax_store_t *store,
     struct hapax__asking *asking);
-/* The op of a call's asking is answered. What the answer points to stays until this returns. */
-void ngx_http_hapax_call_told(struct hapax__asking *asking);
+/* The op of an asker's asking is answered. */
+void ngx_http_hapax_asking_told(struct hapax__asking *asking);
+
+/* Asks the store, by its keeper or its lane; asker->told() when the op is answered. deadline_us: as
+ * of a job. DECLINED: the op has its error already. */
+ngx_int_t ngx_http_hapax_ask(ngx_http_hapax_store_t *store, ngx_http_hapax_asker_t *asker,
+    int64_t deadline_us);
 
 /* Makes a store that opens when it is first used, in the lane's thread, and again after failures.
  * NULL: out of memory; text says so. */
 struct hapax_store *ngx_http_hapax_late_open(ngx_http_hapax_store_t *store,
     char text[HAPAX_TEXT_MAX]);
+
+/* switches */
+
+/* Finds the switch of a store, or of a scope in it, or makes it. NULL: out of memory. */
+ngx_http_hapax_switch_t *ngx_http_hapax_switch_find(ngx_conf_t *cf, ngx_http_hapax_store_t *store,
+    ngx_str_t *scope);
+/* Begins to look at them, and ends that. */
+void ngx_http_hapax_switches_open(ngx_http_hapax_main_conf_t *hmcf);
+void ngx_http_hapax_switches_close(ngx_http_hapax_main_conf_t *hmcf);
+/* The last word that is known; 0: none. */
+ngx_uint_t ngx_http_hapax_switch_word(ngx_http_hapax_switch_t *s);
+/* The mode, as far as the switches of the location leave it. */
+ngx_uint_t ngx_http_hapax_switch_lower(ngx_http_hapax_loc_conf_t *conf, ngx_uint_t mode);
+/* The lowest word of all. */
+ngx_uint_t ngx_http_hapax_switch_lowest(ngx_http_hapax_main_conf_t *hmcf);
 
 /* limits */
 
@@ -505,6 +550,8 @@ void ngx_http_hapax_shadow_body(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx
 void ngx_http_hapax_shadow_cut(ngx_http_hapax_ctx_t *ctx);
 /* A call of a shadow begins (1) or ends (-1). */
 void ngx_http_hapax_shadow_count(ngx_int_t change);
+ngx_int_t ngx_http_hapax_mode_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data);
 ngx_int_t ngx_http_hapax_shadow_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     uintptr_t data);
 

@@ -45,6 +45,9 @@ ngx_http_hapax_create_main_conf(ngx_conf_t *cf)
                        sizeof(ngx_http_hapax_store_t *))
         != NGX_OK
         || ngx_array_init(&hmcf->locations, cf->pool, 8, sizeof(void **))
+           != NGX_OK
+        || ngx_array_init(&hmcf->switches, cf->pool, 4,
+                          sizeof(ngx_http_hapax_switch_t *))
            != NGX_OK)
     {
         return NULL;
@@ -327,6 +330,41 @@ ngx_http_hapax_find_store(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
 }
 
 
+/* A scope that differs between requests has no switch: there would be no end of them. */
+
+static ngx_int_t
+ngx_http_hapax_find_switches(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
+{
+    ngx_str_t  scope;
+
+    ngx_str_null(&scope);
+    conf->switches[0] = ngx_http_hapax_switch_find(cf, conf->store, &scope);
+
+    if (conf->switches[0] == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (conf->scope ? conf->scope->lengths != NULL : conf->push != 0) {
+        return NGX_OK;
+    }
+
+    if (conf->scope) {
+        scope = conf->scope->value;
+
+    } else {
+        ngx_str_set(&scope, "default");
+    }
+
+    if (scope.len == 0 || scope.len > HAPAX_SCOPE_MAX) {
+        return NGX_OK;
+    }
+
+    conf->switches[1] = ngx_http_hapax_switch_find(cf, conf->store, &scope);
+
+    return conf->switches[1] ? NGX_OK : NGX_ERROR;
+}
+
+
 static void
 ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
     ngx_http_hapax_loc_conf_t *conf)
@@ -425,7 +463,9 @@ ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     conf->store = ngx_http_hapax_find_store(cf, conf);
-    if (conf->store == NULL) {
+    if (conf->store == NULL
+        || ngx_http_hapax_find_switches(cf, conf) != NGX_OK)
+    {
         return NGX_CONF_ERROR;
     }
 

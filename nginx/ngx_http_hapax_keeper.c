@@ -155,7 +155,7 @@ ngx_http_hapax_keeper_told(ngx_http_hapax_keeper_t *k,
     struct hapax__asking *asking)
 {
     hapax__unseal(k->keys, asking->op, &k->arena, k->link.text);
-    ngx_http_hapax_call_told(asking);
+    ngx_http_hapax_asking_told(asking);
 }
 
 

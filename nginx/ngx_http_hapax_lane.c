@@ -212,10 +212,13 @@ ngx_http_hapax_lane_log(ngx_http_hapax_store_t *store, ngx_log_t *log,
 
 
 static void
-ngx_http_hapax_answered(ngx_http_hapax_call_t *call)
+ngx_http_hapax_call_told(ngx_http_hapax_asker_t *asker)
 {
-    int64_t  now_us;
+    int64_t                 now_us;
+    ngx_http_hapax_call_t  *call;
 
+    call = (ngx_http_hapax_call_t *)
+               ((u_char *) asker - offsetof(ngx_http_hapax_call_t, asker));
     now_us = hapax__boot_us();
 
     ngx_http_hapax_limit_stored(call);
@@ -226,11 +229,14 @@ ngx_http_hapax_answered(ngx_http_hapax_call_t *call)
 
 
 void
-ngx_http_hapax_call_told(struct hapax__asking *asking)
+ngx_http_hapax_asking_told(struct hapax__asking *asking)
 {
-    ngx_http_hapax_answered((ngx_http_hapax_call_t *)
-                                ((u_char *) asking
-                                 - offsetof(ngx_http_hapax_call_t, asking)));
+    ngx_http_hapax_asker_t  *asker;
+
+    asker = (ngx_http_hapax_asker_t *)
+                ((u_char *) asking - offsetof(ngx_http_hapax_asker_t, asking));
+
+    asker->told(asker);
 }
 
 
@@ -240,7 +246,7 @@ ngx_http_hapax_lane_handler(ngx_event_t *ev)
     void                    *memory;
     ngx_connection_t        *c;
     struct hapax__job       *job, *next;
-    ngx_http_hapax_call_t   *call;
+    ngx_http_hapax_asker_t  *asker;
     ngx_http_hapax_store_t  *store;
 
     c = ev->data;
@@ -248,12 +254,12 @@ ngx_http_hapax_lane_handler(ngx_event_t *ev)
 
     for (job = hapax__lane_reap(store->lane); job; job = next) {
         next = job->next;
-        call = (ngx_http_hapax_call_t *)
-                   ((u_char *) job - offsetof(ngx_http_hapax_call_t, job));
+        asker = (ngx_http_hapax_asker_t *)
+                    ((u_char *) job - offsetof(ngx_http_hapax_asker_t, job));
         memory = job->memory;
 
-        call->flow.op = job->op;
-        ngx_http_hapax_answered(call);
+        *asker->op = job->op;
+        asker->told(asker);
 
         free(memory);
     }
@@ -550,6 +556,31 @@ ngx_http_hapax_call_drive(ngx_http_hapax_call_t *call)
 /* driving */
 
 
+ngx_int_t
+ngx_http_hapax_ask(ngx_http_hapax_store_t *store,
+    ngx_http_hapax_asker_t *asker, int64_t deadline_us)
+{
+    if (store->keeper) {
+        asker->asking.op = asker->op;
+        asker->asking.deadline_us = deadline_us;
+
+        return ngx_http_hapax_keeper_put(store, &asker->asking);
+    }
+
+    asker->job.op = *asker->op;
+    asker->job.deadline_us = deadline_us;
+
+    if (store->lane && hapax__lane_submit(store->lane, &asker->job)) {
+        return NGX_OK;
+    }
+
+    asker->op->verdict = HAPAX_NO_VERDICT;
+    asker->op->error = HAPAX_ERR_UNAVAILABLE;
+
+    return NGX_DECLINED;
+}
+
+
 static ngx_int_t
 ngx_http_hapax_submit(ngx_http_hapax_call_t *call)
 {
@@ -565,26 +596,10 @@ ngx_http_hapax_submit(ngx_http_hapax_call_t *call)
         deadline_us = flow->limit_us;
     }
 
-    if (call->store->keeper) {
-        call->asking.op = &flow->op;
-        call->asking.deadline_us = deadline_us;
+    call->asker.op = &flow->op;
+    call->asker.told = ngx_http_hapax_call_told;
 
-        return ngx_http_hapax_keeper_put(call->store, &call->asking);
-    }
-
-    call->job.op = flow->op;
-    call->job.deadline_us = deadline_us;
-
-    if (call->store->lane
-        && hapax__lane_submit(call->store->lane, &call->job))
-    {
-        return NGX_OK;
-    }
-
-    flow->op.verdict = HAPAX_NO_VERDICT;
-    flow->op.error = HAPAX_ERR_UNAVAILABLE;
-
-    return NGX_DECLINED;
+    return ngx_http_hapax_ask(call->store, &call->asker, deadline_us);
 }
 
 

@@ -51,6 +51,9 @@ static ngx_http_variable_t  ngx_http_hapax_variables[] = {
     { ngx_string("hapax_time"), NULL, ngx_http_hapax_variable,
       NGX_HTTP_HAPAX_VAR_TIME, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
+    { ngx_string("hapax_mode"), NULL, ngx_http_hapax_mode_variable,
+      0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
     { ngx_string("hapax_shadow"), NULL, ngx_http_hapax_shadow_variable,
       0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
@@ -236,6 +239,8 @@ ngx_http_hapax_init_process(ngx_cycle_t *cycle)
         (void) ngx_http_hapax_lane_open(stores[i], cycle->log);
     }
 
+    ngx_http_hapax_switches_open(hmcf);
+
     return NGX_OK;
 }
 
@@ -252,6 +257,8 @@ ngx_http_hapax_exit_process(ngx_cycle_t *cycle)
     if (hmcf == NULL) {
         return;
     }
+
+    ngx_http_hapax_switches_close(hmcf);
 
     stores = hmcf->stores.elts;
 

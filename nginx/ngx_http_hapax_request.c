@@ -320,6 +320,8 @@ ngx_http_hapax_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    mode = ngx_http_hapax_switch_lower(conf, mode);
+
     if (mode == NGX_HTTP_HAPAX_OFF) {
         return NGX_DECLINED;
     }

@@ -422,6 +422,26 @@ ngx_http_hapax_shadow_body(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
+/* $hapax_mode: what is done with the request */
+
+ngx_int_t
+ngx_http_hapax_mode_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_http_hapax_ctx_t  *ctx;
+
+    ctx = ngx_http_hapax_get_ctx(r->main);
+
+    v->data = (u_char *) (ctx == NULL ? "off" : ctx->shadow ? "shadow" : "on");
+    v->len = ngx_strlen(v->data);
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    return NGX_OK;
+}
+
+
 /* $hapax_shadow: what would have become of the request, as far as it is known by now */
 
 ngx_int_t

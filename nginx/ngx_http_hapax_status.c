@@ -222,6 +222,10 @@ ngx_http_hapax_text(FILE *out, ngx_http_request_t *r,
 
     {
         const struct hapax__page_number  gauges[] = {
+            { "hapax_switch", (int64_t) ngx_http_hapax_switch_lowest(hmcf)
+                              - HAPAX__SWITCH_OFF,
+              "What the stores' switches leave: 2 all, 1 shadows, 0 nothing. "
+              "The lowest of several." },
             { "hapax_limit_owners", (int64_t) known,
               "Owners that are counted." },
             { "hapax_store_dead", (int64_t) sum->dead,

@@ -221,6 +221,23 @@ enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list
     return put_asked(audit, &out);
 }
 
+enum cli_exit audit_switch(const struct audit *audit, const struct audit_switched *act,
+                           const char *end)
+{
+    struct hapax__json_out out = {.to = NULL};
+
+    put_who(&out);
+    put_text(&out, "by", hapax_str(act->by));
+    put_text(&out, "store", hapax_str(audit->args->shown));
+    put_text(&out, "act", hapax_str("switch"));
+    if (act->scope)
+        put_text(&out, "scope", hapax_str(act->scope));
+    put_text(&out, "was", hapax_str(act->was));
+    put_text(&out, "to", hapax_str(act->to));
+    put_text(&out, "end", hapax_str(end));
+    return put_asked(audit, &out);
+}
+
 enum cli_exit audit_put_back(const struct audit *audit, const char *by, const char *from,
                              const char *end)
 {

@@ -44,6 +44,15 @@ enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list
 enum cli_exit audit_put_back(const struct audit *audit, const char *by, const char *from,
                              const char *end);
 
+/* The same two lines of a switch; scope NULL: of the whole store. */
+struct audit_switched {
+    const char *scope;
+    const char *by;
+    const char *was, *to;
+};
+enum cli_exit audit_switch(const struct audit *audit, const struct audit_switched *act,
+                           const char *end);
+
 void audit_end(struct audit *audit);
 
 #endif

@@ -125,7 +125,7 @@ struct cli_command {
 
 extern const struct cli_command cli_bench, cli_check, cli_config, cli_consume, cli_copy, cli_door,
     cli_erase, cli_help, cli_import, cli_init, cli_keep, cli_lambda, cli_list, cli_purge,
-    cli_redrive, cli_relay, cli_resolve, cli_run, cli_serve, cli_show, cli_top, cli_web;
+    cli_redrive, cli_relay, cli_resolve, cli_run, cli_serve, cli_show, cli_switch, cli_top, cli_web;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const struct cli_command *const cli_commands[];
@@ -292,12 +292,15 @@ enum cli_exit cli_owner(struct hapax_digest *out, const struct cli_args *args,
 enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps, size_t n,
                            const struct cli_args *args, const struct cli_operation *operation);
 
+/* The operator's name: as given or, for NULL, the login name, which is put into out. */
+const char *cli_by(char out[HAPAX_BY_MAX + 1], const char *given);
+
 /* The bits of a LIST for the names of states. A wrong name is printed. */
 enum cli_exit cli_states(uint32_t *bits, const struct cli_args *args,
                          const struct cli_texts *states);
 
 /* Whether a record is the library's own: the check value of the store's secret, the epoch of a
- * hybrid store, or a list of an operation's steps. */
+ * hybrid store, a switch, or a list of an operation's steps. */
 bool cli_is_own(const struct hapax_record *record);
 
 /* Whether a record is a list of an operation's steps, and so goes with the operation. */

@@ -481,7 +481,24 @@ bool cli_is_own(const struct hapax_record *record)
     hapax__bind_check(&check, &value, (struct hapax_span){NULL, 0});
     hapax__epoch_id(&epoch);
     return memcmp(&record->id, &check, sizeof(check)) == 0 ||
-           memcmp(&record->id, &epoch, sizeof(epoch)) == 0 || cli_is_step_list(record);
+           memcmp(&record->id, &epoch, sizeof(epoch)) == 0 || hapax__is_switch(record) ||
+           cli_is_step_list(record);
+}
+
+const char *cli_by(char out[HAPAX_BY_MAX + 1], const char *given)
+{
+    const struct passwd *user;
+
+    if (given)
+        return given;
+    if (getlogin_r(out, HAPAX_BY_MAX + 1) == 0 && out[0])
+        return out;
+    user = getpwuid(getuid());
+    if (user)
+        (void)snprintf(out, HAPAX_BY_MAX + 1, "%s", user->pw_name);
+    else
+        (void)snprintf(out, HAPAX_BY_MAX + 1, "user %u", (unsigned)getuid());
+    return out;
 }
 
 static enum cli_exit secret_compare(const struct cli_args *args, struct hapax_store *store,

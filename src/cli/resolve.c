@@ -14,12 +14,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #define ASKS_MAX   3
 #define LIMIT_MANY 1000 /* without --limit */
@@ -171,19 +169,6 @@ static bool has_type(const struct cli_texts *headers)
     return false;
 }
 
-static void login_name(char out[HAPAX_BY_MAX + 1])
-{
-    const struct passwd *user;
-
-    if (getlogin_r(out, HAPAX_BY_MAX + 1) == 0 && out[0])
-        return;
-    user = getpwuid(getuid());
-    if (user)
-        (void)snprintf(out, HAPAX_BY_MAX + 1, "%s", user->pw_name);
-    else
-        (void)snprintf(out, HAPAX_BY_MAX + 1, "user %u", (unsigned)getuid());
-}
-
 static enum cli_exit check_choice(const struct resolve_args *resolve)
 {
     const struct cli_args *args = &resolve->args;
@@ -232,17 +217,13 @@ static enum cli_exit make_op(struct hapax_op *op, struct resolve_memory *memory,
         return exit;
     if (getrandom(op->token.bytes, sizeof(op->token.bytes), 0) != sizeof(op->token.bytes))
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
-    if (resolve->by)
-        (void)snprintf(memory->by, sizeof(memory->by), "%s", resolve->by);
-    else
-        login_name(memory->by);
     op->kind = HAPAX_OP_RESOLVE;
     op->resolve = resolve->fail     ? HAPAX_RESOLVE_FAIL
                   : resolve->forget ? HAPAX_RESOLVE_FORGET
                                     : HAPAX_RESOLVE_COMPLETE;
     op->if_attempt = (uint32_t)resolve->if_attempt;
     op->force = resolve->force;
-    op->by = hapax_str(memory->by);
+    op->by = hapax_str(cli_by(memory->by, resolve->by));
     if (op->resolve != HAPAX_RESOLVE_COMPLETE)
         return CLI_DONE;
     op->outcome.status = (int)resolve->status;

@@ -28,9 +28,9 @@ static void bind_op(struct hapax_op *op, enum hapax_op_kind kind, const struct h
 }
 
 /* Such an id is hashed otherwise than an operation's, so that no scope and key can name it. */
-static void own_id(struct hapax_id *id, const char *what)
+void hapax__own_id(struct hapax_id *id, struct hapax_span what)
 {
-    const struct hapax_span names[] = {hapax_str("hapax"), hapax_str(what)};
+    const struct hapax_span names[] = {hapax_str("hapax"), what};
     struct hapax_digest name;
 
     hapax_digest(&name, names, 2);
@@ -42,14 +42,14 @@ void hapax__bind_check(struct hapax_id *id, struct hapax_digest *check, struct h
 {
     struct hapax_id value;
 
-    own_id(id, "secret");
+    hapax__own_id(id, hapax_str("secret"));
     hapax_id(&value, hapax_str("hapax"), hapax_str("secret"), (struct hapax_span){NULL, 0}, secret);
     memcpy(check->bytes, value.bytes, sizeof(check->bytes));
 }
 
 void hapax__epoch_id(struct hapax_id *id)
 {
-    own_id(id, "epoch");
+    hapax__own_id(id, hapax_str("epoch"));
 }
 
 enum hapax_error hapax__bind_begin(struct hapax_op *op, struct hapax_span secret,

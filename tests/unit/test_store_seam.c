@@ -804,6 +804,64 @@ CASE(a_store_is_for_one_secret)
     }
 }
 
+/* ---- the switch ------------------------------------------------------------------------ */
+
+static enum hapax__switch switch_of(struct hapax_store *store, const char *scope)
+{
+    struct hapax_op read = hapax__switch_read(hapax_str(scope));
+
+    assert_int_equal(hapax_store_run(store, &read, 1), HAPAX_ERR_NONE);
+    return hapax__switch_said(&read);
+}
+
+/* Each word takes the place of the one before, and each scope has its own; no word is ON. */
+CASE(a_switch_is_what_was_said_last)
+{
+    struct hapax_store *store = open_store("memory:");
+    const struct hapax_span keys = hapax_str(
+        "k 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\nsealed-only\n");
+
+    assert_int_equal(hapax_store_keys(store, keys), HAPAX_ERR_NONE); /* it is sealed nowhere */
+    assert_int_equal(switch_of(store, NULL), HAPAX__SWITCH_ON);
+    for (int i = 0; i < 6; i++) {
+        enum hapax__switch word = (enum hapax__switch)(1 + i % 3);
+
+        assert_int_equal(hapax__switch_set(store, hapax_str(NULL), word, hapax_str("zoe")),
+                         HAPAX_ERR_NONE);
+        assert_int_equal(switch_of(store, NULL), word);
+        assert_int_equal(switch_of(store, "s"), HAPAX__SWITCH_ON);
+    }
+    assert_int_equal(hapax__switch_set(store, hapax_str("s"), HAPAX__SWITCH_OFF, hapax_str("zoe")),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(switch_of(store, "s"), HAPAX__SWITCH_OFF);
+    assert_int_equal(switch_of(store, NULL), HAPAX__SWITCH_ON);
+    hapax_store_close(store);
+}
+
+/* A door may claim the record, and complete it with a word. No operator has said that word. */
+CASE(only_an_operators_word_counts)
+{
+    struct hapax_store *store = open_store("memory:");
+    struct hapax_op op = hapax__switch_read(hapax_str(NULL));
+
+    op.kind = HAPAX_OP_CLAIM;
+    op.token.bytes[0] = 1;
+    op.lease_ms = 10000;
+    op.retention_ms = HAPAX_FOREVER_MS;
+    op.on_expired = HAPAX_EXPIRED_RERUN;
+    assert_int_equal(hapax_store_run(store, &op, 1), HAPAX_ERR_NONE);
+    assert_int_equal(op.verdict, HAPAX_CLAIMED);
+    op.kind = HAPAX_OP_COMPLETE;
+    op.outcome.status = HAPAX__SWITCH_OFF;
+    assert_int_equal(hapax_store_run(store, &op, 1), HAPAX_ERR_NONE);
+    assert_int_equal(switch_of(store, NULL), HAPAX__SWITCH_ON);
+    assert_int_equal(
+        hapax__switch_set(store, hapax_str(NULL), HAPAX__SWITCH_SHADOW, hapax_str("zoe")),
+        HAPAX_ERR_NONE);
+    assert_int_equal(switch_of(store, NULL), HAPAX__SWITCH_SHADOW);
+    hapax_store_close(store);
+}
+
 /* The check value is an ordinary record, completed, that never expires. */
 CASE(a_check_value_is_kept_for_ever)
 {

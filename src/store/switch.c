@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The switch of a store: a word of an operator's that doors look at while they run. It is an
+ * ordinary record that is completed and never expires; its outcome is the word, as a status, and
+ * has no bytes, so that it is never sealed. Doors READ it with the rights that they have.
+ *
+ * The invariant: only what an operator has RESOLVED counts. A door may claim any id, and complete
+ * it; it may not RESOLVE, where a store tells the two apart. Rejected: a field of each store's own.
+ */
+#include "types.h"
+
+#include "base/fail.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+#define SWITCH_LEASE_MS 10000
+#define ASKS_MAX        3
+
+/* The same for every switch, by which its record is known; it is also the caller. */
+static struct hapax_digest fingerprint(void)
+{
+    const struct hapax_span name = hapax_str("hapax.switch");
+    struct hapax_digest out;
+
+    hapax_digest(&out, &name, 1);
+    return out;
+}
+
+static struct hapax_op switch_op(enum hapax_op_kind kind, struct hapax_span scope)
+{
+    struct hapax_op op = {.kind = kind, .scope = hapax_str("hapax")};
+    char name[sizeof("switch/") + HAPAX_SCOPE_MAX] = "switch";
+    size_t len = strlen(name);
+
+    if (scope.len > 0) {
+        name[len++] = '/';
+        memcpy(name + len, scope.ptr, scope.len);
+        len += scope.len;
+    }
+    hapax__own_id(&op.id, (struct hapax_span){(const uint8_t *)name, len});
+    op.fingerprint = op.caller = fingerprint();
+    op.lease_ms = SWITCH_LEASE_MS;
+    op.retention_ms = HAPAX_FOREVER_MS;
+    op.on_expired = HAPAX_EXPIRED_RERUN;
+    return op;
+}
+
+const char *hapax__switch_name(enum hapax__switch word)
+{
+    static const char *const names[] = {NULL, "off", "shadow", "on"};
+
+    return names[word];
+}
+
+struct hapax_op hapax__switch_read(struct hapax_span scope)
+{
+    return switch_op(HAPAX_OP_READ, scope);
+}
+
+enum hapax__switch hapax__switch_said(const struct hapax_op *read)
+{
+    const struct hapax_record *record = &read->record;
+    int word = record->outcome.status;
+
+    if (read->verdict != HAPAX_FOUND || record->state != HAPAX_STATE_COMPLETED ||
+        record->resolved_us == 0 || word < HAPAX__SWITCH_OFF || word > HAPAX__SWITCH_ON)
+        return HAPAX__SWITCH_ON;
+    return (enum hapax__switch)word;
+}
+
+bool hapax__is_switch(const struct hapax_record *record)
+{
+    const struct hapax_digest ours = fingerprint();
+
+    return memcmp(&record->fingerprint, &ours, sizeof(ours)) == 0;
+}
+
+/* Repeats the op until it is known what became of it. */
+static enum hapax_error ask(struct hapax_store *store, struct hapax_op *op)
+{
+    enum hapax_error error = HAPAX_ERR_INDETERMINATE;
+
+    for (int i = 0; i < ASKS_MAX && error == HAPAX_ERR_INDETERMINATE; i++)
+        error = hapax_store_run(store, op, 1);
+    return error;
+}
+
+/* Makes the record. Where another process makes it meanwhile, that is as good. */
+static enum hapax_error make(struct hapax_store *store, struct hapax_span scope,
+                             const struct hapax_token *token)
+{
+    struct hapax_op op = switch_op(HAPAX_OP_CLAIM, scope);
+    enum hapax_error error;
+
+    op.token = *token;
+    op.what = hapax_str("switch");
+    error = ask(store, &op);
+    if (error != HAPAX_ERR_NONE || op.verdict != HAPAX_CLAIMED)
+        return error;
+    op = switch_op(HAPAX_OP_COMPLETE, scope);
+    op.token = *token;
+    op.outcome.status = HAPAX__SWITCH_ON;
+    return ask(store, &op);
+}
+
+enum hapax_error hapax__switch_set(struct hapax_store *store, struct hapax_span scope,
+                                   enum hapax__switch word, struct hapax_span by)
+{
+    struct hapax_op op = switch_op(HAPAX_OP_RESOLVE, scope);
+    struct hapax_token tokens[2];
+    enum hapax_error error;
+
+    if (getrandom(tokens, sizeof(tokens), 0) != sizeof(tokens))
+        return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
+    op.token = tokens[0];
+    op.resolve = HAPAX_RESOLVE_COMPLETE;
+    op.force = true;
+    op.by = by;
+    op.outcome.status = (int)word;
+    error = ask(store, &op);
+    if (error != HAPAX_ERR_NONE || op.verdict != HAPAX_ABSENT)
+        return error;
+    error = make(store, scope, &tokens[1]);
+    if (error == HAPAX_ERR_NONE)
+        error = ask(store, &op);
+    if (error == HAPAX_ERR_NONE && op.verdict != HAPAX_OK)
+        return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "the record was removed meanwhile");
+    return error;
+}
