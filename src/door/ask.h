@@ -88,9 +88,8 @@ HAPAX__SHARED enum hapax_error hapax__ask_read(struct hapax__ask *ask,
                                                char text[HAPAX_TEXT_MAX]);
 
 /* Reads the setting `fingerprint` alone into *ask, which is zeroed. may_have_line: as has_line. */
-HAPAX__SHARED enum hapax_error hapax__ask_read_fingerprint(struct hapax__ask *ask,
-                                                           const char *setting, bool may_have_line,
-                                                           char text[HAPAX_TEXT_MAX]);
+enum hapax_error hapax__ask_read_fingerprint(struct hapax__ask *ask, const char *setting,
+                                             bool may_have_line, char text[HAPAX_TEXT_MAX]);
 
 /* ---- requests -------------------------------------------------------------------------- */
 

@@ -57,20 +57,20 @@ void hapax__own_id(struct hapax_id *id, struct hapax_span what);
  * the lower one goes. ON takes nothing away from a door's own settings. */
 enum hapax__switch { HAPAX__SWITCH_OFF = 1, HAPAX__SWITCH_SHADOW, HAPAX__SWITCH_ON };
 
-HAPAX__SHARED const char *hapax__switch_name(enum hapax__switch word);
+const char *hapax__switch_name(enum hapax__switch word);
 
 /* The READ of a switch: of a scope's, or with an empty scope of the store's. A door may ask it. */
-HAPAX__SHARED struct hapax_op hapax__switch_read(struct hapax_span scope);
+struct hapax_op hapax__switch_read(struct hapax_span scope);
 
 /* The word that an answered READ shows. ON: nobody has said one. */
-HAPAX__SHARED enum hapax__switch hapax__switch_said(const struct hapax_op *read);
+enum hapax__switch hapax__switch_said(const struct hapax_op *read);
 
 /* Sets a switch, as the operator `by`. Blocks. Errors are those of hapax_store_run(). */
-HAPAX__SHARED enum hapax_error hapax__switch_set(struct hapax_store *store, struct hapax_span scope,
-                                                 enum hapax__switch word, struct hapax_span by);
+enum hapax_error hapax__switch_set(struct hapax_store *store, struct hapax_span scope,
+                                   enum hapax__switch word, struct hapax_span by);
 
 /* Whether the record is one of a switch. */
-HAPAX__SHARED bool hapax__is_switch(const struct hapax_record *record);
+bool hapax__is_switch(const struct hapax_record *record);
 
 /* The id of the record with the check value of a store's secret (hapax_store_bind()), and the check
  * value, which is that record's fingerprint. */
