@@ -170,6 +170,19 @@ def test_each_hapax_line_of_the_runbook_runs(hapax, store, shell):
             hapax.unknown(store, "k")
 
 
+# ---- docs/trying.md ------------------------------------------------------------------------
+
+def test_gates_are_switched_as_the_page_says(store, shell):
+    shell("hapax init")
+    erase, switch = ([line.removeprefix("$ ").replace("URI", store) for line in commands(block)]
+                     for block in blocks("trying.md", "console"))
+    for line in erase + switch[:2]:
+        shell(line)
+    assert shell(switch[3]).startswith("shadow") and "payments: off" in shell(f"{switch[3]} --scope payments")
+    shell(switch[2])
+    assert shell(switch[3]).startswith("on")
+
+
 # ---- docs/dynamodb.md, docs/install.md -----------------------------------------------------
 
 def test_a_table_is_made_checked_and_served(shell, api, hapax, folder):
@@ -234,7 +247,8 @@ def test_the_first_program_of_an_sdk(sdk, code, file, more, said, shell, store, 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```nginx\n" in PAGES[page]])
 def test_nginx_takes_each_block(page, folder):
-    """In `http`, `server` or `location`, wherever it belongs; as main configuration where it loads the module."""
+    """In `http`, `server` or `location`, wherever it belongs; or its first paragraph in `http`, the rest in `server`;
+    as main configuration where it loads the module."""
     for number, block in enumerate(blocks(page, "nginx")):
         mine = "hapax_store unix:/nowhere/keeper.sock; upstream subscriber { server 127.0.0.1:9; }"
         if "load_module" in block:
@@ -244,9 +258,11 @@ def test_nginx_takes_each_block(page, folder):
         elif "upstream api" not in block:
             mine += "upstream api { server 127.0.0.1:9; }"
         server = "listen 127.0.0.1:1; set $jwt_sub x;"
+        first, _, rest = block.partition("\n\n")
         said = []
         for text in (f"{mine} {block}", f"{mine} server {{ {server} {block} }}",
-                     f"{mine} server {{ {server} location / {{ {block} }} }}"):
+                     f"{mine} server {{ {server} location / {{ {block} }} }}",
+                     f"{mine} {first} server {{ {server} {rest} }}"):
             tried = g.Gate(folder, text, name=f"nginx-{number}").nginx("-t")
             said.append(tried.stderr)
             if tried.returncode == 0:

@@ -20,7 +20,8 @@ RUN = {
     "docs/postgres-drivers.md": "tests/e2e/door/test_drivers.py", "docs/postgres.md": "tests/e2e/door/test_pg_sql.py",
     "docs/sagas.md": "tests/e2e/relay/test_saga.py", "docs/steps.md": "tests/e2e/gate/test_steps.py",
     **{f"docs/{name}.md": "tests/docs/test_pages.py" for name in
-       ("dynamodb", "encryption", "index", "install", "metrics", "moving", "nginx", "run", "runbook", "unknowns")},
+       ("dynamodb", "encryption", "index", "install", "metrics", "moving", "nginx", "run", "runbook", "trying",
+        "unknowns")},
     **{f"sdk/{name}/README.md": "tests/docs/test_pages.py" for name in ("node", "python")},
     **{name: "tests/docs/test_recipes.py" for name in PAGES if name.startswith("docs/recipes/")},
 }
