@@ -355,7 +355,7 @@ ngx_http_hapax_limit_refused(ngx_http_hapax_call_t *call)
     ngx_http_hapax_refusal_t  *refusal, *oldest;
 
     table = ngx_http_hapax_table_lock();
-    oldest = &table->refusals[0];
+    oldest = refusal = &table->refusals[0];
 
     for (i = 0; i < NGX_HTTP_HAPAX_REFUSALS; i++) {
         refusal = &table->refusals[i];

@@ -130,6 +130,7 @@ ngx_http_hapax_find_key(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
 
     found = NULL;
     n = 0;
+    exact = 0;
 
     if (conf->key_header.len) {
         found = ngx_http_hapax_find_header(r, &conf->key_header, &n, &exact);

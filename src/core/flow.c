@@ -190,8 +190,10 @@ static void see_shadow(struct hapax__flow *f, enum hapax__flow_do due)
         f->would = HAPAX__WOULD_ASK;
     else if (f->fence == 0) /* no claim: no key, or no store under `open` */
         f->would = HAPAX_ANSWER_BYPASS;
+    else if (f->attempt > 1)
+        f->would = HAPAX__WOULD_RUN_AGAIN;
     else
-        f->would = f->attempt > 1 ? HAPAX__WOULD_RUN_AGAIN : HAPAX_ANSWER_FRESH;
+        f->would = HAPAX_ANSWER_FRESH;
     if (f->counts)
         hapax__count(&f->counts->would[f->would], 1);
 }

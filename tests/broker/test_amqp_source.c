@@ -744,7 +744,7 @@ static void a_hundred_thousand_pass(void **state)
             release(&bed, delivered, HAPAX__RELEASE_ACK);
     }
     print_message("# %d messages taken and acknowledged, %.0f/s\n", N,
-                  N * 1e6 / (double)(hapax__monotonic_us() - begin_us));
+                  (double)N * 1e6 / (double)(hapax__monotonic_us() - begin_us));
     close_bed(&bed);
     assert_int_equal(waiting(admin, "load"), 0);
 }

@@ -12,7 +12,6 @@
 #include "broker/amqp/message.h"
 #include "broker/letter.h"
 
-#include <amqp_framing.h>
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -16,7 +16,7 @@ struct halves {
     int steps; /* of the last op */
     int at; /* the step, from 1; 0: nothing happens */
     int times; /* for so many steps */
-    enum { LOSE_OP, LOSE_REPLY, AWAY, OTHER } fault;
+    enum fault { LOSE_OP, LOSE_REPLY, AWAY, OTHER } fault;
     struct hapax_op other; /* another door's op, before the step */
     int other_half;
 };
@@ -56,7 +56,8 @@ static struct hapax_op play(struct halves *h, struct hapax_op op)
     return op;
 }
 
-static struct hapax_op play_at(struct halves *h, int at, int times, int fault, struct hapax_op op)
+static struct hapax_op play_at(struct halves *h, int at, int times, enum fault fault,
+                               struct hapax_op op)
 {
     h->at = at;
     h->times = times;

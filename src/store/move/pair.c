@@ -214,11 +214,11 @@ static void told_mirror_claim(struct hapax__pair *p)
         end_error(p, p->sub.error, true);
         return;
     case HAPAX_LOST:
-        if (p->sub.record.state == HAPAX_STATE_UNKNOWN) { /* its token completes it all the same */
+        if (p->sub.record.state == HAPAX_STATE_UNKNOWN) /* its token completes it all the same */
             mirror(p);
-            return;
-        }
-        /* fall through */
+        else
+            end_mirrored(p, p->sub.verdict);
+        return;
     default:
         end_mirrored(p, p->sub.verdict);
     }
