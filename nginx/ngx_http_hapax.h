@@ -175,7 +175,7 @@ struct ngx_http_hapax_asker_s {
 typedef struct {
     ngx_http_hapax_store_t         *store;
     ngx_str_t                       scope;      /* empty: of the whole store */
-    ngx_shm_zone_t                 *zone;       /* ngx_atomic_t: enum hapax__switch; 0: not known */
+    ngx_shm_zone_t                 *zone;       /* ngx_atomic_t: fence and word; 0: not known */
     ngx_http_hapax_asker_t          asker;
     struct hapax_op                 op;
     ngx_event_t                     timer;

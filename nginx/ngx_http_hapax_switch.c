@@ -3,13 +3,19 @@
  * The switch of a store (hapax switch): each worker READs it once a second, through the store's own
  * link or lane. The word stands in shared memory, so all workers turn at once, and a worker that
  * starts goes on from the last word. It takes away from what a location says, and adds nothing to
- * it: where nobody has ever reached the store, a location does what it says.
+ * it: where nobody has ever reached the store, a location does what it says. With the word stands
+ * the fence of its record: an answer that comes late, or a store that went back in time, lowers
+ * nothing.
  */
 
 #include "ngx_http_hapax.h"
 
 
 #define NGX_HTTP_HAPAX_SWITCH_MS  1000
+
+/* fences are microseconds since 1970, and words are below 4: 64 bits hold both */
+#define ngx_http_hapax_switch_known(fence, word)  (((fence) << 2) | (word))
+#define NGX_HTTP_HAPAX_SWITCH_WORD  3
 
 
 static void ngx_http_hapax_switch_told(ngx_http_hapax_asker_t *asker);
@@ -116,7 +122,7 @@ ngx_http_hapax_switch_word(ngx_http_hapax_switch_t *s)
 
     word = s->zone->data;
 
-    return word ? *word : 0;
+    return word ? *word & NGX_HTTP_HAPAX_SWITCH_WORD : 0;
 }
 
 
@@ -162,29 +168,51 @@ ngx_http_hapax_switch_ask(ngx_http_hapax_switch_t *s)
 /* A READ that failed leaves the word as it is. The first worker that sees another word logs it. */
 
 static void
+ngx_http_hapax_switch_heard(ngx_http_hapax_switch_t *s)
+{
+    ngx_uint_t           was, word;
+    ngx_atomic_t        *known;
+    ngx_atomic_uint_t    before, now;
+
+    known = s->zone->data;
+
+    if (known == NULL) {
+        return;
+    }
+
+    word = hapax__switch_said(&s->op);
+    before = *known;
+    was = before & NGX_HTTP_HAPAX_SWITCH_WORD;
+    now = ngx_http_hapax_switch_known((ngx_atomic_uint_t) s->op.record.fence,
+                                      word);
+
+    /* what is older may raise the word, and not lower it */
+
+    if (now == before || (now < before && word < was)
+        || !ngx_atomic_cmp_set(known, before, now))
+    {
+        return;
+    }
+
+    if (word != was && (was || word != HAPAX__SWITCH_ON)) {
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                      "hapax: store \"%V\"%s%V is switched to %s",
+                      &s->store->shown, s->scope.len ? ", scope " : "",
+                      &s->scope, hapax__switch_name(word));
+    }
+}
+
+
+static void
 ngx_http_hapax_switch_told(ngx_http_hapax_asker_t *asker)
 {
-    ngx_uint_t                was, word;
-    ngx_atomic_t             *known;
     ngx_http_hapax_switch_t  *s;
 
     s = (ngx_http_hapax_switch_t *)
             ((u_char *) asker - offsetof(ngx_http_hapax_switch_t, asker));
 
-    known = s->zone->data;
-
-    if (s->op.error == HAPAX_ERR_NONE && known) {
-        word = hapax__switch_said(&s->op);
-        was = *known;
-
-        if (word != was && ngx_atomic_cmp_set(known, was, word)
-            && (was || word != HAPAX__SWITCH_ON))
-        {
-            ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                          "hapax: store \"%V\"%s%V is switched to %s",
-                          &s->store->shown, s->scope.len ? ", scope " : "",
-                          &s->scope, hapax__switch_name(word));
-        }
+    if (s->op.error == HAPAX_ERR_NONE) {
+        ngx_http_hapax_switch_heard(s);
     }
 
     if (!ngx_exiting && !ngx_terminate && !ngx_quit) {

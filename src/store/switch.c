@@ -4,12 +4,15 @@
  * ordinary record that is completed and never expires; its outcome is the word, as a status, and
  * has no bytes, so that it is never sealed. Doors READ it with the rights that they have.
  *
- * The invariant: only what an operator has RESOLVED counts. A door may claim any id, and complete
- * it; it may not RESOLVE, where a store tells the two apart. Rejected: a field of each store's own.
+ * The invariant: only what an operator has RESOLVED counts, and nobody has written since. A door
+ * may claim any id, and complete it; it may not RESOLVE, where a store tells the two apart.
+ * Rejected: a field of each store's own.
  */
 #include "types.h"
 
 #include "base/fail.h"
+#include "base/span.h"
+#include "core/id.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -58,22 +61,34 @@ struct hapax_op hapax__switch_read(struct hapax_span scope)
     return switch_op(HAPAX_OP_READ, scope);
 }
 
+bool hapax__is_switch(const struct hapax_record *record)
+{
+    const struct hapax_digest ours = fingerprint();
+
+    return memcmp(&record->fingerprint, &ours, sizeof(ours)) == 0 &&
+           memcmp(&record->caller, &ours, sizeof(ours)) == 0 && !hapax__owned(&record->owner) &&
+           hapax__same(record->scope, hapax_str("hapax"));
+}
+
+/* Whether it is as make() makes it: a door can neither claim it again, nor have it expire. */
+static bool is_kept(const struct hapax_op *read)
+{
+    const struct hapax_record *record = &read->record;
+
+    return read->verdict == HAPAX_FOUND && hapax__is_switch(record) &&
+           record->state == HAPAX_STATE_COMPLETED && !record->reruns && record->expires_us == 0;
+}
+
+/* A claim after the RESOLVE leaves resolved_us as it is, and is an update. */
 enum hapax__switch hapax__switch_said(const struct hapax_op *read)
 {
     const struct hapax_record *record = &read->record;
     int word = record->outcome.status;
 
-    if (read->verdict != HAPAX_FOUND || record->state != HAPAX_STATE_COMPLETED ||
-        record->resolved_us == 0 || word < HAPAX__SWITCH_OFF || word > HAPAX__SWITCH_ON)
+    if (!is_kept(read) || record->resolved_us == 0 || record->resolved_us != record->updated_us ||
+        word < HAPAX__SWITCH_OFF || word > HAPAX__SWITCH_ON)
         return HAPAX__SWITCH_ON;
     return (enum hapax__switch)word;
-}
-
-bool hapax__is_switch(const struct hapax_record *record)
-{
-    const struct hapax_digest ours = fingerprint();
-
-    return memcmp(&record->fingerprint, &ours, sizeof(ours)) == 0;
 }
 
 /* Repeats the op until it is known what became of it. */
@@ -86,7 +101,7 @@ static enum hapax_error ask(struct hapax_store *store, struct hapax_op *op)
     return error;
 }
 
-/* Makes the record. Where another process makes it meanwhile, that is as good. */
+/* Makes the record. Where there is another one meanwhile, its CLAIM has done nothing. */
 static enum hapax_error make(struct hapax_store *store, struct hapax_span scope,
                              const struct hapax_token *token)
 {
@@ -104,27 +119,48 @@ static enum hapax_error make(struct hapax_store *store, struct hapax_span scope,
     return ask(store, &op);
 }
 
+/* RESOLVEs the record that is there, if one is. *kept: it is as it has to be. */
+static enum hapax_error say(struct hapax_store *store, struct hapax_span scope, struct hapax_op *op,
+                            bool *kept)
+{
+    struct hapax_op read = hapax__switch_read(scope);
+    enum hapax_error error = ask(store, op);
+
+    if (error == HAPAX_ERR_NONE && op->verdict == HAPAX_OK)
+        error = ask(store, &read);
+    *kept = error == HAPAX_ERR_NONE && is_kept(&read);
+    return error;
+}
+
+/* What another has put there under this id goes: doors may be refused a READ of it, or claim it. */
 enum hapax_error hapax__switch_set(struct hapax_store *store, struct hapax_span scope,
                                    enum hapax__switch word, struct hapax_span by)
 {
-    struct hapax_op op = switch_op(HAPAX_OP_RESOLVE, scope);
-    struct hapax_token tokens[2];
+    struct hapax_op op = switch_op(HAPAX_OP_RESOLVE, scope), forget = op;
+    struct hapax_token tokens[3];
     enum hapax_error error;
+    bool kept;
 
     if (getrandom(tokens, sizeof(tokens), 0) != sizeof(tokens))
         return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
     op.token = tokens[0];
     op.resolve = HAPAX_RESOLVE_COMPLETE;
-    op.force = true;
-    op.by = by;
+    op.force = forget.force = true;
+    op.by = forget.by = by;
     op.outcome.status = (int)word;
-    error = ask(store, &op);
-    if (error != HAPAX_ERR_NONE || op.verdict != HAPAX_ABSENT)
+    forget.token = tokens[2];
+    forget.resolve = HAPAX_RESOLVE_FORGET;
+    error = say(store, scope, &op, &kept);
+    if (error != HAPAX_ERR_NONE || kept)
         return error;
-    error = make(store, scope, &tokens[1]);
+    if (op.verdict == HAPAX_OK)
+        error = ask(store, &forget);
     if (error == HAPAX_ERR_NONE)
-        error = ask(store, &op);
-    if (error == HAPAX_ERR_NONE && op.verdict != HAPAX_OK)
-        return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "the record was removed meanwhile");
+        error = make(store, scope, &tokens[1]);
+    if (error == HAPAX_ERR_NONE)
+        error = say(store, scope, &op, &kept);
+    if (error == HAPAX_ERR_NONE && !kept)
+        return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE,
+                                "another put a record under the switch's id, or removed it");
     return error;
 }

@@ -838,28 +838,122 @@ CASE(a_switch_is_what_was_said_last)
     hapax_store_close(store);
 }
 
+/* What a door with plain rights can do with a switch's id: claim it, and complete it. */
+static struct hapax_op claim_switch(uint8_t token)
+{
+    struct hapax_op op = hapax__switch_read(hapax_str(NULL));
+
+    op.kind = HAPAX_OP_CLAIM;
+    op.token.bytes[0] = token;
+    op.lease_ms = 10000;
+    op.retention_ms = HAPAX_FOREVER_MS;
+    op.on_expired = HAPAX_EXPIRED_RERUN;
+    return op;
+}
+
+static void claim_and_say(struct hapax_store *store, struct hapax_op *op, enum hapax__switch word)
+{
+    assert_int_equal(hapax_store_run(store, op, 1), HAPAX_ERR_NONE);
+    assert_int_equal(op->verdict, HAPAX_CLAIMED);
+    op->kind = HAPAX_OP_COMPLETE;
+    op->outcome.status = (int)word;
+    assert_int_equal(hapax_store_run(store, op, 1), HAPAX_ERR_NONE);
+    assert_int_equal(op->verdict, HAPAX_OK);
+}
+
+static void set_switch(struct hapax_store *store, enum hapax__switch word)
+{
+    assert_int_equal(hapax__switch_set(store, hapax_str(NULL), word, hapax_str("zoe")),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(switch_of(store, NULL), word);
+}
+
 /* A door may claim the record, and complete it with a word. No operator has said that word. */
 CASE(only_an_operators_word_counts)
 {
     struct hapax_store *store = open_store("memory:");
-    struct hapax_op op = hapax__switch_read(hapax_str(NULL));
+    struct hapax_op op = claim_switch(1);
 
-    op.kind = HAPAX_OP_CLAIM;
-    op.token.bytes[0] = 1;
-    op.lease_ms = 10000;
-    op.retention_ms = HAPAX_FOREVER_MS;
-    op.on_expired = HAPAX_EXPIRED_RERUN;
-    assert_int_equal(hapax_store_run(store, &op, 1), HAPAX_ERR_NONE);
-    assert_int_equal(op.verdict, HAPAX_CLAIMED);
-    op.kind = HAPAX_OP_COMPLETE;
-    op.outcome.status = HAPAX__SWITCH_OFF;
-    assert_int_equal(hapax_store_run(store, &op, 1), HAPAX_ERR_NONE);
+    claim_and_say(store, &op, HAPAX__SWITCH_OFF);
     assert_int_equal(switch_of(store, NULL), HAPAX__SWITCH_ON);
-    assert_int_equal(
-        hapax__switch_set(store, hapax_str(NULL), HAPAX__SWITCH_SHADOW, hapax_str("zoe")),
-        HAPAX_ERR_NONE);
+    set_switch(store, HAPAX__SWITCH_SHADOW);
+    hapax_store_close(store);
+}
+
+static void resolve_switch(struct hapax_store *store, enum hapax_resolve as)
+{
+    struct hapax_op op = claim_switch(9);
+
+    op.kind = HAPAX_OP_RESOLVE;
+    op.resolve = as;
+    op.force = true;
+    op.by = hapax_str("zoe");
+    op.outcome.status = HAPAX__SWITCH_ON;
+    assert_int_equal(hapax_store_run(store, &op, 1), HAPAX_ERR_NONE);
+    assert_int_equal(op.verdict, HAPAX_OK);
+}
+
+static void forget_switch(struct hapax_store *store)
+{
+    resolve_switch(store, HAPAX_RESOLVE_FORGET);
+    assert_int_equal(switch_of(store, NULL), HAPAX__SWITCH_ON);
+}
+
+/* A claim after an operator's RESOLVE leaves in the record who that was. The door's word is not
+ * that operator's, whether the claim was granted after a failure or by rerun_completed. Once the
+ * word was said by its own command no claim is granted. */
+CASE(a_claim_after_an_operators_word_says_nothing)
+{
+    struct hapax_store *store = open_store("memory:");
+    struct hapax_op op = claim_switch(1);
+
+    claim_and_say(store, &op, HAPAX__SWITCH_ON);
+    resolve_switch(store, HAPAX_RESOLVE_FAIL);
+    op = claim_switch(2);
+    claim_and_say(store, &op, HAPAX__SWITCH_OFF);
+    assert_int_equal(switch_of(store, NULL), HAPAX__SWITCH_ON);
+
+    forget_switch(store);
+    for (uint8_t token = 3; token < 5; token++) {
+        op = claim_switch(token);
+        op.rerun_completed = true;
+        claim_and_say(store, &op, HAPAX__SWITCH_OFF);
+        assert_int_equal(switch_of(store, NULL), HAPAX__SWITCH_ON);
+        resolve_switch(store, HAPAX_RESOLVE_COMPLETE);
+    }
+    set_switch(store, HAPAX__SWITCH_SHADOW);
+    op = claim_switch(5);
+    op.rerun_completed = true;
+    assert_int_equal(hapax_store_run(store, &op, 1), HAPAX_ERR_NONE);
+    assert_int_equal(op.verdict, HAPAX_COMPLETED);
     assert_int_equal(switch_of(store, NULL), HAPAX__SWITCH_SHADOW);
     hapax_store_close(store);
+}
+
+/* A record of another kind that a door has put under the id is replaced when a word is said: one
+ * that a READ of the gates would not see, that could be claimed again, or that would expire. */
+CASE(a_word_takes_the_place_of_another_record)
+{
+    for (int which = 0; which < 7; which++) {
+        struct hapax_store *store = open_store("memory:");
+        struct hapax_op op = claim_switch(1), read = hapax__switch_read(hapax_str(NULL));
+
+        op.fingerprint.bytes[0] ^= which == 0;
+        op.caller.bytes[0] ^= which == 1;
+        op.rerun_completed = which == 2;
+        op.retention_ms = which == 3 ? 1000 : HAPAX_FOREVER_MS;
+        op.owner.bytes[0] = which == 4;
+        op.scope = which == 5 ? hapax_str("shop") : op.scope;
+        claim_and_say(store, &op, HAPAX__SWITCH_OFF);
+        resolve_switch(store, HAPAX_RESOLVE_COMPLETE);
+        set_switch(store, HAPAX__SWITCH_OFF);
+        assert_int_equal(hapax_store_run(store, &read, 1), HAPAX_ERR_NONE);
+        assert_true(hapax__is_switch(&read.record));
+        assert_false(read.record.reruns);
+        assert_int_equal(read.record.expires_us, 0);
+        assert_int_equal(read.record.attempt, 1);
+        hapax_store_close(store);
+    }
 }
 
 /* The check value is an ordinary record, completed, that never expires. */

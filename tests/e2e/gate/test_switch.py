@@ -1,5 +1,6 @@
 """hapax switch: a word in the store that lowers what gates do, while they run."""
 import contextlib
+import re
 import threading
 import uuid
 
@@ -149,6 +150,31 @@ def test_a_gate_keeps_to_the_last_word(start, api, hapax):
     redis.cont()
     assert hapax("switch", "on", "--store", redis.uri()).code == 0
     becomes(gate, "on")
+    redis.end()
+
+
+def test_a_store_that_went_back_in_time_lowers_nothing(start, api, hapax):
+    """A gate ignores a word that is older than the one it knows, and guards less. Said again, the word counts."""
+    redis = Redis().start()
+    gate = start(redis.uri())
+
+    def reads():
+        return sum(int(re.search("calls=([0-9]+)", said)[1]) for name, said in redis.info("commandstats").items()
+                   if name in ("cmdstat_evalsha", "cmdstat_eval", "cmdstat_fcall"))
+
+    for word in ("off", "on"):
+        assert hapax("switch", word, "--store", redis.uri()).code == 0
+        becomes(gate, word)
+        if word == "off":
+            old = {key: redis.do("DUMP", key) for key in redis.do("KEYS", "*")}
+    for key, value in old.items():
+        redis.do("RESTORE", key, 0, value.encode("utf-8", "surrogateescape"), "REPLACE")
+    assert hapax("switch", "--store", redis.uri(), "--json").json["switch"] == "off"
+    before = reads()
+    wait_until(lambda: reads() > before + 6, "the gate's next READs of both switches")
+    assert mode(gate) == "on"
+    assert hapax("switch", "off", "--store", redis.uri()).code == 0
+    becomes(gate, "off")
     redis.end()
 
 
