@@ -439,6 +439,8 @@ static void answered(struct call *call)
                 (int)(call - w.calls), hapax_answer_name(a->kind));
     if (call->last && shown && a->kind != HAPAX_ANSWER_REPLAY)
         violate("id %d: in the end its outcome is gone: %s", call->id, hapax_answer_name(a->kind));
+    if (call->last && a->kind == HAPAX_ANSWER_UNKNOWN && w.policy.on_expired == HAPAX_EXPIRED_RERUN)
+        violate("id %d: in the end it is unknown, though it may run again", call->id);
     if (call->last && !shown && a->kind != HAPAX_ANSWER_UNKNOWN && a->kind != HAPAX_ANSWER_REPLAY &&
         a->kind != HAPAX_ANSWER_FRESH)
         violate("id %d: in the end it is answered %s", call->id, hapax_answer_name(a->kind));

@@ -145,8 +145,24 @@ CASE(a_token_that_was_given_back_unheard_is_lost)
     assert_int_equal(h.steps, 4);
     assert_int_equal(op.verdict, HAPAX_LOST);
     assert_int_equal(op.record.state, HAPAX_STATE_STARTED);
-    /* Of a first release whose reply was lost the second one tells. */
-    op = play_at(&h, 3, 1, LOSE_REPLY, op_m(HAPAX_OP_CLAIM));
+    /* So it is where a second release was heard. */
+    op = play_at(&h, 3, 1, LOSE_OP, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(op.verdict, HAPAX_LOST);
+    assert_int_equal(claim(&h.of[OLD], 2).verdict, HAPAX_CLAIMED);
+}
+
+/* Of releases that surely have not landed none comes late: the claim is asked for again, and is
+ * given back then. */
+CASE(a_claim_that_cannot_be_given_back_is_not_known)
+{
+    struct halves h = fresh();
+    struct hapax_op op;
+
+    assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_CLAIMED);
+    assert_int_equal(claim(&h.of[OLD], 1).verdict, HAPAX_CLAIMED); /* of an earlier try */
+    op = play_at(&h, 3, 2, AWAY, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(op.error, HAPAX_ERR_INDETERMINATE);
+    op = play_at(&h, 3, 1, AWAY, op_m(HAPAX_OP_CLAIM));
     assert_int_equal(op.verdict, HAPAX_IN_FLIGHT);
     assert_int_equal(claim(&h.of[OLD], 2).verdict, HAPAX_CLAIMED);
 }
@@ -285,4 +301,139 @@ CASE(an_operator_s_word_is_for_both)
     assert_int_equal(play(&h, op).verdict, HAPAX_OK);
     assert_false(h.of[OLD].present || h.of[NEW].present);
     assert_int_equal(play(&h, op).verdict, HAPAX_ABSENT);
+}
+
+/* Steps of an operation are kept from its beginning on, which the old store knows. */
+CASE(a_claim_begins_when_the_old_store_says)
+{
+    struct halves h = fresh();
+    int64_t began_us = h.of[OLD].now_us;
+    struct hapax__pair_shown old, new;
+
+    (void)claim(&h.of[OLD], 2);
+    (void)fail_with(&h.of[OLD], 2, true);
+    h.of[NEW].now_us += 3 * SECOND;
+    pass(&h, 3600 * SECOND);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).record.created_us, began_us + 3 * SECOND);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_RENEW)).record.created_us, began_us + 3 * SECOND);
+    /* A copy brings that over, and what an operator has said. */
+    (void)fail_with(&h.of[NEW], 1, true);
+    old = (struct hapax__pair_shown){h.of[OLD].record, h.of[OLD].now_us};
+    new = (struct hapax__pair_shown){h.of[NEW].record, h.of[NEW].now_us};
+    assert_false(hapax__pair_covers(&old, &new, began_us + SECOND));
+    new.record.created_us = began_us + 4 * SECOND;
+    assert_true(hapax__pair_covers(&old, &new, began_us + SECOND));
+    old.record.resolved_us = began_us + SECOND;
+    assert_false(hapax__pair_covers(&old, &new, began_us + SECOND));
+}
+
+static struct hapax_op word(enum hapax_resolve what)
+{
+    struct hapax_op op = op_of(HAPAX_OP_RESOLVE, 9);
+
+    op.resolve = what;
+    op.outcome.status = 202;
+    op.by = hapax_str("ann");
+    return op;
+}
+
+/* The attempt died before it claimed in the new store, which so has nothing to resolve. */
+CASE(a_completion_by_an_operator_comes_to_the_new_store)
+{
+    struct halves h = fresh();
+
+    (void)claim_as(&h.of[OLD], 2, HAPAX_EXPIRED_HOLD);
+    pass(&h, LEASE_US);
+    assert_int_equal(play(&h, word(HAPAX_RESOLVE_COMPLETE)).verdict, HAPAX_OK);
+    assert_int_equal(h.of[OLD].record.state, HAPAX_STATE_COMPLETED);
+    assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_COMPLETED);
+    assert_int_equal(h.of[NEW].record.outcome.status, 202);
+    assert_int_equal(play(&h, word(HAPAX_RESOLVE_COMPLETE)).verdict, HAPAX_OK);
+}
+
+/* Another door goes ahead in the new store once the old one has the operator's word. */
+CASE(an_operator_is_told_ok_only_by_both)
+{
+    for (int what = HAPAX_RESOLVE_COMPLETE; what <= HAPAX_RESOLVE_FORGET; what++) {
+        struct halves h = fresh();
+        struct hapax_op op;
+
+        (void)play(&h, op_m(HAPAX_OP_CLAIM));
+        pass(&h, LEASE_US);
+        op = play_after(&h, 4, NEW, op_of(HAPAX_OP_CLAIM, 3), word((enum hapax_resolve)what));
+        assert_int_equal(op.verdict, HAPAX_NO_VERDICT);
+        assert_int_equal(op.error, HAPAX_ERR_INDETERMINATE);
+        op = play(&h, word((enum hapax_resolve)what));
+        assert_int_equal(op.verdict, HAPAX_IN_FLIGHT);
+    }
+}
+
+/* What a door has completed in the new store stands, and the old store does not get another. */
+CASE(an_operator_does_not_change_what_the_new_store_has_completed)
+{
+    struct halves h = fresh();
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    (void)complete(&h.of[NEW], 1);
+    pass(&h, LEASE_US);
+    assert_int_equal(play(&h, word(HAPAX_RESOLVE_COMPLETE)).verdict, HAPAX_COMPLETED);
+    assert_int_equal(h.of[OLD].record.state, HAPAX_STATE_STARTED);
+}
+
+/* An import of any request is no one caller's. */
+CASE(an_outcome_of_any_request_is_shown_from_the_old_store)
+{
+    struct halves h = fresh();
+    struct hapax_op op;
+
+    (void)claim(&h.of[OLD], 2);
+    (void)complete(&h.of[OLD], 2);
+    memset(&h.of[OLD].record.caller, HAPAX_ANY_BYTE, sizeof(h.of[OLD].record.caller));
+    op = play(&h, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(op.verdict, HAPAX_COMPLETED);
+    assert_int_equal(op.record.outcome.status, 200);
+    op = op_of(HAPAX_OP_CLAIM, 3);
+    op.caller.bytes[0] ^= 1;
+    assert_int_equal(play(&h, op).verdict, HAPAX_COMPLETED);
+    assert_int_equal(play(&h, op_of(HAPAX_OP_READ, 4)).verdict, HAPAX_FOUND);
+    assert_false(h.of[NEW].present);
+}
+
+/* A door dies after the first half of bringing an outcome over. Under rerun that is no reason to
+ * wait for an operator. */
+CASE(bringing_an_outcome_over_does_not_hold_the_new_store)
+{
+    struct halves h = fresh();
+    struct hapax_op op;
+
+    (void)claim(&h.of[OLD], 2);
+    (void)complete(&h.of[OLD], 2);
+    op = play_at(&h, 4, 1, LOSE_OP, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(op.error, HAPAX_ERR_INDETERMINATE);
+    pass(&h, LEASE_US);
+    assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_CLAIMED);
+    /* What is under hold there already is completed all the same. */
+    h = fresh();
+    (void)claim(&h.of[OLD], 2);
+    (void)complete(&h.of[OLD], 2);
+    (void)claim_as(&h.of[NEW], 2, HAPAX_EXPIRED_HOLD);
+    pass(&h, LEASE_US);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_COMPLETED);
+    assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_COMPLETED);
+}
+
+/* The new store will not run it again, so the old one's outcome stays. */
+CASE(a_result_that_the_new_store_keeps_is_not_run_again)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_of(HAPAX_OP_CLAIM, 2);
+
+    op.rerun_completed = true;
+    (void)run(&h.of[OLD], op);
+    (void)complete(&h.of[OLD], 2);
+    (void)claim(&h.of[NEW], 2);
+    (void)complete(&h.of[NEW], 2);
+    op.token = op_m(HAPAX_OP_CLAIM).token;
+    assert_int_equal(play(&h, op).verdict, HAPAX_COMPLETED);
+    assert_int_equal(h.of[OLD].record.attempt, 1);
 }

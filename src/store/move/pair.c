@@ -20,6 +20,7 @@
 #include <string.h>
 
 #define MIRROR_LEASE_MS 10000
+#define TOGETHER_US     (2 * US_PER_S) /* within which a door claims in both */
 
 /* ---- asking and answering ------------------------------------------------------------ */
 
@@ -53,20 +54,22 @@ static void end(struct hapax__pair *p, enum hapax_verdict verdict,
     p->then = NULL;
 }
 
+static bool unapplied(enum hapax_error error)
+{
+    return error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_NOMEM;
+}
+
 /* applied: another op of this pair may have changed something. Then only a repeat can tell. */
 static void end_error(struct hapax__pair *p, enum hapax_error error, bool applied)
 {
-    bool unapplied = error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_NOMEM;
-
     p->op->verdict = HAPAX_NO_VERDICT;
-    p->op->error = applied && unapplied ? HAPAX_ERR_INDETERMINATE : error;
+    p->op->error = applied && unapplied(error) ? HAPAX_ERR_INDETERMINATE : error;
     p->then = NULL;
 }
 
 static bool repeatable(enum hapax_error error)
 {
-    return error == HAPAX_ERR_UNAVAILABLE || error == HAPAX_ERR_INDETERMINATE ||
-           error == HAPAX_ERR_NOMEM;
+    return unapplied(error) || error == HAPAX_ERR_INDETERMINATE;
 }
 
 static bool completed(const struct hapax__pair_shown *shown)
@@ -91,9 +94,10 @@ static bool same_request(const struct hapax__pair *p, const struct hapax__pair_s
            same(&shown->record.caller, &p->op->caller);
 }
 
-/* What both have granted: the shorter lease, the greater count, and the mean of the fences. The
- * mean changes with either of the two, so that a flow sees a claim that was lost and granted anew
- * in one half; and it is off by half of what the clocks differ. */
+/* What both have granted: the earlier beginning, from which steps are kept, the shorter lease, the
+ * greater count, and the mean of the fences. The mean changes with either of the two, so that a
+ * flow sees a claim that was lost and granted anew in one half; and it is off by half of what the
+ * clocks differ. */
 static struct hapax__pair_shown both(const struct hapax__pair *p)
 {
     const struct hapax_record *old = &p->old.record;
@@ -107,6 +111,7 @@ static struct hapax__pair_shown both(const struct hapax__pair *p)
     } else if (r->state == HAPAX_STATE_STARTED) {
         r->lease_until_us = hapax__least(r->lease_until_us, shown.now_us + left_us);
     }
+    r->created_us = hapax__least(r->created_us, shown.now_us - (p->old.now_us - old->created_us));
     r->hold |= old->hold;
     r->stale |= old->stale;
     r->attempt = old->attempt > r->attempt ? old->attempt : r->attempt;
@@ -119,19 +124,23 @@ static struct hapax__pair_shown both(const struct hapax__pair *p)
 
 /* ---- giving a claim back ------------------------------------------------------------- */
 
-/* A copy of the FAIL may land later. So without an answer to it the token must not claim again. */
+/* A FAIL whose answer is not known may land later, even after another. Then the token must not
+ * claim again. */
 static void told_given_back(struct hapax__pair *p)
 {
     bool known = p->sub.verdict != HAPAX_NO_VERDICT;
 
+    p->unheard |= !known && !unapplied(p->sub.error);
     if (!known && !p->gives_again && repeatable(p->sub.error)) {
         p->gives_again = true;
         ask(p, p->half, HAPAX_OP_FAIL, told_given_back);
     } else if (p->error != HAPAX_ERR_NONE) {
         end_error(p, p->error, false);
+    } else if (!known && !p->unheard) {
+        end_error(p, HAPAX_ERR_INDETERMINATE, true); /* asked again, it is given back then */
     } else {
-        end(p, known ? p->verdict : HAPAX_LOST, &p->shown);
-        p->op->differs = known ? p->differs : HAPAX_DIFFERS_NOT;
+        end(p, p->unheard ? HAPAX_LOST : p->verdict, &p->shown);
+        p->op->differs = p->unheard ? HAPAX_DIFFERS_NOT : p->differs;
     }
 }
 
@@ -143,7 +152,7 @@ static void give_back(struct hapax__pair *p, enum hapax__half half)
     p->error = p->sub.error;
     p->differs = p->sub.differs;
     p->shown = *shown_by(p);
-    p->gives_again = false;
+    p->gives_again = p->unheard = false;
     ask(p, half, HAPAX_OP_FAIL, told_given_back);
 }
 
@@ -164,6 +173,12 @@ static void end_mirrored(struct hapax__pair *p, enum hapax_verdict verdict)
         /* The old half has stored this op's outcome, or another's. */
         end(p, p->verdict == HAPAX_OK && verdict == HAPAX_COMPLETED ? HAPAX_OK : HAPAX_LOST,
             &p->new);
+        return;
+    case HAPAX_OP_RESOLVE:
+        if (verdict == HAPAX_COMPLETED)
+            end(p, HAPAX_OK, &p->new);
+        else
+            end_error(p, HAPAX_ERR_INDETERMINATE, true);
         return;
     default:
         end(p, HAPAX_LOST, &p->new);
@@ -204,6 +219,8 @@ static void mirror(struct hapax__pair *p)
             : 0;
 }
 
+static void claim_mirror(struct hapax__pair *p, enum hapax_on_expired on_expired);
+
 static void told_mirror_claim(struct hapax__pair *p)
 {
     switch (p->sub.verdict) {
@@ -219,34 +236,52 @@ static void told_mirror_claim(struct hapax__pair *p)
         else
             end_mirrored(p, p->sub.verdict);
         return;
+    case HAPAX_UNKNOWN:
+        if (p->sub.on_expired == HAPAX_EXPIRED_RERUN)
+            claim_mirror(p, HAPAX_EXPIRED_RECONCILE);
+        else
+            end_mirrored(p, p->sub.verdict);
+        return;
     default:
         end_mirrored(p, p->sub.verdict);
     }
 }
 
-/* The old half is completed, and the new one may not be. Its outcome is known, so the claim of an
- * attempt that died is granted like that of a hook that says yes. */
-static void begin_mirror(struct hapax__pair *p)
+/* The outcome is known, so the claim of an attempt that died is granted like that of a hook that
+ * says yes. Only `reconcile` sets `hold`, so it is asked for where there is `hold` already. */
+static void claim_mirror(struct hapax__pair *p, enum hapax_on_expired on_expired)
 {
     const struct hapax_record *record = &p->old.record;
-    int64_t lease_ms = p->op->kind == HAPAX_OP_CLAIM ? p->op->lease_ms : MIRROR_LEASE_MS;
 
     ask(p, HAPAX__HALF_NEW, HAPAX_OP_CLAIM, told_mirror_claim);
     p->sub.owner = record->owner;
     p->sub.scope = record->scope;
     p->sub.what = record->what;
-    if (!hapax__any(&record->fingerprint))
-        p->sub.fingerprint = record->fingerprint;
-    if (!hapax__any(&record->caller))
-        p->sub.caller = record->caller;
-    p->sub.lease_ms = lease_ms;
+    p->sub.fingerprint = record->fingerprint;
+    p->sub.caller = record->caller;
+    p->sub.lease_ms = p->op->lease_ms > 0 ? p->op->lease_ms : MIRROR_LEASE_MS;
     p->sub.retention_ms = record->expires_us > 0
                               ? left_ms(hapax__shown_until(record), p->old.now_us)
                               : HAPAX_FOREVER_MS;
-    p->sub.on_expired = HAPAX_EXPIRED_RECONCILE;
+    p->sub.on_expired = on_expired;
     p->sub.attempts_max = 0;
     p->sub.rerun_completed = false;
     p->sub.outcome = (struct hapax_outcome){0};
+}
+
+/* The old half is completed, and the new one may not be. What answers any request was imported, and
+ * comes over by a copy alone: a claim would make it one caller's. */
+static void begin_mirror(struct hapax__pair *p)
+{
+    const struct hapax_record *record = &p->old.record;
+
+    if (hapax__any(&record->fingerprint) || hapax__any(&record->caller)) {
+        p->new = p->old;
+        end_mirrored(p, HAPAX_COMPLETED);
+        return;
+    }
+    claim_mirror(p, record->hold || p->new.record.hold ? HAPAX_EXPIRED_RECONCILE
+                                                       : HAPAX_EXPIRED_RERUN);
 }
 
 /* ---- CLAIM --------------------------------------------------------------------------- */
@@ -322,7 +357,8 @@ static void told_look(struct hapax__pair *p)
         return;
     }
     p->ours = p->sub.verdict == HAPAX_OK;
-    if (!p->ours && same_request(p, &p->new) && completed(&p->new) && !p->op->rerun_completed)
+    if (!p->ours && same_request(p, &p->new) && completed(&p->new) &&
+        !(p->op->rerun_completed && p->new.record.reruns))
         end(p, HAPAX_COMPLETED, &p->new);
     else if (!p->ours && same_request(p, &p->new) && live(&p->new))
         ask(p, HAPAX__HALF_OLD, HAPAX_OP_RENEW, told_old_look);
@@ -514,12 +550,20 @@ static void told_new_read(struct hapax__pair *p)
 
 /* ---- RESOLVE ------------------------------------------------------------------------- */
 
+/* To a new half that has nothing a FAIL or a FORGET says nothing: the next attempt may run. */
 static void told_new_resolve(struct hapax__pair *p)
 {
+    bool changed = p->verdict == HAPAX_OK; /* the old half */
+
     if (p->sub.verdict == HAPAX_NO_VERDICT)
         end_error(p, p->sub.error, true);
+    else if (changed && p->sub.verdict != HAPAX_OK && completed(&p->old) &&
+             p->op->resolve == HAPAX_RESOLVE_COMPLETE)
+        begin_mirror(p);
     else if (p->sub.verdict == HAPAX_ABSENT)
         end(p, p->verdict, &p->old);
+    else if (changed && p->sub.verdict != HAPAX_OK)
+        end_error(p, HAPAX_ERR_INDETERMINATE, true);
     else
         end(p, p->sub.verdict, &p->new);
 }
@@ -547,6 +591,17 @@ static void resolve_old(struct hapax__pair *p)
     p->sub.if_attempt = p->op->if_attempt ? attempt : 0;
 }
 
+/* The new half is completed. That stands, unless an earlier try of this op has done it. */
+static void told_new_completed(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, false);
+    else if (p->sub.verdict == HAPAX_OK)
+        resolve_old(p);
+    else
+        end(p, p->sub.verdict, &p->new);
+}
+
 /* The operator names the attempt that a READ has shown, which is that of one half. */
 static void told_old_state(struct hapax__pair *p)
 {
@@ -559,6 +614,8 @@ static void told_old_state(struct hapax__pair *p)
         end(p, HAPAX_LOST, best);
     else if (!p->op->force && (live(&p->old) || live(&p->new)))
         end(p, HAPAX_IN_FLIGHT, live(&p->new) ? &p->new : &p->old);
+    else if (!p->op->force && completed(&p->new))
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE, told_new_completed);
     else
         resolve_old(p);
 }
@@ -573,11 +630,23 @@ static void told_new_state(struct hapax__pair *p)
 
 /* ---- what the new half knows --------------------------------------------------------- */
 
-/* What is known of attempts that are over. */
-static bool covers_past(const struct hapax_record *old, const struct hapax_record *new)
+/* An import takes the beginning from the other clock as it is. */
+static bool begun_with(const struct hapax__pair_shown *old, const struct hapax__pair_shown *new)
 {
+    int64_t later_us = new->record.created_us - old->record.created_us - TOGETHER_US;
+
+    return later_us <= 0 || later_us <= new->now_us - old->now_us;
+}
+
+/* What is known of attempts that are over, and since when there are any. */
+static bool covers_past(const struct hapax__pair_shown *old_shown,
+                        const struct hapax__pair_shown *new_shown)
+{
+    const struct hapax_record *old = &old_shown->record, *new = &new_shown->record;
+
     return (new->hold || !old->hold) && (new->stale || !old->stale) && new->spent >= old->spent &&
-           (hapax__unbound(old) || !hapax__unbound(new));
+           (new->resolved_us || !old->resolved_us) &&
+           (hapax__unbound(old) || (!hapax__unbound(new) && begun_with(old_shown, new_shown)));
 }
 
 /* An import has put it there, and since then nothing has happened in either half. */
@@ -604,9 +673,9 @@ bool hapax__pair_covers(const struct hapax__pair_shown *old, const struct hapax_
         return new->record.state == HAPAX_STATE_UNKNOWN;
     case HAPAX_STATE_STARTED:
         /* An older claim is of an O door, or may be: the new half knows nothing of it. */
-        return old->record.fence > (uint64_t)since_us && covers_past(&old->record, &new->record);
+        return old->record.fence > (uint64_t)since_us && covers_past(old, new);
     default:
-        return covers_past(&old->record, &new->record);
+        return covers_past(old, new);
     }
 }
 

@@ -41,7 +41,8 @@ struct hapax__pair {
     hapax__pair_then *then; /* takes the answer of sub; NULL: the pair is over */
     struct hapax__pair_shown old, new; /* the last answer of each half */
     bool ours; /* the new half has granted the token already */
-    bool gives_again; /* the claim was given back once, without an answer */
+    bool gives_again; /* the claim was given back once, without an answer, */
+    bool unheard; /* and that may land yet */
     enum hapax_verdict verdict; /* to be answered once a claim was given back */
     enum hapax_error error;
     enum hapax_differs differs;
