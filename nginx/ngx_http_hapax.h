@@ -179,6 +179,7 @@ typedef struct {
     ngx_http_hapax_asker_t          asker;
     struct hapax_op                 op;
     ngx_event_t                     timer;
+    enum hapax_error                error;      /* of the last READ */
 } ngx_http_hapax_switch_t;
 
 

@@ -528,23 +528,37 @@ ngx_http_hapax_needs_body(ngx_http_hapax_ctx_t *ctx,
 
 /*
  * A shadow's records are in a scope of their own. A scope that is too long for
- * that is cut.
+ * that has its digest there.
  */
 
 static ngx_int_t
 ngx_http_hapax_shadow_scope(ngx_http_request_t *r, ngx_str_t *scope)
 {
-    u_char     *p;
-    ngx_str_t   own;
+    u_char               *p;
+    ngx_str_t             own;
+    struct hapax_span     part;
+    struct hapax_digest   digest;
 
-    own.len = ngx_min(sizeof("shadow/") - 1 + scope->len, HAPAX_SCOPE_MAX);
-    own.data = ngx_pnalloc(r->pool, own.len);
+    own.data = ngx_pnalloc(r->pool, HAPAX_SCOPE_MAX);
     if (own.data == NULL) {
         return NGX_ERROR;
     }
 
     p = ngx_cpymem(own.data, "shadow/", sizeof("shadow/") - 1);
-    ngx_memcpy(p, scope->data, own.data + own.len - p);
+
+    if (sizeof("shadow/") - 1 + scope->len <= HAPAX_SCOPE_MAX) {
+        p = ngx_cpymem(p, scope->data, scope->len);
+
+    } else {
+        part.ptr = scope->data;
+        part.len = scope->len;
+        hapax_digest(&digest, &part, 1);
+
+        p = ngx_cpymem(p, "sha256-", sizeof("sha256-") - 1);
+        p = ngx_hex_dump(p, digest.bytes, sizeof(digest.bytes));
+    }
+
+    own.len = p - own.data;
     *scope = own;
 
     return NGX_OK;
@@ -600,6 +614,13 @@ ngx_http_hapax_key(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     {
         ngx_http_hapax_bad_key(ctx, scope->len ? "its scope is over 255 bytes"
                                                : "its scope is empty");
+
+    } else if (ctx->given == HAPAX__KEY_GIVEN
+               && scope->len >= sizeof("shadow/") - 1
+               && ngx_strncmp(scope->data, "shadow/", sizeof("shadow/") - 1)
+                  == 0)
+    {
+        ngx_http_hapax_bad_key(ctx, "its scope is a shadow's");
     }
 
     return (ctx->given == HAPAX__KEY_GIVEN) ? NGX_OK : NGX_DECLINED;

@@ -189,8 +189,11 @@ ngx_http_hapax_shadow_answer(ngx_http_hapax_call_t *call)
     first->status = answer->outcome.status;
     ngx_memcpy(&first->body, answer->outcome.body.ptr, sizeof(first->body));
 
-    ngx_http_hapax_shadow_compare(call->flow.counts, first,
-                                  call->ctx ? &call->ctx->own : &call->own);
+    /* otherwise its own response has not ended, and is compared then */
+
+    if (call->kept == NGX_HTTP_HAPAX_KEPT_WHOLE) {
+        ngx_http_hapax_shadow_compare(call->flow.counts, first, &call->own);
+    }
 }
 
 
@@ -316,12 +319,20 @@ ngx_http_hapax_shadow_ended(ngx_http_hapax_ctx_t *ctx, enum hapax_class cls,
 void
 ngx_http_hapax_shadow_cut(ngx_http_hapax_ctx_t *ctx)
 {
+    ngx_uint_t              gone_on;
     ngx_http_hapax_call_t  *call;
 
     if (ctx->watching) {
         ctx->own.status = 0;
+
+        /* of a client that left the gate would have gone on: no operator is to be asked */
+
+        gone_on = (ctx->request->connection->error
+                   && ctx->conf->policy.on_expired != HAPAX_EXPIRED_RERUN);
+
         ngx_http_hapax_shadow_ended(ctx,
                                     ngx_http_hapax_was_sent(ctx->request)
+                                    && !gone_on
                                     ? HAPAX_CLASS_UNKNOWN
                                     : HAPAX_CLASS_NOT_RUN,
                                     NGX_HTTP_HAPAX_KEPT_NOTHING);
@@ -339,7 +350,10 @@ ngx_http_hapax_shadow_cut(ngx_http_hapax_ctx_t *ctx)
 void
 ngx_http_hapax_shadow_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
-    if (!ctx->watching || r->headers_out.status < NGX_HTTP_OK) {
+    if (!ctx->watching
+        || (r->headers_out.status < NGX_HTTP_OK
+            && r->headers_out.status != NGX_HTTP_SWITCHING_PROTOCOLS))
+    {
         return;
     }
 
@@ -361,8 +375,13 @@ ngx_http_hapax_shadow_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
         return;
     }
 
-    if (ctx->own.status == NGX_HTTP_SWITCHING_PROTOCOLS
-        || ngx_http_hapax_is_stream(r)
+    if (ctx->own.status == NGX_HTTP_SWITCHING_PROTOCOLS) {
+        ngx_http_hapax_shadow_ended(ctx, HAPAX_CLASS_FINAL,
+                                    NGX_HTTP_HAPAX_KEPT_STATUS);
+        return;
+    }
+
+    if (ngx_http_hapax_is_stream(r)
         || r->headers_out.content_length_n > (off_t) ctx->conf->policy.max_response)
     {
         ngx_http_hapax_shadow_ended(ctx, ngx_http_hapax_class(r, ctx->conf),

@@ -206,14 +206,24 @@ ngx_http_hapax_switch_heard(ngx_http_hapax_switch_t *s)
 static void
 ngx_http_hapax_switch_told(ngx_http_hapax_asker_t *asker)
 {
+    enum hapax_error          error;
     ngx_http_hapax_switch_t  *s;
 
     s = (ngx_http_hapax_switch_t *)
             ((u_char *) asker - offsetof(ngx_http_hapax_switch_t, asker));
 
-    if (s->op.error == HAPAX_ERR_NONE) {
+    error = s->op.error;
+
+    if (error == HAPAX_ERR_NONE) {
         ngx_http_hapax_switch_heard(s);
+
+    } else if (error != s->error && error != HAPAX_ERR_UNAVAILABLE
+               && error != HAPAX_ERR_INDETERMINATE)
+    {
+        ngx_http_hapax_lane_log(s->store, ngx_cycle->log, error);
     }
+
+    s->error = error;
 
     if (!ngx_exiting && !ngx_terminate && !ngx_quit) {
         ngx_add_timer(&s->timer, NGX_HTTP_HAPAX_SWITCH_MS);

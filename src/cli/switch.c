@@ -145,7 +145,7 @@ static enum cli_exit run(struct cli_args *args)
     if (given->by && (!*given->by || strlen(given->by) > HAPAX_BY_MAX))
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--by is not of 1 to %u bytes",
                         HAPAX_BY_MAX);
-    exit = cli_open(&store, args, args->operand ? CLI_CREATE : CLI_EXISTING);
+    exit = cli_open(&store, args, CLI_EXISTING);
     if (exit != CLI_DONE)
         return exit;
     exit = args->operand ? set(given, store, (enum hapax__switch)(HAPAX__SWITCH_OFF + word))

@@ -167,9 +167,9 @@ static void count_due(struct hapax__flow *f, enum hapax__flow_do due, int64_t no
 
     if (due != HAPAX__FLOW_ANSWER)
         return;
-    hapax__count_time(&counts->waiting, now_us - f->begun_us - f->ran_us);
     if (f->shadow)
         return;
+    hapax__count_time(&counts->waiting, now_us - f->begun_us - f->ran_us);
     hapax__count(&counts->answers[answer->kind], 1);
     /* An unknown end leaves nothing to be stored: the claim runs out with its lease. */
     if (answer->kind == HAPAX_ANSWER_FRESH && !answer->recorded &&
@@ -217,7 +217,7 @@ static void count_end(const struct hapax__flow *f, uint64_t classes[], int64_t n
 
 static void count_lost(const struct hapax__flow *f)
 {
-    if (f->counts && !f->lost && !f->answer.unprotected)
+    if (f->counts && !f->shadow && !f->lost && !f->answer.unprotected)
         hapax__count(&f->counts->lost, 1);
 }
 
@@ -1015,7 +1015,7 @@ static void claimed(struct hapax__flow *f, int64_t now_us)
     f->lease_end_us = f->asked_us + f->op.record.lease_until_us - f->op.now_us;
     f->lease_us = f->lease_end_us - lease_of(f);
     take_record(f);
-    if (f->counts && f->stale)
+    if (f->counts && f->stale && !f->shadow)
         hapax__count(&f->counts->takeovers, 1);
     f->created_us = f->op.record.created_us;
     f->resolved = f->op.record.resolved_us > 0;

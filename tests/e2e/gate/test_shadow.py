@@ -33,6 +33,8 @@ def server(api, lines="", mode="shadow"):
         location /twice/ {{ hapax_attempts_max 2; {to} }}
         location /small/ {{ hapax_max_response 1k; {to} }}
         location /tiny/ {{ hapax_max_request 1k; {to} }}
+        location /scoped/ {{ hapax_scope $http_x_scope; {to} }}
+        location /onscoped/ {{ hapax on; hapax_scope $http_x_scope; {to} }}
         location /waits/ {{ hapax_wait 60s; {to} }}
         location /short/ {{ hapax_min_lease; {to} }}
         location /bodykey/ {{ hapax_key_from /order/id; {to} }}
@@ -229,6 +231,49 @@ def test_repeats_are_compared_with_the_first_response(gate, api):
     assert status(gate)["shadow_repeats"] == {"same": 2, "differs": 2}
 
 
+def test_a_repeat_is_compared_once_it_has_ended(folder, api, gates):
+    """The store answers between the begin of a response and its end: it is counted once, by all of its body."""
+    def do_halves(self, rest, args, nth, body):
+        self.send_response(200)
+        self.send_header("Content-Length", "8")
+        self.end_headers()
+        self.wfile.write(b"half")
+        self.wfile.flush()
+        self.server.door(f"{rest}{nth}").wait(60)
+        self.wfile.write(b"half")
+
+    api.RequestHandlerClass = type("Halves", (g.ApiHandler,), {"do_halves": do_halves})
+    redis = Redis().start()
+    folder.chmod(0o755)
+    http = server(api, "proxy_buffering off;").replace("{folder}", str(folder / "nginx"))
+    gate = g.Gate(folder, f"hapax_store {redis.uri()}; hapax_timeout 60s; hapax_save_wait 60s;\n" + http)
+    gates.append(gate)
+    gate.start()
+    api.door("x1").set()
+    gate.post("/halves/x", "k")
+    stored(gate)
+    redis.stop()
+    with gate.connect() as connection:
+        connection.send(g.request("POST", "/halves/x", "k"))
+        assert b" 200 " in connection.file.readline()
+        redis.cont()
+        told(gate, {"fresh": 1, "replay": 1})
+        api.door("x2").set()
+        wait_until(lambda: status(gate)["shadow_repeats"] == {"same": 1, "differs": 0}, "the comparison")
+    redis.end()
+
+
+def test_scopes_of_shadows_are_nobody_elses(gate, api):
+    """A scope that begins as a shadow's is refused; long scopes that differ at their end stay apart."""
+    for path, refused in (("/onscoped/ok", True), ("/scoped/ok", False)):
+        response = gate.post(path, "k", headers=[("X-Scope", "shadow/default")])
+        assert response.status == (400 if refused else 200)
+    for end in "ab":
+        gate.post("/scoped/ok", "long", headers=[("X-Scope", "s" * 254 + end)])
+        stored(gate)
+    told(gate, {"bad_key": 1, "fresh": 2})
+
+
 def test_dapr_is_understood(gate, api):
     """A subscriber's RETRY has the message run again; it is no answer that would be replayed."""
     api.RequestHandlerClass = type("Subscriber", (g.ApiHandler,), {
@@ -276,6 +321,19 @@ def test_turned_on_it_begins_with_nothing(gate, api, hapax, uri, folder):
     assert hapax("erase", "--scope", "shadow/default", "--unknown", "--store", uri).code == 0
     left = hapax("list", "--state", "completed", "--state", "unknown", "--store", uri, "--json").lines
     assert {record["scope"] for record in left} == {"default"}
+
+
+def test_a_client_that_leaves_leaves_no_operator_work(gate, api, hapax, uri):
+    """Under hold the gate that is on would have gone on without the client: the shadow's operation is not unknown."""
+    with gate.connect() as connection:
+        connection.send(g.request("POST", "/holds/hold/q", "left"))
+        wait_until(lambda: api.count("left") == 1, "the run")
+        told(gate, {"fresh": 1})
+    stored(gate)
+    assert hapax("list", "--state", "unknown", "--store", uri, "--json").lines == []
+    api.door("q").set()
+    gate.post("/holds/hold/q", "left")
+    told(gate, {"fresh": 1, "run_again": 1})
 
 
 def test_a_client_that_leaves_and_a_reload(gate, api):
