@@ -132,8 +132,8 @@ static enum hapax_error check_half(struct move *m, enum hapax__half half, hapax_
 static enum hapax_error move_check(struct hapax_store *store, hapax_say *say, void *arg)
 {
     struct move *m = (struct move *)store;
-    int64_t now_us[2], ahead_us;
-    bool secret[2];
+    int64_t now_us[2] = {0, 0}, ahead_us;
+    bool secret[2] = {false, false};
 
     for (int half = HAPAX__HALF_OLD; half <= HAPAX__HALF_NEW; half++) {
         enum hapax_error error =
