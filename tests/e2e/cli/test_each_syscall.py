@@ -267,8 +267,8 @@ def kill_at(bed, thread, call, nth, key, policy):
         assert (answer, body) == ("replay", told[1]) and bed.count(key) == ran == 1, where
     elif policy == "hold":
         assert bed.count(key) <= 1, where
-    else:
-        assert answer != "unknown" and 1 <= bed.count(key) <= ran + 1 <= 2, where
+    else:  # an effect that was on its way at the kill may come after it was looked for
+        assert answer != "unknown" and ran <= 1 <= bed.count(key) <= 2, where
     if answer != "unknown":
         assert ask_until_known(bed, key, policy) == ("replay", body), where
     print(where)

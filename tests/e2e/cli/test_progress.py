@@ -54,7 +54,12 @@ def test_an_erase_says_how_far_it_is(hapax, store, folder):
 @pytest.mark.parametrize("command, what, code", [("purge", "removed", 0), ("check", "unknown", 1)])
 def test_a_walk_says_how_far_it_is(hapax, db, command, what, code):
     uri = f"postgres://postgres@127.0.0.1:{db.server.port}/{db.name}?timeout=30s"
-    hapax("bench", "--store", uri, "--seconds", "1", "--duplicates", "0", "--clients", "64", "--size", "4096")
+
+    def filled():  # with more than one op walks through; a busy machine makes few in a second
+        hapax("bench", "--store", uri, "--seconds", "1", "--duplicates", "0", "--clients", "64", "--size", "4096")
+        return db.run("SELECT count(*) FROM hapax.operations")[0][0] >= 3000
+
+    wait_until(filled, "3000 operations")
     hapax.many_unknown(uri, [f"k{i}" for i in range(3000)])
     blocker = db.connect(autocommit=False)
     blocker.cursor().execute("LOCK TABLE hapax.operations")
