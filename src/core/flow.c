@@ -182,8 +182,9 @@ static void count_due(struct hapax__flow *f, enum hapax__flow_do due, int64_t no
 /* What comes first says what a client would have met: a run, the hook, or an answer. */
 static void see_shadow(struct hapax__flow *f, enum hapax__flow_do due)
 {
-    if (f->would != 0 || due == HAPAX__FLOW_ABANDON)
+    if (f->would != 0)
         return;
+    assert(due != HAPAX__FLOW_ABANDON); /* which comes after a run */
     if (due == HAPAX__FLOW_ANSWER)
         f->would = f->answer.kind;
     else if (due == HAPAX__FLOW_RECONCILE)

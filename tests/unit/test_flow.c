@@ -1676,6 +1676,21 @@ CASE(a_lost_claim_is_counted_once)
     assert_int_equal(b->counts.lost, 1);
 }
 
+/* A door that counts nothing is told what would have become of the request all the same. */
+CASE(a_shadow_may_go_uncounted)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->flows[0].shadow = true;
+    b->flows[0].counts = NULL;
+    begin(b, 0);
+    told_claimed(b, 0, 1, false);
+    assert_int_equal(b->flows[0].would, HAPAX_ANSWER_FRESH);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_stored(b, 0);
+}
+
 /* A shadow counts what would have become of its request, once, and nothing as an answer or an
  * attempt. What it asks the store is counted as ever. */
 CASE(a_shadow_is_counted_apart)
