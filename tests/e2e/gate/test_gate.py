@@ -1198,9 +1198,10 @@ def test_memory_and_descriptors_stay_flat(gate, api):
     before, descriptors = measure()
     for n in range(int(os.environ.get("HAPAX_SOAK_ROUNDS", 4))):
         work(f"round{n}", 300)
-    after, more_descriptors = measure()
+    after, _ = measure()
     assert after - before < 2 << 20
-    assert more_descriptors <= descriptors + 16  # what the upstream may keep alive; 60 were aborted
+    # What the upstream may keep alive; 60 were aborted, and the worker closes them in its own time.
+    wait_until(lambda: measure()[1] <= descriptors + 16, "the descriptors being closed")
     wait_until(lambda: b'"in_flight":0,"lane_queue":0,"held_bytes":0,"unread_bytes":0}\n'
                in gate.send("GET", "/hapax?format=json").body,
                "all memory being free")
