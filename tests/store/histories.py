@@ -14,7 +14,7 @@ import time
 from conftest import HAPAX, PATIENCE
 from dynamodb_server import KEYS, DynamoDB
 from postgres_server import Postgres
-from process import Server, signal_each
+from process import Server, signal_each, wait_for
 from redis_server import Redis
 
 SECONDS = float(os.environ.get("HAPAX_HISTORY_S", "8"))
@@ -196,8 +196,9 @@ def faults(kind, clients):
     return found
 
 
-def attack(kind, clients):
-    """Each fault in turn, in an order of chance, again and again; how often each was there."""
+def attack(kind, clients, shown):
+    """Each fault in turn, in an order of chance, again and again; how often each was there. Then all is well until
+    shown() says that enough was asked: a store that starts anew answers little while its process is slow."""
     ends = time.monotonic() + SECONDS
     left, counts = [], collections.Counter()
     while time.monotonic() < ends or left:
@@ -209,6 +210,7 @@ def attack(kind, clients):
             counts[name] += 1
             time.sleep(random.uniform(0.1, 1.2))
         time.sleep(random.uniform(0.1, 0.5))
+    wait_for(shown, "enough answers", pause=0.2)
     return counts
 
 
